@@ -36,6 +36,11 @@ extern "C" cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *entry);
 extern "C" cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t stream);
 extern "C" cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t stream);
 
+template <class T> static inline void *simgpu_address(T &v)
+{
+	return (void *)__builtin_addressof(v);
+}
+
 static inline __attribute__((unused)) void simgpu_launch_stub(cudaKernel_t kernel, void **args)
 {
 	dim3 grid, block;
