@@ -10,6 +10,4 @@ void sim_capture_invalidate(struct sim_capture *c) { (void)c; }
 void sim_capture_unref(struct sim_capture *c) { (void)c; }
 struct sim_graph *sim_graph_clone(const struct sim_graph *g) { (void)g; return NULL; }
 void sim_graph_free(struct sim_graph *g) { (void)g; }
-void sim_pool_released(struct sim_pool_block *b) { (void)b; }
-CUresult sim_pool_free_now(struct sim_alloc *a) { (void)a; return CUDA_ERROR_NOT_SUPPORTED; }
-void sim_pools_trim(void) {}
+

@@ -61,7 +61,8 @@ bool sim_remote_lost(void);
 
 /* ---- physical memory and address space (vram.c) ---- */
 struct sim_phys {
-	int refs;      /* handles and mappings */
+	int refs;    /* handles and mappings */
+	int handles; /* cuMemCreate, import and retain, less cuMemRelease */
 	uint64_t bytes;
 	uint64_t pages;
 	uint32_t *granule; /* in VRAM, or NULL when it has a file of its own */
@@ -222,6 +223,7 @@ struct sim_work {
 		struct {
 			uint64_t va, bytes;
 			struct sim_pool_block *block;
+			struct sim_graph_memory *graph;
 		} memory;
 		struct sim_graph *child;
 	} u;
@@ -401,7 +403,14 @@ CUresult sim_node_new(struct sim_graph *g, struct sim_node **deps, int n, struct
 
 /* ---- pools (pool.c) ---- */
 struct sim_pool_block;
-void sim_pool_start(void);
+struct sim_pool;
+/* Memory that a captured allocation owns: as long as a graph or an executable one mentions it. */
+struct sim_graph_memory {
+	int refs;
+	struct sim_alloc *alloc;
+};
+void sim_graph_memory_unref(struct sim_graph_memory *m);
+CUresult sim_graph_memory_new(uint64_t bytes, struct sim_work *w);
 void sim_pool_released(struct sim_pool_block *b);
 CUresult sim_pool_free(struct sim_alloc *a, struct sim_stream *s);
 CUresult sim_pool_free_now(struct sim_alloc *a);

@@ -25,6 +25,10 @@ void sim_work_copy(struct sim_work *to, const struct sim_work *from)
 	case SIM_WORK_CHILD:
 		to->u.child = sim_graph_clone(from->u.child);
 		break;
+	case SIM_WORK_ALLOC:
+		if (from->u.memory.graph)
+			from->u.memory.graph->refs++;
+		break;
 	default:
 		break;
 	}
@@ -41,6 +45,9 @@ void sim_work_clear(struct sim_work *w)
 		break;
 	case SIM_WORK_CHILD:
 		sim_graph_free(w->u.child);
+		break;
+	case SIM_WORK_ALLOC:
+		sim_graph_memory_unref(w->u.memory.graph);
 		break;
 	default:
 		break;
