@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# TPCK_WARNINGS: the warnings that the tree is kept free of, in TPCK_CFLAGS and TPCK_CXXFLAGS.
+AC_DEFUN([TPCK_WARNINGS], [
+  AC_ARG_ENABLE([werror], [AS_HELP_STRING([--disable-werror], [let warnings pass])],
+                [], [enable_werror=yes])
+  TPCK_CFLAGS="-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -fvisibility=hidden -fno-strict-aliasing"
+  TPCK_CXXFLAGS="-Wall -Wextra"
+  AS_IF([test "x$enable_werror" = xyes],
+        [TPCK_CFLAGS="$TPCK_CFLAGS -Werror"; TPCK_CXXFLAGS="$TPCK_CXXFLAGS -Werror"])
+  AC_ARG_ENABLE([sanitizers], [AS_HELP_STRING([--enable-sanitizers=LIST], [build with -fsanitize=LIST])])
+  AS_IF([test -n "$enable_sanitizers" && test "x$enable_sanitizers" != xno],
+        [TPCK_CFLAGS="$TPCK_CFLAGS -fsanitize=$enable_sanitizers -fno-omit-frame-pointer"
+         LDFLAGS="$LDFLAGS -fsanitize=$enable_sanitizers"])
+  AC_SUBST([TPCK_CFLAGS])
+  AC_SUBST([TPCK_CXXFLAGS])
+])

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Time by system call or vDSO under a private name, so that it never meets our own clock hooks. */
+#ifndef TPCK_RUNTIME_BASE_CLOCK_H
+#define TPCK_RUNTIME_BASE_CLOCK_H
+
+#include <stdint.h>
+
+/* Nanoseconds of CLOCK_MONOTONIC. */
+uint64_t tpck_clock_monotonic_ns(void);
+/* Nanoseconds since 1970 of CLOCK_REALTIME. */
+uint64_t tpck_clock_realtime_ns(void);
+/* CPU nanoseconds used by the calling thread. */
+uint64_t tpck_clock_thread_cpu_ns(void);
+
+#endif

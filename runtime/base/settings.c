@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All settings, from environment, configuration files and defaults. */
+#include "config.h"
+
+#include "runtime/base/settings.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+
+#define PREFIX "TRANSPCKPT_"
+
+const struct tpck_setting_row tpck_setting_rows[] = {
+#define TPCK_SETTING(field, name, type, standard, choices, help) \
+	{PREFIX #name, #type, standard, choices, help, offsetof(struct tpck_settings, field)},
+#include "runtime/base/settings.def"
+#undef TPCK_SETTING
+	{NULL, NULL, NULL, NULL, NULL, 0},
+};
+
+static int parse_number(const char *text, double *value, const char **rest)
+{
+	char *end;
+
+	errno = 0;
+	*value = strtod(text, &end);
+	if (end == text || errno || !(*value >= 0) || *value > 1e18)
+		return -EINVAL;
+	*rest = end;
+	return 0;
+}
+
+static int parse_bytes(const char *text, uint64_t *bytes)
+{
+	static const char units[] = "KMGT";
+	const char *rest, *unit;
+	double value;
+
+	if (parse_number(text, &value, &rest))
+		return -EINVAL;
+	if (strcmp(rest, "%") == 0) {
+		if (value > 100)
+			return -EINVAL;
+		value *= (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 100;
+	} else if (*rest) {
+		unit = strchr(units, *rest & ~0x20);
+		if (!unit || (rest[1] && strcmp(rest + 1, "iB") != 0 && strcmp(rest + 1, "B") != 0))
+			return -EINVAL;
+		for (const char *u = units; u <= unit; u++)
+			value *= 1024;
+	}
+	*bytes = (uint64_t)value;
+	return 0;
+}
+
+static int parse_interval(const char *text, struct tpck_interval *interval)
+{
+	struct tpck_interval parsed = {TPCK_INTERVAL_AUTO, 0};
+	const char *rest;
+
+	if (strcmp(text, "auto") != 0) {
+		if (parse_number(text, &parsed.count, &rest) || (*rest && strcmp(rest, "s") != 0))
+			return -EINVAL;
+		parsed.unit = *rest ? TPCK_INTERVAL_SECONDS : TPCK_INTERVAL_ITERATIONS;
+		if (!*rest && parsed.count < 1)
+			return -EINVAL;
+	}
+	*interval = parsed;
+	return 0;
+}
+
+static int parse_choice(const char *text, const char *choices, char *field)
+{
+	size_t length = strlen(text);
+
+	for (const char *c = choices; c; c = strchr(c, '|') ? strchr(c, '|') + 1 : NULL) {
+		if (strncmp(c, text, length) == 0 && length && (c[length] == '|' || !c[length])) {
+			memcpy(field, text, length + 1);
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+int tpck_settings_parse(const struct tpck_setting_row *row, const char *text,
+			struct tpck_settings *settings)
+{
+	void *field = (char *)settings + row->offset;
+	const char *rest;
+	double value;
+
+	switch (row->type[0]) {
+	case 'P':
+		if (strcmp(row->type, "PATH") == 0)
+			break;
+		if (parse_number(text, &value, &rest) || (*rest && strcmp(rest, "%") != 0) || value > 100)
+			return -EINVAL;
+		*(double *)field = value;
+		return 0;
+	case 'B':
+		if (strcmp(row->type, "BYTES") == 0)
+			return parse_bytes(text, field);
+		if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
+			return -EINVAL;
+		*(bool *)field = *text == '1';
+		return 0;
+	case 'C':
+		if (strcmp(row->type, "CHOICE") == 0)
+			return parse_choice(text, row->choices, field);
+		if (parse_number(text, &value, &rest) || *rest)
+			return -EINVAL;
+		*(uint64_t *)field = (uint64_t)value;
+		return 0;
+	case 'I':
+		return parse_interval(text, field);
+	case 'S':
+		if (strcmp(row->type, "STRING") == 0)
+			break;
+		if (parse_number(text, &value, &rest) || (*rest && strcmp(rest, "s") != 0))
+			return -EINVAL;
+		*(double *)field = value;
+		return 0;
+	}
+	if (strlen(text) >= TPCK_SETTING_TEXT_MAX)
+		return -EINVAL;
+	strcpy(field, text);
+	return 0;
+}
+
+static const struct tpck_setting_row *find_row(const char *name, size_t length)
+{
+	for (const struct tpck_setting_row *row = tpck_setting_rows; row->name; row++)
+		if (strlen(row->name) == length && memcmp(row->name, name, length) == 0)
+			return row;
+	return NULL;
+}
+
+/* One NAME=VALUE of source ("environment" or a path). Returns complaints, 0 or 1. */
+static int apply(struct tpck_settings *settings, const char *pair, const char *source)
+{
+	const char *equals = strchr(pair, '=');
+	const struct tpck_setting_row *row;
+
+	if (!equals || strncmp(pair, PREFIX, sizeof PREFIX - 1) != 0) {
+		tpck_log_warn("%s: '%.80s' is not of the form TRANSPCKPT_NAME=VALUE; ignored", source, pair);
+		return 1;
+	}
+	row = find_row(pair, (size_t)(equals - pair));
+	if (!row) {
+		tpck_log_warn("%s: %.*s is no setting of transpckpt; ignored", source,
+			      (int)(equals - pair), pair);
+		return 1;
+	}
+	if (!equals[1])
+		return 0;
+	if (tpck_settings_parse(row, equals + 1, settings)) {
+		tpck_log_warn("%s: %s=%.200s is not %s%s%s%s; using %s", source, row->name, equals + 1,
+			      row->choices ? "one of " : "a value of type ",
+			      row->choices ? row->choices : row->type, row->choices ? "" : ": ",
+			      row->choices ? "" : row->help, row->standard[0] ? row->standard : "the default");
+		return 1;
+	}
+	return 0;
+}
+
+static int apply_file(struct tpck_settings *settings, const char *path, bool must)
+{
+	char text[16384], *line, *next;
+	int complaints = 0;
+	ssize_t got;
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+
+	if (fd < 0) {
+		if (must)
+			tpck_log_warn("cannot read TRANSPCKPT_CONF=%s: %m; going on without it", path);
+		return must;
+	}
+	got = syscall(SYS_read, fd, text, sizeof text - 1);
+	syscall(SYS_close, fd);
+	if (got < 0)
+		return 0;
+	text[got] = '\0';
+	for (line = text; line; line = next) {
+		next = strchr(line, '\n');
+		if (next)
+			*next++ = '\0';
+		while (*line == ' ' || *line == '\t')
+			line++;
+		if (*line && *line != '#')
+			complaints += apply(settings, line, path);
+	}
+	return complaints;
+}
+
+int tpck_settings_read(struct tpck_settings *settings, char *const *environment)
+{
+	static const char conf[] = PREFIX "CONF=", log[] = PREFIX "LOG=";
+	const char *log_spec = NULL;
+	int complaints = 0;
+
+	memset(settings, 0, sizeof *settings);
+	for (const struct tpck_setting_row *row = tpck_setting_rows; row->name; row++)
+		tpck_settings_parse(row, row->standard, settings);
+	for (char *const *e = environment; e && *e; e++)
+		if (strncmp(*e, log, sizeof log - 1) == 0)
+			log_spec = *e + sizeof log - 1;
+	if (log_spec)
+		(void)tpck_log_configure(log_spec);
+	complaints += apply_file(settings, "/etc/transpckpt.conf", false);
+	for (char *const *e = environment; e && *e; e++)
+		if (strncmp(*e, conf, sizeof conf - 1) == 0 && (*e)[sizeof conf - 1])
+			complaints += apply_file(settings, *e + sizeof conf - 1, true);
+	for (char *const *e = environment; e && *e; e++)
+		if (strncmp(*e, PREFIX, sizeof PREFIX - 1) == 0)
+			complaints += apply(settings, *e, "environment");
+	if (tpck_log_configure(settings->log)) {
+		tpck_log_warn("TRANSPCKPT_LOG=%s is not none, error, warn, info or debug with an optional :FILE; using warn",
+			      settings->log);
+		complaints++;
+	}
+	return complaints;
+}
+
+void tpck_settings_shm(const struct tpck_settings *settings, char *path, size_t size)
+{
+	if (settings->shm[0])
+		snprintf(path, size, "%s", settings->shm);
+	else
+		snprintf(path, size, "/dev/shm/transpckpt-%u", (unsigned)getuid());
+}
+
+void tpck_settings_store(const struct tpck_settings *settings, char *path, size_t size)
+{
+	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	const char *spec = settings->dir;
+
+	if (spec[0]) {
+		if (strncmp(spec, "node:", 5) == 0 || strncmp(spec, "site:", 5) == 0)
+			spec += 5;
+		snprintf(path, size, "%.*s", (int)strcspn(spec, ","), spec);
+	} else if (state && state[0] == '/') {
+		snprintf(path, size, "%s/transpckpt", state);
+	} else {
+		snprintf(path, size, "%s/.local/state/transpckpt", home ? home : "/tmp");
+	}
+}

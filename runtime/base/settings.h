@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All settings, from environment, configuration files and defaults, read once. */
+#ifndef TPCK_RUNTIME_BASE_SETTINGS_H
+#define TPCK_RUNTIME_BASE_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* An interval: automatic, or so many iterations, or so many seconds. */
+struct tpck_interval {
+	enum { TPCK_INTERVAL_AUTO, TPCK_INTERVAL_ITERATIONS, TPCK_INTERVAL_SECONDS } unit;
+	double count;
+};
+
+enum { TPCK_SETTING_TEXT_MAX = 1024 };
+
+#define TPCK_SETTING_TYPE_STRING char
+#define TPCK_SETTING_FIELD_STRING(field) char field[TPCK_SETTING_TEXT_MAX];
+#define TPCK_SETTING_FIELD_PATH(field) char field[TPCK_SETTING_TEXT_MAX];
+#define TPCK_SETTING_FIELD_CHOICE(field) char field[32];
+#define TPCK_SETTING_FIELD_BOOL(field) bool field;
+#define TPCK_SETTING_FIELD_COUNT(field) uint64_t field;
+#define TPCK_SETTING_FIELD_BYTES(field) uint64_t field;
+#define TPCK_SETTING_FIELD_PERCENT(field) double field;
+#define TPCK_SETTING_FIELD_SECONDS(field) double field;
+#define TPCK_SETTING_FIELD_INTERVAL(field) struct tpck_interval field;
+
+struct tpck_settings {
+#define TPCK_SETTING(field, name, type, standard, choices, help) TPCK_SETTING_FIELD_##type(field)
+#include "runtime/base/settings.def"
+#undef TPCK_SETTING
+};
+
+struct tpck_setting_row {
+	const char *name; /* with TRANSPCKPT_ */
+	const char *type;
+	const char *standard;
+	const char *choices; /* "a|b" or NULL */
+	const char *help;
+	size_t offset; /* in struct tpck_settings */
+};
+
+/* The table, ended by a row whose name is NULL. */
+extern const struct tpck_setting_row tpck_setting_rows[];
+
+/* Fills *settings: environment beats $TRANSPCKPT_CONF beats /etc/transpckpt.conf beats defaults.
+ * An unknown TRANSPCKPT_ name and a bad value are one warning each and count as not given.
+ * Returns how many such complaints there were. */
+int tpck_settings_read(struct tpck_settings *settings, char *const *environment);
+
+/* Parses text into the field of a row. 0, or -EINVAL with the field untouched. */
+int tpck_settings_parse(const struct tpck_setting_row *row, const char *text,
+			struct tpck_settings *settings);
+
+/* The memory tier's folder: the setting, or /dev/shm/transpckpt-UID. */
+void tpck_settings_shm(const struct tpck_settings *settings, char *path, size_t size);
+/* The store's folder: the setting without tier names, or the user's state folder. */
+void tpck_settings_store(const struct tpck_settings *settings, char *path, size_t size);
+
+#endif

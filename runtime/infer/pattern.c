@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** The pattern witness: finds the run of launches that is the optimizer's, then follows it. */
+#include "runtime/infer/pattern.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SHORTEST_RUN = 6,    /* launches of one function */
+    SHORTEST_TURN = 4,   /* repetitions of a cycle */
+    DIFFERENT_GRIDS = 3,
+    PERIODS = 3,         /* agreement with itself before it is believed */
+    PERIODS_NAMED = 2,   /* where names say that all of it is arithmetic */
+};
+
+static inline uint64_t mix(uint64_t digest, uint64_t value)
+{
+    digest = (digest ^ value) * 0x9fb21c651e98df25ull;
+    return digest ^ (digest >> 32);
+}
+
+int tpck_pattern_init(struct tpck_pattern *pattern, bool use_names)
+{
+    memset(pattern, 0, sizeof *pattern);
+    pattern->use_names = use_names;
+    pattern->history = malloc(TPCK_INFER_HISTORY * sizeof *pattern->history);
+    pattern->turn = malloc(TPCK_PATTERN_TURN * sizeof(struct tpck_function *));
+    if (pattern->history && pattern->turn)
+        return 0;
+    tpck_pattern_free(pattern);
+    return -ENOMEM;
+}
+
+void tpck_pattern_free(struct tpck_pattern *pattern)
+{
+    free(pattern->history);
+    free(pattern->turn);
+    pattern->history = NULL;
+    pattern->turn = NULL;
+}
+
+/* --- runs ---------------------------------------------------------------------------------------------------- */
+
+static struct tpck_run *enter_run(struct tpck_pattern *pattern, enum tpck_run_kind kind, struct tpck_function **functions,
+                                  int cycle, uint32_t thread, uint64_t grids)
+{
+    struct tpck_run *run = NULL;
+    for (int i = 0; i < pattern->run_count && !run; i++) {
+        struct tpck_run *known = &pattern->runs[i];
+        if (known->kind == kind && known->cycle == cycle && (kind != TPCK_RUN_TURN || known->thread == thread) &&
+            memcmp(known->functions, functions, (size_t)cycle * sizeof(struct tpck_function *)) == 0)
+            run = known;
+    }
+    if (!run) {
+        if (pattern->run_count == TPCK_PATTERN_RUNS)
+            return NULL;
+        run = &pattern->runs[pattern->run_count++];
+        *run = (struct tpck_run){.kind = kind, .cycle = cycle, .thread = thread};
+        memcpy(run->functions, functions, (size_t)cycle * sizeof(struct tpck_function *));
+    }
+    int which = 0;
+    while (which < run->grid_count && run->grids[which].digest != grids)
+        which++;
+    if (which == TPCK_PATTERN_GRIDS) {
+        run->unsteady = true;
+        return run;
+    }
+    if (which == run->grid_count)
+        run->grids[run->grid_count++].digest = grids;
+    run->grids[which].seen++;
+    run->seen++;
+    memmove(run->recent, run->recent + 1, sizeof run->recent - sizeof *run->recent);
+    run->recent[2] = which;
+    return run;
+}
+
+static void note_follower(struct tpck_pattern *pattern, struct tpck_function *function)
+{
+    struct tpck_run *run = pattern->waiting;
+    int i = 0;
+    pattern->waiting = NULL;
+    if (pattern->waiting_fed) {
+        run->fed++;
+        return;
+    }
+    while (i < run->follower_count && run->followers[i].function != function)
+        i++;
+    if (i == TPCK_PATTERN_FOLLOWERS) {
+        run->unsteady = true;
+        return;
+    }
+    if (i == run->follower_count)
+        run->followers[run->follower_count++].function = function;
+    run->followers[i].seen++;
+}
+
+static bool only_arithmetic(const struct tpck_run *run)
+{
+    for (int i = 0; i < run->cycle; i++)
+        if (run->functions[i]->named.role != TPCK_ROLE_POINTWISE && run->functions[i]->named.role != TPCK_ROLE_OPTIMIZER)
+            return false;
+    return true;
+}
+
+static bool names_object(const struct tpck_run *run)
+{
+    for (int i = 0; i < run->cycle; i++)
+        if (run->functions[i]->named.role == TPCK_ROLE_OTHER || run->functions[i]->named.role == TPCK_ROLE_NEUTRAL)
+            return true;
+    return false;
+}
+
+static bool steady(const struct tpck_run *run)
+{
+    for (int i = 0; i < 3; i++)
+        if (run->seen > 2u - (uint32_t)i && run->grids[run->recent[i]].seen < 2)
+            return false;
+    return !run->unsteady;
+}
+
+static bool qualifies(const struct tpck_pattern *pattern, const struct tpck_run *run)
+{
+    bool named = pattern->use_names && only_arithmetic(run);
+    if (run->seen < (named ? PERIODS_NAMED : PERIODS) || !steady(run))
+        return false;
+    if (run->kind == TPCK_RUN_TURN)
+        return !pattern->use_names || !names_object(run);
+    if (run->functions[0]->in_runs != run->functions[0]->launches)
+        return false;
+    for (int i = 0; i < run->follower_count; i++)
+        if (run->followers[i].function->run_starts <= run->followers[i].seen)
+            return false;
+    return true;
+}
+
+static void restart(struct tpck_pattern *pattern);
+
+/* At the end of a run: is there now exactly one that qualifies? */
+static void choose(struct tpck_pattern *pattern)
+{
+    struct tpck_run *best = NULL;
+    for (int i = 0; i < pattern->run_count; i++) {
+        if (!qualifies(pattern, &pattern->runs[i]))
+            continue;
+        if (best && best->kind == pattern->runs[i].kind)
+            return;
+        if (!best || pattern->runs[i].kind == TPCK_RUN_EXCLUSIVE)
+            best = &pattern->runs[i];
+    }
+    if (!best)
+        return;
+    pattern->chosen = *best;
+    restart(pattern);
+}
+
+/* --- learning ------------------------------------------------------------------------------------------------ */
+
+static void end_run(struct tpck_pattern *pattern)
+{
+    struct tpck_run *run;
+    if (pattern->length < SHORTEST_RUN || pattern->grids < DIFFERENT_GRIDS)
+        return;
+    pattern->last->in_runs += pattern->length;
+    run = enter_run(pattern, TPCK_RUN_EXCLUSIVE, &pattern->last, 1, 0, pattern->grid_digest);
+    if (run) {
+        pattern->waiting = run;
+        pattern->waiting_fed = false;
+    }
+}
+
+static void end_turn(struct tpck_pattern *pattern)
+{
+    uint32_t n = pattern->turn_length;
+    for (uint32_t c = 1; c <= TPCK_PATTERN_CYCLE && c * SHORTEST_TURN <= n; c++) {
+        uint32_t i = c;
+        if (n % c)
+            continue;
+        while (i < n && pattern->turn[i] == pattern->turn[i - c])
+            i++;
+        if (i < n)
+            continue;
+        enter_run(pattern, TPCK_RUN_TURN, pattern->turn, (int)c, pattern->last_thread, pattern->turn_digest);
+        return;
+    }
+}
+
+static void learn_kernel(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
+{
+    struct tpck_function *function = op->function;
+    bool switched = pattern->thread_known && op->thread != pattern->last_thread;
+    function->launches++;
+    pattern->kernels_since_graph++;
+    if (function != pattern->last) {
+        function->run_starts++;
+        pattern->length = pattern->grids = 0;
+        pattern->grid_digest = 0;
+    }
+    if (pattern->waiting)
+        note_follower(pattern, function);
+    pattern->last = function;
+    pattern->length++;
+    pattern->grid_digest = mix(pattern->grid_digest, op->phase.fine);
+    if (pattern->grids < 3) {
+        uint32_t i = 0;
+        while (i < pattern->grids && pattern->met[i] != op->phase.fine)
+            i++;
+        if (i == pattern->grids)
+            pattern->met[pattern->grids++] = op->phase.fine;
+    }
+    if (switched) {
+        pattern->in_turn = true;
+        pattern->turn_length = 0;
+        pattern->turn_digest = 0;
+    }
+    if (pattern->in_turn && pattern->turn_length < TPCK_PATTERN_TURN) {
+        pattern->turn[pattern->turn_length++] = function;
+        pattern->turn_digest = mix(pattern->turn_digest, op->phase.fine);
+    } else {
+        pattern->in_turn = false;
+    }
+    pattern->last_thread = op->thread;
+    pattern->thread_known = true;
+}
+
+static void learn_graph(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
+{
+    if (pattern->training && pattern->graph == op->function && pattern->kernels_since_graph == 0) {
+        pattern->chosen = (struct tpck_run){.kind = TPCK_RUN_GRAPH, .cycle = 1, .functions = {op->function}};
+        restart(pattern);
+    }
+    pattern->graph = op->function;
+    pattern->kernels_since_graph = 0;
+}
+
+static void learn(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
+{
+    if (op->phase.op == TPCK_OP_KERNEL) {
+        learn_kernel(pattern, op);
+        return;
+    }
+    if (op->phase.op == TPCK_OP_H2D && pattern->waiting)
+        pattern->waiting_fed = true;
+    if (pattern->length > 0)
+        end_run(pattern);
+    if (pattern->in_turn && op->phase.op == TPCK_OP_H2D && op->thread == pattern->last_thread)
+        end_turn(pattern);
+    pattern->in_turn = false;
+    pattern->last = NULL;
+    pattern->length = pattern->grids = 0;
+    pattern->grid_digest = 0;
+    if (op->phase.op == TPCK_OP_GRAPH)
+        learn_graph(pattern, op);
+    else
+        choose(pattern);
+}
+
+/* --- following ----------------------------------------------------------------------------------------------- */
+
+static bool is_member(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
+{
+    const struct tpck_run *run = &pattern->chosen;
+    if (run->kind == TPCK_RUN_GRAPH)
+        return op->phase.op == TPCK_OP_GRAPH && op->function == run->functions[0];
+    if (op->phase.op != TPCK_OP_KERNEL) {
+        pattern->following = false;
+        return false;
+    }
+    if (run->kind == TPCK_RUN_EXCLUSIVE)
+        return op->function == run->functions[0];
+    if (op->thread != pattern->follow_thread) {
+        pattern->follow_thread = op->thread;
+        pattern->following = op->thread == run->thread;
+        pattern->follow_at = 0;
+    }
+    if (pattern->following && op->function == run->functions[pattern->follow_at % (uint32_t)run->cycle])
+        pattern->follow_at++;
+    else
+        pattern->following = false;
+    return pattern->following;
+}
+
+static unsigned follow(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
+{
+    struct tpck_phase_op phase = op->phase;
+    phase.member = is_member(pattern, op);
+    phase.breaking = !phase.member;
+    return tpck_phase_feed(&pattern->phase, &phase);
+}
+
+/* Lets the tracker see what has been, so that it need not wait for as many periods again. */
+static void restart(struct tpck_pattern *pattern)
+{
+    uint64_t from = pattern->now > TPCK_INFER_HISTORY ? pattern->now - TPCK_INFER_HISTORY : 0;
+    if (from < pattern->known_from)
+        from = pattern->known_from;
+    tpck_phase_init(&pattern->phase);
+    pattern->phase.now = from;
+    pattern->following = false;
+    pattern->follow_thread = UINT32_MAX;
+    for (uint64_t i = from; i < pattern->now; i++)
+        follow(pattern, &pattern->history[i % TPCK_INFER_HISTORY]);
+}
+
+unsigned tpck_pattern_feed(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
+{
+    unsigned verdict = TPCK_V_NONE;
+    if (pattern->chosen.kind == TPCK_RUN_NONE) {
+        learn(pattern, op);
+        pattern->history[pattern->now % TPCK_INFER_HISTORY] = *op;
+    }
+    if (pattern->chosen.kind != TPCK_RUN_NONE)
+        verdict = follow(pattern, op);
+    pattern->now++;
+    return verdict;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Messages between the preloaded library and the agent, over a SOCK_SEQPACKET UNIX socket
+ * SHM/JOB/agent.sock (folder mode 0700; the agent checks SO_PEERCRED, and the library that the
+ * folder is its user's). One packet is one message. The library's calls never block on them but
+ * for HELLO at start, which is bounded in time. The same version rule as in wire/segment.h.
+ */
+#ifndef TPCK_RUNTIME_WIRE_MESSAGE_H
+#define TPCK_RUNTIME_WIRE_MESSAGE_H
+
+#include <stdint.h>
+
+#define TPCK_MESSAGE_MAGIC 0x6b637074u /* "tpck" */
+enum { TPCK_MESSAGE_BYTES_MAX = 128 << 10 };
+
+enum tpck_message_type {
+	TPCK_MSG_HELLO = 1,  /* library -> agent: struct tpck_hello, then identity text */
+	TPCK_MSG_WELCOME,    /* agent -> library: struct tpck_welcome */
+	TPCK_MSG_PREPARE,    /* library -> agent: struct tpck_prepare; answered by READY */
+	TPCK_MSG_READY,      /* agent -> library: struct tpck_prepare with what was granted (0 bytes: refused, reason follows) */
+	TPCK_MSG_HELD,       /* library -> agent: struct tpck_held; image is HELD */
+	TPCK_MSG_RESUMED,    /* library -> agent: went live at the offered step; older timelines are fenced */
+	TPCK_MSG_DIVERGED,   /* library -> agent: struct tpck_diverged; the offer is no good, mark it */
+	TPCK_MSG_ENDING,     /* library -> agent: struct tpck_ending; answered by BYE once what is owed is durable */
+	TPCK_MSG_BYE,        /* agent -> library */
+	TPCK_MSG_QUERY,      /* command -> agent: no payload; answered by ANSWER, JSON text */
+	TPCK_MSG_ANSWER,
+	TPCK_MSG_SURPRISE,   /* agent -> library: struct tpck_held; the copied bytes are not what the device had */
+};
+
+struct tpck_message {
+	uint32_t magic;
+	uint16_t version; /* TPCK_WIRE_VERSION */
+	uint16_t type;    /* enum tpck_message_type */
+	uint32_t bytes;   /* of the payload that follows */
+	uint32_t reserved;
+};
+
+enum {
+	TPCK_HELLO_RESUME = 1, /* an offer is wanted */
+	TPCK_HELLO_ADOPT = 2,  /* `generation` is running and lost its agent: take its session over, offer nothing */
+};
+
+/* The identity text is lines "key value\n" with keys in this order: user, job, rank, ordinal,
+ * executable, executable-digest, folder, argument (one a line), environment (NAME=VALUE, one a
+ * line, sorted, without those that cannot matter), library. Backslash, newline and non-printing
+ * bytes of values are written \xHH. */
+struct tpck_hello {
+	int32_t pid;
+	uint32_t flags;
+	uint32_t rank, world, ordinal;
+	uint32_t identity_bytes;
+	uint64_t generation;    /* with ADOPT */
+	uint64_t resume_step;   /* UINT64_MAX: the newest */
+};
+
+struct tpck_welcome {
+	uint64_t generation;
+	uint32_t images;
+	uint32_t offer;               /* 1: `offer_*` hold; the session folder has resume.image and log.* up to the cut */
+	uint64_t offer_generation, offer_step;
+	uint64_t log_sequence, log_offset; /* the cut */
+	char session[256];            /* absolute path of the session folder */
+	char notice[512];             /* a line for the user (why there is no offer, what differs), or "" */
+};
+
+struct tpck_prepare {
+	uint64_t bytes;  /* data bytes an image must hold */
+	uint32_t images; /* wanted; READY says how many there are */
+	uint32_t reserved;
+	char reason[240];
+};
+
+struct tpck_held {
+	uint32_t image;
+	uint32_t reserved;
+	uint64_t generation, step;
+};
+
+struct tpck_diverged {
+	uint64_t generation, step; /* of the offer */
+	uint64_t at;               /* iteration in which the difference was seen */
+	char what[240];
+};
+
+struct tpck_ending {
+	int32_t status;
+	uint32_t reserved;
+};
+
+#endif

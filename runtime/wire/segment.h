@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shared memory between the preloaded library and the agent: the control page, snapshot images
+ * and the log. All are files of the memory tier (tmpfs), mapped by both; both sides may die at any
+ * instruction, and the files alone must say what is whole.
+ *
+ * A process of a job that uses a device has one session folder there,
+ *     SHM/JOB/g<generation>.r<rank>.o<ordinal>/
+ * with `control`, `image.0` ... `image.<n-1>`, and `log.<%06u sequence>`.
+ *
+ * TPCK_WIRE_VERSION must be raised whenever a structure here changes its layout or meaning. A side
+ * that meets another version says so in one line and leaves the files alone.
+ *
+ * Integers are little endian. Fields marked [shim] are written by the library, [agent] by the
+ * agent; state words change by atomic compare-and-swap or store with release order.
+ */
+#ifndef TPCK_RUNTIME_WIRE_SEGMENT_H
+#define TPCK_RUNTIME_WIRE_SEGMENT_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+enum {
+	TPCK_WIRE_VERSION = 1,
+	TPCK_CHUNK_BYTES = 4 << 20,
+	TPCK_IMAGES_MAX = 4,
+	TPCK_CLASSES = 6,
+};
+#define TPCK_CONTROL_MAGIC 0x6c7274636b637074ull /* "tpckctrl" */
+#define TPCK_IMAGE_MAGIC 0x67616d696b637074ull   /* "tpckimag" */
+#define TPCK_LOG_MAGIC 0x20676f6c6b637074ull     /* "tpcklog " */
+
+/* ---- image ------------------------------------------------------------------------------- */
+
+/* An image file is sparse: header at 0, chunk table, index rows, then data, each at a fixed
+ * offset, so that data can grow (ftruncate) without anything moving. */
+#define TPCK_IMAGE_CHUNKS_AT (64ull << 10)
+#define TPCK_IMAGE_INDEX_AT (32ull << 20)
+#define TPCK_IMAGE_DATA_AT (256ull << 20)
+
+enum tpck_image_state {
+	TPCK_IMAGE_FREE,      /* nobody needs it; its bytes may still equal an older snapshot */
+	TPCK_IMAGE_FILLING,   /* the shim is writing it */
+	TPCK_IMAGE_HELD,      /* whole on this rank: data, index, footer fields are final */
+	TPCK_IMAGE_COMMITTED, /* held by all ranks with the copies asked for; set by the agent */
+	TPCK_IMAGE_ABANDONED, /* given up; the agent (or the shim that fills next) makes it free */
+};
+
+struct tpck_image_header {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t ordinal;              /* which image of the session this is */
+	_Atomic uint32_t state;        /* enum tpck_image_state */
+	_Atomic uint32_t pins;         /* [agent] users that read it: flush, transfer; never freed while > 0 */
+	uint64_t generation, step;     /* [shim] identity; step = iterations finished at the boundary */
+	uint64_t data_bytes;           /* [shim] data area in use, from TPCK_IMAGE_DATA_AT */
+	uint32_t chunks, rows;         /* [shim] chunk = TPCK_CHUNK_BYTES of the data area; the last may be shorter */
+	uint64_t log_sequence;         /* [shim] the log's cut: records before byte log_offset of segment log_sequence belong */
+	uint64_t log_offset;
+	uint32_t resumable;            /* [shim] 0: state is whole but the log cannot be run forward; why in `reason` */
+	uint32_t reserved0;
+	char reason[128];
+	uint64_t begun_ns, held_ns;    /* CLOCK_MONOTONIC */
+	uint64_t footer;               /* [shim] written last: tpck_image_footer() of the fields above */
+};
+
+/* One a chunk, at TPCK_IMAGE_CHUNKS_AT + 64 * i. */
+struct tpck_image_chunk {
+	_Atomic uint32_t ready;        /* [shim] 1: bytes are final for this filling, may be hashed and sent */
+	_Atomic uint32_t hashed;       /* [agent] 1: digest is that of the bytes of this filling */
+	uint64_t bytes;
+	uint8_t digest[16];            /* [agent] XXH3-128, canonical (big endian) form */
+	uint32_t unchanged;            /* [shim] 1: no byte was rewritten since the previous filling of this image */
+	uint32_t reserved[7];
+};
+
+enum tpck_class {
+	TPCK_CLASS_UNKNOWN,   /* captured, nothing promised */
+	TPCK_CLASS_CONSTANT,  /* C: content did not change while watched */
+	TPCK_CLASS_OPTIMIZER, /* O: written in the optimizer phase only */
+	TPCK_CLASS_EARLY,     /* E: written before it */
+	TPCK_CLASS_DEAD,      /* T: proven not to be read after the boundary; no data */
+};
+enum tpck_role { TPCK_ROLE_UNKNOWN, TPCK_ROLE_PARAMETER, TPCK_ROLE_GRADIENT, TPCK_ROLE_MOMENT1, TPCK_ROLE_MOMENT2, TPCK_ROLE_OTHER };
+enum tpck_memory_kind { TPCK_MEMORY_ARENA, TPCK_MEMORY_MODULE_VARIABLE, TPCK_MEMORY_HOST_MAPPED };
+
+/* One a block, at TPCK_IMAGE_INDEX_AT + sizeof * i, by ascending allocation order. */
+struct tpck_image_row {
+	uint64_t address, bytes;       /* device address (module variable: address in the capturing process) */
+	uint64_t data_offset;          /* in the data area; UINT64_MAX: no data (dead) */
+	uint64_t order;                /* how many allocations came before it */
+	uint64_t site;                 /* signature of the allocating call site; 0 unknown */
+	uint64_t asof_step;            /* the step whose content this is (constant blocks: earlier than the image's) */
+	uint64_t device_digest;        /* tpck_digest64 taken on the device at the boundary; 0 not taken */
+	uint64_t shape[4];             /* elements; all 0 unknown */
+	uint32_t device, kind;         /* enum tpck_memory_kind */
+	uint32_t class_, role;         /* enum tpck_class, enum tpck_role */
+	uint32_t element, dims;        /* element type: 0 unknown, else as numpy's single letter in the low byte and its size in the next */
+	char symbol[104];              /* module variables: name; else "" */
+};
+
+/* ---- log --------------------------------------------------------------------------------- */
+
+/* Segments are appended in order, each TPCK_LOG_SEGMENT_BYTES or larger where one record is; a
+ * record never spans two. A restarted process goes on in the same log, cut where its image says. */
+#define TPCK_LOG_SEGMENT_BYTES (16ull << 20)
+
+struct tpck_log_header {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t sealed;               /* [shim] 1: no more records will come into this segment */
+	uint64_t generation;           /* that wrote the segment first */
+	uint64_t sequence;             /* from 0 */
+	uint64_t bytes;                /* size of the segment's file */
+	_Atomic uint64_t used;         /* [shim] end of the last whole record, from the file's start */
+};
+
+/* ---- control ----------------------------------------------------------------------------- */
+
+enum tpck_engine_state { TPCK_ENGINE_OFF, TPCK_ENGINE_LEARNING, TPCK_ENGINE_CAPTURING, TPCK_ENGINE_FORWARD, TPCK_ENGINE_ENDED };
+
+/* What `transpckpt show` prints; counters only grow. All [shim] unless marked. */
+struct tpck_status {
+	_Atomic uint32_t state;        /* enum tpck_engine_state */
+	uint32_t reserved;
+	char reason[192];              /* why nothing is captured, or "" */
+	uint64_t boundaries;           /* iterations seen to end */
+	uint64_t period;               /* device operations an iteration */
+	uint64_t optimizer_operations;
+	uint32_t sure_by_names, sure_by_pattern;
+	uint64_t captured, skipped, abandoned;
+	uint64_t operations;
+	uint64_t class_blocks[TPCK_CLASSES], class_bytes[TPCK_CLASSES]; /* by enum tpck_class */
+	uint64_t stall_ns_max, stall_ns_sum, stall_count; /* time inside our hooks at boundaries */
+	uint64_t wait_ns_sum;          /* modelled GPU wait for copies */
+	uint64_t iteration_ns;         /* running mean between boundaries */
+	uint64_t forward_from, forward_to, forward_ns, start_ns, inject_ns; /* of the resume, if any */
+	uint64_t last_step;            /* newest image held */
+};
+
+struct tpck_control {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t images;               /* [agent] how many image files there are */
+	uint64_t generation;           /* [agent] */
+	uint64_t parent_generation, resume_step; /* [agent] of the offer; 0, 0 without */
+	int32_t pid;                   /* [shim] */
+	_Atomic int32_t agent_pid;     /* [agent] */
+	_Atomic uint64_t image_bytes;  /* [agent] data bytes that every image file is prefaulted for */
+	_Atomic uint64_t exit_status;  /* [shim] 0 while running; 1 + status once it ended by itself */
+	_Atomic uint64_t durable_step; /* [agent] newest step published by this generation */
+	_Atomic uint64_t alive_ns;     /* [shim] CLOCK_MONOTONIC of the last boundary */
+	struct tpck_status status;
+};
+
+uint64_t tpck_image_footer(const struct tpck_image_header *header);
+
+#endif
