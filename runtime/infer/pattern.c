@@ -25,7 +25,7 @@ int tpck_pattern_init(struct tpck_pattern *pattern, bool use_names)
     memset(pattern, 0, sizeof *pattern);
     pattern->use_names = use_names;
     pattern->history = malloc(TPCK_INFER_HISTORY * sizeof *pattern->history);
-    pattern->turn = malloc(TPCK_PATTERN_TURN * sizeof(struct tpck_function *));
+    pattern->turn = malloc(TPCK_PATTERN_TURN * sizeof *pattern->turn);
     if (pattern->history && pattern->turn)
         return 0;
     tpck_pattern_free(pattern);
@@ -75,15 +75,9 @@ static struct tpck_run *enter_run(struct tpck_pattern *pattern, enum tpck_run_ki
     return run;
 }
 
-static void note_follower(struct tpck_pattern *pattern, struct tpck_function *function)
+static void note_follower(struct tpck_run *run, struct tpck_function *function)
 {
-    struct tpck_run *run = pattern->waiting;
     int i = 0;
-    pattern->waiting = NULL;
-    if (pattern->waiting_fed) {
-        run->fed++;
-        return;
-    }
     while (i < run->follower_count && run->followers[i].function != function)
         i++;
     if (i == TPCK_PATTERN_FOLLOWERS) {
@@ -119,19 +113,26 @@ static bool steady(const struct tpck_run *run)
     return !run->unsteady;
 }
 
+/* Behind every such run came the next batch, or kernels that come elsewhere too. */
+static bool ends_iteration(const struct tpck_run *run)
+{
+    uint32_t followed = 0;
+    for (int i = 0; i < run->follower_count; i++) {
+        if (run->followers[i].function->run_starts <= run->followers[i].seen)
+            return false;
+        followed += run->followers[i].seen;
+    }
+    return run->fed + followed + 1 >= run->seen && run->fed + followed > 0;
+}
+
 static bool qualifies(const struct tpck_pattern *pattern, const struct tpck_run *run)
 {
     bool named = pattern->use_names && only_arithmetic(run);
-    if (run->seen < (named ? PERIODS_NAMED : PERIODS) || !steady(run))
+    if (run->seen < (named ? PERIODS_NAMED : PERIODS) || !steady(run) || !ends_iteration(run))
         return false;
     if (run->kind == TPCK_RUN_TURN)
         return !pattern->use_names || !names_object(run);
-    if (run->functions[0]->in_runs != run->functions[0]->launches)
-        return false;
-    for (int i = 0; i < run->follower_count; i++)
-        if (run->followers[i].function->run_starts <= run->followers[i].seen)
-            return false;
-    return true;
+    return run->functions[0]->in_runs == run->functions[0]->launches;
 }
 
 static void restart(struct tpck_pattern *pattern);
@@ -158,31 +159,39 @@ static void choose(struct tpck_pattern *pattern)
 
 static void end_run(struct tpck_pattern *pattern)
 {
-    struct tpck_run *run;
     if (pattern->length < SHORTEST_RUN || pattern->grids < DIFFERENT_GRIDS)
         return;
     pattern->last->in_runs += pattern->length;
-    run = enter_run(pattern, TPCK_RUN_EXCLUSIVE, &pattern->last, 1, 0, pattern->grid_digest);
-    if (run) {
-        pattern->waiting = run;
-        pattern->waiting_fed = false;
-    }
+    pattern->waiting[0] = enter_run(pattern, TPCK_RUN_EXCLUSIVE, &pattern->last, 1, 0, pattern->grid_digest);
+    pattern->waiting_fed = false;
 }
 
+static bool turn_repeats(const struct tpck_pattern_launch *turn, uint32_t n, uint32_t cycle)
+{
+    for (uint32_t i = cycle; i < n; i++)
+        if (turn[i].function != turn[i - cycle].function)
+            return false;
+    return n % cycle == 0;
+}
+
+/* Fills at the end of a turn clear gradients, and may stand on either side of a boundary. */
 static void end_turn(struct tpck_pattern *pattern)
 {
-    uint32_t n = pattern->turn_length;
-    for (uint32_t c = 1; c <= TPCK_PATTERN_CYCLE && c * SHORTEST_TURN <= n; c++) {
-        uint32_t i = c;
-        if (n % c)
-            continue;
-        while (i < n && pattern->turn[i] == pattern->turn[i - c])
-            i++;
-        if (i < n)
-            continue;
-        enter_run(pattern, TPCK_RUN_TURN, pattern->turn, (int)c, pattern->last_thread, pattern->turn_digest);
+    struct tpck_function *functions[TPCK_PATTERN_CYCLE];
+    uint32_t n = pattern->turn_length, c = 1;
+    uint64_t digest = 0;
+    while (pattern->use_names && n > 0 && pattern->turn[n - 1].function->named.role == TPCK_ROLE_NEUTRAL)
+        n--;
+    while (c <= TPCK_PATTERN_CYCLE && c * SHORTEST_TURN <= n && !turn_repeats(pattern->turn, n, c))
+        c++;
+    if (c > TPCK_PATTERN_CYCLE || c * SHORTEST_TURN > n)
         return;
-    }
+    for (uint32_t i = 0; i < n; i++)
+        digest = mix(digest, pattern->turn[i].fine);
+    for (uint32_t i = 0; i < c; i++)
+        functions[i] = pattern->turn[i].function;
+    pattern->waiting[1] = enter_run(pattern, TPCK_RUN_TURN, functions, (int)c, pattern->last_thread, digest);
+    pattern->waiting_fed = false;
 }
 
 static void learn_kernel(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
@@ -196,8 +205,10 @@ static void learn_kernel(struct tpck_pattern *pattern, const struct tpck_pattern
         pattern->length = pattern->grids = 0;
         pattern->grid_digest = 0;
     }
-    if (pattern->waiting)
-        note_follower(pattern, function);
+    for (int i = 0; i < 2; i++)
+        if (pattern->waiting[i] && !pattern->waiting_fed)
+            note_follower(pattern->waiting[i], function);
+    pattern->waiting[0] = pattern->waiting[1] = NULL;
     pattern->last = function;
     pattern->length++;
     pattern->grid_digest = mix(pattern->grid_digest, op->phase.fine);
@@ -211,11 +222,9 @@ static void learn_kernel(struct tpck_pattern *pattern, const struct tpck_pattern
     if (switched) {
         pattern->in_turn = true;
         pattern->turn_length = 0;
-        pattern->turn_digest = 0;
     }
     if (pattern->in_turn && pattern->turn_length < TPCK_PATTERN_TURN) {
-        pattern->turn[pattern->turn_length++] = function;
-        pattern->turn_digest = mix(pattern->turn_digest, op->phase.fine);
+        pattern->turn[pattern->turn_length++] = (struct tpck_pattern_launch){function, op->phase.fine};
     } else {
         pattern->in_turn = false;
     }
@@ -239,12 +248,16 @@ static void learn(struct tpck_pattern *pattern, const struct tpck_pattern_op *op
         learn_kernel(pattern, op);
         return;
     }
-    if (op->phase.op == TPCK_OP_H2D && pattern->waiting)
-        pattern->waiting_fed = true;
     if (pattern->length > 0)
         end_run(pattern);
-    if (pattern->in_turn && op->phase.op == TPCK_OP_H2D && op->thread == pattern->last_thread)
+    if (pattern->in_turn && op->thread == pattern->last_thread)
         end_turn(pattern);
+    if (op->phase.op == TPCK_OP_H2D && !pattern->waiting_fed) {
+        pattern->waiting_fed = true;
+        for (int i = 0; i < 2; i++)
+            if (pattern->waiting[i])
+                pattern->waiting[i]->fed++;
+    }
     pattern->in_turn = false;
     pattern->last = NULL;
     pattern->length = pattern->grids = 0;
