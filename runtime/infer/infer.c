@@ -217,7 +217,7 @@ static bool pattern_wanted(const struct tpck_infer *infer, enum tpck_op op)
 
 unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *token)
 {
-    struct tpck_pattern_op op = {.thread = token->thread};
+    struct tpck_pattern_op op = {.phase.thread = token->thread};
     unsigned names = TPCK_V_NONE, pattern = TPCK_V_NONE, turnover = TPCK_V_NONE, verdict;
     bool was_sure = infer->sure;
     digest_token(token, &op.phase);

@@ -11,7 +11,7 @@
  * and after how many phases (two optimizers in turn) an iteration is over.
  *
  * Rule: a wrong boundary is worse than none. Nothing is announced before the tracker has seen the same phase twice
- * (names) or the pattern has agreed with itself for three periods; where the two name different places, nothing is
+ * (names) or the pattern has agreed with itself for three to five periods; where the two name different places, nothing is
  * announced until one of them has been right about itself for several periods.
  *
  * Causal: a verdict depends on what was fed so far only. An iteration's end is announced once, either after its last

@@ -54,7 +54,8 @@ static const char *const optimizer_words[] = {
 
 /* A name with one of these belongs to a pass, or prepares gradients, whatever else it says. */
 static const char *const other_words[] = {
-    "forward", "backward", "fwd", "bwd", "backprop", "norm", "precondition", "unscale",
+    "forward", "backward", "fwd", "bwd", "backprop", "grad",   "norm",
+    "clip",    "scale",    "unscale", "finite", "precondition", "accumulate", "reduce",
 };
 
 static const char *const pointwise_parts[] = {
@@ -188,6 +189,7 @@ struct tpck_named_kernel tpck_name_kernel(const char *name, uint32_t param_bytes
         judge_plain(name, &found);
     kernel.role = TPCK_ROLE_OTHER;
     kernel.backward = strstr(name, "backward") || strstr(name, "bwd") || strstr(name, "dgrad") || strstr(name, "wgrad");
+    kernel.preparing = found.other;
     if (found.optimizer && !found.other) {
         kernel.role = TPCK_ROLE_OPTIMIZER;
         kernel.family = "by its words";

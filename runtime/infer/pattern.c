@@ -10,8 +10,10 @@ enum {
     SHORTEST_RUN = 6,    /* launches of one function */
     SHORTEST_TURN = 4,   /* repetitions of a cycle */
     DIFFERENT_GRIDS = 3,
-    PERIODS = 3,         /* agreement with itself before it is believed */
+    PERIODS = 5,         /* of agreement with itself before it is believed: a loss scaler may skip the first steps */
+    PERIODS_TURN = 3,    /* where the turns of threads bear it out */
     PERIODS_NAMED = 2,   /* where names say that all of it is arithmetic */
+    SETTLED = 64,        /* phases after which a choice is no longer doubted */
 };
 
 static inline uint64_t mix(uint64_t digest, uint64_t value)
@@ -99,16 +101,21 @@ static bool only_arithmetic(const struct tpck_run *run)
 
 static bool names_object(const struct tpck_run *run)
 {
-    for (int i = 0; i < run->cycle; i++)
-        if (run->functions[i]->named.role == TPCK_ROLE_OTHER || run->functions[i]->named.role == TPCK_ROLE_NEUTRAL)
+    for (int i = 0; i < run->cycle; i++) {
+        const struct tpck_named_kernel *named = &run->functions[i]->named;
+        if (named->preparing)
             return true;
+        if (run->kind == TPCK_RUN_TURN && (named->role == TPCK_ROLE_OTHER || named->role == TPCK_ROLE_NEUTRAL))
+            return true;
+    }
     return false;
 }
 
-static bool steady(const struct tpck_run *run)
+/* Each of the sequences of grids that came last has come so many times. */
+static bool steady(const struct tpck_run *run, uint32_t periods)
 {
     for (int i = 0; i < 3; i++)
-        if (run->seen > 2u - (uint32_t)i && run->grids[run->recent[i]].seen < 2)
+        if (run->seen > 2u - (uint32_t)i && run->grids[run->recent[i]].seen + (i < 2) < periods)
             return false;
     return !run->unsteady;
 }
@@ -127,20 +134,40 @@ static bool ends_iteration(const struct tpck_run *run)
 
 static bool qualifies(const struct tpck_pattern *pattern, const struct tpck_run *run)
 {
-    bool named = pattern->use_names && only_arithmetic(run);
-    if (run->seen < (named ? PERIODS_NAMED : PERIODS) || !steady(run) || !ends_iteration(run))
+    uint32_t periods = run->kind == TPCK_RUN_TURN ? PERIODS_TURN : PERIODS;
+    if (pattern->use_names && only_arithmetic(run))
+        periods = PERIODS_NAMED;
+    if (run->seen < periods || !steady(run, periods) || !ends_iteration(run))
         return false;
-    if (run->kind == TPCK_RUN_TURN)
-        return !pattern->use_names || !names_object(run);
-    return run->functions[0]->in_runs == run->functions[0]->launches;
+    if (pattern->use_names && names_object(run))
+        return false;
+    return run->kind == TPCK_RUN_TURN || run->functions[0]->in_runs == run->functions[0]->launches;
 }
 
 static void restart(struct tpck_pattern *pattern);
+
+/* What was taken for the optimizer's has come to be followed by launches that come nowhere else, or the like. */
+static bool refuted(const struct tpck_pattern *pattern)
+{
+    const struct tpck_run *run = pattern->taken;
+    if (pattern->chosen.kind == TPCK_RUN_GRAPH)
+        return false;
+    return !ends_iteration(run) || run->unsteady ||
+           (run->kind == TPCK_RUN_EXCLUSIVE && run->functions[0]->in_runs != run->functions[0]->launches);
+}
 
 /* At the end of a run: is there now exactly one that qualifies? */
 static void choose(struct tpck_pattern *pattern)
 {
     struct tpck_run *best = NULL;
+    if (pattern->chosen.kind != TPCK_RUN_NONE) {
+        if (refuted(pattern)) {
+            pattern->taken->unsteady = true;
+            pattern->chosen.kind = TPCK_RUN_NONE;
+            tpck_phase_init(&pattern->phase);
+        }
+        return;
+    }
     for (int i = 0; i < pattern->run_count; i++) {
         if (!qualifies(pattern, &pattern->runs[i]))
             continue;
@@ -151,6 +178,7 @@ static void choose(struct tpck_pattern *pattern)
     }
     if (!best)
         return;
+    pattern->taken = best;
     pattern->chosen = *best;
     restart(pattern);
 }
@@ -197,7 +225,7 @@ static void end_turn(struct tpck_pattern *pattern)
 static void learn_kernel(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
 {
     struct tpck_function *function = op->function;
-    bool switched = pattern->thread_known && op->thread != pattern->last_thread;
+    bool switched = pattern->thread_known && op->phase.thread != pattern->last_thread;
     function->launches++;
     pattern->kernels_since_graph++;
     if (function != pattern->last) {
@@ -228,13 +256,13 @@ static void learn_kernel(struct tpck_pattern *pattern, const struct tpck_pattern
     } else {
         pattern->in_turn = false;
     }
-    pattern->last_thread = op->thread;
+    pattern->last_thread = op->phase.thread;
     pattern->thread_known = true;
 }
 
 static void learn_graph(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
 {
-    if (pattern->training && pattern->graph == op->function && pattern->kernels_since_graph == 0) {
+    if (pattern->chosen.kind != TPCK_RUN_GRAPH && pattern->training && pattern->graph == op->function && pattern->kernels_since_graph == 0) {
         pattern->chosen = (struct tpck_run){.kind = TPCK_RUN_GRAPH, .cycle = 1, .functions = {op->function}};
         restart(pattern);
     }
@@ -248,9 +276,11 @@ static void learn(struct tpck_pattern *pattern, const struct tpck_pattern_op *op
         learn_kernel(pattern, op);
         return;
     }
+    if (op->phase.op != TPCK_OP_GRAPH && op->phase.thread != pattern->last_thread)
+        return; /* a loader's copy between the launches of another thread */
     if (pattern->length > 0)
         end_run(pattern);
-    if (pattern->in_turn && op->thread == pattern->last_thread)
+    if (pattern->in_turn)
         end_turn(pattern);
     if (op->phase.op == TPCK_OP_H2D && !pattern->waiting_fed) {
         pattern->waiting_fed = true;
@@ -276,14 +306,14 @@ static bool is_member(struct tpck_pattern *pattern, const struct tpck_pattern_op
     if (run->kind == TPCK_RUN_GRAPH)
         return op->phase.op == TPCK_OP_GRAPH && op->function == run->functions[0];
     if (op->phase.op != TPCK_OP_KERNEL) {
-        pattern->following = false;
+        pattern->following = pattern->following && op->phase.thread != pattern->follow_thread;
         return false;
     }
     if (run->kind == TPCK_RUN_EXCLUSIVE)
         return op->function == run->functions[0];
-    if (op->thread != pattern->follow_thread) {
-        pattern->follow_thread = op->thread;
-        pattern->following = op->thread == run->thread;
+    if (op->phase.thread != pattern->follow_thread) {
+        pattern->follow_thread = op->phase.thread;
+        pattern->following = op->phase.thread == run->thread;
         pattern->follow_at = 0;
     }
     if (pattern->following && op->function == run->functions[pattern->follow_at % (uint32_t)run->cycle])
@@ -318,7 +348,7 @@ static void restart(struct tpck_pattern *pattern)
 unsigned tpck_pattern_feed(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
 {
     unsigned verdict = TPCK_V_NONE;
-    if (pattern->chosen.kind == TPCK_RUN_NONE) {
+    if (pattern->chosen.kind == TPCK_RUN_NONE || pattern->phase.streak < SETTLED) {
         learn(pattern, op);
         pattern->history[pattern->now % TPCK_INFER_HISTORY] = *op;
     }

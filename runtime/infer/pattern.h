@@ -41,7 +41,7 @@ struct tpck_run {
         uint32_t seen;
     } grids[TPCK_PATTERN_GRIDS];
     int grid_count, recent[3]; /* recent: which of them came last */
-    bool unsteady;             /* more than TPCK_PATTERN_GRIDS of them */
+    bool unsteady;             /* more than TPCK_PATTERN_GRIDS of them, or taken once and given up: never again */
     struct {
         struct tpck_function *function;
         uint32_t seen;
@@ -52,7 +52,6 @@ struct tpck_run {
 struct tpck_pattern_op {
     struct tpck_phase_op phase;
     struct tpck_function *function; /* of kernels and graphs, else NULL */
-    uint32_t thread;
 };
 
 struct tpck_pattern_launch {
@@ -64,6 +63,7 @@ struct tpck_pattern {
     struct tpck_run runs[TPCK_PATTERN_RUNS];
     int run_count;
     struct tpck_run chosen;       /* kind NONE while learning */
+    struct tpck_run *taken;       /* which of runs it is; what it does further is still learnt for a while */
     struct tpck_phase phase;      /* of the chosen run */
     struct tpck_pattern_op *history;
     uint64_t now, known_from; /* operations seen; those from known_from on are in the history */

@@ -267,9 +267,10 @@ static bool end_phase(struct tpck_phase *phase, int shape)
     return ends;
 }
 
-static unsigned begin_phase(struct tpck_phase *phase)
+static unsigned begin_phase(struct tpck_phase *phase, const struct tpck_phase_op *op)
 {
     phase->open = true;
+    phase->home = op->thread;
     phase->digest = 0;
     phase->count = 0;
     phase->matched = -1;
@@ -290,7 +291,7 @@ static unsigned feed_member(struct tpck_phase *phase, const struct tpck_phase_op
 {
     unsigned verdict = TPCK_V_NONE;
     if (!phase->open)
-        verdict |= begin_phase(phase);
+        verdict |= begin_phase(phase, op);
     if (phase->matched >= 0)
         phase->shapes[phase->matched].prefix = true;
     phase->digest = mix(phase->digest, op->fine);
@@ -349,7 +350,9 @@ unsigned tpck_phase_feed(struct tpck_phase *phase, const struct tpck_phase_op *o
         verdict = feed_member(phase, op);
     } else {
         bool ends = false;
-        if (phase->open)
+        if (op->thread != phase->home)
+            ends = false;
+        else if (phase->open)
             ends = feed_stranger_in_phase(phase, op);
         else if (phase->prev_op == TPCK_OP_D2H && phase->cycle > 0)
             ends = left_out(phase, op);
@@ -368,8 +371,10 @@ unsigned tpck_phase_feed(struct tpck_phase *phase, const struct tpck_phase_op *o
             phase->fed = true;
         }
     }
-    phase->prev = op->fine;
-    phase->prev_op = op->op;
+    if (op->thread == phase->home) {
+        phase->prev = op->fine;
+        phase->prev_op = op->op;
+    }
     phase->now++;
     return verdict;
 }

@@ -32,6 +32,7 @@ struct tpck_phase_op {
     uint64_t fine;   /* digest of all that the token says but thread and stream */
     uint64_t coarse; /* digest of operation and function only */
     enum tpck_op op;
+    uint32_t thread;
     bool member;     /* an optimizer's launch */
     bool breaking;   /* cannot stand within a phase */
     bool whole;      /* a graph that is known to hold an optimizer */
@@ -82,6 +83,7 @@ struct tpck_phase {
     uint64_t scratch[TPCK_PHASE_FIRST];
     uint64_t prev;
     enum tpck_op prev_op;
+    uint32_t home; /* the thread that launches the phases; what others do meanwhile (loading batches) is not looked at */
     /* the cycle */
     int cycle;              /* phases an iteration; 0: not known */
     int position, end;      /* the next phase expected, the one that ends the iteration (of cycle > 1) */
