@@ -57,6 +57,8 @@ TPCK_EXPORT int getentropy(void *buffer, size_t bytes)
 
 /* std::random_device::_M_getval(): RDRAND, no system call. The real one is looked for in libstdc++
  * itself, which is often outside the global scope. */
+unsigned int _ZNSt13random_device9_M_getvalEv(void *device);
+
 TPCK_EXPORT unsigned int _ZNSt13random_device9_M_getvalEv(void *device)
 {
 	static unsigned int (*real)(void *);
