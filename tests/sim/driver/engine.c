@@ -145,8 +145,6 @@ static void finish(struct sim_op *op)
 	int n = op->n_next;
 	op->next = NULL;
 	op->n_next = op->cap_next = 0;
-	if (op->work.kind == SIM_WORK_FREE && op->work.u.memory.block)
-		sim_pool_released(op->work.u.memory.block);
 	sim_work_clear(&op->work);
 	for (int i = 0; i < n; i++) {
 		struct sim_op *o = next[i];

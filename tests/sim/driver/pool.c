@@ -158,11 +158,6 @@ void sim_pools_trim(void)
 	reap();
 }
 
-void sim_pool_released(struct sim_pool_block *b)
-{
-	(void)b;
-}
-
 enum reuse { REUSE_STREAM, REUSE_DONE, REUSE_WAIT };
 
 static struct sim_pool_block *find(struct sim_pool *p, uint64_t bytes, struct sim_stream *s, enum reuse how)

@@ -93,6 +93,7 @@ struct sim_page *sim_page(uint64_t va);
 bool sim_is_device_va(uint64_t va);
 
 /* ---- what is allocated where (alloc.c) ---- */
+struct sim_pool_block;
 enum sim_alloc_kind { SIM_ALLOC_DEVICE, SIM_ALLOC_POOL, SIM_ALLOC_VMM, SIM_ALLOC_HOST, SIM_ALLOC_REGISTERED, SIM_ALLOC_MANAGED, SIM_ALLOC_VARIABLE, SIM_ALLOC_GRAPH };
 
 struct sim_alloc {
@@ -222,7 +223,6 @@ struct sim_work {
 		struct sim_event *event;
 		struct {
 			uint64_t va, bytes;
-			struct sim_pool_block *block;
 			struct sim_graph_memory *graph;
 		} memory;
 		struct sim_graph *child;
@@ -300,7 +300,6 @@ static inline CUresult sim_return(CUresult r)
 	return r;
 }
 extern __thread bool sim_in_callback;
-void sim_ctx_start(void);
 void sim_ctx_stop(struct sim_ctx *c);
 
 /* ---- streams and events (stream.c, event.c) ---- */
@@ -380,6 +379,7 @@ struct sim_node {
 	int index;
 	bool disabled;
 	struct sim_node *origin; /* in a clone: the node it was made from */
+	void **param_list; /* what KernelNodeGetParams hands out */
 };
 
 struct sim_graph {
@@ -402,7 +402,6 @@ void sim_graph_free(struct sim_graph *g);
 CUresult sim_node_new(struct sim_graph *g, struct sim_node **deps, int n, struct sim_work *w, struct sim_node **out);
 
 /* ---- pools (pool.c) ---- */
-struct sim_pool_block;
 struct sim_pool;
 /* Memory that a captured allocation owns: as long as a graph or an executable one mentions it. */
 struct sim_graph_memory {
@@ -411,8 +410,6 @@ struct sim_graph_memory {
 };
 void sim_graph_memory_unref(struct sim_graph_memory *m);
 CUresult sim_graph_memory_new(uint64_t bytes, struct sim_work *w);
-void sim_pool_released(struct sim_pool_block *b);
-CUresult sim_pool_free(struct sim_alloc *a, struct sim_stream *s);
 CUresult sim_pool_free_now(struct sim_alloc *a);
 
 /* ---- launches (launch.c) ---- */
@@ -422,6 +419,5 @@ CUresult sim_launch_pack(struct sim_launch *l, struct sim_kernel *k, void **para
 CUresult sim_unsupported(const char *symbol);
 /* Copies with the stream rules of the synchronous and asynchronous calls (copy.c). */
 CUresult sim_copy_call(struct sim_rect *r, CUstream h, bool async);
-void *sim_proc(const char *symbol);
 
 #endif

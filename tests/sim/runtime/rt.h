@@ -31,7 +31,6 @@ cudaError_t rt_kernel_of(const void *entry, CUkernel *out);
 cudaError_t rt_symbol_of(const void *symbol, CUdeviceptr *address, size_t *bytes);
 /* A function for attribute calls: a host entry or a cudaKernel_t. */
 cudaError_t rt_function_of(const void *entry, CUfunction *out);
-void rt_forget_device(void);
 
 #define RT(call) \
 	do { \
