@@ -40,7 +40,7 @@ void *tpck_door_swap(void *real)
 	return real;
 }
 
-void *tpck_forward_lookup(const char *symbol)
+__attribute__((visibility("default"))) void *tpck_forward_lookup(const char *symbol)
 {
 	const struct tpck_hook_row *row = tpck_table_find(symbol);
 
