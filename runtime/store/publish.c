@@ -344,7 +344,7 @@ int tpck_publish(const struct tpck_publication *p, struct tpck_manifest **out, s
 	if (rc) {
 		tpck_quarantine(p->tier, &manifest->point, err->text, NULL);
 		tpck_manifest_free(manifest);
-		return rc;
+		return rc == -EBADMSG ? -EIO : rc;
 	}
 	snprintf(text, sizeof text, "%s\n", folder);
 	rc = p->tier->operations->mark(p->tier, TPCK_LAST_GOOD, text, err);

@@ -164,6 +164,8 @@ void prepare_begin(struct agent *agent, struct live *live, const struct tpck_pre
 
 /* durable tier (flush.c) */
 void flush_consider(struct agent *agent);
+/* What an agent that was killed left half written. */
+void flush_clear_remains(struct agent *agent);
 /* Whether the newest image of a session is durable, or it has none. */
 bool flush_settled(const struct live *live);
 /* When flush_consider has something to do by itself; UINT64_MAX: never. */

@@ -136,6 +136,47 @@ static void flush_run(struct job *job)
 	close(lock);
 }
 
+/* ---- at start ----------------------------------------------------------------------------- */
+
+struct clear_job {
+	struct job job; /* first */
+	struct tpck_tier *tier;
+};
+
+static void clear_run(struct job *job)
+{
+	struct clear_job *clear = (struct clear_job *)job;
+	struct tpck_error err = {0};
+	int lock;
+
+	if (access(clear->tier->root, W_OK) != 0)
+		return;
+	lock = tpck_durable_tier_lock(clear->tier, LOCK_WAIT_SEC, &err);
+	if (lock < 0 || tpck_retention_clear(clear->tier, &err))
+		tpck_log_warn("remains of earlier runs stay: %s", err.text);
+	if (lock >= 0)
+		close(lock);
+}
+
+static void clear_done(struct agent *agent, struct job *job)
+{
+	agent->jobs--;
+	free(job);
+}
+
+void flush_clear_remains(struct agent *agent)
+{
+	struct clear_job *clear = calloc(1, sizeof *clear);
+
+	if (!clear)
+		return;
+	clear->job.run = clear_run;
+	clear->job.done = clear_done;
+	clear->tier = agent->tier;
+	agent->jobs++;
+	worker_give(&agent->flusher, &clear->job);
+}
+
 /* ---- the event loop's part ---------------------------------------------------------------- */
 
 static void failed(struct agent *agent, struct flush_job *flush)
@@ -206,8 +247,7 @@ static void flush_done(struct agent *agent, struct job *job)
 		tpck_log_info("%s", flush->error.text);
 		if (live->life == LIFE_DEAD)
 			live_retire(agent, live);
-	} else if (flush->rc == -EBADMSG && strstr(flush->error.text, agent->folder)) {
-		/* The fault is in memory, not on the disk. */
+	} else if (flush->rc == -EBADMSG) {
 		discard(agent, flush);
 	} else {
 		failed(agent, flush);

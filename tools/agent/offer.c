@@ -231,8 +231,6 @@ void offer_choose(struct agent *agent, const struct offer_request *request, stru
 	}
 	if (!offer->made && same == 0 && !offer->notice[0])
 		notice_difference(agent, request, &catalog, offer);
-	if (offer->made)
-		offer->notice[0] = '\0';
 	free(choices);
 	tpck_catalog_free(&catalog);
 	pthread_mutex_unlock(&store_in_use);

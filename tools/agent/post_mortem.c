@@ -66,7 +66,9 @@ void live_settle(struct agent *agent, struct live *live)
 		tpck_log_info("process %d ended with status 0; its snapshots are released", (int)live->pid);
 		from = (struct tpck_point){live->session->name.generation, 0};
 		clerk_tell(agent, live, NEWS_ENDED, &from, false);
-		live_retire(agent, live);
+		for (struct live *other = agent->lives; other; other = other->next)
+			if (other == live || (other->life == LIFE_DEAD && other->program == live->program))
+				live_retire(agent, other);
 		return;
 	}
 	agent->history.failures++;
@@ -142,13 +144,17 @@ static void adopt(struct agent *agent, const char *name)
 {
 	struct tpck_session *session;
 	struct tpck_error err = {0};
+	char path[TPCK_NAME_MAX];
 	struct live *live;
 	pid_t pid;
 
 	if (tpck_session_open(&session, agent->folder, name, true, &err)) {
-		/* Another version's, or made by halves: the files are left alone for their own program,
-		 * but for a folder without a control page, which nobody can be using. */
-		tpck_log_warn("%s", err.text);
+		/* Another version's files are left alone. One made by halves was never welcomed: the
+		 * control page's magic comes last. */
+		if (err.code == EPROTO)
+			tpck_log_warn("%s", err.text);
+		else if (tpck_path_join(path, sizeof path, agent->folder, name) == 0)
+			prepare_remove(agent, path);
 		return;
 	}
 	pid = still_mapped(session->control->pid, session->path) ? session->control->pid : 0;
