@@ -154,6 +154,9 @@ void clerk_tell(struct agent *agent, struct live *live, enum clerk_news news, co
 /* The program with this identity; one structure each, never freed. Any thread. */
 struct tpck_program *program_of(struct agent *agent, const char *identity, struct tpck_error *err);
 
+/* Logs a fault unless it is one of the last few that were logged. Any thread. */
+void agent_complain(const struct tpck_error *err);
+
 /* Held by the clerk's and the flusher's threads: a checkpoint that is being read is not removed. */
 extern pthread_mutex_t store_in_use;
 

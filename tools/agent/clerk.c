@@ -40,6 +40,24 @@ struct tpck_program *program_of(struct agent *agent, const char *identity, struc
 	return program;
 }
 
+void agent_complain(const struct tpck_error *err)
+{
+	enum { MEMORY = 8 };
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static char said[MEMORY][sizeof err->text];
+	static unsigned turn;
+	bool known = false;
+
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < MEMORY; i++)
+		known = known || strcmp(said[i], err->text) == 0;
+	if (!known)
+		strcpy(said[turn++ % MEMORY], err->text);
+	pthread_mutex_unlock(&lock);
+	if (!known)
+		tpck_log_warn("%s", err->text);
+}
+
 struct news_job {
 	struct job job; /* first */
 	struct agent *agent;
@@ -78,7 +96,7 @@ static void news_run(struct job *job)
 	if (!rc)
 		rc = tpck_program_save(news->program, agent->folder, agent->tier, &err);
 	if (rc)
-		tpck_log_warn("%s", err.text);
+		agent_complain(&err);
 }
 
 static void news_done(struct agent *agent, struct job *job)
