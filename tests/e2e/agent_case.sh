@@ -42,6 +42,7 @@ ok() {
 }
 
 done_testing() {
+    ok "no complaint of a sanitizer" sh -c "! grep -E 'Sanitizer|runtime error' '$D/agent.err'"
     echo "1..$count"
     exit $failed
 }

@@ -4,16 +4,16 @@
 . "${srcdir:-.}/tests/e2e/agent_case.sh"
 
 start_agent
-trainer --steps 3 --kill-at 3
+trainer --steps 3 --kill-at 3 --bytes 5000000
 until_true published step-000000000002.g1
 
 # the agent dies while the process runs
-"$builddir/tests/e2e/agent_trainer" --steps 30 --pause 30 >"$D/running" 2>&1 &
+"$builddir/tests/e2e/agent_trainer" --steps 12 --pause 50 --bytes 5000000 >"$D/running" 2>&1 &
 running=$!
 until_true grep -q "^held 4" "$D/running"
 stop_agent KILL
 start_agent
-until_true grep -q "^held 30" "$D/running"
+until_true grep -q "^held 12" "$D/running"
 ok "a running process is adopted by the next agent" until_true logged "adopted session .*is running"
 wait $running
 ok "and ends well" test $? -eq 0

@@ -20,6 +20,8 @@
 /* An agent that nobody has spoken to, or whose last program ended well, waits this long. */
 #define FIRST_WAIT_NS 30000000000ull
 #define IDLE_WAIT_NS 2000000000ull
+/* How often the memory tier is looked for. */
+#define LOOK_NS 10000000000ull
 
 int agent_watch(struct agent *agent, struct watch *watch)
 {
@@ -108,6 +110,15 @@ static void consider_leaving(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 
+	/* Somebody removed the memory tier: there is nothing left to keep, and nobody can reach us. */
+	if (now >= agent->look_ns) {
+		agent->look_ns = now + LOOK_NS;
+		if (access(agent->socket_path, F_OK) != 0 && errno == ENOENT) {
+			tpck_log_warn("%s was removed; ending", agent->folder);
+			agent->stopping = agent->leaving = true;
+			return;
+		}
+	}
 	if (agent->stop_now || (agent->stopping && !agent->jobs &&
 				(all_durable(agent) || now < agent->flush_retry_ns))) {
 		agent->leaving = true;
@@ -148,12 +159,9 @@ static int timeout_ms(const struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns(), at = next_deadline(agent);
 
-	if (at == UINT64_MAX)
-		return -1;
-	if (at <= now)
-		return 0;
-	at = (at - now) / 1000000 + 1;
-	return at > 60000 ? 60000 : (int)at;
+	if (agent->look_ns < at)
+		at = agent->look_ns;
+	return at <= now ? 0 : (int)((at - now) / 1000000 + 1);
 }
 
 static int prepare_loop(struct agent *agent, struct tpck_error *err)

@@ -98,7 +98,7 @@ struct agent {
 	struct client *clients;
 	struct live *lives;
 
-	uint64_t begun_ns, idle_since_ns;
+	uint64_t begun_ns, idle_since_ns, look_ns;
 	bool served;                 /* somebody said HELLO since the start */
 	bool stopping;               /* SIGTERM: finish the newest, keep the memory tier */
 	bool stop_now;

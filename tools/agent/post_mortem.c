@@ -63,7 +63,7 @@ void live_settle(struct agent *agent, struct live *live)
 		return;
 	live->died_ns = tpck_clock_monotonic_ns();
 	if (live->end_known && live->status == 0) {
-		tpck_log_info("process %d ended with status 0; its snapshots are released", (int)live->pid);
+		tpck_log_info("process %d ended with status 0; its snapshots are released", (int)control->pid);
 		from = (struct tpck_point){live->session->name.generation, 0};
 		clerk_tell(agent, live, NEWS_ENDED, &from, false);
 		for (struct live *other = agent->lives; other; other = other->next)
@@ -75,10 +75,10 @@ void live_settle(struct agent *agent, struct live *live)
 	agent->history.observed_sec += (double)(live->died_ns - live->begun_ns) / 1e9;
 	if (live->newest >= 0)
 		tpck_log_warn("process %d of generation %" PRIu64 " %s; its snapshot of step %" PRIu64 " is kept",
-			      (int)live->pid, live->session->name.generation,
+			      (int)control->pid, live->session->name.generation,
 			      live->end_known ? "failed" : "was killed", live->newest_step);
 	else
-		tpck_log_info("process %d of generation %" PRIu64 " is gone and left no snapshot", (int)live->pid,
+		tpck_log_info("process %d of generation %" PRIu64 " is gone and left no snapshot", (int)control->pid,
 			      live->session->name.generation);
 	if (live->program)
 		clerk_tell(agent, live, NEWS_DIED, &from, died_near(live));
