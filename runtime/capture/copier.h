@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The copier: a thread of ours that brings memory into staging images behind the application's
+ * back (DESIGN 6.4). A capture is requested at a boundary, under the closed gate; the copier's
+ * stream waits for what the application had queued by then, and streams that go on wait, on the
+ * device, until the copy has passed: the host never does.
+ */
+#ifndef TPCK_RUNTIME_CAPTURE_COPIER_H
+#define TPCK_RUNTIME_CAPTURE_COPIER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/capture/plan.h"
+#include "runtime/track/device.h"
+#include "runtime/track/streams.h"
+
+struct tpck_capture {
+	uint64_t step;
+	uint64_t log_sequence, log_offset; /* the log's cut */
+	const char *unresumable;           /* NULL, or why the log cannot be run forward to here */
+	struct tpck_plan *plan;
+};
+
+/* Called by the copier's thread when an image became HELD. */
+typedef void (*tpck_capture_held)(uint32_t image, uint64_t step);
+
+/* Starts the thread in the given context. 0 or -errno (among it -ENOTSUP: the device has no waits on
+ * memory; nothing will be captured). */
+int tpck_copier_start(const struct tpck_device *device, void *context, struct tpck_control *control,
+		      tpck_capture_held held);
+/* Maps and registers the session's image files for data_bytes each. Called by a thread of ours when
+ * the agent has made them ready; captures under way keep the old mapping. 0 or -errno. */
+int tpck_copier_images(const char *folder, uint64_t generation, uint32_t images, uint64_t data_bytes);
+/* Data bytes that every image can take; 0 before images are there. */
+uint64_t tpck_copier_room(void);
+/* At a boundary, gate closed: queues a capture. -EAGAIN: no image is free or too many are under way. */
+int tpck_copier_request(const struct tpck_capture *capture);
+/* Puts the fence into the stream if the last capture is not known to have passed it yet. Called
+ * before anything is queued on it; never on a capturing stream. */
+void tpck_copier_fence(struct tpck_stream *stream, tpck_stream_handle handle);
+/* Waits until nothing is under way. */
+void tpck_copier_drain(void);
+/* What the copier's waits cost, for status. */
+bool tpck_copier_busy(void);
+
+#endif

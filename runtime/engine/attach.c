@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Meeting the agent: hello, the session, and the threads that work behind the program's back. */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "runtime/capture/copier.h"
+#include "runtime/engine/engine_private.h"
+#include "runtime/engine/link.h"
+#include "runtime/replay/files.h"
+#include "runtime/replay/readback.h"
+
+static struct tpck_engine *const engine = &tpck_engine;
+extern char **environ;
+
+/* Every missing folder of a path, private to the user. */
+static void make_folders(const char *path)
+{
+	char part[1300];
+
+	snprintf(part, sizeof part, "%s", path);
+	for (char *p = part + 1; *p; p++)
+		if (*p == '/') {
+			*p = '\0';
+			syscall(SYS_mkdirat, AT_FDCWD, part, 0700);
+			*p = '/';
+		}
+	syscall(SYS_mkdirat, AT_FDCWD, part, 0700);
+}
+
+/* A new timeline: what was kept for an older one is of no use. */
+static void clear_keep(void)
+{
+	int folder = (int)syscall(SYS_openat, AT_FDCWD, engine->keep, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	char buffer[8192];
+	ssize_t got;
+
+	if (folder < 0)
+		return;
+	while ((got = syscall(SYS_getdents64, folder, buffer, sizeof buffer)) > 0)
+		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen)
+			syscall(SYS_unlinkat, folder, ((struct dirent64 *)at)->d_name, 0);
+	syscall(SYS_close, folder);
+}
+
+int tpck_attach(bool resume)
+{
+	const char *setting = engine->settings.resume;
+	struct tpck_link_options options = {
+		.settings = &engine->settings, .environment = environ, .job = engine->job,
+		.identity = engine->identity, .identity_bytes = engine->identity_bytes,
+		.library = engine->library, .resume = strcmp(setting, "never") != 0, .resume_step = UINT64_MAX,
+	};
+	struct tpck_error err = {0};
+	int result;
+
+	if (*setting >= '0' && *setting <= '9')
+		options.resume_step = strtoull(setting, NULL, 10);
+	result = tpck_link_hello(&options, &engine->welcome, &engine->control, &err);
+	if (result) {
+		tpck_log_warn("%s; no checkpoints in this run", err.text);
+		return result;
+	}
+	if (engine->welcome.notice[0])
+		tpck_log_warn("%s", engine->welcome.notice);
+	/* An offer that nobody asked for in time cannot be taken: the process has begun on its own. */
+	if (engine->welcome.offer && resume)
+		return 0;
+	make_folders(engine->keep);
+	clear_keep();
+	tpck_files_record(engine->log, engine->keep);
+	result = tpck_log_attach(engine->log, engine->welcome.session, engine->welcome.generation, NULL);
+	if (result) {
+		errno = -result;
+		tpck_log_warn("cannot keep the record in %s: %m; no checkpoints in this run", engine->welcome.session);
+	}
+	return result;
+}
+
+static void on_held(uint32_t image, uint64_t step)
+{
+	struct tpck_held held = {image, 0, engine->welcome.generation, step};
+
+	tpck_link_send(TPCK_MSG_HELD, &held, sizeof held);
+}
+
+static void on_ready(const struct tpck_prepare *granted)
+{
+	int result;
+
+	if (!granted->bytes) {
+		tpck_log_warn("no snapshots: %.240s", granted->reason);
+		tpck_engine_reason("%.180s", granted->reason);
+		return;
+	}
+	result = tpck_copier_images(engine->welcome.session, engine->welcome.generation, granted->images,
+				    granted->bytes);
+	if (result) {
+		errno = -result;
+		tpck_log_warn("no snapshots: cannot map the images in %s: %m", engine->welcome.session);
+	}
+}
+
+static void on_surprise(const struct tpck_held *what)
+{
+	engine->control->status.abandoned++;
+	tpck_log_warn("the snapshot of step %llu does not hold what the device had; it was dropped",
+		      (unsigned long long)what->step);
+}
+
+static void on_tick(void)
+{
+	tpck_log_prepare(engine->log);
+}
+
+void tpck_attach_threads(void)
+{
+	static const struct tpck_link_events events = {on_ready, on_surprise, on_tick};
+	int result = tpck_readback_open(engine->device);
+
+	if (!result)
+		result = tpck_copier_start(engine->device, engine->context, engine->control, on_held);
+	if (result) {
+		errno = -result;
+		tpck_log_warn("this device does not allow snapshots behind the program's back: %m");
+		tpck_engine_reason("the device lacks what snapshots need: %s", strerror(-result));
+	}
+	result = tpck_link_start(&events);
+	if (result) {
+		errno = -result;
+		tpck_log_warn("cannot start a thread: %m; no checkpoints in this run");
+	}
+	engine->control->status.state = tpck_engine_mode() == TPCK_MODE_FORWARD ? TPCK_ENGINE_FORWARD
+										: TPCK_ENGINE_LEARNING;
+}

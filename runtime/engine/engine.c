@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine: one state machine, and what happens at an operation and at a boundary. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/digest.h"
+#include "runtime/base/log.h"
+#include "runtime/capture/copier.h"
+#include "runtime/engine/engine_private.h"
+#include "runtime/engine/identity.h"
+#include "runtime/engine/link.h"
+#include "runtime/replay/files.h"
+#include "runtime/replay/readback.h"
+#include "runtime/replay/restart.h"
+
+#define GATE_LIMIT_NS 100000u
+enum { CONTENT_WHOLE = 64 << 10, CONTENT_SAMPLE = 4096 };
+
+struct tpck_engine tpck_engine = {.allocation = PTHREAD_MUTEX_INITIALIZER};
+static struct tpck_engine *const engine = &tpck_engine;
+extern char **environ;
+
+uint32_t tpck_engine_mode(void)
+{
+	return atomic_load_explicit(&engine->mode, memory_order_acquire);
+}
+
+void tpck_engine_mode_set(enum tpck_mode mode)
+{
+	atomic_store(&engine->mode, mode);
+	syscall(SYS_futex, &engine->mode, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+}
+
+void tpck_engine_reason(const char *format, ...)
+{
+	va_list args;
+
+	if (!engine->control)
+		return;
+	va_start(args, format);
+	vsnprintf(engine->control->status.reason, sizeof engine->control->status.reason, format, args);
+	va_end(args);
+}
+
+bool tpck_engine_forward(void)
+{
+	return tpck_engine_mode() == TPCK_MODE_FORWARD;
+}
+
+const struct tpck_settings *tpck_engine_settings(void)
+{
+	return &engine->settings;
+}
+
+/* ---- life ------------------------------------------------------------------------------------- */
+
+/* A resume may be on offer if a marker of this very program lies in the store. */
+static bool marker_present(const char *store)
+{
+	char path[TPCK_SETTING_TEXT_MAX + 256];
+	uint64_t digest = tpck_digest64(engine->identity, engine->identity_bytes, 0);
+
+	snprintf(path, sizeof path, "%s/%s/programs/%016llx", store, engine->job, (unsigned long long)digest);
+	return !syscall(SYS_faccessat, AT_FDCWD, path, F_OK);
+}
+
+void tpck_engine_start(const char *library_path)
+{
+	static char identity[TPCK_IDENTITY_MAX];
+	char store[TPCK_SETTING_TEXT_MAX];
+	struct tpck_thread *self = tpck_thread_self();
+	long bytes;
+
+	self->depth++;
+	engine->start_ns = tpck_clock_monotonic_ns();
+	tpck_settings_read(&engine->settings, environ);
+	if (engine->settings.disable)
+		goto out;
+	bytes = tpck_identity_make(&engine->settings, environ, identity, sizeof identity, engine->job);
+	engine->log = tpck_log_new(engine->settings.log_bytes);
+	if (bytes < 0 || !engine->log)
+		goto out;
+	snprintf(engine->library, sizeof engine->library, "%s", library_path);
+	engine->identity = identity;
+	engine->identity_bytes = (uint32_t)bytes;
+	tpck_settings_store(&engine->settings, store, sizeof store);
+	snprintf(engine->keep, sizeof engine->keep, "%s/%s/keep/%016llx", store, engine->job,
+		 (unsigned long long)tpck_digest64(identity, (size_t)bytes, 0));
+	tpck_files_record(engine->log, "");
+	tpck_engine_mode_set(TPCK_MODE_EARLY);
+	if (strcmp(engine->settings.resume, "never") != 0 && marker_present(store)) {
+		tpck_restart_remember(environ);
+		tpck_resume_begin();
+	}
+out:
+	self->depth--;
+}
+
+static struct tpck_infer *infer_new(void)
+{
+	struct tpck_infer_options options = {
+		.use_names = strcmp(engine->settings.infer, "pattern") != 0,
+		.use_pattern = strcmp(engine->settings.infer, "names") != 0,
+	};
+
+	return tpck_infer_new(&options);
+}
+
+void tpck_engine_device(const struct tpck_device *device)
+{
+	static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+
+	if (engine->device || tpck_engine_mode() == TPCK_MODE_OFF)
+		return;
+	pthread_mutex_lock(&once);
+	if (!engine->device && tpck_engine_mode() != TPCK_MODE_OFF) {
+		engine->infer = infer_new();
+		if (!engine->infer || device->context_save(&engine->context)) {
+			tpck_log_warn("no memory to begin with; no checkpoints in this run");
+			tpck_engine_mode_set(TPCK_MODE_OFF);
+		} else {
+			if (tpck_engine_mode() == TPCK_MODE_EARLY && !tpck_attach(false))
+				tpck_engine_mode_set(TPCK_MODE_LIVE);
+			else if (tpck_engine_mode() == TPCK_MODE_EARLY)
+				tpck_engine_mode_set(TPCK_MODE_OFF);
+			engine->device = device;
+			if (tpck_engine_mode() != TPCK_MODE_OFF) {
+				tpck_memory_open();
+				tpck_attach_threads();
+			}
+		}
+	}
+	pthread_mutex_unlock(&once);
+}
+
+void tpck_engine_end(int status)
+{
+	struct tpck_thread *self = tpck_thread_self();
+	uint32_t mode = tpck_engine_mode();
+
+	if (!self || mode == TPCK_MODE_OFF || mode == TPCK_MODE_EARLY || !engine->control)
+		return;
+	self->depth++;
+	if (mode == TPCK_MODE_FORWARD) {
+		/* The first run went on from here; this one ends: not the same program after all. */
+		tpck_files_abandon();
+		tpck_log_warn("the program ended with status %d while running forward to step %llu", status,
+			      (unsigned long long)tpck_forward_step());
+	} else {
+		tpck_copier_drain();
+	}
+	engine->control->status.state = TPCK_ENGINE_ENDED;
+	if (!tpck_link_end(status, engine->settings.exit_wait_sec) && engine->settings.exit_wait_sec > 0)
+		tpck_log_info("the agent did not say that everything is durable");
+	tpck_engine_mode_set(TPCK_MODE_OFF);
+	self->depth--;
+}
+
+void tpck_engine_forked(void)
+{
+	atomic_store(&engine->mode, TPCK_MODE_OFF);
+}
+
+void tpck_engine_unresumable(const char *why)
+{
+	if (engine->unresumable || tpck_engine_mode() == TPCK_MODE_OFF)
+		return;
+	engine->unresumable = why;
+	if (tpck_engine_mode() == TPCK_MODE_LIVE)
+		tpck_log_warn("snapshots from here on cannot be resumed: %s", why);
+}
+
+void tpck_engine_stream_capture(int change)
+{
+	atomic_fetch_add(&engine->stream_captures, change);
+}
+
+/* ---- guard ------------------------------------------------------------------------------------ */
+
+struct tpck_thread *tpck_engine_enter(void)
+{
+	struct tpck_thread *self;
+
+	if (__builtin_expect(tpck_engine_mode() == TPCK_MODE_OFF, 0))
+		return NULL;
+	self = tpck_thread_self();
+	if (!self || self->depth)
+		return NULL;
+	self->depth = 1;
+	return self;
+}
+
+void tpck_engine_leave(struct tpck_thread *self)
+{
+	self->depth = 0;
+}
+
+/* ---- an operation ------------------------------------------------------------------------------ */
+
+static uint32_t token_digest(const struct tpck_token *token)
+{
+	uint64_t h = token->func ^ ((uint64_t)token->op << 56) ^ token->stream * 0x9e3779b97f4a7c15ull;
+
+	h = (h ^ ((uint64_t)token->grid[0] << 32 | token->grid[1])) * 0xff51afd7ed558ccdull;
+	h = (h ^ h >> 33 ^ ((uint64_t)token->grid[2] << 32 | token->block[0])) * 0xc4ceb9fe1a85ec53ull;
+	h = (h ^ h >> 29 ^ ((uint64_t)token->block[1] << 32 | token->block[2])) * 0xff51afd7ed558ccdull;
+	h = (h ^ h >> 32 ^ token->bytes) * 0xc4ceb9fe1a85ec53ull;
+	return (uint32_t)(h >> 32) ^ (uint32_t)h;
+}
+
+/* Digest of uploaded bytes: small ones whole, large ones by samples. Never 0. */
+static uint32_t content_digest(const void *content, uint64_t bytes)
+{
+	uint64_t digest;
+
+	if (bytes <= CONTENT_WHOLE) {
+		digest = tpck_digest64(content, bytes, 0);
+	} else {
+		uint64_t stride = (bytes - CONTENT_SAMPLE) / 15;
+
+		digest = bytes;
+		for (int i = 0; i < 16; i++)
+			digest = tpck_digest64((const char *)content + stride * (uint64_t)i, CONTENT_SAMPLE, digest);
+	}
+	return (uint32_t)digest ? (uint32_t)digest : 1;
+}
+
+static void boundary(struct tpck_thread *self);
+
+static unsigned feed(struct tpck_thread *self, const struct tpck_call *call)
+{
+	unsigned verdict;
+
+	if (call->orders)
+		return TPCK_V_NONE;
+	if (call->token.op == TPCK_OP_KERNEL || call->token.op == TPCK_OP_GRAPH)
+		self->launches = true;
+	/* A thread that only copies (a loader) is not in step with the iterations. */
+	if (!self->launches && call->token.thread != 1)
+		return TPCK_V_NONE;
+	tpck_spin_lock(&engine->infer_lock);
+	verdict = tpck_infer_feed(engine->infer, &call->token);
+	tpck_spin_unlock(&engine->infer_lock);
+	return verdict;
+}
+
+void tpck_engine_graph_node(uint64_t graph, const struct tpck_token *node)
+{
+	if (!engine->infer)
+		return;
+	tpck_spin_lock(&engine->infer_lock);
+	tpck_infer_graph_node(engine->infer, graph, node);
+	tpck_spin_unlock(&engine->infer_lock);
+}
+
+enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call)
+{
+	struct tpck_stream *stream = tpck_stream_of(call->stream, self);
+	uint32_t token, content = 0;
+	unsigned verdict;
+
+	call->gated = call->boundary_after = false;
+	if (engine->stream_captures > 0 && engine->device && engine->device->is_capturing(call->stream))
+		return TPCK_GO_RUN; /* goes into a graph, which is launched later */
+	call->token.stream = stream ? stream->ordinal : 0;
+	call->token.thread = self->id;
+	token = token_digest(&call->token);
+	if (tpck_engine_mode() == TPCK_MODE_FORWARD) {
+		if (call->content)
+			content = content_digest(call->content, call->token.bytes);
+		if (tpck_resume_operation(self, call, token, content) == TPCK_GO_ANSWERED) {
+			feed(self, call);
+			return TPCK_GO_ANSWERED;
+		}
+	}
+	if (tpck_engine_mode() != TPCK_MODE_LIVE)
+		return TPCK_GO_RUN;
+	if (call->content && !tpck_readback_touches(call->content, call->token.bytes))
+		content = content_digest(call->content, call->token.bytes);
+	verdict = feed(self, call);
+	if (verdict & TPCK_V_BOUNDARY_BEFORE)
+		boundary(self);
+	call->boundary_after = verdict & TPCK_V_BOUNDARY_AFTER;
+	tpck_gate_enter(self);
+	call->gated = true;
+	if (stream) {
+		tpck_copier_fence(stream, call->stream);
+		atomic_store_explicit(&stream->dirty, 1, memory_order_relaxed);
+	}
+	tpck_record_operation(self, token, content, call->content != NULL);
+	return TPCK_GO_RUN;
+}
+
+void tpck_engine_after(struct tpck_thread *self, struct tpck_call *call)
+{
+	if (call->gated)
+		tpck_gate_leave(self);
+	if (call->boundary_after)
+		boundary(self);
+}
+
+/* ---- a boundary --------------------------------------------------------------------------------- */
+
+static bool capture_due(uint64_t now)
+{
+	const struct tpck_interval *interval = &engine->settings.interval;
+
+	if (interval->unit == TPCK_INTERVAL_SECONDS)
+		return now - engine->last_capture_ns >= (uint64_t)(interval->count * 1e9);
+	if (interval->unit == TPCK_INTERVAL_ITERATIONS && interval->count > 1)
+		return engine->step % (uint64_t)interval->count == 0;
+	return true;
+}
+
+static void status_classes(const struct tpck_plan *plan)
+{
+	struct tpck_status *status = &engine->control->status;
+	uint64_t blocks[TPCK_CLASSES] = {0}, bytes[TPCK_CLASSES] = {0};
+
+	for (uint32_t i = 0; i < plan->rows; i++) {
+		blocks[plan->row[i].class_]++;
+		bytes[plan->row[i].class_] += plan->row[i].bytes;
+	}
+	memcpy(status->class_blocks, blocks, sizeof blocks);
+	memcpy(status->class_bytes, bytes, sizeof bytes);
+}
+
+/* More room than is needed now, so that a little growth needs no new images. */
+static void ask_for_room(uint64_t bytes)
+{
+	struct tpck_prepare prepare = {.bytes = bytes + bytes / 8, .images = 3};
+
+	prepare.bytes = (prepare.bytes + TPCK_CHUNK_BYTES - 1) / TPCK_CHUNK_BYTES * TPCK_CHUNK_BYTES;
+	if (engine->asked_room >= prepare.bytes)
+		return;
+	engine->asked_room = prepare.bytes;
+	tpck_link_send(TPCK_MSG_PREPARE, &prepare, sizeof prepare);
+}
+
+static void boundary_mark(struct tpck_log_position *cut, uint64_t now)
+{
+	struct tpck_record_boundary record = {engine->step, engine->allocations, now};
+	uint32_t count;
+	struct tpck_thread *threads = tpck_threads(&count);
+
+	for (uint32_t i = 0; i < count; i++)
+		if (threads[i].pending || threads[i].not_ready)
+			tpck_record_mark(&threads[i]);
+	tpck_log_append(engine->log, TPCK_RECORD_BOUNDARY, 0, 0, (uint32_t)engine->step, &record, sizeof record);
+	*cut = tpck_log_end(engine->log);
+}
+
+/* Whether a snapshot was begun. The gate is closed. */
+static bool boundary_capture(const struct tpck_log_position *cut, uint64_t now)
+{
+	struct tpck_capture capture = {engine->step, cut->sequence, cut->offset, NULL, NULL};
+	int result;
+
+	capture.plan = tpck_memory_plan();
+	if (!capture.plan)
+		return false;
+	if (capture.plan->data_bytes > tpck_copier_room()) {
+		ask_for_room(capture.plan->data_bytes);
+		return false;
+	}
+	capture.unresumable = tpck_log_failed(engine->log) ? tpck_log_failed(engine->log) : engine->unresumable;
+	result = tpck_copier_request(&capture);
+	if (result)
+		return false;
+	status_classes(capture.plan);
+	engine->last_capture_ns = now;
+	engine->last_capture_step = engine->step;
+	return true;
+}
+
+static void status_inference(uint64_t now)
+{
+	struct tpck_status *status = &engine->control->status;
+	struct tpck_infer_summary summary;
+
+	status->boundaries = engine->step;
+	atomic_store(&engine->control->alive_ns, now);
+	if (engine->last_boundary_ns) {
+		uint64_t took = now - engine->last_boundary_ns;
+
+		status->iteration_ns = status->iteration_ns ? status->iteration_ns - status->iteration_ns / 16 + took / 16
+							    : took;
+	}
+	engine->last_boundary_ns = now;
+	if (engine->step % 16 != 1 && status->period)
+		return;
+	tpck_infer_summary(engine->infer, &summary);
+	status->period = summary.period;
+	status->optimizer_operations = summary.optimizer_ops;
+	status->sure_by_names = (summary.witnesses & TPCK_W_NAMES) != 0;
+	status->sure_by_pattern = (summary.witnesses & TPCK_W_PATTERN) != 0;
+	status->reason[0] = '\0';
+}
+
+static void status_stall(uint64_t begun)
+{
+	struct tpck_status *status = &engine->control->status;
+	uint64_t took = tpck_clock_monotonic_ns() - begun;
+
+	status->stall_ns_sum += took;
+	status->stall_count++;
+	if (took > status->stall_ns_max)
+		status->stall_ns_max = took;
+}
+
+static void boundary(struct tpck_thread *self)
+{
+	uint64_t now = tpck_clock_monotonic_ns();
+	struct tpck_log_position cut;
+
+	if (atomic_exchange(&engine->boundary_busy, 1))
+		return;
+	engine->step++;
+	status_inference(now);
+	if (engine->settings.backpressure[1] == 't' && tpck_copier_room())
+		tpck_copier_drain();
+	if (engine->stream_captures > 0 || !tpck_gate_close(self, GATE_LIMIT_NS)) {
+		engine->control->status.skipped++;
+	} else {
+		boundary_mark(&cut, now);
+		if (capture_due(now) && !boundary_capture(&cut, now))
+			engine->control->status.skipped++;
+		tpck_gate_open();
+		status_stall(now);
+	}
+	atomic_store(&engine->boundary_busy, 0);
+}

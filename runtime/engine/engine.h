@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The one face that hooks call. A hook's body has one shape:
+ *
+ *     struct tpck_thread *self = tpck_engine_enter();
+ *     if (!self)
+ *             return real(...);
+ *     if (tpck_engine_before(self, &call) == TPCK_GO_RUN)
+ *             result = real(...);
+ *     tpck_engine_after(self, &call);
+ *     tpck_engine_leave(self);
+ *     return result;
+ *
+ * Nothing here fails towards the application: what cannot be followed is said in one line and
+ * means less checkpointing.
+ */
+#ifndef TPCK_RUNTIME_ENGINE_ENGINE_H
+#define TPCK_RUNTIME_ENGINE_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/settings.h"
+#include "runtime/infer/infer.h"
+#include "runtime/track/device.h"
+#include "runtime/track/streams.h"
+#include "runtime/track/threads.h"
+
+enum tpck_go {
+	TPCK_GO_RUN,      /* make the real call */
+	TPCK_GO_ANSWERED, /* running forward: do not; the result is success */
+};
+
+/* One device operation. */
+struct tpck_call {
+	struct tpck_token token;
+	tpck_stream_handle stream;
+	const void *content;       /* host bytes that are uploaded, or NULL */
+	bool orders;               /* an allocation call: the token is not fed to inference */
+	/* the engine's */
+	bool boundary_after, gated;
+};
+
+/* ---- life ---- */
+/* At load: reads settings and, where a resume may be on offer, asks the agent. */
+void tpck_engine_start(const char *library_path);
+/* A context exists: the device can be touched. Once; later calls do nothing. */
+void tpck_engine_device(const struct tpck_device *device);
+/* At normal exit with this status. */
+void tpck_engine_end(int status);
+/* In a forked child: nothing but flags. */
+void tpck_engine_forked(void);
+const struct tpck_settings *tpck_engine_settings(void);
+
+/* ---- guard ---- */
+/* NULL: pass through (off, a thread of ours, or a call from inside a call). */
+struct tpck_thread *tpck_engine_enter(void);
+void tpck_engine_leave(struct tpck_thread *self);
+
+/* ---- device operations ---- */
+enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call);
+void tpck_engine_after(struct tpck_thread *self, struct tpck_call *call);
+/* A copy to the host, between before (RUN) and after: its bytes go into the log. With queued the
+ * bytes arrive later and are taken by a copy of ours right behind. */
+void tpck_engine_read_back(struct tpck_thread *self, const struct tpck_call *call, const void *host,
+			   uint64_t device_address, size_t bytes, bool queued);
+/* The same copy while running forward: fills host. */
+void tpck_engine_deliver(struct tpck_thread *self, void *host, size_t bytes);
+/* Around a real wait for a stream: what was queued on it before has arrived. */
+void tpck_engine_waiting(struct tpck_thread *self);
+void tpck_engine_waited(struct tpck_thread *self, tpck_stream_handle stream);
+
+/* ---- memory ---- */
+/* 0, -ENOMEM, or -ENOTSUP: the call is not ours, make the real one. stream as for tpck_stream_of();
+ * ordered false: memory for use from anywhere. */
+int tpck_engine_allocate(struct tpck_thread *self, uint64_t bytes, tpck_stream_handle stream, bool ordered,
+			 uint64_t *address);
+/* 0, or -ENOENT: not ours. */
+int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_handle stream, bool ordered);
+/* The block that holds address. False: not ours. */
+bool tpck_engine_block(uint64_t address, uint64_t *base, uint64_t *bytes);
+bool tpck_engine_is_device_memory(uint64_t address);
+void tpck_engine_context_destroyed(void);
+void tpck_engine_module_variable(const char *symbol, uint64_t address, uint64_t bytes);
+
+/* ---- answers of the device ---- */
+/* What a query that is not ready says: CUDA_ERROR_NOT_READY. */
+enum { TPCK_NOT_READY = 600 };
+/* While running forward fills *result and returns true. */
+bool tpck_engine_query_answer(struct tpck_thread *self, int *result);
+void tpck_engine_query_note(struct tpck_thread *self, int result);
+bool tpck_engine_elapsed_answer(struct tpck_thread *self, float *milliseconds);
+void tpck_engine_elapsed_note(struct tpck_thread *self, float milliseconds);
+bool tpck_engine_meminfo_answer(struct tpck_thread *self, size_t *available, size_t *total);
+void tpck_engine_meminfo_note(struct tpck_thread *self, size_t available, size_t total);
+
+/* ---- chance and time ---- */
+bool tpck_engine_chance_answer(struct tpck_thread *self, void *bytes, size_t count);
+void tpck_engine_chance_note(struct tpck_thread *self, const void *bytes, size_t count);
+bool tpck_engine_time_answer(struct tpck_thread *self, int64_t *seconds, int64_t *nanoseconds);
+void tpck_engine_time_note(struct tpck_thread *self, int64_t seconds, int64_t nanoseconds);
+
+/* ---- graphs ---- */
+/* A node of a graph that is being captured. */
+void tpck_engine_graph_node(uint64_t graph, const struct tpck_token *node);
+
+/* ---- what cannot be resumed ---- */
+/* The program did something that the log cannot repeat: later snapshots are marked so. Once a reason. */
+void tpck_engine_unresumable(const char *why);
+/* A stream entered or left capture mode. */
+void tpck_engine_stream_capture(int change);
+bool tpck_engine_forward(void);
+
+#endif

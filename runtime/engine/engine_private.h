@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine's state, shared by the files of this folder and nobody else. */
+#ifndef TPCK_RUNTIME_ENGINE_ENGINE_PRIVATE_H
+#define TPCK_RUNTIME_ENGINE_ENGINE_PRIVATE_H
+
+#include <pthread.h>
+
+#include "runtime/capture/plan.h"
+#include "runtime/engine/engine.h"
+#include "runtime/replay/forward.h"
+#include "runtime/replay/log.h"
+#include "runtime/track/arena.h"
+#include "runtime/wire/message.h"
+#include "runtime/wire/segment.h"
+
+enum tpck_mode {
+	TPCK_MODE_OFF,      /* hooks pass through */
+	TPCK_MODE_EARLY,    /* recording into private memory; no device has been used */
+	TPCK_MODE_FORWARD,  /* answering from the log */
+	TPCK_MODE_LIVE,     /* recording, learning, capturing */
+};
+
+enum { TPCK_VARIABLES_MAX = 1024 };
+
+struct tpck_variable {
+	char symbol[104];
+	uint64_t address, bytes;
+};
+
+struct tpck_engine {
+	_Atomic uint32_t mode;          /* enum tpck_mode; also a futex for threads that wait for LIVE */
+	struct tpck_settings settings;
+	char library[1024], job[128], keep[1200];
+	char *identity;
+	uint32_t identity_bytes;
+
+	struct tpck_log *log;
+	const char *unresumable;        /* why later snapshots cannot be resumed */
+	struct tpck_control *control;   /* NULL before the agent was met */
+	struct tpck_welcome welcome;
+
+	const struct tpck_device *device;
+	void *context;
+	bool resumable_addresses;       /* the arena serves allocations */
+	struct tpck_arena *arena;
+	pthread_mutex_t allocation;     /* order of allocation calls; the only lock held across driver calls (mapping) */
+	uint64_t allocations;           /* allocation calls so far */
+	uint32_t last_allocator;        /* thread of the last one */
+	_Atomic uint32_t futex_turn;
+	struct tpck_variable variables[TPCK_VARIABLES_MAX];
+	_Atomic uint32_t variables_count;
+
+	struct tpck_infer *infer;
+	tpck_spin infer_lock;
+	_Atomic uint32_t boundary_busy;
+	_Atomic int32_t stream_captures;
+	uint64_t step;
+	uint64_t last_boundary_ns, last_capture_ns, last_capture_step;
+	uint64_t asked_room;            /* data bytes that the agent was asked for */
+	struct tpck_plan *plan;
+	uint64_t variables_planned;
+	uint64_t start_ns, forward_ns;
+};
+
+extern struct tpck_engine tpck_engine;
+
+/* ---- engine.c ---- */
+uint32_t tpck_engine_mode(void);
+void tpck_engine_mode_set(enum tpck_mode mode);
+void tpck_engine_reason(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- memory.c ---- */
+/* Opens the arena on the device; without it snapshots are not resumable. */
+void tpck_memory_open(void);
+/* The plan for what is live now. NULL without memory. The plan is kept and made again only when the
+ * live set changes. */
+struct tpck_plan *tpck_memory_plan(void);
+/* Compares the live set with an image's rows. NULL if they agree, else what does not. */
+const char *tpck_memory_compare(const struct tpck_image_row *rows, uint32_t count, char *buffer, size_t size);
+uint64_t tpck_memory_variable(const char *symbol, uint64_t bytes);
+
+/* ---- resume.c ---- */
+/* Asks the agent for an offer and, if there is one, makes ready to run forward. */
+void tpck_resume_begin(void);
+/* An operation while running forward. */
+enum tpck_go tpck_resume_operation(struct tpck_thread *self, struct tpck_call *call, uint32_t token, uint32_t content);
+/* The next record of a type for this thread; NULL: the caller does the real thing (the process went live,
+ * or the thread is foreign). */
+const struct tpck_record *tpck_resume_record(struct tpck_thread *self, enum tpck_record_type type);
+/* Waits for the thread's turn to allocate. */
+void tpck_resume_turn(struct tpck_thread *self);
+/* The program differs from the first run: says so and starts over. Returns only if that is not possible;
+ * then the process has gone on without resuming in TPCK_MODE_OFF. */
+void tpck_resume_diverged(const char *what);
+
+/* ---- attach.c ---- */
+/* Meets the agent without a resume, moves the log to the session. */
+int tpck_attach(bool resume);
+/* Starts link and copier threads once there is a context. */
+void tpck_attach_threads(void);
+
+/* ---- record.c ---- */
+/* Flushes what a thread did since its last mark into the log. */
+void tpck_record_mark(struct tpck_thread *thread);
+/* Adds an operation to the thread's current mark. */
+void tpck_record_operation(struct tpck_thread *thread, uint32_t token, uint32_t content, bool has_content);
+
+#endif

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which program this is. */
+#include "config.h"
+
+#include "runtime/engine/identity.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/digest.h"
+
+enum { ARGUMENTS_SIZE = 32 << 10, ENVIRONMENT_MAX = 512 };
+
+struct text {
+	char *at;
+	size_t size, used;
+	bool cut;
+};
+
+static void add_bytes(struct text *text, const char *bytes, size_t count)
+{
+	if (text->used + count >= text->size) {
+		text->cut = true;
+		return;
+	}
+	memcpy(text->at + text->used, bytes, count);
+	text->used += count;
+	text->at[text->used] = '\0';
+}
+
+static void add_line(struct text *text, const char *key, const char *value)
+{
+	char escaped[8];
+
+	add_bytes(text, key, strlen(key));
+	add_bytes(text, " ", 1);
+	for (const unsigned char *p = (const unsigned char *)value; *p; p++) {
+		if (*p < 0x20 || *p >= 0x7f || *p == '\\') {
+			snprintf(escaped, sizeof escaped, "\\x%02x", *p);
+			add_bytes(text, escaped, 4);
+		} else {
+			add_bytes(text, (const char *)p, 1);
+		}
+	}
+	add_bytes(text, "\n", 1);
+}
+
+/* The build id of the executable, which is the first object. */
+static int find_build_id(struct dl_phdr_info *info, size_t size, void *argument)
+{
+	char *out = argument;
+
+	(void)size;
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+		const char *at, *end;
+
+		if (segment->p_type != PT_NOTE)
+			continue;
+		at = (const char *)(info->dlpi_addr + segment->p_vaddr);
+		for (end = at + segment->p_memsz; at + sizeof(ElfW(Nhdr)) <= end;) {
+			const ElfW(Nhdr) *note = (const void *)at;
+			const char *name = at + sizeof *note;
+			const unsigned char *id = (const unsigned char *)name + ((note->n_namesz + 3) & ~3u);
+
+			if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && memcmp(name, "GNU", 4) == 0) {
+				for (unsigned b = 0; b < note->n_descsz && b < 20; b++)
+					sprintf(out + 2 * b, "%02x", id[b]);
+				return 1;
+			}
+			at = (const char *)id + ((note->n_descsz + 3) & ~3u);
+		}
+	}
+	return 1;
+}
+
+static size_t read_file(const char *path, char *buffer, size_t size)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	size_t used = 0;
+	ssize_t got;
+
+	if (fd < 0)
+		return 0;
+	while (used < size && (got = syscall(SYS_read, fd, buffer + used, size - used)) > 0)
+		used += (size_t)got;
+	syscall(SYS_close, fd);
+	return used;
+}
+
+/* Digest of a script that an interpreter is to run: any argument that is a small regular file whose
+ * name says so. */
+static void add_script(struct text *text, const char *argument)
+{
+	const char *dot = strrchr(argument, '.');
+	static char content[1 << 20];
+	char value[64];
+	size_t bytes;
+
+	if (!dot || (strcmp(dot, ".py") != 0 && strcmp(dot, ".sh") != 0 && strcmp(dot, ".lua") != 0))
+		return;
+	bytes = read_file(argument, content, sizeof content);
+	snprintf(value, sizeof value, "%016llx", (unsigned long long)tpck_digest64(content, bytes, 0));
+	add_line(text, "script-digest", value);
+}
+
+/* Variables that say where or by whom a program was started, not what it computes. */
+static bool matters(const char *variable)
+{
+	static const char *const ignored[] = {
+		"TRANSPCKPT_", "LD_PRELOAD=", "SLURM_", "PMI", "OMPI_", "PWD=", "OLDPWD=", "SHLVL=", "_=", "TERM",
+		"SSH_", "XDG_", "COLUMNS=", "LINES=", "DISPLAY=", "DBUS_", "WINDOWID=", "TMUX", "STY=", "PS1=",
+		"HOSTNAME=", "MASTER_PORT=", "TORCHELASTIC_RUN_ID=", "TORCHELASTIC_RESTART_COUNT=", "INVOCATION_ID=",
+		"JOURNAL_STREAM=", "MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=", "MAKE_", "LS_COLORS=", "MAIL=", "TMPDIR=",
+	};
+
+	for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+		if (strncmp(variable, ignored[i], strlen(ignored[i])) == 0)
+			return false;
+	return true;
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void add_environment(struct text *text, char *const *environment)
+{
+	const char *sorted[ENVIRONMENT_MAX];
+	size_t count = 0;
+
+	for (char *const *e = environment; e && *e && count < ENVIRONMENT_MAX; e++)
+		if (matters(*e))
+			sorted[count++] = *e;
+	qsort(sorted, count, sizeof *sorted, by_text);
+	for (size_t i = 0; i < count; i++)
+		add_line(text, "environment", sorted[i]);
+}
+
+static void make_job(const struct tpck_settings *settings, const char *executable, const char *folder,
+		     char job[TPCK_JOB_MAX])
+{
+	const char *slash = strrchr(executable, '/');
+	char both[8300];
+	int length;
+
+	if (settings->job[0]) {
+		snprintf(job, TPCK_JOB_MAX, "%.100s", settings->job);
+	} else {
+		length = snprintf(both, sizeof both, "%s\n%s", executable, folder);
+		snprintf(job, TPCK_JOB_MAX, "%.60s-%08x", slash ? slash + 1 : executable,
+			 (unsigned)tpck_digest64(both, (size_t)length, 0));
+	}
+	for (char *p = job; *p; p++)
+		if (*p == '/' || (unsigned char)*p < 0x21 || (p == job && *p == '.'))
+			*p = '_';
+}
+
+long tpck_identity_make(const struct tpck_settings *settings, char *const *environment, char *at, size_t size,
+			char job[TPCK_JOB_MAX])
+{
+	static char arguments[ARGUMENTS_SIZE];
+	struct text text = {at, size, 0, false};
+	char executable[4096] = "", folder[4096] = "", value[128], build_id[48] = "";
+	const char *rank = getenv("RANK") ? getenv("RANK") : getenv("SLURM_PROCID");
+	struct stat found = {0};
+	size_t bytes;
+
+	if (syscall(SYS_readlink, "/proc/self/exe", executable, sizeof executable - 1) < 0)
+		return -errno;
+	syscall(SYS_getcwd, folder, sizeof folder);
+	make_job(settings, executable, folder, job);
+	snprintf(value, sizeof value, "%u", (unsigned)getuid());
+	add_line(&text, "user", value);
+	add_line(&text, "job", job);
+	add_line(&text, "rank", rank ? rank : "0");
+	add_line(&text, "ordinal", "0");
+	add_line(&text, "executable", executable);
+	dl_iterate_phdr(find_build_id, build_id);
+	syscall(SYS_newfstatat, AT_FDCWD, executable, &found, 0);
+	snprintf(value, sizeof value, "%s-%lld", build_id, (long long)found.st_size);
+	add_line(&text, "executable-digest", value);
+	add_line(&text, "folder", folder);
+	bytes = read_file("/proc/self/cmdline", arguments, sizeof arguments - 1);
+	arguments[bytes] = '\0';
+	for (char *a = arguments; a < arguments + bytes; a += strlen(a) + 1) {
+		add_line(&text, "argument", a);
+		if (a != arguments)
+			add_script(&text, a);
+	}
+	add_environment(&text, environment);
+	add_line(&text, "library", PACKAGE_VERSION);
+	return text.cut ? -ENOSPC : (long)text.used;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which program this is: what must be the same for a snapshot to be resumed by it (DESIGN 6.6). */
+#ifndef TPCK_RUNTIME_ENGINE_IDENTITY_H
+#define TPCK_RUNTIME_ENGINE_IDENTITY_H
+
+#include <stddef.h>
+
+#include "runtime/base/settings.h"
+
+enum { TPCK_IDENTITY_MAX = 64 << 10, TPCK_JOB_MAX = 128 };
+
+/* Writes the identity text (wire/message.h) and the job's name. Returns its length, or -errno. */
+long tpck_identity_make(const struct tpck_settings *settings, char *const *environment, char *text, size_t size,
+			char job[TPCK_JOB_MAX]);
+
+#endif

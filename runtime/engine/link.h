@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The link to the agent: finding or starting it, saying hello, and the messages that go to and fro
+ * while the program runs. Only tpck_link_hello() waits, and that for a bounded time. */
+#ifndef TPCK_RUNTIME_ENGINE_LINK_H
+#define TPCK_RUNTIME_ENGINE_LINK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/base/error.h"
+#include "runtime/base/settings.h"
+#include "runtime/wire/message.h"
+#include "runtime/wire/segment.h"
+
+struct tpck_link_options {
+	const struct tpck_settings *settings;
+	char *const *environment;  /* for the agent, less LD_PRELOAD */
+	const char *job;
+	const char *identity;
+	uint32_t identity_bytes;
+	const char *library;       /* path of this library: the agent is found from it */
+	bool resume;
+	uint64_t resume_step;      /* UINT64_MAX: the newest */
+};
+
+/* Connects (starting the agent if none answers), says hello, waits for the welcome at most 10 s and
+ * maps the control page. 0 or -errno with err filled in. */
+int tpck_link_hello(const struct tpck_link_options *options, struct tpck_welcome *welcome,
+		    struct tpck_control **control, struct tpck_error *err);
+/* Sends a message without waiting; one that cannot be sent is dropped (the control page and the
+ * images say the same). */
+void tpck_link_send(enum tpck_message_type type, const void *payload, uint32_t bytes);
+/* Called by the link's thread. */
+struct tpck_link_events {
+	void (*ready)(const struct tpck_prepare *granted);
+	void (*surprise)(const struct tpck_held *what);
+	void (*tick)(void); /* some times a second */
+};
+/* Starts the thread: it listens, and when the agent dies finds or starts another and says hello
+ * again for the same session. 0 or -errno. */
+int tpck_link_start(const struct tpck_link_events *events);
+/* Says ENDING and waits at most `seconds` for BYE. False: it did not come. */
+bool tpck_link_end(int status, double seconds);
+
+#endif

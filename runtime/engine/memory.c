@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Device memory: allocation calls in order, module variables, and the plan of a capture. */
+#include "config.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "runtime/engine/engine_private.h"
+
+/* Where the arena lies: above what loaders and sanitizers use, below the mapping area. */
+#define ARENA_BASE 0x4a0000000000ull
+#define ARENA_BYTES (1ull << 38)
+
+static struct tpck_engine *const engine = &tpck_engine;
+
+void tpck_memory_open(void)
+{
+	int result = tpck_arena_open(&engine->arena, engine->device, 0, ARENA_BASE, ARENA_BYTES);
+
+	if (result) {
+		engine->arena = NULL;
+		tpck_engine_unresumable("the driver does not give the address range that a resumed process would need again");
+		tpck_log_info("reserving the arena at %#llx: %s", ARENA_BASE, strerror(-result));
+	}
+}
+
+/* One allocation call after another, in the logged order while running forward. */
+static void order_begin(struct tpck_thread *self)
+{
+	if (tpck_engine_mode() == TPCK_MODE_FORWARD)
+		tpck_resume_turn(self);
+	pthread_mutex_lock(&engine->allocation);
+	if (tpck_engine_mode() == TPCK_MODE_LIVE && engine->last_allocator != self->id) {
+		engine->last_allocator = self->id;
+		tpck_log_append(engine->log, TPCK_RECORD_TURN, 0, self->id, 0, &engine->allocations,
+				sizeof engine->allocations);
+	}
+	engine->allocations++;
+}
+
+static void order_end(void)
+{
+	pthread_mutex_unlock(&engine->allocation);
+	if (tpck_engine_mode() == TPCK_MODE_FORWARD) {
+		atomic_fetch_add(&engine->futex_turn, 1);
+		syscall(SYS_futex, &engine->futex_turn, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+	}
+}
+
+/* Makes `stream` (or the host, for memory for use from anywhere) wait for another stream's work. */
+static void wait_for(uint32_t freed_on, tpck_stream_handle stream, bool ordered)
+{
+	struct tpck_stream *other = freed_on == TPCK_STREAM_MANY ? NULL : tpck_stream_by_ordinal(freed_on);
+	tpck_event_handle event = NULL;
+
+	if (!other || !ordered || engine->device->event_create(&event)) {
+		engine->device->synchronize();
+		return;
+	}
+	if (engine->device->event_record(event, other->owner ? TPCK_STREAM_LEGACY : other->handle) ||
+	    engine->device->stream_wait_event(stream, event))
+		engine->device->synchronize();
+	engine->device->event_destroy(event);
+}
+
+int tpck_engine_allocate(struct tpck_thread *self, uint64_t bytes, tpck_stream_handle handle, bool ordered,
+			 uint64_t *address)
+{
+	struct tpck_stream *stream = ordered ? tpck_stream_of(handle, self) : NULL;
+	uint32_t freed_on = TPCK_STREAM_NONE;
+	int result;
+
+	if (!engine->arena || (ordered && (!stream || (engine->stream_captures > 0 &&
+						       engine->device->is_capturing(handle)))))
+		return -ENOTSUP;
+	order_begin(self);
+	result = tpck_arena_allocate(engine->arena, bytes, stream ? stream->ordinal : TPCK_STREAM_NONE, address,
+				     &freed_on);
+	if (!result && freed_on != TPCK_STREAM_NONE)
+		wait_for(freed_on, handle, ordered);
+	order_end();
+	return result;
+}
+
+int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_handle handle, bool ordered)
+{
+	struct tpck_stream *stream = ordered ? tpck_stream_of(handle, self) : NULL;
+	int result;
+
+	if (!engine->arena || !tpck_arena_contains(engine->arena, address))
+		return -ENOENT;
+	if (!ordered)
+		engine->device->synchronize(); /* as the driver's own free does */
+	order_begin(self);
+	result = tpck_arena_free(engine->arena, address,
+				 !ordered ? TPCK_STREAM_NONE : stream ? stream->ordinal : TPCK_STREAM_MANY);
+	order_end();
+	return result;
+}
+
+bool tpck_engine_block(uint64_t address, uint64_t *base, uint64_t *bytes)
+{
+	struct tpck_block *block;
+
+	if (!engine->arena || !tpck_arena_contains(engine->arena, address))
+		return false;
+	pthread_mutex_lock(&engine->allocation);
+	block = tpck_arena_find(engine->arena, address);
+	if (block) {
+		*base = block->address;
+		*bytes = block->bytes;
+	}
+	pthread_mutex_unlock(&engine->allocation);
+	return block != NULL;
+}
+
+bool tpck_engine_is_device_memory(uint64_t address)
+{
+	return engine->arena && tpck_arena_contains(engine->arena, address);
+}
+
+void tpck_engine_context_destroyed(void)
+{
+	pthread_mutex_lock(&engine->allocation);
+	if (engine->arena)
+		tpck_arena_reset(engine->arena);
+	pthread_mutex_unlock(&engine->allocation);
+}
+
+void tpck_engine_module_variable(const char *symbol, uint64_t address, uint64_t bytes)
+{
+	struct tpck_variable *variable;
+	uint32_t count;
+
+	pthread_mutex_lock(&engine->allocation);
+	count = atomic_load(&engine->variables_count);
+	for (uint32_t i = 0; i < count; i++)
+		if (engine->variables[i].address == address) {
+			pthread_mutex_unlock(&engine->allocation);
+			return;
+		}
+	if (count == TPCK_VARIABLES_MAX || strlen(symbol) >= sizeof variable->symbol) {
+		pthread_mutex_unlock(&engine->allocation);
+		tpck_engine_unresumable("the program has more variables on the device than can be followed");
+		return;
+	}
+	variable = &engine->variables[count];
+	strcpy(variable->symbol, symbol);
+	variable->address = address;
+	variable->bytes = bytes;
+	atomic_store(&engine->variables_count, count + 1);
+	pthread_mutex_unlock(&engine->allocation);
+}
+
+uint64_t tpck_memory_variable(const char *symbol, uint64_t bytes)
+{
+	uint32_t count = atomic_load(&engine->variables_count);
+
+	for (uint32_t i = 0; i < count; i++)
+		if (engine->variables[i].bytes == bytes && strcmp(engine->variables[i].symbol, symbol) == 0)
+			return engine->variables[i].address;
+	return 0;
+}
+
+static struct tpck_plan *plan_make(void)
+{
+	uint32_t variables = atomic_load(&engine->variables_count), at = 0;
+	uint64_t blocks = 0, bytes = 0, backed = 0;
+	struct tpck_plan *plan;
+
+	if (engine->arena)
+		tpck_arena_totals(engine->arena, &blocks, &bytes, &backed);
+	plan = tpck_plan_new((uint32_t)blocks + variables);
+	if (!plan)
+		return NULL;
+	for (uint32_t i = 0; i < variables; i++) {
+		struct tpck_image_row *row = &plan->row[at++];
+
+		row->address = engine->variables[i].address;
+		row->bytes = engine->variables[i].bytes;
+		row->kind = TPCK_MEMORY_MODULE_VARIABLE;
+		row->order = UINT64_MAX;
+		strcpy(row->symbol, engine->variables[i].symbol);
+	}
+	for (const struct tpck_block *block = engine->arena ? tpck_arena_first(engine->arena) : NULL; block;
+	     block = block->next) {
+		struct tpck_image_row *row = &plan->row[at++];
+
+		row->address = block->address;
+		row->bytes = block->bytes;
+		row->order = block->order;
+		row->class_ = block->class_;
+		row->kind = TPCK_MEMORY_ARENA;
+	}
+	plan->rows = at;
+	plan->version = engine->arena ? tpck_arena_version(engine->arena) : 0;
+	engine->variables_planned = variables;
+	tpck_plan_place(plan);
+	return plan;
+}
+
+struct tpck_plan *tpck_memory_plan(void)
+{
+	struct tpck_plan *made;
+
+	if (engine->plan && engine->variables_planned == atomic_load(&engine->variables_count) &&
+	    (!engine->arena || engine->plan->version == tpck_arena_version(engine->arena)))
+		return engine->plan;
+	made = plan_make();
+	if (!made)
+		return NULL;
+	if (engine->plan && !__atomic_load_n(&engine->plan->users, __ATOMIC_ACQUIRE))
+		free(engine->plan);
+	else if (engine->plan)
+		engine->plan->version = UINT64_MAX; /* its last user frees it */
+	engine->plan = made;
+	return made;
+}
+
+const char *tpck_memory_compare(const struct tpck_image_row *rows, uint32_t count, char *buffer, size_t size)
+{
+	const struct tpck_block *block = engine->arena ? tpck_arena_first(engine->arena) : NULL;
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (rows[i].kind == TPCK_MEMORY_MODULE_VARIABLE) {
+			if (!tpck_memory_variable(rows[i].symbol, rows[i].bytes)) {
+				snprintf(buffer, size, "the device variable %s is not there", rows[i].symbol);
+				return buffer;
+			}
+			continue;
+		}
+		if (!block || block->address != rows[i].address || block->bytes != rows[i].bytes) {
+			snprintf(buffer, size, "memory block %u of the snapshot is %llu bytes at %#llx, here it is %llu at %#llx",
+				 i, (unsigned long long)rows[i].bytes, (unsigned long long)rows[i].address,
+				 block ? (unsigned long long)block->bytes : 0,
+				 block ? (unsigned long long)block->address : 0);
+			return buffer;
+		}
+		block = block->next;
+	}
+	if (block) {
+		snprintf(buffer, size, "there is more memory than in the snapshot, first %llu bytes at %#llx",
+			 (unsigned long long)block->bytes, (unsigned long long)block->address);
+		return buffer;
+	}
+	return NULL;
+}

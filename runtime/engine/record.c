@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes into the log: operations as marks, and the answers of device, chance and time. */
+#include "config.h"
+
+#include <string.h>
+
+#include "runtime/base/digest.h"
+#include "runtime/base/log.h"
+#include "runtime/engine/engine_private.h"
+#include "runtime/replay/readback.h"
+
+enum { SEEN_BITS = 14 };
+
+static struct tpck_engine *const engine = &tpck_engine;
+
+/* Digests of token sequences that are in the log already. */
+static uint64_t seen[1 << SEEN_BITS];
+static uint32_t seen_count;
+static tpck_spin seen_lock;
+
+static bool seen_before(uint64_t digest)
+{
+	uint32_t slot = (uint32_t)(digest >> (64 - SEEN_BITS));
+	bool found;
+
+	tpck_spin_lock(&seen_lock);
+	while (seen[slot] && seen[slot] != digest)
+		slot = (slot + 1) & ((1u << SEEN_BITS) - 1);
+	found = seen[slot] == digest;
+	if (!found && seen_count < (1u << SEEN_BITS) / 2) {
+		seen[slot] = digest;
+		seen_count++;
+	}
+	tpck_spin_unlock(&seen_lock);
+	return found;
+}
+
+static void flush_queries(struct tpck_thread *thread, int result)
+{
+	struct tpck_record_query record = {thread->not_ready, result};
+
+	thread->not_ready = 0;
+	tpck_log_append(engine->log, TPCK_RECORD_QUERY, 0, thread->id, 0, &record, sizeof record);
+}
+
+void tpck_record_mark(struct tpck_thread *thread)
+{
+	struct tpck_record_mark mark;
+	bool whole;
+	size_t bytes;
+	char *out;
+
+	if (thread->not_ready)
+		flush_queries(thread, -1);
+	if (!thread->pending)
+		return;
+	mark.operations = thread->pending;
+	mark.contents = thread->contents;
+	mark.digest = tpck_digest64(thread->pending_ops, thread->pending * sizeof *thread->pending_ops, thread->pending);
+	whole = !seen_before(mark.digest);
+	bytes = sizeof mark + (whole ? thread->pending * 4ul : 0) + thread->contents * 4ul;
+	out = tpck_log_append(engine->log, TPCK_RECORD_MARK, whole, thread->id, (uint32_t)engine->step, NULL, bytes);
+	if (out) {
+		memcpy(out, &mark, sizeof mark);
+		out += sizeof mark;
+		if (whole) {
+			memcpy(out, thread->pending_ops, thread->pending * 4ul);
+			out += thread->pending * 4ul;
+		}
+		memcpy(out, thread->pending_contents, thread->contents * 4ul);
+	}
+	thread->pending = thread->contents = 0;
+}
+
+void tpck_record_operation(struct tpck_thread *thread, uint32_t token, uint32_t content, bool has_content)
+{
+	if (thread->pending == TPCK_PENDING_OPS || (has_content && thread->contents == TPCK_PENDING_CONTENTS))
+		tpck_record_mark(thread);
+	thread->pending_ops[thread->pending++] = token;
+	if (has_content)
+		thread->pending_contents[thread->contents++] = content;
+	thread->operations++;
+}
+
+/* ---- copies to the host -------------------------------------------------------------------------- */
+
+void tpck_engine_read_back(struct tpck_thread *self, const struct tpck_call *call, const void *host,
+			   uint64_t device_address, size_t bytes, bool queued)
+{
+	struct tpck_stream *stream;
+	void *payload;
+
+	if (!call->gated && tpck_engine_mode() == TPCK_MODE_LIVE)
+		tpck_engine_unresumable("a graph of the program copies to the host");
+	if (!call->gated || tpck_log_failed(engine->log))
+		return;
+	payload = tpck_log_append(engine->log, TPCK_RECORD_FROM_DEVICE, 0, self->id, 0, queued ? NULL : host, bytes);
+	if (!payload || !queued)
+		return;
+	stream = tpck_stream_of(call->stream, self);
+	if (tpck_readback_queue(payload, device_address, bytes, call->stream, stream ? stream->ordinal : 0, host))
+		tpck_log_fail(engine->log, "too many bytes on their way to the host at once");
+}
+
+void tpck_engine_deliver(struct tpck_thread *self, void *host, size_t bytes)
+{
+	const struct tpck_record *record = NULL;
+
+	if (tpck_forward_record(self, TPCK_RECORD_FROM_DEVICE, &record) != TPCK_FORWARD_SAME || record->bytes != bytes)
+		tpck_resume_diverged("a copy to the host has another size than in the first run");
+	else
+		memcpy(host, record + 1, bytes);
+}
+
+void tpck_engine_waiting(struct tpck_thread *self)
+{
+	self->waited_mark = tpck_readback_mark();
+}
+
+void tpck_engine_waited(struct tpck_thread *self, tpck_stream_handle handle)
+{
+	struct tpck_stream *stream = tpck_stream_of(handle, self);
+
+	if (tpck_engine_mode() == TPCK_MODE_LIVE && stream)
+		tpck_readback_arrived_on(stream->ordinal, self->waited_mark);
+}
+
+/* ---- queries --------------------------------------------------------------------------------------- */
+
+bool tpck_engine_query_answer(struct tpck_thread *self, int *result)
+{
+	const struct tpck_record *record;
+	const struct tpck_record_query *query;
+
+	if (tpck_engine_mode() != TPCK_MODE_FORWARD)
+		return false;
+	record = tpck_resume_record(self, TPCK_RECORD_QUERY);
+	if (!record)
+		return false;
+	query = (const void *)(record + 1);
+	if (self->not_ready < query->not_ready) {
+		self->not_ready++;
+		*result = TPCK_NOT_READY;
+		tpck_forward_unread(self, TPCK_RECORD_QUERY);
+		return true;
+	}
+	self->not_ready = 0;
+	if (query->result < 0) /* a mark cut the polling in two: go on with the next record */
+		return tpck_engine_query_answer(self, result);
+	*result = query->result;
+	return true;
+}
+
+void tpck_engine_query_note(struct tpck_thread *self, int result)
+{
+	if (tpck_engine_mode() != TPCK_MODE_LIVE || (!self->operations && !self->launches))
+		return;
+	if (result == TPCK_NOT_READY)
+		self->not_ready++;
+	else
+		flush_queries(self, result);
+}
+
+bool tpck_engine_elapsed_answer(struct tpck_thread *self, float *milliseconds)
+{
+	const struct tpck_record *record;
+
+	if (tpck_engine_mode() != TPCK_MODE_FORWARD)
+		return false;
+	record = tpck_resume_record(self, TPCK_RECORD_ELAPSED);
+	if (!record || record->bytes != sizeof *milliseconds)
+		return false;
+	memcpy(milliseconds, record + 1, sizeof *milliseconds);
+	return true;
+}
+
+void tpck_engine_elapsed_note(struct tpck_thread *self, float milliseconds)
+{
+	if (tpck_engine_mode() == TPCK_MODE_LIVE)
+		tpck_log_append(engine->log, TPCK_RECORD_ELAPSED, 0, self->id, 0, &milliseconds, sizeof milliseconds);
+}
+
+bool tpck_engine_meminfo_answer(struct tpck_thread *self, size_t *available, size_t *total)
+{
+	const struct tpck_record *record;
+	uint64_t both[2];
+
+	if (tpck_engine_mode() != TPCK_MODE_FORWARD)
+		return false;
+	record = tpck_resume_record(self, TPCK_RECORD_MEMINFO);
+	if (!record || record->bytes != sizeof both)
+		return false;
+	memcpy(both, record + 1, sizeof both);
+	*available = both[0];
+	*total = both[1];
+	return true;
+}
+
+void tpck_engine_meminfo_note(struct tpck_thread *self, size_t available, size_t total)
+{
+	uint64_t both[2] = {available, total};
+
+	if (tpck_engine_mode() == TPCK_MODE_LIVE)
+		tpck_log_append(engine->log, TPCK_RECORD_MEMINFO, 0, self->id, 0, both, sizeof both);
+}
+
+/* ---- chance and time --------------------------------------------------------------------------------- */
+
+static bool recording(void)
+{
+	uint32_t mode = tpck_engine_mode();
+
+	return mode == TPCK_MODE_LIVE || mode == TPCK_MODE_EARLY;
+}
+
+bool tpck_engine_chance_answer(struct tpck_thread *self, void *bytes, size_t count)
+{
+	const struct tpck_record *record;
+
+	if (tpck_engine_mode() != TPCK_MODE_FORWARD)
+		return false;
+	record = tpck_resume_record(self, TPCK_RECORD_CHANCE);
+	if (!record)
+		return false;
+	if (record->bytes != count) {
+		tpck_resume_diverged("random bytes are drawn in another number than in the first run");
+		return false;
+	}
+	memcpy(bytes, record + 1, count);
+	return true;
+}
+
+void tpck_engine_chance_note(struct tpck_thread *self, const void *bytes, size_t count)
+{
+	if (recording())
+		tpck_log_append(engine->log, TPCK_RECORD_CHANCE, 0, self->id, 0, bytes, count);
+}
+
+bool tpck_engine_time_answer(struct tpck_thread *self, int64_t *seconds, int64_t *nanoseconds)
+{
+	const struct tpck_record *record;
+	int64_t both[2];
+
+	if (tpck_engine_mode() != TPCK_MODE_FORWARD)
+		return false;
+	record = tpck_resume_record(self, TPCK_RECORD_TIME);
+	if (!record || record->bytes != sizeof both)
+		return false;
+	memcpy(both, record + 1, sizeof both);
+	*seconds = both[0];
+	*nanoseconds = both[1];
+	return true;
+}
+
+void tpck_engine_time_note(struct tpck_thread *self, int64_t seconds, int64_t nanoseconds)
+{
+	int64_t both[2] = {seconds, nanoseconds};
+
+	if (recording())
+		tpck_log_append(engine->log, TPCK_RECORD_TIME, 0, self->id, 0, both, sizeof both);
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A resume: the offer, running forward, putting the state in place, going live or starting over. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/digest.h"
+#include "runtime/base/log.h"
+#include "runtime/engine/engine_private.h"
+#include "runtime/engine/link.h"
+#include "runtime/replay/files.h"
+#include "runtime/replay/restart.h"
+
+#define TURN_LIMIT_NS 5000000000ull
+
+static struct tpck_engine *const engine = &tpck_engine;
+static pthread_mutex_t injecting = PTHREAD_MUTEX_INITIALIZER;
+static struct tpck_image_header *image;
+static size_t image_bytes;
+
+/* ---- the offer ---------------------------------------------------------------------------------- */
+
+static int image_map(void)
+{
+	char path[300];
+	struct stat found;
+	int fd;
+
+	snprintf(path, sizeof path, "%s/resume.image", engine->welcome.session);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (syscall(SYS_newfstatat, fd, "", &found, 0x1000 /* AT_EMPTY_PATH */) ||
+	    (uint64_t)found.st_size < TPCK_IMAGE_DATA_AT) {
+		syscall(SYS_close, fd);
+		return -EBADMSG;
+	}
+	image = mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	syscall(SYS_close, fd);
+	if (image == MAP_FAILED) {
+		image = NULL;
+		return -ENOMEM;
+	}
+	image_bytes = (size_t)found.st_size;
+	if (image->magic != TPCK_IMAGE_MAGIC || image->version != TPCK_WIRE_VERSION ||
+	    image->footer != tpck_image_footer(image) || image->step != engine->welcome.offer_step ||
+	    TPCK_IMAGE_DATA_AT + image->data_bytes > image_bytes)
+		return -EBADMSG;
+	return 0;
+}
+
+static int learn_files(struct tpck_log_position cut)
+{
+	const struct tpck_record *record;
+	struct tpck_log_reader *reader;
+	int result = tpck_log_open(&reader, engine->welcome.session, cut);
+
+	if (result)
+		return result;
+	while ((record = tpck_log_next(reader)))
+		if (record->type == TPCK_RECORD_FILE)
+			tpck_files_learn(record);
+	/* The records stay mapped: the overlay reads from them. */
+	return 0;
+}
+
+void tpck_resume_begin(void)
+{
+	struct tpck_log_position cut;
+	char scratch[300];
+	int result;
+
+	if (tpck_attach(true)) {
+		tpck_engine_mode_set(TPCK_MODE_OFF);
+		return;
+	}
+	if (!engine->welcome.offer) {
+		if (strcmp(engine->settings.resume, "must") == 0)
+			tpck_log_warn("TRANSPCKPT_RESUME=must, but there is nothing to resume from");
+		tpck_engine_mode_set(TPCK_MODE_LIVE);
+		return;
+	}
+	cut = (struct tpck_log_position){engine->welcome.log_sequence, engine->welcome.log_offset};
+	snprintf(scratch, sizeof scratch, "%s/forward", engine->welcome.session);
+	syscall(SYS_mkdirat, AT_FDCWD, scratch, 0700);
+	result = image_map();
+	if (!result)
+		result = tpck_forward_open(engine->welcome.session, cut);
+	if (!result)
+		result = learn_files(cut);
+	tpck_files_record(engine->log, engine->keep);
+	if (!result)
+		result = tpck_files_forward(scratch, strcmp(engine->settings.output, "again") == 0);
+	if (result) {
+		char why[200];
+
+		snprintf(why, sizeof why, "what step %llu needs cannot be read: %s",
+			 (unsigned long long)engine->welcome.offer_step, strerror(-result));
+		tpck_resume_diverged(why);
+		return;
+	}
+	engine->forward_ns = tpck_clock_monotonic_ns();
+	tpck_log_warn("resuming at step %llu of generation %llu", (unsigned long long)engine->welcome.offer_step,
+		      (unsigned long long)engine->welcome.offer_generation);
+	tpck_engine_mode_set(TPCK_MODE_FORWARD);
+}
+
+/* ---- starting over ------------------------------------------------------------------------------- */
+
+void tpck_resume_diverged(const char *what)
+{
+	struct tpck_diverged message = {
+		.generation = engine->welcome.offer_generation, .step = engine->welcome.offer_step,
+	};
+	struct tpck_thread *self = tpck_thread_peek();
+	int result;
+
+	pthread_mutex_lock(&injecting); /* one thread only; never unlocked: the process image goes */
+	message.at = self && self->expected ? tpck_forward_iteration(self) : 0;
+	snprintf(message.what, sizeof message.what, "%s", what);
+	tpck_files_abandon();
+	tpck_log_warn("cannot resume at step %llu: %s; starting the program again from its beginning",
+		      (unsigned long long)engine->welcome.offer_step, what);
+	tpck_link_send(TPCK_MSG_DIVERGED, &message, sizeof message);
+	result = tpck_restart();
+	tpck_log_error("starting the program again failed: %s", strerror(-result));
+	/* Neither forward nor live is possible: a state that is mixed must not go on. The device calls were
+	 * never made, so the program would compute on nothing. DESIGN 6.6 names this one exception. */
+	_exit(125);
+}
+
+/* ---- putting the state in place --------------------------------------------------------------------- */
+
+static int chunks_verify(char *why, size_t size)
+{
+	const struct tpck_image_chunk *chunks = (const void *)((const char *)image + TPCK_IMAGE_CHUNKS_AT);
+	const char *data = (const char *)image + TPCK_IMAGE_DATA_AT;
+
+	for (uint32_t c = 0; c < image->chunks; c++) {
+		uint8_t digest[16];
+
+		if (!atomic_load(&chunks[c].hashed))
+			continue; /* the agent has checked what it offered; an unhashed chunk has only the footer */
+		if ((uint64_t)c * TPCK_CHUNK_BYTES + chunks[c].bytes > image->data_bytes)
+			goto bad;
+		tpck_digest128(data + (uint64_t)c * TPCK_CHUNK_BYTES, chunks[c].bytes, digest);
+		if (memcmp(digest, chunks[c].digest, sizeof digest) != 0)
+			goto bad;
+		continue;
+bad:
+		snprintf(why, size, "chunk %u of the snapshot does not verify", c);
+		return -EBADMSG;
+	}
+	return 0;
+}
+
+static int memory_inject(char *why, size_t size)
+{
+	const struct tpck_image_row *rows = (const void *)((const char *)image + TPCK_IMAGE_INDEX_AT);
+	const char *data = (const char *)image + TPCK_IMAGE_DATA_AT;
+
+	if (tpck_memory_compare(rows, image->rows, why, size))
+		return -EBADMSG;
+	for (uint32_t i = 0; i < image->rows; i++) {
+		uint64_t address = rows[i].address;
+		int result;
+
+		if (rows[i].data_offset == UINT64_MAX)
+			continue;
+		if (rows[i].kind == TPCK_MEMORY_MODULE_VARIABLE)
+			address = tpck_memory_variable(rows[i].symbol, rows[i].bytes);
+		result = engine->device->copy_to_device(address, data + rows[i].data_offset, rows[i].bytes);
+		if (result) {
+			snprintf(why, size, "copying block %u to the device: %s", i, strerror(-result));
+			return result;
+		}
+	}
+	return 0;
+}
+
+static void go_live(void)
+{
+	struct tpck_log_position cut = {engine->welcome.log_sequence, engine->welcome.log_offset};
+	struct tpck_status *status = &engine->control->status;
+	uint64_t begun = tpck_clock_monotonic_ns();
+	char why[240] = "";
+	int result;
+
+	if (!engine->device) {
+		snprintf(why, sizeof why, "the device was never initialised");
+		result = -ENODEV;
+	} else {
+		result = engine->device->synchronize();
+		if (!result)
+			result = chunks_verify(why, sizeof why);
+		if (!result)
+			result = memory_inject(why, sizeof why);
+		if (!result)
+			result = tpck_log_attach(engine->log, engine->welcome.session, engine->welcome.generation, &cut);
+		if (!result)
+			result = tpck_files_inject(why, sizeof why);
+	}
+	if (!result && tpck_files_difference()) {
+		snprintf(why, sizeof why, "%.230s", tpck_files_difference());
+		result = -EBADMSG;
+	}
+	if (result) {
+		if (!why[0])
+			snprintf(why, sizeof why, "%s", strerror(-result));
+		pthread_mutex_unlock(&injecting);
+		tpck_resume_diverged(why);
+	}
+	engine->step = image->step;
+	status->forward_to = image->step;
+	status->start_ns = engine->forward_ns - engine->start_ns;
+	status->forward_ns = begun - engine->forward_ns;
+	status->inject_ns = tpck_clock_monotonic_ns() - begun;
+	status->boundaries = image->step;
+	status->state = TPCK_ENGINE_LEARNING;
+	munmap(image, image_bytes);
+	image = NULL;
+	tpck_link_send(TPCK_MSG_RESUMED, NULL, 0);
+	tpck_log_info("live at step %llu after %.3f s forward and %.3f s inject", (unsigned long long)engine->step,
+		      (double)status->forward_ns / 1e9, (double)status->inject_ns / 1e9);
+	tpck_engine_mode_set(TPCK_MODE_LIVE);
+}
+
+/* The thread stands at the boundary: goes live if all do, else waits until they do. */
+static void at_boundary(struct tpck_thread *self)
+{
+	uint64_t begun = tpck_clock_monotonic_ns();
+
+	while (tpck_engine_mode() == TPCK_MODE_FORWARD) {
+		struct timespec pause = {0, 1000000};
+
+		if (tpck_forward_complete()) {
+			pthread_mutex_lock(&injecting);
+			if (tpck_engine_mode() == TPCK_MODE_FORWARD)
+				go_live();
+			pthread_mutex_unlock(&injecting);
+			break;
+		}
+		if (tpck_clock_monotonic_ns() - begun > TURN_LIMIT_NS) {
+			tpck_resume_diverged("a thread did not come to where it stood in the first run");
+			break;
+		}
+		syscall(SYS_futex, &engine->mode, FUTEX_WAIT_PRIVATE, TPCK_MODE_FORWARD, &pause, NULL, 0);
+	}
+	self->expected = NULL;
+}
+
+/* ---- answering -------------------------------------------------------------------------------------- */
+
+enum tpck_go tpck_resume_operation(struct tpck_thread *self, struct tpck_call *call, uint32_t token, uint32_t content)
+{
+	switch (tpck_forward_operation(self, token, call->content ? content : 0)) {
+	case TPCK_FORWARD_SAME:
+		self->operations++;
+		return TPCK_GO_ANSWERED;
+	case TPCK_FORWARD_DIFFERS:
+		tpck_resume_diverged(tpck_forward_difference());
+		return TPCK_GO_RUN;
+	case TPCK_FORWARD_END:
+	case TPCK_FORWARD_FOREIGN:
+		break;
+	}
+	at_boundary(self);
+	return TPCK_GO_RUN;
+}
+
+const struct tpck_record *tpck_resume_record(struct tpck_thread *self, enum tpck_record_type type)
+{
+	const struct tpck_record *record = NULL;
+
+	switch (tpck_forward_record(self, type, &record)) {
+	case TPCK_FORWARD_SAME:
+		return record;
+	case TPCK_FORWARD_END:
+		at_boundary(self);
+		return NULL;
+	default:
+		return NULL;
+	}
+}
+
+void tpck_resume_turn(struct tpck_thread *self)
+{
+	uint64_t begun = tpck_clock_monotonic_ns();
+
+	while (tpck_engine_mode() == TPCK_MODE_FORWARD && !tpck_forward_turn(self, engine->allocations)) {
+		struct timespec pause = {0, 1000000};
+		uint32_t turn = atomic_load(&engine->futex_turn);
+
+		if (tpck_forward_turn(self, engine->allocations))
+			break;
+		if (tpck_clock_monotonic_ns() - begun > TURN_LIMIT_NS) {
+			tpck_resume_diverged("threads allocate memory in another order than in the first run");
+			break;
+		}
+		syscall(SYS_futex, &engine->futex_turn, FUTEX_WAIT_PRIVATE, turn, &pause, NULL, 0);
+	}
+}

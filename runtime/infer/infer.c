@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** The inference engine: turns tokens into digests, asks both witnesses, and decides. */
+#include "runtime/infer/infer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/infer/functions.h"
+#include "runtime/infer/pattern.h"
+#include "runtime/infer/phase.h"
+#include "runtime/infer/turnover.h"
+
+enum {
+    PENDING = 16,    /* arithmetic functions since the last launch of the optimizer */
+    SETTLED = 64,    /* phases after which names no longer need the pattern */
+    SELF_TRUST = 4,  /* phases in a row that a witness must have got right to be followed against the other */
+};
+
+struct tpck_infer {
+    struct tpck_infer_options options;
+    struct tpck_functions functions;
+    struct tpck_pattern pattern;
+    struct tpck_phase names;
+    struct tpck_turnover turnover;
+    struct tpck_function *pending[PENDING];
+    int pending_count;
+    uint64_t now;
+    uint64_t iterations, last_boundary, period, sure_since;
+    uint64_t disputes, last_dispute;
+    uint32_t optimizer_ops;
+    unsigned witnesses;
+    bool sure;
+    char text[1024];
+};
+
+struct tpck_infer *tpck_infer_new(const struct tpck_infer_options *options)
+{
+    struct tpck_infer *infer = calloc(1, sizeof *infer);
+    if (!infer)
+        return NULL;
+    infer->options = options ? *options : (struct tpck_infer_options){true, true};
+    tpck_phase_init(&infer->names);
+    if (tpck_functions_init(&infer->functions) < 0)
+        goto no_functions;
+    if (tpck_pattern_init(&infer->pattern, infer->options.use_names) < 0)
+        goto no_pattern;
+    return infer;
+no_pattern:
+    tpck_functions_free(&infer->functions);
+no_functions:
+    free(infer);
+    return NULL;
+}
+
+void tpck_infer_free(struct tpck_infer *infer)
+{
+    if (!infer)
+        return;
+    tpck_pattern_free(&infer->pattern);
+    tpck_functions_free(&infer->functions);
+    free(infer);
+}
+
+static inline uint64_t mix(uint64_t digest, uint64_t value)
+{
+    digest = (digest ^ value) * 0x9fb21c651e98df25ull;
+    return digest ^ (digest >> 32);
+}
+
+static void digest_token(const struct tpck_token *token, struct tpck_phase_op *op)
+{
+    op->op = token->op;
+    op->coarse = mix((uint64_t)token->op + 1, token->func);
+    if (token->op != TPCK_OP_KERNEL) {
+        op->fine = mix(op->coarse, token->bytes);
+        return;
+    }
+    op->fine = mix(op->coarse, token->grid[0] | (uint64_t)token->grid[1] << 32);
+    op->fine = mix(op->fine, token->grid[2] | (uint64_t)token->block[0] << 32);
+    op->fine = mix(op->fine, (token->block[1] | (uint64_t)token->block[2] << 32) ^ (uint64_t)token->smem << 8);
+}
+
+/* --- the names witness --------------------------------------------------------------------------------------- */
+
+/* Is the launch the optimizer's? Arithmetic between two of its launches is its own from the next phase on. */
+static bool named_member(struct tpck_infer *infer, struct tpck_function *function, enum tpck_op op)
+{
+    if (op == TPCK_OP_GRAPH)
+        return function->optimizer_node;
+    if (op != TPCK_OP_KERNEL)
+        return false;
+    if (function->named.role == TPCK_ROLE_OPTIMIZER) {
+        if (infer->names.open)
+            for (int i = 0; i < infer->pending_count; i++)
+                infer->pending[i]->inner = true;
+        infer->pending_count = 0;
+        return true;
+    }
+    if (!infer->names.open || function->named.role != TPCK_ROLE_POINTWISE)
+        return false;
+    if (!function->inner && infer->pending_count < PENDING)
+        infer->pending[infer->pending_count++] = function;
+    return function->inner;
+}
+
+static bool named_breaking(const struct tpck_function *function, enum tpck_op op)
+{
+    switch (op) {
+    case TPCK_OP_KERNEL:
+        return function->named.role == TPCK_ROLE_OTHER || function->named.role == TPCK_ROLE_UNKNOWN;
+    case TPCK_OP_D2D:
+    case TPCK_OP_MEMSET:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* A graph with as many nodes as the last iteration had operations, which ended with a phase, is that iteration. */
+static void look_into_graph(struct tpck_infer *infer, struct tpck_function *graph, const struct tpck_token *token)
+{
+    const struct tpck_phase *names = &infer->names;
+    if (names->cycle == 1 && token->grid[0] > 1 && token->grid[0] == names->last_boundary - names->previous_boundary)
+        graph->optimizer_node = true;
+}
+
+static unsigned ask_names(struct tpck_infer *infer, struct tpck_function *function, struct tpck_phase_op *op)
+{
+    if (!infer->names.open)
+        infer->pending_count = 0;
+    op->member = named_member(infer, function, op->op);
+    op->breaking = named_breaking(function, op->op);
+    op->whole = op->member && op->op == TPCK_OP_GRAPH;
+    return tpck_phase_feed(&infer->names, op);
+}
+
+/* --- the decision -------------------------------------------------------------------------------------------- */
+
+static bool names_speak(const struct tpck_infer *infer)
+{
+    return infer->options.use_names && tpck_phase_sure(&infer->names);
+}
+
+static bool pattern_speaks(const struct tpck_infer *infer)
+{
+    return infer->options.use_pattern && infer->pattern.chosen.kind != TPCK_RUN_NONE &&
+           tpck_phase_sure(&infer->pattern.phase);
+}
+
+/* No phase bore a known name between the pattern's last two: a graph took over, or there never was one. */
+static bool names_silent(const struct tpck_infer *infer)
+{
+    return infer->names.phases == 0 ||
+           (!infer->names.open && infer->names.last_phase < infer->pattern.phase.previous_phase);
+}
+
+/* Neither witness has found a phase in several periods of the same operations. */
+static bool turnover_speaks(const struct tpck_infer *infer)
+{
+    return infer->options.use_names && infer->options.use_pattern && infer->turnover.boundaries > 0 &&
+           infer->names.phases == 0 && infer->pattern.chosen.kind == TPCK_RUN_NONE;
+}
+
+static unsigned decide(struct tpck_infer *infer, unsigned names, unsigned pattern, unsigned turnover)
+{
+    const unsigned boundary = TPCK_V_BOUNDARY_BEFORE | TPCK_V_BOUNDARY_AFTER;
+    bool both = names_speak(infer) && pattern_speaks(infer) && !names_silent(infer);
+    if (both && infer->names.last_boundary != infer->pattern.phase.last_boundary && (names & boundary)) {
+        /* They name different places. A witness new to its answer gives way to silence. */
+        infer->disputes++;
+        infer->last_dispute = infer->now;
+        if (infer->names.streak < SELF_TRUST)
+            return TPCK_V_NONE;
+    }
+    if (names_speak(infer) && !(pattern_speaks(infer) && names_silent(infer))) {
+        if (names & boundary)
+            infer->witnesses = TPCK_W_NAMES | (both && infer->names.last_boundary == infer->pattern.phase.last_boundary
+                                                   ? TPCK_W_PATTERN
+                                                   : 0);
+        infer->sure = true;
+        return names;
+    }
+    if (pattern_speaks(infer) && (!infer->options.use_names || names_silent(infer))) {
+        infer->sure = true;
+        if (pattern & boundary)
+            infer->witnesses = TPCK_W_PATTERN;
+        return pattern;
+    }
+    infer->sure = turnover_speaks(infer);
+    if (infer->sure)
+        infer->witnesses = TPCK_W_PATTERN;
+    return infer->sure ? turnover : TPCK_V_NONE;
+}
+
+static void note_verdict(struct tpck_infer *infer, unsigned verdict, bool was_sure)
+{
+    uint64_t at = infer->now + (verdict & TPCK_V_BOUNDARY_AFTER ? 1 : 0);
+    if (infer->sure && !was_sure)
+        infer->sure_since = infer->now;
+    if (!(verdict & (TPCK_V_BOUNDARY_BEFORE | TPCK_V_BOUNDARY_AFTER)))
+        return;
+    infer->iterations++;
+    infer->period = infer->last_boundary ? at - infer->last_boundary : 0;
+    infer->last_boundary = at;
+    infer->optimizer_ops = infer->witnesses & TPCK_W_NAMES ? infer->names.last_count : infer->pattern.phase.last_count;
+}
+
+/* Once names are settled the pattern is not learnt any more; a graph that takes the step over still is. */
+static bool pattern_wanted(const struct tpck_infer *infer, enum tpck_op op)
+{
+    if (!infer->options.use_pattern)
+        return false;
+    return !names_speak(infer) || infer->names.streak < SETTLED || infer->pattern.chosen.kind != TPCK_RUN_NONE ||
+           infer->pattern.graph || op == TPCK_OP_GRAPH;
+}
+
+unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *token)
+{
+    struct tpck_pattern_op op = {.phase.thread = token->thread};
+    unsigned names = TPCK_V_NONE, pattern = TPCK_V_NONE, turnover = TPCK_V_NONE, verdict;
+    bool was_sure = infer->sure;
+    digest_token(token, &op.phase);
+    if (token->op == TPCK_OP_KERNEL || token->op == TPCK_OP_GRAPH)
+        op.function = tpck_functions_get(&infer->functions, token->func, infer->options.use_names ? token->name : NULL,
+                                         token->param_bytes);
+    if (infer->options.use_names && token->op == TPCK_OP_GRAPH && !op.function->optimizer_node)
+        look_into_graph(infer, op.function, token);
+    if (infer->options.use_names)
+        names = ask_names(infer, op.function, &op.phase);
+    if (pattern_wanted(infer, token->op)) {
+        infer->pattern.training = infer->names.boundaries >= 2 || infer->pattern.phase.boundaries >= 2;
+        pattern = tpck_pattern_feed(&infer->pattern, &op);
+    } else {
+        tpck_pattern_pass(&infer->pattern);
+    }
+    if (infer->names.phases == 0 && infer->options.use_names) {
+        infer->turnover.backward = infer->turnover.backward || (op.function && op.function->named.backward);
+        turnover = tpck_turnover_feed(&infer->turnover, &op.phase, token->bytes);
+    }
+    verdict = decide(infer, names, pattern, turnover);
+    note_verdict(infer, verdict, was_sure);
+    infer->now++;
+    return verdict;
+}
+
+void tpck_infer_graph_node(struct tpck_infer *infer, uint64_t graph, const struct tpck_token *node)
+{
+    struct tpck_function *function = tpck_functions_get(&infer->functions, graph, NULL, 0);
+    if (!infer->options.use_names || node->op != TPCK_OP_KERNEL || function == &infer->functions.overflow)
+        return;
+    if (tpck_name_kernel(node->name, node->param_bytes).role == TPCK_ROLE_OPTIMIZER)
+        function->optimizer_node = true;
+}
+
+/* --- for people ---------------------------------------------------------------------------------------------- */
+
+static const char *why_not_sure(const struct tpck_infer *infer)
+{
+    if (!infer->options.use_names && !infer->options.use_pattern)
+        return "both witnesses are switched off";
+    if (infer->names.phases == 1)
+        return "one optimizer phase has been seen; the next one decides";
+    if (infer->names.phases > 1)
+        return "the optimizer phases seen so far do not repeat, or it cannot be told after which of them an iteration ends";
+    if (infer->pattern.chosen.kind != TPCK_RUN_NONE)
+        return "the launches that look like an optimizer's do not yet repeat";
+    if (infer->pattern.run_count > 0)
+        return "launches that may be an optimizer's have been seen, too few times or in too many forms to be sure";
+    if (!infer->options.use_names)
+        return "no run of launches, one a tensor, comes once a period, and names may not be used";
+    return "no launch bears an optimizer's name, and no run of launches, one a tensor, comes once a period";
+}
+
+void tpck_infer_summary(const struct tpck_infer *infer, struct tpck_infer_summary *summary)
+{
+    const struct tpck_phase *phase = infer->witnesses & TPCK_W_NAMES ? &infer->names : &infer->pattern.phase;
+    *summary = (struct tpck_infer_summary){
+        .ops = infer->now,
+        .iterations = infer->iterations,
+        .period = infer->period,
+        .sure_since = infer->sure ? infer->sure_since : infer->now,
+        .optimizer_ops = infer->optimizer_ops,
+        .unknown_layouts = infer->functions.unknown_layouts,
+        .witnesses = infer->witnesses,
+        .sure = infer->sure,
+    };
+    if (infer->sure) {
+        double streak = phase->streak;
+        summary->confidence = streak / (streak + (infer->witnesses == (TPCK_W_NAMES | TPCK_W_PATTERN) ? 0.5 : 1.0));
+        snprintf(summary->reason, sizeof summary->reason, "%s; %d phase%s an iteration",
+                 infer->witnesses == (TPCK_W_NAMES | TPCK_W_PATTERN) ? "names and pattern agree"
+                 : infer->witnesses & TPCK_W_NAMES                   ? "by the names of kernels"
+                 : infer->witnesses                                  ? "by the pattern of launches"
+                                                                     : "phases repeat, no iteration has ended since",
+                 phase->cycle, phase->cycle == 1 ? "" : "s");
+    } else {
+        snprintf(summary->reason, sizeof summary->reason, "%s", why_not_sure(infer));
+    }
+}
+
+const char *tpck_infer_explain(struct tpck_infer *infer)
+{
+    static const char *const kinds[] = {"none yet", "a run of one function used nowhere else",
+                                        "a turn of a thread between backward and the next batch", "a graph"};
+    struct tpck_infer_summary summary;
+    tpck_infer_summary(infer, &summary);
+    snprintf(infer->text, sizeof infer->text,
+             "%s: %s\n"
+             "operations %llu, iterations %llu, the last one %llu operations with %u of the optimizer\n"
+             "names: %s%llu phases, %d an iteration, %u in a row as expected\n"
+             "pattern: %s%s, %llu phases, %d an iteration, %u in a row as expected\n"
+             "disputes between the two: %llu\n",
+             infer->sure ? "sure" : "not sure", summary.reason, (unsigned long long)summary.ops,
+             (unsigned long long)summary.iterations, (unsigned long long)summary.period, summary.optimizer_ops,
+             infer->options.use_names ? "" : "(off) ", (unsigned long long)infer->names.phases, infer->names.cycle,
+             infer->names.streak, infer->options.use_pattern ? "" : "(off) ", kinds[infer->pattern.chosen.kind],
+             (unsigned long long)infer->pattern.phase.phases, infer->pattern.phase.cycle, infer->pattern.phase.streak,
+             (unsigned long long)infer->disputes);
+    return infer->text;
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** What a kernel's name says: families of optimizer kernels by parts of their names, and words of other names. */
+#include "runtime/infer/names.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <string.h>
+
+/* Parts of names of kernels that apply a functor to lists of tensors, and the sizes of all their parameters where
+ * they were read out of shipped binaries (torch 2.15 cu132, transformer-engine 2.20, DeepSpeed 0.19). A row with a
+ * NULL family is not an optimizer. The first row whose part is found decides. */
+static const struct list_kernel {
+    const char *part;
+    const char *family;
+    uint32_t sizes[6];
+} list_kernels[] = {
+    {"non_finite_check", NULL, {0}},
+    {"LpNorm", NULL, {0}},
+    {"L2Norm", NULL, {0}},
+    {"MaxNorm", NULL, {0}},
+    {"ZeroFunctor", NULL, {0}},
+    {"CopyFunctor", NULL, {0}},
+    {"4CopyI", NULL, {0}},
+    {"::Copy<", NULL, {0}},
+    {"ScaleFunctor", NULL, {0}},
+    {"ScalePtrFunctor", NULL, {0}},
+    {"AxpbyFunctor", NULL, {0}},
+    {"BinaryOpScalarTensor", NULL, {0}},
+    {"minimum", NULL, {0}},
+    {"maximum", NULL, {0}},
+    {"FusedAdam", "torch fused adam", {25624, 25288}},
+    {"FusedAdagrad", "torch fused adagrad", {26960}},
+    {"FusedSgd", "torch fused sgd", {24272}},
+    {"AdamCapturable", "multi-tensor adam", {3120}},
+    {"AdamFunctor", "multi-tensor adam", {3100, 3820, 2904}},
+    {"SGDFunctor", "multi-tensor sgd", {3188, 3092}},
+    {"LionFunctor", "multi-tensor lion", {2988}},
+    {"Adagrad", "multi-tensor adagrad", {0}},
+    {"NovoGrad", "multi-tensor novograd", {0}},
+    {"LAMB", "multi-tensor lamb", {0}},
+    {"Lamb", "multi-tensor lamb", {0}},
+    {"PointwiseOp", "torch foreach", {24208, 25538}},
+    {"TernaryOp", "torch foreach", {24208}},
+    {"BinaryOpListAlpha", "torch foreach", {24208}},
+    {"BinaryOpScalarList", "torch foreach", {26882}},
+    {"BinaryOpScalar", "torch foreach", {25776}},
+};
+
+static const char *const optimizer_words[] = {
+    "adam",    "adamw",    "adamax",   "adagrad",  "adadelta", "adafactor", "nadam", "radam",     "sgd",   "momentum",
+    "rmsprop", "rprop",    "lamb",     "lars",     "lion",     "novograd",  "sophia", "ademamix", "optim", "optimizer",
+    "nesterov",
+};
+
+/* A name with one of these belongs to a pass, or prepares gradients, whatever else it says. */
+static const char *const other_words[] = {
+    "forward", "backward", "fwd", "bwd", "backprop", "grad",   "norm",
+    "clip",    "scale",    "unscale", "finite", "precondition", "accumulate", "reduce",
+};
+
+static const char *const pointwise_parts[] = {
+    "addcdiv", "addcmul", "lerp", "sqrt", "MulScalar", "AddFunctor", "Functor_add", "OnSelf_add", "OnOther_add", "MulFunctor",
+    "DivFunctor", "SubFunctor", "add_kernel", "mul_kernel", "div_kernel",
+};
+
+static bool among(const char *word, size_t n, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strlen(words[i]) == n && memcmp(words[i], word, n) == 0)
+            return true;
+    return false;
+}
+
+/* Calls for each lower-case word of an identifier: between underscores, at a change to upper case, without digits. */
+struct words {
+    bool optimizer, other;
+};
+
+static void judge_word(const char *lower, size_t n, struct words *found)
+{
+    if (among(lower, n, optimizer_words, sizeof optimizer_words / sizeof *optimizer_words))
+        found->optimizer = true;
+    if (among(lower, n, other_words, sizeof other_words / sizeof *other_words))
+        found->other = true;
+}
+
+static void judge_identifier(const char *text, size_t n, struct words *found)
+{
+    char word[32];
+    size_t have = 0;
+    for (size_t i = 0; i <= n; i++) {
+        unsigned char c = i < n ? (unsigned char)text[i] : '_';
+        bool letter = isalpha(c) != 0;
+        bool starts = letter && isupper(c) && i > 0 && (islower((unsigned char)text[i - 1]) ||
+                                                       (i + 1 < n && islower((unsigned char)text[i + 1])));
+        if (have > 0 && (!letter || starts)) {
+            judge_word(word, have, found);
+            have = 0;
+        }
+        if (letter && have < sizeof word)
+            word[have++] = (char)tolower(c);
+    }
+}
+
+/* The identifiers of a mangled name up to the first template argument or parameter: _Z3fooPf, _ZN2ns3fooILi4EEEvPf. */
+static void judge_mangled(const char *name, struct words *found)
+{
+    const char *p = name + 2;
+    if (*p == 'N')
+        p++;
+    while (*p == 'L' || *p == 'K')
+        p++;
+    while (isdigit((unsigned char)*p)) {
+        size_t n = 0;
+        while (isdigit((unsigned char)*p))
+            n = n * 10 + (size_t)(*p++ - '0');
+        if (strnlen(p, n) < n)
+            return;
+        judge_identifier(p, n, found);
+        p += n;
+    }
+}
+
+/* "void ns::foo<4>(float*)": everything before the template arguments or parameters. */
+static void judge_plain(const char *name, struct words *found)
+{
+    static const char anonymous[] = "(anonymous namespace)";
+    const char *end = name;
+    while (*end && *end != '<') {
+        if (*end == '(') {
+            if (strncmp(end, anonymous, sizeof anonymous - 1) != 0)
+                break;
+            end += sizeof anonymous - 1;
+            continue;
+        }
+        end++;
+    }
+    judge_identifier(name, (size_t)(end - name), found);
+}
+
+static bool size_among(uint32_t size, const uint32_t *sizes, size_t count)
+{
+    for (size_t i = 0; size && i < count; i++)
+        if (sizes[i] == size)
+            return true;
+    return false;
+}
+
+static struct tpck_named_kernel name_list_kernel(const char *name, uint32_t param_bytes)
+{
+    struct tpck_named_kernel kernel = {.role = TPCK_ROLE_NEUTRAL};
+    for (size_t i = 0; i < sizeof list_kernels / sizeof *list_kernels; i++)
+        if (strstr(name, list_kernels[i].part)) {
+            kernel.family = list_kernels[i].family;
+            kernel.role = kernel.family ? TPCK_ROLE_OPTIMIZER : TPCK_ROLE_NEUTRAL;
+            kernel.layout_known = kernel.family && size_among(param_bytes, list_kernels[i].sizes, 6);
+            break;
+        }
+    return kernel;
+}
+
+static struct tpck_named_kernel name_elementwise(const char *name)
+{
+    struct tpck_named_kernel kernel = {.role = TPCK_ROLE_NEUTRAL};
+    if (strstr(name, "addcdiv") || strstr(name, "lerp_scalar_kernel")) {
+        kernel.role = TPCK_ROLE_OPTIMIZER;
+        kernel.family = "torch for-loop";
+        return kernel;
+    }
+    for (size_t i = 0; i < sizeof pointwise_parts / sizeof *pointwise_parts; i++)
+        if (strstr(name, pointwise_parts[i]))
+            kernel.role = TPCK_ROLE_POINTWISE;
+    return kernel;
+}
+
+struct tpck_named_kernel tpck_name_kernel(const char *name, uint32_t param_bytes)
+{
+    struct tpck_named_kernel kernel = {.role = TPCK_ROLE_UNKNOWN};
+    struct words found = {false, false};
+    if (!name || !*name)
+        return kernel;
+    if (strstr(name, "multi_tensor_apply_kernel"))
+        return name_list_kernel(name, param_bytes);
+    if (strstr(name, "elementwise_kernel"))
+        return name_elementwise(name);
+    if (strncmp(name, "_Z", 2) == 0)
+        judge_mangled(name, &found);
+    else
+        judge_plain(name, &found);
+    kernel.role = TPCK_ROLE_OTHER;
+    kernel.backward = strstr(name, "backward") || strstr(name, "bwd") || strstr(name, "dgrad") || strstr(name, "wgrad");
+    kernel.preparing = found.other;
+    if (found.optimizer && !found.other) {
+        kernel.role = TPCK_ROLE_OPTIMIZER;
+        kernel.family = "by its words";
+    }
+    return kernel;
+}

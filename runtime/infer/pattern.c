@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** The pattern witness: finds the run of launches that is the optimizer's, then follows it. */
+#include "runtime/infer/pattern.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SHORTEST_RUN = 6,    /* launches of one function */
+    SHORTEST_TURN = 4,   /* repetitions of a cycle */
+    DIFFERENT_GRIDS = 3,
+    PERIODS = 5,         /* of agreement with itself before it is believed: a loss scaler may skip the first steps */
+    PERIODS_TURN = 3,    /* where the turns of threads bear it out */
+    PERIODS_NAMED = 2,   /* where names say that all of it is arithmetic */
+    SETTLED = 64,        /* phases after which a choice is no longer doubted */
+};
+
+static inline uint64_t mix(uint64_t digest, uint64_t value)
+{
+    digest = (digest ^ value) * 0x9fb21c651e98df25ull;
+    return digest ^ (digest >> 32);
+}
+
+int tpck_pattern_init(struct tpck_pattern *pattern, bool use_names)
+{
+    memset(pattern, 0, sizeof *pattern);
+    pattern->use_names = use_names;
+    pattern->history = malloc(TPCK_INFER_HISTORY * sizeof *pattern->history);
+    pattern->turn = malloc(TPCK_PATTERN_TURN * sizeof *pattern->turn);
+    if (pattern->history && pattern->turn)
+        return 0;
+    tpck_pattern_free(pattern);
+    return -ENOMEM;
+}
+
+void tpck_pattern_free(struct tpck_pattern *pattern)
+{
+    free(pattern->history);
+    free(pattern->turn);
+    pattern->history = NULL;
+    pattern->turn = NULL;
+}
+
+/* --- runs ---------------------------------------------------------------------------------------------------- */
+
+static struct tpck_run *enter_run(struct tpck_pattern *pattern, enum tpck_run_kind kind, struct tpck_function **functions,
+                                  int cycle, uint32_t thread, uint64_t grids)
+{
+    struct tpck_run *run = NULL;
+    for (int i = 0; i < pattern->run_count && !run; i++) {
+        struct tpck_run *known = &pattern->runs[i];
+        if (known->kind == kind && known->cycle == cycle && (kind != TPCK_RUN_TURN || known->thread == thread) &&
+            memcmp(known->functions, functions, (size_t)cycle * sizeof(struct tpck_function *)) == 0)
+            run = known;
+    }
+    if (!run) {
+        if (pattern->run_count == TPCK_PATTERN_RUNS)
+            return NULL;
+        run = &pattern->runs[pattern->run_count++];
+        *run = (struct tpck_run){.kind = kind, .cycle = cycle, .thread = thread};
+        memcpy(run->functions, functions, (size_t)cycle * sizeof(struct tpck_function *));
+    }
+    int which = 0;
+    while (which < run->grid_count && run->grids[which].digest != grids)
+        which++;
+    if (which == TPCK_PATTERN_GRIDS) {
+        run->unsteady = true;
+        return run;
+    }
+    if (which == run->grid_count)
+        run->grids[run->grid_count++].digest = grids;
+    run->grids[which].seen++;
+    run->seen++;
+    memmove(run->recent, run->recent + 1, sizeof run->recent - sizeof *run->recent);
+    run->recent[2] = which;
+    return run;
+}
+
+static void note_follower(struct tpck_run *run, struct tpck_function *function)
+{
+    int i = 0;
+    while (i < run->follower_count && run->followers[i].function != function)
+        i++;
+    if (i == TPCK_PATTERN_FOLLOWERS) {
+        run->unsteady = true;
+        return;
+    }
+    if (i == run->follower_count)
+        run->followers[run->follower_count++].function = function;
+    run->followers[i].seen++;
+}
+
+static bool only_arithmetic(const struct tpck_run *run)
+{
+    for (int i = 0; i < run->cycle; i++)
+        if (run->functions[i]->named.role != TPCK_ROLE_POINTWISE && run->functions[i]->named.role != TPCK_ROLE_OPTIMIZER)
+            return false;
+    return true;
+}
+
+static bool names_object(const struct tpck_run *run)
+{
+    for (int i = 0; i < run->cycle; i++) {
+        const struct tpck_named_kernel *named = &run->functions[i]->named;
+        if (named->preparing)
+            return true;
+        if (run->kind == TPCK_RUN_TURN && (named->role == TPCK_ROLE_OTHER || named->role == TPCK_ROLE_NEUTRAL))
+            return true;
+    }
+    return false;
+}
+
+/* Each of the sequences of grids that came last has come so many times. */
+static bool steady(const struct tpck_run *run, uint32_t periods)
+{
+    for (int i = 0; i < 3; i++)
+        if (run->seen > 2u - (uint32_t)i && run->grids[run->recent[i]].seen + (i < 2) < periods)
+            return false;
+    return !run->unsteady;
+}
+
+/* Behind every such run came the next batch, or kernels that come elsewhere too. */
+static bool ends_iteration(const struct tpck_run *run)
+{
+    uint32_t followed = 0;
+    for (int i = 0; i < run->follower_count; i++) {
+        if (run->followers[i].function->run_starts <= run->followers[i].seen)
+            return false;
+        followed += run->followers[i].seen;
+    }
+    return run->fed + followed + 1 >= run->seen && run->fed + followed > 0;
+}
+
+static bool qualifies(const struct tpck_pattern *pattern, const struct tpck_run *run)
+{
+    uint32_t periods = run->kind == TPCK_RUN_TURN ? PERIODS_TURN : PERIODS;
+    if (pattern->use_names && only_arithmetic(run))
+        periods = PERIODS_NAMED;
+    if (run->seen < periods || !steady(run, periods) || !ends_iteration(run))
+        return false;
+    if (pattern->use_names && names_object(run))
+        return false;
+    return run->kind == TPCK_RUN_TURN || run->functions[0]->in_runs == run->functions[0]->launches;
+}
+
+static void restart(struct tpck_pattern *pattern);
+
+/* What was taken for the optimizer's has come to be followed by launches that come nowhere else, or the like. */
+static bool refuted(const struct tpck_pattern *pattern)
+{
+    const struct tpck_run *run = pattern->taken;
+    if (pattern->chosen.kind == TPCK_RUN_GRAPH)
+        return false;
+    return !ends_iteration(run) || run->unsteady ||
+           (run->kind == TPCK_RUN_EXCLUSIVE && run->functions[0]->in_runs != run->functions[0]->launches);
+}
+
+/* At the end of a run: is there now exactly one that qualifies? */
+static void choose(struct tpck_pattern *pattern)
+{
+    struct tpck_run *best = NULL;
+    if (pattern->chosen.kind != TPCK_RUN_NONE) {
+        if (refuted(pattern)) {
+            pattern->taken->unsteady = true;
+            pattern->chosen.kind = TPCK_RUN_NONE;
+            tpck_phase_init(&pattern->phase);
+        }
+        return;
+    }
+    for (int i = 0; i < pattern->run_count; i++) {
+        if (!qualifies(pattern, &pattern->runs[i]))
+            continue;
+        if (best && best->kind == pattern->runs[i].kind)
+            return;
+        if (!best || pattern->runs[i].kind == TPCK_RUN_EXCLUSIVE)
+            best = &pattern->runs[i];
+    }
+    if (!best)
+        return;
+    pattern->taken = best;
+    pattern->chosen = *best;
+    restart(pattern);
+}
+
+/* --- learning ------------------------------------------------------------------------------------------------ */
+
+static void end_run(struct tpck_pattern *pattern)
+{
+    if (pattern->length < SHORTEST_RUN || pattern->grids < DIFFERENT_GRIDS)
+        return;
+    pattern->last->in_runs += pattern->length;
+    pattern->waiting[0] = enter_run(pattern, TPCK_RUN_EXCLUSIVE, &pattern->last, 1, 0, pattern->grid_digest);
+    pattern->waiting_fed = false;
+}
+
+static bool turn_repeats(const struct tpck_pattern_launch *turn, uint32_t n, uint32_t cycle)
+{
+    for (uint32_t i = cycle; i < n; i++)
+        if (turn[i].function != turn[i - cycle].function)
+            return false;
+    return n % cycle == 0;
+}
+
+/* Fills at the end of a turn clear gradients, and may stand on either side of a boundary. */
+static void end_turn(struct tpck_pattern *pattern)
+{
+    struct tpck_function *functions[TPCK_PATTERN_CYCLE];
+    uint32_t n = pattern->turn_length, c = 1;
+    uint64_t digest = 0;
+    while (pattern->use_names && n > 0 && pattern->turn[n - 1].function->named.role == TPCK_ROLE_NEUTRAL)
+        n--;
+    while (c <= TPCK_PATTERN_CYCLE && c * SHORTEST_TURN <= n && !turn_repeats(pattern->turn, n, c))
+        c++;
+    if (c > TPCK_PATTERN_CYCLE || c * SHORTEST_TURN > n)
+        return;
+    for (uint32_t i = 0; i < n; i++)
+        digest = mix(digest, pattern->turn[i].fine);
+    for (uint32_t i = 0; i < c; i++)
+        functions[i] = pattern->turn[i].function;
+    pattern->waiting[1] = enter_run(pattern, TPCK_RUN_TURN, functions, (int)c, pattern->last_thread, digest);
+    pattern->waiting_fed = false;
+}
+
+static void learn_kernel(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
+{
+    struct tpck_function *function = op->function;
+    bool switched = pattern->thread_known && op->phase.thread != pattern->last_thread;
+    function->launches++;
+    pattern->kernels_since_graph++;
+    if (function != pattern->last) {
+        function->run_starts++;
+        pattern->length = pattern->grids = 0;
+        pattern->grid_digest = 0;
+    }
+    for (int i = 0; i < 2; i++)
+        if (pattern->waiting[i] && !pattern->waiting_fed)
+            note_follower(pattern->waiting[i], function);
+    pattern->waiting[0] = pattern->waiting[1] = NULL;
+    pattern->last = function;
+    pattern->length++;
+    pattern->grid_digest = mix(pattern->grid_digest, op->phase.fine);
+    if (pattern->grids < 3) {
+        uint32_t i = 0;
+        while (i < pattern->grids && pattern->met[i] != op->phase.fine)
+            i++;
+        if (i == pattern->grids)
+            pattern->met[pattern->grids++] = op->phase.fine;
+    }
+    if (switched) {
+        pattern->in_turn = true;
+        pattern->turn_length = 0;
+    }
+    if (pattern->in_turn && pattern->turn_length < TPCK_PATTERN_TURN) {
+        pattern->turn[pattern->turn_length++] = (struct tpck_pattern_launch){function, op->phase.fine};
+    } else {
+        pattern->in_turn = false;
+    }
+    pattern->last_thread = op->phase.thread;
+    pattern->thread_known = true;
+}
+
+static void learn_graph(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
+{
+    if (pattern->chosen.kind != TPCK_RUN_GRAPH && pattern->training && pattern->graph == op->function && pattern->kernels_since_graph == 0) {
+        pattern->chosen = (struct tpck_run){.kind = TPCK_RUN_GRAPH, .cycle = 1, .functions = {op->function}};
+        restart(pattern);
+    }
+    pattern->graph = op->function;
+    pattern->kernels_since_graph = 0;
+}
+
+static void learn(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
+{
+    if (op->phase.op == TPCK_OP_KERNEL) {
+        learn_kernel(pattern, op);
+        return;
+    }
+    if (op->phase.op != TPCK_OP_GRAPH && op->phase.thread != pattern->last_thread)
+        return; /* a loader's copy between the launches of another thread */
+    if (pattern->length > 0)
+        end_run(pattern);
+    if (pattern->in_turn)
+        end_turn(pattern);
+    if (op->phase.op == TPCK_OP_H2D && !pattern->waiting_fed) {
+        pattern->waiting_fed = true;
+        for (int i = 0; i < 2; i++)
+            if (pattern->waiting[i])
+                pattern->waiting[i]->fed++;
+    }
+    pattern->in_turn = false;
+    pattern->last = NULL;
+    pattern->length = pattern->grids = 0;
+    pattern->grid_digest = 0;
+    if (op->phase.op == TPCK_OP_GRAPH)
+        learn_graph(pattern, op);
+    else
+        choose(pattern);
+}
+
+/* --- following ----------------------------------------------------------------------------------------------- */
+
+static bool is_member(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
+{
+    const struct tpck_run *run = &pattern->chosen;
+    if (run->kind == TPCK_RUN_GRAPH)
+        return op->phase.op == TPCK_OP_GRAPH && op->function == run->functions[0];
+    if (op->phase.op != TPCK_OP_KERNEL) {
+        pattern->following = pattern->following && op->phase.thread != pattern->follow_thread;
+        return false;
+    }
+    if (run->kind == TPCK_RUN_EXCLUSIVE)
+        return op->function == run->functions[0];
+    if (op->phase.thread != pattern->follow_thread) {
+        pattern->follow_thread = op->phase.thread;
+        pattern->following = op->phase.thread == run->thread;
+        pattern->follow_at = 0;
+    }
+    if (pattern->following && op->function == run->functions[pattern->follow_at % (uint32_t)run->cycle])
+        pattern->follow_at++;
+    else
+        pattern->following = false;
+    return pattern->following;
+}
+
+static unsigned follow(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
+{
+    struct tpck_phase_op phase = op->phase;
+    phase.member = is_member(pattern, op);
+    phase.breaking = !phase.member;
+    return tpck_phase_feed(&pattern->phase, &phase);
+}
+
+/* Lets the tracker see what has been, so that it need not wait for as many periods again. */
+static void restart(struct tpck_pattern *pattern)
+{
+    uint64_t from = pattern->now > TPCK_INFER_HISTORY ? pattern->now - TPCK_INFER_HISTORY : 0;
+    if (from < pattern->known_from)
+        from = pattern->known_from;
+    tpck_phase_init(&pattern->phase);
+    pattern->phase.now = from;
+    pattern->following = false;
+    pattern->follow_thread = UINT32_MAX;
+    for (uint64_t i = from; i < pattern->now; i++)
+        follow(pattern, &pattern->history[i % TPCK_INFER_HISTORY]);
+}
+
+unsigned tpck_pattern_feed(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
+{
+    unsigned verdict = TPCK_V_NONE;
+    if (pattern->chosen.kind == TPCK_RUN_NONE || pattern->phase.streak < SETTLED) {
+        learn(pattern, op);
+        pattern->history[pattern->now % TPCK_INFER_HISTORY] = *op;
+    }
+    if (pattern->chosen.kind != TPCK_RUN_NONE)
+        verdict = follow(pattern, op);
+    pattern->now++;
+    return verdict;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files, output and paths (DESIGN 6.6). While recording, the log gets for every path that the
+ * program touches what was there at the first touch, and old versions that it may read again are
+ * kept. While running forward, nothing is done to the outside: what the program writes, renames
+ * and removes lives in an overlay of scratch files, which begins from what the log says was there.
+ * At inject the overlay is the truth as of the boundary, and the real files are made to agree.
+ *
+ * All functions return what the call they stand for returns, with errno set; they make the real
+ * call themselves where one is due.
+ */
+#ifndef TPCK_RUNTIME_REPLAY_FILES_H
+#define TPCK_RUNTIME_REPLAY_FILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "runtime/replay/log.h"
+
+/* What was at a path at its first touch: payload of TPCK_RECORD_FILE with detail TPCK_FILE_FIRST. With
+ * TPCK_FILE_LISTING: `path` is the folder's, then names follow, each a type letter ('d', 'f') and a
+ * NUL-terminated string, in the order in which they were listed. */
+enum { TPCK_FILE_FIRST, TPCK_FILE_LISTING };
+struct tpck_record_file {
+	uint64_t path;      /* digest of the absolute path */
+	uint32_t mode;      /* st_mode; 0: nothing there */
+	uint32_t names;
+	uint64_t bytes;
+	int64_t mtime_s, mtime_ns;
+};
+
+/* Recording into `log`; versions are kept below `keep` ("": none). */
+void tpck_files_record(struct tpck_log *log, const char *keep);
+/* Running forward: what file records say comes from here, by tpck_files_learn(). Standard output
+ * and error go nowhere until inject unless `output_again`. 0 or -errno. */
+int tpck_files_forward(const char *scratch, bool output_again);
+void tpck_files_learn(const struct tpck_record *record);
+/* Makes the outside agree with the overlay and gives open scratch descriptors their real files. On
+ * failure *why says what could not be done. */
+int tpck_files_inject(char *why, size_t size);
+/* Standard output and error back in their place, nothing else (before starting over). */
+void tpck_files_abandon(void);
+
+int tpck_files_open(int folder, const char *path, int flags, mode_t mode);
+/* Whether fopen(path, mode) must be made of tpck_files_open() and fdopen(). */
+bool tpck_files_redirects(const char *path);
+/* Called before a real fopen/freopen: notes the first touch. */
+void tpck_files_touch(int folder, const char *path, int flags);
+int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to);
+int tpck_files_unlink(int folder, const char *path, int flags);
+int tpck_files_mkdir(int folder, const char *path, mode_t mode);
+int tpck_files_access(int folder, const char *path, int mode, int flags);
+int tpck_files_stat(int folder, const char *path, struct stat *found, int flags);
+int tpck_files_truncate(const char *path, off_t bytes);
+/* A folder to list in place of path (the caller opens and then forgets it), or NULL: list the real one. */
+const char *tpck_files_listing(const char *path);
+/* True: a call that the overlay cannot answer was made on one of its paths. */
+const char *tpck_files_difference(void);
+
+#endif

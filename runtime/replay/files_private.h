@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between replay/files.c (the calls, recording) and replay/overlay.c (running forward). */
+#ifndef TPCK_RUNTIME_REPLAY_FILES_PRIVATE_H
+#define TPCK_RUNTIME_REPLAY_FILES_PRIVATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+enum { TPCK_FILES_FOLDER = 1200, TPCK_OVERLAY_REAL = -2 };
+
+bool tpck_files_absolute(int folder, const char *path, char *out, size_t size);
+void tpck_files_version_name(char *path, size_t size, uint64_t digest, uint64_t bytes, int64_t s, int64_t ns);
+/* Whether the run that is resumed made this path come to be. */
+bool tpck_files_was_created(uint64_t digest);
+int tpck_files_copy(int from, int to, uint64_t bytes);
+
+bool tpck_overlay_active(void);
+/* As the call of that name, with errno; on a path that only the real world knows they make the real
+ * call, but those that change something do it in the overlay. */
+int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode);
+int tpck_overlay_rename(const char *from, uint64_t from_digest, const char *to, uint64_t to_digest);
+int tpck_overlay_unlink(const char *path, uint64_t digest, int flags);
+int tpck_overlay_mkdir(const char *path, uint64_t digest, mode_t mode);
+/* 0, -1 with errno, or TPCK_OVERLAY_REAL: ask the real path. */
+int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found);
+const char *tpck_overlay_listing(uint64_t digest);
+
+#endif

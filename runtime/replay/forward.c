@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running forward: the log, by thread and kind of record. */
+#include "config.h"
+
+#include "runtime/replay/forward.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct list {
+	const struct tpck_record **at;
+	uint32_t count, room, next;
+};
+
+struct tpck_expected {
+	uint32_t thread;
+	struct list lists[TPCK_RECORD_TYPES];
+	/* the mark that the thread is in */
+	const struct tpck_record_mark *mark;
+	const uint32_t *tokens, *contents;
+	uint32_t token, content;
+	uint64_t iteration;
+	bool device;           /* it has operations on the device */
+	_Atomic bool at_cut;
+	struct tpck_expected *next;
+};
+
+/* Token sequences by digest: a mark that repeats one refers to it. */
+struct sequence {
+	uint64_t digest;
+	const uint32_t *tokens;
+	uint32_t count;
+	struct sequence *next;
+};
+
+enum { SEQUENCE_BUCKETS = 4096 };
+
+static struct tpck_log_reader *reader;
+static struct tpck_expected *all;
+static struct sequence *sequences[SEQUENCE_BUCKETS];
+static struct tpck_record_boundary last;
+static _Atomic uint32_t waiting_for; /* threads with operations that are not at the cut yet */
+static char difference[240];
+static tpck_spin lock;
+
+struct tpck_expected_turns {
+	uint64_t number;
+	uint32_t thread;
+};
+static struct tpck_expected_turns *turns;
+static uint32_t turns_count, turns_room;
+static _Atomic uint32_t turn_now;
+
+static struct tpck_expected *expected_of(uint32_t thread, bool make)
+{
+	struct tpck_expected *found = all;
+
+	while (found && found->thread != thread)
+		found = found->next;
+	if (!found && make) {
+		found = calloc(1, sizeof *found);
+		if (found) {
+			found->thread = thread;
+			found->next = all;
+			all = found;
+		}
+	}
+	return found;
+}
+
+static int list_add(struct list *list, const struct tpck_record *record)
+{
+	if (list->count == list->room) {
+		uint32_t room = list->room ? list->room * 2 : 64;
+		void *grown = realloc(list->at, room * sizeof *list->at);
+
+		if (!grown)
+			return -ENOMEM;
+		list->at = grown;
+		list->room = room;
+	}
+	list->at[list->count++] = record;
+	return 0;
+}
+
+static int turn_add(const struct tpck_record *record)
+{
+	if (turns_count == turns_room) {
+		uint32_t room = turns_room ? turns_room * 2 : 64;
+		void *grown = realloc(turns, room * sizeof *turns);
+
+		if (!grown)
+			return -ENOMEM;
+		turns = grown;
+		turns_room = room;
+	}
+	memcpy(&turns[turns_count].number, record + 1, sizeof turns->number);
+	turns[turns_count++].thread = record->thread;
+	return 0;
+}
+
+static const uint32_t *sequence_find(uint64_t digest)
+{
+	const struct sequence *found = sequences[digest % SEQUENCE_BUCKETS];
+
+	while (found && found->digest != digest)
+		found = found->next;
+	return found ? found->tokens : NULL;
+}
+
+static int sequence_add(const struct tpck_record *record)
+{
+	const struct tpck_record_mark *mark = (const void *)(record + 1);
+	struct sequence *made;
+
+	if (!record->detail || sequence_find(mark->digest))
+		return 0;
+	made = malloc(sizeof *made);
+	if (!made)
+		return -ENOMEM;
+	made->digest = mark->digest;
+	made->tokens = (const uint32_t *)(mark + 1);
+	made->count = mark->operations;
+	made->next = sequences[mark->digest % SEQUENCE_BUCKETS];
+	sequences[mark->digest % SEQUENCE_BUCKETS] = made;
+	return 0;
+}
+
+static bool record_sound(const struct tpck_record *record)
+{
+	const struct tpck_record_mark *mark = (const void *)(record + 1);
+
+	if (record->type == 0 || record->type >= TPCK_RECORD_TYPES)
+		return false;
+	if (record->type == TPCK_RECORD_BOUNDARY)
+		return record->bytes >= sizeof last;
+	if (record->type == TPCK_RECORD_TURN)
+		return record->bytes >= sizeof turns->number;
+	if (record->type != TPCK_RECORD_MARK)
+		return true;
+	return record->bytes >= sizeof *mark &&
+	       record->bytes == sizeof *mark + 4ull * mark->contents + (record->detail ? 4ull * mark->operations : 0);
+}
+
+int tpck_forward_open(const char *folder, struct tpck_log_position cut)
+{
+	const struct tpck_record *record;
+	int result = tpck_log_open(&reader, folder, cut);
+
+	if (result)
+		return result;
+	while (!result && (record = tpck_log_next(reader))) {
+		struct tpck_expected *expected;
+
+		if (!record_sound(record)) {
+			result = -EBADMSG;
+		} else if (record->type == TPCK_RECORD_BOUNDARY) {
+			memcpy(&last, record + 1, sizeof last);
+		} else if (record->type == TPCK_RECORD_TURN) {
+			result = turn_add(record);
+		} else {
+			expected = expected_of(record->thread, true);
+			result = expected ? list_add(&expected->lists[record->type], record) : -ENOMEM;
+			if (!result && record->type == TPCK_RECORD_MARK) {
+				result = sequence_add(record);
+				if (!expected->device)
+					waiting_for++;
+				expected->device = true;
+			}
+		}
+	}
+	if (result)
+		tpck_forward_close();
+	return result;
+}
+
+void tpck_forward_close(void)
+{
+	if (reader)
+		tpck_log_close(reader);
+	reader = NULL;
+	/* Lists stay: a thread that is late may still be looking at its own. */
+}
+
+static struct tpck_expected *expected_for(struct tpck_thread *self)
+{
+	if (!self->expected) {
+		tpck_spin_lock(&lock);
+		self->expected = expected_of(self->id, true);
+		tpck_spin_unlock(&lock);
+	}
+	return self->expected;
+}
+
+static void at_cut(struct tpck_expected *expected)
+{
+	if (expected->device && !atomic_exchange(&expected->at_cut, true))
+		atomic_fetch_sub(&waiting_for, 1);
+}
+
+static void differs(const struct tpck_thread *self, const char *what)
+{
+	tpck_spin_lock(&lock);
+	if (!difference[0])
+		snprintf(difference, sizeof difference, "iteration %llu, device operation %llu of thread %u: %s",
+			 (unsigned long long)tpck_forward_iteration(self),
+			 (unsigned long long)self->operations, self->id, what);
+	tpck_spin_unlock(&lock);
+}
+
+/* Enters the next mark that has operations. False: there is none. */
+static bool next_mark(struct tpck_expected *expected)
+{
+	struct list *marks = &expected->lists[TPCK_RECORD_MARK];
+
+	while (marks->next < marks->count) {
+		const struct tpck_record *record = marks->at[marks->next++];
+		const struct tpck_record_mark *mark = (const void *)(record + 1);
+
+		expected->iteration = record->order;
+		if (!mark->operations)
+			continue;
+		expected->mark = mark;
+		expected->tokens = sequence_find(mark->digest);
+		expected->contents = (const uint32_t *)((const char *)(record + 1) + record->bytes) - mark->contents;
+		expected->token = expected->content = 0;
+		return true;
+	}
+	return false;
+}
+
+static bool mark_done(const struct tpck_expected *expected)
+{
+	return !expected->mark || expected->token == expected->mark->operations;
+}
+
+static bool more_marks(const struct tpck_expected *expected)
+{
+	const struct list *marks = &expected->lists[TPCK_RECORD_MARK];
+
+	for (uint32_t i = marks->next; i < marks->count; i++)
+		if (((const struct tpck_record_mark *)(marks->at[i] + 1))->operations)
+			return true;
+	return false;
+}
+
+enum tpck_forward tpck_forward_operation(struct tpck_thread *self, uint32_t token, uint32_t content)
+{
+	struct tpck_expected *expected = expected_for(self);
+
+	if (!expected)
+		return TPCK_FORWARD_END;
+	if (mark_done(expected) && !next_mark(expected)) {
+		at_cut(expected);
+		return TPCK_FORWARD_END;
+	}
+	if (!expected->tokens || expected->tokens[expected->token] != token) {
+		differs(self, expected->tokens ? "another call than in the first run" : "the log is not whole");
+		return TPCK_FORWARD_DIFFERS;
+	}
+	if (content) {
+		if (expected->content >= expected->mark->contents ||
+		    (expected->contents[expected->content] && expected->contents[expected->content] != content)) {
+			differs(self, "other bytes are copied to the device than in the first run");
+			return TPCK_FORWARD_DIFFERS;
+		}
+		expected->content++;
+	}
+	expected->token++;
+	if (mark_done(expected) && !more_marks(expected))
+		at_cut(expected);
+	return TPCK_FORWARD_SAME;
+}
+
+enum tpck_forward tpck_forward_record(struct tpck_thread *self, enum tpck_record_type type,
+				      const struct tpck_record **record)
+{
+	struct tpck_expected *expected = expected_for(self);
+	struct list *list;
+
+	if (!expected)
+		return TPCK_FORWARD_FOREIGN;
+	list = &expected->lists[type];
+	if (list->next == list->count)
+		return expected->device ? TPCK_FORWARD_END : TPCK_FORWARD_FOREIGN;
+	*record = list->at[list->next++];
+	return TPCK_FORWARD_SAME;
+}
+
+void tpck_forward_unread(struct tpck_thread *self, enum tpck_record_type type)
+{
+	self->expected->lists[type].next--;
+}
+
+bool tpck_forward_complete(void)
+{
+	return atomic_load(&waiting_for) == 0;
+}
+
+bool tpck_forward_turn(const struct tpck_thread *self, uint64_t number)
+{
+	uint32_t now = atomic_load(&turn_now);
+
+	while (now + 1 < turns_count && turns[now + 1].number <= number)
+		atomic_compare_exchange_strong(&turn_now, &now, now + 1) ? now++ : 0;
+	return !turns_count || number >= last.allocations || turns[now].thread == self->id;
+}
+
+uint64_t tpck_forward_iteration(const struct tpck_thread *self)
+{
+	return self->expected ? self->expected->iteration : 0;
+}
+
+uint64_t tpck_forward_step(void)
+{
+	return last.step;
+}
+
+const char *tpck_forward_difference(void)
+{
+	return difference;
+}

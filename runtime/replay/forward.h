@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Running forward: answers the hooks from the log, thread by thread, until every thread stands
+ * where it stood at the boundary of the snapshot (DESIGN 6.6). Each device operation is compared
+ * with the one in the log; the first that differs is named.
+ */
+#ifndef TPCK_RUNTIME_REPLAY_FORWARD_H
+#define TPCK_RUNTIME_REPLAY_FORWARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/replay/log.h"
+#include "runtime/track/threads.h"
+
+/* What a step of a thread finds. */
+enum tpck_forward {
+	TPCK_FORWARD_SAME,     /* as in the log */
+	TPCK_FORWARD_END,      /* the log says no more of this thread: it stands at the boundary */
+	TPCK_FORWARD_DIFFERS,  /* tpck_forward_difference() says how */
+	TPCK_FORWARD_FOREIGN,  /* a thread of which the log has no device operations: it gets the truth */
+};
+
+/* Reads the log up to the cut. 0 or -errno. */
+int tpck_forward_open(const char *folder, struct tpck_log_position cut);
+void tpck_forward_close(void);
+/* The next device operation of a thread, by its 32-bit token and, where uploaded bytes were
+ * digested, that digest (0: none). */
+enum tpck_forward tpck_forward_operation(struct tpck_thread *self, uint32_t token, uint32_t content);
+/* The next record of a type. On SAME *record is it. */
+enum tpck_forward tpck_forward_record(struct tpck_thread *self, enum tpck_record_type type,
+				      const struct tpck_record **record);
+/* The same record again at the next call: it was not used up. */
+void tpck_forward_unread(struct tpck_thread *self, enum tpck_record_type type);
+/* Whether every thread of the log stands at the boundary. */
+bool tpck_forward_complete(void);
+/* Whether it is this thread's turn for allocation call `number`. */
+bool tpck_forward_turn(const struct tpck_thread *self, uint64_t number);
+/* The iteration that the thread is in, for messages; the boundary's step and allocation calls. */
+uint64_t tpck_forward_iteration(const struct tpck_thread *self);
+uint64_t tpck_forward_step(void);
+const char *tpck_forward_difference(void);
+/* The newest file record of a path hash before the cut, or NULL (replay/files). */
+
+#endif

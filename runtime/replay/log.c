@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The log: appending to and reading segments. */
+#include "config.h"
+
+#include "runtime/replay/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "runtime/track/threads.h"
+#include "runtime/wire/segment.h"
+
+enum { EARLY_BYTES = 4 << 20, ALIGN = 16, KEPT = 64 };
+
+struct tpck_log {
+	tpck_spin lock;
+	char folder[256];       /* "" before attaching */
+	uint64_t generation, limit, total;
+	struct tpck_log_header *segment;
+	/* Payloads may still be filled in the previous segments until the next boundary: they stay
+	 * mapped until KEPT more have come. */
+	struct {
+		void *at;
+		uint64_t bytes;
+	} kept[KEPT];
+	uint64_t sealed;        /* segments sealed since attach */
+	_Atomic(struct tpck_log_header *) ahead;
+	uint64_t ahead_sequence;
+	const char *failed;
+};
+
+static void segment_name(char *path, size_t size, const char *folder, uint64_t sequence)
+{
+	snprintf(path, size, "%s/log.%06llu", folder, (unsigned long long)sequence);
+}
+
+static void segment_begin(struct tpck_log_header *segment, uint64_t generation, uint64_t sequence, uint64_t bytes)
+{
+	segment->magic = TPCK_LOG_MAGIC;
+	segment->version = TPCK_WIRE_VERSION;
+	segment->sealed = 0;
+	segment->generation = generation;
+	segment->sequence = sequence;
+	segment->bytes = bytes;
+	atomic_store(&segment->used, (sizeof *segment + ALIGN - 1) / ALIGN * ALIGN);
+}
+
+static struct tpck_log_header *segment_create(const struct tpck_log *log, uint64_t sequence, uint64_t bytes)
+{
+	struct tpck_log_header *segment;
+	char path[320];
+	int fd;
+
+	segment_name(path, sizeof path, log->folder, sequence);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return NULL;
+	segment = MAP_FAILED;
+	if (!ftruncate(fd, (off_t)bytes))
+		segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	/* A page that tmpfs cannot give later would be SIGBUS: ask for all of them now. */
+	if (segment != MAP_FAILED && fallocate(fd, 0, 0, (off_t)bytes)) {
+		munmap(segment, bytes);
+		segment = MAP_FAILED;
+	}
+	syscall(SYS_close, fd);
+	if (segment == MAP_FAILED) {
+		unlink(path);
+		return NULL;
+	}
+	segment_begin(segment, log->generation, sequence, bytes);
+	return segment;
+}
+
+struct tpck_log *tpck_log_new(uint64_t limit)
+{
+	struct tpck_log *log = mmap(NULL, sizeof *log, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (log == MAP_FAILED)
+		return NULL;
+	log->limit = limit;
+	log->segment = mmap(NULL, EARLY_BYTES, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (log->segment == MAP_FAILED) {
+		munmap(log, sizeof *log);
+		return NULL;
+	}
+	segment_begin(log->segment, 0, 0, EARLY_BYTES);
+	return log;
+}
+
+static int attach_behind(struct tpck_log *log, const struct tpck_log_position *cut)
+{
+	struct tpck_log_header *segment;
+	struct stat found;
+	char path[320];
+	int fd;
+
+	segment_name(path, sizeof path, log->folder, cut->sequence);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (syscall(SYS_newfstatat, fd, "", &found, 0x1000 /* AT_EMPTY_PATH */)) {
+		syscall(SYS_close, fd);
+		return -EIO;
+	}
+	if (found.st_size < (off_t)TPCK_LOG_SEGMENT_BYTES) {
+		if (ftruncate(fd, TPCK_LOG_SEGMENT_BYTES) || fallocate(fd, 0, 0, TPCK_LOG_SEGMENT_BYTES)) {
+			syscall(SYS_close, fd);
+			return -ENOSPC;
+		}
+		found.st_size = TPCK_LOG_SEGMENT_BYTES;
+	}
+	segment = mmap(NULL, (size_t)found.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	syscall(SYS_close, fd);
+	if (segment == MAP_FAILED)
+		return -ENOMEM;
+	if (segment->magic != TPCK_LOG_MAGIC || segment->version != TPCK_WIRE_VERSION ||
+	    cut->offset > (uint64_t)found.st_size) {
+		munmap(segment, (size_t)found.st_size);
+		return -EBADMSG;
+	}
+	segment->bytes = (uint64_t)found.st_size;
+	segment->sealed = 0;
+	atomic_store(&segment->used, cut->offset);
+	log->segment = segment;
+	log->total = cut->sequence * TPCK_LOG_SEGMENT_BYTES + cut->offset;
+	return 0;
+}
+
+int tpck_log_attach(struct tpck_log *log, const char *folder, uint64_t generation,
+		    const struct tpck_log_position *cut)
+{
+	struct tpck_log_header *early = log->segment, *first;
+	int result = 0;
+
+	if (strlen(folder) >= sizeof log->folder)
+		return -ENAMETOOLONG;
+	tpck_spin_lock(&log->lock);
+	strcpy(log->folder, folder);
+	log->generation = generation;
+	if (cut) {
+		result = attach_behind(log, cut);
+	} else {
+		first = segment_create(log, 0, TPCK_LOG_SEGMENT_BYTES);
+		if (first) {
+			uint64_t used = atomic_load(&early->used);
+
+			memcpy((char *)first + sizeof *first, (char *)early + sizeof *early, used - sizeof *early);
+			atomic_store(&first->used, used);
+			log->segment = first;
+		} else {
+			result = -ENOSPC;
+		}
+	}
+	if (result)
+		log->folder[0] = '\0';
+	tpck_spin_unlock(&log->lock);
+	/* The private pages stay mapped: a payload pointer into them may still be in use. */
+	return result;
+}
+
+void tpck_log_fail(struct tpck_log *log, const char *why)
+{
+	if (!log->failed) {
+		log->failed = why;
+		if (log->folder[0])
+			tpck_log_warn("snapshots from here on cannot be resumed: %s", why);
+	}
+}
+
+const char *tpck_log_failed(const struct tpck_log *log)
+{
+	return log->failed;
+}
+
+/* Seals the segment and goes on in the next one, which holds at least `needed` bytes. */
+static bool segment_next(struct tpck_log *log, uint64_t needed)
+{
+	uint64_t bytes = TPCK_LOG_SEGMENT_BYTES, sequence = log->segment->sequence + 1;
+	struct tpck_log_header *next = atomic_exchange(&log->ahead, NULL);
+
+	if (!log->folder[0])
+		return false;
+	if (next && (next->sequence != sequence || next->bytes < needed)) {
+		munmap(next, next->bytes);
+		next = NULL;
+	}
+	if (needed > bytes)
+		bytes = (needed + TPCK_CHUNK_BYTES - 1) / TPCK_CHUNK_BYTES * TPCK_CHUNK_BYTES;
+	if (!next)
+		next = segment_create(log, sequence, bytes);
+	if (!next)
+		return false;
+	log->segment->sealed = 1;
+	if (log->kept[log->sealed % KEPT].at)
+		munmap(log->kept[log->sealed % KEPT].at, log->kept[log->sealed % KEPT].bytes);
+	log->kept[log->sealed % KEPT].at = log->segment;
+	log->kept[log->sealed % KEPT].bytes = log->segment->bytes;
+	log->sealed++;
+	log->segment = next;
+	return true;
+}
+
+void *tpck_log_append(struct tpck_log *log, enum tpck_record_type type, uint16_t detail, uint32_t thread,
+		      uint32_t order, const void *payload, size_t bytes)
+{
+	uint64_t whole = (sizeof(struct tpck_record) + bytes + ALIGN - 1) / ALIGN * ALIGN, used;
+	struct tpck_record *record = NULL;
+
+	if (log->failed || bytes > UINT32_MAX)
+		return NULL;
+	tpck_spin_lock(&log->lock);
+	used = atomic_load_explicit(&log->segment->used, memory_order_relaxed);
+	if (log->total + whole > log->limit) {
+		tpck_log_fail(log, "the record has reached TRANSPCKPT_LOG_BYTES; a larger limit or a restart from the program's own checkpoint helps");
+	} else if (used + whole > log->segment->bytes && !segment_next(log, sizeof(struct tpck_log_header) + whole)) {
+		tpck_log_fail(log, log->folder[0] ? "no space for the record in the memory tier"
+						  : "the program drew too much before it used a device");
+	} else {
+		used = atomic_load_explicit(&log->segment->used, memory_order_relaxed);
+		record = (struct tpck_record *)((char *)log->segment + used);
+		*record = (struct tpck_record){(uint32_t)bytes, (uint16_t)type, detail, thread, order};
+		if (payload)
+			memcpy(record + 1, payload, bytes);
+		log->total += whole;
+		atomic_store_explicit(&log->segment->used, used + whole, memory_order_release);
+	}
+	tpck_spin_unlock(&log->lock);
+	return record ? record + 1 : NULL;
+}
+
+struct tpck_log_position tpck_log_end(struct tpck_log *log)
+{
+	struct tpck_log_position end;
+
+	tpck_spin_lock(&log->lock);
+	end = (struct tpck_log_position){log->segment->sequence, atomic_load(&log->segment->used)};
+	tpck_spin_unlock(&log->lock);
+	return end;
+}
+
+void tpck_log_prepare(struct tpck_log *log)
+{
+	struct tpck_log_header *next;
+
+	if (!log->folder[0] || log->failed || atomic_load(&log->ahead) ||
+	    atomic_load(&log->segment->used) < log->segment->bytes / 2)
+		return;
+	next = segment_create(log, log->segment->sequence + 1, TPCK_LOG_SEGMENT_BYTES);
+	if (next)
+		atomic_store(&log->ahead, next);
+}
+
+/* ---- reading ------------------------------------------------------------------------------ */
+
+struct tpck_log_reader {
+	char folder[256];
+	struct tpck_log_position cut;
+	uint64_t sequence, offset;
+	struct {
+		void *at;
+		uint64_t bytes;
+	} *maps;
+	uint64_t count;
+};
+
+int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tpck_log_position cut)
+{
+	struct tpck_log_reader *made;
+	int result = 0;
+
+	if (strlen(folder) >= sizeof made->folder || cut.sequence > 10000000)
+		return -EINVAL;
+	made = calloc(1, sizeof *made);
+	if (!made)
+		return -ENOMEM;
+	made->maps = calloc(cut.sequence + 1, sizeof *made->maps);
+	if (!made->maps) {
+		free(made);
+		return -ENOMEM;
+	}
+	strcpy(made->folder, folder);
+	made->cut = cut;
+	for (uint64_t s = 0; s <= cut.sequence && !result; s++) {
+		const struct tpck_log_header *header;
+		struct stat found = {0};
+		char path[320];
+		int fd;
+
+		segment_name(path, sizeof path, folder, s);
+		fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+		if (fd < 0) {
+			result = -errno;
+			break;
+		}
+		if (syscall(SYS_newfstatat, fd, "", &found, 0x1000 /* AT_EMPTY_PATH */) ||
+		    found.st_size < (off_t)sizeof *header)
+			result = -EBADMSG;
+		else
+			made->maps[s].at = mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0);
+		syscall(SYS_close, fd);
+		if (result || made->maps[s].at == MAP_FAILED) {
+			made->maps[s].at = NULL;
+			result = result ? result : -ENOMEM;
+			break;
+		}
+		made->maps[s].bytes = (uint64_t)found.st_size;
+		made->count = s + 1;
+		header = made->maps[s].at;
+		if (header->magic != TPCK_LOG_MAGIC || header->version != TPCK_WIRE_VERSION ||
+		    header->sequence != s ||
+		    (s == cut.sequence ? cut.offset : atomic_load(&header->used)) > made->maps[s].bytes)
+			result = -EBADMSG;
+	}
+	made->offset = (sizeof(struct tpck_log_header) + ALIGN - 1) / ALIGN * ALIGN;
+	if (result)
+		tpck_log_close(made);
+	else
+		*reader = made;
+	return result;
+}
+
+const struct tpck_record *tpck_log_next(struct tpck_log_reader *reader)
+{
+	for (;;) {
+		const struct tpck_log_header *segment = reader->maps[reader->sequence].at;
+		uint64_t end = reader->sequence == reader->cut.sequence ? reader->cut.offset
+									: atomic_load(&segment->used);
+		const struct tpck_record *record = (const void *)((const char *)segment + reader->offset);
+
+		if (reader->offset + sizeof *record <= end &&
+		    reader->offset + sizeof *record + record->bytes <= end) {
+			reader->offset += (sizeof *record + record->bytes + ALIGN - 1) / ALIGN * ALIGN;
+			return record;
+		}
+		if (reader->sequence == reader->cut.sequence)
+			return NULL;
+		reader->sequence++;
+		reader->offset = (sizeof(struct tpck_log_header) + ALIGN - 1) / ALIGN * ALIGN;
+	}
+}
+
+void tpck_log_close(struct tpck_log_reader *reader)
+{
+	for (uint64_t s = 0; s < reader->count; s++)
+		if (reader->maps[s].at)
+			munmap(reader->maps[s].at, reader->maps[s].bytes);
+	free(reader->maps);
+	free(reader);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The log: what the CPU side drew from the device and from chance, per thread and in call order
+ * (DESIGN 6.5). It lies in segments in shared memory (wire/segment.h). Before the agent is there,
+ * records go to private memory, which becomes the first segment when the process turns out to use
+ * a device. A log that fails (no space, over its limit) says why and takes no more records.
+ */
+#ifndef TPCK_RUNTIME_REPLAY_LOG_H
+#define TPCK_RUNTIME_REPLAY_LOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum tpck_record_type {
+	TPCK_RECORD_MARK = 1, /* device operations of one thread since its last mark: struct tpck_record_mark */
+	TPCK_RECORD_BOUNDARY, /* struct tpck_record_boundary */
+	TPCK_RECORD_FROM_DEVICE, /* bytes copied to the host */
+	TPCK_RECORD_QUERY,    /* struct tpck_record_query */
+	TPCK_RECORD_ELAPSED,  /* float, milliseconds */
+	TPCK_RECORD_MEMINFO,  /* two uint64_t */
+	TPCK_RECORD_TURN,     /* uint64_t: number of the allocation call from which on this thread allocates */
+	TPCK_RECORD_CHANCE,   /* bytes drawn: getrandom, random_device, /dev/urandom */
+	TPCK_RECORD_TIME,     /* two int64_t: seconds, nanoseconds */
+	TPCK_RECORD_FILE,     /* struct tpck_record_file, then the path */
+	TPCK_RECORD_TYPES,
+};
+
+/* Each record begins 16-byte aligned. */
+struct tpck_record {
+	uint32_t bytes;   /* of the payload */
+	uint16_t type;    /* enum tpck_record_type */
+	uint16_t detail;  /* by type */
+	uint32_t thread;  /* identity of the thread */
+	uint32_t order;   /* by type */
+};
+
+struct tpck_record_mark {
+	uint64_t digest;     /* of the operations' 32-bit tokens */
+	uint32_t operations, contents;
+	/* detail 1: the tokens follow (a digest not seen before); then the contents' digests, 4 bytes each */
+};
+
+struct tpck_record_boundary {
+	uint64_t step;
+	uint64_t allocations; /* allocation calls so far */
+	uint64_t wall_ns;     /* CLOCK_MONOTONIC at the boundary: for estimates only */
+};
+
+struct tpck_record_query {
+	uint32_t not_ready;  /* answers before `result` */
+	int32_t result;      /* CUresult; -1: none yet */
+};
+
+struct tpck_log_position {
+	uint64_t sequence, offset;
+};
+
+struct tpck_log;
+
+/* An empty log in private memory. limit is TRANSPCKPT_LOG_BYTES. NULL where there is no memory. */
+struct tpck_log *tpck_log_new(uint64_t limit);
+/* Moves it into the session folder and goes on there. With `cut`, records so far are dropped and
+ * it goes on behind the cut of the segments that lie in the folder already. 0 or -errno. */
+int tpck_log_attach(struct tpck_log *log, const char *folder, uint64_t generation,
+		    const struct tpck_log_position *cut);
+/* Appends a record and returns its payload, to be filled before the next boundary, or NULL if the
+ * log takes no more. `payload` is copied if not NULL. Thread-safe; holds a spin lock briefly. */
+void *tpck_log_append(struct tpck_log *log, enum tpck_record_type type, uint16_t detail, uint32_t thread,
+		      uint32_t order, const void *payload, size_t bytes);
+struct tpck_log_position tpck_log_end(struct tpck_log *log);
+/* Makes the next segment ready ahead of time. Called by a thread of this library. */
+void tpck_log_prepare(struct tpck_log *log);
+/* No more records: resuming from later snapshots is off. Says why once. */
+void tpck_log_fail(struct tpck_log *log, const char *why);
+/* NULL, or why it takes no more records. */
+const char *tpck_log_failed(const struct tpck_log *log);
+
+/* ---- reading, for running forward ---- */
+struct tpck_log_reader;
+/* Maps the segments of the folder up to the cut. -EBADMSG: a record is not whole. */
+int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tpck_log_position cut);
+/* The records in order; NULL at the end. Valid until the reader is closed. */
+const struct tpck_record *tpck_log_next(struct tpck_log_reader *reader);
+void tpck_log_close(struct tpck_log_reader *reader);
+
+#endif

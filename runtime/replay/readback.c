@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies to the host that are still under way. */
+#include "config.h"
+
+#include "runtime/replay/readback.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/track/threads.h"
+
+enum { ENTRIES = 8192, POOL_BYTES = 4 << 20, LARGE = 1 << 18 };
+
+struct entry {
+	void *payload;
+	char *pinned;
+	const void *host;
+	size_t bytes;
+	uint32_t stream;
+	bool done, large;
+};
+
+struct large {
+	void *pinned;
+	size_t bytes;
+	struct large *next;
+};
+
+static const struct tpck_device *device;
+static tpck_spin lock;
+static struct entry entries[ENTRIES];
+static uint64_t first, end;             /* marks; entry i lies at i % ENTRIES */
+static char *pool;
+static uint64_t pool_first, pool_end;   /* bytes ever taken and given back, wrapping in the pool */
+static struct large *spare;             /* pinned buffers of their own, kept for the next time */
+
+int tpck_readback_open(const struct tpck_device *with)
+{
+	void *host;
+	uint64_t address;
+	int result = with->host_alloc(&host, &address, POOL_BYTES);
+
+	if (result)
+		return result;
+	pool = host;
+	device = with;
+	return 0;
+}
+
+static size_t rounded(size_t bytes)
+{
+	return (bytes + 63) / 64 * 64;
+}
+
+/* A piece of the pool, in order; NULL if it is full. Called with the lock held. */
+static char *pool_take(size_t bytes)
+{
+	uint64_t at = pool_end % POOL_BYTES;
+	size_t skip = at + rounded(bytes) > POOL_BYTES ? POOL_BYTES - at : 0;
+
+	if (pool_end + skip + rounded(bytes) - pool_first > POOL_BYTES)
+		return NULL;
+	pool_end += skip;
+	at = pool_end % POOL_BYTES;
+	pool_end += rounded(bytes);
+	return pool + at;
+}
+
+static char *large_take(size_t bytes)
+{
+	void *host = NULL;
+	uint64_t address;
+
+	tpck_spin_lock(&lock);
+	for (struct large **link = &spare; *link; link = &(*link)->next) {
+		struct large *found = *link;
+
+		if (found->bytes >= bytes && found->bytes / 2 <= bytes) {
+			*link = found->next;
+			host = found->pinned;
+			free(found);
+			break;
+		}
+	}
+	tpck_spin_unlock(&lock);
+	if (!host && device->host_alloc(&host, &address, bytes))
+		return NULL;
+	return host;
+}
+
+/* Called with the lock held. */
+static void large_give(struct entry *entry)
+{
+	struct large *kept = malloc(sizeof *kept);
+
+	if (!kept)
+		return; /* 16 bytes could not be had: the buffer is lost rather than freed under a lock */
+	*kept = (struct large){entry->pinned, entry->bytes, spare};
+	spare = kept;
+}
+
+int tpck_readback_queue(void *payload, uint64_t address, size_t bytes, tpck_stream_handle handle,
+			uint32_t stream_ordinal, const void *host)
+{
+	bool is_large = bytes > LARGE;
+	struct entry *entry;
+	char *pinned;
+	int result;
+
+	if (!device)
+		return -ENODEV;
+	pinned = is_large ? large_take(bytes) : NULL;
+	tpck_spin_lock(&lock);
+	if (end - first == ENTRIES) {
+		tpck_spin_unlock(&lock);
+		return -ENOSPC;
+	}
+	if (!is_large)
+		pinned = pool_take(bytes);
+	if (!pinned) {
+		tpck_spin_unlock(&lock);
+		return -ENOSPC;
+	}
+	entry = &entries[end % ENTRIES];
+	*entry = (struct entry){payload, pinned, host, bytes, stream_ordinal, false, is_large};
+	end++;
+	tpck_spin_unlock(&lock);
+	result = device->copy_from_device(pinned, address, bytes, handle);
+	if (result) {
+		tpck_spin_lock(&lock);
+		entry->payload = NULL;
+		tpck_spin_unlock(&lock);
+	}
+	return result;
+}
+
+uint64_t tpck_readback_mark(void)
+{
+	uint64_t mark;
+
+	tpck_spin_lock(&lock);
+	mark = end;
+	tpck_spin_unlock(&lock);
+	return mark;
+}
+
+static void arrived(uint64_t mark, bool any, uint32_t stream)
+{
+	tpck_spin_lock(&lock);
+	for (uint64_t i = first; i < mark && i < end; i++) {
+		struct entry *entry = &entries[i % ENTRIES];
+
+		if (entry->done || (!any && entry->stream != stream))
+			continue;
+		if (entry->payload)
+			memcpy(entry->payload, entry->pinned, entry->bytes);
+		entry->done = true;
+	}
+	while (first < end && entries[first % ENTRIES].done) {
+		struct entry *entry = &entries[first % ENTRIES];
+
+		if (entry->large) {
+			large_give(entry);
+		} else {
+			uint64_t at = (uint64_t)(entry->pinned - pool);
+			uint64_t from = pool_first % POOL_BYTES;
+
+			pool_first += (at >= from ? at - from : POOL_BYTES - from + at) + rounded(entry->bytes);
+		}
+		first++;
+	}
+	tpck_spin_unlock(&lock);
+}
+
+void tpck_readback_arrived(uint64_t mark)
+{
+	arrived(mark, true, 0);
+}
+
+void tpck_readback_arrived_on(uint32_t stream_ordinal, uint64_t mark)
+{
+	arrived(mark, false, stream_ordinal);
+}
+
+bool tpck_readback_touches(const void *host, size_t bytes)
+{
+	const char *begin = host;
+	bool touches = false;
+
+	tpck_spin_lock(&lock);
+	for (uint64_t i = first; i < end && !touches; i++) {
+		const struct entry *entry = &entries[i % ENTRIES];
+		const char *other = entry->host;
+
+		touches = !entry->done && begin < other + entry->bytes && other < begin + bytes;
+	}
+	tpck_spin_unlock(&lock);
+	return touches;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Copies to the host whose bytes have not arrived yet: a copy of ours right behind the
+ * application's brings them into pinned memory, and from there they go into the log's record once
+ * the stream is known to have passed them (DESIGN 6.5: before a snapshot commits).
+ */
+#ifndef TPCK_RUNTIME_REPLAY_READBACK_H
+#define TPCK_RUNTIME_REPLAY_READBACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/track/device.h"
+
+/* Pinned memory for the bytes under way. 0 or -errno. */
+int tpck_readback_open(const struct tpck_device *device);
+/* Queues the copy of bytes at address behind what is on the stream; payload (in the log) gets them
+ * later. `host` is where the application's own copy goes. 0, or -errno and nothing is queued. */
+int tpck_readback_queue(void *payload, uint64_t address, size_t bytes, tpck_stream_handle handle,
+			uint32_t stream_ordinal, const void *host);
+/* Everything queued so far has this mark or a lower one. */
+uint64_t tpck_readback_mark(void);
+/* All with this mark or lower have arrived. */
+void tpck_readback_arrived(uint64_t mark);
+/* All queued on this stream with this mark or lower have arrived. */
+void tpck_readback_arrived_on(uint32_t stream_ordinal, uint64_t mark);
+/* Whether a copy still under way writes into [host, host + bytes). */
+bool tpck_readback_touches(const void *host, size_t bytes);
+
+#endif

@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The arena: same requests, same addresses. Segregated free lists with boundary coalescing. */
+#include "config.h"
+
+#include "runtime/track/arena.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	ALIGN = 512,
+	BINS = 256,     /* four a power of two */
+	HASH_BITS = 14,
+};
+
+struct tpck_arena {
+	const struct tpck_device *device;
+	int ordinal;
+	uint64_t base, bytes;
+	uint64_t top;                 /* nothing at or above it was ever handed out */
+	uint64_t orders, version;
+	uint64_t live_blocks, live_bytes, backed_bytes;
+	struct tpck_block *highest;   /* block just below top */
+	struct tpck_block *bins[BINS];
+	uint64_t bins_used[BINS / 64];
+	struct tpck_block *live_first, *live_last;
+	struct tpck_block *hash[1 << HASH_BITS];
+	struct tpck_block *spare;     /* unused descriptors, by ->next */
+	uint8_t backed[];             /* a bit a granule */
+};
+
+static uint64_t round_up(uint64_t value, uint64_t unit)
+{
+	return (value + unit - 1) / unit * unit;
+}
+
+static unsigned bin_of(uint64_t room)
+{
+	unsigned log2 = 63u - (unsigned)__builtin_clzll(room | ALIGN);
+
+	return (log2 - 9) * 4 + (unsigned)((room >> (log2 - 2)) & 3);
+}
+
+static struct tpck_block **slot(const struct tpck_arena *arena, uint64_t address)
+{
+	uint64_t key = (address / ALIGN) * 0x9e3779b97f4a7c15ull;
+
+	return (struct tpck_block **)&arena->hash[key >> (64 - HASH_BITS)];
+}
+
+static struct tpck_block *descriptor_new(struct tpck_arena *arena)
+{
+	struct tpck_block *block = arena->spare;
+
+	if (block)
+		arena->spare = block->next;
+	else
+		block = malloc(sizeof *block);
+	if (block)
+		memset(block, 0, sizeof *block);
+	return block;
+}
+
+static void descriptor_drop(struct tpck_arena *arena, struct tpck_block *block)
+{
+	block->next = arena->spare;
+	arena->spare = block;
+}
+
+static void bin_insert(struct tpck_arena *arena, struct tpck_block *block)
+{
+	unsigned bin = bin_of(block->room);
+
+	block->previous = NULL;
+	block->next = arena->bins[bin];
+	if (block->next)
+		block->next->previous = block;
+	arena->bins[bin] = block;
+	arena->bins_used[bin / 64] |= 1ull << (bin % 64);
+}
+
+static void bin_remove(struct tpck_arena *arena, struct tpck_block *block)
+{
+	unsigned bin = bin_of(block->room);
+
+	if (block->previous)
+		block->previous->next = block->next;
+	else
+		arena->bins[bin] = block->next;
+	if (block->next)
+		block->next->previous = block->previous;
+	if (!arena->bins[bin])
+		arena->bins_used[bin / 64] &= ~(1ull << (bin % 64));
+}
+
+static void live_insert(struct tpck_arena *arena, struct tpck_block *block)
+{
+	block->previous = arena->live_last;
+	block->next = NULL;
+	if (arena->live_last)
+		arena->live_last->next = block;
+	else
+		arena->live_first = block;
+	arena->live_last = block;
+	block->chain = *slot(arena, block->address);
+	*slot(arena, block->address) = block;
+	arena->live_blocks++;
+	arena->live_bytes += block->bytes;
+	arena->version++;
+}
+
+static void live_remove(struct tpck_arena *arena, struct tpck_block *block)
+{
+	struct tpck_block **link = slot(arena, block->address);
+
+	while (*link != block)
+		link = &(*link)->chain;
+	*link = block->chain;
+	if (block->previous)
+		block->previous->next = block->next;
+	else
+		arena->live_first = block->next;
+	if (block->next)
+		block->next->previous = block->previous;
+	else
+		arena->live_last = block->previous;
+	arena->live_blocks--;
+	arena->live_bytes -= block->bytes;
+	arena->version++;
+}
+
+int tpck_arena_open(struct tpck_arena **arena, const struct tpck_device *device, int ordinal,
+		    uint64_t base, uint64_t bytes)
+{
+	uint64_t granules = bytes / device->granule;
+	struct tpck_arena *made = calloc(1, sizeof *made + granules / 8 + 1);
+	int result;
+
+	if (!made)
+		return -ENOMEM;
+	result = device->reserve(ordinal, base, granules * device->granule);
+	if (result) {
+		free(made);
+		return result;
+	}
+	made->device = device;
+	made->ordinal = ordinal;
+	made->base = base;
+	made->bytes = granules * device->granule;
+	*arena = made;
+	return 0;
+}
+
+static bool granule_backed(const struct tpck_arena *arena, uint64_t granule)
+{
+	return arena->backed[granule / 8] >> (granule % 8) & 1;
+}
+
+static void granules_mark(struct tpck_arena *arena, uint64_t first, uint64_t end, bool backed)
+{
+	for (uint64_t g = first; g < end; g++) {
+		if (backed)
+			arena->backed[g / 8] |= (uint8_t)(1u << (g % 8));
+		else
+			arena->backed[g / 8] &= (uint8_t)~(1u << (g % 8));
+	}
+	if (backed)
+		arena->backed_bytes += (end - first) * arena->device->granule;
+	else
+		arena->backed_bytes -= (end - first) * arena->device->granule;
+}
+
+/* Gives granules that no live block touches back to the device. */
+static void trim(struct tpck_arena *arena)
+{
+	uint64_t unit = arena->device->granule;
+
+	for (struct tpck_block *block = arena->highest; block; block = block->lower) {
+		uint64_t first, end;
+
+		if (block->live)
+			continue;
+		first = (round_up(block->address, unit) - arena->base) / unit;
+		end = (block->address + block->room - arena->base) / unit;
+		for (uint64_t g = first; g < end; g++)
+			if (granule_backed(arena, g) &&
+			    !arena->device->unback(arena->ordinal, arena->base + g * unit, unit))
+				granules_mark(arena, g, g + 1, false);
+	}
+}
+
+/* Backs what of [address, address + room) is not backed yet, each gap with one handle. */
+static int back(struct tpck_arena *arena, uint64_t address, uint64_t room)
+{
+	uint64_t unit = arena->device->granule;
+	uint64_t first = (address - arena->base) / unit;
+	uint64_t end = (address + room - 1 - arena->base) / unit + 1;
+
+	for (uint64_t g = first; g < end;) {
+		uint64_t run = g;
+		int result;
+
+		while (run < end && !granule_backed(arena, run))
+			run++;
+		if (run == g) {
+			g++;
+			continue;
+		}
+		result = arena->device->back(arena->ordinal, arena->base + g * unit, (run - g) * unit);
+		if (result)
+			return result;
+		granules_mark(arena, g, run, true);
+		g = run;
+	}
+	return 0;
+}
+
+static bool fits(const struct tpck_block *block, uint64_t room, uint64_t align, uint64_t *lead)
+{
+	*lead = round_up(block->address, align) - block->address;
+	return block->room >= room + *lead;
+}
+
+/* The first free block of the smallest bins that fits; `anyone` also takes those freed on other streams. */
+static struct tpck_block *search(const struct tpck_arena *arena, uint64_t room, uint64_t align,
+				 uint32_t stream, bool anyone, uint64_t *lead)
+{
+	unsigned bin = bin_of(room);
+
+	for (unsigned word = bin / 64; word < BINS / 64; word++) {
+		uint64_t used = arena->bins_used[word];
+
+		if (word == bin / 64)
+			used &= ~0ull << (bin % 64);
+		for (; used; used &= used - 1) {
+			struct tpck_block *block =
+				arena->bins[word * 64 + (unsigned)__builtin_ctzll(used)];
+
+			for (; block; block = block->next) {
+				if (!anyone && block->freed_on != TPCK_STREAM_NONE && block->freed_on != stream)
+					continue;
+				if (fits(block, room, align, lead))
+					return block;
+			}
+		}
+	}
+	return NULL;
+}
+
+/* Cuts off the lower `lead` bytes of a free block (not in a bin) as a free block of their own. */
+static struct tpck_block *split(struct tpck_arena *arena, struct tpck_block *block, uint64_t room)
+{
+	struct tpck_block *rest = descriptor_new(arena);
+
+	if (!rest)
+		return NULL;
+	rest->address = block->address + room;
+	rest->room = block->room - room;
+	rest->freed_on = block->freed_on;
+	rest->lower = block;
+	rest->higher = block->higher;
+	if (rest->higher)
+		rest->higher->lower = rest;
+	else
+		arena->highest = rest;
+	block->higher = rest;
+	block->room = room;
+	return rest;
+}
+
+static struct tpck_block *grow(struct tpck_arena *arena, uint64_t room, uint64_t align)
+{
+	uint64_t start = arena->base + arena->top;
+	uint64_t lead = round_up(start, align) - start;
+	struct tpck_block *block;
+
+	if (arena->top + lead + room > arena->bytes)
+		return NULL;
+	block = descriptor_new(arena);
+	if (!block)
+		return NULL;
+	block->address = start;
+	block->room = lead + room;
+	block->lower = arena->highest;
+	if (arena->highest)
+		arena->highest->higher = block;
+	arena->highest = block;
+	arena->top += lead + room;
+	return block;
+}
+
+int tpck_arena_allocate(struct tpck_arena *arena, uint64_t bytes, uint32_t stream,
+			uint64_t *address, uint32_t *wait_for)
+{
+	uint64_t unit = arena->device->granule;
+	uint64_t room = round_up(bytes ? bytes : 1, ALIGN), align = ALIGN, lead = 0;
+	struct tpck_block *block, *rest;
+	bool fresh = false;
+	int result;
+
+	if (room > arena->bytes)
+		return -ENOMEM;
+	if (room >= unit) {
+		room = round_up(room, unit);
+		align = unit;
+	}
+	block = search(arena, room, align, stream, false, &lead);
+	if (!block) {
+		/* Small requests open a whole granule, so that they share it. */
+		block = grow(arena, room < unit ? unit : room, align < unit && room < unit ? unit : align);
+		fresh = block != NULL;
+		if (fresh)
+			lead = round_up(block->address, align) - block->address;
+	}
+	if (!block)
+		block = search(arena, room, align, stream, true, &lead);
+	if (!block)
+		return -ENOMEM;
+	if (!fresh)
+		bin_remove(arena, block);
+	if (lead) {
+		rest = split(arena, block, lead);
+		if (!rest) {
+			bin_insert(arena, block);
+			return -ENOMEM;
+		}
+		bin_insert(arena, block);
+		block = rest;
+	}
+	if (block->room > room) {
+		rest = split(arena, block, room);
+		if (rest)
+			bin_insert(arena, rest);
+	}
+	result = back(arena, block->address, block->room);
+	if (result == -ENOMEM) {
+		bin_insert(arena, block);
+		trim(arena);
+		bin_remove(arena, block);
+		result = back(arena, block->address, block->room);
+	}
+	if (result) {
+		bin_insert(arena, block);
+		return result;
+	}
+	*wait_for = block->freed_on == stream ? TPCK_STREAM_NONE : block->freed_on;
+	block->live = true;
+	block->bytes = bytes ? bytes : 1;
+	block->order = arena->orders++;
+	block->freed_on = TPCK_STREAM_NONE;
+	block->class_ = 0;
+	live_insert(arena, block);
+	*address = block->address;
+	return 0;
+}
+
+static uint32_t join_streams(uint32_t a, uint32_t b)
+{
+	if (a == b || b == TPCK_STREAM_NONE)
+		return a;
+	return a == TPCK_STREAM_NONE ? b : TPCK_STREAM_MANY;
+}
+
+/* Joins a free block with a free higher neighbour; both are out of their bins afterwards. */
+static void absorb_higher(struct tpck_arena *arena, struct tpck_block *block)
+{
+	struct tpck_block *higher = block->higher;
+
+	if (!higher || higher->live)
+		return;
+	bin_remove(arena, higher);
+	block->room += higher->room;
+	block->freed_on = join_streams(block->freed_on, higher->freed_on);
+	block->higher = higher->higher;
+	if (block->higher)
+		block->higher->lower = block;
+	else
+		arena->highest = block;
+	descriptor_drop(arena, higher);
+}
+
+int tpck_arena_free(struct tpck_arena *arena, uint64_t address, uint32_t stream)
+{
+	struct tpck_block *block = tpck_arena_find(arena, address);
+
+	if (!block || block->address != address)
+		return -ENOENT;
+	live_remove(arena, block);
+	block->live = false;
+	block->freed_on = stream;
+	absorb_higher(arena, block);
+	if (block->lower && !block->lower->live) {
+		struct tpck_block *lower = block->lower;
+
+		bin_remove(arena, lower);
+		bin_insert(arena, block);
+		absorb_higher(arena, lower);
+		block = lower;
+	}
+	bin_insert(arena, block);
+	return 0;
+}
+
+struct tpck_block *tpck_arena_find(const struct tpck_arena *arena, uint64_t address)
+{
+	if (!tpck_arena_contains(arena, address))
+		return NULL;
+	for (struct tpck_block *block = *slot(arena, address); block; block = block->chain)
+		if (block->address == address)
+			return block;
+	/* An interior address: rare (attribute look-ups), so a walk will do. */
+	for (struct tpck_block *block = arena->live_first; block; block = block->next)
+		if (address >= block->address && address - block->address < block->bytes)
+			return block;
+	return NULL;
+}
+
+bool tpck_arena_contains(const struct tpck_arena *arena, uint64_t address)
+{
+	return address >= arena->base && address - arena->base < arena->bytes;
+}
+
+struct tpck_block *tpck_arena_first(const struct tpck_arena *arena)
+{
+	return arena->live_first;
+}
+
+uint64_t tpck_arena_version(const struct tpck_arena *arena)
+{
+	return arena->version;
+}
+
+void tpck_arena_totals(const struct tpck_arena *arena, uint64_t *blocks, uint64_t *bytes, uint64_t *backed)
+{
+	*blocks = arena->live_blocks;
+	*bytes = arena->live_bytes;
+	*backed = arena->backed_bytes;
+}
+
+void tpck_arena_reset(struct tpck_arena *arena)
+{
+	struct tpck_block *block = arena->highest;
+
+	while (block) {
+		struct tpck_block *lower = block->lower;
+
+		free(block);
+		block = lower;
+	}
+	arena->highest = arena->live_first = arena->live_last = NULL;
+	memset(arena->bins, 0, sizeof arena->bins);
+	memset(arena->bins_used, 0, sizeof arena->bins_used);
+	memset(arena->hash, 0, sizeof arena->hash);
+	memset(arena->backed, 0, arena->bytes / arena->device->granule / 8 + 1);
+	arena->top = arena->live_blocks = arena->live_bytes = arena->backed_bytes = 0;
+	arena->orders = 0;
+	arena->version++;
+}

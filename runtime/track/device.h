@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The interface through which the engine touches a device. hooks/cuda_device.c fills it in with
+ * the driver's real calls, a unit test with its own. Every function returns 0 or a negative errno
+ * value and is called with the application's context current or sets it itself; none is called
+ * while a stream captures, but those marked *.
+ */
+#ifndef TPCK_RUNTIME_TRACK_DEVICE_H
+#define TPCK_RUNTIME_TRACK_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Opaque handles of the driver's: CUstream, CUevent. */
+typedef void *tpck_stream_handle;
+typedef void *tpck_event_handle;
+
+struct tpck_device {
+	/* Reserves bytes of address space at hint exactly; -EADDRINUSE where the driver gives another. */
+	int (*reserve)(int device, uint64_t hint, uint64_t bytes);
+	/* Backs [address, address + bytes), a multiple of granule, with memory of its own; -ENOMEM. */
+	int (*back)(int device, uint64_t address, uint64_t bytes);
+	int (*unback)(int device, uint64_t address, uint64_t bytes);
+	uint64_t granule;
+
+	int (*context_save)(void **context);          /* * the calling thread's current context */
+	int (*context_use)(void *context);            /* * makes it current in the calling thread */
+	int (*synchronize)(void);                     /* the whole context */
+	int (*stream_synchronize)(tpck_stream_handle);
+	int (*stream_create)(tpck_stream_handle *);   /* non-blocking */
+	int (*event_create)(tpck_event_handle *);     /* without timing */
+	int (*event_record)(tpck_event_handle, tpck_stream_handle);
+	int (*event_synchronize)(tpck_event_handle);
+	int (*event_destroy)(tpck_event_handle);
+	int (*stream_wait_event)(tpck_stream_handle, tpck_event_handle);
+	/* 32-bit flags in memory that host and device see; values only grow. */
+	int (*stream_wait_flag)(tpck_stream_handle, uint64_t flag, uint32_t value);
+	int (*stream_write_flag)(tpck_stream_handle, uint64_t flag, uint32_t value);
+	int (*host_alloc)(void **host, uint64_t *device_address, size_t bytes); /* pinned */
+	int (*host_free)(void *host);
+	int (*host_register)(void *host, size_t bytes);
+	int (*host_unregister)(void *host);
+	int (*copy_from_device)(void *host, uint64_t address, size_t bytes, tpck_stream_handle); /* queued */
+	int (*copy_to_device)(uint64_t address, const void *host, size_t bytes);                 /* done on return */
+	bool (*is_capturing)(tpck_stream_handle);     /* * */
+	/* Runs the digest kernel over a block on the stream; the 64-bit result is written to the device
+	 * address `result`. -ENOTSUP where there is no kernel for this device. */
+	int (*digest)(uint64_t address, size_t bytes, uint64_t result, tpck_stream_handle);
+};
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Streams by handle: an ordinal that is the same in every run, and what the engine keeps of each. */
+#ifndef TPCK_RUNTIME_TRACK_STREAMS_H
+#define TPCK_RUNTIME_TRACK_STREAMS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/track/device.h"
+#include "runtime/track/threads.h"
+
+enum { TPCK_STREAMS_MAX = 1024 };
+
+struct tpck_stream {
+	tpck_stream_handle handle;
+	uint32_t owner;            /* per-thread default stream: its thread's identity; else 0 */
+	uint32_t ordinal;          /* never TPCK_STREAM_NONE or TPCK_STREAM_MANY */
+	_Atomic uint32_t fence;    /* generation of the last fence that was put in */
+	_Atomic uint32_t dirty;    /* something was queued since the last boundary */
+	_Atomic uint32_t alive;
+	tpck_event_handle event;   /* of the boundary; made at first use */
+};
+
+/* The stream of a handle as the given thread means it: NULL and the driver's legacy handle are one,
+ * the per-thread handle is one a thread. Unknown ones are entered. NULL if the table is full. */
+struct tpck_stream *tpck_stream_of(tpck_stream_handle handle, const struct tpck_thread *thread);
+/* A stream that the application created; its ordinal follows from the creating thread. */
+void tpck_stream_created(tpck_stream_handle handle, struct tpck_thread *thread);
+void tpck_stream_destroyed(tpck_stream_handle handle);
+struct tpck_stream *tpck_stream_by_ordinal(uint32_t ordinal);
+/* All entries ever used; those with alive 0 are free. */
+struct tpck_stream *tpck_streams(uint32_t *count);
+
+#define TPCK_STREAM_LEGACY ((tpck_stream_handle)1)
+#define TPCK_STREAM_PER_THREAD ((tpck_stream_handle)2)
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The application's threads: identity, guard, gate. */
+#include "config.h"
+
+#include "runtime/track/threads.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+
+static struct tpck_thread slots[TPCK_THREADS_MAX];
+static _Atomic uint32_t slots_used;
+static tpck_spin slots_lock;
+static __thread struct tpck_thread *self __attribute__((tls_model("initial-exec")));
+static __thread bool ended __attribute__((tls_model("initial-exec")));
+
+static _Atomic uint32_t gate_closed;
+
+static uint32_t mix(uint32_t a, uint32_t b)
+{
+	uint64_t x = ((uint64_t)a << 32 | b) * 0x9e3779b97f4a7c15ull;
+
+	x ^= x >> 29;
+	x *= 0xbf58476d1ce4e5b9ull;
+	x ^= x >> 32;
+	return (uint32_t)x > 1 ? (uint32_t)x : 2;
+}
+
+void tpck_spin_lock(tpck_spin *lock)
+{
+	for (unsigned spins = 0; atomic_exchange_explicit(lock, 1, memory_order_acquire); spins++)
+		if (spins > 100)
+			sched_yield();
+}
+
+void tpck_spin_unlock(tpck_spin *lock)
+{
+	atomic_store_explicit(lock, 0, memory_order_release);
+}
+
+static struct tpck_thread *slot_take(uint32_t id)
+{
+	struct tpck_thread *taken = NULL;
+
+	tpck_spin_lock(&slots_lock);
+	for (uint32_t i = 0; i < slots_used && !taken; i++)
+		if (!atomic_load(&slots[i].alive) && !slots[i].pending && !slots[i].not_ready)
+			taken = &slots[i];
+	if (!taken && slots_used < TPCK_THREADS_MAX)
+		taken = &slots[slots_used++];
+	if (taken) {
+		memset(taken, 0, offsetof(struct tpck_thread, pending_ops));
+		taken->not_ready = 0;
+		taken->expected = NULL;
+		taken->id = id;
+		atomic_store(&taken->alive, 1);
+	}
+	tpck_spin_unlock(&slots_lock);
+	return taken;
+}
+
+struct tpck_thread *tpck_thread_peek(void)
+{
+	return self;
+}
+
+struct tpck_thread *tpck_thread_self(void)
+{
+	if (__builtin_expect(!self, 0) && !ended) {
+		/* A thread that nobody drew an identity for: the main thread, or one made by clone(). */
+		pid_t tid = (pid_t)syscall(SYS_gettid);
+
+		self = slot_take(tid == getpid() ? 1 : mix((uint32_t)tid, 0x636c6f6e));
+	}
+	return self;
+}
+
+void tpck_thread_begin(uint32_t id)
+{
+	self = slot_take(id);
+}
+
+void tpck_thread_end(void)
+{
+	ended = true;
+	if (self)
+		atomic_store(&self->alive, 0);
+	self = NULL;
+}
+
+uint32_t tpck_thread_draw(void)
+{
+	struct tpck_thread *creator = tpck_thread_self();
+
+	return creator ? mix(creator->id, ++creator->children) : 2;
+}
+
+void tpck_thread_own(void)
+{
+	struct tpck_thread *thread = tpck_thread_self();
+
+	if (thread) {
+		thread->ours = true;
+		thread->depth = 1;
+	}
+}
+
+struct tpck_thread *tpck_threads(uint32_t *count)
+{
+	*count = atomic_load(&slots_used);
+	return slots;
+}
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t limit_ns)
+{
+	struct timespec limit = {(time_t)(limit_ns / 1000000000u), (long)(limit_ns % 1000000000u)};
+	int saved = errno;
+
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &limit, NULL, 0);
+	errno = saved;
+}
+
+void tpck_gate_enter(struct tpck_thread *thread)
+{
+	for (;;) {
+		atomic_exchange(&thread->inside, 1);
+		if (__builtin_expect(!atomic_load_explicit(&gate_closed, memory_order_acquire), 1))
+			return;
+		atomic_store(&thread->inside, 0);
+		futex_wait(&gate_closed, 1, 1000000);
+	}
+}
+
+void tpck_gate_leave(struct tpck_thread *thread)
+{
+	atomic_store_explicit(&thread->inside, 0, memory_order_release);
+}
+
+bool tpck_gate_close(const struct tpck_thread *closer, uint64_t limit_ns)
+{
+	uint64_t begun = tpck_clock_monotonic_ns();
+	uint32_t used;
+
+	if (atomic_exchange(&gate_closed, 1))
+		return false;
+	used = atomic_load(&slots_used);
+	for (uint32_t i = 0; i < used; i++) {
+		if (&slots[i] == closer)
+			continue;
+		while (atomic_load(&slots[i].inside)) {
+			if (tpck_clock_monotonic_ns() - begun > limit_ns) {
+				tpck_gate_open();
+				return false;
+			}
+			sched_yield();
+		}
+	}
+	return true;
+}
+
+void tpck_gate_open(void)
+{
+	atomic_store(&gate_closed, 0);
+	syscall(SYS_futex, &gate_closed, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+}
