@@ -31,12 +31,16 @@ ok "a new agent adopts the memory of a dead process" said "^offer 4 65"
 stop_agent
 rm -rf "${SHM:?}/j"
 start_agent
+id=$(ls "$J/programs" | grep -v state)
+mkdir -p "$J/keep/$id"
+: >"$J/keep/$id/file"
 trainer --want 40 --steps 42
 ok "a step that was named is offered" said "^offer 3 40"
 ok "ended by itself" ended 0
 ok "with BYE" said "^bye"
 until_true test -z "$(ls "$J/programs" | grep -v state)"
 ok "its marker is gone" sh -c "! ls $J/programs | grep -qv state"
+ok "and what was kept for its log" until_true test ! -e "$J/keep/$id"
 trainer --steps 2 --kill-at 2
 ok "nothing is offered after a good end" said_not "^offer"
 trainer --want 77 --steps 1 --kill-at 1

@@ -81,6 +81,12 @@ static void check_identity(void)
 		IDENTITY_OTHER, "argument 1 is '/proc/self/exe', was '/proc/version'");
 	compare(IDENTITY("argument a\nargument -m\nargument p.x\n"), IDENTITY("argument a\nargument -m\nargument p.y\n"),
 		IDENTITY_OTHER, "argument 2 is 'p.x', was 'p.y'");
+	compare(IDENTITY("argument a\nargument x.py\nscript-digest 1\nargument 7\n"),
+		IDENTITY("argument a\nargument x.py\nscript-digest 1\nargument 8\n"), IDENTITY_CHANGED,
+		"argument 2 is '7', was '8'");
+	compare(IDENTITY("argument a\nargument x.py\nscript-digest 1\n"),
+		IDENTITY("argument a\nargument x.py\nscript-digest 2\n"), IDENTITY_CHANGED,
+		"the content of the script in argument 1 is another one than before");
 	compare("user 0\nrank 1\n", "user 0\nrank 0\n", IDENTITY_APART, "rank is '1', was '0'");
 	compare("executable /a\n", "executable /b\n", IDENTITY_OTHER, "executable is '/a', was '/b'");
 	compare("executable-digest 1\n", "executable-digest 2\n", IDENTITY_CHANGED,

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +74,7 @@ static void news_run(struct job *job)
 	struct agent *agent = news->agent;
 	struct tpck_error err = {0};
 	uint64_t deaths;
+	char keep[64];
 	int rc = 0;
 
 	switch (news->news) {
@@ -83,6 +85,9 @@ static void news_run(struct job *job)
 				      (unsigned long long)deaths, (unsigned long long)news->point.step);
 		break;
 	case NEWS_ENDED:
+		/* Versions of files that its log refers to. */
+		snprintf(keep, sizeof keep, "keep/%s", news->program->id);
+		(void)agent->tier->operations->remove(agent->tier, keep, NULL);
 		tpck_program_ended(news->program, news->point.generation);
 		rc = tpck_program_mark(news->program, agent->folder, agent->tier, false, &err);
 		break;
