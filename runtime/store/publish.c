@@ -18,6 +18,11 @@
 #include "runtime/store/quarantine.h"
 #include "runtime/store/verify.h"
 
+/* doc/format.md names these numbers. */
+_Static_assert(sizeof(struct tpck_image_row) == 216 && sizeof(struct tpck_log_header) == 48 &&
+		       sizeof(struct tpck_container_header) == 40 && TPCK_CHUNK_BYTES == 4194304,
+	       "what is stored is described byte by byte");
+
 /* The source of the container's bytes: walks over all objects and hands out what is not stored yet. */
 struct gathering {
 	const struct tpck_publication *publication;

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh disable=SC2034
 # Sourced by the agent's tests: folders of their own, an agent, a trainer, TAP.
 set -u
 builddir=${builddir:-.}
@@ -8,8 +9,8 @@ AGENT=
 count=0
 failed=0
 for name in $(env | sed -n 's/^\(TRANSPCKPT_[A-Z_]*\)=.*/\1/p'); do unset "$name"; done
-export TRANSPCKPT_SHM=$SHM TRANSPCKPT_DIR=$D/store TRANSPCKPT_JOB=j TRANSPCKPT_LOG=debug TRANSPCKPT_LINGER_SEC=60
-export TRANSPCKPT_CONF= MALLOC_PERTURB_=165
+export TRANSPCKPT_SHM="$SHM" TRANSPCKPT_DIR="$D/store" TRANSPCKPT_JOB=j TRANSPCKPT_LOG=debug TRANSPCKPT_LINGER_SEC=60
+export TRANSPCKPT_CONF="" MALLOC_PERTURB_=165
 J=$TRANSPCKPT_DIR/j
 command="$builddir/transpckpt"
 
@@ -34,7 +35,7 @@ ok() {
         failed=1
         echo "# command: $*"
         sed 's/^/#   /' "$D/said"
-        [ -f "$D/out" ] && sed 's/^/# trainer: /' "$D/out"
+        [ -f "$D/out" ] && tail -n 30 "$D/out" | sed 's/^/# trainer: /'
         for log in "$D/agent.err" "$SHM/j/agent.log"; do
             [ -f "$log" ] && tail -n 30 "$log" | sed 's/^/# agent: /'
         done
@@ -57,9 +58,9 @@ until_true() {
     done
 }
 
-# start_agent [COMMAND PREFIX...]: in the foreground of a job of ours, so that it can be waited for.
+# In the foreground of a job of ours, so that it can be waited for.
 start_agent() {
-    "$@" "$builddir/transpckptd" --job j --foreground 2>>"$D/agent.err" &
+    "$builddir/transpckptd" --job j --foreground 2>>"$D/agent.err" &
     AGENT=$!
     until_true agent_listens
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Whatever happens to the newest durable checkpoint, the one before is offered, and a line says why.
+# shellcheck source=tests/e2e/agent_case.sh disable=SC2154
 . "${srcdir:-.}/tests/e2e/agent_case.sh"
 
 start_agent
@@ -17,6 +18,7 @@ cp -a "$TRANSPCKPT_DIR" "$D/good"
 # flip FILE OFFSET: one bit of one byte
 flip() {
     byte=$(od -An -tu1 -j "$2" -N1 "$1")
+    # shellcheck disable=SC2059
     printf "$(printf '\\%03o' $((byte ^ 1)))" | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null
 }
 

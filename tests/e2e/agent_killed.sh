@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The agent is killed at every write, rename, link, sync and removal: old or new, never torn.
+# shellcheck source=tests/e2e/agent_case.sh disable=SC2154
 . "${srcdir:-.}/tests/e2e/agent_case.sh"
 strace=$(command -v strace) || { echo "1..0 # SKIP no strace"; exit 77; }
 # LeakSanitizer cannot work under ptrace.

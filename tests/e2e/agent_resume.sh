@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # A killed process goes on from memory, from the store, at a step that was named; one that ended does not.
+# shellcheck source=tests/e2e/agent_case.sh disable=SC2154
 . "${srcdir:-.}/tests/e2e/agent_case.sh"
 
 start_agent
@@ -31,14 +32,14 @@ ok "a new agent adopts the memory of a dead process" said "^offer 4 65"
 stop_agent
 rm -rf "${SHM:?}/j"
 start_agent
-id=$(ls "$J/programs" | grep -v state)
+id=$(basename "$J"/programs/*.state .state)
 mkdir -p "$J/keep/$id"
 : >"$J/keep/$id/file"
 trainer --want 40 --steps 42
 ok "a step that was named is offered" said "^offer 3 40"
 ok "ended by itself" ended 0
 ok "with BYE" said "^bye"
-until_true test -z "$(ls "$J/programs" | grep -v state)"
+until_true test ! -e "$J/programs/$id"
 ok "its marker is gone" sh -c "! ls $J/programs | grep -qv state"
 ok "and what was kept for its log" until_true test ! -e "$J/keep/$id"
 trainer --steps 2 --kill-at 2

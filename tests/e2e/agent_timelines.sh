@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Timelines: fences, crash loops, changed arguments, other programs, logs that diverged.
+# shellcheck source=tests/e2e/agent_case.sh disable=SC2154
 . "${srcdir:-.}/tests/e2e/agent_case.sh"
 export TRANSPCKPT_DURABLE_INTERVAL=1
 

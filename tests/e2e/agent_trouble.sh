@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # No space, no right, no agent: one line each, and what was good stays good.
+# shellcheck source=tests/e2e/agent_case.sh disable=SC2154
 . "${srcdir:-.}/tests/e2e/agent_case.sh"
 
 start_agent
@@ -61,7 +62,7 @@ if [ "$(id -u)" -eq 0 ]; then
 
     mkdir -p "$D/small"
     if mount -t tmpfs -o size=14m none "$D/small" 2>/dev/null; then
-        export TRANSPCKPT_DIR=$D/small
+        export TRANSPCKPT_DIR="$D/small"
         J=$D/small/j
         : >"$D/agent.err"
         start_agent
@@ -79,12 +80,12 @@ if [ "$(id -u)" -eq 0 ]; then
         stop_agent
         umount "$D/small"
         rm -rf "${SHM:?}/j"
-        export TRANSPCKPT_DIR=$D/store
+        export TRANSPCKPT_DIR="$D/store"
         J=$D/store/j
     fi
     mkdir -p "$SHM/small"
     if mount -t tmpfs -o size=100m none "$SHM/small" 2>/dev/null; then
-        export TRANSPCKPT_SHM=$SHM/small
+        export TRANSPCKPT_SHM="$SHM/small"
         "$builddir/transpckptd" --job j --foreground 2>>"$D/agent.err" &
         AGENT=$!
         until_true test -S "$SHM/small/j/agent.sock"
@@ -92,7 +93,7 @@ if [ "$(id -u)" -eq 0 ]; then
         ok "full tmpfs: said" said "ready 0 images.*tmpfs"
         stop_agent
         umount "$SHM/small"
-        export TRANSPCKPT_SHM=$SHM
+        export TRANSPCKPT_SHM="$SHM"
     fi
 fi
 done_testing
