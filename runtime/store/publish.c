@@ -326,7 +326,7 @@ static int store_all(const struct tpck_publication *p, struct tpck_manifest *man
 	};
 	struct tpck_source source = {next_chunk, &g};
 	char container[96];
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, begun = tpck_clock_monotonic_ns();
 	int rc;
 
 	snprintf(container, sizeof container, "%s/data.%u", folder, p->rank);
@@ -339,6 +339,8 @@ static int store_all(const struct tpck_publication *p, struct tpck_manifest *man
 	if (g.log_fd >= 0)
 		close(g.log_fd);
 	free(g.worth);
+	if (p->write_ns)
+		*p->write_ns = tpck_clock_monotonic_ns() - begun;
 	if (!rc)
 		rc = still_the_same(p, manifest, err);
 	if (!rc) {

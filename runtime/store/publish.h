@@ -22,6 +22,7 @@ struct tpck_publication {
 	/* Asked right before committing; false: the timeline was fenced meanwhile. May be NULL. */
 	bool (*permitted)(void *context, const struct tpck_point *point);
 	void *context;
+	uint64_t *write_ns;                 /* time to the container's sync; may be NULL */
 };
 
 /*
