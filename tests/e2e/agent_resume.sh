@@ -4,6 +4,8 @@
 # shellcheck source=tests/e2e/agent_case.sh disable=SC2154
 . "${srcdir:-.}/tests/e2e/agent_case.sh"
 
+# Kept for good, however many come after.
+export TRANSPCKPT_MILESTONE=40
 start_agent
 trainer --steps 9 --kill-at 6 --digests
 ok "killed while filling step 6" ended 137
