@@ -12,28 +12,39 @@ status_of() {
     status=$?
 }
 
-# A sanitized library in a shell that is not.
-export ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
-status_of "$command" run -- sh -c 'exit 7'
+# What is preloaded is another test's subject: here it is a library that is loaded anyway.
+libc=$(awk '/libc[.-].*so/ { print $6; exit }' /proc/self/maps)
+mkdir -p "$D/bin/.libs/transpckpt"
+cp "$builddir/transpckpt" "$D/bin"
+cp "$libc" "$D/bin/.libs/libtranspckpt.so"
+cli="$D/bin/transpckpt"
+# shellcheck disable=SC2016
+status_of env ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD="$libc" "$cli" run -- sh -c 'echo "$LD_PRELOAD"'
+ok "the library comes first" grep -qx "$D/bin/.libs/libtranspckpt.so:$libc" "$D/run.out"
+cp "$libc" "$D/bin/.libs/transpckpt/libcuda.so.1"
+# shellcheck disable=SC2016
+status_of "$cli" run -- sh -c 'echo "$LD_PRELOAD"'
+ok "the forwarder before it" grep -qx "$D/bin/.libs/transpckpt/libcuda.so.1:$D/bin/.libs/libtranspckpt.so" "$D/run.out"
+status_of "$cli" run -- sh -c 'exit 7'
 ok "run keeps the status" ended 7
-status_of "$command" run --restarts 1 -- sh -c 'kill -TERM $$'
+status_of "$cli" run --restarts 1 -- sh -c 'kill -TERM $$'
 ok "128 and the signal" ended 143
 ok "one line a restart" test "$(grep -c 'starting it again' "$D/run.err")" -eq 1
-status_of "$command" run --restarts 5 -- sh -c "echo x >>$D/times; [ \$(wc -l <$D/times) -ge 3 ]"
+status_of "$cli" run --restarts 5 -- sh -c "echo x >>$D/times; [ \$(wc -l <$D/times) -ge 3 ]"
 ok "restarts until it ends well" ended 0
 ok "and no longer" test "$(wc -l <"$D/times")" -eq 3
-status_of "$command" run -- /no/such/command
+status_of "$cli" run -- /no/such/command
 ok "a command that is not there" ended 127
-status_of "$command" run --restarts x -- true
+status_of "$cli" run --restarts x -- true
 ok "a wrong number" ended 2
-"$command" run --restarts 9 -- sh -c "trap 'exit 5' TERM; echo >$D/up; while :; do sleep 0.05; done" 2>/dev/null &
+"$cli" run --restarts 9 -- sh -c "trap 'exit 5' TERM; echo >$D/up; while :; do sleep 0.05; done" 2>/dev/null &
 running=$!
 until_true test -f "$D/up"
 kill -TERM $running
 wait $running
 ok "a signal is passed on and ends it" test $? -eq 5
-ok "addresses are not randomised" sh -c "$command run -- sh -c 'cat /proc/self/personality' 2>/dev/null | grep -q '^0004'"
-ok "unless told so" sh -c "$command run --aslr -- sh -c 'cat /proc/self/personality' 2>/dev/null | grep -q '^0000'"
+ok "addresses are not randomised" sh -c "$cli run -- sh -c 'cat /proc/self/personality' 2>/dev/null | grep -q '^0004'"
+ok "unless told so" sh -c "$cli run --aslr -- sh -c 'cat /proc/self/personality' 2>/dev/null | grep -q '^0000'"
 
 export TRANSPCKPT_KEEP=20
 start_agent
