@@ -176,7 +176,10 @@ static void serve(const struct sim_control_request *q, int fd, struct sim_contro
 		reply->error = -sim_module_unload(q->arg[0]);
 		break;
 	case SIM_CONTROL_BIND:
-		reply->error = -sim_module_bind(q->arg[0], q->name, q->arg[1], q->arg[2]);
+		reply->error = -sim_module_bind(q->arg[0], q->name, q->arg[1]);
+		break;
+	case SIM_CONTROL_FILL:
+		reply->error = -sim_module_fill(q->arg[0], q->name, q->arg[1], q->arg[2]);
 		break;
 	default:
 		reply->error = EINVAL;

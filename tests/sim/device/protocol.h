@@ -16,7 +16,8 @@ enum sim_control {
 	SIM_CONTROL_UNMAP,        /* address, bytes */
 	SIM_CONTROL_LOAD,         /* object bytes; with a descriptor; answers a module id */
 	SIM_CONTROL_UNLOAD,       /* module id */
-	SIM_CONTROL_BIND,         /* module id, device address, bytes, constant; name follows: place a variable */
+	SIM_CONTROL_BIND,         /* module id, device address; name follows: let all references to a variable go there */
+	SIM_CONTROL_FILL,         /* module id, device address, bytes; name follows: write its initial value, once all are bound */
 };
 
 struct sim_control_request {

@@ -255,15 +255,27 @@ int sim_remote_unload(uint64_t id)
 	return control(&q, -1, NULL);
 }
 
-int sim_remote_bind(uint64_t id, const char *name, uint64_t va, uint64_t bytes)
+static int named(struct sim_control_request *q, const char *name)
 {
-	struct sim_control_request q = { .op = SIM_CONTROL_BIND, .arg = { id, va, bytes } };
-
-	q.name_bytes = (uint32_t)strlen(name) + 1;
-	if (q.name_bytes > sizeof q.name)
+	q->name_bytes = (uint32_t)strlen(name) + 1;
+	if (q->name_bytes > sizeof q->name)
 		return -ENAMETOOLONG;
-	memcpy(q.name, name, q.name_bytes);
-	return control(&q, -1, NULL);
+	memcpy(q->name, name, q->name_bytes);
+	return control(q, -1, NULL);
+}
+
+int sim_remote_bind(uint64_t id, const char *name, uint64_t va)
+{
+	struct sim_control_request q = { .op = SIM_CONTROL_BIND, .arg = { id, va } };
+
+	return named(&q, name);
+}
+
+int sim_remote_fill(uint64_t id, const char *name, uint64_t va, uint64_t bytes)
+{
+	struct sim_control_request q = { .op = SIM_CONTROL_FILL, .arg = { id, va, bytes } };
+
+	return named(&q, name);
 }
 
 /* Waits for the mailbox, looking now and then whether the device process is still there. */

@@ -54,7 +54,8 @@ int sim_remote_map_file(uint64_t va, uint64_t bytes, uint64_t offset, int prot, 
 int sim_remote_unmap(uint64_t va, uint64_t bytes);
 int sim_remote_load(const void *object, uint64_t bytes, uint64_t *id);
 int sim_remote_unload(uint64_t id);
-int sim_remote_bind(uint64_t id, const char *name, uint64_t va, uint64_t bytes);
+int sim_remote_bind(uint64_t id, const char *name, uint64_t va);
+int sim_remote_fill(uint64_t id, const char *name, uint64_t va, uint64_t bytes);
 struct sim_launch;
 CUresult sim_remote_launch(const struct sim_launch *l);
 bool sim_remote_lost(void);
