@@ -275,6 +275,8 @@ static void memory(CUstream s)
 	CHECK(q != p);
 	for (int i = 0; i < 2; i++) {
 		OK(cuMemsetD32(x, 0, 1));
+		/* The set is asynchronous, and s does not wait for the default stream. */
+		OK(cuCtxSynchronize());
 		OK(cuGraphLaunch(exec, s));
 		OK(cuStreamSynchronize(s));
 		v = value();

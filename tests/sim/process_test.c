@@ -35,6 +35,16 @@ static pid_t device_of(pid_t host)
 	return found;
 }
 
+/* A process that has just been executed shows its arguments a little later. */
+static pid_t device_wait(pid_t host)
+{
+	pid_t p = 0;
+
+	for (int i = 0; i < 200 && !(p = device_of(host)); i++)
+		usleep(5000);
+	return p;
+}
+
 static void has_gone(pid_t host)
 {
 	for (int i = 0; i < 200; i++) {
@@ -68,7 +78,7 @@ static void die_by(int sig, bool keep_child)
 	}
 	CHECK(read(ready[0], &c, 1) == 1);
 	if (sig) {
-		CHECK(device_of(host));
+		CHECK(device_wait(host));
 		kill(host, sig);
 	}
 	CHECK(waitpid(host, &status, 0) == host);
@@ -90,7 +100,7 @@ static void unseen(void)
 	signal(SIGCHLD, on_child);
 	setenv("LD_PRELOAD", "", 1);
 	device_start();
-	pid_t device = device_of(getpid());
+	pid_t device = device_wait(getpid());
 	CHECK(device);
 	CHECK(getpgid(device) != getpgrp() && getsid(device) != getsid(0));
 	errno = 0;
