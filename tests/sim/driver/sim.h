@@ -57,7 +57,8 @@ int sim_remote_unload(uint64_t id);
 int sim_remote_bind(uint64_t id, const char *name, uint64_t va);
 int sim_remote_fill(uint64_t id, const char *name, uint64_t va, uint64_t bytes);
 struct sim_launch;
-CUresult sim_remote_launch(const struct sim_launch *l);
+/* Runs up to SIM_LAUNCH_RING kernels one after the other. */
+CUresult sim_remote_launch(const struct sim_launch *const *list, int n);
 bool sim_remote_lost(void);
 
 /* ---- physical memory and address space (vram.c) ---- */
@@ -230,8 +231,12 @@ struct sim_work {
 	} u;
 };
 
+struct sim_op;
 void sim_work_copy(struct sim_work *to, const struct sim_work *from);
 void sim_work_clear(struct sim_work *w);
+/* Kernels that may go to the device in one go: no modelled time, no faults, small parameters. */
+bool sim_work_batches(const struct sim_work *w);
+CUresult sim_work_do_batch(struct sim_op *const *op, int n);
 /* Does the work, without the lock. Returns what becomes of the context. */
 CUresult sim_work_do(struct sim_work *w, uint64_t *model_ns);
 /* Addresses are checked when the call is made, as the driver's are. */
