@@ -9,6 +9,7 @@
 #include "runtime/infer/functions.h"
 #include "runtime/infer/pattern.h"
 #include "runtime/infer/phase.h"
+#include "runtime/infer/turnover.h"
 
 enum {
     PENDING = 16,    /* arithmetic functions since the last launch of the optimizer */
@@ -21,6 +22,7 @@ struct tpck_infer {
     struct tpck_functions functions;
     struct tpck_pattern pattern;
     struct tpck_phase names;
+    struct tpck_turnover turnover;
     struct tpck_function *pending[PENDING];
     int pending_count;
     uint64_t now;
@@ -115,12 +117,21 @@ static bool named_breaking(const struct tpck_function *function, enum tpck_op op
     }
 }
 
+/* A graph with as many nodes as the last iteration had operations, which ended with a phase, is that iteration. */
+static void look_into_graph(struct tpck_infer *infer, struct tpck_function *graph, const struct tpck_token *token)
+{
+    const struct tpck_phase *names = &infer->names;
+    if (names->cycle == 1 && token->grid[0] > 1 && token->grid[0] == names->last_boundary - names->previous_boundary)
+        graph->optimizer_node = true;
+}
+
 static unsigned ask_names(struct tpck_infer *infer, struct tpck_function *function, struct tpck_phase_op *op)
 {
     if (!infer->names.open)
         infer->pending_count = 0;
     op->member = named_member(infer, function, op->op);
     op->breaking = named_breaking(function, op->op);
+    op->whole = op->member && op->op == TPCK_OP_GRAPH;
     return tpck_phase_feed(&infer->names, op);
 }
 
@@ -137,14 +148,21 @@ static bool pattern_speaks(const struct tpck_infer *infer)
            tpck_phase_sure(&infer->pattern.phase);
 }
 
-/* No phase bore a known name in the pattern's last whole iteration: a graph took over, or there never was one. */
+/* No phase bore a known name between the pattern's last two: a graph took over, or there never was one. */
 static bool names_silent(const struct tpck_infer *infer)
 {
     return infer->names.phases == 0 ||
-           (!infer->names.open && infer->names.last_phase < infer->pattern.phase.previous_boundary);
+           (!infer->names.open && infer->names.last_phase < infer->pattern.phase.previous_phase);
 }
 
-static unsigned decide(struct tpck_infer *infer, unsigned names, unsigned pattern)
+/* Neither witness has found a phase in several periods of the same operations. */
+static bool turnover_speaks(const struct tpck_infer *infer)
+{
+    return infer->options.use_names && infer->options.use_pattern && infer->turnover.boundaries > 0 &&
+           infer->names.phases == 0 && infer->pattern.chosen.kind == TPCK_RUN_NONE;
+}
+
+static unsigned decide(struct tpck_infer *infer, unsigned names, unsigned pattern, unsigned turnover)
 {
     const unsigned boundary = TPCK_V_BOUNDARY_BEFORE | TPCK_V_BOUNDARY_AFTER;
     bool both = names_speak(infer) && pattern_speaks(infer) && !names_silent(infer);
@@ -169,8 +187,10 @@ static unsigned decide(struct tpck_infer *infer, unsigned names, unsigned patter
             infer->witnesses = TPCK_W_PATTERN;
         return pattern;
     }
-    infer->sure = false;
-    return TPCK_V_NONE;
+    infer->sure = turnover_speaks(infer);
+    if (infer->sure)
+        infer->witnesses = TPCK_W_PATTERN;
+    return infer->sure ? turnover : TPCK_V_NONE;
 }
 
 static void note_verdict(struct tpck_infer *infer, unsigned verdict, bool was_sure)
@@ -197,13 +217,15 @@ static bool pattern_wanted(const struct tpck_infer *infer, enum tpck_op op)
 
 unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *token)
 {
-    struct tpck_pattern_op op = {.thread = token->thread};
-    unsigned names = TPCK_V_NONE, pattern = TPCK_V_NONE, verdict;
+    struct tpck_pattern_op op = {.phase.thread = token->thread};
+    unsigned names = TPCK_V_NONE, pattern = TPCK_V_NONE, turnover = TPCK_V_NONE, verdict;
     bool was_sure = infer->sure;
     digest_token(token, &op.phase);
     if (token->op == TPCK_OP_KERNEL || token->op == TPCK_OP_GRAPH)
         op.function = tpck_functions_get(&infer->functions, token->func, infer->options.use_names ? token->name : NULL,
                                          token->param_bytes);
+    if (infer->options.use_names && token->op == TPCK_OP_GRAPH && !op.function->optimizer_node)
+        look_into_graph(infer, op.function, token);
     if (infer->options.use_names)
         names = ask_names(infer, op.function, &op.phase);
     if (pattern_wanted(infer, token->op)) {
@@ -212,7 +234,11 @@ unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *toke
     } else {
         tpck_pattern_pass(&infer->pattern);
     }
-    verdict = decide(infer, names, pattern);
+    if (infer->names.phases == 0 && infer->options.use_names) {
+        infer->turnover.backward = infer->turnover.backward || (op.function && op.function->named.backward);
+        turnover = tpck_turnover_feed(&infer->turnover, &op.phase, token->bytes);
+    }
+    verdict = decide(infer, names, pattern, turnover);
     note_verdict(infer, verdict, was_sure);
     infer->now++;
     return verdict;

@@ -11,7 +11,7 @@
  * and after how many phases (two optimizers in turn) an iteration is over.
  *
  * Rule: a wrong boundary is worse than none. Nothing is announced before the tracker has seen the same phase twice
- * (names) or the pattern has agreed with itself for three periods; where the two name different places, nothing is
+ * (names) or the pattern has agreed with itself for three to five periods; where the two name different places, nothing is
  * announced until one of them has been right about itself for several periods.
  *
  * Causal: a verdict depends on what was fed so far only. An iteration's end is announced once, either after its last
@@ -46,7 +46,7 @@ enum tpck_op {
 struct tpck_token {
     uint64_t func;        /**< identity of the function or graph, stable in the process; 0 for copies and sets */
     const char *name;     /**< may be NULL; valid as long as the engine */
-    uint32_t grid[3];
+    uint32_t grid[3];     /**< of a graph: the number of its nodes in grid[0], 0 if unknown */
     uint32_t block[3];
     uint32_t smem;
     uint32_t param_bytes; /**< size of all parameters; 0 if unknown */

@@ -54,7 +54,8 @@ static const char *const optimizer_words[] = {
 
 /* A name with one of these belongs to a pass, or prepares gradients, whatever else it says. */
 static const char *const other_words[] = {
-    "forward", "backward", "fwd", "bwd", "backprop", "norm", "precondition", "unscale",
+    "forward", "backward", "fwd", "bwd", "backprop", "grad",   "norm",
+    "clip",    "scale",    "unscale", "finite", "precondition", "accumulate", "reduce",
 };
 
 static const char *const pointwise_parts[] = {
@@ -147,7 +148,7 @@ static bool size_among(uint32_t size, const uint32_t *sizes, size_t count)
 
 static struct tpck_named_kernel name_list_kernel(const char *name, uint32_t param_bytes)
 {
-    struct tpck_named_kernel kernel = {TPCK_ROLE_NEUTRAL, NULL, false};
+    struct tpck_named_kernel kernel = {.role = TPCK_ROLE_NEUTRAL};
     for (size_t i = 0; i < sizeof list_kernels / sizeof *list_kernels; i++)
         if (strstr(name, list_kernels[i].part)) {
             kernel.family = list_kernels[i].family;
@@ -160,7 +161,7 @@ static struct tpck_named_kernel name_list_kernel(const char *name, uint32_t para
 
 static struct tpck_named_kernel name_elementwise(const char *name)
 {
-    struct tpck_named_kernel kernel = {TPCK_ROLE_NEUTRAL, NULL, false};
+    struct tpck_named_kernel kernel = {.role = TPCK_ROLE_NEUTRAL};
     if (strstr(name, "addcdiv") || strstr(name, "lerp_scalar_kernel")) {
         kernel.role = TPCK_ROLE_OPTIMIZER;
         kernel.family = "torch for-loop";
@@ -174,7 +175,7 @@ static struct tpck_named_kernel name_elementwise(const char *name)
 
 struct tpck_named_kernel tpck_name_kernel(const char *name, uint32_t param_bytes)
 {
-    struct tpck_named_kernel kernel = {TPCK_ROLE_UNKNOWN, NULL, false};
+    struct tpck_named_kernel kernel = {.role = TPCK_ROLE_UNKNOWN};
     struct words found = {false, false};
     if (!name || !*name)
         return kernel;
@@ -187,6 +188,8 @@ struct tpck_named_kernel tpck_name_kernel(const char *name, uint32_t param_bytes
     else
         judge_plain(name, &found);
     kernel.role = TPCK_ROLE_OTHER;
+    kernel.backward = strstr(name, "backward") || strstr(name, "bwd") || strstr(name, "dgrad") || strstr(name, "wgrad");
+    kernel.preparing = found.other;
     if (found.optimizer && !found.other) {
         kernel.role = TPCK_ROLE_OPTIMIZER;
         kernel.family = "by its words";

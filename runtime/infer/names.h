@@ -17,6 +17,8 @@ enum tpck_role {
 struct tpck_named_kernel {
     enum tpck_role role;
     const char *family;  /**< of an optimizer: "torch fused adam", "apex", "word adamw" ...; else NULL */
+    bool preparing;      /**< by a word, of a pass or of what is done to gradients before the optimizer */
+    bool backward;       /**< of a backward pass: the process trains */
     bool layout_known;   /**< its parameters have a size that is known for the family */
 };
 

@@ -10,8 +10,10 @@ enum {
     SHORTEST_RUN = 6,    /* launches of one function */
     SHORTEST_TURN = 4,   /* repetitions of a cycle */
     DIFFERENT_GRIDS = 3,
-    PERIODS = 3,         /* agreement with itself before it is believed */
+    PERIODS = 5,         /* of agreement with itself before it is believed: a loss scaler may skip the first steps */
+    PERIODS_TURN = 3,    /* where the turns of threads bear it out */
     PERIODS_NAMED = 2,   /* where names say that all of it is arithmetic */
+    SETTLED = 64,        /* phases after which a choice is no longer doubted */
 };
 
 static inline uint64_t mix(uint64_t digest, uint64_t value)
@@ -25,7 +27,7 @@ int tpck_pattern_init(struct tpck_pattern *pattern, bool use_names)
     memset(pattern, 0, sizeof *pattern);
     pattern->use_names = use_names;
     pattern->history = malloc(TPCK_INFER_HISTORY * sizeof *pattern->history);
-    pattern->turn = malloc(TPCK_PATTERN_TURN * sizeof(struct tpck_function *));
+    pattern->turn = malloc(TPCK_PATTERN_TURN * sizeof *pattern->turn);
     if (pattern->history && pattern->turn)
         return 0;
     tpck_pattern_free(pattern);
@@ -75,15 +77,9 @@ static struct tpck_run *enter_run(struct tpck_pattern *pattern, enum tpck_run_ki
     return run;
 }
 
-static void note_follower(struct tpck_pattern *pattern, struct tpck_function *function)
+static void note_follower(struct tpck_run *run, struct tpck_function *function)
 {
-    struct tpck_run *run = pattern->waiting;
     int i = 0;
-    pattern->waiting = NULL;
-    if (pattern->waiting_fed) {
-        run->fed++;
-        return;
-    }
     while (i < run->follower_count && run->followers[i].function != function)
         i++;
     if (i == TPCK_PATTERN_FOLLOWERS) {
@@ -105,41 +101,73 @@ static bool only_arithmetic(const struct tpck_run *run)
 
 static bool names_object(const struct tpck_run *run)
 {
-    for (int i = 0; i < run->cycle; i++)
-        if (run->functions[i]->named.role == TPCK_ROLE_OTHER || run->functions[i]->named.role == TPCK_ROLE_NEUTRAL)
+    for (int i = 0; i < run->cycle; i++) {
+        const struct tpck_named_kernel *named = &run->functions[i]->named;
+        if (named->preparing)
             return true;
+        if (run->kind == TPCK_RUN_TURN && (named->role == TPCK_ROLE_OTHER || named->role == TPCK_ROLE_NEUTRAL))
+            return true;
+    }
     return false;
 }
 
-static bool steady(const struct tpck_run *run)
+/* Each of the sequences of grids that came last has come so many times. */
+static bool steady(const struct tpck_run *run, uint32_t periods)
 {
     for (int i = 0; i < 3; i++)
-        if (run->seen > 2u - (uint32_t)i && run->grids[run->recent[i]].seen < 2)
+        if (run->seen > 2u - (uint32_t)i && run->grids[run->recent[i]].seen + (i < 2) < periods)
             return false;
     return !run->unsteady;
 }
 
-static bool qualifies(const struct tpck_pattern *pattern, const struct tpck_run *run)
+/* Behind every such run came the next batch, or kernels that come elsewhere too. */
+static bool ends_iteration(const struct tpck_run *run)
 {
-    bool named = pattern->use_names && only_arithmetic(run);
-    if (run->seen < (named ? PERIODS_NAMED : PERIODS) || !steady(run))
-        return false;
-    if (run->kind == TPCK_RUN_TURN)
-        return !pattern->use_names || !names_object(run);
-    if (run->functions[0]->in_runs != run->functions[0]->launches)
-        return false;
-    for (int i = 0; i < run->follower_count; i++)
+    uint32_t followed = 0;
+    for (int i = 0; i < run->follower_count; i++) {
         if (run->followers[i].function->run_starts <= run->followers[i].seen)
             return false;
-    return true;
+        followed += run->followers[i].seen;
+    }
+    return run->fed + followed + 1 >= run->seen && run->fed + followed > 0;
+}
+
+static bool qualifies(const struct tpck_pattern *pattern, const struct tpck_run *run)
+{
+    uint32_t periods = run->kind == TPCK_RUN_TURN ? PERIODS_TURN : PERIODS;
+    if (pattern->use_names && only_arithmetic(run))
+        periods = PERIODS_NAMED;
+    if (run->seen < periods || !steady(run, periods) || !ends_iteration(run))
+        return false;
+    if (pattern->use_names && names_object(run))
+        return false;
+    return run->kind == TPCK_RUN_TURN || run->functions[0]->in_runs == run->functions[0]->launches;
 }
 
 static void restart(struct tpck_pattern *pattern);
+
+/* What was taken for the optimizer's has come to be followed by launches that come nowhere else, or the like. */
+static bool refuted(const struct tpck_pattern *pattern)
+{
+    const struct tpck_run *run = pattern->taken;
+    if (pattern->chosen.kind == TPCK_RUN_GRAPH)
+        return false;
+    return !ends_iteration(run) || run->unsteady ||
+           (run->kind == TPCK_RUN_EXCLUSIVE && run->functions[0]->in_runs != run->functions[0]->launches);
+}
 
 /* At the end of a run: is there now exactly one that qualifies? */
 static void choose(struct tpck_pattern *pattern)
 {
     struct tpck_run *best = NULL;
+    if (pattern->chosen.kind != TPCK_RUN_NONE) {
+        if (refuted(pattern)) {
+            pattern->taken->unsteady = true;
+            pattern->chosen.kind = TPCK_RUN_NONE;
+            tpck_phase_init(&pattern->phase);
+        }
+        return;
+    }
     for (int i = 0; i < pattern->run_count; i++) {
         if (!qualifies(pattern, &pattern->runs[i]))
             continue;
@@ -150,6 +178,7 @@ static void choose(struct tpck_pattern *pattern)
     }
     if (!best)
         return;
+    pattern->taken = best;
     pattern->chosen = *best;
     restart(pattern);
 }
@@ -158,37 +187,45 @@ static void choose(struct tpck_pattern *pattern)
 
 static void end_run(struct tpck_pattern *pattern)
 {
-    struct tpck_run *run;
     if (pattern->length < SHORTEST_RUN || pattern->grids < DIFFERENT_GRIDS)
         return;
     pattern->last->in_runs += pattern->length;
-    run = enter_run(pattern, TPCK_RUN_EXCLUSIVE, &pattern->last, 1, 0, pattern->grid_digest);
-    if (run) {
-        pattern->waiting = run;
-        pattern->waiting_fed = false;
-    }
+    pattern->waiting[0] = enter_run(pattern, TPCK_RUN_EXCLUSIVE, &pattern->last, 1, 0, pattern->grid_digest);
+    pattern->waiting_fed = false;
 }
 
+static bool turn_repeats(const struct tpck_pattern_launch *turn, uint32_t n, uint32_t cycle)
+{
+    for (uint32_t i = cycle; i < n; i++)
+        if (turn[i].function != turn[i - cycle].function)
+            return false;
+    return n % cycle == 0;
+}
+
+/* Fills at the end of a turn clear gradients, and may stand on either side of a boundary. */
 static void end_turn(struct tpck_pattern *pattern)
 {
-    uint32_t n = pattern->turn_length;
-    for (uint32_t c = 1; c <= TPCK_PATTERN_CYCLE && c * SHORTEST_TURN <= n; c++) {
-        uint32_t i = c;
-        if (n % c)
-            continue;
-        while (i < n && pattern->turn[i] == pattern->turn[i - c])
-            i++;
-        if (i < n)
-            continue;
-        enter_run(pattern, TPCK_RUN_TURN, pattern->turn, (int)c, pattern->last_thread, pattern->turn_digest);
+    struct tpck_function *functions[TPCK_PATTERN_CYCLE];
+    uint32_t n = pattern->turn_length, c = 1;
+    uint64_t digest = 0;
+    while (pattern->use_names && n > 0 && pattern->turn[n - 1].function->named.role == TPCK_ROLE_NEUTRAL)
+        n--;
+    while (c <= TPCK_PATTERN_CYCLE && c * SHORTEST_TURN <= n && !turn_repeats(pattern->turn, n, c))
+        c++;
+    if (c > TPCK_PATTERN_CYCLE || c * SHORTEST_TURN > n)
         return;
-    }
+    for (uint32_t i = 0; i < n; i++)
+        digest = mix(digest, pattern->turn[i].fine);
+    for (uint32_t i = 0; i < c; i++)
+        functions[i] = pattern->turn[i].function;
+    pattern->waiting[1] = enter_run(pattern, TPCK_RUN_TURN, functions, (int)c, pattern->last_thread, digest);
+    pattern->waiting_fed = false;
 }
 
 static void learn_kernel(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
 {
     struct tpck_function *function = op->function;
-    bool switched = pattern->thread_known && op->thread != pattern->last_thread;
+    bool switched = pattern->thread_known && op->phase.thread != pattern->last_thread;
     function->launches++;
     pattern->kernels_since_graph++;
     if (function != pattern->last) {
@@ -196,8 +233,10 @@ static void learn_kernel(struct tpck_pattern *pattern, const struct tpck_pattern
         pattern->length = pattern->grids = 0;
         pattern->grid_digest = 0;
     }
-    if (pattern->waiting)
-        note_follower(pattern, function);
+    for (int i = 0; i < 2; i++)
+        if (pattern->waiting[i] && !pattern->waiting_fed)
+            note_follower(pattern->waiting[i], function);
+    pattern->waiting[0] = pattern->waiting[1] = NULL;
     pattern->last = function;
     pattern->length++;
     pattern->grid_digest = mix(pattern->grid_digest, op->phase.fine);
@@ -211,21 +250,19 @@ static void learn_kernel(struct tpck_pattern *pattern, const struct tpck_pattern
     if (switched) {
         pattern->in_turn = true;
         pattern->turn_length = 0;
-        pattern->turn_digest = 0;
     }
     if (pattern->in_turn && pattern->turn_length < TPCK_PATTERN_TURN) {
-        pattern->turn[pattern->turn_length++] = function;
-        pattern->turn_digest = mix(pattern->turn_digest, op->phase.fine);
+        pattern->turn[pattern->turn_length++] = (struct tpck_pattern_launch){function, op->phase.fine};
     } else {
         pattern->in_turn = false;
     }
-    pattern->last_thread = op->thread;
+    pattern->last_thread = op->phase.thread;
     pattern->thread_known = true;
 }
 
 static void learn_graph(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
 {
-    if (pattern->training && pattern->graph == op->function && pattern->kernels_since_graph == 0) {
+    if (pattern->chosen.kind != TPCK_RUN_GRAPH && pattern->training && pattern->graph == op->function && pattern->kernels_since_graph == 0) {
         pattern->chosen = (struct tpck_run){.kind = TPCK_RUN_GRAPH, .cycle = 1, .functions = {op->function}};
         restart(pattern);
     }
@@ -239,12 +276,18 @@ static void learn(struct tpck_pattern *pattern, const struct tpck_pattern_op *op
         learn_kernel(pattern, op);
         return;
     }
-    if (op->phase.op == TPCK_OP_H2D && pattern->waiting)
-        pattern->waiting_fed = true;
+    if (op->phase.op != TPCK_OP_GRAPH && op->phase.thread != pattern->last_thread)
+        return; /* a loader's copy between the launches of another thread */
     if (pattern->length > 0)
         end_run(pattern);
-    if (pattern->in_turn && op->phase.op == TPCK_OP_H2D && op->thread == pattern->last_thread)
+    if (pattern->in_turn)
         end_turn(pattern);
+    if (op->phase.op == TPCK_OP_H2D && !pattern->waiting_fed) {
+        pattern->waiting_fed = true;
+        for (int i = 0; i < 2; i++)
+            if (pattern->waiting[i])
+                pattern->waiting[i]->fed++;
+    }
     pattern->in_turn = false;
     pattern->last = NULL;
     pattern->length = pattern->grids = 0;
@@ -263,14 +306,14 @@ static bool is_member(struct tpck_pattern *pattern, const struct tpck_pattern_op
     if (run->kind == TPCK_RUN_GRAPH)
         return op->phase.op == TPCK_OP_GRAPH && op->function == run->functions[0];
     if (op->phase.op != TPCK_OP_KERNEL) {
-        pattern->following = false;
+        pattern->following = pattern->following && op->phase.thread != pattern->follow_thread;
         return false;
     }
     if (run->kind == TPCK_RUN_EXCLUSIVE)
         return op->function == run->functions[0];
-    if (op->thread != pattern->follow_thread) {
-        pattern->follow_thread = op->thread;
-        pattern->following = op->thread == run->thread;
+    if (op->phase.thread != pattern->follow_thread) {
+        pattern->follow_thread = op->phase.thread;
+        pattern->following = op->phase.thread == run->thread;
         pattern->follow_at = 0;
     }
     if (pattern->following && op->function == run->functions[pattern->follow_at % (uint32_t)run->cycle])
@@ -305,7 +348,7 @@ static void restart(struct tpck_pattern *pattern)
 unsigned tpck_pattern_feed(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
 {
     unsigned verdict = TPCK_V_NONE;
-    if (pattern->chosen.kind == TPCK_RUN_NONE) {
+    if (pattern->chosen.kind == TPCK_RUN_NONE || pattern->phase.streak < SETTLED) {
         learn(pattern, op);
         pattern->history[pattern->now % TPCK_INFER_HISTORY] = *op;
     }

@@ -3,12 +3,11 @@
  * The pattern witness: which launches are the optimizer's, told without names.
  *
  * What is looked for is a run of launches, one a tensor:
- * - of one function that is launched nowhere else, six times or more, on at least three different grids, ended by
- *   something that is no kernel. What comes behind it is the next iteration: either a host-to-device copy before any
- *   kernel, or kernels that also come elsewhere. (A run that unscales gradients is followed by the optimizer, which
- *   comes nowhere else.)
+ * - of one function that is launched nowhere else, six times or more, on at least three different grids;
  * - or of a short cycle of functions, four times or more, that is all that a thread launches between another thread's
- *   launches (backward) and a host-to-device copy (the next batch).
+ *   launches (backward) and an operation that is no kernel.
+ * What comes behind it must look like the next iteration: a host-to-device copy before any kernel, or kernels that
+ * also come elsewhere. (A run that unscales gradients is followed by the optimizer, which comes nowhere else.)
  * And where a graph is launched again with no kernel in between, in a process that is known to train, the graph.
  * A run must come with the same grids every time. Of two runs that qualify, neither is taken.
  */
@@ -42,7 +41,7 @@ struct tpck_run {
         uint32_t seen;
     } grids[TPCK_PATTERN_GRIDS];
     int grid_count, recent[3]; /* recent: which of them came last */
-    bool unsteady;             /* more than TPCK_PATTERN_GRIDS of them */
+    bool unsteady;             /* more than TPCK_PATTERN_GRIDS of them, or taken once and given up: never again */
     struct {
         struct tpck_function *function;
         uint32_t seen;
@@ -53,13 +52,18 @@ struct tpck_run {
 struct tpck_pattern_op {
     struct tpck_phase_op phase;
     struct tpck_function *function; /* of kernels and graphs, else NULL */
-    uint32_t thread;
+};
+
+struct tpck_pattern_launch {
+    struct tpck_function *function;
+    uint64_t fine;
 };
 
 struct tpck_pattern {
     struct tpck_run runs[TPCK_PATTERN_RUNS];
     int run_count;
     struct tpck_run chosen;       /* kind NONE while learning */
+    struct tpck_run *taken;       /* which of runs it is; what it does further is still learnt for a while */
     struct tpck_phase phase;      /* of the chosen run */
     struct tpck_pattern_op *history;
     uint64_t now, known_from; /* operations seen; those from known_from on are in the history */
@@ -68,11 +72,10 @@ struct tpck_pattern {
     uint32_t length, grids;
     uint64_t grid_digest, met[3];
     /* the turn of a thread under way */
-    struct tpck_function **turn;
+    struct tpck_pattern_launch *turn;
     uint32_t turn_length, last_thread;
-    uint64_t turn_digest;
     bool in_turn, thread_known;
-    struct tpck_run *waiting; /* for the kernel behind it */
+    struct tpck_run *waiting[2]; /* for the kernel behind it: a run of one function, a turn */
     bool waiting_fed;
     /* following the chosen turn */
     bool following;

@@ -2,6 +2,7 @@
 /** The tracker of phases: groups of optimizer launches, and after which of them an iteration ends. */
 #include "runtime/infer/phase.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -27,17 +28,21 @@ static struct tpck_phase_record *recall(struct tpck_phase *phase, uint64_t back)
     return &phase->recall[(phase->phases - 1 - back) % TPCK_PHASE_RECALL];
 }
 
-static uint64_t context_digest(const struct tpck_phase *phase)
+/* Of the last count kernels in a ring, skip of them left out. */
+static uint64_t ring_digest(const struct tpck_phase *phase, const uint64_t *ring, uint32_t count, uint32_t skip)
 {
     uint64_t digest = 1;
-    for (uint32_t i = 0; i < TPCK_PHASE_CONTEXT; i++)
-        digest = mix(digest, phase->context[(phase->context_at + i) % TPCK_PHASE_CONTEXT]);
+    for (uint32_t i = 0; i < count; i++)
+        digest = mix(digest, ring[(phase->context_at - skip - count + i) % TPCK_PHASE_REACH]);
     return digest;
 }
 
 static bool same_surroundings(const struct tpck_phase_record *a, const struct tpck_phase_record *b)
 {
-    return a->context == b->context || (a->gap == b->gap && a->gap_kernels == b->gap_kernels);
+    for (int i = 0; i < TPCK_PHASE_SLACK; i++)
+        if (a->context[0] == b->context[i] || a->context[i] == b->context[0])
+            return true;
+    return a->reach == b->reach || (a->gap == b->gap && a->gap_kernels == b->gap_kernels);
 }
 
 /* A first phase, which makes its state, differs from later ones but for its last launch. */
@@ -126,9 +131,47 @@ static int end_of_cycle(struct tpck_phase *phase, uint64_t k)
     return (int)(phase->phases % k);
 }
 
+static int compare_digests(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* A process's first iteration is rarely like the second: gradients are not yet added to anything, algorithms are tried
+ * out. But nearly all kernels that led to the first phase lead to the second too, as many times; between two optimizers
+ * in turn that is not so. */
+static bool second_is_like_first(struct tpck_phase *phase)
+{
+    uint32_t have[2], n, met = 0;
+    if (phase->phases != 2 ||
+        (recall(phase, 0)->shape != recall(phase, 1)->shape && recall(phase, 0)->last != recall(phase, 1)->last))
+        return false;
+    for (int i = 0; i < 2; i++)
+        have[i] = phase->first_count[i] < TPCK_PHASE_FIRST ? phase->first_count[i] : TPCK_PHASE_FIRST;
+    n = (have[0] < have[1] ? have[0] : have[1]) / 10 * 9;
+    if (n < 10)
+        return false;
+    /* the last n of the first stretch, against all of the second */
+    uint64_t *first = phase->first[0], *second = phase->first[1];
+    uint32_t start = phase->first_count[0] - n;
+    for (uint32_t i = 0; i < n; i++)
+        phase->scratch[i] = first[(start + i) % TPCK_PHASE_FIRST];
+    qsort(phase->scratch, n, sizeof *phase->scratch, compare_digests);
+    qsort(second, have[1], sizeof *second, compare_digests);
+    for (uint32_t i = 0, j = 0; i < n && j < have[1];) {
+        if (phase->scratch[i] == second[j])
+            met++, i++, j++;
+        else if (phase->scratch[i] < second[j])
+            i++;
+        else
+            j++;
+    }
+    return met >= n - n / 50;
+}
+
 static bool adopt_cycle(struct tpck_phase *phase)
 {
-    if (repeats(phase, 1, phase->doubted ? 4 : 2) || equal_launches(phase, 6)) {
+    if (repeats(phase, 1, phase->doubted ? 4 : 2) || equal_launches(phase, 6) || second_is_like_first(phase)) {
         phase->cycle = 1;
         phase->members[0] = *recall(phase, 0);
         phase->streak = 2;
@@ -152,7 +195,8 @@ static bool adopt_cycle(struct tpck_phase *phase)
 static bool fits_single(struct tpck_phase *phase, const struct tpck_phase_record *record)
 {
     const struct tpck_phase_record *known = &phase->members[0];
-    if (same_phase(record, known) || (record->shape == known->shape && phase->streak >= FIRM)) {
+    bool taken_over = phase->strangers > 0 && same_phase(record, recall(phase, 1));
+    if (same_phase(record, known) || (record->shape == known->shape && phase->streak >= FIRM) || record->whole || taken_over) {
         phase->members[0] = *record;
         phase->streak += phase->streak < 1000;
         phase->strangers = 0;
@@ -216,26 +260,30 @@ static bool end_phase(struct tpck_phase *phase, int shape)
     phase->gap_kernels = 0;
     phase->fed = false;
     phase->last_count = phase->count;
+    phase->previous_phase = phase->last_phase;
     phase->last_phase = phase->now;
     ends = judge_phase(phase, &phase->current);
     known->ended = ends ? known->ended + 1 : 0;
     return ends;
 }
 
-static unsigned begin_phase(struct tpck_phase *phase)
+static unsigned begin_phase(struct tpck_phase *phase, const struct tpck_phase_op *op)
 {
     phase->open = true;
+    phase->home = op->thread;
     phase->digest = 0;
     phase->count = 0;
     phase->matched = -1;
     phase->current = (struct tpck_phase_record){
-        .context = context_digest(phase),
+        .reach = ring_digest(phase, phase->reach, TPCK_PHASE_REACH, 0),
         .gap = phase->gap,
         .gap_kernels = phase->gap_kernels,
         .before = phase->prev,
         .before_op = phase->prev_op,
         .fed = phase->fed,
     };
+    for (uint32_t i = 0; i < TPCK_PHASE_SLACK; i++)
+        phase->current.context[i] = ring_digest(phase, phase->context, TPCK_PHASE_CONTEXT, i);
     return phase->cycle > 0 ? TPCK_V_OPT_BEGIN : TPCK_V_NONE;
 }
 
@@ -243,13 +291,14 @@ static unsigned feed_member(struct tpck_phase *phase, const struct tpck_phase_op
 {
     unsigned verdict = TPCK_V_NONE;
     if (!phase->open)
-        verdict |= begin_phase(phase);
+        verdict |= begin_phase(phase, op);
     if (phase->matched >= 0)
         phase->shapes[phase->matched].prefix = true;
     phase->digest = mix(phase->digest, op->fine);
     phase->count++;
     phase->since_member = 0;
     phase->current.last = op->fine;
+    phase->current.whole = phase->current.whole || op->whole;
     phase->matched = find_shape(phase, phase->digest, phase->count);
     if (phase->matched >= 0 && phase->shapes[phase->matched].ended >= 2 && !phase->shapes[phase->matched].prefix) {
         struct tpck_phase_record *known = phase->cycle == 1 ? &phase->members[0] : &phase->members[phase->position];
@@ -282,7 +331,8 @@ static bool left_out(struct tpck_phase *phase, const struct tpck_phase_op *op)
 {
     struct tpck_phase_record *expected = phase->cycle == 1 ? &phase->members[0] : &phase->members[phase->position];
     if (phase->prev_op != TPCK_OP_D2H || expected->before_op != TPCK_OP_D2H || phase->prev != expected->before ||
-        op->fine != expected->after || phase->gap_kernels == 0 || context_digest(phase) != expected->context)
+        op->fine != expected->after || phase->gap_kernels == 0 ||
+        ring_digest(phase, phase->context, TPCK_PHASE_CONTEXT, 0) != expected->context[0])
         return false;
     phase->gap = 0;
     phase->gap_kernels = 0;
@@ -300,7 +350,9 @@ unsigned tpck_phase_feed(struct tpck_phase *phase, const struct tpck_phase_op *o
         verdict = feed_member(phase, op);
     } else {
         bool ends = false;
-        if (phase->open)
+        if (op->thread != phase->home)
+            ends = false;
+        else if (phase->open)
             ends = feed_stranger_in_phase(phase, op);
         else if (phase->prev_op == TPCK_OP_D2H && phase->cycle > 0)
             ends = left_out(phase, op);
@@ -309,15 +361,20 @@ unsigned tpck_phase_feed(struct tpck_phase *phase, const struct tpck_phase_op *o
             verdict = TPCK_V_BOUNDARY_BEFORE;
         }
         if (op->op == TPCK_OP_KERNEL) {
-            phase->context[phase->context_at++ % TPCK_PHASE_CONTEXT] = op->fine;
+            phase->context[phase->context_at % TPCK_PHASE_REACH] = op->fine;
+            phase->reach[phase->context_at++ % TPCK_PHASE_REACH] = op->coarse;
+            if (phase->phases < 2)
+                phase->first[phase->phases][phase->first_count[phase->phases]++ % TPCK_PHASE_FIRST] = op->fine;
             phase->gap = mix(phase->gap, op->coarse);
             phase->gap_kernels++;
         } else if (op->op == TPCK_OP_H2D) {
             phase->fed = true;
         }
     }
-    phase->prev = op->fine;
-    phase->prev_op = op->op;
+    if (op->thread == phase->home) {
+        phase->prev = op->fine;
+        phase->prev_op = op->op;
+    }
     phase->now++;
     return verdict;
 }

@@ -19,6 +19,9 @@
 
 enum {
     TPCK_PHASE_CONTEXT = 16, /* kernels before a phase that are part of its identity */
+    TPCK_PHASE_SLACK = 3,    /* a kernel or two next to the phase may come only now and then (clipping) */
+    TPCK_PHASE_REACH = 64,   /* or so many of them by their functions alone */
+    TPCK_PHASE_FIRST = 2048, /* kernels before the first and the second phase that are compared one by one */
     TPCK_PHASE_SHAPES = 16,  /* different groups of launches that are told apart */
     TPCK_PHASE_RECALL = 32,  /* phases remembered */
     TPCK_PHASE_CYCLE = 6,    /* most phases in turn in one iteration */
@@ -29,8 +32,10 @@ struct tpck_phase_op {
     uint64_t fine;   /* digest of all that the token says but thread and stream */
     uint64_t coarse; /* digest of operation and function only */
     enum tpck_op op;
+    uint32_t thread;
     bool member;     /* an optimizer's launch */
     bool breaking;   /* cannot stand within a phase */
+    bool whole;      /* a graph that is known to hold an optimizer */
 };
 
 struct tpck_phase_shape {
@@ -44,12 +49,14 @@ struct tpck_phase_shape {
 struct tpck_phase_record {
     int shape;
     uint64_t last;     /* fine digest of the last launch */
-    uint64_t context;  /* of the kernels before the phase */
+    uint64_t context[TPCK_PHASE_SLACK]; /* of the kernels before the phase, the last 0, 1, 2 left out */
+    uint64_t reach;    /* of the functions of more of them */
     uint64_t gap;      /* coarse digest of all kernels since the phase before */
     uint32_t gap_kernels;
     uint64_t before, after; /* fine digest of the operations on either side */
     enum tpck_op before_op;
     bool fed;          /* a host-to-device copy in the gap */
+    bool whole;
 };
 
 struct tpck_phase {
@@ -68,10 +75,15 @@ struct tpck_phase {
     uint64_t gap;
     uint32_t gap_kernels;
     bool fed;
-    uint64_t context[TPCK_PHASE_CONTEXT];
-    uint32_t context_at;
+    uint64_t context[TPCK_PHASE_REACH];
+    uint64_t reach[TPCK_PHASE_REACH];
+    uint32_t context_at; /* in both rings */
+    uint64_t first[2][TPCK_PHASE_FIRST]; /* rings of fine digests: the kernels before the first phases */
+    uint32_t first_count[2];
+    uint64_t scratch[TPCK_PHASE_FIRST];
     uint64_t prev;
     enum tpck_op prev_op;
+    uint32_t home; /* the thread that launches the phases; what others do meanwhile (loading batches) is not looked at */
     /* the cycle */
     int cycle;              /* phases an iteration; 0: not known */
     int position, end;      /* the next phase expected, the one that ends the iteration (of cycle > 1) */
@@ -79,7 +91,7 @@ struct tpck_phase {
     uint32_t streak;        /* phases in a row that fitted */
     uint32_t strangers;     /* phases in a row that did not */
     bool doubted;           /* a cycle was given up: ask for more before the next */
-    uint64_t last_phase; /* where the last phase was found to have ended */
+    uint64_t last_phase, previous_phase; /* where the last phases were found to have ended */
     uint64_t boundaries, last_boundary, previous_boundary, sure_since;
     uint32_t last_count;    /* launches of the phases of the last iteration */
 };

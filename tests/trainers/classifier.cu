@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <condition_variable>
 #include <cstdio>
@@ -53,7 +54,7 @@ struct Options {
     const char *data = nullptr, *out = ".";
     unsigned long long seed = 0;
     bool seeded = false, resume = false, loader_thread = false;
-    int steps = 20, save_every = 0, eval_every = 5, batch = 8, channels = 8, width = 256;
+    int steps = 20, stop_at = 1 << 30, save_every = 0, eval_every = 5, batch = 8, channels = 8, width = 256;
     float lr = 0.02f;
 };
 
@@ -61,7 +62,7 @@ static Options parse(int argc, char **argv)
 {
     Options o;
     static const option table[] = {
-        {"data", 1, 0, 'd'},       {"steps", 1, 0, 'n'},      {"out", 1, 0, 'o'},   {"seed", 1, 0, 's'},
+        {"data", 1, 0, 'd'},       {"steps", 1, 0, 'n'}, {"stop-at", 1, 0, 'q'},      {"out", 1, 0, 'o'},   {"seed", 1, 0, 's'},
         {"save-every", 1, 0, 'k'}, {"resume", 0, 0, 'r'},     {"batch", 1, 0, 'B'}, {"channels", 1, 0, 'C'},
         {"width", 1, 0, 'W'},      {"eval-every", 1, 0, 'e'}, {"lr", 1, 0, 'l'},    {"loader-thread", 0, 0, 't'},
         {0, 0, 0, 0}};
@@ -69,6 +70,7 @@ static Options parse(int argc, char **argv)
         switch (c) {
         case 'd': o.data = optarg; break;
         case 'n': o.steps = atoi(optarg); break;
+        case 'q': o.stop_at = atoi(optarg); break; // leave early, as at the end of a job's time
         case 'o': o.out = optarg; break;
         case 's': o.seed = strtoull(optarg, nullptr, 0), o.seeded = true; break;
         case 'k': o.save_every = atoi(optarg); break;
@@ -541,11 +543,11 @@ int main(int argc, char **argv)
         fflush(log);
     }
 
-    Loader loader(o, s.seed, s.step, o.steps);
+    Loader loader(o, s.seed, s.step, std::min(o.steps, o.stop_at));
     Worker backward_thread;
     unsigned char *eval_batch;
     CHECK(cudaMalloc((void **)&eval_batch, loader.size));
-    while (s.step < o.steps) {
+    while (s.step < o.steps && s.step < o.stop_at) {
         net.forward(loader.take(net.stream), true);
         loader.prefetch();
         backward_thread.run([](void *n) { ((Network *)n)->backward(); }, &net);

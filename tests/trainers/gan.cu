@@ -175,7 +175,7 @@ __global__ void adam_kernel(float *params, const float *grads, float *m, float *
 struct Options {
     const char *data = nullptr, *out = ".";
     unsigned long long seed = 1;
-    int steps = 20, save_every = 0, batch = 8, width = 160, growth = 12;
+    int steps = 20, stop_at = 1 << 30, save_every = 0, batch = 8, width = 160, growth = 12;
     float lr = 1e-3f, scale = 4194304.0f;
     bool resume = false;
 };
@@ -183,13 +183,14 @@ struct Options {
 static Options parse(int argc, char **argv)
 {
     Options o;
-    static const option table[] = {{"data", 1, 0, 'd'},       {"steps", 1, 0, 'n'},  {"out", 1, 0, 'o'},   {"seed", 1, 0, 's'},
+    static const option table[] = {{"data", 1, 0, 'd'},       {"steps", 1, 0, 'n'}, {"stop-at", 1, 0, 'q'},  {"out", 1, 0, 'o'},   {"seed", 1, 0, 's'},
                                    {"save-every", 1, 0, 'k'}, {"resume", 0, 0, 'r'}, {"batch", 1, 0, 'B'}, {"width", 1, 0, 'W'},
                                    {"lr", 1, 0, 'l'},         {"scale", 1, 0, 'S'},  {"growth", 1, 0, 'g'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
         case 'd': o.data = optarg; break;
         case 'n': o.steps = atoi(optarg); break;
+        case 'q': o.stop_at = atoi(optarg); break; // leave early, as at the end of a job's time
         case 'o': o.out = optarg; break;
         case 's': o.seed = strtoull(optarg, nullptr, 0); break;
         case 'k': o.save_every = atoi(optarg); break;
@@ -472,7 +473,7 @@ struct Trainer {
         FILE *log = fopen(path("log.txt").c_str(), resumed ? "a" : "w");
         if (!log)
             die("cannot write the log");
-        for (; step < o.steps;) {
+        while (step < o.steps && step < o.stop_at) {
             char line[160];
             float loss[2];
             CHECK(cudaMemsetAsync(losses, 0, 2 * sizeof(float)));

@@ -27,7 +27,7 @@ static Options parse(int argc, char **argv)
 {
     Options o;
     static const option table[] = {
-        {"data", 1, 0, 'd'},    {"steps", 1, 0, 'n'},      {"out", 1, 0, 'o'},       {"seed", 1, 0, 's'},
+        {"data", 1, 0, 'd'},    {"steps", 1, 0, 'n'}, {"stop-at", 1, 0, 'q'},      {"out", 1, 0, 'o'},       {"seed", 1, 0, 's'},
         {"save-every", 1, 0, 'k'}, {"resume", 0, 0, 'r'},  {"layers", 1, 0, 'L'},    {"width", 1, 0, 'W'},
         {"context", 1, 0, 'T'}, {"batch", 1, 0, 'B'},      {"heads", 1, 0, 'H'},     {"bigrams", 1, 0, 'G'},
         {"accum", 1, 0, 'a'},   {"eval-every", 1, 0, 'e'}, {"lr", 1, 0, 'l'},        {"clip", 1, 0, 'c'},
@@ -38,6 +38,7 @@ static Options parse(int argc, char **argv)
         switch (c) {
         case 'd': o.data = optarg; break;
         case 'n': o.steps = atoi(optarg); break;
+        case 'q': o.stop_at = atoi(optarg); break; // leave early, as at the end of a job's time
         case 'o': o.out = optarg; break;
         case 's': o.seed = strtoull(optarg, nullptr, 0); break;
         case 'k': o.save_every = atoi(optarg); break;
@@ -403,7 +404,7 @@ struct Trainer {
         else if (!resumed)
             remove(path("log.txt").c_str());
         printf("gpt: %zu parameters, from step %d\n", model.count, step);
-        while (step < o.steps) {
+        while (step < o.steps && step < o.stop_at) {
             if (o.graph)
                 graph_step();
             else

@@ -23,7 +23,7 @@ struct Options {
     const char *data = nullptr;
     const char *out = ".";
     unsigned long long seed = 1;
-    int steps = 20, save_every = 0, eval_every = 10, accum = 2, layers = 2, width = 32, context = 32, batch = 1, heads = 4,
+    int steps = 20, stop_at = 1 << 30, save_every = 0, eval_every = 10, accum = 2, layers = 2, width = 32, context = 32, batch = 1, heads = 4,
         bigrams = 2048;
     float lr = 3e-3f, clip = 1.0f, dropout = 0.1f, decay = 0.1f;
     bool resume = false, fused = false, graph = false, async_loss = false, overwrite = false, rename = false, varlen = false,

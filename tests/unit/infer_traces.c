@@ -28,9 +28,16 @@ struct truth {
     uint64_t found;
 };
 
+struct node {
+    uint64_t graph;
+    struct tpck_token token;
+};
+
 struct sequence {
     struct tpck_token *tokens;
     size_t count, room;
+    struct node *nodes;
+    size_t node_count, node_room;
     struct truth *truths;
     size_t truth_count, truth_room;
     char **names;
@@ -112,13 +119,11 @@ static enum tpck_op operation(const char *kind, const char *name, const char *di
 struct graph_lines {
     char host_us[32], tid[32];
     size_t token;
-    uint64_t digest;
 };
 
-/* The lines of one graph launch become one operation, whose identity is that of the first launch with as many nodes:
- * profiles tell neither graphs nor handles. Nodes are told as if at capture. */
-static void add_operation(struct sequence *s, char *line, struct graph_lines *graph, struct tpck_token *nodes,
-                          size_t *node_count)
+/* The lines of one graph launch become one operation. Its identity is made from that of its first node: profiles tell
+ * neither graphs nor handles. The nodes are told to the engine as if at capture. */
+static void add_operation(struct sequence *s, char *line, struct graph_lines *graph)
 {
     char *field[12] = {0};
     struct tpck_token token = {0};
@@ -137,17 +142,25 @@ static void add_operation(struct sequence *s, char *line, struct graph_lines *gr
         read_triple(field[3], token.block);
         token.smem = (uint32_t)strtoul(field[4], NULL, 10);
     }
+    if (token.op == TPCK_OP_GRAPH) {
+        const char *count = strstr(field[1], "nodes=");
+        token.name = NULL;
+        token.grid[0] = count ? (uint32_t)strtoul(count + 6, NULL, 10) : 0;
+    }
     if (token.op != TPCK_OP_GRAPH && strstr(field[10], "GraphLaunch")) {
-        nodes[(*node_count)++ % 4096] = token;
-        if (strcmp(graph->host_us, field[9]) == 0 && strcmp(graph->tid, field[6]) == 0) {
+        bool same = strcmp(graph->host_us, field[9]) == 0 && strcmp(graph->tid, field[6]) == 0;
+        uint64_t id = same ? s->tokens[graph->token].func : ~token.func;
+        s->nodes = grow(s->nodes, s->node_count, &s->node_room, sizeof *s->nodes);
+        s->nodes[s->node_count++] = (struct node){id, token};
+        if (same) {
             s->tokens[graph->token].grid[0]++;
             return;
         }
         snprintf(graph->host_us, sizeof graph->host_us, "%s", field[9]);
         snprintf(graph->tid, sizeof graph->tid, "%s", field[6]);
         graph->token = s->count;
-        token = (struct tpck_token){.op = TPCK_OP_GRAPH, .thread = token.thread, .stream = token.stream, .grid = {1, 1, 1},
-                                    .func = token.func};
+        token = (struct tpck_token){.op = TPCK_OP_GRAPH, .thread = token.thread, .stream = token.stream, .grid = {1, 0, 0},
+                                    .func = id};
     } else {
         graph->host_us[0] = '\0';
     }
@@ -159,14 +172,10 @@ static int read_sequence(struct sequence *s, const char *path)
 {
     gzFile file = gzopen(path, "rb");
     struct graph_lines graph = {0};
-    struct tpck_token *nodes = calloc(4096, sizeof *nodes);
-    size_t node_count = 0;
     static char line[1 << 16];
     bool waiting = false, clearing = false;
-    if (!file || !nodes) {
-        free(nodes);
+    if (!file)
         return -1;
-    }
     while (gzgets(file, line, sizeof line)) {
         struct truth *last = s->truth_count ? &s->truths[s->truth_count - 1] : NULL;
         line[strcspn(line, "\n")] = '\0';
@@ -185,11 +194,10 @@ static int read_sequence(struct sequence *s, const char *path)
                 last->to = s->count;
             clearing = false;
         } else if (line[0] != '#') {
-            add_operation(s, line, &graph, nodes, &node_count);
+            add_operation(s, line, &graph);
         }
     }
     gzclose(file);
-    free(nodes);
     return 0;
 }
 
@@ -199,6 +207,7 @@ static void free_sequence(struct sequence *s)
         free(s->names[i]);
     free(s->names);
     free(s->tokens);
+    free(s->nodes);
     free(s->truths);
 }
 
@@ -228,6 +237,8 @@ static struct score run(struct sequence *s, const struct tpck_infer_options *opt
     unsigned char *verdicts = calloc(s->count + 1, 1);
     if (!infer || !verdicts)
         abort();
+    for (size_t i = 0; i < s->node_count; i++)
+        tpck_infer_graph_node(infer, s->nodes[i].graph, &s->nodes[i].token);
     clock_gettime(CLOCK_MONOTONIC, &t0);
     for (size_t i = 0; i < s->count; i++)
         verdicts[i] = (unsigned char)tpck_infer_feed(infer, &s->tokens[i]);

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** Iterations by exact repetition between a read-back and the next batch. */
+#include "runtime/infer/turnover.h"
+
+static inline uint64_t mix(uint64_t digest, uint64_t value)
+{
+    digest = (digest ^ value) * 0x9fb21c651e98df25ull;
+    return digest ^ (digest >> 32);
+}
+
+unsigned tpck_turnover_feed(struct tpck_turnover *turnover, const struct tpck_phase_op *op, uint64_t bytes)
+{
+    unsigned verdict = TPCK_V_NONE;
+    if (turnover->read_back && op->op == TPCK_OP_H2D && bytes >= TPCK_TURNOVER_BATCH) {
+        bool equal = turnover->digest == turnover->last_digest && turnover->count == turnover->last_count;
+        turnover->equal = equal && turnover->kernels > 0 ? turnover->equal + 1 : 0;
+        turnover->last_digest = turnover->digest;
+        turnover->last_count = turnover->count;
+        turnover->digest = turnover->count = turnover->kernels = 0;
+        if (turnover->equal >= TPCK_TURNOVER_PERIODS && turnover->backward) {
+            turnover->boundaries++;
+            turnover->last_boundary = turnover->now;
+            verdict = TPCK_V_BOUNDARY_BEFORE;
+        }
+    }
+    turnover->digest = mix(turnover->digest, op->fine);
+    turnover->count++;
+    turnover->kernels += op->op == TPCK_OP_KERNEL;
+    turnover->read_back = op->op == TPCK_OP_D2H;
+    turnover->now++;
+    return verdict;
+}
