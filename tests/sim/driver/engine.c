@@ -25,9 +25,8 @@ struct queue {
 
 static struct queue queues[SIM_ENGINES];
 static CUresult sticky;
-static uint64_t submitted, serial;
-/* Unfinished operations, for sim_wait_all. */
-static uint64_t unfinished;
+static uint64_t submitted;
+static struct sim_op *oldest, *youngest; /* unfinished operations */
 
 CUresult sim_sticky(void)
 {
@@ -48,7 +47,6 @@ struct sim_op *sim_op_new(void)
 		abort();
 	op->refs = 1;
 	op->waits = 1; /* its submission */
-	op->serial = ++serial;
 	return op;
 }
 
@@ -139,7 +137,8 @@ static void release(struct sim_op *op)
 static void finish(struct sim_op *op)
 {
 	op->done = true;
-	unfinished--;
+	*(op->older ? &op->older->younger : &oldest) = op->younger;
+	*(op->younger ? &op->younger->older : &youngest) = op->older;
 	if (op->counted && op->stream)
 		op->stream->depth--;
 	op->stream = NULL;
@@ -162,8 +161,10 @@ static void finish(struct sim_op *op)
 
 void sim_op_submit(struct sim_op *op)
 {
-	submitted++;
-	unfinished++;
+	op->order = ++submitted;
+	op->older = youngest;
+	*(youngest ? &youngest->younger : &oldest) = op;
+	youngest = op;
 	release(op);
 }
 
@@ -177,10 +178,9 @@ void sim_op_wait(struct sim_op *op)
 
 void sim_wait_all(void)
 {
-	/* Later submissions of other threads may be waited for too; the driver's synchronisation does not promise less. */
 	uint64_t upto = submitted;
 
-	while (unfinished && submitted - upto < 100000)
+	while (oldest && oldest->order <= upto)
 		pthread_cond_wait(&sim_progress, &sim_lock);
 }
 

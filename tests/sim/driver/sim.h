@@ -256,7 +256,8 @@ struct sim_op {
 	int n_next, cap_next;
 	struct sim_op *queue_next;
 	struct sim_stream *stream;
-	uint64_t serial;
+	uint64_t order; /* of its submission */
+	struct sim_op *older, *younger; /* unfinished ones, in that order */
 };
 
 extern pthread_mutex_t sim_lock;
