@@ -25,6 +25,7 @@ struct tpck_infer {
     struct tpck_turnover turnover;
     struct tpck_function *pending[PENDING];
     int pending_count;
+    bool scalars_up, working_since_phase; /* see is_tail() */
     uint64_t now;
     uint64_t iterations, last_boundary, period, sure_since;
     uint64_t disputes, last_dispute;
@@ -125,13 +126,30 @@ static void look_into_graph(struct tpck_infer *infer, struct tpck_function *grap
         graph->optimizer_node = true;
 }
 
-static unsigned ask_names(struct tpck_infer *infer, struct tpck_function *function, struct tpck_phase_op *op)
+/* Scalars that go up to the device and then from there into lists of tensors (the averages of ASGD), before the work of
+ * the next iteration. */
+static bool is_tail(struct tpck_infer *infer, const struct tpck_function *function, const struct tpck_phase_op *op,
+                    uint64_t bytes)
+{
+    if (op->op == TPCK_OP_H2D)
+        infer->scalars_up = bytes <= 16 && !infer->working_since_phase;
+    else if (op->member)
+        infer->scalars_up = infer->working_since_phase = false;
+    else if (op->op == TPCK_OP_KERNEL && op->breaking)
+        infer->working_since_phase = true;
+    return op->op == TPCK_OP_KERNEL && function->named.list && !op->member && infer->scalars_up &&
+           !infer->working_since_phase;
+}
+
+static unsigned ask_names(struct tpck_infer *infer, struct tpck_function *function, struct tpck_phase_op *op, uint64_t bytes)
 {
     if (!infer->names.open)
         infer->pending_count = 0;
     op->member = named_member(infer, function, op->op);
     op->breaking = named_breaking(function, op->op);
     op->whole = op->member && op->op == TPCK_OP_GRAPH;
+    op->update = op->member && (op->whole || function->named.update);
+    op->tail = is_tail(infer, function, op, bytes);
     return tpck_phase_feed(&infer->names, op);
 }
 
@@ -227,7 +245,7 @@ unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *toke
     if (infer->options.use_names && token->op == TPCK_OP_GRAPH && !op.function->optimizer_node)
         look_into_graph(infer, op.function, token);
     if (infer->options.use_names)
-        names = ask_names(infer, op.function, &op.phase);
+        names = ask_names(infer, op.function, &op.phase, token->bytes);
     if (pattern_wanted(infer, token->op)) {
         infer->pattern.training = infer->names.boundaries >= 2 || infer->pattern.phase.boundaries >= 2;
         pattern = tpck_pattern_feed(&infer->pattern, &op);
@@ -259,6 +277,8 @@ static const char *why_not_sure(const struct tpck_infer *infer)
 {
     if (!infer->options.use_names && !infer->options.use_pattern)
         return "both witnesses are switched off";
+    if (infer->names.tailed)
+        return "launches that belong to an optimizer come behind the last phase that is known for one";
     if (infer->names.phases == 1)
         return "one optimizer phase has been seen; the next one decides";
     if (infer->names.phases > 1)

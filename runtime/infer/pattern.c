@@ -328,6 +328,8 @@ static unsigned follow(struct tpck_pattern *pattern, const struct tpck_pattern_o
     struct tpck_phase_op phase = op->phase;
     phase.member = is_member(pattern, op);
     phase.breaking = !phase.member;
+    phase.update = phase.member;
+    phase.whole = phase.tail = false;
     return tpck_phase_feed(&pattern->phase, &phase);
 }
 
