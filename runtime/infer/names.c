@@ -170,6 +170,7 @@ static struct tpck_named_kernel name_elementwise(const char *name)
         kernel.update = strstr(name, "addcdiv") != NULL;
         return kernel;
     }
+    kernel.fill = strstr(name, "FillFunctor") != NULL;
     for (size_t i = 0; i < sizeof pointwise_parts / sizeof *pointwise_parts; i++)
         if (strstr(name, pointwise_parts[i]))
             kernel.role = TPCK_ROLE_POINTWISE;

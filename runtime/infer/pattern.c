@@ -222,6 +222,17 @@ static void end_turn(struct tpck_pattern *pattern)
     pattern->waiting_fed = false;
 }
 
+/* Gradients are cleared right behind the optimizer: no unscaling or clipping is followed by that. */
+static void end_turn_by_fill(struct tpck_pattern *pattern)
+{
+    end_turn(pattern);
+    if (pattern->waiting[1])
+        pattern->waiting[1]->fed++;
+    pattern->waiting[1] = NULL;
+    pattern->in_turn = false;
+    choose(pattern);
+}
+
 static void learn_kernel(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
 {
     struct tpck_function *function = op->function;
@@ -247,6 +258,8 @@ static void learn_kernel(struct tpck_pattern *pattern, const struct tpck_pattern
         if (i == pattern->grids)
             pattern->met[pattern->grids++] = op->phase.fine;
     }
+    if (pattern->in_turn && !switched && function->named.fill)
+        end_turn_by_fill(pattern);
     if (switched) {
         pattern->in_turn = true;
         pattern->turn_length = 0;

@@ -329,6 +329,22 @@ static void two_threads(bool names)
     finish(play, names ? 2 : 4, "backward from another thread, arithmetic shared by all");
 }
 
+static void cleared_at_once(void)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 12; step++) {
+        begin_iteration(play);
+        forward(play, 3, 32);
+        backward(play, 1, 3, 32);
+        for (uint32_t i = 0; i < 16; i++)
+            launch(play, "void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>(int)", 1 + i % 5);
+        end_iteration(play);
+        for (uint32_t i = 0; i < 16; i++)
+            launch(play, "void at::native::vectorized_elementwise_kernel<4, FillFunctor<float>>(int)", 1 + i % 5);
+    }
+    finish(play, 2, "gradients cleared by kernels at once, no copies at all");
+}
+
 static void graphs(bool warm)
 {
     struct play *play = begin(true, true);
@@ -655,6 +671,7 @@ int main(void)
         noise(by_name);
     }
     unscaling();
+    cleared_at_once();
     graphs(true);
     graphs(false);
     inference_graph();
