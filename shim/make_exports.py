@@ -19,7 +19,7 @@ def hooked(paths):
     for path in paths:
         with open(path, encoding="ascii") as table:
             text = re.sub(r"/\*.*?\*/", "", table.read(), flags=re.S)
-        names += re.findall(r"\bTPCK_HOOK(?:_EXPORT)?\(\s*(\w+)\s*,", text)
+        names += re.findall(r"\bTPCK_(?:HOOK|HOOK_EXPORT|REFUSE)\(\s*(\w+)\s*,", text)
     if len(set(names)) != len(names):
         sys.exit("make_exports.py: a symbol has two rows: " +
                  ", ".join(sorted({n for n in names if names.count(n) > 1})))

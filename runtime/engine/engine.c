@@ -254,6 +254,15 @@ static unsigned feed(struct tpck_thread *self, const struct tpck_call *call)
 	return verdict;
 }
 
+void tpck_engine_graph_node(uint64_t graph, const struct tpck_token *node)
+{
+	if (!engine->infer)
+		return;
+	tpck_spin_lock(&engine->infer_lock);
+	tpck_infer_graph_node(engine->infer, graph, node);
+	tpck_spin_unlock(&engine->infer_lock);
+}
+
 enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call)
 {
 	struct tpck_stream *stream = tpck_stream_of(call->stream, self);
@@ -392,9 +401,9 @@ static void status_inference(uint64_t now)
 		return;
 	tpck_infer_summary(engine->infer, &summary);
 	status->period = summary.period;
-	status->optimizer_operations = summary.optimizer_operations;
-	status->sure_by_names = summary.sure_by_names;
-	status->sure_by_pattern = summary.sure_by_pattern;
+	status->optimizer_operations = summary.optimizer_ops;
+	status->sure_by_names = (summary.witnesses & TPCK_W_NAMES) != 0;
+	status->sure_by_pattern = (summary.witnesses & TPCK_W_PATTERN) != 0;
 	status->reason[0] = '\0';
 }
 

@@ -101,6 +101,10 @@ void tpck_engine_chance_note(struct tpck_thread *self, const void *bytes, size_t
 bool tpck_engine_time_answer(struct tpck_thread *self, int64_t *seconds, int64_t *nanoseconds);
 void tpck_engine_time_note(struct tpck_thread *self, int64_t seconds, int64_t nanoseconds);
 
+/* ---- graphs ---- */
+/* A node of a graph that is being captured. */
+void tpck_engine_graph_node(uint64_t graph, const struct tpck_token *node);
+
 /* ---- what cannot be resumed ---- */
 /* The program did something that the log cannot repeat: later snapshots are marked so. Once a reason. */
 void tpck_engine_unresumable(const char *why);

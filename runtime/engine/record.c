@@ -90,6 +90,8 @@ void tpck_engine_read_back(struct tpck_thread *self, const struct tpck_call *cal
 	struct tpck_stream *stream;
 	void *payload;
 
+	if (!call->gated && tpck_engine_mode() == TPCK_MODE_LIVE)
+		tpck_engine_unresumable("a graph of the program copies to the host");
 	if (!call->gated || tpck_log_failed(engine->log))
 		return;
 	payload = tpck_log_append(engine->log, TPCK_RECORD_FROM_DEVICE, 0, self->id, 0, queued ? NULL : host, bytes);

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The device interface of the runtime over the real driver. Every call is made inside the relaxed
+ * capture mode, so that it neither fails nor invalidates a capture of the application's. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "hooks/cuda_driver.h"
+
+struct relaxed {
+	CUstreamCaptureMode mode;
+};
+
+static struct relaxed relax(void)
+{
+	struct relaxed before = {CU_STREAM_CAPTURE_MODE_RELAXED};
+
+	tpck_cuda.cuThreadExchangeStreamCaptureMode(&before.mode);
+	return before;
+}
+
+static int settle(struct relaxed before, CUresult result)
+{
+	tpck_cuda.cuThreadExchangeStreamCaptureMode(&before.mode);
+	switch (result) {
+	case CUDA_SUCCESS:
+		return 0;
+	case CUDA_ERROR_OUT_OF_MEMORY:
+		return -ENOMEM;
+	case CUDA_ERROR_NOT_SUPPORTED:
+		return -ENOTSUP;
+	case CUDA_ERROR_INVALID_VALUE:
+		return -EINVAL;
+	default:
+		return -EIO;
+	}
+}
+
+#define DEVICE_CALL(symbol, ...)                                   \
+	do {                                                       \
+		struct relaxed before = relax();                   \
+		return settle(before, tpck_cuda.symbol(__VA_ARGS__)); \
+	} while (0)
+
+static int reserve(int device, uint64_t hint, uint64_t bytes)
+{
+	struct relaxed before = relax();
+	CUdeviceptr got = 0;
+	CUresult result = tpck_cuda.cuMemAddressReserve(&got, bytes, 0, hint, 0);
+
+	(void)device;
+	if (result == CUDA_SUCCESS && got != hint) {
+		tpck_cuda.cuMemAddressFree(got, bytes);
+		settle(before, CUDA_SUCCESS);
+		return -EADDRINUSE;
+	}
+	return settle(before, result);
+}
+
+static CUmemAllocationProp properties(int device)
+{
+	return (CUmemAllocationProp){
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+	};
+}
+
+static int back(int device, uint64_t address, uint64_t bytes)
+{
+	struct relaxed before = relax();
+	CUmemAllocationProp prop = properties(device);
+	CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemGenericAllocationHandle handle;
+	CUresult result = tpck_cuda.cuMemCreate(&handle, bytes, &prop, 0);
+
+	if (result != CUDA_SUCCESS)
+		return settle(before, result);
+	result = tpck_cuda.cuMemMap(address, bytes, 0, handle, 0);
+	tpck_cuda.cuMemRelease(handle); /* the mapping keeps it */
+	if (result == CUDA_SUCCESS) {
+		result = tpck_cuda.cuMemSetAccess(address, bytes, &access, 1);
+		if (result != CUDA_SUCCESS)
+			tpck_cuda.cuMemUnmap(address, bytes);
+	}
+	return settle(before, result);
+}
+
+static int unback(int device, uint64_t address, uint64_t bytes)
+{
+	(void)device;
+	DEVICE_CALL(cuMemUnmap, address, bytes);
+}
+
+static int context_save(void **context)
+{
+	CUcontext current = NULL;
+
+	if (tpck_cuda.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current)
+		return -ENODEV;
+	*context = current;
+	return 0;
+}
+
+static int context_use(void *context)
+{
+	return tpck_cuda.cuCtxSetCurrent(context) == CUDA_SUCCESS ? 0 : -EIO;
+}
+
+static int synchronize(void)
+{
+	struct relaxed before = relax();
+
+	return settle(before, tpck_cuda.cuCtxSynchronize());
+}
+
+static int stream_synchronize(tpck_stream_handle stream)
+{
+	DEVICE_CALL(cuStreamSynchronize, stream);
+}
+
+static int stream_create(tpck_stream_handle *stream)
+{
+	DEVICE_CALL(cuStreamCreate, (CUstream *)stream, CU_STREAM_NON_BLOCKING);
+}
+
+static int event_create(tpck_event_handle *event)
+{
+	DEVICE_CALL(cuEventCreate, (CUevent *)event, CU_EVENT_DISABLE_TIMING);
+}
+
+static int event_record(tpck_event_handle event, tpck_stream_handle stream)
+{
+	DEVICE_CALL(cuEventRecord, event, stream);
+}
+
+static int event_synchronize(tpck_event_handle event)
+{
+	DEVICE_CALL(cuEventSynchronize, event);
+}
+
+static int event_destroy(tpck_event_handle event)
+{
+	DEVICE_CALL(cuEventDestroy_v2, event);
+}
+
+static int stream_wait_event(tpck_stream_handle stream, tpck_event_handle event)
+{
+	DEVICE_CALL(cuStreamWaitEvent, stream, event, 0);
+}
+
+static int stream_wait_flag(tpck_stream_handle stream, uint64_t flag, uint32_t value)
+{
+	DEVICE_CALL(cuStreamWaitValue32_v2, stream, flag, value, CU_STREAM_WAIT_VALUE_GEQ);
+}
+
+static int stream_write_flag(tpck_stream_handle stream, uint64_t flag, uint32_t value)
+{
+	DEVICE_CALL(cuStreamWriteValue32_v2, stream, flag, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+static int host_alloc(void **host, uint64_t *device_address, size_t bytes)
+{
+	struct relaxed before = relax();
+	CUdeviceptr address = 0;
+	CUresult result = tpck_cuda.cuMemHostAlloc(host, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+
+	if (result == CUDA_SUCCESS)
+		result = tpck_cuda.cuMemHostGetDevicePointer_v2(&address, *host, 0);
+	*device_address = address;
+	return settle(before, result);
+}
+
+static int host_free(void *host)
+{
+	DEVICE_CALL(cuMemFreeHost, host);
+}
+
+static int host_register(void *host, size_t bytes)
+{
+	DEVICE_CALL(cuMemHostRegister_v2, host, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+}
+
+static int host_unregister(void *host)
+{
+	DEVICE_CALL(cuMemHostUnregister, host);
+}
+
+static int copy_from_device(void *host, uint64_t address, size_t bytes, tpck_stream_handle stream)
+{
+	DEVICE_CALL(cuMemcpyDtoHAsync_v2, host, address, bytes, stream);
+}
+
+static int copy_to_device(uint64_t address, const void *host, size_t bytes)
+{
+	DEVICE_CALL(cuMemcpyHtoD_v2, address, host, bytes);
+}
+
+static bool is_capturing(tpck_stream_handle stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	/* The legacy stream never captures, and asking it while another one does is an error of that one. */
+	if (!stream || stream == TPCK_STREAM_LEGACY)
+		return false;
+	return tpck_cuda.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static int digest(uint64_t address, size_t bytes, uint64_t result, tpck_stream_handle stream)
+{
+	(void)address;
+	(void)bytes;
+	(void)result;
+	(void)stream;
+	return -ENOTSUP;
+}
+
+static struct tpck_device device = {
+	.reserve = reserve, .back = back, .unback = unback, .granule = 2 << 20,
+	.context_save = context_save, .context_use = context_use, .synchronize = synchronize,
+	.stream_synchronize = stream_synchronize, .stream_create = stream_create,
+	.event_create = event_create, .event_record = event_record, .event_synchronize = event_synchronize,
+	.event_destroy = event_destroy, .stream_wait_event = stream_wait_event,
+	.stream_wait_flag = stream_wait_flag, .stream_write_flag = stream_write_flag,
+	.host_alloc = host_alloc, .host_free = host_free, .host_register = host_register,
+	.host_unregister = host_unregister, .copy_from_device = copy_from_device, .copy_to_device = copy_to_device,
+	.is_capturing = is_capturing, .digest = digest,
+};
+
+const struct tpck_device *tpck_cuda_device(void)
+{
+	return &device;
+}
+
+void tpck_cuda_context_seen(void)
+{
+	static _Atomic bool seen;
+	CUmemAllocationProp prop = properties(0);
+	CUcontext current = NULL;
+	size_t granule = 0;
+
+	if (__builtin_expect(seen, 1) || tpck_cuda_bind())
+		return;
+	if (tpck_cuda.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current)
+		return;
+	if (!seen && tpck_cuda.cuMemGetAllocationGranularity &&
+	    tpck_cuda.cuMemGetAllocationGranularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS &&
+	    granule > device.granule)
+		device.granule = granule;
+	tpck_engine_device(&device);
+	seen = true;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CUDA driver API as the hooks see it: real functions by name, hook prototypes, and the shape
+ * of a hook's body. Each row of the tables is checked against cuda.h here: a prototype that differs
+ * does not compile.
+ */
+#ifndef TPCK_HOOKS_CUDA_DRIVER_H
+#define TPCK_HOOKS_CUDA_DRIVER_H
+
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+
+#include <stdbool.h>
+
+#include "runtime/engine/engine.h"
+#include "shim/driver.h"
+
+#define TPCK_HOOK(symbol, base, since, ret, params, args) \
+	ret CUDAAPI symbol params;                        \
+	ret CUDAAPI tpck_hook_##symbol params;
+#include "hooks/cuda_all.def"
+#undef TPCK_HOOK
+
+/* The real functions that are hooked, and those that only we call. */
+struct tpck_cuda {
+#define TPCK_HOOK(symbol, base, since, ret, params, args) __typeof__(symbol) *symbol;
+#include "hooks/cuda_all.def"
+#undef TPCK_HOOK
+#define TPCK_USE(symbol) __typeof__(symbol) *symbol;
+#include "hooks/cuda_used.def"
+#undef TPCK_USE
+};
+extern struct tpck_cuda tpck_cuda;
+
+/* The real function; binds to the driver at the first use. A hook is only ever reached by a caller who
+ * found the driver, but one who linked to us on a machine without it gets CUDA_ERROR_NO_DEVICE. */
+#define TPCK_REAL(symbol) \
+	(__builtin_expect(tpck_cuda.symbol != NULL, 1) || !tpck_cuda_bind() ? tpck_cuda.symbol : NULL)
+int tpck_cuda_bind(void);
+
+/* Calls the real function, or says that there is no device. */
+#define TPCK_CALL(symbol, ...) \
+	(TPCK_REAL(symbol) ? tpck_cuda.symbol(__VA_ARGS__) : CUDA_ERROR_NO_DEVICE)
+
+/* The stream as the `_ptsz` and `_ptds` entry points mean it. */
+static inline CUstream tpck_per_thread(CUstream stream)
+{
+	return stream ? stream : CU_STREAM_PER_THREAD;
+}
+
+/* The device interface of runtime/track/device.h over the real driver. */
+const struct tpck_device *tpck_cuda_device(void);
+/* A context became current for the first time: the engine may touch the device. */
+void tpck_cuda_context_seen(void);
+
+#endif

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hooks of launches: kernels, host functions, graphs. */
+#include "config.h"
+
+#include <string.h>
+
+#include "hooks/cuda_driver.h"
+#include "hooks/cuda_graph.h"
+#include "runtime/track/functions.h"
+
+static void kernel_token(struct tpck_call *call, CUfunction function, const unsigned grid[3], const unsigned block[3],
+			 unsigned shared, CUstream stream)
+{
+	const struct tpck_function *known = tpck_functions_find(function);
+
+	if (__builtin_expect(!known, 0)) {
+		tpck_cuda_function_learn(function);
+		known = tpck_functions_find(function);
+	}
+	memset(call, 0, sizeof *call);
+	call->stream = stream;
+	call->token.op = TPCK_OP_KERNEL;
+	if (known) {
+		call->token.func = known->id;
+		call->token.name = known->name;
+		call->token.param_bytes = known->parameters;
+	}
+	memcpy(call->token.grid, grid, sizeof call->token.grid);
+	memcpy(call->token.block, block, sizeof call->token.block);
+	call->token.smem = shared;
+}
+
+static CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+		       unsigned shared, CUstream stream, void **params, void **extra)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	CUresult result = CUDA_SUCCESS;
+	struct tpck_call call;
+
+	if (!self)
+		return TPCK_CALL(cuLaunchKernel, f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);
+	tpck_cuda_context_seen();
+	kernel_token(&call, f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, stream);
+	tpck_cuda_graph_node(&call);
+	if (tpck_engine_before(self, &call) == TPCK_GO_RUN)
+		result = TPCK_CALL(cuLaunchKernel, f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);
+	tpck_engine_after(self, &call);
+	tpck_engine_leave(self);
+	return result;
+}
+
+CUresult tpck_hook_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
+				  unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
+				  unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra)
+{
+	return launch(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, hStream,
+		      kernelParams, extra);
+}
+
+CUresult tpck_hook_cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+				       unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+				       unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+				       void **kernelParams, void **extra)
+{
+	return launch(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes,
+		      tpck_per_thread(hStream), kernelParams, extra);
+}
+
+static CUresult launch_ex(const CUlaunchConfig *config, CUfunction f, void **params, void **extra)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	CUresult result = CUDA_SUCCESS;
+	struct tpck_call call;
+
+	if (!self || !config) {
+		if (self)
+			tpck_engine_leave(self);
+		return TPCK_CALL(cuLaunchKernelEx, config, f, params, extra);
+	}
+	tpck_cuda_context_seen();
+	kernel_token(&call, f, (unsigned[]){config->gridDimX, config->gridDimY, config->gridDimZ},
+		     (unsigned[]){config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes,
+		     config->hStream);
+	tpck_cuda_graph_node(&call);
+	if (tpck_engine_before(self, &call) == TPCK_GO_RUN)
+		result = TPCK_CALL(cuLaunchKernelEx, config, f, params, extra);
+	tpck_engine_after(self, &call);
+	tpck_engine_leave(self);
+	return result;
+}
+
+CUresult tpck_hook_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)
+{
+	return launch_ex(config, f, kernelParams, extra);
+}
+
+CUresult tpck_hook_cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)
+{
+	CUlaunchConfig per_thread;
+
+	if (!config || config->hStream)
+		return launch_ex(config, f, kernelParams, extra);
+	per_thread = *config;
+	per_thread.hStream = CU_STREAM_PER_THREAD;
+	return launch_ex(&per_thread, f, kernelParams, extra);
+}
+
+static CUresult launch_cooperative(CUfunction f, const unsigned grid[3], const unsigned block[3], unsigned shared,
+				   CUstream stream, void **params)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	CUresult result = CUDA_SUCCESS;
+	struct tpck_call call;
+
+	if (!self)
+		return TPCK_CALL(cuLaunchCooperativeKernel, f, grid[0], grid[1], grid[2], block[0], block[1], block[2],
+				 shared, stream, params);
+	tpck_cuda_context_seen();
+	kernel_token(&call, f, grid, block, shared, stream);
+	tpck_cuda_graph_node(&call);
+	if (tpck_engine_before(self, &call) == TPCK_GO_RUN)
+		result = TPCK_CALL(cuLaunchCooperativeKernel, f, grid[0], grid[1], grid[2], block[0], block[1],
+				   block[2], shared, stream, params);
+	tpck_engine_after(self, &call);
+	tpck_engine_leave(self);
+	return result;
+}
+
+CUresult tpck_hook_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+					     unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+					     unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+					     void **kernelParams)
+{
+	return launch_cooperative(f, (unsigned[]){gridDimX, gridDimY, gridDimZ},
+				  (unsigned[]){blockDimX, blockDimY, blockDimZ}, sharedMemBytes, hStream, kernelParams);
+}
+
+CUresult tpck_hook_cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+						  unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+						  unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+						  void **kernelParams)
+{
+	return launch_cooperative(f, (unsigned[]){gridDimX, gridDimY, gridDimZ},
+				  (unsigned[]){blockDimX, blockDimY, blockDimZ}, sharedMemBytes,
+				  tpck_per_thread(hStream), kernelParams);
+}
+
+/* Host functions run in every case: they are the CPU side's. While running forward the stream is
+ * empty, so they run at once and in order. */
+CUresult tpck_hook_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
+{
+	return TPCK_CALL(cuLaunchHostFunc, hStream, fn, userData);
+}
+
+CUresult tpck_hook_cuLaunchHostFunc_ptsz(CUstream hStream, CUhostFn fn, void *userData)
+{
+	return TPCK_CALL(cuLaunchHostFunc_ptsz, hStream, fn, userData);
+}
+
+static CUresult graph_launch(CUgraphExec graph, CUstream stream)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	struct tpck_call call = {.stream = stream};
+	CUresult result = CUDA_SUCCESS;
+
+	if (!self)
+		return TPCK_CALL(cuGraphLaunch, graph, stream);
+	tpck_cuda_context_seen();
+	call.token.op = TPCK_OP_GRAPH;
+	tpck_cuda_graph_token(graph, &call.token);
+	if (tpck_engine_before(self, &call) == TPCK_GO_RUN)
+		result = TPCK_CALL(cuGraphLaunch, graph, stream);
+	tpck_engine_after(self, &call);
+	tpck_engine_leave(self);
+	return result;
+}
+
+CUresult tpck_hook_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
+{
+	return graph_launch(hGraphExec, hStream);
+}
+
+CUresult tpck_hook_cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
+{
+	return graph_launch(hGraphExec, tpck_per_thread(hStream));
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hooks of what seeds a program: random bytes and the wall clock. */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <immintrin.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hooks/libc.h"
+#include "runtime/engine/engine.h"
+#include "shim/driver.h"
+
+TPCK_EXPORT ssize_t getrandom(void *buffer, size_t bytes, unsigned int flags)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	ssize_t got;
+
+	if (self && buffer && tpck_engine_chance_answer(self, buffer, bytes)) {
+		tpck_engine_leave(self);
+		return (ssize_t)bytes;
+	}
+	got = syscall(SYS_getrandom, buffer, bytes, flags);
+	if (self) {
+		/* What is drawn in part (a signal, GRND_NONBLOCK) is drawn again by the caller. */
+		if (got == (ssize_t)bytes)
+			tpck_engine_chance_note(self, buffer, bytes);
+		tpck_engine_leave(self);
+	}
+	return got;
+}
+
+TPCK_EXPORT int getentropy(void *buffer, size_t bytes)
+{
+	if (bytes > 256) {
+		errno = EIO;
+		return -1;
+	}
+	while (bytes) {
+		ssize_t got = getrandom(buffer, bytes, 0);
+
+		if (got < 0 && errno != EINTR)
+			return -1;
+		if (got > 0) {
+			buffer = (char *)buffer + got;
+			bytes -= (size_t)got;
+		}
+	}
+	return 0;
+}
+
+/* std::random_device::_M_getval(): RDRAND, no system call. The real one is looked for in libstdc++
+ * itself, which is often outside the global scope. */
+unsigned int _ZNSt13random_device9_M_getvalEv(void *device);
+
+TPCK_EXPORT unsigned int _ZNSt13random_device9_M_getvalEv(void *device)
+{
+	static unsigned int (*real)(void *);
+	struct tpck_thread *self = tpck_engine_enter();
+	unsigned int value = 0;
+
+	if (self && tpck_engine_chance_answer(self, &value, sizeof value)) {
+		tpck_engine_leave(self);
+		return value;
+	}
+	if (!real) {
+		void *library = tpck_real_dlopen("libstdc++.so.6", RTLD_NOW | RTLD_NOLOAD);
+
+		if (library)
+			real = (unsigned int (*)(void *))tpck_real_dlsym(library, "_ZNSt13random_device9_M_getvalEv");
+	}
+	if (real)
+		value = real(device);
+	else
+		(void)!syscall(SYS_getrandom, &value, sizeof value, 0);
+	if (self) {
+		tpck_engine_chance_note(self, &value, sizeof value);
+		tpck_engine_leave(self);
+	}
+	return value;
+}
+
+/* The real clock, past our own symbols, by the vDSO where there is one. */
+static int real_clock(clockid_t clock, struct timespec *now)
+{
+	static int (*vdso)(clockid_t, struct timespec *);
+
+	if (!vdso)
+		vdso = (int (*)(clockid_t, struct timespec *))tpck_real_dlsym(RTLD_NEXT, "clock_gettime");
+	return vdso ? vdso(clock, now) : (int)syscall(SYS_clock_gettime, clock, now);
+}
+
+static int wall_clock(clockid_t clock, struct timespec *now)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	int64_t seconds, nanoseconds;
+	int result;
+
+	if (self && now && tpck_engine_time_answer(self, &seconds, &nanoseconds)) {
+		now->tv_sec = seconds;
+		now->tv_nsec = nanoseconds;
+		tpck_engine_leave(self);
+		return 0;
+	}
+	result = real_clock(clock, now);
+	if (self) {
+		if (!result && now)
+			tpck_engine_time_note(self, now->tv_sec, now->tv_nsec);
+		tpck_engine_leave(self);
+	}
+	return result;
+}
+
+TPCK_EXPORT int clock_gettime(clockid_t clock, struct timespec *now)
+{
+	return clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE ? wall_clock(clock, now)
+									  : real_clock(clock, now);
+}
+
+TPCK_EXPORT int gettimeofday(struct timeval *restrict now, void *restrict zone)
+{
+	struct timespec precise;
+
+	if (zone)
+		memset(zone, 0, sizeof(struct timezone));
+	if (!now || wall_clock(CLOCK_REALTIME, &precise))
+		return now ? -1 : 0;
+	now->tv_sec = precise.tv_sec;
+	now->tv_usec = precise.tv_nsec / 1000;
+	return 0;
+}
+
+TPCK_EXPORT time_t time(time_t *seconds)
+{
+	struct timespec now = {0};
+
+	wall_clock(CLOCK_REALTIME, &now);
+	if (seconds)
+		*seconds = now.tv_sec;
+	return now.tv_sec;
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hooks of opening files. Only opening is hooked: a descriptor is a real one, whatever is done with it. */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "hooks/libc.h"
+#include "runtime/engine/engine.h"
+#include "runtime/replay/files.h"
+#include "shim/driver.h"
+
+enum { RANDOM_BYTES = 64 << 10 };
+
+static bool is_random(const char *path)
+{
+	return path && (strcmp(path, "/dev/urandom") == 0 || strcmp(path, "/dev/random") == 0);
+}
+
+/* Reads are not seen, so the program gets a file of random bytes, which are in the log. */
+static int open_random(struct tpck_thread *self, int flags)
+{
+	unsigned char bytes[RANDOM_BYTES / 64];
+	int fd = (int)syscall(SYS_memfd_create, "urandom", flags & O_CLOEXEC ? 1u : 0u);
+
+	if (fd < 0)
+		return (int)syscall(SYS_openat, AT_FDCWD, "/dev/urandom", flags, 0);
+	for (int i = 0; i < 4; i++) {
+		if (!tpck_engine_chance_answer(self, bytes, sizeof bytes)) {
+			(void)!syscall(SYS_getrandom, bytes, sizeof bytes, 0);
+			tpck_engine_chance_note(self, bytes, sizeof bytes);
+		}
+		(void)!syscall(SYS_write, fd, bytes, sizeof bytes);
+	}
+	syscall(SYS_lseek, fd, 0, SEEK_SET);
+	return fd;
+}
+
+static int open_file(int folder, const char *path, int flags, mode_t mode)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	int fd;
+
+	if (!self)
+		return (int)syscall(SYS_openat, folder, path, flags, mode);
+	fd = is_random(path) ? open_random(self, flags) : tpck_files_open(folder, path, flags, mode);
+	tpck_engine_leave(self);
+	return fd;
+}
+
+static mode_t mode_of(int flags, va_list args)
+{
+	return flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(args, mode_t) : 0;
+}
+
+#define OPEN(folder, path, flags)                          \
+	do {                                               \
+		mode_t mode;                               \
+		va_list args;                              \
+		va_start(args, flags);                     \
+		mode = mode_of(flags, args);               \
+		va_end(args);                              \
+		return open_file(folder, path, flags, mode); \
+	} while (0)
+
+TPCK_EXPORT int open(const char *path, int flags, ...)
+{
+	OPEN(AT_FDCWD, path, flags);
+}
+
+TPCK_EXPORT int open64(const char *path, int flags, ...)
+{
+	OPEN(AT_FDCWD, path, flags | O_LARGEFILE);
+}
+
+TPCK_EXPORT int openat(int folder, const char *path, int flags, ...)
+{
+	OPEN(folder, path, flags);
+}
+
+TPCK_EXPORT int openat64(int folder, const char *path, int flags, ...)
+{
+	OPEN(folder, path, flags | O_LARGEFILE);
+}
+
+TPCK_EXPORT int creat(const char *path, mode_t mode)
+{
+	return open_file(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+}
+
+TPCK_EXPORT int creat64(const char *path, mode_t mode)
+{
+	return open_file(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC | O_LARGEFILE, mode);
+}
+
+/* ---- stdio: glibc opens inside fopen(), where no symbol of ours is asked ---- */
+
+static int flags_of(const char *mode)
+{
+	int flags = *mode == 'r' ? O_RDONLY : *mode == 'w' ? O_WRONLY | O_CREAT | O_TRUNC : O_WRONLY | O_CREAT | O_APPEND;
+
+	for (const char *m = mode + 1; *m && *m != ','; m++) {
+		if (*m == '+')
+			flags = (flags & ~O_ACCMODE) | O_RDWR;
+		else if (*m == 'x')
+			flags |= O_EXCL;
+		else if (*m == 'e')
+			flags |= O_CLOEXEC;
+	}
+	return flags;
+}
+
+static FILE *open_stream(struct tpck_thread *self, const char *path, const char *mode)
+{
+	int fd = is_random(path) ? open_random(self, flags_of(mode))
+				 : tpck_files_open(AT_FDCWD, path, flags_of(mode), 0666);
+	FILE *stream;
+
+	if (fd < 0)
+		return NULL;
+	stream = fdopen(fd, mode);
+	if (!stream)
+		syscall(SYS_close, fd);
+	return stream;
+}
+
+static FILE *stream_open(const char *path, const char *mode, FILE *(*real)(const char *, const char *))
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	FILE *stream;
+
+	if (!self || !path || !mode) {
+		if (self)
+			tpck_engine_leave(self);
+		return real(path, mode);
+	}
+	if (is_random(path) || tpck_files_redirects(path)) {
+		stream = open_stream(self, path, mode);
+	} else {
+		tpck_files_touch(AT_FDCWD, path, flags_of(mode));
+		stream = real(path, mode);
+	}
+	tpck_engine_leave(self);
+	return stream;
+}
+
+#define REAL(name, type)                                              \
+	static type real;                                             \
+	if (!real)                                                    \
+		real = (type)tpck_real_dlsym(RTLD_NEXT, name)
+
+typedef FILE *(*fopen_type)(const char *, const char *);
+typedef FILE *(*freopen_type)(const char *, const char *, FILE *);
+
+TPCK_EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
+{
+	REAL("fopen", fopen_type);
+	return stream_open(path, mode, real);
+}
+
+TPCK_EXPORT FILE *fopen64(const char *restrict path, const char *restrict mode)
+{
+	REAL("fopen64", fopen_type);
+	return stream_open(path, mode, real);
+}
+
+/* freopen of a path while running forward: the stream gets a scratch descriptor in place of its own. */
+static FILE *stream_reopen(const char *path, const char *mode, FILE *stream, freopen_type real)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	char link[64];
+	int fd;
+
+	if (self && path && mode && tpck_files_redirects(path)) {
+		fd = tpck_files_open(AT_FDCWD, path, flags_of(mode), 0666);
+		if (fd >= 0) {
+			snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+			stream = real(link, *mode == 'w' ? "r+" : mode, stream);
+			syscall(SYS_close, fd);
+		} else {
+			fclose(stream);
+			stream = NULL;
+		}
+	} else {
+		if (self && path && mode)
+			tpck_files_touch(AT_FDCWD, path, flags_of(mode));
+		stream = real(path, mode, stream);
+	}
+	if (self)
+		tpck_engine_leave(self);
+	return stream;
+}
+
+TPCK_EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE *restrict stream)
+{
+	REAL("freopen", freopen_type);
+	return stream_reopen(path, mode, stream, real);
+}
+
+TPCK_EXPORT FILE *freopen64(const char *restrict path, const char *restrict mode, FILE *restrict stream)
+{
+	REAL("freopen64", freopen_type);
+	return stream_reopen(path, mode, stream, real);
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hooks of calls on paths. */
+#include "config.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "hooks/libc.h"
+#include "runtime/engine/engine.h"
+#include "runtime/replay/files.h"
+#include "shim/driver.h"
+
+/* The shape of every hook here: the call as ours sees it, or the system's own. */
+#define PATH(ours, theirs)                                        \
+	do {                                                      \
+		struct tpck_thread *self = tpck_engine_enter();   \
+		int result;                                       \
+		if (!self)                                        \
+			return (int)(theirs);                     \
+		result = ours;                                    \
+		tpck_engine_leave(self);                          \
+		return result;                                    \
+	} while (0)
+
+TPCK_EXPORT int rename(const char *from, const char *to)
+{
+	PATH(tpck_files_rename(AT_FDCWD, from, AT_FDCWD, to), syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to));
+}
+
+TPCK_EXPORT int renameat(int from_folder, const char *from, int to_folder, const char *to)
+{
+	PATH(tpck_files_rename(from_folder, from, to_folder, to), syscall(SYS_renameat, from_folder, from, to_folder, to));
+}
+
+TPCK_EXPORT int unlink(const char *path)
+{
+	PATH(tpck_files_unlink(AT_FDCWD, path, 0), syscall(SYS_unlinkat, AT_FDCWD, path, 0));
+}
+
+TPCK_EXPORT int unlinkat(int folder, const char *path, int flags)
+{
+	PATH(tpck_files_unlink(folder, path, flags), syscall(SYS_unlinkat, folder, path, flags));
+}
+
+TPCK_EXPORT int rmdir(const char *path)
+{
+	PATH(tpck_files_unlink(AT_FDCWD, path, AT_REMOVEDIR), syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR));
+}
+
+TPCK_EXPORT int remove(const char *path)
+{
+	int saved = errno;
+
+	/* As the C library does it: a file, else a folder. */
+	if (unlink(path) == 0)
+		return 0;
+	if (errno != EISDIR && errno != EPERM)
+		return -1;
+	errno = saved;
+	return rmdir(path);
+}
+
+TPCK_EXPORT int mkdir(const char *path, mode_t mode)
+{
+	PATH(tpck_files_mkdir(AT_FDCWD, path, mode), syscall(SYS_mkdirat, AT_FDCWD, path, mode));
+}
+
+TPCK_EXPORT int mkdirat(int folder, const char *path, mode_t mode)
+{
+	PATH(tpck_files_mkdir(folder, path, mode), syscall(SYS_mkdirat, folder, path, mode));
+}
+
+TPCK_EXPORT int access(const char *path, int mode)
+{
+	PATH(tpck_files_access(AT_FDCWD, path, mode, 0), syscall(SYS_faccessat, AT_FDCWD, path, mode));
+}
+
+TPCK_EXPORT int faccessat(int folder, const char *path, int mode, int flags)
+{
+	PATH(tpck_files_access(folder, path, mode, flags),
+	     flags ? syscall(439 /* faccessat2 */, folder, path, mode, flags) : syscall(SYS_faccessat, folder, path, mode));
+}
+
+TPCK_EXPORT int truncate(const char *path, off_t bytes)
+{
+	PATH(tpck_files_truncate(path, bytes), syscall(SYS_truncate, path, bytes));
+}
+
+TPCK_EXPORT int truncate64(const char *path, off64_t bytes)
+{
+	PATH(tpck_files_truncate(path, bytes), syscall(SYS_truncate, path, bytes));
+}
+
+#define STAT(folder, path, found, flags) \
+	PATH(tpck_files_stat(folder, path, (struct stat *)(found), flags), syscall(SYS_newfstatat, folder, path, found, flags))
+
+TPCK_EXPORT int stat(const char *restrict path, struct stat *restrict found)
+{
+	STAT(AT_FDCWD, path, found, 0);
+}
+
+TPCK_EXPORT int stat64(const char *restrict path, struct stat64 *restrict found)
+{
+	STAT(AT_FDCWD, path, found, 0);
+}
+
+TPCK_EXPORT int lstat(const char *restrict path, struct stat *restrict found)
+{
+	STAT(AT_FDCWD, path, found, AT_SYMLINK_NOFOLLOW);
+}
+
+TPCK_EXPORT int lstat64(const char *restrict path, struct stat64 *restrict found)
+{
+	STAT(AT_FDCWD, path, found, AT_SYMLINK_NOFOLLOW);
+}
+
+TPCK_EXPORT int fstatat(int folder, const char *restrict path, struct stat *restrict found, int flags)
+{
+	STAT(folder, path, found, flags);
+}
+
+TPCK_EXPORT int fstatat64(int folder, const char *restrict path, struct stat64 *restrict found, int flags)
+{
+	STAT(folder, path, found, flags);
+}
+
+static void to_statx(const struct stat *from, struct statx *to)
+{
+	memset(to, 0, sizeof *to);
+	to->stx_mask = STATX_BASIC_STATS;
+	to->stx_blksize = (uint32_t)from->st_blksize;
+	to->stx_nlink = (uint32_t)from->st_nlink;
+	to->stx_uid = from->st_uid;
+	to->stx_gid = from->st_gid;
+	to->stx_mode = (uint16_t)from->st_mode;
+	to->stx_ino = from->st_ino;
+	to->stx_size = (uint64_t)from->st_size;
+	to->stx_blocks = (uint64_t)from->st_blocks;
+	to->stx_atime.tv_sec = from->st_atim.tv_sec;
+	to->stx_atime.tv_nsec = (uint32_t)from->st_atim.tv_nsec;
+	to->stx_mtime.tv_sec = from->st_mtim.tv_sec;
+	to->stx_mtime.tv_nsec = (uint32_t)from->st_mtim.tv_nsec;
+	to->stx_ctime.tv_sec = from->st_ctim.tv_sec;
+	to->stx_ctime.tv_nsec = (uint32_t)from->st_ctim.tv_nsec;
+	to->stx_dev_major = major(from->st_dev);
+	to->stx_dev_minor = minor(from->st_dev);
+}
+
+TPCK_EXPORT int statx(int folder, const char *restrict path, int flags, unsigned int mask, struct statx *restrict found)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	struct stat plain;
+	int result;
+
+	/* With the overlay the answer is its own; else ours only notes the touch and the real call answers. */
+	if (!self || !path || !*path) {
+		if (self)
+			tpck_engine_leave(self);
+		return (int)syscall(SYS_statx, folder, path, flags, mask, found);
+	}
+	result = tpck_files_stat(folder, path, &plain, flags & AT_SYMLINK_NOFOLLOW);
+	if (!result && tpck_engine_forward())
+		to_statx(&plain, found);
+	else if (!result)
+		result = (int)syscall(SYS_statx, folder, path, flags, mask, found);
+	tpck_engine_leave(self);
+	return result;
+}
+
+TPCK_EXPORT DIR *opendir(const char *path)
+{
+	static DIR *(*real)(const char *);
+	struct tpck_thread *self = tpck_engine_enter();
+	const char *instead;
+	DIR *folder;
+
+	if (!real)
+		real = (DIR * (*)(const char *)) tpck_real_dlsym(RTLD_NEXT, "opendir");
+	if (!self)
+		return real(path);
+	instead = path ? tpck_files_listing(path) : NULL;
+	folder = real(instead ? instead : path);
+	tpck_engine_leave(self);
+	return folder;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Begin and end of the preloaded library in its host. */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hooks/hooks.h"
+#include "runtime/engine/engine.h"
+#include "shim/doors.h"
+
+static void at_exit(int status, void *unused)
+{
+	int saved = errno;
+
+	(void)unused;
+	tpck_engine_end(status);
+	errno = saved;
+}
+
+__attribute__((constructor)) static void start(void)
+{
+	const char *library = "";
+	int saved = errno;
+	Dl_info info;
+
+	if (dladdr((void *)tpck_hooks_cuda, &info) && info.dli_fname)
+		library = info.dli_fname;
+	tpck_hooks_cuda();
+	pthread_atfork(NULL, NULL, tpck_engine_forked);
+	tpck_doors_open(library);
+	tpck_engine_start(library);
+	on_exit(at_exit, NULL);
+	errno = saved;
+}

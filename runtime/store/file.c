@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Small files and folders, crash-safe. */
+#include "config.h"
+
+#include "runtime/store/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int tpck_file_read(const char *path, size_t limit, char **text, size_t *size, struct tpck_error *err)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct stat status;
+	size_t used = 0;
+	char *bytes;
+
+	if (fd < 0)
+		return tpck_error_set(err, errno, "opening %s", path);
+	if (fstat(fd, &status) || !S_ISREG(status.st_mode) || (size_t)status.st_size > limit) {
+		close(fd);
+		return tpck_error_set(err, EFBIG, "reading %s", path);
+	}
+	bytes = malloc((size_t)status.st_size + 1);
+	while (bytes && used < (size_t)status.st_size) {
+		ssize_t got = read(fd, bytes + used, (size_t)status.st_size - used);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0) {
+			tpck_error_set(err, errno, "reading %s", path);
+			free(bytes);
+			close(fd);
+			return -errno;
+		}
+		if (got == 0)
+			break;
+		used += (size_t)got;
+	}
+	close(fd);
+	if (!bytes)
+		return tpck_error_set(err, ENOMEM, "reading %s", path);
+	bytes[used] = '\0';
+	*text = bytes;
+	if (size)
+		*size = used;
+	return 0;
+}
+
+static int parent_of(const char *path, char *parent, size_t size)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (!slash || (size_t)(slash - path) >= size)
+		return -EINVAL;
+	snprintf(parent, size, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+	return 0;
+}
+
+static int write_whole(int fd, const char *bytes, size_t size)
+{
+	while (size) {
+		ssize_t put = write(fd, bytes, size);
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put <= 0)
+			return put < 0 ? -errno : -EIO;
+		bytes += put;
+		size -= (size_t)put;
+	}
+	return 0;
+}
+
+/* Gives temp its final name. A plain rename would replace; link() does not, but some file systems
+ * have none, and rename with NOREPLACE is what those usually have. */
+static int give_name(const char *temp, const char *path, int flags)
+{
+	if (!(flags & TPCK_FILE_ABSENT))
+		return rename(temp, path) ? -errno : 0;
+	if (link(temp, path) == 0) {
+		unlink(temp);
+		return 0;
+	}
+	if (errno == EEXIST)
+		return -EEXIST;
+	return renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_NOREPLACE) ? -errno : 0;
+}
+
+int tpck_file_write(const char *path, const void *bytes, size_t size, int flags, struct tpck_error *err)
+{
+	static _Atomic unsigned serial;
+	char temp[PATH_MAX], parent[PATH_MAX];
+	int fd, rc;
+
+	if (snprintf(temp, sizeof temp, "%s.tmp.%d.%u", path, (int)getpid(), atomic_fetch_add(&serial, 1)) >=
+		    (int)sizeof temp ||
+	    parent_of(path, parent, sizeof parent))
+		return tpck_error_set(err, ENAMETOOLONG, "writing %s", path);
+	fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return tpck_error_set(err, errno, "making %s", temp);
+	rc = write_whole(fd, bytes, size);
+	if (!rc && (flags & TPCK_FILE_DURABLE) && fsync(fd))
+		rc = -errno;
+	if (close(fd) && !rc)
+		rc = -errno;
+	if (!rc)
+		rc = give_name(temp, path, flags);
+	if (rc)
+		unlink(temp);
+	if (rc == -EEXIST && (flags & TPCK_FILE_ABSENT))
+		return rc;
+	if (rc)
+		return tpck_error_set(err, -rc, "writing %s", path);
+	return flags & TPCK_FILE_DURABLE ? tpck_folder_sync(parent, err) : 0;
+}
+
+int tpck_folder_sync(const char *path, struct tpck_error *err)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+
+	if (fd < 0)
+		return tpck_error_set(err, errno, "opening folder %s", path);
+	/* EINVAL: a file system that has nothing to sync in folders. */
+	if (fsync(fd) && errno != EINVAL)
+		rc = tpck_error_set(err, errno, "syncing folder %s", path);
+	close(fd);
+	return rc;
+}
+
+int tpck_folder_make(const char *path, struct tpck_error *err)
+{
+	char parent[PATH_MAX];
+	int rc;
+
+	if (mkdir(path, 0700) == 0)
+		return parent_of(path, parent, sizeof parent) ? 0 : tpck_folder_sync(parent, err);
+	if (errno == EEXIST) {
+		struct stat status;
+
+		if (stat(path, &status))
+			return tpck_error_set(err, errno, "opening folder %s", path);
+		return S_ISDIR(status.st_mode) ? 0 : tpck_error_set(err, ENOTDIR, "opening folder %s", path);
+	}
+	if (errno != ENOENT || parent_of(path, parent, sizeof parent) || strcmp(parent, path) == 0)
+		return tpck_error_set(err, errno, "making folder %s", path);
+	rc = tpck_folder_make(parent, err);
+	if (rc)
+		return rc;
+	if (mkdir(path, 0700) && errno != EEXIST)
+		return tpck_error_set(err, errno, "making folder %s", path);
+	return tpck_folder_sync(parent, err);
+}
+
+static int remove_within(int parent, const char *name)
+{
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), rc = 0;
+	struct dirent *entry;
+	DIR *folder;
+
+	if (fd < 0)
+		return -errno;
+	folder = fdopendir(fd);
+	if (!folder) {
+		close(fd);
+		return -ENOMEM;
+	}
+	while ((entry = readdir(folder))) {
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			continue;
+		if (unlinkat(dirfd(folder), entry->d_name, 0) == 0)
+			continue;
+		if (errno == EISDIR || errno == EPERM)
+			rc = remove_within(dirfd(folder), entry->d_name);
+		else
+			rc = -errno;
+	}
+	closedir(folder);
+	if (unlinkat(parent, name, AT_REMOVEDIR) && !rc)
+		rc = -errno;
+	return rc;
+}
+
+int tpck_folder_remove(const char *path)
+{
+	return remove_within(AT_FDCWD, path);
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Program state: kept as a small JSON text beside the marker. */
+#include "config.h"
+
+#include "runtime/store/program.h"
+
+#include <errno.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/store/file.h"
+
+/* ---- notes -------------------------------------------------------------------------------- */
+
+static void note(struct tpck_program_notes *notes, const struct tpck_point *point, uint64_t count)
+{
+	struct tpck_program_note *grown;
+
+	for (size_t i = 0; i < notes->count; i++) {
+		if (tpck_point_compare(&notes->rows[i].point, point) == 0) {
+			notes->rows[i].count = count;
+			return;
+		}
+	}
+	grown = reallocarray(notes->rows, notes->count + 1, sizeof *grown);
+	if (!grown)
+		return;
+	notes->rows = grown;
+	notes->rows[notes->count++] = (struct tpck_program_note){*point, count};
+}
+
+static uint64_t noted(const struct tpck_program_notes *notes, const struct tpck_point *point)
+{
+	for (size_t i = 0; i < notes->count; i++)
+		if (tpck_point_compare(&notes->rows[i].point, point) == 0)
+			return notes->rows[i].count;
+	return 0;
+}
+
+static void forget(struct tpck_program_notes *notes)
+{
+	free(notes->rows);
+	notes->rows = NULL;
+	notes->count = 0;
+}
+
+enum tpck_allowed tpck_program_allows(struct tpck_program *program, const struct tpck_point *point)
+{
+	enum tpck_allowed allowed = TPCK_ALLOWED;
+
+	pthread_mutex_lock(&program->lock);
+	if (noted(&program->deaths, point) >= TPCK_CRASH_LOOP_DEATHS)
+		allowed = TPCK_ALLOWED_NOT_LOOP;
+	for (size_t i = 0; i < program->refused.count; i++) {
+		const struct tpck_point *from = &program->refused.rows[i].point;
+
+		if (from->generation == point->generation && point->step >= from->step)
+			allowed = TPCK_ALLOWED_NOT_REFUSED;
+	}
+	for (size_t i = 0; i < program->fences.count; i++) {
+		const struct tpck_point *fence = &program->fences.rows[i].point;
+
+		if (point->generation < fence->generation && point->step > fence->step)
+			allowed = TPCK_ALLOWED_NOT_FENCED;
+	}
+	if (point->generation <= program->ended)
+		allowed = TPCK_ALLOWED_NOT_ENDED;
+	pthread_mutex_unlock(&program->lock);
+	return allowed;
+}
+
+void tpck_program_resumed(struct tpck_program *program, uint64_t generation, uint64_t step)
+{
+	struct tpck_point point = {generation, step};
+
+	pthread_mutex_lock(&program->lock);
+	note(&program->fences, &point, 1);
+	pthread_mutex_unlock(&program->lock);
+}
+
+uint64_t tpck_program_died(struct tpck_program *program, const struct tpck_point *from, bool near)
+{
+	uint64_t deaths = 0;
+
+	pthread_mutex_lock(&program->lock);
+	if (!near) {
+		forget(&program->deaths);
+	} else if (from->generation) {
+		deaths = noted(&program->deaths, from) + 1;
+		note(&program->deaths, from, deaths);
+	}
+	pthread_mutex_unlock(&program->lock);
+	return deaths;
+}
+
+size_t tpck_program_loops(struct tpck_program *program)
+{
+	size_t loops = 0;
+
+	pthread_mutex_lock(&program->lock);
+	for (size_t i = 0; i < program->deaths.count; i++)
+		loops += program->deaths.rows[i].count >= TPCK_CRASH_LOOP_DEATHS;
+	pthread_mutex_unlock(&program->lock);
+	return loops;
+}
+
+void tpck_program_ended(struct tpck_program *program, uint64_t generation)
+{
+	pthread_mutex_lock(&program->lock);
+	if (generation > program->ended)
+		program->ended = generation;
+	forget(&program->fences);
+	forget(&program->deaths);
+	forget(&program->refused);
+	pthread_mutex_unlock(&program->lock);
+}
+
+void tpck_program_refuse(struct tpck_program *program, const struct tpck_point *from)
+{
+	pthread_mutex_lock(&program->lock);
+	note(&program->refused, from, 1);
+	pthread_mutex_unlock(&program->lock);
+}
+
+/* ---- text --------------------------------------------------------------------------------- */
+
+static void add_notes(json_object *to, const char *key, const struct tpck_program_notes *notes)
+{
+	json_object *array = json_object_new_array();
+
+	for (size_t i = 0; i < notes->count; i++) {
+		json_object *row = json_object_new_array();
+
+		json_object_array_add(row, json_object_new_uint64(notes->rows[i].point.generation));
+		json_object_array_add(row, json_object_new_uint64(notes->rows[i].point.step));
+		json_object_array_add(row, json_object_new_uint64(notes->rows[i].count));
+		json_object_array_add(array, row);
+	}
+	json_object_object_add(to, key, array);
+}
+
+static void read_notes(json_object *from, const char *key, struct tpck_program_notes *notes)
+{
+	json_object *array;
+
+	if (!json_object_object_get_ex(from, key, &array) || !json_object_is_type(array, json_type_array))
+		return;
+	for (size_t i = 0; i < json_object_array_length(array); i++) {
+		json_object *row = json_object_array_get_idx(array, i);
+		struct tpck_point point;
+
+		if (!json_object_is_type(row, json_type_array) || json_object_array_length(row) != 3)
+			continue;
+		point.generation = json_object_get_uint64(json_object_array_get_idx(row, 0));
+		point.step = json_object_get_uint64(json_object_array_get_idx(row, 1));
+		note(notes, &point, json_object_get_uint64(json_object_array_get_idx(row, 2)));
+	}
+}
+
+static uint64_t read_u64(json_object *json, const char *key)
+{
+	json_object *value;
+
+	return json_object_object_get_ex(json, key, &value) ? json_object_get_uint64(value) : 0;
+}
+
+/* A state that cannot be read counts as none: what it says only narrows what is offered, and every
+ * offer is verified all the same. */
+static void adopt_text(struct tpck_program *program, char *text)
+{
+	json_object *json = text ? json_tokener_parse(text) : NULL;
+
+	free(text);
+	if (json_object_is_type(json, json_type_object) && read_u64(json, "format") == TPCK_PROGRAM_STATE_FORMAT &&
+	    read_u64(json, "serial") > program->serial) {
+		forget(&program->fences);
+		forget(&program->deaths);
+		forget(&program->refused);
+		program->serial = read_u64(json, "serial");
+		program->ended = read_u64(json, "ended");
+		read_notes(json, "fences", &program->fences);
+		read_notes(json, "deaths", &program->deaths);
+		read_notes(json, "refused", &program->refused);
+	}
+	json_object_put(json);
+}
+
+static char *state_text(struct tpck_program *program)
+{
+	json_object *json = json_object_new_object();
+	char *text;
+
+	json_object_object_add(json, "format", json_object_new_int(TPCK_PROGRAM_STATE_FORMAT));
+	json_object_object_add(json, "serial", json_object_new_uint64(program->serial));
+	json_object_object_add(json, "ended", json_object_new_uint64(program->ended));
+	add_notes(json, "fences", &program->fences);
+	add_notes(json, "deaths", &program->deaths);
+	add_notes(json, "refused", &program->refused);
+	text = strdup(json_object_to_json_string_ext(json, JSON_C_TO_STRING_PRETTY));
+	json_object_put(json);
+	return text;
+}
+
+/* ---- both places -------------------------------------------------------------------------- */
+
+int tpck_program_load(struct tpck_program **out, const char *memory_job, struct tpck_tier *tier,
+		      const char *identity, struct tpck_error *err)
+{
+	struct tpck_program *program = calloc(1, sizeof *program);
+	char path[TPCK_PATH_MAX], name[64], *text;
+
+	if (program)
+		program->identity = strdup(identity);
+	if (!program || !program->identity) {
+		free(program);
+		return tpck_error_set(err, ENOMEM, "reading a program's state");
+	}
+	pthread_mutex_init(&program->lock, NULL);
+	tpck_program_id(identity, program->id);
+	snprintf(name, sizeof name, TPCK_PROGRAMS "/%s.state", program->id);
+	if (tpck_path_join(path, sizeof path, memory_job, name) == 0 &&
+	    tpck_file_read(path, 1 << 20, &text, NULL, NULL) == 0)
+		adopt_text(program, text);
+	if (tier && tier->operations->get_text(tier, name, 1 << 20, &text, NULL, NULL) == 0)
+		adopt_text(program, text);
+	*out = program;
+	return 0;
+}
+
+void tpck_program_free(struct tpck_program *program)
+{
+	if (!program)
+		return;
+	forget(&program->fences);
+	forget(&program->deaths);
+	forget(&program->refused);
+	pthread_mutex_destroy(&program->lock);
+	free(program->identity);
+	free(program);
+}
+
+static int write_both(const char *memory_job, struct tpck_tier *tier, const char *name, const char *text,
+		      struct tpck_error *err)
+{
+	char path[TPCK_PATH_MAX], folder[TPCK_PATH_MAX];
+	int rc = tpck_path_join(path, sizeof path, memory_job, name);
+
+	snprintf(folder, sizeof folder, "%s/" TPCK_PROGRAMS, memory_job);
+	if (!rc)
+		rc = tpck_folder_make(folder, err);
+	if (!rc)
+		rc = tpck_file_write(path, text, strlen(text), 0, err);
+	if (tier)
+		rc = tier->operations->mark(tier, name, text, err);
+	return rc;
+}
+
+int tpck_program_save(struct tpck_program *program, const char *memory_job, struct tpck_tier *tier,
+		      struct tpck_error *err)
+{
+	char name[64], *text;
+	int rc;
+
+	pthread_mutex_lock(&program->lock);
+	program->serial++;
+	text = state_text(program);
+	pthread_mutex_unlock(&program->lock);
+	if (!text)
+		return tpck_error_set(err, ENOMEM, "saving a program's state");
+	snprintf(name, sizeof name, TPCK_PROGRAMS "/%s.state", program->id);
+	rc = write_both(memory_job, tier, name, text, err);
+	free(text);
+	return rc;
+}
+
+int tpck_program_mark(struct tpck_program *program, const char *memory_job, struct tpck_tier *tier,
+		      bool present, struct tpck_error *err)
+{
+	char name[64], path[TPCK_PATH_MAX];
+
+	snprintf(name, sizeof name, TPCK_PROGRAMS "/%s", program->id);
+	if (present)
+		return write_both(memory_job, tier, name, program->identity, err);
+	if (tpck_path_join(path, sizeof path, memory_job, name) == 0)
+		unlink(path);
+	return tier ? tier->operations->remove(tier, name, err) : 0;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the store remembers of a program beyond its checkpoints: that it ended, which timelines are
+ * fenced off, where it died, what must not be offered again. */
+#ifndef TPCK_RUNTIME_STORE_PROGRAM_H
+#define TPCK_RUNTIME_STORE_PROGRAM_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/base/error.h"
+#include "runtime/store/layout.h"
+#include "runtime/store/tier.h"
+
+/* Folder "programs" of the job, in the store and in the memory tier: file ID holds the identity
+ * text and exists while a start of the program may be offered something; ID.state is kept. */
+#define TPCK_PROGRAMS "programs"
+enum { TPCK_PROGRAM_STATE_FORMAT = 1, TPCK_CRASH_LOOP_DEATHS = 2 };
+
+/* A point with something to it: a fence's step, deaths, or the first step of a bad log. */
+struct tpck_program_note {
+	struct tpck_point point;
+	uint64_t count;
+};
+struct tpck_program_notes {
+	struct tpck_program_note *rows;
+	size_t count;
+};
+
+struct tpck_program {
+	pthread_mutex_t lock; /* everything below; held for moments only */
+	char id[TPCK_PROGRAM_ID];
+	char *identity;
+	uint64_t serial;      /* of the newest saved state; the higher of two copies counts */
+	uint64_t ended;       /* generations up to this one belong to runs that ended with status 0 */
+	struct tpck_program_notes fences;  /* generation `point.generation` went live at point.step */
+	struct tpck_program_notes deaths;  /* `count` deaths within an iteration of resuming at point */
+	struct tpck_program_notes refused; /* from point.step on, generation's log cannot be run forward */
+};
+
+/* The state of the program with this identity, from the newer of both places; neither is fine. */
+int tpck_program_load(struct tpck_program **program, const char *memory_job, struct tpck_tier *tier,
+		      const char *identity, struct tpck_error *err);
+void tpck_program_free(struct tpck_program *program);
+/* Saves to both places. Memory first; the error is the store's. */
+int tpck_program_save(struct tpck_program *program, const char *memory_job, struct tpck_tier *tier,
+		      struct tpck_error *err);
+/* Makes or removes the marker file in both places. */
+int tpck_program_mark(struct tpck_program *program, const char *memory_job, struct tpck_tier *tier,
+		      bool present, struct tpck_error *err);
+
+enum tpck_allowed {
+	TPCK_ALLOWED,
+	TPCK_ALLOWED_NOT_ENDED,  /* its run ended by itself */
+	TPCK_ALLOWED_NOT_FENCED, /* a newer generation went on from an earlier step */
+	TPCK_ALLOWED_NOT_REFUSED,/* its log diverged */
+	TPCK_ALLOWED_NOT_LOOP,   /* twice dead within an iteration of resuming there */
+};
+/* Whether a checkpoint may be offered. Publishing asks too: ENDED and FENCED forbid that. */
+enum tpck_allowed tpck_program_allows(struct tpck_program *program, const struct tpck_point *point);
+
+/* `generation` went live at `step`. */
+void tpck_program_resumed(struct tpck_program *program, uint64_t generation, uint64_t step);
+/* A run that had resumed at `from` (generation 0: had not) died; near: within an iteration of it.
+ * Returns how many such deaths there were in a row at this point. */
+uint64_t tpck_program_died(struct tpck_program *program, const struct tpck_point *from, bool near);
+/* How many resume points are given up because of repeated deaths. */
+size_t tpck_program_loops(struct tpck_program *program);
+void tpck_program_ended(struct tpck_program *program, uint64_t generation);
+void tpck_program_refuse(struct tpck_program *program, const struct tpck_point *from);
+
+#endif

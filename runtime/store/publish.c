@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Publishing an image with its log. */
+#include "config.h"
+
+#include "runtime/store/publish.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/digest.h"
+#include "runtime/store/container.h"
+#include "runtime/store/quarantine.h"
+#include "runtime/store/verify.h"
+
+/* The source of the container's bytes: walks over all objects and hands out what is not stored yet. */
+struct gathering {
+	const struct tpck_publication *publication;
+	struct tpck_manifest *manifest;
+	struct tpck_member *member;
+	const struct tpck_member *base; /* the same rank's in the base, or NULL */
+	bool header_done;
+	size_t object, chunk;
+	uint64_t at;                    /* where the next chunk goes in the container */
+	int log_fd;                     /* of the current object, if a log */
+};
+
+/* ---- what belongs ------------------------------------------------------------------------- */
+
+static int plan_member(struct gathering *g, struct tpck_error *err)
+{
+	const struct tpck_publication *p = g->publication;
+	const struct tpck_image_header *header = p->image->header;
+	struct tpck_member *member = g->member;
+	size_t logs = header->log_sequence + 1;
+	char name[64];
+
+	member->rank = p->rank;
+	member->ordinal = p->ordinal;
+	member->identity = strdup(p->identity);
+	member->image_version = header->version;
+	member->data_bytes = header->data_bytes;
+	member->rows = header->rows;
+	member->cut = (struct tpck_cut){header->log_sequence, header->log_offset};
+	member->resumable = header->resumable;
+	snprintf(member->reason, sizeof member->reason, "%.*s", (int)sizeof header->reason - 1, header->reason);
+	member->notes = p->notes;
+	member->objects = calloc(logs + 2, sizeof *member->objects);
+	if (!member->identity || !member->objects ||
+	    tpck_object_make(&member->objects[0], TPCK_OBJECT_INDEX, "image.index",
+			     (uint64_t)header->rows * sizeof(struct tpck_image_row)) ||
+	    tpck_object_make(&member->objects[1], TPCK_OBJECT_IMAGE, "image.data", header->data_bytes))
+		return tpck_error_set(err, ENOMEM, "publishing step %" PRIu64, header->step);
+	member->object_count = 2;
+	for (uint64_t sequence = 0; sequence < logs; sequence++) {
+		struct tpck_object *object = &member->objects[member->object_count];
+		struct tpck_log_header segment;
+		char path[TPCK_PATH_MAX];
+		uint64_t end;
+		int fd;
+
+		tpck_log_path(p->session_path, sequence, path, sizeof path);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0 || pread(fd, &segment, sizeof segment, 0) != sizeof segment) {
+			tpck_error_set(err, fd < 0 ? errno : EBADMSG, "reading log segment %s", path);
+			if (fd >= 0)
+				close(fd);
+			return -err->code;
+		}
+		close(fd);
+		end = sequence == header->log_sequence ? header->log_offset : segment.used;
+		snprintf(name, sizeof name, "log.%06" PRIu64, sequence);
+		if (tpck_object_make(object, TPCK_OBJECT_LOG, name, end - sizeof segment))
+			return tpck_error_set(err, ENOMEM, "publishing step %" PRIu64, header->step);
+		object->segment_generation = segment.generation;
+		object->segment_bytes = segment.bytes;
+		member->object_count++;
+	}
+	return 0;
+}
+
+/* ---- bytes of a chunk --------------------------------------------------------------------- */
+
+static int read_log(struct gathering *g, uint8_t *buffer, const struct tpck_chunk *chunk, struct tpck_error *err)
+{
+	uint64_t offset = sizeof(struct tpck_log_header) + (uint64_t)g->chunk * TPCK_CHUNK_BYTES;
+	const char *name = g->member->objects[g->object].name;
+	size_t used = 0;
+
+	if (g->log_fd < 0) {
+		char path[TPCK_PATH_MAX];
+
+		if (tpck_path_join(path, sizeof path, g->publication->session_path, name))
+			return tpck_error_set(err, ENAMETOOLONG, "reading %s", name);
+		g->log_fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (g->log_fd < 0)
+			return tpck_error_set(err, errno, "opening log segment %s", path);
+	}
+	while (used < chunk->length) {
+		ssize_t got = pread(g->log_fd, buffer + used, chunk->length - used, (off_t)(offset + used));
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return tpck_error_set(err, got ? errno : EBADMSG, "reading %s/%s",
+					      g->publication->session_path, name);
+		used += (size_t)got;
+	}
+	return 0;
+}
+
+/* Digest of the current chunk; *bytes is where they are (buffer for logs). */
+static int digest_chunk(struct gathering *g, struct tpck_chunk *chunk, uint8_t *buffer, const uint8_t **bytes,
+			struct tpck_error *err)
+{
+	const struct tpck_image *image = g->publication->image;
+	struct tpck_image_chunk *row;
+
+	switch (g->member->objects[g->object].kind) {
+	case TPCK_OBJECT_LOG:
+		*bytes = buffer;
+		if (read_log(g, buffer, chunk, err))
+			return -err->code;
+		break;
+	case TPCK_OBJECT_INDEX:
+		*bytes = (const uint8_t *)tpck_image_rows(image) + (uint64_t)g->chunk * TPCK_CHUNK_BYTES;
+		break;
+	case TPCK_OBJECT_IMAGE:
+		*bytes = tpck_image_data(image) + (uint64_t)g->chunk * TPCK_CHUNK_BYTES;
+		break;
+	}
+	tpck_digest128(*bytes, chunk->length, chunk->digest);
+	if (g->member->objects[g->object].kind != TPCK_OBJECT_IMAGE)
+		return 0;
+	row = &tpck_image_chunks(image)[g->chunk];
+	if (!atomic_load_explicit(&row->hashed, memory_order_acquire)) {
+		memcpy(row->digest, chunk->digest, sizeof row->digest);
+		atomic_store_explicit(&row->hashed, 1, memory_order_release);
+	} else if (memcmp(row->digest, chunk->digest, sizeof row->digest) != 0) {
+		return tpck_error_set(err, EBADMSG, "chunk %zu of image %s does not match its digest", g->chunk,
+				      g->publication->image_path);
+	}
+	return 0;
+}
+
+/* Whether the base has the same bytes at the same place; the chunk then refers to them. */
+static bool refer_to_base(struct gathering *g, struct tpck_chunk *chunk)
+{
+	const struct tpck_container *container;
+	const struct tpck_chunk *old;
+	int index;
+
+	if (!g->base)
+		return false;
+	old = tpck_object_chunk(g->base->objects, g->base->object_count, g->member->objects[g->object].name, g->chunk);
+	if (!old || old->length != chunk->length || memcmp(old->digest, chunk->digest, sizeof old->digest) != 0)
+		return false;
+	container = &g->publication->base->containers[old->container];
+	index = tpck_manifest_container(g->manifest, container->path, container->bytes);
+	if (index < 0)
+		return false;
+	chunk->container = (uint32_t)index;
+	chunk->offset = old->offset;
+	return true;
+}
+
+static void step_on(struct gathering *g)
+{
+	g->chunk++;
+	while (g->object < g->member->object_count && g->chunk >= g->member->objects[g->object].count) {
+		g->object++;
+		g->chunk = 0;
+		if (g->log_fd >= 0)
+			close(g->log_fd);
+		g->log_fd = -1;
+	}
+}
+
+static int next_chunk(void *context, uint8_t *buffer, uint32_t *bytes, struct tpck_error *err)
+{
+	struct gathering *g = context;
+
+	if (!g->header_done) {
+		memset(buffer, 0, TPCK_CONTAINER_HEADER);
+		tpck_container_header_fill((struct tpck_container_header *)buffer, &g->manifest->point);
+		g->header_done = true;
+		g->at = TPCK_CONTAINER_HEADER;
+		*bytes = TPCK_CONTAINER_HEADER;
+		return 0;
+	}
+	*bytes = 0;
+	for (; g->object < g->member->object_count; step_on(g)) {
+		struct tpck_chunk *chunk = &g->member->objects[g->object].chunks[g->chunk];
+		const uint8_t *from = NULL;
+		int rc;
+
+		if (g->chunk >= g->member->objects[g->object].count)
+			continue;
+		rc = digest_chunk(g, chunk, buffer, &from, err);
+		if (rc)
+			return rc;
+		if (refer_to_base(g, chunk))
+			continue;
+		if (from != buffer)
+			memcpy(buffer, from, chunk->length);
+		chunk->container = 0;
+		chunk->offset = g->at;
+		g->at += (chunk->length + TPCK_WRITER_ALIGN - 1) / TPCK_WRITER_ALIGN * TPCK_WRITER_ALIGN;
+		*bytes = chunk->length;
+		step_on(g);
+		return 0;
+	}
+	return 0;
+}
+
+/* ---- the order of things ------------------------------------------------------------------ */
+
+static int still_the_same(const struct tpck_publication *p, const struct tpck_manifest *manifest,
+			  struct tpck_error *err)
+{
+	const struct tpck_image_header *header = p->image->header;
+
+	if (header->generation != manifest->point.generation || header->step != manifest->point.step ||
+	    atomic_load(&((struct tpck_image_header *)header)->state) != TPCK_IMAGE_COMMITTED ||
+	    header->footer != tpck_image_footer(header))
+		return tpck_error_set(err, EBADMSG, "image %s changed while it was read", p->image_path);
+	return 0;
+}
+
+static int commit(const struct tpck_publication *p, struct tpck_manifest *manifest, const char *folder,
+		  struct tpck_error *err)
+{
+	char path[128], text[64], *manifest_text = NULL;
+	size_t size;
+	int rc;
+
+	/* The mark says that this rank's share is whole and synced; a committer of many ranks waits
+	 * for all of them. */
+	snprintf(path, sizeof path, "%s/mark.r%u.o%u", folder, p->rank, p->ordinal);
+	snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64 "\n", manifest->point.generation, manifest->point.step);
+	rc = p->tier->operations->mark(p->tier, path, text, err);
+	if (!rc)
+		rc = tpck_manifest_format(manifest, &manifest_text, &size, err);
+	if (!rc && p->permitted && !p->permitted(p->context, &manifest->point))
+		rc = tpck_error_set(err, ECANCELED, "publishing step %" PRIu64 " of a timeline that was left",
+				    manifest->point.step);
+	if (!rc) {
+		snprintf(path, sizeof path, "%s/" TPCK_MANIFEST, folder);
+		rc = p->tier->operations->commit_if_absent(p->tier, path, manifest_text, size, err);
+	}
+	free(manifest_text);
+	return rc;
+}
+
+static struct tpck_manifest *manifest_new(const struct tpck_publication *p)
+{
+	struct tpck_manifest *manifest = calloc(1, sizeof *manifest);
+
+	if (!manifest)
+		return NULL;
+	manifest->members = calloc(1, sizeof *manifest->members);
+	if (!manifest->members) {
+		free(manifest);
+		return NULL;
+	}
+	manifest->member_count = 1;
+	manifest->point = (struct tpck_point){p->image->header->generation, p->image->header->step};
+	manifest->parent = p->parent;
+	manifest->created_ns = tpck_clock_realtime_ns();
+	manifest->world = p->world;
+	return manifest;
+}
+
+static int published_already(struct tpck_tier *tier, const char *folder)
+{
+	char path[128], *text;
+	int rc;
+
+	snprintf(path, sizeof path, "%s/" TPCK_MANIFEST, folder);
+	rc = tier->operations->get_text(tier, path, 1 << 30, &text, NULL, NULL);
+	if (rc == 0)
+		free(text);
+	return rc == 0;
+}
+
+/* Everything up to and with the manifest. */
+static int store_all(const struct tpck_publication *p, struct tpck_manifest *manifest, const char *folder,
+		     struct tpck_error *err)
+{
+	struct gathering g = {
+		.publication = p, .manifest = manifest, .member = &manifest->members[0],
+		.base = p->base ? tpck_manifest_member(p->base, p->rank, p->ordinal) : NULL, .log_fd = -1,
+	};
+	struct tpck_source source = {next_chunk, &g};
+	char container[96];
+	uint64_t bytes = 0;
+	int rc;
+
+	snprintf(container, sizeof container, "%s/data.%u", folder, p->rank);
+	rc = plan_member(&g, err);
+	if (!rc && tpck_manifest_container(manifest, container, 0) < 0)
+		rc = tpck_error_set(err, ENOMEM, "publishing %s", folder);
+	if (!rc)
+		rc = p->tier->operations->put(p->tier, container, &source, &bytes, err);
+	if (g.log_fd >= 0)
+		close(g.log_fd);
+	if (!rc)
+		rc = still_the_same(p, manifest, err);
+	if (!rc) {
+		manifest->containers[0].bytes = manifest->stored_bytes = bytes;
+		rc = commit(p, manifest, folder, err);
+	}
+	return rc;
+}
+
+int tpck_publish(const struct tpck_publication *p, struct tpck_manifest **out, struct tpck_error *err)
+{
+	struct tpck_cut cut = {p->image->header->log_sequence, p->image->header->log_offset};
+	struct tpck_manifest *manifest;
+	char folder[64], text[80];
+	int rc = tpck_image_check(p->image, p->image_path, err);
+
+	if (!rc)
+		rc = tpck_log_check(p->session_path, &cut, err);
+	if (rc)
+		return rc;
+	manifest = manifest_new(p);
+	if (!manifest)
+		return tpck_error_set(err, ENOMEM, "publishing a checkpoint");
+	tpck_checkpoint_name_format(&manifest->point, folder, sizeof folder);
+	rc = published_already(p->tier, folder) ? -EEXIST : store_all(p, manifest, folder, err);
+	if (rc) {
+		if (rc != -EEXIST && !published_already(p->tier, folder))
+			(void)p->tier->operations->remove(p->tier, folder, NULL);
+		tpck_manifest_free(manifest);
+		return rc;
+	}
+	rc = tpck_verify_new(p->tier, manifest, err);
+	if (rc) {
+		tpck_quarantine(p->tier, &manifest->point, err->text, NULL);
+		tpck_manifest_free(manifest);
+		return rc;
+	}
+	snprintf(text, sizeof text, "%s\n", folder);
+	rc = p->tier->operations->mark(p->tier, TPCK_LAST_GOOD, text, err);
+	if (rc)
+		tpck_manifest_free(manifest);
+	else
+		*out = manifest;
+	return rc;
+}

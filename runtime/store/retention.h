@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Retention: which checkpoints stay, and taking the others away without breaking references. */
+#ifndef TPCK_RUNTIME_STORE_RETENTION_H
+#define TPCK_RUNTIME_STORE_RETENTION_H
+
+#include "runtime/store/manifest.h"
+#include "runtime/store/tier.h"
+
+struct tpck_retention {
+	uint64_t keep;      /* last so many of each program; 0 counts as 1 */
+	uint64_t milestone; /* every step that is a multiple of it stays; 0: none */
+	/* Whether a folder without a manifest may be somebody's work in progress. May be NULL. */
+	bool (*in_progress)(void *context, const struct tpck_point *point);
+	/* Whether a checkpoint may still be offered; those that may not count for nothing in `keep`
+	 * once one that may exists. May be NULL. */
+	bool (*offerable)(void *context, const struct tpck_manifest *manifest);
+	void *context;
+};
+
+/* Removes what the rules do not keep, and unpublished remains. Containers that a kept checkpoint
+ * refers to stay. Where a manifest cannot be read nothing at all is removed (-EPROTO, -EBADMSG, one
+ * line): what it refers to is not known. The caller holds the tier's lock. */
+int tpck_retention_apply(struct tpck_tier *tier, const struct tpck_retention *retention, struct tpck_error *err);
+
+/* Removes one checkpoint. -EPERM for the newest of its program unless `force`. */
+int tpck_retention_remove(struct tpck_tier *tier, const struct tpck_point *point, bool force,
+			  struct tpck_error *err);
+
+#endif

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Staging an offer in a session folder. */
+#include "config.h"
+
+#include "runtime/store/stage.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/store/container.h"
+#include "runtime/store/verify.h"
+
+#define RESUME_IMAGE "resume.image"
+
+void tpck_stage_clear(const char *to_session)
+{
+	DIR *folder = opendir(to_session);
+	struct dirent *entry;
+
+	if (!folder)
+		return;
+	while ((entry = readdir(folder)))
+		if (strcmp(entry->d_name, RESUME_IMAGE) == 0 || strncmp(entry->d_name, "log.", 4) == 0)
+			unlinkat(dirfd(folder), entry->d_name, 0);
+	closedir(folder);
+}
+
+/* ---- from memory -------------------------------------------------------------------------- */
+
+static int copy_bytes(int from, int to, uint64_t bytes)
+{
+	static const size_t PIECE = 1 << 20;
+	char *buffer = malloc(PIECE);
+	uint64_t at = 0;
+	int rc = buffer ? 0 : -ENOMEM;
+
+	while (!rc && at < bytes) {
+		size_t length = bytes - at < PIECE ? (size_t)(bytes - at) : PIECE;
+		ssize_t got = pread(from, buffer, length, (off_t)at);
+
+		if (got <= 0)
+			rc = got ? -errno : -EBADMSG;
+		else if (pwrite(to, buffer, (size_t)got, (off_t)at) != got)
+			rc = errno ? -errno : -EIO;
+		else
+			at += (uint64_t)got;
+	}
+	free(buffer);
+	return rc;
+}
+
+/* The new process appends to this one, so it is no link; the first run's records behind the cut
+ * are not its own. */
+static int copy_cut_segment(const char *from, const char *to, uint64_t offset, struct tpck_error *err)
+{
+	struct tpck_log_header header;
+	int in = open(from, O_RDONLY | O_CLOEXEC), out = -1, rc = 0;
+
+	if (in < 0 || pread(in, &header, sizeof header, 0) != sizeof header)
+		rc = tpck_error_set(err, in < 0 ? errno : EBADMSG, "reading log segment %s", from);
+	if (!rc) {
+		out = open(to, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (out < 0)
+			rc = tpck_error_set(err, errno, "making log segment %s", to);
+	}
+	/* The whole file is allocated: the new process stores into it through a mapping. */
+	if (!rc && (errno = posix_fallocate(out, 0, (off_t)header.bytes)))
+		rc = tpck_error_set(err, errno, "making log segment %s", to);
+	if (!rc) {
+		int code = copy_bytes(in, out, offset);
+
+		header.used = offset;
+		header.sealed = 0;
+		if (!code && pwrite(out, &header, sizeof header, 0) != sizeof header)
+			code = -EIO;
+		if (code)
+			rc = tpck_error_set(err, -code, "copying log segment %s to %s", from, to);
+	}
+	if (in >= 0)
+		close(in);
+	if (out >= 0)
+		close(out);
+	return rc;
+}
+
+int tpck_stage_memory(const char *from_session, const char *image_path, const struct tpck_cut *cut,
+		      const char *to_session, struct tpck_error *err)
+{
+	char from[TPCK_PATH_MAX], to[TPCK_PATH_MAX];
+	int rc = 0;
+
+	tpck_stage_clear(to_session);
+	snprintf(to, sizeof to, "%s/" RESUME_IMAGE, to_session);
+	if (link(image_path, to))
+		return tpck_error_set(err, errno, "linking %s to %s", image_path, to);
+	for (uint64_t sequence = 0; !rc && sequence <= cut->sequence; sequence++) {
+		tpck_log_path(from_session, sequence, from, sizeof from);
+		tpck_log_path(to_session, sequence, to, sizeof to);
+		if (sequence == cut->sequence)
+			rc = copy_cut_segment(from, to, cut->offset, err);
+		else if (link(from, to))
+			rc = tpck_error_set(err, errno, "linking %s to %s", from, to);
+	}
+	return rc;
+}
+
+/* ---- from the store ----------------------------------------------------------------------- */
+
+static int map_new(const char *path, uint64_t size, uint8_t **base, struct tpck_error *err)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	void *mapped;
+
+	if (fd < 0)
+		return tpck_error_set(err, errno, "making %s", path);
+	if (ftruncate(fd, (off_t)size)) {
+		close(fd);
+		return tpck_error_set(err, errno, "making %s", path);
+	}
+	mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (mapped == MAP_FAILED)
+		return tpck_error_set(err, errno, "mapping %s", path);
+	*base = mapped;
+	return 0;
+}
+
+/* Memory for a range must be there before it is stored to: a full tmpfs answers a store by SIGBUS. */
+static int reserve(const char *path, uint64_t at, uint64_t bytes, struct tpck_error *err)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC), rc = 0;
+
+	if (fd < 0)
+		return tpck_error_set(err, errno, "opening %s", path);
+	if (bytes && fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)bytes))
+		rc = tpck_error_set(err, errno, "reserving %" PRIu64 " bytes of memory for %s", bytes, path);
+	close(fd);
+	return rc;
+}
+
+static int load_object(struct tpck_tier *tier, const struct tpck_manifest *manifest,
+		       const struct tpck_object *object, uint8_t *to, struct tpck_error *err)
+{
+	/* A buffer of its own: chunks of logs lie behind a header, unaligned. */
+	uint8_t *buffer = aligned_alloc(TPCK_WRITER_ALIGN, TPCK_CHUNK_BYTES);
+	int rc = buffer ? 0 : tpck_error_set(err, ENOMEM, "loading %s", object->name);
+
+	for (size_t i = 0; !rc && i < object->count; i++) {
+		rc = tpck_verify_chunk(tier, manifest, object, i, buffer, err);
+		if (!rc)
+			memcpy(to + (uint64_t)i * TPCK_CHUNK_BYTES, buffer, object->chunks[i].length);
+	}
+	free(buffer);
+	return rc;
+}
+
+static int load_log(struct tpck_tier *tier, const struct tpck_manifest *manifest,
+		    const struct tpck_member *member, const struct tpck_object *object, const char *to_session,
+		    struct tpck_error *err)
+{
+	uint64_t sequence = strtoull(object->name + strlen("log."), NULL, 10);
+	uint64_t end = sizeof(struct tpck_log_header) + object->bytes;
+	struct tpck_log_header *header;
+	char path[TPCK_PATH_MAX];
+	uint8_t *base = NULL;
+	int rc;
+
+	if (object->segment_bytes < end || object->segment_bytes > (1ull << 40))
+		return tpck_error_set(err, EBADMSG, "%s of the manifest is larger than its segment", object->name);
+	tpck_log_path(to_session, sequence, path, sizeof path);
+	rc = map_new(path, object->segment_bytes, &base, err);
+	if (!rc)
+		rc = reserve(path, 0, sequence == member->cut.sequence ? object->segment_bytes : end, err);
+	if (!rc)
+		rc = load_object(tier, manifest, object, base + sizeof *header, err);
+	if (!rc) {
+		header = (struct tpck_log_header *)base;
+		header->magic = TPCK_LOG_MAGIC;
+		header->version = member->image_version;
+		header->sealed = sequence != member->cut.sequence;
+		header->generation = object->segment_generation;
+		header->sequence = sequence;
+		header->bytes = object->segment_bytes;
+		header->used = end;
+	}
+	if (base)
+		munmap(base, object->segment_bytes);
+	return rc;
+}
+
+static void fill_header(struct tpck_image *image, const struct tpck_manifest *manifest,
+			const struct tpck_member *member, const struct tpck_object *data)
+{
+	struct tpck_image_header *h = image->header;
+
+	h->magic = TPCK_IMAGE_MAGIC;
+	h->version = member->image_version;
+	h->generation = manifest->point.generation;
+	h->step = manifest->point.step;
+	h->data_bytes = member->data_bytes;
+	h->chunks = (uint32_t)data->count;
+	h->rows = (uint32_t)member->rows;
+	h->log_sequence = member->cut.sequence;
+	h->log_offset = member->cut.offset;
+	h->resumable = member->resumable;
+	snprintf(h->reason, sizeof h->reason, "%.127s", member->reason);
+	for (uint32_t i = 0; i < h->chunks; i++) {
+		struct tpck_image_chunk *chunk = &tpck_image_chunks(image)[i];
+
+		chunk->bytes = data->chunks[i].length;
+		memcpy(chunk->digest, data->chunks[i].digest, sizeof chunk->digest);
+		atomic_store(&chunk->ready, 1);
+		atomic_store(&chunk->hashed, 1);
+	}
+	h->footer = tpck_image_footer(h);
+	atomic_store(&h->state, TPCK_IMAGE_COMMITTED);
+}
+
+static int load_image(struct tpck_tier *tier, const struct tpck_manifest *manifest,
+		      const struct tpck_member *member, const char *to_session, struct tpck_error *err)
+{
+	const struct tpck_object *index = &member->objects[0], *data = &member->objects[1];
+	uint64_t table = sizeof(struct tpck_image_chunk) * (data->count ? data->count : 1);
+	uint64_t size = TPCK_IMAGE_DATA_AT + (data->count ? data->count : 1) * TPCK_CHUNK_BYTES;
+	char path[TPCK_PATH_MAX];
+	struct tpck_image image = {NULL, size};
+	uint8_t *base = NULL;
+	int rc;
+
+	snprintf(path, sizeof path, "%s/" RESUME_IMAGE, to_session);
+	rc = map_new(path, size, &base, err);
+	if (!rc)
+		rc = reserve(path, 0, sizeof *image.header, err);
+	if (!rc)
+		rc = reserve(path, TPCK_IMAGE_CHUNKS_AT, table, err);
+	if (!rc)
+		rc = reserve(path, TPCK_IMAGE_INDEX_AT, index->bytes, err);
+	if (!rc)
+		rc = reserve(path, TPCK_IMAGE_DATA_AT, data->bytes, err);
+	if (!rc)
+		rc = load_object(tier, manifest, index, base + TPCK_IMAGE_INDEX_AT, err);
+	if (!rc)
+		rc = load_object(tier, manifest, data, base + TPCK_IMAGE_DATA_AT, err);
+	if (!rc) {
+		image.header = (struct tpck_image_header *)base;
+		fill_header(&image, manifest, member, data);
+		rc = tpck_image_check(&image, path, err);
+	}
+	if (base)
+		munmap(base, size);
+	return rc;
+}
+
+/* The shape that this program writes: index, data, then the log's segments from 0 to the cut. */
+static int check_shape(const struct tpck_member *member, struct tpck_error *err)
+{
+	const struct tpck_object *o = member->objects;
+
+	if (member->image_version != TPCK_WIRE_VERSION)
+		return tpck_error_set(err, EPROTO, "checkpoint has image version %u, this is %d",
+				      member->image_version, TPCK_WIRE_VERSION);
+	if (member->object_count < 3 || member->object_count - 3 != member->cut.sequence ||
+	    o[0].kind != TPCK_OBJECT_INDEX || o[1].kind != TPCK_OBJECT_IMAGE || o[1].bytes != member->data_bytes ||
+	    member->rows > (TPCK_IMAGE_DATA_AT - TPCK_IMAGE_INDEX_AT) / sizeof(struct tpck_image_row) ||
+	    o[0].bytes != member->rows * sizeof(struct tpck_image_row) ||
+	    o[1].count > (TPCK_IMAGE_INDEX_AT - TPCK_IMAGE_CHUNKS_AT) / sizeof(struct tpck_image_chunk))
+		return tpck_error_set(err, EBADMSG, "manifest does not describe an image and its log");
+	for (size_t i = 2; i < member->object_count; i++) {
+		char name[64];
+
+		snprintf(name, sizeof name, "log.%06zu", i - 2);
+		if (o[i].kind != TPCK_OBJECT_LOG || strcmp(o[i].name, name) != 0)
+			return tpck_error_set(err, EBADMSG, "manifest does not describe an image and its log");
+	}
+	if (o[member->object_count - 1].bytes + sizeof(struct tpck_log_header) != member->cut.offset)
+		return tpck_error_set(err, EBADMSG, "manifest's log does not end at its cut");
+	return 0;
+}
+
+int tpck_stage_durable(struct tpck_tier *tier, const struct tpck_manifest *manifest,
+		       const struct tpck_member *member, const char *to_session, struct tpck_error *err)
+{
+	int rc = check_shape(member, err);
+
+	if (rc)
+		return rc;
+	tpck_stage_clear(to_session);
+	for (size_t i = 0; !rc && i < manifest->container_count; i++)
+		rc = tpck_container_check(tier, manifest->containers[i].path, err);
+	if (!rc)
+		rc = load_image(tier, manifest, member, to_session, err);
+	for (size_t i = 2; !rc && i < member->object_count; i++)
+		rc = load_log(tier, manifest, member, &member->objects[i], to_session, err);
+	return rc;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Staging an offer: resume.image and the log up to the cut, inside the new session's folder. */
+#ifndef TPCK_RUNTIME_STORE_STAGE_H
+#define TPCK_RUNTIME_STORE_STAGE_H
+
+#include "runtime/store/manifest.h"
+#include "runtime/store/memory_tier.h"
+
+/* From another session of the memory tier: hard links, and a private copy of the segment that the
+ * cut is in. image_path must be committed and checked. */
+int tpck_stage_memory(const char *from_session, const char *image_path, const struct tpck_cut *cut,
+		      const char *to_session, struct tpck_error *err);
+/* From the store: every chunk is read, compared with its digest and laid down. -EBADMSG: a chunk is
+ * not what the manifest says; the checkpoint cannot be trusted. */
+int tpck_stage_durable(struct tpck_tier *tier, const struct tpck_manifest *manifest,
+		       const struct tpck_member *member, const char *to_session, struct tpck_error *err);
+/* Takes away what a failed staging left. */
+void tpck_stage_clear(const char *to_session);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The doors by which a program comes to the driver (doc/interception.md): symbols that the linker
+ * binds to ours; dlsym() on a handle of the driver; the driver's own look-up function; and a
+ * forwarder library with the driver's SONAME, which is what dlopen("libcuda.so.1") finds.
+ */
+#ifndef TPCK_SHIM_DOORS_H
+#define TPCK_SHIM_DOORS_H
+
+/* Called with what the real look-up gave for a symbol: the hook of that exact function, or the same. */
+void *tpck_door_swap(void *real);
+/* Loads the forwarder unless a driver is mapped already. `library` is the path of the preloaded
+ * library, beside which it lies. Once; cheap afterwards. */
+void tpck_door_forwarder(void);
+void tpck_doors_open(const char *library);
+/* Exported for the forwarder: our hook of a driver symbol, the real one, or NULL. */
+void *tpck_forward_lookup(const char *symbol);
+
+#endif

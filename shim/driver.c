@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The real driver library. */
+#include "config.h"
+
+#include "shim/driver.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "shim/table.h"
+
+#define DRIVER_NAME "libcuda.so.1"
+#define FORWARDER_FOLDER "/transpckpt/"
+
+static void *driver;
+static _Atomic int state; /* 0 not tried, 1 bound, -1 none */
+static pthread_mutex_t binding = PTHREAD_MUTEX_INITIALIZER;
+extern void *tpck_dlsym_next, *tpck_dlopen_next; /* doors_x86_64.S jumps through them */
+void *tpck_dlsym_next, *tpck_dlopen_next;
+
+static void find_libc(void)
+{
+	if (tpck_dlsym_next)
+		return;
+	/* dlsym itself is hooked, dlvsym is not. */
+	tpck_dlopen_next = dlvsym(RTLD_NEXT, "dlopen", "GLIBC_2.34");
+	if (!tpck_dlopen_next)
+		tpck_dlopen_next = dlvsym(RTLD_NEXT, "dlopen", "GLIBC_2.2.5");
+	tpck_dlsym_next = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+	if (!tpck_dlsym_next)
+		tpck_dlsym_next = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+}
+
+__attribute__((constructor(101))) static void find_early(void)
+{
+	find_libc();
+}
+
+void *tpck_real_dlsym(void *handle, const char *symbol)
+{
+	find_libc();
+	return ((void *(*)(void *, const char *))tpck_dlsym_next)(handle, symbol);
+}
+
+void *tpck_real_dlopen(const char *path, int flags)
+{
+	find_libc();
+	return ((void *(*)(const char *, int))tpck_dlopen_next)(path, flags);
+}
+
+static bool is_driver(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash && strncmp(slash + 1, "libcuda.so", 10) == 0 && !strstr(path, FORWARDER_FOLDER);
+}
+
+static int find_mapped(struct dl_phdr_info *info, size_t size, void *argument)
+{
+	char *path = argument;
+
+	(void)size;
+	if (!info->dlpi_name || !is_driver(info->dlpi_name))
+		return 0;
+	snprintf(path, 4096, "%s", info->dlpi_name);
+	return 1;
+}
+
+int tpck_driver_mapped(void)
+{
+	char path[4096];
+
+	return state > 0 || dl_iterate_phdr(find_mapped, path);
+}
+
+static bool readable(const char *path)
+{
+	return is_driver(path) && !syscall(SYS_faccessat, AT_FDCWD, path, R_OK);
+}
+
+/* The folders of LD_LIBRARY_PATH, as the loader would go through them. */
+static bool find_in_path(char *out, size_t size)
+{
+	const char *folders = getenv("LD_LIBRARY_PATH");
+
+	while (folders && *folders) {
+		size_t length = strcspn(folders, ":;");
+
+		snprintf(out, size, "%.*s/" DRIVER_NAME, (int)length, folders);
+		if (length && readable(out))
+			return true;
+		folders += length + (folders[length] != '\0');
+	}
+	return false;
+}
+
+/* /etc/ld.so.cache in the format that glibc has written since 2.2: a header with a magic, a count, then
+ * rows of (flags, offset of key, offset of value, os version, hwcap), offsets from the header. */
+static bool find_in_cache(char *out, size_t size)
+{
+	static const char magic[] = "glibc-ld.so.cache1.1";
+	struct row {
+		int32_t flags;
+		uint32_t key, value, os_version;
+		uint64_t hwcap;
+	};
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/etc/ld.so.cache", O_RDONLY | O_CLOEXEC, 0);
+	struct stat found;
+	const char *at, *cache;
+	bool result = false;
+
+	if (fd < 0)
+		return false;
+	if (syscall(SYS_newfstatat, fd, "", &found, 0x1000 /* AT_EMPTY_PATH */) || found.st_size < 64) {
+		syscall(SYS_close, fd);
+		return false;
+	}
+	at = mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	syscall(SYS_close, fd);
+	if (at == MAP_FAILED)
+		return false;
+	cache = memmem(at, (size_t)found.st_size, magic, sizeof magic - 1);
+	if (cache) {
+		uint64_t bytes = (uint64_t)(at + found.st_size - cache);
+		uint32_t count;
+		const struct row *rows = (const void *)(cache + 48);
+
+		memcpy(&count, cache + 20, sizeof count);
+		for (uint32_t i = 0; i < count && 48 + (i + 1) * sizeof *rows <= bytes && !result; i++) {
+			struct row row;
+
+			memcpy(&row, &rows[i], sizeof row);
+			if (row.key >= bytes || row.value >= bytes || strcmp(cache + row.key, DRIVER_NAME) != 0)
+				continue;
+			snprintf(out, size, "%s", cache + row.value);
+			result = readable(out);
+		}
+	}
+	munmap((void *)(uintptr_t)at, (size_t)found.st_size);
+	return result;
+}
+
+static bool find_in_standard(char *out, size_t size)
+{
+	static const char *const folders[] = {
+		"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib",
+		"/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/lib",
+	};
+
+	for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+		snprintf(out, size, "%s/" DRIVER_NAME, folders[i]);
+		if (readable(out))
+			return true;
+	}
+	return false;
+}
+
+static int bind_now(void)
+{
+	char path[4096] = "";
+	const struct tpck_hook_row *rows;
+	size_t count;
+
+	if (!dl_iterate_phdr(find_mapped, path) && !find_in_path(path, sizeof path) &&
+	    !find_in_cache(path, sizeof path) && !find_in_standard(path, sizeof path))
+		return -1;
+	driver = tpck_real_dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!driver) {
+		tpck_log_info("cannot load %s: %s", path, dlerror());
+		return -1;
+	}
+	rows = tpck_table_rows(&count);
+	for (size_t i = 0; i < count; i++)
+		*rows[i].real = tpck_real_dlsym(driver, rows[i].symbol);
+	tpck_log_debug("the driver is %s", path);
+	return 1;
+}
+
+int tpck_driver_bind(void)
+{
+	if (!state) {
+		pthread_mutex_lock(&binding);
+		if (!state)
+			state = bind_now();
+		pthread_mutex_unlock(&binding);
+	}
+	return state > 0 ? 0 : -ENOENT;
+}
+
+void *tpck_driver_symbol(const char *symbol)
+{
+	return tpck_driver_bind() ? NULL : tpck_real_dlsym(driver, symbol);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The real driver library: finding it past our forwarder, which has its SONAME, and binding the
+ * rows of the table to it. */
+#ifndef TPCK_SHIM_DRIVER_H
+#define TPCK_SHIM_DRIVER_H
+
+/* Loads the real libcuda.so.1 if need be and binds every row. Thread-safe. 0, or -ENOENT: there is no
+ * driver on this machine. */
+int tpck_driver_bind(void);
+/* A symbol of the real driver, or NULL. Binds first. */
+void *tpck_driver_symbol(const char *symbol);
+/* Whether a driver library has been mapped by somebody, so that symbols asked for may be its. */
+int tpck_driver_mapped(void);
+/* The real dlsym and dlopen of libc. */
+void *tpck_real_dlsym(void *handle, const char *symbol);
+void *tpck_real_dlopen(const char *path, int flags);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Device code as the device process holds it: a shared object whose variables live in device memory. */
+#ifndef TESTS_SIM_DEVICE_MODULE_H
+#define TESTS_SIM_DEVICE_MODULE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Loads the object behind `fd`; 0 and its id, or a negative errno. */
+int sim_module_load(int fd, uint64_t *id);
+int sim_module_unload(uint64_t id);
+/* Moves variable `name` to `address`, with its initial value. */
+int sim_module_bind(uint64_t id, const char *name, uint64_t address, size_t bytes);
+/* The entry of kernel `index`, or NULL. */
+void (*sim_module_kernel(uint64_t id, uint32_t index))(void);
+
+#endif

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations, what they wait for, and the threads that carry them out: two compute queues, a copy engine per direction, callbacks, and polling. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "driver/sim.h"
+
+pthread_mutex_t sim_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_cond_t sim_progress = PTHREAD_COND_INITIALIZER;
+
+struct queue {
+	pthread_cond_t work;
+	struct sim_op *head, **tail;
+};
+
+static struct queue queues[SIM_ENGINES];
+static CUresult sticky;
+static uint64_t submitted, serial;
+/* Unfinished operations, for sim_wait_all. */
+static uint64_t unfinished;
+
+CUresult sim_sticky(void)
+{
+	return sticky;
+}
+
+void sim_set_sticky(CUresult r)
+{
+	if (sticky == CUDA_SUCCESS && r != CUDA_SUCCESS)
+		sticky = r;
+}
+
+struct sim_op *sim_op_new(void)
+{
+	struct sim_op *op = calloc(1, sizeof *op);
+
+	if (!op)
+		abort();
+	op->refs = 1;
+	op->waits = 1; /* its submission */
+	op->serial = ++serial;
+	return op;
+}
+
+void sim_op_ref(struct sim_op *op)
+{
+	op->refs++;
+}
+
+void sim_op_unref(struct sim_op *op)
+{
+	if (!op || --op->refs)
+		return;
+	sim_work_clear(&op->work);
+	free(op->next);
+	free(op);
+}
+
+void sim_op_after(struct sim_op *op, struct sim_op *before)
+{
+	if (!before || before->done || before == op)
+		return;
+	if (before->n_next == before->cap_next) {
+		before->cap_next = before->cap_next ? before->cap_next * 2 : 4;
+		before->next = realloc(before->next, (size_t)before->cap_next * sizeof(struct sim_op *));
+		if (!before->next)
+			abort();
+	}
+	before->next[before->n_next++] = op;
+	op->waits++;
+	op->refs++;
+}
+
+static enum sim_engine engine_of(const struct sim_op *op)
+{
+	const struct sim_rect *r = &op->work.u.copy.rect;
+
+	switch (op->work.kind) {
+	case SIM_WORK_KERNEL:
+	case SIM_WORK_MEMSET:
+		return SIM_ENGINE_COMPUTE;
+	case SIM_WORK_COPY:
+		if (r->dst_kind == SIM_DEVICE && r->src_kind != SIM_DEVICE)
+			return SIM_ENGINE_H2D;
+		return r->dst_kind == SIM_DEVICE ? SIM_ENGINE_COMPUTE : SIM_ENGINE_D2H;
+	case SIM_WORK_HOST:
+	case SIM_WORK_CALLBACK:
+		return SIM_ENGINE_CALLBACK;
+	case SIM_WORK_WAIT_VALUE:
+		return SIM_ENGINE_POLL;
+	default:
+		return SIM_ENGINE_NONE;
+	}
+}
+
+static void push(struct queue *q, struct sim_op *op)
+{
+	op->queue_next = NULL;
+	*q->tail = op;
+	q->tail = &op->queue_next;
+	pthread_cond_signal(&q->work);
+}
+
+static void finish(struct sim_op *op);
+
+static void op_ready(struct sim_op *op)
+{
+	enum sim_engine e = engine_of(op);
+
+	op->ready_ns = sim_now();
+	if (e != SIM_ENGINE_NONE) {
+		push(&queues[e], op);
+		return;
+	}
+	/* Records, allocations and writes take no engine. */
+	if (sticky == CUDA_SUCCESS)
+		sim_set_sticky(sim_work_do(&op->work, NULL));
+	op->end_ns = sim_now();
+	finish(op);
+}
+
+static void release(struct sim_op *op)
+{
+	if (--op->waits == 0)
+		op_ready(op);
+}
+
+/* Gives up the engine's reference. */
+static void finish(struct sim_op *op)
+{
+	op->done = true;
+	unfinished--;
+	if (op->counted && op->stream)
+		op->stream->depth--;
+	op->stream = NULL;
+	/* Detach first: what becomes ready may finish at once, and recursion must not meet half a list. */
+	struct sim_op **next = op->next;
+	int n = op->n_next;
+	op->next = NULL;
+	op->n_next = op->cap_next = 0;
+	sim_work_clear(&op->work);
+	for (int i = 0; i < n; i++) {
+		struct sim_op *o = next[i];
+
+		release(o);
+		sim_op_unref(o);
+	}
+	free(next);
+	sim_op_unref(op);
+	pthread_cond_broadcast(&sim_progress);
+}
+
+void sim_op_submit(struct sim_op *op)
+{
+	submitted++;
+	unfinished++;
+	release(op);
+}
+
+void sim_op_wait(struct sim_op *op)
+{
+	sim_op_ref(op);
+	while (!op->done)
+		pthread_cond_wait(&sim_progress, &sim_lock);
+	sim_op_unref(op);
+}
+
+void sim_wait_all(void)
+{
+	/* Later submissions of other threads may be waited for too; the driver's synchronisation does not promise less. */
+	uint64_t upto = submitted;
+
+	while (unfinished && submitted - upto < 100000)
+		pthread_cond_wait(&sim_progress, &sim_lock);
+}
+
+static void sleep_until(uint64_t t)
+{
+	struct timespec ts = { .tv_sec = (time_t)(t / 1000000000ull), .tv_nsec = (long)(t % 1000000000ull) };
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
+		;
+}
+
+static struct sim_op *pop(struct queue *q)
+{
+	struct sim_op *op;
+
+	while (!q->head)
+		pthread_cond_wait(&q->work, &sim_lock);
+	op = q->head;
+	q->head = op->queue_next;
+	if (!q->head)
+		q->tail = &q->head;
+	return op;
+}
+
+static void *engine_main(void *arg)
+{
+	struct queue *q = arg;
+	uint64_t free_at = 0;
+
+	prctl(PR_SET_NAME, "simgpu-engine");
+	prctl(PR_SET_TIMERSLACK, 1000);
+	sim_in_callback = q == &queues[SIM_ENGINE_CALLBACK];
+	pthread_mutex_lock(&sim_lock);
+	for (;;) {
+		struct sim_op *op = pop(q);
+		uint64_t model = 0;
+
+		if (sticky == CUDA_SUCCESS || op->work.kind == SIM_WORK_CALLBACK) {
+			uint64_t begin = op->ready_ns > free_at ? op->ready_ns : free_at;
+
+			pthread_mutex_unlock(&sim_lock);
+			CUresult r = sim_work_do(&op->work, &model);
+			if (model && begin + model > sim_now())
+				sleep_until(begin + model);
+			pthread_mutex_lock(&sim_lock);
+			sim_set_sticky(r);
+			/* An engine that was late starts the next piece where this one should have ended. */
+			free_at = model ? begin + model : sim_now();
+			if (free_at + 200000 < sim_now())
+				free_at = sim_now();
+		}
+		op->end_ns = sim_now();
+		finish(op);
+	}
+	return NULL;
+}
+
+/* Memory waits are polled, the way a channel polls its semaphore. */
+static void *poll_main(void *arg)
+{
+	struct queue *q = arg;
+	struct sim_op *waiting = NULL;
+	uint64_t idle = 0;
+
+	prctl(PR_SET_NAME, "simgpu-poll");
+	prctl(PR_SET_TIMERSLACK, 1000);
+	pthread_mutex_lock(&sim_lock);
+	for (;;) {
+		if (!waiting) {
+			waiting = pop(q);
+			waiting->queue_next = NULL;
+			idle = 0;
+		}
+		while (q->head) {
+			struct sim_op *op = pop(q), **end = &waiting;
+
+			op->queue_next = NULL;
+			while (*end)
+				end = &(*end)->queue_next;
+			*end = op;
+			idle = 0;
+		}
+		for (struct sim_op **link = &waiting; *link;) {
+			struct sim_op *op = *link;
+
+			if (sticky == CUDA_SUCCESS && !sim_value_holds(&op->work)) {
+				link = &op->queue_next;
+				continue;
+			}
+			*link = op->queue_next;
+			op->end_ns = sim_now();
+			idle = 0;
+			finish(op);
+			link = &waiting;
+		}
+		if (!waiting)
+			continue;
+		pthread_mutex_unlock(&sim_lock);
+		idle++;
+		struct timespec t = { .tv_nsec = idle < 50 ? 10000 : idle < 500 ? 50000 : 500000 };
+		nanosleep(&t, NULL);
+		pthread_mutex_lock(&sim_lock);
+	}
+	return NULL;
+}
+
+int sim_engine_start(void)
+{
+	static const struct {
+		enum sim_engine engine;
+		void *(*main)(void *);
+	} threads[] = {
+		{ SIM_ENGINE_COMPUTE, engine_main }, { SIM_ENGINE_COMPUTE, engine_main }, { SIM_ENGINE_H2D, engine_main },
+		{ SIM_ENGINE_D2H, engine_main },     { SIM_ENGINE_CALLBACK, engine_main }, { SIM_ENGINE_POLL, poll_main },
+	};
+	sigset_t all, old;
+	int e = 0;
+
+	for (int i = 0; i < SIM_ENGINES; i++) {
+		pthread_cond_init(&queues[i].work, NULL);
+		queues[i].head = NULL;
+		queues[i].tail = &queues[i].head;
+	}
+	/* The host's signals are for the host's threads. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	for (size_t i = 0; i < sizeof threads / sizeof *threads && !e; i++) {
+		pthread_t t;
+
+		e = pthread_create(&t, NULL, threads[i].main, &queues[threads[i].engine]);
+		if (!e)
+			pthread_detach(t);
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return -e;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names and descriptions of the driver's error codes. */
+#include "driver/sim.h"
+
+static const struct {
+	int code;
+	const char *name, *text;
+} errors[] = {
+#include "driver_errors.inc"
+};
+
+SIM_API CUresult cuGetErrorName(CUresult error, const char **out)
+{
+	for (size_t i = 0; out && i < sizeof errors / sizeof *errors; i++)
+		if (errors[i].code == (int)error) {
+			*out = errors[i].name;
+			return CUDA_SUCCESS;
+		}
+	if (out)
+		*out = NULL;
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+SIM_API CUresult cuGetErrorString(CUresult error, const char **out)
+{
+	for (size_t i = 0; out && i < sizeof errors / sizeof *errors; i++)
+		if (errors[i].code == (int)error) {
+			*out = error == CUDA_SUCCESS ? "no error" : errors[i].text;
+			return CUDA_SUCCESS;
+		}
+	if (out)
+		*out = NULL;
+	return CUDA_ERROR_INVALID_VALUE;
+}

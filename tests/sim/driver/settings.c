@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The SIMGPU_ environment: size, clock model and faults of the device. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "driver/sim.h"
+
+/*
+ * SIMGPU_MEMORY=bytes[K|M|G]     device memory, 4 GiB
+ * SIMGPU_COPY_GBPS=x             each direction of host copies, in 1e9 bytes/s; as fast as it goes
+ * SIMGPU_KERNEL_US=x             a kernel takes at least that long
+ * SIMGPU_KERNEL_US_<part>=x      the same for kernels whose name contains part
+ * SIMGPU_EXECUTE=0               kernels take their time and do nothing
+ * SIMGPU_FAULT=f[,f...]          counts start at 1 and count calls of this process
+ *   oom@N          the Nth allocation fails with CUDA_ERROR_OUT_OF_MEMORY
+ *   launch@N       the Nth launch is refused with CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+ *   sticky@N       the Nth kernel hits an illegal address: every later call fails with it
+ *   lost@N         the device is gone at the Nth kernel
+ *   stall@N[:ms]   the Nth kernel takes ms longer; without ms it never ends
+ *   refuse_hint    a reservation at a fixed address fails
+ *   move_hint      a reservation at a fixed address is made elsewhere
+ */
+struct sim_settings sim_settings;
+static atomic_uint_fast64_t allocs, launches;
+extern char **environ;
+
+static uint64_t size_of(const char *s)
+{
+	char *end;
+	double v = strtod(s, &end);
+
+	switch (*end) {
+	case 'k': case 'K': return (uint64_t)(v * 1024);
+	case 'm': case 'M': return (uint64_t)(v * 1048576);
+	case 'g': case 'G': return (uint64_t)(v * 1073741824);
+	default: return (uint64_t)v;
+	}
+}
+
+static void read_fault(char *f)
+{
+	char *at = strchr(f, '@'), *colon = at ? strchr(at, ':') : NULL;
+	uint64_t n = at ? strtoull(at + 1, NULL, 10) : 0;
+
+	if (at)
+		*at = 0;
+	if (!strcmp(f, "oom"))
+		sim_settings.oom_at = n;
+	else if (!strcmp(f, "launch"))
+		sim_settings.launch_at = n;
+	else if (!strcmp(f, "sticky"))
+		sim_settings.sticky_at = n;
+	else if (!strcmp(f, "lost"))
+		sim_settings.lost_at = n;
+	else if (!strcmp(f, "stall")) {
+		sim_settings.stall_at = n;
+		sim_settings.stall_ns = colon ? strtoull(colon + 1, NULL, 10) * 1000000ull : UINT64_MAX;
+	} else if (!strcmp(f, "refuse_hint"))
+		sim_settings.refuse_hint = true;
+	else if (!strcmp(f, "move_hint"))
+		sim_settings.move_hint = true;
+	else
+		fprintf(stderr, "simgpu: unknown fault '%s' in SIMGPU_FAULT\n", f);
+}
+
+void sim_settings_read(void)
+{
+	struct sim_settings *s = &sim_settings;
+	const char *v = getenv("SIMGPU_MEMORY");
+
+	s->memory = v ? size_of(v) : 4ull << 30;
+	s->memory = (s->memory + SIM_PAGE - 1) / SIM_PAGE * SIM_PAGE;
+	v = getenv("SIMGPU_COPY_GBPS");
+	s->copy_bytes_per_ns = v ? strtod(v, NULL) : 0;
+	v = getenv("SIMGPU_KERNEL_US");
+	s->kernel_ns = v ? (uint64_t)(strtod(v, NULL) * 1000) : 0;
+	v = getenv("SIMGPU_EXECUTE");
+	s->execute = !v || strcmp(v, "0");
+	for (char **e = environ; *e && s->n_overrides < 16; e++) {
+		static const char prefix[] = "SIMGPU_KERNEL_US_";
+		const char *eq = strchr(*e, '=');
+
+		if (!eq || strncmp(*e, prefix, sizeof prefix - 1))
+			continue;
+		struct sim_override *o = &s->kernel_override[s->n_overrides++];
+		snprintf(o->part, sizeof o->part, "%.*s", (int)(eq - *e - (long)sizeof prefix + 1), *e + sizeof prefix - 1);
+		o->ns = (uint64_t)(strtod(eq + 1, NULL) * 1000);
+	}
+	v = getenv("SIMGPU_FAULT");
+	if (v && *v) {
+		char *copy = strdup(v), *save = NULL;
+
+		for (char *f = strtok_r(copy, ", ", &save); f; f = strtok_r(NULL, ", ", &save))
+			read_fault(f);
+		free(copy);
+	}
+}
+
+bool sim_fault_alloc(void)
+{
+	return atomic_fetch_add(&allocs, 1) + 1 == sim_settings.oom_at;
+}
+
+enum sim_fault sim_fault_launch(void)
+{
+	uint64_t n = atomic_fetch_add(&launches, 1) + 1;
+
+	if (n == sim_settings.sticky_at)
+		return SIM_FAULT_STICKY;
+	if (n == sim_settings.lost_at)
+		return SIM_FAULT_LOST;
+	return n == sim_settings.stall_at ? SIM_FAULT_STALL : SIM_FAULT_NONE;
+}
+
+uint64_t sim_kernel_ns(const char *name)
+{
+	for (int i = 0; i < sim_settings.n_overrides; i++)
+		if (strstr(name, sim_settings.kernel_override[i].part))
+			return sim_settings.kernel_override[i].ns;
+	return sim_settings.kernel_ns;
+}
+
+/* glibc's clock_gettime is what the trainers' own hooks may sit on; the driver of a real device has its own clock. */
+uint64_t sim_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}

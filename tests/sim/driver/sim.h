@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The driver's objects and what each part of it offers the others; everything behind the API lives under one lock unless said otherwise. */
+#ifndef TESTS_SIM_DRIVER_SIM_H
+#define TESTS_SIM_DRIVER_SIM_H
+
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SIM_API __attribute__((visibility("default")))
+
+/* The entry points that take a stream exist twice: with the legacy and with the per-thread default stream for handle 0. */
+#define SIM_LEGACY(s) ((s) ? (s) : CU_STREAM_LEGACY)
+#define SIM_PTDS(s) ((s) ? (s) : CU_STREAM_PER_THREAD)
+
+#define SIM_PAGE_SHIFT 21
+#define SIM_PAGE (1ull << SIM_PAGE_SHIFT)
+
+/* ---- settings (settings.c) ---- */
+struct sim_override {
+	char part[64];
+	uint64_t ns;
+};
+
+struct sim_settings {
+	uint64_t memory;
+	double copy_bytes_per_ns; /* 0: as fast as it goes */
+	uint64_t kernel_ns;
+	struct sim_override kernel_override[16];
+	int n_overrides;
+	bool execute;
+	bool refuse_hint, move_hint;
+	uint64_t oom_at, launch_at, sticky_at, lost_at, stall_at, stall_ns;
+};
+
+extern struct sim_settings sim_settings;
+void sim_settings_read(void);
+/* Counts one event of a kind; true when it is the one that SIMGPU_FAULT asked for. */
+bool sim_fault_alloc(void);
+enum sim_fault { SIM_FAULT_NONE, SIM_FAULT_STICKY, SIM_FAULT_LOST, SIM_FAULT_STALL };
+enum sim_fault sim_fault_launch(void);
+uint64_t sim_now(void);
+uint64_t sim_kernel_ns(const char *name);
+
+/* ---- device process (remote.c); own lock ---- */
+int sim_remote_start(int vram_fd);
+void sim_remote_stop(void);
+int sim_remote_map_vram(uint64_t va, uint64_t bytes, uint64_t offset, int prot);
+int sim_remote_map_file(uint64_t va, uint64_t bytes, uint64_t offset, int prot, int fd);
+int sim_remote_unmap(uint64_t va, uint64_t bytes);
+int sim_remote_load(const void *object, uint64_t bytes, uint64_t *id);
+int sim_remote_unload(uint64_t id);
+int sim_remote_bind(uint64_t id, const char *name, uint64_t va, uint64_t bytes);
+struct sim_launch;
+CUresult sim_remote_launch(const struct sim_launch *l);
+bool sim_remote_lost(void);
+
+/* ---- physical memory and address space (vram.c) ---- */
+struct sim_phys {
+	int refs;    /* handles and mappings */
+	int handles; /* cuMemCreate, import and retain, less cuMemRelease */
+	uint64_t bytes;
+	uint64_t pages;
+	uint32_t *granule; /* in VRAM, or NULL when it has a file of its own */
+	int fd;            /* exportable memory has its own file */
+	char *alias;       /* and its own alias */
+	CUmemAllocationProp prop;
+	uint32_t magic;
+};
+
+struct sim_page {
+	char *alias; /* where the copy engines see it; NULL: nothing is mapped */
+	uint8_t prot;
+};
+
+int sim_vram_start(void);
+uint64_t sim_vram_free_bytes(void);
+struct sim_phys *sim_phys_create(uint64_t bytes, bool exportable);
+struct sim_phys *sim_phys_import(int fd);
+void sim_phys_unref(struct sim_phys *p);
+/* Reserves host address space without access; 0 if the hint cannot be had and is required. */
+uint64_t sim_va_reserve(uint64_t bytes, uint64_t align, uint64_t hint, bool exact);
+void sim_va_release(uint64_t va, uint64_t bytes);
+int sim_va_map(uint64_t va, uint64_t bytes, struct sim_phys *p, uint64_t offset, int prot);
+/* Records the mapping without access (cuMemMap before cuMemSetAccess). */
+void sim_va_note(uint64_t va, uint64_t bytes, struct sim_phys *p, uint64_t offset);
+int sim_va_unmap(uint64_t va, uint64_t bytes);
+struct sim_page *sim_page(uint64_t va);
+bool sim_is_device_va(uint64_t va);
+
+/* ---- what is allocated where (alloc.c) ---- */
+struct sim_pool_block;
+enum sim_alloc_kind { SIM_ALLOC_DEVICE, SIM_ALLOC_POOL, SIM_ALLOC_VMM, SIM_ALLOC_HOST, SIM_ALLOC_REGISTERED, SIM_ALLOC_MANAGED, SIM_ALLOC_VARIABLE, SIM_ALLOC_GRAPH };
+
+struct sim_alloc {
+	uint64_t va;
+	uint64_t bytes;     /* as asked for */
+	uint64_t reserved;  /* as taken */
+	enum sim_alloc_kind kind;
+	unsigned flags;
+	uint64_t id;
+	struct sim_ctx *ctx;
+	struct sim_phys *phys;
+	uint64_t phys_offset;
+	int prot;
+	struct sim_pool *pool;
+	struct sim_pool_block *block;
+	int fd;
+	bool sync_memops;
+};
+
+struct sim_alloc *sim_alloc_add(uint64_t va, uint64_t bytes, enum sim_alloc_kind kind);
+struct sim_alloc *sim_alloc_find(uint64_t va); /* containing va */
+struct sim_alloc *sim_alloc_next(uint64_t va);  /* the first at or after va */
+void sim_alloc_remove(struct sim_alloc *a);
+CUresult sim_heap_alloc(uint64_t bytes, enum sim_alloc_kind kind, struct sim_alloc **out);
+CUresult sim_heap_free(struct sim_alloc *a);
+/* Page-locked memory as the copy engines care: the whole range lies in one pinned, registered or managed allocation. */
+bool sim_is_pinned(const void *p, uint64_t bytes);
+void sim_alloc_free_all(struct sim_ctx *ctx);
+
+/* ---- modules and kernels (module.c) ---- */
+#define SIM_KERNEL_MAGIC 0x4b53494du
+struct sim_module;
+struct sim_kernel {
+	uint32_t magic;
+	uint32_t index;
+	struct sim_module *module;
+	const char *name;
+	uint32_t n_params;
+	uint32_t param_bytes;
+	const struct sim_image_param *params;
+	int attribute_shared;
+	int carveout;
+	uint64_t ns; /* modelled duration */
+};
+
+struct sim_variable {
+	const char *name;
+	uint64_t bytes;
+	uint64_t va;
+	bool constant;
+	struct sim_alloc *alloc;
+};
+
+#define SIM_MODULE_MAGIC 0x4d53494du
+struct sim_module {
+	uint32_t magic;
+	uint64_t remote;
+	char *image;
+	struct sim_kernel *kernel;
+	uint32_t n_kernels;
+	struct sim_variable *variable;
+	uint32_t n_variables;
+	bool library;
+};
+struct sim_kernel *sim_kernel_check(const void *handle);
+
+/* ---- work: what a stream executes and a graph node describes (work.c) ---- */
+struct sim_launch {
+	struct sim_kernel *kernel;
+	uint32_t grid[3], block[3], shared;
+	uint32_t param_bytes;
+	char *params;
+	bool cooperative;
+};
+
+struct sim_rect {
+	uint64_t dst, src; /* addresses, host or device */
+	uint64_t dst_pitch, src_pitch, dst_slice, src_slice;
+	uint64_t width, height, depth;
+	uint8_t dst_kind, src_kind; /* enum sim_place */
+	bool need_dst, need_src;    /* the call says that this side is device memory */
+};
+enum sim_place { SIM_PAGEABLE, SIM_PINNED, SIM_DEVICE };
+
+enum sim_work_kind {
+	SIM_WORK_EMPTY,
+	SIM_WORK_KERNEL,
+	SIM_WORK_COPY,
+	SIM_WORK_MEMSET,
+	SIM_WORK_HOST,
+	SIM_WORK_CALLBACK,
+	SIM_WORK_WAIT_VALUE,
+	SIM_WORK_WRITE_VALUE,
+	SIM_WORK_EVENT_RECORD,
+	SIM_WORK_EVENT_WAIT,
+	SIM_WORK_ALLOC,
+	SIM_WORK_FREE,
+	SIM_WORK_CHILD,
+};
+
+struct sim_work {
+	enum sim_work_kind kind;
+	union {
+		struct sim_launch launch;
+		struct {
+			struct sim_rect rect;
+			char *staging;
+		} copy;
+		struct {
+			uint64_t dst, pitch, width, height;
+			uint32_t value, element;
+		} set;
+		struct {
+			CUhostFn fn;
+			void *data;
+		} host;
+		struct {
+			CUstreamCallback fn;
+			void *data;
+			CUstream stream;
+		} callback;
+		struct {
+			uint64_t address, value;
+			unsigned flags;
+			bool wide;
+		} value;
+		struct sim_event *event;
+		struct {
+			uint64_t va, bytes;
+			struct sim_graph_memory *graph;
+		} memory;
+		struct sim_graph *child;
+	} u;
+};
+
+void sim_work_copy(struct sim_work *to, const struct sim_work *from);
+void sim_work_clear(struct sim_work *w);
+/* Does the work, without the lock. Returns what becomes of the context. */
+CUresult sim_work_do(struct sim_work *w, uint64_t *model_ns);
+/* Addresses are checked when the call is made, as the driver's are. */
+CUresult sim_copy_prepare(struct sim_rect *r);
+bool sim_value_holds(const struct sim_work *w);
+
+/* ---- engines (engine.c) ---- */
+enum sim_engine { SIM_ENGINE_NONE, SIM_ENGINE_COMPUTE, SIM_ENGINE_H2D, SIM_ENGINE_D2H, SIM_ENGINE_CALLBACK, SIM_ENGINE_POLL, SIM_ENGINES };
+
+struct sim_op {
+	struct sim_work work;
+	int refs;
+	int waits; /* unfinished operations it depends on */
+	bool done, queued, counted;
+	uint64_t ready_ns, end_ns;
+	struct sim_op **next; /* operations that depend on it */
+	int n_next, cap_next;
+	struct sim_op *queue_next;
+	struct sim_stream *stream;
+	uint64_t serial;
+};
+
+extern pthread_mutex_t sim_lock;
+extern pthread_cond_t sim_progress; /* something finished */
+int sim_engine_start(void);
+struct sim_op *sim_op_new(void);
+void sim_op_ref(struct sim_op *op);
+void sim_op_unref(struct sim_op *op);
+void sim_op_after(struct sim_op *op, struct sim_op *before);
+/* Hands over the caller's reference after all dependencies are named. */
+void sim_op_submit(struct sim_op *op);
+void sim_op_wait(struct sim_op *op);
+/* Waits for all that was submitted so far. */
+void sim_wait_all(void);
+CUresult sim_sticky(void);
+void sim_set_sticky(CUresult r);
+
+/* ---- contexts (context.c) ---- */
+#define SIM_CTX_MAGIC 0x5853494du
+struct sim_ctx {
+	uint32_t magic;
+	bool primary, alive;
+	unsigned flags;
+	int refs;
+	uint64_t id;
+	struct sim_stream *legacy;
+	struct sim_stream *streams; /* all of them, the default ones included */
+	size_t limit[16];
+	struct sim_ctx *next;
+};
+
+extern struct sim_ctx sim_primary;
+struct sim_ctx *sim_current(void);
+/* Checks that every call makes: initialised, not in a forked child, not in a callback, no sticky error, a context. Takes the lock on success. */
+CUresult sim_enter(void);
+CUresult sim_enter_no_ctx(void);
+void sim_leave(void);
+#define SIM_ENTER() \
+	do { \
+		CUresult entered = sim_enter(); \
+		if (entered != CUDA_SUCCESS) \
+			return entered; \
+	} while (0)
+static inline CUresult sim_return(CUresult r)
+{
+	sim_leave();
+	return r;
+}
+extern __thread bool sim_in_callback;
+void sim_ctx_stop(struct sim_ctx *c);
+
+/* ---- streams and events (stream.c, event.c) ---- */
+#define SIM_STREAM_MAGIC 0x5253494du
+struct sim_stream {
+	uint32_t magic;
+	struct sim_ctx *ctx;
+	unsigned flags;
+	int priority;
+	uint64_t id;
+	struct sim_op *last;
+	int depth;
+	bool is_default, destroyed;
+	struct sim_capture *capture;
+	struct sim_node **frontier; /* while capturing: what the next node depends on */
+	int n_frontier;
+	struct sim_stream *next;
+};
+
+#define SIM_EVENT_MAGIC 0x5653494du
+struct sim_event {
+	uint32_t magic;
+	unsigned flags;
+	struct sim_ctx *ctx;
+	struct sim_op *op; /* the last record, or NULL */
+	bool recorded;
+	uint64_t ns;
+	struct sim_capture *capture; /* recorded inside a capture */
+	uint64_t capture_id;
+	struct sim_node **node;
+	int n_node;
+};
+
+struct sim_stream *sim_stream_new(struct sim_ctx *c, unsigned flags, int priority);
+void sim_stream_free(struct sim_stream *s);
+CUresult sim_stream_get(CUstream h, struct sim_stream **out);
+struct sim_event *sim_event_check(CUevent e);
+/* Puts work on a stream or, while it captures, into its graph. Takes over what `w` owns. `out` gets a reference to the operation, or NULL. */
+CUresult sim_submit(struct sim_stream *s, struct sim_work *w, struct sim_op **out);
+/* The operation with the stream's dependencies named, not submitted yet. */
+struct sim_op *sim_stream_op(struct sim_stream *s, struct sim_work *w);
+void sim_stream_push(struct sim_stream *s, struct sim_op *op);
+/* Like the driver, drop memory that pools hold above their threshold when something was synchronised. */
+void sim_pools_trim(void);
+
+/* ---- capture (capture.c) ---- */
+struct sim_capture {
+	struct sim_graph *graph;
+	CUstreamCaptureMode mode;
+	pthread_t thread;
+	struct sim_stream *origin;
+	bool invalid;
+	uint64_t id;
+	struct sim_capture *next;
+	int refs;
+	bool ended;
+};
+
+/* Calls that could synchronise with, or be missed by, a capture under way. */
+CUresult sim_capture_unsafe(void);
+/* Using the legacy stream, or waiting for a stream, while a capture depends on it. */
+CUresult sim_capture_implicit(struct sim_stream *s);
+CUresult sim_capture_add(struct sim_stream *s, struct sim_work *w, struct sim_node **out);
+CUresult sim_capture_record(struct sim_stream *s, struct sim_event *e);
+CUresult sim_capture_wait(struct sim_stream *s, struct sim_event *e);
+void sim_capture_invalidate(struct sim_capture *c);
+void sim_capture_unref(struct sim_capture *c);
+
+/* ---- graphs (graph.c) ---- */
+#define SIM_GRAPH_MAGIC 0x4753494du
+struct sim_node {
+	uint32_t magic;
+	struct sim_graph *graph;
+	struct sim_work work;
+	struct sim_node **dep;
+	int n_dep;
+	int index;
+	bool disabled;
+	struct sim_node *origin; /* in a clone: the node it was made from */
+	void **param_list; /* what KernelNodeGetParams hands out */
+};
+
+struct sim_graph {
+	uint32_t magic;
+	struct sim_node **node;
+	int n_node, cap_node;
+	struct sim_capture *capture; /* being built by a capture */
+	bool owned;                  /* a child graph, destroyed with its node */
+};
+
+struct sim_exec {
+	uint32_t magic;
+	struct sim_graph *graph; /* private clone */
+	struct sim_op *last;
+	unsigned long long flags;
+};
+struct sim_graph *sim_graph_new(void);
+struct sim_graph *sim_graph_clone(const struct sim_graph *g);
+void sim_graph_free(struct sim_graph *g);
+CUresult sim_node_new(struct sim_graph *g, struct sim_node **deps, int n, struct sim_work *w, struct sim_node **out);
+
+/* ---- pools (pool.c) ---- */
+struct sim_pool;
+/* Memory that a captured allocation owns: as long as a graph or an executable one mentions it. */
+struct sim_graph_memory {
+	int refs;
+	struct sim_alloc *alloc;
+};
+void sim_graph_memory_unref(struct sim_graph_memory *m);
+CUresult sim_graph_memory_new(uint64_t bytes, struct sim_work *w);
+CUresult sim_pool_free_now(struct sim_alloc *a);
+
+/* ---- launches (launch.c) ---- */
+CUresult sim_launch_pack(struct sim_launch *l, struct sim_kernel *k, void **params, void **extra);
+
+/* ---- the rest ---- */
+CUresult sim_unsupported(const char *symbol);
+/* Copies with the stream rules of the synchronous and asynchronous calls (copy.c). */
+CUresult sim_copy_call(struct sim_rect *r, CUstream h, bool async);
+
+#endif

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The event loop, and when the agent's work is done. */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/store/file.h"
+#include "tools/agent/agent.h"
+
+/* An agent that nobody has spoken to, or whose last program ended well, waits this long. */
+#define FIRST_WAIT_NS 30000000000ull
+#define IDLE_WAIT_NS 2000000000ull
+
+int agent_watch(struct agent *agent, struct watch *watch)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watch};
+
+	return epoll_ctl(agent->epoll, EPOLL_CTL_ADD, watch->fd, &event) ? -errno : 0;
+}
+
+void agent_unwatch(struct agent *agent, struct watch *watch)
+{
+	epoll_ctl(agent->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
+}
+
+static void signals_ready(struct agent *agent, struct watch *watch)
+{
+	struct signalfd_siginfo info;
+
+	if (read(watch->fd, &info, sizeof info) != sizeof info)
+		return;
+	if (agent->stopping)
+		agent->stop_now = true;
+	else
+		tpck_log_info("told to end; the newest snapshots are made durable first");
+	agent->stopping = true;
+}
+
+static void outbox_ready(struct agent *agent, struct watch *watch)
+{
+	(void)watch;
+	outbox_deliver(&agent->outbox, agent);
+}
+
+/* ---- what follows from a change ----------------------------------------------------------- */
+
+/* What is owed to a process that ends: with status 0 what is being written, else the newest. */
+static void answer_endings(struct agent *agent)
+{
+	for (struct live *live = agent->lives; live; live = live->next) {
+		bool checking = false;
+
+		for (unsigned i = 0; i < live->image_count; i++)
+			checking = checking || live->images[i].checking;
+		if (!live->ending || checking || live->flushing || !live->client)
+			continue;
+		/* A store that does not work is not waited for. */
+		if (live->status != 0 && !flush_settled(live) && !agent->flush_said[0])
+			continue;
+		live->ending = false;
+		client_send(live->client, TPCK_MSG_BYE, NULL, 0);
+	}
+}
+
+static bool all_durable(const struct agent *agent)
+{
+	for (const struct live *live = agent->lives; live; live = live->next)
+		if (live->life != LIFE_GONE && !flush_settled(live))
+			return false;
+	return true;
+}
+
+/* When the agent has nothing more to wait for; UINT64_MAX: it has. */
+static uint64_t leave_at(const struct agent *agent)
+{
+	uint64_t last = agent->idle_since_ns;
+	bool dead = false;
+
+	if (agent->clients || agent->jobs)
+		return UINT64_MAX;
+	for (const struct live *live = agent->lives; live; live = live->next) {
+		if (live->life == LIFE_RUNNING || live->life == LIFE_SETTLING)
+			return UINT64_MAX;
+		dead = dead || live->life == LIFE_DEAD;
+	}
+	if (dead)
+		return last + (uint64_t)(agent->settings.linger_sec * 1e9);
+	return last + (agent->served ? IDLE_WAIT_NS : FIRST_WAIT_NS);
+}
+
+static void consider_leaving(struct agent *agent)
+{
+	uint64_t now = tpck_clock_monotonic_ns();
+
+	if (agent->stop_now || (agent->stopping && !agent->jobs &&
+				(all_durable(agent) || now < agent->flush_retry_ns))) {
+		agent->leaving = true;
+		return;
+	}
+	if (agent->clients || agent->jobs)
+		agent->idle_since_ns = now;
+	if (leave_at(agent) <= now && all_durable(agent))
+		agent->leaving = true;
+}
+
+void agent_consider(struct agent *agent)
+{
+	hello_consider(agent);
+	flush_consider(agent);
+	answer_endings(agent);
+	live_sweep(agent);
+	consider_leaving(agent);
+}
+
+static uint64_t next_deadline(const struct agent *agent)
+{
+	uint64_t soonest = flush_deadline(agent), leave = leave_at(agent);
+
+	if (leave < soonest && all_durable(agent))
+		soonest = leave;
+	for (const struct client *client = agent->clients; client; client = client->next)
+		if (client->deferred && client->deferred_until_ns < soonest)
+			soonest = client->deferred_until_ns;
+	return soonest;
+}
+
+static int timeout_ms(const struct agent *agent)
+{
+	uint64_t now = tpck_clock_monotonic_ns(), at = next_deadline(agent);
+
+	if (at == UINT64_MAX)
+		return -1;
+	if (at <= now)
+		return 0;
+	at = (at - now) / 1000000 + 1;
+	return at > 60000 ? 60000 : (int)at;
+}
+
+static int prepare_loop(struct agent *agent, struct tpck_error *err)
+{
+	sigset_t signals;
+	int rc;
+
+	agent->epoll = epoll_create1(EPOLL_CLOEXEC);
+	rc = agent->epoll < 0 ? -errno : outbox_make(&agent->outbox);
+	if (rc)
+		return tpck_error_set(err, -rc, "starting the event loop");
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGINT);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
+	agent->signals = (struct watch){signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK), signals_ready};
+	agent->outbox_watch = (struct watch){agent->outbox.event, outbox_ready};
+	rc = agent->signals.fd < 0 ? -errno : agent_watch(agent, &agent->signals);
+	if (!rc)
+		rc = agent_watch(agent, &agent->outbox_watch);
+	if (!rc)
+		rc = worker_start(&agent->clerk, &agent->outbox);
+	if (!rc)
+		rc = worker_start(&agent->checker, &agent->outbox);
+	if (!rc)
+		rc = worker_start(&agent->flusher, &agent->outbox);
+	if (!rc)
+		rc = worker_start(&agent->prefaulter, &agent->outbox);
+	return rc ? tpck_error_set(err, -rc, "starting the event loop") : 0;
+}
+
+int agent_begin(struct agent *agent, struct tpck_error *err)
+{
+	int rc = prepare_loop(agent, err);
+
+	if (rc)
+		return rc;
+	agent->begun_ns = agent->idle_since_ns = tpck_clock_monotonic_ns();
+	live_adopt_all(agent);
+	agent->served = agent->lives != NULL;
+	return client_listen(agent, err);
+}
+
+void agent_loop(struct agent *agent)
+{
+	for (;;) {
+		struct epoll_event event;
+		struct watch *watch;
+
+		agent_consider(agent);
+		if (agent->leaving)
+			return;
+		/* One at a time: what it does may free what the next would be about. */
+		if (epoll_wait(agent->epoll, &event, 1, timeout_ms(agent)) != 1)
+			continue;
+		watch = event.data.ptr;
+		watch->ready(agent, watch);
+	}
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The agent's state. All of it belongs to the event loop's thread, except where a line says else. */
+#ifndef TPCK_TOOLS_AGENT_AGENT_H
+#define TPCK_TOOLS_AGENT_AGENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "runtime/base/error.h"
+#include "runtime/base/settings.h"
+#include "runtime/policy/interval.h"
+#include "runtime/store/manifest.h"
+#include "runtime/store/memory_tier.h"
+#include "runtime/store/program.h"
+#include "runtime/store/tier.h"
+#include "runtime/wire/message.h"
+#include "tools/agent/worker.h"
+
+/* A descriptor of the event loop and what to call when it is ready. */
+struct watch {
+	int fd;
+	void (*ready)(struct agent *agent, struct watch *watch);
+};
+
+/* One connection. */
+struct client {
+	struct watch watch; /* first: the event loop hands this back */
+	pid_t pid;          /* by SO_PEERCRED */
+	struct live *live;  /* its session, once welcomed */
+	bool busy;          /* HELLO is with the clerk */
+	char *deferred;     /* a HELLO that waits until an earlier process of the program is settled */
+	uint64_t deferred_until_ns;
+	bool gone;          /* closed while busy */
+	struct client *next;
+};
+
+enum life {
+	LIFE_RUNNING,
+	LIFE_SETTLING, /* the process is gone; held images are being checked */
+	LIFE_DEAD,     /* may come back: images are kept and made durable */
+	LIFE_GONE,     /* nothing of it is needed; freed when no job uses it */
+};
+
+struct live_image {
+	struct tpck_image map;
+	char path[TPCK_PATH_MAX];
+	bool checking; /* a job compares it with the device's digests */
+};
+
+/* A session as the agent sees it. */
+struct live {
+	struct watch pid_watch; /* first; a pidfd: readable when the process is gone */
+	struct tpck_session *session;
+	struct tpck_program *program; /* the clerk's; never freed before the agent ends */
+	struct client *client;
+	pid_t pid;
+	enum life life;
+	unsigned jobs;                /* that use this structure */
+	uint32_t world;
+
+	unsigned image_count;
+	struct live_image images[TPCK_IMAGES_MAX];
+	/* Shorter mappings of files that have grown since; a job may still look through one. */
+	struct tpck_image *outgrown;
+	size_t outgrown_count;
+	bool preparing;
+	struct tpck_prepare wanted;   /* the PREPARE that came while one was under way */
+	bool wanted_set;
+
+	int newest;                   /* index of the newest committed image; -1: none */
+	uint64_t newest_step;
+	bool durable_any;
+	uint64_t durable_step;        /* newest step published, if durable_any */
+	struct tpck_manifest *base;   /* what that looks like */
+	bool flushing;
+	int flush_image;
+	uint64_t flush_begun_ns;
+
+	bool ending;                  /* ENDING came, BYE is owed */
+	int32_t status;
+	bool end_known;               /* it ended by itself, with `status` */
+	bool resumed;
+	uint64_t died_ns, begun_ns;
+	struct live *next;
+};
+
+struct agent {
+	struct tpck_settings settings;
+	char job[TPCK_NAME_MAX];
+	char folder[TPCK_PATH_MAX];  /* SHM/JOB */
+	char socket_path[TPCK_PATH_MAX];
+	struct tpck_tier *tier;
+	int epoll;
+	struct watch listener, signals, outbox_watch;
+	struct outbox outbox;
+	struct worker clerk, checker, flusher, prefaulter;
+	struct client *clients;
+	struct live *lives;
+
+	uint64_t begun_ns, idle_since_ns;
+	bool served;                 /* somebody said HELLO since the start */
+	bool stopping;               /* SIGTERM: finish the newest, keep the memory tier */
+	bool stop_now;
+	bool leaving;                /* the loop ends; the memory tier goes too unless stopping */
+
+	unsigned jobs;               /* given to workers and not yet done */
+	uint64_t flush_retry_ns;     /* nothing is flushed before */
+	double flush_backoff_sec;
+	char flush_said[sizeof ((struct tpck_error *)0)->text]; /* last complaint, not to be repeated */
+	struct tpck_interval_history history;
+};
+
+/* event loop (agent.c) */
+/* Takes over what is there and listens. */
+int agent_begin(struct agent *agent, struct tpck_error *err);
+/* Returns when there is nothing more to do. */
+void agent_loop(struct agent *agent);
+int agent_watch(struct agent *agent, struct watch *watch);
+void agent_unwatch(struct agent *agent, struct watch *watch);
+/* Everything that follows from a change: flushes, BYEs, endings. Called after every event. */
+void agent_consider(struct agent *agent);
+
+/* connections (client.c) */
+int client_listen(struct agent *agent, struct tpck_error *err);
+/* False: the connection is broken (it is closed by its own event). */
+bool client_send(struct client *client, enum tpck_message_type type, const void *payload, size_t size);
+void client_close(struct agent *agent, struct client *client);
+
+/* sessions (live.c, post_mortem.c) */
+struct live *live_new(struct agent *agent, struct tpck_session *session, pid_t pid);
+void live_attach(struct live *live, struct client *client);
+/* Opens image files that are there; what is in them counts. */
+void live_open_images(struct agent *agent, struct live *live);
+void live_held(struct agent *agent, struct live *live, unsigned image);
+void live_died(struct agent *agent, struct live *live);
+/* Polls all processes, for a HELLO that overtakes the news of a death. */
+void live_poll(struct agent *agent);
+void live_retire(struct agent *agent, struct live *live);
+/* Frees what is gone and used by nobody. */
+void live_sweep(struct agent *agent);
+void live_unpin(struct agent *agent, struct live *live, unsigned image);
+void live_adopt_all(struct agent *agent);
+void live_settle(struct agent *agent, struct live *live);
+
+/* HELLO and what concerns programs (hello.c, offer.c) */
+void hello_begin(struct agent *agent, struct client *client, const struct tpck_hello *hello, const char *identity);
+void hello_consider(struct agent *agent); /* those that were deferred */
+void hello_adopt(struct agent *agent, struct client *client, const struct tpck_hello *hello);
+/* What is to be remembered of a program; saved by the clerk. */
+enum clerk_news { NEWS_DIED, NEWS_ENDED, NEWS_RESUMED, NEWS_DIVERGED };
+void clerk_tell(struct agent *agent, struct live *live, enum clerk_news news, const struct tpck_point *point, bool near);
+
+/* The program with this identity; one structure each, never freed. Any thread. */
+struct tpck_program *program_of(struct agent *agent, const char *identity, struct tpck_error *err);
+
+/* Held by the clerk's and the flusher's threads: a checkpoint that is being read is not removed. */
+extern pthread_mutex_t store_in_use;
+
+/* images (prepare.c) */
+/* Takes a folder's memory back, in the background. */
+void prepare_remove(struct agent *agent, const char *session_path);
+void prepare_begin(struct agent *agent, struct live *live, const struct tpck_prepare *prepare);
+
+/* durable tier (flush.c) */
+void flush_consider(struct agent *agent);
+/* Whether the newest image of a session is durable, or it has none. */
+bool flush_settled(const struct live *live);
+/* When flush_consider has something to do by itself; UINT64_MAX: never. */
+uint64_t flush_deadline(const struct agent *agent);
+
+/* QUERY (status.c) */
+void status_answer(struct agent *agent, struct client *client);
+
+#endif

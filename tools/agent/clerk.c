@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the agent remembers of programs, written down by the clerk's thread. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/log.h"
+#include "tools/agent/agent.h"
+
+/* Every program met; the structures lock themselves. */
+struct entry {
+	struct tpck_program *program;
+	struct entry *next;
+};
+static pthread_mutex_t entries_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct entry *entries;
+
+pthread_mutex_t store_in_use = PTHREAD_MUTEX_INITIALIZER;
+
+struct tpck_program *program_of(struct agent *agent, const char *identity, struct tpck_error *err)
+{
+	struct tpck_program *program = NULL;
+	struct entry *entry;
+
+	pthread_mutex_lock(&entries_lock);
+	for (entry = entries; entry && !program; entry = entry->next)
+		if (strcmp(entry->program->identity, identity) == 0)
+			program = entry->program;
+	if (!program && tpck_program_load(&program, agent->folder, agent->tier, identity, err) == 0) {
+		entry = calloc(1, sizeof *entry);
+		if (entry) {
+			entry->program = program;
+			entry->next = entries;
+			entries = entry;
+		}
+	}
+	pthread_mutex_unlock(&entries_lock);
+	return program;
+}
+
+struct news_job {
+	struct job job; /* first */
+	struct agent *agent;
+	struct tpck_program *program;
+	enum clerk_news news;
+	struct tpck_point point;
+	bool near;
+};
+
+static void news_run(struct job *job)
+{
+	struct news_job *news = (struct news_job *)job;
+	struct agent *agent = news->agent;
+	struct tpck_error err = {0};
+	uint64_t deaths;
+	int rc = 0;
+
+	switch (news->news) {
+	case NEWS_DIED:
+		deaths = tpck_program_died(news->program, &news->point, news->near);
+		if (deaths >= TPCK_CRASH_LOOP_DEATHS)
+			tpck_log_warn("died %llu times within an iteration of resuming at step %llu; an earlier step is next",
+				      (unsigned long long)deaths, (unsigned long long)news->point.step);
+		break;
+	case NEWS_ENDED:
+		tpck_program_ended(news->program, news->point.generation);
+		rc = tpck_program_mark(news->program, agent->folder, agent->tier, false, &err);
+		break;
+	case NEWS_RESUMED:
+		tpck_program_resumed(news->program, news->point.generation, news->point.step);
+		break;
+	case NEWS_DIVERGED:
+		tpck_program_refuse(news->program, &news->point);
+		break;
+	}
+	if (!rc)
+		rc = tpck_program_save(news->program, agent->folder, agent->tier, &err);
+	if (rc)
+		tpck_log_warn("%s", err.text);
+}
+
+static void news_done(struct agent *agent, struct job *job)
+{
+	agent->jobs--;
+	free(job);
+}
+
+void clerk_tell(struct agent *agent, struct live *live, enum clerk_news kind, const struct tpck_point *point,
+		bool near)
+{
+	struct news_job *news = live->program ? calloc(1, sizeof *news) : NULL;
+
+	if (!news)
+		return;
+	news->job.run = news_run;
+	news->job.done = news_done;
+	news->agent = agent;
+	news->program = live->program;
+	news->news = kind;
+	news->point = *point;
+	news->near = near;
+	agent->jobs++;
+	worker_give(&agent->clerk, &news->job);
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections: packets in, packets out, whose they are. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "tools/agent/agent.h"
+
+bool client_send(struct client *client, enum tpck_message_type type, const void *payload, size_t size)
+{
+	struct tpck_message head = {
+		.magic = TPCK_MESSAGE_MAGIC, .version = TPCK_WIRE_VERSION, .type = (uint16_t)type,
+		.bytes = (uint32_t)size,
+	};
+	struct iovec parts[2] = {{&head, sizeof head}, {(void *)(uintptr_t)payload, size}};
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = size ? 2 : 1};
+
+	return sendmsg(client->watch.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+}
+
+void client_close(struct agent *agent, struct client *client)
+{
+	struct live *live = client->live;
+
+	agent_unwatch(agent, &client->watch);
+	close(client->watch.fd);
+	client->watch.fd = -1;
+	client->live = NULL;
+	if (live && live->client == client)
+		live->client = NULL;
+	/* The clerk still holds it; hello_done() frees it then. */
+	if (client->busy) {
+		client->gone = true;
+		return;
+	}
+	for (struct client **c = &agent->clients; *c; c = &(*c)->next) {
+		if (*c == client) {
+			*c = client->next;
+			break;
+		}
+	}
+	free(client->deferred);
+	free(client);
+}
+
+/* The end of a connection is the end of the process, unless the process says otherwise: then it
+ * lives on without snapshots and may come back by ADOPT. */
+static void connection_ended(struct agent *agent, struct client *client)
+{
+	struct live *live = client->live;
+
+	client_close(agent, client);
+	if (live && live->pid_watch.fd < 0)
+		live_died(agent, live);
+	else
+		live_poll(agent);
+}
+
+static void take_session_message(struct agent *agent, struct client *client, int type, const void *payload,
+				 size_t size)
+{
+	struct live *live = client->live;
+	const struct tpck_held *held = payload;
+	const struct tpck_diverged *diverged = payload;
+	const struct tpck_ending *ending = payload;
+	struct tpck_point point;
+
+	if (type == TPCK_MSG_PREPARE && size >= sizeof(struct tpck_prepare)) {
+		prepare_begin(agent, live, payload);
+	} else if (type == TPCK_MSG_HELD && size >= sizeof *held) {
+		if (held->image < live->image_count && held->generation == live->session->name.generation)
+			live_held(agent, live, held->image);
+		else
+			tpck_log_warn("process %d reports image %u of generation %llu, which it does not have",
+				      (int)client->pid, held->image, (unsigned long long)held->generation);
+	} else if (type == TPCK_MSG_RESUMED) {
+		live->resumed = true;
+		point = (struct tpck_point){live->session->name.generation, live->session->control->resume_step};
+		clerk_tell(agent, live, NEWS_RESUMED, &point, false);
+	} else if (type == TPCK_MSG_DIVERGED && size >= sizeof *diverged) {
+		uint64_t from = diverged->at < diverged->step ? diverged->at : diverged->step;
+
+		tpck_log_warn("resuming at step %llu (generation %llu) failed in iteration %llu: %.200s",
+			      (unsigned long long)diverged->step, (unsigned long long)diverged->generation,
+			      (unsigned long long)diverged->at, diverged->what);
+		point = (struct tpck_point){diverged->generation, from};
+		clerk_tell(agent, live, NEWS_DIVERGED, &point, false);
+	} else if (type == TPCK_MSG_ENDING && size >= sizeof *ending) {
+		live->ending = live->end_known = true;
+		live->status = ending->status;
+	} else {
+		tpck_log_warn("process %d sent a message of type %d and %zu bytes, which is none", (int)client->pid,
+			      type, size);
+	}
+}
+
+static void take_message(struct agent *agent, struct client *client, const struct tpck_message *head,
+			 const void *payload)
+{
+	const struct tpck_hello *hello = payload;
+
+	if (head->type == TPCK_MSG_QUERY) {
+		status_answer(agent, client);
+	} else if (head->type != TPCK_MSG_HELLO) {
+		if (client->live)
+			take_session_message(agent, client, head->type, payload, head->bytes);
+	} else if (head->bytes < sizeof *hello || hello->identity_bytes != head->bytes - sizeof *hello ||
+		   client->live || client->busy) {
+		tpck_log_warn("process %d sent a HELLO that is none", (int)client->pid);
+		client_close(agent, client);
+	} else if (hello->flags & TPCK_HELLO_ADOPT) {
+		hello_adopt(agent, client, hello);
+	} else {
+		hello_begin(agent, client, hello, (const char *)(hello + 1));
+	}
+}
+
+static void client_ready(struct agent *agent, struct watch *watch)
+{
+	/* One byte more than a packet may have, for the NUL behind an identity text. */
+	static union {
+		struct tpck_message head;
+		char bytes[TPCK_MESSAGE_BYTES_MAX + 1];
+	} packet;
+	struct client *client = (struct client *)watch;
+	ssize_t got = recv(watch->fd, packet.bytes, TPCK_MESSAGE_BYTES_MAX, MSG_DONTWAIT | MSG_TRUNC);
+
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (got <= 0) {
+		connection_ended(agent, client);
+		return;
+	}
+	if (got > TPCK_MESSAGE_BYTES_MAX || (size_t)got < sizeof packet.head ||
+	    packet.head.magic != TPCK_MESSAGE_MAGIC || packet.head.bytes != (size_t)got - sizeof packet.head) {
+		tpck_log_warn("process %d sent a packet of %zd bytes that is no message", (int)client->pid, got);
+		connection_ended(agent, client);
+		return;
+	}
+	if (packet.head.version != TPCK_WIRE_VERSION) {
+		tpck_log_warn("process %d speaks version %u of the agent's protocol, this is %d", (int)client->pid,
+			      packet.head.version, TPCK_WIRE_VERSION);
+		connection_ended(agent, client);
+		return;
+	}
+	packet.bytes[got] = '\0';
+	take_message(agent, client, &packet.head, packet.bytes + sizeof packet.head);
+}
+
+static void listener_ready(struct agent *agent, struct watch *watch)
+{
+	int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct client *client;
+	struct ucred peer;
+	socklen_t size = sizeof peer;
+
+	if (fd < 0)
+		return;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) || peer.uid != geteuid()) {
+		tpck_log_warn("process %d of user %u is not allowed to speak to this agent", (int)peer.pid,
+			      (unsigned)peer.uid);
+		close(fd);
+		return;
+	}
+	client = calloc(1, sizeof *client);
+	if (!client) {
+		close(fd);
+		return;
+	}
+	client->watch = (struct watch){fd, client_ready};
+	client->pid = peer.pid;
+	client->next = agent->clients;
+	agent->clients = client;
+	if (agent_watch(agent, &client->watch))
+		client_close(agent, client);
+}
+
+int client_listen(struct agent *agent, struct tpck_error *err)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	mode_t mask;
+	int fd, folder = -1, rc;
+
+	if (strlen(agent->socket_path) < sizeof address.sun_path) {
+		strcpy(address.sun_path, agent->socket_path);
+	} else {
+		/* A name that does not fit is reached through the folder's descriptor, on both sides. */
+		folder = open(agent->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/agent.sock", folder);
+	}
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return tpck_error_set(err, errno, "making a socket");
+	/* The lock is held: a socket that is there is a dead agent's. */
+	unlink(agent->socket_path);
+	mask = umask(0077);
+	rc = bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, 128) ? errno : 0;
+	umask(mask);
+	if (folder >= 0)
+		close(folder);
+	if (rc) {
+		close(fd);
+		return tpck_error_set(err, rc, "listening on %s", agent->socket_path);
+	}
+	agent->listener = (struct watch){fd, listener_ready};
+	return agent_watch(agent, &agent->listener);
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Comparing identity texts line by line. */
+#include "config.h"
+
+#include "tools/agent/identity.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct line {
+	const char *key, *value;
+	int key_length, value_length;
+	int index; /* which line of this key it is */
+};
+
+/* Takes the next line; false at the end. */
+static bool next_line(const char **text, struct line *line)
+{
+	const char *begin = *text, *end, *space;
+	struct line before = *line;
+
+	if (!*begin)
+		return false;
+	end = strchrnul(begin, '\n');
+	space = memchr(begin, ' ', (size_t)(end - begin));
+	line->key = begin;
+	line->key_length = (int)((space ? space : end) - begin);
+	line->value = space ? space + 1 : end;
+	line->value_length = (int)(end - line->value);
+	line->index = before.key && before.key_length == line->key_length &&
+				      memcmp(before.key, line->key, (size_t)line->key_length) == 0
+			      ? before.index + 1
+			      : 0;
+	*text = *end ? end + 1 : end;
+	return true;
+}
+
+static bool is_key(const struct line *line, const char *key)
+{
+	return (size_t)line->key_length == strlen(key) && memcmp(line->key, key, strlen(key)) == 0;
+}
+
+static bool same_value(const struct line *a, const struct line *b)
+{
+	return a->value_length == b->value_length && memcmp(a->value, b->value, (size_t)a->value_length) == 0;
+}
+
+/* A file that is there is a script or a program, not a number of epochs; "-m" names one too. */
+static bool names_program(const struct line *argument, const struct line *folder, const struct line *before)
+{
+	char path[4096];
+	struct stat status;
+
+	if (before->key && is_key(before, "argument") && before->value_length == 2 &&
+	    memcmp(before->value, "-m", 2) == 0)
+		return true;
+	if (argument->value_length == 0 || argument->value[0] == '-')
+		return false;
+	if (argument->value[0] == '/')
+		snprintf(path, sizeof path, "%.*s", argument->value_length, argument->value);
+	else
+		snprintf(path, sizeof path, "%.*s/%.*s", folder->value_length, folder->value ? folder->value : "",
+			 argument->value_length, argument->value);
+	return stat(path, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+/* A value for a sentence: cut where it is long. */
+static void quote(const struct line *line, char *text, size_t size)
+{
+	bool cut = line->value_length > 80;
+
+	snprintf(text, size, "'%.*s%s'", cut ? 80 : line->value_length, line->value, cut ? "..." : "");
+}
+
+static void say(const struct line *now, const struct line *was, char *what, size_t size)
+{
+	char a[100], b[100];
+
+	if (is_key(now, "environment") && is_key(was, "environment")) {
+		int length_now = (int)strcspn(now->value, "=\n"), length_was = (int)strcspn(was->value, "=\n");
+		int order = strncmp(now->value, was->value, (size_t)(length_now > length_was ? length_now : length_was));
+
+		if (length_now == length_was && memcmp(now->value, was->value, (size_t)length_now) == 0)
+			snprintf(what, size, "environment variable %.*s is '%.*s', was '%.*s'", length_now,
+				 now->value, now->value_length - length_now > 80 ? 80 : now->value_length - length_now - 1,
+				 now->value + length_now + 1,
+				 was->value_length - length_was > 80 ? 80 : was->value_length - length_was - 1,
+				 was->value + length_was + 1);
+		else if (order < 0)
+			snprintf(what, size, "environment variable %.*s is set, was not", length_now, now->value);
+		else
+			snprintf(what, size, "environment variable %.*s is not set, was", length_was, was->value);
+		return;
+	}
+	quote(now, a, sizeof a);
+	quote(was, b, sizeof b);
+	if (is_key(now, "argument") && !is_key(was, "argument"))
+		snprintf(what, size, "argument %d is %s, was not given", now->index, a);
+	else if (is_key(was, "argument") && !is_key(now, "argument"))
+		snprintf(what, size, "argument %d is not given, was %s", was->index, b);
+	else if (is_key(now, "argument"))
+		snprintf(what, size, "argument %d is %s, was %s", now->index, a, b);
+	else if (is_key(now, "executable-digest") && is_key(was, "executable-digest"))
+		snprintf(what, size, "the executable's content is another one than before");
+	else if (now->key_length == was->key_length && memcmp(now->key, was->key, (size_t)now->key_length) == 0)
+		snprintf(what, size, "%.*s is %s, was %s", now->key_length, now->key, a, b);
+	else if (now->value_length || !was->key)
+		snprintf(what, size, "%.*s %s was not there", now->key_length, now->key, a);
+	else
+		snprintf(what, size, "%.*s %s is missing", was->key_length, was->key, b);
+}
+
+enum identity_relation identity_compare(const char *now, const char *was, char *what, size_t size)
+{
+	struct line a = {0}, b = {0}, folder = {0}, before = {0};
+	static const struct line none = {"", "", 0, 0, 0};
+
+	for (;;) {
+		bool more_a = next_line(&now, &a), more_b = next_line(&was, &b);
+
+		if (!more_a && !more_b)
+			return IDENTITY_SAME;
+		if (!more_a)
+			a = none;
+		if (!more_b)
+			b = none;
+		if (a.key_length != b.key_length || memcmp(a.key, b.key, (size_t)a.key_length) != 0 ||
+		    !same_value(&a, &b))
+			break;
+		if (is_key(&a, "folder"))
+			folder = a;
+		before = a;
+	}
+	say(&a, &b, what, size);
+	if (is_key(&a, "user") || is_key(&a, "job") || is_key(&a, "rank") || is_key(&a, "ordinal"))
+		return IDENTITY_APART;
+	if (is_key(&a, "executable"))
+		return IDENTITY_OTHER;
+	if (is_key(&a, "argument") && is_key(&b, "argument") &&
+	    (names_program(&a, &folder, &before) || names_program(&b, &folder, &before)))
+		return IDENTITY_OTHER;
+	return IDENTITY_CHANGED;
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transpckptd: the agent of one user and job on one node. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/store/file.h"
+#include "tools/agent/agent.h"
+
+extern char **environ;
+
+/* How long a new agent waits for one that is about to end. */
+#define LOCK_WAIT_NS 10000000000ull
+enum { LOG_KEEP = 256 << 10 };
+
+static struct agent agent;
+static int report_fd = -1; /* the starter waits here for "" (ready) or a line */
+
+static void usage(FILE *to)
+{
+	fputs("usage: transpckptd --job JOB [--foreground]\n"
+	      "The agent that keeps, verifies and stores the snapshots of JOB's processes on this node.\n"
+	      "It is started by the preloaded library; settings are taken from TRANSPCKPT_*.\n",
+	      to);
+}
+
+/* ---- one agent only ----------------------------------------------------------------------- */
+
+static bool somebody_listens(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int folder = open(agent.folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	bool answers;
+
+	snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/agent.sock", folder);
+	answers = fd >= 0 && folder >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0;
+	if (fd >= 0)
+		close(fd);
+	if (folder >= 0)
+		close(folder);
+	return answers;
+}
+
+/* Whether the locked file is still the one at the path: an agent that leaves takes it along. */
+static bool lock_is_current(int fd, const char *path)
+{
+	struct stat held, there;
+
+	return fstat(fd, &held) == 0 && stat(path, &there) == 0 && held.st_ino == there.st_ino &&
+	       held.st_dev == there.st_dev;
+}
+
+/* The lock's descriptor, or -EALREADY when another agent serves the job. */
+static int take_lock(struct tpck_error *err)
+{
+	uint64_t until = tpck_clock_monotonic_ns() + LOCK_WAIT_NS;
+	char path[TPCK_PATH_MAX];
+
+	tpck_path_join(path, sizeof path, agent.folder, "agent.lock");
+	for (;;) {
+		int fd, rc = tpck_folder_make(agent.folder, err);
+
+		if (rc)
+			return rc;
+		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		if (fd < 0 && errno != ENOENT)
+			return tpck_error_set(err, errno, "opening %s", path);
+		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && lock_is_current(fd, path))
+			return fd;
+		if (fd >= 0)
+			close(fd);
+		if (somebody_listens())
+			return -EALREADY;
+		if (tpck_clock_monotonic_ns() > until)
+			return tpck_error_set(err, EBUSY, "waiting for the agent that holds %s", path);
+		usleep(20000);
+	}
+}
+
+/* The memory tier's folder must be ours alone. */
+static int check_memory_folder(const char *path, struct tpck_error *err)
+{
+	struct stat status;
+	int rc = tpck_folder_make(path, err);
+
+	if (rc)
+		return rc;
+	if (lstat(path, &status))
+		return tpck_error_set(err, errno, "opening %s", path);
+	if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid())
+		return tpck_error_set(err, EPERM, "using %s, which is not a folder of user %u", path,
+				      (unsigned)geteuid());
+	if ((status.st_mode & 077) && chmod(path, 0700))
+		return tpck_error_set(err, errno, "making %s private", path);
+	return 0;
+}
+
+/* ---- coming and going --------------------------------------------------------------------- */
+
+static void report(const char *line)
+{
+	if (report_fd >= 0) {
+		(void)!write(report_fd, line, strlen(line));
+		close(report_fd);
+		report_fd = -1;
+	} else if (line[0]) {
+		fprintf(stderr, "transpckptd: %s\n", line);
+	}
+}
+
+/* Waits in the starter for what the agent reports. */
+static int await_report(int fd)
+{
+	char line[600];
+	size_t used = 0;
+	ssize_t got;
+
+	while ((got = read(fd, line + used, sizeof line - 1 - used)) > 0)
+		used += (size_t)got;
+	line[used] = '\0';
+	if (!used)
+		return 0;
+	if (strcmp(line, "ok") == 0)
+		return 0;
+	fprintf(stderr, "transpckptd: %s\n", line);
+	return 1;
+}
+
+/* Returns in the agent only: its own session, no terminal, no parent. */
+static void detach(void)
+{
+	int ends[2];
+	pid_t pid;
+
+	if (pipe2(ends, O_CLOEXEC))
+		_exit(1);
+	pid = fork();
+	if (pid < 0) {
+		fprintf(stderr, "transpckptd: cannot fork: %s\n", strerror(errno));
+		_exit(1);
+	}
+	if (pid > 0) {
+		close(ends[1]);
+		_exit(await_report(ends[0]));
+	}
+	close(ends[0]);
+	report_fd = ends[1];
+	setsid();
+	pid = fork();
+	if (pid < 0) {
+		report("cannot fork");
+		_exit(1);
+	}
+	if (pid > 0)
+		_exit(0);
+}
+
+/* Standard input and output go nowhere; errors go where `doctor` and `show` find them. */
+static void redirect(bool foreground)
+{
+	char path[TPCK_PATH_MAX];
+	int fd = open("/dev/null", O_RDWR);
+
+	if (fd >= 0) {
+		dup2(fd, STDIN_FILENO);
+		if (!foreground)
+			dup2(fd, STDOUT_FILENO);
+		if (fd > STDERR_FILENO)
+			close(fd);
+	}
+	if (foreground)
+		return;
+	tpck_path_join(path, sizeof path, agent.folder, "agent.log");
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		dup2(fd, STDERR_FILENO);
+	if (fd > STDERR_FILENO)
+		close(fd);
+}
+
+/* The log would go with the memory tier; its end is kept in the store. */
+static void keep_log(void)
+{
+	struct tpck_error err = {0};
+	char path[TPCK_PATH_MAX], *text;
+	size_t size;
+
+	tpck_path_join(path, sizeof path, agent.folder, "agent.log");
+	if (tpck_file_read(path, 1 << 30, &text, &size, &err))
+		return;
+	if (size)
+		(void)agent.tier->operations->mark(agent.tier, "agent.log",
+						   size > LOG_KEEP ? text + size - LOG_KEEP : text, &err);
+	free(text);
+}
+
+static void leave(void)
+{
+	close(agent.listener.fd);
+	unlink(agent.socket_path);
+	worker_stop(&agent.clerk);
+	worker_stop(&agent.checker);
+	worker_stop(&agent.flusher);
+	worker_stop(&agent.prefaulter);
+	if (agent.stopping)
+		return;
+	keep_log();
+	(void)tpck_folder_remove(agent.folder);
+}
+
+/* The agent leaves the folder that it was started in. */
+static int make_absolute(char *path, size_t size)
+{
+	char folder[TPCK_PATH_MAX], relative[TPCK_PATH_MAX];
+
+	if (path[0] == '/')
+		return 0;
+	snprintf(relative, sizeof relative, "%s", path);
+	if (!getcwd(folder, sizeof folder))
+		return -errno;
+	return tpck_path_join(path, size, folder, relative);
+}
+
+static int set_up(const char *job, struct tpck_error *err)
+{
+	char shm[TPCK_PATH_MAX], store[TPCK_PATH_MAX];
+	int rc;
+
+	tpck_settings_read(&agent.settings, environ);
+	if (!job)
+		job = agent.settings.job;
+	if (!tpck_job_name_valid(job))
+		return tpck_error_set(err, EINVAL, "using '%.100s' as a job's name", job);
+	snprintf(agent.job, sizeof agent.job, "%.200s", job);
+	job = agent.job;
+	tpck_settings_shm(&agent.settings, shm, sizeof shm);
+	tpck_settings_store(&agent.settings, store, sizeof store);
+	if (make_absolute(shm, sizeof shm) || make_absolute(store, sizeof store))
+		return tpck_error_set(err, ENAMETOOLONG, "using %.200s and %.200s", shm, store);
+	if (tpck_path_join(agent.folder, sizeof agent.folder - 64, shm, job))
+		return tpck_error_set(err, ENAMETOOLONG, "using %s", shm);
+	tpck_path_join(agent.socket_path, sizeof agent.socket_path, agent.folder, "agent.sock");
+	rc = check_memory_folder(shm, err);
+	if (!rc)
+		rc = check_memory_folder(agent.folder, err);
+	return rc ? rc : tpck_durable_tier_open(&agent.tier, store, job, TPCK_WRITER_AUTO, err);
+}
+
+/* An agent that was itself preloaded would carry the library for nothing. */
+static void shed_preload(char **argv)
+{
+	if (!getenv("LD_PRELOAD"))
+		return;
+	unsetenv("LD_PRELOAD");
+	execv("/proc/self/exe", argv);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"job", required_argument, NULL, 'j'}, {"foreground", no_argument, NULL, 'f'},
+		{"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'v'}, {NULL, 0, NULL, 0},
+	};
+	struct tpck_error err = {0};
+	const char *job = NULL;
+	bool foreground = false;
+	int option, lock, rc;
+
+	shed_preload(argv);
+	while ((option = getopt_long(argc, argv, "j:fhv", options, NULL)) != -1) {
+		if (option == 'j') {
+			job = optarg;
+		} else if (option == 'f') {
+			foreground = true;
+		} else if (option == 'h' || option == 'v') {
+			if (option == 'h')
+				usage(stdout);
+			else
+				puts("transpckptd " PACKAGE_VERSION);
+			return 0;
+		} else {
+			usage(stderr);
+			return 2;
+		}
+	}
+	syscall(SYS_close_range, 3, ~0u, 0);
+	umask(0077);
+	if (!foreground)
+		detach();
+	rc = set_up(job, &err);
+	lock = rc ? rc : take_lock(&err);
+	if (lock == -EALREADY) {
+		report("ok");
+		return 0;
+	}
+	rc = lock < 0 ? lock : 0;
+	if (!rc) {
+		redirect(foreground);
+		if (!foreground && chdir("/"))
+			tpck_log_warn("cannot change to /: %m");
+		rc = agent_begin(&agent, &err);
+	}
+	if (rc) {
+		report(err.text);
+		return 1;
+	}
+	report(foreground ? "" : "ok");
+	agent_loop(&agent);
+	leave();
+	return 0;
+}

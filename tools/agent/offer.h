@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a starting process is offered: the newest checkpoint of its program that verifies. */
+#ifndef TPCK_TOOLS_AGENT_OFFER_H
+#define TPCK_TOOLS_AGENT_OFFER_H
+
+#include "tools/agent/agent.h"
+
+/* A committed image of a session whose process is gone; pinned while the clerk looks at it. */
+struct memory_candidate {
+	struct live *live;
+	unsigned image;
+	struct tpck_point point;
+	bool resumable, bad;
+	char identity_differs; /* not this program's: only of use for the notice */
+	struct tpck_cut cut;
+	char image_path[TPCK_PATH_MAX];
+	char session_path[TPCK_NAME_MAX];
+	const char *identity;
+};
+
+struct offer_request {
+	const char *identity;
+	uint32_t rank, ordinal;
+	uint64_t wanted_step; /* UINT64_MAX: the newest */
+	struct tpck_program *program;
+	struct memory_candidate *memory;
+	size_t memory_count;
+	const char *session_path; /* of the new session */
+};
+
+struct offer {
+	bool made;
+	struct tpck_point point;
+	struct tpck_cut cut;
+	struct tpck_manifest *base; /* where it came from the store; the caller's to free */
+	char notice[512];
+};
+
+/* Runs in the clerk's thread. Candidates that turn out bad are marked so. */
+void offer_choose(struct agent *agent, const struct offer_request *request, struct offer *offer);
+
+#endif

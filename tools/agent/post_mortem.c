@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is done with a session whose process is gone, and with those that an earlier agent left. */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "tools/agent/agent.h"
+
+static void drop_image(struct live *live, unsigned i)
+{
+	atomic_store(&live->images[i].map.header->state, TPCK_IMAGE_ABANDONED);
+	unlink(live->images[i].path);
+}
+
+/* Takes back the memory of what cannot be offered. The files' numbers stay, so that an index means
+ * the same image as before. */
+static void drop_useless_images(struct live *live)
+{
+	char path[TPCK_PATH_MAX];
+
+	for (unsigned i = 0; i < live->image_count; i++) {
+		struct tpck_image_header *header = live->images[i].map.header;
+		uint32_t state = atomic_load(&header->state);
+
+		if (state != TPCK_IMAGE_COMMITTED && atomic_load(&header->pins) == 0)
+			drop_image(live, i);
+	}
+	snprintf(path, sizeof path, "%s/resume.image", live->session->path);
+	unlink(path);
+}
+
+/* Whether the process died before it had gone more than an iteration beyond where it resumed. */
+static bool died_near(const struct live *live)
+{
+	const struct tpck_control *control = live->session->control;
+	uint64_t reached = control->status.boundaries;
+
+	if (live->newest >= 0 && live->newest_step > reached)
+		reached = live->newest_step;
+	if (!control->parent_generation)
+		return live->newest < 0;
+	return reached <= control->resume_step + 1;
+}
+
+void live_settle(struct agent *agent, struct live *live)
+{
+	const struct tpck_control *control = live->session->control;
+	struct tpck_point from = {control->parent_generation, control->resume_step};
+
+	for (unsigned i = 0; i < live->image_count; i++)
+		if (live->images[i].checking)
+			return;
+	if (live->preparing)
+		return;
+	live->died_ns = tpck_clock_monotonic_ns();
+	if (live->end_known && live->status == 0) {
+		tpck_log_info("process %d ended with status 0; its snapshots are released", (int)live->pid);
+		from = (struct tpck_point){live->session->name.generation, 0};
+		clerk_tell(agent, live, NEWS_ENDED, &from, false);
+		live_retire(agent, live);
+		return;
+	}
+	agent->history.failures++;
+	agent->history.observed_sec += (double)(live->died_ns - live->begun_ns) / 1e9;
+	if (live->newest >= 0)
+		tpck_log_warn("process %d of generation %" PRIu64 " %s; its snapshot of step %" PRIu64 " is kept",
+			      (int)live->pid, live->session->name.generation,
+			      live->end_known ? "failed" : "was killed", live->newest_step);
+	else
+		tpck_log_info("process %d of generation %" PRIu64 " is gone and left no snapshot", (int)live->pid,
+			      live->session->name.generation);
+	if (live->program)
+		clerk_tell(agent, live, NEWS_DIED, &from, died_near(live));
+	if (live->newest < 0) {
+		live_retire(agent, live);
+		return;
+	}
+	drop_useless_images(live);
+	live->life = LIFE_DEAD;
+}
+
+void live_died(struct agent *agent, struct live *live)
+{
+	uint64_t said = atomic_load(&live->session->control->exit_status);
+
+	if (live->life != LIFE_RUNNING)
+		return;
+	live->life = LIFE_SETTLING;
+	if (said && !live->end_known) {
+		live->end_known = true;
+		live->status = (int32_t)(said - 1);
+	}
+	if (live->pid_watch.fd >= 0) {
+		agent_unwatch(agent, &live->pid_watch);
+		close(live->pid_watch.fd);
+		live->pid_watch.fd = -1;
+	}
+	if (live->client) {
+		live->client->live = NULL;
+		live->client = NULL;
+	}
+	for (unsigned i = 0; i < live->image_count; i++) {
+		uint32_t filling = TPCK_IMAGE_FILLING;
+
+		atomic_compare_exchange_strong(&live->images[i].map.header->state, &filling, TPCK_IMAGE_ABANDONED);
+		live_held(agent, live, i);
+	}
+	live_settle(agent, live);
+}
+
+/* ---- adoption ----------------------------------------------------------------------------- */
+
+/* Whether the process of a session is still the one that maps it: numbers are used again. */
+static bool still_mapped(pid_t pid, const char *session_path)
+{
+	char path[64], line[4096];
+	bool found = false;
+	FILE *maps;
+
+	if (pid <= 0 || kill(pid, 0))
+		return false;
+	snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+	maps = fopen(path, "re");
+	if (!maps)
+		return false;
+	while (!found && fgets(line, sizeof line, maps))
+		found = strstr(line, session_path) != NULL;
+	fclose(maps);
+	return found;
+}
+
+static void adopt(struct agent *agent, const char *name)
+{
+	struct tpck_session *session;
+	struct tpck_error err = {0};
+	struct live *live;
+	pid_t pid;
+
+	if (tpck_session_open(&session, agent->folder, name, true, &err)) {
+		/* Another version's, or made by halves: the files are left alone for their own program,
+		 * but for a folder without a control page, which nobody can be using. */
+		tpck_log_warn("%s", err.text);
+		return;
+	}
+	pid = still_mapped(session->control->pid, session->path) ? session->control->pid : 0;
+	live = live_new(agent, session, pid);
+	if (!live) {
+		tpck_session_close(session);
+		return;
+	}
+	live_open_images(agent, live);
+	for (unsigned i = 0; i < live->image_count; i++) {
+		struct tpck_image_header *header = live->images[i].map.header;
+
+		/* Pins were the dead agent's. */
+		atomic_store(&header->pins, 0);
+		if (atomic_load(&header->state) == TPCK_IMAGE_COMMITTED &&
+		    (live->newest < 0 || header->step > live->newest_step)) {
+			live->newest = (int)i;
+			live->newest_step = header->step;
+		}
+	}
+	live->durable_step = atomic_load(&session->control->durable_step);
+	live->durable_any = live->durable_step != 0;
+	live->program = program_of(agent, session->identity, &err);
+	if (!live->program)
+		tpck_log_warn("%s", err.text);
+	tpck_log_info("adopted session %s (process %d %s)", name, (int)session->control->pid,
+		      pid ? "is running" : "is gone");
+	if (!pid)
+		live_died(agent, live);
+	else
+		for (unsigned i = 0; i < live->image_count; i++)
+			live_held(agent, live, i);
+}
+
+void live_adopt_all(struct agent *agent)
+{
+	struct tpck_session_name name;
+	struct dirent *entry;
+	DIR *folder = opendir(agent->folder);
+
+	if (!folder)
+		return;
+	while ((entry = readdir(folder)))
+		if (tpck_session_name_parse(entry->d_name, &name) == 0)
+			adopt(agent, entry->d_name);
+	closedir(folder);
+}

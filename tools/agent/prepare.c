@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Room for images: how many fit, made and prefaulted in the background. */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "tools/agent/agent.h"
+
+/* Left over for the log and for files of the tier itself. */
+#define SPARE (64ull << 20)
+
+/* ---- limits ------------------------------------------------------------------------------- */
+
+/* What the memory control groups above us still allow; UINT64_MAX without a limit. */
+static uint64_t cgroup_room(void)
+{
+	char line[TPCK_PATH_MAX] = "", path[TPCK_PATH_MAX * 2], *slash;
+	FILE *file = fopen("/proc/self/cgroup", "re");
+	uint64_t room = UINT64_MAX;
+	bool found = false;
+
+	while (file && !found && fgets(line, sizeof line, file))
+		found = strncmp(line, "0::", 3) == 0;
+	if (file)
+		fclose(file);
+	if (!found)
+		return room;
+	line[strcspn(line, "\n")] = '\0';
+	for (;;) {
+		unsigned long long limit = 0, used = 0;
+		bool limited = false;
+
+		snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", line + 3);
+		file = fopen(path, "re");
+		limited = file && fscanf(file, "%llu", &limit) == 1;
+		if (file)
+			fclose(file);
+		snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.current", line + 3);
+		file = limited ? fopen(path, "re") : NULL;
+		if (file && fscanf(file, "%llu", &used) == 1) {
+			uint64_t left = limit > used ? limit - used : 0;
+
+			room = left < room ? left : room;
+		}
+		if (file)
+			fclose(file);
+		slash = strrchr(line + 3, '/');
+		if (!slash || !line[3])
+			return room;
+		*slash = '\0';
+	}
+}
+
+static uint64_t tier_memory(const struct agent *agent)
+{
+	DIR *folder = opendir(agent->folder);
+	struct tpck_session_name name;
+	struct dirent *entry;
+	uint64_t bytes = 0;
+
+	while (folder && (entry = readdir(folder))) {
+		char path[TPCK_PATH_MAX];
+
+		if (tpck_session_name_parse(entry->d_name, &name) == 0 &&
+		    tpck_path_join(path, sizeof path, agent->folder, entry->d_name) == 0)
+			bytes += tpck_folder_memory(path);
+	}
+	if (folder)
+		closedir(folder);
+	return bytes;
+}
+
+static uint64_t image_files_memory(const struct live *live)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < live->image_count; i++)
+		bytes += live->images[i].map.size - TPCK_IMAGE_DATA_AT;
+	return bytes;
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* How many images of so many bytes there may be; the reason when not all that were wanted. */
+static unsigned how_many(struct agent *agent, const struct live *live, uint64_t data_bytes, unsigned wanted,
+			 char *reason, size_t size)
+{
+	uint64_t one = tpck_image_memory(data_bytes), mine = image_files_memory(live);
+	uint64_t used = tier_memory(agent), others = used > mine ? used - mine : 0;
+	uint64_t by_setting = agent->settings.memory > others ? agent->settings.memory - others : 0;
+	uint64_t by_tmpfs = 0, by_cgroup = cgroup_room(), room;
+	struct statvfs status;
+	unsigned count;
+
+	if (statvfs(agent->folder, &status) == 0)
+		by_tmpfs = (uint64_t)status.f_bavail * status.f_frsize + mine;
+	by_tmpfs = by_tmpfs > SPARE ? by_tmpfs - SPARE : 0;
+	if (by_cgroup != UINT64_MAX)
+		by_cgroup += mine;
+	room = less(by_setting, less(by_tmpfs, by_cgroup));
+	count = (unsigned)less(room / one, wanted);
+	if (count < wanted)
+		snprintf(reason, size, "%u of %u images of %.1f MiB fit into memory: %s allows %.1f MiB%s", count,
+			 wanted, (double)one / (1 << 20),
+			 room == by_setting  ? "TRANSPCKPT_MEMORY"
+			 : room == by_tmpfs  ? "free space of the memory tier's tmpfs"
+					     : "the control group's memory limit",
+			 (double)room / (1 << 20), count == 1 ? "; no snapshot is taken while one is written out" : "");
+	return count;
+}
+
+/* ---- the work ----------------------------------------------------------------------------- */
+
+struct prepare_job {
+	struct job job; /* first */
+	struct live *live;
+	char folder[TPCK_NAME_MAX];
+	uint64_t data_bytes;
+	unsigned first_new, count; /* images to have; those before first_new exist */
+	char reason[sizeof ((struct tpck_prepare *)0)->reason];
+};
+
+static void prepare_run(struct job *job)
+{
+	struct prepare_job *prepare = (struct prepare_job *)job;
+
+	for (unsigned i = 0; i < prepare->count; i++) {
+		struct tpck_error err = {0};
+		char path[TPCK_PATH_MAX];
+		int rc;
+
+		snprintf(path, sizeof path, "%s/image.%u", prepare->folder, i);
+		rc = tpck_image_allocate(path, i, prepare->data_bytes, &err);
+		if (!rc)
+			rc = tpck_image_prefault(path, &err);
+		if (rc) {
+			snprintf(prepare->reason, sizeof prepare->reason, "%.*s",
+				 (int)sizeof prepare->reason - 1, err.text);
+			/* Existing images are of the old size: with one of them too small nothing can be
+			 * captured. New ones may just be fewer. */
+			prepare->count = i < prepare->first_new ? 0 : i;
+		}
+	}
+}
+
+static void answer(struct live *live, uint64_t bytes, unsigned images, const char *reason)
+{
+	struct tpck_prepare ready = {.bytes = bytes, .images = images};
+
+	snprintf(ready.reason, sizeof ready.reason, "%s", reason);
+	if (bytes == 0 && reason[0])
+		tpck_log_warn("no snapshots of process %d: %s", (int)live->pid, reason);
+	else if (reason[0])
+		tpck_log_warn("process %d: %s", (int)live->pid, reason);
+	if (live->client)
+		client_send(live->client, TPCK_MSG_READY, &ready, sizeof ready);
+}
+
+static void prepare_done(struct agent *agent, struct job *job)
+{
+	struct prepare_job *prepare = (struct prepare_job *)job;
+	struct live *live = prepare->live;
+
+	live->preparing = false;
+	live->jobs--;
+	agent->jobs--;
+	live_open_images(agent, live);
+	if (prepare->count) {
+		live->session->control->images = live->image_count;
+		atomic_store(&live->session->control->image_bytes, prepare->data_bytes);
+	}
+	if (live->life == LIFE_RUNNING) {
+		answer(live, prepare->count ? prepare->data_bytes : 0, prepare->count, prepare->reason);
+		if (live->wanted_set) {
+			live->wanted_set = false;
+			prepare_begin(agent, live, &live->wanted);
+		}
+	} else if (live->life == LIFE_SETTLING) {
+		live_settle(agent, live);
+	}
+	free(prepare);
+}
+
+/* Images beyond `count` are given back, if nothing in them counts. */
+static bool shrink(struct live *live, unsigned count)
+{
+	for (unsigned i = count; i < live->image_count; i++) {
+		uint32_t state = atomic_load(&live->images[i].map.header->state);
+
+		if ((state != TPCK_IMAGE_FREE && state != TPCK_IMAGE_ABANDONED) ||
+		    atomic_load(&live->images[i].map.header->pins) || live->images[i].checking)
+			return false;
+	}
+	while (live->image_count > count) {
+		live->image_count--;
+		unlink(live->images[live->image_count].path);
+		tpck_image_close(&live->images[live->image_count].map);
+	}
+	return true;
+}
+
+void prepare_begin(struct agent *agent, struct live *live, const struct tpck_prepare *wanted)
+{
+	struct prepare_job *prepare;
+	unsigned images = wanted->images > TPCK_IMAGES_MAX ? TPCK_IMAGES_MAX : wanted->images ? wanted->images : 1;
+
+	if (live->preparing) {
+		live->wanted = *wanted;
+		live->wanted_set = true;
+		return;
+	}
+	prepare = calloc(1, sizeof *prepare);
+	if (!prepare)
+		return;
+	/* An image never shrinks: what is in it may still be needed. */
+	prepare->data_bytes = wanted->bytes;
+	if (atomic_load(&live->session->control->image_bytes) > prepare->data_bytes)
+		prepare->data_bytes = atomic_load(&live->session->control->image_bytes);
+	prepare->count = how_many(agent, live, prepare->data_bytes, images, prepare->reason, sizeof prepare->reason);
+	if (prepare->count == 0 || (prepare->count < live->image_count && !shrink(live, prepare->count))) {
+		answer(live, 0, 0, prepare->reason);
+		free(prepare);
+		return;
+	}
+	prepare->job.run = prepare_run;
+	prepare->job.done = prepare_done;
+	prepare->live = live;
+	prepare->first_new = live->image_count;
+	snprintf(prepare->folder, sizeof prepare->folder, "%s", live->session->path);
+	live->preparing = true;
+	live->jobs++;
+	agent->jobs++;
+	worker_give(&agent->prefaulter, &prepare->job);
+}
+
+/* ---- giving memory back ------------------------------------------------------------------- */
+
+struct remove_job {
+	struct job job; /* first */
+	char path[TPCK_NAME_MAX];
+};
+
+static void remove_run(struct job *job)
+{
+	(void)tpck_session_remove(((struct remove_job *)job)->path);
+}
+
+static void remove_done(struct agent *agent, struct job *job)
+{
+	agent->jobs--;
+	free(job);
+}
+
+void prepare_remove(struct agent *agent, const char *session_path)
+{
+	struct remove_job *remove = calloc(1, sizeof *remove);
+
+	if (!remove)
+		return;
+	remove->job.run = remove_run;
+	remove->job.done = remove_done;
+	snprintf(remove->path, sizeof remove->path, "%s", session_path);
+	agent->jobs++;
+	worker_give(&agent->prefaulter, &remove->job);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the verbs of the command share: options, and how numbers are shown. */
+#ifndef TPCK_TOOLS_CLI_CLI_H
+#define TPCK_TOOLS_CLI_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "runtime/base/settings.h"
+#include "runtime/store/layout.h"
+#include "runtime/store/tier.h"
+
+/* Exit codes of every verb but run. */
+enum { CLI_GOOD = 0, CLI_BAD = 1, CLI_USAGE = 2 };
+
+struct cli {
+	struct tpck_settings settings;
+	int complaints;         /* of reading the settings */
+	char shm[TPCK_PATH_MAX], store[TPCK_PATH_MAX];
+	const char *job;        /* NULL: all */
+	bool json, force;
+	int count;              /* what is left of the command line */
+	char **operands;
+};
+
+/* Reads --json, --job, --dir and, where a verb has it, --force. Prints usage itself; CLI_GOOD to go on,
+ * -1 when --help was all. */
+int cli_options(struct cli *cli, int argc, char **argv, const char *usage, bool has_force);
+/* Calls visit for every job, or the one that was named. Stops at the first non-zero answer. */
+int cli_each_job(struct cli *cli, int (*visit)(struct cli *cli, const char *job, void *context), void *context);
+
+/* "12.3 MiB" and "2 min" into a static ring of buffers. */
+const char *cli_bytes(uint64_t bytes);
+const char *cli_span(double seconds);
+
+/* A checkpoint as a user names it: STEP, STEP.gG, or the folder's name. generation 0: any. */
+int cli_point_parse(const char *text, struct tpck_point *point);
+
+int verb_run(int argc, char **argv);
+int verb_ls(int argc, char **argv);
+int verb_show(int argc, char **argv);
+int verb_verify(int argc, char **argv);
+int verb_rm(int argc, char **argv);
+int verb_doctor(int argc, char **argv);
+
+#endif

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transpckpt doctor: in plain words what this machine and these settings allow. */
+#include "config.h"
+
+#include <errno.h>
+#include <json-c/json.h>
+#include <liburing.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/personality.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "tools/cli/cli.h"
+
+extern char **environ;
+
+static const char usage[] =
+	"usage: transpckpt doctor [--json] [--dir DIR]\n"
+	"Says what this machine lacks, where things are kept, and every setting with its value.\n"
+	"Exit status 1 if something stands in the way of snapshots.\n";
+
+enum finding { GOOD, NOTE, BAD };
+static const char *const finding_names[] = {"good", "note", "bad"};
+
+struct examination {
+	struct cli *cli;
+	json_object *json;
+	bool bad;
+};
+
+static void __attribute__((format(printf, 4, 5)))
+find(struct examination *e, enum finding finding, const char *what, const char *format, ...)
+{
+	char text[1500];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	e->bad = e->bad || finding == BAD;
+	if (e->json) {
+		json_object *row = json_object_new_object();
+
+		json_object_object_add(row, "what", json_object_new_string(what));
+		json_object_object_add(row, "finding", json_object_new_string(finding_names[finding]));
+		json_object_object_add(row, "text", json_object_new_string(text));
+		json_object_array_add(e->json, row);
+	} else {
+		printf("%-4s  %-18s %s\n", finding_names[finding], what, text);
+	}
+}
+
+/* The nearest folder of a path that is there. */
+static void existing_part(const char *path, char *part, size_t size)
+{
+	snprintf(part, size, "%s", path);
+	while (access(part, F_OK) != 0 && strrchr(part, '/') > part)
+		*strrchr(part, '/') = '\0';
+	if (access(part, F_OK) != 0)
+		snprintf(part, size, part[0] == '/' ? "/" : ".");
+}
+
+/* ---- file systems ------------------------------------------------------------------------- */
+
+struct kind {
+	long magic;
+	const char *name;
+	bool site;
+};
+/* Numbers from linux/magic.h and the file systems' own sources. */
+static const struct kind kinds[] = {
+	{0xef53, "ext4", false}, {0x58465342, "xfs", false}, {0x9123683e, "btrfs", false}, {0x01021994, "tmpfs", false},
+	{0x2fc12fc1, "zfs", false}, {0x794c7630, "overlay", false}, {0xf2f52010, "f2fs", false},
+	{0x6969, "nfs", true}, {0x0bd00bd0, "lustre", true}, {0x47504653, "gpfs", true}, {0xff534d42, "cifs", true},
+	{0xfe534d42, "smb", true}, {0x00c36400, "ceph", true}, {0x19830326, "beegfs", true}, {0x65735546, "fuse", true},
+	{0x01021997, "9p", true}, {0x6e736673, "weka", true}, {0xaad7aaea, "panfs", true},
+};
+
+static const struct kind *kind_of(const char *path, struct kind *unknown)
+{
+	struct statfs status;
+
+	if (statfs(path, &status))
+		return NULL;
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		if ((long)(uint32_t)status.f_type == (long)(uint32_t)kinds[i].magic)
+			return &kinds[i];
+	unknown->name = "an unknown file system";
+	return unknown;
+}
+
+static void examine_store(struct examination *e)
+{
+	const char *path = e->cli->store;
+	char part[TPCK_PATH_MAX];
+	const struct kind *kind;
+	struct kind unknown = {0};
+	struct statvfs space;
+	struct stat status;
+
+	existing_part(path, part, sizeof part);
+	if (access(part, W_OK | X_OK) != 0) {
+		find(e, BAD, "store", "%s cannot be written: %s; checkpoints stay in memory. Set TRANSPCKPT_DIR", part,
+		     strerror(errno));
+		return;
+	}
+	if (strcmp(part, path) == 0 && stat(path, &status) == 0 && status.st_uid != geteuid())
+		find(e, NOTE, "store", "%s belongs to user %u; jobs' folders in it are ours", path,
+		     (unsigned)status.st_uid);
+	kind = kind_of(part, &unknown);
+	if (kind && strcmp(kind->name, "tmpfs") == 0)
+		find(e, NOTE, "store", "%s is on tmpfs: what is there does not survive the machine. Set TRANSPCKPT_DIR",
+		     path);
+	else if (kind)
+		find(e, GOOD, "store", "%s, on %s: tier '%s', survives the loss of %s", path, kind->name,
+		     kind->site ? "site" : "node", kind->site ? "a node" : "a process, not of the node");
+	if (statvfs(part, &space) == 0) {
+		uint64_t free_bytes = (uint64_t)space.f_bavail * space.f_frsize;
+
+		find(e, free_bytes < (1ull << 30) ? NOTE : GOOD, "store space", "%s free", cli_bytes(free_bytes));
+	}
+}
+
+static void examine_memory_tier(struct examination *e)
+{
+	const char *path = e->cli->shm;
+	struct kind unknown = {0};
+	char part[TPCK_PATH_MAX];
+	const struct kind *kind;
+	struct statvfs space;
+	uint64_t size, free_bytes;
+
+	existing_part(path, part, sizeof part);
+	kind = kind_of(part, &unknown);
+	if (access(part, W_OK | X_OK) != 0) {
+		find(e, BAD, "memory tier", "%s cannot be written: %s. Set TRANSPCKPT_SHM", part, strerror(errno));
+		return;
+	}
+	if (!kind || strcmp(kind->name, "tmpfs") != 0)
+		find(e, BAD, "memory tier", "%s is on %s, not on tmpfs: snapshots would wait for a disk", path,
+		     kind ? kind->name : "an unknown file system");
+	if (statvfs(part, &space))
+		return;
+	size = (uint64_t)space.f_blocks * space.f_frsize;
+	free_bytes = (uint64_t)space.f_bavail * space.f_frsize;
+	/* Docker's default is 64 MiB. */
+	find(e, free_bytes < (256ull << 20) ? BAD : GOOD, "memory tier",
+	     "%s: %s of %s free; at most %s are used (TRANSPCKPT_MEMORY)%s", path, cli_bytes(free_bytes), cli_bytes(size),
+	     cli_bytes(e->cli->settings.memory),
+	     size <= (64ull << 20) ? "; a container's default: start it with --shm-size" : "");
+}
+
+/* ---- the machine -------------------------------------------------------------------------- */
+
+static void examine_container(struct examination *e)
+{
+	struct stat self, init;
+
+	if (access("/.dockerenv", F_OK) == 0 || access("/run/.containerenv", F_OK) == 0)
+		find(e, NOTE, "container", "this is a container: its end takes the memory tier, the store is what stays");
+	if (stat("/proc/self/ns/mnt", &self) == 0 && stat("/proc/1/ns/mnt", &init) == 0 && self.st_ino != init.st_ino)
+		find(e, NOTE, "/dev/shm",
+		     "this process has its own mount namespace: a private /dev/shm ends with it (PrivateTmp, job_container)");
+}
+
+/* logind removes a user's files under /dev/shm when the last session ends, unless told not to. */
+static void examine_logind(struct examination *e)
+{
+	const struct passwd *user = getpwuid(geteuid());
+	char line[512], linger[300];
+	bool removes = true;
+	FILE *conf;
+
+	if (access("/run/systemd/system", F_OK) != 0 || geteuid() < 1000)
+		return;
+	conf = fopen("/etc/systemd/logind.conf", "re");
+	while (conf && fgets(line, sizeof line, conf))
+		if (strncmp(line, "RemoveIPC=no", 12) == 0)
+			removes = false;
+	if (conf)
+		fclose(conf);
+	snprintf(linger, sizeof linger, "/var/lib/systemd/linger/%.200s", user ? user->pw_name : "");
+	if (removes && access(linger, F_OK) != 0)
+		find(e, NOTE, "logind",
+		     "RemoveIPC is on and user %s does not linger: logging out removes the memory tier (loginctl enable-linger)",
+		     user ? user->pw_name : "?");
+}
+
+static void examine_io_uring(struct examination *e)
+{
+	struct rlimit limit;
+	struct io_uring ring;
+	int rc = io_uring_queue_init(8, &ring, 0);
+
+	if (rc) {
+		find(e, NOTE, "io_uring", "refused (%s): the agent writes with threads", strerror(-rc));
+	} else {
+		io_uring_queue_exit(&ring);
+		find(e, GOOD, "io_uring", "allowed");
+	}
+	if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) {
+		bool enough = limit.rlim_cur == RLIM_INFINITY ||
+			      limit.rlim_cur >= (rlim_t)TPCK_WRITER_DEPTH * (4 << 20) || geteuid() == 0;
+
+		find(e, enough ? GOOD : NOTE, "RLIMIT_MEMLOCK", "%s%s",
+		     limit.rlim_cur == RLIM_INFINITY ? "unlimited" : cli_bytes(limit.rlim_cur),
+		     enough ? "" : ": io_uring writes from buffers that are not registered");
+	}
+}
+
+static void examine_addresses(struct examination *e)
+{
+	int now = personality(0xffffffff);
+
+	if (now < 0)
+		find(e, NOTE, "addresses", "personality() is refused: transpckpt run cannot switch randomisation off");
+	else
+		find(e, GOOD, "addresses", "transpckpt run %s address randomisation",
+		     e->cli->settings.aslr ? "keeps" : "switches off");
+}
+
+/* ---- settings ----------------------------------------------------------------------------- */
+
+static const char *value_of(const struct tpck_setting_row *row, const struct tpck_settings *settings)
+{
+	static char text[TPCK_SETTING_TEXT_MAX + 16];
+	const void *field = (const char *)settings + row->offset;
+	const struct tpck_interval *interval = field;
+
+	if (strcmp(row->type, "BYTES") == 0)
+		snprintf(text, sizeof text, "%s", cli_bytes(*(const uint64_t *)field));
+	else if (strcmp(row->type, "COUNT") == 0)
+		snprintf(text, sizeof text, "%llu", (unsigned long long)*(const uint64_t *)field);
+	else if (strcmp(row->type, "BOOL") == 0)
+		snprintf(text, sizeof text, "%d", *(const bool *)field);
+	else if (strcmp(row->type, "PERCENT") == 0)
+		snprintf(text, sizeof text, "%g %%", *(const double *)field);
+	else if (strcmp(row->type, "SECONDS") == 0)
+		snprintf(text, sizeof text, "%g s", *(const double *)field);
+	else if (strcmp(row->type, "INTERVAL") == 0)
+		snprintf(text, sizeof text, interval->unit == TPCK_INTERVAL_AUTO ? "auto" : "%g%s", interval->count,
+			 interval->unit == TPCK_INTERVAL_SECONDS ? "s" : "");
+	else
+		snprintf(text, sizeof text, "%s", (const char *)field);
+	return text;
+}
+
+static void examine_settings(struct examination *e)
+{
+	json_object *rows = json_object_new_array();
+
+	if (e->cli->complaints)
+		find(e, NOTE, "settings", "%d of the given settings are not used, see the lines above", e->cli->complaints);
+	for (const struct tpck_setting_row *row = tpck_setting_rows; row->name; row++) {
+		const char *given = getenv(row->name);
+		const char *value = value_of(row, &e->cli->settings);
+
+		if (e->json) {
+			json_object *setting = json_object_new_object();
+
+			json_object_object_add(setting, "name", json_object_new_string(row->name));
+			json_object_object_add(setting, "value", json_object_new_string(value));
+			json_object_object_add(setting, "environment", given ? json_object_new_string(given) : NULL);
+			json_object_object_add(setting, "default", json_object_new_string(row->standard));
+			json_object_array_add(rows, setting);
+		} else {
+			printf("      %-28s %s%s\n", row->name, value[0] ? value : "(default)",
+			       given && given[0] ? "  (from the environment)" : "");
+		}
+	}
+	if (e->json) {
+		json_object *row = json_object_new_object();
+
+		json_object_object_add(row, "what", json_object_new_string("settings"));
+		json_object_object_add(row, "settings", rows);
+		json_object_array_add(e->json, row);
+	} else {
+		json_object_put(rows);
+	}
+}
+
+int verb_doctor(int argc, char **argv)
+{
+	struct examination e = {0};
+	struct cli cli;
+	int rc = cli_options(&cli, argc, argv, usage, false);
+
+	if (rc)
+		return rc < 0 ? CLI_GOOD : rc;
+	e.cli = &cli;
+	if (cli.json)
+		e.json = json_object_new_array();
+	if (cli.settings.disable)
+		find(&e, BAD, "TRANSPCKPT_DISABLE", "is 1: everything is switched off");
+	examine_memory_tier(&e);
+	examine_store(&e);
+	examine_container(&e);
+	examine_logind(&e);
+	examine_io_uring(&e);
+	examine_addresses(&e);
+	examine_settings(&e);
+	if (e.json) {
+		puts(json_object_to_json_string_ext(e.json, JSON_C_TO_STRING_PRETTY));
+		json_object_put(e.json);
+	}
+	return e.bad ? CLI_BAD : CLI_GOOD;
+}

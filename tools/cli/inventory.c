@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collecting what a job has in memory and on disk. */
+#include "config.h"
+
+#include "tools/cli/inventory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/store/program.h"
+
+bool inventory_alive(const struct tpck_session *session)
+{
+	return session->control->pid > 0 && atomic_load(&session->control->exit_status) == 0 &&
+	       (kill(session->control->pid, 0) == 0 || errno == EPERM);
+}
+
+static struct checkpoint *place_for(struct inventory *inventory, const struct tpck_point *point, uint32_t rank,
+				    uint32_t ordinal)
+{
+	struct checkpoint *grown;
+
+	for (size_t i = 0; i < inventory->count; i++) {
+		struct checkpoint *c = &inventory->checkpoints[i];
+
+		if (tpck_point_compare(&c->point, point) == 0 && c->rank == rank && c->ordinal == ordinal)
+			return c;
+	}
+	grown = reallocarray(inventory->checkpoints, inventory->count + 1, sizeof *grown);
+	if (!grown)
+		return NULL;
+	inventory->checkpoints = grown;
+	grown = &grown[inventory->count++];
+	memset(grown, 0, sizeof *grown);
+	grown->point = *point;
+	grown->rank = rank;
+	grown->ordinal = ordinal;
+	return grown;
+}
+
+static bool offerable(struct inventory *inventory, const char *memory_job, const char *identity,
+		      const struct tpck_point *point)
+{
+	struct tpck_program *program;
+	bool allowed;
+
+	if (tpck_program_load(&program, memory_job, inventory->tier, identity, NULL))
+		return true;
+	allowed = tpck_program_allows(program, point) == TPCK_ALLOWED;
+	tpck_program_free(program);
+	return allowed;
+}
+
+static void add_image(struct inventory *inventory, const struct tpck_session *session, const char *memory_job,
+		      const char *path)
+{
+	const struct tpck_image_header *header;
+	struct tpck_image image = {0};
+	struct tpck_point point;
+	struct checkpoint *c;
+	uint32_t state;
+
+	if (tpck_image_open(&image, path, false, NULL))
+		return;
+	header = image.header;
+	state = atomic_load(&image.header->state);
+	point = (struct tpck_point){header->generation, header->step};
+	if ((state == TPCK_IMAGE_HELD || state == TPCK_IMAGE_COMMITTED) && header->footer == tpck_image_footer(header)) {
+		c = place_for(inventory, &point, session->name.rank, session->name.ordinal);
+		if (c) {
+			c->in_memory = true;
+			c->held = true;
+			c->committed = c->committed || state == TPCK_IMAGE_COMMITTED;
+			c->resumable = header->resumable;
+			if (!c->bytes)
+				c->bytes = header->data_bytes + header->rows * sizeof(struct tpck_image_row);
+			if (header->held_ns)
+				c->age_sec = (double)(tpck_clock_monotonic_ns() - header->held_ns) / 1e9;
+			if (session->control->status.iteration_ns)
+				c->iteration_sec = (double)session->control->status.iteration_ns / 1e9;
+			tpck_program_id(session->identity, c->program);
+			c->offerable = offerable(inventory, memory_job, session->identity, &point);
+		}
+	}
+	tpck_image_close(&image);
+}
+
+static void add_memory(struct inventory *inventory, const char *memory_job)
+{
+	struct tpck_session_name name;
+	struct dirent *entry;
+	DIR *folder = opendir(memory_job);
+
+	while (folder && (entry = readdir(folder))) {
+		struct tpck_session *session, **grown;
+		struct tpck_error err = {0};
+		char path[TPCK_PATH_MAX];
+
+		if (tpck_session_name_parse(entry->d_name, &name))
+			continue;
+		if (tpck_session_open(&session, memory_job, entry->d_name, false, &err)) {
+			if (err.code != ENOENT)
+				fprintf(stderr, "transpckpt: %s\n", err.text);
+			continue;
+		}
+		grown = reallocarray(inventory->sessions, inventory->session_count + 1, sizeof(struct tpck_session *));
+		if (!grown) {
+			tpck_session_close(session);
+			break;
+		}
+		inventory->sessions = grown;
+		inventory->sessions[inventory->session_count++] = session;
+		for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++) {
+			snprintf(path, sizeof path, "%s/image.%u", session->path, i);
+			if (access(path, F_OK) == 0)
+				add_image(inventory, session, memory_job, path);
+		}
+	}
+	if (folder)
+		closedir(folder);
+}
+
+static void add_durable(struct inventory *inventory, const struct tpck_manifest *manifest, const char *memory_job)
+{
+	for (size_t m = 0; m < manifest->member_count; m++) {
+		const struct tpck_member *member = &manifest->members[m];
+		struct checkpoint *c = place_for(inventory, &manifest->point, member->rank, member->ordinal);
+
+		if (!c)
+			return;
+		c->durable = true;
+		c->resumable = member->resumable;
+		c->bytes = tpck_manifest_bytes(manifest);
+		c->stored_bytes = manifest->stored_bytes;
+		if (!c->in_memory || c->age_sec <= 0)
+			c->age_sec = (double)(tpck_clock_realtime_ns() - manifest->created_ns) / 1e9;
+		if (c->iteration_sec <= 0)
+			c->iteration_sec = (double)member->notes.iteration_ns / 1e9;
+		tpck_program_id(member->identity, c->program);
+		c->offerable = offerable(inventory, memory_job, member->identity, &manifest->point);
+	}
+}
+
+static int oldest_first(const void *a, const void *b)
+{
+	const struct checkpoint *x = a, *y = b;
+
+	return tpck_point_compare(&x->point, &y->point);
+}
+
+static void say(void *context, const struct tpck_point *point, const struct tpck_error *err)
+{
+	(void)context;
+	(void)point;
+	fprintf(stderr, "transpckpt: %s\n", err->text);
+}
+
+int inventory_load(struct inventory *inventory, struct cli *cli, const char *job, struct tpck_error *err)
+{
+	char memory_job[TPCK_PATH_MAX];
+	int rc;
+
+	memset(inventory, 0, sizeof *inventory);
+	if (tpck_path_join(memory_job, sizeof memory_job, cli->shm, job))
+		return tpck_error_set(err, ENAMETOOLONG, "opening %s", cli->shm);
+	rc = tpck_durable_tier_open(&inventory->tier, cli->store, job, TPCK_WRITER_THREADS, err);
+	if (!rc)
+		rc = tpck_catalog_load(&inventory->catalog, inventory->tier, &inventory->unreadable, say, NULL, err);
+	if (rc) {
+		inventory_free(inventory);
+		return rc;
+	}
+	add_memory(inventory, memory_job);
+	for (size_t i = 0; i < inventory->catalog.count; i++)
+		add_durable(inventory, inventory->catalog.manifests[i], memory_job);
+	if (inventory->count)
+		qsort(inventory->checkpoints, inventory->count, sizeof *inventory->checkpoints, oldest_first);
+	return 0;
+}
+
+void inventory_free(struct inventory *inventory)
+{
+	for (size_t i = 0; i < inventory->session_count; i++)
+		tpck_session_close(inventory->sessions[i]);
+	free(inventory->sessions);
+	free(inventory->checkpoints);
+	tpck_catalog_free(&inventory->catalog);
+	tpck_tier_close(inventory->tier);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transpckpt ls: one row a checkpoint. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <string.h>
+
+#include "tools/cli/inventory.h"
+
+static const char usage[] =
+	"usage: transpckpt ls [--json] [--job JOB] [--dir DIR]\n"
+	"Lists the checkpoints of all jobs or of JOB, oldest first.\n"
+	"FORWARD is what a resume runs on the CPU before it goes on: iterations, and at most how long.\n";
+
+struct listing {
+	json_object *json;
+	bool headed;
+};
+
+static const char *state_name(const struct checkpoint *c)
+{
+	return c->durable ? "durable" : c->committed ? "committed" : "held";
+}
+
+static const char *where_name(const struct checkpoint *c)
+{
+	return !c->in_memory ? "disk" : c->durable ? "memory, disk" : "memory";
+}
+
+static json_object *as_json(const char *job, const struct checkpoint *c)
+{
+	json_object *row = json_object_new_object(), *where = json_object_new_array();
+
+	json_object_object_add(row, "job", json_object_new_string(job));
+	json_object_object_add(row, "program", json_object_new_string(c->program));
+	json_object_object_add(row, "generation", json_object_new_uint64(c->point.generation));
+	json_object_object_add(row, "step", json_object_new_uint64(c->point.step));
+	json_object_object_add(row, "rank", json_object_new_int64(c->rank));
+	json_object_object_add(row, "ordinal", json_object_new_int64(c->ordinal));
+	json_object_object_add(row, "state", json_object_new_string(state_name(c)));
+	if (c->in_memory)
+		json_object_array_add(where, json_object_new_string("memory"));
+	if (c->durable)
+		json_object_array_add(where, json_object_new_string("disk"));
+	json_object_object_add(row, "where", where);
+	json_object_object_add(row, "bytes", json_object_new_uint64(c->bytes));
+	json_object_object_add(row, "stored_bytes", json_object_new_uint64(c->stored_bytes));
+	json_object_object_add(row, "age_sec", json_object_new_double(c->age_sec));
+	json_object_object_add(row, "resumable", json_object_new_boolean(c->resumable));
+	json_object_object_add(row, "offered", json_object_new_boolean(c->offerable));
+	json_object_object_add(row, "forward_iterations", json_object_new_uint64(c->point.step));
+	json_object_object_add(row, "forward_sec", json_object_new_double((double)c->point.step * c->iteration_sec));
+	return row;
+}
+
+static void print_row(const char *job, const struct checkpoint *c, bool head)
+{
+	char forward[64];
+
+	if (head)
+		printf("%-20s %10s %12s %-10s %-13s %10s %10s %9s  %s\n", "JOB", "GENERATION", "STEP", "STATE", "WHERE",
+		       "BYTES", "STORED", "AGE", "FORWARD");
+	if (!c->resumable)
+		snprintf(forward, sizeof forward, "not resumable");
+	else if (!c->offerable)
+		snprintf(forward, sizeof forward, "not offered any more");
+	else if (c->iteration_sec > 0)
+		snprintf(forward, sizeof forward, "%" PRIu64 " iterations, <= %s", c->point.step,
+			 cli_span((double)c->point.step * c->iteration_sec));
+	else
+		snprintf(forward, sizeof forward, "%" PRIu64 " iterations", c->point.step);
+	printf("%-20s %10" PRIu64 " %12" PRIu64 " %-10s %-13s %10s %10s %9s  %s\n", job, c->point.generation,
+	       c->point.step, state_name(c), where_name(c), cli_bytes(c->bytes),
+	       c->durable ? cli_bytes(c->stored_bytes) : "-", cli_span(c->age_sec), forward);
+}
+
+static int list_job(struct cli *cli, const char *job, void *context)
+{
+	struct listing *listing = context;
+	struct inventory inventory;
+	struct tpck_error err = {0};
+
+	if (inventory_load(&inventory, cli, job, &err)) {
+		fprintf(stderr, "transpckpt: %s\n", err.text);
+		return CLI_BAD;
+	}
+	for (size_t i = 0; i < inventory.count; i++) {
+		if (listing->json) {
+			json_object_array_add(listing->json, as_json(job, &inventory.checkpoints[i]));
+		} else {
+			print_row(job, &inventory.checkpoints[i], !listing->headed);
+			listing->headed = true;
+		}
+	}
+	inventory_free(&inventory);
+	return 0;
+}
+
+int verb_ls(int argc, char **argv)
+{
+	struct listing listing = {NULL, false};
+	struct cli cli;
+	int rc = cli_options(&cli, argc, argv, usage, false);
+
+	if (rc)
+		return rc < 0 ? CLI_GOOD : rc;
+	if (cli.json)
+		listing.json = json_object_new_array();
+	rc = cli_each_job(&cli, list_job, &listing);
+	if (cli.json) {
+		puts(json_object_to_json_string_ext(listing.json, JSON_C_TO_STRING_PRETTY));
+		json_object_put(listing.json);
+	} else if (!listing.headed && !rc) {
+		printf("no checkpoints in %s and %s\n", cli.shm, cli.store);
+	}
+	return rc;
+}

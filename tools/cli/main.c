@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transpckpt: the command; one file a verb. */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/cli/cli.h"
+
+static const struct {
+	const char *name;
+	int (*verb)(int argc, char **argv);
+	const char *help;
+} verbs[] = {
+	{"run", verb_run, "run a command with snapshots, as -- COMMAND [ARGUMENT]..."},
+	{"ls", verb_ls, "list checkpoints in memory and on disk"},
+	{"show", verb_show, "what was learnt about a program, or why nothing is captured"},
+	{"verify", verb_verify, "read every chunk of checkpoints and compare it with its digest"},
+	{"rm", verb_rm, "remove checkpoints"},
+	{"doctor", verb_doctor, "what this machine and these settings allow"},
+};
+
+static int usage(FILE *to, int rc)
+{
+	fputs("usage: transpckpt VERB [OPTION]... [OPERAND]...\n\n", to);
+	for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+		fprintf(to, "  %-8s %s\n", verbs[i].name, verbs[i].help);
+	fputs("\ntranspckpt VERB --help says more.\n", to);
+	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2)
+		return usage(stderr, CLI_USAGE);
+	for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+		if (strcmp(argv[1], verbs[i].name) == 0)
+			return verbs[i].verb(argc - 1, argv + 1);
+	if (strcmp(argv[1], "--version") == 0) {
+		puts("transpckpt " PACKAGE_VERSION);
+		return CLI_GOOD;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)
+		return usage(stdout, CLI_GOOD);
+	fprintf(stderr, "transpckpt: '%s' is no verb\n", argv[1]);
+	return usage(stderr, CLI_USAGE);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transpckpt show: what was learnt about a program, or why nothing is captured. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/store/file.h"
+#include "tools/cli/inventory.h"
+
+static const char usage[] =
+	"usage: transpckpt show [--json] [--job JOB] [--dir DIR]\n"
+	"Shows what was inferred about the processes that run now, or about the newest checkpoint's.\n";
+
+static const char *const class_names[TPCK_CLASSES] = {"unknown", "constant", "optimizer", "early", "dead", ""};
+static const char *const engine_names[] = {"off", "learning", "capturing", "running forward", "ended"};
+
+/* The last lines of the agent's log, where its complaints are. */
+enum { LOG_TAIL = 10 };
+
+static json_object *notes_json(const struct tpck_notes *notes)
+{
+	json_object *json = json_object_new_object(), *classes = json_object_new_object();
+
+	json_object_object_add(json, "period", json_object_new_uint64(notes->period));
+	json_object_object_add(json, "optimizer_operations", json_object_new_uint64(notes->optimizer_operations));
+	json_object_object_add(json, "sure_by_names", json_object_new_boolean(notes->sure_by_names != 0));
+	json_object_object_add(json, "sure_by_pattern", json_object_new_boolean(notes->sure_by_pattern != 0));
+	json_object_object_add(json, "iteration_ns", json_object_new_uint64(notes->iteration_ns));
+	json_object_object_add(json, "captured", json_object_new_uint64(notes->captured));
+	json_object_object_add(json, "skipped", json_object_new_uint64(notes->skipped));
+	json_object_object_add(json, "abandoned", json_object_new_uint64(notes->abandoned));
+	json_object_object_add(json, "stall_ns_max", json_object_new_uint64(notes->stall_ns_max));
+	json_object_object_add(json, "stall_ns_sum", json_object_new_uint64(notes->stall_ns_sum));
+	json_object_object_add(json, "stall_count", json_object_new_uint64(notes->stall_count));
+	json_object_object_add(json, "wait_ns_sum", json_object_new_uint64(notes->wait_ns_sum));
+	for (int i = 0; i < TPCK_CLASSES; i++) {
+		json_object *class;
+
+		if (!class_names[i][0])
+			continue;
+		class = json_object_new_object();
+		json_object_object_add(class, "blocks", json_object_new_uint64(notes->class_blocks[i]));
+		json_object_object_add(class, "bytes", json_object_new_uint64(notes->class_bytes[i]));
+		json_object_object_add(classes, class_names[i], class);
+	}
+	json_object_object_add(json, "classes", classes);
+	return json;
+}
+
+static void print_notes(const struct tpck_notes *notes)
+{
+	const char *names = notes->sure_by_names ? "names" : NULL, *pattern = notes->sure_by_pattern ? "pattern" : NULL;
+
+	printf("  iteration: %" PRIu64 " device operations, %" PRIu64 " of them the optimizer's; %s\n", notes->period,
+	       notes->optimizer_operations,
+	       names && pattern ? "found by names and by pattern"
+	       : names          ? "found by names"
+	       : pattern        ? "found by pattern"
+				: "not sure yet");
+	if (notes->iteration_ns)
+		printf("  time an iteration: %s\n", cli_span((double)notes->iteration_ns / 1e9));
+	for (int i = 0; i < TPCK_CLASSES; i++)
+		if (notes->class_blocks[i])
+			printf("  state %-10s %" PRIu64 " blocks, %s\n", class_names[i], notes->class_blocks[i],
+			       cli_bytes(notes->class_bytes[i]));
+	printf("  snapshots: %" PRIu64 " captured, %" PRIu64 " skipped, %" PRIu64 " abandoned\n", notes->captured,
+	       notes->skipped, notes->abandoned);
+	if (notes->stall_count)
+		printf("  time in our hooks at boundaries: mean %.1f us, longest %.1f us; device waited %.1f ms in all\n",
+		       (double)notes->stall_ns_sum / (double)notes->stall_count / 1e3, (double)notes->stall_ns_max / 1e3,
+		       (double)notes->wait_ns_sum / 1e6);
+}
+
+static void show_session(const struct tpck_session *session, json_object *rows, const char *job)
+{
+	const struct tpck_control *control = session->control;
+	const struct tpck_status *status = &control->status;
+	uint32_t state = atomic_load(&((struct tpck_control *)control)->status.state);
+	const char *engine = state < sizeof engine_names / sizeof *engine_names ? engine_names[state] : "unknown";
+	struct tpck_notes notes;
+
+	tpck_notes_take(&notes, status);
+	if (rows) {
+		json_object *row = json_object_new_object();
+
+		json_object_object_add(row, "job", json_object_new_string(job));
+		json_object_object_add(row, "generation", json_object_new_uint64(session->name.generation));
+		json_object_object_add(row, "rank", json_object_new_int64(session->name.rank));
+		json_object_object_add(row, "ordinal", json_object_new_int64(session->name.ordinal));
+		json_object_object_add(row, "pid", json_object_new_int(control->pid));
+		json_object_object_add(row, "running", json_object_new_boolean(inventory_alive(session)));
+		json_object_object_add(row, "state", json_object_new_string(engine));
+		json_object_object_add(row, "reason", json_object_new_string(status->reason));
+		json_object_object_add(row, "iterations", json_object_new_uint64(status->boundaries));
+		json_object_object_add(row, "resumed_at", json_object_new_uint64(control->resume_step));
+		json_object_object_add(row, "held_step", json_object_new_uint64(status->last_step));
+		json_object_object_add(row, "durable_step", json_object_new_uint64(control->durable_step));
+		json_object_object_add(row, "images", json_object_new_int64(control->images));
+		json_object_object_add(row, "image_bytes", json_object_new_uint64(control->image_bytes));
+		json_object_object_add(row, "notes", notes_json(&notes));
+		json_object_array_add(rows, row);
+		return;
+	}
+	printf("%s: process %d, generation %" PRIu64 ", rank %u: %s%s%s\n", job, control->pid, session->name.generation,
+	       session->name.rank, inventory_alive(session) ? engine : "gone", status->reason[0] ? "; " : "",
+	       status->reason);
+	printf("  iterations: %" PRIu64 "; snapshot of step %" PRIu64 " held, of step %" PRIu64 " durable\n",
+	       status->boundaries, status->last_step, (uint64_t)control->durable_step);
+	if (control->parent_generation)
+		printf("  resumed at step %" PRIu64 " of generation %" PRIu64 "; forward %s, state in place in %s\n",
+		       control->resume_step, control->parent_generation, cli_span((double)status->forward_ns / 1e9),
+		       cli_span((double)status->inject_ns / 1e9));
+	printf("  memory: %u images of %s\n", control->images, cli_bytes(control->image_bytes));
+	print_notes(&notes);
+}
+
+static void show_manifest(const struct tpck_manifest *manifest, json_object *rows, const char *job)
+{
+	const struct tpck_member *member = &manifest->members[0];
+
+	if (rows) {
+		json_object *row = json_object_new_object();
+
+		json_object_object_add(row, "job", json_object_new_string(job));
+		json_object_object_add(row, "generation", json_object_new_uint64(manifest->point.generation));
+		json_object_object_add(row, "step", json_object_new_uint64(manifest->point.step));
+		json_object_object_add(row, "running", json_object_new_boolean(0));
+		json_object_object_add(row, "resumable", json_object_new_boolean(member->resumable));
+		json_object_object_add(row, "reason", json_object_new_string(member->reason));
+		json_object_object_add(row, "notes", notes_json(&member->notes));
+		json_object_array_add(rows, row);
+		return;
+	}
+	printf("%s: nothing runs; newest checkpoint: step %" PRIu64 " of generation %" PRIu64 "%s%s\n", job,
+	       manifest->point.step, manifest->point.generation, member->resumable ? "" : ", not resumable: ",
+	       member->resumable ? "" : member->reason);
+	print_notes(&member->notes);
+}
+
+static void show_log(const struct cli *cli, const char *job)
+{
+	char path[TPCK_PATH_MAX + 300], *text, *line;
+	int lines = 0;
+
+	snprintf(path, sizeof path, "%s/%s/agent.log", cli->shm, job);
+	if (tpck_file_read(path, 64 << 20, &text, NULL, NULL)) {
+		snprintf(path, sizeof path, "%s/%s/agent.log", cli->store, job);
+		if (tpck_file_read(path, 64 << 20, &text, NULL, NULL))
+			return;
+	}
+	line = text + strlen(text);
+	while (line > text && lines <= LOG_TAIL)
+		lines += *--line == '\n';
+	if (*line == '\n')
+		line++;
+	if (*line)
+		printf("  last words of the agent (%s):\n", path);
+	while (*line) {
+		size_t length = strcspn(line, "\n");
+
+		printf("    %.*s\n", (int)length, line);
+		line += length + (line[length] == '\n');
+	}
+	free(text);
+}
+
+static int show_job(struct cli *cli, const char *job, void *context)
+{
+	json_object *rows = context;
+	struct inventory inventory;
+	struct tpck_error err = {0};
+	bool running = false;
+
+	if (inventory_load(&inventory, cli, job, &err)) {
+		fprintf(stderr, "transpckpt: %s\n", err.text);
+		return CLI_BAD;
+	}
+	for (size_t i = 0; i < inventory.session_count; i++) {
+		running = true;
+		show_session(inventory.sessions[i], rows, job);
+	}
+	if (!running && inventory.catalog.count)
+		show_manifest(inventory.catalog.manifests[inventory.catalog.count - 1], rows, job);
+	else if (!running && !rows)
+		printf("%s: nothing runs and nothing is stored\n", job);
+	if (!rows)
+		show_log(cli, job);
+	inventory_free(&inventory);
+	return 0;
+}
+
+int verb_show(int argc, char **argv)
+{
+	json_object *rows = NULL;
+	struct cli cli;
+	int rc = cli_options(&cli, argc, argv, usage, false);
+
+	if (rc)
+		return rc < 0 ? CLI_GOOD : rc;
+	if (cli.json)
+		rows = json_object_new_array();
+	rc = cli_each_job(&cli, show_job, rows);
+	if (rows) {
+		puts(json_object_to_json_string_ext(rows, JSON_C_TO_STRING_PRETTY));
+		json_object_put(rows);
+	}
+	return rc;
+}
