@@ -47,6 +47,21 @@ static const struct list_kernel {
     {"BinaryOpScalar", "torch foreach", {25776}, true},
 };
 
+/* Kernels with names of their own, one launch a tensor, and the sizes of all their parameters (bitsandbytes 0.50). */
+static const struct tensor_kernel {
+    const char *part;
+    const char *family;
+    uint32_t size;
+} tensor_kernels[] = {
+    {"kOptimizer32bit2State", "bitsandbytes", 92},
+    {"kOptimizer32bit1State", "bitsandbytes", 76},
+    {"kOptimizerStatic8bit2StateBlockwise", "bitsandbytes 8 bit", 112},
+    {"kOptimizerStatic8bit1StateBlockwise", "bitsandbytes 8 bit", 80},
+    {"lamb_cuda_kernel_part1", "deepspeed lamb", 96},
+    {"lamb_cuda_kernel_part2", "deepspeed lamb", 24},
+    {"lamb_cuda_kernel_part3", "deepspeed lamb", 112},
+};
+
 static const char *const optimizer_words[] = {
     "adam",    "adamw",    "adamax",   "adagrad",  "adadelta", "adafactor", "nadam", "radam",     "sgd",   "momentum",
     "rmsprop", "rprop",    "lamb",     "lars",     "lion",     "novograd",  "sophia", "ademamix", "optim", "optimizer",
@@ -200,6 +215,11 @@ struct tpck_named_kernel tpck_name_kernel(const char *name, uint32_t param_bytes
         kernel.role = TPCK_ROLE_OPTIMIZER;
         kernel.family = "by its words";
         kernel.update = true;
+        for (size_t i = 0; i < sizeof tensor_kernels / sizeof *tensor_kernels; i++)
+            if (strstr(name, tensor_kernels[i].part)) {
+                kernel.family = tensor_kernels[i].family;
+                kernel.layout_known = param_bytes == tensor_kernels[i].size;
+            }
     }
     return kernel;
 }

@@ -42,12 +42,28 @@ void tpck_pattern_free(struct tpck_pattern *pattern)
     pattern->turn = NULL;
 }
 
+void tpck_pattern_forget(struct tpck_pattern *pattern)
+{
+    pattern->run_count = 0;
+    pattern->chosen.kind = TPCK_RUN_NONE;
+    pattern->taken = NULL;
+    pattern->last = NULL;
+    pattern->length = pattern->grids = 0;
+    pattern->in_turn = false;
+    pattern->waiting[0] = pattern->waiting[1] = NULL;
+    pattern->known_from = pattern->now;
+    tpck_phase_init(&pattern->phase);
+}
+
 /* --- runs ---------------------------------------------------------------------------------------------------- */
 
 static struct tpck_run *enter_run(struct tpck_pattern *pattern, enum tpck_run_kind kind, struct tpck_function **functions,
                                   int cycle, uint32_t thread, uint64_t grids)
 {
     struct tpck_run *run = NULL;
+    for (int i = 0; i < cycle; i++)
+        if (!functions[i]->used)
+            return NULL; /* one that stands for many */
     for (int i = 0; i < pattern->run_count && !run; i++) {
         struct tpck_run *known = &pattern->runs[i];
         if (known->kind == kind && known->cycle == cycle && (kind != TPCK_RUN_TURN || known->thread == thread) &&

@@ -610,13 +610,13 @@ static void names(void)
         {"adamw_kernel", 0, TPCK_ROLE_OPTIMIZER, false},
         {"_Z13adamw_kernel3PfS_S_", 80, TPCK_ROLE_OPTIMIZER, false},
         {"void adamw_kernel3<float, __nv_bfloat16>(float*, float*)", 0, TPCK_ROLE_OPTIMIZER, false},
-        {"_Z21kOptimizer32bit2StateIfLi0EEvPT_S1_PfS2_S2_ffffffffiffbi", 92, TPCK_ROLE_OPTIMIZER, false},
+        {"_Z21kOptimizer32bit2StateIfLi0EEvPT_S1_PfS2_S2_ffffffffiffbi", 92, TPCK_ROLE_OPTIMIZER, true},
         {"_Z31kPreconditionOptimizer32bit2StateIfLi0EEvPT_", 72, TPCK_ROLE_NEUTRAL, false},
         {"void lambda_kernel(float*)", 0, TPCK_ROLE_OTHER, false},
         {"void million_kernel(float*)", 0, TPCK_ROLE_OTHER, false},
         {"void layernorm_kernel(sgd*)", 0, TPCK_ROLE_OTHER, false},
         {"split_embedding_backward_codegen_rowwise_adagrad_kernel_cta_per_row_1", 0, TPCK_ROLE_OTHER, false},
-        {"lamb_cuda_kernel_part2", 24, TPCK_ROLE_OPTIMIZER, false},
+        {"lamb_cuda_kernel_part2", 0, TPCK_ROLE_OPTIMIZER, false},
         {"void (anonymous namespace)::myAdamStep<float>(float*)", 0, TPCK_ROLE_OPTIMIZER, false},
         {"_ZN2at6native52_GLOBAL__N__1f580294_19_fused_adamw_impl_cu_8b44fa2325multi_tensor_apply_kernelINS1_"
          "32FusedOptimizerTensorListMetadataILi4EEENS1_20FusedAdamMathFunctorIfLi4ELNS0_9ADAM_MODEE1ELb0EEEJPKfdddddbS9_S9_"
