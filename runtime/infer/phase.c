@@ -45,10 +45,12 @@ static bool same_surroundings(const struct tpck_phase_record *a, const struct tp
     return a->reach == b->reach || (a->gap == b->gap && a->gap_kernels == b->gap_kernels);
 }
 
-/* A first phase, which makes its state, differs from later ones but for its last launch. */
+/* A first phase, which makes its state, differs from later ones but for its last launch. Now and then a phase may do
+ * more than usual (slow weights), after what it always does. */
 static bool same_phase(const struct tpck_phase_record *a, const struct tpck_phase_record *b)
 {
-    return (a->shape == b->shape || a->last == b->last) && same_surroundings(a, b);
+    return (a->shape == b->shape || a->last == b->last || a->extends == b->shape || b->extends == a->shape) &&
+           same_surroundings(a, b);
 }
 
 static int find_shape(const struct tpck_phase *phase, uint64_t digest, uint32_t count)
@@ -279,6 +281,8 @@ static bool end_phase(struct tpck_phase *phase, int shape)
 
 static unsigned begin_phase(struct tpck_phase *phase, const struct tpck_phase_op *op)
 {
+    if (phase->phases > 0 && phase->now == phase->last_phase + 1)
+        phase->shapes[recall(phase, 0)->shape].prefix = true; /* what was told to be its end was not */
     phase->open = true;
     phase->home = op->thread;
     phase->digest = 0;
@@ -286,6 +290,7 @@ static unsigned begin_phase(struct tpck_phase *phase, const struct tpck_phase_op
     phase->matched = -1;
     phase->updates = 0;
     phase->current = (struct tpck_phase_record){
+        .extends = -1,
         .reach = ring_digest(phase, phase->reach, TPCK_PHASE_REACH, 0),
         .gap = phase->gap,
         .gap_kernels = phase->gap_kernels,
@@ -312,8 +317,10 @@ static unsigned feed_member(struct tpck_phase *phase, const struct tpck_phase_op
     if (!op->update)
         return verdict;
     /* The identity reaches to the last launch that writes parameters: an average of weights may follow now and then. */
-    if (phase->matched >= 0)
+    if (phase->matched >= 0) {
         phase->shapes[phase->matched].prefix = true;
+        phase->current.extends = phase->matched;
+    }
     phase->updates = phase->count;
     phase->update_digest = phase->digest;
     phase->current.last = op->fine;

@@ -54,6 +54,7 @@ struct tpck_phase_shape {
 
 struct tpck_phase_record {
     int shape;
+    int extends;       /* a shape that it begins with, or -1 */
     uint64_t last;     /* fine digest of the last launch */
     uint64_t context[TPCK_PHASE_SLACK]; /* of the kernels before the phase, the last 0, 1, 2 left out */
     uint64_t reach;    /* of the functions of more of them */

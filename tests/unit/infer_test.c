@@ -541,6 +541,22 @@ static void weight_average(int every)
     finish(play, every == 1 ? 2 : 4, every == 1 ? "an average of weights" : "an average of weights every third step");
 }
 
+static void slow_weights(void)
+{
+    /* Every third step the slow weights are moved as well, right behind the optimizer. */
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 24; step++) {
+        begin_iteration(play);
+        micro_batch(play, 1, 32);
+        foreach_adamw(play);
+        if (step % 3 == 2)
+            launch(play, FOREACH("BinaryOpListAlphaFunctor<float, 2, 2, 0>, std::plus"), 12);
+        end_iteration(play);
+        copy(play, TPCK_OP_D2H, 4);
+    }
+    finish(play, 4, "slow weights every third step");
+}
+
 /* Nothing is known of the optimizer, and every micro-batch's loss is read: the turns between them are no iterations. */
 static void losses_read(void)
 {
@@ -684,6 +700,7 @@ int main(void)
     averaged_sgd();
     weight_average(1);
     weight_average(3);
+    slow_weights();
     losses_read();
     no_name_no_run();
     begins_are_told();

@@ -5,14 +5,16 @@
  *   infer_traces [--no-names] [--no-pattern] [--explain] [--boundaries] FILE...
  *
  * A line is a device operation: kind name grid block smem stream tid bytes dir host_us api device, tab separated. Lines
- * that begin with # are comments; `# iteration-end N` stands where an iteration ended. A file is plain or gzip. One
- * line of result a file: iterations in the file, how many of them were found, boundaries at wrong places, the first
- * iteration from which on all were found. Exit 1 if a boundary is wrong, or if, with names, one is missed from the
- * fourth iteration on.
+ * that begin with # are comments; `# iteration-end N` stands where an iteration ended. A file is plain or gzip. The
+ * lines of one graph launch are one operation.
  *
- * A boundary is right between the end of the iteration's optimizer and the first operation of the next step: where
- * the file marks steps, their begin; else any host-to-device copies, sets and copies of the same thread may not be
- * crossed, and only the very place is right. Gradient clearing right behind the optimizer may be on either side.
+ * One line of result a file: operations, iterations, how many of their ends were found, boundaries at wrong places,
+ * the iteration from which on all were found, optimizer windows told at their very first kernel (from the fourth on),
+ * time an operation. An end that only the operation behind it could betray is not counted at the end of a file.
+ * Exit 1 if a boundary is wrong, or if, with names, one is missed from the fourth iteration on.
+ *
+ * A boundary is right between the end of the iteration's optimizer and the first operation of the next step, where the
+ * file marks steps; elsewhere only right behind the optimizer. Gradients cleared there may be on either side.
  */
 #include <inttypes.h>
 #include <stdio.h>
