@@ -35,9 +35,9 @@ ok() {
         failed=1
         echo "# command: $*"
         sed 's/^/#   /' "$D/said"
-        [ -f "$D/out" ] && tail -n 30 "$D/out" | sed 's/^/# trainer: /'
+        [ -f "$D/out" ] && tail -n 12 "$D/out" | sed 's/^/# trainer: /'
         for log in "$D/agent.err" "$SHM/j/agent.log"; do
-            [ -f "$log" ] && tail -n 30 "$log" | sed 's/^/# agent: /'
+            [ -f "$log" ] && tail -n 15 "$log" | sed 's/^/# agent: /'
         done
     fi
 }

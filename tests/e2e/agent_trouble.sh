@@ -23,14 +23,24 @@ stop_agent
 rm -rf "${SHM:?}/j"
 
 # no room in memory
-export TRANSPCKPT_MEMORY=60M
+export TRANSPCKPT_MEMORY=60M TRANSPCKPT_DURABLE_INTERVAL=1000
 start_agent
-trainer --steps 2 --kill-at 2 --bytes 30000000
+trainer --steps 2 --exit-at 1 --bytes 30000000
 ok "one image where only one fits, with the reason" said "ready 1 images.*TRANSPCKPT_MEMORY allows"
+ok "it became durable at the end" until_true published step-000000000001.g3
+trainer --steps 3 --exit-at 2 --bytes 30000000
+ok "the next run goes on from it" said "^offer 3 1"
+ok "what is durable makes room" said "ready 1 images"
+until_true published step-000000000002.g4
+stop_agent
+export TRANSPCKPT_DURABLE_INTERVAL=1
+start_agent
+trainer --steps 6 --kill-at 6 --bytes 30000000 --wait-durable
+ok "the only image is used again and again" said "^durable 5"
 trainer --steps 2 --kill-at 2 --bytes 100000000 --arg a
 ok "none where none fits" said "ready 0 images of 0 bytes: .*TRANSPCKPT_MEMORY allows"
 stop_agent
-unset TRANSPCKPT_MEMORY
+unset TRANSPCKPT_MEMORY TRANSPCKPT_DURABLE_INTERVAL
 rm -rf "${SHM:?}/j"
 
 # a store that is no folder
