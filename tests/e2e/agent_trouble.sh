@@ -18,7 +18,7 @@ until_true grep -q "^held 12" "$D/running"
 ok "a running process is adopted by the next agent" until_true logged "adopted session .*is running"
 wait $running
 ok "and ends well" test $? -eq 0
-ok "agents say so when one serves already" "$builddir/transpckptd" --job j
+ok "agents say so when one serves already" "$agent" --job j
 stop_agent
 rm -rf "${SHM:?}/j"
 
@@ -96,7 +96,7 @@ if [ "$(id -u)" -eq 0 ]; then
     mkdir -p "$SHM/small"
     if mount -t tmpfs -o size=100m none "$SHM/small" 2>/dev/null; then
         export TRANSPCKPT_SHM="$SHM/small"
-        "$builddir/transpckptd" --job j --foreground 2>>"$D/agent.err" &
+        "$agent" --job j --foreground 2>>"$D/agent.err" &
         AGENT=$!
         until_true test -S "$SHM/small/j/agent.sock"
         trainer --steps 2 --kill-at 2 --bytes 90000000 --arg c
