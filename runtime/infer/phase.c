@@ -171,6 +171,8 @@ static bool second_is_like_first(struct tpck_phase *phase)
 
 static bool adopt_cycle(struct tpck_phase *phase)
 {
+    if (phase->tailed)
+        return false;
     if (repeats(phase, 1, phase->doubted ? 4 : 2) || equal_launches(phase, 6) || second_is_like_first(phase)) {
         phase->cycle = 1;
         phase->members[0] = *recall(phase, 0);
@@ -249,6 +251,13 @@ static void note_boundary(struct tpck_phase *phase, uint64_t at)
 
 /* --- one phase ----------------------------------------------------------------------------------------------- */
 
+static void note_tail(struct tpck_phase *phase)
+{
+    phase->tailed = true;
+    if (phase->cycle > 0)
+        give_up_cycle(phase);
+}
+
 static bool end_phase(struct tpck_phase *phase, int shape)
 {
     struct tpck_phase_shape *known = &phase->shapes[shape];
@@ -263,6 +272,7 @@ static bool end_phase(struct tpck_phase *phase, int shape)
     phase->previous_phase = phase->last_phase;
     phase->last_phase = phase->now;
     ends = judge_phase(phase, &phase->current);
+    phase->others = phase->tailed = false;
     known->ended = ends ? known->ended + 1 : 0;
     return ends;
 }
@@ -274,6 +284,7 @@ static unsigned begin_phase(struct tpck_phase *phase, const struct tpck_phase_op
     phase->digest = 0;
     phase->count = 0;
     phase->matched = -1;
+    phase->updates = 0;
     phase->current = (struct tpck_phase_record){
         .reach = ring_digest(phase, phase->reach, TPCK_PHASE_REACH, 0),
         .gap = phase->gap,
@@ -289,20 +300,29 @@ static unsigned begin_phase(struct tpck_phase *phase, const struct tpck_phase_op
 
 static unsigned feed_member(struct tpck_phase *phase, const struct tpck_phase_op *op)
 {
+    struct tpck_phase_shape *shape;
     unsigned verdict = TPCK_V_NONE;
     if (!phase->open)
         verdict |= begin_phase(phase, op);
-    if (phase->matched >= 0)
-        phase->shapes[phase->matched].prefix = true;
     phase->digest = mix(phase->digest, op->fine);
     phase->count++;
     phase->since_member = 0;
-    phase->current.last = op->fine;
+    phase->last_updates = op->update;
     phase->current.whole = phase->current.whole || op->whole;
+    if (!op->update)
+        return verdict;
+    /* The identity reaches to the last launch that writes parameters: an average of weights may follow now and then. */
+    if (phase->matched >= 0)
+        phase->shapes[phase->matched].prefix = true;
+    phase->updates = phase->count;
+    phase->update_digest = phase->digest;
+    phase->current.last = op->fine;
     phase->matched = find_shape(phase, phase->digest, phase->count);
-    if (phase->matched >= 0 && phase->shapes[phase->matched].ended >= 2 && !phase->shapes[phase->matched].prefix) {
-        struct tpck_phase_record *known = phase->cycle == 1 ? &phase->members[0] : &phase->members[phase->position];
-        phase->current.after = known->after;
+    if (phase->matched < 0)
+        return verdict;
+    shape = &phase->shapes[phase->matched];
+    if (shape->ended >= 2 && !shape->prefix && !shape->trailed) {
+        phase->current.after = phase->members[phase->cycle == 1 ? 0 : phase->position].after;
         if (end_phase(phase, phase->matched)) {
             note_boundary(phase, phase->now + 1);
             verdict |= TPCK_V_BOUNDARY_AFTER;
@@ -311,19 +331,38 @@ static unsigned feed_member(struct tpck_phase *phase, const struct tpck_phase_op
     return verdict;
 }
 
+/* The first operation that breaks off a group of launches. Whether what lies between the last launch and it belongs to
+ * the phase is not known: unless it follows at once, the place is learnt and not told. */
+static bool break_off(struct tpck_phase *phase, const struct tpck_phase_op *op, bool at_once)
+{
+    /* Not the writing of parameters came last, and work follows: it belongs to an optimizer of which only a part is known. */
+    bool unfinished = !phase->last_updates && op->op == TPCK_OP_KERNEL;
+    bool ends;
+    if (phase->updates == 0) {
+        phase->open = false;
+        if (unfinished && phase->phases > 0 && !phase->others)
+            note_tail(phase);
+        return false;
+    }
+    if (phase->matched < 0)
+        phase->matched = add_shape(phase, phase->update_digest, phase->updates);
+    phase->shapes[phase->matched].trailed = phase->shapes[phase->matched].trailed || !phase->last_updates;
+    ends = end_phase(phase, phase->matched);
+    if (unfinished)
+        note_tail(phase);
+    return ends && at_once && !unfinished;
+}
+
 static bool feed_stranger_in_phase(struct tpck_phase *phase, const struct tpck_phase_op *op)
 {
     bool next = phase->since_member++ == 0;
     if (next)
         phase->current.after = op->fine;
-    if (next && phase->matched >= 0 && !phase->shapes[phase->matched].prefix)
+    if (next && phase->last_updates && phase->matched >= 0 && !phase->shapes[phase->matched].prefix)
         return end_phase(phase, phase->matched);
     if (!op->breaking && phase->since_member < LONGEST_PAUSE)
         return false;
-    /* Whether the operations since the last launch belong to the phase is not known: the place is learnt, not told. */
-    if (phase->matched < 0)
-        phase->matched = add_shape(phase, phase->digest, phase->count);
-    return end_phase(phase, phase->matched) && next;
+    return break_off(phase, op, next);
 }
 
 /* The CPU read a flag and left the phase out: what stood before the phase is followed by what stands behind it. */
@@ -360,7 +399,10 @@ unsigned tpck_phase_feed(struct tpck_phase *phase, const struct tpck_phase_op *o
             note_boundary(phase, phase->now);
             verdict = TPCK_V_BOUNDARY_BEFORE;
         }
+        if (op->tail && !phase->open && !phase->others && phase->phases > 0)
+            note_tail(phase);
         if (op->op == TPCK_OP_KERNEL) {
+            phase->others = phase->others || op->thread != phase->home;
             phase->context[phase->context_at % TPCK_PHASE_REACH] = op->fine;
             phase->reach[phase->context_at++ % TPCK_PHASE_REACH] = op->coarse;
             if (phase->phases < 2)

@@ -46,6 +46,8 @@ static struct {
 	uint32_t epoch;
 	uint32_t sum[3];
 	uint32_t current;
+	struct sim_uint3 index; /* of the next thread to start */
+	int waited;             /* somebody has called a barrier; until then nothing is counted */
 	void *scheduler;
 	struct fiber *running;
 	struct fiber *parked, **parked_tail;
@@ -78,13 +80,39 @@ __asm__(".text\n"
 
 static void set_thread(uint32_t t)
 {
-	uint32_t x = simgpu_state.block_dim.x, y = simgpu_state.block_dim.y;
-
 	blk.current = t;
-	simgpu_state.thread.x = t % x;
-	simgpu_state.thread.y = t / x % y;
-	simgpu_state.thread.z = t / x / y;
+	simgpu_state.thread = blk.index;
 	simgpu_state.lane = t % WARP;
+	if (++blk.index.x == simgpu_state.block_dim.x) {
+		blk.index.x = 0;
+		if (++blk.index.y == simgpu_state.block_dim.y) {
+			blk.index.y = 0;
+			blk.index.z++;
+		}
+	}
+}
+
+/* At the first barrier of a block: the threads before this one have all left, the rest is to come. */
+static void start_counting(void)
+{
+	uint32_t n = blk.threads, left = blk.current;
+
+	blk.waited = 1;
+	blk.alive = n - left;
+	blk.arrived = blk.epoch = 0;
+	memset(blk.sum, 0, sizeof blk.sum);
+	for (uint32_t i = 0; i < (n + WARP - 1) / WARP; i++) {
+		struct warp *w = &blk.warp[i];
+
+		w->alive = n - i * WARP >= WARP ? ~0u : (1u << (n - i * WARP)) - 1;
+		w->arrived = w->epoch = 0;
+		w->wanted = w->alive;
+		w->done = ~w->alive;
+		if (left >= (i + 1) * WARP)
+			w->done = ~0u;
+		else if (left > i * WARP)
+			w->done |= (1u << (left - i * WARP)) - 1;
+	}
 }
 
 static void check_warp(struct warp *w)
@@ -125,7 +153,8 @@ static void fiber_main(void)
 
 			set_thread(t);
 			blk.entry();
-			thread_left(t);
+			if (blk.waited)
+				thread_left(t);
 		}
 		struct fiber *self = blk.running;
 		self->next = blk.idle;
@@ -180,19 +209,12 @@ int sim_block_run(void (*entry)(void))
 	uint32_t n = simgpu_state.block_dim.x * simgpu_state.block_dim.y * simgpu_state.block_dim.z;
 
 	blk.entry = entry;
-	blk.threads = blk.alive = n;
-	blk.next = blk.arrived = blk.epoch = 0;
-	memset(blk.sum, 0, sizeof blk.sum);
+	blk.threads = n;
+	blk.next = 0;
+	blk.waited = 0;
+	blk.index = (struct sim_uint3){ 0, 0, 0 };
 	blk.parked = NULL;
 	blk.parked_tail = &blk.parked;
-	for (uint32_t i = 0; i < (n + WARP - 1) / WARP; i++) {
-		struct warp *w = &blk.warp[i];
-
-		w->alive = n - i * WARP >= WARP ? ~0u : (1u << (n - i * WARP)) - 1;
-		w->arrived = w->epoch = 0;
-		w->wanted = w->alive;
-		w->done = ~w->alive;
-	}
 	while (blk.next < blk.threads) {
 		struct fiber *f = fiber_new();
 
@@ -252,6 +274,8 @@ static void park(enum wait_kind kind, uint32_t epoch)
 
 __attribute__((visibility("default"))) void simgpu_block_barrier(void)
 {
+	if (!blk.waited)
+		start_counting();
 	uint32_t epoch = blk.epoch;
 
 	blk.arrived++;
@@ -262,6 +286,8 @@ __attribute__((visibility("default"))) void simgpu_block_barrier(void)
 
 __attribute__((visibility("default"))) int simgpu_block_reduce(int value, int kind)
 {
+	if (!blk.waited)
+		start_counting();
 	uint32_t epoch = blk.epoch;
 
 	(void)kind;
@@ -272,6 +298,8 @@ __attribute__((visibility("default"))) int simgpu_block_reduce(int value, int ki
 
 __attribute__((visibility("default"))) void simgpu_warp_barrier(unsigned mask)
 {
+	if (!blk.waited)
+		start_counting();
 	struct warp *w = &blk.warp[blk.current / WARP];
 	uint32_t epoch = w->epoch;
 
@@ -285,6 +313,8 @@ __attribute__((visibility("default"))) void simgpu_warp_barrier(unsigned mask)
 /* Two slots in turn: a lane can be one barrier ahead of the slowest, never two. */
 __attribute__((visibility("default"))) uint64_t simgpu_warp_exchange(unsigned mask, uint64_t value, int source)
 {
+	if (!blk.waited)
+		start_counting();
 	struct warp *w = &blk.warp[blk.current / WARP];
 	uint32_t parity = w->epoch & 1;
 
@@ -295,6 +325,8 @@ __attribute__((visibility("default"))) uint64_t simgpu_warp_exchange(unsigned ma
 
 __attribute__((visibility("default"))) unsigned simgpu_warp_ballot(unsigned mask, int value)
 {
+	if (!blk.waited)
+		start_counting();
 	struct warp *w = &blk.warp[blk.current / WARP];
 	uint32_t parity = w->epoch & 1, bits = 0;
 	uint32_t lanes = mask & w->alive & ~w->done;

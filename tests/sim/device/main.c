@@ -62,34 +62,31 @@ __attribute__((visibility("default"))) void simgpu_trap(const char *what)
 	__builtin_trap();
 }
 
-static void run_grid(void (*entry)(void))
+static void run_grid(void (*entry)(void), const struct sim_launch_request *m)
 {
-	struct sim_mailbox *m = mailbox;
-
 	simgpu_state.grid_dim = (struct sim_uint3){ m->grid[0], m->grid[1], m->grid[2] };
 	simgpu_state.block_dim = (struct sim_uint3){ m->block[0], m->block[1], m->block[2] };
-	simgpu_state.parameters = m->params;
+	simgpu_state.parameters = m->param_bytes > SIM_LAUNCH_SMALL ? mailbox->large : m->params;
 	simgpu_state.dynamic_shared = dynamic_shared;
 	for (uint32_t z = 0; z < m->grid[2]; z++)
 		for (uint32_t y = 0; y < m->grid[1]; y++)
 			for (uint32_t x = 0; x < m->grid[0]; x++) {
 				simgpu_state.block = (struct sim_uint3){ x, y, z };
 				if (sim_block_run(entry)) {
-					m->status = SIM_LAUNCH_DEADLOCK;
+					mailbox->status = SIM_LAUNCH_DEADLOCK;
 					return;
 				}
 			}
 }
 
-static void launch(void)
+static void launch(const struct sim_launch_request *m)
 {
-	struct sim_mailbox *m = mailbox;
 	void (*entry)(void) = sim_module_kernel(m->module, m->kernel);
 
-	m->status = SIM_LAUNCH_OK;
-	m->fault_address = 0;
+	if (mailbox->status != SIM_LAUNCH_OK)
+		return;
 	if (!entry) {
-		m->status = SIM_LAUNCH_NO_KERNEL;
+		mailbox->status = SIM_LAUNCH_NO_KERNEL;
 		return;
 	}
 	if (m->shared_bytes > dynamic_shared_bytes) {
@@ -100,7 +97,7 @@ static void launch(void)
 	asserted = 0;
 	if (sigsetjmp(fault_exit, 1) == 0) {
 		in_kernel = 1;
-		run_grid(entry);
+		run_grid(entry, m);
 		in_kernel = 0;
 	} else {
 		in_kernel = 0;
@@ -136,9 +133,11 @@ static void *launch_main(void *unused)
 				__builtin_ia32_pause();
 			else
 				futex_wait(&mailbox->request, seen);
-		seen = now;
-		launch();
-		atomic_store(&mailbox->done, seen);
+		while (seen != now) {
+			seen++;
+			launch(&mailbox->entry[seen % SIM_LAUNCH_RING]);
+			atomic_store(&mailbox->done, seen);
+		}
 		futex_wake(&mailbox->done);
 	}
 	return NULL;
@@ -176,7 +175,10 @@ static void serve(const struct sim_control_request *q, int fd, struct sim_contro
 		reply->error = -sim_module_unload(q->arg[0]);
 		break;
 	case SIM_CONTROL_BIND:
-		reply->error = -sim_module_bind(q->arg[0], q->name, q->arg[1], q->arg[2]);
+		reply->error = -sim_module_bind(q->arg[0], q->name, q->arg[1]);
+		break;
+	case SIM_CONTROL_FILL:
+		reply->error = -sim_module_fill(q->arg[0], q->name, q->arg[1], q->arg[2]);
 		break;
 	default:
 		reply->error = EINVAL;
@@ -257,7 +259,6 @@ int main(int argc, char **argv)
 		perror("simgpu-device: thread");
 		return 1;
 	}
-	atomic_store(&mailbox->alive, 1);
 	control_main((pid_t)atoi(argv[1]));
 	return 0;
 }

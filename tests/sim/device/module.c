@@ -97,7 +97,7 @@ static void repoint(const struct link_map *map, const ElfW(Rela) *rela, size_t n
 	}
 }
 
-int sim_module_bind(uint64_t id, const char *name, uint64_t address, size_t bytes)
+int sim_module_bind(uint64_t id, const char *name, uint64_t address)
 {
 	pthread_mutex_lock(&lock);
 	struct module *m = find(id);
@@ -131,7 +131,18 @@ int sim_module_bind(uint64_t id, const char *name, uint64_t address, size_t byte
 		}
 	if (rela && symbols && strings)
 		repoint(map, rela, rela_bytes / sizeof *rela, symbols, strings, name, address);
-	memcpy((void *)(uintptr_t)address, own, bytes);
 	pthread_mutex_unlock(&lock);
 	return 0;
+}
+
+int sim_module_fill(uint64_t id, const char *name, uint64_t address, size_t bytes)
+{
+	pthread_mutex_lock(&lock);
+	struct module *m = find(id);
+	void *own = m ? dlsym(m->handle, name) : NULL;
+
+	if (own)
+		memcpy((void *)(uintptr_t)address, own, bytes);
+	pthread_mutex_unlock(&lock);
+	return own ? 0 : -ENOENT;
 }

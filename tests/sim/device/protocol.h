@@ -16,7 +16,8 @@ enum sim_control {
 	SIM_CONTROL_UNMAP,        /* address, bytes */
 	SIM_CONTROL_LOAD,         /* object bytes; with a descriptor; answers a module id */
 	SIM_CONTROL_UNLOAD,       /* module id */
-	SIM_CONTROL_BIND,         /* module id, device address, bytes, constant; name follows: place a variable */
+	SIM_CONTROL_BIND,         /* module id, device address; name follows: let all references to a variable go there */
+	SIM_CONTROL_FILL,         /* module id, device address, bytes; name follows: write its initial value, once all are bound */
 };
 
 struct sim_control_request {
@@ -43,13 +44,10 @@ enum sim_launch_status {
 
 #define SIM_PARAM_BYTES_MAX 32768
 
-/* One launch at a time: the driver raises `request`, the device raises `done` to the same number. Both are futexes. */
-struct sim_mailbox {
-	_Atomic uint32_t request;
-	_Atomic uint32_t done;
-	_Atomic uint32_t alive;
-	uint32_t status;
-	uint64_t fault_address;
+#define SIM_LAUNCH_RING 32u
+#define SIM_LAUNCH_SMALL 4096u
+
+struct sim_launch_request {
 	uint64_t module;
 	uint32_t kernel;
 	uint32_t shared_bytes;
@@ -57,7 +55,21 @@ struct sim_mailbox {
 	uint32_t block[3];
 	uint32_t param_bytes;
 	uint32_t reserved;
-	_Alignas(64) char params[SIM_PARAM_BYTES_MAX];
+	_Alignas(64) char params[SIM_LAUNCH_SMALL];
+};
+
+/*
+ * Launch number n is in entry n % SIM_LAUNCH_RING. The driver raises `request` to the last one that is there, the device
+ * raises `done` with each and wakes the driver when it has caught up. Both are futexes. A launch with more parameters than
+ * fit an entry comes alone, with its parameters in `large`. The first failure stays in `status`; what follows is skipped.
+ */
+struct sim_mailbox {
+	_Atomic uint32_t request;
+	_Alignas(64) _Atomic uint32_t done;
+	uint32_t status;
+	uint64_t fault_address;
+	struct sim_launch_request entry[SIM_LAUNCH_RING];
+	_Alignas(64) char large[SIM_PARAM_BYTES_MAX];
 };
 
 #endif

@@ -15,6 +15,9 @@
 pthread_mutex_t sim_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t sim_progress = PTHREAD_COND_INITIALIZER;
 
+/* No more than the ring of the device process holds. */
+#define BATCH 32
+
 struct queue {
 	pthread_cond_t work;
 	struct sim_op *head, **tail;
@@ -22,9 +25,8 @@ struct queue {
 
 static struct queue queues[SIM_ENGINES];
 static CUresult sticky;
-static uint64_t submitted, serial;
-/* Unfinished operations, for sim_wait_all. */
-static uint64_t unfinished;
+static uint64_t submitted;
+static struct sim_op *oldest, *youngest; /* unfinished operations */
 
 CUresult sim_sticky(void)
 {
@@ -45,7 +47,6 @@ struct sim_op *sim_op_new(void)
 		abort();
 	op->refs = 1;
 	op->waits = 1; /* its submission */
-	op->serial = ++serial;
 	return op;
 }
 
@@ -136,7 +137,8 @@ static void release(struct sim_op *op)
 static void finish(struct sim_op *op)
 {
 	op->done = true;
-	unfinished--;
+	*(op->older ? &op->older->younger : &oldest) = op->younger;
+	*(op->younger ? &op->younger->older : &youngest) = op->older;
 	if (op->counted && op->stream)
 		op->stream->depth--;
 	op->stream = NULL;
@@ -159,8 +161,10 @@ static void finish(struct sim_op *op)
 
 void sim_op_submit(struct sim_op *op)
 {
-	submitted++;
-	unfinished++;
+	op->order = ++submitted;
+	op->older = youngest;
+	*(youngest ? &youngest->younger : &oldest) = op;
+	youngest = op;
 	release(op);
 }
 
@@ -174,10 +178,9 @@ void sim_op_wait(struct sim_op *op)
 
 void sim_wait_all(void)
 {
-	/* Later submissions of other threads may be waited for too; the driver's synchronisation does not promise less. */
 	uint64_t upto = submitted;
 
-	while (unfinished && submitted - upto < 100000)
+	while (oldest && oldest->order <= upto)
 		pthread_cond_wait(&sim_progress, &sim_lock);
 }
 
@@ -202,6 +205,33 @@ static struct sim_op *pop(struct queue *q)
 	return op;
 }
 
+/* A run of kernels that wait for nothing but each other crosses to the device process at once. Each must be all that waits for the one before, or others would wait for the whole run. */
+static int follow(struct sim_op *op, struct sim_op **run)
+{
+	int n = 0;
+
+	run[n++] = op;
+	while (n < BATCH && sim_work_batches(&op->work) && op->n_next == 1 && op->next[0]->waits == 1 &&
+	       sim_work_batches(&op->next[0]->work)) {
+		op = op->next[0];
+		run[n++] = op;
+	}
+	return n;
+}
+
+/* The run ends as if its parts had ended one by one: each is taken off the next before that would become ready. */
+static void finish_run(struct sim_op **run, int n)
+{
+	for (int i = 0; i < n; i++) {
+		if (i + 1 < n)
+			run[i + 1]->waits++;
+		run[i]->end_ns = sim_now();
+		finish(run[i]);
+		if (i + 1 < n)
+			run[i + 1]->waits = 0;
+	}
+}
+
 static void *engine_main(void *arg)
 {
 	struct queue *q = arg;
@@ -212,14 +242,15 @@ static void *engine_main(void *arg)
 	sim_in_callback = q == &queues[SIM_ENGINE_CALLBACK];
 	pthread_mutex_lock(&sim_lock);
 	for (;;) {
-		struct sim_op *op = pop(q);
+		struct sim_op *op = pop(q), *run[BATCH];
 		uint64_t model = 0;
+		int n = follow(op, run);
 
 		if (sticky == CUDA_SUCCESS || op->work.kind == SIM_WORK_CALLBACK) {
 			uint64_t begin = op->ready_ns > free_at ? op->ready_ns : free_at;
 
 			pthread_mutex_unlock(&sim_lock);
-			CUresult r = sim_work_do(&op->work, &model);
+			CUresult r = n > 1 ? sim_work_do_batch(run, n) : sim_work_do(&op->work, &model);
 			if (model && begin + model > sim_now())
 				sleep_until(begin + model);
 			pthread_mutex_lock(&sim_lock);
@@ -229,8 +260,7 @@ static void *engine_main(void *arg)
 			if (free_at + 200000 < sim_now())
 				free_at = sim_now();
 		}
-		op->end_ns = sim_now();
-		finish(op);
+		finish_run(run, n);
 	}
 	return NULL;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plain device memory, page-locked host memory and managed memory. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -161,8 +162,9 @@ SIM_API CUresult cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags)
 	}
 	/* Pinning touches every page; one that is not there is an error, not a fault. */
 	uint64_t first = va & ~4095ull, last = (va + bytes + 4095) & ~4095ull;
-	if (r == CUDA_SUCCESS &&
-	    madvise((void *)(uintptr_t)first, last - first, flags & CU_MEMHOSTREGISTER_READ_ONLY ? MADV_POPULATE_READ : MADV_POPULATE_WRITE))
+	int populate = flags & CU_MEMHOSTREGISTER_READ_ONLY ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
+	/* EINVAL: a kernel before 5.14. */
+	if (r == CUDA_SUCCESS && madvise((void *)(uintptr_t)first, last - first, populate) && errno != EINVAL)
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS) {
 		struct sim_alloc *a = sim_alloc_add(va, bytes, SIM_ALLOC_REGISTERED);

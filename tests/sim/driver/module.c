@@ -70,9 +70,12 @@ static CUresult place_variables(struct sim_module *m, const struct sim_image_hea
 		if (r != CUDA_SUCCESS)
 			return r;
 		x->va = x->alloc->va;
-		if (sim_remote_bind(m->remote, x->name, x->va, x->bytes))
+		if (sim_remote_bind(m->remote, x->name, x->va))
 			return CUDA_ERROR_INVALID_IMAGE;
 	}
+	for (uint32_t i = 0; i < m->n_variables; i++)
+		if (sim_remote_fill(m->remote, m->variable[i].name, m->variable[i].va, m->variable[i].bytes))
+			return CUDA_ERROR_INVALID_IMAGE;
 	return CUDA_SUCCESS;
 }
 

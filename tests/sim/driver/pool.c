@@ -158,9 +158,8 @@ void sim_pools_trim(void)
 	reap();
 }
 
-enum reuse { REUSE_STREAM, REUSE_DONE, REUSE_WAIT };
-
-static struct sim_pool_block *find(struct sim_pool *p, uint64_t bytes, struct sim_stream *s, enum reuse how)
+/* The smallest free block that the stream may have now, or, if it is to wait, any free block. */
+static struct sim_pool_block *find(struct sim_pool *p, uint64_t bytes, struct sim_stream *s, bool wait)
 {
 	struct sim_pool_block *best = NULL;
 
@@ -170,9 +169,7 @@ static struct sim_pool_block *find(struct sim_pool *p, uint64_t bytes, struct si
 			if (b->used || b->bytes < bytes)
 				continue;
 			/* A block never used belongs to everybody. */
-			if (how == REUSE_STREAM && b->stream && b->stream != s)
-				continue;
-			if (how == REUSE_DONE && !block_idle(b))
+			if (!wait && b->stream && b->stream != s && !(p->opportunistic && block_idle(b)))
 				continue;
 			if (!best || b->bytes < best->bytes)
 				best = b;
@@ -220,9 +217,7 @@ static CUresult pool_alloc(struct sim_pool *p, uint64_t asked, struct sim_stream
 
 	if (sim_fault_alloc())
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	struct sim_pool_block *b = find(p, bytes, s, REUSE_STREAM);
-	if (!b && p->opportunistic)
-		b = find(p, bytes, s, REUSE_DONE);
+	struct sim_pool_block *b = find(p, bytes, s, false);
 	if (!b && p->props.maxSize && p->reserved + grow > p->props.maxSize)
 		grow = (bytes + SIM_PAGE - 1) / SIM_PAGE * SIM_PAGE;
 	if (!b && (!p->props.maxSize || p->reserved + grow <= p->props.maxSize)) {
@@ -238,7 +233,7 @@ static CUresult pool_alloc(struct sim_pool *p, uint64_t asked, struct sim_stream
 		b = g ? g->blocks : NULL;
 	}
 	if (!b && p->internal) {
-		b = find(p, bytes, s, REUSE_WAIT);
+		b = find(p, bytes, s, true);
 		if (b && b->free_op && !b->free_op->done) {
 			struct sim_work w = { .kind = SIM_WORK_EMPTY };
 			struct sim_op *op = sim_stream_op(s, &w);

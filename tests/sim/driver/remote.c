@@ -255,15 +255,27 @@ int sim_remote_unload(uint64_t id)
 	return control(&q, -1, NULL);
 }
 
-int sim_remote_bind(uint64_t id, const char *name, uint64_t va, uint64_t bytes)
+static int named(struct sim_control_request *q, const char *name)
 {
-	struct sim_control_request q = { .op = SIM_CONTROL_BIND, .arg = { id, va, bytes } };
-
-	q.name_bytes = (uint32_t)strlen(name) + 1;
-	if (q.name_bytes > sizeof q.name)
+	q->name_bytes = (uint32_t)strlen(name) + 1;
+	if (q->name_bytes > sizeof q->name)
 		return -ENAMETOOLONG;
-	memcpy(q.name, name, q.name_bytes);
-	return control(&q, -1, NULL);
+	memcpy(q->name, name, q->name_bytes);
+	return control(q, -1, NULL);
+}
+
+int sim_remote_bind(uint64_t id, const char *name, uint64_t va)
+{
+	struct sim_control_request q = { .op = SIM_CONTROL_BIND, .arg = { id, va } };
+
+	return named(&q, name);
+}
+
+int sim_remote_fill(uint64_t id, const char *name, uint64_t va, uint64_t bytes)
+{
+	struct sim_control_request q = { .op = SIM_CONTROL_FILL, .arg = { id, va, bytes } };
+
+	return named(&q, name);
 }
 
 /* Waits for the mailbox, looking now and then whether the device process is still there. */
@@ -291,7 +303,19 @@ static bool wait_done(uint32_t want)
 	return true;
 }
 
-CUresult sim_remote_launch(const struct sim_launch *l)
+static CUresult result_of(uint32_t status)
+{
+	switch (status) {
+	case SIM_LAUNCH_OK: return CUDA_SUCCESS;
+	case SIM_LAUNCH_ILLEGAL_ADDRESS: return CUDA_ERROR_ILLEGAL_ADDRESS;
+	case SIM_LAUNCH_ILLEGAL_INSTRUCTION: return CUDA_ERROR_ILLEGAL_INSTRUCTION;
+	case SIM_LAUNCH_ASSERT: return CUDA_ERROR_ASSERT;
+	case SIM_LAUNCH_DEADLOCK: return CUDA_ERROR_LAUNCH_TIMEOUT;
+	default: return CUDA_ERROR_LAUNCH_FAILED;
+	}
+}
+
+CUresult sim_remote_launch(const struct sim_launch *const *list, int n)
 {
 	CUresult r = CUDA_SUCCESS;
 
@@ -300,28 +324,22 @@ CUresult sim_remote_launch(const struct sim_launch *l)
 		pthread_mutex_unlock(&launch_lock);
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
 	}
-	mailbox->module = l->kernel->module->remote;
-	mailbox->kernel = l->kernel->index;
-	mailbox->shared_bytes = l->shared;
-	memcpy(mailbox->grid, l->grid, sizeof l->grid);
-	memcpy(mailbox->block, l->block, sizeof l->block);
-	mailbox->param_bytes = l->param_bytes;
-	memcpy(mailbox->params, l->params, l->param_bytes);
-	uint32_t want = atomic_load(&mailbox->request) + 1;
-	atomic_store(&mailbox->request, want);
-	syscall(SYS_futex, &mailbox->request, FUTEX_WAKE, 1, NULL, NULL, 0);
-	if (!wait_done(want)) {
-		r = CUDA_ERROR_DEVICE_UNAVAILABLE;
-	} else {
-		switch (mailbox->status) {
-		case SIM_LAUNCH_OK: break;
-		case SIM_LAUNCH_ILLEGAL_ADDRESS: r = CUDA_ERROR_ILLEGAL_ADDRESS; break;
-		case SIM_LAUNCH_ILLEGAL_INSTRUCTION: r = CUDA_ERROR_ILLEGAL_INSTRUCTION; break;
-		case SIM_LAUNCH_ASSERT: r = CUDA_ERROR_ASSERT; break;
-		case SIM_LAUNCH_DEADLOCK: r = CUDA_ERROR_LAUNCH_TIMEOUT; break;
-		default: r = CUDA_ERROR_LAUNCH_FAILED; break;
-		}
+	uint32_t last = atomic_load(&mailbox->request);
+	for (int i = 0; i < n; i++) {
+		const struct sim_launch *l = list[i];
+		struct sim_launch_request *q = &mailbox->entry[++last % SIM_LAUNCH_RING];
+
+		q->module = l->kernel->module->remote;
+		q->kernel = l->kernel->index;
+		q->shared_bytes = l->shared;
+		memcpy(q->grid, l->grid, sizeof l->grid);
+		memcpy(q->block, l->block, sizeof l->block);
+		q->param_bytes = l->param_bytes;
+		memcpy(l->param_bytes > SIM_LAUNCH_SMALL ? mailbox->large : q->params, l->params, l->param_bytes);
 	}
+	atomic_store(&mailbox->request, last);
+	syscall(SYS_futex, &mailbox->request, FUTEX_WAKE, 1, NULL, NULL, 0);
+	r = wait_done(last) ? result_of(mailbox->status) : CUDA_ERROR_DEVICE_UNAVAILABLE;
 	pthread_mutex_unlock(&launch_lock);
 	return r;
 }

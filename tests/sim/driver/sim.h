@@ -54,9 +54,11 @@ int sim_remote_map_file(uint64_t va, uint64_t bytes, uint64_t offset, int prot, 
 int sim_remote_unmap(uint64_t va, uint64_t bytes);
 int sim_remote_load(const void *object, uint64_t bytes, uint64_t *id);
 int sim_remote_unload(uint64_t id);
-int sim_remote_bind(uint64_t id, const char *name, uint64_t va, uint64_t bytes);
+int sim_remote_bind(uint64_t id, const char *name, uint64_t va);
+int sim_remote_fill(uint64_t id, const char *name, uint64_t va, uint64_t bytes);
 struct sim_launch;
-CUresult sim_remote_launch(const struct sim_launch *l);
+/* Runs up to SIM_LAUNCH_RING kernels one after the other. */
+CUresult sim_remote_launch(const struct sim_launch *const *list, int n);
 bool sim_remote_lost(void);
 
 /* ---- physical memory and address space (vram.c) ---- */
@@ -229,8 +231,12 @@ struct sim_work {
 	} u;
 };
 
+struct sim_op;
 void sim_work_copy(struct sim_work *to, const struct sim_work *from);
 void sim_work_clear(struct sim_work *w);
+/* Kernels that may go to the device in one go: no modelled time, no faults, small parameters. */
+bool sim_work_batches(const struct sim_work *w);
+CUresult sim_work_do_batch(struct sim_op *const *op, int n);
 /* Does the work, without the lock. Returns what becomes of the context. */
 CUresult sim_work_do(struct sim_work *w, uint64_t *model_ns);
 /* Addresses are checked when the call is made, as the driver's are. */
@@ -250,7 +256,8 @@ struct sim_op {
 	int n_next, cap_next;
 	struct sim_op *queue_next;
 	struct sim_stream *stream;
-	uint64_t serial;
+	uint64_t order; /* of its submission */
+	struct sim_op *older, *younger; /* unfinished ones, in that order */
 };
 
 extern pthread_mutex_t sim_lock;

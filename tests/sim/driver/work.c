@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "device/protocol.h"
 #include "driver/sim.h"
 
 void sim_work_copy(struct sim_work *to, const struct sim_work *from)
@@ -187,7 +188,24 @@ static CUresult run_kernel(const struct sim_launch *l, uint64_t *model)
 	default:
 		break;
 	}
-	return sim_settings.execute ? sim_remote_launch(l) : CUDA_SUCCESS;
+	return sim_settings.execute ? sim_remote_launch(&l, 1) : CUDA_SUCCESS;
+}
+
+bool sim_work_batches(const struct sim_work *w)
+{
+	const struct sim_settings *s = &sim_settings;
+
+	return w->kind == SIM_WORK_KERNEL && !w->u.launch.kernel->ns && w->u.launch.param_bytes <= SIM_LAUNCH_SMALL && s->execute &&
+	       !s->sticky_at && !s->lost_at && !s->stall_at;
+}
+
+CUresult sim_work_do_batch(struct sim_op *const *op, int n)
+{
+	const struct sim_launch *list[SIM_LAUNCH_RING];
+
+	for (int i = 0; i < n; i++)
+		list[i] = &op[i]->work.u.launch;
+	return sim_remote_launch(list, n);
 }
 
 CUresult sim_work_do(struct sim_work *w, uint64_t *model)

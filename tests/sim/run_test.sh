@@ -1,0 +1,14 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The scripts: a program compiled by simnvcc, linked both ways, run by simgpu-run with the user's environment left alone.
+set -eu
+sim=${builddir:?}/tests/sim
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+"$sim/simnvcc" -O1 -g -I. -DUNUSED=1 -c "${srcdir:?}/tests/sim/runtime_test.cu" -o "$dir/t.o"
+${CXX:-c++} "$dir/t.o" -L"$sim/lib" -lcudart -o "$dir/shared"
+${CXX:-c++} "$dir/t.o" "$sim/lib/libcudart_static.a" -ldl -lpthread -o "$dir/static"
+"$sim/simgpu-run" "$dir/shared"
+"$sim/simgpu-run" "$dir/static"
+test "$(LD_LIBRARY_PATH=/nowhere LD_PRELOAD='' "$sim/simgpu-run" sh -c 'echo "$LD_LIBRARY_PATH"')" = "$sim/lib:/nowhere"
+if "$sim/simgpu-run" 2>/dev/null; then exit 1; fi

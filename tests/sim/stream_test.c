@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Order and overlap: streams, events, callbacks, memory operations, and what a copy takes from the host before it returns. */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static CUfunction add;
+
+static void overlap(void)
+{
+	enum { BYTES = 20 << 20 };
+	CUstream a, b;
+	CUdeviceptr x, y;
+	void *h;
+	double t;
+
+	/* Modelled: a copy of 20 MiB at 0.4e9 B/s takes 52 ms, a kernel 20 ms. */
+	OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAlloc(&x, BYTES));
+	OK(cuMemAlloc(&y, 4096));
+	OK(cuMemHostAlloc(&h, BYTES, 0));
+	t = now_ms();
+	OK(cuMemcpyDtoHAsync(h, x, BYTES, a));
+	OK(launch_add(add, b, y, 16, 1));
+	OK(launch_add(add, b, y, 16, 1));
+	CHECK(now_ms() - t < 15);
+	EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(a));
+	OK(cuStreamSynchronize(b));
+	double kernels = now_ms() - t;
+	CHECK(kernels > 39 && kernels < 51);
+	OK(cuStreamSynchronize(a));
+	t = now_ms() - t;
+	CHECK(t > 51 && t < 70);
+	/* One direction is one engine: the same twice on two streams takes twice as long. */
+	t = now_ms();
+	OK(cuMemcpyDtoHAsync(h, x, BYTES / 2, a));
+	OK(cuMemcpyDtoHAsync((char *)h + BYTES / 2, x, BYTES / 2, b));
+	OK(cuCtxSynchronize());
+	CHECK(now_ms() - t > 51);
+	OK(cuMemFreeHost(h));
+	OK(cuMemFree(x));
+	OK(cuMemFree(y));
+	OK(cuStreamDestroy(a));
+	OK(cuStreamDestroy(b));
+	EXPECT(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(a));
+}
+
+static void events(void)
+{
+	CUstream a, b;
+	CUevent e, f;
+	CUdeviceptr x;
+	float ms;
+	int v;
+
+	OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&e, 0));
+	OK(cuEventCreate(&f, 0));
+	OK(cuMemAlloc(&x, 4096));
+	OK(cuMemsetD32(x, 0, 16));
+	OK(cuCtxSynchronize());
+	OK(cuEventQuery(e)); /* never recorded: done */
+	EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(&ms, e, f));
+	OK(cuEventRecord(e, a));
+	OK(launch_add(add, a, x, 16, 3));
+	OK(cuEventRecord(f, a));
+	EXPECT(CUDA_ERROR_NOT_READY, cuEventQuery(f));
+	EXPECT(CUDA_ERROR_NOT_READY, cuEventElapsedTime(&ms, e, f));
+	OK(cuStreamWaitEvent(b, f, 0));
+	OK(cuMemcpyDtoHAsync(&v, x, 4, b));
+	CHECK(v == 3);
+	OK(cuEventElapsedTime(&ms, e, f));
+	CHECK(ms > 19 && ms < 35);
+	OK(cuEventDestroy(e));
+	EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventQuery(e));
+	OK(cuEventDestroy(f));
+	OK(cuMemFree(x));
+}
+
+static void default_streams(void)
+{
+	CUstream blocking, free_running;
+	CUdeviceptr x;
+	double t;
+
+	OK(cuStreamCreate(&blocking, 0));
+	OK(cuStreamCreate(&free_running, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAlloc(&x, 4096));
+	/* The legacy stream waits for blocking streams and they for it; 20 ms each. */
+	t = now_ms();
+	OK(launch_add(add, blocking, x, 16, 1));
+	OK(launch_add(add, CU_STREAM_LEGACY, x, 16, 1));
+	OK(launch_add(add, blocking, x, 16, 1));
+	OK(cuStreamSynchronize(blocking));
+	CHECK(now_ms() - t > 59);
+	/* A non-blocking one does not wait. */
+	t = now_ms();
+	OK(launch_add(add, CU_STREAM_LEGACY, x, 16, 1));
+	OK(launch_add(add, free_running, x, 16, 1));
+	OK(cuStreamSynchronize(free_running));
+	CHECK(now_ms() - t < 35);
+	OK(cuCtxSynchronize());
+	/* The thread's own default stream is another stream, but a blocking one. */
+	t = now_ms();
+	OK(launch_add(add, CU_STREAM_PER_THREAD, x, 16, 1));
+	OK(cuStreamQuery(blocking));
+	OK(launch_add(add, NULL, x, 16, 1));
+	OK(cuStreamSynchronize(NULL));
+	CHECK(now_ms() - t > 39);
+	OK(cuMemFree(x));
+}
+
+static volatile int called;
+static CUresult inside;
+
+static void CUDA_CB on_host(void *data)
+{
+	CUdeviceptr p;
+
+	inside = cuMemAlloc(&p, 16);
+	called = *(int *)data;
+}
+
+static void host_functions(void)
+{
+	CUstream s;
+	int v = 42;
+	CUdeviceptr x;
+
+	OK(cuStreamCreate(&s, 0));
+	OK(cuMemAlloc(&x, 4096));
+	OK(launch_add(add, s, x, 16, 1));
+	OK(cuLaunchHostFunc(s, on_host, &v));
+	CHECK(called == 0);
+	OK(cuStreamSynchronize(s));
+	CHECK(called == 42);
+	CHECK(inside == CUDA_ERROR_NOT_PERMITTED);
+	OK(cuMemFree(x));
+}
+
+static void staging(void)
+{
+	enum { N = 1 << 20 };
+	int *h = malloc(N * sizeof *h);
+	CUdeviceptr x;
+	CUstream s;
+	int v;
+
+	/* Pageable: the bytes are taken before the call returns. */
+	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAlloc(&x, N * sizeof *h));
+	OK(launch_add(add, s, x, 16, 1));
+	for (int i = 0; i < N; i++)
+		h[i] = i;
+	OK(cuMemcpyHtoDAsync(x, h, N * sizeof *h, s));
+	memset(h, 0xff, N * sizeof *h);
+	/* To pageable memory the call returns after the copy. */
+	OK(cuMemcpyDtoHAsync(&v, x + 4 * 1000, 4, s));
+	CHECK(v == 1000);
+	/* Page-locked memory is read when the engine comes to it. */
+	OK(cuMemHostRegister(h, N * sizeof *h, 0));
+	EXPECT(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, cuMemHostRegister(h, 16, 0));
+	h[5] = 1;
+	OK(launch_add(add, s, x, 16, 0));
+	OK(cuMemcpyHtoDAsync(x, h, 64, s));
+	h[5] = 2;
+	OK(cuStreamSynchronize(s));
+	OK(cuMemcpyDtoH(&v, x + 20, 4));
+	CHECK(v == 2);
+	OK(cuMemHostUnregister(h));
+	EXPECT(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister(h));
+	OK(cuMemFree(x));
+	free(h);
+}
+
+static void values(void)
+{
+	volatile uint32_t *flag;
+	CUdeviceptr x;
+	CUstream s;
+	int v;
+
+	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAlloc(&x, 4096));
+	OK(cuMemsetD32(x, 0, 16));
+	OK(cuMemHostAlloc((void **)(uintptr_t)&flag, 64, 0));
+	flag[0] = 6;
+	OK(cuStreamWaitValue32(s, (CUdeviceptr)(uintptr_t)flag, 7, CU_STREAM_WAIT_VALUE_GEQ));
+	OK(launch_add(add, s, x, 16, 1));
+	OK(cuStreamWriteValue32(s, (CUdeviceptr)(uintptr_t)&flag[1], 9, 0));
+	usleep(30000);
+	EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(s));
+	CHECK(flag[1] != 9);
+	flag[0] = 8;
+	OK(cuStreamSynchronize(s));
+	CHECK(flag[1] == 9);
+	/* And in device memory. */
+	CUstream t;
+	OK(cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamWaitValue32(s, x, 100, CU_STREAM_WAIT_VALUE_EQ));
+	OK(cuStreamWriteValue32(t, x, 100, 0));
+	OK(cuStreamSynchronize(s));
+	OK(cuMemcpyDtoH(&v, x, 4));
+	CHECK(v == 100);
+	EXPECT(CUDA_ERROR_INVALID_VALUE, cuStreamWaitValue32(s, (CUdeviceptr)(uintptr_t)&v, 1, 0));
+	OK(cuMemFree(x));
+	OK(cuMemFreeHost((void *)(uintptr_t)flag));
+}
+
+static void full_queue(void)
+{
+	CUstream s;
+	uint32_t *flag;
+	CUdeviceptr x;
+	double t;
+
+	/* Behind a wait that holds, the ring fills and the launching thread blocks until it is released. */
+	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAlloc(&x, 4096));
+	OK(cuMemHostAlloc((void **)&flag, 64, 0));
+	*flag = 0;
+	OK(cuStreamWaitValue32(s, (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+	t = now_ms();
+	for (int i = 0; i < 1000; i++)
+		OK(cuMemsetD8Async(x, 1, 16, s));
+	CHECK(now_ms() - t < 500);
+	pid_t child = fork();
+	if (child == 0) {
+		/* Shared memory of the parent's: the child only plays the part of another agent. */
+		usleep(100000);
+		__atomic_store_n(flag, 1, __ATOMIC_SEQ_CST);
+		_exit(0);
+	}
+	t = now_ms();
+	for (int i = 0; i < 100; i++)
+		OK(cuMemsetD8Async(x, 1, 16, s));
+	CHECK(now_ms() - t > 50);
+	OK(cuStreamSynchronize(s));
+	OK(cuMemFree(x));
+}
+
+int main(void)
+{
+	setenv("SIMGPU_KERNEL_US", "20000", 1);
+	setenv("SIMGPU_COPY_GBPS", "0.4", 1);
+	device_start();
+	add = kernel(kernels_load(), "add");
+	overlap();
+	events();
+	default_streams();
+	host_functions();
+	staging();
+	values();
+	full_queue();
+	return 0;
+}
