@@ -7,7 +7,7 @@
 static void *self;
 
 /* A program's or a preload's function of the same name is not what the driver hands out. */
-CUresult cuMemFree(CUdeviceptr p)
+__attribute__((visibility("default"))) CUresult cuMemFree(CUdeviceptr p)
 {
 	(void)p;
 	return CUDA_ERROR_UNKNOWN;
