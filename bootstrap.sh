@@ -1,0 +1,96 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# From a bare clone on Debian 12 to a build, a demonstration or the whole check.
+#
+#   ./bootstrap.sh demo          trains a small GPT, kills it several times, resumes it, compares
+#   ./bootstrap.sh check         builds and runs every test suite
+#   ./bootstrap.sh build [DIR]   configures in DIR (default: build), builds everything, the tests'
+#                                programs included, and installs into DIR/inst
+set -eu
+
+top=$(cd "$(dirname "$0")" && pwd)
+jobs=$(nproc 2>/dev/null || echo 2)
+packages="gcc g++ make autoconf automake libtool pkg-config python3 python3-venv liburing-dev libxxhash-dev
+libjson-c-dev zlib1g-dev xz-utils strace fio shellcheck procps util-linux"
+
+say() { printf '%s\n' "bootstrap: $*"; }
+die() { printf '%s\n' "bootstrap: $*" >&2; exit 1; }
+
+missing_packages() {
+	for package in $packages; do
+		dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || printf '%s ' "$package"
+	done
+}
+
+install_packages() {
+	command -v dpkg-query >/dev/null 2>&1 || return 0 # not Debian: configure says what it lacks
+	missing=$(missing_packages)
+	[ -n "$missing" ] || return 0
+	if [ "$(id -u)" != 0 ]; then
+		die "some packages are missing; as root: apt-get install -y $missing"
+	fi
+	say "installing $missing"
+	apt-get update -qq || say "apt-get update failed; trying with the lists that are here"
+	# shellcheck disable=SC2086 # a list of words
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}
+
+# Prints the folder with cuda.h; without a toolkit the headers come from the vendor's wheels.
+cuda_headers() {
+	for dir in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda; do
+		if [ -n "$dir" ] && [ -r "$dir/include/cuda.h" ]; then
+			printf '%s\n' "$dir"
+			return 0
+		fi
+	done
+	if [ ! -r "$1/nvidia/cu13/include/cuda.h" ]; then
+		mkdir -p "$1"
+		say "no CUDA toolkit here: fetching its headers" >&2
+		python3 -m venv "$1/venv" >/dev/null
+		"$1/venv/bin/python" -m pip download -q --no-deps -d "$1" nvidia-cuda-runtime nvidia-cuda-crt >&2
+		for wheel in "$1"/*.whl; do
+			python3 -m zipfile -e "$wheel" "$1"
+		done
+	fi
+	printf '%s\n' "$1/nvidia/cu13"
+}
+
+absolute() {
+	case $1 in
+	/*) printf '%s\n' "$1" ;;
+	*) printf '%s\n' "$PWD/$1" ;;
+	esac
+}
+
+build() {
+	dir=$(absolute "${1:-build}")
+	install_packages
+	mkdir -p "$dir"
+	headers=$(cuda_headers "$dir/cuda-headers")
+	[ -x "$top/configure" ] || (cd "$top" && ./autogen.sh >"$dir/autogen.log" 2>&1) ||
+		die "autogen.sh failed: see $dir/autogen.log"
+	cd "$dir"
+	[ -f config.status ] || "$top/configure" --prefix="$dir/inst" --with-cuda="$headers"
+	make -j"$jobs" all
+	make -j"$jobs" trainers check-programs
+	make install >/dev/null
+	say "built in $dir and installed into $dir/inst"
+}
+
+case ${1:-} in
+build)
+	build "${2:-}"
+	;;
+demo)
+	build "${2:-}"
+	exec "$top/tests/e2e/demo.sh" "$dir"
+	;;
+check)
+	build "${2:-}"
+	exec make -k -j"$jobs" check
+	;;
+*)
+	sed -n '3,9s/^# \{0,1\}//p' "$0"
+	exit 2
+	;;
+esac

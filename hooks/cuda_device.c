@@ -206,6 +206,14 @@ static bool is_capturing(tpck_stream_handle stream)
 	return tpck_cuda.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+static void variables(void)
+{
+	struct relaxed before = relax();
+
+	tpck_cuda_variables();
+	settle(before, CUDA_SUCCESS);
+}
+
 static int digest(uint64_t address, size_t bytes, uint64_t result, tpck_stream_handle stream)
 {
 	(void)address;
@@ -224,7 +232,7 @@ static struct tpck_device device = {
 	.stream_wait_flag = stream_wait_flag, .stream_write_flag = stream_write_flag,
 	.host_alloc = host_alloc, .host_free = host_free, .host_register = host_register,
 	.host_unregister = host_unregister, .copy_from_device = copy_from_device, .copy_to_device = copy_to_device,
-	.is_capturing = is_capturing, .digest = digest,
+	.is_capturing = is_capturing, .variables = variables, .digest = digest,
 };
 
 const struct tpck_device *tpck_cuda_device(void)

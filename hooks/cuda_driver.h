@@ -50,6 +50,8 @@ static inline CUstream tpck_per_thread(CUstream stream)
 
 /* The device interface of runtime/track/device.h over the real driver. */
 const struct tpck_device *tpck_cuda_device(void);
+/* Tells the engine of the program's device variables that it does not know yet. */
+void tpck_cuda_variables(void);
 /* A context became current for the first time: the engine may touch the device. */
 void tpck_cuda_context_seen(void);
 

@@ -83,6 +83,7 @@ void tpck_engine_start(const char *library_path)
 
 	self->depth++;
 	engine->start_ns = tpck_clock_monotonic_ns();
+	engine->pid = getpid();
 	tpck_settings_read(&engine->settings, environ);
 	if (engine->settings.disable)
 		goto out;
@@ -148,7 +149,8 @@ void tpck_engine_end(int status)
 	struct tpck_thread *self = tpck_thread_self();
 	uint32_t mode = tpck_engine_mode();
 
-	if (!self || mode == TPCK_MODE_OFF || mode == TPCK_MODE_EARLY || !engine->control)
+	/* A child made past our atfork handler (clone, vfork) is not the program. */
+	if (!self || getpid() != engine->pid || mode == TPCK_MODE_OFF || mode == TPCK_MODE_EARLY || !engine->control)
 		return;
 	self->depth++;
 	if (mode == TPCK_MODE_FORWARD) {

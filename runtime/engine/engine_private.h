@@ -4,6 +4,7 @@
 #define TPCK_RUNTIME_ENGINE_ENGINE_PRIVATE_H
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include "runtime/capture/plan.h"
 #include "runtime/engine/engine.h"
@@ -29,6 +30,7 @@ struct tpck_variable {
 
 struct tpck_engine {
 	_Atomic uint32_t mode;          /* enum tpck_mode; also a futex for threads that wait for LIVE */
+	pid_t pid;
 	struct tpck_settings settings;
 	char library[1024], job[128], keep[1200];
 	char *identity;

@@ -209,6 +209,7 @@ struct tpck_plan *tpck_memory_plan(void)
 {
 	struct tpck_plan *made;
 
+	engine->device->variables();
 	if (engine->plan && engine->variables_planned == atomic_load(&engine->variables_count) &&
 	    (!engine->arena || engine->plan->version == tpck_arena_version(engine->arena)))
 		return engine->plan;
@@ -227,6 +228,7 @@ const char *tpck_memory_compare(const struct tpck_image_row *rows, uint32_t coun
 {
 	const struct tpck_block *block = engine->arena ? tpck_arena_first(engine->arena) : NULL;
 
+	engine->device->variables();
 	for (uint32_t i = 0; i < count; i++) {
 		if (rows[i].kind == TPCK_MEMORY_MODULE_VARIABLE) {
 			if (!tpck_memory_variable(rows[i].symbol, rows[i].bytes)) {

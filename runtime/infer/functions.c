@@ -11,6 +11,7 @@ int tpck_functions_init(struct tpck_functions *functions)
 {
     *functions = (struct tpck_functions){.slots = calloc(TPCK_INFER_FUNCTIONS, sizeof *functions->slots)};
     functions->overflow.named.role = TPCK_ROLE_OTHER;
+    functions->overflow.launches = 1; /* never all of them in runs */
     return functions->slots ? 0 : -ENOMEM;
 }
 

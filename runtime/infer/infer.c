@@ -25,12 +25,14 @@ struct tpck_infer {
     struct tpck_turnover turnover;
     struct tpck_function *pending[PENDING];
     int pending_count;
+    bool scalars_up, working_since_phase; /* see is_tail() */
     uint64_t now;
     uint64_t iterations, last_boundary, period, sure_since;
     uint64_t disputes, last_dispute;
     uint32_t optimizer_ops;
     unsigned witnesses;
-    bool sure;
+    bool sure, begun_phase;
+    bool pattern_first; /* it has seen a phase begin before the names did */
     char text[1024];
 };
 
@@ -76,9 +78,10 @@ static void digest_token(const struct tpck_token *token, struct tpck_phase_op *o
         op->fine = mix(op->coarse, token->bytes);
         return;
     }
-    op->fine = mix(op->coarse, token->grid[0] | (uint64_t)token->grid[1] << 32);
-    op->fine = mix(op->fine, token->grid[2] | (uint64_t)token->block[0] << 32);
-    op->fine = mix(op->fine, (token->block[1] | (uint64_t)token->block[2] << 32) ^ (uint64_t)token->smem << 8);
+    /* one chain of multiplications instead of four */
+    op->fine = mix(op->coarse, (token->grid[0] | (uint64_t)token->grid[1] << 32) * 0xd6e8feb86659fd93ull +
+                                   (token->grid[2] | (uint64_t)token->block[0] << 32) * 0xa0761d6478bd642full +
+                                   (token->block[1] | (uint64_t)token->block[2] << 32) * 0xe7037ed1a0b428dbull + token->smem);
 }
 
 /* --- the names witness --------------------------------------------------------------------------------------- */
@@ -125,13 +128,30 @@ static void look_into_graph(struct tpck_infer *infer, struct tpck_function *grap
         graph->optimizer_node = true;
 }
 
-static unsigned ask_names(struct tpck_infer *infer, struct tpck_function *function, struct tpck_phase_op *op)
+/* Scalars that go up to the device and then from there into lists of tensors (the averages of ASGD), before the work of
+ * the next iteration. */
+static bool is_tail(struct tpck_infer *infer, const struct tpck_function *function, const struct tpck_phase_op *op,
+                    uint64_t bytes)
+{
+    if (op->op == TPCK_OP_H2D)
+        infer->scalars_up = bytes <= 16 && !infer->working_since_phase;
+    else if (op->member)
+        infer->scalars_up = infer->working_since_phase = false;
+    else if (op->op == TPCK_OP_KERNEL && op->breaking)
+        infer->working_since_phase = true;
+    return op->op == TPCK_OP_KERNEL && function->named.list && !op->member && infer->scalars_up &&
+           !infer->working_since_phase;
+}
+
+static unsigned ask_names(struct tpck_infer *infer, struct tpck_function *function, struct tpck_phase_op *op, uint64_t bytes)
 {
     if (!infer->names.open)
         infer->pending_count = 0;
     op->member = named_member(infer, function, op->op);
     op->breaking = named_breaking(function, op->op);
     op->whole = op->member && op->op == TPCK_OP_GRAPH;
+    op->update = op->member && (op->whole || function->named.update);
+    op->tail = is_tail(infer, function, op, bytes);
     return tpck_phase_feed(&infer->names, op);
 }
 
@@ -162,6 +182,21 @@ static bool turnover_speaks(const struct tpck_infer *infer)
            infer->names.phases == 0 && infer->pattern.chosen.kind == TPCK_RUN_NONE;
 }
 
+/* The pattern knows the whole run, the names perhaps only some of its launches: the first to see it begin tells. */
+static unsigned merge_begins(struct tpck_infer *infer, unsigned names, unsigned pattern)
+{
+    unsigned begin = (names | pattern) & TPCK_V_OPT_BEGIN;
+    if (begin && infer->begun_phase)
+        begin = 0;
+    if (begin)
+        infer->begun_phase = true;
+    if (begin && !(names & TPCK_V_OPT_BEGIN))
+        infer->pattern_first = true;
+    if (!infer->names.open && !infer->pattern.phase.open)
+        infer->begun_phase = false;
+    return (names & ~(unsigned)TPCK_V_OPT_BEGIN) | begin;
+}
+
 static unsigned decide(struct tpck_infer *infer, unsigned names, unsigned pattern, unsigned turnover)
 {
     const unsigned boundary = TPCK_V_BOUNDARY_BEFORE | TPCK_V_BOUNDARY_AFTER;
@@ -179,6 +214,8 @@ static unsigned decide(struct tpck_infer *infer, unsigned names, unsigned patter
                                                    ? TPCK_W_PATTERN
                                                    : 0);
         infer->sure = true;
+        if (pattern_speaks(infer) && !names_silent(infer))
+            names = merge_begins(infer, names, pattern);
         return names;
     }
     if (pattern_speaks(infer) && (!infer->options.use_names || names_silent(infer))) {
@@ -206,13 +243,17 @@ static void note_verdict(struct tpck_infer *infer, unsigned verdict, bool was_su
     infer->optimizer_ops = infer->witnesses & TPCK_W_NAMES ? infer->names.last_count : infer->pattern.phase.last_count;
 }
 
-/* Once names are settled the pattern is not learnt any more; a graph that takes the step over still is. */
-static bool pattern_wanted(const struct tpck_infer *infer, enum tpck_op op)
+/* Once names are settled the pattern rests, unless it knows better where phases begin; a graph that may take the step
+ * over wakes it, and so does doubt. */
+static bool pattern_wanted(struct tpck_infer *infer, enum tpck_op op)
 {
+    bool settled = names_speak(infer) && infer->names.streak >= SETTLED && !infer->pattern_first && !infer->pattern.graph &&
+                   op != TPCK_OP_GRAPH;
     if (!infer->options.use_pattern)
         return false;
-    return !names_speak(infer) || infer->names.streak < SETTLED || infer->pattern.chosen.kind != TPCK_RUN_NONE ||
-           infer->pattern.graph || op == TPCK_OP_GRAPH;
+    if (settled && infer->pattern.chosen.kind != TPCK_RUN_NONE)
+        tpck_pattern_forget(&infer->pattern);
+    return !settled;
 }
 
 unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *token)
@@ -227,7 +268,7 @@ unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *toke
     if (infer->options.use_names && token->op == TPCK_OP_GRAPH && !op.function->optimizer_node)
         look_into_graph(infer, op.function, token);
     if (infer->options.use_names)
-        names = ask_names(infer, op.function, &op.phase);
+        names = ask_names(infer, op.function, &op.phase, token->bytes);
     if (pattern_wanted(infer, token->op)) {
         infer->pattern.training = infer->names.boundaries >= 2 || infer->pattern.phase.boundaries >= 2;
         pattern = tpck_pattern_feed(&infer->pattern, &op);
@@ -259,6 +300,8 @@ static const char *why_not_sure(const struct tpck_infer *infer)
 {
     if (!infer->options.use_names && !infer->options.use_pattern)
         return "both witnesses are switched off";
+    if (infer->names.tailed)
+        return "launches that belong to an optimizer come behind the last phase that is known for one";
     if (infer->names.phases == 1)
         return "one optimizer phase has been seen; the next one decides";
     if (infer->names.phases > 1)

@@ -12,38 +12,54 @@
 static const struct list_kernel {
     const char *part;
     const char *family;
-    uint32_t sizes[6];
+    uint32_t sizes[4];
+    bool no_update; /* of an optimizer, but not the launch that writes the parameters */
 } list_kernels[] = {
-    {"non_finite_check", NULL, {0}},
-    {"LpNorm", NULL, {0}},
-    {"L2Norm", NULL, {0}},
-    {"MaxNorm", NULL, {0}},
-    {"ZeroFunctor", NULL, {0}},
-    {"CopyFunctor", NULL, {0}},
-    {"4CopyI", NULL, {0}},
-    {"::Copy<", NULL, {0}},
-    {"ScaleFunctor", NULL, {0}},
-    {"ScalePtrFunctor", NULL, {0}},
-    {"AxpbyFunctor", NULL, {0}},
-    {"BinaryOpScalarTensor", NULL, {0}},
-    {"minimum", NULL, {0}},
-    {"maximum", NULL, {0}},
-    {"FusedAdam", "torch fused adam", {25624, 25288}},
-    {"FusedAdagrad", "torch fused adagrad", {26960}},
-    {"FusedSgd", "torch fused sgd", {24272}},
-    {"AdamCapturable", "multi-tensor adam", {3120}},
-    {"AdamFunctor", "multi-tensor adam", {3100, 3820, 2904}},
-    {"SGDFunctor", "multi-tensor sgd", {3188, 3092}},
-    {"LionFunctor", "multi-tensor lion", {2988}},
-    {"Adagrad", "multi-tensor adagrad", {0}},
-    {"NovoGrad", "multi-tensor novograd", {0}},
-    {"LAMB", "multi-tensor lamb", {0}},
-    {"Lamb", "multi-tensor lamb", {0}},
-    {"PointwiseOp", "torch foreach", {24208, 25538}},
-    {"TernaryOp", "torch foreach", {24208}},
-    {"BinaryOpListAlpha", "torch foreach", {24208}},
-    {"BinaryOpScalarList", "torch foreach", {26882}},
-    {"BinaryOpScalar", "torch foreach", {25776}},
+    {"non_finite_check", NULL, {0}, false},
+    {"LpNorm", NULL, {0}, false},
+    {"L2Norm", NULL, {0}, false},
+    {"MaxNorm", NULL, {0}, false},
+    {"ZeroFunctor", NULL, {0}, false},
+    {"CopyFunctor", NULL, {0}, false},
+    {"4CopyI", NULL, {0}, false},
+    {"::Copy<", NULL, {0}, false},
+    {"ScaleFunctor", NULL, {0}, false},
+    {"ScalePtrFunctor", NULL, {0}, false},
+    {"AxpbyFunctor", NULL, {0}, false},
+    {"BinaryOpScalarTensor", NULL, {0}, false},
+    {"minimum", NULL, {0}, false},
+    {"maximum", NULL, {0}, false},
+    {"FusedAdam", "torch fused adam", {25624, 25288}, false},
+    {"FusedAdagrad", "torch fused adagrad", {26960}, false},
+    {"FusedSgd", "torch fused sgd", {24272}, false},
+    {"AdamCapturable", "multi-tensor adam", {3120}, false},
+    {"AdamFunctor", "multi-tensor adam", {3100, 3820, 2904}, false},
+    {"SGDFunctor", "multi-tensor sgd", {3188, 3092}, false},
+    {"LionFunctor", "multi-tensor lion", {2988}, false},
+    {"Adagrad", "multi-tensor adagrad", {0}, false},
+    {"NovoGrad", "multi-tensor novograd", {0}, false},
+    {"LAMB", "multi-tensor lamb", {0}, false},
+    {"Lamb", "multi-tensor lamb", {0}, false},
+    {"PointwiseOp", "torch foreach", {24208, 25538}, false},
+    {"TernaryOp", "torch foreach", {24208}, true},
+    {"BinaryOpListAlpha", "torch foreach", {24208}, false},
+    {"BinaryOpScalarList", "torch foreach", {26882}, true},
+    {"BinaryOpScalar", "torch foreach", {25776}, true},
+};
+
+/* Kernels with names of their own, one launch a tensor, and the sizes of all their parameters (bitsandbytes 0.50). */
+static const struct tensor_kernel {
+    const char *part;
+    const char *family;
+    uint32_t size;
+} tensor_kernels[] = {
+    {"kOptimizer32bit2State", "bitsandbytes", 92},
+    {"kOptimizer32bit1State", "bitsandbytes", 76},
+    {"kOptimizerStatic8bit2StateBlockwise", "bitsandbytes 8 bit", 112},
+    {"kOptimizerStatic8bit1StateBlockwise", "bitsandbytes 8 bit", 80},
+    {"lamb_cuda_kernel_part1", "deepspeed lamb", 96},
+    {"lamb_cuda_kernel_part2", "deepspeed lamb", 24},
+    {"lamb_cuda_kernel_part3", "deepspeed lamb", 112},
 };
 
 static const char *const optimizer_words[] = {
@@ -148,12 +164,13 @@ static bool size_among(uint32_t size, const uint32_t *sizes, size_t count)
 
 static struct tpck_named_kernel name_list_kernel(const char *name, uint32_t param_bytes)
 {
-    struct tpck_named_kernel kernel = {.role = TPCK_ROLE_NEUTRAL};
+    struct tpck_named_kernel kernel = {.role = TPCK_ROLE_NEUTRAL, .list = true};
     for (size_t i = 0; i < sizeof list_kernels / sizeof *list_kernels; i++)
         if (strstr(name, list_kernels[i].part)) {
             kernel.family = list_kernels[i].family;
             kernel.role = kernel.family ? TPCK_ROLE_OPTIMIZER : TPCK_ROLE_NEUTRAL;
-            kernel.layout_known = kernel.family && size_among(param_bytes, list_kernels[i].sizes, 6);
+            kernel.layout_known = kernel.family && size_among(param_bytes, list_kernels[i].sizes, 4);
+            kernel.update = kernel.family && !list_kernels[i].no_update;
             break;
         }
     return kernel;
@@ -165,8 +182,10 @@ static struct tpck_named_kernel name_elementwise(const char *name)
     if (strstr(name, "addcdiv") || strstr(name, "lerp_scalar_kernel")) {
         kernel.role = TPCK_ROLE_OPTIMIZER;
         kernel.family = "torch for-loop";
+        kernel.update = strstr(name, "addcdiv") != NULL;
         return kernel;
     }
+    kernel.fill = strstr(name, "FillFunctor") != NULL;
     for (size_t i = 0; i < sizeof pointwise_parts / sizeof *pointwise_parts; i++)
         if (strstr(name, pointwise_parts[i]))
             kernel.role = TPCK_ROLE_POINTWISE;
@@ -190,9 +209,17 @@ struct tpck_named_kernel tpck_name_kernel(const char *name, uint32_t param_bytes
     kernel.role = TPCK_ROLE_OTHER;
     kernel.backward = strstr(name, "backward") || strstr(name, "bwd") || strstr(name, "dgrad") || strstr(name, "wgrad");
     kernel.preparing = found.other;
+    if (found.optimizer && strstr(name, "Precondition")) /* bitsandbytes: between the launches that update */
+        kernel.role = TPCK_ROLE_NEUTRAL;
     if (found.optimizer && !found.other) {
         kernel.role = TPCK_ROLE_OPTIMIZER;
         kernel.family = "by its words";
+        kernel.update = true;
+        for (size_t i = 0; i < sizeof tensor_kernels / sizeof *tensor_kernels; i++)
+            if (strstr(name, tensor_kernels[i].part)) {
+                kernel.family = tensor_kernels[i].family;
+                kernel.layout_known = param_bytes == tensor_kernels[i].size;
+            }
     }
     return kernel;
 }

@@ -19,6 +19,9 @@ struct tpck_named_kernel {
     const char *family;  /**< of an optimizer: "torch fused adam", "apex", "word adamw" ...; else NULL */
     bool preparing;      /**< by a word, of a pass or of what is done to gradients before the optimizer */
     bool backward;       /**< of a backward pass: the process trains */
+    bool update;         /**< writes parameters; other launches of an optimizer may also be moving averages or clipping */
+    bool fill;           /**< writes a constant: clears gradients, among others */
+    bool list;           /**< applies a functor to lists of tensors */
     bool layout_known;   /**< its parameters have a size that is known for the family */
 };
 

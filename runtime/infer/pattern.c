@@ -42,12 +42,28 @@ void tpck_pattern_free(struct tpck_pattern *pattern)
     pattern->turn = NULL;
 }
 
+void tpck_pattern_forget(struct tpck_pattern *pattern)
+{
+    pattern->run_count = 0;
+    pattern->chosen.kind = TPCK_RUN_NONE;
+    pattern->taken = NULL;
+    pattern->last = NULL;
+    pattern->length = pattern->grids = 0;
+    pattern->in_turn = false;
+    pattern->waiting[0] = pattern->waiting[1] = NULL;
+    pattern->known_from = pattern->now;
+    tpck_phase_init(&pattern->phase);
+}
+
 /* --- runs ---------------------------------------------------------------------------------------------------- */
 
 static struct tpck_run *enter_run(struct tpck_pattern *pattern, enum tpck_run_kind kind, struct tpck_function **functions,
                                   int cycle, uint32_t thread, uint64_t grids)
 {
     struct tpck_run *run = NULL;
+    for (int i = 0; i < cycle; i++)
+        if (!functions[i]->used)
+            return NULL; /* one that stands for many */
     for (int i = 0; i < pattern->run_count && !run; i++) {
         struct tpck_run *known = &pattern->runs[i];
         if (known->kind == kind && known->cycle == cycle && (kind != TPCK_RUN_TURN || known->thread == thread) &&
@@ -222,6 +238,17 @@ static void end_turn(struct tpck_pattern *pattern)
     pattern->waiting_fed = false;
 }
 
+/* Gradients are cleared right behind the optimizer: no unscaling or clipping is followed by that. */
+static void end_turn_by_fill(struct tpck_pattern *pattern)
+{
+    end_turn(pattern);
+    if (pattern->waiting[1])
+        pattern->waiting[1]->fed++;
+    pattern->waiting[1] = NULL;
+    pattern->in_turn = false;
+    choose(pattern);
+}
+
 static void learn_kernel(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
 {
     struct tpck_function *function = op->function;
@@ -247,6 +274,8 @@ static void learn_kernel(struct tpck_pattern *pattern, const struct tpck_pattern
         if (i == pattern->grids)
             pattern->met[pattern->grids++] = op->phase.fine;
     }
+    if (pattern->in_turn && !switched && function->named.fill)
+        end_turn_by_fill(pattern);
     if (switched) {
         pattern->in_turn = true;
         pattern->turn_length = 0;
@@ -328,6 +357,8 @@ static unsigned follow(struct tpck_pattern *pattern, const struct tpck_pattern_o
     struct tpck_phase_op phase = op->phase;
     phase.member = is_member(pattern, op);
     phase.breaking = !phase.member;
+    phase.update = phase.member;
+    phase.whole = phase.tail = false;
     return tpck_phase_feed(&pattern->phase, &phase);
 }
 

@@ -94,7 +94,10 @@ void tpck_pattern_free(struct tpck_pattern *pattern);
 /** Flags of enum tpck_verdict. The op's member and breaking are ignored. */
 unsigned tpck_pattern_feed(struct tpck_pattern *pattern, const struct tpck_pattern_op *op);
 
-/** An operation that the witness need not see. Not once a run has been chosen. */
+/** Back to learning, with nothing learnt. */
+void tpck_pattern_forget(struct tpck_pattern *pattern);
+
+/** An operation that the witness need not see. Not while a run is chosen. */
 static inline void tpck_pattern_pass(struct tpck_pattern *pattern)
 {
     pattern->known_from = ++pattern->now;

@@ -45,10 +45,12 @@ static bool same_surroundings(const struct tpck_phase_record *a, const struct tp
     return a->reach == b->reach || (a->gap == b->gap && a->gap_kernels == b->gap_kernels);
 }
 
-/* A first phase, which makes its state, differs from later ones but for its last launch. */
+/* A first phase, which makes its state, differs from later ones but for its last launch. Now and then a phase may do
+ * more than usual (slow weights), after what it always does. */
 static bool same_phase(const struct tpck_phase_record *a, const struct tpck_phase_record *b)
 {
-    return (a->shape == b->shape || a->last == b->last) && same_surroundings(a, b);
+    return (a->shape == b->shape || a->last == b->last || a->extends == b->shape || b->extends == a->shape) &&
+           same_surroundings(a, b);
 }
 
 static int find_shape(const struct tpck_phase *phase, uint64_t digest, uint32_t count)
@@ -171,6 +173,8 @@ static bool second_is_like_first(struct tpck_phase *phase)
 
 static bool adopt_cycle(struct tpck_phase *phase)
 {
+    if (phase->tailed)
+        return false;
     if (repeats(phase, 1, phase->doubted ? 4 : 2) || equal_launches(phase, 6) || second_is_like_first(phase)) {
         phase->cycle = 1;
         phase->members[0] = *recall(phase, 0);
@@ -249,6 +253,13 @@ static void note_boundary(struct tpck_phase *phase, uint64_t at)
 
 /* --- one phase ----------------------------------------------------------------------------------------------- */
 
+static void note_tail(struct tpck_phase *phase)
+{
+    phase->tailed = true;
+    if (phase->cycle > 0)
+        give_up_cycle(phase);
+}
+
 static bool end_phase(struct tpck_phase *phase, int shape)
 {
     struct tpck_phase_shape *known = &phase->shapes[shape];
@@ -263,18 +274,23 @@ static bool end_phase(struct tpck_phase *phase, int shape)
     phase->previous_phase = phase->last_phase;
     phase->last_phase = phase->now;
     ends = judge_phase(phase, &phase->current);
+    phase->others = phase->tailed = false;
     known->ended = ends ? known->ended + 1 : 0;
     return ends;
 }
 
 static unsigned begin_phase(struct tpck_phase *phase, const struct tpck_phase_op *op)
 {
+    if (phase->phases > 0 && phase->now == phase->last_phase + 1)
+        phase->shapes[recall(phase, 0)->shape].prefix = true; /* what was told to be its end was not */
     phase->open = true;
     phase->home = op->thread;
     phase->digest = 0;
     phase->count = 0;
     phase->matched = -1;
+    phase->updates = 0;
     phase->current = (struct tpck_phase_record){
+        .extends = -1,
         .reach = ring_digest(phase, phase->reach, TPCK_PHASE_REACH, 0),
         .gap = phase->gap,
         .gap_kernels = phase->gap_kernels,
@@ -289,20 +305,31 @@ static unsigned begin_phase(struct tpck_phase *phase, const struct tpck_phase_op
 
 static unsigned feed_member(struct tpck_phase *phase, const struct tpck_phase_op *op)
 {
+    struct tpck_phase_shape *shape;
     unsigned verdict = TPCK_V_NONE;
     if (!phase->open)
         verdict |= begin_phase(phase, op);
-    if (phase->matched >= 0)
-        phase->shapes[phase->matched].prefix = true;
     phase->digest = mix(phase->digest, op->fine);
     phase->count++;
     phase->since_member = 0;
-    phase->current.last = op->fine;
+    phase->last_updates = op->update;
     phase->current.whole = phase->current.whole || op->whole;
+    if (!op->update)
+        return verdict;
+    /* The identity reaches to the last launch that writes parameters: an average of weights may follow now and then. */
+    if (phase->matched >= 0) {
+        phase->shapes[phase->matched].prefix = true;
+        phase->current.extends = phase->matched;
+    }
+    phase->updates = phase->count;
+    phase->update_digest = phase->digest;
+    phase->current.last = op->fine;
     phase->matched = find_shape(phase, phase->digest, phase->count);
-    if (phase->matched >= 0 && phase->shapes[phase->matched].ended >= 2 && !phase->shapes[phase->matched].prefix) {
-        struct tpck_phase_record *known = phase->cycle == 1 ? &phase->members[0] : &phase->members[phase->position];
-        phase->current.after = known->after;
+    if (phase->matched < 0)
+        return verdict;
+    shape = &phase->shapes[phase->matched];
+    if (shape->ended >= 2 && !shape->prefix && !shape->trailed) {
+        phase->current.after = phase->members[phase->cycle == 1 ? 0 : phase->position].after;
         if (end_phase(phase, phase->matched)) {
             note_boundary(phase, phase->now + 1);
             verdict |= TPCK_V_BOUNDARY_AFTER;
@@ -311,19 +338,38 @@ static unsigned feed_member(struct tpck_phase *phase, const struct tpck_phase_op
     return verdict;
 }
 
+/* The first operation that breaks off a group of launches. Whether what lies between the last launch and it belongs to
+ * the phase is not known: unless it follows at once, the place is learnt and not told. */
+static bool break_off(struct tpck_phase *phase, const struct tpck_phase_op *op, bool at_once)
+{
+    /* Not the writing of parameters came last, and work follows: it belongs to an optimizer of which only a part is known. */
+    bool unfinished = !phase->last_updates && op->op == TPCK_OP_KERNEL;
+    bool ends;
+    if (phase->updates == 0) {
+        phase->open = false;
+        if (unfinished && phase->phases > 0 && !phase->others)
+            note_tail(phase);
+        return false;
+    }
+    if (phase->matched < 0)
+        phase->matched = add_shape(phase, phase->update_digest, phase->updates);
+    phase->shapes[phase->matched].trailed = phase->shapes[phase->matched].trailed || !phase->last_updates;
+    ends = end_phase(phase, phase->matched);
+    if (unfinished)
+        note_tail(phase);
+    return ends && at_once && !unfinished;
+}
+
 static bool feed_stranger_in_phase(struct tpck_phase *phase, const struct tpck_phase_op *op)
 {
     bool next = phase->since_member++ == 0;
     if (next)
         phase->current.after = op->fine;
-    if (next && phase->matched >= 0 && !phase->shapes[phase->matched].prefix)
+    if (next && phase->last_updates && phase->matched >= 0 && !phase->shapes[phase->matched].prefix)
         return end_phase(phase, phase->matched);
     if (!op->breaking && phase->since_member < LONGEST_PAUSE)
         return false;
-    /* Whether the operations since the last launch belong to the phase is not known: the place is learnt, not told. */
-    if (phase->matched < 0)
-        phase->matched = add_shape(phase, phase->digest, phase->count);
-    return end_phase(phase, phase->matched) && next;
+    return break_off(phase, op, next);
 }
 
 /* The CPU read a flag and left the phase out: what stood before the phase is followed by what stands behind it. */
@@ -360,7 +406,10 @@ unsigned tpck_phase_feed(struct tpck_phase *phase, const struct tpck_phase_op *o
             note_boundary(phase, phase->now);
             verdict = TPCK_V_BOUNDARY_BEFORE;
         }
+        if (op->tail && !phase->open && !phase->others && phase->phases > 0)
+            note_tail(phase);
         if (op->op == TPCK_OP_KERNEL) {
+            phase->others = phase->others || op->thread != phase->home;
             phase->context[phase->context_at % TPCK_PHASE_REACH] = op->fine;
             phase->reach[phase->context_at++ % TPCK_PHASE_REACH] = op->coarse;
             if (phase->phases < 2)

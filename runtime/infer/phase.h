@@ -8,6 +8,9 @@
  * parameters only, and two optimizers of equal networks still follow different backward passes. An iteration ends
  * after every phase, or, where phases differ in turn, after the last of the cycle: that before the only stretch with a
  * host-to-device copy, else the last in order since the process began.
+ *
+ * A group without a launch that writes parameters is no phase. Where such a group comes behind a phase, before any
+ * other thread launches, the optimizer was not over (Muon behind AdamW): then nothing is told.
  */
 #ifndef TPCK_RUNTIME_INFER_PHASE_H
 #define TPCK_RUNTIME_INFER_PHASE_H
@@ -36,18 +39,22 @@ struct tpck_phase_op {
     bool member;     /* an optimizer's launch */
     bool breaking;   /* cannot stand within a phase */
     bool whole;      /* a graph that is known to hold an optimizer */
+    bool update;     /* a member that writes parameters */
+    bool tail;       /* betrays that the optimizer was not over with the last phase */
 };
 
 struct tpck_phase_shape {
-    uint64_t digest; /* of the launches in order */
+    uint64_t digest; /* of the launches in order, up to the last that writes parameters */
     uint32_t count;
     uint32_t seen;
     uint32_t ended;  /* boundaries in a row behind it */
+    bool trailed;    /* launches that do not write parameters have followed it */
     bool prefix;     /* a longer phase begins in the same way: its end is not known before the next operation */
 };
 
 struct tpck_phase_record {
     int shape;
+    int extends;       /* a shape that it begins with, or -1 */
     uint64_t last;     /* fine digest of the last launch */
     uint64_t context[TPCK_PHASE_SLACK]; /* of the kernels before the phase, the last 0, 1, 2 left out */
     uint64_t reach;    /* of the functions of more of them */
@@ -70,6 +77,9 @@ struct tpck_phase {
     struct tpck_phase_record current;
     uint64_t digest;
     uint32_t count, since_member;
+    uint32_t updates;       /* launches up to and with the last that writes parameters; 0: none does */
+    uint64_t update_digest; /* of these */
+    bool last_updates;      /* the last launch is one of them */
     int matched; /* the shape that is complete now, or -1 */
     /* the stretch since the last phase */
     uint64_t gap;
@@ -90,6 +100,8 @@ struct tpck_phase {
     struct tpck_phase_record members[TPCK_PHASE_CYCLE];
     uint32_t streak;        /* phases in a row that fitted */
     uint32_t strangers;     /* phases in a row that did not */
+    bool others;            /* another thread has launched since the last phase: the next iteration has begun */
+    bool tailed;            /* launches of an optimizer came behind the last phase */
     bool doubted;           /* a cycle was given up: ask for more before the next */
     uint64_t last_phase, previous_phase; /* where the last phases were found to have ended */
     uint64_t boundaries, last_boundary, previous_boundary, sure_since;

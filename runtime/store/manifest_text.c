@@ -361,7 +361,7 @@ static bool parse_all(json_object *json, struct tpck_manifest *manifest)
 
 static bool digest_matches(const char *text, size_t size, json_object *json)
 {
-	const char *place = strstr(text, DIGEST_KEY);
+	const char *place = memmem(text, size, DIGEST_KEY, sizeof DIGEST_KEY - 1);
 	uint8_t digest[16], said[16];
 	json_object *value;
 	char *copy;

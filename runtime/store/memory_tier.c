@@ -192,7 +192,7 @@ uint64_t tpck_folder_memory(const char *path)
 
 		if (fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) || !S_ISREG(status.st_mode))
 			continue;
-		bytes += (uint64_t)status.st_blocks * 512;
+		bytes += (uint64_t)status.st_blocks * 512 / status.st_nlink;
 	}
 	closedir(folder);
 	return bytes;

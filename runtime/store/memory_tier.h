@@ -74,7 +74,7 @@ struct tpck_cut {
 int tpck_log_check(const char *session_path, const struct tpck_cut *cut, struct tpck_error *err);
 void tpck_log_path(const char *session_path, uint64_t sequence, char *path, size_t size);
 
-/* Bytes of memory that a folder's files take, hard links counted once by inode where seen here. */
+/* Bytes of memory that a folder's files take; of a file with two names, half. */
 uint64_t tpck_folder_memory(const char *path);
 
 #endif

@@ -18,12 +18,18 @@
 #include "runtime/store/quarantine.h"
 #include "runtime/store/verify.h"
 
+/* doc/format.md names these numbers. */
+_Static_assert(sizeof(struct tpck_image_row) == 216 && sizeof(struct tpck_log_header) == 48 &&
+		       sizeof(struct tpck_container_header) == 40 && TPCK_CHUNK_BYTES == 4194304,
+	       "what is stored is described byte by byte");
+
 /* The source of the container's bytes: walks over all objects and hands out what is not stored yet. */
 struct gathering {
 	const struct tpck_publication *publication;
 	struct tpck_manifest *manifest;
 	struct tpck_member *member;
 	const struct tpck_member *base; /* the same rank's in the base, or NULL */
+	bool *worth;                    /* by the base's container: references into it are made */
 	bool header_done;
 	size_t object, chunk;
 	uint64_t at;                    /* where the next chunk goes in the container */
@@ -148,6 +154,28 @@ static int digest_chunk(struct gathering *g, struct tpck_chunk *chunk, uint8_t *
 	return 0;
 }
 
+/* A container that is mostly dead is not kept alive for the little that is still used of it: what
+ * the base uses of it must be a quarter, or the base's own. */
+enum { WORTH_SHARE = 4 };
+
+static void weigh_containers(struct gathering *g)
+{
+	const struct tpck_manifest *base = g->publication->base;
+	uint64_t *used;
+
+	if (!g->base)
+		return;
+	used = calloc(base->container_count, sizeof *used);
+	g->worth = calloc(base->container_count, sizeof *g->worth);
+	for (size_t o = 0; used && o < g->base->object_count; o++)
+		for (size_t i = 0; i < g->base->objects[o].count; i++)
+			used[g->base->objects[o].chunks[i].container] += g->base->objects[o].chunks[i].length;
+	/* Container 0 is the one that the base wrote itself. */
+	for (size_t c = 0; used && g->worth && c < base->container_count; c++)
+		g->worth[c] = c == 0 || used[c] >= base->containers[c].bytes / WORTH_SHARE;
+	free(used);
+}
+
 /* Whether the base has the same bytes at the same place; the chunk then refers to them. */
 static bool refer_to_base(struct gathering *g, struct tpck_chunk *chunk)
 {
@@ -158,7 +186,7 @@ static bool refer_to_base(struct gathering *g, struct tpck_chunk *chunk)
 	if (!g->base)
 		return false;
 	old = tpck_object_chunk(g->base->objects, g->base->object_count, g->member->objects[g->object].name, g->chunk);
-	if (!old || old->length != chunk->length || memcmp(old->digest, chunk->digest, sizeof old->digest) != 0)
+	if (!old || !g->worth || !g->worth[old->container] || old->length != chunk->length || memcmp(old->digest, chunk->digest, sizeof old->digest) != 0)
 		return false;
 	container = &g->publication->base->containers[old->container];
 	index = tpck_manifest_container(g->manifest, container->path, container->bytes);
@@ -298,10 +326,11 @@ static int store_all(const struct tpck_publication *p, struct tpck_manifest *man
 	};
 	struct tpck_source source = {next_chunk, &g};
 	char container[96];
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, begun = tpck_clock_monotonic_ns();
 	int rc;
 
 	snprintf(container, sizeof container, "%s/data.%u", folder, p->rank);
+	weigh_containers(&g);
 	rc = plan_member(&g, err);
 	if (!rc && tpck_manifest_container(manifest, container, 0) < 0)
 		rc = tpck_error_set(err, ENOMEM, "publishing %s", folder);
@@ -309,6 +338,9 @@ static int store_all(const struct tpck_publication *p, struct tpck_manifest *man
 		rc = p->tier->operations->put(p->tier, container, &source, &bytes, err);
 	if (g.log_fd >= 0)
 		close(g.log_fd);
+	free(g.worth);
+	if (p->write_ns)
+		*p->write_ns = tpck_clock_monotonic_ns() - begun;
 	if (!rc)
 		rc = still_the_same(p, manifest, err);
 	if (!rc) {
@@ -344,7 +376,7 @@ int tpck_publish(const struct tpck_publication *p, struct tpck_manifest **out, s
 	if (rc) {
 		tpck_quarantine(p->tier, &manifest->point, err->text, NULL);
 		tpck_manifest_free(manifest);
-		return rc;
+		return rc == -EBADMSG ? -EIO : rc;
 	}
 	snprintf(text, sizeof text, "%s\n", folder);
 	rc = p->tier->operations->mark(p->tier, TPCK_LAST_GOOD, text, err);

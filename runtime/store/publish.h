@@ -22,13 +22,14 @@ struct tpck_publication {
 	/* Asked right before committing; false: the timeline was fenced meanwhile. May be NULL. */
 	bool (*permitted)(void *context, const struct tpck_point *point);
 	void *context;
+	uint64_t *write_ns;                 /* time to the container's sync; may be NULL */
 };
 
 /*
  * Writes the container, syncs, marks, commits the manifest if there is none, reads everything new
  * back from the disk, and swaps LAST_GOOD. *manifest is what is stored.
  * -EEXIST: already published (no error text, no manifest). -ECANCELED: not permitted.
- * -EBADMSG: the image does not hold what it said, or the disk did not keep it: set aside.
+ * -EBADMSG: the image does not hold what it said. -EIO: the disk did not keep it; it was set aside.
  * On any other failure what was written is removed again; what was good before stays as it is.
  */
 int tpck_publish(const struct tpck_publication *publication, struct tpck_manifest **manifest,

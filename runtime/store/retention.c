@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/base/log.h"
 #include "runtime/store/quarantine.h"
@@ -108,6 +109,22 @@ static int remove_checkpoint(struct tpck_tier *tier, const struct tpck_catalog *
 	return rc;
 }
 
+/* -EPROTO or -EBADMSG where one manifest cannot be read. */
+static int load_whole(struct tpck_catalog *catalog, struct tpck_tier *tier, struct tpck_error *err)
+{
+	struct tpck_error bad = {0};
+	size_t unreadable;
+	int rc = tpck_catalog_load(catalog, tier, &unreadable, first_bad, &bad, err);
+
+	if (!rc && unreadable) {
+		tpck_catalog_free(catalog);
+		if (err)
+			*err = bad;
+		rc = -bad.code;
+	}
+	return rc;
+}
+
 static void choose(struct tpck_tier *tier, const struct tpck_catalog *catalog,
 		   const struct tpck_retention *retention, bool *kept)
 {
@@ -204,23 +221,84 @@ static void trim_quarantine(struct tpck_tier *tier, const struct tpck_catalog *c
 	free(found.points);
 }
 
-int tpck_retention_apply(struct tpck_tier *tier, const struct tpck_retention *retention, struct tpck_error *err)
+static int remove_remains(struct tpck_tier *tier, const struct tpck_retention *retention,
+			  const struct tpck_catalog *catalog, const bool *kept, struct tpck_error *err)
 {
+	struct remains remains = {.catalog = catalog};
+	int rc = tier->operations->list(tier, "", gather_remains, &remains, err);
+
+	for (size_t i = 0; !rc && i < remains.count; i++)
+		if (!retention->in_progress || !retention->in_progress(retention->context, &remains.points[i]))
+			rc = remove_checkpoint(tier, catalog, kept, &remains.points[i], err);
+	free(remains.points);
+	return rc;
+}
+
+/* "NAME.tmp.PID.N", as tpck_file_write() makes them. */
+static int clear_temporary(void *context, const char *name)
+{
+	struct sweep *sweep = context;
+	char mine[32];
+
+	/* This process's own may be in use by another thread right now. */
+	snprintf(mine, sizeof mine, ".tmp.%d.", (int)getpid());
+	if (strstr(name, ".tmp.") && !strstr(name, mine) && sweep->count < sizeof sweep->names / sizeof *sweep->names)
+		snprintf(sweep->names[sweep->count++], sizeof *sweep->names, "%.127s", name);
+	return 0;
+}
+
+static int clear_temporaries(struct tpck_tier *tier, const char *folder, struct tpck_error *err)
+{
+	struct sweep sweep = {.tier = tier};
+	int rc = tier->operations->list(tier, folder, clear_temporary, &sweep, err);
+
+	for (size_t i = 0; !rc && i < sweep.count; i++) {
+		char path[256];
+
+		snprintf(path, sizeof path, "%.100s%s%s", folder, folder[0] ? "/" : "", sweep.names[i]);
+		rc = tier->operations->remove(tier, path, err);
+	}
+	return rc;
+}
+
+int tpck_retention_clear(struct tpck_tier *tier, struct tpck_error *err)
+{
+	struct tpck_retention nothing = {0};
 	struct tpck_catalog catalog;
-	struct remains remains = {.catalog = &catalog};
-	struct tpck_error bad = {0};
-	size_t unreadable;
 	bool *kept;
-	int rc = tpck_catalog_load(&catalog, tier, &unreadable, first_bad, &bad, err);
+	int rc = load_whole(&catalog, tier, err);
 
 	if (rc)
 		return rc;
-	if (unreadable) {
-		tpck_catalog_free(&catalog);
-		if (err)
-			*err = bad;
-		return -bad.code;
+	kept = calloc(catalog.count + 1, sizeof *kept);
+	if (!kept)
+		rc = tpck_error_set(err, ENOMEM, "clearing remains");
+	for (size_t i = 0; !rc && i < catalog.count; i++) {
+		char folder[64];
+
+		kept[i] = true;
+		tpck_checkpoint_name_format(&catalog.manifests[i]->point, folder, sizeof folder);
+		rc = clear_temporaries(tier, folder, err);
 	}
+	if (!rc)
+		rc = clear_temporaries(tier, "", err);
+	if (!rc)
+		rc = clear_temporaries(tier, "programs", err);
+	if (!rc)
+		rc = remove_remains(tier, &nothing, &catalog, kept, err);
+	free(kept);
+	tpck_catalog_free(&catalog);
+	return rc;
+}
+
+int tpck_retention_apply(struct tpck_tier *tier, const struct tpck_retention *retention, struct tpck_error *err)
+{
+	struct tpck_catalog catalog;
+	bool *kept;
+	int rc = load_whole(&catalog, tier, err);
+
+	if (rc)
+		return rc;
 	kept = calloc(catalog.count + 1, sizeof *kept);
 	if (!kept) {
 		tpck_catalog_free(&catalog);
@@ -235,13 +313,9 @@ int tpck_retention_apply(struct tpck_tier *tier, const struct tpck_retention *re
 		rc = remove_checkpoint(tier, &catalog, kept, &catalog.manifests[i]->point, err);
 	}
 	if (!rc)
-		rc = tier->operations->list(tier, "", gather_remains, &remains, err);
-	for (size_t i = 0; !rc && i < remains.count; i++)
-		if (!retention->in_progress || !retention->in_progress(retention->context, &remains.points[i]))
-			rc = remove_checkpoint(tier, &catalog, kept, &remains.points[i], err);
+		rc = remove_remains(tier, retention, &catalog, kept, err);
 	if (!rc)
 		trim_quarantine(tier, &catalog, kept);
-	free(remains.points);
 	free(kept);
 	tpck_catalog_free(&catalog);
 	return rc;
@@ -251,10 +325,9 @@ int tpck_retention_remove(struct tpck_tier *tier, const struct tpck_point *point
 			  struct tpck_error *err)
 {
 	struct tpck_catalog catalog;
-	struct tpck_error bad = {0};
-	size_t unreadable, found = SIZE_MAX;
+	size_t found = SIZE_MAX;
 	bool *kept, newest = true;
-	int rc = tpck_catalog_load(&catalog, tier, &unreadable, first_bad, &bad, err);
+	int rc = load_whole(&catalog, tier, err);
 
 	if (rc)
 		return rc;
@@ -264,11 +337,7 @@ int tpck_retention_remove(struct tpck_tier *tier, const struct tpck_point *point
 	for (size_t i = found + 1; found != SIZE_MAX && i < catalog.count; i++)
 		newest = newest && !same_program(catalog.manifests[found], catalog.manifests[i]);
 	kept = calloc(catalog.count + 1, sizeof *kept);
-	if (unreadable) {
-		if (err)
-			*err = bad;
-		rc = -bad.code;
-	} else if (found == SIZE_MAX) {
+	if (found == SIZE_MAX) {
 		rc = tpck_error_set(err, ENOENT, "removing step %" PRIu64 " of generation %" PRIu64, point->step,
 				    point->generation);
 	} else if (newest && !force) {

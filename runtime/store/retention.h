@@ -22,6 +22,10 @@ struct tpck_retention {
  * line): what it refers to is not known. The caller holds the tier's lock. */
 int tpck_retention_apply(struct tpck_tier *tier, const struct tpck_retention *retention, struct tpck_error *err);
 
+/* Removes what publications that never finished have left: folders without a manifest, temporary
+ * files. Nothing that a published checkpoint refers to. The caller holds the tier's lock. */
+int tpck_retention_clear(struct tpck_tier *tier, struct tpck_error *err);
+
 /* Removes one checkpoint. -EPERM for the newest of its program unless `force`. */
 int tpck_retention_remove(struct tpck_tier *tier, const struct tpck_point *point, bool force,
 			  struct tpck_error *err);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "runtime/store/container.h"
+#include "runtime/store/parallel.h"
 #include "runtime/store/verify.h"
 
 #define RESUME_IMAGE "resume.image"
@@ -146,20 +147,30 @@ static int reserve(const char *path, uint64_t at, uint64_t bytes, struct tpck_er
 	return rc;
 }
 
+struct loading {
+	struct tpck_tier *tier;
+	const struct tpck_manifest *manifest;
+	const struct tpck_object *object;
+	uint8_t *to;
+};
+
+/* Through a buffer: chunks of logs lie behind a header, unaligned. */
+static int load_chunk(void *context, size_t i, uint8_t *buffer, struct tpck_error *err)
+{
+	const struct loading *loading = context;
+	int rc = tpck_verify_chunk(loading->tier, loading->manifest, loading->object, i, buffer, err);
+
+	if (!rc)
+		memcpy(loading->to + (uint64_t)i * TPCK_CHUNK_BYTES, buffer, loading->object->chunks[i].length);
+	return rc;
+}
+
 static int load_object(struct tpck_tier *tier, const struct tpck_manifest *manifest,
 		       const struct tpck_object *object, uint8_t *to, struct tpck_error *err)
 {
-	/* A buffer of its own: chunks of logs lie behind a header, unaligned. */
-	uint8_t *buffer = aligned_alloc(TPCK_WRITER_ALIGN, TPCK_CHUNK_BYTES);
-	int rc = buffer ? 0 : tpck_error_set(err, ENOMEM, "loading %s", object->name);
+	struct loading loading = {tier, manifest, object, to};
 
-	for (size_t i = 0; !rc && i < object->count; i++) {
-		rc = tpck_verify_chunk(tier, manifest, object, i, buffer, err);
-		if (!rc)
-			memcpy(to + (uint64_t)i * TPCK_CHUNK_BYTES, buffer, object->chunks[i].length);
-	}
-	free(buffer);
-	return rc;
+	return tpck_parallel(object->count, load_chunk, &loading, err);
 }
 
 static int load_log(struct tpck_tier *tier, const struct tpck_manifest *manifest,

@@ -6,11 +6,13 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/digest.h"
 #include "runtime/store/container.h"
+#include "runtime/store/parallel.h"
 
 int tpck_verify_chunk(struct tpck_tier *tier, const struct tpck_manifest *manifest,
 		      const struct tpck_object *object, size_t i, uint8_t *buffer, struct tpck_error *err)
@@ -30,30 +32,23 @@ int tpck_verify_chunk(struct tpck_tier *tier, const struct tpck_manifest *manife
 	return 0;
 }
 
+/* What is to be looked at: a container's header, or a chunk. */
+struct item {
+	const struct tpck_object *object; /* NULL: the header of container `i` */
+	size_t i;
+};
+
 struct visit {
 	struct tpck_tier *tier;
 	const struct tpck_manifest *manifest;
 	bool only_new;
 	void (*fault)(void *context, const struct tpck_error *err); /* NULL: stop at the first */
 	void *context;
+	struct item *items;
+	size_t count;
+	pthread_mutex_t lock; /* of what follows */
 	long faults;
-	struct tpck_error *err;
 };
-
-/* Returns non-zero to stop. */
-static int judge(struct visit *visit, int rc, struct tpck_error *one)
-{
-	if (rc == 0)
-		return 0;
-	visit->faults++;
-	if (visit->fault) {
-		visit->fault(visit->context, one);
-		return 0;
-	}
-	if (visit->err)
-		*visit->err = *one;
-	return rc;
-}
 
 static bool own_container(const struct visit *visit, uint32_t container)
 {
@@ -63,53 +58,79 @@ static bool own_container(const struct visit *visit, uint32_t container)
 	return strncmp(visit->manifest->containers[container].path, folder, strlen(folder)) == 0;
 }
 
-static int visit_all(struct visit *visit)
+static int list_items(struct visit *visit)
 {
 	const struct tpck_manifest *manifest = visit->manifest;
-	struct tpck_error one = {0};
-	uint8_t *buffer = aligned_alloc(TPCK_WRITER_ALIGN, TPCK_CHUNK_BYTES);
-	int rc = 0;
+	size_t room = manifest->container_count;
 
-	if (!buffer)
-		return tpck_error_set(visit->err, ENOMEM, "verifying a checkpoint");
-	for (size_t i = 0; !rc && i < manifest->container_count; i++)
+	for (size_t m = 0; m < manifest->member_count; m++)
+		for (size_t o = 0; o < manifest->members[m].object_count; o++)
+			room += manifest->members[m].objects[o].count;
+	visit->items = calloc(room + 1, sizeof *visit->items);
+	if (!visit->items)
+		return -ENOMEM;
+	for (size_t i = 0; i < manifest->container_count; i++)
 		if (!visit->only_new || own_container(visit, (uint32_t)i))
-			rc = judge(visit, tpck_container_check(visit->tier, manifest->containers[i].path, &one), &one);
-	for (size_t m = 0; !rc && m < manifest->member_count; m++) {
+			visit->items[visit->count++] = (struct item){NULL, i};
+	for (size_t m = 0; m < manifest->member_count; m++) {
 		const struct tpck_member *member = &manifest->members[m];
 
-		for (size_t o = 0; !rc && o < member->object_count; o++) {
-			for (size_t i = 0; !rc && i < member->objects[o].count; i++) {
-				if (visit->only_new && !own_container(visit, member->objects[o].chunks[i].container))
-					continue;
-				rc = judge(visit, tpck_verify_chunk(visit->tier, manifest, &member->objects[o], i,
-								    buffer, &one), &one);
-			}
-		}
+		for (size_t o = 0; o < member->object_count; o++)
+			for (size_t i = 0; i < member->objects[o].count; i++)
+				if (!visit->only_new || own_container(visit, member->objects[o].chunks[i].container))
+					visit->items[visit->count++] = (struct item){&member->objects[o], i};
 	}
-	free(buffer);
+	return 0;
+}
+
+static int look(void *context, size_t i, uint8_t *buffer, struct tpck_error *err)
+{
+	struct visit *visit = context;
+	const struct item *item = &visit->items[i];
+	int rc = item->object ? tpck_verify_chunk(visit->tier, visit->manifest, item->object, item->i, buffer, err)
+			      : tpck_container_check(visit->tier, visit->manifest->containers[item->i].path, err);
+
+	if (!rc || !visit->fault)
+		return rc;
+	pthread_mutex_lock(&visit->lock);
+	visit->faults++;
+	visit->fault(visit->context, err);
+	pthread_mutex_unlock(&visit->lock);
+	return 0;
+}
+
+static int visit_all(struct visit *visit, struct tpck_error *err)
+{
+	int rc = list_items(visit);
+
+	if (rc)
+		return tpck_error_set(err, ENOMEM, "verifying a checkpoint");
+	pthread_mutex_init(&visit->lock, NULL);
+	rc = tpck_parallel(visit->count, look, visit, err);
+	pthread_mutex_destroy(&visit->lock);
+	free(visit->items);
 	return rc;
 }
 
 int tpck_verify(struct tpck_tier *tier, const struct tpck_manifest *manifest, struct tpck_error *err)
 {
-	struct visit visit = {.tier = tier, .manifest = manifest, .err = err};
+	struct visit visit = {.tier = tier, .manifest = manifest};
 
-	return visit_all(&visit);
+	return visit_all(&visit, err);
 }
 
 int tpck_verify_new(struct tpck_tier *tier, const struct tpck_manifest *manifest, struct tpck_error *err)
 {
-	struct visit visit = {.tier = tier, .manifest = manifest, .only_new = true, .err = err};
+	struct visit visit = {.tier = tier, .manifest = manifest, .only_new = true};
 
-	return visit_all(&visit);
+	return visit_all(&visit, err);
 }
 
 long tpck_verify_each(struct tpck_tier *tier, const struct tpck_manifest *manifest,
 		      void (*fault)(void *context, const struct tpck_error *err), void *context)
 {
 	struct visit visit = {.tier = tier, .manifest = manifest, .fault = fault, .context = context};
-	int rc = visit_all(&visit);
+	int rc = visit_all(&visit, NULL);
 
 	return rc ? rc : visit.faults;
 }

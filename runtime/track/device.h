@@ -44,6 +44,8 @@ struct tpck_device {
 	int (*copy_from_device)(void *host, uint64_t address, size_t bytes, tpck_stream_handle); /* queued */
 	int (*copy_to_device)(uint64_t address, const void *host, size_t bytes);                 /* done on return */
 	bool (*is_capturing)(tpck_stream_handle);     /* * */
+	/* Tells the engine of module variables that it does not know yet. */
+	void (*variables)(void);
 	/* Runs the digest kernel over a block on the stream; the 64-bit result is written to the device
 	 * address `result`. -ENOTSUP where there is no kernel for this device. */
 	int (*digest)(uint64_t address, size_t bytes, uint64_t result, tpck_stream_handle);

@@ -299,6 +299,7 @@ static bool log_is(uint64_t step)
 		pattern(expected, record_bytes(s), s + 77);
 		good = good && memcmp((uint8_t *)base + offset - record_bytes(s), expected, record_bytes(s)) == 0;
 	}
+	free(expected);
 	if (step == 0)
 		return true;
 	good = good && base->used == welcome.log_offset;

@@ -44,19 +44,9 @@ check() {
     report $? "$name $*: resumed by itself, the same bytes"
 }
 
-# Skipped on a device that says that it cannot capture.
-check_graph() {
-    if $run "$bin/gpt" --steps 1 --graph --out "$scratch/g" 2>&1 | grep -q "not supported"; then
-        n=$((n + 1))
-        echo "ok $n - gpt --graph # SKIP the device cannot capture"
-    else
-        check gpt --graph --accum 3
-    fi
-}
-
 check gpt
 check gpt --fused --varlen --async-loss
-check_graph
+check gpt --graph --accum 3
 check gpt --rename --log-append
 check gpt --overwrite --save-best --eval-every 4
 check classifier

@@ -131,6 +131,7 @@ static void begin_iteration(struct play *play)
 static void finish(struct play *play, int from, const char *what)
 {
     int missed = 0, found = 0;
+    begin_iteration(play);
     for (int i = 0; i < verdicts.count; i++)
         boundary(play, verdicts.at[i]);
     for (int i = 0; i < play->end_count; i++) {
@@ -328,6 +329,22 @@ static void two_threads(bool names)
     finish(play, names ? 2 : 4, "backward from another thread, arithmetic shared by all");
 }
 
+static void cleared_at_once(void)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 12; step++) {
+        begin_iteration(play);
+        forward(play, 3, 32);
+        backward(play, 1, 3, 32);
+        for (uint32_t i = 0; i < 16; i++)
+            launch(play, "void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>(int)", 1 + i % 5);
+        end_iteration(play);
+        for (uint32_t i = 0; i < 16; i++)
+            launch(play, "void at::native::vectorized_elementwise_kernel<4, FillFunctor<float>>(int)", 1 + i % 5);
+    }
+    finish(play, 2, "gradients cleared by kernels at once, no copies at all");
+}
+
 static void graphs(bool warm)
 {
     struct play *play = begin(true, true);
@@ -435,6 +452,148 @@ static void one_change(void)
     finish(play, 99, "parameters frozen half way");
 }
 
+#define FOREACH(functor) "void multi_tensor_apply_kernel<TensorListMetadata<2>, " functor ">()"
+#define POINTWISE(functor) "void at::native::vectorized_elementwise_kernel<4, " functor ">(int)"
+
+static void foreach_adamw(struct play *play)
+{
+    launch(play, FOREACH("BinaryOpScalarFunctor<float, 1, 1, 0>, std::multiplies"), 10);
+    launch(play, FOREACH("TernaryOpScalarFunctor<float, 2, 2, 0>, LerpFunctor"), 10);
+    launch(play, FOREACH("PointwiseOpScalarFunctor<float, 3, 3, 0>, std::multiplies"), 10);
+    launch(play, FOREACH("UnaryOpFunctor<float, 2, 1, 1>, Sqrt"), 10);
+    launch(play, FOREACH("PointwiseOpScalarListFunctor<float, 3, 3, 0>, std::divides"), 10);
+}
+
+static void muon(struct play *play, int matrices)
+{
+    for (int i = 0; i < matrices; i++) {
+        launch(play, POINTWISE("lerp_scalar_kernel"), 20);
+        launch(play, POINTWISE("direct_copy_kernel_cuda"), 20);
+        for (int k = 0; k < 5; k++)
+            launch(play, "gemm_bf16_kernel", 4);
+        launch(play, POINTWISE("MulFunctor<float>"), 20);
+        launch(play, POINTWISE("CUDAFunctor_add<float>"), 20);
+    }
+}
+
+/* Only part of the optimizer bears names that are known: better no boundary than one in its middle. */
+static void partly_known(int matrices)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 14; step++) {
+        begin_iteration(play);
+        micro_batch(play, 1, 32);
+        foreach_adamw(play);
+        muon(play, matrices);
+        end_iteration(play);
+        copy(play, TPCK_OP_D2H, 4);
+    }
+    finish(play, 99, matrices == 1 ? "one matrix by Muon behind AdamW" : "Muon behind AdamW");
+}
+
+static void known_last(void)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 14; step++) {
+        begin_iteration(play);
+        micro_batch(play, 1, 32);
+        muon(play, 3);
+        foreach_adamw(play);
+        end_iteration(play);
+        copy(play, TPCK_OP_D2H, 4);
+    }
+    finish(play, 2, "AdamW behind Muon");
+}
+
+static void averaged_sgd(void)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 14; step++) {
+        begin_iteration(play);
+        micro_batch(play, 1, 32);
+        launch(play, FOREACH("BinaryOpListAlphaFunctor<float, 3, 2, 2>, std::plus"), 10);
+        launch(play, FOREACH("PointwiseOpListFunctor<float, 3, 3, 0>, std::multiplies"), 10);
+        launch(play, FOREACH("PointwiseOpListFunctor<float, 3, 3, 0>, std::multiplies"), 11);
+        for (int i = 0; i < 8; i++) {
+            copy(play, TPCK_OP_D2H, 4);
+            copy(play, TPCK_OP_H2D, 4);
+        }
+        launch(play, FOREACH("UnaryOpFunctor<float, 2, 1, 1>, CopyFunctor"), 8);
+        end_iteration(play);
+        copy(play, TPCK_OP_D2H, 4);
+    }
+    finish(play, 99, "averaged SGD, whose averages come last");
+}
+
+/* An average of the weights now and then, right behind the optimizer. */
+static void weight_average(int every)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 24; step++) {
+        begin_iteration(play);
+        micro_batch(play, 1, 32);
+        foreach_adamw(play);
+        end_iteration(play);
+        if (step % every == every - 1)
+            launch(play, FOREACH("TernaryOpScalarFunctor<float, 2, 2, 0>, LerpFunctor"), 12);
+        copy(play, TPCK_OP_D2H, 4);
+    }
+    finish(play, every == 1 ? 2 : 4, every == 1 ? "an average of weights" : "an average of weights every third step");
+}
+
+static void slow_weights(void)
+{
+    /* Every third step the slow weights are moved as well, right behind the optimizer. */
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 24; step++) {
+        begin_iteration(play);
+        micro_batch(play, 1, 32);
+        foreach_adamw(play);
+        if (step % 3 == 2)
+            launch(play, FOREACH("BinaryOpListAlphaFunctor<float, 2, 2, 0>, std::plus"), 12);
+        end_iteration(play);
+        copy(play, TPCK_OP_D2H, 4);
+    }
+    finish(play, 4, "slow weights every third step");
+}
+
+/* Nothing is known of the optimizer, and every micro-batch's loss is read: the turns between them are no iterations. */
+static void losses_read(void)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 10; step++) {
+        begin_iteration(play);
+        for (int i = 0; i < 8; i++) {
+            copy(play, TPCK_OP_H2D, 65536);
+            forward(play, 3, 32);
+            launch_on(play, 1, "loss_backward", 1);
+            backward(play, 1, 3, 32);
+            copy(play, TPCK_OP_D2H, 4);
+        }
+        launch(play, "step_all", 1000);
+        end_iteration(play);
+    }
+    finish(play, 99, "every micro-batch's loss is read, the optimizer unknown");
+}
+
+/* The same with a read-back behind the optimizer only. */
+static void no_name_no_run(void)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 12; step++) {
+        begin_iteration(play);
+        copy(play, TPCK_OP_H2D, 65536);
+        forward(play, 3, 32);
+        launch_on(play, 1, "loss_backward", 1);
+        backward(play, 1, 3, 32);
+        for (int i = 0; i < 6; i++)
+            launch(play, i % 2 ? "axpy_kernel" : "dot_kernel", 10);
+        end_iteration(play);
+        copy(play, TPCK_OP_D2H, 4);
+    }
+    finish(play, 4, "an exact period without a name or a run");
+}
+
 static void begins_are_told(void)
 {
     struct play *play = begin(true, true);
@@ -467,13 +626,13 @@ static void names(void)
         {"adamw_kernel", 0, TPCK_ROLE_OPTIMIZER, false},
         {"_Z13adamw_kernel3PfS_S_", 80, TPCK_ROLE_OPTIMIZER, false},
         {"void adamw_kernel3<float, __nv_bfloat16>(float*, float*)", 0, TPCK_ROLE_OPTIMIZER, false},
-        {"_Z21kOptimizer32bit2StateIfLi0EEvPT_S1_PfS2_S2_ffffffffiffbi", 92, TPCK_ROLE_OPTIMIZER, false},
-        {"_Z31kPreconditionOptimizer32bit2StateIfLi0EEvPT_", 72, TPCK_ROLE_OTHER, false},
+        {"_Z21kOptimizer32bit2StateIfLi0EEvPT_S1_PfS2_S2_ffffffffiffbi", 92, TPCK_ROLE_OPTIMIZER, true},
+        {"_Z31kPreconditionOptimizer32bit2StateIfLi0EEvPT_", 72, TPCK_ROLE_NEUTRAL, false},
         {"void lambda_kernel(float*)", 0, TPCK_ROLE_OTHER, false},
         {"void million_kernel(float*)", 0, TPCK_ROLE_OTHER, false},
         {"void layernorm_kernel(sgd*)", 0, TPCK_ROLE_OTHER, false},
         {"split_embedding_backward_codegen_rowwise_adagrad_kernel_cta_per_row_1", 0, TPCK_ROLE_OTHER, false},
-        {"lamb_cuda_kernel_part2", 24, TPCK_ROLE_OPTIMIZER, false},
+        {"lamb_cuda_kernel_part2", 0, TPCK_ROLE_OPTIMIZER, false},
         {"void (anonymous namespace)::myAdamStep<float>(float*)", 0, TPCK_ROLE_OPTIMIZER, false},
         {"_ZN2at6native52_GLOBAL__N__1f580294_19_fused_adamw_impl_cu_8b44fa2325multi_tensor_apply_kernelINS1_"
          "32FusedOptimizerTensorListMetadataILi4EEENS1_20FusedAdamMathFunctorIfLi4ELNS0_9ADAM_MODEE1ELb0EEEJPKfdddddbS9_S9_"
@@ -528,12 +687,22 @@ int main(void)
         noise(by_name);
     }
     unscaling();
+    cleared_at_once();
     graphs(true);
     graphs(false);
     inference_graph();
     first_step_differs();
     trailing_arithmetic();
     one_change();
+    partly_known(4);
+    partly_known(1);
+    known_last();
+    averaged_sgd();
+    weight_average(1);
+    weight_average(3);
+    slow_weights();
+    losses_read();
+    no_name_no_run();
     begins_are_told();
     both_off();
     names();

@@ -5,14 +5,16 @@
  *   infer_traces [--no-names] [--no-pattern] [--explain] [--boundaries] FILE...
  *
  * A line is a device operation: kind name grid block smem stream tid bytes dir host_us api device, tab separated. Lines
- * that begin with # are comments; `# iteration-end N` stands where an iteration ended. A file is plain or gzip. One
- * line of result a file: iterations in the file, how many of them were found, boundaries at wrong places, the first
- * iteration from which on all were found. Exit 1 if a boundary is wrong, or if, with names, one is missed from the
- * fourth iteration on.
+ * that begin with # are comments; `# iteration-end N` stands where an iteration ended. A file is plain or gzip. The
+ * lines of one graph launch are one operation.
  *
- * A boundary is right between the end of the iteration's optimizer and the first operation of the next step: where
- * the file marks steps, their begin; else any host-to-device copies, sets and copies of the same thread may not be
- * crossed, and only the very place is right. Gradient clearing right behind the optimizer may be on either side.
+ * One line of result a file: operations, iterations, how many of their ends were found, boundaries at wrong places,
+ * the iteration from which on all were found, optimizer windows told at their very first kernel (from the fourth on),
+ * time an operation. An end that only the operation behind it could betray is not counted at the end of a file.
+ * Exit 1 if a boundary is wrong, or if, with names, one is missed from the fourth iteration on.
+ *
+ * A boundary is right between the end of the iteration's optimizer and the first operation of the next step, where the
+ * file marks steps; elsewhere only right behind the optimizer. Gradients cleared there may be on either side.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,6 +36,8 @@ struct node {
 };
 
 struct sequence {
+    uint64_t *begins; /* first kernels of optimizer windows */
+    size_t begin_count, begin_room;
     struct tpck_token *tokens;
     size_t count, room;
     struct node *nodes;
@@ -173,7 +177,7 @@ static int read_sequence(struct sequence *s, const char *path)
     gzFile file = gzopen(path, "rb");
     struct graph_lines graph = {0};
     static char line[1 << 16];
-    bool waiting = false, clearing = false;
+    bool waiting = false, clearing = false, opening = false;
     if (!file)
         return -1;
     while (gzgets(file, line, sizeof line)) {
@@ -187,6 +191,10 @@ static int read_sequence(struct sequence *s, const char *path)
             if (waiting && last)
                 last->to = s->count;
             waiting = false;
+        } else if (strncmp(line, "# optimizer begin", 17) == 0) {
+            opening = !strstr(line, "captured") && !strstr(line, "closure");
+        } else if (strncmp(line, "# optimizer end", 15) == 0) {
+            opening = false;
         } else if (strncmp(line, "# zero_grad begin", 17) == 0) {
             clearing = waiting && last && last->to == s->count;
         } else if (strncmp(line, "# zero_grad end", 15) == 0) {
@@ -194,7 +202,13 @@ static int read_sequence(struct sequence *s, const char *path)
                 last->to = s->count;
             clearing = false;
         } else if (line[0] != '#') {
+            size_t before = s->count;
             add_operation(s, line, &graph);
+            if (opening && s->count > before && s->tokens[before].op == TPCK_OP_KERNEL) {
+                s->begins = grow(s->begins, s->begin_count, &s->begin_room, sizeof *s->begins);
+                s->begins[s->begin_count++] = before;
+                opening = false;
+            }
         }
     }
     gzclose(file);
@@ -208,11 +222,13 @@ static void free_sequence(struct sequence *s)
     free(s->names);
     free(s->tokens);
     free(s->nodes);
+    free(s->begins);
     free(s->truths);
 }
 
 struct score {
     size_t found, wrong, late; /* late: missed from the fourth on */
+    size_t begins, begun;      /* optimizer windows from the fourth on, and how many were told at their first kernel */
     long first;                /* all found from this one on, or -1 */
 };
 
@@ -232,7 +248,7 @@ static void mark(struct sequence *s, uint64_t at, struct score *score, bool show
 static struct score run(struct sequence *s, const struct tpck_infer_options *options, bool show, bool explain, double *ns)
 {
     struct tpck_infer *infer = tpck_infer_new(options);
-    struct score score = {0, 0, 0, -1};
+    struct score score = {.first = -1};
     struct timespec t0, t1;
     unsigned char *verdicts = calloc(s->count + 1, 1);
     if (!infer || !verdicts)
@@ -249,6 +265,10 @@ static struct score run(struct sequence *s, const struct tpck_infer_options *opt
             mark(s, i, &score, show);
         if (verdicts[i] & TPCK_V_BOUNDARY_AFTER)
             mark(s, i + 1, &score, show);
+    }
+    for (size_t i = 3; i < s->begin_count; i++) {
+        score.begins++;
+        score.begun += (verdicts[s->begins[i]] & TPCK_V_OPT_BEGIN) != 0;
     }
     /* The last iteration's end may only be seen by the operation behind it, which a file need not have. */
     for (size_t i = s->truth_count; i-- > 0;) {
@@ -273,7 +293,8 @@ int main(int argc, char **argv)
     struct tpck_infer_options options = {true, true};
     bool show = false, explain = false;
     int failed = 0;
-    printf("%-42s %6s %6s %6s %6s %6s %8s\n", "sequence", "ops", "true", "found", "wrong", "from", "ns/op");
+    printf("%-42s %6s %6s %6s %6s %6s %11s %8s\n", "sequence", "ops", "true", "found", "wrong", "from",
+           "begins", "ns/op");
     for (int i = 1; i < argc; i++) {
         struct sequence s = {0};
         const char *name = strrchr(argv[i], '/');
@@ -299,7 +320,7 @@ int main(int argc, char **argv)
             printf("%6s", "-");
         else
             printf("%6ld", score.first);
-        printf(" %8.1f\n", ns);
+        printf(" %5zu/%-5zu %8.1f\n", score.begun, score.begins, ns);
         failed |= score.wrong > 0 || (options.use_names && score.late > 0);
         free_sequence(&s);
     }

@@ -20,6 +20,8 @@
 /* An agent that nobody has spoken to, or whose last program ended well, waits this long. */
 #define FIRST_WAIT_NS 30000000000ull
 #define IDLE_WAIT_NS 2000000000ull
+/* How often the memory tier is looked for. */
+#define LOOK_NS 10000000000ull
 
 int agent_watch(struct agent *agent, struct watch *watch)
 {
@@ -80,36 +82,51 @@ static bool all_durable(const struct agent *agent)
 	return true;
 }
 
+/* When the memory of a session whose process died is no longer kept for it to come back. */
+static uint64_t linger_until(const struct agent *agent, const struct live *live)
+{
+	return live->died_ns + (uint64_t)(agent->settings.linger_sec * 1e9);
+}
+
+/* One that is not durable stays until it is, however long that takes. */
+static void retire_forgotten(struct agent *agent)
+{
+	uint64_t now = tpck_clock_monotonic_ns();
+
+	for (struct live *live = agent->lives; live; live = live->next)
+		if (live->life == LIFE_DEAD && flush_settled(live) && linger_until(agent, live) <= now)
+			live_retire(agent, live);
+}
+
 /* When the agent has nothing more to wait for; UINT64_MAX: it has. */
 static uint64_t leave_at(const struct agent *agent)
 {
-	uint64_t last = agent->idle_since_ns;
-	bool dead = false;
-
-	if (agent->clients || agent->jobs)
+	if (agent->clients || agent->jobs || agent->lives)
 		return UINT64_MAX;
-	for (const struct live *live = agent->lives; live; live = live->next) {
-		if (live->life == LIFE_RUNNING || live->life == LIFE_SETTLING)
-			return UINT64_MAX;
-		dead = dead || live->life == LIFE_DEAD;
-	}
-	if (dead)
-		return last + (uint64_t)(agent->settings.linger_sec * 1e9);
-	return last + (agent->served ? IDLE_WAIT_NS : FIRST_WAIT_NS);
+	return agent->idle_since_ns + (agent->served ? IDLE_WAIT_NS : FIRST_WAIT_NS);
 }
 
 static void consider_leaving(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 
+	/* Somebody removed the memory tier: there is nothing left to keep, and nobody can reach us. */
+	if (now >= agent->look_ns) {
+		agent->look_ns = now + LOOK_NS;
+		if (access(agent->socket_path, F_OK) != 0 && errno == ENOENT) {
+			tpck_log_warn("%s was removed; ending", agent->folder);
+			agent->stopping = agent->leaving = true;
+			return;
+		}
+	}
 	if (agent->stop_now || (agent->stopping && !agent->jobs &&
 				(all_durable(agent) || now < agent->flush_retry_ns))) {
 		agent->leaving = true;
 		return;
 	}
-	if (agent->clients || agent->jobs)
+	if (agent->clients || agent->jobs || agent->lives)
 		agent->idle_since_ns = now;
-	if (leave_at(agent) <= now && all_durable(agent))
+	if (leave_at(agent) <= now)
 		agent->leaving = true;
 }
 
@@ -118,6 +135,7 @@ void agent_consider(struct agent *agent)
 	hello_consider(agent);
 	flush_consider(agent);
 	answer_endings(agent);
+	retire_forgotten(agent);
 	live_sweep(agent);
 	consider_leaving(agent);
 }
@@ -126,8 +144,11 @@ static uint64_t next_deadline(const struct agent *agent)
 {
 	uint64_t soonest = flush_deadline(agent), leave = leave_at(agent);
 
-	if (leave < soonest && all_durable(agent))
+	if (leave < soonest)
 		soonest = leave;
+	for (const struct live *live = agent->lives; live; live = live->next)
+		if (live->life == LIFE_DEAD && flush_settled(live) && !live->jobs && linger_until(agent, live) < soonest)
+			soonest = linger_until(agent, live);
 	for (const struct client *client = agent->clients; client; client = client->next)
 		if (client->deferred && client->deferred_until_ns < soonest)
 			soonest = client->deferred_until_ns;
@@ -138,12 +159,9 @@ static int timeout_ms(const struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns(), at = next_deadline(agent);
 
-	if (at == UINT64_MAX)
-		return -1;
-	if (at <= now)
-		return 0;
-	at = (at - now) / 1000000 + 1;
-	return at > 60000 ? 60000 : (int)at;
+	if (agent->look_ns < at)
+		at = agent->look_ns;
+	return at <= now ? 0 : (int)((at - now) / 1000000 + 1);
 }
 
 static int prepare_loop(struct agent *agent, struct tpck_error *err)
@@ -184,6 +202,7 @@ int agent_begin(struct agent *agent, struct tpck_error *err)
 	if (rc)
 		return rc;
 	agent->begun_ns = agent->idle_since_ns = tpck_clock_monotonic_ns();
+	flush_clear_remains(agent);
 	live_adopt_all(agent);
 	agent->served = agent->lives != NULL;
 	return client_listen(agent, err);

@@ -98,7 +98,7 @@ struct agent {
 	struct client *clients;
 	struct live *lives;
 
-	uint64_t begun_ns, idle_since_ns;
+	uint64_t begun_ns, idle_since_ns, look_ns;
 	bool served;                 /* somebody said HELLO since the start */
 	bool stopping;               /* SIGTERM: finish the newest, keep the memory tier */
 	bool stop_now;
@@ -154,6 +154,9 @@ void clerk_tell(struct agent *agent, struct live *live, enum clerk_news news, co
 /* The program with this identity; one structure each, never freed. Any thread. */
 struct tpck_program *program_of(struct agent *agent, const char *identity, struct tpck_error *err);
 
+/* Logs a fault unless it is one of the last few that were logged. Any thread. */
+void agent_complain(const struct tpck_error *err);
+
 /* Held by the clerk's and the flusher's threads: a checkpoint that is being read is not removed. */
 extern pthread_mutex_t store_in_use;
 
@@ -164,6 +167,8 @@ void prepare_begin(struct agent *agent, struct live *live, const struct tpck_pre
 
 /* durable tier (flush.c) */
 void flush_consider(struct agent *agent);
+/* What an agent that was killed left half written. */
+void flush_clear_remains(struct agent *agent);
 /* Whether the newest image of a session is durable, or it has none. */
 bool flush_settled(const struct live *live);
 /* When flush_consider has something to do by itself; UINT64_MAX: never. */

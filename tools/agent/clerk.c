@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +41,24 @@ struct tpck_program *program_of(struct agent *agent, const char *identity, struc
 	return program;
 }
 
+void agent_complain(const struct tpck_error *err)
+{
+	enum { MEMORY = 8 };
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static char said[MEMORY][sizeof err->text];
+	static unsigned turn;
+	bool known = false;
+
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < MEMORY; i++)
+		known = known || strcmp(said[i], err->text) == 0;
+	if (!known)
+		strcpy(said[turn++ % MEMORY], err->text);
+	pthread_mutex_unlock(&lock);
+	if (!known)
+		tpck_log_warn("%s", err->text);
+}
+
 struct news_job {
 	struct job job; /* first */
 	struct agent *agent;
@@ -55,6 +74,7 @@ static void news_run(struct job *job)
 	struct agent *agent = news->agent;
 	struct tpck_error err = {0};
 	uint64_t deaths;
+	char keep[64];
 	int rc = 0;
 
 	switch (news->news) {
@@ -65,6 +85,9 @@ static void news_run(struct job *job)
 				      (unsigned long long)deaths, (unsigned long long)news->point.step);
 		break;
 	case NEWS_ENDED:
+		/* Versions of files that its log refers to. */
+		snprintf(keep, sizeof keep, "keep/%s", news->program->id);
+		(void)agent->tier->operations->remove(agent->tier, keep, NULL);
 		tpck_program_ended(news->program, news->point.generation);
 		rc = tpck_program_mark(news->program, agent->folder, agent->tier, false, &err);
 		break;
@@ -78,7 +101,7 @@ static void news_run(struct job *job)
 	if (!rc)
 		rc = tpck_program_save(news->program, agent->folder, agent->tier, &err);
 	if (rc)
-		tpck_log_warn("%s", err.text);
+		agent_complain(&err);
 }
 
 static void news_done(struct agent *agent, struct job *job)

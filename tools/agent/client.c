@@ -83,7 +83,12 @@ static void take_session_message(struct agent *agent, struct client *client, int
 			tpck_log_warn("process %d reports image %u of generation %llu, which it does not have",
 				      (int)client->pid, held->image, (unsigned long long)held->generation);
 	} else if (type == TPCK_MSG_RESUMED) {
+		char path[TPCK_PATH_MAX];
+
 		live->resumed = true;
+		/* It is all in the device now; the session that it came from keeps its own name of it. */
+		snprintf(path, sizeof path, "%s/resume.image", live->session->path);
+		unlink(path);
 		point = (struct tpck_point){live->session->name.generation, live->session->control->resume_step};
 		clerk_tell(agent, live, NEWS_RESUMED, &point, false);
 	} else if (type == TPCK_MSG_DIVERGED && size >= sizeof *diverged) {

@@ -31,7 +31,7 @@ struct flush_job {
 	struct tpck_publication publication;
 	struct tpck_manifest *base;  /* taken from the session, given back changed */
 	uint64_t *running;           /* generations that may have work in progress, 0 at the end */
-	uint64_t began_ns, took_ns;
+	uint64_t began_ns, took_ns, write_ns;
 	int rc;
 	struct tpck_manifest *published;
 	struct tpck_error error;
@@ -136,6 +136,47 @@ static void flush_run(struct job *job)
 	close(lock);
 }
 
+/* ---- at start ----------------------------------------------------------------------------- */
+
+struct clear_job {
+	struct job job; /* first */
+	struct tpck_tier *tier;
+};
+
+static void clear_run(struct job *job)
+{
+	struct clear_job *clear = (struct clear_job *)job;
+	struct tpck_error err = {0};
+	int lock;
+
+	if (access(clear->tier->root, W_OK) != 0)
+		return;
+	lock = tpck_durable_tier_lock(clear->tier, LOCK_WAIT_SEC, &err);
+	if (lock < 0 || tpck_retention_clear(clear->tier, &err))
+		tpck_log_warn("remains of earlier runs stay: %s", err.text);
+	if (lock >= 0)
+		close(lock);
+}
+
+static void clear_done(struct agent *agent, struct job *job)
+{
+	agent->jobs--;
+	free(job);
+}
+
+void flush_clear_remains(struct agent *agent)
+{
+	struct clear_job *clear = calloc(1, sizeof *clear);
+
+	if (!clear)
+		return;
+	clear->job.run = clear_run;
+	clear->job.done = clear_done;
+	clear->tier = agent->tier;
+	agent->jobs++;
+	worker_give(&agent->flusher, &clear->job);
+}
+
 /* ---- the event loop's part ---------------------------------------------------------------- */
 
 static void failed(struct agent *agent, struct flush_job *flush)
@@ -193,9 +234,10 @@ static void flush_done(struct agent *agent, struct job *job)
 	live->flushing = false;
 	live->base = flush->base;
 	if (flush->rc == 0) {
-		tpck_log_info("step %" PRIu64 " is durable: %.1f MiB, %.1f of it new, in %.2f s", step,
+		tpck_log_info("step %" PRIu64 " is durable: %.1f MiB, %.1f of it new, written in %.2f s, read back in %.2f s", step,
 			      (double)tpck_manifest_bytes(flush->published) / (1 << 20),
-			      (double)flush->published->stored_bytes / (1 << 20), (double)flush->took_ns / 1e9);
+			      (double)flush->published->stored_bytes / (1 << 20), (double)flush->write_ns / 1e9,
+			      (double)(flush->took_ns - flush->write_ns) / 1e9);
 		tpck_manifest_free(live->base);
 		live->base = flush->published;
 		agent->history.cost_sec = (double)flush->took_ns / 1e9;
@@ -206,8 +248,7 @@ static void flush_done(struct agent *agent, struct job *job)
 		tpck_log_info("%s", flush->error.text);
 		if (live->life == LIFE_DEAD)
 			live_retire(agent, live);
-	} else if (flush->rc == -EBADMSG && strstr(flush->error.text, agent->folder)) {
-		/* The fault is in memory, not on the disk. */
+	} else if (flush->rc == -EBADMSG) {
 		discard(agent, flush);
 	} else {
 		failed(agent, flush);
@@ -258,7 +299,7 @@ static void begin(struct agent *agent, struct live *live)
 		.image = &flush->map, .identity = live->session->identity, .rank = live->session->name.rank,
 		.ordinal = live->session->name.ordinal, .world = live->world ? live->world : 1,
 		.parent = {control->parent_generation, control->resume_step}, .permitted = permitted,
-		.context = flush,
+		.context = flush, .write_ns = &flush->write_ns,
 	};
 	tpck_notes_take(&flush->publication.notes, &control->status);
 	atomic_fetch_add(&image->map.header->pins, 1);

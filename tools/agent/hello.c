@@ -113,6 +113,8 @@ static void hello_run(struct job *job)
 		return;
 	request.program = h->program;
 	request.session_path = h->session->path;
+	/* What somebody else could have put there is not looked at. */
+	request.store = store_rc != -EPERM;
 	if ((h->hello.flags & TPCK_HELLO_RESUME) && !h->conflict)
 		offer_choose(agent, &request, &h->offer);
 	else if (h->conflict)
@@ -122,10 +124,11 @@ static void hello_run(struct job *job)
 	if (tpck_program_mark(h->program, agent->folder, store_rc ? NULL : agent->tier, true, &store))
 		store_rc = store_rc ? store_rc : -store.code;
 	if (store_rc) {
-		tpck_log_warn("%s", store.text);
-		if (!h->offer.notice[0])
-			snprintf(h->offer.notice, sizeof h->offer.notice, "snapshots stay in memory only: %.440s",
-				 store.text);
+		size_t used = strlen(h->offer.notice);
+
+		agent_complain(&store);
+		snprintf(h->offer.notice + used, sizeof h->offer.notice - used, "%ssnapshots stay in memory only: %.300s",
+			 used ? "; " : "", store.text);
 	}
 }
 

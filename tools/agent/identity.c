@@ -11,14 +11,14 @@
 struct line {
 	const char *key, *value;
 	int key_length, value_length;
-	int index; /* which line of this key it is */
+	int index; /* how many arguments came before it */
 };
 
 /* Takes the next line; false at the end. */
 static bool next_line(const char **text, struct line *line)
 {
 	const char *begin = *text, *end, *space;
-	struct line before = *line;
+	const struct line before = *line;
 
 	if (!*begin)
 		return false;
@@ -28,10 +28,8 @@ static bool next_line(const char **text, struct line *line)
 	line->key_length = (int)((space ? space : end) - begin);
 	line->value = space ? space + 1 : end;
 	line->value_length = (int)(end - line->value);
-	line->index = before.key && before.key_length == line->key_length &&
-				      memcmp(before.key, line->key, (size_t)line->key_length) == 0
-			      ? before.index + 1
-			      : 0;
+	/* Lines about a script stand between arguments. */
+	line->index = before.index + (before.key && before.key_length == 8 && memcmp(before.key, "argument", 8) == 0);
 	*text = *end ? end + 1 : end;
 	return true;
 }
@@ -103,6 +101,8 @@ static void say(const struct line *now, const struct line *was, char *what, size
 		snprintf(what, size, "argument %d is %s, was %s", now->index, a, b);
 	else if (is_key(now, "executable-digest") && is_key(was, "executable-digest"))
 		snprintf(what, size, "the executable's content is another one than before");
+	else if (is_key(now, "script-digest") && is_key(was, "script-digest"))
+		snprintf(what, size, "the content of the script in argument %d is another one than before", now->index - 1);
 	else if (now->key_length == was->key_length && memcmp(now->key, was->key, (size_t)now->key_length) == 0)
 		snprintf(what, size, "%.*s is %s, was %s", now->key_length, now->key, a, b);
 	else if (now->value_length || !was->key)

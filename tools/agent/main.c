@@ -79,8 +79,12 @@ static int take_lock(struct tpck_error *err)
 		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 		if (fd < 0 && errno != ENOENT)
 			return tpck_error_set(err, errno, "opening %s", path);
-		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && lock_is_current(fd, path))
+		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && lock_is_current(fd, path)) {
+			/* For people; the lock is what counts. */
+			if (ftruncate(fd, 0) == 0)
+				dprintf(fd, "%d\n", (int)getpid());
 			return fd;
+		}
 		if (fd >= 0)
 			close(fd);
 		if (somebody_listens())

@@ -90,7 +90,7 @@ static void say_unreadable(void *context, const struct tpck_point *point, const 
 	if (err->code == EBADMSG)
 		tpck_quarantine(agent->tier, point, err->text, NULL);
 	else
-		tpck_log_warn("%s", err->text);
+		agent_complain(err);
 }
 
 static bool resumable(const struct choice *choice, const struct offer_request *request)
@@ -206,8 +206,10 @@ void offer_choose(struct agent *agent, const struct offer_request *request, stru
 
 	memset(offer, 0, sizeof *offer);
 	pthread_mutex_lock(&store_in_use);
-	if (tpck_catalog_load(&catalog, agent->tier, NULL, say_unreadable, agent, &err))
-		tpck_log_warn("%s", err.text);
+	if (!request->store)
+		memset(&catalog, 0, sizeof catalog);
+	else if (tpck_catalog_load(&catalog, agent->tier, NULL, say_unreadable, agent, &err))
+		agent_complain(&err);
 	choices = calloc(request->memory_count + catalog.count + 1, sizeof *choices);
 	for (size_t i = 0; choices && i < request->memory_count; i++)
 		if (!request->memory[i].identity_differs)
@@ -231,8 +233,6 @@ void offer_choose(struct agent *agent, const struct offer_request *request, stru
 	}
 	if (!offer->made && same == 0 && !offer->notice[0])
 		notice_difference(agent, request, &catalog, offer);
-	if (offer->made)
-		offer->notice[0] = '\0';
 	free(choices);
 	tpck_catalog_free(&catalog);
 	pthread_mutex_unlock(&store_in_use);

@@ -25,6 +25,7 @@ struct offer_request {
 	struct tpck_program *program;
 	struct memory_candidate *memory;
 	size_t memory_count;
+	bool store;               /* the store may be looked at */
 	const char *session_path; /* of the new session */
 };
 

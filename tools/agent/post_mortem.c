@@ -63,20 +63,22 @@ void live_settle(struct agent *agent, struct live *live)
 		return;
 	live->died_ns = tpck_clock_monotonic_ns();
 	if (live->end_known && live->status == 0) {
-		tpck_log_info("process %d ended with status 0; its snapshots are released", (int)live->pid);
+		tpck_log_info("process %d ended with status 0; its snapshots are released", (int)control->pid);
 		from = (struct tpck_point){live->session->name.generation, 0};
 		clerk_tell(agent, live, NEWS_ENDED, &from, false);
-		live_retire(agent, live);
+		for (struct live *other = agent->lives; other; other = other->next)
+			if (other == live || (other->life == LIFE_DEAD && other->program == live->program))
+				live_retire(agent, other);
 		return;
 	}
 	agent->history.failures++;
 	agent->history.observed_sec += (double)(live->died_ns - live->begun_ns) / 1e9;
 	if (live->newest >= 0)
 		tpck_log_warn("process %d of generation %" PRIu64 " %s; its snapshot of step %" PRIu64 " is kept",
-			      (int)live->pid, live->session->name.generation,
+			      (int)control->pid, live->session->name.generation,
 			      live->end_known ? "failed" : "was killed", live->newest_step);
 	else
-		tpck_log_info("process %d of generation %" PRIu64 " is gone and left no snapshot", (int)live->pid,
+		tpck_log_info("process %d of generation %" PRIu64 " is gone and left no snapshot", (int)control->pid,
 			      live->session->name.generation);
 	if (live->program)
 		clerk_tell(agent, live, NEWS_DIED, &from, died_near(live));
@@ -142,13 +144,17 @@ static void adopt(struct agent *agent, const char *name)
 {
 	struct tpck_session *session;
 	struct tpck_error err = {0};
+	char path[TPCK_NAME_MAX];
 	struct live *live;
 	pid_t pid;
 
 	if (tpck_session_open(&session, agent->folder, name, true, &err)) {
-		/* Another version's, or made by halves: the files are left alone for their own program,
-		 * but for a folder without a control page, which nobody can be using. */
-		tpck_log_warn("%s", err.text);
+		/* Another version's files are left alone. One made by halves was never welcomed: the
+		 * control page's magic comes last. */
+		if (err.code == EPROTO)
+			tpck_log_warn("%s", err.text);
+		else if (tpck_path_join(path, sizeof path, agent->folder, name) == 0)
+			prepare_remove(agent, path);
 		return;
 	}
 	pid = still_mapped(session->control->pid, session->path) ? session->control->pid : 0;

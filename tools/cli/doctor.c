@@ -119,7 +119,7 @@ static void examine_store(struct examination *e)
 		     path);
 	else if (kind)
 		find(e, GOOD, "store", "%s, on %s: tier '%s', survives the loss of %s", path, kind->name,
-		     kind->site ? "site" : "node", kind->site ? "a node" : "a process, not of the node");
+		     kind->site ? "site" : "node", kind->site ? "a node" : "a process and a restart of this node, not of the node");
 	if (statvfs(part, &space) == 0) {
 		uint64_t free_bytes = (uint64_t)space.f_bavail * space.f_frsize;
 

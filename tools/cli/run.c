@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <libgen.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,34 +30,34 @@ struct running {
 /* ---- the libraries ------------------------------------------------------------------------ */
 
 /* Beside a command that was not installed, else where this one was installed to. */
-static bool library_path(const char *name, char *path, size_t size)
+static bool library_path(const char *name, char path[static TPCK_PATH_MAX])
 {
 	char self[TPCK_PATH_MAX];
-	ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+	ssize_t length = readlink("/proc/self/exe", self, sizeof self - 16);
 
+	while (length > 0 && self[length - 1] != '/')
+		length--;
 	if (length > 0) {
-		self[length] = '\0';
-		snprintf(path, size, "%s/.libs/%s", dirname(self), name);
-		if (access(path, R_OK) == 0)
+		strcpy(self + length, ".libs");
+		if (tpck_path_join(path, TPCK_PATH_MAX, self, name) == 0 && access(path, R_OK) == 0)
 			return true;
 	}
-	snprintf(path, size, "%s/%s", LIBDIR, name);
-	return access(path, R_OK) == 0;
+	return tpck_path_join(path, TPCK_PATH_MAX, LIBDIR, name) == 0 && access(path, R_OK) == 0;
 }
 
 /* The forwarder first, so that it is found under the driver's name; then the library. */
 static int preload(void)
 {
-	char forwarder[TPCK_PATH_MAX + 64], library[TPCK_PATH_MAX + 64];
+	char forwarder[TPCK_PATH_MAX], library[TPCK_PATH_MAX];
 	const char *before = getenv("LD_PRELOAD");
 	char *value;
 	int rc;
 
-	if (!library_path("libtranspckpt.so", library, sizeof library)) {
+	if (!library_path("libtranspckpt.so", library)) {
 		fprintf(stderr, "transpckpt: %s is not there; the command runs without snapshots\n", library);
 		return 0;
 	}
-	if (!library_path("transpckpt/libcuda.so.1", forwarder, sizeof forwarder))
+	if (!library_path("transpckpt/libcuda.so.1", forwarder))
 		forwarder[0] = '\0';
 	rc = asprintf(&value, "%s%s%s%s%s", forwarder, forwarder[0] ? ":" : "", library,
 		      before && before[0] ? ":" : "", before ? before : "");

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Program state, identity texts, the durable interval. */
+#include "config.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include "runtime/policy/interval.h"
+#include "runtime/store/file.h"
+#include "runtime/store/program.h"
+#include "tests/unit/store_tap.h"
+#include "tools/agent/identity.h"
+
+static struct tpck_error err;
+#define IDENTITY(arguments) "user 0\njob j\nrank 0\nordinal 0\nexecutable /bin/a\nexecutable-digest 1\nfolder /\n" arguments "environment A=1\nenvironment B=2\nlibrary x\n"
+
+static void check_program(void)
+{
+	char *memory = tap_folder("/dev/shm"), *disk = tap_folder(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	struct tpck_program *p = NULL, *again = NULL;
+	struct tpck_tier *tier = NULL;
+	struct tpck_point a = {1, 100}, b = {1, 90}, c = {2, 95};
+	char marker[256], state[256];
+
+	tpck_durable_tier_open(&tier, disk, "j", TPCK_WRITER_THREADS, &err);
+	ok(tpck_program_load(&p, memory, tier, "id\n", &err) == 0 && tpck_program_allows(p, &a) == TPCK_ALLOWED,
+	   "a program that is not known");
+	tpck_program_resumed(p, 2, 95);
+	ok(tpck_program_allows(p, &a) == TPCK_ALLOWED_NOT_FENCED && tpck_program_allows(p, &b) == TPCK_ALLOWED &&
+		   tpck_program_allows(p, &c) == TPCK_ALLOWED,
+	   "a fence forbids what an older generation has beyond it");
+	ok(tpck_program_died(p, &b, true) == 1 && tpck_program_allows(p, &b) == TPCK_ALLOWED, "one death is bad luck");
+	ok(tpck_program_died(p, &b, true) == 2 && tpck_program_allows(p, &b) == TPCK_ALLOWED_NOT_LOOP &&
+		   tpck_program_loops(p) == 1,
+	   "two are a loop");
+	tpck_program_refuse(p, &c);
+	ok(tpck_program_allows(p, &c) == TPCK_ALLOWED_NOT_REFUSED, "a log that diverged");
+	ok(tpck_program_save(p, memory, tier, &err) == 0, "saved");
+	snprintf(state, sizeof state, "%s/programs/%s.state", memory, p->id);
+	unlink(state);
+	ok(tpck_program_load(&again, memory, tier, "id\n", &err) == 0 && tpck_program_loops(again) == 1 &&
+		   tpck_program_allows(again, &a) == TPCK_ALLOWED_NOT_FENCED &&
+		   tpck_program_allows(again, &c) == TPCK_ALLOWED_NOT_REFUSED,
+	   "read from the store alone");
+	tpck_program_died(again, &b, false);
+	ok(tpck_program_loops(again) == 0, "progress ends a loop");
+	ok(tpck_program_mark(p, memory, tier, true, &err) == 0, "marked");
+	snprintf(marker, sizeof marker, "%s/j/programs/%s", disk, p->id);
+	ok(access(marker, F_OK) == 0, "the marker is there");
+	tpck_program_ended(p, 2);
+	ok(tpck_program_allows(p, &b) == TPCK_ALLOWED_NOT_ENDED, "a good end ends all of it");
+	ok(tpck_program_mark(p, memory, tier, false, &err) == 0 && access(marker, F_OK) != 0, "the marker is gone");
+	tpck_program_free(p);
+	tpck_program_free(again);
+	tpck_tier_close(tier);
+	tpck_folder_remove(memory);
+	tpck_folder_remove(disk);
+}
+
+static void compare(const char *now, const char *was, enum identity_relation expected, const char *said)
+{
+	char what[400] = "", text[600];
+	enum identity_relation relation = identity_compare(now, was, what, sizeof what);
+
+	snprintf(text, sizeof text, "relation %d: %s", (int)relation, what);
+	tap_ok(relation == expected && strcmp(what, said) == 0, said[0] ? said : "the same program", text);
+}
+
+static void check_identity(void)
+{
+	static const char base[] = IDENTITY("argument a\nargument --lr\nargument 1\n");
+
+	compare(base, base, IDENTITY_SAME, "");
+	compare(IDENTITY("argument a\nargument --lr\nargument 2\n"), base, IDENTITY_CHANGED,
+		"argument 2 is '2', was '1'");
+	compare(IDENTITY("argument a\nargument --lr\n"), base, IDENTITY_CHANGED, "argument 2 is not given, was '1'");
+	compare(IDENTITY("argument a\nargument --lr\nargument 1\nargument x\n"), base, IDENTITY_CHANGED,
+		"argument 3 is 'x', was not given");
+	compare(IDENTITY("argument a\nargument /proc/self/exe\n"), IDENTITY("argument a\nargument /proc/version\n"),
+		IDENTITY_OTHER, "argument 1 is '/proc/self/exe', was '/proc/version'");
+	compare(IDENTITY("argument a\nargument -m\nargument p.x\n"), IDENTITY("argument a\nargument -m\nargument p.y\n"),
+		IDENTITY_OTHER, "argument 2 is 'p.x', was 'p.y'");
+	compare(IDENTITY("argument a\nargument x.py\nscript-digest 1\nargument 7\n"),
+		IDENTITY("argument a\nargument x.py\nscript-digest 1\nargument 8\n"), IDENTITY_CHANGED,
+		"argument 2 is '7', was '8'");
+	compare(IDENTITY("argument a\nargument x.py\nscript-digest 1\n"),
+		IDENTITY("argument a\nargument x.py\nscript-digest 2\n"), IDENTITY_CHANGED,
+		"the content of the script in argument 1 is another one than before");
+	compare("user 0\nrank 1\n", "user 0\nrank 0\n", IDENTITY_APART, "rank is '1', was '0'");
+	compare("executable /a\n", "executable /b\n", IDENTITY_OTHER, "executable is '/a', was '/b'");
+	compare("executable-digest 1\n", "executable-digest 2\n", IDENTITY_CHANGED,
+		"the executable's content is another one than before");
+	compare("environment A=1\nenvironment B=2\n", "environment A=1\nenvironment B=3\n", IDENTITY_CHANGED,
+		"environment variable B is '2', was '3'");
+	compare("environment A=1\nenvironment B=2\n", "environment B=2\n", IDENTITY_CHANGED,
+		"environment variable A is set, was not");
+	compare("environment B=2\n", "environment A=1\nenvironment B=2\n", IDENTITY_CHANGED,
+		"environment variable A is not set, was");
+	compare("environment A=1\nlibrary x\n", "environment A=1\nlibrary y\n", IDENTITY_CHANGED,
+		"library is 'x', was 'y'");
+}
+
+static void check_interval(void)
+{
+	struct tpck_interval_history history = {0};
+
+	ok(tpck_interval_auto(&history) == 1, "at least a second lies between");
+	history.cost_sec = 2;
+	ok(tpck_interval_auto(&history) == 20, "writing takes at most a tenth of the time");
+	history.failures = 10;
+	history.observed_sec = 1e6;
+	ok(fabs(tpck_interval_auto(&history) - sqrt(2 * 2 * 1e5)) < 0.01, "Young's interval where failures are rare");
+	history.observed_sec = 100;
+	ok(tpck_interval_auto(&history) == 20, "and never more often than the bound");
+}
+
+int main(void)
+{
+	check_program();
+	check_identity();
+	check_interval();
+	return tap_done();
+}
