@@ -384,10 +384,14 @@ SIM_API CUresult cuGraphExecGetFlags(CUgraphExec h, cuuint64_t *flags)
 static struct sim_op *emit(const struct sim_graph *g, struct sim_op *start)
 {
 	struct sim_op **op = calloc((size_t)g->n_node + 1, sizeof(struct sim_op *));
+	char *inner = calloc((size_t)g->n_node + 1, 1); /* nodes that others depend on */
 	struct sim_op *end = sim_op_new();
 
-	if (!op)
+	if (!op || !inner)
 		abort();
+	for (int i = 0; i < g->n_node; i++)
+		for (int d = 0; d < g->node[i]->n_dep; d++)
+			inner[g->node[i]->dep[d]->index] = 1;
 	sim_op_after(end, start);
 	for (int i = 0; i < g->n_node; i++) {
 		const struct sim_work *w = &g->node[i]->work;
@@ -410,7 +414,8 @@ static struct sim_op *emit(const struct sim_graph *g, struct sim_op *start)
 		struct sim_node *n = g->node[i];
 
 		/* A child graph starts behind its node; what depends on the node waits for the child's end. */
-		sim_op_after(op[i], start);
+		if (!n->n_dep)
+			sim_op_after(op[i], start);
 		if (n->work.kind == SIM_WORK_CHILD && !n->disabled) {
 			struct sim_op *child = emit(n->work.u.child, op[i]);
 
@@ -423,13 +428,15 @@ static struct sim_op *emit(const struct sim_graph *g, struct sim_op *start)
 		}
 		for (int d = 0; d < n->n_dep; d++)
 			sim_op_after(op[i], op[n->dep[d]->index]);
-		sim_op_after(end, op[i]);
+		if (!inner[i])
+			sim_op_after(end, op[i]);
 	}
 	for (int i = 0; i < g->n_node; i++) {
 		sim_op_submit(op[i]);
 		sim_op_unref(op[i]);
 	}
 	free(op);
+	free(inner);
 	return end;
 }
 
