@@ -34,8 +34,11 @@ void sim_graph_free(struct sim_graph *g)
 	for (int i = 0; i < g->n_node; i++)
 		node_free(g->node[i]);
 	free(g->node);
-	g->magic = 0;
-	free(g);
+	/* The struct stays, so that a stale handle is told from a live one; clones are nobody's handle. */
+	if (g->exposed)
+		g->magic = 0;
+	else
+		free(g);
 }
 
 CUresult sim_node_new(struct sim_graph *g, struct sim_node **deps, int n, struct sim_work *w, struct sim_node **out)
@@ -124,7 +127,9 @@ SIM_API CUresult cuGraphCreate(CUgraph *out, unsigned flags)
 	SIM_ENTER();
 	if (!out || flags)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
-	*out = (CUgraph)sim_graph_new();
+	struct sim_graph *g = sim_graph_new();
+	g->exposed = true;
+	*out = (CUgraph)g;
 	return sim_return(CUDA_SUCCESS);
 }
 
@@ -144,7 +149,9 @@ SIM_API CUresult cuGraphClone(CUgraph *out, CUgraph h)
 	struct sim_graph *g = graph_check(h);
 	if (!g || !out)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
-	*out = (CUgraph)sim_graph_clone(g);
+	struct sim_graph *c = sim_graph_clone(g);
+	c->exposed = true;
+	*out = (CUgraph)c;
 	return sim_return(CUDA_SUCCESS);
 }
 
@@ -366,8 +373,8 @@ SIM_API CUresult cuGraphExecDestroy(CUgraphExec h)
 		sim_op_wait(e->last);
 	sim_op_unref(e->last);
 	sim_graph_free(e->graph);
+	e->graph = NULL;
 	e->magic = 0;
-	free(e);
 	return sim_return(CUDA_SUCCESS);
 }
 

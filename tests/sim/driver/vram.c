@@ -135,8 +135,11 @@ void sim_phys_unref(struct sim_phys *p)
 		close(p->fd);
 		own_bytes -= own_bytes < p->bytes ? own_bytes : p->bytes;
 	}
-	p->magic = 0;
-	free(p);
+	/* What was handed out as a handle stays recognisable as stale. */
+	if (!p->magic)
+		free(p);
+	else
+		p->magic = 0;
 }
 
 struct sim_page *sim_page(uint64_t va)
