@@ -16,6 +16,7 @@
 #include "runtime/capture/copier.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
+#include "runtime/infer/classes.h"
 #include "runtime/replay/files.h"
 #include "runtime/replay/readback.h"
 
@@ -93,6 +94,14 @@ static void on_held(uint32_t image, uint64_t step)
 	tpck_link_send(TPCK_MSG_HELD, &held, sizeof held);
 }
 
+static void on_digests(const struct tpck_plan *plan, const uint64_t *digests, uint64_t step, bool phase)
+{
+	if (phase)
+		tpck_classes_optimizer(plan->row, plan->rows, digests, step);
+	else
+		tpck_classes_boundary(plan->row, plan->rows, digests, step);
+}
+
 static void on_ready(const struct tpck_prepare *granted)
 {
 	int result;
@@ -113,6 +122,7 @@ static void on_ready(const struct tpck_prepare *granted)
 static void on_surprise(const struct tpck_held *what)
 {
 	engine->control->status.abandoned++;
+	tpck_classes_forget();
 	tpck_log_warn("the snapshot of step %llu does not hold what the device had; it was dropped",
 		      (unsigned long long)what->step);
 }
@@ -125,10 +135,14 @@ static void on_tick(void)
 void tpck_attach_threads(void)
 {
 	static const struct tpck_link_events events = {on_ready, on_surprise, on_tick};
+	const struct tpck_copier_options copier = {
+		.device = engine->device, .context = engine->context, .control = engine->control, .held = on_held,
+		.digests = on_digests, .library = engine->library, .kernels = engine->settings.kernels,
+	};
 	int result = tpck_readback_open(engine->device);
 
 	if (!result)
-		result = tpck_copier_start(engine->device, engine->context, engine->control, on_held);
+		result = tpck_copier_start(&copier);
 	if (result) {
 		errno = -result;
 		tpck_log_warn("this device does not allow snapshots behind the program's back: %m");

@@ -19,6 +19,7 @@
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/identity.h"
 #include "runtime/engine/link.h"
+#include "runtime/infer/classes.h"
 #include "runtime/replay/files.h"
 #include "runtime/replay/readback.h"
 #include "runtime/replay/restart.h"
@@ -67,10 +68,15 @@ const struct tpck_settings *tpck_engine_settings(void)
 /* A resume may be on offer if a marker of this very program lies in the store. */
 static bool marker_present(const char *store)
 {
-	char path[TPCK_SETTING_TEXT_MAX + 256];
+	char path[TPCK_SETTING_TEXT_MAX + 256], shm[TPCK_SETTING_TEXT_MAX];
 	uint64_t digest = tpck_digest64(engine->identity, engine->identity_bytes, 0);
 
 	snprintf(path, sizeof path, "%s/%s/programs/%016llx", store, engine->job, (unsigned long long)digest);
+	if (!syscall(SYS_faccessat, AT_FDCWD, path, F_OK))
+		return true;
+	/* A store that cannot be written leaves the marker in the memory tier. */
+	tpck_settings_shm(&engine->settings, shm, sizeof shm);
+	snprintf(path, sizeof path, "%s/%s/programs/%016llx", shm, engine->job, (unsigned long long)digest);
 	return !syscall(SYS_faccessat, AT_FDCWD, path, F_OK);
 }
 
@@ -238,6 +244,7 @@ static uint32_t content_digest(const void *content, uint64_t bytes)
 }
 
 static void boundary(struct tpck_thread *self);
+static void optimizer_phase(const struct tpck_thread *self);
 
 static unsigned feed(struct tpck_thread *self, const struct tpck_call *call)
 {
@@ -292,6 +299,8 @@ enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call
 	verdict = feed(self, call);
 	if (verdict & TPCK_V_BOUNDARY_BEFORE)
 		boundary(self);
+	if (verdict & TPCK_V_OPT_BEGIN)
+		optimizer_phase(self);
 	call->boundary_after = verdict & TPCK_V_BOUNDARY_AFTER;
 	tpck_gate_enter(self);
 	call->gated = true;
@@ -439,6 +448,21 @@ static void boundary(struct tpck_thread *self)
 			engine->control->status.skipped++;
 		tpck_gate_open();
 		status_stall(now);
+	}
+	atomic_store(&engine->boundary_busy, 0);
+}
+
+/* The optimizer is about to write what a capture may still be copying: from here on streams wait for
+ * all of it. While classes are learnt, digests taken here tell what changed before. */
+static void optimizer_phase(const struct tpck_thread *self)
+{
+	tpck_copier_fence_all();
+	if (!engine->plan || engine->last_capture_step != engine->step || !tpck_classes_learning() ||
+	    !tpck_copier_digests() || atomic_exchange(&engine->boundary_busy, 1))
+		return;
+	if (engine->stream_captures == 0 && tpck_gate_close(self, GATE_LIMIT_NS)) {
+		(void)tpck_copier_probe(engine->plan, engine->step);
+		tpck_gate_open();
 	}
 	atomic_store(&engine->boundary_busy, 0);
 }

@@ -60,6 +60,7 @@ struct tpck_engine {
 	uint64_t last_boundary_ns, last_capture_ns, last_capture_step;
 	uint64_t asked_room;            /* data bytes that the agent was asked for */
 	struct tpck_plan *plan;
+	bool digests;                   /* whether the plan was made with classes */
 	uint64_t variables_planned;
 	uint64_t start_ns, forward_ns;
 };

@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
+#include "runtime/capture/copier.h"
 #include "runtime/engine/engine_private.h"
+#include "runtime/infer/classes.h"
 
 /* Where the arena lies: above what loaders and sanitizers use, below the mapping area. */
 #define ARENA_BASE 0x4a0000000000ull
@@ -168,8 +170,27 @@ uint64_t tpck_memory_variable(const char *symbol, uint64_t bytes)
 	return 0;
 }
 
+/* Plans that captures under way still read. */
+static struct tpck_plan *retired[8];
+
+static void plan_retire(struct tpck_plan *plan)
+{
+	for (size_t i = 0; i < sizeof retired / sizeof *retired; i++)
+		if (retired[i] && !__atomic_load_n(&retired[i]->users, __ATOMIC_ACQUIRE)) {
+			tpck_plan_free(retired[i]);
+			retired[i] = NULL;
+		}
+	for (size_t i = 0; i < sizeof retired / sizeof *retired; i++)
+		if (!retired[i]) {
+			retired[i] = plan;
+			return;
+		}
+	/* More plans than jobs can be under way cannot be in use. */
+}
+
 static struct tpck_plan *plan_make(void)
 {
+	uint64_t classes = tpck_classes_version();
 	uint32_t variables = atomic_load(&engine->variables_count), at = 0;
 	uint64_t blocks = 0, bytes = 0, backed = 0;
 	struct tpck_plan *plan;
@@ -186,6 +207,7 @@ static struct tpck_plan *plan_make(void)
 		row->bytes = engine->variables[i].bytes;
 		row->kind = TPCK_MEMORY_MODULE_VARIABLE;
 		row->order = UINT64_MAX;
+		row->class_ = tpck_copier_digests() ? tpck_classes_of(row->order, row->address) : TPCK_CLASS_UNKNOWN;
 		strcpy(row->symbol, engine->variables[i].symbol);
 	}
 	for (const struct tpck_block *block = engine->arena ? tpck_arena_first(engine->arena) : NULL; block;
@@ -195,11 +217,12 @@ static struct tpck_plan *plan_make(void)
 		row->address = block->address;
 		row->bytes = block->bytes;
 		row->order = block->order;
-		row->class_ = block->class_;
+		row->class_ = tpck_copier_digests() ? tpck_classes_of(block->order, block->address) : TPCK_CLASS_UNKNOWN;
 		row->kind = TPCK_MEMORY_ARENA;
 	}
 	plan->rows = at;
 	plan->version = engine->arena ? tpck_arena_version(engine->arena) : 0;
+	plan->classes = classes;
 	engine->variables_planned = variables;
 	tpck_plan_place(plan);
 	return plan;
@@ -211,15 +234,15 @@ struct tpck_plan *tpck_memory_plan(void)
 
 	engine->device->variables();
 	if (engine->plan && engine->variables_planned == atomic_load(&engine->variables_count) &&
+	    engine->plan->classes == tpck_classes_version() && engine->digests == tpck_copier_digests() &&
 	    (!engine->arena || engine->plan->version == tpck_arena_version(engine->arena)))
 		return engine->plan;
 	made = plan_make();
 	if (!made)
 		return NULL;
-	if (engine->plan && !__atomic_load_n(&engine->plan->users, __ATOMIC_ACQUIRE))
-		free(engine->plan);
-	else if (engine->plan)
-		engine->plan->version = UINT64_MAX; /* its last user frees it */
+	if (engine->plan)
+		plan_retire(engine->plan);
+	engine->digests = tpck_copier_digests();
 	engine->plan = made;
 	return made;
 }
