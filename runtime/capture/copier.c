@@ -48,7 +48,7 @@ static struct tpck_copier_options options;
 static const struct tpck_device *device;
 static struct tpck_control *control;
 static tpck_stream_handle stream;
-static tpck_event_handle chunk_events[IN_FLIGHT];
+static tpck_event_handle chunk_events[IN_FLIGHT], begin_event, early_event;
 static struct staging *_Atomic stagings[TPCK_IMAGES_MAX];
 static _Atomic uint32_t image_count;
 static _Atomic uint64_t room;
@@ -211,17 +211,47 @@ static int copy_constants(struct progress *p, const uint64_t *digests)
 	return 0;
 }
 
+/* How long the device held the application up for this capture: until the early part was copied, and
+ * by what the rest took longer than an iteration runs before its optimizer phase. The latter is an
+ * estimate from the mean iteration. */
+static void wait_note(uint64_t begun, uint64_t early, uint64_t all)
+{
+	struct tpck_status *status = &control->status;
+	uint64_t window = status->iteration_ns, wait = early - begun;
+
+	if (status->period > status->optimizer_operations)
+		window = window / status->period * (status->period - status->optimizer_operations);
+	if (all - begun > window && all > early)
+		wait += all - begun - window < all - early ? all - begun - window : all - early;
+	status->wait_ns_sum += wait;
+	status->wait_ns_mean = status->wait_ns_mean ? status->wait_ns_mean - status->wait_ns_mean / 8 + wait / 8 : wait;
+}
+
 static int copy_image(const struct job *job, const uint64_t **digests)
 {
 	const struct tpck_plan *plan = job->capture.plan;
 	struct progress p = {.job = job};
-	bool taken = !tpck_digests_queue(plan, stream);
-	int result;
+	uint64_t begun = 0, early = 0;
+	bool taken;
+	int result = device->event_record(begin_event, stream);
 
 	*digests = NULL;
-	result = copy_up_to(&p, plan->early_bytes);
+	if (!result)
+		result = device->event_synchronize(begin_event);
+	begun = tpck_clock_monotonic_ns();
+	taken = !tpck_digests_queue(plan, stream);
+	if (result)
+		return result;
+	/* An image that lacks the constant rows gets everything before the next iteration begins: what is
+	 * called constant may yet be written in it. Digests would tell, and the image would be lost. */
+	result = copy_up_to(&p, job->staging->constants_of == plan->serial ? plan->early_bytes : plan->data_bytes);
 	if (!result)
 		result = flag_raise(job, FLAG_EARLY);
+	if (!result)
+		result = device->event_record(early_event, stream);
+	if (!result)
+		result = device->event_synchronize(early_event);
+	early = tpck_clock_monotonic_ns();
 	if (!result)
 		result = copy_up_to(&p, plan->lazy_bytes);
 	if (!result && taken) {
@@ -237,8 +267,10 @@ static int copy_image(const struct job *job, const uint64_t **digests)
 		result = piece_finish(&p);
 	if (!result)
 		result = device->stream_synchronize(stream);
-	if (!result)
+	if (!result) {
 		chunks_ready(&p, plan->data_bytes);
+		wait_note(begun, early, tpck_clock_monotonic_ns());
+	}
 	return result;
 }
 
@@ -387,6 +419,10 @@ int tpck_copier_start(const struct tpck_copier_options *with)
 	result = device->stream_create(&stream);
 	for (int i = 0; i < IN_FLIGHT && !result; i++)
 		result = device->event_create(&chunk_events[i]);
+	if (!result)
+		result = device->event_create(&begin_event);
+	if (!result)
+		result = device->event_create(&early_event);
 	flags = host;
 	if (!result)
 		result = flags_try();

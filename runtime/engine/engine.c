@@ -330,6 +330,12 @@ static bool capture_due(uint64_t now)
 		return now - engine->last_capture_ns >= (uint64_t)(interval->count * 1e9);
 	if (interval->unit == TPCK_INTERVAL_ITERATIONS && interval->count > 1)
 		return engine->step % (uint64_t)interval->count == 0;
+	if (interval->unit == TPCK_INTERVAL_AUTO && engine->settings.overhead < 100 && !tpck_classes_learning()) {
+		/* What a capture makes the device wait, spread over the time until the next. */
+		double share = engine->settings.overhead > 0 ? engine->settings.overhead / 100 : 0.0001;
+
+		return (double)(now - engine->last_capture_ns) >= (double)engine->control->status.wait_ns_mean / share;
+	}
 	return true;
 }
 
@@ -389,6 +395,7 @@ static bool boundary_capture(const struct tpck_log_position *cut, uint64_t now)
 	if (result)
 		return false;
 	status_classes(capture.plan);
+	engine->control->status.state = TPCK_ENGINE_CAPTURING;
 	engine->last_capture_ns = now;
 	engine->last_capture_step = engine->step;
 	return true;
@@ -437,6 +444,10 @@ static void boundary(struct tpck_thread *self)
 	if (atomic_exchange(&engine->boundary_busy, 1))
 		return;
 	engine->step++;
+	if (!engine->phase_seen && engine->last_capture_step)
+		tpck_log_debug("iteration %llu ended without an optimizer phase that was seen to begin",
+			       (unsigned long long)engine->step);
+	engine->phase_seen = false;
 	status_inference(now);
 	if (engine->settings.backpressure[1] == 't' && tpck_copier_room())
 		tpck_copier_drain();
@@ -457,6 +468,7 @@ static void boundary(struct tpck_thread *self)
 static void optimizer_phase(const struct tpck_thread *self)
 {
 	tpck_copier_fence_all();
+	engine->phase_seen = true;
 	if (!engine->plan || engine->last_capture_step != engine->step || !tpck_classes_learning() ||
 	    !tpck_copier_digests() || atomic_exchange(&engine->boundary_busy, 1))
 		return;

@@ -57,6 +57,7 @@ struct tpck_engine {
 	_Atomic uint32_t boundary_busy;
 	_Atomic int32_t stream_captures;
 	uint64_t step;
+	bool phase_seen;                /* an optimizer phase has begun since the last boundary */
 	uint64_t last_boundary_ns, last_capture_ns, last_capture_step;
 	uint64_t asked_room;            /* data bytes that the agent was asked for */
 	struct tpck_plan *plan;

@@ -18,8 +18,9 @@ static struct known {
 	uint64_t boundary;         /* its digest */
 	uint64_t phase_step;       /* iteration whose optimizer phase digest follows */
 	uint64_t phase;
-	uint8_t class_, kept;      /* class now; iterations that agreed with `candidate` */
-	uint8_t candidate;
+	uint8_t class_, candidate;
+	uint8_t flips;             /* times that it lost its class: each asks for twice the evidence */
+	uint32_t kept;             /* iterations in a row that agreed with `candidate` */
 } *blocks;
 static uint32_t used;
 static uint64_t version, last_learnt, teaching_until = TEACHING;
@@ -60,15 +61,16 @@ static void evidence(struct known *block, uint8_t candidate)
 		block->candidate = candidate;
 		block->kept = 0;
 	}
-	if (block->kept < 255)
-		block->kept++;
+	block->kept++;
 	if (block->class_ != TPCK_CLASS_UNKNOWN && block->class_ != candidate &&
 	    !(candidate == TPCK_CLASS_CONSTANT && block->class_ != TPCK_CLASS_CONSTANT)) {
 		/* An iteration without a change (a skipped step) contradicts nothing. */
 		block->class_ = TPCK_CLASS_UNKNOWN;
+		if (block->flips < 10)
+			block->flips++;
 		version++;
 	}
-	if (block->class_ == TPCK_CLASS_UNKNOWN && block->kept >= TPCK_CLASSES_EVIDENCE) {
+	if (block->class_ == TPCK_CLASS_UNKNOWN && block->kept >= (uint32_t)TPCK_CLASSES_EVIDENCE << block->flips) {
 		block->class_ = candidate;
 		version++;
 	}
