@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** The table of functions: open addressing, never full, nothing is ever removed. */
+#include "config.h"
+
 #include "runtime/infer/functions.h"
 
 #include <errno.h>

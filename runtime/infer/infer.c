@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** The inference engine: turns tokens into digests, asks both witnesses, and decides. */
+#include "config.h"
+
 #include "runtime/infer/infer.h"
 
 #include <stdio.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** What a kernel's name says: families of optimizer kernels by parts of their names, and words of other names. */
+#include "config.h"
+
 #include "runtime/infer/names.h"
 
 #include <ctype.h>

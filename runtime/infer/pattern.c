@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** The pattern witness: finds the run of launches that is the optimizer's, then follows it. */
+#include "config.h"
+
 #include "runtime/infer/pattern.h"
 
 #include <errno.h>

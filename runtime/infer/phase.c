@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** The tracker of phases: groups of optimizer launches, and after which of them an iteration ends. */
+#include "config.h"
+
 #include "runtime/infer/phase.h"
 
 #include <stdlib.h>

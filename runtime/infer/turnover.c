@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** Iterations by exact repetition between a read-back and the next batch. */
+#include "config.h"
+
 #include "runtime/infer/turnover.h"
 
 static inline uint64_t mix(uint64_t digest, uint64_t value)

@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Holds the rules of the tree: who may include whom, what a file begins with, what the preloaded
+library must never call, and that the hook tables and the bodies of the hooks name the same symbols.
+
+  tree.py [SOURCE-FOLDER [BUILD-FOLDER]]    TAP on standard output; a broken rule is one line of file:line
+"""
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+SRC = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("srcdir", "."))
+BUILD = os.path.realpath(sys.argv[2] if len(sys.argv) > 2 else os.environ.get("builddir", "."))
+
+# What the preloaded library is made of, and the agent; base and wire are in both.
+SHIM_SIDE = {"base", "wire", "track", "infer", "capture", "replay", "engine"}
+AGENT_SIDE = {"base", "wire", "store", "peer", "policy"}
+
+# Who may include whom. A folder may always include itself.
+MAY_INCLUDE = {
+    "runtime/base": set(),
+    "runtime/wire": {"runtime/base"},
+    "runtime/track": {"runtime/base", "runtime/wire"},
+    "runtime/infer": {"runtime/base", "runtime/wire", "runtime/track"},
+    "runtime/replay": {"runtime/base", "runtime/wire", "runtime/track"},
+    "runtime/capture": {"runtime/" + r for r in SHIM_SIDE - {"engine"}},
+    "runtime/engine": {"runtime/" + r for r in SHIM_SIDE} | {"kernels"},
+    "runtime/policy": {"runtime/base", "runtime/wire"},
+    "runtime/store": {"runtime/base", "runtime/wire", "runtime/policy"},
+    "runtime/peer": {"runtime/" + r for r in AGENT_SIDE},
+    "kernels": {"runtime/base", "runtime/wire"},
+    "shim": {"runtime/base", "runtime/wire", "runtime/track"},
+    "hooks": {"runtime/" + r for r in SHIM_SIDE} | {"shim", "kernels"},
+    "tools/agent": {"runtime/" + r for r in AGENT_SIDE},
+    "tools/cli": {"runtime/" + r for r in AGENT_SIDE},
+    "tools/spank": {"runtime/base", "runtime/wire"},
+}
+SOURCE = (".c", ".h", ".S", ".cu", ".cuh", ".cpp", ".hpp", ".def", ".py", ".sh")
+BUILD_FILE = (".inc", ".am", ".ac", ".m4", ".in")
+ENDS = {"exit", "abort", "_exit", "_Exit", "quick_exit", "assert", "err", "errx", "raise", "pthread_exit", "__builtin_trap"}
+ENDS_BY_NUMBER = {"SYS_exit", "SYS_exit_group"}
+# The ends that are there on purpose (see the comments at each).
+ENDS_ALLOWED = {
+    ("hooks/libc_process.c", "_exit"),           # the hook of that name
+    ("hooks/libc_process.c", "_Exit"),
+    ("hooks/libc_process.c", "SYS_exit_group"),
+    ("runtime/engine/resume.c", "_exit"),        # the program cannot be started again and must not go on
+    ("runtime/engine/link.c", "SYS_exit"),       # the child that becomes the agent
+}
+
+
+def listing():
+    """The files of the project: what git knows or would add, else everything (an unpacked archive)."""
+    def git(*words):
+        return subprocess.run(("git", "-C", SRC) + words, capture_output=True, text=True, check=False)
+    top = git("rev-parse", "--show-toplevel") if shutil.which("git") else None
+    if top and top.returncode == 0 and os.path.realpath(top.stdout.strip()) == SRC:
+        names = git("ls-files", "-co", "--exclude-standard").stdout.splitlines()
+        return sorted(n for n in names if os.path.exists(os.path.join(SRC, n)))
+    found = []
+    for room in ("runtime", "kernels", "shim", "hooks", "tools", "tests", "doc", "m4"):
+        for folder, folders, names in os.walk(os.path.join(SRC, room)):
+            folders[:] = [f for f in folders if not f.startswith(".") and f != "__pycache__"]
+            found += [os.path.relpath(os.path.join(folder, n), SRC) for n in names]
+    return sorted(found)
+
+
+FILES = listing()
+TEXT = {}
+
+
+def text(name):
+    if name not in TEXT:
+        with open(os.path.join(SRC, name), encoding="utf-8", errors="replace") as f:
+            TEXT[name] = f.read()
+    return TEXT[name]
+
+
+def code(name):
+    """The text with comments and string contents blanked; lines keep their numbers."""
+    def blank(match):
+        keep = "\n" * match.group(0).count("\n")
+        return '""' + keep if match.group(0)[0] == '"' else " " + keep
+    return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', blank, text(name), flags=re.S)
+
+
+def room_of(name):
+    parts = name.split("/")
+    return "/".join(parts[:2]) if parts[0] in ("runtime", "tools") and len(parts) > 1 else parts[0]
+
+
+def line_at(body, offset):
+    return body.count("\n", 0, offset) + 1
+
+
+# ---- rules: each gives the lines of what breaks it --------------------------------------------------
+
+def rule_include_directions():
+    for name in FILES:
+        room = room_of(name)
+        if not name.endswith((".c", ".h", ".def", ".cu", ".cuh")) or room not in MAY_INCLUDE:
+            if name.split("/")[0] in ("runtime", "tools") and name.endswith((".c", ".h")):
+                yield f"{name}: {room} has no row in the table of this lint"
+            continue
+        for match in re.finditer(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', text(name), re.M):
+            other = match.group(1)
+            if other == "config.h":
+                continue
+            at = f"{name}:{line_at(text(name), match.start())}"
+            if "/" not in other:
+                yield f'{at}: "{other}" is not named from the top of the tree'
+            elif room_of(other) != room and room_of(other) not in MAY_INCLUDE[room]:
+                yield f"{at}: {room} may not know {room_of(other)}"
+            elif not os.path.exists(os.path.join(SRC, other)):
+                yield f"{at}: {other} is not there"
+
+
+def rule_table_keeps_the_sides_apart():
+    """The table itself: what the two processes share is base and wire."""
+    for room, others in MAY_INCLUDE.items():
+        here = room.split("/")[-1]
+        for other in others:
+            there = other.split("/")[-1]
+            if room.startswith("runtime/") and other.startswith("runtime/") and here not in ("base", "wire"):
+                if (here in SHIM_SIDE) != (there in SHIM_SIDE) and there not in ("base", "wire"):
+                    yield f"{room} on one side may know {other} on the other"
+            if other.split("/")[0] in ("hooks", "tools", "tests"):
+                yield f"{room} may know {other}"
+
+
+def rule_only_hooks_see_the_vendor_header():
+    for name in FILES:
+        if name.split("/")[0] in ("runtime", "shim", "tools", "kernels") and name.endswith((".c", ".h", ".def")):
+            for match in re.finditer(r'^[ \t]*#[ \t]*include[ \t]+[<"]((?:cuda|nccl|cudart)\w*\.h)[>"]', text(name), re.M):
+                yield f"{name}:{line_at(text(name), match.start())}: {match.group(1)} belongs to hooks/"
+
+
+def rule_config_first():
+    for name in FILES:
+        if name.endswith(".c") and name.split("/")[0] in ("runtime", "shim", "hooks", "tools"):
+            first = re.search(r'^[ \t]*#[ \t]*(?:include|define)[ \t]+(\S+)', text(name), re.M)
+            if not first or first.group(1) != '"config.h"':
+                yield f"{name}: config.h is not its first include"
+
+
+def rule_heads():
+    for name in FILES:
+        body = text(name)
+        if not name.endswith(SOURCE + BUILD_FILE) or not body:
+            continue
+        lines = body.splitlines()
+        if lines[0].startswith("#!"):
+            lines = lines[1:]
+        if not lines or "SPDX-License-Identifier: Apache-2.0" not in lines[0]:
+            yield f"{name}:1: no SPDX line at its head"
+        elif name.endswith(SOURCE) and not re.match(r'\s*(/\*|//|#|"""|dnl)', lines[1] if len(lines) > 1 else ""):
+            yield f"{name}:2: no sentence on what it is for"
+
+
+def rule_guards():
+    for name in FILES:
+        if not name.endswith(".h") or name.split("/")[0] not in ("runtime", "shim", "hooks", "tools", "kernels"):
+            continue
+        names = re.findall(r"^#ifndef (\w+)\n#define (\w+)$", text(name), re.M)
+        want = re.sub(r"\W", "_", name[:-2]).upper() + "_H"
+        if not names or names[0][0] != names[0][1] or names[0][0] != "TPCK_" + want:
+            yield f"{name}: its guard is not TPCK_{want}"
+
+
+def rule_names():
+    for name in FILES:
+        stem = re.split(r"[/.]", name)
+        if {"utils", "util", "misc", "common", "helpers", "helper"} & set(stem):
+            yield f"{name}: say what is in it"
+
+
+def rule_never_ends_its_host():
+    for name in FILES:
+        room = room_of(name)
+        mine = room in ("shim", "hooks", "kernels") or (room.startswith("runtime/") and room[8:] in SHIM_SIDE)
+        if not mine or not name.endswith((".c", ".h")):
+            continue
+        body = code(name)
+        for match in re.finditer(r"(?<![\w.>])(\w+)(\s*\()?", body):
+            word = match.group(1)
+            ends = word in ENDS_BY_NUMBER or (word in ENDS and match.group(2))
+            if ends and (name, word) not in ENDS_ALLOWED:
+                yield f"{name}:{line_at(body, match.start())}: {word}"
+
+
+def rows(kind, tables):
+    found = []
+    for name in tables:
+        found += [(m.group(1), name) for m in re.finditer(r"\b(?:" + kind + r")\(\s*(\w+)", code(name))
+                  if m.group(1) != "symbol"]
+    return found
+
+
+def rule_tables_and_bodies_agree():
+    driver = rows("TPCK_HOOK|TPCK_REFUSE", [n for n in FILES if re.match(r"hooks/cuda_.*\.def$", n)])
+    exported = rows("TPCK_HOOK_EXPORT", [n for n in FILES if re.match(r"hooks/.*\.def$", n)])
+    used = rows("TPCK_USE", ["hooks/cuda_used.def"])
+    sources = [n for n in FILES if re.match(r"(hooks|shim)/.*\.(c|S)$", n)]
+    bodies = "\n".join(re.sub(r"/\*.*?\*/", "", text(n), flags=re.S) for n in sources)
+    known = set(text("shim/driver_symbols.txt").split())
+    symbols = [s for s, _ in driver + exported]
+    for symbol, table in driver + used:
+        if symbol not in known:
+            yield f"{table}: {symbol} is not in shim/driver_symbols.txt"
+    for symbol in sorted({s for s in symbols if symbols.count(s) > 1}):
+        yield f"{symbol} has two rows"
+    visible = set(re.findall(r'(?:TPCK_EXPORT|__attribute__\(\(visibility\("default"\)\)\))\s+[\w *]*?[ *](\w+)\s*\(', bodies))
+    visible |= set(re.findall(r"^\s*\.globl\s+(\w+)", "\n".join(code(n) for n in sources if n == "shim/doors_x86_64.S"), re.M))
+    listed = {s for s, _ in exported}
+    for symbol in sorted(visible - listed):
+        yield f"{symbol} is exported, but has no row in a table"
+    for symbol in sorted(listed - visible):
+        yield f"{symbol} has a row, but no exported body"
+
+
+def rule_headers_compile_alone():
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    cuda = shlex.split(os.environ.get("CUDA_CPPFLAGS", ""))
+    if not shutil.which(compiler[0]):
+        return
+    headers = [n for n in FILES if n.endswith(".h") and n.split("/")[0] in ("runtime", "shim", "hooks", "tools", "kernels")]
+
+    def compile_one(name):
+        done = subprocess.run(compiler + ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
+                                          "-I" + SRC, "-I" + BUILD] + cuda + ["-x", "c", "-"],
+                              input=f'#include "{name}"\n', capture_output=True, text=True, check=False)
+        errors = [line for line in done.stderr.splitlines() if "error:" in line] or [done.stderr.strip()]
+        return f"{name}: {errors[0]}" if done.returncode else None
+
+    with ThreadPoolExecutor(2) as pool:
+        yield from filter(None, pool.map(compile_one, headers))
+
+
+def rule_shell_scripts():
+    scripts = [n for n in FILES if n.endswith((".sh", ".in")) and re.match(r"(#!/bin/sh|# SPDX[^\n]*\n# shellcheck)", text(n))]
+    if not shutil.which("shellcheck"):
+        return
+    done = subprocess.run(["shellcheck", "-f", "gcc", "-x", "-P", "SCRIPTDIR"] + scripts, cwd=SRC, capture_output=True,
+                          text=True, check=False)
+    yield from done.stdout.splitlines()
+
+
+def main():
+    rules = [(n[5:].replace("_", " "), f) for n, f in globals().items() if n.startswith("rule_")]
+    failed = 0
+    for number, (what, rule) in enumerate(rules, 1):
+        broken = list(rule())
+        print(f"{'not ok' if broken else 'ok'} {number} - {what}")
+        for line in broken:
+            print(f"#   {line}")
+        failed += bool(broken)
+    print(f"1..{len(rules)}")
+    return 1 if failed else 0
+
+
+sys.exit(main())

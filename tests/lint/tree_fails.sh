@@ -1,0 +1,63 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Each rule of tree.py, broken once in a copy of the tree, is reported.
+set -u
+srcdir=$(cd "${srcdir:-.}" && pwd) || exit 99
+lint=$srcdir/tests/lint/tree.py
+D=$(mktemp -d "${TMPDIR:-/tmp}/tpck-lint.XXXXXX") || exit 99
+trap 'rm -rf "$D"' EXIT
+for room in runtime kernels shim hooks tools; do
+    mkdir -p "$D/$room" && cp -R "$srcdir/$room/." "$D/$room/" || exit 99
+done
+chmod -R u+w "$D"
+cp "${builddir:-.}/config.h" "$D/" || exit 99
+
+cd "$D" || exit 99
+echo '#include "hooks/hooks.h"' >>runtime/engine/engine.h
+echo '#include "runtime/store/tier.h"' >>runtime/track/arena.h
+echo '#include "runtime/engine/engine.h"' >>runtime/store/tier.h
+echo '#include "engine.h"' >>runtime/engine/attach.c
+echo '#include <cuda.h>' >>shim/table.h
+printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A file. */\n#include <stdio.h>\n' >tools/cli/helpers.c
+printf 'int x;\n' >shim/bare.c
+printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A header. */\n#ifndef A_H\n#define A_H\nextern size_t alone;\n#endif\n' >shim/lonely.h
+# shellcheck disable=SC2016 # a line for another script
+printf '#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n# A script.\nrm $1\nunused=1\n' >tools/cli/careless.sh
+# shellcheck disable=SC2028 # the escape is for the C compiler
+echo 'void stop(void) { if (!"exit(2)") return; /* exit(3) */ exit(4); }' >>shim/table.c
+echo 'TPCK_HOOK_EXPORT(readlink, path)' >>hooks/libc.def
+echo 'TPCK_EXPORT int chdir(const char *path) { return !path; }' >>hooks/libc_path.c
+echo 'TPCK_USE(cuNothing)' >>hooks/cuda_used.def
+"${PYTHON3:-python3}" "$lint" "$D" "$D" >said 2>&1
+status=$?
+
+n=0
+failed=0
+reports() {
+    n=$((n + 1))
+    if grep -qF -- "$1" said; then
+        echo "ok $n - $1"
+    else
+        echo "not ok $n - $1"
+        failed=1
+    fi
+}
+reports 'runtime/engine may not know hooks'
+reports 'runtime/track may not know runtime/store'
+reports 'runtime/store may not know runtime/engine'
+reports '"engine.h" is not named from the top of the tree'
+reports 'shim/table.h:26: cuda.h belongs to hooks/'
+reports 'tools/cli/helpers.c: config.h is not its first include'
+reports 'tools/cli/helpers.c: say what is in it'
+reports 'shim/bare.c:1: no SPDX line at its head'
+reports 'shim/lonely.h: its guard is not TPCK_SHIM_LONELY_H'
+reports 'lonely.h:5:8: error: unknown type name'
+reports 'shim/table.c:39: exit'
+reports 'readlink has a row, but no exported body'
+reports 'chdir is exported, but has no row in a table'
+reports 'cuNothing is not in shim/driver_symbols.txt'
+if command -v shellcheck >/dev/null; then reports 'tools/cli/careless.sh:4'; fi
+[ "$(grep -c 'shim/table.c:.*exit' said)" -eq 1 ] && [ "$status" -eq 1 ] || failed=1
+[ $failed -eq 0 ] || sed 's/^/# /' said
+echo "1..$n"
+exit $failed
