@@ -221,14 +221,20 @@ class Start:
 class Kill:
     """What one kill did."""
 
-    def __init__(self, moment, at):
-        self.moment, self.at = moment, at
+    def __init__(self, moment, at, generation, capturing):
+        self.moment, self.at, self.generation = moment, at, generation
+        self.capturing = capturing  # it had taken a snapshot
         self.resumed = None  # step at which the next start that got so far went on; 0: from the beginning
-        self.behind = None
+        self.set_back = False  # it went further back on purpose, and said so
 
     @property
     def lost(self):
         return None if self.resumed is None else self.at - self.resumed
+
+    @property
+    def judged(self):
+        """Whether the bound on lost work holds for it."""
+        return self.capturing and self.resumed is not None and not self.set_back
 
 
 class Job:
@@ -265,6 +271,7 @@ class Job:
                 *(arguments or self.arguments)]
         start = Start(self.place, argv, self.work, {**self.environment, **(environment or {})},
                       f"start{len(self.starts)}")
+        start.offers = self.place.agent_log().count("offering step")
         self.starts.append(start)
         return start
 
@@ -280,17 +287,28 @@ class Job:
         return int(live[1]) if live else None
 
     def kill_plan(self, rng, count):
-        """Moments (kind, number, delay in iterations) over the whole run, those that are not about progress in
-        between."""
-        steps = self.steps()
-        kinds = ["progress", "forward", "save", "start", "progress", "inject", "flush", "progress"]
-        plan = [kinds[i % len(kinds)] for i in range(count)]
-        rng.shuffle(plan)
-        goals = sorted(rng.uniform(0, steps) for _ in plan)
-        return [(kind, int(goal), rng.random()) for kind, goal in zip(plan, goals)]
+        """Moments (kind, goal in iterations, fraction) over the whole run. Every other one is about progress: two
+        deaths in a row before anything was achieved make the next start go further back, which is not what is
+        measured here."""
+        steps = self.steps() - 6
+        early = ["forward", "inject", "start", "inject"]
+        late = ["progress", "save", "progress", "flush"]
+        rng.shuffle(early)
+        rng.shuffle(late)
+        goals = sorted(rng.uniform(0, steps) for _ in range(count))
+        return [((early if i % 2 else late)[i // 2 % 4], int(goal), rng.random()) for i, goal in enumerate(goals)]
 
     def steps(self):
-        return int(self.arguments[self.arguments.index("--steps") + 1]) - self.base
+        at = len(self.arguments) - self.arguments[::-1].index("--steps")  # the last one holds
+        return int(self.arguments[at]) - self.base
+
+    def _resume_took(self):
+        """Seconds forward and inject of the newest start that went live."""
+        for start in reversed(self.starts):
+            took = re.search(r"live at step \d+ after ([\d.]+) s forward and ([\d.]+) s inject", start.said())
+            if took:
+                return float(took[1]), float(took[2])
+        return 0.03, 0.01
 
     def _wait_for(self, start, moment, iteration_sec):
         """Returns when it is time to kill; False if the run ended before."""
@@ -301,34 +319,39 @@ class Job:
             return start.until(lambda: time.monotonic() - start.begun > 0.12 * part)
         if kind in ("forward", "inject"):
             # Without anything to resume from, this is some moment of the start.
-            start.until(lambda: "resuming at" in start.said() or self.progress() > first)
-            if kind == "inject":
-                start.until(lambda: "live at" in start.said() or self.progress() > first + 1)
-                time.sleep(0.002 * part)
-            else:
-                time.sleep(0.05 * part)
+            start.until(lambda: self._is_resuming(start) or self.progress() > first)
+            forward, inject = self._resume_took()
+            time.sleep(forward * part if kind == "forward" else forward + inject * part)
             return start.running()
-        if kind == "progress":
-            if not start.until(lambda: self.progress() >= goal):
-                return False
-            time.sleep(2 * iteration_sec * part)
-            return start.running()
-        # An event in a folder at or after the goal.
-        if not start.until(lambda: self.progress() >= goal - 8):
+        # From here on the run shall have got somewhere.
+        if not start.until(lambda: self._is_far_enough(start, goal)):
             return False
+        if kind == "progress":
+            time.sleep((1 + 2 * part) * iteration_sec)
+            return start.running()
         folder = self.out if kind == "save" else os.path.join(self.place.store, "j")
 
-        def names():
+        def look():
             try:
-                return set(os.listdir(folder))
+                return {(entry.name, entry.inode(), entry.stat().st_mtime_ns) for entry in os.scandir(folder)
+                        if entry.name not in ("log.txt", "agent.log")}
             except OSError:
                 return set()
 
-        before = names()
-        ends = time.monotonic() + 40 * iteration_sec
-        start.until(lambda: names() - before or time.monotonic() > ends)
+        before, ends = look(), time.monotonic() + 15 * iteration_sec
+        start.until(lambda: look() != before or time.monotonic() > ends)
         time.sleep(0.004 * part)
         return start.running()
+
+    def _is_resuming(self, start):
+        return "transpckpt: resuming at" in start.said() or self.place.agent_log().count("offering step") > start.offers
+
+    def _is_far_enough(self, start, goal):
+        """Some iterations past where it went on, so that snapshots are taken again, and past the goal."""
+        live = self.resumed_at(start)
+        if live is None and self._is_resuming(start):
+            return False
+        return self.progress() >= max(goal, (live or 0) + 4)
 
     def run_killed(self, plan, agent_too=None, between=None):
         """Kills by plan, then lets the run end by itself. Returns the last status; self.kills has what happened."""
@@ -343,7 +366,7 @@ class Job:
                 return start.wait()
             start.kill()
             self._note(start)
-            self.kills.append(Kill(moment[0], self.progress()))
+            self.kills.append(self._killed(moment[0]))
             if agent_too and agent_too():
                 for pid in self.place.agents():
                     os.kill(pid, signal.SIGKILL)
@@ -354,26 +377,43 @@ class Job:
         self._note(start)
         return status
 
+    def _killed(self, moment):
+        """Counts the iterations that the newest live process had finished as the library does, which is less than the
+        trainer's count where the trainer skipped an update."""
+        rows = [row for row in self.place.shown() if row.get("iterations") and row["state"] != "running forward"]
+        newest = max(rows, key=lambda row: row["generation"], default=None)
+        last = self.kills[-1] if self.kills else None
+        if newest and not (last and last.generation == newest["generation"]):
+            return Kill(moment, newest["iterations"], newest["generation"], newest["held_step"] > 0)
+        # It had not come so far; what an earlier one had finished is what there is to lose.
+        return Kill(moment, last.at, last.generation, last.capturing) if last else Kill(moment, 0, None, False)
+
     def _note(self, start):
         """Says of the kills before this start where it went on."""
         at = self.resumed_at(start)
-        if at is None and (start.said().count("resuming at") or not start.printed()):
+        if at is None and (self._is_resuming(start) or not start.printed()):
             return
+        # Who was sent back stays there until there is a newer snapshot.
+        same = self.kills[-1].generation if self.kills else None
+        back = "not resuming at" in start.said() or any(k.set_back for k in self.kills if k.generation == same)
         for kill in self.kills:
-            if kill.resumed is None:
+            if kill.resumed is None or (back and kill.generation == same):
                 kill.resumed = at or 0
+                kill.set_back = back
 
-    def differences(self):
-        lines = differences(self.plain, self.out)
+    def differences(self, printed_too=True):
+        # A program that is killed between mkstemp() and rename() leaves its temporary file behind.
+        lines = [line for line in differences(self.plain, self.out) if not re.match(r"\S+\.ckpt\.\w{6} should", line)]
         printed = "\n".join(start.printed() for start in self.starts)
-        if each_once(self.plain_start.printed()) != [line for line in each_once(printed) if line]:
+        if printed_too and each_once(self.plain_start.printed()) != [line for line in each_once(printed) if line]:
             lines.append("standard output differs")
         return lines
 
     def tell(self):
         """What happened, for people."""
         for kill in self.kills:
-            print(f"# killed at {kill.moment}, iteration {kill.at}: went on at {kill.resumed}, lost {kill.lost}")
+            print(f"# killed at {kill.moment}, iteration {kill.at}: went on at {kill.resumed}, "
+                  f"lost {kill.lost}{', set back' if kill.set_back else '' if kill.capturing else ', too early'}")
 
     def story(self):
         """Everything said, for a failure."""

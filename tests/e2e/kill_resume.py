@@ -18,6 +18,8 @@ GAN = ["gan", "--seed", "5", "--steps", "120", "--save-every", "9"]
 
 CASES = {
     "gpt": GPT,
+    # Slow copies: most kills hit a snapshot that is being taken, or put in place.
+    "gpt-slow-copies": [*GPT, "--steps", "30"],
     "gpt-fused": [*GPT, "--fused"],
     "gpt-graph": [*GPT, "--graph"],
     "gpt-async-loss": [*GPT, "--async-loss"],
@@ -58,6 +60,8 @@ def same_seed(this):
 def check(checks, rng, case, kills):
     name, _, witness = case.partition(":")
     settings = {"TRANSPCKPT_INFER": witness} if witness else {}
+    if name.endswith("slow-copies"):
+        settings["SIMGPU_COPY_GBPS"] = "0.1"
     drawn = name == "classifier-drawn-seed"
     with job.Place(**settings) as place:
         this = job.Job(place, *CASES[name])
@@ -71,18 +75,18 @@ def check(checks, rng, case, kills):
         status = this.run_killed(plan)
         if drawn and not checks.ok(same_seed(this), f"{case}: the seed is drawn once", this.story()):
             return
-        lines = this.differences()
+        # A run that began anew drew another seed, and its output is another.
+        lines = this.differences(printed_too=not drawn)
         this.tell()
         good = checks.ok(status == 0 and not lines, f"{case}: {len(this.kills)} kills, the same bytes",
                          f"status {status}", *lines, this.story())
         if witness == "pattern":
             return told_why(checks, place, case)
-        judged = [k for k in this.kills if k.lost is not None and k.resumed]
+        judged = [k for k in this.kills if k.judged]
         if good and len(this.kills) > 2:
             checks.ok(judged, f"{case}: it went on at a snapshot", this.story())
-        skipped = "an earlier step is next" in place.agent_log()
         worst = max((k.lost for k in judged), default=0)
-        checks.ok(worst <= 3 or skipped, f"{case}: at most {worst} iterations lost to a kill", this.story())
+        checks.ok(worst <= 2, f"{case}: at most {worst} iterations lost to a kill", this.story())
     return None
 
 
