@@ -251,6 +251,7 @@ class Job:
         os.makedirs(self.work)
         os.makedirs(os.path.dirname(self.plain))
         self.starts, self.kills = [], []
+        self.set_back = set()  # generations whose snapshots are not offered any more
         self.plain_sec = 0
         self.runner = os.path.join(place.build, "tests/sim/simgpu-run")
 
@@ -391,15 +392,16 @@ class Job:
     def _note(self, start):
         """Says of the kills before this start where it went on."""
         at = self.resumed_at(start)
-        if at is None and (self._is_resuming(start) or not start.printed()):
-            return
         # Who was sent back stays there until there is a newer snapshot.
         same = self.kills[-1].generation if self.kills else None
-        back = "not resuming at" in start.said() or any(k.set_back for k in self.kills if k.generation == same)
+        if "not resuming at" in start.said():
+            self.set_back.add(same)
+        if at is None and (self._is_resuming(start) or not start.printed()):
+            return
         for kill in self.kills:
-            if kill.resumed is None or (back and kill.generation == same):
+            if kill.resumed is None or (same in self.set_back and kill.generation == same):
                 kill.resumed = at or 0
-                kill.set_back = back
+                kill.set_back = same in self.set_back
 
     def differences(self, printed_too=True):
         # A program that is killed between mkstemp() and rename() leaves its temporary file behind.
