@@ -251,6 +251,7 @@ class Job:
         os.makedirs(self.work)
         os.makedirs(os.path.dirname(self.plain))
         self.starts, self.kills = [], []
+        self.reasons = []  # why nothing was captured, as the command says it
         self.set_back = set()  # generations whose snapshots are not offered any more
         self.plain_sec = 0
         self.runner = os.path.join(place.build, "tests/sim/simgpu-run")
@@ -328,6 +329,7 @@ class Job:
         if not start.until(lambda: self._is_far_enough(start, goal)):
             return False
         if kind == "progress":
+            self.reasons += [row["reason"] for row in self.place.shown() if row["running"] and row["state"] == "learning"]
             time.sleep((1 + 2 * part) * iteration_sec)
             return start.running()
         folder = self.out if kind == "save" else os.path.join(self.place.store, "j")
@@ -348,11 +350,10 @@ class Job:
         return "transpckpt: resuming at" in start.said() or self.place.agent_log().count("offering step") > start.offers
 
     def _is_far_enough(self, start, goal):
-        """Some iterations past where it went on, so that snapshots are taken again, and past the goal."""
-        live = self.resumed_at(start)
-        if live is None and self._is_resuming(start):
-            return False
-        return self.progress() >= max(goal, (live or 0) + 4)
+        """Some iterations past where it went on, so that snapshots are taken again, and past the goal. What it prints
+        itself counts: log.txt may still be an earlier start's."""
+        steps = re.findall(r"^step (\d+) ", start.printed(), re.M)
+        return len(steps) >= 4 and int(steps[-1]) + 1 - self.base >= goal
 
     def run_killed(self, plan, agent_too=None, between=None):
         """Kills by plan, then lets the run end by itself. Returns the last status; self.kills has what happened."""
