@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "hooks/cuda_driver.h"
-#include "kernels/digest.h"
+#include "runtime/base/block_digest.h"
 
 struct relaxed {
 	CUstreamCaptureMode mode;

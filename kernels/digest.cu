@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The block digest on a device (kernels/digest.h): one thread block a piece, no synchronisation;
+/* The block digest on a device (runtime/base/block_digest.h): one thread block a piece, no synchronisation;
  * integer atomics make the sum the same whatever the order. */
 #include <cuda_runtime.h>
 
-#include "kernels/digest.h"
+#include "runtime/base/block_digest.h"
 
 extern "C" __global__ void tpck_digest_units(const tpck_digest_unit *units, unsigned long long *results)
 {

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "kernels/digest.h"
+#include "runtime/base/block_digest.h"
 
 static const struct tpck_device *device;
 static _Atomic bool ready;

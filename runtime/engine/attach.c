@@ -127,9 +127,25 @@ static void on_surprise(const struct tpck_held *what)
 		      (unsigned long long)what->step);
 }
 
+/* While no boundary has been seen, `show` says what inference is missing. */
+static void reason_note(void)
+{
+	struct tpck_infer_summary summary;
+
+	if (engine->step || tpck_engine_mode() != TPCK_MODE_LIVE)
+		return;
+	tpck_spin_lock(&engine->infer_lock);
+	tpck_infer_summary(engine->infer, &summary);
+	tpck_spin_unlock(&engine->infer_lock);
+	if (!engine->step)
+		tpck_engine_reason("%.190s", summary.reason);
+	engine->control->status.operations = summary.ops;
+}
+
 static void on_tick(void)
 {
 	tpck_log_prepare(engine->log);
+	reason_note();
 }
 
 void tpck_attach_threads(void)

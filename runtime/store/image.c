@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "kernels/digest.h"
+#include "runtime/base/block_digest.h"
 #include "runtime/base/digest.h"
 #include "runtime/store/memory_tier.h"
 

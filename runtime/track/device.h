@@ -46,7 +46,7 @@ struct tpck_device {
 	bool (*is_capturing)(tpck_stream_handle);     /* * */
 	/* Tells the engine of module variables that it does not know yet. */
 	void (*variables)(void);
-	/* Queues the digest kernel (kernels/digest.h) over `count` units whose descriptions lie at the
+	/* Queues the digest kernel (runtime/base/block_digest.h) over `count` units whose descriptions lie at the
 	 * device-visible address `units`; sums are added to the 64-bit words at `results`, which are
 	 * zeroed first. -ENOTSUP where there is no kernel for this device. */
 	int (*digest)(uint64_t units, uint32_t count, uint64_t results, uint32_t result_count, tpck_stream_handle);

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
-#include "kernels/digest.h"
+#include "runtime/base/block_digest.h"
 #include "runtime/base/digest.h"
 #include "runtime/wire/message.h"
 #include "runtime/wire/segment.h"

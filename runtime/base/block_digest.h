@@ -10,8 +10,8 @@
  * modulo 2^64, with 0 replaced by 1, so that 0 can mean "not taken". A sum has no order, so pieces
  * may be added up as they come.
  */
-#ifndef TPCK_KERNELS_DIGEST_H
-#define TPCK_KERNELS_DIGEST_H
+#ifndef TPCK_RUNTIME_BASE_BLOCK_DIGEST_H
+#define TPCK_RUNTIME_BASE_BLOCK_DIGEST_H
 
 #include <stddef.h>
 #include <stdint.h>

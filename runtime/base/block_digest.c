@@ -2,7 +2,7 @@
 /* The CPU twin of the block digest. */
 #include "config.h"
 
-#include "kernels/digest.h"
+#include "runtime/base/block_digest.h"
 
 #include <string.h>
 
