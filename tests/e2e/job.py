@@ -268,8 +268,8 @@ class Job:
         self.plain_start = start
         return start
 
-    def start(self, before=(), arguments=None, environment=None):
-        argv = [*before, self.runner, os.path.join(self.place.build, "transpckpt"), "run", "--",
+    def start(self, under=(), arguments=None, environment=None):
+        argv = [self.runner, *under, os.path.join(self.place.build, "transpckpt"), "run", "--",
                 *(arguments or self.arguments)]
         start = Start(self.place, argv, self.work, {**self.environment, **(environment or {})},
                       f"start{len(self.starts)}")
