@@ -122,12 +122,12 @@ static void ask_strings(const char *at, const char *end, CUlibrary library)
 /* The vendor's libraries keep no training state in variables, and have too many strings to ask about. */
 static bool vendors(const char *path)
 {
-	static const char *const names[] = {"libcudart", "libcublas", "libcudnn",  "libcufft",  "libcusolver",
+	static const char *const vendor[] = {"libcudart", "libcublas", "libcudnn",  "libcufft",  "libcusolver",
 					    "libcusparse", "libcurand", "libnccl", "libnvrtc", "libnvjitlink"};
 	const char *slash = path ? strrchr(path, '/') : NULL;
 
-	for (size_t i = 0; slash && i < sizeof names / sizeof *names; i++)
-		if (strncmp(slash + 1, names[i], strlen(names[i])) == 0)
+	for (size_t i = 0; slash && i < sizeof vendor / sizeof *vendor; i++)
+		if (strncmp(slash + 1, vendor[i], strlen(vendor[i])) == 0)
 			return true;
 	return false;
 }
