@@ -74,6 +74,7 @@ build() {
 	make -j"$jobs" all
 	make -j"$jobs" trainers check-programs
 	make install >/dev/null
+	make install-simgpu-kernels >/dev/null
 	say "built in $dir and installed into $dir/inst"
 }
 

@@ -4,9 +4,12 @@
 #include "config.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "hooks/cuda_driver.h"
+#include "runtime/base/block_digest.h"
 
 struct relaxed {
 	CUstreamCaptureMode mode;
@@ -90,6 +93,13 @@ static int unback(int device, uint64_t address, uint64_t bytes)
 {
 	(void)device;
 	DEVICE_CALL(cuMemUnmap, address, bytes);
+}
+
+static int current(void)
+{
+	CUdevice device;
+
+	return tpck_cuda.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -ENODEV;
 }
 
 static int context_save(void **context)
@@ -214,25 +224,103 @@ static void variables(void)
 	settle(before, CUDA_SUCCESS);
 }
 
-static int digest(uint64_t address, size_t bytes, uint64_t result, tpck_stream_handle stream)
+static int device_alloc(uint64_t *address, size_t bytes)
 {
-	(void)address;
-	(void)bytes;
-	(void)result;
-	(void)stream;
+	struct relaxed before = relax();
+	CUdeviceptr got = 0;
+	CUresult result = tpck_cuda.cuMemAlloc_v2(&got, bytes);
+
+	*address = got;
+	return settle(before, result);
+}
+
+static int device_free(uint64_t address)
+{
+	DEVICE_CALL(cuMemFree_v2, address);
+}
+
+static CUfunction digest_function;
+
+/* The whole of a file in memory, or NULL. */
+static void *read_whole(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	void *content = NULL;
+	long bytes;
+
+	if (!file)
+		return NULL;
+	if (!fseek(file, 0, SEEK_END) && (bytes = ftell(file)) > 0 && !fseek(file, 0, SEEK_SET)) {
+		content = malloc((size_t)bytes);
+		if (content && fread(content, 1, (size_t)bytes, file) != (size_t)bytes) {
+			free(content);
+			content = NULL;
+		}
+	}
+	fclose(file);
+	return content;
+}
+
+static int digest_load(const char *path)
+{
+	void *code = read_whole(path);
+	struct relaxed before = relax();
+	CUmodule module;
+	CUresult result;
+
+	if (!code)
+		return settle(before, CUDA_ERROR_NOT_SUPPORTED);
+	result = tpck_cuda.cuModuleLoadData(&module, code);
+	if (result == CUDA_SUCCESS)
+		result = tpck_cuda.cuModuleGetFunction(&digest_function, module, TPCK_DIGEST_KERNEL);
+	free(code);
+	return settle(before, result);
+}
+
+/* The setting, or the file beside the library that this device takes. */
+static int digest_open(const char *library, const char *setting)
+{
+	static const char *const names[] = {"digest.fatbin", "digest.simgpu"};
+	const char *slash = strrchr(library, '/');
+	char path[1200];
+
+	if (setting[0])
+		return digest_load(setting);
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		snprintf(path, sizeof path, "%.*s/transpckpt/%s", slash ? (int)(slash - library) : 1,
+			 slash ? library : ".", names[i]);
+		if (!digest_load(path))
+			return 0;
+	}
 	return -ENOTSUP;
+}
+
+static int digest(uint64_t units, uint32_t count, uint64_t results, uint32_t result_count, tpck_stream_handle stream)
+{
+	struct relaxed before = relax();
+	void *parameters[] = {&units, &results};
+	CUresult result;
+
+	if (!digest_function)
+		return settle(before, CUDA_ERROR_NOT_SUPPORTED);
+	result = tpck_cuda.cuMemsetD8Async(results, 0, result_count * sizeof(uint64_t), stream);
+	if (result == CUDA_SUCCESS && count)
+		result = tpck_cuda.cuLaunchKernel(digest_function, count, 1, 1, TPCK_DIGEST_THREADS, 1, 1, 0, stream,
+						  parameters, NULL);
+	return settle(before, result);
 }
 
 static struct tpck_device device = {
 	.reserve = reserve, .back = back, .unback = unback, .granule = 2 << 20,
-	.context_save = context_save, .context_use = context_use, .synchronize = synchronize,
+	.current = current, .context_save = context_save, .context_use = context_use, .synchronize = synchronize,
 	.stream_synchronize = stream_synchronize, .stream_create = stream_create,
 	.event_create = event_create, .event_record = event_record, .event_synchronize = event_synchronize,
 	.event_destroy = event_destroy, .stream_wait_event = stream_wait_event,
 	.stream_wait_flag = stream_wait_flag, .stream_write_flag = stream_write_flag,
 	.host_alloc = host_alloc, .host_free = host_free, .host_register = host_register,
 	.host_unregister = host_unregister, .copy_from_device = copy_from_device, .copy_to_device = copy_to_device,
-	.is_capturing = is_capturing, .variables = variables, .digest = digest,
+	.is_capturing = is_capturing, .variables = variables,
+	.device_alloc = device_alloc, .device_free = device_free, .digest_open = digest_open, .digest = digest,
 };
 
 const struct tpck_device *tpck_cuda_device(void)

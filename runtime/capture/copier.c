@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The copier: captures, one after another, in a thread of ours. */
+/* The copier: captures and probes, one after another, in a thread of ours. */
 #include "config.h"
 
 #include "runtime/capture/copier.h"
@@ -18,18 +18,24 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "runtime/capture/digests.h"
 #include "runtime/replay/readback.h"
 #include "runtime/track/threads.h"
 
-enum { JOBS = 4, EVENTS = 128, IN_FLIGHT = 2, REGISTER_BYTES = 64 << 20 };
+enum { JOBS = 6, EVENTS = 128, IN_FLIGHT = 2, REGISTER_BYTES = 64 << 20 };
 
 /* A mapping of one image file; replaced, never unmapped, when the image grows while it is in use. */
 struct staging {
 	struct tpck_image_header *header;
 	uint64_t data_bytes;
+	/* The constant rows that lie in the data area already: of which plan, and each one's digest. */
+	uint64_t constants_of;
+	uint64_t *constants;
+	uint64_t constants_step;
 };
 
 struct job {
+	bool probe;
 	struct tpck_capture capture;
 	struct staging *staging;
 	uint32_t image, fence;
@@ -38,12 +44,11 @@ struct job {
 	uint32_t made, recorded; /* events that exist; events of this job */
 };
 
+static struct tpck_copier_options options;
 static const struct tpck_device *device;
-static void *context;
 static struct tpck_control *control;
-static tpck_capture_held report_held;
 static tpck_stream_handle stream;
-static tpck_event_handle chunk_events[IN_FLIGHT];
+static tpck_event_handle chunk_events[IN_FLIGHT], begin_event, early_event;
 static struct staging *_Atomic stagings[TPCK_IMAGES_MAX];
 static _Atomic uint32_t image_count;
 static _Atomic uint64_t room;
@@ -52,9 +57,11 @@ static uint64_t session_generation;
 static struct job jobs[JOBS];
 static _Atomic uint32_t jobs_begun, jobs_done; /* requests ever made and finished; also a futex */
 
-static _Atomic uint32_t *flag;          /* grows to the fence whose capture has passed */
-static uint64_t flag_address;
-static _Atomic uint32_t fence_now;
+/* Two flags in memory that the device sees: the fences whose early part, and whose whole, has passed. */
+enum { FLAG_EARLY, FLAG_ALL = 16, FLAGS = 32 };
+static _Atomic uint32_t *flags;
+static uint64_t flags_address;
+static _Atomic uint32_t fence_now, fence_all_now;
 
 static void futex_wake(_Atomic uint32_t *word)
 {
@@ -78,87 +85,207 @@ static struct tpck_image_chunk *chunk_of(const struct staging *staging, uint32_t
 	return (struct tpck_image_chunk *)((char *)staging->header + TPCK_IMAGE_CHUNKS_AT) + chunk;
 }
 
-/* Queues the copies of every piece of the plan's rows that lies in [from, to) of the data area;
- * *row is where the last call stopped. */
-static int queue_range(const struct job *job, uint64_t from, uint64_t to, uint32_t *row)
+/* ---- copying --------------------------------------------------------------------------------------- */
+
+/* What a copy has got to: pieces of the data area in order, at most IN_FLIGHT of them queued. */
+struct progress {
+	const struct job *job;
+	uint32_t placed;            /* next row by data offset */
+	uint64_t queued, done;      /* bytes of the data area */
+	uint64_t ends[IN_FLIGHT];   /* end of each piece under way */
+	uint32_t begun, finished;   /* pieces */
+	uint32_t chunks_ready;
+};
+
+static void chunks_ready(struct progress *p, uint64_t done)
 {
-	const struct tpck_plan *plan = job->capture.plan;
+	uint64_t total = p->job->capture.plan->data_bytes;
 
-	for (; *row < plan->rows; ++*row) {
-		const struct tpck_image_row *r = &plan->row[*row];
-		uint64_t begin, end;
-		int result;
-
-		if (r->data_offset == UINT64_MAX)
-			continue;
-		begin = r->data_offset > from ? r->data_offset : from;
-		end = r->data_offset + r->bytes < to ? r->data_offset + r->bytes : to;
-		if (r->data_offset >= to)
-			break;
-		if (begin < end) {
-			result = device->copy_from_device(data_of(job->staging) + begin,
-							  r->address + (begin - r->data_offset),
-							  end - begin, stream);
-			if (result)
-				return result;
-		}
-		if (r->data_offset + r->bytes > to)
-			break;
-	}
-	return 0;
-}
-
-static void chunk_ready(const struct job *job, uint32_t chunk, uint64_t bytes)
-{
-	struct tpck_image_chunk *entry = chunk_of(job->staging, chunk);
-
-	entry->bytes = bytes;
-	atomic_store_explicit(&entry->ready, 1, memory_order_release);
-}
-
-static int copy_chunks(const struct job *job, uint32_t chunks)
-{
-	uint64_t total = job->capture.plan->data_bytes;
-	uint32_t row = 0, done = 0;
-	int result = 0;
-
-	for (uint32_t c = 0; c < chunks && !result; c++) {
-		uint64_t from = (uint64_t)c * TPCK_CHUNK_BYTES;
+	p->done = done;
+	for (;;) {
+		uint64_t from = (uint64_t)p->chunks_ready * TPCK_CHUNK_BYTES;
 		uint64_t to = from + TPCK_CHUNK_BYTES < total ? from + TPCK_CHUNK_BYTES : total;
+		struct tpck_image_chunk *chunk = chunk_of(p->job->staging, p->chunks_ready);
 
-		if (c >= IN_FLIGHT) {
-			result = device->event_synchronize(chunk_events[c % IN_FLIGHT]);
-			if (!result)
-				chunk_ready(job, done++, TPCK_CHUNK_BYTES);
-		}
-		if (!result)
-			result = queue_range(job, from, to, &row);
-		if (!result)
-			result = device->event_record(chunk_events[c % IN_FLIGHT], stream);
+		if (from >= total || to > done)
+			return;
+		chunk->bytes = to - from;
+		atomic_store_explicit(&chunk->ready, 1, memory_order_release);
+		p->chunks_ready++;
 	}
+}
+
+static int piece_finish(struct progress *p)
+{
+	int result = device->event_synchronize(chunk_events[p->finished % IN_FLIGHT]);
+
 	if (!result)
-		result = device->stream_write_flag(stream, flag_address, job->fence);
-	for (; done < chunks && !result; done++) {
-		uint64_t from = (uint64_t)done * TPCK_CHUNK_BYTES;
-
-		result = device->event_synchronize(chunk_events[done % IN_FLIGHT]);
-		if (!result)
-			chunk_ready(job, done, total - from < TPCK_CHUNK_BYTES ? total - from : TPCK_CHUNK_BYTES);
-	}
-	if (!chunks && !result)
-		result = device->stream_synchronize(stream);
+		chunks_ready(p, p->ends[p->finished % IN_FLIGHT]);
+	p->finished++;
 	return result;
 }
 
-static void image_finish(const struct job *job, uint32_t chunks)
+/* Queues the copies of what lies in [from, to). */
+static int piece_begin(struct progress *p, uint64_t from, uint64_t to)
+{
+	const struct tpck_plan *plan = p->job->capture.plan;
+	int result = 0;
+
+	if (p->begun - p->finished == IN_FLIGHT)
+		result = piece_finish(p);
+	while (!result && p->placed < plan->placed_count) {
+		const struct tpck_image_row *row = &plan->row[plan->placed[p->placed]];
+		uint64_t begin = row->data_offset > from ? row->data_offset : from;
+		uint64_t end = row->data_offset + row->bytes < to ? row->data_offset + row->bytes : to;
+
+		if (row->data_offset >= to)
+			break;
+		if (begin < end)
+			result = device->copy_from_device(data_of(p->job->staging) + begin,
+							  row->address + (begin - row->data_offset), end - begin, stream);
+		if (row->data_offset + row->bytes > to)
+			break;
+		p->placed++;
+	}
+	if (!result)
+		result = device->event_record(chunk_events[p->begun % IN_FLIGHT], stream);
+	p->ends[p->begun % IN_FLIGHT] = to;
+	p->begun++;
+	p->queued = to;
+	return result;
+}
+
+/* Everything up to `end`, in pieces that end at chunks' ends. */
+static int copy_up_to(struct progress *p, uint64_t end)
+{
+	int result = 0;
+
+	while (!result && p->queued < end) {
+		uint64_t next = (p->queued / TPCK_CHUNK_BYTES + 1) * TPCK_CHUNK_BYTES;
+
+		result = piece_begin(p, p->queued, next < end ? next : end);
+	}
+	return result;
+}
+
+static int flag_raise(const struct job *job, uint32_t which)
+{
+	return device->stream_write_flag(stream, flags_address + which * sizeof *flags, job->fence);
+}
+
+/* Whether the image has this plan's constant rows, and which of them it lacks: then they are copied. */
+static int copy_constants(struct progress *p, const uint64_t *digests)
+{
+	const struct tpck_plan *plan = p->job->capture.plan;
+	struct staging *staging = p->job->staging;
+	bool known = digests && staging->constants_of == plan->serial && staging->constants;
+	uint32_t copied = 0;
+	int result = 0;
+
+	if (known) {
+		for (uint32_t i = p->placed; i < plan->placed_count && !result; i++) {
+			const struct tpck_image_row *row = &plan->row[plan->placed[i]];
+
+			if (staging->constants[plan->placed[i]] == digests[plan->placed[i]])
+				continue;
+			copied++;
+			result = device->copy_from_device(data_of(staging) + row->data_offset, row->address, row->bytes,
+							  stream);
+		}
+		if (!result && copied)
+			result = device->stream_synchronize(stream);
+	} else {
+		result = copy_up_to(p, plan->data_bytes);
+	}
+	if (result || !digests)
+		return result;
+	if (staging->constants_of != plan->serial) {
+		free(staging->constants);
+		staging->constants = malloc(plan->rows * sizeof *staging->constants);
+		staging->constants_of = staging->constants ? plan->serial : 0;
+	}
+	if (staging->constants)
+		memcpy(staging->constants, digests, plan->rows * sizeof *digests);
+	if (!known || copied)
+		staging->constants_step = p->job->capture.step;
+	return 0;
+}
+
+/* How long the device held the application up for this capture: until the early part was copied, and
+ * by what the rest took longer than an iteration runs before its optimizer phase. The latter is an
+ * estimate from the mean iteration. */
+static void wait_note(uint64_t begun, uint64_t early, uint64_t all)
+{
+	struct tpck_status *status = &control->status;
+	uint64_t window = status->iteration_ns, wait = early - begun;
+
+	if (status->period > status->optimizer_operations)
+		window = window / status->period * (status->period - status->optimizer_operations);
+	if (all - begun > window && all > early)
+		wait += all - begun - window < all - early ? all - begun - window : all - early;
+	status->wait_ns_sum += wait;
+	status->wait_ns_mean = status->wait_ns_mean ? status->wait_ns_mean - status->wait_ns_mean / 8 + wait / 8 : wait;
+}
+
+static int copy_image(const struct job *job, const uint64_t **digests)
+{
+	const struct tpck_plan *plan = job->capture.plan;
+	struct progress p = {.job = job};
+	uint64_t begun = 0, early = 0;
+	bool taken;
+	int result = device->event_record(begin_event, stream);
+
+	*digests = NULL;
+	if (!result)
+		result = device->event_synchronize(begin_event);
+	begun = tpck_clock_monotonic_ns();
+	taken = !tpck_digests_queue(plan, stream);
+	if (result)
+		return result;
+	/* An image that lacks the constant rows gets everything before the next iteration begins: what is
+	 * called constant may yet be written in it. Digests would tell, and the image would be lost. */
+	result = copy_up_to(&p, job->staging->constants_of == plan->serial ? plan->early_bytes : plan->data_bytes);
+	if (!result)
+		result = flag_raise(job, FLAG_EARLY);
+	if (!result)
+		result = device->event_record(early_event, stream);
+	if (!result)
+		result = device->event_synchronize(early_event);
+	early = tpck_clock_monotonic_ns();
+	if (!result)
+		result = copy_up_to(&p, plan->lazy_bytes);
+	if (!result && taken) {
+		*digests = tpck_digests_wait(plan, stream);
+		if (!*digests)
+			result = -EIO;
+	}
+	if (!result)
+		result = copy_constants(&p, *digests);
+	if (!result)
+		result = flag_raise(job, FLAG_ALL);
+	while (!result && p.finished < p.begun)
+		result = piece_finish(&p);
+	if (!result)
+		result = device->stream_synchronize(stream);
+	if (!result) {
+		chunks_ready(&p, plan->data_bytes);
+		wait_note(begun, early, tpck_clock_monotonic_ns());
+	}
+	return result;
+}
+
+static void image_finish(const struct job *job, uint32_t chunks, const uint64_t *digests)
 {
 	struct tpck_image_header *header = job->staging->header;
 	const struct tpck_plan *plan = job->capture.plan;
 	struct tpck_image_row *rows = (struct tpck_image_row *)((char *)header + TPCK_IMAGE_INDEX_AT);
 
 	memcpy(rows, plan->row, plan->rows * sizeof *rows);
-	for (uint32_t i = 0; i < plan->rows; i++)
-		rows[i].asof_step = job->capture.step;
+	for (uint32_t i = 0; i < plan->rows; i++) {
+		rows[i].asof_step = rows[i].class_ == TPCK_CLASS_CONSTANT && digests ? job->staging->constants_step
+										     : job->capture.step;
+		rows[i].device_digest = digests ? digests[i] : 0;
+	}
 	header->data_bytes = plan->data_bytes;
 	header->chunks = chunks;
 	header->rows = plan->rows;
@@ -172,35 +299,67 @@ static void image_finish(const struct job *job, uint32_t chunks)
 	atomic_store_explicit(&header->state, TPCK_IMAGE_HELD, memory_order_release);
 }
 
-static void job_run(struct job *job)
+/* Whatever happened, nobody may wait for ever. */
+static void flags_settle(const struct job *job)
+{
+	if (atomic_load(&flags[FLAG_EARLY]) < job->fence)
+		atomic_store(&flags[FLAG_EARLY], job->fence);
+	if (atomic_load(&flags[FLAG_ALL]) < job->fence)
+		atomic_store(&flags[FLAG_ALL], job->fence);
+}
+
+static void capture_run(const struct job *job)
 {
 	struct tpck_image_header *header = job->staging->header;
 	uint32_t chunks = (uint32_t)((job->capture.plan->data_bytes + TPCK_CHUNK_BYTES - 1) / TPCK_CHUNK_BYTES);
-	int result = 0;
+	const uint64_t *digests;
+	int result;
 
 	for (uint32_t c = 0; c < chunks; c++) {
 		atomic_store(&chunk_of(job->staging, c)->ready, 0);
 		atomic_store(&chunk_of(job->staging, c)->hashed, 0);
 	}
-	for (uint32_t i = 0; i < job->recorded && !result; i++)
-		result = device->stream_wait_event(stream, job->events[i]);
-	if (!result)
-		result = copy_chunks(job, chunks);
-	/* Whatever happened, nobody may wait for ever. */
-	if (atomic_load(flag) < job->fence)
-		atomic_store(flag, job->fence);
+	result = copy_image(job, &digests);
+	flags_settle(job);
 	if (!result) {
 		tpck_readback_arrived(job->readbacks);
-		image_finish(job, chunks);
+		image_finish(job, chunks, digests);
 		control->status.captured++;
 		control->status.last_step = job->capture.step;
-		report_held(job->image, job->capture.step);
+		options.held(job->image, job->capture.step);
+		if (digests)
+			options.digests(job->capture.plan, digests, job->capture.step, false);
 	} else {
+		job->staging->constants_of = 0;
 		atomic_store(&header->state, TPCK_IMAGE_ABANDONED);
 		if (!control->status.abandoned++)
 			tpck_log_warn("the snapshot of step %llu failed: %s; going on without it",
 				      (unsigned long long)job->capture.step, strerror(-result));
 	}
+}
+
+static void probe_run(const struct job *job)
+{
+	const uint64_t *digests = NULL;
+
+	if (!tpck_digests_queue(job->capture.plan, stream) && !flag_raise(job, FLAG_EARLY) &&
+	    !flag_raise(job, FLAG_ALL))
+		digests = tpck_digests_wait(job->capture.plan, stream);
+	flags_settle(job);
+	if (digests)
+		options.digests(job->capture.plan, digests, job->capture.step, true);
+}
+
+static void job_run(const struct job *job)
+{
+	int result = 0;
+
+	for (uint32_t i = 0; i < job->recorded && !result; i++)
+		result = device->stream_wait_event(stream, job->events[i]);
+	if (job->probe)
+		probe_run(job);
+	else
+		capture_run(job);
 	__atomic_sub_fetch(&job->capture.plan->users, 1, __ATOMIC_RELEASE);
 }
 
@@ -209,7 +368,9 @@ static void *copier_main(void *unused)
 	(void)unused;
 	tpck_thread_own();
 	pthread_setname_np(pthread_self(), "tpck-copier");
-	device->context_use(context);
+	device->context_use(options.context);
+	if (!tpck_digests_open(device, options.library, options.kernels))
+		tpck_log_debug("digests are taken on the device");
 	for (;;) {
 		uint32_t done = atomic_load(&jobs_done), begun = atomic_load(&jobs_begun);
 
@@ -224,8 +385,23 @@ static void *copier_main(void *unused)
 	return NULL;
 }
 
-int tpck_copier_start(const struct tpck_device *with, void *in_context, struct tpck_control *page,
-		      tpck_capture_held held)
+/* Flags in memory must work before anything relies on them. */
+static int flags_try(void)
+{
+	int result = device->stream_write_flag(stream, flags_address, 1);
+
+	if (!result)
+		result = device->stream_wait_flag(stream, flags_address, 1);
+	if (!result)
+		result = device->stream_synchronize(stream);
+	if (!result && atomic_load(&flags[FLAG_EARLY]) != 1)
+		result = -ENOTSUP;
+	if (!result)
+		atomic_store(&flags[FLAG_ALL], 1);
+	return result;
+}
+
+int tpck_copier_start(const struct tpck_copier_options *with)
 {
 	pthread_attr_t attributes;
 	sigset_t all, before;
@@ -233,28 +409,28 @@ int tpck_copier_start(const struct tpck_device *with, void *in_context, struct t
 	void *host;
 	int result;
 
-	device = with;
-	context = in_context;
-	control = page;
-	report_held = held;
-	result = device->host_alloc(&host, &flag_address, 4096);
+	options = *with;
+	device = with->device;
+	control = with->control;
+	result = device->host_alloc(&host, &flags_address, 4096);
 	if (result)
 		return result;
-	flag = host;
-	atomic_store(flag, 0);
+	memset(host, 0, FLAGS * sizeof *flags);
 	result = device->stream_create(&stream);
 	for (int i = 0; i < IN_FLIGHT && !result; i++)
 		result = device->event_create(&chunk_events[i]);
 	if (!result)
-		result = device->stream_write_flag(stream, flag_address, 1);
+		result = device->event_create(&begin_event);
 	if (!result)
-		result = device->stream_wait_flag(stream, flag_address, 1);
+		result = device->event_create(&early_event);
+	flags = host;
 	if (!result)
-		result = device->stream_synchronize(stream);
-	if (result)
+		result = flags_try();
+	if (result) {
+		flags = NULL;
 		return result;
-	if (atomic_load(flag) != 1)
-		return -ENOTSUP;
+	}
+	atomic_store(&fence_all_now, 1);
 	atomic_store(&fence_now, 1);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -267,6 +443,8 @@ int tpck_copier_start(const struct tpck_device *with, void *in_context, struct t
 	return result;
 }
 
+/* ---- images ------------------------------------------------------------------------------------------ */
+
 static void header_begin(struct tpck_image_header *header, uint32_t ordinal)
 {
 	if (header->magic == TPCK_IMAGE_MAGIC)
@@ -277,46 +455,66 @@ static void header_begin(struct tpck_image_header *header, uint32_t ordinal)
 	atomic_store(&header->state, TPCK_IMAGE_FREE);
 }
 
+/* Registered in pieces, so that no single call holds the driver for long. Where it is refused (locked
+ * memory is limited) copies still work, by way of the driver's own pages. */
+static void register_pieces(struct staging *staging)
+{
+	for (uint64_t from = 0; from < staging->data_bytes; from += REGISTER_BYTES) {
+		uint64_t left = staging->data_bytes - from;
+
+		if (device->host_register(data_of(staging) + from, left < REGISTER_BYTES ? left : REGISTER_BYTES)) {
+			tpck_log_info("image memory could not be pinned; copies are slower");
+			return;
+		}
+	}
+}
+
+static int image_open(const char *folder, uint32_t image, uint64_t data_bytes)
+{
+	struct staging *made = calloc(1, sizeof *made);
+	char path[320];
+	void *at;
+	int fd;
+
+	if (!made)
+		return -ENOMEM;
+	snprintf(path, sizeof path, "%s/image.%u", folder, image);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+	if (fd < 0) {
+		free(made);
+		return -errno;
+	}
+	at = mmap(NULL, TPCK_IMAGE_DATA_AT + data_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	syscall(SYS_close, fd);
+	if (at == MAP_FAILED) {
+		free(made);
+		return -ENOMEM;
+	}
+	made->header = at;
+	made->data_bytes = data_bytes;
+	header_begin(made->header, image);
+	register_pieces(made);
+	atomic_store(&stagings[image], made);
+	return 0;
+}
+
 int tpck_copier_images(const char *folder, uint64_t generation, uint32_t images, uint64_t data_bytes)
 {
+	int result = 0;
+
+	if (images > TPCK_IMAGES_MAX)
+		images = TPCK_IMAGES_MAX;
 	session_generation = generation;
-	device->context_use(context);
-	for (uint32_t i = 0; i < images && i < TPCK_IMAGES_MAX; i++) {
-		struct staging *made = calloc(1, sizeof *made);
-		char path[320];
-		void *at;
-		int fd;
+	device->context_use(options.context);
+	for (uint32_t i = 0; i < images && !result; i++) {
+		const struct staging *now = atomic_load(&stagings[i]);
 
-		if (!made)
-			return -ENOMEM;
-		snprintf(path, sizeof path, "%s/image.%u", folder, i);
-		fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
-		if (fd < 0) {
-			free(made);
-			return -errno;
-		}
-		at = mmap(NULL, TPCK_IMAGE_DATA_AT + data_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		syscall(SYS_close, fd);
-		if (at == MAP_FAILED) {
-			free(made);
-			return -ENOMEM;
-		}
-		made->header = at;
-		made->data_bytes = data_bytes;
-		header_begin(made->header, i);
-		/* Registered in pieces, so that no single call holds the driver for long. Where it is
-		 * refused (locked memory is limited) copies still work, by way of the driver's own pages. */
-		for (uint64_t from = 0; from < data_bytes; from += REGISTER_BYTES) {
-			uint64_t bytes = data_bytes - from < REGISTER_BYTES ? data_bytes - from : REGISTER_BYTES;
-
-			if (device->host_register(data_of(made) + from, bytes)) {
-				tpck_log_info("image memory could not be pinned; copies are slower");
-				break;
-			}
-		}
-		atomic_store(&stagings[i], made);
+		if (!now || now->data_bytes < data_bytes)
+			result = image_open(folder, i, data_bytes);
 	}
-	atomic_store(&image_count, images < TPCK_IMAGES_MAX ? images : TPCK_IMAGES_MAX);
+	if (result)
+		return result;
+	atomic_store(&image_count, images);
 	atomic_store(&room, data_bytes);
 	return 0;
 }
@@ -343,6 +541,8 @@ static int image_take(uint32_t *image)
 	}
 	return -EAGAIN;
 }
+
+/* ---- requests: by the application's thread, gate closed ------------------------------------------------ */
 
 static int record_streams(struct job *job)
 {
@@ -375,14 +575,32 @@ static int record_streams(struct job *job)
 	return 0;
 }
 
-int tpck_copier_request(const struct tpck_capture *capture)
+static struct job *job_next(void)
 {
 	uint32_t begun = atomic_load(&jobs_begun);
-	struct job *job = &jobs[begun % JOBS];
+
+	return begun - atomic_load(&jobs_done) == JOBS ? NULL : &jobs[begun % JOBS];
+}
+
+static void job_go(struct job *job)
+{
+	job->fence = atomic_load(&fence_now) + 1;
+	__atomic_add_fetch(&job->capture.plan->users, 1, __ATOMIC_ACQUIRE);
+	/* A probe, and a capture without an optimizer part, hold everything up until they have passed. */
+	if (job->probe || job->capture.plan->early_bytes == job->capture.plan->data_bytes)
+		atomic_store(&fence_all_now, job->fence);
+	atomic_store(&fence_now, job->fence);
+	atomic_fetch_add(&jobs_begun, 1);
+	futex_wake(&jobs_begun);
+}
+
+int tpck_copier_request(const struct tpck_capture *capture)
+{
+	struct job *job = job_next();
 	struct tpck_image_header *header;
 	int result;
 
-	if (begun - atomic_load(&jobs_done) == JOBS)
+	if (!job)
 		return -EAGAIN;
 	result = image_take(&job->image);
 	if (result)
@@ -398,26 +616,58 @@ int tpck_copier_request(const struct tpck_capture *capture)
 	header->generation = session_generation;
 	header->step = capture->step;
 	header->begun_ns = tpck_clock_monotonic_ns();
+	job->probe = false;
 	job->capture = *capture;
 	job->readbacks = tpck_readback_mark();
-	job->fence = atomic_fetch_add(&fence_now, 1) + 1;
-	__atomic_add_fetch(&capture->plan->users, 1, __ATOMIC_ACQUIRE);
-	atomic_store(&jobs_begun, begun + 1);
-	futex_wake(&jobs_begun);
+	job_go(job);
 	return 0;
+}
+
+int tpck_copier_probe(struct tpck_plan *plan, uint64_t step)
+{
+	struct job *job = job_next();
+	int result;
+
+	if (!tpck_digests_ready())
+		return -ENOTSUP;
+	if (!job)
+		return -EAGAIN;
+	result = record_streams(job);
+	if (result)
+		return result;
+	job->probe = true;
+	job->capture = (struct tpck_capture){.step = step, .plan = plan};
+	job_go(job);
+	return 0;
+}
+
+bool tpck_copier_digests(void)
+{
+	return tpck_digests_ready();
+}
+
+void tpck_copier_fence_all(void)
+{
+	atomic_store(&fence_all_now, atomic_load(&fence_now));
+}
+
+static void fence(_Atomic uint32_t *seen, uint32_t now, uint32_t which, tpck_stream_handle handle)
+{
+	if (__builtin_expect(atomic_load_explicit(seen, memory_order_relaxed) == now, 1))
+		return;
+	atomic_store_explicit(seen, now, memory_order_relaxed);
+	if (atomic_load_explicit(&flags[which], memory_order_acquire) >= now)
+		return;
+	if (device->stream_wait_flag(handle, flags_address + which * sizeof *flags, now))
+		device->stream_synchronize(stream);
 }
 
 void tpck_copier_fence(struct tpck_stream *of, tpck_stream_handle handle)
 {
-	uint32_t fence = atomic_load_explicit(&fence_now, memory_order_acquire);
-
-	if (__builtin_expect(atomic_load_explicit(&of->fence, memory_order_relaxed) == fence, 1) || !flag)
+	if (!flags)
 		return;
-	atomic_store_explicit(&of->fence, fence, memory_order_relaxed);
-	if (atomic_load_explicit(flag, memory_order_acquire) >= fence)
-		return;
-	if (device->stream_wait_flag(handle, flag_address, fence))
-		device->stream_synchronize(stream);
+	fence(&of->fence, atomic_load_explicit(&fence_now, memory_order_acquire), FLAG_EARLY, handle);
+	fence(&of->fence_all, atomic_load_explicit(&fence_all_now, memory_order_acquire), FLAG_ALL, handle);
 }
 
 bool tpck_copier_busy(void)
@@ -425,12 +675,14 @@ bool tpck_copier_busy(void)
 	return atomic_load(&jobs_begun) != atomic_load(&jobs_done);
 }
 
-void tpck_copier_drain(void)
+void tpck_copier_drain(double seconds)
 {
+	uint64_t limit = tpck_clock_monotonic_ns() + (uint64_t)(seconds * 1e9);
+
 	for (;;) {
 		uint32_t done = atomic_load(&jobs_done);
 
-		if (done == atomic_load(&jobs_begun))
+		if (done == atomic_load(&jobs_begun) || tpck_clock_monotonic_ns() > limit)
 			return;
 		futex_wait(&jobs_done, done);
 	}

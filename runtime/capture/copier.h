@@ -25,10 +25,22 @@ struct tpck_capture {
 /* Called by the copier's thread when an image became HELD. */
 typedef void (*tpck_capture_held)(uint32_t image, uint64_t step);
 
+/* Digests of a plan's rows, in their order, as the device had them: at a boundary, or, with `phase`,
+ * where the next optimizer phase began. Called by the copier's thread. */
+typedef void (*tpck_capture_digests)(const struct tpck_plan *plan, const uint64_t *digests, uint64_t step, bool phase);
+
+struct tpck_copier_options {
+	const struct tpck_device *device;
+	void *context;
+	struct tpck_control *control;
+	tpck_capture_held held;
+	tpck_capture_digests digests;
+	const char *library, *kernels; /* where the device code is looked for */
+};
+
 /* Starts the thread in the given context. 0 or -errno (among it -ENOTSUP: the device has no waits on
  * memory; nothing will be captured). */
-int tpck_copier_start(const struct tpck_device *device, void *context, struct tpck_control *control,
-		      tpck_capture_held held);
+int tpck_copier_start(const struct tpck_copier_options *options);
 /* Maps and registers the session's image files for data_bytes each. Called by a thread of ours when
  * the agent has made them ready; captures under way keep the old mapping. 0 or -errno. */
 int tpck_copier_images(const char *folder, uint64_t generation, uint32_t images, uint64_t data_bytes);
@@ -36,12 +48,17 @@ int tpck_copier_images(const char *folder, uint64_t generation, uint32_t images,
 uint64_t tpck_copier_room(void);
 /* At a boundary, gate closed: queues a capture. -EAGAIN: no image is free or too many are under way. */
 int tpck_copier_request(const struct tpck_capture *capture);
+/* Where an optimizer phase begins, gate closed: queues the digests of a plan. -EAGAIN, -ENOTSUP. */
+int tpck_copier_probe(struct tpck_plan *plan, uint64_t step);
+/* From here on streams wait for the whole of the last capture, not only for its early part. */
+void tpck_copier_fence_all(void);
+/* Whether digests can be taken on this device. */
+bool tpck_copier_digests(void);
 /* Puts the fence into the stream if the last capture is not known to have passed it yet. Called
  * before anything is queued on it; never on a capturing stream. */
 void tpck_copier_fence(struct tpck_stream *stream, tpck_stream_handle handle);
-/* Waits until nothing is under way. */
-void tpck_copier_drain(void);
-/* What the copier's waits cost, for status. */
+/* Waits until nothing is under way, at most so many seconds (a device that hangs never ends). */
+void tpck_copier_drain(double seconds);
 bool tpck_copier_busy(void);
 
 #endif

@@ -16,6 +16,7 @@
 #include "runtime/capture/copier.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
+#include "runtime/infer/classes.h"
 #include "runtime/replay/files.h"
 #include "runtime/replay/readback.h"
 
@@ -75,6 +76,15 @@ int tpck_attach(bool resume)
 	/* An offer that nobody asked for in time cannot be taken: the process has begun on its own. */
 	if (engine->welcome.offer && resume)
 		return 0;
+	if (strcmp(setting, "must") == 0)
+		tpck_log_warn("TRANSPCKPT_RESUME=must, but there is nothing to resume from; running from the beginning");
+	return tpck_attach_fresh();
+}
+
+int tpck_attach_fresh(void)
+{
+	int result;
+
 	make_folders(engine->keep);
 	clear_keep();
 	tpck_files_record(engine->log, engine->keep);
@@ -91,6 +101,14 @@ static void on_held(uint32_t image, uint64_t step)
 	struct tpck_held held = {image, 0, engine->welcome.generation, step};
 
 	tpck_link_send(TPCK_MSG_HELD, &held, sizeof held);
+}
+
+static void on_digests(const struct tpck_plan *plan, const uint64_t *digests, uint64_t step, bool phase)
+{
+	if (phase)
+		tpck_classes_optimizer(plan->row, plan->rows, digests, step);
+	else
+		tpck_classes_boundary(plan->row, plan->rows, digests, step);
 }
 
 static void on_ready(const struct tpck_prepare *granted)
@@ -113,22 +131,43 @@ static void on_ready(const struct tpck_prepare *granted)
 static void on_surprise(const struct tpck_held *what)
 {
 	engine->control->status.abandoned++;
+	tpck_classes_forget();
 	tpck_log_warn("the snapshot of step %llu does not hold what the device had; it was dropped",
 		      (unsigned long long)what->step);
+}
+
+/* While no boundary has been seen, `show` says what inference is missing. */
+static void reason_note(void)
+{
+	struct tpck_infer_summary summary;
+
+	if (engine->step || tpck_engine_mode() != TPCK_MODE_LIVE)
+		return;
+	tpck_spin_lock(&engine->infer_lock);
+	tpck_infer_summary(engine->infer, &summary);
+	tpck_spin_unlock(&engine->infer_lock);
+	if (!engine->step)
+		tpck_engine_reason("%.190s", summary.reason);
+	engine->control->status.operations = summary.ops;
 }
 
 static void on_tick(void)
 {
 	tpck_log_prepare(engine->log);
+	reason_note();
 }
 
 void tpck_attach_threads(void)
 {
 	static const struct tpck_link_events events = {on_ready, on_surprise, on_tick};
+	const struct tpck_copier_options copier = {
+		.device = engine->device, .context = engine->context, .control = engine->control, .held = on_held,
+		.digests = on_digests, .library = engine->library, .kernels = engine->settings.kernels,
+	};
 	int result = tpck_readback_open(engine->device);
 
 	if (!result)
-		result = tpck_copier_start(engine->device, engine->context, engine->control, on_held);
+		result = tpck_copier_start(&copier);
 	if (result) {
 		errno = -result;
 		tpck_log_warn("this device does not allow snapshots behind the program's back: %m");

@@ -19,11 +19,13 @@
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/identity.h"
 #include "runtime/engine/link.h"
+#include "runtime/infer/classes.h"
 #include "runtime/replay/files.h"
 #include "runtime/replay/readback.h"
 #include "runtime/replay/restart.h"
 
 #define GATE_LIMIT_NS 100000u
+#define UNRESUMABLE "snapshots from here on cannot be resumed: %s"
 enum { CONTENT_WHOLE = 64 << 10, CONTENT_SAMPLE = 4096 };
 
 struct tpck_engine tpck_engine = {.allocation = PTHREAD_MUTEX_INITIALIZER};
@@ -67,11 +69,33 @@ const struct tpck_settings *tpck_engine_settings(void)
 /* A resume may be on offer if a marker of this very program lies in the store. */
 static bool marker_present(const char *store)
 {
-	char path[TPCK_SETTING_TEXT_MAX + 256];
+	char path[TPCK_SETTING_TEXT_MAX + 256], shm[TPCK_SETTING_TEXT_MAX];
 	uint64_t digest = tpck_digest64(engine->identity, engine->identity_bytes, 0);
 
 	snprintf(path, sizeof path, "%s/%s/programs/%016llx", store, engine->job, (unsigned long long)digest);
+	if (!syscall(SYS_faccessat, AT_FDCWD, path, F_OK))
+		return true;
+	/* A store that cannot be written leaves the marker in the memory tier. */
+	tpck_settings_shm(&engine->settings, shm, sizeof shm);
+	snprintf(path, sizeof path, "%s/%s/programs/%016llx", shm, engine->job, (unsigned long long)digest);
 	return !syscall(SYS_faccessat, AT_FDCWD, path, F_OK);
+}
+
+/* Snapshots of several ranks are worth something only if all take the same step, which nobody sees to
+ * yet. */
+static bool several_ranks(void)
+{
+	static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"};
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		const char *ranks = getenv(names[i]);
+
+		if (ranks && atoi(ranks) > 1) {
+			tpck_log_info("%s=%s: jobs of several ranks are not checkpointed", names[i], ranks);
+			return true;
+		}
+	}
+	return false;
 }
 
 void tpck_engine_start(const char *library_path)
@@ -85,8 +109,10 @@ void tpck_engine_start(const char *library_path)
 	engine->start_ns = tpck_clock_monotonic_ns();
 	engine->pid = getpid();
 	tpck_settings_read(&engine->settings, environ);
-	if (engine->settings.disable)
+	if (engine->settings.disable || several_ranks())
 		goto out;
+	if (engine->settings.allocator[0] == 'a')
+		setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync", 0);
 	bytes = tpck_identity_make(&engine->settings, environ, identity, sizeof identity, engine->job);
 	engine->log = tpck_log_new(engine->settings.log_bytes);
 	if (bytes < 0 || !engine->log)
@@ -130,9 +156,12 @@ void tpck_engine_device(const struct tpck_device *device)
 			tpck_log_warn("no memory to begin with; no checkpoints in this run");
 			tpck_engine_mode_set(TPCK_MODE_OFF);
 		} else {
-			if (tpck_engine_mode() == TPCK_MODE_EARLY && !tpck_attach(false))
+			if (tpck_engine_mode() == TPCK_MODE_EARLY && !tpck_attach(false)) {
 				tpck_engine_mode_set(TPCK_MODE_LIVE);
-			else if (tpck_engine_mode() == TPCK_MODE_EARLY)
+				if (engine->unresumable)
+					tpck_log_warn(UNRESUMABLE, engine->unresumable);
+			}
+			if (tpck_engine_mode() == TPCK_MODE_EARLY)
 				tpck_engine_mode_set(TPCK_MODE_OFF);
 			engine->device = device;
 			if (tpck_engine_mode() != TPCK_MODE_OFF) {
@@ -159,7 +188,7 @@ void tpck_engine_end(int status)
 		tpck_log_warn("the program ended with status %d while running forward to step %llu", status,
 			      (unsigned long long)tpck_forward_step());
 	} else {
-		tpck_copier_drain();
+		tpck_copier_drain(engine->settings.exit_wait_sec);
 	}
 	engine->control->status.state = TPCK_ENGINE_ENDED;
 	if (!tpck_link_end(status, engine->settings.exit_wait_sec) && engine->settings.exit_wait_sec > 0)
@@ -179,7 +208,7 @@ void tpck_engine_unresumable(const char *why)
 		return;
 	engine->unresumable = why;
 	if (tpck_engine_mode() == TPCK_MODE_LIVE)
-		tpck_log_warn("snapshots from here on cannot be resumed: %s", why);
+		tpck_log_warn(UNRESUMABLE, why);
 }
 
 void tpck_engine_stream_capture(int change)
@@ -238,6 +267,7 @@ static uint32_t content_digest(const void *content, uint64_t bytes)
 }
 
 static void boundary(struct tpck_thread *self);
+static void optimizer_phase(const struct tpck_thread *self);
 
 static unsigned feed(struct tpck_thread *self, const struct tpck_call *call)
 {
@@ -292,6 +322,8 @@ enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call
 	verdict = feed(self, call);
 	if (verdict & TPCK_V_BOUNDARY_BEFORE)
 		boundary(self);
+	if (verdict & TPCK_V_OPT_BEGIN)
+		optimizer_phase(self);
 	call->boundary_after = verdict & TPCK_V_BOUNDARY_AFTER;
 	tpck_gate_enter(self);
 	call->gated = true;
@@ -321,6 +353,12 @@ static bool capture_due(uint64_t now)
 		return now - engine->last_capture_ns >= (uint64_t)(interval->count * 1e9);
 	if (interval->unit == TPCK_INTERVAL_ITERATIONS && interval->count > 1)
 		return engine->step % (uint64_t)interval->count == 0;
+	if (interval->unit == TPCK_INTERVAL_AUTO && engine->settings.overhead < 100 && !tpck_classes_learning()) {
+		/* What a capture makes the device wait, spread over the time until the next. */
+		double share = engine->settings.overhead > 0 ? engine->settings.overhead / 100 : 0.0001;
+
+		return (double)(now - engine->last_capture_ns) >= (double)engine->control->status.wait_ns_mean / share;
+	}
 	return true;
 }
 
@@ -380,6 +418,7 @@ static bool boundary_capture(const struct tpck_log_position *cut, uint64_t now)
 	if (result)
 		return false;
 	status_classes(capture.plan);
+	engine->control->status.state = TPCK_ENGINE_CAPTURING;
 	engine->last_capture_ns = now;
 	engine->last_capture_step = engine->step;
 	return true;
@@ -428,9 +467,13 @@ static void boundary(struct tpck_thread *self)
 	if (atomic_exchange(&engine->boundary_busy, 1))
 		return;
 	engine->step++;
+	if (!engine->phase_seen && engine->last_capture_step)
+		tpck_log_debug("iteration %llu ended without an optimizer phase that was seen to begin",
+			       (unsigned long long)engine->step);
+	engine->phase_seen = false;
 	status_inference(now);
 	if (engine->settings.backpressure[1] == 't' && tpck_copier_room())
-		tpck_copier_drain();
+		tpck_copier_drain(60);
 	if (engine->stream_captures > 0 || !tpck_gate_close(self, GATE_LIMIT_NS)) {
 		engine->control->status.skipped++;
 	} else {
@@ -439,6 +482,22 @@ static void boundary(struct tpck_thread *self)
 			engine->control->status.skipped++;
 		tpck_gate_open();
 		status_stall(now);
+	}
+	atomic_store(&engine->boundary_busy, 0);
+}
+
+/* The optimizer is about to write what a capture may still be copying: from here on streams wait for
+ * all of it. While classes are learnt, digests taken here tell what changed before. */
+static void optimizer_phase(const struct tpck_thread *self)
+{
+	tpck_copier_fence_all();
+	engine->phase_seen = true;
+	if (!engine->plan || engine->last_capture_step != engine->step || !tpck_classes_learning() ||
+	    !tpck_copier_digests() || atomic_exchange(&engine->boundary_busy, 1))
+		return;
+	if (engine->stream_captures == 0 && tpck_gate_close(self, GATE_LIMIT_NS)) {
+		(void)tpck_copier_probe(engine->plan, engine->step);
+		tpck_gate_open();
 	}
 	atomic_store(&engine->boundary_busy, 0);
 }

@@ -28,7 +28,8 @@
 #include "runtime/track/threads.h"
 
 
-enum { TICK_MS = 100, START_MS = 5000, WELCOME_MS = 10000 };
+/* Verifying what is offered takes its time; without an offer the answer comes at once. */
+enum { TICK_MS = 100, START_MS = 5000, WELCOME_MS = 10000, OFFER_MS = 900000 };
 
 static struct tpck_link_options options;
 static struct tpck_link_events events;
@@ -135,16 +136,26 @@ static int try_connect(void)
 	socklen_t length = sizeof peer;
 	int fd;
 
-	if (strlen(socket_path) >= sizeof address.sun_path)
-		return -ENAMETOOLONG;
-	strcpy(address.sun_path, socket_path);
+	int code, folder = -1;
+
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	fd = move_high(fd);
-	if (connect(fd, (struct sockaddr *)&address, sizeof address)) {
-		int code = errno;
+	if (strlen(socket_path) < sizeof address.sun_path) {
+		strcpy(address.sun_path, socket_path);
+	} else {
+		/* Too long for an address: by way of its folder. */
+		char parent[sizeof socket_path];
 
+		snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(socket_path, '/') - socket_path), socket_path);
+		folder = (int)syscall(SYS_openat, AT_FDCWD, parent, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+		snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/agent.sock", folder);
+	}
+	code = connect(fd, (struct sockaddr *)&address, sizeof address) ? errno : 0;
+	if (folder >= 0)
+		syscall(SYS_close, folder);
+	if (code) {
 		syscall(SYS_close, fd);
 		return -code;
 	}
@@ -230,7 +241,7 @@ static int say_hello(int fd, uint32_t flags, struct tpck_welcome *welcome, struc
 	free(packet);
 	if (result)
 		return tpck_error_set(err, -result, "saying hello to the agent");
-	result = receive(fd, welcome, sizeof *welcome, WELCOME_MS);
+	result = receive(fd, welcome, sizeof *welcome, flags & TPCK_HELLO_RESUME ? OFFER_MS : WELCOME_MS);
 	if (result != TPCK_MSG_WELCOME)
 		return tpck_error_set(err, result < 0 ? -result : ETIMEDOUT, "waiting for the agent's welcome");
 	welcome->session[sizeof welcome->session - 1] = '\0';

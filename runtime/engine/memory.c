@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
+#include "runtime/capture/copier.h"
 #include "runtime/engine/engine_private.h"
+#include "runtime/infer/classes.h"
 
 /* Where the arena lies: above what loaders and sanitizers use, below the mapping area. */
 #define ARENA_BASE 0x4a0000000000ull
@@ -21,7 +23,10 @@ static struct tpck_engine *const engine = &tpck_engine;
 
 void tpck_memory_open(void)
 {
-	int result = tpck_arena_open(&engine->arena, engine->device, 0, ARENA_BASE, ARENA_BYTES);
+	int result;
+
+	engine->ordinal = engine->device->current();
+	result = tpck_arena_open(&engine->arena, engine->device, engine->ordinal, ARENA_BASE, ARENA_BYTES);
 
 	if (result) {
 		engine->arena = NULL;
@@ -76,9 +81,16 @@ int tpck_engine_allocate(struct tpck_thread *self, uint64_t bytes, tpck_stream_h
 	uint32_t freed_on = TPCK_STREAM_NONE;
 	int result;
 
-	if (!engine->arena || (ordered && (!stream || (engine->stream_captures > 0 &&
-						       engine->device->is_capturing(handle)))))
+	if (!engine->arena || (ordered && !stream))
 		return -ENOTSUP;
+	if (ordered && engine->stream_captures > 0 && engine->device->is_capturing(handle)) {
+		tpck_engine_unresumable("a graph of the program owns memory");
+		return -ENOTSUP;
+	}
+	if (engine->device->current() != engine->ordinal) {
+		tpck_engine_unresumable("the program uses the memory of several devices");
+		return -ENOTSUP;
+	}
 	order_begin(self);
 	result = tpck_arena_allocate(engine->arena, bytes, stream ? stream->ordinal : TPCK_STREAM_NONE, address,
 				     &freed_on);
@@ -168,8 +180,27 @@ uint64_t tpck_memory_variable(const char *symbol, uint64_t bytes)
 	return 0;
 }
 
+/* Plans that captures under way still read. */
+static struct tpck_plan *retired[8];
+
+static void plan_retire(struct tpck_plan *plan)
+{
+	for (size_t i = 0; i < sizeof retired / sizeof *retired; i++)
+		if (retired[i] && !__atomic_load_n(&retired[i]->users, __ATOMIC_ACQUIRE)) {
+			tpck_plan_free(retired[i]);
+			retired[i] = NULL;
+		}
+	for (size_t i = 0; i < sizeof retired / sizeof *retired; i++)
+		if (!retired[i]) {
+			retired[i] = plan;
+			return;
+		}
+	/* More plans than jobs can be under way cannot be in use. */
+}
+
 static struct tpck_plan *plan_make(void)
 {
+	uint64_t classes = tpck_classes_version();
 	uint32_t variables = atomic_load(&engine->variables_count), at = 0;
 	uint64_t blocks = 0, bytes = 0, backed = 0;
 	struct tpck_plan *plan;
@@ -186,6 +217,7 @@ static struct tpck_plan *plan_make(void)
 		row->bytes = engine->variables[i].bytes;
 		row->kind = TPCK_MEMORY_MODULE_VARIABLE;
 		row->order = UINT64_MAX;
+		row->class_ = tpck_copier_digests() ? tpck_classes_of(row->order, row->address) : TPCK_CLASS_UNKNOWN;
 		strcpy(row->symbol, engine->variables[i].symbol);
 	}
 	for (const struct tpck_block *block = engine->arena ? tpck_arena_first(engine->arena) : NULL; block;
@@ -195,11 +227,12 @@ static struct tpck_plan *plan_make(void)
 		row->address = block->address;
 		row->bytes = block->bytes;
 		row->order = block->order;
-		row->class_ = block->class_;
+		row->class_ = tpck_copier_digests() ? tpck_classes_of(block->order, block->address) : TPCK_CLASS_UNKNOWN;
 		row->kind = TPCK_MEMORY_ARENA;
 	}
 	plan->rows = at;
 	plan->version = engine->arena ? tpck_arena_version(engine->arena) : 0;
+	plan->classes = classes;
 	engine->variables_planned = variables;
 	tpck_plan_place(plan);
 	return plan;
@@ -211,15 +244,15 @@ struct tpck_plan *tpck_memory_plan(void)
 
 	engine->device->variables();
 	if (engine->plan && engine->variables_planned == atomic_load(&engine->variables_count) &&
+	    engine->plan->classes == tpck_classes_version() && engine->digests == tpck_copier_digests() &&
 	    (!engine->arena || engine->plan->version == tpck_arena_version(engine->arena)))
 		return engine->plan;
 	made = plan_make();
 	if (!made)
 		return NULL;
-	if (engine->plan && !__atomic_load_n(&engine->plan->users, __ATOMIC_ACQUIRE))
-		free(engine->plan);
-	else if (engine->plan)
-		engine->plan->version = UINT64_MAX; /* its last user frees it */
+	if (engine->plan)
+		plan_retire(engine->plan);
+	engine->digests = tpck_copier_digests();
 	engine->plan = made;
 	return made;
 }

@@ -115,6 +115,12 @@ void tpck_files_record(struct tpck_log *into, const char *keep)
 	snprintf(keep_folder, sizeof keep_folder, "%s", keep);
 }
 
+void tpck_files_known(uint64_t digest)
+{
+	if (atomic_fetch_add(&touched_count, 1) < (1u << TOUCHED_BITS) * 3 / 4)
+		atomic_store(touched_slot(digest), digest | READ_BIT);
+}
+
 static void note_first(const char *absolute, uint64_t digest, _Atomic uint64_t *slot)
 {
 	struct tpck_record_file record = {.path = digest};
@@ -151,7 +157,7 @@ static void keep_version(const char *absolute, uint64_t digest, bool gone)
 	int from, to;
 
 	if (!keep_folder[0] || syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, 0) ||
-	    !S_ISREG(found.st_mode) || !found.st_size)
+	    !S_ISREG(found.st_mode))
 		return;
 	tpck_files_version_name(kept, sizeof kept, digest, (uint64_t)found.st_size, found.st_mtim.tv_sec,
 				found.st_mtim.tv_nsec);
@@ -206,10 +212,10 @@ static void recording(const char *absolute, uint64_t digest, bool reads, bool de
 		return;
 	if (!atomic_load(slot))
 		note_first(absolute, digest, slot);
-	if (destroys && atomic_load(slot) & READ_BIT)
-		keep_version(absolute, digest, gone);
 	if (reads && atomic_load(slot))
 		atomic_fetch_or(slot, READ_BIT);
+	if (destroys && atomic_load(slot) & READ_BIT)
+		keep_version(absolute, digest, gone);
 	errno = saved;
 }
 
@@ -312,7 +318,8 @@ int tpck_files_rename(int from_folder, const char *from, int to_folder, const ch
 	if (resolve(from_folder, from, from_path, &from_digest) && resolve(to_folder, to, to_path, &to_digest)) {
 		if (tpck_overlay_active())
 			return tpck_overlay_rename(from_path, from_digest, to_path, to_digest);
-		recording(from_path, from_digest, false, true, true);
+		/* Its content will be asked for when the renaming is done again. */
+		recording(from_path, from_digest, true, true, true);
 		recording(to_path, to_digest, false, true, true);
 		note_created(to_path, to_digest);
 	}

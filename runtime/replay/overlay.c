@@ -166,6 +166,7 @@ void tpck_files_learn(const struct tpck_record *record)
 		if (made) {
 			*made = (struct first){file, firsts[file->path % BUCKETS]};
 			firsts[file->path % BUCKETS] = made;
+			tpck_files_known(file->path);
 		}
 	}
 }
@@ -369,15 +370,30 @@ int tpck_overlay_rename(const char *from, uint64_t from_digest, const char *to, 
 	return absent(from, from_digest);
 }
 
+/* What goes needs no content: only that it was there, and what it was. */
 int tpck_overlay_unlink(const char *path, uint64_t digest, int flags)
 {
-	struct entry *entry = present(path, digest);
+	const struct tpck_record_file *first = first_of(digest);
+	const struct entry *entry = find(digest);
+	struct stat now;
+	bool folder;
 
-	if (!entry)
-		return -1;
-	if (entry->kind == KIND_FOLDER && !(flags & AT_REMOVEDIR))
+	if (entry) {
+		if (entry->kind == KIND_ABSENT)
+			return fail(ENOENT);
+		folder = entry->kind == KIND_FOLDER;
+	} else if (first) {
+		if (!first->mode)
+			return fail(ENOENT);
+		folder = S_ISDIR(first->mode);
+	} else {
+		if (syscall(SYS_newfstatat, AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW))
+			return -1;
+		folder = S_ISDIR(now.st_mode);
+	}
+	if (folder && !(flags & AT_REMOVEDIR))
 		return fail(EISDIR);
-	if (entry->kind == KIND_FILE && flags & AT_REMOVEDIR)
+	if (!folder && flags & AT_REMOVEDIR)
 		return fail(ENOTDIR);
 	return absent(path, digest);
 }

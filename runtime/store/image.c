@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/block_digest.h"
 #include "runtime/base/digest.h"
 #include "runtime/store/memory_tier.h"
 
@@ -157,7 +158,7 @@ int tpck_image_check_device(const struct tpck_image *image, const char *path, st
 
 		if (row->device_digest == 0 || row->data_offset == UINT64_MAX)
 			continue;
-		if (tpck_digest64(tpck_image_data(image) + row->data_offset, row->bytes, 0) != row->device_digest)
+		if (tpck_block_digest(tpck_image_data(image) + row->data_offset, row->bytes) != row->device_digest)
 			return tpck_error_set(err, EBADMSG,
 					      "block %u (address 0x%llx, %llu bytes) of image %s is not what the device had",
 					      i, (unsigned long long)row->address,

@@ -349,7 +349,6 @@ int tpck_arena_allocate(struct tpck_arena *arena, uint64_t bytes, uint32_t strea
 	block->bytes = bytes ? bytes : 1;
 	block->order = arena->orders++;
 	block->freed_on = TPCK_STREAM_NONE;
-	block->class_ = 0;
 	live_insert(arena, block);
 	*address = block->address;
 	return 0;

@@ -25,7 +25,6 @@ struct tpck_block {
 	uint64_t order;          /* allocations before it */
 	uint32_t freed_on;       /* free blocks: stream of the free, or TPCK_STREAM_MANY */
 	bool live;
-	uint8_t class_;          /* enum tpck_class; the engine's */
 	struct tpck_block *lower, *higher;       /* neighbours by address */
 	struct tpck_block *previous, *next;      /* free: in its bin; live: in order of allocation */
 	struct tpck_block *chain;                /* hash chain by address */

@@ -24,6 +24,7 @@ struct tpck_device {
 	int (*unback)(int device, uint64_t address, uint64_t bytes);
 	uint64_t granule;
 
+	int (*current)(void);                         /* * ordinal of the calling thread's device, or -errno */
 	int (*context_save)(void **context);          /* * the calling thread's current context */
 	int (*context_use)(void *context);            /* * makes it current in the calling thread */
 	int (*synchronize)(void);                     /* the whole context */
@@ -46,9 +47,15 @@ struct tpck_device {
 	bool (*is_capturing)(tpck_stream_handle);     /* * */
 	/* Tells the engine of module variables that it does not know yet. */
 	void (*variables)(void);
-	/* Runs the digest kernel over a block on the stream; the 64-bit result is written to the device
-	 * address `result`. -ENOTSUP where there is no kernel for this device. */
-	int (*digest)(uint64_t address, size_t bytes, uint64_t result, tpck_stream_handle);
+	/* Queues the digest kernel (runtime/base/block_digest.h) over `count` units whose descriptions lie at the
+	 * device-visible address `units`; sums are added to the 64-bit words at `results`, which are
+	 * zeroed first. -ENOTSUP where there is no kernel for this device. */
+	int (*digest)(uint64_t units, uint32_t count, uint64_t results, uint32_t result_count, tpck_stream_handle);
+	/* Device memory of our own, past the arena. */
+	int (*device_alloc)(uint64_t *address, size_t bytes);
+	int (*device_free)(uint64_t address);
+	/* Readies the digest kernel in the current context. -ENOTSUP. */
+	int (*digest_open)(const char *library, const char *setting);
 };
 
 #endif

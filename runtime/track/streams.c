@@ -37,6 +37,7 @@ static struct tpck_stream *enter(tpck_stream_handle handle, uint32_t owner, uint
 		entry->owner = owner;
 		entry->ordinal = ordinal;
 		atomic_store(&entry->fence, 0);
+		atomic_store(&entry->fence_all, 0);
 		atomic_store(&entry->dirty, 0);
 		atomic_store_explicit(&entry->alive, 1, memory_order_release);
 	}

@@ -16,7 +16,8 @@ struct tpck_stream {
 	tpck_stream_handle handle;
 	uint32_t owner;            /* per-thread default stream: its thread's identity; else 0 */
 	uint32_t ordinal;          /* never TPCK_STREAM_NONE or TPCK_STREAM_MANY */
-	_Atomic uint32_t fence;    /* generation of the last fence that was put in */
+	_Atomic uint32_t fence;    /* last fence that was put in: the early part of a capture */
+	_Atomic uint32_t fence_all; /* the whole of a capture */
 	_Atomic uint32_t dirty;    /* something was queued since the last boundary */
 	_Atomic uint32_t alive;
 	tpck_event_handle event;   /* of the boundary; made at first use */

@@ -6,6 +6,9 @@ builddir=${builddir:-.}
 D=$(mktemp -d "${TMPDIR:-/tmp}/tpck-agent.XXXXXX")
 SHM=$(mktemp -d /dev/shm/tpck-agent.XXXXXX) || { echo "1..0 # SKIP no /dev/shm"; exit 77; }
 AGENT=
+# A name of its own: whoever ends all agents of the machine does not mean those under test.
+agent="$D/agent-under-test"
+ln -s "$(cd "$builddir" && pwd)/transpckptd" "$agent"
 count=0
 failed=0
 for name in $(env | sed -n 's/^\(TRANSPCKPT_[A-Z_]*\)=.*/\1/p'); do unset "$name"; done
@@ -35,9 +38,9 @@ ok() {
         failed=1
         echo "# command: $*"
         sed 's/^/#   /' "$D/said"
-        [ -f "$D/out" ] && tail -n 30 "$D/out" | sed 's/^/# trainer: /'
+        [ -f "$D/out" ] && tail -n 12 "$D/out" | sed 's/^/# trainer: /'
         for log in "$D/agent.err" "$SHM/j/agent.log"; do
-            [ -f "$log" ] && tail -n 30 "$log" | sed 's/^/# agent: /'
+            [ -f "$log" ] && tail -n 15 "$log" | sed 's/^/# agent: /'
         done
     fi
 }
@@ -61,7 +64,7 @@ until_true() {
 # In the foreground of a job of ours, so that it can be waited for.
 start_agent() {
     rm -f "$SHM/j/agent.sock"
-    "$builddir/transpckptd" --job j --foreground 2>>"$D/agent.err" &
+    "$agent" --job j --foreground 2>>"$D/agent.err" &
     AGENT=$!
     until_true agent_listens
 }

@@ -25,7 +25,7 @@ at() {
     rm -rf "$TRANSPCKPT_DIR" "${SHM:?}/j"
     cp -a "$D/good" "$TRANSPCKPT_DIR"
     $strace -f -qq -o "$D/trace" -e trace="$1" -e inject="$1":signal=KILL:when="$2" \
-        "$builddir/transpckptd" --job j --foreground 2>>"$D/agent.err" &
+        "$agent" --job j --foreground 2>>"$D/agent.err" &
     AGENT=$!
     tries=0
     until [ -S "$SHM/j/agent.sock" ] || ! kill -0 $AGENT 2>/dev/null || [ $tries -gt 200 ]; do

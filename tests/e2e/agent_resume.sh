@@ -13,7 +13,7 @@ ok "marker is there from HELLO on" sh -c "ls $J/programs | grep -qv state"
 trainer --steps 12 --kill-at 10 --segment 120000
 ok "another segment size makes the log differ, which the comparison sees" said "offer is wrong"
 until_true published step-000000000005.g1
-trainer --steps 60 --kill-at 41 --no-wait
+trainer --steps 60 --kill-at 41
 ok "memory offers step 5" said "^offer 1 5"
 ok "killed again" ended 137
 until_true published step-000000000040.g3

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/block_digest.h"
 #include "runtime/base/digest.h"
 #include "runtime/wire/message.h"
 #include "runtime/wire/segment.h"
@@ -368,7 +369,7 @@ static void fill(struct tpck_image_header *h, uint64_t step)
 		rows[i].asof_step = i % 2 ? 0 : step;
 		if (set.digests)
 			rows[i].device_digest =
-				tpck_digest64(data + i * TPCK_CHUNK_BYTES, chunk_bytes(i), 0) ^ (set.lie ? 1 : 0);
+				tpck_block_digest(data + i * TPCK_CHUNK_BYTES, chunk_bytes(i)) ^ (set.lie ? 1 : 0);
 	}
 	cut_of(step, &h->log_sequence, &h->log_offset);
 	h->resumable = !set.unresumable;

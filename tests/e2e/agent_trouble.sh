@@ -18,19 +18,29 @@ until_true grep -q "^held 12" "$D/running"
 ok "a running process is adopted by the next agent" until_true logged "adopted session .*is running"
 wait $running
 ok "and ends well" test $? -eq 0
-ok "agents say so when one serves already" "$builddir/transpckptd" --job j
+ok "agents say so when one serves already" "$agent" --job j
 stop_agent
 rm -rf "${SHM:?}/j"
 
 # no room in memory
-export TRANSPCKPT_MEMORY=60M
+export TRANSPCKPT_MEMORY=60M TRANSPCKPT_DURABLE_INTERVAL=1000
 start_agent
-trainer --steps 2 --kill-at 2 --bytes 30000000
+trainer --steps 2 --exit-at 1 --bytes 30000000
 ok "one image where only one fits, with the reason" said "ready 1 images.*TRANSPCKPT_MEMORY allows"
+ok "it became durable at the end" until_true published step-000000000001.g3
+trainer --steps 3 --exit-at 2 --bytes 30000000
+ok "the next run goes on from it" said "^offer 3 1"
+ok "what is durable makes room" said "ready 1 images"
+until_true published step-000000000002.g4
+stop_agent
+export TRANSPCKPT_DURABLE_INTERVAL=1
+start_agent
+trainer --steps 6 --kill-at 6 --bytes 30000000 --wait-durable
+ok "the only image is used again and again" said "^durable 5"
 trainer --steps 2 --kill-at 2 --bytes 100000000 --arg a
 ok "none where none fits" said "ready 0 images of 0 bytes: .*TRANSPCKPT_MEMORY allows"
 stop_agent
-unset TRANSPCKPT_MEMORY
+unset TRANSPCKPT_MEMORY TRANSPCKPT_DURABLE_INTERVAL
 rm -rf "${SHM:?}/j"
 
 # a store that is no folder
@@ -86,7 +96,7 @@ if [ "$(id -u)" -eq 0 ]; then
     mkdir -p "$SHM/small"
     if mount -t tmpfs -o size=100m none "$SHM/small" 2>/dev/null; then
         export TRANSPCKPT_SHM="$SHM/small"
-        "$builddir/transpckptd" --job j --foreground 2>>"$D/agent.err" &
+        "$agent" --job j --foreground 2>>"$D/agent.err" &
         AGENT=$!
         until_true test -S "$SHM/small/j/agent.sock"
         trainer --steps 2 --kill-at 2 --bytes 90000000 --arg c

@@ -86,7 +86,9 @@ static void replay(CUstream a, CUstream b)
 	/* The events of a capture cannot be asked. */
 	EXPECT(CUDA_ERROR_CAPTURED_EVENT, cuEventQuery(f));
 	OK(cuGraphExecDestroy(exec));
+	EXPECT(CUDA_ERROR_INVALID_VALUE, cuGraphLaunch(exec, a));
 	OK(cuGraphDestroy(g));
+	EXPECT(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy(g));
 }
 
 static void update(CUstream s)

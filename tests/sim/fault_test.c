@@ -66,7 +66,6 @@ static void stall(void)
 	OK(cuCtxSynchronize());
 	t = now_ms();
 	OK(launch_add(add, NULL, x, 1, 1));
-	CHECK(now_ms() - t < 100);
 	OK(cuCtxSynchronize());
 	CHECK(now_ms() - t > 149);
 }

@@ -90,7 +90,7 @@ static void pools(void)
 	OK(cuMemAlloc(&spin, 4096));
 	OK(cuMemAllocAsync(&x, 1 << 20, a));
 	CHECK(host_faults(x));
-	/* Freed behind a kernel that runs for 20 ms: the same stream has it back at once, another one not yet. */
+	/* Freed behind a kernel that runs for 60 ms: the same stream has it back at once, another one not yet. */
 	OK(launch_add(add, a, spin, 16, 1));
 	OK(cuMemFreeAsync(x, a));
 	OK(cuMemAllocAsync(&y, 1 << 20, b));
@@ -199,7 +199,7 @@ static void vmm(void)
 int main(void)
 {
 	setenv("SIMGPU_MEMORY", "64M", 1);
-	setenv("SIMGPU_KERNEL_US", "20000", 1);
+	setenv("SIMGPU_KERNEL_US", "60000", 1);
 	device_start();
 	add = kernel(kernels_load(), "add");
 	reach();

@@ -6,6 +6,13 @@
 
 static void *self;
 
+/* A program's or a preload's function of the same name is not what the driver hands out. */
+__attribute__((visibility("default"))) CUresult cuMemFree(CUdeviceptr p)
+{
+	(void)p;
+	return CUDA_ERROR_UNKNOWN;
+}
+
 static void is(const char *name, int version, cuuint64_t flags, const char *symbol)
 {
 	CUdriverProcAddressQueryResult st = (CUdriverProcAddressQueryResult)-1;
@@ -29,6 +36,7 @@ int main(int argc, char **argv)
 	is("cuMemAlloc", 2000, 0, "cuMemAlloc");
 	is("cuMemAlloc", 3020, 0, "cuMemAlloc_v2");
 	is("cuMemAlloc", 12000, 0, "cuMemAlloc_v2");
+	is("cuMemFree", 12000, 0, "cuMemFree_v2");
 	is("cuMemcpyAsync", 4000, 0, "cuMemcpyAsync");
 	is("cuMemcpyAsync", 7000, ptds, "cuMemcpyAsync_ptsz");
 	is("cuMemcpyAsync", 4000, ptds, "cuMemcpyAsync");

@@ -44,7 +44,7 @@ static void signals_ready(struct agent *agent, struct watch *watch)
 	if (agent->stopping)
 		agent->stop_now = true;
 	else
-		tpck_log_info("told to end; the newest snapshots are made durable first");
+		tpck_log_info("told to end by process %u; the newest snapshots are made durable first", info.ssi_pid);
 	agent->stopping = true;
 }
 

@@ -65,6 +65,9 @@ struct live {
 	struct tpck_image *outgrown;
 	size_t outgrown_count;
 	bool preparing;
+	struct tpck_prepare asked;    /* the last PREPARE, and how many images it got */
+	unsigned granted;
+	bool answered;
 	struct tpck_prepare wanted;   /* the PREPARE that came while one was under way */
 	bool wanted_set;
 
@@ -164,6 +167,8 @@ extern pthread_mutex_t store_in_use;
 /* Takes a folder's memory back, in the background. */
 void prepare_remove(struct agent *agent, const char *session_path);
 void prepare_begin(struct agent *agent, struct live *live, const struct tpck_prepare *prepare);
+/* Memory came free: those that got less than they asked for may get more. */
+void prepare_again(struct agent *agent);
 
 /* durable tier (flush.c) */
 void flush_consider(struct agent *agent);

@@ -197,6 +197,9 @@ static void stored(struct agent *agent, struct live *live, uint64_t step)
 {
 	live->durable_any = true;
 	live->durable_step = step;
+	/* A process that has but one image gets it back: what was in it is safe. */
+	if (live->life == LIFE_RUNNING && live->image_count == 1 && !live->ending)
+		live->newest = -1;
 	atomic_store(&live->session->control->durable_step, step);
 	if (agent->flush_said[0])
 		tpck_log_warn("step %" PRIu64 " is durable; the store works again", step);

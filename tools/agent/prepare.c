@@ -116,7 +116,9 @@ static unsigned how_many(struct agent *agent, const struct live *live, uint64_t 
 			 room == by_setting  ? "TRANSPCKPT_MEMORY"
 			 : room == by_tmpfs  ? "free space of the memory tier's tmpfs"
 					     : "the control group's memory limit",
-			 (double)room / (1 << 20), count == 1 ? "; no snapshot is taken while one is written out" : "");
+			 (double)room / (1 << 20), count == 1   ? "; the next snapshot is taken when the one before is durable"
+			 : count == 2 ? "; a snapshot is left out now and then while one is written"
+				      : "");
 	return count;
 }
 
@@ -158,6 +160,8 @@ static void answer(struct live *live, uint64_t bytes, unsigned images, const cha
 {
 	struct tpck_prepare ready = {.bytes = bytes, .images = images};
 
+	live->answered = true;
+	live->granted = bytes ? images : 0;
 	snprintf(ready.reason, sizeof ready.reason, "%s", reason);
 	if (bytes == 0 && reason[0])
 		tpck_log_warn("no snapshots of process %d: %s", (int)live->pid, reason);
@@ -210,6 +214,36 @@ static bool shrink(struct live *live, unsigned count)
 	return true;
 }
 
+/* Sessions of processes that are gone and whose snapshots are safe in the store give way. Whether
+ * there were any. */
+static bool make_room(struct agent *agent)
+{
+	bool any = false;
+
+	for (struct live *dead = agent->lives; dead; dead = dead->next) {
+		if (dead->life != LIFE_DEAD || !flush_settled(dead))
+			continue;
+		tpck_log_info("the snapshot of step %" PRIu64 " leaves memory to make room; it is in the store",
+			      dead->newest_step);
+		live_retire(agent, dead);
+		any = true;
+	}
+	return any;
+}
+
+static void start(struct agent *agent, struct live *live, struct prepare_job *prepare)
+{
+	prepare->job.run = prepare_run;
+	prepare->job.done = prepare_done;
+	prepare->live = live;
+	prepare->first_new = live->image_count;
+	snprintf(prepare->folder, sizeof prepare->folder, "%s", live->session->path);
+	live->preparing = true;
+	live->jobs++;
+	agent->jobs++;
+	worker_give(&agent->prefaulter, &prepare->job);
+}
+
 void prepare_begin(struct agent *agent, struct live *live, const struct tpck_prepare *wanted)
 {
 	struct prepare_job *prepare;
@@ -223,25 +257,39 @@ void prepare_begin(struct agent *agent, struct live *live, const struct tpck_pre
 	prepare = calloc(1, sizeof *prepare);
 	if (!prepare)
 		return;
+	live->asked = *wanted;
+	live->asked.images = images;
+	live->answered = false;
 	/* An image never shrinks: what is in it may still be needed. */
 	prepare->data_bytes = wanted->bytes;
 	if (atomic_load(&live->session->control->image_bytes) > prepare->data_bytes)
 		prepare->data_bytes = atomic_load(&live->session->control->image_bytes);
 	prepare->count = how_many(agent, live, prepare->data_bytes, images, prepare->reason, sizeof prepare->reason);
-	if (prepare->count == 0 || (prepare->count < live->image_count && !shrink(live, prepare->count))) {
+	/* The answer comes when the memory is free: prepare_again(). */
+	if (prepare->count < images && make_room(agent)) {
+		free(prepare);
+	} else if (prepare->count == 0 || (prepare->count < live->image_count && !shrink(live, prepare->count))) {
 		answer(live, 0, 0, prepare->reason);
 		free(prepare);
-		return;
+	} else {
+		start(agent, live, prepare);
 	}
-	prepare->job.run = prepare_run;
-	prepare->job.done = prepare_done;
-	prepare->live = live;
-	prepare->first_new = live->image_count;
-	snprintf(prepare->folder, sizeof prepare->folder, "%s", live->session->path);
-	live->preparing = true;
-	live->jobs++;
-	agent->jobs++;
-	worker_give(&agent->prefaulter, &prepare->job);
+}
+
+void prepare_again(struct agent *agent)
+{
+	char reason[sizeof ((struct tpck_prepare *)0)->reason];
+
+	for (struct live *live = agent->lives; live; live = live->next) {
+		struct tpck_prepare asked = live->asked;
+
+		if (live->life != LIFE_RUNNING || live->preparing || !asked.images ||
+		    (live->answered && live->granted >= asked.images))
+			continue;
+		if (!live->answered ||
+		    how_many(agent, live, asked.bytes, asked.images, reason, sizeof reason) > live->granted)
+			prepare_begin(agent, live, &asked);
+	}
 }
 
 /* ---- giving memory back ------------------------------------------------------------------- */
@@ -260,6 +308,7 @@ static void remove_done(struct agent *agent, struct job *job)
 {
 	agent->jobs--;
 	free(job);
+	prepare_again(agent);
 }
 
 void prepare_remove(struct agent *agent, const char *session_path)

@@ -62,7 +62,7 @@ static void print_notes(const struct tpck_notes *notes)
 	       : pattern        ? "found by pattern"
 				: "not sure yet");
 	if (notes->iteration_ns)
-		printf("  time an iteration: %s\n", cli_span((double)notes->iteration_ns / 1e9));
+		printf("  time an iteration: %.3f ms\n", (double)notes->iteration_ns / 1e6);
 	for (int i = 0; i < TPCK_CLASSES; i++)
 		if (notes->class_blocks[i])
 			printf("  state %-10s %" PRIu64 " blocks, %s\n", class_names[i], notes->class_blocks[i],

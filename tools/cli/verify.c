@@ -2,6 +2,7 @@
 /* transpckpt verify: every chunk against its digest. */
 #include "config.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <json-c/json.h>
 
@@ -24,10 +25,18 @@ static void fault(void *context, const struct tpck_error *err)
 {
 	struct checking *checking = context;
 
-	if (checking->json)
-		json_object_array_add(checking->faults, json_object_new_string(err->text));
-	else
-		printf("%s\n", err->text);
+	json_object_array_add(checking->faults, json_object_new_string(err->text));
+}
+
+/* An agent that goes on publishing takes older checkpoints away under our eyes. */
+static bool removed_meanwhile(struct tpck_tier *tier, const struct tpck_manifest *manifest)
+{
+	struct tpck_manifest *again;
+	int rc = tpck_manifest_load(&again, tier, &manifest->point, NULL);
+
+	if (!rc)
+		tpck_manifest_free(again);
+	return rc == -ENOENT;
 }
 
 static bool named(const struct cli *cli, const struct tpck_point *point)
@@ -52,6 +61,10 @@ static void verify_one(struct checking *checking, struct tpck_tier *tier, const 
 	checking->faults = json_object_new_array();
 	faults = tpck_verify_each(tier, manifest, fault, checking);
 	checking->checkpoints++;
+	if (faults && removed_meanwhile(tier, manifest)) {
+		json_object_put(checking->faults);
+		return;
+	}
 	checking->bad += faults != 0;
 	if (checking->json) {
 		json_object *row = json_object_new_object();
@@ -64,6 +77,8 @@ static void verify_one(struct checking *checking, struct tpck_tier *tier, const 
 		json_object_array_add(checking->json, row);
 		return;
 	}
+	for (size_t i = 0; i < json_object_array_length(checking->faults); i++)
+		puts(json_object_get_string(json_object_array_get_idx(checking->faults, i)));
 	json_object_put(checking->faults);
 	printf("%s: step %" PRIu64 " (generation %" PRIu64 "): %s, %s\n", job, manifest->point.step,
 	       manifest->point.generation, faults ? "BAD" : "good", cli_bytes(tpck_manifest_bytes(manifest)));

@@ -24,11 +24,18 @@ static size_t n_modules;
 
 int sim_module_load(int fd, uint64_t *id)
 {
-	char path[64];
+	char path[4096] = "/proc/self/fd/";
 	struct module m = { 0 };
+	size_t used = strlen(path);
 	int e = 0;
 
-	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	/* The loader takes a path it has seen for the same object, and descriptors come again: every
+	 * object gets a way of its own to write its path. */
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < n_modules && used + 32 < sizeof path; i++, used += 2)
+		memcpy(path + used, "./", 2);
+	pthread_mutex_unlock(&lock);
+	snprintf(path + used, sizeof path - used, "%d", fd);
 	m.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!m.handle) {
 		fprintf(stderr, "simgpu: cannot load device code: %s\n", dlerror());

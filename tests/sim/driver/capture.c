@@ -173,6 +173,7 @@ static CUresult begin(CUstream h, CUstreamCaptureMode mode, struct sim_graph *in
 	if (!c)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	c->graph = into ? into : sim_graph_new();
+	c->graph->exposed = true;
 	c->graph->capture = c;
 	c->mode = mode;
 	c->thread = pthread_self();

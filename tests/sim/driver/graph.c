@@ -34,8 +34,11 @@ void sim_graph_free(struct sim_graph *g)
 	for (int i = 0; i < g->n_node; i++)
 		node_free(g->node[i]);
 	free(g->node);
-	g->magic = 0;
-	free(g);
+	/* The struct stays, so that a stale handle is told from a live one; clones are nobody's handle. */
+	if (g->exposed)
+		g->magic = 0;
+	else
+		free(g);
 }
 
 CUresult sim_node_new(struct sim_graph *g, struct sim_node **deps, int n, struct sim_work *w, struct sim_node **out)
@@ -124,7 +127,9 @@ SIM_API CUresult cuGraphCreate(CUgraph *out, unsigned flags)
 	SIM_ENTER();
 	if (!out || flags)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
-	*out = (CUgraph)sim_graph_new();
+	struct sim_graph *g = sim_graph_new();
+	g->exposed = true;
+	*out = (CUgraph)g;
 	return sim_return(CUDA_SUCCESS);
 }
 
@@ -144,7 +149,9 @@ SIM_API CUresult cuGraphClone(CUgraph *out, CUgraph h)
 	struct sim_graph *g = graph_check(h);
 	if (!g || !out)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
-	*out = (CUgraph)sim_graph_clone(g);
+	struct sim_graph *c = sim_graph_clone(g);
+	c->exposed = true;
+	*out = (CUgraph)c;
 	return sim_return(CUDA_SUCCESS);
 }
 
@@ -366,8 +373,8 @@ SIM_API CUresult cuGraphExecDestroy(CUgraphExec h)
 		sim_op_wait(e->last);
 	sim_op_unref(e->last);
 	sim_graph_free(e->graph);
+	e->graph = NULL;
 	e->magic = 0;
-	free(e);
 	return sim_return(CUDA_SUCCESS);
 }
 
@@ -384,10 +391,14 @@ SIM_API CUresult cuGraphExecGetFlags(CUgraphExec h, cuuint64_t *flags)
 static struct sim_op *emit(const struct sim_graph *g, struct sim_op *start)
 {
 	struct sim_op **op = calloc((size_t)g->n_node + 1, sizeof(struct sim_op *));
+	char *inner = calloc((size_t)g->n_node + 1, 1); /* nodes that others depend on */
 	struct sim_op *end = sim_op_new();
 
-	if (!op)
+	if (!op || !inner)
 		abort();
+	for (int i = 0; i < g->n_node; i++)
+		for (int d = 0; d < g->node[i]->n_dep; d++)
+			inner[g->node[i]->dep[d]->index] = 1;
 	sim_op_after(end, start);
 	for (int i = 0; i < g->n_node; i++) {
 		const struct sim_work *w = &g->node[i]->work;
@@ -410,7 +421,8 @@ static struct sim_op *emit(const struct sim_graph *g, struct sim_op *start)
 		struct sim_node *n = g->node[i];
 
 		/* A child graph starts behind its node; what depends on the node waits for the child's end. */
-		sim_op_after(op[i], start);
+		if (!n->n_dep)
+			sim_op_after(op[i], start);
 		if (n->work.kind == SIM_WORK_CHILD && !n->disabled) {
 			struct sim_op *child = emit(n->work.u.child, op[i]);
 
@@ -423,13 +435,15 @@ static struct sim_op *emit(const struct sim_graph *g, struct sim_op *start)
 		}
 		for (int d = 0; d < n->n_dep; d++)
 			sim_op_after(op[i], op[n->dep[d]->index]);
-		sim_op_after(end, op[i]);
+		if (!inner[i])
+			sim_op_after(end, op[i]);
 	}
 	for (int i = 0; i < g->n_node; i++) {
 		sim_op_submit(op[i]);
 		sim_op_unref(op[i]);
 	}
 	free(op);
+	free(inner);
 	return end;
 }
 

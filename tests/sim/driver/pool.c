@@ -142,8 +142,9 @@ static void reap(void)
 		if (p->destroyed && !p->used) {
 			trim(p, 0);
 			if (!p->segments) {
+				/* The struct stays, so that a stale handle is told from a live one. */
 				*link = p->next;
-				free(p);
+				p->magic = 0;
 				continue;
 			}
 		}

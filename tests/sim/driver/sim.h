@@ -394,7 +394,7 @@ struct sim_graph {
 	struct sim_node **node;
 	int n_node, cap_node;
 	struct sim_capture *capture; /* being built by a capture */
-	bool owned;                  /* a child graph, destroyed with its node */
+	bool exposed;                /* the caller holds it as a handle */
 };
 
 struct sim_exec {

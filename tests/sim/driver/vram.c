@@ -15,6 +15,9 @@
 
 #define LEAF_BITS 13
 #define LEAF (1u << LEAF_BITS)
+#define HIGH_BASE 0x200000000000ull
+#define LOW_BASE 0x1000000000ull
+#define LOW_SPAN 0x8000000000ull
 
 static int vram_fd = -1;
 static char *alias;            /* all of device memory; an address nobody outside knows */
@@ -48,7 +51,7 @@ int sim_vram_start(void)
 	/* As on hardware, where the driver's own heap lies differs from process to process. */
 	if (getrandom(&r, sizeof r, GRND_NONBLOCK) != (ssize_t)sizeof r)
 		r = sim_now();
-	cursor = 0x200000000000ull + (r % 0x80000) * (SIM_PAGE * 4);
+	cursor = HIGH_BASE + (r % 0x80000) * (SIM_PAGE * 4);
 	return sim_remote_start(vram_fd);
 }
 
@@ -132,8 +135,11 @@ void sim_phys_unref(struct sim_phys *p)
 		close(p->fd);
 		own_bytes -= own_bytes < p->bytes ? own_bytes : p->bytes;
 	}
-	p->magic = 0;
-	free(p);
+	/* What was handed out as a handle stays recognisable as stale. */
+	if (!p->magic)
+		free(p);
+	else
+		p->magic = 0;
 }
 
 struct sim_page *sim_page(uint64_t va)
@@ -190,6 +196,9 @@ uint64_t sim_va_reserve(uint64_t bytes, uint64_t align, uint64_t hint, bool exac
 	if (va || exact)
 		return va;
 	for (int i = 0; i < 64 && !va; i++) {
+		/* ThreadSanitizer keeps the middle of the address space for itself. */
+		if (i == 8 && cursor > HIGH_BASE)
+			cursor = LOW_BASE + (cursor - HIGH_BASE) % LOW_SPAN;
 		cursor = (cursor + align - 1) / align * align;
 		va = reserve_at(bytes, cursor);
 		cursor += bytes + SIM_PAGE;

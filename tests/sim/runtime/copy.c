@@ -126,3 +126,30 @@ BOTH(cudaMemset, _ptds, (void *p, int v, size_t n), d->cuMemsetD8(dev(p), (unsig
 BOTH(cudaMemsetAsync, _ptsz, (void *p, int v, size_t n, cudaStream_t s), d->cuMemsetD8Async(dev(p), (unsigned char)v, n, s))
 BOTH(cudaMemset2D, _ptds, (void *p, size_t pitch, int v, size_t w, size_t h), d->cuMemsetD2D8(dev(p), pitch, (unsigned char)v, w, h))
 BOTH(cudaMemset2DAsync, _ptsz, (void *p, size_t pitch, int v, size_t w, size_t h, cudaStream_t s), d->cuMemsetD2D8Async(dev(p), pitch, (unsigned char)v, w, h, s))
+
+/* Linear memory only; x counts bytes there. */
+static CUDA_MEMCPY3D box(const struct cudaMemcpy3DParms *p)
+{
+	return (CUDA_MEMCPY3D){ .srcMemoryType = CU_MEMORYTYPE_UNIFIED, .srcDevice = dev(p->srcPtr.ptr), .srcPitch = p->srcPtr.pitch,
+				.srcHeight = p->srcPtr.ysize, .srcXInBytes = p->srcPos.x, .srcY = p->srcPos.y, .srcZ = p->srcPos.z,
+				.dstMemoryType = CU_MEMORYTYPE_UNIFIED, .dstDevice = dev(p->dstPtr.ptr), .dstPitch = p->dstPtr.pitch,
+				.dstHeight = p->dstPtr.ysize, .dstXInBytes = p->dstPos.x, .dstY = p->dstPos.y, .dstZ = p->dstPos.z,
+				.WidthInBytes = p->extent.width, .Height = p->extent.height, .Depth = p->extent.depth };
+}
+
+static CUresult copy_3d(const struct rt_driver *d, const struct cudaMemcpy3DParms *p)
+{
+	CUDA_MEMCPY3D c = box(p);
+
+	return p->srcArray || p->dstArray ? CUDA_ERROR_NOT_SUPPORTED : d->cuMemcpy3D(&c);
+}
+
+static CUresult copy_3d_async(const struct rt_driver *d, const struct cudaMemcpy3DParms *p, cudaStream_t s)
+{
+	CUDA_MEMCPY3D c = box(p);
+
+	return p->srcArray || p->dstArray ? CUDA_ERROR_NOT_SUPPORTED : d->cuMemcpy3DAsync(&c, s);
+}
+
+BOTH(cudaMemcpy3D, _ptds, (const struct cudaMemcpy3DParms *p), copy_3d(d, p))
+BOTH(cudaMemcpy3DAsync, _ptsz, (const struct cudaMemcpy3DParms *p, cudaStream_t s), copy_3d_async(d, p, s))

@@ -70,3 +70,81 @@ RT_API cudaError_t cudaGraphAddMemsetNode(ADD, const struct cudaMemsetParams *p)
 
 	return rt_result(e == cudaSuccess ? (cudaError_t)rt_drv.cuGraphAddMemsetNode(out, g, deps, n, &x, c) : e);
 }
+
+RT_API cudaError_t cudaGraphAddMemFreeNode(ADD, void *p) { RT(rt_drv.cuGraphAddMemFreeNode(out, g, deps, n, (CUdeviceptr)(size_t)p)); }
+RT_API cudaError_t cudaGraphGetRootNodes(cudaGraph_t g, cudaGraphNode_t *nodes, size_t *n) { RT(rt_drv.cuGraphGetRootNodes(g, nodes, n)); }
+RT_API cudaError_t cudaGraphDestroyNode(cudaGraphNode_t n) { RT(rt_drv.cuGraphDestroyNode(n)); }
+RT_API cudaError_t cudaGraphChildGraphNodeGetGraph(cudaGraphNode_t n, cudaGraph_t *g) { RT(rt_drv.cuGraphChildGraphNodeGetGraph(n, g)); }
+RT_API cudaError_t cudaGraphNodeFindInClone(cudaGraphNode_t *out, cudaGraphNode_t n, cudaGraph_t g) { RT(rt_drv.cuGraphNodeFindInClone(out, n, g)); }
+RT_API cudaError_t cudaGraphNodeSetEnabled(cudaGraphExec_t e, cudaGraphNode_t n, unsigned on) { RT(rt_drv.cuGraphNodeSetEnabled(e, n, on)); }
+
+RT_API cudaError_t cudaGraphGetEdges(cudaGraph_t g, cudaGraphNode_t *from, cudaGraphNode_t *to, cudaGraphEdgeData *d, size_t *n)
+{
+	RT(rt_drv.cuGraphGetEdges(g, from, to, (CUgraphEdgeData *)d, n));
+}
+
+RT_API cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *deps, cudaGraphEdgeData *d, size_t *n)
+{
+	RT(rt_drv.cuGraphNodeGetDependencies(node, deps, (CUgraphEdgeData *)d, n));
+}
+
+RT_API cudaError_t cudaGraphAddDependencies(cudaGraph_t g, const cudaGraphNode_t *from, const cudaGraphNode_t *to, const cudaGraphEdgeData *d, size_t n)
+{
+	RT(rt_drv.cuGraphAddDependencies(g, from, to, (const CUgraphEdgeData *)d, n));
+}
+
+RT_API cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t *e, cudaGraph_t g, cudaGraphInstantiateParams *p)
+{
+	RT(rt_drv.cuGraphInstantiateWithParams(e, g, (CUDA_GRAPH_INSTANTIATE_PARAMS *)p));
+}
+
+RT_API cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t s, cudaGraph_t g, const cudaGraphNode_t *deps, const cudaGraphEdgeData *d, size_t n,
+						 enum cudaStreamCaptureMode m)
+{
+	RT(rt_drv.cuStreamBeginCaptureToGraph(s, g, deps, (const CUgraphEdgeData *)d, n, (CUstreamCaptureMode)m));
+}
+
+/* The function comes back as the driver knows it, which every call here takes as well. */
+RT_API cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, struct cudaKernelNodeParams *p)
+{
+	CUDA_KERNEL_NODE_PARAMS x;
+	cudaError_t e = rt_init();
+
+	if (e == cudaSuccess)
+		e = (cudaError_t)rt_drv.cuGraphKernelNodeGetParams(node, &x);
+	if (e == cudaSuccess)
+		*p = (struct cudaKernelNodeParams){ .func = x.func, .gridDim = { x.gridDimX, x.gridDimY, x.gridDimZ },
+						    .blockDim = { x.blockDimX, x.blockDimY, x.blockDimZ }, .sharedMemBytes = x.sharedMemBytes,
+						    .kernelParams = x.kernelParams };
+	return rt_result(e);
+}
+
+static cudaError_t kernel_params(const struct cudaKernelNodeParams *p, CUDA_KERNEL_NODE_PARAMS *x)
+{
+	CUfunction f;
+	cudaError_t e = rt_init();
+
+	if (e == cudaSuccess)
+		e = rt_function_of(p->func, &f);
+	if (e == cudaSuccess)
+		*x = (CUDA_KERNEL_NODE_PARAMS){ .func = f, .gridDimX = p->gridDim.x, .gridDimY = p->gridDim.y, .gridDimZ = p->gridDim.z,
+						.blockDimX = p->blockDim.x, .blockDimY = p->blockDim.y, .blockDimZ = p->blockDim.z,
+						.sharedMemBytes = p->sharedMemBytes, .kernelParams = p->kernelParams, .extra = p->extra };
+	return e;
+}
+
+RT_API cudaError_t cudaGraphKernelNodeSetParams(cudaGraphNode_t node, const struct cudaKernelNodeParams *p)
+{
+	CUDA_KERNEL_NODE_PARAMS x;
+	cudaError_t e = kernel_params(p, &x);
+
+	return rt_result(e == cudaSuccess ? (cudaError_t)rt_drv.cuGraphKernelNodeSetParams(node, &x) : e);
+}
+
+RT_API cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node, const struct cudaKernelNodeParams *p)
+{
+	CUDA_KERNEL_NODE_PARAMS x;
+	cudaError_t e = kernel_params(p, &x);
+
+	return rt_result(e == cudaSuccess ? (cudaError_t)rt_drv.cuGraphExecKernelNodeSetParams(exec, node, &x) : e);
+}

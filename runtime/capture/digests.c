@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Digests of a plan's rows on the device. */
+#include "config.h"
+
+#include "runtime/capture/digests.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "runtime/base/block_digest.h"
+
+static const struct tpck_device *device;
+static _Atomic bool ready;
+/* The units of a plan, in memory that the device sees; made anew for another plan. */
+static uint64_t plan_serial;
+static struct tpck_digest_unit *units;
+static uint64_t units_address, units_room;
+static uint32_t units_count;
+static uint64_t sums_address, sums_room; /* on the device */
+static uint64_t *sums;                   /* pinned */
+static tpck_event_handle done;
+
+int tpck_digests_open(const struct tpck_device *with, const char *library, const char *setting)
+{
+	int result = with->digest_open(library, setting);
+
+	if (!result)
+		result = with->event_create(&done);
+	if (result)
+		return result;
+	device = with;
+	ready = true;
+	return 0;
+}
+
+bool tpck_digests_ready(void)
+{
+	return ready;
+}
+
+static int make_room(uint64_t unit_count, uint64_t rows)
+{
+	uint64_t unused;
+	void *host;
+	int result = 0;
+
+	if (unit_count > units_room) {
+		if (units)
+			device->host_free(units);
+		units = NULL;
+		units_room = 0;
+		result = device->host_alloc(&host, &units_address, unit_count * 3 / 2 * sizeof *units);
+		if (result)
+			return result;
+		units = host;
+		units_room = unit_count * 3 / 2;
+	}
+	if (rows > sums_room) {
+		if (sums)
+			device->host_free(sums);
+		if (sums_address)
+			device->device_free(sums_address);
+		sums = NULL;
+		sums_address = sums_room = 0;
+		result = device->host_alloc(&host, &unused, rows * 3 / 2 * sizeof *sums);
+		if (result)
+			return result;
+		sums = host;
+		result = device->device_alloc(&sums_address, rows * 3 / 2 * sizeof *sums);
+		if (!result)
+			sums_room = rows * 3 / 2;
+	}
+	return result;
+}
+
+static int units_make(const struct tpck_plan *plan)
+{
+	uint64_t count = 0;
+	int result;
+
+	for (uint32_t i = 0; i < plan->rows; i++)
+		count += (plan->row[i].bytes + TPCK_DIGEST_UNIT_BYTES - 1) / TPCK_DIGEST_UNIT_BYTES;
+	plan_serial = 0;
+	result = count > UINT32_MAX ? -E2BIG : make_room(count ? count : 1, plan->rows ? plan->rows : 1);
+	if (result)
+		return result;
+	units_count = 0;
+	for (uint32_t i = 0; i < plan->rows; i++) {
+		const struct tpck_image_row *row = &plan->row[i];
+
+		for (uint64_t at = 0; at < row->bytes; at += TPCK_DIGEST_UNIT_BYTES) {
+			uint64_t left = row->bytes - at;
+
+			units[units_count++] = (struct tpck_digest_unit){
+				row->address + at, at / 8,
+				(uint32_t)(left < TPCK_DIGEST_UNIT_BYTES ? left : TPCK_DIGEST_UNIT_BYTES), i,
+			};
+		}
+	}
+	plan_serial = plan->serial;
+	return 0;
+}
+
+int tpck_digests_queue(const struct tpck_plan *plan, tpck_stream_handle stream)
+{
+	int result = 0;
+
+	if (!ready)
+		return -ENOTSUP;
+	if (plan_serial != plan->serial)
+		result = units_make(plan);
+	if (!result)
+		result = device->digest(units_address, units_count, sums_address, plan->rows, stream);
+	if (!result && plan->rows)
+		result = device->copy_from_device(sums, sums_address, plan->rows * sizeof *sums, stream);
+	if (!result)
+		result = device->event_record(done, stream);
+	return result;
+}
+
+const uint64_t *tpck_digests_wait(const struct tpck_plan *plan, tpck_stream_handle stream)
+{
+	(void)stream;
+	if (device->event_synchronize(done))
+		return NULL;
+	for (uint32_t i = 0; i < plan->rows; i++)
+		sums[i] = tpck_block_digest_finish(sums[i], plan->row[i].bytes);
+	return sums;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Digests of a plan's rows as the device has them, taken on the copier's stream. One at a time, by the
+ * copier's thread. */
+#ifndef TPCK_RUNTIME_CAPTURE_DIGESTS_H
+#define TPCK_RUNTIME_CAPTURE_DIGESTS_H
+
+#include <stdbool.h>
+
+#include "runtime/capture/plan.h"
+#include "runtime/track/device.h"
+
+/* Loads the device code. 0, or -errno: digests are not taken. */
+int tpck_digests_open(const struct tpck_device *device, const char *library, const char *setting);
+bool tpck_digests_ready(void);
+/* Queues the digests of all rows of the plan and their way to the host. 0 or -errno. */
+int tpck_digests_queue(const struct tpck_plan *plan, tpck_stream_handle stream);
+/* Waits for the last queued ones; one value a row, in the rows' order, valid until the next queue.
+ * NULL if they failed. */
+const uint64_t *tpck_digests_wait(const struct tpck_plan *plan, tpck_stream_handle stream);
+
+#endif

@@ -1,0 +1,424 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trainer's job as its user sees it: run it plain, run it with snapshots, kill it at chosen moments, start the same
+command again, and compare what it leaves behind with the plain run, byte for byte."""
+import glob
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+SKIP = 77
+# Nothing here takes long; what does is a hang.
+WAIT_SEC = 240
+
+
+def skip(why):
+    print(f"1..0 # SKIP {why}")
+    sys.exit(SKIP)
+
+
+def build_folder():
+    folder = os.path.abspath(os.environ.get("builddir", "."))
+    for needed in ("transpckpt", "transpckptd", "tests/sim/simgpu-run", "tests/trainers/gpt"):
+        if not os.path.exists(os.path.join(folder, needed)):
+            skip(f"{needed} has not been built")
+    return folder
+
+
+def drawn_from():
+    """A random generator whose seed is printed, so that a failure can be had again."""
+    seed = int(os.environ.get("SEED") or random.randrange(1 << 32))
+    print(f"# SEED={seed}")
+    return random.Random(seed)
+
+
+class Checks:
+    """TAP."""
+
+    def __init__(self):
+        self.count = self.failed = 0
+
+    def ok(self, good, what, *details):
+        self.count += 1
+        print(f"{'ok' if good else 'not ok'} {self.count} - {what}")
+        if not good:
+            self.failed += 1
+            for detail in details:
+                for line in str(detail).splitlines():
+                    print(f"#   {line}")
+        sys.stdout.flush()
+        return good
+
+    def end(self):
+        print(f"1..{self.count}")
+        sys.exit(1 if self.failed else 0)
+
+
+class Place:
+    """Folders of one test's own, and the end of every agent that it started. A with statement."""
+
+    def __init__(self, **settings):
+        self.build = build_folder()
+        self.root = tempfile.mkdtemp(prefix="tpck-e2e.", dir=os.environ.get("TMPDIR", "/tmp"))
+        try:
+            self.shm = tempfile.mkdtemp(prefix="tpck-e2e.", dir="/dev/shm")
+        except OSError as error:
+            shutil.rmtree(self.root)
+            skip(f"no memory tier: {error}")
+        self.store = os.path.join(self.root, "store")
+        self.environment = {k: v for k, v in os.environ.items()
+                            if not k.startswith(("TRANSPCKPT_", "SIMGPU_")) and k != "LD_PRELOAD"}
+        self.environment.update(TRANSPCKPT_SHM=self.shm, TRANSPCKPT_DIR=self.store, TRANSPCKPT_JOB="j",
+                                TRANSPCKPT_LOG="info", TRANSPCKPT_CONF="", TRANSPCKPT_LINGER_SEC="20",
+                                TRANSPCKPT_AGENT=os.path.join(self.build, "transpckptd"))
+        self.environment.update(settings)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        for pid in self.agents():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        if kind or os.environ.get("KEEP"):
+            print(f"# left for you: {self.root} {self.shm}" if os.environ.get("KEEP") else "#")
+        if not os.environ.get("KEEP"):
+            shutil.rmtree(self.root, ignore_errors=True)
+            shutil.rmtree(self.shm, ignore_errors=True)
+
+    def agents(self):
+        """The agents that serve this place."""
+        found = []
+        for lock in glob.glob(os.path.join(self.shm, "*", "agent.lock")):
+            try:
+                with open(lock, encoding="ascii") as f:
+                    pid = int(f.read() or 0)
+                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                    if b"transpckptd" in f.read():
+                        found.append(pid)
+            except (OSError, ValueError):
+                pass
+        return found
+
+    def agent_log(self):
+        text = ""
+        for folder in (self.store, self.shm):
+            for path in glob.glob(os.path.join(folder, "*", "agent.log")):
+                text += read(path)
+        return text
+
+    def agent_settles(self, seconds=30):
+        """Waits until no agent is left, or until it has nothing to write."""
+        end = time.monotonic() + seconds
+        while self.agents() and time.monotonic() < end:
+            time.sleep(0.05)
+        return not self.agents()
+
+    def trainer(self, name):
+        return os.path.join(self.build, "tests/trainers", name)
+
+    def command(self, *arguments, **environment):
+        return subprocess.run([os.path.join(self.build, "transpckpt"), *arguments],
+                              env={**self.environment, **environment}, capture_output=True, text=True, check=False)
+
+    def listed(self):
+        return json.loads(self.command("ls", "--json").stdout or "[]")
+
+    def shown(self):
+        return json.loads(self.command("show", "--json").stdout or "[]")
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
+def tree(folder):
+    """Relative path -> bytes of every file."""
+    found = {}
+    for base, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(base, name)
+            with open(path, "rb") as f:
+                found[os.path.relpath(path, folder)] = f.read()
+    return found
+
+
+def differences(a, b):
+    """What differs between two folders, as lines."""
+    left, right = tree(a), tree(b)
+    lines = []
+    for name in sorted(left.keys() | right.keys()):
+        if name not in right:
+            lines.append(f"{name} is missing")
+        elif name not in left:
+            lines.append(f"{name} should not be there")
+        elif left[name] != right[name]:
+            at = next((i for i, (x, y) in enumerate(zip(left[name], right[name])) if x != y),
+                      min(len(left[name]), len(right[name])))
+            lines.append(f"{name} differs from byte {at} on (sizes {len(left[name])}, {len(right[name])})")
+    return lines
+
+
+def each_once(text):
+    """The lines of a text without those that came before: what a resumed run says again of its last iterations."""
+    return list(dict.fromkeys(text.splitlines()))
+
+
+class Start:
+    """One start of a command. Its standard output and error go to files of their own."""
+
+    def __init__(self, place, argv, cwd, environment, name):
+        self.out, self.err = os.path.join(place.root, name + ".out"), os.path.join(place.root, name + ".err")
+        self.begun = time.monotonic()
+        with open(self.out, "wb") as out, open(self.err, "wb") as err:
+            self.process = subprocess.Popen(argv, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=out,
+                                            stderr=err)
+
+    def running(self):
+        return self.process.poll() is None
+
+    def said(self):
+        return read(self.err)
+
+    def printed(self):
+        return read(self.out)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def wait(self, seconds=WAIT_SEC):
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return "hung"
+
+    def until(self, condition, seconds=WAIT_SEC):
+        """Looks often; False if the command ended first."""
+        end = time.monotonic() + seconds
+        while self.running():
+            if condition():
+                return True
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.0005)
+        return False
+
+
+class Kill:
+    """What one kill did."""
+
+    def __init__(self, moment, at, generation, capturing):
+        self.moment, self.at, self.generation = moment, at, generation
+        self.capturing = capturing  # it had taken a snapshot
+        self.resumed = None  # step at which the next start that got so far went on; 0: from the beginning
+        self.set_back = False  # it went further back on purpose, and said so
+
+    @property
+    def lost(self):
+        return None if self.resumed is None else self.at - self.resumed
+
+    @property
+    def judged(self):
+        """Whether the bound on lost work holds for it."""
+        return self.capturing and self.resumed is not None and not self.set_back
+
+
+class Job:
+    """A trainer with its arguments: self.plain and self.out are the folders that it writes."""
+
+    def __init__(self, place, name, *arguments, environment=None, base=0):
+        self.place = place
+        self.arguments = [place.trainer(name), *arguments, "--out", "out"]
+        self.environment = {**place.environment, **(environment or {})}
+        self.base = base  # the first iteration, where the trainer resumes from its own checkpoint
+        self.work = os.path.join(place.root, "work")
+        self.out = os.path.join(self.work, "out")
+        self.plain = os.path.join(place.root, "plain", "out")
+        os.makedirs(self.work)
+        os.makedirs(os.path.dirname(self.plain))
+        self.starts, self.kills = [], []
+        self.reasons = []  # why nothing was captured, as the command says it
+        self.set_back = set()  # generations whose snapshots are not offered any more
+        self.plain_sec = 0
+        self.runner = os.path.join(place.build, "tests/sim/simgpu-run")
+
+    def run_plain(self, *more):
+        """The reference. Returns its Start."""
+        environment = {k: v for k, v in self.environment.items() if not k.startswith("TRANSPCKPT_")}
+        start = Start(self.place, [self.runner, *self.arguments, *more], os.path.dirname(self.plain), environment,
+                      "plain")
+        status = start.wait()
+        self.plain_sec = time.monotonic() - start.begun
+        if status != 0:
+            raise RuntimeError(f"the plain run ended with {status}: {start.said()}")
+        self.plain_start = start
+        return start
+
+    def start(self, under=(), arguments=None, environment=None):
+        argv = [self.runner, *under, os.path.join(self.place.build, "transpckpt"), "run", "--",
+                *(arguments or self.arguments)]
+        start = Start(self.place, argv, self.work, {**self.environment, **(environment or {})},
+                      f"start{len(self.starts)}")
+        start.offers = self.place.agent_log().count("offering step")
+        self.starts.append(start)
+        return start
+
+    def progress(self):
+        """How many iterations log.txt has, from this run's first."""
+        steps = re.findall(r"^step (\d+) ", read(os.path.join(self.out, "log.txt")), re.M)
+        return int(steps[-1]) + 1 - self.base if steps else 0
+
+    @staticmethod
+    def resumed_at(start):
+        """None: it did not get so far."""
+        live = re.search(r"live at step (\d+) after", start.said())
+        return int(live[1]) if live else None
+
+    def kill_plan(self, rng, count):
+        """Moments (kind, goal in iterations, fraction) over the whole run. Every other one is about progress: two
+        deaths in a row before anything was achieved make the next start go further back, which is not what is
+        measured here."""
+        steps = self.steps() - 6
+        early = ["forward", "inject", "start", "inject"]
+        late = ["progress", "save", "progress", "flush"]
+        rng.shuffle(early)
+        rng.shuffle(late)
+        goals = sorted(rng.uniform(0, steps) for _ in range(count))
+        return [((early if i % 2 else late)[i // 2 % 4], int(goal), rng.random()) for i, goal in enumerate(goals)]
+
+    def steps(self):
+        at = len(self.arguments) - self.arguments[::-1].index("--steps")  # the last one holds
+        return int(self.arguments[at]) - self.base
+
+    def _resume_took(self):
+        """Seconds forward and inject of the newest start that went live."""
+        for start in reversed(self.starts):
+            took = re.search(r"live at step \d+ after ([\d.]+) s forward and ([\d.]+) s inject", start.said())
+            if took:
+                return float(took[1]), float(took[2])
+        return 0.03, 0.01
+
+    def _wait_for(self, start, moment, iteration_sec):
+        """Returns when it is time to kill; False if the run ended before."""
+        kind, goal, part = moment
+        first = self.progress()
+
+        if kind == "start":
+            return start.until(lambda: time.monotonic() - start.begun > 0.12 * part)
+        if kind in ("forward", "inject"):
+            # Without anything to resume from, this is some moment of the start.
+            start.until(lambda: self._is_resuming(start) or self.progress() > first)
+            forward, inject = self._resume_took()
+            time.sleep(forward * part if kind == "forward" else forward + inject * part)
+            return start.running()
+        # From here on the run shall have got somewhere.
+        if not start.until(lambda: self._is_far_enough(start, goal)):
+            return False
+        if kind == "progress":
+            self.reasons += [row["reason"] for row in self.place.shown() if row["running"] and row["state"] == "learning"]
+            time.sleep((1 + 2 * part) * iteration_sec)
+            return start.running()
+        folder = self.out if kind == "save" else os.path.join(self.place.store, "j")
+
+        def look():
+            try:
+                return {(entry.name, entry.inode(), entry.stat().st_mtime_ns) for entry in os.scandir(folder)
+                        if entry.name not in ("log.txt", "agent.log")}
+            except OSError:
+                return set()
+
+        before, ends = look(), time.monotonic() + 15 * iteration_sec
+        start.until(lambda: look() != before or time.monotonic() > ends)
+        time.sleep(0.004 * part)
+        return start.running()
+
+    def _is_resuming(self, start):
+        return "transpckpt: resuming at" in start.said() or self.place.agent_log().count("offering step") > start.offers
+
+    def _is_far_enough(self, start, goal):
+        """Some iterations past where it went on, so that snapshots are taken again, and past the goal. What it prints
+        itself counts: log.txt may still be an earlier start's."""
+        steps = re.findall(r"^step (\d+) ", start.printed(), re.M)
+        return len(steps) >= 4 and int(steps[-1]) + 1 - self.base >= goal
+
+    def run_killed(self, plan, agent_too=None, between=None):
+        """Kills by plan, then lets the run end by itself. Returns the last status; self.kills has what happened."""
+        iteration_sec = self.plain_sec / max(self.steps(), 1)
+        for moment in plan:
+            start = self.start()
+            if not self._wait_for(start, moment, iteration_sec):
+                if start.running():
+                    start.kill()
+                    return "hung"
+                self._note(start)
+                return start.wait()
+            start.kill()
+            self._note(start)
+            self.kills.append(self._killed(moment[0]))
+            if agent_too and agent_too():
+                for pid in self.place.agents():
+                    os.kill(pid, signal.SIGKILL)
+            if between:
+                between(self)
+        start = self.start()
+        status = start.wait()
+        self._note(start)
+        return status
+
+    def _killed(self, moment):
+        """Counts the iterations that the newest live process had finished as the library does, which is less than the
+        trainer's count where the trainer skipped an update."""
+        rows = [row for row in self.place.shown() if row.get("iterations") and row["state"] != "running forward"]
+        newest = max(rows, key=lambda row: row["generation"], default=None)
+        last = self.kills[-1] if self.kills else None
+        if newest and not (last and last.generation == newest["generation"]):
+            return Kill(moment, newest["iterations"], newest["generation"], newest["held_step"] > 0)
+        # It had not come so far; what an earlier one had finished is what there is to lose.
+        return Kill(moment, last.at, last.generation, last.capturing) if last else Kill(moment, 0, None, False)
+
+    def _note(self, start):
+        """Says of the kills before this start where it went on."""
+        at = self.resumed_at(start)
+        # Who was sent back stays there until there is a newer snapshot.
+        same = self.kills[-1].generation if self.kills else None
+        if "not resuming at" in start.said():
+            self.set_back.add(same)
+        if at is None and (self._is_resuming(start) or not start.printed()):
+            return
+        for kill in self.kills:
+            if kill.resumed is None or (same in self.set_back and kill.generation == same):
+                kill.resumed = at or 0
+                kill.set_back = same in self.set_back
+
+    def differences(self, printed_too=True):
+        # A program that is killed between mkstemp() and rename() leaves its temporary file behind.
+        lines = [line for line in differences(self.plain, self.out) if not re.match(r"\S+\.ckpt\.\w{6} should", line)]
+        printed = "\n".join(start.printed() for start in self.starts)
+        if printed_too and each_once(self.plain_start.printed()) != [line for line in each_once(printed) if line]:
+            lines.append("standard output differs")
+        return lines
+
+    def tell(self):
+        """What happened, for people."""
+        for kill in self.kills:
+            print(f"# killed at {kill.moment}, iteration {kill.at}: went on at {kill.resumed}, "
+                  f"lost {kill.lost}{', set back' if kill.set_back else '' if kill.capturing else ', too early'}")
+
+    def story(self):
+        """Everything said, for a failure."""
+        text = "".join(f"--- start {i}: {s.process.returncode}\n{s.said()}" for i, s in enumerate(self.starts))
+        return text + "--- agent\n" + "\n".join(self.place.agent_log().splitlines()[-60:])

@@ -1,0 +1,4 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The GPT with every habit of writing files, killed.
+exec "${PYTHON3:-python3}" "${srcdir:-.}/tests/e2e/kill_resume.py" gpt-log-append gpt-overwrite gpt-rename gpt-save-best

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Trainers are killed at random moments and started again by the same command, and must end with the bytes of a run
+that was never killed. Arguments: CASE[=KILLS]..., or none for a list of the cases.
+
+Lost work is judged too: at most the iteration under way and the one being copied, once snapshots are taken and none
+was skipped."""
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import job
+
+GPT = ["gpt", "--seed", "5", "--steps", "60", "--save-every", "7"]
+CLASSIFIER = ["classifier", "--steps", "60", "--save-every", "9"]
+GAN = ["gan", "--seed", "5", "--steps", "120", "--save-every", "9"]
+
+CASES = {
+    "gpt": GPT,
+    # Slow copies: most kills hit a snapshot that is being taken, or put in place.
+    "gpt-slow-copies": [*GPT, "--steps", "30"],
+    "gpt-fused": [*GPT, "--fused"],
+    "gpt-graph": [*GPT, "--graph"],
+    "gpt-async-loss": [*GPT, "--async-loss"],
+    "gpt-varlen": [*GPT, "--varlen"],
+    "gpt-log-append": [*GPT, "--log-append"],
+    "gpt-overwrite": [*GPT, "--overwrite"],
+    "gpt-rename": [*GPT, "--overwrite", "--rename"],
+    "gpt-save-best": [*GPT, "--save-best", "--eval-every", "5"],
+    "gpt-own-resume": [*GPT, "--resume"],
+    "gpt-accum": [*GPT, "--accum", "4", "--eval-every", "6"],
+    "classifier": [*CLASSIFIER, "--seed", "5"],
+    "classifier-drawn-seed": CLASSIFIER,
+    "classifier-loader-thread": [*CLASSIFIER, "--seed", "5", "--loader-thread"],
+    "gan": GAN,
+    "gan-long-growth": [*GAN, "--growth", "20"],
+}
+WITNESSES = ("names", "pattern")
+
+
+def own_checkpoint(this):
+    """Leaves the trainer's own checkpoint of iteration 14 for both runs to begin with."""
+    arguments = [a for a in this.arguments if a != "--resume"]
+    for folder in (this.work, os.path.dirname(this.plain)):
+        start = job.Start(this.place, [this.runner, *arguments, "--stop-at", "14"], folder,
+                          {k: v for k, v in this.environment.items() if not k.startswith("TRANSPCKPT_")}, "first")
+        assert start.wait() == 0, start.said()
+    this.base = 14
+
+
+def same_seed(this):
+    """The seed that the first start drew is the one that the last one went on with; the plain run gets it."""
+    seeds = re.findall(r"^seed (\d+)", job.read(os.path.join(this.out, "log.txt")), re.M)
+    if len(seeds) == 1:
+        this.run_plain("--seed", seeds[0])
+    return len(seeds) == 1
+
+
+def check(checks, rng, case, kills):
+    name, _, witness = case.partition(":")
+    settings = {"TRANSPCKPT_INFER": witness} if witness else {}
+    if name.endswith("slow-copies"):
+        settings["SIMGPU_COPY_GBPS"] = "0.1"
+    drawn = name == "classifier-drawn-seed"
+    with job.Place(**settings) as place:
+        # A kill wants some iterations before and after it.
+        arguments = [*CASES[name], "--steps", str(10 * kills)] if kills > 8 else CASES[name]
+        this = job.Job(place, *arguments)
+        if name == "gpt-own-resume":
+            own_checkpoint(this)
+        if not drawn:
+            this.run_plain()
+        else:
+            this.plain_sec = 2.0
+        plan = this.kill_plan(rng, kills)
+        status = this.run_killed(plan)
+        if drawn and not checks.ok(same_seed(this), f"{case}: the seed is drawn once", this.story()):
+            return
+        # A run that began anew drew another seed, and its output is another.
+        lines = this.differences(printed_too=not drawn)
+        this.tell()
+        good = checks.ok(status == 0 and not lines, f"{case}: {len(this.kills)} kills, the same bytes",
+                         f"status {status}", *lines, this.story())
+        if witness == "pattern":
+            return told_why(checks, this, case)
+        judged = [k for k in this.kills if k.judged]
+        if good and len(this.kills) > 2:
+            checks.ok(judged, f"{case}: it went on at a snapshot", this.story())
+        worst = max((k.lost for k in judged), default=0)
+        checks.ok(worst <= 2, f"{case}: at most {worst} iterations lost to a kill", this.story())
+    return None
+
+
+def told_why(checks, this, case):
+    """With names removed, either snapshots are taken, or `show` says why not."""
+    checks.ok(this.place.listed() or any(this.reasons),
+              f"{case}: snapshots, or the reason why not ({len(this.place.listed())} listed, said: {this.reasons[-1:]})",
+              this.story())
+
+
+def main():
+    wanted = sys.argv[1:]
+    if not wanted:
+        print("\n".join(CASES))
+        return
+    checks, rng = job.Checks(), job.drawn_from()
+    for one in wanted:
+        case, _, kills = one.partition("=")
+        check(checks, rng, case, int(kills or os.environ.get("KILLS") or 6))
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()
