@@ -184,7 +184,7 @@ class Start:
         self.begun = time.monotonic()
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
             self.process = subprocess.Popen(argv, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=out,
-                                            stderr=err)
+                                            stderr=err, start_new_session=True)
 
     def running(self):
         return self.process.poll() is None
@@ -196,7 +196,7 @@ class Start:
         return read(self.out)
 
     def kill(self):
-        self.process.kill()
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def wait(self, seconds=WAIT_SEC):
@@ -244,6 +244,8 @@ class Job:
         self.place = place
         self.arguments = [place.trainer(name), *arguments, "--out", "out"]
         self.environment = {**place.environment, **(environment or {})}
+        at = len(arguments) - arguments[::-1].index("--steps")  # where it is given twice, the last one holds
+        self.last = int(arguments[at])
         self.base = base  # the first iteration, where the trainer resumes from its own checkpoint
         self.work = os.path.join(place.root, "work")
         self.out = os.path.join(self.work, "out")
@@ -301,8 +303,7 @@ class Job:
         return [((early if i % 2 else late)[i // 2 % 4], int(goal), rng.random()) for i, goal in enumerate(goals)]
 
     def steps(self):
-        at = len(self.arguments) - self.arguments[::-1].index("--steps")  # the last one holds
-        return int(self.arguments[at]) - self.base
+        return self.last - self.base
 
     def _resume_took(self):
         """Seconds forward and inject of the newest start that went live."""
