@@ -233,7 +233,7 @@ static struct copy block_copy(CUmemorytype to, CUmemorytype from, CUdeviceptr ds
 		copy_call(&call, &copy);                                                                  \
 		call.content = NULL;                                                                      \
 		tpck_cuda_graph_node(&call);                                                              \
-		if (tpck_engine_before(self, &call) == TPCK_GO_RUN)                                       \
+		if (tpck_engine_before(self, &call) == TPCK_GO_RUN || copy.direction == ON_HOST)         \
 			result = TPCK_CALL(__VA_ARGS__);                                                  \
 		tpck_engine_after(self, &call);                                                           \
 		tpck_engine_leave(self);                                                                  \

@@ -95,6 +95,13 @@ static int unback(int device, uint64_t address, uint64_t bytes)
 	DEVICE_CALL(cuMemUnmap, address, bytes);
 }
 
+static int current(void)
+{
+	CUdevice device;
+
+	return tpck_cuda.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -ENODEV;
+}
+
 static int context_save(void **context)
 {
 	CUcontext current = NULL;
@@ -305,7 +312,7 @@ static int digest(uint64_t units, uint32_t count, uint64_t results, uint32_t res
 
 static struct tpck_device device = {
 	.reserve = reserve, .back = back, .unback = unback, .granule = 2 << 20,
-	.context_save = context_save, .context_use = context_use, .synchronize = synchronize,
+	.current = current, .context_save = context_save, .context_use = context_use, .synchronize = synchronize,
 	.stream_synchronize = stream_synchronize, .stream_create = stream_create,
 	.event_create = event_create, .event_record = event_record, .event_synchronize = event_synchronize,
 	.event_destroy = event_destroy, .stream_wait_event = stream_wait_event,

@@ -83,6 +83,11 @@ void tpck_cuda_graph_node(const struct tpck_call *call)
 	tpck_engine_graph_node(capture.id, &call->token);
 }
 
+bool tpck_cuda_capturing(void)
+{
+	return capture.depth > 0;
+}
+
 void tpck_cuda_graph_token(CUgraphExec exec, struct tpck_token *token)
 {
 	const struct graph *graph;

@@ -10,6 +10,8 @@ void tpck_cuda_graph_begin(struct tpck_thread *self, CUstream stream);
 void tpck_cuda_graph_end(struct tpck_thread *self, CUstream stream, CUgraph graph);
 /* An operation is about to be queued: if its stream captures, inference is told of a node. */
 void tpck_cuda_graph_node(const struct tpck_call *call);
+/* Whether any stream captures. */
+bool tpck_cuda_capturing(void);
 /* The token of a graph's launch. */
 void tpck_cuda_graph_token(CUgraphExec graph, struct tpck_token *token);
 /* Learns name and parameters of a function from the driver. */

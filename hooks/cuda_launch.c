@@ -147,13 +147,26 @@ CUresult tpck_hook_cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gri
 
 /* Host functions run in every case: they are the CPU side's. While running forward the stream is
  * empty, so they run at once and in order. */
+static void host_function(CUstream stream)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+
+	if (!self)
+		return;
+	if (tpck_cuda_capturing() && tpck_cuda_device()->is_capturing(stream))
+		tpck_engine_unresumable("a graph of the program calls host functions");
+	tpck_engine_leave(self);
+}
+
 CUresult tpck_hook_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 {
+	host_function(hStream);
 	return TPCK_CALL(cuLaunchHostFunc, hStream, fn, userData);
 }
 
 CUresult tpck_hook_cuLaunchHostFunc_ptsz(CUstream hStream, CUhostFn fn, void *userData)
 {
+	host_function(tpck_per_thread(hStream));
 	return TPCK_CALL(cuLaunchHostFunc_ptsz, hStream, fn, userData);
 }
 

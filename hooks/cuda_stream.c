@@ -77,6 +77,39 @@ CUresult tpck_hook_cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptur
 	return tpck_hook_cuStreamBeginCapture_v2(tpck_per_thread(hStream), mode);
 }
 
+CUresult tpck_hook_cuStreamBeginCapture(CUstream hStream)
+{
+	CUresult result;
+
+	tpck_engine_stream_capture(1);
+	result = TPCK_CALL(cuStreamBeginCapture, hStream);
+	capture_begun(result, hStream);
+	tpck_engine_stream_capture(-1);
+	return result;
+}
+
+CUresult tpck_hook_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+					       const CUgraphEdgeData *dependencyData, size_t numDependencies,
+					       CUstreamCaptureMode mode)
+{
+	CUresult result;
+
+	tpck_engine_stream_capture(1);
+	result = TPCK_CALL(cuStreamBeginCaptureToGraph, hStream, hGraph, dependencies, dependencyData, numDependencies,
+			   mode);
+	capture_begun(result, hStream);
+	tpck_engine_stream_capture(-1);
+	return result;
+}
+
+CUresult tpck_hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+						    const CUgraphEdgeData *dependencyData, size_t numDependencies,
+						    CUstreamCaptureMode mode)
+{
+	return tpck_hook_cuStreamBeginCaptureToGraph(tpck_per_thread(hStream), hGraph, dependencies, dependencyData,
+						     numDependencies, mode);
+}
+
 CUresult tpck_hook_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
 	CUresult result = TPCK_CALL(cuStreamEndCapture, hStream, phGraph);

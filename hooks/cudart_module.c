@@ -12,7 +12,7 @@
 #include "hooks/libc.h"
 #include "runtime/track/threads.h"
 
-enum { NAMES = 4096, LIBRARIES = 1024 };
+enum { NAMES = 4096, LIBRARIES = 1024, STRINGS_BYTES = 16 << 20 };
 
 static const char *names[NAMES];
 static CUlibrary libraries[LIBRARIES];
@@ -61,6 +61,94 @@ TPCK_EXPORT void __cudaRegisterVar(void **fatbin, char *host, char *device_addre
 		real(fatbin, host, device_address, device_name, external, bytes, constant, global);
 }
 
+/* A runtime that is linked statically registers variables where nobody can see it. Their names are
+ * strings in the object that holds it, and the driver knows which of all its strings are variables. */
+struct strings {
+	const void *address;           /* of a caller inside the object */
+	const char *begin[8], *end[8]; /* its read-only parts */
+	int parts;
+	const void *object;
+};
+
+static int find_strings(struct dl_phdr_info *info, size_t size, void *argument)
+{
+	struct strings *strings = argument;
+	uintptr_t address = (uintptr_t)strings->address;
+	bool holds = false;
+
+	(void)size;
+	strings->parts = 0;
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+		uintptr_t from = info->dlpi_addr + segment->p_vaddr;
+
+		if (segment->p_type != PT_LOAD)
+			continue;
+		holds = holds || (address >= from && address < from + segment->p_memsz);
+		if (!(segment->p_flags & (PF_W | PF_X)) && strings->parts < 8 && segment->p_filesz <= STRINGS_BYTES) {
+			strings->begin[strings->parts] = (const char *)from;
+			strings->end[strings->parts++] = (const char *)from + segment->p_filesz;
+		}
+	}
+	strings->object = (const void *)info->dlpi_addr;
+	return holds;
+}
+
+static bool identifier(const char *text, size_t length)
+{
+	if (!length || length > 96 || (text[0] >= '0' && text[0] <= '9'))
+		return false;
+	for (size_t i = 0; i < length; i++)
+		if (!(text[i] == '_' || text[i] == '$' || (text[i] >= '0' && text[i] <= '9') ||
+		      (text[i] >= 'a' && text[i] <= 'z') || (text[i] >= 'A' && text[i] <= 'Z')))
+			return false;
+	return true;
+}
+
+static void ask_strings(const char *at, const char *end, CUlibrary library)
+{
+	while (at < end) {
+		size_t length = strnlen(at, (size_t)(end - at));
+		CUdeviceptr address = 0;
+		size_t bytes = 0;
+
+		if (at + length < end && identifier(at, length) &&
+		    tpck_cuda.cuLibraryGetGlobal(&address, &bytes, library, at) == CUDA_SUCCESS)
+			tpck_engine_module_variable(at, address, bytes);
+		at += length + 1;
+	}
+}
+
+/* The vendor's libraries keep no training state in variables, and have too many strings to ask about. */
+static bool vendors(const char *path)
+{
+	static const char *const vendor[] = {"libcudart", "libcublas", "libcudnn",  "libcufft",  "libcusolver",
+					    "libcusparse", "libcurand", "libnccl", "libnvrtc", "libnvjitlink"};
+	const char *slash = path ? strrchr(path, '/') : NULL;
+
+	for (size_t i = 0; slash && i < sizeof vendor / sizeof *vendor; i++)
+		if (strncmp(slash + 1, vendor[i], strlen(vendor[i])) == 0)
+			return true;
+	return false;
+}
+
+static void learn_static(CUlibrary library, const void *caller)
+{
+	struct tpck_thread *self;
+	struct strings strings = {.address = caller};
+	Dl_info info;
+
+	if (!dladdr(caller, &info) || vendors(info.dli_fname) || !tpck_cuda.cuLibraryGetGlobal)
+		return;
+	self = tpck_engine_enter();
+	if (!self)
+		return;
+	if (dl_iterate_phdr(find_strings, &strings))
+		for (int i = 0; i < strings.parts; i++)
+			ask_strings(strings.begin[i], strings.end[i], library);
+	tpck_engine_leave(self);
+}
+
 CUresult tpck_hook_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions,
 				     void **jitOptionsValues, unsigned int numJitOptions,
 				     CUlibraryOption *libraryOptions, void **libraryOptionValues,
@@ -74,6 +162,7 @@ CUresult tpck_hook_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit
 		if (libraries_count < LIBRARIES)
 			libraries[libraries_count++] = *library;
 		tpck_spin_unlock(&lock);
+		learn_static(*library, __builtin_return_address(0));
 	}
 	return result;
 }

@@ -8,9 +8,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/random.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "hooks/libc.h"
@@ -18,30 +19,60 @@
 #include "runtime/replay/files.h"
 #include "shim/driver.h"
 
-enum { RANDOM_BYTES = 64 << 10 };
+/* More than a seed is not logged: bulk randomness is data. */
+enum { RANDOM_DESCRIPTORS = 1024, RANDOM_LOGGED = 4096 };
 
 static bool is_random(const char *path)
 {
 	return path && (strcmp(path, "/dev/urandom") == 0 || strcmp(path, "/dev/random") == 0);
 }
 
-/* Reads are not seen, so the program gets a file of random bytes, which are in the log. */
-static int open_random(struct tpck_thread *self, int flags)
-{
-	unsigned char bytes[RANDOM_BYTES / 64];
-	int fd = (int)syscall(SYS_memfd_create, "urandom", flags & O_CLOEXEC ? 1u : 0u);
+/* Descriptors that were opened on a random device. A bit may be stale, since closing is not hooked:
+ * a read through one looks again. */
+static _Atomic uint64_t random_descriptors[RANDOM_DESCRIPTORS / 64];
 
-	if (fd < 0)
-		return (int)syscall(SYS_openat, AT_FDCWD, "/dev/urandom", flags, 0);
-	for (int i = 0; i < 4; i++) {
-		if (!tpck_engine_chance_answer(self, bytes, sizeof bytes)) {
-			(void)!syscall(SYS_getrandom, bytes, sizeof bytes, 0);
-			tpck_engine_chance_note(self, bytes, sizeof bytes);
-		}
-		(void)!syscall(SYS_write, fd, bytes, sizeof bytes);
+static void random_note(int fd)
+{
+	if (fd >= 0 && fd < RANDOM_DESCRIPTORS)
+		atomic_fetch_or(&random_descriptors[fd / 64], 1ull << (fd % 64));
+}
+
+static bool random_descriptor(int fd)
+{
+	struct stat found;
+
+	if (fd < 0 || fd >= RANDOM_DESCRIPTORS || !(atomic_load(&random_descriptors[fd / 64]) >> (fd % 64) & 1))
+		return false;
+	if (!syscall(SYS_newfstatat, fd, "", &found, 0x1000 /* AT_EMPTY_PATH */) && S_ISCHR(found.st_mode) &&
+	    major(found.st_rdev) == 1 && (minor(found.st_rdev) == 8 || minor(found.st_rdev) == 9))
+		return true;
+	atomic_fetch_and(&random_descriptors[fd / 64], ~(1ull << (fd % 64)));
+	return false;
+}
+
+TPCK_EXPORT ssize_t read(int fd, void *buffer, size_t bytes)
+{
+	static ssize_t (*real)(int, void *, size_t); /* not a bare system call: reading may be cancelled */
+	struct tpck_thread *self;
+	ssize_t got;
+
+	if (__builtin_expect(!real, 0))
+		real = (ssize_t(*)(int, void *, size_t))tpck_real_dlsym(RTLD_NEXT, "read");
+	if (__builtin_expect(fd < 0 || fd >= RANDOM_DESCRIPTORS || !atomic_load(&random_descriptors[fd / 64]), 1) ||
+	    !random_descriptor(fd))
+		return real(fd, buffer, bytes);
+	self = tpck_engine_enter();
+	if (!self)
+		return syscall(SYS_read, fd, buffer, bytes);
+	if (bytes <= RANDOM_LOGGED && tpck_engine_chance_answer(self, buffer, bytes)) {
+		got = (ssize_t)bytes;
+	} else {
+		got = syscall(SYS_read, fd, buffer, bytes);
+		if (got == (ssize_t)bytes && bytes <= RANDOM_LOGGED)
+			tpck_engine_chance_note(self, buffer, bytes);
 	}
-	syscall(SYS_lseek, fd, 0, SEEK_SET);
-	return fd;
+	tpck_engine_leave(self);
+	return got;
 }
 
 static int open_file(int folder, const char *path, int flags, mode_t mode)
@@ -51,7 +82,9 @@ static int open_file(int folder, const char *path, int flags, mode_t mode)
 
 	if (!self)
 		return (int)syscall(SYS_openat, folder, path, flags, mode);
-	fd = is_random(path) ? open_random(self, flags) : tpck_files_open(folder, path, flags, mode);
+	fd = tpck_files_open(folder, path, flags, mode);
+	if (is_random(path))
+		random_note(fd);
 	tpck_engine_leave(self);
 	return fd;
 }
@@ -118,10 +151,9 @@ static int flags_of(const char *mode)
 	return flags;
 }
 
-static FILE *open_stream(struct tpck_thread *self, const char *path, const char *mode)
+static FILE *open_stream(const char *path, const char *mode)
 {
-	int fd = is_random(path) ? open_random(self, flags_of(mode))
-				 : tpck_files_open(AT_FDCWD, path, flags_of(mode), 0666);
+	int fd = tpck_files_open(AT_FDCWD, path, flags_of(mode), 0666);
 	FILE *stream;
 
 	if (fd < 0)
@@ -142,11 +174,14 @@ static FILE *stream_open(const char *path, const char *mode, FILE *(*real)(const
 			tpck_engine_leave(self);
 		return real(path, mode);
 	}
-	if (is_random(path) || tpck_files_redirects(path)) {
-		stream = open_stream(self, path, mode);
+	if (tpck_files_redirects(path)) {
+		stream = open_stream(path, mode);
 	} else {
 		tpck_files_touch(AT_FDCWD, path, flags_of(mode));
 		stream = real(path, mode);
+		/* C++ streams read such a file's descriptor by read(); C ones read inside libc. */
+		if (stream && is_random(path))
+			random_note(fileno(stream));
 	}
 	tpck_engine_leave(self);
 	return stream;

@@ -55,10 +55,11 @@ void tpck_door_forwarder(void)
 {
 	int saved = errno;
 
-	if (atomic_exchange(&forwarder_tried, 1) || !forwarder[0])
+	if (atomic_load(&forwarder_tried) || !forwarder[0])
 		return;
-	if (!tpck_driver_mapped() && !syscall(SYS_faccessat, AT_FDCWD, forwarder, R_OK) &&
-	    !tpck_real_dlopen(forwarder, RTLD_LAZY | RTLD_GLOBAL))
+	/* On a machine without a driver the program is to be told so by the loader, as ever. */
+	if (tpck_driver_exists() && !atomic_exchange(&forwarder_tried, 1) && !tpck_driver_mapped() &&
+	    !syscall(SYS_faccessat, AT_FDCWD, forwarder, R_OK) && !tpck_real_dlopen(forwarder, RTLD_LAZY | RTLD_GLOBAL))
 		tpck_log_info("cannot load %s: %s", forwarder, dlerror());
 	errno = saved;
 }

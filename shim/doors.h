@@ -9,7 +9,7 @@
 
 /* Called with what the real look-up gave for a symbol: the hook of that exact function, or the same. */
 void *tpck_door_swap(void *real);
-/* Loads the forwarder unless a driver is mapped already. `library` is the path of the preloaded
+/* Loads the forwarder unless a driver is mapped already or there is none. `library` is the path of the preloaded
  * library, beside which it lies. Once; cheap afterwards. */
 void tpck_door_forwarder(void);
 void tpck_doors_open(const char *library);

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,11 +22,10 @@
 #include "shim/table.h"
 
 #define DRIVER_NAME "libcuda.so.1"
-#define FORWARDER_FOLDER "/transpckpt/"
+#define FORWARDER_END "/transpckpt/" DRIVER_NAME
 
-static void *driver;
+static void *_Atomic driver;
 static _Atomic int state; /* 0 not tried, 1 bound, -1 none */
-static pthread_mutex_t binding = PTHREAD_MUTEX_INITIALIZER;
 extern void *tpck_dlsym_next, *tpck_dlopen_next; /* doors_x86_64.S jumps through them */
 void *tpck_dlsym_next, *tpck_dlopen_next;
 
@@ -64,8 +62,11 @@ void *tpck_real_dlopen(const char *path, int flags)
 static bool is_driver(const char *path)
 {
 	const char *slash = strrchr(path, '/');
+	size_t length = strlen(path), end = sizeof FORWARDER_END - 1;
 
-	return slash && strncmp(slash + 1, "libcuda.so", 10) == 0 && !strstr(path, FORWARDER_FOLDER);
+	/* By its own folder alone: the tree or the user may well be called transpckpt. */
+	return slash && strncmp(slash + 1, "libcuda.so", 10) == 0 &&
+	       (length < end || strcmp(path + length - end, FORWARDER_END) != 0);
 }
 
 static int find_mapped(struct dl_phdr_info *info, size_t size, void *argument)
@@ -168,34 +169,70 @@ static bool find_in_standard(char *out, size_t size)
 	return false;
 }
 
+/* Where the loader would look for the program itself: its RUNPATH too. */
+static bool find_for_program(char *out, size_t size)
+{
+	void *program = tpck_real_dlopen(NULL, RTLD_LAZY);
+	Dl_serinfo head, *folders;
+	bool result = false;
+
+	if (!program || dlinfo(program, RTLD_DI_SERINFOSIZE, &head))
+		return false;
+	folders = malloc(head.dls_size);
+	if (folders && !dlinfo(program, RTLD_DI_SERINFOSIZE, folders) && !dlinfo(program, RTLD_DI_SERINFO, folders))
+		for (unsigned i = 0; i < folders->dls_cnt && !result; i++) {
+			snprintf(out, size, "%s/" DRIVER_NAME, folders->dls_serpath[i].dls_name);
+			result = readable(out);
+		}
+	free(folders);
+	return result;
+}
+
+static bool find(char *out, size_t size)
+{
+	return dl_iterate_phdr(find_mapped, out) || find_in_path(out, size) || find_in_cache(out, size) ||
+	       find_in_standard(out, size) || find_for_program(out, size);
+}
+
+int tpck_driver_exists(void)
+{
+	char path[4096] = "";
+
+	return state > 0 || find(path, sizeof path);
+}
+
 static int bind_now(void)
 {
 	char path[4096] = "";
 	const struct tpck_hook_row *rows;
 	size_t count;
+	void *found;
 
-	if (!dl_iterate_phdr(find_mapped, path) && !find_in_path(path, sizeof path) &&
-	    !find_in_cache(path, sizeof path) && !find_in_standard(path, sizeof path))
+	if (!find(path, sizeof path))
 		return -1;
-	driver = tpck_real_dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!driver) {
+	found = tpck_real_dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!found) {
 		tpck_log_info("cannot load %s: %s", path, dlerror());
 		return -1;
 	}
 	rows = tpck_table_rows(&count);
 	for (size_t i = 0; i < count; i++)
-		*rows[i].real = tpck_real_dlsym(driver, rows[i].symbol);
+		*rows[i].real = tpck_real_dlsym(found, rows[i].symbol);
+	driver = found;
 	tpck_log_debug("the driver is %s", path);
 	return 1;
 }
 
+/* Without a lock: a thread that runs a library's constructor holds the loader's, and another that binds
+ * needs it. Two that bind at once find and write the same. */
 int tpck_driver_bind(void)
 {
-	if (!state) {
-		pthread_mutex_lock(&binding);
-		if (!state)
-			state = bind_now();
-		pthread_mutex_unlock(&binding);
+	/* A program may bring a driver along later, from a folder that only it knows. */
+	if (!state || (state < 0 && tpck_driver_mapped())) {
+		int result = bind_now();
+
+		if (state <= 0)
+			state = result;
 	}
 	return state > 0 ? 0 : -ENOENT;
 }

@@ -4,13 +4,15 @@
 #ifndef TPCK_SHIM_DRIVER_H
 #define TPCK_SHIM_DRIVER_H
 
-/* Loads the real libcuda.so.1 if need be and binds every row. Thread-safe. 0, or -ENOENT: there is no
- * driver on this machine. */
+/* Loads the real libcuda.so.1 if need be and binds every row. Thread-safe. 0, or -ENOENT: no driver was
+ * found up to now. */
 int tpck_driver_bind(void);
 /* A symbol of the real driver, or NULL. Binds first. */
 void *tpck_driver_symbol(const char *symbol);
 /* Whether a driver library has been mapped by somebody, so that symbols asked for may be its. */
 int tpck_driver_mapped(void);
+/* Whether there is a driver library, mapped or to be found. Loads nothing. */
+int tpck_driver_exists(void);
 /* The real dlsym and dlopen of libc. */
 void *tpck_real_dlsym(void *handle, const char *symbol);
 void *tpck_real_dlopen(const char *path, int flags);

@@ -675,12 +675,14 @@ bool tpck_copier_busy(void)
 	return atomic_load(&jobs_begun) != atomic_load(&jobs_done);
 }
 
-void tpck_copier_drain(void)
+void tpck_copier_drain(double seconds)
 {
+	uint64_t limit = tpck_clock_monotonic_ns() + (uint64_t)(seconds * 1e9);
+
 	for (;;) {
 		uint32_t done = atomic_load(&jobs_done);
 
-		if (done == atomic_load(&jobs_begun))
+		if (done == atomic_load(&jobs_begun) || tpck_clock_monotonic_ns() > limit)
 			return;
 		futex_wait(&jobs_done, done);
 	}

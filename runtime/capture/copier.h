@@ -57,8 +57,8 @@ bool tpck_copier_digests(void);
 /* Puts the fence into the stream if the last capture is not known to have passed it yet. Called
  * before anything is queued on it; never on a capturing stream. */
 void tpck_copier_fence(struct tpck_stream *stream, tpck_stream_handle handle);
-/* Waits until nothing is under way. */
-void tpck_copier_drain(void);
+/* Waits until nothing is under way, at most so many seconds (a device that hangs never ends). */
+void tpck_copier_drain(double seconds);
 bool tpck_copier_busy(void);
 
 #endif

@@ -76,6 +76,15 @@ int tpck_attach(bool resume)
 	/* An offer that nobody asked for in time cannot be taken: the process has begun on its own. */
 	if (engine->welcome.offer && resume)
 		return 0;
+	if (strcmp(setting, "must") == 0)
+		tpck_log_warn("TRANSPCKPT_RESUME=must, but there is nothing to resume from; running from the beginning");
+	return tpck_attach_fresh();
+}
+
+int tpck_attach_fresh(void)
+{
+	int result;
+
 	make_folders(engine->keep);
 	clear_keep();
 	tpck_files_record(engine->log, engine->keep);

@@ -25,6 +25,7 @@
 #include "runtime/replay/restart.h"
 
 #define GATE_LIMIT_NS 100000u
+#define UNRESUMABLE "snapshots from here on cannot be resumed: %s"
 enum { CONTENT_WHOLE = 64 << 10, CONTENT_SAMPLE = 4096 };
 
 struct tpck_engine tpck_engine = {.allocation = PTHREAD_MUTEX_INITIALIZER};
@@ -80,6 +81,23 @@ static bool marker_present(const char *store)
 	return !syscall(SYS_faccessat, AT_FDCWD, path, F_OK);
 }
 
+/* Snapshots of several ranks are worth something only if all take the same step, which nobody sees to
+ * yet. */
+static bool several_ranks(void)
+{
+	static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"};
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		const char *ranks = getenv(names[i]);
+
+		if (ranks && atoi(ranks) > 1) {
+			tpck_log_info("%s=%s: jobs of several ranks are not checkpointed", names[i], ranks);
+			return true;
+		}
+	}
+	return false;
+}
+
 void tpck_engine_start(const char *library_path)
 {
 	static char identity[TPCK_IDENTITY_MAX];
@@ -91,8 +109,10 @@ void tpck_engine_start(const char *library_path)
 	engine->start_ns = tpck_clock_monotonic_ns();
 	engine->pid = getpid();
 	tpck_settings_read(&engine->settings, environ);
-	if (engine->settings.disable)
+	if (engine->settings.disable || several_ranks())
 		goto out;
+	if (engine->settings.allocator[0] == 'a')
+		setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync", 0);
 	bytes = tpck_identity_make(&engine->settings, environ, identity, sizeof identity, engine->job);
 	engine->log = tpck_log_new(engine->settings.log_bytes);
 	if (bytes < 0 || !engine->log)
@@ -136,9 +156,12 @@ void tpck_engine_device(const struct tpck_device *device)
 			tpck_log_warn("no memory to begin with; no checkpoints in this run");
 			tpck_engine_mode_set(TPCK_MODE_OFF);
 		} else {
-			if (tpck_engine_mode() == TPCK_MODE_EARLY && !tpck_attach(false))
+			if (tpck_engine_mode() == TPCK_MODE_EARLY && !tpck_attach(false)) {
 				tpck_engine_mode_set(TPCK_MODE_LIVE);
-			else if (tpck_engine_mode() == TPCK_MODE_EARLY)
+				if (engine->unresumable)
+					tpck_log_warn(UNRESUMABLE, engine->unresumable);
+			}
+			if (tpck_engine_mode() == TPCK_MODE_EARLY)
 				tpck_engine_mode_set(TPCK_MODE_OFF);
 			engine->device = device;
 			if (tpck_engine_mode() != TPCK_MODE_OFF) {
@@ -165,7 +188,7 @@ void tpck_engine_end(int status)
 		tpck_log_warn("the program ended with status %d while running forward to step %llu", status,
 			      (unsigned long long)tpck_forward_step());
 	} else {
-		tpck_copier_drain();
+		tpck_copier_drain(engine->settings.exit_wait_sec);
 	}
 	engine->control->status.state = TPCK_ENGINE_ENDED;
 	if (!tpck_link_end(status, engine->settings.exit_wait_sec) && engine->settings.exit_wait_sec > 0)
@@ -185,7 +208,7 @@ void tpck_engine_unresumable(const char *why)
 		return;
 	engine->unresumable = why;
 	if (tpck_engine_mode() == TPCK_MODE_LIVE)
-		tpck_log_warn("snapshots from here on cannot be resumed: %s", why);
+		tpck_log_warn(UNRESUMABLE, why);
 }
 
 void tpck_engine_stream_capture(int change)
@@ -450,7 +473,7 @@ static void boundary(struct tpck_thread *self)
 	engine->phase_seen = false;
 	status_inference(now);
 	if (engine->settings.backpressure[1] == 't' && tpck_copier_room())
-		tpck_copier_drain();
+		tpck_copier_drain(60);
 	if (engine->stream_captures > 0 || !tpck_gate_close(self, GATE_LIMIT_NS)) {
 		engine->control->status.skipped++;
 	} else {

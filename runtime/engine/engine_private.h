@@ -45,6 +45,7 @@ struct tpck_engine {
 	void *context;
 	bool resumable_addresses;       /* the arena serves allocations */
 	struct tpck_arena *arena;
+	int ordinal;                    /* of the device that the arena is on */
 	pthread_mutex_t allocation;     /* order of allocation calls; the only lock held across driver calls (mapping) */
 	uint64_t allocations;           /* allocation calls so far */
 	uint32_t last_allocator;        /* thread of the last one */
@@ -100,6 +101,8 @@ void tpck_resume_diverged(const char *what);
 /* ---- attach.c ---- */
 /* Meets the agent without a resume, moves the log to the session. */
 int tpck_attach(bool resume);
+/* A new timeline in the session that tpck_attach() got. */
+int tpck_attach_fresh(void);
 /* Starts link and copier threads once there is a context. */
 void tpck_attach_threads(void);
 

@@ -23,7 +23,8 @@ struct tpck_link_options {
 	uint64_t resume_step;      /* UINT64_MAX: the newest */
 };
 
-/* Connects (starting the agent if none answers), says hello, waits for the welcome at most 10 s and
+/* Connects (starting the agent if none answers), says hello, waits for the welcome at most 10 s (with a resume, as
+ * long as verifying what is offered takes) and
  * maps the control page. 0 or -errno with err filled in. */
 int tpck_link_hello(const struct tpck_link_options *options, struct tpck_welcome *welcome,
 		    struct tpck_control **control, struct tpck_error *err);

@@ -23,7 +23,10 @@ static struct tpck_engine *const engine = &tpck_engine;
 
 void tpck_memory_open(void)
 {
-	int result = tpck_arena_open(&engine->arena, engine->device, 0, ARENA_BASE, ARENA_BYTES);
+	int result;
+
+	engine->ordinal = engine->device->current();
+	result = tpck_arena_open(&engine->arena, engine->device, engine->ordinal, ARENA_BASE, ARENA_BYTES);
 
 	if (result) {
 		engine->arena = NULL;
@@ -78,9 +81,16 @@ int tpck_engine_allocate(struct tpck_thread *self, uint64_t bytes, tpck_stream_h
 	uint32_t freed_on = TPCK_STREAM_NONE;
 	int result;
 
-	if (!engine->arena || (ordered && (!stream || (engine->stream_captures > 0 &&
-						       engine->device->is_capturing(handle)))))
+	if (!engine->arena || (ordered && !stream))
 		return -ENOTSUP;
+	if (ordered && engine->stream_captures > 0 && engine->device->is_capturing(handle)) {
+		tpck_engine_unresumable("a graph of the program owns memory");
+		return -ENOTSUP;
+	}
+	if (engine->device->current() != engine->ordinal) {
+		tpck_engine_unresumable("the program uses the memory of several devices");
+		return -ENOTSUP;
+	}
 	order_begin(self);
 	result = tpck_arena_allocate(engine->arena, bytes, stream ? stream->ordinal : TPCK_STREAM_NONE, address,
 				     &freed_on);

@@ -86,8 +86,6 @@ void tpck_resume_begin(void)
 		return;
 	}
 	if (!engine->welcome.offer) {
-		if (strcmp(engine->settings.resume, "must") == 0)
-			tpck_log_warn("TRANSPCKPT_RESUME=must, but there is nothing to resume from");
 		tpck_engine_mode_set(TPCK_MODE_LIVE);
 		return;
 	}
@@ -97,9 +95,20 @@ void tpck_resume_begin(void)
 	result = image_map();
 	if (!result)
 		result = tpck_forward_open(engine->welcome.session, cut);
+	if (!result && (double)tpck_forward_wall_ns() / 1e9 > engine->settings.forward_max_sec) {
+		tpck_log_warn("not resuming at step %llu: the first run took %.0f s to get there, and TRANSPCKPT_FORWARD_MAX_SEC is %.0f",
+			      (unsigned long long)engine->welcome.offer_step, (double)tpck_forward_wall_ns() / 1e9,
+			      engine->settings.forward_max_sec);
+		tpck_forward_close();
+		tpck_engine_mode_set(tpck_attach_fresh() ? TPCK_MODE_OFF : TPCK_MODE_LIVE);
+		return;
+	}
 	if (!result)
 		result = learn_files(cut);
 	tpck_files_record(engine->log, engine->keep);
+	if (!result)
+		tpck_log_warn("resuming at step %llu of generation %llu", (unsigned long long)engine->welcome.offer_step,
+			      (unsigned long long)engine->welcome.offer_generation);
 	if (!result)
 		result = tpck_files_forward(scratch, strcmp(engine->settings.output, "again") == 0);
 	if (result) {
@@ -111,8 +120,6 @@ void tpck_resume_begin(void)
 		return;
 	}
 	engine->forward_ns = tpck_clock_monotonic_ns();
-	tpck_log_warn("resuming at step %llu of generation %llu", (unsigned long long)engine->welcome.offer_step,
-		      (unsigned long long)engine->welcome.offer_generation);
 	tpck_engine_mode_set(TPCK_MODE_FORWARD);
 }
 

@@ -115,6 +115,12 @@ void tpck_files_record(struct tpck_log *into, const char *keep)
 	snprintf(keep_folder, sizeof keep_folder, "%s", keep);
 }
 
+void tpck_files_known(uint64_t digest)
+{
+	if (atomic_fetch_add(&touched_count, 1) < (1u << TOUCHED_BITS) * 3 / 4)
+		atomic_store(touched_slot(digest), digest | READ_BIT);
+}
+
 static void note_first(const char *absolute, uint64_t digest, _Atomic uint64_t *slot)
 {
 	struct tpck_record_file record = {.path = digest};

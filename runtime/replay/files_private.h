@@ -16,6 +16,9 @@ void tpck_files_version_name(char *path, size_t size, uint64_t digest, uint64_t 
 bool tpck_files_was_created(uint64_t digest);
 int tpck_files_copy(int from, int to, uint64_t bytes);
 
+/* A path that the log knows: it has been touched, and may have been read. */
+void tpck_files_known(uint64_t digest);
+
 bool tpck_overlay_active(void);
 /* As the call of that name, with errno; on a path that only the real world knows they make the real
  * call, but those that change something do it in the overlay. */

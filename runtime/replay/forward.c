@@ -42,6 +42,7 @@ static struct tpck_log_reader *reader;
 static struct tpck_expected *all;
 static struct sequence *sequences[SEQUENCE_BUCKETS];
 static struct tpck_record_boundary last;
+static uint64_t wall_ns;
 static _Atomic uint32_t waiting_for; /* threads with operations that are not at the cut yet */
 static char difference[240];
 static tpck_spin lock;
@@ -158,7 +159,12 @@ int tpck_forward_open(const char *folder, struct tpck_log_position cut)
 		if (!record_sound(record)) {
 			result = -EBADMSG;
 		} else if (record->type == TPCK_RECORD_BOUNDARY) {
+			uint64_t before = last.wall_ns;
+
 			memcpy(&last, record + 1, sizeof last);
+			/* A restart begins a new clock reading, perhaps on another machine. */
+			if (before && last.wall_ns > before && last.wall_ns - before < 3600000000000ull)
+				wall_ns += last.wall_ns - before;
 		} else if (record->type == TPCK_RECORD_TURN) {
 			result = turn_add(record);
 		} else {
@@ -317,6 +323,11 @@ uint64_t tpck_forward_iteration(const struct tpck_thread *self)
 uint64_t tpck_forward_step(void)
 {
 	return last.step;
+}
+
+uint64_t tpck_forward_wall_ns(void)
+{
+	return wall_ns;
 }
 
 const char *tpck_forward_difference(void)

@@ -166,6 +166,7 @@ void tpck_files_learn(const struct tpck_record *record)
 		if (made) {
 			*made = (struct first){file, firsts[file->path % BUCKETS]};
 			firsts[file->path % BUCKETS] = made;
+			tpck_files_known(file->path);
 		}
 	}
 }

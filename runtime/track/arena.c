@@ -299,7 +299,7 @@ int tpck_arena_allocate(struct tpck_arena *arena, uint64_t bytes, uint32_t strea
 	bool fresh = false;
 	int result;
 
-	if (room > arena->bytes)
+	if (bytes > arena->bytes || room > arena->bytes)
 		return -ENOMEM;
 	if (room >= unit) {
 		room = round_up(room, unit);
@@ -446,6 +446,11 @@ void tpck_arena_reset(struct tpck_arena *arena)
 
 		free(block);
 		block = lower;
+	}
+	while (arena->spare) {
+		block = arena->spare;
+		arena->spare = block->next;
+		free(block);
 	}
 	arena->highest = arena->live_first = arena->live_last = NULL;
 	memset(arena->bins, 0, sizeof arena->bins);

@@ -24,6 +24,7 @@ struct tpck_device {
 	int (*unback)(int device, uint64_t address, uint64_t bytes);
 	uint64_t granule;
 
+	int (*current)(void);                         /* * ordinal of the calling thread's device, or -errno */
 	int (*context_save)(void **context);          /* * the calling thread's current context */
 	int (*context_use)(void *context);            /* * makes it current in the calling thread */
 	int (*synchronize)(void);                     /* the whole context */
