@@ -67,7 +67,7 @@ def main():
         this = job.Job(place, "gpt", "--seed", "7", "--steps", str(STEPS), "--save-every", "20")
         this.run_plain()
         print(f"plain run: {STEPS} iterations in {this.plain_sec:.1f} s\n")
-        print(f"$ transpckpt run -- {' '.join(['gpt', *this.arguments[1:]])}")
+        print(f"$ TRANSPCKPT_INTERVAL=1 transpckpt run -- {' '.join(['gpt', *this.arguments[1:]])}")
         row("start", "killed", "iteration", "snapshots", "stall", "lost", "went on")
         stories = []
         for number, (how, goal) in enumerate([*PLAN, (None, 0)], 1):

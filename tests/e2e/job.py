@@ -77,8 +77,12 @@ class Place:
         self.environment = {k: v for k, v in os.environ.items()
                             if not k.startswith(("TRANSPCKPT_", "SIMGPU_")) and k != "LD_PRELOAD"}
         self.environment.update(TRANSPCKPT_SHM=self.shm, TRANSPCKPT_DIR=self.store, TRANSPCKPT_JOB="j",
-                                TRANSPCKPT_LOG="info", TRANSPCKPT_CONF="", TRANSPCKPT_LINGER_SEC="20",
+                                TRANSPCKPT_LOG="info", TRANSPCKPT_CONF="", TRANSPCKPT_LINGER_SEC="20", TRANSPCKPT_INTERVAL="1",
                                 TRANSPCKPT_AGENT=os.path.join(self.build, "transpckptd"))
+        # Where it lies once it is installed, the library finds it by itself.
+        kernels = os.path.join(self.build, "kernels/digest.simgpu")
+        if os.path.exists(kernels):
+            self.environment["TRANSPCKPT_KERNELS"] = kernels
         self.environment.update(settings)
 
     def __enter__(self):
