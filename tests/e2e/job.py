@@ -16,6 +16,8 @@ import time
 SKIP = 77
 # Nothing here takes long; what does is a hang.
 WAIT_SEC = 240
+# What a start says when it goes on: step, seconds forward, seconds of putting the state in place.
+LIVE = re.compile(r"live at step (\d+) after ([\d.]+) s forward and ([\d.]+) s inject")
 
 
 def skip(why):
@@ -75,8 +77,12 @@ class Place:
         self.environment = {k: v for k, v in os.environ.items()
                             if not k.startswith(("TRANSPCKPT_", "SIMGPU_")) and k != "LD_PRELOAD"}
         self.environment.update(TRANSPCKPT_SHM=self.shm, TRANSPCKPT_DIR=self.store, TRANSPCKPT_JOB="j",
-                                TRANSPCKPT_LOG="info", TRANSPCKPT_CONF="", TRANSPCKPT_LINGER_SEC="20",
+                                TRANSPCKPT_LOG="info", TRANSPCKPT_CONF="", TRANSPCKPT_LINGER_SEC="20", TRANSPCKPT_INTERVAL="1",
                                 TRANSPCKPT_AGENT=os.path.join(self.build, "transpckptd"))
+        # Where it lies once it is installed, the library finds it by itself.
+        kernels = os.path.join(self.build, "kernels/digest.simgpu")
+        if os.path.exists(kernels):
+            self.environment["TRANSPCKPT_KERNELS"] = kernels
         self.environment.update(settings)
 
     def __enter__(self):
@@ -184,7 +190,7 @@ class Start:
         self.begun = time.monotonic()
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
             self.process = subprocess.Popen(argv, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=out,
-                                            stderr=err)
+                                            stderr=err, start_new_session=True)
 
     def running(self):
         return self.process.poll() is None
@@ -196,7 +202,7 @@ class Start:
         return read(self.out)
 
     def kill(self):
-        self.process.kill()
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def wait(self, seconds=WAIT_SEC):
@@ -244,6 +250,8 @@ class Job:
         self.place = place
         self.arguments = [place.trainer(name), *arguments, "--out", "out"]
         self.environment = {**place.environment, **(environment or {})}
+        at = len(arguments) - arguments[::-1].index("--steps")  # where it is given twice, the last one holds
+        self.last = int(arguments[at])
         self.base = base  # the first iteration, where the trainer resumes from its own checkpoint
         self.work = os.path.join(place.root, "work")
         self.out = os.path.join(self.work, "out")
@@ -285,7 +293,7 @@ class Job:
     @staticmethod
     def resumed_at(start):
         """None: it did not get so far."""
-        live = re.search(r"live at step (\d+) after", start.said())
+        live = LIVE.search(start.said())
         return int(live[1]) if live else None
 
     def kill_plan(self, rng, count):
@@ -301,15 +309,14 @@ class Job:
         return [((early if i % 2 else late)[i // 2 % 4], int(goal), rng.random()) for i, goal in enumerate(goals)]
 
     def steps(self):
-        at = len(self.arguments) - self.arguments[::-1].index("--steps")  # the last one holds
-        return int(self.arguments[at]) - self.base
+        return self.last - self.base
 
     def _resume_took(self):
         """Seconds forward and inject of the newest start that went live."""
         for start in reversed(self.starts):
-            took = re.search(r"live at step \d+ after ([\d.]+) s forward and ([\d.]+) s inject", start.said())
+            took = LIVE.search(start.said())
             if took:
-                return float(took[1]), float(took[2])
+                return float(took[2]), float(took[3])
         return 0.03, 0.01
 
     def _wait_for(self, start, moment, iteration_sec):
@@ -321,12 +328,12 @@ class Job:
             return start.until(lambda: time.monotonic() - start.begun > 0.12 * part)
         if kind in ("forward", "inject"):
             # Without anything to resume from, this is some moment of the start.
-            start.until(lambda: self._is_resuming(start) or self.progress() > first)
+            start.until(lambda: self.is_resuming(start) or self.progress() > first)
             forward, inject = self._resume_took()
             time.sleep(forward * part if kind == "forward" else forward + inject * part)
             return start.running()
         # From here on the run shall have got somewhere.
-        if not start.until(lambda: self._is_far_enough(start, goal)):
+        if not start.until(lambda: self.is_far_enough(start, goal)):
             return False
         if kind == "progress":
             self.reasons += [row["reason"] for row in self.place.shown() if row["running"] and row["state"] == "learning"]
@@ -346,10 +353,10 @@ class Job:
         time.sleep(0.004 * part)
         return start.running()
 
-    def _is_resuming(self, start):
+    def is_resuming(self, start):
         return "transpckpt: resuming at" in start.said() or self.place.agent_log().count("offering step") > start.offers
 
-    def _is_far_enough(self, start, goal):
+    def is_far_enough(self, start, goal):
         """Some iterations past where it went on, so that snapshots are taken again, and past the goal. What it prints
         itself counts: log.txt may still be an earlier start's."""
         steps = re.findall(r"^step (\d+) ", start.printed(), re.M)
@@ -364,11 +371,11 @@ class Job:
                 if start.running():
                     start.kill()
                     return "hung"
-                self._note(start)
+                self.after_start(start)
                 return start.wait()
             start.kill()
-            self._note(start)
-            self.kills.append(self._killed(moment[0]))
+            self.after_start(start)
+            self.kills.append(self.after_kill(moment[0]))
             if agent_too and agent_too():
                 for pid in self.place.agents():
                     os.kill(pid, signal.SIGKILL)
@@ -376,10 +383,10 @@ class Job:
                 between(self)
         start = self.start()
         status = start.wait()
-        self._note(start)
+        self.after_start(start)
         return status
 
-    def _killed(self, moment):
+    def after_kill(self, moment):
         """Counts the iterations that the newest live process had finished as the library does, which is less than the
         trainer's count where the trainer skipped an update."""
         rows = [row for row in self.place.shown() if row.get("iterations") and row["state"] != "running forward"]
@@ -390,14 +397,14 @@ class Job:
         # It had not come so far; what an earlier one had finished is what there is to lose.
         return Kill(moment, last.at, last.generation, last.capturing) if last else Kill(moment, 0, None, False)
 
-    def _note(self, start):
+    def after_start(self, start):
         """Says of the kills before this start where it went on."""
         at = self.resumed_at(start)
         # Who was sent back stays there until there is a newer snapshot.
         same = self.kills[-1].generation if self.kills else None
         if "not resuming at" in start.said():
             self.set_back.add(same)
-        if at is None and (self._is_resuming(start) or not start.printed()):
+        if at is None and (self.is_resuming(start) or not start.printed()):
             return
         for kill in self.kills:
             if kill.resumed is None or (same in self.set_back and kill.generation == same):

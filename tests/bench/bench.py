@@ -1,0 +1,322 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures what the library costs beside the plain run, in one go and side by side, and prints a table and bench.json.
+Arguments: groups of rows (default: all). Environment: builddir. ROUNDS is how often each pair is run (default 5)."""
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e"))
+import job
+
+ROUNDS = int(os.environ.get("ROUNDS") or 5)
+ROWS = []
+
+
+def row(name, figure, baseline=None, unit="", ratio=None, aim="", note=""):
+    if ratio is None and baseline:
+        ratio = figure / baseline
+    ROWS.append({"name": name, "figure": figure, "baseline": baseline, "unit": unit, "ratio": ratio, "aim": aim,
+                 "note": note})
+
+    def number(x):
+        return "" if x is None else f"{x:.0f}" if abs(x) >= 1000 else f"{x:.3g}"
+
+    print(f"{name:58} {number(figure):>8} {number(baseline):>9} {unit:7} {'' if ratio is None else f'{ratio:.3f}':>8}  "
+          f"{aim:16} {note}", flush=True)
+
+
+def head():
+    print(f"{'what':58} {'figure':>8} {'baseline':>9} {'unit':7} {'ratio':>8}  {'aim':16}")
+
+
+class Runs:
+    """Programs plain and preloaded in one place."""
+
+    def __init__(self, place, environment=None):
+        self.place = place
+        self.environment = {**place.environment, **(environment or {})}
+        self.runner = os.path.join(place.build, "tests/sim/simgpu-run")
+        self.plain_environment = {k: v for k, v in self.environment.items() if not k.startswith("TRANSPCKPT_")}
+        self.number = 0
+
+    def program(self, name):
+        return os.path.join(self.place.build, "tests/bench", name)
+
+    def plain(self, *argv):
+        return subprocess.run([self.runner, *argv], env=self.plain_environment, capture_output=True, text=True,
+                              check=True, cwd=self.place.root, stdin=subprocess.DEVNULL)
+
+    def preloaded_argv(self, *argv):
+        return [self.runner, os.path.join(self.place.build, "transpckpt"), "run", "--", *argv]
+
+    def preloaded(self, *argv):
+        return subprocess.run(self.preloaded_argv(*argv), env=self.environment, capture_output=True, text=True,
+                              check=True, cwd=self.place.root, stdin=subprocess.DEVNULL)
+
+    def held(self, *argv):
+        """Runs a program that waits at its end, and looks at it then: (its line, the row of show, pid)."""
+        process = subprocess.Popen(self.preloaded_argv(*argv, "--hold"), env=self.environment, cwd=self.place.root,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = json.loads(process.stdout.readline())
+        time.sleep(0.2)
+        rows = [r for r in self.place.shown() if r.get("pid") == process.pid]
+        process.stdin.close()
+        process.stdin = None
+        process.communicate()
+        return line, rows[0] if rows else None
+
+
+def median(values):
+    return statistics.median(values) if values else float("nan")
+
+
+# ---- calls ---------------------------------------------------------------------------------------------------------
+
+def calls():
+    """Steady state: iterations are known; nothing is captured meanwhile, so that calls alone are compared."""
+    plain, preloaded = {}, {}
+    with job.Place(TRANSPCKPT_INTERVAL="1000000", SIMGPU_EXECUTE="0", TRANSPCKPT_LOG="none") as place:
+        runs = Runs(place)
+        for _ in range(ROUNDS + 2):
+            for found, how in ((plain, runs.plain), (preloaded, runs.preloaded)):
+                for line in how(runs.program("calls")).stdout.splitlines():
+                    name, value = line.split()
+                    found.setdefault(name, []).append(float(value))
+    for name, values in plain.items():
+        base, figure = median(values), median(preloaded[name])
+        row(f"call: {name}", figure, base, "ns", aim="<= 50 ns more" if name == "launch" else "",
+            note=f"{figure - base:+.0f} ns")
+
+
+# ---- stalls --------------------------------------------------------------------------------------------------------
+
+def stalls():
+    for mib, steps, warm in ((16, 60, 15), (256, 30, 12), (2048, 14, 6)):
+        with job.Place(SIMGPU_MEMORY="6G", TRANSPCKPT_DURABLE_INTERVAL="1000000") as place:
+            if mib > 1000 and shutil.disk_usage(place.shm).free < (9 << 30):
+                print(f"# {mib} MiB: too little memory here")
+                continue
+            runs = Runs(place, {"SIMGPU_KERNEL_US": "200"})
+            argv = [runs.program("trainer"), "--mib", str(mib), "--steps", str(steps), "--warm", str(warm)]
+            plain = json.loads(runs.plain(*argv).stdout)
+            line, shown = runs.held(*argv)
+            notes = shown["notes"] if shown else {"captured": 0, "stall_ns_max": 0, "stall_ns_sum": 0, "stall_count": 0}
+            note = f"{notes['captured']} captured, {notes['skipped'] if shown else '?'} skipped"
+            row(f"stall, {mib} MiB: longest time in hooks at a boundary", notes["stall_ns_max"] / 1e3, None, "us",
+                aim="<= 1000 us", note=note)
+            row(f"stall, {mib} MiB: mean time in hooks at a boundary",
+                notes["stall_ns_sum"] / 1e3 / max(notes["stall_count"], 1), None, "us", aim="<= 1000 us")
+            row(f"stall, {mib} MiB: p99.9 of a call of the program", line["call_p999_us"], plain["call_p999_us"], "us",
+                aim="<= 1000 us more", note=f"{line['call_p999_us'] - plain['call_p999_us']:+.0f} us")
+            row(f"stall, {mib} MiB: a small copy of the program's own, longest", line["small_max_us"],
+                plain["small_max_us"], "us", note=f"median {line['small_us']:.0f} plain {plain['small_us']:.0f}")
+
+
+# ---- iterations under the clock model ------------------------------------------------------------------------------
+
+def iterations():
+    """Copies take 64 ms (16 MiB at 0.25 GiB/s); an iteration 1.5 and 0.5 times that."""
+    mib, copy_ms, kernels = 16, 16 / 0.25 / 1.024 / 1.048576, 20
+    for times in (1.5, 0.5):
+        for graph in (False, True):
+            for interval in ("1", "auto"):
+                if graph and interval == "auto":
+                    continue
+                kernel_us = copy_ms * 1e3 * times / (kernels + 1)
+                with job.Place(TRANSPCKPT_INTERVAL=interval, TRANSPCKPT_DURABLE_INTERVAL="1000000") as place:
+                    runs = Runs(place, {"SIMGPU_KERNEL_US": "0", "SIMGPU_KERNEL_US_ward": f"{kernel_us:.0f}",
+                                        "SIMGPU_KERNEL_US_adamw": f"{kernel_us:.0f}", "SIMGPU_COPY_GBPS": "0.25"})
+                    argv = [runs.program("trainer"), "--mib", str(mib), "--steps", "60", "--warm", "25", "--kernels",
+                            str(kernels), *(["--graph"] if graph else [])]
+                    plain, taken = [], []
+                    for _ in range(max(ROUNDS // 2, 1)):
+                        plain.append(json.loads(runs.plain(*argv).stdout)["iteration_us"])
+                        line, shown = runs.held(*argv)
+                        taken.append(line["iteration_us"])
+                    notes = shown["notes"]
+                    unknown = notes["classes"]["unknown"]["bytes"] >> 10
+                    wait = notes["wait_ns_sum"] / 1e6 / max(notes["captured"], 1)
+                    name = f"iteration, {times} x copy{', whole-step graph' if graph else ''}, interval {interval}"
+                    row(name, median(taken) / 1e3, median(plain) / 1e3, "ms",
+                        aim="<= 1.01" if times > 1 and not graph else "",
+                        note=f"{notes['captured']} captured, {notes['skipped']} skipped, wait {wait:.1f} ms each, "
+                             f"role unproven {unknown} KiB")
+
+
+# ---- flush ---------------------------------------------------------------------------------------------------------
+
+def flush():
+    mib = 1024
+    with job.Place(SIMGPU_MEMORY="4G", TRANSPCKPT_DURABLE_INTERVAL="4") as place:
+        runs = Runs(place, {"SIMGPU_KERNEL_US": "200"})
+        rates, reads = [], []
+        runs.preloaded(runs.program("trainer"), "--mib", str(mib), "--steps", "16", "--warm", "1")
+        for size, new, wrote, back in re.findall(
+                r"is durable: ([\d.]+) MiB, ([\d.]+) of it new, written in ([\d.]+) s, read back in ([\d.]+) s",
+                place.agent_log()):
+            if float(new) > mib / 4 and float(wrote):
+                rates.append(float(new) / float(wrote))
+                reads.append(float(back) / float(size) * 1024)
+        base = None
+        if shutil.which("fio"):
+            found = []
+            for _ in range(3):
+                done = subprocess.run(["fio", "--name=w", "--ioengine=io_uring", "--direct=1", "--rw=write", "--bs=4m",
+                                       "--iodepth=8", f"--size={mib}m", "--filename=" + os.path.join(place.root, "fio"),
+                                       "--end_fsync=1", "--output-format=json"], capture_output=True, text=True,
+                                      check=False)
+                try:
+                    found.append(json.loads(done.stdout)["jobs"][0]["write"]["bw"] / 1024)
+                except (ValueError, KeyError, IndexError):
+                    pass
+                if os.path.exists(os.path.join(place.root, "fio")):
+                    os.unlink(os.path.join(place.root, "fio"))
+            base = median(found) if found else None
+        if rates:
+            row("flush: written by the agent", median(rates), base, "MiB/s", aim=">= 0.95 of fio",
+                note=f"{len(rates)} checkpoints of {mib} MiB")
+            row("flush: reading back before publishing, a GiB", median(reads), None, "s")
+        else:
+            print("# nothing large became durable:", place.agent_log()[-400:])
+
+
+# ---- resume --------------------------------------------------------------------------------------------------------
+
+def resume():
+    mib = 256
+    with job.Place(SIMGPU_MEMORY="4G", TRANSPCKPT_LINGER_SEC="60") as place:
+        runs = Runs(place)
+        first, best = [], []
+        for _ in range(3):
+            found = json.loads(runs.plain(runs.program("upload"), str(mib)).stdout)
+            first.append(found["first_gib_s"])
+            best.append(found["gib_s"])
+        argv = [runs.program("trainer"), "--mib", str(mib), "--steps", "4000", "--warm", "0"]
+        starts, forwards, injects = [], [], []
+        steps = 0
+        iteration_ns = 0
+        for number in range(4):
+            path = os.path.join(place.root, f"r{number}.err")
+            with open(path, "wb") as err:
+                begun = time.monotonic()
+                process = subprocess.Popen(runs.preloaded_argv(*argv), env=runs.environment, cwd=place.root,
+                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err)
+            while number and process.poll() is None and time.monotonic() - begun < 60:
+                live = job.LIVE.search(job.read(path))
+                if live:
+                    took = time.monotonic() - begun
+                    forward, inject = float(live[2]), float(live[3])
+                    starts.append(took - forward - inject)
+                    forwards.append(int(live[1]) / max(forward, 1e-3))
+                    injects.append(inject)
+                    steps = int(live[1])
+                    break
+                time.sleep(0.001)
+            # Until there is a newer snapshot, so that the next start is no repeated death.
+            until = time.monotonic() + 60
+            while time.monotonic() < until and process.poll() is None:
+                shown = [r for r in place.shown() if r.get("pid") == process.pid]
+                if shown and shown[0]["held_step"] > steps + 8:
+                    iteration_ns = shown[0]["notes"]["iteration_ns"]
+                    break
+                time.sleep(0.1)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        if not injects:
+            print("# never resumed")
+            return
+        row(f"resume, {mib} MiB: exec to running forward", median(starts) * 1e3, None, "ms")
+        row(f"resume, {mib} MiB: putting the state in place", mib / 1024 / median(injects), median(first), "GiB/s",
+            aim=">= 0.90", note=f"baseline: first copy into fresh device memory; again: {median(best):.2f} GiB/s")
+        if iteration_ns:
+            row("resume: iterations/s forward, beside live", median(forwards), 1e9 / iteration_ns, "1/s")
+
+    with job.Place() as place:
+        this = job.Job(place, "gpt", "--seed", "5", "--steps", "400")
+        this.run_plain()
+        forwards, starts = [], []
+        goal = 100
+        for _ in range(4):
+            start = this.start()
+            start.until(lambda: job.LIVE.search(start.said()) or this.progress() >= goal)
+            live = job.LIVE.search(start.said())
+            if live:
+                forwards.append(int(live[1]) / max(float(live[2]), 1e-3))
+                starts.append(time.monotonic() - start.begun)
+            start.until(lambda: this.progress() >= goal)
+            goal += 40
+            start.kill()
+        row("resume, gpt: exec to first live iteration", median(starts) * 1e3, None, "ms")
+        row("resume, gpt: iterations/s forward, beside plain", median(forwards), 400 / this.plain_sec, "1/s")
+
+
+# ---- memory --------------------------------------------------------------------------------------------------------
+
+def resident(pid):
+    """KiB of a process without shared memory, and its locked pages."""
+    text = job.read(f"/proc/{pid}/status")
+    return sum(int(re.search(rf"{name}:\s+(\d+)", text)[1]) for name in ("RssAnon", "RssFile"))
+
+
+def memory():
+    with job.Place() as place:
+        this = job.Job(place, "gpt", "--seed", "5", "--steps", "300")
+        plain, preloaded, agents = [], [], []
+        for _ in range(ROUNDS):
+            for found, preload in ((plain, False), (preloaded, True)):
+                environment = place.environment if preload else {
+                    k: v for k, v in place.environment.items() if not k.startswith("TRANSPCKPT_")}
+                argv = [this.runner, *([os.path.join(place.build, "transpckpt"), "run", "--"] if preload else []),
+                        *this.arguments]
+                start = job.Start(place, argv, this.work, environment, "memory")
+                start.until(lambda: start.printed().count("\nstep") >= 100)
+                found.append(resident(start.process.pid))
+                if preload:
+                    agents += [resident(pid) for pid in place.agents()]
+                start.kill()
+            shutil.rmtree(os.path.join(place.shm, "j"), ignore_errors=True)
+            for pid in place.agents():
+                os.kill(pid, signal.SIGKILL)
+        row("memory: library in a trainer, without images", (median(preloaded) - median(plain)) / 1024, None, "MiB",
+            aim="<= 16 MiB", note=f"trainer {median(plain) / 1024:.1f}, preloaded {median(preloaded) / 1024:.1f}")
+        if agents:
+            row("memory: agent, buffers of its writers included", median(agents) / 1024, None, "MiB",
+                aim="<= 32 + buffers")
+
+
+# ---- digests -------------------------------------------------------------------------------------------------------
+
+def digests():
+    found = json.loads(subprocess.run([os.path.join(job.build_folder(), "tests/bench/digest")], capture_output=True,
+                                      text=True, check=True).stdout)
+    row("digest of a stored chunk, memory", found["stored"], found["xxh3"], "GiB/s", note="beside XXH3-128 alone")
+    row("digest of a stored chunk, cached", found["stored_cached"], found["xxh3_cached"], "GiB/s")
+    row("block digest (twin of the device's), memory", found["block"], found["xxh3"], "GiB/s")
+    row("block digest (twin of the device's), cached", found["block_cached"], found["xxh3_cached"], "GiB/s")
+
+
+GROUPS = {"calls": calls, "stalls": stalls, "iterations": iterations, "flush": flush, "resume": resume,
+          "memory": memory, "digests": digests}
+
+
+def main():
+    head()
+    for name in sys.argv[1:] or GROUPS:
+        try:
+            GROUPS[name]()
+        except (subprocess.CalledProcessError, OSError, ValueError, TypeError, KeyError) as error:
+            print(f"# {name} could not be measured: {error} {getattr(error, 'stderr', '') or ''}")
+    with open("bench.json", "w", encoding="utf-8") as f:
+        json.dump(ROWS, f, indent=1)
+        f.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training loop whose state has a chosen size, for measurements: a number of forward and backward launches, an Adam
+// that touches every page of the state, a loss that the CPU reads, and small copies in between whose time is taken.
+// Prints one line: iteration times and delays of the calling thread. With --hold it then waits for its input to end.
+#include <cuda_runtime.h>
+
+#include <getopt.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <vector>
+
+#define CHECK(call)                                                                                                    \
+    do {                                                                                                               \
+        cudaError_t e_ = (call);                                                                                       \
+        if (e_ != cudaSuccess) {                                                                                       \
+            fprintf(stderr, "trainer.cu:%d: %s\n", __LINE__, cudaGetErrorString(e_));                                  \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+#define PAGE_FLOATS 1024
+#define BLOCK_BYTES (16u << 20)
+
+__global__ void forward_kernel(float *activations, const float *tokens, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        activations[i] = activations[i] * 0.5f + tokens[i];
+}
+
+__global__ void backward_kernel(float *gradients, const float *activations, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        gradients[i] = activations[i] * 0.25f;
+}
+
+// Touches a word of every page: what an optimizer does to a block, at a fraction of the work.
+__global__ void adamw_kernel(float *state, const float *gradients, size_t pages, float step)
+{
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < pages)
+        state[i * PAGE_FLOATS] += gradients[i % 256] + step;
+}
+
+static double now_us()
+{
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+static double part(std::vector<double> x, double p)
+{
+    if (x.empty())
+        return 0;
+    std::sort(x.begin(), x.end());
+    return x[std::min(x.size() - 1, (size_t)(p * (double)x.size()))];
+}
+
+int main(int argc, char **argv)
+{
+    int steps = 30, kernels = 20, warm = 10;
+    long mib = 16;
+    bool graph = false, hold = false;
+    static const option table[] = {{"steps", 1, 0, 'n'}, {"mib", 1, 0, 'm'},  {"kernels", 1, 0, 'k'}, {"warm", 1, 0, 'w'},
+                                   {"graph", 0, 0, 'g'}, {"hold", 0, 0, 'h'}, {0, 0, 0, 0}};
+    for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
+        switch (c) {
+        case 'n': steps = atoi(optarg); break;
+        case 'm': mib = atol(optarg); break;
+        case 'k': kernels = atoi(optarg); break;
+        case 'w': warm = atoi(optarg); break;
+        case 'g': graph = true; break;
+        case 'h': hold = true; break;
+        default: return 2;
+        }
+
+    const int n = 4096;
+    size_t bytes = (size_t)mib << 20;
+    std::vector<float *> state;
+    std::vector<size_t> sizes;
+    for (size_t at = 0; at < bytes; at += BLOCK_BYTES) {
+        float *block;
+        sizes.push_back(std::min((size_t)BLOCK_BYTES, bytes - at));
+        CHECK(cudaMalloc((void **)&block, sizes.back()));
+        CHECK(cudaMemset(block, 0, sizes.back()));
+        state.push_back(block);
+    }
+    float *tokens, *activations, *gradients, *host;
+    CHECK(cudaMalloc((void **)&tokens, n * 4));
+    CHECK(cudaMalloc((void **)&activations, n * 4));
+    CHECK(cudaMalloc((void **)&gradients, n * 4));
+    CHECK(cudaMemset(activations, 0, n * 4));
+    CHECK(cudaMallocHost((void **)&host, n * 4));
+    for (int i = 0; i < n; i++)
+        host[i] = (float)i;
+    cudaStream_t stream, side;
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+    float *small_device, *small_host;
+    CHECK(cudaMalloc((void **)&small_device, 4096));
+    CHECK(cudaMemset(small_device, 0, 4096));
+    CHECK(cudaMallocHost((void **)&small_host, 4096));
+
+    std::vector<double> iterations, calls, small;
+    float loss = 0;
+    auto timed = [&](auto call) {
+        double begun = now_us();
+        call();
+        calls.push_back(now_us() - begun);
+    };
+    auto passes = [&]() {
+        for (int k = 0; k < kernels; k++)
+            timed([&] {
+                if (k < kernels / 2)
+                    forward_kernel<<<16, 256, 0, stream>>>(activations, tokens, n);
+                else
+                    backward_kernel<<<16, 256, 0, stream>>>(gradients, activations, n);
+            });
+    };
+    auto update = [&](float step) {
+        for (size_t b = 0; b < state.size(); b++) {
+            size_t pages = sizes[b] / 4 / PAGE_FLOATS;
+            timed([&] { adamw_kernel<<<(unsigned)((pages + 255) / 256), 256, 0, stream>>>(state[b], gradients, pages, step); });
+        }
+    };
+    cudaGraphExec_t whole = nullptr;
+    if (graph) {
+        cudaGraph_t g;
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        passes();
+        update(1.0f);
+        CHECK(cudaStreamEndCapture(stream, &g));
+        CHECK(cudaGraphInstantiate(&whole, g, 0));
+    }
+    for (int step = 0; step < steps; step++) {
+        double begun = now_us();
+        if (step == warm) {
+            calls.clear();
+            small.clear();
+        }
+        host[step % n] += 1.0f;
+        CHECK(cudaMemcpyAsync(tokens, host, n * 4, cudaMemcpyHostToDevice, stream));
+        if (graph) {
+            timed([&] { CHECK(cudaGraphLaunch(whole, stream)); });
+        } else {
+            passes();
+            // A small copy of the program's own, on a stream of its own, while a snapshot may be under way.
+            double copy = now_us();
+            CHECK(cudaMemcpyAsync(small_host, small_device, 4096, cudaMemcpyDeviceToHost, side));
+            CHECK(cudaStreamSynchronize(side));
+            small.push_back(now_us() - copy);
+            update((float)step);
+        }
+        CHECK(cudaMemcpyAsync(&loss, activations, 4, cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        if (step >= warm)
+            iterations.push_back(now_us() - begun);
+    }
+    printf("{\"iteration_us\": %.1f, \"call_p999_us\": %.2f, \"call_max_us\": %.2f, \"call_us\": %.2f, \"small_us\": %.1f, "
+           "\"small_max_us\": %.1f, \"loss\": %.9g}\n",
+           part(iterations, 0.5), part(calls, 0.999), part(calls, 1.0), part(calls, 0.5), part(small, 0.5),
+           part(small, 1.0), (double)loss);
+    fflush(stdout);
+    char byte;
+    while (hold && read(0, &byte, 1) > 0)
+        ;
+    return 0;
+}

@@ -1,0 +1,395 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What must not be resumed, and what cannot be: a program that is no longer the same, a store that is damaged, memory
+or disk that has no room, other programs under the same preload. Argument: a group of cases.
+
+Each time there is one clear line, and the run ends like a plain run of what was started."""
+import glob
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import job
+
+STEPS = "40"
+
+
+def text_file(path):
+    """Real text, of a few tens of KiB."""
+    text = b""
+    for pattern in ("/usr/share/common-licenses/*", "/usr/include/std*.h"):
+        for name in sorted(glob.glob(pattern)):
+            if len(text) < 60000:
+                with open(name, "rb") as f:
+                    text += f.read()
+    with open(path, "wb") as f:
+        f.write(text[:60000])
+
+
+def gpt(place, *more):
+    data = os.path.join(place.root, "data.txt")
+    text_file(data)
+    this = job.Job(place, "gpt", "--seed", "5", "--steps", STEPS, "--data", data, *more)
+    this.data = data
+    return this
+
+
+def killed_at(this, iteration, **options):
+    start = this.start(**options)
+    start.until(lambda: this.progress() >= iteration)
+    time.sleep(0.02)
+    start.kill()
+    this.place.agent_log()
+    return start
+
+
+def ours(start):
+    return [line for line in start.said().splitlines() if line.startswith("transpckpt:")]
+
+
+def plain_again(this):
+    shutil.rmtree(this.plain, ignore_errors=True)
+    this.run_plain()
+
+
+def judge(checks, this, start, status, what, wanted):
+    """Ended like the plain run, after exactly one line about not resuming, which matches."""
+    lines = job.differences(this.plain, this.out)
+    checks.ok(status == 0 and not lines, f"{what}: ends like a plain run of it", f"status {status}", *lines,
+              this.story())
+    said = [line for line in ours(start) if re.search("not resum|cannot resume|not resumable", line)]
+    checks.ok(len(said) == 1 and re.search(wanted, said[0]), f"{what}: one line says so: {said}",
+              f"wanted: {wanted}", this.story())
+
+
+# ---- the program is another one ------------------------------------------------------------------------------------
+
+def change_byte(this, keep_time):
+    found = os.stat(this.data)
+    with open(this.data, "r+b") as f:
+        # All over the middle, so that some batch before the snapshot and some after have read one.
+        for at in range(20000, 40000, 150):
+            f.seek(at)
+            f.write(b"#")
+    if keep_time:
+        os.utime(this.data, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def change_size(this):
+    with open(this.data, "ab") as f:
+        f.write(b"one more line\n" * 40)
+
+
+def change_argument(this, name, value):
+    at = this.arguments.index(name) + 1
+    this.arguments[at] = value
+
+
+def other_binary(this):
+    with open(this.arguments[0], "ab") as f:
+        f.write(b"\0")
+
+
+def own_binary(this):
+    folder = os.path.join(this.place.root, "bin")
+    os.makedirs(folder)
+    this.arguments[0] = shutil.copy(this.arguments[0], folder)
+
+
+CHANGES = {
+    # what: (before, change, what the line names)
+    "data, same size and time": (None, lambda this: change_byte(this, True), r"iteration \d+, device operation"),
+    "data, same size": (None, lambda this: change_byte(this, False), r"iteration \d+, device operation|data\.txt"),
+    "data, another size": (None, change_size, r"iteration \d+, device operation|data\.txt"),
+    "argument --steps": (None, lambda this: change_argument(this, "--steps", "36"), r"argument|--steps|36"),
+    "argument --lr": (lambda this: this.arguments.extend(["--lr", "0.002"]),
+                      lambda this: change_argument(this, "--lr", "0.001"), r"argument|--lr|0\.001"),
+    "environment": (lambda this: this.environment.update(MY_SETTING="1"),
+                    lambda this: this.environment.update(MY_SETTING="2"), r"environment.*MY_SETTING|MY_SETTING"),
+    "environment, a new variable": (None, lambda this: this.environment.update(NEW_SETTING="2"), r"NEW_SETTING"),
+    "executable": (own_binary, other_binary, r"executable"),
+}
+
+
+def identity(checks):
+    for what, (before, change, wanted) in CHANGES.items():
+        with job.Place() as place:
+            this = gpt(place)
+            if before:
+                before(this)
+            this.run_plain()
+            killed_at(this, 20)
+            checks.ok(any(row["offered"] for row in place.listed()), f"{what}: there is something to resume",
+                      this.story())
+            change(this)
+            plain_again(this)
+            start = this.start()
+            judge(checks, this, start, start.wait(), what, wanted)
+    with job.Place() as place:
+        this = gpt(place)
+        this.run_plain()
+        killed_at(this, 20)
+        start = this.start(environment={"TERM": "other", "SSH_TTY": "x", "PWD": "/elsewhere"})
+        status = start.wait()
+        checks.ok(status == 0 and job.Job.resumed_at(start) and not this.differences(),
+                  "what cannot matter does not keep it from resuming", *this.differences(), this.story())
+
+
+# ---- the store is damaged ------------------------------------------------------------------------------------------
+
+def on_disk_only(place):
+    """Everything durable, nothing in memory, as after a reboot."""
+    for pid in place.agents():
+        os.kill(pid, signal.SIGTERM)
+    place.agent_settles()
+    for name in os.listdir(place.shm):
+        shutil.rmtree(os.path.join(place.shm, name))
+
+
+def newest(place, name):
+    folders = sorted(f for f in glob.glob(os.path.join(place.store, "j/step-*")) if os.path.exists(f + "/MANIFEST"))
+    return os.path.join(folders[-1], name)
+
+
+def flip(path):
+    with open(path, "r+b") as f:
+        f.seek(5000)
+        byte = f.read(1)
+        f.seek(5000)
+        f.write(bytes([byte[0] ^ 4]))
+
+
+def cut(path):
+    os.truncate(path, os.path.getsize(path) // 2 // 4096 * 4096)
+
+
+def unknown_version(path):
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text.replace('"format":1', '"format":99', 1))
+
+
+DAMAGES = {
+    "flipped bit": (lambda place: flip(newest(place, "data.0")), r"digest|does not match|verif", True),
+    "truncated container": (lambda place: cut(newest(place, "data.0")), r"data\.0|short|chunk", True),
+    "missing container": (lambda place: os.unlink(newest(place, "data.0")), r"data\.0|No such file", True),
+    "manifest of an unknown version": (lambda place: unknown_version(newest(place, "MANIFEST")), r"has format 99", False),
+}
+
+
+def damage(checks):
+    for what, (harm, wanted, aside) in DAMAGES.items():
+        with job.Place(TRANSPCKPT_DURABLE_INTERVAL="4") as place:
+            this = gpt(place)
+            this.run_plain()
+            killed_at(this, 30)
+            on_disk_only(place)
+            before = [row["step"] for row in place.listed()]
+            checks.ok(len(before) >= 2, f"{what}: several are durable {before}", this.story())
+            if len(before) < 2:
+                continue
+            harm(place)
+            start = this.start()
+            status = start.wait()
+            lines = this.differences()
+            checks.ok(status == 0 and not lines, f"{what}: the same bytes", f"status {status}", *lines, this.story())
+            checks.ok(job.Job.resumed_at(start) in before[:-1], f"{what}: the previous one was used", before,
+                      this.story())
+            said = [line for line in place.agent_log().splitlines() if re.search(wanted, line)]
+            checks.ok(said, f"{what}: said: {said[:1]}", this.story())
+            if aside:
+                checks.ok(glob.glob(os.path.join(place.store, "j/quarantine/*")), f"{what}: set aside", this.story())
+
+
+# ---- no room, no permission ----------------------------------------------------------------------------------------
+
+class Mounted:
+    """A small tmpfs; None where that is not allowed."""
+
+    def __init__(self, at, size):
+        self.at = at
+        os.makedirs(at, exist_ok=True)
+        self.there = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", at], check=False,
+                                    stderr=subprocess.DEVNULL).returncode == 0
+
+    def __enter__(self):
+        return self.there
+
+    def __exit__(self, *_):
+        if self.there:
+            subprocess.run(["umount", "-l", self.at], check=False)
+
+
+def unharmed(checks, this, what, wanted):
+    start = this.start()
+    status = start.wait()
+    lines = this.differences()
+    checks.ok(status == 0 and not lines, f"{what}: the trainer is unharmed", f"status {status}", *lines, this.story())
+    said = [line for line in start.said().splitlines() + this.place.agent_log().splitlines() if re.search(wanted, line)]
+    checks.ok(said, f"{what}: said: {said[:2]}", this.story())
+    return said
+
+
+def room(checks):
+    root = os.geteuid() == 0
+    with job.Place() as place:
+        this = gpt(place)
+        this.run_plain()
+        with open(place.store, "w", encoding="ascii"):
+            pass
+        unharmed(checks, this, "a store that is a file", r"Not a directory|File exists|not a folder|store")
+    with job.Place(TRANSPCKPT_OVERHEAD="much", TRANSPCKPT_KEEPS="3") as place:
+        this = gpt(place)
+        this.run_plain()
+        said = unharmed(checks, this, "wrong settings", r"TRANSPCKPT_OVERHEAD|TRANSPCKPT_KEEPS")
+        checks.ok(len({line for line in said}) == 2, "wrong settings: one line each", *said)
+    with job.Place(TRANSPCKPT_AGENT="/nonexistent/transpckptd") as place:
+        this = gpt(place)
+        this.run_plain()
+        unharmed(checks, this, "an agent that is not there", r"/nonexistent/transpckptd")
+    if not root:
+        print("# not root: no small file systems, no other owner")
+        return
+    with job.Place() as place:
+        this = gpt(place)
+        this.run_plain()
+        os.makedirs(os.path.join(place.store, "j"))
+        for path in (place.store, os.path.join(place.store, "j")):
+            os.chown(path, 12345, 12345)
+        unharmed(checks, this, "somebody else's store", r"belongs to user 12345")
+        checks.ok(not glob.glob(place.store + "/j/step-*"), "somebody else's store gets no checkpoint")
+    with job.Place() as place, Mounted(place.shm, "3m") as there:
+        if there:
+            this = gpt(place)
+            this.run_plain()
+            unharmed(checks, this, "no room in memory", r"No space|no room|does not fit|tmpfs")
+    with job.Place(TRANSPCKPT_DURABLE_INTERVAL="3") as place, Mounted(place.store, "4m") as there:
+        if there:
+            this = gpt(place)
+            this.run_plain()
+            killed_at(this, 25)
+            start = this.start()
+            checks.ok(start.wait() == 0 and not this.differences() and job.Job.resumed_at(start),
+                      "no room on disk: resumed from memory, the same bytes", *this.differences(), this.story())
+            checks.ok("No space left" in place.agent_log(), "no room on disk: said", this.story())
+
+
+# ---- several programs, other users, agents that die ----------------------------------------------------------------
+
+def life(checks):
+    with job.Place() as place:
+        this = gpt(place)
+        this.run_plain()
+        trainer = " ".join(this.arguments)
+        prepare = f"{place.trainer('classifier')} --seed 1 --steps 12 --out prep >/dev/null"
+        this.arguments = ["/bin/sh", "-c", f"{prepare} && {trainer}"]
+        this.run_killed([("progress", 20, 0.5)])
+        checks.ok(not job.differences(this.plain, this.out), "two programs under one preload: the same bytes",
+                  *job.differences(this.plain, this.out), this.story())
+        checks.ok(any(job.Job.resumed_at(s) for s in this.starts), "the second of them was resumed", this.story())
+        wrong = [line for s in this.starts for line in ours(s) if "cannot resume" in line]
+        checks.ok(not wrong, "nothing was offered to the wrong program", *wrong, this.story())
+        start = this.start()
+        checks.ok(start.wait() == 0 and job.Job.resumed_at(start) is None and "step 0 " in start.printed(),
+                  "a run that ended is started again from its beginning", this.story())
+
+    with job.Place() as place:
+        this = gpt(place)
+        this.run_plain()
+        start = this.start()
+        agents = 0
+        until = time.monotonic() + 60
+        while start.running() and time.monotonic() < until:
+            time.sleep(0.12)
+            for pid in place.agents():
+                if start.running():
+                    os.kill(pid, signal.SIGKILL)
+                    agents += 1
+        checks.ok(start.wait() == 0 and not this.differences(), f"{agents} agents killed: the trainer does not notice",
+                  *this.differences(), this.story())
+
+    with job.Place() as place:
+        this = job.Job(place, "gpt", "--seed", "5", "--steps", "120")
+        this.run_plain()
+        start = this.start()
+        for goal in (15, 30):
+            start.until(lambda goal=goal: this.progress() >= goal)
+            for pid in place.agents():
+                os.kill(pid, signal.SIGKILL)
+        start.until(lambda: this.progress() >= 110)
+        start.kill()
+        adopted = "adopted session" in place.agent_log()
+        held = max((row["step"] for row in place.listed()), default=0)
+        checks.ok(adopted, "the next agent adopts what is in memory", this.story())
+        checks.ok(held >= 80, f"and snapshots go on (newest: step {held})", this.story())
+        status = this.start().wait()
+        checks.ok(status == 0 and not this.differences(), "and are good", *this.differences(), this.story())
+
+    for what, disk in (("memory lost", True), ("memory and store lost", False)):
+        with job.Place(TRANSPCKPT_DURABLE_INTERVAL="5") as place:
+            this = gpt(place)
+            this.run_plain()
+            killed_at(this, 30)
+            on_disk_only(place)
+            if not disk:
+                shutil.rmtree(place.store)
+            start = this.start()
+            status = start.wait()
+            checks.ok(status == 0 and not this.differences(), f"{what}: the same bytes", *this.differences(),
+                      this.story())
+            at = job.Job.resumed_at(start)
+            checks.ok(bool(at) == disk, f"{what}: went on at {at}", this.story())
+    unprivileged(checks)
+
+
+def unprivileged(checks):
+    """As nobody, with 8 MiB of locked memory."""
+    if os.geteuid() != 0 or not shutil.which("setpriv") or not shutil.which("prlimit"):
+        print("# not root or no setpriv: not run as another user")
+        return
+    with job.Place() as place:
+        # A build folder that others cannot enter would be the only thing that is shown.
+        if subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", place.trainer("gpt"), "--help"],
+                          capture_output=True, check=False).returncode in (126, 127):
+            print("# others cannot read the build folder")
+            return
+        this = gpt(place)
+        for folder in (place.root, this.work, os.path.dirname(this.plain), place.shm):
+            os.chown(folder, 65534, 65534)
+        this.environment["HOME"] = place.root
+        user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "prlimit", "--memlock=8388608:8388608"]
+        this.run_plain()
+        first = this.start(under=user)
+        first.until(lambda: this.progress() >= 25)
+        first.kill()
+        start = this.start(under=user)
+        status = start.wait()
+        checks.ok(status == 0 and not this.differences(), "as nobody with 8 MiB of locked memory: the same bytes",
+                  f"status {status}", *this.differences(), this.story())
+        checks.ok(job.Job.resumed_at(start), "as nobody: resumed", this.story())
+        until = time.monotonic() + 30
+        owner = place.store + "/j"
+        while not glob.glob(owner + "/step-*/MANIFEST") and time.monotonic() < until:
+            time.sleep(0.05)
+        checks.ok(os.path.exists(owner) and os.stat(owner).st_mode & 0o77 == 0 and os.stat(owner).st_uid == 65534,
+                  "as nobody: the store is that user's alone", this.story())
+
+
+GROUPS = {"identity": identity, "damage": damage, "room": room, "life": life}
+
+
+def main():
+    checks = job.Checks()
+    for name in sys.argv[1:] or GROUPS:
+        GROUPS[name](checks)
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,4 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A program that is another one than before is not resumed: data, arguments, environment, executable.
+exec "${PYTHON3:-python3}" "${srcdir:-.}/tests/e2e/divergence.py" identity

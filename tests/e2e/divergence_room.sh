@@ -1,0 +1,4 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# No room, no permission, wrong settings: one line, the trainer unharmed.
+exec "${PYTHON3:-python3}" "${srcdir:-.}/tests/e2e/divergence.py" room
