@@ -417,8 +417,11 @@ static bool boundary_capture(const struct tpck_log_position *cut, uint64_t now)
 	}
 	capture.unresumable = tpck_log_failed(engine->log) ? tpck_log_failed(engine->log) : engine->unresumable;
 	result = tpck_copier_request(&capture);
-	if (result)
+	if (result) {
+		tpck_log_debug("step %llu is not captured: %s", (unsigned long long)engine->step,
+			       result == -EAGAIN ? "no image is free" : strerror(-result));
 		return false;
+	}
 	status_classes(capture.plan);
 	engine->control->status.state = TPCK_ENGINE_CAPTURING;
 	engine->last_capture_ns = now;
@@ -477,6 +480,7 @@ static void boundary(struct tpck_thread *self)
 	if (engine->settings.backpressure[1] == 't' && tpck_copier_room())
 		tpck_copier_drain(60);
 	if (engine->stream_captures > 0 || !tpck_gate_close(self, GATE_LIMIT_NS)) {
+		tpck_log_debug("step %llu is not captured: another thread is in a call", (unsigned long long)engine->step);
 		engine->control->status.skipped++;
 	} else {
 		boundary_mark(&cut, now);
