@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "hooks/cuda_driver.h"
+#include "hooks/cuda_graph.h"
 
 /* An allocation call is an operation for the record (its size and stream), not for inference. */
 static void memory_call(struct tpck_call *call, enum tpck_op op, uint64_t bytes, CUstream stream)
@@ -20,6 +21,20 @@ static CUresult to_result(int result)
 	return result == 0 ? CUDA_SUCCESS : result == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 }
 
+/* Allocating and freeing at once are forbidden while certain streams capture, and break the capture: the driver
+ * knows when, and does so. */
+static bool forbidden(CUresult *result)
+{
+	CUdeviceptr probe;
+
+	if (__builtin_expect(!tpck_cuda_capturing(), 1))
+		return false;
+	*result = TPCK_CALL(cuMemAlloc_v2, &probe, 1);
+	if (*result == CUDA_SUCCESS)
+		(void)TPCK_CALL(cuMemFree_v2, probe);
+	return *result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && *result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
 /* Serves a request from the arena. False: make the real call. */
 static bool allocate(struct tpck_thread *self, CUdeviceptr *dptr, size_t bytes, CUstream stream, bool ordered,
 		     CUresult *result)
@@ -31,6 +46,8 @@ static bool allocate(struct tpck_thread *self, CUdeviceptr *dptr, size_t bytes, 
 	tpck_cuda_context_seen();
 	if (!dptr || !bytes)
 		return false; /* the driver says what is wrong with it */
+	if (!ordered && forbidden(result))
+		return true;
 	memory_call(&call, TPCK_OP_MEMSET, bytes, stream);
 	(void)tpck_engine_before(self, &call);
 	tpck_engine_after(self, &call);
@@ -126,10 +143,18 @@ CUresult tpck_hook_cuMemFree_v2(CUdeviceptr dptr)
 	struct tpck_thread *self = tpck_engine_enter();
 	CUresult result = CUDA_SUCCESS;
 
-	if (!self || !release(self, dptr, NULL, false))
+	if (!self)
+		return TPCK_CALL(cuMemFree_v2, dptr);
+	if (!tpck_engine_is_device_memory(dptr)) {
 		result = TPCK_CALL(cuMemFree_v2, dptr);
-	if (self)
-		tpck_engine_leave(self);
+	} else if (!forbidden(&result)) {
+		/* Freeing nothing asks whether there is a context, and one that has not failed; after the wait that is
+		 * part of freeing once more. */
+		result = TPCK_CALL(cuMemFree_v2, 0);
+		if (result == CUDA_SUCCESS)
+			result = TPCK_CALL(cuMemFree_v2, release(self, dptr, NULL, false) ? 0 : dptr);
+	}
+	tpck_engine_leave(self);
 	return result;
 }
 

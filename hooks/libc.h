@@ -6,4 +6,9 @@
 
 #define TPCK_EXPORT __attribute__((visibility("default")))
 
+/* libc declares pointers that are never NULL; callers pass NULL all the same, and EFAULT is their answer. The
+ * compiler drops checks of such a parameter, whatever -fno-delete-null-pointer-checks says (gcc 12): after this
+ * it knows nothing of the pointer. */
+#define TPCK_MAYBE_NULL(pointer) __asm__("" : "+r"(pointer))
+
 #endif

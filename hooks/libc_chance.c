@@ -102,6 +102,7 @@ static int wall_clock(clockid_t clock, struct timespec *now)
 	int64_t seconds, nanoseconds;
 	int result;
 
+	TPCK_MAYBE_NULL(now);
 	if (self && now && tpck_engine_time_answer(self, &seconds, &nanoseconds)) {
 		now->tv_sec = seconds;
 		now->tv_nsec = nanoseconds;
@@ -127,6 +128,7 @@ TPCK_EXPORT int gettimeofday(struct timeval *restrict now, void *restrict zone)
 {
 	struct timespec precise;
 
+	TPCK_MAYBE_NULL(now);
 	if (zone)
 		memset(zone, 0, sizeof(struct timezone));
 	if (!now || wall_clock(CLOCK_REALTIME, &precise))

@@ -24,6 +24,7 @@ enum { RANDOM_DESCRIPTORS = 1024, RANDOM_LOGGED = 4096 };
 
 static bool is_random(const char *path)
 {
+	TPCK_MAYBE_NULL(path);
 	return path && (strcmp(path, "/dev/urandom") == 0 || strcmp(path, "/dev/random") == 0);
 }
 
@@ -169,6 +170,8 @@ static FILE *stream_open(const char *path, const char *mode, FILE *(*real)(const
 	struct tpck_thread *self = tpck_engine_enter();
 	FILE *stream;
 
+	TPCK_MAYBE_NULL(path);
+	TPCK_MAYBE_NULL(mode);
 	if (!self || !path || !mode) {
 		if (self)
 			tpck_engine_leave(self);
@@ -214,6 +217,8 @@ static FILE *stream_reopen(const char *path, const char *mode, FILE *stream, fre
 	char link[64];
 	int fd;
 
+	TPCK_MAYBE_NULL(path);
+	TPCK_MAYBE_NULL(mode);
 	if (self && path && mode && tpck_files_redirects(path)) {
 		fd = tpck_files_open(AT_FDCWD, path, flags_of(mode), 0666);
 		if (fd >= 0) {

@@ -160,6 +160,7 @@ TPCK_EXPORT int statx(int folder, const char *restrict path, int flags, unsigned
 	struct stat plain;
 	int result;
 
+	TPCK_MAYBE_NULL(path);
 	/* With the overlay the answer is its own; else ours only notes the touch and the real call answers. */
 	if (!self || !path || !*path) {
 		if (self)
@@ -182,6 +183,7 @@ TPCK_EXPORT DIR *opendir(const char *path)
 	const char *instead;
 	DIR *folder;
 
+	TPCK_MAYBE_NULL(path);
 	if (!real)
 		real = (DIR * (*)(const char *)) tpck_real_dlsym(RTLD_NEXT, "opendir");
 	if (!self)

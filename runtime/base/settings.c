@@ -50,7 +50,7 @@ static int parse_bytes(const char *text, uint64_t *bytes)
 		value *= (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 100;
 	} else if (*rest) {
 		unit = strchr(units, *rest & ~0x20);
-		if (!unit || (rest[1] && strcmp(rest + 1, "iB") != 0 && strcmp(rest + 1, "B") != 0))
+		if (!unit || !*unit || (rest[1] && strcmp(rest + 1, "iB") != 0 && strcmp(rest + 1, "B") != 0))
 			return -EINVAL;
 		for (const char *u = units; u <= unit; u++)
 			value *= 1024;
@@ -79,6 +79,8 @@ static int parse_choice(const char *text, const char *choices, char *field)
 {
 	size_t length = strlen(text);
 
+	if (strchr(text, '|'))
+		return -EINVAL;
 	for (const char *c = choices; c; c = strchr(c, '|') ? strchr(c, '|') + 1 : NULL) {
 		if (strncmp(c, text, length) == 0 && length && (c[length] == '|' || !c[length])) {
 			memcpy(field, text, length + 1);
@@ -113,7 +115,7 @@ int tpck_settings_parse(const struct tpck_setting_row *row, const char *text,
 	case 'C':
 		if (strcmp(row->type, "CHOICE") == 0)
 			return parse_choice(text, row->choices, field);
-		if (parse_number(text, &value, &rest) || *rest)
+		if (parse_number(text, &value, &rest) || *rest || value != (double)(uint64_t)value)
 			return -EINVAL;
 		*(uint64_t *)field = (uint64_t)value;
 		return 0;
@@ -171,7 +173,7 @@ static int apply(struct tpck_settings *settings, const char *pair, const char *s
 
 static int apply_file(struct tpck_settings *settings, const char *path, bool must)
 {
-	char text[16384], *line, *next;
+	char text[16384], *line, *next, *end;
 	int complaints = 0;
 	ssize_t got;
 	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
@@ -190,8 +192,9 @@ static int apply_file(struct tpck_settings *settings, const char *path, bool mus
 		next = strchr(line, '\n');
 		if (next)
 			*next++ = '\0';
-		while (*line == ' ' || *line == '\t')
-			line++;
+		line += strspn(line, " \t");
+		for (end = line + strlen(line); end > line && strchr(" \t\r", end[-1]); end--)
+			end[-1] = '\0';
 		if (*line && *line != '#')
 			complaints += apply(settings, line, path);
 	}

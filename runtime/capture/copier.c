@@ -261,8 +261,6 @@ static int copy_image(const struct job *job, const uint64_t **digests)
 	}
 	if (!result)
 		result = copy_constants(&p, *digests);
-	if (!result)
-		result = flag_raise(job, FLAG_ALL);
 	while (!result && p.finished < p.begun)
 		result = piece_finish(&p);
 	if (!result)
@@ -320,10 +318,14 @@ static void capture_run(const struct job *job)
 		atomic_store(&chunk_of(job->staging, c)->hashed, 0);
 	}
 	result = copy_image(job, &digests);
-	flags_settle(job);
 	if (!result) {
 		tpck_readback_arrived(job->readbacks);
 		image_finish(job, chunks, digests);
+	}
+	/* The next optimizer phase waits for this: when it runs, the image is held, so that a kill never
+	 * costs more than the iteration under way and the one being copied. */
+	flags_settle(job);
+	if (!result) {
 		control->status.captured++;
 		control->status.last_step = job->capture.step;
 		options.held(job->image, job->capture.step);
@@ -586,8 +588,8 @@ static void job_go(struct job *job)
 {
 	job->fence = atomic_load(&fence_now) + 1;
 	__atomic_add_fetch(&job->capture.plan->users, 1, __ATOMIC_ACQUIRE);
-	/* A probe, and a capture without an optimizer part, hold everything up until they have passed. */
-	if (job->probe || job->capture.plan->early_bytes == job->capture.plan->data_bytes)
+	/* A probe holds everything up until it has passed. */
+	if (job->probe)
 		atomic_store(&fence_all_now, job->fence);
 	atomic_store(&fence_now, job->fence);
 	atomic_fetch_add(&jobs_begun, 1);

@@ -173,6 +173,9 @@ void tpck_attach_threads(void)
 		tpck_log_warn("this device does not allow snapshots behind the program's back: %m");
 		tpck_engine_reason("the device lacks what snapshots need: %s", strerror(-result));
 	}
+	/* A resume knows what the next snapshots need. */
+	if (tpck_engine_mode() == TPCK_MODE_FORWARD)
+		tpck_engine_ask_for_room(tpck_resume_bytes());
 	result = tpck_link_start(&events);
 	if (result) {
 		errno = -result;

@@ -183,10 +183,12 @@ void tpck_engine_end(int status)
 		return;
 	self->depth++;
 	if (mode == TPCK_MODE_FORWARD) {
-		/* The first run went on from here; this one ends: not the same program after all. */
-		tpck_files_abandon();
-		tpck_log_warn("the program ended with status %d while running forward to step %llu", status,
-			      (unsigned long long)tpck_forward_step());
+		/* The first run went on from here; this one ends: it is not repeating itself. */
+		char what[100];
+
+		snprintf(what, sizeof what, "the program ended with status %d, which it did not the first time", status);
+		tpck_files_say_error();
+		tpck_resume_diverged(what);
 	} else {
 		tpck_copier_drain(engine->settings.exit_wait_sec);
 	}
@@ -376,7 +378,7 @@ static void status_classes(const struct tpck_plan *plan)
 }
 
 /* More room than is needed now, so that a little growth needs no new images. */
-static void ask_for_room(uint64_t bytes)
+void tpck_engine_ask_for_room(uint64_t bytes)
 {
 	struct tpck_prepare prepare = {.bytes = bytes + bytes / 8, .images = 3};
 
@@ -410,7 +412,7 @@ static bool boundary_capture(const struct tpck_log_position *cut, uint64_t now)
 	if (!capture.plan)
 		return false;
 	if (capture.plan->data_bytes > tpck_copier_room()) {
-		ask_for_room(capture.plan->data_bytes);
+		tpck_engine_ask_for_room(capture.plan->data_bytes);
 		return false;
 	}
 	capture.unresumable = tpck_log_failed(engine->log) ? tpck_log_failed(engine->log) : engine->unresumable;

@@ -72,6 +72,8 @@ extern struct tpck_engine tpck_engine;
 /* ---- engine.c ---- */
 uint32_t tpck_engine_mode(void);
 void tpck_engine_mode_set(enum tpck_mode mode);
+/* Asks the agent for images of so many bytes of data, if they are not there. */
+void tpck_engine_ask_for_room(uint64_t bytes);
 void tpck_engine_reason(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- memory.c ---- */
@@ -87,6 +89,8 @@ uint64_t tpck_memory_variable(const char *symbol, uint64_t bytes);
 /* ---- resume.c ---- */
 /* Asks the agent for an offer and, if there is one, makes ready to run forward. */
 void tpck_resume_begin(void);
+/* Data bytes of the image that is resumed from. */
+uint64_t tpck_resume_bytes(void);
 /* An operation while running forward. */
 enum tpck_go tpck_resume_operation(struct tpck_thread *self, struct tpck_call *call, uint32_t token, uint32_t content);
 /* The next record of a type for this thread; NULL: the caller does the real thing (the process went live,

@@ -60,6 +60,11 @@ static int image_map(void)
 	return 0;
 }
 
+uint64_t tpck_resume_bytes(void)
+{
+	return image ? image->data_bytes : 0;
+}
+
 static int learn_files(struct tpck_log_position cut)
 {
 	const struct tpck_record *record;
@@ -271,6 +276,10 @@ static void at_boundary(struct tpck_thread *self)
 
 enum tpck_go tpck_resume_operation(struct tpck_thread *self, struct tpck_call *call, uint32_t token, uint32_t content)
 {
+	if (tpck_files_difference()) {
+		tpck_resume_diverged(tpck_files_difference());
+		return TPCK_GO_RUN;
+	}
 	switch (tpck_forward_operation(self, token, call->content ? content : 0)) {
 	case TPCK_FORWARD_SAME:
 		self->operations++;

@@ -220,10 +220,10 @@ static void recording(const char *absolute, uint64_t digest, bool reads, bool de
 }
 
 /* A path comes to be that was not there: should the program be resumed from before, it must not be
- * there again, and only this list tells it from one that somebody else made. */
-static void note_created(const char *absolute, uint64_t digest)
+ * there again, and only this list tells it from one that somebody else made. Paths end with NUL. */
+static void note_created(const char *absolute)
 {
-	char path[TPCK_FILES_FOLDER + 16], line[20];
+	char path[TPCK_FILES_FOLDER + 16];
 	int saved = errno, fd;
 
 	if (!journal || !keep_folder[0] || tpck_log_failed(journal) ||
@@ -232,28 +232,33 @@ static void note_created(const char *absolute, uint64_t digest)
 		return;
 	}
 	snprintf(path, sizeof path, "%s/created", keep_folder);
-	snprintf(line, sizeof line, "%016llx\n", (unsigned long long)digest);
 	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (fd >= 0) {
-		(void)!syscall(SYS_write, fd, line, 17);
+		(void)!syscall(SYS_write, fd, absolute, strlen(absolute) + 1);
 		syscall(SYS_close, fd);
 	}
 	errno = saved;
 }
 
-bool tpck_files_was_created(uint64_t digest)
+void tpck_files_each_created(void (*call)(const char *path, uint64_t digest))
 {
-	char path[TPCK_FILES_FOLDER + 16], line[32];
-	bool found = false;
+	char path[PATH_SIZE];
+	size_t length = 0;
 	FILE *list;
+	int c;
 
 	snprintf(path, sizeof path, "%s/created", keep_folder);
 	list = fopen(path, "re");
-	while (list && !found && fgets(line, sizeof line, list))
-		found = strtoull(line, NULL, 16) == digest;
+	while (list && (c = getc(list)) != EOF) {
+		if (length < sizeof path - 1)
+			path[length++] = (char)c;
+		if (c)
+			continue;
+		call(path, tpck_digest64(path, strlen(path), 0));
+		length = 0;
+	}
 	if (list)
 		fclose(list);
-	return found;
 }
 
 static bool writes(int flags)
@@ -270,7 +275,7 @@ static void recording_open(const char *absolute, uint64_t digest, int flags)
 	if (writes(flags))
 		recording(absolute, digest, false, true, false);
 	if (flags & O_CREAT)
-		note_created(absolute, digest);
+		note_created(absolute);
 }
 
 /* ---- the calls ------------------------------------------------------------------------------ */
@@ -321,7 +326,7 @@ int tpck_files_rename(int from_folder, const char *from, int to_folder, const ch
 		/* Its content will be asked for when the renaming is done again. */
 		recording(from_path, from_digest, true, true, true);
 		recording(to_path, to_digest, false, true, true);
-		note_created(to_path, to_digest);
+		note_created(to_path);
 	}
 	return (int)syscall(SYS_renameat, from_folder, from, to_folder, to);
 }
@@ -348,7 +353,7 @@ int tpck_files_mkdir(int folder, const char *path, mode_t mode)
 		if (tpck_overlay_active())
 			return tpck_overlay_mkdir(absolute, digest, mode);
 		recording(absolute, digest, false, false, false);
-		note_created(absolute, digest);
+		note_created(absolute);
 	}
 	return (int)syscall(SYS_mkdirat, folder, path, mode);
 }

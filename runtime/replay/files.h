@@ -41,6 +41,8 @@ void tpck_files_learn(const struct tpck_record *record);
 /* Makes the outside agree with the overlay and gives open scratch descriptors their real files. On
  * failure *why says what could not be done. */
 int tpck_files_inject(char *why, size_t size);
+/* Prints the end of what went to standard error while running forward: it may say why the program gave up. */
+void tpck_files_say_error(void);
 /* Standard output and error back in their place, nothing else (before starting over). */
 void tpck_files_abandon(void);
 

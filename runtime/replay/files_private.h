@@ -12,8 +12,8 @@ enum { TPCK_FILES_FOLDER = 1200, TPCK_OVERLAY_REAL = -2 };
 
 bool tpck_files_absolute(int folder, const char *path, char *out, size_t size);
 void tpck_files_version_name(char *path, size_t size, uint64_t digest, uint64_t bytes, int64_t s, int64_t ns);
-/* Whether the run that is resumed made this path come to be. */
-bool tpck_files_was_created(uint64_t digest);
+/* The paths that the run that is resumed made come to be, in any order, some more than once. */
+void tpck_files_each_created(void (*call)(const char *path, uint64_t digest));
 int tpck_files_copy(int from, int to, uint64_t bytes);
 
 /* A path that the log knows: it has been touched, and may have been read. */

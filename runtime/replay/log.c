@@ -273,6 +273,22 @@ struct tpck_log_reader {
 	uint64_t count;
 };
 
+/* Whether records of known types fill the segment up to `end` exactly. */
+static bool segment_whole(const struct tpck_log_header *segment, uint64_t end)
+{
+	uint64_t at = (sizeof *segment + ALIGN - 1) / ALIGN * ALIGN;
+
+	while (at < end) {
+		const struct tpck_record *record = (const void *)((const char *)segment + at);
+
+		if (end - at < sizeof *record || record->type == 0 || record->type >= TPCK_RECORD_TYPES ||
+		    end - at - sizeof *record < record->bytes)
+			return false;
+		at += (sizeof *record + record->bytes + ALIGN - 1) / ALIGN * ALIGN;
+	}
+	return at == end;
+}
+
 int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tpck_log_position cut)
 {
 	struct tpck_log_reader *made;
@@ -294,6 +310,7 @@ int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tp
 		const struct tpck_log_header *header;
 		struct stat found = {0};
 		char path[320];
+		uint64_t end;
 		int fd;
 
 		segment_name(path, sizeof path, folder, s);
@@ -316,9 +333,9 @@ int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tp
 		made->maps[s].bytes = (uint64_t)found.st_size;
 		made->count = s + 1;
 		header = made->maps[s].at;
+		end = s == cut.sequence ? cut.offset : atomic_load(&header->used);
 		if (header->magic != TPCK_LOG_MAGIC || header->version != TPCK_WIRE_VERSION ||
-		    header->sequence != s ||
-		    (s == cut.sequence ? cut.offset : atomic_load(&header->used)) > made->maps[s].bytes)
+		    header->sequence != s || end > made->maps[s].bytes || !segment_whole(header, end))
 			result = -EBADMSG;
 	}
 	made->offset = (sizeof(struct tpck_log_header) + ALIGN - 1) / ALIGN * ALIGN;

@@ -292,7 +292,6 @@ int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
 		return fail(ENOENT);
 	switch (source_of(path, digest, version, sizeof version)) {
 	case SOURCE_ABSENT:
-		enter(path, digest);
 		return fail(ENOENT);
 	case SOURCE_VERSION:
 		return (int)syscall(SYS_openat, AT_FDCWD, version, flags, mode);
@@ -434,7 +433,6 @@ int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found)
 	}
 	switch (source_of(path, digest, version, sizeof version)) {
 	case SOURCE_ABSENT:
-		enter(path, digest);
 		return fail(ENOENT);
 	case SOURCE_VERSION:
 		return (int)syscall(SYS_newfstatat, AT_FDCWD, version, found, 0);
@@ -535,6 +533,17 @@ static void output_back(void)
 	}
 }
 
+void tpck_files_say_error(void)
+{
+	char text[2048];
+	off_t end = (off_t)syscall(SYS_lseek, 2, 0, SEEK_END);
+	off_t from = end > (off_t)sizeof text ? end - (off_t)sizeof text : 0;
+	ssize_t got = real_output[2] >= 0 ? syscall(SYS_pread64, 2, text, sizeof text, from) : 0;
+
+	if (got > 0)
+		(void)!syscall(SYS_write, real_output[2], text, got);
+}
+
 void tpck_files_abandon(void)
 {
 	output_back();
@@ -580,16 +589,32 @@ static int file_settle(const struct entry *entry)
 	return result;
 }
 
+/* The program had removed or renamed it by the boundary: what is there now was made by the iterations
+ * that are done again. */
 static int absent_settle(const struct entry *entry)
 {
 	struct stat now;
 
-	/* Not there at the boundary, and what is there now was made by the iterations that are done
-	 * again: those after a removal or renaming, or those that the list of created paths names. */
-	if (syscall(SYS_newfstatat, AT_FDCWD, entry->path, &now, AT_SYMLINK_NOFOLLOW) || !S_ISREG(now.st_mode) ||
-	    !(entry->changed || tpck_files_was_created(entry->digest)))
+	if (!entry->changed || syscall(SYS_newfstatat, AT_FDCWD, entry->path, &now, AT_SYMLINK_NOFOLLOW) ||
+	    !S_ISREG(now.st_mode))
 		return 0;
 	return syscall(SYS_unlinkat, AT_FDCWD, entry->path, 0) ? -errno : 0;
+}
+
+/* A path that the program made, and that was not there at the boundary: it was made after it. */
+static void created_settle(const char *path, uint64_t digest)
+{
+	const struct tpck_record_file *first = first_of(digest);
+	const struct entry *entry = find(digest);
+	struct stat now;
+
+	if ((entry ? entry->kind != KIND_ABSENT : first && first->mode) ||
+	    syscall(SYS_newfstatat, AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW))
+		return;
+	if (S_ISREG(now.st_mode))
+		syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+	else if (S_ISDIR(now.st_mode))
+		syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR);
 }
 
 /* Which scratch file a descriptor of the program's is, or NULL. */
@@ -692,6 +717,7 @@ int tpck_files_inject(char *why, size_t size)
 				return result;
 			}
 		}
+	tpck_files_each_created(created_settle);
 	if (descriptors_settle(why, size))
 		return -EIO;
 	if (real_output[1] >= 0 && isatty(real_output[1]))

@@ -9,11 +9,13 @@ ${CC:-cc} -std=gnu11 -Wall -Wextra ${CUDA_CPPFLAGS:-} -o proc "$here/doors/proc.
 # The names that are asked for: base names, which are symbols without the suffix that tells versions apart.
 sed 's/#.*//; s/_pt[sd][sz]$//; s/_v[0-9]*$//' "$srcdir/shim/driver_symbols.txt" | sed '/^$/d' | sort -u >bases
 sort -u "$srcdir/shim/driver_symbols.txt" bases | sed '/^#/d; /^$/d' >names
-# Hooked, less what has the same base, version and flags as another row.
+# At the versions at which a hooked function came, and at some before, between and after.
+grep -ohE ', [0-9]{4,5}, CUresult' "$srcdir"/hooks/*.def | tr -dc '0-9\n' >since
+printf '%s\n' 0 2000 7000 11030 12080 13000 99000 | sort -nu - since >versions
 "${PYTHON3:-python3}" "$srcdir/shim/make_exports.py" map "$srcdir"/hooks/cuda_[b-t]*.def |
     sed -n 's/^[[:space:]]*\(cu[A-Za-z0-9_]*\);/\1/p' | sort >hooked.wanted
 
-with '' ./proc names none >plain 2>plain.err
+with '' ./proc names versions none >plain 2>plain.err
 is "plain: it answers" "$?" 0
 ok "plain: thousands of answers" test "$(wc -l <plain)" -gt 5000
 ok "plain: old and new at their versions" sh -c '
@@ -23,7 +25,7 @@ ok "plain: old and new at their versions" sh -c '
     grep -q "^cuNothing 12000 0: 0 1 nothing, 500 nothing, 500 nothing$" plain'
 for how in "$lib" "$forwarder:$lib"; do
     case $how in *:*) name="forwarder in front" ;; *) name="preloaded" ;; esac
-    with "$how" ./proc names hooked >preloaded 2>preloaded.err
+    with "$how" ./proc names versions hooked >preloaded 2>preloaded.err
     is "$name: it answers" "$?" 0
     ok "$name: every answer means the same function" cmp plain preloaded
     ok "$name: and says the same" diff plain.err preloaded.err

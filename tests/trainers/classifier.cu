@@ -232,10 +232,10 @@ struct Loader {
 struct Worker {
     std::mutex lock;
     std::condition_variable changed;
-    std::thread thread;
     void (*job)(void *) = nullptr;
     void *argument = nullptr;
     bool leave = false;
+    std::thread thread; // last: it uses all of the above
 
     Worker() : thread(&Worker::loop, this) {}
     ~Worker()

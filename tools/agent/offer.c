@@ -191,7 +191,8 @@ static void notice_difference(struct agent *agent, const struct offer_request *r
 				      &catalog->manifests[i]->point, &newest, &programs);
 	for (size_t i = 0; i < request->memory_count; i++)
 		weigh(agent, request, request->memory[i].identity, &request->memory[i].point, &newest, &programs);
-	if (newest.found)
+	/* Another executable never was the one to go on: it needs no word. */
+	if (newest.found && newest.relation == IDENTITY_CHANGED)
 		snprintf(offer->notice, sizeof offer->notice, "not resuming: %s", newest.what);
 }
 

@@ -57,7 +57,10 @@ static int preload(void)
 		fprintf(stderr, "transpckpt: %s is not there; the command runs without snapshots\n", library);
 		return 0;
 	}
-	if (!library_path("transpckpt/libcuda.so.1", forwarder))
+	/* The forwarder of this very library, not of another installation. */
+	rc = snprintf(forwarder, sizeof forwarder, "%.*s/transpckpt/libcuda.so.1",
+		      (int)(strrchr(library, '/') - library), library);
+	if (rc < 0 || (size_t)rc >= sizeof forwarder || access(forwarder, R_OK) != 0)
 		forwarder[0] = '\0';
 	rc = asprintf(&value, "%s%s%s%s%s", forwarder, forwarder[0] ? ":" : "", library,
 		      before && before[0] ? ":" : "", before ? before : "");

@@ -2,7 +2,7 @@
 /* What the driver's look-up function answers for every name, at many versions and with all flags: the result,
  * the status, and which symbol it is. Where the function is one of the preloaded library's hooks, the symbol it
  * stands for is named all the same, so that the lines are those of a plain run, and goes into a file as well:
- *   proc SYMBOLS HOOKED */
+ *   proc SYMBOLS VERSIONS HOOKED */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -83,7 +83,7 @@ static void ask(proc_v2 v2, proc_v1 v1, const char *name, int version, unsigned 
 
 int main(int argc, char **argv)
 {
-	static const int versions[] = {0, 2000, 3020, 4000, 6050, 7000, 8000, 10000, 11000, 11030, 12000, 12080, 13000, 99000};
+	int versions[64], version_count = 0;
 	void *library = getenv("LD_PRELOAD") ? dlopen(strrchr(getenv("LD_PRELOAD"), ':') ? strrchr(getenv("LD_PRELOAD"), ':') + 1
 											: getenv("LD_PRELOAD"), RTLD_NOW) : NULL;
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -91,11 +91,16 @@ int main(int argc, char **argv)
 	proc_v1 v1 = driver ? (proc_v1)dlsym(driver, "cuGetProcAddress") : NULL;
 	FILE *file;
 
-	if (argc != 3 || !v2 || !v1)
+	if (argc != 4 || !v2 || !v1)
 		return 1;
 	read_symbols(argv[1], library);
+	file = fopen(argv[2], "r");
+	while (file && version_count < 64 && fscanf(file, "%d", &versions[version_count]) == 1)
+		version_count++;
+	if (file)
+		fclose(file);
 	for (int i = 0; i < count; i++)
-		for (size_t v = 0; v < sizeof versions / sizeof *versions; v++)
+		for (int v = 0; v < version_count; v++)
 			for (unsigned long long flags = 0; flags < 3; flags++)
 				ask(v2, v1, symbols[i], versions[v], flags);
 	/* What is wrong with a question is the driver's to say. */
@@ -105,7 +110,7 @@ int main(int argc, char **argv)
 	ask(v2, v1, "cuMemAlloc", -1, 0);
 	printf("no name: %d, no place: %d %d\n", v2(NULL, (void **)&file, 12000, 0, NULL), v2("cuMemAlloc", NULL, 12000, 0, NULL),
 	       v1("cuMemAlloc", NULL, 12000, 0));
-	file = fopen(argv[2], "w");
+	file = fopen(argv[3], "w");
 	for (int i = 0; file && i < count; i++)
 		if (hooked[i])
 			fprintf(file, "%s\n", symbols[i]);

@@ -214,7 +214,7 @@ CUresult sim_heap_alloc(uint64_t bytes, enum sim_alloc_kind kind, struct sim_all
 
 	if (!bytes)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (sim_fault_alloc())
+	if (sim_fault_alloc() || bytes > sim_settings.memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	uint64_t take = (bytes + SMALL_ALIGN - 1) / SMALL_ALIGN * SMALL_ALIGN;
 	va = take <= SMALL_MAX ? heap_small(take) : map_new(bytes, &p);

@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Prints the table of doc/interception.md from the hook tables and the families of driver symbols.
+
+  interception_table.py TREE            prints it
+  interception_table.py TREE --check    compares it with doc/interception.md
+  interception_table.py TREE --write    puts it there
+
+Fails if a symbol of doc/driver_families.txt has no line, or a hooked one is in a group of those that are not."""
+import glob
+import re
+import sys
+import textwrap
+
+TREE = sys.argv[1]
+MODE = sys.argv[2] if len(sys.argv) > 2 else "--print"
+LISTING = f"{TREE}/doc/driver_families.txt"
+MARK = "<!-- made by doc/interception_table.py -->\n"
+HOOK, REFUSE = set(), {}
+for path in glob.glob(f"{TREE}/hooks/cuda_*.def"):
+    text = re.sub(r"/\*.*?\*/", "", open(path, encoding="ascii").read(), flags=re.S)
+    HOOK |= set(re.findall(r"\bTPCK_HOOK\(\s*(cu\w+)\s*,", text))
+    for row in re.split(r"\bTPCK_REFUSE\(", text)[1:]:
+        if row.startswith("cu"):
+            REFUSE[row.split(",")[0]] = re.findall(r'"([^"]*)"\)', row)[-1]
+known = {l.strip() for l in open(f"{TREE}/shim/driver_symbols.txt") if l.strip() and l[0] != "#"}
+families, name = {}, None
+for line in open(LISTING):
+    if line.startswith("# "):
+        continue
+    if line.startswith("## "):
+        name = re.sub(r"^\w\.| \(.*", "", line[3:].strip())
+        families[name] = []
+    elif name:
+        families[name] += line.split()
+families["resolve"].append("cuGetProcAddress_v2_ptsz")
+listed = {s for l in families.values() for s in l}
+assert known <= listed, known - listed
+assert HOOK | set(REFUSE) <= listed, (HOOK | set(REFUSE)) - listed
+
+F, M, P, N, G = "followed", "marked", "passed on", "not followed", "gap"
+# family, state, what it means there, patterns (whole names, tried in order)
+RULES = [
+    ("alloc", F, "served from the arena; the order of these calls is logged",
+     r"cuMemAlloc_v2|cuMemAllocPitch_v2|cuMemFree_v2|cuMem(Alloc|AllocFromPool|Free)Async(_ptsz)?"),
+    ("alloc", F, "answered for blocks of the arena, which the driver does not know one by one",
+     r"cuMemGetAddressRange_v2|cuPointerGetAttributes?"),
+    ("alloc", F, "the answer is logged and given again while running forward", r"cuMemGetInfo_v2"),
+    ("alloc", M, "by their bodies in hooks/cuda_memory.c: memory that the CPU or another process reads without a call, "
+     "or that the program maps itself", r"cuMemAllocManaged|cuMemCreate|cuIpcGetMemHandle"),
+    ("alloc", G, "page-locked and mapped host memory: real in every mode. What a kernel writes there is read by the CPU "
+     "without a call; it is not in the log", r"cuMemAllocHost(_v2)?|cuMemHost\w+|cuMemFreeHost"),
+    ("alloc", G, "older entry points, most of them with another ABI: what they give comes from the driver, is in no snapshot, "
+     "and does not mark", r"cuMemAlloc|cuMemAllocPitch|cuMemFree|cuMemGetAddressRange|cuMemGetInfo|cuIpcOpenMemHandle|"
+     r"cuArrayCreate|cuArray3DCreate"),
+    ("alloc", N, "parts of mapping device memory oneself. Without a handle of cuMemCreate or an import, which mark, they "
+     "give no memory",
+     r"cuMemAddress\w+|cuMemMap|cuMemUnmap|cuMemRelease|cuMemSetAccess|cuMemExportToShareableHandle|"
+     r"cuMemGetAllocation\w+|cuMemMapArrayAsync(_ptsz)?|cuMulticast\w+"),
+    ("alloc", N, "ask about or hand out the physical memory behind the arena; the driver answers for the arena's mappings",
+     r"cuMemRetainAllocationHandle|cuMemGetHandleForAddressRange|cuPointerSetAttribute"),
+    ("alloc", N, "arrays and what is asked about them. An array's creation marks",
+     r"cu(Mipmapped)?Array\w+"),
+    ("alloc", N, "pools are real objects of the driver that stay empty: the arena serves what is asked of them. Their "
+     "attributes are the driver's answers", r"cuMemPool\w+|cuDevice(Get|Set)(Default)?MemPool|cuDeviceGetDefaultMemPool|"
+     r"cuMem(Get|Set)(Default)?MemPool"),
+    ("alloc", N, "hints for managed memory, whose allocation marks",
+     r"cuMemAdvise(_v2)?|cuMemPrefetch\w+|cuMemDiscard\w+|cuMemRangeGet\w+"),
+    ("alloc", N, "memory of other APIs; its import marks",
+     r"cuExternalMemory\w+|cuDestroyExternalMemory|cuIpcCloseMemHandle"),
+    ("alloc", G, "waiting for other processes and other APIs: real in every mode, while the launches between are not made "
+     "when running forward", r"cuIpc(Get|Open)EventHandle|cuImportExternalSemaphore|cuDestroyExternalSemaphore"),
+    ("alloc", N, "nodes of graphs: see launches", r"cuGraphMem\w+|cuDeviceGraphMemTrim"),
+
+    ("launch", F, "an operation: a token for inference, a record in the log, a fence before it while a copy is under way, "
+     "not made while running forward", r"cuLaunchKernel(Ex)?(_ptsz)?|cuLaunchCooperativeKernel(_ptsz)?"),
+    ("launch", F, "one operation however many nodes it has; a graph's identity is the order of its capture",
+     r"cuGraphLaunch(_ptsz)?"),
+    ("launch", F, "the executable graph gets the identity of the graph", r"cuGraphInstantiateWith\w+"),
+    ("launch", P, "the CPU's own work: made in every mode", r"cuLaunchHostFunc(_ptsz)?"),
+    ("launch", G, "older instantiation: the graph's launch is an operation, but all such graphs look alike to inference "
+     "and in the log", r"cuGraphInstantiate(_v2)?"),
+    ("launch", G, "graphs that are built node by node. Their launch is an operation; their nodes are not looked at: copies "
+     "to the host and memory of the graph are neither followed nor marked, and host nodes do not run while running forward",
+     r"cuGraphAdd\w+|cuGraphCreate"),
+    ("launch", N, "changes to a graph between launches: real in every mode. The launch that follows is the same token",
+     r"cuGraphExec\w+|cuGraphKernelNode\w+|cuGraphNodeSet\w+"),
+    ("launch", N, "handling and looking at graphs: real in every mode",
+     r"cuGraphClone|cuGraphDestroy(Node)?|cuGraphNode(Find|Get)\w+|cuGraphUpload(_ptsz)?"),
+    ("launch", G, "launches that today's compilers do not emit: made in every mode, and not in the log",
+     r"cuLaunch|cuLaunchGrid(Async)?|cuLaunchCooperativeKernelMultiDevice|cuParamSet\w+|cuFuncSetBlockShape"),
+    ("launch", N, "questions that compute on the host", r"cuOccupancy\w+"),
+
+    ("copy", F, "an operation. Uploaded bytes are digested; bytes that come to the host go into the log and come from "
+     "there while running forward",
+     r"cuMemcpy(Async)?(_ptds|_ptsz)?|cuMemcpy(HtoD|DtoH|DtoD)(Async)?_v2(_ptds|_ptsz)?|cuMemcpyPeer(Async)?(_ptds|_ptsz)?"),
+    ("copy", F, "an operation. Uploaded bytes are not digested. Towards the host: marked",
+     r"cuMemcpy2D(Unaligned|Async)?_v2(_ptds|_ptsz)?|cuMemcpy3D(Async)?_v2(_ptds|_ptsz)?"),
+    ("copy", F, "an operation; the value is part of the token",
+     r"cuMemsetD(2D)?(8|16|32)(_v2)?(Async)?(_ptds|_ptsz)?"),
+    ("copy", N, "copies of arrays, whose creation marks", r"cuMemcpy(AtoA|AtoD|AtoH|DtoA|HtoA)\w*"),
+    ("copy", G, "batches as CUDA 12.8 and 12.9 know them, batches in three dimensions, copies between contexts in three "
+     "dimensions, and decompression: made in every mode; what they bring to the host is not in the log",
+     r"cuMemcpyBatchAsync(_ptsz)?|cuMemcpy3DBatchAsync\w*|cuMemcpy3DPeer\w*|cuMemBatchDecompressAsync(_ptsz)?"),
+    ("copy", G, "entry points of CUDA before 3.2 with another ABI: made in every mode, and not in the log",
+     r"cuMemcpy(2D|3D|2DUnaligned|HtoD|DtoH|DtoD)(Async)?|cuMemsetD(2D)?(8|16|32)"),
+
+    ("stream", F, "the stream gets an identity that is the same in every run",
+     r"cuStreamCreate(WithPriority)?|cuStreamDestroy_v2"),
+    ("stream", F, "while a stream captures there is no boundary, and its operations are nodes",
+     r"cuStream(BeginCapture_v2|EndCapture|BeginCaptureToGraph)(_ptsz)?|cuStreamBeginCapture"),
+    ("stream", F, "real in every mode; what was queued before has arrived and goes into the log",
+     r"cuStreamSynchronize(_ptsz)?"),
+    ("stream", F, "the answer is logged and given again while running forward",
+     r"cuStreamQuery(_ptsz)?|cuEventQuery|cuEventElapsedTime(_v2)?"),
+    ("stream", F, "an operation; a wait is not made while running forward, since the write before it is not made either",
+     r"cuStream(Wait|Write)Value(32|64)_v2(_ptsz)?"),
+    ("stream", F, "frees all memory at once: the arena forgets its blocks", r"cuCtxDestroy_v2|cuDevicePrimaryCtxReset_v2"),
+    ("stream", P, "real in every mode", r"cuCtxSynchronize|cuStreamWaitEvent(_ptsz)?|cuEvent(Create|Destroy_v2|Synchronize)|"
+     r"cuEventRecord(WithFlags)?(_ptsz)?|cuStreamAddCallback(_ptsz)?|cuDevicePrimaryCtxRetain"),
+    ("stream", G, "frees all memory when the last reference goes; the arena is not told",
+     r"cuDevicePrimaryCtxRelease(_v2)?|cuCtxDetach"),
+    ("stream", G, "older entry points that free all memory; the arena is not told", r"cuCtxDestroy|cuDevicePrimaryCtxReset"),
+    ("stream", G, "the per-thread twin of a way into capture that CUDA 10.1 replaced: not noticed",
+     r"cuStreamBeginCapture_ptsz"),
+    ("stream", N, "capture from the inside: real", r"cuStreamGetCaptureInfo\w*|cuStreamUpdateCaptureDependencies\w*|"
+     r"cuStreamIsCapturing(_ptsz)?|cuThreadExchangeStreamCaptureMode"),
+    ("stream", G, "memory operations as CUDA before 11.7 knows them: made in every mode; while running forward a wait may be for a "
+     "write that is not made",
+     r"cuStream(Wait|Write)Value(32|64)(_ptsz)?|cuStreamBatchMemOp(_ptsz)?"),
+    ("stream", G, "waiting for and signalling other APIs: real in every mode",
+     r"cu(Signal|Wait)ExternalSemaphoresAsync(_ptsz)?"),
+    ("stream", N, "contexts are the driver's; the engine uses the one that is current at the first operation",
+     r"cuCtx(Attach|Create\w*|Push\w+|Pop\w+|SetCurrent|FromGreenCtx|DisablePeerAccess)|cuDevicePrimaryCtx\w+"),
+    ("stream", N, "streams of green contexts get an identity at their first operation; all such streams share one",
+     r"cuGreenCtx\w+"),
+    ("stream", N, "waiting for and ordering whole contexts: real in every mode",
+     r"cuCtxSynchronize_v2|cuCtxRecordEvent|cuCtxWaitEvent|cuFlushGPUDirectRDMAWrites"),
+    ("stream", N, "questions and limits: real in every mode, answers are not logged",
+     r"cuCtx(Get|Set|Reset)\w+|cuStream(Get|Set|Copy)\w+"),
+    ("stream", N, "managed memory, whose allocation marks", r"cuStreamAttachMemAsync(_ptsz)?"),
+    ("stream", N, "host objects that graphs own", r"cuUserObject\w+"),
+    ("stream", N, "the entry points of CUDA before 4.0; real in every mode", r"cuStreamDestroy|cuEventDestroy"),
+
+    ("module", F, "the name and the parameters' size of a function; a function that comes another way is asked for both "
+     "at its first launch", r"cuModuleGetFunction|cuLibraryGetKernel|cuKernelGetFunction"),
+    ("module", F, "a variable on the device becomes part of snapshots", r"cuModuleGetGlobal_v2|cuLibraryGetGlobal"),
+    ("module", F, "the library is asked for the variables that the shared runtime has registered, before each snapshot, and for the "
+     "strings of the object that loads it, where the runtime is linked statically",
+     r"cuLibraryLoadData"),
+    ("module", F, "the library is asked no more; variables of it that are known already stay in the plan of snapshots",
+     r"cuLibraryUnload"),
+    ("module", G, "a module loaded this way brings variables that are in no snapshot unless the host asks for them by name",
+     r"cuModuleLoad\w*|cuLibraryLoadFromFile|cuModuleGetGlobal"),
+    ("module", G, "variables of the module that are known already stay in the plan of snapshots", r"cuModuleUnload"),
+    ("module", N, "names and descriptions; functions are asked for theirs at their first launch",
+     r"cuFuncGet\w+|cuKernelGet\w+|cuLibrary(Enumerate|GetKernelCount|GetModule|GetUnified)\w*|cuModule(Enumerate|GetFunctionCount|GetLoading)\w*"),
+    ("module", N, "state of a function on the host side: real in every mode", r"cuFunc(IsLoaded|Load|Set\w+)|cuKernelSet\w+"),
+    ("module", N, "linking on the host; the result is loaded as a module", r"cuLink\w+"),
+    ("module", N, "descriptions of memory that a program makes anew in every run, at the same addresses",
+     r"cuTensorMap\w+|cuTex\w+|cuSurf\w+|cuModuleGet(Surf|Tex)Ref"),
+
+    ("resolve", F, "the door: what the driver gives is swapped for the hook of that very function", r"cuGetProcAddress(_v2)?"),
+    ("resolve", P, "real in every mode", r"cuInit"),
+    ("resolve", G, "an entry of newer drivers: what it gives is not swapped", r"cuGetProcAddress_v2_ptsz"),
+    ("resolve", N, "hands out tables of private functions; never touched", r"cuGetExportTable"),
+    ("resolve", N, "questions about devices and the driver, errors, profiling, the driver's own checkpointing",
+     r"cu(Checkpoint|Coredump|Device|Driver|GetError|Logs|Profiler)\w+"),
+    ("other", G, "memory of graphics APIs: neither in a snapshot nor marked", r"cuGraphics\w+"),
+    ("other", N, "graphs that are built node by node: see launches", r"cuGraph\w+"),
+    ("other", N, "questions", r"cuDevResource\w+|cuDevSm\w+|cuMemGetAccess"),
+]
+
+TITLES = {"alloc": "Allocation and freeing", "launch": "Launches and graphs", "copy": "Copies and sets",
+          "stream": "Streams, events and contexts", "module": "Modules, functions and names",
+          "resolve": "Look-up and questions", "other": "The rest"}
+bad, out = [], []
+for family, names in families.items():
+    groups = {}
+    for symbol in names:
+        if symbol in REFUSE:
+            key = (family, M, "hooks/cuda_refused.def")
+        else:
+            rule = next((r for r in RULES if r[0] == family and re.fullmatch(r[3], symbol)), None)
+            # older names first meet patterns of the new ones: prefer the rule whose state fits
+            if rule is None:
+                bad.append(f"{family}: {symbol} has no rule")
+                continue
+            fits = [r for r in RULES if r[0] == family and re.fullmatch(r[3], symbol) and
+                    ((r[1] in (F, P)) == (symbol in HOOK) or (symbol in HOOK and r[1] in (M, G)))]
+            if not fits:
+                bad.append(f"{family}: {symbol} hooked={symbol in HOOK} but the rule says {rule[1]}")
+                continue
+            key = fits[0][:3]
+        groups.setdefault(key, []).append(symbol)
+    out.append(f"### {TITLES[family]} ({len(names)})\n\n")
+    order = [F, M, P, N, G]
+    place = {r[:3]: i for i, r in enumerate(RULES)}
+    for key in sorted(groups, key=lambda k: (order.index(k[1]), place.get(k, -1))):
+        what = key[2]
+        if what == "hooks/cuda_refused.def":
+            what = "by hooks/cuda_refused.def: made in every mode, and the first one marks"
+        out.append(textwrap.fill(f"**{key[1]}**: {what}", 110, break_long_words=False, break_on_hyphens=False) + "\n")
+        out.append("```\n" + textwrap.fill(" ".join(groups[key]), 108, break_on_hyphens=False) + "\n```\n")
+    out.append("\n")
+table = "".join(out).rstrip("\n") + "\n"
+page_path = f"{TREE}/doc/interception.md"
+with open(page_path, encoding="utf-8") as page_file:
+    page = page_file.read()
+head, _, rest = page.partition(MARK)
+_, _, tail = rest.partition(MARK)
+if MODE == "--print":
+    print(table)
+elif MODE == "--write":
+    with open(page_path, "w", encoding="utf-8") as page_file:
+        page_file.write(head + MARK + table + MARK + tail)
+elif rest.partition(MARK)[0] != table:
+    print("doc/interception.md is not what the hook tables say: doc/interception_table.py . --write", file=sys.stderr)
+    sys.exit(1)
+for symbol in bad:
+    print(symbol, file=sys.stderr)
+sys.exit(bool(bad))

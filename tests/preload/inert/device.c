@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A program that uses the driver well and badly, and prints every result: the codes and their order are to be
+ * the same with and without a preloaded library.
+ *   device KERNELS errors | capture | loop | fork | full
+ * With CLOSE_FROM=N in its environment it closes all descriptors from N on every ten iterations. */
+#define _GNU_SOURCE
+#include <cuda.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *kernels;
+static CUmodule module;
+static CUfunction add;
+static CUstream stream;
+
+#define TRY(call)                                                     \
+	do {                                                          \
+		CUresult got_ = (call);                               \
+		const char *name_ = "?";                              \
+		cuGetErrorName(got_, &name_);                         \
+		printf("%s: %s\n", #call, name_ ? name_ : "no name"); \
+	} while (0)
+
+static CUresult launch(CUdeviceptr p, int n)
+{
+	int v = 1;
+	void *arguments[] = {&p, &n, &v};
+
+	return cuLaunchKernel(add, (unsigned)(n + 255) / 256, 1, 1, 256, 1, 1, 0, stream, arguments, NULL);
+}
+
+static void begin(void)
+{
+	CUcontext context;
+
+	TRY(cuInit(0));
+	TRY(cuDevicePrimaryCtxRetain(&context, 0));
+	TRY(cuCtxSetCurrent(context));
+	TRY(cuModuleLoad(&module, kernels));
+	TRY(cuModuleGetFunction(&add, module, "add"));
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+}
+
+static void before_anything(void)
+{
+	CUdeviceptr p = 0;
+	CUcontext context = NULL;
+	int n = -1;
+
+	TRY(cuMemAlloc(&p, 100));
+	TRY(cuDeviceGetCount(&n));
+	TRY(cuInit(7));
+	TRY(cuInit(0));
+	TRY(cuMemAlloc(&p, 100));
+	TRY(cuMemAllocAsync(&p, 100, NULL));
+	TRY(cuMemFree(0));
+	TRY(cuCtxGetCurrent(&context));
+	TRY(cuCtxSynchronize());
+	TRY(cuMemGetInfo(NULL, NULL));
+	TRY(cuDevicePrimaryCtxRetain(&context, 99));
+	TRY(cuDevicePrimaryCtxRetain(NULL, 0));
+}
+
+static void bad_memory(void)
+{
+	CUdeviceptr p = 0, q = 0, range = 0;
+	size_t bytes = 0, available, total, pitch;
+	char host[64] = "";
+	void *data = NULL;
+
+	TRY(cuMemAlloc(NULL, 100));
+	TRY(cuMemAlloc(&p, 0));
+	TRY(cuMemAlloc(&p, SIZE_MAX));
+	TRY(cuMemAlloc(&p, 1ull << 50));
+	TRY(cuMemAlloc(&p, 5ull << 30));
+	printf("untouched: %d\n", p == 0);
+	TRY(cuMemAllocPitch(&p, &pitch, 100, 10, 3));
+	TRY(cuMemAllocPitch(&p, &pitch, 0, 10, 4));
+	TRY(cuMemAllocPitch(&p, NULL, 100, 10, 4));
+	TRY(cuMemAllocPitch(&p, &pitch, 100, 10, 16));
+	printf("pitch %zu\n", pitch);
+	TRY(cuMemFree(p));
+	TRY(cuMemAlloc(&p, 4096));
+	printf("aligned: %d\n", p % 256 == 0);
+	TRY(cuMemFree(p + 256));
+	TRY(cuMemFree(12345));
+	TRY(cuMemFree((CUdeviceptr)(uintptr_t)host));
+	TRY(cuMemFree(0));
+	TRY(cuMemGetAddressRange(&range, &bytes, p + 100));
+	printf("range: %d %zu\n", range == p, bytes);
+	TRY(cuMemGetAddressRange(&range, &bytes, 12345));
+	TRY(cuMemGetAddressRange(NULL, NULL, p));
+	TRY(cuPointerGetAttribute(&data, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
+	printf("type %d\n", *(int *)&data);
+	TRY(cuPointerGetAttribute(&data, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 12345));
+	TRY(cuPointerGetAttribute(&data, CU_POINTER_ATTRIBUTE_CONTEXT, p));
+	TRY(cuPointerGetAttribute(&data, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, p + 8));
+	printf("pointer %d\n", data == (void *)(uintptr_t)(p + 8));
+	TRY(cuPointerGetAttribute(&data, CU_POINTER_ATTRIBUTE_RANGE_SIZE, p + 8));
+	printf("size %zu\n", (size_t)data);
+	TRY(cuPointerGetAttribute(&data, (CUpointer_attribute)999, p));
+	TRY(cuPointerGetAttribute(NULL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
+	TRY(cuMemcpyHtoD(p, host, 64));
+	TRY(cuMemcpyHtoD(12345, host, 64));
+	TRY(cuMemcpyHtoD(p, NULL, 64));
+	TRY(cuMemcpyHtoD(p, host, 0));
+	TRY(cuMemcpyDtoH(host, p, 64));
+	TRY(cuMemcpyDtoH(NULL, p, 64));
+	TRY(cuMemcpyDtoH(host, 12345, 64));
+	TRY(cuMemcpyDtoHAsync(host, 12345, 64, stream));
+	TRY(cuMemcpyDtoD(p, 12345, 64));
+	TRY(cuMemcpyDtoDAsync(12345, p, 64, stream));
+	TRY(cuMemcpyAsync(p, p + 128, 64, stream));
+	TRY(cuMemsetD8(12345, 1, 10));
+	TRY(cuMemsetD32(p + 1, 1, 10));
+	TRY(cuMemsetD32Async(p, 1, 10, stream));
+	TRY(cuMemsetD8(p, 1, 0));
+	TRY(cuMemGetInfo(&available, &total));
+	printf("of all: %d\n", available < total);
+	TRY(cuMemAllocAsync(NULL, 100, stream));
+	TRY(cuMemAllocAsync(&q, 0, stream));
+	TRY(cuMemAllocAsync(&q, 1 << 20, stream));
+	TRY(cuMemFreeAsync(q + 512, stream));
+	TRY(cuMemFreeAsync(12345, stream));
+	TRY(cuMemFreeAsync(q, stream));
+	TRY(cuMemAllocAsync(&q, 1 << 20, stream));
+	TRY(cuMemFree(q));
+	TRY(cuStreamSynchronize(stream));
+	TRY(cuMemHostRegister(NULL, 4096, 0));
+	TRY(cuMemHostUnregister(host));
+	TRY(cuMemFreeHost(host));
+	TRY(cuMemAllocHost(NULL, 100));
+	TRY(cuMemFree(p));
+	TRY(cuMemFree(p));
+}
+
+static void bad_launches(void)
+{
+	CUfunction none;
+	CUdeviceptr p, global;
+	CUevent event = NULL;
+	CUmodule missing;
+	size_t bytes;
+	float ms;
+
+	TRY(cuMemAlloc(&p, 4096));
+	TRY(cuModuleGetFunction(&none, module, "nothing"));
+	TRY(cuModuleGetGlobal(&global, &bytes, module, "nothing"));
+	TRY(cuModuleLoad(&missing, "/nonexistent"));
+	TRY(cuModuleLoadData(&missing, "rubbish, and long enough to be looked at as an image of some kind"));
+	TRY(cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+	TRY(cuLaunchKernel(add, 0, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+	TRY(cuLaunchKernel(add, 1, 1, 1, 4096, 1, 1, 0, stream, NULL, NULL));
+	TRY(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 1 << 30, stream, NULL, NULL));
+	TRY(launch(p, 100));
+	TRY(cuStreamSynchronize(stream));
+	TRY(cuEventCreate(NULL, 0));
+	TRY(cuEventCreate(&event, 0xffff));
+	TRY(cuEventCreate(&event, 0));
+	TRY(cuEventRecord(NULL, stream));
+	TRY(cuEventQuery(NULL));
+	TRY(cuEventElapsedTime(&ms, event, event));
+	TRY(cuEventRecord(event, stream));
+	TRY(cuEventSynchronize(event));
+	TRY(cuEventElapsedTime(&ms, event, event));
+	TRY(cuEventElapsedTime(NULL, event, event));
+	TRY(cuStreamWaitEvent(stream, NULL, 0));
+	TRY(cuStreamWaitEvent(stream, event, 0));
+	TRY(cuEventDestroy(event));
+	TRY(cuEventDestroy(NULL));
+	TRY(cuStreamCreate(NULL, 0));
+	TRY(cuStreamCreate(&stream, 0xffff));
+	TRY(cuStreamDestroy(NULL));
+	TRY(cuGraphLaunch(NULL, stream));
+	TRY(cuStreamEndCapture(stream, NULL));
+	TRY(cuFuncSetAttribute(add, (CUfunction_attribute)999, 1));
+	TRY(cuModuleUnload(NULL));
+	TRY(cuMemFree(p));
+}
+
+/* A thread's context goes and comes back. */
+static void no_context(void)
+{
+	CUcontext context = NULL, none = NULL;
+	CUdeviceptr p = 0, q = 0;
+
+	TRY(cuMemAlloc(&p, 4096));
+	TRY(cuCtxGetCurrent(&context));
+	TRY(cuCtxSetCurrent(NULL));
+	TRY(cuCtxGetCurrent(&none));
+	TRY(cuMemAlloc(&q, 4096));
+	TRY(cuMemAlloc(&q, 64 << 20));
+	TRY(cuMemFree(p));
+	TRY(cuMemsetD8(p, 1, 10));
+	TRY(cuCtxSynchronize());
+	TRY(launch(p, 10));
+	TRY(cuCtxSetCurrent(context));
+	TRY(cuMemFree(p));
+	if (q)
+		TRY(cuMemFree(q));
+}
+
+static int do_errors(void)
+{
+	before_anything();
+	begin();
+	no_context();
+	bad_memory();
+	bad_launches();
+	return 0;
+}
+
+/* What is forbidden while a stream captures breaks the capture, and says so, the same way. */
+static int do_capture(void)
+{
+	static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+						    CU_STREAM_CAPTURE_MODE_RELAXED};
+	CUdeviceptr p, q;
+	CUgraph graph;
+	CUgraphExec executable;
+	int host[16];
+
+	begin();
+	TRY(cuMemAlloc(&p, 4096));
+	TRY(cuMemsetD8(p, 0, 4096));
+	for (int m = 0; m < 3; m++) {
+		graph = NULL;
+		printf("mode %d, well behaved\n", m);
+		TRY(cuStreamBeginCapture(stream, modes[m]));
+		TRY(launch(p, 16));
+		TRY(cuMemsetD32Async(p + 1024, 5, 16, stream));
+		TRY(launch(p, 16));
+		TRY(cuStreamEndCapture(stream, &graph));
+		TRY(cuGraphInstantiate(&executable, graph, 0));
+		for (int i = 0; i < 3; i++)
+			TRY(cuGraphLaunch(executable, stream));
+		TRY(cuStreamSynchronize(stream));
+		TRY(cuMemcpyDtoH(host, p, sizeof host));
+		printf("value %d\n", host[3]);
+		TRY(cuGraphExecDestroy(executable));
+		TRY(cuGraphDestroy(graph));
+		printf("mode %d, an allocation inside\n", m);
+		TRY(cuStreamBeginCapture(stream, modes[m]));
+		TRY(cuMemAlloc(&q, 4096));
+		TRY(launch(p, 16));
+		TRY(cuStreamEndCapture(stream, &graph));
+		printf("mode %d, a wait inside\n", m);
+		TRY(cuStreamBeginCapture(stream, modes[m]));
+		TRY(cuStreamSynchronize(stream));
+		TRY(launch(p, 16));
+		TRY(cuStreamEndCapture(stream, &graph));
+		printf("mode %d, a free inside\n", m);
+		TRY(cuMemAlloc(&q, 4096));
+		TRY(cuStreamBeginCapture(stream, modes[m]));
+		TRY(cuMemFree(q));
+		TRY(cuStreamEndCapture(stream, &graph));
+		TRY(cuStreamQuery(stream));
+	}
+	return 0;
+}
+
+/* An iteration as trainers have them, with results at every place where the device may fail. */
+static CUresult iteration(CUdeviceptr weights, int *host, int step)
+{
+	CUdeviceptr activations = 0;
+	CUresult result = cuMemAlloc(&activations, 1 << 20);
+
+	printf("%d: %d", step, (int)result);
+	if (!result) {
+		printf(" %d", (int)(result = cuMemcpyHtoD(activations, host, 4096)));
+		/* Each waited for: a failed kernel is seen at the same call in every run. */
+		for (int i = 0; i < 3 && !result; i++)
+			printf(" %d %d", (int)launch(activations, 1024), (int)(result = cuStreamSynchronize(stream)));
+		printf(" %d", (int)launch(weights, 1024));
+		printf(" %d", (int)cuStreamSynchronize(stream));
+		printf(" %d", (int)cuMemcpyDtoH(host, weights, 4096));
+		printf(" %d", (int)cuMemFree(activations));
+	}
+	printf(" value %d\n", host[7]);
+	return result;
+}
+
+static int do_loop(void)
+{
+	CUdeviceptr weights = 0;
+	static int host[1024];
+	const char *closed = getenv("CLOSE_FROM");
+
+	begin();
+	TRY(cuMemAlloc(&weights, 4096));
+	if (!weights)
+		TRY(cuMemAlloc(&weights, 4096));
+	TRY(cuMemsetD8(weights, 0, 4096));
+	for (int step = 0; step < 60; step++) {
+		iteration(weights, host, step);
+		for (int fd = closed && step % 10 == 5 ? atoi(closed) : 4096; fd < 4096; fd++)
+			close(fd);
+	}
+	TRY(cuMemFree(weights));
+	TRY(cuCtxSynchronize());
+	TRY(cuStreamDestroy(stream));
+	return 0;
+}
+
+static int do_fork(void)
+{
+	CUdeviceptr p = 0;
+	pid_t pid;
+	int status;
+
+	begin();
+	TRY(cuMemAlloc(&p, 4096));
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		TRY(cuMemAlloc(&p, 4096));
+		TRY(cuInit(0));
+		TRY(cuCtxSynchronize());
+		TRY(launch(p, 10));
+		exit(7);
+	}
+	waitpid(pid, &status, 0);
+	printf("child %d\n", WEXITSTATUS(status));
+	TRY(cuMemFree(p));
+	fflush(stdout);
+	if (!(pid = fork()))
+		_exit(8);
+	waitpid(pid, &status, 0);
+	printf("child %d\n", WEXITSTATUS(status));
+	return do_loop();
+}
+
+static int do_full(void)
+{
+	struct rlimit limit = {256, 256};
+	int last = -1, fd;
+
+	begin();
+	setrlimit(RLIMIT_NOFILE, &limit);
+	while ((fd = open("/dev/null", O_RDONLY)) >= 0)
+		last = fd;
+	printf("full: %d\n", last >= 0 && errno == EMFILE);
+	return do_loop();
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		int (*run)(void);
+	} habits[] = {{"errors", do_errors}, {"capture", do_capture}, {"loop", do_loop}, {"fork", do_fork}, {"full", do_full}};
+
+	if (argc != 3)
+		return 2;
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	kernels = argv[1];
+	for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
+		if (strcmp(argv[2], habits[i].name) == 0)
+			return habits[i].run();
+	return 2;
+}

@@ -1,0 +1,65 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A process that is no trainer pays little for the library: few system calls and instructions beyond those of
+# preloading an empty library, no thread, no process, no file.
+. "${srcdir:-.}/tests/preload/preload_case.sh"
+cd "$D/work" || exit 99
+printf 'int main(void) { return 0; }\n' >nothing.c
+printf 'void nothing(void);\nvoid nothing(void) {}\n' >empty.c
+${CC:-cc} -O2 -o nothing nothing.c || exit 99
+${CC:-cc} -shared -fPIC -o empty.so empty.c || exit 99
+
+# ---- system calls ----
+# Beyond the empty library there are 20 here: who it is (process, thread, user: 6), what it is (executable, folder,
+# arguments: 7), settings (2), two mappings for the record (2), whether this program is to be resumed (2), and one
+# wake-up of nobody. The rest is room for other loaders and kernels.
+MAY_COST=30
+calls() {
+    strace -f -o trace env LD_PRELOAD="$1" "$2" ${3:+"$3"} >/dev/null 2>&1 || return 1
+    sed -n '/execve("\.\/nothing"/,$p' trace >of_program
+    grep -c '(' of_program
+}
+if command -v strace >/dev/null && strace -o trace true 2>/dev/null; then
+    empty=$(calls "$D/work/empty.so" ./nothing)
+    ours=$(calls "$lib" ./nothing)
+    echo "# system calls: $empty with an empty library, $ours with ours"
+    ok "at most $MAY_COST system calls more" test $((ours - empty)) -le $MAY_COST
+    is "no thread, no process" "$(grep -cE '[^a-z_](clone|clone3|fork|vfork|execve)\(' of_program)" 1
+    is "nothing is written, made or connected" \
+        "$(grep -E '[^a-z_](write|writev|pwrite64|mkdir|mkdirat|socket|connect|unlink|rename|renameat2?|symlink|ftruncate)\(|O_CREAT|O_WRONLY|O_RDWR' of_program)" ""
+    is "no signal is touched" "$(grep -cE 'rt_sigaction|rt_sigprocmask|sigaltstack' of_program)" \
+        "$(calls "$D/work/empty.so" ./nothing >/dev/null; grep -cE 'rt_sigaction|rt_sigprocmask|sigaltstack' of_program)"
+    calls "$lib" ./nothing >/dev/null
+    is "every descriptor is closed again" "$(awk '
+        /openat\(|memfd_create\(|socket\(/ && $NF ~ /^[0-9]+$/ { open[$NF] = 1 }
+        /close\(/ { split($0, part, /[()]/); delete open[part[2]] }
+        END { n = 0; for (d in open) n++; print n }' of_program)" 0
+    TRANSPCKPT_DISABLE=1
+    export TRANSPCKPT_DISABLE
+    off=$(calls "$lib" ./nothing)
+    unset TRANSPCKPT_DISABLE
+    echo "# system calls switched off: $off"
+    ok "switched off, no more than switched on" test "$off" -le "$ours"
+else
+    skip "system calls" "no strace"
+fi
+
+# ---- instructions, with an environment of known size: the program's identity is made from it ----
+# 100 us, the limit for a process that is no trainer, are 300000 instructions at 3 a nanosecond.
+MAY_RUN=300000
+instructions() {
+    env -i PATH="$PATH" TRANSPCKPT_SHM="$SHM" TRANSPCKPT_DIR="$D/store" LD_PRELOAD="$1" \
+        valgrind --tool=callgrind --callgrind-out-file=/dev/null --log-file=grind ./nothing >/dev/null 2>&1 || return 1
+    sed -n 's/.*Collected : \([0-9]*\)$/\1/p' grind
+}
+if command -v valgrind >/dev/null && empty=$(instructions "$D/work/empty.so") && ours=$(instructions "$lib") &&
+    [ -n "$empty" ] && [ -n "$ours" ]; then
+    echo "# instructions: $empty with an empty library, $ours with ours"
+    ok "at most $MAY_RUN instructions more" test $((ours - empty)) -le $MAY_RUN
+else
+    skip "instructions" "no valgrind, or it does not run here"
+fi
+
+is "no file is left in the memory tier" "$(find "$SHM" -mindepth 1)" ""
+is "no file is left in the store" "$(find "$D/store" -mindepth 1 2>/dev/null)" ""
+done_testing
