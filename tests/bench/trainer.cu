@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training loop whose state has a chosen size, for measurements: a number of forward and backward launches, an Adam
 // that touches every page of the state, a loss that the CPU reads, and small copies in between whose time is taken.
-// Prints one line: iteration times and delays of the calling thread. With --hold it then waits for its input to end.
+// Prints one line: iteration times and delays of the calling thread. With --go it trains until a byte comes from its
+// input, measures then, and waits for the input's end.
 #include <cuda_runtime.h>
 
 #include <getopt.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,7 +47,7 @@ __global__ void adamw_kernel(float *state, const float *gradients, size_t pages,
 {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < pages)
-        state[i * PAGE_FLOATS] += gradients[i % 256] + step;
+        state[i * PAGE_FLOATS] += gradients[i % 256] + step + 1.0f;
 }
 
 static double now_us()
@@ -67,9 +69,11 @@ int main(int argc, char **argv)
 {
     int steps = 30, kernels = 20, warm = 10;
     long mib = 16;
-    bool graph = false, hold = false;
+    int n = 4096; // floats of a batch
+    bool graph = false, go = false, quiet = false;
     static const option table[] = {{"steps", 1, 0, 'n'}, {"mib", 1, 0, 'm'},  {"kernels", 1, 0, 'k'}, {"warm", 1, 0, 'w'},
-                                   {"graph", 0, 0, 'g'}, {"hold", 0, 0, 'h'}, {0, 0, 0, 0}};
+                                   {"batch", 1, 0, 'b'},
+                                   {"graph", 0, 0, 'g'}, {"go", 0, 0, 'h'},  {"quiet", 0, 0, 'q'},   {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
         case 'n': steps = atoi(optarg); break;
@@ -77,11 +81,12 @@ int main(int argc, char **argv)
         case 'k': kernels = atoi(optarg); break;
         case 'w': warm = atoi(optarg); break;
         case 'g': graph = true; break;
-        case 'h': hold = true; break;
+        case 'h': go = true; break;
+        case 'b': n = atoi(optarg); break;
+        case 'q': quiet = true; break; // no small copies in the middle of an iteration
         default: return 2;
         }
 
-    const int n = 4096;
     size_t bytes = (size_t)mib << 20;
     std::vector<float *> state;
     std::vector<size_t> sizes;
@@ -109,7 +114,9 @@ int main(int argc, char **argv)
     CHECK(cudaMallocHost((void **)&small_host, 4096));
 
     std::vector<double> iterations, calls, small;
-    float loss = 0;
+    float *loss;
+    CHECK(cudaMallocHost((void **)&loss, 4));
+    *loss = 0;
     auto timed = [&](auto call) {
         double begun = now_us();
         call();
@@ -139,11 +146,18 @@ int main(int argc, char **argv)
         CHECK(cudaStreamEndCapture(stream, &g));
         CHECK(cudaGraphInstantiate(&whole, g, 0));
     }
-    for (int step = 0; step < steps; step++) {
+    pollfd input = {0, POLLIN, 0};
+    bool waiting = go;
+    for (int step = 0; waiting || step < steps; step++) {
+        if (waiting && step >= warm && poll(&input, 1, 0) == 1) {
+            waiting = false;
+            step = warm;
+        }
         double begun = now_us();
-        if (step == warm) {
+        if (step == warm || waiting) {
             calls.clear();
             small.clear();
+            iterations.clear();
         }
         host[step % n] += 1.0f;
         CHECK(cudaMemcpyAsync(tokens, host, n * 4, cudaMemcpyHostToDevice, stream));
@@ -153,23 +167,29 @@ int main(int argc, char **argv)
             passes();
             // A small copy of the program's own, on a stream of its own, while a snapshot may be under way.
             double copy = now_us();
-            CHECK(cudaMemcpyAsync(small_host, small_device, 4096, cudaMemcpyDeviceToHost, side));
-            CHECK(cudaStreamSynchronize(side));
+            if (!quiet) {
+                CHECK(cudaMemcpyAsync(small_host, small_device, 4096, cudaMemcpyDeviceToHost, side));
+                CHECK(cudaStreamSynchronize(side));
+            }
             small.push_back(now_us() - copy);
+            // The loss is read early and looked at when the iteration is over, as loops do that keep the device busy.
+            CHECK(cudaMemcpyAsync(loss, activations, 4, cudaMemcpyDeviceToHost, stream));
             update((float)step);
         }
-        CHECK(cudaMemcpyAsync(&loss, activations, 4, cudaMemcpyDeviceToHost, stream));
         CHECK(cudaStreamSynchronize(stream));
         if (step >= warm)
             iterations.push_back(now_us() - begun);
     }
-    printf("{\"iteration_us\": %.1f, \"call_p999_us\": %.2f, \"call_max_us\": %.2f, \"call_us\": %.2f, \"small_us\": %.1f, "
+    double sum = 0;
+    for (double x : iterations)
+        sum += x;
+    printf("{\"iteration_us\": %.1f, \"iteration_mean_us\": %.1f, \"call_p999_us\": %.2f, \"call_max_us\": %.2f, \"call_us\": %.2f, \"small_us\": %.1f, "
            "\"small_max_us\": %.1f, \"loss\": %.9g}\n",
-           part(iterations, 0.5), part(calls, 0.999), part(calls, 1.0), part(calls, 0.5), part(small, 0.5),
-           part(small, 1.0), (double)loss);
+           part(iterations, 0.5), sum / (double)iterations.size(), part(calls, 0.999), part(calls, 1.0), part(calls, 0.5), part(small, 0.5),
+           part(small, 1.0), (double)*loss);
     fflush(stdout);
     char byte;
-    while (hold && read(0, &byte, 1) > 0)
+    while (go && read(0, &byte, 1) > 0)
         ;
     return 0;
 }

@@ -60,9 +60,10 @@ def describe_start(this, start, live_at):
 
 def main():
     begun = time.monotonic()
-    print("A small GPT (character level, AdamW, dropout, gradient clipping) is trained on licence texts, on a software\n"
-          "device: first left alone, then under `transpckpt run` and killed with SIGKILL again and again. The same\n"
-          "command starts it each time. The trainer knows nothing of all this.\n")
+    print("A small GPT (character level, AdamW, dropout, gradient clipping) is trained on licence texts, on "
+          f"{'a GPU' if job.HARDWARE else 'a software device'}:\n"
+          "first left alone, then under `transpckpt run` and killed with SIGKILL again and again. The same command\n"
+          "starts it each time. The trainer knows nothing of all this.\n")
     with job.Place(TRANSPCKPT_DURABLE_INTERVAL="20") as place:
         this = job.Job(place, "gpt", "--seed", "7", "--steps", str(STEPS), "--save-every", "20")
         this.run_plain()

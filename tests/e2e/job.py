@@ -25,9 +25,14 @@ def skip(why):
     sys.exit(SKIP)
 
 
+# DEVICE=gpu: the trainers that nvcc built, on the hardware's own driver.
+HARDWARE = os.environ.get("DEVICE") == "gpu"
+
+
 def build_folder():
     folder = os.path.abspath(os.environ.get("builddir", "."))
-    for needed in ("transpckpt", "transpckptd", "tests/sim/simgpu-run", "tests/trainers/gpt"):
+    for needed in ("transpckpt", "transpckptd", *(["tests/gpu/gpt"] if HARDWARE else
+                                                  ["tests/sim/simgpu-run", "tests/trainers/gpt"])):
         if not os.path.exists(os.path.join(folder, needed)):
             skip(f"{needed} has not been built")
     return folder
@@ -79,8 +84,10 @@ class Place:
         self.environment.update(TRANSPCKPT_SHM=self.shm, TRANSPCKPT_DIR=self.store, TRANSPCKPT_JOB="j",
                                 TRANSPCKPT_LOG="info", TRANSPCKPT_CONF="", TRANSPCKPT_LINGER_SEC="20", TRANSPCKPT_INTERVAL="1",
                                 TRANSPCKPT_AGENT=os.path.join(self.build, "transpckptd"))
+        # What a command starts with: the software device's wrapper, or nothing.
+        self.runner = [] if HARDWARE else [os.path.join(self.build, "tests/sim/simgpu-run")]
         # Where it lies once it is installed, the library finds it by itself.
-        kernels = os.path.join(self.build, "kernels/digest.simgpu")
+        kernels = os.path.join(self.build, "kernels", "digest.fatbin" if HARDWARE else "digest.simgpu")
         if os.path.exists(kernels):
             self.environment["TRANSPCKPT_KERNELS"] = kernels
         self.environment.update(settings)
@@ -129,7 +136,7 @@ class Place:
         return not self.agents()
 
     def trainer(self, name):
-        return os.path.join(self.build, "tests/trainers", name)
+        return os.path.join(self.build, "tests/gpu" if HARDWARE else "tests/trainers", name)
 
     def command(self, *arguments, **environment):
         return subprocess.run([os.path.join(self.build, "transpckpt"), *arguments],
@@ -263,12 +270,12 @@ class Job:
         self.reasons = []  # why nothing was captured, as the command says it
         self.set_back = set()  # generations whose snapshots are not offered any more
         self.plain_sec = 0
-        self.runner = os.path.join(place.build, "tests/sim/simgpu-run")
+        self.runner = place.runner
 
     def run_plain(self, *more):
         """The reference. Returns its Start."""
         environment = {k: v for k, v in self.environment.items() if not k.startswith("TRANSPCKPT_")}
-        start = Start(self.place, [self.runner, *self.arguments, *more], os.path.dirname(self.plain), environment,
+        start = Start(self.place, [*self.runner, *self.arguments, *more], os.path.dirname(self.plain), environment,
                       "plain")
         status = start.wait()
         self.plain_sec = time.monotonic() - start.begun
@@ -278,7 +285,7 @@ class Job:
         return start
 
     def start(self, under=(), arguments=None, environment=None):
-        argv = [self.runner, *under, os.path.join(self.place.build, "transpckpt"), "run", "--",
+        argv = [*self.runner, *under, os.path.join(self.place.build, "transpckpt"), "run", "--",
                 *(arguments or self.arguments)]
         start = Start(self.place, argv, self.work, {**self.environment, **(environment or {})},
                       f"start{len(self.starts)}")

@@ -43,7 +43,7 @@ def own_checkpoint(this):
     """Leaves the trainer's own checkpoint of iteration 14 for both runs to begin with."""
     arguments = [a for a in this.arguments if a != "--resume"]
     for folder in (this.work, os.path.dirname(this.plain)):
-        start = job.Start(this.place, [this.runner, *arguments, "--stop-at", "14"], folder,
+        start = job.Start(this.place, [*this.runner, *arguments, "--stop-at", "14"], folder,
                           {k: v for k, v in this.environment.items() if not k.startswith("TRANSPCKPT_")}, "first")
         assert start.wait() == 0, start.said()
     this.base = 14
