@@ -19,7 +19,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/digests.h"
-#include "runtime/replay/readback.h"
+#include "runtime/capture/readback.h"
 #include "runtime/track/threads.h"
 
 enum { JOBS = 6, EVENTS = 128, IN_FLIGHT = 2, REGISTER_BYTES = 64 << 20 };

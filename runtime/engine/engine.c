@@ -16,12 +16,12 @@
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
+#include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/identity.h"
 #include "runtime/engine/link.h"
 #include "runtime/infer/classes.h"
 #include "runtime/replay/files.h"
-#include "runtime/replay/readback.h"
 #include "runtime/replay/restart.h"
 
 #define GATE_LIMIT_NS 100000u
