@@ -102,17 +102,15 @@ static int start_agent(struct tpck_error *err)
 	char *argv[] = {agent_path, (char *)"--job", (char *)options.job, NULL};
 	const char *environment[600];
 	struct spawn spawn = {argv, (char *const *)environment, 0};
-	char shm[TPCK_SETTING_TEXT_MAX + 16];
 	size_t count = 0, stack_bytes = 64 << 10;
 	sigset_t all, before;
 	char *stack;
-	int pid;
+	int pid, status = 0;
 
 	for (char *const *e = options.environment; e && *e && count < 598; e++)
 		if (strncmp(*e, "LD_PRELOAD=", 11) != 0 && strncmp(*e, "LD_LIBRARY_PATH=", 16) != 0)
 			environment[count++] = *e;
 	environment[count] = NULL;
-	(void)shm;
 	stack = mmap(NULL, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
 	if (stack == MAP_FAILED)
 		return tpck_error_set(err, ENOMEM, "starting the agent");
@@ -121,11 +119,15 @@ static int start_agent(struct tpck_error *err)
 	pid = clone(spawn_child, stack + stack_bytes, CLONE_VM | CLONE_VFORK, &spawn);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (pid > 0)
-		while (syscall(SYS_wait4, pid, NULL, 0x80000000 /* __WCLONE */, NULL) < 0 && errno == EINTR)
+		while (syscall(SYS_wait4, pid, &status, 0x80000000 /* __WCLONE */, NULL) < 0 && errno == EINTR)
 			;
 	munmap(stack, stack_bytes);
 	if (pid < 0 || spawn.error)
 		return tpck_error_set(err, pid < 0 ? errno : spawn.error, "starting the agent %s", agent_path);
+	/* It goes into the background, with status 0, once it listens. */
+	if (status)
+		return tpck_error_set(err, 0, "the agent %s could not start (transpckptd --job %s --foreground says why)",
+				      agent_path, options.job);
 	return 0;
 }
 
