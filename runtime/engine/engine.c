@@ -108,7 +108,10 @@ void tpck_engine_start(const char *library_path)
 	self->depth++;
 	engine->start_ns = tpck_clock_monotonic_ns();
 	engine->pid = getpid();
-	tpck_settings_read(&engine->settings, environ);
+	/* A program that uses no device has nothing to do with wrong settings: see tpck_engine_device(). */
+	tpck_log_hold(1);
+	engine->complaints = tpck_settings_read(&engine->settings, environ);
+	tpck_log_hold(0);
 	if (engine->settings.disable || several_ranks())
 		goto out;
 	if (engine->settings.allocator[0] == 'a')
@@ -151,6 +154,10 @@ void tpck_engine_device(const struct tpck_device *device)
 		return;
 	pthread_mutex_lock(&once);
 	if (!engine->device && tpck_engine_mode() != TPCK_MODE_OFF) {
+		struct tpck_settings again;
+
+		if (engine->complaints)
+			tpck_settings_read(&again, environ);
 		engine->infer = infer_new();
 		if (!engine->infer || device->context_save(&engine->context)) {
 			tpck_log_warn("no memory to begin with; no checkpoints in this run");
