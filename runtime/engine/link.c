@@ -218,8 +218,8 @@ static int connect_or_start(struct tpck_error *err)
 		if (!gone && poll(&wait, 1, 0) == 1)
 			gone = now;
 		if (gone && now - gone > GIVE_UP_MS * 1000000ull) {
-			result = tpck_error_set(err, 0, "the agent could not start: '%s --job %s --foreground' says why",
-						agent_path, options.job);
+			result = tpck_error_set(err, 0, "the agent ended at once and does not answer at %s: '%s --job %s --foreground' says why",
+						socket_path, agent_path, options.job);
 			break;
 		}
 		if (now - begun > START_MS * 1000000ull) {
