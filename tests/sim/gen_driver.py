@@ -9,6 +9,7 @@
 
 INCLUDE is the folder of cuda.h. A symbol defined elsewhere wins over its weak stub.
 """
+import os
 import re
 import sys
 
@@ -20,7 +21,8 @@ def read(path):
 
 def symbols(inc):
     text = re.sub(r'/\*.*?\*/', '', read(inc + '/cuda.h'), flags=re.S)
-    text += re.sub(r'/\*.*?\*/', '', read(inc + '/cudaProfiler.h'), flags=re.S)
+    if os.path.exists(inc + '/cudaProfiler.h'):  # a toolkit has it, the runtime's wheel has not
+        text += re.sub(r'/\*.*?\*/', '', read(inc + '/cudaProfiler.h'), flags=re.S)
     found = set(re.findall(r'CUresult\s+CUDAAPI\s+(cu\w+)\s*\(', text))
     for m in re.finditer(r'#\s*define\s+(cu\w+)\s+__CUDA_API_(PTDS|PTSZ)\((cu\w+)\)', text):
         found.add(m.group(3) + ('_ptds' if m.group(2) == 'PTDS' else '_ptsz'))
