@@ -213,11 +213,11 @@ static int copy_constants(struct progress *p, const uint64_t *digests)
 
 /* How long the device held the application up for this capture: until the early part was copied, and
  * by what the rest took longer than an iteration runs before its optimizer phase. The latter is an
- * estimate from the mean iteration. */
+ * estimate from iterations in which nothing was copied; before there is one, all of the copy counts. */
 static void wait_note(uint64_t begun, uint64_t early, uint64_t all)
 {
 	struct tpck_status *status = &control->status;
-	uint64_t window = status->iteration_ns, wait = early - begun;
+	uint64_t window = status->free_iteration_ns, wait = early - begun;
 
 	if (status->period > status->optimizer_operations)
 		window = window / status->period * (status->period - status->optimizer_operations);

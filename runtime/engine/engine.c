@@ -146,6 +146,15 @@ static struct tpck_infer *infer_new(void)
 	return tpck_infer_new(&options);
 }
 
+/* Registered when the device is there, and so run before the runtime's own end takes it away. */
+static void finish_copies(int status, void *unused)
+{
+	(void)status;
+	(void)unused;
+	if (tpck_engine_mode() == TPCK_MODE_LIVE && getpid() == engine->pid)
+		tpck_copier_drain(engine->settings.exit_wait_sec);
+}
+
 void tpck_engine_device(const struct tpck_device *device)
 {
 	static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
@@ -174,6 +183,7 @@ void tpck_engine_device(const struct tpck_device *device)
 			if (tpck_engine_mode() != TPCK_MODE_OFF) {
 				tpck_memory_open();
 				tpck_attach_threads();
+				on_exit(finish_copies, NULL);
 			}
 		}
 	}
@@ -338,6 +348,8 @@ enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call
 	call->gated = true;
 	if (stream) {
 		tpck_copier_fence(stream, call->stream);
+		if (!call->orders)
+			atomic_store_explicit(&engine->queued, 1, memory_order_relaxed);
 		atomic_store_explicit(&stream->dirty, 1, memory_order_relaxed);
 	}
 	tpck_record_operation(self, token, content, call->content != NULL);
@@ -429,6 +441,7 @@ static bool boundary_capture(const struct tpck_log_position *cut, uint64_t now)
 			       result == -EAGAIN ? "no image is free" : strerror(-result));
 		return false;
 	}
+	engine->free_since = false;
 	status_classes(capture.plan);
 	engine->control->status.state = TPCK_ENGINE_CAPTURING;
 	engine->last_capture_ns = now;
@@ -448,8 +461,14 @@ static void status_inference(uint64_t now)
 
 		status->iteration_ns = status->iteration_ns ? status->iteration_ns - status->iteration_ns / 16 + took / 16
 							    : took;
+		/* An iteration that no copy could have held up tells how long they really are. */
+		if (engine->free_since && !tpck_copier_busy())
+			status->free_iteration_ns = status->free_iteration_ns
+							    ? status->free_iteration_ns - status->free_iteration_ns / 8 + took / 8
+							    : took;
 	}
 	engine->last_boundary_ns = now;
+	engine->free_since = !tpck_copier_busy();
 	if (engine->step % 16 != 1 && status->period)
 		return;
 	tpck_infer_summary(engine->infer, &summary);

@@ -49,6 +49,7 @@ struct tpck_engine {
 	int ordinal;                    /* of the device that the arena is on */
 	pthread_mutex_t allocation;     /* order of allocation calls; the only lock held across driver calls (mapping) */
 	uint64_t allocations;           /* allocation calls so far */
+	_Atomic uint32_t queued;        /* operations were queued since the last wait for the context */
 	uint32_t last_allocator;        /* thread of the last one */
 	_Atomic uint32_t futex_turn;
 	struct tpck_variable variables[TPCK_VARIABLES_MAX];
@@ -59,6 +60,7 @@ struct tpck_engine {
 	_Atomic uint32_t boundary_busy;
 	_Atomic int32_t stream_captures;
 	uint64_t step;
+	bool free_since;                /* nothing is being copied since the last boundary */
 	bool phase_seen;                /* an optimizer phase has begun since the last boundary */
 	uint64_t last_boundary_ns, last_capture_ns, last_capture_step;
 	uint64_t asked_room;            /* data bytes that the agent was asked for */

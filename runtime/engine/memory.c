@@ -110,8 +110,9 @@ int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_han
 
 	if (!engine->arena || !tpck_arena_contains(engine->arena, address))
 		return -ENOENT;
-	if (!ordered)
-		engine->device->synchronize(); /* as the driver's own free does */
+	/* As the driver's own free does; nothing to wait for if nothing was queued since the last one. */
+	if (!ordered && atomic_exchange(&engine->queued, 0))
+		engine->device->synchronize();
 	order_begin(self);
 	result = tpck_arena_free(engine->arena, address,
 				 !ordered ? TPCK_STREAM_NONE : stream ? stream->ordinal : TPCK_STREAM_MANY);

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 2,
+	TPCK_WIRE_VERSION = 3,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
@@ -134,6 +134,7 @@ struct tpck_status {
 	uint64_t stall_ns_max, stall_ns_sum, stall_count; /* time inside our hooks at boundaries */
 	uint64_t wait_ns_sum, wait_ns_mean; /* how long the device held the program up for copies; all, and of late */
 	uint64_t iteration_ns;         /* running mean between boundaries */
+	uint64_t free_iteration_ns;    /* the same of iterations in which nothing was copied; 0 none yet */
 	uint64_t forward_from, forward_to, forward_ns, start_ns, inject_ns; /* of the resume, if any */
 	uint64_t last_step;            /* newest image held */
 };
