@@ -150,8 +150,11 @@ RULES = [
      r"cuLibraryLoadData"),
     ("module", F, "the library is asked no more; variables of it that are known already stay in the plan of snapshots",
      r"cuLibraryUnload"),
-    ("module", G, "a module loaded this way brings variables that are in no snapshot unless the host asks for them by name",
-     r"cuModuleLoad\w*|cuLibraryLoadFromFile|cuModuleGetGlobal"),
+    ("module", F, "the module is asked for the words and strings of its image and of the object that loads it: those that "
+     "name variables become part of snapshots",
+     r"cuModuleLoad\w*"),
+    ("module", G, "a library loaded from a file brings variables that are in no snapshot unless the host asks for them by name",
+     r"cuLibraryLoadFromFile|cuModuleGetGlobal"),
     ("module", G, "variables of the module that are known already stay in the plan of snapshots", r"cuModuleUnload"),
     ("module", N, "names and descriptions; functions are asked for theirs at their first launch",
      r"cuFuncGet\w+|cuKernelGet\w+|cuLibrary(Enumerate|GetKernelCount|GetModule|GetUnified)\w*|cuModule(Enumerate|GetFunctionCount|GetLoading)\w*"),

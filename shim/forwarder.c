@@ -2,7 +2,7 @@
 /*
  * The forwarder: a library whose SONAME is libcuda.so.1, so that dlopen("libcuda.so.1") and
  * DT_NEEDED find it. Every driver symbol is a jump through a table whose entries are filled in at
- * their first call, by the preloaded library, or with the real driver's where that is not there.
+ * their first call, by the preloaded library; without it there is no device.
  */
 #include "config.h"
 

@@ -16,6 +16,7 @@ static const char *const level_names[] = {"none", "error", "warn", "info", "debu
 static enum tpck_log_level level_now = TPCK_LOG_WARN;
 static char file_path[512];
 static int file_fd = -1;
+static int held_back;
 
 int tpck_log_configure(const char *spec)
 {
@@ -40,6 +41,11 @@ enum tpck_log_level tpck_log_level(void)
 	return level_now;
 }
 
+void tpck_log_hold(int held)
+{
+	held_back = held;
+}
+
 /* By system call, so that a line of ours never meets our own hook of open(). */
 static int destination(void)
 {
@@ -59,7 +65,7 @@ void tpck_log(enum tpck_log_level level, const char *format, ...)
 	int prefix, text;
 	size_t length;
 
-	if (level > level_now)
+	if (level > level_now || held_back)
 		return;
 	prefix = snprintf(line, sizeof line, "transpckpt: ");
 	va_start(args, format);

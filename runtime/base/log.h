@@ -16,6 +16,8 @@ enum tpck_log_level {
  * line. Not thread-safe; called once per process. */
 int tpck_log_configure(const char *spec);
 enum tpck_log_level tpck_log_level(void);
+/* While held, lines are dropped. */
+void tpck_log_hold(int held);
 /* Writes "transpckpt: text\n". Allocates nothing, takes no lock, keeps errno, and says nothing
  * more of a line that cannot be written. `%m` works. At most 1000 bytes of a line are kept. */
 void tpck_log(enum tpck_log_level level, const char *format, ...)

@@ -222,6 +222,13 @@ int tpck_settings_read(struct tpck_settings *settings, char *const *environment)
 	for (char *const *e = environment; e && *e; e++)
 		if (strncmp(*e, PREFIX, sizeof PREFIX - 1) == 0)
 			complaints += apply(settings, *e, "environment");
+	if (strcmp(settings->resume, "auto") != 0 && strcmp(settings->resume, "never") != 0 &&
+	    strcmp(settings->resume, "must") != 0 && (!settings->resume[0] ||
+	    settings->resume[strspn(settings->resume, "0123456789")])) {
+		tpck_log_warn("TRANSPCKPT_RESUME=%.80s is not auto, never, must or a step; using auto", settings->resume);
+		strcpy(settings->resume, "auto");
+		complaints++;
+	}
 	if (tpck_log_configure(settings->log)) {
 		tpck_log_warn("TRANSPCKPT_LOG=%s is not none, error, warn, info or debug with an optional :FILE; using warn",
 			      settings->log);

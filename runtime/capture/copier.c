@@ -19,7 +19,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/digests.h"
-#include "runtime/replay/readback.h"
+#include "runtime/capture/readback.h"
 #include "runtime/track/threads.h"
 
 enum { JOBS = 6, EVENTS = 128, IN_FLIGHT = 2, REGISTER_BYTES = 64 << 20 };
@@ -526,6 +526,33 @@ uint64_t tpck_copier_room(void)
 	return atomic_load(&room);
 }
 
+/* An agent that gets no processor in time commits late: of two images that are held, the older one is
+ * no longer wanted. The newest one held and the newest one committed are never touched. */
+static int image_supersede(uint32_t *image, uint32_t count)
+{
+	struct tpck_image_header *older = NULL;
+	uint32_t held = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct tpck_image_header *header = atomic_load(&stagings[i])->header;
+
+		if (atomic_load(&header->state) != TPCK_IMAGE_HELD || atomic_load(&header->pins))
+			continue;
+		held++;
+		if (!older || header->step < older->step) {
+			older = header;
+			*image = i;
+		}
+	}
+	if (held >= 2) {
+		uint32_t state = TPCK_IMAGE_HELD;
+
+		if (atomic_compare_exchange_strong(&older->state, &state, TPCK_IMAGE_FILLING))
+			return 0;
+	}
+	return -EAGAIN;
+}
+
 /* An image that nobody needs, now FILLING. */
 static int image_take(uint32_t *image)
 {
@@ -541,7 +568,7 @@ static int image_take(uint32_t *image)
 			return 0;
 		}
 	}
-	return -EAGAIN;
+	return image_supersede(image, count);
 }
 
 /* ---- requests: by the application's thread, gate closed ------------------------------------------------ */

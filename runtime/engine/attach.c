@@ -14,11 +14,11 @@
 
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
+#include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
 #include "runtime/infer/classes.h"
 #include "runtime/replay/files.h"
-#include "runtime/replay/readback.h"
 
 static struct tpck_engine *const engine = &tpck_engine;
 extern char **environ;

@@ -16,12 +16,12 @@
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
+#include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/identity.h"
 #include "runtime/engine/link.h"
 #include "runtime/infer/classes.h"
 #include "runtime/replay/files.h"
-#include "runtime/replay/readback.h"
 #include "runtime/replay/restart.h"
 
 #define GATE_LIMIT_NS 100000u
@@ -108,7 +108,10 @@ void tpck_engine_start(const char *library_path)
 	self->depth++;
 	engine->start_ns = tpck_clock_monotonic_ns();
 	engine->pid = getpid();
-	tpck_settings_read(&engine->settings, environ);
+	/* A program that uses no device has nothing to do with wrong settings: see tpck_engine_device(). */
+	tpck_log_hold(1);
+	engine->complaints = tpck_settings_read(&engine->settings, environ);
+	tpck_log_hold(0);
 	if (engine->settings.disable || several_ranks())
 		goto out;
 	if (engine->settings.allocator[0] == 'a')
@@ -151,6 +154,10 @@ void tpck_engine_device(const struct tpck_device *device)
 		return;
 	pthread_mutex_lock(&once);
 	if (!engine->device && tpck_engine_mode() != TPCK_MODE_OFF) {
+		struct tpck_settings again;
+
+		if (engine->complaints)
+			tpck_settings_read(&again, environ);
 		engine->infer = infer_new();
 		if (!engine->infer || device->context_save(&engine->context)) {
 			tpck_log_warn("no memory to begin with; no checkpoints in this run");
@@ -417,8 +424,11 @@ static bool boundary_capture(const struct tpck_log_position *cut, uint64_t now)
 	}
 	capture.unresumable = tpck_log_failed(engine->log) ? tpck_log_failed(engine->log) : engine->unresumable;
 	result = tpck_copier_request(&capture);
-	if (result)
+	if (result) {
+		tpck_log_debug("step %llu is not captured: %s", (unsigned long long)engine->step,
+			       result == -EAGAIN ? "no image is free" : strerror(-result));
 		return false;
+	}
 	status_classes(capture.plan);
 	engine->control->status.state = TPCK_ENGINE_CAPTURING;
 	engine->last_capture_ns = now;
@@ -477,6 +487,7 @@ static void boundary(struct tpck_thread *self)
 	if (engine->settings.backpressure[1] == 't' && tpck_copier_room())
 		tpck_copier_drain(60);
 	if (engine->stream_captures > 0 || !tpck_gate_close(self, GATE_LIMIT_NS)) {
+		tpck_log_debug("step %llu is not captured: another thread is in a call", (unsigned long long)engine->step);
 		engine->control->status.skipped++;
 	} else {
 		boundary_mark(&cut, now);

@@ -32,6 +32,7 @@ struct tpck_engine {
 	_Atomic uint32_t mode;          /* enum tpck_mode; also a futex for threads that wait for LIVE */
 	pid_t pid;
 	struct tpck_settings settings;
+	int complaints;                 /* settings that are wrong; said once a device is used */
 	char library[1024], job[128], keep[1200];
 	char *identity;
 	uint32_t identity_bytes;

@@ -29,7 +29,7 @@
 
 
 /* Verifying what is offered takes its time; without an offer the answer comes at once. */
-enum { TICK_MS = 100, START_MS = 5000, WELCOME_MS = 10000, OFFER_MS = 900000 };
+enum { TICK_MS = 100, START_MS = 5000, WELCOME_MS = 10000, OFFER_MS = 900000, GIVE_UP_MS = 300 };
 
 static struct tpck_link_options options;
 static struct tpck_link_events events;
@@ -72,21 +72,17 @@ static void find_agent(void)
 
 struct spawn {
 	char *const *argv, *const *environment;
+	char *stack;  /* top of the second child's stack */
+	int alive;    /* write end of a pipe that lives as long as the agent's foreground part */
 	int error;
 };
 
-static int spawn_child(void *argument)
+/* The second child. Shares memory with the trainer until it has executed: system calls only. */
+static int spawn_agent(void *argument)
 {
 	struct spawn *spawn = argument;
 	sigset_t none;
-	int null = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
 
-	/* Shares memory with the trainer until it has executed: system calls only. Its descriptors are
-	 * its own. */
-	if (null >= 0)
-		for (int fd = 0; fd < 3; fd++)
-			syscall(SYS_dup2, null, fd);
-	syscall(SYS_close_range, 3, ~0u, 0);
 	sigemptyset(&none);
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, 8);
 	syscall(SYS_execve, spawn->argv[0], spawn->argv, spawn->environment);
@@ -95,37 +91,66 @@ static int spawn_child(void *argument)
 	return 127;
 }
 
-/* Starts the agent, which detaches itself. No SIGCHLD reaches the program, and no wait() of the
- * program's sees the child: it ends with signal 0 and is waited for with __WCLONE. */
-static int start_agent(struct tpck_error *err)
+/* The first child, with descriptors of its own. It does not execute: an execve would make its end a
+ * SIGCHLD for the program. */
+static int spawn_between(void *argument)
 {
+	struct spawn *spawn = argument;
+	int null = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
+
+	syscall(SYS_dup2, spawn->alive, 3);
+	if (null >= 0)
+		for (int fd = 0; fd < 3; fd++)
+			syscall(SYS_dup2, null, fd);
+	syscall(SYS_close_range, 4, ~0u, 0);
+	if (clone(spawn_agent, spawn->stack, CLONE_VM | CLONE_VFORK, spawn) < 0)
+		spawn->error = errno;
+	syscall(SYS_exit, 0);
+	return 0;
+}
+
+/* Starts the agent, which detaches itself. No signal reaches the program, and no wait() of the program's
+ * sees a child. *alive is the end of a pipe that is at its end when the agent has gone into the
+ * background, or has given up. */
+static int start_agent(int *alive, struct tpck_error *err)
+{
+	enum { STACK = 32 << 10 };
 	char *argv[] = {agent_path, (char *)"--job", (char *)options.job, NULL};
 	const char *environment[600];
-	struct spawn spawn = {argv, (char *const *)environment, 0};
-	char shm[TPCK_SETTING_TEXT_MAX + 16];
-	size_t count = 0, stack_bytes = 64 << 10;
+	struct spawn spawn = {.argv = argv, .environment = (char *const *)environment};
+	size_t count = 0;
 	sigset_t all, before;
-	char *stack;
-	int pid;
+	int pipe_ends[2], pid;
+	char *stacks;
 
 	for (char *const *e = options.environment; e && *e && count < 598; e++)
 		if (strncmp(*e, "LD_PRELOAD=", 11) != 0 && strncmp(*e, "LD_LIBRARY_PATH=", 16) != 0)
 			environment[count++] = *e;
 	environment[count] = NULL;
-	(void)shm;
-	stack = mmap(NULL, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-	if (stack == MAP_FAILED)
+	if (syscall(SYS_pipe2, pipe_ends, O_CLOEXEC))
+		return tpck_error_set(err, errno, "starting the agent");
+	stacks = mmap(NULL, 2 * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+	if (stacks == MAP_FAILED) {
+		syscall(SYS_close, pipe_ends[0]);
+		syscall(SYS_close, pipe_ends[1]);
 		return tpck_error_set(err, ENOMEM, "starting the agent");
+	}
+	spawn.stack = stacks + STACK;
+	spawn.alive = pipe_ends[1];
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pid = clone(spawn_child, stack + stack_bytes, CLONE_VM | CLONE_VFORK, &spawn);
+	pid = clone(spawn_between, stacks + 2 * STACK, CLONE_VM | CLONE_VFORK, &spawn);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (pid > 0)
 		while (syscall(SYS_wait4, pid, NULL, 0x80000000 /* __WCLONE */, NULL) < 0 && errno == EINTR)
 			;
-	munmap(stack, stack_bytes);
-	if (pid < 0 || spawn.error)
+	munmap(stacks, 2 * STACK);
+	syscall(SYS_close, pipe_ends[1]);
+	if (pid < 0 || spawn.error) {
+		syscall(SYS_close, pipe_ends[0]);
 		return tpck_error_set(err, pid < 0 ? errno : spawn.error, "starting the agent %s", agent_path);
+	}
+	*alive = move_high(pipe_ends[0]);
 	return 0;
 }
 
@@ -175,22 +200,36 @@ static void pause_ms(long ms)
 
 static int connect_or_start(struct tpck_error *err)
 {
-	uint64_t begun = tpck_clock_monotonic_ns();
+	uint64_t begun = tpck_clock_monotonic_ns(), gone = 0;
+	struct pollfd wait = {.events = POLLIN};
 	int fd = try_connect(), result;
 
 	if (fd >= 0)
 		return fd;
 	if (fd != -ENOENT && fd != -ECONNREFUSED)
 		return tpck_error_set(err, -fd, "reaching the agent at %s", socket_path);
-	result = start_agent(err);
+	result = start_agent(&wait.fd, err);
 	if (result)
 		return result;
 	while ((fd = try_connect()) < 0) {
-		if (tpck_clock_monotonic_ns() - begun > START_MS * 1000000ull)
-			return tpck_error_set(err, -fd, "the agent %s does not answer at %s", agent_path, socket_path);
+		uint64_t now = tpck_clock_monotonic_ns();
+
+		/* It goes into the background once it listens: one that has ended otherwise never will. */
+		if (!gone && poll(&wait, 1, 0) == 1)
+			gone = now;
+		if (gone && now - gone > GIVE_UP_MS * 1000000ull) {
+			result = tpck_error_set(err, 0, "the agent could not start: '%s --job %s --foreground' says why",
+						agent_path, options.job);
+			break;
+		}
+		if (now - begun > START_MS * 1000000ull) {
+			result = tpck_error_set(err, -fd, "the agent %s does not answer at %s", agent_path, socket_path);
+			break;
+		}
 		pause_ms(2);
 	}
-	return fd;
+	syscall(SYS_close, wait.fd);
+	return result ? result : fd;
 }
 
 static int send_message(int fd, enum tpck_message_type type, const void *payload, uint32_t bytes)

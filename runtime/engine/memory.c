@@ -79,7 +79,7 @@ int tpck_engine_allocate(struct tpck_thread *self, uint64_t bytes, tpck_stream_h
 {
 	struct tpck_stream *stream = ordered ? tpck_stream_of(handle, self) : NULL;
 	uint32_t freed_on = TPCK_STREAM_NONE;
-	int result;
+	int device, result;
 
 	if (!engine->arena || (ordered && !stream))
 		return -ENOTSUP;
@@ -87,7 +87,10 @@ int tpck_engine_allocate(struct tpck_thread *self, uint64_t bytes, tpck_stream_h
 		tpck_engine_unresumable("a graph of the program owns memory");
 		return -ENOTSUP;
 	}
-	if (engine->device->current() != engine->ordinal) {
+	device = engine->device->current();
+	if (device != engine->ordinal) {
+		if (device < 0)
+			return -ENOTSUP; /* no context, or a device that failed: the driver says what it says */
 		tpck_engine_unresumable("the program uses the memory of several devices");
 		return -ENOTSUP;
 	}

@@ -6,8 +6,8 @@
 
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
+#include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
-#include "runtime/replay/readback.h"
 
 enum { SEEN_BITS = 14 };
 

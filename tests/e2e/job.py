@@ -239,6 +239,7 @@ class Kill:
         self.capturing = capturing  # it had taken a snapshot
         self.resumed = None  # step at which the next start that got so far went on; 0: from the beginning
         self.set_back = False  # it went further back on purpose, and said so
+        self.skipped = False  # boundaries were passed over: a busy machine had no image free in time
 
     @property
     def lost(self):
@@ -247,7 +248,7 @@ class Kill:
     @property
     def judged(self):
         """Whether the bound on lost work holds for it."""
-        return self.capturing and self.resumed is not None and not self.set_back
+        return self.capturing and not self.skipped and self.resumed is not None and not self.set_back
 
 
 class Job:
@@ -400,9 +401,15 @@ class Job:
         newest = max(rows, key=lambda row: row["generation"], default=None)
         last = self.kills[-1] if self.kills else None
         if newest and not (last and last.generation == newest["generation"]):
-            return Kill(moment, newest["iterations"], newest["generation"], newest["held_step"] > 0)
+            kill = Kill(moment, newest["iterations"], newest["generation"], newest["held_step"] > 0)
+            kill.skipped = newest.get("skipped", 0) > 1  # the first is passed over while images are made
+            return kill
         # It had not come so far; what an earlier one had finished is what there is to lose.
-        return Kill(moment, last.at, last.generation, last.capturing) if last else Kill(moment, 0, None, False)
+        if not last:
+            return Kill(moment, 0, None, False)
+        kill = Kill(moment, last.at, last.generation, last.capturing)
+        kill.skipped = last.skipped
+        return kill
 
     def after_start(self, start):
         """Says of the kills before this start where it went on."""

@@ -66,7 +66,9 @@ def listing():
         for folder, folders, names in os.walk(os.path.join(SRC, room)):
             folders[:] = [f for f in folders if not f.startswith(".") and f != "__pycache__"]
             found += [os.path.relpath(os.path.join(folder, n), SRC) for n in names]
-    return sorted(found)
+    # What autoreconf and a build put among the sources.
+    made = re.compile(r"m4/(libtool|lt[^/]*)\.m4$|_stubs\.c$|_(errors|procs)\.inc$|shim/(exports|forwarder_table)\.S$")
+    return sorted(n for n in found if not made.search(n))
 
 
 FILES = listing()

@@ -140,7 +140,7 @@ struct check_job {
 	unsigned image;
 	struct tpck_image map;
 	const char *path;
-	uint64_t generation;
+	uint64_t generation, step;
 	int rc;
 	struct tpck_error error;
 };
@@ -164,7 +164,13 @@ static void check_done(struct agent *agent, struct job *job)
 	live->images[check->image].checking = false;
 	live->jobs--;
 	agent->jobs--;
-	if (check->rc)
+	/* The library may have taken the image back for a newer snapshot meanwhile: what was seen of it says
+	 * nothing then, and if it is held again it is looked at again. */
+	if (state_of(live, check->image) != TPCK_IMAGE_HELD)
+		;
+	else if (live->images[check->image].map.header->step != check->step)
+		live_held(agent, live, check->image);
+	else if (check->rc)
 		give_up(agent, live, check->image, check->error.text);
 	else
 		commit(agent, live, check->image);
@@ -189,6 +195,7 @@ void live_held(struct agent *agent, struct live *live, unsigned i)
 	check->map = live->images[i].map;
 	check->path = live->images[i].path;
 	check->generation = live->session->name.generation;
+	check->step = live->images[i].map.header->step;
 	live->images[i].checking = true;
 	live->jobs++;
 	agent->jobs++;

@@ -231,6 +231,7 @@ static int do_capture(void)
 	begin();
 	TRY(cuMemAlloc(&p, 4096));
 	TRY(cuMemsetD8(p, 0, 4096));
+	TRY(cuCtxSynchronize()); /* the stream does not wait for the default one */
 	for (int m = 0; m < 3; m++) {
 		graph = NULL;
 		printf("mode %d, well behaved\n", m);
@@ -299,6 +300,7 @@ static int do_loop(void)
 	if (!weights)
 		TRY(cuMemAlloc(&weights, 4096));
 	TRY(cuMemsetD8(weights, 0, 4096));
+	TRY(cuCtxSynchronize());
 	for (int step = 0; step < 60; step++) {
 		iteration(weights, host, step);
 		for (int fd = closed && step % 10 == 5 ? atoi(closed) : 4096; fd < 4096; fd++)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The runtime's registration of device variables, which is the only place that names one that no
- * host code ever asks for. */
+/* Variables on the device that no host code ever asks for by name: they are state, and the driver
+ * lists none. The runtime's registration names them; else the strings of the code that holds them. */
 #include "config.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,18 +106,70 @@ static bool identifier(const char *text, size_t length)
 	return true;
 }
 
-static void ask_strings(const char *at, const char *end, CUlibrary library)
+/* Where a variable may be: a library or a module. */
+struct holder {
+	CUlibrary library;
+	CUmodule module;
+};
+
+static void ask(const struct holder *holder, const char *name)
+{
+	CUdeviceptr address = 0;
+	size_t bytes = 0;
+	CUresult result = CUDA_ERROR_NOT_FOUND;
+
+	if (holder->library && tpck_cuda.cuLibraryGetGlobal)
+		result = tpck_cuda.cuLibraryGetGlobal(&address, &bytes, holder->library, name);
+	else if (holder->module && tpck_cuda.cuModuleGetGlobal_v2)
+		result = tpck_cuda.cuModuleGetGlobal_v2(&address, &bytes, holder->module, name);
+	if (result == CUDA_SUCCESS)
+		tpck_engine_module_variable(name, address, bytes);
+}
+
+static void ask_strings(const char *at, const char *end, const struct holder *holder)
 {
 	while (at < end) {
 		size_t length = strnlen(at, (size_t)(end - at));
-		CUdeviceptr address = 0;
-		size_t bytes = 0;
 
-		if (at + length < end && identifier(at, length) &&
-		    tpck_cuda.cuLibraryGetGlobal(&address, &bytes, library, at) == CUDA_SUCCESS)
-			tpck_engine_module_variable(at, address, bytes);
+		if (at + length < end && identifier(at, length))
+			ask(holder, at);
 		at += length + 1;
 	}
+}
+
+/* The words of a text (PTX), which no NUL ends. */
+static void ask_words(const char *at, const struct holder *holder)
+{
+	char word[97];
+
+	while (*at) {
+		size_t length = 0;
+
+		while (at[length] == '_' || at[length] == '$' || (at[length] >= '0' && at[length] <= '9') ||
+		       (at[length] >= 'a' && at[length] <= 'z') || (at[length] >= 'A' && at[length] <= 'Z'))
+			length++;
+		if (identifier(at, length)) {
+			memcpy(word, at, length);
+			word[length] = '\0';
+			ask(holder, word);
+		}
+		at += length ? length : 1;
+	}
+}
+
+/* What an image says of itself: an ELF file's strings, or a text's words. Anything else (a fat binary is
+ * compressed) has its names in the object that holds it, if anywhere. */
+static void ask_image(const void *image, const struct holder *holder)
+{
+	const Elf64_Ehdr *elf = image;
+	const char *text = image;
+
+	if (!image)
+		return;
+	if (memcmp(text, ELFMAG, SELFMAG) == 0)
+		ask_strings(text, text + elf->e_shoff + (uint64_t)elf->e_shnum * elf->e_shentsize, holder);
+	else if (text[0] == '/' || text[0] == '.' || text[0] == '\n')
+		ask_words(text, holder);
 }
 
 /* The vendor's libraries keep no training state in variables, and have too many strings to ask about. */
@@ -132,21 +185,60 @@ static bool vendors(const char *path)
 	return false;
 }
 
-static void learn_static(CUlibrary library, const void *caller)
+/* Asks about everything that the object of the caller, and the image, may call a variable. */
+static void learn(const struct holder *holder, const void *image, const void *caller)
 {
-	struct tpck_thread *self;
 	struct strings strings = {.address = caller};
+	struct tpck_thread *self;
 	Dl_info info;
 
-	if (!dladdr(caller, &info) || vendors(info.dli_fname) || !tpck_cuda.cuLibraryGetGlobal)
+	if (!dladdr(caller, &info) || vendors(info.dli_fname))
 		return;
 	self = tpck_engine_enter();
 	if (!self)
 		return;
 	if (dl_iterate_phdr(find_strings, &strings))
 		for (int i = 0; i < strings.parts; i++)
-			ask_strings(strings.begin[i], strings.end[i], library);
+			ask_strings(strings.begin[i], strings.end[i], holder);
+	ask_image(image, holder);
 	tpck_engine_leave(self);
+}
+
+CUresult tpck_hook_cuModuleLoad(CUmodule *module, const char *fname)
+{
+	CUresult result = TPCK_CALL(cuModuleLoad, module, fname);
+
+	if (result == CUDA_SUCCESS)
+		learn(&(struct holder){.module = *module}, NULL, __builtin_return_address(0));
+	return result;
+}
+
+CUresult tpck_hook_cuModuleLoadData(CUmodule *module, const void *image)
+{
+	CUresult result = TPCK_CALL(cuModuleLoadData, module, image);
+
+	if (result == CUDA_SUCCESS)
+		learn(&(struct holder){.module = *module}, image, __builtin_return_address(0));
+	return result;
+}
+
+CUresult tpck_hook_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions,
+				      CUjit_option *options, void **optionValues)
+{
+	CUresult result = TPCK_CALL(cuModuleLoadDataEx, module, image, numOptions, options, optionValues);
+
+	if (result == CUDA_SUCCESS)
+		learn(&(struct holder){.module = *module}, image, __builtin_return_address(0));
+	return result;
+}
+
+CUresult tpck_hook_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
+{
+	CUresult result = TPCK_CALL(cuModuleLoadFatBinary, module, fatCubin);
+
+	if (result == CUDA_SUCCESS)
+		learn(&(struct holder){.module = *module}, fatCubin, __builtin_return_address(0));
+	return result;
 }
 
 CUresult tpck_hook_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions,
@@ -162,7 +254,7 @@ CUresult tpck_hook_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit
 		if (libraries_count < LIBRARIES)
 			libraries[libraries_count++] = *library;
 		tpck_spin_unlock(&lock);
-		learn_static(*library, __builtin_return_address(0));
+		learn(&(struct holder){.library = *library}, NULL, __builtin_return_address(0));
 	}
 	return result;
 }

@@ -4,8 +4,8 @@
  * application's brings them into pinned memory, and from there they go into the log's record once
  * the stream is known to have passed them (DESIGN 6.5: before a snapshot commits).
  */
-#ifndef TPCK_RUNTIME_REPLAY_READBACK_H
-#define TPCK_RUNTIME_REPLAY_READBACK_H
+#ifndef TPCK_RUNTIME_CAPTURE_READBACK_H
+#define TPCK_RUNTIME_CAPTURE_READBACK_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,7 +2,7 @@
 /* Copies to the host that are still under way. */
 #include "config.h"
 
-#include "runtime/replay/readback.h"
+#include "runtime/capture/readback.h"
 
 #include <errno.h>
 #include <stdlib.h>
