@@ -122,14 +122,25 @@ int main(int argc, char **argv)
         call();
         calls.push_back(now_us() - begun);
     };
+    // A small copy of the program's own, on a stream of its own, a quarter into the iteration: a snapshot may be under way.
+    auto copy_small = [&]() {
+        CHECK(cudaStreamSynchronize(stream));
+        double begun = now_us();
+        CHECK(cudaMemcpyAsync(small_host, small_device, 4096, cudaMemcpyDeviceToHost, side));
+        CHECK(cudaStreamSynchronize(side));
+        small.push_back(now_us() - begun);
+    };
     auto passes = [&]() {
-        for (int k = 0; k < kernels; k++)
+        for (int k = 0; k < kernels; k++) {
             timed([&] {
                 if (k < kernels / 2)
                     forward_kernel<<<16, 256, 0, stream>>>(activations, tokens, n);
                 else
                     backward_kernel<<<16, 256, 0, stream>>>(gradients, activations, n);
             });
+            if (k == kernels / 4 && !quiet && !graph)
+                copy_small();
+        }
     };
     auto update = [&](float step) {
         for (size_t b = 0; b < state.size(); b++) {
@@ -165,13 +176,6 @@ int main(int argc, char **argv)
             timed([&] { CHECK(cudaGraphLaunch(whole, stream)); });
         } else {
             passes();
-            // A small copy of the program's own, on a stream of its own, while a snapshot may be under way.
-            double copy = now_us();
-            if (!quiet) {
-                CHECK(cudaMemcpyAsync(small_host, small_device, 4096, cudaMemcpyDeviceToHost, side));
-                CHECK(cudaStreamSynchronize(side));
-            }
-            small.push_back(now_us() - copy);
             // The loss is read early and looked at when the iteration is over, as loops do that keep the device busy.
             CHECK(cudaMemcpyAsync(loss, activations, 4, cudaMemcpyDeviceToHost, stream));
             update((float)step);
