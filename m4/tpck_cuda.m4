@@ -17,5 +17,8 @@ AC_DEFUN([TPCK_CUDA], [
   AC_SUBST([CUDA_INC])
   AC_SUBST([CUDA_CPPFLAGS])
   AC_PATH_PROG([NVCC], [nvcc], [], [$PATH:/usr/local/cuda/bin])
+  AS_IF([test -n "$NVCC" && ! "$NVCC" --version >/dev/null 2>&1],
+        [AC_MSG_WARN([$NVCC does not run: device kernels for hardware are not built])
+         NVCC=])
   AM_CONDITIONAL([HAVE_NVCC], [test -n "$NVCC"])
 ])
