@@ -70,10 +70,11 @@ int main(int argc, char **argv)
     int steps = 30, kernels = 20, warm = 10;
     long mib = 16;
     int n = 4096; // floats of a batch
-    bool graph = false, go = false, quiet = false;
+    bool graph = false, go = false, quiet = false, late = false;
     static const option table[] = {{"steps", 1, 0, 'n'}, {"mib", 1, 0, 'm'},  {"kernels", 1, 0, 'k'}, {"warm", 1, 0, 'w'},
                                    {"batch", 1, 0, 'b'},
-                                   {"graph", 0, 0, 'g'}, {"go", 0, 0, 'h'},  {"quiet", 0, 0, 'q'},   {0, 0, 0, 0}};
+                                   {"graph", 0, 0, 'g'}, {"go", 0, 0, 'h'},  {"quiet", 0, 0, 'q'},
+                                   {"late-loss", 0, 0, 'l'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
         case 'n': steps = atoi(optarg); break;
@@ -83,6 +84,7 @@ int main(int argc, char **argv)
         case 'g': graph = true; break;
         case 'h': go = true; break;
         case 'b': n = atoi(optarg); break;
+        case 'l': late = true; break; // read the loss behind the update, and wait for it
         case 'q': quiet = true; break; // no small copies in the middle of an iteration
         default: return 2;
         }
@@ -177,9 +179,12 @@ int main(int argc, char **argv)
         } else {
             passes();
             // The loss is read early and looked at when the iteration is over, as loops do that keep the device busy.
-            CHECK(cudaMemcpyAsync(loss, activations, 4, cudaMemcpyDeviceToHost, stream));
+            if (!late)
+                CHECK(cudaMemcpyAsync(loss, activations, 4, cudaMemcpyDeviceToHost, stream));
             update((float)step);
         }
+        if (late)
+            CHECK(cudaMemcpyAsync(loss, activations, 4, cudaMemcpyDeviceToHost, stream));
         CHECK(cudaStreamSynchronize(stream));
         if (step >= warm)
             iterations.push_back(now_us() - begun);
