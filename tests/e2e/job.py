@@ -95,17 +95,37 @@ class Place:
     def __enter__(self):
         return self
 
-    def __exit__(self, kind, *_):
-        for pid in self.agents():
+    def __exit__(self, *_):
+        # One that has just been started makes its folders anew: none may be left when they are removed.
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            left = self._started_here()
+            if not left:
+                break
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except OSError:
+                    pass
+            time.sleep(0.02)
+        if os.environ.get("KEEP"):
+            print(f"# left for you: {self.root} {self.shm}")
+            return
+        shutil.rmtree(self.root, ignore_errors=True)
+        shutil.rmtree(self.shm, ignore_errors=True)
+
+    def _started_here(self):
+        """Processes that have this place's memory tier in their environment: it is named after nobody else's."""
+        found = []
+        mark = f"TRANSPCKPT_SHM={self.shm}".encode()
+        for entry in os.listdir("/proc"):
             try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
+                with open(f"/proc/{int(entry)}/environ", "rb") as f:
+                    if mark in f.read().split(b"\0"):
+                        found.append(int(entry))
+            except (OSError, ValueError):
                 pass
-        if kind or os.environ.get("KEEP"):
-            print(f"# left for you: {self.root} {self.shm}" if os.environ.get("KEEP") else "#")
-        if not os.environ.get("KEEP"):
-            shutil.rmtree(self.root, ignore_errors=True)
-            shutil.rmtree(self.shm, ignore_errors=True)
+        return [pid for pid in found if pid != os.getpid()]
 
     def agents(self):
         """The agents that serve this place."""
