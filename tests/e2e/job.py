@@ -287,7 +287,6 @@ class Job:
         os.makedirs(self.work)
         os.makedirs(os.path.dirname(self.plain))
         self.starts, self.kills = [], []
-        self.reasons = []  # why nothing was captured, as the command says it
         self.set_back = set()  # generations whose snapshots are not offered any more
         self.plain_sec = 0
         self.runner = place.runner
@@ -364,7 +363,6 @@ class Job:
         if not start.until(lambda: self.is_far_enough(start, goal)):
             return False
         if kind == "progress":
-            self.reasons += [row["reason"] for row in self.place.shown() if row["running"] and row["state"] == "learning"]
             time.sleep((1 + 2 * part) * iteration_sec)
             return start.running()
         folder = self.out if kind == "save" else os.path.join(self.place.store, "j")
@@ -445,11 +443,14 @@ class Job:
                 kill.resumed = at or 0
                 kill.set_back = same in self.set_back
 
-    def differences(self, printed_too=True):
+    def differences(self, printed_too=True, but=None):
+        """Lines that match `but` may be printed or not."""
         # A program that is killed between mkstemp() and rename() leaves its temporary file behind.
         lines = [line for line in differences(self.plain, self.out) if not re.match(r"\S+\.ckpt\.\w{6} should", line)]
         printed = "\n".join(start.printed() for start in self.starts)
-        if printed_too and each_once(self.plain_start.printed()) != [line for line in each_once(printed) if line]:
+        wanted, found = ([line for line in each_once(text) if line and not (but and re.match(but, line))]
+                         for text in (self.plain_start.printed(), printed))
+        if printed_too and wanted != found:
             lines.append("standard output differs")
         return lines
 
