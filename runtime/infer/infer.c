@@ -28,12 +28,13 @@ struct tpck_infer {
     struct tpck_function *pending[PENDING];
     int pending_count;
     bool scalars_up, working_since_phase; /* see is_tail() */
-    uint64_t now;
+    uint64_t now, short_ops;
     uint64_t iterations, last_boundary, period, sure_since;
     uint64_t disputes, last_dispute;
     uint32_t optimizer_ops;
     unsigned witnesses;
     bool sure, begun_phase;
+    bool calm; /* see is_calm() */
     bool pattern_first; /* it has seen a phase begin before the names did */
     char text[1024];
 };
@@ -43,7 +44,7 @@ struct tpck_infer *tpck_infer_new(const struct tpck_infer_options *options)
     struct tpck_infer *infer = calloc(1, sizeof *infer);
     if (!infer)
         return NULL;
-    infer->options = options ? *options : (struct tpck_infer_options){true, true};
+    infer->options = options ? *options : (struct tpck_infer_options){true, true, false};
     tpck_phase_init(&infer->names);
     if (tpck_functions_init(&infer->functions) < 0)
         goto no_functions;
@@ -258,7 +259,7 @@ static bool pattern_wanted(struct tpck_infer *infer, enum tpck_op op)
     return !settled;
 }
 
-unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *token)
+static unsigned feed_all(struct tpck_infer *infer, const struct tpck_token *token)
 {
     struct tpck_pattern_op op = {.phase.thread = token->thread};
     unsigned names = TPCK_V_NONE, pattern = TPCK_V_NONE, turnover = TPCK_V_NONE, verdict;
@@ -284,6 +285,61 @@ unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *toke
     verdict = decide(infer, names, pattern, turnover);
     note_verdict(infer, verdict, was_sure);
     infer->now++;
+    return verdict;
+}
+
+/* --- the short way ------------------------------------------------------------------------------------------- */
+
+/* Names are sure and settled, the pattern rests, and no phase is open. All that an operation which is not the optimizer's
+ * can do then is to lengthen the stretch since the last phase; the verdict is none. That is most of them, and each costs
+ * the program time: they go past everything else. Whatever else they may do goes the long way; both leave the same state
+ * behind, which tests compare. */
+static bool is_calm(struct tpck_infer *infer)
+{
+    return !infer->options.no_shortcut && infer->options.use_names && infer->sure && names_speak(infer) &&
+           infer->names.phases > 1 && infer->names.streak >= SETTLED && !infer->names.open && !infer->pattern_first &&
+           !infer->pattern.graph && infer->pattern.chosen.kind == TPCK_RUN_NONE;
+}
+
+static bool feed_calmly(struct tpck_infer *infer, const struct tpck_token *token)
+{
+    const struct tpck_function *function = NULL;
+    struct tpck_phase_op op;
+    bool scalars_up = infer->scalars_up, working = infer->working_since_phase;
+    if (token->op == TPCK_OP_GRAPH)
+        return false;
+    digest_token(token, &op);
+    op.thread = token->thread;
+    op.member = op.whole = op.update = op.tail = false;
+    if (token->op == TPCK_OP_KERNEL) {
+        function = tpck_functions_get(&infer->functions, token->func, token->name, token->param_bytes);
+        if (function->named.role == TPCK_ROLE_OPTIMIZER || (function->named.list && scalars_up))
+            return false;
+        op.breaking = named_breaking(function, TPCK_OP_KERNEL);
+        working = working || op.breaking;
+    } else {
+        op.breaking = named_breaking(NULL, token->op);
+        if (token->op == TPCK_OP_H2D)
+            scalars_up = token->bytes <= 16 && !working;
+    }
+    if (!tpck_phase_pass(&infer->names, &op))
+        return false;
+    infer->scalars_up = scalars_up;
+    infer->working_since_phase = working;
+    infer->pending_count = 0;
+    tpck_pattern_pass(&infer->pattern);
+    infer->now++;
+    infer->short_ops++;
+    return true;
+}
+
+unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *token)
+{
+    unsigned verdict;
+    if (infer->calm && feed_calmly(infer, token))
+        return TPCK_V_NONE;
+    verdict = feed_all(infer, token);
+    infer->calm = is_calm(infer);
     return verdict;
 }
 
@@ -322,6 +378,7 @@ void tpck_infer_summary(const struct tpck_infer *infer, struct tpck_infer_summar
     const struct tpck_phase *phase = infer->witnesses & TPCK_W_NAMES ? &infer->names : &infer->pattern.phase;
     *summary = (struct tpck_infer_summary){
         .ops = infer->now,
+        .short_ops = infer->short_ops,
         .iterations = infer->iterations,
         .period = infer->period,
         .sure_since = infer->sure ? infer->sure_since : infer->now,

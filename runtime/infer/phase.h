@@ -113,6 +113,13 @@ void tpck_phase_init(struct tpck_phase *phase);
 /** Flags of enum tpck_verdict. */
 unsigned tpck_phase_feed(struct tpck_phase *phase, const struct tpck_phase_op *op);
 
+/**
+ * Takes in an operation that is no member, where no phase is open and the cycle is known, as tpck_phase_feed() does: the
+ * verdict is none. False, and nothing was done: it may end an iteration, or more than the stretch since the last phase is
+ * touched.
+ */
+bool tpck_phase_pass(struct tpck_phase *phase, const struct tpck_phase_op *op);
+
 static inline bool tpck_phase_sure(const struct tpck_phase *phase)
 {
     return phase->cycle > 0;
