@@ -38,7 +38,7 @@ struct tpck_call {
 	tpck_stream_handle stream;
 	const void *content;       /* host bytes that are uploaded, or NULL */
 	bool orders;               /* an allocation call: the token is not fed to inference */
-	/* the engine's */
+	/* the engine's; set by tpck_engine_before() */
 	bool boundary_after, gated;
 };
 
@@ -54,9 +54,24 @@ void tpck_engine_forked(void);
 const struct tpck_settings *tpck_engine_settings(void);
 
 /* ---- guard ---- */
+extern _Atomic uint32_t tpck_engine_mode_now __attribute__((visibility("hidden"))); /* enum tpck_mode; the engine's */
 /* NULL: pass through (off, a thread of ours, or a call from inside a call). */
-struct tpck_thread *tpck_engine_enter(void);
-void tpck_engine_leave(struct tpck_thread *self);
+static inline struct tpck_thread *tpck_engine_enter(void)
+{
+	struct tpck_thread *self;
+
+	if (__builtin_expect(!atomic_load_explicit(&tpck_engine_mode_now, memory_order_acquire), 0))
+		return NULL;
+	self = tpck_thread_self();
+	if (__builtin_expect(!self || self->depth, 0))
+		return NULL;
+	self->depth = 1;
+	return self;
+}
+static inline void tpck_engine_leave(struct tpck_thread *self)
+{
+	self->depth = 0;
+}
 
 /* ---- device operations ---- */
 enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call);

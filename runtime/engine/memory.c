@@ -103,6 +103,25 @@ int tpck_engine_allocate(struct tpck_thread *self, uint64_t bytes, tpck_stream_h
 	return result;
 }
 
+/* Waits for all that was queued before, as the driver's own free does. Each wait leaves a number of its own in `queued`
+ * before it begins, and clears it afterwards only if nobody has changed it: an operation that was queued meanwhile, or
+ * another wait that began later and may owe something to it, is left standing. An operation whose thread found the mark
+ * before the barrier was queued before the wait begins; one whose thread looks later puts the mark back. */
+static void wait_for_queued(const struct tpck_thread *self)
+{
+	static _Atomic uint64_t waits = TPCK_WAITS_FROM;
+	uint64_t number;
+
+	if (!atomic_load_explicit(&engine->queued, memory_order_acquire))
+		return;
+	number = atomic_fetch_add(&waits, 1);
+	atomic_exchange(&engine->queued, number);
+	if (!tpck_threads_barrier(self))
+		atomic_store(&engine->queued, TPCK_QUEUED);
+	engine->device->synchronize();
+	atomic_compare_exchange_strong(&engine->queued, &number, TPCK_NOTHING_QUEUED);
+}
+
 int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_handle handle, bool ordered)
 {
 	struct tpck_stream *stream = ordered ? tpck_stream_of(handle, self) : NULL;
@@ -110,9 +129,8 @@ int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_han
 
 	if (!engine->arena || !tpck_arena_contains(engine->arena, address))
 		return -ENOENT;
-	/* As the driver's own free does; nothing to wait for if nothing was queued since the last one. */
-	if (!ordered && atomic_exchange(&engine->queued, 0))
-		engine->device->synchronize();
+	if (!ordered)
+		wait_for_queued(self);
 	order_begin(self);
 	result = tpck_arena_free(engine->arena, address,
 				 !ordered ? TPCK_STREAM_NONE : stream ? stream->ordinal : TPCK_STREAM_MANY);

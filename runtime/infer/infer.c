@@ -67,24 +67,37 @@ void tpck_infer_free(struct tpck_infer *infer)
     free(infer);
 }
 
-static inline uint64_t mix(uint64_t digest, uint64_t value)
+static inline uint64_t digest_kernel(const struct tpck_token *token, uint64_t *coarse)
 {
-    digest = (digest ^ value) * 0x9fb21c651e98df25ull;
-    return digest ^ (digest >> 32);
+    *coarse = tpck_phase_mix((uint64_t)TPCK_OP_KERNEL + 1, token->func);
+    /* one chain of multiplications instead of four */
+    return tpck_phase_mix(*coarse, (token->grid[0] | (uint64_t)token->grid[1] << 32) * 0xd6e8feb86659fd93ull +
+                            (token->grid[2] | (uint64_t)token->block[0] << 32) * 0xa0761d6478bd642full +
+                            (token->block[1] | (uint64_t)token->block[2] << 32) * 0xe7037ed1a0b428dbull + token->smem);
 }
 
 static void digest_token(const struct tpck_token *token, struct tpck_phase_op *op)
 {
     op->op = token->op;
-    op->coarse = mix((uint64_t)token->op + 1, token->func);
-    if (token->op != TPCK_OP_KERNEL) {
-        op->fine = mix(op->coarse, token->bytes);
+    if (token->op == TPCK_OP_KERNEL) {
+        op->fine = digest_kernel(token, &op->coarse);
         return;
     }
-    /* one chain of multiplications instead of four */
-    op->fine = mix(op->coarse, (token->grid[0] | (uint64_t)token->grid[1] << 32) * 0xd6e8feb86659fd93ull +
-                                   (token->grid[2] | (uint64_t)token->block[0] << 32) * 0xa0761d6478bd642full +
-                                   (token->block[1] | (uint64_t)token->block[2] << 32) * 0xe7037ed1a0b428dbull + token->smem);
+    op->coarse = tpck_phase_mix((uint64_t)token->op + 1, token->func);
+    op->fine = tpck_phase_mix(op->coarse, token->bytes);
+}
+
+/* What is known of the token's function; the caller may keep it for us from one launch of it to the next. */
+static inline struct tpck_function *function_of(struct tpck_infer *infer, const struct tpck_token *token)
+{
+    struct tpck_function *known = token->memo ? *token->memo : NULL;
+    if (__builtin_expect(!known, 0)) {
+        known = tpck_functions_get(&infer->functions, token->func, infer->options.use_names ? token->name : NULL,
+                                   token->param_bytes);
+        if (token->memo && known != &infer->functions.overflow)
+            *token->memo = known;
+    }
+    return known;
 }
 
 /* --- the names witness --------------------------------------------------------------------------------------- */
@@ -266,8 +279,7 @@ static unsigned feed_all(struct tpck_infer *infer, const struct tpck_token *toke
     bool was_sure = infer->sure;
     digest_token(token, &op.phase);
     if (token->op == TPCK_OP_KERNEL || token->op == TPCK_OP_GRAPH)
-        op.function = tpck_functions_get(&infer->functions, token->func, infer->options.use_names ? token->name : NULL,
-                                         token->param_bytes);
+        op.function = function_of(infer, token);
     if (infer->options.use_names && token->op == TPCK_OP_GRAPH && !op.function->optimizer_node)
         look_into_graph(infer, op.function, token);
     if (infer->options.use_names)
@@ -301,45 +313,44 @@ static bool is_calm(struct tpck_infer *infer)
            !infer->pattern.graph && infer->pattern.chosen.kind == TPCK_RUN_NONE;
 }
 
-static bool feed_calmly(struct tpck_infer *infer, const struct tpck_token *token)
+static bool pass_kernel(struct tpck_infer *infer, const struct tpck_token *token)
 {
-    const struct tpck_function *function = NULL;
+    const struct tpck_function *function = function_of(infer, token);
+    uint64_t coarse, fine = digest_kernel(token, &coarse);
+    if (function->named.role == TPCK_ROLE_OPTIMIZER || (function->named.list && infer->scalars_up) ||
+        !tpck_phase_pass(&infer->names, TPCK_OP_KERNEL, fine, coarse, token->thread))
+        return false;
+    if (!infer->working_since_phase)
+        infer->working_since_phase = named_breaking(function, TPCK_OP_KERNEL);
+    return true;
+}
+
+static bool pass_copy(struct tpck_infer *infer, const struct tpck_token *token)
+{
     struct tpck_phase_op op;
-    bool scalars_up = infer->scalars_up, working = infer->working_since_phase;
     if (token->op == TPCK_OP_GRAPH)
         return false;
     digest_token(token, &op);
-    op.thread = token->thread;
-    op.member = op.whole = op.update = op.tail = false;
-    if (token->op == TPCK_OP_KERNEL) {
-        function = tpck_functions_get(&infer->functions, token->func, token->name, token->param_bytes);
-        if (function->named.role == TPCK_ROLE_OPTIMIZER || (function->named.list && scalars_up))
-            return false;
-        op.breaking = named_breaking(function, TPCK_OP_KERNEL);
-        working = working || op.breaking;
-    } else {
-        op.breaking = named_breaking(NULL, token->op);
-        if (token->op == TPCK_OP_H2D)
-            scalars_up = token->bytes <= 16 && !working;
-    }
-    if (!tpck_phase_pass(&infer->names, &op))
+    if (!tpck_phase_pass(&infer->names, token->op, op.fine, op.coarse, token->thread))
         return false;
-    infer->scalars_up = scalars_up;
-    infer->working_since_phase = working;
-    infer->pending_count = 0;
-    tpck_pattern_pass(&infer->pattern);
-    infer->now++;
-    infer->short_ops++;
+    if (token->op == TPCK_OP_H2D)
+        infer->scalars_up = token->bytes <= 16 && !infer->working_since_phase;
     return true;
 }
 
 unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *token)
 {
     unsigned verdict;
-    if (infer->calm && feed_calmly(infer, token))
+    if (infer->calm && (token->op == TPCK_OP_KERNEL ? pass_kernel(infer, token) : pass_copy(infer, token))) {
+        tpck_pattern_pass(&infer->pattern);
+        infer->now++;
+        infer->short_ops++;
         return TPCK_V_NONE;
+    }
     verdict = feed_all(infer, token);
     infer->calm = is_calm(infer);
+    if (infer->calm)
+        infer->pending_count = 0; /* as the next operation would */
     return verdict;
 }
 

@@ -46,6 +46,7 @@ enum tpck_op {
 struct tpck_token {
     uint64_t func;        /**< identity of the function or graph, stable in the process; 0 for copies and sets */
     const char *name;     /**< may be NULL; valid as long as the engine */
+    void **memo;          /**< NULL, or where an engine keeps what it knows of func: NULL at first, of one engine and func */
     uint32_t grid[3];     /**< of a graph: the number of its nodes in grid[0], 0 if unknown */
     uint32_t block[3];
     uint32_t smem;

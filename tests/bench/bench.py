@@ -109,14 +109,19 @@ def calls():
     plain, preloaded = {}, {}
     with job.Place(TRANSPCKPT_INTERVAL="1000000", SIMGPU_EXECUTE="0", TRANSPCKPT_LOG="none") as place:
         runs = Runs(place)
+        idle = Runs(place)
+        idle.runner = ["env", f"LD_LIBRARY_PATH={place.build}/tests/bench/lib:{place.build}/tests/sim/lib"]
         for _ in range(ROUNDS + 2):
             for found, how in ((plain, runs.plain), (preloaded, runs.preloaded)):
                 for line in how(runs.program("calls")).stdout.splitlines():
                     name, value, _ = line.split()
                     found.setdefault(name, []).append(float(value))
+            for found, how in ((plain, idle.plain), (preloaded, idle.preloaded)):
+                line = how(runs.program("calls")).stdout.splitlines()[0]
+                found.setdefault("launch, driver idle", []).append(float(line.split()[1]))
     for name, values in plain.items():
         base, figure = median(values), median(preloaded[name])
-        row(f"call: {name}", figure, base, "ns", aim="<= 50 ns more" if name == "launch" else "",
+        row(f"call: {name}", figure, base, "ns", aim="<= 50 ns more" if "launch" in name else "",
             note=f"{figure - base:+.0f} ns")
 
 
