@@ -96,6 +96,10 @@ int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_han
 /* The block that holds address. False: not ours. */
 bool tpck_engine_block(uint64_t address, uint64_t *base, uint64_t *bytes);
 bool tpck_engine_is_device_memory(uint64_t address);
+/* Device memory that no block of the program's uses and that the library keeps for the next one. */
+uint64_t tpck_engine_idle_memory(void);
+/* Memory is out elsewhere: gives it back. Whether there was any, so that trying again may help. */
+bool tpck_engine_give_back(void);
 void tpck_engine_context_destroyed(void);
 void tpck_engine_module_variable(const char *symbol, uint64_t address, uint64_t bytes);
 

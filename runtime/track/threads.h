@@ -35,6 +35,7 @@ struct tpck_thread {
 	uint32_t objects;        /* streams and events it has created */
 	/* Event and stream queries that said "not ready" since the last logged one. */
 	uint32_t not_ready;
+	uint64_t arena_call;     /* the arena's last call that this thread made */
 	uint64_t waited_mark;    /* copies to the host that were queued when its current wait began */
 	struct tpck_expected *expected; /* while running forward: what the log says of this thread */
 	uint32_t pending_ops[TPCK_PENDING_OPS];
