@@ -23,6 +23,9 @@
 #include "runtime/track/threads.h"
 
 enum { JOBS = 6, EVENTS = 128, IN_FLIGHT = 2, REGISTER_BYTES = 64 << 20 };
+/* A copy of the application's own stands behind the pieces that are queued already, so a piece is what
+ * the device copies in about PIECE_NS. */
+enum { PIECE_NS = 100000, PIECE_MIN = 64 << 10, PIECE_MAX = TPCK_CHUNK_BYTES };
 
 /* A mapping of one image file; replaced, never unmapped, when the image grows while it is in use. */
 struct staging {
@@ -53,6 +56,7 @@ static struct staging *_Atomic stagings[TPCK_IMAGES_MAX];
 static _Atomic uint32_t image_count;
 static _Atomic uint64_t room;
 static uint64_t session_generation;
+static uint64_t piece_bytes = 256 << 10;
 
 static struct job jobs[JOBS];
 static _Atomic uint32_t jobs_begun, jobs_done; /* requests ever made and finished; also a futex */
@@ -95,6 +99,8 @@ struct progress {
 	uint64_t ends[IN_FLIGHT];   /* end of each piece under way */
 	uint32_t begun, finished;   /* pieces */
 	uint32_t chunks_ready;
+	uint64_t finished_ns;       /* when the last piece was seen to be over with another behind it, else 0 */
+	uint64_t sizes[IN_FLIGHT];
 };
 
 static void chunks_ready(struct progress *p, uint64_t done)
@@ -115,13 +121,48 @@ static void chunks_ready(struct progress *p, uint64_t done)
 	}
 }
 
+/* The largest power of two that the device copies in PIECE_NS, as far as the host can see. */
+static void piece_learn(uint64_t bytes, uint64_t ns)
+{
+	static double rate; /* bytes a nanosecond */
+
+	if (!ns || bytes < PIECE_MIN)
+		return;
+	rate = rate > 0 ? rate * 0.75 + (double)bytes / (double)ns * 0.25 : (double)bytes / (double)ns;
+	for (piece_bytes = PIECE_MIN; piece_bytes < PIECE_MAX && (double)piece_bytes * 2 <= rate * PIECE_NS;)
+		piece_bytes *= 2;
+}
+
 static int piece_finish(struct progress *p)
 {
-	int result = device->event_synchronize(chunk_events[p->finished % IN_FLIGHT]);
+	uint32_t at = p->finished % IN_FLIGHT;
+	int result = device->event_synchronize(chunk_events[at]);
+	uint64_t now = tpck_clock_monotonic_ns();
 
-	if (!result)
-		chunks_ready(p, p->ends[p->finished % IN_FLIGHT]);
+	if (!result) {
+		chunks_ready(p, p->ends[at]);
+		/* It began when the one before it was over. */
+		if (p->finished_ns)
+			piece_learn(p->sizes[at], now - p->finished_ns);
+	}
 	p->finished++;
+	p->finished_ns = p->finished < p->begun ? now : 0;
+	return result;
+}
+
+static int piece_room(struct progress *p)
+{
+	return p->begun - p->finished == IN_FLIGHT ? piece_finish(p) : 0;
+}
+
+/* What was queued since the last piece is one; with it the data area is complete up to `end`. */
+static int piece_mark(struct progress *p, uint64_t bytes, uint64_t end)
+{
+	int result = device->event_record(chunk_events[p->begun % IN_FLIGHT], stream);
+
+	p->ends[p->begun % IN_FLIGHT] = end;
+	p->sizes[p->begun % IN_FLIGHT] = bytes;
+	p->begun++;
 	return result;
 }
 
@@ -129,10 +170,8 @@ static int piece_finish(struct progress *p)
 static int piece_begin(struct progress *p, uint64_t from, uint64_t to)
 {
 	const struct tpck_plan *plan = p->job->capture.plan;
-	int result = 0;
+	int result = piece_room(p);
 
-	if (p->begun - p->finished == IN_FLIGHT)
-		result = piece_finish(p);
 	while (!result && p->placed < plan->placed_count) {
 		const struct tpck_image_row *row = &plan->row[plan->placed[p->placed]];
 		uint64_t begin = row->data_offset > from ? row->data_offset : from;
@@ -148,20 +187,18 @@ static int piece_begin(struct progress *p, uint64_t from, uint64_t to)
 		p->placed++;
 	}
 	if (!result)
-		result = device->event_record(chunk_events[p->begun % IN_FLIGHT], stream);
-	p->ends[p->begun % IN_FLIGHT] = to;
-	p->begun++;
+		result = piece_mark(p, to - from, to);
 	p->queued = to;
 	return result;
 }
 
-/* Everything up to `end`, in pieces that end at chunks' ends. */
+/* Everything up to `end`, in pieces none of which crosses a chunk's end. */
 static int copy_up_to(struct progress *p, uint64_t end)
 {
 	int result = 0;
 
 	while (!result && p->queued < end) {
-		uint64_t next = (p->queued / TPCK_CHUNK_BYTES + 1) * TPCK_CHUNK_BYTES;
+		uint64_t next = (p->queued / piece_bytes + 1) * piece_bytes;
 
 		result = piece_begin(p, p->queued, next < end ? next : end);
 	}
@@ -171,6 +208,23 @@ static int copy_up_to(struct progress *p, uint64_t end)
 static int flag_raise(const struct job *job, uint32_t which)
 {
 	return device->stream_write_flag(stream, flags_address + which * sizeof *flags, job->fence);
+}
+
+/* One constant row again, in pieces; the data area is no more complete than before. */
+static int copy_row(struct progress *p, const struct tpck_image_row *row)
+{
+	int result = 0;
+
+	for (uint64_t at = 0, bytes; at < row->bytes && !result; at += bytes) {
+		result = piece_room(p);
+		bytes = row->bytes - at < piece_bytes ? row->bytes - at : piece_bytes;
+		if (!result)
+			result = device->copy_from_device(data_of(p->job->staging) + row->data_offset + at,
+							  row->address + at, bytes, stream);
+		if (!result)
+			result = piece_mark(p, bytes, p->queued);
+	}
+	return result;
 }
 
 /* Whether the image has this plan's constant rows, and which of them it lacks: then they are copied. */
@@ -189,11 +243,8 @@ static int copy_constants(struct progress *p, const uint64_t *digests)
 			if (staging->constants[plan->placed[i]] == digests[plan->placed[i]])
 				continue;
 			copied++;
-			result = device->copy_from_device(data_of(staging) + row->data_offset, row->address, row->bytes,
-							  stream);
+			result = copy_row(p, row);
 		}
-		if (!result && copied)
-			result = device->stream_synchronize(stream);
 	} else {
 		result = copy_up_to(p, plan->data_bytes);
 	}
