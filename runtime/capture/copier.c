@@ -38,7 +38,7 @@ struct staging {
 };
 
 struct job {
-	bool probe;
+	enum tpck_copier_job kind;
 	struct tpck_capture capture;
 	struct staging *staging;
 	uint32_t image, fence;
@@ -265,8 +265,9 @@ static int copy_constants(struct progress *p, const uint64_t *digests)
 /* How long the device held the application up for this capture: until the early part was copied, and
  * by what the rest took longer than an iteration runs before its optimizer phase. The latter is an
  * estimate from iterations in which nothing was copied; before there is one, all of the copy counts. */
-static void wait_note(uint64_t begun, uint64_t early, uint64_t all)
+static void wait_note(uint64_t classes, uint64_t begun, uint64_t early, uint64_t all)
 {
+	static uint64_t waited_classes;
 	struct tpck_status *status = &control->status;
 	uint64_t window = status->free_iteration_ns, wait = early - begun;
 
@@ -275,6 +276,10 @@ static void wait_note(uint64_t begun, uint64_t early, uint64_t all)
 	if (all - begun > window && all > early)
 		wait += all - begun - window < all - early ? all - begun - window : all - early;
 	status->wait_ns_sum += wait;
+	/* What was waited for before the classes were these tells nothing of now. */
+	if (waited_classes != classes)
+		status->wait_ns_mean = 0;
+	waited_classes = classes;
 	status->wait_ns_mean = status->wait_ns_mean ? status->wait_ns_mean - status->wait_ns_mean / 8 + wait / 8 : wait;
 }
 
@@ -318,7 +323,7 @@ static int copy_image(const struct job *job, const uint64_t **digests)
 		result = device->stream_synchronize(stream);
 	if (!result) {
 		chunks_ready(&p, plan->data_bytes);
-		wait_note(begun, early, tpck_clock_monotonic_ns());
+		wait_note(plan->classes, begun, early, tpck_clock_monotonic_ns());
 	}
 	return result;
 }
@@ -400,7 +405,7 @@ static void probe_run(const struct job *job)
 		digests = tpck_digests_wait(job->capture.plan, stream);
 	flags_settle(job);
 	if (digests)
-		options.digests(job->capture.plan, digests, job->capture.step, true);
+		options.digests(job->capture.plan, digests, job->capture.step, job->kind == TPCK_JOB_PROBE_PHASE);
 }
 
 static void job_run(const struct job *job)
@@ -409,10 +414,10 @@ static void job_run(const struct job *job)
 
 	for (uint32_t i = 0; i < job->recorded && !result; i++)
 		result = device->stream_wait_event(stream, job->events[i]);
-	if (job->probe)
-		probe_run(job);
-	else
+	if (job->kind == TPCK_JOB_CAPTURE)
 		capture_run(job);
+	else
+		probe_run(job);
 	__atomic_sub_fetch(&job->capture.plan->users, 1, __ATOMIC_RELEASE);
 }
 
@@ -667,7 +672,7 @@ static void job_go(struct job *job)
 	job->fence = atomic_load(&fence_now) + 1;
 	__atomic_add_fetch(&job->capture.plan->users, 1, __ATOMIC_ACQUIRE);
 	/* A probe holds everything up until it has passed. */
-	if (job->probe)
+	if (job->kind != TPCK_JOB_CAPTURE)
 		atomic_store(&fence_all_now, job->fence);
 	atomic_store(&fence_now, job->fence);
 	atomic_fetch_add(&jobs_begun, 1);
@@ -696,14 +701,14 @@ int tpck_copier_request(const struct tpck_capture *capture)
 	header->generation = session_generation;
 	header->step = capture->step;
 	header->begun_ns = tpck_clock_monotonic_ns();
-	job->probe = false;
+	job->kind = TPCK_JOB_CAPTURE;
 	job->capture = *capture;
 	job->readbacks = tpck_readback_mark();
 	job_go(job);
 	return 0;
 }
 
-int tpck_copier_probe(struct tpck_plan *plan, uint64_t step)
+int tpck_copier_probe(enum tpck_copier_job kind, struct tpck_plan *plan, uint64_t step)
 {
 	struct job *job = job_next();
 	int result;
@@ -715,7 +720,7 @@ int tpck_copier_probe(struct tpck_plan *plan, uint64_t step)
 	result = record_streams(job);
 	if (result)
 		return result;
-	job->probe = true;
+	job->kind = kind;
 	job->capture = (struct tpck_capture){.step = step, .plan = plan};
 	job_go(job);
 	return 0;

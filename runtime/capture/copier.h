@@ -22,6 +22,9 @@ struct tpck_capture {
 	struct tpck_plan *plan;
 };
 
+/* A probe takes digests alone: at a boundary, or where an optimizer phase begins. */
+enum tpck_copier_job { TPCK_JOB_CAPTURE, TPCK_JOB_PROBE_BOUNDARY, TPCK_JOB_PROBE_PHASE };
+
 /* Called by the copier's thread when an image became HELD. */
 typedef void (*tpck_capture_held)(uint32_t image, uint64_t step);
 
@@ -48,8 +51,8 @@ int tpck_copier_images(const char *folder, uint64_t generation, uint32_t images,
 uint64_t tpck_copier_room(void);
 /* At a boundary, gate closed: queues a capture. -EAGAIN: no image is free or too many are under way. */
 int tpck_copier_request(const struct tpck_capture *capture);
-/* Where an optimizer phase begins, gate closed: queues the digests of a plan. -EAGAIN, -ENOTSUP. */
-int tpck_copier_probe(struct tpck_plan *plan, uint64_t step);
+/* Gate closed: queues the digests of a plan. -EAGAIN, -ENOTSUP. */
+int tpck_copier_probe(enum tpck_copier_job kind, struct tpck_plan *plan, uint64_t step);
 /* From here on streams wait for the whole of the last capture, not only for its early part. */
 void tpck_copier_fence_all(void);
 /* Whether digests can be taken on this device. */
