@@ -493,12 +493,15 @@ static void status_inference(uint64_t now)
 	status->reason[0] = '\0';
 }
 
-static void status_stall(uint64_t begun)
+static void status_stall(uint64_t begun, uint64_t cpu_begun)
 {
 	struct tpck_status *status = &engine->control->status;
-	uint64_t took = tpck_clock_monotonic_ns() - begun;
+	uint64_t took = tpck_clock_monotonic_ns() - begun, cpu = tpck_clock_thread_cpu_ns() - cpu_begun;
 
 	status->stall_ns_sum += took;
+	status->stall_cpu_ns_sum += cpu;
+	if (cpu > status->stall_cpu_ns_max)
+		status->stall_cpu_ns_max = cpu;
 	status->stall_count++;
 	if (took > status->stall_ns_max)
 		status->stall_ns_max = took;
@@ -506,7 +509,7 @@ static void status_stall(uint64_t begun)
 
 static void boundary(struct tpck_thread *self)
 {
-	uint64_t now = tpck_clock_monotonic_ns();
+	uint64_t now = tpck_clock_monotonic_ns(), cpu = tpck_clock_thread_cpu_ns();
 	struct tpck_log_position cut;
 
 	if (atomic_exchange(&engine->boundary_busy, 1))
@@ -529,7 +532,7 @@ static void boundary(struct tpck_thread *self)
 		else if (!boundary_capture(&cut, now))
 			engine->control->status.skipped++;
 		tpck_gate_open();
-		status_stall(now);
+		status_stall(now, cpu);
 	}
 	atomic_store(&engine->boundary_busy, 0);
 }
