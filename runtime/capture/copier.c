@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -461,9 +460,6 @@ static int flags_try(void)
 
 int tpck_copier_start(const struct tpck_copier_options *with)
 {
-	pthread_attr_t attributes;
-	sigset_t all, before;
-	pthread_t thread;
 	void *host;
 	int result;
 
@@ -490,15 +486,7 @@ int tpck_copier_start(const struct tpck_copier_options *with)
 	}
 	atomic_store(&fence_all_now, 1);
 	atomic_store(&fence_now, 1);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setstacksize(&attributes, 256 << 10);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	result = -pthread_create(&thread, &attributes, copier_main, NULL);
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return result;
+	return tpck_thread_start(copier_main);
 }
 
 /* ---- images ------------------------------------------------------------------------------------------ */

@@ -17,6 +17,7 @@
 #include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
+#include "runtime/engine/offered.h"
 #include "runtime/infer/classes.h"
 #include "runtime/replay/files.h"
 
@@ -174,8 +175,10 @@ void tpck_attach_threads(void)
 		tpck_engine_reason("the device lacks what snapshots need: %s", strerror(-result));
 	}
 	/* A resume knows what the next snapshots need. */
-	if (tpck_engine_mode() == TPCK_MODE_FORWARD)
+	if (tpck_engine_mode() == TPCK_MODE_FORWARD) {
+		tpck_offered_pin(engine->device, engine->context);
 		tpck_engine_ask_for_room(tpck_resume_bytes());
+	}
 	result = tpck_link_start(&events);
 	if (result) {
 		errno = -result;
