@@ -5,41 +5,26 @@
 #include "runtime/capture/copier.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/digests.h"
+#include "runtime/capture/pieces.h"
 #include "runtime/capture/readback.h"
 #include "runtime/track/threads.h"
 
-enum { JOBS = 6, EVENTS = 128, IN_FLIGHT = 2, REGISTER_BYTES = 64 << 20 };
-/* A copy of the application's own stands behind the pieces that are queued already, so a piece is what
- * the device copies in about PIECE_NS. */
-enum { PIECE_NS = 100000, PIECE_MIN = 64 << 10, PIECE_MAX = TPCK_CHUNK_BYTES };
-
-/* A mapping of one image file; replaced, never unmapped, when the image grows while it is in use. */
-struct staging {
-	struct tpck_image_header *header;
-	uint64_t data_bytes;
-	/* The constant rows that lie in the data area already: of which plan, and each one's digest. */
-	uint64_t constants_of;
-	uint64_t *constants;
-	uint64_t constants_step;
-};
+enum { JOBS = 6, EVENTS = 128 };
 
 struct job {
 	enum tpck_copier_job kind;
 	struct tpck_capture capture;
-	struct staging *staging;
+	struct tpck_staging *staging;
 	uint32_t image, fence;
 	uint64_t readbacks;
 	tpck_event_handle events[EVENTS];
@@ -50,12 +35,7 @@ static struct tpck_copier_options options;
 static const struct tpck_device *device;
 static struct tpck_control *control;
 static tpck_stream_handle stream;
-static tpck_event_handle chunk_events[IN_FLIGHT], begin_event, early_event;
-static struct staging *_Atomic stagings[TPCK_IMAGES_MAX];
-static _Atomic uint32_t image_count;
-static _Atomic uint64_t room;
-static uint64_t session_generation;
-static uint64_t piece_bytes = 256 << 10;
+static tpck_event_handle begin_event, early_event;
 
 static struct job jobs[JOBS];
 static _Atomic uint32_t jobs_begun, jobs_done; /* requests ever made and finished; also a futex */
@@ -78,187 +58,11 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t value)
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &limit, NULL, 0);
 }
 
-static char *data_of(const struct staging *staging)
-{
-	return (char *)staging->header + TPCK_IMAGE_DATA_AT;
-}
-
-static struct tpck_image_chunk *chunk_of(const struct staging *staging, uint32_t chunk)
-{
-	return (struct tpck_image_chunk *)((char *)staging->header + TPCK_IMAGE_CHUNKS_AT) + chunk;
-}
-
 /* ---- copying --------------------------------------------------------------------------------------- */
-
-/* What a copy has got to: pieces of the data area in order, at most IN_FLIGHT of them queued. */
-struct progress {
-	const struct job *job;
-	uint32_t placed;            /* next row by data offset */
-	uint64_t queued, done;      /* bytes of the data area */
-	uint64_t ends[IN_FLIGHT];   /* end of each piece under way */
-	uint32_t begun, finished;   /* pieces */
-	uint32_t chunks_ready;
-	uint64_t finished_ns;       /* when the last piece was seen to be over with another behind it, else 0 */
-	uint64_t sizes[IN_FLIGHT];
-};
-
-static void chunks_ready(struct progress *p, uint64_t done)
-{
-	uint64_t total = p->job->capture.plan->data_bytes;
-
-	p->done = done;
-	for (;;) {
-		uint64_t from = (uint64_t)p->chunks_ready * TPCK_CHUNK_BYTES;
-		uint64_t to = from + TPCK_CHUNK_BYTES < total ? from + TPCK_CHUNK_BYTES : total;
-		struct tpck_image_chunk *chunk = chunk_of(p->job->staging, p->chunks_ready);
-
-		if (from >= total || to > done)
-			return;
-		chunk->bytes = to - from;
-		atomic_store_explicit(&chunk->ready, 1, memory_order_release);
-		p->chunks_ready++;
-	}
-}
-
-/* The largest power of two that the device copies in PIECE_NS, as far as the host can see. */
-static void piece_learn(uint64_t bytes, uint64_t ns)
-{
-	static double rate; /* bytes a nanosecond */
-
-	if (!ns || bytes < PIECE_MIN)
-		return;
-	rate = rate > 0 ? rate * 0.75 + (double)bytes / (double)ns * 0.25 : (double)bytes / (double)ns;
-	for (piece_bytes = PIECE_MIN; piece_bytes < PIECE_MAX && (double)piece_bytes * 2 <= rate * PIECE_NS;)
-		piece_bytes *= 2;
-}
-
-static int piece_finish(struct progress *p)
-{
-	uint32_t at = p->finished % IN_FLIGHT;
-	int result = device->event_synchronize(chunk_events[at]);
-	uint64_t now = tpck_clock_monotonic_ns();
-
-	if (!result) {
-		chunks_ready(p, p->ends[at]);
-		/* It began when the one before it was over. */
-		if (p->finished_ns)
-			piece_learn(p->sizes[at], now - p->finished_ns);
-	}
-	p->finished++;
-	p->finished_ns = p->finished < p->begun ? now : 0;
-	return result;
-}
-
-static int piece_room(struct progress *p)
-{
-	return p->begun - p->finished == IN_FLIGHT ? piece_finish(p) : 0;
-}
-
-/* What was queued since the last piece is one; with it the data area is complete up to `end`. */
-static int piece_mark(struct progress *p, uint64_t bytes, uint64_t end)
-{
-	int result = device->event_record(chunk_events[p->begun % IN_FLIGHT], stream);
-
-	p->ends[p->begun % IN_FLIGHT] = end;
-	p->sizes[p->begun % IN_FLIGHT] = bytes;
-	p->begun++;
-	return result;
-}
-
-/* Queues the copies of what lies in [from, to). */
-static int piece_begin(struct progress *p, uint64_t from, uint64_t to)
-{
-	const struct tpck_plan *plan = p->job->capture.plan;
-	int result = piece_room(p);
-
-	while (!result && p->placed < plan->placed_count) {
-		const struct tpck_image_row *row = &plan->row[plan->placed[p->placed]];
-		uint64_t begin = row->data_offset > from ? row->data_offset : from;
-		uint64_t end = row->data_offset + row->bytes < to ? row->data_offset + row->bytes : to;
-
-		if (row->data_offset >= to)
-			break;
-		if (begin < end)
-			result = device->copy_from_device(data_of(p->job->staging) + begin,
-							  row->address + (begin - row->data_offset), end - begin, stream);
-		if (row->data_offset + row->bytes > to)
-			break;
-		p->placed++;
-	}
-	if (!result)
-		result = piece_mark(p, to - from, to);
-	p->queued = to;
-	return result;
-}
-
-/* Everything up to `end`, in pieces none of which crosses a chunk's end. */
-static int copy_up_to(struct progress *p, uint64_t end)
-{
-	int result = 0;
-
-	while (!result && p->queued < end) {
-		uint64_t next = (p->queued / piece_bytes + 1) * piece_bytes;
-
-		result = piece_begin(p, p->queued, next < end ? next : end);
-	}
-	return result;
-}
 
 static int flag_raise(const struct job *job, uint32_t which)
 {
 	return device->stream_write_flag(stream, flags_address + which * sizeof *flags, job->fence);
-}
-
-/* One constant row again, in pieces; the data area is no more complete than before. */
-static int copy_row(struct progress *p, const struct tpck_image_row *row)
-{
-	int result = 0;
-
-	for (uint64_t at = 0, bytes; at < row->bytes && !result; at += bytes) {
-		result = piece_room(p);
-		bytes = row->bytes - at < piece_bytes ? row->bytes - at : piece_bytes;
-		if (!result)
-			result = device->copy_from_device(data_of(p->job->staging) + row->data_offset + at,
-							  row->address + at, bytes, stream);
-		if (!result)
-			result = piece_mark(p, bytes, p->queued);
-	}
-	return result;
-}
-
-/* Whether the image has this plan's constant rows, and which of them it lacks: then they are copied. */
-static int copy_constants(struct progress *p, const uint64_t *digests)
-{
-	const struct tpck_plan *plan = p->job->capture.plan;
-	struct staging *staging = p->job->staging;
-	bool known = digests && staging->constants_of == plan->serial && staging->constants;
-	uint32_t copied = 0;
-	int result = 0;
-
-	if (known) {
-		for (uint32_t i = p->placed; i < plan->placed_count && !result; i++) {
-			const struct tpck_image_row *row = &plan->row[plan->placed[i]];
-
-			if (staging->constants[plan->placed[i]] == digests[plan->placed[i]])
-				continue;
-			copied++;
-			result = copy_row(p, row);
-		}
-	} else {
-		result = copy_up_to(p, plan->data_bytes);
-	}
-	if (result || !digests)
-		return result;
-	if (staging->constants_of != plan->serial) {
-		free(staging->constants);
-		staging->constants = malloc(plan->rows * sizeof *staging->constants);
-		staging->constants_of = staging->constants ? plan->serial : 0;
-	}
-	if (staging->constants)
-		memcpy(staging->constants, digests, plan->rows * sizeof *digests);
-	if (!known || copied)
-		staging->constants_step = p->job->capture.step;
-	return 0;
 }
 
 /* How long the device held the application up for this capture: until the early part was copied, and
@@ -285,7 +89,7 @@ static void wait_note(uint64_t classes, uint64_t begun, uint64_t early, uint64_t
 static int copy_image(const struct job *job, const uint64_t **digests)
 {
 	const struct tpck_plan *plan = job->capture.plan;
-	struct progress p = {.job = job};
+	struct tpck_pieces p = {.plan = plan, .staging = job->staging};
 	uint64_t begun = 0, early = 0;
 	bool taken;
 	int result = device->event_record(begin_event, stream);
@@ -299,7 +103,7 @@ static int copy_image(const struct job *job, const uint64_t **digests)
 		return result;
 	/* An image that lacks the constant rows gets everything before the next iteration begins: what is
 	 * called constant may yet be written in it. Digests would tell, and the image would be lost. */
-	result = copy_up_to(&p, job->staging->constants_of == plan->serial ? plan->early_bytes : plan->data_bytes);
+	result = tpck_pieces_copy(&p, job->staging->constants_of == plan->serial ? plan->early_bytes : plan->data_bytes);
 	if (!result)
 		result = flag_raise(job, FLAG_EARLY);
 	if (!result)
@@ -308,22 +112,18 @@ static int copy_image(const struct job *job, const uint64_t **digests)
 		result = device->event_synchronize(early_event);
 	early = tpck_clock_monotonic_ns();
 	if (!result)
-		result = copy_up_to(&p, plan->lazy_bytes);
+		result = tpck_pieces_copy(&p, plan->lazy_bytes);
 	if (!result && taken) {
 		*digests = tpck_digests_wait(plan, stream);
 		if (!*digests)
 			result = -EIO;
 	}
 	if (!result)
-		result = copy_constants(&p, *digests);
-	while (!result && p.finished < p.begun)
-		result = piece_finish(&p);
+		result = tpck_pieces_constants(&p, *digests, job->capture.step);
 	if (!result)
-		result = device->stream_synchronize(stream);
-	if (!result) {
-		chunks_ready(&p, plan->data_bytes);
+		result = tpck_pieces_finish(&p);
+	if (!result)
 		wait_note(plan->classes, begun, early, tpck_clock_monotonic_ns());
-	}
 	return result;
 }
 
@@ -369,8 +169,8 @@ static void capture_run(const struct job *job)
 	int result;
 
 	for (uint32_t c = 0; c < chunks; c++) {
-		atomic_store(&chunk_of(job->staging, c)->ready, 0);
-		atomic_store(&chunk_of(job->staging, c)->hashed, 0);
+		atomic_store(&tpck_staging_chunk(job->staging, c)->ready, 0);
+		atomic_store(&tpck_staging_chunk(job->staging, c)->hashed, 0);
 	}
 	result = copy_image(job, &digests);
 	if (!result) {
@@ -471,8 +271,8 @@ int tpck_copier_start(const struct tpck_copier_options *with)
 		return result;
 	memset(host, 0, FLAGS * sizeof *flags);
 	result = device->stream_create(&stream);
-	for (int i = 0; i < IN_FLIGHT && !result; i++)
-		result = device->event_create(&chunk_events[i]);
+	if (!result)
+		result = tpck_pieces_open(device, stream);
 	if (!result)
 		result = device->event_create(&begin_event);
 	if (!result)
@@ -487,132 +287,6 @@ int tpck_copier_start(const struct tpck_copier_options *with)
 	atomic_store(&fence_all_now, 1);
 	atomic_store(&fence_now, 1);
 	return tpck_thread_start(copier_main);
-}
-
-/* ---- images ------------------------------------------------------------------------------------------ */
-
-static void header_begin(struct tpck_image_header *header, uint32_t ordinal)
-{
-	if (header->magic == TPCK_IMAGE_MAGIC)
-		return;
-	header->magic = TPCK_IMAGE_MAGIC;
-	header->version = TPCK_WIRE_VERSION;
-	header->ordinal = ordinal;
-	atomic_store(&header->state, TPCK_IMAGE_FREE);
-}
-
-/* Registered in pieces, so that no single call holds the driver for long. Where it is refused (locked
- * memory is limited) copies still work, by way of the driver's own pages. */
-static void register_pieces(struct staging *staging)
-{
-	for (uint64_t from = 0; from < staging->data_bytes; from += REGISTER_BYTES) {
-		uint64_t left = staging->data_bytes - from;
-
-		if (device->host_register(data_of(staging) + from, left < REGISTER_BYTES ? left : REGISTER_BYTES)) {
-			tpck_log_info("image memory could not be pinned; copies are slower");
-			return;
-		}
-	}
-}
-
-static int image_open(const char *folder, uint32_t image, uint64_t data_bytes)
-{
-	struct staging *made = calloc(1, sizeof *made);
-	char path[320];
-	void *at;
-	int fd;
-
-	if (!made)
-		return -ENOMEM;
-	snprintf(path, sizeof path, "%s/image.%u", folder, image);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
-	if (fd < 0) {
-		free(made);
-		return -errno;
-	}
-	at = mmap(NULL, TPCK_IMAGE_DATA_AT + data_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	syscall(SYS_close, fd);
-	if (at == MAP_FAILED) {
-		free(made);
-		return -ENOMEM;
-	}
-	made->header = at;
-	made->data_bytes = data_bytes;
-	header_begin(made->header, image);
-	register_pieces(made);
-	atomic_store(&stagings[image], made);
-	return 0;
-}
-
-int tpck_copier_images(const char *folder, uint64_t generation, uint32_t images, uint64_t data_bytes)
-{
-	int result = 0;
-
-	if (images > TPCK_IMAGES_MAX)
-		images = TPCK_IMAGES_MAX;
-	session_generation = generation;
-	device->context_use(options.context);
-	for (uint32_t i = 0; i < images && !result; i++) {
-		const struct staging *now = atomic_load(&stagings[i]);
-
-		if (!now || now->data_bytes < data_bytes)
-			result = image_open(folder, i, data_bytes);
-	}
-	if (result)
-		return result;
-	atomic_store(&image_count, images);
-	atomic_store(&room, data_bytes);
-	return 0;
-}
-
-uint64_t tpck_copier_room(void)
-{
-	return atomic_load(&room);
-}
-
-/* An agent that gets no processor in time commits late: of two images that are held, the older one is
- * no longer wanted. The newest one held and the newest one committed are never touched. */
-static int image_supersede(uint32_t *image, uint32_t count)
-{
-	struct tpck_image_header *older = NULL;
-	uint32_t held = 0;
-
-	for (uint32_t i = 0; i < count; i++) {
-		struct tpck_image_header *header = atomic_load(&stagings[i])->header;
-
-		if (atomic_load(&header->state) != TPCK_IMAGE_HELD || atomic_load(&header->pins))
-			continue;
-		held++;
-		if (!older || header->step < older->step) {
-			older = header;
-			*image = i;
-		}
-	}
-	if (held >= 2) {
-		uint32_t state = TPCK_IMAGE_HELD;
-
-		if (atomic_compare_exchange_strong(&older->state, &state, TPCK_IMAGE_FILLING))
-			return 0;
-	}
-	return -EAGAIN;
-}
-
-/* An image that nobody needs, now FILLING. */
-static int image_take(uint32_t *image)
-{
-	uint32_t count = atomic_load(&image_count);
-
-	for (uint32_t i = 0; i < count; i++) {
-		struct tpck_image_header *header = atomic_load(&stagings[i])->header;
-		uint32_t state = atomic_load(&header->state);
-
-		if ((state == TPCK_IMAGE_FREE || state == TPCK_IMAGE_ABANDONED) && !atomic_load(&header->pins) &&
-		    atomic_compare_exchange_strong(&header->state, &state, TPCK_IMAGE_FILLING)) {
-			*image = i;
-			return 0;
-		}
-	}
-	return image_supersede(image, count);
 }
 
 /* ---- requests: by the application's thread, gate closed ------------------------------------------------ */
@@ -675,10 +349,9 @@ int tpck_copier_request(const struct tpck_capture *capture)
 
 	if (!job)
 		return -EAGAIN;
-	result = image_take(&job->image);
+	result = tpck_images_take(&job->image, &job->staging);
 	if (result)
 		return result;
-	job->staging = atomic_load(&stagings[job->image]);
 	header = job->staging->header;
 	result = record_streams(job);
 	if (result) {
@@ -686,7 +359,7 @@ int tpck_copier_request(const struct tpck_capture *capture)
 		return result;
 	}
 	header->footer = 0;
-	header->generation = session_generation;
+	header->generation = capture->generation;
 	header->step = capture->step;
 	header->begun_ns = tpck_clock_monotonic_ns();
 	job->kind = TPCK_JOB_CAPTURE;

@@ -11,12 +11,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "runtime/capture/images.h"
 #include "runtime/capture/plan.h"
 #include "runtime/track/device.h"
 #include "runtime/track/streams.h"
 
 struct tpck_capture {
-	uint64_t step;
+	uint64_t generation, step;
 	uint64_t log_sequence, log_offset; /* the log's cut */
 	const char *unresumable;           /* NULL, or why the log cannot be run forward to here */
 	struct tpck_plan *plan;
@@ -44,11 +45,6 @@ struct tpck_copier_options {
 /* Starts the thread in the given context. 0 or -errno (among it -ENOTSUP: the device has no waits on
  * memory; nothing will be captured). */
 int tpck_copier_start(const struct tpck_copier_options *options);
-/* Maps and registers the session's image files for data_bytes each. Called by a thread of ours when
- * the agent has made them ready; captures under way keep the old mapping. 0 or -errno. */
-int tpck_copier_images(const char *folder, uint64_t generation, uint32_t images, uint64_t data_bytes);
-/* Data bytes that every image can take; 0 before images are there. */
-uint64_t tpck_copier_room(void);
 /* At a boundary, gate closed: queues a capture. -EAGAIN: no image is free or too many are under way. */
 int tpck_copier_request(const struct tpck_capture *capture);
 /* Gate closed: queues the digests of a plan. -EAGAIN, -ENOTSUP. */

@@ -121,8 +121,8 @@ static void on_ready(const struct tpck_prepare *granted)
 		tpck_engine_reason("%.180s", granted->reason);
 		return;
 	}
-	result = tpck_copier_images(engine->welcome.session, engine->welcome.generation, granted->images,
-				    granted->bytes);
+	engine->device->context_use(engine->context);
+	result = tpck_images_map(engine->device, engine->welcome.session, granted->images, granted->bytes);
 	if (result) {
 		errno = -result;
 		tpck_log_warn("no snapshots: cannot map the images in %s: %m", engine->welcome.session);

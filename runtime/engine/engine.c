@@ -427,13 +427,13 @@ static void boundary_mark(struct tpck_log_position *cut, uint64_t now)
 /* Whether a snapshot was begun. The gate is closed. */
 static bool boundary_capture(const struct tpck_log_position *cut, uint64_t now)
 {
-	struct tpck_capture capture = {engine->step, cut->sequence, cut->offset, NULL, NULL};
+	struct tpck_capture capture = {engine->welcome.generation, engine->step, cut->sequence, cut->offset, NULL, NULL};
 	int result;
 
 	capture.plan = tpck_memory_plan();
 	if (!capture.plan)
 		return false;
-	if (capture.plan->data_bytes > tpck_copier_room()) {
+	if (capture.plan->data_bytes > tpck_images_room()) {
 		tpck_engine_ask_for_room(capture.plan->data_bytes);
 		return false;
 	}
@@ -520,7 +520,7 @@ static void boundary(struct tpck_thread *self)
 			       (unsigned long long)engine->step);
 	engine->phase_seen = false;
 	status_inference(now);
-	if (engine->settings.backpressure[1] == 't' && tpck_copier_room())
+	if (engine->settings.backpressure[1] == 't' && tpck_images_room())
 		tpck_copier_drain(60);
 	if (engine->stream_captures > 0 || !tpck_gate_close(self, GATE_LIMIT_NS)) {
 		tpck_log_debug("step %llu is not captured: another thread is in a call", (unsigned long long)engine->step);
