@@ -386,11 +386,14 @@ static bool capture_due(uint64_t now)
 		return now - engine->last_capture_ns >= (uint64_t)(interval->count * 1e9);
 	if (interval->unit == TPCK_INTERVAL_ITERATIONS && interval->count > 1)
 		return engine->step % (uint64_t)interval->count == 0;
-	if (interval->unit == TPCK_INTERVAL_AUTO && engine->settings.overhead < 100 && !tpck_classes_learning()) {
-		/* What a capture makes the device wait, spread over the time until the next. */
+	if (interval->unit == TPCK_INTERVAL_AUTO && engine->settings.overhead < 100) {
+		/* What a capture makes the device wait, spread over the time until the next. Classes that were
+		 * just learnt change what it waits for: it is measured anew. */
 		double share = engine->settings.overhead > 0 ? engine->settings.overhead / 100 : 0.0001;
+		bool learning = tpck_classes_learning(), learnt = engine->learning && !learning;
 
-		return (double)(now - engine->last_capture_ns) >= (double)engine->control->status.wait_ns_mean / share;
+		engine->learning = learning;
+		return learnt || (double)(now - engine->last_capture_ns) >= (double)engine->control->status.wait_ns_mean / share;
 	}
 	return true;
 }
@@ -436,13 +439,13 @@ static void boundary_mark(struct tpck_log_position *cut, uint64_t now)
 /* Whether a snapshot was begun. The gate is closed. */
 static bool boundary_capture(const struct tpck_log_position *cut, uint64_t now)
 {
-	struct tpck_capture capture = {engine->step, cut->sequence, cut->offset, NULL, NULL};
+	struct tpck_capture capture = {engine->welcome.generation, engine->step, cut->sequence, cut->offset, NULL, NULL};
 	int result;
 
 	capture.plan = tpck_memory_plan();
 	if (!capture.plan)
 		return false;
-	if (capture.plan->data_bytes > tpck_copier_room()) {
+	if (capture.plan->data_bytes > tpck_images_room()) {
 		tpck_engine_ask_for_room(capture.plan->data_bytes);
 		return false;
 	}
@@ -457,8 +460,19 @@ static bool boundary_capture(const struct tpck_log_position *cut, uint64_t now)
 	status_classes(capture.plan);
 	engine->control->status.state = TPCK_ENGINE_CAPTURING;
 	engine->last_capture_ns = now;
-	engine->last_capture_step = engine->step;
+	engine->last_capture_step = engine->last_digest_step = engine->step;
 	return true;
+}
+
+/* Classes are learnt by digests alone where no snapshot is due. The gate is closed. */
+static void boundary_probe(void)
+{
+	struct tpck_plan *plan = engine->last_capture_step && tpck_classes_learning() ? tpck_memory_plan() : NULL;
+
+	if (!plan || tpck_copier_probe(TPCK_JOB_PROBE_BOUNDARY, plan, engine->step))
+		return;
+	engine->free_since = false;
+	engine->last_digest_step = engine->step;
 }
 
 static void status_inference(struct tpck_thread *self, uint64_t now)
@@ -494,12 +508,15 @@ static void status_inference(struct tpck_thread *self, uint64_t now)
 	status->reason[0] = '\0';
 }
 
-static void status_stall(uint64_t begun)
+static void status_stall(uint64_t begun, uint64_t cpu_begun)
 {
 	struct tpck_status *status = &engine->control->status;
-	uint64_t took = tpck_clock_monotonic_ns() - begun;
+	uint64_t took = tpck_clock_monotonic_ns() - begun, cpu = tpck_clock_thread_cpu_ns() - cpu_begun;
 
 	status->stall_ns_sum += took;
+	status->stall_cpu_ns_sum += cpu;
+	if (cpu > status->stall_cpu_ns_max)
+		status->stall_cpu_ns_max = cpu;
 	status->stall_count++;
 	if (took > status->stall_ns_max)
 		status->stall_ns_max = took;
@@ -507,7 +524,7 @@ static void status_stall(uint64_t begun)
 
 static void boundary(struct tpck_thread *self)
 {
-	uint64_t now = tpck_clock_monotonic_ns();
+	uint64_t now = tpck_clock_monotonic_ns(), cpu = tpck_clock_thread_cpu_ns();
 	struct tpck_log_position cut;
 
 	if (atomic_exchange(&engine->boundary_busy, 1))
@@ -518,17 +535,19 @@ static void boundary(struct tpck_thread *self)
 			       (unsigned long long)engine->step);
 	engine->phase_seen = false;
 	status_inference(self, now);
-	if (engine->settings.backpressure[1] == 't' && tpck_copier_room())
+	if (engine->settings.backpressure[1] == 't' && tpck_images_room())
 		tpck_copier_drain(60);
 	if (engine->stream_captures > 0 || !tpck_gate_close(self, GATE_LIMIT_NS)) {
 		tpck_log_debug("step %llu is not captured: another thread is in a call", (unsigned long long)engine->step);
 		engine->control->status.skipped++;
 	} else {
 		boundary_mark(&cut, now);
-		if (capture_due(now) && !boundary_capture(&cut, now))
+		if (!capture_due(now))
+			boundary_probe();
+		else if (!boundary_capture(&cut, now))
 			engine->control->status.skipped++;
 		tpck_gate_open();
-		status_stall(now);
+		status_stall(now, cpu);
 	}
 	atomic_store(&engine->boundary_busy, 0);
 }
@@ -539,11 +558,11 @@ static void optimizer_phase(const struct tpck_thread *self)
 {
 	tpck_copier_fence_all();
 	engine->phase_seen = true;
-	if (!engine->plan || engine->last_capture_step != engine->step || !tpck_classes_learning() ||
+	if (!engine->plan || engine->last_digest_step != engine->step || !tpck_classes_learning() ||
 	    !tpck_copier_digests() || atomic_exchange(&engine->boundary_busy, 1))
 		return;
 	if (engine->stream_captures == 0 && tpck_gate_close(self, GATE_LIMIT_NS)) {
-		(void)tpck_copier_probe(engine->plan, engine->step);
+		(void)tpck_copier_probe(TPCK_JOB_PROBE_PHASE, engine->plan, engine->step);
 		tpck_gate_open();
 	}
 	atomic_store(&engine->boundary_busy, 0);

@@ -64,6 +64,8 @@ struct tpck_engine {
 	bool free_since;                /* nothing is being copied since the last boundary */
 	bool phase_seen;                /* an optimizer phase has begun since the last boundary */
 	uint64_t last_boundary_ns, last_capture_ns, last_capture_step;
+	uint64_t last_digest_step;      /* of the last boundary at which digests were queued */
+	bool learning;                  /* classes were being learnt at the last boundary */
 	uint64_t asked_room;            /* data bytes that the agent was asked for */
 	struct tpck_plan *plan;
 	bool digests;                   /* whether the plan was made with classes */

@@ -6,7 +6,9 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -113,6 +115,24 @@ void tpck_thread_own(void)
 		thread->ours = true;
 		thread->depth = 1;
 	}
+}
+
+int tpck_thread_start(void *(*main)(void *))
+{
+	pthread_attr_t attributes;
+	sigset_t all, before;
+	pthread_t thread;
+	int result;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, 256 << 10);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	result = -pthread_create(&thread, &attributes, main, NULL);
+	pthread_attr_destroy(&attributes);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return result;
 }
 
 struct tpck_thread *tpck_threads(uint32_t *count)

@@ -59,6 +59,8 @@ void tpck_thread_end(void);
 uint32_t tpck_thread_draw(void);
 /* Marks the calling thread as one of this library's. */
 void tpck_thread_own(void);
+/* Starts a thread of this library's: small stack, all signals blocked, never joined. 0 or -errno. */
+int tpck_thread_start(void *(*main)(void *));
 /* All slots ever used; unused ones have id 0. */
 struct tpck_thread *tpck_threads(uint32_t *count);
 
