@@ -192,37 +192,57 @@ static uint32_t held_by(const struct tpck_arena *arena, const struct tpck_block 
 	return block->freed <= arena->done ? TPCK_STREAM_NONE : block->freed_on;
 }
 
-/* The next mapping at or behind granule *at that lies in the free block as a whole; granules [*at, *end). */
-static bool next_mapping(const struct tpck_arena *arena, const struct tpck_block *block, uint64_t *at, uint64_t *end)
-{
-	uint64_t unit = arena->device->granule;
-	uint64_t first = (round_up(block->address, unit) - arena->base) / unit;
-	uint64_t limit = (block->address + block->room - arena->base) / unit;
+/* Granules [first, end) of addresses that nobody uses; and of a mapping among them. */
+struct span {
+	uint64_t first, end;
+};
 
-	for (uint64_t g = *at > first ? *at : first; g < limit; g++) {
-		uint64_t e = g + 1;
+/* The span of adjacent free blocks at or below `block`, which moves to the one below them; empty if `block` is live. With
+ * `all` also those that a stream may still use. */
+static struct span free_span(const struct tpck_arena *arena, struct tpck_block **block, bool all)
+{
+	uint64_t unit = arena->device->granule, top = (*block)->address + (*block)->room;
+	struct tpck_block *at = *block;
+	uint64_t from = top;
+
+	while (at && !at->live && (all || held_by(arena, at) == TPCK_STREAM_NONE)) {
+		from = at->address;
+		at = at->lower;
+	}
+	*block = at == *block ? at->lower : at;
+	return (struct span){(round_up(from, unit) - arena->base) / unit, (top - arena->base) / unit};
+}
+
+/* The next mapping that lies in the span as a whole; the span then begins behind it. */
+static bool next_mapping(const struct tpck_arena *arena, struct span *span, struct span *mapping)
+{
+	uint64_t granules = arena->bytes / arena->device->granule;
+
+	for (uint64_t g = span->first; g < span->end; g++) {
+		uint64_t end = g + 1;
 
 		if (!bit(arena->begins, g))
 			continue;
-		while (e < limit && bit(arena->backed, e) && !bit(arena->begins, e))
-			e++;
-		/* Where the block ends within a mapping the rest of it is somebody's. */
-		if (e == limit && e < arena->bytes / unit && bit(arena->backed, e) && !bit(arena->begins, e))
-			return false;
-		*at = g;
-		*end = e;
-		return true;
+		while (end < granules && bit(arena->backed, end) && !bit(arena->begins, end))
+			end++;
+		span->first = end;
+		*mapping = (struct span){g, end};
+		return end <= span->end;
 	}
 	return false;
 }
 
 uint64_t tpck_arena_idle(const struct tpck_arena *arena)
 {
+	struct tpck_block *block = arena->highest;
 	uint64_t granules = 0;
 
-	for (const struct tpck_block *block = arena->highest; block; block = block->lower)
-		for (uint64_t at = 0, end; !block->live && next_mapping(arena, block, &at, &end); at = end)
-			granules += end - at;
+	while (block) {
+		struct span span = free_span(arena, &block, true), mapping;
+
+		while (next_mapping(arena, &span, &mapping))
+			granules += mapping.end - mapping.first;
+	}
 	return granules * arena->device->granule;
 }
 
@@ -230,15 +250,19 @@ uint64_t tpck_arena_idle(const struct tpck_arena *arena)
 static void give_back(struct tpck_arena *arena, uint64_t keep, bool all)
 {
 	uint64_t unit = arena->device->granule, idle = tpck_arena_idle(arena);
+	struct tpck_block *block = arena->highest;
 
-	for (struct tpck_block *block = arena->highest; block && idle > keep; block = block->lower) {
-		if (block->live || (!all && held_by(arena, block) != TPCK_STREAM_NONE))
-			continue;
-		for (uint64_t at = 0, end; idle > keep && next_mapping(arena, block, &at, &end); at = end)
-			if (!arena->device->unback(arena->ordinal, arena->base + at * unit, (end - at) * unit)) {
-				granules_mark(arena, at, end, false);
-				idle -= (end - at) * unit;
-			}
+	while (block && idle > keep) {
+		struct span span = free_span(arena, &block, all), mapping;
+
+		while (idle > keep && next_mapping(arena, &span, &mapping)) {
+			uint64_t bytes = (mapping.end - mapping.first) * unit;
+
+			if (arena->device->unback(arena->ordinal, arena->base + mapping.first * unit, bytes))
+				continue;
+			granules_mark(arena, mapping.first, mapping.end, false);
+			idle -= bytes;
+		}
 	}
 }
 

@@ -262,6 +262,12 @@ static void test_idle(void)
 	tpck_arena_trim(arena, 9 * GRANULE);
 	is_true(fake.unbacked == 1 && tpck_arena_idle(arena) == 8 * GRANULE);
 	is_true(small && fake.errors == 0);
+	/* A mapping whose halves are free, each on another stream. */
+	is_true(get(arena, GRANULE, 1, NULL) == big && get(arena, 7 * GRANULE, 1, NULL) == big + GRANULE);
+	tpck_arena_free(arena, big, 1);
+	tpck_arena_free(arena, big + GRANULE, 2);
+	is_true(tpck_arena_idle(arena) == 8 * GRANULE && tpck_arena_give_back(arena) && fake.unbacked == 2 && fake.waits == 1);
+	is_true(fake.errors == 0 && tpck_arena_idle(arena) == 0 && !tpck_arena_give_back(arena));
 	drop(arena);
 }
 
