@@ -44,7 +44,8 @@ static _Atomic uint32_t jobs_begun, jobs_done; /* requests ever made and finishe
 enum { FLAG_EARLY, FLAG_ALL = 16, FLAGS = 32 };
 static _Atomic uint32_t *flags;
 static uint64_t flags_address;
-static _Atomic uint32_t fence_now, fence_all_now;
+struct tpck_fences tpck_copier_fences;
+static struct tpck_fences *const fences = &tpck_copier_fences;
 
 static void futex_wake(_Atomic uint32_t *word)
 {
@@ -284,8 +285,8 @@ int tpck_copier_start(const struct tpck_copier_options *with)
 		flags = NULL;
 		return result;
 	}
-	atomic_store(&fence_all_now, 1);
-	atomic_store(&fence_now, 1);
+	atomic_store(&fences->all, 1);
+	atomic_store(&fences->early, 1);
 	return tpck_thread_start(copier_main);
 }
 
@@ -331,12 +332,12 @@ static struct job *job_next(void)
 
 static void job_go(struct job *job)
 {
-	job->fence = atomic_load(&fence_now) + 1;
+	job->fence = atomic_load(&fences->early) + 1;
 	__atomic_add_fetch(&job->capture.plan->users, 1, __ATOMIC_ACQUIRE);
 	/* A probe holds everything up until it has passed. */
 	if (job->kind != TPCK_JOB_CAPTURE)
-		atomic_store(&fence_all_now, job->fence);
-	atomic_store(&fence_now, job->fence);
+		atomic_store(&fences->all, job->fence);
+	atomic_store(&fences->early, job->fence);
 	atomic_fetch_add(&jobs_begun, 1);
 	futex_wake(&jobs_begun);
 }
@@ -394,7 +395,7 @@ bool tpck_copier_digests(void)
 
 void tpck_copier_fence_all(void)
 {
-	atomic_store(&fence_all_now, atomic_load(&fence_now));
+	atomic_store(&fences->all, atomic_load(&fences->early));
 }
 
 static void fence(_Atomic uint32_t *seen, uint32_t now, uint32_t which, tpck_stream_handle handle)
@@ -408,12 +409,12 @@ static void fence(_Atomic uint32_t *seen, uint32_t now, uint32_t which, tpck_str
 		device->stream_synchronize(stream);
 }
 
-void tpck_copier_fence(struct tpck_stream *of, tpck_stream_handle handle)
+void tpck_copier_fence_put(struct tpck_stream *of, tpck_stream_handle handle)
 {
 	if (!flags)
 		return;
-	fence(&of->fence, atomic_load_explicit(&fence_now, memory_order_acquire), FLAG_EARLY, handle);
-	fence(&of->fence_all, atomic_load_explicit(&fence_all_now, memory_order_acquire), FLAG_ALL, handle);
+	fence(&of->fence, atomic_load_explicit(&fences->early, memory_order_acquire), FLAG_EARLY, handle);
+	fence(&of->fence_all, atomic_load_explicit(&fences->all, memory_order_acquire), FLAG_ALL, handle);
 }
 
 bool tpck_copier_busy(void)

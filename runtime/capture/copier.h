@@ -53,9 +53,23 @@ int tpck_copier_probe(enum tpck_copier_job kind, struct tpck_plan *plan, uint64_
 void tpck_copier_fence_all(void);
 /* Whether digests can be taken on this device. */
 bool tpck_copier_digests(void);
+/* The fences of the last capture: its early part, and what streams wait for now. */
+struct tpck_fences {
+	_Atomic uint32_t early, all;
+};
+extern struct tpck_fences tpck_copier_fences __attribute__((visibility("hidden")));
+void tpck_copier_fence_put(struct tpck_stream *stream, tpck_stream_handle handle);
+
 /* Puts the fence into the stream if the last capture is not known to have passed it yet. Called
  * before anything is queued on it; never on a capturing stream. */
-void tpck_copier_fence(struct tpck_stream *stream, tpck_stream_handle handle);
+static inline void tpck_copier_fence(struct tpck_stream *stream, tpck_stream_handle handle)
+{
+	if (__builtin_expect(atomic_load_explicit(&stream->fence, memory_order_relaxed) !=
+				     atomic_load_explicit(&tpck_copier_fences.early, memory_order_acquire) ||
+			     atomic_load_explicit(&stream->fence_all, memory_order_relaxed) !=
+				     atomic_load_explicit(&tpck_copier_fences.all, memory_order_acquire), 0))
+		tpck_copier_fence_put(stream, handle);
+}
 /* Waits until nothing is under way, at most so many seconds (a device that hangs never ends). */
 void tpck_copier_drain(double seconds);
 bool tpck_copier_busy(void);

@@ -140,13 +140,15 @@ static void on_surprise(const struct tpck_held *what)
 /* While no boundary has been seen, `show` says what inference is missing. */
 static void reason_note(void)
 {
+	struct tpck_thread *self = tpck_thread_self();
 	struct tpck_infer_summary summary;
 
 	if (engine->step || tpck_engine_mode() != TPCK_MODE_LIVE)
 		return;
-	tpck_spin_lock(&engine->infer_lock);
+	if (!self || !tpck_bias_lock(&engine->infer_lock, self))
+		return;
 	tpck_infer_summary(engine->infer, &summary);
-	tpck_spin_unlock(&engine->infer_lock);
+	tpck_bias_unlock(&engine->infer_lock, self);
 	if (!engine->step)
 		tpck_engine_reason("%.190s", summary.reason);
 	engine->control->status.operations = summary.ops;

@@ -224,7 +224,7 @@ static void at_boundary(struct tpck_thread *self)
 			tpck_resume_diverged("a thread did not come to where it stood in the first run");
 			break;
 		}
-		syscall(SYS_futex, &engine->mode, FUTEX_WAIT_PRIVATE, TPCK_MODE_FORWARD, &pause, NULL, 0);
+		syscall(SYS_futex, &tpck_engine_mode_now, FUTEX_WAIT_PRIVATE, TPCK_MODE_FORWARD, &pause, NULL, 0);
 	}
 	self->expected = NULL;
 }

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what the library costs beside the plain run, in one go and side by side, and prints a table and bench.json.
 Arguments: groups of rows (default: all). Environment: builddir. ROUNDS is how often each pair is run (default 5)."""
+import glob
 import json
 import os
 import re
@@ -108,15 +109,85 @@ def calls():
     plain, preloaded = {}, {}
     with job.Place(TRANSPCKPT_INTERVAL="1000000", SIMGPU_EXECUTE="0", TRANSPCKPT_LOG="none") as place:
         runs = Runs(place)
+        idle = Runs(place)
+        idle.runner = ["env", f"LD_LIBRARY_PATH={place.build}/tests/bench/lib:{place.build}/tests/sim/lib"]
         for _ in range(ROUNDS + 2):
             for found, how in ((plain, runs.plain), (preloaded, runs.preloaded)):
                 for line in how(runs.program("calls")).stdout.splitlines():
-                    name, value = line.split()
+                    name, value, _ = line.split()
                     found.setdefault(name, []).append(float(value))
+            for found, how in ((plain, idle.plain), (preloaded, idle.preloaded)):
+                line = how(runs.program("calls")).stdout.splitlines()[0]
+                found.setdefault("launch, driver idle", []).append(float(line.split()[1]))
     for name, values in plain.items():
         base, figure = median(values), median(preloaded[name])
-        row(f"call: {name}", figure, base, "ns", aim="<= 50 ns more" if name == "launch" else "",
+        row(f"call: {name}", figure, base, "ns", aim="<= 50 ns more" if "launch" in name else "",
             note=f"{figure - base:+.0f} ns")
+
+
+# ---- instructions --------------------------------------------------------------------------------------------------
+
+# Names of the functions of calls.cu and of the rows, in its order.
+STEADY = {"launch": "launch", "upload": "upload", "download": "download", "allocate": "malloc+free",
+          "allocate_async": "mallocasync+freeasync"}
+INSTRUCTION_STEPS = (100, 20)
+
+
+def callgrind(runs, preload):
+    """What a call of the program's cost in the iterations that count, by its name: {"Ir": instructions, "Ge": atomic
+    ones among them, "sysCount": system calls}."""
+    out = os.path.join(runs.place.root, "callgrind")
+    environment = dict(runs.environment if preload else runs.plain_environment)
+    if preload:
+        environment["LD_PRELOAD"] = os.path.join(runs.place.build, ".libs/libtranspckpt.so")
+    learning, steady = INSTRUCTION_STEPS
+    said = subprocess.run(
+        ["valgrind", "--tool=callgrind", "--collect-bus=yes", "--collect-systime=yes", "--trace-children=yes",
+         "--trace-children-skip=*transpckptd*,*simgpu-device*,/bin/*,/usr/bin/*", f"--callgrind-out-file={out}.%p",
+         "-q", *runs.runner, runs.program("calls"), str(learning + steady), str(learning)],
+        env=environment, capture_output=True, text=True, check=True, cwd=runs.place.root).stdout
+    calls_a_time = {line.split()[0]: int(line.split()[2]) for line in said.splitlines()}
+    found, names = {}, {}
+    for path in glob.glob(f"{out}.*"):
+        events, callee, count = [], None, False
+        for line in job.read(path).splitlines():
+            if line.startswith("events:"):
+                events = line.split()[1:]
+            elif line.startswith("cfn="):
+                number, _, name = line[4:].partition(" ")
+                callee = names.setdefault((path, number), name) if name else names[path, number]
+            elif line.startswith("fn="):
+                number, _, name = line[3:].partition(" ")
+                if name:
+                    names[path, number] = name
+            elif line.startswith("calls="):
+                count = True
+            elif count:
+                count = False
+                if callee and callee.startswith("steady_"):
+                    row = found.setdefault(STEADY[callee[7:]], dict.fromkeys(events, 0))
+                    for event, cost in zip(events, line.split()[1:]):
+                        row[event] += int(cost)
+        os.unlink(path)
+    for name, row in found.items():
+        for event in row:
+            row[event] /= calls_a_time[name] * steady
+    return found
+
+
+def instructions():
+    """Instructions of the calling thread, which do not depend on what else the machine does."""
+    if not shutil.which("valgrind"):
+        print("# instructions: there is no valgrind")
+        return
+    with job.Place(TRANSPCKPT_INTERVAL="1000000", SIMGPU_EXECUTE="0", TRANSPCKPT_LOG="none") as place:
+        runs = Runs(place)
+        plain, preloaded = (callgrind(runs, preload) for preload in (False, True))
+        for name in STEADY.values():
+            figure, base = preloaded[name], plain[name]
+            row(f"instructions: {name}", figure["Ir"], base["Ir"], "",
+                note=f"{figure['Ir'] - base['Ir']:+.0f}; {figure['Ge'] - base['Ge']:+.1f} atomic, "
+                     f"{figure['sysCount'] - base['sysCount']:+.2f} system calls")
 
 
 # ---- stalls --------------------------------------------------------------------------------------------------------
@@ -371,8 +442,8 @@ def digests():
     row("block digest (twin of the device's), cached", found["block_cached"], found["xxh3_cached"], "GiB/s")
 
 
-GROUPS = {"calls": calls, "stalls": stalls, "iterations": iterations, "flush": flush, "resume": resume,
-          "memory": memory, "digests": digests}
+GROUPS = {"calls": calls, "instructions": instructions, "stalls": stalls, "iterations": iterations, "flush": flush,
+          "resume": resume, "memory": memory, "digests": digests}
 
 
 def main():
