@@ -268,17 +268,8 @@ static void boundary(struct tpck_thread *self);
 static void optimizer_phase(const struct tpck_thread *self);
 
 /* The order in which threads come by here is the order of operations that inference sees. Whoever is inside the gate
- * while it feeds has its operation, too, on the side of a boundary on which inference has it. */
-static bool infer_lock(struct tpck_thread *self)
-{
-	if (__builtin_expect(tpck_bias_lock(&engine->infer_lock, self), 1))
-		return true;
-	if (!engine->blind)
-		tpck_log_warn("no more snapshots: the kernel refuses membarrier(), which it gave before");
-	engine->blind = true;
-	return false;
-}
-
+ * while it feeds has its operation, too, on the side of a boundary on which inference has it. Where the lock is lost there
+ * are no boundaries any more. */
 static unsigned feed(struct tpck_thread *self, const struct tpck_call *call)
 {
 	unsigned verdict;
@@ -290,7 +281,7 @@ static unsigned feed(struct tpck_thread *self, const struct tpck_call *call)
 	/* A thread that only copies (a loader) is not in step with the iterations. */
 	if (!self->launches && call->token.thread != 1)
 		return TPCK_V_NONE;
-	if (!infer_lock(self))
+	if (!tpck_bias_lock(&engine->infer_lock, self))
 		return TPCK_V_NONE;
 	verdict = tpck_infer_feed(engine->infer, &call->token);
 	tpck_bias_unlock(&engine->infer_lock, self);
@@ -301,7 +292,7 @@ void tpck_engine_graph_node(uint64_t graph, const struct tpck_token *node)
 {
 	if (!engine->infer)
 		return;
-	if (!infer_lock(tpck_thread_self()))
+	if (!tpck_bias_lock(&engine->infer_lock, tpck_thread_self()))
 		return;
 	tpck_infer_graph_node(engine->infer, graph, node);
 	tpck_bias_unlock(&engine->infer_lock, tpck_thread_self());
@@ -497,7 +488,7 @@ static void status_inference(struct tpck_thread *self, uint64_t now)
 	engine->free_since = !tpck_copier_busy();
 	if (engine->step % 16 != 1 && status->period)
 		return;
-	if (!infer_lock(self))
+	if (!tpck_bias_lock(&engine->infer_lock, self))
 		return;
 	tpck_infer_summary(engine->infer, &summary);
 	tpck_bias_unlock(&engine->infer_lock, self);

@@ -57,7 +57,6 @@ struct tpck_engine {
 
 	struct tpck_infer *infer;
 	struct tpck_bias infer_lock;
-	bool blind;                     /* operations cannot be put in order any more: no boundaries */
 	_Atomic uint32_t boundary_busy;
 	_Atomic int32_t stream_captures;
 	uint64_t step;

@@ -10,6 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/log.h"
+
 static _Atomic uint32_t there;
 
 static bool membarrier(int command)
@@ -36,10 +38,14 @@ bool tpck_barrier_there(void)
 
 bool tpck_barrier_heavy(void)
 {
+	static _Atomic uint32_t said;
 	bool passed;
 
 	atomic_thread_fence(memory_order_seq_cst);
 	passed = membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
 	atomic_thread_fence(memory_order_seq_cst);
+	/* Threads that rely on it cannot be told in time. */
+	if (!passed && !atomic_exchange(&said, 1))
+		tpck_log_warn("no more snapshots: the kernel refuses membarrier(), which it gave before");
 	return passed;
 }
