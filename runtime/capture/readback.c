@@ -31,7 +31,8 @@ struct large {
 static const struct tpck_device *device;
 static tpck_spin lock;
 static struct entry entries[ENTRIES];
-static uint64_t first, end;             /* marks; entry i lies at i % ENTRIES */
+static uint64_t first;                  /* marks; entry i lies at i % ENTRIES */
+static _Atomic uint64_t end;            /* changed under the lock */
 /* Every copy under way writes within [reach_low, reach_high). Changed under the lock, and while there is one only to
  * more: who queued it can look without the lock. */
 static _Atomic uintptr_t reach_low = UINTPTR_MAX, reach_high;
@@ -153,16 +154,14 @@ int tpck_readback_queue(void *payload, uint64_t address, size_t bytes, tpck_stre
 
 uint64_t tpck_readback_mark(void)
 {
-	uint64_t mark;
-
-	tpck_spin_lock(&lock);
-	mark = end;
-	tpck_spin_unlock(&lock);
-	return mark;
+	return atomic_load_explicit(&end, memory_order_acquire);
 }
 
 static void arrived(uint64_t mark, bool any, uint32_t stream)
 {
+	/* None that the caller could know of is under way, and what was has been copied. */
+	if (!atomic_load_explicit(&reach_high, memory_order_acquire))
+		return;
 	tpck_spin_lock(&lock);
 	for (uint64_t i = first; i < mark && i < end; i++) {
 		struct entry *entry = &entries[i % ENTRIES];
@@ -188,7 +187,7 @@ static void arrived(uint64_t mark, bool any, uint32_t stream)
 	}
 	if (first == end) {
 		atomic_store_explicit(&reach_low, UINTPTR_MAX, memory_order_relaxed);
-		atomic_store_explicit(&reach_high, 0, memory_order_relaxed);
+		atomic_store_explicit(&reach_high, 0, memory_order_release);
 	}
 	tpck_spin_unlock(&lock);
 }
