@@ -31,8 +31,9 @@ struct large {
 static const struct tpck_device *device;
 static tpck_spin lock;
 static struct entry entries[ENTRIES];
-static uint64_t first;                  /* marks; entry i lies at i % ENTRIES */
+static uint64_t first;                  /* marks */
 static _Atomic uint64_t end;            /* changed under the lock */
+static uint64_t origin;                 /* the mark whose entry lies at the table's beginning */
 /* Every copy under way writes within [reach_low, reach_high). Changed under the lock, and while there is one only to
  * more: who queued it can look without the lock. */
 static _Atomic uintptr_t reach_low = UINTPTR_MAX, reach_high;
@@ -51,6 +52,11 @@ int tpck_readback_open(const struct tpck_device *with)
 	pool = host;
 	device = with;
 	return 0;
+}
+
+static struct entry *entry_of(uint64_t mark)
+{
+	return &entries[(mark - origin) % ENTRIES];
 }
 
 static size_t rounded(size_t bytes)
@@ -138,7 +144,7 @@ int tpck_readback_queue(void *payload, uint64_t address, size_t bytes, tpck_stre
 		tpck_spin_unlock(&lock);
 		return -ENOSPC;
 	}
-	entry = &entries[end % ENTRIES];
+	entry = entry_of(end);
 	*entry = (struct entry){payload, pinned, host, bytes, stream_ordinal, false, is_large};
 	end++;
 	reach_add(host, bytes);
@@ -164,7 +170,7 @@ static void arrived(uint64_t mark, bool any, uint32_t stream)
 		return;
 	tpck_spin_lock(&lock);
 	for (uint64_t i = first; i < mark && i < end; i++) {
-		struct entry *entry = &entries[i % ENTRIES];
+		struct entry *entry = entry_of(i);
 
 		if (entry->done || (!any && entry->stream != stream))
 			continue;
@@ -172,8 +178,8 @@ static void arrived(uint64_t mark, bool any, uint32_t stream)
 			memcpy(entry->payload, entry->pinned, entry->bytes);
 		entry->done = true;
 	}
-	while (first < end && entries[first % ENTRIES].done) {
-		struct entry *entry = &entries[first % ENTRIES];
+	while (first < end && entry_of(first)->done) {
+		struct entry *entry = entry_of(first);
 
 		if (entry->large) {
 			large_give(entry);
@@ -186,6 +192,9 @@ static void arrived(uint64_t mark, bool any, uint32_t stream)
 		first++;
 	}
 	if (first == end) {
+		/* From the beginning again, which is still in the cache. */
+		origin = end;
+		pool_first = pool_end = 0;
 		atomic_store_explicit(&reach_low, UINTPTR_MAX, memory_order_relaxed);
 		atomic_store_explicit(&reach_high, 0, memory_order_release);
 	}
@@ -212,7 +221,7 @@ bool tpck_readback_touches(const void *host, size_t bytes)
 		return false;
 	tpck_spin_lock(&lock);
 	for (uint64_t i = first; i < end && !touches; i++) {
-		const struct entry *entry = &entries[i % ENTRIES];
+		const struct entry *entry = entry_of(i);
 		const char *other = entry->host;
 
 		touches = !entry->done && begin < other + entry->bytes && other < begin + bytes;

@@ -34,6 +34,7 @@ struct tpck_log {
 	uint64_t sealed;        /* segments sealed since attach */
 	_Atomic(struct tpck_log_header *) ahead;
 	uint64_t ahead_sequence;
+	uint64_t populated;     /* segments below are in this process page by page */
 	const char *failed;
 };
 
@@ -248,16 +249,31 @@ struct tpck_log_position tpck_log_end(struct tpck_log *log)
 	return end;
 }
 
+/* A segment's pages are there from the start; but that they come into this process one fault after another would be the
+ * program's time. Where the kernel does not know how (before Linux 5.14) they do. */
+static void populate(struct tpck_log *log, struct tpck_log_header *segment)
+{
+	if (segment->sequence < log->populated)
+		return;
+	log->populated = segment->sequence + 1;
+	madvise(segment, segment->bytes, 23 /* MADV_POPULATE_WRITE */);
+}
+
 void tpck_log_prepare(struct tpck_log *log)
 {
 	struct tpck_log_header *next;
 
-	if (!log->folder[0] || log->failed || atomic_load(&log->ahead) ||
+	if (!log->folder[0] || log->failed)
+		return;
+	populate(log, log->segment);
+	if (atomic_load(&log->ahead) ||
 	    atomic_load(&log->segment->used) < log->segment->bytes / 2)
 		return;
 	next = segment_create(log, log->segment->sequence + 1, TPCK_LOG_SEGMENT_BYTES);
-	if (next)
-		atomic_store(&log->ahead, next);
+	if (!next)
+		return;
+	populate(log, next);
+	atomic_store(&log->ahead, next);
 }
 
 /* ---- reading ------------------------------------------------------------------------------ */

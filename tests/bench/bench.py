@@ -117,8 +117,9 @@ def calls():
                     name, value, _ = line.split()
                     found.setdefault(name, []).append(float(value))
             for found, how in ((plain, idle.plain), (preloaded, idle.preloaded)):
-                line = how(runs.program("calls")).stdout.splitlines()[0]
-                found.setdefault("launch, driver idle", []).append(float(line.split()[1]))
+                for line in how(runs.program("calls")).stdout.splitlines()[:3]:
+                    name, value, _ = line.split()
+                    found.setdefault(f"{name}, driver idle", []).append(float(value))
     for name, values in plain.items():
         base, figure = median(values), median(preloaded[name])
         row(f"call: {name}", figure, base, "ns", aim="<= 50 ns more" if "launch" in name else "",
