@@ -129,10 +129,12 @@ static inline struct tpck_phase_record *tpck_phase_expected(struct tpck_phase *p
     return phase->cycle == 1 ? &phase->members[0] : &phase->members[phase->position];
 }
 
-/* Whether the phase that is expected comes behind a copy to the host like the last operation. */
-static inline bool tpck_phase_may_be_left_out(const struct tpck_phase *phase, const struct tpck_phase_record *expected)
+/* Whether the phase that is expected stands between a copy to the host like the last operation and one like this. */
+static inline bool tpck_phase_may_be_left_out(const struct tpck_phase *phase, const struct tpck_phase_record *expected,
+                                              uint64_t fine)
 {
-    return phase->prev_op == TPCK_OP_D2H && expected->before_op == TPCK_OP_D2H && phase->prev == expected->before;
+    return phase->prev_op == TPCK_OP_D2H && expected->before_op == TPCK_OP_D2H && phase->prev == expected->before &&
+           fine == expected->after;
 }
 
 /* A kernel between the second phase and the next. */
@@ -162,7 +164,7 @@ static inline void tpck_phase_move_on(struct tpck_phase *phase, uint64_t fine, e
 static inline bool tpck_phase_pass(struct tpck_phase *phase, enum tpck_op op, uint64_t fine, uint64_t coarse, uint32_t thread)
 {
     if (__builtin_expect(phase->prev_op == TPCK_OP_D2H, 0) && thread == phase->home &&
-        tpck_phase_may_be_left_out(phase, tpck_phase_expected(phase)))
+        tpck_phase_may_be_left_out(phase, tpck_phase_expected(phase), fine))
         return false;
     if (op == TPCK_OP_KERNEL)
         tpck_phase_add_kernel(phase, fine, coarse, thread);
