@@ -36,7 +36,7 @@ MAY_INCLUDE = {
     "shim": {"runtime/base", "runtime/wire", "runtime/track"},
     "hooks": {"runtime/" + r for r in SHIM_SIDE} | {"shim", "kernels"},
     "tools/agent": {"runtime/" + r for r in AGENT_SIDE},
-    "tools/cli": {"runtime/" + r for r in AGENT_SIDE},
+    "tools/cli": {"runtime/" + r for r in AGENT_SIDE | {"infer"}},
     "tools/spank": {"runtime/base", "runtime/wire"},
 }
 SOURCE = (".c", ".h", ".S", ".cu", ".cuh", ".cpp", ".hpp", ".def", ".py", ".sh")
