@@ -98,6 +98,14 @@ class Runs:
         return line, shown, before
 
 
+class IdleRuns(Runs):
+    """The same over a driver whose launch and copies return at once."""
+
+    def __init__(self, place):
+        super().__init__(place)
+        self.runner = ["env", f"LD_LIBRARY_PATH={place.build}/tests/bench/lib:{place.build}/tests/sim/lib"]
+
+
 def median(values):
     return statistics.median(values) if values else float("nan")
 
@@ -109,8 +117,7 @@ def calls():
     plain, preloaded = {}, {}
     with job.Place(TRANSPCKPT_INTERVAL="1000000", SIMGPU_EXECUTE="0", TRANSPCKPT_LOG="none") as place:
         runs = Runs(place)
-        idle = Runs(place)
-        idle.runner = ["env", f"LD_LIBRARY_PATH={place.build}/tests/bench/lib:{place.build}/tests/sim/lib"]
+        idle = IdleRuns(place)
         for _ in range(ROUNDS + 2):
             for found, how in ((plain, runs.plain), (preloaded, runs.preloaded)):
                 for line in how(runs.program("calls")).stdout.splitlines():
@@ -177,12 +184,12 @@ def callgrind(runs, preload):
 
 
 def instructions():
-    """Instructions of the calling thread, which do not depend on what else the machine does."""
+    """Instructions of the calling thread, over the idle driver: they do not depend on what else the machine does."""
     if not shutil.which("valgrind"):
         print("# instructions: there is no valgrind")
         return
     with job.Place(TRANSPCKPT_INTERVAL="1000000", SIMGPU_EXECUTE="0", TRANSPCKPT_LOG="none") as place:
-        runs = Runs(place)
+        runs = IdleRuns(place)
         plain, preloaded = (callgrind(runs, preload) for preload in (False, True))
         for name in STEADY.values():
             figure, base = preloaded[name], plain[name]
