@@ -168,14 +168,22 @@ static void host_function(CUstream stream)
 
 CUresult tpck_hook_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 {
+	CUresult result;
+
 	host_function(hStream);
-	return TPCK_CALL(cuLaunchHostFunc, hStream, fn, userData);
+	result = TPCK_CALL(cuLaunchHostFunc, hStream, fn, userData);
+	tpck_engine_queued();
+	return result;
 }
 
 CUresult tpck_hook_cuLaunchHostFunc_ptsz(CUstream hStream, CUhostFn fn, void *userData)
 {
+	CUresult result;
+
 	host_function(tpck_per_thread(hStream));
-	return TPCK_CALL(cuLaunchHostFunc_ptsz, hStream, fn, userData);
+	result = TPCK_CALL(cuLaunchHostFunc_ptsz, hStream, fn, userData);
+	tpck_engine_queued();
+	return result;
 }
 
 static CUresult graph_launch(CUgraphExec graph, CUstream stream)

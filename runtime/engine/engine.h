@@ -76,6 +76,8 @@ static inline void tpck_engine_leave(struct tpck_thread *self)
 /* ---- device operations ---- */
 enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call);
 void tpck_engine_after(struct tpck_thread *self, struct tpck_call *call);
+/* Something else was queued that freeing memory waits for: a function of the host's. After the real call. */
+void tpck_engine_queued(void);
 /* A copy to the host, between before (RUN) and after: its bytes go into the log. With queued the
  * bytes arrive later and are taken by a copy of ours right behind. */
 void tpck_engine_read_back(struct tpck_thread *self, const struct tpck_call *call, const void *host,

@@ -109,6 +109,11 @@ int tpck_engine_allocate(struct tpck_thread *self, uint64_t bytes, tpck_stream_h
 	return result;
 }
 
+void tpck_engine_queued(void)
+{
+	atomic_store(&engine->queued, TPCK_QUEUED);
+}
+
 /* Waits for all that was queued before, as the driver's own free does. Each wait leaves a number of its own in `queued`
  * before it begins, and clears it afterwards only if nobody has changed it: an operation that was queued meanwhile, or
  * another wait that began later and may owe something to it, is left standing. An operation whose thread found the mark

@@ -362,6 +362,12 @@ static void look(const char *when, size_t before, size_t used)
 	printf("%s: %s\n", when, available + slack < expected ? "less" : available > expected + slack ? "more" : "as it should be");
 }
 
+static void CUDA_CB late(void *flag)
+{
+	usleep(100000);
+	*(volatile int *)flag = 1;
+}
+
 static int do_memory(void)
 {
 	const size_t big = 512 << 20;
@@ -369,6 +375,7 @@ static int do_memory(void)
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr p = 0, q = 0, warm = 0;
 	size_t before = 0, total = 0;
+	static volatile int flag;
 
 	begin();
 	TRY(cuMemAlloc(&warm, 4096));
@@ -395,6 +402,12 @@ static int do_memory(void)
 	TRY(cuMemRelease(handle));
 	TRY(cuMemAlloc(&p, before));
 	TRY(cuMemFree(p));
+	/* A free waits for all that was queued, whatever it is. */
+	TRY(cuCtxSynchronize());
+	TRY(cuMemAlloc(&p, 4096));
+	TRY(cuLaunchHostFunc(stream, late, (void *)&flag));
+	TRY(cuMemFree(p));
+	printf("host function: %d\n", flag);
 	TRY(cuMemFree(warm));
 	return 0;
 }
