@@ -53,6 +53,20 @@ static void clear_keep(void)
 	syscall(SYS_close, folder);
 }
 
+void tpck_attach_own_keep(void)
+{
+	char job_folder[sizeof engine->keep];
+	struct stat found;
+	char *end;
+
+	/* STORE/JOB/keep/ID */
+	snprintf(job_folder, sizeof job_folder, "%s", engine->keep);
+	for (int i = 0; i < 2 && (end = strrchr(job_folder, '/')); i++)
+		*end = '\0';
+	if (!syscall(SYS_newfstatat, AT_FDCWD, job_folder, &found, 0) && found.st_uid != geteuid())
+		engine->keep[0] = '\0';
+}
+
 int tpck_attach(bool resume)
 {
 	const char *setting = engine->settings.resume;
@@ -85,8 +99,13 @@ int tpck_attach_fresh(void)
 {
 	int result;
 
-	make_folders(engine->keep);
-	clear_keep();
+	tpck_attach_own_keep();
+	if (engine->keep[0]) {
+		make_folders(engine->keep);
+		clear_keep();
+	} else {
+		tpck_engine_unresumable("files that a resume needs have no place in another user's store");
+	}
 	tpck_files_record(engine->log, engine->keep);
 	result = tpck_log_attach(engine->log, engine->welcome.session, engine->welcome.generation, NULL);
 	if (result) {

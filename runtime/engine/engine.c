@@ -126,6 +126,7 @@ void tpck_engine_start(const char *library_path)
 	tpck_settings_store(&engine->settings, store, sizeof store);
 	snprintf(engine->keep, sizeof engine->keep, "%s/%s/keep/%016llx", store, engine->job,
 		 (unsigned long long)tpck_digest64(identity, (size_t)bytes, 0));
+	tpck_attach_own_keep();
 	tpck_files_record(engine->log, "");
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
 	if (strcmp(engine->settings.resume, "never") != 0 && marker_present(store)) {

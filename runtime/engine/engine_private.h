@@ -110,6 +110,8 @@ void tpck_resume_diverged(const char *what);
 int tpck_attach(bool resume);
 /* A new timeline in the session that tpck_attach() got. */
 int tpck_attach_fresh(void);
+/* Forgets the folder for versions of files where the job's folder in the store is another user's. */
+void tpck_attach_own_keep(void);
 /* Starts link and copier threads once there is a context. */
 void tpck_attach_threads(void);
 

@@ -248,7 +248,7 @@ void tpck_files_each_created(void (*call)(const char *path, uint64_t digest))
 	int c;
 
 	snprintf(path, sizeof path, "%s/created", keep_folder);
-	list = fopen(path, "re");
+	list = keep_folder[0] ? fopen(path, "re") : NULL;
 	while (list && (c = getc(list)) != EOF) {
 		if (length < sizeof path - 1)
 			path[length++] = (char)c;

@@ -263,7 +263,9 @@ def room(checks):
         for path in (place.store, os.path.join(place.store, "j")):
             os.chown(path, 12345, 12345)
         unharmed(checks, this, "somebody else's store", r"belongs to user 12345")
-        checks.ok(not glob.glob(place.store + "/j/step-*"), "somebody else's store gets no checkpoint")
+        place.agent_settles()
+        left = [os.path.join(base, name) for base, folders, files in os.walk(place.store) for name in folders + files]
+        checks.ok(left == [place.store + "/j"], "nothing is written to somebody else's store", *left)
     with job.Place() as place, Mounted(place.shm, "3m") as there:
         if there:
             this = gpt(place)

@@ -152,6 +152,8 @@ static void clear_run(struct job *job)
 	if (access(clear->tier->root, W_OK) != 0)
 		return;
 	lock = tpck_durable_tier_lock(clear->tier, LOCK_WAIT_SEC, &err);
+	if (lock == -EPERM)
+		return; /* somebody else's: said to the first program that would use it */
 	if (lock < 0 || tpck_retention_clear(clear->tier, &err))
 		tpck_log_warn("remains of earlier runs stay: %s", err.text);
 	if (lock >= 0)
