@@ -171,23 +171,51 @@ static int apply(struct tpck_settings *settings, const char *pair, const char *s
 	return 0;
 }
 
+/* The file's text up to what fits, whole lines only; *more tells that there was more. -errno where it cannot
+ * be read. */
+static ssize_t read_lines(const char *path, char *text, size_t size, bool *more)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	size_t used = 0;
+	ssize_t got = 0;
+
+	*more = false;
+	if (fd < 0)
+		return -errno;
+	while (used < size && (got = syscall(SYS_read, fd, text + used, size - used)) > 0)
+		used += (size_t)got;
+	if (got < 0)
+		got = -errno;
+	syscall(SYS_close, fd);
+	if (got < 0)
+		return got;
+	if (used == size) {
+		*more = true;
+		used--;
+		while (used && text[used - 1] != '\n')
+			used--;
+	}
+	text[used] = '\0';
+	return (ssize_t)used;
+}
+
 static int apply_file(struct tpck_settings *settings, const char *path, bool must)
 {
 	char text[16384], *line, *next, *end;
 	int complaints = 0;
-	ssize_t got;
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	bool more;
+	ssize_t got = read_lines(path, text, sizeof text, &more);
 
-	if (fd < 0) {
-		if (must)
-			tpck_log_warn("cannot read TRANSPCKPT_CONF=%s: %m; going on without it", path);
-		return must;
+	if (got < 0) {
+		errno = (int)-got;
+		if (must || errno != ENOENT)
+			tpck_log_warn("cannot read %s%s: %m; going on without it", must ? "TRANSPCKPT_CONF=" : "", path);
+		return must || errno != ENOENT;
 	}
-	got = syscall(SYS_read, fd, text, sizeof text - 1);
-	syscall(SYS_close, fd);
-	if (got < 0)
-		return 0;
-	text[got] = '\0';
+	if (more) {
+		tpck_log_warn("%s has more than %zu bytes; what comes after byte %zd is ignored", path, sizeof text - 1, got);
+		complaints++;
+	}
 	for (line = text; line; line = next) {
 		next = strchr(line, '\n');
 		if (next)
