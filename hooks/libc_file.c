@@ -17,6 +17,7 @@
 #include "hooks/libc.h"
 #include "runtime/engine/engine.h"
 #include "runtime/replay/files.h"
+#include "runtime/replay/restart.h"
 #include "shim/driver.h"
 
 /* More than a seed is not logged: bulk randomness is data. */
@@ -60,8 +61,12 @@ TPCK_EXPORT ssize_t read(int fd, void *buffer, size_t bytes)
 	if (__builtin_expect(!real, 0))
 		real = (ssize_t(*)(int, void *, size_t))tpck_real_dlsym(RTLD_NEXT, "read");
 	if (__builtin_expect(fd < 0 || fd >= RANDOM_DESCRIPTORS || !atomic_load(&random_descriptors[fd / 64]), 1) ||
-	    !random_descriptor(fd))
-		return real(fd, buffer, bytes);
+	    !random_descriptor(fd)) {
+		got = real(fd, buffer, bytes);
+		if (fd == STDIN_FILENO && got > 0)
+			tpck_restart_input_taken();
+		return got;
+	}
 	self = tpck_engine_enter();
 	if (!self)
 		return syscall(SYS_read, fd, buffer, bytes);

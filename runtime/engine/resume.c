@@ -136,20 +136,24 @@ void tpck_resume_diverged(const char *what)
 		.generation = engine->welcome.offer_generation, .step = engine->welcome.offer_step,
 	};
 	struct tpck_thread *self = tpck_thread_peek();
-	int result;
+	const char *obstacle;
 
 	pthread_mutex_lock(&injecting); /* one thread only; never unlocked: the process image goes */
 	message.at = self && self->expected ? tpck_forward_iteration(self) : 0;
 	snprintf(message.what, sizeof message.what, "%s", what);
 	tpck_files_abandon();
-	tpck_log_warn("cannot resume at step %llu: %s; starting the program again from its beginning",
-		      (unsigned long long)engine->welcome.offer_step, what);
+	obstacle = tpck_restart_obstacle();
+	message.ends = obstacle != NULL;
+	tpck_log_warn("cannot resume at step %llu: %s; %s%s", (unsigned long long)engine->welcome.offer_step, what,
+		      obstacle ? obstacle : "starting the program again from its beginning",
+		      obstacle ? ", so it ends here; its next start is from the beginning" : "");
 	tpck_link_send(TPCK_MSG_DIVERGED, &message, sizeof message);
-	result = tpck_restart();
-	tpck_log_error("starting the program again failed: %s", strerror(-result));
+	if (!obstacle)
+		tpck_log_error("starting the program again failed: %s",
+			       strerror(-tpck_restart(engine->control ? atomic_load(&engine->control->agent_pid) : 0)));
 	/* Neither forward nor live is possible: a state that is mixed must not go on. The device calls were
 	 * never made, so the program would compute on nothing. DESIGN 6.6 names this one exception. */
-	_exit(125);
+	syscall(SYS_exit_group, 125); /* not _exit(), which is a hook that would come here again */
 }
 
 /* ---- putting the state in place --------------------------------------------------------------------- */

@@ -383,7 +383,89 @@ def unprivileged(checks):
                   "as nobody: the store is that user's alone", this.story())
 
 
-GROUPS = {"identity": identity, "damage": damage, "room": room, "life": life}
+# ---- starting over -------------------------------------------------------------------------------------------------
+
+def habits(place, name, *flags):
+    """The library of tests/e2e/habits.c."""
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "habits.c")
+    path = os.path.join(place.root, name)
+    subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-w", *flags, "-o", path, source, "-ldl"],
+                   check=True)
+    return path
+
+
+def with_habits(place, library, habit, give_input):
+    """A trainer with the habits, killed, and its data changed so that it cannot be resumed. The last start."""
+    this = gpt(place)
+    this.run_plain()
+    change = place.root + "/habits"
+    this.environment.update(LD_PRELOAD=library, HABITS=change, HABIT=habit)
+    this.arguments[-1] = this.out  # it changes its folder
+    this.input = give_input
+    killed_at(this, 20)
+    change_byte(this, True)
+    plain = this.arguments[-1]
+    this.arguments[-1] = "out"
+    del this.environment["LD_PRELOAD"]
+    plain_again(this)
+    this.arguments[-1] = plain
+    this.environment["LD_PRELOAD"] = library
+    return this, this.start()
+
+
+def left_behind(start):
+    """How many processes of a start that has ended are still there; they are ended."""
+    found = subprocess.run(["ps", "-o", "pid=", "-g", str(start.process.pid)], capture_output=True, text=True,
+                           check=False).stdout.split()
+    if found:
+        os.killpg(start.process.pid, signal.SIGKILL)
+    return len(found)
+
+
+def again(checks):
+    for what, habit, as_file in (("habits of a program", "", False), ("input from a file", "input", True)):
+        with job.Place() as place:
+            text = os.path.join(place.root, "input")
+            with open(text, "wb") as f:
+                f.write(b"x" * 1000)
+            this, start = with_habits(place, habits(place, "habits.so"), habit,
+                                      (lambda text=text: open(text, "rb")) if as_file else None)  # pylint: disable=R1732
+            judge(checks, this, start, start.wait(), what, "starting the program again")
+            seen = [re.sub(r"^process \d+: ", "", line) for line in job.read(place.root + "/habits").splitlines()
+                    if line.endswith(tuple("0123456789")) and "gpt" in line.split(",")[0]]
+            checks.ok(len(seen) == 3 and seen[0] == seen[2], f"{what}: it finds what it found at its first start", *seen)
+            left = left_behind(start)
+            checks.ok(left == 2, f"{what}: the children of the run are left, those of the attempt are not", left)
+    for what, habit, library, wanted in (
+            ("bytes of a pipe", "input", ("habits.so",), "it has read from standard input, so it ends here"),
+            ("a stream on a pipe", "stream", ("habits.so",), "it has read from standard input, so it ends here"),
+            ("MPI", "", ("libmpi_habits.so", "-DAS_MPI"), "it has initialised MPI, so it ends here")):
+        with job.Place() as place:
+            pipes = []
+
+            def give():
+                ends = os.pipe()
+                os.write(ends[1], b"y" * 1000)
+                pipes.extend(ends)
+                return os.fdopen(ends[0], "rb", closefd=False)
+
+            this, start = with_habits(place, habits(place, *library), habit, give)
+            status = start.wait()
+            said = [line for line in ours(start) if re.search("cannot resume", line)]
+            checks.ok(status == 125 and len(said) == 1 and wanted in said[0], f"{what}: ends with a line: {said}",
+                      f"status {status}", this.story())
+            left_behind(start)
+            start = this.start()
+            status = start.wait()
+            left_behind(start)
+            lines = job.differences(this.plain, this.out)
+            checks.ok(status == 0 and not lines and job.Job.resumed_at(start) is None and not job.Job.is_resuming(this, start),
+                      f"{what}: the next start is from the beginning", f"status {status}", *lines, this.story())
+            for end in pipes:
+                os.close(end)
+
+
+GROUPS = {"identity": identity, "again": again, "damage": damage, "room": room, "life": life}
 
 
 def main():

@@ -97,6 +97,10 @@ static void news_run(struct job *job)
 	case NEWS_DIVERGED:
 		tpck_program_refuse(news->program, &news->point);
 		break;
+	case NEWS_GAVE_UP:
+		/* It could not start over, and would end again at any other step of the same log. */
+		tpck_program_ended(news->program, news->point.generation);
+		break;
 	}
 	if (!rc)
 		rc = tpck_program_save(news->program, agent->folder, agent->tier, &err);

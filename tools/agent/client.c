@@ -98,7 +98,9 @@ static void take_session_message(struct agent *agent, struct client *client, int
 			      (unsigned long long)diverged->step, (unsigned long long)diverged->generation,
 			      (unsigned long long)diverged->at, diverged->what);
 		point = (struct tpck_point){diverged->generation, from};
-		clerk_tell(agent, live, NEWS_DIVERGED, &point, false);
+		if (diverged->ends)
+			point = (struct tpck_point){live->session->name.generation, 0};
+		clerk_tell(agent, live, diverged->ends ? NEWS_GAVE_UP : NEWS_DIVERGED, &point, false);
 	} else if (type == TPCK_MSG_ENDING && size >= sizeof *ending) {
 		live->ending = live->end_known = true;
 		live->status = ending->status;

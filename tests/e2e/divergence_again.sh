@@ -1,0 +1,4 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A resume that diverges starts the same program as it was started first, or ends with a line.
+exec "${PYTHON3:-python3}" "${srcdir:-.}/tests/e2e/divergence.py" again
