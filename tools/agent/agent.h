@@ -129,6 +129,8 @@ int client_listen(struct agent *agent, struct tpck_error *err);
 /* False: the connection is broken (it is closed by its own event). */
 bool client_send(struct client *client, enum tpck_message_type type, const void *payload, size_t size);
 void client_close(struct agent *agent, struct client *client);
+/* What a process said before it died and nobody has read yet: how it ended, and where it went on. */
+void client_last_words(struct agent *agent, struct client *client);
 
 /* sessions (live.c, post_mortem.c) */
 struct live *live_new(struct agent *agent, struct tpck_session *session, pid_t pid);

@@ -110,6 +110,29 @@ static void take_session_message(struct agent *agent, struct client *client, int
 	}
 }
 
+static bool is_whole(const struct tpck_message *head, ssize_t got)
+{
+	return (size_t)got >= sizeof *head && head->magic == TPCK_MESSAGE_MAGIC &&
+	       head->bytes == (size_t)got - sizeof *head;
+}
+
+void client_last_words(struct agent *agent, struct client *client)
+{
+	union {
+		struct tpck_message head;
+		char bytes[1024];
+	} packet;
+	ssize_t got;
+
+	while ((got = recv(client->watch.fd, packet.bytes, sizeof packet, MSG_DONTWAIT)) > 0) {
+		int type = packet.head.type;
+
+		if (is_whole(&packet.head, got) && packet.head.version == TPCK_WIRE_VERSION && client->live &&
+		    (type == TPCK_MSG_RESUMED || type == TPCK_MSG_DIVERGED || type == TPCK_MSG_ENDING))
+			take_session_message(agent, client, type, packet.bytes + sizeof packet.head, packet.head.bytes);
+	}
+}
+
 static void take_message(struct agent *agent, struct client *client, const struct tpck_message *head,
 			 const void *payload)
 {
@@ -147,8 +170,7 @@ static void client_ready(struct agent *agent, struct watch *watch)
 		connection_ended(agent, client);
 		return;
 	}
-	if (got > TPCK_MESSAGE_BYTES_MAX || (size_t)got < sizeof packet.head ||
-	    packet.head.magic != TPCK_MESSAGE_MAGIC || packet.head.bytes != (size_t)got - sizeof packet.head) {
+	if (got > TPCK_MESSAGE_BYTES_MAX || !is_whole(&packet.head, got)) {
 		tpck_log_warn("process %d sent a packet of %zd bytes that is no message", (int)client->pid, got);
 		connection_ended(agent, client);
 		return;

@@ -96,6 +96,9 @@ void live_died(struct agent *agent, struct live *live)
 
 	if (live->life != LIFE_RUNNING)
 		return;
+	/* The news of its death may overtake them. */
+	if (live->client)
+		client_last_words(agent, live->client);
 	live->life = LIFE_SETTLING;
 	if (said && !live->end_known) {
 		live->end_known = true;
