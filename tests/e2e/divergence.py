@@ -112,6 +112,12 @@ CHANGES = {
     "environment": (lambda this: this.environment.update(MY_SETTING="1"),
                     lambda this: this.environment.update(MY_SETTING="2"), r"environment.*MY_SETTING|MY_SETTING"),
     "environment, a new variable": (None, lambda this: this.environment.update(NEW_SETTING="2"), r"NEW_SETTING"),
+    "one of many arguments": (lambda this: this.arguments.extend(["operand"] * 6000 + ["last=1"]),
+                              lambda this: this.arguments.__setitem__(-1, "last=2"), r"argument \d+ is '\(\d+ more, digest"),
+    "the end of a long argument": (lambda this: this.arguments.append("x" * 70000 + "1"),
+                                   lambda this: this.arguments.__setitem__(-1, "x" * 70000 + "2"), r"70001 bytes, digest"),
+    "one of many variables": (lambda this: this.environment.update({f"MANY_{i:04}": "value" for i in range(1500)}),
+                              lambda this: this.environment.update(MANY_1499="another"), r"environment.*more, digest"),
     "executable": (own_binary, other_binary, r"executable"),
 }
 
