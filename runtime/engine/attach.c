@@ -18,6 +18,7 @@
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
 #include "runtime/infer/classes.h"
+#include "runtime/replay/contents.h"
 #include "runtime/replay/files.h"
 
 static struct tpck_engine *const engine = &tpck_engine;
@@ -102,11 +103,13 @@ int tpck_attach_fresh(void)
 	tpck_attach_own_keep();
 	if (engine->keep[0]) {
 		make_folders(engine->keep);
-		clear_keep();
+		/* An offer that was not taken stays one. */
+		if (!engine->welcome.offer)
+			clear_keep();
 	} else {
 		tpck_engine_unresumable("files that a resume needs have no place in another user's store");
 	}
-	tpck_files_record(engine->log, engine->keep);
+	tpck_files_record(engine->log, engine->keep, engine->welcome.generation);
 	result = tpck_log_attach(engine->log, engine->welcome.session, engine->welcome.generation, NULL);
 	if (result) {
 		errno = -result;
@@ -173,6 +176,8 @@ static void reason_note(void)
 static void on_tick(void)
 {
 	tpck_log_prepare(engine->log);
+	if (tpck_engine_mode() == TPCK_MODE_LIVE)
+		tpck_contents_take(engine->log);
 	reason_note();
 }
 

@@ -391,6 +391,7 @@ static void *link_main(void *unused)
 	(void)unused;
 	tpck_thread_own();
 	pthread_setname_np(pthread_self(), "tpck-link");
+	events.tick();
 	while (!atomic_load(&bye)) {
 		int fd = atomic_load(&socket_now), type;
 

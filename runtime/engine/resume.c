@@ -19,6 +19,7 @@
 #include "runtime/base/log.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
+#include "runtime/replay/contents.h"
 #include "runtime/replay/files.h"
 #include "runtime/replay/restart.h"
 
@@ -80,10 +81,26 @@ static int learn_files(struct tpck_log_position cut)
 	return 0;
 }
 
+/* The offer is not taken: nothing of the program has run yet, so this start is simply a fresh one. */
+static void decline(const char *why)
+{
+	char path[300];
+
+	tpck_log_warn("not resuming at step %llu: %s", (unsigned long long)engine->welcome.offer_step, why);
+	tpck_forward_close();
+	tpck_files_unlearn();
+	munmap(image, image_bytes);
+	image = NULL;
+	snprintf(path, sizeof path, "%s/resume.image", engine->welcome.session);
+	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+	engine->control->parent_generation = engine->control->resume_step = 0;
+	tpck_engine_mode_set(tpck_attach_fresh() ? TPCK_MODE_OFF : TPCK_MODE_LIVE);
+}
+
 void tpck_resume_begin(void)
 {
 	struct tpck_log_position cut;
-	char scratch[300];
+	char scratch[300], why[240];
 	int result;
 
 	if (tpck_attach(true)) {
@@ -101,24 +118,24 @@ void tpck_resume_begin(void)
 	if (!result)
 		result = tpck_forward_open(engine->welcome.session, cut);
 	if (!result && (double)tpck_forward_wall_ns() / 1e9 > engine->settings.forward_max_sec) {
-		tpck_log_warn("not resuming at step %llu: the first run took %.0f s to get there, and TRANSPCKPT_FORWARD_MAX_SEC is %.0f",
-			      (unsigned long long)engine->welcome.offer_step, (double)tpck_forward_wall_ns() / 1e9,
-			      engine->settings.forward_max_sec);
-		tpck_forward_close();
-		tpck_engine_mode_set(tpck_attach_fresh() ? TPCK_MODE_OFF : TPCK_MODE_LIVE);
+		snprintf(why, sizeof why, "the first run took %.3g s to get there, and TRANSPCKPT_FORWARD_MAX_SEC is %.3g",
+			 (double)tpck_forward_wall_ns() / 1e9, engine->settings.forward_max_sec);
+		decline(why);
 		return;
 	}
+	tpck_files_record(engine->log, engine->keep, tpck_log_timeline(engine->welcome.session));
 	if (!result)
 		result = learn_files(cut);
-	tpck_files_record(engine->log, engine->keep);
+	if (!result && tpck_contents_compare(why, sizeof why)) {
+		decline(why);
+		return;
+	}
 	if (!result)
 		tpck_log_warn("resuming at step %llu of generation %llu", (unsigned long long)engine->welcome.offer_step,
 			      (unsigned long long)engine->welcome.offer_generation);
 	if (!result)
 		result = tpck_files_forward(scratch, strcmp(engine->settings.output, "again") == 0);
 	if (result) {
-		char why[200];
-
 		snprintf(why, sizeof why, "what step %llu needs cannot be read: %s",
 			 (unsigned long long)engine->welcome.offer_step, strerror(-result));
 		tpck_resume_diverged(why);

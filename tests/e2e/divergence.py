@@ -104,8 +104,14 @@ def own_binary(this):
 CHANGES = {
     # what: (before, change, what the line names)
     "data, same size and time": (None, lambda this: change_byte(this, True), r"iteration \d+, device operation"),
-    "data, same size": (None, lambda this: change_byte(this, False), r"iteration \d+, device operation|data\.txt"),
-    "data, another size": (None, change_size, r"iteration \d+, device operation|data\.txt"),
+    "data, same size": (None, lambda this: change_byte(this, False),
+                        r"not resuming at step \d+: the content of \S+/data\.txt is not what the first run read"),
+    "data, another size": (None, change_size, r"not resuming at step \d+: \S+/data\.txt has 60560 bytes, had 60000"),
+    "data, another file": (lambda this: this.arguments.__setitem__(this.arguments.index(this.data), this.data + ".link") or
+                   os.symlink(this.data, this.data + ".link"),
+                   lambda this: os.rename(this.data, this.data + ".other") or os.unlink(this.data + ".link") or
+                   shutil.copy("/usr/include/stdio.h", this.data + ".link"),
+                   r"not resuming at step \d+: \S+/data\.txt\.link has \d+ bytes, had 60000"),
     "argument --steps": (None, lambda this: change_argument(this, "--steps", "36"), r"argument|--steps|36"),
     "argument --lr": (lambda this: this.arguments.extend(["--lr", "0.002"]),
                       lambda this: change_argument(this, "--lr", "0.001"), r"argument|--lr|0\.001"),
@@ -136,6 +142,25 @@ def identity(checks):
             plain_again(this)
             start = this.start()
             judge(checks, this, start, start.wait(), what, wanted)
+    for what, settings, resumes in (("a data set of the same bytes and another time", {}, True),
+                                    ("a longer way than is allowed", {"TRANSPCKPT_FORWARD_MAX_SEC": "0.001"}, False)):
+        with job.Place() as place:
+            this = gpt(place)
+            this.run_plain()
+            killed_at(this, 20)
+            if resumes:
+                shutil.copyfile(this.data, this.data + ".new")
+                os.rename(this.data + ".new", this.data)
+            start = this.start(environment=settings)
+            start.until(lambda start=start: "step 30 " in start.printed())
+            start.kill()
+            checks.ok(bool(job.Job.resumed_at(start)) == resumes, f"{what}: {'' if resumes else 'not '}resumed", this.story())
+            said = [line for line in ours(start) if "not resuming" in line]
+            checks.ok(len(said) == (not resumes), f"{what}: said: {said}")
+            start = this.start()
+            status = start.wait()
+            checks.ok(status == 0 and job.Job.resumed_at(start) and not this.differences(), f"{what}: and resumed again",
+                      f"status {status}", *this.differences(), this.story())
     with job.Place() as place:
         this = gpt(place)
         this.run_plain()
