@@ -154,7 +154,9 @@ void hello_consider(struct agent *agent); /* those that were deferred */
 void hello_adopt(struct agent *agent, struct client *client, const struct tpck_hello *hello);
 /* What is to be remembered of a program; saved by the clerk. */
 enum clerk_news { NEWS_DIED, NEWS_ENDED, NEWS_RESUMED, NEWS_DIVERGED, NEWS_GAVE_UP };
-void clerk_tell(struct agent *agent, struct live *live, enum clerk_news news, const struct tpck_point *point, bool near);
+/* `death` counts with NEWS_DIED. */
+void clerk_tell(struct agent *agent, struct live *live, enum clerk_news news, const struct tpck_point *point,
+		enum tpck_death death);
 
 /* The program with this identity; one structure each, never freed. Any thread. */
 struct tpck_program *program_of(struct agent *agent, const char *identity, struct tpck_error *err);

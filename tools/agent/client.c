@@ -90,7 +90,7 @@ static void take_session_message(struct agent *agent, struct client *client, int
 		snprintf(path, sizeof path, "%s/resume.image", live->session->path);
 		unlink(path);
 		point = (struct tpck_point){live->session->name.generation, live->session->control->resume_step};
-		clerk_tell(agent, live, NEWS_RESUMED, &point, false);
+		clerk_tell(agent, live, NEWS_RESUMED, &point, TPCK_DEATH_FAR);
 	} else if (type == TPCK_MSG_DIVERGED && size >= sizeof *diverged) {
 		uint64_t from = diverged->at < diverged->step ? diverged->at : diverged->step;
 
@@ -100,7 +100,7 @@ static void take_session_message(struct agent *agent, struct client *client, int
 		point = (struct tpck_point){diverged->generation, from};
 		if (diverged->ends)
 			point = (struct tpck_point){live->session->name.generation, 0};
-		clerk_tell(agent, live, diverged->ends ? NEWS_GAVE_UP : NEWS_DIVERGED, &point, false);
+		clerk_tell(agent, live, diverged->ends ? NEWS_GAVE_UP : NEWS_DIVERGED, &point, TPCK_DEATH_FAR);
 	} else if (type == TPCK_MSG_ENDING && size >= sizeof *ending) {
 		live->ending = live->end_known = true;
 		live->status = ending->status;
