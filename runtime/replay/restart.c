@@ -5,10 +5,8 @@
 #include "runtime/replay/restart.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <link.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -38,6 +36,7 @@ static bool ignored_at_start[SIGNALS];
 static mode_t umask_at_start;
 static off_t input_at_start;
 static _Atomic bool input_taken;
+static const char *(*launcher)(void);
 
 /* ---- remembering ---------------------------------------------------------------------------------- */
 
@@ -147,6 +146,11 @@ void tpck_restart_input_taken(void)
 	input_taken = true;
 }
 
+void tpck_restart_launcher(const char *(*joined)(void))
+{
+	launcher = joined;
+}
+
 /* A file is read again from where it was at the start. What came by a pipe or a terminal is gone. */
 static bool input_gone(void)
 {
@@ -160,58 +164,9 @@ static bool input_gone(void)
 			       (feof_unlocked(stdin) || stdin->_IO_read_end != stdin->_IO_read_base));
 }
 
-enum { LIBRARIES_MAX = 8 };
-struct libraries {
-	const char *names[LIBRARIES_MAX];
-	unsigned count;
-};
-
-static int note_launcher(struct dl_phdr_info *info, size_t size, void *argument)
-{
-	const char *slash = strrchr(info->dlpi_name, '/'), *name = slash ? slash + 1 : info->dlpi_name;
-	struct libraries *found = argument;
-
-	(void)size;
-	if ((strncmp(name, "libmpi", 6) == 0 || strncmp(name, "libpmi", 6) == 0) && found->count < LIBRARIES_MAX)
-		found->names[found->count++] = info->dlpi_name;
-	return 0;
-}
-
-/* Whether an MPI or PMI library that is mapped has been initialised: its launcher waits for the end of the
- * process that did so, and lets nobody do it twice. */
-static const char *launcher_joined(void)
-{
-	struct libraries found = {.count = 0};
-
-	dl_iterate_phdr(note_launcher, &found);
-	for (unsigned i = 0; i < found.count; i++) {
-		static const struct {
-			const char *symbol, *what;
-			bool fills;
-		} asked[] = {
-			{"MPI_Initialized", "it has initialised MPI", true},
-			{"PMI_Initialized", "it has initialised PMI", true},
-			{"PMI2_Initialized", "it has initialised PMI", false},
-			{"PMIx_Initialized", "it has initialised PMIx", false},
-		};
-		void *library = dlopen(found.names[i], RTLD_LAZY | RTLD_NOLOAD);
-
-		for (size_t a = 0; library && a < sizeof asked / sizeof *asked; a++) {
-			int (*ask)(int *) = (int (*)(int *))dlsym(library, asked[a].symbol);
-			int flag = 0, answer = ask ? ask(&flag) : 0;
-
-			if (ask && (asked[a].fills ? flag : answer))
-				return asked[a].what;
-		}
-		if (library)
-			dlclose(library);
-	}
-	return NULL;
-}
-
 const char *tpck_restart_obstacle(void)
 {
-	return input_gone() ? "it has read from standard input" : launcher_joined();
+	return input_gone() ? "it has read from standard input" : launcher ? launcher() : NULL;
 }
 
 /* ---- children --------------------------------------------------------------------------------------- */
