@@ -416,13 +416,17 @@ def unprivileged(checks):
 
 # ---- starting over -------------------------------------------------------------------------------------------------
 
-def habits(place, name, *flags):
-    """The library of tests/e2e/habits.c."""
-    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "habits.c")
+def built(place, name, source, *flags):
+    """A library made of a source of this folder."""
+    compiler = ("CXX", "c++") if source.endswith(".cc") else ("CC", "cc")
     path = os.path.join(place.root, name)
-    subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-w", *flags, "-o", path, source, "-ldl"],
-                   check=True)
+    subprocess.run([*os.environ.get(*compiler).split(), "-shared", "-fPIC", "-w", *flags, "-o", path,
+                    os.path.join(os.path.dirname(os.path.abspath(__file__)), source), "-ldl"], check=True)
     return path
+
+
+def habits(place, name, *flags):
+    return built(place, name, "habits.c", *flags)
 
 
 def with_habits(place, library, habit, give_input):
@@ -451,6 +455,23 @@ def left_behind(start):
     if found:
         os.killpg(start.process.pid, signal.SIGKILL)
     return len(found)
+
+
+def draws(checks):
+    with job.Place() as place:
+        this = gpt(place)
+        this.run_plain()
+        this.environment.update(LD_PRELOAD=built(place, "draws.so", "draws.cc"), DRAWS=place.root + "/draws")
+        killed_at(this, 15)
+        start = this.start()
+        status = start.wait()
+        checks.ok(status == 0 and job.Job.resumed_at(start) and not this.differences(), "a program that draws: resumed",
+                  *this.differences(), this.story())
+        lines = [dict(word.split("=") for word in line.split()) for line in job.read(place.root + "/draws").splitlines()]
+        checks.ok(len(lines) == 2 and len(lines[0]) == 16, "it drew from everything, twice", *lines)
+        if len(lines) == 2:
+            for what, value in lines[0].items():
+                checks.ok(lines[1].get(what) == value, f"{what}: the same is drawn again", value, lines[1].get(what))
 
 
 def again(checks):
@@ -496,7 +517,7 @@ def again(checks):
                 os.close(end)
 
 
-GROUPS = {"identity": identity, "again": again, "damage": damage, "room": room, "life": life}
+GROUPS = {"identity": identity, "again": again, "draws": draws, "damage": damage, "room": room, "life": life}
 
 
 def main():
