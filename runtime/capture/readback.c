@@ -5,6 +5,7 @@
 #include "runtime/capture/readback.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,9 @@ static const struct tpck_device *device;
 static tpck_spin lock;
 static struct entry entries[ENTRIES];
 static uint64_t first, end;             /* marks; entry i lies at i % ENTRIES */
+/* Every copy under way writes within [reach_low, reach_high). Changed under the lock, and while there is one only to
+ * more: who queued it can look without the lock. */
+static _Atomic uintptr_t reach_low = UINTPTR_MAX, reach_high;
 static char *pool;
 static uint64_t pool_first, pool_end;   /* bytes ever taken and given back, wrapping in the pool */
 static struct large *spare;             /* pinned buffers of their own, kept for the next time */
@@ -100,6 +104,17 @@ static void large_give(struct entry *entry)
 	spare = kept;
 }
 
+/* Called with the lock held. */
+static void reach_add(const void *host, size_t bytes)
+{
+	uintptr_t low = (uintptr_t)host, high = low + bytes;
+
+	if (low < atomic_load_explicit(&reach_low, memory_order_relaxed))
+		atomic_store_explicit(&reach_low, low, memory_order_relaxed);
+	if (high > atomic_load_explicit(&reach_high, memory_order_relaxed))
+		atomic_store_explicit(&reach_high, high, memory_order_relaxed);
+}
+
 int tpck_readback_queue(void *payload, uint64_t address, size_t bytes, tpck_stream_handle handle,
 			uint32_t stream_ordinal, const void *host)
 {
@@ -125,6 +140,7 @@ int tpck_readback_queue(void *payload, uint64_t address, size_t bytes, tpck_stre
 	entry = &entries[end % ENTRIES];
 	*entry = (struct entry){payload, pinned, host, bytes, stream_ordinal, false, is_large};
 	end++;
+	reach_add(host, bytes);
 	tpck_spin_unlock(&lock);
 	result = device->copy_from_device(pinned, address, bytes, handle);
 	if (result) {
@@ -170,6 +186,10 @@ static void arrived(uint64_t mark, bool any, uint32_t stream)
 		}
 		first++;
 	}
+	if (first == end) {
+		atomic_store_explicit(&reach_low, UINTPTR_MAX, memory_order_relaxed);
+		atomic_store_explicit(&reach_high, 0, memory_order_relaxed);
+	}
 	tpck_spin_unlock(&lock);
 }
 
@@ -188,6 +208,9 @@ bool tpck_readback_touches(const void *host, size_t bytes)
 	const char *begin = host;
 	bool touches = false;
 
+	if ((uintptr_t)host >= atomic_load_explicit(&reach_high, memory_order_relaxed) ||
+	    (uintptr_t)host + bytes <= atomic_load_explicit(&reach_low, memory_order_relaxed))
+		return false;
 	tpck_spin_lock(&lock);
 	for (uint64_t i = first; i < end && !touches; i++) {
 		const struct entry *entry = &entries[i % ENTRIES];

@@ -17,6 +17,7 @@
 #include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
+#include "runtime/engine/offered.h"
 #include "runtime/infer/classes.h"
 #include "runtime/replay/contents.h"
 #include "runtime/replay/files.h"
@@ -142,8 +143,8 @@ static void on_ready(const struct tpck_prepare *granted)
 		tpck_engine_reason("%.180s", granted->reason);
 		return;
 	}
-	result = tpck_copier_images(engine->welcome.session, engine->welcome.generation, granted->images,
-				    granted->bytes);
+	engine->device->context_use(engine->context);
+	result = tpck_images_map(engine->device, engine->welcome.session, granted->images, granted->bytes);
 	if (result) {
 		errno = -result;
 		tpck_log_warn("no snapshots: cannot map the images in %s: %m", engine->welcome.session);
@@ -161,13 +162,15 @@ static void on_surprise(const struct tpck_held *what)
 /* While no boundary has been seen, `show` says what inference is missing. */
 static void reason_note(void)
 {
+	struct tpck_thread *self = tpck_thread_self();
 	struct tpck_infer_summary summary;
 
 	if (engine->step || tpck_engine_mode() != TPCK_MODE_LIVE)
 		return;
-	tpck_spin_lock(&engine->infer_lock);
+	if (!self || !tpck_bias_lock(&engine->infer_lock, self))
+		return;
 	tpck_infer_summary(engine->infer, &summary);
-	tpck_spin_unlock(&engine->infer_lock);
+	tpck_bias_unlock(&engine->infer_lock, self);
 	if (!engine->step)
 		tpck_engine_reason("%.190s", summary.reason);
 	engine->control->status.operations = summary.ops;
@@ -198,8 +201,10 @@ void tpck_attach_threads(void)
 		tpck_engine_reason("the device lacks what snapshots need: %s", strerror(-result));
 	}
 	/* A resume knows what the next snapshots need. */
-	if (tpck_engine_mode() == TPCK_MODE_FORWARD)
+	if (tpck_engine_mode() == TPCK_MODE_FORWARD) {
+		tpck_offered_pin(engine->device, engine->context);
 		tpck_engine_ask_for_room(tpck_resume_bytes());
+	}
 	result = tpck_link_start(&events);
 	if (result) {
 		errno = -result;

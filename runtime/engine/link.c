@@ -422,21 +422,8 @@ static void *link_main(void *unused)
 
 int tpck_link_start(const struct tpck_link_events *with)
 {
-	pthread_attr_t attributes;
-	sigset_t all, before;
-	pthread_t thread;
-	int result;
-
 	events = *with;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setstacksize(&attributes, 256 << 10);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	result = -pthread_create(&thread, &attributes, link_main, NULL);
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return result;
+	return tpck_thread_start(link_main);
 }
 
 bool tpck_link_end(int status, double seconds)

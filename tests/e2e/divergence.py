@@ -16,7 +16,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import job
 
-STEPS = "40"
+STEPS = "80"
 
 
 def text_file(path):

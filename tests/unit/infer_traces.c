@@ -290,7 +290,7 @@ static struct score run(struct sequence *s, const struct tpck_infer_options *opt
 
 int main(int argc, char **argv)
 {
-    struct tpck_infer_options options = {true, true};
+    struct tpck_infer_options options = {true, true, false};
     bool show = false, explain = false;
     int failed = 0;
     printf("%-42s %6s %6s %6s %6s %6s %11s %8s\n", "sequence", "ops", "true", "found", "wrong", "from",
