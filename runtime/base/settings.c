@@ -229,6 +229,43 @@ static int apply_file(struct tpck_settings *settings, const char *path, bool mus
 	return complaints;
 }
 
+/* A program may change its folder, and the agent leaves it. */
+static int make_absolute(char *path)
+{
+	size_t kind = strncmp(path, "node:", 5) == 0 || strncmp(path, "site:", 5) == 0 ? 5 : 0;
+	char folder[TPCK_SETTING_TEXT_MAX], whole[2 * TPCK_SETTING_TEXT_MAX + 8];
+
+	if (!path[kind] || path[kind] == '/' || syscall(SYS_getcwd, folder, sizeof folder) < 0 || folder[0] != '/')
+		return 0;
+	snprintf(whole, sizeof whole, "%.*s%s/%s", (int)kind, path, folder, path + kind);
+	if (strlen(whole) >= TPCK_SETTING_TEXT_MAX) {
+		tpck_log_warn("%.200s, from the folder of this process, is too long a path", path);
+		return 1;
+	}
+	strcpy(path, whole);
+	return 0;
+}
+
+/* What the list of tiers holds that is not used. Complaints. */
+static int check_tiers(const struct tpck_settings *settings)
+{
+	const char *rest = strchr(settings->dir, ','), *colon = strchr(settings->dir, ':'), *slash = strchr(settings->dir, '/');
+	int complaints = 0;
+
+	if (colon && (!slash || colon < slash) && strncmp(settings->dir, "node:", 5) != 0 &&
+	    strncmp(settings->dir, "site:", 5) != 0) {
+		tpck_log_warn("TRANSPCKPT_DIR: '%.*s' is no kind of tier (node, site); the folder %.*s is used",
+			      (int)(colon - settings->dir), settings->dir, (int)strcspn(settings->dir, ","), settings->dir);
+		complaints++;
+	}
+	if (rest) {
+		tpck_log_warn("TRANSPCKPT_DIR: only the first tier, %.*s, is used; '%.400s' is not", (int)(rest - settings->dir),
+			      settings->dir, rest + 1);
+		complaints++;
+	}
+	return complaints;
+}
+
 int tpck_settings_read(struct tpck_settings *settings, char *const *environment)
 {
 	static const char conf[] = PREFIX "CONF=", log[] = PREFIX "LOG=";
@@ -257,6 +294,7 @@ int tpck_settings_read(struct tpck_settings *settings, char *const *environment)
 		strcpy(settings->resume, "auto");
 		complaints++;
 	}
+	complaints += check_tiers(settings) + make_absolute(settings->dir) + make_absolute(settings->shm);
 	if (tpck_log_configure(settings->log)) {
 		tpck_log_warn("TRANSPCKPT_LOG=%s is not none, error, warn, info or debug with an optional :FILE; using warn",
 			      settings->log);

@@ -75,7 +75,7 @@ int tpck_attach(bool resume)
 	struct tpck_link_options options = {
 		.settings = &engine->settings, .environment = environ, .job = engine->job,
 		.identity = engine->identity, .identity_bytes = engine->identity_bytes,
-		.library = engine->library, .resume = strcmp(setting, "never") != 0, .resume_step = UINT64_MAX,
+		.library = engine->library, .start_folder = engine->start_folder, .resume = strcmp(setting, "never") != 0, .resume_step = UINT64_MAX,
 	};
 	struct tpck_error err = {0};
 	int result;

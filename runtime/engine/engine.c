@@ -119,6 +119,7 @@ void tpck_engine_start(const char *library_path)
 	if (bytes < 0 || !engine->log)
 		goto out;
 	snprintf(engine->library, sizeof engine->library, "%s", library_path);
+	syscall(SYS_getcwd, engine->start_folder, sizeof engine->start_folder);
 	engine->identity = identity;
 	engine->identity_bytes = (uint32_t)bytes;
 	tpck_settings_store(&engine->settings, store, sizeof store);

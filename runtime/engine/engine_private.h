@@ -33,7 +33,7 @@ struct tpck_engine {
 	pid_t pid;
 	struct tpck_settings settings;
 	int complaints;                 /* settings that are wrong; said once a device is used */
-	char library[1024], job[128], keep[1200];
+	char library[1024], job[128], keep[1200], start_folder[1024];
 	char *identity;
 	uint32_t identity_bytes;
 

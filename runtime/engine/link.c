@@ -73,6 +73,7 @@ static void find_agent(void)
 struct spawn {
 	char *const *argv, *const *environment;
 	char *stack;  /* top of the second child's stack */
+	const char *folder; /* of the program's start */
 	int alive;    /* write end of a pipe that lives as long as the agent's foreground part */
 	int error;
 };
@@ -98,6 +99,9 @@ static int spawn_between(void *argument)
 	struct spawn *spawn = argument;
 	int null = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
 
+	/* Settings may have paths from the folder that the program was started in. */
+	if (spawn->folder[0])
+		syscall(SYS_chdir, spawn->folder);
 	syscall(SYS_dup2, spawn->alive, 3);
 	if (null >= 0)
 		for (int fd = 0; fd < 3; fd++)
@@ -142,6 +146,7 @@ static int start_agent(int *alive, struct tpck_error *err)
 	environment[count] = NULL;
 	spawn.environment = (char *const *)environment;
 	spawn.stack = stacks + STACK;
+	spawn.folder = options.start_folder;
 	spawn.alive = pipe_ends[1];
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);

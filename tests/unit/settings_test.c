@@ -223,9 +223,22 @@ static void test_paths(void)
 	is_true(strcmp(path, "/d") == 0);
 	tpck_settings_shm(&s, path, sizeof path);
 	is_true(strcmp(path, "/s") == 0);
-	READ(&s, "TRANSPCKPT_DIR=node:/nvme,site:/lustre");
+	tap_ok(READ(&s, "TRANSPCKPT_DIR=node:/nvme,site:/lustre") == 1 && lines(said()) == 1 &&
+		       strstr(said(), "only the first tier, node:/nvme, is used; 'site:/lustre' is not"),
+	       "a second tier: one line", said());
 	tpck_settings_store(&s, path, sizeof path);
 	is_true(strcmp(path, "/nvme") == 0);
+	tap_ok(READ(&s, "TRANSPCKPT_DIR=s3:bucket/a") == 1 && lines(said()) == 1 && strstr(said(), "'s3' is no kind of tier"),
+	       "a kind of tier that there is not: one line", said());
+	if (chdir("/usr/lib"))
+		exit(99);
+	READ(&s, "TRANSPCKPT_DIR=site:d", "TRANSPCKPT_SHM=./s");
+	if (chdir("/"))
+		exit(99);
+	tpck_settings_store(&s, path, sizeof path);
+	tap_ok(strcmp(path, "/usr/lib/d") == 0, "a path from the folder at the start", path);
+	tpck_settings_shm(&s, path, sizeof path);
+	tap_ok(strcmp(path, "/usr/lib/./s") == 0, "and the memory tier's", path);
 	READ(&s, "X=");
 	tpck_settings_shm(&s, path, sizeof path);
 	snprintf(wanted, sizeof wanted, "/dev/shm/transpckpt-%u", (unsigned)getuid());
