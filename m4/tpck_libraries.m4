@@ -7,7 +7,4 @@ AC_DEFUN([TPCK_LIBRARIES], [
                   [AC_MSG_ERROR([xxhash.h is missing: install libxxhash-dev])])
   PKG_CHECK_MODULES([ZLIB], [zlib], [tpck_zlib_found=yes], [tpck_zlib_found=no])
   AM_CONDITIONAL([HAVE_ZLIB], [test "x$tpck_zlib_found" = xyes])
-  tpck_libunwind_found=no
-  AC_CHECK_HEADER([libunwind.h],
-    [AC_CHECK_LIB([unwind], [unw_backtrace], [tpck_libunwind_found=yes])])
 ])
