@@ -6,7 +6,4 @@ AC_DEFUN([TPCK_LIBRARIES], [
   AC_CHECK_HEADER([xxhash.h], [tpck_xxhash_found=yes],
                   [AC_MSG_ERROR([xxhash.h is missing: install libxxhash-dev])])
   PKG_CHECK_MODULES([ZLIB], [zlib], [tpck_zlib_found=`$PKG_CONFIG --modversion zlib`])
-  tpck_libunwind_found=no
-  AC_CHECK_HEADER([libunwind.h],
-    [AC_CHECK_LIB([unwind], [unw_backtrace], [tpck_libunwind_found=yes])])
 ])

@@ -21,6 +21,7 @@
 #include "runtime/engine/identity.h"
 #include "runtime/engine/link.h"
 #include "runtime/infer/classes.h"
+#include "runtime/replay/contents.h"
 #include "runtime/replay/files.h"
 #include "runtime/replay/restart.h"
 #include "runtime/track/barrier.h"
@@ -118,12 +119,15 @@ void tpck_engine_start(const char *library_path)
 	if (bytes < 0 || !engine->log)
 		goto out;
 	snprintf(engine->library, sizeof engine->library, "%s", library_path);
+	syscall(SYS_getcwd, engine->start_folder, sizeof engine->start_folder);
 	engine->identity = identity;
 	engine->identity_bytes = (uint32_t)bytes;
 	tpck_settings_store(&engine->settings, store, sizeof store);
 	snprintf(engine->keep, sizeof engine->keep, "%s/%s/keep/%016llx", store, engine->job,
 		 (unsigned long long)tpck_digest64(identity, (size_t)bytes, 0));
-	tpck_files_record(engine->log, "");
+	tpck_attach_own_keep();
+	tpck_files_record(engine->log, "", 0);
+	tpck_contents_note_input();
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
 	if (strcmp(engine->settings.resume, "never") != 0 && marker_present(store)) {
 		tpck_restart_remember(environ);

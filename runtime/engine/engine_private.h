@@ -33,7 +33,7 @@ struct tpck_engine {
 	pid_t pid;
 	struct tpck_settings settings;
 	int complaints;                 /* settings that are wrong; said once a device is used */
-	char library[1024], job[128], keep[1200];
+	char library[1024], job[128], keep[1200], start_folder[1024];
 	char *identity;
 	uint32_t identity_bytes;
 
@@ -124,6 +124,8 @@ void tpck_resume_diverged(const char *what);
 int tpck_attach(bool resume);
 /* A new timeline in the session that tpck_attach() got. */
 int tpck_attach_fresh(void);
+/* Forgets the folder for versions of files where the job's folder in the store is another user's. */
+void tpck_attach_own_keep(void);
 /* Starts link and copier threads once there is a context. */
 void tpck_attach_threads(void);
 

@@ -20,6 +20,7 @@
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
 #include "runtime/engine/offered.h"
+#include "runtime/replay/contents.h"
 #include "runtime/replay/files.h"
 #include "runtime/replay/restart.h"
 
@@ -50,10 +51,25 @@ static int learn_files(struct tpck_log_position cut)
 	return 0;
 }
 
+/* The offer is not taken: nothing of the program has run yet, so this start is simply a fresh one. */
+static void decline(const char *why)
+{
+	char path[300];
+
+	tpck_log_warn("not resuming at step %llu: %s", (unsigned long long)engine->welcome.offer_step, why);
+	tpck_forward_close();
+	tpck_files_unlearn();
+	tpck_offered_close();
+	snprintf(path, sizeof path, "%s/resume.image", engine->welcome.session);
+	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+	engine->control->parent_generation = engine->control->resume_step = 0;
+	tpck_engine_mode_set(tpck_attach_fresh() ? TPCK_MODE_OFF : TPCK_MODE_LIVE);
+}
+
 void tpck_resume_begin(void)
 {
 	struct tpck_log_position cut;
-	char scratch[300];
+	char scratch[300], why[240];
 	int result;
 
 	if (tpck_attach(true)) {
@@ -71,25 +87,24 @@ void tpck_resume_begin(void)
 	if (!result)
 		result = tpck_forward_open(engine->welcome.session, cut);
 	if (!result && (double)tpck_forward_wall_ns() / 1e9 > engine->settings.forward_max_sec) {
-		tpck_log_warn("not resuming at step %llu: the first run took %.0f s to get there, and TRANSPCKPT_FORWARD_MAX_SEC is %.0f",
-			      (unsigned long long)engine->welcome.offer_step, (double)tpck_forward_wall_ns() / 1e9,
-			      engine->settings.forward_max_sec);
-		tpck_forward_close();
-		tpck_offered_close();
-		tpck_engine_mode_set(tpck_attach_fresh() ? TPCK_MODE_OFF : TPCK_MODE_LIVE);
+		snprintf(why, sizeof why, "the first run took %.3g s to get there, and TRANSPCKPT_FORWARD_MAX_SEC is %.3g",
+			 (double)tpck_forward_wall_ns() / 1e9, engine->settings.forward_max_sec);
+		decline(why);
 		return;
 	}
+	tpck_files_record(engine->log, engine->keep, tpck_log_timeline(engine->welcome.session));
 	if (!result)
 		result = learn_files(cut);
-	tpck_files_record(engine->log, engine->keep);
+	if (!result && tpck_contents_compare(why, sizeof why)) {
+		decline(why);
+		return;
+	}
 	if (!result)
 		tpck_log_warn("resuming at step %llu of generation %llu", (unsigned long long)engine->welcome.offer_step,
 			      (unsigned long long)engine->welcome.offer_generation);
 	if (!result)
 		result = tpck_files_forward(scratch, strcmp(engine->settings.output, "again") == 0);
 	if (result) {
-		char why[200];
-
 		snprintf(why, sizeof why, "what step %llu needs cannot be read: %s",
 			 (unsigned long long)engine->welcome.offer_step, strerror(-result));
 		tpck_resume_diverged(why);
@@ -107,20 +122,24 @@ void tpck_resume_diverged(const char *what)
 		.generation = engine->welcome.offer_generation, .step = engine->welcome.offer_step,
 	};
 	struct tpck_thread *self = tpck_thread_peek();
-	int result;
+	const char *obstacle;
 
 	pthread_mutex_lock(&injecting); /* one thread only; never unlocked: the process image goes */
 	message.at = self && self->expected ? tpck_forward_iteration(self) : 0;
 	snprintf(message.what, sizeof message.what, "%s", what);
 	tpck_files_abandon();
-	tpck_log_warn("cannot resume at step %llu: %s; starting the program again from its beginning",
-		      (unsigned long long)engine->welcome.offer_step, what);
+	obstacle = tpck_restart_obstacle();
+	message.ends = obstacle != NULL;
+	tpck_log_warn("cannot resume at step %llu: %s; %s%s", (unsigned long long)engine->welcome.offer_step, what,
+		      obstacle ? obstacle : "starting the program again from its beginning",
+		      obstacle ? ", so it ends here; its next start is from the beginning" : "");
 	tpck_link_send(TPCK_MSG_DIVERGED, &message, sizeof message);
-	result = tpck_restart();
-	tpck_log_error("starting the program again failed: %s", strerror(-result));
+	if (!obstacle)
+		tpck_log_error("starting the program again failed: %s",
+			       strerror(-tpck_restart(engine->control ? atomic_load(&engine->control->agent_pid) : 0)));
 	/* Neither forward nor live is possible: a state that is mixed must not go on. The device calls were
 	 * never made, so the program would compute on nothing. DESIGN 6.6 names this one exception. */
-	_exit(125);
+	syscall(SYS_exit_group, 125); /* not _exit(), which is a hook that would come here again */
 }
 
 /* ---- putting the state in place --------------------------------------------------------------------- */

@@ -61,7 +61,10 @@ static struct tpck_log_header *segment_create(const struct tpck_log *log, uint64
 	int fd;
 
 	segment_name(path, sizeof path, log->folder, sequence);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	/* What is there may be another name of an older session's segment, put there for a resume that was
+	 * not taken. */
+	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return NULL;
 	segment = MAP_FAILED;
@@ -135,6 +138,23 @@ static int attach_behind(struct tpck_log *log, const struct tpck_log_position *c
 	log->segment = segment;
 	log->total = cut->sequence * TPCK_LOG_SEGMENT_BYTES + cut->offset;
 	return 0;
+}
+
+uint64_t tpck_log_timeline(const char *folder)
+{
+	struct tpck_log_header header;
+	uint64_t generation = 0;
+	char path[320];
+	int fd;
+
+	segment_name(path, sizeof path, folder, 0);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return 0;
+	if (syscall(SYS_read, fd, &header, sizeof header) == (long)sizeof header && header.magic == TPCK_LOG_MAGIC)
+		generation = header.generation;
+	syscall(SYS_close, fd);
+	return generation;
 }
 
 int tpck_log_attach(struct tpck_log *log, const char *folder, uint64_t generation,

@@ -48,7 +48,7 @@ ENDS_ALLOWED = {
     ("hooks/libc_process.c", "_exit"),           # the hook of that name
     ("hooks/libc_process.c", "_Exit"),
     ("hooks/libc_process.c", "SYS_exit_group"),
-    ("runtime/engine/resume.c", "_exit"),        # the program cannot be started again and must not go on
+    ("runtime/engine/resume.c", "SYS_exit_group"), # the program cannot be started again and must not go on
     ("runtime/engine/link.c", "SYS_exit"),       # the child that becomes the agent
 }
 
