@@ -22,7 +22,7 @@ enum tpck_mode {
 	TPCK_MODE_LIVE,     /* recording, learning, capturing */
 };
 
-enum { TPCK_VARIABLES_MAX = 1024 };
+enum { TPCK_VARIABLES_MAX = 4096 };
 
 struct tpck_variable {
 	char symbol[104];
