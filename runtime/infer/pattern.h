@@ -78,7 +78,7 @@ struct tpck_pattern {
     struct tpck_run *waiting[2]; /* for the kernel behind it: a run of one function, a turn */
     bool waiting_fed;
     /* following the chosen turn */
-    bool following;
+    bool following, strayed;
     uint32_t follow_at, follow_thread;
     /* graphs */
     struct tpck_function *graph;
