@@ -47,7 +47,7 @@ struct tpck_infer *tpck_infer_new(const struct tpck_infer_options *options)
     if (!infer)
         return NULL;
     infer->options = options ? *options : (struct tpck_infer_options){true, true, false};
-    tpck_phase_init(&infer->names);
+    tpck_phase_init(&infer->names, true);
     if (tpck_functions_init(&infer->functions) < 0)
         goto no_functions;
     if (tpck_pattern_init(&infer->pattern, infer->options.use_names) < 0)
@@ -178,7 +178,7 @@ static unsigned ask_names(struct tpck_infer *infer, struct tpck_function *functi
 {
     if (op->op == TPCK_OP_KERNEL) {
         note_thread(infer, function, op->thread);
-        op->copy = function->named.copy;
+        op->fills = function->named.fill;
         op->checks = function->named.checks;
     }
     op->bytes = bytes;

@@ -191,7 +191,6 @@ static struct tpck_named_kernel name_elementwise(const char *name)
         return kernel;
     }
     kernel.fill = strstr(name, "FillFunctor") != NULL;
-    kernel.copy = strstr(name, "direct_copy_kernel") || strstr(name, "converting_copy_kernel");
     kernel.addition = strstr(name, "unctor_add") || strstr(name, "OnSelf_add") || strstr(name, "OnOther_add") ||
                       strstr(name, "AddFunctor") || strstr(name, "add_kernel") || strstr(name, "addcmul");
     for (size_t i = 0; i < sizeof pointwise_parts / sizeof *pointwise_parts; i++)

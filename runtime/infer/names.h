@@ -26,7 +26,6 @@ struct tpck_named_kernel {
     bool common;         /**< of an optimizer by its name, but other work with many tensors launches it too */
     bool addition;       /**< arithmetic that may move a parameter along a direction */
     bool checks;         /**< looks for values that are not finite: an optimizer's step may be left out behind it */
-    bool copy;           /**< moves values from one tensor to another, as they are or in another type */
     bool layout_known;   /**< its parameters have a size that is known for the family */
 };
 

@@ -48,7 +48,7 @@ void tpck_pattern_forget(struct tpck_pattern *pattern)
     pattern->in_turn = false;
     pattern->waiting[0] = pattern->waiting[1] = NULL;
     pattern->known_from = pattern->now;
-    tpck_phase_init(&pattern->phase);
+    tpck_phase_init(&pattern->phase, false);
 }
 
 /* --- runs ---------------------------------------------------------------------------------------------------- */
@@ -174,7 +174,7 @@ static void refute(struct tpck_pattern *pattern)
         pattern->taken->unsteady = true;
     pattern->chosen.kind = TPCK_RUN_NONE;
     pattern->strayed = false;
-    tpck_phase_init(&pattern->phase);
+    tpck_phase_init(&pattern->phase, false);
 }
 
 /* At the end of a run: is there now exactly one that qualifies? */
@@ -375,7 +375,7 @@ static void restart(struct tpck_pattern *pattern)
     uint64_t from = pattern->now > TPCK_INFER_HISTORY ? pattern->now - TPCK_INFER_HISTORY : 0;
     if (from < pattern->known_from)
         from = pattern->known_from;
-    tpck_phase_init(&pattern->phase);
+    tpck_phase_init(&pattern->phase, false);
     pattern->phase.now = from;
     pattern->following = pattern->strayed = false;
     pattern->follow_thread = UINT32_MAX;

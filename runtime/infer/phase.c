@@ -13,9 +13,10 @@ enum {
     FIRM = 6,             /* phases in a row after which a stranger does not unsettle the cycle */
 };
 
-void tpck_phase_init(struct tpck_phase *phase)
+void tpck_phase_init(struct tpck_phase *phase, bool wide)
 {
     memset(phase, 0, sizeof *phase);
+    phase->wide = wide;
     phase->matched = -1;
     phase->prev_op = TPCK_OP_KERNEL;
 }
@@ -163,8 +164,8 @@ static int end_of_cycle(struct tpck_phase *phase, uint64_t k)
         }
     if (fed == 1)
         return before;
-    if (phase->phases > TPCK_PHASE_RECALL)
-        return -1;
+    if (phase->phases > TPCK_PHASE_RECALL || phase->whole_turn)
+        return -1; /* the first one known is not the first of all */
     for (uint64_t i = 0; i + 2 * k < phase->phases; i++)
         if (!same_phase(recall(phase, i), recall(phase, i + k)))
             return -1;
@@ -222,6 +223,15 @@ static bool adopt_single(struct tpck_phase *phase)
     return repeats(phase, 1, phase->doubted ? 4 : 2) || second_is_like_first(phase);
 }
 
+/* Of one kind of phase there is no cycle. */
+static bool phases_differ(struct tpck_phase *phase, uint64_t k)
+{
+    for (uint64_t i = 1; i < k; i++)
+        if (!same_phase(recall(phase, 0), recall(phase, i)) || recall(phase, 0)->fed != recall(phase, i)->fed)
+            return true;
+    return false;
+}
+
 static bool adopt_cycle(struct tpck_phase *phase)
 {
     if (phase->tailed)
@@ -234,7 +244,7 @@ static bool adopt_cycle(struct tpck_phase *phase)
     }
     for (int k = 2; k <= TPCK_PHASE_CYCLE; k++) {
         int back;
-        if (!repeats(phase, (uint64_t)k, 2 * (uint64_t)k) || (back = end_of_cycle(phase, (uint64_t)k)) < 0)
+        if (!repeats(phase, (uint64_t)k, 2 * (uint64_t)k) || !phases_differ(phase, (uint64_t)k) || (back = end_of_cycle(phase, (uint64_t)k)) < 0)
             continue;
         for (int i = 0; i < k; i++)
             phase->members[i] = *recall(phase, (uint64_t)(k - 1 - i));
@@ -275,6 +285,7 @@ static bool fits_cycle(struct tpck_phase *phase, const struct tpck_phase_record 
             continue;
         phase->members[at] = *record;
         phase->position = (at + 1) % phase->cycle;
+        phase->streak += phase->streak < 1000;
         phase->strangers = 0;
         return at == phase->end;
     }
@@ -359,14 +370,14 @@ static unsigned begin_phase(struct tpck_phase *phase, const struct tpck_phase_op
 {
     if (phase->phases > 0 && phase->now == phase->last_phase + 1)
         phase->shapes[recall(phase, 0)->shape].prefix = true; /* what was told to be its end was not */
-    phase->in_hooks = op->backward_thread;
-    phase->threaded = phase->threaded || phase->others;
+    phase->in_hooks = phase->wide && op->backward_thread;
+    phase->threaded = phase->wide && (phase->threaded || phase->others);
     if (phase->phases > 0 && phase->threaded && !phase->others && !phase->batch && !op->whole && !phase->in_hooks &&
         !phase->whole_turn)
         take_whole_turns(phase);
     phase->follower_due = false;
+    phase->begun = true;
     phase->inside = phase->outside = 0;
-    phase->copies = 0;
     phase->open = true;
     phase->home = op->thread;
     phase->digest = 0;
@@ -431,9 +442,10 @@ static unsigned feed_member(struct tpck_phase *phase, const struct tpck_phase_op
     phase->current.follower = 0;
     phase->inside |= phase->outside;
     phase->outside = phase->tail = 0;
+    phase->worked = false;
     phase->tail_count = 0;
     phase->scalars_last = false;
-    phase->copies = 0;
+    phase->echoes = 0;
     phase->last_updates = op->update || phase->whole_turn;
     phase->current.whole = phase->current.whole || op->whole;
     if (!phase->last_updates)
@@ -462,7 +474,7 @@ static bool break_off(struct tpck_phase *phase, const struct tpck_phase_op *op, 
 {
     /* Not the writing of parameters came last, and work follows: it belongs to an optimizer of which only a part is known. */
     bool unfinished = !phase->last_updates && op->op == TPCK_OP_KERNEL && !phase->in_hooks;
-    bool copied = phase->copies >= TPCK_PHASE_COPIES && phase->copies_differ && phase->threaded && !phase->whole_turn;
+    bool echoed = phase->echoes >= TPCK_PHASE_ECHO && phase->echoes_differ && phase->threaded && !phase->whole_turn;
     bool ends;
     if (phase->updates == 0) {
         phase->open = false;
@@ -474,15 +486,32 @@ static bool break_off(struct tpck_phase *phase, const struct tpck_phase_op *op, 
         phase->matched = add_shape(phase, phase->update_digest, phase->updates);
     phase->shapes[phase->matched].trailed = phase->shapes[phase->matched].trailed || !phase->last_updates;
     ends = end_phase(phase, phase->matched);
-    if (unfinished || copied)
+    if (unfinished || echoed)
         note_tail(phase);
-    return ends && at_once && !unfinished && !copied;
+    return ends && at_once && !unfinished && !echoed;
 }
 
+static bool in_filter(const uint64_t *filter, uint64_t coarse)
+{
+    return filter[(coarse >> 58) % TPCK_PHASE_FILTER] >> ((coarse >> 52) & 63) & 1;
+}
+
+static void put_in_filter(uint64_t *filter, uint64_t coarse)
+{
+    filter[(coarse >> 58) % TPCK_PHASE_FILTER] |= UINT64_C(1) << ((coarse >> 52) & 63);
+}
+
+/* Where the turn's optimizer ended is not known. It counts as a phase, behind which no end can be told. */
 static void abandon_turn(struct tpck_phase *phase)
 {
-    phase->open = false;
-    if (phase->cycle > 0)
+    if (phase->updates == 0) {
+        phase->open = false;
+        return;
+    }
+    if (phase->matched < 0)
+        phase->matched = add_shape(phase, phase->update_digest, phase->updates);
+    end_phase(phase, phase->matched);
+    if (phase->cycle == 1)
         give_up_cycle(phase);
 }
 
@@ -512,11 +541,18 @@ static void note_turn_tail(struct tpck_phase *phase)
     shape->tail_count = phase->tail_count;
 }
 
+static void note_work_in_turn(struct tpck_phase *phase, uint64_t coarse)
+{
+    uint64_t bit = UINT64_C(1) << (coarse >> 58);
+    phase->outside |= bit;
+    phase->worked = phase->worked || (!(phase->inside & bit) && in_filter(phase->elsewhere, coarse));
+}
+
 /* The next batch ends it; or it is at its known end now, which *early says. */
 static bool feed_stranger_in_turn(struct tpck_phase *phase, const struct tpck_phase_op *op, bool *early)
 {
     if (op->op == TPCK_OP_H2D && op->bytes >= TPCK_PHASE_BATCH) {
-        if (phase->updates == 0 || (phase->outside & ~phase->inside)) {
+        if (phase->updates == 0 || phase->worked) {
             abandon_turn(phase);
             return false;
         }
@@ -527,15 +563,31 @@ static bool feed_stranger_in_turn(struct tpck_phase *phase, const struct tpck_ph
         return break_off(phase, op, true);
     }
     if (op->op == TPCK_OP_KERNEL && op->breaking)
-        phase->outside |= UINT64_C(1) << (op->coarse >> 58);
+        note_work_in_turn(phase, op->coarse);
     phase->scalars_last = op->op == TPCK_OP_H2D;
     if (phase->scalars_last)
         return false;
     phase->tail = tpck_phase_mix(phase->tail, op->coarse);
     phase->tail_count++;
     *early = phase->matched >= 0 && phase->shapes[phase->matched].ended >= 2 && !phase->shapes[phase->matched].prefix &&
-             gap_is_known(phase) && tail_is_known(phase);
+             !phase->worked && gap_is_known(phase) && tail_is_known(phase);
     return false;
+}
+
+/* Clearing gradients is none. */
+static void note_echo(struct tpck_phase *phase, const struct tpck_phase_op *op, bool next)
+{
+    if (op->op != TPCK_OP_KERNEL || op->fills)
+        return;
+    if (next) {
+        phase->echo_function = op->coarse;
+        phase->first_echo = op->fine;
+        phase->echoes_differ = false;
+    }
+    if (op->coarse != phase->echo_function)
+        return;
+    phase->echoes++;
+    phase->echoes_differ = phase->echoes_differ || op->fine != phase->first_echo;
 }
 
 /* A phase that is met for the first time, and yet known to be over: behind one that only made its state, or a graph. */
@@ -552,10 +604,7 @@ static bool feed_stranger_in_phase(struct tpck_phase *phase, const struct tpck_p
         return false;
     if (phase->whole_turn)
         return feed_stranger_in_turn(phase, op, early);
-    if (op->copy) {
-        phase->first_copy = phase->copies++ ? phase->first_copy : op->fine;
-        phase->copies_differ = phase->copies > 1 && (phase->copies_differ || op->fine != phase->first_copy);
-    }
+    note_echo(phase, op, next);
     if (next) {
         phase->current.after = op->fine;
         phase->current.follower = follower_of(op);
@@ -631,6 +680,8 @@ unsigned tpck_phase_feed(struct tpck_phase *phase, const struct tpck_phase_op *o
             tpck_phase_add_kernel(phase, op->fine, op->coarse, op->thread);
             if (op->checks)
                 phase->checked_at = phase->context_at;
+            if (op->breaking && (!phase->begun || (phase->whole_turn && phase->batch && !phase->open)))
+                put_in_filter(phase->elsewhere, op->coarse);
         } else if (op->op == TPCK_OP_H2D) {
             phase->fed = true;
             phase->batch = phase->batch || op->bytes >= TPCK_PHASE_BATCH;

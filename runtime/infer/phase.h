@@ -13,9 +13,10 @@
  *
  * Two kinds of phase are wider than that, and are known where another thread launches backward passes:
  * - in hooks: that thread launches the optimizer in the middle of the pass; the phase ends when the pass does.
- * - a whole turn: another group, or copies of tensors, came behind a phase before any other thread launched, so that
- *   only part of the optimizer bears names (Muon). From then on a phase reaches to the copy of the next batch, if
- *   nothing but what also lies between its launches stands before that copy; otherwise nothing is told.
+ * - a whole turn: another group, or launches of one more function tensor by tensor, came behind a phase before any other
+ *   thread launched, so that only part of the optimizer bears names (Muon). From then on a phase reaches to the copy of
+ *   the next batch, if no kernel of a forward or backward pass that does not lie between its launches too stands before
+ *   that copy; otherwise its end is not known and not told.
  */
 #ifndef TPCK_RUNTIME_INFER_PHASE_H
 #define TPCK_RUNTIME_INFER_PHASE_H
@@ -35,7 +36,8 @@ enum {
     TPCK_PHASE_CYCLE = 6,    /* most phases in turn in one iteration */
     TPCK_PHASE_FOLLOWERS = 3, /* operations right behind phases of one shape that are remembered */
     TPCK_PHASE_BATCH = 64,   /* bytes copied to the device that are no scalar */
-    TPCK_PHASE_COPIES = 4,   /* tensors copied right behind a phase that belong to it */
+    TPCK_PHASE_ECHO = 4,     /* launches of one function right behind a phase, one a tensor, that belong to it */
+    TPCK_PHASE_FILTER = 64,  /* words of a filter of functions */
 };
 
 /* What the tracker is told of an operation. */
@@ -51,8 +53,8 @@ struct tpck_phase_op {
     bool tail;       /* betrays that the optimizer was not over with the last phase */
     bool backward_thread; /* launched by the thread that launches backward passes, which is not the only one */
     bool front;      /* launched by the thread that launched first of all */
+    bool fills;      /* a kernel that writes a constant */
     bool checks;     /* a kernel that looks for values that are not finite */
-    bool copy;       /* a kernel that copies a tensor */
     uint64_t bytes;  /* of copies and sets */
 };
 
@@ -120,18 +122,22 @@ struct tpck_phase {
     uint32_t strangers;     /* phases in a row that did not */
     bool others;            /* another thread has launched since the last phase: the next iteration has begun */
     bool tailed;            /* launches of an optimizer came behind the last phase */
+    bool wide;              /* phases may be in hooks or whole turns */
     bool threaded;          /* phases have been seen with the launches of another thread before them */
     bool whole_turn;        /* phases are whole turns */
     bool in_hooks;          /* the phase under way is in hooks */
     bool follower_due;      /* the next operation is the follower of the last phase */
+    bool begun;             /* a phase has been seen */
+    bool worked;            /* the turn under way has a kernel of another pass behind its last launch */
     uint64_t inside, outside; /* filters: functions between the launches of the phase under way, and since its last */
     uint32_t checked_at;    /* context_at behind the last kernel that checks */
     uint64_t tail;          /* digest and number of the operations since then, but for scalars copied to the device */
     bool scalars_last;      /* which came last */
     uint32_t tail_count;
-    uint32_t copies;        /* tensors copied since then */
-    uint64_t first_copy;
-    bool copies_differ;
+    uint64_t elsewhere[TPCK_PHASE_FILTER]; /* filter: functions of the first stretch of all, and of those between turns */
+    uint64_t echo_function, first_echo; /* coarse digest of the kernel right behind the last launch, and its fine one */
+    uint32_t echoes;        /* launches of it since then */
+    bool echoes_differ;
     bool doubted;           /* a cycle was given up: ask for more before the next */
     uint64_t last_phase, previous_phase; /* where the last phases were found to have ended */
     uint64_t boundaries, last_boundary, previous_boundary, sure_since;
@@ -141,7 +147,8 @@ struct tpck_phase {
 /** The follower that a copy from or to the host is. */
 #define TPCK_PHASE_HOST UINT64_C(1)
 
-void tpck_phase_init(struct tpck_phase *phase);
+/** wide: members are known by names, so that phases may be wider than they are. */
+void tpck_phase_init(struct tpck_phase *phase, bool wide);
 
 /** Flags of enum tpck_verdict. */
 unsigned tpck_phase_feed(struct tpck_phase *phase, const struct tpck_phase_op *op);

@@ -485,6 +485,7 @@ def gan(critics, make, clip=False):
 
 JOBS['gan_fused'] = lambda: gan(1, lambda p: optim.Adam(p, fused=True))
 JOBS['gan_loop'] = lambda: gan(1, lambda p: optim.RMSprop(p, foreach=False))
+JOBS['critics'] = lambda: gan(3, lambda p: optim.RMSprop(p))
 JOBS['wgan'] = lambda: gan(3, lambda p: optim.RMSprop(p), True)
 
 
@@ -836,6 +837,108 @@ def scheduler_tensor():
         value.item()
 
 
+@job
+def decay_by_hand():
+    """Weights are decayed by the script behind the step."""
+    model = mlp()
+    optimizer = optim.Adam(model.parameters(), fused=True)
+    for i in steps():
+        optimizer.zero_grad()
+        classify(model, batch()).backward()
+        with window('optimizer'):
+            optimizer.step()
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.mul_(0.999)
+        ended(i)
+
+
+@job
+def gan_average():
+    """Weights of the generator are averaged by hand."""
+    def pair():
+        return nn.Sequential(nn.Linear(16, 128), nn.ReLU(), nn.Linear(128, 40)).cuda()
+    real, fake, average = mlp(), pair(), pair()
+    first, second = optim.Adam(real.parameters()), optim.Adam(fake.parameters())
+    for i in steps():
+        x, _y = batch()
+        first.zero_grad()
+        (real(fake(torch.randn(32, 16, device='cuda')).detach()).mean() - real(x).mean()).backward()
+        with window('optimizer'):
+            first.step()
+        second.zero_grad()
+        (-real(fake(torch.randn(32, 16, device='cuda'))).mean()).backward()
+        apply(i, second)
+        with torch.no_grad():
+            for p, q in zip(fake.parameters(), average.parameters()):
+                q.mul_(0.9).add_(p, alpha=0.1)
+
+
+@job
+def scalers_two():
+    models = [GPT().cuda(), GPT(1).cuda()]
+    optimizers = [optim.AdamW(m.parameters()) for m in models]
+    scalers = [torch.amp.GradScaler() for m in models]
+    for i in steps(20):
+        pair = tokens()
+        with torch.autocast('cuda', torch.float16):
+            values = [text_loss(m, pair) for m in models]
+        for scaler, value in zip(scalers, values):
+            scaler.scale(value).backward()
+        with window('optimizer'):
+            for scaler, optimizer in zip(scalers, optimizers):
+                scaler.unscale_(optimizer)
+                for flag in scaler._per_optimizer_states[id(optimizer)]['found_inf_per_device'].values():
+                    flag.fill_(0.0)
+                scaler.step(optimizer)
+        ended(i)
+        for scaler, optimizer in zip(scalers, optimizers):
+            scaler.update()
+            optimizer.zero_grad()
+
+
+@job
+def resident():
+    """One batch that lies on the device, nothing read."""
+    pair = batch()
+    train(mlp(), lambda p: optim.AdamW(p), data=lambda: pair, read=False)
+
+
+@job
+def dqn():
+    """The environment asks for actions, the target is set anew every seventh step."""
+    model, target = mlp(), mlp()
+    optimizer = optim.Adam(model.parameters())
+    for i in steps(24):
+        with torch.no_grad():
+            for _ in range(2):
+                model(torch.randn(1, 40).cuda()).argmax(1).item()
+        x, y = batch()
+        with torch.no_grad():
+            goal = target(x).amax(1)
+        optimizer.zero_grad()
+        F.smooth_l1_loss(model(x).gather(1, y[:, None])[:, 0], goal).backward()
+        apply(i, optimizer)
+        if i % 7 == 6:
+            target.load_state_dict(model.state_dict())
+
+
+@job
+def inner_steps():
+    """MAML: gradient steps inside the forward pass."""
+    model = nn.Linear(40, 10).cuda()
+    optimizer = optim.Adam(model.parameters())
+    for i in steps():
+        optimizer.zero_grad()
+        total = 0
+        for _ in range(3):
+            x, y = batch()
+            g = torch.autograd.grad(classify(model, (x, y)), list(model.parameters()), create_graph=True)
+            total = total + F.cross_entropy(F.linear(x, model.weight - 0.1 * g[0], model.bias - 0.1 * g[1]), y)
+        total.backward()
+        apply(i, optimizer)
+
+
 # --- what is no training: nothing may be said ---
 
 @job
@@ -912,6 +1015,19 @@ def none_filter():
         state.addcmul_(gain, seen - state)
         spread.mul_(1 - gain).add_(0.01).sqrt_()
         state.mean().item()
+
+
+@job
+def none_attack():
+    """An input is moved along its gradient; the model stays as it is."""
+    model = mlp()
+    for i in range(12):
+        x, y = batch()
+        moved = torch.zeros_like(x, requires_grad=True)
+        for _ in range(5):
+            g, = torch.autograd.grad(classify(model, (x + moved, y)), moved)
+            moved = (moved + 0.1 * g.sign()).clamp(-0.3, 0.3).detach().requires_grad_()
+        moved.cpu()
 
 
 @job
