@@ -403,6 +403,8 @@ class Job:
                 return start.wait()
             start.kill()
             self.after_start(start)
+            if start.wait() == 0:  # it ended while the moment was come
+                return 0
             self.kills.append(self.after_kill(moment[0]))
             if agent_too and agent_too():
                 for pid in self.place.agents():
