@@ -364,14 +364,19 @@ def life(checks):
         status = this.start().wait()
         checks.ok(status == 0 and not this.differences(), "and are good", *this.differences(), this.story())
 
-    for what, disk in (("memory lost", True), ("memory and store lost", False)):
+    for what, disk in (("memory lost", True), ("memory and store lost", False), ("memory and the first tier lost", True)):
         with job.Place(TRANSPCKPT_DURABLE_INTERVAL="5") as place:
+            near = place.root + "/near"
+            if "tier" in what:
+                place.environment["TRANSPCKPT_DIR"] = f"node:{near},site:{place.store}"
             this = gpt(place)
             this.run_plain()
             killed_at(this, 30)
             on_disk_only(place)
             if not disk:
                 shutil.rmtree(place.store)
+            elif "tier" in what:
+                shutil.rmtree(near)
             start = this.start()
             status = start.wait()
             checks.ok(status == 0 and not this.differences(), f"{what}: the same bytes", *this.differences(),
