@@ -53,6 +53,8 @@ int sim_remote_map_vram(uint64_t va, uint64_t bytes, uint64_t offset, int prot);
 int sim_remote_map_file(uint64_t va, uint64_t bytes, uint64_t offset, int prot, int fd);
 int sim_remote_unmap(uint64_t va, uint64_t bytes);
 int sim_remote_load(const void *object, uint64_t bytes, uint64_t *id);
+/* An image without code: kernels to pseudo-execute. */
+int sim_remote_describe(const void *image, uint64_t bytes, uint64_t *id);
 int sim_remote_unload(uint64_t id);
 int sim_remote_bind(uint64_t id, const char *name, uint64_t va);
 int sim_remote_fill(uint64_t id, const char *name, uint64_t va, uint64_t bytes);
@@ -161,6 +163,8 @@ struct sim_module {
 	bool library;
 };
 struct sim_kernel *sim_kernel_check(const void *handle);
+/* An image without code (image.h) of the vendor's fat binary or cubin (cubin.c); the caller frees it. */
+CUresult sim_cubin_image(const void *data, char **image);
 
 /* ---- work: what a stream executes and a graph node describes (work.c) ---- */
 struct sim_launch {
