@@ -16,8 +16,8 @@
 struct functor {
 	enum sim_type in[ARGUMENTS], out;
 	int n;
-	uint32_t skip; /* bytes of an empty member in front of its scalar */
-	uint32_t bytes; /* of its scalars, if the name tells */
+	enum { NAMED, UNARY, LAMBDA } kind;
+	bool compares;
 };
 
 static enum sim_type type_argument(const char *text, const char *part, int i)
@@ -26,13 +26,6 @@ static enum sim_type type_argument(const char *text, const char *part, int i)
 	const char *a = sim_template_argument(text, part, i, &n);
 
 	return a ? sim_type_named(a, n) : SIM_TYPE_NONE;
-}
-
-static uint32_t opmath_bytes(enum sim_type t)
-{
-	uint64_t n = sim_type_bytes(t);
-
-	return n == 2 && t != SIM_TYPE_I16 ? 4 : (uint32_t)n;
 }
 
 static bool lambda_types(const char *text, struct functor *f)
@@ -53,6 +46,7 @@ static bool lambda_types(const char *text, struct functor *f)
 			at += at[1] == ' ' ? 2 : 1;
 	}
 	f->out = f->n ? f->in[0] : SIM_TYPE_NONE;
+	f->kind = LAMBDA;
 	return true;
 }
 
@@ -78,8 +72,8 @@ static bool functor_types(const char *text, size_t n, struct functor *f)
 		f->in[0] = type_argument(t, "UnaryFunctor<", t[12] == 'A' ? 1 : 0);
 		f->out = type_argument(t, "UnaryFunctor<", 2);
 		f->n = 1;
-		f->bytes = opmath_bytes(type_argument(t, "UnaryFunctor<", t[12] == 'A' ? 0 : 1));
-		f->skip = f->bytes;
+		f->kind = UNARY;
+		f->compares = strstr(t, "Compare");
 		return true;
 	}
 	char *open = strchr(t, '<');
@@ -88,17 +82,36 @@ static bool functor_types(const char *text, size_t n, struct functor *f)
 	f->out = type_argument(t, "<", 0);
 	for (f->n = 0; f->n < ARGUMENTS; f->n++)
 		f->in[f->n] = f->out;
-	if (strstr(t, "CUDAFunctor"))
-		f->bytes = opmath_bytes(f->out);
-	if (strstr(t, "CUDAFunctorOnSelf_add"))
-		f->bytes *= 2;
 	return f->out != SIM_TYPE_NONE;
 }
 
-static void functor_scalars(struct sim_plan *p, const struct functor *f, const char *at, uint32_t room)
+/*
+ * What a functor of `size` bytes holds, without the padding, in which lies what was on the stack. A closure ends with eight
+ * bytes of the compiler's; of its last eight before them half may be padding, and the table knows better. A unary functor
+ * made of a binary one has the operand in its second half.
+ */
+static void functor_scalars(struct sim_plan *p, const struct sim_rule *r, const struct functor *f, const char *at, uint32_t size)
 {
-	if (f->skip + f->bytes <= room && f->bytes)
-		sim_plan_scalar(p, at + f->skip, f->bytes);
+	uint64_t bytes = f->n ? sim_type_bytes(f->in[0]) : 4;
+	bool known = false;
+
+	for (int i = 0; i < SIM_ITEMS && r->scalar[i]; i++) {
+		unsigned offset, n;
+
+		if (sscanf(r->scalar[i], "f.%u+%u", &offset, &n) == 2 && offset + n <= size)
+			sim_plan_scalar(p, at + offset, n);
+		else if (sscanf(r->scalar[i], "f.%u*%u", &offset, &n) == 2 && offset + n * bytes <= size)
+			sim_plan_scalar(p, at + offset, n * bytes);
+		known = true;
+	}
+	if (known || size == 1)
+		return;
+	if (f->kind == LAMBDA)
+		sim_plan_scalar(p, at, size > 16 ? size - 12 : size <= 8 ? 0 : bytes < 4 ? bytes : 4);
+	else if (f->kind == UNARY)
+		sim_plan_scalar(p, at + size / 2, f->compares && bytes < size / 2 ? bytes : size / 2);
+	else
+		sim_plan_scalar(p, at, size);
 }
 
 static void override(const struct sim_plan *p, const struct sim_rule *r, struct functor *f)
@@ -139,9 +152,7 @@ static bool vectorized(struct sim_plan *p, const struct sim_rule *r)
 	if (p->kernel->n_params < 3 || !text || !functor_types(text, n, &f))
 		return false;
 	override(p, r, &f);
-	if (!f.bytes && sim_param_size(p, 1) >= 4)
-		f.bytes = sim_param_size(p, 1);
-	functor_scalars(p, &f, sim_param(p, 1, 0), sim_param_size(p, 1));
+	functor_scalars(p, r, &f, sim_param(p, 1, 0), sim_param_size(p, 1));
 	return pointers(p, r, &f, sim_param(p, 2, 0), (int)(sim_param_size(p, 2) / 8), (uint64_t)sim_param_int(p, 0, 0));
 }
 
@@ -171,9 +182,7 @@ static bool unrolled(struct sim_plan *p, const struct sim_rule *r)
 			f.in[i] = scalar_type((int8_t)*sim_param(p, 5, (uint32_t)i));
 	if (strstr(p->kernel->type[6], "StoreWithCast"))
 		f.out = scalar_type((int8_t)*sim_param(p, 6, 0));
-	if (!f.bytes && sim_param_size(p, 1) >= 4)
-		f.bytes = sim_param_size(p, 1);
-	functor_scalars(p, &f, sim_param(p, 1, 0), sim_param_size(p, 1));
+	functor_scalars(p, r, &f, sim_param(p, 1, 0), sim_param_size(p, 1));
 	return pointers(p, r, &f, sim_param(p, 2, 0), (int)(sim_param_size(p, 2) / 8), (uint64_t)sim_param_int(p, 0, 0));
 }
 
@@ -235,16 +244,19 @@ static bool strided(struct sim_plan *p, const struct sim_rule *r)
 		for (n_data = 1; n_data < 8 && (CALCULATOR_BYTES(n_data) + 7) / 8 * 8 + 8 * n_data + 24 < (int)size; n_data++)
 			;
 	uint32_t data = (uint32_t)(CALCULATOR_BYTES(n_data) + 7) / 8 * 8, rest = data + 8 * (uint32_t)n_data;
-	if (rest > size)
+	if (rest + 8 > size)
 		return false;
-	if (casts) { /* the types follow the functor, which is as large as its scalars */
-		const char *types = sim_param(p, 1, rest + (f.skip + f.bytes ? f.skip + f.bytes : 1));
+	uint32_t room = size - rest - 8; /* the functor, and in one that converts the types after it */
+	if (f.kind == NAMED)
+		room = room < 4 ? room : strstr(text, "FunctorOn") == text + 16 ? 8 : 4;
+	if (casts) {
+		const char *types = sim_param(p, 1, rest + (room ? room : 1));
 
 		f.out = scalar_type((int8_t)types[0]);
 		for (int i = 1; i < n_data; i++)
 			f.in[i - 1] = scalar_type((int8_t)types[i]);
 	}
-	functor_scalars(p, &f, sim_param(p, 1, rest), size - rest);
+	functor_scalars(p, r, &f, sim_param(p, 1, rest), room);
 	if (!pointers(p, r, &f, sim_param(p, 1, data), n_data, (uint64_t)sim_param_int(p, 0, 0)))
 		return false;
 	for (int i = 0; i < n_data; i++) {
@@ -451,7 +463,7 @@ static bool foreach(struct sim_plan *p, const struct sim_rule *r)
 	return true;
 }
 
-/* One element per chunk of a table that the second pass reads. */
+/* LpNormFunctor: one element per chunk, in the row that a table gives each tensor. */
 static bool norm(struct sim_plan *p, const struct sim_rule *r)
 {
 	static struct part x[BLOCKS];
@@ -459,16 +471,15 @@ static bool norm(struct sim_plan *p, const struct sim_rule *r)
 	struct list l;
 	int reads, writes, n;
 
-	if (!list_of(p, &l) || !functor_lists(p, &t, &reads, &writes) || (n = parts(p, &l, x)) < 0 || p->kernel->n_params < 3)
+	if (!list_of(p, &l) || !functor_lists(p, &t, &reads, &writes) || (n = parts(p, &l, x)) < 0 || p->kernel->n_params < 4)
 		return false;
-	int per_tensor = p->kernel->n_params > 3 ? sim_param_int(p, 3, 0) : 1;
-	int start = l.size >= 8 ? sim_param_int(p, 0, l.size - 8) : 0;
+	const int64_t *rows = (const int64_t *)(uintptr_t)sim_param_word(p, 3, 0);
+	int start = sim_param_int(p, 0, l.size - 8);
 	for (int i = 0; i < n; i++) {
-		uint64_t chunks = (x[i].n + CHUNK - 1) / CHUNK, first = x[i].first / CHUNK;
+		uint64_t chunks = (x[i].n + CHUNK - 1) / CHUNK, first = (uint64_t)rows[start + (int)x[i].tensor] + x[i].first / CHUNK;
 
 		sim_plan_in(p, address(p, &l, 0, &x[i], t), x[i].n, t);
-		sim_plan_out(p, (const char *)(uintptr_t)sim_param_word(p, 2, 0) +
-				((uint64_t)(start + (int)x[i].tensor) * (uint64_t)per_tensor + first) * sim_type_bytes(out), chunks, out)->positive = true;
+		sim_plan_out(p, (const char *)(uintptr_t)sim_param_word(p, 2, 0) + first * sim_type_bytes(out), chunks, out)->positive = true;
 	}
 	return true;
 }
@@ -506,28 +517,21 @@ static bool fused(struct sim_plan *p, const struct sim_rule *r)
 	return true;
 }
 
-/* lpnorm_cleanup(partial results, addresses of the norms by value, sizes, most chunks of a tensor) */
+/* lpnorm_cleanup(partial results, addresses of the norms by value, the table, first tensor) */
 static bool norm_cleanup(struct sim_plan *p, const struct sim_rule *r)
 {
-	enum sim_type in = type_argument(p->kernel->name, "lpnorm_cleanup<", 3), out = type_argument(p->kernel->name, "lpnorm_cleanup<", 2);
+	enum sim_type in = type_argument(p->kernel->name, "lpnorm_cleanup<", 4), out = type_argument(p->kernel->name, "lpnorm_cleanup<", 2);
 
 	(void)r;
-	if (p->kernel->n_params < 4)
+	if (p->kernel->n_params < 4 || in == SIM_TYPE_NONE || out == SIM_TYPE_NONE)
 		return false;
-	if (in == SIM_TYPE_NONE)
-		in = SIM_TYPE_F32;
-	if (out == SIM_TYPE_NONE)
-		out = in;
-	uint64_t most = (uint64_t)sim_param_int(p, p->kernel->n_params - 1, 0);
-	sim_plan_in(p, (const void *)(uintptr_t)sim_param_word(p, 0, 0), 1, in);
-	(void)most; /* rows are as long as the tensor's chunks; what is behind was not written */
+	const int64_t *rows = (const int64_t *)(uintptr_t)sim_param_word(p, 2, 0) + sim_param_int(p, 3, 0);
 	for (uint32_t b = 0; b < p->launch->grid[0]; b++) {
-		sim_plan_in(p, (const char *)(uintptr_t)sim_param_word(p, 0, 0) + b * most * sim_type_bytes(in), 1, in);
+		sim_plan_in(p, (const char *)(uintptr_t)sim_param_word(p, 0, 0) + (uint64_t)rows[b] * sim_type_bytes(in), (uint64_t)(rows[b + 1] - rows[b]), in);
 		sim_plan_out(p, (const void *)(uintptr_t)sim_param_word(p, 1, 8 * b), 1, out)->positive = true;
 	}
 	return true;
 }
-
 
 static enum sim_type data_type(int32_t t)
 {

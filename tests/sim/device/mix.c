@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Digests of what a kernel reads, and values for what it writes. */
+#define _GNU_SOURCE
 #include "device/mix.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define K1 0x9e3779b97f4a7c15ull
@@ -32,10 +34,6 @@ static const struct {
 	{ "c10::BFloat16", SIM_TYPE_BF16 },
 	{ "__nv_bfloat16", SIM_TYPE_BF16 },
 	{ "cutlass::bfloat16_t", SIM_TYPE_BF16 },
-	{ "at::native::OpaqueType<1>", SIM_TYPE_I8 },
-	{ "at::native::OpaqueType<2>", SIM_TYPE_I16 },
-	{ "at::native::OpaqueType<4>", SIM_TYPE_I32 },
-	{ "at::native::OpaqueType<8>", SIM_TYPE_I64 },
 	{ "i8", SIM_TYPE_I8 },
 	{ "i16", SIM_TYPE_I16 },
 	{ "i32", SIM_TYPE_I32 },
@@ -49,6 +47,15 @@ static const struct {
 
 enum sim_type sim_type_named(const char *name, size_t n)
 {
+	const char *opaque = memmem(name, n, "OpaqueType<", 11);
+
+	if (opaque) { /* bytes of that many: at::native::OpaqueType<4>, (anonymous namespace)::OpaqueType<4u> */
+		static const enum sim_type by_size[] = { SIM_TYPE_NONE, SIM_TYPE_I8, SIM_TYPE_I16, SIM_TYPE_NONE, SIM_TYPE_I32,
+							 SIM_TYPE_NONE, SIM_TYPE_NONE, SIM_TYPE_NONE, SIM_TYPE_I64 };
+		int size = atoi(opaque + 11);
+
+		return size >= 0 && size <= 8 ? by_size[size] : SIM_TYPE_NONE;
+	}
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (strlen(names[i].name) == n && !memcmp(names[i].name, name, n))
 			return names[i].type;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/gathers.h"
 #include "device/rules.h"
 
 /* Of the C++ library. */
@@ -238,6 +239,14 @@ static bool plan(struct sim_plan *p)
 	return false;
 }
 
+static bool gather(const struct sim_plan *p)
+{
+	for (const struct sim_gather *g = sim_gathers; g->name; g++)
+		if (!strcmp(g->name, p->kernel->rule->layout))
+			return g->run(p, sim_mix_bytes(0, p->kernel->mangled, strlen(p->kernel->mangled)));
+	return false;
+}
+
 static void trace(const struct sim_plan *p, uint64_t h)
 {
 	static uint64_t count;
@@ -292,26 +301,6 @@ static void amp_update(const struct sim_plan *p)
 	}
 }
 
-/* in[0] has indices, the rest decides; row i of out[0], whose n counts one row, is changed where in[0] says so. */
-static void rows(const struct sim_plan *p, uint64_t h)
-{
-	const struct sim_range *index = &p->in[0];
-	uint64_t bytes = sim_type_bytes(index->type), row = p->out[0].n;
-
-	for (uint64_t i = 0; i < index->n; i++) {
-		int64_t at = 0;
-
-		memcpy(&at, index->at + i * bytes, bytes);
-		if (bytes == 4)
-			at = (int32_t)at;
-		if (at < 0)
-			continue;
-		struct sim_range r = p->out[0];
-		r.at += (uint64_t)at * row * sim_type_bytes(r.type);
-		sim_mix_write(&r, sim_mix_word(h, (uint64_t)at));
-	}
-}
-
 static void carry_out(struct sim_plan *p, enum sim_how how, uint64_t h)
 {
 	switch (how) {
@@ -326,10 +315,6 @@ static void carry_out(struct sim_plan *p, enum sim_how how, uint64_t h)
 	case SIM_HOW_AMP_UPDATE:
 		if (p->n_out > 1 && p->n_in)
 			amp_update(p);
-		return;
-	case SIM_HOW_ROWS:
-		if (p->n_out && p->n_in)
-			rows(p, h);
 		return;
 	case SIM_HOW_FUSED:
 		if (p->found_inf && *p->found_inf == 1)
@@ -361,6 +346,8 @@ void sim_pseudo_launch(struct sim_described *k, const struct sim_launch_request 
 	p.n_in = p.n_out = 0;
 	p.scalars = 0;
 	p.found_inf = NULL;
+	if (k->rule && gather(&p))
+		return;
 	if (k->rule && !plan(&p)) {
 		fprintf(stderr, "simgpu: kernels.rules:%d does not fit kernel %s\n", k->rule->line, k->name);
 		k->rule = NULL;

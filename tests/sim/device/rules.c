@@ -10,10 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/gathers.h"
+
 static struct sim_rule *rules;
 static size_t n_rules;
 
-static const char *const hows[] = { "mix", "fill", "copy", "unscale", "amp_update", "rows", "fused" };
+static const char *const hows[] = { "mix", "fill", "copy", "unscale", "amp_update", "fused" };
 
 static char *trim(char *s)
 {
@@ -42,6 +44,9 @@ static bool known_layout(const char *name)
 {
 	if (!strcmp(name, "params"))
 		return true;
+	for (const struct sim_gather *g = sim_gathers; g->name; g++)
+		if (!strcmp(g->name, name))
+			return true;
 	for (const struct sim_layout *l = sim_layouts; l->name; l++)
 		if (!strcmp(l->name, name))
 			return true;
@@ -293,7 +298,7 @@ static enum sim_type dispatched(const char *name)
 
 enum sim_type sim_rule_type(const struct sim_plan *p, const struct sim_rule *r, const char *text)
 {
-	size_t n = strcspn(text + 1, "[+"), m;
+	size_t n = strcspn(text + 1, "[{+"), m;
 
 	if (text[1] == '@' || text[1] == 't') {
 		const char *a = sim_template_argument(p->kernel->name, last_piece(r->pattern), atoi(text + 2), &m);
@@ -302,6 +307,8 @@ enum sim_type sim_rule_type(const struct sim_plan *p, const struct sim_rule *r, 
 	}
 	if (n == 8 && !memcmp(text + 1, "dispatch", n))
 		return dispatched(p->kernel->name);
+	if (n == 5 && !memcmp(text + 1, "named", n)) /* fmha_cutlassF_bf16_aligned... */
+		return strstr(p->kernel->name, "_bf16_") ? SIM_TYPE_BF16 : strstr(p->kernel->name, "_f16_") ? SIM_TYPE_F16 : SIM_TYPE_F32;
 	return sim_type_named(text + 1, n);
 }
 
@@ -317,13 +324,39 @@ static enum sim_type pointee(const char *type)
 	return n && t[n - 1] == '*' ? sim_type_named(t, n - 1) : SIM_TYPE_NONE;
 }
 
-/* pK[.offset][:type][[count]][+] */
+/* {size,stride;size,stride...}, the first fastest, strides in elements. */
+static void shape(struct reader *r, struct sim_range *x)
+{
+	uint64_t bytes = sim_type_bytes(x->type);
+
+	x->n = 1;
+	do {
+		r->at++;
+		int64_t size = sum(r);
+		if (*r->at != ',' || size < 0) {
+			r->bad = true;
+			return;
+		}
+		r->at++;
+		int64_t stride = sum(r);
+		x->n *= (uint64_t)size;
+		if (size != 1) {
+			x->size[x->dims] = (uint32_t)size;
+			x->stride[x->dims++] = (uint32_t)((uint64_t)stride * bytes);
+		}
+	} while (!r->bad && *r->at == ';' && x->dims < SIM_DIMS);
+	r->bad |= *r->at != '}';
+	r->at += *r->at == '}';
+}
+
+/* pK[.offset][:type][[count] or {shape}][+] */
 static bool item(struct sim_plan *p, const struct sim_rule *rule, const char *text, bool output)
 {
 	struct reader r = { .plan = p, .rule = rule, .at = text + 1 };
 	uint32_t i = (uint32_t)number(&r), offset = 0;
 	int64_t n = 1;
 	enum sim_type t;
+	struct sim_range shaped = { 0 };
 
 	if (*text != 'p' || r.bad || i >= p->kernel->n_params)
 		return false;
@@ -333,11 +366,15 @@ static bool item(struct sim_plan *p, const struct sim_rule *rule, const char *te
 	}
 	if (*r.at == ':') {
 		t = sim_rule_type(p, rule, r.at);
-		r.at += strcspn(r.at, "[+");
+		r.at += strcspn(r.at, "[{+");
 	} else {
 		t = pointee(p->kernel->type[i]);
 	}
-	if (*r.at == '[') {
+	if (*r.at == '{') {
+		shaped.type = t;
+		shape(&r, &shaped);
+		n = (int64_t)shaped.n;
+	} else if (*r.at == '[') {
 		r.at++;
 		n = sum(&r);
 		if (*r.at++ != ']')
@@ -349,12 +386,30 @@ static bool item(struct sim_plan *p, const struct sim_rule *rule, const char *te
 	if (at && n) {
 		struct sim_range *x = output ? sim_plan_out(p, at, (uint64_t)n, t) : sim_plan_in(p, at, (uint64_t)n, t);
 
+		memcpy(x->size, shaped.size, sizeof x->size);
+		memcpy(x->stride, shaped.stride, sizeof x->stride);
+		x->dims = shaped.dims;
 		x->positive = *r.at == '+';
 	}
 	return true;
 }
 
-/* pK or pK.offset+bytes; nothing but "none": no scalars; no items: every parameter of an arithmetic type. */
+/* at::PhiloxCudaState: seed and offset, or where they lie in a graph; the offset within it; which of the two. */
+static void philox(struct sim_plan *p, const char *at)
+{
+	uint64_t w[3];
+
+	memcpy(w, at, sizeof w);
+	if (at[24]) {
+		sim_plan_in(p, (const void *)(uintptr_t)w[0], 1, SIM_TYPE_I64);
+		sim_plan_in(p, (const void *)(uintptr_t)w[1], 1, SIM_TYPE_I64);
+		sim_plan_scalar(p, &w[2], sizeof w[2]);
+	} else {
+		sim_plan_scalar(p, w, 16);
+	}
+}
+
+/* pK or pK.offset+bytes; xK[.offset]: a generator's state; nothing but "none": no scalars; no items: every parameter of an arithmetic type. */
 static bool scalar(struct sim_plan *p, const struct sim_rule *rule, const char *text)
 {
 	struct reader r = { .plan = p, .rule = rule, .at = text + 1 };
@@ -362,9 +417,16 @@ static bool scalar(struct sim_plan *p, const struct sim_rule *rule, const char *
 
 	if (!strcmp(text, "none"))
 		return true;
-	if (*text != 'p' || r.bad || i >= p->kernel->n_params)
+	if ((*text != 'p' && *text != 'x') || r.bad || i >= p->kernel->n_params)
 		return false;
 	n = sim_param_size(p, i);
+	if (*text == 'x') {
+		offset = *r.at == '.' ? (r.at++, (uint32_t)number(&r)) : 0;
+		if (r.bad || offset + 25 > n)
+			return false;
+		philox(p, sim_param(p, i, offset));
+		return true;
+	}
 	if (*r.at == '.') {
 		r.at++;
 		offset = (uint32_t)number(&r);
@@ -384,6 +446,8 @@ static void arithmetic(struct sim_plan *p)
 
 		if (sim_type_named(t, strlen(t)) != SIM_TYPE_NONE)
 			sim_plan_scalar(p, sim_param(p, i, 0), sim_param_size(p, i));
+		else if (!strcmp(t, "at::PhiloxCudaState") && sim_param_size(p, i) >= 25)
+			philox(p, sim_param(p, i, 0));
 	}
 }
 
