@@ -3,7 +3,8 @@
 # From a bare clone on Debian 12 to a build, a demonstration or the whole check.
 #
 #   ./bootstrap.sh demo          trains a small GPT, kills it several times, resumes it, compares
-#   ./bootstrap.sh check         builds and runs every test suite
+#   ./bootstrap.sh check         builds and runs every test suite; PyTorch's too, unless TORCH=no
+#   ./bootstrap.sh torch         installs PyTorch (5 GB) where `check` looks for it, unless it is there
 #   ./bootstrap.sh build [DIR]   configures in DIR (default: build), builds everything, the tests'
 #                                programs included, and installs into DIR/inst
 set -eu
@@ -78,7 +79,23 @@ build() {
 	say "built in $dir and installed into $dir/inst"
 }
 
+# PyTorch for tests/torch, in a virtual environment that all builds share. TORCH_PYTHON names another one.
+torch() {
+	venv=${XDG_CACHE_HOME:-$HOME/.cache}/transpckpt/torch
+	if [ -n "${TORCH_PYTHON:-}" ] || "$venv/bin/python" -c 'import torch' 2>/dev/null; then
+		return 0
+	fi
+	say "installing PyTorch into $venv"
+	rm -rf "$venv"
+	mkdir -p "${venv%/*}"
+	python3 -m venv "$venv" && "$venv/bin/python" -m pip install -q --no-cache-dir torch
+}
+
 case ${1:-} in
+torch)
+	install_packages
+	torch
+	;;
 build)
 	build "${2:-}"
 	;;
@@ -88,10 +105,11 @@ demo)
 	;;
 check)
 	build "${2:-}"
+	[ "${TORCH:-}" = no ] || torch || say "no PyTorch: its suite is skipped"
 	exec make -k -j"$jobs" check
 	;;
 *)
-	sed -n '3,9s/^# \{0,1\}//p' "$0"
+	sed -n '3,10s/^# \{0,1\}//p' "$0"
 	exit 2
 	;;
 esac

@@ -95,6 +95,8 @@ static void functor_scalars(struct sim_plan *p, const struct sim_rule *r, const 
 	uint64_t bytes = f->n ? sim_type_bytes(f->in[0]) : 4;
 	bool known = false;
 
+	p->functor = at;
+	p->functor_bytes = size;
 	for (int i = 0; i < SIM_ITEMS && r->scalar[i]; i++) {
 		unsigned offset, n;
 
@@ -268,6 +270,14 @@ static bool strided(struct sim_plan *p, const struct sim_rule *r)
 	return true;
 }
 
+/* Any of the three. */
+static bool elementwise(struct sim_plan *p, const struct sim_rule *r)
+{
+	if (strstr(p->kernel->name, "unrolled_elementwise_kernel<"))
+		return unrolled(p, r);
+	return strstr(p->kernel->name, "vectorized_elementwise_kernel<") ? vectorized(p, r) : strided(p, r);
+}
+
 /* ReduceOp: config, input and output calculator before the source, two destinations and 64 bytes in all after it. */
 #define REDUCE_CONFIG_BYTES 64
 
@@ -427,6 +437,8 @@ static void rest(struct sim_plan *p, uint32_t from)
 		size_t n = strlen(t);
 		const char *constant = strstr(t, " const*");
 
+		if (!constant && n && t[n - 1] == '*') /* FusedSgd's are not constant, and read only */
+			constant = t + n - 1;
 		if (constant && sim_param_word(p, i, 0))
 			sim_plan_in(p, (const void *)(uintptr_t)sim_param_word(p, i, 0), 1, sim_type_named(t, (size_t)(constant - t)));
 		else if (sim_type_named(t, n) != SIM_TYPE_NONE)
@@ -448,9 +460,13 @@ static bool foreach(struct sim_plan *p, const struct sim_rule *r)
 		t = sim_rule_type(p, r, r->in_type);
 	if (writes >= l.depth || reads > l.depth || out == SIM_TYPE_NONE || t == SIM_TYPE_NONE)
 		return false;
+	/* PointwiseOpScalar0dTensorFunctor: the second list is of numbers, the third of tensors. */
+	bool numbers = strstr(p->kernel->name, "0dTensorFunctor") && l.depth > 2;
 	for (int i = 0; i < n; i++) {
-		for (int d = 0; d < reads; d++)
-			sim_plan_in(p, address(p, &l, d, &x[i], t), x[i].n, t);
+		struct part first = { x[i].tensor, 0, 1 };
+
+		for (int d = 0; d < (numbers ? l.depth : reads); d++)
+			sim_plan_in(p, address(p, &l, d, numbers && d == 1 ? &first : &x[i], t), numbers && d == 1 ? 1 : x[i].n, t);
 		sim_plan_out(p, address(p, &l, writes, &x[i], out), x[i].n, out)->positive = r->positive;
 		if (l.scalar_bytes)
 			sim_plan_scalar(p, sim_param(p, 0, (uint32_t)l.n * 8 * ((uint32_t)l.depth + 1) + l.scalar_bytes * (uint32_t)x[i].tensor), l.scalar_bytes);
@@ -500,12 +516,15 @@ static bool fused(struct sim_plan *p, const struct sim_rule *r)
 		return false;
 	bool rewrites = sim_param_word(p, last - 1, 0) != 0; /* grad_scale: gradients are written back */
 	p->found_inf = (float *)(uintptr_t)sim_param_word(p, last, 0);
+	/* SGD's first step makes the momentum, whose memory is not read. */
+	bool fresh = strstr(name, "FusedSgdMathFunctor") && *sim_param(p, last - 2, 0);
 	for (int i = 0; i < n; i++)
 		for (int d = 0; d < l.depth; d++) {
 			/* FusedAdamMathFunctorMP: moments in bfloat16. */
 			enum sim_type own = strstr(name, "FunctorMP") && d > 1 ? SIM_TYPE_BF16 : t;
 
-			sim_plan_in(p, address(p, &l, d, &x[i], own), x[i].n, own);
+			if (!fresh || d < 2)
+				sim_plan_in(p, address(p, &l, d, &x[i], own), x[i].n, own);
 			if (d != 1 || rewrites)
 				sim_plan_out(p, address(p, &l, d, &x[i], own), x[i].n, own)->positive = d > 2;
 		}
@@ -595,9 +614,7 @@ static bool matmul(struct sim_plan *p, const struct sim_rule *r)
 }
 
 const struct sim_layout sim_layouts[] = {
-	{ "vectorized", vectorized },
-	{ "unrolled", unrolled },
-	{ "strided", strided },
+	{ "elementwise", elementwise },
 	{ "reduce", reduce },
 	{ "foreach", foreach },
 	{ "norm", norm },

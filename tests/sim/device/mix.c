@@ -262,6 +262,27 @@ void sim_mix_copy(const struct sim_range *to, const struct sim_range *from)
 	}
 }
 
+void sim_mix_where(const struct sim_range *to, const struct sim_range *choice, const struct sim_range *a, const struct sim_range *b)
+{
+	uint64_t bytes = sim_type_bytes(to->type);
+
+	for (uint64_t i = 0; i < to->n; i++)
+		memcpy(element(to, i, bytes), element(*element(choice, i, 1) ? a : b, i, bytes), bytes);
+}
+
+void sim_mix_scale(const struct sim_range *to, const struct sim_range *from, double by)
+{
+	uint64_t d = sim_type_bytes(to->type), s = sim_type_bytes(from->type);
+
+	for (uint64_t i = 0; i < to->n && i < from->n; i++) {
+		double real = 0;
+		int64_t whole = 0;
+
+		load(element(from, i, s), from->type, &real, &whole);
+		store(element(to, i, d), to->type, real * by, (int64_t)((double)whole * by));
+	}
+}
+
 void sim_mix_fill(const struct sim_range *r, const void *value)
 {
 	uint64_t bytes = sim_type_bytes(r->type);

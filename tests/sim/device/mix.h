@@ -45,6 +45,10 @@ uint64_t sim_mix_range(uint64_t h, const struct sim_range *r);
 void sim_mix_write(const struct sim_range *r, uint64_t h);
 /* Element i of `from`, converted. */
 void sim_mix_copy(const struct sim_range *to, const struct sim_range *from);
+/* Element i of `a` where `choice` is set, else of `b`. */
+void sim_mix_where(const struct sim_range *to, const struct sim_range *choice, const struct sim_range *a, const struct sim_range *b);
+/* Element i of `from`, times `by`. */
+void sim_mix_scale(const struct sim_range *to, const struct sim_range *from, double by);
 /* Every element is the value at `value`, which has the range's type. */
 void sim_mix_fill(const struct sim_range *r, const void *value);
 

@@ -301,16 +301,42 @@ static void amp_update(const struct sim_plan *p)
 	}
 }
 
+/* A product with a number, which a unary functor has in its second half: a loss over two stays a loss. */
+static void scale(const struct sim_plan *p)
+{
+	uint32_t half = p->functor_bytes / 2;
+	double by = 1;
+	float f;
+
+	if (half == 8) {
+		memcpy(&by, p->functor + half, sizeof by);
+	} else if (half == 4) {
+		memcpy(&f, p->functor + half, sizeof f);
+		by = (double)f;
+	}
+	if (p->n_out && p->n_in)
+		sim_mix_scale(&p->out[0], &p->in[0], by);
+}
+
 static void carry_out(struct sim_plan *p, enum sim_how how, uint64_t h)
 {
 	switch (how) {
 	case SIM_HOW_FILL:
+		if (!p->functor)
+			return;
 		for (int i = 0; i < p->n_out; i++)
-			sim_mix_fill(&p->out[i], sim_param(p, 1, 0));
+			sim_mix_fill(&p->out[i], p->functor);
 		return;
 	case SIM_HOW_COPY:
 		for (int i = 0; i < p->n_out && i < p->n_in; i++)
 			sim_mix_copy(&p->out[i], &p->in[i]);
+		return;
+	case SIM_HOW_WHERE:
+		if (p->n_out && p->n_in == 3)
+			sim_mix_where(&p->out[0], &p->in[0], &p->in[1], &p->in[2]);
+		return;
+	case SIM_HOW_SCALE:
+		scale(p);
 		return;
 	case SIM_HOW_AMP_UPDATE:
 		if (p->n_out > 1 && p->n_in)
@@ -346,6 +372,8 @@ void sim_pseudo_launch(struct sim_described *k, const struct sim_launch_request 
 	p.n_in = p.n_out = 0;
 	p.scalars = 0;
 	p.found_inf = NULL;
+	p.functor = NULL;
+	p.functor_bytes = 0;
 	if (k->rule && gather(&p))
 		return;
 	if (k->rule && !plan(&p)) {

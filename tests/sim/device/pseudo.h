@@ -26,6 +26,8 @@ struct sim_plan {
 	const char *params;
 	struct sim_range *in, *out;
 	int n_in, cap_in, n_out, cap_out;
+	const char *functor; /* of an elementwise kernel, and its size */
+	uint32_t functor_bytes;
 	float *found_inf; /* the gradient scaler's, or NULL */
 	uint64_t scalars; /* digest of the values that came as parameters */
 };

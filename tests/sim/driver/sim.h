@@ -34,14 +34,14 @@ struct sim_settings {
 	int n_overrides;
 	bool execute;
 	bool refuse_hint, move_hint;
-	uint64_t oom_at, launch_at, sticky_at, lost_at, stall_at, stall_ns;
+	uint64_t oom_at, launch_at, sticky_at, lost_at, drop_at, stall_at, stall_ns;
 };
 
 extern struct sim_settings sim_settings;
 void sim_settings_read(void);
 /* Counts one event of a kind; true when it is the one that SIMGPU_FAULT asked for. */
 bool sim_fault_alloc(void);
-enum sim_fault { SIM_FAULT_NONE, SIM_FAULT_STICKY, SIM_FAULT_LOST, SIM_FAULT_STALL };
+enum sim_fault { SIM_FAULT_NONE, SIM_FAULT_STICKY, SIM_FAULT_LOST, SIM_FAULT_DROP, SIM_FAULT_STALL };
 enum sim_fault sim_fault_launch(void);
 uint64_t sim_now(void);
 uint64_t sim_kernel_ns(const char *name);
@@ -113,6 +113,7 @@ struct sim_alloc {
 	int prot;
 	struct sim_pool *pool;
 	struct sim_pool_block *block;
+	struct sim_graph_memory *graph; /* of a captured allocation */
 	int fd;
 	bool sync_memops;
 };
@@ -414,12 +415,14 @@ CUresult sim_node_new(struct sim_graph *g, struct sim_node **deps, int n, struct
 
 /* ---- pools (pool.c) ---- */
 struct sim_pool;
-/* Memory that a captured allocation owns: as long as a graph or an executable one mentions it. */
+/* Memory that a captured allocation owns: as long as a graph or an executable one mentions it, or a launch made it and nobody freed it. */
 struct sim_graph_memory {
 	int refs;
+	bool live;
 	struct sim_alloc *alloc;
 };
 void sim_graph_memory_unref(struct sim_graph_memory *m);
+void sim_graph_memory_live(struct sim_graph_memory *m, bool live);
 CUresult sim_graph_memory_new(uint64_t bytes, struct sim_work *w);
 CUresult sim_pool_free_now(struct sim_alloc *a);
 

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""On simgpu the end of a training run depends on every step, on every tensor, and on the launches between.
+
+Leaving out or repeating one step, putting one tensor back to what it was a step before, and dropping one kernel must each
+change the final digest; else a resumed run that lost something could pass for a good one.
+"""
+import concurrent.futures
+import os
+import sys
+
+import scripts
+
+
+def main():
+    python = scripts.find_python()
+    if not python:
+        sys.exit(77)
+    base = ['gpt.py', '--steps', '4', '--accumulate', '1', '--optimizer', 'fused']
+    cases = {'same': ([], None)}
+    for step in (1, 3):
+        cases['omit %d' % step] = (['--omit', str(step)], None)
+        cases['again %d' % step] = (['--again', str(step)], None)
+    for tensor in ('parameter', 'exp_avg', 'exp_avg_sq'):
+        for step in (1, 2, 3):
+            cases['stale %s %d' % (tensor, step)] = (['--stale', str(step), '--tensor', tensor], None)
+    for n in (40, 95, 150, 201, 262, 340, 401):
+        cases['drop %d' % n] = ([], 'drop@%d' % n)
+    scripts.run(python, base)
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get('TORCH_JOBS') or os.cpu_count() or 1)) as pool:
+        ends = dict(zip(cases, pool.map(lambda c: scripts.final(scripts.run(python, base, '', c[1], c[0])), cases.values())))
+    reference = scripts.final(scripts.run(python, base))
+    print('1..%d' % len(cases))
+    bad = 0
+    for i, (name, end) in enumerate(ends.items(), 1):
+        good = end is not None and reference is not None and (end == reference) == (name == 'same')
+        bad += not good
+        print('%sok %d - %s%s' % ('' if good else 'not ', i, name, '' if end else ' # no end'))
+    sys.exit(bad != 0)
+
+
+main()
