@@ -136,6 +136,32 @@ static void split(struct sim_described *k, char *text)
 	}
 }
 
+static const char *setting(const char *name)
+{
+	const char *v = getenv(name);
+
+	return v ? v : "";
+}
+
+/* A module of which not one kernel has a rule is none for this device. */
+static bool any_rule(const char *image, const struct sim_image_header *h)
+{
+	const struct sim_image_kernel *k = (const void *)(image + h->kernels);
+	bool found = false;
+
+	for (uint32_t i = 0; i < h->n_kernels && !found; i++) {
+		const char *mangled = image + h->strings + k[i].name;
+		int status;
+		char *text = __cxa_demangle(mangled, NULL, NULL, &status);
+
+		found = sim_rule_find(text ? text : mangled);
+		free(text);
+	}
+	if (!found && h->n_kernels && !strcmp(setting("SIMGPU_UNKNOWN"), "list"))
+		fprintf(stderr, "simgpu: no rule for a module's kernels: %s...\n", image + h->strings + k[0].name);
+	return found;
+}
+
 int sim_describe(const char *image, size_t bytes, struct sim_described **out, uint32_t *n)
 {
 	const struct sim_image_header *h = (const void *)image;
@@ -144,6 +170,8 @@ int sim_describe(const char *image, size_t bytes, struct sim_described **out, ui
 
 	if (bytes < sizeof *h || h->total_bytes > bytes)
 		return -ENOEXEC;
+	if (!any_rule(image, h))
+		return -ENOENT;
 	*n = h->n_kernels;
 	*out = calloc(h->n_kernels + 1, sizeof **out);
 	if (!*out)
@@ -160,13 +188,6 @@ int sim_describe(const char *image, size_t bytes, struct sim_described **out, ui
 		memcpy(d->param, p + k[i].first_param, d->n_params * sizeof *d->param);
 	}
 	return 0;
-}
-
-static const char *setting(const char *name)
-{
-	const char *v = getenv(name);
-
-	return v ? v : "";
 }
 
 static void no_rule(const struct sim_described *k)

@@ -105,7 +105,9 @@ static CUresult load_image(const struct sim_image_header *h, bool library, struc
 	if (h->object_bytes ? sim_remote_load((const char *)h + h->object, h->object_bytes, &m->remote) :
 			      sim_remote_describe(h, h->total_bytes, &m->remote)) {
 		unload(m);
-		return sim_remote_lost() ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_ERROR_INVALID_IMAGE;
+		return sim_remote_lost()  ? CUDA_ERROR_DEVICE_UNAVAILABLE :
+		       h->object_bytes ? CUDA_ERROR_INVALID_IMAGE :
+					 CUDA_ERROR_NO_BINARY_FOR_GPU;
 	}
 	const struct sim_image_kernel *k = (const void *)(m->image + h->kernels);
 	for (uint32_t i = 0; i < m->n_kernels; i++) {
