@@ -16,24 +16,27 @@ def main():
     python = scripts.find_python()
     if not python:
         sys.exit(77)
-    base = ['gpt.py', '--steps', '4', '--accumulate', '1', '--optimizer', 'fused']
-    cases = {'same': ([], None)}
+    gpt = ['gpt.py', '--steps', '4', '--accumulate', '1', '--optimizer', 'fused']
+    conv = ['conv.py', '--steps', '2']
+    cases = {'gpt': (gpt, None), 'conv': (conv, None)}
     for step in (1, 3):
-        cases['omit %d' % step] = (['--omit', str(step)], None)
-        cases['again %d' % step] = (['--again', str(step)], None)
+        cases['gpt omit %d' % step] = (gpt + ['--omit', str(step)], None)
+        cases['gpt again %d' % step] = (gpt + ['--again', str(step)], None)
     for tensor in ('parameter', 'exp_avg', 'exp_avg_sq'):
         for step in (1, 2, 3):
-            cases['stale %s %d' % (tensor, step)] = (['--stale', str(step), '--tensor', tensor], None)
+            cases['gpt stale %s %d' % (tensor, step)] = (gpt + ['--stale', str(step), '--tensor', tensor], None)
     for n in (40, 95, 150, 201, 262, 340, 401):
-        cases['drop %d' % n] = ([], 'drop@%d' % n)
-    scripts.run(python, base)
+        cases['gpt drop %d' % n] = (gpt, 'drop@%d' % n)
+    for n in (0, 12, 44, 52, 59):  # of cuDNN's: forward, statistics, both gradients
+        cases['conv drop %d' % n] = (conv, 'drop@%d' % n)
+    reference = {name: scripts.final(scripts.run(python, script)) for name, script in (('gpt', gpt), ('conv', conv))}
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get('TORCH_JOBS') or os.cpu_count() or 1)) as pool:
-        ends = dict(zip(cases, pool.map(lambda c: scripts.final(scripts.run(python, base, '', c[1], c[0])), cases.values())))
-    reference = scripts.final(scripts.run(python, base))
+        ends = dict(zip(cases, pool.map(lambda c: scripts.final(scripts.run(python, c[0], '', c[1])), cases.values())))
     print('1..%d' % len(cases))
     bad = 0
     for i, (name, end) in enumerate(ends.items(), 1):
-        good = end is not None and reference is not None and (end == reference) == (name == 'same')
+        same = reference[name.split()[0]]
+        good = end is not None and same is not None and (end == same) == (name in reference)
         bad += not good
         print('%sok %d - %s%s' % ('' if good else 'not ', i, name, '' if end else ' # no end'))
     sys.exit(bad != 0)

@@ -37,6 +37,8 @@ SCRIPTS = {
     'gpt_fp16': ['gpt.py', '--precision', 'fp16', '--steps', '12'],
     'gpt_fp16_foreach': ['gpt.py', '--precision', 'fp16', '--optimizer', 'foreach', '--steps', '12'],
     'gpt_recompute': ['gpt.py', '--recompute', '--precision', 'bf16'],
+    'conv': ['conv.py'],
+    'conv_gan': ['conv.py', '--gan'],
     'graph': ['graph.py'],
     'loader': ['loader.py'],
 }

@@ -9,6 +9,7 @@
 #include "device/pseudo.h"
 #include "device/rules.h"
 #include "standin/matrix.h"
+#include "standin/tensors.h"
 
 #define ARGUMENTS 16
 
@@ -17,7 +18,7 @@ struct functor {
 	enum sim_type in[ARGUMENTS], out;
 	int n;
 	enum { NAMED, UNARY, LAMBDA } kind;
-	bool compares;
+	bool compares, empty;
 };
 
 static enum sim_type type_argument(const char *text, const char *part, int i)
@@ -66,6 +67,8 @@ static bool functor_types(const char *text, size_t n, struct functor *f)
 		f->in[1] = type_argument(t, "BinaryFunctor<", 1);
 		f->out = type_argument(t, "BinaryFunctor<", 2);
 		f->n = 2;
+		f->compares = strstr(t, "Compare");
+		f->empty = !f->compares && !strstr(t, "{lambda(");
 		return true;
 	}
 	if (!strncmp(t, "at::native::AUnaryFunctor<", 26) || !strncmp(t, "at::native::BUnaryFunctor<", 26)) {
@@ -250,7 +253,7 @@ static bool strided(struct sim_plan *p, const struct sim_rule *r)
 		return false;
 	uint32_t room = size - rest - 8; /* the functor, and in one that converts the types after it */
 	if (f.kind == NAMED)
-		room = room < 4 ? room : strstr(text, "FunctorOn") == text + 16 ? 8 : 4;
+		room = f.empty ? 1 : room < 4 ? room : strstr(text, "FunctorOn") == text + 16 ? 8 : 4;
 	if (casts) {
 		const char *types = sim_param(p, 1, rest + (room ? room : 1));
 
@@ -613,6 +616,46 @@ static bool matmul(struct sim_plan *p, const struct sim_rule *r)
 	return true;
 }
 
+/* cudnnDataType_t */
+static enum sim_type cudnn_type(int8_t t)
+{
+	static const enum sim_type types[] = { SIM_TYPE_F32, SIM_TYPE_F64, SIM_TYPE_F16, SIM_TYPE_I8, SIM_TYPE_I32, SIM_TYPE_NONE,
+					       SIM_TYPE_I8, SIM_TYPE_NONE, SIM_TYPE_NONE, SIM_TYPE_BF16, SIM_TYPE_I64, SIM_TYPE_BOOL };
+
+	return t >= 0 && (size_t)t < sizeof types / sizeof *types ? types[t] : SIM_TYPE_NONE;
+}
+
+static bool tensors(struct sim_plan *p, const struct sim_rule *r)
+{
+	struct standin_tensors t;
+
+	(void)r;
+	if (sim_param_size(p, 0) != sizeof t)
+		return false;
+	memcpy(&t, sim_param(p, 0, 0), sizeof t);
+	for (int i = 0; i < t.n; i++) {
+		const struct standin_tensor *x = &t.tensor[i];
+		enum sim_type type = cudnn_type(x->type);
+		uint64_t n = 1;
+
+		for (int d = 0; d < x->dims; d++)
+			n *= (uint64_t)x->size[d];
+		if (type == SIM_TYPE_NONE)
+			return false;
+		struct sim_range *y = x->output ? sim_plan_out(p, (void *)(uintptr_t)x->at, n, type) : sim_plan_in(p, (void *)(uintptr_t)x->at, n, type);
+		y->positive = x->output > 1;
+		for (int d = x->dims - 1; d >= 0; d--)
+			if (x->size[d] != 1) {
+				y->size[y->dims] = (uint32_t)x->size[d];
+				y->stride[y->dims++] = (uint32_t)((uint64_t)x->stride[d] * sim_type_bytes(type));
+			}
+		flatten(y);
+	}
+	sim_plan_scalar(p, t.scalar, sizeof t.scalar);
+	sim_plan_scalar(p, &t.salt, sizeof t.salt);
+	return true;
+}
+
 const struct sim_layout sim_layouts[] = {
 	{ "elementwise", elementwise },
 	{ "reduce", reduce },
@@ -621,5 +664,6 @@ const struct sim_layout sim_layouts[] = {
 	{ "norm_cleanup", norm_cleanup },
 	{ "fused", fused },
 	{ "matmul", matmul },
+	{ "tensors", tensors },
 	{ NULL, NULL },
 };

@@ -182,7 +182,7 @@ static void serve(const struct sim_control_request *q, int fd, struct sim_contro
 		reply->error = -sim_module_load(fd, &reply->value);
 		break;
 	case SIM_CONTROL_DESCRIBE:
-		reply->error = -sim_module_describe(fd, q->arg[0], &reply->value);
+		reply->error = -sim_module_describe(fd, q->arg[0], q->arg[1] != 0, &reply->value);
 		break;
 	case SIM_CONTROL_UNLOAD:
 		reply->error = -sim_module_unload(q->arg[0]);

@@ -44,14 +44,14 @@ static int keep(const struct module *m, uint64_t *id)
 	return e;
 }
 
-int sim_module_describe(int fd, uint64_t bytes, uint64_t *id)
+int sim_module_describe(int fd, uint64_t bytes, bool ruled, uint64_t *id)
 {
 	struct module m = { 0 };
 	char *image = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
 
 	if (image == MAP_FAILED)
 		return -errno;
-	int e = sim_describe(image, bytes, &m.described, &m.n);
+	int e = sim_describe(image, bytes, ruled, &m.described, &m.n);
 	munmap(image, bytes);
 	return e ? e : keep(&m, id);
 }

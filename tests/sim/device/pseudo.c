@@ -143,7 +143,7 @@ static const char *setting(const char *name)
 	return v ? v : "";
 }
 
-/* A module of which not one kernel has a rule is none for this device. */
+/* Whether any of its kernels has a rule. */
 static bool any_rule(const char *image, const struct sim_image_header *h)
 {
 	const struct sim_image_kernel *k = (const void *)(image + h->kernels);
@@ -162,7 +162,7 @@ static bool any_rule(const char *image, const struct sim_image_header *h)
 	return found;
 }
 
-int sim_describe(const char *image, size_t bytes, struct sim_described **out, uint32_t *n)
+int sim_describe(const char *image, size_t bytes, bool ruled, struct sim_described **out, uint32_t *n)
 {
 	const struct sim_image_header *h = (const void *)image;
 	const struct sim_image_kernel *k = (const void *)(image + h->kernels);
@@ -170,7 +170,7 @@ int sim_describe(const char *image, size_t bytes, struct sim_described **out, ui
 
 	if (bytes < sizeof *h || h->total_bytes > bytes)
 		return -ENOEXEC;
-	if (!any_rule(image, h))
+	if (ruled && !any_rule(image, h))
 		return -ENOENT;
 	*n = h->n_kernels;
 	*out = calloc(h->n_kernels + 1, sizeof **out);

@@ -49,8 +49,8 @@ struct sim_layout {
 };
 extern const struct sim_layout sim_layouts[];
 
-/* Describes the kernels of an image without code. */
-int sim_describe(const char *image, size_t bytes, struct sim_described **out, uint32_t *n);
+/* Describes the kernels of an image without code; with `ruled` only one of which some kernel has a rule. */
+int sim_describe(const char *image, size_t bytes, bool ruled, struct sim_described **out, uint32_t *n);
 void sim_pseudo_launch(struct sim_described *k, const struct sim_launch_request *m, const char *params);
 
 /* Template argument `i` (from 0) of what follows the first `part` in `text`: where it begins and its length. */

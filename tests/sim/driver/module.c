@@ -84,7 +84,8 @@ static CUresult place_variables(struct sim_module *m, const struct sim_image_hea
 	return CUDA_SUCCESS;
 }
 
-static CUresult load_image(const struct sim_image_header *h, bool library, struct sim_module **out)
+/* `ruled`: a fat binary that a program loads itself, which may have another for devices like this one, needs a rule. */
+static CUresult load_image(const struct sim_image_header *h, bool library, bool ruled, struct sim_module **out)
 {
 	struct sim_module *m = calloc(1, sizeof *m);
 	if (!m)
@@ -103,7 +104,7 @@ static CUresult load_image(const struct sim_image_header *h, bool library, struc
 	}
 	memcpy(m->image, h, h->object);
 	if (h->object_bytes ? sim_remote_load((const char *)h + h->object, h->object_bytes, &m->remote) :
-			      sim_remote_describe(h, h->total_bytes, &m->remote)) {
+			      sim_remote_describe(h, h->total_bytes, ruled, &m->remote)) {
 		unload(m);
 		return sim_remote_lost()  ? CUDA_ERROR_DEVICE_UNAVAILABLE :
 		       h->object_bytes ? CUDA_ERROR_INVALID_IMAGE :
@@ -144,7 +145,7 @@ static CUresult load(const void *image, bool library, struct sim_module **out)
 		h = (const void *)made;
 	}
 	if (r == CUDA_SUCCESS)
-		r = load_image(h, library, out);
+		r = load_image(h, library, made && !library && memcmp(image, "\177ELF", 4), out);
 	free(made);
 	return r;
 }

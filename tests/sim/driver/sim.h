@@ -53,8 +53,8 @@ int sim_remote_map_vram(uint64_t va, uint64_t bytes, uint64_t offset, int prot);
 int sim_remote_map_file(uint64_t va, uint64_t bytes, uint64_t offset, int prot, int fd);
 int sim_remote_unmap(uint64_t va, uint64_t bytes);
 int sim_remote_load(const void *object, uint64_t bytes, uint64_t *id);
-/* An image without code: kernels to pseudo-execute. */
-int sim_remote_describe(const void *image, uint64_t bytes, uint64_t *id);
+/* An image without code: kernels to pseudo-execute; with `ruled` only if any of them has a rule. */
+int sim_remote_describe(const void *image, uint64_t bytes, bool ruled, uint64_t *id);
 int sim_remote_unload(uint64_t id);
 int sim_remote_bind(uint64_t id, const char *name, uint64_t va);
 int sim_remote_fill(uint64_t id, const char *name, uint64_t va, uint64_t bytes);
