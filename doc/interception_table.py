@@ -45,7 +45,8 @@ RULES = [
      r"cuMemAlloc_v2|cuMemAllocPitch_v2|cuMemFree_v2|cuMem(Alloc|AllocFromPool|Free)Async(_ptsz)?"),
     ("alloc", F, "answered for blocks of the arena, which the driver does not know one by one",
      r"cuMemGetAddressRange_v2|cuPointerGetAttributes?"),
-    ("alloc", F, "the answer is logged and given again while running forward", r"cuMemGetInfo_v2"),
+    ("alloc", F, "the answer, memory that is mapped for no block counted as free, is logged and given again while "
+                 "running forward", r"cuMemGetInfo_v2"),
     ("alloc", M, "by their bodies in hooks/cuda_memory.c: memory that the CPU or another process reads without a call, "
      "or that the program maps itself", r"cuMemAllocManaged|cuMemCreate|cuIpcGetMemHandle"),
     ("alloc", G, "page-locked and mapped host memory: real in every mode. What a kernel writes there is read by the CPU "

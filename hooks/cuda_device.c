@@ -328,21 +328,22 @@ const struct tpck_device *tpck_cuda_device(void)
 	return &device;
 }
 
-void tpck_cuda_context_seen(void)
+_Atomic bool tpck_cuda_seen;
+
+void tpck_cuda_context_look(void)
 {
-	static _Atomic bool seen;
 	CUmemAllocationProp prop = properties(0);
 	CUcontext current = NULL;
 	size_t granule = 0;
 
-	if (__builtin_expect(seen, 1) || tpck_cuda_bind())
+	if (tpck_cuda_bind())
 		return;
 	if (tpck_cuda.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current)
 		return;
-	if (!seen && tpck_cuda.cuMemGetAllocationGranularity &&
+	if (!tpck_cuda_seen && tpck_cuda.cuMemGetAllocationGranularity &&
 	    tpck_cuda.cuMemGetAllocationGranularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS &&
 	    granule > device.granule)
 		device.granule = granule;
 	tpck_engine_device(&device);
-	seen = true;
+	tpck_cuda_seen = true;
 }

@@ -10,6 +10,7 @@
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "runtime/engine/engine.h"
@@ -30,7 +31,7 @@ struct tpck_cuda {
 #include "hooks/cuda_used.def"
 #undef TPCK_USE
 };
-extern struct tpck_cuda tpck_cuda;
+extern struct tpck_cuda tpck_cuda __attribute__((visibility("hidden")));
 
 /* The real function; binds to the driver at the first use. A hook is only ever reached by a caller who
  * found the driver, but one who linked to us on a machine without it gets CUDA_ERROR_NO_DEVICE. */
@@ -53,6 +54,12 @@ const struct tpck_device *tpck_cuda_device(void);
 /* Tells the engine of the program's device variables that it does not know yet. */
 void tpck_cuda_variables(void);
 /* A context became current for the first time: the engine may touch the device. */
-void tpck_cuda_context_seen(void);
+extern _Atomic bool tpck_cuda_seen __attribute__((visibility("hidden")));
+void tpck_cuda_context_look(void);
+static inline void tpck_cuda_context_seen(void)
+{
+	if (__builtin_expect(!atomic_load_explicit(&tpck_cuda_seen, memory_order_acquire), 0))
+		tpck_cuda_context_look();
+}
 
 #endif

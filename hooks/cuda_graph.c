@@ -17,8 +17,8 @@ static tpck_spin lock;
 
 /* The capture under way. One at a time has its nodes counted; more at once share its identity, which
  * is still the same in every run that captures in the same order. */
+_Atomic int tpck_cuda_captures; /* how many; changed under the lock */
 static struct {
-	int depth;
 	uint64_t id;
 	uint32_t nodes;
 } capture;
@@ -47,7 +47,7 @@ void tpck_cuda_graph_begin(struct tpck_thread *self, CUstream stream)
 {
 	(void)stream;
 	tpck_spin_lock(&lock);
-	if (!capture.depth++) {
+	if (!atomic_fetch_add(&tpck_cuda_captures, 1)) {
 		capture.id = (uint64_t)self->id << 32 | ++self->objects;
 		capture.nodes = 0;
 	}
@@ -65,27 +65,22 @@ void tpck_cuda_graph_end(struct tpck_thread *self, CUstream stream, CUgraph grap
 	tpck_spin_lock(&lock);
 	id = capture.id;
 	nodes = capture.nodes;
-	if (capture.depth)
-		capture.depth--;
+	if (tpck_cuda_captures)
+		atomic_fetch_sub(&tpck_cuda_captures, 1);
 	tpck_spin_unlock(&lock);
 	if (graph)
 		enter(graph, id, nodes);
 	tpck_engine_stream_capture(-1);
 }
 
-void tpck_cuda_graph_node(const struct tpck_call *call)
+void tpck_cuda_graph_node_note(const struct tpck_call *call)
 {
-	if (__builtin_expect(!capture.depth, 1) || !tpck_cuda_device()->is_capturing(call->stream))
+	if (!tpck_cuda_device()->is_capturing(call->stream))
 		return;
 	tpck_spin_lock(&lock);
 	capture.nodes++;
 	tpck_spin_unlock(&lock);
 	tpck_engine_graph_node(capture.id, &call->token);
-}
-
-bool tpck_cuda_capturing(void)
-{
-	return capture.depth > 0;
 }
 
 void tpck_cuda_graph_token(CUgraphExec exec, struct tpck_token *token)

@@ -8,10 +8,19 @@
 /* A capture began or ended (graph NULL: it failed) on the stream. */
 void tpck_cuda_graph_begin(struct tpck_thread *self, CUstream stream);
 void tpck_cuda_graph_end(struct tpck_thread *self, CUstream stream, CUgraph graph);
-/* An operation is about to be queued: if its stream captures, inference is told of a node. */
-void tpck_cuda_graph_node(const struct tpck_call *call);
 /* Whether any stream captures. */
-bool tpck_cuda_capturing(void);
+extern _Atomic int tpck_cuda_captures __attribute__((visibility("hidden")));
+static inline bool tpck_cuda_capturing(void)
+{
+	return atomic_load_explicit(&tpck_cuda_captures, memory_order_relaxed) > 0;
+}
+/* An operation is about to be queued: if its stream captures, inference is told of a node. */
+void tpck_cuda_graph_node_note(const struct tpck_call *call);
+static inline void tpck_cuda_graph_node(const struct tpck_call *call)
+{
+	if (__builtin_expect(tpck_cuda_capturing(), 0))
+		tpck_cuda_graph_node_note(call);
+}
 /* The token of a graph's launch. */
 void tpck_cuda_graph_token(CUgraphExec graph, struct tpck_token *token);
 /* Learns name and parameters of a function from the driver. */

@@ -8,26 +8,35 @@
 #include "hooks/cuda_graph.h"
 #include "runtime/track/functions.h"
 
-static void kernel_token(struct tpck_call *call, CUfunction function, const unsigned grid[3], const unsigned block[3],
-			 unsigned shared, CUstream stream)
+/* Every member is written, and nothing is written twice: this is in the way of every launch. */
+static inline void kernel_call(struct tpck_call *call, CUfunction function, unsigned gx, unsigned gy, unsigned gz,
+			       unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream)
 {
-	const struct tpck_function *known = tpck_functions_find(function);
+	static const struct tpck_function nothing;
+	struct tpck_function *found = tpck_functions_find(function);
+	const struct tpck_function *known;
 
-	if (__builtin_expect(!known, 0)) {
+	if (__builtin_expect(!found, 0)) {
 		tpck_cuda_function_learn(function);
-		known = tpck_functions_find(function);
+		found = tpck_functions_find(function);
 	}
-	memset(call, 0, sizeof *call);
-	call->stream = stream;
-	call->token.op = TPCK_OP_KERNEL;
-	if (known) {
-		call->token.func = known->id;
-		call->token.name = known->name;
-		call->token.param_bytes = known->parameters;
-	}
-	memcpy(call->token.grid, grid, sizeof call->token.grid);
-	memcpy(call->token.block, block, sizeof call->token.block);
+	known = found ? found : &nothing;
+	call->token.func = known->id;
+	call->token.name = known->name;
+	call->token.memo = found ? &found->memo : NULL;
+	call->token.grid[0] = gx;
+	call->token.grid[1] = gy;
+	call->token.grid[2] = gz;
+	call->token.block[0] = bx;
+	call->token.block[1] = by;
+	call->token.block[2] = bz;
 	call->token.smem = shared;
+	call->token.param_bytes = known->parameters;
+	call->token.bytes = 0;
+	call->token.op = TPCK_OP_KERNEL;
+	call->stream = stream;
+	call->content = NULL;
+	call->orders = false;
 }
 
 static CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
@@ -40,7 +49,7 @@ static CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsi
 	if (!self)
 		return TPCK_CALL(cuLaunchKernel, f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);
 	tpck_cuda_context_seen();
-	kernel_token(&call, f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, stream);
+	kernel_call(&call, f, gx, gy, gz, bx, by, bz, shared, stream);
 	tpck_cuda_graph_node(&call);
 	if (tpck_engine_before(self, &call) == TPCK_GO_RUN)
 		result = TPCK_CALL(cuLaunchKernel, f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);
@@ -78,9 +87,8 @@ static CUresult launch_ex(const CUlaunchConfig *config, CUfunction f, void **par
 		return TPCK_CALL(cuLaunchKernelEx, config, f, params, extra);
 	}
 	tpck_cuda_context_seen();
-	kernel_token(&call, f, (unsigned[]){config->gridDimX, config->gridDimY, config->gridDimZ},
-		     (unsigned[]){config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes,
-		     config->hStream);
+	kernel_call(&call, f, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY,
+		    config->blockDimZ, config->sharedMemBytes, config->hStream);
 	tpck_cuda_graph_node(&call);
 	if (tpck_engine_before(self, &call) == TPCK_GO_RUN)
 		result = TPCK_CALL(cuLaunchKernelEx, config, f, params, extra);
@@ -116,7 +124,7 @@ static CUresult launch_cooperative(CUfunction f, const unsigned grid[3], const u
 		return TPCK_CALL(cuLaunchCooperativeKernel, f, grid[0], grid[1], grid[2], block[0], block[1], block[2],
 				 shared, stream, params);
 	tpck_cuda_context_seen();
-	kernel_token(&call, f, grid, block, shared, stream);
+	kernel_call(&call, f, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared, stream);
 	tpck_cuda_graph_node(&call);
 	if (tpck_engine_before(self, &call) == TPCK_GO_RUN)
 		result = TPCK_CALL(cuLaunchCooperativeKernel, f, grid[0], grid[1], grid[2], block[0], block[1],
@@ -160,14 +168,22 @@ static void host_function(CUstream stream)
 
 CUresult tpck_hook_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 {
+	CUresult result;
+
 	host_function(hStream);
-	return TPCK_CALL(cuLaunchHostFunc, hStream, fn, userData);
+	result = TPCK_CALL(cuLaunchHostFunc, hStream, fn, userData);
+	tpck_engine_queued();
+	return result;
 }
 
 CUresult tpck_hook_cuLaunchHostFunc_ptsz(CUstream hStream, CUhostFn fn, void *userData)
 {
+	CUresult result;
+
 	host_function(tpck_per_thread(hStream));
-	return TPCK_CALL(cuLaunchHostFunc_ptsz, hStream, fn, userData);
+	result = TPCK_CALL(cuLaunchHostFunc_ptsz, hStream, fn, userData);
+	tpck_engine_queued();
+	return result;
 }
 
 static CUresult graph_launch(CUgraphExec graph, CUstream stream)

@@ -195,12 +195,16 @@ CUresult tpck_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size
 			       unsigned long long flags)
 {
 	struct tpck_thread *self = tpck_engine_enter();
+	CUresult result;
 
-	if (self) {
-		tpck_engine_unresumable("the program maps device memory itself (cuMemCreate)");
-		tpck_engine_leave(self);
-	}
-	return TPCK_CALL(cuMemCreate, handle, size, prop, flags);
+	if (!self)
+		return TPCK_CALL(cuMemCreate, handle, size, prop, flags);
+	tpck_engine_unresumable("the program maps device memory itself (cuMemCreate)");
+	result = TPCK_CALL(cuMemCreate, handle, size, prop, flags);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && tpck_engine_give_back())
+		result = TPCK_CALL(cuMemCreate, handle, size, prop, flags);
+	tpck_engine_leave(self);
+	return result;
 }
 
 CUresult tpck_hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
@@ -224,8 +228,13 @@ CUresult tpck_hook_cuMemGetInfo_v2(size_t *available, size_t *total)
 		return result;
 	}
 	result = TPCK_CALL(cuMemGetInfo_v2, available, total);
-	if (self && result == CUDA_SUCCESS && available && total)
+	if (self && result == CUDA_SUCCESS && available && total) {
+		/* What is mapped for no block would be the program's if it asked, so it is free as it were without us. */
+		*available += tpck_engine_idle_memory();
+		if (*available > *total)
+			*available = *total;
 		tpck_engine_meminfo_note(self, *available, *total);
+	}
 	if (self)
 		tpck_engine_leave(self);
 	return result;

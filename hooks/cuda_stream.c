@@ -289,13 +289,19 @@ CUresult tpck_hook_cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream,
 
 CUresult tpck_hook_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags)
 {
-	return TPCK_CALL(cuStreamAddCallback, hStream, callback, userData, flags);
+	CUresult result = TPCK_CALL(cuStreamAddCallback, hStream, callback, userData, flags);
+
+	tpck_engine_queued();
+	return result;
 }
 
 CUresult tpck_hook_cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback callback, void *userData,
 					    unsigned int flags)
 {
-	return TPCK_CALL(cuStreamAddCallback_ptsz, hStream, callback, userData, flags);
+	CUresult result = TPCK_CALL(cuStreamAddCallback_ptsz, hStream, callback, userData, flags);
+
+	tpck_engine_queued();
+	return result;
 }
 
 /* Writes are operations like any other; a wait while running forward would wait for a write that is not

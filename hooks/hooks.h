@@ -4,5 +4,7 @@
 #define TPCK_HOOKS_HOOKS_H
 
 void tpck_hooks_cuda(void);
+/* NULL, or which launcher the program has joined, for tpck_restart_launcher(). */
+const char *tpck_launcher_joined(void);
 
 #endif

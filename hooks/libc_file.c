@@ -8,72 +8,20 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "hooks/libc.h"
+#include "hooks/libc_random.h"
 #include "runtime/engine/engine.h"
 #include "runtime/replay/files.h"
 #include "shim/driver.h"
-
-/* More than a seed is not logged: bulk randomness is data. */
-enum { RANDOM_DESCRIPTORS = 1024, RANDOM_LOGGED = 4096 };
 
 static bool is_random(const char *path)
 {
 	TPCK_MAYBE_NULL(path);
 	return path && (strcmp(path, "/dev/urandom") == 0 || strcmp(path, "/dev/random") == 0);
-}
-
-/* Descriptors that were opened on a random device. A bit may be stale, since closing is not hooked:
- * a read through one looks again. */
-static _Atomic uint64_t random_descriptors[RANDOM_DESCRIPTORS / 64];
-
-static void random_note(int fd)
-{
-	if (fd >= 0 && fd < RANDOM_DESCRIPTORS)
-		atomic_fetch_or(&random_descriptors[fd / 64], 1ull << (fd % 64));
-}
-
-static bool random_descriptor(int fd)
-{
-	struct stat found;
-
-	if (fd < 0 || fd >= RANDOM_DESCRIPTORS || !(atomic_load(&random_descriptors[fd / 64]) >> (fd % 64) & 1))
-		return false;
-	if (!syscall(SYS_newfstatat, fd, "", &found, 0x1000 /* AT_EMPTY_PATH */) && S_ISCHR(found.st_mode) &&
-	    major(found.st_rdev) == 1 && (minor(found.st_rdev) == 8 || minor(found.st_rdev) == 9))
-		return true;
-	atomic_fetch_and(&random_descriptors[fd / 64], ~(1ull << (fd % 64)));
-	return false;
-}
-
-TPCK_EXPORT ssize_t read(int fd, void *buffer, size_t bytes)
-{
-	static ssize_t (*real)(int, void *, size_t); /* not a bare system call: reading may be cancelled */
-	struct tpck_thread *self;
-	ssize_t got;
-
-	if (__builtin_expect(!real, 0))
-		real = (ssize_t(*)(int, void *, size_t))tpck_real_dlsym(RTLD_NEXT, "read");
-	if (__builtin_expect(fd < 0 || fd >= RANDOM_DESCRIPTORS || !atomic_load(&random_descriptors[fd / 64]), 1) ||
-	    !random_descriptor(fd))
-		return real(fd, buffer, bytes);
-	self = tpck_engine_enter();
-	if (!self)
-		return syscall(SYS_read, fd, buffer, bytes);
-	if (bytes <= RANDOM_LOGGED && tpck_engine_chance_answer(self, buffer, bytes)) {
-		got = (ssize_t)bytes;
-	} else {
-		got = syscall(SYS_read, fd, buffer, bytes);
-		if (got == (ssize_t)bytes && bytes <= RANDOM_LOGGED)
-			tpck_engine_chance_note(self, buffer, bytes);
-	}
-	tpck_engine_leave(self);
-	return got;
 }
 
 static int open_file(int folder, const char *path, int flags, mode_t mode)
@@ -84,15 +32,19 @@ static int open_file(int folder, const char *path, int flags, mode_t mode)
 	if (!self)
 		return (int)syscall(SYS_openat, folder, path, flags, mode);
 	fd = tpck_files_open(folder, path, flags, mode);
-	if (is_random(path))
-		random_note(fd);
+	tpck_random_note(fd, is_random(path));
 	tpck_engine_leave(self);
 	return fd;
 }
 
+static bool wants_mode(int flags)
+{
+	return flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE;
+}
+
 static mode_t mode_of(int flags, va_list args)
 {
-	return flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(args, mode_t) : 0;
+	return wants_mode(flags) ? va_arg(args, mode_t) : 0;
 }
 
 #define OPEN(folder, path, flags)                          \
@@ -133,6 +85,47 @@ TPCK_EXPORT int creat(const char *path, mode_t mode)
 TPCK_EXPORT int creat64(const char *path, mode_t mode)
 {
 	return open_file(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC | O_LARGEFILE, mode);
+}
+
+/* As calls are compiled with _FORTIFY_SOURCE. Flags that want a mode are libc's, which ends the program. */
+static int open_checked(const char *symbol, const char *path, int flags)
+{
+	int (*real)(const char *, int) = (int (*)(const char *, int))tpck_real_dlsym(RTLD_NEXT, symbol);
+
+	return real(path, flags);
+}
+
+static int openat_checked(const char *symbol, int folder, const char *path, int flags)
+{
+	int (*real)(int, const char *, int) = (int (*)(int, const char *, int))tpck_real_dlsym(RTLD_NEXT, symbol);
+
+	return real(folder, path, flags);
+}
+
+int __open_2(const char *path, int flags);
+TPCK_EXPORT int __open_2(const char *path, int flags)
+{
+	return wants_mode(flags) ? open_checked("__open_2", path, flags) : open_file(AT_FDCWD, path, flags, 0);
+}
+
+int __open64_2(const char *path, int flags);
+TPCK_EXPORT int __open64_2(const char *path, int flags)
+{
+	return wants_mode(flags) ? open_checked("__open64_2", path, flags)
+				 : open_file(AT_FDCWD, path, flags | O_LARGEFILE, 0);
+}
+
+int __openat_2(int folder, const char *path, int flags);
+TPCK_EXPORT int __openat_2(int folder, const char *path, int flags)
+{
+	return wants_mode(flags) ? openat_checked("__openat_2", folder, path, flags) : open_file(folder, path, flags, 0);
+}
+
+int __openat64_2(int folder, const char *path, int flags);
+TPCK_EXPORT int __openat64_2(int folder, const char *path, int flags)
+{
+	return wants_mode(flags) ? openat_checked("__openat64_2", folder, path, flags)
+				 : open_file(folder, path, flags | O_LARGEFILE, 0);
 }
 
 /* ---- stdio: glibc opens inside fopen(), where no symbol of ours is asked ---- */
@@ -182,9 +175,10 @@ static FILE *stream_open(const char *path, const char *mode, FILE *(*real)(const
 	} else {
 		tpck_files_touch(AT_FDCWD, path, flags_of(mode));
 		stream = real(path, mode);
-		/* C++ streams read such a file's descriptor by read(); C ones read inside libc. */
-		if (stream && is_random(path))
-			random_note(fileno(stream));
+		if (stream && is_random(path)) {
+			tpck_random_note(fileno(stream), true);
+			tpck_random_stream_note(stream);
+		}
 	}
 	tpck_engine_leave(self);
 	return stream;

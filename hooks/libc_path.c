@@ -132,6 +132,52 @@ TPCK_EXPORT int fstatat64(int folder, const char *restrict path, struct stat64 *
 	STAT(folder, path, found, flags);
 }
 
+/* Before glibc 2.33 the functions above were inline and called these, with the version of the structure:
+ * on x86-64 there is only one (0 is the kernel's, which is the same). */
+static int bad_version(int version)
+{
+	if (version == 0 || version == 1)
+		return 0;
+	errno = EINVAL;
+	return -1;
+}
+
+int __xstat(int version, const char *path, struct stat *found);
+TPCK_EXPORT int __xstat(int version, const char *path, struct stat *found)
+{
+	return bad_version(version) ? -1 : stat(path, found);
+}
+
+int __xstat64(int version, const char *path, struct stat64 *found);
+TPCK_EXPORT int __xstat64(int version, const char *path, struct stat64 *found)
+{
+	return bad_version(version) ? -1 : stat64(path, found);
+}
+
+int __lxstat(int version, const char *path, struct stat *found);
+TPCK_EXPORT int __lxstat(int version, const char *path, struct stat *found)
+{
+	return bad_version(version) ? -1 : lstat(path, found);
+}
+
+int __lxstat64(int version, const char *path, struct stat64 *found);
+TPCK_EXPORT int __lxstat64(int version, const char *path, struct stat64 *found)
+{
+	return bad_version(version) ? -1 : lstat64(path, found);
+}
+
+int __fxstatat(int version, int folder, const char *path, struct stat *found, int flags);
+TPCK_EXPORT int __fxstatat(int version, int folder, const char *path, struct stat *found, int flags)
+{
+	return bad_version(version) ? -1 : fstatat(folder, path, found, flags);
+}
+
+int __fxstatat64(int version, int folder, const char *path, struct stat64 *found, int flags);
+TPCK_EXPORT int __fxstatat64(int version, int folder, const char *path, struct stat64 *found, int flags)
+{
+	return bad_version(version) ? -1 : fstatat64(folder, path, found, flags);
+}
+
 static void to_statx(const struct stat *from, struct statx *to)
 {
 	memset(to, 0, sizeof *to);

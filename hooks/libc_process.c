@@ -3,11 +3,15 @@
 #include "config.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "hooks/hooks.h"
 #include "hooks/libc.h"
 #include "runtime/engine/engine.h"
 #include "shim/driver.h"
@@ -61,6 +65,57 @@ TPCK_EXPORT int pthread_create(pthread_t *restrict thread, const pthread_attr_t 
 		free(begin);
 	tpck_engine_leave(self);
 	return result;
+}
+
+/* ---- launchers ---- */
+
+enum { LIBRARIES_MAX = 8 };
+struct libraries {
+	const char *names[LIBRARIES_MAX];
+	unsigned count;
+};
+
+static int note_launcher(struct dl_phdr_info *info, size_t size, void *argument)
+{
+	const char *slash = strrchr(info->dlpi_name, '/'), *name = slash ? slash + 1 : info->dlpi_name;
+	struct libraries *found = argument;
+
+	(void)size;
+	if ((strncmp(name, "libmpi", 6) == 0 || strncmp(name, "libpmi", 6) == 0) && found->count < LIBRARIES_MAX)
+		found->names[found->count++] = info->dlpi_name;
+	return 0;
+}
+
+/* Whether an MPI or PMI library that is mapped has been initialised: its launcher waits for the end of the
+ * process that did so, and lets nobody do it twice. */
+const char *tpck_launcher_joined(void)
+{
+	struct libraries found = {.count = 0};
+
+	dl_iterate_phdr(note_launcher, &found);
+	for (unsigned i = 0; i < found.count; i++) {
+		static const struct {
+			const char *symbol, *what;
+			bool fills;
+		} asked[] = {
+			{"MPI_Initialized", "it has initialised MPI", true},
+			{"PMI_Initialized", "it has initialised PMI", true},
+			{"PMI2_Initialized", "it has initialised PMI", false},
+			{"PMIx_Initialized", "it has initialised PMIx", false},
+		};
+		void *library = tpck_real_dlopen(found.names[i], RTLD_LAZY | RTLD_NOLOAD);
+
+		for (size_t a = 0; library && a < sizeof asked / sizeof *asked; a++) {
+			int (*ask)(int *) = (int (*)(int *))tpck_real_dlsym(library, asked[a].symbol);
+			int flag = 0, answer = ask ? ask(&flag) : 0;
+
+			if (ask && (asked[a].fills ? flag : answer))
+				return asked[a].what;
+		}
+		if (library)
+			dlclose(library);
+	}
+	return NULL;
 }
 
 TPCK_EXPORT void _exit(int status)

@@ -10,6 +10,7 @@
 
 #include "hooks/hooks.h"
 #include "runtime/engine/engine.h"
+#include "runtime/replay/restart.h"
 #include "shim/doors.h"
 
 static void at_exit(int status, void *unused)
@@ -32,6 +33,7 @@ __attribute__((constructor)) static void start(void)
 	tpck_hooks_cuda();
 	pthread_atfork(NULL, NULL, tpck_engine_forked);
 	tpck_doors_open(library);
+	tpck_restart_launcher(tpck_launcher_joined);
 	tpck_engine_start(library);
 	on_exit(at_exit, NULL);
 	errno = saved;

@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# TPCK_LIBRARIES: liburing and json-c for the agent and the command, xxHash (inlined) for both sides, zlib for tests.
+# TPCK_LIBRARIES: liburing and json-c for the agent and the command, xxHash (inlined) for both sides, zlib for launch sequences in files.
 AC_DEFUN([TPCK_LIBRARIES], [
   PKG_CHECK_MODULES([LIBURING], [liburing >= 2.0], [tpck_liburing_found=`$PKG_CONFIG --modversion liburing`])
   PKG_CHECK_MODULES([JSON_C], [json-c], [tpck_json_found=`$PKG_CONFIG --modversion json-c`])
   AC_CHECK_HEADER([xxhash.h], [tpck_xxhash_found=yes],
                   [AC_MSG_ERROR([xxhash.h is missing: install libxxhash-dev])])
-  PKG_CHECK_MODULES([ZLIB], [zlib], [tpck_zlib_found=yes], [tpck_zlib_found=no])
-  AM_CONDITIONAL([HAVE_ZLIB], [test "x$tpck_zlib_found" = xyes])
-  tpck_libunwind_found=no
-  AC_CHECK_HEADER([libunwind.h],
-    [AC_CHECK_LIB([unwind], [unw_backtrace], [tpck_libunwind_found=yes])])
+  PKG_CHECK_MODULES([ZLIB], [zlib], [tpck_zlib_found=`$PKG_CONFIG --modversion zlib`])
 ])

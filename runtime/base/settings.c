@@ -171,23 +171,51 @@ static int apply(struct tpck_settings *settings, const char *pair, const char *s
 	return 0;
 }
 
+/* The file's text up to what fits, whole lines only; *more tells that there was more. -errno where it cannot
+ * be read. */
+static ssize_t read_lines(const char *path, char *text, size_t size, bool *more)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	size_t used = 0;
+	ssize_t got = 0;
+
+	*more = false;
+	if (fd < 0)
+		return -errno;
+	while (used < size && (got = syscall(SYS_read, fd, text + used, size - used)) > 0)
+		used += (size_t)got;
+	if (got < 0)
+		got = -errno;
+	syscall(SYS_close, fd);
+	if (got < 0)
+		return got;
+	if (used == size) {
+		*more = true;
+		used--;
+		while (used && text[used - 1] != '\n')
+			used--;
+	}
+	text[used] = '\0';
+	return (ssize_t)used;
+}
+
 static int apply_file(struct tpck_settings *settings, const char *path, bool must)
 {
 	char text[16384], *line, *next, *end;
 	int complaints = 0;
-	ssize_t got;
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	bool more;
+	ssize_t got = read_lines(path, text, sizeof text, &more);
 
-	if (fd < 0) {
-		if (must)
-			tpck_log_warn("cannot read TRANSPCKPT_CONF=%s: %m; going on without it", path);
-		return must;
+	if (got < 0) {
+		errno = (int)-got;
+		if (must || errno != ENOENT)
+			tpck_log_warn("cannot read %s%s: %m; going on without it", must ? "TRANSPCKPT_CONF=" : "", path);
+		return must || errno != ENOENT;
 	}
-	got = syscall(SYS_read, fd, text, sizeof text - 1);
-	syscall(SYS_close, fd);
-	if (got < 0)
-		return 0;
-	text[got] = '\0';
+	if (more) {
+		tpck_log_warn("%s has more than %zu bytes; what comes after byte %zd is ignored", path, sizeof text - 1, got);
+		complaints++;
+	}
 	for (line = text; line; line = next) {
 		next = strchr(line, '\n');
 		if (next)
@@ -197,6 +225,43 @@ static int apply_file(struct tpck_settings *settings, const char *path, bool mus
 			end[-1] = '\0';
 		if (*line && *line != '#')
 			complaints += apply(settings, line, path);
+	}
+	return complaints;
+}
+
+/* A program may change its folder, and the agent leaves it. */
+static int make_absolute(char *path)
+{
+	size_t kind = strncmp(path, "node:", 5) == 0 || strncmp(path, "site:", 5) == 0 ? 5 : 0;
+	char folder[TPCK_SETTING_TEXT_MAX], whole[2 * TPCK_SETTING_TEXT_MAX + 8];
+
+	if (!path[kind] || path[kind] == '/' || syscall(SYS_getcwd, folder, sizeof folder) < 0 || folder[0] != '/')
+		return 0;
+	snprintf(whole, sizeof whole, "%.*s%s/%s", (int)kind, path, folder, path + kind);
+	if (strlen(whole) >= TPCK_SETTING_TEXT_MAX) {
+		tpck_log_warn("%.200s, from the folder of this process, is too long a path", path);
+		return 1;
+	}
+	strcpy(path, whole);
+	return 0;
+}
+
+/* What the list of tiers holds that is not used. Complaints. */
+static int check_tiers(const struct tpck_settings *settings)
+{
+	const char *rest = strchr(settings->dir, ','), *colon = strchr(settings->dir, ':'), *slash = strchr(settings->dir, '/');
+	int complaints = 0;
+
+	if (colon && (!slash || colon < slash) && strncmp(settings->dir, "node:", 5) != 0 &&
+	    strncmp(settings->dir, "site:", 5) != 0) {
+		tpck_log_warn("TRANSPCKPT_DIR: '%.*s' is no kind of tier (node, site); the folder %.*s is used",
+			      (int)(colon - settings->dir), settings->dir, (int)strcspn(settings->dir, ","), settings->dir);
+		complaints++;
+	}
+	if (rest) {
+		tpck_log_warn("TRANSPCKPT_DIR: only the first tier, %.*s, is used; '%.400s' is not", (int)(rest - settings->dir),
+			      settings->dir, rest + 1);
+		complaints++;
 	}
 	return complaints;
 }
@@ -229,6 +294,7 @@ int tpck_settings_read(struct tpck_settings *settings, char *const *environment)
 		strcpy(settings->resume, "auto");
 		complaints++;
 	}
+	complaints += check_tiers(settings) + make_absolute(settings->dir) + make_absolute(settings->shm);
 	if (tpck_log_configure(settings->log)) {
 		tpck_log_warn("TRANSPCKPT_LOG=%s is not none, error, warn, info or debug with an optional :FILE; using warn",
 			      settings->log);

@@ -5,39 +5,26 @@
 #include "runtime/capture/copier.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/digests.h"
+#include "runtime/capture/pieces.h"
 #include "runtime/capture/readback.h"
 #include "runtime/track/threads.h"
 
-enum { JOBS = 6, EVENTS = 128, IN_FLIGHT = 2, REGISTER_BYTES = 64 << 20 };
-
-/* A mapping of one image file; replaced, never unmapped, when the image grows while it is in use. */
-struct staging {
-	struct tpck_image_header *header;
-	uint64_t data_bytes;
-	/* The constant rows that lie in the data area already: of which plan, and each one's digest. */
-	uint64_t constants_of;
-	uint64_t *constants;
-	uint64_t constants_step;
-};
+enum { JOBS = 6, EVENTS = 128 };
 
 struct job {
-	bool probe;
+	enum tpck_copier_job kind;
 	struct tpck_capture capture;
-	struct staging *staging;
+	struct tpck_staging *staging;
 	uint32_t image, fence;
 	uint64_t readbacks;
 	tpck_event_handle events[EVENTS];
@@ -48,11 +35,7 @@ static struct tpck_copier_options options;
 static const struct tpck_device *device;
 static struct tpck_control *control;
 static tpck_stream_handle stream;
-static tpck_event_handle chunk_events[IN_FLIGHT], begin_event, early_event;
-static struct staging *_Atomic stagings[TPCK_IMAGES_MAX];
-static _Atomic uint32_t image_count;
-static _Atomic uint64_t room;
-static uint64_t session_generation;
+static tpck_event_handle begin_event, early_event;
 
 static struct job jobs[JOBS];
 static _Atomic uint32_t jobs_begun, jobs_done; /* requests ever made and finished; also a futex */
@@ -61,7 +44,8 @@ static _Atomic uint32_t jobs_begun, jobs_done; /* requests ever made and finishe
 enum { FLAG_EARLY, FLAG_ALL = 16, FLAGS = 32 };
 static _Atomic uint32_t *flags;
 static uint64_t flags_address;
-static _Atomic uint32_t fence_now, fence_all_now;
+struct tpck_fences tpck_copier_fences;
+static struct tpck_fences *const fences = &tpck_copier_fences;
 
 static void futex_wake(_Atomic uint32_t *word)
 {
@@ -75,147 +59,19 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t value)
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &limit, NULL, 0);
 }
 
-static char *data_of(const struct staging *staging)
-{
-	return (char *)staging->header + TPCK_IMAGE_DATA_AT;
-}
-
-static struct tpck_image_chunk *chunk_of(const struct staging *staging, uint32_t chunk)
-{
-	return (struct tpck_image_chunk *)((char *)staging->header + TPCK_IMAGE_CHUNKS_AT) + chunk;
-}
-
 /* ---- copying --------------------------------------------------------------------------------------- */
-
-/* What a copy has got to: pieces of the data area in order, at most IN_FLIGHT of them queued. */
-struct progress {
-	const struct job *job;
-	uint32_t placed;            /* next row by data offset */
-	uint64_t queued, done;      /* bytes of the data area */
-	uint64_t ends[IN_FLIGHT];   /* end of each piece under way */
-	uint32_t begun, finished;   /* pieces */
-	uint32_t chunks_ready;
-};
-
-static void chunks_ready(struct progress *p, uint64_t done)
-{
-	uint64_t total = p->job->capture.plan->data_bytes;
-
-	p->done = done;
-	for (;;) {
-		uint64_t from = (uint64_t)p->chunks_ready * TPCK_CHUNK_BYTES;
-		uint64_t to = from + TPCK_CHUNK_BYTES < total ? from + TPCK_CHUNK_BYTES : total;
-		struct tpck_image_chunk *chunk = chunk_of(p->job->staging, p->chunks_ready);
-
-		if (from >= total || to > done)
-			return;
-		chunk->bytes = to - from;
-		atomic_store_explicit(&chunk->ready, 1, memory_order_release);
-		p->chunks_ready++;
-	}
-}
-
-static int piece_finish(struct progress *p)
-{
-	int result = device->event_synchronize(chunk_events[p->finished % IN_FLIGHT]);
-
-	if (!result)
-		chunks_ready(p, p->ends[p->finished % IN_FLIGHT]);
-	p->finished++;
-	return result;
-}
-
-/* Queues the copies of what lies in [from, to). */
-static int piece_begin(struct progress *p, uint64_t from, uint64_t to)
-{
-	const struct tpck_plan *plan = p->job->capture.plan;
-	int result = 0;
-
-	if (p->begun - p->finished == IN_FLIGHT)
-		result = piece_finish(p);
-	while (!result && p->placed < plan->placed_count) {
-		const struct tpck_image_row *row = &plan->row[plan->placed[p->placed]];
-		uint64_t begin = row->data_offset > from ? row->data_offset : from;
-		uint64_t end = row->data_offset + row->bytes < to ? row->data_offset + row->bytes : to;
-
-		if (row->data_offset >= to)
-			break;
-		if (begin < end)
-			result = device->copy_from_device(data_of(p->job->staging) + begin,
-							  row->address + (begin - row->data_offset), end - begin, stream);
-		if (row->data_offset + row->bytes > to)
-			break;
-		p->placed++;
-	}
-	if (!result)
-		result = device->event_record(chunk_events[p->begun % IN_FLIGHT], stream);
-	p->ends[p->begun % IN_FLIGHT] = to;
-	p->begun++;
-	p->queued = to;
-	return result;
-}
-
-/* Everything up to `end`, in pieces that end at chunks' ends. */
-static int copy_up_to(struct progress *p, uint64_t end)
-{
-	int result = 0;
-
-	while (!result && p->queued < end) {
-		uint64_t next = (p->queued / TPCK_CHUNK_BYTES + 1) * TPCK_CHUNK_BYTES;
-
-		result = piece_begin(p, p->queued, next < end ? next : end);
-	}
-	return result;
-}
 
 static int flag_raise(const struct job *job, uint32_t which)
 {
 	return device->stream_write_flag(stream, flags_address + which * sizeof *flags, job->fence);
 }
 
-/* Whether the image has this plan's constant rows, and which of them it lacks: then they are copied. */
-static int copy_constants(struct progress *p, const uint64_t *digests)
-{
-	const struct tpck_plan *plan = p->job->capture.plan;
-	struct staging *staging = p->job->staging;
-	bool known = digests && staging->constants_of == plan->serial && staging->constants;
-	uint32_t copied = 0;
-	int result = 0;
-
-	if (known) {
-		for (uint32_t i = p->placed; i < plan->placed_count && !result; i++) {
-			const struct tpck_image_row *row = &plan->row[plan->placed[i]];
-
-			if (staging->constants[plan->placed[i]] == digests[plan->placed[i]])
-				continue;
-			copied++;
-			result = device->copy_from_device(data_of(staging) + row->data_offset, row->address, row->bytes,
-							  stream);
-		}
-		if (!result && copied)
-			result = device->stream_synchronize(stream);
-	} else {
-		result = copy_up_to(p, plan->data_bytes);
-	}
-	if (result || !digests)
-		return result;
-	if (staging->constants_of != plan->serial) {
-		free(staging->constants);
-		staging->constants = malloc(plan->rows * sizeof *staging->constants);
-		staging->constants_of = staging->constants ? plan->serial : 0;
-	}
-	if (staging->constants)
-		memcpy(staging->constants, digests, plan->rows * sizeof *digests);
-	if (!known || copied)
-		staging->constants_step = p->job->capture.step;
-	return 0;
-}
-
 /* How long the device held the application up for this capture: until the early part was copied, and
  * by what the rest took longer than an iteration runs before its optimizer phase. The latter is an
  * estimate from iterations in which nothing was copied; before there is one, all of the copy counts. */
-static void wait_note(uint64_t begun, uint64_t early, uint64_t all)
+static void wait_note(uint64_t classes, uint64_t begun, uint64_t early, uint64_t all)
 {
+	static uint64_t waited_classes;
 	struct tpck_status *status = &control->status;
 	uint64_t window = status->free_iteration_ns, wait = early - begun;
 
@@ -224,13 +80,17 @@ static void wait_note(uint64_t begun, uint64_t early, uint64_t all)
 	if (all - begun > window && all > early)
 		wait += all - begun - window < all - early ? all - begun - window : all - early;
 	status->wait_ns_sum += wait;
+	/* What was waited for before the classes were these tells nothing of now. */
+	if (waited_classes != classes)
+		status->wait_ns_mean = 0;
+	waited_classes = classes;
 	status->wait_ns_mean = status->wait_ns_mean ? status->wait_ns_mean - status->wait_ns_mean / 8 + wait / 8 : wait;
 }
 
 static int copy_image(const struct job *job, const uint64_t **digests)
 {
 	const struct tpck_plan *plan = job->capture.plan;
-	struct progress p = {.job = job};
+	struct tpck_pieces p = {.plan = plan, .staging = job->staging};
 	uint64_t begun = 0, early = 0;
 	bool taken;
 	int result = device->event_record(begin_event, stream);
@@ -244,7 +104,7 @@ static int copy_image(const struct job *job, const uint64_t **digests)
 		return result;
 	/* An image that lacks the constant rows gets everything before the next iteration begins: what is
 	 * called constant may yet be written in it. Digests would tell, and the image would be lost. */
-	result = copy_up_to(&p, job->staging->constants_of == plan->serial ? plan->early_bytes : plan->data_bytes);
+	result = tpck_pieces_copy(&p, job->staging->constants_of == plan->serial ? plan->early_bytes : plan->data_bytes);
 	if (!result)
 		result = flag_raise(job, FLAG_EARLY);
 	if (!result)
@@ -253,22 +113,18 @@ static int copy_image(const struct job *job, const uint64_t **digests)
 		result = device->event_synchronize(early_event);
 	early = tpck_clock_monotonic_ns();
 	if (!result)
-		result = copy_up_to(&p, plan->lazy_bytes);
+		result = tpck_pieces_copy(&p, plan->lazy_bytes);
 	if (!result && taken) {
 		*digests = tpck_digests_wait(plan, stream);
 		if (!*digests)
 			result = -EIO;
 	}
 	if (!result)
-		result = copy_constants(&p, *digests);
-	while (!result && p.finished < p.begun)
-		result = piece_finish(&p);
+		result = tpck_pieces_constants(&p, *digests, job->capture.step);
 	if (!result)
-		result = device->stream_synchronize(stream);
-	if (!result) {
-		chunks_ready(&p, plan->data_bytes);
-		wait_note(begun, early, tpck_clock_monotonic_ns());
-	}
+		result = tpck_pieces_finish(&p);
+	if (!result)
+		wait_note(plan->classes, begun, early, tpck_clock_monotonic_ns());
 	return result;
 }
 
@@ -314,8 +170,8 @@ static void capture_run(const struct job *job)
 	int result;
 
 	for (uint32_t c = 0; c < chunks; c++) {
-		atomic_store(&chunk_of(job->staging, c)->ready, 0);
-		atomic_store(&chunk_of(job->staging, c)->hashed, 0);
+		atomic_store(&tpck_staging_chunk(job->staging, c)->ready, 0);
+		atomic_store(&tpck_staging_chunk(job->staging, c)->hashed, 0);
 	}
 	result = copy_image(job, &digests);
 	if (!result) {
@@ -349,7 +205,7 @@ static void probe_run(const struct job *job)
 		digests = tpck_digests_wait(job->capture.plan, stream);
 	flags_settle(job);
 	if (digests)
-		options.digests(job->capture.plan, digests, job->capture.step, true);
+		options.digests(job->capture.plan, digests, job->capture.step, job->kind == TPCK_JOB_PROBE_PHASE);
 }
 
 static void job_run(const struct job *job)
@@ -358,10 +214,10 @@ static void job_run(const struct job *job)
 
 	for (uint32_t i = 0; i < job->recorded && !result; i++)
 		result = device->stream_wait_event(stream, job->events[i]);
-	if (job->probe)
-		probe_run(job);
-	else
+	if (job->kind == TPCK_JOB_CAPTURE)
 		capture_run(job);
+	else
+		probe_run(job);
 	__atomic_sub_fetch(&job->capture.plan->users, 1, __ATOMIC_RELEASE);
 }
 
@@ -405,9 +261,6 @@ static int flags_try(void)
 
 int tpck_copier_start(const struct tpck_copier_options *with)
 {
-	pthread_attr_t attributes;
-	sigset_t all, before;
-	pthread_t thread;
 	void *host;
 	int result;
 
@@ -419,8 +272,8 @@ int tpck_copier_start(const struct tpck_copier_options *with)
 		return result;
 	memset(host, 0, FLAGS * sizeof *flags);
 	result = device->stream_create(&stream);
-	for (int i = 0; i < IN_FLIGHT && !result; i++)
-		result = device->event_create(&chunk_events[i]);
+	if (!result)
+		result = tpck_pieces_open(device, stream);
 	if (!result)
 		result = device->event_create(&begin_event);
 	if (!result)
@@ -432,143 +285,9 @@ int tpck_copier_start(const struct tpck_copier_options *with)
 		flags = NULL;
 		return result;
 	}
-	atomic_store(&fence_all_now, 1);
-	atomic_store(&fence_now, 1);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setstacksize(&attributes, 256 << 10);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	result = -pthread_create(&thread, &attributes, copier_main, NULL);
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return result;
-}
-
-/* ---- images ------------------------------------------------------------------------------------------ */
-
-static void header_begin(struct tpck_image_header *header, uint32_t ordinal)
-{
-	if (header->magic == TPCK_IMAGE_MAGIC)
-		return;
-	header->magic = TPCK_IMAGE_MAGIC;
-	header->version = TPCK_WIRE_VERSION;
-	header->ordinal = ordinal;
-	atomic_store(&header->state, TPCK_IMAGE_FREE);
-}
-
-/* Registered in pieces, so that no single call holds the driver for long. Where it is refused (locked
- * memory is limited) copies still work, by way of the driver's own pages. */
-static void register_pieces(struct staging *staging)
-{
-	for (uint64_t from = 0; from < staging->data_bytes; from += REGISTER_BYTES) {
-		uint64_t left = staging->data_bytes - from;
-
-		if (device->host_register(data_of(staging) + from, left < REGISTER_BYTES ? left : REGISTER_BYTES)) {
-			tpck_log_info("image memory could not be pinned; copies are slower");
-			return;
-		}
-	}
-}
-
-static int image_open(const char *folder, uint32_t image, uint64_t data_bytes)
-{
-	struct staging *made = calloc(1, sizeof *made);
-	char path[320];
-	void *at;
-	int fd;
-
-	if (!made)
-		return -ENOMEM;
-	snprintf(path, sizeof path, "%s/image.%u", folder, image);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
-	if (fd < 0) {
-		free(made);
-		return -errno;
-	}
-	at = mmap(NULL, TPCK_IMAGE_DATA_AT + data_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	syscall(SYS_close, fd);
-	if (at == MAP_FAILED) {
-		free(made);
-		return -ENOMEM;
-	}
-	made->header = at;
-	made->data_bytes = data_bytes;
-	header_begin(made->header, image);
-	register_pieces(made);
-	atomic_store(&stagings[image], made);
-	return 0;
-}
-
-int tpck_copier_images(const char *folder, uint64_t generation, uint32_t images, uint64_t data_bytes)
-{
-	int result = 0;
-
-	if (images > TPCK_IMAGES_MAX)
-		images = TPCK_IMAGES_MAX;
-	session_generation = generation;
-	device->context_use(options.context);
-	for (uint32_t i = 0; i < images && !result; i++) {
-		const struct staging *now = atomic_load(&stagings[i]);
-
-		if (!now || now->data_bytes < data_bytes)
-			result = image_open(folder, i, data_bytes);
-	}
-	if (result)
-		return result;
-	atomic_store(&image_count, images);
-	atomic_store(&room, data_bytes);
-	return 0;
-}
-
-uint64_t tpck_copier_room(void)
-{
-	return atomic_load(&room);
-}
-
-/* An agent that gets no processor in time commits late: of two images that are held, the older one is
- * no longer wanted. The newest one held and the newest one committed are never touched. */
-static int image_supersede(uint32_t *image, uint32_t count)
-{
-	struct tpck_image_header *older = NULL;
-	uint32_t held = 0;
-
-	for (uint32_t i = 0; i < count; i++) {
-		struct tpck_image_header *header = atomic_load(&stagings[i])->header;
-
-		if (atomic_load(&header->state) != TPCK_IMAGE_HELD || atomic_load(&header->pins))
-			continue;
-		held++;
-		if (!older || header->step < older->step) {
-			older = header;
-			*image = i;
-		}
-	}
-	if (held >= 2) {
-		uint32_t state = TPCK_IMAGE_HELD;
-
-		if (atomic_compare_exchange_strong(&older->state, &state, TPCK_IMAGE_FILLING))
-			return 0;
-	}
-	return -EAGAIN;
-}
-
-/* An image that nobody needs, now FILLING. */
-static int image_take(uint32_t *image)
-{
-	uint32_t count = atomic_load(&image_count);
-
-	for (uint32_t i = 0; i < count; i++) {
-		struct tpck_image_header *header = atomic_load(&stagings[i])->header;
-		uint32_t state = atomic_load(&header->state);
-
-		if ((state == TPCK_IMAGE_FREE || state == TPCK_IMAGE_ABANDONED) && !atomic_load(&header->pins) &&
-		    atomic_compare_exchange_strong(&header->state, &state, TPCK_IMAGE_FILLING)) {
-			*image = i;
-			return 0;
-		}
-	}
-	return image_supersede(image, count);
+	atomic_store(&fences->all, 1);
+	atomic_store(&fences->early, 1);
+	return tpck_thread_start(copier_main);
 }
 
 /* ---- requests: by the application's thread, gate closed ------------------------------------------------ */
@@ -613,12 +332,12 @@ static struct job *job_next(void)
 
 static void job_go(struct job *job)
 {
-	job->fence = atomic_load(&fence_now) + 1;
+	job->fence = atomic_load(&fences->early) + 1;
 	__atomic_add_fetch(&job->capture.plan->users, 1, __ATOMIC_ACQUIRE);
 	/* A probe holds everything up until it has passed. */
-	if (job->probe)
-		atomic_store(&fence_all_now, job->fence);
-	atomic_store(&fence_now, job->fence);
+	if (job->kind != TPCK_JOB_CAPTURE)
+		atomic_store(&fences->all, job->fence);
+	atomic_store(&fences->early, job->fence);
 	atomic_fetch_add(&jobs_begun, 1);
 	futex_wake(&jobs_begun);
 }
@@ -631,10 +350,9 @@ int tpck_copier_request(const struct tpck_capture *capture)
 
 	if (!job)
 		return -EAGAIN;
-	result = image_take(&job->image);
+	result = tpck_images_take(&job->image, &job->staging);
 	if (result)
 		return result;
-	job->staging = atomic_load(&stagings[job->image]);
 	header = job->staging->header;
 	result = record_streams(job);
 	if (result) {
@@ -642,17 +360,17 @@ int tpck_copier_request(const struct tpck_capture *capture)
 		return result;
 	}
 	header->footer = 0;
-	header->generation = session_generation;
+	header->generation = capture->generation;
 	header->step = capture->step;
 	header->begun_ns = tpck_clock_monotonic_ns();
-	job->probe = false;
+	job->kind = TPCK_JOB_CAPTURE;
 	job->capture = *capture;
 	job->readbacks = tpck_readback_mark();
 	job_go(job);
 	return 0;
 }
 
-int tpck_copier_probe(struct tpck_plan *plan, uint64_t step)
+int tpck_copier_probe(enum tpck_copier_job kind, struct tpck_plan *plan, uint64_t step)
 {
 	struct job *job = job_next();
 	int result;
@@ -664,7 +382,7 @@ int tpck_copier_probe(struct tpck_plan *plan, uint64_t step)
 	result = record_streams(job);
 	if (result)
 		return result;
-	job->probe = true;
+	job->kind = kind;
 	job->capture = (struct tpck_capture){.step = step, .plan = plan};
 	job_go(job);
 	return 0;
@@ -677,7 +395,7 @@ bool tpck_copier_digests(void)
 
 void tpck_copier_fence_all(void)
 {
-	atomic_store(&fence_all_now, atomic_load(&fence_now));
+	atomic_store(&fences->all, atomic_load(&fences->early));
 }
 
 static void fence(_Atomic uint32_t *seen, uint32_t now, uint32_t which, tpck_stream_handle handle)
@@ -691,12 +409,12 @@ static void fence(_Atomic uint32_t *seen, uint32_t now, uint32_t which, tpck_str
 		device->stream_synchronize(stream);
 }
 
-void tpck_copier_fence(struct tpck_stream *of, tpck_stream_handle handle)
+void tpck_copier_fence_put(struct tpck_stream *of, tpck_stream_handle handle)
 {
 	if (!flags)
 		return;
-	fence(&of->fence, atomic_load_explicit(&fence_now, memory_order_acquire), FLAG_EARLY, handle);
-	fence(&of->fence_all, atomic_load_explicit(&fence_all_now, memory_order_acquire), FLAG_ALL, handle);
+	fence(&of->fence, atomic_load_explicit(&fences->early, memory_order_acquire), FLAG_EARLY, handle);
+	fence(&of->fence_all, atomic_load_explicit(&fences->all, memory_order_acquire), FLAG_ALL, handle);
 }
 
 bool tpck_copier_busy(void)

@@ -11,16 +11,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "runtime/capture/images.h"
 #include "runtime/capture/plan.h"
 #include "runtime/track/device.h"
 #include "runtime/track/streams.h"
 
 struct tpck_capture {
-	uint64_t step;
+	uint64_t generation, step;
 	uint64_t log_sequence, log_offset; /* the log's cut */
 	const char *unresumable;           /* NULL, or why the log cannot be run forward to here */
 	struct tpck_plan *plan;
 };
+
+/* A probe takes digests alone: at a boundary, or where an optimizer phase begins. */
+enum tpck_copier_job { TPCK_JOB_CAPTURE, TPCK_JOB_PROBE_BOUNDARY, TPCK_JOB_PROBE_PHASE };
 
 /* Called by the copier's thread when an image became HELD. */
 typedef void (*tpck_capture_held)(uint32_t image, uint64_t step);
@@ -41,22 +45,31 @@ struct tpck_copier_options {
 /* Starts the thread in the given context. 0 or -errno (among it -ENOTSUP: the device has no waits on
  * memory; nothing will be captured). */
 int tpck_copier_start(const struct tpck_copier_options *options);
-/* Maps and registers the session's image files for data_bytes each. Called by a thread of ours when
- * the agent has made them ready; captures under way keep the old mapping. 0 or -errno. */
-int tpck_copier_images(const char *folder, uint64_t generation, uint32_t images, uint64_t data_bytes);
-/* Data bytes that every image can take; 0 before images are there. */
-uint64_t tpck_copier_room(void);
 /* At a boundary, gate closed: queues a capture. -EAGAIN: no image is free or too many are under way. */
 int tpck_copier_request(const struct tpck_capture *capture);
-/* Where an optimizer phase begins, gate closed: queues the digests of a plan. -EAGAIN, -ENOTSUP. */
-int tpck_copier_probe(struct tpck_plan *plan, uint64_t step);
+/* Gate closed: queues the digests of a plan. -EAGAIN, -ENOTSUP. */
+int tpck_copier_probe(enum tpck_copier_job kind, struct tpck_plan *plan, uint64_t step);
 /* From here on streams wait for the whole of the last capture, not only for its early part. */
 void tpck_copier_fence_all(void);
 /* Whether digests can be taken on this device. */
 bool tpck_copier_digests(void);
+/* The fences of the last capture: its early part, and what streams wait for now. */
+struct tpck_fences {
+	_Atomic uint32_t early, all;
+};
+extern struct tpck_fences tpck_copier_fences __attribute__((visibility("hidden")));
+void tpck_copier_fence_put(struct tpck_stream *stream, tpck_stream_handle handle);
+
 /* Puts the fence into the stream if the last capture is not known to have passed it yet. Called
  * before anything is queued on it; never on a capturing stream. */
-void tpck_copier_fence(struct tpck_stream *stream, tpck_stream_handle handle);
+static inline void tpck_copier_fence(struct tpck_stream *stream, tpck_stream_handle handle)
+{
+	if (__builtin_expect(atomic_load_explicit(&stream->fence, memory_order_relaxed) !=
+				     atomic_load_explicit(&tpck_copier_fences.early, memory_order_acquire) ||
+			     atomic_load_explicit(&stream->fence_all, memory_order_relaxed) !=
+				     atomic_load_explicit(&tpck_copier_fences.all, memory_order_acquire), 0))
+		tpck_copier_fence_put(stream, handle);
+}
 /* Waits until nothing is under way, at most so many seconds (a device that hangs never ends). */
 void tpck_copier_drain(double seconds);
 bool tpck_copier_busy(void);

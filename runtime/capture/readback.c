@@ -5,6 +5,7 @@
 #include "runtime/capture/readback.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +31,12 @@ struct large {
 static const struct tpck_device *device;
 static tpck_spin lock;
 static struct entry entries[ENTRIES];
-static uint64_t first, end;             /* marks; entry i lies at i % ENTRIES */
+static uint64_t first;                  /* marks */
+static _Atomic uint64_t end;            /* changed under the lock */
+static uint64_t origin;                 /* the mark whose entry lies at the table's beginning */
+/* Every copy under way writes within [reach_low, reach_high). Changed under the lock, and while there is one only to
+ * more: who queued it can look without the lock. */
+static _Atomic uintptr_t reach_low = UINTPTR_MAX, reach_high;
 static char *pool;
 static uint64_t pool_first, pool_end;   /* bytes ever taken and given back, wrapping in the pool */
 static struct large *spare;             /* pinned buffers of their own, kept for the next time */
@@ -46,6 +52,11 @@ int tpck_readback_open(const struct tpck_device *with)
 	pool = host;
 	device = with;
 	return 0;
+}
+
+static struct entry *entry_of(uint64_t mark)
+{
+	return &entries[(mark - origin) % ENTRIES];
 }
 
 static size_t rounded(size_t bytes)
@@ -100,6 +111,17 @@ static void large_give(struct entry *entry)
 	spare = kept;
 }
 
+/* Called with the lock held. */
+static void reach_add(const void *host, size_t bytes)
+{
+	uintptr_t low = (uintptr_t)host, high = low + bytes;
+
+	if (low < atomic_load_explicit(&reach_low, memory_order_relaxed))
+		atomic_store_explicit(&reach_low, low, memory_order_relaxed);
+	if (high > atomic_load_explicit(&reach_high, memory_order_relaxed))
+		atomic_store_explicit(&reach_high, high, memory_order_relaxed);
+}
+
 int tpck_readback_queue(void *payload, uint64_t address, size_t bytes, tpck_stream_handle handle,
 			uint32_t stream_ordinal, const void *host)
 {
@@ -122,9 +144,10 @@ int tpck_readback_queue(void *payload, uint64_t address, size_t bytes, tpck_stre
 		tpck_spin_unlock(&lock);
 		return -ENOSPC;
 	}
-	entry = &entries[end % ENTRIES];
+	entry = entry_of(end);
 	*entry = (struct entry){payload, pinned, host, bytes, stream_ordinal, false, is_large};
 	end++;
+	reach_add(host, bytes);
 	tpck_spin_unlock(&lock);
 	result = device->copy_from_device(pinned, address, bytes, handle);
 	if (result) {
@@ -137,19 +160,17 @@ int tpck_readback_queue(void *payload, uint64_t address, size_t bytes, tpck_stre
 
 uint64_t tpck_readback_mark(void)
 {
-	uint64_t mark;
-
-	tpck_spin_lock(&lock);
-	mark = end;
-	tpck_spin_unlock(&lock);
-	return mark;
+	return atomic_load_explicit(&end, memory_order_acquire);
 }
 
 static void arrived(uint64_t mark, bool any, uint32_t stream)
 {
+	/* None that the caller could know of is under way, and what was has been copied. */
+	if (!atomic_load_explicit(&reach_high, memory_order_acquire))
+		return;
 	tpck_spin_lock(&lock);
 	for (uint64_t i = first; i < mark && i < end; i++) {
-		struct entry *entry = &entries[i % ENTRIES];
+		struct entry *entry = entry_of(i);
 
 		if (entry->done || (!any && entry->stream != stream))
 			continue;
@@ -157,8 +178,8 @@ static void arrived(uint64_t mark, bool any, uint32_t stream)
 			memcpy(entry->payload, entry->pinned, entry->bytes);
 		entry->done = true;
 	}
-	while (first < end && entries[first % ENTRIES].done) {
-		struct entry *entry = &entries[first % ENTRIES];
+	while (first < end && entry_of(first)->done) {
+		struct entry *entry = entry_of(first);
 
 		if (entry->large) {
 			large_give(entry);
@@ -169,6 +190,13 @@ static void arrived(uint64_t mark, bool any, uint32_t stream)
 			pool_first += (at >= from ? at - from : POOL_BYTES - from + at) + rounded(entry->bytes);
 		}
 		first++;
+	}
+	if (first == end) {
+		/* From the beginning again, which is still in the cache. */
+		origin = end;
+		pool_first = pool_end = 0;
+		atomic_store_explicit(&reach_low, UINTPTR_MAX, memory_order_relaxed);
+		atomic_store_explicit(&reach_high, 0, memory_order_release);
 	}
 	tpck_spin_unlock(&lock);
 }
@@ -188,9 +216,12 @@ bool tpck_readback_touches(const void *host, size_t bytes)
 	const char *begin = host;
 	bool touches = false;
 
+	if ((uintptr_t)host >= atomic_load_explicit(&reach_high, memory_order_relaxed) ||
+	    (uintptr_t)host + bytes <= atomic_load_explicit(&reach_low, memory_order_relaxed))
+		return false;
 	tpck_spin_lock(&lock);
 	for (uint64_t i = first; i < end && !touches; i++) {
-		const struct entry *entry = &entries[i % ENTRIES];
+		const struct entry *entry = entry_of(i);
 		const char *other = entry->host;
 
 		touches = !entry->done && begin < other + entry->bytes && other < begin + bytes;

@@ -17,7 +17,9 @@
 #include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
+#include "runtime/engine/offered.h"
 #include "runtime/infer/classes.h"
+#include "runtime/replay/contents.h"
 #include "runtime/replay/files.h"
 
 static struct tpck_engine *const engine = &tpck_engine;
@@ -53,13 +55,27 @@ static void clear_keep(void)
 	syscall(SYS_close, folder);
 }
 
+void tpck_attach_own_keep(void)
+{
+	char job_folder[sizeof engine->keep];
+	struct stat found;
+	char *end;
+
+	/* STORE/JOB/keep/ID */
+	snprintf(job_folder, sizeof job_folder, "%s", engine->keep);
+	for (int i = 0; i < 2 && (end = strrchr(job_folder, '/')); i++)
+		*end = '\0';
+	if (!syscall(SYS_newfstatat, AT_FDCWD, job_folder, &found, 0) && found.st_uid != geteuid())
+		engine->keep[0] = '\0';
+}
+
 int tpck_attach(bool resume)
 {
 	const char *setting = engine->settings.resume;
 	struct tpck_link_options options = {
 		.settings = &engine->settings, .environment = environ, .job = engine->job,
 		.identity = engine->identity, .identity_bytes = engine->identity_bytes,
-		.library = engine->library, .resume = strcmp(setting, "never") != 0, .resume_step = UINT64_MAX,
+		.library = engine->library, .start_folder = engine->start_folder, .resume = strcmp(setting, "never") != 0, .resume_step = UINT64_MAX,
 	};
 	struct tpck_error err = {0};
 	int result;
@@ -85,9 +101,16 @@ int tpck_attach_fresh(void)
 {
 	int result;
 
-	make_folders(engine->keep);
-	clear_keep();
-	tpck_files_record(engine->log, engine->keep);
+	tpck_attach_own_keep();
+	if (engine->keep[0]) {
+		make_folders(engine->keep);
+		/* An offer that was not taken stays one. */
+		if (!engine->welcome.offer)
+			clear_keep();
+	} else {
+		tpck_engine_unresumable("files that a resume needs have no place in another user's store");
+	}
+	tpck_files_record(engine->log, engine->keep, engine->welcome.generation);
 	result = tpck_log_attach(engine->log, engine->welcome.session, engine->welcome.generation, NULL);
 	if (result) {
 		errno = -result;
@@ -120,8 +143,8 @@ static void on_ready(const struct tpck_prepare *granted)
 		tpck_engine_reason("%.180s", granted->reason);
 		return;
 	}
-	result = tpck_copier_images(engine->welcome.session, engine->welcome.generation, granted->images,
-				    granted->bytes);
+	engine->device->context_use(engine->context);
+	result = tpck_images_map(engine->device, engine->welcome.session, granted->images, granted->bytes);
 	if (result) {
 		errno = -result;
 		tpck_log_warn("no snapshots: cannot map the images in %s: %m", engine->welcome.session);
@@ -139,13 +162,15 @@ static void on_surprise(const struct tpck_held *what)
 /* While no boundary has been seen, `show` says what inference is missing. */
 static void reason_note(void)
 {
+	struct tpck_thread *self = tpck_thread_self();
 	struct tpck_infer_summary summary;
 
 	if (engine->step || tpck_engine_mode() != TPCK_MODE_LIVE)
 		return;
-	tpck_spin_lock(&engine->infer_lock);
+	if (!self || !tpck_bias_lock(&engine->infer_lock, self))
+		return;
 	tpck_infer_summary(engine->infer, &summary);
-	tpck_spin_unlock(&engine->infer_lock);
+	tpck_bias_unlock(&engine->infer_lock, self);
 	if (!engine->step)
 		tpck_engine_reason("%.190s", summary.reason);
 	engine->control->status.operations = summary.ops;
@@ -154,6 +179,8 @@ static void reason_note(void)
 static void on_tick(void)
 {
 	tpck_log_prepare(engine->log);
+	if (tpck_engine_mode() == TPCK_MODE_LIVE)
+		tpck_contents_take(engine->log);
 	reason_note();
 }
 
@@ -174,8 +201,10 @@ void tpck_attach_threads(void)
 		tpck_engine_reason("the device lacks what snapshots need: %s", strerror(-result));
 	}
 	/* A resume knows what the next snapshots need. */
-	if (tpck_engine_mode() == TPCK_MODE_FORWARD)
+	if (tpck_engine_mode() == TPCK_MODE_FORWARD) {
+		tpck_offered_pin(engine->device, engine->context);
 		tpck_engine_ask_for_room(tpck_resume_bytes());
+	}
 	result = tpck_link_start(&events);
 	if (result) {
 		errno = -result;

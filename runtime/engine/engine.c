@@ -21,26 +21,24 @@
 #include "runtime/engine/identity.h"
 #include "runtime/engine/link.h"
 #include "runtime/infer/classes.h"
+#include "runtime/replay/contents.h"
 #include "runtime/replay/files.h"
 #include "runtime/replay/restart.h"
+#include "runtime/track/barrier.h"
 
 #define GATE_LIMIT_NS 100000u
 #define UNRESUMABLE "snapshots from here on cannot be resumed: %s"
 enum { CONTENT_WHOLE = 64 << 10, CONTENT_SAMPLE = 4096 };
 
+_Atomic uint32_t tpck_engine_mode_now; /* also a futex for threads that wait for LIVE */
 struct tpck_engine tpck_engine = {.allocation = PTHREAD_MUTEX_INITIALIZER};
 static struct tpck_engine *const engine = &tpck_engine;
 extern char **environ;
 
-uint32_t tpck_engine_mode(void)
-{
-	return atomic_load_explicit(&engine->mode, memory_order_acquire);
-}
-
 void tpck_engine_mode_set(enum tpck_mode mode)
 {
-	atomic_store(&engine->mode, mode);
-	syscall(SYS_futex, &engine->mode, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+	atomic_store(&tpck_engine_mode_now, mode);
+	syscall(SYS_futex, &tpck_engine_mode_now, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
 }
 
 void tpck_engine_reason(const char *format, ...)
@@ -121,12 +119,15 @@ void tpck_engine_start(const char *library_path)
 	if (bytes < 0 || !engine->log)
 		goto out;
 	snprintf(engine->library, sizeof engine->library, "%s", library_path);
+	syscall(SYS_getcwd, engine->start_folder, sizeof engine->start_folder);
 	engine->identity = identity;
 	engine->identity_bytes = (uint32_t)bytes;
 	tpck_settings_store(&engine->settings, store, sizeof store);
 	snprintf(engine->keep, sizeof engine->keep, "%s/%s/keep/%016llx", store, engine->job,
 		 (unsigned long long)tpck_digest64(identity, (size_t)bytes, 0));
-	tpck_files_record(engine->log, "");
+	tpck_attach_own_keep();
+	tpck_files_record(engine->log, "", 0);
+	tpck_contents_note_input();
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
 	if (strcmp(engine->settings.resume, "never") != 0 && marker_present(store)) {
 		tpck_restart_remember(environ);
@@ -181,6 +182,8 @@ void tpck_engine_device(const struct tpck_device *device)
 				tpck_engine_mode_set(TPCK_MODE_OFF);
 			engine->device = device;
 			if (tpck_engine_mode() != TPCK_MODE_OFF) {
+				if (!tpck_barrier_open())
+					tpck_log_info("the kernel refuses membarrier(): calls cost a little more");
 				tpck_memory_open();
 				tpck_attach_threads();
 				on_exit(finish_copies, NULL);
@@ -218,7 +221,7 @@ void tpck_engine_end(int status)
 
 void tpck_engine_forked(void)
 {
-	atomic_store(&engine->mode, TPCK_MODE_OFF);
+	atomic_store(&tpck_engine_mode_now, TPCK_MODE_OFF);
 }
 
 void tpck_engine_unresumable(const char *why)
@@ -233,26 +236,6 @@ void tpck_engine_unresumable(const char *why)
 void tpck_engine_stream_capture(int change)
 {
 	atomic_fetch_add(&engine->stream_captures, change);
-}
-
-/* ---- guard ------------------------------------------------------------------------------------ */
-
-struct tpck_thread *tpck_engine_enter(void)
-{
-	struct tpck_thread *self;
-
-	if (__builtin_expect(tpck_engine_mode() == TPCK_MODE_OFF, 0))
-		return NULL;
-	self = tpck_thread_self();
-	if (!self || self->depth)
-		return NULL;
-	self->depth = 1;
-	return self;
-}
-
-void tpck_engine_leave(struct tpck_thread *self)
-{
-	self->depth = 0;
 }
 
 /* ---- an operation ------------------------------------------------------------------------------ */
@@ -288,6 +271,9 @@ static uint32_t content_digest(const void *content, uint64_t bytes)
 static void boundary(struct tpck_thread *self);
 static void optimizer_phase(const struct tpck_thread *self);
 
+/* The order in which threads come by here is the order of operations that inference sees. Whoever is inside the gate
+ * while it feeds has its operation, too, on the side of a boundary on which inference has it. Where the lock is lost there
+ * are no boundaries any more. */
 static unsigned feed(struct tpck_thread *self, const struct tpck_call *call)
 {
 	unsigned verdict;
@@ -299,9 +285,10 @@ static unsigned feed(struct tpck_thread *self, const struct tpck_call *call)
 	/* A thread that only copies (a loader) is not in step with the iterations. */
 	if (!self->launches && call->token.thread != 1)
 		return TPCK_V_NONE;
-	tpck_spin_lock(&engine->infer_lock);
+	if (!tpck_bias_lock(&engine->infer_lock, self))
+		return TPCK_V_NONE;
 	verdict = tpck_infer_feed(engine->infer, &call->token);
-	tpck_spin_unlock(&engine->infer_lock);
+	tpck_bias_unlock(&engine->infer_lock, self);
 	return verdict;
 }
 
@@ -309,48 +296,65 @@ void tpck_engine_graph_node(uint64_t graph, const struct tpck_token *node)
 {
 	if (!engine->infer)
 		return;
-	tpck_spin_lock(&engine->infer_lock);
+	if (!tpck_bias_lock(&engine->infer_lock, tpck_thread_self()))
+		return;
 	tpck_infer_graph_node(engine->infer, graph, node);
-	tpck_spin_unlock(&engine->infer_lock);
+	tpck_bias_unlock(&engine->infer_lock, tpck_thread_self());
+}
+
+/* While running forward: the operation is compared and not made. False: the thread went live, or never ran forward. */
+static bool answered(struct tpck_thread *self, struct tpck_call *call, uint32_t token)
+{
+	uint32_t content = call->content ? content_digest(call->content, call->token.bytes) : 0;
+
+	if (tpck_resume_operation(self, call, token, content) != TPCK_GO_ANSWERED)
+		return false;
+	feed(self, call);
+	return true;
+}
+
+/* What the verdict asks for before the operation; not inside the gate. */
+static void act(struct tpck_thread *self, unsigned verdict)
+{
+	tpck_gate_leave(self);
+	if (verdict & TPCK_V_BOUNDARY_BEFORE)
+		boundary(self);
+	if (verdict & TPCK_V_OPT_BEGIN)
+		optimizer_phase(self);
+	tpck_gate_enter(self);
 }
 
 enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call)
 {
 	struct tpck_stream *stream = tpck_stream_of(call->stream, self);
-	uint32_t token, content = 0;
+	uint32_t token, content = 0, mode;
 	unsigned verdict;
 
 	call->gated = call->boundary_after = false;
-	if (engine->stream_captures > 0 && engine->device && engine->device->is_capturing(call->stream))
+	if (__builtin_expect(engine->stream_captures > 0, 0) && engine->device && engine->device->is_capturing(call->stream))
 		return TPCK_GO_RUN; /* goes into a graph, which is launched later */
 	call->token.stream = stream ? stream->ordinal : 0;
 	call->token.thread = self->id;
 	token = token_digest(&call->token);
-	if (tpck_engine_mode() == TPCK_MODE_FORWARD) {
-		if (call->content)
-			content = content_digest(call->content, call->token.bytes);
-		if (tpck_resume_operation(self, call, token, content) == TPCK_GO_ANSWERED) {
-			feed(self, call);
+	mode = tpck_engine_mode();
+	if (__builtin_expect(mode != TPCK_MODE_LIVE, 0)) {
+		if (mode == TPCK_MODE_FORWARD && answered(self, call, token))
 			return TPCK_GO_ANSWERED;
-		}
+		if (tpck_engine_mode() != TPCK_MODE_LIVE)
+			return TPCK_GO_RUN;
 	}
-	if (tpck_engine_mode() != TPCK_MODE_LIVE)
-		return TPCK_GO_RUN;
 	if (call->content && !tpck_readback_touches(call->content, call->token.bytes))
 		content = content_digest(call->content, call->token.bytes);
-	verdict = feed(self, call);
-	if (verdict & TPCK_V_BOUNDARY_BEFORE)
-		boundary(self);
-	if (verdict & TPCK_V_OPT_BEGIN)
-		optimizer_phase(self);
-	call->boundary_after = verdict & TPCK_V_BOUNDARY_AFTER;
 	tpck_gate_enter(self);
+	verdict = feed(self, call);
+	if (__builtin_expect(verdict & (TPCK_V_BOUNDARY_BEFORE | TPCK_V_OPT_BEGIN), 0))
+		act(self, verdict);
+	call->boundary_after = verdict & TPCK_V_BOUNDARY_AFTER;
 	call->gated = true;
 	if (stream) {
 		tpck_copier_fence(stream, call->stream);
-		if (!call->orders)
-			atomic_store_explicit(&engine->queued, 1, memory_order_relaxed);
-		atomic_store_explicit(&stream->dirty, 1, memory_order_relaxed);
+		if (!atomic_load_explicit(&stream->dirty, memory_order_relaxed))
+			atomic_store_explicit(&stream->dirty, 1, memory_order_relaxed);
 	}
 	tpck_record_operation(self, token, content, call->content != NULL);
 	return TPCK_GO_RUN;
@@ -358,9 +362,12 @@ enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call
 
 void tpck_engine_after(struct tpck_thread *self, struct tpck_call *call)
 {
-	if (call->gated)
-		tpck_gate_leave(self);
-	if (call->boundary_after)
+	if (__builtin_expect(!call->gated, 0))
+		return;
+	if (!call->orders)
+		tpck_memory_queued(self);
+	tpck_gate_leave(self);
+	if (__builtin_expect(call->boundary_after, 0))
 		boundary(self);
 }
 
@@ -374,11 +381,14 @@ static bool capture_due(uint64_t now)
 		return now - engine->last_capture_ns >= (uint64_t)(interval->count * 1e9);
 	if (interval->unit == TPCK_INTERVAL_ITERATIONS && interval->count > 1)
 		return engine->step % (uint64_t)interval->count == 0;
-	if (interval->unit == TPCK_INTERVAL_AUTO && engine->settings.overhead < 100 && !tpck_classes_learning()) {
-		/* What a capture makes the device wait, spread over the time until the next. */
+	if (interval->unit == TPCK_INTERVAL_AUTO && engine->settings.overhead < 100) {
+		/* What a capture makes the device wait, spread over the time until the next. Classes that were
+		 * just learnt change what it waits for: it is measured anew. */
 		double share = engine->settings.overhead > 0 ? engine->settings.overhead / 100 : 0.0001;
+		bool learning = tpck_classes_learning(), learnt = engine->learning && !learning;
 
-		return (double)(now - engine->last_capture_ns) >= (double)engine->control->status.wait_ns_mean / share;
+		engine->learning = learning;
+		return learnt || (double)(now - engine->last_capture_ns) >= (double)engine->control->status.wait_ns_mean / share;
 	}
 	return true;
 }
@@ -424,13 +434,13 @@ static void boundary_mark(struct tpck_log_position *cut, uint64_t now)
 /* Whether a snapshot was begun. The gate is closed. */
 static bool boundary_capture(const struct tpck_log_position *cut, uint64_t now)
 {
-	struct tpck_capture capture = {engine->step, cut->sequence, cut->offset, NULL, NULL};
+	struct tpck_capture capture = {engine->welcome.generation, engine->step, cut->sequence, cut->offset, NULL, NULL};
 	int result;
 
 	capture.plan = tpck_memory_plan();
 	if (!capture.plan)
 		return false;
-	if (capture.plan->data_bytes > tpck_copier_room()) {
+	if (capture.plan->data_bytes > tpck_images_room()) {
 		tpck_engine_ask_for_room(capture.plan->data_bytes);
 		return false;
 	}
@@ -445,11 +455,22 @@ static bool boundary_capture(const struct tpck_log_position *cut, uint64_t now)
 	status_classes(capture.plan);
 	engine->control->status.state = TPCK_ENGINE_CAPTURING;
 	engine->last_capture_ns = now;
-	engine->last_capture_step = engine->step;
+	engine->last_capture_step = engine->last_digest_step = engine->step;
 	return true;
 }
 
-static void status_inference(uint64_t now)
+/* Classes are learnt by digests alone where no snapshot is due. The gate is closed. */
+static void boundary_probe(void)
+{
+	struct tpck_plan *plan = engine->last_capture_step && tpck_classes_learning() ? tpck_memory_plan() : NULL;
+
+	if (!plan || tpck_copier_probe(TPCK_JOB_PROBE_BOUNDARY, plan, engine->step))
+		return;
+	engine->free_since = false;
+	engine->last_digest_step = engine->step;
+}
+
+static void status_inference(struct tpck_thread *self, uint64_t now)
 {
 	struct tpck_status *status = &engine->control->status;
 	struct tpck_infer_summary summary;
@@ -471,7 +492,10 @@ static void status_inference(uint64_t now)
 	engine->free_since = !tpck_copier_busy();
 	if (engine->step % 16 != 1 && status->period)
 		return;
+	if (!tpck_bias_lock(&engine->infer_lock, self))
+		return;
 	tpck_infer_summary(engine->infer, &summary);
+	tpck_bias_unlock(&engine->infer_lock, self);
 	status->period = summary.period;
 	status->optimizer_operations = summary.optimizer_ops;
 	status->sure_by_names = (summary.witnesses & TPCK_W_NAMES) != 0;
@@ -479,12 +503,15 @@ static void status_inference(uint64_t now)
 	status->reason[0] = '\0';
 }
 
-static void status_stall(uint64_t begun)
+static void status_stall(uint64_t begun, uint64_t cpu_begun)
 {
 	struct tpck_status *status = &engine->control->status;
-	uint64_t took = tpck_clock_monotonic_ns() - begun;
+	uint64_t took = tpck_clock_monotonic_ns() - begun, cpu = tpck_clock_thread_cpu_ns() - cpu_begun;
 
 	status->stall_ns_sum += took;
+	status->stall_cpu_ns_sum += cpu;
+	if (cpu > status->stall_cpu_ns_max)
+		status->stall_cpu_ns_max = cpu;
 	status->stall_count++;
 	if (took > status->stall_ns_max)
 		status->stall_ns_max = took;
@@ -492,7 +519,7 @@ static void status_stall(uint64_t begun)
 
 static void boundary(struct tpck_thread *self)
 {
-	uint64_t now = tpck_clock_monotonic_ns();
+	uint64_t now = tpck_clock_monotonic_ns(), cpu = tpck_clock_thread_cpu_ns();
 	struct tpck_log_position cut;
 
 	if (atomic_exchange(&engine->boundary_busy, 1))
@@ -502,18 +529,20 @@ static void boundary(struct tpck_thread *self)
 		tpck_log_debug("iteration %llu ended without an optimizer phase that was seen to begin",
 			       (unsigned long long)engine->step);
 	engine->phase_seen = false;
-	status_inference(now);
-	if (engine->settings.backpressure[1] == 't' && tpck_copier_room())
+	status_inference(self, now);
+	if (engine->settings.backpressure[1] == 't' && tpck_images_room())
 		tpck_copier_drain(60);
 	if (engine->stream_captures > 0 || !tpck_gate_close(self, GATE_LIMIT_NS)) {
 		tpck_log_debug("step %llu is not captured: another thread is in a call", (unsigned long long)engine->step);
 		engine->control->status.skipped++;
 	} else {
 		boundary_mark(&cut, now);
-		if (capture_due(now) && !boundary_capture(&cut, now))
+		if (!capture_due(now))
+			boundary_probe();
+		else if (!boundary_capture(&cut, now))
 			engine->control->status.skipped++;
 		tpck_gate_open();
-		status_stall(now);
+		status_stall(now, cpu);
 	}
 	atomic_store(&engine->boundary_busy, 0);
 }
@@ -524,11 +553,11 @@ static void optimizer_phase(const struct tpck_thread *self)
 {
 	tpck_copier_fence_all();
 	engine->phase_seen = true;
-	if (!engine->plan || engine->last_capture_step != engine->step || !tpck_classes_learning() ||
+	if (!engine->plan || engine->last_digest_step != engine->step || !tpck_classes_learning() ||
 	    !tpck_copier_digests() || atomic_exchange(&engine->boundary_busy, 1))
 		return;
 	if (engine->stream_captures == 0 && tpck_gate_close(self, GATE_LIMIT_NS)) {
-		(void)tpck_copier_probe(engine->plan, engine->step);
+		(void)tpck_copier_probe(TPCK_JOB_PROBE_PHASE, engine->plan, engine->step);
 		tpck_gate_open();
 	}
 	atomic_store(&engine->boundary_busy, 0);

@@ -38,7 +38,7 @@ struct tpck_call {
 	tpck_stream_handle stream;
 	const void *content;       /* host bytes that are uploaded, or NULL */
 	bool orders;               /* an allocation call: the token is not fed to inference */
-	/* the engine's */
+	/* the engine's; set by tpck_engine_before() */
 	bool boundary_after, gated;
 };
 
@@ -54,13 +54,30 @@ void tpck_engine_forked(void);
 const struct tpck_settings *tpck_engine_settings(void);
 
 /* ---- guard ---- */
+extern _Atomic uint32_t tpck_engine_mode_now __attribute__((visibility("hidden"))); /* enum tpck_mode; the engine's */
 /* NULL: pass through (off, a thread of ours, or a call from inside a call). */
-struct tpck_thread *tpck_engine_enter(void);
-void tpck_engine_leave(struct tpck_thread *self);
+static inline struct tpck_thread *tpck_engine_enter(void)
+{
+	struct tpck_thread *self;
+
+	if (__builtin_expect(!atomic_load_explicit(&tpck_engine_mode_now, memory_order_acquire), 0))
+		return NULL;
+	self = tpck_thread_self();
+	if (__builtin_expect(!self || self->depth, 0))
+		return NULL;
+	self->depth = 1;
+	return self;
+}
+static inline void tpck_engine_leave(struct tpck_thread *self)
+{
+	self->depth = 0;
+}
 
 /* ---- device operations ---- */
 enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call);
 void tpck_engine_after(struct tpck_thread *self, struct tpck_call *call);
+/* Something else was queued that freeing memory waits for: a function of the host's. After the real call. */
+void tpck_engine_queued(void);
 /* A copy to the host, between before (RUN) and after: its bytes go into the log. With queued the
  * bytes arrive later and are taken by a copy of ours right behind. */
 void tpck_engine_read_back(struct tpck_thread *self, const struct tpck_call *call, const void *host,
@@ -81,6 +98,10 @@ int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_han
 /* The block that holds address. False: not ours. */
 bool tpck_engine_block(uint64_t address, uint64_t *base, uint64_t *bytes);
 bool tpck_engine_is_device_memory(uint64_t address);
+/* Device memory that no block of the program's uses and that the library keeps for the next one. */
+uint64_t tpck_engine_idle_memory(void);
+/* Memory is out elsewhere: gives it back. Whether there was any, so that trying again may help. */
+bool tpck_engine_give_back(void);
 void tpck_engine_context_destroyed(void);
 void tpck_engine_module_variable(const char *symbol, uint64_t address, uint64_t bytes);
 

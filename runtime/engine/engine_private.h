@@ -11,11 +11,12 @@
 #include "runtime/replay/forward.h"
 #include "runtime/replay/log.h"
 #include "runtime/track/arena.h"
+#include "runtime/track/bias.h"
 #include "runtime/wire/message.h"
 #include "runtime/wire/segment.h"
 
 enum tpck_mode {
-	TPCK_MODE_OFF,      /* hooks pass through */
+	TPCK_MODE_OFF = 0,  /* hooks pass through */
 	TPCK_MODE_EARLY,    /* recording into private memory; no device has been used */
 	TPCK_MODE_FORWARD,  /* answering from the log */
 	TPCK_MODE_LIVE,     /* recording, learning, capturing */
@@ -29,11 +30,10 @@ struct tpck_variable {
 };
 
 struct tpck_engine {
-	_Atomic uint32_t mode;          /* enum tpck_mode; also a futex for threads that wait for LIVE */
 	pid_t pid;
 	struct tpck_settings settings;
 	int complaints;                 /* settings that are wrong; said once a device is used */
-	char library[1024], job[128], keep[1200];
+	char library[1024], job[128], keep[1200], start_folder[1024];
 	char *identity;
 	uint32_t identity_bytes;
 
@@ -49,20 +49,22 @@ struct tpck_engine {
 	int ordinal;                    /* of the device that the arena is on */
 	pthread_mutex_t allocation;     /* order of allocation calls; the only lock held across driver calls (mapping) */
 	uint64_t allocations;           /* allocation calls so far */
-	_Atomic uint32_t queued;        /* operations were queued since the last wait for the context */
+	_Atomic uint64_t queued;        /* see tpck_memory_queued() */
 	uint32_t last_allocator;        /* thread of the last one */
 	_Atomic uint32_t futex_turn;
 	struct tpck_variable variables[TPCK_VARIABLES_MAX];
 	_Atomic uint32_t variables_count;
 
 	struct tpck_infer *infer;
-	tpck_spin infer_lock;
+	struct tpck_bias infer_lock;
 	_Atomic uint32_t boundary_busy;
 	_Atomic int32_t stream_captures;
 	uint64_t step;
 	bool free_since;                /* nothing is being copied since the last boundary */
 	bool phase_seen;                /* an optimizer phase has begun since the last boundary */
 	uint64_t last_boundary_ns, last_capture_ns, last_capture_step;
+	uint64_t last_digest_step;      /* of the last boundary at which digests were queued */
+	bool learning;                  /* classes were being learnt at the last boundary */
 	uint64_t asked_room;            /* data bytes that the agent was asked for */
 	struct tpck_plan *plan;
 	bool digests;                   /* whether the plan was made with classes */
@@ -70,16 +72,28 @@ struct tpck_engine {
 	uint64_t start_ns, forward_ns;
 };
 
-extern struct tpck_engine tpck_engine;
+extern struct tpck_engine tpck_engine __attribute__((visibility("hidden")));
 
 /* ---- engine.c ---- */
-uint32_t tpck_engine_mode(void);
+static inline uint32_t tpck_engine_mode(void)
+{
+	return atomic_load_explicit(&tpck_engine_mode_now, memory_order_acquire);
+}
 void tpck_engine_mode_set(enum tpck_mode mode);
 /* Asks the agent for images of so many bytes of data, if they are not there. */
 void tpck_engine_ask_for_room(uint64_t bytes);
 void tpck_engine_reason(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- memory.c ---- */
+/* An operation was queued: freeing waits for the context, until such a wait has come back that began later. A light
+ * thread that finds the mark there does not store it again; who takes the mark away passes the heavy barrier. */
+enum { TPCK_NOTHING_QUEUED, TPCK_QUEUED, TPCK_WAITS_FROM };
+static inline void tpck_memory_queued(const struct tpck_thread *self)
+{
+	if (!atomic_load_explicit(&self->light, memory_order_relaxed) ||
+	    atomic_load_explicit(&tpck_engine.queued, memory_order_relaxed) != TPCK_QUEUED)
+		atomic_store_explicit(&tpck_engine.queued, TPCK_QUEUED, memory_order_release);
+}
 /* Opens the arena on the device; without it snapshots are not resumable. */
 void tpck_memory_open(void);
 /* The plan for what is live now. NULL without memory. The plan is kept and made again only when the
@@ -110,6 +124,8 @@ void tpck_resume_diverged(const char *what);
 int tpck_attach(bool resume);
 /* A new timeline in the session that tpck_attach() got. */
 int tpck_attach_fresh(void);
+/* Forgets the folder for versions of files where the job's folder in the store is another user's. */
+void tpck_attach_own_keep(void);
 /* Starts link and copier threads once there is a context. */
 void tpck_attach_threads(void);
 
@@ -117,6 +133,15 @@ void tpck_attach_threads(void);
 /* Flushes what a thread did since its last mark into the log. */
 void tpck_record_mark(struct tpck_thread *thread);
 /* Adds an operation to the thread's current mark. */
-void tpck_record_operation(struct tpck_thread *thread, uint32_t token, uint32_t content, bool has_content);
+static inline void tpck_record_operation(struct tpck_thread *thread, uint32_t token, uint32_t content, bool has_content)
+{
+	if (__builtin_expect(thread->pending == TPCK_PENDING_OPS ||
+			     (has_content && thread->contents == TPCK_PENDING_CONTENTS), 0))
+		tpck_record_mark(thread);
+	thread->pending_ops[thread->pending++] = token;
+	if (has_content)
+		thread->pending_contents[thread->contents++] = content;
+	thread->operations++;
+}
 
 #endif

@@ -17,7 +17,9 @@
 
 #include "runtime/base/digest.h"
 
-enum { ARGUMENTS_SIZE = 32 << 10, ENVIRONMENT_MAX = 512 };
+/* What is long is there by its beginning and a digest, so that the text always fits and nothing is left
+ * out of the comparison. */
+enum { VALUE_MAX = 1024, VALUE_SHOWN = 200, LIST_MAX = 20 << 10 };
 
 struct text {
 	char *at;
@@ -38,8 +40,14 @@ static void add_bytes(struct text *text, const char *bytes, size_t count)
 
 static void add_line(struct text *text, const char *key, const char *value)
 {
-	char escaped[8];
+	size_t length = strlen(value);
+	char escaped[8], brief[VALUE_SHOWN + 80];
 
+	if (length > VALUE_MAX) {
+		snprintf(brief, sizeof brief, "%.*s (%zu bytes, digest %016llx)", VALUE_SHOWN, value, length,
+			 (unsigned long long)tpck_digest64(value, length, 0));
+		value = brief;
+	}
 	add_bytes(text, key, strlen(key));
 	add_bytes(text, " ", 1);
 	for (const unsigned char *p = (const unsigned char *)value; *p; p++) {
@@ -51,6 +59,35 @@ static void add_line(struct text *text, const char *key, const char *value)
 		}
 	}
 	add_bytes(text, "\n", 1);
+}
+
+/* A list of which each entry is a line, as long as there is room; those behind become one line. */
+struct list {
+	struct text *text;
+	const char *key;
+	size_t from; /* where it begins in the text */
+	unsigned more;
+	uint64_t digest;
+};
+
+static bool add_entry(struct list *list, const char *value)
+{
+	if (list->text->used - list->from < LIST_MAX) {
+		add_line(list->text, list->key, value);
+		return true;
+	}
+	list->more++;
+	list->digest = tpck_digest64(value, strlen(value) + 1, list->digest);
+	return false;
+}
+
+static void end_list(const struct list *list)
+{
+	char value[64];
+
+	snprintf(value, sizeof value, "(%u more, digest %016llx)", list->more, (unsigned long long)list->digest);
+	if (list->more)
+		add_line(list->text, list->key, value);
 }
 
 /* The build id of the executable, which is the first object. */
@@ -133,17 +170,64 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static void add_environment(struct text *text, char *const *environment)
+static int add_environment(struct text *text, char *const *environment)
 {
-	const char *sorted[ENVIRONMENT_MAX];
+	struct list list = {.text = text, .key = "environment", .from = text->used};
+	const char **sorted;
 	size_t count = 0;
 
-	for (char *const *e = environment; e && *e && count < ENVIRONMENT_MAX; e++)
+	for (char *const *e = environment; e && *e; e++)
+		count++;
+	sorted = calloc(count + 1, sizeof *sorted);
+	if (!sorted)
+		return -ENOMEM;
+	count = 0;
+	for (char *const *e = environment; e && *e; e++)
 		if (matters(*e))
 			sorted[count++] = *e;
 	qsort(sorted, count, sizeof *sorted, by_text);
 	for (size_t i = 0; i < count; i++)
-		add_line(text, "environment", sorted[i]);
+		add_entry(&list, sorted[i]);
+	end_list(&list);
+	free(sorted);
+	return 0;
+}
+
+/* Arguments are read as a stream: a command may have megabytes of them. */
+static int add_arguments(struct text *text)
+{
+	struct list list = {.text = text, .key = "argument", .from = text->used};
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/cmdline", O_RDONLY | O_CLOEXEC, 0);
+	size_t size = 64 << 10, used = 0;
+	char *buffer = malloc(size);
+	bool first = true;
+	ssize_t got = 1;
+
+	while (fd >= 0 && buffer && got > 0) {
+		char *at = buffer, *end;
+
+		got = syscall(SYS_read, fd, buffer + used, size - used);
+		used += got > 0 ? (size_t)got : 0;
+		for (; (end = memchr(at, '\0', used - (size_t)(at - buffer))); at = end + 1) {
+			if (add_entry(&list, at) && !first)
+				add_script(text, at);
+			first = false;
+		}
+		used -= (size_t)(at - buffer);
+		memmove(buffer, at, used);
+		if (used == size) {
+			char *grown = realloc(buffer, size *= 2);
+
+			if (!grown)
+				break;
+			buffer = grown;
+		}
+	}
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	free(buffer);
+	end_list(&list);
+	return fd >= 0 && got == 0 ? 0 : -ENOMEM;
 }
 
 static void make_job(const struct tpck_settings *settings, const char *executable, const char *folder,
@@ -168,12 +252,10 @@ static void make_job(const struct tpck_settings *settings, const char *executabl
 long tpck_identity_make(const struct tpck_settings *settings, char *const *environment, char *at, size_t size,
 			char job[TPCK_JOB_MAX])
 {
-	static char arguments[ARGUMENTS_SIZE];
 	struct text text = {at, size, 0, false};
 	char executable[4096] = "", folder[4096] = "", value[128], build_id[48] = "";
 	const char *rank = getenv("RANK") ? getenv("RANK") : getenv("SLURM_PROCID");
 	struct stat found = {0};
-	size_t bytes;
 
 	if (syscall(SYS_readlink, "/proc/self/exe", executable, sizeof executable - 1) < 0)
 		return -errno;
@@ -190,14 +272,8 @@ long tpck_identity_make(const struct tpck_settings *settings, char *const *envir
 	snprintf(value, sizeof value, "%s-%lld", build_id, (long long)found.st_size);
 	add_line(&text, "executable-digest", value);
 	add_line(&text, "folder", folder);
-	bytes = read_file("/proc/self/cmdline", arguments, sizeof arguments - 1);
-	arguments[bytes] = '\0';
-	for (char *a = arguments; a < arguments + bytes; a += strlen(a) + 1) {
-		add_line(&text, "argument", a);
-		if (a != arguments)
-			add_script(&text, a);
-	}
-	add_environment(&text, environment);
+	if (add_arguments(&text) || add_environment(&text, environment))
+		return -ENOMEM;
 	add_line(&text, "library", PACKAGE_VERSION);
 	return text.cut ? -ENOSPC : (long)text.used;
 }

@@ -73,6 +73,7 @@ static void find_agent(void)
 struct spawn {
 	char *const *argv, *const *environment;
 	char *stack;  /* top of the second child's stack */
+	const char *folder; /* of the program's start */
 	int alive;    /* write end of a pipe that lives as long as the agent's foreground part */
 	int error;
 };
@@ -98,6 +99,9 @@ static int spawn_between(void *argument)
 	struct spawn *spawn = argument;
 	int null = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
 
+	/* Settings may have paths from the folder that the program was started in. */
+	if (spawn->folder[0])
+		syscall(SYS_chdir, spawn->folder);
 	syscall(SYS_dup2, spawn->alive, 3);
 	if (null >= 0)
 		for (int fd = 0; fd < 3; fd++)
@@ -116,26 +120,33 @@ static int start_agent(int *alive, struct tpck_error *err)
 {
 	enum { STACK = 32 << 10 };
 	char *argv[] = {agent_path, (char *)"--job", (char *)options.job, NULL};
-	const char *environment[600];
-	struct spawn spawn = {.argv = argv, .environment = (char *const *)environment};
-	size_t count = 0;
+	const char **environment;
+	struct spawn spawn = {.argv = argv};
+	size_t count = 0, list_bytes;
 	sigset_t all, before;
 	int pipe_ends[2], pid;
 	char *stacks;
 
-	for (char *const *e = options.environment; e && *e && count < 598; e++)
-		if (strncmp(*e, "LD_PRELOAD=", 11) != 0 && strncmp(*e, "LD_LIBRARY_PATH=", 16) != 0)
-			environment[count++] = *e;
-	environment[count] = NULL;
+	for (char *const *e = options.environment; e && *e; e++)
+		count++;
+	list_bytes = (count + 1) * sizeof *environment;
 	if (syscall(SYS_pipe2, pipe_ends, O_CLOEXEC))
 		return tpck_error_set(err, errno, "starting the agent");
-	stacks = mmap(NULL, 2 * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+	stacks = mmap(NULL, 2 * STACK + list_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (stacks == MAP_FAILED) {
 		syscall(SYS_close, pipe_ends[0]);
 		syscall(SYS_close, pipe_ends[1]);
 		return tpck_error_set(err, ENOMEM, "starting the agent");
 	}
+	environment = (const char **)(void *)(stacks + 2 * STACK);
+	count = 0;
+	for (char *const *e = options.environment; e && *e; e++)
+		if (strncmp(*e, "LD_PRELOAD=", 11) != 0 && strncmp(*e, "LD_LIBRARY_PATH=", 16) != 0)
+			environment[count++] = *e;
+	environment[count] = NULL;
+	spawn.environment = (char *const *)environment;
 	spawn.stack = stacks + STACK;
+	spawn.folder = options.start_folder;
 	spawn.alive = pipe_ends[1];
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -144,7 +155,7 @@ static int start_agent(int *alive, struct tpck_error *err)
 	if (pid > 0)
 		while (syscall(SYS_wait4, pid, NULL, 0x80000000 /* __WCLONE */, NULL) < 0 && errno == EINTR)
 			;
-	munmap(stacks, 2 * STACK);
+	munmap(stacks, 2 * STACK + list_bytes);
 	syscall(SYS_close, pipe_ends[1]);
 	if (pid < 0 || spawn.error) {
 		syscall(SYS_close, pipe_ends[0]);
@@ -385,6 +396,7 @@ static void *link_main(void *unused)
 	(void)unused;
 	tpck_thread_own();
 	pthread_setname_np(pthread_self(), "tpck-link");
+	events.tick();
 	while (!atomic_load(&bye)) {
 		int fd = atomic_load(&socket_now), type;
 
@@ -415,21 +427,8 @@ static void *link_main(void *unused)
 
 int tpck_link_start(const struct tpck_link_events *with)
 {
-	pthread_attr_t attributes;
-	sigset_t all, before;
-	pthread_t thread;
-	int result;
-
 	events = *with;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setstacksize(&attributes, 256 << 10);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	result = -pthread_create(&thread, &attributes, link_main, NULL);
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return result;
+	return tpck_thread_start(link_main);
 }
 
 bool tpck_link_end(int status, double seconds)

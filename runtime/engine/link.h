@@ -19,6 +19,7 @@ struct tpck_link_options {
 	const char *identity;
 	uint32_t identity_bytes;
 	const char *library;       /* path of this library: the agent is found from it */
+	const char *start_folder;  /* that the process was started in: where paths of settings begin; "": not known */
 	bool resume;
 	uint64_t resume_step;      /* UINT64_MAX: the newest */
 };

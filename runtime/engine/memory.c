@@ -18,6 +18,11 @@
 /* Where the arena lies: above what loaders and sanitizers use, below the mapping area. */
 #define ARENA_BASE 0x4a0000000000ull
 #define ARENA_BYTES (1ull << 38)
+/* Memory that freeing leaves mapped for no block, so that small ones come and go without the device. What is beyond goes
+ * back when a free waits for the device anyway; all of it before the program is told that memory is out. To the program it
+ * is free memory: cuMemGetInfo says so, and its allocations get it. What it cannot have is up to so much of it for what the
+ * driver allocates by itself (code, its own pools, graphs), and other processes likewise. */
+#define IDLE_BYTES (64ull << 20)
 
 static struct tpck_engine *const engine = &tpck_engine;
 
@@ -49,8 +54,9 @@ static void order_begin(struct tpck_thread *self)
 	engine->allocations++;
 }
 
-static void order_end(void)
+static void order_end(struct tpck_thread *self)
 {
+	self->arena_call = tpck_arena_calls(engine->arena);
 	pthread_mutex_unlock(&engine->allocation);
 	if (tpck_engine_mode() == TPCK_MODE_FORWARD) {
 		atomic_fetch_add(&engine->futex_turn, 1);
@@ -99,8 +105,32 @@ int tpck_engine_allocate(struct tpck_thread *self, uint64_t bytes, tpck_stream_h
 				     &freed_on);
 	if (!result && freed_on != TPCK_STREAM_NONE)
 		wait_for(freed_on, handle, ordered);
-	order_end();
+	order_end(self);
 	return result;
+}
+
+void tpck_engine_queued(void)
+{
+	atomic_store(&engine->queued, TPCK_QUEUED);
+}
+
+/* Waits for all that was queued before, as the driver's own free does. Each wait leaves a number of its own in `queued`
+ * before it begins, and clears it afterwards only if nobody has changed it: an operation that was queued meanwhile, or
+ * another wait that began later and may owe something to it, is left standing. An operation whose thread found the mark
+ * before the barrier was queued before the wait begins; one whose thread looks later puts the mark back. */
+static void wait_for_queued(const struct tpck_thread *self)
+{
+	static _Atomic uint64_t waits = TPCK_WAITS_FROM;
+	uint64_t number;
+
+	if (!atomic_load_explicit(&engine->queued, memory_order_acquire))
+		return;
+	number = atomic_fetch_add(&waits, 1);
+	atomic_exchange(&engine->queued, number);
+	if (!tpck_threads_barrier(self))
+		atomic_store(&engine->queued, TPCK_QUEUED);
+	engine->device->synchronize();
+	atomic_compare_exchange_strong(&engine->queued, &number, TPCK_NOTHING_QUEUED);
 }
 
 int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_handle handle, bool ordered)
@@ -110,13 +140,19 @@ int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_han
 
 	if (!engine->arena || !tpck_arena_contains(engine->arena, address))
 		return -ENOENT;
-	/* As the driver's own free does; nothing to wait for if nothing was queued since the last one. */
-	if (!ordered && atomic_exchange(&engine->queued, 0))
-		engine->device->synchronize();
+	if (!ordered)
+		wait_for_queued(self);
 	order_begin(self);
+	/* The wait was for all that was queued before this thread's last call, and so for what any thread queued before a
+	 * call that came before that one. Which calls those are is the same in every run; what the wait was for besides
+	 * is not. */
+	if (!ordered)
+		tpck_arena_done(engine->arena, self->arena_call);
 	result = tpck_arena_free(engine->arena, address,
 				 !ordered ? TPCK_STREAM_NONE : stream ? stream->ordinal : TPCK_STREAM_MANY);
-	order_end();
+	if (!ordered)
+		tpck_arena_trim(engine->arena, IDLE_BYTES);
+	order_end(self);
 	return result;
 }
 
@@ -134,6 +170,31 @@ bool tpck_engine_block(uint64_t address, uint64_t *base, uint64_t *bytes)
 	}
 	pthread_mutex_unlock(&engine->allocation);
 	return block != NULL;
+}
+
+uint64_t tpck_engine_idle_memory(void)
+{
+	uint64_t idle;
+
+	if (!engine->arena)
+		return 0;
+	pthread_mutex_lock(&engine->allocation);
+	idle = tpck_arena_idle(engine->arena);
+	pthread_mutex_unlock(&engine->allocation);
+	return idle;
+}
+
+bool tpck_engine_give_back(void)
+{
+	bool given = false;
+
+	if (!engine->arena)
+		return false;
+	pthread_mutex_lock(&engine->allocation);
+	if (tpck_arena_idle(engine->arena))
+		given = tpck_arena_give_back(engine->arena);
+	pthread_mutex_unlock(&engine->allocation);
+	return given;
 }
 
 bool tpck_engine_is_device_memory(uint64_t address)

@@ -72,16 +72,6 @@ void tpck_record_mark(struct tpck_thread *thread)
 	thread->pending = thread->contents = 0;
 }
 
-void tpck_record_operation(struct tpck_thread *thread, uint32_t token, uint32_t content, bool has_content)
-{
-	if (thread->pending == TPCK_PENDING_OPS || (has_content && thread->contents == TPCK_PENDING_CONTENTS))
-		tpck_record_mark(thread);
-	thread->pending_ops[thread->pending++] = token;
-	if (has_content)
-		thread->pending_contents[thread->contents++] = content;
-	thread->operations++;
-}
-
 /* ---- copies to the host -------------------------------------------------------------------------- */
 
 void tpck_engine_read_back(struct tpck_thread *self, const struct tpck_call *call, const void *host,

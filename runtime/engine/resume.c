@@ -19,6 +19,8 @@
 #include "runtime/base/log.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
+#include "runtime/engine/offered.h"
+#include "runtime/replay/contents.h"
 #include "runtime/replay/files.h"
 #include "runtime/replay/restart.h"
 
@@ -26,43 +28,12 @@
 
 static struct tpck_engine *const engine = &tpck_engine;
 static pthread_mutex_t injecting = PTHREAD_MUTEX_INITIALIZER;
-static struct tpck_image_header *image;
-static size_t image_bytes;
 
 /* ---- the offer ---------------------------------------------------------------------------------- */
 
-static int image_map(void)
-{
-	char path[300];
-	struct stat found;
-	int fd;
-
-	snprintf(path, sizeof path, "%s/resume.image", engine->welcome.session);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	if (syscall(SYS_newfstatat, fd, "", &found, 0x1000 /* AT_EMPTY_PATH */) ||
-	    (uint64_t)found.st_size < TPCK_IMAGE_DATA_AT) {
-		syscall(SYS_close, fd);
-		return -EBADMSG;
-	}
-	image = mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0);
-	syscall(SYS_close, fd);
-	if (image == MAP_FAILED) {
-		image = NULL;
-		return -ENOMEM;
-	}
-	image_bytes = (size_t)found.st_size;
-	if (image->magic != TPCK_IMAGE_MAGIC || image->version != TPCK_WIRE_VERSION ||
-	    image->footer != tpck_image_footer(image) || image->step != engine->welcome.offer_step ||
-	    TPCK_IMAGE_DATA_AT + image->data_bytes > image_bytes)
-		return -EBADMSG;
-	return 0;
-}
-
 uint64_t tpck_resume_bytes(void)
 {
-	return image ? image->data_bytes : 0;
+	return tpck_offered() ? tpck_offered()->data_bytes : 0;
 }
 
 static int learn_files(struct tpck_log_position cut)
@@ -80,10 +51,25 @@ static int learn_files(struct tpck_log_position cut)
 	return 0;
 }
 
+/* The offer is not taken: nothing of the program has run yet, so this start is simply a fresh one. */
+static void decline(const char *why)
+{
+	char path[300];
+
+	tpck_log_warn("not resuming at step %llu: %s", (unsigned long long)engine->welcome.offer_step, why);
+	tpck_forward_close();
+	tpck_files_unlearn();
+	tpck_offered_close();
+	snprintf(path, sizeof path, "%s/resume.image", engine->welcome.session);
+	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+	engine->control->parent_generation = engine->control->resume_step = 0;
+	tpck_engine_mode_set(tpck_attach_fresh() ? TPCK_MODE_OFF : TPCK_MODE_LIVE);
+}
+
 void tpck_resume_begin(void)
 {
 	struct tpck_log_position cut;
-	char scratch[300];
+	char scratch[300], why[240];
 	int result;
 
 	if (tpck_attach(true)) {
@@ -97,28 +83,28 @@ void tpck_resume_begin(void)
 	cut = (struct tpck_log_position){engine->welcome.log_sequence, engine->welcome.log_offset};
 	snprintf(scratch, sizeof scratch, "%s/forward", engine->welcome.session);
 	syscall(SYS_mkdirat, AT_FDCWD, scratch, 0700);
-	result = image_map();
+	result = tpck_offered_open(engine->welcome.session, engine->welcome.offer_step);
 	if (!result)
 		result = tpck_forward_open(engine->welcome.session, cut);
 	if (!result && (double)tpck_forward_wall_ns() / 1e9 > engine->settings.forward_max_sec) {
-		tpck_log_warn("not resuming at step %llu: the first run took %.0f s to get there, and TRANSPCKPT_FORWARD_MAX_SEC is %.0f",
-			      (unsigned long long)engine->welcome.offer_step, (double)tpck_forward_wall_ns() / 1e9,
-			      engine->settings.forward_max_sec);
-		tpck_forward_close();
-		tpck_engine_mode_set(tpck_attach_fresh() ? TPCK_MODE_OFF : TPCK_MODE_LIVE);
+		snprintf(why, sizeof why, "the first run took %.3g s to get there, and TRANSPCKPT_FORWARD_MAX_SEC is %.3g",
+			 (double)tpck_forward_wall_ns() / 1e9, engine->settings.forward_max_sec);
+		decline(why);
 		return;
 	}
+	tpck_files_record(engine->log, engine->keep, tpck_log_timeline(engine->welcome.session));
 	if (!result)
 		result = learn_files(cut);
-	tpck_files_record(engine->log, engine->keep);
+	if (!result && tpck_contents_compare(why, sizeof why)) {
+		decline(why);
+		return;
+	}
 	if (!result)
 		tpck_log_warn("resuming at step %llu of generation %llu", (unsigned long long)engine->welcome.offer_step,
 			      (unsigned long long)engine->welcome.offer_generation);
 	if (!result)
 		result = tpck_files_forward(scratch, strcmp(engine->settings.output, "again") == 0);
 	if (result) {
-		char why[200];
-
 		snprintf(why, sizeof why, "what step %llu needs cannot be read: %s",
 			 (unsigned long long)engine->welcome.offer_step, strerror(-result));
 		tpck_resume_diverged(why);
@@ -136,69 +122,62 @@ void tpck_resume_diverged(const char *what)
 		.generation = engine->welcome.offer_generation, .step = engine->welcome.offer_step,
 	};
 	struct tpck_thread *self = tpck_thread_peek();
-	int result;
+	const char *obstacle;
 
 	pthread_mutex_lock(&injecting); /* one thread only; never unlocked: the process image goes */
 	message.at = self && self->expected ? tpck_forward_iteration(self) : 0;
 	snprintf(message.what, sizeof message.what, "%s", what);
 	tpck_files_abandon();
-	tpck_log_warn("cannot resume at step %llu: %s; starting the program again from its beginning",
-		      (unsigned long long)engine->welcome.offer_step, what);
+	obstacle = tpck_restart_obstacle();
+	message.ends = obstacle != NULL;
+	tpck_log_warn("cannot resume at step %llu: %s; %s%s", (unsigned long long)engine->welcome.offer_step, what,
+		      obstacle ? obstacle : "starting the program again from its beginning",
+		      obstacle ? ", so it ends here; its next start is from the beginning" : "");
 	tpck_link_send(TPCK_MSG_DIVERGED, &message, sizeof message);
-	result = tpck_restart();
-	tpck_log_error("starting the program again failed: %s", strerror(-result));
+	if (!obstacle)
+		tpck_log_error("starting the program again failed: %s",
+			       strerror(-tpck_restart(engine->control ? atomic_load(&engine->control->agent_pid) : 0)));
 	/* Neither forward nor live is possible: a state that is mixed must not go on. The device calls were
 	 * never made, so the program would compute on nothing. DESIGN 6.6 names this one exception. */
-	_exit(125);
+	syscall(SYS_exit_group, 125); /* not _exit(), which is a hook that would come here again */
 }
 
 /* ---- putting the state in place --------------------------------------------------------------------- */
 
-static int chunks_verify(char *why, size_t size)
+/* Copies one row, in as many pieces as the image gives it. */
+static int row_inject(const struct tpck_image_row *row, uint64_t address, char *why, size_t size)
 {
-	const struct tpck_image_chunk *chunks = (const void *)((const char *)image + TPCK_IMAGE_CHUNKS_AT);
-	const char *data = (const char *)image + TPCK_IMAGE_DATA_AT;
+	const char *data = (const char *)tpck_offered() + TPCK_IMAGE_DATA_AT + row->data_offset;
+	int result = 0;
 
-	for (uint32_t c = 0; c < image->chunks; c++) {
-		uint8_t digest[16];
-
-		if (!atomic_load(&chunks[c].hashed))
-			continue; /* the agent has checked what it offered; an unhashed chunk has only the footer */
-		if ((uint64_t)c * TPCK_CHUNK_BYTES + chunks[c].bytes > image->data_bytes)
-			goto bad;
-		tpck_digest128(data + (uint64_t)c * TPCK_CHUNK_BYTES, chunks[c].bytes, digest);
-		if (memcmp(digest, chunks[c].digest, sizeof digest) != 0)
-			goto bad;
-		continue;
-bad:
-		snprintf(why, size, "chunk %u of the snapshot does not verify", c);
-		return -EBADMSG;
+	for (uint64_t at = 0, bytes; at < row->bytes && !result; at += bytes) {
+		result = tpck_offered_ready(row->data_offset + at, row->bytes - at, &bytes, why, size);
+		if (result)
+			return result;
+		result = engine->device->copy_to_device(address + at, data + at, bytes);
 	}
-	return 0;
+	if (result)
+		snprintf(why, size, "copying %llu bytes to the device at %#llx: %s", (unsigned long long)row->bytes,
+			 (unsigned long long)address, strerror(-result));
+	return result;
 }
 
 static int memory_inject(char *why, size_t size)
 {
+	const struct tpck_image_header *image = tpck_offered();
 	const struct tpck_image_row *rows = (const void *)((const char *)image + TPCK_IMAGE_INDEX_AT);
-	const char *data = (const char *)image + TPCK_IMAGE_DATA_AT;
+	int result = 0;
 
 	if (tpck_memory_compare(rows, image->rows, why, size))
 		return -EBADMSG;
-	for (uint32_t i = 0; i < image->rows; i++) {
-		uint64_t address = rows[i].address;
-		int result;
-
-		if (rows[i].data_offset == UINT64_MAX)
-			continue;
-		if (rows[i].kind == TPCK_MEMORY_MODULE_VARIABLE)
-			address = tpck_memory_variable(rows[i].symbol, rows[i].bytes);
-		result = engine->device->copy_to_device(address, data + rows[i].data_offset, rows[i].bytes);
-		if (result) {
-			snprintf(why, size, "copying block %u to the device: %s", i, strerror(-result));
-			return result;
-		}
-	}
-	return 0;
+	for (uint32_t i = 0; i < image->rows && !result; i++)
+		if (rows[i].data_offset != UINT64_MAX)
+			result = row_inject(&rows[i],
+					    rows[i].kind == TPCK_MEMORY_MODULE_VARIABLE
+						    ? tpck_memory_variable(rows[i].symbol, rows[i].bytes)
+						    : rows[i].address,
+					    why, size);
+	return result;
 }
 
 static void go_live(void)
@@ -214,8 +193,6 @@ static void go_live(void)
 		result = -ENODEV;
 	} else {
 		result = engine->device->synchronize();
-		if (!result)
-			result = chunks_verify(why, sizeof why);
 		if (!result)
 			result = memory_inject(why, sizeof why);
 		if (!result)
@@ -233,15 +210,14 @@ static void go_live(void)
 		pthread_mutex_unlock(&injecting);
 		tpck_resume_diverged(why);
 	}
-	engine->step = image->step;
-	status->forward_to = image->step;
+	engine->step = tpck_offered()->step;
+	status->forward_to = engine->step;
 	status->start_ns = engine->forward_ns - engine->start_ns;
 	status->forward_ns = begun - engine->forward_ns;
 	status->inject_ns = tpck_clock_monotonic_ns() - begun;
-	status->boundaries = image->step;
+	status->boundaries = engine->step;
 	status->state = TPCK_ENGINE_LEARNING;
-	munmap(image, image_bytes);
-	image = NULL;
+	tpck_offered_close();
 	tpck_link_send(TPCK_MSG_RESUMED, NULL, 0);
 	tpck_log_info("live at step %llu after %.3f s forward and %.3f s inject", (unsigned long long)engine->step,
 		      (double)status->forward_ns / 1e9, (double)status->inject_ns / 1e9);
@@ -267,7 +243,7 @@ static void at_boundary(struct tpck_thread *self)
 			tpck_resume_diverged("a thread did not come to where it stood in the first run");
 			break;
 		}
-		syscall(SYS_futex, &engine->mode, FUTEX_WAIT_PRIVATE, TPCK_MODE_FORWARD, &pause, NULL, 0);
+		syscall(SYS_futex, &tpck_engine_mode_now, FUTEX_WAIT_PRIVATE, TPCK_MODE_FORWARD, &pause, NULL, 0);
 	}
 	self->expected = NULL;
 }

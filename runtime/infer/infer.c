@@ -28,12 +28,13 @@ struct tpck_infer {
     struct tpck_function *pending[PENDING];
     int pending_count;
     bool scalars_up, working_since_phase; /* see is_tail() */
-    uint64_t now;
+    uint64_t now, short_ops;
     uint64_t iterations, last_boundary, period, sure_since;
     uint64_t disputes, last_dispute;
     uint32_t optimizer_ops;
     unsigned witnesses;
     bool sure, begun_phase;
+    bool calm; /* see is_calm() */
     bool pattern_first; /* it has seen a phase begin before the names did */
     char text[1024];
 };
@@ -43,7 +44,7 @@ struct tpck_infer *tpck_infer_new(const struct tpck_infer_options *options)
     struct tpck_infer *infer = calloc(1, sizeof *infer);
     if (!infer)
         return NULL;
-    infer->options = options ? *options : (struct tpck_infer_options){true, true};
+    infer->options = options ? *options : (struct tpck_infer_options){true, true, false};
     tpck_phase_init(&infer->names);
     if (tpck_functions_init(&infer->functions) < 0)
         goto no_functions;
@@ -66,24 +67,37 @@ void tpck_infer_free(struct tpck_infer *infer)
     free(infer);
 }
 
-static inline uint64_t mix(uint64_t digest, uint64_t value)
+static inline uint64_t digest_kernel(const struct tpck_token *token, uint64_t *coarse)
 {
-    digest = (digest ^ value) * 0x9fb21c651e98df25ull;
-    return digest ^ (digest >> 32);
+    *coarse = tpck_phase_mix((uint64_t)TPCK_OP_KERNEL + 1, token->func);
+    /* one chain of multiplications instead of four */
+    return tpck_phase_mix(*coarse, (token->grid[0] | (uint64_t)token->grid[1] << 32) * 0xd6e8feb86659fd93ull +
+                            (token->grid[2] | (uint64_t)token->block[0] << 32) * 0xa0761d6478bd642full +
+                            (token->block[1] | (uint64_t)token->block[2] << 32) * 0xe7037ed1a0b428dbull + token->smem);
 }
 
 static void digest_token(const struct tpck_token *token, struct tpck_phase_op *op)
 {
     op->op = token->op;
-    op->coarse = mix((uint64_t)token->op + 1, token->func);
-    if (token->op != TPCK_OP_KERNEL) {
-        op->fine = mix(op->coarse, token->bytes);
+    if (token->op == TPCK_OP_KERNEL) {
+        op->fine = digest_kernel(token, &op->coarse);
         return;
     }
-    /* one chain of multiplications instead of four */
-    op->fine = mix(op->coarse, (token->grid[0] | (uint64_t)token->grid[1] << 32) * 0xd6e8feb86659fd93ull +
-                                   (token->grid[2] | (uint64_t)token->block[0] << 32) * 0xa0761d6478bd642full +
-                                   (token->block[1] | (uint64_t)token->block[2] << 32) * 0xe7037ed1a0b428dbull + token->smem);
+    op->coarse = tpck_phase_mix((uint64_t)token->op + 1, token->func);
+    op->fine = tpck_phase_mix(op->coarse, token->bytes);
+}
+
+/* What is known of the token's function; the caller may keep it for us from one launch of it to the next. */
+static inline struct tpck_function *function_of(struct tpck_infer *infer, const struct tpck_token *token)
+{
+    struct tpck_function *known = token->memo ? *token->memo : NULL;
+    if (__builtin_expect(!known, 0)) {
+        known = tpck_functions_get(&infer->functions, token->func, infer->options.use_names ? token->name : NULL,
+                                   token->param_bytes);
+        if (token->memo && known != &infer->functions.overflow)
+            *token->memo = known;
+    }
+    return known;
 }
 
 /* --- the names witness --------------------------------------------------------------------------------------- */
@@ -258,15 +272,14 @@ static bool pattern_wanted(struct tpck_infer *infer, enum tpck_op op)
     return !settled;
 }
 
-unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *token)
+static unsigned feed_all(struct tpck_infer *infer, const struct tpck_token *token)
 {
     struct tpck_pattern_op op = {.phase.thread = token->thread};
     unsigned names = TPCK_V_NONE, pattern = TPCK_V_NONE, turnover = TPCK_V_NONE, verdict;
     bool was_sure = infer->sure;
     digest_token(token, &op.phase);
     if (token->op == TPCK_OP_KERNEL || token->op == TPCK_OP_GRAPH)
-        op.function = tpck_functions_get(&infer->functions, token->func, infer->options.use_names ? token->name : NULL,
-                                         token->param_bytes);
+        op.function = function_of(infer, token);
     if (infer->options.use_names && token->op == TPCK_OP_GRAPH && !op.function->optimizer_node)
         look_into_graph(infer, op.function, token);
     if (infer->options.use_names)
@@ -284,6 +297,60 @@ unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *toke
     verdict = decide(infer, names, pattern, turnover);
     note_verdict(infer, verdict, was_sure);
     infer->now++;
+    return verdict;
+}
+
+/* --- the short way ------------------------------------------------------------------------------------------- */
+
+/* Names are sure and settled, the pattern rests, and no phase is open. All that an operation which is not the optimizer's
+ * can do then is to lengthen the stretch since the last phase; the verdict is none. That is most of them, and each costs
+ * the program time: they go past everything else. Whatever else they may do goes the long way; both leave the same state
+ * behind, which tests compare. */
+static bool is_calm(struct tpck_infer *infer)
+{
+    return !infer->options.no_shortcut && infer->options.use_names && infer->sure && names_speak(infer) &&
+           infer->names.phases > 1 && infer->names.streak >= SETTLED && !infer->names.open && !infer->pattern_first &&
+           !infer->pattern.graph && infer->pattern.chosen.kind == TPCK_RUN_NONE;
+}
+
+static bool pass_kernel(struct tpck_infer *infer, const struct tpck_token *token)
+{
+    const struct tpck_function *function = function_of(infer, token);
+    uint64_t coarse, fine = digest_kernel(token, &coarse);
+    if (function->named.role == TPCK_ROLE_OPTIMIZER || (function->named.list && infer->scalars_up) ||
+        !tpck_phase_pass(&infer->names, TPCK_OP_KERNEL, fine, coarse, token->thread))
+        return false;
+    if (!infer->working_since_phase)
+        infer->working_since_phase = named_breaking(function, TPCK_OP_KERNEL);
+    return true;
+}
+
+static bool pass_copy(struct tpck_infer *infer, const struct tpck_token *token)
+{
+    struct tpck_phase_op op;
+    if (token->op == TPCK_OP_GRAPH)
+        return false;
+    digest_token(token, &op);
+    if (!tpck_phase_pass(&infer->names, token->op, op.fine, op.coarse, token->thread))
+        return false;
+    if (token->op == TPCK_OP_H2D)
+        infer->scalars_up = token->bytes <= 16 && !infer->working_since_phase;
+    return true;
+}
+
+unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *token)
+{
+    unsigned verdict;
+    if (infer->calm && (token->op == TPCK_OP_KERNEL ? pass_kernel(infer, token) : pass_copy(infer, token))) {
+        tpck_pattern_pass(&infer->pattern);
+        infer->now++;
+        infer->short_ops++;
+        return TPCK_V_NONE;
+    }
+    verdict = feed_all(infer, token);
+    infer->calm = is_calm(infer);
+    if (infer->calm)
+        infer->pending_count = 0; /* as the next operation would */
     return verdict;
 }
 
@@ -322,6 +389,7 @@ void tpck_infer_summary(const struct tpck_infer *infer, struct tpck_infer_summar
     const struct tpck_phase *phase = infer->witnesses & TPCK_W_NAMES ? &infer->names : &infer->pattern.phase;
     *summary = (struct tpck_infer_summary){
         .ops = infer->now,
+        .short_ops = infer->short_ops,
         .iterations = infer->iterations,
         .period = infer->period,
         .sure_since = infer->sure ? infer->sure_since : infer->now,

@@ -46,6 +46,7 @@ enum tpck_op {
 struct tpck_token {
     uint64_t func;        /**< identity of the function or graph, stable in the process; 0 for copies and sets */
     const char *name;     /**< may be NULL; valid as long as the engine */
+    void **memo;          /**< NULL, or where an engine keeps what it knows of func: NULL at first, of one engine and func */
     uint32_t grid[3];     /**< of a graph: the number of its nodes in grid[0], 0 if unknown */
     uint32_t block[3];
     uint32_t smem;
@@ -69,10 +70,12 @@ enum tpck_witness { TPCK_W_NAMES = 1, TPCK_W_PATTERN = 2 };
 struct tpck_infer_options {
     bool use_names;
     bool use_pattern;
+    bool no_shortcut; /**< for tests: every operation goes the long way */
 };
 
 struct tpck_infer_summary {
     uint64_t ops;             /**< operations fed */
+    uint64_t short_ops;       /**< of them, those that could not matter and were taken in at little cost */
     uint64_t iterations;      /**< boundaries announced */
     uint64_t period;          /**< operations between the last two of them; 0 before */
     uint64_t sure_since;      /**< the operation (from 0) since which boundaries are announced; ops if not sure */

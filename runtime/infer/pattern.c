@@ -18,12 +18,6 @@ enum {
     SETTLED = 64,        /* phases after which a choice is no longer doubted */
 };
 
-static inline uint64_t mix(uint64_t digest, uint64_t value)
-{
-    digest = (digest ^ value) * 0x9fb21c651e98df25ull;
-    return digest ^ (digest >> 32);
-}
-
 int tpck_pattern_init(struct tpck_pattern *pattern, bool use_names)
 {
     memset(pattern, 0, sizeof *pattern);
@@ -233,7 +227,7 @@ static void end_turn(struct tpck_pattern *pattern)
     if (c > TPCK_PATTERN_CYCLE || c * SHORTEST_TURN > n)
         return;
     for (uint32_t i = 0; i < n; i++)
-        digest = mix(digest, pattern->turn[i].fine);
+        digest = tpck_phase_mix(digest, pattern->turn[i].fine);
     for (uint32_t i = 0; i < c; i++)
         functions[i] = pattern->turn[i].function;
     pattern->waiting[1] = enter_run(pattern, TPCK_RUN_TURN, functions, (int)c, pattern->last_thread, digest);
@@ -268,7 +262,7 @@ static void learn_kernel(struct tpck_pattern *pattern, const struct tpck_pattern
     pattern->waiting[0] = pattern->waiting[1] = NULL;
     pattern->last = function;
     pattern->length++;
-    pattern->grid_digest = mix(pattern->grid_digest, op->phase.fine);
+    pattern->grid_digest = tpck_phase_mix(pattern->grid_digest, op->phase.fine);
     if (pattern->grids < 3) {
         uint32_t i = 0;
         while (i < pattern->grids && pattern->met[i] != op->phase.fine)

@@ -12,12 +12,6 @@ enum {
     FIRM = 6,             /* phases in a row after which a stranger does not unsettle the cycle */
 };
 
-static inline uint64_t mix(uint64_t digest, uint64_t value)
-{
-    digest = (digest ^ value) * 0x9fb21c651e98df25ull;
-    return digest ^ (digest >> 32);
-}
-
 void tpck_phase_init(struct tpck_phase *phase)
 {
     memset(phase, 0, sizeof *phase);
@@ -35,7 +29,7 @@ static uint64_t ring_digest(const struct tpck_phase *phase, const uint64_t *ring
 {
     uint64_t digest = 1;
     for (uint32_t i = 0; i < count; i++)
-        digest = mix(digest, ring[(phase->context_at - skip - count + i) % TPCK_PHASE_REACH]);
+        digest = tpck_phase_mix(digest, ring[(phase->context_at - skip - count + i) % TPCK_PHASE_REACH]);
     return digest;
 }
 
@@ -311,7 +305,7 @@ static unsigned feed_member(struct tpck_phase *phase, const struct tpck_phase_op
     unsigned verdict = TPCK_V_NONE;
     if (!phase->open)
         verdict |= begin_phase(phase, op);
-    phase->digest = mix(phase->digest, op->fine);
+    phase->digest = tpck_phase_mix(phase->digest, op->fine);
     phase->count++;
     phase->since_member = 0;
     phase->last_updates = op->update;
@@ -377,9 +371,8 @@ static bool feed_stranger_in_phase(struct tpck_phase *phase, const struct tpck_p
 /* The CPU read a flag and left the phase out: what stood before the phase is followed by what stands behind it. */
 static bool left_out(struct tpck_phase *phase, const struct tpck_phase_op *op)
 {
-    struct tpck_phase_record *expected = phase->cycle == 1 ? &phase->members[0] : &phase->members[phase->position];
-    if (phase->prev_op != TPCK_OP_D2H || expected->before_op != TPCK_OP_D2H || phase->prev != expected->before ||
-        op->fine != expected->after || phase->gap_kernels == 0 ||
+    struct tpck_phase_record *expected = tpck_phase_expected(phase);
+    if (!tpck_phase_may_be_left_out(phase, expected, op->fine) || phase->gap_kernels == 0 ||
         ring_digest(phase, phase->context, TPCK_PHASE_CONTEXT, 0) != expected->context[0])
         return false;
     phase->gap = 0;
@@ -411,21 +404,13 @@ unsigned tpck_phase_feed(struct tpck_phase *phase, const struct tpck_phase_op *o
         if (op->tail && !phase->open && !phase->others && phase->phases > 0)
             note_tail(phase);
         if (op->op == TPCK_OP_KERNEL) {
-            phase->others = phase->others || op->thread != phase->home;
-            phase->context[phase->context_at % TPCK_PHASE_REACH] = op->fine;
-            phase->reach[phase->context_at++ % TPCK_PHASE_REACH] = op->coarse;
             if (phase->phases < 2)
                 phase->first[phase->phases][phase->first_count[phase->phases]++ % TPCK_PHASE_FIRST] = op->fine;
-            phase->gap = mix(phase->gap, op->coarse);
-            phase->gap_kernels++;
+            tpck_phase_add_kernel(phase, op->fine, op->coarse, op->thread);
         } else if (op->op == TPCK_OP_H2D) {
             phase->fed = true;
         }
     }
-    if (op->thread == phase->home) {
-        phase->prev = op->fine;
-        phase->prev_op = op->op;
-    }
-    phase->now++;
+    tpck_phase_move_on(phase, op->fine, op->op, op->thread);
     return verdict;
 }

@@ -118,4 +118,60 @@ static inline bool tpck_phase_sure(const struct tpck_phase *phase)
     return phase->cycle > 0;
 }
 
+static inline uint64_t tpck_phase_mix(uint64_t digest, uint64_t value)
+{
+    digest = (digest ^ value) * 0x9fb21c651e98df25ull;
+    return digest ^ (digest >> 32);
+}
+
+static inline struct tpck_phase_record *tpck_phase_expected(struct tpck_phase *phase)
+{
+    return phase->cycle == 1 ? &phase->members[0] : &phase->members[phase->position];
+}
+
+/* Whether the phase that is expected stands between a copy to the host like the last operation and one like this. */
+static inline bool tpck_phase_may_be_left_out(const struct tpck_phase *phase, const struct tpck_phase_record *expected,
+                                              uint64_t fine)
+{
+    return phase->prev_op == TPCK_OP_D2H && expected->before_op == TPCK_OP_D2H && phase->prev == expected->before &&
+           fine == expected->after;
+}
+
+/* A kernel between the second phase and the next. */
+static inline void tpck_phase_add_kernel(struct tpck_phase *phase, uint64_t fine, uint64_t coarse, uint32_t thread)
+{
+    phase->others = phase->others || thread != phase->home;
+    phase->context[phase->context_at % TPCK_PHASE_REACH] = fine;
+    phase->reach[phase->context_at++ % TPCK_PHASE_REACH] = coarse;
+    phase->gap = tpck_phase_mix(phase->gap, coarse);
+    phase->gap_kernels++;
+}
+
+/* What came last on the thread that launches the phases. */
+static inline void tpck_phase_move_on(struct tpck_phase *phase, uint64_t fine, enum tpck_op op, uint32_t thread)
+{
+    if (thread == phase->home) {
+        phase->prev = fine;
+        phase->prev_op = op;
+    }
+    phase->now++;
+}
+
+/**
+ * Takes in an operation that is neither member nor tail, after the second phase, while none is open and the cycle is
+ * known, as tpck_phase_feed() does: the verdict is none. False, and nothing was done: it may end an iteration.
+ */
+static inline bool tpck_phase_pass(struct tpck_phase *phase, enum tpck_op op, uint64_t fine, uint64_t coarse, uint32_t thread)
+{
+    if (__builtin_expect(phase->prev_op == TPCK_OP_D2H, 0) && thread == phase->home &&
+        tpck_phase_may_be_left_out(phase, tpck_phase_expected(phase), fine))
+        return false;
+    if (op == TPCK_OP_KERNEL)
+        tpck_phase_add_kernel(phase, fine, coarse, thread);
+    else if (op == TPCK_OP_H2D)
+        phase->fed = true;
+    tpck_phase_move_on(phase, fine, op, thread);
+    return true;
+}
+
 #endif

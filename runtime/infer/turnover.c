@@ -4,12 +4,6 @@
 
 #include "runtime/infer/turnover.h"
 
-static inline uint64_t mix(uint64_t digest, uint64_t value)
-{
-    digest = (digest ^ value) * 0x9fb21c651e98df25ull;
-    return digest ^ (digest >> 32);
-}
-
 unsigned tpck_turnover_feed(struct tpck_turnover *turnover, const struct tpck_phase_op *op, uint64_t bytes)
 {
     unsigned verdict = TPCK_V_NONE;
@@ -27,7 +21,7 @@ unsigned tpck_turnover_feed(struct tpck_turnover *turnover, const struct tpck_ph
             verdict = TPCK_V_BOUNDARY_BEFORE;
         }
     }
-    turnover->digest = mix(turnover->digest, op->fine);
+    turnover->digest = tpck_phase_mix(turnover->digest, op->fine);
     turnover->count++;
     if (op->op == TPCK_OP_KERNEL) {
         turnover->others = turnover->others || op->thread != turnover->thread;

@@ -18,6 +18,7 @@
 
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
+#include "runtime/replay/contents.h"
 #include "runtime/replay/files_private.h"
 #include "runtime/track/threads.h"
 
@@ -25,6 +26,7 @@ enum { PATH_SIZE = 4096 };
 
 static struct tpck_log *journal;
 static char keep_folder[TPCK_FILES_FOLDER];
+static uint64_t timeline;
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
@@ -89,9 +91,10 @@ static bool resolve(int folder, const char *path, char *absolute, uint64_t *dige
 
 /* ---- recording ------------------------------------------------------------------------------ */
 
-enum { TOUCHED_BITS = 16, READ_BIT = 1 };
+enum { TOUCHED_BITS = 16, READ_BIT = 1, NOTED_BIT = 2, STATE_BITS = 3 };
 
-/* Paths touched so far: the digest with its lowest bit telling whether the program read it. */
+/* Paths touched so far: the digest, with its lowest bits telling whether the program may have read it, and
+ * whether replay/contents.h knows. */
 static _Atomic uint64_t touched[1 << TOUCHED_BITS];
 static _Atomic uint32_t touched_count;
 
@@ -99,26 +102,40 @@ static _Atomic uint64_t *touched_slot(uint64_t digest)
 {
 	uint32_t slot = (uint32_t)(digest >> (64 - TOUCHED_BITS));
 
-	digest &= ~(uint64_t)READ_BIT;
+	digest &= ~(uint64_t)STATE_BITS;
 	for (;;) {
 		uint64_t found = atomic_load(&touched[slot]);
 
-		if (!found || (found & ~(uint64_t)READ_BIT) == digest)
+		if (!found || (found & ~(uint64_t)STATE_BITS) == digest)
 			return &touched[slot];
 		slot = (slot + 1) & ((1u << TOUCHED_BITS) - 1);
 	}
 }
 
-void tpck_files_record(struct tpck_log *into, const char *keep)
+void tpck_files_record(struct tpck_log *into, const char *keep, uint64_t of_timeline)
 {
 	journal = into;
+	timeline = of_timeline;
 	snprintf(keep_folder, sizeof keep_folder, "%s", keep);
 }
 
-void tpck_files_known(uint64_t digest)
+void tpck_files_known(uint64_t digest, bool noted)
 {
-	if (atomic_fetch_add(&touched_count, 1) < (1u << TOUCHED_BITS) * 3 / 4)
-		atomic_store(touched_slot(digest), digest | READ_BIT);
+	_Atomic uint64_t *slot = touched_slot(digest);
+
+	if (!atomic_load(slot)) {
+		if (atomic_fetch_add(&touched_count, 1) >= (1u << TOUCHED_BITS) * 3 / 4)
+			return;
+		atomic_store(slot, (digest & ~(uint64_t)STATE_BITS) | READ_BIT);
+	}
+	if (noted)
+		atomic_fetch_or(slot, NOTED_BIT);
+}
+
+void tpck_files_forget(void)
+{
+	memset(touched, 0, sizeof touched);
+	atomic_store(&touched_count, 0);
 }
 
 static void note_first(const char *absolute, uint64_t digest, _Atomic uint64_t *slot)
@@ -130,7 +147,7 @@ static void note_first(const char *absolute, uint64_t digest, _Atomic uint64_t *
 
 	if (atomic_load(&touched_count) > (1u << TOUCHED_BITS) * 3 / 4)
 		return;
-	if (!atomic_compare_exchange_strong(slot, &none, digest & ~(uint64_t)READ_BIT))
+	if (!atomic_compare_exchange_strong(slot, &none, digest & ~(uint64_t)STATE_BITS))
 		return;
 	atomic_fetch_add(&touched_count, 1);
 	if (!syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, 0)) {
@@ -219,11 +236,16 @@ static void recording(const char *absolute, uint64_t digest, bool reads, bool de
 	errno = saved;
 }
 
+static void created_name(char *path, size_t size)
+{
+	snprintf(path, size, "%s/created.g%llu", keep_folder, (unsigned long long)timeline);
+}
+
 /* A path comes to be that was not there: should the program be resumed from before, it must not be
  * there again, and only this list tells it from one that somebody else made. Paths end with NUL. */
 static void note_created(const char *absolute)
 {
-	char path[TPCK_FILES_FOLDER + 16];
+	char path[TPCK_FILES_FOLDER + 40];
 	int saved = errno, fd;
 
 	if (!journal || !keep_folder[0] || tpck_log_failed(journal) ||
@@ -231,7 +253,7 @@ static void note_created(const char *absolute)
 		errno = saved;
 		return;
 	}
-	snprintf(path, sizeof path, "%s/created", keep_folder);
+	created_name(path, sizeof path);
 	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (fd >= 0) {
 		(void)!syscall(SYS_write, fd, absolute, strlen(absolute) + 1);
@@ -247,8 +269,8 @@ void tpck_files_each_created(void (*call)(const char *path, uint64_t digest))
 	FILE *list;
 	int c;
 
-	snprintf(path, sizeof path, "%s/created", keep_folder);
-	list = fopen(path, "re");
+	created_name(path, sizeof path);
+	list = keep_folder[0] ? fopen(path, "re") : NULL;
 	while (list && (c = getc(list)) != EOF) {
 		if (length < sizeof path - 1)
 			path[length++] = (char)c;
@@ -259,6 +281,17 @@ void tpck_files_each_created(void (*call)(const char *path, uint64_t digest))
 	}
 	if (list)
 		fclose(list);
+}
+
+/* The program opens it to read what is there. */
+static void note_read(const char *absolute, uint64_t digest)
+{
+	_Atomic uint64_t *slot = touched_slot(digest);
+	int saved = errno;
+
+	if (journal && atomic_load(slot) && !(atomic_fetch_or(slot, NOTED_BIT) & NOTED_BIT))
+		tpck_contents_note(absolute, digest);
+	errno = saved;
 }
 
 static bool writes(int flags)
@@ -274,6 +307,8 @@ static void recording_open(const char *absolute, uint64_t digest, int flags)
 	recording(absolute, digest, !writes(flags) || old_needed, false, false);
 	if (writes(flags))
 		recording(absolute, digest, false, true, false);
+	else
+		note_read(absolute, digest);
 	if (flags & O_CREAT)
 		note_created(absolute);
 }

@@ -22,8 +22,9 @@
 
 /* What was at a path at its first touch: payload of TPCK_RECORD_FILE with detail TPCK_FILE_FIRST. With
  * TPCK_FILE_LISTING: `path` is the folder's, then names follow, each a type letter ('d', 'f') and a
- * NUL-terminated string, in the order in which they were listed. */
-enum { TPCK_FILE_FIRST, TPCK_FILE_LISTING };
+ * NUL-terminated string, in the order in which they were listed. With TPCK_FILE_READ: struct
+ * tpck_record_read, then the path, NUL-terminated. */
+enum { TPCK_FILE_FIRST, TPCK_FILE_LISTING, TPCK_FILE_READ };
 struct tpck_record_file {
 	uint64_t path;      /* digest of the absolute path */
 	uint32_t mode;      /* st_mode; 0: nothing there */
@@ -32,12 +33,21 @@ struct tpck_record_file {
 	int64_t mtime_s, mtime_ns;
 };
 
-/* Recording into `log`; versions are kept below `keep` ("": none). */
-void tpck_files_record(struct tpck_log *log, const char *keep);
+/* A file that was read, as it was then (replay/contents.h). `names` is 1 for standard input. */
+struct tpck_record_read {
+	struct tpck_record_file file;
+	uint64_t content;   /* digest of its content */
+};
+
+/* Recording into `log`; versions are kept below `keep` ("": none), and a list of the paths that come to be
+ * in this timeline. */
+void tpck_files_record(struct tpck_log *log, const char *keep, uint64_t timeline);
 /* Running forward: what file records say comes from here, by tpck_files_learn(). Standard output
  * and error go nowhere until inject unless `output_again`. 0 or -errno. */
 int tpck_files_forward(const char *scratch, bool output_again);
 void tpck_files_learn(const struct tpck_record *record);
+/* Forgets all that was learnt: the program begins anew. */
+void tpck_files_unlearn(void);
 /* Makes the outside agree with the overlay and gives open scratch descriptors their real files. On
  * failure *why says what could not be done. */
 int tpck_files_inject(char *why, size_t size);

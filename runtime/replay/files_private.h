@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "runtime/replay/files.h"
+
 enum { TPCK_FILES_FOLDER = 1200, TPCK_OVERLAY_REAL = -2 };
 
 bool tpck_files_absolute(int folder, const char *path, char *out, size_t size);
@@ -16,8 +18,9 @@ void tpck_files_version_name(char *path, size_t size, uint64_t digest, uint64_t 
 void tpck_files_each_created(void (*call)(const char *path, uint64_t digest));
 int tpck_files_copy(int from, int to, uint64_t bytes);
 
-/* A path that the log knows: it has been touched, and may have been read. */
-void tpck_files_known(uint64_t digest);
+/* A path that the log knows: it has been touched, and may have been read; `noted`: it says what was read. */
+void tpck_files_known(uint64_t digest, bool noted);
+void tpck_files_forget(void);
 
 bool tpck_overlay_active(void);
 /* As the call of that name, with errno; on a path that only the real world knows they make the real
@@ -29,5 +32,10 @@ int tpck_overlay_mkdir(const char *path, uint64_t digest, mode_t mode);
 /* 0, -1 with errno, or TPCK_OVERLAY_REAL: ask the real path. */
 int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found);
 const char *tpck_overlay_listing(uint64_t digest);
+/* Whether running forward would read at this path what was there at first, which is what `read` says, and
+ * that is neither there by its size and time nor kept. */
+bool tpck_overlay_needs(const char *path, const struct tpck_record_file *read);
+/* What is at the path now counts as what was there at first. */
+void tpck_overlay_accept(uint64_t digest);
 
 #endif

@@ -34,6 +34,7 @@ struct tpck_log {
 	uint64_t sealed;        /* segments sealed since attach */
 	_Atomic(struct tpck_log_header *) ahead;
 	uint64_t ahead_sequence;
+	uint64_t populated;     /* segments below are in this process page by page */
 	const char *failed;
 };
 
@@ -60,7 +61,10 @@ static struct tpck_log_header *segment_create(const struct tpck_log *log, uint64
 	int fd;
 
 	segment_name(path, sizeof path, log->folder, sequence);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	/* What is there may be another name of an older session's segment, put there for a resume that was
+	 * not taken. */
+	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return NULL;
 	segment = MAP_FAILED;
@@ -134,6 +138,23 @@ static int attach_behind(struct tpck_log *log, const struct tpck_log_position *c
 	log->segment = segment;
 	log->total = cut->sequence * TPCK_LOG_SEGMENT_BYTES + cut->offset;
 	return 0;
+}
+
+uint64_t tpck_log_timeline(const char *folder)
+{
+	struct tpck_log_header header;
+	uint64_t generation = 0;
+	char path[320];
+	int fd;
+
+	segment_name(path, sizeof path, folder, 0);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return 0;
+	if (syscall(SYS_read, fd, &header, sizeof header) == (long)sizeof header && header.magic == TPCK_LOG_MAGIC)
+		generation = header.generation;
+	syscall(SYS_close, fd);
+	return generation;
 }
 
 int tpck_log_attach(struct tpck_log *log, const char *folder, uint64_t generation,
@@ -248,16 +269,31 @@ struct tpck_log_position tpck_log_end(struct tpck_log *log)
 	return end;
 }
 
+/* A segment's pages are there from the start; but that they come into this process one fault after another would be the
+ * program's time. Where the kernel does not know how (before Linux 5.14) they do. */
+static void populate(struct tpck_log *log, struct tpck_log_header *segment)
+{
+	if (segment->sequence < log->populated)
+		return;
+	log->populated = segment->sequence + 1;
+	madvise(segment, segment->bytes, 23 /* MADV_POPULATE_WRITE */);
+}
+
 void tpck_log_prepare(struct tpck_log *log)
 {
 	struct tpck_log_header *next;
 
-	if (!log->folder[0] || log->failed || atomic_load(&log->ahead) ||
+	if (!log->folder[0] || log->failed)
+		return;
+	populate(log, log->segment);
+	if (atomic_load(&log->ahead) ||
 	    atomic_load(&log->segment->used) < log->segment->bytes / 2)
 		return;
 	next = segment_create(log, log->segment->sequence + 1, TPCK_LOG_SEGMENT_BYTES);
-	if (next)
-		atomic_store(&log->ahead, next);
+	if (!next)
+		return;
+	populate(log, next);
+	atomic_store(&log->ahead, next);
 }
 
 /* ---- reading ------------------------------------------------------------------------------ */

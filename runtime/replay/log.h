@@ -77,6 +77,8 @@ void tpck_log_fail(struct tpck_log *log, const char *why);
 const char *tpck_log_failed(const struct tpck_log *log);
 
 /* ---- reading, for running forward ---- */
+/* The generation that began the log in this folder, from the program's beginning; 0: none that can be read. */
+uint64_t tpck_log_timeline(const char *folder);
 struct tpck_log_reader;
 /* Maps the segments of the folder up to the cut. -EBADMSG: a record is not whole. */
 int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tpck_log_position cut);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
+#include "runtime/replay/contents.h"
 #include "runtime/replay/files.h"
 #include "runtime/replay/files_private.h"
 #include "runtime/track/threads.h"
@@ -36,6 +37,7 @@ struct entry {
 /* What the log says of a path. */
 struct first {
 	const struct tpck_record_file *record;
+	bool same;        /* what is there now is what was there then, whatever its time */
 	struct first *next;
 };
 struct listing {
@@ -137,12 +139,19 @@ static struct entry *enter(const char *path, uint64_t digest)
 	return entry;
 }
 
-static const struct tpck_record_file *first_of(uint64_t digest)
+static struct first *find_first(uint64_t digest)
 {
-	const struct first *first = firsts[digest % BUCKETS];
+	struct first *first = firsts[digest % BUCKETS];
 
 	while (first && first->record->path != digest)
 		first = first->next;
+	return first;
+}
+
+static const struct tpck_record_file *first_of(uint64_t digest)
+{
+	const struct first *first = find_first(digest);
+
 	return first ? first->record : NULL;
 }
 
@@ -160,15 +169,27 @@ void tpck_files_learn(const struct tpck_record *record)
 			*listings_end = made;
 			listings_end = &made->next;
 		}
+	} else if (record->detail == TPCK_FILE_READ) {
+		if (!file->names)
+			tpck_files_known(file->path, true);
+		tpck_contents_learn(record);
 	} else if (!first_of(file->path)) {
 		struct first *made = malloc(sizeof *made);
 
 		if (made) {
-			*made = (struct first){file, firsts[file->path % BUCKETS]};
+			*made = (struct first){file, false, firsts[file->path % BUCKETS]};
 			firsts[file->path % BUCKETS] = made;
-			tpck_files_known(file->path);
+			tpck_files_known(file->path, false);
 		}
 	}
+}
+
+void tpck_files_unlearn(void)
+{
+	memset(firsts, 0, sizeof firsts);
+	listings = NULL;
+	listings_end = &listings;
+	tpck_files_forget();
 }
 
 /* Where the content of a path that the overlay has no entry for comes from. */
@@ -176,10 +197,11 @@ enum source { SOURCE_ABSENT, SOURCE_REAL, SOURCE_VERSION, SOURCE_LOST };
 
 static enum source source_of(const char *path, uint64_t digest, char *version, size_t size)
 {
-	const struct tpck_record_file *first = first_of(digest);
+	const struct first *known = find_first(digest);
+	const struct tpck_record_file *first = known ? known->record : NULL;
 	struct stat now;
 
-	if (!first)
+	if (!first || known->same)
 		return SOURCE_REAL;
 	if (!first->mode)
 		return SOURCE_ABSENT;
@@ -190,6 +212,23 @@ static enum source source_of(const char *path, uint64_t digest, char *version, s
 		return SOURCE_REAL;
 	tpck_files_version_name(version, size, digest, first->bytes, first->mtime_s, first->mtime_ns);
 	return syscall(SYS_faccessat, AT_FDCWD, version, R_OK) ? SOURCE_LOST : SOURCE_VERSION;
+}
+
+bool tpck_overlay_needs(const char *path, const struct tpck_record_file *read)
+{
+	const struct tpck_record_file *first = first_of(read->path);
+	char version[TPCK_FILES_FOLDER + 128];
+
+	return first && first->mode && first->bytes == read->bytes && first->mtime_s == read->mtime_s &&
+	       first->mtime_ns == read->mtime_ns && source_of(path, read->path, version, sizeof version) == SOURCE_LOST;
+}
+
+void tpck_overlay_accept(uint64_t digest)
+{
+	struct first *first = find_first(digest);
+
+	if (first)
+		first->same = true;
 }
 
 /* A scratch file with the content that the path has outside, for a program that changes it. NULL with

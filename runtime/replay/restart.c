@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting over by execve. */
+/* Starting over by execve: what a process has at its start and keeps across an execve is put back first. */
 #include "config.h"
 
 #include "runtime/replay/restart.h"
@@ -8,19 +8,95 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { ARGUMENTS_SIZE = 256 << 10, ARGUMENTS_MAX = 8192, VARIABLES_MAX = 4096, DESCRIPTORS_MAX = 1024 };
+enum { DESCRIPTORS_MAX = 1024, SIGNALS = 65 };
+enum { TERM_MS = 1000, KILL_MS = 2000, STEP_MS = 5 };
 
-static char *variables, folder[4096];
-static unsigned variables_count;
+/* NUL-terminated texts one behind the other, and the list that execve wants: `extra` free places and NULL. */
+struct texts {
+	char *bytes, **list;
+	size_t used, count;
+};
+
+static struct texts arguments, variables;
+static char folder[4096];
 static unsigned char open_at_start[DESCRIPTORS_MAX / 8];
 static sigset_t mask_at_start;
-static unsigned char ignored_at_start[65];
+static bool ignored_at_start[SIGNALS];
+static mode_t umask_at_start;
+static off_t input_at_start;
+static _Atomic bool input_taken;
+static const char *(*launcher)(void);
+
+/* ---- remembering ---------------------------------------------------------------------------------- */
+
+static int list_texts(struct texts *texts, size_t extra)
+{
+	texts->count = 0;
+	for (size_t at = 0; at < texts->used; at += strlen(texts->bytes + at) + 1)
+		texts->count++;
+	texts->list = calloc(texts->count + extra + 1, sizeof *texts->list);
+	if (!texts->list)
+		return -ENOMEM;
+	texts->count = 0;
+	for (size_t at = 0; at < texts->used; at += strlen(texts->bytes + at) + 1)
+		texts->list[texts->count++] = texts->bytes + at;
+	return 0;
+}
+
+static void remember_variables(char *const *environment)
+{
+	size_t bytes = 0;
+
+	for (char *const *e = environment; e && *e; e++)
+		bytes += strlen(*e) + 1;
+	variables.bytes = malloc(bytes + 1);
+	if (!variables.bytes)
+		return;
+	for (char *const *e = environment; e && *e; e++) {
+		size_t length = strlen(*e) + 1;
+
+		memcpy(variables.bytes + variables.used, *e, length);
+		variables.used += length;
+	}
+	list_texts(&variables, 1);
+}
+
+/* Now, and not when it is needed: a program may write over its arguments to be called otherwise. */
+static void remember_arguments(void)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/cmdline", O_RDONLY | O_CLOEXEC, 0);
+	size_t size = 0;
+	ssize_t got = 1;
+
+	while (fd >= 0 && got > 0) {
+		if (size - arguments.used < 4096) {
+			char *grown = realloc(arguments.bytes, size = size * 2 + 16384);
+
+			if (!grown)
+				break;
+			arguments.bytes = grown;
+		}
+		got = syscall(SYS_read, fd, arguments.bytes + arguments.used, size - arguments.used - 1);
+		arguments.used += got > 0 ? (size_t)got : 0;
+	}
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	if (got || !arguments.bytes)
+		return;
+	arguments.bytes[arguments.used] = '\0';
+	list_texts(&arguments, 0);
+}
 
 static void each_descriptor(void (*call)(int fd))
 {
@@ -46,70 +122,164 @@ static void remember_descriptor(int fd)
 		open_at_start[fd / 8] |= (unsigned char)(1u << (fd % 8));
 }
 
-static void close_later(int fd)
-{
-	if (fd > 2 && (fd >= DESCRIPTORS_MAX || !(open_at_start[fd / 8] >> (fd % 8) & 1)))
-		syscall(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
-}
-
 void tpck_restart_remember(char *const *environment)
 {
-	size_t bytes = 0;
-	char *at;
-
-	for (char *const *e = environment; e && *e; e++)
-		bytes += strlen(*e) + 1;
-	variables = malloc(bytes + 1);
-	if (!variables)
-		return;
-	at = variables;
-	for (char *const *e = environment; e && *e && variables_count < VARIABLES_MAX; e++) {
-		size_t length = strlen(*e) + 1;
-
-		memcpy(at, *e, length);
-		at += length;
-		variables_count++;
-	}
+	remember_variables(environment);
+	remember_arguments();
 	syscall(SYS_getcwd, folder, sizeof folder);
 	each_descriptor(remember_descriptor);
+	input_at_start = (off_t)syscall(SYS_lseek, STDIN_FILENO, 0, SEEK_CUR);
+	umask_at_start = (mode_t)syscall(SYS_umask, 077);
+	syscall(SYS_umask, umask_at_start);
 	sigprocmask(SIG_SETMASK, NULL, &mask_at_start);
-	for (int s = 1; s < 65; s++) {
+	for (int s = 1; s < SIGNALS; s++) {
 		struct sigaction action;
 
 		ignored_at_start[s] = !sigaction(s, NULL, &action) && action.sa_handler == SIG_IGN;
 	}
 }
 
-int tpck_restart(void)
-{
-	static char arguments[ARGUMENTS_SIZE];
-	static char *argv[ARGUMENTS_MAX + 1], *envp[VARIABLES_MAX + 2];
-	static char never[] = "TRANSPCKPT_RESUME=never";
-	unsigned count = 0, kept = 0;
-	size_t used = 0;
-	ssize_t got;
-	char *at;
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/cmdline", O_RDONLY | O_CLOEXEC, 0);
+/* ---- what cannot be done twice ---------------------------------------------------------------------- */
 
-	if (fd < 0 || !variables)
-		return fd < 0 ? -errno : -ENOMEM;
-	while ((got = syscall(SYS_read, fd, arguments + used, sizeof arguments - used - 1)) > 0)
-		used += (size_t)got;
+void tpck_restart_input_taken(void)
+{
+	input_taken = true;
+}
+
+void tpck_restart_launcher(const char *(*joined)(void))
+{
+	launcher = joined;
+}
+
+/* A file is read again from where it was at the start. What came by a pipe or a terminal is gone. */
+static bool input_gone(void)
+{
+	struct stat found;
+
+	if (syscall(SYS_newfstatat, STDIN_FILENO, "", &found, 0x1000 /* AT_EMPTY_PATH */) || S_ISREG(found.st_mode) ||
+	    (S_ISCHR(found.st_mode) && found.st_rdev == makedev(1, 3)))
+		return false;
+	/* The C library reads into the stream's buffer by calls of its own. */
+	return input_taken || (fileno_unlocked(stdin) == STDIN_FILENO &&
+			       (feof_unlocked(stdin) || stdin->_IO_read_end != stdin->_IO_read_base));
+}
+
+const char *tpck_restart_obstacle(void)
+{
+	return input_gone() ? "it has read from standard input" : launcher ? launcher() : NULL;
+}
+
+/* ---- children --------------------------------------------------------------------------------------- */
+
+static pid_t parent_of(const char *name)
+{
+	char path[64], text[512], *end;
+	ssize_t got;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/%.20s/stat", name);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return 0;
+	got = syscall(SYS_read, fd, text, sizeof text - 1);
 	syscall(SYS_close, fd);
-	for (at = arguments; at < arguments + used && count < ARGUMENTS_MAX; at += strlen(at) + 1)
-		argv[count++] = at;
-	at = variables;
-	for (unsigned i = 0; i < variables_count; i++, at += strlen(at) + 1)
-		if (strncmp(at, "TRANSPCKPT_RESUME=", 18) != 0)
-			envp[kept++] = at;
-	envp[kept] = never;
-	if (folder[0] && syscall(SYS_chdir, folder))
-		return -errno;
-	each_descriptor(close_later);
-	for (int s = 1; s < 65; s++)
+	if (got <= 0)
+		return 0;
+	text[got] = '\0';
+	/* "pid (name) state parent": the name may hold anything. */
+	end = strrchr(text, ')');
+	return end && strlen(end) > 4 ? atoi(end + 4) : 0;
+}
+
+/* Sends the signal to every child; how many there are. */
+static unsigned signal_children(int signal_number, pid_t spared)
+{
+	int processes = (int)syscall(SYS_openat, AT_FDCWD, "/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	char buffer[8192];
+	pid_t self = getpid();
+	unsigned count = 0;
+	ssize_t got;
+
+	if (processes < 0)
+		return 0;
+	while ((got = syscall(SYS_getdents64, processes, buffer, sizeof buffer)) > 0)
+		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
+			const char *name = ((struct dirent64 *)at)->d_name;
+			pid_t pid = *name >= '1' && *name <= '9' ? atoi(name) : 0;
+
+			if (pid && pid != spared && pid != self && parent_of(name) == self) {
+				count++;
+				if (signal_number)
+					kill(pid, signal_number);
+			}
+		}
+	syscall(SYS_close, processes);
+	return count;
+}
+
+static void end_children(pid_t spared)
+{
+	static const struct {
+		int number, limit_ms;
+	} signals[] = {{SIGTERM, TERM_MS}, {SIGKILL, KILL_MS}};
+	const struct timespec step = {0, STEP_MS * 1000000};
+
+	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+		if (!signal_children(signals[i].number, spared))
+			return;
+		if (signals[i].number == SIGTERM)
+			signal_children(SIGCONT, spared);
+		for (int ms = 0; ms < signals[i].limit_ms; ms += STEP_MS) {
+			while (syscall(SYS_wait4, -1, NULL, 0x40000001 /* __WALL | WNOHANG */, NULL) > 0)
+				;
+			if (!signal_children(0, spared))
+				return;
+			syscall(SYS_nanosleep, &step, NULL);
+		}
+	}
+}
+
+/* ---- starting over ------------------------------------------------------------------------------------ */
+
+static void close_later(int fd)
+{
+	if (fd > 2 && (fd >= DESCRIPTORS_MAX || !(open_at_start[fd / 8] >> (fd % 8) & 1)))
+		syscall(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
+}
+
+static void restore_signals(void)
+{
+	static const struct itimerval none;
+
+	for (int which = ITIMER_REAL; which <= ITIMER_PROF; which++)
+		syscall(SYS_setitimer, which, &none, NULL);
+	for (int s = 1; s < SIGNALS; s++)
 		if (s != SIGKILL && s != SIGSTOP)
 			signal(s, ignored_at_start[s] ? SIG_IGN : SIG_DFL);
+}
+
+int tpck_restart(pid_t spared)
+{
+	static char never[] = "TRANSPCKPT_RESUME=never";
+	struct stat input;
+	size_t kept = 0;
+
+	if (!arguments.list || !variables.list)
+		return -ENOMEM;
+	for (size_t i = 0; i < variables.count; i++)
+		if (strncmp(variables.list[i], "TRANSPCKPT_RESUME=", 18) != 0)
+			variables.list[kept++] = variables.list[i];
+	variables.list[kept++] = never;
+	variables.list[kept] = NULL;
+	if (folder[0] && syscall(SYS_chdir, folder))
+		return -errno;
+	restore_signals();
+	end_children(spared);
+	if (!syscall(SYS_newfstatat, STDIN_FILENO, "", &input, 0x1000) && S_ISREG(input.st_mode) && input_at_start >= 0)
+		syscall(SYS_lseek, STDIN_FILENO, input_at_start, SEEK_SET);
+	syscall(SYS_umask, umask_at_start);
+	each_descriptor(close_later);
 	sigprocmask(SIG_SETMASK, &mask_at_start, NULL);
-	syscall(SYS_execve, "/proc/self/exe", argv, envp);
+	syscall(SYS_execve, "/proc/self/exe", arguments.list, variables.list);
 	return -errno;
 }

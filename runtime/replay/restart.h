@@ -3,10 +3,19 @@
 #ifndef TPCK_RUNTIME_REPLAY_RESTART_H
 #define TPCK_RUNTIME_REPLAY_RESTART_H
 
+#include <sys/types.h>
+
 /* Remembers what the process was started with. Called first of all at load. */
 void tpck_restart_remember(char *const *environment);
-/* Executes the program again with TRANSPCKPT_RESUME=never and does not return, unless that is not
- * possible; then it returns -errno, and the process is left as it was. */
-int tpck_restart(void);
+/* The program has taken bytes from standard input by a call that is hooked. */
+void tpck_restart_input_taken(void);
+/* `joined` says whether the program has joined a launcher that lets nobody do so twice, as a clause; NULL: no. */
+void tpck_restart_launcher(const char *(*joined)(void));
+/* NULL, or why the program cannot be started over in this process: what it has done outside of it cannot
+ * be done twice. */
+const char *tpck_restart_obstacle(void);
+/* Ends the program's children, all but `spared` (0: none), then executes it again as at the start, with
+ * TRANSPCKPT_RESUME=never, and does not return; -errno where that is not possible. */
+int tpck_restart(pid_t spared);
 
 #endif

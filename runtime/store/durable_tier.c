@@ -36,6 +36,34 @@ static int full_path(struct tpck_tier *tier, const char *path, char *full, size_
 	return 0;
 }
 
+/* Somebody else's folder is neither written to nor, by an agent, believed. One that is not there yet will
+ * be ours. */
+static int check_owner(struct tpck_tier *tier, struct tpck_error *err)
+{
+	struct stat status;
+
+	if (stat(tier->root, &status))
+		return errno == ENOENT || errno == ENOTDIR ? 0 : tpck_error_set(err, errno, "opening store %s", tier->root);
+	if (status.st_uid != geteuid())
+		return tpck_error_set(err, EPERM, "store %s belongs to user %u, not to %u", tier->root,
+				      (unsigned)status.st_uid, (unsigned)geteuid());
+	return 0;
+}
+
+/* The path of something that is about to be written or removed. */
+static int own_path(struct tpck_tier *tier, const char *path, char *full, size_t size, struct tpck_error *err)
+{
+	int rc = check_owner(tier, err);
+
+	return rc ? rc : full_path(tier, path, full, size, err);
+}
+
+/* The path of something that is about to be read. */
+static int readable_path(struct tpck_tier *tier, const char *path, char *full, size_t size, struct tpck_error *err)
+{
+	return tier->own_only ? own_path(tier, path, full, size, err) : full_path(tier, path, full, size, err);
+}
+
 static int make_parent(const char *full, struct tpck_error *err)
 {
 	char parent[TPCK_PATH_MAX];
@@ -60,9 +88,9 @@ static int durable_put(struct tpck_tier *tier, const char *path, const struct tp
 	uint64_t end = 0;
 	int fd, rc;
 
-	if (full_path(tier, path, full, sizeof full, err))
-		return -ENAMETOOLONG;
-	rc = make_parent(full, err);
+	rc = own_path(tier, path, full, sizeof full, err);
+	if (!rc)
+		rc = make_parent(full, err);
 	if (rc)
 		return rc;
 	fd = open_direct(full, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC);
@@ -89,7 +117,7 @@ static int durable_put(struct tpck_tier *tier, const char *path, const struct tp
 static int durable_mark(struct tpck_tier *tier, const char *path, const char *text, struct tpck_error *err)
 {
 	char full[TPCK_PATH_MAX];
-	int rc = full_path(tier, path, full, sizeof full, err);
+	int rc = own_path(tier, path, full, sizeof full, err);
 
 	if (!rc)
 		rc = make_parent(full, err);
@@ -100,7 +128,7 @@ static int durable_commit(struct tpck_tier *tier, const char *path, const char *
 			  struct tpck_error *err)
 {
 	char full[TPCK_PATH_MAX];
-	int rc = full_path(tier, path, full, sizeof full, err);
+	int rc = own_path(tier, path, full, sizeof full, err);
 
 	return rc ? rc : tpck_file_write(full, text, size, TPCK_FILE_DURABLE | TPCK_FILE_ABSENT, err);
 }
@@ -129,7 +157,7 @@ static int durable_get(struct tpck_tier *tier, const char *path, uint64_t offset
 	bool aligned = ((uintptr_t)buffer | offset) % TPCK_WRITER_ALIGN == 0;
 	size_t padded = (bytes + TPCK_WRITER_ALIGN - 1) / TPCK_WRITER_ALIGN * TPCK_WRITER_ALIGN;
 	char full[TPCK_PATH_MAX];
-	int fd, rc = full_path(tier, path, full, sizeof full, err);
+	int fd, rc = readable_path(tier, path, full, sizeof full, err);
 
 	if (rc)
 		return rc;
@@ -164,7 +192,7 @@ static int durable_get_text(struct tpck_tier *tier, const char *path, size_t lim
 			    struct tpck_error *err)
 {
 	char full[TPCK_PATH_MAX];
-	int rc = full_path(tier, path, full, sizeof full, err);
+	int rc = readable_path(tier, path, full, sizeof full, err);
 
 	return rc ? rc : tpck_file_read(full, limit, text, size, err);
 }
@@ -175,7 +203,7 @@ static int durable_list(struct tpck_tier *tier, const char *path,
 	char full[TPCK_PATH_MAX];
 	struct dirent *entry;
 	DIR *folder;
-	int rc = full_path(tier, path, full, sizeof full, err);
+	int rc = readable_path(tier, path, full, sizeof full, err);
 
 	if (rc)
 		return rc;
@@ -192,7 +220,7 @@ static int durable_list(struct tpck_tier *tier, const char *path,
 static int durable_remove(struct tpck_tier *tier, const char *path, struct tpck_error *err)
 {
 	char full[TPCK_PATH_MAX];
-	int rc = full_path(tier, path, full, sizeof full, err);
+	int rc = own_path(tier, path, full, sizeof full, err);
 
 	if (rc)
 		return rc;
@@ -206,7 +234,7 @@ static int durable_set_aside(struct tpck_tier *tier, const char *checkpoint, con
 			     struct tpck_error *err)
 {
 	char from[TPCK_PATH_MAX], to[TPCK_PATH_MAX], folder[TPCK_PATH_MAX], mark[TPCK_PATH_MAX + 8];
-	int rc = full_path(tier, checkpoint, from, sizeof from, err);
+	int rc = own_path(tier, checkpoint, from, sizeof from, err);
 
 	if (!rc)
 		rc = full_path(tier, TPCK_QUARANTINE, folder, sizeof folder, err);
@@ -274,26 +302,23 @@ void tpck_tier_close(struct tpck_tier *tier)
 
 int tpck_durable_tier_check(struct tpck_tier *tier, struct tpck_error *err)
 {
-	struct stat status;
-	int rc = tpck_folder_make(tier->root, err);
+	int rc = check_owner(tier, err);
 
-	if (rc)
-		return rc;
-	if (stat(tier->root, &status))
-		return tpck_error_set(err, errno, "opening store %s", tier->root);
-	if (status.st_uid != geteuid())
-		return tpck_error_set(err, EPERM, "store %s belongs to user %u, not to %u", tier->root,
-				      (unsigned)status.st_uid, (unsigned)geteuid());
-	if (access(tier->root, R_OK | W_OK | X_OK))
-		return tpck_error_set(err, errno, "writing to store %s", tier->root);
-	return 0;
+	if (!rc)
+		rc = tpck_folder_make(tier->root, err);
+	/* Again: somebody else may have made it meanwhile. */
+	if (!rc)
+		rc = check_owner(tier, err);
+	if (!rc && access(tier->root, R_OK | W_OK | X_OK))
+		rc = tpck_error_set(err, errno, "writing to store %s", tier->root);
+	return rc;
 }
 
 int tpck_durable_tier_lock(struct tpck_tier *tier, double wait_sec, struct tpck_error *err)
 {
 	uint64_t until = tpck_clock_monotonic_ns() + (uint64_t)(wait_sec * 1e9);
 	char full[TPCK_PATH_MAX];
-	int fd, rc = full_path(tier, "lock", full, sizeof full, err);
+	int fd, rc = own_path(tier, "lock", full, sizeof full, err);
 
 	if (rc)
 		return rc;

@@ -52,7 +52,8 @@ enum tpck_allowed tpck_program_allows(struct tpck_program *program, const struct
 	enum tpck_allowed allowed = TPCK_ALLOWED;
 
 	pthread_mutex_lock(&program->lock);
-	if (noted(&program->deaths, point) >= TPCK_CRASH_LOOP_DEATHS)
+	if (noted(&program->deaths, point) >= TPCK_CRASH_LOOP_DEATHS ||
+	    noted(&program->starts, point) >= TPCK_CRASH_LOOP_STARTS)
 		allowed = TPCK_ALLOWED_NOT_LOOP;
 	for (size_t i = 0; i < program->refused.count; i++) {
 		const struct tpck_point *from = &program->refused.rows[i].point;
@@ -81,16 +82,18 @@ void tpck_program_resumed(struct tpck_program *program, uint64_t generation, uin
 	pthread_mutex_unlock(&program->lock);
 }
 
-uint64_t tpck_program_died(struct tpck_program *program, const struct tpck_point *from, bool near)
+uint64_t tpck_program_died(struct tpck_program *program, const struct tpck_point *from, enum tpck_death death)
 {
+	struct tpck_program_notes *notes = death == TPCK_DEATH_NEAR ? &program->deaths : &program->starts;
 	uint64_t deaths = 0;
 
 	pthread_mutex_lock(&program->lock);
-	if (!near) {
+	if (death == TPCK_DEATH_FAR) {
 		forget(&program->deaths);
+		forget(&program->starts);
 	} else if (from->generation) {
-		deaths = noted(&program->deaths, from) + 1;
-		note(&program->deaths, from, deaths);
+		deaths = noted(notes, from) + 1;
+		note(notes, from, deaths);
 	}
 	pthread_mutex_unlock(&program->lock);
 	return deaths;
@@ -103,6 +106,9 @@ size_t tpck_program_loops(struct tpck_program *program)
 	pthread_mutex_lock(&program->lock);
 	for (size_t i = 0; i < program->deaths.count; i++)
 		loops += program->deaths.rows[i].count >= TPCK_CRASH_LOOP_DEATHS;
+	for (size_t i = 0; i < program->starts.count; i++)
+		loops += program->starts.rows[i].count >= TPCK_CRASH_LOOP_STARTS &&
+			 noted(&program->deaths, &program->starts.rows[i].point) < TPCK_CRASH_LOOP_DEATHS;
 	pthread_mutex_unlock(&program->lock);
 	return loops;
 }
@@ -114,6 +120,7 @@ void tpck_program_ended(struct tpck_program *program, uint64_t generation)
 		program->ended = generation;
 	forget(&program->fences);
 	forget(&program->deaths);
+	forget(&program->starts);
 	forget(&program->refused);
 	pthread_mutex_unlock(&program->lock);
 }
@@ -178,11 +185,13 @@ static void adopt_text(struct tpck_program *program, char *text)
 	    read_u64(json, "serial") > program->serial) {
 		forget(&program->fences);
 		forget(&program->deaths);
+		forget(&program->starts);
 		forget(&program->refused);
 		program->serial = read_u64(json, "serial");
 		program->ended = read_u64(json, "ended");
 		read_notes(json, "fences", &program->fences);
 		read_notes(json, "deaths", &program->deaths);
+		read_notes(json, "starts", &program->starts);
 		read_notes(json, "refused", &program->refused);
 	}
 	json_object_put(json);
@@ -198,6 +207,7 @@ static char *state_text(struct tpck_program *program)
 	json_object_object_add(json, "ended", json_object_new_uint64(program->ended));
 	add_notes(json, "fences", &program->fences);
 	add_notes(json, "deaths", &program->deaths);
+	add_notes(json, "starts", &program->starts);
 	add_notes(json, "refused", &program->refused);
 	text = strdup(json_object_to_json_string_ext(json, JSON_C_TO_STRING_PRETTY));
 	json_object_put(json);
@@ -236,6 +246,7 @@ void tpck_program_free(struct tpck_program *program)
 		return;
 	forget(&program->fences);
 	forget(&program->deaths);
+	forget(&program->starts);
 	forget(&program->refused);
 	pthread_mutex_destroy(&program->lock);
 	free(program->identity);

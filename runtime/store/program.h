@@ -15,7 +15,9 @@
 /* Folder "programs" of the job, in the store and in the memory tier: file ID holds the identity
  * text and exists while a start of the program may be offered something; ID.state is kept. */
 #define TPCK_PROGRAMS "programs"
-enum { TPCK_PROGRAM_STATE_FORMAT = 1, TPCK_CRASH_LOOP_DEATHS = 2 };
+/* So many deaths in a row make a point be passed over: right after going live there, when its state may be
+ * the cause; and before that, which is most often somebody who ends jobs. */
+enum { TPCK_PROGRAM_STATE_FORMAT = 1, TPCK_CRASH_LOOP_DEATHS = 2, TPCK_CRASH_LOOP_STARTS = 4 };
 
 /* A point with something to it: a fence's step, deaths, or the first step of a bad log. */
 struct tpck_program_note {
@@ -35,6 +37,7 @@ struct tpck_program {
 	uint64_t ended;       /* generations up to this one belong to runs that ended with status 0 */
 	struct tpck_program_notes fences;  /* generation `point.generation` went live at point.step */
 	struct tpck_program_notes deaths;  /* `count` deaths within an iteration of resuming at point */
+	struct tpck_program_notes starts;  /* `count` deaths on the way to point */
 	struct tpck_program_notes refused; /* from point.step on, generation's log cannot be run forward */
 };
 
@@ -54,16 +57,21 @@ enum tpck_allowed {
 	TPCK_ALLOWED_NOT_ENDED,  /* its run ended by itself */
 	TPCK_ALLOWED_NOT_FENCED, /* a newer generation went on from an earlier step */
 	TPCK_ALLOWED_NOT_REFUSED,/* its log diverged */
-	TPCK_ALLOWED_NOT_LOOP,   /* twice dead within an iteration of resuming there */
+	TPCK_ALLOWED_NOT_LOOP,   /* dead too often on the way there, or within an iteration of resuming there */
 };
 /* Whether a checkpoint may be offered. Publishing asks too: ENDED and FENCED forbid that. */
 enum tpck_allowed tpck_program_allows(struct tpck_program *program, const struct tpck_point *point);
 
 /* `generation` went live at `step`. */
 void tpck_program_resumed(struct tpck_program *program, uint64_t generation, uint64_t step);
-/* A run that had resumed at `from` (generation 0: had not) died; near: within an iteration of it.
- * Returns how many such deaths there were in a row at this point. */
-uint64_t tpck_program_died(struct tpck_program *program, const struct tpck_point *from, bool near);
+/* A run that had resumed at `from`, or was on the way there (generation 0: neither), died. Returns how many
+ * such deaths there were in a row at this point. */
+enum tpck_death {
+	TPCK_DEATH_STARTING, /* before it was live */
+	TPCK_DEATH_NEAR,     /* within an iteration of `from` */
+	TPCK_DEATH_FAR,      /* it got somewhere: nothing is held against any point any more */
+};
+uint64_t tpck_program_died(struct tpck_program *program, const struct tpck_point *from, enum tpck_death death);
 /* How many resume points are given up because of repeated deaths. */
 size_t tpck_program_loops(struct tpck_program *program);
 void tpck_program_ended(struct tpck_program *program, uint64_t generation);

@@ -146,6 +146,8 @@ static void choose(struct tpck_tier *tier, const struct tpck_catalog *catalog,
 		kept[i] = mine ? newer < keep : newer == 0;
 		if (retention->milestone && manifest->point.step % retention->milestone == 0)
 			kept[i] = true;
+		if (retention->spared && retention->spared(retention->context, manifest))
+			kept[i] = true;
 		if (have_good && tpck_point_compare(&manifest->point, &good) == 0)
 			kept[i] = true;
 	}

@@ -14,6 +14,8 @@ struct tpck_retention {
 	/* Whether a checkpoint may still be offered; those that may not count for nothing in `keep`
 	 * once one that may exists. May be NULL. */
 	bool (*offerable)(void *context, const struct tpck_manifest *manifest);
+	/* Whether a checkpoint stays whatever the rules say. May be NULL. */
+	bool (*spared)(void *context, const struct tpck_manifest *manifest);
 	void *context;
 };
 

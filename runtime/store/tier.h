@@ -4,6 +4,7 @@
 #ifndef TPCK_RUNTIME_STORE_TIER_H
 #define TPCK_RUNTIME_STORE_TIER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,8 +44,10 @@ struct tpck_tier_operations {
 	void (*close)(struct tpck_tier *tier);
 };
 
+/* Every verb that writes or removes first looks whose the root is: -EPERM where it is not ours. */
 struct tpck_tier {
 	const struct tpck_tier_operations *operations;
+	bool own_only; /* verbs that read do so too; whoever acts on what it reads sets it */
 	char root[TPCK_PATH_MAX];
 };
 

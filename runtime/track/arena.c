@@ -20,13 +20,18 @@ struct tpck_arena {
 	uint64_t base, bytes;
 	uint64_t top;                 /* nothing at or above it was ever handed out */
 	uint64_t orders, version;
+	uint64_t calls, done;         /* calls up to now; number up to which frees are known to be done */
 	uint64_t live_blocks, live_bytes, backed_bytes;
+	uint64_t live_room;           /* what live blocks occupy */
+	uint64_t trimmed;             /* calls up to the last time that memory was looked for to give back */
+	bool unjoined;                /* free neighbours of different streams were left apart */
 	struct tpck_block *highest;   /* block just below top */
 	struct tpck_block *bins[BINS];
 	uint64_t bins_used[BINS / 64];
 	struct tpck_block *live_first, *live_last;
 	struct tpck_block *hash[1 << HASH_BITS];
 	struct tpck_block *spare;     /* unused descriptors, by ->next */
+	uint8_t *begins;              /* a bit a granule: a mapping begins here; only whole ones can be given back */
 	uint8_t backed[];             /* a bit a granule */
 };
 
@@ -107,6 +112,7 @@ static void live_insert(struct tpck_arena *arena, struct tpck_block *block)
 	*slot(arena, block->address) = block;
 	arena->live_blocks++;
 	arena->live_bytes += block->bytes;
+	arena->live_room += block->room;
 	arena->version++;
 }
 
@@ -127,6 +133,7 @@ static void live_remove(struct tpck_arena *arena, struct tpck_block *block)
 		arena->live_last = block->previous;
 	arena->live_blocks--;
 	arena->live_bytes -= block->bytes;
+	arena->live_room -= block->room;
 	arena->version++;
 }
 
@@ -134,7 +141,7 @@ int tpck_arena_open(struct tpck_arena **arena, const struct tpck_device *device,
 		    uint64_t base, uint64_t bytes)
 {
 	uint64_t granules = bytes / device->granule;
-	struct tpck_arena *made = calloc(1, sizeof *made + granules / 8 + 1);
+	struct tpck_arena *made = calloc(1, sizeof *made + 2 * (granules / 8 + 1));
 	int result;
 
 	if (!made)
@@ -144,6 +151,7 @@ int tpck_arena_open(struct tpck_arena **arena, const struct tpck_device *device,
 		free(made);
 		return result;
 	}
+	made->begins = made->backed + granules / 8 + 1;
 	made->device = device;
 	made->ordinal = ordinal;
 	made->base = base;
@@ -152,18 +160,25 @@ int tpck_arena_open(struct tpck_arena **arena, const struct tpck_device *device,
 	return 0;
 }
 
-static bool granule_backed(const struct tpck_arena *arena, uint64_t granule)
+static bool bit(const uint8_t *bits, uint64_t granule)
 {
-	return arena->backed[granule / 8] >> (granule % 8) & 1;
+	return bits[granule / 8] >> (granule % 8) & 1;
 }
 
+static void bit_set(uint8_t *bits, uint64_t granule, bool to)
+{
+	if (to)
+		bits[granule / 8] |= (uint8_t)(1u << (granule % 8));
+	else
+		bits[granule / 8] &= (uint8_t)~(1u << (granule % 8));
+}
+
+/* A mapping of its own over [first, end), or none any more. */
 static void granules_mark(struct tpck_arena *arena, uint64_t first, uint64_t end, bool backed)
 {
 	for (uint64_t g = first; g < end; g++) {
-		if (backed)
-			arena->backed[g / 8] |= (uint8_t)(1u << (g % 8));
-		else
-			arena->backed[g / 8] &= (uint8_t)~(1u << (g % 8));
+		bit_set(arena->backed, g, backed);
+		bit_set(arena->begins, g, backed && g == first);
 	}
 	if (backed)
 		arena->backed_bytes += (end - first) * arena->device->granule;
@@ -171,23 +186,103 @@ static void granules_mark(struct tpck_arena *arena, uint64_t first, uint64_t end
 		arena->backed_bytes -= (end - first) * arena->device->granule;
 }
 
-/* Gives granules that no live block touches back to the device. */
-static void trim(struct tpck_arena *arena)
+/* The stream whose work a free block still waits for. */
+static uint32_t held_by(const struct tpck_arena *arena, const struct tpck_block *block)
 {
-	uint64_t unit = arena->device->granule;
+	return block->freed <= arena->done ? TPCK_STREAM_NONE : block->freed_on;
+}
 
-	for (struct tpck_block *block = arena->highest; block; block = block->lower) {
-		uint64_t first, end;
+/* Granules [first, end) of addresses that nobody uses; and of a mapping among them. */
+struct span {
+	uint64_t first, end;
+};
 
-		if (block->live)
-			continue;
-		first = (round_up(block->address, unit) - arena->base) / unit;
-		end = (block->address + block->room - arena->base) / unit;
-		for (uint64_t g = first; g < end; g++)
-			if (granule_backed(arena, g) &&
-			    !arena->device->unback(arena->ordinal, arena->base + g * unit, unit))
-				granules_mark(arena, g, g + 1, false);
+/* The span of adjacent free blocks at or below `block`, which moves to the one below them; empty if `block` is live. With
+ * `all` also those that a stream may still use. */
+static struct span free_span(const struct tpck_arena *arena, struct tpck_block **block, bool all)
+{
+	uint64_t unit = arena->device->granule, top = (*block)->address + (*block)->room;
+	struct tpck_block *at = *block;
+	uint64_t from = top;
+
+	while (at && !at->live && (all || held_by(arena, at) == TPCK_STREAM_NONE)) {
+		from = at->address;
+		at = at->lower;
 	}
+	*block = at == *block ? at->lower : at;
+	return (struct span){(round_up(from, unit) - arena->base) / unit, (top - arena->base) / unit};
+}
+
+/* The next mapping that lies in the span as a whole; the span then begins behind it. */
+static bool next_mapping(const struct tpck_arena *arena, struct span *span, struct span *mapping)
+{
+	uint64_t granules = arena->bytes / arena->device->granule;
+
+	for (uint64_t g = span->first; g < span->end; g++) {
+		uint64_t end = g + 1;
+
+		if (!bit(arena->begins, g))
+			continue;
+		while (end < granules && bit(arena->backed, end) && !bit(arena->begins, end))
+			end++;
+		span->first = end;
+		*mapping = (struct span){g, end};
+		return end <= span->end;
+	}
+	return false;
+}
+
+uint64_t tpck_arena_idle(const struct tpck_arena *arena)
+{
+	struct tpck_block *block = arena->highest;
+	uint64_t granules = 0;
+
+	while (block) {
+		struct span span = free_span(arena, &block, true), mapping;
+
+		while (next_mapping(arena, &span, &mapping))
+			granules += mapping.end - mapping.first;
+	}
+	return granules * arena->device->granule;
+}
+
+/* Gives back, from the highest address down, what free blocks hold; with `all` also what a stream may still use. */
+static void give_back(struct tpck_arena *arena, uint64_t keep, bool all)
+{
+	uint64_t unit = arena->device->granule, idle = tpck_arena_idle(arena);
+	struct tpck_block *block = arena->highest;
+
+	while (block && idle > keep) {
+		struct span span = free_span(arena, &block, all), mapping;
+
+		while (idle > keep && next_mapping(arena, &span, &mapping)) {
+			uint64_t bytes = (mapping.end - mapping.first) * unit;
+
+			if (arena->device->unback(arena->ordinal, arena->base + mapping.first * unit, bytes))
+				continue;
+			granules_mark(arena, mapping.first, mapping.end, false);
+			idle -= bytes;
+		}
+	}
+}
+
+void tpck_arena_trim(struct tpck_arena *arena, uint64_t keep)
+{
+	/* Looking through all blocks pays for itself if there were as many calls since the last time. */
+	if (arena->backed_bytes - arena->live_room <= keep || arena->calls - arena->trimmed < arena->live_blocks)
+		return;
+	arena->trimmed = arena->calls;
+	give_back(arena, keep, false);
+}
+
+bool tpck_arena_give_back(struct tpck_arena *arena)
+{
+	uint64_t backed = arena->backed_bytes;
+
+	/* These blocks are free, so nothing new is queued on them; what was queued before must not lose its memory. */
+	arena->device->synchronize();
+	give_back(arena, 0, true);
+	return arena->backed_bytes < backed;
 }
 
 /* Backs what of [address, address + room) is not backed yet, each gap with one handle. */
@@ -201,7 +296,7 @@ static int back(struct tpck_arena *arena, uint64_t address, uint64_t room)
 		uint64_t run = g;
 		int result;
 
-		while (run < end && !granule_backed(arena, run))
+		while (run < end && !bit(arena->backed, run))
 			run++;
 		if (run == g) {
 			g++;
@@ -238,7 +333,9 @@ static struct tpck_block *search(const struct tpck_arena *arena, uint64_t room, 
 				arena->bins[word * 64 + (unsigned)__builtin_ctzll(used)];
 
 			for (; block; block = block->next) {
-				if (!anyone && block->freed_on != TPCK_STREAM_NONE && block->freed_on != stream)
+				uint32_t held = held_by(arena, block);
+
+				if (!anyone && held != TPCK_STREAM_NONE && held != stream)
 					continue;
 				if (fits(block, room, align, lead))
 					return block;
@@ -258,6 +355,7 @@ static struct tpck_block *split(struct tpck_arena *arena, struct tpck_block *blo
 	rest->address = block->address + room;
 	rest->room = block->room - room;
 	rest->freed_on = block->freed_on;
+	rest->freed = block->freed;
 	rest->lower = block;
 	rest->higher = block->higher;
 	if (rest->higher)
@@ -290,35 +388,99 @@ static struct tpck_block *grow(struct tpck_arena *arena, uint64_t room, uint64_t
 	return block;
 }
 
+static uint32_t join_streams(uint32_t a, uint32_t b)
+{
+	if (a == b || b == TPCK_STREAM_NONE)
+		return a;
+	return a == TPCK_STREAM_NONE ? b : TPCK_STREAM_MANY;
+}
+
+/* Joins a free block (in no bin) with its higher neighbour if that is free too. Blocks that different streams still use
+ * stay apart, or what is anybody's would become one stream's; with `any` they wait for both. */
+static bool absorb_higher(struct tpck_arena *arena, struct tpck_block *block, bool any)
+{
+	struct tpck_block *higher = block->higher;
+	uint32_t held = held_by(arena, block), held_higher;
+
+	if (!higher || higher->live)
+		return false;
+	held_higher = held_by(arena, higher);
+	if (held != held_higher && !any) {
+		arena->unjoined = true;
+		return false;
+	}
+	bin_remove(arena, higher);
+	block->room += higher->room;
+	block->freed_on = join_streams(held, held_higher);
+	block->freed = block->freed > higher->freed ? block->freed : higher->freed;
+	block->higher = higher->higher;
+	if (block->higher)
+		block->higher->lower = block;
+	else
+		arena->highest = block;
+	descriptor_drop(arena, higher);
+	return true;
+}
+
+/* Joins neighbours that were left apart and need not be any more; with `any` all. */
+static void join_all(struct tpck_arena *arena, bool any)
+{
+	if (!arena->unjoined)
+		return;
+	arena->unjoined = false;
+	for (struct tpck_block *block = arena->highest; block; block = block->lower) {
+		if (block->live || !block->higher || block->higher->live)
+			continue;
+		bin_remove(arena, block);
+		absorb_higher(arena, block, any);
+		bin_insert(arena, block);
+	}
+}
+
+/* The block that a request gets, out of its bin, and how much of its lower end is to be cut off. */
+static struct tpck_block *find_block(struct tpck_arena *arena, uint64_t room, uint64_t align, uint32_t stream, uint64_t *lead)
+{
+	uint64_t unit = arena->device->granule;
+	struct tpck_block *block = search(arena, room, align, stream, false, lead);
+
+	if (!block && arena->unjoined) {
+		join_all(arena, false);
+		block = search(arena, room, align, stream, false, lead);
+	}
+	if (!block) {
+		/* Small requests open a whole granule, so that they share it. */
+		block = grow(arena, room < unit ? unit : room, room < unit ? unit : align);
+		if (block) {
+			*lead = round_up(block->address, align) - block->address;
+			return block;
+		}
+		join_all(arena, true);
+		block = search(arena, room, align, stream, true, lead);
+	}
+	if (block)
+		bin_remove(arena, block);
+	return block;
+}
+
 int tpck_arena_allocate(struct tpck_arena *arena, uint64_t bytes, uint32_t stream,
 			uint64_t *address, uint32_t *wait_for)
 {
 	uint64_t unit = arena->device->granule;
 	uint64_t room = round_up(bytes ? bytes : 1, ALIGN), align = ALIGN, lead = 0;
 	struct tpck_block *block, *rest;
-	bool fresh = false;
+	uint32_t held;
 	int result;
 
+	arena->calls++;
 	if (bytes > arena->bytes || room > arena->bytes)
 		return -ENOMEM;
 	if (room >= unit) {
 		room = round_up(room, unit);
 		align = unit;
 	}
-	block = search(arena, room, align, stream, false, &lead);
-	if (!block) {
-		/* Small requests open a whole granule, so that they share it. */
-		block = grow(arena, room < unit ? unit : room, align < unit && room < unit ? unit : align);
-		fresh = block != NULL;
-		if (fresh)
-			lead = round_up(block->address, align) - block->address;
-	}
-	if (!block)
-		block = search(arena, room, align, stream, true, &lead);
+	block = find_block(arena, room, align, stream, &lead);
 	if (!block)
 		return -ENOMEM;
-	if (!fresh)
-		bin_remove(arena, block);
 	if (lead) {
 		rest = split(arena, block, lead);
 		if (!rest) {
@@ -336,7 +498,7 @@ int tpck_arena_allocate(struct tpck_arena *arena, uint64_t bytes, uint32_t strea
 	result = back(arena, block->address, block->room);
 	if (result == -ENOMEM) {
 		bin_insert(arena, block);
-		trim(arena);
+		tpck_arena_give_back(arena);
 		bin_remove(arena, block);
 		result = back(arena, block->address, block->room);
 	}
@@ -344,61 +506,49 @@ int tpck_arena_allocate(struct tpck_arena *arena, uint64_t bytes, uint32_t strea
 		bin_insert(arena, block);
 		return result;
 	}
-	*wait_for = block->freed_on == stream ? TPCK_STREAM_NONE : block->freed_on;
+	held = held_by(arena, block);
+	*wait_for = held == stream ? TPCK_STREAM_NONE : held;
 	block->live = true;
 	block->bytes = bytes ? bytes : 1;
 	block->order = arena->orders++;
 	block->freed_on = TPCK_STREAM_NONE;
+	block->freed = 0;
 	live_insert(arena, block);
 	*address = block->address;
 	return 0;
 }
 
-static uint32_t join_streams(uint32_t a, uint32_t b)
-{
-	if (a == b || b == TPCK_STREAM_NONE)
-		return a;
-	return a == TPCK_STREAM_NONE ? b : TPCK_STREAM_MANY;
-}
-
-/* Joins a free block with a free higher neighbour; both are out of their bins afterwards. */
-static void absorb_higher(struct tpck_arena *arena, struct tpck_block *block)
-{
-	struct tpck_block *higher = block->higher;
-
-	if (!higher || higher->live)
-		return;
-	bin_remove(arena, higher);
-	block->room += higher->room;
-	block->freed_on = join_streams(block->freed_on, higher->freed_on);
-	block->higher = higher->higher;
-	if (block->higher)
-		block->higher->lower = block;
-	else
-		arena->highest = block;
-	descriptor_drop(arena, higher);
-}
-
 int tpck_arena_free(struct tpck_arena *arena, uint64_t address, uint32_t stream)
 {
-	struct tpck_block *block = tpck_arena_find(arena, address);
+	struct tpck_block *block = tpck_arena_find(arena, address), *lower;
 
+	arena->calls++;
 	if (!block || block->address != address)
 		return -ENOENT;
 	live_remove(arena, block);
 	block->live = false;
 	block->freed_on = stream;
-	absorb_higher(arena, block);
-	if (block->lower && !block->lower->live) {
-		struct tpck_block *lower = block->lower;
-
-		bin_remove(arena, lower);
-		bin_insert(arena, block);
-		absorb_higher(arena, lower);
-		block = lower;
-	}
+	block->freed = stream == TPCK_STREAM_NONE ? 0 : arena->calls;
+	absorb_higher(arena, block, false);
 	bin_insert(arena, block);
+	lower = block->lower;
+	if (lower && !lower->live) {
+		bin_remove(arena, lower);
+		absorb_higher(arena, lower, false);
+		bin_insert(arena, lower);
+	}
 	return 0;
+}
+
+uint64_t tpck_arena_calls(const struct tpck_arena *arena)
+{
+	return arena->calls;
+}
+
+void tpck_arena_done(struct tpck_arena *arena, uint64_t call)
+{
+	if (call > arena->done)
+		arena->done = call;
 }
 
 struct tpck_block *tpck_arena_find(const struct tpck_arena *arena, uint64_t address)
@@ -456,8 +606,10 @@ void tpck_arena_reset(struct tpck_arena *arena)
 	memset(arena->bins, 0, sizeof arena->bins);
 	memset(arena->bins_used, 0, sizeof arena->bins_used);
 	memset(arena->hash, 0, sizeof arena->hash);
-	memset(arena->backed, 0, arena->bytes / arena->device->granule / 8 + 1);
+	memset(arena->backed, 0, 2 * (arena->bytes / arena->device->granule / 8 + 1));
 	arena->top = arena->live_blocks = arena->live_bytes = arena->backed_bytes = 0;
+	arena->live_room = 0;
+	arena->unjoined = false;
 	arena->orders = 0;
 	arena->version++;
 }

@@ -25,6 +25,7 @@ struct tpck_block {
 	uint64_t order;          /* allocations before it */
 	uint32_t freed_on;       /* free blocks: stream of the free, or TPCK_STREAM_MANY */
 	bool live;
+	uint64_t freed;          /* free blocks: number of the call that freed it, of several the last */
 	struct tpck_block *lower, *higher;       /* neighbours by address */
 	struct tpck_block *previous, *next;      /* free: in its bin; live: in order of allocation */
 	struct tpck_block *chain;                /* hash chain by address */
@@ -43,6 +44,17 @@ int tpck_arena_allocate(struct tpck_arena *arena, uint64_t bytes, uint32_t strea
 /* Frees the block that begins at address; -ENOENT if none does. `stream` as above: TPCK_STREAM_NONE
  * if all work on it is done. */
 int tpck_arena_free(struct tpck_arena *arena, uint64_t address, uint32_t stream);
+/* Allocations and frees up to now; each call has the next number, from 1. */
+uint64_t tpck_arena_calls(const struct tpck_arena *arena);
+/* All that was queued before call number `call` is known to be done: what was freed by then is anybody's at once. For the
+ * same addresses in every run this must be told at the same place between calls, with the same number. */
+void tpck_arena_done(struct tpck_arena *arena, uint64_t call);
+/* Memory that is mapped and could be given back now: no live block lies in it. */
+uint64_t tpck_arena_idle(const struct tpck_arena *arena);
+/* Gives such memory back to the device until at most `keep` bytes are left. Only what is known to be done is touched. */
+void tpck_arena_trim(struct tpck_arena *arena, uint64_t keep);
+/* Gives all of it back, behind a wait for the device. Whether there was any. */
+bool tpck_arena_give_back(struct tpck_arena *arena);
 /* The live block that holds address, or NULL. */
 struct tpck_block *tpck_arena_find(const struct tpck_arena *arena, uint64_t address);
 bool tpck_arena_contains(const struct tpck_arena *arena, uint64_t address);

@@ -16,7 +16,7 @@ enum { BITS = 17 }; /* a large framework has some 25,000 kernels */
 
 static struct entry {
 	_Atomic(const void *) handle;
-	_Atomic(const struct tpck_function *) function;
+	_Atomic(struct tpck_function *) function;
 } table[1 << BITS];
 static uint32_t used;
 static tpck_spin lock;
@@ -37,6 +37,7 @@ int tpck_functions_add(const void *handle, const char *name, uint32_t parameters
 	function->name = name ? strdup(name) : NULL;
 	function->id = name ? tpck_digest64(name, strlen(name), 0) : 0;
 	function->parameters = parameters;
+	function->memo = NULL;
 	tpck_spin_lock(&lock);
 	while (atomic_load(&table[slot].handle) && atomic_load(&table[slot].handle) != handle)
 		slot = (slot + 1) & ((1u << BITS) - 1);
@@ -53,7 +54,7 @@ int tpck_functions_add(const void *handle, const char *name, uint32_t parameters
 	return result;
 }
 
-const struct tpck_function *tpck_functions_find(const void *handle)
+struct tpck_function *tpck_functions_find(const void *handle)
 {
 	uint32_t slot = slot_of(handle);
 

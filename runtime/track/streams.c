@@ -15,8 +15,7 @@ static struct tpck_stream *find(tpck_stream_handle handle, uint32_t owner)
 	uint32_t count = atomic_load_explicit(&used, memory_order_acquire);
 
 	for (uint32_t i = 0; i < count; i++)
-		if (table[i].handle == handle && table[i].owner == owner &&
-		    atomic_load_explicit(&table[i].alive, memory_order_acquire))
+		if (tpck_stream_is(&table[i], handle, owner))
 			return &table[i];
 	return NULL;
 }
@@ -53,16 +52,13 @@ static uint32_t ordinal_of(uint32_t thread, uint32_t object)
 	return ordinal == 0 || ordinal == 0xffffffffu || ordinal == 1 ? 2 : ordinal;
 }
 
-struct tpck_stream *tpck_stream_of(tpck_stream_handle handle, const struct tpck_thread *thread)
+struct tpck_stream *tpck_stream_search(tpck_stream_handle handle, uint32_t owner, struct tpck_thread *thread)
 {
-	uint32_t owner = handle == TPCK_STREAM_PER_THREAD ? thread->id : 0;
-	struct tpck_stream *entry;
+	struct tpck_stream *entry = find(handle, owner);
 
-	if (!handle)
-		handle = TPCK_STREAM_LEGACY;
-	entry = find(handle, owner);
-	if (__builtin_expect(!entry, 0))
+	if (!entry)
 		entry = enter(handle, owner, handle == TPCK_STREAM_LEGACY ? 1 : ordinal_of(owner, 0));
+	thread->stream = entry;
 	return entry;
 }
 

@@ -6,7 +6,9 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -14,14 +16,15 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/track/barrier.h"
 
 static struct tpck_thread slots[TPCK_THREADS_MAX];
 static _Atomic uint32_t slots_used;
 static tpck_spin slots_lock;
-static __thread struct tpck_thread *self __attribute__((tls_model("initial-exec")));
+__thread struct tpck_thread *tpck_thread_slot;
 static __thread bool ended __attribute__((tls_model("initial-exec")));
 
-static _Atomic uint32_t gate_closed;
+_Atomic uint32_t tpck_gate_closed;
 
 static uint32_t mix(uint32_t a, uint32_t b)
 {
@@ -57,8 +60,6 @@ static struct tpck_thread *slot_take(uint32_t id)
 		taken = &slots[slots_used++];
 	if (taken) {
 		memset(taken, 0, offsetof(struct tpck_thread, pending_ops));
-		taken->not_ready = 0;
-		taken->expected = NULL;
 		taken->id = id;
 		atomic_store(&taken->alive, 1);
 	}
@@ -68,31 +69,35 @@ static struct tpck_thread *slot_take(uint32_t id)
 
 struct tpck_thread *tpck_thread_peek(void)
 {
-	return self;
+	return tpck_thread_slot;
 }
 
-struct tpck_thread *tpck_thread_self(void)
+struct tpck_thread *tpck_thread_slot_find(void)
 {
-	if (__builtin_expect(!self, 0) && !ended) {
+	if (!tpck_thread_slot && !ended) {
 		/* A thread that nobody drew an identity for: the main thread, or one made by clone(). */
 		pid_t tid = (pid_t)syscall(SYS_gettid);
 
-		self = slot_take(tid == getpid() ? 1 : mix((uint32_t)tid, 0x636c6f6e));
+		tpck_thread_slot = slot_take(tid == getpid() ? 1 : mix((uint32_t)tid, 0x636c6f6e));
 	}
-	return self;
+	return tpck_thread_slot;
 }
 
 void tpck_thread_begin(uint32_t id)
 {
-	self = slot_take(id);
+	tpck_thread_slot = slot_take(id);
 }
 
 void tpck_thread_end(void)
 {
+	struct tpck_thread *self = tpck_thread_slot;
+
 	ended = true;
-	if (self)
-		atomic_store(&self->alive, 0);
-	self = NULL;
+	tpck_thread_slot = NULL;
+	if (!self)
+		return;
+	atomic_store(&self->light, 0);
+	atomic_store(&self->alive, 0);
 }
 
 uint32_t tpck_thread_draw(void)
@@ -112,6 +117,24 @@ void tpck_thread_own(void)
 	}
 }
 
+int tpck_thread_start(void *(*main)(void *))
+{
+	pthread_attr_t attributes;
+	sigset_t all, before;
+	pthread_t thread;
+	int result;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, 256 << 10);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	result = -pthread_create(&thread, &attributes, main, NULL);
+	pthread_attr_destroy(&attributes);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return result;
+}
+
 struct tpck_thread *tpck_threads(uint32_t *count)
 {
 	*count = atomic_load(&slots_used);
@@ -127,30 +150,43 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t limit_ns
 	errno = saved;
 }
 
-void tpck_gate_enter(struct tpck_thread *thread)
+void tpck_gate_enter_slowly(struct tpck_thread *self)
 {
+	atomic_store(&self->inside, 0);
+	if (tpck_barrier_there())
+		atomic_exchange(&self->light, 1);
 	for (;;) {
-		atomic_exchange(&thread->inside, 1);
-		if (__builtin_expect(!atomic_load_explicit(&gate_closed, memory_order_acquire), 1))
+		atomic_exchange(&self->inside, 1);
+		if (!atomic_load(&tpck_gate_closed))
 			return;
-		atomic_store(&thread->inside, 0);
-		futex_wait(&gate_closed, 1, 1000000);
+		atomic_store(&self->inside, 0);
+		futex_wait(&tpck_gate_closed, 1, 1000000);
 	}
 }
 
-void tpck_gate_leave(struct tpck_thread *thread)
+bool tpck_threads_barrier(const struct tpck_thread *self)
 {
-	atomic_store_explicit(&thread->inside, 0, memory_order_release);
+	uint32_t used = atomic_load(&slots_used);
+
+	for (uint32_t i = 0; i < used; i++)
+		if (&slots[i] != self && atomic_load(&slots[i].light))
+			return tpck_barrier_heavy();
+	return true;
 }
 
 bool tpck_gate_close(const struct tpck_thread *closer, uint64_t limit_ns)
 {
-	uint64_t begun = tpck_clock_monotonic_ns();
+	uint64_t begun;
 	uint32_t used;
 
-	if (atomic_exchange(&gate_closed, 1))
+	if (atomic_exchange(&tpck_gate_closed, 1))
 		return false;
+	if (!tpck_threads_barrier(closer)) {
+		tpck_gate_open();
+		return false;
+	}
 	used = atomic_load(&slots_used);
+	begun = tpck_clock_monotonic_ns();
 	for (uint32_t i = 0; i < used; i++) {
 		if (&slots[i] == closer)
 			continue;
@@ -167,6 +203,6 @@ bool tpck_gate_close(const struct tpck_thread *closer, uint64_t limit_ns)
 
 void tpck_gate_open(void)
 {
-	atomic_store(&gate_closed, 0);
-	syscall(SYS_futex, &gate_closed, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+	atomic_store(&tpck_gate_closed, 0);
+	syscall(SYS_futex, &tpck_gate_closed, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
 }

@@ -8,34 +8,49 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { TPCK_THREADS_MAX = 512, TPCK_PENDING_OPS = 2048, TPCK_PENDING_CONTENTS = 256 };
 
 struct tpck_expected;
+struct tpck_stream;
 
 struct tpck_thread {
+	/* What every call looks at, in one cache line. */
 	uint32_t id;             /* stable identity; 1 is the main thread, 0 an unused slot */
-	uint32_t children;       /* threads it has created */
-	uint32_t objects;        /* streams and events it has created */
 	uint32_t depth;          /* > 0: inside our code, hooks pass through */
 	_Atomic uint32_t inside; /* 1: between gate_enter and gate_leave */
+	_Atomic uint32_t light;  /* it enters the gate without a full barrier of its own (runtime/track/barrier.h) */
+	_Atomic uint32_t passing; /* it is in, or on its way into, a lock that it may own (runtime/track/bias.h) */
 	_Atomic uint32_t alive;
 	bool ours;               /* a thread of this library: every hook passes through */
 	bool launches;           /* it has launched kernels: its operations carry the iteration */
+	struct tpck_stream *stream; /* the one that it used last */
 	uint64_t operations;     /* device operations so far */
-	/* Device operations since the last mark in the log, and digests of uploaded bytes. */
+	/* Device operations since the last mark in the log, and digests of uploaded bytes: the lists are below. */
 	uint32_t pending, contents;
-	uint32_t pending_ops[TPCK_PENDING_OPS];
-	uint32_t pending_contents[TPCK_PENDING_CONTENTS];
+
+	uint32_t children;       /* threads it has created */
+	uint32_t objects;        /* streams and events it has created */
 	/* Event and stream queries that said "not ready" since the last logged one. */
 	uint32_t not_ready;
+	uint64_t arena_call;     /* the arena's last call that this thread made */
 	uint64_t waited_mark;    /* copies to the host that were queued when its current wait began */
 	struct tpck_expected *expected; /* while running forward: what the log says of this thread */
-};
+	uint32_t pending_ops[TPCK_PENDING_OPS];
+	uint32_t pending_contents[TPCK_PENDING_CONTENTS];
+} __attribute__((aligned(64)));
+
+/* Private: the calling thread's slot, and what finds it one. */
+extern __thread struct tpck_thread *tpck_thread_slot __attribute__((tls_model("initial-exec"), visibility("hidden")));
+struct tpck_thread *tpck_thread_slot_find(void);
 
 /* The calling thread's slot; NULL when there is none left or at thread exit. */
-struct tpck_thread *tpck_thread_self(void);
+static inline struct tpck_thread *tpck_thread_self(void)
+{
+	return __builtin_expect(tpck_thread_slot != NULL, 1) ? tpck_thread_slot : tpck_thread_slot_find();
+}
 /* The slot of the calling thread if it has one already. */
 struct tpck_thread *tpck_thread_peek(void);
 /* Called in a new thread, with the identity that its creator drew by tpck_thread_draw(). */
@@ -44,17 +59,46 @@ void tpck_thread_end(void);
 uint32_t tpck_thread_draw(void);
 /* Marks the calling thread as one of this library's. */
 void tpck_thread_own(void);
+/* Starts a thread of this library's: small stack, all signals blocked, never joined. 0 or -errno. */
+int tpck_thread_start(void *(*main)(void *));
 /* All slots ever used; unused ones have id 0. */
 struct tpck_thread *tpck_threads(uint32_t *count);
 
-/* ---- gate ---- */
+/* ---- gate ----
+ * Nobody is inside while it is closed. Who enters stores `inside`, then looks at `closed`; who closes stores `closed`,
+ * then looks at `inside` of every thread: at least one of two that meet must see the other, so both need a full barrier
+ * between the two. Entering comes with every launch, closing once an iteration: a thread that is `light` leaves its
+ * barrier to the closer (runtime/track/barrier.h), who passes the heavy one if it finds such a thread. A thread becomes
+ * light outside, by an exchange, on its first way in; a closer that did not see that stored `closed` before the exchange,
+ * and the thread sees it.
+ */
+extern _Atomic uint32_t tpck_gate_closed __attribute__((visibility("hidden")));
+void tpck_gate_enter_slowly(struct tpck_thread *self);
+
 /* Waits while the gate is closed by another thread. Never nested. */
-void tpck_gate_enter(struct tpck_thread *self);
-void tpck_gate_leave(struct tpck_thread *self);
+static inline void tpck_gate_enter(struct tpck_thread *self)
+{
+	if (__builtin_expect(atomic_load_explicit(&self->light, memory_order_relaxed), 1)) {
+		atomic_store_explicit(&self->inside, 1, memory_order_relaxed);
+		atomic_signal_fence(memory_order_seq_cst);
+		if (__builtin_expect(!atomic_load_explicit(&tpck_gate_closed, memory_order_acquire), 1))
+			return;
+	}
+	tpck_gate_enter_slowly(self);
+}
+
+static inline void tpck_gate_leave(struct tpck_thread *self)
+{
+	atomic_store_explicit(&self->inside, 0, memory_order_release);
+}
+
 /* Closes the gate and waits at most limit_ns until no other thread is inside; false: it is open
- * again and somebody was. The caller is not inside. */
+ * again and somebody was, or may have been. The caller is not inside. */
 bool tpck_gate_close(const struct tpck_thread *self, uint64_t limit_ns);
 void tpck_gate_open(void);
+
+/* A heavy barrier, unless no other thread relies on one. False: it was refused. */
+bool tpck_threads_barrier(const struct tpck_thread *self);
 
 /* ---- a lock for short sections of ours, never held across a call of the application's or driver's ---- */
 typedef _Atomic uint32_t tpck_spin;

@@ -80,6 +80,8 @@ struct tpck_held {
 struct tpck_diverged {
 	uint64_t generation, step; /* of the offer */
 	uint64_t at;               /* iteration in which the difference was seen */
+	uint32_t ends;             /* 1: the process ends; its next start must get no offer at all */
+	uint32_t reserved;
 	char what[240];
 };
 

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 3,
+	TPCK_WIRE_VERSION = 5,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
@@ -131,7 +131,8 @@ struct tpck_status {
 	uint64_t captured, skipped, abandoned;
 	uint64_t operations;
 	uint64_t class_blocks[TPCK_CLASSES], class_bytes[TPCK_CLASSES]; /* by enum tpck_class */
-	uint64_t stall_ns_max, stall_ns_sum, stall_count; /* time inside our hooks at boundaries */
+	uint64_t stall_ns_max, stall_ns_sum, stall_count; /* time inside our hooks at boundaries, by the clock */
+	uint64_t stall_cpu_ns_max, stall_cpu_ns_sum;      /* and the processor's */
 	uint64_t wait_ns_sum, wait_ns_mean; /* how long the device held the program up for copies; all, and of late */
 	uint64_t iteration_ns;         /* running mean between boundaries */
 	uint64_t free_iteration_ns;    /* the same of iterations in which nothing was copied; 0 none yet */

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what the library costs beside the plain run, in one go and side by side, and prints a table and bench.json.
 Arguments: groups of rows (default: all). Environment: builddir. ROUNDS is how often each pair is run (default 5)."""
+import glob
 import json
 import os
 import re
@@ -71,21 +72,21 @@ class Runs:
         rows = [r for r in self.place.shown() if r.get("pid") == process.pid]
         return rows[0] if rows else None
 
-    def wait_captured(self, process, count, seconds=150):
+    def wait_captured(self, process, count, boundaries, seconds=150):
         """Until images are there and snapshots are taken: how long that takes is not what is measured."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and process.poll() is None:
             shown = self.look(process)
-            if shown and shown["notes"]["captured"] >= count:
+            if shown and shown["notes"]["captured"] >= count and shown["iterations"] >= boundaries:
                 return
             time.sleep(0.1)
 
-    def measured(self, *argv, preload=True, captured=3):
+    def measured(self, *argv, preload=True, captured=3, boundaries=0):
         """(The trainer's line, the row of show when it was done, the row when it began to measure)."""
         process = self.begin(*argv, preload=preload)
         before = None
         if preload:
-            self.wait_captured(process, captured)
+            self.wait_captured(process, captured, boundaries)
             before = self.look(process)
         process.stdin.write("go")
         process.stdin.flush()
@@ -95,6 +96,14 @@ class Runs:
         process.stdin = None
         process.communicate()
         return line, shown, before
+
+
+class IdleRuns(Runs):
+    """The same over a driver whose launch and copies return at once."""
+
+    def __init__(self, place):
+        super().__init__(place)
+        self.runner = ["env", f"LD_LIBRARY_PATH={place.build}/tests/bench/lib:{place.build}/tests/sim/lib"]
 
 
 def median(values):
@@ -108,22 +117,95 @@ def calls():
     plain, preloaded = {}, {}
     with job.Place(TRANSPCKPT_INTERVAL="1000000", SIMGPU_EXECUTE="0", TRANSPCKPT_LOG="none") as place:
         runs = Runs(place)
+        idle = IdleRuns(place)
         for _ in range(ROUNDS + 2):
             for found, how in ((plain, runs.plain), (preloaded, runs.preloaded)):
                 for line in how(runs.program("calls")).stdout.splitlines():
-                    name, value = line.split()
+                    name, value, _ = line.split()
                     found.setdefault(name, []).append(float(value))
+            for found, how in ((plain, idle.plain), (preloaded, idle.preloaded)):
+                for line in how(runs.program("calls")).stdout.splitlines()[:3]:
+                    name, value, _ = line.split()
+                    found.setdefault(f"{name}, driver idle", []).append(float(value))
     for name, values in plain.items():
         base, figure = median(values), median(preloaded[name])
-        row(f"call: {name}", figure, base, "ns", aim="<= 50 ns more" if name == "launch" else "",
+        row(f"call: {name}", figure, base, "ns", aim="<= 50 ns more" if "launch" in name else "",
             note=f"{figure - base:+.0f} ns")
+
+
+# ---- instructions --------------------------------------------------------------------------------------------------
+
+# Names of the functions of calls.cu and of the rows, in its order.
+STEADY = {"launch": "launch", "upload": "upload", "download": "download", "allocate": "malloc+free",
+          "allocate_async": "mallocasync+freeasync"}
+INSTRUCTION_STEPS = (100, 20)
+
+
+def callgrind(runs, preload):
+    """What a call of the program's cost in the iterations that count, by its name: {"Ir": instructions, "Ge": atomic
+    ones among them, "sysCount": system calls}."""
+    out = os.path.join(runs.place.root, "callgrind")
+    environment = dict(runs.environment if preload else runs.plain_environment)
+    if preload:
+        environment["LD_PRELOAD"] = os.path.join(runs.place.build, ".libs/libtranspckpt.so")
+    learning, steady = INSTRUCTION_STEPS
+    said = subprocess.run(
+        ["valgrind", "--tool=callgrind", "--collect-bus=yes", "--collect-systime=yes", "--trace-children=yes",
+         "--trace-children-skip=*transpckptd*,*simgpu-device*,/bin/*,/usr/bin/*", f"--callgrind-out-file={out}.%p",
+         "-q", *runs.runner, runs.program("calls"), str(learning + steady), str(learning)],
+        env=environment, capture_output=True, text=True, check=True, cwd=runs.place.root).stdout
+    calls_a_time = {line.split()[0]: int(line.split()[2]) for line in said.splitlines()}
+    found, names = {}, {}
+    for path in glob.glob(f"{out}.*"):
+        events, callee, count = [], None, False
+        for line in job.read(path).splitlines():
+            if line.startswith("events:"):
+                events = line.split()[1:]
+            elif line.startswith("cfn="):
+                number, _, name = line[4:].partition(" ")
+                callee = names.setdefault((path, number), name) if name else names[path, number]
+            elif line.startswith("fn="):
+                number, _, name = line[3:].partition(" ")
+                if name:
+                    names[path, number] = name
+            elif line.startswith("calls="):
+                count = True
+            elif count:
+                count = False
+                if callee and callee.startswith("steady_"):
+                    row = found.setdefault(STEADY[callee[7:]], dict.fromkeys(events, 0))
+                    for event, cost in zip(events, line.split()[1:]):
+                        row[event] += int(cost)
+        os.unlink(path)
+    for name, row in found.items():
+        for event in row:
+            row[event] /= calls_a_time[name] * steady
+    return found
+
+
+def instructions():
+    """Instructions of the calling thread, over the idle driver: they do not depend on what else the machine does."""
+    if not shutil.which("valgrind"):
+        print("# instructions: there is no valgrind")
+        return
+    with job.Place(TRANSPCKPT_INTERVAL="1000000", SIMGPU_EXECUTE="0", TRANSPCKPT_LOG="none") as place:
+        runs = IdleRuns(place)
+        plain, preloaded = (callgrind(runs, preload) for preload in (False, True))
+        for name in STEADY.values():
+            figure, base = preloaded[name], plain[name]
+            row(f"instructions: {name}", figure["Ir"], base["Ir"], "",
+                note=f"{figure['Ir'] - base['Ir']:+.0f}; {figure['Ge'] - base['Ge']:+.1f} atomic, "
+                     f"{figure['sysCount'] - base['sysCount']:+.2f} system calls")
 
 
 # ---- stalls --------------------------------------------------------------------------------------------------------
 
 def stalls():
-    for mib, steps, rounds in ((16, 60, ROUNDS), (256, 15, min(ROUNDS, 3)), (2048, 5, 1)):
-        plain, lines, notes = [], [], []
+    """Beside the plain run, and beside the plain run under the same load: a thread of the program's own reads all of
+    the state on the device and copies it to the host at every boundary, since the software device does both on the
+    processors that the program runs on."""
+    for mib, steps, rounds in ((16, 100, ROUNDS), (256, 15, min(ROUNDS, 3)), (2048, 5, 1)):
+        plain, loaded, lines, notes = [], [], [], []
         for _ in range(rounds):
             with job.Place(SIMGPU_MEMORY="6G", TRANSPCKPT_DURABLE_INTERVAL="1000000") as place:
                 if mib > 1000 and shutil.disk_usage(place.shm).free < (9 << 30):
@@ -131,6 +213,7 @@ def stalls():
                 runs = Runs(place, {"SIMGPU_KERNEL_US": "200"})
                 argv = [runs.program("trainer"), "--mib", str(mib), "--steps", str(steps + 10)]
                 plain.append(runs.measured(*argv, preload=False)[0])
+                loaded.append(runs.measured(*argv, "--load", preload=False)[0])
                 line, shown, _ = runs.measured(*argv)
                 lines.append(line)
                 notes.append(shown["notes"])
@@ -138,25 +221,29 @@ def stalls():
             print(f"# {mib} MiB: too little memory here")
             continue
 
-        def both(key, of=median):
-            return of([line[key] for line in lines]), of([line[key] for line in plain])
+        def of(key, found, what=median):
+            return what([line[key] for line in found])
 
         boundaries = sum(n["stall_count"] for n in notes)
         longest = [n["stall_ns_max"] / 1e3 for n in notes]
-        row(f"stall, {mib} MiB: longest time in hooks at a boundary", max(longest), None, "us", aim="<= 1000 us",
-            note=f"longest of {len(longest)} runs: {', '.join(f'{x:.0f}' for x in longest)}; "
-                 f"{sum(n['captured'] for n in notes)} captured")
+        cpu = max(n["stall_cpu_ns_max"] for n in notes) / 1e3
+        row(f"stall, {mib} MiB: longest time in hooks at a boundary, CPU", cpu, None, "us", aim="<= 1000 us",
+            note=f"{boundaries} boundaries, {sum(n['captured'] for n in notes)} captured")
+        row(f"stall, {mib} MiB: longest time in hooks at a boundary, clock", median(longest),
+            of("boundary_max_us", loaded), "us", aim="<= 1000 us",
+            note=f"beside starting such a copy by hand; longest of {len(longest)} runs: "
+                 f"{', '.join(f'{x:.0f}' for x in longest)}")
         row(f"stall, {mib} MiB: mean time in hooks at a boundary",
             sum(n["stall_ns_sum"] for n in notes) / 1e3 / max(boundaries, 1), None, "us", aim="<= 1000 us",
             note=f"{boundaries} boundaries")
-        figure, base = both("call_p999_us")
-        worst = both("call_p999_us", max)
-        row(f"stall, {mib} MiB: p99.9 of a launch", figure, base, "us", aim="<= 1000 us more",
-            note=f"{figure - base:+.0f} us; worst run {worst[0]:.0f}, plain {worst[1]:.0f}")
-        figure, base = both("small_us")
-        worst = both("small_max_us", max)
-        row(f"stall, {mib} MiB: a small copy of the program's own, median", figure, base, "us",
-            note=f"longest {worst[0]:.0f}, plain {worst[1]:.0f}")
+        figure, base = of("call_p999_us", lines), of("call_p999_us", loaded)
+        row(f"stall, {mib} MiB: p99.9 of a launch, same load", figure, base, "us", aim="<= 1000 us more",
+            note=f"{figure - base:+.0f} us; worst run {of('call_p999_us', lines, max):.0f}, loaded "
+                 f"{of('call_p999_us', loaded, max):.0f}; without the load {of('call_p999_us', plain):.0f}")
+        row(f"stall, {mib} MiB: a small copy of the program's own, same load", of("small_us", lines),
+            of("small_us", loaded), "us",
+            note=f"median; longest {of('small_max_us', lines, max):.0f}, loaded {of('small_max_us', loaded, max):.0f}; "
+                 f"without the load {of('small_us', plain):.0f}")
 
 
 # ---- iterations under the clock model ------------------------------------------------------------------------------
@@ -166,16 +253,19 @@ def iterations():
     what it models; an iteration takes 1.5 and 0.5 times that."""
     mib, copy_ms, kernels = 8, 300, 20
     gbps = mib * 1.048576 / copy_ms
-    for times, kind, interval in ((1.5, "", "1"), (1.5, "late-loss", "1"), (1.5, "graph", "1"), (0.5, "", "1"),
-                                  (0.5, "", "auto")):
+    overhead = 5
+    for times, kind, interval, steps in ((1.5, "", "1", 30), (1.5, "late-loss", "1", 30), (1.5, "graph", "1", 30),
+                                         (0.5, "", "1", 30), (0.5, "", "auto", 130)):
         kernel_us = f"{copy_ms * 1e3 * times / (kernels + 1):.0f}"
-        with job.Place(TRANSPCKPT_INTERVAL=interval, TRANSPCKPT_DURABLE_INTERVAL="1000000") as place:
+        with job.Place(TRANSPCKPT_INTERVAL=interval, TRANSPCKPT_DURABLE_INTERVAL="1000000",
+                       TRANSPCKPT_OVERHEAD=str(overhead)) as place:
             runs = Runs(place, {"SIMGPU_KERNEL_US_ward": kernel_us, "SIMGPU_KERNEL_US_adamw": kernel_us,
                                 "SIMGPU_COPY_GBPS": f"{gbps:.5f}"})
-            argv = [runs.program("trainer"), "--mib", str(mib), "--steps", "30", "--kernels", str(kernels), "--quiet",
+            argv = [runs.program("trainer"), "--mib", str(mib), "--steps", str(steps), "--kernels", str(kernels), "--quiet",
                     "--batch", "512", *([f"--{kind}"] if kind else [])]
             plain = runs.measured(*argv, preload=False)[0]
-            line, shown, before = runs.measured(*argv, captured=8)
+            # Until classes are known, which takes some twenty iterations.
+            line, shown, before = runs.measured(*argv, captured=1, boundaries=30)
             notes, then = shown["notes"], before["notes"]
             unknown = notes["classes"]["unknown"]["bytes"] >> 10
             captured = notes["captured"] - then["captured"]
@@ -183,8 +273,9 @@ def iterations():
             words = {"": "", "late-loss": ", loss read behind the update", "graph": ", whole-step graph"}[kind]
             row(f"iteration, {times} x copy{words}, interval {interval}",
                 line["iteration_mean_us"] / 1e3, plain["iteration_mean_us"] / 1e3, "ms",
-                aim="<= 1.01" if times > 1 and kind != "graph" else "",
-                note=f"{captured} captured, device waits {wait:.1f} ms each, "
+                aim=f"<= {1 + overhead / 100}" if interval == "auto"
+                else "<= 1.01" if times > 1 and kind != "graph" else "",
+                note=f"{captured} of {steps - 10} captured, device waits {wait:.1f} ms each, "
                      f"role unproven {unknown} KiB")
 
 
@@ -207,31 +298,48 @@ def fio(folder, mib):
 
 
 def flush():
+    """The trainer is killed three times. What the agent wrote before had the trainer beside it, what it writes then has
+    not; nor has fio."""
     mib = 512
-    with job.Place(SIMGPU_MEMORY="4G", TRANSPCKPT_DURABLE_INTERVAL="3") as place:
-        runs = Runs(place, {"SIMGPU_KERNEL_US": "200"})
-        base = []
-        process = runs.begin(runs.program("trainer"), "--mib", str(mib))
-        until = time.monotonic() + 120
+    beside, alone, base, back = [], [], [], []
+    for _ in range(3):
+        with job.Place(SIMGPU_MEMORY="4G", TRANSPCKPT_DURABLE_INTERVAL="3") as place:
+            runs = Runs(place, {"SIMGPU_KERNEL_US": "200"})
+            process = runs.begin(runs.program("trainer"), "--mib", str(mib))
 
-        def large():
-            return [f for f in FLUSHED.findall(place.agent_log()) if float(f[1]) > mib / 2]
+            def large(place=place):
+                return [f for f in FLUSHED.findall(place.agent_log()) if float(f[1]) > mib / 2]
 
-        while len(large()) < 4 and process.poll() is None and time.monotonic() < until:
-            time.sleep(0.2)
-        os.kill(process.pid, signal.SIGSTOP)
-        found = large()
-        if shutil.which("fio"):
-            base = [x for x in (fio(place.root, mib) for _ in range(3)) if x]
-        process.kill()
-        process.communicate()
-        if not found:
-            print("# nothing large became durable:", place.agent_log()[-400:])
-            return
-        row("flush: written by the agent, while training goes on", median([float(f[1]) / float(f[2]) for f in found]),
-            median(base) if base else None, "MiB/s", aim=">= 0.95 of fio", note=f"{len(found)} times {mib} MiB")
-        row("publish: reading back after the last byte, a GiB", median([float(f[3]) / float(f[0]) * 1024 for f in found]),
-            None, "s")
+            def until(condition):
+                end = time.monotonic() + 60
+                while not condition() and time.monotonic() < end:
+                    time.sleep(0.05)
+
+            until(lambda: len(large()) >= 2)
+            shown = runs.look(process)
+            if not shown:
+                continue
+            until(lambda: (runs.look(process) or shown)["held_step"] > shown["held_step"] + 1)
+            process.kill()
+            process.communicate()
+            written = len(large())
+            until(lambda: len(large()) > written)
+            place.agent_settles()
+            found = [(float(f[1]) / float(f[2]), float(f[3]) / float(f[0]) * 1024) for f in large()]
+            beside += [rate for rate, _ in found[:written]]
+            alone += [rate for rate, _ in found[written:]]
+            back += [rate for _, rate in found[written:]]
+            if shutil.which("fio"):
+                base += [x for x in (fio(place.root, mib) for _ in range(2)) if x]
+    if not alone:
+        print("# nothing large became durable")
+        return
+    row("flush: written by the agent", median(alone), median(base) if base else None, "MiB/s", aim=">= 0.95 of fio",
+        note=f"{len(alone)} times {mib} MiB; agent {', '.join(f'{x:.0f}' for x in alone)}; fio "
+             f"{', '.join(f'{x:.0f}' for x in base)}")
+    row("flush: written by the agent, while training goes on", median(beside), median(base) if base else None, "MiB/s",
+        note=f"{len(beside)} times {mib} MiB")
+    row("publish: reading back after the last byte, a GiB", median(back), None, "s")
 
 
 # ---- resume --------------------------------------------------------------------------------------------------------
@@ -241,14 +349,15 @@ def resume():
     with job.Place(SIMGPU_MEMORY="4G", TRANSPCKPT_LINGER_SEC="60") as place:
         runs = Runs(place)
         first, best = [], []
-        for _ in range(3):
-            found = json.loads(runs.plain(runs.program("upload"), str(mib)).stdout)
-            first.append(found["first_gib_s"])
-            best.append(found["gib_s"])
         argv = [*runs.preloaded_argv(runs.program("trainer"), "--mib", str(mib), "--steps", "4000")]
         starts, injects = [], []
         steps = 0
-        for number in range(4):
+        for number in range(6):
+            # Beside each resume, so that both meet the machine in the same state.
+            found = json.loads(runs.plain(runs.program("upload"), str(mib)).stdout)
+            if number:
+                first.append(found["first_gib_s"])
+                best.append(found["gib_s"])
             path = os.path.join(place.root, f"r{number}.err")
             with open(path, "wb") as err:
                 begun = time.monotonic()
@@ -276,7 +385,9 @@ def resume():
             return
         row(f"resume, {mib} MiB: exec to running forward", median(starts) * 1e3, None, "ms")
         row(f"resume, {mib} MiB: putting the state in place", mib / 1024 / median(injects), median(first), "GiB/s",
-            aim=">= 0.90", note=f"beside the first copy into fresh device memory; copied again: {median(best):.2f}")
+            aim=">= 0.90", note=f"beside the first copy into fresh device memory; copied again: {median(best):.2f}; seconds "
+                                f"{', '.join(f'{x:.3f}' for x in injects)}, first copies "
+                                f"{', '.join(f'{mib / 1024 / x:.3f}' for x in first)}")
 
     with job.Place() as place:
         this = job.Job(place, "gpt", "--seed", "5", "--steps", "400")
@@ -342,8 +453,8 @@ def digests():
     row("block digest (twin of the device's), cached", found["block_cached"], found["xxh3_cached"], "GiB/s")
 
 
-GROUPS = {"calls": calls, "stalls": stalls, "iterations": iterations, "flush": flush, "resume": resume,
-          "memory": memory, "digests": digests}
+GROUPS = {"calls": calls, "instructions": instructions, "stalls": stalls, "iterations": iterations, "flush": flush,
+          "resume": resume, "memory": memory, "digests": digests}
 
 
 def main():

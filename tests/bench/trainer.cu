@@ -2,7 +2,8 @@
 // A training loop whose state has a chosen size, for measurements: a number of forward and backward launches, an Adam
 // that touches every page of the state, a loss that the CPU reads, and small copies in between whose time is taken.
 // Prints one line: iteration times and delays of the calling thread. With --go it trains until a byte comes from its
-// input, measures then, and waits for the input's end.
+// input, measures then, and waits for the input's end. With --load it also does, by a thread of its own, what a snapshot
+// asks of the device at every boundary: reads all of the state once and copies it to the host, piece by piece.
 #include <cuda_runtime.h>
 
 #include <getopt.h>
@@ -10,10 +11,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <memory>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 #define CHECK(call)                                                                                                    \
@@ -50,6 +55,101 @@ __global__ void adamw_kernel(float *state, const float *gradients, size_t pages,
         state[i * PAGE_FLOATS] += gradients[i % 256] + step + 1.0f;
 }
 
+// Reads every word of a block, as a digest does.
+__global__ void read_kernel(unsigned long long *sum, const unsigned long long *block, size_t words)
+{
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i * 512 >= words)
+        return;
+    unsigned long long s = 0;
+    for (size_t w = i * 512; w < (i + 1) * 512 && w < words; w++)
+        s = (s ^ block[w]) * 0x9e3779b97f4a7c15ull;
+    sum[i % 64] = s;
+}
+
+// A snapshot as a program would take it by hand, in the background, at every boundary at which none is under way.
+class Load {
+public:
+    Load(const std::vector<float *> &state, const std::vector<size_t> &sizes) : state(state), sizes(sizes)
+    {
+        size_t bytes = 0;
+        for (size_t size : sizes)
+            bytes += size;
+        CHECK(cudaMallocHost((void **)&host, bytes));
+        memset(host, 0, bytes);
+        CHECK(cudaMalloc((void **)&sum, 64 * 8));
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        CHECK(cudaEventCreateWithFlags(&boundary, cudaEventDisableTiming));
+        for (cudaEvent_t &piece : pieces)
+            CHECK(cudaEventCreateWithFlags(&piece, cudaEventDisableTiming | cudaEventBlockingSync));
+        thread = std::thread([this] { run(); });
+    }
+    ~Load()
+    {
+        {
+            std::lock_guard<std::mutex> hold(mutex);
+            over = true;
+        }
+        ready.notify_one();
+        thread.join();
+    }
+    void begin(cudaStream_t of)
+    {
+        std::lock_guard<std::mutex> hold(mutex);
+        if (busy)
+            return;
+        busy = true;
+        CHECK(cudaEventRecord(boundary, of));
+        CHECK(cudaStreamWaitEvent(stream, boundary, 0));
+        ready.notify_one();
+    }
+
+private:
+    void run()
+    {
+        for (;;) {
+            {
+                std::unique_lock<std::mutex> hold(mutex);
+                ready.wait(hold, [this] { return busy || over; });
+                if (over)
+                    return;
+            }
+            snapshot();
+            std::lock_guard<std::mutex> hold(mutex);
+            busy = false;
+        }
+    }
+    void snapshot()
+    {
+        size_t at = 0, number = 0;
+        for (size_t b = 0; b < state.size(); b++)
+            read_kernel<<<(unsigned)((sizes[b] / 4096 + 255) / 256), 256, 0, stream>>>(
+                sum, (const unsigned long long *)state[b], sizes[b] / 8);
+        for (size_t b = 0; b < state.size(); b++)
+            for (size_t from = 0; from < sizes[b]; from += PIECE, number++) {
+                size_t size = std::min((size_t)PIECE, sizes[b] - from);
+                if (number >= 2)
+                    CHECK(cudaEventSynchronize(pieces[number % 2]));
+                CHECK(cudaMemcpyAsync(host + at, (char *)state[b] + from, size, cudaMemcpyDeviceToHost, stream));
+                CHECK(cudaEventRecord(pieces[number % 2], stream));
+                at += size;
+            }
+        CHECK(cudaStreamSynchronize(stream));
+    }
+
+    enum { PIECE = 4 << 20 };
+    const std::vector<float *> &state;
+    const std::vector<size_t> &sizes;
+    char *host;
+    unsigned long long *sum;
+    cudaStream_t stream;
+    cudaEvent_t boundary, pieces[2];
+    std::mutex mutex;
+    std::condition_variable ready;
+    bool busy = false, over = false;
+    std::thread thread;
+};
+
 static double now_us()
 {
     timespec t;
@@ -70,11 +170,11 @@ int main(int argc, char **argv)
     int steps = 30, kernels = 20, warm = 10;
     long mib = 16;
     int n = 4096; // floats of a batch
-    bool graph = false, go = false, quiet = false, late = false;
+    bool graph = false, go = false, quiet = false, late = false, load = false;
     static const option table[] = {{"steps", 1, 0, 'n'}, {"mib", 1, 0, 'm'},  {"kernels", 1, 0, 'k'}, {"warm", 1, 0, 'w'},
                                    {"batch", 1, 0, 'b'},
                                    {"graph", 0, 0, 'g'}, {"go", 0, 0, 'h'},  {"quiet", 0, 0, 'q'},
-                                   {"late-loss", 0, 0, 'l'}, {0, 0, 0, 0}};
+                                   {"late-loss", 0, 0, 'l'}, {"load", 0, 0, 'o'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
         case 'n': steps = atoi(optarg); break;
@@ -85,6 +185,7 @@ int main(int argc, char **argv)
         case 'h': go = true; break;
         case 'b': n = atoi(optarg); break;
         case 'l': late = true; break; // read the loss behind the update, and wait for it
+        case 'o': load = true; break;
         case 'q': quiet = true; break; // no small copies in the middle of an iteration
         default: return 2;
         }
@@ -115,7 +216,8 @@ int main(int argc, char **argv)
     CHECK(cudaMemset(small_device, 0, 4096));
     CHECK(cudaMallocHost((void **)&small_host, 4096));
 
-    std::vector<double> iterations, calls, small;
+    std::vector<double> iterations, calls, small, boundaries;
+    std::unique_ptr<Load> hand(load ? new Load(state, sizes) : nullptr);
     float *loss;
     CHECK(cudaMallocHost((void **)&loss, 4));
     *loss = 0;
@@ -171,6 +273,11 @@ int main(int argc, char **argv)
             calls.clear();
             small.clear();
             iterations.clear();
+            boundaries.clear();
+        }
+        if (hand) {
+            hand->begin(stream);
+            boundaries.push_back(now_us() - begun);
         }
         host[step % n] += 1.0f;
         CHECK(cudaMemcpyAsync(tokens, host, n * 4, cudaMemcpyHostToDevice, stream));
@@ -193,9 +300,9 @@ int main(int argc, char **argv)
     for (double x : iterations)
         sum += x;
     printf("{\"iteration_us\": %.1f, \"iteration_mean_us\": %.1f, \"call_p999_us\": %.2f, \"call_max_us\": %.2f, \"call_us\": %.2f, \"small_us\": %.1f, "
-           "\"small_max_us\": %.1f, \"loss\": %.9g}\n",
+           "\"small_max_us\": %.1f, \"boundary_us\": %.1f, \"boundary_max_us\": %.1f, \"loss\": %.9g}\n",
            part(iterations, 0.5), sum / (double)iterations.size(), part(calls, 0.999), part(calls, 1.0), part(calls, 0.5), part(small, 0.5),
-           part(small, 1.0), (double)*loss);
+           part(small, 1.0), part(boundaries, 0.5), part(boundaries, 1.0), (double)*loss);
     fflush(stdout);
     char byte;
     while (go && read(0, &byte, 1) > 0)

@@ -57,6 +57,16 @@ ok "ls: committed in memory while it runs" json "any(r['state'] == 'committed' a
 "$command" show --json >"$D/json"
 ok "show: a running process" json "d[0]['running'] and d[0]['pid'] == $running and d[0]['images'] == 3"
 ok "show, for people" sh -c "$command show | grep -q 'process $running, generation 1'"
+# Its parent does not wait for it.
+"${PYTHON3:-python3}" -c 'import os, sys, time
+with open(sys.argv[1], "w") as f:
+    f.write(str(os.spawnv(os.P_NOWAIT, sys.argv[2], sys.argv[2:])))
+time.sleep(60)' "$D/unwaited" "$builddir/tests/e2e/agent_trainer" --steps 5 --kill-at 5 --arg unwaited >/dev/null &
+careless=$!
+until_true sh -c "grep -q '^State:.Z' /proc/\$(cat $D/unwaited)/status"
+"$command" show --json >"$D/json"
+ok "show: a process that is dead, waited for or not" json "[r['running'] for r in d if r['pid'] == $(cat "$D/unwaited")] == [False]"
+kill -KILL $careless
 kill -KILL $running
 wait $running 2>/dev/null
 until_true logged "is durable"
@@ -86,6 +96,8 @@ TRANSPCKPT_KEEP=many "$command" doctor >"$D/run.out" 2>"$D/run.err"
 ok "doctor names a wrong setting" grep -q "TRANSPCKPT_KEEP=many" "$D/run.err"
 TRANSPCKPT_SHM=/proc/x "$command" doctor >"$D/run.out" 2>"$D/run.err"
 ok "and what stands in the way" grep -q "^bad.*memory tier" "$D/run.out"
+TRANSPCKPT_DIR="node:$D/store,site:/lustre" "$command" doctor >"$D/run.out" 2>"$D/run.err"
+ok "and a tier that is not used" grep -q "only the first tier, node:$D/store, is used; 'site:/lustre' is not" "$D/run.err"
 status_of "$command" frobnicate
 ok "no verb" ended 2
 done_testing

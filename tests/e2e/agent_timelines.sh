@@ -41,5 +41,26 @@ trainer --arg x --kill-at 0
 ok "a snapshot that cannot be resumed is not offered, with its reason" said "cannot be resumed: "
 trainer --steps 3 --arg y --digests --lie
 ok "bytes that the device did not have are not committed" said "^abandoned 1"
+
+# Killed on the way there, as by whoever takes the machine away: nobody's fault, so it takes more of them.
+trainer --arg z --steps 4 --kill-at 4 --wait-durable
+way=$(ls -d "$J"/step-000000000003.g*)
+for _ in 1 2 3 4; do
+    trainer --arg z --kill-forward
+    said "^offer [0-9]* 3" || break
+done
+ok "four deaths on the way to step 3: it is offered all the same" said "^offer [0-9]* 3"
+ok "each is told" until_true logged "died on the way to step 3, 4 times in a row; an earlier step is next"
+trainer --arg z --kill-forward
+ok "then the one before is next, and it is said how to come back" said "not resuming at step 3: .*TRANSPCKPT_RESUME=3"
+ok "that is step 2" said "^offer [0-9]* 2"
+trainer --arg z --want 3 --kill-forward
+ok "who asks for step 3 gets it" said "^offer [0-9]* 3"
+for _ in 1 2 3; do trainer --arg z --kill-forward; done
+trainer --arg z --steps 9 --kill-at 9 --wait-durable
+ok "two of them: from the start, and they are kept" said "not resuming: .* they are kept"
+ok "so it is" test -f "$way/MANIFEST"
+trainer --arg z --want 3 --kill-forward
+ok "and offered" said "^offer [0-9]* 3"
 stop_agent
 done_testing

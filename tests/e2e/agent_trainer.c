@@ -32,7 +32,7 @@ static struct {
 	uint64_t steps, kill_at, exit_at, bytes, segment, want;
 	unsigned images, pause_ms, rank, ordinal;
 	int status;
-	bool fresh, wait_commit, wait_durable, no_ending, digests, lie, unresumable, silent;
+	bool fresh, wait_commit, wait_durable, no_ending, kill_forward, digests, lie, unresumable, silent;
 	const char *job, *folder, *arguments[16];
 	int argument_count;
 	const char *executable;
@@ -457,7 +457,7 @@ static void read_options(int argc, char **argv)
 		{"segment", 1, 0, 'g'}, {"images", 1, 0, 'i'}, {"pause", 1, 0, 'p'}, {"status", 1, 0, 'x'},
 		{"fresh", 0, 0, 'f'}, {"no-wait", 0, 0, 'n'}, {"wait-durable", 0, 0, 'd'}, {"want", 1, 0, 'w'},
 		{"arg", 1, 0, 'a'}, {"executable", 1, 0, 'E'}, {"no-ending", 0, 0, 'q'}, {"digests", 0, 0, 'D'},
-		{"lie", 0, 0, 'L'}, {"unresumable", 0, 0, 'u'}, {"silent", 0, 0, 'S'}, {"rank", 1, 0, 'r'},
+		{"lie", 0, 0, 'L'}, {"kill-forward", 0, 0, 'W'}, {"unresumable", 0, 0, 'u'}, {"silent", 0, 0, 'S'}, {"rank", 1, 0, 'r'},
 		{"ordinal", 1, 0, 'o'}, {0, 0, 0, 0},
 	};
 	int option;
@@ -481,6 +481,7 @@ static void read_options(int argc, char **argv)
 		case 'q': set.no_ending = true; break;
 		case 'D': set.digests = true; break;
 		case 'L': set.lie = true; break;
+		case 'W': set.kill_forward = true; break;
 		case 'u': set.unresumable = true; break;
 		case 'S': set.silent = true; break;
 		case 'r': set.rank = (unsigned)atoi(optarg); break;
@@ -512,6 +513,8 @@ int main(int argc, char **argv)
 		}
 		from = welcome.offer_step;
 		segment_open(welcome.log_sequence, false);
+		if (set.kill_forward)
+			raise(SIGKILL);
 		send_message(TPCK_MSG_RESUMED, NULL, 0, NULL, 0);
 	} else {
 		segment_open(0, true);

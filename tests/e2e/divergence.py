@@ -16,7 +16,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import job
 
-STEPS = "40"
+STEPS = "80"
 
 
 def text_file(path):
@@ -104,14 +104,26 @@ def own_binary(this):
 CHANGES = {
     # what: (before, change, what the line names)
     "data, same size and time": (None, lambda this: change_byte(this, True), r"iteration \d+, device operation"),
-    "data, same size": (None, lambda this: change_byte(this, False), r"iteration \d+, device operation|data\.txt"),
-    "data, another size": (None, change_size, r"iteration \d+, device operation|data\.txt"),
+    "data, same size": (None, lambda this: change_byte(this, False),
+                        r"not resuming at step \d+: the content of \S+/data\.txt is not what the first run read"),
+    "data, another size": (None, change_size, r"not resuming at step \d+: \S+/data\.txt has 60560 bytes, had 60000"),
+    "data, another file": (lambda this: this.arguments.__setitem__(this.arguments.index(this.data), this.data + ".link") or
+                   os.symlink(this.data, this.data + ".link"),
+                   lambda this: os.rename(this.data, this.data + ".other") or os.unlink(this.data + ".link") or
+                   shutil.copy("/usr/include/stdio.h", this.data + ".link"),
+                   r"not resuming at step \d+: \S+/data\.txt\.link has \d+ bytes, had 60000"),
     "argument --steps": (None, lambda this: change_argument(this, "--steps", "36"), r"argument|--steps|36"),
     "argument --lr": (lambda this: this.arguments.extend(["--lr", "0.002"]),
                       lambda this: change_argument(this, "--lr", "0.001"), r"argument|--lr|0\.001"),
     "environment": (lambda this: this.environment.update(MY_SETTING="1"),
                     lambda this: this.environment.update(MY_SETTING="2"), r"environment.*MY_SETTING|MY_SETTING"),
     "environment, a new variable": (None, lambda this: this.environment.update(NEW_SETTING="2"), r"NEW_SETTING"),
+    "one of many arguments": (lambda this: this.arguments.extend(["operand"] * 6000 + ["last=1"]),
+                              lambda this: this.arguments.__setitem__(-1, "last=2"), r"argument \d+ is '\(\d+ more, digest"),
+    "the end of a long argument": (lambda this: this.arguments.append("x" * 70000 + "1"),
+                                   lambda this: this.arguments.__setitem__(-1, "x" * 70000 + "2"), r"70001 bytes, digest"),
+    "one of many variables": (lambda this: this.environment.update({f"MANY_{i:04}": "value" for i in range(1500)}),
+                              lambda this: this.environment.update(MANY_1499="another"), r"environment.*more, digest"),
     "executable": (own_binary, other_binary, r"executable"),
 }
 
@@ -130,6 +142,25 @@ def identity(checks):
             plain_again(this)
             start = this.start()
             judge(checks, this, start, start.wait(), what, wanted)
+    for what, settings, resumes in (("a data set of the same bytes and another time", {}, True),
+                                    ("a longer way than is allowed", {"TRANSPCKPT_FORWARD_MAX_SEC": "0.001"}, False)):
+        with job.Place() as place:
+            this = gpt(place)
+            this.run_plain()
+            killed_at(this, 20)
+            if resumes:
+                shutil.copyfile(this.data, this.data + ".new")
+                os.rename(this.data + ".new", this.data)
+            start = this.start(environment=settings)
+            start.until(lambda start=start: "step 30 " in start.printed())
+            start.kill()
+            checks.ok(bool(job.Job.resumed_at(start)) == resumes, f"{what}: {'' if resumes else 'not '}resumed", this.story())
+            said = [line for line in ours(start) if "not resuming" in line]
+            checks.ok(len(said) == (not resumes), f"{what}: said: {said}")
+            start = this.start()
+            status = start.wait()
+            checks.ok(status == 0 and job.Job.resumed_at(start) and not this.differences(), f"{what}: and resumed again",
+                      f"status {status}", *this.differences(), this.story())
     with job.Place() as place:
         this = gpt(place)
         this.run_plain()
@@ -263,7 +294,9 @@ def room(checks):
         for path in (place.store, os.path.join(place.store, "j")):
             os.chown(path, 12345, 12345)
         unharmed(checks, this, "somebody else's store", r"belongs to user 12345")
-        checks.ok(not glob.glob(place.store + "/j/step-*"), "somebody else's store gets no checkpoint")
+        place.agent_settles()
+        left = [os.path.join(base, name) for base, folders, files in os.walk(place.store) for name in folders + files]
+        checks.ok(left == [place.store + "/j"], "nothing is written to somebody else's store", *left)
     with job.Place() as place, Mounted(place.shm, "3m") as there:
         if there:
             this = gpt(place)
@@ -381,7 +414,110 @@ def unprivileged(checks):
                   "as nobody: the store is that user's alone", this.story())
 
 
-GROUPS = {"identity": identity, "damage": damage, "room": room, "life": life}
+# ---- starting over -------------------------------------------------------------------------------------------------
+
+def built(place, name, source, *flags):
+    """A library made of a source of this folder."""
+    compiler = ("CXX", "c++") if source.endswith(".cc") else ("CC", "cc")
+    path = os.path.join(place.root, name)
+    subprocess.run([*os.environ.get(*compiler).split(), "-shared", "-fPIC", "-w", *flags, "-o", path,
+                    os.path.join(os.path.dirname(os.path.abspath(__file__)), source), "-ldl"], check=True)
+    return path
+
+
+def habits(place, name, *flags):
+    return built(place, name, "habits.c", *flags)
+
+
+def with_habits(place, library, habit, give_input):
+    """A trainer with the habits, killed, and its data changed so that it cannot be resumed. The last start."""
+    this = gpt(place)
+    this.run_plain()
+    change = place.root + "/habits"
+    this.environment.update(LD_PRELOAD=library, HABITS=change, HABIT=habit)
+    this.arguments[-1] = this.out  # it changes its folder
+    this.input = give_input
+    killed_at(this, 20)
+    change_byte(this, True)
+    plain = this.arguments[-1]
+    this.arguments[-1] = "out"
+    del this.environment["LD_PRELOAD"]
+    plain_again(this)
+    this.arguments[-1] = plain
+    this.environment["LD_PRELOAD"] = library
+    return this, this.start()
+
+
+def left_behind(start):
+    """How many processes of a start that has ended are still there; they are ended."""
+    found = subprocess.run(["ps", "-o", "pid=", "-g", str(start.process.pid)], capture_output=True, text=True,
+                           check=False).stdout.split()
+    if found:
+        os.killpg(start.process.pid, signal.SIGKILL)
+    return len(found)
+
+
+def draws(checks):
+    with job.Place() as place:
+        this = gpt(place)
+        this.run_plain()
+        this.environment.update(LD_PRELOAD=built(place, "draws.so", "draws.cc"), DRAWS=place.root + "/draws")
+        killed_at(this, 15)
+        start = this.start()
+        status = start.wait()
+        checks.ok(status == 0 and job.Job.resumed_at(start) and not this.differences(), "a program that draws: resumed",
+                  *this.differences(), this.story())
+        lines = [dict(word.split("=") for word in line.split()) for line in job.read(place.root + "/draws").splitlines()]
+        checks.ok(len(lines) == 2 and len(lines[0]) == 16, "it drew from everything, twice", *lines)
+        if len(lines) == 2:
+            for what, value in lines[0].items():
+                checks.ok(lines[1].get(what) == value, f"{what}: the same is drawn again", value, lines[1].get(what))
+
+
+def again(checks):
+    for what, habit, as_file in (("habits of a program", "", False), ("input from a file", "input", True)):
+        with job.Place() as place:
+            text = os.path.join(place.root, "input")
+            with open(text, "wb") as f:
+                f.write(b"x" * 1000)
+            this, start = with_habits(place, habits(place, "habits.so"), habit,
+                                      (lambda text=text: open(text, "rb")) if as_file else None)  # pylint: disable=R1732
+            judge(checks, this, start, start.wait(), what, "starting the program again")
+            seen = [re.sub(r"^process \d+: ", "", line) for line in job.read(place.root + "/habits").splitlines()
+                    if line.endswith(tuple("0123456789")) and "gpt" in line.split(",")[0]]
+            checks.ok(len(seen) == 3 and seen[0] == seen[2], f"{what}: it finds what it found at its first start", *seen)
+            left = left_behind(start)
+            checks.ok(left == 2, f"{what}: the children of the run are left, those of the attempt are not", left)
+    for what, habit, library, wanted in (
+            ("bytes of a pipe", "input", ("habits.so",), "it has read from standard input, so it ends here"),
+            ("a stream on a pipe", "stream", ("habits.so",), "it has read from standard input, so it ends here"),
+            ("MPI", "", ("libmpi_habits.so", "-DAS_MPI"), "it has initialised MPI, so it ends here")):
+        with job.Place() as place:
+            pipes = []
+
+            def give():
+                ends = os.pipe()
+                os.write(ends[1], b"y" * 1000)
+                pipes.extend(ends)
+                return os.fdopen(ends[0], "rb", closefd=False)
+
+            this, start = with_habits(place, habits(place, *library), habit, give)
+            status = start.wait()
+            said = [line for line in ours(start) if re.search("cannot resume", line)]
+            checks.ok(status == 125 and len(said) == 1 and wanted in said[0], f"{what}: ends with a line: {said}",
+                      f"status {status}", this.story())
+            left_behind(start)
+            start = this.start()
+            status = start.wait()
+            left_behind(start)
+            lines = job.differences(this.plain, this.out)
+            checks.ok(status == 0 and not lines and job.Job.resumed_at(start) is None and not job.Job.is_resuming(this, start),
+                      f"{what}: the next start is from the beginning", f"status {status}", *lines, this.story())
+            for end in pipes:
+                os.close(end)
+
+
+GROUPS = {"identity": identity, "again": again, "draws": draws, "damage": damage, "room": room, "life": life}
 
 
 def main():

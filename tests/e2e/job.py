@@ -212,12 +212,13 @@ def each_once(text):
 class Start:
     """One start of a command. Its standard output and error go to files of their own."""
 
-    def __init__(self, place, argv, cwd, environment, name):
+    def __init__(self, place, argv, cwd, environment, name, give_input=None):
         self.out, self.err = os.path.join(place.root, name + ".out"), os.path.join(place.root, name + ".err")
         self.begun = time.monotonic()
-        with open(self.out, "wb") as out, open(self.err, "wb") as err:
-            self.process = subprocess.Popen(argv, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=out,
-                                            stderr=err, start_new_session=True)
+        with open(self.out, "wb") as out, open(self.err, "wb") as err, \
+                (give_input() if give_input else open(os.devnull, "rb")) as given:
+            self.process = subprocess.Popen(argv, cwd=cwd, env=environment, stdin=given, stdout=out, stderr=err,
+                                            start_new_session=True)
 
     def running(self):
         return self.process.poll() is None
@@ -290,6 +291,7 @@ class Job:
         self.set_back = set()  # generations whose snapshots are not offered any more
         self.plain_sec = 0
         self.runner = place.runner
+        self.input = None  # called for an open file that a start gets as its standard input
 
     def run_plain(self, *more):
         """The reference. Returns its Start."""
@@ -307,7 +309,7 @@ class Job:
         argv = [*self.runner, *under, os.path.join(self.place.build, "transpckpt"), "run", "--",
                 *(arguments or self.arguments)]
         start = Start(self.place, argv, self.work, {**self.environment, **(environment or {})},
-                      f"start{len(self.starts)}")
+                      f"start{len(self.starts)}", self.input)
         start.offers = self.place.agent_log().count("offering step")
         self.starts.append(start)
         return start

@@ -33,6 +33,7 @@ CASES = {
     "classifier": [*CLASSIFIER, "--seed", "5"],
     "classifier-drawn-seed": CLASSIFIER,
     "classifier-loader-thread": [*CLASSIFIER, "--seed", "5", "--loader-thread"],
+    "classifier-churn": [*CLASSIFIER, "--seed", "5", "--churn"],
     "gan": GAN,
     "gan-long-growth": [*GAN, "--growth", "20"],
 }

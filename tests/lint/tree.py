@@ -36,7 +36,7 @@ MAY_INCLUDE = {
     "shim": {"runtime/base", "runtime/wire", "runtime/track"},
     "hooks": {"runtime/" + r for r in SHIM_SIDE} | {"shim", "kernels"},
     "tools/agent": {"runtime/" + r for r in AGENT_SIDE},
-    "tools/cli": {"runtime/" + r for r in AGENT_SIDE},
+    "tools/cli": {"runtime/" + r for r in AGENT_SIDE | {"infer"}},
     "tools/spank": {"runtime/base", "runtime/wire"},
 }
 SOURCE = (".c", ".h", ".S", ".cu", ".cuh", ".cpp", ".hpp", ".def", ".py", ".sh")
@@ -48,7 +48,7 @@ ENDS_ALLOWED = {
     ("hooks/libc_process.c", "_exit"),           # the hook of that name
     ("hooks/libc_process.c", "_Exit"),
     ("hooks/libc_process.c", "SYS_exit_group"),
-    ("runtime/engine/resume.c", "_exit"),        # the program cannot be started again and must not go on
+    ("runtime/engine/resume.c", "SYS_exit_group"), # the program cannot be started again and must not go on
     ("runtime/engine/link.c", "SYS_exit"),       # the child that becomes the agent
 }
 

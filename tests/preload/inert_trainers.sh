@@ -87,6 +87,8 @@ same 1 "what a capture forbids" "$D/work/device" "$kernels" capture
 ok "what a capture forbids: it does" grep -q 'CAPTURE_UNSUPPORTED' plain.out
 same 0 "iterations" "$D/work/device" "$kernels" loop
 same 0 "children" "$D/work/device" "$kernels" fork
+same 1 "memory that comes and goes" "$D/work/device" "$kernels" memory
+ok "memory: as much as before" test "$(grep -c "as it should be" plain.out)" -eq 4
 CLOSE_FROM=100
 export CLOSE_FROM
 same 1 "descriptors closed while training" "$D/work/device" "$kernels" loop

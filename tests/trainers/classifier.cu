@@ -5,7 +5,8 @@
 // rather than as a textbook does: activations are allocated and freed on the stream in every iteration; the next
 // batch is copied from pinned memory on a second stream while backward runs, and events order the two; forward is
 // launched by the main thread and backward by another one, which takes its work over a condition variable. With
-// --loader-thread a third thread copies batches ahead into a bounded queue all the time. The learning rate is
+// --loader-thread a third thread copies batches ahead into a bounded queue all the time; with --churn some of the
+// activations are allocated and freed at once, in other sizes every time, by both threads. The learning rate is
 // halved when the loss on held-out windows stops improving. Without --seed the seed is drawn from the system.
 // Checkpoints are ckpt_%06d.bin, and a text file `latest`, rewritten in place, names the newest.
 #include "classifier_kernels.cuh"
@@ -53,7 +54,7 @@ static int blocks(int n)
 struct Options {
     const char *data = nullptr, *out = ".";
     unsigned long long seed = 0;
-    bool seeded = false, resume = false, loader_thread = false;
+    bool seeded = false, resume = false, loader_thread = false, churn = false;
     int steps = 20, stop_at = 1 << 30, save_every = 0, eval_every = 5, batch = 8, channels = 8, width = 256;
     float lr = 0.02f;
 };
@@ -65,6 +66,7 @@ static Options parse(int argc, char **argv)
         {"data", 1, 0, 'd'},       {"steps", 1, 0, 'n'}, {"stop-at", 1, 0, 'q'},      {"out", 1, 0, 'o'},   {"seed", 1, 0, 's'},
         {"save-every", 1, 0, 'k'}, {"resume", 0, 0, 'r'},     {"batch", 1, 0, 'B'}, {"channels", 1, 0, 'C'},
         {"width", 1, 0, 'W'},      {"eval-every", 1, 0, 'e'}, {"lr", 1, 0, 'l'},    {"loader-thread", 0, 0, 't'},
+        {"churn", 0, 0, 'u'},
         {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
@@ -81,6 +83,7 @@ static Options parse(int argc, char **argv)
         case 'e': o.eval_every = atoi(optarg); break;
         case 'l': o.lr = (float)atof(optarg); break;
         case 't': o.loader_thread = true; break;
+        case 'u': o.churn = true; break; // memory of all kinds comes and goes
         default: exit(2);
         }
     if (o.batch < 2 || o.channels < 1 || o.width < 1)
@@ -292,14 +295,32 @@ struct Network {
         return p;
     }
 
+    // With --churn every third array is none of the pool's, its size is another every time, and freeing it waits.
+    std::vector<float *> plain;
+    size_t taken = 0;
+
     float *scratch(size_t n)
     {
         void *p;
+        if (o.churn && ++taken % 3 == 0) {
+            CHECK(cudaMalloc(&p, (n + taken * 37 % 11 * 1000) * sizeof(float)));
+            plain.push_back((float *)p);
+            return (float *)p;
+        }
         CHECK(cudaMallocAsync(&p, n * sizeof(float), stream));
         return (float *)p;
     }
 
-    void drop(float *p) { CHECK(cudaFreeAsync(p, stream)); }
+    void drop(float *p)
+    {
+        auto found = std::find(plain.begin(), plain.end(), p);
+        if (found != plain.end()) {
+            plain.erase(found);
+            CHECK(cudaFree(p));
+            return;
+        }
+        CHECK(cudaFreeAsync(p, stream));
+    }
 
     Network(const Options &options, Random random) : o(options), B(o.batch), C1(o.channels), C2(2 * o.channels), W(o.width)
     {

@@ -13,9 +13,10 @@ enum { GRANULE = 2 << 20, GRANULES = 64, UNIT = 512, UNITS = GRANULES * (GRANULE
 
 static struct {
 	uint64_t backed, limit;      /* granules */
-	uint8_t is_backed[GRANULES];
+	uint8_t is_backed[GRANULES]; /* the number of its mapping */
+	uint8_t mapping;
 	int errors;                  /* backed twice, unbacked twice, outside, not whole granules */
-	int reserved, unbacked, calls;
+	int reserved, unbacked, calls, waits;
 } fake;
 
 static int reserve(int device, uint64_t hint, uint64_t bytes)
@@ -35,9 +36,15 @@ static int change(uint64_t address, uint64_t bytes, uint8_t to)
 		return -EINVAL;
 	}
 	for (uint64_t g = first; g < end; g++)
-		fake.errors += fake.is_backed[g] == to;
+		fake.errors += !fake.is_backed[g] == !to;
+	/* A mapping goes as a whole or not at all, as with the driver. */
+	if (!to && ((first && fake.is_backed[first - 1] == fake.is_backed[first]) ||
+		    (end < GRANULES && fake.is_backed[end] == fake.is_backed[end - 1])))
+		return -EINVAL;
 	if (to && fake.backed + (end - first) > fake.limit)
 		return -ENOMEM;
+	if (to)
+		to = fake.mapping = fake.mapping % 255 + 1;
 	for (uint64_t g = first; g < end; g++)
 		fake.is_backed[g] = to;
 	fake.backed = to ? fake.backed + (end - first) : fake.backed - (end - first);
@@ -58,7 +65,13 @@ static int unback(int device, uint64_t address, uint64_t bytes)
 	return change(address, bytes, 0);
 }
 
-static const struct tpck_device device = {.reserve = reserve, .back = back, .unback = unback, .granule = GRANULE};
+static int synchronize(void)
+{
+	fake.waits++;
+	return 0;
+}
+
+static const struct tpck_device device = {.synchronize = synchronize, .reserve = reserve, .back = back, .unback = unback, .granule = GRANULE};
 
 static struct tpck_arena *open_arena(uint64_t limit)
 {
@@ -177,6 +190,87 @@ static void test_streams(void)
 	drop(arena);
 }
 
+/* As cudaMalloc and cudaFree beside cudaMallocAsync and cudaFreeAsync in a loop. */
+static void test_pairs(void)
+{
+	struct tpck_arena *arena = open_arena(GRANULES);
+	uint64_t highest = 0, at, other = get(arena, 4096, 5, NULL);
+	bool waits = false;
+
+	for (int i = 0; i < 200; i++) {
+		uint64_t before = tpck_arena_calls(arena);
+		uint32_t wait = 0;
+
+		at = get(arena, 4096, TPCK_STREAM_NONE, &wait);
+		highest = at > highest ? at : highest;
+		waits |= wait != TPCK_STREAM_NONE;
+		tpck_arena_done(arena, before);
+		tpck_arena_free(arena, at, TPCK_STREAM_NONE);
+		at = get(arena, 4096, 5, &wait);
+		highest = at > highest ? at : highest;
+		waits |= wait != TPCK_STREAM_NONE;
+		tpck_arena_free(arena, at, 5);
+	}
+	tap_ok(highest && highest < BASE + GRANULE && fake.calls == 1, "blocks that come and go take no more and more memory", "");
+	is_true(!waits && other && fake.unbacked == 0 && fake.errors == 0);
+	drop(arena);
+}
+
+static void test_done(void)
+{
+	struct tpck_arena *arena = open_arena(GRANULES);
+	uint64_t a = get(arena, GRANULE, 5, NULL), between = get(arena, GRANULE, 5, NULL), b = get(arena, GRANULE, 5, NULL);
+	uint64_t call;
+	uint32_t wait;
+
+	tpck_arena_free(arena, a, 5);
+	call = tpck_arena_calls(arena);
+	tpck_arena_free(arena, b, 5);
+	is_true(tpck_arena_calls(arena) == call + 1);
+	tpck_arena_done(arena, call);
+	tap_ok(get(arena, GRANULE, 6, &wait) == a && wait == TPCK_STREAM_NONE, "what is done is anybody's at once", "");
+	tap_ok(get(arena, GRANULE, 6, &wait) == b + GRANULE, "what was freed later is not", "");
+	tpck_arena_free(arena, a, TPCK_STREAM_NONE);
+	tpck_arena_free(arena, between, 6);
+	is_true(get(arena, 2 * GRANULE, 6, &wait) != a);
+	tpck_arena_done(arena, tpck_arena_calls(arena));
+	tap_ok(get(arena, 3 * GRANULE, 7, &wait) == a && wait == TPCK_STREAM_NONE, "neighbours that were left apart are one", "");
+	is_true(fake.errors == 0);
+	drop(arena);
+}
+
+static void test_idle(void)
+{
+	struct tpck_arena *arena = open_arena(GRANULES);
+	uint64_t big = get(arena, 8 * GRANULE, 1, NULL), small = get(arena, 100, 1, NULL), other;
+
+	is_true(tpck_arena_idle(arena) == 0);
+	tpck_arena_free(arena, big, 1);
+	tap_ok(tpck_arena_idle(arena) == 8 * GRANULE, "memory of no block is counted", "");
+	tpck_arena_trim(arena, 0);
+	tap_ok(fake.unbacked == 0, "what a stream may still use is not given back", "");
+	other = get(arena, GRANULE, 1, NULL);
+	is_true(other == big && tpck_arena_idle(arena) == 0);
+	tpck_arena_done(arena, tpck_arena_calls(arena));
+	tpck_arena_trim(arena, 0);
+	tap_ok(fake.unbacked == 0 && fake.errors == 0, "nor a part of a mapping", "");
+	tpck_arena_free(arena, other, TPCK_STREAM_NONE);
+	tpck_arena_trim(arena, 7 * GRANULE);
+	is_true(fake.unbacked == 1 && fake.backed == 1 && tpck_arena_idle(arena) == 0);
+	tap_ok(get(arena, 8 * GRANULE, 1, NULL) == big && fake.backed == 9, "it is mapped again where it was", "");
+	tpck_arena_free(arena, big, TPCK_STREAM_NONE);
+	tpck_arena_trim(arena, 9 * GRANULE);
+	is_true(fake.unbacked == 1 && tpck_arena_idle(arena) == 8 * GRANULE);
+	is_true(small && fake.errors == 0);
+	/* A mapping whose halves are free, each on another stream. */
+	is_true(get(arena, GRANULE, 1, NULL) == big && get(arena, 7 * GRANULE, 1, NULL) == big + GRANULE);
+	tpck_arena_free(arena, big, 1);
+	tpck_arena_free(arena, big + GRANULE, 2);
+	is_true(tpck_arena_idle(arena) == 8 * GRANULE && tpck_arena_give_back(arena) && fake.unbacked == 2 && fake.waits == 1);
+	is_true(fake.errors == 0 && tpck_arena_idle(arena) == 0 && !tpck_arena_give_back(arena));
+	drop(arena);
+}
+
 static void test_shortage(void)
 {
 	struct tpck_arena *arena = open_arena(4);
@@ -279,7 +373,7 @@ static const char *run_at_random(uint64_t limit, uint64_t *out)
 		uint64_t address, bytes;
 	} held[HELD];
 	struct tpck_arena *arena = open_arena(limit);
-	uint64_t count = 0, total = 0, blocks, bytes, backed;
+	uint64_t count = 0, total = 0, blocks, bytes, backed, call = 0;
 	const char *bad = NULL;
 
 	memset(used, 0, sizeof used);
@@ -311,6 +405,14 @@ static const char *run_at_random(uint64_t limit, uint64_t *out)
 			held[pick] = held[--count];
 		}
 		out[i] = address;
+		switch (chance(50)) {
+		case 0:
+			call = tpck_arena_calls(arena);
+			break;
+		case 1:
+			tpck_arena_done(arena, call);
+			tpck_arena_trim(arena, 4 * GRANULE);
+		}
 		if (i % 64 == 0 && count) {
 			uint64_t at = held[pick % count].address, inside = chance((uint32_t)held[pick % count].bytes);
 			const struct tpck_block *found = tpck_arena_find(arena, at + inside);
@@ -342,6 +444,9 @@ int main(void)
 	test_basics();
 	test_coalescing();
 	test_streams();
+	test_pairs();
+	test_done();
+	test_idle();
 	test_shortage();
 	test_reset();
 	bad = run_at_random(GRANULES, trace[0]);

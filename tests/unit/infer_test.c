@@ -28,6 +28,8 @@ enum { MOST = 512 };
 
 struct play {
     struct tpck_infer *infer;
+    struct tpck_infer *long_way; /* of the short way's test: is fed the same, and must say the same */
+    int differ;
     bool names;
     uint64_t now;
     struct {
@@ -42,7 +44,7 @@ struct play {
 static struct play *begin(bool names, bool pattern)
 {
     struct play *play = calloc(1, sizeof *play);
-    struct tpck_infer_options options = {names, pattern};
+    struct tpck_infer_options options = {names, pattern, false};
     if (!play || !(play->infer = tpck_infer_new(&options)))
         abort();
     play->names = names;
@@ -78,6 +80,8 @@ static struct verdicts verdicts;
 static void feed(struct play *play, struct tpck_token token)
 {
     unsigned verdict = tpck_infer_feed(play->infer, &token);
+    if (play->long_way && tpck_infer_feed(play->long_way, &token) != verdict && !play->differ++)
+        printf("# operation %" PRIu64 " goes another way\n", play->now);
     if (verdict & TPCK_V_BOUNDARY_BEFORE && verdicts.count < 2 * MOST)
         verdicts.at[verdicts.count++] = play->now;
     if (verdict & TPCK_V_BOUNDARY_AFTER && verdicts.count < 2 * MOST)
@@ -614,6 +618,60 @@ static void begins_are_told(void)
     free(play);
 }
 
+/* Whatever happens between two phases, in a process that is settled: with many kinds of it in turn and mixed. */
+static void odd_iteration(struct play *play, int kind)
+{
+    copy(play, TPCK_OP_H2D, kind == 1 ? 8 : 4096);
+    forward(play, 3, kind == 2 ? 8 + chance(play, 50) : 32);
+    backward(play, kind == 3 ? 4 : kind == 6 ? 0 : 1, 3, 32);
+    if (kind == 4 || chance(play, 10) == 0)
+        feed(play, (struct tpck_token){.bytes = 512, .op = chance(play, 2) ? TPCK_OP_H2D : TPCK_OP_D2H, .thread = 7});
+    if (kind == 5)
+        launch(play, FOREACH("UnaryOpFunctor<float, 2, 1, 1>, CopyFunctor"), 8);
+    if (kind == 6) {
+        copy(play, TPCK_OP_H2D, 4);
+        launch(play, FOREACH("UnaryOpFunctor<float, 2, 1, 1>, CopyFunctor"), 8);
+    }
+    copy(play, TPCK_OP_D2H, 4);
+    if (kind == 7 && chance(play, 2))
+        return; /* the step is skipped */
+    update(play, kind == 8 ? "sgd_momentum_update" : "adamw_kernel", kind == 9 ? 22 : 20);
+    if (kind == 1 || kind == 5) {
+        copy(play, TPCK_OP_H2D, 4);
+        launch(play, FOREACH("UnaryOpFunctor<float, 2, 1, 1>, CopyFunctor"), 8);
+    }
+    if (kind == 10)
+        feed(play, (struct tpck_token){.func = 77, .grid = {90, 0, 0}, .op = TPCK_OP_GRAPH});
+    if (kind == 11)
+        copy(play, chance(play, 2) ? TPCK_OP_D2D : TPCK_OP_MEMSET, 64);
+    if (kind > 8 && chance(play, 3))
+        copy(play, TPCK_OP_D2H, 4);
+}
+
+static void short_way(bool names, bool pattern)
+{
+    struct tpck_infer_options options = {names, pattern, true};
+    struct tpck_infer_summary summary, other;
+    struct play *play = begin(names, pattern);
+    double part;
+    play->long_way = tpck_infer_new(&options);
+    for (int step = 0; step < 4000; step++)
+        odd_iteration(play, step % 400 < 300 || chance(play, 3) ? 0 : (step / 400 + (int)chance(play, 3)) % 12);
+    tpck_infer_summary(play->infer, &summary);
+    tpck_infer_summary(play->long_way, &other);
+    part = (double)summary.short_ops / (double)summary.ops;
+    ok(play->differ == 0 && other.short_ops == 0 && summary.iterations == other.iterations && summary.period == other.period &&
+           summary.sure_since == other.sure_since && summary.optimizer_ops == other.optimizer_ops &&
+           strcmp(summary.reason, other.reason) == 0,
+       "the short way says what the long one says: %d differ, %" PRIu64 " and %" PRIu64 " iterations", play->differ,
+       summary.iterations, other.iterations);
+    ok(names ? part > 0.3 : part == 0, "%.0f%% of the operations went it", part * 100);
+    tpck_infer_free(play->long_way);
+    tpck_infer_free(play->infer);
+    free(play);
+    verdicts.count = 0;
+}
+
 static void names(void)
 {
     static const struct {
@@ -704,6 +762,9 @@ int main(void)
     losses_read();
     no_name_no_run();
     begins_are_told();
+    short_way(true, true);
+    short_way(true, false);
+    short_way(false, true);
     both_off();
     names();
     printf("1..%d\n", tests);

@@ -309,6 +309,23 @@ static void test_threads(void)
 	remove_folder(folder);
 }
 
+/* A segment of an older session that a resume was given and did not take. */
+static void test_left_alone(void)
+{
+	char *folder = tap_folder(tmp), theirs[200], ours[200], byte = 0;
+	int fd;
+
+	snprintf(theirs, sizeof theirs, "%s/older", folder);
+	snprintf(ours, sizeof ours, "%s/log.000000", folder);
+	fd = open(theirs, O_RDWR | O_CREAT, 0600);
+	is_true(fd >= 0 && pwrite(fd, "x", 1, 1000) == 1 && link(theirs, ours) == 0);
+	attached(folder, 1 << 30);
+	tap_ok(pread(fd, &byte, 1, 1000) == 1 && byte == 'x', "beginning anew leaves an older session's segment alone", "");
+	close(fd);
+	unlink(theirs);
+	remove_folder(folder);
+}
+
 int main(void)
 {
 	tmp = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
@@ -318,5 +335,6 @@ int main(void)
 	test_limits();
 	test_damage();
 	test_threads();
+	test_left_alone();
 	return tap_done();
 }

@@ -156,6 +156,18 @@ static const char *conf(const char *text)
 	return pair;
 }
 
+/* A setting, a long remark, and a setting of 23 bytes at the very end. */
+static const char *long_text(size_t bytes)
+{
+	static const char first[] = "TRANSPCKPT_KEEP=6\n#", last[] = "\nTRANSPCKPT_MILESTONE=2\n";
+	static char text[20000];
+
+	memset(text, 'x', bytes);
+	memcpy(text, first, sizeof first - 1);
+	memcpy(text + bytes - (sizeof last - 1), last, sizeof last);
+	return text;
+}
+
 static void test_reading(void)
 {
 	static struct tpck_settings s, standard;
@@ -192,7 +204,13 @@ static void test_reading(void)
 	       "a bad value counts as not given", said());
 	tap_ok(READ(&s, "TRANSPCKPT_CONF=/nonexistent/conf") == 1 && lines(said()) == 1 && strstr(said(), "/nonexistent/conf"),
 	       "a file that is not there: one line", said());
-	tap_ok(READ(&s, "TRANSPCKPT_CONF=/") >= 0 && s.keep == 3, "a folder for a file does no harm", said());
+	tap_ok(READ(&s, "TRANSPCKPT_CONF=/") == 1 && lines(said()) == 1 && s.keep == 3, "a folder for a file: one line",
+	       said());
+	tap_ok(READ(&s, conf(long_text(16383))) == 0 && s.keep == 6 && s.milestone == 2, "a long file is read to its end",
+	       said());
+	tap_ok(READ(&s, conf(long_text(16384))) == 1 && lines(said()) == 1 && s.keep == 6 && s.milestone == 0 &&
+		       strstr(said(), "/conf has more than 16383 bytes; what comes after byte 16361 is ignored"),
+	       "one that is too long: one line, and no line of it by halves", said());
 }
 
 static void test_paths(void)
@@ -205,9 +223,22 @@ static void test_paths(void)
 	is_true(strcmp(path, "/d") == 0);
 	tpck_settings_shm(&s, path, sizeof path);
 	is_true(strcmp(path, "/s") == 0);
-	READ(&s, "TRANSPCKPT_DIR=node:/nvme,site:/lustre");
+	tap_ok(READ(&s, "TRANSPCKPT_DIR=node:/nvme,site:/lustre") == 1 && lines(said()) == 1 &&
+		       strstr(said(), "only the first tier, node:/nvme, is used; 'site:/lustre' is not"),
+	       "a second tier: one line", said());
 	tpck_settings_store(&s, path, sizeof path);
 	is_true(strcmp(path, "/nvme") == 0);
+	tap_ok(READ(&s, "TRANSPCKPT_DIR=s3:bucket/a") == 1 && lines(said()) == 1 && strstr(said(), "'s3' is no kind of tier"),
+	       "a kind of tier that there is not: one line", said());
+	if (chdir("/usr/lib"))
+		exit(99);
+	READ(&s, "TRANSPCKPT_DIR=site:d", "TRANSPCKPT_SHM=./s");
+	if (chdir("/"))
+		exit(99);
+	tpck_settings_store(&s, path, sizeof path);
+	tap_ok(strcmp(path, "/usr/lib/d") == 0, "a path from the folder at the start", path);
+	tpck_settings_shm(&s, path, sizeof path);
+	tap_ok(strcmp(path, "/usr/lib/./s") == 0, "and the memory tier's", path);
 	READ(&s, "X=");
 	tpck_settings_shm(&s, path, sizeof path);
 	snprintf(wanted, sizeof wanted, "/dev/shm/transpckpt-%u", (unsigned)getuid());

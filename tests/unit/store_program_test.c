@@ -20,7 +20,8 @@ static void check_program(void)
 	char *memory = tap_folder("/dev/shm"), *disk = tap_folder(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	struct tpck_program *p = NULL, *again = NULL;
 	struct tpck_tier *tier = NULL;
-	struct tpck_point a = {1, 100}, b = {1, 90}, c = {2, 95};
+	struct tpck_point a = {1, 100}, b = {1, 90}, c = {2, 95}, d = {2, 90};
+	uint64_t died = 0;
 	char marker[256], state[256];
 
 	tpck_durable_tier_open(&tier, disk, "j", TPCK_WRITER_THREADS, &err);
@@ -30,20 +31,26 @@ static void check_program(void)
 	ok(tpck_program_allows(p, &a) == TPCK_ALLOWED_NOT_FENCED && tpck_program_allows(p, &b) == TPCK_ALLOWED &&
 		   tpck_program_allows(p, &c) == TPCK_ALLOWED,
 	   "a fence forbids what an older generation has beyond it");
-	ok(tpck_program_died(p, &b, true) == 1 && tpck_program_allows(p, &b) == TPCK_ALLOWED, "one death is bad luck");
-	ok(tpck_program_died(p, &b, true) == 2 && tpck_program_allows(p, &b) == TPCK_ALLOWED_NOT_LOOP &&
+	ok(tpck_program_died(p, &b, TPCK_DEATH_NEAR) == 1 && tpck_program_allows(p, &b) == TPCK_ALLOWED, "one death is bad luck");
+	ok(tpck_program_died(p, &b, TPCK_DEATH_NEAR) == 2 && tpck_program_allows(p, &b) == TPCK_ALLOWED_NOT_LOOP &&
 		   tpck_program_loops(p) == 1,
 	   "two are a loop");
+	for (uint64_t i = 1; i < TPCK_CRASH_LOOP_STARTS; i++)
+		died = tpck_program_died(p, &d, TPCK_DEATH_STARTING);
+	ok(died == TPCK_CRASH_LOOP_STARTS - 1 && tpck_program_allows(p, &d) == TPCK_ALLOWED,
+	   "deaths on the way there are bad luck for longer");
+	tpck_program_died(p, &d, TPCK_DEATH_STARTING);
+	ok(tpck_program_allows(p, &d) == TPCK_ALLOWED_NOT_LOOP && tpck_program_loops(p) == 2, "but not for ever");
 	tpck_program_refuse(p, &c);
 	ok(tpck_program_allows(p, &c) == TPCK_ALLOWED_NOT_REFUSED, "a log that diverged");
 	ok(tpck_program_save(p, memory, tier, &err) == 0, "saved");
 	snprintf(state, sizeof state, "%s/programs/%s.state", memory, p->id);
 	unlink(state);
-	ok(tpck_program_load(&again, memory, tier, "id\n", &err) == 0 && tpck_program_loops(again) == 1 &&
+	ok(tpck_program_load(&again, memory, tier, "id\n", &err) == 0 && tpck_program_loops(again) == 2 &&
 		   tpck_program_allows(again, &a) == TPCK_ALLOWED_NOT_FENCED &&
 		   tpck_program_allows(again, &c) == TPCK_ALLOWED_NOT_REFUSED,
 	   "read from the store alone");
-	tpck_program_died(again, &b, false);
+	tpck_program_died(again, &b, TPCK_DEATH_FAR);
 	ok(tpck_program_loops(again) == 0, "progress ends a loop");
 	ok(tpck_program_mark(p, memory, tier, true, &err) == 0, "marked");
 	snprintf(marker, sizeof marker, "%s/j/programs/%s", disk, p->id);

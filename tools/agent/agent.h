@@ -129,6 +129,8 @@ int client_listen(struct agent *agent, struct tpck_error *err);
 /* False: the connection is broken (it is closed by its own event). */
 bool client_send(struct client *client, enum tpck_message_type type, const void *payload, size_t size);
 void client_close(struct agent *agent, struct client *client);
+/* What a process said before it died and nobody has read yet: how it ended, and where it went on. */
+void client_last_words(struct agent *agent, struct client *client);
 
 /* sessions (live.c, post_mortem.c) */
 struct live *live_new(struct agent *agent, struct tpck_session *session, pid_t pid);
@@ -151,8 +153,10 @@ void hello_begin(struct agent *agent, struct client *client, const struct tpck_h
 void hello_consider(struct agent *agent); /* those that were deferred */
 void hello_adopt(struct agent *agent, struct client *client, const struct tpck_hello *hello);
 /* What is to be remembered of a program; saved by the clerk. */
-enum clerk_news { NEWS_DIED, NEWS_ENDED, NEWS_RESUMED, NEWS_DIVERGED };
-void clerk_tell(struct agent *agent, struct live *live, enum clerk_news news, const struct tpck_point *point, bool near);
+enum clerk_news { NEWS_DIED, NEWS_ENDED, NEWS_RESUMED, NEWS_DIVERGED, NEWS_GAVE_UP };
+/* `death` counts with NEWS_DIED. */
+void clerk_tell(struct agent *agent, struct live *live, enum clerk_news news, const struct tpck_point *point,
+		enum tpck_death death);
 
 /* The program with this identity; one structure each, never freed. Any thread. */
 struct tpck_program *program_of(struct agent *agent, const char *identity, struct tpck_error *err);

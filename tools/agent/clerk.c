@@ -65,8 +65,26 @@ struct news_job {
 	struct tpck_program *program;
 	enum clerk_news news;
 	struct tpck_point point;
-	bool near;
+	enum tpck_death death;
 };
+
+/* What the next start will make of it. */
+static void say_death(const struct news_job *news, uint64_t deaths)
+{
+	unsigned long long step = news->point.step;
+
+	if (!deaths)
+		return;
+	if (news->death == TPCK_DEATH_STARTING)
+		tpck_log_warn("died on the way to step %llu, %llu times in a row; %s", step, (unsigned long long)deaths,
+			      deaths < TPCK_CRASH_LOOP_STARTS ? "the next start goes there all the same"
+							      : "an earlier step is next");
+	else
+		tpck_log_warn("died within an iteration of resuming at step %llu, %llu times in a row; %s", step,
+			      (unsigned long long)deaths,
+			      deaths < TPCK_CRASH_LOOP_DEATHS ? "the next start goes there once more"
+							      : "an earlier step is next");
+}
 
 static void news_run(struct job *job)
 {
@@ -79,10 +97,8 @@ static void news_run(struct job *job)
 
 	switch (news->news) {
 	case NEWS_DIED:
-		deaths = tpck_program_died(news->program, &news->point, news->near);
-		if (deaths >= TPCK_CRASH_LOOP_DEATHS)
-			tpck_log_warn("died %llu times within an iteration of resuming at step %llu; an earlier step is next",
-				      (unsigned long long)deaths, (unsigned long long)news->point.step);
+		deaths = tpck_program_died(news->program, &news->point, news->death);
+		say_death(news, deaths);
 		break;
 	case NEWS_ENDED:
 		/* Versions of files that its log refers to. */
@@ -96,6 +112,10 @@ static void news_run(struct job *job)
 		break;
 	case NEWS_DIVERGED:
 		tpck_program_refuse(news->program, &news->point);
+		break;
+	case NEWS_GAVE_UP:
+		/* It could not start over, and would end again at any other step of the same log. */
+		tpck_program_ended(news->program, news->point.generation);
 		break;
 	}
 	if (!rc)
@@ -111,7 +131,7 @@ static void news_done(struct agent *agent, struct job *job)
 }
 
 void clerk_tell(struct agent *agent, struct live *live, enum clerk_news kind, const struct tpck_point *point,
-		bool near)
+		enum tpck_death death)
 {
 	struct news_job *news = live->program ? calloc(1, sizeof *news) : NULL;
 
@@ -123,7 +143,7 @@ void clerk_tell(struct agent *agent, struct live *live, enum clerk_news kind, co
 	news->program = live->program;
 	news->news = kind;
 	news->point = *point;
-	news->near = near;
+	news->death = death;
 	agent->jobs++;
 	worker_give(&agent->clerk, &news->job);
 }

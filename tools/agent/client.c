@@ -90,7 +90,7 @@ static void take_session_message(struct agent *agent, struct client *client, int
 		snprintf(path, sizeof path, "%s/resume.image", live->session->path);
 		unlink(path);
 		point = (struct tpck_point){live->session->name.generation, live->session->control->resume_step};
-		clerk_tell(agent, live, NEWS_RESUMED, &point, false);
+		clerk_tell(agent, live, NEWS_RESUMED, &point, TPCK_DEATH_FAR);
 	} else if (type == TPCK_MSG_DIVERGED && size >= sizeof *diverged) {
 		uint64_t from = diverged->at < diverged->step ? diverged->at : diverged->step;
 
@@ -98,13 +98,38 @@ static void take_session_message(struct agent *agent, struct client *client, int
 			      (unsigned long long)diverged->step, (unsigned long long)diverged->generation,
 			      (unsigned long long)diverged->at, diverged->what);
 		point = (struct tpck_point){diverged->generation, from};
-		clerk_tell(agent, live, NEWS_DIVERGED, &point, false);
+		if (diverged->ends)
+			point = (struct tpck_point){live->session->name.generation, 0};
+		clerk_tell(agent, live, diverged->ends ? NEWS_GAVE_UP : NEWS_DIVERGED, &point, TPCK_DEATH_FAR);
 	} else if (type == TPCK_MSG_ENDING && size >= sizeof *ending) {
 		live->ending = live->end_known = true;
 		live->status = ending->status;
 	} else {
 		tpck_log_warn("process %d sent a message of type %d and %zu bytes, which is none", (int)client->pid,
 			      type, size);
+	}
+}
+
+static bool is_whole(const struct tpck_message *head, ssize_t got)
+{
+	return (size_t)got >= sizeof *head && head->magic == TPCK_MESSAGE_MAGIC &&
+	       head->bytes == (size_t)got - sizeof *head;
+}
+
+void client_last_words(struct agent *agent, struct client *client)
+{
+	union {
+		struct tpck_message head;
+		char bytes[1024];
+	} packet;
+	ssize_t got;
+
+	while ((got = recv(client->watch.fd, packet.bytes, sizeof packet, MSG_DONTWAIT)) > 0) {
+		int type = packet.head.type;
+
+		if (is_whole(&packet.head, got) && packet.head.version == TPCK_WIRE_VERSION && client->live &&
+		    (type == TPCK_MSG_RESUMED || type == TPCK_MSG_DIVERGED || type == TPCK_MSG_ENDING))
+			take_session_message(agent, client, type, packet.bytes + sizeof packet.head, packet.head.bytes);
 	}
 }
 
@@ -145,8 +170,7 @@ static void client_ready(struct agent *agent, struct watch *watch)
 		connection_ended(agent, client);
 		return;
 	}
-	if (got > TPCK_MESSAGE_BYTES_MAX || (size_t)got < sizeof packet.head ||
-	    packet.head.magic != TPCK_MESSAGE_MAGIC || packet.head.bytes != (size_t)got - sizeof packet.head) {
+	if (got > TPCK_MESSAGE_BYTES_MAX || !is_whole(&packet.head, got)) {
 		tpck_log_warn("process %d sent a packet of %zd bytes that is no message", (int)client->pid, got);
 		connection_ended(agent, client);
 		return;

@@ -65,6 +65,16 @@ static bool offerable(void *context, const struct tpck_manifest *manifest)
 	return !program || tpck_program_allows(program, &manifest->point) == TPCK_ALLOWED;
 }
 
+/* What is passed over because the program died there, or on the way, stays for whoever asks for it by its
+ * step: there are two of them at most. */
+static bool spared(void *context, const struct tpck_manifest *manifest)
+{
+	struct flush_job *flush = context;
+	struct tpck_program *program = program_of(flush->agent, manifest->members[0].identity, NULL);
+
+	return program && tpck_program_allows(program, &manifest->point) == TPCK_ALLOWED_NOT_LOOP;
+}
+
 /* A process that just came up refers to what an earlier one stored, once that is proven good. */
 static void find_base(struct flush_job *flush)
 {
@@ -99,7 +109,7 @@ static void retain(struct flush_job *flush)
 	const struct tpck_settings *settings = &flush->agent->settings;
 	struct tpck_retention retention = {
 		.keep = settings->keep, .milestone = settings->milestone, .in_progress = in_progress,
-		.offerable = offerable, .context = flush,
+		.offerable = offerable, .spared = spared, .context = flush,
 	};
 	static char said[sizeof ((struct tpck_error *)0)->text];
 	struct tpck_error err = {0};
@@ -152,6 +162,8 @@ static void clear_run(struct job *job)
 	if (access(clear->tier->root, W_OK) != 0)
 		return;
 	lock = tpck_durable_tier_lock(clear->tier, LOCK_WAIT_SEC, &err);
+	if (lock == -EPERM)
+		return; /* somebody else's: said to the first program that would use it */
 	if (lock < 0 || tpck_retention_clear(clear->tier, &err))
 		tpck_log_warn("remains of earlier runs stay: %s", err.text);
 	if (lock >= 0)

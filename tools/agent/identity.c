@@ -63,12 +63,16 @@ static bool names_program(const struct line *argument, const struct line *folder
 	return stat(path, &status) == 0 && S_ISREG(status.st_mode);
 }
 
-/* A value for a sentence: cut where it is long. */
+/* A value for a sentence: of one that is long, both ends. */
 static void quote(const struct line *line, char *text, size_t size)
 {
-	bool cut = line->value_length > 80;
+	enum { FIRST = 30, LAST = 50 };
+	int length = line->value_length;
 
-	snprintf(text, size, "'%.*s%s'", cut ? 80 : line->value_length, line->value, cut ? "..." : "");
+	if (length > FIRST + LAST)
+		snprintf(text, size, "'%.*s...%.*s'", FIRST, line->value, LAST, line->value + length - LAST);
+	else
+		snprintf(text, size, "'%.*s'", length, line->value);
 }
 
 static void say(const struct line *now, const struct line *was, char *what, size_t size)

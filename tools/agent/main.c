@@ -261,7 +261,11 @@ static int set_up(const char *job, struct tpck_error *err)
 	rc = check_memory_folder(shm, err);
 	if (!rc)
 		rc = check_memory_folder(agent.folder, err);
-	return rc ? rc : tpck_durable_tier_open(&agent.tier, store, job, TPCK_WRITER_AUTO, err);
+	if (!rc)
+		rc = tpck_durable_tier_open(&agent.tier, store, job, TPCK_WRITER_AUTO, err);
+	if (!rc)
+		agent.tier->own_only = true;
+	return rc;
 }
 
 /* An agent that was itself preloaded would carry the library for nothing. */

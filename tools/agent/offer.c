@@ -115,8 +115,8 @@ static void try_choices(struct agent *agent, const struct offer_request *request
 		/* Who names a step has seen what happened there. */
 		if (allowed == TPCK_ALLOWED_NOT_LOOP && request->wanted_step == UINT64_MAX) {
 			snprintf(offer->notice, sizeof offer->notice,
-				 "not resuming at step %" PRIu64 ": the program died %d times within an iteration of it",
-				 choice->point.step, TPCK_CRASH_LOOP_DEATHS);
+				 "not resuming at step %" PRIu64 ": the program died again and again on the way there or within an iteration of it; TRANSPCKPT_RESUME=%" PRIu64 " goes there all the same",
+				 choice->point.step, choice->point.step);
 			tpck_log_warn("%s", offer->notice);
 			continue;
 		}
@@ -227,7 +227,7 @@ void offer_choose(struct agent *agent, const struct offer_request *request, stru
 		qsort(choices, count, sizeof *choices, newest_first);
 	if (request->wanted_step == UINT64_MAX && tpck_program_loops(request->program) >= 2) {
 		snprintf(offer->notice, sizeof offer->notice,
-			 "not resuming: the program died again and again right after resuming, at two different steps");
+			 "not resuming: the program died again and again on the way to, or right after resuming at, two different steps; they are kept, and TRANSPCKPT_RESUME=STEP goes there all the same");
 		tpck_log_warn("%s", offer->notice);
 	} else {
 		try_choices(agent, request, choices, count, offer);

@@ -38,17 +38,21 @@ static void drop_useless_images(struct live *live)
 	unlink(path);
 }
 
-/* Whether the process died before it had gone more than an iteration beyond where it resumed. */
-static bool died_near(const struct live *live)
+/* How far beyond where it resumed, or was to, the process had come. */
+static enum tpck_death how_it_died(const struct live *live)
 {
 	const struct tpck_control *control = live->session->control;
+	uint32_t state = atomic_load(&control->status.state);
 	uint64_t reached = control->status.boundaries;
 
 	if (live->newest >= 0 && live->newest_step > reached)
 		reached = live->newest_step;
 	if (!control->parent_generation)
-		return live->newest < 0;
-	return reached <= control->resume_step + 1;
+		return live->newest < 0 ? TPCK_DEATH_NEAR : TPCK_DEATH_FAR;
+	/* An adopted session has no news of its beginning; what the library wrote says it too. */
+	if (!live->resumed && (state == TPCK_ENGINE_OFF || state == TPCK_ENGINE_FORWARD))
+		return TPCK_DEATH_STARTING;
+	return reached <= control->resume_step + 1 ? TPCK_DEATH_NEAR : TPCK_DEATH_FAR;
 }
 
 void live_settle(struct agent *agent, struct live *live)
@@ -65,7 +69,7 @@ void live_settle(struct agent *agent, struct live *live)
 	if (live->end_known && live->status == 0) {
 		tpck_log_info("process %d ended with status 0; its snapshots are released", (int)control->pid);
 		from = (struct tpck_point){live->session->name.generation, 0};
-		clerk_tell(agent, live, NEWS_ENDED, &from, false);
+		clerk_tell(agent, live, NEWS_ENDED, &from, TPCK_DEATH_FAR);
 		for (struct live *other = agent->lives; other; other = other->next)
 			if (other == live || (other->life == LIFE_DEAD && other->program == live->program))
 				live_retire(agent, other);
@@ -81,7 +85,7 @@ void live_settle(struct agent *agent, struct live *live)
 		tpck_log_info("process %d of generation %" PRIu64 " is gone and left no snapshot", (int)control->pid,
 			      live->session->name.generation);
 	if (live->program)
-		clerk_tell(agent, live, NEWS_DIED, &from, died_near(live));
+		clerk_tell(agent, live, NEWS_DIED, &from, how_it_died(live));
 	if (live->newest < 0) {
 		live_retire(agent, live);
 		return;
@@ -96,6 +100,9 @@ void live_died(struct agent *agent, struct live *live)
 
 	if (live->life != LIFE_RUNNING)
 		return;
+	/* The news of its death may overtake them. */
+	if (live->client)
+		client_last_words(agent, live->client);
 	live->life = LIFE_SETTLING;
 	if (said && !live->end_known) {
 		live->end_known = true;

@@ -43,6 +43,7 @@ int verb_ls(int argc, char **argv);
 int verb_show(int argc, char **argv);
 int verb_verify(int argc, char **argv);
 int verb_rm(int argc, char **argv);
+int verb_infer(int argc, char **argv);
 int verb_doctor(int argc, char **argv);
 
 #endif

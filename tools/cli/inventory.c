@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,10 +15,30 @@
 #include "runtime/base/clock.h"
 #include "runtime/store/program.h"
 
+/* One that nobody waits for, as in a container without an init, still has its number. */
+static bool is_zombie(pid_t pid)
+{
+	char path[64], line[512], *end;
+	bool zombie = false;
+	FILE *file;
+
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+	file = fopen(path, "re");
+	if (!file)
+		return false;
+	/* "pid (name) state": the name may hold anything. */
+	if (fgets(line, sizeof line, file) && (end = strrchr(line, ')')))
+		zombie = end[1] == ' ' && (end[2] == 'Z' || end[2] == 'X');
+	fclose(file);
+	return zombie;
+}
+
 bool inventory_alive(const struct tpck_session *session)
 {
-	return session->control->pid > 0 && atomic_load(&session->control->exit_status) == 0 &&
-	       (kill(session->control->pid, 0) == 0 || errno == EPERM);
+	pid_t pid = session->control->pid;
+
+	return pid > 0 && atomic_load(&session->control->exit_status) == 0 && (kill(pid, 0) == 0 || errno == EPERM) &&
+	       !is_zombie(pid);
 }
 
 static struct checkpoint *place_for(struct inventory *inventory, const struct tpck_point *point, uint32_t rank,

@@ -17,6 +17,7 @@ static const struct {
 	{"show", verb_show, "what was learnt about a program, or why nothing is captured"},
 	{"verify", verb_verify, "read every chunk of checkpoints and compare it with its digest"},
 	{"rm", verb_rm, "remove checkpoints"},
+	{"infer", verb_infer, "find the ends of iterations in a recorded launch sequence"},
 	{"doctor", verb_doctor, "what this machine and these settings allow"},
 };
 

@@ -36,6 +36,8 @@ static json_object *notes_json(const struct tpck_notes *notes)
 	json_object_object_add(json, "stall_ns_max", json_object_new_uint64(notes->stall_ns_max));
 	json_object_object_add(json, "stall_ns_sum", json_object_new_uint64(notes->stall_ns_sum));
 	json_object_object_add(json, "stall_count", json_object_new_uint64(notes->stall_count));
+	json_object_object_add(json, "stall_cpu_ns_max", json_object_new_uint64(notes->stall_cpu_ns_max));
+	json_object_object_add(json, "stall_cpu_ns_sum", json_object_new_uint64(notes->stall_cpu_ns_sum));
 	json_object_object_add(json, "wait_ns_sum", json_object_new_uint64(notes->wait_ns_sum));
 	for (int i = 0; i < TPCK_CLASSES; i++) {
 		json_object *class;
@@ -70,9 +72,10 @@ static void print_notes(const struct tpck_notes *notes)
 	printf("  snapshots: %" PRIu64 " captured, %" PRIu64 " skipped, %" PRIu64 " abandoned\n", notes->captured,
 	       notes->skipped, notes->abandoned);
 	if (notes->stall_count)
-		printf("  time in our hooks at boundaries: mean %.1f us, longest %.1f us; device waited %.1f ms in all\n",
+		printf("  time in our hooks at boundaries: mean %.1f us, longest %.1f us, %.1f us of it processor time; "
+		       "device waited %.1f ms in all\n",
 		       (double)notes->stall_ns_sum / (double)notes->stall_count / 1e3, (double)notes->stall_ns_max / 1e3,
-		       (double)notes->wait_ns_sum / 1e6);
+		       (double)notes->stall_cpu_ns_max / 1e3, (double)notes->wait_ns_sum / 1e6);
 }
 
 static void show_session(const struct tpck_session *session, json_object *rows, const char *job)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program that uses the driver well and badly, and prints every result: the codes and their order are to be
  * the same with and without a preloaded library.
- *   device KERNELS errors | capture | loop | fork | full
+ *   device KERNELS errors | capture | loop | fork | full | memory
  * With CLOSE_FROM=N in its environment it closes all descriptors from N on every ten iterations. */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -353,12 +353,72 @@ static int do_full(void)
 	return do_loop();
 }
 
+/* Whether about as much is free as before. */
+static void look(const char *when, size_t before, size_t used)
+{
+	size_t available = 0, total = 0, expected = before - used, slack = 24 << 20;
+
+	TRY(cuMemGetInfo(&available, &total));
+	printf("%s: %s\n", when, available + slack < expected ? "less" : available > expected + slack ? "more" : "as it should be");
+}
+
+static void CUDA_CB late(void *flag)
+{
+	usleep(100000);
+	*(volatile int *)flag = 1;
+}
+
+static int do_memory(void)
+{
+	const size_t big = 512 << 20;
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr p = 0, q = 0, warm = 0;
+	size_t before = 0, total = 0;
+	static volatile int flag;
+
+	begin();
+	TRY(cuMemAlloc(&warm, 4096));
+	TRY(cuMemGetInfo(&before, &total));
+	TRY(cuMemAlloc(&p, big));
+	look("allocated", before, big);
+	TRY(cuMemFree(p));
+	look("freed", before, 0);
+	TRY(cuMemAllocAsync(&p, 32 << 20, stream));
+	TRY(cuMemAlloc(&q, big));
+	TRY(cuMemFreeAsync(p, stream));
+	TRY(cuStreamSynchronize(stream));
+	TRY(cuMemFree(q));
+	look("freed again", before, 0);
+	for (int i = 0; i < 40; i++) {
+		if (cuMemAlloc(&p, big / 8) || cuMemAllocAsync(&q, 4096, stream) || cuMemFree(p) || cuMemFreeAsync(q, stream))
+			printf("round %d failed\n", i);
+	}
+	TRY(cuCtxSynchronize());
+	look("after rounds", before, 0);
+	/* Most of it for somebody else than the allocator. */
+	before = (before - (32 << 20)) >> 21 << 21;
+	TRY(cuMemCreate(&handle, before, &prop, 0));
+	TRY(cuMemRelease(handle));
+	TRY(cuMemAlloc(&p, before));
+	TRY(cuMemFree(p));
+	/* A free waits for all that was queued, whatever it is. */
+	TRY(cuCtxSynchronize());
+	TRY(cuMemAlloc(&p, 4096));
+	TRY(cuLaunchHostFunc(stream, late, (void *)&flag));
+	TRY(cuMemFree(p));
+	printf("host function: %d\n", flag);
+	TRY(cuMemFree(warm));
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		int (*run)(void);
-	} habits[] = {{"errors", do_errors}, {"capture", do_capture}, {"loop", do_loop}, {"fork", do_fork}, {"full", do_full}};
+	} habits[] = {{"errors", do_errors}, {"capture", do_capture}, {"loop", do_loop}, {"fork", do_fork}, {"full", do_full},
+		      {"memory", do_memory}};
 
 	if (argc != 3)
 		return 2;

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How often snapshots are taken: every Nth iteration, or as often as the overhead allows; and that the classes of state
+are learnt meanwhile, although few snapshots show them."""
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import job
+
+
+def running(place, goal, **environment):
+    """What `show` says of a gpt that is `goal` iterations on and has two snapshots (the second one shows what was
+    learnt after the first); it is killed afterwards."""
+    this = job.Job(place, "gpt", "--seed", "5", "--steps", "2000")
+    start = this.start(environment=environment)
+    found = []
+
+    def there():
+        found[:] = [row for row in place.shown()
+                    if row["running"] and row["iterations"] >= goal and row["notes"]["captured"] >= 2]
+        return found
+
+    start.until(there)
+    start.kill()
+    return found[0] if found else None
+
+
+def classes_known(row):
+    classes = row["notes"]["classes"]
+    return classes["optimizer"]["bytes"] > classes["unknown"]["bytes"] + classes["early"]["bytes"]
+
+
+def main():
+    checks = job.Checks()
+    with job.Place(TRANSPCKPT_INTERVAL="40") as place:
+        row = running(place, 130)
+        if checks.ok(row, "gpt trains with an interval of 40"):
+            notes = row["notes"]
+            checks.ok(row["held_step"] and row["held_step"] % 40 == 0, f"the newest snapshot is of step {row['held_step']}")
+            checks.ok(notes["captured"] <= row["iterations"] / 40, f"{notes['captured']} snapshots in {row['iterations']} iterations")
+            checks.ok(classes_known(row), "classes are known all the same", notes["classes"])
+    # Copies so slow that a snapshot takes many iterations.
+    with job.Place(TRANSPCKPT_INTERVAL="auto", TRANSPCKPT_OVERHEAD="5") as place:
+        row = running(place, 130, SIMGPU_COPY_GBPS="0.01")
+        if checks.ok(row, "gpt trains with slow copies, as often as 5% allow"):
+            notes = row["notes"]
+            checks.ok(0 < notes["captured"] <= row["iterations"] / 4,
+                      f"{notes['captured']} snapshots in {row['iterations']} iterations")
+            checks.ok(classes_known(row), "classes are known all the same", notes["classes"])
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()
