@@ -15,6 +15,7 @@ import scripts
 def main():
     python = scripts.find_python()
     if not python:
+        print('no Python with PyTorch: ./bootstrap.sh torch installs one')
         sys.exit(77)
     gpt = ['gpt.py', '--steps', '4', '--accumulate', '1', '--optimizer', 'fused']
     conv = ['conv.py', '--steps', '2']
