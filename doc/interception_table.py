@@ -146,11 +146,12 @@ RULES = [
     ("stream", N, "the entry points of CUDA before 4.0; real in every mode", r"cuStreamDestroy|cuEventDestroy"),
 
     ("module", F, "the name and the parameters' size of a function; a function that comes another way is asked for both "
-     "at its first launch", r"cuModuleGetFunction|cuLibraryGetKernel|cuKernelGetFunction"),
+     "at its first launch. cuLibraryGetKernel also as one of the calls that use a library", r"cuModuleGetFunction|cuLibraryGetKernel|cuKernelGetFunction"),
     ("module", F, "a variable on the device becomes part of snapshots", r"cuModuleGetGlobal_v2|cuLibraryGetGlobal"),
-    ("module", F, "the library is asked for the variables that the shared runtime has registered, before each snapshot, and for the "
-     "strings of the object that loads it, where the runtime is linked statically",
-     r"cuLibraryLoadData"),
+    ("module", F, "which registered binary the library is; and it is asked for the strings of the object that loads it, where "
+     "the runtime is linked statically", r"cuLibraryLoadData"),
+    ("module", F, "something of the library is used: it is asked for the variables that were registered for its binary, before "
+     "the next snapshot", r"cuLibraryEnumerateKernels|cuLibraryGetModule|cuLibraryGetUnifiedFunction"),
     ("module", F, "the library is asked no more; variables of it that are known already stay in the plan of snapshots",
      r"cuLibraryUnload"),
     ("module", F, "the module is asked for the words and strings of its image and of the object that loads it: those that "
@@ -160,7 +161,7 @@ RULES = [
      r"cuLibraryLoadFromFile|cuModuleGetGlobal"),
     ("module", G, "variables of the module that are known already stay in the plan of snapshots", r"cuModuleUnload"),
     ("module", N, "names and descriptions; functions are asked for theirs at their first launch",
-     r"cuFuncGet\w+|cuKernelGet\w+|cuLibrary(Enumerate|GetKernelCount|GetModule|GetUnified)\w*|cuModule(Enumerate|GetFunctionCount|GetLoading)\w*"),
+     r"cuFuncGet\w+|cuKernelGet\w+|cuLibraryGetKernelCount|cuModule(Enumerate|GetFunctionCount|GetLoading)\w*"),
     ("module", N, "state of a function on the host side: real in every mode", r"cuFunc(IsLoaded|Load|Set\w+)|cuKernelSet\w+"),
     ("module", N, "linking on the host; the result is loaded as a module", r"cuLink\w+"),
     ("module", N, "descriptions of memory that a program makes anew in every run, at the same addresses",

@@ -62,6 +62,8 @@ static inline void tpck_memory_call(struct tpck_call *call, enum tpck_op op, uin
 const struct tpck_device *tpck_cuda_device(void);
 /* Tells the engine of the program's device variables that it does not know yet. */
 void tpck_cuda_variables(void);
+/* A kernel or module of it was asked for: its variables may change from here on. */
+void tpck_cuda_library_used(CUlibrary library);
 /* A context became current for the first time: the engine may touch the device. */
 extern _Atomic bool tpck_cuda_seen __attribute__((visibility("hidden")));
 void tpck_cuda_context_look(void);

@@ -61,8 +61,38 @@ CUresult tpck_hook_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, cons
 	/* A CUkernel may be launched as it is, in the place of a CUfunction (cuLaunchKernel). */
 	if (self && result == CUDA_SUCCESS && !tpck_cuda_bind())
 		tpck_functions_add(*pKernel, name, parameters_of(*pKernel, true));
+	if (self && result == CUDA_SUCCESS)
+		tpck_cuda_library_used(library);
 	if (self)
 		tpck_engine_leave(self);
+	return result;
+}
+
+/* Other ways to what a library holds. */
+CUresult tpck_hook_cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
+{
+	CUresult result = TPCK_CALL(cuLibraryGetModule, pMod, library);
+
+	if (result == CUDA_SUCCESS)
+		tpck_cuda_library_used(library);
+	return result;
+}
+
+CUresult tpck_hook_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, CUlibrary lib)
+{
+	CUresult result = TPCK_CALL(cuLibraryEnumerateKernels, kernels, numKernels, lib);
+
+	if (result == CUDA_SUCCESS)
+		tpck_cuda_library_used(lib);
+	return result;
+}
+
+CUresult tpck_hook_cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
+{
+	CUresult result = TPCK_CALL(cuLibraryGetUnifiedFunction, fptr, library, symbol);
+
+	if (result == CUDA_SUCCESS)
+		tpck_cuda_library_used(library);
 	return result;
 }
 

@@ -10,57 +10,22 @@
 #include <string.h>
 
 #include "hooks/cuda_driver.h"
-#include "hooks/libc.h"
+#include "hooks/cudart_registry.h"
 #include "runtime/track/threads.h"
 
-enum { NAMES = 4096, LIBRARIES = 1024, STRINGS_BYTES = 16 << 20 };
+enum { LIBRARIES = 4096, STRINGS_BYTES = 16 << 20, NAME_BYTES = 4096 };
 
-static const char *names[NAMES];
-static CUlibrary libraries[LIBRARIES];
-static _Atomic uint32_t names_count, libraries_count;
-static uint32_t names_asked, libraries_asked;
+/* What the runtime, or the program, loaded. It is asked for variables only once something of it is used: a
+ * question loads the library, and a program may hold hundreds of which it uses ten. */
+static struct library {
+	CUlibrary library; /* NULL: unloaded */
+	tpck_binary binary;
+	uint32_t names_asked;
+	bool used;
+} libraries[LIBRARIES];
+static _Atomic uint32_t libraries_count, libraries_used;
+static uint32_t names_seen, used_seen;
 static tpck_spin lock;
-
-typedef void (*register_type)(void **, char *, char *, const char *, int, size_t, int, int);
-
-void __cudaRegisterVar(void **fatbin, char *host, char *device_address, const char *device_name, int external,
-		       size_t bytes, int constant, int global);
-
-/* The runtime may be loaded RTLD_LOCAL, where RTLD_NEXT does not look. */
-static int find_runtime(struct dl_phdr_info *info, size_t size, void *argument)
-{
-	const char *slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
-	void *library;
-
-	(void)size;
-	if (!slash || strncmp(slash + 1, "libcudart.so", 12) != 0)
-		return 0;
-	library = tpck_real_dlopen(info->dlpi_name, RTLD_NOW | RTLD_NOLOAD);
-	*(void **)argument = library ? tpck_real_dlsym(library, "__cudaRegisterVar") : NULL;
-	return *(void **)argument != NULL;
-}
-
-TPCK_EXPORT void __cudaRegisterVar(void **fatbin, char *host, char *device_address, const char *device_name,
-				   int external, size_t bytes, int constant, int global)
-{
-	static register_type real;
-
-	if (!real)
-		real = (register_type)tpck_real_dlsym(RTLD_NEXT, "__cudaRegisterVar");
-	if (!real)
-		dl_iterate_phdr(find_runtime, &real);
-	/* Constants are written before the first launch that reads them and by copies that are seen. */
-	if (device_name) {
-		tpck_spin_lock(&lock);
-		if (names_count < NAMES)
-			names[names_count++] = device_name;
-		else
-			tpck_engine_unresumable("the program has more variables on the device than can be followed");
-		tpck_spin_unlock(&lock);
-	}
-	if (real)
-		real(fatbin, host, device_address, device_name, external, bytes, constant, global);
-}
 
 /* A runtime that is linked statically registers variables where nobody can see it. Their names are
  * strings in the object that holds it, and the driver knows which of all its strings are variables. */
@@ -250,10 +215,16 @@ CUresult tpck_hook_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit
 				    libraryOptions, libraryOptionValues, numLibraryOptions);
 
 	if (result == CUDA_SUCCESS) {
+		tpck_binary binary = tpck_registry_find(code);
+		uint32_t at;
+
 		tpck_spin_lock(&lock);
-		if (libraries_count < LIBRARIES)
-			libraries[libraries_count++] = *library;
+		at = libraries_count;
+		if (at < LIBRARIES)
+			libraries[libraries_count++] = (struct library){.library = *library, .binary = binary};
 		tpck_spin_unlock(&lock);
+		if (at >= LIBRARIES)
+			tpck_engine_unresumable("the program loads more libraries on the device than can be followed");
 		learn(&(struct holder){.library = *library}, NULL, __builtin_return_address(0));
 	}
 	return result;
@@ -263,29 +234,46 @@ CUresult tpck_hook_cuLibraryUnload(CUlibrary library)
 {
 	tpck_spin_lock(&lock);
 	for (uint32_t i = 0; i < libraries_count; i++)
-		if (libraries[i] == library)
-			libraries[i] = NULL;
+		if (libraries[i].library == library)
+			libraries[i].library = NULL;
 	tpck_spin_unlock(&lock);
 	return TPCK_CALL(cuLibraryUnload, library);
 }
 
-/* Asks for the addresses of registered variables in libraries that came since the last time. Not
+void tpck_cuda_library_used(CUlibrary library)
+{
+	tpck_spin_lock(&lock);
+	for (uint32_t i = libraries_count; i-- > 0;)
+		if (libraries[i].library == library) {
+			if (!libraries[i].used)
+				libraries_used++;
+			libraries[i].used = true;
+			break;
+		}
+	tpck_spin_unlock(&lock);
+}
+
+static void ask_registered(struct library *library, uint32_t names)
+{
+	char name[NAME_BYTES];
+
+	for (uint32_t n = library->names_asked; n < names; n++)
+		if (tpck_registry_name(n, library->binary, name, sizeof name))
+			ask(&(struct holder){.library = library->library}, name);
+	library->names_asked = names;
+}
+
+/* Asks libraries that are used for the registered variables that they have not been asked for. Not
  * while a stream captures: the first question loads the module. */
 void tpck_cuda_variables(void)
 {
-	uint32_t all_names = atomic_load(&names_count), all_libraries = atomic_load(&libraries_count);
+	uint32_t names = tpck_registry_names(), used = atomic_load(&libraries_used);
 
-	if (all_names == names_asked && all_libraries == libraries_asked)
+	if (names == names_seen && used == used_seen)
 		return;
-	for (uint32_t l = 0; l < all_libraries; l++)
-		for (uint32_t n = l < libraries_asked ? names_asked : 0; n < all_names; n++) {
-			CUdeviceptr address = 0;
-			size_t bytes = 0;
-
-			if (libraries[l] && tpck_cuda.cuLibraryGetGlobal &&
-			    tpck_cuda.cuLibraryGetGlobal(&address, &bytes, libraries[l], names[n]) == CUDA_SUCCESS)
-				tpck_engine_module_variable(names[n], address, bytes);
-		}
-	names_asked = all_names;
-	libraries_asked = all_libraries;
+	for (uint32_t i = 0; i < libraries_count; i++)
+		if (libraries[i].used && libraries[i].library)
+			ask_registered(&libraries[i], names);
+	names_seen = names;
+	used_seen = used;
 }

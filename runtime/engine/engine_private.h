@@ -22,7 +22,7 @@ enum tpck_mode {
 	TPCK_MODE_LIVE,     /* recording, learning, capturing */
 };
 
-enum { TPCK_VARIABLES_MAX = 1024 };
+enum { TPCK_VARIABLES_MAX = 4096 };
 
 struct tpck_variable {
 	char symbol[104];
@@ -105,6 +105,13 @@ struct tpck_plan *tpck_memory_plan(void);
 /* Compares the live set with an image's rows. NULL if they agree, else what does not. */
 const char *tpck_memory_compare(const struct tpck_image_row *rows, uint32_t count, char *buffer, size_t size);
 uint64_t tpck_memory_variable(const char *symbol, uint64_t bytes);
+
+/* ---- boundary.c ---- */
+/* An iteration ended: every operation before is the last one's. */
+void tpck_boundary(struct tpck_thread *self);
+/* The optimizer is about to write what a capture may still be copying: from here on streams wait for
+ * all of it. While classes are learnt, digests taken here tell what changed before. */
+void tpck_boundary_phase(const struct tpck_thread *self);
 
 /* ---- resume.c ---- */
 /* Asks the agent for an offer and, if there is one, makes ready to run forward. */

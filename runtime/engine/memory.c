@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/digest.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
 #include "runtime/engine/engine_private.h"
@@ -212,6 +213,29 @@ void tpck_engine_context_destroyed(void)
 	pthread_mutex_unlock(&engine->allocation);
 }
 
+/* What a row of an image calls a variable: its name, a long one shortened; and where binaries have one of the same
+ * name and size each, which of them in the order of being learnt, which the program repeats. */
+static void variable_name(char *out, size_t room, const char *symbol, uint64_t bytes, uint32_t count)
+{
+	size_t length = strlen(symbol), kept = room - 1 - strlen("#0123456789abcdef~4294967295");
+	uint32_t same = 1;
+
+	if (length <= kept)
+		snprintf(out, room, "%s", symbol);
+	else
+		snprintf(out, room, "%.*s#%016llx", (int)kept, symbol, (unsigned long long)tpck_digest64(symbol, length, 0));
+	length = strlen(out);
+	for (uint32_t i = 0; i < count; i++) {
+		const struct tpck_variable *other = &engine->variables[i];
+
+		if (other->bytes == bytes && strncmp(other->symbol, out, length) == 0 &&
+		    (other->symbol[length] == '\0' || other->symbol[length] == '~'))
+			same++;
+	}
+	if (same > 1)
+		snprintf(out + length, room - length, "~%u", same);
+}
+
 void tpck_engine_module_variable(const char *symbol, uint64_t address, uint64_t bytes)
 {
 	struct tpck_variable *variable;
@@ -224,13 +248,13 @@ void tpck_engine_module_variable(const char *symbol, uint64_t address, uint64_t 
 			pthread_mutex_unlock(&engine->allocation);
 			return;
 		}
-	if (count == TPCK_VARIABLES_MAX || strlen(symbol) >= sizeof variable->symbol) {
+	if (count == TPCK_VARIABLES_MAX) {
 		pthread_mutex_unlock(&engine->allocation);
 		tpck_engine_unresumable("the program has more variables on the device than can be followed");
 		return;
 	}
 	variable = &engine->variables[count];
-	strcpy(variable->symbol, symbol);
+	variable_name(variable->symbol, sizeof variable->symbol, symbol, bytes, count);
 	variable->address = address;
 	variable->bytes = bytes;
 	atomic_store(&engine->variables_count, count + 1);

@@ -39,6 +39,8 @@ CASES = {
     "classifier-mapped-churn": [*CLASSIFIER, "--seed", "5", "--churn"],
     "gan": GAN,
     "gan-long-growth": [*GAN, "--growth", "20"],
+    # Two extensions with a variable on the device of the same name each.
+    "gan-extensions": [*GAN, "--augment", "augment.so", "--augment", "augment-too.so"],
 }
 WITNESSES = ("names", "pattern")
 
@@ -70,6 +72,7 @@ def check(checks, rng, case, kills):
     with job.Place(**settings) as place:
         # A kill wants some iterations before and after it.
         arguments = [*CASES[name], "--steps", str(10 * kills)] if kills > 8 else CASES[name]
+        arguments = [place.trainer(a) if a.endswith(".so") else a for a in arguments]
         this = job.Job(place, *arguments)
         if "-mapped" in name:
             this.environment["LD_PRELOAD"] = job.built(place, "mapped.so", "mapped.c")

@@ -6,9 +6,11 @@
 // and raises a flag where it finds an infinity, the CPU reads the flag, skips that optimizer's step if it is up and
 // shrinks the scale, and lets the scale grow again after a run of clean steps. The scale starts high, so steps are
 // skipped at the start and now and then later. Noise comes from a counter in device memory that a kernel advances.
+// --augment loads an extension that changes the real strings; what it keeps on the device is its own.
 // The checkpoint is written to a temporary file made by mkstemp and then renamed to gan.ckpt.
 #include <cuda_runtime.h>
 
+#include <dlfcn.h>
 #include <getopt.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -177,15 +179,29 @@ struct Options {
     unsigned long long seed = 1;
     int steps = 20, stop_at = 1 << 30, save_every = 0, batch = 8, width = 160, growth = 12;
     float lr = 1e-3f, scale = 4194304.0f;
+    std::vector<int (*)(float *, int)> augment;
     bool resume = false;
 };
+
+static int (*load_extension(const char *path))(float *, int)
+{
+    // Looked at first, as a program that lists its plugins does.
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library)
+        dlclose(library);
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *symbol = library ? dlsym(library, "augment") : nullptr;
+    if (!symbol)
+        die(dlerror());
+    return reinterpret_cast<int (*)(float *, int)>(symbol);
+}
 
 static Options parse(int argc, char **argv)
 {
     Options o;
     static const option table[] = {{"data", 1, 0, 'd'},       {"steps", 1, 0, 'n'}, {"stop-at", 1, 0, 'q'},  {"out", 1, 0, 'o'},   {"seed", 1, 0, 's'},
                                    {"save-every", 1, 0, 'k'}, {"resume", 0, 0, 'r'}, {"batch", 1, 0, 'B'}, {"width", 1, 0, 'W'},
-                                   {"lr", 1, 0, 'l'},         {"scale", 1, 0, 'S'},  {"growth", 1, 0, 'g'}, {0, 0, 0, 0}};
+                                   {"lr", 1, 0, 'l'},         {"scale", 1, 0, 'S'},  {"growth", 1, 0, 'g'}, {"augment", 1, 0, 'a'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
         case 'd': o.data = optarg; break;
@@ -199,6 +215,7 @@ static Options parse(int argc, char **argv)
         case 'W': o.width = atoi(optarg); break;
         case 'l': o.lr = (float)atof(optarg); break;
         case 'S': o.scale = (float)atof(optarg); break;
+        case 'a': o.augment.push_back(load_extension(optarg)); break;
         case 'g': o.growth = atoi(optarg); break;
         default: exit(2);
         }
@@ -381,6 +398,9 @@ struct Trainer {
             memcpy(&host[b * STRING], &bytes[random.next() % (bytes.size() - STRING)], STRING);
         CHECK(cudaMemcpy(strings, host.data(), host.size(), cudaMemcpyHostToDevice));
         strings_to_float_kernel<<<blocks(o.batch * STRING), BLOCK>>>(real, strings, o.batch * STRING);
+        for (auto augment : o.augment)
+            if (augment(real, o.batch * STRING))
+                die("an extension failed");
         discriminator.zero_grad();
         judge(real, 0.9f, losses, scalers[0].scale);
         discriminator.backward(true, false, 0);
