@@ -421,17 +421,8 @@ def unprivileged(checks):
 
 # ---- starting over -------------------------------------------------------------------------------------------------
 
-def built(place, name, source, *flags):
-    """A library made of a source of this folder."""
-    compiler = ("CXX", "c++") if source.endswith(".cc") else ("CC", "cc")
-    path = os.path.join(place.root, name)
-    subprocess.run([*os.environ.get(*compiler).split(), "-shared", "-fPIC", "-w", *flags, "-o", path,
-                    os.path.join(os.path.dirname(os.path.abspath(__file__)), source), "-ldl"], check=True)
-    return path
-
-
 def habits(place, name, *flags):
-    return built(place, name, "habits.c", *flags)
+    return job.built(place, name, "habits.c", *flags)
 
 
 def with_habits(place, library, habit, give_input):
@@ -466,7 +457,7 @@ def draws(checks):
     with job.Place() as place:
         this = gpt(place)
         this.run_plain()
-        this.environment.update(LD_PRELOAD=built(place, "draws.so", "draws.cc"), DRAWS=place.root + "/draws")
+        this.environment.update(LD_PRELOAD=job.built(place, "draws.so", "draws.cc"), DRAWS=place.root + "/draws")
         killed_at(this, 15)
         start = this.start()
         status = start.wait()
