@@ -2,6 +2,7 @@
 /* transpckptd: the agent of one user and job on one node. */
 #include "config.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -212,6 +213,51 @@ static void keep_log(void)
 	free(text);
 }
 
+/* "SHM/.JOB.ended.PID", which is no job's name. */
+static int ended_prefix(char *path, size_t size)
+{
+	const char *slash = strrchr(agent.folder, '/');
+
+	return snprintf(path, size, "%.*s/.%s.ended.", (int)(slash - agent.folder), agent.folder, slash + 1) < (int)size - 16
+		       ? 0
+		       : -ENAMETOOLONG;
+}
+
+/* Out of the way first: the next agent may begin in a folder of that name while this one is still removing. */
+static void remove_memory(void)
+{
+	char away[TPCK_PATH_MAX];
+	size_t used;
+
+	if (ended_prefix(away, sizeof away))
+		return;
+	used = strlen(away);
+	snprintf(away + used, sizeof away - used, "%d", (int)getpid());
+	if (rename(agent.folder, away) == 0)
+		(void)tpck_folder_remove(away);
+}
+
+/* What an agent that was killed while it removed has left. */
+static void clear_ended(void)
+{
+	char prefix[TPCK_PATH_MAX], path[TPCK_PATH_MAX + 300], *name;
+	struct dirent *entry;
+	DIR *folder;
+
+	if (ended_prefix(prefix, sizeof prefix))
+		return;
+	name = strrchr(prefix, '/') + 1;
+	snprintf(path, sizeof path, "%.*s", (int)(name - prefix), prefix);
+	folder = opendir(path);
+	while (folder && (entry = readdir(folder)))
+		if (strncmp(entry->d_name, name, strlen(name)) == 0) {
+			snprintf(path, sizeof path, "%.*s%s", (int)(name - prefix), prefix, entry->d_name);
+			(void)tpck_folder_remove(path);
+		}
+	if (folder)
+		closedir(folder);
+}
+
 static void leave(void)
 {
 	close(agent.listener.fd);
@@ -219,29 +265,17 @@ static void leave(void)
 	worker_stop(&agent.clerk);
 	worker_stop(&agent.checker);
 	worker_stop(&agent.flusher);
+	copies_stop(&agent);
 	worker_stop(&agent.prefaulter);
 	if (agent.stopping)
 		return;
 	keep_log();
-	(void)tpck_folder_remove(agent.folder);
-}
-
-/* The agent leaves the folder that it was started in. */
-static int make_absolute(char *path, size_t size)
-{
-	char folder[TPCK_PATH_MAX], relative[TPCK_PATH_MAX];
-
-	if (path[0] == '/')
-		return 0;
-	snprintf(relative, sizeof relative, "%s", path);
-	if (!getcwd(folder, sizeof folder))
-		return -errno;
-	return tpck_path_join(path, size, folder, relative);
+	remove_memory();
 }
 
 static int set_up(const char *job, struct tpck_error *err)
 {
-	char shm[TPCK_PATH_MAX], store[TPCK_PATH_MAX];
+	char shm[TPCK_PATH_MAX];
 	int rc;
 
 	tpck_settings_read(&agent.settings, environ);
@@ -252,9 +286,6 @@ static int set_up(const char *job, struct tpck_error *err)
 	snprintf(agent.job, sizeof agent.job, "%.200s", job);
 	job = agent.job;
 	tpck_settings_shm(&agent.settings, shm, sizeof shm);
-	tpck_settings_store(&agent.settings, store, sizeof store);
-	if (make_absolute(shm, sizeof shm) || make_absolute(store, sizeof store))
-		return tpck_error_set(err, ENAMETOOLONG, "using %.200s and %.200s", shm, store);
 	if (tpck_path_join(agent.folder, sizeof agent.folder - 64, shm, job))
 		return tpck_error_set(err, ENAMETOOLONG, "using %s", shm);
 	tpck_path_join(agent.socket_path, sizeof agent.socket_path, agent.folder, "agent.sock");
@@ -262,9 +293,11 @@ static int set_up(const char *job, struct tpck_error *err)
 	if (!rc)
 		rc = check_memory_folder(agent.folder, err);
 	if (!rc)
-		rc = tpck_durable_tier_open(&agent.tier, store, job, TPCK_WRITER_AUTO, err);
-	if (!rc)
-		agent.tier->own_only = true;
+		rc = tpck_tiers_open(&agent.tiers, &agent.settings, job, TPCK_WRITER_AUTO, err);
+	for (size_t i = 0; i < agent.tiers.count; i++)
+		agent.tiers.tier[i]->own_only = true;
+	agent.tiers.complain = agent_complain;
+	agent.tier = agent.tiers.tier[0];
 	return rc;
 }
 
@@ -320,6 +353,7 @@ int main(int argc, char **argv)
 		redirect(foreground);
 		if (!foreground && chdir("/"))
 			tpck_log_warn("cannot change to /: %m");
+		clear_ended();
 		rc = agent_begin(&agent, &err);
 	}
 	if (rc) {

@@ -171,6 +171,20 @@ static void show_log(const struct cli *cli, const char *job)
 	free(text);
 }
 
+static const struct tpck_manifest *newest_stored(const struct inventory *inventory)
+{
+	const struct tpck_manifest *newest = NULL;
+
+	for (size_t t = 0; t < inventory->tiers.count; t++) {
+		const struct tpck_catalog *catalog = &inventory->catalog[t];
+
+		if (catalog->count &&
+		    (!newest || tpck_point_compare(&catalog->manifests[catalog->count - 1]->point, &newest->point) > 0))
+			newest = catalog->manifests[catalog->count - 1];
+	}
+	return newest;
+}
+
 static int show_job(struct cli *cli, const char *job, void *context)
 {
 	json_object *rows = context;
@@ -186,8 +200,8 @@ static int show_job(struct cli *cli, const char *job, void *context)
 		running = true;
 		show_session(inventory.sessions[i], rows, job);
 	}
-	if (!running && inventory.catalog.count)
-		show_manifest(inventory.catalog.manifests[inventory.catalog.count - 1], rows, job);
+	if (!running && newest_stored(&inventory))
+		show_manifest(newest_stored(&inventory), rows, job);
 	else if (!running && !rows)
 		printf("%s: nothing runs and nothing is stored\n", job);
 	if (!rows)

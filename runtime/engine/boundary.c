@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What happens at a boundary between iterations: a snapshot where one is due, and what show says. */
+#include "config.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/capture/copier.h"
+#include "runtime/engine/engine_private.h"
+#include "runtime/engine/link.h"
+#include "runtime/infer/classes.h"
+
+#define GATE_LIMIT_NS 100000u
+
+static struct tpck_engine *const engine = &tpck_engine;
+
+static bool capture_due(uint64_t now)
+{
+	const struct tpck_interval *interval = &engine->settings.interval;
+
+	if (interval->unit == TPCK_INTERVAL_SECONDS)
+		return now - engine->last_capture_ns >= (uint64_t)(interval->count * 1e9);
+	if (interval->unit == TPCK_INTERVAL_ITERATIONS && interval->count > 1)
+		return engine->step % (uint64_t)interval->count == 0;
+	if (interval->unit == TPCK_INTERVAL_AUTO && engine->settings.overhead < 100) {
+		/* What a capture makes the device wait, spread over the time until the next. Classes that were
+		 * just learnt change what it waits for: it is measured anew. */
+		double share = engine->settings.overhead > 0 ? engine->settings.overhead / 100 : 0.0001;
+		bool learning = tpck_classes_learning(), learnt = engine->learning && !learning;
+
+		engine->learning = learning;
+		return learnt || (double)(now - engine->last_capture_ns) >= (double)engine->control->status.wait_ns_mean / share;
+	}
+	return true;
+}
+
+static void status_classes(const struct tpck_plan *plan)
+{
+	struct tpck_status *status = &engine->control->status;
+	uint64_t blocks[TPCK_CLASSES] = {0}, bytes[TPCK_CLASSES] = {0};
+
+	for (uint32_t i = 0; i < plan->rows; i++) {
+		blocks[plan->row[i].class_]++;
+		bytes[plan->row[i].class_] += plan->row[i].bytes;
+	}
+	memcpy(status->class_blocks, blocks, sizeof blocks);
+	memcpy(status->class_bytes, bytes, sizeof bytes);
+}
+
+static void mark(struct tpck_log_position *cut, uint64_t now)
+{
+	struct tpck_record_boundary record = {engine->step, engine->allocations, now};
+	uint32_t count;
+	struct tpck_thread *threads = tpck_threads(&count);
+
+	for (uint32_t i = 0; i < count; i++)
+		if (threads[i].pending || threads[i].not_ready)
+			tpck_record_mark(&threads[i]);
+	tpck_log_append(engine->log, TPCK_RECORD_BOUNDARY, 0, 0, (uint32_t)engine->step, &record, sizeof record);
+	*cut = tpck_log_end(engine->log);
+}
+
+/* Whether a snapshot was begun. The gate is closed. */
+static bool capture_begin(const struct tpck_log_position *cut, uint64_t now)
+{
+	struct tpck_capture capture = {engine->welcome.generation, engine->step, cut->sequence, cut->offset, NULL, NULL};
+	int result;
+
+	capture.plan = tpck_memory_plan();
+	if (!capture.plan)
+		return false;
+	if (capture.plan->data_bytes > tpck_images_room()) {
+		tpck_engine_ask_for_room(capture.plan->data_bytes);
+		return false;
+	}
+	capture.unresumable = tpck_log_failed(engine->log) ? tpck_log_failed(engine->log) : engine->unresumable;
+	result = tpck_copier_request(&capture);
+	if (result) {
+		tpck_log_debug("step %llu is not captured: %s", (unsigned long long)engine->step,
+			       result == -EAGAIN ? "no image is free" : strerror(-result));
+		return false;
+	}
+	engine->free_since = false;
+	status_classes(capture.plan);
+	engine->control->status.state = TPCK_ENGINE_CAPTURING;
+	engine->last_capture_ns = now;
+	engine->last_capture_step = engine->last_digest_step = engine->step;
+	return true;
+}
+
+/* Classes are learnt by digests alone where no snapshot is due. The gate is closed. */
+static void probe(void)
+{
+	struct tpck_plan *plan = engine->last_capture_step && tpck_classes_learning() ? tpck_memory_plan() : NULL;
+
+	if (!plan || tpck_copier_probe(TPCK_JOB_PROBE_BOUNDARY, plan, engine->step))
+		return;
+	engine->free_since = false;
+	engine->last_digest_step = engine->step;
+}
+
+static void status_inference(struct tpck_thread *self, uint64_t now)
+{
+	struct tpck_status *status = &engine->control->status;
+	struct tpck_infer_summary summary;
+
+	status->boundaries = engine->step;
+	atomic_store(&engine->control->alive_ns, now);
+	if (engine->last_boundary_ns) {
+		uint64_t took = now - engine->last_boundary_ns;
+
+		status->iteration_ns = status->iteration_ns ? status->iteration_ns - status->iteration_ns / 16 + took / 16
+							    : took;
+		/* An iteration that no copy could have held up tells how long they really are. */
+		if (engine->free_since && !tpck_copier_busy())
+			status->free_iteration_ns = status->free_iteration_ns
+							    ? status->free_iteration_ns - status->free_iteration_ns / 8 + took / 8
+							    : took;
+	}
+	engine->last_boundary_ns = now;
+	engine->free_since = !tpck_copier_busy();
+	if (engine->step % 16 != 1 && status->period)
+		return;
+	if (!tpck_bias_lock(&engine->infer_lock, self))
+		return;
+	tpck_infer_summary(engine->infer, &summary);
+	tpck_bias_unlock(&engine->infer_lock, self);
+	status->period = summary.period;
+	status->optimizer_operations = summary.optimizer_ops;
+	status->sure_by_names = (summary.witnesses & TPCK_W_NAMES) != 0;
+	status->sure_by_pattern = (summary.witnesses & TPCK_W_PATTERN) != 0;
+	status->reason[0] = '\0';
+}
+
+static void status_stall(uint64_t begun, uint64_t cpu_begun)
+{
+	struct tpck_status *status = &engine->control->status;
+	uint64_t took = tpck_clock_monotonic_ns() - begun, cpu = tpck_clock_thread_cpu_ns() - cpu_begun;
+
+	status->stall_ns_sum += took;
+	status->stall_cpu_ns_sum += cpu;
+	if (cpu > status->stall_cpu_ns_max)
+		status->stall_cpu_ns_max = cpu;
+	status->stall_count++;
+	if (took > status->stall_ns_max)
+		status->stall_ns_max = took;
+}
+
+void tpck_boundary(struct tpck_thread *self)
+{
+	uint64_t now = tpck_clock_monotonic_ns(), cpu = tpck_clock_thread_cpu_ns();
+	struct tpck_log_position cut;
+
+	if (atomic_exchange(&engine->boundary_busy, 1))
+		return;
+	engine->step++;
+	if (!engine->phase_seen && engine->last_capture_step)
+		tpck_log_debug("iteration %llu ended without an optimizer phase that was seen to begin",
+			       (unsigned long long)engine->step);
+	engine->phase_seen = false;
+	status_inference(self, now);
+	if (engine->settings.backpressure[1] == 't' && tpck_images_room())
+		tpck_copier_drain(60);
+	if (engine->stream_captures > 0 || !tpck_gate_close(self, GATE_LIMIT_NS)) {
+		tpck_log_debug("step %llu is not captured: another thread is in a call", (unsigned long long)engine->step);
+		engine->control->status.skipped++;
+	} else {
+		mark(&cut, now);
+		if (!capture_due(now))
+			probe();
+		else if (!capture_begin(&cut, now))
+			engine->control->status.skipped++;
+		tpck_gate_open();
+		status_stall(now, cpu);
+	}
+	atomic_store(&engine->boundary_busy, 0);
+}
+
+void tpck_boundary_phase(const struct tpck_thread *self)
+{
+	tpck_copier_fence_all();
+	engine->phase_seen = true;
+	if (!engine->plan || engine->last_digest_step != engine->step || !tpck_classes_learning() ||
+	    !tpck_copier_digests() || atomic_exchange(&engine->boundary_busy, 1))
+		return;
+	if (engine->stream_captures == 0 && tpck_gate_close(self, GATE_LIMIT_NS)) {
+		(void)tpck_copier_probe(TPCK_JOB_PROBE_PHASE, engine->plan, engine->step);
+		tpck_gate_open();
+	}
+	atomic_store(&engine->boundary_busy, 0);
+}
