@@ -15,6 +15,7 @@
 
 enum {
     PENDING = 16,    /* arithmetic functions since the last launch of the optimizer */
+    FRONT_KNOWN = 4, /* phases after which the threads' kernels are no longer counted */
     SETTLED = 64,    /* phases after which names no longer need the pattern */
     SELF_TRUST = 4,  /* phases in a row that a witness must have got right to be followed against the other */
 };
@@ -30,6 +31,8 @@ struct tpck_infer {
     bool scalars_up, working_since_phase; /* see is_tail() */
     bool trains, first_known, backward_known; /* a backward pass has been seen, by its name or by its thread */
     uint32_t first_thread, backward_thread; /* of the first kernel, and of the last of a backward pass */
+    uint32_t other_thread;                  /* of the last kernel of another thread than that */
+    uint64_t backward_kernels, other_kernels;
     uint64_t now, short_ops;
     uint64_t iterations, last_boundary, period, sure_since;
     uint64_t disputes, last_dispute;
@@ -171,7 +174,23 @@ static void note_thread(struct tpck_infer *infer, const struct tpck_function *fu
         infer->backward_known = true;
         infer->backward_thread = thread;
     }
+    if (infer->backward_known && infer->names.phases < FRONT_KNOWN) {
+        bool backward = thread == infer->backward_thread;
+        infer->backward_kernels += backward;
+        infer->other_kernels += !backward;
+        infer->other_thread = backward ? infer->other_thread : thread;
+    }
     infer->trains = infer->trains || function->named.gradient || thread != infer->first_thread;
+}
+
+/* The thread that launches forward passes: the first, but where that launches the backward passes (it was not seen from
+ * its start) and another one does about as much. */
+static uint32_t front_thread(const struct tpck_infer *infer)
+{
+    return infer->backward_known && infer->backward_thread == infer->first_thread &&
+                   infer->other_kernels * 8 > infer->backward_kernels && infer->other_kernels > 8
+               ? infer->other_thread
+               : infer->first_thread;
 }
 
 static unsigned ask_names(struct tpck_infer *infer, struct tpck_function *function, struct tpck_phase_op *op, uint64_t bytes)
@@ -182,7 +201,7 @@ static unsigned ask_names(struct tpck_infer *infer, struct tpck_function *functi
         op->checks = function->named.checks;
     }
     op->bytes = bytes;
-    op->front = infer->first_known && op->thread == infer->first_thread;
+    op->front = infer->first_known && op->thread == front_thread(infer);
     op->backward_thread = infer->backward_known && op->thread == infer->backward_thread && !op->front;
     if (!infer->names.open)
         infer->pending_count = 0;

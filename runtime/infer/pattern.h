@@ -9,7 +9,8 @@
  * What comes behind it must look like the next iteration: a host-to-device copy before any kernel, or kernels that
  * also come elsewhere. (A run that unscales gradients is followed by the optimizer, which comes nowhere else.)
  * And where a graph is launched again with no kernel in between, in a process that is known to train, the graph.
- * A run must come with the same grids every time. Of two runs that qualify, neither is taken.
+ * A run must come with the same grids every time. Of two runs that qualify, neither is taken; nor is one again behind
+ * which, where the turn used to be over, the thread has launched more.
  */
 #ifndef TPCK_RUNTIME_INFER_PATTERN_H
 #define TPCK_RUNTIME_INFER_PATTERN_H

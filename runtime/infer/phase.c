@@ -153,17 +153,22 @@ static bool equal_launches(struct tpck_phase *phase, uint64_t phases)
     return distinct >= 4;
 }
 
-/* Which of the last k phases, counted back, ends the iteration; -1 if it cannot be told. */
+/* Which of the last k phases, counted back, ends the iteration; -1 if it cannot be told. Phases without a batch of their
+ * own go on with that of the phases before them. */
 static int end_of_cycle(struct tpck_phase *phase, uint64_t k)
 {
-    int fed = 0, before = -1;
-    for (uint64_t i = 0; i < k; i++)
-        if (recall(phase, i)->fed) {
-            fed++;
-            before = (int)((i + 1) % k);
+    int fed = 0, ends = 0, end = -1;
+    for (uint64_t i = 0; i < k; i++) {
+        fed += recall(phase, i)->fed;
+        if (recall(phase, i)->fed && !recall(phase, (i + 1) % k)->fed) {
+            ends++;
+            end = (int)((i + 1) % k);
         }
-    if (fed == 1)
-        return before;
+    }
+    if (ends == 1)
+        return end;
+    if (fed > 0 && (uint64_t)fed < k)
+        return -1;
     if (phase->phases > TPCK_PHASE_RECALL || phase->whole_turn)
         return -1; /* the first one known is not the first of all */
     for (uint64_t i = 0; i + 2 * k < phase->phases; i++)
@@ -590,6 +595,20 @@ static void note_echo(struct tpck_phase *phase, const struct tpck_phase_op *op, 
     phase->echoes_differ = phase->echoes_differ || op->fine != phase->first_echo;
 }
 
+/* The same behind a phase whose end has been told. */
+static void note_echo_behind(struct tpck_phase *phase, const struct tpck_phase_op *op)
+{
+    if (phase->last_phase == phase->now)
+        return; /* it is the first, which has been noted */
+    if (op->op != TPCK_OP_KERNEL || op->breaking) {
+        phase->echoes = 0;
+        return;
+    }
+    note_echo(phase, op, false);
+    if (phase->echoes >= TPCK_PHASE_ECHO && phase->echoes_differ && phase->threaded && !phase->whole_turn)
+        take_whole_turns(phase);
+}
+
 /* A phase that is met for the first time, and yet known to be over: behind one that only made its state, or a graph. */
 static bool complete_at_once(struct tpck_phase *phase)
 {
@@ -670,6 +689,8 @@ unsigned tpck_phase_feed(struct tpck_phase *phase, const struct tpck_phase_op *o
         } else if (early) {
             verdict = end_early(phase);
         }
+        if (!phase->open && phase->echoes > 0 && op->thread == phase->home)
+            note_echo_behind(phase, op);
         if (op->tail && !phase->open && !phase->others && phase->phases > 0)
             note_tail(phase);
         if (op->op == TPCK_OP_GRAPH)

@@ -5,11 +5,13 @@
  *
  * A phase is a group of such launches, with nothing but arithmetic, fills and device copies between them. Its
  * identity is the launches with their grids, together with the kernels before it: grids of an optimizer depend on the
- * parameters only, and two optimizers of equal networks still follow different backward passes. An iteration ends
- * after every phase, or, where phases differ in turn, after the last of the cycle: that before the only stretch with a
- * host-to-device copy, else the last in order since the process began.
+ * parameters only, and two optimizers of equal networks still follow different backward passes. Where what comes before
+ * changes (lengths, micro-batches), a batch copied before it and the same operation behind it do as well. An iteration
+ * ends after every phase, or, where phases differ in turn, after the last of the cycle: the last of those without a
+ * host-to-device copy before them, if they come in one row, else the last in order since the process began.
  *
- * A group without a launch that writes parameters is no phase.
+ * A group without a launch that writes parameters is no phase. The end is not told with the last launch, but by the
+ * operation behind it, where other kernels than usual have led to the phase: it may have become longer.
  *
  * Two kinds of phase are wider than that, and are known where another thread launches backward passes:
  * - in hooks: that thread launches the optimizer in the middle of the pass; the phase ends when the pass does.

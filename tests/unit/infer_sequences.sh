@@ -20,7 +20,7 @@ run() { # WHAT OPTION... -- FILE...
     printf '%s\n' "$out" | sed 's/^/#   /'
 }
 
-hard=" ema_foreach_every2 freezes graph_two lbfgs_search policy_delayed scaler_loop wgan "
+hard=" ema_foreach_every2 freezes graph_two lbfgs_search policy_delayed scaler_loop "
 easy_files='' hard_files=''
 for file in "$srcdir"/tests/data/sequences/*.gz; do
     name=${file##*/torch-}
