@@ -128,6 +128,24 @@ static int copy_image(const struct job *job, const uint64_t **digests)
 	return result;
 }
 
+/* Tensors and optimizers into the index, behind the rows. Without memory, or room, none is known. */
+static void image_roles(const struct job *job, struct tpck_image_header *header, const struct tpck_image_row *rows)
+{
+	char *at = (char *)(uintptr_t)(rows + header->rows);
+	struct tpck_roles roles;
+
+	header->tensors = header->optimizers = 0;
+	if (tpck_roles_resolve(job->capture.gathered, rows, header->rows, &roles))
+		return;
+	if (tpck_image_index_bytes(header->rows, roles.tensors, roles.optimizers) <= TPCK_IMAGE_DATA_AT - TPCK_IMAGE_INDEX_AT) {
+		memcpy(at, roles.tensor, roles.tensors * sizeof *roles.tensor);
+		memcpy(at + roles.tensors * sizeof *roles.tensor, roles.optimizer, roles.optimizers * sizeof *roles.optimizer);
+		header->tensors = roles.tensors;
+		header->optimizers = roles.optimizers;
+	}
+	tpck_roles_free(&roles);
+}
+
 static void image_finish(const struct job *job, uint32_t chunks, const uint64_t *digests)
 {
 	struct tpck_image_header *header = job->staging->header;
@@ -143,6 +161,7 @@ static void image_finish(const struct job *job, uint32_t chunks, const uint64_t 
 	header->data_bytes = plan->data_bytes;
 	header->chunks = chunks;
 	header->rows = plan->rows;
+	image_roles(job, header, rows);
 	header->log_sequence = job->capture.log_sequence;
 	header->log_offset = job->capture.log_offset;
 	header->resumable = !job->capture.unresumable;
@@ -218,6 +237,7 @@ static void job_run(const struct job *job)
 		capture_run(job);
 	else
 		probe_run(job);
+	tpck_roles_give_back(job->capture.gathered);
 	__atomic_sub_fetch(&job->capture.plan->users, 1, __ATOMIC_RELEASE);
 }
 

@@ -11,6 +11,7 @@
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
 #include "runtime/infer/classes.h"
+#include "runtime/infer/roles.h"
 
 #define GATE_LIMIT_NS 100000u
 
@@ -65,7 +66,7 @@ static void mark(struct tpck_log_position *cut, uint64_t now)
 /* Whether a snapshot was begun. The gate is closed. */
 static bool capture_begin(const struct tpck_log_position *cut, uint64_t now)
 {
-	struct tpck_capture capture = {engine->welcome.generation, engine->step, cut->sequence, cut->offset, NULL, NULL};
+	struct tpck_capture capture = {engine->welcome.generation, engine->step, cut->sequence, cut->offset, NULL, NULL, NULL};
 	int result;
 
 	capture.plan = tpck_memory_plan();
@@ -76,8 +77,10 @@ static bool capture_begin(const struct tpck_log_position *cut, uint64_t now)
 		return false;
 	}
 	capture.unresumable = tpck_log_failed(engine->log) ? tpck_log_failed(engine->log) : engine->unresumable;
+	capture.gathered = tpck_roles_take();
 	result = tpck_copier_request(&capture);
 	if (result) {
+		tpck_roles_give_back(capture.gathered);
 		tpck_log_debug("step %llu is not captured: %s", (unsigned long long)engine->step,
 			       result == -EAGAIN ? "no image is free" : strerror(-result));
 		return false;
@@ -175,6 +178,7 @@ void tpck_boundary(struct tpck_thread *self)
 		tpck_gate_open();
 		status_stall(now, cpu);
 	}
+	tpck_roles_forget();
 	atomic_store(&engine->boundary_busy, 0);
 }
 
