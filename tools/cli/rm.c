@@ -55,7 +55,7 @@ int verb_rm(int argc, char **argv)
 	struct tpck_error err = {0};
 	json_object *removed;
 	struct cli cli;
-	int lock, rc = cli_options(&cli, argc, argv, usage, true);
+	int lock, rc = cli_options(&cli, argc, argv, usage, CLI_OWN_FORCE);
 
 	if (rc)
 		return rc < 0 ? CLI_GOOD : rc;
