@@ -50,6 +50,22 @@ static void status_classes(const struct tpck_plan *plan)
 	memcpy(status->class_bytes, bytes, sizeof bytes);
 }
 
+/* What the optimizer was told in the iteration that ends, if it is not what the log says last. */
+static void mark_scalars(void)
+{
+	enum { MOST = 256 };
+	static struct tpck_roles_scalar told[2][MOST];
+	static size_t count;
+	static int last;
+	size_t now = tpck_roles_scalars(told[!last], MOST);
+
+	if (now == 0 || (now == count && memcmp(told[0], told[1], now * sizeof told[0][0]) == 0))
+		return;
+	last = !last;
+	count = now;
+	tpck_log_append(engine->log, TPCK_RECORD_SCALARS, 0, 0, (uint32_t)engine->step, told[last], now * sizeof told[0][0]);
+}
+
 static void mark(struct tpck_log_position *cut, uint64_t now)
 {
 	struct tpck_record_boundary record = {engine->step, engine->allocations, now};
@@ -59,6 +75,8 @@ static void mark(struct tpck_log_position *cut, uint64_t now)
 	for (uint32_t i = 0; i < count; i++)
 		if (threads[i].pending || threads[i].not_ready)
 			tpck_record_mark(&threads[i]);
+	if (engine->bounded)
+		mark_scalars();
 	tpck_log_append(engine->log, TPCK_RECORD_BOUNDARY, 0, 0, (uint32_t)engine->step, &record, sizeof record);
 	*cut = tpck_log_end(engine->log);
 }
@@ -77,7 +95,8 @@ static bool capture_begin(const struct tpck_log_position *cut, uint64_t now)
 		return false;
 	}
 	capture.unresumable = tpck_log_failed(engine->log) ? tpck_log_failed(engine->log) : engine->unresumable;
-	capture.gathered = tpck_roles_take();
+	/* Of the first iteration that is known to end it is not known where it began: there may be several phases in it. */
+	capture.gathered = engine->bounded ? tpck_roles_take() : NULL;
 	result = tpck_copier_request(&capture);
 	if (result) {
 		tpck_roles_give_back(capture.gathered);
@@ -179,6 +198,7 @@ void tpck_boundary(struct tpck_thread *self)
 		status_stall(now, cpu);
 	}
 	tpck_roles_forget();
+	engine->bounded = true;
 	atomic_store(&engine->boundary_busy, 0);
 }
 

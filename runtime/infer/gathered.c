@@ -168,6 +168,35 @@ void tpck_roles_unknown(void)
     pthread_mutex_unlock(&lock);
 }
 
+static bool told_the_same(const struct tpck_gathered_launch *launch, const struct tpck_gathered_launch *before)
+{
+    return before->layout == launch->layout && memcmp(&before->value, &launch->value, sizeof launch->value) == 0 &&
+           memcmp(before->scalars, launch->scalars, launch->layout->scalars * sizeof *launch->scalars) == 0;
+}
+
+size_t tpck_roles_scalars(struct tpck_roles_scalar *scalars, size_t room)
+{
+    struct tpck_gathered_launch launch, before = {0};
+    size_t count = 0;
+    pthread_mutex_lock(&lock);
+    for (uint32_t at = 0, number = 0; now && !now->overflown && at < now->used; number++, before = launch) {
+        at = tpck_gathered_read(now, at, &launch);
+        if (told_the_same(&launch, &before))
+            continue;
+        if (!isnan(launch.value) && count < room)
+            scalars[count++] = (struct tpck_roles_scalar){number, TPCK_SCALARS, launch.value};
+        for (uint32_t i = 0; i < launch.layout->scalars && count < room; i++) {
+            double value;
+            if (launch.layout->scalar[i].on_device)
+                continue;
+            memcpy(&value, &launch.scalars[i], sizeof value);
+            scalars[count++] = (struct tpck_roles_scalar){number, launch.layout->scalar[i].what, value};
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
 struct tpck_gathered *tpck_roles_take(void)
 {
     struct tpck_gathered *taken;

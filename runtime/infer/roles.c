@@ -347,12 +347,12 @@ static bool divided(const struct items *items, const struct item *item, struct p
     return true;
 }
 
-/* p += value x: x is the gradient, or a momentum x = value x + g that nothing else writes. A parameter is not scaled
- * before: an average that follows it is. */
+/* p += value x: x is the gradient, or a momentum x = value x + g that nothing else writes. A parameter is written
+ * once: an average that follows it is scaled before. */
 static bool added(const struct items *items, const struct item *item, struct parts *parts)
 {
     const struct item *momentum = item_before(items, TPCK_LAYOUT_ADD, item->b, item->order);
-    if (item_before(items, TPCK_LAYOUT_SCALE, item->a, item->order) || writes(items, item->a, 0, items->count) != 1)
+    if (writes(items, item->a, 0, items->count) != 1)
         return false;
     parts->suffix = " sgd";
     if (!momentum) {
@@ -448,7 +448,8 @@ static uint64_t end_of(const struct tpck_image_tensor *tensor)
 static void settle(struct tpck_roles *roles)
 {
     uint32_t kept = 0;
-    qsort(roles->tensor, roles->tensors, sizeof *roles->tensor, tensor_by_address);
+    if (roles->tensors)
+        qsort(roles->tensor, roles->tensors, sizeof *roles->tensor, tensor_by_address);
     for (uint32_t i = 0, next; i < roles->tensors; i = next) {
         struct tpck_image_tensor tensor = roles->tensor[i];
         uint64_t end = end_of(&tensor);

@@ -10,6 +10,7 @@
 #define TPCK_RUNTIME_INFER_ROLES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "runtime/infer/layouts.h"
@@ -22,6 +23,15 @@ struct tpck_gathered;
 void tpck_roles_launch(const struct tpck_layout *layout, void *const *parameters, const uint32_t grid[3]);
 /* A launch in the optimizer phase that works on lists and has no layout. */
 void tpck_roles_unknown(void);
+/* What the host told the optimizer's launches, in their order: of a launch that was told what the one before was told,
+ * nothing. */
+struct tpck_roles_scalar {
+    uint32_t launch; /* among those gathered */
+    uint32_t what;   /* enum tpck_scalar; TPCK_SCALARS: the factor of an operation on lists */
+    double value;
+};
+/* The first of them, up to `room`, of what was gathered since the last boundary; how many. */
+size_t tpck_roles_scalars(struct tpck_roles_scalar *scalars, size_t room);
 /* What was gathered since the last call, or NULL; the caller's, to give back. */
 struct tpck_gathered *tpck_roles_take(void);
 /* Forgets it instead. */

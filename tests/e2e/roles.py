@@ -2,7 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `show --state` says of trainers: which tensors their optimizers name, alive and from the disk after a kill; and
 nothing where names are not looked at."""
+import glob
+import json
 import os
+import struct
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -75,6 +79,72 @@ def trainer(checks, name, optimizer, tensors, lists, *arguments):
             check(checks, stored, f"{name} on disk", optimizer, tensors, lists)
 
 
+def built(place, *flags):
+    """The loop of roles_adam.cu."""
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "roles_adam.cu")
+    program = os.path.join(place.root, "adam")
+    subprocess.run([os.path.join(place.build, "tests/sim/simnvcc"), "-std=c++17", "-O2", *flags, "-c", "-o", program + ".o", source],
+                   check=True)
+    subprocess.run([*os.environ.get("CXX", "c++").split(), "-L" + os.path.join(place.build, "tests/sim/lib"), "-o", program,
+                    program + ".o", "-lcudart"], check=True)
+    return program
+
+
+def logged(place):
+    """Of each iteration whose end is in the log, what its optimizer was told: {what: value} of the first launch."""
+    told, now = {}, {}
+    for path in sorted(glob.glob(os.path.join(place.shm, "j", "g*", "log.*"))):
+        with open(path, "rb") as f:
+            segment = f.read()
+        used, at = struct.unpack_from("<Q", segment, 40)[0], 48
+        while at < used:
+            size, kind, _, _, order = struct.unpack_from("<IHHII", segment, at)
+            if kind == 11:
+                now = {what: value for launch, what, value in struct.iter_unpack("<IId", segment[at + 16:at + 16 + size])
+                       if launch == 0}
+            elif kind == 2:
+                told[order] = now
+            at += 16 + (size + 15) // 16 * 16
+    return told
+
+
+def known_kernel(checks):
+    """A kernel whose layout is in the tables: exact roles, and its scalars. One of that name with another size: none."""
+    for flags in ([], ["-DANOTHER_SIZE"]):
+        with job.Place() as place:
+            argv = [*place.runner, os.path.join(place.build, "transpckpt"), "run", "--", built(place, *flags), "100000"]
+            start = job.Start(place, argv, place.root, place.environment, "start")
+            found = []
+
+            def there():
+                found[:] = [s for s in [state(place)] if s and s["step"] >= 24]
+                return found
+
+            start.until(there)
+            start.kill()
+            if not checks.ok(found, "the loop has a snapshot whose state is shown", start.said()):
+                continue
+            if flags:
+                checks.ok(not found[0]["tensors"] and not found[0]["optimizers"],
+                          "where the kernel has another size nothing has a role", found[0]["tensors"])
+                continue
+            says = {role: [[t["address"], t["elements"]] for t in sorted(those, key=lambda t: t["position"])]
+                    for role, those in by_role(found[0]).items()}
+            checks.ok(says == json.loads(start.printed().splitlines()[0]), "every tensor has the role and place that the loop says", says)
+            told, step = logged(place), found[0]["step"]
+            optimizer = found[0]["optimizers"][0]
+            # The step of which the first boundary is is not known: the rate tells.
+            checks.ok(optimizer["family"] == "llm.c adamw" and optimizer["beta1"] == 0.75 and optimizer["beta2"] == 0.875 and
+                      optimizer["eps"] == 0.0625 and optimizer["weight_decay"] == 0.25, "the optimizer's scalars are the loop's",
+                      optimizer)
+            checks.ok(told.get(step, {}).get(0) == optimizer["lr"] and len({t[0] for t in told.values() if t}) >= 2,
+                      "the log has them for each iteration, the image those of its own", told.get(step), optimizer)
+            start = job.Start(place, argv, place.root, place.environment, "again")
+            start.until(lambda: job.LIVE.search(start.said()), 60)
+            checks.ok(job.LIVE.search(start.said()), "and it is resumed", start.said())
+            start.kill()
+
+
 def nameless(checks):
     with job.Place() as place:
         this = job.Job(place, "gan", "--seed", "5", "--steps", "3000")
@@ -95,6 +165,7 @@ def main():
     checks = job.Checks()
     trainer(checks, "gpt", "adamw_kernel", 29, 3)
     trainer(checks, "classifier", "sgd_momentum_kernel", 10, 2)
+    known_kernel(checks)
     nameless(checks)
     checks.end()
 

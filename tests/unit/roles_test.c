@@ -308,13 +308,31 @@ static void check_fused(void)
            roles.tensors == 4 * COUNT + 1,
        "two groups of parameters are two lists");
     tpck_roles_free(&roles);
+    /* A launch has room for so many blocks: the last tensor goes on in the next one. */
+    for (int changed = 0; changed < 2; changed++) {
+        made = fused_adam(0, 3, FIRST);
+        made->grid[0] = 2240;
+        memcpy((uint8_t *)made->parameter[0] + made->layout.block_tensors_at + 2 * 2239, &(uint16_t){2}, 2);
+        more = fused_adam(changed ? 3 : 2, COUNT, FIRST);
+        if (changed)
+            set_real(more, 3, 0.5);
+        go(made);
+        tpck_roles_launch(&made->layout, more->parameter, more->grid); /* of the same function */
+        gathered_resolve(&roles);
+        ok(changed ? roles.optimizers == 2 && roles.optimizer[0].parameters == 3
+                   : roles.optimizers == 1 && roles.optimizer[0].parameters == COUNT &&
+                         all_are(&roles, PARAMETERS, TPCK_TENSOR_PARAMETER),
+           changed ? "a full launch may be the last of its list" : "a list may go on in another launch, in the midst of a tensor");
+        tpck_roles_free(&roles);
+    }
 }
 
 static void check_doubt(void)
 {
     struct tpck_roles roles;
     struct made *made = fused_adam(0, COUNT, FIRST);
-    made->grid[0] = 2241;
+    made->grid[0] = 2241; /* one that had room for so many blocks would have a tensor here */
+    memset((uint8_t *)made->parameter[0] + made->layout.block_tensors_at + 2 * 2240, 0, 2);
     go(made);
     made->grid[0] = COUNT;
     made->grid[1] = 2;
@@ -425,6 +443,12 @@ static void check_sgd(void)
     gathered_resolve(&roles);
     ok(roles.tensors == 0, "what was computed within the phase is no gradient");
     tpck_roles_free(&roles);
+    run(on_lists(SUM, scalar2, 0, COUNT, GRADIENTS, PARAMETERS, OTHER, 0), 3, 0.01f);
+    run(on_lists(SQRT, unary2, 0, COUNT, SECOND, OTHER, 0, 0), 0, 0);
+    run(on_lists(ADD, scalar2, 0, COUNT, PARAMETERS, OTHER, 0, 0), 3, -0.25f);
+    gathered_resolve(&roles);
+    ok(roles.tensors == 0, "nor what was there before a temporary tensor");
+    tpck_roles_free(&roles);
     run(on_lists(ADD, scalar2, 0, COUNT, PARAMETERS, GRADIENTS, 0, 0), 3, -0.25f);
     tpck_roles_unknown();
     gathered_resolve(&roles);
@@ -435,6 +459,29 @@ static void check_sgd(void)
     gathered_resolve(&roles);
     ok(roles.tensors == 0, "an iteration that was forgotten says nothing");
     tpck_roles_free(&roles);
+}
+
+static void check_scalars(void)
+{
+    struct tpck_roles_scalar scalars[16];
+    struct made *made = fused_adam(0, 3, FIRST), *more = fused_adam(3, COUNT, FIRST);
+    size_t count;
+    tpck_roles_forget();
+    ok(tpck_roles_scalars(scalars, 16) == 0, "nothing was told");
+    go(made);
+    tpck_roles_launch(&made->layout, more->parameter, more->grid);
+    ok(tpck_roles_scalars(scalars, 16) == 5 && scalars[0].launch == 0 && scalars[0].what == TPCK_SCALAR_LR &&
+           scalars[0].value == 0.001 && scalars[2].what == TPCK_SCALAR_BETA2 && scalars[2].value == 0.95,
+       "what launches were told, once where they were told the same");
+    set_real(more, 3, 0.5);
+    tpck_roles_launch(&made->layout, more->parameter, more->grid);
+    run(on_lists(LERP, scalar2, 0, COUNT, FIRST, GRADIENTS, 0, 0), 3, 0.125f);
+    count = tpck_roles_scalars(scalars, 16);
+    ok(count == 11 && scalars[5].launch == 2 && scalars[5].value == 0.5 && scalars[10].launch == 3 &&
+           scalars[10].what == TPCK_SCALARS && scalars[10].value == 0.125,
+       "again where it differs, and an operation's factor");
+    ok(tpck_roles_scalars(scalars, 2) == 2, "as much as there is room for");
+    tpck_roles_forget();
 }
 
 static void check_much(void)
@@ -461,6 +508,7 @@ int main(void)
     check_doubt();
     check_foreach();
     check_sgd();
+    check_scalars();
     check_much();
     while (launches) {
         struct made *next = launches->next;
