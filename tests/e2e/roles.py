@@ -39,7 +39,8 @@ def check(checks, found, what, optimizer, tensors, lists):
     """Every parameter has a gradient, and so many lists that are written; all of the same sizes, in the same places."""
     roles = by_role(found)
     gradients, states = roles.get("gradients", []), roles.get("optimizer state", [])
-    checks.ok(len(gradients) == tensors and len(states) == lists * tensors and set(roles) == {"gradients", "optimizer state"},
+    checks.ok(len(gradients) == tensors and len(states) == lists * tensors and
+              set(roles) == {"gradients", "optimizer state"},
               f"{what}: {tensors} gradients and {lists} lists of the optimizer's",
               {role: len(those) for role, those in roles.items()})
     sizes = {t["position"]: t["elements"] for t in gradients}
@@ -83,8 +84,8 @@ def built(place, *flags):
     """The loop of roles_adam.cu."""
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "roles_adam.cu")
     program = os.path.join(place.root, "adam")
-    subprocess.run([os.path.join(place.build, "tests/sim/simnvcc"), "-std=c++17", "-O2", *flags, "-c", "-o", program + ".o", source],
-                   check=True)
+    subprocess.run([os.path.join(place.build, "tests/sim/simnvcc"), "-std=c++17", "-O2", *flags, "-c", "-o", program + ".o",
+                    source], check=True)
     subprocess.run([*os.environ.get("CXX", "c++").split(), "-L" + os.path.join(place.build, "tests/sim/lib"), "-o", program,
                     program + ".o", "-lcudart"], check=True)
     return program
@@ -130,13 +131,13 @@ def known_kernel(checks):
                 continue
             says = {role: [[t["address"], t["elements"]] for t in sorted(those, key=lambda t: t["position"])]
                     for role, those in by_role(found[0]).items()}
-            checks.ok(says == json.loads(start.printed().splitlines()[0]), "every tensor has the role and place that the loop says", says)
+            checks.ok(says == json.loads(start.printed().splitlines()[0]),
+                      "every tensor has the role and place that the loop says", says)
             told, step = logged(place), found[0]["step"]
             optimizer = found[0]["optimizers"][0]
-            # The step of which the first boundary is is not known: the rate tells.
             checks.ok(optimizer["family"] == "llm.c adamw" and optimizer["beta1"] == 0.75 and optimizer["beta2"] == 0.875 and
-                      optimizer["eps"] == 0.0625 and optimizer["weight_decay"] == 0.25, "the optimizer's scalars are the loop's",
-                      optimizer)
+                      optimizer["eps"] == 0.0625 and optimizer["weight_decay"] == 0.25,
+                      "the optimizer's scalars are the loop's", optimizer)
             checks.ok(told.get(step, {}).get(0) == optimizer["lr"] and len({t[0] for t in told.values() if t}) >= 2,
                       "the log has them for each iteration, the image those of its own", told.get(step), optimizer)
             start = job.Start(place, argv, place.root, place.environment, "again")

@@ -30,9 +30,9 @@ __global__ void backward_kernel(const float *out, float *g, long n, int step)
         g[i] = out[i] - (float)((i + step) % 7) * 0.125f;
 }
 
-extern "C" __global__ void _Z13adamw_kernel2PfS_S_S_lfffffff(float *p, float *g, float *m, float *v, long n, float lr, float beta1,
-                                                              float beta2, float correction1, float correction2, float eps,
-                                                              float decay MORE)
+extern "C" __global__ void _Z13adamw_kernel2PfS_S_S_lfffffff(float *p, float *g, float *m, float *v, long n, float lr,
+                                                              float beta1, float beta2, float correction1,
+                                                              float correction2, float eps, float decay MORE)
 {
     long i = blockIdx.x * (long)blockDim.x + threadIdx.x;
     if (i >= n)
@@ -76,8 +76,8 @@ int main(int argc, char **argv)
             backward_kernel<<<4, 128>>>(out, g[i], n[i], step);
         }
         for (int i = 0; i < TENSORS; i++)
-            _Z13adamw_kernel2PfS_S_S_lfffffff<<<4, 128>>>(p[i], g[i], m[i], v[i], n[i], 0.5f / (1 + step / 8), 0.75f, 0.875f, 0.5f,
-                                                          0.5f, 0.0625f, 0.25f NO_MORE);
+            _Z13adamw_kernel2PfS_S_S_lfffffff<<<4, 128>>>(p[i], g[i], m[i], v[i], n[i], 0.5f / (1 + step / 8), 0.75f,
+                                                          0.875f, 0.5f, 0.5f, 0.0625f, 0.25f NO_MORE);
         cudaDeviceSynchronize();
     }
     return 0;
