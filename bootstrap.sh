@@ -3,7 +3,9 @@
 # From a bare clone on Debian 12 to a build, a demonstration or the whole check.
 #
 #   ./bootstrap.sh demo          trains a small GPT, kills it several times, resumes it, compares
-#   ./bootstrap.sh check         builds and runs every test suite
+#   ./bootstrap.sh demo-torch    the same with PyTorch from PyPI, which it installs (5 GB)
+#   ./bootstrap.sh check         builds and runs every test suite; PyTorch's too, unless TORCH=no
+#   ./bootstrap.sh torch         installs PyTorch (5 GB) where `check` looks for it, unless it is there
 #   ./bootstrap.sh build [DIR]   configures in DIR (default: build), builds everything, the tests'
 #                                programs included, and installs into DIR/inst
 set -eu
@@ -78,7 +80,29 @@ build() {
 	say "built in $dir and installed into $dir/inst"
 }
 
+# PyTorch for tests/torch, in a virtual environment that all builds share. TORCH_PYTHON names another one. The release is
+# the one whose kernels tests/sim/device/kernels.rules has been held to; TORCH_VERSION asks for another.
+torch() {
+	venv=${XDG_CACHE_HOME:-$HOME/.cache}/transpckpt/torch
+	if [ -n "${TORCH_PYTHON:-}" ] || "$venv/bin/python" -c 'import torch' 2>/dev/null; then
+		return 0
+	fi
+	say "installing PyTorch into $venv"
+	rm -rf "$venv"
+	mkdir -p "${venv%/*}"
+	if ! { python3 -m venv "$venv" && timeout "${TORCH_INSTALL_SEC:-1500}" \
+		"$venv/bin/python" -m pip install -q --no-cache-dir "torch==${TORCH_VERSION:-2.15.*}"; } >"$venv.log" 2>&1; then
+		say "PyTorch cannot be installed: $(tail -n 1 "$venv.log")"
+		rm -rf "$venv"
+		return 1
+	fi
+}
+
 case ${1:-} in
+torch)
+	install_packages
+	torch
+	;;
 build)
 	build "${2:-}"
 	;;
@@ -86,12 +110,18 @@ demo)
 	build "${2:-}"
 	exec "$top/tests/e2e/demo.sh" "$dir"
 	;;
+demo-torch)
+	build "${2:-}"
+	torch || exit 1
+	srcdir=$top builddir=$dir exec python3 -B "$top/tests/torch/demo.py"
+	;;
 check)
 	build "${2:-}"
+	[ "${TORCH:-}" = no ] || torch || say "the suite of tests/torch is skipped"
 	exec make -k -j"$jobs" check
 	;;
 *)
-	sed -n '3,9s/^# \{0,1\}//p' "$0"
+	sed -n '3,11s/^# \{0,1\}//p' "$0"
 	exit 2
 	;;
 esac

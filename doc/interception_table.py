@@ -47,17 +47,19 @@ RULES = [
      r"cuMemGetAddressRange_v2|cuPointerGetAttributes?"),
     ("alloc", F, "the answer, memory that is mapped for no block counted as free, is logged and given again while "
                  "running forward", r"cuMemGetInfo_v2"),
-    ("alloc", M, "by their bodies in hooks/cuda_memory.c: memory that the CPU or another process reads without a call, "
-     "or that the program maps itself", r"cuMemAllocManaged|cuMemCreate|cuIpcGetMemHandle"),
+    ("alloc", M, "by their bodies in hooks/cuda_memory.c: memory that the CPU or another process reads without a call",
+     r"cuMemAllocManaged|cuIpcGetMemHandle"),
     ("alloc", G, "page-locked and mapped host memory: real in every mode. What a kernel writes there is read by the CPU "
      "without a call; it is not in the log", r"cuMemAllocHost(_v2)?|cuMemHost\w+|cuMemFreeHost"),
     ("alloc", G, "older entry points, most of them with another ABI: what they give comes from the driver, is in no snapshot, "
      "and does not mark", r"cuMemAlloc|cuMemAllocPitch|cuMemFree|cuMemGetAddressRange|cuMemGetInfo|cuIpcOpenMemHandle|"
      r"cuArrayCreate|cuArray3DCreate"),
-    ("alloc", N, "parts of mapping device memory oneself. Without a handle of cuMemCreate or an import, which mark, they "
-     "give no memory",
-     r"cuMemAddress\w+|cuMemMap|cuMemUnmap|cuMemRelease|cuMemSetAccess|cuMemExportToShareableHandle|"
-     r"cuMemGetAllocation\w+|cuMemMapArrayAsync(_ptsz)?|cuMulticast\w+"),
+    ("alloc", F, "real in every mode. Reservations are asked for at addresses that come again; what is mapped and may be read "
+     "is live memory; the order of these calls is logged. Memory on the host or another device, and memory mapped twice, marks",
+     r"cuMemAddress(Reserve|Free)|cuMemCreate|cuMemMap|cuMemUnmap|cuMemSetAccess"),
+    ("alloc", N, "parts of mapping device memory oneself that give none without the calls above, an import or an export, "
+     "which mark",
+     r"cuMemRelease|cuMemGetAllocation\w+|cuMemMapArrayAsync(_ptsz)?|cuMulticast\w+"),
     ("alloc", N, "ask about or hand out the physical memory behind the arena; the driver answers for the arena's mappings",
      r"cuMemRetainAllocationHandle|cuMemGetHandleForAddressRange|cuPointerSetAttribute"),
     ("alloc", N, "arrays and what is asked about them. An array's creation marks",

@@ -49,6 +49,15 @@ static inline CUstream tpck_per_thread(CUstream stream)
 	return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
+/* A call that orders memory is an operation for the record (its size and stream), not for inference. */
+static inline void tpck_memory_call(struct tpck_call *call, enum tpck_op op, uint64_t bytes, CUstream stream)
+{
+	*call = (struct tpck_call){.stream = stream, .orders = true};
+	call->token.op = op;
+	call->token.func = 0x616c6c6f63; /* tells it from copies and sets */
+	call->token.bytes = bytes;
+}
+
 /* The device interface of runtime/track/device.h over the real driver. */
 const struct tpck_device *tpck_cuda_device(void);
 /* Tells the engine of the program's device variables that it does not know yet. */

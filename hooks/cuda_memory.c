@@ -7,15 +7,6 @@
 #include "hooks/cuda_driver.h"
 #include "hooks/cuda_graph.h"
 
-/* An allocation call is an operation for the record (its size and stream), not for inference. */
-static void memory_call(struct tpck_call *call, enum tpck_op op, uint64_t bytes, CUstream stream)
-{
-	*call = (struct tpck_call){.stream = stream, .orders = true};
-	call->token.op = op;
-	call->token.func = 0x616c6c6f63; /* tells it from copies and sets */
-	call->token.bytes = bytes;
-}
-
 static CUresult to_result(int result)
 {
 	return result == 0 ? CUDA_SUCCESS : result == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
@@ -48,7 +39,7 @@ static bool allocate(struct tpck_thread *self, CUdeviceptr *dptr, size_t bytes, 
 		return false; /* the driver says what is wrong with it */
 	if (!ordered && forbidden(result))
 		return true;
-	memory_call(&call, TPCK_OP_MEMSET, bytes, stream);
+	tpck_memory_call(&call, TPCK_OP_MEMSET, bytes, stream);
 	(void)tpck_engine_before(self, &call);
 	tpck_engine_after(self, &call);
 	served = tpck_engine_allocate(self, bytes, stream, ordered, &address);
@@ -132,7 +123,7 @@ static bool release(struct tpck_thread *self, CUdeviceptr address, CUstream stre
 
 	if (!tpck_engine_is_device_memory(address))
 		return false;
-	memory_call(&call, TPCK_OP_D2D, 0, stream);
+	tpck_memory_call(&call, TPCK_OP_D2D, 0, stream);
 	(void)tpck_engine_before(self, &call);
 	tpck_engine_after(self, &call);
 	return tpck_engine_free(self, address, stream, ordered) == 0;
@@ -189,22 +180,6 @@ CUresult tpck_hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigne
 		tpck_engine_leave(self);
 	}
 	return TPCK_CALL(cuMemAllocManaged, dptr, bytesize, flags);
-}
-
-CUresult tpck_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-			       unsigned long long flags)
-{
-	struct tpck_thread *self = tpck_engine_enter();
-	CUresult result;
-
-	if (!self)
-		return TPCK_CALL(cuMemCreate, handle, size, prop, flags);
-	tpck_engine_unresumable("the program maps device memory itself (cuMemCreate)");
-	result = TPCK_CALL(cuMemCreate, handle, size, prop, flags);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && tpck_engine_give_back())
-		result = TPCK_CALL(cuMemCreate, handle, size, prop, flags);
-	tpck_engine_leave(self);
-	return result;
 }
 
 CUresult tpck_hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)

@@ -229,41 +229,97 @@ static int apply_file(struct tpck_settings *settings, const char *path, bool mus
 	return complaints;
 }
 
-/* A program may change its folder, and the agent leaves it. */
-static int make_absolute(char *path)
+/* Bytes of "node:" or "site:" at the begin of a tier; 0: it does not say its kind. */
+static size_t tier_kind(const char *tier)
 {
-	size_t kind = strncmp(path, "node:", 5) == 0 || strncmp(path, "site:", 5) == 0 ? 5 : 0;
-	char folder[TPCK_SETTING_TEXT_MAX], whole[2 * TPCK_SETTING_TEXT_MAX + 8];
-
-	if (!path[kind] || path[kind] == '/' || syscall(SYS_getcwd, folder, sizeof folder) < 0 || folder[0] != '/')
-		return 0;
-	snprintf(whole, sizeof whole, "%.*s%s/%s", (int)kind, path, folder, path + kind);
-	if (strlen(whole) >= TPCK_SETTING_TEXT_MAX) {
-		tpck_log_warn("%.200s, from the folder of this process, is too long a path", path);
-		return 1;
-	}
-	strcpy(path, whole);
-	return 0;
+	return strncmp(tier, "node:", 5) == 0 || strncmp(tier, "site:", 5) == 0 ? 5 : 0;
 }
 
-/* What the list of tiers holds that is not used. Complaints. */
-static int check_tiers(const struct tpck_settings *settings)
+/* A program may change its folder, and the agent leaves it: appends `path`, absolute. False: it is too long. */
+static bool append_absolute(char *to, const char *path, size_t length)
 {
-	const char *rest = strchr(settings->dir, ','), *colon = strchr(settings->dir, ':'), *slash = strchr(settings->dir, '/');
+	size_t kind = tier_kind(path), used = strlen(to);
+	char folder[TPCK_SETTING_TEXT_MAX] = "", whole[2 * TPCK_SETTING_TEXT_MAX + 8];
+
+	if (path[kind] != '/' && (syscall(SYS_getcwd, folder, sizeof folder) < 0 || folder[0] != '/'))
+		folder[0] = '\0';
+	snprintf(whole, sizeof whole, "%.*s%s%s%.*s", (int)kind, path, folder, folder[0] ? "/" : "", (int)(length - kind),
+		 path + kind);
+	if (used + strlen(whole) >= TPCK_SETTING_TEXT_MAX) {
+		tpck_log_warn("%.200s, from the folder of this process, is too long a path", path);
+		return false;
+	}
+	strcpy(to + used, whole);
+	return true;
+}
+
+/* Whether `last`, a tier inside of the list, is there before. */
+static bool same_folder(const char *tiers, const char *last)
+{
+	const char *folder = last + tier_kind(last);
+
+	for (; tiers < last; tiers += strcspn(tiers, ",") + 1) {
+		size_t kind = tier_kind(tiers), length = strcspn(tiers, ",") - kind;
+
+		if (length == strlen(folder) && strncmp(tiers + kind, folder, length) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* The list of tiers as it will be used: absolute, each once. Complaints. */
+static int settle_tiers(char *dir)
+{
+	char list[TPCK_SETTING_TEXT_MAX];
+	unsigned count = 0;
 	int complaints = 0;
 
-	if (colon && (!slash || colon < slash) && strncmp(settings->dir, "node:", 5) != 0 &&
-	    strncmp(settings->dir, "site:", 5) != 0) {
-		tpck_log_warn("TRANSPCKPT_DIR: '%.*s' is no kind of tier (node, site); the folder %.*s is used",
-			      (int)(colon - settings->dir), settings->dir, (int)strcspn(settings->dir, ","), settings->dir);
-		complaints++;
-	}
-	if (rest) {
-		tpck_log_warn("TRANSPCKPT_DIR: only the first tier, %.*s, is used; '%.400s' is not", (int)(rest - settings->dir),
-			      settings->dir, rest + 1);
-		complaints++;
+	strcpy(list, dir);
+	dir[0] = '\0';
+	for (const char *tier = list; *tier; tier += strcspn(tier, ",") + (tier[strcspn(tier, ",")] == ',')) {
+		size_t length = strcspn(tier, ","), colon = strcspn(tier, ":"), before = strlen(dir);
+
+		if (length == tier_kind(tier))
+			continue;
+		if (colon < length && colon < strcspn(tier, "/") && !tier_kind(tier)) {
+			tpck_log_warn("TRANSPCKPT_DIR: '%.*s' is no kind of tier (node, site); the folder %.*s is used",
+				      (int)colon, tier, (int)length, tier);
+			complaints++;
+		}
+		if (count == TPCK_TIERS_MAX) {
+			tpck_log_warn("TRANSPCKPT_DIR: only the first %d tiers are used; '%.400s' is not", TPCK_TIERS_MAX, tier);
+			return complaints + 1;
+		}
+		if (before && before + 1 < TPCK_SETTING_TEXT_MAX)
+			strcat(dir, ",");
+		if (!append_absolute(dir, tier, length)) {
+			complaints++;
+			dir[before] = '\0';
+			continue;
+		}
+		count++;
+		if (before && same_folder(dir, dir + before + 1)) {
+			tpck_log_warn("TRANSPCKPT_DIR: %.*s is there twice; it is one tier", (int)length, tier);
+			complaints++;
+			dir[before] = '\0';
+			count--;
+		}
 	}
 	return complaints;
+}
+
+static int make_absolute(char *path)
+{
+	char given[TPCK_SETTING_TEXT_MAX];
+
+	if (!path[0] || path[0] == '/')
+		return 0;
+	strcpy(given, path);
+	path[0] = '\0';
+	if (append_absolute(path, given, strlen(given)))
+		return 0;
+	strcpy(path, given);
+	return 1;
 }
 
 int tpck_settings_read(struct tpck_settings *settings, char *const *environment)
@@ -294,7 +350,7 @@ int tpck_settings_read(struct tpck_settings *settings, char *const *environment)
 		strcpy(settings->resume, "auto");
 		complaints++;
 	}
-	complaints += check_tiers(settings) + make_absolute(settings->dir) + make_absolute(settings->shm);
+	complaints += settle_tiers(settings->dir) + make_absolute(settings->shm);
 	if (tpck_log_configure(settings->log)) {
 		tpck_log_warn("TRANSPCKPT_LOG=%s is not none, error, warn, info or debug with an optional :FILE; using warn",
 			      settings->log);
@@ -311,18 +367,33 @@ void tpck_settings_shm(const struct tpck_settings *settings, char *path, size_t 
 		snprintf(path, size, "/dev/shm/transpckpt-%u", (unsigned)getuid());
 }
 
+bool tpck_settings_tier(const struct tpck_settings *settings, unsigned index, char kind[TPCK_TIER_KIND], char *path,
+			size_t size)
+{
+	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME"), *tier = settings->dir;
+
+	kind[0] = '\0';
+	if (!tier[0]) {
+		if (state && state[0] == '/')
+			snprintf(path, size, "%s/transpckpt", state);
+		else
+			snprintf(path, size, "%s/.local/state/transpckpt", home && home[0] == '/' ? home : "/tmp");
+		return index == 0;
+	}
+	for (; index && *tier; index--)
+		tier += strcspn(tier, ",") + (tier[strcspn(tier, ",")] == ',');
+	if (!*tier)
+		return false;
+	if (tier_kind(tier))
+		snprintf(kind, TPCK_TIER_KIND, "%.4s", tier);
+	tier += tier_kind(tier);
+	snprintf(path, size, "%.*s", (int)strcspn(tier, ","), tier);
+	return true;
+}
+
 void tpck_settings_store(const struct tpck_settings *settings, char *path, size_t size)
 {
-	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-	const char *spec = settings->dir;
+	char kind[TPCK_TIER_KIND];
 
-	if (spec[0]) {
-		if (strncmp(spec, "node:", 5) == 0 || strncmp(spec, "site:", 5) == 0)
-			spec += 5;
-		snprintf(path, size, "%.*s", (int)strcspn(spec, ","), spec);
-	} else if (state && state[0] == '/') {
-		snprintf(path, size, "%s/transpckpt", state);
-	} else {
-		snprintf(path, size, "%s/.local/state/transpckpt", home ? home : "/tmp");
-	}
+	(void)tpck_settings_tier(settings, 0, kind, path, size);
 }

@@ -55,7 +55,12 @@ int tpck_settings_parse(const struct tpck_setting_row *row, const char *text,
 
 /* The memory tier's folder: the setting, or /dev/shm/transpckpt-UID. */
 void tpck_settings_shm(const struct tpck_settings *settings, char *path, size_t size);
-/* The store's folder: the setting without tier names, or the user's state folder. */
+/* Tiers of the store, the fastest first: TRANSPCKPT_DIR's, or one in the user's state folder. False: there is no
+ * tier `index`. `kind` gets "node", "site" or, where the setting does not say, "". */
+enum { TPCK_TIERS_MAX = 4, TPCK_TIER_KIND = 8 };
+bool tpck_settings_tier(const struct tpck_settings *settings, unsigned index, char kind[TPCK_TIER_KIND], char *path,
+			size_t size);
+/* The first one's folder. */
 void tpck_settings_store(const struct tpck_settings *settings, char *path, size_t size);
 
 #endif

@@ -16,8 +16,8 @@ static uint64_t plan_serial;
 static struct tpck_digest_unit *units;
 static uint64_t units_address, units_room;
 static uint32_t units_count;
-static uint64_t sums_address, sums_room; /* on the device */
-static uint64_t *sums;                   /* pinned */
+static uint64_t sums_address, device_room; /* on the device */
+static uint64_t *sums, sums_room;          /* pinned */
 static tpck_event_handle done;
 
 int tpck_digests_open(const struct tpck_device *with, const char *library, const char *setting)
@@ -38,39 +38,42 @@ bool tpck_digests_ready(void)
 	return ready;
 }
 
+/* Room for `count`: at least twice what there was, so that what lies idle is less than what is used. */
+static uint64_t grown(uint64_t room, uint64_t count)
+{
+	return count > 2 * room ? count * 3 / 2 : 2 * room;
+}
+
+/* What is too small is never given back: freeing waits for the device, and the program's streams wait there for what this
+ * thread has yet to do. */
 static int make_room(uint64_t unit_count, uint64_t rows)
 {
-	uint64_t unused;
+	uint64_t unused, room = grown(units_room, unit_count);
 	void *host;
-	int result = 0;
+	int result;
 
 	if (unit_count > units_room) {
-		if (units)
-			device->host_free(units);
-		units = NULL;
-		units_room = 0;
-		result = device->host_alloc(&host, &units_address, unit_count * 3 / 2 * sizeof *units);
+		result = device->host_alloc(&host, &units_address, room * sizeof *units);
 		if (result)
 			return result;
 		units = host;
-		units_room = unit_count * 3 / 2;
+		units_room = room;
 	}
+	room = grown(sums_room, rows);
 	if (rows > sums_room) {
-		if (sums)
-			device->host_free(sums);
-		if (sums_address)
-			device->device_free(sums_address);
-		sums = NULL;
-		sums_address = sums_room = 0;
-		result = device->host_alloc(&host, &unused, rows * 3 / 2 * sizeof *sums);
+		result = device->host_alloc(&host, &unused, room * sizeof *sums);
 		if (result)
 			return result;
 		sums = host;
-		result = device->device_alloc(&sums_address, rows * 3 / 2 * sizeof *sums);
-		if (!result)
-			sums_room = rows * 3 / 2;
+		sums_room = room;
 	}
-	return result;
+	if (sums_room > device_room) {
+		result = device->device_alloc(&sums_address, sums_room * sizeof *sums);
+		if (result)
+			return result;
+		device_room = sums_room;
+	}
+	return 0;
 }
 
 static int units_make(const struct tpck_plan *plan)

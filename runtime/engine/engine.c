@@ -60,19 +60,26 @@ const struct tpck_settings *tpck_engine_settings(void)
 
 /* ---- life ------------------------------------------------------------------------------------- */
 
-/* A resume may be on offer if a marker of this very program lies in the store. */
-static bool marker_present(const char *store)
+static bool marker_in(const char *store)
 {
-	char path[TPCK_SETTING_TEXT_MAX + 256], shm[TPCK_SETTING_TEXT_MAX];
+	char path[TPCK_SETTING_TEXT_MAX + 256];
 	uint64_t digest = tpck_digest64(engine->identity, engine->identity_bytes, 0);
 
 	snprintf(path, sizeof path, "%s/%s/programs/%016llx", store, engine->job, (unsigned long long)digest);
-	if (!syscall(SYS_faccessat, AT_FDCWD, path, F_OK))
-		return true;
-	/* A store that cannot be written leaves the marker in the memory tier. */
-	tpck_settings_shm(&engine->settings, shm, sizeof shm);
-	snprintf(path, sizeof path, "%s/%s/programs/%016llx", shm, engine->job, (unsigned long long)digest);
 	return !syscall(SYS_faccessat, AT_FDCWD, path, F_OK);
+}
+
+/* A resume may be on offer if a marker of this very program lies in a tier of the store. */
+static bool marker_present(void)
+{
+	char folder[TPCK_SETTING_TEXT_MAX], kind[TPCK_TIER_KIND];
+
+	for (unsigned i = 0; tpck_settings_tier(&engine->settings, i, kind, folder, sizeof folder); i++)
+		if (marker_in(folder))
+			return true;
+	/* A store that cannot be written leaves the marker in the memory tier. */
+	tpck_settings_shm(&engine->settings, folder, sizeof folder);
+	return marker_in(folder);
 }
 
 /* Snapshots of several ranks are worth something only if all take the same step, which nobody sees to
@@ -125,7 +132,7 @@ void tpck_engine_start(const char *library_path)
 	tpck_files_record(engine->log, "", 0);
 	tpck_contents_note_input();
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
-	if (strcmp(engine->settings.resume, "never") != 0 && marker_present(store)) {
+	if (strcmp(engine->settings.resume, "never") != 0 && marker_present()) {
 		tpck_restart_remember(environ);
 		tpck_resume_begin();
 	}

@@ -107,6 +107,15 @@ bool tpck_engine_is_device_memory(uint64_t address);
 uint64_t tpck_engine_idle_memory(void);
 /* Memory is out elsewhere: gives it back. Whether there was any, so that trying again may help. */
 bool tpck_engine_give_back(void);
+/* Device memory that the program reserves and maps itself: where a reservation shall lie (0: anywhere); it is given back;
+ * memory `handle` was mapped there; this device may read it now; before it is unmapped. */
+uint64_t tpck_engine_reserve(struct tpck_thread *self, uint64_t bytes, uint64_t alignment);
+void tpck_engine_unreserve(struct tpck_thread *self, uint64_t address, uint64_t bytes);
+void tpck_engine_map(struct tpck_thread *self, uint64_t address, uint64_t bytes, uint64_t handle);
+void tpck_engine_access(struct tpck_thread *self, uint64_t address, uint64_t bytes);
+void tpck_engine_unmap(struct tpck_thread *self, uint64_t address, uint64_t bytes);
+/* Whether memory on this device is followed. */
+bool tpck_engine_maps_here(int device);
 void tpck_engine_context_destroyed(void);
 void tpck_engine_module_variable(const char *symbol, uint64_t address, uint64_t bytes);
 

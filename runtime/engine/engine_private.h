@@ -99,6 +99,9 @@ static inline void tpck_memory_queued(const struct tpck_thread *self)
 void tpck_memory_open(void);
 /* The plan for what is live now. NULL without memory. The plan is kept and made again only when the
  * live set changes. */
+/* Around one call that orders memory, which comes in the logged order while running forward. */
+void tpck_memory_order_begin(struct tpck_thread *self);
+void tpck_memory_order_end(struct tpck_thread *self);
 struct tpck_plan *tpck_memory_plan(void);
 /* Compares the live set with an image's rows. NULL if they agree, else what does not. */
 const char *tpck_memory_compare(const struct tpck_image_row *rows, uint32_t count, char *buffer, size_t size);

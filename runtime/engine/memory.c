@@ -15,6 +15,7 @@
 #include "runtime/capture/copier.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/infer/classes.h"
+#include "runtime/track/mappings.h"
 
 /* Where the arena lies: above what loaders and sanitizers use, below the mapping area. */
 #define ARENA_BASE 0x4a0000000000ull
@@ -42,7 +43,7 @@ void tpck_memory_open(void)
 }
 
 /* One allocation call after another, in the logged order while running forward. */
-static void order_begin(struct tpck_thread *self)
+void tpck_memory_order_begin(struct tpck_thread *self)
 {
 	if (tpck_engine_mode() == TPCK_MODE_FORWARD)
 		tpck_resume_turn(self);
@@ -55,7 +56,7 @@ static void order_begin(struct tpck_thread *self)
 	engine->allocations++;
 }
 
-static void order_end(struct tpck_thread *self)
+void tpck_memory_order_end(struct tpck_thread *self)
 {
 	self->arena_call = tpck_arena_calls(engine->arena);
 	pthread_mutex_unlock(&engine->allocation);
@@ -101,12 +102,12 @@ int tpck_engine_allocate(struct tpck_thread *self, uint64_t bytes, tpck_stream_h
 		tpck_engine_unresumable("the program uses the memory of several devices");
 		return -ENOTSUP;
 	}
-	order_begin(self);
+	tpck_memory_order_begin(self);
 	result = tpck_arena_allocate(engine->arena, bytes, stream ? stream->ordinal : TPCK_STREAM_NONE, address,
 				     &freed_on);
 	if (!result && freed_on != TPCK_STREAM_NONE)
 		wait_for(freed_on, handle, ordered);
-	order_end(self);
+	tpck_memory_order_end(self);
 	return result;
 }
 
@@ -143,7 +144,7 @@ int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_han
 		return -ENOENT;
 	if (!ordered)
 		wait_for_queued(self);
-	order_begin(self);
+	tpck_memory_order_begin(self);
 	/* The wait was for all that was queued before this thread's last call, and so for what any thread queued before a
 	 * call that came before that one. Which calls those are is the same in every run; what the wait was for besides
 	 * is not. */
@@ -153,7 +154,7 @@ int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_han
 				 !ordered ? TPCK_STREAM_NONE : stream ? stream->ordinal : TPCK_STREAM_MANY);
 	if (!ordered)
 		tpck_arena_trim(engine->arena, IDLE_BYTES);
-	order_end(self);
+	tpck_memory_order_end(self);
 	return result;
 }
 
@@ -208,6 +209,7 @@ void tpck_engine_context_destroyed(void)
 	pthread_mutex_lock(&engine->allocation);
 	if (engine->arena)
 		tpck_arena_reset(engine->arena);
+	tpck_mappings_reset();
 	pthread_mutex_unlock(&engine->allocation);
 }
 

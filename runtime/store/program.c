@@ -214,9 +214,9 @@ static char *state_text(struct tpck_program *program)
 	return text;
 }
 
-/* ---- both places -------------------------------------------------------------------------- */
+/* ---- all places -------------------------------------------------------------------------- */
 
-int tpck_program_load(struct tpck_program **out, const char *memory_job, struct tpck_tier *tier,
+int tpck_program_load(struct tpck_program **out, const char *memory_job, const struct tpck_tiers *tiers,
 		      const char *identity, struct tpck_error *err)
 {
 	struct tpck_program *program = calloc(1, sizeof *program);
@@ -234,8 +234,9 @@ int tpck_program_load(struct tpck_program **out, const char *memory_job, struct 
 	if (tpck_path_join(path, sizeof path, memory_job, name) == 0 &&
 	    tpck_file_read(path, 1 << 20, &text, NULL, NULL) == 0)
 		adopt_text(program, text);
-	if (tier && tier->operations->get_text(tier, name, 1 << 20, &text, NULL, NULL) == 0)
-		adopt_text(program, text);
+	for (size_t i = 0; tiers && i < tiers->count; i++)
+		if (tiers->tier[i]->operations->get_text(tiers->tier[i], name, 1 << 20, &text, NULL, NULL) == 0)
+			adopt_text(program, text);
 	*out = program;
 	return 0;
 }
@@ -253,8 +254,14 @@ void tpck_program_free(struct tpck_program *program)
 	free(program);
 }
 
-static int write_both(const char *memory_job, struct tpck_tier *tier, const char *name, const char *text,
-		      struct tpck_error *err)
+static void complain(const struct tpck_tiers *tiers, const struct tpck_error *err)
+{
+	if (tiers->complain)
+		tiers->complain(err);
+}
+
+static int write_all(const char *memory_job, const struct tpck_tiers *tiers, const char *name, const char *text,
+		     struct tpck_error *err)
 {
 	char path[TPCK_PATH_MAX], folder[TPCK_PATH_MAX];
 	int rc = tpck_path_join(path, sizeof path, memory_job, name);
@@ -264,12 +271,19 @@ static int write_both(const char *memory_job, struct tpck_tier *tier, const char
 		rc = tpck_folder_make(folder, err);
 	if (!rc)
 		rc = tpck_file_write(path, text, strlen(text), 0, err);
-	if (tier)
-		rc = tier->operations->mark(tier, name, text, err);
+	for (size_t i = 0; tiers && i < tiers->count; i++) {
+		struct tpck_error slower = {0};
+		int failed = tiers->tier[i]->operations->mark(tiers->tier[i], name, text, i ? &slower : err);
+
+		if (i == 0)
+			rc = failed;
+		else if (failed)
+			complain(tiers, &slower);
+	}
 	return rc;
 }
 
-int tpck_program_save(struct tpck_program *program, const char *memory_job, struct tpck_tier *tier,
+int tpck_program_save(struct tpck_program *program, const char *memory_job, const struct tpck_tiers *tiers,
 		      struct tpck_error *err)
 {
 	char name[64], *text;
@@ -282,20 +296,30 @@ int tpck_program_save(struct tpck_program *program, const char *memory_job, stru
 	if (!text)
 		return tpck_error_set(err, ENOMEM, "saving a program's state");
 	snprintf(name, sizeof name, TPCK_PROGRAMS "/%s.state", program->id);
-	rc = write_both(memory_job, tier, name, text, err);
+	rc = write_all(memory_job, tiers, name, text, err);
 	free(text);
 	return rc;
 }
 
-int tpck_program_mark(struct tpck_program *program, const char *memory_job, struct tpck_tier *tier,
+int tpck_program_mark(struct tpck_program *program, const char *memory_job, const struct tpck_tiers *tiers,
 		      bool present, struct tpck_error *err)
 {
 	char name[64], path[TPCK_PATH_MAX];
+	int rc = 0;
 
 	snprintf(name, sizeof name, TPCK_PROGRAMS "/%s", program->id);
 	if (present)
-		return write_both(memory_job, tier, name, program->identity, err);
+		return write_all(memory_job, tiers, name, program->identity, err);
 	if (tpck_path_join(path, sizeof path, memory_job, name) == 0)
 		unlink(path);
-	return tier ? tier->operations->remove(tier, name, err) : 0;
+	for (size_t i = 0; tiers && i < tiers->count; i++) {
+		struct tpck_error slower = {0};
+		int failed = tiers->tier[i]->operations->remove(tiers->tier[i], name, i ? &slower : err);
+
+		if (i == 0)
+			rc = failed;
+		else if (failed)
+			complain(tiers, &slower);
+	}
+	return rc;
 }

@@ -10,9 +10,9 @@
 
 #include "runtime/base/error.h"
 #include "runtime/store/layout.h"
-#include "runtime/store/tier.h"
+#include "runtime/store/tiers.h"
 
-/* Folder "programs" of the job, in the store and in the memory tier: file ID holds the identity
+/* Folder "programs" of the job, in all durable tiers and in the memory tier: file ID holds the identity
  * text and exists while a start of the program may be offered something; ID.state is kept. */
 #define TPCK_PROGRAMS "programs"
 /* So many deaths in a row make a point be passed over: right after going live there, when its state may be
@@ -33,7 +33,7 @@ struct tpck_program {
 	pthread_mutex_t lock; /* everything below; held for moments only */
 	char id[TPCK_PROGRAM_ID];
 	char *identity;
-	uint64_t serial;      /* of the newest saved state; the higher of two copies counts */
+	uint64_t serial;      /* of the newest saved state; the highest of all copies counts */
 	uint64_t ended;       /* generations up to this one belong to runs that ended with status 0 */
 	struct tpck_program_notes fences;  /* generation `point.generation` went live at point.step */
 	struct tpck_program_notes deaths;  /* `count` deaths within an iteration of resuming at point */
@@ -41,15 +41,16 @@ struct tpck_program {
 	struct tpck_program_notes refused; /* from point.step on, generation's log cannot be run forward */
 };
 
-/* The state of the program with this identity, from the newer of both places; neither is fine. */
-int tpck_program_load(struct tpck_program **program, const char *memory_job, struct tpck_tier *tier,
+/* The state of the program with this identity, from the place where it is newest; none is fine. tiers NULL: memory
+ * alone, here and below. */
+int tpck_program_load(struct tpck_program **program, const char *memory_job, const struct tpck_tiers *tiers,
 		      const char *identity, struct tpck_error *err);
 void tpck_program_free(struct tpck_program *program);
-/* Saves to both places. Memory first; the error is the store's. */
-int tpck_program_save(struct tpck_program *program, const char *memory_job, struct tpck_tier *tier,
+/* Saves everywhere, memory first; the error is the first tier's or, without one, memory's. */
+int tpck_program_save(struct tpck_program *program, const char *memory_job, const struct tpck_tiers *tiers,
 		      struct tpck_error *err);
-/* Makes or removes the marker file in both places. */
-int tpck_program_mark(struct tpck_program *program, const char *memory_job, struct tpck_tier *tier,
+/* Makes or removes the marker file everywhere. */
+int tpck_program_mark(struct tpck_program *program, const char *memory_job, const struct tpck_tiers *tiers,
 		      bool present, struct tpck_error *err);
 
 enum tpck_allowed {

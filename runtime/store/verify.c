@@ -42,6 +42,7 @@ struct visit {
 	struct tpck_tier *tier;
 	const struct tpck_manifest *manifest;
 	bool only_new;
+	const struct tpck_catalog *verified; /* may be NULL */
 	void (*fault)(void *context, const struct tpck_error *err); /* NULL: stop at the first */
 	void *context;
 	struct item *items;
@@ -56,6 +57,32 @@ static bool own_container(const struct visit *visit, uint32_t container)
 
 	tpck_checkpoint_name_format(&visit->manifest->point, folder, sizeof folder);
 	return strncmp(visit->manifest->containers[container].path, folder, strlen(folder)) == 0;
+}
+
+static bool has_chunk(const struct tpck_manifest *other, const char *container, const char *name, size_t i,
+		      const struct tpck_chunk *chunk)
+{
+	for (size_t m = 0; m < other->member_count; m++) {
+		const struct tpck_chunk *same =
+			tpck_object_chunk(other->members[m].objects, other->members[m].object_count, name, i);
+
+		if (same && same->offset == chunk->offset && same->length == chunk->length &&
+		    memcmp(same->digest, chunk->digest, sizeof same->digest) == 0 &&
+		    strcmp(other->containers[same->container].path, container) == 0)
+			return true;
+	}
+	return false;
+}
+
+static bool known_good(const struct visit *visit, const struct tpck_object *object, size_t i)
+{
+	const struct tpck_chunk *chunk = &object->chunks[i];
+	const char *container = visit->manifest->containers[chunk->container].path;
+
+	for (size_t c = 0; visit->verified && c < visit->verified->count; c++)
+		if (has_chunk(visit->verified->manifests[c], container, object->name, i, chunk))
+			return true;
+	return false;
 }
 
 static int list_items(struct visit *visit)
@@ -77,7 +104,8 @@ static int list_items(struct visit *visit)
 
 		for (size_t o = 0; o < member->object_count; o++)
 			for (size_t i = 0; i < member->objects[o].count; i++)
-				if (!visit->only_new || own_container(visit, member->objects[o].chunks[i].container))
+				if ((!visit->only_new || own_container(visit, member->objects[o].chunks[i].container)) &&
+				    !known_good(visit, &member->objects[o], i))
 					visit->items[visit->count++] = (struct item){&member->objects[o], i};
 	}
 	return 0;
@@ -122,6 +150,14 @@ int tpck_verify(struct tpck_tier *tier, const struct tpck_manifest *manifest, st
 int tpck_verify_new(struct tpck_tier *tier, const struct tpck_manifest *manifest, struct tpck_error *err)
 {
 	struct visit visit = {.tier = tier, .manifest = manifest, .only_new = true};
+
+	return visit_all(&visit, err);
+}
+
+int tpck_verify_unlike(struct tpck_tier *tier, const struct tpck_manifest *manifest, const struct tpck_catalog *verified,
+		       struct tpck_error *err)
+{
+	struct visit visit = {.tier = tier, .manifest = manifest, .verified = verified};
 
 	return visit_all(&visit, err);
 }

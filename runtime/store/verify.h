@@ -15,6 +15,9 @@ int tpck_verify_chunk(struct tpck_tier *tier, const struct tpck_manifest *manife
 int tpck_verify(struct tpck_tier *tier, const struct tpck_manifest *manifest, struct tpck_error *err);
 /* Only what this checkpoint wrote itself; what it refers to was verified when that was written. */
 int tpck_verify_new(struct tpck_tier *tier, const struct tpck_manifest *manifest, struct tpck_error *err);
+/* All that no checkpoint of `verified` has at the same place with the same digest. */
+int tpck_verify_unlike(struct tpck_tier *tier, const struct tpck_manifest *manifest,
+		       const struct tpck_catalog *verified, struct tpck_error *err);
 /* Goes on after a fault and hands each to `fault`. Returns how many there were, or -ENOMEM. */
 long tpck_verify_each(struct tpck_tier *tier, const struct tpck_manifest *manifest,
 		      void (*fault)(void *context, const struct tpck_error *err), void *context);

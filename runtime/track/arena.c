@@ -540,6 +540,32 @@ int tpck_arena_free(struct tpck_arena *arena, uint64_t address, uint32_t stream)
 	return 0;
 }
 
+int tpck_arena_adopt(struct tpck_arena *arena, uint64_t address, uint64_t bytes)
+{
+	struct tpck_block *block = descriptor_new(arena);
+
+	if (!block)
+		return -ENOMEM;
+	block->address = address;
+	block->bytes = bytes;
+	block->live = true;
+	block->order = arena->orders++;
+	live_insert(arena, block);
+	return 0;
+}
+
+void tpck_arena_disown(struct tpck_arena *arena, uint64_t address)
+{
+	struct tpck_block *block = *slot(arena, address);
+
+	while (block && (block->address != address || block->room))
+		block = block->chain;
+	if (!block)
+		return;
+	live_remove(arena, block);
+	descriptor_drop(arena, block);
+}
+
 uint64_t tpck_arena_calls(const struct tpck_arena *arena)
 {
 	return arena->calls;
@@ -589,8 +615,16 @@ void tpck_arena_totals(const struct tpck_arena *arena, uint64_t *blocks, uint64_
 
 void tpck_arena_reset(struct tpck_arena *arena)
 {
-	struct tpck_block *block = arena->highest;
+	struct tpck_block *block = arena->live_first;
 
+	while (block) {
+		struct tpck_block *after = block->next;
+
+		if (!block->room)
+			free(block);
+		block = after;
+	}
+	block = arena->highest;
 	while (block) {
 		struct tpck_block *lower = block->lower;
 

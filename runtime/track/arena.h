@@ -21,7 +21,7 @@ enum { TPCK_STREAM_NONE = 0, TPCK_STREAM_MANY = 0xffffffffu };
 
 struct tpck_block {
 	uint64_t address, bytes; /* bytes is what was asked for */
-	uint64_t room;           /* what the block occupies */
+	uint64_t room;           /* what the block occupies; 0: outside of the range */
 	uint64_t order;          /* allocations before it */
 	uint32_t freed_on;       /* free blocks: stream of the free, or TPCK_STREAM_MANY */
 	bool live;
@@ -44,6 +44,10 @@ int tpck_arena_allocate(struct tpck_arena *arena, uint64_t bytes, uint32_t strea
 /* Frees the block that begins at address; -ENOENT if none does. `stream` as above: TPCK_STREAM_NONE
  * if all work on it is done. */
 int tpck_arena_free(struct tpck_arena *arena, uint64_t address, uint32_t stream);
+/* Memory outside of the range, which the program mapped itself: it is live from here on as a block of the arena's is. -ENOMEM. */
+int tpck_arena_adopt(struct tpck_arena *arena, uint64_t address, uint64_t bytes);
+/* It is not there any more. */
+void tpck_arena_disown(struct tpck_arena *arena, uint64_t address);
 /* Allocations and frees up to now; each call has the next number, from 1. */
 uint64_t tpck_arena_calls(const struct tpck_arena *arena);
 /* All that was queued before call number `call` is known to be done: what was freed by then is anybody's at once. For the

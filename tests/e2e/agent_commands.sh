@@ -96,8 +96,8 @@ TRANSPCKPT_KEEP=many "$command" doctor >"$D/run.out" 2>"$D/run.err"
 ok "doctor names a wrong setting" grep -q "TRANSPCKPT_KEEP=many" "$D/run.err"
 TRANSPCKPT_SHM=/proc/x "$command" doctor >"$D/run.out" 2>"$D/run.err"
 ok "and what stands in the way" grep -q "^bad.*memory tier" "$D/run.out"
-TRANSPCKPT_DIR="node:$D/store,site:/lustre" "$command" doctor >"$D/run.out" 2>"$D/run.err"
-ok "and a tier that is not used" grep -q "only the first tier, node:$D/store, is used; 'site:/lustre' is not" "$D/run.err"
+TRANSPCKPT_DIR="node:$D/store,s3:/lustre" "$command" doctor >"$D/run.out" 2>"$D/run.err"
+ok "and a tier whose kind there is not" grep -q "no kind of tier" "$D/run.err"
 status_of "$command" frobnicate
 ok "no verb" ended 2
 done_testing

@@ -364,14 +364,19 @@ def life(checks):
         status = this.start().wait()
         checks.ok(status == 0 and not this.differences(), "and are good", *this.differences(), this.story())
 
-    for what, disk in (("memory lost", True), ("memory and store lost", False)):
+    for what, disk in (("memory lost", True), ("memory and store lost", False), ("memory and the first tier lost", True)):
         with job.Place(TRANSPCKPT_DURABLE_INTERVAL="5") as place:
+            near = place.root + "/near"
+            if "tier" in what:
+                place.environment["TRANSPCKPT_DIR"] = f"node:{near},site:{place.store}"
             this = gpt(place)
             this.run_plain()
             killed_at(this, 30)
             on_disk_only(place)
             if not disk:
                 shutil.rmtree(place.store)
+            elif "tier" in what:
+                shutil.rmtree(near)
             start = this.start()
             status = start.wait()
             checks.ok(status == 0 and not this.differences(), f"{what}: the same bytes", *this.differences(),
@@ -416,17 +421,8 @@ def unprivileged(checks):
 
 # ---- starting over -------------------------------------------------------------------------------------------------
 
-def built(place, name, source, *flags):
-    """A library made of a source of this folder."""
-    compiler = ("CXX", "c++") if source.endswith(".cc") else ("CC", "cc")
-    path = os.path.join(place.root, name)
-    subprocess.run([*os.environ.get(*compiler).split(), "-shared", "-fPIC", "-w", *flags, "-o", path,
-                    os.path.join(os.path.dirname(os.path.abspath(__file__)), source), "-ldl"], check=True)
-    return path
-
-
 def habits(place, name, *flags):
-    return built(place, name, "habits.c", *flags)
+    return job.built(place, name, "habits.c", *flags)
 
 
 def with_habits(place, library, habit, give_input):
@@ -461,7 +457,7 @@ def draws(checks):
     with job.Place() as place:
         this = gpt(place)
         this.run_plain()
-        this.environment.update(LD_PRELOAD=built(place, "draws.so", "draws.cc"), DRAWS=place.root + "/draws")
+        this.environment.update(LD_PRELOAD=job.built(place, "draws.so", "draws.cc"), DRAWS=place.root + "/draws")
         killed_at(this, 15)
         start = this.start()
         status = start.wait()

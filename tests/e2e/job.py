@@ -204,6 +204,15 @@ def differences(a, b):
     return lines
 
 
+def built(place, name, source, *flags):
+    """A library made of a source of this folder."""
+    compiler = ("CXX", "c++") if source.endswith(".cc") else ("CC", "cc")
+    path = os.path.join(place.root, name)
+    subprocess.run([*os.environ.get(*compiler).split(), *os.environ.get("CUDA_CPPFLAGS", "").split(), "-shared", "-fPIC", "-w",
+                    *flags, "-o", path, os.path.join(os.path.dirname(os.path.abspath(__file__)), source), "-ldl"], check=True)
+    return path
+
+
 def each_once(text):
     """The lines of a text without those that came before: what a resumed run says again of its last iterations."""
     return list(dict.fromkeys(text.splitlines()))
@@ -403,6 +412,8 @@ class Job:
                 return start.wait()
             start.kill()
             self.after_start(start)
+            if start.wait() == 0:  # it ended while the moment was come
+                return 0
             self.kills.append(self.after_kill(moment[0]))
             if agent_too and agent_too():
                 for pid in self.place.agents():

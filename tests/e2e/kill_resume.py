@@ -34,6 +34,9 @@ CASES = {
     "classifier-drawn-seed": CLASSIFIER,
     "classifier-loader-thread": [*CLASSIFIER, "--seed", "5", "--loader-thread"],
     "classifier-churn": [*CLASSIFIER, "--seed", "5", "--churn"],
+    # Device memory that the program maps itself, at the start and in between.
+    "gpt-mapped": [*GPT, "--steps", "40"],
+    "classifier-mapped-churn": [*CLASSIFIER, "--seed", "5", "--churn"],
     "gan": GAN,
     "gan-long-growth": [*GAN, "--growth", "20"],
     # Two extensions with a variable on the device of the same name each.
@@ -71,6 +74,8 @@ def check(checks, rng, case, kills):
         arguments = [*CASES[name], "--steps", str(10 * kills)] if kills > 8 else CASES[name]
         arguments = [place.trainer(a) if a.endswith(".so") else a for a in arguments]
         this = job.Job(place, *arguments)
+        if "-mapped" in name:
+            this.environment["LD_PRELOAD"] = job.built(place, "mapped.so", "mapped.c")
         if name == "gpt-own-resume":
             own_checkpoint(this)
         if not drawn:

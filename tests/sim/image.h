@@ -28,7 +28,10 @@ struct sim_image_variable {
 	uint64_t size;
 };
 
-/* Offsets count from the start of the header. Kernel i is entry i of the object's `simgpu_table`. */
+/*
+ * Offsets count from the start of the header. Kernel i is entry i of the object's `simgpu_table`. An image without an
+ * object names kernels that the device has no code for: they are pseudo-executed.
+ */
 struct sim_image_header {
 	char magic[8];
 	uint32_t version;

@@ -216,27 +216,36 @@ static void test_reading(void)
 static void test_paths(void)
 {
 	struct tpck_settings s;
-	char path[TPCK_SETTING_TEXT_MAX + 64], wanted[64];
+	char path[TPCK_SETTING_TEXT_MAX + 64], wanted[64], kind[TPCK_TIER_KIND];
 
 	READ(&s, "TRANSPCKPT_DIR=/d", "TRANSPCKPT_SHM=/s");
 	tpck_settings_store(&s, path, sizeof path);
 	is_true(strcmp(path, "/d") == 0);
 	tpck_settings_shm(&s, path, sizeof path);
 	is_true(strcmp(path, "/s") == 0);
-	tap_ok(READ(&s, "TRANSPCKPT_DIR=node:/nvme,site:/lustre") == 1 && lines(said()) == 1 &&
-		       strstr(said(), "only the first tier, node:/nvme, is used; 'site:/lustre' is not"),
-	       "a second tier: one line", said());
+	is_true(READ(&s, "TRANSPCKPT_DIR=node:/nvme,,site:/lustre,/c") == 0);
 	tpck_settings_store(&s, path, sizeof path);
 	is_true(strcmp(path, "/nvme") == 0);
+	is_true(tpck_settings_tier(&s, 0, kind, path, sizeof path) && !strcmp(path, "/nvme") && !strcmp(kind, "node"));
+	is_true(tpck_settings_tier(&s, 1, kind, path, sizeof path) && !strcmp(path, "/lustre") && !strcmp(kind, "site"));
+	is_true(tpck_settings_tier(&s, 2, kind, path, sizeof path) && !strcmp(path, "/c") && !kind[0]);
+	is_true(!tpck_settings_tier(&s, 3, kind, path, sizeof path));
+	tap_ok(READ(&s, "TRANSPCKPT_DIR=node:/a,/b,site:/a") == 1 && lines(said()) == 1 &&
+		       strstr(said(), "site:/a is there twice") && strcmp(s.dir, "node:/a,/b") == 0,
+	       "the same folder twice: one line", said());
+	tap_ok(READ(&s, "TRANSPCKPT_DIR=/a,/b,/c,/d,/e,/f") == 1 && lines(said()) == 1 &&
+		       strstr(said(), "only the first 4 tiers are used; '/e,/f' is not"),
+	       "too many tiers: one line", said());
 	tap_ok(READ(&s, "TRANSPCKPT_DIR=s3:bucket/a") == 1 && lines(said()) == 1 && strstr(said(), "'s3' is no kind of tier"),
 	       "a kind of tier that there is not: one line", said());
 	if (chdir("/usr/lib"))
 		exit(99);
-	READ(&s, "TRANSPCKPT_DIR=site:d", "TRANSPCKPT_SHM=./s");
+	READ(&s, "TRANSPCKPT_DIR=site:d,e", "TRANSPCKPT_SHM=./s");
 	if (chdir("/"))
 		exit(99);
 	tpck_settings_store(&s, path, sizeof path);
 	tap_ok(strcmp(path, "/usr/lib/d") == 0, "a path from the folder at the start", path);
+	tap_ok(tpck_settings_tier(&s, 1, kind, path, sizeof path) && strcmp(path, "/usr/lib/e") == 0, "and the next one's", path);
 	tpck_settings_shm(&s, path, sizeof path);
 	tap_ok(strcmp(path, "/usr/lib/./s") == 0, "and the memory tier's", path);
 	READ(&s, "X=");

@@ -19,13 +19,13 @@ static void check_program(void)
 {
 	char *memory = tap_folder("/dev/shm"), *disk = tap_folder(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	struct tpck_program *p = NULL, *again = NULL;
-	struct tpck_tier *tier = NULL;
+	struct tpck_tiers tiers = {.count = 1};
 	struct tpck_point a = {1, 100}, b = {1, 90}, c = {2, 95}, d = {2, 90};
 	uint64_t died = 0;
 	char marker[256], state[256];
 
-	tpck_durable_tier_open(&tier, disk, "j", TPCK_WRITER_THREADS, &err);
-	ok(tpck_program_load(&p, memory, tier, "id\n", &err) == 0 && tpck_program_allows(p, &a) == TPCK_ALLOWED,
+	tpck_durable_tier_open(&tiers.tier[0], disk, "j", TPCK_WRITER_THREADS, &err);
+	ok(tpck_program_load(&p, memory, &tiers, "id\n", &err) == 0 && tpck_program_allows(p, &a) == TPCK_ALLOWED,
 	   "a program that is not known");
 	tpck_program_resumed(p, 2, 95);
 	ok(tpck_program_allows(p, &a) == TPCK_ALLOWED_NOT_FENCED && tpck_program_allows(p, &b) == TPCK_ALLOWED &&
@@ -43,24 +43,24 @@ static void check_program(void)
 	ok(tpck_program_allows(p, &d) == TPCK_ALLOWED_NOT_LOOP && tpck_program_loops(p) == 2, "but not for ever");
 	tpck_program_refuse(p, &c);
 	ok(tpck_program_allows(p, &c) == TPCK_ALLOWED_NOT_REFUSED, "a log that diverged");
-	ok(tpck_program_save(p, memory, tier, &err) == 0, "saved");
+	ok(tpck_program_save(p, memory, &tiers, &err) == 0, "saved");
 	snprintf(state, sizeof state, "%s/programs/%s.state", memory, p->id);
 	unlink(state);
-	ok(tpck_program_load(&again, memory, tier, "id\n", &err) == 0 && tpck_program_loops(again) == 2 &&
+	ok(tpck_program_load(&again, memory, &tiers, "id\n", &err) == 0 && tpck_program_loops(again) == 2 &&
 		   tpck_program_allows(again, &a) == TPCK_ALLOWED_NOT_FENCED &&
 		   tpck_program_allows(again, &c) == TPCK_ALLOWED_NOT_REFUSED,
 	   "read from the store alone");
 	tpck_program_died(again, &b, TPCK_DEATH_FAR);
 	ok(tpck_program_loops(again) == 0, "progress ends a loop");
-	ok(tpck_program_mark(p, memory, tier, true, &err) == 0, "marked");
+	ok(tpck_program_mark(p, memory, &tiers, true, &err) == 0, "marked");
 	snprintf(marker, sizeof marker, "%s/j/programs/%s", disk, p->id);
 	ok(access(marker, F_OK) == 0, "the marker is there");
 	tpck_program_ended(p, 2);
 	ok(tpck_program_allows(p, &b) == TPCK_ALLOWED_NOT_ENDED, "a good end ends all of it");
-	ok(tpck_program_mark(p, memory, tier, false, &err) == 0 && access(marker, F_OK) != 0, "the marker is gone");
+	ok(tpck_program_mark(p, memory, &tiers, false, &err) == 0 && access(marker, F_OK) != 0, "the marker is gone");
 	tpck_program_free(p);
 	tpck_program_free(again);
-	tpck_tier_close(tier);
+	tpck_tiers_close(&tiers);
 	tpck_folder_remove(memory);
 	tpck_folder_remove(disk);
 }

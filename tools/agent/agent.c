@@ -134,6 +134,7 @@ void agent_consider(struct agent *agent)
 {
 	hello_consider(agent);
 	flush_consider(agent);
+	copies_consider(agent);
 	answer_endings(agent);
 	retire_forgotten(agent);
 	live_sweep(agent);
@@ -146,6 +147,8 @@ static uint64_t next_deadline(const struct agent *agent)
 
 	if (leave < soonest)
 		soonest = leave;
+	if (copies_deadline(agent) < soonest)
+		soonest = copies_deadline(agent);
 	for (const struct live *live = agent->lives; live; live = live->next)
 		if (live->life == LIFE_DEAD && flush_settled(live) && !live->jobs && linger_until(agent, live) < soonest)
 			soonest = linger_until(agent, live);
@@ -192,6 +195,8 @@ static int prepare_loop(struct agent *agent, struct tpck_error *err)
 		rc = worker_start(&agent->flusher, &agent->outbox);
 	if (!rc)
 		rc = worker_start(&agent->prefaulter, &agent->outbox);
+	if (!rc)
+		rc = copies_start(agent);
 	return rc ? tpck_error_set(err, -rc, "starting the event loop") : 0;
 }
 

@@ -13,7 +13,7 @@
 #include "runtime/store/manifest.h"
 #include "runtime/store/memory_tier.h"
 #include "runtime/store/program.h"
-#include "runtime/store/tier.h"
+#include "runtime/store/tiers.h"
 #include "runtime/wire/message.h"
 #include "tools/agent/worker.h"
 
@@ -88,12 +88,26 @@ struct live {
 	struct live *next;
 };
 
+/* A tier behind the first one, which gets copies of what that has. */
+struct slower {
+	struct worker worker;
+	bool busy;
+	bool behind;                 /* the first tier may have something newer */
+	uint64_t begun_ns, retry_ns;
+	double backoff_sec;
+	char said[sizeof ((struct tpck_error *)0)->text];
+	struct tpck_interval_history history;
+	uint64_t step;               /* newest copied, if any */
+	bool any;
+};
+
 struct agent {
 	struct tpck_settings settings;
 	char job[TPCK_NAME_MAX];
 	char folder[TPCK_PATH_MAX];  /* SHM/JOB */
 	char socket_path[TPCK_PATH_MAX];
-	struct tpck_tier *tier;
+	struct tpck_tiers tiers;
+	struct tpck_tier *tier;      /* the first one, that snapshots are published into */
 	int epoll;
 	struct watch listener, signals, outbox_watch;
 	struct outbox outbox;
@@ -112,6 +126,7 @@ struct agent {
 	double flush_backoff_sec;
 	char flush_said[sizeof ((struct tpck_error *)0)->text]; /* last complaint, not to be repeated */
 	struct tpck_interval_history history;
+	struct slower slower[TPCK_TIERS_MAX]; /* by tier; the first is not used */
 };
 
 /* event loop (agent.c) */
@@ -182,6 +197,20 @@ void flush_clear_remains(struct agent *agent);
 bool flush_settled(const struct live *live);
 /* When flush_consider has something to do by itself; UINT64_MAX: never. */
 uint64_t flush_deadline(const struct agent *agent);
+
+/* copies in slower tiers (copies.c) */
+int copies_start(struct agent *agent);
+void copies_stop(struct agent *agent);
+/* The first tier has something new. */
+void copies_wanted(struct agent *agent);
+void copies_consider(struct agent *agent);
+uint64_t copies_deadline(const struct agent *agent);
+/* Whether a checkpoint of the first tier is being copied. Any thread; store_in_use is held. */
+bool copies_need(const struct tpck_point *point);
+
+/* Retention for every tier: a rule of this agent's settings; `generations` (0 at the end) may have work in progress in
+ * the tier. store_in_use is held. */
+int flush_retain(struct agent *agent, struct tpck_tier *tier, const uint64_t *generations, struct tpck_error *err);
 
 /* QUERY (status.c) */
 void status_answer(struct agent *agent, struct client *client);

@@ -29,7 +29,7 @@ struct tpck_program *program_of(struct agent *agent, const char *identity, struc
 	for (entry = entries; entry && !program; entry = entry->next)
 		if (strcmp(entry->program->identity, identity) == 0)
 			program = entry->program;
-	if (!program && tpck_program_load(&program, agent->folder, agent->tier, identity, err) == 0) {
+	if (!program && tpck_program_load(&program, agent->folder, &agent->tiers, identity, err) == 0) {
 		entry = calloc(1, sizeof *entry);
 		if (entry) {
 			entry->program = program;
@@ -105,7 +105,7 @@ static void news_run(struct job *job)
 		snprintf(keep, sizeof keep, "keep/%s", news->program->id);
 		(void)agent->tier->operations->remove(agent->tier, keep, NULL);
 		tpck_program_ended(news->program, news->point.generation);
-		rc = tpck_program_mark(news->program, agent->folder, agent->tier, false, &err);
+		rc = tpck_program_mark(news->program, agent->folder, &agent->tiers, false, &err);
 		break;
 	case NEWS_RESUMED:
 		tpck_program_resumed(news->program, news->point.generation, news->point.step);
@@ -119,7 +119,7 @@ static void news_run(struct job *job)
 		break;
 	}
 	if (!rc)
-		rc = tpck_program_save(news->program, agent->folder, agent->tier, &err);
+		rc = tpck_program_save(news->program, agent->folder, &agent->tiers, &err);
 	if (rc)
 		agent_complain(&err);
 }

@@ -47,11 +47,16 @@ static bool permitted(void *context, const struct tpck_point *point)
 	return allowed != TPCK_ALLOWED_NOT_ENDED && allowed != TPCK_ALLOWED_NOT_FENCED;
 }
 
+struct rule {
+	struct agent *agent;
+	const uint64_t *generations;
+};
+
 static bool in_progress(void *context, const struct tpck_point *point)
 {
-	const struct flush_job *flush = context;
+	const struct rule *rule = context;
 
-	for (const uint64_t *generation = flush->running; *generation; generation++)
+	for (const uint64_t *generation = rule->generations; *generation; generation++)
 		if (*generation == point->generation)
 			return true;
 	return false;
@@ -59,19 +64,21 @@ static bool in_progress(void *context, const struct tpck_point *point)
 
 static bool offerable(void *context, const struct tpck_manifest *manifest)
 {
-	struct flush_job *flush = context;
-	struct tpck_program *program = program_of(flush->agent, manifest->members[0].identity, NULL);
+	const struct rule *rule = context;
+	struct tpck_program *program = program_of(rule->agent, manifest->members[0].identity, NULL);
 
 	return !program || tpck_program_allows(program, &manifest->point) == TPCK_ALLOWED;
 }
 
 /* What is passed over because the program died there, or on the way, stays for whoever asks for it by its
- * step: there are two of them at most. */
+ * step: there are two of them at most. So does what a slower tier is still being given. */
 static bool spared(void *context, const struct tpck_manifest *manifest)
 {
-	struct flush_job *flush = context;
-	struct tpck_program *program = program_of(flush->agent, manifest->members[0].identity, NULL);
+	const struct rule *rule = context;
+	struct tpck_program *program = program_of(rule->agent, manifest->members[0].identity, NULL);
 
+	if (copies_need(&manifest->point))
+		return true;
 	return program && tpck_program_allows(program, &manifest->point) == TPCK_ALLOWED_NOT_LOOP;
 }
 
@@ -104,18 +111,24 @@ static void find_base(struct flush_job *flush)
 	tpck_catalog_free(&catalog);
 }
 
+int flush_retain(struct agent *agent, struct tpck_tier *tier, const uint64_t *generations, struct tpck_error *err)
+{
+	struct rule rule = {agent, generations};
+	struct tpck_retention retention = {
+		.keep = agent->settings.keep, .milestone = agent->settings.milestone, .in_progress = in_progress,
+		.offerable = offerable, .spared = spared, .context = &rule,
+	};
+
+	return tpck_retention_apply(tier, &retention, err);
+}
+
 static void retain(struct flush_job *flush)
 {
-	const struct tpck_settings *settings = &flush->agent->settings;
-	struct tpck_retention retention = {
-		.keep = settings->keep, .milestone = settings->milestone, .in_progress = in_progress,
-		.offerable = offerable, .spared = spared, .context = flush,
-	};
 	static char said[sizeof ((struct tpck_error *)0)->text];
 	struct tpck_error err = {0};
 
 	pthread_mutex_lock(&store_in_use);
-	if (tpck_retention_apply(flush->agent->tier, &retention, &err) && strcmp(said, err.text) != 0) {
+	if (flush_retain(flush->agent, flush->agent->tier, flush->running, &err) && strcmp(said, err.text) != 0) {
 		snprintf(said, sizeof said, "%s", err.text);
 		tpck_log_warn("old checkpoints stay: %s", err.text);
 	}
@@ -218,6 +231,7 @@ static void stored(struct agent *agent, struct live *live, uint64_t step)
 	agent->flush_said[0] = '\0';
 	agent->flush_backoff_sec = 0;
 	agent->flush_retry_ns = 0;
+	copies_wanted(agent);
 }
 
 /* An image whose bytes are not what they were said to be is good for nothing. */

@@ -59,7 +59,7 @@ static void greatest_of_text(char *text, uint64_t *greatest)
 	free(text);
 }
 
-/* One more than any generation that left a trace here or in the store, and noted in both. */
+/* One more than any generation that left a trace here or in the store, and noted in all. */
 static uint64_t new_generation(struct agent *agent)
 {
 	char path[TPCK_PATH_MAX], text[32], *said;
@@ -77,14 +77,19 @@ static uint64_t new_generation(struct agent *agent)
 	tpck_path_join(path, sizeof path, agent->folder, GENERATION);
 	if (tpck_file_read(path, 64, &said, NULL, NULL) == 0)
 		greatest_of_text(said, &greatest);
-	agent->tier->operations->list(agent->tier, "", greatest_of_store, &greatest, NULL);
-	if (agent->tier->operations->get_text(agent->tier, GENERATION, 64, &said, NULL, NULL) == 0)
-		greatest_of_text(said, &greatest);
+	for (size_t i = 0; i < agent->tiers.count; i++) {
+		struct tpck_tier *tier = agent->tiers.tier[i];
+
+		tier->operations->list(tier, "", greatest_of_store, &greatest, NULL);
+		if (tier->operations->get_text(tier, GENERATION, 64, &said, NULL, NULL) == 0)
+			greatest_of_text(said, &greatest);
+	}
 	snprintf(text, sizeof text, "%" PRIu64 "\n", greatest + 1);
 	if (tpck_file_write(path, text, strlen(text), 0, &err))
 		tpck_log_warn("%s", err.text);
 	/* A store that cannot be written is said by what needs it. */
-	(void)agent->tier->operations->mark(agent->tier, GENERATION, text, NULL);
+	for (size_t i = 0; i < agent->tiers.count; i++)
+		(void)agent->tiers.tier[i]->operations->mark(agent->tiers.tier[i], GENERATION, text, NULL);
 	return greatest + 1;
 }
 
@@ -121,7 +126,7 @@ static void hello_run(struct job *job)
 		snprintf(h->offer.notice, sizeof h->offer.notice,
 			 "not resuming: process %d of the same program is still running", h->conflict_pid);
 	/* From now on a start of this program may find something. */
-	if (tpck_program_mark(h->program, agent->folder, store_rc ? NULL : agent->tier, true, &store))
+	if (tpck_program_mark(h->program, agent->folder, store_rc ? NULL : &agent->tiers, true, &store))
 		store_rc = store_rc ? store_rc : -store.code;
 	if (store_rc) {
 		size_t used = strlen(h->offer.notice);

@@ -219,6 +219,7 @@ static void leave(void)
 	worker_stop(&agent.clerk);
 	worker_stop(&agent.checker);
 	worker_stop(&agent.flusher);
+	copies_stop(&agent);
 	worker_stop(&agent.prefaulter);
 	if (agent.stopping)
 		return;
@@ -226,22 +227,9 @@ static void leave(void)
 	(void)tpck_folder_remove(agent.folder);
 }
 
-/* The agent leaves the folder that it was started in. */
-static int make_absolute(char *path, size_t size)
-{
-	char folder[TPCK_PATH_MAX], relative[TPCK_PATH_MAX];
-
-	if (path[0] == '/')
-		return 0;
-	snprintf(relative, sizeof relative, "%s", path);
-	if (!getcwd(folder, sizeof folder))
-		return -errno;
-	return tpck_path_join(path, size, folder, relative);
-}
-
 static int set_up(const char *job, struct tpck_error *err)
 {
-	char shm[TPCK_PATH_MAX], store[TPCK_PATH_MAX];
+	char shm[TPCK_PATH_MAX];
 	int rc;
 
 	tpck_settings_read(&agent.settings, environ);
@@ -252,9 +240,6 @@ static int set_up(const char *job, struct tpck_error *err)
 	snprintf(agent.job, sizeof agent.job, "%.200s", job);
 	job = agent.job;
 	tpck_settings_shm(&agent.settings, shm, sizeof shm);
-	tpck_settings_store(&agent.settings, store, sizeof store);
-	if (make_absolute(shm, sizeof shm) || make_absolute(store, sizeof store))
-		return tpck_error_set(err, ENAMETOOLONG, "using %.200s and %.200s", shm, store);
 	if (tpck_path_join(agent.folder, sizeof agent.folder - 64, shm, job))
 		return tpck_error_set(err, ENAMETOOLONG, "using %s", shm);
 	tpck_path_join(agent.socket_path, sizeof agent.socket_path, agent.folder, "agent.sock");
@@ -262,9 +247,11 @@ static int set_up(const char *job, struct tpck_error *err)
 	if (!rc)
 		rc = check_memory_folder(agent.folder, err);
 	if (!rc)
-		rc = tpck_durable_tier_open(&agent.tier, store, job, TPCK_WRITER_AUTO, err);
-	if (!rc)
-		agent.tier->own_only = true;
+		rc = tpck_tiers_open(&agent.tiers, &agent.settings, job, TPCK_WRITER_AUTO, err);
+	for (size_t i = 0; i < agent.tiers.count; i++)
+		agent.tiers.tier[i]->own_only = true;
+	agent.tiers.complain = agent_complain;
+	agent.tier = agent.tiers.tier[0];
 	return rc;
 }
 

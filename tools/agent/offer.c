@@ -18,7 +18,8 @@
 struct choice {
 	struct tpck_point point;
 	struct memory_candidate *memory; /* or */
-	struct tpck_manifest **manifest; /* in the catalog; set to NULL when taken over */
+	struct tpck_manifest **manifest; /* in the catalog of a tier; set to NULL when taken over */
+	size_t tier;
 };
 
 static int newest_first(const void *a, const void *b)
@@ -26,8 +27,8 @@ static int newest_first(const void *a, const void *b)
 	const struct choice *x = a, *y = b;
 	int order = tpck_point_compare(&y->point, &x->point);
 
-	/* The same one in memory and on disk: memory first. */
-	return order ? order : (x->memory ? 0 : 1) - (y->memory ? 0 : 1);
+	/* The same one in several places: from the fastest. */
+	return order ? order : (int)(x->memory ? 0 : 1 + x->tier) - (int)(y->memory ? 0 : 1 + y->tier);
 }
 
 static int stage_memory(const struct offer_request *request, struct memory_candidate *candidate,
@@ -58,16 +59,18 @@ static int stage_memory(const struct offer_request *request, struct memory_candi
 	return 0;
 }
 
-static int stage_durable(struct agent *agent, const struct offer_request *request, struct tpck_manifest **manifest,
+static int stage_durable(struct agent *agent, const struct offer_request *request, const struct choice *choice,
 			 struct offer *offer, struct tpck_error *err)
 {
+	struct tpck_tier *tier = agent->tiers.tier[choice->tier];
+	struct tpck_manifest **manifest = choice->manifest;
 	const struct tpck_member *member = tpck_manifest_member(*manifest, request->rank, request->ordinal);
-	int rc = tpck_stage_durable(agent->tier, *manifest, member, request->session_path, err);
+	int rc = tpck_stage_durable(tier, *manifest, member, request->session_path, err);
 
 	if (rc == -EBADMSG || rc == -ENOENT) {
 		struct tpck_error aside = {0};
 
-		if (tpck_quarantine(agent->tier, &(*manifest)->point, err->text, &aside))
+		if (tpck_quarantine(tier, &(*manifest)->point, err->text, &aside))
 			tpck_log_warn("%s", aside.text);
 		return rc;
 	}
@@ -77,18 +80,21 @@ static int stage_durable(struct agent *agent, const struct offer_request *reques
 		return rc;
 	}
 	offer->cut = member->cut;
-	offer->base = *manifest;
-	*manifest = NULL;
+	/* What is published next refers to what the first tier has. */
+	if (choice->tier == 0) {
+		offer->base = *manifest;
+		*manifest = NULL;
+	}
 	return 0;
 }
 
 static void say_unreadable(void *context, const struct tpck_point *point, const struct tpck_error *err)
 {
-	struct agent *agent = context;
+	struct tpck_tier *tier = context;
 
 	/* An unknown format is another version's good checkpoint; a damaged manifest is nobody's. */
 	if (err->code == EBADMSG)
-		tpck_quarantine(agent->tier, point, err->text, NULL);
+		tpck_quarantine(tier, point, err->text, NULL);
 	else
 		agent_complain(err);
 }
@@ -132,7 +138,7 @@ static void try_choices(struct agent *agent, const struct offer_request *request
 		}
 		wanted_seen = true;
 		if (choice->memory ? stage_memory(request, choice->memory, offer, &err)
-				   : stage_durable(agent, request, choice->manifest, offer, &err)) {
+				   : stage_durable(agent, request, choice, offer, &err)) {
 			snprintf(offer->notice, sizeof offer->notice, "step %" PRIu64 " cannot be resumed: %.400s",
 				 choice->point.step, err.text);
 			tpck_stage_clear(request->session_path);
@@ -141,7 +147,7 @@ static void try_choices(struct agent *agent, const struct offer_request *request
 		offer->made = true;
 		offer->point = choice->point;
 		tpck_log_info("offering step %" PRIu64 " of generation %" PRIu64 " from %s", choice->point.step,
-			      choice->point.generation, choice->memory ? "memory" : "the store");
+			      choice->point.generation, choice->memory ? "memory" : agent->tiers.name[choice->tier]);
 	}
 	if (!offer->made && !wanted_seen && request->wanted_step != UINT64_MAX)
 		snprintf(offer->notice, sizeof offer->notice, "there is no checkpoint of step %" PRIu64 " to resume at",
@@ -198,31 +204,40 @@ static void notice_difference(struct agent *agent, const struct offer_request *r
 
 /* ---- the whole ---------------------------------------------------------------------------- */
 
+/* Checkpoints of one tier that are this program's. */
+static void gather(const struct offer_request *request, const struct tpck_catalog *catalog, size_t tier,
+		   struct choice *choices, size_t *count)
+{
+	for (size_t i = 0; i < catalog->count; i++) {
+		const struct tpck_member *member =
+			tpck_manifest_member(catalog->manifests[i], request->rank, request->ordinal);
+
+		if (member && strcmp(member->identity, request->identity) == 0)
+			choices[(*count)++] = (struct choice){catalog->manifests[i]->point, NULL, &catalog->manifests[i], tier};
+	}
+}
+
 void offer_choose(struct agent *agent, const struct offer_request *request, struct offer *offer)
 {
-	struct tpck_catalog catalog;
-	struct tpck_error err = {0};
+	struct tpck_catalog catalogs[TPCK_TIERS_MAX] = {{0}};
 	struct choice *choices;
-	size_t count = 0, same = 0;
+	size_t count = 0, room = request->memory_count + 1;
 
 	memset(offer, 0, sizeof *offer);
 	pthread_mutex_lock(&store_in_use);
-	if (!request->store)
-		memset(&catalog, 0, sizeof catalog);
-	else if (tpck_catalog_load(&catalog, agent->tier, NULL, say_unreadable, agent, &err))
-		agent_complain(&err);
-	choices = calloc(request->memory_count + catalog.count + 1, sizeof *choices);
+	for (size_t t = request->store ? 0 : 1; t < agent->tiers.count; t++) {
+		struct tpck_error err = {0};
+
+		if (tpck_catalog_load(&catalogs[t], agent->tiers.tier[t], NULL, say_unreadable, agent->tiers.tier[t], &err))
+			agent_complain(&err);
+		room += catalogs[t].count;
+	}
+	choices = calloc(room, sizeof *choices);
 	for (size_t i = 0; choices && i < request->memory_count; i++)
 		if (!request->memory[i].identity_differs)
-			choices[count++] = (struct choice){request->memory[i].point, &request->memory[i], NULL};
-	for (size_t i = 0; choices && i < catalog.count; i++) {
-		const struct tpck_member *member =
-			tpck_manifest_member(catalog.manifests[i], request->rank, request->ordinal);
-
-		if (member && strcmp(member->identity, request->identity) == 0)
-			choices[count++] = (struct choice){catalog.manifests[i]->point, NULL, &catalog.manifests[i]};
-	}
-	same = count;
+			choices[count++] = (struct choice){request->memory[i].point, &request->memory[i], NULL, 0};
+	for (size_t t = 0; choices && t < agent->tiers.count; t++)
+		gather(request, &catalogs[t], t, choices, &count);
 	if (count)
 		qsort(choices, count, sizeof *choices, newest_first);
 	if (request->wanted_step == UINT64_MAX && tpck_program_loops(request->program) >= 2) {
@@ -232,9 +247,11 @@ void offer_choose(struct agent *agent, const struct offer_request *request, stru
 	} else {
 		try_choices(agent, request, choices, count, offer);
 	}
-	if (!offer->made && same == 0 && !offer->notice[0])
-		notice_difference(agent, request, &catalog, offer);
+	for (size_t t = 0; t < agent->tiers.count; t++) {
+		if (!offer->made && count == 0 && !offer->notice[0])
+			notice_difference(agent, request, &catalogs[t], offer);
+		tpck_catalog_free(&catalogs[t]);
+	}
 	free(choices);
-	tpck_catalog_free(&catalog);
 	pthread_mutex_unlock(&store_in_use);
 }

@@ -12,10 +12,11 @@
 #include <sys/personality.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "runtime/store/file_system.h"
+#include "runtime/store/tiers.h"
 #include "tools/cli/cli.h"
 
 extern char **environ;
@@ -66,60 +67,31 @@ static void existing_part(const char *path, char *part, size_t size)
 		snprintf(part, size, part[0] == '/' ? "/" : ".");
 }
 
-/* ---- file systems ------------------------------------------------------------------------- */
-
-struct kind {
-	long magic;
-	const char *name;
-	bool site;
-};
-/* Numbers from linux/magic.h and the file systems' own sources. */
-static const struct kind kinds[] = {
-	{0xef53, "ext4", false}, {0x58465342, "xfs", false}, {0x9123683e, "btrfs", false}, {0x01021994, "tmpfs", false},
-	{0x2fc12fc1, "zfs", false}, {0x794c7630, "overlay", false}, {0xf2f52010, "f2fs", false},
-	{0x6969, "nfs", true}, {0x0bd00bd0, "lustre", true}, {0x47504653, "gpfs", true}, {0xff534d42, "cifs", true},
-	{0xfe534d42, "smb", true}, {0x00c36400, "ceph", true}, {0x19830326, "beegfs", true}, {0x65735546, "fuse", true},
-	{0x01021997, "9p", true}, {0x6e736673, "weka", true}, {0xaad7aaea, "panfs", true},
-};
-
-static const struct kind *kind_of(const char *path, struct kind *unknown)
+static void examine_tier(struct examination *e, const char *path, const char *kind)
 {
-	struct statfs status;
-
-	if (statfs(path, &status))
-		return NULL;
-	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-		if ((long)(uint32_t)status.f_type == (long)(uint32_t)kinds[i].magic)
-			return &kinds[i];
-	unknown->name = "an unknown file system";
-	return unknown;
-}
-
-static void examine_store(struct examination *e)
-{
-	const char *path = e->cli->store;
+	struct tpck_file_system file_system = {"an unknown file system", false};
 	char part[TPCK_PATH_MAX];
-	const struct kind *kind;
-	struct kind unknown = {0};
 	struct statvfs space;
 	struct stat status;
+	bool known;
 
 	existing_part(path, part, sizeof part);
 	if (access(part, W_OK | X_OK) != 0) {
-		find(e, BAD, "store", "%s cannot be written: %s; checkpoints stay in memory. Set TRANSPCKPT_DIR", part,
-		     strerror(errno));
+		find(e, BAD, "store", "%s cannot be written: %s; %s. Set TRANSPCKPT_DIR", part, strerror(errno),
+		     strcmp(path, e->cli->store) == 0 ? "checkpoints stay in memory" : "no checkpoints are copied there");
 		return;
 	}
 	if (strcmp(part, path) == 0 && stat(path, &status) == 0 && status.st_uid != geteuid())
 		find(e, NOTE, "store", "%s belongs to user %u; jobs' folders in it are ours", path,
 		     (unsigned)status.st_uid);
-	kind = kind_of(part, &unknown);
-	if (kind && strcmp(kind->name, "tmpfs") == 0)
+	known = tpck_file_system_of(path, &file_system);
+	kind = tpck_tier_kind(kind, path);
+	if (known && strcmp(file_system.name, "tmpfs") == 0)
 		find(e, NOTE, "store", "%s is on tmpfs: what is there does not survive the machine. Set TRANSPCKPT_DIR",
 		     path);
-	else if (kind)
-		find(e, GOOD, "store", "%s, on %s: tier '%s', survives the loss of %s", path, kind->name,
-		     kind->site ? "site" : "node", kind->site ? "a node" : "a process and a restart of this node, not of the node");
+	else
+		find(e, GOOD, "store", "%s, on %s: tier '%s', survives the loss of %s", path, file_system.name, kind,
+		     strcmp(kind, "site") == 0 ? "a node" : "a process and a restart of this node, not of the node");
 	if (statvfs(part, &space) == 0) {
 		uint64_t free_bytes = (uint64_t)space.f_bavail * space.f_frsize;
 
@@ -127,24 +99,30 @@ static void examine_store(struct examination *e)
 	}
 }
 
+static void examine_store(struct examination *e)
+{
+	char kind[TPCK_TIER_KIND], path[TPCK_PATH_MAX];
+
+	for (unsigned t = 0; tpck_settings_tier(&e->cli->settings, t, kind, path, sizeof path); t++)
+		examine_tier(e, path, kind);
+}
+
 static void examine_memory_tier(struct examination *e)
 {
 	const char *path = e->cli->shm;
-	struct kind unknown = {0};
+	struct tpck_file_system file_system = {"an unknown file system", false};
 	char part[TPCK_PATH_MAX];
-	const struct kind *kind;
 	struct statvfs space;
 	uint64_t size, free_bytes;
 
 	existing_part(path, part, sizeof part);
-	kind = kind_of(part, &unknown);
 	if (access(part, W_OK | X_OK) != 0) {
 		find(e, BAD, "memory tier", "%s cannot be written: %s. Set TRANSPCKPT_SHM", part, strerror(errno));
 		return;
 	}
-	if (!kind || strcmp(kind->name, "tmpfs") != 0)
+	if (!tpck_file_system_of(part, &file_system) || strcmp(file_system.name, "tmpfs") != 0)
 		find(e, BAD, "memory tier", "%s is on %s, not on tmpfs: snapshots would wait for a disk", path,
-		     kind ? kind->name : "an unknown file system");
+		     file_system.name);
 	if (statvfs(part, &space))
 		return;
 	size = (uint64_t)space.f_blocks * space.f_frsize;

@@ -70,7 +70,7 @@ static bool offerable(struct inventory *inventory, const char *memory_job, const
 	struct tpck_program *program;
 	bool allowed;
 
-	if (tpck_program_load(&program, memory_job, inventory->tier, identity, NULL))
+	if (tpck_program_load(&program, memory_job, &inventory->tiers, identity, NULL))
 		return true;
 	allowed = tpck_program_allows(program, point) == TPCK_ALLOWED;
 	tpck_program_free(program);
@@ -146,7 +146,8 @@ static void add_memory(struct inventory *inventory, const char *memory_job)
 		closedir(folder);
 }
 
-static void add_durable(struct inventory *inventory, const struct tpck_manifest *manifest, const char *memory_job)
+static void add_durable(struct inventory *inventory, size_t tier, const struct tpck_manifest *manifest,
+			const char *memory_job)
 {
 	for (size_t m = 0; m < manifest->member_count; m++) {
 		const struct tpck_member *member = &manifest->members[m];
@@ -154,7 +155,7 @@ static void add_durable(struct inventory *inventory, const struct tpck_manifest 
 
 		if (!c)
 			return;
-		c->durable = true;
+		c->durable = c->in_tier[tier] = true;
 		c->resumable = member->resumable;
 		c->bytes = tpck_manifest_bytes(manifest);
 		c->stored_bytes = manifest->stored_bytes;
@@ -189,16 +190,29 @@ int inventory_load(struct inventory *inventory, struct cli *cli, const char *job
 	memset(inventory, 0, sizeof *inventory);
 	if (tpck_path_join(memory_job, sizeof memory_job, cli->shm, job))
 		return tpck_error_set(err, ENAMETOOLONG, "opening %s", cli->shm);
-	rc = tpck_durable_tier_open(&inventory->tier, cli->store, job, TPCK_WRITER_THREADS, err);
-	if (!rc)
-		rc = tpck_catalog_load(&inventory->catalog, inventory->tier, &inventory->unreadable, say, NULL, err);
-	if (rc) {
-		inventory_free(inventory);
+	rc = tpck_tiers_open(&inventory->tiers, &cli->settings, job, TPCK_WRITER_THREADS, err);
+	if (rc)
 		return rc;
+	for (size_t t = 0; t < inventory->tiers.count; t++) {
+		struct tpck_error one = {0};
+		size_t unreadable = 0;
+
+		if (tpck_catalog_load(&inventory->catalog[t], inventory->tiers.tier[t], &unreadable, say, NULL, &one)) {
+			/* The others may be all right. */
+			if (inventory->tiers.count == 1) {
+				*err = one;
+				inventory_free(inventory);
+				return -one.code;
+			}
+			fprintf(stderr, "transpckpt: %s\n", one.text);
+			unreadable++;
+		}
+		inventory->unreadable += unreadable;
 	}
 	add_memory(inventory, memory_job);
-	for (size_t i = 0; i < inventory->catalog.count; i++)
-		add_durable(inventory, inventory->catalog.manifests[i], memory_job);
+	for (size_t t = 0; t < inventory->tiers.count; t++)
+		for (size_t i = 0; i < inventory->catalog[t].count; i++)
+			add_durable(inventory, t, inventory->catalog[t].manifests[i], memory_job);
 	if (inventory->count)
 		qsort(inventory->checkpoints, inventory->count, sizeof *inventory->checkpoints, oldest_first);
 	return 0;
@@ -210,6 +224,7 @@ void inventory_free(struct inventory *inventory)
 		tpck_session_close(inventory->sessions[i]);
 	free(inventory->sessions);
 	free(inventory->checkpoints);
-	tpck_catalog_free(&inventory->catalog);
-	tpck_tier_close(inventory->tier);
+	for (size_t t = 0; t < inventory->tiers.count; t++)
+		tpck_catalog_free(&inventory->catalog[t]);
+	tpck_tiers_close(&inventory->tiers);
 }

@@ -5,7 +5,7 @@
 
 #include "runtime/store/manifest.h"
 #include "runtime/store/memory_tier.h"
-#include "runtime/store/tier.h"
+#include "runtime/store/tiers.h"
 #include "tools/cli/cli.h"
 
 struct checkpoint {
@@ -13,6 +13,7 @@ struct checkpoint {
 	uint32_t rank, ordinal;
 	bool held, committed, durable; /* the furthest is its state */
 	bool in_memory;
+	bool in_tier[TPCK_TIERS_MAX];
 	bool resumable, offerable;
 	uint64_t bytes;                /* of data and index, log included where durable */
 	uint64_t stored_bytes;         /* written for it on disk */
@@ -22,8 +23,8 @@ struct checkpoint {
 };
 
 struct inventory {
-	struct tpck_tier *tier;
-	struct tpck_catalog catalog;
+	struct tpck_tiers tiers;
+	struct tpck_catalog catalog[TPCK_TIERS_MAX]; /* by tier */
 	size_t unreadable;
 	struct tpck_session **sessions;
 	size_t session_count;

@@ -23,12 +23,18 @@ static const char *state_name(const struct checkpoint *c)
 	return c->durable ? "durable" : c->committed ? "committed" : "held";
 }
 
-static const char *where_name(const struct checkpoint *c)
+static const char *where_name(const struct tpck_tiers *tiers, const struct checkpoint *c)
 {
-	return !c->in_memory ? "disk" : c->durable ? "memory, disk" : "memory";
+	static char text[96];
+	size_t used = (size_t)snprintf(text, sizeof text, "%s", c->in_memory ? "memory" : "");
+
+	for (size_t t = 0; t < tiers->count; t++)
+		if (c->in_tier[t])
+			used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", tiers->name[t]);
+	return text;
 }
 
-static json_object *as_json(const char *job, const struct checkpoint *c)
+static json_object *as_json(const char *job, const struct tpck_tiers *tiers, const struct checkpoint *c)
 {
 	json_object *row = json_object_new_object(), *where = json_object_new_array();
 
@@ -41,8 +47,9 @@ static json_object *as_json(const char *job, const struct checkpoint *c)
 	json_object_object_add(row, "state", json_object_new_string(state_name(c)));
 	if (c->in_memory)
 		json_object_array_add(where, json_object_new_string("memory"));
-	if (c->durable)
-		json_object_array_add(where, json_object_new_string("disk"));
+	for (size_t t = 0; t < tiers->count; t++)
+		if (c->in_tier[t])
+			json_object_array_add(where, json_object_new_string(tiers->name[t]));
 	json_object_object_add(row, "where", where);
 	json_object_object_add(row, "bytes", json_object_new_uint64(c->bytes));
 	json_object_object_add(row, "stored_bytes", json_object_new_uint64(c->stored_bytes));
@@ -54,7 +61,7 @@ static json_object *as_json(const char *job, const struct checkpoint *c)
 	return row;
 }
 
-static void print_row(const char *job, const struct checkpoint *c, bool head)
+static void print_row(const char *job, const struct tpck_tiers *tiers, const struct checkpoint *c, bool head)
 {
 	char forward[64];
 
@@ -71,7 +78,7 @@ static void print_row(const char *job, const struct checkpoint *c, bool head)
 	else
 		snprintf(forward, sizeof forward, "%" PRIu64 " iterations", c->point.step);
 	printf("%-20s %10" PRIu64 " %12" PRIu64 " %-10s %-13s %10s %10s %9s  %s\n", job, c->point.generation,
-	       c->point.step, state_name(c), where_name(c), cli_bytes(c->bytes),
+	       c->point.step, state_name(c), where_name(tiers, c), cli_bytes(c->bytes),
 	       c->durable ? cli_bytes(c->stored_bytes) : "-", cli_span(c->age_sec), forward);
 }
 
@@ -87,9 +94,9 @@ static int list_job(struct cli *cli, const char *job, void *context)
 	}
 	for (size_t i = 0; i < inventory.count; i++) {
 		if (listing->json) {
-			json_object_array_add(listing->json, as_json(job, &inventory.checkpoints[i]));
+			json_object_array_add(listing->json, as_json(job, &inventory.tiers, &inventory.checkpoints[i]));
 		} else {
-			print_row(job, &inventory.checkpoints[i], !listing->headed);
+			print_row(job, &inventory.tiers, &inventory.checkpoints[i], !listing->headed);
 			listing->headed = true;
 		}
 	}
@@ -112,7 +119,7 @@ int verb_ls(int argc, char **argv)
 		puts(json_object_to_json_string_ext(listing.json, JSON_C_TO_STRING_PRETTY));
 		json_object_put(listing.json);
 	} else if (!listing.headed && !rc) {
-		printf("no checkpoints in %s and %s\n", cli.shm, cli.store);
+		printf("no checkpoints in %s and %s\n", cli.shm, cli.settings.dir[0] ? cli.settings.dir : cli.store);
 	}
 	return rc;
 }

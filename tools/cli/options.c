@@ -87,14 +87,15 @@ static void add_jobs(const char *path, char ***jobs, size_t *count)
 
 int cli_each_job(struct cli *cli, int (*visit)(struct cli *cli, const char *job, void *context), void *context)
 {
-	char **jobs = NULL;
+	char **jobs = NULL, kind[TPCK_TIER_KIND], path[TPCK_PATH_MAX];
 	size_t count = 0;
 	int rc = 0;
 
 	if (cli->job)
 		return visit(cli, cli->job, context);
 	add_jobs(cli->shm, &jobs, &count);
-	add_jobs(cli->store, &jobs, &count);
+	for (unsigned t = 0; tpck_settings_tier(&cli->settings, t, kind, path, sizeof path); t++)
+		add_jobs(path, &jobs, &count);
 	if (count)
 		qsort(jobs, count, sizeof *jobs, by_name);
 	for (size_t i = 0; i < count; i++) {

@@ -192,11 +192,29 @@ static void show_log(const struct cli *cli, const char *job)
 	free(text);
 }
 
+static const struct tpck_manifest *newest_stored(const struct inventory *inventory, struct tpck_tier **tier)
+{
+	const struct tpck_manifest *newest = NULL;
+
+	for (size_t t = 0; t < inventory->tiers.count; t++) {
+		const struct tpck_catalog *catalog = &inventory->catalog[t];
+
+		if (catalog->count &&
+		    (!newest || tpck_point_compare(&catalog->manifests[catalog->count - 1]->point, &newest->point) > 0)) {
+			newest = catalog->manifests[catalog->count - 1];
+			*tier = inventory->tiers.tier[t];
+		}
+	}
+	return newest;
+}
+
 static int show_job(struct cli *cli, const char *job, void *context)
 {
 	json_object *rows = context;
 	struct inventory inventory;
+	const struct tpck_manifest *stored;
 	struct tpck_error err = {0};
+	struct tpck_tier *tier = NULL;
 	bool running = false;
 
 	if (inventory_load(&inventory, cli, job, &err)) {
@@ -207,8 +225,9 @@ static int show_job(struct cli *cli, const char *job, void *context)
 		running = true;
 		show_session(inventory.sessions[i], rows, job, cli->state);
 	}
-	if (!running && inventory.catalog.count)
-		show_manifest(inventory.tier, inventory.catalog.manifests[inventory.catalog.count - 1], rows, job, cli->state);
+	stored = running ? NULL : newest_stored(&inventory, &tier);
+	if (stored)
+		show_manifest(tier, stored, rows, job, cli->state);
 	else if (!running && !rows)
 		printf("%s: nothing runs and nothing is stored\n", job);
 	if (!rows)

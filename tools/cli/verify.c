@@ -53,9 +53,10 @@ static bool named(const struct cli *cli, const struct tpck_point *point)
 	return false;
 }
 
-static void verify_one(struct checking *checking, struct tpck_tier *tier, const char *job,
+static void verify_one(struct checking *checking, const struct tpck_tiers *tiers, size_t at, const char *job,
 		       const struct tpck_manifest *manifest)
 {
+	struct tpck_tier *tier = tiers->tier[at];
 	long faults;
 
 	checking->faults = json_object_new_array();
@@ -72,6 +73,7 @@ static void verify_one(struct checking *checking, struct tpck_tier *tier, const 
 		json_object_object_add(row, "job", json_object_new_string(job));
 		json_object_object_add(row, "generation", json_object_new_uint64(manifest->point.generation));
 		json_object_object_add(row, "step", json_object_new_uint64(manifest->point.step));
+		json_object_object_add(row, "where", json_object_new_string(tiers->name[at]));
 		json_object_object_add(row, "good", json_object_new_boolean(faults == 0));
 		json_object_object_add(row, "faults", checking->faults);
 		json_object_array_add(checking->json, row);
@@ -80,8 +82,9 @@ static void verify_one(struct checking *checking, struct tpck_tier *tier, const 
 	for (size_t i = 0; i < json_object_array_length(checking->faults); i++)
 		puts(json_object_get_string(json_object_array_get_idx(checking->faults, i)));
 	json_object_put(checking->faults);
-	printf("%s: step %" PRIu64 " (generation %" PRIu64 "): %s, %s\n", job, manifest->point.step,
-	       manifest->point.generation, faults ? "BAD" : "good", cli_bytes(tpck_manifest_bytes(manifest)));
+	printf("%s: step %" PRIu64 " (generation %" PRIu64 ")%s%s: %s, %s\n", job, manifest->point.step,
+	       manifest->point.generation, tiers->count > 1 ? " in " : "", tiers->count > 1 ? tiers->name[at] : "",
+	       faults ? "BAD" : "good", cli_bytes(tpck_manifest_bytes(manifest)));
 }
 
 static int verify_job(struct cli *cli, const char *job, void *context)
@@ -95,9 +98,10 @@ static int verify_job(struct cli *cli, const char *job, void *context)
 		return CLI_BAD;
 	}
 	checking->bad += inventory.unreadable;
-	for (size_t i = 0; i < inventory.catalog.count; i++)
-		if (named(cli, &inventory.catalog.manifests[i]->point))
-			verify_one(checking, inventory.tier, job, inventory.catalog.manifests[i]);
+	for (size_t t = 0; t < inventory.tiers.count; t++)
+		for (size_t i = 0; i < inventory.catalog[t].count; i++)
+			if (named(cli, &inventory.catalog[t].manifests[i]->point))
+				verify_one(checking, &inventory.tiers, t, job, inventory.catalog[t].manifests[i]);
 	inventory_free(&inventory);
 	return 0;
 }

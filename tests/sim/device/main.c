@@ -19,6 +19,7 @@
 #include "device/fiber.h"
 #include "device/module.h"
 #include "device/protocol.h"
+#include "device/pseudo.h"
 #include "device/state.h"
 
 __attribute__((visibility("default"))) __thread struct simgpu_thread_state simgpu_state;
@@ -62,11 +63,16 @@ __attribute__((visibility("default"))) void simgpu_trap(const char *what)
 	__builtin_trap();
 }
 
+static const char *parameters(const struct sim_launch_request *m)
+{
+	return m->param_bytes > SIM_LAUNCH_SMALL ? mailbox->large : m->params;
+}
+
 static void run_grid(void (*entry)(void), const struct sim_launch_request *m)
 {
 	simgpu_state.grid_dim = (struct sim_uint3){ m->grid[0], m->grid[1], m->grid[2] };
 	simgpu_state.block_dim = (struct sim_uint3){ m->block[0], m->block[1], m->block[2] };
-	simgpu_state.parameters = m->param_bytes > SIM_LAUNCH_SMALL ? mailbox->large : m->params;
+	simgpu_state.parameters = parameters(m);
 	simgpu_state.dynamic_shared = dynamic_shared;
 	for (uint32_t z = 0; z < m->grid[2]; z++)
 		for (uint32_t y = 0; y < m->grid[1]; y++)
@@ -81,11 +87,12 @@ static void run_grid(void (*entry)(void), const struct sim_launch_request *m)
 
 static void launch(const struct sim_launch_request *m)
 {
-	void (*entry)(void) = sim_module_kernel(m->module, m->kernel);
+	struct sim_described *described;
+	void (*entry)(void) = sim_module_kernel(m->module, m->kernel, &described);
 
 	if (mailbox->status != SIM_LAUNCH_OK)
 		return;
-	if (!entry) {
+	if (!entry && !described) {
 		mailbox->status = SIM_LAUNCH_NO_KERNEL;
 		return;
 	}
@@ -97,7 +104,10 @@ static void launch(const struct sim_launch_request *m)
 	asserted = 0;
 	if (sigsetjmp(fault_exit, 1) == 0) {
 		in_kernel = 1;
-		run_grid(entry, m);
+		if (entry)
+			run_grid(entry, m);
+		else
+			sim_pseudo_launch(described, m, parameters(m));
 		in_kernel = 0;
 	} else {
 		in_kernel = 0;
@@ -170,6 +180,9 @@ static void serve(const struct sim_control_request *q, int fd, struct sim_contro
 		break;
 	case SIM_CONTROL_LOAD:
 		reply->error = -sim_module_load(fd, &reply->value);
+		break;
+	case SIM_CONTROL_DESCRIBE:
+		reply->error = -sim_module_describe(fd, q->arg[0], q->arg[1] != 0, &reply->value);
 		break;
 	case SIM_CONTROL_UNLOAD:
 		reply->error = -sim_module_unload(q->arg[0]);

@@ -11,10 +11,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#include "device/pseudo.h"
 
 struct module {
 	void *handle;
 	void (**table)(void);
+	struct sim_described *described;
+	uint32_t n;
 };
 
 /* The control thread adds, the launch thread reads: modules are reached through the lock. */
@@ -22,12 +27,40 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct module *modules;
 static size_t n_modules;
 
+static int keep(const struct module *m, uint64_t *id)
+{
+	int e = 0;
+
+	pthread_mutex_lock(&lock);
+	struct module *grown = realloc(modules, (n_modules + 1) * sizeof *grown);
+	if (grown) {
+		modules = grown;
+		modules[n_modules] = *m;
+		*id = ++n_modules;
+	} else {
+		e = -ENOMEM;
+	}
+	pthread_mutex_unlock(&lock);
+	return e;
+}
+
+int sim_module_describe(int fd, uint64_t bytes, bool ruled, uint64_t *id)
+{
+	struct module m = { 0 };
+	char *image = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+
+	if (image == MAP_FAILED)
+		return -errno;
+	int e = sim_describe(image, bytes, ruled, &m.described, &m.n);
+	munmap(image, bytes);
+	return e ? e : keep(&m, id);
+}
+
 int sim_module_load(int fd, uint64_t *id)
 {
 	char path[4096] = "/proc/self/fd/";
 	struct module m = { 0 };
 	size_t used = strlen(path);
-	int e = 0;
 
 	/* The loader takes a path it has seen for the same object, and descriptors come again: every
 	 * object gets a way of its own to write its path. */
@@ -46,22 +79,12 @@ int sim_module_load(int fd, uint64_t *id)
 		dlclose(m.handle);
 		return -ENOEXEC;
 	}
-	pthread_mutex_lock(&lock);
-	struct module *grown = realloc(modules, (n_modules + 1) * sizeof *grown);
-	if (grown) {
-		modules = grown;
-		modules[n_modules] = m;
-		*id = ++n_modules;
-	} else {
-		e = -ENOMEM;
-	}
-	pthread_mutex_unlock(&lock);
-	return e;
+	return keep(&m, id);
 }
 
 static struct module *find(uint64_t id)
 {
-	return id && id <= n_modules && modules[id - 1].handle ? &modules[id - 1] : NULL;
+	return id && id <= n_modules && (modules[id - 1].handle || modules[id - 1].described) ? &modules[id - 1] : NULL;
 }
 
 int sim_module_unload(uint64_t id)
@@ -71,19 +94,22 @@ int sim_module_unload(uint64_t id)
 	pthread_mutex_lock(&lock);
 	struct module *m = find(id);
 	if (m) {
-		dlclose(m->handle);
+		if (m->handle)
+			dlclose(m->handle);
 		m->handle = NULL;
+		m->described = NULL; /* a launch may still read it */
 		e = 0;
 	}
 	pthread_mutex_unlock(&lock);
 	return e;
 }
 
-void (*sim_module_kernel(uint64_t id, uint32_t index))(void)
+void (*sim_module_kernel(uint64_t id, uint32_t index, struct sim_described **described))(void)
 {
 	pthread_mutex_lock(&lock);
 	struct module *m = find(id);
-	void (*entry)(void) = m ? m->table[index] : NULL;
+	void (*entry)(void) = m && m->table ? m->table[index] : NULL;
+	*described = m && m->described && index < m->n ? &m->described[index] : NULL;
 	pthread_mutex_unlock(&lock);
 	return entry;
 }
@@ -108,7 +134,7 @@ int sim_module_bind(uint64_t id, const char *name, uint64_t address)
 {
 	pthread_mutex_lock(&lock);
 	struct module *m = find(id);
-	void *own = m ? dlsym(m->handle, name) : NULL;
+	void *own = m && m->handle ? dlsym(m->handle, name) : NULL;
 	struct link_map *map = NULL;
 	const ElfW(Rela) *rela = NULL;
 	const ElfW(Sym) *symbols = NULL;
@@ -146,7 +172,7 @@ int sim_module_fill(uint64_t id, const char *name, uint64_t address, size_t byte
 {
 	pthread_mutex_lock(&lock);
 	struct module *m = find(id);
-	void *own = m ? dlsym(m->handle, name) : NULL;
+	void *own = m && m->handle ? dlsym(m->handle, name) : NULL;
 
 	if (own)
 		memcpy((void *)(uintptr_t)address, own, bytes);

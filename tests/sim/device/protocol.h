@@ -15,6 +15,7 @@ enum sim_control {
 	SIM_CONTROL_MAP_FILE,     /* address, bytes, offset, protection; with a descriptor */
 	SIM_CONTROL_UNMAP,        /* address, bytes */
 	SIM_CONTROL_LOAD,         /* object bytes; with a descriptor; answers a module id */
+	SIM_CONTROL_DESCRIBE,     /* image bytes, whether it must have a rule; with a descriptor of an image without code; answers a module id */
 	SIM_CONTROL_UNLOAD,       /* module id */
 	SIM_CONTROL_BIND,         /* module id, device address; name follows: let all references to a variable go there */
 	SIM_CONTROL_FILL,         /* module id, device address, bytes; name follows: write its initial value, once all are bound */

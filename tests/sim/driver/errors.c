@@ -32,3 +32,21 @@ SIM_API CUresult cuGetErrorString(CUresult error, const char **out)
 		*out = NULL;
 	return CUDA_ERROR_INVALID_VALUE;
 }
+
+/* The driver's log, in which this one writes nothing. */
+SIM_API CUresult cuLogsRegisterCallback(CUlogsCallback fn, void *data, CUlogsCallbackHandle *out)
+{
+	static char handle;
+
+	(void)data;
+	if (!fn)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (out)
+		*out = (CUlogsCallbackHandle)(void *)&handle;
+	return CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle h)
+{
+	return h ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

@@ -388,6 +388,24 @@ SIM_API CUresult cuGraphExecGetFlags(CUgraphExec h, cuuint64_t *flags)
 	return sim_return(CUDA_SUCCESS);
 }
 
+/* What a launch allocates and does not free is there until somebody else does. */
+static void memory_of_launch(const struct sim_graph *g)
+{
+	for (int i = 0; i < g->n_node; i++) {
+		const struct sim_work *w = &g->node[i]->work;
+
+		if (w->kind == SIM_WORK_ALLOC && w->u.memory.graph)
+			sim_graph_memory_live(w->u.memory.graph, true);
+	}
+	for (int i = 0; i < g->n_node; i++) {
+		const struct sim_work *w = &g->node[i]->work;
+		struct sim_alloc *a = w->kind == SIM_WORK_FREE ? sim_alloc_find(w->u.memory.va) : NULL;
+
+		if (a && a->graph && a->va == w->u.memory.va)
+			sim_graph_memory_live(a->graph, false);
+	}
+}
+
 static struct sim_op *emit(const struct sim_graph *g, struct sim_op *start)
 {
 	struct sim_op **op = calloc((size_t)g->n_node + 1, sizeof(struct sim_op *));
@@ -400,6 +418,7 @@ static struct sim_op *emit(const struct sim_graph *g, struct sim_op *start)
 		for (int d = 0; d < g->node[i]->n_dep; d++)
 			inner[g->node[i]->dep[d]->index] = 1;
 	sim_op_after(end, start);
+	memory_of_launch(g);
 	for (int i = 0; i < g->n_node; i++) {
 		const struct sim_work *w = &g->node[i]->work;
 

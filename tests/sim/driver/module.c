@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Modules, libraries, kernels and their variables, as simnvcc's images describe them. */
+/* Modules, libraries, kernels and their variables, as simnvcc's images describe them, or images made of the vendor's cubins. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,13 +29,18 @@ static const struct sim_image_header *find_image(const void *image)
 	const struct sim_fatbin_wrapper *w = image;
 	const struct sim_image_header *h = image;
 
-	if (!image)
-		return NULL;
 	if (w->magic == SIMGPU_FATBIN_MAGIC)
 		h = w->data;
 	if (!h || memcmp(h->magic, SIMGPU_IMAGE_MAGIC, sizeof h->magic))
 		return NULL;
 	return h->version == SIMGPU_IMAGE_VERSION ? h : NULL;
+}
+
+static CUresult foreign_image(const void *image, char **made)
+{
+	const struct sim_fatbin_wrapper *w = image;
+
+	return sim_cubin_image(w->magic == SIMGPU_FATBIN_MAGIC ? w->data : image, made);
 }
 
 static void unload(struct sim_module *m)
@@ -79,12 +84,9 @@ static CUresult place_variables(struct sim_module *m, const struct sim_image_hea
 	return CUDA_SUCCESS;
 }
 
-static CUresult load(const void *image, bool library, struct sim_module **out)
+/* `ruled`: a fat binary that a program loads itself, which may have another for devices like this one, needs a rule. */
+static CUresult load_image(const struct sim_image_header *h, bool library, bool ruled, struct sim_module **out)
 {
-	const struct sim_image_header *h = find_image(image);
-
-	if (!h)
-		return image ? CUDA_ERROR_INVALID_IMAGE : CUDA_ERROR_INVALID_VALUE;
 	struct sim_module *m = calloc(1, sizeof *m);
 	if (!m)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -101,9 +103,12 @@ static CUresult load(const void *image, bool library, struct sim_module **out)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	memcpy(m->image, h, h->object);
-	if (sim_remote_load((const char *)h + h->object, h->object_bytes, &m->remote)) {
+	if (h->object_bytes ? sim_remote_load((const char *)h + h->object, h->object_bytes, &m->remote) :
+			      sim_remote_describe(h, h->total_bytes, ruled, &m->remote)) {
 		unload(m);
-		return sim_remote_lost() ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_ERROR_INVALID_IMAGE;
+		return sim_remote_lost()  ? CUDA_ERROR_DEVICE_UNAVAILABLE :
+		       h->object_bytes ? CUDA_ERROR_INVALID_IMAGE :
+					 CUDA_ERROR_NO_BINARY_FOR_GPU;
 	}
 	const struct sim_image_kernel *k = (const void *)(m->image + h->kernels);
 	for (uint32_t i = 0; i < m->n_kernels; i++) {
@@ -125,6 +130,24 @@ static CUresult load(const void *image, bool library, struct sim_module **out)
 	}
 	*out = m;
 	return CUDA_SUCCESS;
+}
+
+static CUresult load(const void *image, bool library, struct sim_module **out)
+{
+	const struct sim_image_header *h = image ? find_image(image) : NULL;
+	char *made = NULL;
+	CUresult r = CUDA_SUCCESS;
+
+	if (!image)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!h) {
+		r = foreign_image(image, &made);
+		h = (const void *)made;
+	}
+	if (r == CUDA_SUCCESS)
+		r = load_image(h, library, made && !library && memcmp(image, "\177ELF", 4), out);
+	free(made);
+	return r;
 }
 
 static CUresult load_module(void *out, const void *image, bool library)

@@ -246,12 +246,26 @@ static CUresult pool_alloc(struct sim_pool *p, uint64_t asked, struct sim_stream
 	return b ? take(p, b, bytes, asked, out) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-void sim_graph_memory_unref(struct sim_graph_memory *m)
+static void graph_memory_end(struct sim_graph_memory *m)
 {
-	if (!m || --m->refs)
+	if (m->refs || m->live)
 		return;
 	sim_heap_free(m->alloc);
 	free(m);
+}
+
+void sim_graph_memory_unref(struct sim_graph_memory *m)
+{
+	if (!m)
+		return;
+	m->refs--;
+	graph_memory_end(m);
+}
+
+void sim_graph_memory_live(struct sim_graph_memory *m, bool live)
+{
+	m->live = live;
+	graph_memory_end(m);
 }
 
 CUresult sim_graph_memory_new(uint64_t bytes, struct sim_work *w)
@@ -266,6 +280,7 @@ CUresult sim_graph_memory_new(uint64_t bytes, struct sim_work *w)
 		return r;
 	}
 	m->refs = 1;
+	m->alloc->graph = m;
 	*w = (struct sim_work){ .kind = SIM_WORK_ALLOC, .u.memory = { .va = m->alloc->va, .bytes = bytes, .graph = m } };
 	return CUDA_SUCCESS;
 }
@@ -330,8 +345,13 @@ static CUresult free_async(CUdeviceptr va, CUstream sh)
 	struct sim_alloc *a = sim_alloc_find(va);
 	if (!a || a->va != va || (a->kind != SIM_ALLOC_POOL && a->kind != SIM_ALLOC_GRAPH && a->kind != SIM_ALLOC_DEVICE))
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
-	if (s->capture || a->kind == SIM_ALLOC_GRAPH)
+	if (s->capture)
 		return sim_return(sim_submit(s, &w, NULL));
+	if (a->kind == SIM_ALLOC_GRAPH) {
+		sim_wait_all();
+		sim_graph_memory_live(a->graph, false);
+		return sim_return(CUDA_SUCCESS);
+	}
 	if (a->kind == SIM_ALLOC_DEVICE) {
 		sim_wait_all();
 		return sim_return(sim_heap_free(a));

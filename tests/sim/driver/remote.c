@@ -228,9 +228,9 @@ int sim_remote_unmap(uint64_t va, uint64_t bytes)
 	return control(&q, -1, NULL);
 }
 
-int sim_remote_load(const void *object, uint64_t bytes, uint64_t *id)
+static int load(uint32_t op, const void *object, uint64_t bytes, uint64_t how, uint64_t *id)
 {
-	struct sim_control_request q = { .op = SIM_CONTROL_LOAD, .arg = { bytes } };
+	struct sim_control_request q = { .op = op, .arg = { bytes, how } };
 	int fd = memfd_create("simgpu-code", MFD_CLOEXEC);
 	int e = -ENOMEM;
 
@@ -246,6 +246,16 @@ int sim_remote_load(const void *object, uint64_t bytes, uint64_t *id)
 	if (fd >= 0)
 		close(fd);
 	return e;
+}
+
+int sim_remote_load(const void *object, uint64_t bytes, uint64_t *id)
+{
+	return load(SIM_CONTROL_LOAD, object, bytes, 0, id);
+}
+
+int sim_remote_describe(const void *image, uint64_t bytes, bool ruled, uint64_t *id)
+{
+	return load(SIM_CONTROL_DESCRIBE, image, bytes, ruled, id);
 }
 
 int sim_remote_unload(uint64_t id)

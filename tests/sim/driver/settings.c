@@ -20,6 +20,7 @@
  *   sticky@N       the Nth kernel hits an illegal address: every later call fails with it
  *   lost@N         the device is gone at the Nth kernel
  *   stall@N[:ms]   the Nth kernel takes ms longer; without ms it never ends
+ *   drop@N         the Nth kernel does nothing, and nobody is told
  *   refuse_hint    a reservation at a fixed address fails
  *   move_hint      a reservation at a fixed address is made elsewhere
  */
@@ -55,6 +56,8 @@ static void read_fault(char *f)
 		sim_settings.sticky_at = n;
 	else if (!strcmp(f, "lost"))
 		sim_settings.lost_at = n;
+	else if (!strcmp(f, "drop"))
+		sim_settings.drop_at = n;
 	else if (!strcmp(f, "stall")) {
 		sim_settings.stall_at = n;
 		sim_settings.stall_ns = colon ? strtoull(colon + 1, NULL, 10) * 1000000ull : UINT64_MAX;
@@ -112,6 +115,8 @@ enum sim_fault sim_fault_launch(void)
 		return SIM_FAULT_STICKY;
 	if (n == sim_settings.lost_at)
 		return SIM_FAULT_LOST;
+	if (n == sim_settings.drop_at)
+		return SIM_FAULT_DROP;
 	return n == sim_settings.stall_at ? SIM_FAULT_STALL : SIM_FAULT_NONE;
 }
 

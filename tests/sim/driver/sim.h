@@ -34,14 +34,14 @@ struct sim_settings {
 	int n_overrides;
 	bool execute;
 	bool refuse_hint, move_hint;
-	uint64_t oom_at, launch_at, sticky_at, lost_at, stall_at, stall_ns;
+	uint64_t oom_at, launch_at, sticky_at, lost_at, drop_at, stall_at, stall_ns;
 };
 
 extern struct sim_settings sim_settings;
 void sim_settings_read(void);
 /* Counts one event of a kind; true when it is the one that SIMGPU_FAULT asked for. */
 bool sim_fault_alloc(void);
-enum sim_fault { SIM_FAULT_NONE, SIM_FAULT_STICKY, SIM_FAULT_LOST, SIM_FAULT_STALL };
+enum sim_fault { SIM_FAULT_NONE, SIM_FAULT_STICKY, SIM_FAULT_LOST, SIM_FAULT_DROP, SIM_FAULT_STALL };
 enum sim_fault sim_fault_launch(void);
 uint64_t sim_now(void);
 uint64_t sim_kernel_ns(const char *name);
@@ -53,6 +53,8 @@ int sim_remote_map_vram(uint64_t va, uint64_t bytes, uint64_t offset, int prot);
 int sim_remote_map_file(uint64_t va, uint64_t bytes, uint64_t offset, int prot, int fd);
 int sim_remote_unmap(uint64_t va, uint64_t bytes);
 int sim_remote_load(const void *object, uint64_t bytes, uint64_t *id);
+/* An image without code: kernels to pseudo-execute; with `ruled` only if any of them has a rule. */
+int sim_remote_describe(const void *image, uint64_t bytes, bool ruled, uint64_t *id);
 int sim_remote_unload(uint64_t id);
 int sim_remote_bind(uint64_t id, const char *name, uint64_t va);
 int sim_remote_fill(uint64_t id, const char *name, uint64_t va, uint64_t bytes);
@@ -111,6 +113,7 @@ struct sim_alloc {
 	int prot;
 	struct sim_pool *pool;
 	struct sim_pool_block *block;
+	struct sim_graph_memory *graph; /* of a captured allocation */
 	int fd;
 	bool sync_memops;
 };
@@ -161,6 +164,8 @@ struct sim_module {
 	bool library;
 };
 struct sim_kernel *sim_kernel_check(const void *handle);
+/* An image without code (image.h) of the vendor's fat binary or cubin (cubin.c); the caller frees it. */
+CUresult sim_cubin_image(const void *data, char **image);
 
 /* ---- work: what a stream executes and a graph node describes (work.c) ---- */
 struct sim_launch {
@@ -410,12 +415,14 @@ CUresult sim_node_new(struct sim_graph *g, struct sim_node **deps, int n, struct
 
 /* ---- pools (pool.c) ---- */
 struct sim_pool;
-/* Memory that a captured allocation owns: as long as a graph or an executable one mentions it. */
+/* Memory that a captured allocation owns: as long as a graph or an executable one mentions it, or a launch made it and nobody freed it. */
 struct sim_graph_memory {
 	int refs;
+	bool live;
 	struct sim_alloc *alloc;
 };
 void sim_graph_memory_unref(struct sim_graph_memory *m);
+void sim_graph_memory_live(struct sim_graph_memory *m, bool live);
 CUresult sim_graph_memory_new(uint64_t bytes, struct sim_work *w);
 CUresult sim_pool_free_now(struct sim_alloc *a);
 

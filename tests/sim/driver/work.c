@@ -179,6 +179,8 @@ static CUresult run_kernel(const struct sim_launch *l, uint64_t *model)
 		return CUDA_ERROR_ILLEGAL_ADDRESS;
 	case SIM_FAULT_LOST:
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
+	case SIM_FAULT_DROP:
+		return CUDA_SUCCESS;
 	case SIM_FAULT_STALL:
 		if (sim_settings.stall_ns == UINT64_MAX)
 			for (;;)
@@ -196,7 +198,7 @@ bool sim_work_batches(const struct sim_work *w)
 	const struct sim_settings *s = &sim_settings;
 
 	return w->kind == SIM_WORK_KERNEL && !w->u.launch.kernel->ns && w->u.launch.param_bytes <= SIM_LAUNCH_SMALL && s->execute &&
-	       !s->sticky_at && !s->lost_at && !s->stall_at;
+	       !s->sticky_at && !s->lost_at && !s->drop_at && !s->stall_at;
 }
 
 CUresult sim_work_do_batch(struct sim_op *const *op, int n)

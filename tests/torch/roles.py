@@ -3,16 +3,16 @@
 """Roles of tensors with PyTorch: what `show --state` says is held against what the script itself says of where its
 parameters, gradients and moments lie, tensor by tensor.
 
-Environment: TORCH_PYTHON is a Python with PyTorch's CUDA build (default: where ./bootstrap.sh torch has it), SIMGPU_RUN
-a simgpu-run that hosts it (default: this build's). Skipped where either is missing.
+  roles.py [OPTIMIZER...]     environment: as for scripts.py
+
+Exits with 77 where there is no PyTorch.
 """
 import json
 import os
-import subprocess
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import job
+import scripts
+from script_job import job
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCALARS = {
@@ -27,13 +27,8 @@ SCALARS = {
     "adadelta": None,  # nothing is known of it
 }
 
-
-def find_python():
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    for python in (os.environ.get("TORCH_PYTHON"), os.path.join(cache, "transpckpt", "torch", "bin", "python")):
-        if python and os.access(python, os.X_OK):
-            return python
-    return None
+# What runs without arguments; each takes some ten seconds, most of them PyTorch's start.
+USUAL = ["adamw-fused", "adam-decay", "adam-loop", "momentum", "adadelta"]
 
 
 def roles_of(found):
@@ -45,11 +40,10 @@ def roles_of(found):
     return roles
 
 
-def case(checks, python, runner, kind):
+def case(checks, python, kind):
     with job.Place() as place:
-        place.runner = runner
-        argv = [*runner, os.path.join(place.build, "transpckpt"), "run", "--", python, "-W", "ignore",
-                os.path.join(HERE, "roles_script.py"), kind, "2000"]
+        argv = [*place.runner, os.path.join(place.build, "transpckpt"), "run", "--", python, "-W", "ignore",
+                os.path.join(HERE, "optimizers.py"), kind, "2000"]
         start = job.Start(place, argv, place.root, {**place.environment, "OMP_NUM_THREADS": "1"}, "start")
         found = []
 
@@ -78,17 +72,12 @@ def case(checks, python, runner, kind):
 
 
 def main():
-    python = find_python()
+    python = scripts.find_python()
     if not python:
         job.skip("no Python with PyTorch: ./bootstrap.sh torch installs it")
-    runner = [os.environ.get("SIMGPU_RUN") or os.path.join(job.build_folder(), "tests/sim/simgpu-run")]
-    probe = subprocess.run([*runner, python, "-c", "import torch; torch.zeros(1, device='cuda') + 1"], capture_output=True,
-                           check=False)
-    if probe.returncode:
-        job.skip("simgpu does not host PyTorch here")
     checks = job.Checks()
-    for kind in sys.argv[1:] or SCALARS:
-        case(checks, python, runner, kind)
+    for kind in sys.argv[1:] or USUAL:
+        case(checks, python, kind)
     checks.end()
 
 

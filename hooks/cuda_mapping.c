@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hooks of device memory that the program reserves and maps itself, as PyTorch's expandable segments do. The calls are real
+ * in every mode; reservations are asked for at addresses that come again in a resumed process. */
+#include "config.h"
+
+#include "hooks/cuda_driver.h"
+
+/* Where the record may end while running forward, and what it compares. */
+static void announce(struct tpck_thread *self, enum tpck_op op, uint64_t bytes)
+{
+	struct tpck_call call;
+
+	tpck_cuda_context_seen();
+	tpck_memory_call(&call, op, bytes, NULL);
+	(void)tpck_engine_before(self, &call);
+	tpck_engine_after(self, &call);
+}
+
+/* Device memory as a kernel alone sees it. */
+static const char *not_followed(const CUmemAllocationProp *prop)
+{
+	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return "the program maps host memory itself (cuMemCreate)";
+	if (!tpck_engine_maps_here(prop->location.id))
+		return "the program uses the memory of several devices";
+	return NULL;
+}
+
+CUresult tpck_hook_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+				       unsigned long long flags)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	CUdeviceptr place;
+	CUresult result;
+
+	if (!self)
+		return TPCK_CALL(cuMemAddressReserve, ptr, size, alignment, addr, flags);
+	announce(self, TPCK_OP_MEMSET, size);
+	place = addr ? addr : tpck_engine_reserve(self, size, alignment);
+	result = TPCK_CALL(cuMemAddressReserve, ptr, size, alignment, place, flags);
+	if (result != CUDA_SUCCESS && place != addr)
+		result = TPCK_CALL(cuMemAddressReserve, ptr, size, alignment, addr, flags);
+	if (result == CUDA_SUCCESS && (!place || *ptr != place))
+		tpck_engine_unresumable("the driver does not give the program's own mappings an address that a resumed process "
+					"would need again");
+	tpck_engine_leave(self);
+	return result;
+}
+
+CUresult tpck_hook_cuMemAddressFree(CUdeviceptr ptr, size_t size)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	CUresult result;
+
+	if (!self)
+		return TPCK_CALL(cuMemAddressFree, ptr, size);
+	announce(self, TPCK_OP_D2D, size);
+	result = TPCK_CALL(cuMemAddressFree, ptr, size);
+	if (result == CUDA_SUCCESS)
+		tpck_engine_unreserve(self, ptr, size);
+	tpck_engine_leave(self);
+	return result;
+}
+
+CUresult tpck_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+			       unsigned long long flags)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	CUresult result;
+
+	if (!self)
+		return TPCK_CALL(cuMemCreate, handle, size, prop, flags);
+	tpck_cuda_context_seen();
+	if (prop && not_followed(prop))
+		tpck_engine_unresumable(not_followed(prop));
+	result = TPCK_CALL(cuMemCreate, handle, size, prop, flags);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && tpck_engine_give_back())
+		result = TPCK_CALL(cuMemCreate, handle, size, prop, flags);
+	tpck_engine_leave(self);
+	return result;
+}
+
+CUresult tpck_hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+			    unsigned long long flags)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	CUresult result;
+
+	if (!self)
+		return TPCK_CALL(cuMemMap, ptr, size, offset, handle, flags);
+	announce(self, TPCK_OP_MEMSET, size);
+	result = TPCK_CALL(cuMemMap, ptr, size, offset, handle, flags);
+	if (result == CUDA_SUCCESS)
+		tpck_engine_map(self, ptr, size, handle);
+	tpck_engine_leave(self);
+	return result;
+}
+
+CUresult tpck_hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	CUresult result;
+
+	if (!self)
+		return TPCK_CALL(cuMemSetAccess, ptr, size, desc, count);
+	announce(self, TPCK_OP_MEMSET, size);
+	result = TPCK_CALL(cuMemSetAccess, ptr, size, desc, count);
+	for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
+		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || !tpck_engine_maps_here(desc[i].location.id))
+			tpck_engine_unresumable("the program lets others than its device use memory that it maps (cuMemSetAccess)");
+		else if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+			tpck_engine_unresumable("the program takes access to its memory away (cuMemSetAccess)");
+		else
+			tpck_engine_access(self, ptr, size);
+	}
+	tpck_engine_leave(self);
+	return result;
+}
+
+CUresult tpck_hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	CUresult result;
+
+	if (!self)
+		return TPCK_CALL(cuMemUnmap, ptr, size);
+	announce(self, TPCK_OP_D2D, size);
+	tpck_engine_unmap(self, ptr, size);
+	result = TPCK_CALL(cuMemUnmap, ptr, size);
+	if (result != CUDA_SUCCESS)
+		tpck_engine_unresumable("the driver does not unmap what the program maps (cuMemUnmap)");
+	tpck_engine_leave(self);
+	return result;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The list of durable tiers. */
+#include "config.h"
+
+#include "runtime/store/tiers.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/store/file_system.h"
+
+const char *tpck_tier_kind(const char *kind, const char *path)
+{
+	struct tpck_file_system file_system;
+
+	if (kind[0])
+		return kind;
+	return tpck_file_system_of(path, &file_system) && file_system.site ? "site" : "node";
+}
+
+int tpck_tiers_open(struct tpck_tiers *tiers, const struct tpck_settings *settings, const char *job,
+		    enum tpck_writer_engine engine, struct tpck_error *err)
+{
+	char told[TPCK_TIER_KIND], path[TPCK_PATH_MAX], kinds[TPCK_TIERS_MAX][TPCK_TIER_KIND];
+
+	memset(tiers, 0, sizeof *tiers);
+	while (tiers->count < TPCK_TIERS_MAX &&
+	       tpck_settings_tier(settings, (unsigned)tiers->count, told, path, sizeof path)) {
+		size_t at = tiers->count;
+		unsigned same = 1;
+		int rc = tpck_durable_tier_open(&tiers->tier[at], path, job, engine, err);
+
+		if (rc) {
+			tpck_tiers_close(tiers);
+			return rc;
+		}
+		snprintf(kinds[at], sizeof kinds[at], "%s", tpck_tier_kind(told, path));
+		for (size_t i = 0; i < at; i++)
+			same += strcmp(kinds[i], kinds[at]) == 0;
+		snprintf(tiers->name[at], sizeof tiers->name[at], same > 1 ? "%s%u" : "%s", kinds[at], same);
+		tiers->count++;
+	}
+	if (tiers->count == 1)
+		strcpy(tiers->name[0], "disk");
+	return 0;
+}
+
+void tpck_tiers_close(struct tpck_tiers *tiers)
+{
+	for (size_t i = 0; i < tiers->count; i++)
+		tpck_tier_close(tiers->tier[i]);
+	tiers->count = 0;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernels that only move values where indices say: carried out as they are, since what they touch depends on the indices. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/gathers.h"
+
+#define CALCULATOR3 608 /* OffsetCalculator<3>, aligned */
+
+static int word(const char *at)
+{
+	int v;
+
+	memcpy(&v, at, sizeof v);
+	return v;
+}
+
+/* Offsets in bytes of the three tensors for linear index i. */
+static void offsets(const char *calculator, uint64_t i, uint64_t out[3])
+{
+	int dims = word(calculator);
+
+	out[0] = out[1] = out[2] = 0;
+	for (int d = 0; d < dims && d < SIM_DIMS; d++) {
+		uint64_t size = (uint32_t)word(calculator + 4 + 12 * d), at = i % size;
+
+		i /= size;
+		for (int k = 0; k < 3; k++)
+			out[k] += at * (uint32_t)word(calculator + 304 + 12 * d + 4 * k);
+	}
+}
+
+static uint64_t element_bytes(const struct sim_plan *p, const char *part, int i)
+{
+	size_t n;
+	const char *a = sim_template_argument(p->kernel->name, part, i, &n);
+	enum sim_type t = a ? sim_type_named(a, n) : SIM_TYPE_NONE;
+
+	return t == SIM_TYPE_NONE ? 0 : sim_type_bytes(t);
+}
+
+/* _scatter_gather_elementwise_kernel(int n, closure): calculator, indices, their bound, f, self, stride, numel, source. */
+static bool scatter_gather(const struct sim_plan *p, uint64_t seed)
+{
+	static const char part[] = "_cuda_scatter_gather_internal_kernel<";
+	size_t n;
+	const char *scatters = sim_template_argument(p->kernel->name, part, 0, &n);
+	uint64_t bytes = element_bytes(p, part, 1), index_bytes = element_bytes(p, part, 2);
+	bool scatter = scatters && *scatters == 't', assigns = strstr(p->kernel->name, "TensorAssign");
+
+	if (sim_param_size(p, 1) < CALCULATOR3 + 56 || !bytes || !index_bytes)
+		return false;
+	const char *index = (const char *)(uintptr_t)sim_param_word(p, 1, CALCULATOR3);
+	char *self = (char *)(uintptr_t)sim_param_word(p, 1, CALCULATOR3 + 24);
+	const char *source = (const char *)(uintptr_t)sim_param_word(p, 1, CALCULATOR3 + 48);
+	uint64_t stride = sim_param_word(p, 1, CALCULATOR3 + 32);
+	for (uint64_t i = 0; i < (uint64_t)sim_param_int(p, 0, 0); i++) {
+		uint64_t o[3];
+		int64_t at = 0;
+
+		offsets(sim_param(p, 1, 0), i, o);
+		memcpy(&at, index + o[2], index_bytes);
+		if (index_bytes == 4)
+			at = (int32_t)at;
+		char *to = self + o[0] + (scatter ? (uint64_t)at * stride * bytes : 0);
+		const char *from = source + o[1] + (scatter ? 0 : (uint64_t)at * stride * bytes);
+		if (assigns) {
+			memcpy(to, from, bytes);
+		} else {
+			size_t length;
+			const char *a = sim_template_argument(p->kernel->name, part, 1, &length);
+			struct sim_range r = { .at = to, .n = 1, .type = sim_type_named(a, length) };
+
+			sim_mix_write(&r, sim_mix_bytes(sim_mix_bytes(seed, from, bytes), to, bytes));
+		}
+	}
+	return true;
+}
+
+/* vectorized_gather_kernel<align, index>(out, in, indices, n, slice bytes, rows, in stride, out stride, negative) */
+static bool gather_rows(const struct sim_plan *p, uint64_t seed)
+{
+	uint64_t index_bytes = element_bytes(p, "vectorized_gather_kernel<", 1);
+
+	(void)seed;
+	if (p->kernel->n_params < 8 || !index_bytes)
+		return false;
+	char *out = (char *)(uintptr_t)sim_param_word(p, 0, 0);
+	const char *in = (const char *)(uintptr_t)sim_param_word(p, 1, 0), *index = (const char *)(uintptr_t)sim_param_word(p, 2, 0);
+	int64_t rows = (int64_t)sim_param_word(p, 5, 0);
+	for (int i = 0; i < sim_param_int(p, 3, 0); i++) {
+		int64_t at = 0;
+
+		memcpy(&at, index + (uint64_t)i * index_bytes, index_bytes);
+		if (index_bytes == 4)
+			at = (int32_t)at;
+		at += at < 0 ? rows : 0;
+		memcpy(out + (uint64_t)i * sim_param_word(p, 7, 0), in + (uint64_t)at * sim_param_word(p, 6, 0), sim_param_word(p, 4, 0));
+	}
+	return true;
+}
+
+/* index_elementwise_kernel(n, closure of gpu_index_kernel): calculator, out, in, how many indices, their pointers, sizes, strides. */
+static bool index_elements(const struct sim_plan *p, uint64_t seed)
+{
+	bool puts = strstr(p->kernel->name, "index_put_kernel");
+	const char *part = puts ? "index_put_kernel_impl<" : "index_kernel_impl<";
+	uint64_t bytes = element_bytes(p, part, 0);
+	uint32_t base = CALCULATOR3, pointers = base + 24, sizes = pointers + 8 * SIM_DIMS, strides = sizes + 8 * SIM_DIMS;
+
+	(void)seed;
+	if (p->kernel->n_params < 2 || sim_param_size(p, 1) < strides + 8 * SIM_DIMS || !bytes)
+		return false;
+	char *out = (char *)(uintptr_t)sim_param_word(p, 1, base), *in = (char *)(uintptr_t)sim_param_word(p, 1, base + 8);
+	int n_indices = sim_param_int(p, 1, base + 16);
+	if (n_indices < 1 || n_indices > SIM_DIMS)
+		return false;
+	for (uint64_t i = 0; i < (uint64_t)sim_param_int(p, 0, 0); i++) {
+		uint64_t o[3];
+		int64_t offset = 0;
+
+		offsets(sim_param(p, 1, 0), i, o);
+		for (uint32_t k = 0; k < (uint32_t)n_indices; k++) {
+			int64_t at;
+
+			memcpy(&at, (const char *)(uintptr_t)sim_param_word(p, 1, pointers + 8 * k) + o[2], sizeof at);
+			at += at < 0 ? (int64_t)sim_param_word(p, 1, sizes + 8 * k) : 0;
+			offset += at * (int64_t)sim_param_word(p, 1, strides + 8 * k);
+		}
+		if (puts)
+			memcpy(out + o[0] + offset, in + o[1], bytes);
+		else
+			memcpy(out + o[0], in + o[1] + offset, bytes);
+	}
+	return true;
+}
+
+/* embedding_backward_feature_kernel(indices, grad, grad of the table, n, row, padding): rows that occur are changed. */
+static bool add_rows(const struct sim_plan *p, uint64_t seed)
+{
+	static const char part[] = "embedding_backward_feature_kernel<";
+	size_t length;
+	const char *a = sim_template_argument(p->kernel->name, part, 0, &length);
+	enum sim_type t = a ? sim_type_named(a, length) : SIM_TYPE_NONE;
+	uint64_t index_bytes = element_bytes(p, part, 2), bytes = sim_type_bytes(t);
+
+	if (p->kernel->n_params < 6 || t == SIM_TYPE_NONE || !index_bytes)
+		return false;
+	const char *index = (const char *)(uintptr_t)sim_param_word(p, 0, 0), *grad = (const char *)(uintptr_t)sim_param_word(p, 1, 0);
+	char *table = (char *)(uintptr_t)sim_param_word(p, 2, 0);
+	uint64_t row = sim_param_word(p, 4, 0);
+	for (int i = 0; i < sim_param_int(p, 3, 0); i++) {
+		int64_t at = 0;
+
+		memcpy(&at, index + (uint64_t)i * index_bytes, index_bytes);
+		if (index_bytes == 4)
+			at = (int32_t)at;
+		if (at == sim_param_int(p, 5, 0))
+			continue;
+		struct sim_range r = { .at = table + (uint64_t)at * row * bytes, .n = row, .type = t };
+		uint64_t h = sim_mix_bytes(seed, grad + (uint64_t)i * row * bytes, row * bytes);
+		sim_mix_write(&r, sim_mix_range(h, &r));
+	}
+	return true;
+}
+
+/* CatArrayBatchedCopy*(out, inputs by value, sizes and strides of out, dimension, its stride): one input per grid.y. */
+#define CAT_BATCH 128
+#define CAT_OFFSET (8 * CAT_BATCH)
+#define CAT_SIZE (CAT_OFFSET + 4 * CAT_BATCH)
+#define CAT_ELEMENTS (CAT_SIZE + 4 * CAT_BATCH)
+#define CAT_CONTIGUOUS (CAT_ELEMENTS + 4 * CAT_BATCH)
+#define CAT_STRIDES (CAT_CONTIGUOUS + CAT_BATCH)
+
+static bool cat(const struct sim_plan *p, uint64_t seed)
+{
+	static const char part[] = "CatArrayBatchedCopy";
+	const char *name = strstr(p->kernel->name, part), *open = name ? strchr(name, '<') : NULL;
+	char head[128];
+	size_t n;
+
+	(void)seed;
+	if (!open || (size_t)(open - name) + 2 > sizeof head || p->kernel->n_params < 5)
+		return false;
+	memcpy(head, name, (size_t)(open - name) + 1);
+	head[open - name + 1] = 0;
+	const char *index = sim_template_argument(name, head, 1, &n), *dims_text = sim_template_argument(name, head, 2, &n);
+	const char *batch = sim_template_argument(name, head, 3, &n);
+	uint64_t bytes = element_bytes(p, head, 0), vector = 1;
+	if (!bytes || !index || strncmp(index, "unsigned int", 12) || !dims_text || !batch || atoi(batch) != CAT_BATCH || sim_param_size(p, 2) != 32)
+		return false;
+	int dims = atoi(dims_text), along = sim_param_int(p, 3, 0);
+	if (dims < 1 || dims > 4 || along < 0 || along >= dims)
+		return false;
+	if (strstr(head, "_vectorized")) {
+		const char *per = sim_template_argument(name, head, 6, &n);
+
+		vector = per ? strtoull(per, NULL, 10) : 0;
+		if (!vector)
+			return false;
+	}
+	for (uint32_t i = 0; i < p->launch->grid[1] && i < CAT_BATCH; i++) {
+		uint64_t narrow = along == dims - 1 ? vector : 1;
+		uint64_t offset = (uint32_t)sim_param_int(p, 1, CAT_OFFSET + 4 * i) / narrow, size = (uint32_t)sim_param_int(p, 1, CAT_SIZE + 4 * i) / narrow;
+		struct sim_range to = { .n = (uint32_t)sim_param_int(p, 1, CAT_ELEMENTS + 4 * i), .type = SIM_TYPE_RAW }, from = to;
+		bool contiguous = *sim_param(p, 1, CAT_CONTIGUOUS + i);
+		uint32_t strides = CAT_STRIDES + (sim_param_size(p, 1) >= CAT_STRIDES + 32 * CAT_BATCH ? 32 * i : 0) + 16;
+
+		/* Bytes of an element, then dimensions from the last: all strides of the output are in vectors. */
+		to.at = (char *)(uintptr_t)sim_param_word(p, 0, 0) + offset * (uint32_t)sim_param_int(p, 4, 0) * vector * bytes;
+		from.at = (char *)(uintptr_t)sim_param_word(p, 1, 8 * i);
+		to.n = from.n = to.n * bytes;
+		to.size[0] = from.size[0] = (uint32_t)(bytes * vector);
+		to.stride[0] = from.stride[0] = 1;
+		to.dims = 1;
+		for (int d = dims - 1; d >= 0; d--, to.dims++) {
+			to.size[to.dims] = d == along ? (uint32_t)size : (uint32_t)sim_param_int(p, 2, 4 * (uint32_t)d);
+			to.stride[to.dims] = (uint32_t)((uint32_t)sim_param_int(p, 2, 16 + 4 * (uint32_t)d) * vector * bytes);
+			from.size[to.dims] = to.size[to.dims];
+			from.stride[to.dims] = (uint32_t)((uint32_t)sim_param_int(p, 1, strides + 4 * (uint32_t)d) * bytes);
+		}
+		from.dims = contiguous || vector > 1 ? 0 : to.dims;
+		if (to.n)
+			sim_mix_copy(&to, &from);
+	}
+	return true;
+}
+
+const struct sim_gather sim_gathers[] = {
+	{ "scatter_gather", scatter_gather },
+	{ "gather_rows", gather_rows },
+	{ "index_elements", index_elements },
+	{ "add_rows", add_rows },
+	{ "cat", cat },
+	{ NULL, NULL },
+};

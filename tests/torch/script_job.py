@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A PyTorch script as its user runs it: plain in one folder; in another under `transpckpt run`, killed and started again
+by the same command."""
+import os
+import re
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, '..', 'e2e'))
+import job
+
+# What the library says in a run that goes well.
+FINE = re.compile(r'transpckpt: (resuming at|live at|not resuming at|no image is free|the agent|\S+ is on a file system)')
+
+
+class ScriptJob:
+    """The script of one case in two folders, plain and killed."""
+
+    def __init__(self, place, python, script, environment):
+        self.place = place
+        self.argv = [python, '-W', 'ignore', os.path.join(HERE, script[0])] + script[1:]
+        self.environment = {**place.environment, 'OMP_NUM_THREADS': '1', **environment}
+        self.folders = [os.path.join(place.root, name) for name in ('plain', 'killed')]
+        for folder in self.folders:
+            os.makedirs(folder)
+        self.starts = []
+        self.plain = self.first_sec = self.plain_sec = None
+
+    def run_plain(self):
+        environment = {k: v for k, v in self.environment.items() if not k.startswith('TRANSPCKPT_')}
+        self.plain = job.Start(self.place, self.place.runner + self.argv, self.folders[0], environment, 'plain')
+        self.plain.until(self.plain.printed)
+        self.first_sec = time.monotonic() - self.plain.begun
+        status = self.plain.wait()
+        self.plain_sec = time.monotonic() - self.plain.begun
+        return status
+
+    def start(self):
+        argv = self.place.runner + [os.path.join(self.place.build, 'transpckpt'), 'run', '--'] + self.argv
+        self.starts.append(job.Start(self.place, argv, self.folders[1], self.environment, 'start%d' % len(self.starts)))
+        return self.starts[-1]
+
+    def run_killed(self, rng, kills):
+        """Every other kill comes when the run got somewhere, the others at any instant up to then."""
+        lines = len(self.plain.printed().splitlines()) - 1
+        goals = sorted(rng.uniform(0.02, 0.95) * lines for _ in range(kills))
+        for i, goal in enumerate(goals):
+            start = self.start()
+            if i % 2:
+                start.until(lambda: False, rng.uniform(0, 1.5 * self.first_sec))
+            else:
+                step_sec = (self.plain_sec - self.first_sec) / max(lines, 1)
+                start.until(lambda: start.printed().count('\n') >= 4 and self.printed() >= goal)
+                time.sleep(3 * rng.random() * step_sec)
+            if not start.running():
+                break
+            start.kill()
+        return self.start().wait()
+
+    def printed(self):
+        return len({line for start in self.starts for line in start.printed().splitlines()})
+
+    def resumed(self):
+        return sum(bool(job.LIVE.search(start.said())) for start in self.starts)
+
+    def remarks(self):
+        return sorted({line for start in self.starts for line in start.said().splitlines()
+                       if line.startswith('transpckpt: ') and not FINE.match(line)})
+
+    def differences(self):
+        lines = job.differences(*self.folders)
+        texts = [self.plain.printed(), '\n'.join(start.printed() for start in self.starts)]
+        plain, killed = ([line for line in job.each_once(text) if line] for text in texts)
+        if plain != killed:
+            extra = [line for line in killed if line not in plain] or ['(fewer lines)']
+            lines.append('it printed something else: %s' % extra[0])
+        return lines

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Run PyTorch scripts on simgpu: each ends as it should, says the same twice and with every allocator, and no kernel is
+without a rule.
+
+  scripts.py [NAME...]     environment: srcdir, builddir; TORCH_PYTHON is a Python with PyTorch (CUDA build)
+
+Exits with 77 where there is none.
+"""
+import os
+import subprocess
+import sys
+import concurrent.futures
+
+SCRIPTS = {
+    'sgd': ['mlp.py', '--optimizer', 'SGD'],
+    'sgd_fused': ['mlp.py', '--optimizer', 'SGD-fused'],
+    'adam': ['mlp.py', '--optimizer', 'Adam'],
+    'adam_fused': ['mlp.py', '--optimizer', 'Adam-fused'],
+    'amsgrad': ['mlp.py', '--optimizer', 'Adam-amsgrad'],
+    'adadelta': ['mlp.py', '--optimizer', 'Adadelta'],
+    'adagrad': ['mlp.py', '--optimizer', 'Adagrad'],
+    'adagrad_fused': ['mlp.py', '--optimizer', 'Adagrad-fused'],
+    'adamax': ['mlp.py', '--optimizer', 'Adamax'],
+    'nadam': ['mlp.py', '--optimizer', 'NAdam'],
+    'radam': ['mlp.py', '--optimizer', 'RAdam'],
+    'rmsprop': ['mlp.py', '--optimizer', 'RMSprop-centered'],
+    'rprop': ['mlp.py', '--optimizer', 'Rprop'],
+    'asgd': ['mlp.py', '--optimizer', 'ASGD'],
+    'adafactor': ['mlp.py', '--optimizer', 'Adafactor'],
+    'lbfgs': ['mlp.py', '--optimizer', 'LBFGS'],
+    'muon': ['mlp.py', '--optimizer', 'Muon'],
+    'gpt_fused': ['gpt.py', '--optimizer', 'fused'],
+    'gpt_foreach': ['gpt.py', '--optimizer', 'foreach', '--accumulate', '3'],
+    'gpt_loop': ['gpt.py', '--optimizer', 'loop', '--accumulate', '1'],
+    'gpt_bf16': ['gpt.py', '--precision', 'bf16', '--optimizer', 'foreach'],
+    'gpt_fp16': ['gpt.py', '--precision', 'fp16', '--steps', '12'],
+    'gpt_fp16_foreach': ['gpt.py', '--precision', 'fp16', '--optimizer', 'foreach', '--steps', '12'],
+    'gpt_recompute': ['gpt.py', '--recompute', '--precision', 'bf16'],
+    'conv': ['conv.py'],
+    'conv_gan': ['conv.py', '--gan'],
+    'graph': ['graph.py'],
+    'loader': ['loader.py'],
+}
+ALLOCATORS = ('', 'backend:cudaMallocAsync', 'expandable_segments:True')
+
+
+def find_python():
+    candidates = [os.environ.get('TORCH_PYTHON')]
+    cache = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+    candidates.append(os.path.join(cache, 'transpckpt', 'torch', 'bin', 'python'))
+    for python in candidates:
+        if python and os.access(python, os.X_OK) and subprocess.run(
+                [python, '-c', 'import torch; assert torch.version.cuda'], capture_output=True).returncode == 0:
+            return python
+    return None
+
+
+def run(python, script, allocator='', fault=None, extra=()):
+    env = dict(os.environ, SIMGPU_UNKNOWN='list', PYTORCH_CUDA_ALLOC_CONF=allocator, OMP_NUM_THREADS='1')
+    env.pop('SIMGPU_FAULT', None)
+    if fault:
+        env['SIMGPU_FAULT'] = fault
+    here = os.path.join(os.environ.get('srcdir', '.'), 'tests', 'torch')
+    return subprocess.run([os.path.join(os.environ.get('builddir', '.'), 'tests', 'sim', 'simgpu-run'), python, '-W', 'ignore',
+                           os.path.join(here, script[0])] + list(script[1:]) + list(extra), env=env, capture_output=True, text=True, timeout=300)
+
+
+def final(result):
+    lines = [line for line in result.stdout.splitlines() if line.startswith('final ')]
+    return lines[-1] if result.returncode == 0 and lines else None
+
+
+def one(python, name):
+    """What is wrong with it, or None."""
+    first = None
+    for allocator in ALLOCATORS:
+        r = run(python, SCRIPTS[name], allocator)
+        said = [line for line in r.stderr.splitlines() if line.startswith('simgpu:')]
+        if said or final(r) is None:
+            return 'with "%s": exit %d, %s' % (allocator, r.returncode, (said or r.stderr.splitlines() or ['nothing said'])[-1][:400])
+        if first is None:
+            first = r.stdout
+        elif r.stdout != first:
+            return 'with "%s" it says something else' % allocator
+    return None
+
+
+def main():
+    python = find_python()
+    if not python:
+        print('no Python with PyTorch: ./bootstrap.sh torch installs one')
+        sys.exit(77)
+    names = sys.argv[1:] or list(SCRIPTS)
+    bad = 0
+    run(python, ['mlp.py', '--steps', '1'])  # the stand-ins are made once
+    print('1..%d' % len(names), flush=True)
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get('TORCH_JOBS') or os.cpu_count() or 1)) as pool:
+        for i, (name, wrong) in enumerate(zip(names, pool.map(lambda n: one(python, n), names)), 1):
+            bad += wrong is not None
+            print('%sok %d - %s%s' % ('not ' if wrong else '', i, name, ' # ' + wrong if wrong else ''), flush=True)
+    sys.exit(bad != 0)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies in the slower tiers: each has a thread and a cadence of its own, so that none waits for another. */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/store/copy.h"
+#include "runtime/store/quarantine.h"
+#include "runtime/store/retention.h"
+#include "tools/agent/agent.h"
+
+#define BACKOFF_FIRST_SEC 1.0
+#define BACKOFF_LAST_SEC 60.0
+#define LOCK_WAIT_SEC 30.0
+
+struct copy_job {
+	struct job job; /* first */
+	struct agent *agent;
+	size_t tier;
+	bool first; /* of this agent: remains of earlier ones are cleared */
+	/* found by the copier */
+	int rc;
+	struct tpck_error error;
+	uint64_t took_ns, bytes;
+	struct tpck_point point;
+	bool copied;
+};
+
+static _Atomic bool ending; /* the agent wants to be gone: what is being copied is left */
+/* What is being copied from the first tier, by tier; generation 0: nothing. store_in_use is held. */
+static struct tpck_point needed[TPCK_TIERS_MAX];
+
+bool copies_need(const struct tpck_point *point)
+{
+	for (size_t i = 0; i < TPCK_TIERS_MAX; i++)
+		if (needed[i].generation && tpck_point_compare(&needed[i], point) == 0)
+			return true;
+	return false;
+}
+
+/* ---- the copier's part ---------------------------------------------------------------------- */
+
+struct permission {
+	struct tpck_program *program;
+};
+
+static bool permitted(void *context, const struct tpck_point *point)
+{
+	const struct permission *permission = context;
+
+	return !atomic_load(&ending) && tpck_program_allows(permission->program, point) != TPCK_ALLOWED_NOT_ENDED &&
+	       tpck_program_allows(permission->program, point) != TPCK_ALLOWED_NOT_FENCED;
+}
+
+/* Somebody may go on from it, if only by asking for its step. */
+static bool is_wanted(struct tpck_program *program, const struct tpck_manifest *manifest)
+{
+	enum tpck_allowed allowed = tpck_program_allows(program, &manifest->point);
+
+	return allowed == TPCK_ALLOWED || allowed == TPCK_ALLOWED_NOT_LOOP;
+}
+
+/* The newest checkpoint of its program that is wanted. */
+static bool is_newest(struct agent *agent, const struct tpck_catalog *catalog, size_t i)
+{
+	const char *identity = catalog->manifests[i]->members[0].identity;
+	struct tpck_program *program = program_of(agent, identity, NULL);
+
+	if (!program || !is_wanted(program, catalog->manifests[i]))
+		return false;
+	for (size_t j = i + 1; j < catalog->count; j++)
+		if (strcmp(catalog->manifests[j]->members[0].identity, identity) == 0 &&
+		    is_wanted(program, catalog->manifests[j]))
+			return false;
+	return true;
+}
+
+static int copy_one(struct copy_job *job, struct tpck_tier *to, const struct tpck_manifest *manifest)
+{
+	struct permission permission = {program_of(job->agent, manifest->members[0].identity, NULL)};
+	struct tpck_copy copy = {
+		.from = job->agent->tier, .to = to, .manifest = manifest, .permitted = permitted, .context = &permission,
+	};
+	uint64_t begun = tpck_clock_monotonic_ns();
+	bool bad_source = false;
+	int rc = permission.program ? tpck_copy(&copy, &bad_source, &job->error) : -ENOMEM;
+
+	if (rc == 0) {
+		job->copied = true;
+		job->took_ns = tpck_clock_monotonic_ns() - begun;
+		job->bytes = copy.copied_bytes;
+		job->point = manifest->point;
+	} else if (bad_source) {
+		tpck_quarantine(job->agent->tier, &manifest->point, job->error.text, NULL);
+	}
+	return rc == -EEXIST || rc == -ECANCELED ? 0 : rc;
+}
+
+static void need(size_t tier, const struct tpck_point *point)
+{
+	pthread_mutex_lock(&store_in_use);
+	needed[tier] = *point;
+	pthread_mutex_unlock(&store_in_use);
+}
+
+static int copy_newest(struct copy_job *job, struct tpck_tier *to)
+{
+	static const struct tpck_point nothing;
+	struct tpck_catalog catalog;
+	int rc;
+
+	pthread_mutex_lock(&store_in_use);
+	rc = tpck_catalog_load(&catalog, job->agent->tier, NULL, NULL, NULL, &job->error);
+	pthread_mutex_unlock(&store_in_use);
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < catalog.count && !rc; i++) {
+		if (!is_newest(job->agent, &catalog, i))
+			continue;
+		need(job->tier, &catalog.manifests[i]->point);
+		rc = copy_one(job, to, catalog.manifests[i]);
+		need(job->tier, &nothing);
+	}
+	tpck_catalog_free(&catalog);
+	return rc;
+}
+
+static void copy_run(struct job *base)
+{
+	static const uint64_t nobody[] = {0};
+	struct copy_job *job = (struct copy_job *)base;
+	struct tpck_tier *to = job->agent->tiers.tier[job->tier];
+	struct tpck_error err = {0};
+	int lock;
+
+	job->rc = tpck_durable_tier_check(to, &job->error);
+	if (job->rc)
+		return;
+	lock = tpck_durable_tier_lock(to, LOCK_WAIT_SEC, &job->error);
+	if (lock < 0) {
+		job->rc = lock;
+		return;
+	}
+	if (job->first && tpck_retention_clear(to, &err))
+		tpck_log_warn("remains of earlier runs stay: %s", err.text);
+	job->rc = copy_newest(job, to);
+	if (job->rc) {
+		(void)tpck_retention_clear(to, NULL);
+	} else if (job->copied) {
+		pthread_mutex_lock(&store_in_use);
+		if (flush_retain(job->agent, to, nobody, &err))
+			agent_complain(&err);
+		pthread_mutex_unlock(&store_in_use);
+	}
+	close(lock);
+}
+
+/* ---- the event loop's part ------------------------------------------------------------------ */
+
+static void copy_done(struct agent *agent, struct job *base)
+{
+	struct copy_job *job = (struct copy_job *)base;
+	struct slower *slower = &agent->slower[job->tier];
+	const char *root = agent->tiers.tier[job->tier]->root;
+
+	agent->jobs--;
+	slower->busy = false;
+	if (job->rc) {
+		if (strcmp(slower->said, job->error.text) != 0) {
+			snprintf(slower->said, sizeof slower->said, "%s", job->error.text);
+			tpck_log_warn("not copied to tier '%s': %s", agent->tiers.name[job->tier], job->error.text);
+		}
+		slower->behind = true;
+		slower->backoff_sec = slower->backoff_sec > 0 ? slower->backoff_sec * 2 : BACKOFF_FIRST_SEC;
+		if (slower->backoff_sec > BACKOFF_LAST_SEC)
+			slower->backoff_sec = BACKOFF_LAST_SEC;
+		slower->retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(slower->backoff_sec * 1e9);
+	} else {
+		if (slower->said[0])
+			tpck_log_warn("tier '%s' works again", agent->tiers.name[job->tier]);
+		slower->said[0] = '\0';
+		slower->backoff_sec = 0;
+		slower->retry_ns = 0;
+	}
+	if (job->copied) {
+		slower->history.cost_sec = (double)job->took_ns / 1e9;
+		slower->any = true;
+		slower->step = job->point.step;
+		tpck_log_info("step %" PRIu64 " is in tier '%s' (%s): %.1f MiB copied and read back in %.2f s", job->point.step,
+			      agent->tiers.name[job->tier], root, (double)job->bytes / (1 << 20), (double)job->took_ns / 1e9);
+	}
+	free(job);
+}
+
+int copies_start(struct agent *agent)
+{
+	int rc = 0;
+
+	for (size_t i = 1; i < agent->tiers.count && !rc; i++) {
+		agent->slower[i].behind = true;
+		rc = worker_start(&agent->slower[i].worker, &agent->outbox);
+	}
+	return rc;
+}
+
+void copies_stop(struct agent *agent)
+{
+	atomic_store(&ending, true);
+	for (size_t i = 1; i < agent->tiers.count; i++)
+		worker_stop(&agent->slower[i].worker);
+}
+
+void copies_wanted(struct agent *agent)
+{
+	for (size_t i = 1; i < agent->tiers.count; i++)
+		agent->slower[i].behind = true;
+}
+
+/* Nanoseconds until a copy into the tier is due; UINT64_MAX: none is. */
+static uint64_t due_in(const struct agent *agent, const struct slower *slower, uint64_t now)
+{
+	const struct tpck_interval *interval = &agent->settings.durable_interval;
+	uint64_t at = slower->retry_ns;
+	bool running = false;
+	double wait;
+
+	if (slower->busy || !slower->behind)
+		return UINT64_MAX;
+	for (const struct live *live = agent->lives; live; live = live->next)
+		running = running || live->life == LIFE_RUNNING || live->life == LIFE_SETTLING;
+	/* The first one has none before it; and what a dead program left waits for nothing. */
+	if (slower->begun_ns && running && !agent->stopping && interval->unit != TPCK_INTERVAL_ITERATIONS) {
+		wait = interval->unit == TPCK_INTERVAL_SECONDS ? interval->count : tpck_interval_auto(&slower->history);
+		if (slower->begun_ns + (uint64_t)(wait * 1e9) > at)
+			at = slower->begun_ns + (uint64_t)(wait * 1e9);
+	}
+	return at > now ? at - now : 0;
+}
+
+uint64_t copies_deadline(const struct agent *agent)
+{
+	uint64_t now = tpck_clock_monotonic_ns(), soonest = UINT64_MAX;
+
+	for (size_t i = 1; i < agent->tiers.count; i++) {
+		uint64_t due = due_in(agent, &agent->slower[i], now);
+
+		if (due != UINT64_MAX && now + due < soonest)
+			soonest = now + due;
+	}
+	return soonest;
+}
+
+void copies_consider(struct agent *agent)
+{
+	uint64_t now = tpck_clock_monotonic_ns();
+
+	for (size_t i = 1; i < agent->tiers.count; i++) {
+		struct slower *slower = &agent->slower[i];
+		struct copy_job *job = due_in(agent, slower, now) == 0 ? calloc(1, sizeof *job) : NULL;
+
+		if (!job)
+			continue;
+		job->job.run = copy_run;
+		job->job.done = copy_done;
+		job->agent = agent;
+		job->tier = i;
+		job->first = slower->begun_ns == 0;
+		slower->busy = true;
+		slower->behind = false;
+		slower->begun_ns = now;
+		agent->jobs++;
+		worker_give(&slower->worker, &job->job);
+	}
+}
