@@ -114,7 +114,7 @@ static const struct elementwise_row {
 
 /* ---- types --------------------------------------------------------------------------------------------------- */
 
-/* The type that a mangled name has at `text`, and in *length how long it is there; 0: none that is known. */
+/* The type that a mangled name has at `text`, and in *length how long it is there; both 0: none that is known. */
 static uint32_t element_at(const char *text, size_t *length)
 {
     static const struct {
@@ -129,6 +129,7 @@ static uint32_t element_at(const char *text, size_t *length)
         if (strncmp(text, types[i].mangled, *length) == 0)
             return types[i].element;
     }
+    *length = 0;
     return 0;
 }
 
@@ -333,13 +334,13 @@ static bool list_types(struct tpck_layout *layout, char types, const char *argum
     uint32_t first = element_at(arguments, &length);
     for (uint32_t i = 0; i < layout->lists; i++)
         layout->element[i] = first;
-    if (types == '0')
-        return first != 0;
     if (types == 'M') {
         for (uint32_t i = 0; i < layout->lists; i++)
             layout->element[i] = i < 2 ? ELEMENT('f', 4) : ELEMENT('b', 2);
         return true;
     }
+    if (!first || types == '0')
+        return first != 0;
     /* DeepSpeed: <T, index>, Apex: <T, float, index>, TransformerEngine: <parameter, gradient, moments, index>, which is
      * taken where all are float. */
     arguments += length;

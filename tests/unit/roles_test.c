@@ -54,6 +54,9 @@ static const struct known {
     {NATIVE "32FusedOptimizerTensorListMetadataILi5EEENS1_20FusedAdamMathFunctorIfLi5ELNS0_9ADAM_MODEE0ELb1EEEJPKfdddddbSB_SB_EEEvT_T0_DpT1_",
      "0:25208 25208:1 25216:8 25224:8 25232:8 25240:8 25248:8 25256:8 25264:1 25272:8 25280:8", "pgmvx", TPCK_LAYOUT_STEP, 210,
      "f4 f4"},
+    {NATIVE "32FusedOptimizerTensorListMetadataILi5EEENS1_22FusedAdamMathFunctorMPIfffN3c108BFloat16ES7_S7_Li5ELNS0_9ADAM_MODEE1ELb1EEEJPKfdddddbSB_SB_EEEvT_T0_DpT1_",
+     "0:25208 25208:1 25216:8 25224:8 25232:8 25240:8 25248:8 25256:8 25264:1 25272:8 25280:8", "pgmvx", TPCK_LAYOUT_STEP, 210,
+     "f4 b2"},
     {"_ZN2at6native50_GLOBAL__N__169a4528_17_FusedSgdKernel_cu_a550329a25multi_tensor_apply_kernelINS1_18TensorListMetadataILi3EEENS1_19FusedSgdMathFunctorIfLi3EEEJddPfddbbbS7_S7_EEEvT_T0_DpT1_",
      "0:24200 24200:1 24208:8 24216:8 24224:8 24232:8 24240:8 24248:1 24249:1 24250:1 24256:8 24264:8", "pgm", TPCK_LAYOUT_STEP, 336,
      "f4 f4"},
@@ -130,6 +133,13 @@ static void check_known(const struct known *row)
         believed += tpck_layout_find(row->name, parameters, count + 1, &other);
     }
     believed += tpck_layout_find(row->name, parameters, 0, &other);
+    /* A name that ends anywhere; with sanitizers, nothing behind its end is looked at. */
+    for (size_t length = strlen(row->name); length-- > 0;) {
+        char *cut = strndup(row->name, length);
+        believed += tpck_layout_find(cut, parameters, count, &other) && row->kind == TPCK_LAYOUT_STEP && !layout.listed &&
+                    row->roles[0] != 'o';
+        free(cut);
+    }
     ok(believed == 0, "and none where a parameter has another size or offset, or there are more or fewer (%u)", believed);
 }
 
