@@ -671,6 +671,8 @@ static void note_late_follower(struct tpck_phase *phase, const struct tpck_phase
 unsigned tpck_phase_feed(struct tpck_phase *phase, const struct tpck_phase_op *op)
 {
     unsigned verdict = TPCK_V_NONE;
+    if (phase->now == 0)
+        phase->home = op->thread; /* until there is a phase: the first thread's launches are no other thread's */
     if (op->member) {
         verdict = feed_member(phase, op);
     } else {

@@ -62,15 +62,16 @@ static uint64_t text_digest(const char *text)
     return digest;
 }
 
+/* From 1, as the threads of a process are counted. */
 static uint32_t thread_ordinal(struct tpck_sequence *s, uint64_t tid)
 {
     const uint32_t most = sizeof s->tids / sizeof *s->tids;
     for (uint32_t i = 0; i < s->tid_count; i++)
         if (s->tids[i] == tid)
-            return i;
+            return i + 1;
     if (s->tid_count < most)
         s->tids[s->tid_count++] = tid;
-    return s->tid_count - 1;
+    return s->tid_count;
 }
 
 static const char *intern(struct reader *r, const char *text, uint64_t digest)
