@@ -39,6 +39,21 @@ static inline void kernel_call(struct tpck_call *call, CUfunction function, unsi
 	call->orders = false;
 }
 
+/* Whether the real call is to be made; where the engine asks for it, what the optimizer's launch names is noted. */
+static inline bool goes(struct tpck_thread *self, struct tpck_call *call, CUfunction function, void **params)
+{
+	enum tpck_go go = tpck_engine_before(self, call);
+	const struct tpck_function *known;
+
+	if (__builtin_expect(go == TPCK_GO_RUN, 1))
+		return true;
+	if (go != TPCK_GO_READ)
+		return false;
+	known = tpck_functions_find(function);
+	tpck_engine_parameters(call, known ? known->layout : NULL, params);
+	return true;
+}
+
 static CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
 		       unsigned shared, CUstream stream, void **params, void **extra)
 {
@@ -51,7 +66,7 @@ static CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsi
 	tpck_cuda_context_seen();
 	kernel_call(&call, f, gx, gy, gz, bx, by, bz, shared, stream);
 	tpck_cuda_graph_node(&call);
-	if (tpck_engine_before(self, &call) == TPCK_GO_RUN)
+	if (goes(self, &call, f, params))
 		result = TPCK_CALL(cuLaunchKernel, f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);
 	tpck_engine_after(self, &call);
 	tpck_engine_leave(self);
@@ -90,7 +105,7 @@ static CUresult launch_ex(const CUlaunchConfig *config, CUfunction f, void **par
 	kernel_call(&call, f, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY,
 		    config->blockDimZ, config->sharedMemBytes, config->hStream);
 	tpck_cuda_graph_node(&call);
-	if (tpck_engine_before(self, &call) == TPCK_GO_RUN)
+	if (goes(self, &call, f, params))
 		result = TPCK_CALL(cuLaunchKernelEx, config, f, params, extra);
 	tpck_engine_after(self, &call);
 	tpck_engine_leave(self);
@@ -126,7 +141,7 @@ static CUresult launch_cooperative(CUfunction f, const unsigned grid[3], const u
 	tpck_cuda_context_seen();
 	kernel_call(&call, f, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared, stream);
 	tpck_cuda_graph_node(&call);
-	if (tpck_engine_before(self, &call) == TPCK_GO_RUN)
+	if (goes(self, &call, f, params))
 		result = TPCK_CALL(cuLaunchCooperativeKernel, f, grid[0], grid[1], grid[2], block[0], block[1],
 				   block[2], shared, stream, params);
 	tpck_engine_after(self, &call);

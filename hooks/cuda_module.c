@@ -3,20 +3,39 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "hooks/cuda_graph.h"
+#include "runtime/infer/layouts.h"
 #include "runtime/track/functions.h"
 
 enum { PARAMETERS_MAX = 256 };
 
-/* Bytes of all parameters, from the function's own description; 0 where the driver has none. */
-static uint32_t parameters_of(const void *handle, bool kernel)
+/* What parameters like these hold, if that is known of a function of this name. Kept: functions come once. */
+static const struct tpck_layout *layout_of(const char *name, const struct tpck_parameter *parameters, size_t count)
 {
-	uint32_t bytes = 0;
+	struct tpck_layout layout, *kept;
 
-	if (kernel ? !tpck_cuda.cuKernelGetParamInfo : !tpck_cuda.cuFuncGetParamInfo)
-		return 0;
+	if (!tpck_layout_find(name, parameters, (uint32_t)count, &layout))
+		return NULL;
+	kept = malloc(sizeof *kept);
+	if (kept)
+		*kept = layout;
+	return kept;
+}
+
+/* Remembers the function, with its parameters as it describes them itself; none where the driver has no description. */
+static void function_add(const void *handle, const char *name, bool kernel)
+{
+	struct tpck_parameter parameters[TPCK_LAYOUT_PARAMETERS];
+	uint32_t bytes = 0;
+	size_t count = 0;
+
+	if (!name || (kernel ? !tpck_cuda.cuKernelGetParamInfo : !tpck_cuda.cuFuncGetParamInfo)) {
+		tpck_functions_add(handle, name, 0, NULL);
+		return;
+	}
 	for (size_t i = 0; i < PARAMETERS_MAX; i++) {
 		size_t offset = 0, size = 0;
 		CUresult result = kernel ? tpck_cuda.cuKernelGetParamInfo((CUkernel)handle, i, &offset, &size)
@@ -25,8 +44,11 @@ static uint32_t parameters_of(const void *handle, bool kernel)
 		if (result != CUDA_SUCCESS)
 			break;
 		bytes = (uint32_t)(offset + size);
+		if (i < TPCK_LAYOUT_PARAMETERS)
+			parameters[i] = (struct tpck_parameter){(uint32_t)offset, (uint32_t)size};
+		count = i + 1;
 	}
-	return bytes;
+	tpck_functions_add(handle, name, bytes, layout_of(name, parameters, count));
 }
 
 /* A handle whose creation was not seen. */
@@ -38,7 +60,7 @@ void tpck_cuda_function_learn(CUfunction function)
 		return;
 	if (!tpck_cuda.cuFuncGetName || tpck_cuda.cuFuncGetName(&name, function) != CUDA_SUCCESS)
 		name = NULL;
-	tpck_functions_add(function, name, name ? parameters_of(function, false) : 0);
+	function_add(function, name, false);
 }
 
 CUresult tpck_hook_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
@@ -47,7 +69,7 @@ CUresult tpck_hook_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const c
 	CUresult result = TPCK_CALL(cuModuleGetFunction, hfunc, hmod, name);
 
 	if (self && result == CUDA_SUCCESS && !tpck_cuda_bind())
-		tpck_functions_add(*hfunc, name, parameters_of(*hfunc, false));
+		function_add(*hfunc, name, false);
 	if (self)
 		tpck_engine_leave(self);
 	return result;
@@ -60,7 +82,7 @@ CUresult tpck_hook_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, cons
 
 	/* A CUkernel may be launched as it is, in the place of a CUfunction (cuLaunchKernel). */
 	if (self && result == CUDA_SUCCESS && !tpck_cuda_bind())
-		tpck_functions_add(*pKernel, name, parameters_of(*pKernel, true));
+		function_add(*pKernel, name, true);
 	if (self && result == CUDA_SUCCESS)
 		tpck_cuda_library_used(library);
 	if (self)
@@ -103,7 +125,7 @@ CUresult tpck_hook_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
 	const struct tpck_function *known = tpck_functions_find(kernel);
 
 	if (self && result == CUDA_SUCCESS && known)
-		tpck_functions_add(*pFunc, known->name, known->parameters);
+		tpck_functions_add(*pFunc, known->name, known->parameters, known->layout);
 	if (self)
 		tpck_engine_leave(self);
 	return result;

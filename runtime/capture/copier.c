@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -87,7 +88,17 @@ static void wait_note(uint64_t classes, uint64_t begun, uint64_t early, uint64_t
 	status->wait_ns_mean = status->wait_ns_mean ? status->wait_ns_mean - status->wait_ns_mean / 8 + wait / 8 : wait;
 }
 
-static int copy_image(const struct job *job, const uint64_t **digests)
+/* Behind the first part, when the program goes on: what the optimizer's launches named. Without memory nothing. */
+static void roles_resolve(const struct job *job, struct tpck_roles *roles)
+{
+	const struct tpck_plan *plan = job->capture.plan;
+
+	if (tpck_roles_resolve(job->capture.gathered, plan->row, plan->rows, roles) ||
+	    tpck_image_index_bytes(plan->rows, roles->tensors, roles->optimizers) > TPCK_IMAGE_DATA_AT - TPCK_IMAGE_INDEX_AT)
+		tpck_roles_free(roles);
+}
+
+static int copy_image(const struct job *job, const uint64_t **digests, struct tpck_roles *roles)
 {
 	const struct tpck_plan *plan = job->capture.plan;
 	struct tpck_pieces p = {.plan = plan, .staging = job->staging};
@@ -112,6 +123,7 @@ static int copy_image(const struct job *job, const uint64_t **digests)
 	if (!result)
 		result = device->event_synchronize(early_event);
 	early = tpck_clock_monotonic_ns();
+	roles_resolve(job, roles);
 	if (!result)
 		result = tpck_pieces_copy(&p, plan->lazy_bytes);
 	if (!result && taken) {
@@ -128,7 +140,32 @@ static int copy_image(const struct job *job, const uint64_t **digests)
 	return result;
 }
 
-static void image_finish(const struct job *job, uint32_t chunks, const uint64_t *digests)
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* Whether the index can be written: it is a hole of the image's file, and storing where the memory tier has no page left
+ * would be the end of the program. Before Linux 5.14 that cannot be asked. */
+static bool index_has_room(struct tpck_image_header *header, uint64_t bytes)
+{
+	bytes = (bytes + 4095) / 4096 * 4096;
+	return bytes == 0 || madvise((char *)header + TPCK_IMAGE_INDEX_AT, bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
+}
+
+/* Tensors and optimizers into the index, behind the rows. */
+static void image_roles(struct tpck_image_header *header, const struct tpck_roles *roles)
+{
+	char *at = (char *)header + TPCK_IMAGE_INDEX_AT + header->rows * sizeof(struct tpck_image_row);
+
+	header->tensors = roles->tensors;
+	header->optimizers = roles->optimizers;
+	if (roles->tensors)
+		memcpy(at, roles->tensor, roles->tensors * sizeof *roles->tensor);
+	if (roles->optimizers)
+		memcpy(at + roles->tensors * sizeof *roles->tensor, roles->optimizer, roles->optimizers * sizeof *roles->optimizer);
+}
+
+static void image_finish(const struct job *job, uint32_t chunks, const uint64_t *digests, const struct tpck_roles *roles)
 {
 	struct tpck_image_header *header = job->staging->header;
 	const struct tpck_plan *plan = job->capture.plan;
@@ -143,6 +180,7 @@ static void image_finish(const struct job *job, uint32_t chunks, const uint64_t 
 	header->data_bytes = plan->data_bytes;
 	header->chunks = chunks;
 	header->rows = plan->rows;
+	image_roles(header, roles);
 	header->log_sequence = job->capture.log_sequence;
 	header->log_offset = job->capture.log_offset;
 	header->resumable = !job->capture.unresumable;
@@ -166,6 +204,7 @@ static void capture_run(const struct job *job)
 {
 	struct tpck_image_header *header = job->staging->header;
 	uint32_t chunks = (uint32_t)((job->capture.plan->data_bytes + TPCK_CHUNK_BYTES - 1) / TPCK_CHUNK_BYTES);
+	struct tpck_roles roles = {0};
 	const uint64_t *digests;
 	int result;
 
@@ -173,11 +212,17 @@ static void capture_run(const struct job *job)
 		atomic_store(&tpck_staging_chunk(job->staging, c)->ready, 0);
 		atomic_store(&tpck_staging_chunk(job->staging, c)->hashed, 0);
 	}
-	result = copy_image(job, &digests);
+	result = copy_image(job, &digests, &roles);
+	if (!result && !index_has_room(header, tpck_image_index_bytes(job->capture.plan->rows, roles.tensors, roles.optimizers))) {
+		tpck_roles_free(&roles);
+		if (!index_has_room(header, tpck_image_index_bytes(job->capture.plan->rows, 0, 0)))
+			result = -ENOSPC;
+	}
 	if (!result) {
 		tpck_readback_arrived(job->readbacks);
-		image_finish(job, chunks, digests);
+		image_finish(job, chunks, digests, &roles);
 	}
+	tpck_roles_free(&roles);
 	/* The next optimizer phase waits for this: when it runs, the image is held, so that a kill never
 	 * costs more than the iteration under way and the one being copied. */
 	flags_settle(job);
@@ -218,6 +263,7 @@ static void job_run(const struct job *job)
 		capture_run(job);
 	else
 		probe_run(job);
+	tpck_roles_give_back(job->capture.gathered);
 	__atomic_sub_fetch(&job->capture.plan->users, 1, __ATOMIC_RELEASE);
 }
 

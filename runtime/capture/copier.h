@@ -13,6 +13,7 @@
 
 #include "runtime/capture/images.h"
 #include "runtime/capture/plan.h"
+#include "runtime/infer/roles.h"
 #include "runtime/track/device.h"
 #include "runtime/track/streams.h"
 
@@ -21,6 +22,7 @@ struct tpck_capture {
 	uint64_t log_sequence, log_offset; /* the log's cut */
 	const char *unresumable;           /* NULL, or why the log cannot be run forward to here */
 	struct tpck_plan *plan;
+	struct tpck_gathered *gathered;    /* what the optimizer's launches named, or NULL; the copier's, once it took the job */
 };
 
 /* A probe takes digests alone: at a boundary, or where an optimizer phase begins. */

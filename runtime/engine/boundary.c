@@ -11,6 +11,7 @@
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
 #include "runtime/infer/classes.h"
+#include "runtime/infer/roles.h"
 
 #define GATE_LIMIT_NS 100000u
 
@@ -49,6 +50,22 @@ static void status_classes(const struct tpck_plan *plan)
 	memcpy(status->class_bytes, bytes, sizeof bytes);
 }
 
+/* What the optimizer was told in the iteration that ends, if it is not what the log says last. */
+static void mark_scalars(void)
+{
+	enum { MOST = 256 };
+	static struct tpck_roles_scalar told[2][MOST];
+	static size_t count;
+	static int last;
+	size_t now = tpck_roles_scalars(told[!last], MOST);
+
+	if (now == 0 || (now == count && memcmp(told[0], told[1], now * sizeof told[0][0]) == 0))
+		return;
+	last = !last;
+	count = now;
+	tpck_log_append(engine->log, TPCK_RECORD_SCALARS, 0, 0, (uint32_t)engine->step, told[last], now * sizeof told[0][0]);
+}
+
 static void mark(struct tpck_log_position *cut, uint64_t now)
 {
 	struct tpck_record_boundary record = {engine->step, engine->allocations, now};
@@ -58,6 +75,8 @@ static void mark(struct tpck_log_position *cut, uint64_t now)
 	for (uint32_t i = 0; i < count; i++)
 		if (threads[i].pending || threads[i].not_ready)
 			tpck_record_mark(&threads[i]);
+	if (engine->bounded)
+		mark_scalars();
 	tpck_log_append(engine->log, TPCK_RECORD_BOUNDARY, 0, 0, (uint32_t)engine->step, &record, sizeof record);
 	*cut = tpck_log_end(engine->log);
 }
@@ -65,7 +84,7 @@ static void mark(struct tpck_log_position *cut, uint64_t now)
 /* Whether a snapshot was begun. The gate is closed. */
 static bool capture_begin(const struct tpck_log_position *cut, uint64_t now)
 {
-	struct tpck_capture capture = {engine->welcome.generation, engine->step, cut->sequence, cut->offset, NULL, NULL};
+	struct tpck_capture capture = {engine->welcome.generation, engine->step, cut->sequence, cut->offset, NULL, NULL, NULL};
 	int result;
 
 	capture.plan = tpck_memory_plan();
@@ -76,8 +95,11 @@ static bool capture_begin(const struct tpck_log_position *cut, uint64_t now)
 		return false;
 	}
 	capture.unresumable = tpck_log_failed(engine->log) ? tpck_log_failed(engine->log) : engine->unresumable;
+	/* Of the first iteration that is known to end it is not known where it began: there may be several phases in it. */
+	capture.gathered = engine->bounded ? tpck_roles_take() : NULL;
 	result = tpck_copier_request(&capture);
 	if (result) {
+		tpck_roles_give_back(capture.gathered);
 		tpck_log_debug("step %llu is not captured: %s", (unsigned long long)engine->step,
 			       result == -EAGAIN ? "no image is free" : strerror(-result));
 		return false;
@@ -175,6 +197,8 @@ void tpck_boundary(struct tpck_thread *self)
 		tpck_gate_open();
 		status_stall(now, cpu);
 	}
+	tpck_roles_forget();
+	engine->bounded = true;
 	atomic_store(&engine->boundary_busy, 0);
 }
 

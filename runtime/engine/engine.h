@@ -27,9 +27,12 @@
 #include "runtime/track/streams.h"
 #include "runtime/track/threads.h"
 
+struct tpck_layout;
+
 enum tpck_go {
 	TPCK_GO_RUN,      /* make the real call */
 	TPCK_GO_ANSWERED, /* running forward: do not; the result is success */
+	TPCK_GO_READ,     /* a kernel: tell its parameters by tpck_engine_parameters(), then make the real call */
 };
 
 /* One device operation. */
@@ -75,6 +78,8 @@ static inline void tpck_engine_leave(struct tpck_thread *self)
 
 /* ---- device operations ---- */
 enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call);
+/* The parameters as cuLaunchKernel() gets them, or NULL; layout: what they hold, or NULL. */
+void tpck_engine_parameters(const struct tpck_call *call, const struct tpck_layout *layout, void *const *parameters);
 void tpck_engine_after(struct tpck_thread *self, struct tpck_call *call);
 /* Something else was queued that freeing memory waits for: a function of the host's. After the real call. */
 void tpck_engine_queued(void);

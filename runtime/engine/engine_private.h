@@ -62,6 +62,7 @@ struct tpck_engine {
 	uint64_t step;
 	bool free_since;                /* nothing is being copied since the last boundary */
 	bool phase_seen;                /* an optimizer phase has begun since the last boundary */
+	bool bounded;                   /* there was a boundary in this process */
 	uint64_t last_boundary_ns, last_capture_ns, last_capture_step;
 	uint64_t last_digest_step;      /* of the last boundary at which digests were queued */
 	bool learning;                  /* classes were being learnt at the last boundary */

@@ -6,6 +6,7 @@
 #include "runtime/capture/copier.h"
 #include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
+#include "runtime/infer/roles.h"
 
 enum { CONTENT_WHOLE = 64 << 10, CONTENT_SAMPLE = 4096 };
 
@@ -81,15 +82,34 @@ static bool answered(struct tpck_thread *self, struct tpck_call *call, uint32_t 
 	return true;
 }
 
-/* What the verdict asks for before the operation; not inside the gate. */
-static void act(struct tpck_thread *self, unsigned verdict)
+/* What the verdict asks for before the operation; boundaries are not inside the gate. */
+static enum tpck_go act(struct tpck_thread *self, unsigned verdict)
 {
+	enum tpck_go go = verdict & TPCK_V_LISTS ? TPCK_GO_READ : TPCK_GO_RUN;
+
+	if (!(verdict & (TPCK_V_BOUNDARY_BEFORE | TPCK_V_OPT_BEGIN)))
+		return go;
 	tpck_gate_leave(self);
 	if (verdict & TPCK_V_BOUNDARY_BEFORE)
 		tpck_boundary(self);
 	if (verdict & TPCK_V_OPT_BEGIN)
 		tpck_boundary_phase(self);
 	tpck_gate_enter(self);
+	return go;
+}
+
+/* The operation is the program's next: its fence, its place in the log. Inside the gate. */
+static inline void admit(struct tpck_thread *self, struct tpck_call *call, struct tpck_stream *stream, unsigned verdict,
+			 uint32_t token, uint32_t content)
+{
+	call->boundary_after = verdict & TPCK_V_BOUNDARY_AFTER;
+	call->gated = true;
+	if (stream) {
+		tpck_copier_fence(stream, call->stream);
+		if (!atomic_load_explicit(&stream->dirty, memory_order_relaxed))
+			atomic_store_explicit(&stream->dirty, 1, memory_order_relaxed);
+	}
+	tpck_record_operation(self, token, content, call->content != NULL);
 }
 
 enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call)
@@ -115,17 +135,22 @@ enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call
 		content = content_digest(call->content, call->token.bytes);
 	tpck_gate_enter(self);
 	verdict = feed(self, call);
-	if (__builtin_expect(verdict & (TPCK_V_BOUNDARY_BEFORE | TPCK_V_OPT_BEGIN), 0))
-		act(self, verdict);
-	call->boundary_after = verdict & TPCK_V_BOUNDARY_AFTER;
-	call->gated = true;
-	if (stream) {
-		tpck_copier_fence(stream, call->stream);
-		if (!atomic_load_explicit(&stream->dirty, memory_order_relaxed))
-			atomic_store_explicit(&stream->dirty, 1, memory_order_relaxed);
+	if (__builtin_expect(verdict & (TPCK_V_BOUNDARY_BEFORE | TPCK_V_OPT_BEGIN | TPCK_V_LISTS), 0)) {
+		enum tpck_go go = act(self, verdict);
+
+		admit(self, call, stream, verdict, token, content);
+		return go;
 	}
-	tpck_record_operation(self, token, content, call->content != NULL);
+	admit(self, call, stream, verdict, token, content);
 	return TPCK_GO_RUN;
+}
+
+void tpck_engine_parameters(const struct tpck_call *call, const struct tpck_layout *layout, void *const *parameters)
+{
+	if (layout)
+		tpck_roles_launch(layout, parameters, call->token.grid);
+	else
+		tpck_roles_unknown();
 }
 
 void tpck_engine_after(struct tpck_thread *self, struct tpck_call *call)

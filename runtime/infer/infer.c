@@ -297,6 +297,8 @@ static unsigned feed_all(struct tpck_infer *infer, const struct tpck_token *toke
     verdict = decide(infer, names, pattern, turnover);
     note_verdict(infer, verdict, was_sure);
     infer->now++;
+    if (token->op == TPCK_OP_KERNEL && (op.phase.member || (op.function->named.list && infer->names.open)))
+        verdict |= TPCK_V_LISTS;
     return verdict;
 }
 

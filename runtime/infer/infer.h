@@ -63,6 +63,7 @@ enum tpck_verdict {
     TPCK_V_BOUNDARY_BEFORE = 1, /**< the iteration ended before this operation */
     TPCK_V_OPT_BEGIN = 2,       /**< this operation is the first of an optimizer phase */
     TPCK_V_BOUNDARY_AFTER = 4,  /**< the iteration ends right after this operation */
+    TPCK_V_LISTS = 8,           /**< a launch of an optimizer, or on lists of tensors while an optimizer phase is open */
 };
 
 enum tpck_witness { TPCK_W_NAMES = 1, TPCK_W_PATTERN = 2 };

@@ -23,6 +23,7 @@ enum tpck_record_type {
 	TPCK_RECORD_CHANCE,   /* bytes drawn: getrandom, random_device, /dev/urandom */
 	TPCK_RECORD_TIME,     /* two int64_t: seconds, nanoseconds */
 	TPCK_RECORD_FILE,     /* struct tpck_record_file, then the path */
+	TPCK_RECORD_SCALARS,  /* what the host told the iteration's optimizer, where that changed: struct tpck_roles_scalar each */
 	TPCK_RECORD_TYPES,
 };
 

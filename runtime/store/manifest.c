@@ -9,6 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool tpck_member_index_fits(const struct tpck_member *member)
+{
+	const uint64_t most = TPCK_IMAGE_DATA_AT - TPCK_IMAGE_INDEX_AT;
+
+	return member->rows <= most && member->tensors <= most && member->optimizers <= most &&
+	       tpck_image_index_bytes(member->rows, member->tensors, member->optimizers) <= most;
+}
+
 void tpck_notes_take(struct tpck_notes *notes, const struct tpck_status *status)
 {
 	memset(notes, 0, sizeof *notes);

@@ -36,7 +36,7 @@ struct tpck_member {
 	uint32_t rank, ordinal;
 	char *identity;
 	uint32_t image_version; /* TPCK_WIRE_VERSION of index rows and log records */
-	uint64_t data_bytes, rows;
+	uint64_t data_bytes, rows, tensors, optimizers;
 	struct tpck_cut cut;
 	bool resumable;
 	char reason[128];
@@ -44,6 +44,9 @@ struct tpck_member {
 	size_t object_count;
 	struct tpck_object *objects;
 };
+
+/* Whether an image has room for so many rows, tensors and optimizers. */
+bool tpck_member_index_fits(const struct tpck_member *member);
 
 struct tpck_manifest {
 	struct tpck_point point;

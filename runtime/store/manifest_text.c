@@ -98,6 +98,8 @@ static json_object *member_json(const struct tpck_member *member)
 	add_u64(json, "image_version", member->image_version);
 	add_u64(json, "data_bytes", member->data_bytes);
 	add_u64(json, "rows", member->rows);
+	add_u64(json, "tensors", member->tensors);
+	add_u64(json, "optimizers", member->optimizers);
 	add_u64(json, "log_sequence", member->cut.sequence);
 	add_u64(json, "log_offset", member->cut.offset);
 	json_object_object_add(json, "resumable", json_object_new_boolean(member->resumable));
@@ -183,6 +185,15 @@ static bool get_u64(json_object *from, const char *key, uint64_t *number)
 	json_object *value;
 
 	return get(from, key, json_type_int, &value) && plain_u64(value, number);
+}
+
+/* One that older manifests do not have: 0 there. */
+static bool get_u64_or_none(json_object *from, const char *key, uint64_t *number)
+{
+	json_object *value;
+
+	*number = 0;
+	return !json_object_object_get_ex(from, key, &value) || plain_u64(value, number);
 }
 
 static bool get_u32(json_object *from, const char *key, uint32_t *number)
@@ -287,6 +298,8 @@ static bool parse_member(json_object *json, const struct tpck_manifest *manifest
 	    !get(json, "identity", json_type_string, &identity) ||
 	    !get_u32(json, "image_version", &member->image_version) ||
 	    !get_u64(json, "data_bytes", &member->data_bytes) || !get_u64(json, "rows", &member->rows) ||
+	    !get_u64_or_none(json, "tensors", &member->tensors) ||
+	    !get_u64_or_none(json, "optimizers", &member->optimizers) ||
 	    !get_u64(json, "log_sequence", &member->cut.sequence) ||
 	    !get_u64(json, "log_offset", &member->cut.offset) ||
 	    !get(json, "resumable", json_type_boolean, &resumable) ||

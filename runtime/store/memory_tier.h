@@ -43,6 +43,14 @@ static inline struct tpck_image_row *tpck_image_rows(const struct tpck_image *im
 {
 	return (struct tpck_image_row *)((char *)image->header + TPCK_IMAGE_INDEX_AT);
 }
+static inline struct tpck_image_tensor *tpck_image_tensors(const struct tpck_image *image)
+{
+	return (struct tpck_image_tensor *)(tpck_image_rows(image) + image->header->rows);
+}
+static inline struct tpck_image_optimizer *tpck_image_optimizers(const struct tpck_image *image)
+{
+	return (struct tpck_image_optimizer *)(tpck_image_tensors(image) + image->header->tensors);
+}
 static inline uint8_t *tpck_image_data(const struct tpck_image *image)
 {
 	return (uint8_t *)image->header + TPCK_IMAGE_DATA_AT;

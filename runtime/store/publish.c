@@ -19,7 +19,8 @@
 #include "runtime/store/verify.h"
 
 /* doc/format.md names these numbers. */
-_Static_assert(sizeof(struct tpck_image_row) == 216 && sizeof(struct tpck_log_header) == 48 &&
+_Static_assert(sizeof(struct tpck_image_row) == 176 && sizeof(struct tpck_image_tensor) == 40 &&
+		       sizeof(struct tpck_image_optimizer) == 96 && sizeof(struct tpck_log_header) == 48 &&
 		       sizeof(struct tpck_container_header) == 40 && TPCK_CHUNK_BYTES == 4194304,
 	       "what is stored is described byte by byte");
 
@@ -52,6 +53,8 @@ static int plan_member(struct gathering *g, struct tpck_error *err)
 	member->image_version = header->version;
 	member->data_bytes = header->data_bytes;
 	member->rows = header->rows;
+	member->tensors = header->tensors;
+	member->optimizers = header->optimizers;
 	member->cut = (struct tpck_cut){header->log_sequence, header->log_offset};
 	member->resumable = header->resumable;
 	snprintf(member->reason, sizeof member->reason, "%.*s", (int)sizeof header->reason - 1, header->reason);
@@ -59,7 +62,7 @@ static int plan_member(struct gathering *g, struct tpck_error *err)
 	member->objects = calloc(logs + 2, sizeof *member->objects);
 	if (!member->identity || !member->objects ||
 	    tpck_object_make(&member->objects[0], TPCK_OBJECT_INDEX, "image.index",
-			     (uint64_t)header->rows * sizeof(struct tpck_image_row)) ||
+			     tpck_image_index_bytes(header->rows, header->tensors, header->optimizers)) ||
 	    tpck_object_make(&member->objects[1], TPCK_OBJECT_IMAGE, "image.data", header->data_bytes))
 		return tpck_error_set(err, ENOMEM, "publishing step %" PRIu64, header->step);
 	member->object_count = 2;

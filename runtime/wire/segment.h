@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 5,
+	TPCK_WIRE_VERSION = 6,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
@@ -32,8 +32,9 @@ enum {
 
 /* ---- image ------------------------------------------------------------------------------- */
 
-/* An image file is sparse: header at 0, chunk table, index rows, then data, each at a fixed
- * offset, so that data can grow (ftruncate) without anything moving. */
+/* An image file is sparse: header at 0, chunk table, index, then data, each at a fixed offset, so
+ * that data can grow (ftruncate) without anything moving. The index is rows, then tensors, then
+ * optimizers, without gaps. */
 #define TPCK_IMAGE_CHUNKS_AT (64ull << 10)
 #define TPCK_IMAGE_INDEX_AT (32ull << 20)
 #define TPCK_IMAGE_DATA_AT (256ull << 20)
@@ -58,6 +59,7 @@ struct tpck_image_header {
 	uint64_t log_sequence;         /* [shim] the log's cut: records before byte log_offset of segment log_sequence belong */
 	uint64_t log_offset;
 	uint32_t resumable;            /* [shim] 0: state is whole but the log cannot be run forward; why in `reason` */
+	uint32_t tensors, optimizers;  /* [shim] in the index, behind the rows; 0: none is known */
 	uint32_t reserved0;
 	char reason[128];
 	uint64_t begun_ns, held_ns;    /* CLOCK_MONOTONIC */
@@ -81,7 +83,6 @@ enum tpck_class {
 	TPCK_CLASS_EARLY,     /* E: written before it */
 	TPCK_CLASS_DEAD,      /* T: proven not to be read after the boundary; no data */
 };
-enum tpck_role { TPCK_ROLE_UNKNOWN, TPCK_ROLE_PARAMETER, TPCK_ROLE_GRADIENT, TPCK_ROLE_MOMENT1, TPCK_ROLE_MOMENT2, TPCK_ROLE_OTHER };
 enum tpck_memory_kind { TPCK_MEMORY_ARENA, TPCK_MEMORY_MODULE_VARIABLE, TPCK_MEMORY_HOST_MAPPED };
 
 /* One a block, at TPCK_IMAGE_INDEX_AT + sizeof * i, by ascending allocation order. */
@@ -92,12 +93,63 @@ struct tpck_image_row {
 	uint64_t site;                 /* signature of the allocating call site; 0 unknown */
 	uint64_t asof_step;            /* the step whose content this is (constant blocks: earlier than the image's) */
 	uint64_t device_digest;        /* tpck_digest64 taken on the device at the boundary; 0 not taken */
-	uint64_t shape[4];             /* elements; all 0 unknown */
 	uint32_t device, kind;         /* enum tpck_memory_kind */
-	uint32_t class_, role;         /* enum tpck_class, enum tpck_role */
-	uint32_t element, dims;        /* element type: 0 unknown, else as numpy's single letter in the low byte and its size in the next */
+	uint32_t class_;               /* enum tpck_class */
+	uint32_t reserved;
 	char symbol[104];              /* module variables: name; else "" */
 };
+
+/* What a tensor is to the optimizer, as its launches said. */
+enum tpck_tensor_role {
+	TPCK_TENSOR_NONE,
+	TPCK_TENSOR_PARAMETER,
+	TPCK_TENSOR_GRADIENT,
+	TPCK_TENSOR_MOMENT1,     /* momentum or first moment */
+	TPCK_TENSOR_MOMENT2,     /* second moment */
+	TPCK_TENSOR_STATE,       /* written by the optimizer; which of these it is was not said */
+	TPCK_TENSOR_STEP,        /* these four are single floats on the device */
+	TPCK_TENSOR_LR,
+	TPCK_TENSOR_GRAD_SCALE,
+	TPCK_TENSOR_FOUND_INF,
+	TPCK_TENSOR_ROLES,
+};
+
+/* One a tensor that the last optimizer phase before the boundary named, by ascending address. A block
+ * holds any number of them; its bytes lie at the row's data_offset + address - the row's address. */
+struct tpck_image_tensor {
+	uint64_t address, elements;
+	uint32_t row;                  /* of the block that it lies in */
+	uint32_t role;                 /* enum tpck_tensor_role */
+	uint32_t optimizer, position;  /* it belongs to the position-th parameter of this optimizer's list */
+	uint32_t element;              /* type: in the low byte 'f' float, 'b' bfloat16; its size in the next */
+	uint32_t reserved;
+};
+
+enum tpck_scalar {
+	TPCK_SCALAR_LR,
+	TPCK_SCALAR_BETA1,
+	TPCK_SCALAR_BETA2,
+	TPCK_SCALAR_EPS,
+	TPCK_SCALAR_WEIGHT_DECAY,
+	TPCK_SCALAR_MOMENTUM,
+	TPCK_SCALAR_STEP,
+	TPCK_SCALAR_STEP_SIZE,   /* the factor of the update: lr and its corrections in one, as launched */
+	TPCK_SCALARS,
+};
+
+/* One for each list of parameters that was updated together, with the scalars of its last launches. */
+struct tpck_image_optimizer {
+	char family[24];
+	uint32_t parameters;           /* how many it has */
+	uint32_t known;                /* bits 1 << enum tpck_scalar */
+	double scalar[TPCK_SCALARS];
+};
+
+static inline uint64_t tpck_image_index_bytes(uint64_t rows, uint64_t tensors, uint64_t optimizers)
+{
+	return rows * sizeof(struct tpck_image_row) + tensors * sizeof(struct tpck_image_tensor) +
+	       optimizers * sizeof(struct tpck_image_optimizer);
+}
 
 /* ---- log --------------------------------------------------------------------------------- */
 

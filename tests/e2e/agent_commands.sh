@@ -48,7 +48,7 @@ ok "unless told so" sh -c "$cli run --aslr -- sh -c 'cat /proc/self/personality'
 
 export TRANSPCKPT_KEEP=20
 start_agent
-"$builddir/tests/e2e/agent_trainer" --steps 400 --pause 25 --bytes 5000000 >"$D/running" 2>&1 &
+"$builddir/tests/e2e/agent_trainer" --steps 400 --pause 100 --bytes 5000000 >"$D/running" 2>&1 &
 running=$!
 until_true grep -q "^held 5" "$D/running"
 until_true "$command" verify 2>/dev/null

@@ -18,6 +18,25 @@ rm -rf "${SHM:?}/j"
 cp -a "$TRANSPCKPT_DIR" "$D/good"
 ok "there is a good one to begin with" published step-000000000002.g1
 
+# An agent that leaves takes its time to remove what it kept, and the next one begins meanwhile.
+$strace -f -qq -o "$D/trace" -e trace=unlinkat -e inject=unlinkat:delay_enter=400000 \
+    "$agent" --job j --foreground 2>>"$D/agent.err" &
+slow=$!
+until_true agent_listens
+trainer --steps 3 --want 999 --bytes $bytes
+ok "one that ended well: the agent leaves" until_true sh -c "! test -S $SHM/j/agent.sock"
+start_agent
+trainer --steps 30 --kill-at 20 --bytes $bytes
+ok "the next agent's files are its own" until_true sh -c "ls $J/step-000000000019.g*/MANIFEST"
+ok "and stay" sh -c "ls $SHM/j/g*.r0.o0/control"
+wait $slow
+ok "nothing of the first is left" sh -c "[ -z \"\$(find $SHM -name '.j.ended*')\" ]"
+mkdir -p "$SHM/.j.ended.1/g1.r0.o0"
+stop_agent
+start_agent
+ok "nor of one that was killed at it" until_true test ! -e "$SHM/.j.ended.1"
+stop_agent KILL
+
 kills=0
 torn=0
 # at CALL N: kill at the N-th CALL of a thread; 1 if the agent outlived it

@@ -165,8 +165,8 @@ class Place:
     def listed(self):
         return json.loads(self.command("ls", "--json").stdout or "[]")
 
-    def shown(self):
-        return json.loads(self.command("show", "--json").stdout or "[]")
+    def shown(self, *more):
+        return json.loads(self.command("show", "--json", *more).stdout or "[]")
 
 
 def read(path):

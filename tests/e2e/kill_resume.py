@@ -35,7 +35,7 @@ CASES = {
     "classifier-loader-thread": [*CLASSIFIER, "--seed", "5", "--loader-thread"],
     "classifier-churn": [*CLASSIFIER, "--seed", "5", "--churn"],
     # Device memory that the program maps itself, at the start and in between.
-    "gpt-mapped": [*GPT, "--steps", "40"],
+    "gpt-mapped": [*GPT, "--steps", "120"],
     "classifier-mapped-churn": [*CLASSIFIER, "--seed", "5", "--churn"],
     "gan": GAN,
     "gan-long-growth": [*GAN, "--growth", "20"],

@@ -29,6 +29,8 @@ static struct tpck_manifest *make(void)
 	member->image_version = 1;
 	member->data_bytes = (9 << 20) + 1;
 	member->rows = 2;
+	member->tensors = 5;
+	member->optimizers = 1;
 	member->cut = (struct tpck_cut){0, 1000};
 	member->resumable = true;
 	member->notes.period = UINT64_C(1) << 60;

@@ -45,7 +45,12 @@ static void fill(uint64_t step, unsigned changes)
 	h->data_bytes = BYTES;
 	h->chunks = CHUNKS;
 	h->rows = 1;
+	h->tensors = 2;
+	h->optimizers = 1;
 	tpck_image_rows(&image)[0] = (struct tpck_image_row){.bytes = BYTES};
+	tpck_image_tensors(&image)[0] = (struct tpck_image_tensor){.address = 64, .elements = 4, .role = TPCK_TENSOR_PARAMETER};
+	tpck_image_tensors(&image)[1] = (struct tpck_image_tensor){.address = 128, .elements = 9, .position = (uint32_t)step};
+	tpck_image_optimizers(&image)[0] = (struct tpck_image_optimizer){.family = "adam", .scalar = {[TPCK_SCALAR_LR] = 0.5}};
 	h->log_sequence = 0;
 	h->log_offset = sizeof log + 100 * step;
 	h->resumable = 1;
@@ -123,7 +128,8 @@ static void check_stage(uint64_t step)
 		   tpck_image_check_chunks(&loaded, path, false, &err) == 0,
 	   "the image is whole");
 	ok(memcmp(tpck_image_data(&loaded), tpck_image_data(&image), BYTES) == 0 &&
-		   memcmp(tpck_image_rows(&loaded), tpck_image_rows(&image), sizeof(struct tpck_image_row)) == 0,
+		   loaded.header->rows == 1 && loaded.header->tensors == 2 && loaded.header->optimizers == 1 &&
+		   memcmp(tpck_image_rows(&loaded), tpck_image_rows(&image), tpck_image_index_bytes(1, 2, 1)) == 0,
 	   "byte for byte");
 	snprintf(path, sizeof path, "%s/log.000000", to->path);
 	if (tpck_file_read(path, 1 << 30, &log, &size, &err) == 0) {
@@ -217,6 +223,10 @@ static void check_refusals(void)
 	fill(35, 1);
 	image.header->state = TPCK_IMAGE_FILLING;
 	ok(publish(true, &manifest) == -EBADMSG && !exists("step-000000000035.g1"), "nor one that is being filled");
+	fill(36, 1);
+	tpck_image_tensors(&image)[1].row = 1;
+	ok(publish(true, &manifest) == -EBADMSG && strstr(err.text, "tensor 1") && !exists("step-000000000036.g1"),
+	   "nor one with a tensor in a block that is not there");
 	fill(27, 1);
 	ok(publish(true, &manifest) == -EEXIST, "a step that is there is not written again");
 	ok(exists("step-000000000027.g1/MANIFEST"), "and stays");

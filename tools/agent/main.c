@@ -2,6 +2,7 @@
 /* transpckptd: the agent of one user and job on one node. */
 #include "config.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -212,6 +213,51 @@ static void keep_log(void)
 	free(text);
 }
 
+/* "SHM/.JOB.ended.PID", which is no job's name. */
+static int ended_prefix(char *path, size_t size)
+{
+	const char *slash = strrchr(agent.folder, '/');
+
+	return snprintf(path, size, "%.*s/.%s.ended.", (int)(slash - agent.folder), agent.folder, slash + 1) < (int)size - 16
+		       ? 0
+		       : -ENAMETOOLONG;
+}
+
+/* Out of the way first: the next agent may begin in a folder of that name while this one is still removing. */
+static void remove_memory(void)
+{
+	char away[TPCK_PATH_MAX];
+	size_t used;
+
+	if (ended_prefix(away, sizeof away))
+		return;
+	used = strlen(away);
+	snprintf(away + used, sizeof away - used, "%d", (int)getpid());
+	if (rename(agent.folder, away) == 0)
+		(void)tpck_folder_remove(away);
+}
+
+/* What an agent that was killed while it removed has left. */
+static void clear_ended(void)
+{
+	char prefix[TPCK_PATH_MAX], path[TPCK_PATH_MAX + 300], *name;
+	struct dirent *entry;
+	DIR *folder;
+
+	if (ended_prefix(prefix, sizeof prefix))
+		return;
+	name = strrchr(prefix, '/') + 1;
+	snprintf(path, sizeof path, "%.*s", (int)(name - prefix), prefix);
+	folder = opendir(path);
+	while (folder && (entry = readdir(folder)))
+		if (strncmp(entry->d_name, name, strlen(name)) == 0) {
+			snprintf(path, sizeof path, "%.*s%s", (int)(name - prefix), prefix, entry->d_name);
+			(void)tpck_folder_remove(path);
+		}
+	if (folder)
+		closedir(folder);
+}
+
 static void leave(void)
 {
 	close(agent.listener.fd);
@@ -224,7 +270,7 @@ static void leave(void)
 	if (agent.stopping)
 		return;
 	keep_log();
-	(void)tpck_folder_remove(agent.folder);
+	remove_memory();
 }
 
 static int set_up(const char *job, struct tpck_error *err)
@@ -307,6 +353,7 @@ int main(int argc, char **argv)
 		redirect(foreground);
 		if (!foreground && chdir("/"))
 			tpck_log_warn("cannot change to /: %m");
+		clear_ended();
 		rc = agent_begin(&agent, &err);
 	}
 	if (rc) {

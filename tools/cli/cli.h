@@ -20,14 +20,16 @@ struct cli {
 	int complaints;         /* of reading the settings */
 	char shm[TPCK_PATH_MAX], store[TPCK_PATH_MAX];
 	const char *job;        /* NULL: all */
-	bool json, force;
+	bool json, force, state;
 	int count;              /* what is left of the command line */
 	char **operands;
 };
 
-/* Reads --json, --job, --dir and, where a verb has it, --force. Prints usage itself; CLI_GOOD to go on,
- * -1 when --help was all. */
-int cli_options(struct cli *cli, int argc, char **argv, const char *usage, bool has_force);
+/* The one option that a verb may have of its own. */
+enum cli_own { CLI_OWN_NONE, CLI_OWN_FORCE, CLI_OWN_STATE };
+
+/* Reads --json, --job, --dir and the verb's own. Prints usage itself; CLI_GOOD to go on, -1 when --help was all. */
+int cli_options(struct cli *cli, int argc, char **argv, const char *usage, enum cli_own own);
 /* Calls visit for every job, or the one that was named. Stops at the first non-zero answer. */
 int cli_each_job(struct cli *cli, int (*visit)(struct cli *cli, const char *job, void *context), void *context);
 

@@ -267,7 +267,7 @@ int verb_doctor(int argc, char **argv)
 {
 	struct examination e = {0};
 	struct cli cli;
-	int rc = cli_options(&cli, argc, argv, usage, false);
+	int rc = cli_options(&cli, argc, argv, usage, CLI_OWN_NONE);
 
 	if (rc)
 		return rc < 0 ? CLI_GOOD : rc;

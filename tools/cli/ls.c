@@ -108,7 +108,7 @@ int verb_ls(int argc, char **argv)
 {
 	struct listing listing = {NULL, false};
 	struct cli cli;
-	int rc = cli_options(&cli, argc, argv, usage, false);
+	int rc = cli_options(&cli, argc, argv, usage, CLI_OWN_NONE);
 
 	if (rc)
 		return rc < 0 ? CLI_GOOD : rc;

@@ -13,12 +13,14 @@
 
 extern char **environ;
 
-int cli_options(struct cli *cli, int argc, char **argv, const char *usage, bool has_force)
+int cli_options(struct cli *cli, int argc, char **argv, const char *usage, enum cli_own own)
 {
-	static const struct option options[] = {
+	const struct option options[] = {
 		{"json", no_argument, NULL, 'J'}, {"job", required_argument, NULL, 'j'},
 		{"dir", required_argument, NULL, 'd'}, {"help", no_argument, NULL, 'h'},
-		{"force", no_argument, NULL, 'f'}, {NULL, 0, NULL, 0},
+		{own == CLI_OWN_FORCE ? "force" : own == CLI_OWN_STATE ? "state" : NULL, no_argument, NULL,
+		 own == CLI_OWN_FORCE ? 'f' : 's'},
+		{NULL, 0, NULL, 0},
 	};
 	int option;
 
@@ -26,15 +28,17 @@ int cli_options(struct cli *cli, int argc, char **argv, const char *usage, bool 
 	cli->complaints = tpck_settings_read(&cli->settings, environ);
 	if (cli->settings.job[0])
 		cli->job = cli->settings.job;
-	while ((option = getopt_long(argc, argv, has_force ? "j:d:fh" : "j:d:h", options, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, own == CLI_OWN_FORCE ? "j:d:fh" : "j:d:h", options, NULL)) != -1) {
 		if (option == 'J') {
 			cli->json = true;
 		} else if (option == 'j') {
 			cli->job = optarg;
 		} else if (option == 'd') {
 			snprintf(cli->settings.dir, sizeof cli->settings.dir, "%s", optarg);
-		} else if (option == 'f' && has_force) {
+		} else if (option == 'f') {
 			cli->force = true;
+		} else if (option == 's') {
+			cli->state = true;
 		} else {
 			fputs(usage, option == 'h' ? stdout : stderr);
 			return option == 'h' ? -1 : CLI_USAGE;

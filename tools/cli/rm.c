@@ -115,7 +115,7 @@ int verb_rm(int argc, char **argv)
 	json_object *removed;
 	struct cli cli;
 	int locks[TPCK_TIERS_MAX] = {-1, -1, -1, -1};
-	int rc = cli_options(&cli, argc, argv, usage, true);
+	int rc = cli_options(&cli, argc, argv, usage, CLI_OWN_FORCE);
 
 	if (rc)
 		return rc < 0 ? CLI_GOOD : rc;

@@ -10,12 +10,13 @@
 #include "runtime/base/clock.h"
 #include "runtime/store/file.h"
 #include "tools/cli/inventory.h"
+#include "tools/cli/state.h"
 
 static const char usage[] =
-	"usage: transpckpt show [--json] [--job JOB] [--dir DIR]\n"
-	"Shows what was inferred about the processes that run now, or about the newest checkpoint's.\n";
+	"usage: transpckpt show [--state] [--json] [--job JOB] [--dir DIR]\n"
+	"Shows what was inferred about the processes that run now, or about the newest checkpoint's.\n"
+	"  --state  also what the newest snapshot holds: blocks by class, tensors by role, optimizers\n";
 
-static const char *const class_names[TPCK_CLASSES] = {"unknown", "constant", "optimizer", "early", "dead", ""};
 static const char *const engine_names[] = {"off", "learning", "capturing", "running forward", "ended"};
 
 /* The last lines of the agent's log, where its complaints are. */
@@ -42,12 +43,12 @@ static json_object *notes_json(const struct tpck_notes *notes)
 	for (int i = 0; i < TPCK_CLASSES; i++) {
 		json_object *class;
 
-		if (!class_names[i][0])
+		if (!state_class_name((uint32_t)i)[0])
 			continue;
 		class = json_object_new_object();
 		json_object_object_add(class, "blocks", json_object_new_uint64(notes->class_blocks[i]));
 		json_object_object_add(class, "bytes", json_object_new_uint64(notes->class_bytes[i]));
-		json_object_object_add(classes, class_names[i], class);
+		json_object_object_add(classes, state_class_name((uint32_t)i), class);
 	}
 	json_object_object_add(json, "classes", classes);
 	return json;
@@ -67,7 +68,7 @@ static void print_notes(const struct tpck_notes *notes)
 		printf("  time an iteration: %.3f ms\n", (double)notes->iteration_ns / 1e6);
 	for (int i = 0; i < TPCK_CLASSES; i++)
 		if (notes->class_blocks[i])
-			printf("  state %-10s %" PRIu64 " blocks, %s\n", class_names[i], notes->class_blocks[i],
+			printf("  state %-10s %" PRIu64 " blocks, %s\n", state_class_name((uint32_t)i), notes->class_blocks[i],
 			       cli_bytes(notes->class_bytes[i]));
 	printf("  snapshots: %" PRIu64 " captured, %" PRIu64 " skipped, %" PRIu64 " abandoned\n", notes->captured,
 	       notes->skipped, notes->abandoned);
@@ -78,13 +79,23 @@ static void print_notes(const struct tpck_notes *notes)
 		       (double)notes->stall_cpu_ns_max / 1e3, (double)notes->wait_ns_sum / 1e6);
 }
 
-static void show_session(const struct tpck_session *session, json_object *rows, const char *job)
+static void show_state(struct state *state, json_object *row)
+{
+	if (row)
+		json_object_object_add(row, "state_of_snapshot", state_json(state));
+	else
+		state_print(state);
+	state_free(state);
+}
+
+static void show_session(const struct tpck_session *session, json_object *rows, const char *job, bool with_state)
 {
 	const struct tpck_control *control = session->control;
 	const struct tpck_status *status = &control->status;
 	uint32_t state = atomic_load(&((struct tpck_control *)control)->status.state);
 	const char *engine = state < sizeof engine_names / sizeof *engine_names ? engine_names[state] : "unknown";
 	struct tpck_notes notes;
+	struct state held;
 
 	tpck_notes_take(&notes, status);
 	if (rows) {
@@ -105,6 +116,8 @@ static void show_session(const struct tpck_session *session, json_object *rows, 
 		json_object_object_add(row, "images", json_object_new_int64(control->images));
 		json_object_object_add(row, "image_bytes", json_object_new_uint64(control->image_bytes));
 		json_object_object_add(row, "notes", notes_json(&notes));
+		if (with_state && state_of_session(&held, session))
+			show_state(&held, row);
 		json_object_array_add(rows, row);
 		return;
 	}
@@ -119,11 +132,15 @@ static void show_session(const struct tpck_session *session, json_object *rows, 
 		       cli_span((double)status->inject_ns / 1e9));
 	printf("  memory: %u images of %s\n", control->images, cli_bytes(control->image_bytes));
 	print_notes(&notes);
+	if (with_state && state_of_session(&held, session))
+		show_state(&held, NULL);
 }
 
-static void show_manifest(const struct tpck_manifest *manifest, json_object *rows, const char *job)
+static void show_manifest(struct tpck_tier *tier, const struct tpck_manifest *manifest, json_object *rows, const char *job,
+			  bool with_state)
 {
 	const struct tpck_member *member = &manifest->members[0];
+	struct state stored;
 
 	if (rows) {
 		json_object *row = json_object_new_object();
@@ -135,6 +152,8 @@ static void show_manifest(const struct tpck_manifest *manifest, json_object *row
 		json_object_object_add(row, "resumable", json_object_new_boolean(member->resumable));
 		json_object_object_add(row, "reason", json_object_new_string(member->reason));
 		json_object_object_add(row, "notes", notes_json(&member->notes));
+		if (with_state && state_of_manifest(&stored, tier, manifest))
+			show_state(&stored, row);
 		json_object_array_add(rows, row);
 		return;
 	}
@@ -142,6 +161,8 @@ static void show_manifest(const struct tpck_manifest *manifest, json_object *row
 	       manifest->point.step, manifest->point.generation, member->resumable ? "" : ", not resumable: ",
 	       member->resumable ? "" : member->reason);
 	print_notes(&member->notes);
+	if (with_state && state_of_manifest(&stored, tier, manifest))
+		show_state(&stored, NULL);
 }
 
 static void show_log(const struct cli *cli, const char *job)
@@ -171,7 +192,7 @@ static void show_log(const struct cli *cli, const char *job)
 	free(text);
 }
 
-static const struct tpck_manifest *newest_stored(const struct inventory *inventory)
+static const struct tpck_manifest *newest_stored(const struct inventory *inventory, struct tpck_tier **tier)
 {
 	const struct tpck_manifest *newest = NULL;
 
@@ -179,8 +200,10 @@ static const struct tpck_manifest *newest_stored(const struct inventory *invento
 		const struct tpck_catalog *catalog = &inventory->catalog[t];
 
 		if (catalog->count &&
-		    (!newest || tpck_point_compare(&catalog->manifests[catalog->count - 1]->point, &newest->point) > 0))
+		    (!newest || tpck_point_compare(&catalog->manifests[catalog->count - 1]->point, &newest->point) > 0)) {
 			newest = catalog->manifests[catalog->count - 1];
+			*tier = inventory->tiers.tier[t];
+		}
 	}
 	return newest;
 }
@@ -189,7 +212,9 @@ static int show_job(struct cli *cli, const char *job, void *context)
 {
 	json_object *rows = context;
 	struct inventory inventory;
+	const struct tpck_manifest *stored;
 	struct tpck_error err = {0};
+	struct tpck_tier *tier = NULL;
 	bool running = false;
 
 	if (inventory_load(&inventory, cli, job, &err)) {
@@ -198,10 +223,11 @@ static int show_job(struct cli *cli, const char *job, void *context)
 	}
 	for (size_t i = 0; i < inventory.session_count; i++) {
 		running = true;
-		show_session(inventory.sessions[i], rows, job);
+		show_session(inventory.sessions[i], rows, job, cli->state);
 	}
-	if (!running && newest_stored(&inventory))
-		show_manifest(newest_stored(&inventory), rows, job);
+	stored = running ? NULL : newest_stored(&inventory, &tier);
+	if (stored)
+		show_manifest(tier, stored, rows, job, cli->state);
 	else if (!running && !rows)
 		printf("%s: nothing runs and nothing is stored\n", job);
 	if (!rows)
@@ -214,7 +240,7 @@ int verb_show(int argc, char **argv)
 {
 	json_object *rows = NULL;
 	struct cli cli;
-	int rc = cli_options(&cli, argc, argv, usage, false);
+	int rc = cli_options(&cli, argc, argv, usage, CLI_OWN_STATE);
 
 	if (rc)
 		return rc < 0 ? CLI_GOOD : rc;

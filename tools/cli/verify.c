@@ -111,7 +111,7 @@ int verb_verify(int argc, char **argv)
 	struct checking checking = {0};
 	struct tpck_point point;
 	struct cli cli;
-	int rc = cli_options(&cli, argc, argv, usage, false);
+	int rc = cli_options(&cli, argc, argv, usage, CLI_OWN_NONE);
 
 	if (rc)
 		return rc < 0 ? CLI_GOOD : rc;
