@@ -15,6 +15,7 @@
 
 enum {
     PENDING = 16,    /* arithmetic functions since the last launch of the optimizer */
+    FRONT_KNOWN = 4, /* phases after which the threads' kernels are no longer counted */
     SETTLED = 64,    /* phases after which names no longer need the pattern */
     SELF_TRUST = 4,  /* phases in a row that a witness must have got right to be followed against the other */
 };
@@ -28,6 +29,10 @@ struct tpck_infer {
     struct tpck_function *pending[PENDING];
     int pending_count;
     bool scalars_up, working_since_phase; /* see is_tail() */
+    bool trains, first_known, backward_known; /* a backward pass has been seen, by its name or by its thread */
+    uint32_t first_thread, backward_thread; /* of the first kernel, and of the last of a backward pass */
+    uint32_t other_thread;                  /* of the last kernel of another thread than that */
+    uint64_t backward_kernels, other_kernels;
     uint64_t now, short_ops;
     uint64_t iterations, last_boundary, period, sure_since;
     uint64_t disputes, last_dispute;
@@ -45,7 +50,7 @@ struct tpck_infer *tpck_infer_new(const struct tpck_infer_options *options)
     if (!infer)
         return NULL;
     infer->options = options ? *options : (struct tpck_infer_options){true, true, false};
-    tpck_phase_init(&infer->names);
+    tpck_phase_init(&infer->names, true);
     if (tpck_functions_init(&infer->functions) < 0)
         goto no_functions;
     if (tpck_pattern_init(&infer->pattern, infer->options.use_names) < 0)
@@ -109,7 +114,7 @@ static bool named_member(struct tpck_infer *infer, struct tpck_function *functio
         return function->optimizer_node;
     if (op != TPCK_OP_KERNEL)
         return false;
-    if (function->named.role == TPCK_ROLE_OPTIMIZER) {
+    if (function->named.role == TPCK_ROLE_OPTIMIZER && (infer->trains || !function->named.common)) {
         if (infer->names.open)
             for (int i = 0; i < infer->pending_count; i++)
                 infer->pending[i]->inner = true;
@@ -159,8 +164,45 @@ static bool is_tail(struct tpck_infer *infer, const struct tpck_function *functi
            !infer->working_since_phase;
 }
 
+/* Which thread launches what? */
+static void note_thread(struct tpck_infer *infer, const struct tpck_function *function, uint32_t thread)
+{
+    if (!infer->first_known)
+        infer->first_thread = thread;
+    infer->first_known = true;
+    if (function->named.backward) {
+        infer->backward_known = true;
+        infer->backward_thread = thread;
+    }
+    if (infer->backward_known && infer->names.phases < FRONT_KNOWN) {
+        bool backward = thread == infer->backward_thread;
+        infer->backward_kernels += backward;
+        infer->other_kernels += !backward;
+        infer->other_thread = backward ? infer->other_thread : thread;
+    }
+    infer->trains = infer->trains || function->named.gradient || thread != infer->first_thread;
+}
+
+/* The thread that launches forward passes: the first, but where that launches the backward passes (it was not seen from
+ * its start) and another one does about as much. */
+static uint32_t front_thread(const struct tpck_infer *infer)
+{
+    return infer->backward_known && infer->backward_thread == infer->first_thread &&
+                   infer->other_kernels * 8 > infer->backward_kernels && infer->other_kernels > 8
+               ? infer->other_thread
+               : infer->first_thread;
+}
+
 static unsigned ask_names(struct tpck_infer *infer, struct tpck_function *function, struct tpck_phase_op *op, uint64_t bytes)
 {
+    if (op->op == TPCK_OP_KERNEL) {
+        note_thread(infer, function, op->thread);
+        op->fills = function->named.fill;
+        op->checks = function->named.checks;
+    }
+    op->bytes = bytes;
+    op->front = infer->first_known && op->thread == front_thread(infer);
+    op->backward_thread = infer->backward_known && op->thread == infer->backward_thread && !op->front;
     if (!infer->names.open)
         infer->pending_count = 0;
     op->member = named_member(infer, function, op->op);
@@ -195,7 +237,7 @@ static bool names_silent(const struct tpck_infer *infer)
 static bool turnover_speaks(const struct tpck_infer *infer)
 {
     return infer->options.use_names && infer->options.use_pattern && infer->turnover.boundaries > 0 &&
-           infer->names.phases == 0 && infer->pattern.chosen.kind == TPCK_RUN_NONE;
+           infer->names.phases == 0 && !infer->names.whole_turn && infer->pattern.chosen.kind == TPCK_RUN_NONE;
 }
 
 /* The pattern knows the whole run, the names perhaps only some of its launches: the first to see it begin tells. */
@@ -291,8 +333,7 @@ static unsigned feed_all(struct tpck_infer *infer, const struct tpck_token *toke
         tpck_pattern_pass(&infer->pattern);
     }
     if (infer->names.phases == 0 && infer->options.use_names) {
-        infer->turnover.backward = infer->turnover.backward || (op.function && op.function->named.backward);
-        turnover = tpck_turnover_feed(&infer->turnover, &op.phase, token->bytes);
+        turnover = tpck_turnover_feed(&infer->turnover, &op.phase, token->bytes, op.function && op.function->named.addition);
     }
     verdict = decide(infer, names, pattern, turnover);
     note_verdict(infer, verdict, was_sure);
@@ -319,9 +360,11 @@ static bool pass_kernel(struct tpck_infer *infer, const struct tpck_token *token
 {
     const struct tpck_function *function = function_of(infer, token);
     uint64_t coarse, fine = digest_kernel(token, &coarse);
-    if (function->named.role == TPCK_ROLE_OPTIMIZER || (function->named.list && infer->scalars_up) ||
+    if (function->named.role == TPCK_ROLE_OPTIMIZER || function->named.checks || (function->named.list && infer->scalars_up) ||
         !tpck_phase_pass(&infer->names, TPCK_OP_KERNEL, fine, coarse, token->thread))
         return false;
+    if (function->named.backward)
+        infer->backward_thread = token->thread;
     if (!infer->working_since_phase)
         infer->working_since_phase = named_breaking(function, TPCK_OP_KERNEL);
     return true;
@@ -335,8 +378,10 @@ static bool pass_copy(struct tpck_infer *infer, const struct tpck_token *token)
     digest_token(token, &op);
     if (!tpck_phase_pass(&infer->names, token->op, op.fine, op.coarse, token->thread))
         return false;
-    if (token->op == TPCK_OP_H2D)
+    if (token->op == TPCK_OP_H2D) {
         infer->scalars_up = token->bytes <= 16 && !infer->working_since_phase;
+        infer->names.batch = infer->names.batch || token->bytes >= TPCK_PHASE_BATCH;
+    }
     return true;
 }
 

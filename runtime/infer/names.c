@@ -167,12 +167,14 @@ static bool size_among(uint32_t size, const uint32_t *sizes, size_t count)
 static struct tpck_named_kernel name_list_kernel(const char *name, uint32_t param_bytes)
 {
     struct tpck_named_kernel kernel = {.role = TPCK_ROLE_NEUTRAL, .list = true};
+    kernel.checks = strstr(name, "non_finite") || strstr(name, "ScaleFunctor") || strstr(name, "ScalePtrFunctor");
     for (size_t i = 0; i < sizeof list_kernels / sizeof *list_kernels; i++)
         if (strstr(name, list_kernels[i].part)) {
             kernel.family = list_kernels[i].family;
             kernel.role = kernel.family ? TPCK_ROLE_OPTIMIZER : TPCK_ROLE_NEUTRAL;
             kernel.layout_known = kernel.family && size_among(param_bytes, list_kernels[i].sizes, 4);
             kernel.update = kernel.family && !list_kernels[i].no_update;
+            kernel.common = kernel.family && strcmp(kernel.family, "torch foreach") == 0;
             break;
         }
     return kernel;
@@ -185,9 +187,12 @@ static struct tpck_named_kernel name_elementwise(const char *name)
         kernel.role = TPCK_ROLE_OPTIMIZER;
         kernel.family = "torch for-loop";
         kernel.update = strstr(name, "addcdiv") != NULL;
+        kernel.common = true;
         return kernel;
     }
     kernel.fill = strstr(name, "FillFunctor") != NULL;
+    kernel.addition = strstr(name, "unctor_add") || strstr(name, "OnSelf_add") || strstr(name, "OnOther_add") ||
+                      strstr(name, "AddFunctor") || strstr(name, "add_kernel") || strstr(name, "addcmul");
     for (size_t i = 0; i < sizeof pointwise_parts / sizeof *pointwise_parts; i++)
         if (strstr(name, pointwise_parts[i]))
             kernel.role = TPCK_ROLE_POINTWISE;
@@ -209,7 +214,9 @@ struct tpck_named_kernel tpck_name_kernel(const char *name, uint32_t param_bytes
     else
         judge_plain(name, &found);
     kernel.role = TPCK_ROLE_OTHER;
+    kernel.checks = strstr(name, "finite") != NULL;
     kernel.backward = strstr(name, "backward") || strstr(name, "bwd") || strstr(name, "dgrad") || strstr(name, "wgrad");
+    kernel.gradient = kernel.backward || strstr(name, "grad");
     kernel.preparing = found.other;
     if (found.optimizer && strstr(name, "Precondition")) /* bitsandbytes: between the launches that update */
         kernel.role = TPCK_ROLE_NEUTRAL;

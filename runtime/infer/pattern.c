@@ -48,7 +48,7 @@ void tpck_pattern_forget(struct tpck_pattern *pattern)
     pattern->in_turn = false;
     pattern->waiting[0] = pattern->waiting[1] = NULL;
     pattern->known_from = pattern->now;
-    tpck_phase_init(&pattern->phase);
+    tpck_phase_init(&pattern->phase, false);
 }
 
 /* --- runs ---------------------------------------------------------------------------------------------------- */
@@ -168,16 +168,22 @@ static bool refuted(const struct tpck_pattern *pattern)
            (run->kind == TPCK_RUN_EXCLUSIVE && run->functions[0]->in_runs != run->functions[0]->launches);
 }
 
+static void refute(struct tpck_pattern *pattern)
+{
+    if (pattern->taken)
+        pattern->taken->unsteady = true;
+    pattern->chosen.kind = TPCK_RUN_NONE;
+    pattern->strayed = false;
+    tpck_phase_init(&pattern->phase, false);
+}
+
 /* At the end of a run: is there now exactly one that qualifies? */
 static void choose(struct tpck_pattern *pattern)
 {
     struct tpck_run *best = NULL;
     if (pattern->chosen.kind != TPCK_RUN_NONE) {
-        if (refuted(pattern)) {
-            pattern->taken->unsteady = true;
-            pattern->chosen.kind = TPCK_RUN_NONE;
-            tpck_phase_init(&pattern->phase);
-        }
+        if (refuted(pattern))
+            refute(pattern);
         return;
     }
     for (int i = 0; i < pattern->run_count; i++) {
@@ -341,10 +347,13 @@ static bool is_member(struct tpck_pattern *pattern, const struct tpck_pattern_op
         pattern->following = op->phase.thread == run->thread;
         pattern->follow_at = 0;
     }
-    if (pattern->following && op->function == run->functions[pattern->follow_at % (uint32_t)run->cycle])
+    if (pattern->following && op->function == run->functions[pattern->follow_at % (uint32_t)run->cycle]) {
         pattern->follow_at++;
-    else
+    } else {
+        /* Other launches where the turn used to be over: it was not the optimizer's, or is no longer. */
+        pattern->strayed = pattern->strayed || (pattern->following && pattern->follow_at > 0 && !op->function->named.fill);
         pattern->following = false;
+    }
     return pattern->following;
 }
 
@@ -355,6 +364,8 @@ static unsigned follow(struct tpck_pattern *pattern, const struct tpck_pattern_o
     phase.breaking = !phase.member;
     phase.update = phase.member;
     phase.whole = phase.tail = false;
+    if (pattern->strayed)
+        return TPCK_V_NONE;
     return tpck_phase_feed(&pattern->phase, &phase);
 }
 
@@ -364,9 +375,9 @@ static void restart(struct tpck_pattern *pattern)
     uint64_t from = pattern->now > TPCK_INFER_HISTORY ? pattern->now - TPCK_INFER_HISTORY : 0;
     if (from < pattern->known_from)
         from = pattern->known_from;
-    tpck_phase_init(&pattern->phase);
+    tpck_phase_init(&pattern->phase, false);
     pattern->phase.now = from;
-    pattern->following = false;
+    pattern->following = pattern->strayed = false;
     pattern->follow_thread = UINT32_MAX;
     for (uint64_t i = from; i < pattern->now; i++)
         follow(pattern, &pattern->history[i % TPCK_INFER_HISTORY]);
@@ -381,6 +392,8 @@ unsigned tpck_pattern_feed(struct tpck_pattern *pattern, const struct tpck_patte
     }
     if (pattern->chosen.kind != TPCK_RUN_NONE)
         verdict = follow(pattern, op);
+    if (pattern->strayed)
+        refute(pattern);
     pattern->now++;
     return verdict;
 }

@@ -9,7 +9,8 @@
  * What comes behind it must look like the next iteration: a host-to-device copy before any kernel, or kernels that
  * also come elsewhere. (A run that unscales gradients is followed by the optimizer, which comes nowhere else.)
  * And where a graph is launched again with no kernel in between, in a process that is known to train, the graph.
- * A run must come with the same grids every time. Of two runs that qualify, neither is taken.
+ * A run must come with the same grids every time. Of two runs that qualify, neither is taken; nor is one again behind
+ * which, where the turn used to be over, the thread has launched more.
  */
 #ifndef TPCK_RUNTIME_INFER_PATTERN_H
 #define TPCK_RUNTIME_INFER_PATTERN_H
@@ -78,7 +79,7 @@ struct tpck_pattern {
     struct tpck_run *waiting[2]; /* for the kernel behind it: a run of one function, a turn */
     bool waiting_fed;
     /* following the chosen turn */
-    bool following;
+    bool following, strayed;
     uint32_t follow_at, follow_thread;
     /* graphs */
     struct tpck_function *graph;

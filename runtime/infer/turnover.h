@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * The last resort for a process that is seen to train and whose optimizer bears no name and makes no run of launches
- * (L-BFGS): an exact period of operations in which, once and only once, a read-back is followed at once by the copy
- * of a batch to the device, and before that, after the launches of another thread (backward), some of its own (the
- * optimizer). There the iteration turns over.
+ * of its own (L-BFGS, Rprop, Muon tensor by tensor): from the copy of one batch to that of the next there is a backward
+ * pass, and behind it another thread adds to several tensors of different sizes. There the iteration turns over. A
+ * stretch with a backward pass and without such additions (a micro-batch, gradients that are only looked at) takes the
+ * confidence away.
  */
 #ifndef TPCK_RUNTIME_INFER_TURNOVER_H
 #define TPCK_RUNTIME_INFER_TURNOVER_H
@@ -14,24 +15,28 @@
 #include "runtime/infer/phase.h"
 
 enum {
-    TPCK_TURNOVER_PERIODS = 2, /* periods equal to the one before, before anything is said */
-    TPCK_TURNOVER_OWN = 4,     /* launches after those of another thread */
-    TPCK_TURNOVER_BATCH = 1024, /* bytes copied in one go, at least, to be a batch and not a scalar */
+    TPCK_TURNOVER_PERIODS = 2,  /* stretches in a row that moved tensors, before anything is said */
+    TPCK_TURNOVER_SAME = 2,     /* equal stretches in a row, before their end is told with their last operation */
+    TPCK_TURNOVER_GRIDS = 3,    /* different ones of the additions */
 };
 
 struct tpck_turnover {
     uint64_t now;
-    uint64_t digest, last_digest; /* of the operations since the last turnover, and of the period before */
-    uint64_t count, last_count;
-    uint32_t equal;               /* periods in a row like the one before */
-    uint32_t thread, own;         /* the thread that launched last, and how many kernels in a row */
-    bool others;                  /* more than one thread has launched since the last turnover */
-    bool read_back;               /* the operation before was one */
-    bool backward;                /* a kernel of a backward pass has been seen by its name */
+    uint32_t good;          /* stretches in a row that moved tensors */
+    uint32_t added;         /* additions on different grids since the last kernel of a backward pass */
+    uint64_t grids[TPCK_TURNOVER_GRIDS]; /* fine digests of them */
+    uint64_t digest, count; /* of the operations since the last batch began to be copied */
+    uint64_t work, work_count;             /* the same up to the last that is no copy to the device */
+    bool scalars_last;      /* scalars have gone up since then: of the optimizer or of the next batch */
+    uint64_t last_work, last_work_count;   /* of the stretch before */
+    uint32_t same;          /* stretches in a row like the one before */
+    bool told;              /* with the last operation of the stretch, before the next batch */
+    bool worked;            /* a kernel since the last batch was copied */
+    bool backward, moved;   /* a backward pass since then, and so many additions behind one */
     uint64_t boundaries, last_boundary;
 };
 
 /** Flags of enum tpck_verdict. */
-unsigned tpck_turnover_feed(struct tpck_turnover *turnover, const struct tpck_phase_op *op, uint64_t bytes);
+unsigned tpck_turnover_feed(struct tpck_turnover *turnover, const struct tpck_phase_op *op, uint64_t bytes, bool addition);
 
 #endif

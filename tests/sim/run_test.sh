@@ -13,3 +13,19 @@ ${CXX:-c++} "$dir/t.o" "$sim/lib/libcudart_static.a" -ldl -lpthread -o "$dir/sta
 # shellcheck disable=SC2016
 test "$(LD_LIBRARY_PATH=/nowhere LD_PRELOAD='' "$sim/simgpu-run" sh -c 'echo "$LD_LIBRARY_PATH"')" = "$sim/lib:/nowhere"
 if "$sim/simgpu-run" 2>/dev/null; then exit 1; fi
+
+# What is enqueued, as `transpckpt infer` reads it, and what a program says in between.
+SIMGPU_RECORD=$dir/recorded "$sim/simgpu-run" "$dir/shared"
+for kind in kernel memcpy memset; do
+	grep -q "^$kind	" "$dir/recorded"
+done
+grep -q '	cuGraphLaunch	' "$dir/recorded"
+"$builddir/transpckpt" infer "$dir/recorded" >"$dir/ends" 2>"$dir/summary"
+test ! -s "$dir/ends"
+grep -q "^$dir/recorded: $(grep -vc '^#' "$dir/recorded") operations" "$dir/summary"
+SIMGPU_RECORD=$dir/marked "$sim/simgpu-run" "${PYTHON3:-python3}" -c '
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+assert cuda.cuInit(0) == 0
+cuda.simgpu_mark(b"step 1 begin")'
+grep -qx '# step 1 begin' "$dir/marked"

@@ -453,7 +453,7 @@ static void one_change(void)
         end_iteration(play);
         copy(play, TPCK_OP_D2H, 4);
     }
-    finish(play, 99, "parameters frozen half way");
+    finish(play, 2, "parameters frozen half way");
 }
 
 #define FOREACH(functor) "void multi_tensor_apply_kernel<TensorListMetadata<2>, " functor ">()"
@@ -480,7 +480,8 @@ static void muon(struct play *play, int matrices)
     }
 }
 
-/* Only part of the optimizer bears names that are known: better no boundary than one in its middle. */
+/* Only part of the optimizer bears names that are known: its end is where the next batch comes, if what is between is
+ * like what was between its launches; else better no boundary than one in its middle. */
 static void partly_known(int matrices)
 {
     struct play *play = begin(true, true);
@@ -492,7 +493,24 @@ static void partly_known(int matrices)
         end_iteration(play);
         copy(play, TPCK_OP_D2H, 4);
     }
-    finish(play, 99, matrices == 1 ? "one matrix by Muon behind AdamW" : "Muon behind AdamW");
+    finish(play, matrices == 1 ? 99 : 2, matrices == 1 ? "one matrix by Muon behind AdamW" : "Muon behind AdamW");
+}
+
+/* The same where batches lie on the device and only the targets are copied, in the middle of the forward pass. */
+static void partly_known_resident(void)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 14; step++) {
+        begin_iteration(play);
+        forward(play, 3, 32);
+        copy(play, TPCK_OP_H2D, 4096);
+        backward(play, 1, 3, 32);
+        foreach_adamw(play);
+        muon(play, 4);
+        end_iteration(play);
+        copy(play, TPCK_OP_D2H, 4);
+    }
+    finish(play, 99, "Muon behind AdamW, a copy in the middle of the forward pass");
 }
 
 static void known_last(void)
@@ -526,7 +544,7 @@ static void averaged_sgd(void)
         end_iteration(play);
         copy(play, TPCK_OP_D2H, 4);
     }
-    finish(play, 99, "averaged SGD, whose averages come last");
+    finish(play, 4, "averaged SGD, whose averages come last");
 }
 
 /* An average of the weights now and then, right behind the optimizer. */
@@ -590,12 +608,157 @@ static void no_name_no_run(void)
         forward(play, 3, 32);
         launch_on(play, 1, "loss_backward", 1);
         backward(play, 1, 3, 32);
-        for (int i = 0; i < 6; i++)
-            launch(play, i % 2 ? "axpy_kernel" : "dot_kernel", 10);
+        for (uint32_t i = 0; i < 6; i++) {
+            launch(play, "dot_kernel", 10);
+            launch(play, POINTWISE("CUDAFunctor_add<float>"), 1 + i % 4);
+        }
         end_iteration(play);
         copy(play, TPCK_OP_D2H, 4);
     }
-    finish(play, 4, "an exact period without a name or a run");
+    finish(play, 2, "tensors moved one by one, without a name or a run");
+}
+
+/* The backward pass steps every parameter when its gradient is there. */
+static void in_hooks(bool read_loss)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 12; step++) {
+        begin_iteration(play);
+        copy(play, TPCK_OP_H2D, 4096);
+        forward(play, 3, 32);
+        launch_on(play, 1, "loss_backward", 1);
+        for (uint32_t i = 0; i < 7; i++) {
+            launch_on(play, 1, "gemm_kernel", 9 + i);
+            launch_on(play, 1, "adamw_kernel", 1 + i % 3);
+        }
+        end_iteration(play);
+        if (read_loss)
+            copy(play, TPCK_OP_D2H, 4);
+    }
+    finish(play, 2, read_loss ? "the optimizer in hooks of the backward pass" : "the same, no loss read");
+}
+
+/* Gradients are computed, measured and read, never applied. */
+static void gradients_only(void)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 14; step++) {
+        copy(play, TPCK_OP_H2D, 4096);
+        forward(play, 3, 32);
+        launch_on(play, 1, "loss_backward", 1);
+        backward(play, 1, 3, 32);
+        for (uint32_t i = 0; i < 6; i++)
+            launch(play, POINTWISE("AbsFunctor<float>"), 1 + i);
+        launch(play, POINTWISE("CUDAFunctor_add<float>"), 1);
+        launch(play, FOREACH("BinaryOpScalarTensorFunctor<float, 1, 1, 0>, std::multiplies"), 10);
+        copy(play, TPCK_OP_D2H, 4);
+    }
+    finish(play, 0, "gradients that nobody applies");
+}
+
+/* Lists of tensors are averaged and scaled, in a process that does not train. */
+static void averaging(void)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 14; step++) {
+        foreach_adamw(play);
+        launch(play, POINTWISE("addcdiv_cuda_kernel"), 20);
+        copy(play, TPCK_OP_H2D, 4096);
+        forward(play, 3, 32);
+        copy(play, TPCK_OP_D2H, 4);
+    }
+    finish(play, 0, "models averaged by list kernels");
+}
+
+/* Before and behind every micro-batch stands what stands before and behind the optimizer. */
+static void micro_batches_read(void)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 14; step++) {
+        begin_iteration(play);
+        for (int i = 0; i < 4; i++) {
+            micro_batch(play, 1, 32);
+            copy(play, TPCK_OP_D2H, 4);
+        }
+        update(play, "adamw_kernel", 20);
+        end_iteration(play);
+    }
+    finish(play, 2, "every micro-batch's loss is read");
+}
+
+/* Single precision parameters are stepped and copied to the half precision ones. */
+static void copied_back(void)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 14; step++) {
+        begin_iteration(play);
+        micro_batch(play, 1, 32);
+        foreach_adamw(play);
+        for (uint32_t i = 0; i < 8; i++)
+            launch(play, POINTWISE("converting_copy_kernel_cuda"), 1 + i % 3);
+        end_iteration(play);
+        copy(play, TPCK_OP_D2H, 4);
+    }
+    finish(play, 3, "parameters copied behind the optimizer");
+}
+
+/* Two networks of one shape get one batch: the second has no copy of its own. */
+static void equal_networks(void)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 14; step++) {
+        begin_iteration(play);
+        copy(play, TPCK_OP_H2D, 4096);
+        forward(play, 3, 32);
+        backward(play, 1, 3, 32);
+        foreach_adamw(play);
+        forward(play, 3, 32);
+        forward(play, 3, 32);
+        backward(play, 1, 3, 32);
+        foreach_adamw(play);
+        end_iteration(play);
+        copy(play, TPCK_OP_D2H, 4);
+    }
+    finish(play, 3, "two equal networks, one batch");
+}
+
+/* More is trained from some step on: the forward pass betrays it before the optimizer does. */
+static void more_parameters(void)
+{
+    struct play *play = begin(true, true);
+    for (int step = 0; step < 20; step++) {
+        begin_iteration(play);
+        micro_batch(play, 1, 32);
+        if (step >= 10)
+            launch_on(play, 1, "head_grad_kernel", 3);
+        foreach_adamw(play);
+        if (step == 10)
+            copy(play, TPCK_OP_MEMSET, 40);
+        if (step >= 10)
+            foreach_adamw(play);
+        end_iteration(play);
+        copy(play, TPCK_OP_D2H, 4);
+    }
+    finish(play, 99, "a group of parameters is added");
+}
+
+/* The optimizer does more from the sixth step on (RAdam), tensor by tensor, without a name. */
+static void longer_turn(bool names)
+{
+    struct play *play = begin(names, true);
+    for (int step = 0; step < 20; step++) {
+        begin_iteration(play);
+        micro_batch(play, 1, 32);
+        for (uint32_t i = 0; i < 8; i++) {
+            launch(play, POINTWISE("MulFunctor<float>"), 1 + i % 5);
+            launch(play, POINTWISE("CUDAFunctor_add<float>"), 1 + i % 5);
+            if (step >= 6)
+                launch(play, POINTWISE("sqrt_kernel_cuda"), 1 + i % 5);
+        }
+        end_iteration(play);
+        copy(play, TPCK_OP_D2H, 4);
+    }
+    finish(play, 99, "an optimizer that does more from some step on");
 }
 
 static void begins_are_told(void)
@@ -754,6 +917,7 @@ int main(void)
     one_change();
     partly_known(4);
     partly_known(1);
+    partly_known_resident();
     known_last();
     averaged_sgd();
     weight_average(1);
@@ -761,6 +925,16 @@ int main(void)
     slow_weights();
     losses_read();
     no_name_no_run();
+    in_hooks(true);
+    in_hooks(false);
+    gradients_only();
+    averaging();
+    micro_batches_read();
+    copied_back();
+    equal_networks();
+    more_parameters();
+    longer_turn(true);
+    longer_turn(false);
     begins_are_told();
     short_way(true, true);
     short_way(true, false);

@@ -485,6 +485,7 @@ static CUresult launch(CUgraphExec h, CUstream sh)
 		return sim_return(r);
 	while (s->depth >= 1024)
 		pthread_cond_wait(&sim_progress, &sim_lock);
+	sim_record_graph(e->graph, s->id);
 	struct sim_work none = { .kind = SIM_WORK_EMPTY };
 	struct sim_op *start = sim_stream_op(s, &none);
 	sim_op_after(start, e->last);

@@ -14,6 +14,7 @@
  * SIMGPU_KERNEL_US=x             a kernel takes at least that long
  * SIMGPU_KERNEL_US_<part>=x      the same for kernels whose name contains part
  * SIMGPU_EXECUTE=0               kernels take their time and do nothing
+ * SIMGPU_RECORD=FILE            writes there what is enqueued, and what the program says by simgpu_mark()
  * SIMGPU_FAULT=f[,f...]          counts start at 1 and count calls of this process
  *   oom@N          the Nth allocation fails with CUDA_ERROR_OUT_OF_MEMORY
  *   launch@N       the Nth launch is refused with CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
@@ -92,6 +93,7 @@ void sim_settings_read(void)
 		snprintf(o->part, sizeof o->part, "%.*s", (int)(eq - *e - (long)sizeof prefix + 1), *e + sizeof prefix - 1);
 		o->ns = (uint64_t)(strtod(eq + 1, NULL) * 1000);
 	}
+	sim_record_start(getenv("SIMGPU_RECORD"));
 	v = getenv("SIMGPU_FAULT");
 	if (v && *v) {
 		char *copy = strdup(v), *save = NULL;

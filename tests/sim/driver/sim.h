@@ -248,6 +248,12 @@ CUresult sim_work_do(struct sim_work *w, uint64_t *model_ns);
 CUresult sim_copy_prepare(struct sim_rect *r);
 bool sim_value_holds(const struct sim_work *w);
 
+/* ---- launch sequences (record.c); with the lock held ---- */
+struct sim_graph;
+void sim_record_start(const char *path);
+void sim_record(const struct sim_work *w, uint64_t stream);
+void sim_record_graph(const struct sim_graph *g, uint64_t stream);
+
 /* ---- engines (engine.c) ---- */
 enum sim_engine { SIM_ENGINE_NONE, SIM_ENGINE_COMPUTE, SIM_ENGINE_H2D, SIM_ENGINE_D2H, SIM_ENGINE_CALLBACK, SIM_ENGINE_POLL, SIM_ENGINES };
 

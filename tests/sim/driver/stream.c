@@ -121,6 +121,7 @@ CUresult sim_submit(struct sim_stream *s, struct sim_work *w, struct sim_op **ou
 		sim_work_clear(w);
 		return r;
 	}
+	sim_record(w, s->id);
 	struct sim_op *op = sim_stream_op(s, w);
 	if (out) {
 		*out = op;
