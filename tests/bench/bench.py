@@ -453,8 +453,70 @@ def digests():
     row("block digest (twin of the device's), cached", found["block_cached"], found["xxh3_cached"], "GiB/s")
 
 
+# ---- PyTorch -------------------------------------------------------------------------------------------------------
+
+TORCH_STEPS, TORCH_FROM, TORCH_TO = 700, 100, 500
+
+
+def used(pid):
+    """Seconds of processor time of a process, all of its threads."""
+    fields = job.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def pace(argv, environment, folder, until=None, said=""):
+    """Starts a script that prints its steps: (seconds, seconds of processor time) from one step's line to another's; killed at
+    the second one, or where `until` says. It must have said `said` by then."""
+    with subprocess.Popen(argv, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as process:
+        marks = {}
+        for line in process.stdout:
+            words = line.split()
+            if words[0] == "step" and int(words[1]) in (TORCH_FROM, TORCH_TO):
+                marks[int(words[1])] = time.monotonic(), used(process.pid)
+            if until(line) if until else TORCH_TO in marks:
+                break
+        process.kill()
+        errors = process.stderr.read()
+    if TORCH_TO not in marks or said not in errors or "live at" in errors:
+        raise ValueError(f"not what was to be measured, up to step {max(marks, default=0)}: {errors[-300:]}")
+    return [b - a for a, b in zip(marks[TORCH_FROM], marks[TORCH_TO])]
+
+
+def torch():
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../torch"))
+    import scripts
+    python = scripts.find_python()
+    if not python:
+        print("# torch: no Python with PyTorch: ./bootstrap.sh torch installs one")
+        return
+    steps, off, forward, plain, preloaded = TORCH_TO - TORCH_FROM, [], [], [], []
+    script = [python, "-W", "ignore", os.path.join(scripts.HERE, "gpt.py"), "--steps", str(TORCH_STEPS)]
+    for _ in range(min(ROUNDS, 3)):
+        with job.Place(OMP_NUM_THREADS="1", TRANSPCKPT_OUTPUT="again") as place:
+            runs = Runs(place)
+            argv = runs.preloaded_argv(*script)
+            off.append(pace([*runs.runner, *script], {**runs.plain_environment, "SIMGPU_EXECUTE": "0"}, place.root))
+            # Killed when there is a snapshot past the last step that is looked at.
+            pace(argv, runs.environment, place.root,
+                 lambda line: line.startswith("step") and int(line.split()[1]) > TORCH_TO + 20 and
+                 any(r["held_step"] > TORCH_TO for r in place.shown() if "held_step" in r))
+            forward.append(pace(argv, runs.environment, place.root, said="resuming at"))
+        # Copies are work of simgpu's own threads: none is due.
+        with job.Place(OMP_NUM_THREADS="1", TRANSPCKPT_INTERVAL="3600s") as place:
+            runs = Runs(place)
+            plain.append(pace([*runs.runner, *script], runs.plain_environment, place.root))
+            preloaded.append(pace(runs.preloaded_argv(*script), runs.environment, place.root))
+    wall = [[steps / wall for wall, _ in found] for found in (forward, off)]
+    row("torch, gpt: steps/s forward, beside plain without kernels", *map(median, wall), "1/s", aim=">= 0.80",
+        note=f"{', '.join(f'{x:.1f}' for x in wall[0])} beside {', '.join(f'{x:.1f}' for x in wall[1])}")
+    cpu = [[cpu / steps * 1e3 for _, cpu in found] for found in (preloaded, plain)]
+    row("torch, gpt: processor time of a step without a snapshot", *map(median, cpu), "ms", aim="<= 1.02",
+        note=f"{', '.join(f'{x:.2f}' for x in cpu[0])} beside {', '.join(f'{x:.2f}' for x in cpu[1])}")
+
+
 GROUPS = {"calls": calls, "instructions": instructions, "stalls": stalls, "iterations": iterations, "flush": flush,
-          "resume": resume, "memory": memory, "digests": digests}
+          "resume": resume, "memory": memory, "digests": digests, "torch": torch}
 
 
 def main():

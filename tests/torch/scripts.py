@@ -12,6 +12,7 @@ import subprocess
 import sys
 import concurrent.futures
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPTS = {
     'sgd': ['mlp.py', '--optimizer', 'SGD'],
     'sgd_fused': ['mlp.py', '--optimizer', 'SGD-fused'],
@@ -61,9 +62,8 @@ def run(python, script, allocator='', fault=None, extra=()):
     env.pop('SIMGPU_FAULT', None)
     if fault:
         env['SIMGPU_FAULT'] = fault
-    here = os.path.join(os.environ.get('srcdir', '.'), 'tests', 'torch')
     return subprocess.run([os.path.join(os.environ.get('builddir', '.'), 'tests', 'sim', 'simgpu-run'), python, '-W', 'ignore',
-                           os.path.join(here, script[0])] + list(script[1:]) + list(extra), env=env, capture_output=True, text=True, timeout=300)
+                           os.path.join(HERE, script[0])] + list(script[1:]) + list(extra), env=env, capture_output=True, text=True, timeout=300)
 
 
 def final(result):

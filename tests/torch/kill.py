@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch scripts are killed at random instants and started again by the same command; what they print, the files they
+write and their last digest must be those of a run that was never killed.
+
+  kill.py [CASE[=KILLS]...]    environment: as for scripts.py; KILLS, SEED
+
+Each must have gone on at a snapshot at least once, and none may say anything else than that, or begin anew without a word.
+"""
+import concurrent.futures
+import os
+import random
+import sys
+
+import script_job
+import scripts
+from script_job import job
+
+ASYNC, EXPANDABLE = {'PYTORCH_CUDA_ALLOC_CONF': 'backend:cudaMallocAsync'}, {'PYTORCH_CUDA_ALLOC_CONF': 'expandable_segments:True'}
+GPT = ['gpt.py', '--steps', '70', '--accumulate', '1']
+CASES = {
+    'sgd': (['mlp.py', '--optimizer', 'SGD', '--steps', '400'], {}),
+    'adam_fused': (['mlp.py', '--optimizer', 'Adam-fused', '--steps', '400'], {}),
+    'adadelta': (['mlp.py', '--optimizer', 'Adadelta', '--steps', '400'], {}),
+    'adamax': (['mlp.py', '--optimizer', 'Adamax', '--steps', '400'], {}),
+    'lbfgs': (['mlp.py', '--optimizer', 'LBFGS', '--steps', '300'], {}),
+    'muon': (['mlp.py', '--optimizer', 'Muon', '--steps', '200'], {}),
+    'gpt': (GPT, {}),
+    'gpt_async': (GPT, ASYNC),
+    'gpt_expandable': (GPT, EXPANDABLE),
+    'gpt_foreach': (GPT + ['--optimizer', 'foreach', '--accumulate', '3'], {}),
+    'gpt_loop': (GPT + ['--optimizer', 'loop'], {}),
+    'gpt_bf16': (GPT + ['--precision', 'bf16', '--recompute'], {}),
+    'gpt_fp16': (GPT + ['--precision', 'fp16', '--optimizer', 'foreach'], {}),
+    'gpt_save': (GPT + ['--save', 'own.pt', '--save-every', '20'], {}),
+    'conv': (['conv.py', '--steps', '80'], {}),
+    'conv_async': (['conv.py', '--steps', '80'], ASYNC),
+    'conv_gan': (['conv.py', '--gan', '--steps', '60'], {}),
+    'graph': (['graph.py', '--steps', '1500'], {}),
+    'loader': (['loader.py', '--epochs', '40', '--out', '.'], {}),
+}
+
+
+def judge(python, name, kills, rng):
+    """What is wrong, and what happened."""
+    script, environment = CASES[name]
+    with job.Place() as place:
+        this = script_job.ScriptJob(place, python, script, environment)
+        if this.run_plain():
+            return 'the plain run failed: %s' % this.plain.said()[-300:], ''
+        status = this.run_killed(rng, kills)
+        told = '%d starts, %d resumed' % (len(this.starts), this.resumed())
+        wrong = (['ended with %s' % status] if status else []) + this.differences() + this.remarks()
+        if not this.resumed():
+            wrong.append('it never went on at a snapshot')
+        wrong += this.silent()
+        return '; '.join(wrong + ([place.root] if wrong and os.environ.get('KEEP') else [])), told
+
+
+def main(cases, judge):
+    python = scripts.find_python()
+    if not python:
+        print('no Python with PyTorch: ./bootstrap.sh torch installs one')
+        sys.exit(job.SKIP)
+    kills, seed = int(os.environ.get('KILLS') or 3), int(os.environ.get('SEED') or random.randrange(1 << 32))
+    print('# SEED=%d' % seed)
+    wanted = [(n.partition('=')[0], int(n.partition('=')[2] or kills)) for n in sys.argv[1:] or cases]
+    scripts.run(python, ['mlp.py', '--steps', '1'])  # the stand-ins are made once
+    checks = job.Checks()
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get('TORCH_JOBS') or os.cpu_count() or 1)) as pool:
+        for (name, n), (wrong, told) in zip(wanted, pool.map(lambda w: judge(python, *w, random.Random('%d %s' % (seed, w[0]))), wanted)):
+            checks.ok(not wrong, '%s: %d kills, %s' % (name, n, told), wrong)
+    checks.end()
+
+
+if __name__ == '__main__':
+    main(CASES, judge)

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What chance, time and threads do to PyTorch programs, killed and started again: each goes on where it was, or is refused
+in one line and begins anew; and always ends as a program does that is given the same draws and is never killed.
+
+  kill_habits.py [HABIT[=KILLS]...]    environment: as for kill.py
+"""
+import os
+import re
+import sys
+
+import kill
+import script_job
+from script_job import job
+
+# Steps, and the line that may refuse it; None: it must go on.
+ANEW = r'cannot resume at step \d+: .*; starting the program again from its beginning'
+HABITS = {
+    'plain': (2500, None),
+    'words': (2500, None),
+    'objects': (2500, ANEW),  # where addresses differ in spite of all
+    'entropy': (1500, None),
+    'widths': (2500, None),
+    'clock': (2500, None),
+    'timing': (1500, None),
+    'memory': (2000, None),
+    'mapped': (2000, None),
+    'cycles': (2000, None),
+    'workers': (300, None),
+    'workers --unordered': (300, ANEW),
+    'threads': (1000, ANEW),
+}
+
+
+def last_life(starts):
+    """The starts from the last one on that began at the beginning."""
+    first = 0
+    for i, start in enumerate(starts):
+        if start.printed() and not job.LIVE.search(start.said()):
+            first = i
+    return starts[first:]
+
+
+def last_said(lines):
+    """What the run says of each step, the last time: what came after a snapshot may be drawn anew."""
+    return {' '.join(line.split()[:2]) if line.startswith('step') else line.split()[0]: line for line in lines if not line.startswith('losses')}
+
+
+def judge(python, name, kills, rng):
+    steps, refusal = HABITS[name]
+    with job.Place() as place:
+        this = script_job.ScriptJob(place, python, ['habits.py'] + name.split() + ['--steps', str(steps)], {})
+        if this.run_plain():
+            return 'the plain run failed: %s' % this.plain.said()[-300:], ''
+        status = this.run_killed(rng, kills)
+        life = [line for start in last_life(this.starts) for line in start.printed().splitlines()]
+        drawn = [line[6:] for line in life if line.startswith('drawn ')]
+        told = '%d starts, %d resumed, %d refused' % (len(this.starts), this.resumed(), len(this.remarks()))
+        wrong = ['ended with %s: %s' % (status, this.starts[-1].said()[-500:])] if status or len(drawn) != 1 else []
+        if not wrong:
+            this.argv += ['--given', drawn[0]]
+            if this.run_plain():
+                wrong.append('with what was drawn it fails: %s' % this.plain.said()[-300:])
+            plain, killed = last_said(this.plain.printed().splitlines()), last_said(life)
+            if plain != killed:
+                wrong.append('with what was drawn it says something else: %s' % sorted(plain.items() ^ killed.items())[:2])
+        odd = [line for line in this.remarks() if not (refusal and re.match('transpckpt: ' + refusal, line))]
+        wrong += odd
+        if not this.resumed() and (refusal is None or not this.remarks()):
+            wrong.append('it never went on at a snapshot, and nothing says why')
+        wrong += this.silent()
+        return '; '.join(wrong + ([place.root] if wrong and os.environ.get('KEEP') else [])), told
+
+
+if __name__ == '__main__':
+    kill.main(HABITS, judge)
