@@ -329,11 +329,10 @@ static struct tpck_plan *plan_make(void)
 	return plan;
 }
 
-struct tpck_plan *tpck_memory_plan(void)
+static struct tpck_plan *plan_now(void)
 {
 	struct tpck_plan *made;
 
-	engine->device->variables();
 	if (engine->plan && engine->variables_planned == atomic_load(&engine->variables_count) &&
 	    engine->plan->classes == tpck_classes_version() && engine->digests == tpck_copier_digests() &&
 	    (!engine->arena || engine->plan->version == tpck_arena_version(engine->arena)))
@@ -346,6 +345,19 @@ struct tpck_plan *tpck_memory_plan(void)
 	engine->digests = tpck_copier_digests();
 	engine->plan = made;
 	return made;
+}
+
+struct tpck_plan *tpck_memory_plan(void)
+{
+	struct tpck_plan *plan;
+
+	engine->device->variables();
+	/* Another thread allocates, which may take long: not at this boundary. */
+	if (pthread_mutex_trylock(&engine->allocation))
+		return NULL;
+	plan = plan_now();
+	pthread_mutex_unlock(&engine->allocation);
+	return plan;
 }
 
 const char *tpck_memory_compare(const struct tpck_image_row *rows, uint32_t count, char *buffer, size_t size)
