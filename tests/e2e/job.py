@@ -433,7 +433,7 @@ class Job:
         last = self.kills[-1] if self.kills else None
         if newest and not (last and last.generation == newest["generation"]):
             kill = Kill(moment, newest["iterations"], newest["generation"], newest["held_step"] > 0)
-            kill.skipped = newest.get("skipped", 0) > 1  # the first is passed over while images are made
+            kill.skipped = newest["notes"]["skipped"] > 1  # the first is passed over while images are made
             return kill
         # It had not come so far; what an earlier one had finished is what there is to lose.
         if not last:
