@@ -23,8 +23,9 @@ CASES = {
     'adam_fused': (['mlp.py', '--optimizer', 'Adam-fused', '--steps', '400'], {}),
     'adadelta': (['mlp.py', '--optimizer', 'Adadelta', '--steps', '400'], {}),
     'adamax': (['mlp.py', '--optimizer', 'Adamax', '--steps', '400'], {}),
-    'lbfgs': (['mlp.py', '--optimizer', 'LBFGS', '--steps', '300'], {}),
-    'muon': (['mlp.py', '--optimizer', 'Muon', '--steps', '200'], {}),
+    # These have no kernels of their own: they are told by additions to tensors of several sizes.
+    'lbfgs': (['mlp.py', '--optimizer', 'LBFGS', '--hidden', '300,120', '--steps', '200'], {}),
+    'muon': (['mlp.py', '--optimizer', 'Muon', '--hidden', '300,120', '--steps', '300'], {}),
     'gpt': (GPT, {}),
     'gpt_async': (GPT, ASYNC),
     'gpt_expandable': (GPT, EXPANDABLE),

@@ -30,9 +30,13 @@ def main():
     p.add_argument('--optimizer', default='SGD')
     p.add_argument('--steps', type=int, default=5)
     p.add_argument('--seed', type=int, default=1)
+    p.add_argument('--hidden', default='48')
     a = p.parse_args()
     torch.manual_seed(a.seed)
-    model = torch.nn.Sequential(torch.nn.Linear(20, 48), torch.nn.ReLU(), torch.nn.Dropout(0.2), torch.nn.Linear(48, 6)).cuda()
+    sizes, layers = [20, *map(int, a.hidden.split(','))], []
+    for n, m in zip(sizes, sizes[1:]):
+        layers += [torch.nn.Linear(n, m), torch.nn.ReLU(), torch.nn.Dropout(0.2)]
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(sizes[-1], 6)).cuda()
     name, _, variant = a.optimizer.partition('-')
     kind = getattr(torch.optim, name)
     parameters = [w for w in model.parameters() if w.dim() == 2] if name == 'Muon' else list(model.parameters())
