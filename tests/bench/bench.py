@@ -103,6 +103,8 @@ class IdleRuns(Runs):
 
     def __init__(self, place):
         super().__init__(place)
+        if not os.path.exists(f"{place.build}/tests/bench/lib/libcuda.so.1"):
+            raise FileNotFoundError("the idle driver has not been built: make bench does")
         self.runner = ["env", f"LD_LIBRARY_PATH={place.build}/tests/bench/lib:{place.build}/tests/sim/lib"]
 
 
