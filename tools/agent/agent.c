@@ -23,6 +23,13 @@
 /* How often the memory tier is looked for. */
 #define LOOK_NS 10000000000ull
 
+double agent_backoff(double last)
+{
+	const double first = 1, longest = 60;
+
+	return last <= 0 ? first : last * 2 < longest ? last * 2 : longest;
+}
+
 int agent_watch(struct agent *agent, struct watch *watch)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watch};

@@ -176,6 +176,9 @@ void clerk_tell(struct agent *agent, struct live *live, enum clerk_news news, co
 /* The program with this identity; one structure each, never freed. Any thread. */
 struct tpck_program *program_of(struct agent *agent, const char *identity, struct tpck_error *err);
 
+/* Seconds until a store that failed is tried again, longer from one time to the next; `last` is 0 at the first. */
+double agent_backoff(double last);
+
 /* Logs a fault unless it is one of the last few that were logged. Any thread. */
 void agent_complain(const struct tpck_error *err);
 

@@ -16,8 +16,6 @@
 #include "runtime/store/retention.h"
 #include "tools/agent/agent.h"
 
-#define BACKOFF_FIRST_SEC 1.0
-#define BACKOFF_LAST_SEC 60.0
 #define LOCK_WAIT_SEC 30.0
 
 struct copy_job {
@@ -55,8 +53,9 @@ static bool permitted(void *context, const struct tpck_point *point)
 {
 	const struct permission *permission = context;
 
-	return !atomic_load(&ending) && tpck_program_allows(permission->program, point) != TPCK_ALLOWED_NOT_ENDED &&
-	       tpck_program_allows(permission->program, point) != TPCK_ALLOWED_NOT_FENCED;
+	enum tpck_allowed allowed = tpck_program_allows(permission->program, point);
+
+	return !atomic_load(&ending) && allowed != TPCK_ALLOWED_NOT_ENDED && allowed != TPCK_ALLOWED_NOT_FENCED;
 }
 
 /* Somebody may go on from it, if only by asking for its step. */
@@ -178,9 +177,7 @@ static void copy_done(struct agent *agent, struct job *base)
 			tpck_log_warn("not copied to tier '%s': %s", agent->tiers.name[job->tier], job->error.text);
 		}
 		slower->behind = true;
-		slower->backoff_sec = slower->backoff_sec > 0 ? slower->backoff_sec * 2 : BACKOFF_FIRST_SEC;
-		if (slower->backoff_sec > BACKOFF_LAST_SEC)
-			slower->backoff_sec = BACKOFF_LAST_SEC;
+		slower->backoff_sec = agent_backoff(slower->backoff_sec);
 		slower->retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(slower->backoff_sec * 1e9);
 	} else {
 		if (slower->said[0])

@@ -17,8 +17,6 @@
 #include "runtime/store/verify.h"
 #include "tools/agent/agent.h"
 
-#define BACKOFF_FIRST_SEC 1.0
-#define BACKOFF_LAST_SEC 60.0
 /* How long a publication waits for another process that removes or publishes in the same job. */
 #define LOCK_WAIT_SEC 30.0
 
@@ -212,9 +210,7 @@ static void failed(struct agent *agent, struct flush_job *flush)
 		snprintf(agent->flush_said, sizeof agent->flush_said, "%s", flush->error.text);
 		tpck_log_warn("step %" PRIu64 " is not durable yet: %s", header->step, flush->error.text);
 	}
-	agent->flush_backoff_sec = agent->flush_backoff_sec > 0 ? agent->flush_backoff_sec * 2 : BACKOFF_FIRST_SEC;
-	if (agent->flush_backoff_sec > BACKOFF_LAST_SEC)
-		agent->flush_backoff_sec = BACKOFF_LAST_SEC;
+	agent->flush_backoff_sec = agent_backoff(agent->flush_backoff_sec);
 	agent->flush_retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(agent->flush_backoff_sec * 1e9);
 }
 
