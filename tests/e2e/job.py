@@ -434,6 +434,8 @@ class Job:
         if newest and not (last and last.generation == newest["generation"]):
             kill = Kill(moment, newest["iterations"], newest["generation"], newest["held_step"] > 0)
             kill.skipped = newest["notes"]["skipped"] > 1  # the first is passed over while images are made
+            # Killed on its way out, it may have said already that it ended well: nothing is left to go on with.
+            kill.skipped = kill.skipped or kill.at >= self.steps() - 1
             return kill
         # It had not come so far; what an earlier one had finished is what there is to lose.
         if not last:

@@ -97,6 +97,8 @@ def check(checks, rng, case, kills):
         judged = [k for k in this.kills if k.judged]
         if good and len(this.kills) > 2:
             checks.ok(any(k.resumed for k in this.kills), f"{case}: it went on at a snapshot", this.story())
+        if good and kills > 8:  # else the bound below might be no bound for any of them
+            checks.ok(judged, f"{case}: {len(judged)} kills where no boundary was passed over", this.story())
         worst = max((k.lost for k in judged), default=0)
         checks.ok(worst <= 2, f"{case}: at most {worst} iterations lost to a kill", this.story())
     return None
