@@ -5,15 +5,13 @@
 
 #include "hooks/cuda_driver.h"
 
-/* Where the record may end while running forward, and what it compares. */
-static void announce(struct tpck_thread *self, enum tpck_op op, uint64_t bytes)
+/* Where the record may end while running forward, and what it compares. Until tpck_engine_after() nobody's boundary can
+ * be: the record and the live blocks say the same of the call. */
+static void announce(struct tpck_thread *self, struct tpck_call *call, enum tpck_op op, uint64_t bytes)
 {
-	struct tpck_call call;
-
 	tpck_cuda_context_seen();
-	tpck_memory_call(&call, op, bytes, NULL);
-	(void)tpck_engine_before(self, &call);
-	tpck_engine_after(self, &call);
+	tpck_memory_call(call, op, bytes, NULL);
+	(void)tpck_engine_before(self, call);
 }
 
 /* Device memory as a kernel alone sees it. */
@@ -31,11 +29,12 @@ CUresult tpck_hook_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t ali
 {
 	struct tpck_thread *self = tpck_engine_enter();
 	CUdeviceptr place;
+	struct tpck_call call;
 	CUresult result;
 
 	if (!self)
 		return TPCK_CALL(cuMemAddressReserve, ptr, size, alignment, addr, flags);
-	announce(self, TPCK_OP_MEMSET, size);
+	announce(self, &call, TPCK_OP_MEMSET, size);
 	place = addr ? addr : tpck_engine_reserve(self, size, alignment);
 	result = TPCK_CALL(cuMemAddressReserve, ptr, size, alignment, place, flags);
 	if (result != CUDA_SUCCESS && place != addr)
@@ -43,6 +42,7 @@ CUresult tpck_hook_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t ali
 	if (result == CUDA_SUCCESS && (!place || *ptr != place))
 		tpck_engine_unresumable("the driver does not give the program's own mappings an address that a resumed process "
 					"would need again");
+	tpck_engine_after(self, &call);
 	tpck_engine_leave(self);
 	return result;
 }
@@ -50,14 +50,16 @@ CUresult tpck_hook_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t ali
 CUresult tpck_hook_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
 	struct tpck_thread *self = tpck_engine_enter();
+	struct tpck_call call;
 	CUresult result;
 
 	if (!self)
 		return TPCK_CALL(cuMemAddressFree, ptr, size);
-	announce(self, TPCK_OP_D2D, size);
+	announce(self, &call, TPCK_OP_D2D, size);
 	result = TPCK_CALL(cuMemAddressFree, ptr, size);
 	if (result == CUDA_SUCCESS)
 		tpck_engine_unreserve(self, ptr, size);
+	tpck_engine_after(self, &call);
 	tpck_engine_leave(self);
 	return result;
 }
@@ -84,14 +86,16 @@ CUresult tpck_hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGe
 			    unsigned long long flags)
 {
 	struct tpck_thread *self = tpck_engine_enter();
+	struct tpck_call call;
 	CUresult result;
 
 	if (!self)
 		return TPCK_CALL(cuMemMap, ptr, size, offset, handle, flags);
-	announce(self, TPCK_OP_MEMSET, size);
+	announce(self, &call, TPCK_OP_MEMSET, size);
 	result = TPCK_CALL(cuMemMap, ptr, size, offset, handle, flags);
 	if (result == CUDA_SUCCESS)
 		tpck_engine_map(self, ptr, size, handle);
+	tpck_engine_after(self, &call);
 	tpck_engine_leave(self);
 	return result;
 }
@@ -99,11 +103,12 @@ CUresult tpck_hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGe
 CUresult tpck_hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
 	struct tpck_thread *self = tpck_engine_enter();
+	struct tpck_call call;
 	CUresult result;
 
 	if (!self)
 		return TPCK_CALL(cuMemSetAccess, ptr, size, desc, count);
-	announce(self, TPCK_OP_MEMSET, size);
+	announce(self, &call, TPCK_OP_MEMSET, size);
 	result = TPCK_CALL(cuMemSetAccess, ptr, size, desc, count);
 	for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
 		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || !tpck_engine_maps_here(desc[i].location.id))
@@ -113,6 +118,7 @@ CUresult tpck_hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAcces
 		else
 			tpck_engine_access(self, ptr, size);
 	}
+	tpck_engine_after(self, &call);
 	tpck_engine_leave(self);
 	return result;
 }
@@ -120,15 +126,17 @@ CUresult tpck_hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAcces
 CUresult tpck_hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
 	struct tpck_thread *self = tpck_engine_enter();
+	struct tpck_call call;
 	CUresult result;
 
 	if (!self)
 		return TPCK_CALL(cuMemUnmap, ptr, size);
-	announce(self, TPCK_OP_D2D, size);
+	announce(self, &call, TPCK_OP_D2D, size);
 	tpck_engine_unmap(self, ptr, size);
 	result = TPCK_CALL(cuMemUnmap, ptr, size);
 	if (result != CUDA_SUCCESS)
 		tpck_engine_unresumable("the driver does not unmap what the program maps (cuMemUnmap)");
+	tpck_engine_after(self, &call);
 	tpck_engine_leave(self);
 	return result;
 }

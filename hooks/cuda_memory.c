@@ -41,8 +41,8 @@ static bool allocate(struct tpck_thread *self, CUdeviceptr *dptr, size_t bytes, 
 		return true;
 	tpck_memory_call(&call, TPCK_OP_MEMSET, bytes, stream);
 	(void)tpck_engine_before(self, &call);
-	tpck_engine_after(self, &call);
 	served = tpck_engine_allocate(self, bytes, stream, ordered, &address);
+	tpck_engine_after(self, &call);
 	if (served == -ENOTSUP)
 		return false;
 	*result = to_result(served);
@@ -120,13 +120,20 @@ CUresult tpck_hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesi
 static bool release(struct tpck_thread *self, CUdeviceptr address, CUstream stream, bool ordered)
 {
 	struct tpck_call call;
+	bool waited = false, done;
 
 	if (!tpck_engine_is_device_memory(address))
 		return false;
+	/* The wait may be long, and nobody else's boundary can be while a thread is in a call that orders memory. */
+	if (!ordered && !tpck_engine_forward())
+		waited = tpck_engine_free_wait(self);
 	tpck_memory_call(&call, TPCK_OP_D2D, 0, stream);
 	(void)tpck_engine_before(self, &call);
+	if (!ordered && !waited && !tpck_engine_forward())
+		tpck_engine_free_wait(self);
+	done = tpck_engine_free(self, address, stream, ordered) == 0;
 	tpck_engine_after(self, &call);
-	return tpck_engine_free(self, address, stream, ordered) == 0;
+	return done;
 }
 
 CUresult tpck_hook_cuMemFree_v2(CUdeviceptr dptr)

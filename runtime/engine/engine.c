@@ -162,8 +162,10 @@ static void finish_copies(int status, void *unused)
 void tpck_engine_device(const struct tpck_device *device)
 {
 	static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+	static _Atomic bool met;
 
-	if (engine->device || tpck_engine_mode() == TPCK_MODE_OFF)
+	/* A thread that comes by meanwhile waits: what it does next would be on the device and not in the record. */
+	if (met || tpck_engine_mode() == TPCK_MODE_OFF)
 		return;
 	pthread_mutex_lock(&once);
 	if (!engine->device && tpck_engine_mode() != TPCK_MODE_OFF) {
@@ -193,6 +195,7 @@ void tpck_engine_device(const struct tpck_device *device)
 			}
 		}
 	}
+	met = true;
 	pthread_mutex_unlock(&once);
 }
 

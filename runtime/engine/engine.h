@@ -98,6 +98,8 @@ void tpck_engine_waited(struct tpck_thread *self, tpck_stream_handle stream);
  * ordered false: memory for use from anywhere. */
 int tpck_engine_allocate(struct tpck_thread *self, uint64_t bytes, tpck_stream_handle stream, bool ordered,
 			 uint64_t *address);
+/* What freeing at once waits for, all that was queued before; true. Called first of all. */
+bool tpck_engine_free_wait(const struct tpck_thread *self);
 /* 0, or -ENOENT: not ours. */
 int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_handle stream, bool ordered);
 /* The block that holds address. False: not ours. */

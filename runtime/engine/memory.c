@@ -120,19 +120,20 @@ void tpck_engine_queued(void)
  * before it begins, and clears it afterwards only if nobody has changed it: an operation that was queued meanwhile, or
  * another wait that began later and may owe something to it, is left standing. An operation whose thread found the mark
  * before the barrier was queued before the wait begins; one whose thread looks later puts the mark back. */
-static void wait_for_queued(const struct tpck_thread *self)
+bool tpck_engine_free_wait(const struct tpck_thread *self)
 {
 	static _Atomic uint64_t waits = TPCK_WAITS_FROM;
 	uint64_t number;
 
 	if (!atomic_load_explicit(&engine->queued, memory_order_acquire))
-		return;
+		return true;
 	number = atomic_fetch_add(&waits, 1);
 	atomic_exchange(&engine->queued, number);
 	if (!tpck_threads_barrier(self))
 		atomic_store(&engine->queued, TPCK_QUEUED);
 	engine->device->synchronize();
 	atomic_compare_exchange_strong(&engine->queued, &number, TPCK_NOTHING_QUEUED);
+	return true;
 }
 
 int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_handle handle, bool ordered)
@@ -142,8 +143,6 @@ int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_han
 
 	if (!engine->arena || !tpck_arena_contains(engine->arena, address))
 		return -ENOENT;
-	if (!ordered)
-		wait_for_queued(self);
 	tpck_memory_order_begin(self);
 	/* The wait was for all that was queued before this thread's last call, and so for what any thread queued before a
 	 * call that came before that one. Which calls those are is the same in every run; what the wait was for besides

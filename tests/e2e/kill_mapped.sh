@@ -1,4 +1,4 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Trainers whose device memory is mapped by the program itself, killed.
-exec "${PYTHON3:-python3}" "${srcdir:-.}/tests/e2e/kill_resume.py" gpt-mapped classifier-mapped-churn
+# Trainers whose device memory is mapped by the program itself, or taken and freed by another thread of it, killed.
+exec "${PYTHON3:-python3}" "${srcdir:-.}/tests/e2e/kill_resume.py" gpt-mapped classifier-mapped-churn gpt-freeing

@@ -37,6 +37,8 @@ CASES = {
     # Device memory that the program maps itself, at the start and in between.
     "gpt-mapped": [*GPT, "--steps", "120"],
     "classifier-mapped-churn": [*CLASSIFIER, "--seed", "5", "--churn"],
+    # Another thread takes and frees device memory.
+    "gpt-freeing": [*GPT, "--steps", "120", "--async-loss"],
     "gan": GAN,
     "gan-long-growth": [*GAN, "--growth", "20"],
     # Two extensions with a variable on the device of the same name each.
@@ -74,8 +76,9 @@ def check(checks, rng, case, kills):
         arguments = [*CASES[name], "--steps", str(10 * kills)] if kills > 8 else CASES[name]
         arguments = [place.trainer(a) if a.endswith(".so") else a for a in arguments]
         this = job.Job(place, *arguments)
-        if "-mapped" in name:
-            this.environment["LD_PRELOAD"] = job.built(place, "mapped.so", "mapped.c")
+        for habit in ("mapped", "freeing"):
+            if f"-{habit}" in name:
+                this.environment["LD_PRELOAD"] = job.built(place, f"{habit}.so", f"{habit}.c")
         if name == "gpt-own-resume":
             own_checkpoint(this)
         if not drawn:
@@ -94,6 +97,8 @@ def check(checks, rng, case, kills):
                          f"status {status}", *lines, this.story())
         if witness == "pattern":
             return told_why(checks, this, case)
+        refused = [line for start in this.starts for line in start.said().splitlines() if "cannot resume" in line]
+        checks.ok(not refused, f"{case}: no start was refused", *refused)
         judged = [k for k in this.kills if k.judged]
         if good and len(this.kills) > 2:
             checks.ok(any(k.resumed for k in this.kills), f"{case}: it went on at a snapshot", this.story())
