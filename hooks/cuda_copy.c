@@ -41,6 +41,10 @@ static void copy_call(struct tpck_call *call, const struct copy *copy)
 	*call = (struct tpck_call){.stream = copy->stream};
 	call->token.op = ops[copy->direction];
 	call->token.bytes = copy->bytes;
+	if (copy->direction == TO_DEVICE || copy->direction == ON_DEVICE)
+		call->places[0] = copy->dst;
+	if (copy->direction == TO_HOST || copy->direction == ON_DEVICE)
+		call->places[1] = copy->src;
 	if (copy->direction == TO_DEVICE && copy->bytes)
 		call->content = (const void *)copy->src;
 }

@@ -36,6 +36,7 @@ static inline void kernel_call(struct tpck_call *call, CUfunction function, unsi
 	call->token.op = TPCK_OP_KERNEL;
 	call->stream = stream;
 	call->content = NULL;
+	call->places[0] = call->places[1] = 0;
 	call->orders = false;
 }
 

@@ -18,6 +18,7 @@
 		call.token.op = TPCK_OP_MEMSET;                                     \
 		call.token.bytes = bytes_;                                          \
 		call.token.grid[0] = (uint32_t)(value_);                            \
+		call.places[0] = dstDevice;                                         \
 		tpck_cuda_graph_node(&call);                                        \
 		if (tpck_engine_before(self, &call) == TPCK_GO_RUN)                 \
 			result = TPCK_CALL(__VA_ARGS__);                            \

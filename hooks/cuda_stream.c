@@ -306,7 +306,7 @@ CUresult tpck_hook_cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback c
 
 /* Writes are operations like any other; a wait while running forward would wait for a write that is not
  * made. */
-#define MEMORY_OPERATION(width_, stream_, ...)                              \
+#define MEMORY_OPERATION(width_, stream_, address_, value_, ...)             \
 	do {                                                               \
 		struct tpck_thread *self = tpck_engine_enter();            \
 		struct tpck_call call = {.stream = stream_};               \
@@ -316,6 +316,8 @@ CUresult tpck_hook_cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback c
 		tpck_cuda_context_seen();                                  \
 		call.token.op = TPCK_OP_MEMSET;                            \
 		call.token.bytes = width_;                                 \
+		call.content = &(value_);                                  \
+		call.places[0] = address_;                                 \
 		if (tpck_engine_before(self, &call) == TPCK_GO_RUN)        \
 			result = TPCK_CALL(__VA_ARGS__);                   \
 		tpck_engine_after(self, &call);                            \
@@ -325,7 +327,7 @@ CUresult tpck_hook_cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback c
 
 CUresult tpck_hook_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(4, stream, cuStreamWaitValue32_v2, stream, addr, value, flags);
+	MEMORY_OPERATION(4, stream, addr, value, cuStreamWaitValue32_v2, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
@@ -335,7 +337,7 @@ CUresult tpck_hook_cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr addr
 
 CUresult tpck_hook_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(8, stream, cuStreamWaitValue64_v2, stream, addr, value, flags);
+	MEMORY_OPERATION(8, stream, addr, value, cuStreamWaitValue64_v2, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWaitValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
@@ -345,7 +347,7 @@ CUresult tpck_hook_cuStreamWaitValue64_v2_ptsz(CUstream stream, CUdeviceptr addr
 
 CUresult tpck_hook_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(4, stream, cuStreamWriteValue32_v2, stream, addr, value, flags);
+	MEMORY_OPERATION(4, stream, addr, value, cuStreamWriteValue32_v2, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWriteValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
@@ -355,7 +357,7 @@ CUresult tpck_hook_cuStreamWriteValue32_v2_ptsz(CUstream stream, CUdeviceptr add
 
 CUresult tpck_hook_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(8, stream, cuStreamWriteValue64_v2, stream, addr, value, flags);
+	MEMORY_OPERATION(8, stream, addr, value, cuStreamWriteValue64_v2, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWriteValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)

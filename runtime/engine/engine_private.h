@@ -124,11 +124,16 @@ enum tpck_go tpck_resume_operation(struct tpck_thread *self, struct tpck_call *c
 /* The next record of a type for this thread; NULL: the caller does the real thing (the process went live,
  * or the thread is foreign). */
 const struct tpck_record *tpck_resume_record(struct tpck_thread *self, enum tpck_record_type type);
+/* The same for a draw from chance or a look at the clock. *again: the first run did not look so often; the record is the
+ * last one that it did look at, or NULL. */
+const struct tpck_record *tpck_resume_draw(struct tpck_thread *self, enum tpck_record_type type, bool *again);
 /* Waits for the thread's turn to allocate. */
 void tpck_resume_turn(struct tpck_thread *self);
 /* The program differs from the first run: says so and starts over. Returns only if that is not possible;
  * then the process has gone on without resuming in TPCK_MODE_OFF. */
 void tpck_resume_diverged(const char *what);
+/* The same where it may differ by chance (threads, addresses): a few more starts are tried before. */
+void tpck_resume_missed(const char *what);
 
 /* ---- attach.c ---- */
 /* Meets the agent without a resume, moves the log to the session. */

@@ -7,8 +7,12 @@
 #include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/infer/roles.h"
+#include "runtime/track/mappings.h"
+#include "runtime/track/settle.h"
 
 enum { CONTENT_WHOLE = 64 << 10, CONTENT_SAMPLE = 4096 };
+/* How long a launching thread waits for another one to rest: in the program's own time, and in ours. */
+enum { SETTLE_NS = 1000000, SETTLE_FORWARD_NS = 20000000 };
 
 static struct tpck_engine *const engine = &tpck_engine;
 
@@ -71,13 +75,24 @@ void tpck_engine_graph_node(uint64_t graph, const struct tpck_token *node)
 	tpck_bias_unlock(&engine->infer_lock, tpck_thread_self());
 }
 
+/* Adds where an operation reads and writes to its thread's digest. Addresses that are not ours to give may differ. */
+static void place(struct tpck_thread *self, const struct tpck_call *call)
+{
+	for (int i = 0; i < 2; i++)
+		if (call->places[i] && (tpck_engine_is_device_memory(call->places[i]) || tpck_mappings_range(call->places[i])))
+			self->places = (self->places ^ call->places[i]) * 0x9e3779b97f4a7c15ull ^ self->places >> 32;
+}
+
 /* While running forward: the operation is compared and not made. False: the thread went live, or never ran forward. */
 static bool answered(struct tpck_thread *self, struct tpck_call *call, uint32_t token)
 {
 	uint32_t content = call->content ? content_digest(call->content, call->token.bytes) : 0;
 
-	if (tpck_resume_operation(self, call, token, content) != TPCK_GO_ANSWERED)
+	place(self, call);
+	if (tpck_resume_operation(self, call, token, content) != TPCK_GO_ANSWERED) {
+		self->places = 0;
 		return false;
+	}
 	feed(self, call);
 	return true;
 }
@@ -110,6 +125,8 @@ static inline void admit(struct tpck_thread *self, struct tpck_call *call, struc
 			atomic_store_explicit(&stream->dirty, 1, memory_order_relaxed);
 	}
 	tpck_record_operation(self, token, content, call->content != NULL);
+	if (call->places[0] | call->places[1])
+		place(self, call);
 }
 
 enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call)
@@ -125,6 +142,8 @@ enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call
 	call->token.thread = self->id;
 	token = token_digest(&call->token);
 	mode = tpck_engine_mode();
+	if (self->launches)
+		tpck_settle(self, mode == TPCK_MODE_FORWARD ? SETTLE_FORWARD_NS : SETTLE_NS, mode == TPCK_MODE_FORWARD);
 	if (__builtin_expect(mode != TPCK_MODE_LIVE, 0)) {
 		if (mode == TPCK_MODE_FORWARD && answered(self, call, token))
 			return TPCK_GO_ANSWERED;

@@ -56,6 +56,8 @@ void tpck_record_mark(struct tpck_thread *thread)
 		return;
 	mark.operations = thread->pending;
 	mark.contents = thread->contents;
+	mark.places = thread->places;
+	thread->places = 0;
 	mark.digest = tpck_digest64(thread->pending_ops, thread->pending * sizeof *thread->pending_ops, thread->pending);
 	whole = !seen_before(mark.digest);
 	bytes = sizeof mark + (whole ? thread->pending * 4ul : 0) + thread->contents * 4ul;
@@ -206,11 +208,12 @@ static bool recording(void)
 bool tpck_engine_chance_answer(struct tpck_thread *self, void *bytes, size_t count)
 {
 	const struct tpck_record *record;
+	bool again;
 
 	if (tpck_engine_mode() != TPCK_MODE_FORWARD)
 		return false;
-	record = tpck_resume_record(self, TPCK_RECORD_CHANCE);
-	if (!record)
+	record = tpck_resume_draw(self, TPCK_RECORD_CHANCE, &again);
+	if (!record || again)
 		return false;
 	if (record->bytes != count) {
 		tpck_resume_diverged("random bytes are drawn in another number than in the first run");
@@ -223,17 +226,19 @@ bool tpck_engine_chance_answer(struct tpck_thread *self, void *bytes, size_t cou
 void tpck_engine_chance_note(struct tpck_thread *self, const void *bytes, size_t count)
 {
 	if (recording())
-		tpck_log_append(engine->log, TPCK_RECORD_CHANCE, 0, self->id, 0, bytes, count);
+		tpck_log_append(engine->log, TPCK_RECORD_CHANCE, 0, self->id, (uint32_t)self->operations, bytes, count);
 }
 
 bool tpck_engine_time_answer(struct tpck_thread *self, int64_t *seconds, int64_t *nanoseconds)
 {
 	const struct tpck_record *record;
 	int64_t both[2];
+	bool again;
 
 	if (tpck_engine_mode() != TPCK_MODE_FORWARD)
 		return false;
-	record = tpck_resume_record(self, TPCK_RECORD_TIME);
+	/* One look more than in the first run sees the time stand still, not the present. */
+	record = tpck_resume_draw(self, TPCK_RECORD_TIME, &again);
 	if (!record || record->bytes != sizeof both)
 		return false;
 	memcpy(both, record + 1, sizeof both);
@@ -247,5 +252,5 @@ void tpck_engine_time_note(struct tpck_thread *self, int64_t seconds, int64_t na
 	int64_t both[2] = {seconds, nanoseconds};
 
 	if (recording())
-		tpck_log_append(engine->log, TPCK_RECORD_TIME, 0, self->id, 0, both, sizeof both);
+		tpck_log_append(engine->log, TPCK_RECORD_TIME, 0, self->id, (uint32_t)self->operations, both, sizeof both);
 }

@@ -26,6 +26,9 @@
 
 #define TURN_LIMIT_NS 5000000000ull
 
+/* Starts that may miss a step by chance before it is given up. */
+enum { TRIES = 3 };
+
 static struct tpck_engine *const engine = &tpck_engine;
 static pthread_mutex_t injecting = PTHREAD_MUTEX_INITIALIZER;
 
@@ -116,10 +119,11 @@ void tpck_resume_begin(void)
 
 /* ---- starting over ------------------------------------------------------------------------------- */
 
-void tpck_resume_diverged(const char *what)
+static void begin_anew(const char *what, bool by_chance)
 {
 	struct tpck_diverged message = {
 		.generation = engine->welcome.offer_generation, .step = engine->welcome.offer_step,
+		.again = by_chance && engine->welcome.tries + 1 < TRIES,
 	};
 	struct tpck_thread *self = tpck_thread_peek();
 	const char *obstacle;
@@ -130,16 +134,29 @@ void tpck_resume_diverged(const char *what)
 	tpck_files_abandon();
 	obstacle = tpck_restart_obstacle();
 	message.ends = obstacle != NULL;
+	if (obstacle)
+		message.again = false;
 	tpck_log_warn("cannot resume at step %llu: %s; %s%s", (unsigned long long)engine->welcome.offer_step, what,
-		      obstacle ? obstacle : "starting the program again from its beginning",
+		      obstacle ? obstacle : message.again ? "trying once more" : "starting the program again from its beginning",
 		      obstacle ? ", so it ends here; its next start is from the beginning" : "");
 	tpck_link_send(TPCK_MSG_DIVERGED, &message, sizeof message);
 	if (!obstacle)
 		tpck_log_error("starting the program again failed: %s",
-			       strerror(-tpck_restart(engine->control ? atomic_load(&engine->control->agent_pid) : 0)));
+			       strerror(-tpck_restart(engine->control ? atomic_load(&engine->control->agent_pid) : 0,
+						      message.again)));
 	/* Neither forward nor live is possible: a state that is mixed must not go on. The device calls were
 	 * never made, so the program would compute on nothing. DESIGN 6.6 names this one exception. */
 	syscall(SYS_exit_group, 125); /* not _exit(), which is a hook that would come here again */
+}
+
+void tpck_resume_diverged(const char *what)
+{
+	begin_anew(what, false);
+}
+
+void tpck_resume_missed(const char *what)
+{
+	begin_anew(what, true);
 }
 
 /* ---- putting the state in place --------------------------------------------------------------------- */
@@ -162,13 +179,14 @@ static int row_inject(const struct tpck_image_row *row, uint64_t address, char *
 	return result;
 }
 
-static int memory_inject(char *why, size_t size)
+static int memory_inject(bool *by_chance, char *why, size_t size)
 {
 	const struct tpck_image_header *image = tpck_offered();
 	const struct tpck_image_row *rows = (const void *)((const char *)image + TPCK_IMAGE_INDEX_AT);
 	int result = 0;
 
-	if (tpck_memory_compare(rows, image->rows, why, size))
+	*by_chance = tpck_memory_compare(rows, image->rows, why, size) != NULL;
+	if (*by_chance)
 		return -EBADMSG;
 	for (uint32_t i = 0; i < image->rows && !result; i++)
 		if (rows[i].data_offset != UINT64_MAX)
@@ -186,6 +204,7 @@ static void go_live(void)
 	struct tpck_status *status = &engine->control->status;
 	uint64_t begun = tpck_clock_monotonic_ns();
 	char why[240] = "";
+	bool by_chance = false;
 	int result;
 
 	if (!engine->device) {
@@ -194,7 +213,7 @@ static void go_live(void)
 	} else {
 		result = engine->device->synchronize();
 		if (!result)
-			result = memory_inject(why, sizeof why);
+			result = memory_inject(&by_chance, why, sizeof why);
 		if (!result)
 			result = tpck_log_attach(engine->log, engine->welcome.session, engine->welcome.generation, &cut);
 		if (!result)
@@ -208,7 +227,7 @@ static void go_live(void)
 		if (!why[0])
 			snprintf(why, sizeof why, "%s", strerror(-result));
 		pthread_mutex_unlock(&injecting);
-		tpck_resume_diverged(why);
+		begin_anew(why, by_chance);
 	}
 	engine->step = tpck_offered()->step;
 	status->forward_to = engine->step;
@@ -240,7 +259,10 @@ static void at_boundary(struct tpck_thread *self)
 			break;
 		}
 		if (tpck_clock_monotonic_ns() - begun > TURN_LIMIT_NS) {
-			tpck_resume_diverged("a thread did not come to where it stood in the first run");
+			char what[120];
+
+			snprintf(what, sizeof what, "thread %u did not come to where it stood in the first run", tpck_forward_late());
+			tpck_resume_missed(what);
 			break;
 		}
 		syscall(SYS_futex, &tpck_engine_mode_now, FUTEX_WAIT_PRIVATE, TPCK_MODE_FORWARD, &pause, NULL, 0);
@@ -261,10 +283,9 @@ enum tpck_go tpck_resume_operation(struct tpck_thread *self, struct tpck_call *c
 		self->operations++;
 		return TPCK_GO_ANSWERED;
 	case TPCK_FORWARD_DIFFERS:
-		tpck_resume_diverged(tpck_forward_difference());
+		begin_anew(tpck_forward_difference(), tpck_forward_by_chance());
 		return TPCK_GO_RUN;
-	case TPCK_FORWARD_END:
-	case TPCK_FORWARD_FOREIGN:
+	default:
 		break;
 	}
 	at_boundary(self);
@@ -286,6 +307,25 @@ const struct tpck_record *tpck_resume_record(struct tpck_thread *self, enum tpck
 	}
 }
 
+const struct tpck_record *tpck_resume_draw(struct tpck_thread *self, enum tpck_record_type type, bool *again)
+{
+	const struct tpck_record *record = NULL;
+
+	*again = false;
+	switch (tpck_forward_draw(self, type, &record)) {
+	case TPCK_FORWARD_SAME:
+		return record;
+	case TPCK_FORWARD_MORE:
+		*again = true;
+		return record;
+	case TPCK_FORWARD_END:
+		at_boundary(self);
+		return NULL;
+	default:
+		return NULL;
+	}
+}
+
 void tpck_resume_turn(struct tpck_thread *self)
 {
 	uint64_t begun = tpck_clock_monotonic_ns();
@@ -297,7 +337,7 @@ void tpck_resume_turn(struct tpck_thread *self)
 		if (tpck_forward_turn(self, engine->allocations))
 			break;
 		if (tpck_clock_monotonic_ns() - begun > TURN_LIMIT_NS) {
-			tpck_resume_diverged("threads allocate memory in another order than in the first run");
+			tpck_resume_missed("threads allocate memory in another order than in the first run");
 			break;
 		}
 		syscall(SYS_futex, &engine->futex_turn, FUTEX_WAIT_PRIVATE, turn, &pause, NULL, 0);

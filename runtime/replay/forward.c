@@ -45,6 +45,7 @@ static struct tpck_record_boundary last;
 static uint64_t wall_ns;
 static _Atomic uint32_t waiting_for; /* threads with operations that are not at the cut yet */
 static char difference[240];
+static bool chance; /* the difference may be one of chance */
 static tpck_spin lock;
 
 struct tpck_expected_turns {
@@ -278,8 +279,18 @@ enum tpck_forward tpck_forward_operation(struct tpck_thread *self, uint32_t toke
 		expected->content++;
 	}
 	expected->token++;
-	if (mark_done(expected) && !more_marks(expected))
-		at_cut(expected);
+	if (mark_done(expected)) {
+		bool elsewhere = self->places != expected->mark->places;
+
+		self->places = 0;
+		if (elsewhere) {
+			chance = true;
+			differs(self, "what is copied or set lies elsewhere than in the first run");
+			return TPCK_FORWARD_DIFFERS;
+		}
+		if (!more_marks(expected))
+			at_cut(expected);
+	}
 	return TPCK_FORWARD_SAME;
 }
 
@@ -298,6 +309,30 @@ enum tpck_forward tpck_forward_record(struct tpck_thread *self, enum tpck_record
 	return TPCK_FORWARD_SAME;
 }
 
+enum tpck_forward tpck_forward_draw(struct tpck_thread *self, enum tpck_record_type type,
+				    const struct tpck_record **record)
+{
+	struct tpck_expected *expected = expected_for(self);
+	uint32_t now = (uint32_t)self->operations;
+	struct list *list;
+
+	if (!expected)
+		return TPCK_FORWARD_FOREIGN;
+	list = &expected->lists[type];
+	while (list->next < list->count && (int32_t)(list->at[list->next]->order - now) < 0)
+		list->next++;
+	if (list->next < list->count && list->at[list->next]->order == now) {
+		*record = list->at[list->next++];
+		return TPCK_FORWARD_SAME;
+	}
+	if (!expected->device)
+		return TPCK_FORWARD_FOREIGN;
+	if (mark_done(expected) && !more_marks(expected))
+		return TPCK_FORWARD_END;
+	*record = list->next ? list->at[list->next - 1] : NULL;
+	return TPCK_FORWARD_MORE;
+}
+
 void tpck_forward_unread(struct tpck_thread *self, enum tpck_record_type type)
 {
 	self->expected->lists[type].next--;
@@ -306,6 +341,20 @@ void tpck_forward_unread(struct tpck_thread *self, enum tpck_record_type type)
 bool tpck_forward_complete(void)
 {
 	return atomic_load(&waiting_for) == 0;
+}
+
+uint32_t tpck_forward_late(void)
+{
+	const struct tpck_expected *late;
+	uint32_t thread;
+
+	tpck_spin_lock(&lock);
+	late = all;
+	while (late && (!late->device || atomic_load(&late->at_cut)))
+		late = late->next;
+	thread = late ? late->thread : 0;
+	tpck_spin_unlock(&lock);
+	return thread;
 }
 
 bool tpck_forward_turn(const struct tpck_thread *self, uint64_t number)
@@ -330,6 +379,11 @@ uint64_t tpck_forward_step(void)
 uint64_t tpck_forward_wall_ns(void)
 {
 	return wall_ns;
+}
+
+bool tpck_forward_by_chance(void)
+{
+	return chance;
 }
 
 const char *tpck_forward_difference(void)

@@ -20,6 +20,7 @@ enum tpck_forward {
 	TPCK_FORWARD_END,      /* the log says no more of this thread: it stands at the boundary */
 	TPCK_FORWARD_DIFFERS,  /* tpck_forward_difference() says how */
 	TPCK_FORWARD_FOREIGN,  /* a thread of which the log has no device operations: it gets the truth */
+	TPCK_FORWARD_MORE,     /* the first run did not draw so often between these two operations of the thread */
 };
 
 /* Reads the log up to the cut. 0 or -errno. */
@@ -31,10 +32,16 @@ enum tpck_forward tpck_forward_operation(struct tpck_thread *self, uint32_t toke
 /* The next record of a type. On SAME *record is it. */
 enum tpck_forward tpck_forward_record(struct tpck_thread *self, enum tpck_record_type type,
 				      const struct tpck_record **record);
+/* The next draw from chance or look at the clock that the thread made at this count of its operations; what it drew
+ * at earlier counts, and does not here, is left out. On SAME *record is it; on MORE the last one before, or NULL. */
+enum tpck_forward tpck_forward_draw(struct tpck_thread *self, enum tpck_record_type type,
+				    const struct tpck_record **record);
 /* The same record again at the next call: it was not used up. */
 void tpck_forward_unread(struct tpck_thread *self, enum tpck_record_type type);
 /* Whether every thread of the log stands at the boundary. */
 bool tpck_forward_complete(void);
+/* A thread that does not, for messages: its identity, or 0. */
+uint32_t tpck_forward_late(void);
 /* Whether it is this thread's turn for allocation call `number`. */
 bool tpck_forward_turn(const struct tpck_thread *self, uint64_t number);
 /* The iteration that the thread is in, for messages; the boundary's step and allocation calls. */
@@ -43,5 +50,7 @@ uint64_t tpck_forward_step(void);
 /* Time from the first boundary to the last in the run that wrote the log: more than running forward takes. */
 uint64_t tpck_forward_wall_ns(void);
 const char *tpck_forward_difference(void);
+/* Whether that may be otherwise at another try: addresses follow from what threads do meanwhile. */
+bool tpck_forward_by_chance(void);
 
 #endif

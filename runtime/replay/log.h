@@ -20,6 +20,8 @@ enum tpck_record_type {
 	TPCK_RECORD_ELAPSED,  /* float, milliseconds */
 	TPCK_RECORD_MEMINFO,  /* two uint64_t */
 	TPCK_RECORD_TURN,     /* uint64_t: number of the allocation call from which on this thread allocates */
+	/* order of the next two: the thread's device operations so far. How often a program draws between two may differ from
+	 * run to run (a pool of workers that is ready sooner). */
 	TPCK_RECORD_CHANCE,   /* bytes drawn: getrandom, random_device, /dev/urandom */
 	TPCK_RECORD_TIME,     /* two int64_t: seconds, nanoseconds */
 	TPCK_RECORD_FILE,     /* struct tpck_record_file, then the path */
@@ -38,6 +40,7 @@ struct tpck_record {
 
 struct tpck_record_mark {
 	uint64_t digest;     /* of the operations' 32-bit tokens */
+	uint64_t places;     /* of where in the program's device memory copies and sets read and write */
 	uint32_t operations, contents;
 	/* detail 1: the tokens follow (a digest not seen before); then the contents' digests, 4 bytes each */
 };

@@ -258,7 +258,7 @@ static void restore_signals(void)
 			signal(s, ignored_at_start[s] ? SIG_IGN : SIG_DFL);
 }
 
-int tpck_restart(pid_t spared)
+int tpck_restart(pid_t spared, bool resumes)
 {
 	static char never[] = "TRANSPCKPT_RESUME=never";
 	struct stat input;
@@ -267,9 +267,10 @@ int tpck_restart(pid_t spared)
 	if (!arguments.list || !variables.list)
 		return -ENOMEM;
 	for (size_t i = 0; i < variables.count; i++)
-		if (strncmp(variables.list[i], "TRANSPCKPT_RESUME=", 18) != 0)
+		if (resumes || strncmp(variables.list[i], "TRANSPCKPT_RESUME=", 18) != 0)
 			variables.list[kept++] = variables.list[i];
-	variables.list[kept++] = never;
+	if (!resumes)
+		variables.list[kept++] = never;
 	variables.list[kept] = NULL;
 	if (folder[0] && syscall(SYS_chdir, folder))
 		return -errno;

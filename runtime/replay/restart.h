@@ -3,6 +3,7 @@
 #ifndef TPCK_RUNTIME_REPLAY_RESTART_H
 #define TPCK_RUNTIME_REPLAY_RESTART_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* Remembers what the process was started with. Called first of all at load. */
@@ -15,7 +16,7 @@ void tpck_restart_launcher(const char *(*joined)(void));
  * be done twice. */
 const char *tpck_restart_obstacle(void);
 /* Ends the program's children, all but `spared` (0: none), then executes it again as at the start, with
- * TRANSPCKPT_RESUME=never, and does not return; -errno where that is not possible. */
-int tpck_restart(pid_t spared);
+ * TRANSPCKPT_RESUME=never unless it `resumes`, and does not return; -errno where that is not possible. */
+int tpck_restart(pid_t spared, bool resumes);
 
 #endif

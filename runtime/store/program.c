@@ -99,6 +99,16 @@ uint64_t tpck_program_died(struct tpck_program *program, const struct tpck_point
 	return deaths;
 }
 
+uint64_t tpck_program_tries(struct tpck_program *program, const struct tpck_point *point)
+{
+	uint64_t tries;
+
+	pthread_mutex_lock(&program->lock);
+	tries = noted(&program->starts, point);
+	pthread_mutex_unlock(&program->lock);
+	return tries;
+}
+
 size_t tpck_program_loops(struct tpck_program *program)
 {
 	size_t loops = 0;

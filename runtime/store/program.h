@@ -73,6 +73,8 @@ enum tpck_death {
 	TPCK_DEATH_FAR,      /* it got somewhere: nothing is held against any point any more */
 };
 uint64_t tpck_program_died(struct tpck_program *program, const struct tpck_point *from, enum tpck_death death);
+/* Deaths on the way to this point so far. */
+uint64_t tpck_program_tries(struct tpck_program *program, const struct tpck_point *point);
 /* How many resume points are given up because of repeated deaths. */
 size_t tpck_program_loops(struct tpck_program *program);
 void tpck_program_ended(struct tpck_program *program, uint64_t generation);

@@ -27,6 +27,11 @@ static struct tpck_mapping **slot(struct tpck_mapping **table, uint64_t key)
 	return &table[key * 0x9e3779b97f4a7c15ull >> (64 - HASH_BITS)];
 }
 
+bool tpck_mappings_range(uint64_t address)
+{
+	return address >= FIRST && address < END;
+}
+
 uint64_t tpck_mappings_place(uint64_t bytes, uint64_t alignment)
 {
 	uint64_t unit = alignment > UNIT ? alignment : UNIT, address;

@@ -18,6 +18,8 @@ struct tpck_mapping {
 	struct tpck_mapping *chain, *same; /* by address; by handle */
 };
 
+/* Whether an address lies where reservations are asked to lie. Needs no lock. */
+bool tpck_mappings_range(uint64_t address);
 /* Where the next reservation shall lie: one that was given back and is of that size, else above all before. 0: no room, or
  * an alignment that is no power of two. */
 uint64_t tpck_mappings_place(uint64_t bytes, uint64_t alignment);

@@ -61,6 +61,7 @@ static struct tpck_thread *slot_take(uint32_t id)
 	if (taken) {
 		memset(taken, 0, offsetof(struct tpck_thread, pending_ops));
 		taken->id = id;
+		taken->tid = (int32_t)syscall(SYS_gettid);
 		atomic_store(&taken->alive, 1);
 	}
 	tpck_spin_unlock(&slots_lock);

@@ -30,7 +30,9 @@ struct tpck_thread {
 	uint64_t operations;     /* device operations so far */
 	/* Device operations since the last mark in the log, and digests of uploaded bytes: the lists are below. */
 	uint32_t pending, contents;
+	uint64_t places;         /* where these operations read and write, as far as it is known: one digest */
 
+	int32_t tid;             /* as the kernel names it */
 	uint32_t children;       /* threads it has created */
 	uint32_t objects;        /* streams and events it has created */
 	/* Event and stream queries that said "not ready" since the last logged one. */

@@ -20,7 +20,7 @@ enum tpck_message_type {
 	TPCK_MSG_READY,      /* agent -> library: struct tpck_prepare with what was granted (0 bytes: refused, reason follows) */
 	TPCK_MSG_HELD,       /* library -> agent: struct tpck_held; image is HELD */
 	TPCK_MSG_RESUMED,    /* library -> agent: went live at the offered step; older timelines are fenced */
-	TPCK_MSG_DIVERGED,   /* library -> agent: struct tpck_diverged; the offer is no good, mark it */
+	TPCK_MSG_DIVERGED,   /* library -> agent: struct tpck_diverged; the offer is no good, mark it, unless `again` */
 	TPCK_MSG_ENDING,     /* library -> agent: struct tpck_ending; answered by BYE once what is owed is durable */
 	TPCK_MSG_BYE,        /* agent -> library */
 	TPCK_MSG_QUERY,      /* command -> agent: no payload; answered by ANSWER, JSON text */
@@ -60,6 +60,7 @@ struct tpck_welcome {
 	uint32_t offer;               /* 1: `offer_*` hold; the session folder has resume.image and log.* up to the cut */
 	uint64_t offer_generation, offer_step;
 	uint64_t log_sequence, log_offset; /* the cut */
+	uint64_t tries;               /* starts that were on their way to the offered step and did not come to it */
 	char session[256];            /* absolute path of the session folder */
 	char notice[512];             /* a line for the user (why there is no offer, what differs), or "" */
 };
@@ -81,7 +82,7 @@ struct tpck_diverged {
 	uint64_t generation, step; /* of the offer */
 	uint64_t at;               /* iteration in which the difference was seen */
 	uint32_t ends;             /* 1: the process ends; its next start must get no offer at all */
-	uint32_t reserved;
+	uint32_t again;            /* 1: perhaps by chance; the process begins anew and wants the same offer once more */
 	char what[240];
 };
 

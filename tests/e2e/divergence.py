@@ -470,6 +470,31 @@ def draws(checks):
                 checks.ok(lines[1].get(what) == value, f"{what}: the same is drawn again", value, lines[1].get(what))
 
 
+def chance(checks):
+    """What lies elsewhere by chance is seen, tried again, and given up in the end."""
+    for misses, resumes in ((1, True), (2, True), (3, False)):
+        with job.Place() as place:
+            this = gpt(place)
+            this.run_plain()
+            count = place.root + "/elsewhere"
+            with open(count, "w", encoding="ascii") as f:
+                f.write("0")
+            this.environment.update(LD_PRELOAD=job.built(place, "elsewhere.so", "elsewhere.c"), ELSEWHERE=count)
+            killed_at(this, 20)
+            with open(count, "w", encoding="ascii") as f:
+                f.write(str(misses))
+            start = this.start()
+            status = start.wait()
+            checks.ok(status == 0 and not this.differences(), f"elsewhere at {misses} starts: ends like a plain run",
+                      f"status {status}", *this.differences(), this.story())
+            said = [line for line in ours(start) if "lies elsewhere" in line]
+            once_more = [line for line in said if line.endswith("trying once more")]
+            checks.ok(len(said) == misses and len(once_more) == min(misses, 2) and bool(job.Job.resumed_at(start)) == resumes,
+                      f"elsewhere at {misses} starts: each said, {'then it goes on' if resumes else 'then it begins anew'}",
+                      *said, this.story())
+            checks.ok(job.read(count) == "0", f"elsewhere at {misses} starts: so many there were", job.read(count))
+
+
 def again(checks):
     for what, habit, as_file in (("habits of a program", "", False), ("input from a file", "input", True)):
         with job.Place() as place:
@@ -513,7 +538,7 @@ def again(checks):
                 os.close(end)
 
 
-GROUPS = {"identity": identity, "again": again, "draws": draws, "damage": damage, "room": room, "life": life}
+GROUPS = {"identity": identity, "again": again, "chance": chance, "draws": draws, "damage": damage, "room": room, "life": life}
 
 
 def main():

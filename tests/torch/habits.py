@@ -164,6 +164,20 @@ def cycles(a, draws, model, optimizer):
         yield loss
 
 
+def counts(a, draws, model, optimizer):
+    """Sizes tensors by how many objects the collector has counted, among them those that the backward thread gives back."""
+    gc.disable()
+    before = gc.get_count()[0]
+    for i in range(a.steps):
+        loss = train(model, optimizer, *batch())
+        now = gc.get_count()[0]
+        extra = torch.ones(8 + draws(lambda: now - before) % 50, device='cuda')
+        before = gc.get_count()[0]
+        with torch.no_grad():
+            model[0].bias.add_(extra.sum() / 1e6)
+        yield loss
+
+
 def workers(a, draws, model, optimizer):
     """Two workers that are not equally fast, their batches as they come (--unordered) or in order."""
     loader = DataLoader(Points(), batch_size=BATCH, shuffle=True, num_workers=2, pin_memory=True,
@@ -201,7 +215,7 @@ def threads(a, draws, model, optimizer):
     return ()
 
 
-HABITS = {f.__name__: f for f in (plain, words, objects, entropy, widths, clock, timing, memory, mapped, cycles, workers, threads)}
+HABITS = {f.__name__: f for f in (plain, words, objects, entropy, widths, clock, timing, memory, mapped, cycles, counts, workers, threads)}
 
 
 def main():

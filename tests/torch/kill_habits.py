@@ -26,6 +26,7 @@ HABITS = {
     'memory': (2000, None),
     'mapped': (2000, None),
     'cycles': (2000, None),
+    'counts': (2000, None),
     'workers': (300, None),
     'workers --unordered': (300, ANEW),
     'threads': (1000, ANEW),

@@ -98,6 +98,9 @@ static void take_session_message(struct agent *agent, struct client *client, int
 			      (unsigned long long)diverged->step, (unsigned long long)diverged->generation,
 			      (unsigned long long)diverged->at, diverged->what);
 		point = (struct tpck_point){diverged->generation, from};
+		/* A start that did not come to its step is counted when its session ends. */
+		if (diverged->again)
+			return;
 		if (diverged->ends)
 			point = (struct tpck_point){live->session->name.generation, 0};
 		clerk_tell(agent, live, diverged->ends ? NEWS_GAVE_UP : NEWS_DIVERGED, &point, TPCK_DEATH_FAR);

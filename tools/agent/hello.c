@@ -177,6 +177,7 @@ static void welcome(struct agent *agent, struct hello_job *h)
 		w.offer_step = h->offer.point.step;
 		w.log_sequence = h->offer.cut.sequence;
 		w.log_offset = h->offer.cut.offset;
+		w.tries = tpck_program_tries(h->program, &h->offer.point);
 	}
 	control->pid = h->client->pid;
 	snprintf(w.session, sizeof w.session, "%s", h->session->path);

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A program whose tensors lie where chance has it, by a way that nobody can repeat for it. Preloaded into a trainer: of two
+ * blocks of one size it gives out the first or the second, and keeps the other, so that what lives on the device is the same
+ * either way. The file ELSEWHERE says how many more starts give out the second one.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { LARGE = 1 << 14 };
+
+/* Past the C library, as a runtime of some other language reads. */
+static int second(void)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, getenv("ELSEWHERE"), O_RDWR, 0);
+	char count = '0';
+
+	if (fd < 0)
+		return 0;
+	syscall(SYS_pread64, fd, &count, 1, 0);
+	if (count > '0') {
+		count--;
+		syscall(SYS_pwrite64, fd, &count, 1, 0);
+		count++;
+	}
+	syscall(SYS_close, fd);
+	return count > '0';
+}
+
+int cudaMalloc(void **at, size_t bytes);
+int cudaMalloc(void **at, size_t bytes)
+{
+	int (*real)(void **, size_t) = (int (*)(void **, size_t))dlsym(RTLD_NEXT, "cudaMalloc");
+	static int which = -1;
+	void *both[2];
+	int result;
+
+	if (bytes < LARGE || which >= 0)
+		return real(at, bytes);
+	which = second();
+	result = real(&both[0], bytes);
+	if (!result)
+		result = real(&both[1], bytes);
+	if (!result)
+		*at = both[which];
+	return result;
+}
