@@ -7,7 +7,9 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -126,6 +128,104 @@ TPCK_EXPORT int __openat64_2(int folder, const char *path, int flags)
 {
 	return wants_mode(flags) ? openat_checked("__openat64_2", folder, path, flags)
 				 : open_file(folder, path, flags | O_LARGEFILE, 0);
+}
+
+/* ---- temporary names: glibc draws them and opens inside, where no symbol of ours is asked ---- */
+
+static bool temporary_name(char *at)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+	unsigned char drawn[6];
+
+	if (getrandom(drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
+		return false;
+	for (size_t i = 0; i < sizeof drawn; i++)
+		at[i] = letters[drawn[i] % (sizeof letters - 1)];
+	return true;
+}
+
+static char *temporary_place(char *pattern, int suffix)
+{
+	size_t length = strlen(pattern);
+
+	if (suffix < 0 || length < (size_t)suffix + 6 || strncmp(pattern + length - (size_t)suffix - 6, "XXXXXX", 6) != 0) {
+		errno = EINVAL;
+		return NULL;
+	}
+	return pattern + length - (size_t)suffix - 6;
+}
+
+static int temporary(char *pattern, int suffix, int flags)
+{
+	char *place = temporary_place(pattern, suffix);
+	int saved = errno, fd = -1;
+
+	for (int tries = 0; place && tries < 10000; tries++) {
+		if (!temporary_name(place))
+			return -1;
+		fd = open_file(AT_FDCWD, pattern, (flags & ~O_ACCMODE) | O_RDWR | O_CREAT | O_EXCL, 0600);
+		if (fd >= 0)
+			errno = saved;
+		if (fd >= 0 || errno != EEXIST)
+			break;
+	}
+	return fd;
+}
+
+TPCK_EXPORT int mkstemp(char *pattern)
+{
+	return temporary(pattern, 0, 0);
+}
+
+TPCK_EXPORT int mkstemp64(char *pattern)
+{
+	return temporary(pattern, 0, O_LARGEFILE);
+}
+
+TPCK_EXPORT int mkostemp(char *pattern, int flags)
+{
+	return temporary(pattern, 0, flags);
+}
+
+TPCK_EXPORT int mkostemp64(char *pattern, int flags)
+{
+	return temporary(pattern, 0, flags | O_LARGEFILE);
+}
+
+TPCK_EXPORT int mkstemps(char *pattern, int suffix)
+{
+	return temporary(pattern, suffix, 0);
+}
+
+TPCK_EXPORT int mkstemps64(char *pattern, int suffix)
+{
+	return temporary(pattern, suffix, O_LARGEFILE);
+}
+
+TPCK_EXPORT int mkostemps(char *pattern, int suffix, int flags)
+{
+	return temporary(pattern, suffix, flags);
+}
+
+TPCK_EXPORT int mkostemps64(char *pattern, int suffix, int flags)
+{
+	return temporary(pattern, suffix, flags | O_LARGEFILE);
+}
+
+TPCK_EXPORT char *mkdtemp(char *pattern)
+{
+	char *place = temporary_place(pattern, 0);
+	int saved = errno;
+
+	for (int tries = 0; place && tries < 10000 && temporary_name(place); tries++) {
+		if (!mkdir(pattern, 0700)) {
+			errno = saved;
+			return pattern;
+		}
+		if (errno != EEXIST)
+			break;
+	}
+	return NULL;
 }
 
 /* ---- stdio: glibc opens inside fopen(), where no symbol of ours is asked ---- */

@@ -11,7 +11,9 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/time.h>
 #include <unistd.h>
+#include <utime.h>
 
 #include "hooks/libc.h"
 #include "runtime/engine/engine.h"
@@ -97,6 +99,125 @@ TPCK_EXPORT int truncate(const char *path, off_t bytes)
 TPCK_EXPORT int truncate64(const char *path, off64_t bytes)
 {
 	PATH(tpck_files_truncate(path, bytes), syscall(SYS_truncate, path, bytes));
+}
+
+TPCK_EXPORT int symlink(const char *target, const char *path)
+{
+	PATH(tpck_files_symlink(target, AT_FDCWD, path), syscall(SYS_symlinkat, target, AT_FDCWD, path));
+}
+
+TPCK_EXPORT int symlinkat(const char *target, int folder, const char *path)
+{
+	PATH(tpck_files_symlink(target, folder, path), syscall(SYS_symlinkat, target, folder, path));
+}
+
+TPCK_EXPORT int link(const char *from, const char *to)
+{
+	PATH(tpck_files_link(AT_FDCWD, from, AT_FDCWD, to, 0), syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+
+TPCK_EXPORT int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags)
+{
+	PATH(tpck_files_link(from_folder, from, to_folder, to, flags),
+	     syscall(SYS_linkat, from_folder, from, to_folder, to, flags));
+}
+
+TPCK_EXPORT int chmod(const char *path, mode_t mode)
+{
+	PATH(tpck_files_chmod(AT_FDCWD, path, mode), syscall(SYS_fchmodat, AT_FDCWD, path, mode));
+}
+
+TPCK_EXPORT int fchmodat(int folder, const char *path, mode_t mode, int flags)
+{
+	if (flags) {
+		static int (*real)(int, const char *, mode_t, int);
+
+		if (!real)
+			real = (int (*)(int, const char *, mode_t, int))tpck_real_dlsym(RTLD_NEXT, "fchmodat");
+		return real(folder, path, mode, flags);
+	}
+	PATH(tpck_files_chmod(folder, path, mode), syscall(SYS_fchmodat, folder, path, mode));
+}
+
+TPCK_EXPORT int utimensat(int folder, const char *path, const struct timespec times[2], int flags)
+{
+	TPCK_MAYBE_NULL(path);
+	if (!path) {
+		errno = EINVAL;
+		return -1;
+	}
+	PATH(tpck_files_times(folder, path, times, flags), syscall(SYS_utimensat, folder, path, times, flags));
+}
+
+TPCK_EXPORT int utimes(const char *path, const struct timeval times[2])
+{
+	struct timespec precise[2];
+
+	TPCK_MAYBE_NULL(times);
+	for (int i = 0; times && i < 2; i++)
+		precise[i] = (struct timespec){times[i].tv_sec, times[i].tv_usec * 1000};
+	return utimensat(AT_FDCWD, path, times ? precise : NULL, 0);
+}
+
+TPCK_EXPORT int utime(const char *path, const struct utimbuf *times)
+{
+	struct timespec precise[2];
+
+	TPCK_MAYBE_NULL(times);
+	if (times) {
+		precise[0] = (struct timespec){times->actime, 0};
+		precise[1] = (struct timespec){times->modtime, 0};
+	}
+	return utimensat(AT_FDCWD, path, times ? precise : NULL, 0);
+}
+
+static ssize_t read_link(int folder, const char *path, char *target, size_t size)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	ssize_t got;
+
+	if (!self)
+		return syscall(SYS_readlinkat, folder, path, target, size);
+	got = tpck_files_readlink(folder, path, target, size);
+	tpck_engine_leave(self);
+	return got;
+}
+
+TPCK_EXPORT ssize_t readlink(const char *restrict path, char *restrict target, size_t size)
+{
+	return read_link(AT_FDCWD, path, target, size);
+}
+
+TPCK_EXPORT ssize_t readlinkat(int folder, const char *restrict path, char *restrict target, size_t size)
+{
+	return read_link(folder, path, target, size);
+}
+
+/* As calls are compiled with _FORTIFY_SOURCE. */
+ssize_t __readlink_chk(const char *path, char *target, size_t size, size_t room);
+TPCK_EXPORT ssize_t __readlink_chk(const char *path, char *target, size_t size, size_t room)
+{
+	return read_link(AT_FDCWD, path, target, size < room ? size : room);
+}
+
+ssize_t __readlinkat_chk(int folder, const char *path, char *target, size_t size, size_t room);
+TPCK_EXPORT ssize_t __readlinkat_chk(int folder, const char *path, char *target, size_t size, size_t room)
+{
+	return read_link(folder, path, target, size < room ? size : room);
+}
+
+TPCK_EXPORT int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned int flags)
+{
+	struct tpck_thread *self;
+
+	if (!flags)
+		return renameat(from_folder, from, to_folder, to);
+	self = tpck_engine_enter();
+	if (self) {
+		tpck_engine_unresumable("the program exchanges files, or renames none over another (renameat2)");
+		tpck_engine_leave(self);
+	}
+	return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
 }
 
 #define STAT(folder, path, found, flags) \
@@ -236,6 +357,22 @@ TPCK_EXPORT DIR *opendir(const char *path)
 		return real(path);
 	instead = path ? tpck_files_listing(path) : NULL;
 	folder = real(instead ? instead : path);
+	if (folder && !instead)
+		tpck_files_listed(path, dirfd(folder));
 	tpck_engine_leave(self);
 	return folder;
+}
+
+TPCK_EXPORT DIR *fdopendir(int fd)
+{
+	static DIR *(*real)(int);
+	struct tpck_thread *self = tpck_engine_enter();
+
+	if (!real)
+		real = (DIR * (*)(int)) tpck_real_dlsym(RTLD_NEXT, "fdopendir");
+	if (self) {
+		tpck_files_listing_of(fd);
+		tpck_engine_leave(self);
+	}
+	return real(fd);
 }

@@ -210,10 +210,10 @@ int tpck_contents_compare(char *why, size_t size)
 		if (one->read->file.names) {
 			if (!is_same(INPUT, "standard input", one->read, why, size))
 				return -ESTALE;
-		} else if (tpck_overlay_needs(one->path, &one->read->file)) {
+		} else if (tpck_learnt_needs(one->path, &one->read->file)) {
 			if (!is_same(one->path, one->path, one->read, why, size))
 				return -ESTALE;
-			tpck_overlay_accept(one->read->file.path);
+			tpck_learnt_accept(one->read->file.path);
 		}
 	}
 	return 0;

@@ -22,13 +22,18 @@
 #include "runtime/replay/files_private.h"
 #include "runtime/track/threads.h"
 
-enum { PATH_SIZE = 4096 };
+enum { PATH_SIZE = TPCK_FILES_PATH };
 
 static struct tpck_log *journal;
 static char keep_folder[TPCK_FILES_FOLDER];
 static uint64_t timeline;
 
 /* ---- paths ---------------------------------------------------------------------------------- */
+
+uint64_t tpck_files_digest(const char *absolute)
+{
+	return tpck_digest64(absolute, strlen(absolute), 0);
+}
 
 bool tpck_files_absolute(int folder, const char *path, char *out, size_t size)
 {
@@ -51,6 +56,7 @@ bool tpck_files_absolute(int folder, const char *path, char *out, size_t size)
 			if (got < 0)
 				return false;
 			base[got] = '\0';
+			tpck_folders_named(base, base, sizeof base);
 		}
 		while (path[0] == '.' && path[1] == '/') {
 			path += 2;
@@ -85,16 +91,17 @@ static bool resolve(int folder, const char *path, char *absolute, uint64_t *dige
 {
 	if (!tpck_files_absolute(folder, path, absolute, PATH_SIZE) || !followed(absolute))
 		return false;
-	*digest = tpck_digest64(absolute, strlen(absolute), 0);
+	*digest = tpck_files_digest(absolute);
 	return true;
 }
 
 /* ---- recording ------------------------------------------------------------------------------ */
 
-enum { TOUCHED_BITS = 16, READ_BIT = 1, NOTED_BIT = 2, STATE_BITS = 3 };
+enum { COPIED_MAX = 1 << 20 };
+enum { TOUCHED_BITS = 16, READ_BIT = 1, NOTED_BIT = 2, FILE_BIT = 4, STATE_BITS = 7 };
 
-/* Paths touched so far: the digest, with its lowest bits telling whether the program may have read it, and
- * whether replay/contents.h knows. */
+/* Paths touched so far: the digest, with its lowest bits telling whether the program may have read it, whether
+ * replay/contents.h knows, and whether the regular file that was there at the first touch may be there still. */
 static _Atomic uint64_t touched[1 << TOUCHED_BITS];
 static _Atomic uint32_t touched_count;
 
@@ -119,7 +126,7 @@ void tpck_files_record(struct tpck_log *into, const char *keep, uint64_t of_time
 	snprintf(keep_folder, sizeof keep_folder, "%s", keep);
 }
 
-void tpck_files_known(uint64_t digest, bool noted)
+void tpck_files_known(uint64_t digest, bool noted, bool file)
 {
 	_Atomic uint64_t *slot = touched_slot(digest);
 
@@ -128,6 +135,8 @@ void tpck_files_known(uint64_t digest, bool noted)
 			return;
 		atomic_store(slot, (digest & ~(uint64_t)STATE_BITS) | READ_BIT);
 	}
+	if (file)
+		atomic_fetch_or(slot, FILE_BIT);
 	if (noted)
 		atomic_fetch_or(slot, NOTED_BIT);
 }
@@ -150,11 +159,15 @@ static void note_first(const char *absolute, uint64_t digest, _Atomic uint64_t *
 	if (!atomic_compare_exchange_strong(slot, &none, digest & ~(uint64_t)STATE_BITS))
 		return;
 	atomic_fetch_add(&touched_count, 1);
-	if (!syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, 0)) {
+	/* Of a symbolic link that leads nowhere, itself. */
+	if (!syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, 0) ||
+	    !syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW)) {
 		record.mode = found.st_mode;
 		record.bytes = (uint64_t)found.st_size;
 		record.mtime_s = found.st_mtim.tv_sec;
 		record.mtime_ns = found.st_mtim.tv_nsec;
+		if (S_ISREG(found.st_mode))
+			atomic_fetch_or(slot, FILE_BIT);
 	}
 	tpck_log_append(journal, TPCK_RECORD_FILE, TPCK_FILE_FIRST, self ? self->id : 0, 0, &record, sizeof record);
 }
@@ -165,26 +178,55 @@ void tpck_files_version_name(char *path, size_t size, uint64_t digest, uint64_t 
 		 (unsigned long long)bytes, (long long)s, (long long)ns);
 }
 
-/* Keeps the version that is at the path now, before it goes away. `gone`: the name goes, the inode
- * stays (a link will do). */
+/* Lists of paths, one behind the other with a NUL each: those that came to be, and those that were there at their first
+ * touch and were changed, these with the size and time of then in front. */
+static void list_name(char *path, size_t size, const char *list)
+{
+	snprintf(path, size, "%s/%s.g%llu", keep_folder, list, (unsigned long long)timeline);
+}
+
+static void list_add(const char *list, const char *entry)
+{
+	char path[TPCK_FILES_FOLDER + 40];
+	int fd;
+
+	list_name(path, sizeof path, list);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (fd >= 0) {
+		(void)!syscall(SYS_write, fd, entry, strlen(entry) + 1);
+		syscall(SYS_close, fd);
+	}
+}
+
+/* Keeps the version of the first touch, before it goes away. `gone`: the name goes, the inode stays: a link will do, but
+ * is worth nothing once the program changes the file under its new name, as is done with small ones. */
 static void keep_version(const char *absolute, uint64_t digest, bool gone)
 {
-	char kept[PATH_SIZE];
+	const struct tpck_record_file *first = tpck_learnt_first(digest);
+	char kept[PATH_SIZE], entry[PATH_SIZE + 80];
 	struct stat found;
 	int from, to;
 
 	if (!keep_folder[0] || syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, 0) ||
 	    !S_ISREG(found.st_mode))
 		return;
+	/* A run that was resumed: it may have gone in the one before. */
+	if (first && ((uint64_t)found.st_size != first->bytes || found.st_mtim.tv_sec != first->mtime_s ||
+		      found.st_mtim.tv_nsec != first->mtime_ns))
+		return;
 	tpck_files_version_name(kept, sizeof kept, digest, (uint64_t)found.st_size, found.st_mtim.tv_sec,
 				found.st_mtim.tv_nsec);
+	snprintf(entry, sizeof entry, "%llu %lld %ld %s", (unsigned long long)found.st_size, (long long)found.st_mtim.tv_sec,
+		 found.st_mtim.tv_nsec, absolute);
+	list_add("changed", entry);
 	if (!syscall(SYS_faccessat, AT_FDCWD, kept, F_OK))
 		return;
-	if (gone && !syscall(SYS_linkat, AT_FDCWD, absolute, AT_FDCWD, kept, 0))
+	if (gone && found.st_size > COPIED_MAX && !syscall(SYS_linkat, AT_FDCWD, absolute, AT_FDCWD, kept, 0))
 		return;
 	from = (int)syscall(SYS_openat, AT_FDCWD, absolute, O_RDONLY | O_CLOEXEC, 0);
 	to = (int)syscall(SYS_openat, AT_FDCWD, kept, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (from < 0 || to < 0 || tpck_files_copy(from, to, (uint64_t)found.st_size)) {
+	if (from < 0 || to < 0 || tpck_files_copy(from, to, (uint64_t)found.st_size) || fchmod(to, found.st_mode & 07777) ||
+	    futimens(to, (const struct timespec[2]){found.st_atim, found.st_mtim})) {
 		tpck_log_warn("cannot keep the version of %s that was read: %m; snapshots from here on may not be resumable",
 			      absolute);
 		if (to >= 0)
@@ -231,56 +273,90 @@ static void recording(const char *absolute, uint64_t digest, bool reads, bool de
 		note_first(absolute, digest, slot);
 	if (reads && atomic_load(slot))
 		atomic_fetch_or(slot, READ_BIT);
-	if (destroys && atomic_load(slot) & READ_BIT)
-		keep_version(absolute, digest, gone);
+	if (destroys && atomic_load(slot) & FILE_BIT) {
+		/* What is only written over is not worth a copy; where a name goes a link costs nothing. */
+		if (gone || atomic_load(slot) & READ_BIT)
+			keep_version(absolute, digest, gone);
+		atomic_fetch_and(slot, ~(uint64_t)FILE_BIT);
+	}
 	errno = saved;
-}
-
-static void created_name(char *path, size_t size)
-{
-	snprintf(path, size, "%s/created.g%llu", keep_folder, (unsigned long long)timeline);
 }
 
 /* A path comes to be that was not there: should the program be resumed from before, it must not be
  * there again, and only this list tells it from one that somebody else made. Paths end with NUL. */
 static void note_created(const char *absolute)
 {
-	char path[TPCK_FILES_FOLDER + 40];
-	int saved = errno, fd;
+	int saved = errno;
 
-	if (!journal || !keep_folder[0] || tpck_log_failed(journal) ||
-	    !syscall(SYS_faccessat, AT_FDCWD, absolute, F_OK)) {
-		errno = saved;
-		return;
-	}
-	created_name(path, sizeof path);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	if (fd >= 0) {
-		(void)!syscall(SYS_write, fd, absolute, strlen(absolute) + 1);
-		syscall(SYS_close, fd);
-	}
+	if (journal && keep_folder[0] && !tpck_log_failed(journal) && syscall(SYS_faccessat, AT_FDCWD, absolute, F_OK))
+		list_add("created", absolute);
 	errno = saved;
+}
+
+/* The latest first. */
+static int each_listed(const char *list, int (*call)(const char *entry))
+{
+	char path[PATH_SIZE], *text = MAP_FAILED;
+	struct stat found = {0};
+	int fd, result = 0;
+
+	list_name(path, sizeof path, list);
+	fd = keep_folder[0] ? (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0) : -1;
+	if (fd < 0)
+		return 0;
+	if (!syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && found.st_size > 0)
+		text = mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	syscall(SYS_close, fd);
+	if (text == MAP_FAILED)
+		return found.st_size > 0 ? -ENOMEM : 0;
+	/* One that was cut off by a kill has no NUL behind it. */
+	for (size_t end = (size_t)found.st_size; end > 0 && !result;) {
+		size_t at = end - 1;
+
+		while (at > 0 && text[at - 1])
+			at--;
+		if (!text[end - 1])
+			result = call(text + at);
+		end = at;
+	}
+	munmap(text, (size_t)found.st_size);
+	return result;
+}
+
+static void (*on_created)(const char *path, uint64_t digest);
+static int created(const char *entry)
+{
+	on_created(entry, tpck_files_digest(entry));
+	return 0;
 }
 
 void tpck_files_each_created(void (*call)(const char *path, uint64_t digest))
 {
-	char path[PATH_SIZE];
-	size_t length = 0;
-	FILE *list;
-	int c;
+	on_created = call;
+	(void)each_listed("created", created);
+}
 
-	created_name(path, sizeof path);
-	list = keep_folder[0] ? fopen(path, "re") : NULL;
-	while (list && (c = getc(list)) != EOF) {
-		if (length < sizeof path - 1)
-			path[length++] = (char)c;
-		if (c)
-			continue;
-		call(path, tpck_digest64(path, strlen(path), 0));
-		length = 0;
-	}
-	if (list)
-		fclose(list);
+static int (*on_changed)(const char *path, uint64_t digest, const struct tpck_record_file *version);
+static int changed(const char *entry)
+{
+	struct tpck_record_file version = {.mode = S_IFREG};
+	unsigned long long bytes;
+	long long s, ns;
+	int at = 0;
+
+	if (sscanf(entry, "%llu %lld %lld %n", &bytes, &s, &ns, &at) < 3 || entry[at] != '/')
+		return 0;
+	version.path = tpck_files_digest(entry + at);
+	version.bytes = bytes;
+	version.mtime_s = s;
+	version.mtime_ns = ns;
+	return on_changed(entry + at, version.path, &version);
+}
+
+int tpck_files_each_changed(int (*call)(const char *path, uint64_t digest, const struct tpck_record_file *version))
+{
+	on_changed = call;
+	return each_listed("changed", changed);
 }
 
 /* The program opens it to read what is there. */
@@ -324,13 +400,22 @@ int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
 {
 	char absolute[PATH_SIZE];
 	uint64_t digest;
+	int fd;
 
-	if (!resolve(folder, path, absolute, &digest) || flags & (O_PATH | O_DIRECTORY))
+	if (!resolve(folder, path, absolute, &digest))
 		return real_open(folder, path, flags, mode);
-	if (tpck_overlay_active())
-		return tpck_overlay_open(absolute, digest, flags, mode);
-	recording_open(absolute, digest, flags);
-	return real_open(folder, path, flags, mode);
+	if (tpck_overlay_active() && !(flags & O_PATH && !(flags & O_DIRECTORY))) {
+		fd = tpck_overlay_open(absolute, digest, flags, mode);
+	} else {
+		if (flags & (O_PATH | O_DIRECTORY))
+			recording(absolute, digest, false, false, false);
+		else
+			recording_open(absolute, digest, flags);
+		fd = real_open(folder, path, flags, mode);
+	}
+	if (fd >= 0 && !writes(flags))
+		tpck_folders_opened(fd, absolute);
+	return fd;
 }
 
 bool tpck_files_redirects(const char *path)
@@ -401,7 +486,7 @@ int tpck_files_access(int folder, const char *path, int mode, int flags)
 
 	if (resolve(folder, path, absolute, &digest)) {
 		if (tpck_overlay_active()) {
-			int known = tpck_overlay_stat(absolute, digest, &found);
+			int known = tpck_overlay_stat(absolute, digest, &found, flags);
 
 			if (known != TPCK_OVERLAY_REAL)
 				return known;
@@ -420,7 +505,7 @@ int tpck_files_stat(int folder, const char *path, struct stat *found, int flags)
 
 	if (resolve(folder, path, absolute, &digest)) {
 		if (tpck_overlay_active()) {
-			int known = tpck_overlay_stat(absolute, digest, found);
+			int known = tpck_overlay_stat(absolute, digest, found, flags);
 
 			if (known != TPCK_OVERLAY_REAL)
 				return known;
@@ -449,6 +534,80 @@ int tpck_files_truncate(const char *path, off_t bytes)
 		recording_open(absolute, digest, O_WRONLY);
 	}
 	return (int)syscall(SYS_truncate, path, bytes);
+}
+
+int tpck_files_symlink(const char *target, int folder, const char *path)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	if (resolve(folder, path, absolute, &digest)) {
+		if (tpck_overlay_active())
+			return tpck_overlay_symlink(target, absolute, digest);
+		recording(absolute, digest, false, false, false);
+		note_created(absolute);
+	}
+	return (int)syscall(SYS_symlinkat, target, folder, path);
+}
+
+int tpck_files_link(int from_folder, const char *from, int to_folder, const char *to, int flags)
+{
+	char from_path[PATH_SIZE], to_path[PATH_SIZE];
+	uint64_t from_digest, to_digest;
+
+	if (resolve(from_folder, from, from_path, &from_digest) && resolve(to_folder, to, to_path, &to_digest)) {
+		if (tpck_overlay_active())
+			return tpck_overlay_link(from_path, from_digest, to_path, to_digest);
+		recording(from_path, from_digest, true, false, false);
+		recording(to_path, to_digest, false, false, false);
+		note_created(to_path);
+	}
+	return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+}
+
+ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t size)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	if (resolve(folder, path, absolute, &digest)) {
+		if (tpck_overlay_active()) {
+			ssize_t known = tpck_overlay_readlink(absolute, digest, target, size);
+
+			if (known != TPCK_OVERLAY_REAL)
+				return known;
+		} else {
+			recording(absolute, digest, false, false, false);
+		}
+	}
+	return syscall(SYS_readlinkat, folder, path, target, size);
+}
+
+int tpck_files_chmod(int folder, const char *path, mode_t mode)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	if (resolve(folder, path, absolute, &digest)) {
+		if (tpck_overlay_active())
+			return tpck_overlay_chmod(absolute, digest, mode);
+		recording(absolute, digest, true, false, false);
+	}
+	return (int)syscall(SYS_fchmodat, folder, path, mode);
+}
+
+int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	if (resolve(folder, path, absolute, &digest)) {
+		if (tpck_overlay_active())
+			return tpck_overlay_times(absolute, digest, times);
+		/* What was read is told by its time. */
+		recording(absolute, digest, true, true, false);
+	}
+	return (int)syscall(SYS_utimensat, folder, path, times, flags);
 }
 
 /* ---- listings ------------------------------------------------------------------------------- */
@@ -482,7 +641,7 @@ static void note_listing(const char *absolute, uint64_t digest)
 				got = -1;
 				break;
 			}
-			((char *)record)[used++] = entry->d_type == DT_DIR ? 'd' : 'f';
+			((char *)record)[used++] = entry->d_type == DT_DIR ? 'd' : entry->d_type == DT_LNK ? 'l' : 'f';
 			memcpy((char *)record + used, entry->d_name, length + 1);
 			used += length + 1;
 			record->names++;
@@ -496,6 +655,21 @@ static void note_listing(const char *absolute, uint64_t digest)
 	free(record);
 }
 
+static const char *listing(const char *absolute, uint64_t digest)
+{
+	const struct tpck_record_file *listed;
+
+	if (!tpck_overlay_active()) {
+		if (journal && !tpck_log_failed(journal)) {
+			recording(absolute, digest, false, false, false);
+			note_listing(absolute, digest);
+		}
+		return NULL;
+	}
+	listed = tpck_learnt_listing(digest);
+	return listed ? tpck_folders_list(listed, absolute) : NULL;
+}
+
 const char *tpck_files_listing(const char *path)
 {
 	char absolute[PATH_SIZE];
@@ -503,12 +677,41 @@ const char *tpck_files_listing(const char *path)
 	int saved = errno;
 	uint64_t digest;
 
-	if (resolve(AT_FDCWD, path, absolute, &digest)) {
-		if (tpck_overlay_active())
-			listed = tpck_overlay_listing(digest);
-		else if (journal && !tpck_log_failed(journal))
-			note_listing(absolute, digest);
-	}
+	if (resolve(AT_FDCWD, path, absolute, &digest))
+		listed = listing(absolute, digest);
 	errno = saved;
 	return listed;
+}
+
+void tpck_files_listed(const char *path, int fd)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	if (resolve(AT_FDCWD, path, absolute, &digest))
+		tpck_folders_opened(fd, absolute);
+}
+
+void tpck_files_listing_of(int fd)
+{
+	char link[64], name[PATH_SIZE], absolute[PATH_SIZE];
+	const char *listed = NULL;
+	int saved = errno, instead;
+	uint64_t digest;
+	ssize_t got;
+
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	got = syscall(SYS_readlink, link, name, sizeof name - 1);
+	if (got > 0) {
+		name[got] = '\0';
+		tpck_folders_named(name, name, sizeof name);
+		if (resolve(AT_FDCWD, name, absolute, &digest))
+			listed = listing(absolute, digest);
+	}
+	instead = listed ? real_open(AT_FDCWD, listed, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) : -1;
+	if (instead >= 0) {
+		syscall(SYS_dup3, instead, fd, O_CLOEXEC);
+		syscall(SYS_close, instead);
+	}
+	errno = saved;
 }

@@ -21,7 +21,7 @@
 #include "runtime/replay/log.h"
 
 /* What was at a path at its first touch: payload of TPCK_RECORD_FILE with detail TPCK_FILE_FIRST. With
- * TPCK_FILE_LISTING: `path` is the folder's, then names follow, each a type letter ('d', 'f') and a
+ * TPCK_FILE_LISTING: `path` is the folder's, then names follow, each a type letter ('d', 'f', 'l') and a
  * NUL-terminated string, in the order in which they were listed. With TPCK_FILE_READ: struct
  * tpck_record_read, then the path, NUL-terminated. */
 enum { TPCK_FILE_FIRST, TPCK_FILE_LISTING, TPCK_FILE_READ };
@@ -67,8 +67,17 @@ int tpck_files_mkdir(int folder, const char *path, mode_t mode);
 int tpck_files_access(int folder, const char *path, int mode, int flags);
 int tpck_files_stat(int folder, const char *path, struct stat *found, int flags);
 int tpck_files_truncate(const char *path, off_t bytes);
+int tpck_files_symlink(const char *target, int folder, const char *path);
+int tpck_files_link(int from_folder, const char *from, int to_folder, const char *to, int flags);
+ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t size);
+int tpck_files_chmod(int folder, const char *path, mode_t mode);
+int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags);
 /* A folder to list in place of path (the caller opens and then forgets it), or NULL: list the real one. */
 const char *tpck_files_listing(const char *path);
+/* The same for the folder of a descriptor that is about to be listed: it becomes that folder. */
+void tpck_files_listing_of(int fd);
+/* A folder that was opened by this path is being listed. */
+void tpck_files_listed(const char *path, int fd);
 /* True: a call that the overlay cannot answer was made on one of its paths. */
 const char *tpck_files_difference(void);
 

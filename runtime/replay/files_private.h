@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between replay/files.c (the calls, recording) and replay/overlay.c (running forward). */
+/*
+ * Between the parts of following files: replay/files.c (the calls, recording), overlay.c (running forward), learnt.c (what
+ * the log says of paths), folders.c (descriptors and names of folders), output.c (standard output and error), and
+ * reconcile.c (the real files become what the overlay says).
+ */
 #ifndef TPCK_RUNTIME_REPLAY_FILES_PRIVATE_H
 #define TPCK_RUNTIME_REPLAY_FILES_PRIVATE_H
 
@@ -10,32 +14,100 @@
 
 #include "runtime/replay/files.h"
 
-enum { TPCK_FILES_FOLDER = 1200, TPCK_OVERLAY_REAL = -2 };
+enum { TPCK_FILES_FOLDER = 1200, TPCK_FILES_PATH = 4096, TPCK_OVERLAY_REAL = -2 };
+#define TPCK_SCRATCH_NAME "tpck-scratch"
 
 bool tpck_files_absolute(int folder, const char *path, char *out, size_t size);
+uint64_t tpck_files_digest(const char *absolute);
 void tpck_files_version_name(char *path, size_t size, uint64_t digest, uint64_t bytes, int64_t s, int64_t ns);
-/* The paths that the run that is resumed made come to be, in any order, some more than once. */
+/* The paths that the run that is resumed made come to be, the latest first, some more than once. */
 void tpck_files_each_created(void (*call)(const char *path, uint64_t digest));
+/* Those that were there at their first touch, and that it changed since: what they were then. Ends with the first call
+ * that does not return 0. */
+int tpck_files_each_changed(int (*call)(const char *path, uint64_t digest, const struct tpck_record_file *version));
 int tpck_files_copy(int from, int to, uint64_t bytes);
 
-/* A path that the log knows: it has been touched, and may have been read; `noted`: it says what was read. */
-void tpck_files_known(uint64_t digest, bool noted);
+/* A path that the log knows: it has been touched, and may have been read; `noted`: it says what was read; `file`: there was
+ * a regular file at first. */
+void tpck_files_known(uint64_t digest, bool noted, bool file);
 void tpck_files_forget(void);
 
+/* ---- learnt.c ---- */
+const struct tpck_record_file *tpck_learnt_first(uint64_t digest);
+/* Where the content of a path that the overlay has no entry for comes from. */
+enum tpck_source { TPCK_SOURCE_ABSENT, TPCK_SOURCE_REAL, TPCK_SOURCE_VERSION, TPCK_SOURCE_LOST };
+enum tpck_source tpck_learnt_source(const char *path, uint64_t digest, char *version, size_t size);
+/* Whether running forward would read at this path what was there at first, which is what `read` says, and
+ * that is neither there by its size and time nor kept. */
+bool tpck_learnt_needs(const char *path, const struct tpck_record_file *read);
+/* Whether that version of the path was kept, and has not changed since; its name. */
+bool tpck_learnt_kept(const struct tpck_record_file *version, char *name, size_t size);
+/* What is at the path now counts as what was there at first. */
+void tpck_learnt_accept(uint64_t digest);
+/* The next listing of the folder, or NULL. */
+const struct tpck_record_file *tpck_learnt_listing(uint64_t digest);
+
+/* ---- folders.c ---- */
+/* A folder was opened by this absolute path: calls relative to the descriptor, and to copies of it, go by it from here on,
+ * whatever symbolic links it went through. Any descriptor may come. */
+void tpck_folders_opened(int fd, const char *path);
+/* The path by which a folder was opened that the kernel calls `link`. False: by that one. */
+bool tpck_folders_named(const char *link, char *path, size_t size);
+void tpck_folders_forward(const char *scratch);
+/* A folder that stands for one of the overlay that is not there, or NULL. */
+const char *tpck_folders_standin(const char *path);
+/* Whether the kernel's name of a descriptor is that of a stand-in or a listing. */
+bool tpck_folders_is_ours(const char *link);
+bool tpck_folders_is_standin(const char *link);
+/* A folder of empty files with the names of the listing of a folder, in its order, or NULL. */
+const char *tpck_folders_list(const struct tpck_record_file *listing, const char *of);
+
+/* ---- output.c ---- */
+int tpck_output_divert(void);
+void tpck_output_flush(void);
+void tpck_output_back(void);
+
+/* ---- overlay.c ---- */
+enum tpck_overlay_kind { TPCK_KIND_ABSENT, TPCK_KIND_FILE, TPCK_KIND_FOLDER, TPCK_KIND_LINK };
+
+/* What the overlay knows of a path. */
+struct tpck_overlay_entry {
+	uint64_t digest;
+	enum tpck_overlay_kind kind;
+	int fd;           /* KIND_FILE: its scratch */
+	mode_t mode;      /* KIND_FOLDER made by the program */
+	char *target;     /* KIND_LINK */
+	bool changed;     /* by the program itself, not merely seen to be absent */
+	bool timed;       /* the program has set its times */
+	struct tpck_overlay_entry *next;
+	char path[];
+};
+
 bool tpck_overlay_active(void);
+/* No more answers: the process is live, or begins anew. */
+void tpck_overlay_end(void);
+mode_t tpck_overlay_mask(void);
+struct tpck_overlay_entry *tpck_overlay_find(uint64_t digest);
+/* All of them by path, parents first; NULL where there is no memory. The caller frees the list. */
+struct tpck_overlay_entry **tpck_overlay_sorted(uint32_t *count);
+/* The first difference is kept, for tpck_files_difference(). */
+void tpck_overlay_differs(const char *what, const char *path);
+/* A descriptor of ours, high, where it does not change the numbers that the program gets. */
+int tpck_overlay_high(int fd);
+
 /* As the call of that name, with errno; on a path that only the real world knows they make the real
  * call, but those that change something do it in the overlay. */
 int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode);
 int tpck_overlay_rename(const char *from, uint64_t from_digest, const char *to, uint64_t to_digest);
 int tpck_overlay_unlink(const char *path, uint64_t digest, int flags);
 int tpck_overlay_mkdir(const char *path, uint64_t digest, mode_t mode);
+int tpck_overlay_symlink(const char *target, const char *path, uint64_t digest);
+int tpck_overlay_link(const char *from, uint64_t from_digest, const char *to, uint64_t to_digest);
+int tpck_overlay_chmod(const char *path, uint64_t digest, mode_t mode);
+int tpck_overlay_times(const char *path, uint64_t digest, const struct timespec times[2]);
 /* 0, -1 with errno, or TPCK_OVERLAY_REAL: ask the real path. */
-int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found);
-const char *tpck_overlay_listing(uint64_t digest);
-/* Whether running forward would read at this path what was there at first, which is what `read` says, and
- * that is neither there by its size and time nor kept. */
-bool tpck_overlay_needs(const char *path, const struct tpck_record_file *read);
-/* What is at the path now counts as what was there at first. */
-void tpck_overlay_accept(uint64_t digest);
+int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found, int flags);
+/* As readlink(); REAL as above. */
+ssize_t tpck_overlay_readlink(const char *path, uint64_t digest, char *target, size_t size);
 
 #endif

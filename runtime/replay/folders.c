@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Folders: by which path a descriptor's was opened, what stands for one that is not there, and what a listing showed. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/replay/files_private.h"
+#include "runtime/track/threads.h"
+
+enum { BUCKETS = 256, NAMES_MAX = 4096 };
+
+/* What the kernel calls a folder, and the path by which the program opened it last, where that is another. */
+struct name {
+	struct name *next;
+	char *path;
+	char link[];
+};
+
+static struct name *names[BUCKETS];
+static unsigned count, serial;
+static char scratch_folder[TPCK_FILES_FOLDER];
+static tpck_spin lock;
+
+static struct name **bucket_of(const char *link)
+{
+	return &names[tpck_files_digest(link) % BUCKETS];
+}
+
+/* The lock is held. */
+static struct name *named(const char *link)
+{
+	struct name *found = *bucket_of(link);
+
+	while (found && strcmp(found->link, link) != 0)
+		found = found->next;
+	return found;
+}
+
+static struct name *name_add(const char *link, const char *path)
+{
+	struct name *made = count < NAMES_MAX ? malloc(sizeof *made + strlen(link) + 1) : NULL;
+
+	if (!made)
+		return NULL;
+	made->path = strdup(path);
+	strcpy(made->link, link);
+	if (!made->path) {
+		free(made);
+		return NULL;
+	}
+	tpck_spin_lock(&lock);
+	made->next = *bucket_of(link);
+	*bucket_of(link) = made;
+	count++;
+	tpck_spin_unlock(&lock);
+	return made;
+}
+
+static bool link_of(int fd, char *link, size_t size)
+{
+	char self[64];
+	ssize_t got;
+
+	snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+	got = syscall(SYS_readlink, self, link, size - 1);
+	if (got < 0)
+		return false;
+	link[got] = '\0';
+	return true;
+}
+
+void tpck_folders_opened(int fd, const char *path)
+{
+	char link[TPCK_FILES_PATH], *copy, *old = NULL;
+	struct name *known;
+	struct stat found;
+	int saved = errno;
+
+	if (!syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && S_ISDIR(found.st_mode) &&
+	    link_of(fd, link, sizeof link) && !tpck_folders_is_ours(link)) {
+		tpck_spin_lock(&lock);
+		known = named(link);
+		tpck_spin_unlock(&lock);
+		if (!known && strcmp(link, path) != 0) {
+			name_add(link, path);
+		} else if (known && strcmp(known->path, path) != 0 && (copy = strdup(path))) {
+			tpck_spin_lock(&lock);
+			old = known->path;
+			known->path = copy;
+			tpck_spin_unlock(&lock);
+			free(old);
+		}
+	}
+	errno = saved;
+}
+
+bool tpck_folders_named(const char *link, char *path, size_t size)
+{
+	const struct name *known;
+
+	tpck_spin_lock(&lock);
+	known = count ? named(link) : NULL;
+	if (known)
+		snprintf(path, size, "%s", known->path);
+	tpck_spin_unlock(&lock);
+	return known != NULL;
+}
+
+void tpck_folders_forward(const char *scratch)
+{
+	snprintf(scratch_folder, sizeof scratch_folder, "%s", scratch);
+}
+
+bool tpck_folders_is_ours(const char *link)
+{
+	size_t length = strlen(scratch_folder);
+
+	return length && strncmp(link, scratch_folder, length) == 0 && link[length] == '/';
+}
+
+static bool folder_new(char *path, size_t size, const char *kind)
+{
+	snprintf(path, size, "%s/%s.%u", scratch_folder, kind, __atomic_fetch_add(&serial, 1, __ATOMIC_RELAXED));
+	return scratch_folder[0] && !syscall(SYS_mkdirat, AT_FDCWD, path, 0700);
+}
+
+bool tpck_folders_is_standin(const char *link)
+{
+	return tpck_folders_is_ours(link) && strncmp(link + strlen(scratch_folder), "/folder.", 8) == 0;
+}
+
+const char *tpck_folders_standin(const char *path)
+{
+	char made[TPCK_FILES_FOLDER + 32];
+	struct name *found = NULL;
+
+	tpck_spin_lock(&lock);
+	for (unsigned b = 0; b < BUCKETS && !found; b++)
+		for (struct name *name = names[b]; name && !found; name = name->next)
+			if (strcmp(name->path, path) == 0 && tpck_folders_is_standin(name->link))
+				found = name;
+	tpck_spin_unlock(&lock);
+	if (!found && folder_new(made, sizeof made, "folder"))
+		found = name_add(made, path);
+	return found ? found->link : NULL;
+}
+
+const char *tpck_folders_list(const struct tpck_record_file *listing, const char *of)
+{
+	static __thread char folder[TPCK_FILES_FOLDER + 32];
+	const char **entries = calloc(listing->names + 1, sizeof *entries);
+	const char *at = (const char *)(listing + 1);
+	char path[TPCK_FILES_FOLDER + 320];
+
+	if (!entries || !folder_new(folder, sizeof folder, "list")) {
+		free(entries);
+		return NULL;
+	}
+	for (uint32_t i = 0; i < listing->names; i++) {
+		entries[i] = at;
+		at += strlen(at) + 1;
+	}
+	/* tmpfs lists what was made last first. */
+	for (uint32_t i = listing->names; i-- > 0;) {
+		snprintf(path, sizeof path, "%s/%s", folder, entries[i] + 1);
+		if (entries[i][0] == 'd') {
+			syscall(SYS_mkdirat, AT_FDCWD, path, 0700);
+		} else if (entries[i][0] == 'l') {
+			syscall(SYS_symlinkat, "?", AT_FDCWD, path);
+		} else {
+			int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+			if (fd >= 0)
+				syscall(SYS_close, fd);
+		}
+	}
+	free(entries);
+	name_add(folder, of);
+	return folder;
+}

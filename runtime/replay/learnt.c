@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the log says of paths: what was there at the first touch, and what their folders listed. */
+#include "config.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/replay/contents.h"
+#include "runtime/replay/files.h"
+#include "runtime/replay/files_private.h"
+#include "runtime/track/threads.h"
+
+enum { BUCKETS = 4096 };
+
+/* What the log says of a path. */
+struct first {
+	const struct tpck_record_file *record;
+	bool same;        /* what is there now is what was there then, whatever its time */
+	struct first *next;
+};
+struct listing {
+	const struct tpck_record_file *record;
+	bool used;
+	struct listing *next;
+};
+
+static struct first *firsts[BUCKETS];
+static struct listing *listings, **listings_end = &listings;
+static tpck_spin lock;
+
+static struct first *find_first(uint64_t digest)
+{
+	struct first *first = firsts[digest % BUCKETS];
+
+	while (first && first->record->path != digest)
+		first = first->next;
+	return first;
+}
+
+const struct tpck_record_file *tpck_learnt_first(uint64_t digest)
+{
+	const struct first *first = find_first(digest);
+
+	return first ? first->record : NULL;
+}
+
+void tpck_files_learn(const struct tpck_record *record)
+{
+	const struct tpck_record_file *file = (const void *)(record + 1);
+
+	if (record->bytes < sizeof *file)
+		return;
+	if (record->detail == TPCK_FILE_LISTING) {
+		struct listing *made = calloc(1, sizeof *made);
+
+		if (made) {
+			made->record = file;
+			*listings_end = made;
+			listings_end = &made->next;
+		}
+	} else if (record->detail == TPCK_FILE_READ) {
+		if (!file->names)
+			tpck_files_known(file->path, true, false);
+		tpck_contents_learn(record);
+	} else if (!tpck_learnt_first(file->path)) {
+		struct first *made = malloc(sizeof *made);
+
+		if (made) {
+			*made = (struct first){file, false, firsts[file->path % BUCKETS]};
+			firsts[file->path % BUCKETS] = made;
+			tpck_files_known(file->path, false, S_ISREG(file->mode));
+		}
+	}
+}
+
+void tpck_files_unlearn(void)
+{
+	memset(firsts, 0, sizeof firsts);
+	listings = NULL;
+	listings_end = &listings;
+	tpck_files_forget();
+}
+
+bool tpck_learnt_kept(const struct tpck_record_file *version, char *name, size_t size)
+{
+	struct stat now;
+
+	tpck_files_version_name(name, size, version->path, version->bytes, version->mtime_s, version->mtime_ns);
+	/* It may be another name of a file that was changed under yet another. */
+	return !syscall(SYS_newfstatat, AT_FDCWD, name, &now, 0) && (uint64_t)now.st_size == version->bytes &&
+	       now.st_mtim.tv_sec == version->mtime_s && now.st_mtim.tv_nsec == version->mtime_ns;
+}
+
+enum tpck_source tpck_learnt_source(const char *path, uint64_t digest, char *version, size_t size)
+{
+	const struct first *known = find_first(digest);
+	const struct tpck_record_file *first = known ? known->record : NULL;
+	struct stat now;
+
+	if (!first || known->same)
+		return TPCK_SOURCE_REAL;
+	if (!first->mode)
+		return TPCK_SOURCE_ABSENT;
+	if (!S_ISREG(first->mode))
+		return TPCK_SOURCE_REAL;
+	if (!syscall(SYS_newfstatat, AT_FDCWD, path, &now, 0) && (uint64_t)now.st_size == first->bytes &&
+	    now.st_mtim.tv_sec == first->mtime_s && now.st_mtim.tv_nsec == first->mtime_ns)
+		return TPCK_SOURCE_REAL;
+	return tpck_learnt_kept(first, version, size) ? TPCK_SOURCE_VERSION : TPCK_SOURCE_LOST;
+}
+
+bool tpck_learnt_needs(const char *path, const struct tpck_record_file *read)
+{
+	const struct tpck_record_file *first = tpck_learnt_first(read->path);
+	char version[TPCK_FILES_FOLDER + 128];
+
+	return first && first->mode && first->bytes == read->bytes && first->mtime_s == read->mtime_s &&
+	       first->mtime_ns == read->mtime_ns && tpck_learnt_source(path, read->path, version, sizeof version) == TPCK_SOURCE_LOST;
+}
+
+void tpck_learnt_accept(uint64_t digest)
+{
+	struct first *first = find_first(digest);
+
+	if (first)
+		first->same = true;
+}
+
+const struct tpck_record_file *tpck_learnt_listing(uint64_t digest)
+{
+	struct listing *listed;
+
+	tpck_spin_lock(&lock);
+	listed = listings;
+	while (listed && (listed->used || listed->record->path != digest))
+		listed = listed->next;
+	if (listed)
+		listed->used = true;
+	tpck_spin_unlock(&lock);
+	return listed ? listed->record : NULL;
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of running forward: the real files become what the overlay says they were at the boundary. */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/replay/files.h"
+#include "runtime/replay/files_private.h"
+
+static bool same_prefix(int a, int b, uint64_t bytes)
+{
+	char one[65536], two[65536];
+
+	for (uint64_t at = 0; at < bytes;) {
+		size_t want = bytes - at < sizeof one ? bytes - at : sizeof one;
+
+		if (syscall(SYS_pread64, a, one, want, at) != (long)want ||
+		    syscall(SYS_pread64, b, two, want, at) != (long)want || memcmp(one, two, want) != 0)
+			return false;
+		at += want;
+	}
+	return true;
+}
+
+/* Gives the real file the content of the scratch file; what is right already is not written again. */
+static int file_settle(const struct tpck_overlay_entry *entry)
+{
+	struct stat scratch, real;
+	int fd, result = 0;
+
+	fd = (int)syscall(SYS_openat, AT_FDCWD, entry->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666 & ~tpck_overlay_mask());
+	if (fd < 0)
+		return -errno;
+	if (syscall(SYS_newfstatat, entry->fd, "", &scratch, AT_EMPTY_PATH) ||
+	    syscall(SYS_newfstatat, fd, "", &real, AT_EMPTY_PATH)) {
+		result = -EIO;
+	} else if (real.st_size >= scratch.st_size && same_prefix(fd, entry->fd, (uint64_t)scratch.st_size)) {
+		if (real.st_size != scratch.st_size && ftruncate(fd, scratch.st_size))
+			result = -errno;
+	} else {
+		result = tpck_files_copy(entry->fd, fd, (uint64_t)scratch.st_size);
+		if (!result && ftruncate(fd, scratch.st_size))
+			result = -errno;
+	}
+	if (!result && ((real.st_mode ^ scratch.st_mode) & 07777))
+		(void)!fchmod(fd, scratch.st_mode & 07777);
+	if (!result && entry->timed) {
+		const struct timespec times[2] = {scratch.st_atim, scratch.st_mtim};
+
+		syscall(SYS_utimensat, fd, NULL, times, 0);
+	}
+	syscall(SYS_close, fd);
+	return result;
+}
+
+static int link_settle(const struct tpck_overlay_entry *entry)
+{
+	char target[TPCK_FILES_PATH];
+	ssize_t got = syscall(SYS_readlink, entry->path, target, sizeof target);
+
+	if (got >= 0 && (size_t)got == strlen(entry->target) && memcmp(target, entry->target, (size_t)got) == 0)
+		return 0;
+	syscall(SYS_unlinkat, AT_FDCWD, entry->path, 0);
+	return syscall(SYS_symlinkat, entry->target, AT_FDCWD, entry->path) ? -errno : 0;
+}
+
+static int folder_settle(const struct tpck_overlay_entry *entry)
+{
+	if (!entry->changed)
+		return 0;
+	return syscall(SYS_mkdirat, AT_FDCWD, entry->path, entry->mode) && errno != EEXIST ? -errno : 0;
+}
+
+/* The program had removed or renamed it by the boundary: what is there now was made by the iterations
+ * that are done again. */
+static int absent_settle(const struct tpck_overlay_entry *entry)
+{
+	struct stat now;
+
+	if (!entry->changed || syscall(SYS_newfstatat, AT_FDCWD, entry->path, &now, AT_SYMLINK_NOFOLLOW) ||
+	    (!S_ISREG(now.st_mode) && !S_ISLNK(now.st_mode)))
+		return 0;
+	return syscall(SYS_unlinkat, AT_FDCWD, entry->path, 0) ? -errno : 0;
+}
+
+/* A path that the program made, and that was not there at the boundary: it was made after it. */
+static void created_settle(const char *path, uint64_t digest)
+{
+	const struct tpck_record_file *first = tpck_learnt_first(digest);
+	const struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
+	struct stat now;
+
+	if ((entry ? entry->kind != TPCK_KIND_ABSENT : first && first->mode) ||
+	    syscall(SYS_newfstatat, AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW))
+		return;
+	if (S_ISREG(now.st_mode) || S_ISLNK(now.st_mode))
+		syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+	else if (S_ISDIR(now.st_mode))
+		syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR);
+}
+
+static bool is_version(const char *path, const struct tpck_record_file *version)
+{
+	struct stat now;
+
+	return !syscall(SYS_newfstatat, AT_FDCWD, path, &now, 0) && (uint64_t)now.st_size == version->bytes &&
+	       now.st_mtim.tv_sec == version->mtime_s && now.st_mtim.tv_nsec == version->mtime_ns;
+}
+
+/* A path that was as the program found it at the boundary, and was changed after it. */
+static char unrestored[200];
+static int changed_settle(const char *path, uint64_t digest, const struct tpck_record_file *version)
+{
+	const struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
+	char name[TPCK_FILES_FOLDER + 128];
+	int from, to, result = -ENOENT;
+	struct stat kept;
+
+	if ((entry && entry->changed) || is_version(path, version))
+		return 0;
+	snprintf(unrestored, sizeof unrestored, "%s", path);
+	if (!tpck_learnt_kept(version, name, sizeof name) || syscall(SYS_newfstatat, AT_FDCWD, name, &kept, 0))
+		return result;
+	from = (int)syscall(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC, 0);
+	/* Not into the file that is there now, which may have other names. */
+	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+	to = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	result = from < 0 || to < 0 ? -errno : tpck_files_copy(from, to, version->bytes);
+	if (!result && (fchmod(to, kept.st_mode & 07777) || futimens(to, (const struct timespec[2]){kept.st_atim, kept.st_mtim})))
+		result = -errno;
+	if (from >= 0)
+		syscall(SYS_close, from);
+	if (to >= 0)
+		syscall(SYS_close, to);
+	return result;
+}
+
+static struct tpck_overlay_entry **all;
+static uint32_t all_count;
+
+static bool kernel_name(int fd, char *name, size_t size)
+{
+	char link[64];
+	ssize_t got;
+
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	got = syscall(SYS_readlink, link, name, size - 1);
+	if (got < 0)
+		return false;
+	name[got] = '\0';
+	return true;
+}
+
+/* The path whose scratch file or stand-in a descriptor of the program's is, or NULL. */
+static const char *path_behind(int fd, char *folder, size_t size)
+{
+	char name[TPCK_FILES_PATH];
+	struct stat found, scratch;
+
+	if (!kernel_name(fd, name, sizeof name))
+		return NULL;
+	/* One that is being listed is listed to its end. */
+	if (tpck_folders_is_ours(name))
+		return tpck_folders_is_standin(name) && tpck_folders_named(name, folder, size) ? folder : NULL;
+	if (strncmp(name, "/memfd:" TPCK_SCRATCH_NAME, strlen("/memfd:" TPCK_SCRATCH_NAME)) != 0 ||
+	    syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
+		return NULL;
+	for (uint32_t i = 0; i < all_count; i++)
+		if (all[i]->fd >= 0 && all[i]->fd != fd && !syscall(SYS_newfstatat, all[i]->fd, "", &scratch, AT_EMPTY_PATH) &&
+		    scratch.st_ino == found.st_ino && scratch.st_dev == found.st_dev)
+			return all[i]->path;
+	return NULL;
+}
+
+static bool is_ours(int fd)
+{
+	for (uint32_t i = 0; i < all_count; i++)
+		if (all[i]->fd == fd)
+			return true;
+	return false;
+}
+
+/* Gives fd, and every later descriptor of the same open file description, the real file. */
+static int descriptor_settle(int fd, const char *path, const int *later, int count)
+{
+	int flags = (int)syscall(SYS_fcntl, fd, F_GETFL), kept = (int)syscall(SYS_fcntl, fd, F_GETFD);
+	off_t at = (off_t)syscall(SYS_lseek, fd, 0, SEEK_CUR);
+	int real = (int)syscall(SYS_openat, AT_FDCWD, path, flags & ~(O_CREAT | O_EXCL | O_TRUNC), 0);
+
+	if (real < 0)
+		return -errno;
+	syscall(SYS_lseek, real, at, SEEK_SET);
+	for (int i = 0; i < count; i++) {
+		int close_on_exec = (int)syscall(SYS_fcntl, later[i], F_GETFD);
+
+		if (syscall(SYS_kcmp, getpid(), getpid(), 0 /* KCMP_FILE */, fd, later[i]) == 0)
+			syscall(SYS_dup3, real, later[i], close_on_exec & FD_CLOEXEC ? O_CLOEXEC : 0);
+	}
+	syscall(SYS_dup3, real, fd, kept & FD_CLOEXEC ? O_CLOEXEC : 0);
+	syscall(SYS_close, real);
+	return 0;
+}
+
+static int descriptors_settle(char *why, size_t size)
+{
+	int open_fds[1024], count = 0;
+	char buffer[8192], folder_path[TPCK_FILES_PATH];
+	int folder = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	ssize_t got;
+
+	if (folder < 0) {
+		snprintf(why, size, "cannot list open files in /proc/self/fd: %m");
+		return -errno;
+	}
+	while ((got = syscall(SYS_getdents64, folder, buffer, sizeof buffer)) > 0)
+		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
+			int fd = atoi(((struct dirent64 *)at)->d_name);
+
+			if (((struct dirent64 *)at)->d_name[0] != '.' && fd != folder && count < 1024 && !is_ours(fd))
+				open_fds[count++] = fd;
+		}
+	syscall(SYS_close, folder);
+	for (int i = 0; i < count; i++) {
+		const char *path = path_behind(open_fds[i], folder_path, sizeof folder_path);
+		int result = path ? descriptor_settle(open_fds[i], path, open_fds + i + 1, count - i - 1) : 0;
+
+		if (result) {
+			snprintf(why, size, "cannot open %.100s again: %s", path, strerror(-result));
+			return result;
+		}
+	}
+	return 0;
+}
+
+static int entry_settle(const struct tpck_overlay_entry *entry)
+{
+	switch (entry->kind) {
+	case TPCK_KIND_FILE:
+		return entry->changed ? file_settle(entry) : 0;
+	case TPCK_KIND_FOLDER:
+		return folder_settle(entry);
+	case TPCK_KIND_LINK:
+		return entry->changed ? link_settle(entry) : 0;
+	case TPCK_KIND_ABSENT:
+		break;
+	}
+	return absent_settle(entry);
+}
+
+int tpck_files_inject(char *why, size_t size)
+{
+	int result;
+
+	all = tpck_overlay_sorted(&all_count);
+	if (!all)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < all_count; i++) {
+		result = entry_settle(all[i]);
+		if (result) {
+			snprintf(why, size, "cannot bring %s to its state at the boundary: %s", all[i]->path, strerror(-result));
+			return result;
+		}
+	}
+	tpck_files_each_created(created_settle);
+	result = tpck_files_each_changed(changed_settle);
+	if (result) {
+		snprintf(why, size, "cannot bring %s to its state at the boundary: %s", unrestored, strerror(-result));
+		return result;
+	}
+	if (descriptors_settle(why, size))
+		return -EIO;
+	tpck_output_flush();
+	tpck_output_back();
+	tpck_overlay_end();
+	for (uint32_t i = 0; i < all_count; i++)
+		if (all[i]->fd >= 0) {
+			syscall(SYS_close, all[i]->fd);
+			all[i]->fd = -1;
+		}
+	free(all);
+	all = NULL;
+	all_count = 0;
+	return 0;
+}

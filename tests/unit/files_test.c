@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files: a program that works with files is recorded, and run forward in another process over what it left behind. Each
+ * call must say the same there, and in the end the tree must be what it was at the boundary. */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/replay/files.h"
+#include "tests/unit/store_tap.h"
+
+enum { SAID = 1 << 16, GROUPS = 12 };
+
+static char root[200], real_root[200]; /* the program knows its folder by a symbolic link */
+static char said[SAID];
+static size_t said_bytes;
+
+static void say(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	said_bytes += (size_t)vsnprintf(said + said_bytes, SAID - said_bytes, format, args);
+	va_end(args);
+}
+
+static const char *in(const char *name)
+{
+	static char paths[4][300];
+	static unsigned turn;
+	char *path = paths[turn++ % 4];
+
+	snprintf(path, sizeof paths[0], "%s/%s", root, name);
+	return path;
+}
+
+/* ---- what a program does, each call with what it said ---- */
+
+static int result_of(const char *what, const char *name, long result)
+{
+	say("%s %s: %ld %s\n", what, name, result, result < 0 ? strerror(errno) : "");
+	return (int)result;
+}
+
+static void put(const char *name, int flags, mode_t mode, const char *text)
+{
+	int fd = tpck_files_open(AT_FDCWD, in(name), O_WRONLY | flags, mode);
+
+	result_of("open", name, fd < 0 ? -1 : 0);
+	if (fd >= 0) {
+		(void)!write(fd, text, strlen(text));
+		close(fd);
+	}
+}
+
+static void get(const char *name)
+{
+	char text[200] = "";
+	int fd = tpck_files_open(AT_FDCWD, in(name), O_RDONLY, 0);
+
+	result_of("read", name, fd < 0 ? -1 : 0);
+	if (fd >= 0) {
+		(void)!read(fd, text, sizeof text - 1);
+		say("  %s\n", text);
+		close(fd);
+	}
+}
+
+static void look(const char *name, int flags)
+{
+	struct stat found = {0};
+
+	if (result_of("stat", name, tpck_files_stat(AT_FDCWD, in(name), &found, flags)) == 0)
+		/* The mode of then is not kept of what was there before. */
+		say("  %o %ld\n", (unsigned)found.st_mode & (strcmp(name, "data") == 0 ? S_IFMT : ~0u),
+		    S_ISREG(found.st_mode) ? (long)found.st_size : 0);
+}
+
+static void folder(const char *name)
+{
+	result_of("mkdir", name, tpck_files_mkdir(AT_FDCWD, in(name), 0755));
+}
+
+static void away(const char *name, int flags)
+{
+	result_of("unlink", name, tpck_files_unlink(AT_FDCWD, in(name), flags));
+}
+
+static void move(const char *from, const char *to)
+{
+	result_of("rename", from, tpck_files_rename(AT_FDCWD, in(from), AT_FDCWD, in(to)));
+}
+
+static void point(const char *target, const char *name)
+{
+	result_of("symlink", name, tpck_files_symlink(target, AT_FDCWD, in(name)));
+}
+
+/* As Python's shutil.rmtree() goes about it. */
+static void tree_away(int parent, const char *name)
+{
+	char names[32][64];
+	int count = 0, fd, copy;
+	struct dirent *entry;
+	struct stat before = {0}, now = {0};
+	DIR *listed;
+
+	result_of("lstat", name, tpck_files_stat(parent, name, &before, AT_SYMLINK_NOFOLLOW));
+	fd = tpck_files_open(parent, name, O_RDONLY | O_CLOEXEC, 0);
+	if (result_of("open folder", name, fd < 0 ? -1 : 0))
+		return;
+	say("  %s\n", !fstat(fd, &now) && now.st_ino == before.st_ino && now.st_dev == before.st_dev ? "the same" : "another");
+	copy = dup(fd);
+	tpck_files_listing_of(copy);
+	listed = fdopendir(copy);
+	while (listed && (entry = readdir(listed)))
+		if (entry->d_name[0] != '.' && count < 32)
+			snprintf(names[count++], sizeof names[0], "%s%.60s", entry->d_type == DT_DIR ? "d" : "f", entry->d_name);
+	if (listed)
+		closedir(listed);
+	for (int i = 0; i < count; i++)
+		if (names[i][0] == 'd')
+			tree_away(fd, names[i] + 1);
+		else
+			result_of("unlink in", names[i] + 1, tpck_files_unlink(fd, names[i] + 1, 0));
+	close(fd);
+	result_of("rmdir", name, tpck_files_unlink(parent, name, AT_REMOVEDIR));
+}
+
+static void times(const char *name)
+{
+	const struct timespec when[2] = {{1000000, 0}, {2000000, 500}};
+
+	result_of("times", name, tpck_files_times(AT_FDCWD, in(name), when, 0));
+}
+
+/* Part g of the program; parts before the boundary are run twice. */
+static void program(int g)
+{
+	switch (g) {
+	case 0: /* what was there before is read, changed, replaced */
+		get("data");
+		put("log", O_APPEND, 0, "more\n");
+		look("data", 0);
+		look("none", 0);
+		get("none");
+		break;
+	case 1: /* a checkpoint: written beside, renamed; the last one pointed to; the one before removed with its folder */
+		folder("run");
+		folder("run/step-1");
+		put("run/step-1/weights.tmp", O_CREAT | O_EXCL, 0640, "weights of one");
+		move("run/step-1/weights.tmp", "run/step-1/weights");
+		put("run/step-1/state", O_CREAT, 0666, "state of one");
+		point("step-1", "run/last");
+		look("run/last", AT_SYMLINK_NOFOLLOW);
+		look("run/last", 0);
+		break;
+	case 2:
+		folder("run/.new");
+		put("run/.new/weights", O_CREAT, 0666, "weights of two");
+		folder("run/.new/deep");
+		put("run/.new/deep/state", O_CREAT, 0666, "state of two");
+		move("run/.new", "run/step-2");
+		look("run/.new", 0);
+		get("run/step-2/deep/state");
+		away("run/last", 0);
+		point("step-2", "run/last");
+		tree_away(AT_FDCWD, in("run/step-1"));
+		look("run/step-1", 0);
+		get("run/step-1/weights");
+		break;
+	case 3: /* modes and times */
+		put("secret", O_CREAT, 0600, "s");
+		result_of("chmod", "secret", tpck_files_chmod(AT_FDCWD, in("secret"), 0440));
+		result_of("chmod", "data", tpck_files_chmod(AT_FDCWD, in("data"), 0444));
+		look("secret", 0);
+		put("stamped", O_CREAT, 0644, "t");
+		times("stamped");
+		break;
+	case 4: /* names of one file, and a file by a link */
+		result_of("link", "hard", tpck_files_link(AT_FDCWD, in("run/step-2/weights"), AT_FDCWD, in("hard"), 0));
+		get("hard");
+		point("run/step-2/weights", "soft");
+		get("soft");
+		put("soft", O_APPEND, 0, " and more");
+		get("run/step-2/weights");
+		result_of("link", "again", tpck_files_link(AT_FDCWD, in("secret"), AT_FDCWD, in("hard"), 0));
+		break;
+	case 5: { /* where a link leads */
+		char target[100] = "";
+
+		result_of("readlink", "soft", tpck_files_readlink(AT_FDCWD, in("soft"), target, sizeof target - 1));
+		say("  %s\n", target);
+		result_of("readlink", "data", tpck_files_readlink(AT_FDCWD, in("data"), target, sizeof target));
+		result_of("readlink", "none", tpck_files_readlink(AT_FDCWD, in("none"), target, sizeof target));
+		point("elsewhere", "soft");
+		point("nowhere", "dangling");
+		get("dangling");
+		look("dangling", 0);
+		break;
+	}
+	case 6: /* what was there before goes away as a tree */
+		tree_away(AT_FDCWD, in("old"));
+		look("old/inner/deep", 0);
+		folder("old");
+		put("old/fresh", O_CREAT, 0644, "fresh");
+		break;
+	case 7: /* a file of before is renamed, then appended to under its new name: the version of before is what is read again */
+		get("note");
+		move("note", "note.old");
+		put("note.old", O_APPEND, 0, "appended\n");
+		get("note.old");
+		break;
+	/* Behind the boundary: none of it may be left. */
+	case 8:
+		put("data", O_TRUNC, 0, "other data");
+		put("log", O_APPEND, 0, "beyond\n");
+		put("note.old", O_APPEND, 0, "beyond\n");
+		break;
+	case 9:
+		folder("run/step-3");
+		folder("run/step-3/deep");
+		put("run/step-3/deep/weights", O_CREAT, 0666, "three");
+		point("../x", "run/step-3/deep/link");
+		away("run/last", 0);
+		point("step-3", "run/last");
+		tree_away(AT_FDCWD, in("run/step-2"));
+		break;
+	case 10:
+		result_of("chmod", "secret", tpck_files_chmod(AT_FDCWD, in("secret"), 0644));
+		put("secret", O_TRUNC, 0, "other");
+		put("old/more", O_CREAT, 0644, "more");
+		away("old/fresh", 0);
+		break;
+	default:
+		put("beyond", O_CREAT, 0644, "beyond");
+		away("stamped", 0);
+		away("soft", 0);
+		break;
+	}
+}
+
+/* ---- the tree as text ---- */
+
+static int tree_out;
+
+static int tree_entry(const char *path, const struct stat *found, int flag, struct FTW *where)
+{
+	char text[300] = "", line[800];
+	int fd, length;
+
+	(void)flag;
+	(void)where;
+	if (S_ISLNK(found->st_mode)) {
+		(void)!readlink(path, text, sizeof text - 1);
+	} else if (S_ISREG(found->st_mode)) {
+		fd = open(path, O_RDONLY);
+		(void)!read(fd, text, sizeof text - 1);
+		close(fd);
+	}
+	length = snprintf(line, sizeof line, "%s %o %s%s\n", path + strlen(real_root), (unsigned)found->st_mode, text,
+			  strstr(path, "/stamped") && found->st_mtim.tv_sec != 2000000 ? " (of another time)" : "");
+	(void)!write(tree_out, line, (size_t)length);
+	return 0;
+}
+
+static char *text_of(const char *path)
+{
+	char *text = calloc(1, SAID);
+	int fd = open(path, O_RDONLY);
+
+	(void)!read(fd, text, SAID - 1);
+	close(fd);
+	return text;
+}
+
+/* The lines in order, since folders list theirs in any. */
+static int by_line(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void tree(const char *into)
+{
+	char *text, *lines[400], *at;
+	int count = 0, fd;
+
+	tree_out = open(into, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	nftw(real_root, tree_entry, 16, FTW_PHYS);
+	close(tree_out);
+	text = text_of(into);
+	/* Contents end in a line break here and there: a line is what begins with a slash. */
+	for (at = text; at && *at && count < 400; at = strstr(at, "\n/"), at = at ? at + 1 : NULL) {
+		if (at != text)
+			at[-1] = '\0';
+		lines[count++] = at;
+	}
+	qsort(lines, (size_t)count, sizeof *lines, by_line);
+	fd = open(into, O_WRONLY | O_TRUNC);
+	for (int i = 0; i < count; i++)
+		dprintf(fd, "%s|\n", lines[i]);
+	close(fd);
+	free(text);
+}
+
+static void write_text(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+
+	(void)!write(fd, text, strlen(text));
+	close(fd);
+}
+
+static struct tpck_log_position cut;
+static char log_folder[200], keep[200], scratch[200], base[160];
+
+static void record(int boundary)
+{
+	struct tpck_log *log = tpck_log_new(1 << 24);
+	char path[300];
+
+	if (!log || tpck_log_attach(log, log_folder, 1, NULL))
+		_exit(97);
+	tpck_files_record(log, keep, 1);
+	for (int g = 0; g < boundary; g++)
+		program(g);
+	cut = tpck_log_end(log);
+	snprintf(path, sizeof path, "%s/said", base);
+	write_text(path, said);
+	snprintf(path, sizeof path, "%s/want", base);
+	tree(path);
+	for (int g = 8; g < GROUPS; g++)
+		program(g);
+	snprintf(path, sizeof path, "%s/cut", base);
+	{
+		int fd = open(path, O_WRONLY | O_CREAT, 0600);
+
+		(void)!write(fd, &cut, sizeof cut);
+		close(fd);
+	}
+}
+
+static void run_forward(int boundary)
+{
+	struct tpck_log *log = tpck_log_new(1 << 24);
+	struct tpck_log_reader *reader;
+	const struct tpck_record *one;
+	char path[300], why[300] = "";
+	int fd, held;
+
+	snprintf(path, sizeof path, "%s/cut", base);
+	fd = open(path, O_RDONLY);
+	if (read(fd, &cut, sizeof cut) != sizeof cut || tpck_log_open(&reader, log_folder, cut))
+		_exit(97);
+	close(fd);
+	tpck_files_record(log, keep, 1);
+	while ((one = tpck_log_next(reader)))
+		if (one->type == TPCK_RECORD_FILE)
+			tpck_files_learn(one);
+	if (tpck_files_forward(scratch, true))
+		_exit(98);
+	for (int g = 0; g < boundary; g++)
+		program(g);
+	held = boundary > 2 ? tpck_files_open(AT_FDCWD, in("run/step-2"), O_RDONLY | O_DIRECTORY, 0) : -1;
+	if (tpck_files_difference())
+		snprintf(why, sizeof why, "%s", tpck_files_difference());
+	else if (!tpck_files_inject(why, sizeof why))
+		why[0] = '\0';
+	snprintf(path, sizeof path, "%s/why", base);
+	write_text(path, why);
+	snprintf(path, sizeof path, "%s/said.forward", base);
+	write_text(path, said);
+	snprintf(path, sizeof path, "%s/got", base);
+	tree(path);
+	if (held >= 0 && faccessat(held, "weights", F_OK, 0))
+		_exit(96);
+}
+
+static int in_child(void (*run)(int), int boundary)
+{
+	int status = -1;
+	pid_t child;
+
+	fflush(stdout);
+	child = fork();
+
+	if (!child) {
+		run(boundary);
+		fflush(stdout);
+		_exit(0);
+	}
+	waitpid(child, &status, 0);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static bool same_text(const char *a, const char *b, const char *what)
+{
+	char path[300], *one, *two, *x, *y;
+	bool same;
+
+	snprintf(path, sizeof path, "%s/%s", base, a);
+	one = text_of(path);
+	snprintf(path, sizeof path, "%s/%s", base, b);
+	two = text_of(path);
+	same = strcmp(one, two) == 0 && *one;
+	if (!same) {
+		for (x = one, y = two; *x && *x == *y; x++, y++)
+			;
+		while (x > one && x[-1] != '\n')
+			x--, y--;
+		printf("# %s: wanted \"%.*s\", got \"%.*s\"\n", what, (int)strcspn(x, "\n"), x, (int)strcspn(y, "\n"), y);
+	}
+	free(one);
+	free(two);
+	return same;
+}
+
+static int remove_entry(const char *path, const struct stat *found, int flag, struct FTW *where)
+{
+	(void)found;
+	(void)flag;
+	(void)where;
+	return remove(path);
+}
+
+int main(void)
+{
+	char path[400];
+
+	umask(022);
+	for (int boundary = 1; boundary <= 8; boundary++) {
+		char *folder_made = tap_folder("/tmp");
+
+		snprintf(base, sizeof base, "%s", folder_made);
+		snprintf(real_root, sizeof real_root, "%s/tree", base);
+		snprintf(root, sizeof root, "%s/home", base);
+		snprintf(log_folder, sizeof log_folder, "%s/log", base);
+		snprintf(keep, sizeof keep, "%s/keep", base);
+		snprintf(scratch, sizeof scratch, "%s/scratch", base);
+		if (mkdir(real_root, 0755) || mkdir(log_folder, 0700) || mkdir(keep, 0700) || mkdir(scratch, 0700) ||
+		    symlink(real_root, root))
+			return 99;
+		write_text(in("data"), "data of before");
+		write_text(in("log"), "log of before\n");
+		write_text(in("note"), "note of before\n");
+		mkdir(in("old"), 0755);
+		mkdir(in("old/inner"), 0755);
+		write_text(in("old/inner/deep"), "deep");
+		write_text(in("old/file"), "file");
+		snprintf(path, sizeof path, "%s/old/file.link", root);
+		(void)!symlink("file", path);
+		tap_ok(in_child(record, boundary) == 0, "recorded", "");
+		tap_ok(in_child(run_forward, boundary) == 0, "run forward", "");
+		snprintf(path, sizeof path, "%s/why", base);
+		tap_ok(*text_of(path) == '\0', "nothing differs", text_of(path));
+		tap_ok(same_text("said", "said.forward", "said"), "each call said what it said the first time", "");
+		printf("# boundary behind part %d\n", boundary);
+		tap_ok(same_text("want", "got", "tree"), "the tree is what it was at the boundary", "");
+		nftw(base, remove_entry, 16, FTW_PHYS | FTW_DEPTH);
+	}
+	return tap_done();
+}
