@@ -24,7 +24,9 @@
 #include "runtime/replay/files.h"
 #include "runtime/replay/restart.h"
 
-#define TURN_LIMIT_NS 5000000000ull
+/* How long a thread waits for others while the process does nothing, and at all. */
+#define IDLE_LIMIT_NS 8000000000ull
+#define WAIT_LIMIT_NS 120000000000ull
 
 /* Starts that may miss a step by chance before it is given up. */
 enum { TRIES = 3 };
@@ -243,10 +245,32 @@ static void go_live(void)
 	tpck_engine_mode_set(TPCK_MODE_LIVE);
 }
 
+/* Whether what a thread waits for may still come: another one computes (it compiles, it loads data). */
+struct patience {
+	uint64_t begun_ns, busy_ns, looked_ns, cpu_ns;
+};
+
+static bool patient(struct patience *patience)
+{
+	uint64_t now = tpck_clock_monotonic_ns(), cpu;
+
+	if (!patience->begun_ns)
+		patience->begun_ns = patience->busy_ns = now;
+	if (now - patience->looked_ns > 1000000000ull) {
+		cpu = tpck_clock_process_cpu_ns();
+		/* Waiting takes some time itself. */
+		if (cpu - patience->cpu_ns > (now - patience->looked_ns) / 10)
+			patience->busy_ns = now;
+		patience->cpu_ns = cpu;
+		patience->looked_ns = now;
+	}
+	return now - patience->busy_ns < IDLE_LIMIT_NS && now - patience->begun_ns < WAIT_LIMIT_NS;
+}
+
 /* The thread stands at the boundary: goes live if all do, else waits until they do. */
 static void at_boundary(struct tpck_thread *self)
 {
-	uint64_t begun = tpck_clock_monotonic_ns();
+	struct patience patience = {0};
 
 	while (tpck_engine_mode() == TPCK_MODE_FORWARD) {
 		struct timespec pause = {0, 1000000};
@@ -258,7 +282,7 @@ static void at_boundary(struct tpck_thread *self)
 			pthread_mutex_unlock(&injecting);
 			break;
 		}
-		if (tpck_clock_monotonic_ns() - begun > TURN_LIMIT_NS) {
+		if (!patient(&patience)) {
 			char what[120];
 
 			snprintf(what, sizeof what, "thread %u did not come to where it stood in the first run", tpck_forward_late());
@@ -328,7 +352,7 @@ const struct tpck_record *tpck_resume_draw(struct tpck_thread *self, enum tpck_r
 
 void tpck_resume_turn(struct tpck_thread *self)
 {
-	uint64_t begun = tpck_clock_monotonic_ns();
+	struct patience patience = {0};
 
 	while (tpck_engine_mode() == TPCK_MODE_FORWARD && !tpck_forward_turn(self, engine->allocations)) {
 		struct timespec pause = {0, 1000000};
@@ -336,7 +360,7 @@ void tpck_resume_turn(struct tpck_thread *self)
 
 		if (tpck_forward_turn(self, engine->allocations))
 			break;
-		if (tpck_clock_monotonic_ns() - begun > TURN_LIMIT_NS) {
+		if (!patient(&patience)) {
 			tpck_resume_missed("threads allocate memory in another order than in the first run");
 			break;
 		}

@@ -178,6 +178,23 @@ def counts(a, draws, model, optimizer):
         yield loss
 
 
+def recorded(a, draws, model, optimizer):
+    """Batches copied ahead on a stream of their own from pinned memory, and their memory given back when events say so."""
+    ahead = torch.cuda.Stream()
+    for i in range(a.steps):
+        rows = draws(lambda: random.randint(BATCH, 60 * BATCH))
+        with torch.cuda.stream(ahead):
+            x = torch.randn(rows, WIDTH).pin_memory().cuda(non_blocking=True)
+            y = torch.randint(0, CLASSES, (rows,)).pin_memory().cuda(non_blocking=True)
+            spare = torch.full((rows * 700,), float(i), device='cuda')
+        torch.cuda.current_stream().wait_stream(ahead)
+        for t in (x, y, spare):
+            t.record_stream(torch.cuda.current_stream())
+        del t
+        loss = train(model, optimizer, x, y) + spare.mean() * 0
+        yield loss
+
+
 def workers(a, draws, model, optimizer):
     """Two workers that are not equally fast, their batches as they come (--unordered) or in order."""
     loader = DataLoader(Points(), batch_size=BATCH, shuffle=True, num_workers=2, pin_memory=True,
@@ -215,7 +232,7 @@ def threads(a, draws, model, optimizer):
     return ()
 
 
-HABITS = {f.__name__: f for f in (plain, words, objects, entropy, widths, clock, timing, memory, mapped, cycles, counts, workers, threads)}
+HABITS = {f.__name__: f for f in (plain, words, objects, entropy, widths, clock, timing, memory, mapped, cycles, counts, recorded, workers, threads)}
 
 
 def main():

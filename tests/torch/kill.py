@@ -36,6 +36,7 @@ CASES = {
     'gpt_save': (GPT + ['--save', 'own.pt', '--save-every', '20'], {}),
     'conv': (['conv.py', '--steps', '80'], {}),
     'conv_async': (['conv.py', '--steps', '80'], ASYNC),
+    'conv_benchmark': (['conv.py', '--steps', '80', '--benchmark'], {}),
     'conv_gan': (['conv.py', '--gan', '--steps', '60'], {}),
     'graph': (['graph.py', '--steps', '1500'], {}),
     'loader': (['loader.py', '--epochs', '40', '--out', '.'], {}),

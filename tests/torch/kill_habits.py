@@ -27,6 +27,7 @@ HABITS = {
     'mapped': (2000, None),
     'cycles': (2000, None),
     'counts': (2000, None),
+    'recorded': (1000, None),
     'workers': (300, None),
     'workers --unordered': (300, ANEW),
     'threads': (1000, ANEW),
