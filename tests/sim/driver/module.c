@@ -103,7 +103,9 @@ static CUresult load_image(const struct sim_image_header *h, bool library, bool 
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	memcpy(m->image, h, h->object);
-	if (h->object_bytes ? sim_remote_load((const char *)h + h->object, h->object_bytes, &m->remote) :
+	if (h->flags & SIMGPU_IMAGE_EXCHANGE) {
+		/* The device process never sees these. */
+	} else if (h->object_bytes ? sim_remote_load((const char *)h + h->object, h->object_bytes, &m->remote) :
 			      sim_remote_describe(h, h->total_bytes, ruled, &m->remote)) {
 		unload(m);
 		return sim_remote_lost()  ? CUDA_ERROR_DEVICE_UNAVAILABLE :
@@ -121,6 +123,7 @@ static CUresult load_image(const struct sim_image_header *h, bool library, bool 
 		x->n_params = k[i].n_params;
 		x->param_bytes = k[i].param_bytes;
 		x->params = (const struct sim_image_param *)(const void *)(m->image + h->params) + k[i].first_param;
+		x->exchange = (h->flags & SIMGPU_IMAGE_EXCHANGE) != 0;
 		x->ns = sim_kernel_ns(x->name);
 	}
 	CUresult r = place_variables(m, h);

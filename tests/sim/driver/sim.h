@@ -141,6 +141,7 @@ struct sim_kernel {
 	const struct sim_image_param *params;
 	int attribute_shared;
 	int carveout;
+	bool exchange; /* with other ranks: the exchange engine's */
 	uint64_t ns; /* modelled duration */
 };
 
@@ -247,6 +248,24 @@ CUresult sim_work_do(struct sim_work *w, uint64_t *model_ns);
 /* Addresses are checked when the call is made, as the driver's are. */
 CUresult sim_copy_prepare(struct sim_rect *r);
 bool sim_value_holds(const struct sim_work *w);
+/* Copies between addresses that a kernel could use. False: nothing is mapped there. */
+bool sim_device_read(void *to, uint64_t va, uint64_t bytes);
+bool sim_device_write(uint64_t va, const void *from, uint64_t bytes);
+
+/* ---- exchanges between ranks (exchange.c); of one thread, without the lock but for the first ---- */
+struct sim_exchange;
+struct sim_exchange *sim_exchange_begin(const struct sim_launch *l, CUresult *r);
+/* What of it is possible now; `moved` when that was something. True when it is over. */
+bool sim_exchange_step(struct sim_exchange *x, bool *moved, CUresult *r);
+/* The communicator's end that it uses: what comes later through the same one has to wait. */
+const void *sim_exchange_port(const struct sim_exchange *x);
+void sim_exchange_end(struct sim_exchange *x);
+/* Reduces `n` bytes of elements: what `from` says with what is in `acc`, which becomes the result (reduce.c). */
+void sim_reduce_first(void *acc, const void *from, uint64_t n, uint32_t type, uint32_t op, uint64_t scalar);
+void sim_reduce_next(void *acc, const void *from, uint64_t n, uint32_t type, uint32_t op, uint64_t scalar);
+void sim_reduce_last(void *acc, uint64_t n, uint32_t type, uint32_t op, uint32_t ranks);
+/* What the average of floating point is scaled by, as a number of the type. */
+uint64_t sim_reduce_share(uint32_t type, uint32_t ranks);
 
 /* ---- launch sequences (record.c); with the lock held ---- */
 struct sim_graph;
@@ -255,7 +274,7 @@ void sim_record(const struct sim_work *w, uint64_t stream);
 void sim_record_graph(const struct sim_graph *g, uint64_t stream);
 
 /* ---- engines (engine.c) ---- */
-enum sim_engine { SIM_ENGINE_NONE, SIM_ENGINE_COMPUTE, SIM_ENGINE_H2D, SIM_ENGINE_D2H, SIM_ENGINE_CALLBACK, SIM_ENGINE_POLL, SIM_ENGINES };
+enum sim_engine { SIM_ENGINE_NONE, SIM_ENGINE_COMPUTE, SIM_ENGINE_H2D, SIM_ENGINE_D2H, SIM_ENGINE_CALLBACK, SIM_ENGINE_POLL, SIM_ENGINE_EXCHANGE, SIM_ENGINES };
 
 struct sim_op {
 	struct sim_work work;
