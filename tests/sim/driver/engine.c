@@ -177,11 +177,19 @@ void sim_op_wait(struct sim_op *op)
 	sim_op_unref(op);
 }
 
-void sim_wait_all(void)
+static bool busy(int device, uint64_t upto)
+{
+	for (struct sim_op *op = oldest; op && op->order <= upto; op = op->younger)
+		if (op->device == device)
+			return true;
+	return false;
+}
+
+void sim_wait_device(int device)
 {
 	uint64_t upto = submitted;
 
-	while (oldest && oldest->order <= upto)
+	while (busy(device, upto))
 		pthread_cond_wait(&sim_progress, &sim_lock);
 }
 
