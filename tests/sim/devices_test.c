@@ -229,7 +229,10 @@ static void ranks(CUcontext c[2])
 	float one = 1, sum;
 	int d;
 
-	CHECK(ncclCommInitAll(comm, 2, NULL) == ncclSuccess);
+	ncclResult_t r = ncclCommInitAll(comm, 2, NULL);
+	if (r != ncclSuccess)
+		fprintf(stderr, "%s: %s\n", ncclGetErrorString(r), ncclGetLastError(NULL));
+	CHECK(r == ncclSuccess);
 	CHECK(ncclGroupStart() == ncclSuccess);
 	for (int i = 0; i < 2; i++) {
 		CHECK(ncclCommCuDevice(comm[i], &d) == ncclSuccess && d == i);

@@ -166,13 +166,24 @@ static CUresult whole_mappings(uint64_t va, uint64_t bytes)
 	return CUDA_SUCCESS;
 }
 
+static bool reached_by(uint64_t va, uint64_t bytes, int device)
+{
+	for (struct sim_alloc *a; bytes && (a = sim_alloc_find(va)); va += a->bytes, bytes -= a->bytes < bytes ? a->bytes : bytes)
+		if (a->device_prot[device])
+			return true;
+	return false;
+}
+
 SIM_API CUresult cuMemUnmap(CUdeviceptr va, size_t bytes)
 {
 	SIM_ENTER();
 	CUresult r = bytes ? whole_mappings(va, bytes) : CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return sim_return(r);
-	sim_wait_device(sim_alloc_find(va)->device);
+	/* Whoever was given access may be at it. */
+	for (int d = 0; d < sim_settings.devices; d++)
+		if (reached_by(va, bytes, d))
+			sim_wait_device(d);
 	for (uint64_t at = va; at < va + bytes;) {
 		struct sim_alloc *a = sim_alloc_find(at);
 		uint64_t n = a->bytes;
