@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch jobs of two ranks on simgpu, by the nccl backend: the ranks agree, what they average is the average, and the
-preloaded library, which checkpoints no such job, says so in one line and changes nothing.
+"""PyTorch jobs of two ranks on simgpu, by the nccl backend, and one of two devices in one process: the ranks agree, what
+they average is the average, and the preloaded library, which checkpoints no such job, says so in one line and changes
+nothing.
 
   ranks.py [CASE...]     environment: as for scripts.py
 
@@ -21,8 +22,10 @@ CASES = {
     'ddp': ['ddp.py'],
     'ddp_bf16': ['ddp.py', '--bf16'],
     'fsdp': ['ddp.py', '--fsdp'],
+    'stages': ['stages.py', '--steps', '40'],
 }
 REFUSES = 'transpckpt: WORLD_SIZE=%d: jobs of several ranks are not checkpointed' % RANKS
+REFUSES_DEVICES = 'transpckpt: no snapshots from here on: the program uses the memory of several devices'
 
 
 def free_port():
@@ -37,11 +40,13 @@ class Ranks:
     def __init__(self, place, python, script, name, preloaded=False):
         self.starts = []
         port = free_port()
+        ranks = 1 if name.startswith('stages') else RANKS
         run = [os.path.join(place.build, 'transpckpt'), 'run', '--'] if preloaded else []
-        for rank in range(RANKS):
+        for rank in range(ranks):
             environment = {k: v for k, v in place.environment.items() if preloaded or not k.startswith('TRANSPCKPT_')}
-            environment.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR='127.0.0.1', MASTER_PORT=port,
-                               OMP_NUM_THREADS='1', SIMGPU_UNKNOWN='list')
+            environment.update(OMP_NUM_THREADS='1', SIMGPU_UNKNOWN='list', SIMGPU_DEVICES='2')
+            if ranks > 1:
+                environment.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR='127.0.0.1', MASTER_PORT=port)
             argv = place.runner + run + [python, '-W', 'ignore', os.path.join(HERE, script[0])] + script[1:]
             self.starts.append(job.Start(place, argv, place.root, environment, '%s.%d' % (name, rank)))
 
@@ -64,7 +69,7 @@ def average_is_wrong(printed):
 
 
 def finals(printed):
-    return {line.split()[-1] for text in printed for line in text.splitlines() if ' final ' in line}
+    return {re.search(r'final (\w+)', line)[1] for text in printed for line in text.splitlines() if 'final ' in line}
 
 
 def one(place, python, name):
@@ -76,11 +81,13 @@ def one(place, python, name):
         return ['plain: %s, %s, %s' % (plain.status, plain.said, plain.starts[0].said()[-500:])]
     if len(finals(plain.printed)) != 1:
         wrong.append('the ranks do not agree')
-    if average_is_wrong(plain.printed):
+    if len(plain.starts) > 1 and average_is_wrong(plain.printed):
         wrong.append('an average is wrong')
+    if len(plain.starts) == 1 and not plain.printed[0].endswith('on cuda:0 and cuda:1\n'):
+        wrong.append('it does not use two devices')
     if preloaded.status != plain.status or preloaded.printed != plain.printed:
         wrong.append('preloaded: %s, %s' % (preloaded.status, preloaded.starts[0].said()[-500:]))
-    if preloaded.said != [[REFUSES]] * RANKS:
+    if preloaded.said != ([[REFUSES]] * RANKS if len(plain.starts) > 1 else [[REFUSES_DEVICES]]):
         wrong.append('preloaded it says %s' % preloaded.said)
     return wrong
 
