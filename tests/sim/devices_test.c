@@ -283,6 +283,7 @@ int main(void)
 {
 	CUcontext c[2];
 
+	alarm(120);
 	visible("0,1,2", 3, "0000:01:00.0");
 	visible("2", 1, "0000:03:00.0");
 	visible("1,0", 2, "0000:02:00.0");

@@ -548,7 +548,7 @@ static void together(const char *what, int n, void (*body)(int), int killed)
 		pid[i] = fork();
 		CHECK(pid[i] >= 0);
 		if (!pid[i]) {
-			alarm(240);
+			alarm(120);
 			body(i);
 			exit(0);
 		}
