@@ -55,7 +55,8 @@ RULES = [
      "and does not mark", r"cuMemAlloc|cuMemAllocPitch|cuMemFree|cuMemGetAddressRange|cuMemGetInfo|cuIpcOpenMemHandle|"
      r"cuArrayCreate|cuArray3DCreate"),
     ("alloc", F, "real in every mode. Reservations are asked for at addresses that come again; what is mapped and may be read "
-     "is live memory; the order of these calls is logged. Memory on the host or another device, and memory mapped twice, marks",
+     "is live memory; the order of these calls is logged. Memory on the host, and memory mapped twice, marks; memory on "
+     "another device ends snapshots, as does any other allocation there",
      r"cuMemAddress(Reserve|Free)|cuMemCreate|cuMemMap|cuMemUnmap|cuMemSetAccess"),
     ("alloc", N, "parts of mapping device memory oneself that give none without the calls above, an import or an export, "
      "which mark",

@@ -14,16 +14,6 @@ static void announce(struct tpck_thread *self, struct tpck_call *call, enum tpck
 	(void)tpck_engine_before(self, call);
 }
 
-/* Device memory as a kernel alone sees it. */
-static const char *not_followed(const CUmemAllocationProp *prop)
-{
-	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return "the program maps host memory itself (cuMemCreate)";
-	if (!tpck_engine_maps_here(prop->location.id))
-		return "the program uses the memory of several devices";
-	return NULL;
-}
-
 CUresult tpck_hook_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
 				       unsigned long long flags)
 {
@@ -73,8 +63,10 @@ CUresult tpck_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size
 	if (!self)
 		return TPCK_CALL(cuMemCreate, handle, size, prop, flags);
 	tpck_cuda_context_seen();
-	if (prop && not_followed(prop))
-		tpck_engine_unresumable(not_followed(prop));
+	if (prop && prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		tpck_engine_unresumable("the program maps host memory itself (cuMemCreate)");
+	else if (prop)
+		tpck_engine_memory_on(prop->location.id);
 	result = TPCK_CALL(cuMemCreate, handle, size, prop, flags);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && tpck_engine_give_back())
 		result = TPCK_CALL(cuMemCreate, handle, size, prop, flags);

@@ -190,7 +190,9 @@ void tpck_boundary(struct tpck_thread *self)
 		engine->control->status.skipped++;
 	} else {
 		mark(&cut, now);
-		if (!capture_due(now))
+		if (engine->uncaptured)
+			;
+		else if (!capture_due(now))
 			probe();
 		else if (!capture_begin(&cut, now))
 			engine->control->status.skipped++;
@@ -206,7 +208,7 @@ void tpck_boundary_phase(const struct tpck_thread *self)
 {
 	tpck_copier_fence_all();
 	engine->phase_seen = true;
-	if (!engine->plan || engine->last_digest_step != engine->step || !tpck_classes_learning() ||
+	if (!engine->plan || engine->uncaptured || engine->last_digest_step != engine->step || !tpck_classes_learning() ||
 	    !tpck_copier_digests() || atomic_exchange(&engine->boundary_busy, 1))
 		return;
 	if (engine->stream_captures == 0 && tpck_gate_close(self, GATE_LIMIT_NS)) {

@@ -25,6 +25,7 @@
 #include "runtime/track/barrier.h"
 
 #define UNRESUMABLE "snapshots from here on cannot be resumed: %s"
+#define UNCAPTURED "no snapshots from here on: the program uses the memory of several devices"
 
 _Atomic uint32_t tpck_engine_mode_now; /* also a futex for threads that wait for LIVE */
 struct tpck_engine tpck_engine = {.allocation = PTHREAD_MUTEX_INITIALIZER};
@@ -180,7 +181,9 @@ void tpck_engine_device(const struct tpck_device *device)
 		} else {
 			if (tpck_engine_mode() == TPCK_MODE_EARLY && !tpck_attach(false)) {
 				tpck_engine_mode_set(TPCK_MODE_LIVE);
-				if (engine->unresumable)
+				if (engine->uncaptured)
+					tpck_log_warn(UNCAPTURED);
+				else if (engine->unresumable)
 					tpck_log_warn(UNRESUMABLE, engine->unresumable);
 			}
 			if (tpck_engine_mode() == TPCK_MODE_EARLY)
@@ -232,11 +235,20 @@ void tpck_engine_forked(void)
 
 void tpck_engine_unresumable(const char *why)
 {
-	if (engine->unresumable || tpck_engine_mode() == TPCK_MODE_OFF)
+	if (engine->unresumable || engine->uncaptured || tpck_engine_mode() == TPCK_MODE_OFF)
 		return;
 	engine->unresumable = why;
 	if (tpck_engine_mode() == TPCK_MODE_LIVE)
 		tpck_log_warn(UNRESUMABLE, why);
+}
+
+void tpck_engine_memory_on(int device)
+{
+	if (device < 0 || device == engine->ordinal || engine->uncaptured || tpck_engine_mode() == TPCK_MODE_OFF)
+		return;
+	engine->uncaptured = true;
+	if (tpck_engine_mode() == TPCK_MODE_LIVE)
+		tpck_log_warn(UNCAPTURED);
 }
 
 void tpck_engine_stream_capture(int change)

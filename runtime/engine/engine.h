@@ -146,6 +146,9 @@ void tpck_engine_graph_node(uint64_t graph, const struct tpck_token *node);
 /* ---- what cannot be resumed ---- */
 /* The program did something that the log cannot repeat: later snapshots are marked so. Once a reason. */
 void tpck_engine_unresumable(const char *why);
+/* The program takes memory there. On a second device no snapshot would hold it, nor wait for that device's streams: there
+ * are no more of them. */
+void tpck_engine_memory_on(int device);
 /* A stream entered or left capture mode. */
 void tpck_engine_stream_capture(int change);
 bool tpck_engine_forward(void);

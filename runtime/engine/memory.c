@@ -99,7 +99,7 @@ int tpck_engine_allocate(struct tpck_thread *self, uint64_t bytes, tpck_stream_h
 	if (device != engine->ordinal) {
 		if (device < 0)
 			return -ENOTSUP; /* no context, or a device that failed: the driver says what it says */
-		tpck_engine_unresumable("the program uses the memory of several devices");
+		tpck_engine_memory_on(device);
 		return -ENOTSUP;
 	}
 	tpck_memory_order_begin(self);

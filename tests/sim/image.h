@@ -8,6 +8,8 @@
 #define SIMGPU_IMAGE_MAGIC "SIMGPUIM"
 /* Raise with every change of a struct below; simnvcc writes it, the driver refuses another. */
 #define SIMGPU_IMAGE_VERSION 1
+/* Flags: the kernels are exchanges between ranks (exchange.h), which have no code either. */
+#define SIMGPU_IMAGE_EXCHANGE 1
 #define SIMGPU_FATBIN_MAGIC 0x466243b1
 
 struct sim_image_kernel {
@@ -45,7 +47,8 @@ struct sim_image_header {
 	uint64_t strings;
 	uint64_t object;
 	uint64_t object_bytes;
-	uint64_t reserved[2];
+	uint64_t flags; /* simnvcc writes 0 */
+	uint64_t reserved;
 };
 
 /* What nvcc's host code hands to __cudaRegisterFatBinary. */

@@ -10,6 +10,12 @@ ${CXX:-c++} "$dir/t.o" -L"$sim/lib" -lcudart -o "$dir/shared"
 ${CXX:-c++} "$dir/t.o" "$sim/lib/libcudart_static.a" -ldl -lpthread -o "$dir/static"
 "$sim/simgpu-run" "$dir/shared"
 "$sim/simgpu-run" "$dir/static"
+
+# Two devices, by the runtime.
+"$sim/simnvcc" -O1 -c "${srcdir:?}/tests/sim/devices_test.cu" -o "$dir/devices.o"
+${CXX:-c++} "$dir/devices.o" -L"$sim/lib" -lcudart -lpthread -o "$dir/devices"
+SIMGPU_DEVICES=2 "$sim/simgpu-run" "$dir/devices"
+
 # shellcheck disable=SC2016
 test "$(LD_LIBRARY_PATH=/nowhere LD_PRELOAD='' "$sim/simgpu-run" sh -c 'echo "$LD_LIBRARY_PATH"')" = "$sim/lib:/nowhere"
 if "$sim/simgpu-run" 2>/dev/null; then exit 1; fi

@@ -226,11 +226,73 @@ static bool cat(const struct sim_plan *p, uint64_t seed)
 	return true;
 }
 
+/* Number `i` of the list in device memory that parameter `k` points to. */
+static int64_t listed(const struct sim_plan *p, uint32_t k, int64_t i)
+{
+	return ((const int64_t *)(uintptr_t)sim_param_word(p, k, 0))[i];
+}
+
+/* split_with_sizes_copy_out_contiguous_no_cast_kernel(outs, ins, bytes, block to split, first block, stride of in, chunks) */
+static bool split_chunks(const struct sim_plan *p, uint64_t seed)
+{
+	int64_t stride = (int64_t)sim_param_word(p, 5, 0), chunks = (int64_t)sim_param_word(p, 6, 0);
+
+	(void)seed;
+	if (p->kernel->n_params != 7)
+		return false;
+	for (uint32_t x = 0; x < p->launch->grid[0]; x++) {
+		int64_t split = listed(p, 3, x), bytes = listed(p, 2, split);
+
+		for (int64_t i = 0; i < chunks && listed(p, 4, split) == x; i++)
+			memcpy((char *)listed(p, 0, split) + i * bytes, (const char *)listed(p, 1, split) + i * stride, (size_t)bytes);
+	}
+	return true;
+}
+
+/*
+ * chunk_cat_cuda_kernel<to, from>(ins, out, block to tensor, place in a chunk, first block, bytes, bytes of a chunk with
+ * padding, blocks, bytes of a slice of out, of a chunk, how much larger the elements of out are); a chunk a grid.y.
+ */
+static bool chunk_cat(const struct sim_plan *p, uint64_t seed)
+{
+	static const char part[] = "chunk_cat_cuda_kernel<";
+	int64_t slice = (int64_t)sim_param_word(p, 8, 0), chunk = (int64_t)sim_param_word(p, 9, 0), ratio = (int64_t)sim_param_word(p, 10, 0);
+	size_t nt = 0, nf = 0;
+	const char *to = sim_template_argument(p->kernel->name, part, 0, &nt), *from = sim_template_argument(p->kernel->name, part, 1, &nf);
+
+	(void)seed;
+	if (p->kernel->n_params != 11 || !to || !from || ratio < 1)
+		return false;
+	/* As bytes where the types are the same. */
+	enum sim_type t = ratio == 1 ? SIM_TYPE_RAW : sim_type_named(to, nt), f = ratio == 1 ? SIM_TYPE_RAW : sim_type_named(from, nf);
+	uint64_t width = ratio == 1 ? 1 : sim_type_bytes(f);
+	if (t == SIM_TYPE_NONE || f == SIM_TYPE_NONE || (ratio > 1 && sim_type_bytes(t) != width * (uint64_t)ratio))
+		return false;
+	for (uint32_t x = 0; x < p->launch->grid[0]; x++) {
+		int64_t tensor = listed(p, 2, x), all = listed(p, 5, tensor), part_bytes = listed(p, 6, tensor) / ratio;
+
+		for (uint32_t y = 0; y < p->launch->grid[1] * p->launch->grid[2] && listed(p, 4, tensor) == x; y++) {
+			int64_t z = y / p->launch->grid[1], i = y % p->launch->grid[1], left = all - i * part_bytes;
+			int64_t n = left < 0 ? 0 : left < part_bytes ? left : part_bytes;
+			char *at = (char *)(uintptr_t)sim_param_word(p, 1, 0) + z * slice + i * chunk + listed(p, 3, tensor);
+			struct sim_range out = { .at = at, .n = (uint64_t)n / width, .type = t };
+			struct sim_range in = { .at = (char *)listed(p, 0, tensor) + z * all + i * part_bytes, .n = out.n, .type = f };
+
+			if (n)
+				sim_mix_copy(&out, &in);
+			memset(at + n * ratio, 0, (size_t)((part_bytes - n) * ratio));
+		}
+	}
+	return true;
+}
+
 const struct sim_gather sim_gathers[] = {
 	{ "scatter_gather", scatter_gather },
 	{ "gather_rows", gather_rows },
 	{ "index_elements", index_elements },
 	{ "add_rows", add_rows },
 	{ "cat", cat },
+	{ "chunk_cat", chunk_cat },
+	{ "split_chunks", split_chunks },
 	{ NULL, NULL },
 };

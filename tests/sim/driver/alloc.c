@@ -14,6 +14,7 @@
 /* Small requests share pages of 2 MiB, as the driver's do. */
 struct slab {
 	uint64_t va;
+	int device;
 	struct sim_phys *phys;
 	uint64_t *start, *end; /* taken pieces, by address */
 	int n, cap;
@@ -62,6 +63,7 @@ struct sim_alloc *sim_alloc_add(uint64_t va, uint64_t bytes, enum sim_alloc_kind
 	a->kind = kind;
 	a->id = ++next_id;
 	a->ctx = sim_current();
+	a->device = sim_device();
 	a->fd = -1;
 	size_t i = upper(va);
 	memmove(table + i + 1, table + i, (n_table - i) * sizeof(struct sim_alloc *));
@@ -136,9 +138,9 @@ static uint64_t slab_take(struct slab *s, uint64_t bytes)
 	return s->va + at;
 }
 
-static uint64_t map_new(uint64_t bytes, struct sim_phys **out)
+static uint64_t map_new(int device, uint64_t bytes, struct sim_phys **out)
 {
-	struct sim_phys *p = sim_phys_create(bytes, false);
+	struct sim_phys *p = sim_phys_create(device, bytes, false);
 	uint64_t va = p ? sim_va_reserve(p->bytes, SIM_PAGE, 0, false) : 0;
 
 	if (!va || sim_va_map(va, p->bytes, p, 0, PROT_READ | PROT_WRITE)) {
@@ -161,18 +163,19 @@ static void unmap_phys(uint64_t va, struct sim_phys *p)
 }
 
 /* Address ranges of freed memory are kept for the next request of the size. */
-static uint64_t heap_small(uint64_t bytes)
+static uint64_t heap_small(int device, uint64_t bytes)
 {
 	uint64_t va = 0;
 
 	for (struct slab *s = slabs; s && !va; s = s->next)
-		va = slab_take(s, bytes);
+		va = s->device == device ? slab_take(s, bytes) : 0;
 	if (va)
 		return va;
 	struct slab *s = calloc(1, sizeof *s);
 	if (!s)
 		return 0;
-	s->va = map_new(SIM_PAGE, &s->phys);
+	s->device = device;
+	s->va = map_new(device, SIM_PAGE, &s->phys);
 	if (!s->va) {
 		free(s);
 		return 0;
@@ -207,7 +210,7 @@ static void heap_small_free(uint64_t va)
 	}
 }
 
-CUresult sim_heap_alloc(uint64_t bytes, enum sim_alloc_kind kind, struct sim_alloc **out)
+CUresult sim_heap_alloc(int device, uint64_t bytes, enum sim_alloc_kind kind, struct sim_alloc **out)
 {
 	struct sim_phys *p = NULL;
 	uint64_t va;
@@ -217,12 +220,13 @@ CUresult sim_heap_alloc(uint64_t bytes, enum sim_alloc_kind kind, struct sim_all
 	if (sim_fault_alloc() || bytes > sim_settings.memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	uint64_t take = (bytes + SMALL_ALIGN - 1) / SMALL_ALIGN * SMALL_ALIGN;
-	va = take <= SMALL_MAX ? heap_small(take) : map_new(bytes, &p);
+	va = take <= SMALL_MAX ? heap_small(device, take) : map_new(device, bytes, &p);
 	if (!va)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	struct sim_alloc *a = sim_alloc_add(va, bytes, kind);
 	if (!a)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	a->device = device;
 	a->reserved = p ? p->bytes : take;
 	a->phys = p;
 	a->prot = PROT_READ | PROT_WRITE;

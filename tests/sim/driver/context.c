@@ -11,7 +11,7 @@
 
 #define STACK_MAX 64
 
-struct sim_ctx sim_primary;
+static struct sim_ctx primary[SIM_DEVICES];
 __thread bool sim_in_callback;
 static __thread struct sim_ctx *stack[STACK_MAX];
 static __thread int depth;
@@ -27,7 +27,7 @@ static CUresult start(void)
 	if (failed)
 		return CUDA_ERROR_NO_DEVICE;
 	sim_settings_read();
-	failed = sim_vram_start() || sim_engine_start();
+	failed = !sim_settings.devices || sim_vram_start() || sim_engine_start();
 	if (failed)
 		return CUDA_ERROR_NO_DEVICE;
 	volatile int *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -96,6 +96,11 @@ struct sim_ctx *sim_current(void)
 	return depth ? stack[depth - 1] : NULL;
 }
 
+int sim_device(void)
+{
+	return depth ? stack[depth - 1]->device : 0;
+}
+
 static void ctx_begin(struct sim_ctx *c)
 {
 	c->magic = SIM_CTX_MAGIC;
@@ -112,7 +117,8 @@ static void ctx_begin(struct sim_ctx *c)
 
 void sim_ctx_stop(struct sim_ctx *c)
 {
-	sim_wait_all();
+	sim_wait_device(c->device);
+	c->peers = 0;
 	while (c->streams)
 		sim_stream_free(c->streams);
 	c->legacy = NULL;
@@ -127,7 +133,7 @@ void sim_ctx_stop(struct sim_ctx *c)
 
 static CUresult device_ok(CUdevice dev)
 {
-	return dev == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+	return dev >= 0 && dev < sim_settings.devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 SIM_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice dev)
@@ -140,12 +146,15 @@ SIM_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice dev)
 	if (r == CUDA_SUCCESS && !out)
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS) {
-		if (!sim_primary.alive) {
-			sim_primary.primary = true;
-			ctx_begin(&sim_primary);
+		struct sim_ctx *c = &primary[dev];
+
+		if (!c->alive) {
+			c->primary = true;
+			c->device = dev;
+			ctx_begin(c);
 		}
-		sim_primary.refs++;
-		*out = (CUcontext)&sim_primary;
+		c->refs++;
+		*out = (CUcontext)c;
 	}
 	return sim_return(r);
 }
@@ -157,10 +166,10 @@ SIM_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 	if (r != CUDA_SUCCESS)
 		return r;
 	r = device_ok(dev);
-	if (r == CUDA_SUCCESS && !sim_primary.refs)
+	if (r == CUDA_SUCCESS && !primary[dev].refs)
 		r = CUDA_ERROR_INVALID_CONTEXT;
-	if (r == CUDA_SUCCESS && --sim_primary.refs == 0)
-		sim_ctx_stop(&sim_primary);
+	if (r == CUDA_SUCCESS && --primary[dev].refs == 0)
+		sim_ctx_stop(&primary[dev]);
 	return sim_return(r);
 }
 
@@ -171,10 +180,10 @@ SIM_API CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 	if (r != CUDA_SUCCESS)
 		return r;
 	r = device_ok(dev);
-	if (r == CUDA_SUCCESS && sim_primary.alive) {
-		sim_ctx_stop(&sim_primary);
-		if (sim_primary.refs)
-			ctx_begin(&sim_primary);
+	if (r == CUDA_SUCCESS && primary[dev].alive) {
+		sim_ctx_stop(&primary[dev]);
+		if (primary[dev].refs)
+			ctx_begin(&primary[dev]);
 	}
 	return sim_return(r);
 }
@@ -188,9 +197,9 @@ SIM_API CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned *flags, int *
 	r = device_ok(dev);
 	if (r == CUDA_SUCCESS) {
 		if (flags)
-			*flags = sim_primary.flags;
+			*flags = primary[dev].flags;
 		if (active)
-			*active = sim_primary.alive;
+			*active = primary[dev].alive;
 	}
 	return sim_return(r);
 }
@@ -203,7 +212,7 @@ SIM_API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned flags)
 		return r;
 	r = device_ok(dev);
 	if (r == CUDA_SUCCESS)
-		sim_primary.flags = flags;
+		primary[dev].flags = flags;
 	return sim_return(r);
 }
 
@@ -219,6 +228,7 @@ static CUresult ctx_create(CUcontext *out, unsigned flags, CUdevice dev)
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (r == CUDA_SUCCESS) {
 		c->flags = flags;
+		c->device = dev;
 		ctx_begin(c);
 		stack[depth++] = c;
 		*out = (CUcontext)c;
@@ -320,12 +330,12 @@ SIM_API CUresult cuCtxPopCurrent_v2(CUcontext *out)
 	return sim_return(CUDA_SUCCESS);
 }
 
-static CUresult synchronize(void)
+static CUresult synchronize(const struct sim_ctx *c)
 {
 	CUresult r = sim_capture_unsafe();
 
 	if (r == CUDA_SUCCESS) {
-		sim_wait_all();
+		sim_wait_device(c->device);
 		sim_pools_trim();
 		r = sim_sticky();
 	}
@@ -335,27 +345,28 @@ static CUresult synchronize(void)
 SIM_API CUresult cuCtxSynchronize(void)
 {
 	SIM_ENTER();
-	return sim_return(synchronize());
+	return sim_return(synchronize(sim_current()));
 }
 
 SIM_API CUresult cuCtxSynchronize_v2(CUcontext h)
 {
 	SIM_ENTER();
-	return sim_return(h && !ctx_check(h) ? CUDA_ERROR_INVALID_CONTEXT : synchronize());
+	return sim_return(h && !ctx_check(h) ? CUDA_ERROR_INVALID_CONTEXT : synchronize(h ? ctx_check(h) : sim_current()));
 }
 
 SIM_API CUresult cuCtxGetDevice(CUdevice *dev)
 {
 	SIM_ENTER();
-	*dev = 0;
+	*dev = sim_device();
 	return sim_return(CUDA_SUCCESS);
 }
 
 SIM_API CUresult cuCtxGetDevice_v2(CUdevice *dev, CUcontext h)
 {
 	SIM_ENTER();
-	(void)h;
-	*dev = 0;
+	if (h && !ctx_check(h))
+		return sim_return(CUDA_ERROR_INVALID_CONTEXT);
+	*dev = h ? ctx_check(h)->device : sim_device();
 	return sim_return(CUDA_SUCCESS);
 }
 
@@ -433,4 +444,35 @@ SIM_API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 SIM_API CUresult cuCtxResetPersistingL2Cache(void)
 {
 	return CUDA_SUCCESS;
+}
+
+/* Kernels reach the memory of all devices as it is; that this was asked for is remembered, since asking twice is an error. */
+SIM_API CUresult cuCtxEnablePeerAccess(CUcontext h, unsigned flags)
+{
+	SIM_ENTER();
+	struct sim_ctx *c = sim_current(), *peer = ctx_check(h);
+
+	if (flags)
+		return sim_return(CUDA_ERROR_INVALID_VALUE);
+	if (!peer || !peer->alive || peer == c)
+		return sim_return(CUDA_ERROR_INVALID_CONTEXT);
+	if (peer->device == c->device)
+		return sim_return(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+	if (c->peers & 1u << peer->device)
+		return sim_return(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+	c->peers |= 1u << peer->device;
+	return sim_return(CUDA_SUCCESS);
+}
+
+SIM_API CUresult cuCtxDisablePeerAccess(CUcontext h)
+{
+	SIM_ENTER();
+	struct sim_ctx *c = sim_current(), *peer = ctx_check(h);
+
+	if (!peer || !peer->alive)
+		return sim_return(CUDA_ERROR_INVALID_CONTEXT);
+	if (!(c->peers & 1u << peer->device))
+		return sim_return(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+	c->peers &= ~(1u << peer->device);
+	return sim_return(CUDA_SUCCESS);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one device, and what it says about itself. */
+/* The devices, all alike, and what they say about themselves. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static CUresult ok(CUdevice d)
 	if (r != CUDA_SUCCESS)
 		return r;
 	sim_leave();
-	return d == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+	return d >= 0 && d < sim_settings.devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 SIM_API CUresult cuDriverGetVersion(int *v)
@@ -30,7 +30,7 @@ SIM_API CUresult cuDeviceGetCount(int *n)
 	CUresult r = ok(0);
 
 	if (r == CUDA_SUCCESS)
-		*n = 1;
+		*n = sim_settings.devices;
 	return r;
 }
 
@@ -39,7 +39,7 @@ SIM_API CUresult cuDeviceGet(CUdevice *d, int ordinal)
 	CUresult r = ok(ordinal);
 
 	if (r == CUDA_SUCCESS)
-		*d = 0;
+		*d = ordinal;
 	return r;
 }
 
@@ -56,8 +56,12 @@ static CUresult uuid(CUuuid *u, CUdevice d)
 {
 	CUresult r = ok(d);
 
-	if (r == CUDA_SUCCESS)
-		memcpy(u->bytes, "simgpu-device-00", 16);
+	char text[17];
+
+	if (r == CUDA_SUCCESS) {
+		snprintf(text, sizeof text, "simgpu-device-%02d", sim_settings.physical[d]);
+		memcpy(u->bytes, text, 16);
+	}
 	return r;
 }
 
@@ -80,7 +84,7 @@ SIM_API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice d)
 	return ok(d);
 }
 
-static int value_of(CUdevice_attribute a)
+static int value_of(CUdevice_attribute a, CUdevice d)
 {
 	switch (a) {
 	case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
@@ -113,7 +117,7 @@ static int value_of(CUdevice_attribute a)
 	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return 9;
 	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return 0;
 	case CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO: return 2;
-	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return 1;
+	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return sim_settings.physical[d] + 1;
 	case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE: return CU_COMPUTEMODE_DEFAULT;
 	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
 	case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
@@ -145,47 +149,53 @@ SIM_API CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
 	if (r == CUDA_SUCCESS && (!v || (int)a <= 0 || a >= CU_DEVICE_ATTRIBUTE_MAX))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
-		*v = value_of(a);
+		*v = value_of(a, d);
 	return r;
 }
 
 SIM_API CUresult cuDeviceGetPCIBusId(char *id, int n, CUdevice d)
 {
-	snprintf(id, (size_t)n, "0000:01:00.0");
-	return ok(d);
+	CUresult r = ok(d);
+
+	if (r == CUDA_SUCCESS)
+		snprintf(id, (size_t)n, "0000:%02x:00.0", sim_settings.physical[d] + 1);
+	return r;
 }
 
 SIM_API CUresult cuDeviceGetByPCIBusId(CUdevice *d, const char *id)
 {
-	if (!strstr(id, "01:00"))
-		return CUDA_ERROR_INVALID_DEVICE;
-	return cuDeviceGet(d, 0);
+	unsigned domain = 0, bus = 0;
+	CUresult r = ok(0);
+
+	if (r == CUDA_SUCCESS && (!d || !id))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS || (sscanf(id, "%x:%x:0", &domain, &bus) != 2 && sscanf(id, "%x:0", &bus) != 1) || domain)
+		return r == CUDA_SUCCESS ? CUDA_ERROR_INVALID_DEVICE : r;
+	for (int i = 0; i < sim_settings.devices; i++)
+		if (sim_settings.physical[i] + 1 == (int)bus) {
+			*d = i;
+			return CUDA_SUCCESS;
+		}
+	return CUDA_ERROR_INVALID_DEVICE;
 }
 
 SIM_API CUresult cuDeviceCanAccessPeer(int *can, CUdevice a, CUdevice b)
 {
-	(void)a, (void)b;
-	*can = 0;
-	return CUDA_SUCCESS;
+	CUresult r = ok(a);
+
+	if (r == CUDA_SUCCESS)
+		r = can ? ok(b) : CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		*can = a != b;
+	return r;
 }
 
 SIM_API CUresult cuDeviceGetP2PAttribute(int *v, CUdevice_P2PAttribute a, CUdevice x, CUdevice y)
 {
-	(void)a, (void)x, (void)y;
-	*v = 0;
-	return x == y ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
-}
-
-SIM_API CUresult cuCtxEnablePeerAccess(CUcontext c, unsigned flags)
-{
-	(void)c, (void)flags;
-	return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-}
-
-SIM_API CUresult cuCtxDisablePeerAccess(CUcontext c)
-{
-	(void)c;
-	return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+	if (ok(x) != CUDA_SUCCESS || ok(y) != CUDA_SUCCESS || x == y)
+		return CUDA_ERROR_INVALID_DEVICE;
+	*v = a == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED || a == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
+	return CUDA_SUCCESS;
 }
 
 SIM_API CUresult cuDeviceGetProperties(CUdevprop *p, CUdevice d)

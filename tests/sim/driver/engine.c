@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations, what they wait for, and the threads that carry them out: two compute queues, a copy engine per direction, callbacks, and polling. */
+/* Operations, what they wait for, and the threads that carry them out: two compute queues, a copy engine per direction, callbacks, polling, and exchanges with other ranks. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -85,6 +85,7 @@ static enum sim_engine engine_of(const struct sim_op *op)
 
 	switch (op->work.kind) {
 	case SIM_WORK_KERNEL:
+		return op->work.u.launch.kernel->exchange && sim_settings.execute ? SIM_ENGINE_EXCHANGE : SIM_ENGINE_COMPUTE;
 	case SIM_WORK_MEMSET:
 		return SIM_ENGINE_COMPUTE;
 	case SIM_WORK_COPY:
@@ -176,11 +177,19 @@ void sim_op_wait(struct sim_op *op)
 	sim_op_unref(op);
 }
 
-void sim_wait_all(void)
+static bool busy(int device, uint64_t upto)
+{
+	for (struct sim_op *op = oldest; op && op->order <= upto; op = op->younger)
+		if (op->device == device)
+			return true;
+	return false;
+}
+
+void sim_wait_device(int device)
 {
 	uint64_t upto = submitted;
 
-	while (oldest && oldest->order <= upto)
+	while (busy(device, upto))
 		pthread_cond_wait(&sim_progress, &sim_lock);
 }
 
@@ -314,6 +323,104 @@ static void *poll_main(void *arg)
 	return NULL;
 }
 
+/* A kernel that waits for other ranks holds up its stream and nothing else. */
+struct exchanging {
+	struct sim_op *op;
+	struct sim_exchange *x;
+	uint64_t until; /* it takes at least so long */
+	struct exchanging *next;
+};
+
+static struct exchanging *exchange_new(struct sim_op *op)
+{
+	struct exchanging *e = calloc(1, sizeof *e);
+	CUresult r = CUDA_SUCCESS;
+
+	if (!e)
+		abort();
+	e->op = op;
+	e->until = op->ready_ns + op->work.u.launch.kernel->ns;
+	switch (sim_fault_launch()) {
+	case SIM_FAULT_STICKY:
+		r = CUDA_ERROR_ILLEGAL_ADDRESS;
+		break;
+	case SIM_FAULT_LOST:
+		r = CUDA_ERROR_DEVICE_UNAVAILABLE;
+		break;
+	case SIM_FAULT_DROP:
+		return e;
+	case SIM_FAULT_STALL:
+		e->until = sim_settings.stall_ns == UINT64_MAX ? UINT64_MAX : e->until + sim_settings.stall_ns;
+		break;
+	default:
+		break;
+	}
+	if (r == CUDA_SUCCESS)
+		e->x = sim_exchange_begin(&op->work.u.launch, &r);
+	sim_set_sticky(r);
+	return e;
+}
+
+static bool waits_behind(const struct exchanging *list, const struct exchanging *e)
+{
+	while (list != e && !(list->x && sim_exchange_port(list->x) == sim_exchange_port(e->x)))
+		list = list->next;
+	return list != e;
+}
+
+static void *exchange_main(void *arg)
+{
+	struct queue *q = arg;
+	struct exchanging *list = NULL;
+	uint64_t idle = 0;
+
+	prctl(PR_SET_NAME, "simgpu-exchange");
+	prctl(PR_SET_TIMERSLACK, 1000);
+	pthread_mutex_lock(&sim_lock);
+	for (;;) {
+		while (q->head || !list) {
+			struct exchanging **end = &list;
+
+			while (*end)
+				end = &(*end)->next;
+			*end = exchange_new(pop(q));
+			idle = 0;
+		}
+		for (struct exchanging **link = &list, *e; (e = *link);) {
+			bool over = !e->x, moved = false;
+			CUresult r = sticky;
+
+			pthread_mutex_unlock(&sim_lock);
+			if (e->x && r == CUDA_SUCCESS && !waits_behind(list, e))
+				over = sim_exchange_step(e->x, &moved, &r);
+			if (over && r == CUDA_SUCCESS && e->until > sim_now())
+				over = false;
+			pthread_mutex_lock(&sim_lock);
+			sim_set_sticky(r);
+			if (moved)
+				idle = 0;
+			if (!over && r == CUDA_SUCCESS) {
+				link = &e->next;
+				continue;
+			}
+			*link = e->next;
+			sim_exchange_end(e->x);
+			e->op->end_ns = sim_now();
+			finish(e->op);
+			free(e);
+			idle = 0;
+		}
+		if (!list)
+			continue;
+		pthread_mutex_unlock(&sim_lock);
+		struct timespec t = { .tv_nsec = ++idle < 50 ? 10000 : idle < 500 ? 50000 : 500000 };
+		if (idle > 1)
+			nanosleep(&t, NULL);
+		pthread_mutex_lock(&sim_lock);
+	}
+	return NULL;
+}
+
 int sim_engine_start(void)
 {
 	static const struct {
@@ -322,6 +429,7 @@ int sim_engine_start(void)
 	} threads[] = {
 		{ SIM_ENGINE_COMPUTE, engine_main }, { SIM_ENGINE_COMPUTE, engine_main }, { SIM_ENGINE_H2D, engine_main },
 		{ SIM_ENGINE_D2H, engine_main },     { SIM_ENGINE_CALLBACK, engine_main }, { SIM_ENGINE_POLL, poll_main },
+		{ SIM_ENGINE_EXCHANGE, exchange_main },
 	};
 	sigset_t all, old;
 	int e = 0;

@@ -58,7 +58,7 @@ static CUresult record(CUevent h, CUstream sh, unsigned flags)
 	SIM_ENTER();
 	CUresult r = sim_stream_get(sh, &s);
 	struct sim_event *e = sim_event_check(h);
-	if (r == CUDA_SUCCESS && !e)
+	if (r == CUDA_SUCCESS && (!e || e->ctx->device != s->ctx->device))
 		r = CUDA_ERROR_INVALID_HANDLE;
 	if (r == CUDA_SUCCESS && (flags & ~CU_EVENT_RECORD_EXTERNAL))
 		r = CUDA_ERROR_INVALID_VALUE;

@@ -414,6 +414,7 @@ static struct sim_op *emit(const struct sim_graph *g, struct sim_op *start)
 
 	if (!op || !inner)
 		abort();
+	end->device = start->device;
 	for (int i = 0; i < g->n_node; i++)
 		for (int d = 0; d < g->node[i]->n_dep; d++)
 			inner[g->node[i]->dep[d]->index] = 1;
@@ -423,6 +424,7 @@ static struct sim_op *emit(const struct sim_graph *g, struct sim_op *start)
 		const struct sim_work *w = &g->node[i]->work;
 
 		op[i] = sim_op_new();
+		op[i]->device = start->device;
 		sim_op_ref(op[i]);
 		if (g->node[i]->disabled || w->kind == SIM_WORK_ALLOC || w->kind == SIM_WORK_FREE || w->kind == SIM_WORK_CHILD)
 			continue;

@@ -27,7 +27,11 @@ CUresult sim_launch_pack(struct sim_launch *l, struct sim_kernel *k, void **para
 		return CUDA_ERROR_INVALID_VALUE;
 	if (k->param_bytes > SIM_PARAM_BYTES_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
+	CUresult r = sim_module_on(k->module, sim_device());
+	if (r != CUDA_SUCCESS)
+		return r;
 	l->kernel = k;
+	l->device = sim_device();
 	l->param_bytes = k->param_bytes;
 	l->params = calloc(1, k->param_bytes + 1);
 	if (!l->params)
@@ -65,6 +69,9 @@ static CUresult launch(const void *f, const uint32_t g[3], const uint32_t b[3], 
 	SIM_ENTER();
 	struct sim_kernel *k = sim_kernel_check(f);
 	CUresult r = k ? sim_stream_get(h, &s) : CUDA_ERROR_INVALID_HANDLE;
+	/* A kernel runs on the current device, and so on one of its streams. */
+	if (r == CUDA_SUCCESS && s->ctx->device != sim_device())
+		r = CUDA_ERROR_INVALID_HANDLE;
 	memcpy(w.u.launch.grid, g, sizeof w.u.launch.grid);
 	memcpy(w.u.launch.block, b, sizeof w.u.launch.block);
 	w.u.launch.shared = shared;

@@ -16,7 +16,7 @@ static CUresult mem_alloc(CUdeviceptr *out, size_t bytes)
 	SIM_ENTER();
 	CUresult r = out && bytes ? sim_capture_unsafe() : CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
-		r = sim_heap_alloc(bytes, SIM_ALLOC_DEVICE, &a);
+		r = sim_heap_alloc(sim_device(), bytes, SIM_ALLOC_DEVICE, &a);
 	if (r == CUDA_SUCCESS)
 		*out = a->va;
 	return sim_return(r);
@@ -55,7 +55,7 @@ SIM_API CUresult cuMemFree_v2(CUdeviceptr va)
 	if (!a || a->va != va || (a->kind != SIM_ALLOC_DEVICE && a->kind != SIM_ALLOC_POOL && a->kind != SIM_ALLOC_MANAGED))
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
 	/* Freeing waits for everything that was launched before it. */
-	sim_wait_all();
+	sim_wait_device(a->device);
 	a = sim_alloc_find(va);
 	if (!a || a->va != va)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
@@ -144,7 +144,7 @@ SIM_API CUresult cuMemFreeHost(void *p)
 	struct sim_alloc *a = sim_alloc_find((uint64_t)(uintptr_t)p);
 	if (!a || a->va != (uint64_t)(uintptr_t)p || a->kind != SIM_ALLOC_HOST)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
-	sim_wait_all();
+	sim_wait_device(a->device);
 	return sim_return(host_free(a));
 }
 
@@ -183,7 +183,7 @@ SIM_API CUresult cuMemHostUnregister(void *p)
 	struct sim_alloc *a = sim_alloc_find((uint64_t)(uintptr_t)p);
 	if (!a || a->va != (uint64_t)(uintptr_t)p || a->kind != SIM_ALLOC_REGISTERED)
 		return sim_return(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-	sim_wait_all();
+	sim_wait_device(a->device);
 	sim_alloc_remove(a);
 	return sim_return(CUDA_SUCCESS);
 }
@@ -211,7 +211,7 @@ SIM_API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
 	SIM_ENTER();
 	if (free_bytes)
-		*free_bytes = sim_vram_free_bytes();
+		*free_bytes = sim_vram_free_bytes(sim_device());
 	if (total)
 		*total = sim_settings.memory;
 	return sim_return(CUDA_SUCCESS);
@@ -254,7 +254,7 @@ static CUresult attribute(void *out, CUpointer_attribute what, CUdeviceptr va)
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)out = a->sync_memops; break;
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)out = a->id; break;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(unsigned *)out = a->kind == SIM_ALLOC_MANAGED; break;
-	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)out = 0; break;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)out = a->device; break;
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(unsigned *)out = 0; break;
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)out = a->va; break;
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)out = a->bytes; break;

@@ -45,11 +45,19 @@ static CUresult foreign_image(const void *image, char **made)
 
 static void unload(struct sim_module *m)
 {
-	for (uint32_t i = 0; i < m->n_variables; i++)
-		if (m->variable[i].alloc)
-			sim_heap_free(m->variable[i].alloc);
-	if (m->remote)
-		sim_remote_unload(m->remote);
+	uint64_t gone = 0;
+
+	for (int d = 0; d < SIM_DEVICES; d++) {
+		for (uint32_t i = 0; i < m->n_variables; i++)
+			if (m->variable[i].alloc[d])
+				sim_heap_free(m->variable[i].alloc[d]);
+		/* Without variables the same is on every device. */
+		if (m->remote[d] && m->remote[d] != gone)
+			sim_remote_unload(m->remote[d]);
+		gone = m->remote[d] ? m->remote[d] : gone;
+	}
+	free(m->object);
+	m->object = NULL;
 	for (uint32_t i = 0; i < m->n_kernels; i++)
 		m->kernel[i].magic = 0;
 	free(m->variable);
@@ -60,28 +68,50 @@ static void unload(struct sim_module *m)
 	m->magic = 0;
 }
 
-static CUresult place_variables(struct sim_module *m, const struct sim_image_header *h)
+static CUresult place_variables(struct sim_module *m, int device)
 {
-	const struct sim_image_variable *v = (const void *)(m->image + h->variables);
-
 	for (uint32_t i = 0; i < m->n_variables; i++) {
 		struct sim_variable *x = &m->variable[i];
-		CUresult r;
+		CUresult r = sim_heap_alloc(device, x->bytes ? x->bytes : 1, SIM_ALLOC_VARIABLE, &x->alloc[device]);
 
-		x->name = m->image + h->strings + v[i].name;
-		x->bytes = v[i].size;
-		x->constant = v[i].constant;
-		r = sim_heap_alloc(x->bytes ? x->bytes : 1, SIM_ALLOC_VARIABLE, &x->alloc);
 		if (r != CUDA_SUCCESS)
 			return r;
-		x->va = x->alloc->va;
-		if (sim_remote_bind(m->remote, x->name, x->va))
+		if (sim_remote_bind(m->remote[device], x->name, x->alloc[device]->va))
 			return CUDA_ERROR_INVALID_IMAGE;
 	}
-	for (uint32_t i = 0; i < m->n_variables; i++)
-		if (sim_remote_fill(m->remote, m->variable[i].name, m->variable[i].va, m->variable[i].bytes))
+	for (uint32_t i = 0; i < m->n_variables; i++) {
+		struct sim_variable *x = &m->variable[i];
+
+		if (sim_remote_fill(m->remote[device], x->name, x->alloc[device]->va, x->bytes))
 			return CUDA_ERROR_INVALID_IMAGE;
+	}
 	return CUDA_SUCCESS;
+}
+
+CUresult sim_module_on(struct sim_module *m, int device)
+{
+	if (m->remote[device] || m->nowhere)
+		return CUDA_SUCCESS;
+	if (!m->library)
+		return CUDA_ERROR_INVALID_HANDLE;
+	for (int d = 0; d < SIM_DEVICES && !m->n_variables && !m->remote[device]; d++)
+		m->remote[device] = m->remote[d];
+	if (m->remote[device])
+		return CUDA_SUCCESS;
+	if (sim_remote_load(m->object, m->object_bytes, &m->remote[device]))
+		return sim_remote_lost() ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_ERROR_INVALID_IMAGE;
+	return place_variables(m, device);
+}
+
+static bool keep_object(struct sim_module *m, const struct sim_image_header *h)
+{
+	if (!m->library || !h->object_bytes || !m->n_variables || sim_settings.devices == 1)
+		return true;
+	m->object = malloc(h->object_bytes);
+	m->object_bytes = h->object_bytes;
+	if (m->object)
+		memcpy(m->object, (const char *)h + h->object, h->object_bytes);
+	return m->object != NULL;
 }
 
 /* `ruled`: a fat binary that a program loads itself, which may have another for devices like this one, needs a rule. */
@@ -103,8 +133,13 @@ static CUresult load_image(const struct sim_image_header *h, bool library, bool 
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	memcpy(m->image, h, h->object);
-	if (h->object_bytes ? sim_remote_load((const char *)h + h->object, h->object_bytes, &m->remote) :
-			      sim_remote_describe(h, h->total_bytes, ruled, &m->remote)) {
+	int device = sim_device();
+	/* The device process never sees exchanges. */
+	m->nowhere = (h->flags & SIMGPU_IMAGE_EXCHANGE) != 0;
+	if (m->nowhere) {
+		m->library = true;
+	} else if (h->object_bytes ? sim_remote_load((const char *)h + h->object, h->object_bytes, &m->remote[device]) :
+			      sim_remote_describe(h, h->total_bytes, ruled, &m->remote[device])) {
 		unload(m);
 		return sim_remote_lost()  ? CUDA_ERROR_DEVICE_UNAVAILABLE :
 		       h->object_bytes ? CUDA_ERROR_INVALID_IMAGE :
@@ -121,9 +156,13 @@ static CUresult load_image(const struct sim_image_header *h, bool library, bool 
 		x->n_params = k[i].n_params;
 		x->param_bytes = k[i].param_bytes;
 		x->params = (const struct sim_image_param *)(const void *)(m->image + h->params) + k[i].first_param;
+		x->exchange = m->nowhere;
 		x->ns = sim_kernel_ns(x->name);
 	}
-	CUresult r = place_variables(m, h);
+	const struct sim_image_variable *v = (const void *)(m->image + h->variables);
+	for (uint32_t i = 0; i < m->n_variables; i++)
+		m->variable[i] = (struct sim_variable){ .name = m->image + h->strings + v[i].name, .bytes = v[i].size, .constant = v[i].constant };
+	CUresult r = keep_object(m, h) ? place_variables(m, device) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (r != CUDA_SUCCESS) {
 		unload(m);
 		return r;
@@ -199,7 +238,9 @@ SIM_API CUresult cuModuleUnload(CUmodule h)
 	struct sim_module *m = module_check(h);
 	if (!m)
 		return sim_return(CUDA_ERROR_INVALID_HANDLE);
-	sim_wait_all();
+	for (int d = 0; d < sim_settings.devices; d++)
+		if (m->remote[d])
+			sim_wait_device(d);
 	unload(m);
 	return sim_return(CUDA_SUCCESS);
 }
@@ -226,8 +267,12 @@ static CUresult get_global(CUdeviceptr *va, size_t *bytes, const void *h, const 
 		return sim_return(m ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE);
 	for (uint32_t i = 0; i < m->n_variables; i++)
 		if (!strcmp(m->variable[i].name, name)) {
+			CUresult r = sim_module_on(m, sim_device());
+
+			if (r != CUDA_SUCCESS)
+				return sim_return(r);
 			if (va)
-				*va = m->variable[i].va;
+				*va = m->variable[i].alloc[sim_device()]->va;
 			if (bytes)
 				*bytes = m->variable[i].bytes;
 			return sim_return(CUDA_SUCCESS);

@@ -37,9 +37,9 @@ struct sim_pool {
 	struct sim_pool *next;
 };
 
-static struct sim_pool default_pool = { .magic = POOL_MAGIC, .follow_events = 1, .opportunistic = 1, .internal = 1 };
+static struct sim_pool default_pool[SIM_DEVICES];
 static struct sim_pool *pools;
-static struct sim_pool *current;
+static struct sim_pool *current[SIM_DEVICES];
 
 static struct sim_pool *pool_check(CUmemoryPool h)
 {
@@ -48,16 +48,19 @@ static struct sim_pool *pool_check(CUmemoryPool h)
 	return p && p->magic == POOL_MAGIC ? p : NULL;
 }
 
-static struct sim_pool *pool_current(void)
+static struct sim_pool *pool_current(int device)
 {
-	if (!current) {
-		current = &default_pool;
-		default_pool.props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-		default_pool.props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-		default_pool.next = pools;
-		pools = &default_pool;
+	struct sim_pool *p = &default_pool[device];
+
+	if (!current[device]) {
+		current[device] = p;
+		*p = (struct sim_pool){ .magic = POOL_MAGIC, .follow_events = 1, .opportunistic = 1, .internal = 1, .next = pools };
+		p->props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+		p->props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+		p->props.location.id = device;
+		pools = p;
 	}
-	return current;
+	return current[device];
 }
 
 static bool block_idle(const struct sim_pool_block *b)
@@ -91,7 +94,7 @@ static struct segment *segment_new(struct sim_pool *p, uint64_t bytes)
 
 	if (!s)
 		return NULL;
-	s->phys = sim_phys_create(bytes, false);
+	s->phys = sim_phys_create(p->props.location.id, bytes, false);
 	s->va = s->phys ? sim_va_reserve(s->phys->bytes, SIM_PAGE, 0, false) : 0;
 	s->blocks = calloc(1, sizeof *s->blocks);
 	if (!s->va || !s->blocks || sim_va_map(s->va, s->phys->bytes, s->phys, 0, PROT_READ | PROT_WRITE)) {
@@ -200,6 +203,7 @@ static CUresult take(struct sim_pool *p, struct sim_pool_block *b, uint64_t byte
 	sim_op_unref(b->free_op);
 	b->free_op = NULL;
 	b->used = true;
+	a->device = p->props.location.id;
 	a->reserved = bytes;
 	a->pool = p;
 	a->block = b;
@@ -274,7 +278,7 @@ CUresult sim_graph_memory_new(uint64_t bytes, struct sim_work *w)
 
 	if (!m)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	CUresult r = sim_heap_alloc(bytes, SIM_ALLOC_GRAPH, &m->alloc);
+	CUresult r = sim_heap_alloc(sim_device(), bytes, SIM_ALLOC_GRAPH, &m->alloc);
 	if (r != CUDA_SUCCESS) {
 		free(m);
 		return r;
@@ -292,7 +296,7 @@ static CUresult alloc_async(CUdeviceptr *out, size_t bytes, CUmemoryPool h, bool
 
 	SIM_ENTER();
 	CUresult r = out && bytes ? sim_stream_get(sh, &s) : CUDA_ERROR_INVALID_VALUE;
-	struct sim_pool *p = named ? pool_check(h) : pool_current();
+	struct sim_pool *p = named ? pool_check(h) : r == CUDA_SUCCESS ? pool_current(s->ctx->device) : NULL;
 	if (r == CUDA_SUCCESS && (!p || p->destroyed))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS && s->capture) {
@@ -348,12 +352,12 @@ static CUresult free_async(CUdeviceptr va, CUstream sh)
 	if (s->capture)
 		return sim_return(sim_submit(s, &w, NULL));
 	if (a->kind == SIM_ALLOC_GRAPH) {
-		sim_wait_all();
+		sim_wait_device(a->device);
 		sim_graph_memory_live(a->graph, false);
 		return sim_return(CUDA_SUCCESS);
 	}
 	if (a->kind == SIM_ALLOC_DEVICE) {
-		sim_wait_all();
+		sim_wait_device(a->device);
 		return sim_return(sim_heap_free(a));
 	}
 	r = sim_submit(s, &w, &op);
@@ -374,14 +378,14 @@ SIM_API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 {
 	SIM_ENTER();
 	if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-	    props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || props->location.id != 0)
+	    props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || props->location.id < 0 ||
+	    props->location.id >= sim_settings.devices)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
 	if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
 		return sim_return(CUDA_ERROR_NOT_SUPPORTED);
 	struct sim_pool *p = calloc(1, sizeof *p);
 	if (!p)
 		return sim_return(CUDA_ERROR_OUT_OF_MEMORY);
-	pool_current();
 	p->magic = POOL_MAGIC;
 	p->props = *props;
 	p->follow_events = p->opportunistic = p->internal = 1;
@@ -395,12 +399,12 @@ SIM_API CUresult cuMemPoolDestroy(CUmemoryPool h)
 {
 	SIM_ENTER();
 	struct sim_pool *p = pool_check(h);
-	if (!p || p == &default_pool || p->destroyed)
+	if (!p || p == &default_pool[p->props.location.id] || p->destroyed)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
 	/* What is still allocated from it stays, and is returned when freed. */
 	p->destroyed = true;
-	if (current == p)
-		current = &default_pool;
+	if (current[p->props.location.id] == p)
+		current[p->props.location.id] = &default_pool[p->props.location.id];
 	reap();
 	return sim_return(CUDA_SUCCESS);
 }
@@ -469,7 +473,7 @@ SIM_API CUresult cuMemPoolSetAccess(CUmemoryPool h, const CUmemAccessDesc *d, si
 	SIM_ENTER();
 	CUresult r = pool_check(h) && d ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; r == CUDA_SUCCESS && i < n; i++)
-		if (d[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || d[i].location.id != 0 ||
+		if (d[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || d[i].location.id < 0 || d[i].location.id >= sim_settings.devices ||
 		    d[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
 			r = CUDA_ERROR_INVALID_VALUE;
 	return sim_return(r);
@@ -480,8 +484,13 @@ SIM_API CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool h, CU
 	SIM_ENTER();
 	if (!pool_check(h) || !flags || !l)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
-	*flags = l->type == CU_MEM_LOCATION_TYPE_DEVICE && l->id == 0 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	*flags = l->type == CU_MEM_LOCATION_TYPE_DEVICE && l->id == pool_check(h)->props.location.id ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	return sim_return(CUDA_SUCCESS);
+}
+
+static bool is_device(CUdevice d)
+{
+	return d >= 0 && d < sim_settings.devices;
 }
 
 SIM_API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice d)
@@ -490,9 +499,11 @@ SIM_API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice d)
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	pool_current();
-	*out = (CUmemoryPool)&default_pool;
-	return sim_return(d ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS);
+	if (!is_device(d))
+		return sim_return(CUDA_ERROR_INVALID_DEVICE);
+	pool_current(d);
+	*out = (CUmemoryPool)&default_pool[d];
+	return sim_return(CUDA_SUCCESS);
 }
 
 SIM_API CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice d)
@@ -501,8 +512,10 @@ SIM_API CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice d)
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	*out = (CUmemoryPool)pool_current();
-	return sim_return(d ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS);
+	if (!is_device(d))
+		return sim_return(CUDA_ERROR_INVALID_DEVICE);
+	*out = (CUmemoryPool)pool_current(d);
+	return sim_return(CUDA_SUCCESS);
 }
 
 SIM_API CUresult cuDeviceSetMemPool(CUdevice d, CUmemoryPool h)
@@ -512,22 +525,22 @@ SIM_API CUresult cuDeviceSetMemPool(CUdevice d, CUmemoryPool h)
 	if (r != CUDA_SUCCESS)
 		return r;
 	struct sim_pool *p = pool_check(h);
-	pool_current();
-	if (d || !p || p->destroyed)
+	if (!is_device(d) || !p || p->destroyed || p->props.location.id != d)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
-	current = p;
+	pool_current(d);
+	current[d] = p;
 	return sim_return(CUDA_SUCCESS);
 }
 
 SIM_API CUresult cuDeviceGraphMemTrim(CUdevice d)
 {
-	return d ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+	return is_device(d) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 SIM_API CUresult cuDeviceGetGraphMemAttribute(CUdevice d, CUgraphMem_attribute a, void *v)
 {
 	(void)a;
-	if (d || !v)
+	if (!is_device(d) || !v)
 		return CUDA_ERROR_INVALID_VALUE;
 	*(uint64_t *)v = 0;
 	return CUDA_SUCCESS;

@@ -339,7 +339,7 @@ CUresult sim_remote_launch(const struct sim_launch *const *list, int n)
 		const struct sim_launch *l = list[i];
 		struct sim_launch_request *q = &mailbox->entry[++last % SIM_LAUNCH_RING];
 
-		q->module = l->kernel->module->remote;
+		q->module = l->kernel->module->remote[l->device];
 		q->kernel = l->kernel->index;
 		q->shared_bytes = l->shared;
 		memcpy(q->grid, l->grid, sizeof l->grid);

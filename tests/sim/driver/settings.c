@@ -9,7 +9,8 @@
 #include "driver/sim.h"
 
 /*
- * SIMGPU_MEMORY=bytes[K|M|G]     device memory, 4 GiB
+ * SIMGPU_MEMORY=bytes[K|M|G]     memory of each device, 4 GiB
+ * SIMGPU_DEVICES=n               how many devices there are, 1; CUDA_VISIBLE_DEVICES says which are seen, by number
  * SIMGPU_COPY_GBPS=x             each direction of host copies, in 1e9 bytes/s; as fast as it goes
  * SIMGPU_KERNEL_US=x             a kernel takes at least that long
  * SIMGPU_KERNEL_US_<part>=x      the same for kernels whose name contains part
@@ -70,10 +71,37 @@ static void read_fault(char *f)
 		fprintf(stderr, "simgpu: unknown fault '%s' in SIMGPU_FAULT\n", f);
 }
 
+/* As documented: what comes behind a number that is none of a device is not looked at. */
+static void read_devices(struct sim_settings *s)
+{
+	const char *v = getenv("SIMGPU_DEVICES"), *visible = getenv("CUDA_VISIBLE_DEVICES");
+	int n = v ? atoi(v) : 1;
+
+	n = n < 1 ? 1 : n > SIM_DEVICES ? SIM_DEVICES : n;
+	for (int i = 0; i < n && !visible; i++)
+		s->physical[s->devices++] = i;
+	while (visible && *visible && s->devices < n) {
+		char *end;
+		long i = strtol(visible, &end, 10);
+
+		if (end == visible || i < 0 || i >= n)
+			break;
+		for (int k = 0; k < s->devices; k++)
+			if (s->physical[k] == i) {
+				s->devices = 0;
+				return;
+			}
+		s->physical[s->devices++] = (int)i;
+		visible = *end == ',' ? end + 1 : "";
+	}
+}
+
 void sim_settings_read(void)
 {
 	struct sim_settings *s = &sim_settings;
 	const char *v = getenv("SIMGPU_MEMORY");
+
+	read_devices(s);
 
 	s->memory = v ? size_of(v) : 4ull << 30;
 	s->memory = (s->memory + SIM_PAGE - 1) / SIM_PAGE * SIM_PAGE;

@@ -26,8 +26,12 @@ struct sim_override {
 	uint64_t ns;
 };
 
+#define SIM_DEVICES 8
+
 struct sim_settings {
-	uint64_t memory;
+	int devices;               /* that this process sees */
+	int physical[SIM_DEVICES]; /* which they are */
+	uint64_t memory;           /* of each */
 	double copy_bytes_per_ns; /* 0: as fast as it goes */
 	uint64_t kernel_ns;
 	struct sim_override kernel_override[16];
@@ -69,6 +73,7 @@ struct sim_phys {
 	int handles; /* cuMemCreate, import and retain, less cuMemRelease */
 	uint64_t bytes;
 	uint64_t pages;
+	int device;
 	uint32_t *granule; /* in VRAM, or NULL when it has a file of its own */
 	int fd;            /* exportable memory has its own file */
 	char *alias;       /* and its own alias */
@@ -82,8 +87,8 @@ struct sim_page {
 };
 
 int sim_vram_start(void);
-uint64_t sim_vram_free_bytes(void);
-struct sim_phys *sim_phys_create(uint64_t bytes, bool exportable);
+uint64_t sim_vram_free_bytes(int device);
+struct sim_phys *sim_phys_create(int device, uint64_t bytes, bool exportable);
 struct sim_phys *sim_phys_import(int fd);
 void sim_phys_unref(struct sim_phys *p);
 /* Reserves host address space without access; 0 if the hint cannot be had and is required. */
@@ -108,9 +113,11 @@ struct sim_alloc {
 	unsigned flags;
 	uint64_t id;
 	struct sim_ctx *ctx;
+	int device; /* it belongs to; of host memory, the one that was current */
 	struct sim_phys *phys;
 	uint64_t phys_offset;
-	int prot;
+	int prot; /* of any device; kernels all run in one address space */
+	uint8_t device_prot[SIM_DEVICES]; /* of mappings that were made explicitly */
 	struct sim_pool *pool;
 	struct sim_pool_block *block;
 	struct sim_graph_memory *graph; /* of a captured allocation */
@@ -122,7 +129,7 @@ struct sim_alloc *sim_alloc_add(uint64_t va, uint64_t bytes, enum sim_alloc_kind
 struct sim_alloc *sim_alloc_find(uint64_t va); /* containing va */
 struct sim_alloc *sim_alloc_next(uint64_t va);  /* the first at or after va */
 void sim_alloc_remove(struct sim_alloc *a);
-CUresult sim_heap_alloc(uint64_t bytes, enum sim_alloc_kind kind, struct sim_alloc **out);
+CUresult sim_heap_alloc(int device, uint64_t bytes, enum sim_alloc_kind kind, struct sim_alloc **out);
 CUresult sim_heap_free(struct sim_alloc *a);
 /* Page-locked memory as the copy engines care: the whole range lies in one pinned, registered or managed allocation. */
 bool sim_is_pinned(const void *p, uint64_t bytes);
@@ -141,29 +148,34 @@ struct sim_kernel {
 	const struct sim_image_param *params;
 	int attribute_shared;
 	int carveout;
+	bool exchange; /* with other ranks: the exchange engine's */
 	uint64_t ns; /* modelled duration */
 };
 
 struct sim_variable {
 	const char *name;
 	uint64_t bytes;
-	uint64_t va;
 	bool constant;
-	struct sim_alloc *alloc;
+	struct sim_alloc *alloc[SIM_DEVICES];
 };
 
 #define SIM_MODULE_MAGIC 0x4d53494du
 struct sim_module {
 	uint32_t magic;
-	uint64_t remote;
+	uint64_t remote[SIM_DEVICES]; /* 0: not there yet; variables are a device's own, so is code that refers to them */
+	char *object; /* of a library, for devices that come later */
+	uint64_t object_bytes;
 	char *image;
 	struct sim_kernel *kernel;
 	uint32_t n_kernels;
 	struct sim_variable *variable;
 	uint32_t n_variables;
 	bool library;
+	bool nowhere; /* the device process has no part in it */
 };
 struct sim_kernel *sim_kernel_check(const void *handle);
+/* A library is on every device that uses it. */
+CUresult sim_module_on(struct sim_module *m, int device);
 /* An image without code (image.h) of the vendor's fat binary or cubin (cubin.c); the caller frees it. */
 CUresult sim_cubin_image(const void *data, char **image);
 
@@ -173,6 +185,7 @@ struct sim_launch {
 	uint32_t grid[3], block[3], shared;
 	uint32_t param_bytes;
 	char *params;
+	int device;
 	bool cooperative;
 };
 
@@ -247,6 +260,24 @@ CUresult sim_work_do(struct sim_work *w, uint64_t *model_ns);
 /* Addresses are checked when the call is made, as the driver's are. */
 CUresult sim_copy_prepare(struct sim_rect *r);
 bool sim_value_holds(const struct sim_work *w);
+/* Copies between addresses that a kernel could use. False: nothing is mapped there. */
+bool sim_device_read(void *to, uint64_t va, uint64_t bytes);
+bool sim_device_write(uint64_t va, const void *from, uint64_t bytes);
+
+/* ---- exchanges between ranks (exchange.c); of one thread, without the lock but for the first ---- */
+struct sim_exchange;
+struct sim_exchange *sim_exchange_begin(const struct sim_launch *l, CUresult *r);
+/* What of it is possible now; `moved` when that was something. True when it is over. */
+bool sim_exchange_step(struct sim_exchange *x, bool *moved, CUresult *r);
+/* The communicator's end that it uses: what comes later through the same one has to wait. */
+const void *sim_exchange_port(const struct sim_exchange *x);
+void sim_exchange_end(struct sim_exchange *x);
+/* Reduces `n` bytes of elements: what `from` says with what is in `acc`, which becomes the result (reduce.c). */
+void sim_reduce_first(void *acc, const void *from, uint64_t n, uint32_t type, uint32_t op, uint64_t scalar);
+void sim_reduce_next(void *acc, const void *from, uint64_t n, uint32_t type, uint32_t op, uint64_t scalar);
+void sim_reduce_last(void *acc, uint64_t n, uint32_t type, uint32_t op, uint32_t ranks);
+/* What the average of floating point is scaled by, as a number of the type. */
+uint64_t sim_reduce_share(uint32_t type, uint32_t ranks);
 
 /* ---- launch sequences (record.c); with the lock held ---- */
 struct sim_graph;
@@ -255,7 +286,7 @@ void sim_record(const struct sim_work *w, uint64_t stream);
 void sim_record_graph(const struct sim_graph *g, uint64_t stream);
 
 /* ---- engines (engine.c) ---- */
-enum sim_engine { SIM_ENGINE_NONE, SIM_ENGINE_COMPUTE, SIM_ENGINE_H2D, SIM_ENGINE_D2H, SIM_ENGINE_CALLBACK, SIM_ENGINE_POLL, SIM_ENGINES };
+enum sim_engine { SIM_ENGINE_NONE, SIM_ENGINE_COMPUTE, SIM_ENGINE_H2D, SIM_ENGINE_D2H, SIM_ENGINE_CALLBACK, SIM_ENGINE_POLL, SIM_ENGINE_EXCHANGE, SIM_ENGINES };
 
 struct sim_op {
 	struct sim_work work;
@@ -267,6 +298,7 @@ struct sim_op {
 	int n_next, cap_next;
 	struct sim_op *queue_next;
 	struct sim_stream *stream;
+	int device; /* whose waits it holds up */
 	uint64_t order; /* of its submission */
 	struct sim_op *older, *younger; /* unfinished ones, in that order */
 };
@@ -281,8 +313,8 @@ void sim_op_after(struct sim_op *op, struct sim_op *before);
 /* Hands over the caller's reference after all dependencies are named. */
 void sim_op_submit(struct sim_op *op);
 void sim_op_wait(struct sim_op *op);
-/* Waits for all that was submitted so far. */
-void sim_wait_all(void);
+/* Waits for all that was submitted to the device so far. */
+void sim_wait_device(int device);
 CUresult sim_sticky(void);
 void sim_set_sticky(CUresult r);
 
@@ -291,6 +323,8 @@ void sim_set_sticky(CUresult r);
 struct sim_ctx {
 	uint32_t magic;
 	bool primary, alive;
+	int device;
+	unsigned peers; /* devices whose memory it may use, as bits */
 	unsigned flags;
 	int refs;
 	uint64_t id;
@@ -300,8 +334,9 @@ struct sim_ctx {
 	struct sim_ctx *next;
 };
 
-extern struct sim_ctx sim_primary;
 struct sim_ctx *sim_current(void);
+/* Of the current context, 0 if there is none. */
+int sim_device(void);
 /* Checks that every call makes: initialised, not in a forked child, not in a callback, no sticky error, a context. Takes the lock on success. */
 CUresult sim_enter(void);
 CUresult sim_enter_no_ctx(void);
@@ -433,6 +468,7 @@ CUresult sim_graph_memory_new(uint64_t bytes, struct sim_work *w);
 CUresult sim_pool_free_now(struct sim_alloc *a);
 
 /* ---- launches (launch.c) ---- */
+/* For the current device. */
 CUresult sim_launch_pack(struct sim_launch *l, struct sim_kernel *k, void **params, void **extra);
 
 /* ---- the rest ---- */

@@ -12,7 +12,7 @@
 static __thread struct {
 	struct sim_stream *stream;
 	uint64_t ctx_id;
-} per_thread;
+} per_thread[SIM_DEVICES];
 static uint64_t next_id;
 
 struct sim_stream *sim_stream_new(struct sim_ctx *c, unsigned flags, int priority)
@@ -57,12 +57,14 @@ CUresult sim_stream_get(CUstream h, struct sim_stream **out)
 		return CUDA_SUCCESS;
 	}
 	if (h == CU_STREAM_PER_THREAD) {
-		if (per_thread.ctx_id != c->id || !per_thread.stream) {
-			per_thread.stream = sim_stream_new(c, 0, 0);
-			per_thread.stream->is_default = true;
-			per_thread.ctx_id = c->id;
+		int d = c->device;
+
+		if (per_thread[d].ctx_id != c->id || !per_thread[d].stream) {
+			per_thread[d].stream = sim_stream_new(c, 0, 0);
+			per_thread[d].stream->is_default = true;
+			per_thread[d].ctx_id = c->id;
 		}
-		*out = per_thread.stream;
+		*out = per_thread[d].stream;
 		return CUDA_SUCCESS;
 	}
 	struct sim_stream *s = (struct sim_stream *)h;
@@ -78,6 +80,7 @@ struct sim_op *sim_stream_op(struct sim_stream *s, struct sim_work *w)
 
 	op->work = *w;
 	op->stream = s;
+	op->device = s->ctx->device;
 	sim_op_after(op, s->last);
 	if (s == s->ctx->legacy) {
 		for (struct sim_stream *o = s->ctx->streams; o; o = o->next)
@@ -302,7 +305,7 @@ static CUresult get(CUstream h, enum what what, void *out)
 		case PRIORITY: *(int *)out = s->priority; break;
 		case CTX: *(CUcontext *)out = (CUcontext)s->ctx; break;
 		case ID: *(unsigned long long *)out = s->id; break;
-		case DEVICE: *(CUdevice *)out = 0; break;
+		case DEVICE: *(CUdevice *)out = s->ctx->device; break;
 		}
 	return sim_return(r);
 }

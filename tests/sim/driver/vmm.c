@@ -76,7 +76,7 @@ static CUresult check_prop(const CUmemAllocationProp *p)
 {
 	if (!p || p->type != CU_MEM_ALLOCATION_TYPE_PINNED || p->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (p->location.id)
+	if (p->location.id < 0 || p->location.id >= sim_settings.devices)
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (p->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_NOT_SUPPORTED;
@@ -114,7 +114,7 @@ SIM_API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes, co
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (r != CUDA_SUCCESS)
 		return sim_return(r);
-	struct sim_phys *p = sim_phys_create(bytes, prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE);
+	struct sim_phys *p = sim_phys_create(prop->location.id, bytes, prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE);
 	if (!p)
 		return sim_return(CUDA_ERROR_OUT_OF_MEMORY);
 	p->prop = *prop;
@@ -143,6 +143,7 @@ SIM_API CUresult cuMemMap(CUdeviceptr va, size_t bytes, size_t offset, CUmemGene
 	struct sim_alloc *a = sim_alloc_add(va, bytes, SIM_ALLOC_VMM);
 	if (!a)
 		return sim_return(CUDA_ERROR_OUT_OF_MEMORY);
+	a->device = p->device;
 	a->phys = p;
 	p->refs++;
 	/* Mapped, and nobody may touch it yet. */
@@ -165,13 +166,24 @@ static CUresult whole_mappings(uint64_t va, uint64_t bytes)
 	return CUDA_SUCCESS;
 }
 
+static bool reached_by(uint64_t va, uint64_t bytes, int device)
+{
+	for (struct sim_alloc *a; bytes && (a = sim_alloc_find(va)); va += a->bytes, bytes -= a->bytes < bytes ? a->bytes : bytes)
+		if (a->device_prot[device])
+			return true;
+	return false;
+}
+
 SIM_API CUresult cuMemUnmap(CUdeviceptr va, size_t bytes)
 {
 	SIM_ENTER();
 	CUresult r = bytes ? whole_mappings(va, bytes) : CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return sim_return(r);
-	sim_wait_all();
+	/* Whoever was given access may be at it. */
+	for (int d = 0; d < sim_settings.devices; d++)
+		if (reached_by(va, bytes, d))
+			sim_wait_device(d);
 	for (uint64_t at = va; at < va + bytes;) {
 		struct sim_alloc *a = sim_alloc_find(at);
 		uint64_t n = a->bytes;
@@ -184,19 +196,29 @@ SIM_API CUresult cuMemUnmap(CUdeviceptr va, size_t bytes)
 	return sim_return(CUDA_SUCCESS);
 }
 
+/* Each device named gets what it is given, the others keep what they have. Returns what any may do. */
+static int access_of(struct sim_alloc *a, const CUmemAccessDesc *d, size_t n)
+{
+	int prot = PROT_NONE;
+
+	for (size_t i = 0; i < n; i++)
+		a->device_prot[d[i].location.id] = d[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE :
+						   d[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ : PROT_NONE;
+	for (int i = 0; i < SIM_DEVICES; i++)
+		prot |= a->device_prot[i];
+	return prot;
+}
+
 SIM_API CUresult cuMemSetAccess(CUdeviceptr va, size_t bytes, const CUmemAccessDesc *d, size_t n)
 {
 	SIM_ENTER();
 	CUresult r = bytes && d && n ? whole_mappings(va, bytes) : CUDA_ERROR_INVALID_VALUE;
-	int prot = PROT_NONE;
-	for (size_t i = 0; r == CUDA_SUCCESS && i < n; i++) {
-		if (d[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || d[i].location.id)
+	for (size_t i = 0; r == CUDA_SUCCESS && i < n; i++)
+		if (d[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || d[i].location.id < 0 || d[i].location.id >= sim_settings.devices)
 			r = CUDA_ERROR_INVALID_VALUE;
-		prot = d[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE :
-		       d[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ : PROT_NONE;
-	}
 	for (uint64_t at = va; r == CUDA_SUCCESS && at < va + bytes;) {
 		struct sim_alloc *a = sim_alloc_find(at);
+		int prot = access_of(a, d, n);
 
 		if (a->prot != prot) {
 			sim_va_unmap(at, a->bytes);
@@ -216,8 +238,9 @@ SIM_API CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *
 	struct sim_alloc *a = sim_alloc_find(va);
 	if (!flags || !l || !a)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
-	*flags = l->type != CU_MEM_LOCATION_TYPE_DEVICE || l->id || !a->prot ? CU_MEM_ACCESS_FLAGS_PROT_NONE :
-		 a->prot & PROT_WRITE ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
+	int prot = l->type != CU_MEM_LOCATION_TYPE_DEVICE || l->id < 0 || l->id >= sim_settings.devices ? PROT_NONE :
+		   a->kind == SIM_ALLOC_VMM ? a->device_prot[l->id] : a->device == l->id ? a->prot : PROT_NONE;
+	*flags = !prot ? CU_MEM_ACCESS_FLAGS_PROT_NONE : prot & PROT_WRITE ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
 	return sim_return(CUDA_SUCCESS);
 }
 
@@ -264,7 +287,8 @@ SIM_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *ou
 	if (!p)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
 	p->prop = (CUmemAllocationProp){ .type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = t,
-					 .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+					 .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = sim_device() } };
+	p->device = sim_device();
 	*out = handle_of(p);
 	return sim_return(CUDA_SUCCESS);
 }

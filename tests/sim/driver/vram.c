@@ -21,16 +21,17 @@
 
 static int vram_fd = -1;
 static char *alias;            /* all of device memory; an address nobody outside knows */
-static uint32_t *free_granule; /* a stack, so that memory comes back with its old contents */
-static uint64_t n_free;
-static uint64_t n_granules;
-static uint64_t own_bytes; /* exportable memory counts as device memory */
+static struct {
+	uint32_t *granule;  /* free ones: a stack, so that memory comes back with its old contents */
+	uint64_t n_free;
+	uint64_t own_bytes; /* exportable memory counts as device memory */
+} part[SIM_DEVICES]; /* each device's of it */
 static struct sim_page *directory[LEAF];
 static uint64_t cursor;
 
 int sim_vram_start(void)
 {
-	uint64_t bytes = sim_settings.memory, r = 0;
+	uint64_t n = sim_settings.memory >> SIM_PAGE_SHIFT, bytes = sim_settings.memory * (uint64_t)sim_settings.devices, r = 0;
 
 	vram_fd = memfd_create("simgpu-vram", MFD_CLOEXEC);
 	if (vram_fd < 0 || ftruncate(vram_fd, (off_t)bytes))
@@ -41,13 +42,14 @@ int sim_vram_start(void)
 	/* A crash dump of the host holds no device memory, a forked child sees none of it. */
 	madvise(alias, bytes, MADV_DONTDUMP);
 	madvise(alias, bytes, MADV_DONTFORK);
-	n_granules = bytes >> SIM_PAGE_SHIFT;
-	free_granule = calloc(n_granules, sizeof *free_granule);
-	if (!free_granule)
-		return -ENOMEM;
-	for (uint64_t i = 0; i < n_granules; i++)
-		free_granule[i] = (uint32_t)(n_granules - 1 - i);
-	n_free = n_granules;
+	for (int d = 0; d < sim_settings.devices; d++) {
+		part[d].granule = calloc(n, sizeof *part[d].granule);
+		if (!part[d].granule)
+			return -ENOMEM;
+		for (uint64_t i = 0; i < n; i++)
+			part[d].granule[i] = (uint32_t)((uint64_t)d * n + n - 1 - i);
+		part[d].n_free = n;
+	}
 	/* As on hardware, where the driver's own heap lies differs from process to process. */
 	if (getrandom(&r, sizeof r, GRND_NONBLOCK) != (ssize_t)sizeof r)
 		r = sim_now();
@@ -55,23 +57,24 @@ int sim_vram_start(void)
 	return sim_remote_start(vram_fd);
 }
 
-uint64_t sim_vram_free_bytes(void)
+uint64_t sim_vram_free_bytes(int device)
 {
-	uint64_t f = n_free << SIM_PAGE_SHIFT;
+	uint64_t f = part[device].n_free << SIM_PAGE_SHIFT, own = part[device].own_bytes;
 
-	return f > own_bytes ? f - own_bytes : 0;
+	return f > own ? f - own : 0;
 }
 
-struct sim_phys *sim_phys_create(uint64_t bytes, bool exportable)
+struct sim_phys *sim_phys_create(int device, uint64_t bytes, bool exportable)
 {
 	uint64_t pages = (bytes + SIM_PAGE - 1) >> SIM_PAGE_SHIFT;
 
-	if (pages << SIM_PAGE_SHIFT > sim_vram_free_bytes())
+	if (pages << SIM_PAGE_SHIFT > sim_vram_free_bytes(device))
 		return NULL;
 	struct sim_phys *p = calloc(1, sizeof *p);
 	if (!p)
 		return NULL;
 	p->refs = 1;
+	p->device = device;
 	p->fd = -1;
 	p->bytes = pages << SIM_PAGE_SHIFT;
 	p->pages = pages;
@@ -82,14 +85,14 @@ struct sim_phys *sim_phys_create(uint64_t bytes, bool exportable)
 		p->alias = mmap(NULL, p->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, p->fd, 0);
 		if (p->alias == MAP_FAILED)
 			goto fail;
-		own_bytes += p->bytes;
+		part[device].own_bytes += p->bytes;
 		return p;
 	}
 	p->granule = malloc(pages * sizeof *p->granule);
 	if (!p->granule)
 		goto fail;
 	for (uint64_t i = 0; i < pages; i++)
-		p->granule[i] = free_granule[--n_free];
+		p->granule[i] = part[device].granule[--part[device].n_free];
 	return p;
 fail:
 	if (p->fd >= 0)
@@ -128,12 +131,12 @@ void sim_phys_unref(struct sim_phys *p)
 		return;
 	if (p->granule) {
 		for (uint64_t i = p->pages; i > 0; i--)
-			free_granule[n_free++] = p->granule[i - 1];
+			part[p->device].granule[part[p->device].n_free++] = p->granule[i - 1];
 		free(p->granule);
 	} else {
 		munmap(p->alias, p->bytes);
 		close(p->fd);
-		own_bytes -= own_bytes < p->bytes ? own_bytes : p->bytes;
+		part[p->device].own_bytes -= part[p->device].own_bytes < p->bytes ? part[p->device].own_bytes : p->bytes;
 	}
 	/* What was handed out as a handle stays recognisable as stale. */
 	if (!p->magic)

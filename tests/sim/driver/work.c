@@ -87,6 +87,21 @@ static CUresult copy_row(uint64_t dst, enum sim_place dp, uint64_t src, enum sim
 	return CUDA_SUCCESS;
 }
 
+static enum sim_place place_now(uint64_t va)
+{
+	return sim_is_device_va(va) ? SIM_DEVICE : SIM_PINNED;
+}
+
+bool sim_device_read(void *to, uint64_t va, uint64_t bytes)
+{
+	return copy_row((uint64_t)(uintptr_t)to, SIM_PINNED, va, place_now(va), bytes) == CUDA_SUCCESS;
+}
+
+bool sim_device_write(uint64_t va, const void *from, uint64_t bytes)
+{
+	return copy_row(va, place_now(va), (uint64_t)(uintptr_t)from, SIM_PINNED, bytes) == CUDA_SUCCESS;
+}
+
 static CUresult copy_rect(const struct sim_rect *r)
 {
 	CUresult e = CUDA_SUCCESS;
@@ -197,7 +212,7 @@ bool sim_work_batches(const struct sim_work *w)
 {
 	const struct sim_settings *s = &sim_settings;
 
-	return w->kind == SIM_WORK_KERNEL && !w->u.launch.kernel->ns && w->u.launch.param_bytes <= SIM_LAUNCH_SMALL && s->execute &&
+	return w->kind == SIM_WORK_KERNEL && !w->u.launch.kernel->ns && !w->u.launch.kernel->exchange && w->u.launch.param_bytes <= SIM_LAUNCH_SMALL && s->execute &&
 	       !s->sticky_at && !s->lost_at && !s->drop_at && !s->stall_at;
 }
 

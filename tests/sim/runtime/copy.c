@@ -112,14 +112,26 @@ BOTH(cudaMemcpy2DAsync, _ptsz, (void *to, size_t tp, const void *from, size_t fp
 
 RT_API cudaError_t cudaMemcpyPeer(void *to, int td, const void *from, int fd, size_t n)
 {
-	(void)td, (void)fd;
-	RT(rt_drv.cuMemcpyDtoD(dev(to), dev(from), n));
+	CUcontext a = NULL, b = NULL;
+	cudaError_t e = rt_init();
+
+	if (e == cudaSuccess)
+		e = rt_primary(td, &a);
+	if (e == cudaSuccess)
+		e = rt_primary(fd, &b);
+	return rt_result(e == cudaSuccess ? (cudaError_t)rt_drv.cuMemcpyPeer(dev(to), a, dev(from), b, n) : e);
 }
 
 RT_API cudaError_t cudaMemcpyPeerAsync(void *to, int td, const void *from, int fd, size_t n, cudaStream_t s)
 {
-	(void)td, (void)fd;
-	RT(rt_drv.cuMemcpyDtoDAsync(dev(to), dev(from), n, s));
+	CUcontext a = NULL, b = NULL;
+	cudaError_t e = rt_init();
+
+	if (e == cudaSuccess)
+		e = rt_primary(td, &a);
+	if (e == cudaSuccess)
+		e = rt_primary(fd, &b);
+	return rt_result(e == cudaSuccess ? (cudaError_t)rt_drv.cuMemcpyPeerAsync(dev(to), a, dev(from), b, n, s) : e);
 }
 
 BOTH(cudaMemset, _ptds, (void *p, int v, size_t n), d->cuMemsetD8(dev(p), (unsigned char)v, n))

@@ -22,13 +22,18 @@ static cudaError_t ordinal(int d)
 
 RT_API cudaError_t cudaSetDevice(int d)
 {
+	CUcontext current = NULL, c;
 	cudaError_t e = rt_load();
 
 	if (e == cudaSuccess)
 		e = ordinal(d);
 	if (e == cudaSuccess)
-		e = rt_init();
-	return rt_result(e);
+		e = (cudaError_t)rt_drv.cuCtxGetCurrent(&current);
+	/* A context that the program made on that device itself stays. */
+	if (e != cudaSuccess || (current && rt_device() == d))
+		return rt_result(e);
+	e = rt_primary(d, &c);
+	return rt_result(e == cudaSuccess ? (cudaError_t)rt_drv.cuCtxSetCurrent(c) : e);
 }
 
 RT_API cudaError_t cudaInitDevice(int d, unsigned flags, unsigned device_flags)
@@ -42,7 +47,7 @@ RT_API cudaError_t cudaGetDevice(int *d)
 	cudaError_t e = rt_load();
 
 	if (e == cudaSuccess)
-		*d = 0;
+		*d = rt_device();
 	return rt_result(e);
 }
 
@@ -50,7 +55,7 @@ RT_API cudaError_t cudaSetDeviceFlags(unsigned flags)
 {
 	cudaError_t e = rt_load();
 
-	return rt_result(e == cudaSuccess ? (cudaError_t)rt_drv.cuDevicePrimaryCtxSetFlags(0, flags) : e);
+	return rt_result(e == cudaSuccess ? (cudaError_t)rt_drv.cuDevicePrimaryCtxSetFlags(rt_device(), flags) : e);
 }
 
 RT_API cudaError_t cudaGetDeviceFlags(unsigned *flags)
@@ -58,18 +63,31 @@ RT_API cudaError_t cudaGetDeviceFlags(unsigned *flags)
 	int active;
 	cudaError_t e = rt_load();
 
-	return rt_result(e == cudaSuccess ? (cudaError_t)rt_drv.cuDevicePrimaryCtxGetState(0, flags, &active) : e);
+	return rt_result(e == cudaSuccess ? (cudaError_t)rt_drv.cuDevicePrimaryCtxGetState(rt_device(), flags, &active) : e);
 }
 
 RT_API cudaError_t cudaDeviceSynchronize(void) { RT(rt_drv.cuCtxSynchronize()); }
-RT_API cudaError_t cudaDeviceReset(void) { RT(rt_drv.cuDevicePrimaryCtxReset(0)); }
+RT_API cudaError_t cudaDeviceReset(void) { RT(rt_drv.cuDevicePrimaryCtxReset(rt_device())); }
 RT_API cudaError_t cudaDeviceGetLimit(size_t *v, enum cudaLimit l) { RT(rt_drv.cuCtxGetLimit(v, (CUlimit)l)); }
 RT_API cudaError_t cudaDeviceSetLimit(enum cudaLimit l, size_t v) { RT(rt_drv.cuCtxSetLimit((CUlimit)l, v)); }
 RT_API cudaError_t cudaDeviceGetCacheConfig(enum cudaFuncCache *c) { RT(rt_drv.cuCtxGetCacheConfig((CUfunc_cache *)c)); }
 RT_API cudaError_t cudaDeviceSetCacheConfig(enum cudaFuncCache c) { RT(rt_drv.cuCtxSetCacheConfig((CUfunc_cache)c)); }
 RT_API cudaError_t cudaDeviceCanAccessPeer(int *can, int a, int b) { RT(rt_drv.cuDeviceCanAccessPeer(can, a, b)); }
-RT_API cudaError_t cudaDeviceEnablePeerAccess(int d, unsigned flags) { (void)d, (void)flags; RT(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED); }
-RT_API cudaError_t cudaDeviceDisablePeerAccess(int d) { (void)d; RT(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED); }
+
+static CUresult peer_access(int d, unsigned flags, bool enable)
+{
+	CUcontext c;
+	cudaError_t e = ordinal(d);
+
+	if (e == cudaSuccess && enable && d == rt_device())
+		e = cudaErrorInvalidDevice;
+	if (e == cudaSuccess)
+		e = rt_primary(d, &c);
+	return e != cudaSuccess ? (CUresult)e : enable ? rt_drv.cuCtxEnablePeerAccess(c, flags) : rt_drv.cuCtxDisablePeerAccess(c);
+}
+
+RT_API cudaError_t cudaDeviceEnablePeerAccess(int d, unsigned flags) { RT(peer_access(d, flags, true)); }
+RT_API cudaError_t cudaDeviceDisablePeerAccess(int d) { RT(peer_access(d, 0, false)); }
 RT_API cudaError_t cudaDeviceGetPCIBusId(char *id, int n, int d) { RT(rt_drv.cuDeviceGetPCIBusId(id, n, d)); }
 RT_API cudaError_t cudaDeviceGetByPCIBusId(int *d, const char *id) { RT(rt_drv.cuDeviceGetByPCIBusId(d, id)); }
 RT_API cudaError_t cudaProfilerStart(void) { RT(CUDA_SUCCESS); }
@@ -96,11 +114,11 @@ RT_API cudaError_t cudaRuntimeGetVersion(int *v)
 	return cudaSuccess;
 }
 
-static int get(CUdevice_attribute a)
+static int get(CUdevice_attribute a, CUdevice d)
 {
 	int v = 0;
 
-	rt_drv.cuDeviceGetAttribute(&v, a, 0);
+	rt_drv.cuDeviceGetAttribute(&v, a, d);
 	return v;
 }
 
@@ -118,7 +136,7 @@ RT_API cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int d)
 	rt_drv.cuDeviceGetUuid(&uuid, d);
 	memcpy(&p->uuid, &uuid, sizeof p->uuid);
 	rt_drv.cuDeviceTotalMem(&p->totalGlobalMem, d);
-#define A(x) get(CU_DEVICE_ATTRIBUTE_##x)
+#define A(x) get(CU_DEVICE_ATTRIBUTE_##x, d)
 	p->sharedMemPerBlock = (size_t)A(MAX_SHARED_MEMORY_PER_BLOCK);
 	p->regsPerBlock = A(MAX_REGISTERS_PER_BLOCK);
 	p->warpSize = A(WARP_SIZE);

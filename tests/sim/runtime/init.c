@@ -13,7 +13,7 @@ struct rt_driver rt_drv, rt_ptd;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static cudaError_t load_error;
 static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
-static CUcontext primary;
+static CUcontext primary[RT_DEVICES];
 static PFN_cuGetProcAddress_v12000 get_proc;
 static __thread cudaError_t last_error;
 
@@ -58,6 +58,29 @@ cudaError_t rt_load(void)
 	return load_error;
 }
 
+cudaError_t rt_primary(int device, CUcontext *out)
+{
+	cudaError_t e = device >= 0 && device < RT_DEVICES ? cudaSuccess : cudaErrorInvalidDevice;
+
+	pthread_mutex_lock(&primary_lock);
+	if (e == cudaSuccess && !primary[device])
+		e = (cudaError_t)rt_drv.cuDevicePrimaryCtxRetain(&primary[device], device);
+	if (e == cudaSuccess)
+		*out = primary[device];
+	pthread_mutex_unlock(&primary_lock);
+	return e;
+}
+
+int rt_device(void)
+{
+	CUcontext c = NULL;
+	CUdevice d = 0;
+
+	if (rt_drv.cuCtxGetCurrent(&c) == CUDA_SUCCESS && c)
+		rt_drv.cuCtxGetDevice(&d);
+	return d;
+}
+
 cudaError_t rt_init(void)
 {
 	CUcontext c = NULL;
@@ -68,13 +91,8 @@ cudaError_t rt_init(void)
 	e = (cudaError_t)rt_drv.cuCtxGetCurrent(&c);
 	if (e != cudaSuccess || c)
 		return e;
-	pthread_mutex_lock(&primary_lock);
-	if (!primary)
-		e = (cudaError_t)rt_drv.cuDevicePrimaryCtxRetain(&primary, 0);
-	if (e == cudaSuccess)
-		e = (cudaError_t)rt_drv.cuCtxSetCurrent(primary);
-	pthread_mutex_unlock(&primary_lock);
-	return e;
+	e = rt_primary(0, &c);
+	return e == cudaSuccess ? (cudaError_t)rt_drv.cuCtxSetCurrent(c) : e;
 }
 
 cudaError_t rt_result(cudaError_t e)

@@ -18,7 +18,7 @@ struct entry {
 	const char *name;
 	struct fatbin *fatbin;
 	CUkernel kernel;
-	CUdeviceptr address;
+	CUdeviceptr address[RT_DEVICES];
 	size_t bytes;
 	bool variable;
 	struct entry *next;
@@ -197,11 +197,13 @@ cudaError_t rt_symbol_of(const void *symbol, CUdeviceptr *address, size_t *bytes
 	pthread_mutex_lock(&lock);
 	struct entry *e = find(symbol);
 	if (e && e->variable) {
+		int d = rt_device();
+
 		r = library_of(e->fatbin);
-		if (r == cudaSuccess && !e->address)
-			r = (cudaError_t)rt_drv.cuLibraryGetGlobal(&e->address, &e->bytes, e->fatbin->library, e->name);
+		if (r == cudaSuccess && !e->address[d])
+			r = (cudaError_t)rt_drv.cuLibraryGetGlobal(&e->address[d], &e->bytes, e->fatbin->library, e->name);
 		if (r == cudaSuccess) {
-			*address = e->address;
+			*address = e->address[d];
 			*bytes = e->bytes;
 		}
 	}

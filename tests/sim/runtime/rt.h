@@ -21,6 +21,11 @@ extern struct rt_driver rt_drv, rt_ptd;
 
 /* Loads the driver and gives the thread a context. */
 cudaError_t rt_init(void);
+#define RT_DEVICES 8
+/* The primary context of a device, held from the first time on. */
+cudaError_t rt_primary(int device, CUcontext *out);
+/* Of the thread's context, 0 before it has one. */
+int rt_device(void);
 /* The driver alone, for questions that need no context. */
 cudaError_t rt_load(void);
 /* Remembers a failure for cudaGetLastError. */

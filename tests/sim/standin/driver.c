@@ -42,14 +42,14 @@ static int ready(void)
 }
 
 /* One kernel, one parameter, no code. */
-static CUresult make(const char *name, size_t bytes, CUkernel *out)
+static CUresult make(const char *name, size_t bytes, uint64_t flags, CUkernel *out)
 {
 	struct {
 		struct sim_image_header h;
 		struct sim_image_kernel k;
 		struct sim_image_param p;
 		char name[256];
-	} image = { .h = { .magic = SIMGPU_IMAGE_MAGIC, .version = SIMGPU_IMAGE_VERSION, .n_kernels = 1, .n_params = 1 } };
+	} image = { .h = { .magic = SIMGPU_IMAGE_MAGIC, .version = SIMGPU_IMAGE_VERSION, .n_kernels = 1, .n_params = 1, .flags = flags } };
 	CUlibrary library;
 
 	memcpy(image.h.magic, SIMGPU_IMAGE_MAGIC, sizeof image.h.magic);
@@ -70,7 +70,7 @@ static struct known {
 	struct known *next;
 } *known;
 
-static CUresult kernel_named(const char *name, size_t bytes, CUkernel *out)
+static CUresult kernel_named(const char *name, size_t bytes, uint64_t flags, CUkernel *out)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	CUresult r = CUDA_SUCCESS;
@@ -84,7 +84,7 @@ static CUresult kernel_named(const char *name, size_t bytes, CUkernel *out)
 		if (!k || !(k->name = strdup(name)))
 			r = CUDA_ERROR_OUT_OF_MEMORY;
 		if (r == CUDA_SUCCESS)
-			r = make(name, bytes, &k->kernel);
+			r = make(name, bytes, flags, &k->kernel);
 		if (r == CUDA_SUCCESS) {
 			k->next = known;
 			known = k;
@@ -96,6 +96,18 @@ static CUresult kernel_named(const char *name, size_t bytes, CUkernel *out)
 	return r;
 }
 
+void *standin_driver(const char *name, int version)
+{
+	void *fn = NULL;
+
+	return ready() && drv.getProc(name, &fn, version, 0, NULL) == CUDA_SUCCESS ? fn : NULL;
+}
+
+CUresult standin_exchange_kernel(const char *name, size_t bytes, CUfunction *out)
+{
+	return ready() ? kernel_named(name, bytes, SIMGPU_IMAGE_EXCHANGE, (CUkernel *)(void *)out) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
 CUresult standin_launch(const char *name, const void *args, size_t bytes, uint64_t blocks, CUstream stream)
 {
 	void *params[] = { (void *)(uintptr_t)args };
@@ -103,7 +115,7 @@ CUresult standin_launch(const char *name, const void *args, size_t bytes, uint64
 
 	if (!ready())
 		return CUDA_ERROR_NOT_INITIALIZED;
-	CUresult r = kernel_named(name, bytes, &k);
+	CUresult r = kernel_named(name, bytes, 0, &k);
 	if (r != CUDA_SUCCESS)
 		return r;
 	blocks = blocks < 1 ? 1 : blocks > 65535 ? 65535 : blocks;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libnvidia-ml.so.1, which belongs to the driver: as much as programs ask of it in passing. */
 #include <stddef.h>
-#include <string.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include <cuda.h>
 
@@ -9,7 +10,9 @@
 
 enum { NVML_SUCCESS = 0, NVML_ERROR_INVALID_ARGUMENT = 2, NVML_ERROR_NOT_SUPPORTED = 3, NVML_ERROR_INSUFFICIENT_SIZE = 7 };
 
-static int device;
+#define DEVICES 8
+
+static int device[DEVICES];
 
 API int nvmlInit_v2(void) { return NVML_SUCCESS; }
 API int nvmlInitWithFlags(unsigned flags) { (void)flags; return NVML_SUCCESS; }
@@ -22,28 +25,41 @@ API int nvmlSystemGetCudaDriverVersion_v2(int *v)
 	return NVML_SUCCESS;
 }
 
+/* It counts devices that the process may not see, too. */
+static unsigned count(void)
+{
+	const char *v = getenv("SIMGPU_DEVICES");
+	int n = v ? atoi(v) : 1;
+
+	return n < 1 ? 1 : n > DEVICES ? DEVICES : (unsigned)n;
+}
+
 API int nvmlDeviceGetCount_v2(unsigned *n)
 {
-	*n = 1;
+	*n = count();
 	return NVML_SUCCESS;
 }
 
 API int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **out)
 {
-	*out = &device;
-	return i ? NVML_ERROR_INVALID_ARGUMENT : NVML_SUCCESS;
+	if (i >= count())
+		return NVML_ERROR_INVALID_ARGUMENT;
+	*out = &device[i];
+	return NVML_SUCCESS;
 }
 
 API int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **out)
 {
-	*out = &device;
-	return id && strstr(id, "01:00") ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+	unsigned domain, bus;
+
+	if (!id || sscanf(id, "%x:%x:0", &domain, &bus) != 2 || domain || !bus)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	return nvmlDeviceGetHandleByIndex_v2(bus - 1, out);
 }
 
 API int nvmlDeviceGetIndex(void *d, unsigned *i)
 {
-	(void)d;
-	*i = 0;
+	*i = (unsigned)((int *)d - device);
 	return NVML_SUCCESS;
 }
 

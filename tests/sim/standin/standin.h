@@ -19,6 +19,10 @@ long simgpu_standin_called(const char *library, const char *symbol, long status)
  * kernels.rules says what it reads and writes.
  */
 CUresult standin_launch(const char *name, const void *args, size_t bytes, uint64_t blocks, CUstream stream);
+/* A function of the driver as of that version of CUDA, or NULL. */
+void *standin_driver(const char *name, int version);
+/* The kernel of this name with one parameter, which the driver's exchange engine carries out (exchange.h). */
+CUresult standin_exchange_kernel(const char *name, size_t bytes, CUfunction *out);
 CUresult standin_copy(void *to, const void *from, size_t bytes, CUstream stream);
 
 /* Enqueues a product; with alpha and beta on the host. */

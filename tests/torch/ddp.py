@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A classifier trained by several ranks, each on its part of the data: DistributedDataParallel or fully_shard, AdamW,
+clipping. For torchrun, or anything else that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT."""
+import argparse
+import ctypes
+import hashlib
+import os
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Net(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.first = torch.nn.Linear(20, width)
+        self.blocks = torch.nn.ModuleList(torch.nn.Linear(width, width) for _ in range(3))
+        self.last = torch.nn.Linear(width, 6)
+
+    def forward(self, x):
+        x = torch.relu(self.first(x))
+        for block in self.blocks:
+            x = x + torch.relu(block(x))
+        return self.last(x)
+
+
+def whole(value):
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def digest(state):
+    h = hashlib.sha256()
+    for value in state:
+        t = whole(value).detach().float().cpu().contiguous()
+        h.update(ctypes.string_at(t.data_ptr(), t.numel() * t.element_size()))
+    return h.hexdigest()
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument('--steps', type=int, default=6)
+    p.add_argument('--width', type=int, default=64)
+    p.add_argument('--fsdp', action='store_true')
+    p.add_argument('--bf16', action='store_true')
+    a = p.parse_args()
+    rank, ranks = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
+    torch.cuda.set_device(int(os.environ['LOCAL_RANK']) % torch.cuda.device_count())
+    device = torch.device('cuda', torch.cuda.current_device())
+    dist.init_process_group('nccl', device_id=device)
+    torch.manual_seed(rank)  # what differs between ranks is made equal by the wrapper
+    model = Net(a.width).to(device)
+    if a.fsdp:
+        for w in model.parameters():
+            dist.broadcast(w.detach(), 0)
+        for block in model.blocks:
+            fully_shard(block)
+        fully_shard(model)
+    else:
+        model = DistributedDataParallel(model, device_ids=[device.index], gradient_as_bucket_view=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    data = torch.Generator().manual_seed(100 + rank)
+    for step in range(a.steps):
+        x, y = torch.randn(16, 20, generator=data).to(device), torch.randint(0, 6, (16,), generator=data).to(device)
+        optimizer.zero_grad()
+        with torch.autocast('cuda', torch.bfloat16, enabled=a.bf16):
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+        print(f'rank {rank} of {ranks} step {step} loss {loss.item():.6f} mean {mean.item():.6f}', flush=True)
+    state = list(model.state_dict().values()) + [v for s in optimizer.state_dict()['state'].values() for v in s.values()]
+    print(f'rank {rank} final', digest(state), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+main()
