@@ -157,6 +157,8 @@ static void image_roles(struct tpck_image_header *header, const struct tpck_role
 {
 	char *at = (char *)header + TPCK_IMAGE_INDEX_AT + header->rows * sizeof(struct tpck_image_row);
 
+	tpck_roles_read_scalars(roles, (const struct tpck_image_row *)((char *)header + TPCK_IMAGE_INDEX_AT), header->rows,
+				(const char *)header + TPCK_IMAGE_DATA_AT);
 	header->tensors = roles->tensors;
 	header->optimizers = roles->optimizers;
 	if (roles->tensors)

@@ -500,6 +500,43 @@ int tpck_roles_resolve(const struct tpck_gathered *gathered, const struct tpck_i
     return 0;
 }
 
+static enum tpck_scalar scalar_of(uint32_t role)
+{
+    switch (role) {
+    case TPCK_TENSOR_STEP:
+        return TPCK_SCALAR_STEP;
+    case TPCK_TENSOR_LR:
+        return TPCK_SCALAR_LR;
+    case TPCK_TENSOR_GRAD_SCALE:
+        return TPCK_SCALAR_GRAD_SCALE;
+    case TPCK_TENSOR_FOUND_INF:
+        return TPCK_SCALAR_FOUND_INF;
+    default:
+        return TPCK_SCALARS;
+    }
+}
+
+void tpck_roles_read_scalars(const struct tpck_roles *roles, const struct tpck_image_row *rows, uint32_t count, const char *data)
+{
+    for (uint32_t i = 0; i < roles->tensors; i++) {
+        const struct tpck_image_tensor *tensor = &roles->tensor[i];
+        enum tpck_scalar scalar = scalar_of(tensor->role);
+        const struct tpck_image_row *row = tensor->row < count ? &rows[tensor->row] : NULL;
+        float value;
+
+        if (scalar == TPCK_SCALARS || !row || row->data_offset == UINT64_MAX || tensor->element != ('f' | 4 << 8) ||
+            tensor->address < row->address || tensor->address - row->address + sizeof value > row->bytes)
+            continue;
+        memcpy(&value, data + row->data_offset + (tensor->address - row->address), sizeof value);
+        /* A scaler serves every optimizer of a step, and its numbers are named by one. */
+        for (uint32_t o = 0; o < roles->optimizers; o++)
+            if ((o == tensor->optimizer || scalar >= TPCK_SCALAR_GRAD_SCALE) && !(roles->optimizer[o].known & 1u << scalar)) {
+                roles->optimizer[o].scalar[scalar] = (double)value;
+                roles->optimizer[o].known |= 1u << scalar;
+            }
+    }
+}
+
 void tpck_roles_free(struct tpck_roles *roles)
 {
     free(roles->tensor);

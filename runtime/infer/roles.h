@@ -47,6 +47,8 @@ struct tpck_roles {
 /* What the launches say of what lies in these rows. 0 or -ENOMEM. */
 int tpck_roles_resolve(const struct tpck_gathered *gathered, const struct tpck_image_row *rows, uint32_t count,
                        struct tpck_roles *roles);
+/* Adds to the optimizers the scalars that lie on the device, out of the image's data. */
+void tpck_roles_read_scalars(const struct tpck_roles *roles, const struct tpck_image_row *rows, uint32_t count, const char *data);
 void tpck_roles_free(struct tpck_roles *roles);
 const char *tpck_tensor_role_name(uint32_t role);
 

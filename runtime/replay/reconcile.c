@@ -14,6 +14,21 @@
 #include "runtime/replay/files.h"
 #include "runtime/replay/files_private.h"
 
+/* The folders above a path that must be there: the iterations that are done again may have removed them. */
+static void parents_settle(const char *path)
+{
+	char above[TPCK_FILES_PATH];
+	const char *slash = strrchr(path, '/');
+
+	if (!slash || slash == path || (size_t)(slash - path) >= sizeof above)
+		return;
+	snprintf(above, sizeof above, "%.*s", (int)(slash - path), path);
+	if (!syscall(SYS_faccessat, AT_FDCWD, above, F_OK))
+		return;
+	parents_settle(above);
+	syscall(SYS_mkdirat, AT_FDCWD, above, 0777 & ~tpck_overlay_mask());
+}
+
 static bool same_prefix(int a, int b, uint64_t bytes)
 {
 	char one[65536], two[65536];
@@ -35,6 +50,7 @@ static int file_settle(const struct tpck_overlay_entry *entry)
 	struct stat scratch, real;
 	int fd, result = 0;
 
+	parents_settle(entry->path);
 	fd = (int)syscall(SYS_openat, AT_FDCWD, entry->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666 & ~tpck_overlay_mask());
 	if (fd < 0)
 		return -errno;
@@ -67,6 +83,7 @@ static int link_settle(const struct tpck_overlay_entry *entry)
 
 	if (got >= 0 && (size_t)got == strlen(entry->target) && memcmp(target, entry->target, (size_t)got) == 0)
 		return 0;
+	parents_settle(entry->path);
 	syscall(SYS_unlinkat, AT_FDCWD, entry->path, 0);
 	return syscall(SYS_symlinkat, entry->target, AT_FDCWD, entry->path) ? -errno : 0;
 }
@@ -75,6 +92,7 @@ static int folder_settle(const struct tpck_overlay_entry *entry)
 {
 	if (!entry->changed)
 		return 0;
+	parents_settle(entry->path);
 	return syscall(SYS_mkdirat, AT_FDCWD, entry->path, entry->mode) && errno != EEXIST ? -errno : 0;
 }
 
@@ -129,6 +147,7 @@ static int changed_settle(const char *path, uint64_t digest, const struct tpck_r
 	if (!tpck_learnt_kept(version, name, sizeof name) || syscall(SYS_newfstatat, AT_FDCWD, name, &kept, 0))
 		return result;
 	from = (int)syscall(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC, 0);
+	parents_settle(path);
 	/* Not into the file that is there now, which may have other names. */
 	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 	to = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

@@ -20,7 +20,7 @@
 
 /* doc/format.md names these numbers. */
 _Static_assert(sizeof(struct tpck_image_row) == 176 && sizeof(struct tpck_image_tensor) == 40 &&
-		       sizeof(struct tpck_image_optimizer) == 96 && sizeof(struct tpck_log_header) == 48 &&
+		       sizeof(struct tpck_image_optimizer) == 112 && sizeof(struct tpck_log_header) == 48 &&
 		       sizeof(struct tpck_container_header) == 40 && TPCK_CHUNK_BYTES == 4194304,
 	       "what is stored is described byte by byte");
 

@@ -134,10 +134,13 @@ enum tpck_scalar {
 	TPCK_SCALAR_MOMENTUM,
 	TPCK_SCALAR_STEP,
 	TPCK_SCALAR_STEP_SIZE,   /* the factor of the update: lr and its corrections in one, as launched */
+	TPCK_SCALAR_GRAD_SCALE,  /* the gradient scaler's: what gradients are divided by, and whether one was not finite */
+	TPCK_SCALAR_FOUND_INF,
 	TPCK_SCALARS,
 };
 
-/* One for each list of parameters that was updated together, with the scalars of its last launches. */
+/* One for each list of parameters that was updated together, with the scalars of its last launches; those that lie on the
+ * device are as they were at the boundary. */
 struct tpck_image_optimizer {
 	char family[24];
 	uint32_t parameters;           /* how many it has */

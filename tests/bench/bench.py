@@ -517,8 +517,47 @@ def torch():
         note=f"{', '.join(f'{x:.2f}' for x in cpu[0])} beside {', '.join(f'{x:.2f}' for x in cpu[1])}")
 
 
+# Both ends are behind what is learnt from; what comes before is in both and goes away.
+COUNTED_STEPS = (60, 140)
+
+
+def instructions_of(runs, argv, preload):
+    """Of the process of a run that took most of them, all its threads."""
+    out = os.path.join(runs.place.root, "callgrind")
+    environment = dict(runs.environment if preload else runs.plain_environment)
+    if preload:
+        environment["LD_PRELOAD"] = os.path.join(runs.place.build, ".libs/libtranspckpt.so")
+    subprocess.run(["valgrind", "--tool=callgrind", "--trace-children=yes", "--trace-children-skip=*transpckptd*,*simgpu-device*",
+                    f"--callgrind-out-file={out}.%p", "-q", *runs.runner, *argv], env=environment, capture_output=True, text=True,
+                   check=True, cwd=runs.place.root, stdin=subprocess.DEVNULL)
+    found = [int(n) for path in glob.glob(f"{out}.*") for n in re.findall(r"^(?:totals|summary): (\d+)", job.read(path), re.M)]
+    for path in glob.glob(f"{out}.*"):
+        os.unlink(path)
+    return max(found)
+
+
+def torch_instructions():
+    """Instructions of a step without a snapshot, inference and all, beside the plain step's; both over simgpu's driver."""
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../torch"))
+    import scripts
+    python = scripts.find_python()
+    if not python or not shutil.which("valgrind"):
+        print("# torch_instructions: no Python with PyTorch, or no valgrind")
+        return
+    counted = []
+    for preload in (False, True):
+        each = []
+        for steps in COUNTED_STEPS:
+            with job.Place(OMP_NUM_THREADS="1", TRANSPCKPT_INTERVAL="1000000", TRANSPCKPT_LOG="none", SIMGPU_EXECUTE="0") as place:
+                each.append(instructions_of(Runs(place), [python, "-W", "ignore", os.path.join(scripts.HERE, "gpt.py"), "--accumulate",
+                                                          "1", "--steps", str(steps)], preload))
+        counted.append((each[1] - each[0]) / (COUNTED_STEPS[1] - COUNTED_STEPS[0]))
+    row("torch, gpt: instructions of a step without a snapshot", counted[1] / 1e6, counted[0] / 1e6, "10^6", aim="<= 1.02")
+
+
 GROUPS = {"calls": calls, "instructions": instructions, "stalls": stalls, "iterations": iterations, "flush": flush,
-          "resume": resume, "memory": memory, "digests": digests, "torch": torch}
+          "resume": resume, "memory": memory, "digests": digests, "torch": torch,
+          "torch_instructions": torch_instructions}
 
 
 def main():

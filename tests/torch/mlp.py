@@ -42,7 +42,7 @@ def main():
     parameters = [w for w in model.parameters() if w.dim() == 2] if name == 'Muon' else list(model.parameters())
     settings = {'lr': 0.01}
     if variant:
-        settings[variant] = True
+        settings.update({'foreach': False} if variant == 'loop' else {variant: True})
     if 'momentum' in inspect.signature(kind).parameters:
         settings['momentum'] = 0.9
     optimizer = kind(parameters, **settings)

@@ -13,6 +13,7 @@ def made(kind, parameters):
     o = torch.optim
     return {
         'adamw-fused': lambda: o.AdamW(parameters, lr=0.002, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1, fused=True),
+        'adamw-scaled': lambda: o.AdamW(parameters, lr=0.002, fused=True),
         'adam-foreach': lambda: o.Adam(parameters, lr=0.002, betas=(0.875, 0.9375), foreach=True),
         'adam-decay': lambda: o.Adam(parameters, lr=0.002, weight_decay=0.1, foreach=True),
         'adam-loop': lambda: o.Adam(parameters, lr=0.002, foreach=False),
@@ -33,16 +34,21 @@ def main():
     model = torch.nn.Sequential(*(torch.nn.Linear(48 + i, 49 + i) for i in range(5))).cuda()
     parameters = list(model.parameters())
     optimizer = made(sys.argv[1], parameters)
+    scaler = torch.amp.GradScaler(init_scale=256.0, growth_interval=5, enabled=sys.argv[1] == 'adamw-scaled')
     for _ in range(int(sys.argv[2])):
         x = torch.randn(16, 48, device='cuda')
         optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
+        scaler.scale(model(x).square().mean()).backward()
+        scaler.step(optimizer)
+        scale = scaler.get_scale()
+        scaler.update()
         says = {'parameters': where(parameters), 'gradients': where([p.grad for p in parameters])}
         for role, keys in MOMENTS.items():
             held = [optimizer.state[p][key] for p in parameters for key in keys if optimizer.state[p].get(key) is not None]
             if held:
                 says[role] = where(held)
+        if scaler.is_enabled():
+            says['scale'] = scale
         print(json.dumps(says), flush=True)
 
 

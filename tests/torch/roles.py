@@ -17,6 +17,7 @@ from script_job import job
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCALARS = {
     "adamw-fused": {"lr": 0.002, "beta1": 0.8, "beta2": 0.95, "eps": 1e-6, "weight_decay": 0.1},
+    "adamw-scaled": {"lr": 0.002, "beta1": 0.9},
     "adam-foreach": {"beta1": 0.875, "beta2": 0.9375},
     "adam-decay": {},
     "adam-loop": {},
@@ -28,7 +29,7 @@ SCALARS = {
 }
 
 # What runs without arguments; each takes some ten seconds, most of them PyTorch's start.
-USUAL = ["adamw-fused", "adam-decay", "adam-loop", "momentum", "adadelta"]
+USUAL = ["adamw-fused", "adamw-scaled", "adam-decay", "adam-loop", "momentum", "adadelta"]
 
 
 def roles_of(found):
@@ -63,12 +64,16 @@ def case(checks, python, kind):
             checks.ok(not found[0]["tensors"], f"{kind}: nothing is claimed of an optimizer that is not known")
             return
         says = roles_of(found[0])
+        scales = {line.pop("scale", None) for line in printed}
         checks.ok(says in printed[4:], f"{kind}: every tensor has the role and place that the script says",
                   "said:", says, "is:", printed[-1])
         scalars = {key: found[0]["optimizers"][0].get(key) for key in SCALARS[kind]}
         checks.ok(len(found[0]["optimizers"]) == 1 and all(value is not None and abs(value - SCALARS[kind][key]) < 1e-6
                                                            for key, value in scalars.items()),
                   f"{kind}: the optimizer's scalars are the script's", found[0]["optimizers"])
+        told = found[0]["optimizers"][0] if found[0]["optimizers"] else {}
+        if kind == "adamw-scaled":
+            checks.ok(told.get("grad_scale") in scales and "found_inf" in told, f"{kind}: and the scaler's numbers", told, scales)
 
 
 def main():

@@ -147,6 +147,7 @@ static void program(int g)
 	case 0: /* what was there before is read, changed, replaced */
 		get("data");
 		put("log", O_APPEND, 0, "more\n");
+		put("base/inside", O_CREAT, 0644, "inside");
 		look("data", 0);
 		look("none", 0);
 		get("none");
@@ -239,6 +240,7 @@ static void program(int g)
 		away("old/fresh", 0);
 		break;
 	default:
+		tree_away(AT_FDCWD, in("base"));
 		put("beyond", O_CREAT, 0644, "beyond");
 		away("stamped", 0);
 		away("soft", 0);
@@ -449,6 +451,7 @@ int main(void)
 		write_text(in("data"), "data of before");
 		write_text(in("log"), "log of before\n");
 		write_text(in("note"), "note of before\n");
+		mkdir(in("base"), 0755);
 		mkdir(in("old"), 0755);
 		mkdir(in("old/inner"), 0755);
 		write_text(in("old/inner/deep"), "deep");

@@ -287,6 +287,28 @@ static struct made *fused_adam(uint32_t from, uint32_t to, uint64_t first)
     return made;
 }
 
+/* Those on the device are read where they lie in the image. */
+static void check_read_scalars(const struct tpck_roles *roles)
+{
+    const struct tpck_image_tensor *last = &roles->tensor[roles->tensors - 1];
+    struct tpck_image_row *image = calloc(last->row + 1, sizeof *image);
+    const float values[2] = {-7, 1};
+    char data[64];
+
+    image[last->row] = (struct tpck_image_row){.address = last->address - 4, .bytes = 8, .data_offset = 16};
+    memcpy(data + 16, values, sizeof values);
+    tpck_roles_read_scalars(roles, image, last->row, data);
+    ok(!(roles->optimizer[0].known & 1u << TPCK_SCALAR_FOUND_INF), "a row that is not there has no scalar");
+    image[last->row].bytes = 7;
+    tpck_roles_read_scalars(roles, image, last->row + 1, data);
+    ok(!(roles->optimizer[0].known & 1u << TPCK_SCALAR_FOUND_INF), "nor one that ends before");
+    image[last->row].bytes = 8;
+    tpck_roles_read_scalars(roles, image, last->row + 1, data);
+    ok(roles->optimizer[0].known & 1u << TPCK_SCALAR_FOUND_INF && roles->optimizer[0].scalar[TPCK_SCALAR_FOUND_INF] == 1,
+       "and what lies on the device is read out of the image");
+    free(image);
+}
+
 static void check_fused(void)
 {
     struct tpck_roles roles;
@@ -303,6 +325,7 @@ static void check_fused(void)
            roles.optimizer[0].scalar[TPCK_SCALAR_LR] == 0.001 && roles.optimizer[0].scalar[TPCK_SCALAR_BETA2] == 0.95 &&
            roles.optimizer[0].scalar[TPCK_SCALAR_WEIGHT_DECAY] == 0.1 && roles.optimizer[0].scalar[TPCK_SCALAR_EPS] == 1e-8,
        "and the optimizer's scalars");
+    check_read_scalars(&roles);
     tpck_roles_free(&roles);
     gathered_resolve(&roles);
     ok(roles.tensors == 0, "what was taken is gone");
