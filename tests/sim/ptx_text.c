@@ -247,6 +247,8 @@ static bool directive(struct sim_ptx_text *t, const char **at, bool *external)
 	const char *word = *at;
 	size_t n = sim_ptx_word(word);
 
+	if (*word != '.' && *word != '@' && *word != ';')
+		return false;
 	*at += n ? n : 1;
 	if (is(word, n, ".extern"))
 		return *external = true;

@@ -205,7 +205,7 @@ static inline float flushed(float x)
 	{ \
 		if (isnan(x) || isnan(y)) \
 			return isnan(x) ? y : x; \
-		return x == y ? (signbit(x) == (sign_first) ? x : y) : (x < y) == (sign_first) ? x : y; \
+		return x == y ? ((signbit(x) != 0) == (sign_first) ? x : y) : (x < y) == (sign_first) ? x : y; \
 	}
 LEAST(least_f, float, true)
 LEAST(most_f, float, false)
@@ -684,7 +684,9 @@ static const struct ptx_row rows[] = {
 	WIDER("bfind", bfind, "wt"), R("prmt.b32", "tttt", prmt_u32, PTX_B32), R("lop3.b32", "ttttw", lop3_u32, PTX_B32),
 	R("dp4a.u32.u32", "tttt", dp4a_uu_u32, PTX_U32), R("dp4a.s32.s32", "tttt", dp4a_ss_u32, PTX_S32),
 	R("dp4a.u32.s32", "tttt", dp4a_us_u32, PTX_S32), R("dp4a.s32.u32", "tttt", dp4a_su_u32, PTX_S32),
-	CHOICES("selp", selp, "tttp"), CHOICES("slct.s32", slct_s32, "tttw"), CHOICES("mov", mov, "tt"),
+	CHOICES("selp", selp, "tttp"), R("slct.b32.s32", "tttw", slct_s32_u32, PTX_B32), R("slct.u32.s32", "tttw", slct_s32_u32, PTX_U32),
+	R("slct.s32.s32", "tttw", slct_s32_u32, PTX_S32), R("slct.f32.s32", "tttw", slct_s32_u32, PTX_F32), R("slct.b64.s32", "tttw", slct_s32_u64, PTX_B64),
+	R("slct.u64.s32", "tttw", slct_s32_u64, PTX_U64), R("slct.f64.s32", "tttw", slct_s32_u64, PTX_F64), CHOICES("mov", mov, "tt"),
 };
 
 const struct ptx_row *ptx_row_find(const char *name)

@@ -855,7 +855,7 @@ static bool decode_match(struct decoder *d, const struct opcode *p, struct ptx_i
 
 	i->type = (uint8_t)last_type(p, 0);
 	i->extra = has(p, "all");
-	if (p->n != 4 || strcmp(p->part[1], "sync") || n < 3 || n > 4 || !(i->extra || has(p, "any")))
+	if (p->n != 4 || strcmp(p->part[2], "sync") || n < 3 || n > 4 || (!i->extra && strcmp(p->part[1], "any")))
 		return false;
 	i->flow = PTX_FLOW_WARP;
 	i->mask = 3;
