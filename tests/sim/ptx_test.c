@@ -389,7 +389,7 @@ static CUmodule operation_kernels(void)
 static void each_operation(void)
 {
 	static const uint32_t whole_numbers[16] = { 0, 1, 2, 3, 31, 32, 33, 0x7fffffff, 0x80000000, 0x80000001, ~0u, ~1u, 0x12345678, 0xdeadbeef, 0x00ff8001, 0x55aa33cc };
-	static const uint32_t reals[16] = { 0x00000000, 0x80000000, 0x3f800000, 0xbf800000, 0x40490fdb, 0xc2c83333, 0x7f800000, 0xff800000,
+	static const uint32_t reals[16] = { 0x00000000, 0x80000000, 0x3f800000, 0xbf800000, 0x3f801000, 0xc2c83333, 0x7f800000, 0xff800000,
 					    0x7fc00000, 0x00000001, 0x80234567, 0x477fefff, 0x3effffff, 0x4f000000, 0x33800001, 0x3f808000 };
 	CUmodule m = operation_kernels();
 	uint32_t in[2][N][4];
@@ -537,7 +537,7 @@ static void barriers(void)
 {
 	CUmodule m = load(HEAD
 		".visible .entry chain(.param .u64 out)\n{\n.reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %d<4>;\n.shared .align 4 .b32 token;\n"
-		"ld.param.u64 %d1, [out];\nmov.u32 %r1, %tid.x;\nsetp.lt.u32 %p1, %r1, 32;\n@%p1 bra FIRST;\n"
+		"ld.param.u64 %d1, [out];\nmov.u32 %r1, %tid.x;\nsetp.lt.u32 %p1, %r1, 32;\n@%p1 bra FIRST;\nsetp.ge.u32 %p2, %r1, 64;\n@%p2 bra END;\n"
 		"bar.sync 1, 64;\nld.shared.u32 %r2, [token];\nmul.wide.u32 %d2, %r1, 4;\nadd.u64 %d1, %d1, %d2;\nst.global.u32 [%d1], %r2;\nbra.uni END;\n"
 		"FIRST:\nsetp.eq.u32 %p2, %r1, 5;\n@%p2 st.shared.u32 [token], 77;\nbar.arrive 1, 64;\n"
 		"END:\nbar.sync 0;\nld.shared.u32 %r3, [token];\nsetp.eq.u32 %p3, %r1, 63;\n@%p3 st.global.u32 [%d1+4], %r3;\nret;\n}\n");
@@ -545,7 +545,7 @@ static void barriers(void)
 	CUdeviceptr out = room(sizeof got);
 	void *args[] = { &out };
 
-	run(kernel(m, "chain"), 1, 64, 0, args);
+	run(kernel(m, "chain"), 1, 96, 0, args); /* the last warp has no part in the one with a number */
 	OK(cuMemcpyDtoH(got, out, sizeof got));
 	for (int i = 0; i < 65; i++)
 		CHECK(got[i] == (i < 32 ? 0 : 77));
@@ -674,12 +674,14 @@ static const char with_variables[] = HEAD
 	".visible .global .align 4 .u32 counter = 5;\n.global .align 8 .u64 where = counter;\n.const .align 4 .b8 table[8] = {1, 0, 0, 0, 0xff, 2};\n"
 	".func (.param .b32 result) square(.param .b32 value)\n{\n.reg .pred %p<2>;\n.reg .b32 %r<4>;\nld.param.u32 %r1, [value];\nsetp.gt.u32 %p1, %r1, 100;\n@%p1 bra BIG;\n"
 	"mul.lo.u32 %r1, %r1, %r1;\nst.param.u32 [result], %r1;\nret;\nBIG:\nst.param.u32 [result], 1;\nret;\n}\n"
+	".func bump(.param .b64 where)\n{\n.reg .b64 %d<2>;\nld.param.u64 %d1, [where];\nred.global.add.u32 [%d1], 1;\nret;\n}\n"
 	".visible .entry use(.param .u64 .ptr .global .align 1 out, .param .align 8 .b8 both[16], .param .u8 small)\n{\n"
 	".reg .pred %p<2>;\n.reg .b16 %h<2>;\n.reg .b32 %r<12>;\n.reg .b64 %d<6>;\n"
 	"ld.param.u64 %d1, [out];\nld.param.u32 %r1, [both+4];\nld.param.u64 %d2, [both+8];\nld.param.u8 %h1, [small];\n"
 	"ld.global.u32 %r2, [counter];\nld.global.u64 %d3, [where];\nld.global.u32 %r3, [%d3];\nld.const.u32 %r4, [table+4];\nmov.u32 %r5, %tid.x;\n"
 	"{ .reg .b32 temp;\n.param .b32 argument;\nst.param.b32 [argument], %r5;\n.param .b32 answer;\ncall.uni (answer), square, (argument);\nld.param.b32 temp, [answer];\nmov.u32 %r6, temp; }\n"
 	"setp.lt.u32 %p1, %r5, 2;\n{ .param .b32 argument;\n.param .b32 answer;\nst.param.b32 [argument], 200;\n@%p1 call (answer), square, (argument);\nld.param.b32 %r10, [answer];\nselp.u32 %r7, %r10, 9, %p1; }\n"
+	"{ .param .b64 where;\nst.param.b64 [where], %d3;\n@%p1 call bump, (where); }\n"
 	"mul.wide.u32 %d4, %r5, 32;\nadd.u64 %d1, %d1, %d4;\ncvt.u32.u16 %r8, %h1;\ncvt.u32.u64 %r9, %d2;\n"
 	"st.global.v4.u32 [%d1], {%r1, %r2, %r3, %r4};\nst.global.v4.u32 [%d1+16], {%r6, %r7, %r8, %r9};\nret;\n}\n";
 
@@ -714,6 +716,8 @@ static void modules(void)
 
 		CHECK(!memcmp(got[i], want, sizeof want));
 	}
+	OK(cuMemcpyDtoH(&v, counter, 4));
+	CHECK(v == 8);
 	OK(cuModuleUnload(m));
 	EXPECT(CUDA_ERROR_INVALID_PTX, cuModuleLoadData(&m, HEAD "something else"));
 }

@@ -206,8 +206,6 @@ static bool read_number(const char **from, struct operand *o)
 		o->real = true;
 		o->digits = tolower((unsigned char)at[1]) == 'f' ? 8 : 16;
 		o->bits = strtoull(at + 2, &end, 16);
-		if (negative)
-			o->bits ^= (uint64_t)1 << (4 * o->digits - 1);
 	} else if (at[0] == '0' && tolower((unsigned char)at[1]) == 'b') {
 		o->value = (int64_t)strtoull(at + 2, &end, 2);
 	} else {
