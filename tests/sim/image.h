@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The container in which simnvcc puts device code: names and parameter layouts for the driver, a shared object for the device. */
+/* The container of device code: names and parameter layouts for the driver, a shared object or PTX for the device. */
 #ifndef TESTS_SIM_IMAGE_H
 #define TESTS_SIM_IMAGE_H
 
@@ -31,7 +31,8 @@ struct sim_image_variable {
 };
 
 /*
- * Offsets count from the start of the header. Kernel i is entry i of the object's `simgpu_table`. An image without an
+ * Offsets count from the start of the header. Kernel i is entry i of the object's `simgpu_table`, or the i-th of
+ * the PTX text that is there instead. An image without an
  * object names kernels that the device has no code for: they are pseudo-executed.
  */
 struct sim_image_header {
@@ -50,6 +51,9 @@ struct sim_image_header {
 	uint64_t flags; /* simnvcc writes 0 */
 	uint64_t reserved;
 };
+
+/* The section of a cubin in which the stand-in for ptxas puts the text that it was given. */
+#define SIMGPU_PTX_SECTION ".simgpu.ptx"
 
 /* What nvcc's host code hands to __cudaRegisterFatBinary. */
 struct sim_fatbin_wrapper {

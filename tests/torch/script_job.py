@@ -9,6 +9,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', 'e2e'))
 import job
+import scripts
 
 # What the library says in a run that goes well.
 FINE = re.compile(r'transpckpt: (resuming at|live at|not resuming at|the snapshot of step \d+ does not hold what the device had)')
@@ -20,7 +21,7 @@ class ScriptJob:
     def __init__(self, place, python, script, environment):
         self.place = place
         self.argv = [python, '-W', 'ignore', os.path.join(HERE, script[0])] + script[1:]
-        self.environment = {**place.environment, 'OMP_NUM_THREADS': '1', **environment}
+        self.environment = {**place.environment, 'OMP_NUM_THREADS': '1', **scripts.caches(os.path.join(place.root, 'caches')), **environment}
         self.folders = [os.path.join(place.root, name) for name in ('plain', 'killed')]
         for folder in self.folders:
             os.makedirs(folder)

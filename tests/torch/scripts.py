@@ -10,6 +10,7 @@ Exits with 77 where there is none.
 import os
 import subprocess
 import sys
+import tempfile
 import concurrent.futures
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -42,6 +43,8 @@ SCRIPTS = {
     'conv_gan': ['conv.py', '--gan'],
     'graph': ['graph.py'],
     'loader': ['loader.py'],
+    'compiled': ['compiled.py', '--steps', '4'],
+    'compiled_graphs': ['compiled.py', '--steps', '6', '--mode', 'reduce-overhead'],
 }
 ALLOCATORS = ('', 'backend:cudaMallocAsync', 'expandable_segments:True')
 
@@ -57,8 +60,13 @@ def find_python():
     return None
 
 
-def run(python, script, allocator='', fault=None, extra=()):
-    env = dict(os.environ, SIMGPU_UNKNOWN='list', PYTORCH_CUDA_ALLOC_CONF=allocator, OMP_NUM_THREADS='1')
+def caches(folder):
+    """Where compilers keep what they made. The first run measures which variant of a kernel is faster; others must find that."""
+    return {'TORCHINDUCTOR_CACHE_DIR': os.path.join(folder, 'inductor'), 'TRITON_CACHE_DIR': os.path.join(folder, 'triton')}
+
+
+def run(python, script, allocator='', fault=None, extra=(), environment=None):
+    env = dict(os.environ, SIMGPU_UNKNOWN='list', PYTORCH_CUDA_ALLOC_CONF=allocator, OMP_NUM_THREADS='1', **(environment or {}))
     env.pop('SIMGPU_FAULT', None)
     if fault:
         env['SIMGPU_FAULT'] = fault
@@ -73,9 +81,14 @@ def final(result):
 
 def one(python, name):
     """What is wrong with it, or None."""
+    with tempfile.TemporaryDirectory(prefix='scripts-') as folder:
+        return with_each_allocator(python, name, caches(folder))
+
+
+def with_each_allocator(python, name, environment):
     first = None
     for allocator in ALLOCATORS:
-        r = run(python, SCRIPTS[name], allocator)
+        r = run(python, SCRIPTS[name], allocator, environment=environment)
         said = [line for line in r.stderr.splitlines() if line.startswith('simgpu:')]
         if said or final(r) is None:
             return 'with "%s": exit %d, %s' % (allocator, r.returncode, (said or r.stderr.splitlines() or ['nothing said'])[-1][:400])

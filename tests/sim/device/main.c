@@ -20,6 +20,7 @@
 #include "device/module.h"
 #include "device/protocol.h"
 #include "device/pseudo.h"
+#include "device/ptx.h"
 #include "device/state.h"
 
 __attribute__((visibility("default"))) __thread struct simgpu_thread_state simgpu_state;
@@ -87,16 +88,16 @@ static void run_grid(void (*entry)(void), const struct sim_launch_request *m)
 
 static void launch(const struct sim_launch_request *m)
 {
-	struct sim_described *described;
-	void (*entry)(void) = sim_module_kernel(m->module, m->kernel, &described);
+	struct sim_code code;
+	bool known = sim_module_kernel(m->module, m->kernel, &code);
 
 	if (mailbox->status != SIM_LAUNCH_OK)
 		return;
-	if (!entry && !described) {
+	if (!known) {
 		mailbox->status = SIM_LAUNCH_NO_KERNEL;
 		return;
 	}
-	if (m->shared_bytes > dynamic_shared_bytes) {
+	if (code.entry && m->shared_bytes > dynamic_shared_bytes) {
 		free(dynamic_shared);
 		dynamic_shared = aligned_alloc(256, (m->shared_bytes + 255u) / 256 * 256);
 		dynamic_shared_bytes = dynamic_shared ? m->shared_bytes : 0;
@@ -104,10 +105,12 @@ static void launch(const struct sim_launch_request *m)
 	asserted = 0;
 	if (sigsetjmp(fault_exit, 1) == 0) {
 		in_kernel = 1;
-		if (entry)
-			run_grid(entry, m);
+		if (code.entry)
+			run_grid(code.entry, m);
+		else if (code.ptx)
+			mailbox->status = ptx_module_launch(code.ptx, m->kernel, m, parameters(m));
 		else
-			sim_pseudo_launch(described, m, parameters(m));
+			sim_pseudo_launch(code.described, m, parameters(m));
 		in_kernel = 0;
 	} else {
 		in_kernel = 0;
@@ -179,7 +182,7 @@ static void serve(const struct sim_control_request *q, int fd, struct sim_contro
 		reply->error = munmap((void *)(uintptr_t)q->arg[0], q->arg[1]) ? errno : 0;
 		break;
 	case SIM_CONTROL_LOAD:
-		reply->error = -sim_module_load(fd, &reply->value);
+		reply->error = -sim_module_load(fd, q->arg[0], &reply->value);
 		break;
 	case SIM_CONTROL_DESCRIBE:
 		reply->error = -sim_module_describe(fd, q->arg[0], q->arg[1] != 0, &reply->value);

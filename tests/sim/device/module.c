@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads device code and points its references to variables at device memory. */
+/* Loads device code, objects and PTX, and points its references to variables at device memory. */
 #define _GNU_SOURCE
 #include "device/module.h"
 
@@ -14,11 +14,13 @@
 #include <sys/mman.h>
 
 #include "device/pseudo.h"
+#include "device/ptx.h"
 
 struct module {
 	void *handle;
 	void (**table)(void);
 	struct sim_described *described;
+	struct ptx_module *ptx;
 	uint32_t n;
 };
 
@@ -56,12 +58,29 @@ int sim_module_describe(int fd, uint64_t bytes, bool ruled, uint64_t *id)
 	return e ? e : keep(&m, id);
 }
 
-int sim_module_load(int fd, uint64_t *id)
+/* 1 if it is no PTX. */
+static int load_ptx(int fd, uint64_t bytes, struct module *m)
+{
+	char *text = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+	int e = 1;
+
+	if (text == MAP_FAILED)
+		return -errno;
+	if (sim_ptx_looks(text, bytes))
+		e = ptx_module_new(text, bytes, &m->ptx);
+	munmap(text, bytes);
+	return e;
+}
+
+int sim_module_load(int fd, uint64_t bytes, uint64_t *id)
 {
 	char path[4096] = "/proc/self/fd/";
 	struct module m = { 0 };
 	size_t used = strlen(path);
+	int e = load_ptx(fd, bytes, &m);
 
+	if (e <= 0)
+		return e ? e : keep(&m, id);
 	/* The loader takes a path it has seen for the same object, and descriptors come again: every
 	 * object gets a way of its own to write its path. */
 	pthread_mutex_lock(&lock);
@@ -84,7 +103,7 @@ int sim_module_load(int fd, uint64_t *id)
 
 static struct module *find(uint64_t id)
 {
-	return id && id <= n_modules && (modules[id - 1].handle || modules[id - 1].described) ? &modules[id - 1] : NULL;
+	return id && id <= n_modules && (modules[id - 1].handle || modules[id - 1].described || modules[id - 1].ptx) ? &modules[id - 1] : NULL;
 }
 
 int sim_module_unload(uint64_t id)
@@ -97,21 +116,23 @@ int sim_module_unload(uint64_t id)
 		if (m->handle)
 			dlclose(m->handle);
 		m->handle = NULL;
-		m->described = NULL; /* a launch may still read it */
+		m->described = NULL; /* a launch may still read these */
+		m->ptx = NULL;
 		e = 0;
 	}
 	pthread_mutex_unlock(&lock);
 	return e;
 }
 
-void (*sim_module_kernel(uint64_t id, uint32_t index, struct sim_described **described))(void)
+bool sim_module_kernel(uint64_t id, uint32_t index, struct sim_code *code)
 {
 	pthread_mutex_lock(&lock);
 	struct module *m = find(id);
-	void (*entry)(void) = m && m->table ? m->table[index] : NULL;
-	*described = m && m->described && index < m->n ? &m->described[index] : NULL;
+	code->entry = m && m->table ? m->table[index] : NULL;
+	code->described = m && m->described && index < m->n ? &m->described[index] : NULL;
+	code->ptx = m ? m->ptx : NULL;
 	pthread_mutex_unlock(&lock);
-	return entry;
+	return code->entry || code->described || code->ptx;
 }
 
 /* Device code reaches its variables through the global offset table, since another object could override them; the slots are where we do. */
@@ -134,6 +155,12 @@ int sim_module_bind(uint64_t id, const char *name, uint64_t address)
 {
 	pthread_mutex_lock(&lock);
 	struct module *m = find(id);
+	if (m && m->ptx) {
+		int e = ptx_module_bind(m->ptx, name, address);
+
+		pthread_mutex_unlock(&lock);
+		return e;
+	}
 	void *own = m && m->handle ? dlsym(m->handle, name) : NULL;
 	struct link_map *map = NULL;
 	const ElfW(Rela) *rela = NULL;
@@ -173,9 +200,12 @@ int sim_module_fill(uint64_t id, const char *name, uint64_t address, size_t byte
 	pthread_mutex_lock(&lock);
 	struct module *m = find(id);
 	void *own = m && m->handle ? dlsym(m->handle, name) : NULL;
+	int e = own ? 0 : -ENOENT;
 
 	if (own)
 		memcpy((void *)(uintptr_t)address, own, bytes);
+	else if (m && m->ptx)
+		e = ptx_module_fill(m->ptx, name, address, bytes);
 	pthread_mutex_unlock(&lock);
-	return own ? 0 : -ENOENT;
+	return e;
 }

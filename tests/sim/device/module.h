@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Loads the object behind `fd`; 0 and its id, or a negative errno. */
-int sim_module_load(int fd, uint64_t *id);
+/* Loads the object or the PTX behind `fd`; 0 and its id, or a negative errno. */
+int sim_module_load(int fd, uint64_t bytes, uint64_t *id);
 /* Reads the image without code behind `fd`; with `ruled` refuses one of which no kernel has a rule. */
 int sim_module_describe(int fd, uint64_t bytes, bool ruled, uint64_t *id);
 int sim_module_unload(uint64_t id);
@@ -17,7 +17,13 @@ int sim_module_bind(uint64_t id, const char *name, uint64_t address);
 /* Writes the variable's initial value there; values may name other variables, so all are bound before. */
 int sim_module_fill(uint64_t id, const char *name, uint64_t address, size_t bytes);
 struct sim_described;
-/* The entry of kernel `index`, or NULL; then `described` says whether there is a description of it. */
-void (*sim_module_kernel(uint64_t id, uint32_t index, struct sim_described **described))(void);
+struct ptx_module;
+/* What there is of a kernel, one of them. */
+struct sim_code {
+	void (*entry)(void);
+	struct sim_described *described;
+	struct ptx_module *ptx;
+};
+bool sim_module_kernel(uint64_t id, uint32_t index, struct sim_code *code);
 
 #endif

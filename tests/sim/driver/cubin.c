@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The vendor's fat binaries and cubins as images without code: what kernels there are, and how their parameters lie. */
+/* The vendor's fat binaries and cubins as images: what kernels there are, and how their parameters lie. They have no code, but for PTX. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>
@@ -9,12 +9,14 @@
 
 #include "driver/sim.h"
 #include "image.h"
+#include "ptx_text.h"
 
 #define FATBIN_MAGIC 0xba55ed50u
 #define ENTRY_ELF 2
 #define FLAG_LZ4 0x2000u
 #define FLAG_ZSTD 0x8000u
 #define EM_CUDA 190
+#define LOOK 4096 /* as far as comments may go before a PTX text says what it is */
 
 /* Of a .nv.info section: one byte each of format and attribute, two of value or size. */
 #define FORMAT_SIZED 4
@@ -241,6 +243,17 @@ static char *describe(const struct elf *e)
 	return image;
 }
 
+/* The text in a cubin that the stand-in for ptxas made, or NULL. */
+static const char *packed_ptx(const struct elf *e, size_t *bytes)
+{
+	for (unsigned i = 0; i < e->n; i++)
+		if (!strcmp(e->names + e->section[i].sh_name, SIMGPU_PTX_SECTION)) {
+			*bytes = e->section[i].sh_size;
+			return e->base + e->section[i].sh_offset;
+		}
+	return NULL;
+}
+
 static size_t elf_bytes(const Elf64_Ehdr *h)
 {
 	const Elf64_Shdr *s = (const void *)((const char *)h + h->e_shoff);
@@ -257,6 +270,7 @@ CUresult sim_cubin_image(const void *data, char **image)
 	const struct fatbin_header *h = data;
 	char *unpacked = NULL;
 	const char *base = data;
+	const char *text;
 	size_t bytes = 0;
 	struct elf e;
 
@@ -269,11 +283,17 @@ CUresult sim_cubin_image(const void *data, char **image)
 		base = unpacked = unpack(entry, &bytes);
 	} else if (!memcmp(data, ELFMAG, SELFMAG)) {
 		bytes = elf_bytes(data);
+	} else if (sim_ptx_looks(data, strnlen(data, LOOK))) {
+		return sim_ptx_image(data, strlen(data), image);
 	} else {
 		return CUDA_ERROR_INVALID_IMAGE;
 	}
-	if (base && elf_open(&e, base, bytes))
+	if (base && elf_open(&e, base, bytes)) {
+		text = packed_ptx(&e, &bytes);
+		if (text)
+			return sim_ptx_image(text, bytes, image);
 		*image = describe(&e);
+	}
 	free(unpacked);
 	return *image ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Modules, libraries, kernels and their variables, as simnvcc's images describe them, or images made of the vendor's cubins. */
+/* Modules, libraries, kernels and their variables, as simnvcc's images describe them, or images made of the vendor's cubins and of PTX. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "driver/sim.h"
 #include "image.h"
+
+#define SHORTEST 32 /* bytes in which every kind of image says what it is */
 
 struct sim_kernel *sim_kernel_check(const void *handle)
 {
@@ -218,14 +220,15 @@ static CUresult load_file(void *out, const char *path, bool library)
 
 	if (fd < 0)
 		return r;
-	off_t n = lseek(fd, 0, SEEK_END);
-	void *m = n >= (off_t)sizeof(struct sim_image_header) ? mmap(NULL, (size_t)n, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
-	if (m != MAP_FAILED) {
-		r = load_module(out, m, library);
-		munmap(m, (size_t)n);
-	} else {
-		r = CUDA_ERROR_INVALID_IMAGE;
-	}
+	struct stat st;
+	char *m = fstat(fd, &st) ? NULL : calloc(1, (size_t)st.st_size + 1);
+	size_t got = 0;
+	ssize_t n = 1;
+	while (m && got < (size_t)st.st_size && (n = read(fd, m + got, (size_t)st.st_size - got)) > 0)
+		got += (size_t)n;
+	/* The byte behind it ends a text. */
+	r = m && got >= SHORTEST ? load_module(out, m, library) : CUDA_ERROR_INVALID_IMAGE;
+	free(m);
 	close(fd);
 	return r;
 }

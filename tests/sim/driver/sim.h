@@ -178,6 +178,8 @@ struct sim_kernel *sim_kernel_check(const void *handle);
 CUresult sim_module_on(struct sim_module *m, int device);
 /* An image without code (image.h) of the vendor's fat binary or cubin (cubin.c); the caller frees it. */
 CUresult sim_cubin_image(const void *data, char **image);
+/* The same of a PTX text, with the text itself as the code (ptx.c). */
+CUresult sim_ptx_image(const char *text, size_t bytes, char **image);
 
 /* ---- work: what a stream executes and a graph node describes (work.c) ---- */
 struct sim_launch {
