@@ -46,7 +46,6 @@ SCRIPTS = {
     'triton': ['kernels.py'],
     'nvrtc': ['kernels.py', '--how', 'nvrtc'],
     'compiled': ['compiled.py', '--steps', '4'],
-    'compiled_graphs': ['compiled.py', '--steps', '6', '--mode', 'reduce-overhead'],
 }
 ALLOCATORS = ('', 'backend:cudaMallocAsync', 'expandable_segments:True')
 
