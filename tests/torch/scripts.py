@@ -43,8 +43,9 @@ SCRIPTS = {
     'conv_gan': ['conv.py', '--gan'],
     'graph': ['graph.py'],
     'loader': ['loader.py'],
+    'triton': ['kernels.py'],
+    'nvrtc': ['kernels.py', '--how', 'nvrtc'],
     'compiled': ['compiled.py', '--steps', '4'],
-    'compiled_graphs': ['compiled.py', '--steps', '6', '--mode', 'reduce-overhead'],
 }
 ALLOCATORS = ('', 'backend:cudaMallocAsync', 'expandable_segments:True')
 

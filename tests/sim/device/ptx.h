@@ -129,12 +129,24 @@ struct ptx_row {
 	uint8_t how;
 };
 const struct ptx_row *ptx_row_find(const char *name);
-ptx_run ptx_convert(struct ptx_insn *i);
 ptx_run ptx_compare(const struct ptx_insn *i, bool numbers);
+
+/* ---- ptx_convert.c ---- */
+/* What converts as the instruction's types and roundings say, or NULL. */
+ptx_run ptx_convert(struct ptx_insn *i);
 float ptx_half_to_float(uint16_t h);
 uint16_t ptx_float_to_half(float f);
 float ptx_bfloat_to_float(uint16_t h);
 uint16_t ptx_float_to_bfloat(float f);
+uint16_t ptx_to_half(double x, enum ptx_round round);
+uint16_t ptx_to_bfloat(double x, enum ptx_round round);
+/* As fesetround() takes it. */
+int ptx_rounding_mode(enum ptx_round round);
+/* A number too small for a normal one as zero. */
+static inline float ptx_flushed(float x)
+{
+	return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0, x) : x;
+}
 
 /* ---- ptx_memory.c: loads, stores, atomics, and what moves between lanes ---- */
 void ptx_load(struct ptx_warp *w, const struct ptx_insn *i, uint32_t mask);
