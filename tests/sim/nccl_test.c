@@ -310,6 +310,28 @@ static void transfers(struct rank *r)
 	expect(r, r->b + 8 * n, 5 * 4, "Send back", ncclFloat32, 0);
 }
 
+/* The calls' order holds though the first stream has to wait on one of the ranks, and the second could go ahead. */
+static void two_streams(struct rank *r)
+{
+	CUstream other;
+	uint32_t *gate;
+
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	OK(cuMemHostAlloc((void **)&gate, 4, 0));
+	*gate = r->rank != 0;
+	upload(r, 1000, ncclInt32, 9);
+	OK(cuStreamWaitValue32(r->stream, (CUdeviceptr)(uintptr_t)gate, 1, CU_STREAM_WAIT_VALUE_EQ));
+	NCCL(ncclAllReduce(at(r->a, 0), at(r->b, 0), 1000, ncclInt32, ncclSum, r->comm, r->stream));
+	NCCL(ncclAllReduce(at(r->b, 0), at(r->b, 8192), 500, ncclInt32, ncclMax, r->comm, other));
+	usleep(20000);
+	__atomic_store_n(gate, 1, __ATOMIC_RELEASE);
+	OK(cuStreamSynchronize(other));
+	reference(r->want, 1000, ncclInt32, ncclSum, 0, 9, 0);
+	expect(r, r->b + 8192, 2000, "the second stream", ncclInt32, 0);
+	OK(cuMemFreeHost(gate));
+	OK(cuStreamDestroy(other));
+}
+
 /* Everything of a group together; a collective on one stream and the next one on another. */
 static void groups(struct rank *r)
 {
@@ -419,8 +441,10 @@ static void everything(int rank)
 	movements(&r, MOST, ncclFloat64);
 	transfers(&r);
 	groups(&r);
-	if (ranks > 1)
+	if (ranks > 1) {
+		two_streams(&r);
 		captured(&r);
+	}
 	split(&r);
 	CHECK(ncclAllReduce(NULL, at(r.b, 0), 1, ncclInt32, ncclSum, r.comm, r.stream) == ncclInvalidArgument);
 	NCCL(ncclAllReduce(at(r.a, 0), at(r.b, 0), 0, ncclInt32, ncclSum, r.comm, r.stream));
