@@ -513,6 +513,39 @@ static void dies(int rank)
 	OK(cuStreamSynchronize(r.stream));
 }
 
+static const char *fault;
+
+/* A kernel that fails, or never gets anywhere, on one rank is one that the other waits for. */
+static void faulty(int rank)
+{
+	struct rank r = { .rank = rank };
+	ncclResult_t e = ncclSuccess;
+
+	if (rank == 1)
+		setenv("SIMGPU_FAULT", fault, 1);
+	device_start();
+	begin(&r);
+	NCCL(ncclCommInitRank(&r.comm, ranks, id, rank));
+	NCCL(ncclAllReduce(at(r.a, 0), at(r.b, 0), 1000, ncclInt32, ncclSum, r.comm, r.stream));
+	if (rank == 1) {
+		if (!strcmp(fault, "sticky@1")) {
+			EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(r.stream));
+		} else {
+			usleep(50000);
+			EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(r.stream));
+		}
+		_exit(0);
+	}
+	while (e == ncclSuccess) {
+		NCCL(ncclCommGetAsyncError(r.comm, &e));
+		usleep(1000);
+	}
+	CHECK(e == ncclRemoteError);
+	EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(r.stream));
+	NCCL(ncclCommAbort(r.comm));
+	OK(cuStreamSynchronize(r.stream));
+}
+
 static void disagree(int rank)
 {
 	struct rank r = { .rank = rank };
@@ -640,6 +673,10 @@ int main(void)
 	together("a late rank", 2, late, -1);
 	together("a rank dies", 2, dies, 1);
 	together("a rank dies", 3, dies, 2);
+	fault = "sticky@1";
+	together("a kernel that fails", 2, faulty, -1);
+	fault = "stall@1";
+	together("a kernel that stalls", 2, faulty, -1);
 	together("different collectives", 2, disagree, -1);
 	orphans();
 	return 0;
