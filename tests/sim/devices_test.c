@@ -78,11 +78,15 @@ static void memory(CUcontext c[2])
 	size_t before[2], after[2], total;
 	CUdeviceptr p[2], more, small[2];
 
+	/* Small pieces share a page, but not one of the other device. */
 	for (int i = 0; i < 2; i++) {
 		OK(cuCtxSetCurrent(c[i]));
-		OK(cuMemAlloc(&small[i], 512));
 		OK(cuMemGetInfo(&before[i], &total));
 		CHECK(total == 64u << 20);
+		OK(cuMemAlloc(&small[i], 512));
+		OK(cuMemGetInfo(&after[i], &total));
+		CHECK(after[i] < before[i]);
+		before[i] = after[i];
 	}
 	OK(cuCtxSetCurrent(c[1]));
 	OK(cuMemAlloc(&p[1], 48u << 20));

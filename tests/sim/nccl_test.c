@@ -310,6 +310,28 @@ static void transfers(struct rank *r)
 	expect(r, r->b + 8 * n, 5 * 4, "Send back", ncclFloat32, 0);
 }
 
+/* The calls' order holds though the first stream has to wait on one of the ranks, and the second could go ahead. */
+static void two_streams(struct rank *r)
+{
+	CUstream other;
+	uint32_t *gate;
+
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	OK(cuMemHostAlloc((void **)&gate, 4, 0));
+	*gate = r->rank != 0;
+	upload(r, 1000, ncclInt32, 9);
+	OK(cuStreamWaitValue32(r->stream, (CUdeviceptr)(uintptr_t)gate, 1, CU_STREAM_WAIT_VALUE_EQ));
+	NCCL(ncclAllReduce(at(r->a, 0), at(r->b, 0), 1000, ncclInt32, ncclSum, r->comm, r->stream));
+	NCCL(ncclAllReduce(at(r->b, 0), at(r->b, 8192), 500, ncclInt32, ncclMax, r->comm, other));
+	usleep(20000);
+	__atomic_store_n(gate, 1, __ATOMIC_RELEASE);
+	OK(cuStreamSynchronize(other));
+	reference(r->want, 1000, ncclInt32, ncclSum, 0, 9, 0);
+	expect(r, r->b + 8192, 2000, "the second stream", ncclInt32, 0);
+	OK(cuMemFreeHost(gate));
+	OK(cuStreamDestroy(other));
+}
+
 /* Everything of a group together; a collective on one stream and the next one on another. */
 static void groups(struct rank *r)
 {
@@ -419,8 +441,10 @@ static void everything(int rank)
 	movements(&r, MOST, ncclFloat64);
 	transfers(&r);
 	groups(&r);
-	if (ranks > 1)
+	if (ranks > 1) {
+		two_streams(&r);
 		captured(&r);
+	}
 	split(&r);
 	CHECK(ncclAllReduce(NULL, at(r.b, 0), 1, ncclInt32, ncclSum, r.comm, r.stream) == ncclInvalidArgument);
 	NCCL(ncclAllReduce(at(r.a, 0), at(r.b, 0), 0, ncclInt32, ncclSum, r.comm, r.stream));
@@ -479,6 +503,39 @@ static void dies(int rank)
 	upload(&r, MOST, ncclInt32, 1);
 	NCCL(ncclAllReduce(at(r.a, 0), at(r.b, 0), MOST, ncclInt32, ncclSum, r.comm, r.stream));
 	NCCL(ncclAllReduce(at(r.b, 0), at(r.b, 0), MOST, ncclInt32, ncclSum, r.comm, r.stream));
+	while (e == ncclSuccess) {
+		NCCL(ncclCommGetAsyncError(r.comm, &e));
+		usleep(1000);
+	}
+	CHECK(e == ncclRemoteError);
+	EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(r.stream));
+	NCCL(ncclCommAbort(r.comm));
+	OK(cuStreamSynchronize(r.stream));
+}
+
+static const char *fault;
+
+/* A kernel that fails, or never gets anywhere, on one rank is one that the other waits for. */
+static void faulty(int rank)
+{
+	struct rank r = { .rank = rank };
+	ncclResult_t e = ncclSuccess;
+
+	if (rank == 1)
+		setenv("SIMGPU_FAULT", fault, 1);
+	device_start();
+	begin(&r);
+	NCCL(ncclCommInitRank(&r.comm, ranks, id, rank));
+	NCCL(ncclAllReduce(at(r.a, 0), at(r.b, 0), 1000, ncclInt32, ncclSum, r.comm, r.stream));
+	if (rank == 1) {
+		if (!strcmp(fault, "sticky@1")) {
+			EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(r.stream));
+		} else {
+			usleep(50000);
+			EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(r.stream));
+		}
+		_exit(0);
+	}
 	while (e == ncclSuccess) {
 		NCCL(ncclCommGetAsyncError(r.comm, &e));
 		usleep(1000);
@@ -616,6 +673,10 @@ int main(void)
 	together("a late rank", 2, late, -1);
 	together("a rank dies", 2, dies, 1);
 	together("a rank dies", 3, dies, 2);
+	fault = "sticky@1";
+	together("a kernel that fails", 2, faulty, -1);
+	fault = "stall@1";
+	together("a kernel that stalls", 2, faulty, -1);
 	together("different collectives", 2, disagree, -1);
 	orphans();
 	return 0;

@@ -327,7 +327,7 @@ static void *poll_main(void *arg)
 struct exchanging {
 	struct sim_op *op;
 	struct sim_exchange *x;
-	uint64_t until; /* it takes at least so long */
+	uint64_t from, until; /* when it may begin, and how long it takes at least */
 	struct exchanging *next;
 };
 
@@ -350,7 +350,7 @@ static struct exchanging *exchange_new(struct sim_op *op)
 	case SIM_FAULT_DROP:
 		return e;
 	case SIM_FAULT_STALL:
-		e->until = sim_settings.stall_ns == UINT64_MAX ? UINT64_MAX : e->until + sim_settings.stall_ns;
+		e->from = sim_settings.stall_ns == UINT64_MAX ? UINT64_MAX : op->ready_ns + sim_settings.stall_ns;
 		break;
 	default:
 		break;
@@ -391,7 +391,7 @@ static void *exchange_main(void *arg)
 			CUresult r = sticky;
 
 			pthread_mutex_unlock(&sim_lock);
-			if (e->x && r == CUDA_SUCCESS && !waits_behind(list, e))
+			if (e->x && r == CUDA_SUCCESS && sim_now() >= e->from && !waits_behind(list, e))
 				over = sim_exchange_step(e->x, &moved, &r);
 			if (over && r == CUDA_SUCCESS && e->until > sim_now())
 				over = false;
