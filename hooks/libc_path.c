@@ -11,7 +11,9 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/time.h>
 #include <unistd.h>
+#include <utime.h>
 
 #include "hooks/libc.h"
 #include "runtime/engine/engine.h"
@@ -97,6 +99,70 @@ TPCK_EXPORT int truncate(const char *path, off_t bytes)
 TPCK_EXPORT int truncate64(const char *path, off64_t bytes)
 {
 	PATH(tpck_files_truncate(path, bytes), syscall(SYS_truncate, path, bytes));
+}
+
+TPCK_EXPORT int chmod(const char *path, mode_t mode)
+{
+	PATH(tpck_files_chmod(AT_FDCWD, path, mode), syscall(SYS_fchmodat, AT_FDCWD, path, mode));
+}
+
+TPCK_EXPORT int fchmodat(int folder, const char *path, mode_t mode, int flags)
+{
+	static int (*real)(int, const char *, mode_t, int);
+
+	/* What Linux has for a link's own mode depends on the C library. */
+	if (flags) {
+		if (!real)
+			real = (int (*)(int, const char *, mode_t, int))tpck_real_dlsym(RTLD_NEXT, "fchmodat");
+		return real(folder, path, mode, flags);
+	}
+	PATH(tpck_files_chmod(folder, path, mode), syscall(SYS_fchmodat, folder, path, mode));
+}
+
+TPCK_EXPORT int utimensat(int folder, const char *path, const struct timespec times[2], int flags)
+{
+	TPCK_MAYBE_NULL(path);
+	if (!path) {
+		errno = EINVAL;
+		return -1;
+	}
+	PATH(tpck_files_set_times(folder, path, times, flags), syscall(SYS_utimensat, folder, path, times, flags));
+}
+
+static int set_times(const char *path, const struct timeval *times, int flags)
+{
+	struct timespec exact[2];
+
+	for (int i = 0; times && i < 2; i++) {
+		if (times[i].tv_usec < 0 || times[i].tv_usec >= 1000000) {
+			errno = EINVAL;
+			return -1;
+		}
+		exact[i] = (struct timespec){times[i].tv_sec, times[i].tv_usec * 1000};
+	}
+	return utimensat(AT_FDCWD, path, times ? exact : NULL, flags);
+}
+
+TPCK_EXPORT int utimes(const char *path, const struct timeval times[2])
+{
+	return set_times(path, times, 0);
+}
+
+TPCK_EXPORT int lutimes(const char *path, const struct timeval times[2])
+{
+	return set_times(path, times, AT_SYMLINK_NOFOLLOW);
+}
+
+TPCK_EXPORT int utime(const char *path, const struct utimbuf *times)
+{
+	struct timeval both[2] = {{0, 0}, {0, 0}};
+
+	TPCK_MAYBE_NULL(times);
+	if (times) {
+		both[0].tv_sec = times->actime;
+		both[1].tv_sec = times->modtime;
+	}
+	return set_times(path, times ? both : NULL, 0);
 }
 
 #define STAT(folder, path, found, flags) \

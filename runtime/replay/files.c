@@ -451,6 +451,33 @@ int tpck_files_truncate(const char *path, off_t bytes)
 	return (int)syscall(SYS_truncate, path, bytes);
 }
 
+int tpck_files_chmod(int folder, const char *path, mode_t mode)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	if (resolve(folder, path, absolute, &digest)) {
+		if (tpck_overlay_active())
+			return tpck_overlay_chmod(absolute, digest, mode);
+		recording(absolute, digest, false, false, false);
+	}
+	return (int)syscall(SYS_fchmodat, folder, path, mode);
+}
+
+/* The time of change tells versions of a file apart: one that was read is kept first. */
+int tpck_files_set_times(int folder, const char *path, const struct timespec *times, int flags)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	if (resolve(folder, path, absolute, &digest)) {
+		if (tpck_overlay_active())
+			return tpck_overlay_set_times(absolute, digest, times);
+		recording(absolute, digest, false, true, false);
+	}
+	return (int)syscall(SYS_utimensat, folder, path, times, flags);
+}
+
 /* ---- listings ------------------------------------------------------------------------------- */
 
 enum { LISTING_BYTES = 64 << 10 };

@@ -67,6 +67,9 @@ int tpck_files_mkdir(int folder, const char *path, mode_t mode);
 int tpck_files_access(int folder, const char *path, int mode, int flags);
 int tpck_files_stat(int folder, const char *path, struct stat *found, int flags);
 int tpck_files_truncate(const char *path, off_t bytes);
+int tpck_files_chmod(int folder, const char *path, mode_t mode);
+/* times as for utimensat(): of access and of change, NULL for now. */
+int tpck_files_set_times(int folder, const char *path, const struct timespec *times, int flags);
 /* A folder to list in place of path (the caller opens and then forgets it), or NULL: list the real one. */
 const char *tpck_files_listing(const char *path);
 /* True: a call that the overlay cannot answer was made on one of its paths. */

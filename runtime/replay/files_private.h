@@ -29,6 +29,8 @@ int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
 int tpck_overlay_rename(const char *from, uint64_t from_digest, const char *to, uint64_t to_digest);
 int tpck_overlay_unlink(const char *path, uint64_t digest, int flags);
 int tpck_overlay_mkdir(const char *path, uint64_t digest, mode_t mode);
+int tpck_overlay_chmod(const char *path, uint64_t digest, mode_t mode);
+int tpck_overlay_set_times(const char *path, uint64_t digest, const struct timespec *times);
 /* 0, -1 with errno, or TPCK_OVERLAY_REAL: ask the real path. */
 int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found);
 const char *tpck_overlay_listing(uint64_t digest);

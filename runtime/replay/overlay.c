@@ -30,6 +30,7 @@ struct entry {
 	enum kind kind;
 	int fd;           /* KIND_FILE: its scratch */
 	bool changed;     /* by the program itself, not merely seen to be absent */
+	bool timed;       /* it has set the times, too */
 	struct entry *next;
 	char path[];
 };
@@ -77,8 +78,8 @@ static int scratch_new(mode_t mode)
 {
 	int fd = high((int)syscall(SYS_memfd_create, SCRATCH_NAME, 1u /* MFD_CLOEXEC */));
 
-	if (fd >= 0 && fchmod(fd, mode & ~mask & 07777))
-		return fd;
+	if (fd >= 0)
+		(void)!fchmod(fd, mode & 07777);
 	return fd;
 }
 
@@ -250,7 +251,7 @@ static struct entry *import(const char *path, uint64_t digest, bool content, boo
 	entry = enter(path, digest);
 	if (!entry)
 		return NULL;
-	entry->fd = scratch_new(*existed ? found.st_mode | mask : 0666);
+	entry->fd = scratch_new(*existed ? found.st_mode : 0666 & ~mask);
 	if (entry->fd < 0)
 		return NULL;
 	entry->kind = KIND_FILE;
@@ -295,7 +296,7 @@ static int open_changing(const char *path, uint64_t digest, int flags, mode_t mo
 		if (existed && flags & O_CREAT && flags & O_EXCL)
 			return fail(EEXIST);
 		if (entry) {
-			entry->fd = scratch_new(mode);
+			entry->fd = scratch_new(mode & ~mask);
 			if (entry->fd < 0)
 				return -1;
 			entry->kind = KIND_FILE;
@@ -404,8 +405,33 @@ int tpck_overlay_rename(const char *from, uint64_t from_digest, const char *to, 
 	target->fd = source->fd;
 	target->kind = KIND_FILE;
 	target->changed = true;
+	target->timed = source->timed;
 	source->fd = -1;
 	return absent(from, from_digest);
+}
+
+int tpck_overlay_chmod(const char *path, uint64_t digest, mode_t mode)
+{
+	struct entry *entry = present(path, digest);
+
+	if (!entry)
+		return -1;
+	if (entry->kind == KIND_FOLDER)
+		return 0;
+	entry->changed = true;
+	return fchmod(entry->fd, mode & 07777);
+}
+
+int tpck_overlay_set_times(const char *path, uint64_t digest, const struct timespec *times)
+{
+	struct entry *entry = present(path, digest);
+
+	if (!entry)
+		return -1;
+	if (entry->kind == KIND_FOLDER)
+		return 0;
+	entry->changed = entry->timed = true;
+	return (int)syscall(SYS_utimensat, entry->fd, NULL, times, 0);
 }
 
 /* What goes needs no content: only that it was there, and what it was. */
@@ -624,6 +650,10 @@ static int file_settle(const struct entry *entry)
 		if (!result && ftruncate(fd, scratch.st_size))
 			result = -errno;
 	}
+	if (!result && ((real.st_mode ^ scratch.st_mode) & 07777))
+		(void)!fchmod(fd, scratch.st_mode & 07777); /* another's file has the mode that it has */
+	if (!result && entry->timed)
+		syscall(SYS_utimensat, fd, NULL, (const struct timespec[2]){scratch.st_atim, scratch.st_mtim}, 0);
 	syscall(SYS_close, fd);
 	return result;
 }
@@ -738,18 +768,36 @@ static int descriptors_settle(char *why, size_t size)
 	return 0;
 }
 
+/* A folder that the program had made, and those above it where the iterations that are done again had removed them. */
+static int folder_settle(const char *path)
+{
+	char above[TPCK_FILES_FOLDER + 320];
+	const char *slash = strrchr(path, '/');
+
+	if (!syscall(SYS_mkdirat, AT_FDCWD, path, 0777 & ~mask) || errno == EEXIST)
+		return 0;
+	if (errno != ENOENT || !slash || slash == path || (size_t)(slash - path) >= sizeof above)
+		return -errno;
+	snprintf(above, sizeof above, "%.*s", (int)(slash - path), path);
+	if (folder_settle(above))
+		return -errno;
+	return !syscall(SYS_mkdirat, AT_FDCWD, path, 0777 & ~mask) || errno == EEXIST ? 0 : -errno;
+}
+
+static int entry_settle(const struct entry *entry)
+{
+	if (entry->kind == KIND_FILE)
+		return entry->changed ? file_settle(entry) : 0;
+	return entry->kind == KIND_ABSENT ? absent_settle(entry) : folder_settle(entry->path);
+}
+
 int tpck_files_inject(char *why, size_t size)
 {
-	for (unsigned b = 0; b < BUCKETS; b++)
-		for (struct entry *entry = entries[b]; entry; entry = entry->next) {
-			int result = 0;
+	/* Folders come first: files go into them. */
+	for (unsigned b = 0; b < 2 * BUCKETS; b++)
+		for (struct entry *entry = entries[b % BUCKETS]; entry; entry = entry->next) {
+			int result = (entry->kind == KIND_FOLDER) == (b < BUCKETS) ? entry_settle(entry) : 0;
 
-			if (entry->kind == KIND_FILE)
-				result = entry->changed ? file_settle(entry) : 0;
-			else if (entry->kind == KIND_ABSENT)
-				result = absent_settle(entry);
-			else if (syscall(SYS_mkdirat, AT_FDCWD, entry->path, 0777 & ~mask) && errno != EEXIST)
-				result = -errno;
 			if (result) {
 				snprintf(why, size, "cannot bring %s to its state at the boundary: %s", entry->path,
 					 strerror(-result));

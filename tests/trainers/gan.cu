@@ -7,14 +7,17 @@
 // shrinks the scale, and lets the scale grow again after a run of clean steps. The scale starts high, so steps are
 // skipped at the start and now and then later. Noise comes from a counter in device memory that a kernel advances.
 // --augment loads an extension that changes the real strings; what it keeps on the device is its own.
-// The checkpoint is written to a temporary file made by mkstemp and then renamed to gan.ckpt.
+// The checkpoint is written to a temporary file made by mkstemp, renamed to gan.ckpt; beside it are marks of the last two, each with a mode and a
+// time that it is given.
 #include <cuda_runtime.h>
 
 #include <dlfcn.h>
 #include <getopt.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -465,6 +468,19 @@ struct Trainer {
         transfer_all(f, true, false);
         if (fflush(f) || fsync(fd) || fclose(f) || rename(name.c_str(), path("gan.ckpt").c_str()))
             die("cannot write a checkpoint");
+        mark(s);
+    }
+
+    // A file for each checkpoint, named after its step; the last two stay.
+    void mark(const State &s)
+    {
+        const struct timeval when[2] = {{step, 0}, {step, 500}};
+        const std::string name = path(("gan.step" + std::to_string(step)).c_str());
+        FILE *f = fopen(name.c_str(), "wb");
+        if (!f || fwrite(&s.scale, sizeof s.scale, 1, f) != 1 || fclose(f) || chmod(name.c_str(), 0440) || utimes(name.c_str(), when))
+            die("cannot write a mark");
+        if (step >= 2 * o.save_every && unlink(path(("gan.step" + std::to_string(step - 2 * o.save_every)).c_str()).c_str()) && errno != ENOENT)
+            die("cannot remove a mark");
     }
 
     bool resume()
