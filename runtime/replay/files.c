@@ -51,6 +51,7 @@ bool tpck_files_absolute(int folder, const char *path, char *out, size_t size)
 			if (got < 0)
 				return false;
 			base[got] = '\0';
+			tpck_overlay_behind(base, sizeof base);
 		}
 		while (path[0] == '.' && path[1] == '/') {
 			path += 2;
@@ -325,10 +326,12 @@ int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
-	if (!resolve(folder, path, absolute, &digest) || flags & (O_PATH | O_DIRECTORY))
+	if (!resolve(folder, path, absolute, &digest) || flags & O_PATH)
 		return real_open(folder, path, flags, mode);
 	if (tpck_overlay_active())
 		return tpck_overlay_open(absolute, digest, flags, mode);
+	if (flags & O_DIRECTORY)
+		return real_open(folder, path, flags, mode);
 	recording_open(absolute, digest, flags);
 	return real_open(folder, path, flags, mode);
 }

@@ -34,6 +34,8 @@ int tpck_overlay_set_times(const char *path, uint64_t digest, const struct times
 /* 0, -1 with errno, or TPCK_OVERLAY_REAL: ask the real path. */
 int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found);
 const char *tpck_overlay_listing(uint64_t digest);
+/* The path of a folder that a descriptor leads to: that of the program where it is one of the overlay's, else as it is. */
+void tpck_overlay_behind(char *path, size_t size);
 /* Whether running forward would read at this path what was there at first, which is what `read` says, and
  * that is neither there by its size and time nor kept. */
 bool tpck_overlay_needs(const char *path, const struct tpck_record_file *read);

@@ -17,6 +17,7 @@
 #include "runtime/replay/contents.h"
 #include "runtime/replay/files.h"
 #include "runtime/replay/files_private.h"
+#include "runtime/replay/syscalls.h"
 #include "runtime/track/threads.h"
 
 enum { BUCKETS = 4096 };
@@ -313,7 +314,69 @@ static int open_changing(const char *path, uint64_t digest, int flags, mode_t mo
 	entry->changed = true;
 	if (flags & O_TRUNC && ftruncate(entry->fd, 0))
 		return -1;
+	if (flags & O_EXCL)
+		tpck_syscalls_watch(); /* a temporary file: how will it be renamed? */
 	return scratch_reopen(entry->fd, flags);
+}
+
+/* ---- folders that the program made: one of ours stands for each ------------------------------- */
+
+static void folder_name(const struct entry *entry, char *name, size_t size)
+{
+	snprintf(name, size, "%s/dir.%016llx", scratch_folder, (unsigned long long)entry->digest);
+	syscall(SYS_mkdirat, AT_FDCWD, name, 0777 & ~mask);
+}
+
+/* What the overlay has in it is there under its name, and nothing else. */
+static void folder_fill(const struct entry *folder, const char *name)
+{
+	char path[TPCK_FILES_FOLDER + 320];
+	size_t length = strlen(folder->path);
+
+	for (unsigned b = 0; b < BUCKETS; b++)
+		for (struct entry *entry = entries[b]; entry; entry = entry->next) {
+			int fd;
+
+			if (strncmp(entry->path, folder->path, length) != 0 || entry->path[length] != '/' ||
+			    strchr(entry->path + length + 1, '/'))
+				continue;
+			snprintf(path, sizeof path, "%s%s", name, entry->path + length);
+			switch (entry->kind) {
+			case KIND_ABSENT:
+				if (syscall(SYS_unlinkat, AT_FDCWD, path, 0))
+					syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR);
+				break;
+			case KIND_FOLDER:
+				syscall(SYS_mkdirat, AT_FDCWD, path, 0700);
+				break;
+			case KIND_FILE:
+				fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+				if (fd >= 0)
+					syscall(SYS_close, fd);
+				break;
+			}
+		}
+}
+
+static int folder_open(const struct entry *folder, int flags)
+{
+	char name[TPCK_FILES_FOLDER + 32];
+
+	folder_name(folder, name, sizeof name);
+	folder_fill(folder, name);
+	return (int)syscall(SYS_openat, AT_FDCWD, name, flags, 0);
+}
+
+void tpck_overlay_behind(char *path, size_t size)
+{
+	const struct entry *entry;
+	size_t length = strlen(scratch_folder);
+
+	if (!active || strncmp(path, scratch_folder, length) != 0 || strncmp(path + length, "/dir.", 5) != 0)
+		return;
+	entry = find(strtoull(path + length + 5, NULL, 16));
+	if (entry)
+		snprintf(path, size, "%s", entry->path);
 }
 
 int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
@@ -322,7 +385,9 @@ int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
 	struct entry *entry = find(digest);
 	bool changes = (flags & O_ACCMODE) != O_RDONLY || flags & (O_TRUNC | O_CREAT);
 
-	if ((flags & O_TMPFILE) == O_TMPFILE || (!entry && special(path)))
+	if (entry && entry->kind == KIND_FOLDER && entry->changed && !changes)
+		return folder_open(entry, flags);
+	if ((flags & O_TMPFILE) == O_TMPFILE || (!entry && (special(path) || flags & O_DIRECTORY)))
 		return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 	if (changes)
 		return open_changing(path, digest, flags, mode);
@@ -407,6 +472,7 @@ int tpck_overlay_rename(const char *from, uint64_t from_digest, const char *to, 
 	target->changed = true;
 	target->timed = source->timed;
 	source->fd = -1;
+	tpck_syscalls_unwatch();
 	return absent(from, from_digest);
 }
 
@@ -459,6 +525,7 @@ int tpck_overlay_unlink(const char *path, uint64_t digest, int flags)
 		return fail(EISDIR);
 	if (!folder && flags & AT_REMOVEDIR)
 		return fail(ENOTDIR);
+	tpck_syscalls_unwatch();
 	return absent(path, digest);
 }
 
@@ -488,6 +555,12 @@ int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found)
 		return fail(ENOENT);
 	if (entry && entry->kind == KIND_FILE)
 		return (int)syscall(SYS_newfstatat, entry->fd, "", found, AT_EMPTY_PATH);
+	if (entry && entry->changed) {
+		char name[TPCK_FILES_FOLDER + 32];
+
+		folder_name(entry, name, sizeof name);
+		return (int)syscall(SYS_newfstatat, AT_FDCWD, name, found, 0);
+	}
 	if (entry) {
 		if (!syscall(SYS_newfstatat, AT_FDCWD, path, found, 0))
 			return 0;
@@ -611,6 +684,7 @@ void tpck_files_say_error(void)
 
 void tpck_files_abandon(void)
 {
+	tpck_syscalls_end();
 	output_back();
 	active = false;
 }
@@ -810,6 +884,7 @@ int tpck_files_inject(char *why, size_t size)
 	if (real_output[1] >= 0 && isatty(real_output[1]))
 		fflush(stdout);
 	output_back();
+	tpck_syscalls_end();
 	active = false;
 	for (unsigned b = 0; b < BUCKETS; b++)
 		for (struct entry *entry = entries[b]; entry; entry = entry->next)

@@ -23,7 +23,7 @@ CASES = {
     'transformers': ['transformers_trainer.py', '--steps', '60'],
 }
 # What runs without arguments; a start takes some ten seconds.
-USUAL = ['nanogpt=2', 'lightning=2']
+USUAL = ['nanogpt=2', 'lightning=2', 'accelerate=2', 'transformers=2']
 WHERE = 'import os, torch, accelerate, lightning, numpy, transformers; print(os.path.dirname(torch.__file__))'
 
 

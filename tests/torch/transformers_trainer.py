@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A small GPT-2 trained by the Trainer of transformers: its data collation, schedule, evaluation and checkpoints."""
+"""A small GPT-2 trained by the Trainer of transformers: its data collation, schedule and checkpoints."""
 import argparse
 import ctypes
 import hashlib
@@ -44,11 +44,11 @@ def main():
     a = p.parse_args()
     arguments = TrainingArguments(
         output_dir='out', max_steps=a.steps, per_device_train_batch_size=4, gradient_accumulation_steps=2, learning_rate=1e-3,
-        logging_steps=1, save_steps=a.save_every, save_total_limit=2, eval_strategy='steps', eval_steps=a.save_every, report_to='none',
+        logging_steps=1, save_steps=a.save_every, save_total_limit=2, report_to='none',
         disable_tqdm=True, seed=5, bf16=a.precision == 'bf16', fp16=a.precision == 'fp16', warmup_steps=4)
     torch.manual_seed(5)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=90, n_positions=20, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0))
-    trainer = Trainer(model=model, args=arguments, train_dataset=Tokens(64, 1), eval_dataset=Tokens(16, 2), callbacks=[Tell()])
+    trainer = Trainer(model=model, args=arguments, train_dataset=Tokens(64, 1), callbacks=[Tell()])
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
     assert model.device.type == 'cuda'
