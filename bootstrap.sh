@@ -5,7 +5,8 @@
 #   ./bootstrap.sh demo          trains a small GPT, kills it several times, resumes it, compares
 #   ./bootstrap.sh demo-torch    the same with PyTorch from PyPI, which it installs (5 GB)
 #   ./bootstrap.sh check         builds and runs every test suite; PyTorch's too, unless TORCH=no
-#   ./bootstrap.sh torch         installs PyTorch (5 GB) where `check` looks for it, unless it is there
+#   ./bootstrap.sh torch         installs PyTorch (5 GB) where `check` looks for it, unless it is there, and beside it
+#                                Lightning, accelerate and transformers (350 MB)
 #   ./bootstrap.sh build [DIR]   configures in DIR (default: build), builds everything, the tests'
 #                                programs included, and installs into DIR/inst
 set -eu
@@ -98,10 +99,31 @@ torch() {
 	fi
 }
 
+# Training loops that others wrote, for tests/torch/kill_loops.py: an environment of their own that sees PyTorch's, which
+# stays as it is, without numpy.
+loops() {
+	venv=${XDG_CACHE_HOME:-$HOME/.cache}/transpckpt/loops
+	python=${TORCH_PYTHON:-${venv%/loops}/torch/bin/python}
+	if "$venv/bin/python" -c 'import torch, numpy, lightning, accelerate, transformers' 2>/dev/null; then
+		return 0
+	fi
+	say "installing Lightning, accelerate and transformers into $venv"
+	rm -rf "$venv"
+	if ! { "$python" -m venv "$venv" &&
+		"$python" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' 2>/dev/null |
+		tee "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth" | grep -q . &&
+		timeout "${TORCH_INSTALL_SEC:-1500}" "$venv/bin/python" -m pip install -q --no-cache-dir \
+			'numpy==2.*' 'lightning==2.*' 'accelerate==1.*' 'transformers==5.*'; } >"$venv.log" 2>&1; then
+		say "they cannot be installed: $(tail -n 1 "$venv.log")"
+		rm -rf "$venv"
+		return 1
+	fi
+}
+
 case ${1:-} in
 torch)
 	install_packages
-	torch
+	torch && loops
 	;;
 build)
 	build "${2:-}"
@@ -117,11 +139,17 @@ demo-torch)
 	;;
 check)
 	build "${2:-}"
-	[ "${TORCH:-}" = no ] || torch || say "the suite of tests/torch is skipped"
+	if [ "${TORCH:-}" != no ]; then
+		if torch; then
+			loops || say "tests/torch/kill_loops.py is skipped"
+		else
+			say "the suite of tests/torch is skipped"
+		fi
+	fi
 	exec make -k -j"$jobs" check
 	;;
 *)
-	sed -n '3,11s/^# \{0,1\}//p' "$0"
+	sed -n '3,12s/^# \{0,1\}//p' "$0"
 	exit 2
 	;;
 esac

@@ -159,6 +159,16 @@ TPCK_EXPORT int utimes(const char *path, const struct timeval times[2])
 	return utimensat(AT_FDCWD, path, times ? precise : NULL, 0);
 }
 
+TPCK_EXPORT int lutimes(const char *path, const struct timeval times[2])
+{
+	struct timespec precise[2];
+
+	TPCK_MAYBE_NULL(times);
+	for (int i = 0; times && i < 2; i++)
+		precise[i] = (struct timespec){times[i].tv_sec, times[i].tv_usec * 1000};
+	return utimensat(AT_FDCWD, path, times ? precise : NULL, AT_SYMLINK_NOFOLLOW);
+}
+
 TPCK_EXPORT int utime(const char *path, const struct utimbuf *times)
 {
 	struct timespec precise[2];

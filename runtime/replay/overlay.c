@@ -14,6 +14,7 @@
 
 #include "runtime/replay/files.h"
 #include "runtime/replay/files_private.h"
+#include "runtime/replay/syscalls.h"
 #include "runtime/track/threads.h"
 
 enum { BUCKETS = 4096, LINKS_MAX = 40 };
@@ -67,6 +68,7 @@ bool tpck_overlay_active(void)
 
 void tpck_overlay_end(void)
 {
+	tpck_syscalls_end();
 	active = false;
 }
 
@@ -87,7 +89,7 @@ int tpck_files_forward(const char *scratch, bool output_again)
 void tpck_files_abandon(void)
 {
 	tpck_output_back();
-	active = false;
+	tpck_overlay_end();
 }
 
 const char *tpck_files_difference(void)
@@ -283,6 +285,8 @@ static int open_changing(const char *path, uint64_t digest, int flags, mode_t mo
 	entry->changed = true;
 	if (flags & O_TRUNC && ftruncate(entry->fd, 0))
 		return -1;
+	if (flags & O_EXCL)
+		tpck_syscalls_watch(); /* a temporary file: how will it be renamed? */
 	return scratch_reopen(entry->fd, flags);
 }
 
@@ -437,6 +441,7 @@ int tpck_overlay_rename(const char *from, uint64_t from_digest, const char *to, 
 		return -1;
 	if (target && target->kind == TPCK_KIND_FOLDER && source->kind != TPCK_KIND_FOLDER)
 		return fail(EISDIR);
+	tpck_syscalls_unwatch();
 	return source->kind == TPCK_KIND_FOLDER ? move_folder(source, to) : move(source, to, to_digest);
 }
 
@@ -467,6 +472,7 @@ int tpck_overlay_unlink(const char *path, uint64_t digest, int flags)
 		return fail(EISDIR);
 	if (!folder && flags & AT_REMOVEDIR)
 		return fail(ENOTDIR);
+	tpck_syscalls_unwatch();
 	return absent(path, digest);
 }
 

@@ -177,6 +177,12 @@ def read(path):
         return ""
 
 
+def attributes(path):
+    """Mode, and the time of change where a program has set one: those are of long ago."""
+    found = os.stat(path)
+    return oct(found.st_mode), found.st_mtime if found.st_mtime < 1e9 else "now"
+
+
 def tree(folder):
     """Relative path -> bytes of every file."""
     found = {}
@@ -201,6 +207,10 @@ def differences(a, b):
             at = next((i for i, (x, y) in enumerate(zip(left[name], right[name])) if x != y),
                       min(len(left[name]), len(right[name])))
             lines.append(f"{name} differs from byte {at} on (sizes {len(left[name])}, {len(right[name])})")
+        else:
+            one, other = (attributes(os.path.join(folder, name)) for folder in (a, b))
+            if one != other:
+                lines.append(f"{name} has mode and time {other} in place of {one}")
     return lines
 
 

@@ -45,9 +45,8 @@ CASES = {
 }
 
 
-def judge(python, name, kills, rng):
+def judge_script(python, script, environment, kills, rng):
     """What is wrong, and what happened."""
-    script, environment = CASES[name]
     with job.Place() as place:
         this = script_job.ScriptJob(place, python, script, environment)
         if this.run_plain():
@@ -61,8 +60,12 @@ def judge(python, name, kills, rng):
         return '; '.join(wrong + ([place.root] if wrong and os.environ.get('KEEP') else [])), told
 
 
-def main(cases, judge):
-    python = scripts.find_python()
+def judge(python, name, kills, rng):
+    return judge_script(python, *CASES[name], kills, rng)
+
+
+def main(cases, judge, python=None):
+    python = python or scripts.find_python()
     if not python:
         print('no Python with PyTorch: ./bootstrap.sh torch installs one')
         sys.exit(job.SKIP)

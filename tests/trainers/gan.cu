@@ -7,12 +7,17 @@
 // shrinks the scale, and lets the scale grow again after a run of clean steps. The scale starts high, so steps are
 // skipped at the start and now and then later. Noise comes from a counter in device memory that a kernel advances.
 // --augment loads an extension that changes the real strings; what it keeps on the device is its own.
-// The checkpoint is written to a temporary file made by mkstemp and then renamed to gan.ckpt.
+// The checkpoint is written to a temporary file made by mkstemp, renamed to gan.ckpt; beside it are folders with marks of the
+// last two, made and removed as libraries of Rust and Python do it.
 #include <cuda_runtime.h>
 
+#include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -465,6 +470,51 @@ struct Trainer {
         transfer_all(f, true, false);
         if (fflush(f) || fsync(fd) || fclose(f) || rename(name.c_str(), path("gan.ckpt").c_str()))
             die("cannot write a checkpoint");
+        mark(s);
+    }
+
+    // A folder for each checkpoint, named after its step; the last two stay.
+    void mark(const State &s)
+    {
+        const struct timeval when[2] = {{step, 0}, {step, 500}};
+        const std::string folder = path(("gan.step" + std::to_string(step)).c_str()), made = folder + "/.made", name = folder + "/scale";
+        remove_folder(folder);
+        int fd = mkdir(folder.c_str(), 0755) ? -1 : open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0600);
+        if (fd < 0 || write(fd, &s.scale, sizeof s.scale) != (ssize_t)sizeof s.scale || close(fd) ||
+            rename_as_rust_does(made.c_str(), name.c_str()) || chmod(name.c_str(), 0440) || utimes(name.c_str(), when))
+            die("cannot write a mark");
+        remove_folder(path(("gan.step" + std::to_string(step - 2 * o.save_every)).c_str()));
+    }
+
+    // Its libraries make system calls of their own, without libc.
+    static int rename_as_rust_does(const char *from, const char *to)
+    {
+#ifdef __x86_64__
+        long result;
+        asm volatile("syscall" : "=a"(result) : "a"(SYS_rename), "D"(from), "S"(to) : "rcx", "r11", "memory");
+        return result ? -1 : 0;
+#else
+        return rename(from, to);
+#endif
+    }
+
+    // As Python's shutil.rmtree: by descriptors, and only if the folder is still the one that was looked at.
+    static void remove_folder(const std::string &name)
+    {
+        struct stat looked, opened;
+        if (lstat(name.c_str(), &looked))
+            return;
+        int fd = open(name.c_str(), O_RDONLY);
+        if (fd < 0 || fstat(fd, &opened) || opened.st_ino != looked.st_ino || opened.st_dev != looked.st_dev)
+            die("the folder to be removed is another");
+        DIR *list = fdopendir(fd);
+        int removed = 0;
+        while (struct dirent *entry = list ? readdir(list) : nullptr)
+            if (entry->d_name[0] != '.' || strlen(entry->d_name) > 2)
+                removed += unlinkat(fd, entry->d_name, 0) == 0;
+        if (!list || removed != 1 || rmdir(name.c_str()))
+            die("cannot remove a mark");
+        closedir(list);
     }
 
     bool resume()

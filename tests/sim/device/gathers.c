@@ -164,14 +164,8 @@ static bool add_rows(const struct sim_plan *p, uint64_t seed)
 	return true;
 }
 
-/* CatArrayBatchedCopy*(out, inputs by value, sizes and strides of out, dimension, its stride): one input per grid.y. */
-#define CAT_BATCH 128
-#define CAT_OFFSET (8 * CAT_BATCH)
-#define CAT_SIZE (CAT_OFFSET + 4 * CAT_BATCH)
-#define CAT_ELEMENTS (CAT_SIZE + 4 * CAT_BATCH)
-#define CAT_CONTIGUOUS (CAT_ELEMENTS + 4 * CAT_BATCH)
-#define CAT_STRIDES (CAT_CONTIGUOUS + CAT_BATCH)
-
+/* CatArrayBatchedCopy*(out, inputs by value, sizes and strides of out, dimension, its stride): one input per grid.y.
+ * The inputs' structure has room for 128, or for 64 with strides of their own. */
 static bool cat(const struct sim_plan *p, uint64_t seed)
 {
 	static const char part[] = "CatArrayBatchedCopy";
@@ -187,8 +181,11 @@ static bool cat(const struct sim_plan *p, uint64_t seed)
 	const char *index = sim_template_argument(name, head, 1, &n), *dims_text = sim_template_argument(name, head, 2, &n);
 	const char *batch = sim_template_argument(name, head, 3, &n);
 	uint64_t bytes = element_bytes(p, head, 0), vector = 1;
-	if (!bytes || !index || strncmp(index, "unsigned int", 12) || !dims_text || !batch || atoi(batch) != CAT_BATCH || sim_param_size(p, 2) != 32)
+	uint32_t room = batch ? (uint32_t)atoi(batch) : 0;
+	if (!bytes || !index || strncmp(index, "unsigned int", 12) || !dims_text || (room != 128 && room != 64) || sim_param_size(p, 2) != 32)
 		return false;
+	const uint32_t offsets = 8 * room, sizes = offsets + 4 * room, elements = sizes + 4 * room, contiguous_at = elements + 4 * room,
+		       strides_at = contiguous_at + room;
 	int dims = atoi(dims_text), along = sim_param_int(p, 3, 0);
 	if (dims < 1 || dims > 4 || along < 0 || along >= dims)
 		return false;
@@ -199,12 +196,12 @@ static bool cat(const struct sim_plan *p, uint64_t seed)
 		if (!vector)
 			return false;
 	}
-	for (uint32_t i = 0; i < p->launch->grid[1] && i < CAT_BATCH; i++) {
+	for (uint32_t i = 0; i < p->launch->grid[1] && i < room; i++) {
 		uint64_t narrow = along == dims - 1 ? vector : 1;
-		uint64_t offset = (uint32_t)sim_param_int(p, 1, CAT_OFFSET + 4 * i) / narrow, size = (uint32_t)sim_param_int(p, 1, CAT_SIZE + 4 * i) / narrow;
-		struct sim_range to = { .n = (uint32_t)sim_param_int(p, 1, CAT_ELEMENTS + 4 * i), .type = SIM_TYPE_RAW }, from = to;
-		bool contiguous = *sim_param(p, 1, CAT_CONTIGUOUS + i);
-		uint32_t strides = CAT_STRIDES + (sim_param_size(p, 1) >= CAT_STRIDES + 32 * CAT_BATCH ? 32 * i : 0) + 16;
+		uint64_t offset = (uint32_t)sim_param_int(p, 1, offsets + 4 * i) / narrow, size = (uint32_t)sim_param_int(p, 1, sizes + 4 * i) / narrow;
+		struct sim_range to = { .n = (uint32_t)sim_param_int(p, 1, elements + 4 * i), .type = SIM_TYPE_RAW }, from = to;
+		bool contiguous = *sim_param(p, 1, contiguous_at + i);
+		uint32_t strides = strides_at + (sim_param_size(p, 1) >= strides_at + 32 * room ? 32 * i : 0) + 16;
 
 		/* Bytes of an element, then dimensions from the last: all strides of the output are in vectors. */
 		to.at = (char *)(uintptr_t)sim_param_word(p, 0, 0) + offset * (uint32_t)sim_param_int(p, 4, 0) * vector * bytes;
@@ -286,6 +283,22 @@ static bool chunk_cat(const struct sim_plan *p, uint64_t seed)
 	return true;
 }
 
+/* tensor_kernel_scan_innermost_dim<long, std::plus<long>>(out, in, rows, elements of a row, threads' logarithm, start). */
+static bool running_sums(const struct sim_plan *p, uint64_t seed)
+{
+	int64_t *out = (int64_t *)(uintptr_t)sim_param_word(p, 0, 0);
+	const int64_t *in = (const int64_t *)(uintptr_t)sim_param_word(p, 1, 0);
+	uint64_t row = (uint32_t)sim_param_int(p, 3, 0), n = (uint32_t)sim_param_int(p, 2, 0) * row;
+	int64_t start = (int64_t)sim_param_word(p, 5, 0), sum = 0;
+
+	(void)seed;
+	for (uint64_t i = 0; i < n; i++) {
+		sum = (int64_t)((uint64_t)(i % row ? sum : start) + (uint64_t)in[i]);
+		out[i] = sum;
+	}
+	return true;
+}
+
 const struct sim_gather sim_gathers[] = {
 	{ "scatter_gather", scatter_gather },
 	{ "gather_rows", gather_rows },
@@ -294,5 +307,6 @@ const struct sim_gather sim_gathers[] = {
 	{ "cat", cat },
 	{ "chunk_cat", chunk_cat },
 	{ "split_chunks", split_chunks },
+	{ "running_sums", running_sums },
 	{ NULL, NULL },
 };

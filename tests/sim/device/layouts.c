@@ -290,7 +290,9 @@ static bool reduce(struct sim_plan *p, const struct sim_rule *r)
 	enum sim_type in = type_argument(p->kernel->name, "ReduceOp<", 0), out = type_argument(p->kernel->name, "ReduceOp<", 3);
 	uint32_t config = (source - (CALCULATOR_BYTES(1) + CALCULATOR_BYTES(2) + REDUCE_CONFIG_BYTES)) / 8 * 8;
 
-	if (size < 1048 || in == SIM_TYPE_NONE || out == SIM_TYPE_NONE)
+	if (sim_type_bytes(in) == 1)
+		config = 4; /* behind an operation and a start of a byte each */
+	if (size < 1040 || in == SIM_TYPE_NONE || out == SIM_TYPE_NONE)
 		return false;
 	if (r->out_type)
 		out = sim_rule_type(p, r, r->out_type);

@@ -211,6 +211,9 @@ static int64_t parameter(struct reader *r)
 	if (*r->at == 'l') {
 		r->at++;
 		size = 8;
+	} else if (*r->at == 'c') {
+		r->at++;
+		return *(const int8_t *)sim_param(r->plan, i, offset);
 	}
 	if (size >= 8)
 		return (int64_t)sim_param_word(r->plan, i, offset);
