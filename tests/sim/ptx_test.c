@@ -72,33 +72,37 @@ static uint64_t dbits(double d)
 }
 static float half(uint32_t v)
 {
-	_Float16 h;
-	uint16_t low = (uint16_t)v;
+	int e = v >> 10 & 31, m = v & 1023;
+	double a = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
 
-	memcpy(&h, &low, 2);
-	return (float)h;
+	return (float)(v & 0x8000 ? -a : a);
+}
+/* The nearer one of two neighbours, the even one of two as near. */
+static uint32_t half_of_double(double d)
+{
+	uint32_t low = 0, high = 0x7c00;
+	double a = fabs(d);
+
+	if (isnan(d))
+		return 0x7fff;
+	while (high - low > 1) {
+		uint32_t middle = (low + high) / 2;
+
+		*((double)half(middle) <= a ? &low : &high) = middle;
+	}
+	double up = high == 0x7c00 ? 65536 : (double)half(high), down = (double)half(low);
+	if (a - down > up - a || (a - down == up - a && low & 1))
+		low = high;
+	return (d < 0 || (d == 0 && signbit(d)) ? 0x8000 : 0) | low;
 }
 static uint32_t to_half(float f)
 {
-	_Float16 h = (_Float16)f;
-	uint16_t v;
-
-	memcpy(&v, &h, 2);
-	return v;
-}
-static uint32_t half_of_double(double d)
-{
-	_Float16 h = (_Float16)d;
-	uint16_t v;
-
-	memcpy(&v, &h, 2);
-	return v;
+	return half_of_double((double)f);
 }
 static float brain(uint32_t v)
 {
 	return fl(v << 16);
 }
-/* The nearer one of two neighbours, the even one of two as near. */
 static uint32_t to_brain(float f)
 {
 	uint32_t low = bits(f) >> 16, high = low + 1;
