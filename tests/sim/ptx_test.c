@@ -72,33 +72,37 @@ static uint64_t dbits(double d)
 }
 static float half(uint32_t v)
 {
-	_Float16 h;
-	uint16_t low = (uint16_t)v;
+	int e = v >> 10 & 31, m = v & 1023;
+	double a = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
 
-	memcpy(&h, &low, 2);
-	return (float)h;
+	return (float)(v & 0x8000 ? -a : a);
+}
+/* The nearer one of two neighbours, the even one of two as near. */
+static uint32_t half_of_double(double d)
+{
+	uint32_t low = 0, high = 0x7c00;
+	double a = fabs(d);
+
+	if (isnan(d))
+		return 0x7fff;
+	while (high - low > 1) {
+		uint32_t middle = (low + high) / 2;
+
+		*((double)half(middle) <= a ? &low : &high) = middle;
+	}
+	double up = high == 0x7c00 ? 65536 : (double)half(high), down = (double)half(low);
+	if (a - down > up - a || (a - down == up - a && low & 1))
+		low = high;
+	return (d < 0 || (d == 0 && signbit(d)) ? 0x8000 : 0) | low;
 }
 static uint32_t to_half(float f)
 {
-	_Float16 h = (_Float16)f;
-	uint16_t v;
-
-	memcpy(&v, &h, 2);
-	return v;
-}
-static uint32_t half_of_double(double d)
-{
-	_Float16 h = (_Float16)d;
-	uint16_t v;
-
-	memcpy(&v, &h, 2);
-	return v;
+	return half_of_double((double)f);
 }
 static float brain(uint32_t v)
 {
 	return fl(v << 16);
 }
-/* The nearer one of two neighbours, the even one of two as near. */
 static uint32_t to_brain(float f)
 {
 	uint32_t low = bits(f) >> 16, high = low + 1;
@@ -295,6 +299,7 @@ static uint32_t mirrored(uint32_t v)
 	X(f, "cvt.rn.f32.u64 %r0, %d1;", bits((float)x)) \
 	X(d, "cvt.rn.f64.s64 %d0, %d1;", dbits((double)(int64_t)x)) \
 	X(u, "cvt.rzi.s32.f32 %r0, %r1;", whole(trunc((double)AF), INT32_MIN, INT32_MAX, 0)) \
+	X(u, "cvt.rzi.s32.f64 %r0, %d1;", whole(trunc(AD), INT32_MIN, INT32_MAX, 0x80000000)) \
 	X(u, "cvt.rni.s32.f32 %r0, %r1;", whole(rint((double)AF), INT32_MIN, INT32_MAX, 0)) \
 	X(u, "cvt.rmi.u32.f32 %r0, %r1;", whole(floor((double)AF), 0, UINT32_MAX, 0)) \
 	X(l, "cvt.rpi.s64.f64 %d0, %d1;", whole(ceil(AD), -0x1p63, 0x1p63, 1ull << 63) - (!isnan(AD) && ceil(AD) >= 0x1p63)) \
@@ -538,8 +543,8 @@ static void barriers(void)
 	CUmodule m = load(HEAD
 		".visible .entry chain(.param .u64 out)\n{\n.reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %d<4>;\n.shared .align 4 .b32 token;\n"
 		"ld.param.u64 %d1, [out];\nmov.u32 %r1, %tid.x;\nsetp.lt.u32 %p1, %r1, 32;\n@%p1 bra FIRST;\nsetp.ge.u32 %p2, %r1, 64;\n@%p2 bra END;\n"
-		"bar.sync 1, 64;\nld.shared.u32 %r2, [token];\nmul.wide.u32 %d2, %r1, 4;\nadd.u64 %d1, %d1, %d2;\nst.global.u32 [%d1], %r2;\nbra.uni END;\n"
-		"FIRST:\nsetp.eq.u32 %p2, %r1, 5;\n@%p2 st.shared.u32 [token], 77;\nbar.arrive 1, 64;\n"
+		"bar.sync 2, 64;\nbar.sync 1, 64;\nld.shared.u32 %r2, [token];\nmul.wide.u32 %d2, %r1, 4;\nadd.u64 %d1, %d1, %d2;\nst.global.u32 [%d1], %r2;\nbra.uni END;\n"
+		"FIRST:\nsetp.eq.u32 %p2, %r1, 5;\n@%p2 st.shared.u32 [token], 77;\nbar.arrive 1, 64;\nbar.sync 2, 64;\n"
 		"END:\nbar.sync 0;\nld.shared.u32 %r3, [token];\nsetp.eq.u32 %p3, %r1, 63;\n@%p3 st.global.u32 [%d1+4], %r3;\nret;\n}\n");
 	uint32_t got[65];
 	CUdeviceptr out = room(sizeof got);
@@ -558,7 +563,8 @@ static void vectors(void)
 		".visible .entry move(.param .u64 in, .param .u64 out)\n{\n.reg .pred %p<2>;\n.reg .b16 %h<5>;\n.reg .b32 %r<8>;\n.reg .b64 %d<8>;\n.local .align 16 .b8 own[32];\n"
 		"ld.param.u64 %d1, [in];\nld.param.u64 %d2, [out];\nmov.u32 %r1, %tid.x;\nmul.wide.u32 %d3, %r1, 16;\nadd.u64 %d1, %d1, %d3;\n"
 		"mul.wide.u32 %d3, %r1, 64;\nadd.u64 %d2, %d2, %d3;\ncvta.to.global.u64 %d1, %d1;\n"
-		"ld.global.L1::evict_last.v4.b32 {%r2, %r3, %r4, %r5}, [%d1];\nst.global.v4.b32 [%d2], {%r5, %r4, %r3, %r2};\n"
+		"createpolicy.fractional.L2::evict_first.b64 %d4, 1.0;\n"
+		"ld.global.L1::evict_last.L2::cache_hint.v4.b32 {%r2, %r3, %r4, %r5}, [%d1], %d4;\nst.global.v4.b32 [%d2], {%r5, %r4, %r3, %r2};\n"
 		"ld.global.v2.b16 {%h1, %h2}, [%d1+4];\nst.global.v2.b16 [%d2+16], {%h2, %h1};\n"
 		"ld.global.s8 %r2, [%d1+3];\nst.global.s32 [%d2+20], %r2;\nld.global.u8 %r2, [%d1+3];\nst.global.u32 [%d2+24], %r2;\n"
 		"ld.global.s16 %r2, [%d1+6];\nst.global.u32 [%d2+28], %r2;\nld.global.s32 %d4, [%d1+4];\nst.global.u64 [%d2+32], %d4;\n"
@@ -639,7 +645,7 @@ static void warps(void)
 		"ld.param.u64 %d1, [out];\nmov.u32 %r1, %laneid;\nmul.wide.u32 %d2, %r1, 32;\nadd.u64 %d1, %d1, %d2;\nsetp.lt.u32 %p1, %r1, 11;\n"
 		"vote.sync.ballot.b32 %r2, %p1, -1;\nvote.sync.all.pred %p2, %p1, 0x7ff;\nvote.sync.any.pred %p3, !%p1, 0x7ff;\n"
 		"@%p1 bra LOW;\nvote.sync.all.pred %p3, %p1, 0xfffff800;\nLOW:\nselp.u32 %r3, 1, 0, %p2;\nselp.u32 %r4, 2, 0, %p3;\nor.b32 %r3, %r3, %r4;\n"
-		"and.b32 %r5, %r1, 3;\nmatch.any.sync.b32 %r6, %r5, -1;\nredux.sync.add.s32 %r7, %r1, -1;\nredux.sync.max.u32 %r8, %r5, -1;\n"
+		"and.b32 %r5, %r1, 3;\nmatch.any.sync.b32 %r6, %r5, -1;\nredux.sync.add.s32 %r7, %r2, -1;\n"
 		"shfl.sync.up.b32 %r9|%p4, %r1, 3, 0, -1;\nshfl.sync.idx.b32 %r10, %r1, 5, 0x181f, -1;\nselp.u32 %r11, 1, 0, %p4;\n"
 		"mov.u32 %r12, %lanemask_lt;\nst.global.v4.u32 [%d1], {%r2, %r3, %r6, %r7};\nst.global.v4.u32 [%d1+16], {%r9, %r10, %r11, %r12};\nret;\n}\n"
 		".visible .entry matrix(.param .u64 out)\n{\n.reg .b32 %r<12>;\n.reg .b64 %d<4>;\n.shared .align 16 .b16 square[256];\n"
@@ -654,7 +660,7 @@ static void warps(void)
 	run(kernel(m, "agree"), 1, 32, 0, args);
 	OK(cuMemcpyDtoH(got, out, sizeof got));
 	for (uint32_t l = 0; l < 32; l++) {
-		CHECK(got[l][0] == 0x7ff && got[l][1] == 1 && got[l][2] == 0x11111111u << l % 4 && got[l][3] == 496);
+		CHECK(got[l][0] == 0x7ff && got[l][1] == 1 && got[l][2] == 0x11111111u << l % 4 && got[l][3] == 32 * 0x7ff);
 		CHECK(got[l][4] == (l < 3 ? l : l - 3) && got[l][5] == (l / 8 * 8 | 5) && got[l][6] == (l >= 3) && got[l][7] == (1u << l) - 1);
 	}
 	run(kernel(m, "matrix"), 1, 32, 0, args);

@@ -3,6 +3,7 @@
 again by the same command."""
 import os
 import re
+import shutil
 import sys
 import time
 
@@ -18,10 +19,11 @@ FINE = re.compile(r'transpckpt: (resuming at|live at|not resuming at|the snapsho
 class ScriptJob:
     """The script of one case in two folders, plain and killed."""
 
-    def __init__(self, place, python, script, environment):
+    def __init__(self, place, python, script, environment, cold=False):
         self.place = place
         self.argv = [python, '-W', 'ignore', os.path.join(HERE, script[0])] + script[1:]
         self.environment = {**place.environment, 'OMP_NUM_THREADS': '1', **scripts.caches(os.path.join(place.root, 'caches')), **environment}
+        self.cold = cold
         self.folders = [os.path.join(place.root, name) for name in ('plain', 'killed')]
         for folder in self.folders:
             os.makedirs(folder)
@@ -30,6 +32,17 @@ class ScriptJob:
 
     def run_plain(self):
         environment = {k: v for k, v in self.environment.items() if not k.startswith('TRANSPCKPT_')}
+        if self.cold:
+            environment.update(scripts.caches(os.path.join(self.place.root, 'caches of the plain run')))
+        return self.run_plain_in(environment)
+
+    def run_plain_as_tuned(self):
+        """Again with what the killed run's compilers kept: two that measure for themselves may choose otherwise."""
+        shutil.rmtree(self.folders[0])
+        os.makedirs(self.folders[0])
+        return self.run_plain_in({k: v for k, v in self.environment.items() if not k.startswith('TRANSPCKPT_')})
+
+    def run_plain_in(self, environment):
         self.plain = job.Start(self.place, self.place.runner + self.argv, self.folders[0], environment, 'plain')
         self.plain.until(self.plain.printed)
         self.first_sec = time.monotonic() - self.plain.begun

@@ -428,6 +428,17 @@ static bool run_block(const struct ptx_code *c)
 	}
 }
 
+static void trace(const struct ptx_code *c, const struct sim_launch_request *q)
+{
+	static int tracing = -1;
+
+	if (tracing < 0)
+		tracing = getenv("SIMGPU_TRACE") ? atoi(getenv("SIMGPU_TRACE")) : 0;
+	if (tracing > 0)
+		fprintf(stderr, "simgpu: PTX %s grid %u,%u,%u block %u,%u,%u\n", c->kernel->name, q->grid[0], q->grid[1], q->grid[2], q->block[0],
+			q->block[1], q->block[2]);
+}
+
 uint32_t ptx_module_launch(struct ptx_module *m, uint32_t kernel, const struct sim_launch_request *q, const char *params)
 {
 	struct ptx_code *c = &m->code[kernel];
@@ -438,6 +449,7 @@ uint32_t ptx_module_launch(struct ptx_module *m, uint32_t kernel, const struct s
 		tell(c);
 		return SIM_LAUNCH_ILLEGAL_INSTRUCTION;
 	}
+	trace(c, q);
 	blk.threads = q->block[0] * q->block[1] * q->block[2];
 	blk.n_warps = (blk.threads + PTX_LANES - 1) / PTX_LANES;
 	if (!reserve(&blk.frames, &blk.frames_room, (size_t)blk.n_warps * c->frame_bytes) || !reserve(&blk.shared, &blk.shared_room, shared + 1) ||
