@@ -41,7 +41,9 @@ def main():
     kind = getattr(torch.optim, name)
     parameters = [w for w in model.parameters() if w.dim() == 2] if name == 'Muon' else list(model.parameters())
     settings = {'lr': 0.01}
-    if variant:
+    if variant == 'loop':
+        settings['foreach'] = False
+    elif variant:
         settings[variant] = True
     if 'momentum' in inspect.signature(kind).parameters:
         settings['momentum'] = 0.9
