@@ -41,11 +41,10 @@ CASES = {
     'graph': (['graph.py', '--steps', '1500'], {}),
     'loader': (['loader.py', '--epochs', '40', '--out', '.'], {}),
     'compiled': (['compiled.py', '--steps', '120'], {}),
+    'compiled_cold': (['compiled.py', '--steps', '120'], {}),
     'compiled_graphs': (['compiled.py', '--steps', '120', '--mode', 'reduce-overhead'], {}),
 }
-# Asked for by name only: here the compilers make their caches in the run that is killed. A resume finds them made, its threads go
-# other ways, and it is refused in one line.
-MORE = {'compiled_cold': (['compiled.py', '--steps', '120'], {})}
+# Here the compilers make their caches in the run that is killed; in the others they find them made.
 COLD = {'compiled_cold'}
 
 
@@ -67,7 +66,7 @@ def judge_script(python, script, environment, kills, rng, cold=False):
 
 
 def judge(python, name, kills, rng):
-    return judge_script(python, *{**CASES, **MORE}[name], kills, rng, name in COLD)
+    return judge_script(python, *CASES[name], kills, rng, name in COLD)
 
 
 def main(cases, judge, python=None):
