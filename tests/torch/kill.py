@@ -41,10 +41,11 @@ CASES = {
     'graph': (['graph.py', '--steps', '1500'], {}),
     'loader': (['loader.py', '--epochs', '40', '--out', '.'], {}),
     'compiled': (['compiled.py', '--steps', '120'], {}),
-    'compiled_cold': (['compiled.py', '--steps', '120'], {}),
     'compiled_graphs': (['compiled.py', '--steps', '120', '--mode', 'reduce-overhead'], {}),
 }
-# Here the compilers make their caches in the run that is killed; in the others they find them made.
+# Asked for by name only: here the compilers make their caches in the run that is killed. They run other programs, which find
+# nothing of the overlay, and a resume is refused in one line.
+MORE = {'compiled_cold': (['compiled.py', '--steps', '120'], {})}
 COLD = {'compiled_cold'}
 
 
@@ -66,7 +67,7 @@ def judge_script(python, script, environment, kills, rng, cold=False):
 
 
 def judge(python, name, kills, rng):
-    return judge_script(python, *CASES[name], kills, rng, name in COLD)
+    return judge_script(python, *{**CASES, **MORE}[name], kills, rng, name in COLD)
 
 
 def main(cases, judge, python=None):
