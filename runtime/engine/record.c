@@ -40,7 +40,7 @@ static void flush_queries(struct tpck_thread *thread, int result)
 	struct tpck_record_query record = {thread->not_ready, result};
 
 	thread->not_ready = 0;
-	tpck_log_append(engine->log, TPCK_RECORD_QUERY, 0, thread->id, 0, &record, sizeof record);
+	tpck_log_append(engine->log, TPCK_RECORD_QUERY, 0, thread->id, thread->queried_at, &record, sizeof record);
 }
 
 void tpck_record_mark(struct tpck_thread *thread)
@@ -119,34 +119,50 @@ void tpck_engine_waited(struct tpck_thread *self, tpck_stream_handle handle)
 
 /* ---- queries --------------------------------------------------------------------------------------- */
 
+/* How often a thread asks between two operations may differ from run to run: events of pinned memory are looked at by
+ * whichever thread comes first. One question more gets the answer of the one before, else that it is ready. */
 bool tpck_engine_query_answer(struct tpck_thread *self, int *result)
 {
 	const struct tpck_record *record;
 	const struct tpck_record_query *query;
+	bool again;
 
 	if (tpck_engine_mode() != TPCK_MODE_FORWARD)
 		return false;
-	record = tpck_resume_record(self, TPCK_RECORD_QUERY);
-	if (!record)
-		return false;
-	query = (const void *)(record + 1);
-	if (self->not_ready < query->not_ready) {
-		self->not_ready++;
-		*result = TPCK_NOT_READY;
-		tpck_forward_unread(self, TPCK_RECORD_QUERY);
-		return true;
+	if (self->queried_at != (uint32_t)self->operations) {
+		self->queried_at = (uint32_t)self->operations;
+		self->not_ready = 0;
+		self->answered = 0;
 	}
-	self->not_ready = 0;
-	if (query->result < 0) /* a mark cut the polling in two: go on with the next record */
-		return tpck_engine_query_answer(self, result);
-	*result = query->result;
-	return true;
+	for (;;) {
+		record = tpck_resume_draw(self, TPCK_RECORD_QUERY, &again);
+		if (!record || again)
+			break;
+		query = (const void *)(record + 1);
+		if (self->not_ready < query->not_ready) {
+			self->not_ready++;
+			tpck_forward_unread(self, TPCK_RECORD_QUERY);
+			*result = self->answered = TPCK_NOT_READY;
+			return true;
+		}
+		self->not_ready = 0;
+		/* Else a mark or an operation cut the polling in two: the next record goes on with it. */
+		if (query->result >= 0) {
+			*result = self->answered = query->result;
+			return true;
+		}
+	}
+	*result = self->answered;
+	return again;
 }
 
 void tpck_engine_query_note(struct tpck_thread *self, int result)
 {
 	if (tpck_engine_mode() != TPCK_MODE_LIVE || (!self->operations && !self->launches))
 		return;
+	if (self->not_ready && self->queried_at != (uint32_t)self->operations)
+		flush_queries(self, -1);
+	self->queried_at = (uint32_t)self->operations;
 	if (result == TPCK_NOT_READY)
 		self->not_ready++;
 	else

@@ -292,6 +292,7 @@ static void at_boundary(struct tpck_thread *self)
 		syscall(SYS_futex, &tpck_engine_mode_now, FUTEX_WAIT_PRIVATE, TPCK_MODE_FORWARD, &pause, NULL, 0);
 	}
 	self->expected = NULL;
+	self->not_ready = 0;
 }
 
 /* ---- answering -------------------------------------------------------------------------------------- */

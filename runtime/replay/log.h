@@ -16,7 +16,7 @@ enum tpck_record_type {
 	TPCK_RECORD_MARK = 1, /* device operations of one thread since its last mark: struct tpck_record_mark */
 	TPCK_RECORD_BOUNDARY, /* struct tpck_record_boundary */
 	TPCK_RECORD_FROM_DEVICE, /* bytes copied to the host */
-	TPCK_RECORD_QUERY,    /* struct tpck_record_query */
+	TPCK_RECORD_QUERY,    /* struct tpck_record_query; order: the thread's device operations so far */
 	TPCK_RECORD_ELAPSED,  /* float, milliseconds */
 	TPCK_RECORD_MEMINFO,  /* two uint64_t */
 	TPCK_RECORD_TURN,     /* uint64_t: number of the allocation call from which on this thread allocates */

@@ -35,8 +35,10 @@ struct tpck_thread {
 	int32_t tid;             /* as the kernel names it */
 	uint32_t children;       /* threads it has created */
 	uint32_t objects;        /* streams and events it has created */
-	/* Event and stream queries that said "not ready" since the last logged one. */
-	uint32_t not_ready;
+	/* Event and stream queries that said "not ready" since the last logged one, at which count of operations that was, and
+	 * the last answer while running forward. */
+	uint32_t not_ready, queried_at;
+	int answered;
 	uint64_t arena_call;     /* the arena's last call that this thread made */
 	uint64_t waited_mark;    /* copies to the host that were queued when its current wait began */
 	struct tpck_expected *expected; /* while running forward: what the log says of this thread */

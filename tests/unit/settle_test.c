@@ -90,7 +90,7 @@ int main(void)
 		waited += tpck_clock_monotonic_ns() - at > LIMIT_NS / 2;
 	}
 	printf("# waited %llu of %d times\n", (unsigned long long)waited, CHANGES);
-	tap_ok(waited >= 1 && waited < 60, "one that never rests is waited for more and more seldom", "");
+	tap_ok(waited >= 1 && waited < CHANGES / 10, "one that never rests is waited for more and more seldom", "");
 	atomic_store(&spins, false);
 	atomic_store(&tpck_settle_last, other);
 	atomic_store(&ends, true);
