@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
 #include "runtime/replay/contents.h"
@@ -26,7 +27,7 @@ enum { PATH_SIZE = TPCK_FILES_PATH };
 
 static struct tpck_log *journal;
 static char keep_folder[TPCK_FILES_FOLDER];
-static uint64_t timeline;
+static uint64_t timeline, begun_ns;
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
@@ -89,7 +90,7 @@ static bool followed(const char *absolute)
 
 static bool resolve(int folder, const char *path, char *absolute, uint64_t *digest)
 {
-	if (!tpck_files_absolute(folder, path, absolute, PATH_SIZE) || !followed(absolute))
+	if (!tpck_files_absolute(folder, path, absolute, PATH_SIZE) || !followed(absolute) || tpck_temporary(absolute))
 		return false;
 	*digest = tpck_files_digest(absolute);
 	return true;
@@ -121,6 +122,8 @@ static _Atomic uint64_t *touched_slot(uint64_t digest)
 
 void tpck_files_record(struct tpck_log *into, const char *keep, uint64_t of_timeline)
 {
+	if (!journal)
+		begun_ns = tpck_clock_realtime_ns();
 	journal = into;
 	timeline = of_timeline;
 	snprintf(keep_folder, sizeof keep_folder, "%s", keep);
@@ -218,7 +221,9 @@ static void keep_version(const char *absolute, uint64_t digest, bool gone)
 				found.st_mtim.tv_nsec);
 	snprintf(entry, sizeof entry, "%llu %lld %ld %s", (unsigned long long)found.st_size, (long long)found.st_mtim.tv_sec,
 		 found.st_mtim.tv_nsec, absolute);
-	list_add("changed", entry);
+	/* What others have made since the program began was not there at every boundary. */
+	if ((uint64_t)found.st_mtim.tv_sec * 1000000000u + (uint64_t)found.st_mtim.tv_nsec < begun_ns)
+		list_add("changed", entry);
 	if (!syscall(SYS_faccessat, AT_FDCWD, kept, F_OK))
 		return;
 	if (gone && found.st_size > COPIED_MAX && !syscall(SYS_linkat, AT_FDCWD, absolute, AT_FDCWD, kept, 0))
@@ -336,6 +341,28 @@ void tpck_files_each_created(void (*call)(const char *path, uint64_t digest))
 	(void)each_listed("created", created);
 }
 
+static const char *looked_for;
+static bool was_created;
+static int look(const char *entry)
+{
+	was_created = strcmp(entry, looked_for) == 0;
+	return was_created;
+}
+
+bool tpck_files_created(const char *path)
+{
+	looked_for = path;
+	was_created = false;
+	(void)each_listed("created", look);
+	return was_created;
+}
+
+void tpck_files_creates(const char *path)
+{
+	if (keep_folder[0])
+		list_add("created", path);
+}
+
 static int (*on_changed)(const char *path, uint64_t digest, const struct tpck_record_file *version);
 static int changed(const char *entry)
 {
@@ -398,13 +425,20 @@ static int real_open(int folder, const char *path, int flags, mode_t mode)
 
 int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
 {
-	char absolute[PATH_SIZE];
+	char absolute[PATH_SIZE] = "";
 	uint64_t digest;
 	int fd;
 
-	if (!resolve(folder, path, absolute, &digest))
-		return real_open(folder, path, flags, mode);
-	if (tpck_overlay_active() && !(flags & O_PATH && !(flags & O_DIRECTORY))) {
+	if (!resolve(folder, path, absolute, &digest)) {
+		fd = real_open(folder, path, flags, mode);
+		if (fd >= 0 && !writes(flags) && tpck_temporary(absolute))
+			tpck_folders_opened(fd, absolute);
+		return fd;
+	}
+	if (tpck_overlay_active() && (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) &&
+	    !tpck_overlay_find(digest) && tpck_temporary_begins(absolute, mode, 0600)) {
+		fd = real_open(folder, path, flags, mode);
+	} else if (tpck_overlay_active() && !(flags & O_PATH && !(flags & O_DIRECTORY))) {
 		fd = tpck_overlay_open(absolute, digest, flags, mode);
 	} else {
 		if (flags & (O_PATH | O_DIRECTORY))
@@ -437,10 +471,14 @@ void tpck_files_touch(int folder, const char *path, int flags)
 
 int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to)
 {
-	char from_path[PATH_SIZE], to_path[PATH_SIZE];
+	char from_path[PATH_SIZE] = "", to_path[PATH_SIZE];
 	uint64_t from_digest, to_digest;
+	bool from_followed = resolve(from_folder, from, from_path, &from_digest);
+	bool to_followed = resolve(to_folder, to, to_path, &to_digest);
 
-	if (resolve(from_folder, from, from_path, &from_digest) && resolve(to_folder, to, to_path, &to_digest)) {
+	if (tpck_overlay_active() && to_followed && !from_followed && tpck_temporary(from_path))
+		return tpck_overlay_take(from_path, to_path, to_digest);
+	if (from_followed && to_followed) {
 		if (tpck_overlay_active())
 			return tpck_overlay_rename(from_path, from_digest, to_path, to_digest);
 		/* Its content will be asked for when the renaming is done again. */
@@ -470,8 +508,10 @@ int tpck_files_mkdir(int folder, const char *path, mode_t mode)
 	uint64_t digest;
 
 	if (resolve(folder, path, absolute, &digest)) {
-		if (tpck_overlay_active())
+		if (tpck_overlay_active() && (tpck_overlay_find(digest) || !tpck_temporary_begins(absolute, mode, 0700)))
 			return tpck_overlay_mkdir(absolute, digest, mode);
+		if (tpck_overlay_active())
+			return (int)syscall(SYS_mkdirat, folder, path, mode);
 		recording(absolute, digest, false, false, false);
 		note_created(absolute);
 	}

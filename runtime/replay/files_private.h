@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Between the parts of following files: replay/files.c (the calls, recording), overlay.c (running forward), learnt.c (what
- * the log says of paths), folders.c (descriptors and names of folders), output.c (standard output and error), and
+ * the log says of paths), folders.c (descriptors and names of folders), temporary.c, output.c (standard output and error), and
  * reconcile.c (the real files become what the overlay says).
  */
 #ifndef TPCK_RUNTIME_REPLAY_FILES_PRIVATE_H
@@ -22,6 +22,9 @@ uint64_t tpck_files_digest(const char *absolute);
 void tpck_files_version_name(char *path, size_t size, uint64_t digest, uint64_t bytes, int64_t s, int64_t ns);
 /* The paths that the run that is resumed made come to be, the latest first, some more than once. */
 void tpck_files_each_created(void (*call)(const char *path, uint64_t digest));
+/* Whether this is one of them; one more. */
+bool tpck_files_created(const char *path);
+void tpck_files_creates(const char *path);
 /* Those that were there at their first touch, and that it changed since: what they were then. Ends with the first call
  * that does not return 0. */
 int tpck_files_each_changed(int (*call)(const char *path, uint64_t digest, const struct tpck_record_file *version));
@@ -62,6 +65,19 @@ bool tpck_folders_is_standin(const char *link);
 /* A folder of empty files with the names of the listing of a folder, in its order, or NULL. */
 const char *tpck_folders_list(const struct tpck_record_file *listing, const char *of);
 
+/* ---- temporary.c ----
+ * While running forward, what the program makes for itself alone in a folder for temporary files (mkdtemp, mkstemp: of mode
+ * 0700 or 0600, by a name that was not there) is made for real: programs that it starts read and write there, compilers
+ * above all, and nobody misses what is in it. */
+/* A file or folder that is about to be made: whether it is such; `wanted` is the mode that makes it one. */
+bool tpck_temporary_begins(const char *path, mode_t mode, mode_t wanted);
+/* Whether the path is such, or in one. */
+bool tpck_temporary(const char *path);
+/* The program begins anew: they go. */
+void tpck_temporary_abandon(void);
+/* From the boundary on they are like all others. */
+void tpck_temporary_forget(void);
+
 /* ---- output.c ---- */
 int tpck_output_divert(void);
 void tpck_output_flush(void);
@@ -99,6 +115,8 @@ int tpck_overlay_high(int fd);
  * call, but those that change something do it in the overlay. */
 int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode);
 int tpck_overlay_rename(const char *from, uint64_t from_digest, const char *to, uint64_t to_digest);
+/* A temporary file of the program's is renamed to be one of those that are not real. */
+int tpck_overlay_take(const char *from, const char *to, uint64_t to_digest);
 int tpck_overlay_unlink(const char *path, uint64_t digest, int flags);
 int tpck_overlay_mkdir(const char *path, uint64_t digest, mode_t mode);
 int tpck_overlay_symlink(const char *target, const char *path, uint64_t digest);

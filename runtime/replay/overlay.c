@@ -90,6 +90,7 @@ void tpck_files_abandon(void)
 {
 	tpck_output_back();
 	tpck_overlay_end();
+	tpck_temporary_abandon();
 }
 
 const char *tpck_files_difference(void)
@@ -443,6 +444,28 @@ int tpck_overlay_rename(const char *from, uint64_t from_digest, const char *to, 
 		return fail(EISDIR);
 	tpck_syscalls_unwatch();
 	return source->kind == TPCK_KIND_FOLDER ? move_folder(source, to) : move(source, to, to_digest);
+}
+
+int tpck_overlay_take(const char *from, const char *to, uint64_t to_digest)
+{
+	int in = (int)syscall(SYS_openat, AT_FDCWD, from, O_RDONLY | O_CLOEXEC, 0), out = -1, result = -1;
+	struct stat found;
+
+	if (in < 0)
+		return -1;
+	if (!syscall(SYS_newfstatat, in, "", &found, AT_EMPTY_PATH) && S_ISREG(found.st_mode)) {
+		absent(to, to_digest);
+		out = open_changing(to, to_digest, O_WRONLY | O_CREAT, found.st_mode & 07777);
+	} else {
+		tpck_overlay_differs("a temporary folder is renamed:", from);
+		errno = EXDEV;
+	}
+	if (out >= 0 && !tpck_files_copy(in, out, (uint64_t)found.st_size) && !fchmod(out, found.st_mode & 07777))
+		result = (int)syscall(SYS_unlinkat, AT_FDCWD, from, 0);
+	if (out >= 0)
+		syscall(SYS_close, out);
+	syscall(SYS_close, in);
+	return result;
 }
 
 /* What goes needs no content: only that it was there, and what it was. */

@@ -115,7 +115,7 @@ static void created_settle(const char *path, uint64_t digest)
 	const struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
 	struct stat now;
 
-	if ((entry ? entry->kind != TPCK_KIND_ABSENT : first && first->mode) ||
+	if (tpck_temporary(path) || (entry ? entry->kind != TPCK_KIND_ABSENT : first && first->mode) ||
 	    syscall(SYS_newfstatat, AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW))
 		return;
 	if (S_ISREG(now.st_mode) || S_ISLNK(now.st_mode))
@@ -298,6 +298,7 @@ int tpck_files_inject(char *why, size_t size)
 	tpck_output_flush();
 	tpck_output_back();
 	tpck_overlay_end();
+	tpck_temporary_forget();
 	for (uint32_t i = 0; i < all_count; i++)
 		if (all[i]->fd >= 0) {
 			syscall(SYS_close, all[i]->fd);

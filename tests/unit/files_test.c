@@ -140,6 +140,35 @@ static void times(const char *name)
 	result_of("times", name, tpck_files_times(AT_FDCWD, in(name), when, 0));
 }
 
+/* A program that is started: it knows nothing of what is held back. */
+static void other_program(const char *command)
+{
+	char text[700];
+
+	snprintf(text, sizeof text, "cd '%s/tmp' && %s", real_root, command);
+	result_of("run", command, system(text)); /* NOLINT: a test's own words */
+}
+
+/* A compiler is given a source in a temporary folder, and what it makes is moved to where it stays. */
+static void compile(const char *temporary, bool leaves)
+{
+	char name[100];
+
+	snprintf(name, sizeof name, "tmp/%s", temporary);
+	result_of("mkdtemp", name, tpck_files_mkdir(AT_FDCWD, in(name), 0700));
+	snprintf(name, sizeof name, "tmp/%s/source", temporary);
+	put(name, O_CREAT, 0644, "source");
+	snprintf(name, sizeof name, "tr a-z A-Z <%s/source >%s/object", temporary, temporary);
+	other_program(name);
+	snprintf(name, sizeof name, "tmp/%s/object", temporary);
+	get(name);
+	move(name, "object");
+	get("object");
+	snprintf(name, sizeof name, "tmp/%s", temporary);
+	if (!leaves)
+		tree_away(AT_FDCWD, in(name));
+}
+
 /* Part g of the program; parts before the boundary are run twice. */
 static void program(int g)
 {
@@ -183,6 +212,8 @@ static void program(int g)
 		look("secret", 0);
 		put("stamped", O_CREAT, 0644, "t");
 		times("stamped");
+		compile("one", false);
+		compile("two", true);
 		break;
 	case 4: /* names of one file, and a file by a link */
 		result_of("link", "hard", tpck_files_link(AT_FDCWD, in("run/step-2/weights"), AT_FDCWD, in("hard"), 0));
@@ -211,6 +242,7 @@ static void program(int g)
 		look("old/inner/deep", 0);
 		folder("old");
 		put("old/fresh", O_CREAT, 0644, "fresh");
+		put("tmp/two/more", O_CREAT, 0644, "more");
 		break;
 	case 7: /* a file of before is renamed, then appended to under its new name: the version of before is what is read again */
 		get("note");
@@ -241,6 +273,8 @@ static void program(int g)
 		break;
 	default:
 		tree_away(AT_FDCWD, in("base"));
+		tree_away(AT_FDCWD, in("tmp/two"));
+		compile("three", true);
 		put("beyond", O_CREAT, 0644, "beyond");
 		away("stamped", 0);
 		away("soft", 0);
@@ -452,6 +486,8 @@ int main(void)
 		write_text(in("log"), "log of before\n");
 		write_text(in("note"), "note of before\n");
 		mkdir(in("base"), 0755);
+		mkdir(in("tmp"), 0755);
+		setenv("TMPDIR", in("tmp"), 1);
 		mkdir(in("old"), 0755);
 		mkdir(in("old/inner"), 0755);
 		write_text(in("old/inner/deep"), "deep");

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Temporary files that only their program reads, and the programs that it starts. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/replay/files_private.h"
+#include "runtime/track/threads.h"
+
+enum { MOST = 1024 };
+
+static char *made[MOST];
+static _Atomic uint32_t count;
+static tpck_spin lock;
+
+/* Whether the path lies right in a folder for temporary files. */
+static bool temporary_place(const char *path)
+{
+	static const char *const usual[] = {"/tmp", "/var/tmp"};
+	const char *slash = strrchr(path, '/'), *own = getenv("TMPDIR");
+	size_t length = (size_t)(slash - path), own_length = own ? strlen(own) : 0;
+
+	while (own_length > 1 && own[own_length - 1] == '/')
+		own_length--;
+	if (own_length && own_length == length && memcmp(own, path, length) == 0)
+		return true;
+	for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+		if (strlen(usual[i]) == length && memcmp(usual[i], path, length) == 0)
+			return true;
+	return false;
+}
+
+static int remove_one(const char *path, const struct stat *found, int flag, struct FTW *at)
+{
+	(void)flag;
+	(void)at;
+	return (int)syscall(SYS_unlinkat, AT_FDCWD, path, S_ISDIR(found->st_mode) ? AT_REMOVEDIR : 0);
+}
+
+static void remove_all(const char *path)
+{
+	nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+bool tpck_temporary_begins(const char *path, mode_t mode, mode_t wanted)
+{
+	const struct tpck_record_file *first = tpck_learnt_first(tpck_files_digest(path));
+	struct stat found;
+	char *copy;
+
+	if ((mode & 0777) != wanted || !temporary_place(path) || (first && first->mode))
+		return false;
+	if (!syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW)) {
+		/* A run that was killed left it. */
+		if (found.st_uid != geteuid() || (found.st_mode & 0777) != wanted || !tpck_files_created(path))
+			return false;
+		remove_all(path);
+	}
+	copy = count < MOST ? strdup(path) : NULL;
+	if (!copy)
+		return false;
+	tpck_files_creates(path);
+	tpck_spin_lock(&lock);
+	made[count] = copy;
+	atomic_fetch_add(&count, 1);
+	tpck_spin_unlock(&lock);
+	return true;
+}
+
+void tpck_temporary_abandon(void)
+{
+	uint32_t known = atomic_load(&count);
+
+	for (uint32_t i = 0; i < known; i++)
+		remove_all(made[i]);
+}
+
+bool tpck_temporary(const char *path)
+{
+	uint32_t known = atomic_load(&count);
+
+	for (uint32_t i = 0; i < known; i++) {
+		size_t length = strlen(made[i]);
+
+		if (strncmp(path, made[i], length) == 0 && (path[length] == '\0' || path[length] == '/'))
+			return true;
+	}
+	return false;
+}
+
+void tpck_temporary_forget(void)
+{
+	atomic_store(&count, 0);
+}
