@@ -42,6 +42,9 @@ def gpt(place, *more):
 def killed_at(this, iteration, **options):
     start = this.start(**options)
     start.until(lambda: this.progress() >= iteration)
+    # A busy machine may be slow to make room for the first snapshots.
+    while start.running() and not any(row["offered"] for row in this.place.listed()):
+        time.sleep(0.02)
     time.sleep(0.02)
     start.kill()
     this.place.agent_log()
