@@ -51,6 +51,8 @@ void tpck_learnt_accept(uint64_t digest);
 const struct tpck_record_file *tpck_learnt_listing(uint64_t digest);
 
 /* ---- folders.c ---- */
+/* What the kernel calls a descriptor's file. */
+bool tpck_folders_link(int fd, char *link, size_t size);
 /* A folder was opened by this absolute path: calls relative to the descriptor, and to copies of it, go by it from here on,
  * whatever symbolic links it went through. Any descriptor may come. */
 void tpck_folders_opened(int fd, const char *path);

@@ -62,7 +62,7 @@ static struct name *name_add(const char *link, const char *path)
 	return made;
 }
 
-static bool link_of(int fd, char *link, size_t size)
+bool tpck_folders_link(int fd, char *link, size_t size)
 {
 	char self[64];
 	ssize_t got;
@@ -83,7 +83,7 @@ void tpck_folders_opened(int fd, const char *path)
 	int saved = errno;
 
 	if (!syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && S_ISDIR(found.st_mode) &&
-	    link_of(fd, link, sizeof link) && !tpck_folders_is_ours(link)) {
+	    tpck_folders_link(fd, link, sizeof link) && !tpck_folders_is_ours(link)) {
 		tpck_spin_lock(&lock);
 		known = named(link);
 		tpck_spin_unlock(&lock);

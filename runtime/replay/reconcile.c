@@ -164,26 +164,13 @@ static int changed_settle(const char *path, uint64_t digest, const struct tpck_r
 static struct tpck_overlay_entry **all;
 static uint32_t all_count;
 
-static bool kernel_name(int fd, char *name, size_t size)
-{
-	char link[64];
-	ssize_t got;
-
-	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	got = syscall(SYS_readlink, link, name, size - 1);
-	if (got < 0)
-		return false;
-	name[got] = '\0';
-	return true;
-}
-
 /* The path whose scratch file or stand-in a descriptor of the program's is, or NULL. */
 static const char *path_behind(int fd, char *folder, size_t size)
 {
 	char name[TPCK_FILES_PATH];
 	struct stat found, scratch;
 
-	if (!kernel_name(fd, name, sizeof name))
+	if (!tpck_folders_link(fd, name, sizeof name))
 		return NULL;
 	/* One that is being listed is listed to its end. */
 	if (tpck_folders_is_ours(name))
