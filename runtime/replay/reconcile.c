@@ -137,7 +137,7 @@ static char unrestored[200];
 static int changed_settle(const char *path, uint64_t digest, const struct tpck_record_file *version)
 {
 	const struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
-	char name[TPCK_FILES_FOLDER + 128];
+	char name[TPCK_FILES_FOLDER + 128], beside[TPCK_FILES_PATH + 16];
 	int from, to, result = -ENOENT;
 	struct stat kept;
 
@@ -146,14 +146,18 @@ static int changed_settle(const char *path, uint64_t digest, const struct tpck_r
 	snprintf(unrestored, sizeof unrestored, "%s", path);
 	if (!tpck_learnt_kept(version, name, sizeof name) || syscall(SYS_newfstatat, AT_FDCWD, name, &kept, 0))
 		return result;
-	from = (int)syscall(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC, 0);
 	parents_settle(path);
-	/* Not into the file that is there now, which may have other names. */
-	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
-	to = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	result = from < 0 || to < 0 ? -errno : tpck_files_copy(from, to, version->bytes);
-	if (!result && (fchmod(to, kept.st_mode & 07777) || futimens(to, (const struct timespec[2]){kept.st_atim, kept.st_mtim})))
+	from = (int)syscall(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC, 0);
+	/* Beside it first: what is there now goes when the version is whole, and is not written into, since it may have other
+	 * names. */
+	snprintf(beside, sizeof beside, "%s.transpckpt", path);
+	to = from < 0 ? -1 : (int)syscall(SYS_openat, AT_FDCWD, beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	result = to < 0 ? -errno : tpck_files_copy(from, to, version->bytes);
+	if (!result && (fchmod(to, kept.st_mode & 07777) || futimens(to, (const struct timespec[2]){kept.st_atim, kept.st_mtim}) ||
+			syscall(SYS_renameat, AT_FDCWD, beside, AT_FDCWD, path)))
 		result = -errno;
+	if (result && to >= 0)
+		syscall(SYS_unlinkat, AT_FDCWD, beside, 0);
 	if (from >= 0)
 		syscall(SYS_close, from);
 	if (to >= 0)

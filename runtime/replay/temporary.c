@@ -52,6 +52,7 @@ bool tpck_temporary_begins(const char *path, mode_t mode, mode_t wanted)
 {
 	const struct tpck_record_file *first = tpck_learnt_first(tpck_files_digest(path));
 	struct stat found;
+	uint32_t known;
 	char *copy;
 
 	if ((mode & 0777) != wanted || !temporary_place(path) || (first && first->mode))
@@ -67,10 +68,15 @@ bool tpck_temporary_begins(const char *path, mode_t mode, mode_t wanted)
 		return false;
 	tpck_files_creates(path);
 	tpck_spin_lock(&lock);
-	made[count] = copy;
-	atomic_fetch_add(&count, 1);
+	known = atomic_load(&count);
+	if (known < MOST) {
+		made[known] = copy;
+		atomic_store(&count, known + 1);
+	}
 	tpck_spin_unlock(&lock);
-	return true;
+	if (known == MOST)
+		free(copy);
+	return known < MOST;
 }
 
 void tpck_temporary_abandon(void)
