@@ -17,6 +17,7 @@
 #include "hooks/libc.h"
 #include "hooks/libc_random.h"
 #include "runtime/engine/engine.h"
+#include "runtime/replay/caches.h"
 #include "runtime/replay/files.h"
 #include "shim/driver.h"
 
@@ -31,6 +32,11 @@ static int open_file(int folder, const char *path, int flags, mode_t mode)
 	struct tpck_thread *self = tpck_engine_enter();
 	int fd;
 
+	if (tpck_caches_refuse(folder, path, flags)) {
+		if (self)
+			tpck_engine_leave(self);
+		return -1;
+	}
 	if (!self)
 		return (int)syscall(SYS_openat, folder, path, flags, mode);
 	fd = tpck_files_open(folder, path, flags, mode);
@@ -265,6 +271,11 @@ static FILE *stream_open(const char *path, const char *mode, FILE *(*real)(const
 
 	TPCK_MAYBE_NULL(path);
 	TPCK_MAYBE_NULL(mode);
+	if (path && mode && tpck_caches_refuse(AT_FDCWD, path, flags_of(mode))) {
+		if (self)
+			tpck_engine_leave(self);
+		return NULL;
+	}
 	if (!self || !path || !mode) {
 		if (self)
 			tpck_engine_leave(self);

@@ -17,6 +17,7 @@
 
 #include "hooks/libc.h"
 #include "runtime/engine/engine.h"
+#include "runtime/replay/caches.h"
 #include "runtime/replay/files.h"
 #include "shim/driver.h"
 
@@ -31,14 +32,22 @@
 		tpck_engine_leave(self);                          \
 		return result;                                    \
 	} while (0)
+/* What a resumed program does not see is not there. */
+#define REFUSE(folder, path, flags)                               \
+	do {                                                      \
+		if (tpck_caches_refuse(folder, path, flags))      \
+			return -1;                                \
+	} while (0)
 
 TPCK_EXPORT int rename(const char *from, const char *to)
 {
+	REFUSE(AT_FDCWD, from, 0);
 	PATH(tpck_files_rename(AT_FDCWD, from, AT_FDCWD, to), syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to));
 }
 
 TPCK_EXPORT int renameat(int from_folder, const char *from, int to_folder, const char *to)
 {
+	REFUSE(from_folder, from, 0);
 	PATH(tpck_files_rename(from_folder, from, to_folder, to), syscall(SYS_renameat, from_folder, from, to_folder, to));
 }
 
@@ -82,42 +91,50 @@ TPCK_EXPORT int mkdirat(int folder, const char *path, mode_t mode)
 
 TPCK_EXPORT int access(const char *path, int mode)
 {
+	REFUSE(AT_FDCWD, path, 0);
 	PATH(tpck_files_access(AT_FDCWD, path, mode, 0), syscall(SYS_faccessat, AT_FDCWD, path, mode));
 }
 
 TPCK_EXPORT int faccessat(int folder, const char *path, int mode, int flags)
 {
+	REFUSE(folder, path, 0);
 	PATH(tpck_files_access(folder, path, mode, flags),
 	     flags ? syscall(439 /* faccessat2 */, folder, path, mode, flags) : syscall(SYS_faccessat, folder, path, mode));
 }
 
 TPCK_EXPORT int truncate(const char *path, off_t bytes)
 {
+	REFUSE(AT_FDCWD, path, 0);
 	PATH(tpck_files_truncate(path, bytes), syscall(SYS_truncate, path, bytes));
 }
 
 TPCK_EXPORT int truncate64(const char *path, off64_t bytes)
 {
+	REFUSE(AT_FDCWD, path, 0);
 	PATH(tpck_files_truncate(path, bytes), syscall(SYS_truncate, path, bytes));
 }
 
 TPCK_EXPORT int symlink(const char *target, const char *path)
 {
+	REFUSE(AT_FDCWD, path, O_CREAT);
 	PATH(tpck_files_symlink(target, AT_FDCWD, path), syscall(SYS_symlinkat, target, AT_FDCWD, path));
 }
 
 TPCK_EXPORT int symlinkat(const char *target, int folder, const char *path)
 {
+	REFUSE(folder, path, O_CREAT);
 	PATH(tpck_files_symlink(target, folder, path), syscall(SYS_symlinkat, target, folder, path));
 }
 
 TPCK_EXPORT int link(const char *from, const char *to)
 {
+	REFUSE(AT_FDCWD, to, O_CREAT);
 	PATH(tpck_files_link(AT_FDCWD, from, AT_FDCWD, to, 0), syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
 TPCK_EXPORT int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags)
 {
+	REFUSE(to_folder, to, O_CREAT);
 	PATH(tpck_files_link(from_folder, from, to_folder, to, flags),
 	     syscall(SYS_linkat, from_folder, from, to_folder, to, flags));
 }
@@ -230,7 +247,8 @@ TPCK_EXPORT int renameat2(int from_folder, const char *from, int to_folder, cons
 	return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
 }
 
-#define STAT(folder, path, found, flags) \
+#define STAT(folder, path, found, flags)  \
+	REFUSE(folder, path, 0);         \
 	PATH(tpck_files_stat(folder, path, (struct stat *)(found), flags), syscall(SYS_newfstatat, folder, path, found, flags))
 
 TPCK_EXPORT int stat(const char *restrict path, struct stat *restrict found)
@@ -338,6 +356,11 @@ TPCK_EXPORT int statx(int folder, const char *restrict path, int flags, unsigned
 	int result;
 
 	TPCK_MAYBE_NULL(path);
+	if (path && *path && tpck_caches_refuse(folder, path, 0)) {
+		if (self)
+			tpck_engine_leave(self);
+		return -1;
+	}
 	/* With the overlay the answer is its own; else ours only notes the touch and the real call answers. */
 	if (!self || !path || !*path) {
 		if (self)
@@ -385,4 +408,26 @@ TPCK_EXPORT DIR *fdopendir(int fd)
 		tpck_engine_leave(self);
 	}
 	return real(fd);
+}
+
+#define READDIR(type, name)                                                                                     \
+	do {                                                                                                    \
+		static type *(*real)(DIR *);                                                                    \
+		int saved = errno;                                                                              \
+		type *entry;                                                                                    \
+		if (!real)                                                                                      \
+			real = (type * (*)(DIR *)) tpck_real_dlsym(RTLD_NEXT, name);                            \
+		while ((entry = real(folder)) && tpck_caches_refuse(dirfd(folder), entry->d_name, 0))           \
+			errno = saved;                                                                          \
+		return entry;                                                                                   \
+	} while (0)
+
+TPCK_EXPORT struct dirent *readdir(DIR *folder)
+{
+	READDIR(struct dirent, "readdir");
+}
+
+TPCK_EXPORT struct dirent64 *readdir64(DIR *folder)
+{
+	READDIR(struct dirent64, "readdir64");
 }

@@ -30,6 +30,11 @@ uint64_t tpck_clock_realtime_ns(void)
 	return read_clock(CLOCK_REALTIME);
 }
 
+uint64_t tpck_clock_coarse_ns(void)
+{
+	return read_clock(CLOCK_REALTIME_COARSE);
+}
+
 uint64_t tpck_clock_process_cpu_ns(void)
 {
 	return read_clock(CLOCK_PROCESS_CPUTIME_ID);

@@ -9,6 +9,8 @@
 uint64_t tpck_clock_monotonic_ns(void);
 /* Nanoseconds since 1970 of CLOCK_REALTIME. */
 uint64_t tpck_clock_realtime_ns(void);
+/* The same as file systems tell it: never later than the birth of a file that is made next. */
+uint64_t tpck_clock_coarse_ns(void);
 /* CPU nanoseconds used by the process, by the calling thread. */
 uint64_t tpck_clock_process_cpu_ns(void);
 uint64_t tpck_clock_thread_cpu_ns(void);

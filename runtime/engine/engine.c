@@ -19,6 +19,7 @@
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/identity.h"
 #include "runtime/engine/link.h"
+#include "runtime/replay/caches.h"
 #include "runtime/replay/contents.h"
 #include "runtime/replay/files.h"
 #include "runtime/replay/restart.h"
@@ -114,6 +115,7 @@ void tpck_engine_start(const char *library_path)
 	tpck_log_hold(1);
 	engine->complaints = tpck_settings_read(&engine->settings, environ);
 	tpck_log_hold(0);
+	tpck_caches_inherit();
 	if (engine->settings.disable || several_ranks())
 		goto out;
 	if (engine->settings.allocator[0] == 'a')

@@ -20,6 +20,7 @@
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
 #include "runtime/engine/offered.h"
+#include "runtime/replay/caches.h"
 #include "runtime/replay/contents.h"
 #include "runtime/replay/files.h"
 #include "runtime/replay/restart.h"
@@ -115,6 +116,7 @@ void tpck_resume_begin(void)
 		tpck_resume_diverged(why);
 		return;
 	}
+	tpck_caches_hide(tpck_files_begun_ns(), tpck_clock_coarse_ns());
 	engine->forward_ns = tpck_clock_monotonic_ns();
 	tpck_engine_mode_set(TPCK_MODE_FORWARD);
 }

@@ -19,6 +19,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
+#include "runtime/replay/caches.h"
 #include "runtime/replay/contents.h"
 #include "runtime/replay/files_private.h"
 #include "runtime/track/threads.h"
@@ -77,7 +78,7 @@ bool tpck_files_absolute(int folder, const char *path, char *out, size_t size)
 	return true;
 }
 
-/* Kernel interfaces and our own folders are never followed. */
+/* Kernel interfaces, our own folders and compilers' caches are never followed. */
 static bool followed(const char *absolute)
 {
 	static const char *const outside[] = {"/proc/", "/sys/", "/dev/", "/run/"};
@@ -85,7 +86,9 @@ static bool followed(const char *absolute)
 	for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
 		if (strncmp(absolute, outside[i], strlen(outside[i])) == 0)
 			return false;
-	return !keep_folder[0] || strncmp(absolute, keep_folder, strlen(keep_folder)) != 0;
+	if (keep_folder[0] && strncmp(absolute, keep_folder, strlen(keep_folder)) == 0)
+		return false;
+	return !tpck_caches_hold(absolute);
 }
 
 static bool resolve(int folder, const char *path, char *absolute, uint64_t *digest)
@@ -122,8 +125,15 @@ static _Atomic uint64_t *touched_slot(uint64_t digest)
 
 void tpck_files_record(struct tpck_log *into, const char *keep, uint64_t of_timeline)
 {
-	if (!journal)
+	if (!journal) {
+		uint64_t start_ns = tpck_clock_coarse_ns();
+		struct tpck_record_file record = {
+			.mtime_s = (int64_t)(start_ns / 1000000000), .mtime_ns = (int64_t)(start_ns % 1000000000),
+		};
+
 		begun_ns = tpck_clock_realtime_ns();
+		tpck_log_append(into, TPCK_RECORD_FILE, TPCK_FILE_BEGUN, 0, 0, &record, sizeof record);
+	}
 	journal = into;
 	timeline = of_timeline;
 	snprintf(keep_folder, sizeof keep_folder, "%s", keep);
@@ -471,18 +481,22 @@ void tpck_files_touch(int folder, const char *path, int flags)
 
 int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to)
 {
-	char from_path[PATH_SIZE] = "", to_path[PATH_SIZE];
+	char from_path[PATH_SIZE] = "", to_path[PATH_SIZE] = "";
 	uint64_t from_digest, to_digest;
 	bool from_followed = resolve(from_folder, from, from_path, &from_digest);
 	bool to_followed = resolve(to_folder, to, to_path, &to_digest);
 
-	if (tpck_overlay_active() && to_followed && !from_followed && tpck_temporary(from_path))
+	if (tpck_overlay_active() && to_followed && !from_followed &&
+	    (tpck_temporary(from_path) || tpck_caches_hold(from_path)))
 		return tpck_overlay_take(from_path, to_path, to_digest);
-	if (from_followed && to_followed) {
-		if (tpck_overlay_active())
-			return tpck_overlay_rename(from_path, from_digest, to_path, to_digest);
-		/* Its content will be asked for when the renaming is done again. */
+	if (tpck_overlay_active() && from_followed && !to_followed && (tpck_temporary(to_path) || tpck_caches_hold(to_path)))
+		return tpck_overlay_give(from_path, from_digest, to_path);
+	if (tpck_overlay_active() && from_followed && to_followed)
+		return tpck_overlay_rename(from_path, from_digest, to_path, to_digest);
+	/* Its content will be asked for when the renaming is done again. */
+	if (!tpck_overlay_active() && from_followed)
 		recording(from_path, from_digest, true, true, true);
+	if (!tpck_overlay_active() && to_followed) {
 		recording(to_path, to_digest, false, true, true);
 		note_created(to_path);
 	}

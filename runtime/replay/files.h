@@ -23,8 +23,9 @@
 /* What was at a path at its first touch: payload of TPCK_RECORD_FILE with detail TPCK_FILE_FIRST. With
  * TPCK_FILE_LISTING: `path` is the folder's, then names follow, each a type letter ('d', 'f', 'l') and a
  * NUL-terminated string, in the order in which they were listed. With TPCK_FILE_READ: struct
- * tpck_record_read, then the path, NUL-terminated. */
-enum { TPCK_FILE_FIRST, TPCK_FILE_LISTING, TPCK_FILE_READ };
+ * tpck_record_read, then the path, NUL-terminated. With TPCK_FILE_BEGUN: of no path; `mtime` is when the program
+ * was started, by tpck_clock_coarse_ns(). */
+enum { TPCK_FILE_FIRST, TPCK_FILE_LISTING, TPCK_FILE_READ, TPCK_FILE_BEGUN };
 struct tpck_record_file {
 	uint64_t path;      /* digest of the absolute path */
 	uint32_t mode;      /* st_mode; 0: nothing there */
@@ -46,6 +47,8 @@ void tpck_files_record(struct tpck_log *log, const char *keep, uint64_t timeline
  * and error go nowhere until inject unless `output_again`. 0 or -errno. */
 int tpck_files_forward(const char *scratch, bool output_again);
 void tpck_files_learn(const struct tpck_record *record);
+/* When the run that is resumed was started first, as learnt. */
+uint64_t tpck_files_begun_ns(void);
 /* Forgets all that was learnt: the program begins anew. */
 void tpck_files_unlearn(void);
 /* Makes the outside agree with the overlay and gives open scratch descriptors their real files. On

@@ -117,8 +117,10 @@ int tpck_overlay_high(int fd);
  * call, but those that change something do it in the overlay. */
 int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode);
 int tpck_overlay_rename(const char *from, uint64_t from_digest, const char *to, uint64_t to_digest);
-/* A temporary file of the program's is renamed to be one of those that are not real. */
+/* A file that is real, temporary or a compiler's, is renamed to be one of those that are not. */
 int tpck_overlay_take(const char *from, const char *to, uint64_t to_digest);
+/* The other way round. */
+int tpck_overlay_give(const char *from, uint64_t from_digest, const char *to);
 int tpck_overlay_unlink(const char *path, uint64_t digest, int flags);
 int tpck_overlay_mkdir(const char *path, uint64_t digest, mode_t mode);
 int tpck_overlay_symlink(const char *target, const char *path, uint64_t digest);

@@ -29,6 +29,7 @@ struct listing {
 
 static struct first *firsts[BUCKETS];
 static struct listing *listings, **listings_end = &listings;
+static uint64_t begun_ns;
 static tpck_spin lock;
 
 static struct first *find_first(uint64_t digest)
@@ -53,7 +54,9 @@ void tpck_files_learn(const struct tpck_record *record)
 
 	if (record->bytes < sizeof *file)
 		return;
-	if (record->detail == TPCK_FILE_LISTING) {
+	if (record->detail == TPCK_FILE_BEGUN) {
+		begun_ns = (uint64_t)file->mtime_s * 1000000000u + (uint64_t)file->mtime_ns;
+	} else if (record->detail == TPCK_FILE_LISTING) {
 		struct listing *made = calloc(1, sizeof *made);
 
 		if (made) {
@@ -74,6 +77,11 @@ void tpck_files_learn(const struct tpck_record *record)
 			tpck_files_known(file->path, false, S_ISREG(file->mode));
 		}
 	}
+}
+
+uint64_t tpck_files_begun_ns(void)
+{
+	return begun_ns;
 }
 
 void tpck_files_unlearn(void)

@@ -468,6 +468,33 @@ int tpck_overlay_take(const char *from, const char *to, uint64_t to_digest)
 	return result;
 }
 
+int tpck_overlay_give(const char *from, uint64_t from_digest, const char *to)
+{
+	int in = tpck_overlay_open(from, from_digest, O_RDONLY | O_CLOEXEC, 0), out = -1, result = -1;
+	char beside[TPCK_FILES_PATH];
+	struct stat found;
+
+	if (in < 0)
+		return -1;
+	if (syscall(SYS_newfstatat, in, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode)) {
+		tpck_overlay_differs("a folder is renamed to be a real one:", from);
+		errno = EXDEV;
+	} else if (snprintf(beside, sizeof beside, "%s.%d", to, getpid()) >= (int)sizeof beside) {
+		errno = ENAMETOOLONG;
+	} else {
+		out = (int)syscall(SYS_openat, AT_FDCWD, beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	}
+	if (out >= 0 && !tpck_files_copy(in, out, (uint64_t)found.st_size) && !fchmod(out, found.st_mode & 07777) &&
+	    !syscall(SYS_renameat, AT_FDCWD, beside, AT_FDCWD, to))
+		result = tpck_overlay_unlink(from, from_digest, 0);
+	else if (out >= 0)
+		syscall(SYS_unlinkat, AT_FDCWD, beside, 0);
+	if (out >= 0)
+		syscall(SYS_close, out);
+	syscall(SYS_close, in);
+	return result;
+}
+
 /* What goes needs no content: only that it was there, and what it was. */
 int tpck_overlay_unlink(const char *path, uint64_t digest, int flags)
 {

@@ -243,6 +243,15 @@ static void program(int g)
 		folder("old");
 		put("old/fresh", O_CREAT, 0644, "fresh");
 		put("tmp/two/more", O_CREAT, 0644, "more");
+		/* Into a compiler's cache, which is real, and out of it. */
+		put("built", O_CREAT, 0644, "built");
+		move("built", "caches/built");
+		look("built", 0);
+		other_program("cat ../caches/built >seen && rm seen");
+		get("caches/built");
+		put("caches/other", O_CREAT | O_TRUNC, 0644, "other");
+		move("caches/other", "taken");
+		get("taken");
 		break;
 	case 7: /* a file of before is renamed, then appended to under its new name: the version of before is what is read again */
 		get("note");
@@ -293,6 +302,8 @@ static int tree_entry(const char *path, const struct stat *found, int flag, stru
 
 	(void)flag;
 	(void)where;
+	if (strstr(path, "/caches/"))
+		return 0;
 	if (S_ISLNK(found->st_mode)) {
 		(void)!readlink(path, text, sizeof text - 1);
 	} else if (S_ISREG(found->st_mode)) {
@@ -488,6 +499,8 @@ int main(void)
 		mkdir(in("base"), 0755);
 		mkdir(in("tmp"), 0755);
 		setenv("TMPDIR", in("tmp"), 1);
+		mkdir(in("caches"), 0755);
+		setenv("TRITON_CACHE_DIR", in("caches"), 1);
 		mkdir(in("old"), 0755);
 		mkdir(in("old/inner"), 0755);
 		write_text(in("old/inner/deep"), "deep");

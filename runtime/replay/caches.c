@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which files of compilers' caches a resumed program sees. */
+#include "config.h"
+
+#include "runtime/replay/caches.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/replay/files_private.h"
+
+#define VARIABLE "TRANSPCKPT_CACHES_HIDDEN"
+
+_Atomic bool tpck_caches_hiding_now;
+static uint64_t hidden_from, hidden_to;
+extern char **environ;
+
+/* ---- which folders ------------------------------------------------------------------------------ */
+
+/* Whether the path is FOLDER/BELOW or lies in it; `folder` may end with slashes, `below` is "" or begins with one. */
+static bool lies_in(const char *path, const char *folder, const char *below)
+{
+	size_t length = strlen(folder), more = strlen(below);
+
+	while (length > 1 && folder[length - 1] == '/')
+		length--;
+	return length && *folder == '/' && strncmp(path, folder, length) == 0 && strncmp(path + length, below, more) == 0 &&
+	       (path[length + more] == '\0' || path[length + more] == '/');
+}
+
+static bool inductors(const char *path, const char *temporary)
+{
+	static const char begin[] = "/torchinductor_";
+	size_t length = strlen(temporary);
+
+	while (length > 1 && temporary[length - 1] == '/')
+		length--;
+	return length && strncmp(path, temporary, length) == 0 && strncmp(path + length, begin, sizeof begin - 1) == 0;
+}
+
+bool tpck_caches_hold(const char *absolute)
+{
+	static const struct {
+		const char *variable, *below;
+	} places[] = {
+		{"TORCHINDUCTOR_CACHE_DIR=", ""}, {"TRITON_CACHE_DIR=", ""}, {"TRITON_HOME=", "/.triton/cache"},
+		{"CUPY_CACHE_DIR=", ""}, {"HOME=", "/.triton/cache"}, {"HOME=", "/.cupy/kernel_cache"},
+	};
+	bool temporary = strstr(absolute, "/torchinductor_") != NULL;
+
+	/* One walk: a getenv() for each would be six. */
+	for (char *const *e = environ; e && *e; e++) {
+		if (**e != 'T' && **e != 'C' && **e != 'H')
+			continue;
+		for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+			size_t length = strlen(places[i].variable);
+
+			if (strncmp(*e, places[i].variable, length) == 0 && lies_in(absolute, *e + length, places[i].below))
+				return true;
+		}
+		if (temporary && strncmp(*e, "TMPDIR=", 7) == 0 && inductors(absolute, *e + 7))
+			return true;
+	}
+	return temporary && (inductors(absolute, "/tmp") || inductors(absolute, "/var/tmp"));
+}
+
+/* ---- which files -------------------------------------------------------------------------------- */
+
+void tpck_caches_hide(uint64_t from_ns, uint64_t to_ns)
+{
+	char text[64];
+
+	hidden_from = from_ns;
+	hidden_to = to_ns;
+	snprintf(text, sizeof text, "%" PRIu64 "-%" PRIu64, from_ns, to_ns);
+	setenv(VARIABLE, text, 1);
+	atomic_store(&tpck_caches_hiding_now, true);
+}
+
+void tpck_caches_inherit(void)
+{
+	const char *text = getenv(VARIABLE);
+
+	if (text && sscanf(text, "%" SCNu64 "-%" SCNu64, &hidden_from, &hidden_to) == 2)
+		atomic_store(&tpck_caches_hiding_now, true);
+}
+
+/* Folders are never hidden: making them again says that they are there, which nobody minds. */
+static bool hidden_there(const char *absolute)
+{
+	struct statx found;
+	uint64_t born;
+
+	if (!tpck_caches_hold(absolute) ||
+	    syscall(SYS_statx, AT_FDCWD, absolute, AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_BTIME | STATX_MTIME, &found) ||
+	    S_ISDIR(found.stx_mode))
+		return false;
+	if (!(found.stx_mask & STATX_BTIME))
+		found.stx_btime = found.stx_mtime;
+	born = (uint64_t)found.stx_btime.tv_sec * 1000000000u + found.stx_btime.tv_nsec;
+	return born >= hidden_from && born < hidden_to;
+}
+
+bool tpck_caches_refuse_slow(int folder, const char *path, int flags)
+{
+	char absolute[TPCK_FILES_PATH];
+	int saved = errno;
+	bool hidden = tpck_files_absolute(folder, path, absolute, sizeof absolute) && hidden_there(absolute);
+
+	if (hidden && flags & O_CREAT) {
+		syscall(SYS_unlinkat, AT_FDCWD, absolute, 0);
+		hidden = false;
+	}
+	errno = hidden ? ENOENT : saved;
+	return hidden;
+}
