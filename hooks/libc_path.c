@@ -281,6 +281,26 @@ TPCK_EXPORT int fstatat64(int folder, const char *restrict path, struct stat64 *
 	STAT(folder, path, found, flags);
 }
 
+/* Of a descriptor's nothing is followed: only who it is. */
+static int descriptor_stat(int fd, struct stat *found)
+{
+	int result = (int)syscall(SYS_fstat, fd, found);
+
+	if (!result && tpck_files_shows())
+		tpck_files_shown(found);
+	return result;
+}
+
+TPCK_EXPORT int fstat(int fd, struct stat *found)
+{
+	return descriptor_stat(fd, found);
+}
+
+TPCK_EXPORT int fstat64(int fd, struct stat64 *found)
+{
+	return descriptor_stat(fd, (struct stat *)found);
+}
+
 /* Before glibc 2.33 the functions above were inline and called these, with the version of the structure:
  * on x86-64 there is only one (0 is the kernel's, which is the same). */
 static int bad_version(int version)
@@ -313,6 +333,18 @@ int __lxstat64(int version, const char *path, struct stat64 *found);
 TPCK_EXPORT int __lxstat64(int version, const char *path, struct stat64 *found)
 {
 	return bad_version(version) ? -1 : lstat64(path, found);
+}
+
+int __fxstat(int version, int fd, struct stat *found);
+TPCK_EXPORT int __fxstat(int version, int fd, struct stat *found)
+{
+	return bad_version(version) ? -1 : fstat(fd, found);
+}
+
+int __fxstat64(int version, int fd, struct stat64 *found);
+TPCK_EXPORT int __fxstat64(int version, int fd, struct stat64 *found)
+{
+	return bad_version(version) ? -1 : fstat64(fd, found);
 }
 
 int __fxstatat(int version, int folder, const char *path, struct stat *found, int flags);
@@ -365,13 +397,18 @@ TPCK_EXPORT int statx(int folder, const char *restrict path, int flags, unsigned
 	if (!self || !path || !*path) {
 		if (self)
 			tpck_engine_leave(self);
-		return (int)syscall(SYS_statx, folder, path, flags, mask, found);
+		result = (int)syscall(SYS_statx, folder, path, flags, mask, found);
+		if (!result && tpck_files_shows())
+			tpck_files_shown_x(found);
+		return result;
 	}
 	result = tpck_files_stat(folder, path, &plain, flags & AT_SYMLINK_NOFOLLOW);
 	if (!result && tpck_engine_forward())
 		to_statx(&plain, found);
 	else if (!result)
 		result = (int)syscall(SYS_statx, folder, path, flags, mask, found);
+	if (!result && tpck_files_shows())
+		tpck_files_shown_x(found);
 	tpck_engine_leave(self);
 	return result;
 }

@@ -206,6 +206,8 @@ static bool is_same(const char *path, const char *name, const struct tpck_record
 
 int tpck_contents_compare(char *why, size_t size)
 {
+	if (!tpck_learnt_links_lead(why, size))
+		return -ESTALE;
 	for (const struct learnt *one = learnt; one; one = one->next) {
 		if (one->read->file.names) {
 			if (!is_same(INPUT, "standard input", one->read, why, size))

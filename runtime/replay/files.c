@@ -78,25 +78,42 @@ bool tpck_files_absolute(int folder, const char *path, char *out, size_t size)
 	return true;
 }
 
-/* Kernel interfaces, our own folders and compilers' caches are never followed. */
+bool tpck_files_outside(const char *absolute)
+{
+	static const char *const outside[] = {"/proc", "/sys", "/dev", "/run"};
+
+	for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
+		size_t length = strlen(outside[i]);
+
+		if (strncmp(absolute, outside[i], length) == 0 && (absolute[length] == '/' || absolute[length] == '\0'))
+			return true;
+	}
+	return false;
+}
+
+/* Our own folders and compilers' caches are never followed either. */
 static bool followed(const char *absolute)
 {
-	static const char *const outside[] = {"/proc/", "/sys/", "/dev/", "/run/"};
-
-	for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
-		if (strncmp(absolute, outside[i], strlen(outside[i])) == 0)
-			return false;
+	if (tpck_files_outside(absolute))
+		return false;
 	if (keep_folder[0] && strncmp(absolute, keep_folder, strlen(keep_folder)) == 0)
 		return false;
 	return !tpck_caches_hold(absolute);
 }
 
-static bool resolve(int folder, const char *path, char *absolute, uint64_t *digest)
+/* `follow`: the call goes where the path's last part leads, if that is a symbolic link. */
+static bool resolve(int folder, const char *path, bool follow, char *absolute, uint64_t *digest)
 {
-	if (!tpck_files_absolute(folder, path, absolute, PATH_SIZE) || !followed(absolute) || tpck_temporary(absolute))
-		return false;
-	*digest = tpck_files_digest(absolute);
-	return true;
+	int saved = errno;
+	bool found = tpck_files_absolute(folder, path, absolute, PATH_SIZE) && followed(absolute);
+
+	if (found && !tpck_names_canonical(absolute, follow))
+		absolute[0] = '\0';
+	found = found && absolute[0] && followed(absolute) && !tpck_temporary(absolute);
+	if (found)
+		*digest = tpck_files_digest(absolute);
+	errno = saved;
+	return found;
 }
 
 /* ---- recording ------------------------------------------------------------------------------ */
@@ -162,27 +179,37 @@ void tpck_files_forget(void)
 
 static void note_first(const char *absolute, uint64_t digest, _Atomic uint64_t *slot)
 {
-	struct tpck_record_file record = {.path = digest};
+	struct {
+		struct tpck_record_file file;
+		char texts[2 * PATH_SIZE];
+	} record;
 	struct tpck_thread *self = tpck_thread_peek();
+	size_t bytes = sizeof record.file;
 	struct stat found;
 	uint64_t none = 0;
+	ssize_t got;
 
 	if (atomic_load(&touched_count) > (1u << TOUCHED_BITS) * 3 / 4)
 		return;
 	if (!atomic_compare_exchange_strong(slot, &none, digest & ~(uint64_t)STATE_BITS))
 		return;
 	atomic_fetch_add(&touched_count, 1);
-	/* Of a symbolic link that leads nowhere, itself. */
-	if (!syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, 0) ||
-	    !syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW)) {
-		record.mode = found.st_mode;
-		record.bytes = (uint64_t)found.st_size;
-		record.mtime_s = found.st_mtim.tv_sec;
-		record.mtime_ns = found.st_mtim.tv_nsec;
-		if (S_ISREG(found.st_mode))
+	record.file = (struct tpck_record_file){.path = digest};
+	if (!syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW)) {
+		record.file.mode = found.st_mode;
+		record.file.bytes = (uint64_t)found.st_size;
+		record.file.mtime_s = found.st_mtim.tv_sec;
+		record.file.mtime_ns = found.st_mtim.tv_nsec;
+		if (S_ISREG(found.st_mode) || S_ISLNK(found.st_mode))
 			atomic_fetch_or(slot, FILE_BIT);
+		got = S_ISLNK(found.st_mode) ? syscall(SYS_readlink, absolute, record.texts, PATH_SIZE - 1) : 0;
+		if (got > 0) {
+			record.texts[got] = '\0';
+			strcpy(record.texts + got + 1, absolute);
+			bytes += (size_t)got + 1 + strlen(absolute) + 1;
+		}
 	}
-	tpck_log_append(journal, TPCK_RECORD_FILE, TPCK_FILE_FIRST, self ? self->id : 0, 0, &record, sizeof record);
+	tpck_log_append(journal, TPCK_RECORD_FILE, TPCK_FILE_FIRST, self ? self->id : 0, 0, &record, bytes);
 }
 
 void tpck_files_version_name(char *path, size_t size, uint64_t digest, uint64_t bytes, int64_t s, int64_t ns)
@@ -211,6 +238,18 @@ static void list_add(const char *list, const char *entry)
 	}
 }
 
+/* Where a symbolic link leads, before that changes. */
+static void keep_link(const char *absolute, const struct stat *found)
+{
+	char target[PATH_SIZE], entry[2 * PATH_SIZE + 32];
+	ssize_t got = syscall(SYS_readlink, absolute, target, sizeof target);
+
+	if (got <= 0 || (uint64_t)found->st_mtim.tv_sec * 1000000000u + (uint64_t)found->st_mtim.tv_nsec >= begun_ns)
+		return;
+	snprintf(entry, sizeof entry, "%zd %.*s%s", got, (int)got, target, absolute);
+	list_add("relinked", entry);
+}
+
 /* Keeps the version of the first touch, before it goes away. `gone`: the name goes, the inode stays: a link will do, but
  * is worth nothing once the program changes the file under its new name, as is done with small ones. */
 static void keep_version(const char *absolute, uint64_t digest, bool gone)
@@ -220,8 +259,11 @@ static void keep_version(const char *absolute, uint64_t digest, bool gone)
 	struct stat found;
 	int from, to;
 
-	if (!keep_folder[0] || syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, 0) ||
-	    !S_ISREG(found.st_mode))
+	if (!keep_folder[0] || syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW))
+		return;
+	if (S_ISLNK(found.st_mode))
+		keep_link(absolute, &found);
+	if (!S_ISREG(found.st_mode))
 		return;
 	/* A run that was resumed: it may have gone in the one before. */
 	if (first && ((uint64_t)found.st_size != first->bytes || found.st_mtim.tv_sec != first->mtime_s ||
@@ -297,6 +339,19 @@ static void recording(const char *absolute, uint64_t digest, bool reads, bool de
 	errno = saved;
 }
 
+ssize_t tpck_files_link_at(const char *absolute, char *target, size_t size)
+{
+	uint64_t digest = tpck_files_digest(absolute);
+	ssize_t got = tpck_overlay_active() ? tpck_overlay_readlink(absolute, digest, target, size - 1) : TPCK_OVERLAY_REAL;
+
+	if (got != TPCK_OVERLAY_REAL)
+		return got;
+	got = syscall(SYS_readlink, absolute, target, size - 1);
+	if (got > 0 && !tpck_overlay_active())
+		recording(absolute, digest, false, false, false);
+	return got;
+}
+
 /* A path comes to be that was not there: should the program be resumed from before, it must not be
  * there again, and only this list tells it from one that somebody else made. Paths end with NUL. */
 static void note_created(const char *absolute)
@@ -305,6 +360,43 @@ static void note_created(const char *absolute)
 
 	if (journal && keep_folder[0] && !tpck_log_failed(journal) && syscall(SYS_faccessat, AT_FDCWD, absolute, F_OK))
 		list_add("created", absolute);
+	errno = saved;
+}
+
+/* A folder that goes to another name takes with it what is in it: what the program knows there by its old name was not there
+ * by the new one. `from` and `to` are buffers of PATH bytes, and are what they were afterwards. */
+static void note_moved(char *from, char *to)
+{
+	size_t from_length = strlen(from), to_length = strlen(to);
+	int saved = errno;
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, from, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	char buffer[4096];
+	ssize_t got;
+
+	while (fd >= 0 && (got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0) {
+		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
+			const struct dirent64 *entry = (const void *)at;
+			size_t length = strlen(entry->d_name);
+			uint64_t digest;
+
+			if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+			    from_length + length + 2 > PATH_SIZE || to_length + length + 2 > PATH_SIZE)
+				continue;
+			sprintf(from + from_length, "/%s", entry->d_name);
+			sprintf(to + to_length, "/%s", entry->d_name);
+			digest = tpck_files_digest(from);
+			if (atomic_load(touched_slot(digest))) {
+				digest = tpck_files_digest(to);
+				recording(to, digest, false, false, false);
+				note_created(to);
+			}
+			if (entry->d_type == DT_DIR)
+				note_moved(from, to);
+			from[from_length] = to[to_length] = '\0';
+		}
+	}
+	if (fd >= 0)
+		syscall(SYS_close, fd);
 	errno = saved;
 }
 
@@ -352,19 +444,19 @@ void tpck_files_each_created(void (*call)(const char *path, uint64_t digest))
 }
 
 static const char *looked_for;
-static bool was_created;
+static bool was_found;
 static int look(const char *entry)
 {
-	was_created = strcmp(entry, looked_for) == 0;
-	return was_created;
+	was_found = strcmp(entry, looked_for) == 0;
+	return was_found;
 }
 
 bool tpck_files_created(const char *path)
 {
 	looked_for = path;
-	was_created = false;
+	was_found = false;
 	(void)each_listed("created", look);
-	return was_created;
+	return was_found;
 }
 
 void tpck_files_creates(const char *path)
@@ -394,6 +486,43 @@ int tpck_files_each_changed(int (*call)(const char *path, uint64_t digest, const
 {
 	on_changed = call;
 	return each_listed("changed", changed);
+}
+
+static int (*on_relinked)(const char *path, uint64_t digest, const char *target);
+static int relinked(const char *entry)
+{
+	char target[PATH_SIZE];
+	size_t length;
+	int at = 0;
+
+	if (sscanf(entry, "%zu %n", &length, &at) < 1 || length >= sizeof target || strlen(entry + at) <= length)
+		return 0;
+	snprintf(target, length + 1, "%s", entry + at);
+	return on_relinked(entry + at + length, tpck_files_digest(entry + at + length), target);
+}
+
+static int look_relinked(const char *entry)
+{
+	size_t length;
+	int at = 0;
+
+	was_found = sscanf(entry, "%zu %n", &length, &at) == 1 && strlen(entry + at) > length &&
+		      strcmp(entry + at + length, looked_for) == 0;
+	return was_found;
+}
+
+bool tpck_files_relinked(const char *path)
+{
+	looked_for = path;
+	was_found = false;
+	(void)each_listed("relinked", look_relinked);
+	return was_found;
+}
+
+int tpck_files_each_relinked(int (*call)(const char *path, uint64_t digest, const char *target))
+{
+	on_relinked = call;
+	return each_listed("relinked", relinked);
 }
 
 /* The program opens it to read what is there. */
@@ -439,7 +568,8 @@ int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
 	uint64_t digest;
 	int fd;
 
-	if (!resolve(folder, path, absolute, &digest)) {
+	if (!resolve(folder, path, !(flags & O_NOFOLLOW) && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL), absolute,
+		     &digest)) {
 		fd = real_open(folder, path, flags, mode);
 		if (fd >= 0 && !writes(flags) && tpck_temporary(absolute))
 			tpck_folders_opened(fd, absolute);
@@ -467,7 +597,7 @@ bool tpck_files_redirects(const char *path)
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
-	return tpck_overlay_active() && resolve(AT_FDCWD, path, absolute, &digest);
+	return tpck_overlay_active() && resolve(AT_FDCWD, path, true, absolute, &digest);
 }
 
 void tpck_files_touch(int folder, const char *path, int flags)
@@ -475,16 +605,16 @@ void tpck_files_touch(int folder, const char *path, int flags)
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
-	if (resolve(folder, path, absolute, &digest))
+	if (resolve(folder, path, true, absolute, &digest))
 		recording_open(absolute, digest, flags);
 }
 
-int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to)
+static int renamed(int from_folder, const char *from, int to_folder, const char *to)
 {
 	char from_path[PATH_SIZE] = "", to_path[PATH_SIZE] = "";
 	uint64_t from_digest, to_digest;
-	bool from_followed = resolve(from_folder, from, from_path, &from_digest);
-	bool to_followed = resolve(to_folder, to, to_path, &to_digest);
+	bool from_followed = resolve(from_folder, from, false, from_path, &from_digest);
+	bool to_followed = resolve(to_folder, to, false, to_path, &to_digest);
 
 	if (tpck_overlay_active() && to_followed && !from_followed &&
 	    (tpck_temporary(from_path) || tpck_caches_hold(from_path)))
@@ -500,15 +630,25 @@ int tpck_files_rename(int from_folder, const char *from, int to_folder, const ch
 		recording(to_path, to_digest, false, true, true);
 		note_created(to_path);
 	}
+	if (!tpck_overlay_active() && from_followed && to_followed)
+		note_moved(from_path, to_path);
 	return (int)syscall(SYS_renameat, from_folder, from, to_folder, to);
 }
 
-int tpck_files_unlink(int folder, const char *path, int flags)
+int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to)
+{
+	int result = renamed(from_folder, from, to_folder, to);
+
+	tpck_names_changed();
+	return result;
+}
+
+static int unlinked(int folder, const char *path, int flags)
 {
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
-	if (resolve(folder, path, absolute, &digest)) {
+	if (resolve(folder, path, false, absolute, &digest)) {
 		if (tpck_overlay_active())
 			return tpck_overlay_unlink(absolute, digest, flags);
 		recording(absolute, digest, false, true, true);
@@ -516,12 +656,20 @@ int tpck_files_unlink(int folder, const char *path, int flags)
 	return (int)syscall(SYS_unlinkat, folder, path, flags);
 }
 
+int tpck_files_unlink(int folder, const char *path, int flags)
+{
+	int result = unlinked(folder, path, flags);
+
+	tpck_names_changed();
+	return result;
+}
+
 int tpck_files_mkdir(int folder, const char *path, mode_t mode)
 {
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
-	if (resolve(folder, path, absolute, &digest)) {
+	if (resolve(folder, path, false, absolute, &digest)) {
 		if (tpck_overlay_active() && (tpck_overlay_find(digest) || !tpck_temporary_begins(absolute, mode, 0700)))
 			return tpck_overlay_mkdir(absolute, digest, mode);
 		if (tpck_overlay_active())
@@ -538,12 +686,14 @@ int tpck_files_access(int folder, const char *path, int mode, int flags)
 	struct stat found;
 	uint64_t digest;
 
-	if (resolve(folder, path, absolute, &digest)) {
+	if (resolve(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), absolute, &digest)) {
 		if (tpck_overlay_active()) {
-			int known = tpck_overlay_stat(absolute, digest, &found, flags);
+			int known = tpck_overlay_stat(absolute, digest, &found);
 
 			if (known != TPCK_OVERLAY_REAL)
 				return known;
+			folder = AT_FDCWD;
+			path = absolute;
 		} else {
 			recording(absolute, digest, false, false, false);
 		}
@@ -556,18 +706,24 @@ int tpck_files_stat(int folder, const char *path, struct stat *found, int flags)
 {
 	char absolute[PATH_SIZE];
 	uint64_t digest;
+	int result;
 
-	if (resolve(folder, path, absolute, &digest)) {
+	if (resolve(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), absolute, &digest)) {
 		if (tpck_overlay_active()) {
-			int known = tpck_overlay_stat(absolute, digest, found, flags);
+			int known = tpck_overlay_stat(absolute, digest, found);
 
 			if (known != TPCK_OVERLAY_REAL)
 				return known;
+			folder = AT_FDCWD;
+			path = absolute;
 		} else {
 			recording(absolute, digest, false, false, false);
 		}
 	}
-	return (int)syscall(SYS_newfstatat, folder, path, found, flags);
+	result = (int)syscall(SYS_newfstatat, folder, path, found, flags);
+	if (!result && tpck_files_shows())
+		tpck_files_shown(found);
+	return result;
 }
 
 int tpck_files_truncate(const char *path, off_t bytes)
@@ -575,7 +731,7 @@ int tpck_files_truncate(const char *path, off_t bytes)
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
-	if (resolve(AT_FDCWD, path, absolute, &digest)) {
+	if (resolve(AT_FDCWD, path, true, absolute, &digest)) {
 		if (tpck_overlay_active()) {
 			int fd = tpck_overlay_open(absolute, digest, O_WRONLY | O_CLOEXEC, 0), result;
 
@@ -594,14 +750,20 @@ int tpck_files_symlink(const char *target, int folder, const char *path)
 {
 	char absolute[PATH_SIZE];
 	uint64_t digest;
+	int result;
 
-	if (resolve(folder, path, absolute, &digest)) {
-		if (tpck_overlay_active())
-			return tpck_overlay_symlink(target, absolute, digest);
+	if (resolve(folder, path, false, absolute, &digest)) {
+		if (tpck_overlay_active()) {
+			result = tpck_overlay_symlink(target, absolute, digest);
+			tpck_names_changed();
+			return result;
+		}
 		recording(absolute, digest, false, false, false);
 		note_created(absolute);
 	}
-	return (int)syscall(SYS_symlinkat, target, folder, path);
+	result = (int)syscall(SYS_symlinkat, target, folder, path);
+	tpck_names_changed();
+	return result;
 }
 
 int tpck_files_link(int from_folder, const char *from, int to_folder, const char *to, int flags)
@@ -609,7 +771,8 @@ int tpck_files_link(int from_folder, const char *from, int to_folder, const char
 	char from_path[PATH_SIZE], to_path[PATH_SIZE];
 	uint64_t from_digest, to_digest;
 
-	if (resolve(from_folder, from, from_path, &from_digest) && resolve(to_folder, to, to_path, &to_digest)) {
+	if (resolve(from_folder, from, flags & AT_SYMLINK_FOLLOW, from_path, &from_digest) &&
+	    resolve(to_folder, to, false, to_path, &to_digest)) {
 		if (tpck_overlay_active())
 			return tpck_overlay_link(from_path, from_digest, to_path, to_digest);
 		recording(from_path, from_digest, true, false, false);
@@ -624,12 +787,14 @@ ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t s
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
-	if (resolve(folder, path, absolute, &digest)) {
+	if (resolve(folder, path, false, absolute, &digest)) {
 		if (tpck_overlay_active()) {
 			ssize_t known = tpck_overlay_readlink(absolute, digest, target, size);
 
 			if (known != TPCK_OVERLAY_REAL)
 				return known;
+			folder = AT_FDCWD;
+			path = absolute;
 		} else {
 			recording(absolute, digest, false, false, false);
 		}
@@ -642,7 +807,7 @@ int tpck_files_chmod(int folder, const char *path, mode_t mode)
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
-	if (resolve(folder, path, absolute, &digest)) {
+	if (resolve(folder, path, true, absolute, &digest)) {
 		if (tpck_overlay_active())
 			return tpck_overlay_chmod(absolute, digest, mode);
 		recording(absolute, digest, true, false, false);
@@ -655,13 +820,26 @@ int tpck_files_times(int folder, const char *path, const struct timespec times[2
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
-	if (resolve(folder, path, absolute, &digest)) {
+	if (resolve(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), absolute, &digest)) {
 		if (tpck_overlay_active())
 			return tpck_overlay_times(absolute, digest, times);
 		/* What was read is told by its time. */
 		recording(absolute, digest, true, true, false);
 	}
 	return (int)syscall(SYS_utimensat, folder, path, times, flags);
+}
+
+const char *tpck_files_place(int folder, const char *path, bool follow, bool changes, char *buffer)
+{
+	uint64_t digest;
+
+	if (!resolve(folder, path, follow, buffer, &digest))
+		return path;
+	if (tpck_overlay_active())
+		return tpck_overlay_place(buffer, digest, changes);
+	/* What was read is told by its time, which is not that of its attributes. */
+	recording(buffer, digest, true, false, false);
+	return path;
 }
 
 /* ---- listings ------------------------------------------------------------------------------- */
@@ -731,7 +909,7 @@ const char *tpck_files_listing(const char *path)
 	int saved = errno;
 	uint64_t digest;
 
-	if (resolve(AT_FDCWD, path, absolute, &digest))
+	if (resolve(AT_FDCWD, path, true, absolute, &digest))
 		listed = listing(absolute, digest);
 	errno = saved;
 	return listed;
@@ -742,7 +920,7 @@ void tpck_files_listed(const char *path, int fd)
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
-	if (resolve(AT_FDCWD, path, absolute, &digest))
+	if (resolve(AT_FDCWD, path, true, absolute, &digest))
 		tpck_folders_opened(fd, absolute);
 }
 
@@ -759,7 +937,7 @@ void tpck_files_listing_of(int fd)
 	if (got > 0) {
 		name[got] = '\0';
 		tpck_folders_named(name, name, sizeof name);
-		if (resolve(AT_FDCWD, name, absolute, &digest))
+		if (resolve(AT_FDCWD, name, true, absolute, &digest))
 			listed = listing(absolute, digest);
 	}
 	instead = listed ? real_open(AT_FDCWD, listed, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) : -1;

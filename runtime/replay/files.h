@@ -12,6 +12,7 @@
 #ifndef TPCK_RUNTIME_REPLAY_FILES_H
 #define TPCK_RUNTIME_REPLAY_FILES_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,8 +21,8 @@
 
 #include "runtime/replay/log.h"
 
-/* What was at a path at its first touch: payload of TPCK_RECORD_FILE with detail TPCK_FILE_FIRST. With
- * TPCK_FILE_LISTING: `path` is the folder's, then names follow, each a type letter ('d', 'f', 'l') and a
+/* What was at a path at its first touch: payload of TPCK_RECORD_FILE with detail TPCK_FILE_FIRST. Behind a symbolic link's
+ * come where it leads and its path, each NUL-terminated. All paths are canonical (replay/names.c). With TPCK_FILE_LISTING: `path` is the folder's, then names follow, each a type letter ('d', 'f', 'l') and a
  * NUL-terminated string, in the order in which they were listed. With TPCK_FILE_READ: struct
  * tpck_record_read, then the path, NUL-terminated. With TPCK_FILE_BEGUN: of no path; `mtime` is when the program
  * was started, by tpck_clock_coarse_ns(). */
@@ -75,12 +76,25 @@ int tpck_files_link(int from_folder, const char *from, int to_folder, const char
 ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t size);
 int tpck_files_chmod(int folder, const char *path, mode_t mode);
 int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags);
+/* Where a call on the attributes of a file is to be made: the path itself, or while running forward what stands for it, in
+ * `buffer`, with links followed. NULL: errno says what it fails with. */
+enum { TPCK_FILES_PLACE = 4096 };
+const char *tpck_files_place(int folder, const char *path, bool follow, bool changes, char *buffer);
 /* A folder to list in place of path (the caller opens and then forgets it), or NULL: list the real one. */
 const char *tpck_files_listing(const char *path);
 /* The same for the folder of a descriptor that is about to be listed: it becomes that folder. */
 void tpck_files_listing_of(int fd);
 /* A folder that was opened by this path is being listed. */
 void tpck_files_listed(const char *path, int fd);
+/* A file that the program held at the boundary has the identity that it had while running forward. For all that tells one. */
+extern _Atomic uint32_t tpck_held_aliases __attribute__((visibility("hidden")));
+struct statx;
+void tpck_files_shown(struct stat *found);
+void tpck_files_shown_x(struct statx *found);
+static inline bool tpck_files_shows(void)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_held_aliases, memory_order_relaxed) != 0, 0);
+}
 /* True: a call that the overlay cannot answer was made on one of its paths. */
 const char *tpck_files_difference(void);
 

@@ -19,6 +19,11 @@ enum { TPCK_FILES_FOLDER = 1200, TPCK_FILES_PATH = 4096, TPCK_OVERLAY_REAL = -2 
 
 bool tpck_files_absolute(int folder, const char *path, char *out, size_t size);
 uint64_t tpck_files_digest(const char *absolute);
+/* Whether the path is an interface of the kernel's, not a file. */
+bool tpck_files_outside(const char *absolute);
+/* Where the symbolic link of this canonical name leads, in the run that counts: the length, with room for one byte more
+ * and no NUL behind it, or <= 0: it is none. */
+ssize_t tpck_files_link_at(const char *absolute, char *target, size_t size);
 void tpck_files_version_name(char *path, size_t size, uint64_t digest, uint64_t bytes, int64_t s, int64_t ns);
 /* The paths that the run that is resumed made come to be, the latest first, some more than once. */
 void tpck_files_each_created(void (*call)(const char *path, uint64_t digest));
@@ -28,12 +33,22 @@ void tpck_files_creates(const char *path);
 /* Those that were there at their first touch, and that it changed since: what they were then. Ends with the first call
  * that does not return 0. */
 int tpck_files_each_changed(int (*call)(const char *path, uint64_t digest, const struct tpck_record_file *version));
+/* Symbolic links that were there, and that it changed since: where they led. */
+bool tpck_files_relinked(const char *path);
+int tpck_files_each_relinked(int (*call)(const char *path, uint64_t digest, const char *target));
 int tpck_files_copy(int from, int to, uint64_t bytes);
 
 /* A path that the log knows: it has been touched, and may have been read; `noted`: it says what was read; `file`: there was
- * a regular file at first. */
+ * a regular file or a symbolic link at first. */
 void tpck_files_known(uint64_t digest, bool noted, bool file);
 void tpck_files_forget(void);
+
+/* ---- names.c ---- */
+/* An absolute path in a buffer of TPCK_FILES_PATH bytes becomes the one name of its file: without "." and "..", and
+ * without links; where !follow, the last part may be one. False: too long, or links that go round. */
+bool tpck_names_canonical(char *path, bool follow);
+/* The program has changed links or folders. */
+void tpck_names_changed(void);
 
 /* ---- learnt.c ---- */
 const struct tpck_record_file *tpck_learnt_first(uint64_t digest);
@@ -45,6 +60,10 @@ enum tpck_source tpck_learnt_source(const char *path, uint64_t digest, char *ver
 bool tpck_learnt_needs(const char *path, const struct tpck_record_file *read);
 /* Whether that version of the path was kept, and has not changed since; its name. */
 bool tpck_learnt_kept(const struct tpck_record_file *version, char *name, size_t size);
+/* Where the symbolic link led that was there at first; NULL: there was none. */
+const char *tpck_learnt_link(uint64_t digest);
+/* Whether all of them lead there still, but for those that the run changed itself; else `why` names one. */
+bool tpck_learnt_links_lead(char *why, size_t size);
 /* What is at the path now counts as what was there at first. */
 void tpck_learnt_accept(uint64_t digest);
 /* The next listing of the folder, or NULL. */
@@ -80,6 +99,12 @@ void tpck_temporary_abandon(void);
 /* From the boundary on they are like all others. */
 void tpck_temporary_forget(void);
 
+struct tpck_overlay_entry;
+
+/* ---- held.c ---- */
+/* All entries of the overlay; the real files are what they say already. 0 or -errno and why. */
+int tpck_held_settle(struct tpck_overlay_entry **entries, uint32_t count, char *why, size_t size);
+
 /* ---- output.c ---- */
 int tpck_output_divert(void);
 void tpck_output_flush(void);
@@ -97,6 +122,7 @@ struct tpck_overlay_entry {
 	char *target;     /* KIND_LINK */
 	bool changed;     /* by the program itself, not merely seen to be absent */
 	bool timed;       /* the program has set its times */
+	bool linked;      /* its scratch file may have other names */
 	struct tpck_overlay_entry *next;
 	char path[];
 };
@@ -127,8 +153,10 @@ int tpck_overlay_symlink(const char *target, const char *path, uint64_t digest);
 int tpck_overlay_link(const char *from, uint64_t from_digest, const char *to, uint64_t to_digest);
 int tpck_overlay_chmod(const char *path, uint64_t digest, mode_t mode);
 int tpck_overlay_times(const char *path, uint64_t digest, const struct timespec times[2]);
+/* `path`, a buffer of TPCK_FILES_PATH bytes, becomes where its file's attributes are. NULL with errno. */
+const char *tpck_overlay_place(char *path, uint64_t digest, bool changes);
 /* 0, -1 with errno, or TPCK_OVERLAY_REAL: ask the real path. */
-int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found, int flags);
+int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found);
 /* As readlink(); REAL as above. */
 ssize_t tpck_overlay_readlink(const char *path, uint64_t digest, char *target, size_t size);
 

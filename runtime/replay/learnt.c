@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -18,6 +19,7 @@ enum { BUCKETS = 4096 };
 /* What the log says of a path. */
 struct first {
 	const struct tpck_record_file *record;
+	const char *target, *path; /* of a symbolic link */
 	bool same;        /* what is there now is what was there then, whatever its time */
 	struct first *next;
 };
@@ -72,9 +74,15 @@ void tpck_files_learn(const struct tpck_record *record)
 		struct first *made = malloc(sizeof *made);
 
 		if (made) {
-			*made = (struct first){file, false, firsts[file->path % BUCKETS]};
+			*made = (struct first){.record = file, .next = firsts[file->path % BUCKETS]};
+			if (S_ISLNK(file->mode) && record->bytes > sizeof *file && !((const char *)file)[record->bytes - 1]) {
+				made->target = (const char *)(file + 1);
+				made->path = made->target + strlen(made->target) + 1;
+				if (made->path >= (const char *)file + record->bytes)
+					made->target = NULL;
+			}
 			firsts[file->path % BUCKETS] = made;
-			tpck_files_known(file->path, false, S_ISREG(file->mode));
+			tpck_files_known(file->path, false, S_ISREG(file->mode) || S_ISLNK(file->mode));
 		}
 	}
 }
@@ -127,6 +135,34 @@ bool tpck_learnt_needs(const char *path, const struct tpck_record_file *read)
 
 	return first && first->mode && first->bytes == read->bytes && first->mtime_s == read->mtime_s &&
 	       first->mtime_ns == read->mtime_ns && tpck_learnt_source(path, read->path, version, sizeof version) == TPCK_SOURCE_LOST;
+}
+
+const char *tpck_learnt_link(uint64_t digest)
+{
+	const struct first *first = find_first(digest);
+
+	return first ? first->target : NULL;
+}
+
+static bool leads(const struct first *link, char *why, size_t size)
+{
+	char now[TPCK_FILES_PATH] = "";
+	ssize_t got = syscall(SYS_readlink, link->path, now, sizeof now - 1);
+
+	if ((got > 0 && strcmp(now, link->target) == 0) || tpck_files_relinked(link->path))
+		return true;
+	snprintf(why, size, "the link %.100s led to %.60s when the first run read it, and %s %.60s", link->path, link->target,
+		 got > 0 ? "leads to" : "is none", now);
+	return false;
+}
+
+bool tpck_learnt_links_lead(char *why, size_t size)
+{
+	for (unsigned b = 0; b < BUCKETS; b++)
+		for (const struct first *first = firsts[b]; first; first = first->next)
+			if (first->target && !leads(first, why, size))
+				return false;
+	return true;
 }
 
 void tpck_learnt_accept(uint64_t digest)

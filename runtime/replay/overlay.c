@@ -17,7 +17,7 @@
 #include "runtime/replay/syscalls.h"
 #include "runtime/track/threads.h"
 
-enum { BUCKETS = 4096, LINKS_MAX = 40 };
+enum { BUCKETS = 4096 };
 
 static bool active;
 static tpck_spin lock;   /* never held across anything that can wait for the application */
@@ -141,6 +141,22 @@ static int fail(int code)
 	return -1;
 }
 
+/* What the overlay knows of the path; symbolic links that the first run found count. */
+static struct tpck_overlay_entry *known(const char *path, uint64_t digest)
+{
+	struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
+	const char *target = entry ? NULL : tpck_learnt_link(digest);
+
+	if (!target)
+		return entry;
+	entry = enter(path, digest);
+	if (entry) {
+		entry->target = strdup(target);
+		entry->kind = entry->target ? TPCK_KIND_LINK : TPCK_KIND_ABSENT;
+	}
+	return entry;
+}
+
 static int by_path(const void *a, const void *b)
 {
 	return strcmp((*(struct tpck_overlay_entry *const *)a)->path, (*(struct tpck_overlay_entry *const *)b)->path);
@@ -211,26 +227,6 @@ static bool really_folder(const char *path)
 	return !syscall(SYS_newfstatat, AT_FDCWD, path, &found, 0) && S_ISDIR(found.st_mode);
 }
 
-/* Where a symbolic link of the overlay leads: `path` in, the path behind it out. False with errno: nowhere. */
-static bool follow(const char **path, uint64_t *digest, char *buffer, size_t size)
-{
-	const struct tpck_overlay_entry *entry = tpck_overlay_find(*digest);
-
-	for (int links = 0; entry && entry->kind == TPCK_KIND_LINK; links++) {
-		char *slash = strrchr(entry->path, '/');
-		int length = entry->target[0] == '/' ? 0 : (int)(slash - entry->path) + 1;
-
-		if (links == LINKS_MAX || snprintf(buffer, size, "%.*s%s", length, entry->path, entry->target) >= (int)size) {
-			errno = links == LINKS_MAX ? ELOOP : ENAMETOOLONG;
-			return false;
-		}
-		*path = buffer;
-		*digest = tpck_files_digest(buffer);
-		entry = tpck_overlay_find(*digest);
-	}
-	return true;
-}
-
 /* A folder that the first run found, and that is gone by now. */
 static bool was_folder(const char *path, uint64_t digest)
 {
@@ -293,16 +289,16 @@ static int open_changing(const char *path, uint64_t digest, int flags, mode_t mo
 
 int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
 {
-	char version[TPCK_FILES_FOLDER + 128], behind[TPCK_FILES_PATH];
+	char version[TPCK_FILES_FOLDER + 128];
 	struct tpck_overlay_entry *entry;
 	bool changes = (flags & O_ACCMODE) != O_RDONLY || flags & (O_TRUNC | O_CREAT);
 	enum tpck_source source;
 
 	if ((flags & O_TMPFILE) == O_TMPFILE)
 		return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
-	if (!follow(&path, &digest, behind, sizeof behind))
-		return -1;
-	entry = tpck_overlay_find(digest);
+	entry = known(path, digest);
+	if (entry && entry->kind == TPCK_KIND_LINK)
+		return fail(changes && flags & O_EXCL ? EEXIST : ELOOP); /* it is not to be followed */
 	source = entry ? TPCK_SOURCE_REAL : tpck_learnt_source(path, digest, version, sizeof version);
 	if (!changes && ((entry && entry->kind == TPCK_KIND_ABSENT) || source == TPCK_SOURCE_ABSENT))
 		return fail(ENOENT);
@@ -333,7 +329,7 @@ static int absent(const char *path, uint64_t digest)
 	entry->fd = -1;
 	free(entry->target);
 	entry->target = NULL;
-	entry->timed = false;
+	entry->timed = entry->linked = false;
 	entry->kind = TPCK_KIND_ABSENT;
 	entry->changed = true;
 	return 0;
@@ -342,7 +338,7 @@ static int absent(const char *path, uint64_t digest)
 /* The entry of a path that is there, made from the outside if need be; NULL with errno. */
 static struct tpck_overlay_entry *present(const char *path, uint64_t digest)
 {
-	struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
+	struct tpck_overlay_entry *entry = known(path, digest);
 	bool existed = true;
 	struct stat found;
 
@@ -353,7 +349,7 @@ static struct tpck_overlay_entry *present(const char *path, uint64_t digest)
 		}
 		return entry;
 	}
-	if (tpck_overlay_stat(path, digest, &found, AT_SYMLINK_NOFOLLOW) == -1)
+	if (tpck_overlay_stat(path, digest, &found) == -1)
 		return NULL;
 	if (!syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW) && S_ISLNK(found.st_mode)) {
 		char target[TPCK_FILES_PATH];
@@ -396,6 +392,7 @@ static int move(struct tpck_overlay_entry *source, const char *to, uint64_t to_d
 	target->mode = source->mode;
 	target->target = source->target;
 	target->timed = source->timed;
+	target->linked = source->linked;
 	target->changed = true;
 	source->fd = -1;
 	source->target = NULL;
@@ -499,7 +496,7 @@ int tpck_overlay_give(const char *from, uint64_t from_digest, const char *to)
 int tpck_overlay_unlink(const char *path, uint64_t digest, int flags)
 {
 	const struct tpck_record_file *first = tpck_learnt_first(digest);
-	const struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
+	const struct tpck_overlay_entry *entry = known(path, digest);
 	struct stat now;
 	bool folder;
 
@@ -510,9 +507,7 @@ int tpck_overlay_unlink(const char *path, uint64_t digest, int flags)
 	} else if (first) {
 		if (!first->mode)
 			return fail(ENOENT);
-		/* What was noted is what a symbolic link led to. */
-		folder = S_ISDIR(first->mode) &&
-			 !(!syscall(SYS_newfstatat, AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW) && S_ISLNK(now.st_mode));
+		folder = S_ISDIR(first->mode);
 	} else {
 		if (syscall(SYS_newfstatat, AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW))
 			return -1;
@@ -529,7 +524,7 @@ int tpck_overlay_unlink(const char *path, uint64_t digest, int flags)
 static bool there(const char *path, uint64_t digest)
 {
 	struct stat found;
-	int known = tpck_overlay_stat(path, digest, &found, AT_SYMLINK_NOFOLLOW);
+	int known = tpck_overlay_stat(path, digest, &found);
 
 	return known == 0 ||
 	       (known == TPCK_OVERLAY_REAL && !syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW));
@@ -568,7 +563,7 @@ int tpck_overlay_symlink(const char *target, const char *path, uint64_t digest)
 	return 0;
 }
 
-/* Both names have one scratch file while running forward, and files of their own from then on. */
+/* Both names have one scratch file. */
 int tpck_overlay_link(const char *from, uint64_t from_digest, const char *to, uint64_t to_digest)
 {
 	struct tpck_overlay_entry *source, *entry;
@@ -589,20 +584,18 @@ int tpck_overlay_link(const char *from, uint64_t from_digest, const char *to, ui
 		return fail(ENOMEM);
 	entry->fd = fd;
 	entry->kind = TPCK_KIND_FILE;
-	entry->changed = true;
+	entry->changed = source->changed = true;
+	entry->linked = source->linked = true;
 	return 0;
 }
 
 int tpck_overlay_chmod(const char *path, uint64_t digest, mode_t mode)
 {
-	char behind[TPCK_FILES_PATH];
 	struct tpck_overlay_entry *entry;
 	struct stat found;
 
-	if (!follow(&path, &digest, behind, sizeof behind))
-		return -1;
 	/* The first run has done it already. */
-	if (!tpck_overlay_find(digest) && tpck_overlay_stat(path, digest, &found, 0) == TPCK_OVERLAY_REAL &&
+	if (!tpck_overlay_find(digest) && tpck_overlay_stat(path, digest, &found) == TPCK_OVERLAY_REAL &&
 	    !syscall(SYS_newfstatat, AT_FDCWD, path, &found, 0) && ((found.st_mode ^ mode) & 07777) == 0)
 		return 0;
 	entry = present(path, digest);
@@ -615,22 +608,57 @@ int tpck_overlay_chmod(const char *path, uint64_t digest, mode_t mode)
 
 int tpck_overlay_times(const char *path, uint64_t digest, const struct timespec times[2])
 {
-	char behind[TPCK_FILES_PATH];
-	struct tpck_overlay_entry *entry;
+	struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
 
-	if (!follow(&path, &digest, behind, sizeof behind))
-		return -1;
-	entry = tpck_overlay_find(digest);
 	if (!entry || entry->kind != TPCK_KIND_FILE)
 		return there(path, digest) ? 0 : fail(ENOENT);
 	entry->timed = times != NULL;
 	return (int)syscall(SYS_utimensat, entry->fd, NULL, times, 0);
 }
 
+const char *tpck_overlay_place(char *path, uint64_t digest, bool changes)
+{
+	struct tpck_overlay_entry *entry = changes ? present(path, digest) : known(path, digest);
+	char version[TPCK_FILES_FOLDER + 128];
+	const char *standin;
+
+	if (!entry && changes)
+		return NULL;
+	if (!entry) {
+		switch (tpck_learnt_source(path, digest, version, sizeof version)) {
+		case TPCK_SOURCE_ABSENT:
+			errno = ENOENT;
+			return NULL;
+		case TPCK_SOURCE_VERSION:
+			return strcpy(path, version);
+		case TPCK_SOURCE_LOST:
+		case TPCK_SOURCE_REAL:
+			break;
+		}
+		return path;
+	}
+	entry->changed = entry->changed || changes;
+	switch (entry->kind) {
+	case TPCK_KIND_ABSENT:
+		errno = ENOENT;
+		return NULL;
+	case TPCK_KIND_LINK:
+		errno = EOPNOTSUPP;
+		return NULL;
+	case TPCK_KIND_FILE:
+		snprintf(path, TPCK_FILES_PATH, "/proc/self/fd/%d", entry->fd);
+		return path;
+	case TPCK_KIND_FOLDER:
+		break;
+	}
+	standin = really_folder(path) ? NULL : tpck_folders_standin(path);
+	return standin ? strcpy(path, standin) : path;
+}
+
 ssize_t tpck_overlay_readlink(const char *path, uint64_t digest, char *target, size_t size)
 {
-	char version[TPCK_FILES_FOLDER + 128];
-	const struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
+	const struct tpck_record_file *first = tpck_learnt_first(digest);
+	const struct tpck_overlay_entry *entry = known(path, digest);
 	size_t length;
 
 	if (entry && entry->kind == TPCK_KIND_LINK) {
@@ -640,9 +668,8 @@ ssize_t tpck_overlay_readlink(const char *path, uint64_t digest, char *target, s
 	}
 	if (entry)
 		return fail(entry->kind == TPCK_KIND_ABSENT ? ENOENT : EINVAL);
-	if (tpck_learnt_source(path, digest, version, sizeof version) == TPCK_SOURCE_ABSENT)
-		return fail(ENOENT);
-	return TPCK_OVERLAY_REAL;
+	/* Whatever is there now, it was no link. */
+	return first ? fail(first->mode ? EINVAL : ENOENT) : TPCK_OVERLAY_REAL;
 }
 
 static int folder_stat(const char *path, mode_t mode, struct stat *found)
@@ -667,20 +694,11 @@ static int link_stat(const struct tpck_overlay_entry *entry, struct stat *found)
 	return 0;
 }
 
-int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found, int flags)
+int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found)
 {
-	char version[TPCK_FILES_FOLDER + 128], behind[TPCK_FILES_PATH];
-	const struct tpck_overlay_entry *entry;
-	bool led = false;
+	char version[TPCK_FILES_FOLDER + 128];
+	const struct tpck_overlay_entry *entry = known(path, digest);
 
-	if (!(flags & AT_SYMLINK_NOFOLLOW)) {
-		const char *asked = path;
-
-		if (!follow(&path, &digest, behind, sizeof behind))
-			return -1;
-		led = path != asked;
-	}
-	entry = tpck_overlay_find(digest);
 	if (entry && entry->kind == TPCK_KIND_ABSENT)
 		return fail(ENOENT);
 	if (entry && entry->kind == TPCK_KIND_FILE)
@@ -699,6 +717,5 @@ int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found, int
 	}
 	if (was_folder(path, digest))
 		return folder_stat(path, tpck_learnt_first(digest)->mode & 07777, found);
-	/* The caller would ask the path that it has. */
-	return led ? (int)syscall(SYS_newfstatat, AT_FDCWD, path, found, flags) : TPCK_OVERLAY_REAL;
+	return TPCK_OVERLAY_REAL;
 }

@@ -2,7 +2,6 @@
 /* The end of running forward: the real files become what the overlay says they were at the boundary. */
 #include "config.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -44,6 +43,18 @@ static bool same_prefix(int a, int b, uint64_t bytes)
 	return true;
 }
 
+static void attributes_settle(int from, int to)
+{
+	char names[4096], value[4096];
+	ssize_t size = syscall(SYS_flistxattr, from, names, sizeof names), bytes;
+
+	for (const char *name = names; size > 0 && name < names + size; name += strlen(name) + 1) {
+		bytes = syscall(SYS_fgetxattr, from, name, value, sizeof value);
+		if (bytes >= 0)
+			syscall(SYS_fsetxattr, to, name, value, bytes, 0);
+	}
+}
+
 /* Gives the real file the content of the scratch file; what is right already is not written again. */
 static int file_settle(const struct tpck_overlay_entry *entry)
 {
@@ -67,6 +78,10 @@ static int file_settle(const struct tpck_overlay_entry *entry)
 	}
 	if (!result && ((real.st_mode ^ scratch.st_mode) & 07777))
 		(void)!fchmod(fd, scratch.st_mode & 07777);
+	if (!result)
+		attributes_settle(entry->fd, fd);
+	if (!result && (scratch.st_uid != geteuid() || scratch.st_gid != getegid()))
+		(void)!fchown(fd, scratch.st_uid, scratch.st_gid);
 	if (!result && entry->timed) {
 		const struct timespec times[2] = {scratch.st_atim, scratch.st_mtim};
 
@@ -76,16 +91,21 @@ static int file_settle(const struct tpck_overlay_entry *entry)
 	return result;
 }
 
+static int link_to(const char *path, const char *target)
+{
+	char now[TPCK_FILES_PATH];
+	ssize_t got = syscall(SYS_readlink, path, now, sizeof now);
+
+	if (got >= 0 && (size_t)got == strlen(target) && memcmp(now, target, (size_t)got) == 0)
+		return 0;
+	parents_settle(path);
+	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+	return syscall(SYS_symlinkat, target, AT_FDCWD, path) ? -errno : 0;
+}
+
 static int link_settle(const struct tpck_overlay_entry *entry)
 {
-	char target[TPCK_FILES_PATH];
-	ssize_t got = syscall(SYS_readlink, entry->path, target, sizeof target);
-
-	if (got >= 0 && (size_t)got == strlen(entry->target) && memcmp(target, entry->target, (size_t)got) == 0)
-		return 0;
-	parents_settle(entry->path);
-	syscall(SYS_unlinkat, AT_FDCWD, entry->path, 0);
-	return syscall(SYS_symlinkat, entry->target, AT_FDCWD, entry->path) ? -errno : 0;
+	return entry->changed ? link_to(entry->path, entry->target) : 0;
 }
 
 static int folder_settle(const struct tpck_overlay_entry *entry)
@@ -134,6 +154,16 @@ static bool is_version(const char *path, const struct tpck_record_file *version)
 
 /* A path that was as the program found it at the boundary, and was changed after it. */
 static char unrestored[200];
+static int relinked_settle(const char *path, uint64_t digest, const char *target)
+{
+	const struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
+
+	if (entry && entry->changed)
+		return 0;
+	snprintf(unrestored, sizeof unrestored, "%s", path);
+	return link_to(path, target);
+}
+
 static int changed_settle(const char *path, uint64_t digest, const struct tpck_record_file *version)
 {
 	const struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
@@ -165,95 +195,41 @@ static int changed_settle(const char *path, uint64_t digest, const struct tpck_r
 	return result;
 }
 
-static struct tpck_overlay_entry **all;
-static uint32_t all_count;
-
-/* The path whose scratch file or stand-in a descriptor of the program's is, or NULL. */
-static const char *path_behind(int fd, char *folder, size_t size)
+/* One of several names of a scratch file: a name of the real file, too. `before`: those that are settled. */
+static int linked_settle(const struct tpck_overlay_entry *entry, struct tpck_overlay_entry *const *before, uint32_t count)
 {
-	char name[TPCK_FILES_PATH];
-	struct stat found, scratch;
+	struct stat own, other, real, now;
 
-	if (!tpck_folders_link(fd, name, sizeof name))
-		return NULL;
-	/* One that is being listed is listed to its end. */
-	if (tpck_folders_is_ours(name))
-		return tpck_folders_is_standin(name) && tpck_folders_named(name, folder, size) ? folder : NULL;
-	if (strncmp(name, "/memfd:" TPCK_SCRATCH_NAME, strlen("/memfd:" TPCK_SCRATCH_NAME)) != 0 ||
-	    syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
-		return NULL;
-	for (uint32_t i = 0; i < all_count; i++)
-		if (all[i]->fd >= 0 && all[i]->fd != fd && !syscall(SYS_newfstatat, all[i]->fd, "", &scratch, AT_EMPTY_PATH) &&
-		    scratch.st_ino == found.st_ino && scratch.st_dev == found.st_dev)
-			return all[i]->path;
-	return NULL;
-}
-
-static bool is_ours(int fd)
-{
-	for (uint32_t i = 0; i < all_count; i++)
-		if (all[i]->fd == fd)
-			return true;
-	return false;
-}
-
-/* Gives fd, and every later descriptor of the same open file description, the real file. */
-static int descriptor_settle(int fd, const char *path, const int *later, int count)
-{
-	int flags = (int)syscall(SYS_fcntl, fd, F_GETFL), kept = (int)syscall(SYS_fcntl, fd, F_GETFD);
-	off_t at = (off_t)syscall(SYS_lseek, fd, 0, SEEK_CUR);
-	int real = (int)syscall(SYS_openat, AT_FDCWD, path, flags & ~(O_CREAT | O_EXCL | O_TRUNC), 0);
-
-	if (real < 0)
-		return -errno;
-	syscall(SYS_lseek, real, at, SEEK_SET);
-	for (int i = 0; i < count; i++) {
-		int close_on_exec = (int)syscall(SYS_fcntl, later[i], F_GETFD);
-
-		if (syscall(SYS_kcmp, getpid(), getpid(), 0 /* KCMP_FILE */, fd, later[i]) == 0)
-			syscall(SYS_dup3, real, later[i], close_on_exec & FD_CLOEXEC ? O_CLOEXEC : 0);
+	if (syscall(SYS_newfstatat, entry->fd, "", &own, AT_EMPTY_PATH))
+		return -EIO;
+	for (uint32_t i = 0; i < count; i++) {
+		if (before[i]->kind != TPCK_KIND_FILE || !before[i]->linked ||
+		    syscall(SYS_newfstatat, before[i]->fd, "", &other, AT_EMPTY_PATH) || other.st_ino != own.st_ino ||
+		    syscall(SYS_newfstatat, AT_FDCWD, before[i]->path, &real, AT_SYMLINK_NOFOLLOW))
+			continue;
+		if (!syscall(SYS_newfstatat, AT_FDCWD, entry->path, &now, AT_SYMLINK_NOFOLLOW) && now.st_ino == real.st_ino &&
+		    now.st_dev == real.st_dev)
+			return 0;
+		parents_settle(entry->path);
+		syscall(SYS_unlinkat, AT_FDCWD, entry->path, 0);
+		return syscall(SYS_linkat, AT_FDCWD, before[i]->path, AT_FDCWD, entry->path, 0) ? -errno : 0;
 	}
-	syscall(SYS_dup3, real, fd, kept & FD_CLOEXEC ? O_CLOEXEC : 0);
-	syscall(SYS_close, real);
-	return 0;
+	/* The first of them: what is there may be another file's name by now. */
+	if (!syscall(SYS_newfstatat, AT_FDCWD, entry->path, &now, AT_SYMLINK_NOFOLLOW) && now.st_nlink > 1)
+		syscall(SYS_unlinkat, AT_FDCWD, entry->path, 0);
+	return file_settle(entry);
 }
 
-static int descriptors_settle(char *why, size_t size)
+/* The i-th of all; those before it are settled. */
+static int entry_settle(struct tpck_overlay_entry *const *all, uint32_t i)
 {
-	int open_fds[1024], count = 0;
-	char buffer[8192], folder_path[TPCK_FILES_PATH];
-	int folder = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	ssize_t got;
+	const struct tpck_overlay_entry *entry = all[i];
 
-	if (folder < 0) {
-		snprintf(why, size, "cannot list open files in /proc/self/fd: %m");
-		return -errno;
-	}
-	while ((got = syscall(SYS_getdents64, folder, buffer, sizeof buffer)) > 0)
-		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
-			int fd = atoi(((struct dirent64 *)at)->d_name);
-
-			if (((struct dirent64 *)at)->d_name[0] != '.' && fd != folder && count < 1024 && !is_ours(fd))
-				open_fds[count++] = fd;
-		}
-	syscall(SYS_close, folder);
-	for (int i = 0; i < count; i++) {
-		const char *path = path_behind(open_fds[i], folder_path, sizeof folder_path);
-		int result = path ? descriptor_settle(open_fds[i], path, open_fds + i + 1, count - i - 1) : 0;
-
-		if (result) {
-			snprintf(why, size, "cannot open %.100s again: %s", path, strerror(-result));
-			return result;
-		}
-	}
-	return 0;
-}
-
-static int entry_settle(const struct tpck_overlay_entry *entry)
-{
 	switch (entry->kind) {
 	case TPCK_KIND_FILE:
-		return entry->changed ? file_settle(entry) : 0;
+		if (!entry->changed)
+			return 0;
+		return entry->linked ? linked_settle(entry, all, i) : file_settle(entry);
 	case TPCK_KIND_FOLDER:
 		return folder_settle(entry);
 	case TPCK_KIND_LINK:
@@ -266,25 +242,29 @@ static int entry_settle(const struct tpck_overlay_entry *entry)
 
 int tpck_files_inject(char *why, size_t size)
 {
+	struct tpck_overlay_entry **all;
+	uint32_t all_count;
 	int result;
 
 	all = tpck_overlay_sorted(&all_count);
 	if (!all)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < all_count; i++) {
-		result = entry_settle(all[i]);
+		result = entry_settle(all, i);
 		if (result) {
 			snprintf(why, size, "cannot bring %s to its state at the boundary: %s", all[i]->path, strerror(-result));
 			return result;
 		}
 	}
 	tpck_files_each_created(created_settle);
-	result = tpck_files_each_changed(changed_settle);
+	result = tpck_files_each_relinked(relinked_settle);
+	if (!result)
+		result = tpck_files_each_changed(changed_settle);
 	if (result) {
 		snprintf(why, size, "cannot bring %s to its state at the boundary: %s", unrestored, strerror(-result));
 		return result;
 	}
-	if (descriptors_settle(why, size))
+	if (tpck_held_settle(all, all_count, why, size))
 		return -EIO;
 	tpck_output_flush();
 	tpck_output_back();
@@ -296,7 +276,5 @@ int tpck_files_inject(char *why, size_t size)
 			all[i]->fd = -1;
 		}
 	free(all);
-	all = NULL;
-	all_count = 0;
 	return 0;
 }

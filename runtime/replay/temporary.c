@@ -22,17 +22,17 @@ static tpck_spin lock;
 /* Whether the path lies right in a folder for temporary files. */
 static bool temporary_place(const char *path)
 {
-	static const char *const usual[] = {"/tmp", "/var/tmp"};
-	const char *slash = strrchr(path, '/'), *own = getenv("TMPDIR");
-	size_t length = (size_t)(slash - path), own_length = own ? strlen(own) : 0;
+	const char *const usual[] = {getenv("TMPDIR"), "/tmp", "/var/tmp"};
+	size_t length = (size_t)(strrchr(path, '/') - path);
+	char place[TPCK_FILES_PATH];
 
-	while (own_length > 1 && own[own_length - 1] == '/')
-		own_length--;
-	if (own_length && own_length == length && memcmp(own, path, length) == 0)
-		return true;
-	for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-		if (strlen(usual[i]) == length && memcmp(usual[i], path, length) == 0)
+	for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+		if (!usual[i] || *usual[i] != '/' || strlen(usual[i]) >= sizeof place)
+			continue;
+		if (tpck_names_canonical(strcpy(place, usual[i]), true) && strlen(place) == length &&
+		    memcmp(place, path, length) == 0)
 			return true;
+	}
 	return false;
 }
 

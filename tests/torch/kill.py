@@ -40,6 +40,7 @@ CASES = {
     'conv_gan': (['conv.py', '--gan', '--steps', '60'], {}),
     'graph': (['graph.py', '--steps', '1500'], {}),
     'loader': (['loader.py', '--epochs', '40', '--out', '.'], {}),
+    'housekeeping': (['housekeeping.py', '--steps', '500'], {}),
     'compiled_cold': (['compiled.py', '--steps', '120'], {}),
     'compiled_graphs': (['compiled.py', '--steps', '120', '--mode', 'reduce-overhead'], {}),
 }

@@ -9,6 +9,7 @@
 #include <ftw.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,6 +71,22 @@ static void get(const char *name)
 		say("  %s\n", text);
 		close(fd);
 	}
+}
+
+/* Not by the link that the program knows its folder by. */
+static int real_name(const char *name)
+{
+	char path[300], text[100] = "";
+	int fd;
+
+	snprintf(path, sizeof path, "%s/%s", real_root, name);
+	fd = tpck_files_open(AT_FDCWD, path, O_RDONLY, 0);
+	if (fd < 0)
+		return -1;
+	(void)!read(fd, text, sizeof text - 1);
+	say("  %s\n", text);
+	close(fd);
+	return 0;
 }
 
 static void look(const char *name, int flags)
@@ -190,6 +207,8 @@ static void program(int g)
 		point("step-1", "run/last");
 		look("run/last", AT_SYMLINK_NOFOLLOW);
 		look("run/last", 0);
+		get("run/last/weights");
+		get("run/../run/last/./state");
 		break;
 	case 2:
 		folder("run/.new");
@@ -201,6 +220,11 @@ static void program(int g)
 		get("run/step-2/deep/state");
 		away("run/last", 0);
 		point("step-2", "run/last");
+		get("run/last/weights");
+		get("run/last/deep/state");
+		put("run/last/extra", O_CREAT, 0644, "extra");
+		get("run/step-2/extra");
+		away("run/last/extra", 0);
 		tree_away(AT_FDCWD, in("run/step-1"));
 		look("run/step-1", 0);
 		get("run/step-1/weights");
@@ -232,6 +256,12 @@ static void program(int g)
 		result_of("readlink", "data", tpck_files_readlink(AT_FDCWD, in("data"), target, sizeof target));
 		result_of("readlink", "none", tpck_files_readlink(AT_FDCWD, in("none"), target, sizeof target));
 		point("elsewhere", "soft");
+		/* One that was there before goes to another place, and comes back behind the boundary. */
+		get("pointer/deep");
+		point("run/step-2", "pointer.new");
+		move("pointer.new", "pointer");
+		get("pointer/weights");
+		look("pointer", AT_SYMLINK_NOFOLLOW);
 		point("nowhere", "dangling");
 		get("dangling");
 		look("dangling", 0);
@@ -242,6 +272,9 @@ static void program(int g)
 		look("old/inner/deep", 0);
 		folder("old");
 		put("old/fresh", O_CREAT, 0644, "fresh");
+		/* The same file by the names that its folders have. */
+		get("fixed/fresh");
+		result_of("open", "by its real name", real_name("old/fresh"));
 		put("tmp/two/more", O_CREAT, 0644, "more");
 		/* Into a compiler's cache, which is real, and out of it. */
 		put("built", O_CREAT, 0644, "built");
@@ -273,8 +306,16 @@ static void program(int g)
 		away("run/last", 0);
 		point("step-3", "run/last");
 		tree_away(AT_FDCWD, in("run/step-2"));
+		folder("run/.four");
+		folder("run/.four/deep");
+		put("run/.four/deep/weights", O_CREAT, 0666, "four");
+		move("run/.four", "run/step-4");
 		break;
 	case 10:
+		away("pointer", 0);
+		point("old", "pointer");
+		away("fixed", 0);
+		point("base", "fixed");
 		result_of("chmod", "secret", tpck_files_chmod(AT_FDCWD, in("secret"), 0644));
 		put("secret", O_TRUNC, 0, "other");
 		put("old/more", O_CREAT, 0644, "more");
@@ -393,6 +434,41 @@ static void record(int boundary)
 	}
 }
 
+/* A file that is open and mapped at the boundary: both are the real file's behind it, and it is the same one. */
+static struct {
+	const char *name;
+	struct stat found;
+	char *mapped;
+	int fd;
+} kept;
+
+static void hold(const char *name)
+{
+	kept.name = name;
+	kept.fd = tpck_files_open(AT_FDCWD, in(name), O_RDWR, 0);
+	fstat(kept.fd, &kept.found);
+	kept.mapped = mmap(NULL, 8, PROT_READ | PROT_WRITE, MAP_SHARED, kept.fd, 0);
+}
+
+static bool holds(void)
+{
+	struct stat by_name = {0}, by_descriptor = {0};
+	char text[9] = "", first = kept.mapped[0];
+	int fd = open(in(kept.name), O_RDONLY);
+
+	kept.mapped[0] = '#';
+	(void)!pread(fd, text, 8, 0);
+	close(fd);
+	if (text[0] != '#' || strncmp(text + 1, kept.mapped + 1, 7) != 0)
+		return false;
+	kept.mapped[0] = first;
+	tpck_files_stat(AT_FDCWD, in(kept.name), &by_name, 0);
+	fstat(kept.fd, &by_descriptor);
+	tpck_files_shown(&by_descriptor);
+	return tpck_files_shows() && by_name.st_ino == kept.found.st_ino && by_name.st_dev == kept.found.st_dev &&
+	       by_descriptor.st_ino == kept.found.st_ino && by_descriptor.st_dev == kept.found.st_dev;
+}
+
 static void run_forward(int boundary)
 {
 	struct tpck_log *log = tpck_log_new(1 << 24);
@@ -415,6 +491,7 @@ static void run_forward(int boundary)
 	for (int g = 0; g < boundary; g++)
 		program(g);
 	held = boundary > 2 ? tpck_files_open(AT_FDCWD, in("run/step-2"), O_RDONLY | O_DIRECTORY, 0) : -1;
+	hold(boundary > 2 ? "run/step-2/weights" : "log");
 	if (tpck_files_difference())
 		snprintf(why, sizeof why, "%s", tpck_files_difference());
 	else if (!tpck_files_inject(why, sizeof why))
@@ -427,6 +504,8 @@ static void run_forward(int boundary)
 	tree(path);
 	if (held >= 0 && faccessat(held, "weights", F_OK, 0))
 		_exit(96);
+	if (!holds())
+		_exit(95);
 }
 
 static int in_child(void (*run)(int), int boundary)
@@ -507,6 +586,8 @@ int main(void)
 		write_text(in("old/file"), "file");
 		snprintf(path, sizeof path, "%s/old/file.link", root);
 		(void)!symlink("file", path);
+		(void)!symlink("old/inner", in("pointer"));
+		(void)!symlink("old", in("fixed"));
 		tap_ok(in_child(record, boundary) == 0, "recorded", "");
 		tap_ok(in_child(run_forward, boundary) == 0, "run forward", "");
 		snprintf(path, sizeof path, "%s/why", base);

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hooks of calls on the owner and the extended attributes of a path. */
+#include "config.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "hooks/libc.h"
+#include "runtime/engine/engine.h"
+#include "runtime/replay/files.h"
+
+/* The shape of every hook here: the call on the path as it is, or on what stands for it while running forward. `call`
+ * uses the variable `at`, and `follows`: whether it goes where a symbolic link leads. */
+#define AT_PLACE(folder, path, follow, changes, call)                                           \
+	do {                                                                                    \
+		struct tpck_thread *self = tpck_engine_enter();                                 \
+		char buffer[TPCK_FILES_PLACE];                                                  \
+		const char *at = self ? tpck_files_place(folder, path, follow, changes, buffer) : path; \
+		bool follows = (follow) || at != (path);                                        \
+		long result = at ? (call) : -1;                                                 \
+		(void)follows;                                                                  \
+		if (self)                                                                       \
+			tpck_engine_leave(self);                                                \
+		return (int)result;                                                             \
+	} while (0)
+
+TPCK_EXPORT ssize_t listxattr(const char *path, char *list, size_t size)
+{
+	AT_PLACE(AT_FDCWD, path, true, false, syscall(SYS_listxattr, at, list, size));
+}
+
+TPCK_EXPORT ssize_t llistxattr(const char *path, char *list, size_t size)
+{
+	AT_PLACE(AT_FDCWD, path, false, false, syscall(follows ? SYS_listxattr : SYS_llistxattr, at, list, size));
+}
+
+TPCK_EXPORT ssize_t getxattr(const char *path, const char *name, void *value, size_t size)
+{
+	AT_PLACE(AT_FDCWD, path, true, false, syscall(SYS_getxattr, at, name, value, size));
+}
+
+TPCK_EXPORT ssize_t lgetxattr(const char *path, const char *name, void *value, size_t size)
+{
+	AT_PLACE(AT_FDCWD, path, false, false, syscall(follows ? SYS_getxattr : SYS_lgetxattr, at, name, value, size));
+}
+
+TPCK_EXPORT int setxattr(const char *path, const char *name, const void *value, size_t size, int flags)
+{
+	AT_PLACE(AT_FDCWD, path, true, true, syscall(SYS_setxattr, at, name, value, size, flags));
+}
+
+TPCK_EXPORT int lsetxattr(const char *path, const char *name, const void *value, size_t size, int flags)
+{
+	AT_PLACE(AT_FDCWD, path, false, true, syscall(follows ? SYS_setxattr : SYS_lsetxattr, at, name, value, size, flags));
+}
+
+TPCK_EXPORT int removexattr(const char *path, const char *name)
+{
+	AT_PLACE(AT_FDCWD, path, true, true, syscall(SYS_removexattr, at, name));
+}
+
+TPCK_EXPORT int lremovexattr(const char *path, const char *name)
+{
+	AT_PLACE(AT_FDCWD, path, false, true, syscall(follows ? SYS_removexattr : SYS_lremovexattr, at, name));
+}
+
+TPCK_EXPORT int fchownat(int folder, const char *path, uid_t owner, gid_t group, int flags)
+{
+	if (flags & AT_EMPTY_PATH)
+		return (int)syscall(SYS_fchownat, folder, path, owner, group, flags);
+	AT_PLACE(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), true,
+		 syscall(SYS_fchownat, folder, at, owner, group, follows ? 0 : AT_SYMLINK_NOFOLLOW));
+}
+
+TPCK_EXPORT int chown(const char *path, uid_t owner, gid_t group)
+{
+	return fchownat(AT_FDCWD, path, owner, group, 0);
+}
+
+TPCK_EXPORT int lchown(const char *path, uid_t owner, gid_t group)
+{
+	return fchownat(AT_FDCWD, path, owner, group, AT_SYMLINK_NOFOLLOW);
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One name for a file: a program that writes step-7/model and reads latest/model, or knows its folder by a symbolic link and
+ * by getcwd(), means one file. Links are those of the first run, in both runs.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/replay/files.h"
+#include "runtime/replay/files_private.h"
+#include "runtime/track/threads.h"
+
+/* Folders of which the name is known. What other processes do to links is seen after VALID_NS. */
+enum { FOLDERS = 512, NAME = 256, LINKS_MAX = 40 };
+#define VALID_NS 50000000u
+
+static struct {
+	uint64_t digest, at_ns;
+	char name[NAME];
+} folders[FOLDERS];
+static tpck_spin lock;
+static _Atomic uint64_t changed_ns;
+
+void tpck_names_changed(void)
+{
+	changed_ns = tpck_clock_monotonic_ns();
+}
+
+static bool remembered(uint64_t digest, char *name)
+{
+	uint64_t now = tpck_clock_monotonic_ns();
+	bool found;
+
+	tpck_spin_lock(&lock);
+	found = folders[digest % FOLDERS].digest == digest && folders[digest % FOLDERS].at_ns > changed_ns &&
+		now - folders[digest % FOLDERS].at_ns < VALID_NS;
+	if (found)
+		strcpy(name, folders[digest % FOLDERS].name);
+	tpck_spin_unlock(&lock);
+	return found;
+}
+
+static void remember(uint64_t digest, const char *name, uint64_t at_ns)
+{
+	if (strlen(name) >= NAME)
+		return;
+	tpck_spin_lock(&lock);
+	folders[digest % FOLDERS].digest = digest;
+	folders[digest % FOLDERS].at_ns = at_ns;
+	strcpy(folders[digest % FOLDERS].name, name);
+	tpck_spin_unlock(&lock);
+}
+
+/* `out` gets the name of `path`, which has less than PATH bytes. */
+static bool walk(const char *path, char *out, bool follow)
+{
+	char rest[TPCK_FILES_PATH], target[TPCK_FILES_PATH];
+	char *at = strcpy(rest, path);
+	size_t used = 0;
+	int links = 0;
+
+	*out = '\0';
+	while (*at) {
+		size_t length = strcspn(at, "/"), before = used;
+		const char *name = at;
+		bool last;
+		ssize_t got;
+
+		at += length;
+		at += strspn(at, "/");
+		last = !*at;
+		if (!length || (length == 1 && *name == '.'))
+			continue;
+		if (length == 2 && name[0] == '.' && name[1] == '.') {
+			while (used > 0 && out[--used] != '/')
+				;
+			out[used] = '\0';
+			continue;
+		}
+		if (used + 1 + length >= TPCK_FILES_PATH)
+			return false;
+		out[used++] = '/';
+		memcpy(out + used, name, length);
+		used += length;
+		out[used] = '\0';
+		if (tpck_files_outside(out)) {
+			/* The kernel's own links lead to no path. */
+			if (used + 1 + strlen(at) >= TPCK_FILES_PATH)
+				return false;
+			if (*at)
+				strcat(strcpy(out + used, "/"), at);
+			return true;
+		}
+		got = last && !follow ? -1 : tpck_files_link_at(out, target, sizeof target);
+		if (got <= 0)
+			continue;
+		if (++links > LINKS_MAX || (size_t)got + 1 + strlen(at) >= TPCK_FILES_PATH)
+			return false;
+		target[got] = '/';
+		strcpy(target + got + 1, at);
+		at = strcpy(rest, target);
+		used = *at == '/' ? 0 : before;
+		out[used] = '\0';
+	}
+	if (!used)
+		strcpy(out, "/");
+	return true;
+}
+
+bool tpck_names_canonical(char *path, bool follow)
+{
+	char name[TPCK_FILES_PATH], *slash;
+	size_t length = strlen(path);
+	uint64_t digest, at_ns;
+
+	while (length > 1 && length < TPCK_FILES_PATH && path[length - 1] == '/')
+		path[--length] = '\0';
+	slash = strrchr(path, '/');
+	if (!slash || length >= TPCK_FILES_PATH)
+		return false;
+	length = strlen(slash);
+	if (length <= 3 && slash[1] == '.') /* "..", and what looks like it */
+		slash = path;
+	if (slash == path) {
+		if (!walk(path, name, follow))
+			return false;
+		strcpy(path, name);
+		return true;
+	}
+	*slash = '\0';
+	digest = tpck_files_digest(path);
+	if (!remembered(digest, name)) {
+		at_ns = tpck_clock_monotonic_ns();
+		if (!walk(path, name, true))
+			return false;
+		remember(digest, name, at_ns);
+	}
+	*slash = '/';
+	/* What the name is in its folder is asked for each time: it may be a link now that was none before. */
+	if (strlen(name) + length >= TPCK_FILES_PATH)
+		return false;
+	if (strcmp(name, "/") == 0)
+		*name = '\0';
+	memmove(path + strlen(name), slash, length + 1);
+	memcpy(path, name, strlen(name));
+	if (follow && !tpck_files_outside(path) && tpck_files_link_at(path, name, sizeof name) > 0) {
+		if (!walk(path, name, true))
+			return false;
+		strcpy(path, name);
+	}
+	return true;
+}
