@@ -31,37 +31,6 @@ static void hear(int from)
 	get(from, &c, 1);
 }
 
-/* Runs the two as processes of their own, joined by a socket. The driver must not have been used before: it does not survive fork. */
-static void in_two(const char *what, void (*exporter)(int), void (*importer)(int))
-{
-	void (*role[2])(int) = { exporter, importer };
-	int pair[2], status;
-	pid_t pid[2];
-
-	CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
-	for (int i = 0; i < 2; i++) {
-		pid[i] = fork();
-		CHECK(pid[i] >= 0);
-		if (pid[i])
-			continue;
-		close(pair[!i]);
-		alarm(60);
-		device_start();
-		add = kernel(kernels_load(), "add");
-		role[i](pair[i]);
-		exit(0);
-	}
-	close(pair[0]);
-	close(pair[1]);
-	for (int i = 0; i < 2; i++) {
-		CHECK(waitpid(pid[i], &status, 0) == pid[i]);
-		if (status && !(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)) {
-			fprintf(stderr, "%s: the %s ended with %x\n", what, i ? "importer" : "exporter", (unsigned)status);
-			exit(1);
-		}
-	}
-}
-
 static CUdeviceptr filled(size_t bytes, unsigned value)
 {
 	CUdeviceptr p;
@@ -568,13 +537,67 @@ static void descriptor_importer(int peer)
 	CHECK(word(p) == 11 && word(p + 4 * MIB - 4) == 10);
 }
 
-int main(void)
+static const struct {
+	const char *name;
+	void (*role[2])(int);
+} cases[] = {
+	{ "memory", { memory_exporter, memory_importer } },
+	{ "refusals", { refused_exporter, refused_importer } },
+	{ "gone", { gone_exporter, gone_importer } },
+	{ "events", { event_exporter, event_importer } },
+	{ "descriptors", { descriptor_exporter, descriptor_importer } },
+};
+
+/* The two run as programs of their own, joined by a socket, so that what is preloaded takes each for one. */
+static void in_two(const char *self, int which)
 {
+	int pair[2], status;
+	pid_t pid[2];
+
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+	for (int i = 0; i < 2; i++) {
+		char numbers[3][16];
+
+		snprintf(numbers[0], sizeof numbers[0], "%d", which);
+		snprintf(numbers[1], sizeof numbers[1], "%d", i);
+		snprintf(numbers[2], sizeof numbers[2], "%d", pair[i]);
+		pid[i] = fork();
+		CHECK(pid[i] >= 0);
+		if (pid[i])
+			continue;
+		close(pair[!i]);
+		execl("/proc/self/exe", self, numbers[0], numbers[1], numbers[2], NULL);
+		_exit(127);
+	}
+	close(pair[0]);
+	close(pair[1]);
+	for (int i = 0; i < 2; i++) {
+		CHECK(waitpid(pid[i], &status, 0) == pid[i]);
+		if (status && !(!i && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)) {
+			fprintf(stderr, "%s: the %s ended with %x\n", cases[which].name, i ? "importer" : "exporter", (unsigned)status);
+			exit(1);
+		}
+	}
+}
+
+/* ipc_test [CASE...] */
+int main(int argc, char **argv)
+{
+	if (argc == 4 && argv[1][0] <= '9') {
+		alarm(60);
+		device_start();
+		add = kernel(kernels_load(), "add");
+		cases[atoi(argv[1])].role[atoi(argv[2])](atoi(argv[3]));
+		return 0;
+	}
 	setenv("SIMGPU_MEMORY", "64M", 1);
-	in_two("memory", memory_exporter, memory_importer);
-	in_two("refusals", refused_exporter, refused_importer);
-	in_two("the exporter gone", gone_exporter, gone_importer);
-	in_two("events", event_exporter, event_importer);
-	in_two("descriptors", descriptor_exporter, descriptor_importer);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		bool wanted = argc == 1;
+
+		for (int k = 1; k < argc; k++)
+			wanted = wanted || !strcmp(argv[k], cases[i].name);
+		if (wanted)
+			in_two(argv[0], (int)i);
+	}
 	return 0;
 }
