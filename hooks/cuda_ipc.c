@@ -98,15 +98,20 @@ static socklen_t socket_name(struct sockaddr_un *name, uint32_t pid, uint64_t pl
 					    (unsigned long long)place));
 }
 
-static bool peer_is_us(int connection)
+static bool waits_limited(int connection)
 {
 	struct timeval limit = {.tv_sec = PEER_WAIT_SEC};
+
+	return !setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) &&
+	       !setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
+static bool peer_is_us(int connection)
+{
 	struct ucred peer;
 	socklen_t bytes = sizeof peer;
 
-	return !setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) &&
-	       !setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) &&
-	       !getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) && peer.uid == geteuid();
+	return !getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) && peer.uid == geteuid();
 }
 
 union passing {
@@ -178,7 +183,8 @@ static void serve(int connection)
 	struct handle asked;
 	struct piece *piece;
 
-	if (!peer_is_us(connection) || recv(connection, &asked, sizeof asked, 0) != (ssize_t)sizeof asked)
+	if (!waits_limited(connection) || !peer_is_us(connection) ||
+	    recv(connection, &asked, sizeof asked, 0) != (ssize_t)sizeof asked)
 		return;
 	piece = pieces_of(&asked);
 	if (!piece)
@@ -356,8 +362,8 @@ static int connect_to(const struct handle *handle)
 	socklen_t bytes = socket_name(&name, handle->pid, handle->place);
 	int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
-	if (connection >= 0 && (connect(connection, (struct sockaddr *)&name, bytes) || !peer_is_us(connection) ||
-				send(connection, handle, sizeof *handle, MSG_NOSIGNAL) != (ssize_t)sizeof *handle)) {
+	if (connection >= 0 && (!waits_limited(connection) || connect(connection, (struct sockaddr *)&name, bytes) ||
+				!peer_is_us(connection) || send(connection, handle, sizeof *handle, MSG_NOSIGNAL) != (ssize_t)sizeof *handle)) {
 		close(connection);
 		connection = -1;
 	}
