@@ -47,8 +47,10 @@ RULES = [
      r"cuMemGetAddressRange_v2|cuPointerGetAttributes?"),
     ("alloc", F, "the answer, memory that is mapped for no block counted as free, is logged and given again while "
                  "running forward", r"cuMemGetInfo_v2"),
-    ("alloc", M, "by their bodies in hooks/cuda_memory.c: memory that the CPU or another process reads without a call",
-     r"cuMemAllocManaged|cuIpcGetMemHandle"),
+    ("alloc", M, "by its body in hooks/cuda_memory.c: memory that the CPU reads without a call", r"cuMemAllocManaged"),
+    ("alloc", M, "legacy IPC of memory, by bodies in hooks/cuda_ipc.c: the driver refuses it for the arena's, so descriptors of "
+     "the mappings go from process to process; handles of the driver's go to the driver. What is opened is in no snapshot",
+     r"cuIpcGetMemHandle|cuIpcOpenMemHandle_v2|cuIpcCloseMemHandle"),
     ("alloc", G, "page-locked and mapped host memory: real in every mode. What a kernel writes there is read by the CPU "
      "without a call; it is not in the log", r"cuMemAllocHost(_v2)?|cuMemHost\w+|cuMemFreeHost"),
     ("alloc", G, "older entry points, most of them with another ABI: what they give comes from the driver, is in no snapshot, "
@@ -71,9 +73,9 @@ RULES = [
     ("alloc", N, "hints for managed memory, whose allocation marks",
      r"cuMemAdvise(_v2)?|cuMemPrefetch\w+|cuMemDiscard\w+|cuMemRangeGet\w+"),
     ("alloc", N, "memory of other APIs; its import marks",
-     r"cuExternalMemory\w+|cuDestroyExternalMemory|cuIpcCloseMemHandle"),
-    ("alloc", G, "waiting for other processes and other APIs: real in every mode, while the launches between are not made "
-     "when running forward", r"cuIpc(Get|Open)EventHandle|cuImportExternalSemaphore|cuDestroyExternalSemaphore"),
+     r"cuExternalMemory\w+|cuDestroyExternalMemory"),
+    ("alloc", G, "waiting for other APIs: real in every mode, while the launches between are not made when running forward",
+     r"cuImportExternalSemaphore|cuDestroyExternalSemaphore"),
     ("alloc", N, "nodes of graphs: see launches", r"cuGraphMem\w+|cuDeviceGraphMemTrim"),
 
     ("launch", F, "an operation: a token for inference, a record in the log, a fence before it while a copy is under way, "

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "hooks/cuda_driver.h"
+#include "hooks/cuda_ipc.h"
 #include "shim/doors.h"
 
 CUresult tpck_hook_cuInit(unsigned int Flags)
@@ -45,8 +46,14 @@ CUresult tpck_hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 CUresult tpck_hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
 	struct tpck_thread *self = tpck_engine_enter();
-	CUresult result = TPCK_CALL(cuDevicePrimaryCtxReset_v2, dev);
+	CUcontext context = NULL;
+	CUresult result;
 
+	/* The one that is reset is the caller's, if it is a runtime that calls. */
+	(void)TPCK_CALL(cuCtxGetCurrent, &context);
+	result = TPCK_CALL(cuDevicePrimaryCtxReset_v2, dev);
+	if (context && result == CUDA_SUCCESS)
+		tpck_ipc_context_destroyed(context);
 	if (self && result == CUDA_SUCCESS)
 		tpck_engine_context_destroyed();
 	if (self)
@@ -59,6 +66,8 @@ CUresult tpck_hook_cuCtxDestroy_v2(CUcontext ctx)
 	struct tpck_thread *self = tpck_engine_enter();
 	CUresult result = TPCK_CALL(cuCtxDestroy_v2, ctx);
 
+	if (result == CUDA_SUCCESS)
+		tpck_ipc_context_destroyed(ctx);
 	if (self && result == CUDA_SUCCESS)
 		tpck_engine_context_destroyed();
 	if (self)

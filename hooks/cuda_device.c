@@ -61,9 +61,23 @@ static int reserve(int device, uint64_t hint, uint64_t bytes)
 	return settle(before, result);
 }
 
+/* Memory that has to become a descriptor when the program shares it with other processes (hooks/cuda_ipc.c) must be
+ * made so. */
+static CUmemAllocationHandleType handle_type(int device)
+{
+	int there = 0;
+
+	if (!tpck_cuda.cuDeviceGetAttribute ||
+	    tpck_cuda.cuDeviceGetAttribute(&there, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device) ||
+	    !there)
+		return CU_MEM_HANDLE_TYPE_NONE;
+	return CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+}
+
 static CUmemAllocationProp properties(int device)
 {
 	return (CUmemAllocationProp){
+		.requestedHandleTypes = handle_type(device),
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
 	};

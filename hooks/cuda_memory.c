@@ -6,6 +6,7 @@
 
 #include "hooks/cuda_driver.h"
 #include "hooks/cuda_graph.h"
+#include "hooks/cuda_ipc.h"
 
 static CUresult to_result(int result)
 {
@@ -127,6 +128,7 @@ static bool release(struct tpck_thread *self, CUdeviceptr address, CUstream stre
 	/* The wait may be long, and nobody else's boundary can be while a thread is in a call that orders memory. */
 	if (!ordered && !tpck_engine_forward())
 		waited = tpck_engine_free_wait(self);
+	tpck_ipc_freed(address);
 	tpck_memory_call(&call, TPCK_OP_D2D, 0, stream);
 	(void)tpck_engine_before(self, &call);
 	if (!ordered && !waited && !tpck_engine_forward())
@@ -189,17 +191,6 @@ CUresult tpck_hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigne
 	return TPCK_CALL(cuMemAllocManaged, dptr, bytesize, flags);
 }
 
-CUresult tpck_hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
-{
-	struct tpck_thread *self = tpck_engine_enter();
-
-	if (self) {
-		tpck_engine_unresumable("the program shares device memory with other processes (cuIpcGetMemHandle)");
-		tpck_engine_leave(self);
-	}
-	return TPCK_CALL(cuIpcGetMemHandle, pHandle, dptr);
-}
-
 CUresult tpck_hook_cuMemGetInfo_v2(size_t *available, size_t *total)
 {
 	struct tpck_thread *self = tpck_engine_enter();
@@ -226,7 +217,7 @@ CUresult tpck_hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CU
 {
 	uint64_t base, bytes;
 
-	if (tpck_engine_block(dptr, &base, &bytes)) {
+	if (tpck_engine_block(dptr, &base, &bytes) || tpck_ipc_block(dptr, &base, &bytes)) {
 		if (pbase)
 			*pbase = base;
 		if (psize)
@@ -236,17 +227,25 @@ CUresult tpck_hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CU
 	return TPCK_CALL(cuMemGetAddressRange_v2, pbase, psize, dptr);
 }
 
-/* The driver knows the arena's mappings, not the blocks in them. */
+/* The driver knows the arena's mappings, not the blocks in them, nor those of other processes. */
 static void range_attribute(CUpointer_attribute attribute, void *data, CUdeviceptr ptr)
 {
 	uint64_t base, bytes;
+	bool own;
 
-	if (!data || !tpck_engine_block(ptr, &base, &bytes))
+	if (!data)
+		return;
+	own = tpck_engine_block(ptr, &base, &bytes);
+	if (!own && !tpck_ipc_block(ptr, &base, &bytes))
 		return;
 	if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
 		*(CUdeviceptr *)data = base;
 	else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
 		*(size_t *)data = bytes;
+	else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
+		*(unsigned *)data = own && tpck_engine_block_of_its_own(ptr, &base, &bytes);
+	else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)
+		*(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE;
 }
 
 CUresult tpck_hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)

@@ -105,6 +105,10 @@ bool tpck_engine_free_wait(const struct tpck_thread *self);
 int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_handle stream, bool ordered);
 /* The block that holds address. False: not ours. */
 bool tpck_engine_block(uint64_t address, uint64_t *base, uint64_t *bytes);
+/* The same of a block that stands for memory of cuMemAlloc, which legacy IPC can share, not for a pool's. */
+bool tpck_engine_block_of_its_own(uint64_t address, uint64_t *base, uint64_t *bytes);
+/* The mapping of our own that holds address: memory with a handle of its own. False: there is none. */
+bool tpck_engine_mapping(uint64_t address, uint64_t *start, uint64_t *bytes);
 bool tpck_engine_is_device_memory(uint64_t address);
 /* Device memory that no block of the program's uses and that the library keeps for the next one. */
 uint64_t tpck_engine_idle_memory(void);

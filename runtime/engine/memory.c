@@ -157,7 +157,7 @@ int tpck_engine_free(struct tpck_thread *self, uint64_t address, tpck_stream_han
 	return result;
 }
 
-bool tpck_engine_block(uint64_t address, uint64_t *base, uint64_t *bytes)
+static bool find_block(uint64_t address, bool ordered_too, uint64_t *base, uint64_t *bytes)
 {
 	struct tpck_block *block;
 
@@ -165,12 +165,36 @@ bool tpck_engine_block(uint64_t address, uint64_t *base, uint64_t *bytes)
 		return false;
 	pthread_mutex_lock(&engine->allocation);
 	block = tpck_arena_find(engine->arena, address);
+	if (block && block->ordered && !ordered_too)
+		block = NULL;
 	if (block) {
 		*base = block->address;
 		*bytes = block->bytes;
 	}
 	pthread_mutex_unlock(&engine->allocation);
 	return block != NULL;
+}
+
+bool tpck_engine_block(uint64_t address, uint64_t *base, uint64_t *bytes)
+{
+	return find_block(address, true, base, bytes);
+}
+
+bool tpck_engine_block_of_its_own(uint64_t address, uint64_t *base, uint64_t *bytes)
+{
+	return find_block(address, false, base, bytes);
+}
+
+bool tpck_engine_mapping(uint64_t address, uint64_t *start, uint64_t *bytes)
+{
+	bool mapped;
+
+	if (!engine->arena)
+		return false;
+	pthread_mutex_lock(&engine->allocation);
+	mapped = tpck_arena_mapping(engine->arena, address, start, bytes);
+	pthread_mutex_unlock(&engine->allocation);
+	return mapped;
 }
 
 uint64_t tpck_engine_idle_memory(void)

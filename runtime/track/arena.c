@@ -510,6 +510,7 @@ int tpck_arena_allocate(struct tpck_arena *arena, uint64_t bytes, uint32_t strea
 	*wait_for = held == stream ? TPCK_STREAM_NONE : held;
 	block->live = true;
 	block->bytes = bytes ? bytes : 1;
+	block->ordered = stream != TPCK_STREAM_NONE;
 	block->order = arena->orders++;
 	block->freed_on = TPCK_STREAM_NONE;
 	block->freed = 0;
@@ -589,6 +590,25 @@ struct tpck_block *tpck_arena_find(const struct tpck_arena *arena, uint64_t addr
 		if (address >= block->address && address - block->address < block->bytes)
 			return block;
 	return NULL;
+}
+
+bool tpck_arena_mapping(const struct tpck_arena *arena, uint64_t address, uint64_t *start, uint64_t *bytes)
+{
+	uint64_t unit = arena->device->granule, granules = arena->bytes / unit, first, end;
+
+	if (!tpck_arena_contains(arena, address))
+		return false;
+	first = (address - arena->base) / unit;
+	if (!bit(arena->backed, first))
+		return false;
+	end = first + 1;
+	while (!bit(arena->begins, first))
+		first--;
+	while (end < granules && bit(arena->backed, end) && !bit(arena->begins, end))
+		end++;
+	*start = arena->base + first * unit;
+	*bytes = (end - first) * unit;
+	return true;
 }
 
 bool tpck_arena_contains(const struct tpck_arena *arena, uint64_t address)

@@ -25,6 +25,7 @@ struct tpck_block {
 	uint64_t order;          /* allocations before it */
 	uint32_t freed_on;       /* free blocks: stream of the free, or TPCK_STREAM_MANY */
 	bool live;
+	bool ordered;            /* live blocks: asked for in the order of a stream */
 	uint64_t freed;          /* free blocks: number of the call that freed it, of several the last */
 	struct tpck_block *lower, *higher;       /* neighbours by address */
 	struct tpck_block *previous, *next;      /* free: in its bin; live: in order of allocation */
@@ -61,6 +62,8 @@ void tpck_arena_trim(struct tpck_arena *arena, uint64_t keep);
 bool tpck_arena_give_back(struct tpck_arena *arena);
 /* The live block that holds address, or NULL. */
 struct tpck_block *tpck_arena_find(const struct tpck_arena *arena, uint64_t address);
+/* The mapping that holds address: memory with a handle of its own. False: nothing is mapped there. */
+bool tpck_arena_mapping(const struct tpck_arena *arena, uint64_t address, uint64_t *start, uint64_t *bytes);
 bool tpck_arena_contains(const struct tpck_arena *arena, uint64_t address);
 /* Live blocks in order of allocation: first, then ->next until NULL. */
 struct tpck_block *tpck_arena_first(const struct tpck_arena *arena);

@@ -366,6 +366,21 @@ static bool live_list_is_right(const struct tpck_arena *arena, uint64_t count)
 	return seen == count;
 }
 
+/* The mapping is what the device was given at once, no more and no less. */
+static bool mapping_is_right(const struct tpck_arena *arena, uint64_t granule)
+{
+	uint64_t start, bytes, first = granule, end = granule + 1;
+
+	if (!fake.is_backed[granule])
+		return !tpck_arena_mapping(arena, BASE + granule * GRANULE, &start, &bytes);
+	while (first && fake.is_backed[first - 1] == fake.is_backed[granule])
+		first--;
+	while (end < GRANULES && fake.is_backed[end] == fake.is_backed[granule])
+		end++;
+	return tpck_arena_mapping(arena, BASE + granule * GRANULE + GRANULE - 1, &start, &bytes) &&
+	       start == BASE + first * GRANULE && bytes == (end - first) * GRANULE;
+}
+
 /* With a limit of granules; the addresses go into `out`. */
 static const char *run_at_random(uint64_t limit, uint64_t *out)
 {
@@ -420,6 +435,10 @@ static const char *run_at_random(uint64_t limit, uint64_t *out)
 			if (!found || found->address != at || found->bytes != held[pick % count].bytes)
 				bad = "an address inside a block is not found";
 		}
+		if (i % 16 == 0 && !mapping_is_right(arena, chance(GRANULES)))
+			bad = "a mapping is not what the device was given";
+		if (allocate && address && tpck_arena_find(arena, address)->ordered != (stream != TPCK_STREAM_NONE))
+			bad = "a block of a stream's is not told from others";
 		if (i % 1024 == 0 && !live_list_is_right(arena, count))
 			bad = "the live blocks are not in order of allocation";
 	}

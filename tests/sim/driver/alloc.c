@@ -98,6 +98,7 @@ void sim_alloc_remove(struct sim_alloc *a)
 		return;
 	memmove(table + i - 1, table + i, (n_table - i) * sizeof(struct sim_alloc *));
 	n_table--;
+	sim_ipc_forget(a);
 	free(a);
 }
 
@@ -140,7 +141,7 @@ static uint64_t slab_take(struct slab *s, uint64_t bytes)
 
 static uint64_t map_new(int device, uint64_t bytes, struct sim_phys **out)
 {
-	struct sim_phys *p = sim_phys_create(device, bytes, false);
+	struct sim_phys *p = sim_phys_create(device, bytes);
 	uint64_t va = p ? sim_va_reserve(p->bytes, SIM_PAGE, 0, false) : 0;
 
 	if (!va || sim_va_map(va, p->bytes, p, 0, PROT_READ | PROT_WRITE)) {
@@ -244,6 +245,19 @@ CUresult sim_heap_free(struct sim_alloc *a)
 	return CUDA_SUCCESS;
 }
 
+struct sim_phys *sim_heap_phys(const struct sim_alloc *a, uint64_t *offset)
+{
+	*offset = 0;
+	if (a->phys)
+		return a->phys;
+	for (struct slab *s = slabs; s; s = s->next)
+		if (a->va - s->va < SIM_PAGE) {
+			*offset = a->va - s->va;
+			return s->phys;
+		}
+	return NULL;
+}
+
 void sim_alloc_free_all(struct sim_ctx *ctx)
 {
 	size_t i = 0;
@@ -253,6 +267,8 @@ void sim_alloc_free_all(struct sim_ctx *ctx)
 
 		if (a->ctx == ctx && a->kind == SIM_ALLOC_DEVICE)
 			sim_heap_free(a);
+		else if (a->ctx == ctx && a->kind == SIM_ALLOC_IPC)
+			sim_ipc_close(a);
 		else
 			i++;
 	}

@@ -96,6 +96,7 @@ static enum sim_engine engine_of(const struct sim_op *op)
 	case SIM_WORK_CALLBACK:
 		return SIM_ENGINE_CALLBACK;
 	case SIM_WORK_WAIT_VALUE:
+	case SIM_WORK_AWAIT:
 		return SIM_ENGINE_POLL;
 	default:
 		return SIM_ENGINE_NONE;
@@ -302,7 +303,7 @@ static void *poll_main(void *arg)
 		for (struct sim_op **link = &waiting; *link;) {
 			struct sim_op *op = *link;
 
-			if (sticky == CUDA_SUCCESS && !sim_value_holds(&op->work)) {
+			if (sticky == CUDA_SUCCESS && !sim_wait_holds(&op->work)) {
 				link = &op->queue_next;
 				continue;
 			}

@@ -145,6 +145,8 @@ static CUresult add_event(ADD_PARAMS, CUevent e, enum sim_work_kind kind)
 {
 	SIM_ENTER();
 	struct sim_work w = { .kind = kind, .u.event = sim_event_check(e) };
+	if (w.u.event && w.u.event->shared)
+		return sim_return(CUDA_ERROR_NOT_SUPPORTED);
 	return sim_return(w.u.event ? add(out, g, deps, n, &w) : CUDA_ERROR_INVALID_HANDLE);
 }
 

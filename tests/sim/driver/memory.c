@@ -255,7 +255,7 @@ static CUresult attribute(void *out, CUpointer_attribute what, CUdeviceptr va)
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)out = a->id; break;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(unsigned *)out = a->kind == SIM_ALLOC_MANAGED; break;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)out = a->device; break;
-	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(unsigned *)out = 0; break;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(unsigned *)out = a->kind == SIM_ALLOC_DEVICE; break;
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)out = a->va; break;
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)out = a->bytes; break;
 	case CU_POINTER_ATTRIBUTE_MAPPED: *(unsigned *)out = a && a->prot; break;

@@ -94,7 +94,7 @@ static struct segment *segment_new(struct sim_pool *p, uint64_t bytes)
 
 	if (!s)
 		return NULL;
-	s->phys = sim_phys_create(p->props.location.id, bytes, false);
+	s->phys = sim_phys_create(p->props.location.id, bytes);
 	s->va = s->phys ? sim_va_reserve(s->phys->bytes, SIM_PAGE, 0, false) : 0;
 	s->blocks = calloc(1, sizeof *s->blocks);
 	if (!s->va || !s->blocks || sim_va_map(s->va, s->phys->bytes, s->phys, 0, PROT_READ | PROT_WRITE)) {

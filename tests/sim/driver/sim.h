@@ -74,9 +74,13 @@ struct sim_phys {
 	uint64_t bytes;
 	uint64_t pages;
 	int device;
-	uint32_t *granule; /* in VRAM, or NULL when it has a file of its own */
-	int fd;            /* exportable memory has its own file */
-	char *alias;       /* and its own alias */
+	uint32_t *granule; /* of the memory file */
+	bool foreign;      /* another process's file, or its own once more, with what follows; otherwise this process's */
+	int fd;            /* that file */
+	int lent_by;       /* tells the exporter, by being open, that the memory is in use; or -1 */
+	char *alias;       /* of its own, in one piece */
+	int *lent;         /* descriptors that hang up when nobody has an export any more */
+	int n_lent;
 	CUmemAllocationProp prop;
 	uint32_t magic;
 };
@@ -88,8 +92,14 @@ struct sim_page {
 
 int sim_vram_start(void);
 uint64_t sim_vram_free_bytes(int device);
-struct sim_phys *sim_phys_create(int device, uint64_t bytes, bool exportable);
+struct sim_phys *sim_phys_create(int device, uint64_t bytes);
+/* Memory in granules of the file `fd`, which it takes over, also where it fails. */
+struct sim_phys *sim_phys_foreign(int fd, const uint32_t *granule, uint64_t pages);
+/* A descriptor that stands for the memory, in any process and for longer than this one lives; or -errno. */
+int sim_phys_export(struct sim_phys *p);
 struct sim_phys *sim_phys_import(int fd);
+/* The memory file of this process. */
+int sim_vram_fd(void);
 void sim_phys_unref(struct sim_phys *p);
 /* Reserves host address space without access; 0 if the hint cannot be had and is required. */
 uint64_t sim_va_reserve(uint64_t bytes, uint64_t align, uint64_t hint, bool exact);
@@ -103,7 +113,7 @@ bool sim_is_device_va(uint64_t va);
 
 /* ---- what is allocated where (alloc.c) ---- */
 struct sim_pool_block;
-enum sim_alloc_kind { SIM_ALLOC_DEVICE, SIM_ALLOC_POOL, SIM_ALLOC_VMM, SIM_ALLOC_HOST, SIM_ALLOC_REGISTERED, SIM_ALLOC_MANAGED, SIM_ALLOC_VARIABLE, SIM_ALLOC_GRAPH };
+enum sim_alloc_kind { SIM_ALLOC_DEVICE, SIM_ALLOC_POOL, SIM_ALLOC_VMM, SIM_ALLOC_HOST, SIM_ALLOC_REGISTERED, SIM_ALLOC_MANAGED, SIM_ALLOC_VARIABLE, SIM_ALLOC_GRAPH, SIM_ALLOC_IPC };
 
 struct sim_alloc {
 	uint64_t va;
@@ -123,6 +133,8 @@ struct sim_alloc {
 	struct sim_graph_memory *graph; /* of a captured allocation */
 	int fd;
 	bool sync_memops;
+	struct sim_shared *shared;  /* what other processes find behind its handle */
+	struct sim_opened *opened;  /* of another process's: by which handle, how often */
 };
 
 struct sim_alloc *sim_alloc_add(uint64_t va, uint64_t bytes, enum sim_alloc_kind kind);
@@ -131,6 +143,8 @@ struct sim_alloc *sim_alloc_next(uint64_t va);  /* the first at or after va */
 void sim_alloc_remove(struct sim_alloc *a);
 CUresult sim_heap_alloc(int device, uint64_t bytes, enum sim_alloc_kind kind, struct sim_alloc **out);
 CUresult sim_heap_free(struct sim_alloc *a);
+/* The memory in which it lies, and where. */
+struct sim_phys *sim_heap_phys(const struct sim_alloc *a, uint64_t *offset);
 /* Page-locked memory as the copy engines care: the whole range lies in one pinned, registered or managed allocation. */
 bool sim_is_pinned(const void *p, uint64_t bytes);
 void sim_alloc_free_all(struct sim_ctx *ctx);
@@ -214,6 +228,8 @@ enum sim_work_kind {
 	SIM_WORK_ALLOC,
 	SIM_WORK_FREE,
 	SIM_WORK_CHILD,
+	SIM_WORK_REACH, /* a ticket of an event that several processes have */
+	SIM_WORK_AWAIT,
 };
 
 struct sim_work {
@@ -248,6 +264,10 @@ struct sim_work {
 			struct sim_graph_memory *graph;
 		} memory;
 		struct sim_graph *child;
+		struct {
+			struct sim_shared *event;
+			uint64_t number;
+		} ticket;
 	} u;
 };
 
@@ -261,7 +281,8 @@ CUresult sim_work_do_batch(struct sim_op *const *op, int n);
 CUresult sim_work_do(struct sim_work *w, uint64_t *model_ns);
 /* Addresses are checked when the call is made, as the driver's are. */
 CUresult sim_copy_prepare(struct sim_rect *r);
-bool sim_value_holds(const struct sim_work *w);
+/* What a memory wait, or one for another process's event, waits for. */
+bool sim_wait_holds(const struct sim_work *w);
 /* Copies between addresses that a kernel could use. False: nothing is mapped there. */
 bool sim_device_read(void *to, uint64_t va, uint64_t bytes);
 bool sim_device_write(uint64_t va, const void *from, uint64_t bytes);
@@ -280,6 +301,21 @@ void sim_reduce_next(void *acc, const void *from, uint64_t n, uint32_t type, uin
 void sim_reduce_last(void *acc, uint64_t n, uint32_t type, uint32_t op, uint32_t ranks);
 /* What the average of floating point is scaled by, as a number of the type. */
 uint64_t sim_reduce_share(uint32_t type, uint32_t ranks);
+
+/* ---- memory and events of other processes (ipc.c) ---- */
+/* This process's allocation is gone: nobody opens it any more. */
+void sim_ipc_forget(struct sim_alloc *a);
+void sim_ipc_close(struct sim_alloc *a);
+/* An event that several processes have, with the lock held. */
+struct sim_shared;
+struct sim_shared *sim_shared_event_new(void);
+void sim_shared_ref(struct sim_shared *s);
+void sim_shared_unref(struct sim_shared *s);
+/* A record takes a ticket, which is reached when its work is done; the event stands for the last ticket. 0: never recorded. */
+uint64_t sim_ticket_take(struct sim_shared *s);
+uint64_t sim_ticket_last(struct sim_shared *s);
+void sim_ticket_reach(struct sim_shared *s, uint64_t ticket);
+bool sim_ticket_reached(struct sim_shared *s, uint64_t ticket);
 
 /* ---- launch sequences (record.c); with the lock held ---- */
 struct sim_graph;
@@ -382,6 +418,7 @@ struct sim_event {
 	struct sim_op *op; /* the last record, or NULL */
 	bool recorded;
 	uint64_t ns;
+	struct sim_shared *shared; /* of CU_EVENT_INTERPROCESS */
 	struct sim_capture *capture; /* recorded inside a capture */
 	uint64_t capture_id;
 	struct sim_node **node;
@@ -392,6 +429,8 @@ struct sim_stream *sim_stream_new(struct sim_ctx *c, unsigned flags, int priorit
 void sim_stream_free(struct sim_stream *s);
 CUresult sim_stream_get(CUstream h, struct sim_stream **out);
 struct sim_event *sim_event_check(CUevent e);
+/* Takes over `shared`, also where it fails. */
+struct sim_event *sim_event_new(unsigned flags, struct sim_shared *shared);
 /* Puts work on a stream or, while it captures, into its graph. Takes over what `w` owns. `out` gets a reference to the operation, or NULL. */
 CUresult sim_submit(struct sim_stream *s, struct sim_work *w, struct sim_op **out);
 /* The operation with the stream's dependencies named, not submitted yet. */

@@ -234,6 +234,8 @@ static CUresult wait_event(CUstream h, CUevent eh, unsigned flags)
 		r = e ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
 	if (r != CUDA_SUCCESS)
 		return sim_return(r);
+	if (s->capture && e->shared)
+		return sim_return(CUDA_ERROR_NOT_SUPPORTED);
 	if (e->capture || s->capture) {
 		if (flags & CU_EVENT_WAIT_EXTERNAL && s->capture) {
 			struct sim_work w = { .kind = SIM_WORK_EVENT_WAIT, .u.event = e };
@@ -241,7 +243,13 @@ static CUresult wait_event(CUstream h, CUevent eh, unsigned flags)
 		}
 		return sim_return(sim_capture_wait(s, e));
 	}
-	if (e->op && !e->op->done) {
+	uint64_t ticket = e->shared ? sim_ticket_last(e->shared) : 0;
+	if (e->shared && !sim_ticket_reached(e->shared, ticket)) {
+		struct sim_work w = { .kind = SIM_WORK_AWAIT, .u.ticket = { e->shared, ticket } };
+
+		sim_shared_ref(e->shared);
+		sim_stream_push(s, sim_stream_op(s, &w));
+	} else if (e->op && !e->op->done) {
 		struct sim_work w = { .kind = SIM_WORK_EMPTY };
 		struct sim_op *op = sim_stream_op(s, &w);
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Virtual memory management: reservations, physical handles, mappings and access. */
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "driver/sim.h"
 
@@ -114,7 +112,7 @@ SIM_API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes, co
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (r != CUDA_SUCCESS)
 		return sim_return(r);
-	struct sim_phys *p = sim_phys_create(prop->location.id, bytes, prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE);
+	struct sim_phys *p = sim_phys_create(prop->location.id, bytes);
 	if (!p)
 		return sim_return(CUDA_ERROR_OUT_OF_MEMORY);
 	p->prop = *prop;
@@ -269,9 +267,9 @@ SIM_API CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationH
 {
 	SIM_ENTER();
 	struct sim_phys *p = phys_check(h);
-	if (!p || !out || flags || t != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || p->fd < 0)
+	if (!p || !out || flags || t != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || p->prop.requestedHandleTypes != t)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
-	int fd = fcntl(p->fd, F_DUPFD_CLOEXEC, 0);
+	int fd = sim_phys_export(p);
 	if (fd < 0)
 		return sim_return(CUDA_ERROR_OPERATING_SYSTEM);
 	*(int *)out = fd;

@@ -3,11 +3,13 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,7 +26,6 @@ static char *alias;            /* all of device memory; an address nobody outsid
 static struct {
 	uint32_t *granule;  /* free ones: a stack, so that memory comes back with its old contents */
 	uint64_t n_free;
-	uint64_t own_bytes; /* exportable memory counts as device memory */
 } part[SIM_DEVICES]; /* each device's of it */
 static struct sim_page *directory[LEAF];
 static uint64_t cursor;
@@ -57,14 +58,84 @@ int sim_vram_start(void)
 	return sim_remote_start(vram_fd);
 }
 
-uint64_t sim_vram_free_bytes(int device)
+int sim_vram_fd(void)
 {
-	uint64_t f = part[device].n_free << SIM_PAGE_SHIFT, own = part[device].own_bytes;
-
-	return f > own ? f - own : 0;
+	return vram_fd;
 }
 
-struct sim_phys *sim_phys_create(int device, uint64_t bytes, bool exportable)
+static void granules_free(int device, const uint32_t *granule, uint64_t pages)
+{
+	for (uint64_t i = pages; i > 0; i--)
+		part[device].granule[part[device].n_free++] = granule[i - 1];
+}
+
+/* Whether nobody has a descriptor, or memory that came by one, any more. */
+static bool given_back(struct sim_phys *p)
+{
+	while (p->n_lent) {
+		struct pollfd end = { .fd = p->lent[p->n_lent - 1] };
+
+		if (poll(&end, 1, 0) < 1 || !(end.revents & POLLHUP))
+			return false;
+		close(end.fd);
+		p->n_lent--;
+	}
+	return true;
+}
+
+/* What was handed out as a handle stays recognisable as stale. */
+static void phys_end(struct sim_phys *p)
+{
+	if (p->foreign) {
+		munmap(p->alias, p->bytes);
+		close(p->fd);
+		if (p->lent_by >= 0)
+			close(p->lent_by);
+	} else {
+		granules_free(p->device, p->granule, p->pages);
+	}
+	free(p->granule);
+	free(p->lent);
+	p->granule = NULL;
+	p->lent = NULL;
+	if (!p->magic)
+		free(p);
+	else
+		p->magic = 0;
+}
+
+/* Memory of which this process is done and others are not. */
+static struct sim_phys **abroad;
+static int n_abroad;
+
+static void abroad_add(struct sim_phys *p)
+{
+	struct sim_phys **grown = realloc(abroad, (size_t)(n_abroad + 1) * sizeof(struct sim_phys *));
+
+	if (!grown)
+		abort();
+	abroad = grown;
+	abroad[n_abroad++] = p;
+}
+
+static void abroad_reap(void)
+{
+	for (int i = 0; i < n_abroad;)
+		if (given_back(abroad[i])) {
+			phys_end(abroad[i]);
+			abroad[i] = abroad[--n_abroad];
+		} else {
+			i++;
+		}
+}
+
+uint64_t sim_vram_free_bytes(int device)
+{
+	abroad_reap();
+	return part[device].n_free << SIM_PAGE_SHIFT;
+}
+
+struct sim_phys *sim_phys_create(int device, uint64_t bytes)
 {
 	uint64_t pages = (bytes + SIM_PAGE - 1) >> SIM_PAGE_SHIFT;
 
@@ -75,74 +146,161 @@ struct sim_phys *sim_phys_create(int device, uint64_t bytes, bool exportable)
 		return NULL;
 	p->refs = 1;
 	p->device = device;
-	p->fd = -1;
+	p->fd = p->lent_by = -1;
 	p->bytes = pages << SIM_PAGE_SHIFT;
 	p->pages = pages;
-	if (exportable) {
-		p->fd = memfd_create("simgpu-shared", MFD_CLOEXEC);
-		if (p->fd < 0 || ftruncate(p->fd, (off_t)p->bytes))
-			goto fail;
-		p->alias = mmap(NULL, p->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, p->fd, 0);
-		if (p->alias == MAP_FAILED)
-			goto fail;
-		part[device].own_bytes += p->bytes;
-		return p;
-	}
 	p->granule = malloc(pages * sizeof *p->granule);
-	if (!p->granule)
-		goto fail;
+	if (!p->granule) {
+		free(p);
+		return NULL;
+	}
 	for (uint64_t i = 0; i < pages; i++)
 		p->granule[i] = part[device].granule[--part[device].n_free];
 	return p;
-fail:
-	if (p->fd >= 0)
-		close(p->fd);
-	free(p);
-	return NULL;
 }
 
-struct sim_phys *sim_phys_import(int fd)
+/* The granules that lie together from `first` on. */
+static uint64_t run_of(const uint32_t *granule, uint64_t first, uint64_t end)
+{
+	uint64_t n = 1;
+
+	while (first + n < end && granule[first + n] == granule[first] + n)
+		n++;
+	return n;
+}
+
+struct sim_phys *sim_phys_foreign(int fd, const uint32_t *granule, uint64_t pages)
 {
 	struct sim_phys *p = calloc(1, sizeof *p);
 	struct stat st;
 
 	if (!p)
-		return NULL;
-	p->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (p->fd < 0 || fstat(p->fd, &st) || st.st_size == 0 || st.st_size % (off_t)SIM_PAGE)
 		goto fail;
 	p->refs = 1;
-	p->bytes = (uint64_t)st.st_size;
-	p->pages = p->bytes >> SIM_PAGE_SHIFT;
-	p->alias = mmap(NULL, p->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, p->fd, 0);
-	if (p->alias == MAP_FAILED)
+	p->foreign = true;
+	p->fd = fd;
+	p->lent_by = -1;
+	p->pages = pages;
+	p->bytes = pages << SIM_PAGE_SHIFT;
+	p->granule = malloc(pages * sizeof *p->granule);
+	p->alias = mmap(NULL, p->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (!p->granule || p->alias == MAP_FAILED || fstat(fd, &st))
 		goto fail;
+	memcpy(p->granule, granule, pages * sizeof *p->granule);
+	for (uint64_t i = 0, k; i < pages; i += k) {
+		k = run_of(granule, i, pages);
+		if (((uint64_t)granule[i] + k) << SIM_PAGE_SHIFT > (uint64_t)st.st_size ||
+		    mmap(p->alias + (i << SIM_PAGE_SHIFT), k << SIM_PAGE_SHIFT, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
+			 fd, (off_t)((uint64_t)granule[i] << SIM_PAGE_SHIFT)) == MAP_FAILED)
+			goto fail;
+	}
+	madvise(p->alias, p->bytes, MADV_DONTDUMP);
+	madvise(p->alias, p->bytes, MADV_DONTFORK);
 	return p;
 fail:
-	if (p->fd >= 0)
-		close(p->fd);
+	if (p && p->alias && p->alias != MAP_FAILED)
+		munmap(p->alias, p->bytes);
+	if (p)
+		free(p->granule);
 	free(p);
+	close(fd);
 	return NULL;
+}
+
+/* What waits in the socket that is an exported descriptor, with the memory file; whoever imports it looks, and leaves it there. */
+struct export {
+	uint64_t magic;
+	uint64_t pages;
+	uint32_t granule[];
+};
+#define EXPORT_MAGIC 0x54524f5058454d53ull
+#define EXPORT_PAGES (1u << 18)
+
+union passing {
+	struct cmsghdr header;
+	char space[CMSG_SPACE(sizeof(int))];
+};
+
+static int send_export(int to, const struct sim_phys *p)
+{
+	size_t bytes = sizeof(struct export) + p->pages * sizeof(uint32_t);
+	struct export *x = p->pages > EXPORT_PAGES ? NULL : calloc(1, bytes);
+	union passing c = { .header = { .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int)) } };
+	struct iovec iov = { .iov_base = x, .iov_len = bytes };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c };
+	int room = (int)bytes * 2, fd = p->foreign ? p->fd : vram_fd;
+
+	if (!x)
+		return -1;
+	x->magic = EXPORT_MAGIC;
+	x->pages = p->pages;
+	memcpy(x->granule, p->granule, p->pages * sizeof *x->granule);
+	memcpy(CMSG_DATA(&c.header), &fd, sizeof fd);
+	if (bytes > 65536)
+		setsockopt(to, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+	ssize_t n = sendmsg(to, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+	free(x);
+	return n == (ssize_t)bytes ? 0 : -1;
+}
+
+int sim_phys_export(struct sim_phys *p)
+{
+	int pair[2], *grown;
+
+	/* Memory of another process is its exporter's as long as this process has it. */
+	if (p->lent_by >= 0)
+		return fcntl(p->lent_by, F_DUPFD_CLOEXEC, 0);
+	grown = realloc(p->lent, (size_t)(p->n_lent + 1) * sizeof *grown);
+	if (!grown)
+		return -1;
+	p->lent = grown;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return -1;
+	if (send_export(pair[0], p)) {
+		close(pair[0]);
+		close(pair[1]);
+		return -1;
+	}
+	p->lent[p->n_lent++] = pair[0];
+	return pair[1];
+}
+
+struct sim_phys *sim_phys_import(int from)
+{
+	size_t room = sizeof(struct export) + EXPORT_PAGES * sizeof(uint32_t);
+	struct export *x = malloc(room);
+	union passing c;
+	struct iovec iov = { .iov_base = x, .iov_len = room };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c };
+	struct sim_phys *p = NULL;
+	int fd = -1;
+
+	if (!x)
+		return NULL;
+	ssize_t n = recvmsg(from, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	for (struct cmsghdr *h = n < 0 ? NULL : CMSG_FIRSTHDR(&m); h; h = CMSG_NXTHDR(&m, h))
+		if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS)
+			memcpy(&fd, CMSG_DATA(h), sizeof fd);
+	if (n >= (ssize_t)sizeof *x && fd >= 0 && x->magic == EXPORT_MAGIC && (size_t)n == sizeof *x + x->pages * sizeof(uint32_t)) {
+		p = sim_phys_foreign(fd, x->granule, x->pages);
+		fd = -1;
+	}
+	if (fd >= 0)
+		close(fd);
+	free(x);
+	if (p)
+		p->lent_by = fcntl(from, F_DUPFD_CLOEXEC, 0);
+	return p;
 }
 
 void sim_phys_unref(struct sim_phys *p)
 {
 	if (!p || --p->refs)
 		return;
-	if (p->granule) {
-		for (uint64_t i = p->pages; i > 0; i--)
-			part[p->device].granule[part[p->device].n_free++] = p->granule[i - 1];
-		free(p->granule);
-	} else {
-		munmap(p->alias, p->bytes);
-		close(p->fd);
-		part[p->device].own_bytes -= part[p->device].own_bytes < p->bytes ? part[p->device].own_bytes : p->bytes;
-	}
-	/* What was handed out as a handle stays recognisable as stale. */
-	if (!p->magic)
-		free(p);
+	if (given_back(p))
+		phys_end(p);
 	else
-		p->magic = 0;
+		abroad_add(p);
 }
 
 struct sim_page *sim_page(uint64_t va)
@@ -222,21 +380,21 @@ void sim_va_note(uint64_t va, uint64_t bytes, struct sim_phys *p, uint64_t offse
 
 		if (!page)
 			return;
-		page->alias = p->granule ? alias + ((uint64_t)p->granule[i] << SIM_PAGE_SHIFT) : p->alias + (i << SIM_PAGE_SHIFT);
+		page->alias = p->foreign ? p->alias + (i << SIM_PAGE_SHIFT) : alias + ((uint64_t)p->granule[i] << SIM_PAGE_SHIFT);
 		page->prot = PROT_NONE;
 	}
 }
 
 static int remote_map(uint64_t va, uint64_t bytes, struct sim_phys *p, uint64_t offset, int prot)
 {
-	if (!p->granule)
-		return sim_remote_map_file(va, bytes, offset, prot, p->fd);
 	uint64_t first = offset >> SIM_PAGE_SHIFT, n = bytes >> SIM_PAGE_SHIFT;
+
 	for (uint64_t i = 0, k; i < n; i += k) {
-		for (k = 1; i + k < n && p->granule[first + i + k] == p->granule[first + i] + k; k++)
-			;
-		int e = sim_remote_map_vram(va + (i << SIM_PAGE_SHIFT), k << SIM_PAGE_SHIFT,
-					    (uint64_t)p->granule[first + i] << SIM_PAGE_SHIFT, prot);
+		uint64_t at = va + (i << SIM_PAGE_SHIFT), from = (uint64_t)p->granule[first + i] << SIM_PAGE_SHIFT;
+
+		k = run_of(p->granule, first + i, first + n);
+		int e = p->foreign ? sim_remote_map_file(at, k << SIM_PAGE_SHIFT, from, prot, p->fd) :
+				     sim_remote_map_vram(at, k << SIM_PAGE_SHIFT, from, prot);
 		if (e) {
 			sim_remote_unmap(va, bytes);
 			return e;

@@ -30,6 +30,10 @@ void sim_work_copy(struct sim_work *to, const struct sim_work *from)
 		if (from->u.memory.graph)
 			from->u.memory.graph->refs++;
 		break;
+	case SIM_WORK_REACH:
+	case SIM_WORK_AWAIT:
+		sim_shared_ref(from->u.ticket.event);
+		break;
 	default:
 		break;
 	}
@@ -49,6 +53,10 @@ void sim_work_clear(struct sim_work *w)
 		break;
 	case SIM_WORK_ALLOC:
 		sim_graph_memory_unref(w->u.memory.graph);
+		break;
+	case SIM_WORK_REACH:
+	case SIM_WORK_AWAIT:
+		sim_shared_unref(w->u.ticket.event);
 		break;
 	default:
 		break;
@@ -153,7 +161,7 @@ static char *value_at(const struct sim_work *w)
 	return reach(w->u.value.address, place, 8, &run);
 }
 
-bool sim_value_holds(const struct sim_work *w)
+static bool value_holds(const struct sim_work *w)
 {
 	char *p = value_at(w);
 	uint64_t want = w->u.value.value, have;
@@ -171,6 +179,11 @@ bool sim_value_holds(const struct sim_work *w)
 	default:
 		return (w->u.value.wide ? ~(have | want) : (uint64_t)(uint32_t)~(have | want)) != 0;
 	}
+}
+
+bool sim_wait_holds(const struct sim_work *w)
+{
+	return w->kind == SIM_WORK_AWAIT ? sim_ticket_reached(w->u.ticket.event, w->u.ticket.number) : value_holds(w);
 }
 
 static CUresult write_value(const struct sim_work *w)
@@ -247,6 +260,9 @@ CUresult sim_work_do(struct sim_work *w, uint64_t *model)
 		return CUDA_SUCCESS;
 	case SIM_WORK_WRITE_VALUE:
 		return write_value(w);
+	case SIM_WORK_REACH:
+		sim_ticket_reach(w->u.ticket.event, w->u.ticket.number);
+		return CUDA_SUCCESS;
 	default:
 		return CUDA_SUCCESS;
 	}

@@ -44,6 +44,27 @@ RT_API cudaError_t cudaHostGetDevicePointer(void **d, void *h, unsigned flags) {
 RT_API cudaError_t cudaHostGetFlags(unsigned *flags, void *p) { RT(rt_drv.cuMemHostGetFlags(flags, p)); }
 RT_API cudaError_t cudaMemGetInfo(size_t *f, size_t *t) { RT(rt_drv.cuMemGetInfo(f, t)); }
 
+/* The driver's handles are the runtime's. */
+RT_API cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p) { RT(rt_drv.cuIpcGetMemHandle((CUipcMemHandle *)h, dev(p))); }
+RT_API cudaError_t cudaIpcCloseMemHandle(void *p) { RT(rt_drv.cuIpcCloseMemHandle(dev(p))); }
+RT_API cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *h, cudaEvent_t e) { RT(rt_drv.cuIpcGetEventHandle((CUipcEventHandle *)h, e)); }
+
+RT_API cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned flags)
+{
+	CUipcMemHandle x;
+
+	memcpy(&x, &h, sizeof x);
+	RT(rt_drv.cuIpcOpenMemHandle((CUdeviceptr *)p, x, flags));
+}
+
+RT_API cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *e, cudaIpcEventHandle_t h)
+{
+	CUipcEventHandle x;
+
+	memcpy(&x, &h, sizeof x);
+	RT(rt_drv.cuIpcOpenEventHandle(e, x));
+}
+
 RT_API cudaError_t cudaMemAdvise(const void *p, size_t n, enum cudaMemoryAdvise a, struct cudaMemLocation l)
 {
 	CUmemLocation x = { .type = (CUmemLocationType)l.type, .id = l.id };
