@@ -11,22 +11,28 @@ A case whose package is not there is skipped; exits with 77 where there is none.
 import concurrent.futures
 import os
 import random
+import re
 import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', 'torch'))
-import kill
+import script_job
 from script_job import job
 
-# What must be installed, the program, and whether it trains on the device.
+INERT, RESUMES = 'inert', None
+# CuPy's pool takes a free block out of a set of objects, in an order that their addresses decide.
+ELSEWHERE = r'cannot resume at step \d+: .*: what is copied or set lies elsewhere than in the first run; ' \
+            r'(trying once more|starting the program again from its beginning)$'
+# What must be installed, the program, and what becomes of it: else the line that may refuse to resume it.
 CASES = {
-    'jax': ('jax', ['jax_cpu.py'], False),
-    'tensorflow': ('tensorflow', ['tensorflow_cpu.py'], False),
-    'numba': ('numba', ['numba_cpu.py'], False),
-    'numba_kernels': ('numba_cuda', ['numba_kernels.py', '--steps', '300'], True),
+    'jax': ('jax', ['jax_cpu.py'], INERT),
+    'tensorflow': ('tensorflow', ['tensorflow_cpu.py'], INERT),
+    'numba': ('numba', ['numba_cpu.py'], INERT),
+    'numba_kernels': ('numba_cuda', ['numba_kernels.py', '--steps', '300'], RESUMES),
+    'cupy': ('cupy', ['cupy_loop.py', '--steps', '400'], ELSEWHERE),
+    'cupy_async': ('cupy', ['cupy_loop.py', '--steps', '400', '--allocator', 'async'], RESUMES),
 }
-QUIET = {'PYTHONDONTWRITEBYTECODE': '1', 'TF_ENABLE_ONEDNN_OPTS': '0'}
 
 
 def find_python():
@@ -45,12 +51,16 @@ def left_behind(*folders):
     return sorted(os.path.join(at, name) for folder in folders for at, below, files in os.walk(folder) for name in below + files)
 
 
+def caches(folder):
+    return {'PYTHONDONTWRITEBYTECODE': '1', 'NUMBA_CACHE_DIR': os.path.join(folder, 'numba'), 'CUPY_CACHE_DIR': os.path.join(folder, 'cupy')}
+
+
 def judge_inert(python, script):
     """What the library changed, or left behind, or said."""
-    with job.Place(**QUIET) as place:
+    with job.Place() as place:
         starts = []
         for name, run in (('plain', []), ('preloaded', [os.path.join(place.build, 'transpckpt'), 'run', '--'])):
-            environment = {**place.environment, 'NUMBA_CACHE_DIR': os.path.join(place.root, 'caches of ' + name)}
+            environment = {**place.environment, **caches(os.path.join(place.root, 'caches of ' + name))}
             folder = os.path.join(place.root, name)
             os.makedirs(folder)
             argv = place.runner + run + [python, '-W', 'ignore', os.path.join(HERE, script[0])] + script[1:]
@@ -71,11 +81,25 @@ def judge_inert(python, script):
         return '; '.join(wrong), 'the same, and nothing said'
 
 
+def judge_killed(python, script, refusal, kills, rng):
+    """What is wrong, and what happened."""
+    with job.Place() as place:
+        this = script_job.ScriptJob(place, python, [os.path.join(HERE, script[0])] + script[1:], caches(os.path.join(place.root, 'caches')))
+        if this.run_plain():
+            return 'the plain run failed: %s' % this.plain.said()[-500:], ''
+        status = this.run_killed(rng, kills)
+        refused = [line for line in this.remarks() if refusal and re.match('transpckpt: ' + refusal, line)]
+        wrong = ['ended with %s: %s' % (status, this.starts[-1].said()[-500:])] if status else []
+        wrong += this.differences() + this.silent() + [line for line in this.remarks() if line not in refused]
+        if not this.resumed() and not refused:
+            wrong.append('it never went on at a snapshot')
+        told = '%d starts, %d resumed%s' % (len(this.starts), this.resumed(), ', refused in a line' if refused else '')
+        return '; '.join(wrong + ([place.root] if wrong and os.environ.get('KEEP') else [])), told
+
+
 def judge(python, name, kills, rng):
-    _, script, trains = CASES[name]
-    if trains:
-        return kill.judge_script(python, [os.path.join(HERE, script[0])] + script[1:], QUIET, kills, rng)
-    return judge_inert(python, script)
+    _, script, fate = CASES[name]
+    return judge_inert(python, script) if fate == INERT else judge_killed(python, script, fate, kills, rng)
 
 
 def main():
@@ -93,7 +117,7 @@ def main():
             checks.ok(True, '%s # SKIP %s is not installed' % (name, CASES[name][0]))
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get('TORCH_JOBS') or os.cpu_count() or 1)) as pool:
         for (name, n), (wrong, told) in zip(there, pool.map(lambda w: judge(python, *w, random.Random('%d %s' % (seed, w[0]))), there)):
-            checks.ok(not wrong, '%s: %s' % (name, '%d kills, %s' % (n, told) if CASES[name][2] else told), wrong)
+            checks.ok(not wrong, '%s: %s' % (name, told if CASES[name][2] == INERT else '%d kills, %s' % (n, told)), wrong)
     checks.end()
 
 
