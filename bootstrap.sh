@@ -6,7 +6,7 @@
 #   ./bootstrap.sh demo-torch    the same with PyTorch from PyPI, which it installs (5 GB)
 #   ./bootstrap.sh check         builds and runs every test suite; PyTorch's too, unless TORCH=no
 #   ./bootstrap.sh torch         installs PyTorch (5 GB) where `check` looks for it, unless it is there, and beside it
-#                                Lightning, accelerate and transformers (350 MB)
+#                                Lightning, accelerate and transformers (350 MB), JAX, TensorFlow, CuPy and numba (3.5 GB)
 #   ./bootstrap.sh build [DIR]   configures in DIR (default: build), builds everything, the tests'
 #                                programs included, and installs into DIR/inst
 set -eu
@@ -120,10 +120,46 @@ loops() {
 	fi
 }
 
+# Other stacks, for tests/stacks, in an environment of their own; without one of them its case is skipped. CuPy and numba
+# compile for the device by the vendor's NVRTC and NVVM.
+stacks() {
+	venv=${XDG_CACHE_HOME:-$HOME/.cache}/transpckpt/stacks
+	if [ -n "${STACKS_PYTHON:-}" ]; then
+		return 0
+	fi
+	mkdir -p "${venv%/*}"
+	"$venv/bin/python" -m pip --version >/dev/null 2>&1 || {
+		rm -rf "$venv"
+		python3 -m venv "$venv" >"$venv.log" 2>&1 || return 1
+	}
+	lacking=
+	for stack in 'jax jax==0.*' 'numba numba==0.*' 'tensorflow tensorflow-cpu==2.*' \
+		'cupy cupy-cuda13x==14.* nvidia-cuda-nvrtc==13.* nvidia-cuda-runtime==13.* nvidia-cuda-cccl==13.*' \
+		'numba_cuda numba-cuda==0.* nvidia-cuda-nvrtc==13.* nvidia-cuda-runtime==13.* nvidia-nvvm==13.*'; do
+		name=${stack%% *}
+		mark=$venv/.$name
+		[ ! -e "$mark" ] || continue
+		say "installing $name into $venv"
+		set -f
+		# shellcheck disable=SC2086 # a list of words
+		if timeout "${STACKS_INSTALL_SEC:-600}" "$venv/bin/python" -m pip install -q --no-cache-dir ${stack#* } >"$venv.log" 2>&1; then
+			: >"$mark"
+		else
+			say "$name cannot be installed: $(tail -n 1 "$venv.log")"
+			lacking="$lacking $name"
+		fi
+		set +f
+	done
+	[ -z "$lacking" ]
+}
+
 case ${1:-} in
 torch)
 	install_packages
-	torch && loops
+	status=0
+	{ torch && loops; } || status=1
+	stacks || status=1
+	exit $status
 	;;
 build)
 	build "${2:-}"
@@ -145,6 +181,7 @@ check)
 		else
 			say "the suite of tests/torch is skipped"
 		fi
+		stacks || say "cases of tests/stacks are skipped"
 	fi
 	exec make -k -j"$jobs" check
 	;;

@@ -34,12 +34,13 @@ static void find_libc(void)
 	if (tpck_dlsym_next)
 		return;
 	/* dlsym itself is hooked, dlvsym is not. */
-	tpck_dlopen_next = dlvsym(RTLD_NEXT, "dlopen", "GLIBC_2.34");
-	if (!tpck_dlopen_next)
-		tpck_dlopen_next = dlvsym(RTLD_NEXT, "dlopen", "GLIBC_2.2.5");
-	tpck_dlsym_next = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
-	if (!tpck_dlsym_next)
-		tpck_dlsym_next = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+	void *next = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+
+	if (!next)
+		next = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+	/* Without a version: another preloaded library's dlopen, which has none, is passed over with one. */
+	tpck_dlopen_next = ((void *(*)(void *, const char *))next)(RTLD_NEXT, "dlopen");
+	tpck_dlsym_next = next;
 }
 
 __attribute__((constructor(101))) static void find_early(void)

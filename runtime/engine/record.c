@@ -169,6 +169,13 @@ void tpck_engine_query_note(struct tpck_thread *self, int result)
 		flush_queries(self, result);
 }
 
+static bool recording(void)
+{
+	uint32_t mode = tpck_engine_mode();
+
+	return mode == TPCK_MODE_LIVE || mode == TPCK_MODE_EARLY;
+}
+
 bool tpck_engine_elapsed_answer(struct tpck_thread *self, float *milliseconds)
 {
 	const struct tpck_record *record;
@@ -208,18 +215,12 @@ void tpck_engine_meminfo_note(struct tpck_thread *self, size_t available, size_t
 {
 	uint64_t both[2] = {available, total};
 
-	if (tpck_engine_mode() == TPCK_MODE_LIVE)
+	/* A context is enough to ask: numba does before it allocates anything. */
+	if (recording())
 		tpck_log_append(engine->log, TPCK_RECORD_MEMINFO, 0, self->id, 0, both, sizeof both);
 }
 
 /* ---- chance and time --------------------------------------------------------------------------------- */
-
-static bool recording(void)
-{
-	uint32_t mode = tpck_engine_mode();
-
-	return mode == TPCK_MODE_LIVE || mode == TPCK_MODE_EARLY;
-}
 
 bool tpck_engine_chance_answer(struct tpck_thread *self, void *bytes, size_t count)
 {

@@ -25,6 +25,7 @@ build plugin_shared.so "$doors/runtime.c" -DPLUGIN -shared -fPIC -lcudart
 build plugin_static.so "$doors/runtime.c" -DPLUGIN -shared -fPIC -Wl,-Bsymbolic "$sim/lib/libcudart_static.a" -ldl -lpthread -lm
 build plugin_linked.so "$doors/driver.c" -DPLUGIN -shared -fPIC -lcuda
 build wrapped.so "$doors/wrapped.c" -shared -fPIC -ldl
+build opens.so "$doors/opens.c" -shared -fPIC -ldl
 mkdir found
 build found/libcaller_found.so "$doors/caller.c" -DPART=3 -shared -fPIC
 build libcaller2.so "$doors/caller.c" -DPART=2 -shared -fPIC
@@ -100,6 +101,11 @@ done
 is "the forwarder in front, by the library's look-up" "$(with "$forwarder:$lib" ./linked 2>&1)" $yes
 is "the forwarder in front, the look-up shut" \
     "$(with "$forwarder:$D/no-lookup/libtranspckpt.so" ./linked 2>&1 | sed 's/.*error.*/cut off/')" "cut off"
+
+# Another library that hooks dlopen sees what the program opens, whichever comes first.
+is "another dlopen, plain" "$(with "$PWD/opens.so" ./lookup dlsym 2>&1)" "opened, $no"
+is "another dlopen behind the library's" "$(with "$lib:$PWD/opens.so" ./lookup dlsym 2>&1)" "opened, $yes"
+is "another dlopen before the library's" "$(with "$PWD/opens.so:$lib" ./lookup dlsym 2>&1)" "opened, $yes"
 
 # The driver lies where only the program's own RUNPATH leads.
 for program in ./runpath "./lookup_runpath dlsym" "./lookup_runpath proc"; do

@@ -758,6 +758,47 @@ static void assembled(void)
 	free(text);
 }
 
+/* The driver's linker: a kernel and the function and variable that it has from another text. */
+static const char caller[] = HEAD
+	".extern .global .align 4 .u32 more;\n.extern .func (.param .b32 result) twice(.param .b32 value);\n"
+	".visible .entry both(.param .u64 out)\n{\n.reg .b32 %r<4>;\n.reg .b64 %d<2>;\nld.param.u64 %d1, [out];\nld.global.u32 %r1, [more];\n"
+	"{ .param .b32 value;\n.param .b32 result;\nst.param.b32 [value], %r1;\ncall.uni (result), twice, (value);\nld.param.b32 %r2, [result]; }\n"
+	"st.global.u32 [%d1], %r2;\nret;\n}\n";
+static const char called[] = HEAD
+	".visible .global .align 4 .u32 more = 21;\n.visible .func (.param .b32 result) twice(.param .b32 value)\n{\n.reg .b32 %r<2>;\n"
+	"ld.param.u32 %r1, [value];\nadd.u32 %r1, %r1, %r1;\nst.param.b32 [result], %r1;\nret;\n}\n";
+
+static void linked(void)
+{
+	char said[64] = "x";
+	CUjit_option options[] = { CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES };
+	void *values[] = { said, (void *)sizeof said }, *cubin;
+	CUdeviceptr out = room(4);
+	CUlinkState link;
+	CUmodule m;
+	uint32_t got;
+	size_t bytes;
+	void *args[] = { &out };
+
+	OK(cuLinkCreate(2, options, values, &link));
+	EXPECT(CUDA_ERROR_NO_BINARY_FOR_GPU, cuLinkComplete(link, &cubin, &bytes));
+	EXPECT(CUDA_ERROR_INVALID_PTX, cuLinkAddData(link, CU_JIT_INPUT_PTX, (void *)"nonsense", 9, "bad", 0, NULL, NULL));
+	OK(cuLinkAddData(link, CU_JIT_INPUT_PTX, (void *)caller, sizeof caller, "caller", 0, NULL, NULL));
+	OK(cuLinkAddData(link, CU_JIT_INPUT_PTX, (void *)called, sizeof called, "called", 0, NULL, NULL));
+	OK(cuLinkComplete(link, &cubin, &bytes));
+	CHECK(!*said && !values[1]);
+	char *copy = malloc(bytes);
+	CHECK(copy);
+	memcpy(copy, cubin, bytes);
+	OK(cuLinkDestroy(link));
+	OK(cuModuleLoadData(&m, copy));
+	free(copy);
+	run(kernel(m, "both"), 1, 1, 0, args);
+	OK(cuMemcpyDtoH(&got, out, sizeof got));
+	CHECK(got == 42);
+	OK(cuModuleUnload(m));
+}
+
 /* ---- faults, each in a process of its own ---- */
 static const struct {
 	const char *text;
@@ -832,5 +873,6 @@ int main(void)
 	warps();
 	modules();
 	assembled();
+	linked();
 	return 0;
 }

@@ -273,6 +273,27 @@ static bool directive(struct sim_ptx_text *t, const char **at, bool *external)
 	return true;
 }
 
+static bool defined(const struct sim_ptx_text *t, const char *name)
+{
+	for (uint32_t i = 0; i < t->n_variables; i++)
+		if (!t->variable[i].external && !strcmp(t->variable[i].name, name))
+			return true;
+	return false;
+}
+
+/* What one of several texts declares and another one has. */
+static void drop_declarations(struct sim_ptx_text *t)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < t->n_variables; i++)
+		if (t->variable[i].external && defined(t, t->variable[i].name))
+			free(t->variable[i].name);
+		else
+			t->variable[kept++] = t->variable[i];
+	t->n_variables = kept;
+}
+
 int sim_ptx_read(struct sim_ptx_text *t, const char *text, size_t bytes)
 {
 	bool external = false;
@@ -290,6 +311,7 @@ int sim_ptx_read(struct sim_ptx_text *t, const char *text, size_t bytes)
 		snprintf(t->error, sizeof t->error, "cannot read '%.*s'", (int)(strcspn(start, "\n") < 100 ? strcspn(start, "\n") : 100), start);
 		return -EINVAL;
 	}
+	drop_declarations(t);
 	return 0;
 }
 

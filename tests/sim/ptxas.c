@@ -4,15 +4,12 @@
  * knows. The device interprets the text.
  */
 #define _GNU_SOURCE
-#include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "image.h"
+#include "cubin.h"
 #include "ptx_text.h"
-
-#define EM_CUDA 190
 
 static int fail(const char *what, const char *which)
 {
@@ -47,24 +44,9 @@ static char *contents(const char *path, size_t *bytes)
 
 static int write_cubin(const char *path, const char *text, size_t bytes)
 {
-	static const char names[] = "\0.shstrtab\0" SIMGPU_PTX_SECTION;
-	struct {
-		Elf64_Ehdr header;
-		Elf64_Shdr section[3];
-		char names[32];
-	} cubin = { .header = { .e_type = ET_EXEC, .e_machine = EM_CUDA, .e_version = EV_CURRENT, .e_ehsize = sizeof(Elf64_Ehdr),
-				.e_shentsize = sizeof(Elf64_Shdr), .e_shnum = 3, .e_shstrndx = 1 } };
+	struct sim_cubin cubin = sim_cubin_of_ptx(bytes);
 	FILE *f = fopen(path, "wbe");
 
-	memcpy(cubin.header.e_ident, ELFMAG, SELFMAG);
-	cubin.header.e_ident[EI_CLASS] = ELFCLASS64;
-	cubin.header.e_ident[EI_DATA] = ELFDATA2LSB;
-	cubin.header.e_ident[EI_VERSION] = EV_CURRENT;
-	cubin.header.e_shoff = sizeof cubin.header;
-	memcpy(cubin.names, names, sizeof names);
-	cubin.section[1] = (Elf64_Shdr){ .sh_name = 1, .sh_type = SHT_STRTAB, .sh_size = sizeof names, .sh_addralign = 1 };
-	cubin.section[1].sh_offset = sizeof cubin.header + sizeof cubin.section;
-	cubin.section[2] = (Elf64_Shdr){ .sh_name = 11, .sh_type = SHT_PROGBITS, .sh_offset = sizeof cubin, .sh_size = bytes, .sh_addralign = 1 };
 	if (!f)
 		return fail("cannot write", path);
 	size_t written = fwrite(&cubin, sizeof cubin, 1, f) + fwrite(text, 1, bytes, f);

@@ -2,11 +2,11 @@
 /* The vendor's fat binaries and cubins as images: what kernels there are, and how their parameters lie. They have no code, but for PTX. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cubin.h"
 #include "driver/sim.h"
 #include "image.h"
 #include "ptx_text.h"
@@ -15,7 +15,6 @@
 #define ENTRY_ELF 2
 #define FLAG_LZ4 0x2000u
 #define FLAG_ZSTD 0x8000u
-#define EM_CUDA 190
 #define LOOK 4096 /* as far as comments may go before a PTX text says what it is */
 
 /* Of a .nv.info section: one byte each of format and attribute, two of value or size. */
@@ -142,7 +141,7 @@ static bool elf_open(struct elf *e, const char *base, size_t bytes)
 {
 	const Elf64_Ehdr *h = (const void *)base;
 
-	if (bytes < sizeof *h || memcmp(h->e_ident, ELFMAG, SELFMAG) || h->e_machine != EM_CUDA)
+	if (bytes < sizeof *h || memcmp(h->e_ident, ELFMAG, SELFMAG) || h->e_machine != SIM_EM_CUDA)
 		return false;
 	if (h->e_shoff > bytes || (bytes - h->e_shoff) / sizeof(Elf64_Shdr) < h->e_shnum || h->e_shstrndx >= h->e_shnum)
 		return false;

@@ -75,18 +75,49 @@ static int take(void *to, size_t room, const void *from, size_t n)
 	return OK;
 }
 
-STANDIN_API int cublasLtMatrixLayoutSetAttribute(struct layout *l, int a, const void *v, size_t n)
+/* As documented: without room, how much is needed. */
+static int give(void *to, size_t room, size_t *written, const void *from, size_t n)
+{
+	if (written)
+		*written = n;
+	if (!room && written)
+		return OK;
+	if (!to || room < n)
+		return INVALID_VALUE;
+	memcpy(to, from, n);
+	return OK;
+}
+
+#define FIELD(x) (*n = sizeof(x), (void *)&(x))
+
+static void *layout_field(struct layout *l, int a, size_t *n)
 {
 	switch (a) {
-	case LAYOUT_TYPE: return take(&l->type, sizeof l->type, v, n);
-	case LAYOUT_ORDER: return take(&l->order, sizeof l->order, v, n);
-	case LAYOUT_ROWS: return take(&l->rows, sizeof l->rows, v, n);
-	case LAYOUT_COLS: return take(&l->cols, sizeof l->cols, v, n);
-	case LAYOUT_LD: return take(&l->ld, sizeof l->ld, v, n);
-	case LAYOUT_BATCH: return take(&l->batch, sizeof l->batch, v, n);
-	case LAYOUT_STRIDE: return take(&l->stride, sizeof l->stride, v, n);
-	default: return (int)simgpu_standin_called("libcublasLt", "a layout's attribute", NOT_SUPPORTED);
+	case LAYOUT_TYPE: return FIELD(l->type);
+	case LAYOUT_ORDER: return FIELD(l->order);
+	case LAYOUT_ROWS: return FIELD(l->rows);
+	case LAYOUT_COLS: return FIELD(l->cols);
+	case LAYOUT_LD: return FIELD(l->ld);
+	case LAYOUT_BATCH: return FIELD(l->batch);
+	case LAYOUT_STRIDE: return FIELD(l->stride);
+	default: simgpu_standin_called("libcublasLt", "a layout's attribute", NOT_SUPPORTED); return NULL;
 	}
+}
+
+STANDIN_API int cublasLtMatrixLayoutSetAttribute(struct layout *l, int a, const void *v, size_t bytes)
+{
+	size_t n;
+	void *field = layout_field(l, a, &n);
+
+	return field ? take(field, n, v, bytes) : NOT_SUPPORTED;
+}
+
+STANDIN_API int cublasLtMatrixLayoutGetAttribute(struct layout *l, int a, void *v, size_t room, size_t *written)
+{
+	size_t n;
+	void *field = layout_field(l, a, &n);
+
+	return field ? give(v, room, written, field, n) : NOT_SUPPORTED;
 }
 
 STANDIN_API int cublasLtMatmulDescCreate(struct desc **out, int compute, int scale_type)
@@ -106,21 +137,36 @@ STANDIN_API int cublasLtMatmulDescDestroy(struct desc *d)
 	return OK;
 }
 
-STANDIN_API int cublasLtMatmulDescSetAttribute(struct desc *d, int a, const void *v, size_t n)
+static void *desc_field(struct desc *d, int a, size_t *n)
 {
 	switch (a) {
-	case POINTER_MODE: return take(&d->pointer_mode, sizeof d->pointer_mode, v, n);
-	case TRANSA: return take(&d->transa, sizeof d->transa, v, n);
-	case TRANSB: return take(&d->transb, sizeof d->transb, v, n);
-	case EPILOGUE: return take(&d->epilogue, sizeof d->epilogue, v, n);
-	case BIAS_POINTER: return take(&d->bias, sizeof d->bias, v, n);
-	case AUX_POINTER: return take(&d->aux, sizeof d->aux, v, n);
-	case AUX_LD: return take(&d->aux_ld, sizeof d->aux_ld, v, n);
-	case A_SCALE: case A_SCALE + 1: case A_SCALE + 2: case A_SCALE + 3:
-		return take(&d->scale[a - A_SCALE], sizeof d->scale[0], v, n);
-	case BIAS_TYPE: return take(&d->bias_type, sizeof d->bias_type, v, n);
-	default: return OK; /* how, not what */
+	case POINTER_MODE: return FIELD(d->pointer_mode);
+	case TRANSA: return FIELD(d->transa);
+	case TRANSB: return FIELD(d->transb);
+	case EPILOGUE: return FIELD(d->epilogue);
+	case BIAS_POINTER: return FIELD(d->bias);
+	case AUX_POINTER: return FIELD(d->aux);
+	case AUX_LD: return FIELD(d->aux_ld);
+	case A_SCALE: case A_SCALE + 1: case A_SCALE + 2: case A_SCALE + 3: return FIELD(d->scale[a - A_SCALE]);
+	case BIAS_TYPE: return FIELD(d->bias_type);
+	default: return NULL;
 	}
+}
+
+STANDIN_API int cublasLtMatmulDescSetAttribute(struct desc *d, int a, const void *v, size_t bytes)
+{
+	size_t n;
+	void *field = desc_field(d, a, &n);
+
+	return field ? take(field, n, v, bytes) : OK; /* how, not what */
+}
+
+STANDIN_API int cublasLtMatmulDescGetAttribute(struct desc *d, int a, void *v, size_t room, size_t *written)
+{
+	size_t n;
+	void *field = desc_field(d, a, &n);
+
+	return field ? give(v, room, written, field, n) : NOT_SUPPORTED;
 }
 
 STANDIN_API int cublasLtMatmulPreferenceCreate(void **out) { return cublasLtCreate(out); }

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make the libraries that stand for the vendor's in a program built against them, from what that program imports.
 
-  generate.py --torch FOLDER --bodies FOLDER --cudart FILE --out FOLDER
+  generate.py --package FOLDER --bodies FOLDER --cudart FILE --out FOLDER
 
---torch   the `torch` package: what its libraries leave undefined and a vendor library of the same installation
-          defines is imported
+--package the `torch` package: what its libraries leave undefined and a vendor library of the same installation
+          defines is imported; or `cupy_backends`, which has no vendor's libraries beside it: there the versions and names
+          of what is undefined tell whose they are
 --bodies  archives lib<name>.a with the functions that simgpu has (libcublas.a for libcublas.so.13)
 --cudart  simgpu's runtime: what it lacks goes into a library beside it
 --out     gets one library per SONAME, and `preload`, their names in the order for LD_PRELOAD
@@ -22,7 +23,7 @@ import sys
 # What a function of that library says when it is not supported.
 NOT_SUPPORTED = {
     'libcublas': 15, 'libcublasLt': 15, 'libcudnn': 3000, 'libcufft': 16, 'libcusparse': 10, 'libcusparseLt': 10,
-    'libcusolver': 9, 'libcupti': 27, 'libnccl': 3, 'libcufile': 5001, 'libnvshmem_host': 1, 'libcudart': 801,
+    'libcusolver': 9, 'libcurand': 999, 'libcupti': 27, 'libnccl': 3, 'libcufile': 5001, 'libnvshmem_host': 1, 'libcudart': 801,
 }
 # Compilers need no device: the vendor's own are used.
 REAL = ('libnvrtc', 'libnvJitLink', 'libnvrtc-builtins')
@@ -48,19 +49,32 @@ def dynamic_section(path, tag):
     return re.findall(r'\(%s\)[^\[]*\[([^\]]+)\]' % tag, text)
 
 
-def imports_of(torch):
+def libraries_of(package):
+    if os.path.basename(package) == 'torch':
+        return glob.glob(package + '/lib/*.so') + glob.glob(package + '/_C*.so')
+    return [path for name in ('cupy_backends', 'cupy') for path in glob.glob(os.path.dirname(package) + '/%s/**/*.so' % name, recursive=True)]
+
+
+def imports_of(package):
     needed, undefined = set(), set()
-    for path in sorted(glob.glob(torch + '/lib/*.so') + glob.glob(torch + '/_C*.so')):
+    for path in sorted(libraries_of(package)):
         needed.update(dynamic_section(path, 'NEEDED'))
         undefined.update((n, v) for n, v, defined, _, _ in dynamic_symbols(path) if not defined)
     return needed, undefined
 
 
-def vendor_libraries(torch, needed):
-    """SONAME to file, of those the program asks for by name."""
-    site = os.path.dirname(torch)
+def vendor_libraries(package, needed, undefined):
+    """SONAME to what it defines, of those the program asks for by name."""
+    site = os.path.dirname(package)
     files = {os.path.basename(p): p for p in sorted(glob.glob(site + '/nvidia/*/lib/*.so*'))}
-    return {s: files[s] for s in sorted(needed) if s in files and stem(s) not in REAL}
+    found = {s: {(n, v): (k, b) for n, v, d, k, b in dynamic_symbols(files[s]) if d}
+             for s in sorted(needed) if s in files and stem(s) not in REAL}
+    for s in sorted(needed):
+        if s not in found and stem(s) in NOT_SUPPORTED and os.path.basename(package) != 'torch':
+            mine = {(n, v): ('FUNC', 0) for n, v in undefined if (v == s if v else n.startswith(stem(s)[len('lib'):]))}
+            if mine:
+                found[s] = mine
+    return found
 
 
 def source(soname, rows):
@@ -112,17 +126,16 @@ def build(soname, rows, bodies, out):
 
 def main():
     p = argparse.ArgumentParser()
-    for name in ('torch', 'bodies', 'cudart', 'out'):
+    for name in ('package', 'bodies', 'cudart', 'out'):
         p.add_argument('--' + name, required=True)
     a = p.parse_args()
     os.makedirs(a.out, exist_ok=True)
-    needed, undefined = imports_of(os.path.realpath(a.torch))
-    vendor = vendor_libraries(os.path.realpath(a.torch), needed)
+    needed, undefined = imports_of(os.path.realpath(a.package))
+    vendor = vendor_libraries(os.path.realpath(a.package), needed, undefined)
     if not vendor:
-        sys.exit('simgpu: no vendor library that %s asks for lies beside it' % a.torch)
+        sys.exit('simgpu: no vendor library that %s asks for is known' % a.package)
     preload = []
-    for soname, path in vendor.items():
-        defined = {(n, v): (k, s) for n, v, d, k, s in dynamic_symbols(path) if d}
+    for soname, defined in vendor.items():
         # A vendor library that carries its own C++ library defines that as well; it is not what is asked of it.
         rows = {n: (v,) + defined[n, v] for n, v in undefined if (n, v) in defined and not n.startswith('_Z')}
         if stem(soname) == 'libcudart':
