@@ -179,37 +179,41 @@ void tpck_files_forget(void)
 
 static void note_first(const char *absolute, uint64_t digest, _Atomic uint64_t *slot)
 {
-	struct {
-		struct tpck_record_file file;
-		char texts[2 * PATH_SIZE];
-	} record;
+	struct tpck_record_file record = {.path = digest};
 	struct tpck_thread *self = tpck_thread_peek();
-	size_t bytes = sizeof record.file;
+	size_t bytes = sizeof record, target = 0;
 	struct stat found;
 	uint64_t none = 0;
-	ssize_t got;
+	char *payload;
 
 	if (atomic_load(&touched_count) > (1u << TOUCHED_BITS) * 3 / 4)
 		return;
 	if (!atomic_compare_exchange_strong(slot, &none, digest & ~(uint64_t)STATE_BITS))
 		return;
 	atomic_fetch_add(&touched_count, 1);
-	record.file = (struct tpck_record_file){.path = digest};
 	if (!syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW)) {
-		record.file.mode = found.st_mode;
-		record.file.bytes = (uint64_t)found.st_size;
-		record.file.mtime_s = found.st_mtim.tv_sec;
-		record.file.mtime_ns = found.st_mtim.tv_nsec;
+		record.mode = found.st_mode;
+		record.bytes = (uint64_t)found.st_size;
+		record.mtime_s = found.st_mtim.tv_sec;
+		record.mtime_ns = found.st_mtim.tv_nsec;
 		if (S_ISREG(found.st_mode) || S_ISLNK(found.st_mode))
 			atomic_fetch_or(slot, FILE_BIT);
-		got = S_ISLNK(found.st_mode) ? syscall(SYS_readlink, absolute, record.texts, PATH_SIZE - 1) : 0;
-		if (got > 0) {
-			record.texts[got] = '\0';
-			strcpy(record.texts + got + 1, absolute);
-			bytes += (size_t)got + 1 + strlen(absolute) + 1;
+		if (S_ISLNK(found.st_mode) && found.st_size > 0 && found.st_size < PATH_SIZE) {
+			target = (size_t)found.st_size;
+			bytes += target + 1 + strlen(absolute) + 1;
 		}
 	}
-	tpck_log_append(journal, TPCK_RECORD_FILE, TPCK_FILE_FIRST, self ? self->id : 0, 0, &record, bytes);
+	payload = tpck_log_append(journal, TPCK_RECORD_FILE, TPCK_FILE_FIRST, self ? self->id : 0, 0, NULL, bytes);
+	if (!payload)
+		return;
+	memcpy(payload, &record, sizeof record);
+	if (target) {
+		/* Read right into the record: threads' stacks may be small. */
+		payload += sizeof record;
+		memset(payload, 0, target + 1);
+		syscall(SYS_readlink, absolute, payload, target);
+		strcpy(payload + target + 1, absolute);
+	}
 }
 
 void tpck_files_version_name(char *path, size_t size, uint64_t digest, uint64_t bytes, int64_t s, int64_t ns)

@@ -75,11 +75,10 @@ void tpck_files_learn(const struct tpck_record *record)
 
 		if (made) {
 			*made = (struct first){.record = file, .next = firsts[file->path % BUCKETS]};
-			if (S_ISLNK(file->mode) && record->bytes > sizeof *file && !((const char *)file)[record->bytes - 1]) {
+			if (S_ISLNK(file->mode) && record->bytes > sizeof *file + file->bytes + 1 &&
+			    !((const char *)file)[record->bytes - 1]) {
 				made->target = (const char *)(file + 1);
-				made->path = made->target + strlen(made->target) + 1;
-				if (made->path >= (const char *)file + record->bytes)
-					made->target = NULL;
+				made->path = made->target + file->bytes + 1;
 			}
 			firsts[file->path % BUCKETS] = made;
 			tpck_files_known(file->path, false, S_ISREG(file->mode) || S_ISLNK(file->mode));
