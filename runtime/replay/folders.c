@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,8 @@ struct name {
 };
 
 static struct name *names[BUCKETS];
-static unsigned count, serial;
+static unsigned serial;
+static _Atomic unsigned count;
 static char scratch_folder[TPCK_FILES_FOLDER];
 static tpck_spin lock;
 
@@ -104,8 +106,11 @@ bool tpck_folders_named(const char *link, char *path, size_t size)
 {
 	const struct name *known;
 
+	/* A forked child may ask, of a program whose other threads held the lock. */
+	if (!atomic_load(&count))
+		return false;
 	tpck_spin_lock(&lock);
-	known = count ? named(link) : NULL;
+	known = named(link);
 	if (known)
 		snprintf(path, size, "%s", known->path);
 	tpck_spin_unlock(&lock);
