@@ -14,19 +14,19 @@ import script_job
 from script_job import job
 
 # Steps, and the line that may refuse it; None: it must go on.
-ANEW = r'cannot resume at step \d+: .*; starting the program again from its beginning'
+ANEW = r'cannot resume at step \d+: .*; (trying once more|starting the program again from its beginning)'
 HABITS = {
-    'plain': (2500, None),
-    'words': (2500, None),
-    'objects': (2500, ANEW),  # where addresses differ in spite of all
-    'entropy': (1500, None),
-    'widths': (2500, None),
-    'clock': (2500, None),
-    'timing': (1500, None),
-    'memory': (2000, None),
-    'mapped': (2000, None),
-    'cycles': (2000, None),
-    'counts': (2000, None),
+    'plain': (1500, None),
+    'words': (1500, None),
+    'objects': (1500, ANEW),  # where addresses differ in spite of all
+    'entropy': (1000, None),
+    'widths': (1500, None),
+    'clock': (1500, None),
+    'timing': (1000, None),
+    'memory': (1300, None),
+    'mapped': (1300, None),
+    'cycles': (1300, None),
+    'counts': (1300, None),
     'recorded': (1000, None),
     'workers': (300, None),
     'workers --unordered': (300, ANEW),
@@ -48,12 +48,12 @@ def last_said(lines):
     return {' '.join(line.split()[:2]) if line.startswith('step') else line.split()[0]: line for line in lines if not line.startswith('losses')}
 
 
-def judge(python, name, kills, rng):
+def judge_once(python, name, kills, rng):
     steps, refusal = HABITS[name]
     with job.Place() as place:
         this = script_job.ScriptJob(place, python, ['habits.py'] + name.split() + ['--steps', str(steps)], {})
         if this.run_plain():
-            return 'the plain run failed: %s' % this.plain.said()[-300:], ''
+            return 'the plain run failed: %s' % this.plain.said()[-300:], '', 0
         status = this.run_killed(rng, kills)
         life = [line for start in last_life(this.starts) for line in start.printed().splitlines()]
         drawn = [line[6:] for line in life if line.startswith('drawn ')]
@@ -71,7 +71,11 @@ def judge(python, name, kills, rng):
         if not this.resumed() and (refusal is None or not this.remarks()):
             wrong.append('it never went on at a snapshot, and nothing says why')
         wrong += this.silent()
-        return '; '.join(wrong + ([place.root] if wrong and os.environ.get('KEEP') else [])), told
+        return '; '.join(wrong + ([place.root] if wrong and os.environ.get('KEEP') else [])), told, len(this.starts)
+
+
+def judge(python, name, kills, rng):
+    return kill.until_killed(lambda: judge_once(python, name, kills, rng))
 
 
 if __name__ == '__main__':
