@@ -121,7 +121,7 @@ struct tpck_overlay_entry {
 	mode_t mode;      /* KIND_FOLDER made by the program */
 	char *target;     /* KIND_LINK */
 	bool changed;     /* by the program itself, not merely seen to be absent */
-	bool timed;       /* the program has set its times */
+	struct timespec when; /* KIND_FOLDER: its last change while running forward; 0: none */
 	bool linked;      /* its scratch file may have other names */
 	struct tpck_overlay_entry *next;
 	char path[];

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/replay/files.h"
@@ -157,6 +158,22 @@ static struct tpck_overlay_entry *known(const char *path, uint64_t digest)
 	return entry;
 }
 
+/* Something in its folder comes or goes: if the program made that, it has changed now. Programs tell by these times which
+ * of their checkpoints is the oldest. */
+static void folder_changes(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	struct tpck_overlay_entry *folder;
+	char above[TPCK_FILES_PATH];
+
+	if (!slash || slash == path || (size_t)(slash - path) >= sizeof above)
+		return;
+	snprintf(above, sizeof above, "%.*s", (int)(slash - path), path);
+	folder = tpck_overlay_find(tpck_files_digest(above));
+	if (folder && folder->kind == TPCK_KIND_FOLDER)
+		syscall(SYS_clock_gettime, CLOCK_REALTIME, &folder->when);
+}
+
 static int by_path(const void *a, const void *b)
 {
 	return strcmp((*(struct tpck_overlay_entry *const *)a)->path, (*(struct tpck_overlay_entry *const *)b)->path);
@@ -207,6 +224,7 @@ static struct tpck_overlay_entry *import(const char *path, uint64_t digest, bool
 		from = (int)syscall(SYS_openat, AT_FDCWD, from_path, O_RDONLY | O_CLOEXEC, 0);
 		if (from < 0 || tpck_files_copy(from, entry->fd, (uint64_t)found.st_size))
 			tpck_overlay_differs("cannot read what the first run found at", path);
+		syscall(SYS_utimensat, entry->fd, NULL, (const struct timespec[2]){found.st_atim, found.st_mtim}, 0);
 		if (from >= 0)
 			syscall(SYS_close, from);
 	}
@@ -279,6 +297,8 @@ static int open_changing(const char *path, uint64_t digest, int flags, mode_t mo
 	} else if (flags & O_CREAT && flags & O_EXCL) {
 		return fail(EEXIST);
 	}
+	if (!existed)
+		folder_changes(path);
 	entry->changed = true;
 	if (flags & O_TRUNC && ftruncate(entry->fd, 0))
 		return -1;
@@ -329,9 +349,10 @@ static int absent(const char *path, uint64_t digest)
 	entry->fd = -1;
 	free(entry->target);
 	entry->target = NULL;
-	entry->timed = entry->linked = false;
+	entry->linked = false;
 	entry->kind = TPCK_KIND_ABSENT;
 	entry->changed = true;
+	folder_changes(path);
 	return 0;
 }
 
@@ -391,8 +412,9 @@ static int move(struct tpck_overlay_entry *source, const char *to, uint64_t to_d
 	target->kind = source->kind;
 	target->mode = source->mode;
 	target->target = source->target;
-	target->timed = source->timed;
 	target->linked = source->linked;
+	target->when = source->when;
+	folder_changes(to);
 	target->changed = true;
 	source->fd = -1;
 	source->target = NULL;
@@ -542,6 +564,8 @@ int tpck_overlay_mkdir(const char *path, uint64_t digest, mode_t mode)
 	entry->kind = TPCK_KIND_FOLDER;
 	entry->mode = mode & ~mask & 07777;
 	entry->changed = true;
+	syscall(SYS_clock_gettime, CLOCK_REALTIME, &entry->when);
+	folder_changes(path);
 	return 0;
 }
 
@@ -560,6 +584,7 @@ int tpck_overlay_symlink(const char *target, const char *path, uint64_t digest)
 		return fail(ENOMEM);
 	entry->kind = TPCK_KIND_LINK;
 	entry->changed = true;
+	folder_changes(path);
 	return 0;
 }
 
@@ -586,6 +611,7 @@ int tpck_overlay_link(const char *from, uint64_t from_digest, const char *to, ui
 	entry->kind = TPCK_KIND_FILE;
 	entry->changed = source->changed = true;
 	entry->linked = source->linked = true;
+	folder_changes(to);
 	return 0;
 }
 
@@ -612,7 +638,7 @@ int tpck_overlay_times(const char *path, uint64_t digest, const struct timespec 
 
 	if (!entry || entry->kind != TPCK_KIND_FILE)
 		return there(path, digest) ? 0 : fail(ENOENT);
-	entry->timed = times != NULL;
+	entry->changed = true;
 	return (int)syscall(SYS_utimensat, entry->fd, NULL, times, 0);
 }
 
@@ -703,9 +729,15 @@ int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found)
 		return fail(ENOENT);
 	if (entry && entry->kind == TPCK_KIND_FILE)
 		return (int)syscall(SYS_newfstatat, entry->fd, "", found, AT_EMPTY_PATH);
-	if (entry)
-		return entry->kind == TPCK_KIND_LINK ? link_stat(entry, found)
-						     : folder_stat(path, entry->changed ? entry->mode : 0777 & ~mask, found);
+	if (entry && entry->kind == TPCK_KIND_LINK)
+		return link_stat(entry, found);
+	if (entry) {
+		int result = folder_stat(path, entry->changed ? entry->mode : 0777 & ~mask, found);
+
+		if (!result && entry->when.tv_sec)
+			found->st_mtim = found->st_ctim = entry->when;
+		return result;
+	}
 	switch (tpck_learnt_source(path, digest, version, sizeof version)) {
 	case TPCK_SOURCE_ABSENT:
 		return fail(ENOENT);

@@ -82,11 +82,9 @@ static int file_settle(const struct tpck_overlay_entry *entry)
 		attributes_settle(entry->fd, fd);
 	if (!result && (scratch.st_uid != geteuid() || scratch.st_gid != getegid()))
 		(void)!fchown(fd, scratch.st_uid, scratch.st_gid);
-	if (!result && entry->timed) {
-		const struct timespec times[2] = {scratch.st_atim, scratch.st_mtim};
-
-		syscall(SYS_utimensat, fd, NULL, times, 0);
-	}
+	/* Also of one that has its content already: what is older than what, must be as the program has done it. */
+	if (!result)
+		syscall(SYS_utimensat, fd, NULL, (const struct timespec[2]){scratch.st_atim, scratch.st_mtim}, 0);
 	syscall(SYS_close, fd);
 	return result;
 }
@@ -264,6 +262,9 @@ int tpck_files_inject(char *why, size_t size)
 		snprintf(why, size, "cannot bring %s to its state at the boundary: %s", unrestored, strerror(-result));
 		return result;
 	}
+	for (uint32_t i = 0; i < all_count; i++)
+		if (all[i]->kind == TPCK_KIND_FOLDER && all[i]->when.tv_sec)
+			syscall(SYS_utimensat, AT_FDCWD, all[i]->path, (const struct timespec[2]){all[i]->when, all[i]->when}, 0);
 	if (tpck_held_settle(all, all_count, why, size))
 		return -EIO;
 	tpck_output_flush();

@@ -469,6 +469,15 @@ static bool holds(void)
 	       by_descriptor.st_ino == kept.found.st_ino && by_descriptor.st_dev == kept.found.st_dev;
 }
 
+static bool older(const char *one, const char *other)
+{
+	struct stat a, b;
+
+	return !stat(in(one), &a) && !stat(in(other), &b) &&
+	       (a.st_mtim.tv_sec < b.st_mtim.tv_sec ||
+		(a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec <= b.st_mtim.tv_nsec));
+}
+
 static void run_forward(int boundary)
 {
 	struct tpck_log *log = tpck_log_new(1 << 24);
@@ -506,6 +515,11 @@ static void run_forward(int boundary)
 		_exit(96);
 	if (!holds())
 		_exit(95);
+	/* Made in this order; what was made in the first behind the boundary has gone again. */
+	if (boundary > 6 && !older("run", "old/fresh"))
+		_exit(94);
+	if (boundary > 6 && !older("run/step-2/deep/state", "old/fresh"))
+		_exit(93);
 }
 
 static int in_child(void (*run)(int), int boundary)
