@@ -505,28 +505,25 @@ static int relinked(const char *entry)
 	return on_relinked(entry + at + length, tpck_files_digest(entry + at + length), target);
 }
 
-static int look_relinked(const char *entry)
+int tpck_files_each_relinked(int (*call)(const char *path, uint64_t digest, const char *target))
 {
-	size_t length;
-	int at = 0;
+	on_relinked = call;
+	return each_listed("relinked", relinked);
+}
 
-	was_found = sscanf(entry, "%zu %n", &length, &at) == 1 && strlen(entry + at) > length &&
-		      strcmp(entry + at + length, looked_for) == 0;
-	return was_found;
+static int look_relinked(const char *path, uint64_t digest, const char *target)
+{
+	(void)digest;
+	(void)target;
+	return look(path);
 }
 
 bool tpck_files_relinked(const char *path)
 {
 	looked_for = path;
 	was_found = false;
-	(void)each_listed("relinked", look_relinked);
+	(void)tpck_files_each_relinked(look_relinked);
 	return was_found;
-}
-
-int tpck_files_each_relinked(int (*call)(const char *path, uint64_t digest, const char *target))
-{
-	on_relinked = call;
-	return each_listed("relinked", relinked);
 }
 
 /* The program opens it to read what is there. */
