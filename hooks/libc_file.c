@@ -17,8 +17,8 @@
 #include "hooks/libc.h"
 #include "hooks/libc_random.h"
 #include "runtime/engine/engine.h"
-#include "runtime/replay/caches.h"
-#include "runtime/replay/files.h"
+#include "runtime/follow/caches.h"
+#include "runtime/follow/follow.h"
 #include "shim/driver.h"
 
 static bool is_random(const char *path)
@@ -39,7 +39,7 @@ static int open_file(int folder, const char *path, int flags, mode_t mode)
 	}
 	if (!self)
 		return (int)syscall(SYS_openat, folder, path, flags, mode);
-	fd = tpck_files_open(folder, path, flags, mode);
+	fd = tpck_follow_open(folder, path, flags, mode);
 	tpck_random_note(fd, is_random(path));
 	tpck_engine_leave(self);
 	return fd;
@@ -253,7 +253,7 @@ static int flags_of(const char *mode)
 
 static FILE *open_stream(const char *path, const char *mode)
 {
-	int fd = tpck_files_open(AT_FDCWD, path, flags_of(mode), 0666);
+	int fd = tpck_follow_open(AT_FDCWD, path, flags_of(mode), 0666);
 	FILE *stream;
 
 	if (fd < 0)
@@ -281,10 +281,10 @@ static FILE *stream_open(const char *path, const char *mode, FILE *(*real)(const
 			tpck_engine_leave(self);
 		return real(path, mode);
 	}
-	if (tpck_files_redirects(path)) {
+	if (tpck_follow_redirects(path)) {
 		stream = open_stream(path, mode);
 	} else {
-		tpck_files_touch(AT_FDCWD, path, flags_of(mode));
+		tpck_follow_touch(AT_FDCWD, path, flags_of(mode));
 		stream = real(path, mode);
 		if (stream && is_random(path)) {
 			tpck_random_note(fileno(stream), true);
@@ -324,8 +324,8 @@ static FILE *stream_reopen(const char *path, const char *mode, FILE *stream, fre
 
 	TPCK_MAYBE_NULL(path);
 	TPCK_MAYBE_NULL(mode);
-	if (self && path && mode && tpck_files_redirects(path)) {
-		fd = tpck_files_open(AT_FDCWD, path, flags_of(mode), 0666);
+	if (self && path && mode && tpck_follow_redirects(path)) {
+		fd = tpck_follow_open(AT_FDCWD, path, flags_of(mode), 0666);
 		if (fd >= 0) {
 			snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
 			stream = real(link, *mode == 'w' ? "r+" : mode, stream);
@@ -336,7 +336,7 @@ static FILE *stream_reopen(const char *path, const char *mode, FILE *stream, fre
 		}
 	} else {
 		if (self && path && mode)
-			tpck_files_touch(AT_FDCWD, path, flags_of(mode));
+			tpck_follow_touch(AT_FDCWD, path, flags_of(mode));
 		stream = real(path, mode, stream);
 	}
 	if (self)

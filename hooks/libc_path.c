@@ -17,8 +17,8 @@
 
 #include "hooks/libc.h"
 #include "runtime/engine/engine.h"
-#include "runtime/replay/caches.h"
-#include "runtime/replay/files.h"
+#include "runtime/follow/caches.h"
+#include "runtime/follow/follow.h"
 #include "shim/driver.h"
 
 /* The shape of every hook here: the call as ours sees it, or the system's own. */
@@ -42,28 +42,28 @@
 TPCK_EXPORT int rename(const char *from, const char *to)
 {
 	REFUSE(AT_FDCWD, from, 0);
-	PATH(tpck_files_rename(AT_FDCWD, from, AT_FDCWD, to), syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to));
+	PATH(tpck_follow_rename(AT_FDCWD, from, AT_FDCWD, to), syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to));
 }
 
 TPCK_EXPORT int renameat(int from_folder, const char *from, int to_folder, const char *to)
 {
 	REFUSE(from_folder, from, 0);
-	PATH(tpck_files_rename(from_folder, from, to_folder, to), syscall(SYS_renameat, from_folder, from, to_folder, to));
+	PATH(tpck_follow_rename(from_folder, from, to_folder, to), syscall(SYS_renameat, from_folder, from, to_folder, to));
 }
 
 TPCK_EXPORT int unlink(const char *path)
 {
-	PATH(tpck_files_unlink(AT_FDCWD, path, 0), syscall(SYS_unlinkat, AT_FDCWD, path, 0));
+	PATH(tpck_follow_unlink(AT_FDCWD, path, 0), syscall(SYS_unlinkat, AT_FDCWD, path, 0));
 }
 
 TPCK_EXPORT int unlinkat(int folder, const char *path, int flags)
 {
-	PATH(tpck_files_unlink(folder, path, flags), syscall(SYS_unlinkat, folder, path, flags));
+	PATH(tpck_follow_unlink(folder, path, flags), syscall(SYS_unlinkat, folder, path, flags));
 }
 
 TPCK_EXPORT int rmdir(const char *path)
 {
-	PATH(tpck_files_unlink(AT_FDCWD, path, AT_REMOVEDIR), syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR));
+	PATH(tpck_follow_unlink(AT_FDCWD, path, AT_REMOVEDIR), syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR));
 }
 
 TPCK_EXPORT int remove(const char *path)
@@ -81,67 +81,67 @@ TPCK_EXPORT int remove(const char *path)
 
 TPCK_EXPORT int mkdir(const char *path, mode_t mode)
 {
-	PATH(tpck_files_mkdir(AT_FDCWD, path, mode), syscall(SYS_mkdirat, AT_FDCWD, path, mode));
+	PATH(tpck_follow_mkdir(AT_FDCWD, path, mode), syscall(SYS_mkdirat, AT_FDCWD, path, mode));
 }
 
 TPCK_EXPORT int mkdirat(int folder, const char *path, mode_t mode)
 {
-	PATH(tpck_files_mkdir(folder, path, mode), syscall(SYS_mkdirat, folder, path, mode));
+	PATH(tpck_follow_mkdir(folder, path, mode), syscall(SYS_mkdirat, folder, path, mode));
 }
 
 TPCK_EXPORT int access(const char *path, int mode)
 {
 	REFUSE(AT_FDCWD, path, 0);
-	PATH(tpck_files_access(AT_FDCWD, path, mode, 0), syscall(SYS_faccessat, AT_FDCWD, path, mode));
+	PATH(tpck_follow_access(AT_FDCWD, path, mode, 0), syscall(SYS_faccessat, AT_FDCWD, path, mode));
 }
 
 TPCK_EXPORT int faccessat(int folder, const char *path, int mode, int flags)
 {
 	REFUSE(folder, path, 0);
-	PATH(tpck_files_access(folder, path, mode, flags),
+	PATH(tpck_follow_access(folder, path, mode, flags),
 	     flags ? syscall(439 /* faccessat2 */, folder, path, mode, flags) : syscall(SYS_faccessat, folder, path, mode));
 }
 
 TPCK_EXPORT int truncate(const char *path, off_t bytes)
 {
 	REFUSE(AT_FDCWD, path, 0);
-	PATH(tpck_files_truncate(path, bytes), syscall(SYS_truncate, path, bytes));
+	PATH(tpck_follow_truncate(path, bytes), syscall(SYS_truncate, path, bytes));
 }
 
 TPCK_EXPORT int truncate64(const char *path, off64_t bytes)
 {
 	REFUSE(AT_FDCWD, path, 0);
-	PATH(tpck_files_truncate(path, bytes), syscall(SYS_truncate, path, bytes));
+	PATH(tpck_follow_truncate(path, bytes), syscall(SYS_truncate, path, bytes));
 }
 
 TPCK_EXPORT int symlink(const char *target, const char *path)
 {
 	REFUSE(AT_FDCWD, path, O_CREAT);
-	PATH(tpck_files_symlink(target, AT_FDCWD, path), syscall(SYS_symlinkat, target, AT_FDCWD, path));
+	PATH(tpck_follow_symlink(target, AT_FDCWD, path), syscall(SYS_symlinkat, target, AT_FDCWD, path));
 }
 
 TPCK_EXPORT int symlinkat(const char *target, int folder, const char *path)
 {
 	REFUSE(folder, path, O_CREAT);
-	PATH(tpck_files_symlink(target, folder, path), syscall(SYS_symlinkat, target, folder, path));
+	PATH(tpck_follow_symlink(target, folder, path), syscall(SYS_symlinkat, target, folder, path));
 }
 
 TPCK_EXPORT int link(const char *from, const char *to)
 {
 	REFUSE(AT_FDCWD, to, O_CREAT);
-	PATH(tpck_files_link(AT_FDCWD, from, AT_FDCWD, to, 0), syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0));
+	PATH(tpck_follow_link(AT_FDCWD, from, AT_FDCWD, to, 0), syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
 TPCK_EXPORT int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags)
 {
 	REFUSE(to_folder, to, O_CREAT);
-	PATH(tpck_files_link(from_folder, from, to_folder, to, flags),
+	PATH(tpck_follow_link(from_folder, from, to_folder, to, flags),
 	     syscall(SYS_linkat, from_folder, from, to_folder, to, flags));
 }
 
 TPCK_EXPORT int chmod(const char *path, mode_t mode)
 {
-	PATH(tpck_files_chmod(AT_FDCWD, path, mode), syscall(SYS_fchmodat, AT_FDCWD, path, mode));
+	PATH(tpck_follow_chmod(AT_FDCWD, path, mode), syscall(SYS_fchmodat, AT_FDCWD, path, mode));
 }
 
 TPCK_EXPORT int fchmodat(int folder, const char *path, mode_t mode, int flags)
@@ -153,7 +153,7 @@ TPCK_EXPORT int fchmodat(int folder, const char *path, mode_t mode, int flags)
 			real = (int (*)(int, const char *, mode_t, int))tpck_real_dlsym(RTLD_NEXT, "fchmodat");
 		return real(folder, path, mode, flags);
 	}
-	PATH(tpck_files_chmod(folder, path, mode), syscall(SYS_fchmodat, folder, path, mode));
+	PATH(tpck_follow_chmod(folder, path, mode), syscall(SYS_fchmodat, folder, path, mode));
 }
 
 TPCK_EXPORT int utimensat(int folder, const char *path, const struct timespec times[2], int flags)
@@ -163,7 +163,7 @@ TPCK_EXPORT int utimensat(int folder, const char *path, const struct timespec ti
 		errno = EINVAL;
 		return -1;
 	}
-	PATH(tpck_files_times(folder, path, times, flags), syscall(SYS_utimensat, folder, path, times, flags));
+	PATH(tpck_follow_times(folder, path, times, flags), syscall(SYS_utimensat, folder, path, times, flags));
 }
 
 TPCK_EXPORT int utimes(const char *path, const struct timeval times[2])
@@ -205,7 +205,7 @@ static ssize_t read_link(int folder, const char *path, char *target, size_t size
 
 	if (!self)
 		return syscall(SYS_readlinkat, folder, path, target, size);
-	got = tpck_files_readlink(folder, path, target, size);
+	got = tpck_follow_readlink(folder, path, target, size);
 	tpck_engine_leave(self);
 	return got;
 }
@@ -249,7 +249,7 @@ TPCK_EXPORT int renameat2(int from_folder, const char *from, int to_folder, cons
 
 #define STAT(folder, path, found, flags)  \
 	REFUSE(folder, path, 0);         \
-	PATH(tpck_files_stat(folder, path, (struct stat *)(found), flags), syscall(SYS_newfstatat, folder, path, found, flags))
+	PATH(tpck_follow_stat(folder, path, (struct stat *)(found), flags), syscall(SYS_newfstatat, folder, path, found, flags))
 
 TPCK_EXPORT int stat(const char *restrict path, struct stat *restrict found)
 {
@@ -286,8 +286,8 @@ static int descriptor_stat(int fd, struct stat *found)
 {
 	int result = (int)syscall(SYS_fstat, fd, found);
 
-	if (!result && tpck_files_shows())
-		tpck_files_shown(found);
+	if (!result && tpck_follow_shows())
+		tpck_follow_shown(found);
 	return result;
 }
 
@@ -398,17 +398,17 @@ TPCK_EXPORT int statx(int folder, const char *restrict path, int flags, unsigned
 		if (self)
 			tpck_engine_leave(self);
 		result = (int)syscall(SYS_statx, folder, path, flags, mask, found);
-		if (!result && tpck_files_shows())
-			tpck_files_shown_x(found);
+		if (!result && tpck_follow_shows())
+			tpck_follow_shown_x(found);
 		return result;
 	}
-	result = tpck_files_stat(folder, path, &plain, flags & AT_SYMLINK_NOFOLLOW);
+	result = tpck_follow_stat(folder, path, &plain, flags & AT_SYMLINK_NOFOLLOW);
 	if (!result && tpck_engine_forward())
 		to_statx(&plain, found);
 	else if (!result)
 		result = (int)syscall(SYS_statx, folder, path, flags, mask, found);
-	if (!result && tpck_files_shows())
-		tpck_files_shown_x(found);
+	if (!result && tpck_follow_shows())
+		tpck_follow_shown_x(found);
 	tpck_engine_leave(self);
 	return result;
 }
@@ -425,10 +425,10 @@ TPCK_EXPORT DIR *opendir(const char *path)
 		real = (DIR * (*)(const char *)) tpck_real_dlsym(RTLD_NEXT, "opendir");
 	if (!self)
 		return real(path);
-	instead = path ? tpck_files_listing(path) : NULL;
+	instead = path ? tpck_follow_listing(path) : NULL;
 	folder = real(instead ? instead : path);
 	if (folder && !instead)
-		tpck_files_listed(path, dirfd(folder));
+		tpck_follow_listed(path, dirfd(folder));
 	tpck_engine_leave(self);
 	return folder;
 }
@@ -441,7 +441,7 @@ TPCK_EXPORT DIR *fdopendir(int fd)
 	if (!real)
 		real = (DIR * (*)(int)) tpck_real_dlsym(RTLD_NEXT, "fdopendir");
 	if (self) {
-		tpck_files_listing_of(fd);
+		tpck_follow_listing_of(fd);
 		tpck_engine_leave(self);
 	}
 	return real(fd);

@@ -19,8 +19,8 @@
 #include "runtime/engine/link.h"
 #include "runtime/engine/offered.h"
 #include "runtime/infer/classes.h"
-#include "runtime/replay/contents.h"
-#include "runtime/replay/files.h"
+#include "runtime/follow/contents.h"
+#include "runtime/follow/follow.h"
 
 static struct tpck_engine *const engine = &tpck_engine;
 extern char **environ;
@@ -110,7 +110,7 @@ int tpck_attach_fresh(void)
 	} else {
 		tpck_engine_unresumable("files that a resume needs have no place in another user's store");
 	}
-	tpck_files_record(engine->log, engine->keep, engine->welcome.generation);
+	tpck_follow_record(engine->log, engine->keep, engine->welcome.generation);
 	result = tpck_log_attach(engine->log, engine->welcome.session, engine->welcome.generation, NULL);
 	if (result) {
 		errno = -result;

@@ -19,9 +19,9 @@
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/identity.h"
 #include "runtime/engine/link.h"
-#include "runtime/replay/caches.h"
-#include "runtime/replay/contents.h"
-#include "runtime/replay/files.h"
+#include "runtime/follow/caches.h"
+#include "runtime/follow/contents.h"
+#include "runtime/follow/follow.h"
 #include "runtime/replay/restart.h"
 #include "runtime/track/barrier.h"
 
@@ -132,7 +132,7 @@ void tpck_engine_start(const char *library_path)
 	snprintf(engine->keep, sizeof engine->keep, "%s/%s/keep/%016llx", store, engine->job,
 		 (unsigned long long)tpck_digest64(identity, (size_t)bytes, 0));
 	tpck_attach_own_keep();
-	tpck_files_record(engine->log, "", 0);
+	tpck_follow_record(engine->log, "", 0);
 	tpck_contents_note_input();
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
 	if (strcmp(engine->settings.resume, "never") != 0 && marker_present()) {
@@ -218,7 +218,7 @@ void tpck_engine_end(int status)
 		char what[100];
 
 		snprintf(what, sizeof what, "the program ended with status %d, which it did not the first time", status);
-		tpck_files_say_error();
+		tpck_follow_say_error();
 		tpck_resume_diverged(what);
 	} else {
 		tpck_copier_drain(engine->settings.exit_wait_sec);

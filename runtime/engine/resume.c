@@ -20,9 +20,9 @@
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
 #include "runtime/engine/offered.h"
-#include "runtime/replay/caches.h"
-#include "runtime/replay/contents.h"
-#include "runtime/replay/files.h"
+#include "runtime/follow/caches.h"
+#include "runtime/follow/contents.h"
+#include "runtime/follow/follow.h"
 #include "runtime/replay/restart.h"
 
 /* How long a thread waits for others while the process does nothing, and at all. */
@@ -52,7 +52,7 @@ static int learn_files(struct tpck_log_position cut)
 		return result;
 	while ((record = tpck_log_next(reader)))
 		if (record->type == TPCK_RECORD_FILE)
-			tpck_files_learn(record);
+			tpck_follow_learn(record);
 	/* The records stay mapped: the overlay reads from them. */
 	return 0;
 }
@@ -64,7 +64,7 @@ static void decline(const char *why)
 
 	tpck_log_warn("not resuming at step %llu: %s", (unsigned long long)engine->welcome.offer_step, why);
 	tpck_forward_close();
-	tpck_files_unlearn();
+	tpck_follow_unlearn();
 	tpck_offered_close();
 	snprintf(path, sizeof path, "%s/resume.image", engine->welcome.session);
 	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
@@ -98,7 +98,7 @@ void tpck_resume_begin(void)
 		decline(why);
 		return;
 	}
-	tpck_files_record(engine->log, engine->keep, tpck_log_timeline(engine->welcome.session));
+	tpck_follow_record(engine->log, engine->keep, tpck_log_timeline(engine->welcome.session));
 	if (!result)
 		result = learn_files(cut);
 	if (!result && tpck_contents_compare(why, sizeof why)) {
@@ -109,14 +109,14 @@ void tpck_resume_begin(void)
 		tpck_log_warn("resuming at step %llu of generation %llu", (unsigned long long)engine->welcome.offer_step,
 			      (unsigned long long)engine->welcome.offer_generation);
 	if (!result)
-		result = tpck_files_forward(scratch, strcmp(engine->settings.output, "again") == 0);
+		result = tpck_follow_forward(scratch, strcmp(engine->settings.output, "again") == 0);
 	if (result) {
 		snprintf(why, sizeof why, "what step %llu needs cannot be read: %s",
 			 (unsigned long long)engine->welcome.offer_step, strerror(-result));
 		tpck_resume_diverged(why);
 		return;
 	}
-	tpck_caches_hide(tpck_files_begun_ns(), tpck_clock_coarse_ns());
+	tpck_caches_hide(tpck_follow_begun_ns(), tpck_clock_coarse_ns());
 	engine->forward_ns = tpck_clock_monotonic_ns();
 	tpck_engine_mode_set(TPCK_MODE_FORWARD);
 }
@@ -135,7 +135,7 @@ static void begin_anew(const char *what, bool by_chance)
 	pthread_mutex_lock(&injecting); /* one thread only; never unlocked: the process image goes */
 	message.at = self && self->expected ? tpck_forward_iteration(self) : 0;
 	snprintf(message.what, sizeof message.what, "%s", what);
-	tpck_files_abandon();
+	tpck_follow_abandon();
 	obstacle = tpck_restart_obstacle();
 	message.ends = obstacle != NULL;
 	if (obstacle)
@@ -221,10 +221,10 @@ static void go_live(void)
 		if (!result)
 			result = tpck_log_attach(engine->log, engine->welcome.session, engine->welcome.generation, &cut);
 		if (!result)
-			result = tpck_files_inject(why, sizeof why);
+			result = tpck_follow_inject(why, sizeof why);
 	}
-	if (!result && tpck_files_difference()) {
-		snprintf(why, sizeof why, "%.230s", tpck_files_difference());
+	if (!result && tpck_follow_difference()) {
+		snprintf(why, sizeof why, "%.230s", tpck_follow_difference());
 		result = -EBADMSG;
 	}
 	if (result) {
@@ -301,8 +301,8 @@ static void at_boundary(struct tpck_thread *self)
 
 enum tpck_go tpck_resume_operation(struct tpck_thread *self, struct tpck_call *call, uint32_t token, uint32_t content)
 {
-	if (tpck_files_difference()) {
-		tpck_resume_diverged(tpck_files_difference());
+	if (tpck_follow_difference()) {
+		tpck_resume_diverged(tpck_follow_difference());
 		return TPCK_GO_RUN;
 	}
 	switch (tpck_forward_operation(self, token, call->content ? content : 0)) {

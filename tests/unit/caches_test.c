@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/replay/caches.h"
+#include "runtime/follow/caches.h"
 #include "tests/unit/store_tap.h"
 
 static char root[200];

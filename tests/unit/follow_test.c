@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/replay/files.h"
-#include "runtime/replay/files_private.h"
+#include "runtime/follow/follow.h"
+#include "runtime/follow/follow_private.h"
 #include "tests/unit/store_tap.h"
 
 enum { SAID = 1 << 16, GROUPS = 12 };
@@ -52,7 +52,7 @@ static int result_of(const char *what, const char *name, long result)
 
 static void put(const char *name, int flags, mode_t mode, const char *text)
 {
-	int fd = tpck_files_open(AT_FDCWD, in(name), O_WRONLY | flags, mode);
+	int fd = tpck_follow_open(AT_FDCWD, in(name), O_WRONLY | flags, mode);
 
 	result_of("open", name, fd < 0 ? -1 : 0);
 	if (fd >= 0) {
@@ -64,7 +64,7 @@ static void put(const char *name, int flags, mode_t mode, const char *text)
 static void get(const char *name)
 {
 	char text[200] = "";
-	int fd = tpck_files_open(AT_FDCWD, in(name), O_RDONLY, 0);
+	int fd = tpck_follow_open(AT_FDCWD, in(name), O_RDONLY, 0);
 
 	result_of("read", name, fd < 0 ? -1 : 0);
 	if (fd >= 0) {
@@ -81,7 +81,7 @@ static int real_name(const char *name)
 	int fd;
 
 	snprintf(path, sizeof path, "%s/%s", real_root, name);
-	fd = tpck_files_open(AT_FDCWD, path, O_RDONLY, 0);
+	fd = tpck_follow_open(AT_FDCWD, path, O_RDONLY, 0);
 	if (fd < 0)
 		return -1;
 	(void)!read(fd, text, sizeof text - 1);
@@ -94,7 +94,7 @@ static void look(const char *name, int flags)
 {
 	struct stat found = {0};
 
-	if (result_of("stat", name, tpck_files_stat(AT_FDCWD, in(name), &found, flags)) == 0)
+	if (result_of("stat", name, tpck_follow_stat(AT_FDCWD, in(name), &found, flags)) == 0)
 		/* The mode of then is not kept of what was there before. */
 		say("  %o %ld\n", (unsigned)found.st_mode & (strcmp(name, "data") == 0 ? S_IFMT : ~0u),
 		    S_ISREG(found.st_mode) ? (long)found.st_size : 0);
@@ -102,22 +102,22 @@ static void look(const char *name, int flags)
 
 static void folder(const char *name)
 {
-	result_of("mkdir", name, tpck_files_mkdir(AT_FDCWD, in(name), 0755));
+	result_of("mkdir", name, tpck_follow_mkdir(AT_FDCWD, in(name), 0755));
 }
 
 static void away(const char *name, int flags)
 {
-	result_of("unlink", name, tpck_files_unlink(AT_FDCWD, in(name), flags));
+	result_of("unlink", name, tpck_follow_unlink(AT_FDCWD, in(name), flags));
 }
 
 static void move(const char *from, const char *to)
 {
-	result_of("rename", from, tpck_files_rename(AT_FDCWD, in(from), AT_FDCWD, in(to)));
+	result_of("rename", from, tpck_follow_rename(AT_FDCWD, in(from), AT_FDCWD, in(to)));
 }
 
 static void point(const char *target, const char *name)
 {
-	result_of("symlink", name, tpck_files_symlink(target, AT_FDCWD, in(name)));
+	result_of("symlink", name, tpck_follow_symlink(target, AT_FDCWD, in(name)));
 }
 
 /* As Python's shutil.rmtree() goes about it. */
@@ -129,13 +129,13 @@ static void tree_away(int parent, const char *name)
 	struct stat before = {0}, now = {0};
 	DIR *listed;
 
-	result_of("lstat", name, tpck_files_stat(parent, name, &before, AT_SYMLINK_NOFOLLOW));
-	fd = tpck_files_open(parent, name, O_RDONLY | O_CLOEXEC, 0);
+	result_of("lstat", name, tpck_follow_stat(parent, name, &before, AT_SYMLINK_NOFOLLOW));
+	fd = tpck_follow_open(parent, name, O_RDONLY | O_CLOEXEC, 0);
 	if (result_of("open folder", name, fd < 0 ? -1 : 0))
 		return;
 	say("  %s\n", !fstat(fd, &now) && now.st_ino == before.st_ino && now.st_dev == before.st_dev ? "the same" : "another");
 	copy = dup(fd);
-	tpck_files_listing_of(copy);
+	tpck_follow_listing_of(copy);
 	listed = fdopendir(copy);
 	while (listed && (entry = readdir(listed)))
 		if (entry->d_name[0] != '.' && count < 32)
@@ -146,16 +146,16 @@ static void tree_away(int parent, const char *name)
 		if (names[i][0] == 'd')
 			tree_away(fd, names[i] + 1);
 		else
-			result_of("unlink in", names[i] + 1, tpck_files_unlink(fd, names[i] + 1, 0));
+			result_of("unlink in", names[i] + 1, tpck_follow_unlink(fd, names[i] + 1, 0));
 	close(fd);
-	result_of("rmdir", name, tpck_files_unlink(parent, name, AT_REMOVEDIR));
+	result_of("rmdir", name, tpck_follow_unlink(parent, name, AT_REMOVEDIR));
 }
 
 static void times(const char *name)
 {
 	const struct timespec when[2] = {{1000000, 0}, {2000000, 500}};
 
-	result_of("times", name, tpck_files_times(AT_FDCWD, in(name), when, 0));
+	result_of("times", name, tpck_follow_times(AT_FDCWD, in(name), when, 0));
 }
 
 /* A program that is started: it knows nothing of what is held back. */
@@ -173,7 +173,7 @@ static void compile(const char *temporary, bool leaves)
 	char name[100];
 
 	snprintf(name, sizeof name, "tmp/%s", temporary);
-	result_of("mkdtemp", name, tpck_files_mkdir(AT_FDCWD, in(name), 0700));
+	result_of("mkdtemp", name, tpck_follow_mkdir(AT_FDCWD, in(name), 0700));
 	snprintf(name, sizeof name, "tmp/%s/source", temporary);
 	put(name, O_CREAT, 0644, "source");
 	snprintf(name, sizeof name, "tr a-z A-Z <%s/source >%s/object", temporary, temporary);
@@ -232,8 +232,8 @@ static void program(int g)
 		break;
 	case 3: /* modes and times */
 		put("secret", O_CREAT, 0600, "s");
-		result_of("chmod", "secret", tpck_files_chmod(AT_FDCWD, in("secret"), 0440));
-		result_of("chmod", "data", tpck_files_chmod(AT_FDCWD, in("data"), 0444));
+		result_of("chmod", "secret", tpck_follow_chmod(AT_FDCWD, in("secret"), 0440));
+		result_of("chmod", "data", tpck_follow_chmod(AT_FDCWD, in("data"), 0444));
 		look("secret", 0);
 		put("stamped", O_CREAT, 0644, "t");
 		times("stamped");
@@ -241,21 +241,21 @@ static void program(int g)
 		compile("two", true);
 		break;
 	case 4: /* names of one file, and a file by a link */
-		result_of("link", "hard", tpck_files_link(AT_FDCWD, in("run/step-2/weights"), AT_FDCWD, in("hard"), 0));
+		result_of("link", "hard", tpck_follow_link(AT_FDCWD, in("run/step-2/weights"), AT_FDCWD, in("hard"), 0));
 		get("hard");
 		point("run/step-2/weights", "soft");
 		get("soft");
 		put("soft", O_APPEND, 0, " and more");
 		get("run/step-2/weights");
-		result_of("link", "again", tpck_files_link(AT_FDCWD, in("secret"), AT_FDCWD, in("hard"), 0));
+		result_of("link", "again", tpck_follow_link(AT_FDCWD, in("secret"), AT_FDCWD, in("hard"), 0));
 		break;
 	case 5: { /* where a link leads */
 		char target[100] = "";
 
-		result_of("readlink", "soft", tpck_files_readlink(AT_FDCWD, in("soft"), target, sizeof target - 1));
+		result_of("readlink", "soft", tpck_follow_readlink(AT_FDCWD, in("soft"), target, sizeof target - 1));
 		say("  %s\n", target);
-		result_of("readlink", "data", tpck_files_readlink(AT_FDCWD, in("data"), target, sizeof target));
-		result_of("readlink", "none", tpck_files_readlink(AT_FDCWD, in("none"), target, sizeof target));
+		result_of("readlink", "data", tpck_follow_readlink(AT_FDCWD, in("data"), target, sizeof target));
+		result_of("readlink", "none", tpck_follow_readlink(AT_FDCWD, in("none"), target, sizeof target));
 		point("elsewhere", "soft");
 		/* One that was there before goes to another place, and comes back behind the boundary. */
 		get("pointer/deep");
@@ -317,7 +317,7 @@ static void program(int g)
 		point("old", "pointer");
 		away("fixed", 0);
 		point("base", "fixed");
-		result_of("chmod", "secret", tpck_files_chmod(AT_FDCWD, in("secret"), 0644));
+		result_of("chmod", "secret", tpck_follow_chmod(AT_FDCWD, in("secret"), 0644));
 		put("secret", O_TRUNC, 0, "other");
 		put("old/more", O_CREAT, 0644, "more");
 		away("old/fresh", 0);
@@ -416,7 +416,7 @@ static void record(int boundary)
 
 	if (!log || tpck_log_attach(log, log_folder, 1, NULL))
 		_exit(97);
-	tpck_files_record(log, keep, 1);
+	tpck_follow_record(log, keep, 1);
 	for (int g = 0; g < boundary; g++)
 		program(g);
 	cut = tpck_log_end(log);
@@ -446,7 +446,7 @@ static struct {
 static void hold(const char *name)
 {
 	kept.name = name;
-	kept.fd = tpck_files_open(AT_FDCWD, in(name), O_RDWR, 0);
+	kept.fd = tpck_follow_open(AT_FDCWD, in(name), O_RDWR, 0);
 	fstat(kept.fd, &kept.found);
 	kept.mapped = mmap(NULL, 8, PROT_READ | PROT_WRITE, MAP_SHARED, kept.fd, 0);
 }
@@ -463,10 +463,10 @@ static bool holds(void)
 	if (text[0] != '#' || strncmp(text + 1, kept.mapped + 1, 7) != 0)
 		return false;
 	kept.mapped[0] = first;
-	tpck_files_stat(AT_FDCWD, in(kept.name), &by_name, 0);
+	tpck_follow_stat(AT_FDCWD, in(kept.name), &by_name, 0);
 	fstat(kept.fd, &by_descriptor);
-	tpck_files_shown(&by_descriptor);
-	return tpck_files_shows() && by_name.st_ino == kept.found.st_ino && by_name.st_dev == kept.found.st_dev &&
+	tpck_follow_shown(&by_descriptor);
+	return tpck_follow_shows() && by_name.st_ino == kept.found.st_ino && by_name.st_dev == kept.found.st_dev &&
 	       by_descriptor.st_ino == kept.found.st_ino && by_descriptor.st_dev == kept.found.st_dev;
 }
 
@@ -492,22 +492,22 @@ static void run_forward(int boundary)
 	if (read(fd, &cut, sizeof cut) != sizeof cut || tpck_log_open(&reader, log_folder, cut))
 		_exit(97);
 	close(fd);
-	tpck_files_record(log, keep, 1);
+	tpck_follow_record(log, keep, 1);
 	while ((one = tpck_log_next(reader)))
 		if (one->type == TPCK_RECORD_FILE)
-			tpck_files_learn(one);
+			tpck_follow_learn(one);
 	/* Links that the program itself has set elsewhere are no reason to refuse it. */
 	if (!tpck_learnt_links_lead(why, sizeof why))
 		_exit(92);
-	if (tpck_files_forward(scratch, true))
+	if (tpck_follow_forward(scratch, true))
 		_exit(98);
 	for (int g = 0; g < boundary; g++)
 		program(g);
-	held = boundary > 2 ? tpck_files_open(AT_FDCWD, in("run/step-2"), O_RDONLY | O_DIRECTORY, 0) : -1;
+	held = boundary > 2 ? tpck_follow_open(AT_FDCWD, in("run/step-2"), O_RDONLY | O_DIRECTORY, 0) : -1;
 	hold(boundary > 2 ? "run/step-2/weights" : "log");
-	if (tpck_files_difference())
-		snprintf(why, sizeof why, "%s", tpck_files_difference());
-	else if (!tpck_files_inject(why, sizeof why))
+	if (tpck_follow_difference())
+		snprintf(why, sizeof why, "%s", tpck_follow_difference());
+	else if (!tpck_follow_inject(why, sizeof why))
 		why[0] = '\0';
 	snprintf(path, sizeof path, "%s/why", base);
 	write_text(path, why);

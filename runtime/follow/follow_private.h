@@ -1,50 +1,72 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Between the parts of following files: replay/files.c (the calls, recording), overlay.c (running forward), learnt.c (what
- * the log says of paths), folders.c (descriptors and names of folders), temporary.c, output.c (standard output and error), and
- * reconcile.c (the real files become what the overlay says).
+ * Between the parts of following files: calls.c (the calls), paths.c, record.c and lists.c (while recording), overlay.c
+ * (running forward), learnt.c (what the log says of paths), folders.c (descriptors and names of folders), temporary.c,
+ * output.c (standard output and error), and reconcile.c (the real files become what the overlay says).
  */
-#ifndef TPCK_RUNTIME_REPLAY_FILES_PRIVATE_H
-#define TPCK_RUNTIME_REPLAY_FILES_PRIVATE_H
+#ifndef TPCK_RUNTIME_FOLLOW_FOLLOW_PRIVATE_H
+#define TPCK_RUNTIME_FOLLOW_FOLLOW_PRIVATE_H
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "runtime/replay/files.h"
+#include "runtime/follow/follow.h"
 
-enum { TPCK_FILES_FOLDER = 1200, TPCK_FILES_PATH = 4096, TPCK_OVERLAY_REAL = -2 };
+enum { TPCK_FOLLOW_FOLDER = 1200, TPCK_FOLLOW_PATH = 4096, TPCK_OVERLAY_REAL = -2 };
 #define TPCK_SCRATCH_NAME "tpck-scratch"
 
-bool tpck_files_absolute(int folder, const char *path, char *out, size_t size);
-uint64_t tpck_files_digest(const char *absolute);
+/* ---- paths.c ---- */
+bool tpck_follow_absolute(int folder, const char *path, char *out, size_t size);
+uint64_t tpck_follow_digest(const char *absolute);
+/* Whether the path's file is followed: its canonical name in a buffer of TPCK_FOLLOW_PATH bytes, and that name's digest.
+ * `follow`: the call goes where the path's last part leads, if that is a symbolic link. */
+bool tpck_follow_resolve(int folder, const char *path, bool follow, char *absolute, uint64_t *digest);
+static inline bool tpck_follow_writes(int flags)
+{
+	return (flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC;
+}
 /* Whether the path is an interface of the kernel's, not a file. */
-bool tpck_files_outside(const char *absolute);
+bool tpck_follow_outside(const char *absolute);
 /* Where the symbolic link of this canonical name leads, in the run that counts: the length, with room for one byte more
  * and no NUL behind it, or <= 0: it is none. */
-ssize_t tpck_files_link_at(const char *absolute, char *target, size_t size);
-void tpck_files_version_name(char *path, size_t size, uint64_t digest, uint64_t bytes, int64_t s, int64_t ns);
-/* The paths that the run that is resumed made come to be, the latest first, some more than once. */
-void tpck_files_each_created(void (*call)(const char *path, uint64_t digest));
-/* Whether this is one of them; one more. */
-bool tpck_files_created(const char *path);
-void tpck_files_creates(const char *path);
-/* Those that were there at their first touch, and that it changed since: what they were then. Ends with the first call
- * that does not return 0. */
-int tpck_files_each_changed(int (*call)(const char *path, uint64_t digest, const struct tpck_record_file *version));
-/* Symbolic links that were there, and that it changed since: where they led. */
-bool tpck_files_relinked(const char *path);
-int tpck_files_each_relinked(int (*call)(const char *path, uint64_t digest, const char *target));
-int tpck_files_copy(int from, int to, uint64_t bytes);
+ssize_t tpck_follow_link_at(const char *absolute, char *target, size_t size);
 
+/* ---- record.c: what the program is about to do, while recording ---- */
+extern char tpck_follow_keep[TPCK_FOLLOW_FOLDER] __attribute__((visibility("hidden"))); /* versions are kept here; "": none */
+/* `gone`: the name goes, the inode stays. */
+void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool destroys, bool gone);
+void tpck_follow_opens(const char *absolute, uint64_t digest, int flags);
+void tpck_follow_lists(const char *absolute, uint64_t digest);
+void tpck_follow_makes(const char *absolute);
+/* Buffers of TPCK_FOLLOW_PATH bytes, which are what they were afterwards. */
+void tpck_follow_moves(char *from, char *to);
+int tpck_follow_copy(int from, int to, uint64_t bytes);
 /* A path that the log knows: it has been touched, and may have been read; `noted`: it says what was read; `file`: there was
  * a regular file or a symbolic link at first. */
-void tpck_files_known(uint64_t digest, bool noted, bool file);
-void tpck_files_forget(void);
+void tpck_follow_known(uint64_t digest, bool noted, bool file);
+void tpck_follow_forget(void);
+void tpck_follow_version_name(char *path, size_t size, uint64_t digest, uint64_t bytes, int64_t s, int64_t ns);
+
+/* ---- lists.c ---- */
+void tpck_lists_of(uint64_t timeline);
+void tpck_lists_add(const char *list, const char *entry);
+/* The paths that the run that is resumed made come to be, the latest first, some more than once. */
+void tpck_follow_each_created(void (*call)(const char *path, uint64_t digest));
+/* Whether this is one of them; one more. */
+bool tpck_follow_created(const char *path);
+void tpck_follow_creates(const char *path);
+/* Those that were there at their first touch, and that it changed since: what they were then. Ends with the first call
+ * that does not return 0. */
+int tpck_follow_each_changed(int (*call)(const char *path, uint64_t digest, const struct tpck_record_file *version));
+/* Symbolic links that were there, and that it changed since: where they led. */
+bool tpck_follow_relinked(const char *path);
+int tpck_follow_each_relinked(int (*call)(const char *path, uint64_t digest, const char *target));
 
 /* ---- names.c ---- */
-/* An absolute path in a buffer of TPCK_FILES_PATH bytes becomes the one name of its file: without "." and "..", and
+/* An absolute path in a buffer of TPCK_FOLLOW_PATH bytes becomes the one name of its file: without "." and "..", and
  * without links; where !follow, the last part may be one. False: too long, or links that go round. */
 bool tpck_names_canonical(char *path, bool follow);
 /* The program has changed links or folders. */
@@ -134,7 +156,7 @@ mode_t tpck_overlay_mask(void);
 struct tpck_overlay_entry *tpck_overlay_find(uint64_t digest);
 /* All of them by path, parents first; NULL where there is no memory. The caller frees the list. */
 struct tpck_overlay_entry **tpck_overlay_sorted(uint32_t *count);
-/* The first difference is kept, for tpck_files_difference(). */
+/* The first difference is kept, for tpck_follow_difference(). */
 void tpck_overlay_differs(const char *what, const char *path);
 /* A descriptor of ours, high, where it does not change the numbers that the program gets. */
 int tpck_overlay_high(int fd);
@@ -153,7 +175,7 @@ int tpck_overlay_symlink(const char *target, const char *path, uint64_t digest);
 int tpck_overlay_link(const char *from, uint64_t from_digest, const char *to, uint64_t to_digest);
 int tpck_overlay_chmod(const char *path, uint64_t digest, mode_t mode);
 int tpck_overlay_times(const char *path, uint64_t digest, const struct timespec times[2]);
-/* `path`, a buffer of TPCK_FILES_PATH bytes, becomes where its file's attributes are. NULL with errno. */
+/* `path`, a buffer of TPCK_FOLLOW_PATH bytes, becomes where its file's attributes are. NULL with errno. */
 const char *tpck_overlay_place(char *path, uint64_t digest, bool changes);
 /* 0, -1 with errno, or TPCK_OVERLAY_REAL: ask the real path. */
 int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found);

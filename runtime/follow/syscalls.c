@@ -2,7 +2,7 @@
 /* Calls on paths that a library makes as system calls of its own, while the program runs forward. */
 #include "config.h"
 
-#include "runtime/replay/syscalls.h"
+#include "runtime/follow/syscalls.h"
 
 #if defined __x86_64__ && defined __linux__
 
@@ -18,7 +18,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "runtime/replay/files.h"
+#include "runtime/follow/follow.h"
 
 #ifndef PR_SET_SYSCALL_USER_DISPATCH
 #define PR_SET_SYSCALL_USER_DISPATCH 59
@@ -61,11 +61,11 @@ static int renamed(int from_folder, const char *from, int to_folder, const char 
 		errno = EINVAL;
 		return -1;
 	}
-	if (flags && !tpck_files_stat(to_folder, to, &found, AT_SYMLINK_NOFOLLOW)) {
+	if (flags && !tpck_follow_stat(to_folder, to, &found, AT_SYMLINK_NOFOLLOW)) {
 		errno = EEXIST;
 		return -1;
 	}
-	return tpck_files_rename(from_folder, from, to_folder, to);
+	return tpck_follow_rename(from_folder, from, to_folder, to);
 }
 
 /* True: it was about a path, and this is what it gave. */
@@ -84,39 +84,39 @@ static bool about_path(long number, const greg_t *regs, long *result)
 		*result = renamed((int)a, (const char *)b, (int)c, (const char *)d, (unsigned)e);
 		return true;
 	case SYS_unlink:
-		*result = tpck_files_unlink(AT_FDCWD, (const char *)a, 0);
+		*result = tpck_follow_unlink(AT_FDCWD, (const char *)a, 0);
 		return true;
 	case SYS_unlinkat:
-		*result = tpck_files_unlink((int)a, (const char *)b, (int)c);
+		*result = tpck_follow_unlink((int)a, (const char *)b, (int)c);
 		return true;
 	case SYS_open:
-		*result = tpck_files_open(AT_FDCWD, (const char *)a, (int)b, (mode_t)c);
+		*result = tpck_follow_open(AT_FDCWD, (const char *)a, (int)b, (mode_t)c);
 		return true;
 	case SYS_openat:
-		*result = tpck_files_open((int)a, (const char *)b, (int)c, (mode_t)d);
+		*result = tpck_follow_open((int)a, (const char *)b, (int)c, (mode_t)d);
 		return true;
 	case SYS_stat:
-		*result = tpck_files_stat(AT_FDCWD, (const char *)a, (struct stat *)b, 0);
+		*result = tpck_follow_stat(AT_FDCWD, (const char *)a, (struct stat *)b, 0);
 		return true;
 	case SYS_lstat:
-		*result = tpck_files_stat(AT_FDCWD, (const char *)a, (struct stat *)b, AT_SYMLINK_NOFOLLOW);
+		*result = tpck_follow_stat(AT_FDCWD, (const char *)a, (struct stat *)b, AT_SYMLINK_NOFOLLOW);
 		return true;
 	case SYS_newfstatat:
 		if (d & AT_EMPTY_PATH)
 			return false;
-		*result = tpck_files_stat((int)a, (const char *)b, (struct stat *)c, (int)d);
+		*result = tpck_follow_stat((int)a, (const char *)b, (struct stat *)c, (int)d);
 		return true;
 	case SYS_mkdir:
-		*result = tpck_files_mkdir(AT_FDCWD, (const char *)a, (mode_t)b);
+		*result = tpck_follow_mkdir(AT_FDCWD, (const char *)a, (mode_t)b);
 		return true;
 	case SYS_mkdirat:
-		*result = tpck_files_mkdir((int)a, (const char *)b, (mode_t)c);
+		*result = tpck_follow_mkdir((int)a, (const char *)b, (mode_t)c);
 		return true;
 	case SYS_chmod:
-		*result = tpck_files_chmod(AT_FDCWD, (const char *)a, (mode_t)b);
+		*result = tpck_follow_chmod(AT_FDCWD, (const char *)a, (mode_t)b);
 		return true;
 	case SYS_fchmodat:
-		*result = tpck_files_chmod((int)a, (const char *)b, (mode_t)c);
+		*result = tpck_follow_chmod((int)a, (const char *)b, (mode_t)c);
 		return true;
 	default:
 		return false;

@@ -9,9 +9,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "runtime/replay/contents.h"
-#include "runtime/replay/files.h"
-#include "runtime/replay/files_private.h"
+#include "runtime/follow/contents.h"
+#include "runtime/follow/follow.h"
+#include "runtime/follow/follow_private.h"
 #include "runtime/track/threads.h"
 
 enum { BUCKETS = 4096 };
@@ -50,7 +50,7 @@ const struct tpck_record_file *tpck_learnt_first(uint64_t digest)
 	return first ? first->record : NULL;
 }
 
-void tpck_files_learn(const struct tpck_record *record)
+void tpck_follow_learn(const struct tpck_record *record)
 {
 	const struct tpck_record_file *file = (const void *)(record + 1);
 
@@ -68,7 +68,7 @@ void tpck_files_learn(const struct tpck_record *record)
 		}
 	} else if (record->detail == TPCK_FILE_READ) {
 		if (!file->names)
-			tpck_files_known(file->path, true, false);
+			tpck_follow_known(file->path, true, false);
 		tpck_contents_learn(record);
 	} else if (!tpck_learnt_first(file->path)) {
 		struct first *made = malloc(sizeof *made);
@@ -81,29 +81,29 @@ void tpck_files_learn(const struct tpck_record *record)
 				made->path = made->target + file->bytes + 1;
 			}
 			firsts[file->path % BUCKETS] = made;
-			tpck_files_known(file->path, false, S_ISREG(file->mode) || S_ISLNK(file->mode));
+			tpck_follow_known(file->path, false, S_ISREG(file->mode) || S_ISLNK(file->mode));
 		}
 	}
 }
 
-uint64_t tpck_files_begun_ns(void)
+uint64_t tpck_follow_begun_ns(void)
 {
 	return begun_ns;
 }
 
-void tpck_files_unlearn(void)
+void tpck_follow_unlearn(void)
 {
 	memset(firsts, 0, sizeof firsts);
 	listings = NULL;
 	listings_end = &listings;
-	tpck_files_forget();
+	tpck_follow_forget();
 }
 
 bool tpck_learnt_kept(const struct tpck_record_file *version, char *name, size_t size)
 {
 	struct stat now;
 
-	tpck_files_version_name(name, size, version->path, version->bytes, version->mtime_s, version->mtime_ns);
+	tpck_follow_version_name(name, size, version->path, version->bytes, version->mtime_s, version->mtime_ns);
 	/* It may be another name of a file that was changed under yet another. */
 	return !syscall(SYS_newfstatat, AT_FDCWD, name, &now, 0) && (uint64_t)now.st_size == version->bytes &&
 	       now.st_mtim.tv_sec == version->mtime_s && now.st_mtim.tv_nsec == version->mtime_ns;
@@ -130,7 +130,7 @@ enum tpck_source tpck_learnt_source(const char *path, uint64_t digest, char *ver
 bool tpck_learnt_needs(const char *path, const struct tpck_record_file *read)
 {
 	const struct tpck_record_file *first = tpck_learnt_first(read->path);
-	char version[TPCK_FILES_FOLDER + 128];
+	char version[TPCK_FOLLOW_FOLDER + 128];
 
 	return first && first->mode && first->bytes == read->bytes && first->mtime_s == read->mtime_s &&
 	       first->mtime_ns == read->mtime_ns && tpck_learnt_source(path, read->path, version, sizeof version) == TPCK_SOURCE_LOST;
@@ -145,10 +145,10 @@ const char *tpck_learnt_link(uint64_t digest)
 
 static bool leads(const struct first *link, char *why, size_t size)
 {
-	char now[TPCK_FILES_PATH] = "";
+	char now[TPCK_FOLLOW_PATH] = "";
 	ssize_t got = syscall(SYS_readlink, link->path, now, sizeof now - 1);
 
-	if ((got > 0 && strcmp(now, link->target) == 0) || tpck_files_relinked(link->path))
+	if ((got > 0 && strcmp(now, link->target) == 0) || tpck_follow_relinked(link->path))
 		return true;
 	snprintf(why, size, "the link %.100s led to %.60s when the first run read it, and %s %.60s", link->path, link->target,
 		 got > 0 ? "leads to" : "is none", now);

@@ -13,8 +13,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "runtime/replay/files.h"
-#include "runtime/replay/files_private.h"
+#include "runtime/follow/follow.h"
+#include "runtime/follow/follow_private.h"
 
 #define SCRATCH "/memfd:" TPCK_SCRATCH_NAME
 
@@ -59,7 +59,7 @@ static const struct identity *shown(dev_t device, ino_t inode)
 	return NULL;
 }
 
-void tpck_files_shown(struct stat *found)
+void tpck_follow_shown(struct stat *found)
 {
 	const struct identity *as = shown(found->st_dev, found->st_ino);
 
@@ -69,7 +69,7 @@ void tpck_files_shown(struct stat *found)
 	}
 }
 
-void tpck_files_shown_x(struct statx *found)
+void tpck_follow_shown_x(struct statx *found)
 {
 	const struct identity *as = shown(makedev(found->stx_dev_major, found->stx_dev_minor), found->stx_ino);
 
@@ -98,7 +98,7 @@ static const char *path_of(const struct stat *found, int not_this)
 /* The path whose scratch file or stand-in a descriptor of the program's is, or NULL. */
 static const char *path_behind(int fd, char *folder, size_t size)
 {
-	char name[TPCK_FILES_PATH];
+	char name[TPCK_FOLLOW_PATH];
 	struct stat found;
 
 	if (!tpck_folders_link(fd, name, sizeof name))
@@ -146,7 +146,7 @@ static int descriptor_settle(int fd, const char *path, const int *later, int cou
 static int descriptors_settle(char *why, size_t size)
 {
 	int open_fds[1024], count = 0;
-	char buffer[8192], folder_path[TPCK_FILES_PATH];
+	char buffer[8192], folder_path[TPCK_FOLLOW_PATH];
 	int folder = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	ssize_t got;
 

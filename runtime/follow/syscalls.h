@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** Calls on paths that a library makes as system calls of its own, while the program runs forward. */
-#ifndef TPCK_RUNTIME_REPLAY_SYSCALLS_H
-#define TPCK_RUNTIME_REPLAY_SYSCALLS_H
+#ifndef TPCK_RUNTIME_FOLLOW_SYSCALLS_H
+#define TPCK_RUNTIME_FOLLOW_SYSCALLS_H
 
 #include <stdbool.h>
 

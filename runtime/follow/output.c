@@ -9,8 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "runtime/replay/files.h"
-#include "runtime/replay/files_private.h"
+#include "runtime/follow/follow.h"
+#include "runtime/follow/follow_private.h"
 
 static int real_output[3] = {-1, -1, -1};
 
@@ -51,7 +51,7 @@ void tpck_output_back(void)
 	}
 }
 
-void tpck_files_say_error(void)
+void tpck_follow_say_error(void)
 {
 	char text[2048];
 	off_t end = (off_t)syscall(SYS_lseek, 2, 0, SEEK_END);

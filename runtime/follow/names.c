@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/replay/files.h"
-#include "runtime/replay/files_private.h"
+#include "runtime/follow/follow.h"
+#include "runtime/follow/follow_private.h"
 #include "runtime/track/threads.h"
 
 /* Folders of which the name is known. What other processes do to links is seen after VALID_NS. */
@@ -59,7 +59,7 @@ static void remember(uint64_t digest, const char *name, uint64_t at_ns)
 /* `out` gets the name of `path`, which has less than PATH bytes. */
 static bool walk(const char *path, char *out, bool follow)
 {
-	char rest[TPCK_FILES_PATH], target[TPCK_FILES_PATH];
+	char rest[TPCK_FOLLOW_PATH], target[TPCK_FOLLOW_PATH];
 	char *at = strcpy(rest, path);
 	size_t used = 0;
 	int links = 0;
@@ -82,24 +82,24 @@ static bool walk(const char *path, char *out, bool follow)
 			out[used] = '\0';
 			continue;
 		}
-		if (used + 1 + length >= TPCK_FILES_PATH)
+		if (used + 1 + length >= TPCK_FOLLOW_PATH)
 			return false;
 		out[used++] = '/';
 		memcpy(out + used, name, length);
 		used += length;
 		out[used] = '\0';
-		if (tpck_files_outside(out)) {
+		if (tpck_follow_outside(out)) {
 			/* The kernel's own links lead to no path. */
-			if (used + 1 + strlen(at) >= TPCK_FILES_PATH)
+			if (used + 1 + strlen(at) >= TPCK_FOLLOW_PATH)
 				return false;
 			if (*at)
 				strcat(strcpy(out + used, "/"), at);
 			return true;
 		}
-		got = last && !follow ? -1 : tpck_files_link_at(out, target, sizeof target);
+		got = last && !follow ? -1 : tpck_follow_link_at(out, target, sizeof target);
 		if (got <= 0)
 			continue;
-		if (++links > LINKS_MAX || (size_t)got + 1 + strlen(at) >= TPCK_FILES_PATH)
+		if (++links > LINKS_MAX || (size_t)got + 1 + strlen(at) >= TPCK_FOLLOW_PATH)
 			return false;
 		target[got] = '/';
 		strcpy(target + got + 1, at);
@@ -114,14 +114,14 @@ static bool walk(const char *path, char *out, bool follow)
 
 bool tpck_names_canonical(char *path, bool follow)
 {
-	char name[TPCK_FILES_PATH], *slash;
+	char name[TPCK_FOLLOW_PATH], *slash;
 	size_t length = strlen(path);
 	uint64_t digest, at_ns;
 
-	while (length > 1 && length < TPCK_FILES_PATH && path[length - 1] == '/')
+	while (length > 1 && length < TPCK_FOLLOW_PATH && path[length - 1] == '/')
 		path[--length] = '\0';
 	slash = strrchr(path, '/');
-	if (!slash || length >= TPCK_FILES_PATH)
+	if (!slash || length >= TPCK_FOLLOW_PATH)
 		return false;
 	length = strlen(slash);
 	if (length <= 3 && slash[1] == '.') /* "..", and what looks like it */
@@ -133,7 +133,7 @@ bool tpck_names_canonical(char *path, bool follow)
 		return true;
 	}
 	*slash = '\0';
-	digest = tpck_files_digest(path);
+	digest = tpck_follow_digest(path);
 	if (!remembered(digest, name)) {
 		at_ns = tpck_clock_monotonic_ns();
 		if (!walk(path, name, true))
@@ -142,13 +142,13 @@ bool tpck_names_canonical(char *path, bool follow)
 	}
 	*slash = '/';
 	/* What the name is in its folder is asked for each time: it may be a link now that was none before. */
-	if (strlen(name) + length >= TPCK_FILES_PATH)
+	if (strlen(name) + length >= TPCK_FOLLOW_PATH)
 		return false;
 	if (strcmp(name, "/") == 0)
 		*name = '\0';
 	memmove(path + strlen(name), slash, length + 1);
 	memcpy(path, name, strlen(name));
-	if (follow && !tpck_files_outside(path) && tpck_files_link_at(path, name, sizeof name) > 0) {
+	if (follow && !tpck_follow_outside(path) && tpck_follow_link_at(path, name, sizeof name) > 0) {
 		if (!walk(path, name, true))
 			return false;
 		strcpy(path, name);

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "runtime/replay/files_private.h"
+#include "runtime/follow/follow_private.h"
 #include "runtime/track/threads.h"
 
 enum { MOST = 1024 };
@@ -24,7 +24,7 @@ static bool temporary_place(const char *path)
 {
 	const char *const usual[] = {getenv("TMPDIR"), "/tmp", "/var/tmp"};
 	size_t length = (size_t)(strrchr(path, '/') - path);
-	char place[TPCK_FILES_PATH];
+	char place[TPCK_FOLLOW_PATH];
 
 	for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
 		if (!usual[i] || *usual[i] != '/' || strlen(usual[i]) >= sizeof place)
@@ -50,7 +50,7 @@ static void remove_all(const char *path)
 
 bool tpck_temporary_begins(const char *path, mode_t mode, mode_t wanted)
 {
-	const struct tpck_record_file *first = tpck_learnt_first(tpck_files_digest(path));
+	const struct tpck_record_file *first = tpck_learnt_first(tpck_follow_digest(path));
 	struct stat found;
 	uint32_t known;
 	char *copy;
@@ -59,14 +59,14 @@ bool tpck_temporary_begins(const char *path, mode_t mode, mode_t wanted)
 		return false;
 	if (!syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW)) {
 		/* A run that was killed left it. */
-		if (found.st_uid != geteuid() || (found.st_mode & 0777) != wanted || !tpck_files_created(path))
+		if (found.st_uid != geteuid() || (found.st_mode & 0777) != wanted || !tpck_follow_created(path))
 			return false;
 		remove_all(path);
 	}
 	copy = count < MOST ? strdup(path) : NULL;
 	if (!copy)
 		return false;
-	tpck_files_creates(path);
+	tpck_follow_creates(path);
 	tpck_spin_lock(&lock);
 	known = atomic_load(&count);
 	if (known < MOST) {

@@ -13,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime/replay/files.h"
-#include "runtime/replay/files_private.h"
-#include "runtime/replay/syscalls.h"
+#include "runtime/follow/follow.h"
+#include "runtime/follow/follow_private.h"
+#include "runtime/follow/syscalls.h"
 #include "runtime/track/threads.h"
 
 enum { BUCKETS = 4096 };
@@ -78,7 +78,7 @@ mode_t tpck_overlay_mask(void)
 	return mask;
 }
 
-int tpck_files_forward(const char *scratch, bool output_again)
+int tpck_follow_forward(const char *scratch, bool output_again)
 {
 	tpck_folders_forward(scratch);
 	mask = umask(022);
@@ -87,14 +87,14 @@ int tpck_files_forward(const char *scratch, bool output_again)
 	return output_again ? 0 : tpck_output_divert();
 }
 
-void tpck_files_abandon(void)
+void tpck_follow_abandon(void)
 {
 	tpck_output_back();
 	tpck_overlay_end();
 	tpck_temporary_abandon();
 }
 
-const char *tpck_files_difference(void)
+const char *tpck_follow_difference(void)
 {
 	return difference[0] ? difference : NULL;
 }
@@ -164,12 +164,12 @@ static void folder_changes(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	struct tpck_overlay_entry *folder;
-	char above[TPCK_FILES_PATH];
+	char above[TPCK_FOLLOW_PATH];
 
 	if (!slash || slash == path || (size_t)(slash - path) >= sizeof above)
 		return;
 	snprintf(above, sizeof above, "%.*s", (int)(slash - path), path);
-	folder = tpck_overlay_find(tpck_files_digest(above));
+	folder = tpck_overlay_find(tpck_follow_digest(above));
 	if (folder && folder->kind == TPCK_KIND_FOLDER)
 		syscall(SYS_clock_gettime, CLOCK_REALTIME, &folder->when);
 }
@@ -201,7 +201,7 @@ struct tpck_overlay_entry **tpck_overlay_sorted(uint32_t *count)
  * errno. */
 static struct tpck_overlay_entry *import(const char *path, uint64_t digest, bool content, bool *existed)
 {
-	char version[TPCK_FILES_FOLDER + 128];
+	char version[TPCK_FOLLOW_FOLDER + 128];
 	enum tpck_source source = tpck_learnt_source(path, digest, version, sizeof version);
 	const char *from_path = source == TPCK_SOURCE_VERSION ? version : path;
 	struct stat found = {.st_mode = 0666};
@@ -222,7 +222,7 @@ static struct tpck_overlay_entry *import(const char *path, uint64_t digest, bool
 	entry->kind = TPCK_KIND_FILE;
 	if (*existed && content && S_ISREG(found.st_mode)) {
 		from = (int)syscall(SYS_openat, AT_FDCWD, from_path, O_RDONLY | O_CLOEXEC, 0);
-		if (from < 0 || tpck_files_copy(from, entry->fd, (uint64_t)found.st_size))
+		if (from < 0 || tpck_follow_copy(from, entry->fd, (uint64_t)found.st_size))
 			tpck_overlay_differs("cannot read what the first run found at", path);
 		syscall(SYS_utimensat, entry->fd, NULL, (const struct timespec[2]){found.st_atim, found.st_mtim}, 0);
 		if (from >= 0)
@@ -273,7 +273,7 @@ static int open_changing(const char *path, uint64_t digest, int flags, mode_t mo
 	if (entry && entry->kind == TPCK_KIND_FOLDER)
 		return fail(EISDIR);
 	if (!entry || entry->kind == TPCK_KIND_ABSENT) {
-		char version[TPCK_FILES_FOLDER + 128];
+		char version[TPCK_FOLLOW_FOLDER + 128];
 		bool here = !entry && tpck_learnt_source(path, digest, version, sizeof version) != TPCK_SOURCE_ABSENT;
 
 		if (here && !special(path) && !syscall(SYS_faccessat, AT_FDCWD, path, F_OK))
@@ -309,7 +309,7 @@ static int open_changing(const char *path, uint64_t digest, int flags, mode_t mo
 
 int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
 {
-	char version[TPCK_FILES_FOLDER + 128];
+	char version[TPCK_FOLLOW_FOLDER + 128];
 	struct tpck_overlay_entry *entry;
 	bool changes = (flags & O_ACCMODE) != O_RDONLY || flags & (O_TRUNC | O_CREAT);
 	enum tpck_source source;
@@ -373,7 +373,7 @@ static struct tpck_overlay_entry *present(const char *path, uint64_t digest)
 	if (tpck_overlay_stat(path, digest, &found) == -1)
 		return NULL;
 	if (!syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW) && S_ISLNK(found.st_mode)) {
-		char target[TPCK_FILES_PATH];
+		char target[TPCK_FOLLOW_PATH];
 		ssize_t got = syscall(SYS_readlink, path, target, sizeof target - 1);
 
 		entry = got > 0 ? enter(path, digest) : NULL;
@@ -426,7 +426,7 @@ static int move_folder(struct tpck_overlay_entry *folder, const char *to)
 {
 	size_t length = strlen(folder->path);
 	struct tpck_overlay_entry **all;
-	char path[TPCK_FILES_PATH];
+	char path[TPCK_FOLLOW_PATH];
 	uint32_t count;
 	int result = 0;
 
@@ -446,7 +446,7 @@ static int move_folder(struct tpck_overlay_entry *folder, const char *to)
 		if (snprintf(path, sizeof path, "%s%s", to, rest) >= (int)sizeof path)
 			result = fail(ENAMETOOLONG);
 		else
-			result = move(all[i], path, tpck_files_digest(path));
+			result = move(all[i], path, tpck_follow_digest(path));
 	}
 	free(all);
 	return result;
@@ -479,7 +479,7 @@ int tpck_overlay_take(const char *from, const char *to, uint64_t to_digest)
 		tpck_overlay_differs("a temporary folder is renamed:", from);
 		errno = EXDEV;
 	}
-	if (out >= 0 && !tpck_files_copy(in, out, (uint64_t)found.st_size) && !fchmod(out, found.st_mode & 07777))
+	if (out >= 0 && !tpck_follow_copy(in, out, (uint64_t)found.st_size) && !fchmod(out, found.st_mode & 07777))
 		result = (int)syscall(SYS_unlinkat, AT_FDCWD, from, 0);
 	if (out >= 0)
 		syscall(SYS_close, out);
@@ -490,7 +490,7 @@ int tpck_overlay_take(const char *from, const char *to, uint64_t to_digest)
 int tpck_overlay_give(const char *from, uint64_t from_digest, const char *to)
 {
 	int in = tpck_overlay_open(from, from_digest, O_RDONLY | O_CLOEXEC, 0), out = -1, result = -1;
-	char beside[TPCK_FILES_PATH];
+	char beside[TPCK_FOLLOW_PATH];
 	struct stat found;
 
 	if (in < 0)
@@ -503,7 +503,7 @@ int tpck_overlay_give(const char *from, uint64_t from_digest, const char *to)
 	} else {
 		out = (int)syscall(SYS_openat, AT_FDCWD, beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	}
-	if (out >= 0 && !tpck_files_copy(in, out, (uint64_t)found.st_size) && !fchmod(out, found.st_mode & 07777) &&
+	if (out >= 0 && !tpck_follow_copy(in, out, (uint64_t)found.st_size) && !fchmod(out, found.st_mode & 07777) &&
 	    !syscall(SYS_renameat, AT_FDCWD, beside, AT_FDCWD, to))
 		result = tpck_overlay_unlink(from, from_digest, 0);
 	else if (out >= 0)
@@ -645,7 +645,7 @@ int tpck_overlay_times(const char *path, uint64_t digest, const struct timespec 
 const char *tpck_overlay_place(char *path, uint64_t digest, bool changes)
 {
 	struct tpck_overlay_entry *entry = changes ? present(path, digest) : known(path, digest);
-	char version[TPCK_FILES_FOLDER + 128];
+	char version[TPCK_FOLLOW_FOLDER + 128];
 	const char *standin;
 
 	if (!entry && changes)
@@ -672,7 +672,7 @@ const char *tpck_overlay_place(char *path, uint64_t digest, bool changes)
 		errno = EOPNOTSUPP;
 		return NULL;
 	case TPCK_KIND_FILE:
-		snprintf(path, TPCK_FILES_PATH, "/proc/self/fd/%d", entry->fd);
+		snprintf(path, TPCK_FOLLOW_PATH, "/proc/self/fd/%d", entry->fd);
 		return path;
 	case TPCK_KIND_FOLDER:
 		break;
@@ -722,7 +722,7 @@ static int link_stat(const struct tpck_overlay_entry *entry, struct stat *found)
 
 int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found)
 {
-	char version[TPCK_FILES_FOLDER + 128];
+	char version[TPCK_FOLLOW_FOLDER + 128];
 	const struct tpck_overlay_entry *entry = known(path, digest);
 
 	if (entry && entry->kind == TPCK_KIND_ABSENT)

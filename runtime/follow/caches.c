@@ -2,7 +2,7 @@
 /* Which files of compilers' caches a resumed program sees. */
 #include "config.h"
 
-#include "runtime/replay/caches.h"
+#include "runtime/follow/caches.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "runtime/replay/files_private.h"
+#include "runtime/follow/follow_private.h"
 
 #define VARIABLE "TRANSPCKPT_CACHES_HIDDEN"
 
@@ -110,9 +110,9 @@ static bool hidden_there(const char *absolute)
 
 bool tpck_caches_refuse_slow(int folder, const char *path, int flags)
 {
-	char absolute[TPCK_FILES_PATH];
+	char absolute[TPCK_FOLLOW_PATH];
 	int saved = errno;
-	bool hidden = tpck_files_absolute(folder, path, absolute, sizeof absolute) && hidden_there(absolute);
+	bool hidden = tpck_follow_absolute(folder, path, absolute, sizeof absolute) && hidden_there(absolute);
 
 	if (hidden && flags & O_CREAT) {
 		syscall(SYS_unlinkat, AT_FDCWD, absolute, 0);

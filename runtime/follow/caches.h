@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Caches of compilers. What they hold can always be made again, and is made by processes that the program starts, which
- * nobody records: so these folders are not followed as other files are (replay/files.h), but real, while running forward
+ * nobody records: so these folders are not followed as other files are (follow/follow.h), but real, while running forward
  * too. For a resumed program to do what it did the first time, compilers must find what they found then: of the files there
  * a resumed process, and what it starts, does not see those that came to be between the program's first start and its own.
  *
  * The folders: TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR, TRITON_HOME/.triton/cache, CUPY_CACHE_DIR, and where these are not
  * set ~/.triton/cache, ~/.cupy/kernel_cache, and torchinductor_* in TMPDIR, /tmp or /var/tmp.
  */
-#ifndef TPCK_RUNTIME_REPLAY_CACHES_H
-#define TPCK_RUNTIME_REPLAY_CACHES_H
+#ifndef TPCK_RUNTIME_FOLLOW_CACHES_H
+#define TPCK_RUNTIME_FOLLOW_CACHES_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -2,7 +2,7 @@
 /* Noting and comparing what programs read. */
 #include "config.h"
 
-#include "runtime/replay/contents.h"
+#include "runtime/follow/contents.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
-#include "runtime/replay/files.h"
-#include "runtime/replay/files_private.h"
+#include "runtime/follow/follow.h"
+#include "runtime/follow/follow_private.h"
 
 /* Files up to WHOLE are read whole, of larger ones SAMPLES pieces over their length. */
 enum { WHOLE = 256 << 10, SAMPLES = 16, SAMPLE = 4096, TAKEN_AT_ONCE = 64, NOTES_MAX = 65536 };

@@ -10,13 +10,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "runtime/replay/files.h"
-#include "runtime/replay/files_private.h"
+#include "runtime/follow/follow.h"
+#include "runtime/follow/follow_private.h"
 
 /* The folders above a path that must be there: the iterations that are done again may have removed them. */
 static void parents_settle(const char *path)
 {
-	char above[TPCK_FILES_PATH];
+	char above[TPCK_FOLLOW_PATH];
 	const char *slash = strrchr(path, '/');
 
 	if (!slash || slash == path || (size_t)(slash - path) >= sizeof above)
@@ -72,7 +72,7 @@ static int file_settle(const struct tpck_overlay_entry *entry)
 		if (real.st_size != scratch.st_size && ftruncate(fd, scratch.st_size))
 			result = -errno;
 	} else {
-		result = tpck_files_copy(entry->fd, fd, (uint64_t)scratch.st_size);
+		result = tpck_follow_copy(entry->fd, fd, (uint64_t)scratch.st_size);
 		if (!result && ftruncate(fd, scratch.st_size))
 			result = -errno;
 	}
@@ -91,7 +91,7 @@ static int file_settle(const struct tpck_overlay_entry *entry)
 
 static int link_to(const char *path, const char *target)
 {
-	char now[TPCK_FILES_PATH];
+	char now[TPCK_FOLLOW_PATH];
 	ssize_t got = syscall(SYS_readlink, path, now, sizeof now);
 
 	if (got >= 0 && (size_t)got == strlen(target) && memcmp(now, target, (size_t)got) == 0)
@@ -165,7 +165,7 @@ static int relinked_settle(const char *path, uint64_t digest, const char *target
 static int changed_settle(const char *path, uint64_t digest, const struct tpck_record_file *version)
 {
 	const struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
-	char name[TPCK_FILES_FOLDER + 128], beside[TPCK_FILES_PATH + 16];
+	char name[TPCK_FOLLOW_FOLDER + 128], beside[TPCK_FOLLOW_PATH + 16];
 	int from, to, result = -ENOENT;
 	struct stat kept;
 
@@ -180,7 +180,7 @@ static int changed_settle(const char *path, uint64_t digest, const struct tpck_r
 	 * names. */
 	snprintf(beside, sizeof beside, "%s.transpckpt", path);
 	to = from < 0 ? -1 : (int)syscall(SYS_openat, AT_FDCWD, beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	result = to < 0 ? -errno : tpck_files_copy(from, to, version->bytes);
+	result = to < 0 ? -errno : tpck_follow_copy(from, to, version->bytes);
 	if (!result && (fchmod(to, kept.st_mode & 07777) || futimens(to, (const struct timespec[2]){kept.st_atim, kept.st_mtim}) ||
 			syscall(SYS_renameat, AT_FDCWD, beside, AT_FDCWD, path)))
 		result = -errno;
@@ -238,7 +238,7 @@ static int entry_settle(struct tpck_overlay_entry *const *all, uint32_t i)
 	return absent_settle(entry);
 }
 
-int tpck_files_inject(char *why, size_t size)
+int tpck_follow_inject(char *why, size_t size)
 {
 	struct tpck_overlay_entry **all;
 	uint32_t all_count;
@@ -254,10 +254,10 @@ int tpck_files_inject(char *why, size_t size)
 			return result;
 		}
 	}
-	tpck_files_each_created(created_settle);
-	result = tpck_files_each_relinked(relinked_settle);
+	tpck_follow_each_created(created_settle);
+	result = tpck_follow_each_relinked(relinked_settle);
 	if (!result)
-		result = tpck_files_each_changed(changed_settle);
+		result = tpck_follow_each_changed(changed_settle);
 	if (result) {
 		snprintf(why, size, "cannot bring %s to its state at the boundary: %s", unrestored, strerror(-result));
 		return result;

@@ -5,8 +5,8 @@
  * now. A file of another size or content ends the resume; one that has another time only (it was copied, or
  * unpacked again) counts as the same.
  */
-#ifndef TPCK_RUNTIME_REPLAY_CONTENTS_H
-#define TPCK_RUNTIME_REPLAY_CONTENTS_H
+#ifndef TPCK_RUNTIME_FOLLOW_CONTENTS_H
+#define TPCK_RUNTIME_FOLLOW_CONTENTS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "runtime/replay/files_private.h"
+#include "runtime/follow/follow_private.h"
 #include "runtime/track/threads.h"
 
 enum { BUCKETS = 256, NAMES_MAX = 4096 };
@@ -26,12 +26,12 @@ struct name {
 static struct name *names[BUCKETS];
 static unsigned serial;
 static _Atomic unsigned count;
-static char scratch_folder[TPCK_FILES_FOLDER];
+static char scratch_folder[TPCK_FOLLOW_FOLDER];
 static tpck_spin lock;
 
 static struct name **bucket_of(const char *link)
 {
-	return &names[tpck_files_digest(link) % BUCKETS];
+	return &names[tpck_follow_digest(link) % BUCKETS];
 }
 
 /* The lock is held. */
@@ -79,7 +79,7 @@ bool tpck_folders_link(int fd, char *link, size_t size)
 
 void tpck_folders_opened(int fd, const char *path)
 {
-	char link[TPCK_FILES_PATH], *copy, *old = NULL;
+	char link[TPCK_FOLLOW_PATH], *copy, *old = NULL;
 	struct name *known;
 	struct stat found;
 	int saved = errno;
@@ -142,7 +142,7 @@ bool tpck_folders_is_standin(const char *link)
 
 const char *tpck_folders_standin(const char *path)
 {
-	char made[TPCK_FILES_FOLDER + 32];
+	char made[TPCK_FOLLOW_FOLDER + 32];
 	struct name *found = NULL;
 
 	tpck_spin_lock(&lock);
@@ -158,10 +158,10 @@ const char *tpck_folders_standin(const char *path)
 
 const char *tpck_folders_list(const struct tpck_record_file *listing, const char *of)
 {
-	static __thread char folder[TPCK_FILES_FOLDER + 32];
+	static __thread char folder[TPCK_FOLLOW_FOLDER + 32];
 	const char **entries = calloc(listing->names + 1, sizeof *entries);
 	const char *at = (const char *)(listing + 1);
-	char path[TPCK_FILES_FOLDER + 320];
+	char path[TPCK_FOLLOW_FOLDER + 320];
 
 	if (!entries || !folder_new(folder, sizeof folder, "list")) {
 		free(entries);

@@ -9,8 +9,8 @@
  * All functions return what the call they stand for returns, with errno set; they make the real
  * call themselves where one is due.
  */
-#ifndef TPCK_RUNTIME_REPLAY_FILES_H
-#define TPCK_RUNTIME_REPLAY_FILES_H
+#ifndef TPCK_RUNTIME_FOLLOW_FOLLOW_H
+#define TPCK_RUNTIME_FOLLOW_FOLLOW_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -22,7 +22,7 @@
 #include "runtime/replay/log.h"
 
 /* What was at a path at its first touch: payload of TPCK_RECORD_FILE with detail TPCK_FILE_FIRST. Behind a symbolic link's
- * come where it leads and its path, each NUL-terminated. All paths are canonical (replay/names.c). With TPCK_FILE_LISTING: `path` is the folder's, then names follow, each a type letter ('d', 'f', 'l') and a
+ * come where it leads and its path, each NUL-terminated. All paths are canonical (follow/names.c). With TPCK_FILE_LISTING: `path` is the folder's, then names follow, each a type letter ('d', 'f', 'l') and a
  * NUL-terminated string, in the order in which they were listed. With TPCK_FILE_READ: struct
  * tpck_record_read, then the path, NUL-terminated. With TPCK_FILE_BEGUN: of no path; `mtime` is when the program
  * was started, by tpck_clock_coarse_ns(). */
@@ -35,7 +35,7 @@ struct tpck_record_file {
 	int64_t mtime_s, mtime_ns;
 };
 
-/* A file that was read, as it was then (replay/contents.h). `names` is 1 for standard input. */
+/* A file that was read, as it was then (follow/contents.h). `names` is 1 for standard input. */
 struct tpck_record_read {
 	struct tpck_record_file file;
 	uint64_t content;   /* digest of its content */
@@ -43,59 +43,59 @@ struct tpck_record_read {
 
 /* Recording into `log`; versions are kept below `keep` ("": none), and a list of the paths that come to be
  * in this timeline. */
-void tpck_files_record(struct tpck_log *log, const char *keep, uint64_t timeline);
-/* Running forward: what file records say comes from here, by tpck_files_learn(). Standard output
+void tpck_follow_record(struct tpck_log *log, const char *keep, uint64_t timeline);
+/* Running forward: what file records say comes from here, by tpck_follow_learn(). Standard output
  * and error go nowhere until inject unless `output_again`. 0 or -errno. */
-int tpck_files_forward(const char *scratch, bool output_again);
-void tpck_files_learn(const struct tpck_record *record);
+int tpck_follow_forward(const char *scratch, bool output_again);
+void tpck_follow_learn(const struct tpck_record *record);
 /* When the run that is resumed was started first, as learnt. */
-uint64_t tpck_files_begun_ns(void);
+uint64_t tpck_follow_begun_ns(void);
 /* Forgets all that was learnt: the program begins anew. */
-void tpck_files_unlearn(void);
+void tpck_follow_unlearn(void);
 /* Makes the outside agree with the overlay and gives open scratch descriptors their real files. On
  * failure *why says what could not be done. */
-int tpck_files_inject(char *why, size_t size);
+int tpck_follow_inject(char *why, size_t size);
 /* Prints the end of what went to standard error while running forward: it may say why the program gave up. */
-void tpck_files_say_error(void);
+void tpck_follow_say_error(void);
 /* Standard output and error back in their place, nothing else (before starting over). */
-void tpck_files_abandon(void);
+void tpck_follow_abandon(void);
 
-int tpck_files_open(int folder, const char *path, int flags, mode_t mode);
-/* Whether fopen(path, mode) must be made of tpck_files_open() and fdopen(). */
-bool tpck_files_redirects(const char *path);
+int tpck_follow_open(int folder, const char *path, int flags, mode_t mode);
+/* Whether fopen(path, mode) must be made of tpck_follow_open() and fdopen(). */
+bool tpck_follow_redirects(const char *path);
 /* Called before a real fopen/freopen: notes the first touch. */
-void tpck_files_touch(int folder, const char *path, int flags);
-int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to);
-int tpck_files_unlink(int folder, const char *path, int flags);
-int tpck_files_mkdir(int folder, const char *path, mode_t mode);
-int tpck_files_access(int folder, const char *path, int mode, int flags);
-int tpck_files_stat(int folder, const char *path, struct stat *found, int flags);
-int tpck_files_truncate(const char *path, off_t bytes);
-int tpck_files_symlink(const char *target, int folder, const char *path);
-int tpck_files_link(int from_folder, const char *from, int to_folder, const char *to, int flags);
-ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t size);
-int tpck_files_chmod(int folder, const char *path, mode_t mode);
-int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags);
+void tpck_follow_touch(int folder, const char *path, int flags);
+int tpck_follow_rename(int from_folder, const char *from, int to_folder, const char *to);
+int tpck_follow_unlink(int folder, const char *path, int flags);
+int tpck_follow_mkdir(int folder, const char *path, mode_t mode);
+int tpck_follow_access(int folder, const char *path, int mode, int flags);
+int tpck_follow_stat(int folder, const char *path, struct stat *found, int flags);
+int tpck_follow_truncate(const char *path, off_t bytes);
+int tpck_follow_symlink(const char *target, int folder, const char *path);
+int tpck_follow_link(int from_folder, const char *from, int to_folder, const char *to, int flags);
+ssize_t tpck_follow_readlink(int folder, const char *path, char *target, size_t size);
+int tpck_follow_chmod(int folder, const char *path, mode_t mode);
+int tpck_follow_times(int folder, const char *path, const struct timespec times[2], int flags);
 /* Where a call on the attributes of a file is to be made: the path itself, or while running forward what stands for it, in
  * `buffer`, with links followed. NULL: errno says what it fails with. */
-enum { TPCK_FILES_PLACE = 4096 };
-const char *tpck_files_place(int folder, const char *path, bool follow, bool changes, char *buffer);
+enum { TPCK_FOLLOW_PLACE = 4096 };
+const char *tpck_follow_place(int folder, const char *path, bool follow, bool changes, char *buffer);
 /* A folder to list in place of path (the caller opens and then forgets it), or NULL: list the real one. */
-const char *tpck_files_listing(const char *path);
+const char *tpck_follow_listing(const char *path);
 /* The same for the folder of a descriptor that is about to be listed: it becomes that folder. */
-void tpck_files_listing_of(int fd);
+void tpck_follow_listing_of(int fd);
 /* A folder that was opened by this path is being listed. */
-void tpck_files_listed(const char *path, int fd);
+void tpck_follow_listed(const char *path, int fd);
 /* A file that the program held at the boundary has the identity that it had while running forward. For all that tells one. */
 extern _Atomic uint32_t tpck_held_aliases __attribute__((visibility("hidden")));
 struct statx;
-void tpck_files_shown(struct stat *found);
-void tpck_files_shown_x(struct statx *found);
-static inline bool tpck_files_shows(void)
+void tpck_follow_shown(struct stat *found);
+void tpck_follow_shown_x(struct statx *found);
+static inline bool tpck_follow_shows(void)
 {
 	return __builtin_expect(atomic_load_explicit(&tpck_held_aliases, memory_order_relaxed) != 0, 0);
 }
 /* True: a call that the overlay cannot answer was made on one of its paths. */
-const char *tpck_files_difference(void);
+const char *tpck_follow_difference(void);
 
 #endif

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files and paths: the calls, while recording and while running forward. */
+#include "config.h"
+
+#include "runtime/follow/follow.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/follow/caches.h"
+#include "runtime/follow/follow_private.h"
+
+enum { PATH_SIZE = TPCK_FOLLOW_PATH };
+
+static int real_open(int folder, const char *path, int flags, mode_t mode)
+{
+	return (int)syscall(SYS_openat, folder, path, flags, mode);
+}
+
+int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
+{
+	char absolute[PATH_SIZE] = "";
+	uint64_t digest;
+	int fd;
+
+	if (!tpck_follow_resolve(folder, path, !(flags & O_NOFOLLOW) && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL), absolute,
+		     &digest)) {
+		fd = real_open(folder, path, flags, mode);
+		if (fd >= 0 && !tpck_follow_writes(flags) && tpck_temporary(absolute))
+			tpck_folders_opened(fd, absolute);
+		return fd;
+	}
+	if (tpck_overlay_active() && (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) &&
+	    !tpck_overlay_find(digest) && tpck_temporary_begins(absolute, mode, 0600)) {
+		fd = real_open(folder, path, flags, mode);
+	} else if (tpck_overlay_active() && !(flags & O_PATH && !(flags & O_DIRECTORY))) {
+		fd = tpck_overlay_open(absolute, digest, flags, mode);
+	} else {
+		if (flags & (O_PATH | O_DIRECTORY))
+			tpck_follow_about(absolute, digest, false, false, false);
+		else
+			tpck_follow_opens(absolute, digest, flags);
+		fd = real_open(folder, path, flags, mode);
+	}
+	if (fd >= 0 && !tpck_follow_writes(flags))
+		tpck_folders_opened(fd, absolute);
+	return fd;
+}
+
+bool tpck_follow_redirects(const char *path)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	return tpck_overlay_active() && tpck_follow_resolve(AT_FDCWD, path, true, absolute, &digest);
+}
+
+void tpck_follow_touch(int folder, const char *path, int flags)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	if (tpck_follow_resolve(folder, path, true, absolute, &digest))
+		tpck_follow_opens(absolute, digest, flags);
+}
+
+static int renamed(int from_folder, const char *from, int to_folder, const char *to)
+{
+	char from_path[PATH_SIZE] = "", to_path[PATH_SIZE] = "";
+	uint64_t from_digest, to_digest;
+	bool from_followed = tpck_follow_resolve(from_folder, from, false, from_path, &from_digest);
+	bool to_followed = tpck_follow_resolve(to_folder, to, false, to_path, &to_digest);
+
+	if (tpck_overlay_active() && to_followed && !from_followed &&
+	    (tpck_temporary(from_path) || tpck_caches_hold(from_path)))
+		return tpck_overlay_take(from_path, to_path, to_digest);
+	if (tpck_overlay_active() && from_followed && !to_followed && (tpck_temporary(to_path) || tpck_caches_hold(to_path)))
+		return tpck_overlay_give(from_path, from_digest, to_path);
+	if (tpck_overlay_active() && from_followed && to_followed)
+		return tpck_overlay_rename(from_path, from_digest, to_path, to_digest);
+	/* Its content will be asked for when the renaming is done again. */
+	if (!tpck_overlay_active() && from_followed)
+		tpck_follow_about(from_path, from_digest, true, true, true);
+	if (!tpck_overlay_active() && to_followed) {
+		tpck_follow_about(to_path, to_digest, false, true, true);
+		tpck_follow_makes(to_path);
+	}
+	if (!tpck_overlay_active() && from_followed && to_followed)
+		tpck_follow_moves(from_path, to_path);
+	return (int)syscall(SYS_renameat, from_folder, from, to_folder, to);
+}
+
+int tpck_follow_rename(int from_folder, const char *from, int to_folder, const char *to)
+{
+	int result = renamed(from_folder, from, to_folder, to);
+
+	tpck_names_changed();
+	return result;
+}
+
+static int unlinked(int folder, const char *path, int flags)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	if (tpck_follow_resolve(folder, path, false, absolute, &digest)) {
+		if (tpck_overlay_active())
+			return tpck_overlay_unlink(absolute, digest, flags);
+		tpck_follow_about(absolute, digest, false, true, true);
+	}
+	return (int)syscall(SYS_unlinkat, folder, path, flags);
+}
+
+int tpck_follow_unlink(int folder, const char *path, int flags)
+{
+	int result = unlinked(folder, path, flags);
+
+	tpck_names_changed();
+	return result;
+}
+
+int tpck_follow_mkdir(int folder, const char *path, mode_t mode)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	if (tpck_follow_resolve(folder, path, false, absolute, &digest)) {
+		if (tpck_overlay_active() && (tpck_overlay_find(digest) || !tpck_temporary_begins(absolute, mode, 0700)))
+			return tpck_overlay_mkdir(absolute, digest, mode);
+		if (tpck_overlay_active())
+			return (int)syscall(SYS_mkdirat, folder, path, mode);
+		tpck_follow_about(absolute, digest, false, false, false);
+		tpck_follow_makes(absolute);
+	}
+	return (int)syscall(SYS_mkdirat, folder, path, mode);
+}
+
+int tpck_follow_access(int folder, const char *path, int mode, int flags)
+{
+	char absolute[PATH_SIZE];
+	struct stat found;
+	uint64_t digest;
+
+	if (tpck_follow_resolve(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), absolute, &digest)) {
+		if (tpck_overlay_active()) {
+			int known = tpck_overlay_stat(absolute, digest, &found);
+
+			if (known != TPCK_OVERLAY_REAL)
+				return known;
+			folder = AT_FDCWD;
+			path = absolute;
+		} else {
+			tpck_follow_about(absolute, digest, false, false, false);
+		}
+	}
+	return flags ? (int)syscall(439 /* faccessat2 */, folder, path, mode, flags)
+		     : (int)syscall(SYS_faccessat, folder, path, mode);
+}
+
+int tpck_follow_stat(int folder, const char *path, struct stat *found, int flags)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+	int result;
+
+	if (tpck_follow_resolve(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), absolute, &digest)) {
+		if (tpck_overlay_active()) {
+			int known = tpck_overlay_stat(absolute, digest, found);
+
+			if (known != TPCK_OVERLAY_REAL)
+				return known;
+			folder = AT_FDCWD;
+			path = absolute;
+		} else {
+			tpck_follow_about(absolute, digest, false, false, false);
+		}
+	}
+	result = (int)syscall(SYS_newfstatat, folder, path, found, flags);
+	if (!result && tpck_follow_shows())
+		tpck_follow_shown(found);
+	return result;
+}
+
+int tpck_follow_truncate(const char *path, off_t bytes)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	if (tpck_follow_resolve(AT_FDCWD, path, true, absolute, &digest)) {
+		if (tpck_overlay_active()) {
+			int fd = tpck_overlay_open(absolute, digest, O_WRONLY | O_CLOEXEC, 0), result;
+
+			if (fd < 0)
+				return -1;
+			result = ftruncate(fd, bytes);
+			syscall(SYS_close, fd);
+			return result;
+		}
+		tpck_follow_opens(absolute, digest, O_WRONLY);
+	}
+	return (int)syscall(SYS_truncate, path, bytes);
+}
+
+int tpck_follow_symlink(const char *target, int folder, const char *path)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+	int result;
+
+	if (tpck_follow_resolve(folder, path, false, absolute, &digest)) {
+		if (tpck_overlay_active()) {
+			result = tpck_overlay_symlink(target, absolute, digest);
+			tpck_names_changed();
+			return result;
+		}
+		tpck_follow_about(absolute, digest, false, false, false);
+		tpck_follow_makes(absolute);
+	}
+	result = (int)syscall(SYS_symlinkat, target, folder, path);
+	tpck_names_changed();
+	return result;
+}
+
+int tpck_follow_link(int from_folder, const char *from, int to_folder, const char *to, int flags)
+{
+	char from_path[PATH_SIZE], to_path[PATH_SIZE];
+	uint64_t from_digest, to_digest;
+
+	if (tpck_follow_resolve(from_folder, from, flags & AT_SYMLINK_FOLLOW, from_path, &from_digest) &&
+	    tpck_follow_resolve(to_folder, to, false, to_path, &to_digest)) {
+		if (tpck_overlay_active())
+			return tpck_overlay_link(from_path, from_digest, to_path, to_digest);
+		tpck_follow_about(from_path, from_digest, true, false, false);
+		tpck_follow_about(to_path, to_digest, false, false, false);
+		tpck_follow_makes(to_path);
+	}
+	return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+}
+
+ssize_t tpck_follow_readlink(int folder, const char *path, char *target, size_t size)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	if (tpck_follow_resolve(folder, path, false, absolute, &digest)) {
+		if (tpck_overlay_active()) {
+			ssize_t known = tpck_overlay_readlink(absolute, digest, target, size);
+
+			if (known != TPCK_OVERLAY_REAL)
+				return known;
+			folder = AT_FDCWD;
+			path = absolute;
+		} else {
+			tpck_follow_about(absolute, digest, false, false, false);
+		}
+	}
+	return syscall(SYS_readlinkat, folder, path, target, size);
+}
+
+int tpck_follow_chmod(int folder, const char *path, mode_t mode)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	if (tpck_follow_resolve(folder, path, true, absolute, &digest)) {
+		if (tpck_overlay_active())
+			return tpck_overlay_chmod(absolute, digest, mode);
+		tpck_follow_about(absolute, digest, true, false, false);
+	}
+	return (int)syscall(SYS_fchmodat, folder, path, mode);
+}
+
+int tpck_follow_times(int folder, const char *path, const struct timespec times[2], int flags)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	if (tpck_follow_resolve(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), absolute, &digest)) {
+		if (tpck_overlay_active())
+			return tpck_overlay_times(absolute, digest, times);
+		/* What was read is told by its time. */
+		tpck_follow_about(absolute, digest, true, true, false);
+	}
+	return (int)syscall(SYS_utimensat, folder, path, times, flags);
+}
+
+const char *tpck_follow_place(int folder, const char *path, bool follow, bool changes, char *buffer)
+{
+	uint64_t digest;
+
+	if (!tpck_follow_resolve(folder, path, follow, buffer, &digest))
+		return path;
+	if (tpck_overlay_active())
+		return tpck_overlay_place(buffer, digest, changes);
+	/* What was read is told by its time, which is not that of its attributes. */
+	tpck_follow_about(buffer, digest, true, false, false);
+	return path;
+}
+
+/* ---- listings ------------------------------------------------------------------------------- */
+
+static const char *listing(const char *absolute, uint64_t digest)
+{
+	const struct tpck_record_file *listed;
+
+	if (!tpck_overlay_active()) {
+		tpck_follow_lists(absolute, digest);
+		return NULL;
+	}
+	listed = tpck_learnt_listing(digest);
+	return listed ? tpck_folders_list(listed, absolute) : NULL;
+}
+
+const char *tpck_follow_listing(const char *path)
+{
+	char absolute[PATH_SIZE];
+	const char *listed = NULL;
+	int saved = errno;
+	uint64_t digest;
+
+	if (tpck_follow_resolve(AT_FDCWD, path, true, absolute, &digest))
+		listed = listing(absolute, digest);
+	errno = saved;
+	return listed;
+}
+
+void tpck_follow_listed(const char *path, int fd)
+{
+	char absolute[PATH_SIZE];
+	uint64_t digest;
+
+	if (tpck_follow_resolve(AT_FDCWD, path, true, absolute, &digest))
+		tpck_folders_opened(fd, absolute);
+}
+
+void tpck_follow_listing_of(int fd)
+{
+	char link[64], name[PATH_SIZE], absolute[PATH_SIZE];
+	const char *listed = NULL;
+	int saved = errno, instead;
+	uint64_t digest;
+	ssize_t got;
+
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	got = syscall(SYS_readlink, link, name, sizeof name - 1);
+	if (got > 0) {
+		name[got] = '\0';
+		tpck_folders_named(name, name, sizeof name);
+		if (tpck_follow_resolve(AT_FDCWD, name, true, absolute, &digest))
+			listed = listing(absolute, digest);
+	}
+	instead = listed ? real_open(AT_FDCWD, listed, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) : -1;
+	if (instead >= 0) {
+		syscall(SYS_dup3, instead, fd, O_CLOEXEC);
+		syscall(SYS_close, instead);
+	}
+	errno = saved;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lists that are kept beside the versions: what a run made, changed and linked elsewhere. */
+#include "config.h"
+
+#include "runtime/follow/follow.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/follow/follow_private.h"
+
+enum { PATH_SIZE = TPCK_FOLLOW_PATH };
+
+static uint64_t timeline_now;
+
+void tpck_lists_of(uint64_t timeline)
+{
+	timeline_now = timeline;
+}
+
+/* Lists of paths, one behind the other with a NUL each: those that came to be, and those that were there at their first
+ * touch and were changed, these with the size and time of then in front. */
+static void list_name(char *path, size_t size, const char *list)
+{
+	snprintf(path, size, "%s/%s.g%llu", tpck_follow_keep, list, (unsigned long long)timeline_now);
+}
+
+void tpck_lists_add(const char *list, const char *entry)
+{
+	char path[TPCK_FOLLOW_FOLDER + 40];
+	int fd;
+
+	list_name(path, sizeof path, list);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (fd >= 0) {
+		(void)!syscall(SYS_write, fd, entry, strlen(entry) + 1);
+		syscall(SYS_close, fd);
+	}
+}
+
+/* The latest first. */
+static int each_listed(const char *list, int (*call)(const char *entry))
+{
+	char path[PATH_SIZE], *text = MAP_FAILED;
+	struct stat found = {0};
+	int fd, result = 0;
+
+	list_name(path, sizeof path, list);
+	fd = tpck_follow_keep[0] ? (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0) : -1;
+	if (fd < 0)
+		return 0;
+	if (!syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && found.st_size > 0)
+		text = mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	syscall(SYS_close, fd);
+	if (text == MAP_FAILED)
+		return found.st_size > 0 ? -ENOMEM : 0;
+	/* One that was cut off by a kill has no NUL behind it. */
+	for (size_t end = (size_t)found.st_size; end > 0 && !result;) {
+		size_t at = end - 1;
+
+		while (at > 0 && text[at - 1])
+			at--;
+		if (!text[end - 1])
+			result = call(text + at);
+		end = at;
+	}
+	munmap(text, (size_t)found.st_size);
+	return result;
+}
+
+static void (*on_created)(const char *path, uint64_t digest);
+static int created(const char *entry)
+{
+	on_created(entry, tpck_follow_digest(entry));
+	return 0;
+}
+
+void tpck_follow_each_created(void (*call)(const char *path, uint64_t digest))
+{
+	on_created = call;
+	(void)each_listed("created", created);
+}
+
+static const char *looked_for;
+static bool was_found;
+static int look(const char *entry)
+{
+	was_found = strcmp(entry, looked_for) == 0;
+	return was_found;
+}
+
+bool tpck_follow_created(const char *path)
+{
+	looked_for = path;
+	was_found = false;
+	(void)each_listed("created", look);
+	return was_found;
+}
+
+void tpck_follow_creates(const char *path)
+{
+	if (tpck_follow_keep[0])
+		tpck_lists_add("created", path);
+}
+
+static int (*on_changed)(const char *path, uint64_t digest, const struct tpck_record_file *version);
+static int changed(const char *entry)
+{
+	struct tpck_record_file version = {.mode = S_IFREG};
+	unsigned long long bytes;
+	long long s, ns;
+	int at = 0;
+
+	if (sscanf(entry, "%llu %lld %lld %n", &bytes, &s, &ns, &at) < 3 || entry[at] != '/')
+		return 0;
+	version.path = tpck_follow_digest(entry + at);
+	version.bytes = bytes;
+	version.mtime_s = s;
+	version.mtime_ns = ns;
+	return on_changed(entry + at, version.path, &version);
+}
+
+int tpck_follow_each_changed(int (*call)(const char *path, uint64_t digest, const struct tpck_record_file *version))
+{
+	on_changed = call;
+	return each_listed("changed", changed);
+}
+
+static int (*on_relinked)(const char *path, uint64_t digest, const char *target);
+static int relinked(const char *entry)
+{
+	char target[PATH_SIZE];
+	size_t length;
+	int at = 0;
+
+	if (sscanf(entry, "%zu %n", &length, &at) < 1 || length >= sizeof target || strlen(entry + at) <= length)
+		return 0;
+	snprintf(target, length + 1, "%s", entry + at);
+	return on_relinked(entry + at + length, tpck_follow_digest(entry + at + length), target);
+}
+
+int tpck_follow_each_relinked(int (*call)(const char *path, uint64_t digest, const char *target))
+{
+	on_relinked = call;
+	return each_listed("relinked", relinked);
+}
+
+static int look_relinked(const char *path, uint64_t digest, const char *target)
+{
+	(void)digest;
+	(void)target;
+	return look(path);
+}
+
+bool tpck_follow_relinked(const char *path)
+{
+	looked_for = path;
+	was_found = false;
+	(void)tpck_follow_each_relinked(look_relinked);
+	return was_found;
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* While recording: what was at a path at its first touch, and versions that may be read again. */
+#include "config.h"
+
+#include "runtime/follow/follow.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/follow/contents.h"
+#include "runtime/follow/follow_private.h"
+#include "runtime/track/threads.h"
+
+enum { PATH_SIZE = TPCK_FOLLOW_PATH };
+
+char tpck_follow_keep[TPCK_FOLLOW_FOLDER];
+static struct tpck_log *journal;
+static uint64_t begun_ns;
+
+enum { COPIED_MAX = 1 << 20 };
+enum { TOUCHED_BITS = 16, READ_BIT = 1, NOTED_BIT = 2, FILE_BIT = 4, STATE_BITS = 7 };
+
+/* Paths touched so far: the digest, with its lowest bits telling whether the program may have read it, whether
+ * follow/contents.h knows, and whether the regular file that was there at the first touch may be there still. */
+static _Atomic uint64_t touched[1 << TOUCHED_BITS];
+static _Atomic uint32_t touched_count;
+
+static _Atomic uint64_t *touched_slot(uint64_t digest)
+{
+	uint32_t slot = (uint32_t)(digest >> (64 - TOUCHED_BITS));
+
+	digest &= ~(uint64_t)STATE_BITS;
+	for (;;) {
+		uint64_t found = atomic_load(&touched[slot]);
+
+		if (!found || (found & ~(uint64_t)STATE_BITS) == digest)
+			return &touched[slot];
+		slot = (slot + 1) & ((1u << TOUCHED_BITS) - 1);
+	}
+}
+
+void tpck_follow_record(struct tpck_log *into, const char *keep, uint64_t of_timeline)
+{
+	if (!journal) {
+		uint64_t start_ns = tpck_clock_coarse_ns();
+		struct tpck_record_file record = {
+			.mtime_s = (int64_t)(start_ns / 1000000000), .mtime_ns = (int64_t)(start_ns % 1000000000),
+		};
+
+		begun_ns = tpck_clock_realtime_ns();
+		tpck_log_append(into, TPCK_RECORD_FILE, TPCK_FILE_BEGUN, 0, 0, &record, sizeof record);
+	}
+	journal = into;
+	tpck_lists_of(of_timeline);
+	snprintf(tpck_follow_keep, sizeof tpck_follow_keep, "%s", keep);
+}
+
+void tpck_follow_known(uint64_t digest, bool noted, bool file)
+{
+	_Atomic uint64_t *slot = touched_slot(digest);
+
+	if (!atomic_load(slot)) {
+		if (atomic_fetch_add(&touched_count, 1) >= (1u << TOUCHED_BITS) * 3 / 4)
+			return;
+		atomic_store(slot, (digest & ~(uint64_t)STATE_BITS) | READ_BIT);
+	}
+	if (file)
+		atomic_fetch_or(slot, FILE_BIT);
+	if (noted)
+		atomic_fetch_or(slot, NOTED_BIT);
+}
+
+void tpck_follow_forget(void)
+{
+	memset(touched, 0, sizeof touched);
+	atomic_store(&touched_count, 0);
+}
+
+static void note_first(const char *absolute, uint64_t digest, _Atomic uint64_t *slot)
+{
+	struct tpck_record_file record = {.path = digest};
+	struct tpck_thread *self = tpck_thread_peek();
+	size_t bytes = sizeof record, target = 0;
+	struct stat found;
+	uint64_t none = 0;
+	char *payload;
+
+	if (atomic_load(&touched_count) > (1u << TOUCHED_BITS) * 3 / 4)
+		return;
+	if (!atomic_compare_exchange_strong(slot, &none, digest & ~(uint64_t)STATE_BITS))
+		return;
+	atomic_fetch_add(&touched_count, 1);
+	if (!syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW)) {
+		record.mode = found.st_mode;
+		record.bytes = (uint64_t)found.st_size;
+		record.mtime_s = found.st_mtim.tv_sec;
+		record.mtime_ns = found.st_mtim.tv_nsec;
+		if (S_ISREG(found.st_mode) || S_ISLNK(found.st_mode))
+			atomic_fetch_or(slot, FILE_BIT);
+		if (S_ISLNK(found.st_mode) && found.st_size > 0 && found.st_size < PATH_SIZE) {
+			target = (size_t)found.st_size;
+			bytes += target + 1 + strlen(absolute) + 1;
+		}
+	}
+	payload = tpck_log_append(journal, TPCK_RECORD_FILE, TPCK_FILE_FIRST, self ? self->id : 0, 0, NULL, bytes);
+	if (!payload)
+		return;
+	memcpy(payload, &record, sizeof record);
+	if (target) {
+		/* Read right into the record: threads' stacks may be small. */
+		payload += sizeof record;
+		memset(payload, 0, target + 1);
+		syscall(SYS_readlink, absolute, payload, target);
+		strcpy(payload + target + 1, absolute);
+	}
+}
+
+void tpck_follow_version_name(char *path, size_t size, uint64_t digest, uint64_t bytes, int64_t s, int64_t ns)
+{
+	snprintf(path, size, "%s/%016llx-%llu-%lld.%09lld", tpck_follow_keep, (unsigned long long)digest,
+		 (unsigned long long)bytes, (long long)s, (long long)ns);
+}
+
+/* Where a symbolic link leads, before that changes. */
+static void keep_link(const char *absolute, const struct stat *found)
+{
+	char target[PATH_SIZE], entry[2 * PATH_SIZE + 32];
+	ssize_t got = syscall(SYS_readlink, absolute, target, sizeof target);
+
+	if (got <= 0 || (uint64_t)found->st_mtim.tv_sec * 1000000000u + (uint64_t)found->st_mtim.tv_nsec >= begun_ns)
+		return;
+	snprintf(entry, sizeof entry, "%zd %.*s%s", got, (int)got, target, absolute);
+	tpck_lists_add("relinked", entry);
+}
+
+/* Keeps the version of the first touch, before it goes away. `gone`: the name goes, the inode stays: a link will do, but
+ * is worth nothing once the program changes the file under its new name, as is done with small ones. */
+static void keep_version(const char *absolute, uint64_t digest, bool gone)
+{
+	const struct tpck_record_file *first = tpck_learnt_first(digest);
+	char kept[PATH_SIZE], entry[PATH_SIZE + 80];
+	struct stat found;
+	int from, to;
+
+	if (!tpck_follow_keep[0] || syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW))
+		return;
+	if (S_ISLNK(found.st_mode))
+		keep_link(absolute, &found);
+	if (!S_ISREG(found.st_mode))
+		return;
+	/* A run that was resumed: it may have gone in the one before. */
+	if (first && ((uint64_t)found.st_size != first->bytes || found.st_mtim.tv_sec != first->mtime_s ||
+		      found.st_mtim.tv_nsec != first->mtime_ns))
+		return;
+	tpck_follow_version_name(kept, sizeof kept, digest, (uint64_t)found.st_size, found.st_mtim.tv_sec,
+				found.st_mtim.tv_nsec);
+	snprintf(entry, sizeof entry, "%llu %lld %ld %s", (unsigned long long)found.st_size, (long long)found.st_mtim.tv_sec,
+		 found.st_mtim.tv_nsec, absolute);
+	/* What others have made since the program began was not there at every boundary. */
+	if ((uint64_t)found.st_mtim.tv_sec * 1000000000u + (uint64_t)found.st_mtim.tv_nsec < begun_ns)
+		tpck_lists_add("changed", entry);
+	if (!syscall(SYS_faccessat, AT_FDCWD, kept, F_OK))
+		return;
+	if (gone && found.st_size > COPIED_MAX && !syscall(SYS_linkat, AT_FDCWD, absolute, AT_FDCWD, kept, 0))
+		return;
+	from = (int)syscall(SYS_openat, AT_FDCWD, absolute, O_RDONLY | O_CLOEXEC, 0);
+	to = (int)syscall(SYS_openat, AT_FDCWD, kept, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (from < 0 || to < 0 || tpck_follow_copy(from, to, (uint64_t)found.st_size) || fchmod(to, found.st_mode & 07777) ||
+	    futimens(to, (const struct timespec[2]){found.st_atim, found.st_mtim})) {
+		tpck_log_warn("cannot keep the version of %s that was read: %m; snapshots from here on may not be resumable",
+			      absolute);
+		if (to >= 0)
+			syscall(SYS_unlinkat, AT_FDCWD, kept, 0);
+	}
+	if (from >= 0)
+		syscall(SYS_close, from);
+	if (to >= 0)
+		syscall(SYS_close, to);
+}
+
+/* ftruncate first, so that a reflink or copy_file_range can do the rest. */
+int tpck_follow_copy(int from, int to, uint64_t bytes)
+{
+	loff_t at = 0, put = 0;
+
+	while ((uint64_t)at < bytes) {
+		ssize_t moved = syscall(SYS_copy_file_range, from, &at, to, &put, bytes - (uint64_t)at, 0);
+
+		if (moved <= 0) {
+			char buffer[65536];
+
+			moved = syscall(SYS_pread64, from, buffer, sizeof buffer, at);
+			if (moved <= 0)
+				return moved ? -errno : -EIO;
+			if (syscall(SYS_pwrite64, to, buffer, moved, put) != moved)
+				return -EIO;
+			at += moved;
+			put += moved;
+		}
+	}
+	return 0;
+}
+
+/* What the program is about to do with the path, while recording. */
+void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool destroys, bool gone)
+{
+	int saved = errno;
+	_Atomic uint64_t *slot = touched_slot(digest);
+
+	if (!journal || tpck_log_failed(journal))
+		return;
+	if (!atomic_load(slot))
+		note_first(absolute, digest, slot);
+	if (reads && atomic_load(slot))
+		atomic_fetch_or(slot, READ_BIT);
+	if (destroys && atomic_load(slot) & FILE_BIT) {
+		/* What is only written over is not worth a copy; where a name goes a link costs nothing. */
+		if (gone || atomic_load(slot) & READ_BIT)
+			keep_version(absolute, digest, gone);
+		atomic_fetch_and(slot, ~(uint64_t)FILE_BIT);
+	}
+	errno = saved;
+}
+
+ssize_t tpck_follow_link_at(const char *absolute, char *target, size_t size)
+{
+	uint64_t digest = tpck_follow_digest(absolute);
+	ssize_t got = tpck_overlay_active() ? tpck_overlay_readlink(absolute, digest, target, size - 1) : TPCK_OVERLAY_REAL;
+
+	if (got != TPCK_OVERLAY_REAL)
+		return got;
+	got = syscall(SYS_readlink, absolute, target, size - 1);
+	if (got > 0 && !tpck_overlay_active())
+		tpck_follow_about(absolute, digest, false, false, false);
+	return got;
+}
+
+/* A path comes to be that was not there: should the program be resumed from before, it must not be
+ * there again, and only this list tells it from one that somebody else made. Paths end with NUL. */
+void tpck_follow_makes(const char *absolute)
+{
+	int saved = errno;
+
+	if (journal && tpck_follow_keep[0] && !tpck_log_failed(journal) && syscall(SYS_faccessat, AT_FDCWD, absolute, F_OK))
+		tpck_lists_add("created", absolute);
+	errno = saved;
+}
+
+/* A folder that goes to another name takes with it what is in it: what the program knows there by its old name was not there
+ * by the new one. `from` and `to` are buffers of PATH bytes, and are what they were afterwards. */
+void tpck_follow_moves(char *from, char *to)
+{
+	size_t from_length = strlen(from), to_length = strlen(to);
+	int saved = errno;
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, from, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	char buffer[4096];
+	ssize_t got;
+
+	while (fd >= 0 && (got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0) {
+		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
+			const struct dirent64 *entry = (const void *)at;
+			size_t length = strlen(entry->d_name);
+			uint64_t digest;
+
+			if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+			    from_length + length + 2 > PATH_SIZE || to_length + length + 2 > PATH_SIZE)
+				continue;
+			sprintf(from + from_length, "/%s", entry->d_name);
+			sprintf(to + to_length, "/%s", entry->d_name);
+			digest = tpck_follow_digest(from);
+			if (atomic_load(touched_slot(digest))) {
+				digest = tpck_follow_digest(to);
+				tpck_follow_about(to, digest, false, false, false);
+				tpck_follow_makes(to);
+			}
+			if (entry->d_type == DT_DIR)
+				tpck_follow_moves(from, to);
+			from[from_length] = to[to_length] = '\0';
+		}
+	}
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	errno = saved;
+}
+
+/* The program opens it to read what is there. */
+static void note_read(const char *absolute, uint64_t digest)
+{
+	_Atomic uint64_t *slot = touched_slot(digest);
+	int saved = errno;
+
+	if (journal && atomic_load(slot) && !(atomic_fetch_or(slot, NOTED_BIT) & NOTED_BIT))
+		tpck_contents_note(absolute, digest);
+	errno = saved;
+}
+
+void tpck_follow_opens(const char *absolute, uint64_t digest, int flags)
+{
+	/* What is appended to or updated in place needs its old content when it is run again. */
+	bool old_needed = tpck_follow_writes(flags) && !(flags & O_TRUNC);
+
+	tpck_follow_about(absolute, digest, !tpck_follow_writes(flags) || old_needed, false, false);
+	if (tpck_follow_writes(flags))
+		tpck_follow_about(absolute, digest, false, true, false);
+	else
+		note_read(absolute, digest);
+	if (flags & O_CREAT)
+		tpck_follow_makes(absolute);
+}
+
+enum { LISTING_BYTES = 64 << 10 };
+static void note_listing(const char *absolute, uint64_t digest)
+{
+	struct tpck_record_file *record = malloc(sizeof *record + LISTING_BYTES);
+	struct tpck_thread *self = tpck_thread_peek();
+	size_t used = sizeof *record;
+	char buffer[32768];
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, absolute, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	ssize_t got = 0;
+
+	if (!record || fd < 0) {
+		free(record);
+		if (fd >= 0)
+			syscall(SYS_close, fd);
+		return;
+	}
+	*record = (struct tpck_record_file){.path = digest, .mode = S_IFDIR};
+	while ((got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0) {
+		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
+			const struct dirent64 *entry = (const void *)at;
+			size_t length = strlen(entry->d_name);
+
+			if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+				continue;
+			if (used + length + 2 > sizeof *record + LISTING_BYTES) {
+				got = -1;
+				break;
+			}
+			((char *)record)[used++] = entry->d_type == DT_DIR ? 'd' : entry->d_type == DT_LNK ? 'l' : 'f';
+			memcpy((char *)record + used, entry->d_name, length + 1);
+			used += length + 1;
+			record->names++;
+		}
+		if (got < 0)
+			break;
+	}
+	syscall(SYS_close, fd);
+	if (got == 0)
+		tpck_log_append(journal, TPCK_RECORD_FILE, TPCK_FILE_LISTING, self ? self->id : 0, 0, record, used);
+	free(record);
+}
+
+void tpck_follow_lists(const char *absolute, uint64_t digest)
+{
+	if (!journal || tpck_log_failed(journal))
+		return;
+	tpck_follow_about(absolute, digest, false, false, false);
+	note_listing(absolute, digest);
+}
