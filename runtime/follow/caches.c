@@ -16,7 +16,7 @@
 
 #include "runtime/follow/follow_private.h"
 
-#define VARIABLE "TRANSPCKPT_CACHES_HIDDEN"
+#define VARIABLE "_TRANSPCKPT_CACHES_HIDDEN"
 
 _Atomic bool tpck_caches_hiding_now;
 static uint64_t hidden_from, hidden_to;

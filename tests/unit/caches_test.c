@@ -134,7 +134,7 @@ static void hidden(void)
 	if (!child) {
 		atomic_store(&tpck_caches_hiding_now, false);
 		tpck_caches_hide(0, 0);
-		setenv("TRANSPCKPT_CACHES_HIDDEN", "nonsense", 1);
+		setenv("_TRANSPCKPT_CACHES_HIDDEN", "nonsense", 1);
 		atomic_store(&tpck_caches_hiding_now, false);
 		tpck_caches_inherit();
 		_exit(atomic_load(&tpck_caches_hiding_now));
