@@ -50,7 +50,7 @@ ENDS_ALLOWED = {
     ("hooks/libc_process.c", "_Exit"),
     ("hooks/libc_process.c", "SYS_exit_group"),
     ("runtime/engine/resume.c", "SYS_exit_group"), # the program cannot be started again and must not go on
-    ("runtime/engine/link.c", "SYS_exit"),       # the child that becomes the agent
+    ("runtime/wire/reach.c", "SYS_exit"),       # the child that becomes the agent
 }
 
 

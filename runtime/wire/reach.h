@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the preloaded library reaches its agent. No signal, child or wait of the program's is touched. */
+#ifndef TPCK_RUNTIME_WIRE_REACH_H
+#define TPCK_RUNTIME_WIRE_REACH_H
+
+#include "runtime/base/error.h"
+#include "runtime/base/settings.h"
+
+struct tpck_reach {
+	const struct tpck_settings *settings;
+	char *const *environment; /* for the agent, less LD_PRELOAD */
+	const char *job;
+	const char *library;      /* path of this library: the agent is found from it */
+	const char *start_folder; /* that the process was started in: where paths of settings begin; "": not known */
+	char socket[1200];        /* SHM/JOB/agent.sock; filled in by the first call */
+};
+
+/* Connects to the job's agent, which is started if none answers: at most 5 s. The socket's descriptor, high and
+ * closed at an execve, or -errno with err filled in. */
+int tpck_reach(struct tpck_reach *who, struct tpck_error *err);
+/* Moves a descriptor out of the way of the numbers that the program gets. */
+int tpck_reach_high(int fd);
+void tpck_reach_pause(long ms);
+
+#endif
