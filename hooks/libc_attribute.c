@@ -11,15 +11,17 @@
 
 #include "hooks/libc.h"
 #include "runtime/engine/engine.h"
+#include "runtime/files/files.h"
 #include "runtime/follow/follow.h"
 
-/* The shape of every hook here: the call on the path as it is, or on what stands for it while running forward. `call`
+/* The shape of every hook here: the call on the path as it is, or on what stands for it while running forward or pending. `call`
  * uses the variable `at`, and `follows`: whether it goes where a symbolic link leads. */
 #define AT_PLACE(folder, path, follow, changes, call)                                           \
 	do {                                                                                    \
 		struct tpck_thread *self = tpck_engine_enter();                                 \
 		char buffer[TPCK_FOLLOW_PLACE];                                                  \
-		const char *at = self ? tpck_follow_place(folder, path, follow, changes, buffer) : path; \
+		const char *at = self ? tpck_follow_place(folder, path, follow, changes, buffer)      \
+				      : tpck_files_place(folder, path, follow, buffer);         \
 		bool follows = (follow) || at != (path);                                        \
 		long result = at ? (call) : -1;                                                 \
 		(void)follows;                                                                  \

@@ -17,6 +17,7 @@
 #include "hooks/libc.h"
 #include "hooks/libc_random.h"
 #include "runtime/engine/engine.h"
+#include "runtime/files/files.h"
 #include "runtime/follow/caches.h"
 #include "runtime/follow/follow.h"
 #include "shim/driver.h"
@@ -38,7 +39,7 @@ static int open_file(int folder, const char *path, int flags, mode_t mode)
 		return -1;
 	}
 	if (!self)
-		return (int)syscall(SYS_openat, folder, path, flags, mode);
+		return tpck_files_open(folder, path, flags, mode);
 	fd = tpck_follow_open(folder, path, flags, mode);
 	tpck_random_note(fd, is_random(path));
 	tpck_engine_leave(self);
@@ -251,16 +252,17 @@ static int flags_of(const char *mode)
 	return flags;
 }
 
-static FILE *open_stream(const char *path, const char *mode)
+static FILE *open_stream(const char *path, const char *mode, bool followed)
 {
-	int fd = tpck_follow_open(AT_FDCWD, path, flags_of(mode), 0666);
+	int fd = followed ? tpck_follow_open(AT_FDCWD, path, flags_of(mode), 0666)
+			  : tpck_files_open(AT_FDCWD, path, flags_of(mode), 0666);
 	FILE *stream;
 
 	if (fd < 0)
 		return NULL;
 	stream = fdopen(fd, mode);
 	if (!stream)
-		syscall(SYS_close, fd);
+		tpck_files_close(fd);
 	return stream;
 }
 
@@ -279,10 +281,10 @@ static FILE *stream_open(const char *path, const char *mode, FILE *(*real)(const
 	if (!self || !path || !mode) {
 		if (self)
 			tpck_engine_leave(self);
-		return real(path, mode);
+		return path && mode && tpck_files_concerns(path, flags_of(mode)) ? open_stream(path, mode, false) : real(path, mode);
 	}
-	if (tpck_follow_redirects(path)) {
-		stream = open_stream(path, mode);
+	if (tpck_follow_redirects(path) || tpck_files_concerns(path, flags_of(mode))) {
+		stream = open_stream(path, mode, true);
 	} else {
 		tpck_follow_touch(AT_FDCWD, path, flags_of(mode));
 		stream = real(path, mode);
@@ -315,21 +317,27 @@ TPCK_EXPORT FILE *fopen64(const char *restrict path, const char *restrict mode)
 	return stream_open(path, mode, real);
 }
 
-/* freopen of a path while running forward: the stream gets a scratch descriptor in place of its own. */
+/* freopen of a path while running forward, or of one that is taken: the stream gets another descriptor in place of its own. */
 static FILE *stream_reopen(const char *path, const char *mode, FILE *stream, freopen_type real)
 {
 	struct tpck_thread *self = tpck_engine_enter();
+	uint64_t closing = tpck_files_closing(fileno(stream));
+	bool ours;
 	char link[64];
 	int fd;
 
 	TPCK_MAYBE_NULL(path);
 	TPCK_MAYBE_NULL(mode);
-	if (self && path && mode && tpck_follow_redirects(path)) {
-		fd = tpck_follow_open(AT_FDCWD, path, flags_of(mode), 0666);
+	ours = path && mode && ((self && tpck_follow_redirects(path)) || tpck_files_concerns(path, flags_of(mode)));
+	if (ours) {
+		fd = self ? tpck_follow_open(AT_FDCWD, path, flags_of(mode), 0666)
+			  : tpck_files_open(AT_FDCWD, path, flags_of(mode), 0666);
 		if (fd >= 0) {
 			snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
 			stream = real(link, *mode == 'w' ? "r+" : mode, stream);
-			syscall(SYS_close, fd);
+			if (stream)
+				tpck_files_copied(fd, fileno(stream));
+			tpck_files_close(fd);
 		} else {
 			fclose(stream);
 			stream = NULL;
@@ -339,6 +347,7 @@ static FILE *stream_reopen(const char *path, const char *mode, FILE *stream, fre
 			tpck_follow_touch(AT_FDCWD, path, flags_of(mode));
 		stream = real(path, mode, stream);
 	}
+	tpck_files_closed(closing, true);
 	if (self)
 		tpck_engine_leave(self);
 	return stream;

@@ -17,6 +17,7 @@
 
 #include "hooks/libc.h"
 #include "runtime/engine/engine.h"
+#include "runtime/files/files.h"
 #include "runtime/follow/caches.h"
 #include "runtime/follow/follow.h"
 #include "shim/driver.h"
@@ -42,28 +43,28 @@
 TPCK_EXPORT int rename(const char *from, const char *to)
 {
 	REFUSE(AT_FDCWD, from, 0);
-	PATH(tpck_follow_rename(AT_FDCWD, from, AT_FDCWD, to), syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to));
+	PATH(tpck_follow_rename(AT_FDCWD, from, AT_FDCWD, to), tpck_files_rename(AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
 TPCK_EXPORT int renameat(int from_folder, const char *from, int to_folder, const char *to)
 {
 	REFUSE(from_folder, from, 0);
-	PATH(tpck_follow_rename(from_folder, from, to_folder, to), syscall(SYS_renameat, from_folder, from, to_folder, to));
+	PATH(tpck_follow_rename(from_folder, from, to_folder, to), tpck_files_rename(from_folder, from, to_folder, to, 0));
 }
 
 TPCK_EXPORT int unlink(const char *path)
 {
-	PATH(tpck_follow_unlink(AT_FDCWD, path, 0), syscall(SYS_unlinkat, AT_FDCWD, path, 0));
+	PATH(tpck_follow_unlink(AT_FDCWD, path, 0), tpck_files_unlink(AT_FDCWD, path, 0));
 }
 
 TPCK_EXPORT int unlinkat(int folder, const char *path, int flags)
 {
-	PATH(tpck_follow_unlink(folder, path, flags), syscall(SYS_unlinkat, folder, path, flags));
+	PATH(tpck_follow_unlink(folder, path, flags), tpck_files_unlink(folder, path, flags));
 }
 
 TPCK_EXPORT int rmdir(const char *path)
 {
-	PATH(tpck_follow_unlink(AT_FDCWD, path, AT_REMOVEDIR), syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR));
+	PATH(tpck_follow_unlink(AT_FDCWD, path, AT_REMOVEDIR), tpck_files_unlink(AT_FDCWD, path, AT_REMOVEDIR));
 }
 
 TPCK_EXPORT int remove(const char *path)
@@ -81,67 +82,67 @@ TPCK_EXPORT int remove(const char *path)
 
 TPCK_EXPORT int mkdir(const char *path, mode_t mode)
 {
-	PATH(tpck_follow_mkdir(AT_FDCWD, path, mode), syscall(SYS_mkdirat, AT_FDCWD, path, mode));
+	PATH(tpck_follow_mkdir(AT_FDCWD, path, mode), tpck_files_mkdir(AT_FDCWD, path, mode));
 }
 
 TPCK_EXPORT int mkdirat(int folder, const char *path, mode_t mode)
 {
-	PATH(tpck_follow_mkdir(folder, path, mode), syscall(SYS_mkdirat, folder, path, mode));
+	PATH(tpck_follow_mkdir(folder, path, mode), tpck_files_mkdir(folder, path, mode));
 }
 
 TPCK_EXPORT int access(const char *path, int mode)
 {
 	REFUSE(AT_FDCWD, path, 0);
-	PATH(tpck_follow_access(AT_FDCWD, path, mode, 0), syscall(SYS_faccessat, AT_FDCWD, path, mode));
+	PATH(tpck_follow_access(AT_FDCWD, path, mode, 0), tpck_files_access(AT_FDCWD, path, mode, 0));
 }
 
 TPCK_EXPORT int faccessat(int folder, const char *path, int mode, int flags)
 {
 	REFUSE(folder, path, 0);
 	PATH(tpck_follow_access(folder, path, mode, flags),
-	     flags ? syscall(439 /* faccessat2 */, folder, path, mode, flags) : syscall(SYS_faccessat, folder, path, mode));
+	     tpck_files_access(folder, path, mode, flags));
 }
 
 TPCK_EXPORT int truncate(const char *path, off_t bytes)
 {
 	REFUSE(AT_FDCWD, path, 0);
-	PATH(tpck_follow_truncate(path, bytes), syscall(SYS_truncate, path, bytes));
+	PATH(tpck_follow_truncate(path, bytes), tpck_files_truncate(path, bytes));
 }
 
 TPCK_EXPORT int truncate64(const char *path, off64_t bytes)
 {
 	REFUSE(AT_FDCWD, path, 0);
-	PATH(tpck_follow_truncate(path, bytes), syscall(SYS_truncate, path, bytes));
+	PATH(tpck_follow_truncate(path, bytes), tpck_files_truncate(path, bytes));
 }
 
 TPCK_EXPORT int symlink(const char *target, const char *path)
 {
 	REFUSE(AT_FDCWD, path, O_CREAT);
-	PATH(tpck_follow_symlink(target, AT_FDCWD, path), syscall(SYS_symlinkat, target, AT_FDCWD, path));
+	PATH(tpck_follow_symlink(target, AT_FDCWD, path), tpck_files_symlink(target, AT_FDCWD, path));
 }
 
 TPCK_EXPORT int symlinkat(const char *target, int folder, const char *path)
 {
 	REFUSE(folder, path, O_CREAT);
-	PATH(tpck_follow_symlink(target, folder, path), syscall(SYS_symlinkat, target, folder, path));
+	PATH(tpck_follow_symlink(target, folder, path), tpck_files_symlink(target, folder, path));
 }
 
 TPCK_EXPORT int link(const char *from, const char *to)
 {
 	REFUSE(AT_FDCWD, to, O_CREAT);
-	PATH(tpck_follow_link(AT_FDCWD, from, AT_FDCWD, to, 0), syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0));
+	PATH(tpck_follow_link(AT_FDCWD, from, AT_FDCWD, to, 0), tpck_files_link(AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
 TPCK_EXPORT int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags)
 {
 	REFUSE(to_folder, to, O_CREAT);
 	PATH(tpck_follow_link(from_folder, from, to_folder, to, flags),
-	     syscall(SYS_linkat, from_folder, from, to_folder, to, flags));
+	     tpck_files_link(from_folder, from, to_folder, to, flags));
 }
 
 TPCK_EXPORT int chmod(const char *path, mode_t mode)
 {
-	PATH(tpck_follow_chmod(AT_FDCWD, path, mode), syscall(SYS_fchmodat, AT_FDCWD, path, mode));
+	PATH(tpck_follow_chmod(AT_FDCWD, path, mode), tpck_files_chmod(AT_FDCWD, path, mode));
 }
 
 TPCK_EXPORT int fchmodat(int folder, const char *path, mode_t mode, int flags)
@@ -153,7 +154,7 @@ TPCK_EXPORT int fchmodat(int folder, const char *path, mode_t mode, int flags)
 			real = (int (*)(int, const char *, mode_t, int))tpck_real_dlsym(RTLD_NEXT, "fchmodat");
 		return real(folder, path, mode, flags);
 	}
-	PATH(tpck_follow_chmod(folder, path, mode), syscall(SYS_fchmodat, folder, path, mode));
+	PATH(tpck_follow_chmod(folder, path, mode), tpck_files_chmod(folder, path, mode));
 }
 
 TPCK_EXPORT int utimensat(int folder, const char *path, const struct timespec times[2], int flags)
@@ -163,7 +164,7 @@ TPCK_EXPORT int utimensat(int folder, const char *path, const struct timespec ti
 		errno = EINVAL;
 		return -1;
 	}
-	PATH(tpck_follow_times(folder, path, times, flags), syscall(SYS_utimensat, folder, path, times, flags));
+	PATH(tpck_follow_times(folder, path, times, flags), tpck_files_times(folder, path, times, flags));
 }
 
 TPCK_EXPORT int utimes(const char *path, const struct timeval times[2])
@@ -204,7 +205,7 @@ static ssize_t read_link(int folder, const char *path, char *target, size_t size
 	ssize_t got;
 
 	if (!self)
-		return syscall(SYS_readlinkat, folder, path, target, size);
+		return tpck_files_readlink(folder, path, target, size);
 	got = tpck_follow_readlink(folder, path, target, size);
 	tpck_engine_leave(self);
 	return got;
@@ -244,12 +245,12 @@ TPCK_EXPORT int renameat2(int from_folder, const char *from, int to_folder, cons
 		tpck_engine_unresumable("the program exchanges files, or renames none over another (renameat2)");
 		tpck_engine_leave(self);
 	}
-	return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
+	return tpck_files_rename(from_folder, from, to_folder, to, flags);
 }
 
 #define STAT(folder, path, found, flags)  \
 	REFUSE(folder, path, 0);         \
-	PATH(tpck_follow_stat(folder, path, (struct stat *)(found), flags), syscall(SYS_newfstatat, folder, path, found, flags))
+	PATH(tpck_follow_stat(folder, path, (struct stat *)(found), flags), tpck_files_stat(folder, path, (struct stat *)(found), flags))
 
 TPCK_EXPORT int stat(const char *restrict path, struct stat *restrict found)
 {
@@ -397,7 +398,7 @@ TPCK_EXPORT int statx(int folder, const char *restrict path, int flags, unsigned
 	if (!self || !path || !*path) {
 		if (self)
 			tpck_engine_leave(self);
-		result = (int)syscall(SYS_statx, folder, path, flags, mask, found);
+		result = tpck_files_statx(folder, path, flags, mask, found);
 		if (!result && tpck_follow_shows())
 			tpck_follow_shown_x(found);
 		return result;
@@ -406,7 +407,7 @@ TPCK_EXPORT int statx(int folder, const char *restrict path, int flags, unsigned
 	if (!result && tpck_engine_forward())
 		to_statx(&plain, found);
 	else if (!result)
-		result = (int)syscall(SYS_statx, folder, path, flags, mask, found);
+		result = tpck_files_statx(folder, path, flags, mask, found);
 	if (!result && tpck_follow_shows())
 		tpck_follow_shown_x(found);
 	tpck_engine_leave(self);
@@ -423,12 +424,18 @@ TPCK_EXPORT DIR *opendir(const char *path)
 	TPCK_MAYBE_NULL(path);
 	if (!real)
 		real = (DIR * (*)(const char *)) tpck_real_dlsym(RTLD_NEXT, "opendir");
-	if (!self)
-		return real(path);
+	if (!self) {
+		folder = real(path);
+		if (folder)
+			tpck_files_listing_opened(folder);
+		return folder;
+	}
 	instead = path ? tpck_follow_listing(path) : NULL;
 	folder = real(instead ? instead : path);
-	if (folder && !instead)
+	if (folder && !instead) {
 		tpck_follow_listed(path, dirfd(folder));
+		tpck_files_listing_opened(folder);
+	}
 	tpck_engine_leave(self);
 	return folder;
 }
@@ -437,6 +444,7 @@ TPCK_EXPORT DIR *fdopendir(int fd)
 {
 	static DIR *(*real)(int);
 	struct tpck_thread *self = tpck_engine_enter();
+	DIR *folder;
 
 	if (!real)
 		real = (DIR * (*)(int)) tpck_real_dlsym(RTLD_NEXT, "fdopendir");
@@ -444,7 +452,10 @@ TPCK_EXPORT DIR *fdopendir(int fd)
 		tpck_follow_listing_of(fd);
 		tpck_engine_leave(self);
 	}
-	return real(fd);
+	folder = real(fd);
+	if (folder)
+		tpck_files_listing_opened(folder);
+	return folder;
 }
 
 #define READDIR(type, name)                                                                                     \
@@ -454,9 +465,10 @@ TPCK_EXPORT DIR *fdopendir(int fd)
 		type *entry;                                                                                    \
 		if (!real)                                                                                      \
 			real = (type * (*)(DIR *)) tpck_real_dlsym(RTLD_NEXT, name);                            \
-		while ((entry = real(folder)) && tpck_caches_refuse(dirfd(folder), entry->d_name, 0))           \
+		while ((entry = real(folder)) && (tpck_caches_refuse(dirfd(folder), entry->d_name, 0) ||        \
+						  tpck_files_stream_hides(folder, entry->d_name)))             \
 			errno = saved;                                                                          \
-		return entry;                                                                                   \
+		return entry ? entry : (type *)tpck_files_stream_more(folder);                                                                                   \
 	} while (0)
 
 TPCK_EXPORT struct dirent *readdir(DIR *folder)
@@ -467,4 +479,25 @@ TPCK_EXPORT struct dirent *readdir(DIR *folder)
 TPCK_EXPORT struct dirent64 *readdir64(DIR *folder)
 {
 	READDIR(struct dirent64, "readdir64");
+}
+
+TPCK_EXPORT int closedir(DIR *folder)
+{
+	static int (*real)(DIR *);
+
+	if (!real)
+		real = (int (*)(DIR *))tpck_real_dlsym(RTLD_NEXT, "closedir");
+	tpck_files_listing_closed(folder);
+	return real(folder);
+}
+
+TPCK_EXPORT void rewinddir(DIR *folder)
+{
+	static void (*real)(DIR *);
+
+	if (!real)
+		real = (void (*)(DIR *))tpck_real_dlsym(RTLD_NEXT, "rewinddir");
+	real(folder);
+	tpck_files_listing_closed(folder);
+	tpck_files_listing_opened(folder);
 }

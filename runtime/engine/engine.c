@@ -19,6 +19,7 @@
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/identity.h"
 #include "runtime/engine/link.h"
+#include "runtime/files/files.h"
 #include "runtime/follow/caches.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
@@ -116,16 +117,21 @@ void tpck_engine_start(const char *library_path)
 	engine->complaints = tpck_settings_read(&engine->settings, environ);
 	tpck_log_hold(0);
 	tpck_caches_inherit();
-	if (engine->settings.disable || several_ranks())
+	syscall(SYS_getcwd, engine->start_folder, sizeof engine->start_folder);
+	if (engine->settings.disable)
+		goto out;
+	snprintf(engine->library, sizeof engine->library, "%s", library_path);
+	if (tpck_identity_job(&engine->settings, engine->job))
+		goto out;
+	tpck_files_start(&engine->settings, engine->job, engine->library, engine->start_folder);
+	if (several_ranks())
 		goto out;
 	if (engine->settings.allocator[0] == 'a')
 		setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync", 0);
-	bytes = tpck_identity_make(&engine->settings, environ, identity, sizeof identity, engine->job);
+	bytes = tpck_identity_make(engine->job, environ, identity, sizeof identity);
 	engine->log = tpck_log_new(engine->settings.log_bytes);
 	if (bytes < 0 || !engine->log)
 		goto out;
-	snprintf(engine->library, sizeof engine->library, "%s", library_path);
-	syscall(SYS_getcwd, engine->start_folder, sizeof engine->start_folder);
 	engine->identity = identity;
 	engine->identity_bytes = (uint32_t)bytes;
 	tpck_settings_store(&engine->settings, store, sizeof store);
@@ -209,6 +215,7 @@ void tpck_engine_end(int status)
 	struct tpck_thread *self = tpck_thread_self();
 	uint32_t mode = tpck_engine_mode();
 
+	tpck_files_end(engine->settings.exit_wait_sec);
 	/* A child made past our atfork handler (clone, vfork) is not the program. */
 	if (!self || getpid() != engine->pid || mode == TPCK_MODE_OFF || mode == TPCK_MODE_EARLY || !engine->control)
 		return;
@@ -232,6 +239,7 @@ void tpck_engine_end(int status)
 
 void tpck_engine_forked(void)
 {
+	tpck_files_forked();
 	atomic_store(&tpck_engine_mode_now, TPCK_MODE_OFF);
 }
 

@@ -249,8 +249,18 @@ static void make_job(const struct tpck_settings *settings, const char *executabl
 			*p = '_';
 }
 
-long tpck_identity_make(const struct tpck_settings *settings, char *const *environment, char *at, size_t size,
-			char job[TPCK_JOB_MAX])
+int tpck_identity_job(const struct tpck_settings *settings, char job[TPCK_JOB_MAX])
+{
+	char executable[4096] = "", folder[4096] = "";
+
+	if (syscall(SYS_readlink, "/proc/self/exe", executable, sizeof executable - 1) < 0)
+		return -errno;
+	syscall(SYS_getcwd, folder, sizeof folder);
+	make_job(settings, executable, folder, job);
+	return 0;
+}
+
+long tpck_identity_make(const char *job, char *const *environment, char *at, size_t size)
 {
 	struct text text = {at, size, 0, false};
 	char executable[4096] = "", folder[4096] = "", value[128], build_id[48] = "";
@@ -260,7 +270,6 @@ long tpck_identity_make(const struct tpck_settings *settings, char *const *envir
 	if (syscall(SYS_readlink, "/proc/self/exe", executable, sizeof executable - 1) < 0)
 		return -errno;
 	syscall(SYS_getcwd, folder, sizeof folder);
-	make_job(settings, executable, folder, job);
 	snprintf(value, sizeof value, "%u", (unsigned)getuid());
 	add_line(&text, "user", value);
 	add_line(&text, "job", job);

@@ -9,8 +9,9 @@
 
 enum { TPCK_IDENTITY_MAX = 64 << 10, TPCK_JOB_MAX = 128 };
 
-/* Writes the identity text (wire/message.h) and the job's name. Returns its length, or -errno. */
-long tpck_identity_make(const struct tpck_settings *settings, char *const *environment, char *text, size_t size,
-			char job[TPCK_JOB_MAX]);
+/* The job's name. 0 or -errno. */
+int tpck_identity_job(const struct tpck_settings *settings, char job[TPCK_JOB_MAX]);
+/* Writes the identity text (wire/message.h). Returns its length, or -errno. */
+long tpck_identity_make(const char *job, char *const *environment, char *text, size_t size);
 
 #endif

@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/files/files.h"
 #include "runtime/follow/caches.h"
 #include "runtime/follow/follow_private.h"
 
@@ -18,7 +19,7 @@ enum { PATH_SIZE = TPCK_FOLLOW_PATH };
 
 static int real_open(int folder, const char *path, int flags, mode_t mode)
 {
-	return (int)syscall(SYS_openat, folder, path, flags, mode);
+	return tpck_files_open(folder, path, flags, mode);
 }
 
 int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
@@ -91,7 +92,7 @@ static int renamed(int from_folder, const char *from, int to_folder, const char 
 	}
 	if (!tpck_overlay_active() && from_followed && to_followed)
 		tpck_follow_moves(from_path, to_path);
-	return (int)syscall(SYS_renameat, from_folder, from, to_folder, to);
+	return tpck_files_rename(from_folder, from, to_folder, to, 0);
 }
 
 int tpck_follow_rename(int from_folder, const char *from, int to_folder, const char *to)
@@ -112,7 +113,7 @@ static int unlinked(int folder, const char *path, int flags)
 			return tpck_overlay_unlink(absolute, digest, flags);
 		tpck_follow_about(absolute, digest, false, true, true);
 	}
-	return (int)syscall(SYS_unlinkat, folder, path, flags);
+	return tpck_files_unlink(folder, path, flags);
 }
 
 int tpck_follow_unlink(int folder, const char *path, int flags)
@@ -132,11 +133,11 @@ int tpck_follow_mkdir(int folder, const char *path, mode_t mode)
 		if (tpck_overlay_active() && (tpck_overlay_find(digest) || !tpck_temporary_begins(absolute, mode, 0700)))
 			return tpck_overlay_mkdir(absolute, digest, mode);
 		if (tpck_overlay_active())
-			return (int)syscall(SYS_mkdirat, folder, path, mode);
+			return tpck_files_mkdir(folder, path, mode);
 		tpck_follow_about(absolute, digest, false, false, false);
 		tpck_follow_makes(absolute);
 	}
-	return (int)syscall(SYS_mkdirat, folder, path, mode);
+	return tpck_files_mkdir(folder, path, mode);
 }
 
 int tpck_follow_access(int folder, const char *path, int mode, int flags)
@@ -157,8 +158,7 @@ int tpck_follow_access(int folder, const char *path, int mode, int flags)
 			tpck_follow_about(absolute, digest, false, false, false);
 		}
 	}
-	return flags ? (int)syscall(439 /* faccessat2 */, folder, path, mode, flags)
-		     : (int)syscall(SYS_faccessat, folder, path, mode);
+	return tpck_files_access(folder, path, mode, flags);
 }
 
 int tpck_follow_stat(int folder, const char *path, struct stat *found, int flags)
@@ -179,7 +179,7 @@ int tpck_follow_stat(int folder, const char *path, struct stat *found, int flags
 			tpck_follow_about(absolute, digest, false, false, false);
 		}
 	}
-	result = (int)syscall(SYS_newfstatat, folder, path, found, flags);
+	result = tpck_files_stat(folder, path, found, flags);
 	if (!result && tpck_follow_shows())
 		tpck_follow_shown(found);
 	return result;
@@ -202,7 +202,7 @@ int tpck_follow_truncate(const char *path, off_t bytes)
 		}
 		tpck_follow_opens(absolute, digest, O_WRONLY);
 	}
-	return (int)syscall(SYS_truncate, path, bytes);
+	return tpck_files_truncate(path, bytes);
 }
 
 int tpck_follow_symlink(const char *target, int folder, const char *path)
@@ -220,7 +220,7 @@ int tpck_follow_symlink(const char *target, int folder, const char *path)
 		tpck_follow_about(absolute, digest, false, false, false);
 		tpck_follow_makes(absolute);
 	}
-	result = (int)syscall(SYS_symlinkat, target, folder, path);
+	result = tpck_files_symlink(target, folder, path);
 	tpck_names_changed();
 	return result;
 }
@@ -238,7 +238,7 @@ int tpck_follow_link(int from_folder, const char *from, int to_folder, const cha
 		tpck_follow_about(to_path, to_digest, false, false, false);
 		tpck_follow_makes(to_path);
 	}
-	return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+	return tpck_files_link(from_folder, from, to_folder, to, flags);
 }
 
 ssize_t tpck_follow_readlink(int folder, const char *path, char *target, size_t size)
@@ -258,7 +258,7 @@ ssize_t tpck_follow_readlink(int folder, const char *path, char *target, size_t 
 			tpck_follow_about(absolute, digest, false, false, false);
 		}
 	}
-	return syscall(SYS_readlinkat, folder, path, target, size);
+	return tpck_files_readlink(folder, path, target, size);
 }
 
 int tpck_follow_chmod(int folder, const char *path, mode_t mode)
@@ -271,7 +271,7 @@ int tpck_follow_chmod(int folder, const char *path, mode_t mode)
 			return tpck_overlay_chmod(absolute, digest, mode);
 		tpck_follow_about(absolute, digest, true, false, false);
 	}
-	return (int)syscall(SYS_fchmodat, folder, path, mode);
+	return tpck_files_chmod(folder, path, mode);
 }
 
 int tpck_follow_times(int folder, const char *path, const struct timespec times[2], int flags)
@@ -285,7 +285,7 @@ int tpck_follow_times(int folder, const char *path, const struct timespec times[
 		/* What was read is told by its time. */
 		tpck_follow_about(absolute, digest, true, true, false);
 	}
-	return (int)syscall(SYS_utimensat, folder, path, times, flags);
+	return tpck_files_times(folder, path, times, flags);
 }
 
 const char *tpck_follow_place(int folder, const char *path, bool follow, bool changes, char *buffer)
@@ -293,12 +293,12 @@ const char *tpck_follow_place(int folder, const char *path, bool follow, bool ch
 	uint64_t digest;
 
 	if (!tpck_follow_resolve(folder, path, follow, buffer, &digest))
-		return path;
+		return tpck_files_place(folder, path, follow, buffer);
 	if (tpck_overlay_active())
 		return tpck_overlay_place(buffer, digest, changes);
 	/* What was read is told by its time, which is not that of its attributes. */
 	tpck_follow_about(buffer, digest, true, false, false);
-	return path;
+	return tpck_files_place(folder, path, follow, buffer);
 }
 
 /* ---- listings ------------------------------------------------------------------------------- */

@@ -17,6 +17,7 @@
 
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
+#include "runtime/files/files.h"
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
 
@@ -54,7 +55,7 @@ static int digest_of(const char *path, struct stat *found, uint64_t *digest)
 {
 	char buffer[16384];
 	uint64_t stride, bytes;
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+	int fd = tpck_files_open(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
 	int result = 0;
 
 	if (fd < 0)
@@ -107,7 +108,7 @@ void tpck_contents_note(const char *path, uint64_t digest)
 {
 	struct stat found;
 
-	if (!syscall(SYS_newfstatat, AT_FDCWD, path, &found, 0))
+	if (!tpck_files_stat(AT_FDCWD, path, &found, 0))
 		note(path, digest, &found, false);
 }
 

@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "runtime/follow/follow.h"
+#include "runtime/base/log.h"
+#include "runtime/files/files.h"
 #include "runtime/follow/follow_private.h"
 #include "runtime/follow/syscalls.h"
 #include "runtime/track/threads.h"
@@ -71,6 +73,7 @@ void tpck_overlay_end(void)
 {
 	tpck_syscalls_end();
 	active = false;
+	tpck_files_pause(false);
 }
 
 mode_t tpck_overlay_mask(void)
@@ -80,6 +83,10 @@ mode_t tpck_overlay_mask(void)
 
 int tpck_follow_forward(const char *scratch, bool output_again)
 {
+	/* The files that a resume begins from are those at their paths. */
+	if (!tpck_files_settle())
+		tpck_log_warn("some files of the run before are not at their paths yet");
+	tpck_files_pause(true);
 	tpck_folders_forward(scratch);
 	mask = umask(022);
 	umask(mask);

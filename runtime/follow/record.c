@@ -16,6 +16,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "runtime/files/files.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow_private.h"
 #include "runtime/track/threads.h"
@@ -99,7 +100,7 @@ static void note_first(const char *absolute, uint64_t digest, _Atomic uint64_t *
 	if (!atomic_compare_exchange_strong(slot, &none, digest & ~(uint64_t)STATE_BITS))
 		return;
 	atomic_fetch_add(&touched_count, 1);
-	if (!syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW)) {
+	if (!tpck_files_stat(AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW)) {
 		record.mode = found.st_mode;
 		record.bytes = (uint64_t)found.st_size;
 		record.mtime_s = found.st_mtim.tv_sec;
@@ -218,6 +219,9 @@ void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool d
 
 	if (!journal || tpck_log_failed(journal))
 		return;
+	/* A version is kept of the file itself, not of what is still on its way there. */
+	if (destroys && atomic_load(slot) & FILE_BIT)
+		tpck_files_settle_path(absolute);
 	if (!atomic_load(slot))
 		note_first(absolute, digest, slot);
 	if (reads && atomic_load(slot))
@@ -318,6 +322,20 @@ void tpck_follow_opens(const char *absolute, uint64_t digest, int flags)
 }
 
 enum { LISTING_BYTES = 64 << 10 };
+/* One name more of a listing. False: there is no room. */
+static bool add_name(struct tpck_record_file *record, size_t *used, char type, const char *name)
+{
+	size_t length = strlen(name);
+
+	if (*used + length + 2 > sizeof *record + LISTING_BYTES)
+		return false;
+	((char *)record)[(*used)++] = type;
+	memcpy((char *)record + *used, name, length + 1);
+	*used += length + 1;
+	record->names++;
+	return true;
+}
+
 static void note_listing(const char *absolute, uint64_t digest)
 {
 	struct tpck_record_file *record = malloc(sizeof *record + LISTING_BYTES);
@@ -326,6 +344,8 @@ static void note_listing(const char *absolute, uint64_t digest)
 	char buffer[32768];
 	int fd = (int)syscall(SYS_openat, AT_FDCWD, absolute, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	ssize_t got = 0;
+	struct tpck_files_listing *pending;
+	const char *name;
 
 	if (!record || fd < 0) {
 		free(record);
@@ -334,25 +354,27 @@ static void note_listing(const char *absolute, uint64_t digest)
 		return;
 	}
 	*record = (struct tpck_record_file){.path = digest, .mode = S_IFDIR};
+	pending = tpck_files_listing_begin(fd);
 	while ((got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0) {
 		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
 			const struct dirent64 *entry = (const void *)at;
-			size_t length = strlen(entry->d_name);
 
-			if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+			    tpck_files_hides(pending, entry->d_name))
 				continue;
-			if (used + length + 2 > sizeof *record + LISTING_BYTES) {
+			if (!add_name(record, &used, entry->d_type == DT_DIR ? 'd' : entry->d_type == DT_LNK ? 'l' : 'f',
+				      entry->d_name)) {
 				got = -1;
 				break;
 			}
-			((char *)record)[used++] = entry->d_type == DT_DIR ? 'd' : entry->d_type == DT_LNK ? 'l' : 'f';
-			memcpy((char *)record + used, entry->d_name, length + 1);
-			used += length + 1;
-			record->names++;
 		}
 		if (got < 0)
 			break;
 	}
+	while (got == 0 && (name = tpck_files_more(pending)))
+		if (!add_name(record, &used, 'f', name))
+			got = -1;
+	tpck_files_listing_end(pending);
 	syscall(SYS_close, fd);
 	if (got == 0)
 		tpck_log_append(journal, TPCK_RECORD_FILE, TPCK_FILE_LISTING, self ? self->id : 0, 0, record, used);

@@ -26,6 +26,7 @@ enum tpck_message_type {
 	TPCK_MSG_QUERY,      /* command -> agent: no payload; answered by ANSWER, JSON text */
 	TPCK_MSG_ANSWER,
 	TPCK_MSG_SURPRISE,   /* agent -> library: struct tpck_held; the copied bytes are not what the device had */
+	TPCK_MSG_FILES,      /* library -> agent: SHM/JOB/files/table is there (wire/view.h); no payload, no answer */
 };
 
 struct tpck_message {

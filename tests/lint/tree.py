@@ -17,7 +17,7 @@ SRC = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("src
 BUILD = os.path.realpath(sys.argv[2] if len(sys.argv) > 2 else os.environ.get("builddir", "."))
 
 # What the preloaded library is made of, and the agent; base and wire are in both.
-SHIM_SIDE = {"base", "wire", "track", "infer", "capture", "replay", "follow", "engine"}
+SHIM_SIDE = {"base", "wire", "track", "infer", "capture", "replay", "files", "follow", "engine"}
 AGENT_SIDE = {"base", "wire", "store", "peer", "policy"}
 
 # Who may include whom. A folder may always include itself.
@@ -27,8 +27,9 @@ MAY_INCLUDE = {
     "runtime/track": {"runtime/base", "runtime/wire"},
     "runtime/infer": {"runtime/base", "runtime/wire", "runtime/track"},
     "runtime/replay": {"runtime/base", "runtime/wire", "runtime/track"},
-    "runtime/follow": {"runtime/base", "runtime/wire", "runtime/track", "runtime/replay"},
-    "runtime/capture": {"runtime/" + r for r in SHIM_SIDE - {"engine", "follow"}},
+    "runtime/files": {"runtime/base", "runtime/wire", "runtime/track"},
+    "runtime/follow": {"runtime/base", "runtime/wire", "runtime/track", "runtime/replay", "runtime/files"},
+    "runtime/capture": {"runtime/" + r for r in SHIM_SIDE - {"engine", "follow", "files"}},
     "runtime/engine": {"runtime/" + r for r in SHIM_SIDE} | {"kernels"},
     "runtime/policy": {"runtime/base", "runtime/wire"},
     "runtime/store": {"runtime/base", "runtime/wire", "runtime/policy"},

@@ -22,6 +22,7 @@
 #define IDLE_WAIT_NS 2000000000ull
 /* How often the memory tier is looked for. */
 #define LOOK_NS 10000000000ull
+#define FILES_LOOK_NS 500000000ull
 
 double agent_backoff(double last)
 {
@@ -108,7 +109,7 @@ static void retire_forgotten(struct agent *agent)
 /* When the agent has nothing more to wait for; UINT64_MAX: it has. */
 static uint64_t leave_at(const struct agent *agent)
 {
-	if (agent->clients || agent->jobs || agent->lives)
+	if (agent->clients || agent->jobs || agent->lives || files_owed())
 		return UINT64_MAX;
 	return agent->idle_since_ns + (agent->served ? IDLE_WAIT_NS : FIRST_WAIT_NS);
 }
@@ -126,12 +127,12 @@ static void consider_leaving(struct agent *agent)
 			return;
 		}
 	}
-	if (agent->stop_now || (agent->stopping && !agent->jobs &&
+	if (agent->stop_now || (agent->stopping && !agent->jobs && (!files_owed() || files_failing()) &&
 				(all_durable(agent) || now < agent->flush_retry_ns))) {
 		agent->leaving = true;
 		return;
 	}
-	if (agent->clients || agent->jobs || agent->lives)
+	if (agent->clients || agent->jobs || agent->lives || files_owed())
 		agent->idle_since_ns = now;
 	if (leave_at(agent) <= now)
 		agent->leaving = true;
@@ -171,6 +172,9 @@ static int timeout_ms(const struct agent *agent)
 
 	if (agent->look_ns < at)
 		at = agent->look_ns;
+	/* The files' thread tells nobody when it is done. */
+	if (files_owed() && (at == UINT64_MAX || at > now + FILES_LOOK_NS))
+		at = now + FILES_LOOK_NS;
 	return at <= now ? 0 : (int)((at - now) / 1000000 + 1);
 }
 
@@ -216,7 +220,8 @@ int agent_begin(struct agent *agent, struct tpck_error *err)
 	agent->begun_ns = agent->idle_since_ns = tpck_clock_monotonic_ns();
 	flush_clear_remains(agent);
 	live_adopt_all(agent);
-	agent->served = agent->lives != NULL;
+	files_begin(agent);
+	agent->served = agent->lives != NULL || files_owed();
 	return client_listen(agent, err);
 }
 

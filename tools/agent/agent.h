@@ -215,6 +215,15 @@ bool copies_need(const struct tpck_point *point);
  * the tier. store_in_use is held. */
 int flush_retain(struct agent *agent, struct tpck_tier *tier, const uint64_t *generations, struct tpck_error *err);
 
+/* the program's own files (files.c) */
+/* Looks after the job's table if there is one; more than once does nothing. */
+void files_begin(struct agent *agent);
+/* Whether something is not at its path yet; whether that is because it cannot be. */
+bool files_owed(void);
+bool files_failing(void);
+/* False: something is left, which the next agent finds. */
+bool files_stop(void);
+
 /* QUERY (status.c) */
 void status_answer(struct agent *agent, struct client *client);
 

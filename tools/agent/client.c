@@ -143,6 +143,9 @@ static void take_message(struct agent *agent, struct client *client, const struc
 
 	if (head->type == TPCK_MSG_QUERY) {
 		status_answer(agent, client);
+	} else if (head->type == TPCK_MSG_FILES) {
+		agent->served = true;
+		files_begin(agent);
 	} else if (head->type != TPCK_MSG_HELLO) {
 		if (client->live)
 			take_session_message(agent, client, head->type, payload, head->bytes);

@@ -267,7 +267,7 @@ static void leave(void)
 	worker_stop(&agent.flusher);
 	copies_stop(&agent);
 	worker_stop(&agent.prefaulter);
-	if (agent.stopping)
+	if (!files_stop() || agent.stopping)
 		return;
 	keep_log();
 	remove_memory();

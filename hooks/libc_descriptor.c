@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hooks of what ends, copies and syncs a descriptor, for those that write the trainer's files: reading and writing is not
+ * hooked at all. */
+#include "config.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <glob.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "hooks/libc.h"
+#include "runtime/files/files.h"
+#include "shim/driver.h"
+
+#define REAL(name) ((__typeof__(&name))tpck_real_dlsym(RTLD_NEXT, #name))
+
+TPCK_EXPORT int close(int fd)
+{
+	return tpck_files_close(fd);
+}
+
+TPCK_EXPORT int fclose(FILE *stream)
+{
+	static int (*real)(FILE *);
+	uint64_t closing = tpck_files_closing(fileno(stream));
+	int result;
+
+	if (!real)
+		real = REAL(fclose);
+	result = real(stream);
+	/* What a stream could not write is missing. */
+	tpck_files_closed(closing, result == 0);
+	return result;
+}
+
+TPCK_EXPORT int close_range(unsigned int first, unsigned int last, int flags)
+{
+	int result = (int)syscall(SYS_close_range, first, last, flags);
+
+	if (!result && !(flags & CLOSE_RANGE_CLOEXEC))
+		tpck_files_close_range(first, last);
+	return result;
+}
+
+TPCK_EXPORT void closefrom(int first)
+{
+	static void (*real)(int);
+
+	if (!real)
+		real = REAL(closefrom);
+	real(first);
+	tpck_files_close_range(first < 0 ? 0 : (unsigned)first, ~0u);
+}
+
+TPCK_EXPORT int dup(int fd)
+{
+	int copy = (int)syscall(SYS_dup, fd);
+
+	if (copy >= 0)
+		tpck_files_copied(fd, copy);
+	return copy;
+}
+
+TPCK_EXPORT int dup2(int from, int to)
+{
+	int copy = (int)syscall(SYS_dup2, from, to);
+
+	if (copy >= 0)
+		tpck_files_copied(from, to);
+	return copy;
+}
+
+TPCK_EXPORT int dup3(int from, int to, int flags)
+{
+	int copy = (int)syscall(SYS_dup3, from, to, flags);
+
+	if (copy >= 0)
+		tpck_files_copied(from, to);
+	return copy;
+}
+
+#define FCNTL(name)                                                  \
+	static int (*real)(int, int, ...);                           \
+	va_list args;                                                \
+	void *argument;                                              \
+	int result;                                                  \
+	va_start(args, command);                                     \
+	argument = va_arg(args, void *);                             \
+	va_end(args);                                                \
+	if (!real)                                                   \
+		real = REAL(name);                                   \
+	result = real(fd, command, argument);                        \
+	if (result >= 0 && (command == F_DUPFD || command == F_DUPFD_CLOEXEC)) \
+		tpck_files_copied(fd, result);                       \
+	return result
+
+TPCK_EXPORT int fcntl(int fd, int command, ...)
+{
+	FCNTL(fcntl);
+}
+
+TPCK_EXPORT int fcntl64(int fd, int command, ...)
+{
+	FCNTL(fcntl64);
+}
+
+TPCK_EXPORT int fsync(int fd)
+{
+	return tpck_files_fsync(fd, false);
+}
+
+TPCK_EXPORT int fdatasync(int fd)
+{
+	return tpck_files_fsync(fd, true);
+}
+
+static void *map(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+	void *at = (void *)syscall(SYS_mmap, address, bytes, protection, flags, fd, offset);
+
+	if (fd >= 0 && at != MAP_FAILED && (flags & MAP_TYPE) != MAP_PRIVATE && !(flags & MAP_ANONYMOUS))
+		tpck_files_mapped(fd, at, bytes);
+	return at;
+}
+
+TPCK_EXPORT void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+	return map(address, bytes, protection, flags, fd, offset);
+}
+
+TPCK_EXPORT void *mmap64(void *address, size_t bytes, int protection, int flags, int fd, off64_t offset)
+{
+	return map(address, bytes, protection, flags, fd, offset);
+}
+
+TPCK_EXPORT int munmap(void *address, size_t bytes)
+{
+	int result = (int)syscall(SYS_munmap, address, bytes);
+
+	if (!result)
+		tpck_files_unmapped(address, bytes);
+	return result;
+}
+
+/* ---- walks that the C library makes inside, where no symbol of ours is asked: all is made real first -------------- */
+
+TPCK_EXPORT int scandir(const char *restrict path, struct dirent ***restrict names, int (*filter)(const struct dirent *),
+			int (*compare)(const struct dirent **, const struct dirent **))
+{
+	(void)tpck_files_settle();
+	return REAL(scandir)(path, names, filter, compare);
+}
+
+TPCK_EXPORT int scandir64(const char *restrict path, struct dirent64 ***restrict names,
+			  int (*filter)(const struct dirent64 *),
+			  int (*compare)(const struct dirent64 **, const struct dirent64 **))
+{
+	(void)tpck_files_settle();
+	return REAL(scandir64)(path, names, filter, compare);
+}
+
+TPCK_EXPORT int glob(const char *restrict pattern, int flags, int (*failed)(const char *, int), glob_t *restrict found)
+{
+	(void)tpck_files_settle();
+	return REAL(glob)(pattern, flags, failed, found);
+}
+
+TPCK_EXPORT int glob64(const char *restrict pattern, int flags, int (*failed)(const char *, int), glob64_t *restrict found)
+{
+	(void)tpck_files_settle();
+	return REAL(glob64)(pattern, flags, failed, found);
+}
+
+TPCK_EXPORT int nftw(const char *path, __nftw_func_t visit, int descriptors, int flags)
+{
+	(void)tpck_files_settle();
+	return REAL(nftw)(path, visit, descriptors, flags);
+}
+
+TPCK_EXPORT int nftw64(const char *path, __nftw64_func_t visit, int descriptors, int flags)
+{
+	(void)tpck_files_settle();
+	return REAL(nftw64)(path, visit, descriptors, flags);
+}

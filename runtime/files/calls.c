@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls on paths other than open, as the job sees them. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/files/files_private.h"
+#include "runtime/wire/reach.h"
+
+enum { TRIES = 2000 };
+
+/* What is at the path; where it is pending, `call` is made on its bytes. They may be published just then: ENOENT of
+ * such a path is looked at again. */
+#define ON_BYTES(folder, path, follow, call)                                                     \
+	do {                                                                                     \
+		struct tpck_pending pending;                                                     \
+		for (int tries = 0; !tpck_files_idle() && tries < TRIES; tries++) {              \
+			enum tpck_seen seen = tpck_files_look(folder, path, follow, &pending);   \
+			long result;                                                             \
+			if (seen == TPCK_SEEN_REAL)                                              \
+				break;                                                           \
+			if (seen == TPCK_SEEN_REMOVED) {                                         \
+				errno = ENOENT;                                                  \
+				return -1;                                                       \
+			}                                                                        \
+			result = (call);                                                         \
+			if (!result || errno != ENOENT)                                          \
+				return (int)result;                                              \
+			if (tries)                                                               \
+				tpck_reach_pause(1);                                             \
+		}                                                                                \
+	} while (0)
+
+int tpck_files_stat(int folder, const char *path, struct stat *found, int flags)
+{
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), syscall(SYS_newfstatat, AT_FDCWD, pending.path, found, 0));
+	return (int)syscall(SYS_newfstatat, folder, path, found, flags);
+}
+
+int tpck_files_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found)
+{
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), syscall(SYS_statx, AT_FDCWD, pending.path, flags, mask, found));
+	return (int)syscall(SYS_statx, folder, path, flags, mask, found);
+}
+
+int tpck_files_access(int folder, const char *path, int mode, int flags)
+{
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), syscall(SYS_faccessat, AT_FDCWD, pending.path, mode));
+	return flags ? (int)syscall(439 /* faccessat2 */, folder, path, mode, flags)
+		     : (int)syscall(SYS_faccessat, folder, path, mode);
+}
+
+int tpck_files_truncate(const char *path, off_t bytes)
+{
+	ON_BYTES(AT_FDCWD, path, true, syscall(SYS_truncate, pending.path, bytes));
+	return (int)syscall(SYS_truncate, path, bytes);
+}
+
+int tpck_files_chmod(int folder, const char *path, mode_t mode)
+{
+	ON_BYTES(folder, path, true, syscall(SYS_fchmodat, AT_FDCWD, pending.path, mode));
+	return (int)syscall(SYS_fchmodat, folder, path, mode);
+}
+
+int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags)
+{
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), syscall(SYS_utimensat, AT_FDCWD, pending.path, times, 0));
+	return (int)syscall(SYS_utimensat, folder, path, times, flags);
+}
+
+static bool is_pending(int folder, const char *path, bool follow)
+{
+	struct tpck_pending pending;
+
+	return !tpck_files_idle() && tpck_files_look(folder, path, follow, &pending) != TPCK_SEEN_REAL;
+}
+
+ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t size)
+{
+	struct tpck_pending pending;
+
+	if (!tpck_files_idle() && tpck_files_look(folder, path, false, &pending) != TPCK_SEEN_REAL) {
+		errno = pending.kind == TPCK_VIEW_REMOVED ? ENOENT : EINVAL;
+		return -1;
+	}
+	return syscall(SYS_readlinkat, folder, path, target, size);
+}
+
+const char *tpck_files_place(int folder, const char *path, bool follow, char *buffer)
+{
+	struct tpck_pending pending;
+	enum tpck_seen seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(folder, path, follow, &pending);
+
+	if (seen == TPCK_SEEN_REAL)
+		return path;
+	if (seen == TPCK_SEEN_REMOVED) {
+		errno = ENOENT;
+		return NULL;
+	}
+	return strcpy(buffer, pending.path);
+}
+
+/* ---- names ------------------------------------------------------------------------------------ */
+
+int tpck_files_mkdir(int folder, const char *path, mode_t mode)
+{
+	if (is_pending(folder, path, false))
+		(void)tpck_files_settle();
+	return (int)syscall(SYS_mkdirat, folder, path, mode);
+}
+
+int tpck_files_symlink(const char *target, int folder, const char *path)
+{
+	/* It may point to what is not there yet for others. */
+	if (!tpck_files_idle() && !tpck_files_settle()) {
+		errno = EIO;
+		return -1;
+	}
+	return (int)syscall(SYS_symlinkat, target, folder, path);
+}
+
+int tpck_files_link(int from_folder, const char *from, int to_folder, const char *to, int flags)
+{
+	if ((is_pending(from_folder, from, flags & AT_SYMLINK_FOLLOW) || is_pending(to_folder, to, false)) &&
+	    !tpck_files_settle()) {
+		errno = EIO;
+		return -1;
+	}
+	return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+}
+
+/* The folder of a path: what names it, and its own name as the agent can open it. */
+static bool folder_of(int folder, const char *path, struct stat *found, char *absolute, const char **name)
+{
+	char link[40];
+	ssize_t got;
+	int fd;
+
+	if (!tpck_files_split(path, absolute, name))
+		return false;
+	fd = tpck_reach_high((int)syscall(SYS_openat, folder, absolute, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
+	if (fd < 0)
+		return false;
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	got = syscall(SYS_readlink, link, absolute, TPCK_FILES_PATH - 1);
+	if (got > 0)
+		absolute[got] = '\0';
+	if (syscall(SYS_newfstatat, fd, "", found, AT_EMPTY_PATH))
+		got = 0;
+	syscall(SYS_close, fd);
+	return got > 0 && *absolute == '/';
+}
+
+/* Whether something that closed later than `order` is still owed: what is done now is done behind it. */
+static bool owed_behind(struct tpck_view *view, uint64_t order)
+{
+	uint32_t left = view->used;
+
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
+		if (view->entry[i].state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (view->entry[i].state != TPCK_VIEW_OPEN && view->entry[i].order > order)
+			return true;
+	}
+	return false;
+}
+
+/* The name goes once what is owed before is there. The lock is held. */
+static bool remove_later(struct tpck_view *view, const struct stat *parent, const char *path, const char *name)
+{
+	struct tpck_view_entry *entry = tpck_view_add(view, parent->st_dev, parent->st_ino, path, name, TPCK_VIEW_REMOVED);
+
+	if (entry)
+		tpck_view_close(view, entry);
+	return entry;
+}
+
+/* A file's name goes. -2: the real call is to be made, which nothing is before. */
+static int unlink_pending(int folder, const char *path)
+{
+	char absolute[TPCK_FILES_PATH], bytes[TPCK_FILES_PATH];
+	bool exists, later = false, dropped = false;
+	struct stat parent, there;
+	struct tpck_view *view;
+	const char *name;
+
+	if (!folder_of(folder, path, &parent, absolute, &name))
+		return -2;
+	for (;;) {
+		struct tpck_view_entry *entry;
+		bool busy;
+
+		exists = !syscall(SYS_newfstatat, folder, path, &there, AT_SYMLINK_NOFOLLOW);
+		/* What cannot be removed says so at once; a sticky folder is the kernel's to judge. */
+		if (exists && (S_ISDIR(there.st_mode) || parent.st_mode & S_ISVTX || syscall(SYS_faccessat, folder, absolute, W_OK | X_OK)))
+			return -2;
+		view = tpck_files_lock();
+		if (!view)
+			return -2;
+		entry = tpck_view_find(view, parent.st_dev, parent.st_ino, name);
+		busy = entry && entry->state == TPCK_VIEW_COMMITTING;
+		if (entry && entry->kind == TPCK_VIEW_REMOVED) {
+			tpck_view_unlock(view);
+			errno = ENOENT;
+			return dropped ? 0 : -1;
+		}
+		/* What is whole may be what something that closed behind it points to: it comes, and goes in its turn. */
+		if (entry ? entry->state == TPCK_VIEW_CLOSED && owed_behind(view, entry->order) : exists && owed_behind(view, 0)) {
+			later = remove_later(view, &parent, absolute, name);
+			tpck_view_unlock(view);
+			break;
+		}
+		if (!entry) {
+			tpck_view_unlock(view);
+			break;
+		}
+		if (!busy) {
+			tpck_files_bytes(view, entry, bytes, sizeof bytes);
+			tpck_view_remove(view, entry);
+			dropped = true;
+		}
+		tpck_view_unlock(view);
+		if (busy)
+			tpck_reach_pause(1);
+		else
+			syscall(SYS_unlinkat, AT_FDCWD, bytes, 0);
+	}
+	if (dropped || later)
+		tpck_view_tell(&view->news);
+	return later || (dropped && !exists) ? 0 : -2;
+}
+
+int tpck_files_unlink(int folder, const char *path, int flags)
+{
+	int saved = errno, result;
+
+	if (tpck_files_idle())
+		return (int)syscall(SYS_unlinkat, folder, path, flags);
+	if (flags & AT_REMOVEDIR) {
+		/* Names in it may be about to go. */
+		result = (int)syscall(SYS_unlinkat, folder, path, flags);
+		if (result && (errno == ENOTEMPTY || errno == EEXIST) && tpck_files_settle())
+			result = (int)syscall(SYS_unlinkat, folder, path, flags);
+		return result;
+	}
+	result = path ? unlink_pending(folder, path) : -2;
+	if (result == -1)
+		return -1;
+	errno = saved;
+	return result == 0 ? 0 : (int)syscall(SYS_unlinkat, folder, path, flags);
+}
+
+/* A pending file gets another name, which the agent will put it at. -2: not before what is owed is there. */
+static int rename_pending(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+	struct stat from_parent, to_parent, there;
+	char from_path[TPCK_FILES_PATH], to_path[TPCK_FILES_PATH];
+	const char *from_name, *to_name;
+	struct tpck_view_entry *entry;
+	struct tpck_view *view;
+	bool left, moved = false;
+
+	if (flags & ~(unsigned)RENAME_NOREPLACE || !folder_of(from_folder, from, &from_parent, from_path, &from_name))
+		return -2;
+	if (!folder_of(to_folder, to, &to_parent, to_path, &to_name))
+		return -1;
+	if (from_parent.st_dev != to_parent.st_dev) {
+		errno = EXDEV;
+		return -1;
+	}
+	if (syscall(SYS_faccessat, AT_FDCWD, to_path, W_OK | X_OK))
+		return -1;
+	if (!syscall(SYS_newfstatat, to_folder, to, &there, AT_SYMLINK_NOFOLLOW)) {
+		if (flags || S_ISDIR(there.st_mode)) {
+			errno = flags ? EEXIST : EISDIR;
+			return -1;
+		}
+		/* Another user's in a folder that guards them. */
+		if (to_parent.st_mode & S_ISVTX && there.st_uid != geteuid())
+			return -2;
+	}
+	left = !syscall(SYS_newfstatat, from_folder, from, &there, AT_SYMLINK_NOFOLLOW);
+	view = tpck_files_lock();
+	if (!view)
+		return -2;
+	entry = tpck_view_find(view, from_parent.st_dev, from_parent.st_ino, from_name);
+	/* Older versions of the name are published first, so that nothing of it is left. */
+	if (entry && entry->state != TPCK_VIEW_COMMITTING && entry->kind != TPCK_VIEW_REMOVED &&
+	    tpck_view_versions(view, from_parent.st_dev, from_parent.st_ino, from_name) == 1) {
+		struct tpck_view_entry *other = tpck_view_find(view, to_parent.st_dev, to_parent.st_ino, to_name);
+
+		moved = other == entry || tpck_view_move(view, entry, to_parent.st_dev, to_parent.st_ino, to_path, to_name);
+		if (moved && other != entry && entry->state == TPCK_VIEW_CLOSED)
+			entry->order = ++view->order;
+		if (moved && other != entry && left)
+			(void)remove_later(view, &from_parent, from_path, from_name);
+	}
+	tpck_view_unlock(view);
+	if (moved)
+		tpck_view_tell(&view->news);
+	return moved ? 0 : -2;
+}
+
+int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+	int saved = errno, result;
+
+	for (int tries = 0; tries < TRIES && !tpck_files_idle() && from && to; tries++) {
+		bool pending = is_pending(from_folder, from, false);
+
+		result = pending ? rename_pending(from_folder, from, to_folder, to, flags) : -2;
+		if (result != -2) {
+			if (!result)
+				errno = saved;
+			return result;
+		}
+		/* A folder's name, or a file that is at its path: behind what closed before. */
+		if (!tpck_files_settle()) {
+			errno = EIO;
+			return -1;
+		}
+		if (!pending)
+			break;
+	}
+	return flags ? (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags)
+		     : (int)syscall(SYS_renameat, from_folder, from, to_folder, to);
+}

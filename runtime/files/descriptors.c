@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which descriptors of this process write pending files, and when the last one is closed. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/files/files_private.h"
+#include "runtime/track/threads.h"
+
+enum { MAPPINGS = 256 };
+
+/* An entry's index + 1 and its serial's low half: 0 is none. */
+static _Atomic uint64_t descriptors[TPCK_FILES_DESCRIPTORS];
+static _Atomic uint32_t known, highest;
+static int32_t process; /* whose descriptors these are */
+static struct {
+	uintptr_t from, to;
+	uint64_t what;
+} mappings[MAPPINGS];
+static _Atomic uint32_t mapped;
+static tpck_spin mappings_lock;
+
+static uint64_t pack(uint32_t index, uint64_t serial)
+{
+	return (serial & 0xffffffff) << 32 | (index + 1);
+}
+
+static struct tpck_view_entry *unpack(struct tpck_view *view, uint64_t what)
+{
+	struct tpck_view_entry *entry = &view->entry[(uint32_t)what - 1];
+
+	return entry->state != TPCK_VIEW_FREE && (entry->serial & 0xffffffff) == what >> 32 ? entry : NULL;
+}
+
+static void set(int fd, uint64_t what)
+{
+	uint32_t top = atomic_load(&highest);
+
+	atomic_store(&descriptors[fd], what);
+	atomic_fetch_add(&known, 1);
+	while ((uint32_t)fd > top && !atomic_compare_exchange_weak(&highest, &top, (uint32_t)fd))
+		;
+}
+
+bool tpck_files_writes(int fd, uint32_t index, uint64_t serial)
+{
+	if (fd < 0 || fd >= TPCK_FILES_DESCRIPTORS)
+		return false;
+	if (!process)
+		process = (int32_t)syscall(SYS_getpid);
+	set(fd, pack(index, serial));
+	return true;
+}
+
+static inline uint64_t what_of(int fd)
+{
+	if (fd < 0 || fd >= TPCK_FILES_DESCRIPTORS || !atomic_load_explicit(&known, memory_order_relaxed))
+		return 0;
+	return atomic_load_explicit(&descriptors[fd], memory_order_relaxed);
+}
+
+/* A child that shares this memory and not the descriptors (vfork, clone) closes what is its own. */
+static bool own(void)
+{
+	return (int32_t)syscall(SYS_getpid) == process;
+}
+
+uint64_t tpck_files_closing(int fd)
+{
+	uint64_t what = what_of(fd) && own() ? atomic_exchange(&descriptors[fd], 0) : 0;
+
+	if (what)
+		atomic_fetch_sub(&known, 1);
+	return what;
+}
+
+/* ---- the count of who writes ------------------------------------------------------------------ */
+
+static bool held(const struct tpck_view_entry *entry)
+{
+	for (unsigned i = 0; i < TPCK_VIEW_HOLDERS; i++)
+		if (entry->holder[i].pid)
+			return true;
+	return false;
+}
+
+/* The last one is gone: its size is what the next one of its name may have. */
+static void whole_now(struct tpck_view *view, struct tpck_view_entry *entry)
+{
+	char path[TPCK_FILES_PATH];
+	struct stat found;
+
+	tpck_files_bytes(view, entry, path, sizeof path);
+	if (!syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW)) {
+		tpck_view_size_note(view, entry->pattern, (uint64_t)found.st_size);
+		if (entry->kind == TPCK_VIEW_MEMORY) {
+			view->memory_bytes += (uint64_t)found.st_size - entry->bytes;
+			entry->bytes = (uint64_t)found.st_size;
+		}
+	}
+	tpck_view_close(view, entry);
+}
+
+static void release(uint64_t what, bool whole)
+{
+	struct tpck_view *view = atomic_load(&tpck_files_view);
+	struct tpck_view_entry *entry;
+	struct tpck_view_holder *holder;
+	int saved = errno;
+	bool news = false;
+
+	if (!view || !tpck_view_lock(view))
+		return;
+	entry = unpack(view, what);
+	holder = entry ? tpck_view_holder_of(entry, (int32_t)syscall(SYS_getpid), false) : NULL;
+	if (holder && (!holder->count || !--holder->count))
+		holder->pid = 0;
+	/* What could not be written to its end is not what is there before it. */
+	if (holder && !whole) {
+		tpck_view_remove(view, entry);
+		news = true;
+	} else if (holder && !held(entry) && entry->state == TPCK_VIEW_OPEN) {
+		whole_now(view, entry);
+		news = true;
+	}
+	tpck_view_unlock(view);
+	if (news) {
+		tpck_view_tell(&view->news);
+		tpck_files_revive();
+	}
+	errno = saved;
+}
+
+void tpck_files_release(uint32_t index, uint64_t serial, bool whole)
+{
+	release(pack(index, serial), whole);
+}
+
+void tpck_files_closed(uint64_t closing, bool whole)
+{
+	if (closing)
+		release(closing, whole);
+}
+
+int tpck_files_close(int fd)
+{
+	uint64_t what = tpck_files_closing(fd);
+	int result = (int)syscall(SYS_close, fd);
+
+	if (__builtin_expect(what != 0, 0))
+		release(what, true);
+	return result;
+}
+
+static void hold(uint64_t what, bool maps)
+{
+	struct tpck_view *view = atomic_load(&tpck_files_view);
+	struct tpck_view_entry *entry;
+	struct tpck_view_holder *holder;
+
+	if (!view || !tpck_view_lock(view))
+		return;
+	entry = unpack(view, what);
+	holder = entry ? tpck_view_holder_of(entry, (int32_t)syscall(SYS_getpid), true) : NULL;
+	if (holder)
+		holder->count++;
+	if (entry && maps)
+		entry->mapped = 1;
+	tpck_view_unlock(view);
+}
+
+void tpck_files_copied(int from, int to)
+{
+	uint64_t what = what_of(from), before;
+
+	if (from == to || !atomic_load_explicit(&known, memory_order_relaxed) || !own())
+		return;
+	before = tpck_files_closing(to);
+	if (what && to >= 0 && to < TPCK_FILES_DESCRIPTORS) {
+		hold(what, false);
+		set(to, what);
+	}
+	if (before)
+		release(before, true);
+}
+
+void tpck_files_close_range(unsigned first, unsigned last)
+{
+	if (!atomic_load(&known) || !own())
+		return;
+	if (last > atomic_load(&highest))
+		last = atomic_load(&highest);
+	for (unsigned fd = first; fd <= last; fd++)
+		tpck_files_closed(tpck_files_closing((int)fd), true);
+}
+
+/* ---- mappings: bytes that are written without a descriptor ------------------------------------ */
+
+void tpck_files_mapped(int fd, const void *address, size_t bytes)
+{
+	uint64_t what = what_of(fd);
+	unsigned i = 0;
+
+	if (!what || !own())
+		return;
+	tpck_spin_lock(&mappings_lock);
+	while (i < MAPPINGS && mappings[i].what)
+		i++;
+	if (i < MAPPINGS) {
+		mappings[i].from = (uintptr_t)address;
+		mappings[i].to = (uintptr_t)address + bytes;
+		mappings[i].what = what;
+		atomic_fetch_add(&mapped, 1);
+	}
+	tpck_spin_unlock(&mappings_lock);
+	/* One that has no place stays held until the process ends. */
+	hold(what, true);
+}
+
+void tpck_files_unmapped(const void *address, size_t bytes)
+{
+	uintptr_t from = (uintptr_t)address, to = from + bytes;
+
+	while (__builtin_expect(atomic_load_explicit(&mapped, memory_order_relaxed) != 0, 0) && own()) {
+		uint64_t what = 0;
+
+		tpck_spin_lock(&mappings_lock);
+		for (unsigned i = 0; i < MAPPINGS && !what; i++)
+			if (mappings[i].what && mappings[i].from >= from && mappings[i].to <= to) {
+				what = mappings[i].what;
+				mappings[i].what = 0;
+				atomic_fetch_sub(&mapped, 1);
+			}
+		tpck_spin_unlock(&mappings_lock);
+		if (!what)
+			break;
+		release(what, true);
+	}
+}
+
+/* ---- fork ------------------------------------------------------------------------------------- */
+
+/* What the child has of its parent's is not the child's to make whole. */
+void tpck_files_descriptors_forked(void)
+{
+	if (atomic_load(&known))
+		for (uint32_t fd = 0; fd <= atomic_load(&highest); fd++)
+			atomic_store(&descriptors[fd], 0);
+	atomic_store(&known, 0);
+	atomic_store(&mapped, 0);
+	memset(mappings, 0, sizeof mappings);
+	mappings_lock = 0;
+	process = 0;
+}
+
+/* ---- fsync ------------------------------------------------------------------------------------ */
+
+/* What of a folder is whole is made real before the folder is. */
+static int sync_folder(int fd)
+{
+	struct stat found;
+
+	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || !S_ISDIR(found.st_mode))
+		return 0;
+	return tpck_files_settle() ? 0 : EIO;
+}
+
+/* The agent copies what is there now to its place beside the target. 0 or an errno. */
+static int sync_memory(uint64_t what)
+{
+	struct tpck_view *view = tpck_files_lock();
+	struct tpck_view_entry *entry;
+	uint64_t wanted = 0;
+	int error = 0;
+
+	if (!view)
+		return EIO;
+	entry = unpack(view, what);
+	if (entry)
+		wanted = ++entry->synced;
+	tpck_view_unlock(view);
+	while (entry && (view = tpck_files_lock())) {
+		uint32_t seen = view->done;
+		bool done;
+
+		entry = unpack(view, what);
+		done = !entry || entry->sync_done >= wanted;
+		if (entry && done)
+			error = entry->sync_error;
+		tpck_view_unlock(view);
+		if (done)
+			return error;
+		tpck_view_tell(&view->news);
+		tpck_files_revive();
+		tpck_view_wait(&view->done, seen, 50);
+	}
+	return view ? error : EIO;
+}
+
+int tpck_files_fsync(int fd, bool data)
+{
+	uint64_t what = what_of(fd);
+	bool durable = tpck_files_settings && strcmp(tpck_files_settings->fsync, "memory") != 0;
+	int saved = errno, error = 0;
+
+	if (what && durable) {
+		struct tpck_view *view = atomic_load(&tpck_files_view);
+		struct tpck_view_entry *entry = view ? unpack(view, what) : NULL;
+
+		if (entry && entry->kind == TPCK_VIEW_MEMORY)
+			error = sync_memory(what);
+	} else if (!what && durable && !tpck_files_idle()) {
+		error = sync_folder(fd);
+	}
+	if (error) {
+		errno = error;
+		return -1;
+	}
+	errno = saved;
+	if (what && !durable)
+		return 0;
+	return (int)syscall(data ? SYS_fdatasync : SYS_fsync, fd);
+}

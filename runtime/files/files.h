@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The trainer's own checkpoint files (DESIGN 7). A file that is opened for writing and wanted gets a descriptor of
+ * another one, in memory or beside its target; when the last descriptor is closed the agent makes it durable and
+ * puts it at its path in one step. Until then the calls here show it to the processes of the job, and to them alone,
+ * by the job's table (runtime/wire/view.h).
+ *
+ * Each function is the call of that name as a process of the job sees it: it returns what that returns, with errno
+ * set, and makes the real call where nothing is pending. They may be called from any thread, and take no lock of
+ * the host's. Where something cannot be done behind the program's back they wait until what is pending has been
+ * published, and then make the real call.
+ */
+#ifndef TPCK_RUNTIME_FILES_FILES_H
+#define TPCK_RUNTIME_FILES_FILES_H
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include "runtime/base/settings.h"
+
+/* At load, with the job's name, this library's path and the folder the process began in; all of them stay. */
+void tpck_files_start(const struct tpck_settings *settings, const char *job, const char *library, const char *start_folder);
+/* At the normal end: what is open is whole; waits for what is owed, at most so long. */
+void tpck_files_end(double seconds);
+/* In a forked child. */
+void tpck_files_forked(void);
+/* Nothing new is taken while this holds (running forward). */
+void tpck_files_pause(bool paused);
+/* Waits until all that is owed now has been published. False: it cannot be. */
+bool tpck_files_settle(void);
+/* The same if something of this path is pending. Absolute path. */
+void tpck_files_settle_path(const char *path);
+
+/* Whether open() of this path may give another descriptor than the real one: streams must be made of it. */
+bool tpck_files_concerns(const char *path, int flags);
+int tpck_files_open(int folder, const char *path, int flags, mode_t mode);
+int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
+int tpck_files_unlink(int folder, const char *path, int flags);
+int tpck_files_mkdir(int folder, const char *path, mode_t mode);
+int tpck_files_access(int folder, const char *path, int mode, int flags);
+int tpck_files_stat(int folder, const char *path, struct stat *found, int flags);
+struct statx;
+int tpck_files_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found);
+int tpck_files_truncate(const char *path, off_t bytes);
+int tpck_files_symlink(const char *target, int folder, const char *path);
+int tpck_files_link(int from_folder, const char *from, int to_folder, const char *to, int flags);
+ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t size);
+int tpck_files_chmod(int folder, const char *path, mode_t mode);
+int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags);
+/* Where a call on the attributes of a file is to be made: `path` itself, or the pending file's in `buffer` of
+ * TPCK_FILES_PATH bytes, which is absolute. NULL: errno says what it fails with. */
+enum { TPCK_FILES_PATH = 4096 };
+const char *tpck_files_place(int folder, const char *path, bool follow, char *buffer);
+
+/* Descriptors. */
+int tpck_files_close(int fd);
+/* A stream is about to be closed: what must be given to closed() with its outcome. 0: nothing. */
+uint64_t tpck_files_closing(int fd);
+void tpck_files_closed(uint64_t closing, bool whole);
+/* `to` is a copy of `from` now; what `to` was is closed. */
+void tpck_files_copied(int from, int to);
+int tpck_files_fsync(int fd, bool data);
+void tpck_files_close_range(unsigned first, unsigned last);
+void tpck_files_mapped(int fd, const void *address, size_t bytes);
+void tpck_files_unmapped(const void *address, size_t bytes);
+
+/* Listings: what was pending in a folder when its listing began; NULL: nothing. */
+struct tpck_files_listing *tpck_files_listing_begin(int folder);
+void tpck_files_listing_end(struct tpck_files_listing *listing);
+/* Whether a name of the real folder is one that the job does not see. Each is asked for. */
+bool tpck_files_hides(struct tpck_files_listing *listing, const char *name);
+/* A name that only the job sees, behind the last real one, or NULL. */
+const char *tpck_files_more(struct tpck_files_listing *listing);
+/* The same for a stream, which was opened or rewound just now, or is closed. */
+void tpck_files_listing_opened(DIR *folder);
+void tpck_files_listing_closed(DIR *folder);
+bool tpck_files_stream_hides(DIR *folder, const char *name);
+struct dirent *tpck_files_stream_more(DIR *folder);
+
+#endif

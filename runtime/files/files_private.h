@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between the parts of the file path: job.c (the table, the agent, start and end), wanted.c (which files), look.c (what
+ * is at a path), take.c (opening), calls.c (the other calls on paths), descriptors.c, listing.c. */
+#ifndef TPCK_RUNTIME_FILES_FILES_PRIVATE_H
+#define TPCK_RUNTIME_FILES_FILES_PRIVATE_H
+
+#include "runtime/files/files.h"
+#include "runtime/wire/view.h"
+
+/* ---- job.c ---- */
+extern struct tpck_view *_Atomic tpck_files_view __attribute__((visibility("hidden"))); /* NULL: no process of the job has one */
+extern const struct tpck_settings *tpck_files_settings __attribute__((visibility("hidden")));
+extern char tpck_files_folder[TPCK_VIEW_PATH / 2] __attribute__((visibility("hidden"))); /* SHM/JOB */
+/* Nothing is pending: every call is the real one. */
+static inline bool tpck_files_idle(void)
+{
+	struct tpck_view *view = atomic_load_explicit(&tpck_files_view, memory_order_acquire);
+
+	return !view || !atomic_load_explicit(&view->used, memory_order_acquire);
+}
+bool tpck_files_may_take(void);
+/* The table, with an agent that serves it; NULL: there is none, which has been said. */
+struct tpck_view *tpck_files_ready(void);
+/* The table locked, and not one that was left behind; NULL: there is none. */
+struct tpck_view *tpck_files_lock(void);
+/* Has the agent started again if it died. */
+void tpck_files_revive(void);
+/* Waits until no entry up to this order is left. 0, or the errno that keeps one. */
+int tpck_files_await(uint64_t order);
+
+/* ---- wanted.c ---- */
+bool tpck_files_wanted(int folder, const char *path);
+/* A path of the text `path`, made absolute without looking at links. */
+bool tpck_files_absolute(int folder, const char *path, char *out, size_t size);
+
+/* ---- look.c ---- */
+enum tpck_seen { TPCK_SEEN_REAL, TPCK_SEEN_PENDING, TPCK_SEEN_REMOVED };
+struct tpck_pending {
+	uint32_t index;
+	enum tpck_view_kind kind;
+	uint64_t serial;
+	uint64_t device, inode; /* of the folder */
+	char name[TPCK_VIEW_NAME];
+	char path[TPCK_FILES_PATH]; /* where its bytes are; scratch before */
+};
+enum tpck_seen tpck_files_look(int folder, const char *path, bool follow, struct tpck_pending *pending);
+/* The folder of a path: its text in `parent`, of TPCK_FILES_PATH bytes, and the last part. False: there is none. */
+bool tpck_files_split(const char *path, char *parent, const char **name);
+/* Where an entry's bytes are. The lock is held. */
+void tpck_files_bytes(const struct tpck_view *view, const struct tpck_view_entry *entry, char *path, size_t size);
+
+/* ---- descriptors.c ---- */
+enum { TPCK_FILES_DESCRIPTORS = 1 << 16 };
+/* This descriptor writes this entry; the holder counts it already. False: it has no place in the table. */
+bool tpck_files_writes(int fd, uint32_t index, uint64_t serial);
+void tpck_files_descriptors_forked(void);
+/* One descriptor less. */
+void tpck_files_release(uint32_t index, uint64_t serial, bool whole);
+
+#endif

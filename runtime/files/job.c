@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The job's table and its agent, from the start of the process to its end. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/files/files_private.h"
+#include "runtime/wire/message.h"
+#include "runtime/wire/reach.h"
+#include "runtime/wire/segment.h"
+
+/* Programs that a program starts see its files too. */
+#define VARIABLE "_TRANSPCKPT_JOB"
+/* How long something that cannot be published is waited for; how often a waiting thread looks. */
+#define GIVE_UP_NS 10000000000ull
+enum { LOOK_MS = 50, SAY_MS = 2000 };
+
+struct tpck_view *_Atomic tpck_files_view;
+const struct tpck_settings *tpck_files_settings;
+char tpck_files_folder[TPCK_VIEW_PATH / 2];
+static struct tpck_reach who;
+static _Atomic bool paused, off = true, complained;
+static _Atomic bool took; /* this process has something pending, or had */
+static int32_t home; /* the process */
+static _Atomic int agent_socket = -1;
+static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
+extern char **environ;
+
+/* The job whose files this process sees: that of the program that started it, unless the settings name another. */
+static const char *job_of(const char *job)
+{
+	const char *inherited = getenv(VARIABLE);
+
+	if (!tpck_files_settings->job[0] && inherited && *inherited && *inherited != '.' && !strchr(inherited, '/'))
+		return inherited;
+	setenv(VARIABLE, job, 1);
+	return job;
+}
+
+void tpck_files_start(const struct tpck_settings *settings, const char *job, const char *library, const char *start_folder)
+{
+	char shm[TPCK_SETTING_TEXT_MAX + 16];
+	struct tpck_view *view = NULL;
+
+	tpck_files_settings = settings;
+	if (strcmp(settings->files, "none") == 0)
+		return;
+	job = job_of(job);
+	tpck_settings_shm(settings, shm, sizeof shm);
+	snprintf(tpck_files_folder, sizeof tpck_files_folder, "%s/%.200s", shm, job);
+	who = (struct tpck_reach){
+		.settings = settings, .environment = environ, .job = job, .library = library, .start_folder = start_folder,
+	};
+	home = (int32_t)syscall(SYS_getpid);
+	off = false;
+	/* What others of the job have pending is seen from the first call on. */
+	if (tpck_view_map(tpck_files_folder, false, &view))
+		return;
+	atomic_store(&tpck_files_view, view);
+	if (!tpck_files_idle()) {
+		if (tpck_view_lock(view)) {
+			tpck_view_sweep(view, NULL, NULL);
+			tpck_view_unlock(view);
+		}
+		tpck_files_revive();
+	}
+}
+
+void tpck_files_pause(bool pause)
+{
+	paused = pause;
+}
+
+bool tpck_files_may_take(void)
+{
+	return !off && !paused;
+}
+
+/* ---- the agent -------------------------------------------------------------------------------- */
+
+static void complain(const char *why)
+{
+	if (!atomic_exchange(&complained, true))
+		tpck_log_warn("%s; the program's files are written as ever", why);
+}
+
+/* Held as long as the process lives: the agent stays. */
+static int connect_agent(struct tpck_error *err)
+{
+	struct tpck_message head = {TPCK_MESSAGE_MAGIC, TPCK_WIRE_VERSION, TPCK_MSG_FILES, 0, 0};
+	int fd, old;
+
+	who.environment = environ;
+	fd = tpck_reach(&who, err);
+	if (fd < 0)
+		return fd;
+	if (send(fd, &head, sizeof head, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof head) {
+		syscall(SYS_close, fd);
+		return tpck_error_set(err, errno, "speaking to the agent at %s", who.socket);
+	}
+	old = atomic_exchange(&agent_socket, fd);
+	if (old >= 0)
+		syscall(SYS_close, old);
+	return 0;
+}
+
+/* The end of the connection is the end of the agent, even of one that nobody has waited for. */
+static bool served(const struct tpck_view *view)
+{
+	int fd = agent_socket, agent = view->agent;
+	char byte;
+
+	if (fd >= 0 && agent)
+		return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+	return agent && tpck_view_process_started(agent);
+}
+
+static bool join(struct tpck_view *view, struct tpck_error *err)
+{
+	bool good = true;
+
+	pthread_mutex_lock(&joining);
+	if (agent_socket < 0 || !served(view))
+		good = !connect_agent(err);
+	pthread_mutex_unlock(&joining);
+	return good;
+}
+
+void tpck_files_revive(void)
+{
+	struct tpck_view *view = atomic_load(&tpck_files_view);
+	struct tpck_error err = {0};
+	int saved = errno;
+
+	if (view && !served(view) && !join(view, &err))
+		complain(err.text);
+	errno = saved;
+}
+
+struct tpck_view *tpck_files_ready(void)
+{
+	struct tpck_view *view = atomic_load(&tpck_files_view), *mapped = NULL;
+	struct tpck_error err = {0};
+	int saved = errno, rc = 0;
+
+	took = true;
+	if (view && !view->ended && agent_socket >= 0 && served(view))
+		return view;
+	if (!view || view->ended) {
+		pthread_mutex_lock(&joining);
+		view = atomic_load(&tpck_files_view);
+		if (!view || view->ended) {
+			/* Others may be looking into the old one: it stays mapped. */
+			rc = tpck_view_map(tpck_files_folder, true, &mapped);
+			if (!rc)
+				atomic_store(&tpck_files_view, mapped);
+			view = mapped;
+		}
+		pthread_mutex_unlock(&joining);
+	}
+	if (rc) {
+		tpck_error_set(&err, -rc, "cannot use %s/" TPCK_VIEW_FOLDER, tpck_files_folder);
+		complain(err.text);
+		off = true;
+		view = NULL;
+	} else if (!join(view, &err)) {
+		complain(err.text);
+		off = true;
+		view = NULL;
+	}
+	errno = saved;
+	return view;
+}
+
+struct tpck_view *tpck_files_lock(void)
+{
+	struct tpck_view *view = atomic_load(&tpck_files_view);
+
+	for (int tries = 0; view && tries < 3; tries++) {
+		if (!tpck_view_lock(view))
+			return NULL;
+		if (!view->ended)
+			return view;
+		tpck_view_unlock(view);
+		view = tpck_files_ready();
+	}
+	return NULL;
+}
+
+/* ---- waiting for the agent -------------------------------------------------------------------- */
+
+/* The first errno that keeps an entry up to this order, 0 if only time does, -1: none is left. */
+static int owed(struct tpck_view *view, uint64_t order)
+{
+	uint32_t left = view->used;
+	int error = -1;
+
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
+		const struct tpck_view_entry *entry = &view->entry[i];
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (entry->state != TPCK_VIEW_OPEN && entry->order <= order && error <= 0)
+			error = entry->error;
+	}
+	return error;
+}
+
+int tpck_files_await(uint64_t order)
+{
+	uint64_t failing_ns = 0, now;
+	int saved = errno, error = EIO;
+	struct tpck_view *view;
+
+	while ((view = tpck_files_lock())) {
+		uint32_t seen = view->done;
+
+		error = owed(view, order);
+		tpck_view_unlock(view);
+		if (error < 0)
+			break;
+		now = tpck_clock_monotonic_ns();
+		if (!error)
+			failing_ns = 0;
+		else if (!failing_ns)
+			failing_ns = now;
+		else if (now - failing_ns > GIVE_UP_NS)
+			break;
+		tpck_view_tell(&view->news);
+		tpck_files_revive();
+		tpck_view_wait(&view->done, seen, LOOK_MS);
+	}
+	errno = saved;
+	return error < 0 ? 0 : error;
+}
+
+bool tpck_files_settle(void)
+{
+	struct tpck_view *view;
+	uint64_t order;
+
+	if (tpck_files_idle() || !(view = tpck_files_lock()))
+		return true;
+	order = view->order;
+	tpck_view_unlock(view);
+	return tpck_files_await(order) == 0;
+}
+
+void tpck_files_settle_path(const char *path)
+{
+	struct tpck_pending pending;
+
+	if (!tpck_files_idle() && tpck_files_look(AT_FDCWD, path, true, &pending) != TPCK_SEEN_REAL)
+		(void)tpck_files_settle();
+}
+
+/* ---- fork and end ----------------------------------------------------------------------------- */
+
+void tpck_files_forked(void)
+{
+	tpck_files_descriptors_forked();
+	took = false;
+	joining = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	home = (int32_t)syscall(SYS_getpid);
+}
+
+static void at_its_end(struct tpck_view *view, int32_t pid)
+{
+	uint32_t left = view->used;
+
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
+		struct tpck_view_holder *holder;
+
+		if (view->entry[i].state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (view->entry[i].state == TPCK_VIEW_OPEN && (holder = tpck_view_holder_of(&view->entry[i], pid, false)))
+			holder->ending = 1;
+	}
+}
+
+void tpck_files_end(double seconds)
+{
+	uint64_t until = tpck_clock_monotonic_ns() + (uint64_t)(seconds * 1e9), say = tpck_clock_monotonic_ns() + SAY_MS * 1000000ull;
+	int saved = errno, error = -1;
+	struct tpck_view *view;
+	uint64_t order = 0;
+	bool said = false;
+
+	/* A child that shares this memory (vfork) is not the program. */
+	if (off || home != (int32_t)syscall(SYS_getpid) || tpck_files_idle() || !(view = tpck_files_lock()))
+		return;
+	at_its_end(view, home);
+	order = view->order;
+	tpck_view_unlock(view);
+	if (!took)
+		return;
+	while (tpck_clock_monotonic_ns() < until && (view = tpck_files_lock())) {
+		uint32_t seen = view->done;
+
+		error = owed(view, order);
+		tpck_view_unlock(view);
+		if (error)
+			break;
+		if (!said && isatty(2) && tpck_clock_monotonic_ns() > say) {
+			tpck_log_warn("waiting until the program's files are durable (TRANSPCKPT_EXIT_WAIT_SEC=%.0f)", seconds);
+			said = true;
+		}
+		tpck_view_tell(&view->news);
+		tpck_files_revive();
+		tpck_view_wait(&view->done, seen, LOOK_MS);
+	}
+	if (error >= 0)
+		tpck_log_warn("some of the program's files are not durable yet%s%s; the agent goes on", error ? ": " : "",
+			      error ? strerror(error) : "");
+	errno = saved;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the job sees at a path. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/files/files_private.h"
+
+enum { LINKS_MAX = 40 };
+
+bool tpck_files_split(const char *path, char *parent, const char **name)
+{
+	const char *slash = strrchr(path, '/');
+	size_t length = slash ? (size_t)(slash - path) : 0;
+
+	*name = slash ? slash + 1 : path;
+	if (!**name || strcmp(*name, ".") == 0 || strcmp(*name, "..") == 0 || strlen(*name) >= TPCK_VIEW_NAME ||
+	    length >= TPCK_FILES_PATH)
+		return false;
+	if (!slash) {
+		strcpy(parent, ".");
+	} else if (!length) {
+		strcpy(parent, "/");
+	} else {
+		memcpy(parent, path, length);
+		parent[length] = '\0';
+	}
+	return true;
+}
+
+void tpck_files_bytes(const struct tpck_view *view, const struct tpck_view_entry *entry, char *path, size_t size)
+{
+	char part[64];
+
+	if (entry->kind == TPCK_VIEW_MEMORY) {
+		tpck_view_memory_name(path, size, tpck_files_folder, entry->serial);
+		return;
+	}
+	tpck_view_part_name(part, entry->serial);
+	snprintf(path, size, "%.*s/%s", (int)size - 70, view->folder[entry->part_folder].path, part);
+}
+
+/* By the name itself. `scratch` has TPCK_FILES_PATH bytes. */
+static enum tpck_seen look_at(int folder, const char *path, struct tpck_pending *pending)
+{
+	struct tpck_view *view = atomic_load(&tpck_files_view);
+	enum tpck_seen seen = TPCK_SEEN_REAL;
+	const struct tpck_view_entry *entry;
+	const char *name, *slash = strrchr(path, '/');
+	struct stat parent;
+
+	name = slash ? slash + 1 : path;
+	if (!tpck_view_may_have(view, tpck_view_name_hash(name, strlen(name))) ||
+	    !tpck_files_split(path, pending->path, &name) ||
+	    syscall(SYS_newfstatat, folder, pending->path, &parent, 0))
+		return TPCK_SEEN_REAL;
+	if (!tpck_view_lock(view))
+		return TPCK_SEEN_REAL;
+	entry = tpck_view_find(view, parent.st_dev, parent.st_ino, name);
+	if (entry) {
+		seen = entry->kind == TPCK_VIEW_REMOVED ? TPCK_SEEN_REMOVED : TPCK_SEEN_PENDING;
+		pending->index = (uint32_t)(entry - view->entry);
+		pending->kind = entry->kind;
+		pending->serial = entry->serial;
+		pending->device = parent.st_dev;
+		pending->inode = parent.st_ino;
+		memmove(pending->name, name, strlen(name) + 1);
+		tpck_files_bytes(view, entry, pending->path, sizeof pending->path);
+	}
+	tpck_view_unlock(view);
+	return seen;
+}
+
+enum tpck_seen tpck_files_look(int folder, const char *path, bool follow, struct tpck_pending *pending)
+{
+	char next[TPCK_FILES_PATH];
+	int saved = errno;
+	enum tpck_seen seen = TPCK_SEEN_REAL;
+
+	if (tpck_files_idle() || !path || !*path)
+		return TPCK_SEEN_REAL;
+	for (int links = 0; links < LINKS_MAX; links++) {
+		const char *name;
+		size_t used = 0;
+		ssize_t got;
+
+		seen = look_at(folder, path, pending);
+		if (seen != TPCK_SEEN_REAL || !follow)
+			break;
+		got = syscall(SYS_readlinkat, folder, path, pending->path, sizeof pending->path - 1);
+		if (got <= 0)
+			break;
+		pending->path[got] = '\0';
+		/* A link leads on from its own folder. */
+		if (pending->path[0] != '/') {
+			name = strrchr(path, '/');
+			used = name ? (size_t)(name - path) + 1 : 0;
+			if (used + (size_t)got >= sizeof next)
+				break;
+			memmove(next, path, used);
+		}
+		memcpy(next + used, pending->path, (size_t)got + 1);
+		path = next;
+	}
+	errno = saved;
+	return seen;
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening: a file of ours in place of the one at the path. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "runtime/files/files_private.h"
+#include "runtime/wire/reach.h"
+
+/* What is left free on the tmpfs, and what a file may turn out larger than the last one of its name. */
+#define SPARE_BYTES (256ull << 20)
+enum { TRIES = 2000 };
+
+static int real_open(int folder, const char *path, int flags, mode_t mode)
+{
+	return (int)syscall(SYS_openat, folder, path, flags, mode);
+}
+
+static bool writes(int flags)
+{
+	return (flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC;
+}
+
+/* Openings that are the file system's business alone. */
+static bool passes(int flags)
+{
+	return flags & (O_PATH | O_DIRECTORY | O_SYNC | O_DSYNC) || (flags & O_TMPFILE) == O_TMPFILE;
+}
+
+/* ---- one that is taken ------------------------------------------------------------------------ */
+
+struct taking {
+	int folder;               /* O_PATH */
+	struct stat parent, there;
+	bool exists;
+	const char *name;
+	mode_t mode;
+	int flags;
+	char path[TPCK_FILES_PATH]; /* the folder's own name, then where the bytes are */
+};
+
+static int32_t own_pid(void)
+{
+	return (int32_t)syscall(SYS_getpid);
+}
+
+/* Whether a file that replaces the one there would be the same to everybody: not one of several names, not another
+ * user's, in a folder where it can be replaced. */
+static bool replaceable(struct taking *t)
+{
+	if (syscall(SYS_newfstatat, t->folder, "", &t->parent, AT_EMPTY_PATH))
+		return false;
+	if (syscall(SYS_faccessat, t->folder, ".", W_OK | X_OK))
+		return false;
+	t->exists = !syscall(SYS_newfstatat, t->folder, t->name, &t->there, AT_SYMLINK_NOFOLLOW);
+	if (!t->exists)
+		return errno == ENOENT;
+	return S_ISREG(t->there.st_mode) && t->there.st_nlink == 1 && t->there.st_uid == geteuid() &&
+	       !syscall(SYS_faccessat, t->folder, t->name, W_OK);
+}
+
+/* Whether so many bytes may be kept in memory: as TRANSPCKPT_MEMORY says, half of it for files, and as there is. */
+static bool room_for(const struct tpck_view *view, uint64_t bytes)
+{
+	uint64_t limit = tpck_files_settings->memory / 2, room;
+	struct statvfs shm;
+
+	if (view->memory_bytes + bytes > limit || statvfs(tpck_files_folder, &shm))
+		return false;
+	room = (uint64_t)shm.f_bavail * shm.f_frsize;
+	return room > bytes + bytes / 4 + SPARE_BYTES;
+}
+
+/* The mode that a new file gets here, which only the kernel knows the mask of. */
+static int new_file(const char *path, int flags, mode_t mode)
+{
+	return real_open(AT_FDCWD, path, (flags & (O_ACCMODE | O_APPEND | O_CLOEXEC | O_DIRECT)) | O_CREAT | O_EXCL, mode);
+}
+
+/* A file that the agent has made ready: its pages are there, beyond its end. */
+static int spare_file(struct taking *t, uint64_t pattern, const char *path)
+{
+	char spare[TPCK_VIEW_PATH / 2 + 64];
+	struct stat made;
+	int fd;
+
+	snprintf(spare, sizeof spare, "%s/" TPCK_VIEW_FOLDER "/spare.%016llx", tpck_files_folder, (unsigned long long)pattern);
+	fd = new_file(path, t->flags, t->mode);
+	if (fd < 0 || syscall(SYS_newfstatat, fd, "", &made, AT_EMPTY_PATH) || syscall(SYS_faccessat, AT_FDCWD, spare, F_OK))
+		return fd;
+	if (syscall(SYS_fchmodat, AT_FDCWD, spare, made.st_mode & 07777) ||
+	    syscall(SYS_renameat, AT_FDCWD, spare, AT_FDCWD, path))
+		return fd;
+	syscall(SYS_close, fd);
+	return real_open(AT_FDCWD, path, t->flags & (O_ACCMODE | O_APPEND | O_CLOEXEC | O_DIRECT), 0);
+}
+
+static int make_bytes(struct taking *t, enum tpck_view_kind kind, uint64_t pattern)
+{
+	int fd = kind == TPCK_VIEW_MEMORY ? spare_file(t, pattern, t->path) : new_file(t->path, t->flags, t->mode);
+
+	if (fd >= 0 && t->exists && syscall(SYS_fchmod, fd, t->there.st_mode & 07777)) {
+		syscall(SYS_close, fd);
+		syscall(SYS_unlinkat, AT_FDCWD, t->path, 0);
+		return -1;
+	}
+	if (fd >= 0 && t->exists)
+		(void)!syscall(SYS_fchown, fd, -1, t->there.st_gid);
+	return fd;
+}
+
+/* The descriptor, or -1: it is not taken. */
+static int take(struct taking *t)
+{
+	struct tpck_view *view;
+	struct tpck_view_entry *entry;
+	struct tpck_view_holder *holder = NULL;
+	uint64_t pattern = tpck_view_pattern(t->path, t->name), last, serial = 0;
+	enum tpck_view_kind kind = TPCK_VIEW_DIRECT;
+	uint32_t index = 0;
+	int fd;
+
+	if (!tpck_files_ready() || !(view = tpck_files_lock()))
+		return -1;
+	last = tpck_view_size_of(view, pattern);
+	if (last != UINT64_MAX && room_for(view, last))
+		kind = TPCK_VIEW_MEMORY;
+	entry = tpck_view_add(view, t->parent.st_dev, t->parent.st_ino, t->path, t->name, kind);
+	if (entry) {
+		index = (uint32_t)(entry - view->entry);
+		serial = entry->serial;
+		holder = tpck_view_holder_of(entry, own_pid(), true);
+		holder->count = 1;
+		entry->pattern = pattern;
+		if (kind == TPCK_VIEW_MEMORY) {
+			entry->bytes = last;
+			view->memory_bytes += last;
+		}
+		tpck_files_bytes(view, entry, t->path, sizeof t->path);
+	}
+	tpck_view_unlock(view);
+	if (!entry)
+		return -1;
+	fd = make_bytes(t, kind, pattern);
+	if (fd >= 0 && tpck_files_writes(fd, index, serial))
+		return fd;
+	if (fd >= 0) {
+		syscall(SYS_close, fd);
+		syscall(SYS_unlinkat, AT_FDCWD, t->path, 0);
+	}
+	if (tpck_view_lock(view)) {
+		entry = tpck_view_by_serial(view, index, serial);
+		if (entry)
+			tpck_view_remove(view, entry);
+		tpck_view_unlock(view);
+	}
+	return -1;
+}
+
+/* `pending`: what the job sees there, or NULL. -1: it is not taken. */
+static int try_take(int folder, const char *path, int flags, mode_t mode, const struct tpck_pending *pending)
+{
+	struct taking t = {.flags = flags, .mode = mode};
+	int saved = errno, fd = -1;
+	char link[40];
+	ssize_t got;
+
+	if (!tpck_files_split(path, t.path, &t.name))
+		return -1;
+	t.folder = tpck_reach_high(real_open(folder, t.path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
+	if (t.folder < 0)
+		return -1;
+	/* The kernel's name of the folder: the agent has another working folder. */
+	snprintf(link, sizeof link, "/proc/self/fd/%d", t.folder);
+	got = syscall(SYS_readlink, link, t.path, sizeof t.path - 1);
+	if (got > 0 && t.path[0] == '/' && replaceable(&t)) {
+		t.path[got] = '\0';
+		if (pending && !syscall(SYS_newfstatat, AT_FDCWD, pending->path, &t.there, 0))
+			t.exists = true;
+		else if (pending && pending->kind == TPCK_VIEW_REMOVED)
+			t.exists = false;
+		if (t.exists ? !(flags & O_EXCL) : flags & O_CREAT)
+			fd = take(&t);
+	}
+	syscall(SYS_close, t.folder);
+	errno = saved;
+	return fd;
+}
+
+/* ---- one that is pending ---------------------------------------------------------------------- */
+
+/* Its bytes are opened again for writing. -1 with ENOENT: look again. */
+static int reopen(const struct tpck_pending *pending, int flags)
+{
+	struct tpck_view *view = tpck_files_lock();
+	struct tpck_view_entry *entry = view ? tpck_view_by_serial(view, pending->index, pending->serial) : NULL;
+	struct tpck_view_holder *holder = NULL;
+	int fd, saved;
+
+	if (entry && entry->state != TPCK_VIEW_COMMITTING)
+		holder = tpck_view_holder_of(entry, own_pid(), true);
+	if (holder) {
+		holder->count++;
+		atomic_store(&entry->state, TPCK_VIEW_OPEN);
+	}
+	if (view)
+		tpck_view_unlock(view);
+	if (!holder) {
+		errno = ENOENT;
+		return -1;
+	}
+	fd = real_open(AT_FDCWD, pending->path, flags & ~(O_CREAT | O_EXCL | O_NOFOLLOW), 0);
+	saved = errno;
+	if (fd >= 0 && !tpck_files_writes(fd, pending->index, pending->serial)) {
+		syscall(SYS_close, fd);
+		fd = -1;
+		saved = EMFILE;
+	}
+	if (fd < 0)
+		tpck_files_release(pending->index, pending->serial, true);
+	errno = saved;
+	return fd;
+}
+
+static int open_pending(int folder, const char *path, int flags, mode_t mode, const struct tpck_pending *pending)
+{
+	int fd;
+
+	if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL)) {
+		errno = EEXIST;
+		return -1;
+	}
+	if (flags & O_DIRECTORY) {
+		errno = ENOTDIR;
+		return -1;
+	}
+	if (!writes(flags) || flags & O_PATH)
+		return real_open(AT_FDCWD, pending->path, flags & ~(O_CREAT | O_NOFOLLOW), 0);
+	/* What is whole and owed stays so until the new one is. */
+	if (flags & O_TRUNC && tpck_files_may_take()) {
+		fd = try_take(folder, path, flags, mode, pending);
+		if (fd >= 0)
+			return fd;
+	}
+	return reopen(pending, flags);
+}
+
+int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
+{
+	struct tpck_pending pending;
+	int fd;
+
+	for (int tries = 0; !tpck_files_idle() && tries < TRIES; tries++) {
+		enum tpck_seen seen = tpck_files_look(folder, path, !(flags & O_NOFOLLOW), &pending);
+
+		if (seen == TPCK_SEEN_REAL)
+			break;
+		if (seen == TPCK_SEEN_REMOVED) {
+			if (!(flags & O_CREAT)) {
+				errno = ENOENT;
+				return -1;
+			}
+			fd = tpck_files_may_take() && !passes(flags) ? try_take(folder, path, flags, mode, &pending) : -1;
+			if (fd >= 0)
+				return fd;
+			(void)tpck_files_settle();
+			continue;
+		}
+		fd = open_pending(folder, path, flags, mode, &pending);
+		if (fd >= 0 || errno != ENOENT)
+			return fd;
+		/* It is being published, or not there yet. */
+		if (tries)
+			tpck_reach_pause(1);
+	}
+	if (path && writes(flags) && !passes(flags) && tpck_files_may_take() && tpck_files_wanted(folder, path)) {
+		/* In place, and not written by us from its begin: as ever. */
+		if (flags & O_TRUNC || flags & O_CREAT) {
+			fd = flags & O_TRUNC || syscall(SYS_faccessat, folder, path, F_OK) ? try_take(folder, path, flags, mode, NULL) : -1;
+			if (fd >= 0)
+				return fd;
+		}
+	}
+	return real_open(folder, path, flags, mode);
+}
+
+bool tpck_files_concerns(const char *path, int flags)
+{
+	struct tpck_pending pending;
+
+	if (!tpck_files_idle() && tpck_files_look(AT_FDCWD, path, true, &pending) != TPCK_SEEN_REAL)
+		return true;
+	return writes(flags) && tpck_files_may_take() && tpck_files_wanted(AT_FDCWD, path);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Putting a file at a path whole: a part beside the path, made durable, then renamed (DESIGN 7). */
+#ifndef TPCK_RUNTIME_STORE_REPLACE_H
+#define TPCK_RUNTIME_STORE_REPLACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/base/error.h"
+
+/* The folder's descriptor (O_PATH), which must be that device and inode: it may have been renamed and another one have
+ * its name. -ESTALE: it is another one. */
+int tpck_replace_folder(const char *path, uint64_t device, uint64_t inode, struct tpck_error *err);
+
+/* Copies what is in `bytes` (opened for reading), with mode, group, attributes and times, to folder/part, which is made
+ * anew, holes as holes, and waits until it is on the disk. `name` is what it is for, for messages. A failure leaves
+ * no part. */
+int tpck_replace_copy(int bytes, int folder, const char *part, const char *name, struct tpck_error *err);
+
+/* The part, in its own folder, becomes folder/name; both folders are synced. What was at the name is replaced in one
+ * step. -EXDEV: the folders are of different file systems. */
+int tpck_replace_commit(int part_folder, const char *part, int folder, const char *name, struct tpck_error *err);
+
+/* Whether nobody has the file open for writing, or mapped: `fd` is a descriptor for reading. Where the file system
+ * cannot tell, nobody has. */
+bool tpck_replace_unwritten(int fd);
+
+#endif

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of a job's pending files. */
+#include "config.h"
+
+#include "runtime/wire/view.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/digest.h"
+#include "runtime/wire/segment.h"
+
+/* ---- the table -------------------------------------------------------------------------------- */
+
+static int set_up(struct tpck_view *view)
+{
+	pthread_mutexattr_t kind;
+	int rc;
+
+	rc = pthread_mutexattr_init(&kind);
+	if (rc)
+		return -rc;
+	pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+	rc = pthread_mutex_init(&view->lock, &kind);
+	pthread_mutexattr_destroy(&kind);
+	view->version = TPCK_WIRE_VERSION;
+	atomic_thread_fence(memory_order_release);
+	view->magic = TPCK_VIEW_MAGIC;
+	return -rc;
+}
+
+/* Made under another name: whoever sees the table sees all of it. */
+static int make_table(const char *folder, const char *path)
+{
+	char name[TPCK_VIEW_PATH];
+	struct tpck_view *view;
+	int fd, rc;
+
+	snprintf(name, sizeof name, "%s/" TPCK_VIEW_TABLE ".%d", folder, (int)syscall(SYS_getpid));
+	fd = (int)syscall(SYS_openat, AT_FDCWD, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	rc = syscall(SYS_ftruncate, fd, sizeof *view) ? -errno : 0;
+	view = rc ? MAP_FAILED : mmap(NULL, sizeof *view, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	syscall(SYS_close, fd);
+	if (view == MAP_FAILED) {
+		rc = rc ? rc : -errno;
+	} else {
+		rc = set_up(view);
+		munmap(view, sizeof *view);
+	}
+	/* link(2) rather than rename: the first one stays. */
+	if (!rc && syscall(SYS_linkat, AT_FDCWD, name, AT_FDCWD, path, 0) && errno != EEXIST)
+		rc = -errno;
+	syscall(SYS_unlinkat, AT_FDCWD, name, 0);
+	return rc;
+}
+
+static int make_folders(const char *job_folder, const char *folder)
+{
+	char parent[TPCK_VIEW_PATH];
+	const char *slash = strrchr(job_folder, '/');
+
+	snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - job_folder) : 0, job_folder);
+	if (*parent)
+		syscall(SYS_mkdirat, AT_FDCWD, parent, 0700);
+	syscall(SYS_mkdirat, AT_FDCWD, job_folder, 0700);
+	return syscall(SYS_mkdirat, AT_FDCWD, folder, 0700) && errno != EEXIST ? -errno : 0;
+}
+
+int tpck_view_map(const char *job_folder, bool make, struct tpck_view **view)
+{
+	char folder[TPCK_VIEW_PATH - 64], path[TPCK_VIEW_PATH];
+	struct stat found;
+	struct tpck_view *at;
+	int fd, rc = 0;
+
+	if ((size_t)snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, job_folder) >= sizeof folder)
+		return -ENAMETOOLONG;
+	snprintf(path, sizeof path, "%s/" TPCK_VIEW_TABLE, folder);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+	if (fd < 0 && errno == ENOENT && make) {
+		rc = make_folders(job_folder, folder);
+		if (!rc)
+			rc = make_table(folder, path);
+		if (rc)
+			return rc;
+		fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+	}
+	if (fd < 0)
+		return -errno;
+	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || found.st_uid != geteuid() ||
+	    (uint64_t)found.st_size != sizeof *at) {
+		syscall(SYS_close, fd);
+		return -EPROTO;
+	}
+	at = mmap(NULL, sizeof *at, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	rc = at == MAP_FAILED ? -errno : 0;
+	syscall(SYS_close, fd);
+	if (rc)
+		return rc;
+	if (at->magic != TPCK_VIEW_MAGIC || at->version != TPCK_WIRE_VERSION) {
+		munmap(at, sizeof *at);
+		return -EPROTO;
+	}
+	*view = at;
+	return 0;
+}
+
+void tpck_view_unmap(struct tpck_view *view)
+{
+	munmap(view, sizeof *view);
+}
+
+/* ---- the lock --------------------------------------------------------------------------------- */
+
+static uint32_t bucket_of(const struct tpck_view *view, const struct tpck_view_key *key)
+{
+	const struct tpck_view_folder *folder = &view->folder[key->folder];
+
+	return (tpck_view_name_hash(key->name, strlen(key->name)) ^ (uint32_t)(folder->inode * 0x9e3779b1u)) %
+	       TPCK_VIEW_BUCKETS;
+}
+
+static uint32_t filter_of(const struct tpck_view_key *key)
+{
+	return tpck_view_name_hash(key->name, strlen(key->name)) % TPCK_VIEW_FILTER;
+}
+
+static void link_in(struct tpck_view *view, struct tpck_view_entry *entry)
+{
+	uint32_t *head = &view->bucket[bucket_of(view, tpck_view_key_of(entry))];
+
+	entry->next = *head;
+	*head = (uint32_t)(entry - view->entry) + 1;
+	atomic_fetch_add(&view->filter[filter_of(tpck_view_key_of(entry))], 1);
+	view->folder[tpck_view_key_of(entry)->folder].used++;
+}
+
+static void take_out(struct tpck_view *view, struct tpck_view_entry *entry)
+{
+	uint32_t *place = &view->bucket[bucket_of(view, tpck_view_key_of(entry))];
+
+	while (*place && *place != (uint32_t)(entry - view->entry) + 1)
+		place = &view->entry[*place - 1].next;
+	if (*place)
+		*place = entry->next;
+	atomic_fetch_sub(&view->filter[filter_of(tpck_view_key_of(entry))], 1);
+	view->folder[tpck_view_key_of(entry)->folder].used--;
+}
+
+/* Everything that follows from the entries themselves is made again: the lock's holder died in the middle. */
+static void repair(struct tpck_view *view)
+{
+	uint32_t used = 0;
+
+	memset(view->bucket, 0, sizeof view->bucket);
+	for (uint32_t i = 0; i < TPCK_VIEW_FILTER; i++)
+		atomic_store(&view->filter[i], 0);
+	for (uint32_t i = 0; i < TPCK_VIEW_FOLDERS; i++)
+		view->folder[i].used = 0;
+	view->memory_bytes = 0;
+	view->first_free = 0;
+	for (uint32_t i = 0; i < TPCK_VIEW_ENTRIES; i++) {
+		struct tpck_view_entry *entry = &view->entry[i];
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		used++;
+		link_in(view, entry);
+		if (entry->kind == TPCK_VIEW_DIRECT)
+			view->folder[entry->part_folder].used++;
+		if (entry->kind == TPCK_VIEW_MEMORY)
+			view->memory_bytes += entry->bytes;
+		if (entry->seen > view->serial)
+			view->serial = entry->seen;
+		if (entry->order > view->order)
+			view->order = entry->order;
+	}
+	atomic_store(&view->used, used);
+}
+
+bool tpck_view_lock(struct tpck_view *view)
+{
+	int rc = pthread_mutex_lock(&view->lock);
+
+	if (rc == EOWNERDEAD) {
+		repair(view);
+		rc = pthread_mutex_consistent(&view->lock);
+	}
+	return rc == 0;
+}
+
+void tpck_view_unlock(struct tpck_view *view)
+{
+	pthread_mutex_unlock(&view->lock);
+}
+
+/* ---- names ------------------------------------------------------------------------------------ */
+
+uint32_t tpck_view_name_hash(const char *name, size_t length)
+{
+	return (uint32_t)tpck_digest64(name, length, 0);
+}
+
+void tpck_view_memory_name(char *path, size_t size, const char *job_folder, uint64_t serial)
+{
+	snprintf(path, size, "%s/" TPCK_VIEW_FOLDER "/%016llx", job_folder, (unsigned long long)serial);
+}
+
+void tpck_view_part_name(char name[64], uint64_t serial)
+{
+	snprintf(name, 64, TPCK_VIEW_PART "%016llx.part", (unsigned long long)serial);
+}
+
+uint64_t tpck_view_pattern(const char *folder, const char *name)
+{
+	const char *slash = strrchr(folder, '/'), *part[] = {slash ? slash + 1 : folder, "/", name};
+	char text[2 * TPCK_VIEW_NAME + 2];
+	size_t length = 0;
+
+	for (size_t i = 0; i < 3; i++)
+		for (const char *p = part[i]; *p && length < sizeof text; p++) {
+			bool digit = *p >= '0' && *p <= '9';
+
+			if (digit && length && text[length - 1] == '0')
+				continue;
+			text[length++] = digit ? '0' : *p;
+		}
+	return tpck_digest64(text, length, 1);
+}
+
+/* ---- waiting ---------------------------------------------------------------------------------- */
+
+void tpck_view_tell(_Atomic uint32_t *futex)
+{
+	atomic_fetch_add(futex, 1);
+	syscall(SYS_futex, futex, FUTEX_WAKE, 0x7fffffff, NULL, NULL, 0);
+}
+
+void tpck_view_wait(_Atomic uint32_t *futex, uint32_t seen, long ms)
+{
+	struct timespec limit = {ms / 1000, ms % 1000 * 1000000};
+
+	syscall(SYS_futex, futex, FUTEX_WAIT, seen, &limit, NULL, 0);
+}
+
+/* ---- processes -------------------------------------------------------------------------------- */
+
+uint64_t tpck_view_process_started(int32_t pid)
+{
+	char path[64], text[512], *at;
+	ssize_t got;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return syscall(SYS_kill, pid, 0) && errno == ESRCH ? 0 : 1; /* no /proc: whether there is one must do */
+	got = syscall(SYS_read, fd, text, sizeof text - 1);
+	syscall(SYS_close, fd);
+	if (got <= 0)
+		return 0;
+	text[got] = '\0';
+	/* Behind the command's name, which may hold anything: state is the 3rd field, starttime the 22nd. */
+	at = strrchr(text, ')');
+	if (!at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X')
+		return 0;
+	for (int field = 2; at && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	return at ? strtoull(at + 1, NULL, 10) + 2 : 0;
+}
+
+struct tpck_view_holder *tpck_view_holder_of(struct tpck_view_entry *entry, int32_t pid, bool make)
+{
+	struct tpck_view_holder *unused = NULL;
+
+	for (unsigned i = 0; i < TPCK_VIEW_HOLDERS; i++) {
+		if (entry->holder[i].pid == pid)
+			return &entry->holder[i];
+		if (!entry->holder[i].pid && !unused)
+			unused = &entry->holder[i];
+	}
+	if (!make || !unused)
+		return NULL;
+	*unused = (struct tpck_view_holder){.started = tpck_view_process_started(pid)};
+	unused->pid = pid;
+	return unused;
+}
+
+static bool held(const struct tpck_view_entry *entry)
+{
+	for (unsigned i = 0; i < TPCK_VIEW_HOLDERS; i++)
+		if (entry->holder[i].pid)
+			return true;
+	return false;
+}
+
+void tpck_view_sweep(struct tpck_view *view, void (*lost)(void *context, const struct tpck_view_entry *entry), void *context)
+{
+	uint32_t left = view->used;
+
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
+		struct tpck_view_entry *entry = &view->entry[i];
+		bool killed = false;
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (entry->state != TPCK_VIEW_OPEN)
+			continue;
+		for (unsigned h = 0; h < TPCK_VIEW_HOLDERS; h++) {
+			struct tpck_view_holder *holder = &entry->holder[h];
+
+			if (!holder->pid || tpck_view_process_started(holder->pid) == holder->started)
+				continue;
+			killed = killed || !holder->ending;
+			holder->pid = 0;
+		}
+		if (killed) {
+			if (lost)
+				lost(context, entry);
+			view->dropped++;
+			tpck_view_remove(view, entry);
+		} else if (!held(entry)) {
+			tpck_view_close(view, entry);
+		}
+	}
+}
+
+/* ---- entries ---------------------------------------------------------------------------------- */
+
+static struct tpck_view_entry *newest(struct tpck_view *view, uint64_t device, uint64_t inode, const char *name,
+				      unsigned *versions)
+{
+	uint32_t bucket = (tpck_view_name_hash(name, strlen(name)) ^ (uint32_t)(inode * 0x9e3779b1u)) % TPCK_VIEW_BUCKETS;
+	struct tpck_view_entry *found = NULL;
+
+	*versions = 0;
+	for (uint32_t i = view->bucket[bucket]; i; i = view->entry[i - 1].next) {
+		struct tpck_view_entry *entry = &view->entry[i - 1];
+		const struct tpck_view_key *key = tpck_view_key_of(entry);
+		const struct tpck_view_folder *folder = &view->folder[key->folder];
+
+		if (folder->inode != inode || folder->device != device || strcmp(key->name, name) != 0)
+			continue;
+		++*versions;
+		if (!found || entry->seen > found->seen)
+			found = entry;
+	}
+	return found;
+}
+
+struct tpck_view_entry *tpck_view_find(struct tpck_view *view, uint64_t device, uint64_t inode, const char *name)
+{
+	unsigned versions;
+
+	return newest(view, device, inode, name, &versions);
+}
+
+unsigned tpck_view_versions(const struct tpck_view *view, uint64_t device, uint64_t inode, const char *name)
+{
+	unsigned versions;
+
+	(void)newest((struct tpck_view *)(uintptr_t)view, device, inode, name, &versions);
+	return versions;
+}
+
+struct tpck_view_entry *tpck_view_by_serial(struct tpck_view *view, uint32_t index, uint64_t serial)
+{
+	struct tpck_view_entry *entry = &view->entry[index];
+
+	return entry->state != TPCK_VIEW_FREE && entry->serial == serial ? entry : NULL;
+}
+
+static uint32_t folder_of(struct tpck_view *view, uint64_t device, uint64_t inode, const char *path)
+{
+	uint32_t unused = TPCK_VIEW_FOLDERS;
+
+	for (uint32_t i = 0; i < TPCK_VIEW_FOLDERS; i++) {
+		struct tpck_view_folder *folder = &view->folder[i];
+
+		if (folder->used && folder->inode == inode && folder->device == device)
+			return i;
+		if (!folder->used && unused == TPCK_VIEW_FOLDERS)
+			unused = i;
+		/* Never used: there is none behind it. */
+		if (!folder->used && !folder->inode)
+			break;
+	}
+	if (unused == TPCK_VIEW_FOLDERS || strlen(path) >= TPCK_VIEW_PATH)
+		return TPCK_VIEW_FOLDERS;
+	view->folder[unused].device = device;
+	view->folder[unused].inode = inode;
+	strcpy(view->folder[unused].path, path);
+	return unused;
+}
+
+static struct tpck_view_entry *unused_entry(struct tpck_view *view)
+{
+	for (uint32_t i = view->first_free; i < TPCK_VIEW_ENTRIES; i++)
+		if (view->entry[i].state == TPCK_VIEW_FREE) {
+			view->first_free = i + 1;
+			return &view->entry[i];
+		}
+	view->first_free = TPCK_VIEW_ENTRIES;
+	return NULL;
+}
+
+struct tpck_view_entry *tpck_view_add(struct tpck_view *view, uint64_t device, uint64_t inode, const char *path,
+				      const char *name, enum tpck_view_kind kind)
+{
+	uint32_t folder = strlen(name) < TPCK_VIEW_NAME ? folder_of(view, device, inode, path) : TPCK_VIEW_FOLDERS;
+	struct tpck_view_entry *entry = folder < TPCK_VIEW_FOLDERS ? unused_entry(view) : NULL;
+
+	if (!entry)
+		return NULL;
+	memset(entry->holder, 0, sizeof entry->holder);
+	entry->kind = kind;
+	entry->which = 0;
+	entry->key[0].folder = entry->part_folder = folder;
+	strcpy(entry->key[0].name, name);
+	entry->serial = entry->seen = ++view->serial;
+	entry->pattern = 0;
+	entry->order = entry->bytes = entry->synced = entry->sync_done = 0;
+	entry->error = entry->sync_error = 0;
+	entry->mapped = 0;
+	atomic_store(&entry->state, TPCK_VIEW_OPEN);
+	link_in(view, entry);
+	if (kind == TPCK_VIEW_DIRECT)
+		view->folder[folder].used++;
+	atomic_fetch_add(&view->used, 1);
+	return entry;
+}
+
+bool tpck_view_move(struct tpck_view *view, struct tpck_view_entry *entry, uint64_t device, uint64_t inode,
+		    const char *path, const char *name)
+{
+	uint32_t folder = strlen(name) < TPCK_VIEW_NAME ? folder_of(view, device, inode, path) : TPCK_VIEW_FOLDERS;
+	struct tpck_view_key *other = &entry->key[(entry->which & 1) ^ 1];
+
+	if (folder == TPCK_VIEW_FOLDERS)
+		return false;
+	other->folder = folder;
+	strcpy(other->name, name);
+	take_out(view, entry);
+	entry->seen = ++view->serial;
+	atomic_store(&entry->which, entry->which ^ 1);
+	link_in(view, entry);
+	return true;
+}
+
+void tpck_view_remove(struct tpck_view *view, struct tpck_view_entry *entry)
+{
+	uint32_t index = (uint32_t)(entry - view->entry);
+
+	if (entry->kind == TPCK_VIEW_MEMORY)
+		view->memory_bytes -= entry->bytes;
+	if (entry->kind == TPCK_VIEW_DIRECT)
+		view->folder[entry->part_folder].used--;
+	take_out(view, entry);
+	atomic_store(&entry->state, TPCK_VIEW_FREE);
+	if (index < view->first_free)
+		view->first_free = index;
+	atomic_fetch_sub(&view->used, 1);
+}
+
+void tpck_view_close(struct tpck_view *view, struct tpck_view_entry *entry)
+{
+	entry->order = ++view->order;
+	atomic_store(&entry->state, TPCK_VIEW_CLOSED);
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------ */
+
+uint64_t tpck_view_size_of(const struct tpck_view *view, uint64_t pattern)
+{
+	const struct tpck_view_size *size = &view->size[pattern % TPCK_VIEW_SIZES];
+
+	return size->pattern == pattern ? size->bytes : UINT64_MAX;
+}
+
+void tpck_view_size_note(struct tpck_view *view, uint64_t pattern, uint64_t bytes)
+{
+	view->size[pattern % TPCK_VIEW_SIZES] = (struct tpck_view_size){pattern, bytes};
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The view (DESIGN 7): what the processes of a job have done to the trainer's files and the agent has not yet made
+ * real. One table of a job and node, SHM/JOB/files/table, mapped by every preloaded process of the job that takes
+ * part and by the agent. Everything but `used`, `filter` and the futexes is read and written under the lock, which
+ * is held for moments only and survives the death of its holder.
+ *
+ * A file is known by its folder (device and inode) and its name there, so that no path has to be made canonical. An
+ * entry is one version of it; a later version of the same name has a higher serial and is what is seen. An entry
+ * is claimed by its state, stored last; what dies half way leaves an entry that was never there.
+ */
+#ifndef TPCK_RUNTIME_WIRE_VIEW_H
+#define TPCK_RUNTIME_WIRE_VIEW_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define TPCK_VIEW_MAGIC 0x776569766b637074ull /* "tpckview" */
+#define TPCK_VIEW_FOLDER "files"              /* below SHM/JOB */
+#define TPCK_VIEW_TABLE "table"
+/* A file that is being written or published lies beside its target under such a name. */
+#define TPCK_VIEW_PART ".tpck-"
+
+enum {
+	TPCK_VIEW_ENTRIES = 1 << 15,
+	TPCK_VIEW_BUCKETS = 1 << 14,
+	TPCK_VIEW_FOLDERS = 2048,
+	TPCK_VIEW_FILTER = 1 << 13,
+	TPCK_VIEW_SIZES = 1024,
+	TPCK_VIEW_HOLDERS = 4,
+	TPCK_VIEW_NAME = 256,
+	TPCK_VIEW_PATH = 4096,
+};
+
+enum tpck_view_state {
+	TPCK_VIEW_FREE,
+	TPCK_VIEW_OPEN,       /* somebody writes */
+	TPCK_VIEW_CLOSED,     /* whole; owed to its path */
+	TPCK_VIEW_COMMITTING, /* the agent is at the rename, or the removal, right now */
+};
+
+enum tpck_view_kind {
+	TPCK_VIEW_MEMORY,  /* its bytes are SHM/JOB/files/SERIAL */
+	TPCK_VIEW_DIRECT,  /* its bytes are in its target's folder, in a part */
+	TPCK_VIEW_REMOVED, /* the name is to go */
+};
+
+/* A process that has the file open for writing. */
+struct tpck_view_holder {
+	int32_t pid;       /* 0: unused */
+	uint32_t count;    /* descriptors */
+	uint64_t started;  /* of the process, as the kernel counts it: pids come again */
+	uint32_t ending;   /* it is at its normal end: what it leaves is whole */
+	uint32_t reserved;
+};
+
+struct tpck_view_key {
+	uint32_t folder;   /* index */
+	char name[TPCK_VIEW_NAME];
+};
+
+struct tpck_view_entry {
+	_Atomic uint32_t state;  /* enum tpck_view_state */
+	uint32_t kind;           /* enum tpck_view_kind */
+	_Atomic uint32_t which;  /* the key that holds; a rename fills in the other one first */
+	uint32_t next;           /* in its bucket: index + 1 */
+	uint32_t part_folder;    /* DIRECT: where the part lies */
+	int32_t error;           /* errno of the last attempt to publish it */
+	uint64_t serial;         /* names its bytes */
+	uint64_t seen;           /* of several versions of a name, the one with the highest is seen */
+	uint64_t pattern;        /* of its name when it was opened */
+	uint64_t order;          /* of closing, or of the rename behind it */
+	uint64_t bytes;          /* MEMORY: counted against the budget */
+	uint64_t synced;         /* the sync of it that is wanted; done once sync_done is as much */
+	uint64_t sync_done;
+	int32_t sync_error;
+	uint32_t mapped;         /* 1: it has been mapped for writing: its times do not tell whether it changed */
+	struct tpck_view_holder holder[TPCK_VIEW_HOLDERS];
+	struct tpck_view_key key[2];
+};
+
+struct tpck_view_folder {
+	uint64_t device, inode;
+	uint32_t used;           /* entries that name it */
+	uint32_t reserved;
+	char path[TPCK_VIEW_PATH];
+};
+
+struct tpck_view_size {
+	uint64_t pattern, bytes; /* what files of this name, but for digits, had last */
+};
+
+struct tpck_view {
+	uint64_t magic;
+	uint32_t version;        /* TPCK_WIRE_VERSION */
+	_Atomic uint32_t ended;  /* the agent has left and taken the table along: there will be another one */
+	pthread_mutex_t lock;    /* robust, shared */
+	_Atomic uint32_t used;   /* entries that are not free */
+	_Atomic uint32_t news;   /* futex: something for the agent to do */
+	_Atomic uint32_t done;   /* futex: the agent has done something */
+	_Atomic int32_t agent;   /* its pid; 0: there is none yet */
+	uint64_t serial, order;  /* the last ones given out */
+	uint64_t memory_bytes;   /* of all MEMORY entries */
+	uint64_t published, published_bytes, dropped; /* so far, for people */
+	_Atomic uint16_t filter[TPCK_VIEW_FILTER]; /* how many entries have a name of this hash */
+	uint32_t bucket[TPCK_VIEW_BUCKETS];        /* index + 1 of the first entry */
+	struct tpck_view_size size[TPCK_VIEW_SIZES];
+	uint32_t first_free;     /* no free entry is below */
+	uint32_t reserved;
+	struct tpck_view_folder folder[TPCK_VIEW_FOLDERS];
+	struct tpck_view_entry entry[TPCK_VIEW_ENTRIES];
+};
+
+/* Maps SHM/JOB/files/table, made where `make`. 0, -ENOENT where it is not there, or -errno. */
+int tpck_view_map(const char *job_folder, bool make, struct tpck_view **view);
+void tpck_view_unmap(struct tpck_view *view);
+
+/* False: the table cannot be used any more. */
+bool tpck_view_lock(struct tpck_view *view);
+void tpck_view_unlock(struct tpck_view *view);
+
+/* ---- without the lock ---- */
+uint32_t tpck_view_name_hash(const char *name, size_t length);
+/* Whether an entry may have this name. */
+static inline bool tpck_view_may_have(const struct tpck_view *view, uint32_t hash)
+{
+	return atomic_load_explicit(&view->filter[hash % TPCK_VIEW_FILTER], memory_order_acquire) != 0;
+}
+/* Wakes the agent, or those that wait for it. */
+void tpck_view_tell(_Atomic uint32_t *futex);
+/* Waits until *futex is not `seen` any more, at most so long. */
+void tpck_view_wait(_Atomic uint32_t *futex, uint32_t seen, long ms);
+/* SHM/JOB/files/SERIAL. */
+void tpck_view_memory_name(char *path, size_t size, const char *job_folder, uint64_t serial);
+void tpck_view_part_name(char name[64], uint64_t serial);
+/* A name's pattern: its hash, with runs of digits counted as one. The folder's own name counts too. */
+uint64_t tpck_view_pattern(const char *folder, const char *name);
+/* When the process began, in the kernel's ticks; 0: there is none. */
+uint64_t tpck_view_process_started(int32_t pid);
+
+/* ---- with it ---- */
+static inline const struct tpck_view_key *tpck_view_key_of(const struct tpck_view_entry *entry)
+{
+	return &entry->key[entry->which & 1];
+}
+/* The newest entry of this name, or NULL. */
+struct tpck_view_entry *tpck_view_find(struct tpck_view *view, uint64_t device, uint64_t inode, const char *name);
+/* How many it has. */
+unsigned tpck_view_versions(const struct tpck_view *view, uint64_t device, uint64_t inode, const char *name);
+struct tpck_view_entry *tpck_view_by_serial(struct tpck_view *view, uint32_t index, uint64_t serial);
+/* A new entry, state OPEN, its serial and fields set but for kind and holders; NULL: no room. */
+struct tpck_view_entry *tpck_view_add(struct tpck_view *view, uint64_t device, uint64_t inode, const char *path,
+				      const char *name, enum tpck_view_kind kind);
+/* It gets another name, of which it is the newest version then. False: no room. */
+bool tpck_view_move(struct tpck_view *view, struct tpck_view_entry *entry, uint64_t device, uint64_t inode,
+		    const char *path, const char *name);
+void tpck_view_remove(struct tpck_view *view, struct tpck_view_entry *entry);
+/* The file is whole: it gets its place in the order. */
+void tpck_view_close(struct tpck_view *view, struct tpck_view_entry *entry);
+/* The holder of this process, made where `make`; NULL: there is none, or no room. */
+struct tpck_view_holder *tpck_view_holder_of(struct tpck_view_entry *entry, int32_t pid, bool make);
+/* Looks at who holds OPEN entries: what dead processes had whole is closed, what they had not is removed, and
+ * told to `lost`. */
+void tpck_view_sweep(struct tpck_view *view, void (*lost)(void *context, const struct tpck_view_entry *entry), void *context);
+uint64_t tpck_view_size_of(const struct tpck_view *view, uint64_t pattern);
+void tpck_view_size_note(struct tpck_view *view, uint64_t pattern, uint64_t bytes);
+
+#endif

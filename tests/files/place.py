@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders of one test of the file path, its settings, and what is seen from outside of the job."""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+SKIP = 77
+# What takes longer hangs.
+WAIT_SEC = 120
+
+
+class Checks:
+    """TAP."""
+
+    def __init__(self):
+        self.count = self.failed = 0
+
+    def ok(self, good, what, *details):
+        self.count += 1
+        print(f"{'ok' if good else 'not ok'} {self.count} - {what}")
+        if not good:
+            self.failed += 1
+            for detail in details:
+                for line in str(detail).splitlines():
+                    print(f"#   {line}")
+        sys.stdout.flush()
+        return good
+
+    def end(self):
+        print(f"1..{self.count}")
+        sys.exit(1 if self.failed else 0)
+
+
+class Place:
+    """A with statement; agents that were started in it are ended."""
+
+    def __init__(self, at=None, **settings):
+        build = os.path.abspath(os.environ.get("builddir", "."))
+        self.library = os.path.join(build, ".libs/libtranspckpt.so")
+        self.agent = os.path.join(build, "transpckptd")
+        if not os.path.exists(self.library) or not os.path.exists(self.agent):
+            print("1..0 # SKIP the library has not been built")
+            sys.exit(SKIP)
+        self.root = at or tempfile.mkdtemp(prefix="tpck-files.")
+        self.shm = tempfile.mkdtemp(prefix="tpck-files.", dir="/dev/shm")
+        self.work = os.path.join(self.root, "work")
+        self.job_folder = os.path.join(self.shm, "j")
+        os.makedirs(self.work, exist_ok=True)
+        self.plain = {k: v for k, v in os.environ.items() if "TRANSPCKPT_" not in k and k != "LD_PRELOAD"}
+        self.environment = dict(
+            self.plain, LD_PRELOAD=self.library, TRANSPCKPT_AGENT=self.agent, TRANSPCKPT_SHM=self.shm,
+            TRANSPCKPT_DIR=os.path.join(self.root, "store"), TRANSPCKPT_JOB="j", TRANSPCKPT_FILES="auto", **settings)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill_agent(signal.SIGKILL)
+        for folder in (self.root, self.shm):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def run(self, program, *arguments, preload=True, timeout=WAIT_SEC, check=True, **more):
+        """A Python program, by its text, in the folder of work. What it printed."""
+        done = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], cwd=self.work, text=True, timeout=timeout,
+                              env=self.environment if preload else self.plain, capture_output=True, check=False, **more)
+        if check and done.returncode:
+            raise RuntimeError(f"status {done.returncode}: {done.stdout}{done.stderr}")
+        return done.stdout if check else done
+
+    def start(self, program, *arguments, preload=True):
+        """The same, running; it speaks through pipes."""
+        return subprocess.Popen([sys.executable, "-u", "-c", program, *map(str, arguments)], cwd=self.work, text=True,
+                                env=self.environment if preload else self.plain, stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE)
+
+    def path(self, name):
+        return os.path.join(self.work, name)
+
+    def content(self, name):
+        """From outside: the test itself is not preloaded."""
+        try:
+            with open(self.path(name), "rb") as f:
+                return f.read()
+        except FileNotFoundError:
+            return None
+
+    def listing(self):
+        return sorted(n for n in os.listdir(self.work) if not n.startswith(".tpck-"))
+
+    def agent_pid(self):
+        try:
+            with open(os.path.join(self.job_folder, "agent.lock"), encoding="utf-8") as f:
+                pid = int(f.read() or 0)
+            with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+                name, state = f.read().split(" (", 1)[1].rsplit(") ", 1)
+                return pid if name == "transpckptd" and state[0] not in "ZX" else 0
+        except (OSError, ValueError):
+            return 0
+
+    def kill_agent(self, how=signal.SIGKILL):
+        pid = self.agent_pid()
+        if pid:
+            os.kill(pid, how)
+            while self.agent_pid() == pid:
+                time.sleep(0.002)
+        return pid
+
+    def log(self):
+        try:
+            with open(os.path.join(self.job_folder, "agent.log"), encoding="utf-8") as f:
+                return f.read()
+        except FileNotFoundError:
+            return ""
+
+
+def until(what, seconds=WAIT_SEC):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if what():
+            return True
+        time.sleep(0.005)
+    return False

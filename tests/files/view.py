@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the job sees of its files, what others see, and that the two come together. Programs are plain Python."""
+import os
+import signal
+import stat
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from place import Checks, Place, until
+
+# Stops the agent by SIGSTOP around a program's steps: what is pending stays so, and can be looked at.
+STEPS = """
+import os, sys
+def step(name):
+    print(name, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def told(program, what):
+    line = program.stdout.readline().strip()
+    if line != what:
+        raise RuntimeError(f"expected {what!r}, got {line!r}")
+
+
+def go(program):
+    program.stdin.write("\n")
+    program.stdin.flush()
+
+
+def end(program):
+    program.stdin.close()
+    rest = program.stdout.read()
+    return program.wait(120), rest
+
+
+def pause(place):
+    pid = place.agent_pid()
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+INSIDE = STEPS + """
+def write(name, data):
+    with open(name, "wb") as f:
+        f.write(data)
+write("model.pt", b"one" * 1000)
+step("saved")
+write("model.pt", b"second" * 1000)
+write("new.tmp.pt", b"fresh")
+os.rename("new.tmp.pt", "new.pt")
+os.unlink("old.pt")
+def look():
+    return [sorted(os.listdir(".")), os.path.getsize("model.pt"), open("model.pt", "rb").read(3), os.path.exists("new.tmp.pt"),
+            open("new.pt", "rb").read(), os.access("old.pt", os.F_OK), os.path.exists("old.pt"),
+            open(os.path.join(os.getcwd(), "link.pt"), "rb").read(2)]
+print(look())
+child = os.popen(sys.executable + " -c 'import os; print(sorted(os.listdir(\\".\\")), os.path.getsize(\\"model.pt\\"))'").read().strip()
+print(child)
+pid = os.fork()
+if pid == 0:
+    print(look(), flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+step("pending")
+"""
+
+
+def views(checks):
+    with Place() as place:
+        for name, data in (("old.pt", b"old"), ("model.pt", b"zero")):
+            with open(place.path(name), "wb") as f:
+                f.write(data)
+        os.symlink("model.pt", place.path("link.pt"))
+        program = place.start(INSIDE)
+        told(program, "saved")
+        until(lambda: place.content("model.pt") == b"one" * 1000)
+        checks.ok(place.content("model.pt") == b"one" * 1000, "a file that was closed appears")
+        agent = pause(place)
+        go(program)
+        expected = str([["link.pt", "model.pt", "new.pt"], 6000, b"sec", False, b"fresh", False, False, b"se"])
+        seen = program.stdout.readline().strip()
+        checks.ok(seen == expected, "the job sees what it did", seen, expected)
+        seen = program.stdout.readline().strip()
+        checks.ok(seen == "['link.pt', 'model.pt', 'new.pt'] 6000", "a program that it starts sees it", seen)
+        seen = program.stdout.readline().strip()
+        checks.ok(seen == expected, "a forked child sees it", seen, expected)
+        told(program, "pending")
+        checks.ok(place.content("model.pt") == b"one" * 1000 and place.content("new.pt") is None and
+                  place.content("old.pt") == b"old" and place.listing() == ["link.pt", "model.pt", "old.pt"],
+                  "nobody else sees it", place.listing())
+        os.kill(agent, signal.SIGCONT)
+        go(program)
+        status, _ = end(program)
+        checks.ok(status == 0 and place.content("model.pt") == b"second" * 1000 and place.content("new.pt") == b"fresh" and
+                  sorted(os.listdir(place.work)) == ["link.pt", "model.pt", "new.pt"],
+                  "at the program's end everybody sees the same", status, os.listdir(place.work))
+
+
+KILLED = STEPS + """
+f = open("model.pt", "wb")
+f.write(b"half")
+f.flush()
+with open("whole.pt", "wb") as w:
+    w.write(b"whole")
+step("open")
+"""
+
+
+def killed(checks):
+    """What was not closed never appears; what was does."""
+    with Place() as place:
+        with open(place.path("model.pt"), "wb") as f:
+            f.write(b"before")
+        program = place.start(KILLED)
+        told(program, "open")
+        program.kill()
+        program.wait()
+        until(lambda: "was being written" in place.log())
+        checks.ok(until(lambda: place.content("whole.pt") == b"whole") and place.content("model.pt") == b"before",
+                  "a program that is killed: the file that it had closed is there, the other is as it was",
+                  place.content("model.pt"), place.log())
+        checks.ok("model.pt was being written when its process was killed" in place.log(), "which is said", place.log())
+        checks.ok(until(lambda: not [n for n in os.listdir(place.work) if n.startswith(".tpck-")]), "nothing is left beside",
+                  os.listdir(place.work))
+        # The other way round: the agent is gone as well, and the next start of the job finishes.
+        agent = pause(place)
+        program = place.start(KILLED.replace("model", "again").replace("whole", "later"))
+        told(program, "open")
+        program.kill()
+        program.wait()
+        os.kill(agent, signal.SIGKILL)
+        until(lambda: place.agent_pid() != agent)
+        checks.ok(place.content("later.pt") is None, "agent and program killed: what was owed is owed")
+        place.run("import os; print(os.listdir('.'))")
+        checks.ok(until(lambda: place.content("later.pt") == b"later") and place.content("again.pt") is None,
+                  "the next start of the job has it finished", place.log())
+
+
+ORDER = STEPS + """
+step("begin")
+for i in range(40):
+    with open(f"step-{i}.pt", "wb") as f:
+        f.write(b"%d" % i * 20000)
+    with open("latest", "w") as f:
+        f.write(f"step-{i}.pt")
+    if i >= 2:
+        os.unlink(f"step-{i - 2}.pt")
+"""
+
+
+def order(checks):
+    """From outside, at every moment: what `latest` says is there and whole."""
+    with Place() as place:
+        program = place.start(ORDER)
+        told(program, "begin")
+        go(program)
+        looks, wrong, seen = 0, [], set()
+        while program.poll() is None:
+            latest = place.content("latest")
+            if latest is None:
+                continue
+            data = place.content(latest.decode() or "nothing")
+            # Removed since: another pointer is there by now.
+            if data is None and place.content("latest") == latest:
+                wrong.append(f"{latest} is not there")
+            if data is not None:
+                number = latest.decode()[5:-3].encode()
+                if data != number * 20000:
+                    wrong.append(f"{latest} has {len(data)} bytes")
+                seen.add(latest)
+            if len([n for n in place.listing() if n.startswith("step-")]) > 4:
+                wrong.append(f"{place.listing()}")
+            looks += 1
+        checks.ok(program.returncode == 0 and not wrong and looks > 10 and len(seen) > 3,
+                  f"a pointer is never there before what it points to ({looks} looks, {len(seen)} pointers)", wrong[:5])
+        checks.ok(place.listing() == ["latest", "step-38.pt", "step-39.pt"], "and what was removed is gone", place.listing())
+
+
+SAME = """
+import os, sys, mmap
+os.umask(0o027)
+fd = os.open("plain.pt", os.O_WRONLY | os.O_CREAT, 0o666); os.write(fd, b"x" * 5000); os.close(fd)
+for i in range(2):
+    fd = os.open("sparse.pt", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o640)
+    os.pwrite(fd, b"end", 1 << 24); os.pwrite(fd, b"begin", 0); os.close(fd)
+    open("empty.pt", "wb").close()
+    with open("mapped.pt", "wb+") as f:
+        f.truncate(1 << 20)
+        m = mmap.mmap(f.fileno(), 1 << 20)
+    m[5:9] = b"here"
+    m.close()
+os.chmod("plain.pt", 0o604)
+os.utime("plain.pt", ns=(10**18, 10**18 + 5))
+if os.path.exists("/proc/self/attr") and hasattr(os, "setxattr"):
+    try: os.setxattr("sparse.pt", "user.note", b"mine")
+    except OSError: pass
+with open("appended.pt", "wb") as f: f.write(b"a")
+with open("appended.pt", "ab") as f: f.write(b"b")
+f = open("twice.pt", "wb"); g = open("twice.pt", "ab"); f.write(b"1"); f.close(); g.write(b"2"); g.close()
+os.makedirs("checkpoint-5")
+with open("checkpoint-5/anything", "w") as f: f.write("a")
+os.rename("checkpoint-5", "done")
+with open(b"\\xff\\xfe.pt", "wb") as f: f.write(b"name")
+with open("gone.pt", "wb") as f: f.write(b"x"); os.unlink("gone.pt"); f.write(b"y")
+try: os.open("plain.pt", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+except FileExistsError: open("exists.txt", "w").close()
+fd = os.open("kept.pt", os.O_WRONLY | os.O_CREAT, 0o600); os.dup2(fd, 77); os.close(fd); os.write(77, b"by 77"); os.close(77)
+with open("cut.pt", "wb") as f: f.write(b"12345")
+os.truncate("cut.pt", 3)
+os.link("cut.pt", "cut2.pt")
+"""
+
+
+def look(folder):
+    found = {}
+    for at, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(at, name)
+            s = os.lstat(path)
+            with open(path, "rb") as f:
+                found[os.path.relpath(path, folder)] = (
+                    f.read(), stat.filemode(s.st_mode), s.st_uid, s.st_gid, s.st_nlink, s.st_blocks * 512 < s.st_size,
+                    s.st_mtime_ns if name == "plain.pt" else 0, os.listxattr(path))
+    return found
+
+
+def same(checks):
+    with Place() as place, Place() as other:
+        place.run(SAME)
+        other.run(SAME, preload=False)
+        ours, theirs = look(place.work), look(other.work)
+        different = [n for n in set(ours) | set(theirs) if ours.get(n) != theirs.get(n)]
+        checks.ok(not different, "a tree of odd files is the same as without the library",
+                  *[(n, str(ours.get(n))[-120:], str(theirs.get(n))[-120:]) for n in different])
+
+
+WRITERS = """
+import os, sys, time
+for i in range(30):
+    with open("shared.pt", "wb") as f:
+        f.write(sys.argv[1].encode() * 50000)
+"""
+
+
+def two_writers(checks):
+    with Place() as place:
+        programs = [place.start(WRITERS, letter) for letter in "abc"]
+        torn = []
+        while any(p.poll() is None for p in programs):
+            data = place.content("shared.pt")
+            if data is not None and (len(data) != 50000 or len(set(data)) != 1):
+                torn.append((len(data), set(data)))
+        checks.ok(not torn and all(p.returncode == 0 for p in programs), "three processes that write one path: never torn", torn[:3])
+
+
+FORKED = """
+import os, sys, time
+f = open("model.pt", "wb")
+f.write(b"parent"); f.flush()
+if os.fork() == 0:
+    time.sleep(0.5)
+    f.write(b"child"); f.close()
+    os._exit(0)
+f.close()
+os.wait()
+"""
+
+
+def forked(checks):
+    with Place() as place:
+        place.run(FORKED)
+        until(lambda: place.content("model.pt") is not None)
+        checks.ok(place.content("model.pt") == b"parentchild", "a child that goes on writing is waited for",
+                  place.content("model.pt"))
+
+
+MANY = """
+import os
+os.makedirs("step-1", exist_ok=True)
+for i in range(10000):
+    with open(f"step-1/{i}", "wb") as f:
+        f.write(b"%d" % i)
+print(len(os.listdir("step-1")))
+"""
+
+
+def many(checks):
+    with Place() as place:
+        printed = place.run(MANY)
+        names = os.listdir(place.path("step-1"))
+        wrong = [n for n in names if place.content(f"step-1/{n}") != n.encode()]
+        checks.ok(printed.strip() == "10000" and len(names) == 10000 and not wrong, "10,000 small files", printed, len(names), wrong[:3])
+
+
+def main():
+    checks = Checks()
+    tests = [views, killed, order, same, two_writers, forked, many]
+    chosen = sys.argv[1:]
+    for test in tests:
+        if not chosen or test.__name__ in chosen:
+            begun = time.monotonic()
+            test(checks)
+            print(f"# {test.__name__}: {time.monotonic() - begun:.1f} s")
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()

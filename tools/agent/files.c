@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The program's own files: what was closed is put at its path, in the order of closing, by a thread of its own. */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/store/replace.h"
+#include "runtime/wire/view.h"
+#include "tools/agent/agent.h"
+
+/* How often the processes are looked at that write; how long one that only has inherited a descriptor is waited for. */
+#define SWEEP_NS 100000000ull
+#define INHERITED_NS 2000000000ull
+#define SPARE_FREE_BYTES (512ull << 20)
+enum { IDLE_MS = 1000, OPEN_MS = 100, WRITTEN_MS = 10, PREPARED = 64, SPARE_LEAST = 64 << 10, LOST_MAX = 32 };
+
+/* An entry as it was when it was chosen. */
+struct chosen {
+	uint32_t index;
+	enum tpck_view_kind kind;
+	uint64_t serial, order, synced, pattern;
+	struct tpck_view_folder folder, part_folder;
+	char name[TPCK_VIEW_NAME], part[64], bytes[TPCK_VIEW_PATH + 80];
+	bool mapped;
+};
+
+/* A part that a sync has made, and what it is a copy of. */
+struct prepared {
+	uint64_t serial, bytes;
+	struct timespec changed;
+};
+
+struct files {
+	struct agent *agent;
+	struct tpck_view *view;
+	pthread_t thread;
+	bool running;
+	_Atomic bool stop;
+	uint64_t swept_ns;
+	uint64_t waiting_serial, waiting_ns; /* the entry that somebody still may write, since when it has not changed */
+	struct stat waiting;
+	struct prepared prepared[PREPARED];
+	unsigned prepared_next;
+	uint64_t retry_ns;
+	double backoff_sec;
+	char said[sizeof ((struct tpck_error *)0)->text];
+	char lost[LOST_MAX][TPCK_VIEW_PATH + 80];
+	unsigned lost_count;
+};
+static struct files files;
+
+/* ---- what processes leave --------------------------------------------------------------------- */
+
+static void bytes_of(const struct tpck_view_entry *entry, char *path, size_t size)
+{
+	char part[64];
+
+	if (entry->kind == TPCK_VIEW_MEMORY) {
+		tpck_view_memory_name(path, size, files.agent->folder, entry->serial);
+	} else {
+		tpck_view_part_name(part, entry->serial);
+		snprintf(path, size, "%s/%s", files.view->folder[entry->part_folder].path, part);
+	}
+}
+
+static void lost(void *context, const struct tpck_view_entry *entry)
+{
+	const struct tpck_view_key *key = tpck_view_key_of(entry);
+
+	(void)context;
+	tpck_log_warn("%s/%s was being written when its process was killed; what was there before stays",
+		      files.view->folder[key->folder].path, key->name);
+	if (entry->kind != TPCK_VIEW_REMOVED && files.lost_count < LOST_MAX)
+		bytes_of(entry, files.lost[files.lost_count++], sizeof files.lost[0]);
+}
+
+static void sweep(void)
+{
+	if (!tpck_view_lock(files.view))
+		return;
+	tpck_view_sweep(files.view, lost, NULL);
+	tpck_view_unlock(files.view);
+	for (; files.lost_count; files.lost_count--)
+		unlink(files.lost[files.lost_count - 1]);
+	files.swept_ns = tpck_clock_monotonic_ns();
+}
+
+static bool known(uint64_t serial)
+{
+	for (uint32_t i = 0; i < TPCK_VIEW_ENTRIES; i++)
+		if (files.view->entry[i].state != TPCK_VIEW_FREE && files.view->entry[i].serial == serial)
+			return true;
+	return false;
+}
+
+/* Bytes that no entry names: whoever made or dropped them died in between. */
+static void clear_orphans(void)
+{
+	char folder[TPCK_PATH_MAX + 8], *end;
+	struct dirent *entry;
+	DIR *list;
+
+	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, files.agent->folder);
+	list = opendir(folder);
+	if (!list || !tpck_view_lock(files.view)) {
+		if (list)
+			closedir(list);
+		return;
+	}
+	while ((entry = readdir(list))) {
+		uint64_t serial = strtoull(entry->d_name, &end, 16);
+
+		if (end == entry->d_name + 16 && !*end && serial <= files.view->serial && !known(serial))
+			unlinkat(dirfd(list), entry->d_name, 0);
+	}
+	tpck_view_unlock(files.view);
+	closedir(list);
+}
+
+/* ---- choosing --------------------------------------------------------------------------------- */
+
+static void choose(const struct tpck_view_entry *entry, struct chosen *chosen)
+{
+	const struct tpck_view_key *key = tpck_view_key_of(entry);
+
+	*chosen = (struct chosen){
+		.index = (uint32_t)(entry - files.view->entry), .kind = entry->kind, .serial = entry->serial,
+		.order = entry->order, .synced = entry->synced, .pattern = entry->pattern,
+		.folder = files.view->folder[key->folder], .part_folder = files.view->folder[entry->part_folder],
+		.mapped = entry->mapped,
+	};
+	strcpy(chosen->name, key->name);
+	tpck_view_part_name(chosen->part, entry->serial);
+	bytes_of(entry, chosen->bytes, sizeof chosen->bytes);
+}
+
+enum work { NOTHING, WRITERS, SYNC, PUBLISH };
+
+/* What is to be done next: a sync that somebody waits for, then the first that was closed. */
+static enum work next(struct chosen *chosen)
+{
+	const struct tpck_view_entry *first = NULL, *sync = NULL;
+	enum work work = NOTHING;
+	uint32_t left;
+
+	if (!tpck_view_lock(files.view))
+		return NOTHING;
+	left = files.view->used;
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
+		struct tpck_view_entry *entry = &files.view->entry[i];
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		/* An agent that was killed at the rename: it is done again. */
+		if (entry->state == TPCK_VIEW_COMMITTING)
+			atomic_store(&entry->state, TPCK_VIEW_CLOSED);
+		if (entry->state == TPCK_VIEW_OPEN)
+			work = WRITERS;
+		if (entry->kind == TPCK_VIEW_MEMORY && entry->synced > entry->sync_done && !sync)
+			sync = entry;
+		if (entry->state == TPCK_VIEW_CLOSED && (!first || entry->order < first->order))
+			first = entry;
+	}
+	if (sync || first) {
+		choose(sync ? sync : first, chosen);
+		work = sync ? SYNC : PUBLISH;
+	}
+	tpck_view_unlock(files.view);
+	return work;
+}
+
+/* The entry if it is still what was chosen. The lock is held. */
+static struct tpck_view_entry *still(const struct chosen *chosen)
+{
+	struct tpck_view_entry *entry = tpck_view_by_serial(files.view, chosen->index, chosen->serial);
+
+	return entry && entry->state != TPCK_VIEW_OPEN && entry->order == chosen->order ? entry : NULL;
+}
+
+/* ---- doing ------------------------------------------------------------------------------------ */
+
+static bool same(const struct prepared *prepared, const struct stat *found)
+{
+	return prepared->bytes == (uint64_t)found->st_size && prepared->changed.tv_sec == found->st_ctim.tv_sec &&
+	       prepared->changed.tv_nsec == found->st_ctim.tv_nsec;
+}
+
+static void prepared_note(uint64_t serial, const struct stat *found)
+{
+	unsigned i = 0;
+
+	while (i < PREPARED && files.prepared[i].serial != serial)
+		i++;
+	if (i == PREPARED)
+		i = files.prepared_next++ % PREPARED;
+	files.prepared[i] = (struct prepared){serial, (uint64_t)found->st_size, found->st_ctim};
+}
+
+/* A sync has copied it already, and it has not changed since. */
+static bool is_prepared(const struct chosen *chosen, const struct stat *found)
+{
+	for (unsigned i = 0; i < PREPARED; i++)
+		if (files.prepared[i].serial == chosen->serial && !chosen->mapped && same(&files.prepared[i], found))
+			return true;
+	return false;
+}
+
+/* Whether somebody may still write to what was closed. One who has had a descriptor since before a fork, and does
+ * nothing with it, is not waited for. */
+static bool written(const struct chosen *chosen, int fd)
+{
+	uint64_t now = tpck_clock_monotonic_ns();
+	struct stat found;
+
+	if (tpck_replace_unwritten(fd) || fstat(fd, &found))
+		return false;
+	if (files.waiting_serial != chosen->serial || files.waiting.st_size != found.st_size ||
+	    files.waiting.st_mtim.tv_sec != found.st_mtim.tv_sec || files.waiting.st_mtim.tv_nsec != found.st_mtim.tv_nsec) {
+		files.waiting_serial = chosen->serial;
+		files.waiting_ns = now;
+		files.waiting = found;
+	}
+	return now - files.waiting_ns < INHERITED_NS;
+}
+
+static int copy(const struct chosen *chosen, int bytes, int folder, struct tpck_error *err)
+{
+	struct stat found;
+	int rc;
+
+	if (fstat(bytes, &found))
+		return tpck_error_set(err, errno, "reading what %s is to hold", chosen->name);
+	if (is_prepared(chosen, &found) && faccessat(folder, chosen->part, F_OK, 0) == 0)
+		return 0;
+	rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, err);
+	if (!rc)
+		prepared_note(chosen->serial, &found);
+	return rc;
+}
+
+/* Between these two nobody changes the entry. False: it has changed. */
+static bool begin_commit(const struct chosen *chosen)
+{
+	struct tpck_view_entry *entry;
+
+	if (!tpck_view_lock(files.view))
+		return false;
+	entry = still(chosen);
+	if (entry)
+		atomic_store(&entry->state, TPCK_VIEW_COMMITTING);
+	tpck_view_unlock(files.view);
+	return entry;
+}
+
+static void end_commit(const struct chosen *chosen, int rc, uint64_t bytes)
+{
+	struct tpck_view_entry *entry;
+
+	if (!tpck_view_lock(files.view))
+		return;
+	entry = tpck_view_by_serial(files.view, chosen->index, chosen->serial);
+	if (entry && rc) {
+		entry->error = -rc;
+		atomic_store(&entry->state, TPCK_VIEW_CLOSED);
+	} else if (entry) {
+		tpck_view_remove(files.view, entry);
+		files.view->published++;
+		files.view->published_bytes += bytes;
+	}
+	tpck_view_unlock(files.view);
+}
+
+/* -EAGAIN: somebody still writes, or it has changed meanwhile. */
+static int publish_file(const struct chosen *chosen, struct tpck_error *err)
+{
+	int bytes = open(chosen->bytes, O_RDONLY | O_CLOEXEC), folder = -1, part_folder = -1, rc = 0;
+	struct stat found = {0};
+
+	if (bytes < 0 && errno != ENOENT)
+		return tpck_error_set(err, errno, "reading what %s is to hold", chosen->name);
+	/* A part that is gone is at its place: an agent was killed behind the rename. */
+	if (bytes >= 0 && written(chosen, bytes)) {
+		close(bytes);
+		return -EAGAIN;
+	}
+	folder = tpck_replace_folder(chosen->folder.path, chosen->folder.device, chosen->folder.inode, err);
+	rc = folder < 0 ? folder : 0;
+	if (!rc && chosen->kind == TPCK_VIEW_DIRECT) {
+		part_folder = tpck_replace_folder(chosen->part_folder.path, chosen->part_folder.device, chosen->part_folder.inode, err);
+		rc = part_folder < 0 ? part_folder : 0;
+	}
+	if (!rc && bytes >= 0)
+		fstat(bytes, &found);
+	if (!rc && bytes >= 0 && chosen->kind == TPCK_VIEW_MEMORY)
+		rc = copy(chosen, bytes, folder, err);
+	else if (!rc && bytes >= 0 && fsync(bytes))
+		rc = tpck_error_set(err, errno, "writing %s", chosen->name);
+	if (!rc && !begin_commit(chosen)) {
+		rc = -EAGAIN;
+	} else if (!rc) {
+		if (bytes >= 0)
+			rc = tpck_replace_commit(chosen->kind == TPCK_VIEW_DIRECT ? part_folder : folder, chosen->part, folder,
+						 chosen->name, err);
+		if (rc == -EXDEV) {
+			rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, err);
+			if (!rc)
+				rc = tpck_replace_commit(folder, chosen->part, folder, chosen->name, err);
+			if (!rc)
+				unlink(chosen->bytes);
+		}
+		end_commit(chosen, rc, (uint64_t)found.st_size);
+		if (!rc && chosen->kind == TPCK_VIEW_MEMORY)
+			unlink(chosen->bytes);
+	}
+	if (bytes >= 0)
+		close(bytes);
+	if (folder >= 0)
+		close(folder);
+	if (part_folder >= 0)
+		close(part_folder);
+	return rc;
+}
+
+static int publish_removal(const struct chosen *chosen, struct tpck_error *err)
+{
+	int folder = tpck_replace_folder(chosen->folder.path, chosen->folder.device, chosen->folder.inode, err), rc = 0;
+
+	if (folder < 0 && folder != -ENOENT && folder != -ESTALE)
+		return folder;
+	if (!begin_commit(chosen)) {
+		rc = -EAGAIN;
+	} else {
+		/* What is gone with its folder is gone. */
+		if (folder >= 0 && unlinkat(folder, chosen->name, 0) && errno != ENOENT)
+			rc = tpck_error_set(err, errno, "removing %s/%s", chosen->folder.path, chosen->name);
+		end_commit(chosen, rc, 0);
+	}
+	if (folder >= 0)
+		close(folder);
+	return rc;
+}
+
+static int do_sync(const struct chosen *chosen, struct tpck_error *err)
+{
+	int bytes = open(chosen->bytes, O_RDONLY | O_CLOEXEC), folder, rc;
+	struct tpck_view_entry *entry;
+
+	if (bytes < 0)
+		return errno == ENOENT ? 0 : tpck_error_set(err, errno, "reading what %s is to hold", chosen->name);
+	folder = tpck_replace_folder(chosen->folder.path, chosen->folder.device, chosen->folder.inode, err);
+	rc = folder < 0 ? folder : copy(chosen, bytes, folder, err);
+	close(bytes);
+	if (folder >= 0)
+		close(folder);
+	if (tpck_view_lock(files.view)) {
+		entry = tpck_view_by_serial(files.view, chosen->index, chosen->serial);
+		if (entry) {
+			entry->sync_done = chosen->synced;
+			entry->sync_error = -rc;
+		}
+		tpck_view_unlock(files.view);
+	}
+	return rc;
+}
+
+/* ---- memory for the next one ------------------------------------------------------------------ */
+
+/* A file with pages for what the last one of its name had: the next one's writes find them there. */
+static void make_spare(const struct chosen *chosen)
+{
+	uint64_t bytes = tpck_view_size_of(files.view, chosen->pattern);
+	char name[TPCK_PATH_MAX + 64], making[TPCK_PATH_MAX + 72];
+	struct statvfs shm;
+	int fd;
+
+	if (chosen->kind == TPCK_VIEW_REMOVED || bytes == UINT64_MAX || bytes < SPARE_LEAST)
+		return;
+	if (statvfs(files.agent->folder, &shm) || (uint64_t)shm.f_bavail * shm.f_frsize < bytes + bytes / 4 + SPARE_FREE_BYTES ||
+	    files.view->memory_bytes + bytes > files.agent->settings.memory / 2)
+		return;
+	snprintf(name, sizeof name, "%s/" TPCK_VIEW_FOLDER "/spare.%016" PRIx64, files.agent->folder, chosen->pattern);
+	if (access(name, F_OK) == 0)
+		return;
+	snprintf(making, sizeof making, "%s.new", name);
+	fd = open(making, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)(bytes + bytes / 64)) || rename(making, name))
+		unlink(making);
+	close(fd);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------- */
+
+static void failed(const struct chosen *chosen, int rc, const struct tpck_error *err)
+{
+	struct tpck_view_entry *entry;
+
+	if (strcmp(files.said, err->text) != 0) {
+		snprintf(files.said, sizeof files.said, "%s", err->text);
+		tpck_log_warn("%s/%s is not at its path yet: %s", chosen->folder.path, chosen->name, err->text);
+	}
+	files.backoff_sec = agent_backoff(files.backoff_sec);
+	files.retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(files.backoff_sec * 1e9);
+	if (tpck_view_lock(files.view)) {
+		entry = tpck_view_by_serial(files.view, chosen->index, chosen->serial);
+		if (entry)
+			entry->error = -rc;
+		tpck_view_unlock(files.view);
+	}
+	tpck_view_tell(&files.view->done);
+}
+
+static void succeeded(const struct chosen *chosen)
+{
+	if (files.said[0])
+		tpck_log_warn("%s/%s is at its path; it works again", chosen->folder.path, chosen->name);
+	files.said[0] = '\0';
+	files.backoff_sec = 0;
+	files.retry_ns = 0;
+	tpck_view_tell(&files.view->done);
+}
+
+static void *files_main(void *unused)
+{
+	static struct chosen chosen, last;
+	bool spare = false;
+
+	(void)unused;
+	sweep();
+	clear_orphans();
+	while (!files.stop) {
+		uint32_t seen = files.view->news;
+		uint64_t now = tpck_clock_monotonic_ns();
+		struct tpck_error err = {0};
+		enum work work = now < files.retry_ns ? WRITERS : next(&chosen);
+		int rc = -EAGAIN;
+
+		if (work == WRITERS && now - files.swept_ns >= SWEEP_NS)
+			sweep();
+		if (work == NOTHING && spare) {
+			make_spare(&last);
+			spare = false;
+		}
+		if (work == NOTHING || work == WRITERS) {
+			tpck_view_wait(&files.view->news, seen, work == NOTHING ? IDLE_MS : OPEN_MS);
+			continue;
+		}
+		if (work == SYNC)
+			rc = do_sync(&chosen, &err);
+		else if (chosen.kind == TPCK_VIEW_REMOVED)
+			rc = publish_removal(&chosen, &err);
+		else
+			rc = publish_file(&chosen, &err);
+		if (rc == -EAGAIN) {
+			sweep();
+			tpck_view_wait(&files.view->news, seen, WRITTEN_MS);
+		} else if (rc) {
+			failed(&chosen, rc, &err);
+		} else {
+			succeeded(&chosen);
+			last = chosen;
+			spare = work == PUBLISH;
+		}
+	}
+	return NULL;
+}
+
+void files_begin(struct agent *agent)
+{
+	int rc;
+
+	if (files.running)
+		return;
+	files.agent = agent;
+	rc = tpck_view_map(agent->folder, false, &files.view);
+	if (rc) {
+		errno = -rc;
+		if (rc != -ENOENT)
+			tpck_log_warn("cannot look after the program's files in %s/" TPCK_VIEW_FOLDER ": %m", agent->folder);
+		return;
+	}
+	atomic_store(&files.view->ended, 0);
+	atomic_store(&files.view->agent, (int32_t)getpid());
+	files.running = pthread_create(&files.thread, NULL, files_main, NULL) == 0;
+	if (!files.running)
+		tpck_log_warn("cannot start a thread: the program's files stay pending");
+}
+
+bool files_owed(void)
+{
+	return files.running && atomic_load(&files.view->used);
+}
+
+bool files_failing(void)
+{
+	return files.retry_ns != 0;
+}
+
+bool files_stop(void)
+{
+	bool none = true;
+
+	if (!files.running)
+		return true;
+	/* Whoever takes a file behind this looks for another table. */
+	if (tpck_view_lock(files.view)) {
+		none = !files.view->used;
+		if (none)
+			atomic_store(&files.view->ended, 1);
+		tpck_view_unlock(files.view);
+	}
+	files.stop = true;
+	tpck_view_tell(&files.view->news);
+	pthread_join(files.thread, NULL);
+	atomic_store(&files.view->agent, 0);
+	files.running = false;
+	return none;
+}
