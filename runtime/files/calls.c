@@ -184,7 +184,7 @@ static bool remove_later(struct tpck_view *view, const struct stat *parent, cons
 /* A file's name goes. -2: the real call is to be made, which nothing is before. */
 static int unlink_pending(int folder, const char *path)
 {
-	char absolute[TPCK_FILES_PATH], bytes[TPCK_FILES_PATH];
+	char absolute[TPCK_FILES_PATH];
 	bool exists, later = false, dropped = false;
 	struct stat parent, there;
 	struct tpck_view *view;
@@ -194,7 +194,6 @@ static int unlink_pending(int folder, const char *path)
 		return -2;
 	for (;;) {
 		struct tpck_view_entry *entry;
-		bool busy;
 
 		exists = !syscall(SYS_newfstatat, folder, path, &there, AT_SYMLINK_NOFOLLOW);
 		/* What cannot be removed says so at once; a sticky folder is the kernel's to judge. */
@@ -204,7 +203,6 @@ static int unlink_pending(int folder, const char *path)
 		if (!view)
 			return -2;
 		entry = tpck_view_find(view, parent.st_dev, parent.st_ino, name);
-		busy = entry && entry->state == TPCK_VIEW_COMMITTING;
 		if (entry && entry->kind == TPCK_VIEW_REMOVED) {
 			tpck_view_unlock(view);
 			errno = ENOENT;
@@ -220,16 +218,13 @@ static int unlink_pending(int folder, const char *path)
 			tpck_view_unlock(view);
 			break;
 		}
-		if (!busy) {
-			tpck_files_bytes(view, entry, bytes, sizeof bytes);
-			tpck_view_remove(view, entry);
+		if (entry->state != TPCK_VIEW_COMMITTING) {
+			tpck_view_discard(view, entry, tpck_files_folder);
 			dropped = true;
-		}
-		tpck_view_unlock(view);
-		if (busy)
+		} else {
+			tpck_view_unlock(view);
 			tpck_reach_pause(1);
-		else
-			syscall(SYS_unlinkat, AT_FDCWD, bytes, 0);
+		}
 	}
 	if (dropped || later)
 		tpck_view_tell(&view->news);

@@ -95,7 +95,7 @@ static void whole_now(struct tpck_view *view, struct tpck_view_entry *entry)
 	char path[TPCK_FILES_PATH];
 	struct stat found;
 
-	tpck_files_bytes(view, entry, path, sizeof path);
+	tpck_view_bytes(view, entry, tpck_files_folder, path, sizeof path);
 	if (!syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW)) {
 		tpck_view_size_note(view, entry->pattern, (uint64_t)found.st_size);
 		if (entry->kind == TPCK_VIEW_MEMORY) {
@@ -117,14 +117,16 @@ static void release(uint64_t what, bool whole)
 	if (!view || !tpck_view_lock(view))
 		return;
 	entry = unpack(view, what);
-	holder = entry ? tpck_view_holder_of(entry, (int32_t)syscall(SYS_getpid), false) : NULL;
+	holder = entry ? tpck_view_holder_of(entry, tpck_files_pid(), 0) : NULL;
 	if (holder && (!holder->count || !--holder->count))
 		holder->pid = 0;
-	/* What could not be written to its end is not what is there before it. */
+	/* What could not be written to its end stays as it was. */
 	if (holder && !whole) {
-		tpck_view_remove(view, entry);
-		news = true;
-	} else if (holder && !held(entry) && entry->state == TPCK_VIEW_OPEN) {
+		tpck_view_discard(view, entry, tpck_files_folder);
+		errno = saved;
+		return;
+	}
+	if (holder && !held(entry) && entry->state == TPCK_VIEW_OPEN) {
 		whole_now(view, entry);
 		news = true;
 	}
@@ -160,13 +162,14 @@ int tpck_files_close(int fd)
 static void hold(uint64_t what, bool maps)
 {
 	struct tpck_view *view = atomic_load(&tpck_files_view);
+	uint64_t started = tpck_files_started();
 	struct tpck_view_entry *entry;
 	struct tpck_view_holder *holder;
 
 	if (!view || !tpck_view_lock(view))
 		return;
 	entry = unpack(view, what);
-	holder = entry ? tpck_view_holder_of(entry, (int32_t)syscall(SYS_getpid), true) : NULL;
+	holder = entry ? tpck_view_holder_of(entry, tpck_files_pid(), started) : NULL;
 	if (holder)
 		holder->count++;
 	if (entry && maps)

@@ -18,6 +18,9 @@ static inline bool tpck_files_idle(void)
 
 	return !view || !atomic_load_explicit(&view->used, memory_order_acquire);
 }
+/* This process, as holders are known. */
+int32_t tpck_files_pid(void);
+uint64_t tpck_files_started(void);
 bool tpck_files_may_take(void);
 /* The table, with an agent that serves it; NULL: there is none, which has been said. */
 struct tpck_view *tpck_files_ready(void);
@@ -46,8 +49,6 @@ struct tpck_pending {
 enum tpck_seen tpck_files_look(int folder, const char *path, bool follow, struct tpck_pending *pending);
 /* The folder of a path: its text in `parent`, of TPCK_FILES_PATH bytes, and the last part. False: there is none. */
 bool tpck_files_split(const char *path, char *parent, const char **name);
-/* Where an entry's bytes are. The lock is held. */
-void tpck_files_bytes(const struct tpck_view *view, const struct tpck_view_entry *entry, char *path, size_t size);
 
 /* ---- descriptors.c ---- */
 enum { TPCK_FILES_DESCRIPTORS = 1 << 16 };

@@ -31,6 +31,7 @@ static struct tpck_reach who;
 static _Atomic bool paused, off = true, complained;
 static _Atomic bool took; /* this process has something pending, or had */
 static int32_t home; /* the process */
+static _Atomic uint64_t started;
 static _Atomic int agent_socket = -1;
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
 extern char **environ;
@@ -67,12 +68,24 @@ void tpck_files_start(const struct tpck_settings *settings, const char *job, con
 		return;
 	atomic_store(&tpck_files_view, view);
 	if (!tpck_files_idle()) {
-		if (tpck_view_lock(view)) {
-			tpck_view_sweep(view, NULL, NULL);
-			tpck_view_unlock(view);
-		}
+		char lost[TPCK_VIEW_PATH + TPCK_VIEW_NAME];
+
+		while (tpck_view_sweep(view, tpck_files_folder, lost))
+			;
 		tpck_files_revive();
 	}
+}
+
+int32_t tpck_files_pid(void)
+{
+	return home;
+}
+
+uint64_t tpck_files_started(void)
+{
+	if (!started)
+		started = tpck_view_process_started(home);
+	return started;
 }
 
 void tpck_files_pause(bool pause)
@@ -272,6 +285,7 @@ void tpck_files_forked(void)
 	took = false;
 	joining = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	home = (int32_t)syscall(SYS_getpid);
+	started = 0;
 }
 
 static void at_its_end(struct tpck_view *view, int32_t pid)
@@ -284,7 +298,7 @@ static void at_its_end(struct tpck_view *view, int32_t pid)
 		if (view->entry[i].state == TPCK_VIEW_FREE)
 			continue;
 		left--;
-		if (view->entry[i].state == TPCK_VIEW_OPEN && (holder = tpck_view_holder_of(&view->entry[i], pid, false)))
+		if (view->entry[i].state == TPCK_VIEW_OPEN && (holder = tpck_view_holder_of(&view->entry[i], pid, 0)))
 			holder->ending = 1;
 	}
 }

@@ -33,19 +33,7 @@ bool tpck_files_split(const char *path, char *parent, const char **name)
 	return true;
 }
 
-void tpck_files_bytes(const struct tpck_view *view, const struct tpck_view_entry *entry, char *path, size_t size)
-{
-	char part[64];
-
-	if (entry->kind == TPCK_VIEW_MEMORY) {
-		tpck_view_memory_name(path, size, tpck_files_folder, entry->serial);
-		return;
-	}
-	tpck_view_part_name(part, entry->serial);
-	snprintf(path, size, "%.*s/%s", (int)size - 70, view->folder[entry->part_folder].path, part);
-}
-
-/* By the name itself. `scratch` has TPCK_FILES_PATH bytes. */
+/* By the name itself. */
 static enum tpck_seen look_at(int folder, const char *path, struct tpck_pending *pending)
 {
 	struct tpck_view *view = atomic_load(&tpck_files_view);
@@ -70,7 +58,7 @@ static enum tpck_seen look_at(int folder, const char *path, struct tpck_pending 
 		pending->device = parent.st_dev;
 		pending->inode = parent.st_ino;
 		memmove(pending->name, name, strlen(name) + 1);
-		tpck_files_bytes(view, entry, pending->path, sizeof pending->path);
+		tpck_view_bytes(view, entry, tpck_files_folder, pending->path, sizeof pending->path);
 	}
 	tpck_view_unlock(view);
 	return seen;

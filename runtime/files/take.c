@@ -46,11 +46,6 @@ struct taking {
 	char path[TPCK_FILES_PATH]; /* the folder's own name, then where the bytes are */
 };
 
-static int32_t own_pid(void)
-{
-	return (int32_t)syscall(SYS_getpid);
-}
-
 /* Whether a file that replaces the one there would be the same to everybody: not one of several names, not another
  * user's, in a folder where it can be replaced. */
 static bool replaceable(struct taking *t)
@@ -124,6 +119,7 @@ static int take(struct taking *t)
 	struct tpck_view_holder *holder = NULL;
 	uint64_t pattern = tpck_view_pattern(t->path, t->name), last, serial = 0;
 	enum tpck_view_kind kind = TPCK_VIEW_DIRECT;
+	uint64_t started = tpck_files_started();
 	uint32_t index = 0;
 	int fd;
 
@@ -136,14 +132,14 @@ static int take(struct taking *t)
 	if (entry) {
 		index = (uint32_t)(entry - view->entry);
 		serial = entry->serial;
-		holder = tpck_view_holder_of(entry, own_pid(), true);
+		holder = tpck_view_holder_of(entry, tpck_files_pid(), started);
 		holder->count = 1;
 		entry->pattern = pattern;
 		if (kind == TPCK_VIEW_MEMORY) {
 			entry->bytes = last;
 			view->memory_bytes += last;
 		}
-		tpck_files_bytes(view, entry, t->path, sizeof t->path);
+		tpck_view_bytes(view, entry, tpck_files_folder, t->path, sizeof t->path);
 	}
 	tpck_view_unlock(view);
 	if (!entry)
@@ -151,15 +147,14 @@ static int take(struct taking *t)
 	fd = make_bytes(t, kind, pattern);
 	if (fd >= 0 && tpck_files_writes(fd, index, serial))
 		return fd;
-	if (fd >= 0) {
+	if (fd >= 0)
 		syscall(SYS_close, fd);
-		syscall(SYS_unlinkat, AT_FDCWD, t->path, 0);
-	}
 	if (tpck_view_lock(view)) {
 		entry = tpck_view_by_serial(view, index, serial);
 		if (entry)
-			tpck_view_remove(view, entry);
-		tpck_view_unlock(view);
+			tpck_view_discard(view, entry, tpck_files_folder);
+		else
+			tpck_view_unlock(view);
 	}
 	return -1;
 }
@@ -199,13 +194,14 @@ static int try_take(int folder, const char *path, int flags, mode_t mode, const 
 /* Its bytes are opened again for writing. -1 with ENOENT: look again. */
 static int reopen(const struct tpck_pending *pending, int flags)
 {
+	uint64_t started = tpck_files_started();
 	struct tpck_view *view = tpck_files_lock();
 	struct tpck_view_entry *entry = view ? tpck_view_by_serial(view, pending->index, pending->serial) : NULL;
 	struct tpck_view_holder *holder = NULL;
 	int fd, saved;
 
 	if (entry && entry->state != TPCK_VIEW_COMMITTING)
-		holder = tpck_view_holder_of(entry, own_pid(), true);
+		holder = tpck_view_holder_of(entry, tpck_files_pid(), started);
 	if (holder) {
 		holder->count++;
 		atomic_store(&entry->state, TPCK_VIEW_OPEN);

@@ -218,6 +218,19 @@ void tpck_view_memory_name(char *path, size_t size, const char *job_folder, uint
 	snprintf(path, size, "%s/" TPCK_VIEW_FOLDER "/%016llx", job_folder, (unsigned long long)serial);
 }
 
+void tpck_view_bytes(const struct tpck_view *view, const struct tpck_view_entry *entry, const char *job_folder, char *path,
+		     size_t size)
+{
+	char part[64];
+
+	if (entry->kind == TPCK_VIEW_MEMORY) {
+		tpck_view_memory_name(path, size, job_folder, entry->serial);
+		return;
+	}
+	tpck_view_part_name(part, entry->serial);
+	snprintf(path, size, "%.*s/%s", (int)size - 70, view->folder[entry->part_folder].path, part);
+}
+
 void tpck_view_part_name(char name[64], uint64_t serial)
 {
 	snprintf(name, 64, TPCK_VIEW_PART "%016llx.part", (unsigned long long)serial);
@@ -281,7 +294,7 @@ uint64_t tpck_view_process_started(int32_t pid)
 	return at ? strtoull(at + 1, NULL, 10) + 2 : 0;
 }
 
-struct tpck_view_holder *tpck_view_holder_of(struct tpck_view_entry *entry, int32_t pid, bool make)
+struct tpck_view_holder *tpck_view_holder_of(struct tpck_view_entry *entry, int32_t pid, uint64_t started)
 {
 	struct tpck_view_holder *unused = NULL;
 
@@ -291,11 +304,32 @@ struct tpck_view_holder *tpck_view_holder_of(struct tpck_view_entry *entry, int3
 		if (!entry->holder[i].pid && !unused)
 			unused = &entry->holder[i];
 	}
-	if (!make || !unused)
+	if (!started || !unused)
 		return NULL;
-	*unused = (struct tpck_view_holder){.started = tpck_view_process_started(pid)};
+	*unused = (struct tpck_view_holder){.started = started};
 	unused->pid = pid;
 	return unused;
+}
+
+/* False: nobody ends it any more; whoever began it died at once, or was killed. */
+static bool lives(struct tpck_view_entry *entry)
+{
+	bool held = false, ended = false, killed = false;
+
+	for (unsigned i = 0; i < TPCK_VIEW_HOLDERS; i++) {
+		struct tpck_view_holder *holder = &entry->holder[i];
+
+		if (!holder->pid)
+			continue;
+		if (tpck_view_process_started(holder->pid) == holder->started) {
+			held = true;
+			continue;
+		}
+		killed = killed || !holder->ending;
+		ended = ended || holder->ending;
+		holder->pid = 0;
+	}
+	return !killed && (held || ended);
 }
 
 static bool held(const struct tpck_view_entry *entry)
@@ -306,36 +340,34 @@ static bool held(const struct tpck_view_entry *entry)
 	return false;
 }
 
-void tpck_view_sweep(struct tpck_view *view, void (*lost)(void *context, const struct tpck_view_entry *entry), void *context)
+bool tpck_view_sweep(struct tpck_view *view, const char *job_folder, char *lost)
 {
-	uint32_t left = view->used;
+	uint32_t left;
 
+	if (!tpck_view_lock(view))
+		return false;
+	left = view->used;
 	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
 		struct tpck_view_entry *entry = &view->entry[i];
-		bool killed = false;
 
 		if (entry->state == TPCK_VIEW_FREE)
 			continue;
 		left--;
 		if (entry->state != TPCK_VIEW_OPEN)
 			continue;
-		for (unsigned h = 0; h < TPCK_VIEW_HOLDERS; h++) {
-			struct tpck_view_holder *holder = &entry->holder[h];
+		if (!lives(entry)) {
+			const struct tpck_view_key *key = tpck_view_key_of(entry);
 
-			if (!holder->pid || tpck_view_process_started(holder->pid) == holder->started)
-				continue;
-			killed = killed || !holder->ending;
-			holder->pid = 0;
-		}
-		if (killed) {
-			if (lost)
-				lost(context, entry);
+			snprintf(lost, TPCK_VIEW_PATH + TPCK_VIEW_NAME, "%s/%s", view->folder[key->folder].path, key->name);
 			view->dropped++;
-			tpck_view_remove(view, entry);
-		} else if (!held(entry)) {
-			tpck_view_close(view, entry);
+			tpck_view_discard(view, entry, job_folder);
+			return true;
 		}
+		if (!held(entry))
+			tpck_view_close(view, entry);
 	}
+	tpck_view_unlock(view);
+	return false;
 }
 
 /* ---- entries ---------------------------------------------------------------------------------- */
@@ -473,6 +505,22 @@ void tpck_view_remove(struct tpck_view *view, struct tpck_view_entry *entry)
 	if (index < view->first_free)
 		view->first_free = index;
 	atomic_fetch_sub(&view->used, 1);
+}
+
+void tpck_view_discard(struct tpck_view *view, struct tpck_view_entry *entry, const char *job_folder)
+{
+	char bytes[TPCK_VIEW_PATH + 80], synced[TPCK_VIEW_PATH + 80] = "", part[64];
+
+	tpck_view_bytes(view, entry, job_folder, bytes, sizeof bytes);
+	if (entry->synced) {
+		tpck_view_part_name(part, entry->serial);
+		snprintf(synced, sizeof synced, "%s/%s", view->folder[tpck_view_key_of(entry)->folder].path, part);
+	}
+	tpck_view_remove(view, entry);
+	tpck_view_unlock(view);
+	syscall(SYS_unlinkat, AT_FDCWD, bytes, 0);
+	if (*synced)
+		syscall(SYS_unlinkat, AT_FDCWD, synced, 0);
 }
 
 void tpck_view_close(struct tpck_view *view, struct tpck_view_entry *entry)

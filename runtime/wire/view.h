@@ -130,6 +130,9 @@ static inline bool tpck_view_may_have(const struct tpck_view *view, uint32_t has
 {
 	return atomic_load_explicit(&view->filter[hash % TPCK_VIEW_FILTER], memory_order_acquire) != 0;
 }
+/* Looks at who holds OPEN entries: what processes had whole when they ended is closed, what they had not is removed, with its
+ * bytes. True: one was lost, its path is in `lost`, of TPCK_VIEW_PATH + TPCK_VIEW_NAME bytes, and there may be more. */
+bool tpck_view_sweep(struct tpck_view *view, const char *job_folder, char *lost);
 /* Wakes the agent, or those that wait for it. */
 void tpck_view_tell(_Atomic uint32_t *futex);
 /* Waits until *futex is not `seen` any more, at most so long. */
@@ -159,13 +162,15 @@ struct tpck_view_entry *tpck_view_add(struct tpck_view *view, uint64_t device, u
 bool tpck_view_move(struct tpck_view *view, struct tpck_view_entry *entry, uint64_t device, uint64_t inode,
 		    const char *path, const char *name);
 void tpck_view_remove(struct tpck_view *view, struct tpck_view_entry *entry);
+/* The same with its bytes, wherever they are; gives the lock back. */
+void tpck_view_discard(struct tpck_view *view, struct tpck_view_entry *entry, const char *job_folder);
 /* The file is whole: it gets its place in the order. */
 void tpck_view_close(struct tpck_view *view, struct tpck_view_entry *entry);
-/* The holder of this process, made where `make`; NULL: there is none, or no room. */
-struct tpck_view_holder *tpck_view_holder_of(struct tpck_view_entry *entry, int32_t pid, bool make);
-/* Looks at who holds OPEN entries: what dead processes had whole is closed, what they had not is removed, and
- * told to `lost`. */
-void tpck_view_sweep(struct tpck_view *view, void (*lost)(void *context, const struct tpck_view_entry *entry), void *context);
+/* Where its bytes are, or are to be. */
+void tpck_view_bytes(const struct tpck_view *view, const struct tpck_view_entry *entry, const char *job_folder, char *path,
+		     size_t size);
+/* The holder of this process; `started` not 0: made where there is none. NULL: there is none, or no room. */
+struct tpck_view_holder *tpck_view_holder_of(struct tpck_view_entry *entry, int32_t pid, uint64_t started);
 uint64_t tpck_view_size_of(const struct tpck_view *view, uint64_t pattern);
 void tpck_view_size_note(struct tpck_view *view, uint64_t pattern, uint64_t bytes);
 

@@ -24,7 +24,7 @@
 #define SWEEP_NS 100000000ull
 #define INHERITED_NS 2000000000ull
 #define SPARE_FREE_BYTES (512ull << 20)
-enum { IDLE_MS = 1000, OPEN_MS = 100, WRITTEN_MS = 10, PREPARED = 64, SPARE_LEAST = 64 << 10, LOST_MAX = 32 };
+enum { IDLE_MS = 1000, OPEN_MS = 100, WRITTEN_MS = 10, PREPARED = 64, SYNCED = 64, SPARE_LEAST = 64 << 10 };
 
 /* An entry as it was when it was chosen. */
 struct chosen {
@@ -42,6 +42,12 @@ struct prepared {
 	struct timespec changed;
 };
 
+/* A folder as it was when it was synced last. */
+struct synced {
+	uint64_t device, inode;
+	struct timespec changed;
+};
+
 struct files {
 	struct agent *agent;
 	struct tpck_view *view;
@@ -53,47 +59,21 @@ struct files {
 	struct stat waiting;
 	struct prepared prepared[PREPARED];
 	unsigned prepared_next;
+	struct synced synced[SYNCED];
 	uint64_t retry_ns;
 	double backoff_sec;
 	char said[sizeof ((struct tpck_error *)0)->text];
-	char lost[LOST_MAX][TPCK_VIEW_PATH + 80];
-	unsigned lost_count;
 };
 static struct files files;
 
 /* ---- what processes leave --------------------------------------------------------------------- */
 
-static void bytes_of(const struct tpck_view_entry *entry, char *path, size_t size)
-{
-	char part[64];
-
-	if (entry->kind == TPCK_VIEW_MEMORY) {
-		tpck_view_memory_name(path, size, files.agent->folder, entry->serial);
-	} else {
-		tpck_view_part_name(part, entry->serial);
-		snprintf(path, size, "%s/%s", files.view->folder[entry->part_folder].path, part);
-	}
-}
-
-static void lost(void *context, const struct tpck_view_entry *entry)
-{
-	const struct tpck_view_key *key = tpck_view_key_of(entry);
-
-	(void)context;
-	tpck_log_warn("%s/%s was being written when its process was killed; what was there before stays",
-		      files.view->folder[key->folder].path, key->name);
-	if (entry->kind != TPCK_VIEW_REMOVED && files.lost_count < LOST_MAX)
-		bytes_of(entry, files.lost[files.lost_count++], sizeof files.lost[0]);
-}
-
 static void sweep(void)
 {
-	if (!tpck_view_lock(files.view))
-		return;
-	tpck_view_sweep(files.view, lost, NULL);
-	tpck_view_unlock(files.view);
-	for (; files.lost_count; files.lost_count--)
-		unlink(files.lost[files.lost_count - 1]);
+	char lost[TPCK_VIEW_PATH + TPCK_VIEW_NAME];
+
+	while (tpck_view_sweep(files.view, files.agent->folder, lost))
+		tpck_log_warn("%s was being written when its process was killed; what was there before stays", lost);
 	files.swept_ns = tpck_clock_monotonic_ns();
 }
 
@@ -143,7 +123,7 @@ static void choose(const struct tpck_view_entry *entry, struct chosen *chosen)
 	};
 	strcpy(chosen->name, key->name);
 	tpck_view_part_name(chosen->part, entry->serial);
-	bytes_of(entry, chosen->bytes, sizeof chosen->bytes);
+	tpck_view_bytes(files.view, entry, files.agent->folder, chosen->bytes, sizeof chosen->bytes);
 }
 
 enum work { NOTHING, WRITERS, SYNC, PUBLISH };
@@ -236,6 +216,43 @@ static bool written(const struct chosen *chosen, int fd)
 	return now - files.waiting_ns < INHERITED_NS;
 }
 
+static struct synced *synced_of(const struct stat *folder)
+{
+	return &files.synced[folder->st_ino % SYNCED];
+}
+
+/* What the program itself did in the folder before it closed the file comes to the disk before the file: a rename of one
+ * that is at its path already, say. A folder that is new here may be new in the one above. */
+static void sync_before(int folder)
+{
+	struct synced *synced;
+	struct stat now;
+	int above;
+
+	if (fstat(folder, &now))
+		return;
+	synced = synced_of(&now);
+	if (synced->device == now.st_dev && synced->inode == now.st_ino && synced->changed.tv_sec == now.st_ctim.tv_sec &&
+	    synced->changed.tv_nsec == now.st_ctim.tv_nsec)
+		return;
+	(void)!fsync(folder);
+	if (synced->device == now.st_dev && synced->inode == now.st_ino)
+		return;
+	above = openat(folder, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (above >= 0) {
+		(void)!fsync(above);
+		close(above);
+	}
+}
+
+static void sync_note(int folder)
+{
+	struct stat now;
+
+	if (!fstat(folder, &now))
+		*synced_of(&now) = (struct synced){now.st_dev, now.st_ino, now.st_ctim};
+}
+
 static int copy(const struct chosen *chosen, int bytes, int folder, struct tpck_error *err)
 {
 	struct stat found;
@@ -302,6 +319,8 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 		part_folder = tpck_replace_folder(chosen->part_folder.path, chosen->part_folder.device, chosen->part_folder.inode, err);
 		rc = part_folder < 0 ? part_folder : 0;
 	}
+	if (!rc)
+		sync_before(folder);
 	if (!rc && bytes >= 0)
 		fstat(bytes, &found);
 	if (!rc && bytes >= 0 && chosen->kind == TPCK_VIEW_MEMORY)
@@ -321,6 +340,8 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 			if (!rc)
 				unlink(chosen->bytes);
 		}
+		if (!rc)
+			sync_note(folder);
 		end_commit(chosen, rc, (uint64_t)found.st_size);
 		if (!rc && chosen->kind == TPCK_VIEW_MEMORY)
 			unlink(chosen->bytes);
