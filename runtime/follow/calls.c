@@ -22,12 +22,26 @@ static int real_open(int folder, const char *path, int flags, mode_t mode)
 	return tpck_files_open(folder, path, flags, mode);
 }
 
+static bool plain_read(int flags)
+{
+	return !tpck_follow_writes(flags) && !(flags & (O_CREAT | O_PATH | O_DIRECTORY | O_NOFOLLOW));
+}
+
+static bool is_file(int fd)
+{
+	struct stat found;
+
+	return !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && S_ISREG(found.st_mode);
+}
+
 int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 {
 	char absolute[PATH_SIZE] = "";
 	uint64_t digest;
 	int fd;
 
+	if (plain_read(flags) && tpck_follow_lately(path, true))
+		return real_open(folder, path, flags, mode);
 	if (!tpck_follow_resolve(folder, path, !(flags & O_NOFOLLOW) && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL), absolute,
 		     &digest)) {
 		fd = real_open(folder, path, flags, mode);
@@ -49,6 +63,8 @@ int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 	}
 	if (fd >= 0 && !tpck_follow_writes(flags))
 		tpck_folders_opened(fd, absolute);
+	if (fd >= 0 && !tpck_overlay_active() && plain_read(flags) && is_file(fd))
+		tpck_follow_lately_note(path, true);
 	return fd;
 }
 
@@ -156,6 +172,7 @@ int tpck_follow_access(int folder, const char *path, int mode, int flags)
 			path = absolute;
 		} else {
 			tpck_follow_about(absolute, digest, false, false, false);
+			tpck_follow_lately_note(path, false);
 		}
 	}
 	return tpck_files_access(folder, path, mode, flags);
@@ -167,7 +184,8 @@ int tpck_follow_stat(int folder, const char *path, struct stat *found, int flags
 	uint64_t digest;
 	int result;
 
-	if (tpck_follow_resolve(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), absolute, &digest)) {
+	if (!tpck_follow_lately(path, false) &&
+	    tpck_follow_resolve(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), absolute, &digest)) {
 		if (tpck_overlay_active()) {
 			int known = tpck_overlay_stat(absolute, digest, found);
 
@@ -177,6 +195,7 @@ int tpck_follow_stat(int folder, const char *path, struct stat *found, int flags
 			path = absolute;
 		} else {
 			tpck_follow_about(absolute, digest, false, false, false);
+			tpck_follow_lately_note(path, false);
 		}
 	}
 	result = tpck_files_stat(folder, path, found, flags);

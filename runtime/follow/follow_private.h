@@ -39,6 +39,10 @@ extern char tpck_follow_keep[TPCK_FOLLOW_FOLDER] __attribute__((visibility("hidd
 /* `gone`: the name goes, the inode stays. */
 void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool destroys, bool gone);
 void tpck_follow_opens(const char *absolute, uint64_t digest, int flags);
+/* Whether nothing is new about this very path, which was looked at, or opened for reading, a moment ago: links are taken to be
+ * what they were then. Only absolute paths are known. */
+bool tpck_follow_lately(const char *path, bool read);
+void tpck_follow_lately_note(const char *path, bool read);
 void tpck_follow_lists(const char *absolute, uint64_t digest);
 void tpck_follow_makes(const char *absolute);
 /* Buffers of TPCK_FOLLOW_PATH bytes, which are what they were afterwards. */
@@ -69,8 +73,9 @@ int tpck_follow_each_relinked(int (*call)(const char *path, uint64_t digest, con
 /* An absolute path in a buffer of TPCK_FOLLOW_PATH bytes becomes the one name of its file: without "." and "..", and
  * without links; where !follow, the last part may be one. False: too long, or links that go round. */
 bool tpck_names_canonical(char *path, bool follow);
-/* The program has changed links or folders. */
+/* The program has changed links or folders; when it did so last, by tpck_clock_monotonic_ns(). */
 void tpck_names_changed(void);
+uint64_t tpck_names_changed_ns(void);
 
 /* ---- learnt.c ---- */
 const struct tpck_record_file *tpck_learnt_first(uint64_t digest);

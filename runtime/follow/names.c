@@ -31,6 +31,11 @@ void tpck_names_changed(void)
 	changed_ns = tpck_clock_monotonic_ns();
 }
 
+uint64_t tpck_names_changed_ns(void)
+{
+	return changed_ns;
+}
+
 static bool remembered(uint64_t digest, char *name)
 {
 	uint64_t now = tpck_clock_monotonic_ns();

@@ -80,8 +80,44 @@ void tpck_follow_known(uint64_t digest, bool noted, bool file)
 		atomic_fetch_or(slot, NOTED_BIT);
 }
 
+/* ---- paths that came a moment ago ----
+ * Finding a path's one name takes system calls, and programs ask for the same paths over and over. */
+enum { LATELY = 1024 };
+#define LATELY_NS 50000000u
+static struct {
+	_Atomic uint64_t digest, at_ns; /* of the path's text; the lowest bit: it was opened for reading too */
+} lately[LATELY];
+
+bool tpck_follow_lately(const char *path, bool read)
+{
+	uint64_t digest, known, at_ns;
+
+	if (!path || *path != '/' || tpck_overlay_active())
+		return false;
+	digest = tpck_follow_digest(path);
+	known = atomic_load_explicit(&lately[(digest >> 1) % LATELY].digest, memory_order_acquire);
+	if ((known | 1) != (digest | 1) || (read && !(known & 1)))
+		return false;
+	at_ns = atomic_load_explicit(&lately[(digest >> 1) % LATELY].at_ns, memory_order_relaxed);
+	return at_ns > tpck_names_changed_ns() && tpck_clock_monotonic_ns() - at_ns < LATELY_NS;
+}
+
+void tpck_follow_lately_note(const char *path, bool read)
+{
+	uint64_t digest;
+
+	if (!path || *path != '/')
+		return;
+	digest = (tpck_follow_digest(path) & ~(uint64_t)1) | read;
+	atomic_store(&lately[(digest >> 1) % LATELY].digest, 0);
+	atomic_store(&lately[(digest >> 1) % LATELY].at_ns, tpck_clock_monotonic_ns());
+	atomic_store(&lately[(digest >> 1) % LATELY].digest, digest);
+}
+
 void tpck_follow_forget(void)
 {
+	for (unsigned i = 0; i < LATELY; i++)
+		atomic_store(&lately[i].digest, 0);
 	memset(touched, 0, sizeof touched);
 	atomic_store(&touched_count, 0);
 }
