@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process of the rows `saves`: what a save costs, in this process as it was started. Arguments: what to measure,
+MiB, folder. Prints JSON. It knows nothing of the library."""
+import json
+import mmap
+import os
+import statistics
+import sys
+import time
+import warnings
+
+warnings.filterwarnings("ignore")
+import torch
+
+
+def timed(what):
+    begun = time.perf_counter()
+    what()
+    return time.perf_counter() - begun
+
+
+def sync(path):
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+
+
+def state(mib):
+    tensors = 8
+    return {f"t{i}": torch.randn(mib * (1 << 20) // 4 // tensors) for i in range(tensors)}
+
+
+def warm_copy(mib, shm):
+    """Into pages that are there and have been used."""
+    path, data = os.path.join(shm, "warm"), torch.ones(mib << 20, dtype=torch.uint8)
+    with open(path, "wb+") as f:
+        f.truncate(mib << 20)
+        into = torch.frombuffer(mmap.mmap(f.fileno(), mib << 20), dtype=torch.uint8)
+        times = [timed(lambda: into.copy_(data)) for _ in range(3)][1:]
+    os.unlink(path)
+    return times
+
+
+def saves(mib, folder, count, pause):
+    """Each by another name of the same pattern, as checkpoints are; the first is not counted."""
+    kept, stall, durable = state(mib), [], []
+    for i in range(count):
+        path = os.path.join(folder, f"step-{i}.pt")
+        begun = time.perf_counter()
+        torch.save(kept, path)
+        stall.append(time.perf_counter() - begun)
+        # Behind a sync of its folder it is at its path and on the disk, whoever puts it there; plain, the file first.
+        if not os.environ.get("TRANSPCKPT_FILES"):
+            sync(path)
+        sync(folder)
+        durable.append(time.perf_counter() - begun)
+        if i:
+            os.unlink(os.path.join(folder, f"step-{i - 1}.pt"))
+        time.sleep(pause)
+    return {"stall": stall[1:], "durable": durable[1:]}
+
+
+def null(mib):
+    kept = state(mib)
+    return [timed(lambda: torch.save(kept, "/dev/null")) for _ in range(4)][1:]
+
+
+def fresh(mib, shm):
+    """Into a file on tmpfs that is not there yet: its pages are found while it waits."""
+    kept, found, path = state(mib), [], os.path.join(shm, "fresh.bin")
+    for _ in range(3):
+        found.append(timed(lambda: torch.save(kept, path)))
+        os.unlink(path)
+    return found
+
+
+
+def calls(folder):
+    """Nanoseconds of stat and open of a file that nobody takes, while nothing is pending and while something is."""
+    path, rounds, found = os.path.join(folder, "plain.txt"), 20000, {}
+    with open(path, "w", encoding="utf-8"):
+        pass
+
+    def stat():
+        for _ in range(rounds):
+            os.stat(path)
+
+    def both():
+        for _ in range(rounds // 4):
+            os.close(os.open(path, os.O_RDONLY))
+
+    for state_of in ("idle", "pending"):
+        held = open(os.path.join(folder, "held.pt"), "wb") if state_of == "pending" else None
+        found["stat " + state_of] = statistics.median(timed(stat) for _ in range(7)) / rounds * 1e9
+        found["open+close " + state_of] = statistics.median(timed(both) for _ in range(7)) / (rounds // 4) * 1e9
+        if held:
+            held.close()
+    return found
+
+
+def main():
+    what, mib, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    torch.set_num_threads(1)
+    print(json.dumps({
+        "warm": lambda: warm_copy(mib, folder), "null": lambda: null(mib), "fresh": lambda: fresh(mib, folder),
+        "saves": lambda: saves(mib, folder, 4, 1 + mib / 400), "calls": lambda: calls(folder),
+    }[what]()))
+
+
+main()
