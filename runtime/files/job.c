@@ -46,6 +46,17 @@ static const char *job_of(const char *job)
 	return job;
 }
 
+/* Nobody else will know of its bytes. */
+static void drop_bytes(void *context, const struct tpck_view_entry *entry)
+{
+	char path[TPCK_FILES_PATH];
+
+	if (entry->kind == TPCK_VIEW_REMOVED)
+		return;
+	tpck_files_bytes(context, entry, path, sizeof path);
+	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+}
+
 void tpck_files_start(const struct tpck_settings *settings, const char *job, const char *library, const char *start_folder)
 {
 	char shm[TPCK_SETTING_TEXT_MAX + 16];
@@ -68,7 +79,7 @@ void tpck_files_start(const struct tpck_settings *settings, const char *job, con
 	atomic_store(&tpck_files_view, view);
 	if (!tpck_files_idle()) {
 		if (tpck_view_lock(view)) {
-			tpck_view_sweep(view, NULL, NULL);
+			tpck_view_sweep(view, drop_bytes, view);
 			tpck_view_unlock(view);
 		}
 		tpck_files_revive();
