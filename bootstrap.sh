@@ -6,7 +6,7 @@
 #   ./bootstrap.sh demo-torch    the same with PyTorch from PyPI, which it installs (5 GB)
 #   ./bootstrap.sh check         builds and runs every test suite; PyTorch's too, unless TORCH=no
 #   ./bootstrap.sh torch         installs PyTorch (5 GB) where `check` looks for it, unless it is there, and beside it
-#                                Lightning, accelerate and transformers (350 MB), JAX, TensorFlow, CuPy and numba (3.5 GB)
+#                                Lightning, accelerate and transformers (350 MB), JAX, TensorFlow, CuPy, numba and Orbax (3.5 GB)
 #   ./bootstrap.sh build [DIR]   configures in DIR (default: build), builds everything, the tests'
 #                                programs included, and installs into DIR/inst
 set -eu
@@ -153,12 +153,33 @@ stacks() {
 	[ -z "$lacking" ]
 }
 
+# What only tests/frameworks runs: h5py and Orbax, in an environment that sees JAX of the other stacks.
+frameworks() {
+	venv=${XDG_CACHE_HOME:-$HOME/.cache}/transpckpt/frameworks
+	python=${STACKS_PYTHON:-${venv%/frameworks}/stacks/bin/python}
+	if "$venv/bin/python" -c 'import h5py, orbax.checkpoint' 2>/dev/null; then
+		return 0
+	fi
+	say "installing h5py and Orbax into $venv"
+	rm -rf "$venv"
+	if ! { "$python" -m venv "$venv" &&
+		"$python" -c 'import os, jax; print(os.path.dirname(os.path.dirname(jax.__file__)))' 2>/dev/null |
+		tee "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/stacks.pth" | grep -q . &&
+		timeout "${STACKS_INSTALL_SEC:-600}" "$venv/bin/python" -m pip install -q --no-cache-dir \
+			'numpy==2.*' 'h5py==3.*' 'orbax-checkpoint==0.*'; } >"$venv.log" 2>&1; then
+		say "they cannot be installed: $(tail -n 1 "$venv.log")"
+		rm -rf "$venv"
+		return 1
+	fi
+}
+
 case ${1:-} in
 torch)
 	install_packages
 	status=0
 	{ torch && loops; } || status=1
 	stacks || status=1
+	frameworks || status=1
 	exit $status
 	;;
 build)
@@ -182,6 +203,7 @@ check)
 			say "the suite of tests/torch is skipped"
 		fi
 		stacks || say "cases of tests/stacks are skipped"
+		frameworks || say "cases of tests/frameworks are skipped"
 	fi
 	exec make -k -j"$jobs" check
 	;;

@@ -33,6 +33,8 @@ int tpck_files_await(uint64_t order);
 
 /* ---- wanted.c ---- */
 bool tpck_files_wanted(int folder, const char *path);
+/* A name of Rust's tempfile (safetensors from 0.8 on), which makes the system calls that rename it itself: nobody sees them. */
+bool tpck_files_renamed_past_us(const char *path);
 /* A path of the text `path`, made absolute without looking at links. */
 bool tpck_files_absolute(int folder, const char *path, char *out, size_t size);
 

@@ -248,6 +248,24 @@ static int open_pending(int folder, const char *path, int flags, mode_t mode, co
 	return reopen(pending, flags);
 }
 
+/* What is about to be renamed past us replaces what is in its folder now: nothing that is owed there may come behind it. */
+static void settle_folder(int folder, const char *path)
+{
+	struct tpck_view *view = atomic_load(&tpck_files_view);
+	char parent[TPCK_FILES_PATH];
+	struct stat found;
+	const char *name;
+	bool owed = false;
+
+	if (!tpck_files_split(path, parent, &name) || syscall(SYS_newfstatat, folder, parent, &found, 0) || !tpck_view_lock(view))
+		return;
+	for (uint32_t i = 0; i < TPCK_VIEW_FOLDERS && !owed; i++)
+		owed = view->folder[i].used && view->folder[i].inode == found.st_ino && view->folder[i].device == found.st_dev;
+	tpck_view_unlock(view);
+	if (owed)
+		(void)tpck_files_settle();
+}
+
 int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
 {
 	struct tpck_pending pending;
@@ -283,6 +301,12 @@ int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
 			if (fd >= 0)
 				return fd;
 		}
+	}
+	if (path && flags & O_CREAT && !tpck_files_idle() && tpck_files_renamed_past_us(path)) {
+		int saved = errno;
+
+		settle_folder(folder, path);
+		errno = saved;
 	}
 	return real_open(folder, path, flags, mode);
 }

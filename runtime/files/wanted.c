@@ -114,6 +114,18 @@ static bool recognised(const char *absolute, const char *name)
 	return ONE_OF(parent, folders);
 }
 
+/* .tmp and six letters or digits. */
+bool tpck_files_renamed_past_us(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+
+	if (strncmp(name, ".tmp", 4) != 0 || strlen(name) != 4 + 6)
+		return false;
+	for (name += 4; isalnum((unsigned char)*name); name++)
+		;
+	return !*name;
+}
+
 bool tpck_files_wanted(int folder, const char *path)
 {
 	const char *setting = tpck_files_settings->files, *name;
@@ -124,7 +136,7 @@ bool tpck_files_wanted(int folder, const char *path)
 	name = strrchr(absolute, '/');
 	if (!name || !*++name || name == absolute + 1 || outside(absolute))
 		return false;
-	if (strncmp(name, TPCK_VIEW_PART, sizeof TPCK_VIEW_PART - 1) == 0)
+	if (strncmp(name, TPCK_VIEW_PART, sizeof TPCK_VIEW_PART - 1) == 0 || tpck_files_renamed_past_us(name))
 		return false;
 	return strcmp(setting, "auto") == 0 ? recognised(absolute, name) : listed(absolute, name);
 }

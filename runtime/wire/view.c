@@ -274,6 +274,7 @@ uint64_t tpck_view_process_started(int32_t pid)
 {
 	char path[64], text[512], *at;
 	ssize_t got;
+	bool ended;
 	int fd;
 
 	snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -285,12 +286,17 @@ uint64_t tpck_view_process_started(int32_t pid)
 	if (got <= 0)
 		return 0;
 	text[got] = '\0';
-	/* Behind the command's name, which may hold anything: state is the 3rd field, starttime the 22nd. */
+	/* Behind the command's name, which may hold anything: state is the 3rd field, num_threads the 20th, starttime the 22nd.
+	 * One whose first thread has ended, or was quicker to be killed, is there as long as another one is. */
 	at = strrchr(text, ')');
-	if (!at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X')
+	if (!at || at[1] != ' ' || at[2] == 'X')
 		return 0;
-	for (int field = 2; at && field < 22; field++)
+	ended = at[2] == 'Z';
+	for (int field = 2; at && field < 22; field++) {
 		at = strchr(at + 1, ' ');
+		if (at && field + 1 == 20 && ended && strtoull(at + 1, NULL, 10) <= 1)
+			return 0;
+	}
 	return at ? strtoull(at + 1, NULL, 10) + 2 : 0;
 }
 

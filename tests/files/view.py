@@ -137,6 +137,8 @@ def killed(checks):
         place.run("import os; print(os.listdir('.'))")
         checks.ok(until(lambda: place.content("later.pt") == b"later") and place.content("again.pt") is None,
                   "the next start of the job has it finished", place.log())
+        checks.ok(until(lambda: not [n for n in os.listdir(place.work) if n.startswith(".tpck-")], 10), "and nothing is left beside",
+                  os.listdir(place.work))
 
 
 ORDER = STEPS + """
@@ -295,9 +297,59 @@ def many(checks):
         checks.ok(printed.strip() == "10000" and len(names) == 10000 and not wrong, "10,000 small files", printed, len(names), wrong[:3])
 
 
+HEADLESS = """
+import ctypes, os, threading, time
+def writes():
+    with open("model.pt", "wb") as f:
+        f.write(b"first"); f.flush()
+        time.sleep(1.5)
+        f.write(b"second")
+    os._exit(0)
+threading.Thread(target=writes).start()
+time.sleep(0.1)
+ctypes.CDLL(None).syscall(60, 0)
+"""
+
+
+def headless(checks):
+    """The thread that is the process in /proc has ended; another one goes on writing."""
+    with Place() as place:
+        place.run(HEADLESS)
+        until(lambda: place.content("model.pt") is not None, 5)
+        checks.ok(place.content("model.pt") == b"firstsecond", "a process without its first thread is no dead one",
+                  place.content("model.pt"), place.log())
+
+
+PAST = """
+import ctypes, os
+raw = ctypes.CDLL(None).syscall
+for i in range(20):
+    with open("latest", "wb") as f:
+        f.write(b"%d" % i * 100000)
+    if i:
+        os.remove("model.pt")
+    fd = os.open(".tmpAbC12x", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.write(fd, b"%d" % i)
+    if raw(264, -100, b".tmpAbC12x", -100, b"model.pt"):
+        raise OSError("renameat")
+    os.close(fd)
+    with open("model.pt", "rb") as f:
+        assert f.read() == b"%d" % i
+"""
+
+
+def past(checks):
+    """As Rust's tempfile does it: the call that renames is not one of a library."""
+    with Place(TRANSPCKPT_FILES="*latest:*/work/*") as place:
+        done = place.run(PAST, check=False)
+        checks.ok(done.returncode == 0 and place.content("model.pt") == b"19" and place.listing() == ["latest", "model.pt"],
+                  "a file that is renamed by a bare system call is there, and nothing that is owed comes behind it",
+                  done.stderr, place.listing())
+
+
 def main():
     checks = Checks()
-    tests = [views, killed, order, same, two_writers, forked, many]
+    tests = [views, killed, order, same, two_writers, forked, headless, past, many]
     chosen = sys.argv[1:]
     for test in tests:
         if not chosen or test.__name__ in chosen:

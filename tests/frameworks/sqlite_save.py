@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SQLite, whose files are never taken: not even in a folder of checkpoints, nor with its journal in another mode."""
+import os
+import sqlite3
+
+import saver
+
+
+def save(i):
+    os.makedirs("checkpoint-1", exist_ok=True)
+    for name in ("study.db", "study.sqlite3", "checkpoint-1/runs.db"):
+        with sqlite3.connect(name, timeout=60) as database:
+            if "3" in name:
+                database.execute("PRAGMA journal_mode=WAL")
+            database.execute("CREATE TABLE IF NOT EXISTS steps (step INTEGER, padding BLOB)")
+            database.execute("DELETE FROM steps")
+            database.executemany("INSERT INTO steps VALUES (?, zeroblob(1000))", [(i,)] * 20)
+        database.close()
+
+
+def loaded(path):
+    with sqlite3.connect(path, timeout=60) as database:
+        good = database.execute("PRAGMA integrity_check").fetchone()
+        found = database.execute("SELECT DISTINCT step FROM steps").fetchall()
+    database.close()
+    if good != ("ok",) or len(found) != 1:
+        raise saver.Torn(f"{good}, {found}")
+    return found[0][0]
+
+
+def look():
+    """Only what is there and has been begun: an empty one is one that was just made."""
+    return [("study" if "runs" not in path else "runs", loaded(path)) for path in
+            ("study.db", "study.sqlite3", "checkpoint-1/runs.db") if os.path.exists(path) and os.path.getsize(path) > 8192]
+
+
+run = saver.each(save)
+
+if __name__ == "__main__":
+    saver.main(run)
