@@ -134,11 +134,23 @@ int tpck_files_link(int from_folder, const char *from, int to_folder, const char
 	return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
 }
 
-/* The folder of a path: what names it, and its own name as the agent can open it. */
-static bool folder_of(int folder, const char *path, struct stat *found, char *absolute, const char **name)
+/* A folder's own name as the agent opens it. False: it is none. */
+static bool own_name(int fd, char *path)
 {
 	char link[40];
 	ssize_t got;
+
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	got = syscall(SYS_readlink, link, path, TPCK_FILES_PATH - 1);
+	if (got > 0)
+		path[got] = '\0';
+	return got > 0 && *path == '/';
+}
+
+/* The folder of a path: what names it, and its own name as the agent can open it. */
+static bool folder_of(int folder, const char *path, struct stat *found, char *absolute, const char **name)
+{
+	bool good;
 	int fd;
 
 	if (!tpck_files_split(path, absolute, name))
@@ -146,14 +158,9 @@ static bool folder_of(int folder, const char *path, struct stat *found, char *ab
 	fd = tpck_reach_high((int)syscall(SYS_openat, folder, absolute, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
 	if (fd < 0)
 		return false;
-	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	got = syscall(SYS_readlink, link, absolute, TPCK_FILES_PATH - 1);
-	if (got > 0)
-		absolute[got] = '\0';
-	if (syscall(SYS_newfstatat, fd, "", found, AT_EMPTY_PATH))
-		got = 0;
+	good = own_name(fd, absolute) && !syscall(SYS_newfstatat, fd, "", found, AT_EMPTY_PATH);
 	syscall(SYS_close, fd);
-	return got > 0 && *absolute == '/';
+	return good;
 }
 
 /* Whether something that closed later than `order` is still owed: what is done now is done behind it. */
@@ -236,13 +243,51 @@ static int unlink_pending(int folder, const char *path)
 	return later || (dropped && !exists) ? 0 : -2;
 }
 
+/* What the job sees in a folder: true, something that is pending. `owed`: something of it is, seen or not. */
+static bool holds_pending(int folder, const char *path, bool *owed)
+{
+	struct tpck_view *view;
+	bool holds = false;
+	struct stat found;
+	uint32_t left;
+
+	*owed = false;
+	if (!path || syscall(SYS_newfstatat, folder, path, &found, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(found.st_mode) ||
+	    !(view = tpck_files_lock()))
+		return false;
+	left = view->used;
+	for (uint32_t i = 0; left && !holds && i < TPCK_VIEW_ENTRIES; i++) {
+		const struct tpck_view_entry *entry = &view->entry[i];
+		const struct tpck_view_key *key = tpck_view_key_of(entry);
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (view->folder[key->folder].inode != found.st_ino || view->folder[key->folder].device != found.st_dev)
+			continue;
+		*owed = true;
+		holds = entry->kind != TPCK_VIEW_REMOVED && tpck_view_find(view, found.st_dev, found.st_ino, key->name) == entry;
+	}
+	tpck_view_unlock(view);
+	return holds;
+}
+
 int tpck_files_unlink(int folder, const char *path, int flags)
 {
 	int saved = errno, result;
+	bool owed;
 
 	if (tpck_files_idle())
 		return (int)syscall(SYS_unlinkat, folder, path, flags);
 	if (flags & AT_REMOVEDIR) {
+		/* A file that is in memory alone does not keep the real folder; nor may it go before those in it have. */
+		if (holds_pending(folder, path, &owed)) {
+			errno = ENOTEMPTY;
+			return -1;
+		}
+		if (owed)
+			(void)tpck_files_settle();
+		errno = saved;
 		/* Names in it may be about to go. */
 		result = (int)syscall(SYS_unlinkat, folder, path, flags);
 		if (result && (errno == ENOTEMPTY || errno == EEXIST) && tpck_files_settle())
@@ -269,7 +314,7 @@ static int rename_pending(int from_folder, const char *from, int to_folder, cons
 	if (flags & ~(unsigned)RENAME_NOREPLACE || !folder_of(from_folder, from, &from_parent, from_path, &from_name))
 		return -2;
 	if (!folder_of(to_folder, to, &to_parent, to_path, &to_name))
-		return -1;
+		return -2;
 	if (from_parent.st_dev != to_parent.st_dev) {
 		errno = EXDEV;
 		return -1;
@@ -307,6 +352,54 @@ static int rename_pending(int from_folder, const char *from, int to_folder, cons
 	return moved ? 0 : -2;
 }
 
+/* A folder has another name now: what is being written below it is to appear there. */
+static void folder_moved(const char *from, const char *to)
+{
+	struct tpck_view *view = tpck_files_lock();
+	size_t length = strlen(from);
+
+	for (uint32_t i = 0; view && i < TPCK_VIEW_FOLDERS; i++) {
+		char *path = view->folder[i].path, rest[TPCK_VIEW_PATH];
+
+		if (!view->folder[i].used || strncmp(path, from, length) != 0 || (path[length] && path[length] != '/'))
+			continue;
+		strcpy(rest, path + length);
+		if (strlen(to) + strlen(rest) < TPCK_VIEW_PATH)
+			sprintf(path, "%s%s", to, rest);
+	}
+	if (view)
+		tpck_view_unlock(view);
+}
+
+static int real_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+	return flags ? (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags)
+		     : (int)syscall(SYS_renameat, from_folder, from, to_folder, to);
+}
+
+/* One that may be a folder with files in it that are being written. */
+static int rename_real(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+	char before[TPCK_FILES_PATH], after[TPCK_FILES_PATH];
+	int fd, result, saved = errno;
+
+	if (tpck_files_idle() || !from || flags & RENAME_EXCHANGE)
+		return real_rename(from_folder, from, to_folder, to, flags);
+	fd = tpck_reach_high((int)syscall(SYS_openat, from_folder, from, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
+	errno = saved;
+	if (fd < 0)
+		return real_rename(from_folder, from, to_folder, to, flags);
+	*before = '\0';
+	(void)own_name(fd, before);
+	result = real_rename(from_folder, from, to_folder, to, flags);
+	saved = errno;
+	if (!result && *before && own_name(fd, after))
+		folder_moved(before, after);
+	syscall(SYS_close, fd);
+	errno = saved;
+	return result;
+}
+
 int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
 {
 	int saved = errno, result;
@@ -328,6 +421,5 @@ int tpck_files_rename(int from_folder, const char *from, int to_folder, const ch
 		if (!pending)
 			break;
 	}
-	return flags ? (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags)
-		     : (int)syscall(SYS_renameat, from_folder, from, to_folder, to);
+	return rename_real(from_folder, from, to_folder, to, flags);
 }

@@ -405,6 +405,48 @@ static void make_spare(const struct chosen *chosen)
 
 /* ---- the thread ------------------------------------------------------------------------------- */
 
+/* Its folder has been removed, and has not only gone with its file system: what was to be in it has gone too. One that was
+ * renamed just now is in the table by its new name soon. */
+static bool gone(const struct chosen *chosen, int rc)
+{
+	char path[TPCK_VIEW_PATH], *slash;
+	struct stat found;
+
+	if (rc != -ENOENT && rc != -ESTALE)
+		return false;
+	strcpy(path, chosen->folder.path);
+	if (stat(path, &found) == 0)
+		return found.st_dev == chosen->folder.device && found.st_ino != chosen->folder.inode;
+	while (errno == ENOENT && (slash = strrchr(path, '/')) && slash > path) {
+		*slash = '\0';
+		if (stat(path, &found) == 0)
+			return found.st_dev == chosen->folder.device;
+	}
+	return false;
+}
+
+/* True: it is the second time, and there is nothing more to be done. */
+static bool dropped(const struct chosen *chosen, int rc)
+{
+	struct tpck_view_entry *entry;
+	bool drop = false;
+
+	if (!gone(chosen, rc) || !tpck_view_lock(files.view))
+		return false;
+	entry = still(chosen);
+	drop = entry && entry->error == -rc;
+	if (drop) {
+		tpck_view_remove(files.view, entry);
+		files.view->dropped++;
+	}
+	tpck_view_unlock(files.view);
+	if (drop && chosen->kind != TPCK_VIEW_REMOVED) {
+		unlink(chosen->bytes);
+		tpck_log_warn("%s/%s is given up: its folder has been removed", chosen->folder.path, chosen->name);
+	}
+	return drop;
+}
+
 static void failed(const struct chosen *chosen, int rc, const struct tpck_error *err)
 {
 	struct tpck_view_entry *entry;
@@ -424,14 +466,19 @@ static void failed(const struct chosen *chosen, int rc, const struct tpck_error 
 	tpck_view_tell(&files.view->done);
 }
 
-static void succeeded(const struct chosen *chosen)
+static void go_on(void)
 {
-	if (files.said[0])
-		tpck_log_warn("%s/%s is at its path; it works again", chosen->folder.path, chosen->name);
 	files.said[0] = '\0';
 	files.backoff_sec = 0;
 	files.retry_ns = 0;
 	tpck_view_tell(&files.view->done);
+}
+
+static void succeeded(const struct chosen *chosen)
+{
+	if (files.said[0])
+		tpck_log_warn("%s/%s is at its path; it works again", chosen->folder.path, chosen->name);
+	go_on();
 }
 
 static void *files_main(void *unused)
@@ -468,6 +515,8 @@ static void *files_main(void *unused)
 		if (rc == -EAGAIN) {
 			sweep();
 			tpck_view_wait(&files.view->news, seen, WRITTEN_MS);
+		} else if (rc && dropped(&chosen, rc)) {
+			go_on();
 		} else if (rc) {
 			failed(&chosen, rc, &err);
 		} else {
