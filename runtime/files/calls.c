@@ -2,9 +2,11 @@
 /* The calls on paths other than open, as the job sees them. */
 #include "config.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -191,7 +193,7 @@ static bool remove_later(struct tpck_view *view, const struct stat *parent, cons
 /* A file's name goes. -2: the real call is to be made, which nothing is before. */
 static int unlink_pending(int folder, const char *path)
 {
-	char absolute[TPCK_FILES_PATH], bytes[TPCK_FILES_PATH];
+	char absolute[TPCK_FILES_PATH], bytes[TPCK_FILES_PATH], part[TPCK_FILES_PATH];
 	bool exists, later = false, dropped = false;
 	struct stat parent, there;
 	struct tpck_view *view;
@@ -229,14 +231,17 @@ static int unlink_pending(int folder, const char *path)
 		}
 		if (!busy) {
 			tpck_files_bytes(view, entry, bytes, sizeof bytes);
+			tpck_files_part(view, entry, part, sizeof part);
 			tpck_view_remove(view, entry);
 			dropped = true;
 		}
 		tpck_view_unlock(view);
-		if (busy)
+		if (busy) {
 			tpck_reach_pause(1);
-		else
-			syscall(SYS_unlinkat, AT_FDCWD, bytes, 0);
+			continue;
+		}
+		syscall(SYS_unlinkat, AT_FDCWD, bytes, 0);
+		syscall(SYS_unlinkat, AT_FDCWD, part, 0);
 	}
 	if (dropped || later)
 		tpck_view_tell(&view->news);
@@ -272,12 +277,63 @@ static bool holds_pending(int folder, const char *path, bool *owed)
 	return holds;
 }
 
+static bool in_view(const struct tpck_view *view, const char *part)
+{
+	uint64_t serial = strtoull(part + sizeof TPCK_VIEW_PART - 1, NULL, 16);
+	uint32_t left = view->used;
+
+	/* Another job's. */
+	if (serial > view->serial || serial >> 32 != view->serial >> 32)
+		return true;
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
+		if (view->entry[i].state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (view->entry[i].serial == serial)
+			return true;
+	}
+	return false;
+}
+
+/* The agent may be copying what was removed meanwhile. Whether there is nothing in the folder but such copies. */
+static bool clear_copies(int folder, const char *path)
+{
+	char buffer[4096];
+	struct tpck_view *view = NULL;
+	bool others = false;
+	long got;
+	int fd = tpck_reach_high((int)syscall(SYS_openat, folder, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
+
+	if (fd < 0)
+		return false;
+	while (!others && (got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
+		for (long at = 0; at < got && !others;) {
+			const struct dirent64 *entry = (const void *)(buffer + at);
+			const char *name = entry->d_name;
+
+			at += entry->d_reclen;
+			if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+				continue;
+			others = strncmp(name, TPCK_VIEW_PART, sizeof TPCK_VIEW_PART - 1) != 0;
+			if (others || !(view = tpck_files_lock())) {
+				others = true;
+				continue;
+			}
+			others = in_view(view, name);
+			tpck_view_unlock(view);
+			if (!others)
+				syscall(SYS_unlinkat, fd, name, 0);
+		}
+	syscall(SYS_close, fd);
+	return !others;
+}
+
 int tpck_files_unlink(int folder, const char *path, int flags)
 {
 	int saved = errno, result;
 	bool owed;
 
-	if (tpck_files_idle())
+	if (!atomic_load_explicit(&tpck_files_view, memory_order_acquire) || (!(flags & AT_REMOVEDIR) && tpck_files_idle()))
 		return (int)syscall(SYS_unlinkat, folder, path, flags);
 	if (flags & AT_REMOVEDIR) {
 		/* A file that is in memory alone does not keep the real folder; nor may it go before those in it have. */
@@ -292,6 +348,13 @@ int tpck_files_unlink(int folder, const char *path, int flags)
 		result = (int)syscall(SYS_unlinkat, folder, path, flags);
 		if (result && (errno == ENOTEMPTY || errno == EEXIST) && tpck_files_settle())
 			result = (int)syscall(SYS_unlinkat, folder, path, flags);
+		for (int tries = 0; result && errno == ENOTEMPTY && tries < TRIES && clear_copies(folder, path); tries++) {
+			if (tries)
+				tpck_reach_pause(1);
+			result = (int)syscall(SYS_unlinkat, folder, path, flags);
+		}
+		if (!result)
+			errno = saved;
 		return result;
 	}
 	result = path ? unlink_pending(folder, path) : -2;

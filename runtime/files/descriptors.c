@@ -111,6 +111,7 @@ static void release(uint64_t what, bool whole)
 	struct tpck_view *view = atomic_load(&tpck_files_view);
 	struct tpck_view_entry *entry;
 	struct tpck_view_holder *holder;
+	char bytes[TPCK_FILES_PATH] = "", part[TPCK_FILES_PATH];
 	int saved = errno;
 	bool news = false;
 
@@ -122,6 +123,8 @@ static void release(uint64_t what, bool whole)
 		holder->pid = 0;
 	/* What could not be written to its end is not what is there before it. */
 	if (holder && !whole) {
+		tpck_files_bytes(view, entry, bytes, sizeof bytes);
+		tpck_files_part(view, entry, part, sizeof part);
 		tpck_view_remove(view, entry);
 		news = true;
 	} else if (holder && !held(entry) && entry->state == TPCK_VIEW_OPEN) {
@@ -129,6 +132,10 @@ static void release(uint64_t what, bool whole)
 		news = true;
 	}
 	tpck_view_unlock(view);
+	if (*bytes) {
+		syscall(SYS_unlinkat, AT_FDCWD, bytes, 0);
+		syscall(SYS_unlinkat, AT_FDCWD, part, 0);
+	}
 	if (news) {
 		tpck_view_tell(&view->news);
 		tpck_files_revive();

@@ -48,6 +48,8 @@ enum tpck_seen tpck_files_look(int folder, const char *path, bool follow, struct
 bool tpck_files_split(const char *path, char *parent, const char **name);
 /* Where an entry's bytes are. The lock is held. */
 void tpck_files_bytes(const struct tpck_view *view, const struct tpck_view_entry *entry, char *path, size_t size);
+/* Where the agent copies them to, if they are in memory. */
+void tpck_files_part(const struct tpck_view *view, const struct tpck_view_entry *entry, char *path, size_t size);
 
 /* ---- descriptors.c ---- */
 enum { TPCK_FILES_DESCRIPTORS = 1 << 16 };

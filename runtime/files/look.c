@@ -45,6 +45,14 @@ void tpck_files_bytes(const struct tpck_view *view, const struct tpck_view_entry
 	snprintf(path, size, "%.*s/%s", (int)size - 70, view->folder[entry->part_folder].path, part);
 }
 
+void tpck_files_part(const struct tpck_view *view, const struct tpck_view_entry *entry, char *path, size_t size)
+{
+	char part[64];
+
+	tpck_view_part_name(part, entry->serial);
+	snprintf(path, size, "%.*s/%s", (int)size - 70, view->folder[tpck_view_key_of(entry)->folder].path, part);
+}
+
 /* By the name itself. `scratch` has TPCK_FILES_PATH bytes. */
 static enum tpck_seen look_at(int folder, const char *path, struct tpck_pending *pending)
 {

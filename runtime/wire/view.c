@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/wire/segment.h"
 
@@ -24,6 +25,7 @@
 static int set_up(struct tpck_view *view)
 {
 	pthread_mutexattr_t kind;
+	uint32_t begin = 0;
 	int rc;
 
 	rc = pthread_mutexattr_init(&kind);
@@ -34,6 +36,10 @@ static int set_up(struct tpck_view *view)
 	rc = pthread_mutex_init(&view->lock, &kind);
 	pthread_mutexattr_destroy(&kind);
 	view->version = TPCK_WIRE_VERSION;
+	/* Parts of other jobs may lie in the same folder: their names must not be ours. */
+	if (syscall(SYS_getrandom, &begin, sizeof begin, 0) != sizeof begin)
+		begin = (uint32_t)tpck_clock_monotonic_ns() ^ (uint32_t)syscall(SYS_getpid);
+	view->serial = (uint64_t)(begin >> 1) << 32;
 	atomic_thread_fence(memory_order_release);
 	view->magic = TPCK_VIEW_MAGIC;
 	return -rc;

@@ -122,7 +122,8 @@ static void clear_orphans(void)
 	while ((entry = readdir(list))) {
 		uint64_t serial = strtoull(entry->d_name, &end, 16);
 
-		if (end == entry->d_name + 16 && !*end && serial <= files.view->serial && !known(serial))
+		if (end == entry->d_name + 16 && !*end && !known(serial) &&
+		    (serial <= files.view->serial || serial >> 32 != files.view->serial >> 32))
 			unlinkat(dirfd(list), entry->d_name, 0);
 	}
 	tpck_view_unlock(files.view);
@@ -283,6 +284,19 @@ static void end_commit(const struct chosen *chosen, int rc, uint64_t bytes)
 	tpck_view_unlock(files.view);
 }
 
+/* Who removed a file that was being copied removed a part that was not yet there. */
+static void clear_part(const struct chosen *chosen, int folder)
+{
+	bool there;
+
+	if (chosen->kind != TPCK_VIEW_MEMORY || !tpck_view_lock(files.view))
+		return;
+	there = tpck_view_by_serial(files.view, chosen->index, chosen->serial);
+	tpck_view_unlock(files.view);
+	if (!there)
+		unlinkat(folder, chosen->part, 0);
+}
+
 /* -EAGAIN: somebody still writes, or it has changed meanwhile. */
 static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 {
@@ -310,6 +324,7 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 		rc = tpck_error_set(err, errno, "writing %s", chosen->name);
 	if (!rc && !begin_commit(chosen)) {
 		rc = -EAGAIN;
+		clear_part(chosen, folder);
 	} else if (!rc) {
 		if (bytes >= 0)
 			rc = tpck_replace_commit(chosen->kind == TPCK_VIEW_DIRECT ? part_folder : folder, chosen->part, folder,
@@ -363,6 +378,8 @@ static int do_sync(const struct chosen *chosen, struct tpck_error *err)
 	folder = tpck_replace_folder(chosen->folder.path, chosen->folder.device, chosen->folder.inode, err);
 	rc = folder < 0 ? folder : copy(chosen, bytes, folder, err);
 	close(bytes);
+	if (folder >= 0)
+		clear_part(chosen, folder);
 	if (folder >= 0)
 		close(folder);
 	if (tpck_view_lock(files.view)) {
