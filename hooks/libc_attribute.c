@@ -21,7 +21,7 @@
 		struct tpck_thread *self = tpck_engine_enter();                                 \
 		char buffer[TPCK_FOLLOW_PLACE];                                                  \
 		const char *at = self ? tpck_follow_place(folder, path, follow, changes, buffer)      \
-				      : tpck_files_place(folder, path, follow, buffer);         \
+				      : tpck_files_place(folder, path, follow, changes, buffer);         \
 		bool follows = (follow) || at != (path);                                        \
 		long result = at ? (call) : -1;                                                 \
 		(void)follows;                                                                  \

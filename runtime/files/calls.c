@@ -16,9 +16,35 @@
 
 enum { TRIES = 2000 };
 
+/* What is changed while the agent copies it is copied again: the change is made under the lock, which is NULL with
+ * ENOENT where it is too late for it. */
+static struct tpck_view *begin_change(const struct tpck_pending *pending)
+{
+	struct tpck_view *view = tpck_files_lock();
+	struct tpck_view_entry *entry = view ? tpck_view_by_serial(view, pending->index, pending->serial) : NULL;
+
+	if (entry && entry->state != TPCK_VIEW_COMMITTING)
+		return view;
+	if (view)
+		tpck_view_unlock(view);
+	errno = ENOENT;
+	return NULL;
+}
+
+static void end_change(struct tpck_view *view, const struct tpck_pending *pending)
+{
+	int saved = errno;
+
+	if (view) {
+		view->entry[pending->index].changed++;
+		tpck_view_unlock(view);
+	}
+	errno = saved;
+}
+
 /* What is at the path; where it is pending, `call` is made on its bytes. They may be published just then: ENOENT of
  * such a path is looked at again. */
-#define ON_BYTES(folder, path, follow, call)                                                     \
+#define ON_BYTES(folder, path, follow, changes, call)                                            \
 	do {                                                                                     \
 		struct tpck_pending pending;                                                     \
 		for (int tries = 0; !tpck_files_idle() && tries < TRIES; tries++) {              \
@@ -30,7 +56,13 @@ enum { TRIES = 2000 };
 				errno = ENOENT;                                                  \
 				return -1;                                                       \
 			}                                                                        \
-			result = (call);                                                         \
+			if (!(changes)) {                                                        \
+				result = (call);                                                 \
+			} else {                                                                 \
+				struct tpck_view *locked = begin_change(&pending);               \
+				result = locked ? (call) : -1;                                   \
+				end_change(locked, &pending);                                    \
+			}                                                                        \
 			if (!result || errno != ENOENT)                                          \
 				return (int)result;                                              \
 			if (tries)                                                               \
@@ -40,38 +72,38 @@ enum { TRIES = 2000 };
 
 int tpck_files_stat(int folder, const char *path, struct stat *found, int flags)
 {
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), syscall(SYS_newfstatat, AT_FDCWD, pending.path, found, 0));
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_newfstatat, AT_FDCWD, pending.path, found, 0));
 	return (int)syscall(SYS_newfstatat, folder, path, found, flags);
 }
 
 int tpck_files_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found)
 {
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), syscall(SYS_statx, AT_FDCWD, pending.path, flags, mask, found));
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_statx, AT_FDCWD, pending.path, flags, mask, found));
 	return (int)syscall(SYS_statx, folder, path, flags, mask, found);
 }
 
 int tpck_files_access(int folder, const char *path, int mode, int flags)
 {
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), syscall(SYS_faccessat, AT_FDCWD, pending.path, mode));
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_faccessat, AT_FDCWD, pending.path, mode));
 	return flags ? (int)syscall(439 /* faccessat2 */, folder, path, mode, flags)
 		     : (int)syscall(SYS_faccessat, folder, path, mode);
 }
 
 int tpck_files_truncate(const char *path, off_t bytes)
 {
-	ON_BYTES(AT_FDCWD, path, true, syscall(SYS_truncate, pending.path, bytes));
+	ON_BYTES(AT_FDCWD, path, true, true, syscall(SYS_truncate, pending.path, bytes));
 	return (int)syscall(SYS_truncate, path, bytes);
 }
 
 int tpck_files_chmod(int folder, const char *path, mode_t mode)
 {
-	ON_BYTES(folder, path, true, syscall(SYS_fchmodat, AT_FDCWD, pending.path, mode));
+	ON_BYTES(folder, path, true, true, syscall(SYS_fchmodat, AT_FDCWD, pending.path, mode));
 	return (int)syscall(SYS_fchmodat, folder, path, mode);
 }
 
 int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags)
 {
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), syscall(SYS_utimensat, AT_FDCWD, pending.path, times, 0));
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), true, syscall(SYS_utimensat, AT_FDCWD, pending.path, times, 0));
 	return (int)syscall(SYS_utimensat, folder, path, times, flags);
 }
 
@@ -93,11 +125,14 @@ ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t s
 	return syscall(SYS_readlinkat, folder, path, target, size);
 }
 
-const char *tpck_files_place(int folder, const char *path, bool follow, char *buffer)
+const char *tpck_files_place(int folder, const char *path, bool follow, bool changes, char *buffer)
 {
 	struct tpck_pending pending;
 	enum tpck_seen seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(folder, path, follow, &pending);
 
+	/* The agent may be copying it just now. */
+	if (changes && seen == TPCK_SEEN_PENDING && tpck_files_settle())
+		seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(folder, path, follow, &pending);
 	if (seen == TPCK_SEEN_REAL)
 		return path;
 	if (seen == TPCK_SEEN_REMOVED) {

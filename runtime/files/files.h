@@ -53,9 +53,10 @@ ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t s
 int tpck_files_chmod(int folder, const char *path, mode_t mode);
 int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags);
 /* Where a call on the attributes of a file is to be made: `path` itself, or the pending file's in `buffer` of
- * TPCK_FILES_PATH bytes, which is absolute. NULL: errno says what it fails with. */
+ * TPCK_FILES_PATH bytes, which is absolute. NULL: errno says what it fails with. For one that changes them what is
+ * whole is published first. */
 enum { TPCK_FILES_PATH = 4096 };
-const char *tpck_files_place(int folder, const char *path, bool follow, char *buffer);
+const char *tpck_files_place(int folder, const char *path, bool follow, bool changes, char *buffer);
 
 /* Descriptors. */
 int tpck_files_close(int fd);

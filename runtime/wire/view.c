@@ -440,7 +440,7 @@ struct tpck_view_entry *tpck_view_add(struct tpck_view *view, uint64_t device, u
 	entry->pattern = 0;
 	entry->order = entry->bytes = entry->synced = entry->sync_done = 0;
 	entry->error = entry->sync_error = 0;
-	entry->mapped = 0;
+	entry->mapped = entry->changed = 0;
 	atomic_store(&entry->state, TPCK_VIEW_OPEN);
 	link_in(view, entry);
 	if (kind == TPCK_VIEW_DIRECT)

@@ -33,6 +33,7 @@ struct chosen {
 	uint64_t serial, order, synced, pattern;
 	struct tpck_view_folder folder, part_folder;
 	char name[TPCK_VIEW_NAME], part[64], bytes[TPCK_VIEW_PATH + 80];
+	uint32_t changed;
 	bool mapped;
 };
 
@@ -40,6 +41,7 @@ struct chosen {
 struct prepared {
 	uint64_t serial, bytes;
 	struct timespec changed;
+	uint32_t changes;
 };
 
 struct files {
@@ -140,7 +142,7 @@ static void choose(const struct tpck_view_entry *entry, struct chosen *chosen)
 		.index = (uint32_t)(entry - files.view->entry), .kind = entry->kind, .serial = entry->serial,
 		.order = entry->order, .synced = entry->synced, .pattern = entry->pattern,
 		.folder = files.view->folder[key->folder], .part_folder = files.view->folder[entry->part_folder],
-		.mapped = entry->mapped,
+		.mapped = entry->mapped, .changed = entry->changed,
 	};
 	strcpy(chosen->name, key->name);
 	tpck_view_part_name(chosen->part, entry->serial);
@@ -199,22 +201,23 @@ static bool same(const struct prepared *prepared, const struct stat *found)
 	       prepared->changed.tv_nsec == found->st_ctim.tv_nsec;
 }
 
-static void prepared_note(uint64_t serial, const struct stat *found)
+static void prepared_note(const struct chosen *chosen, const struct stat *found)
 {
 	unsigned i = 0;
 
-	while (i < PREPARED && files.prepared[i].serial != serial)
+	while (i < PREPARED && files.prepared[i].serial != chosen->serial)
 		i++;
 	if (i == PREPARED)
 		i = files.prepared_next++ % PREPARED;
-	files.prepared[i] = (struct prepared){serial, (uint64_t)found->st_size, found->st_ctim};
+	files.prepared[i] = (struct prepared){chosen->serial, (uint64_t)found->st_size, found->st_ctim, chosen->changed};
 }
 
 /* A sync has copied it already, and it has not changed since. */
 static bool is_prepared(const struct chosen *chosen, const struct stat *found)
 {
 	for (unsigned i = 0; i < PREPARED; i++)
-		if (files.prepared[i].serial == chosen->serial && !chosen->mapped && same(&files.prepared[i], found))
+		if (files.prepared[i].serial == chosen->serial && files.prepared[i].changes == chosen->changed && !chosen->mapped &&
+		    same(&files.prepared[i], found))
 			return true;
 	return false;
 }
@@ -248,7 +251,7 @@ static int copy(const struct chosen *chosen, int bytes, int folder, struct tpck_
 		return 0;
 	rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, err);
 	if (!rc)
-		prepared_note(chosen->serial, &found);
+		prepared_note(chosen, &found);
 	return rc;
 }
 
@@ -260,6 +263,8 @@ static bool begin_commit(const struct chosen *chosen)
 	if (!tpck_view_lock(files.view))
 		return false;
 	entry = still(chosen);
+	if (entry && entry->changed != chosen->changed)
+		entry = NULL;
 	if (entry)
 		atomic_store(&entry->state, TPCK_VIEW_COMMITTING);
 	tpck_view_unlock(files.view);
