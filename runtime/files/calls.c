@@ -95,8 +95,22 @@ int tpck_files_truncate(const char *path, off_t bytes)
 	return (int)syscall(SYS_truncate, path, bytes);
 }
 
+static bool is_pending(int folder, const char *path, bool follow)
+{
+	struct tpck_pending pending;
+
+	return !tpck_files_idle() && tpck_files_look(folder, path, follow, &pending) != TPCK_SEEN_REAL;
+}
+
 int tpck_files_chmod(int folder, const char *path, mode_t mode)
 {
+	int saved = errno;
+
+	/* A program: whoever executes it asks the kernel for its path. */
+	if (mode & 0111 && is_pending(folder, path, true)) {
+		(void)tpck_files_settle();
+		errno = saved;
+	}
 	ON_BYTES(folder, path, true, true, syscall(SYS_fchmodat, AT_FDCWD, pending.path, mode));
 	return (int)syscall(SYS_fchmodat, folder, path, mode);
 }
@@ -105,13 +119,6 @@ int tpck_files_times(int folder, const char *path, const struct timespec times[2
 {
 	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), true, syscall(SYS_utimensat, AT_FDCWD, pending.path, times, 0));
 	return (int)syscall(SYS_utimensat, folder, path, times, flags);
-}
-
-static bool is_pending(int folder, const char *path, bool follow)
-{
-	struct tpck_pending pending;
-
-	return !tpck_files_idle() && tpck_files_look(folder, path, follow, &pending) != TPCK_SEEN_REAL;
 }
 
 ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t size)
@@ -142,17 +149,59 @@ const char *tpck_files_place(int folder, const char *path, bool follow, bool cha
 	return strcpy(buffer, pending.path);
 }
 
+const char *tpck_files_around(const char *path, char *buffer)
+{
+	struct tpck_pending pending;
+	const struct tpck_view_entry *entry;
+	const char *around = path;
+	struct tpck_view *view;
+
+	if (tpck_files_idle() || !path)
+		return path;
+	switch (tpck_files_look(AT_FDCWD, path, true, &pending)) {
+	case TPCK_SEEN_REAL:
+		return path;
+	case TPCK_SEEN_REMOVED:
+		errno = ENOENT;
+		return NULL;
+	case TPCK_SEEN_PENDING:
+		break;
+	}
+	view = tpck_files_lock();
+	entry = view ? tpck_view_by_serial(view, pending.index, pending.serial) : NULL;
+	if (entry)
+		around = strcpy(buffer, view->folder[tpck_view_key_of(entry)->folder].path);
+	if (view)
+		tpck_view_unlock(view);
+	return around;
+}
+
 /* ---- names ------------------------------------------------------------------------------------ */
+
+/* Whether the name of something that is to be made is one of a file that the job sees; what is to go goes first. */
+static bool taken(int folder, const char *path)
+{
+	struct tpck_pending pending;
+	enum tpck_seen seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(folder, path, false, &pending);
+
+	if (seen == TPCK_SEEN_REMOVED)
+		(void)tpck_files_settle();
+	if (seen == TPCK_SEEN_PENDING)
+		errno = EEXIST;
+	return seen == TPCK_SEEN_PENDING;
+}
 
 int tpck_files_mkdir(int folder, const char *path, mode_t mode)
 {
-	if (is_pending(folder, path, false))
-		(void)tpck_files_settle();
+	if (taken(folder, path))
+		return -1;
 	return (int)syscall(SYS_mkdirat, folder, path, mode);
 }
 
 int tpck_files_symlink(const char *target, int folder, const char *path)
 {
+	if (taken(folder, path))
+		return -1;
 	/* It may point to what is not there yet for others. */
 	if (!tpck_files_idle() && !tpck_files_settle()) {
 		errno = EIO;
@@ -371,6 +420,12 @@ int tpck_files_unlink(int folder, const char *path, int flags)
 	if (!atomic_load_explicit(&tpck_files_view, memory_order_acquire) || (!(flags & AT_REMOVEDIR) && tpck_files_idle()))
 		return (int)syscall(SYS_unlinkat, folder, path, flags);
 	if (flags & AT_REMOVEDIR) {
+		struct tpck_pending pending;
+
+		if (path && !tpck_files_idle() && tpck_files_look(folder, path, false, &pending) != TPCK_SEEN_REAL) {
+			errno = pending.kind == TPCK_VIEW_REMOVED ? ENOENT : ENOTDIR;
+			return -1;
+		}
 		/* A file that is in memory alone does not keep the real folder; nor may it go before those in it have. */
 		if (holds_pending(folder, path, &owed)) {
 			errno = ENOTEMPTY;

@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/statvfs.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
@@ -71,11 +71,11 @@ static bool replaceable(struct taking *t)
 static bool room_for(const struct tpck_view *view, uint64_t bytes)
 {
 	uint64_t limit = tpck_files_settings->memory / 2, room;
-	struct statvfs shm;
+	struct statfs shm;
 
-	if (view->memory_bytes + bytes > limit || statvfs(tpck_files_folder, &shm))
+	if (view->memory_bytes + bytes > limit || syscall(SYS_statfs, tpck_files_folder, &shm))
 		return false;
-	room = (uint64_t)shm.f_bavail * shm.f_frsize;
+	room = (uint64_t)shm.f_bavail * (uint64_t)shm.f_frsize;
 	return room > bytes + bytes / 4 + SPARE_BYTES;
 }
 
