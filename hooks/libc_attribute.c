@@ -24,10 +24,16 @@
 	do {                                                                                    \
 		struct tpck_thread *self = tpck_engine_enter();                                 \
 		char buffer[TPCK_FOLLOW_PLACE];                                                  \
-		const char *at = self ? tpck_follow_place(folder, path, follow, changes, buffer)      \
-				      : tpck_files_place(folder, path, follow, changes, buffer);         \
-		bool follows = (follow) || at != (path);                                        \
-		long result = at ? (call) : -1;                                                 \
+		bool follows;                                                                   \
+		const char *at;                                                                 \
+		long result;                                                                    \
+		int tries = 0;                                                                  \
+		do {                                                                            \
+			at = self ? tpck_follow_place(folder, path, follow, changes, buffer)    \
+				  : tpck_files_place(folder, path, follow, changes, buffer);    \
+			follows = (follow) || at != (path);                                     \
+			result = at ? (call) : -1;                                              \
+		} while (at == buffer && result < 0 && tpck_files_again(tries++));              \
 		(void)follows;                                                                  \
 		if (self)                                                                       \
 			tpck_engine_leave(self);                                                \

@@ -149,6 +149,15 @@ const char *tpck_files_place(int folder, const char *path, bool follow, bool cha
 	return strcpy(buffer, pending.path);
 }
 
+bool tpck_files_again(int tries)
+{
+	if (errno != ENOENT || tpck_files_idle())
+		return errno == ENOENT && !tries;
+	if (tries)
+		tpck_reach_pause(1);
+	return tries < TRIES;
+}
+
 const char *tpck_files_around(const char *path, char *buffer)
 {
 	struct tpck_pending pending;

@@ -57,6 +57,8 @@ int tpck_files_times(int folder, const char *path, const struct timespec times[2
  * whole is published first. */
 enum { TPCK_FILES_PATH = 4096 };
 const char *tpck_files_place(int folder, const char *path, bool follow, bool changes, char *buffer);
+/* Whether the failed call is to be made once more: the file may have been published just then. */
+bool tpck_files_again(int tries);
 /* What is asked of the file system of a path: the path, or the folder of a pending file. */
 const char *tpck_files_around(const char *path, char *buffer);
 
