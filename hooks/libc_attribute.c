@@ -2,8 +2,11 @@
 /* Hooks of calls on the owner and the extended attributes of a path. */
 #include "config.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/xattr.h>
@@ -13,6 +16,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/files/files.h"
 #include "runtime/follow/follow.h"
+#include "shim/driver.h"
 
 /* The shape of every hook here: the call on the path as it is, or on what stands for it while running forward or pending. `call`
  * uses the variable `at`, and `follows`: whether it goes where a symbolic link leads. */
@@ -20,10 +24,16 @@
 	do {                                                                                    \
 		struct tpck_thread *self = tpck_engine_enter();                                 \
 		char buffer[TPCK_FOLLOW_PLACE];                                                  \
-		const char *at = self ? tpck_follow_place(folder, path, follow, changes, buffer)      \
-				      : tpck_files_place(folder, path, follow, buffer);         \
-		bool follows = (follow) || at != (path);                                        \
-		long result = at ? (call) : -1;                                                 \
+		bool follows;                                                                   \
+		const char *at;                                                                 \
+		long result;                                                                    \
+		int tries = 0;                                                                  \
+		do {                                                                            \
+			at = self ? tpck_follow_place(folder, path, follow, changes, buffer)    \
+				  : tpck_files_place(folder, path, follow, changes, buffer);    \
+			follows = (follow) || at != (path);                                     \
+			result = at ? (call) : -1;                                              \
+		} while (at == buffer && result < 0 && tpck_files_again(tries++));              \
 		(void)follows;                                                                  \
 		if (self)                                                                       \
 			tpck_engine_leave(self);                                                \
@@ -86,4 +96,33 @@ TPCK_EXPORT int chown(const char *path, uid_t owner, gid_t group)
 TPCK_EXPORT int lchown(const char *path, uid_t owner, gid_t group)
 {
 	return fchownat(AT_FDCWD, path, owner, group, AT_SYMLINK_NOFOLLOW);
+}
+
+/* Of the file system that a pending file will be in. */
+#define AROUND(name, path, found)                                                              \
+	static int (*real)(const char *, __typeof__(found));                                   \
+	char buffer[TPCK_FILES_PATH];                                                          \
+	const char *at = tpck_files_around(path, buffer);                                      \
+	if (!real)                                                                             \
+		real = (int (*)(const char *, __typeof__(found)))tpck_real_dlsym(RTLD_NEXT, name); \
+	return at ? real(at, found) : -1
+
+TPCK_EXPORT int statvfs(const char *restrict path, struct statvfs *restrict found)
+{
+	AROUND("statvfs", path, found);
+}
+
+TPCK_EXPORT int statvfs64(const char *restrict path, struct statvfs64 *restrict found)
+{
+	AROUND("statvfs64", path, found);
+}
+
+TPCK_EXPORT int statfs(const char *path, struct statfs *found)
+{
+	AROUND("statfs", path, found);
+}
+
+TPCK_EXPORT int statfs64(const char *path, struct statfs64 *found)
+{
+	AROUND("statfs64", path, found);
 }

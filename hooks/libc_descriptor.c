@@ -121,6 +121,11 @@ TPCK_EXPORT int fdatasync(int fd)
 	return tpck_files_fsync(fd, true);
 }
 
+TPCK_EXPORT ssize_t copy_file_range(int from, off64_t *from_at, int to, off64_t *to_at, size_t bytes, unsigned int flags)
+{
+	return tpck_files_copy_range(from, from_at, to, to_at, bytes, flags);
+}
+
 static void *map(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
 	void *at = (void *)syscall(SYS_mmap, address, bytes, protection, flags, fd, offset);
@@ -147,6 +152,20 @@ TPCK_EXPORT int munmap(void *address, size_t bytes)
 	if (!result)
 		tpck_files_unmapped(address, bytes);
 	return result;
+}
+
+TPCK_EXPORT void *mremap(void *address, size_t bytes, size_t wanted, int flags, ...)
+{
+	void *at, *place;
+	va_list args;
+
+	va_start(args, flags);
+	place = flags & MREMAP_FIXED ? va_arg(args, void *) : NULL;
+	va_end(args);
+	at = (void *)syscall(SYS_mremap, address, bytes, wanted, flags, place);
+	if (at != MAP_FAILED)
+		tpck_files_remapped(address, bytes, at, wanted);
+	return at;
 }
 
 /* ---- walks that the C library makes inside, where no symbol of ours is asked: all is made real first -------------- */

@@ -2,9 +2,11 @@
 /* The calls on paths other than open, as the job sees them. */
 #include "config.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,9 +16,35 @@
 
 enum { TRIES = 2000 };
 
+/* What is changed while the agent copies it is copied again: the change is made under the lock, which is NULL with
+ * ENOENT where it is too late for it. */
+static struct tpck_view *begin_change(const struct tpck_pending *pending)
+{
+	struct tpck_view *view = tpck_files_lock();
+	struct tpck_view_entry *entry = view ? tpck_view_by_serial(view, pending->index, pending->serial) : NULL;
+
+	if (entry && entry->state != TPCK_VIEW_COMMITTING)
+		return view;
+	if (view)
+		tpck_view_unlock(view);
+	errno = ENOENT;
+	return NULL;
+}
+
+static void end_change(struct tpck_view *view, const struct tpck_pending *pending)
+{
+	int saved = errno;
+
+	if (view) {
+		view->entry[pending->index].changed++;
+		tpck_view_unlock(view);
+	}
+	errno = saved;
+}
+
 /* What is at the path; where it is pending, `call` is made on its bytes. They may be published just then: ENOENT of
  * such a path is looked at again. */
-#define ON_BYTES(folder, path, follow, call)                                                     \
+#define ON_BYTES(folder, path, follow, changes, call)                                            \
 	do {                                                                                     \
 		struct tpck_pending pending;                                                     \
 		for (int tries = 0; !tpck_files_idle() && tries < TRIES; tries++) {              \
@@ -28,7 +56,13 @@ enum { TRIES = 2000 };
 				errno = ENOENT;                                                  \
 				return -1;                                                       \
 			}                                                                        \
-			result = (call);                                                         \
+			if (!(changes)) {                                                        \
+				result = (call);                                                 \
+			} else {                                                                 \
+				struct tpck_view *locked = begin_change(&pending);               \
+				result = locked ? (call) : -1;                                   \
+				end_change(locked, &pending);                                    \
+			}                                                                        \
 			if (!result || errno != ENOENT)                                          \
 				return (int)result;                                              \
 			if (tries)                                                               \
@@ -54,39 +88,27 @@ int tpck_files_stat(int folder, const char *path, struct stat *found, int flags)
 
 	if (!tpck_files_idle() && stat_plainly(folder, path, found, flags, &plain))
 		return plain;
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), syscall(SYS_newfstatat, AT_FDCWD, pending.path, found, 0));
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_newfstatat, AT_FDCWD, pending.path, found, 0));
 	return (int)syscall(SYS_newfstatat, folder, path, found, flags);
 }
 
 int tpck_files_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found)
 {
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), syscall(SYS_statx, AT_FDCWD, pending.path, flags, mask, found));
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_statx, AT_FDCWD, pending.path, flags, mask, found));
 	return (int)syscall(SYS_statx, folder, path, flags, mask, found);
 }
 
 int tpck_files_access(int folder, const char *path, int mode, int flags)
 {
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), syscall(SYS_faccessat, AT_FDCWD, pending.path, mode));
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_faccessat, AT_FDCWD, pending.path, mode));
 	return flags ? (int)syscall(439 /* faccessat2 */, folder, path, mode, flags)
 		     : (int)syscall(SYS_faccessat, folder, path, mode);
 }
 
 int tpck_files_truncate(const char *path, off_t bytes)
 {
-	ON_BYTES(AT_FDCWD, path, true, syscall(SYS_truncate, pending.path, bytes));
+	ON_BYTES(AT_FDCWD, path, true, true, syscall(SYS_truncate, pending.path, bytes));
 	return (int)syscall(SYS_truncate, path, bytes);
-}
-
-int tpck_files_chmod(int folder, const char *path, mode_t mode)
-{
-	ON_BYTES(folder, path, true, syscall(SYS_fchmodat, AT_FDCWD, pending.path, mode));
-	return (int)syscall(SYS_fchmodat, folder, path, mode);
-}
-
-int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags)
-{
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), syscall(SYS_utimensat, AT_FDCWD, pending.path, times, 0));
-	return (int)syscall(SYS_utimensat, folder, path, times, flags);
 }
 
 static bool is_pending(int folder, const char *path, bool follow)
@@ -94,6 +116,25 @@ static bool is_pending(int folder, const char *path, bool follow)
 	struct tpck_pending pending;
 
 	return !tpck_files_idle() && tpck_files_look(folder, path, follow, &pending) != TPCK_SEEN_REAL;
+}
+
+int tpck_files_chmod(int folder, const char *path, mode_t mode)
+{
+	int saved = errno;
+
+	/* A program: whoever executes it asks the kernel for its path. */
+	if (mode & 0111 && is_pending(folder, path, true)) {
+		(void)tpck_files_settle();
+		errno = saved;
+	}
+	ON_BYTES(folder, path, true, true, syscall(SYS_fchmodat, AT_FDCWD, pending.path, mode));
+	return (int)syscall(SYS_fchmodat, folder, path, mode);
+}
+
+int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags)
+{
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), true, syscall(SYS_utimensat, AT_FDCWD, pending.path, times, 0));
+	return (int)syscall(SYS_utimensat, folder, path, times, flags);
 }
 
 ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t size)
@@ -107,11 +148,14 @@ ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t s
 	return syscall(SYS_readlinkat, folder, path, target, size);
 }
 
-const char *tpck_files_place(int folder, const char *path, bool follow, char *buffer)
+const char *tpck_files_place(int folder, const char *path, bool follow, bool changes, char *buffer)
 {
 	struct tpck_pending pending;
 	enum tpck_seen seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(folder, path, follow, &pending);
 
+	/* The agent may be copying it just now. */
+	if (changes && seen == TPCK_SEEN_PENDING && tpck_files_settle())
+		seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(folder, path, follow, &pending);
 	if (seen == TPCK_SEEN_REAL)
 		return path;
 	if (seen == TPCK_SEEN_REMOVED) {
@@ -121,17 +165,68 @@ const char *tpck_files_place(int folder, const char *path, bool follow, char *bu
 	return strcpy(buffer, pending.path);
 }
 
+bool tpck_files_again(int tries)
+{
+	if (errno != ENOENT || tpck_files_idle())
+		return errno == ENOENT && !tries;
+	if (tries)
+		tpck_reach_pause(1);
+	return tries < TRIES;
+}
+
+const char *tpck_files_around(const char *path, char *buffer)
+{
+	struct tpck_pending pending;
+	const struct tpck_view_entry *entry;
+	const char *around = path;
+	struct tpck_view *view;
+
+	if (tpck_files_idle() || !path)
+		return path;
+	switch (tpck_files_look(AT_FDCWD, path, true, &pending)) {
+	case TPCK_SEEN_REAL:
+		return path;
+	case TPCK_SEEN_REMOVED:
+		errno = ENOENT;
+		return NULL;
+	case TPCK_SEEN_PENDING:
+		break;
+	}
+	view = tpck_files_lock();
+	entry = view ? tpck_view_by_serial(view, pending.index, pending.serial) : NULL;
+	if (entry)
+		around = strcpy(buffer, view->folder[tpck_view_key_of(entry)->folder].path);
+	if (view)
+		tpck_view_unlock(view);
+	return around;
+}
+
 /* ---- names ------------------------------------------------------------------------------------ */
+
+/* Whether the name of something that is to be made is one of a file that the job sees; what is to go goes first. */
+static bool taken(int folder, const char *path)
+{
+	struct tpck_pending pending;
+	enum tpck_seen seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(folder, path, false, &pending);
+
+	if (seen == TPCK_SEEN_REMOVED)
+		(void)tpck_files_settle();
+	if (seen == TPCK_SEEN_PENDING)
+		errno = EEXIST;
+	return seen == TPCK_SEEN_PENDING;
+}
 
 int tpck_files_mkdir(int folder, const char *path, mode_t mode)
 {
-	if (is_pending(folder, path, false))
-		(void)tpck_files_settle();
+	if (taken(folder, path))
+		return -1;
 	return (int)syscall(SYS_mkdirat, folder, path, mode);
 }
 
 int tpck_files_symlink(const char *target, int folder, const char *path)
 {
+	if (taken(folder, path))
+		return -1;
 	/* It may point to what is not there yet for others. */
 	if (!tpck_files_idle() && !tpck_files_settle()) {
 		errno = EIO;
@@ -150,11 +245,23 @@ int tpck_files_link(int from_folder, const char *from, int to_folder, const char
 	return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
 }
 
-/* The folder of a path: what names it, and its own name as the agent can open it. */
-static bool folder_of(int folder, const char *path, struct stat *found, char *absolute, const char **name)
+/* A folder's own name as the agent opens it. False: it is none. */
+static bool own_name(int fd, char *path)
 {
 	char link[40];
 	ssize_t got;
+
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	got = syscall(SYS_readlink, link, path, TPCK_FILES_PATH - 1);
+	if (got > 0)
+		path[got] = '\0';
+	return got > 0 && *path == '/';
+}
+
+/* The folder of a path: what names it, and its own name as the agent can open it. */
+static bool folder_of(int folder, const char *path, struct stat *found, char *absolute, const char **name)
+{
+	bool good;
 	int fd;
 
 	if (!tpck_files_split(path, absolute, name))
@@ -162,14 +269,9 @@ static bool folder_of(int folder, const char *path, struct stat *found, char *ab
 	fd = tpck_reach_high((int)syscall(SYS_openat, folder, absolute, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
 	if (fd < 0)
 		return false;
-	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	got = syscall(SYS_readlink, link, absolute, TPCK_FILES_PATH - 1);
-	if (got > 0)
-		absolute[got] = '\0';
-	if (syscall(SYS_newfstatat, fd, "", found, AT_EMPTY_PATH))
-		got = 0;
+	good = own_name(fd, absolute) && !syscall(SYS_newfstatat, fd, "", found, AT_EMPTY_PATH);
 	syscall(SYS_close, fd);
-	return got > 0 && *absolute == '/';
+	return good;
 }
 
 /* Whether something that closed later than `order` is still owed: what is done now is done behind it. */
@@ -247,17 +349,119 @@ static int unlink_pending(int folder, const char *path)
 	return later || (dropped && !exists) ? 0 : -2;
 }
 
+/* What the job sees in a folder: true, something that is pending. `owed`: something of it is, seen or not. */
+static bool holds_pending(int folder, const char *path, bool *owed)
+{
+	struct tpck_view *view;
+	bool holds = false;
+	struct stat found;
+	uint32_t left;
+
+	*owed = false;
+	if (!path || syscall(SYS_newfstatat, folder, path, &found, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(found.st_mode) ||
+	    !(view = tpck_files_lock()))
+		return false;
+	left = view->used;
+	for (uint32_t i = 0; left && !holds && i < TPCK_VIEW_ENTRIES; i++) {
+		const struct tpck_view_entry *entry = &view->entry[i];
+		const struct tpck_view_key *key = tpck_view_key_of(entry);
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (view->folder[key->folder].inode != found.st_ino || view->folder[key->folder].device != found.st_dev)
+			continue;
+		*owed = true;
+		holds = entry->kind != TPCK_VIEW_REMOVED && tpck_view_find(view, found.st_dev, found.st_ino, key->name) == entry;
+	}
+	tpck_view_unlock(view);
+	return holds;
+}
+
+static bool in_view(const struct tpck_view *view, const char *part)
+{
+	uint64_t serial = strtoull(part + sizeof TPCK_VIEW_PART - 1, NULL, 16);
+	uint32_t left = view->used;
+
+	/* Another job's. */
+	if (serial > view->serial || serial >> 32 != view->serial >> 32)
+		return true;
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
+		if (view->entry[i].state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (view->entry[i].serial == serial)
+			return true;
+	}
+	return false;
+}
+
+/* The agent may be copying what was removed meanwhile. Whether there is nothing in the folder but such copies. */
+static bool clear_copies(int folder, const char *path)
+{
+	char buffer[4096];
+	struct tpck_view *view = NULL;
+	bool others = false;
+	long got;
+	int fd = tpck_reach_high((int)syscall(SYS_openat, folder, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
+
+	if (fd < 0)
+		return false;
+	while (!others && (got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
+		for (long at = 0; at < got && !others;) {
+			const struct dirent64 *entry = (const void *)(buffer + at);
+			const char *name = entry->d_name;
+
+			at += entry->d_reclen;
+			if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+				continue;
+			others = strncmp(name, TPCK_VIEW_PART, sizeof TPCK_VIEW_PART - 1) != 0;
+			if (others || !(view = tpck_files_lock())) {
+				others = true;
+				continue;
+			}
+			others = in_view(view, name);
+			tpck_view_unlock(view);
+			if (!others)
+				syscall(SYS_unlinkat, fd, name, 0);
+		}
+	syscall(SYS_close, fd);
+	return !others;
+}
+
 int tpck_files_unlink(int folder, const char *path, int flags)
 {
 	int saved = errno, result;
+	bool owed;
 
-	if (tpck_files_idle())
+	if (!atomic_load_explicit(&tpck_files_view, memory_order_acquire) || (!(flags & AT_REMOVEDIR) && tpck_files_idle()))
 		return (int)syscall(SYS_unlinkat, folder, path, flags);
 	if (flags & AT_REMOVEDIR) {
+		struct tpck_pending pending;
+
+		if (path && !tpck_files_idle() && tpck_files_look(folder, path, false, &pending) != TPCK_SEEN_REAL) {
+			errno = pending.kind == TPCK_VIEW_REMOVED ? ENOENT : ENOTDIR;
+			return -1;
+		}
+		/* A file that is in memory alone does not keep the real folder; nor may it go before those in it have. */
+		if (holds_pending(folder, path, &owed)) {
+			errno = ENOTEMPTY;
+			return -1;
+		}
+		if (owed)
+			(void)tpck_files_settle();
+		errno = saved;
 		/* Names in it may be about to go. */
 		result = (int)syscall(SYS_unlinkat, folder, path, flags);
 		if (result && (errno == ENOTEMPTY || errno == EEXIST) && tpck_files_settle())
 			result = (int)syscall(SYS_unlinkat, folder, path, flags);
+		for (int tries = 0; result && errno == ENOTEMPTY && tries < TRIES && clear_copies(folder, path); tries++) {
+			if (tries)
+				tpck_reach_pause(1);
+			result = (int)syscall(SYS_unlinkat, folder, path, flags);
+		}
+		if (!result)
+			errno = saved;
 		return result;
 	}
 	result = path ? unlink_pending(folder, path) : -2;
@@ -280,7 +484,7 @@ static int rename_pending(int from_folder, const char *from, int to_folder, cons
 	if (flags & ~(unsigned)RENAME_NOREPLACE || !folder_of(from_folder, from, &from_parent, from_path, &from_name))
 		return -2;
 	if (!folder_of(to_folder, to, &to_parent, to_path, &to_name))
-		return -1;
+		return -2;
 	if (from_parent.st_dev != to_parent.st_dev) {
 		errno = EXDEV;
 		return -1;
@@ -318,6 +522,54 @@ static int rename_pending(int from_folder, const char *from, int to_folder, cons
 	return moved ? 0 : -2;
 }
 
+/* A folder has another name now: what is being written below it is to appear there. */
+static void folder_moved(const char *from, const char *to)
+{
+	struct tpck_view *view = tpck_files_lock();
+	size_t length = strlen(from);
+
+	for (uint32_t i = 0; view && i < TPCK_VIEW_FOLDERS; i++) {
+		char *path = view->folder[i].path, rest[TPCK_VIEW_PATH];
+
+		if (!view->folder[i].used || strncmp(path, from, length) != 0 || (path[length] && path[length] != '/'))
+			continue;
+		strcpy(rest, path + length);
+		if (strlen(to) + strlen(rest) < TPCK_VIEW_PATH)
+			sprintf(path, "%s%s", to, rest);
+	}
+	if (view)
+		tpck_view_unlock(view);
+}
+
+static int real_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+	return flags ? (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags)
+		     : (int)syscall(SYS_renameat, from_folder, from, to_folder, to);
+}
+
+/* One that may be a folder with files in it that are being written. */
+static int rename_real(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+	char before[TPCK_FILES_PATH], after[TPCK_FILES_PATH];
+	int fd, result, saved = errno;
+
+	if (tpck_files_idle() || !from || flags & RENAME_EXCHANGE)
+		return real_rename(from_folder, from, to_folder, to, flags);
+	fd = tpck_reach_high((int)syscall(SYS_openat, from_folder, from, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
+	errno = saved;
+	if (fd < 0)
+		return real_rename(from_folder, from, to_folder, to, flags);
+	*before = '\0';
+	(void)own_name(fd, before);
+	result = real_rename(from_folder, from, to_folder, to, flags);
+	saved = errno;
+	if (!result && *before && own_name(fd, after))
+		folder_moved(before, after);
+	syscall(SYS_close, fd);
+	errno = saved;
+	return result;
+}
+
 int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
 {
 	int saved = errno, result;
@@ -339,6 +591,5 @@ int tpck_files_rename(int from_folder, const char *from, int to_folder, const ch
 		if (!pending)
 			break;
 	}
-	return flags ? (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags)
-		     : (int)syscall(SYS_renameat, from_folder, from, to_folder, to);
+	return rename_real(from_folder, from, to_folder, to, flags);
 }

@@ -246,6 +246,22 @@ void tpck_files_unmapped(const void *address, size_t bytes)
 	}
 }
 
+void tpck_files_remapped(const void *address, size_t bytes, const void *at, size_t now)
+{
+	uintptr_t from = (uintptr_t)address;
+
+	if (!atomic_load_explicit(&mapped, memory_order_relaxed) || !own())
+		return;
+	tpck_spin_lock(&mappings_lock);
+	for (unsigned i = 0; i < MAPPINGS; i++)
+		if (mappings[i].what && mappings[i].from >= from && mappings[i].to <= from + bytes) {
+			mappings[i].from = (uintptr_t)at;
+			mappings[i].to = (uintptr_t)at + now;
+			break;
+		}
+	tpck_spin_unlock(&mappings_lock);
+}
+
 /* ---- fork ------------------------------------------------------------------------------------- */
 
 /* What the child has of its parent's is not the child's to make whole. */
@@ -259,6 +275,38 @@ void tpck_files_descriptors_forked(void)
 	memset(mappings, 0, sizeof mappings);
 	mappings_lock = 0;
 	process = 0;
+}
+
+/* ---- copying ---------------------------------------------------------------------------------- */
+
+ssize_t tpck_files_copy_range(int from, off_t *from_at, int to, off_t *to_at, size_t bytes, unsigned flags)
+{
+	long result = syscall(SYS_copy_file_range, from, from_at, to, to_at, bytes, flags);
+	char buffer[16 << 10];
+	size_t done = 0;
+	int saved = errno;
+
+	if (result >= 0 || errno != EXDEV || flags || !atomic_load(&tpck_files_view))
+		return result;
+	while (done < bytes) {
+		size_t part = bytes - done < sizeof buffer ? bytes - done : sizeof buffer;
+		long got = from_at ? syscall(SYS_pread64, from, buffer, part, *from_at) : syscall(SYS_read, from, buffer, part), put;
+
+		if (got <= 0)
+			return done || !got ? (ssize_t)done : -1;
+		put = to_at ? syscall(SYS_pwrite64, to, buffer, got, *to_at) : syscall(SYS_write, to, buffer, got);
+		if (!from_at && put < got)
+			syscall(SYS_lseek, from, (put > 0 ? put : 0) - got, SEEK_CUR);
+		if (put <= 0)
+			return done ? (ssize_t)done : -1;
+		if (from_at)
+			*from_at += put;
+		if (to_at)
+			*to_at += put;
+		done += (size_t)put;
+	}
+	errno = saved;
+	return (ssize_t)done;
 }
 
 /* ---- fsync ------------------------------------------------------------------------------------ */

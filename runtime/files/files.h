@@ -53,9 +53,14 @@ ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t s
 int tpck_files_chmod(int folder, const char *path, mode_t mode);
 int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags);
 /* Where a call on the attributes of a file is to be made: `path` itself, or the pending file's in `buffer` of
- * TPCK_FILES_PATH bytes, which is absolute. NULL: errno says what it fails with. */
+ * TPCK_FILES_PATH bytes, which is absolute. NULL: errno says what it fails with. For one that changes them what is
+ * whole is published first. */
 enum { TPCK_FILES_PATH = 4096 };
-const char *tpck_files_place(int folder, const char *path, bool follow, char *buffer);
+const char *tpck_files_place(int folder, const char *path, bool follow, bool changes, char *buffer);
+/* Whether the failed call is to be made once more: the file may have been published just then. */
+bool tpck_files_again(int tries);
+/* What is asked of the file system of a path: the path, or the folder of a pending file. */
+const char *tpck_files_around(const char *path, char *buffer);
 
 /* Descriptors. */
 int tpck_files_close(int fd);
@@ -65,9 +70,12 @@ void tpck_files_closed(uint64_t closing, bool whole);
 /* `to` is a copy of `from` now; what `to` was is closed. */
 void tpck_files_copied(int from, int to);
 int tpck_files_fsync(int fd, bool data);
+/* copy_file_range(2), also between memory and the file system that the file will be in. */
+ssize_t tpck_files_copy_range(int from, off_t *from_at, int to, off_t *to_at, size_t bytes, unsigned flags);
 void tpck_files_close_range(unsigned first, unsigned last);
 void tpck_files_mapped(int fd, const void *address, size_t bytes);
 void tpck_files_unmapped(const void *address, size_t bytes);
+void tpck_files_remapped(const void *address, size_t bytes, const void *at, size_t now);
 
 /* Listings: what was pending in a folder when its listing began; NULL: nothing. */
 struct tpck_files_listing *tpck_files_listing_begin(int folder);

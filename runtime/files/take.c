@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/statvfs.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
@@ -43,6 +43,7 @@ struct taking {
 	const char *name;
 	mode_t mode;
 	int flags;
+	const char *old;            /* of one that is pending */
 	char path[TPCK_FILES_PATH]; /* the folder's own name, then where the bytes are */
 };
 
@@ -65,11 +66,11 @@ static bool replaceable(struct taking *t)
 static bool room_for(const struct tpck_view *view, uint64_t bytes)
 {
 	uint64_t limit = tpck_files_settings->memory / 2, room;
-	struct statvfs shm;
+	struct statfs shm;
 
-	if (view->memory_bytes + bytes > limit || statvfs(tpck_files_folder, &shm))
+	if (view->memory_bytes + bytes > limit || syscall(SYS_statfs, tpck_files_folder, &shm))
 		return false;
-	room = (uint64_t)shm.f_bavail * shm.f_frsize;
+	room = (uint64_t)shm.f_bavail * (uint64_t)shm.f_frsize;
 	return room > bytes + bytes / 4 + SPARE_BYTES;
 }
 
@@ -97,6 +98,24 @@ static int spare_file(struct taking *t, uint64_t pattern, const char *path)
 	return real_open(AT_FDCWD, path, t->flags & (O_ACCMODE | O_APPEND | O_CLOEXEC | O_DIRECT), 0);
 }
 
+/* What is truncated keeps its attributes. */
+static void keep_attributes(const struct taking *t, int fd)
+{
+	char from[TPCK_VIEW_NAME + 40], names[4096], value[4096];
+	const char *old = t->old ? t->old : from;
+	ssize_t length, got;
+
+	snprintf(from, sizeof from, "/proc/self/fd/%d/%s", t->folder, t->name);
+	length = syscall(SYS_listxattr, old, names, sizeof names);
+	for (char *name = names; length > 0 && name < names + length; name += strlen(name) + 1) {
+		if (strncmp(name, "user.", 5) != 0 && strcmp(name, "system.posix_acl_access") != 0)
+			continue;
+		got = syscall(SYS_getxattr, old, name, value, sizeof value);
+		if (got >= 0)
+			(void)!syscall(SYS_fsetxattr, fd, name, value, got, 0);
+	}
+}
+
 static int make_bytes(struct taking *t, enum tpck_view_kind kind, uint64_t pattern)
 {
 	int fd = kind == TPCK_VIEW_MEMORY ? spare_file(t, pattern, t->path) : new_file(t->path, t->flags, t->mode);
@@ -106,8 +125,10 @@ static int make_bytes(struct taking *t, enum tpck_view_kind kind, uint64_t patte
 		syscall(SYS_unlinkat, AT_FDCWD, t->path, 0);
 		return -1;
 	}
-	if (fd >= 0 && t->exists)
+	if (fd >= 0 && t->exists) {
 		(void)!syscall(SYS_fchown, fd, -1, t->there.st_gid);
+		keep_attributes(t, fd);
+	}
 	return fd;
 }
 
@@ -177,10 +198,12 @@ static int try_take(int folder, const char *path, int flags, mode_t mode, const 
 	got = syscall(SYS_readlink, link, t.path, sizeof t.path - 1);
 	if (got > 0 && t.path[0] == '/' && replaceable(&t)) {
 		t.path[got] = '\0';
-		if (pending && !syscall(SYS_newfstatat, AT_FDCWD, pending->path, &t.there, 0))
+		if (pending && !syscall(SYS_newfstatat, AT_FDCWD, pending->path, &t.there, 0)) {
 			t.exists = true;
-		else if (pending && pending->kind == TPCK_VIEW_REMOVED)
+			t.old = pending->path;
+		} else if (pending && pending->kind == TPCK_VIEW_REMOVED) {
 			t.exists = false;
+		}
 		if (t.exists ? !(flags & O_EXCL) : flags & O_CREAT)
 			fd = take(&t);
 	}

@@ -312,12 +312,12 @@ const char *tpck_follow_place(int folder, const char *path, bool follow, bool ch
 	uint64_t digest;
 
 	if (!tpck_follow_resolve(folder, path, follow, buffer, &digest))
-		return tpck_files_place(folder, path, follow, buffer);
+		return tpck_files_place(folder, path, follow, changes, buffer);
 	if (tpck_overlay_active())
 		return tpck_overlay_place(buffer, digest, changes);
 	/* What was read is told by its time, which is not that of its attributes. */
 	tpck_follow_about(buffer, digest, true, false, false);
-	return tpck_files_place(folder, path, follow, buffer);
+	return tpck_files_place(folder, path, follow, changes, buffer);
 }
 
 /* ---- listings ------------------------------------------------------------------------------- */

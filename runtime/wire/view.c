@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/wire/segment.h"
 
@@ -24,6 +25,7 @@
 static int set_up(struct tpck_view *view)
 {
 	pthread_mutexattr_t kind;
+	uint32_t begin = 0;
 	int rc;
 
 	rc = pthread_mutexattr_init(&kind);
@@ -34,6 +36,10 @@ static int set_up(struct tpck_view *view)
 	rc = pthread_mutex_init(&view->lock, &kind);
 	pthread_mutexattr_destroy(&kind);
 	view->version = TPCK_WIRE_VERSION;
+	/* Parts of other jobs may lie in the same folder: their names must not be ours. */
+	if (syscall(SYS_getrandom, &begin, sizeof begin, 0) != sizeof begin)
+		begin = (uint32_t)tpck_clock_monotonic_ns() ^ (uint32_t)syscall(SYS_getpid);
+	view->serial = (uint64_t)(begin >> 1) << 32;
 	atomic_thread_fence(memory_order_release);
 	view->magic = TPCK_VIEW_MAGIC;
 	return -rc;
@@ -472,7 +478,7 @@ struct tpck_view_entry *tpck_view_add(struct tpck_view *view, uint64_t device, u
 	entry->pattern = 0;
 	entry->order = entry->bytes = entry->synced = entry->sync_done = 0;
 	entry->error = entry->sync_error = 0;
-	entry->mapped = 0;
+	entry->mapped = entry->changed = 0;
 	atomic_store(&entry->state, TPCK_VIEW_OPEN);
 	link_in(view, entry);
 	if (kind == TPCK_VIEW_DIRECT)
@@ -518,7 +524,8 @@ void tpck_view_discard(struct tpck_view *view, struct tpck_view_entry *entry, co
 	char bytes[TPCK_VIEW_PATH + 80], synced[TPCK_VIEW_PATH + 80] = "", part[64];
 
 	tpck_view_bytes(view, entry, job_folder, bytes, sizeof bytes);
-	if (entry->synced) {
+	/* The agent may have copied it, or be at it. */
+	if (entry->kind == TPCK_VIEW_MEMORY) {
 		tpck_view_part_name(part, entry->serial);
 		snprintf(synced, sizeof synced, "%s/%s", view->folder[tpck_view_key_of(entry)->folder].path, part);
 	}

@@ -79,6 +79,8 @@ struct tpck_view_entry {
 	uint64_t sync_done;
 	int32_t sync_error;
 	uint32_t mapped;         /* 1: it has been mapped for writing: its times do not tell whether it changed */
+	uint32_t changed;        /* so often by its path */
+	uint32_t reserved;
 	struct tpck_view_holder holder[TPCK_VIEW_HOLDERS];
 	struct tpck_view_key key[2];
 };

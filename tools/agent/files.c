@@ -33,6 +33,7 @@ struct chosen {
 	uint64_t serial, order, synced, pattern;
 	struct tpck_view_folder folder, part_folder;
 	char name[TPCK_VIEW_NAME], part[64], bytes[TPCK_VIEW_PATH + 80];
+	uint32_t changed;
 	bool mapped;
 };
 
@@ -40,6 +41,7 @@ struct chosen {
 struct prepared {
 	uint64_t serial, bytes;
 	struct timespec changed;
+	uint32_t changes;
 };
 
 /* A folder as it was when it was synced last. */
@@ -102,7 +104,8 @@ static void clear_orphans(void)
 	while ((entry = readdir(list))) {
 		uint64_t serial = strtoull(entry->d_name, &end, 16);
 
-		if (end == entry->d_name + 16 && !*end && serial <= files.view->serial && !known(serial))
+		if (end == entry->d_name + 16 && !*end && !known(serial) &&
+		    (serial <= files.view->serial || serial >> 32 != files.view->serial >> 32))
 			unlinkat(dirfd(list), entry->d_name, 0);
 	}
 	tpck_view_unlock(files.view);
@@ -119,7 +122,7 @@ static void choose(const struct tpck_view_entry *entry, struct chosen *chosen)
 		.index = (uint32_t)(entry - files.view->entry), .kind = entry->kind, .serial = entry->serial,
 		.order = entry->order, .synced = entry->synced, .pattern = entry->pattern,
 		.folder = files.view->folder[key->folder], .part_folder = files.view->folder[entry->part_folder],
-		.mapped = entry->mapped,
+		.mapped = entry->mapped, .changed = entry->changed,
 	};
 	strcpy(chosen->name, key->name);
 	tpck_view_part_name(chosen->part, entry->serial);
@@ -178,22 +181,23 @@ static bool same(const struct prepared *prepared, const struct stat *found)
 	       prepared->changed.tv_nsec == found->st_ctim.tv_nsec;
 }
 
-static void prepared_note(uint64_t serial, const struct stat *found)
+static void prepared_note(const struct chosen *chosen, const struct stat *found)
 {
 	unsigned i = 0;
 
-	while (i < PREPARED && files.prepared[i].serial != serial)
+	while (i < PREPARED && files.prepared[i].serial != chosen->serial)
 		i++;
 	if (i == PREPARED)
 		i = files.prepared_next++ % PREPARED;
-	files.prepared[i] = (struct prepared){serial, (uint64_t)found->st_size, found->st_ctim};
+	files.prepared[i] = (struct prepared){chosen->serial, (uint64_t)found->st_size, found->st_ctim, chosen->changed};
 }
 
 /* A sync has copied it already, and it has not changed since. */
 static bool is_prepared(const struct chosen *chosen, const struct stat *found)
 {
 	for (unsigned i = 0; i < PREPARED; i++)
-		if (files.prepared[i].serial == chosen->serial && !chosen->mapped && same(&files.prepared[i], found))
+		if (files.prepared[i].serial == chosen->serial && files.prepared[i].changes == chosen->changed && !chosen->mapped &&
+		    same(&files.prepared[i], found))
 			return true;
 	return false;
 }
@@ -264,7 +268,7 @@ static int copy(const struct chosen *chosen, int bytes, int folder, struct tpck_
 		return 0;
 	rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, err);
 	if (!rc)
-		prepared_note(chosen->serial, &found);
+		prepared_note(chosen, &found);
 	return rc;
 }
 
@@ -276,6 +280,8 @@ static bool begin_commit(const struct chosen *chosen)
 	if (!tpck_view_lock(files.view))
 		return false;
 	entry = still(chosen);
+	if (entry && entry->changed != chosen->changed)
+		entry = NULL;
 	if (entry)
 		atomic_store(&entry->state, TPCK_VIEW_COMMITTING);
 	tpck_view_unlock(files.view);
@@ -298,6 +304,19 @@ static void end_commit(const struct chosen *chosen, int rc, uint64_t bytes)
 		files.view->published_bytes += bytes;
 	}
 	tpck_view_unlock(files.view);
+}
+
+/* Who removed a file that was being copied removed a part that was not yet there. */
+static void clear_part(const struct chosen *chosen, int folder)
+{
+	bool there;
+
+	if (chosen->kind != TPCK_VIEW_MEMORY || !tpck_view_lock(files.view))
+		return;
+	there = tpck_view_by_serial(files.view, chosen->index, chosen->serial);
+	tpck_view_unlock(files.view);
+	if (!there)
+		unlinkat(folder, chosen->part, 0);
 }
 
 /* -EAGAIN: somebody still writes, or it has changed meanwhile. */
@@ -329,6 +348,7 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 		rc = tpck_error_set(err, errno, "writing %s", chosen->name);
 	if (!rc && !begin_commit(chosen)) {
 		rc = -EAGAIN;
+		clear_part(chosen, folder);
 	} else if (!rc) {
 		if (bytes >= 0)
 			rc = tpck_replace_commit(chosen->kind == TPCK_VIEW_DIRECT ? part_folder : folder, chosen->part, folder,
@@ -385,6 +405,8 @@ static int do_sync(const struct chosen *chosen, struct tpck_error *err)
 	rc = folder < 0 ? folder : copy(chosen, bytes, folder, err);
 	close(bytes);
 	if (folder >= 0)
+		clear_part(chosen, folder);
+	if (folder >= 0)
 		close(folder);
 	if (tpck_view_lock(files.view)) {
 		entry = tpck_view_by_serial(files.view, chosen->index, chosen->serial);
@@ -426,6 +448,48 @@ static void make_spare(const struct chosen *chosen)
 
 /* ---- the thread ------------------------------------------------------------------------------- */
 
+/* Its folder has been removed, and has not only gone with its file system: what was to be in it has gone too. One that was
+ * renamed just now is in the table by its new name soon. */
+static bool gone(const struct chosen *chosen, int rc)
+{
+	char path[TPCK_VIEW_PATH], *slash;
+	struct stat found;
+
+	if (rc != -ENOENT && rc != -ESTALE)
+		return false;
+	strcpy(path, chosen->folder.path);
+	if (stat(path, &found) == 0)
+		return found.st_dev == chosen->folder.device && found.st_ino != chosen->folder.inode;
+	while (errno == ENOENT && (slash = strrchr(path, '/')) && slash > path) {
+		*slash = '\0';
+		if (stat(path, &found) == 0)
+			return found.st_dev == chosen->folder.device;
+	}
+	return false;
+}
+
+/* True: it is the second time, and there is nothing more to be done. */
+static bool dropped(const struct chosen *chosen, int rc)
+{
+	struct tpck_view_entry *entry;
+	bool drop = false;
+
+	if (!gone(chosen, rc) || !tpck_view_lock(files.view))
+		return false;
+	entry = still(chosen);
+	drop = entry && entry->error == -rc;
+	if (drop) {
+		tpck_view_remove(files.view, entry);
+		files.view->dropped++;
+	}
+	tpck_view_unlock(files.view);
+	if (drop && chosen->kind != TPCK_VIEW_REMOVED) {
+		unlink(chosen->bytes);
+		tpck_log_warn("%s/%s is given up: its folder has been removed", chosen->folder.path, chosen->name);
+	}
+	return drop;
+}
+
 static void failed(const struct chosen *chosen, int rc, const struct tpck_error *err)
 {
 	struct tpck_view_entry *entry;
@@ -445,14 +509,19 @@ static void failed(const struct chosen *chosen, int rc, const struct tpck_error 
 	tpck_view_tell(&files.view->done);
 }
 
-static void succeeded(const struct chosen *chosen)
+static void go_on(void)
 {
-	if (files.said[0])
-		tpck_log_warn("%s/%s is at its path; it works again", chosen->folder.path, chosen->name);
 	files.said[0] = '\0';
 	files.backoff_sec = 0;
 	files.retry_ns = 0;
 	tpck_view_tell(&files.view->done);
+}
+
+static void succeeded(const struct chosen *chosen)
+{
+	if (files.said[0])
+		tpck_log_warn("%s/%s is at its path; it works again", chosen->folder.path, chosen->name);
+	go_on();
 }
 
 static void *files_main(void *unused)
@@ -489,6 +558,8 @@ static void *files_main(void *unused)
 		if (rc == -EAGAIN) {
 			sweep();
 			tpck_view_wait(&files.view->news, seen, WRITTEN_MS);
+		} else if (rc && dropped(&chosen, rc)) {
+			go_on();
 		} else if (rc) {
 			failed(&chosen, rc, &err);
 		} else {
