@@ -199,7 +199,11 @@ def killed(checks, program, python, chance, zygote, place):
             time.sleep(chance.uniform(0, 0.1))
         if both:
             place.kill_agent()
-        os.kill(pid, signal.SIGKILL)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            wrong.append(("the program had ended by itself", errors_of(place)))
+            break
         if both:
             zygote.wait(WAIT_SEC)
         elif zygote.stdout.readline().strip() != "ended":
@@ -240,6 +244,8 @@ def main():
                 try:
                     same(checks, program, python, varying)
                     killed(checks, program, python, random.Random(f"{seed} {program}"), zygote, place)
+                except RuntimeError as error:
+                    checks.ok(False, f"{program}: runs", error, errors_of(place))
                 finally:
                     zygote.kill()
                     zygote.wait()
