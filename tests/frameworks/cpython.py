@@ -15,8 +15,8 @@ from place import SKIP, Checks, Place
 
 SUITES = ["test_fileio", "test_os", "test_shutil", "test_tempfile", "test_mmap", "test_posix", "test_pathlib", "test_glob",
           "test_fcntl", "test_io", "test_subprocess"]
-# Parts of names of tests that are left out for their time, half of all: they wait for alarms, sleep, or fight for a lock
-# of the interpreter, and no file is in it.
+# Parts of names of tests that are left out for their time, half of all: they wait for alarms, sleep, fight for a lock of the
+# interpreter, or do with pipes and standard streams again what others do.
 SLOW = ["SignalsTest.", ".test_daemon_threads_", ".test_threads", "timeout", ".test_communicate_repeated_call_", "_dead", "NoPoll.",
         "_swap_std_fds_", "leaking_fds"]
 # Every file is taken, which shows most; beside it the usual ones, where a suite writes files by many names.
