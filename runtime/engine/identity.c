@@ -230,8 +230,10 @@ static int add_arguments(struct text *text)
 	return fd >= 0 && got == 0 ? 0 : -ENOMEM;
 }
 
-static void make_job(const struct tpck_settings *settings, const char *executable, const char *folder,
-		     char job[TPCK_JOB_MAX])
+/* As they were when the job's name was made. */
+static char executable[4096], folder[4096];
+
+static void make_job(const struct tpck_settings *settings, char job[TPCK_JOB_MAX])
 {
 	const char *slash = strrchr(executable, '/');
 	char both[8300];
@@ -251,25 +253,20 @@ static void make_job(const struct tpck_settings *settings, const char *executabl
 
 int tpck_identity_job(const struct tpck_settings *settings, char job[TPCK_JOB_MAX])
 {
-	char executable[4096] = "", folder[4096] = "";
-
 	if (syscall(SYS_readlink, "/proc/self/exe", executable, sizeof executable - 1) < 0)
 		return -errno;
 	syscall(SYS_getcwd, folder, sizeof folder);
-	make_job(settings, executable, folder, job);
+	make_job(settings, job);
 	return 0;
 }
 
 long tpck_identity_make(const char *job, char *const *environment, char *at, size_t size)
 {
 	struct text text = {at, size, 0, false};
-	char executable[4096] = "", folder[4096] = "", value[128], build_id[48] = "";
+	char value[128], build_id[48] = "";
 	const char *rank = getenv("RANK") ? getenv("RANK") : getenv("SLURM_PROCID");
 	struct stat found = {0};
 
-	if (syscall(SYS_readlink, "/proc/self/exe", executable, sizeof executable - 1) < 0)
-		return -errno;
-	syscall(SYS_getcwd, folder, sizeof folder);
 	snprintf(value, sizeof value, "%u", (unsigned)getuid());
 	add_line(&text, "user", value);
 	add_line(&text, "job", job);

@@ -71,7 +71,7 @@ static void end_change(struct tpck_view *view, const struct tpck_pending *pendin
 	} while (0)
 
 /* What is no link, and not pending by its own name, costs one call as ever. False: more is to be looked at. */
-static bool stat_plainly(int folder, const char *path, struct stat *found, int flags, int *result)
+static TPCK_FILES_SLOW bool stat_plainly(int folder, const char *path, struct stat *found, int flags, int *result)
 {
 	struct tpck_pending pending;
 
@@ -82,7 +82,7 @@ static bool stat_plainly(int folder, const char *path, struct stat *found, int f
 	return *result || !S_ISLNK(found->st_mode);
 }
 
-int tpck_files_stat(int folder, const char *path, struct stat *found, int flags)
+static TPCK_FILES_SLOW int seen_stat(int folder, const char *path, struct stat *found, int flags)
 {
 	int plain;
 
@@ -92,33 +92,58 @@ int tpck_files_stat(int folder, const char *path, struct stat *found, int flags)
 	return (int)syscall(SYS_newfstatat, folder, path, found, flags);
 }
 
-int tpck_files_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found)
+int tpck_files_stat(int folder, const char *path, struct stat *found, int flags)
+{
+	return tpck_files_idle() ? (int)syscall(SYS_newfstatat, folder, path, found, flags) : seen_stat(folder, path, found, flags);
+}
+
+static TPCK_FILES_SLOW int seen_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found)
 {
 	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_statx, AT_FDCWD, pending.path, flags, mask, found));
 	return (int)syscall(SYS_statx, folder, path, flags, mask, found);
 }
 
-int tpck_files_access(int folder, const char *path, int mode, int flags)
+int tpck_files_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found)
 {
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_faccessat, AT_FDCWD, pending.path, mode));
+	return tpck_files_idle() ? (int)syscall(SYS_statx, folder, path, flags, mask, found) : seen_statx(folder, path, flags, mask, found);
+}
+
+static int real_access(int folder, const char *path, int mode, int flags)
+{
 	return flags ? (int)syscall(439 /* faccessat2 */, folder, path, mode, flags)
 		     : (int)syscall(SYS_faccessat, folder, path, mode);
 }
 
-int tpck_files_truncate(const char *path, off_t bytes)
+static TPCK_FILES_SLOW int seen_access(int folder, const char *path, int mode, int flags)
+{
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_faccessat, AT_FDCWD, pending.path, mode));
+	return real_access(folder, path, mode, flags);
+}
+
+int tpck_files_access(int folder, const char *path, int mode, int flags)
+{
+	return tpck_files_idle() ? real_access(folder, path, mode, flags) : seen_access(folder, path, mode, flags);
+}
+
+static TPCK_FILES_SLOW int seen_truncate(const char *path, off_t bytes)
 {
 	ON_BYTES(AT_FDCWD, path, true, true, syscall(SYS_truncate, pending.path, bytes));
 	return (int)syscall(SYS_truncate, path, bytes);
 }
 
-static bool is_pending(int folder, const char *path, bool follow)
+int tpck_files_truncate(const char *path, off_t bytes)
+{
+	return tpck_files_idle() ? (int)syscall(SYS_truncate, path, bytes) : seen_truncate(path, bytes);
+}
+
+static TPCK_FILES_SLOW bool is_pending(int folder, const char *path, bool follow)
 {
 	struct tpck_pending pending;
 
 	return !tpck_files_idle() && tpck_files_look(folder, path, follow, &pending) != TPCK_SEEN_REAL;
 }
 
-int tpck_files_chmod(int folder, const char *path, mode_t mode)
+static TPCK_FILES_SLOW int seen_chmod(int folder, const char *path, mode_t mode)
 {
 	int saved = errno;
 
@@ -131,13 +156,23 @@ int tpck_files_chmod(int folder, const char *path, mode_t mode)
 	return (int)syscall(SYS_fchmodat, folder, path, mode);
 }
 
-int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags)
+int tpck_files_chmod(int folder, const char *path, mode_t mode)
+{
+	return tpck_files_idle() ? (int)syscall(SYS_fchmodat, folder, path, mode) : seen_chmod(folder, path, mode);
+}
+
+static TPCK_FILES_SLOW int seen_times(int folder, const char *path, const struct timespec times[2], int flags)
 {
 	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), true, syscall(SYS_utimensat, AT_FDCWD, pending.path, times, 0));
 	return (int)syscall(SYS_utimensat, folder, path, times, flags);
 }
 
-ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t size)
+int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags)
+{
+	return tpck_files_idle() ? (int)syscall(SYS_utimensat, folder, path, times, flags) : seen_times(folder, path, times, flags);
+}
+
+static TPCK_FILES_SLOW ssize_t seen_readlink(int folder, const char *path, char *target, size_t size)
 {
 	struct tpck_pending pending;
 
@@ -148,7 +183,12 @@ ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t s
 	return syscall(SYS_readlinkat, folder, path, target, size);
 }
 
-const char *tpck_files_place(int folder, const char *path, bool follow, bool changes, char *buffer)
+ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t size)
+{
+	return tpck_files_idle() ? syscall(SYS_readlinkat, folder, path, target, size) : seen_readlink(folder, path, target, size);
+}
+
+static TPCK_FILES_SLOW const char *seen_place(int folder, const char *path, bool follow, bool changes, char *buffer)
 {
 	struct tpck_pending pending;
 	enum tpck_seen seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(folder, path, follow, &pending);
@@ -165,6 +205,11 @@ const char *tpck_files_place(int folder, const char *path, bool follow, bool cha
 	return strcpy(buffer, pending.path);
 }
 
+const char *tpck_files_place(int folder, const char *path, bool follow, bool changes, char *buffer)
+{
+	return tpck_files_idle() ? path : seen_place(folder, path, follow, changes, buffer);
+}
+
 bool tpck_files_again(int tries)
 {
 	if (errno != ENOENT || tpck_files_idle())
@@ -174,7 +219,7 @@ bool tpck_files_again(int tries)
 	return tries < TRIES;
 }
 
-const char *tpck_files_around(const char *path, char *buffer)
+static TPCK_FILES_SLOW const char *seen_around(const char *path, char *buffer)
 {
 	struct tpck_pending pending;
 	const struct tpck_view_entry *entry;
@@ -201,10 +246,15 @@ const char *tpck_files_around(const char *path, char *buffer)
 	return around;
 }
 
+const char *tpck_files_around(const char *path, char *buffer)
+{
+	return tpck_files_idle() ? path : seen_around(path, buffer);
+}
+
 /* ---- names ------------------------------------------------------------------------------------ */
 
 /* Whether the name of something that is to be made is one of a file that the job sees; what is to go goes first. */
-static bool taken(int folder, const char *path)
+static TPCK_FILES_SLOW bool taken(int folder, const char *path)
 {
 	struct tpck_pending pending;
 	enum tpck_seen seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(folder, path, false, &pending);
@@ -218,14 +268,14 @@ static bool taken(int folder, const char *path)
 
 int tpck_files_mkdir(int folder, const char *path, mode_t mode)
 {
-	if (taken(folder, path))
+	if (!tpck_files_idle() && taken(folder, path))
 		return -1;
 	return (int)syscall(SYS_mkdirat, folder, path, mode);
 }
 
 int tpck_files_symlink(const char *target, int folder, const char *path)
 {
-	if (taken(folder, path))
+	if (!tpck_files_idle() && taken(folder, path))
 		return -1;
 	/* It may point to what is not there yet for others. */
 	if (!tpck_files_idle() && !tpck_files_settle()) {
@@ -237,7 +287,8 @@ int tpck_files_symlink(const char *target, int folder, const char *path)
 
 int tpck_files_link(int from_folder, const char *from, int to_folder, const char *to, int flags)
 {
-	if ((is_pending(from_folder, from, flags & AT_SYMLINK_FOLLOW) || is_pending(to_folder, to, false)) &&
+	if (!tpck_files_idle() &&
+	    (is_pending(from_folder, from, flags & AT_SYMLINK_FOLLOW) || is_pending(to_folder, to, false)) &&
 	    !tpck_files_settle()) {
 		errno = EIO;
 		return -1;
@@ -259,7 +310,7 @@ static bool own_name(int fd, char *path)
 }
 
 /* The folder of a path: what names it, and its own name as the agent can open it. */
-static bool folder_of(int folder, const char *path, struct stat *found, char *absolute, const char **name)
+static TPCK_FILES_SLOW bool folder_of(int folder, const char *path, struct stat *found, char *absolute, const char **name)
 {
 	bool good;
 	int fd;
@@ -300,7 +351,7 @@ static bool remove_later(struct tpck_view *view, const struct stat *parent, cons
 }
 
 /* A file's name goes. -2: the real call is to be made, which nothing is before. */
-static int unlink_pending(int folder, const char *path)
+static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 {
 	char absolute[TPCK_FILES_PATH];
 	bool exists, later = false, dropped = false;
@@ -350,7 +401,7 @@ static int unlink_pending(int folder, const char *path)
 }
 
 /* What the job sees in a folder: true, something that is pending. `owed`: something of it is, seen or not. */
-static bool holds_pending(int folder, const char *path, bool *owed)
+static TPCK_FILES_SLOW bool holds_pending(int folder, const char *path, bool *owed)
 {
 	struct tpck_view *view;
 	bool holds = false;
@@ -397,7 +448,7 @@ static bool in_view(const struct tpck_view *view, const char *part)
 }
 
 /* The agent may be copying what was removed meanwhile. Whether there is nothing in the folder but such copies. */
-static bool clear_copies(int folder, const char *path)
+static TPCK_FILES_SLOW bool clear_copies(int folder, const char *path)
 {
 	char buffer[4096];
 	struct tpck_view *view = NULL;
@@ -429,13 +480,11 @@ static bool clear_copies(int folder, const char *path)
 	return !others;
 }
 
-int tpck_files_unlink(int folder, const char *path, int flags)
+static TPCK_FILES_SLOW int seen_unlink(int folder, const char *path, int flags)
 {
 	int saved = errno, result;
 	bool owed;
 
-	if (!atomic_load_explicit(&tpck_files_view, memory_order_acquire) || (!(flags & AT_REMOVEDIR) && tpck_files_idle()))
-		return (int)syscall(SYS_unlinkat, folder, path, flags);
 	if (flags & AT_REMOVEDIR) {
 		struct tpck_pending pending;
 
@@ -471,8 +520,15 @@ int tpck_files_unlink(int folder, const char *path, int flags)
 	return result == 0 ? 0 : (int)syscall(SYS_unlinkat, folder, path, flags);
 }
 
+int tpck_files_unlink(int folder, const char *path, int flags)
+{
+	if (!atomic_load_explicit(&tpck_files_view, memory_order_acquire) || (!(flags & AT_REMOVEDIR) && tpck_files_idle()))
+		return (int)syscall(SYS_unlinkat, folder, path, flags);
+	return seen_unlink(folder, path, flags);
+}
+
 /* A pending file gets another name, which the agent will put it at. -2: not before what is owed is there. */
-static int rename_pending(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
 {
 	struct stat from_parent, to_parent, there;
 	char from_path[TPCK_FILES_PATH], to_path[TPCK_FILES_PATH];
@@ -523,7 +579,7 @@ static int rename_pending(int from_folder, const char *from, int to_folder, cons
 }
 
 /* A folder has another name now: what is being written below it is to appear there. */
-static void folder_moved(const char *from, const char *to)
+static TPCK_FILES_SLOW void folder_moved(const char *from, const char *to)
 {
 	struct tpck_view *view = tpck_files_lock();
 	size_t length = strlen(from);
@@ -548,7 +604,7 @@ static int real_rename(int from_folder, const char *from, int to_folder, const c
 }
 
 /* One that may be a folder with files in it that are being written. */
-static int rename_real(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+static TPCK_FILES_SLOW int rename_real(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
 {
 	char before[TPCK_FILES_PATH], after[TPCK_FILES_PATH];
 	int fd, result, saved = errno;
@@ -574,6 +630,8 @@ int tpck_files_rename(int from_folder, const char *from, int to_folder, const ch
 {
 	int saved = errno, result;
 
+	if (!atomic_load_explicit(&tpck_files_view, memory_order_acquire))
+		return real_rename(from_folder, from, to_folder, to, flags);
 	for (int tries = 0; tries < TRIES && !tpck_files_idle() && from && to; tries++) {
 		bool pending = is_pending(from_folder, from, false);
 

@@ -7,6 +7,9 @@
 #include "runtime/files/files.h"
 #include "runtime/wire/view.h"
 
+/* Functions with paths on their stack, which is not spent where nothing is pending: threads' stacks may be small. */
+#define TPCK_FILES_SLOW __attribute__((noinline))
+
 /* ---- job.c ---- */
 extern struct tpck_view *_Atomic tpck_files_view __attribute__((visibility("hidden"))); /* NULL: no process of the job has one */
 extern const struct tpck_settings *tpck_files_settings __attribute__((visibility("hidden")));

@@ -269,12 +269,18 @@ bool tpck_files_settle(void)
 	return tpck_files_await(order) == 0;
 }
 
-void tpck_files_settle_path(const char *path)
+static TPCK_FILES_SLOW void seen_settle(const char *path)
 {
 	struct tpck_pending pending;
 
-	if (!tpck_files_idle() && tpck_files_look(AT_FDCWD, path, true, &pending) != TPCK_SEEN_REAL)
+	if (tpck_files_look(AT_FDCWD, path, true, &pending) != TPCK_SEEN_REAL)
 		(void)tpck_files_settle();
+}
+
+void tpck_files_settle_path(const char *path)
+{
+	if (!tpck_files_idle())
+		seen_settle(path);
 }
 
 /* ---- fork and end ----------------------------------------------------------------------------- */

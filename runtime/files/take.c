@@ -181,7 +181,7 @@ static int take(struct taking *t)
 }
 
 /* `pending`: what the job sees there, or NULL. -1: it is not taken. */
-static int try_take(int folder, const char *path, int flags, mode_t mode, const struct tpck_pending *pending)
+static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mode_t mode, const struct tpck_pending *pending)
 {
 	struct taking t = {.flags = flags, .mode = mode};
 	int saved = errno, fd = -1;
@@ -289,7 +289,7 @@ static void settle_folder(int folder, const char *path)
 		(void)tpck_files_settle();
 }
 
-int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
+static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mode_t mode)
 {
 	struct tpck_pending pending;
 	int fd;
@@ -334,11 +334,23 @@ int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
 	return real_open(folder, path, flags, mode);
 }
 
-bool tpck_files_concerns(const char *path, int flags)
+int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
+{
+	if (tpck_files_idle() && !(writes(flags) && tpck_files_may_take()))
+		return real_open(folder, path, flags, mode);
+	return seen_open(folder, path, flags, mode);
+}
+
+static TPCK_FILES_SLOW bool seen_concerns(const char *path, int flags)
 {
 	struct tpck_pending pending;
 
 	if (!tpck_files_idle() && tpck_files_look(AT_FDCWD, path, true, &pending) != TPCK_SEEN_REAL)
 		return true;
 	return writes(flags) && tpck_files_may_take() && tpck_files_wanted(AT_FDCWD, path);
+}
+
+bool tpck_files_concerns(const char *path, int flags)
+{
+	return (!tpck_files_idle() || (writes(flags) && tpck_files_may_take())) && seen_concerns(path, flags);
 }
