@@ -566,6 +566,11 @@ static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int
 	    tpck_view_versions(view, from_parent.st_dev, from_parent.st_ino, from_name) == 1) {
 		struct tpck_view_entry *other = tpck_view_find(view, to_parent.st_dev, to_parent.st_ino, to_name);
 
+		if (flags && other && other->kind != TPCK_VIEW_REMOVED) {
+			tpck_view_unlock(view);
+			errno = EEXIST;
+			return -1;
+		}
 		moved = other == entry || tpck_view_move(view, entry, to_parent.st_dev, to_parent.st_ino, to_path, to_name);
 		if (moved && other != entry && entry->state == TPCK_VIEW_CLOSED)
 			entry->order = ++view->order;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Folders of one test of the file path, its settings, and what is seen from outside of the job."""
+import json
 import os
 import shutil
 import signal
@@ -91,6 +92,13 @@ class Place:
 
     def listing(self):
         return sorted(n for n in os.listdir(self.work) if not n.startswith(".tpck-"))
+
+    def listed(self):
+        """What `transpckpt ls --files` says is pending."""
+        environment = {k: v for k, v in self.environment.items() if k != "LD_PRELOAD"}
+        command = os.path.join(os.path.dirname(self.agent), "transpckpt")
+        return json.loads(subprocess.run([command, "ls", "--files", "--json"], env=environment, capture_output=True, check=True,
+                                         timeout=WAIT_SEC).stdout)
 
     def agent_pid(self):
         try:

@@ -78,6 +78,7 @@ def views(checks):
         told(program, "saved")
         until(lambda: place.content("model.pt") == b"one" * 1000)
         checks.ok(place.content("model.pt") == b"one" * 1000, "a file that was closed appears")
+        until(lambda: not place.listed())
         agent = pause(place)
         go(program)
         expected = str([["link.pt", "model.pt", "new.pt"], 6000, b"sec", False, b"fresh", False, False, b"se"])
@@ -91,6 +92,9 @@ def views(checks):
         checks.ok(place.content("model.pt") == b"one" * 1000 and place.content("new.pt") is None and
                   place.content("old.pt") == b"old" and place.listing() == ["link.pt", "model.pt", "old.pt"],
                   "nobody else sees it", place.listing())
+        rows = [(os.path.basename(r["path"]), r["state"], r["bytes"]) for r in place.listed()]
+        checks.ok(rows == [("model.pt", "owed", 6000), ("new.pt", "owed", 5), ("old.pt", "to be removed", 0)],
+                  "ls --files says what is owed, in its order", rows)
         os.kill(agent, signal.SIGCONT)
         go(program)
         status, _ = end(program)

@@ -20,13 +20,13 @@ struct cli {
 	int complaints;         /* of reading the settings */
 	char shm[TPCK_PATH_MAX], store[TPCK_PATH_MAX];
 	const char *job;        /* NULL: all */
-	bool json, force, state;
+	bool json, force, state, files;
 	int count;              /* what is left of the command line */
 	char **operands;
 };
 
 /* The one option that a verb may have of its own. */
-enum cli_own { CLI_OWN_NONE, CLI_OWN_FORCE, CLI_OWN_STATE };
+enum cli_own { CLI_OWN_NONE, CLI_OWN_FORCE, CLI_OWN_STATE, CLI_OWN_FILES };
 
 /* Reads --json, --job, --dir and the verb's own. Prints usage itself; CLI_GOOD to go on, -1 when --help was all. */
 int cli_options(struct cli *cli, int argc, char **argv, const char *usage, enum cli_own own);
@@ -36,6 +36,11 @@ int cli_each_job(struct cli *cli, int (*visit)(struct cli *cli, const char *job,
 /* "12.3 MiB" and "2 min" into a static ring of buffers. */
 const char *cli_bytes(uint64_t bytes);
 const char *cli_span(double seconds);
+
+/* ls --files: the program's own files that are not at their paths yet. `json` NULL: a table; its head is printed unless
+ * *headed. */
+struct json_object;
+int cli_list_files(struct cli *cli, const char *job, struct json_object *json, bool *headed);
 
 /* A checkpoint as a user names it: STEP, STEP.gG, or the folder's name. generation 0: any. */
 int cli_point_parse(const char *text, struct tpck_point *point);

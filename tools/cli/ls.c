@@ -9,9 +9,10 @@
 #include "tools/cli/inventory.h"
 
 static const char usage[] =
-	"usage: transpckpt ls [--json] [--job JOB] [--dir DIR]\n"
+	"usage: transpckpt ls [--files] [--json] [--job JOB] [--dir DIR]\n"
 	"Lists the checkpoints of all jobs or of JOB, oldest first.\n"
-	"FORWARD is what a resume runs on the CPU before it goes on: iterations, and at most how long.\n";
+	"FORWARD is what a resume runs on the CPU before it goes on: iterations, and at most how long.\n"
+	"With --files: the programs' own files that are being written, or are owed to their paths.\n";
 
 struct listing {
 	json_object *json;
@@ -82,6 +83,13 @@ static void print_row(const char *job, const struct tpck_tiers *tiers, const str
 	       c->durable ? cli_bytes(c->stored_bytes) : "-", cli_span(c->age_sec), forward);
 }
 
+static int list_files(struct cli *cli, const char *job, void *context)
+{
+	struct listing *listing = context;
+
+	return cli_list_files(cli, job, listing->json, &listing->headed);
+}
+
 static int list_job(struct cli *cli, const char *job, void *context)
 {
 	struct listing *listing = context;
@@ -108,16 +116,18 @@ int verb_ls(int argc, char **argv)
 {
 	struct listing listing = {NULL, false};
 	struct cli cli;
-	int rc = cli_options(&cli, argc, argv, usage, CLI_OWN_NONE);
+	int rc = cli_options(&cli, argc, argv, usage, CLI_OWN_FILES);
 
 	if (rc)
 		return rc < 0 ? CLI_GOOD : rc;
 	if (cli.json)
 		listing.json = json_object_new_array();
-	rc = cli_each_job(&cli, list_job, &listing);
+	rc = cli_each_job(&cli, cli.files ? list_files : list_job, &listing);
 	if (cli.json) {
 		puts(json_object_to_json_string_ext(listing.json, JSON_C_TO_STRING_PRETTY));
 		json_object_put(listing.json);
+	} else if (cli.files && !listing.headed && !rc) {
+		printf("no file is pending in %s\n", cli.shm);
 	} else if (!listing.headed && !rc) {
 		printf("no checkpoints in %s and %s\n", cli.shm, cli.settings.dir[0] ? cli.settings.dir : cli.store);
 	}

@@ -18,8 +18,8 @@ int cli_options(struct cli *cli, int argc, char **argv, const char *usage, enum 
 	const struct option options[] = {
 		{"json", no_argument, NULL, 'J'}, {"job", required_argument, NULL, 'j'},
 		{"dir", required_argument, NULL, 'd'}, {"help", no_argument, NULL, 'h'},
-		{own == CLI_OWN_FORCE ? "force" : own == CLI_OWN_STATE ? "state" : NULL, no_argument, NULL,
-		 own == CLI_OWN_FORCE ? 'f' : 's'},
+		{own == CLI_OWN_FORCE ? "force" : own == CLI_OWN_STATE ? "state" : own == CLI_OWN_FILES ? "files" : NULL, no_argument,
+		 NULL, own == CLI_OWN_FORCE ? 'f' : own == CLI_OWN_STATE ? 's' : 'F'},
 		{NULL, 0, NULL, 0},
 	};
 	int option;
@@ -39,6 +39,8 @@ int cli_options(struct cli *cli, int argc, char **argv, const char *usage, enum 
 			cli->force = true;
 		} else if (option == 's') {
 			cli->state = true;
+		} else if (option == 'F') {
+			cli->files = true;
 		} else {
 			fputs(usage, option == 'h' ? stdout : stderr);
 			return option == 'h' ? -1 : CLI_USAGE;
