@@ -62,13 +62,28 @@ static bool replaceable(struct taking *t)
 	       !syscall(SYS_faccessat, t->folder, t->name, W_OK);
 }
 
+/* Something could not be put at its path at the last attempt: what is saved now is to meet that disk itself, and say so. */
+static bool failing(const struct tpck_view *view)
+{
+	uint32_t left = view->used;
+
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
+		if (view->entry[i].state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (view->entry[i].error)
+			return true;
+	}
+	return false;
+}
+
 /* Whether so many bytes may be kept in memory: as TRANSPCKPT_MEMORY says, half of it for files, and as there is. */
 static bool room_for(const struct tpck_view *view, uint64_t bytes)
 {
 	uint64_t limit = tpck_files_settings->memory / 2, room;
 	struct statfs shm;
 
-	if (view->memory_bytes + bytes > limit || syscall(SYS_statfs, tpck_files_folder, &shm))
+	if (failing(view) || view->memory_bytes + bytes > limit || syscall(SYS_statfs, tpck_files_folder, &shm))
 		return false;
 	room = (uint64_t)shm.f_bavail * (uint64_t)shm.f_frsize;
 	return room > bytes + bytes / 4 + SPARE_BYTES;

@@ -4,6 +4,7 @@
 import os
 import signal
 import stat
+import subprocess
 import sys
 import time
 
@@ -351,9 +352,76 @@ def past(checks):
                   done.stderr, place.listing())
 
 
+FULL = STEPS + """
+def save(name, size):
+    with open(name, "wb") as f:
+        f.write(b"x" * size)
+        f.flush()
+        os.fsync(f.fileno())
+for i in range(2):
+    save(f"a-{i}.pt", 300000)
+step("two")
+f = open("a-2.pt", "wb")
+f.write(b"y" * 600000)
+f.flush()
+try:
+    os.fsync(f.fileno())
+    print("synced")
+except OSError as e:
+    print(e.strerror)
+f.close()
+print(os.path.getsize("a-2.pt"))
+try:
+    save("a-3.pt", 600000)
+    print("saved")
+except OSError as e:
+    print(e.strerror)
+os.unlink("a-3.pt")
+step("full")
+"""
+
+
+def full(checks):
+    """A disk of 1 MiB: in a mount namespace of its own."""
+    done = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "-o", "size=1m", "none", "/mnt"], capture_output=True, check=False)
+    if done.returncode:
+        print("# no mount namespace: a full disk is not tried")
+        return
+    done = subprocess.run(["unshare", "-m", sys.executable, "-B", os.path.abspath(__file__), "on_a_full_disk"], check=False,
+                          capture_output=True, text=True, timeout=120)
+    checks.ok(done.returncode == 0, "a disk that is full is what fsync says; what is owed stays, and comes once there is room",
+              done.stdout, done.stderr)
+
+
+def on_a_full_disk(checks):
+    with Place() as place:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", place.work], check=True)
+        try:
+            program = place.start(FULL)
+            told(program, "two")
+            until(lambda: not place.listed())
+            go(program)
+            said = [program.stdout.readline().strip() for _ in range(3)]
+            checks.ok(said == ["No space left on device", "600000", "No space left on device"], "the program is told", said)
+            told(program, "full")
+            checks.ok(place.content("a-2.pt") is None and len(place.content("a-1.pt")) == 300000 and
+                      [r.get("error") for r in place.listed() if r["path"].endswith("a-2.pt")] == ["No space left on device"],
+                      "nothing looks whole that is not", place.listed(), place.listing())
+            os.unlink(place.path("a-0.pt"))
+            checks.ok(until(lambda: place.content("a-2.pt") == b"y" * 600000, 60), "it comes once there is room", place.log())
+            go(program)
+            status, _ = end(program)
+            checks.ok(status == 0, "the program ends", status)
+        finally:
+            subprocess.run(["umount", "-l", place.work], check=False)
+
+
 def main():
     checks = Checks()
-    tests = [views, killed, order, same, two_writers, forked, headless, past, many]
+    if sys.argv[1:] == ["on_a_full_disk"]:
+        on_a_full_disk(checks)
+        checks.end()
+    tests = [views, killed, order, same, two_writers, forked, headless, past, full, many]
     chosen = sys.argv[1:]
     for test in tests:
         if not chosen or test.__name__ in chosen:
