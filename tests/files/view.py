@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the job sees of its files, what others see, and that the two come together. Programs are plain Python."""
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -352,6 +353,40 @@ def past(checks):
                   done.stderr, place.listing())
 
 
+SPARES = STEPS + """
+import time
+def save(i):
+    for c in "abcdefgh":
+        with open(f"{c * 3}-{i}.pt", "wb") as f:
+            f.write(b"x" * (1 << 20))
+save(1)
+step("one")
+save(2)
+step("two")
+"""
+
+
+def spares(checks):
+    """Memory for the next file of each name, and no more than may be taken."""
+    with Place(TRANSPCKPT_MEMORY="8M") as place:
+        def held():
+            return [n for n in os.listdir(os.path.join(place.job_folder, "files")) if re.match(r"spare\.[0-9a-f]+$", n)]
+        program = place.start(SPARES)
+        told(program, "one")
+        checks.ok(until(lambda: not place.listed() and len(held()) == 3, 20), "some of eight names have memory ready", held())
+        agent = pause(place)
+        go(program)
+        told(program, "two")
+        where = [r["where"] for r in place.listed()]
+        checks.ok(where.count("memory") == 4 and where.count("disk") == 4,
+                  "as many files as there is room for go into memory, the others beside their targets", where)
+        os.kill(agent, signal.SIGCONT)
+        until(lambda: not place.listed())
+        checks.ok(len(held()) <= 4, "names that are many share what there is", held())
+        go(program)
+        end(program)
+
+
 FULL = STEPS + """
 def save(name, size):
     with open(name, "wb") as f:
@@ -421,7 +456,7 @@ def main():
     if sys.argv[1:] == ["on_a_full_disk"]:
         on_a_full_disk(checks)
         checks.end()
-    tests = [views, killed, order, same, two_writers, forked, headless, past, full, many]
+    tests = [views, killed, order, same, two_writers, forked, headless, past, spares, full, many]
     chosen = sys.argv[1:]
     for test in tests:
         if not chosen or test.__name__ in chosen:

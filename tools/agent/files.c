@@ -24,7 +24,7 @@
 #define SWEEP_NS 100000000ull
 #define INHERITED_NS 2000000000ull
 #define SPARE_FREE_BYTES (512ull << 20)
-enum { IDLE_MS = 1000, OPEN_MS = 100, WRITTEN_MS = 10, PREPARED = 64, SYNCED = 64, SPARE_LEAST = 64 << 10 };
+enum { IDLE_MS = 1000, OPEN_MS = 100, WRITTEN_MS = 10, PREPARED = 64, SYNCED = 64, SPARES = 64, SPARE_LEAST = 64 << 10 };
 
 /* An entry as it was when it was chosen. */
 struct chosen {
@@ -62,6 +62,8 @@ struct files {
 	struct prepared prepared[PREPARED];
 	unsigned prepared_next;
 	struct synced synced[SYNCED];
+	uint64_t spare[SPARES]; /* patterns that are to get one */
+	unsigned spares;
 	uint64_t retry_ns;
 	double backoff_sec;
 	char said[sizeof ((struct tpck_error *)0)->text];
@@ -421,21 +423,61 @@ static int do_sync(const struct chosen *chosen, struct tpck_error *err)
 
 /* ---- memory for the next one ------------------------------------------------------------------ */
 
-/* A file with pages for what the last one of its name had: the next one's writes find them there. */
-static void make_spare(const struct chosen *chosen)
+/* What all of them take; `oldest` gets the name of the one that has waited longest. */
+static uint64_t spare_bytes(DIR *list, char oldest[64])
 {
-	uint64_t bytes = tpck_view_size_of(files.view, chosen->pattern);
+	struct timespec since = {0};
+	struct dirent *entry;
+	uint64_t bytes = 0;
+	struct stat found;
+
+	*oldest = '\0';
+	rewinddir(list);
+	while ((entry = readdir(list))) {
+		if (strncmp(entry->d_name, "spare.", 6) != 0 || strlen(entry->d_name) >= 64 ||
+		    fstatat(dirfd(list), entry->d_name, &found, AT_SYMLINK_NOFOLLOW))
+			continue;
+		bytes += (uint64_t)found.st_blocks * 512;
+		if (*oldest && (found.st_ctim.tv_sec > since.tv_sec ||
+				(found.st_ctim.tv_sec == since.tv_sec && found.st_ctim.tv_nsec >= since.tv_nsec)))
+			continue;
+		since = found.st_ctim;
+		strcpy(oldest, entry->d_name);
+	}
+	return bytes;
+}
+
+/* Spares and files are within half of TRANSPCKPT_MEMORY: names that do not come again lose theirs. */
+static bool make_way(uint64_t bytes)
+{
+	uint64_t limit = files.agent->settings.memory / 2, used = files.view->memory_bytes + bytes;
+	char folder[TPCK_PATH_MAX + 8], oldest[64];
+	DIR *list;
+
+	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, files.agent->folder);
+	list = used <= limit ? opendir(folder) : NULL;
+	if (!list)
+		return false;
+	while (used + spare_bytes(list, oldest) > limit && *oldest && unlinkat(dirfd(list), oldest, 0) == 0)
+		;
+	closedir(list);
+	return true;
+}
+
+/* A file with pages for what the last one of its name had: the next one's writes find them there. */
+static void make_spare(uint64_t pattern)
+{
+	uint64_t bytes = tpck_view_size_of(files.view, pattern);
 	char name[TPCK_PATH_MAX + 64], making[TPCK_PATH_MAX + 72];
 	struct statvfs shm;
 	int fd;
 
-	if (chosen->kind == TPCK_VIEW_REMOVED || bytes == UINT64_MAX || bytes < SPARE_LEAST)
+	if (bytes == UINT64_MAX || bytes < SPARE_LEAST)
 		return;
-	if (statvfs(files.agent->folder, &shm) || (uint64_t)shm.f_bavail * shm.f_frsize < bytes + bytes / 4 + SPARE_FREE_BYTES ||
-	    files.view->memory_bytes + bytes > files.agent->settings.memory / 2)
+	snprintf(name, sizeof name, "%s/" TPCK_VIEW_FOLDER "/spare.%016" PRIx64, files.agent->folder, pattern);
+	if (access(name, F_OK) == 0 || !make_way(bytes))
 		return;
-	snprintf(name, sizeof name, "%s/" TPCK_VIEW_FOLDER "/spare.%016" PRIx64, files.agent->folder, chosen->pattern);
-	if (access(name, F_OK) == 0)
+	if (statvfs(files.agent->folder, &shm) || (uint64_t)shm.f_bavail * shm.f_frsize < bytes + bytes / 4 + SPARE_FREE_BYTES)
 		return;
 	snprintf(making, sizeof making, "%s.new", name);
 	fd = open(making, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -444,6 +486,16 @@ static void make_spare(const struct chosen *chosen)
 	if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)(bytes + bytes / 64)) || rename(making, name))
 		unlink(making);
 	close(fd);
+}
+
+/* A file of this pattern has been published: when there is nothing else to do the next one's is made. */
+static void want_spare(uint64_t pattern)
+{
+	for (unsigned i = 0; i < files.spares; i++)
+		if (files.spare[i] == pattern)
+			return;
+	if (files.spares < SPARES)
+		files.spare[files.spares++] = pattern;
 }
 
 /* ---- the thread ------------------------------------------------------------------------------- */
@@ -526,8 +578,7 @@ static void succeeded(const struct chosen *chosen)
 
 static void *files_main(void *unused)
 {
-	static struct chosen chosen, last;
-	bool spare = false;
+	static struct chosen chosen;
 
 	(void)unused;
 	sweep();
@@ -541,9 +592,9 @@ static void *files_main(void *unused)
 
 		if (work == WRITERS && now - files.swept_ns >= SWEEP_NS)
 			sweep();
-		if (work == NOTHING && spare) {
-			make_spare(&last);
-			spare = false;
+		if (work == NOTHING && files.spares) {
+			make_spare(files.spare[--files.spares]);
+			continue;
 		}
 		if (work == NOTHING || work == WRITERS) {
 			tpck_view_wait(&files.view->news, seen, work == NOTHING ? IDLE_MS : OPEN_MS);
@@ -564,8 +615,8 @@ static void *files_main(void *unused)
 			failed(&chosen, rc, &err);
 		} else {
 			succeeded(&chosen);
-			last = chosen;
-			spare = work == PUBLISH;
+			if (work == PUBLISH && chosen.kind != TPCK_VIEW_REMOVED)
+				want_spare(chosen.pattern);
 		}
 	}
 	return NULL;
