@@ -9,13 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* Writes go to the disk while the next ones are copied. */
-#define PIECE_BYTES (8ull << 20)
+/* Read by read(2): who opened the file again may cut it meanwhile, and bytes of a mapping would be gone then. */
+#define PIECE_BYTES (1u << 20)
 
 int tpck_replace_folder(const char *path, uint64_t device, uint64_t inode, struct tpck_error *err)
 {
@@ -40,19 +39,27 @@ bool tpck_replace_unwritten(int fd)
 	return errno != EAGAIN;
 }
 
-static int write_all(int fd, const char *from, uint64_t bytes, uint64_t at)
+/* Bytes from `at` on up to `end`, or as many as there are; they go to the disk while the next ones are copied. */
+static int copy_range(int from, int to, char *piece, uint64_t at, uint64_t end)
 {
-	while (bytes) {
-		ssize_t put = pwrite(fd, from, bytes < PIECE_BYTES ? bytes : PIECE_BYTES, (off_t)at);
+	while (at < end) {
+		ssize_t got = pread(from, piece, end - at < PIECE_BYTES ? end - at : PIECE_BYTES, (off_t)at), put = 0;
 
-		if (put < 0 && errno == EINTR)
+		if (got < 0 && errno == EINTR)
 			continue;
-		if (put <= 0)
-			return put ? -errno : -EIO;
-		sync_file_range(fd, (off_t)at, put, SYNC_FILE_RANGE_WRITE);
-		from += put;
-		at += (uint64_t)put;
-		bytes -= (uint64_t)put;
+		if (got <= 0)
+			return got ? -errno : 0;
+		while (put < got) {
+			ssize_t written = pwrite(to, piece + put, (size_t)(got - put), (off_t)at + put);
+
+			if (written < 0 && errno == EINTR)
+				continue;
+			if (written <= 0)
+				return written ? -errno : -EIO;
+			put += written;
+		}
+		sync_file_range(to, (off_t)at, got, SYNC_FILE_RANGE_WRITE);
+		at += (uint64_t)got;
 	}
 	return 0;
 }
@@ -60,29 +67,28 @@ static int write_all(int fd, const char *from, uint64_t bytes, uint64_t at)
 /* What is data; holes stay holes. */
 static int copy_bytes(int from, int to, uint64_t size)
 {
+	char *piece = malloc(PIECE_BYTES);
+	int rc = !piece ? -ENOMEM : ftruncate(to, (off_t)size) ? -errno : 0;
 	off_t at = 0;
-	int rc = ftruncate(to, (off_t)size) ? -errno : 0;
 
 	while (!rc && (uint64_t)at < size) {
 		off_t data = lseek(from, at, SEEK_DATA), end;
-		char *map;
-		uint64_t skip;
 
-		if (data < 0)
-			return errno == ENXIO ? 0 : -errno;
+		if (data < 0) {
+			rc = errno == ENXIO ? 0 : -errno;
+			break;
+		}
 		end = lseek(from, data, SEEK_HOLE);
-		if (end < 0)
-			return -errno;
+		if (end < 0) {
+			rc = -errno;
+			break;
+		}
 		if ((uint64_t)end > size)
 			end = (off_t)size;
-		skip = (uint64_t)data % 4096;
-		map = mmap(NULL, (size_t)(end - data) + skip, PROT_READ, MAP_SHARED, from, data - (off_t)skip);
-		if (map == MAP_FAILED)
-			return -errno;
-		rc = write_all(to, map + skip, (uint64_t)(end - data), (uint64_t)data);
-		munmap(map, (size_t)(end - data) + skip);
+		rc = copy_range(from, to, piece, (uint64_t)data, (uint64_t)end);
 		at = end;
 	}
+	free(piece);
 	return rc;
 }
 

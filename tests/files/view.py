@@ -353,6 +353,38 @@ def past(checks):
                   done.stderr, place.listing())
 
 
+CUT = STEPS + """
+import time
+here = os.open(".", os.O_RDONLY)
+for i in range(40):
+    # The one before is at its path.
+    os.fsync(here)
+    with open("model.pt", "wb") as f:
+        f.write(b"x" * (16 << 20))
+    time.sleep(i % 20 * 0.001)
+    os.truncate("model.pt", 100 + i)
+    if i == 0:
+        step("first")
+step("cut")
+"""
+
+
+def cut(checks):
+    """A file is cut short while the agent copies it."""
+    with Place() as place:
+        program = place.start(CUT)
+        told(program, "first")
+        agent = place.agent_pid()
+        go(program)
+        told(program, "cut")
+        until(lambda: not place.listed())
+        checks.ok(place.agent_pid() == agent and place.content("model.pt") == b"x" * 139 and "is not at its path" not in place.log(),
+                  "a file that is cut while it is copied: the agent takes no offence, and it is as it was cut",
+                  place.agent_pid(), agent, len(place.content("model.pt") or b""), place.log())
+        go(program)
+        end(program)
+
+
 SPARES = STEPS + """
 import time
 def save(i):
@@ -456,7 +488,7 @@ def main():
     if sys.argv[1:] == ["on_a_full_disk"]:
         on_a_full_disk(checks)
         checks.end()
-    tests = [views, killed, order, same, two_writers, forked, headless, past, spares, full, many]
+    tests = [views, killed, order, same, two_writers, forked, headless, past, cut, spares, full, many]
     chosen = sys.argv[1:]
     for test in tests:
         if not chosen or test.__name__ in chosen:
