@@ -33,7 +33,7 @@ static _Atomic bool took; /* this process has something pending, or had */
 static int32_t home; /* the process */
 static _Atomic uint64_t started;
 static _Atomic int agent_socket = -1;
-static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t joining = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP; /* a signal's handler may come by */
 extern char **environ;
 
 /* The job whose files this process sees: that of the program that started it, unless the settings name another. */
@@ -141,7 +141,8 @@ static bool join(struct tpck_view *view, struct tpck_error *err)
 {
 	bool good = true;
 
-	pthread_mutex_lock(&joining);
+	if (pthread_mutex_lock(&joining))
+		return false;
 	if (agent_socket < 0 || !served(view))
 		good = !connect_agent(err);
 	pthread_mutex_unlock(&joining);
@@ -154,7 +155,7 @@ void tpck_files_revive(void)
 	struct tpck_error err = {0};
 	int saved = errno;
 
-	if (view && !served(view) && !join(view, &err))
+	if (view && !served(view) && !join(view, &err) && err.text[0])
 		complain(err.text);
 	errno = saved;
 }
@@ -169,7 +170,8 @@ struct tpck_view *tpck_files_ready(void)
 	if (view && !view->ended && agent_socket >= 0 && served(view))
 		return view;
 	if (!view || view->ended) {
-		pthread_mutex_lock(&joining);
+		if (pthread_mutex_lock(&joining))
+			return NULL;
 		view = atomic_load(&tpck_files_view);
 		if (!view || view->ended) {
 			/* Others may be looking into the old one: it stays mapped. */
@@ -186,8 +188,10 @@ struct tpck_view *tpck_files_ready(void)
 		off = true;
 		view = NULL;
 	} else if (!join(view, &err)) {
-		complain(err.text);
-		off = true;
+		if (err.text[0]) {
+			complain(err.text);
+			off = true;
+		}
 		view = NULL;
 	}
 	errno = saved;
@@ -289,7 +293,7 @@ void tpck_files_forked(void)
 {
 	tpck_files_descriptors_forked();
 	took = false;
-	joining = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	joining = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 	home = (int32_t)syscall(SYS_getpid);
 	started = 0;
 }

@@ -33,6 +33,8 @@ static int set_up(struct tpck_view *view)
 		return -rc;
 	pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
 	pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+	/* A signal's handler may come here while its thread holds it. */
+	pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ERRORCHECK);
 	rc = pthread_mutex_init(&view->lock, &kind);
 	pthread_mutexattr_destroy(&kind);
 	view->version = TPCK_WIRE_VERSION;

@@ -121,7 +121,7 @@ struct tpck_view {
 int tpck_view_map(const char *job_folder, bool make, struct tpck_view **view);
 void tpck_view_unmap(struct tpck_view *view);
 
-/* False: the table cannot be used any more. */
+/* False: the table cannot be used any more, or this thread has it locked and is in a signal's handler. */
 bool tpck_view_lock(struct tpck_view *view);
 void tpck_view_unlock(struct tpck_view *view);
 
