@@ -19,6 +19,9 @@ SUITES = ["test_fileio", "test_os", "test_shutil", "test_tempfile", "test_mmap",
 # interpreter, or do with pipes and standard streams again what others do.
 SLOW = ["SignalsTest.", ".test_daemon_threads_", ".test_threads", "timeout", ".test_communicate_repeated_call_", "_dead", "NoPoll.",
         "_swap_std_fds_", "leaking_fds"]
+# Left out because it may be otherwise: a child `tar` says that a folder changed as it read it, and ends with 1, where files are
+# put into it meanwhile (doc/files.md).
+OTHERWISE = ["test_tarfile_vs_tar"]
 # Every file is taken, which shows most; beside it the usual ones, where a suite writes files by many names.
 GLOBS = {"test_os": ["auto", "*"], "test_shutil": ["auto", "*"]}
 MOST_SEC = 200
@@ -80,7 +83,7 @@ def outcomes(python, suite, glob):
             environment["TRANSPCKPT_FILES"] = glob
         out = os.path.join(folder, "outcomes")
         try:
-            done = subprocess.run([python, "-B", "-c", RUNNER, out, json.dumps(SLOW), suite], cwd=place.work, env=environment,
+            done = subprocess.run([python, "-B", "-c", RUNNER, out, json.dumps(SLOW + OTHERWISE), suite], cwd=place.work, env=environment,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=MOST_SEC,
                                   check=False, encoding="utf-8", errors="replace")
             said = done.stdout
