@@ -81,14 +81,6 @@ uint64_t tpck_files_closing(int fd)
 
 /* ---- the count of who writes ------------------------------------------------------------------ */
 
-static bool held(const struct tpck_view_entry *entry)
-{
-	for (unsigned i = 0; i < TPCK_VIEW_HOLDERS; i++)
-		if (entry->holder[i].pid)
-			return true;
-	return false;
-}
-
 /* The last one is gone: its size is what the next one of its name may have. */
 static void whole_now(struct tpck_view *view, struct tpck_view_entry *entry)
 {
@@ -126,7 +118,7 @@ static void release(uint64_t what, bool whole)
 		errno = saved;
 		return;
 	}
-	if (holder && !held(entry) && entry->state == TPCK_VIEW_OPEN) {
+	if (holder && !tpck_view_held(entry) && entry->state == TPCK_VIEW_OPEN) {
 		whole_now(view, entry);
 		news = true;
 	}

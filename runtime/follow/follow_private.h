@@ -163,8 +163,6 @@ struct tpck_overlay_entry *tpck_overlay_find(uint64_t digest);
 struct tpck_overlay_entry **tpck_overlay_sorted(uint32_t *count);
 /* The first difference is kept, for tpck_follow_difference(). */
 void tpck_overlay_differs(const char *what, const char *path);
-/* A descriptor of ours, high, where it does not change the numbers that the program gets. */
-int tpck_overlay_high(int fd);
 
 /* As the call of that name, with errno; on a path that only the real world knows they make the real
  * call, but those that change something do it in the overlay. */

@@ -11,6 +11,7 @@
 
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
+#include "runtime/wire/reach.h"
 
 static int real_output[3] = {-1, -1, -1};
 
@@ -22,7 +23,7 @@ int tpck_output_divert(void)
 
 		if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
 			continue;
-		real_output[fd] = tpck_overlay_high((int)syscall(SYS_dup, fd));
+		real_output[fd] = tpck_reach_high((int)syscall(SYS_dup, fd));
 		sink = (int)syscall(SYS_memfd_create, "tpck-output", 1u);
 		if (real_output[fd] < 0 || sink < 0)
 			return -errno;

@@ -19,6 +19,7 @@
 #include "runtime/follow/follow_private.h"
 #include "runtime/follow/syscalls.h"
 #include "runtime/track/threads.h"
+#include "runtime/wire/reach.h"
 
 enum { BUCKETS = 4096 };
 
@@ -28,26 +29,9 @@ static struct tpck_overlay_entry *entries[BUCKETS];
 static char difference[300];
 static mode_t mask;
 
-/* Descriptors of ours lie high, where they do not change the numbers that the program gets. */
-int tpck_overlay_high(int fd)
-{
-	struct rlimit limit;
-	int moved;
-
-	if (fd < 0)
-		return fd;
-	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur > 4096)
-		limit.rlim_cur = 1024;
-	moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, (long)(limit.rlim_cur / 2));
-	if (moved < 0)
-		return fd;
-	syscall(SYS_close, fd);
-	return moved;
-}
-
 static int scratch_new(mode_t mode)
 {
-	int fd = tpck_overlay_high((int)syscall(SYS_memfd_create, TPCK_SCRATCH_NAME, 1u /* MFD_CLOEXEC */));
+	int fd = tpck_reach_high((int)syscall(SYS_memfd_create, TPCK_SCRATCH_NAME, 1u /* MFD_CLOEXEC */));
 
 	if (fd >= 0)
 		(void)!fchmod(fd, mode & 07777);
@@ -611,7 +595,7 @@ int tpck_overlay_link(const char *from, uint64_t from_digest, const char *to, ui
 	if (source->kind != TPCK_KIND_FILE)
 		return fail(EPERM);
 	entry = enter(to, to_digest);
-	fd = entry ? tpck_overlay_high((int)syscall(SYS_dup, source->fd)) : -1;
+	fd = entry ? tpck_reach_high((int)syscall(SYS_dup, source->fd)) : -1;
 	if (fd < 0)
 		return fail(ENOMEM);
 	entry->fd = fd;

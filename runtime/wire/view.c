@@ -346,7 +346,7 @@ static bool lives(struct tpck_view_entry *entry)
 	return !killed && (held || ended);
 }
 
-static bool held(const struct tpck_view_entry *entry)
+bool tpck_view_held(const struct tpck_view_entry *entry)
 {
 	for (unsigned i = 0; i < TPCK_VIEW_HOLDERS; i++)
 		if (entry->holder[i].pid)
@@ -373,11 +373,10 @@ bool tpck_view_sweep(struct tpck_view *view, const char *job_folder, char *lost)
 			const struct tpck_view_key *key = tpck_view_key_of(entry);
 
 			snprintf(lost, TPCK_VIEW_PATH + TPCK_VIEW_NAME, "%s/%s", view->folder[key->folder].path, key->name);
-			view->dropped++;
 			tpck_view_discard(view, entry, job_folder);
 			return true;
 		}
-		if (!held(entry))
+		if (!tpck_view_held(entry))
 			tpck_view_close(view, entry);
 	}
 	tpck_view_unlock(view);

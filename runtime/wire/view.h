@@ -107,7 +107,6 @@ struct tpck_view {
 	_Atomic int32_t agent;   /* its pid; 0: there is none yet */
 	uint64_t serial, order;  /* the last ones given out */
 	uint64_t memory_bytes;   /* of all MEMORY entries */
-	uint64_t published, published_bytes, dropped; /* so far, for people */
 	_Atomic uint16_t filter[TPCK_VIEW_FILTER]; /* how many entries have a name of this hash */
 	uint32_t bucket[TPCK_VIEW_BUCKETS];        /* index + 1 of the first entry */
 	struct tpck_view_size size[TPCK_VIEW_SIZES];
@@ -168,6 +167,8 @@ void tpck_view_remove(struct tpck_view *view, struct tpck_view_entry *entry);
 void tpck_view_discard(struct tpck_view *view, struct tpck_view_entry *entry, const char *job_folder);
 /* The file is whole: it gets its place in the order. */
 void tpck_view_close(struct tpck_view *view, struct tpck_view_entry *entry);
+/* Whether a process has it open for writing. */
+bool tpck_view_held(const struct tpck_view_entry *entry);
 /* Where its bytes are, or are to be. */
 void tpck_view_bytes(const struct tpck_view *view, const struct tpck_view_entry *entry, const char *job_folder, char *path,
 		     size_t size);
