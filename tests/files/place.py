@@ -75,6 +75,13 @@ class Place:
 
     def listed(self):
         """What `transpckpt ls --files` says is pending."""
+        return [row for row in self.rows() if "path" in row]
+
+    def published(self):
+        """How many files are at their paths, by the same."""
+        return sum(row["files"] for row in self.rows() if row["state"] == "published")
+
+    def rows(self):
         environment = {k: v for k, v in self.environment.items() if k != "LD_PRELOAD"}
         command = os.path.join(os.path.dirname(self.agent), "transpckpt")
         return json.loads(subprocess.run([command, "ls", "--files", "--json"], env=environment, capture_output=True, check=True,

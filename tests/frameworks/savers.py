@@ -8,7 +8,6 @@ import os
 import random
 import re
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -103,16 +102,6 @@ def errors_of(place):
         return f.read()[-3000:] + place.log()[-1000:]
 
 
-def table(place):
-    """Of the job's table (runtime/wire/view.h): how many files are owed or being written, and how many were published."""
-    try:
-        with open(os.path.join(place.job_folder, "files/table"), "rb") as f:
-            head = f.read(120)
-    except FileNotFoundError:
-        return 0, 0
-    return struct.unpack_from("<I", head, 56)[0], struct.unpack_from("<Q", head, 96)[0]
-
-
 def tree(folder):
     """All names; random ones are as good as each other."""
     return sorted(re.sub(r"[0-9a-f]{32}", "*", os.path.relpath(os.path.join(at, name), folder)) + end for at, folders, files in os.walk(folder)
@@ -142,7 +131,7 @@ def same(checks, program, python, varying):
         status = [Looker.ask(python, "run", program, theirs.work, 1, ROUNDS)]
         published = 0
         while process.poll() is None:
-            published = max(published, table(ours)[1])
+            published = max(published, ours.published())
             time.sleep(0.01)
         status.append(process.returncode)
         names = tree(ours.work), tree(theirs.work)
@@ -211,7 +200,7 @@ def killed(checks, program, python, chance, zygote, place):
         look("killed")
         if both:
             place.run("import os; print(os.listdir('.'))")
-        until(lambda: table(place)[0] == 0)
+        until(lambda: not place.listed())
         wrong.extend(("settled", *w) for w in ahead_of(look("settled")))
     if [n for n in tree(place.work) if ".tpck-" in n]:
         wrong.append(("left", tree(place.work)))

@@ -30,10 +30,24 @@ def loaded(path, **how):
     return saver.number([found["weight"], *found["moment"], torch.tensor(found["step"])])
 
 
+def mapped(path):
+    """torch opens it twice, for the index and for the map: two files, where another takes its place in between."""
+    while True:
+        before = os.stat(path).st_ino
+        try:
+            found = loaded(path, mmap=True)
+        except Exception:  # pylint: disable=broad-except
+            if os.stat(path).st_ino == before:
+                raise
+            continue
+        if os.stat(path).st_ino == before:
+            return found
+
+
 def look():
     found = []
     if os.path.exists("model.pt"):
-        found += [("model.pt", loaded("model.pt")), ("model.pt, mapped", loaded("model.pt", mmap=True))]
+        found += [("model.pt", loaded("model.pt")), ("model.pt, mapped", mapped("model.pt"))]
     found += saver.pointed("latest", loaded)
     for path in saver.there("old-*.pth"):
         found += saver.unless_gone(path, loaded)

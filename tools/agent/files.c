@@ -290,7 +290,7 @@ static bool begin_commit(const struct chosen *chosen)
 	return entry;
 }
 
-static void end_commit(const struct chosen *chosen, int rc)
+static void end_commit(const struct chosen *chosen, int rc, uint64_t bytes)
 {
 	struct tpck_view_entry *entry;
 
@@ -302,6 +302,8 @@ static void end_commit(const struct chosen *chosen, int rc)
 		atomic_store(&entry->state, TPCK_VIEW_CLOSED);
 	} else if (entry) {
 		tpck_view_remove(files.view, entry);
+		files.view->published += chosen->kind != TPCK_VIEW_REMOVED;
+		files.view->published_bytes += bytes;
 	}
 	tpck_view_unlock(files.view);
 }
@@ -323,6 +325,7 @@ static void clear_part(const struct chosen *chosen, int folder)
 static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 {
 	int bytes = open(chosen->bytes, O_RDONLY | O_CLOEXEC), folder = -1, part_folder = -1, rc = 0;
+	struct stat found = {0};
 
 	if (bytes < 0 && errno != ENOENT)
 		return tpck_error_set(err, errno, "reading what %s is to hold", chosen->name);
@@ -339,6 +342,8 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 	}
 	if (!rc)
 		sync_before(folder);
+	if (!rc && bytes >= 0)
+		fstat(bytes, &found);
 	if (!rc && bytes >= 0 && chosen->kind == TPCK_VIEW_MEMORY)
 		rc = copy(chosen, bytes, folder, err);
 	else if (!rc && bytes >= 0 && fsync(bytes))
@@ -359,7 +364,7 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 		}
 		if (!rc)
 			sync_note(folder);
-		end_commit(chosen, rc);
+		end_commit(chosen, rc, (uint64_t)found.st_size);
 		if (!rc && chosen->kind == TPCK_VIEW_MEMORY)
 			unlink(chosen->bytes);
 	}
@@ -384,7 +389,7 @@ static int publish_removal(const struct chosen *chosen, struct tpck_error *err)
 		/* What is gone with its folder is gone. */
 		if (folder >= 0 && unlinkat(folder, chosen->name, 0) && errno != ENOENT)
 			rc = tpck_error_set(err, errno, "removing %s/%s", chosen->folder.path, chosen->name);
-		end_commit(chosen, rc);
+		end_commit(chosen, rc, 0);
 	}
 	if (folder >= 0)
 		close(folder);

@@ -79,6 +79,18 @@ static json_object *as_json(const char *job, const struct row *row)
 	return object;
 }
 
+/* What the job is through with. */
+static json_object *sum_as_json(const char *job, uint64_t files, uint64_t bytes)
+{
+	json_object *object = json_object_new_object();
+
+	json_object_object_add(object, "job", json_object_new_string(job));
+	json_object_object_add(object, "state", json_object_new_string("published"));
+	json_object_object_add(object, "files", json_object_new_uint64(files));
+	json_object_object_add(object, "bytes", json_object_new_uint64(bytes));
+	return object;
+}
+
 int cli_list_files(struct cli *cli, const char *job, struct json_object *json, bool *headed)
 {
 	char folder[TPCK_PATH_MAX];
@@ -111,6 +123,11 @@ int cli_list_files(struct cli *cli, const char *job, struct json_object *json, b
 		       row->error ? ": " : "", row->error ? strerror(row->error) : "");
 	}
 	free(rows);
+	if (json)
+		json_object_array_add(json, sum_as_json(job, view->published, view->published_bytes));
+	else if (view->published)
+		printf("%s has published %llu files, %s\n", job, (unsigned long long)view->published,
+		       cli_bytes(view->published_bytes));
 	tpck_view_unmap(view);
 	return 0;
 }
