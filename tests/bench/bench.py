@@ -568,7 +568,7 @@ def saves():
     def of(place, preload, what, mib, folder):
         environment = {k: v for k, v in place.environment.items() if preload or not k.startswith("TRANSPCKPT_")}
         if preload:
-            environment.update(LD_PRELOAD=os.path.join(place.build, ".libs/libtranspckpt.so"), TRANSPCKPT_FILES="auto")
+            environment.update(LD_PRELOAD=os.path.join(place.build, ".libs/libtranspckpt.so"))
         folder = folder or os.path.join(place.root, f"{what}-{mib}-{preload}")
         os.makedirs(folder, exist_ok=True)
         done = subprocess.run([python, script, what, str(mib), folder], env=environment, capture_output=True, text=True,

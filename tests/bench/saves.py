@@ -50,7 +50,7 @@ def saves(mib, folder, count, pause):
         torch.save(kept, path)
         stall.append(time.perf_counter() - begun)
         # Behind a sync of its folder it is at its path and on the disk, whoever puts it there; plain, the file first.
-        if not os.environ.get("TRANSPCKPT_FILES"):
+        if not os.environ.get("LD_PRELOAD"):
             sync(path)
         sync(folder)
         durable.append(time.perf_counter() - begun)

@@ -34,7 +34,7 @@ class Place:
         self.plain = {k: v for k, v in os.environ.items() if "TRANSPCKPT_" not in k and k != "LD_PRELOAD"}
         self.environment = dict(
             self.plain, LD_PRELOAD=self.library, TRANSPCKPT_AGENT=self.agent, TRANSPCKPT_SHM=self.shm,
-            TRANSPCKPT_DIR=os.path.join(self.root, "store"), TRANSPCKPT_JOB="j", TRANSPCKPT_FILES="auto")
+            TRANSPCKPT_DIR=os.path.join(self.root, "store"), TRANSPCKPT_JOB="j")
         self.environment.update(settings)
 
     def __enter__(self):
