@@ -30,14 +30,17 @@ TPCK_EXPORT int fclose(FILE *stream)
 {
 	static int (*real)(FILE *);
 	uint64_t closing = tpck_files_closing(fileno(stream));
-	int result;
+	int result, error;
 
 	if (!real)
 		real = REAL(fclose);
 	result = real(stream);
 	/* What a stream could not write is missing. */
-	tpck_files_closed(closing, result == 0);
-	return result;
+	error = tpck_files_closed(closing, result == 0);
+	if (!error || result)
+		return result;
+	errno = error;
+	return EOF;
 }
 
 TPCK_EXPORT int close_range(unsigned int first, unsigned int last, int flags)

@@ -350,6 +350,12 @@ static bool remove_later(struct tpck_view *view, const struct stat *parent, cons
 	return entry;
 }
 
+/* Another user's in a folder that guards them. */
+static bool guarded(const struct stat *parent, const struct stat *there)
+{
+	return parent->st_mode & S_ISVTX && there->st_uid != geteuid() && parent->st_uid != geteuid();
+}
+
 /* A file's name goes. -2: the real call is to be made, which nothing is before. */
 static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 {
@@ -365,8 +371,8 @@ static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 		struct tpck_view_entry *entry;
 
 		exists = !syscall(SYS_newfstatat, folder, path, &there, AT_SYMLINK_NOFOLLOW);
-		/* What cannot be removed says so at once; a sticky folder is the kernel's to judge. */
-		if (exists && (S_ISDIR(there.st_mode) || parent.st_mode & S_ISVTX || syscall(SYS_faccessat, folder, absolute, W_OK | X_OK)))
+		/* What cannot be removed says so at once; another user's in a sticky folder is the kernel's to judge. */
+		if (exists && (S_ISDIR(there.st_mode) || guarded(&parent, &there) || syscall(SYS_faccessat, folder, absolute, W_OK | X_OK)))
 			return -2;
 		view = tpck_files_lock();
 		if (!view)
@@ -552,8 +558,7 @@ static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int
 			errno = flags ? EEXIST : EISDIR;
 			return -1;
 		}
-		/* Another user's in a folder that guards them. */
-		if (to_parent.st_mode & S_ISVTX && there.st_uid != geteuid())
+		if (guarded(&to_parent, &there))
 			return -2;
 	}
 	left = !syscall(SYS_newfstatat, from_folder, from, &there, AT_SYMLINK_NOFOLLOW);

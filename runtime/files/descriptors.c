@@ -98,16 +98,38 @@ static void whole_now(struct tpck_view *view, struct tpck_view_entry *entry)
 	tpck_view_close(view, entry);
 }
 
-static void release(uint64_t what, bool whole)
+/* Why what was closed just now is not at its path for the time being: another one on its disk cannot be put there. */
+static int held_up(const struct tpck_view *view, const struct tpck_view_entry *entry)
+{
+	uint64_t device = view->folder[tpck_view_key_of(entry)->folder].device;
+	uint32_t left = view->used;
+
+	if (!view->failing || entry->kind != TPCK_VIEW_MEMORY || strcmp(tpck_files_settings->fsync, "memory") == 0)
+		return 0;
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
+		const struct tpck_view_entry *other = &view->entry[i];
+
+		if (other->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		/* What fsync() of this one has told is told. */
+		if (other != entry && other->error && view->folder[tpck_view_key_of(other)->folder].device == device)
+			return other->error;
+	}
+	return 0;
+}
+
+/* 0, or the errno that the last close is to tell. */
+static int release(uint64_t what, bool whole)
 {
 	struct tpck_view *view = atomic_load(&tpck_files_view);
 	struct tpck_view_entry *entry;
 	struct tpck_view_holder *holder;
-	int saved = errno;
+	int saved = errno, error = 0;
 	bool news = false;
 
 	if (!view || !tpck_view_lock(view))
-		return;
+		return 0;
 	entry = unpack(view, what);
 	holder = entry ? tpck_view_holder_of(entry, tpck_files_pid(), 0) : NULL;
 	if (holder && (!holder->count || !--holder->count))
@@ -116,10 +138,11 @@ static void release(uint64_t what, bool whole)
 	if (holder && !whole) {
 		tpck_view_discard(view, entry, tpck_files_folder);
 		errno = saved;
-		return;
+		return 0;
 	}
 	if (holder && !tpck_view_held(entry) && entry->state == TPCK_VIEW_OPEN) {
 		whole_now(view, entry);
+		error = held_up(view, entry);
 		news = true;
 	}
 	tpck_view_unlock(view);
@@ -128,26 +151,28 @@ static void release(uint64_t what, bool whole)
 		tpck_files_revive();
 	}
 	errno = saved;
+	return error;
 }
 
 void tpck_files_release(uint32_t index, uint64_t serial, bool whole)
 {
-	release(pack(index, serial), whole);
+	(void)release(pack(index, serial), whole);
 }
 
-void tpck_files_closed(uint64_t closing, bool whole)
+int tpck_files_closed(uint64_t closing, bool whole)
 {
-	if (closing)
-		release(closing, whole);
+	return closing ? release(closing, whole) : 0;
 }
 
 int tpck_files_close(int fd)
 {
 	uint64_t what = tpck_files_closing(fd);
-	int result = (int)syscall(SYS_close, fd);
+	int result = (int)syscall(SYS_close, fd), error;
 
-	if (__builtin_expect(what != 0, 0))
-		release(what, true);
+	if (__builtin_expect(what != 0, 0) && (error = release(what, true)) && !result) {
+		errno = error;
+		result = -1;
+	}
 	return result;
 }
 
@@ -181,7 +206,7 @@ void tpck_files_copied(int from, int to)
 		set(to, what);
 	}
 	if (before)
-		release(before, true);
+		(void)release(before, true);
 }
 
 void tpck_files_close_range(unsigned first, unsigned last)
@@ -191,7 +216,7 @@ void tpck_files_close_range(unsigned first, unsigned last)
 	if (last > atomic_load(&highest))
 		last = atomic_load(&highest);
 	for (unsigned fd = first; fd <= last; fd++)
-		tpck_files_closed(tpck_files_closing((int)fd), true);
+		(void)tpck_files_closed(tpck_files_closing((int)fd), true);
 }
 
 /* ---- mappings: bytes that are written without a descriptor ------------------------------------ */
@@ -234,7 +259,7 @@ void tpck_files_unmapped(const void *address, size_t bytes)
 		tpck_spin_unlock(&mappings_lock);
 		if (!what)
 			break;
-		release(what, true);
+		(void)release(what, true);
 	}
 }
 
@@ -306,11 +331,15 @@ ssize_t tpck_files_copy_range(int from, off_t *from_at, int to, off_t *to_at, si
 /* What of a folder is whole is made real before the folder is. */
 static int sync_folder(int fd)
 {
+	struct tpck_view *view;
 	struct stat found;
+	uint64_t order;
 
-	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || !S_ISDIR(found.st_mode))
+	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || !S_ISDIR(found.st_mode) || !(view = tpck_files_lock()))
 		return 0;
-	return tpck_files_settle() ? 0 : EIO;
+	order = view->order;
+	tpck_view_unlock(view);
+	return tpck_files_await(order);
 }
 
 /* The agent copies what is there now to its place beside the target. 0 or an errno. */
@@ -338,7 +367,7 @@ static int sync_memory(uint64_t what)
 		tpck_view_unlock(view);
 		if (done)
 			return error;
-		tpck_view_tell(&view->news);
+		tpck_view_tell(&view->syncs);
 		tpck_files_revive();
 		tpck_view_wait(&view->done, seen, 50);
 	}

@@ -64,9 +64,10 @@ const char *tpck_files_around(const char *path, char *buffer);
 
 /* Descriptors. */
 int tpck_files_close(int fd);
-/* A stream is about to be closed: what must be given to closed() with its outcome. 0: nothing. */
+/* A stream is about to be closed: what must be given to closed() with its outcome. 0: nothing. The errno that its closing is
+ * to tell is returned: nothing can be put at its path on this disk for the time being. */
 uint64_t tpck_files_closing(int fd);
-void tpck_files_closed(uint64_t closing, bool whole);
+int tpck_files_closed(uint64_t closing, bool whole);
 /* `to` is a copy of `from` now; what `to` was is closed. */
 void tpck_files_copied(int from, int to);
 int tpck_files_fsync(int fd, bool data);

@@ -50,7 +50,7 @@ struct taking {
 /* Something could not be put at its path at the last attempt: what is saved now is to meet that disk itself, and say so. */
 static bool failing(const struct tpck_view *view)
 {
-	uint32_t left = view->used;
+	uint32_t left = view->failing ? view->used : 0;
 
 	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
 		if (view->entry[i].state == TPCK_VIEW_FREE)
@@ -72,6 +72,35 @@ static bool room_for(const struct tpck_view *view, uint64_t bytes)
 		return false;
 	room = (uint64_t)shm.f_bavail * (uint64_t)shm.f_frsize;
 	return room > bytes + bytes / 4 + SPARE_BYTES;
+}
+
+/* Whether the disk has so many bytes; UINT64_MAX: as many as nobody knows yet. */
+static bool disk_has(int folder, uint64_t bytes)
+{
+	struct statfs disk;
+
+	/* Some file systems do not say. */
+	if (syscall(SYS_fstatfs, folder, &disk) || !disk.f_blocks)
+		return true;
+	if (bytes == UINT64_MAX)
+		return disk.f_bavail > disk.f_blocks / 16;
+	return (uint64_t)disk.f_bavail * (uint64_t)disk.f_bsize > bytes + bytes / 4;
+}
+
+/* A file that the disk has no room for meets that disk itself, which tells the program: but not before what the program has
+ * removed is gone. */
+static bool fits(struct tpck_view *view, int folder, uint64_t pattern)
+{
+	uint64_t last, owed;
+
+	if (!tpck_view_lock(view))
+		return false;
+	last = tpck_view_size_of(view, pattern);
+	owed = view->memory_bytes;
+	tpck_view_unlock(view);
+	if (disk_has(folder, last == UINT64_MAX ? last : last + owed))
+		return true;
+	return !view->failing && tpck_files_settle() && last != UINT64_MAX && disk_has(folder, last);
 }
 
 /* The mode that a new file gets here, which only the kernel knows the mask of. */
@@ -142,12 +171,15 @@ static int take(struct taking *t)
 	enum tpck_view_kind kind = TPCK_VIEW_DIRECT;
 	uint64_t started = tpck_files_started();
 	uint32_t index = 0;
+	bool fitting;
 	int fd;
 
-	if (!tpck_files_ready() || !(view = tpck_files_lock()))
+	view = tpck_files_ready();
+	fitting = view && fits(view, t->folder, pattern);
+	if (!view || !(view = tpck_files_lock()))
 		return -1;
 	last = tpck_view_size_of(view, pattern);
-	if (last != UINT64_MAX && room_for(view, last))
+	if (last != UINT64_MAX && fitting && room_for(view, last))
 		kind = TPCK_VIEW_MEMORY;
 	entry = tpck_view_add(view, t->parent.st_dev, t->parent.st_ino, t->path, t->name, kind);
 	if (entry) {

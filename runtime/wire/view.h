@@ -105,6 +105,8 @@ struct tpck_view {
 	_Atomic uint32_t news;   /* futex: something for the agent to do */
 	_Atomic uint32_t done;   /* futex: the agent has done something */
 	_Atomic int32_t agent;   /* its pid; 0: there is none yet */
+	_Atomic uint32_t syncs;  /* futex: somebody waits for a sync */
+	_Atomic uint32_t failing; /* 1: the last attempt to put one at its path, or to sync it, failed */
 	uint64_t serial, order;  /* the last ones given out */
 	uint64_t memory_bytes;   /* of all MEMORY entries */
 	uint64_t published, published_bytes; /* since the table was made */

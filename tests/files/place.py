@@ -53,11 +53,11 @@ class Place:
             raise RuntimeError(f"status {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout if check else done
 
-    def start(self, program, *arguments, preload=True):
+    def start(self, program, *arguments, preload=True, **more):
         """The same, running; it speaks through pipes."""
         return subprocess.Popen([sys.executable, "-u", "-c", program, *map(str, arguments)], cwd=self.work, text=True,
                                 env=self.environment if preload else self.plain, stdin=subprocess.PIPE,
-                                stdout=subprocess.PIPE)
+                                stdout=subprocess.PIPE, **more)
 
     def path(self, name):
         return os.path.join(self.work, name)

@@ -24,7 +24,7 @@
 #define SWEEP_NS 100000000ull
 #define INHERITED_NS 2000000000ull
 #define SPARE_FREE_BYTES (512ull << 20)
-enum { IDLE_MS = 1000, OPEN_MS = 100, WRITTEN_MS = 10, PREPARED = 64, SYNCED = 64, SPARES = 64, SPARE_LEAST = 64 << 10 };
+enum { IDLE_MS = 1000, OPEN_MS = 100, WRITTEN_MS = 10, PREPARED = 64, SYNCED = 64, SPARES = 64, SPARE_LEAST = 64 << 10, SYNCERS = 3 };
 
 /* An entry as it was when it was chosen. */
 struct chosen {
@@ -50,12 +50,24 @@ struct synced {
 	struct timespec changed;
 };
 
+/* One that does what somebody waits for in fsync(): a disk that hangs holds up those who write to it alone. */
+struct syncer {
+	pthread_t thread;
+	bool running;
+	uint64_t serial; /* what it is at; 0: nothing. Under the view's lock */
+	struct chosen chosen;
+	char said[sizeof ((struct tpck_error *)0)->text];
+};
+
 struct files {
 	struct agent *agent;
 	struct tpck_view *view;
 	pthread_t thread;
 	bool running;
 	_Atomic bool stop;
+	uint64_t publishing; /* under the view's lock, as a syncer's */
+	struct syncer syncer[SYNCERS];
+	pthread_mutex_t prepared_lock;
 	uint64_t swept_ns;
 	uint64_t waiting_serial, waiting_ns; /* the entry that somebody still may write, since when it has not changed */
 	struct stat waiting;
@@ -68,7 +80,7 @@ struct files {
 	double backoff_sec;
 	char said[sizeof ((struct tpck_error *)0)->text];
 };
-static struct files files;
+static struct files files = {.prepared_lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- what processes leave --------------------------------------------------------------------- */
 
@@ -131,12 +143,20 @@ static void choose(const struct tpck_view_entry *entry, struct chosen *chosen)
 	tpck_view_bytes(files.view, entry, files.agent->folder, chosen->bytes, sizeof chosen->bytes);
 }
 
-enum work { NOTHING, WRITERS, SYNC, PUBLISH };
+enum work { NOTHING, WRITERS, BUSY, PUBLISH };
 
-/* What is to be done next: a sync that somebody waits for, then the first that was closed. */
+static bool is_syncing(uint64_t serial)
+{
+	for (unsigned i = 0; i < SYNCERS; i++)
+		if (files.syncer[i].serial == serial)
+			return true;
+	return false;
+}
+
+/* What is to be done next: the first that was closed. */
 static enum work next(struct chosen *chosen)
 {
-	const struct tpck_view_entry *first = NULL, *sync = NULL;
+	const struct tpck_view_entry *first = NULL;
 	enum work work = NOTHING;
 	uint32_t left;
 
@@ -154,17 +174,44 @@ static enum work next(struct chosen *chosen)
 			atomic_store(&entry->state, TPCK_VIEW_CLOSED);
 		if (entry->state == TPCK_VIEW_OPEN)
 			work = WRITERS;
-		if (entry->kind == TPCK_VIEW_MEMORY && entry->synced > entry->sync_done && !sync)
-			sync = entry;
 		if (entry->state == TPCK_VIEW_CLOSED && (!first || entry->order < first->order))
 			first = entry;
 	}
-	if (sync || first) {
-		choose(sync ? sync : first, chosen);
-		work = sync ? SYNC : PUBLISH;
+	files.publishing = 0;
+	if (first && is_syncing(first->serial)) {
+		work = BUSY;
+	} else if (first) {
+		choose(first, chosen);
+		files.publishing = first->serial;
+		work = PUBLISH;
 	}
 	tpck_view_unlock(files.view);
 	return work;
+}
+
+/* A sync that somebody waits for, and nobody is at. */
+static bool next_sync(struct syncer *syncer)
+{
+	uint32_t left;
+
+	if (!tpck_view_lock(files.view))
+		return false;
+	syncer->serial = 0;
+	left = files.view->used;
+	for (uint32_t i = 0; left && !syncer->serial && i < TPCK_VIEW_ENTRIES; i++) {
+		const struct tpck_view_entry *entry = &files.view->entry[i];
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (entry->kind != TPCK_VIEW_MEMORY || entry->synced <= entry->sync_done || entry->serial == files.publishing ||
+		    is_syncing(entry->serial))
+			continue;
+		choose(entry, &syncer->chosen);
+		syncer->serial = entry->serial;
+	}
+	tpck_view_unlock(files.view);
+	return syncer->serial;
 }
 
 /* The entry if it is still what was chosen. The lock is held. */
@@ -187,21 +234,26 @@ static void prepared_note(const struct chosen *chosen, const struct stat *found)
 {
 	unsigned i = 0;
 
+	pthread_mutex_lock(&files.prepared_lock);
 	while (i < PREPARED && files.prepared[i].serial != chosen->serial)
 		i++;
 	if (i == PREPARED)
 		i = files.prepared_next++ % PREPARED;
 	files.prepared[i] = (struct prepared){chosen->serial, (uint64_t)found->st_size, found->st_ctim, chosen->changed};
+	pthread_mutex_unlock(&files.prepared_lock);
 }
 
 /* A sync has copied it already, and it has not changed since. */
 static bool is_prepared(const struct chosen *chosen, const struct stat *found)
 {
-	for (unsigned i = 0; i < PREPARED; i++)
-		if (files.prepared[i].serial == chosen->serial && files.prepared[i].changes == chosen->changed && !chosen->mapped &&
-		    same(&files.prepared[i], found))
-			return true;
-	return false;
+	bool is = false;
+
+	pthread_mutex_lock(&files.prepared_lock);
+	for (unsigned i = 0; i < PREPARED && !is; i++)
+		is = files.prepared[i].serial == chosen->serial && files.prepared[i].changes == chosen->changed && !chosen->mapped &&
+		     same(&files.prepared[i], found);
+	pthread_mutex_unlock(&files.prepared_lock);
+	return is;
 }
 
 /* Whether somebody may still write to what was closed. One who has had a descriptor since before a fork, and does
@@ -414,7 +466,9 @@ static int do_sync(const struct chosen *chosen, struct tpck_error *err)
 		entry = tpck_view_by_serial(files.view, chosen->index, chosen->serial);
 		if (entry) {
 			entry->sync_done = chosen->synced;
-			entry->sync_error = -rc;
+			entry->sync_error = entry->error = -rc;
+			if (rc)
+				files.view->failing = 1;
 		}
 		tpck_view_unlock(files.view);
 	}
@@ -556,11 +610,13 @@ static void failed(const struct chosen *chosen, int rc, const struct tpck_error 
 			entry->error = -rc;
 		tpck_view_unlock(files.view);
 	}
+	files.view->failing = 1;
 	tpck_view_tell(&files.view->done);
 }
 
 static void go_on(void)
 {
+	files.view->failing = 0;
 	files.said[0] = '\0';
 	files.backoff_sec = 0;
 	files.retry_ns = 0;
@@ -574,11 +630,43 @@ static void succeeded(const struct chosen *chosen)
 	go_on();
 }
 
+/* False: there is nothing to sync. */
+static bool sync_one(struct syncer *syncer)
+{
+	struct tpck_error err = {0};
+
+	if (!next_sync(syncer))
+		return false;
+	if (!do_sync(&syncer->chosen, &err)) {
+		syncer->said[0] = '\0';
+	} else if (strcmp(syncer->said, err.text) != 0) {
+		snprintf(syncer->said, sizeof syncer->said, "%s", err.text);
+		tpck_log_warn("%s/%s cannot be synced: %s", syncer->chosen.folder.path, syncer->chosen.name, err.text);
+	}
+	tpck_view_tell(&files.view->done);
+	/* The publisher may be waiting for this one. */
+	tpck_view_tell(&files.view->news);
+	return true;
+}
+
+static void *sync_main(void *argument)
+{
+	pthread_setname_np(pthread_self(), "tpck-sync");
+	while (!files.stop) {
+		uint32_t seen = files.view->syncs;
+
+		if (!sync_one(argument))
+			tpck_view_wait(&files.view->syncs, seen, IDLE_MS);
+	}
+	return NULL;
+}
+
 static void *files_main(void *unused)
 {
 	static struct chosen chosen;
 
 	(void)unused;
+	pthread_setname_np(pthread_self(), "tpck-files");
 	sweep();
 	clear_orphans();
 	while (!files.stop) {
@@ -588,19 +676,20 @@ static void *files_main(void *unused)
 		enum work work = now < files.retry_ns ? WRITERS : next(&chosen);
 		int rc = -EAGAIN;
 
+		/* There was no thread to be had. */
+		if (!files.syncer[0].running && sync_one(&files.syncer[0]))
+			continue;
 		if (work == WRITERS && now - files.swept_ns >= SWEEP_NS)
 			sweep();
 		if (work == NOTHING && files.spares) {
 			make_spare(files.spare[--files.spares]);
 			continue;
 		}
-		if (work == NOTHING || work == WRITERS) {
-			tpck_view_wait(&files.view->news, seen, work == NOTHING ? IDLE_MS : OPEN_MS);
+		if (work != PUBLISH) {
+			tpck_view_wait(&files.view->news, seen, work == NOTHING ? IDLE_MS : work == BUSY ? WRITTEN_MS : OPEN_MS);
 			continue;
 		}
-		if (work == SYNC)
-			rc = do_sync(&chosen, &err);
-		else if (chosen.kind == TPCK_VIEW_REMOVED)
+		if (chosen.kind == TPCK_VIEW_REMOVED)
 			rc = publish_removal(&chosen, &err);
 		else
 			rc = publish_file(&chosen, &err);
@@ -613,7 +702,7 @@ static void *files_main(void *unused)
 			failed(&chosen, rc, &err);
 		} else {
 			succeeded(&chosen);
-			if (work == PUBLISH && chosen.kind != TPCK_VIEW_REMOVED)
+			if (chosen.kind != TPCK_VIEW_REMOVED)
 				want_spare(chosen.pattern);
 		}
 	}
@@ -636,6 +725,8 @@ void files_begin(struct agent *agent)
 	}
 	atomic_store(&files.view->ended, 0);
 	atomic_store(&files.view->agent, (int32_t)getpid());
+	for (unsigned i = 0; i < SYNCERS; i++)
+		files.syncer[i].running = pthread_create(&files.syncer[i].thread, NULL, sync_main, &files.syncer[i]) == 0;
 	files.running = pthread_create(&files.thread, NULL, files_main, NULL) == 0;
 	if (!files.running)
 		tpck_log_warn("cannot start a thread: the program's files stay pending");
@@ -666,7 +757,11 @@ bool files_stop(void)
 	}
 	files.stop = true;
 	tpck_view_tell(&files.view->news);
+	tpck_view_tell(&files.view->syncs);
 	pthread_join(files.thread, NULL);
+	for (unsigned i = 0; i < SYNCERS; i++)
+		if (files.syncer[i].running)
+			pthread_join(files.syncer[i].thread, NULL);
 	atomic_store(&files.view->agent, 0);
 	files.running = false;
 	return none;
