@@ -6,15 +6,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* Read by read(2): who opened the file again may cut it meanwhile, and bytes of a mapping would be gone then. */
-#define PIECE_BYTES (1u << 20)
+#include "runtime/base/digest.h"
 
 int tpck_replace_folder(const char *path, uint64_t device, uint64_t inode, struct tpck_error *err)
 {
@@ -39,57 +40,128 @@ bool tpck_replace_unwritten(int fd)
 	return errno != EAGAIN;
 }
 
-/* Bytes from `at` on up to `end`, or as many as there are; they go to the disk while the next ones are copied. */
-static int copy_range(int from, int to, char *piece, uint64_t at, uint64_t end)
+static uint8_t zeros[TPCK_SUMS_CHUNK];
+
+struct copying {
+	int from, to;
+	uint64_t size;
+	uint8_t *piece, *other;
+	struct tpck_sums *sums;         /* NULL: not asked for, or the file is not as long as it was any more */
+	const struct tpck_sums *before; /* NULL: nothing can be shared */
+	int before_fd;
+};
+
+/* Read by read(2): who opened the file again may cut it meanwhile, and bytes of a mapping would be gone then. */
+static ssize_t read_piece(int fd, uint8_t *piece, size_t bytes, uint64_t at)
 {
-	while (at < end) {
-		ssize_t got = pread(from, piece, end - at < PIECE_BYTES ? end - at : PIECE_BYTES, (off_t)at), put = 0;
+	size_t done = 0;
+
+	while (done < bytes) {
+		ssize_t got = pread(fd, piece + done, bytes - done, (off_t)(at + done));
 
 		if (got < 0 && errno == EINTR)
 			continue;
-		if (got <= 0)
-			return got ? -errno : 0;
-		while (put < got) {
-			ssize_t written = pwrite(to, piece + put, (size_t)(got - put), (off_t)at + put);
+		if (got < 0)
+			return -errno;
+		if (!got)
+			break;
+		done += (size_t)got;
+	}
+	return (ssize_t)done;
+}
 
-			if (written < 0 && errno == EINTR)
-				continue;
-			if (written <= 0)
-				return written ? -errno : -EIO;
-			put += written;
-		}
-		sync_file_range(to, (off_t)at, got, SYNC_FILE_RANGE_WRITE);
-		at += (uint64_t)got;
+static int write_piece(const struct copying *c, size_t from, size_t to, uint64_t at)
+{
+	while (from < to) {
+		ssize_t put = pwrite(c->to, c->piece + from, to - from, (off_t)(at + from));
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put <= 0)
+			return put ? -errno : -EIO;
+		from += (size_t)put;
 	}
 	return 0;
 }
 
-/* What is data; holes stay holes. */
-static int copy_bytes(int from, int to, uint64_t size)
+/* What of a chunk is data; holes stay holes. It goes to the disk while the next one is copied. */
+static int write_data(const struct copying *c, size_t bytes, uint64_t at)
 {
-	char *piece = malloc(PIECE_BYTES);
-	int rc = !piece ? -ENOMEM : ftruncate(to, (off_t)size) ? -errno : 0;
-	off_t at = 0;
+	uint64_t from = at, end = at + bytes;
+	int rc = 0;
 
-	while (!rc && (uint64_t)at < size) {
-		off_t data = lseek(from, at, SEEK_DATA), end;
+	while (!rc && from < end) {
+		off_t data = lseek(c->from, (off_t)from, SEEK_DATA), hole;
 
-		if (data < 0) {
-			rc = errno == ENXIO ? 0 : -errno;
+		if (data < 0 && errno != ENXIO)
+			return -errno;
+		if (data < 0 || (uint64_t)data >= end)
 			break;
-		}
-		end = lseek(from, data, SEEK_HOLE);
-		if (end < 0) {
-			rc = -errno;
-			break;
-		}
-		if ((uint64_t)end > size)
-			end = (off_t)size;
-		rc = copy_range(from, to, piece, (uint64_t)data, (uint64_t)end);
-		at = end;
+		hole = lseek(c->from, data, SEEK_HOLE);
+		if (hole < 0)
+			return -errno;
+		from = (uint64_t)hole < end ? (uint64_t)hole : end;
+		rc = write_piece(c, (size_t)((uint64_t)data - at), (size_t)(from - at), at);
+		sync_file_range(c->to, data, (off_t)from - data, SYNC_FILE_RANGE_WRITE);
 	}
-	free(piece);
 	return rc;
+}
+
+/* The blocks of the save before, where they hold the same: not by their digests alone. */
+static bool share(struct copying *c, size_t i, size_t bytes, uint64_t at)
+{
+	struct file_clone_range range = {c->before_fd, at, bytes, at};
+
+	if (!c->before || i >= c->before->count || memcmp(c->sums->digest[i], c->before->digest[i], sizeof *c->before->digest) ||
+	    read_piece(c->before_fd, c->other, bytes, at) != (ssize_t)bytes || memcmp(c->piece, c->other, bytes))
+		return false;
+	if (ioctl(c->to, FICLONERANGE, &range)) {
+		/* A last chunk that is no whole block, else a file system that cannot. */
+		if (bytes == TPCK_SUMS_CHUNK)
+			c->before = NULL;
+		return false;
+	}
+	c->sums->shared += bytes;
+	return true;
+}
+
+static int copy_bytes(struct copying *c)
+{
+	int rc = ftruncate(c->to, (off_t)c->size) ? -errno : 0;
+
+	for (uint64_t at = 0; !rc && at < c->size; at += TPCK_SUMS_CHUNK) {
+		size_t bytes = c->size - at < TPCK_SUMS_CHUNK ? (size_t)(c->size - at) : TPCK_SUMS_CHUNK, i = (size_t)(at / TPCK_SUMS_CHUNK);
+		off_t data = lseek(c->from, (off_t)at, SEEK_DATA);
+		ssize_t got;
+
+		if (data < 0 ? errno == ENXIO : (uint64_t)data >= at + bytes) {
+			if (c->sums)
+				tpck_digest128(zeros, bytes, c->sums->digest[i]);
+			continue;
+		}
+		got = read_piece(c->from, c->piece, bytes, at);
+		if (got < 0)
+			return (int)got;
+		if ((size_t)got < bytes) {
+			c->before = NULL;
+			c->sums = NULL;
+		}
+		if (c->sums)
+			tpck_digest128(c->piece, bytes, c->sums->digest[i]);
+		if (!share(c, i, bytes, at))
+			rc = write_data(c, (size_t)got, at);
+	}
+	return rc;
+}
+
+/* The save before, if it is still the file that it was. */
+static void open_before(struct copying *c)
+{
+	struct stat found;
+
+	c->before_fd = c->before ? open(c->before->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
+	if (c->before_fd < 0 || fstat(c->before_fd, &found) || !tpck_sums_of(c->before, &found))
+		c->before = NULL;
 }
 
 /* Those that the target's file system takes; what it refuses it would have refused the program. */
@@ -106,18 +178,36 @@ static void copy_attributes(int from, int to)
 	}
 }
 
-int tpck_replace_copy(int bytes, int folder, const char *part, const char *name, struct tpck_error *err)
+int tpck_replace_copy(int bytes, int folder, const char *part, const char *name, const struct tpck_sums *before,
+		      struct tpck_sums **sums, struct tpck_error *err)
 {
+	struct copying c = {.from = bytes};
 	struct stat from, to;
 	int fd, rc = 0;
 
+	*sums = NULL;
 	if (fstat(bytes, &from))
 		return tpck_error_set(err, errno, "reading what %s is to hold", name);
 	unlinkat(folder, part, 0);
 	fd = openat(folder, part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return tpck_error_set(err, errno, "making a file beside %s", name);
-	rc = copy_bytes(bytes, fd, (uint64_t)from.st_size);
+	c.to = fd;
+	c.size = (uint64_t)from.st_size;
+	c.sums = *sums = tpck_sums_new(c.size);
+	if (*sums)
+		(*sums)->modified = from.st_mtim;
+	c.before = *sums ? before : NULL;
+	c.piece = malloc(TPCK_SUMS_CHUNK);
+	c.other = c.before ? malloc(TPCK_SUMS_CHUNK) : NULL;
+	if (!c.other)
+		c.before = NULL;
+	open_before(&c);
+	rc = c.piece ? copy_bytes(&c) : -ENOMEM;
+	if (c.before_fd >= 0)
+		close(c.before_fd);
+	free(c.piece);
+	free(c.other);
 	copy_attributes(bytes, fd);
 	/* A folder may give its group to what is made in it: one that the program chose goes before. */
 	if (!rc && !fstat(fd, &to) && to.st_gid != from.st_gid && from.st_gid != getegid())
@@ -127,6 +217,10 @@ int tpck_replace_copy(int bytes, int folder, const char *part, const char *name,
 		rc = -errno;
 	if (close(fd) && !rc)
 		rc = -errno;
+	if (rc || !c.sums) {
+		tpck_sums_free(*sums);
+		*sums = NULL;
+	}
 	if (rc)
 		unlinkat(folder, part, 0);
 	return rc ? tpck_error_set(err, -rc, "writing %s", name) : 0;

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "runtime/base/error.h"
+#include "runtime/store/sums.h"
 
 /* The folder's descriptor (O_PATH), which must be that device and inode: it may have been renamed and another one have
  * its name. -ESTALE: it is another one. */
@@ -14,8 +15,11 @@ int tpck_replace_folder(const char *path, uint64_t device, uint64_t inode, struc
 
 /* Copies what is in `bytes` (opened for reading), with mode, group, attributes and times, to folder/part, which is made
  * anew, holes as holes, and waits until it is on the disk. `name` is what it is for, for messages. A failure leaves
- * no part. */
-int tpck_replace_copy(int bytes, int folder, const char *part, const char *name, struct tpck_error *err);
+ * no part. Chunks that are those of `before` (may be NULL), at the same offset of a file that has not changed since, get its
+ * blocks where the file system can share them. *sums are of what was copied, for the caller to free; NULL where there is
+ * no memory for them, or the file was cut meanwhile. */
+int tpck_replace_copy(int bytes, int folder, const char *part, const char *name, const struct tpck_sums *before,
+		      struct tpck_sums **sums, struct tpck_error *err);
 
 /* The part, in its own folder, becomes folder/name; both folders are synced. What was at the name is replaced in one
  * step. -EXDEV: the folders are of different file systems. */

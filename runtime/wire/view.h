@@ -109,7 +109,7 @@ struct tpck_view {
 	_Atomic uint32_t failing; /* 1: the last attempt to put one at its path, or to sync it, failed */
 	uint64_t serial, order;  /* the last ones given out */
 	uint64_t memory_bytes;   /* of all MEMORY entries */
-	uint64_t published, published_bytes; /* since the table was made */
+	uint64_t published, published_bytes, shared_bytes; /* since the table was made */
 	_Atomic uint16_t filter[TPCK_VIEW_FILTER]; /* how many entries have a name of this hash */
 	uint32_t bucket[TPCK_VIEW_BUCKETS];        /* index + 1 of the first entry */
 	struct tpck_view_size size[TPCK_VIEW_SIZES];

@@ -19,6 +19,7 @@
 #include "runtime/store/replace.h"
 #include "runtime/wire/view.h"
 #include "tools/agent/agent.h"
+#include "tools/agent/sums.h"
 
 /* How often the processes are looked at that write; how long one that only has inherited a descriptor is waited for. */
 #define SWEEP_NS 100000000ull
@@ -42,6 +43,7 @@ struct prepared {
 	uint64_t serial, bytes;
 	struct timespec changed;
 	uint32_t changes;
+	struct tpck_sums *sums; /* the one who puts it at its path takes them */
 };
 
 /* A folder as it was when it was synced last. */
@@ -230,7 +232,7 @@ static bool same(const struct prepared *prepared, const struct stat *found)
 	       prepared->changed.tv_nsec == found->st_ctim.tv_nsec;
 }
 
-static void prepared_note(const struct chosen *chosen, const struct stat *found)
+static void prepared_note(const struct chosen *chosen, const struct stat *found, struct tpck_sums *sums)
 {
 	unsigned i = 0;
 
@@ -239,8 +241,23 @@ static void prepared_note(const struct chosen *chosen, const struct stat *found)
 		i++;
 	if (i == PREPARED)
 		i = files.prepared_next++ % PREPARED;
-	files.prepared[i] = (struct prepared){chosen->serial, (uint64_t)found->st_size, found->st_ctim, chosen->changed};
+	tpck_sums_free(files.prepared[i].sums);
+	files.prepared[i] = (struct prepared){chosen->serial, (uint64_t)found->st_size, found->st_ctim, chosen->changed, sums};
 	pthread_mutex_unlock(&files.prepared_lock);
+}
+
+static struct tpck_sums *prepared_sums(const struct chosen *chosen)
+{
+	struct tpck_sums *sums = NULL;
+
+	pthread_mutex_lock(&files.prepared_lock);
+	for (unsigned i = 0; i < PREPARED && !sums; i++)
+		if (files.prepared[i].serial == chosen->serial) {
+			sums = files.prepared[i].sums;
+			files.prepared[i].sums = NULL;
+		}
+	pthread_mutex_unlock(&files.prepared_lock);
+	return sums;
 }
 
 /* A sync has copied it already, and it has not changed since. */
@@ -313,6 +330,7 @@ static void sync_note(int folder)
 
 static int copy(const struct chosen *chosen, int bytes, int folder, struct tpck_error *err)
 {
+	struct tpck_sums *before, *sums;
 	struct stat found;
 	int rc;
 
@@ -320,9 +338,11 @@ static int copy(const struct chosen *chosen, int bytes, int folder, struct tpck_
 		return tpck_error_set(err, errno, "reading what %s is to hold", chosen->name);
 	if (is_prepared(chosen, &found) && faccessat(folder, chosen->part, F_OK, 0) == 0)
 		return 0;
-	rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, err);
+	before = sums_before(chosen->pattern);
+	rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, before, &sums, err);
+	tpck_sums_free(before);
 	if (!rc)
-		prepared_note(chosen, &found);
+		prepared_note(chosen, &found, sums);
 	return rc;
 }
 
@@ -342,7 +362,7 @@ static bool begin_commit(const struct chosen *chosen)
 	return entry;
 }
 
-static void end_commit(const struct chosen *chosen, int rc, uint64_t bytes)
+static void end_commit(const struct chosen *chosen, int rc, uint64_t bytes, uint64_t shared)
 {
 	struct tpck_view_entry *entry;
 
@@ -356,6 +376,7 @@ static void end_commit(const struct chosen *chosen, int rc, uint64_t bytes)
 		tpck_view_remove(files.view, entry);
 		files.view->published += chosen->kind != TPCK_VIEW_REMOVED;
 		files.view->published_bytes += bytes;
+		files.view->shared_bytes += shared;
 	}
 	tpck_view_unlock(files.view);
 }
@@ -373,10 +394,19 @@ static void clear_part(const struct chosen *chosen, int folder)
 		unlinkat(folder, chosen->part, 0);
 }
 
+static void note_sums(const struct chosen *chosen, struct tpck_sums *sums)
+{
+	char path[TPCK_VIEW_PATH + TPCK_VIEW_NAME];
+
+	snprintf(path, sizeof path, "%s/%s", chosen->folder.path, chosen->name);
+	sums_published(chosen->pattern, path, sums);
+}
+
 /* -EAGAIN: somebody still writes, or it has changed meanwhile. */
 static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 {
 	int bytes = open(chosen->bytes, O_RDONLY | O_CLOEXEC), folder = -1, part_folder = -1, rc = 0;
+	struct tpck_sums *sums = NULL;
 	struct stat found = {0};
 
 	if (bytes < 0 && errno != ENOENT)
@@ -408,7 +438,7 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 			rc = tpck_replace_commit(chosen->kind == TPCK_VIEW_DIRECT ? part_folder : folder, chosen->part, folder,
 						 chosen->name, err);
 		if (rc == -EXDEV) {
-			rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, err);
+			rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, NULL, &sums, err);
 			if (!rc)
 				rc = tpck_replace_commit(folder, chosen->part, folder, chosen->name, err);
 			if (!rc)
@@ -416,7 +446,13 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 		}
 		if (!rc)
 			sync_note(folder);
-		end_commit(chosen, rc, (uint64_t)found.st_size);
+		if (chosen->kind == TPCK_VIEW_MEMORY)
+			sums = prepared_sums(chosen);
+		end_commit(chosen, rc, (uint64_t)found.st_size, sums ? sums->shared : 0);
+		if (!rc)
+			note_sums(chosen, sums);
+		else
+			tpck_sums_free(sums);
 		if (!rc && chosen->kind == TPCK_VIEW_MEMORY)
 			unlink(chosen->bytes);
 	}
@@ -441,7 +477,7 @@ static int publish_removal(const struct chosen *chosen, struct tpck_error *err)
 		/* What is gone with its folder is gone. */
 		if (folder >= 0 && unlinkat(folder, chosen->name, 0) && errno != ENOENT)
 			rc = tpck_error_set(err, errno, "removing %s/%s", chosen->folder.path, chosen->name);
-		end_commit(chosen, rc, 0);
+		end_commit(chosen, rc, 0, 0);
 	}
 	if (folder >= 0)
 		close(folder);
@@ -669,6 +705,7 @@ static void *files_main(void *unused)
 	pthread_setname_np(pthread_self(), "tpck-files");
 	sweep();
 	clear_orphans();
+	sums_begin(files.agent);
 	while (!files.stop) {
 		uint32_t seen = files.view->news;
 		uint64_t now = tpck_clock_monotonic_ns();
@@ -681,6 +718,8 @@ static void *files_main(void *unused)
 			continue;
 		if (work == WRITERS && now - files.swept_ns >= SWEEP_NS)
 			sweep();
+		if (work == NOTHING && sums_catch_up())
+			continue;
 		if (work == NOTHING && files.spares) {
 			make_spare(files.spare[--files.spares]);
 			continue;

@@ -45,6 +45,9 @@ int cli_list_files(struct cli *cli, const char *job, struct json_object *json, b
 /* show --files: of the operands, or what is below the working folder, which files are taken when they are written. */
 int cli_show_files(struct cli *cli);
 
+/* verify --files: published files against their digests (runtime/store/sums.h). */
+int cli_verify_files(struct cli *cli);
+
 /* A checkpoint as a user names it: STEP, STEP.gG, or the folder's name. generation 0: any. */
 int cli_point_parse(const char *text, struct tpck_point *point);
 

@@ -80,7 +80,7 @@ static json_object *as_json(const char *job, const struct row *row)
 }
 
 /* What the job is through with. */
-static json_object *sum_as_json(const char *job, uint64_t files, uint64_t bytes)
+static json_object *sum_as_json(const char *job, uint64_t files, uint64_t bytes, uint64_t shared)
 {
 	json_object *object = json_object_new_object();
 
@@ -88,6 +88,7 @@ static json_object *sum_as_json(const char *job, uint64_t files, uint64_t bytes)
 	json_object_object_add(object, "state", json_object_new_string("published"));
 	json_object_object_add(object, "files", json_object_new_uint64(files));
 	json_object_object_add(object, "bytes", json_object_new_uint64(bytes));
+	json_object_object_add(object, "shared", json_object_new_uint64(shared));
 	return object;
 }
 
@@ -124,10 +125,10 @@ int cli_list_files(struct cli *cli, const char *job, struct json_object *json, b
 	}
 	free(rows);
 	if (json)
-		json_object_array_add(json, sum_as_json(job, view->published, view->published_bytes));
+		json_object_array_add(json, sum_as_json(job, view->published, view->published_bytes, view->shared_bytes));
 	else if (view->published)
-		printf("%s has published %llu files, %s\n", job, (unsigned long long)view->published,
-		       cli_bytes(view->published_bytes));
+		printf("%s has published %llu files, %s, of which %s are shared with the save before\n", job,
+		       (unsigned long long)view->published, cli_bytes(view->published_bytes), cli_bytes(view->shared_bytes));
 	tpck_view_unmap(view);
 	return 0;
 }

@@ -11,8 +11,10 @@
 
 static const char usage[] =
 	"usage: transpckpt verify [--json] [--job JOB] [--dir DIR] [STEP[.gGENERATION]]...\n"
+	"       transpckpt verify --files [--json] [--job JOB] [--dir DIR] [PATH]...\n"
 	"Reads every chunk of the durable checkpoints, or of those named, from the disk and compares it\n"
-	"with its digest. Exit status 1, and a line naming file and chunk, for each that does not match.\n";
+	"with its digest. Exit status 1, and a line naming file and chunk, for each that does not match.\n"
+	"  --files  the program's own files instead, all or those named: whether each is what was saved\n";
 
 struct checking {
 	struct cli *cli;
@@ -111,10 +113,12 @@ int verb_verify(int argc, char **argv)
 	struct checking checking = {0};
 	struct tpck_point point;
 	struct cli cli;
-	int rc = cli_options(&cli, argc, argv, usage, CLI_OWN_NONE);
+	int rc = cli_options(&cli, argc, argv, usage, CLI_OWN_FILES);
 
 	if (rc)
 		return rc < 0 ? CLI_GOOD : rc;
+	if (cli.files)
+		return cli_verify_files(&cli);
 	for (int i = 0; i < cli.count; i++) {
 		if (cli_point_parse(cli.operands[i], &point)) {
 			fprintf(stderr, "transpckpt: '%s' is no step\n", cli.operands[i]);

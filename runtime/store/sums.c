@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Digests of published files, and their log. */
+#include "config.h"
+
+#include "runtime/store/sums.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/digest.h"
+#include "runtime/store/file.h"
+
+#define MAGIC 0x314d55534b435054ull /* "TPCKSUM1" */
+#define LOG_BYTES_MAX (1ull << 30)
+
+/* Behind it the path and the digests. Little endian. */
+struct head {
+	uint64_t magic;
+	uint8_t digest[16]; /* of what follows, path and digests included */
+	uint64_t inode, bytes;
+	int64_t modified_sec;
+	uint64_t modified_ns;
+	uint64_t count;
+	uint64_t path_bytes;
+};
+
+static size_t chunks_of(uint64_t bytes)
+{
+	return (size_t)((bytes + TPCK_SUMS_CHUNK - 1) / TPCK_SUMS_CHUNK);
+}
+
+struct tpck_sums *tpck_sums_new(uint64_t bytes)
+{
+	struct tpck_sums *sums = calloc(1, sizeof *sums);
+
+	if (!sums)
+		return NULL;
+	sums->bytes = bytes;
+	sums->count = chunks_of(bytes);
+	sums->digest = calloc(sums->count + 1, sizeof *sums->digest);
+	if (!sums->digest) {
+		free(sums);
+		return NULL;
+	}
+	return sums;
+}
+
+void tpck_sums_free(struct tpck_sums *sums)
+{
+	if (sums) {
+		free(sums->digest);
+		free(sums->path);
+		free(sums);
+	}
+}
+
+/* One whole chunk. */
+static int read_chunk(int fd, const struct tpck_sums *sums, size_t i, uint8_t *buffer, size_t *size)
+{
+	uint64_t at = (uint64_t)i * TPCK_SUMS_CHUNK;
+	size_t done = 0;
+
+	*size = sums->bytes - at < TPCK_SUMS_CHUNK ? (size_t)(sums->bytes - at) : TPCK_SUMS_CHUNK;
+	while (done < *size) {
+		ssize_t got = pread(fd, buffer + done, *size - done, (off_t)(at + done));
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return got ? -errno : -ENODATA;
+		done += (size_t)got;
+	}
+	return 0;
+}
+
+int tpck_sums_take(struct tpck_sums *sums, int fd, struct tpck_error *err)
+{
+	uint8_t *buffer = malloc(TPCK_SUMS_CHUNK);
+	int rc = buffer ? 0 : -ENOMEM;
+	size_t size;
+
+	for (size_t i = 0; !rc && i < sums->count; i++) {
+		rc = read_chunk(fd, sums, i, buffer, &size);
+		if (!rc)
+			tpck_digest128(buffer, size, sums->digest[i]);
+	}
+	free(buffer);
+	return rc ? tpck_error_set(err, -rc, "reading a published file") : 0;
+}
+
+bool tpck_sums_settle(struct tpck_sums *sums, const char *path, const struct stat *file)
+{
+	free(sums->path);
+	sums->path = strdup(path);
+	sums->inode = file->st_ino;
+	sums->modified = file->st_mtim;
+	return sums->path;
+}
+
+bool tpck_sums_of(const struct tpck_sums *sums, const struct stat *file)
+{
+	return S_ISREG(file->st_mode) && file->st_ino == sums->inode && (uint64_t)file->st_size == sums->bytes &&
+	       file->st_mtim.tv_sec == sums->modified.tv_sec && file->st_mtim.tv_nsec == sums->modified.tv_nsec;
+}
+
+long tpck_sums_check(const struct tpck_sums *sums, int fd, void (*fault)(void *context, const struct tpck_error *err),
+		     void *context, struct tpck_error *err)
+{
+	uint8_t *buffer = malloc(TPCK_SUMS_CHUNK), digest[16];
+	long faults = 0;
+	size_t size;
+	int rc = 0;
+
+	if (!buffer)
+		return tpck_error_set(err, ENOMEM, "checking %s", sums->path);
+	/* Pages that were synced are dropped, and come from the disk. */
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	for (size_t i = 0; i < sums->count; i++) {
+		unsigned long long at = (unsigned long long)i * TPCK_SUMS_CHUNK;
+		struct tpck_error one = {0};
+
+		rc = read_chunk(fd, sums, i, buffer, &size);
+		tpck_digest128(buffer, size, digest);
+		if (rc)
+			tpck_error_set(&one, -rc, "reading bytes %llu to %llu of %s", at, at + size - 1, sums->path);
+		else if (memcmp(digest, sums->digest[i], sizeof digest))
+			tpck_error_set(&one, 0, "%s: bytes %llu to %llu are not what was saved", sums->path, at, at + size - 1);
+		else
+			continue;
+		faults++;
+		fault(context, &one);
+	}
+	free(buffer);
+	return faults;
+}
+
+/* ---- the log ---------------------------------------------------------------------------------- */
+
+static size_t record_bytes(const struct tpck_sums *sums)
+{
+	return sizeof(struct head) + strlen(sums->path) + sums->count * sizeof *sums->digest;
+}
+
+static void record_put(const struct tpck_sums *sums, uint8_t *out)
+{
+	struct head head = {.magic = MAGIC, .inode = sums->inode, .bytes = sums->bytes, .modified_sec = sums->modified.tv_sec,
+			    .modified_ns = (uint64_t)sums->modified.tv_nsec, .count = sums->count, .path_bytes = strlen(sums->path)};
+	const size_t before = offsetof(struct head, inode);
+
+	memcpy(out, &head, sizeof head);
+	memcpy(out + sizeof head, sums->path, head.path_bytes);
+	memcpy(out + sizeof head + head.path_bytes, sums->digest, sums->count * sizeof *sums->digest);
+	tpck_digest128(out + before, record_bytes(sums) - before, head.digest);
+	memcpy(out + offsetof(struct head, digest), head.digest, sizeof head.digest);
+}
+
+/* The record at `text`, of at most `size` bytes: its length, 0 where it is none. */
+static size_t record_get(const uint8_t *text, size_t size, struct tpck_sums **sums)
+{
+	const size_t before = offsetof(struct head, inode);
+	struct head head;
+	uint8_t digest[16];
+	size_t length;
+
+	*sums = NULL;
+	if (size < sizeof head)
+		return 0;
+	memcpy(&head, text, sizeof head);
+	if (head.magic != MAGIC || head.path_bytes > PATH_MAX || head.count != chunks_of(head.bytes) || head.count > size / 16)
+		return 0;
+	length = sizeof head + (size_t)head.path_bytes + (size_t)head.count * 16;
+	if (length > size)
+		return 0;
+	tpck_digest128(text + before, length - before, digest);
+	if (memcmp(digest, head.digest, sizeof digest))
+		return 0;
+	*sums = tpck_sums_new(head.bytes);
+	if (!*sums)
+		return 0;
+	(*sums)->path = strndup((const char *)text + sizeof head, (size_t)head.path_bytes);
+	(*sums)->inode = head.inode;
+	(*sums)->modified = (struct timespec){head.modified_sec, (long)head.modified_ns};
+	memcpy((*sums)->digest, text + sizeof head + head.path_bytes, (size_t)head.count * 16);
+	if ((*sums)->path)
+		return length;
+	tpck_sums_free(*sums);
+	*sums = NULL;
+	return 0;
+}
+
+int tpck_sums_append(const char *log, const struct tpck_sums *sums, struct tpck_error *err)
+{
+	size_t size = record_bytes(sums);
+	uint8_t *record = malloc(size);
+	int fd = open(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), rc = 0;
+	ssize_t put;
+
+	if (!record || fd < 0) {
+		rc = tpck_error_set(err, record ? errno : ENOMEM, "opening %s", log);
+	} else {
+		record_put(sums, record);
+		put = write(fd, record, size);
+		if (put != (ssize_t)size)
+			rc = tpck_error_set(err, put < 0 ? errno : ENOSPC, "writing %s", log);
+	}
+	if (fd >= 0)
+		close(fd);
+	free(record);
+	return rc;
+}
+
+struct all {
+	struct tpck_sums **sums;
+	size_t count, room;
+};
+
+static int add(struct all *all, struct tpck_sums *sums)
+{
+	if (all->count == all->room) {
+		size_t room = all->room ? all->room * 2 : 64;
+		struct tpck_sums **grown = reallocarray(all->sums, room, sizeof *grown);
+
+		if (!grown)
+			return -ENOMEM;
+		all->sums = grown;
+		all->room = room;
+	}
+	all->sums[all->count++] = sums;
+	return 0;
+}
+
+static int by_path(const void *a, const void *b)
+{
+	const struct tpck_sums *left = *(struct tpck_sums *const *)a, *right = *(struct tpck_sums *const *)b;
+	int order = strcmp(left->path, right->path);
+
+	/* `shared` has the place in the log here. */
+	return order ? order : left->shared < right->shared ? -1 : left->shared > right->shared;
+}
+
+static void free_all(struct all *all)
+{
+	for (size_t i = 0; i < all->count; i++)
+		tpck_sums_free(all->sums[i]);
+	free(all->sums);
+}
+
+/* Behind what is no record the next one is looked for: several may have been cut off by crashes. */
+static int load(const char *log, struct all *all, struct tpck_error *err)
+{
+	struct tpck_error why = {0};
+	struct tpck_sums *sums;
+	size_t size, kept = 0;
+	char *text;
+	int rc = tpck_file_read(log, LOG_BYTES_MAX, &text, &size, &why);
+
+	if (rc == -ENOENT)
+		return 0;
+	if (rc) {
+		if (err)
+			*err = why;
+		return rc;
+	}
+	for (size_t at = 0; !rc && at + sizeof(struct head) <= size;) {
+		size_t length = record_get((uint8_t *)text + at, size - at, &sums);
+
+		if (!sums) {
+			at++;
+			continue;
+		}
+		sums->shared = at;
+		at += length;
+		rc = add(all, sums);
+		if (rc)
+			tpck_sums_free(sums);
+	}
+	free(text);
+	if (rc)
+		return tpck_error_set(err, -rc, "reading %s", log);
+	if (all->count)
+		qsort(all->sums, all->count, sizeof *all->sums, by_path);
+	for (size_t i = 0; i < all->count; i++) {
+		sums = all->sums[i];
+		sums->shared = 0;
+		if (i + 1 < all->count && strcmp(sums->path, all->sums[i + 1]->path) == 0)
+			tpck_sums_free(sums);
+		else
+			all->sums[kept++] = sums;
+	}
+	all->count = kept;
+	return 0;
+}
+
+int tpck_sums_each(const char *log, int (*visit)(void *context, struct tpck_sums *sums), void *context, struct tpck_error *err)
+{
+	struct all all = {0};
+	int rc = load(log, &all, err);
+
+	for (size_t i = 0; !rc && i < all.count; i++)
+		rc = visit(context, all.sums[i]);
+	free_all(&all);
+	return rc;
+}
+
+int tpck_sums_compact(const char *log, struct tpck_error *err)
+{
+	struct all all = {0};
+	size_t size = 0, kept = 0, at = 0;
+	struct stat found, old;
+	uint8_t *text = NULL;
+	int rc = load(log, &all, err);
+
+	for (size_t i = 0; !rc && i < all.count; i++) {
+		if (lstat(all.sums[i]->path, &found) || !tpck_sums_of(all.sums[i], &found)) {
+			tpck_sums_free(all.sums[i]);
+			continue;
+		}
+		size += record_bytes(all.sums[i]);
+		all.sums[kept++] = all.sums[i];
+	}
+	if (!rc) {
+		all.count = kept;
+		if (!stat(log, &old) && (uint64_t)old.st_size != size) {
+			text = malloc(size + 1);
+			rc = text ? 0 : tpck_error_set(err, ENOMEM, "writing %s", log);
+		}
+	}
+	for (size_t i = 0; text && i < all.count; i++) {
+		record_put(all.sums[i], text + at);
+		at += record_bytes(all.sums[i]);
+	}
+	if (text)
+		rc = tpck_file_write(log, text, size, 0, err);
+	free(text);
+	free_all(&all);
+	return rc;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a file of the program's was when it was published: the digests of its chunks, kept in one log a job (doc/format.md).
+ * They find what has rotted since, and what two saves have in common. */
+#ifndef TPCK_RUNTIME_STORE_SUMS_H
+#define TPCK_RUNTIME_STORE_SUMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "runtime/base/error.h"
+
+#define TPCK_SUMS_CHUNK (1u << 20)
+/* The log, in the root of the job's first durable tier. */
+#define TPCK_SUMS_LOG "files.sums"
+
+struct tpck_sums {
+	char *path;             /* absolute; NULL: not published yet */
+	uint64_t inode, bytes;
+	struct timespec modified;
+	uint64_t shared;        /* bytes whose blocks are those of the save before; not in the log */
+	size_t count;
+	uint8_t (*digest)[16];  /* XXH3-128 of each chunk; the last one may be shorter */
+};
+
+/* For so many bytes, digests all zero. NULL: no memory. */
+struct tpck_sums *tpck_sums_new(uint64_t bytes);
+void tpck_sums_free(struct tpck_sums *sums);
+
+/* Of what can be read of `fd`, which has as many bytes as the sums are for. */
+int tpck_sums_take(struct tpck_sums *sums, int fd, struct tpck_error *err);
+/* It is at this path, and this file. False: no memory. */
+bool tpck_sums_settle(struct tpck_sums *sums, const char *path, const struct stat *file);
+/* Whether a file is still the one that they were taken of: nobody has written to it or put another in its place. */
+bool tpck_sums_of(const struct tpck_sums *sums, const struct stat *file);
+/* Reads `fd` past the page cache where that can be; calls `fault` with an error that names file and bytes for each chunk
+ * that is not what it was. The number of these, or -errno. */
+long tpck_sums_check(const struct tpck_sums *sums, int fd, void (*fault)(void *context, const struct tpck_error *err),
+		     void *context, struct tpck_error *err);
+
+/* Adds to the log; not synced: what a crash cuts off is noticed and left out. */
+int tpck_sums_append(const char *log, const struct tpck_sums *sums, struct tpck_error *err);
+/* Calls visit with the newest of each path. A log that is not there is empty. Stops at the first non-zero answer. */
+int tpck_sums_each(const char *log, int (*visit)(void *context, struct tpck_sums *sums), void *context, struct tpck_error *err);
+/* Leaves only what still is the file at its path. */
+int tpck_sums_compact(const char *log, struct tpck_error *err);
+
+#endif

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Digests of published files: what has rotted is named, what was changed on purpose is no fault, and what two saves have in
+common is stored once where the file system can."""
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from place import WAIT_SEC, Checks, Place, until
+
+MIB = 1 << 20
+# Numbers differ from chunk to chunk. The first half of a file is the same in each save; a hole in the middle.
+SAVE = """
+import os, sys
+def chunk(i, salt=0): return (b"%8d %8d." % (i, salt)) * 60000
+def save(name, salt, chunks):
+    with open(name, "wb") as f:
+        for i in range(chunks):
+            if i == chunks // 2 + 1: f.seek(3 << 20, 1)
+            f.write(chunk(i, salt if i > chunks // 2 else 0))
+for salt in range(int(sys.argv[1]), int(sys.argv[2])):
+    save(f"step-{salt}.pt", salt, int(sys.argv[3]))
+with open("latest", "w") as f: f.write("step")
+"""
+
+
+def said_of(place, *paths):
+    """Per file its state, and the faults; the exit status."""
+    environment = {k: v for k, v in place.environment.items() if k != "LD_PRELOAD"}
+    done = subprocess.run([os.path.join(os.path.dirname(place.agent), "transpckpt"), "verify", "--files", "--json", *paths],
+                          env=environment, capture_output=True, text=True, check=False, timeout=WAIT_SEC, cwd=place.work)
+    rows = json.loads(done.stdout or "[]")
+    return {os.path.basename(r["path"]): r["state"] for r in rows}, [f for r in rows for f in r["faults"]], done.returncode
+
+
+def rot(path, at):
+    """As a disk does: nothing of the file but a byte is another."""
+    times = os.stat(path)
+    with open(path, "r+b") as f:
+        f.seek(at)
+        byte = f.read(1)
+        f.seek(at)
+        f.write(bytes([byte[0] ^ 1]))
+        os.fsync(f.fileno())
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def rotten(checks):
+    with Place() as place:
+        place.run(SAVE, 0, 4, 4)
+        # The first of a name is read once there is nothing else to do.
+        names = {"latest", *(f"step-{i}.pt" for i in range(4))}
+        good = until(lambda: said_of(place) == ({name: "good" for name in names}, [], 0), 30)
+        checks.ok(good, "all that was saved is good", said_of(place))
+        rot(place.path("step-0.pt"), 7)
+        rot(place.path("step-3.pt"), 5 * MIB + 3)
+        states, faults, status = said_of(place)
+        wanted = [f"{place.path('step-0.pt')}: bytes 0 to {MIB - 1} are not what was saved",
+                  f"{place.path('step-3.pt')}: bytes {5 * MIB} to {6 * MIB - 1} are not what was saved"]
+        checks.ok(status == 1 and sorted(faults) == wanted and states["step-0.pt"] == states["step-3.pt"] == "BAD" and
+                  states["step-1.pt"] == "good", "a byte that is another is found, and where", states, faults)
+        checks.ok(said_of(place, "step-1.pt") == ({"step-1.pt": "good"}, [], 0), "one file that is named", said_of(place, "step-1.pt"))
+        with open(place.path("step-1.pt"), "ab") as f:
+            f.write(b"more")
+        os.unlink(place.path("step-2.pt"))
+        place.run(SAVE, 0, 1, 4)
+        states, faults, _ = said_of(place)
+        checks.ok(states["step-1.pt"] == "changed since it was saved" and "step-2.pt" not in states and states["step-0.pt"] == "good" and
+                  len(faults) == 1, "what was changed, removed or saved again is no fault", states, faults)
+        # What the last crash cut off, and what it left in between.
+        log = os.path.join(place.root, "store/j/files.sums")
+        with open(log, "r+b") as f:
+            content = f.read()
+            f.seek(0)
+            f.write(b"nonsense" * 7 + content[:-5])
+            f.truncate()
+        states, _, _ = said_of(place)
+        checks.ok(states.get("step-3.pt") == "BAD" and states["latest"] == "changed since it was saved", "a torn log loses its last record alone", states)
+
+
+def shared(checks):
+    """On a file system that shares blocks: in a mount namespace of its own."""
+    probe = ["unshare", "-m", "sh", "-c", "truncate -s 200M \"$0\" && mkfs.btrfs -q \"$0\" && mount -o loop \"$0\" /mnt", ""]
+    with Place() as place:
+        probe[-1] = os.path.join(place.root, "disk")
+        try:
+            done = subprocess.run(probe, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            done = None
+        if not done or done.returncode:
+            checks.count += 1
+            print(f"ok {checks.count} # SKIP no btrfs can be mounted: sharing is not tried")
+            return
+    done = subprocess.run(["unshare", "-m", sys.executable, "-B", os.path.abspath(__file__), "on_btrfs"], check=False,
+                          capture_output=True, text=True, timeout=WAIT_SEC)
+    print("".join("#   " + line + "\n" for line in done.stdout.splitlines()), end="")
+    checks.ok(done.returncode == 0, "what two saves have in common is stored once on btrfs", done.stdout, done.stderr)
+
+
+def on_btrfs(checks):
+    with Place() as place:
+        disk = os.path.join(place.root, "disk")
+        subprocess.run(["truncate", "-s", "300M", disk], check=True)
+        subprocess.run(["mkfs.btrfs", "-q", disk], check=True)
+        subprocess.run(["mount", "-o", "loop", disk, place.work], check=True)
+        try:
+            place.run(SAVE, 0, 1, 16)
+            until(lambda: "step-0.pt" in said_of(place)[0], 30)
+            place.run(SAVE, 1, 4, 16)
+            rows = [r for r in place.rows() if r["state"] == "published"]
+            du = subprocess.run(["btrfs", "filesystem", "du", "--raw", "-s", place.work], capture_output=True, text=True, check=True).stdout
+            total, exclusive = map(int, du.splitlines()[-1].split()[:2])
+            wanted = sum(ord("0") + i == byte for i in range(4) for byte in (place.content(f"step-{i}.pt")[-2],))
+            checks.ok(wanted == 4 and said_of(place)[1:] == ([], 0), "each save is whole and its own", said_of(place))
+            # 16 chunks of nearly a MiB: the first 8 and some are the same in four saves.
+            checks.ok(rows and rows[0]["shared"] >= 3 * 8 * MIB and total - exclusive >= 4 * 8 * MIB,
+                      f"of {total >> 20} MiB {rows[0]['shared'] >> 20} are shared; the disk has {exclusive >> 20} MiB that are one file's alone", du)
+            # Another one's rot is not inherited: what is shared is compared.
+            rot(place.path("step-3.pt"), 2 * MIB + 3)
+            before = place.rows()[-1]["shared"]
+            place.run(SAVE, 4, 5, 16)
+            states, _, _ = said_of(place)
+            gained = place.rows()[-1]["shared"] - before
+            checks.ok(states["step-4.pt"] == "good" and states["step-3.pt"] == "BAD" and gained // MIB == before // MIB // 3 - 1,
+                      "a chunk that has rotted is written anew", states, gained, before)
+        finally:
+            subprocess.run(["umount", "-l", place.work], check=False)
+
+
+def main():
+    checks = Checks()
+    if sys.argv[1:] == ["on_btrfs"]:
+        on_btrfs(checks)
+        checks.end()
+    for test in (rotten, shared):
+        if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
+            test(checks)
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What published files were, in memory for the last of each pattern, and in the log. */
+#include "config.h"
+
+#include "tools/agent/sums.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "runtime/store/tier.h"
+#include "tools/agent/agent.h"
+
+/* The log is made anew when it has grown by so much. */
+#define LOG_GROWS_BYTES (64ull << 20)
+enum { LAST = 64, LATER = 64 };
+
+static struct {
+	char log[TPCK_PATH_MAX];
+	uint64_t grown;
+	bool failed;
+	pthread_mutex_t lock; /* of `last` */
+	struct {
+		uint64_t pattern;
+		struct tpck_sums *sums;
+	} last[LAST];
+	unsigned next;
+	struct {
+		uint64_t pattern;
+		char *path;
+	} later[LATER];
+	unsigned count;
+} known = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void complain(const struct tpck_error *err)
+{
+	if (!known.failed)
+		tpck_log_warn("digests of the program's files are not kept: %s", err->text);
+	known.failed = true;
+}
+
+void sums_begin(struct agent *agent)
+{
+	struct tpck_error err = {0};
+
+	if (tpck_path_join(known.log, sizeof known.log, agent->tier->root, TPCK_SUMS_LOG)) {
+		tpck_error_set(&err, ENAMETOOLONG, "using %s", agent->tier->root);
+		complain(&err);
+	} else if (access(known.log, F_OK) == 0 && (tpck_durable_tier_check(agent->tier, &err) || tpck_sums_compact(known.log, &err))) {
+		complain(&err);
+	} else if (access(known.log, F_OK) && tpck_durable_tier_check(agent->tier, &err)) {
+		complain(&err);
+	}
+}
+
+struct tpck_sums *sums_before(uint64_t pattern)
+{
+	struct tpck_sums *copy = NULL;
+
+	pthread_mutex_lock(&known.lock);
+	for (unsigned i = 0; i < LAST && !copy; i++) {
+		const struct tpck_sums *sums = known.last[i].sums;
+
+		if (!sums || known.last[i].pattern != pattern)
+			continue;
+		copy = tpck_sums_new(sums->bytes);
+		if (!copy)
+			break;
+		memcpy(copy->digest, sums->digest, sums->count * sizeof *sums->digest);
+		copy->inode = sums->inode;
+		copy->modified = sums->modified;
+		copy->path = strdup(sums->path);
+	}
+	pthread_mutex_unlock(&known.lock);
+	if (copy && !copy->path) {
+		tpck_sums_free(copy);
+		copy = NULL;
+	}
+	return copy;
+}
+
+static void remember(uint64_t pattern, struct tpck_sums *sums)
+{
+	unsigned at = 0;
+
+	pthread_mutex_lock(&known.lock);
+	while (at < LAST && !(known.last[at].sums && known.last[at].pattern == pattern))
+		at++;
+	if (at == LAST)
+		at = known.next++ % LAST;
+	tpck_sums_free(known.last[at].sums);
+	known.last[at].pattern = pattern;
+	known.last[at].sums = sums;
+	pthread_mutex_unlock(&known.lock);
+}
+
+static void append(const struct tpck_sums *sums)
+{
+	struct tpck_error err = {0};
+
+	if (known.failed)
+		return;
+	known.grown += sums->count * sizeof *sums->digest;
+	if (tpck_sums_append(known.log, sums, &err) ||
+	    (known.grown > LOG_GROWS_BYTES && tpck_sums_compact(known.log, &err)))
+		complain(&err);
+	if (known.grown > LOG_GROWS_BYTES)
+		known.grown = 0;
+}
+
+void sums_published(uint64_t pattern, const char *path, struct tpck_sums *sums)
+{
+	struct stat found;
+
+	if (!sums) {
+		if (known.count < LATER && (known.later[known.count].path = strdup(path)))
+			known.later[known.count++].pattern = pattern;
+		return;
+	}
+	/* Somebody may have written to it by now. */
+	if (lstat(path, &found) || (uint64_t)found.st_size != sums->bytes || found.st_mtim.tv_sec != sums->modified.tv_sec ||
+	    found.st_mtim.tv_nsec != sums->modified.tv_nsec || !tpck_sums_settle(sums, path, &found)) {
+		tpck_sums_free(sums);
+		return;
+	}
+	append(sums);
+	remember(pattern, sums);
+}
+
+bool sums_catch_up(void)
+{
+	struct tpck_sums *sums = NULL;
+	struct tpck_error err = {0};
+	struct stat before, after;
+	uint64_t pattern;
+	char *path;
+	int fd;
+
+	if (!known.count)
+		return false;
+	path = known.later[--known.count].path;
+	pattern = known.later[known.count].pattern;
+	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd >= 0 && !fstat(fd, &before) && S_ISREG(before.st_mode))
+		sums = tpck_sums_new((uint64_t)before.st_size);
+	/* Who writes meanwhile has another file than the one that was published. */
+	if (sums && (tpck_sums_take(sums, fd, &err) || fstat(fd, &after) || after.st_mtim.tv_sec != before.st_mtim.tv_sec ||
+		     after.st_mtim.tv_nsec != before.st_mtim.tv_nsec || after.st_size != before.st_size)) {
+		tpck_sums_free(sums);
+		sums = NULL;
+	}
+	if (fd >= 0)
+		close(fd);
+	if (sums) {
+		sums->modified = before.st_mtim;
+		sums_published(pattern, path, sums);
+	}
+	free(path);
+	return true;
+}

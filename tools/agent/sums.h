@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Digests of the files that the agent has published: for the next one of their name, and for `transpckpt verify --files`. */
+#ifndef TPCK_TOOLS_AGENT_SUMS_H
+#define TPCK_TOOLS_AGENT_SUMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/store/sums.h"
+
+struct agent;
+
+/* Before any other: the log loses what is no more. */
+void sums_begin(struct agent *agent);
+/* A copy of what the last file of this pattern was, to be freed, or NULL. Any thread. */
+struct tpck_sums *sums_before(uint64_t pattern);
+/* A file is at this path. `sums`, which are taken over, are its; NULL: they are taken when there is time. */
+void sums_published(uint64_t pattern, const char *path, struct tpck_sums *sums);
+/* Takes those of one such file. False: there is none. */
+bool sums_catch_up(void);
+
+#endif
