@@ -184,10 +184,27 @@ CALL = re.compile(r"^(?:\d+ +)?([\d.]+) (\w+)\((.*)\) += (-?\d+)")
 OF_FD = re.compile(r"^\d+<([^>]*)>")
 
 
+BEGUN = re.compile(r"^(\d+) +[\d.]+ (.*) <unfinished \.\.\.>$")
+ENDED = re.compile(r"^(\d+) +([\d.]+) <\.\.\. \w+ resumed>(.*)$")
+
+
+def whole_lines(trace):
+    """A call during which another thread made one has two lines; what counts is when it ended."""
+    begun = {}
+    for line in trace.splitlines():
+        first, second = BEGUN.match(line), ENDED.match(line)
+        if first:
+            begun[first.group(1)] = first.group(2)
+        elif second and second.group(1) in begun:
+            yield f"{second.group(1)} {second.group(2)} {begun.pop(second.group(1))}{second.group(3)}"
+        else:
+            yield line
+
+
 def operations(traces, folder):
     """What the agent and the program did to the folder: (what, name, ...) in order."""
     done = []
-    calls = [call for trace in traces for call in map(CALL.match, trace.splitlines()) if call]
+    calls = [call for trace in traces for call in map(CALL.match, whole_lines(trace)) if call]
     for call in sorted(calls, key=lambda c: float(c.group(1))):
         if int(call.group(4)) < 0:
             continue
