@@ -28,9 +28,7 @@ with open("latest", "w") as f: f.write("step")
 
 def said_of(place, *paths):
     """Per file its state, and the faults; the exit status."""
-    environment = {k: v for k, v in place.environment.items() if k != "LD_PRELOAD"}
-    done = subprocess.run([os.path.join(os.path.dirname(place.agent), "transpckpt"), "verify", "--files", "--json", *paths],
-                          env=environment, capture_output=True, text=True, check=False, timeout=WAIT_SEC, cwd=place.work)
+    done = place.command("verify", "--files", "--json", *paths)
     rows = json.loads(done.stdout or "[]")
     return {os.path.basename(r["path"]): r["state"] for r in rows}, [f for r in rows for f in r["faults"]], done.returncode
 

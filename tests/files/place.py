@@ -77,15 +77,17 @@ class Place:
         """What `transpckpt ls --files` says is pending."""
         return [row for row in self.rows() if "path" in row]
 
-    def published(self):
-        """How many files are at their paths, by the same."""
-        return sum(row["files"] for row in self.rows() if row["state"] == "published")
-
     def rows(self):
+        return json.loads(self.command("ls", "--files", "--json").stdout)
+
+    def verified(self, *paths):
+        """What `transpckpt verify --files` says."""
+        return json.loads(self.command("verify", "--files", "--json", *paths).stdout or "[]")
+
+    def command(self, *arguments):
         environment = {k: v for k, v in self.environment.items() if k != "LD_PRELOAD"}
-        command = os.path.join(os.path.dirname(self.agent), "transpckpt")
-        return json.loads(subprocess.run([command, "ls", "--files", "--json"], env=environment, capture_output=True, check=True,
-                                         timeout=WAIT_SEC).stdout)
+        return subprocess.run([os.path.join(os.path.dirname(self.agent), "transpckpt"), *arguments], env=environment, text=True,
+                              stdout=subprocess.PIPE, check=False, timeout=WAIT_SEC, cwd=self.work)
 
     def agent_pid(self):
         try:

@@ -320,9 +320,7 @@ def told_ahead(checks):
             os.link(place.path("two.pt"), place.path("also.txt"))
             os.chown(place.path("theirs.pt"), 1, -1)
             os.symlink("nowhere", place.path("link.pt"))
-            environment = {k: v for k, v in place.environment.items() if k != "LD_PRELOAD"}
-            said = json.loads(subprocess.run([os.path.join(os.path.dirname(place.agent), "transpckpt"), "show", "--files", "--json", *NAMES],
-                                             cwd=place.work, env=environment, capture_output=True, check=True).stdout)
+            said = json.loads(place.command("show", "--files", "--json", *NAMES).stdout)
             told_of = {os.path.relpath(row["path"], place.work): row for row in said}
             program = place.start(WRITES, *NAMES)
             told(program, "begin")
