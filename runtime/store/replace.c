@@ -49,6 +49,7 @@ struct copying {
 	struct tpck_sums *sums;         /* NULL: not asked for, or the file is not as long as it was any more */
 	const struct tpck_sums *before; /* NULL: nothing can be shared */
 	int before_fd;
+	const struct tpck_ahead *ahead; /* NULL: nothing is there yet */
 };
 
 /* Read by read(2): who opened the file again may cut it meanwhile, and bytes of a mapping would be gone then. */
@@ -125,32 +126,50 @@ static bool share(struct copying *c, size_t i, size_t bytes, uint64_t at)
 	return true;
 }
 
+/* Whether the part has a chunk already, as it is now: 1; another content of it: -1. */
+static int is_there(const struct copying *c, size_t i, const uint8_t *digest)
+{
+	if (!c->ahead || i >= c->ahead->count)
+		return 0;
+	return memcmp(digest, c->ahead->digest[i], sizeof *c->ahead->digest) ? -1 : 1;
+}
+
+static int copy_chunk(struct copying *c, size_t i, uint64_t at, size_t bytes)
+{
+	off_t data = lseek(c->from, (off_t)at, SEEK_DATA);
+	bool hole = data < 0 ? errno == ENXIO : (uint64_t)data >= at + bytes;
+	uint8_t digest[16];
+	ssize_t got;
+	int there;
+
+	if (hole && (!c->ahead || i >= c->ahead->count)) {
+		if (c->sums)
+			tpck_digest128(zeros, bytes, c->sums->digest[i]);
+		return 0;
+	}
+	got = read_piece(c->from, c->piece, bytes, at);
+	if (got < 0)
+		return (int)got;
+	if ((size_t)got < bytes) {
+		c->before = NULL;
+		c->sums = NULL;
+	}
+	tpck_digest128(c->piece, (size_t)got, digest);
+	if (c->sums)
+		memcpy(c->sums->digest[i], digest, sizeof digest);
+	there = is_there(c, i, digest);
+	if (share(c, i, bytes, at) || there > 0)
+		return 0;
+	/* What was data may be a hole by now. */
+	return there < 0 ? write_piece(c, 0, (size_t)got, at) : write_data(c, (size_t)got, at);
+}
+
 static int copy_bytes(struct copying *c)
 {
 	int rc = ftruncate(c->to, (off_t)c->size) ? -errno : 0;
 
-	for (uint64_t at = 0; !rc && at < c->size; at += TPCK_SUMS_CHUNK) {
-		size_t bytes = c->size - at < TPCK_SUMS_CHUNK ? (size_t)(c->size - at) : TPCK_SUMS_CHUNK, i = (size_t)(at / TPCK_SUMS_CHUNK);
-		off_t data = lseek(c->from, (off_t)at, SEEK_DATA);
-		ssize_t got;
-
-		if (data < 0 ? errno == ENXIO : (uint64_t)data >= at + bytes) {
-			if (c->sums)
-				tpck_digest128(zeros, bytes, c->sums->digest[i]);
-			continue;
-		}
-		got = read_piece(c->from, c->piece, bytes, at);
-		if (got < 0)
-			return (int)got;
-		if ((size_t)got < bytes) {
-			c->before = NULL;
-			c->sums = NULL;
-		}
-		if (c->sums)
-			tpck_digest128(c->piece, bytes, c->sums->digest[i]);
-		if (!share(c, i, bytes, at))
-			rc = write_data(c, (size_t)got, at);
-	}
+	for (uint64_t at = 0; !rc && at < c->size; at += TPCK_SUMS_CHUNK)
+		rc = copy_chunk(c, (size_t)(at / TPCK_SUMS_CHUNK), at, c->size - at < TPCK_SUMS_CHUNK ? (size_t)(c->size - at) : TPCK_SUMS_CHUNK);
 	return rc;
 }
 
@@ -178,8 +197,67 @@ static void copy_attributes(int from, int to)
 	}
 }
 
-int tpck_replace_copy(int bytes, int folder, const char *part, const char *name, const struct tpck_sums *before,
-		      struct tpck_sums **sums, struct tpck_error *err)
+/* ---- ahead ------------------------------------------------------------------------------------ */
+
+bool tpck_replace_ahead_valid(const struct tpck_ahead *ahead)
+{
+	struct stat found;
+
+	return ahead->fd >= 0 && !fstat(ahead->fd, &found) && found.st_nlink == 1;
+}
+
+void tpck_replace_ahead_end(struct tpck_ahead *ahead)
+{
+	if (ahead->fd >= 0)
+		close(ahead->fd);
+	free(ahead->digest);
+	*ahead = (struct tpck_ahead){.fd = -1};
+}
+
+int tpck_replace_ahead(int bytes, int folder, const char *part, struct tpck_ahead *ahead, size_t most)
+{
+	struct copying c = {.from = bytes};
+	uint8_t (*grown)[16];
+	struct stat found;
+	size_t whole;
+	int rc = 0;
+
+	if (fstat(bytes, &found))
+		return -errno;
+	/* The last chunk is the one that is being written. */
+	whole = (size_t)((uint64_t)found.st_size / TPCK_SUMS_CHUNK);
+	if (whole <= ahead->count + 1)
+		return 0;
+	if (whole - 1 - ahead->count < most)
+		most = whole - 1 - ahead->count;
+	if (ahead->fd < 0) {
+		unlinkat(folder, part, 0);
+		ahead->fd = openat(folder, part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (ahead->fd < 0)
+			return -errno;
+	}
+	c.to = ahead->fd;
+	c.piece = malloc(TPCK_SUMS_CHUNK);
+	grown = reallocarray(ahead->digest, ahead->count + most, sizeof *grown);
+	if (grown)
+		ahead->digest = grown;
+	rc = c.piece && grown ? 0 : -ENOMEM;
+	for (size_t i = 0; !rc && i < most; i++) {
+		uint64_t at = (uint64_t)ahead->count * TPCK_SUMS_CHUNK;
+
+		rc = read_piece(bytes, c.piece, TPCK_SUMS_CHUNK, at) == TPCK_SUMS_CHUNK ? write_data(&c, TPCK_SUMS_CHUNK, at) : -ENODATA;
+		if (rc)
+			break;
+		tpck_digest128(c.piece, TPCK_SUMS_CHUNK, ahead->digest[ahead->count++]);
+	}
+	free(c.piece);
+	return rc ? rc : (int)most;
+}
+
+/* ---- the copy --------------------------------------------------------------------------------- */
+
+int tpck_replace_copy(int bytes, int folder, const char *part, const char *name, struct tpck_ahead *ahead,
+		      const struct tpck_sums *before, struct tpck_sums **sums, struct tpck_error *err)
 {
 	struct copying c = {.from = bytes};
 	struct stat from, to;
@@ -188,8 +266,13 @@ int tpck_replace_copy(int bytes, int folder, const char *part, const char *name,
 	*sums = NULL;
 	if (fstat(bytes, &from))
 		return tpck_error_set(err, errno, "reading what %s is to hold", name);
-	unlinkat(folder, part, 0);
-	fd = openat(folder, part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (ahead && tpck_replace_ahead_valid(ahead)) {
+		c.ahead = ahead;
+		fd = fcntl(ahead->fd, F_DUPFD_CLOEXEC, 0);
+	} else {
+		unlinkat(folder, part, 0);
+		fd = openat(folder, part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	}
 	if (fd < 0)
 		return tpck_error_set(err, errno, "making a file beside %s", name);
 	c.to = fd;
@@ -208,6 +291,8 @@ int tpck_replace_copy(int bytes, int folder, const char *part, const char *name,
 		close(c.before_fd);
 	free(c.piece);
 	free(c.other);
+	if (ahead)
+		tpck_replace_ahead_end(ahead);
 	copy_attributes(bytes, fd);
 	/* A folder may give its group to what is made in it: one that the program chose goes before. */
 	if (!rc && !fstat(fd, &to) && to.st_gid != from.st_gid && from.st_gid != getegid())

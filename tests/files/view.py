@@ -296,6 +296,61 @@ print(len(os.listdir("step-1")))
 """
 
 
+AHEAD = STEPS + """
+import ctypes
+M = 1 << 20
+def piece(i): return (b"%7d " % i) * (M // 8)
+open("a-0.pt", "wb").write(b"small")
+step("one")
+f = open("a-1.pt", "wb", buffering=0)
+for i in range(40): f.write(piece(i))
+step("written")
+# What is beside the target by now is another: a word, a piece, a hole, the end.
+os.pwrite(f.fileno(), b"other", 3 * M + 5)
+os.pwrite(f.fileno(), piece(77), 9 * M)
+ctypes.CDLL(None).fallocate(f.fileno(), 3, ctypes.c_long(12 * M), ctypes.c_long(M + 4096))
+f.truncate(33 * M + 100)
+if len(sys.argv) > 1:
+    step("to be killed")
+f.close()
+step("closed")
+"""
+
+
+def ahead(checks):
+    """A large file is copied while it is written; what changes behind that is copied again."""
+    def beside(place):
+        return [n for n in os.listdir(place.work) if n.startswith(".tpck-") and os.stat(place.path(n)).st_blocks * 512 > 30 << 20]
+
+    piece = [(b"%7d " % i) * (1 << 17) for i in range(40)]
+    want = bytearray(b"".join(piece))
+    want[(3 << 20) + 5:(3 << 20) + 10] = b"other"
+    want[9 << 20:10 << 20] = (b"%7d " % 77) * (1 << 17)
+    want[12 << 20:(13 << 20) + 4096] = bytes((1 << 20) + 4096)
+    del want[(33 << 20) + 100:]
+    for kill in (False, True):
+        with Place() as place:
+            program = place.start(AHEAD, *(["kill"] if kill else []))
+            told(program, "one")
+            until(lambda: not place.listed())
+            go(program)
+            told(program, "written")
+            checks.ok(until(lambda: beside(place), 20), "a large file that is being written is beside its target already", place.listing())
+            go(program)
+            told(program, "to be killed" if kill else "closed")
+            if kill:
+                program.kill()
+                checks.ok(until(lambda: not place.listed() and not [n for n in os.listdir(place.work) if n.startswith(".tpck-")]) and
+                          place.listing() == ["a-0.pt"], "it is taken away when its process is killed", os.listdir(place.work))
+            else:
+                until(lambda: not place.listed())
+                end(program)
+                checks.ok(place.content("a-1.pt") == want and sorted(os.listdir(place.work)) == place.listing(), "what changed since is right",
+                          os.listdir(place.work), [i for i in range(34) if (place.content("a-1.pt") or b"")[i << 20:i + 1 << 20] != want[i << 20:i + 1 << 20]])
+                checks.ok([r["state"] for r in place.verified(place.path("a-1.pt"))] == ["good"], "and its digests",
+                          place.verified(place.path("a-1.pt")))
+
+
 NAMES = ["model.pt", "b.safetensors", "latest", "notes.txt", "train.log", "checkpoint-3/anything", "checkpoint-3/out.log",
          "more.bin", "state.bin", "quiet/.tmpAb12Cd", "two.pt", "theirs.pt", "pipe.pt/x", "link.pt", "sub/own.dat", "sub/other.dat"]
 WRITES = STEPS + """
@@ -532,7 +587,7 @@ def main():
     if sys.argv[1:] == ["on_a_full_disk"]:
         on_a_full_disk(checks)
         checks.end()
-    tests = [views, killed, order, same, two_writers, forked, headless, past, cut, spares, full, told_ahead, many]
+    tests = [views, killed, order, same, two_writers, forked, headless, past, cut, spares, full, ahead, told_ahead, many]
     chosen = sys.argv[1:]
     for test in tests:
         if not chosen or test.__name__ in chosen:

@@ -25,8 +25,10 @@
 #define SWEEP_NS 100000000ull
 #define INHERITED_NS 2000000000ull
 #define CATCH_UP_NS 1000000000ull
+#define AHEAD_BYTES (16ll << 20)
 #define SPARE_FREE_BYTES (512ull << 20)
-enum { IDLE_MS = 1000, OPEN_MS = 100, WRITTEN_MS = 10, PREPARED = 64, SYNCED = 64, SPARES = 64, SPARE_LEAST = 64 << 10, SYNCERS = 3 };
+enum { IDLE_MS = 1000, OPEN_MS = 100, WRITTEN_MS = 10, PREPARED = 64, SYNCED = 64, SPARES = 64, SPARE_LEAST = 64 << 10, SYNCERS = 3,
+       AHEAD_CHUNKS = 32 };
 
 /* An entry as it was when it was chosen. */
 struct chosen {
@@ -71,6 +73,13 @@ struct files {
 	uint64_t publishing; /* under the view's lock, as a syncer's */
 	struct syncer syncer[SYNCERS];
 	pthread_mutex_t prepared_lock;
+	/* What is copied before it is closed. The publisher's alone. */
+	struct {
+		uint64_t serial, failed; /* whose; with whom it did not work */
+		int folder;
+		char name[64];
+		struct tpck_ahead part;
+	} ahead;
 	uint64_t swept_ns;
 	uint64_t waiting_serial, waiting_ns; /* the entry that somebody still may write, since when it has not changed */
 	struct stat waiting;
@@ -83,7 +92,7 @@ struct files {
 	double backoff_sec;
 	char said[sizeof ((struct tpck_error *)0)->text];
 };
-static struct files files = {.prepared_lock = PTHREAD_MUTEX_INITIALIZER};
+static struct files files = {.prepared_lock = PTHREAD_MUTEX_INITIALIZER, .ahead = {.folder = -1, .part = {.fd = -1}}};
 
 /* ---- what processes leave --------------------------------------------------------------------- */
 
@@ -329,7 +338,7 @@ static void sync_note(int folder)
 		*synced_of(&now) = (struct synced){now.st_dev, now.st_ino, now.st_ctim};
 }
 
-static int copy(const struct chosen *chosen, int bytes, int folder, struct tpck_error *err)
+static int copy(const struct chosen *chosen, int bytes, int folder, struct tpck_ahead *ahead, struct tpck_error *err)
 {
 	struct tpck_sums *before, *sums;
 	struct stat found;
@@ -340,7 +349,7 @@ static int copy(const struct chosen *chosen, int bytes, int folder, struct tpck_
 	if (is_prepared(chosen, &found) && faccessat(folder, chosen->part, F_OK, 0) == 0)
 		return 0;
 	before = sums_before(chosen->pattern);
-	rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, before, &sums, err);
+	rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, ahead, before, &sums, err);
 	tpck_sums_free(before);
 	if (!rc)
 		prepared_note(chosen, &found, sums);
@@ -395,6 +404,103 @@ static void clear_part(const struct chosen *chosen, int folder)
 		unlinkat(folder, chosen->part, 0);
 }
 
+/* ---- ahead of the close ----------------------------------------------------------------------- */
+
+static void ahead_end(bool remove)
+{
+	if (remove && tpck_replace_ahead_valid(&files.ahead.part))
+		unlinkat(files.ahead.folder, files.ahead.name, 0);
+	tpck_replace_ahead_end(&files.ahead.part);
+	if (files.ahead.folder >= 0)
+		close(files.ahead.folder);
+	files.ahead.folder = -1;
+	files.ahead.serial = 0;
+}
+
+static bool same_folder(int a, int b)
+{
+	struct stat one, other;
+
+	return !fstat(a, &one) && !fstat(b, &other) && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+/* What of it is beside its target already. NULL: nothing. */
+static struct tpck_ahead *ahead_of(const struct chosen *chosen, int folder)
+{
+	if (files.ahead.serial != chosen->serial)
+		return NULL;
+	if (!tpck_replace_ahead_valid(&files.ahead.part) || !same_folder(files.ahead.folder, folder)) {
+		ahead_end(true);
+		return NULL;
+	}
+	return &files.ahead.part;
+}
+
+/* A large file that is being written: of several the one that is under way, else any. One that was synced has a part of its
+ * own. */
+static bool choose_open(struct chosen *chosen)
+{
+	const struct tpck_view_entry *found = NULL;
+	uint32_t left;
+
+	if (!tpck_view_lock(files.view))
+		return false;
+	left = files.view->failing ? 0 : files.view->used;
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
+		const struct tpck_view_entry *entry = &files.view->entry[i];
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (entry->state == TPCK_VIEW_OPEN && entry->kind == TPCK_VIEW_MEMORY && !entry->synced && !entry->mapped &&
+		    entry->serial != files.ahead.failed && !is_syncing(entry->serial) && (!found || entry->serial == files.ahead.serial))
+			found = entry;
+	}
+	if (found) {
+		choose(found, chosen);
+		files.publishing = found->serial;
+	}
+	tpck_view_unlock(files.view);
+	return found;
+}
+
+/* So that the disk has work while the program writes. True: there may be more. */
+static bool go_ahead(struct chosen *chosen)
+{
+	int bytes, folder, done = 0;
+	struct tpck_error err;
+	struct stat found;
+
+	if (!choose_open(chosen))
+		return false;
+	bytes = open(chosen->bytes, O_RDONLY | O_CLOEXEC);
+	if (bytes < 0 || fstat(bytes, &found) || found.st_size < AHEAD_BYTES) {
+		if (bytes >= 0)
+			close(bytes);
+		return false;
+	}
+	folder = tpck_replace_folder(chosen->folder.path, chosen->folder.device, chosen->folder.inode, &err);
+	if (files.ahead.serial && (folder < 0 || !ahead_of(chosen, folder)))
+		ahead_end(true);
+	if (folder >= 0 && !files.ahead.serial) {
+		files.ahead.serial = chosen->serial;
+		files.ahead.folder = fcntl(folder, F_DUPFD_CLOEXEC, 0);
+		strcpy(files.ahead.name, chosen->part);
+	}
+	done = folder < 0 ? folder : tpck_replace_ahead(bytes, folder, chosen->part, &files.ahead.part, AHEAD_CHUNKS);
+	if (done < 0) {
+		files.ahead.failed = chosen->serial;
+		ahead_end(true);
+	}
+	if (folder >= 0) {
+		clear_part(chosen, folder);
+		close(folder);
+	}
+	close(bytes);
+	tpck_view_tell(&files.view->syncs);
+	return done > 0;
+}
+
 static void note_sums(const struct chosen *chosen, struct tpck_sums *sums)
 {
 	char path[TPCK_VIEW_PATH + TPCK_VIEW_NAME];
@@ -428,7 +534,7 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 	if (!rc && bytes >= 0)
 		fstat(bytes, &found);
 	if (!rc && bytes >= 0 && chosen->kind == TPCK_VIEW_MEMORY)
-		rc = copy(chosen, bytes, folder, err);
+		rc = copy(chosen, bytes, folder, ahead_of(chosen, folder), err);
 	else if (!rc && bytes >= 0 && fsync(bytes))
 		rc = tpck_error_set(err, errno, "writing %s", chosen->name);
 	if (!rc && !begin_commit(chosen)) {
@@ -439,7 +545,7 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 			rc = tpck_replace_commit(chosen->kind == TPCK_VIEW_DIRECT ? part_folder : folder, chosen->part, folder,
 						 chosen->name, err);
 		if (rc == -EXDEV) {
-			rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, NULL, &sums, err);
+			rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, NULL, NULL, &sums, err);
 			if (!rc)
 				rc = tpck_replace_commit(folder, chosen->part, folder, chosen->name, err);
 			if (!rc)
@@ -493,7 +599,7 @@ static int do_sync(const struct chosen *chosen, struct tpck_error *err)
 	if (bytes < 0)
 		return errno == ENOENT ? 0 : tpck_error_set(err, errno, "reading what %s is to hold", chosen->name);
 	folder = tpck_replace_folder(chosen->folder.path, chosen->folder.device, chosen->folder.inode, err);
-	rc = folder < 0 ? folder : copy(chosen, bytes, folder, err);
+	rc = folder < 0 ? folder : copy(chosen, bytes, folder, NULL, err);
 	close(bytes);
 	if (folder >= 0)
 		clear_part(chosen, folder);
@@ -725,6 +831,10 @@ static void *files_main(void *unused)
 			make_spare(files.spare[--files.spares]);
 			continue;
 		}
+		if (work == WRITERS && now >= files.retry_ns && go_ahead(&chosen))
+			continue;
+		if (work != PUBLISH && files.ahead.serial && !tpck_replace_ahead_valid(&files.ahead.part))
+			ahead_end(false);
 		if (work != PUBLISH) {
 			tpck_view_wait(&files.view->news, seen, work == NOTHING ? IDLE_MS : work == BUSY ? WRITTEN_MS : OPEN_MS);
 			continue;
