@@ -5,6 +5,7 @@
 #define TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 
 #include "runtime/files/files.h"
+#include "runtime/wire/rules.h"
 #include "runtime/wire/view.h"
 
 /* Functions with paths on their stack, which is not spent where nothing is pending: threads' stacks may be small. */
@@ -36,8 +37,6 @@ int tpck_files_await(uint64_t order);
 
 /* ---- wanted.c ---- */
 bool tpck_files_wanted(int folder, const char *path);
-/* A name of Rust's tempfile (safetensors from 0.8 on), which makes the system calls that rename it itself: nobody sees them. */
-bool tpck_files_renamed_past_us(const char *path);
 /* A path of the text `path`, made absolute without looking at links. */
 bool tpck_files_absolute(int folder, const char *path, char *out, size_t size);
 

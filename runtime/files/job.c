@@ -41,7 +41,9 @@ static const char *job_of(const char *job)
 {
 	const char *inherited = getenv(VARIABLE);
 
-	if (!tpck_files_settings->job[0] && inherited && *inherited && *inherited != '.' && !strchr(inherited, '/'))
+	if (tpck_files_settings->job[0])
+		return job;
+	if (inherited && *inherited && *inherited != '.' && !strchr(inherited, '/'))
 		return inherited;
 	setenv(VARIABLE, job, 1);
 	return job;

@@ -47,21 +47,6 @@ struct taking {
 	char path[TPCK_FILES_PATH]; /* the folder's own name, then where the bytes are */
 };
 
-/* Whether a file that replaces the one there would be the same to everybody: not one of several names, not another
- * user's, in a folder where it can be replaced. */
-static bool replaceable(struct taking *t)
-{
-	if (syscall(SYS_newfstatat, t->folder, "", &t->parent, AT_EMPTY_PATH))
-		return false;
-	if (syscall(SYS_faccessat, t->folder, ".", W_OK | X_OK))
-		return false;
-	t->exists = !syscall(SYS_newfstatat, t->folder, t->name, &t->there, AT_SYMLINK_NOFOLLOW);
-	if (!t->exists)
-		return errno == ENOENT;
-	return S_ISREG(t->there.st_mode) && t->there.st_nlink == 1 && t->there.st_uid == geteuid() &&
-	       !syscall(SYS_faccessat, t->folder, t->name, W_OK);
-}
-
 /* Something could not be put at its path at the last attempt: what is saved now is to meet that disk itself, and say so. */
 static bool failing(const struct tpck_view *view)
 {
@@ -247,7 +232,8 @@ static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mod
 	/* The kernel's name of the folder: the agent has another working folder. */
 	snprintf(link, sizeof link, "/proc/self/fd/%d", t.folder);
 	got = syscall(SYS_readlink, link, t.path, sizeof t.path - 1);
-	if (got > 0 && t.path[0] == '/' && replaceable(&t)) {
+	if (got > 0 && t.path[0] == '/' &&
+	    tpck_rule_takes(tpck_rules_place(t.folder, t.name, &t.parent, &t.there, &t.exists))) {
 		t.path[got] = '\0';
 		if (pending && !syscall(SYS_newfstatat, AT_FDCWD, pending->path, &t.there, 0)) {
 			t.exists = true;
@@ -326,7 +312,7 @@ static int open_pending(int folder, const char *path, int flags, mode_t mode, co
 }
 
 /* What is about to be renamed past us replaces what is in its folder now: nothing that is owed there may come behind it. */
-static void settle_folder(int folder, const char *path)
+static TPCK_FILES_SLOW void settle_folder(int folder, const char *path)
 {
 	struct tpck_view *view = atomic_load(&tpck_files_view);
 	char parent[TPCK_FILES_PATH];
@@ -341,6 +327,28 @@ static void settle_folder(int folder, const char *path)
 	tpck_view_unlock(view);
 	if (owed)
 		(void)tpck_files_settle();
+}
+
+/* Where nothing of it is pending: taken, or the real one. A thread's stack may be small: no buffers here. */
+static TPCK_FILES_SLOW int fresh_open(int folder, const char *path, int flags, mode_t mode)
+{
+	int fd;
+
+	if (path && writes(flags) && !passes(flags) && tpck_files_may_take() && tpck_files_wanted(folder, path)) {
+		/* In place, and not written by us from its begin: as ever. */
+		if (flags & O_TRUNC || flags & O_CREAT) {
+			fd = flags & O_TRUNC || syscall(SYS_faccessat, folder, path, F_OK) ? try_take(folder, path, flags, mode, NULL) : -1;
+			if (fd >= 0)
+				return fd;
+		}
+	}
+	if (path && flags & O_CREAT && !tpck_files_idle() && tpck_rules_renamed_past_us(path)) {
+		int saved = errno;
+
+		settle_folder(folder, path);
+		errno = saved;
+	}
+	return real_open(folder, path, flags, mode);
 }
 
 static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mode_t mode)
@@ -371,35 +379,26 @@ static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mo
 		if (tries)
 			tpck_reach_pause(1);
 	}
-	if (path && writes(flags) && !passes(flags) && tpck_files_may_take() && tpck_files_wanted(folder, path)) {
-		/* In place, and not written by us from its begin: as ever. */
-		if (flags & O_TRUNC || flags & O_CREAT) {
-			fd = flags & O_TRUNC || syscall(SYS_faccessat, folder, path, F_OK) ? try_take(folder, path, flags, mode, NULL) : -1;
-			if (fd >= 0)
-				return fd;
-		}
-	}
-	if (path && flags & O_CREAT && !tpck_files_idle() && tpck_files_renamed_past_us(path)) {
-		int saved = errno;
-
-		settle_folder(folder, path);
-		errno = saved;
-	}
-	return real_open(folder, path, flags, mode);
+	return fresh_open(folder, path, flags, mode);
 }
 
 int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
 {
 	if (tpck_files_idle() && !(writes(flags) && tpck_files_may_take()))
 		return real_open(folder, path, flags, mode);
-	return seen_open(folder, path, flags, mode);
+	return tpck_files_idle() ? fresh_open(folder, path, flags, mode) : seen_open(folder, path, flags, mode);
 }
 
-static TPCK_FILES_SLOW bool seen_concerns(const char *path, int flags)
+static TPCK_FILES_SLOW bool is_pending(const char *path)
 {
 	struct tpck_pending pending;
 
-	if (!tpck_files_idle() && tpck_files_look(AT_FDCWD, path, true, &pending) != TPCK_SEEN_REAL)
+	return tpck_files_look(AT_FDCWD, path, true, &pending) != TPCK_SEEN_REAL;
+}
+
+static bool seen_concerns(const char *path, int flags)
+{
+	if (!tpck_files_idle() && is_pending(path))
 		return true;
 	return writes(flags) && tpck_files_may_take() && tpck_files_wanted(AT_FDCWD, path);
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What the job sees of its files, what others see, and that the two come together. Programs are plain Python."""
+import json
 import os
 import re
 import signal
@@ -295,6 +296,51 @@ print(len(os.listdir("step-1")))
 """
 
 
+NAMES = ["model.pt", "b.safetensors", "latest", "notes.txt", "train.log", "checkpoint-3/anything", "checkpoint-3/out.log",
+         "more.bin", "state.bin", "quiet/.tmpAb12Cd", "two.pt", "theirs.pt", "pipe.pt/x", "link.pt", "sub/own.dat", "sub/other.dat"]
+WRITES = STEPS + """
+# Its agent begins with the first file: it is stopped then.
+for name in ("first.pt", "first.txt"): open(name, "w").close()
+step("begin")
+for name in sys.argv[1:]:
+    try: open(name, "wb").write(b"1")
+    except OSError as error: print(name, error, file=sys.stderr)
+step("written")
+"""
+
+
+def told_ahead(checks):
+    """What `show --files` says is what happens."""
+    for setting in ("auto", "auto:*/sub/own.*:*.bin", "*.txt", "none"):
+        with Place(TRANSPCKPT_FILES=setting) as place:
+            for folder in ("checkpoint-3", "sub", "pipe.pt", "quiet"):
+                os.mkdir(place.path(folder))
+            for name in ("two.pt", "theirs.pt"):
+                place.run("import sys; open(sys.argv[1], 'w').close()", name, preload=False)
+            os.link(place.path("two.pt"), place.path("also.txt"))
+            os.chown(place.path("theirs.pt"), 1, -1)
+            os.symlink("nowhere", place.path("link.pt"))
+            environment = {k: v for k, v in place.environment.items() if k != "LD_PRELOAD"}
+            said = json.loads(subprocess.run([os.path.join(os.path.dirname(place.agent), "transpckpt"), "show", "--files", "--json", *NAMES],
+                                             cwd=place.work, env=environment, capture_output=True, check=True).stdout)
+            told_of = {os.path.relpath(row["path"], place.work): row for row in said}
+            program = place.start(WRITES, *NAMES)
+            told(program, "begin")
+            until(lambda: not place.listed())
+            agent = pause(place) if place.agent_pid() else 0
+            go(program)
+            told(program, "written")
+            taken = sorted(os.path.relpath(row["path"], place.work) for row in place.listed())
+            if agent:
+                os.kill(agent, signal.SIGCONT)
+            end(program)
+            # A link's target is what is opened.
+            want = sorted(name if name != "link.pt" else "nowhere" for name, row in told_of.items() if row["taken"])
+            checks.ok(set(told_of) == set(NAMES) and taken == want and bool(taken) == (setting != "none"),
+                      f"{setting}: of {len(NAMES)} files {len(want)} are said to be taken, and are", taken, want,
+                      *((name, row["why"], row.get("glob")) for name, row in told_of.items()))
+
+
 def many(checks):
     with Place() as place:
         printed = place.run(MANY)
@@ -488,7 +534,7 @@ def main():
     if sys.argv[1:] == ["on_a_full_disk"]:
         on_a_full_disk(checks)
         checks.end()
-    tests = [views, killed, order, same, two_writers, forked, headless, past, cut, spares, full, many]
+    tests = [views, killed, order, same, two_writers, forked, headless, past, cut, spares, full, told_ahead, many]
     chosen = sys.argv[1:]
     for test in tests:
         if not chosen or test.__name__ in chosen:

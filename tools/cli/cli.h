@@ -25,11 +25,11 @@ struct cli {
 	char **operands;
 };
 
-/* The one option that a verb may have of its own. */
-enum cli_own { CLI_OWN_NONE, CLI_OWN_FORCE, CLI_OWN_STATE, CLI_OWN_FILES };
+/* The options that a verb may have of its own. */
+enum cli_own { CLI_OWN_NONE, CLI_OWN_FORCE = 1, CLI_OWN_STATE = 2, CLI_OWN_FILES = 4 };
 
 /* Reads --json, --job, --dir and the verb's own. Prints usage itself; CLI_GOOD to go on, -1 when --help was all. */
-int cli_options(struct cli *cli, int argc, char **argv, const char *usage, enum cli_own own);
+int cli_options(struct cli *cli, int argc, char **argv, const char *usage, unsigned own);
 /* Calls visit for every job, or the one that was named. Stops at the first non-zero answer. */
 int cli_each_job(struct cli *cli, int (*visit)(struct cli *cli, const char *job, void *context), void *context);
 
@@ -41,6 +41,9 @@ const char *cli_span(double seconds);
  * *headed. */
 struct json_object;
 int cli_list_files(struct cli *cli, const char *job, struct json_object *json, bool *headed);
+
+/* show --files: of the operands, or what is below the working folder, which files are taken when they are written. */
+int cli_show_files(struct cli *cli);
 
 /* A checkpoint as a user names it: STEP, STEP.gG, or the folder's name. generation 0: any. */
 int cli_point_parse(const char *text, struct tpck_point *point);

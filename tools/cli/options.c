@@ -13,14 +13,13 @@
 
 extern char **environ;
 
-int cli_options(struct cli *cli, int argc, char **argv, const char *usage, enum cli_own own)
+int cli_options(struct cli *cli, int argc, char **argv, const char *usage, unsigned own)
 {
 	const struct option options[] = {
 		{"json", no_argument, NULL, 'J'}, {"job", required_argument, NULL, 'j'},
 		{"dir", required_argument, NULL, 'd'}, {"help", no_argument, NULL, 'h'},
-		{own == CLI_OWN_FORCE ? "force" : own == CLI_OWN_STATE ? "state" : own == CLI_OWN_FILES ? "files" : NULL, no_argument,
-		 NULL, own == CLI_OWN_FORCE ? 'f' : own == CLI_OWN_STATE ? 's' : 'F'},
-		{NULL, 0, NULL, 0},
+		{"force", no_argument, NULL, 'f'}, {"state", no_argument, NULL, 's'},
+		{"files", no_argument, NULL, 'F'}, {NULL, 0, NULL, 0},
 	};
 	int option;
 
@@ -28,18 +27,18 @@ int cli_options(struct cli *cli, int argc, char **argv, const char *usage, enum 
 	cli->complaints = tpck_settings_read(&cli->settings, environ);
 	if (cli->settings.job[0])
 		cli->job = cli->settings.job;
-	while ((option = getopt_long(argc, argv, own == CLI_OWN_FORCE ? "j:d:fh" : "j:d:h", options, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, own & CLI_OWN_FORCE ? "j:d:fh" : "j:d:h", options, NULL)) != -1) {
 		if (option == 'J') {
 			cli->json = true;
 		} else if (option == 'j') {
 			cli->job = optarg;
 		} else if (option == 'd') {
 			snprintf(cli->settings.dir, sizeof cli->settings.dir, "%s", optarg);
-		} else if (option == 'f') {
+		} else if (option == 'f' && own & CLI_OWN_FORCE) {
 			cli->force = true;
-		} else if (option == 's') {
+		} else if (option == 's' && own & CLI_OWN_STATE) {
 			cli->state = true;
-		} else if (option == 'F') {
+		} else if (option == 'F' && own & CLI_OWN_FILES) {
 			cli->files = true;
 		} else {
 			fputs(usage, option == 'h' ? stdout : stderr);

@@ -14,8 +14,10 @@
 
 static const char usage[] =
 	"usage: transpckpt show [--state] [--json] [--job JOB] [--dir DIR]\n"
+	"       transpckpt show --files [--json] [PATH...]\n"
 	"Shows what was inferred about the processes that run now, or about the newest checkpoint's.\n"
-	"  --state  also what the newest snapshot holds: blocks by class, tensors by role, optimizers\n";
+	"  --state  also what the newest snapshot holds: blocks by class, tensors by role, optimizers\n"
+	"  --files  of these files, or all below here: whether they are taken when they are written, and why\n";
 
 static const char *const engine_names[] = {"off", "learning", "capturing", "running forward", "ended"};
 
@@ -240,10 +242,12 @@ int verb_show(int argc, char **argv)
 {
 	json_object *rows = NULL;
 	struct cli cli;
-	int rc = cli_options(&cli, argc, argv, usage, CLI_OWN_STATE);
+	int rc = cli_options(&cli, argc, argv, usage, CLI_OWN_STATE | CLI_OWN_FILES);
 
 	if (rc)
 		return rc < 0 ? CLI_GOOD : rc;
+	if (cli.files)
+		return cli_show_files(&cli);
 	if (cli.json)
 		rows = json_object_new_array();
 	rc = cli_each_job(&cli, show_job, rows);

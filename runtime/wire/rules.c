@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rules by which files are taken. System calls are made directly: the library's hooks are not to be met. */
+#include "config.h"
+
+#include "runtime/wire/rules.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/wire/view.h"
+
+/* What is never a checkpoint, wherever it lies: what is appended to while others read it, and what is changed in
+ * place under locks. */
+static const char *const never[] = {
+	"*.log", "events.out.tfevents.*", "*.jsonl", "*.csv", "*.lock", "*.lck", "*.pid", "*.sock", "*.sqlite*", "*.db",
+	"*.db-*", "*.lmdb", "*.mdb", "*.py", "*.pyc", "*.so", "*.o",
+};
+/* What PyTorch, its savers, JAX's and C programs call checkpoints, and the files that point to the latest. */
+static const char *const names[] = {
+	"*.pt", "*.pth", "*.ckpt", "*.safetensors", "*.distcp", "*.npz", "*.h5", "*.hdf5", "*.keras", "*.msgpack", "*.pdparams",
+	"*.pdopt", "*.pt.*", "*.ckpt.*", "*.safetensors.*", "model*.bin", "state*.bin", "optimizer*.bin", "pytorch_model*.bin",
+	"scheduler*.bin", "random_states_*.pkl", "latest", "latest_checkpointed_iteration.txt", "DONE_*", ".metadata",
+	".metadata.*", "metadata.json", "commit_success.txt", "trainer_state.json", "dlrover_latest.txt",
+};
+/* Folders that hold one checkpoint: all that is written into them. */
+static const char *const folders[] = {
+	"checkpoint-[0-9]*", "checkpoint_[0-9]*", "tmp-checkpoint-[0-9]*", "global_step[0-9]*", "iter_[0-9]*", "step-[0-9]*",
+	"step_[0-9]*", "step[0-9]*", "epoch-[0-9]*", "epoch_[0-9]*", "ckpt-[0-9]*", "ckpt_[0-9]*",
+};
+
+/* The kernel's own. */
+static const char *const kernels[] = {"/proc", "/sys", "/dev", "/run"};
+
+const char *tpck_rule_text(enum tpck_rule rule)
+{
+	static const char *const texts[] = {
+		[TPCK_RULE_NAME] = "checkpoints are called so",
+		[TPCK_RULE_FOLDER] = "it lies in a checkpoint's folder",
+		[TPCK_RULE_ASKED] = "TRANSPCKPT_FILES has it",
+		[TPCK_RULE_UNKNOWN] = "nothing says that it is a checkpoint",
+		[TPCK_RULE_OFF] = "TRANSPCKPT_FILES is none",
+		[TPCK_RULE_NEVER] = "files of such a name are written in place",
+		[TPCK_RULE_OUTSIDE] = "the kernel's folder, or one of this library's own",
+		[TPCK_RULE_PAST_US] = "it is renamed by system calls that nobody sees",
+		[TPCK_RULE_KIND] = "it is no plain file",
+		[TPCK_RULE_LINKS] = "it has several names",
+		[TPCK_RULE_OWNER] = "it is another user's",
+		[TPCK_RULE_READONLY] = "it cannot be written, or its folder cannot",
+	};
+
+	return texts[rule];
+}
+
+static const char *one_of(const char *name, const char *const *globs, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (fnmatch(globs[i], name, 0) == 0)
+			return globs[i];
+	return NULL;
+}
+#define ONE_OF(name, globs) one_of(name, globs, sizeof globs / sizeof *globs)
+
+static bool below(const char *path, const char *folder)
+{
+	size_t length = strlen(folder);
+
+	return length && strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == '\0');
+}
+
+static bool outside(const struct tpck_settings *settings, const char *absolute)
+{
+	char folder[TPCK_SETTING_TEXT_MAX + 16], kind[TPCK_TIER_KIND];
+
+	for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+		if (below(absolute, kernels[i]))
+			return true;
+	tpck_settings_shm(settings, folder, sizeof folder);
+	if (below(absolute, folder))
+		return true;
+	for (unsigned i = 0; tpck_settings_tier(settings, i, kind, folder, sizeof folder); i++)
+		if (below(absolute, folder))
+			return true;
+	return false;
+}
+
+static void say(char *out, size_t size, const char *glob, int length)
+{
+	if (out)
+		snprintf(out, size, "%.*s", length, glob);
+}
+
+static enum tpck_rule recognised(const char *absolute, const char *name, char *out, size_t size)
+{
+	char parent[TPCK_VIEW_NAME];
+	const char *begin = name - 1, *glob = ONE_OF(name, never);
+	enum tpck_rule rule = glob ? TPCK_RULE_NEVER : TPCK_RULE_NAME;
+
+	if (!glob)
+		glob = ONE_OF(name, names);
+	if (!glob) {
+		while (begin > absolute && begin[-1] != '/')
+			begin--;
+		snprintf(parent, sizeof parent, "%.*s", (int)(name - 1 - begin), begin);
+		glob = ONE_OF(parent, folders);
+		rule = glob ? TPCK_RULE_FOLDER : TPCK_RULE_UNKNOWN;
+	}
+	if (glob)
+		say(out, size, glob, (int)strlen(glob));
+	return rule;
+}
+
+/* The next of the globs with colons between them: its length, and what is behind it in `next`. */
+static size_t glob_of(const char *globs, const char **next)
+{
+	size_t length = strcspn(globs, ":");
+
+	*next = globs + length + (globs[length] == ':');
+	return length;
+}
+
+static bool is_auto(const char *glob, size_t length)
+{
+	return length == strlen("auto") && strncmp(glob, "auto", length) == 0;
+}
+
+bool tpck_rules_may_be(const struct tpck_settings *settings, const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+
+	if (!*name || strcmp(settings->files, "none") == 0)
+		return false;
+	return strcmp(settings->files, "auto") != 0 || !ONE_OF(name, never);
+}
+
+/* One without a slash is for names, else for absolute paths; "auto" is what is recognised. */
+enum tpck_rule tpck_rules_name(const struct tpck_settings *settings, const char *absolute, char *out, size_t size)
+{
+	const char *name = strrchr(absolute, '/'), *next;
+	enum tpck_rule rule = TPCK_RULE_UNKNOWN;
+
+	say(out, size, "", 0);
+	if (strcmp(settings->files, "none") == 0)
+		return TPCK_RULE_OFF;
+	if (!name || !*++name || name == absolute + 1 || outside(settings, absolute) ||
+	    strncmp(name, TPCK_VIEW_PART, sizeof TPCK_VIEW_PART - 1) == 0)
+		return TPCK_RULE_OUTSIDE;
+	if (tpck_rules_renamed_past_us(name))
+		return TPCK_RULE_PAST_US;
+	for (const char *at = settings->files; *at && !tpck_rule_takes(rule); at = next) {
+		size_t length = glob_of(at, &next);
+		char glob[TPCK_SETTING_TEXT_MAX];
+
+		if (is_auto(at, length)) {
+			rule = recognised(absolute, name, out, size);
+			continue;
+		}
+		snprintf(glob, sizeof glob, "%.*s", (int)length, at);
+		if (fnmatch(glob, strchr(glob, '/') ? absolute : name, 0) == 0) {
+			rule = TPCK_RULE_ASKED;
+			say(out, size, at, (int)length);
+		}
+	}
+	return rule;
+}
+
+enum tpck_rule tpck_rules_place(int folder, const char *name, struct stat *parent, struct stat *there, bool *exists)
+{
+	if (syscall(SYS_newfstatat, folder, "", parent, AT_EMPTY_PATH) || syscall(SYS_faccessat, folder, ".", W_OK | X_OK))
+		return TPCK_RULE_READONLY;
+	*exists = !syscall(SYS_newfstatat, folder, name, there, AT_SYMLINK_NOFOLLOW);
+	if (!*exists)
+		return errno == ENOENT ? TPCK_RULE_NAME : TPCK_RULE_READONLY;
+	if (!S_ISREG(there->st_mode))
+		return TPCK_RULE_KIND;
+	if (there->st_nlink != 1)
+		return TPCK_RULE_LINKS;
+	if (there->st_uid != geteuid())
+		return TPCK_RULE_OWNER;
+	return syscall(SYS_faccessat, folder, name, W_OK) ? TPCK_RULE_READONLY : TPCK_RULE_NAME;
+}
+
+/* .tmp and six letters or digits. */
+bool tpck_rules_renamed_past_us(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+
+	if (strncmp(name, ".tmp", 4) != 0 || strlen(name) != 4 + 6)
+		return false;
+	for (name += 4; isalnum((unsigned char)*name); name++)
+		;
+	return !*name;
+}

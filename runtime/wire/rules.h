@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which files are taken, and why: by their names, and by what is at their paths. Known to the library and to
+ * `transpckpt show --files`, which must not differ. */
+#ifndef TPCK_RUNTIME_WIRE_RULES_H
+#define TPCK_RUNTIME_WIRE_RULES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/stat.h>
+
+#include "runtime/base/settings.h"
+
+enum tpck_rule {
+	/* It is taken. */
+	TPCK_RULE_NAME,   /* checkpoints, and what points to them, are called so */
+	TPCK_RULE_FOLDER, /* it lies in a checkpoint's folder */
+	TPCK_RULE_ASKED,  /* a glob of TRANSPCKPT_FILES */
+	/* It is not. */
+	TPCK_RULE_UNKNOWN,  /* nothing says that it is a checkpoint */
+	TPCK_RULE_OFF,      /* TRANSPCKPT_FILES=none */
+	TPCK_RULE_NEVER,    /* a log, a database, a lock ...: written in place by its nature */
+	TPCK_RULE_OUTSIDE,  /* the kernel's folders, or this library's own */
+	TPCK_RULE_PAST_US,  /* renamed by system calls that nobody sees */
+	TPCK_RULE_KIND,     /* a folder, a link, a pipe, a device */
+	TPCK_RULE_LINKS,    /* it has several names */
+	TPCK_RULE_OWNER,    /* another user's */
+	TPCK_RULE_READONLY, /* it, or its folder, cannot be written */
+};
+
+static inline bool tpck_rule_takes(enum tpck_rule rule)
+{
+	return rule <= TPCK_RULE_ASKED;
+}
+
+/* In plain words, to be read behind "taken: " or "not taken: ". */
+const char *tpck_rule_text(enum tpck_rule rule);
+
+/* By the last part of any path, without a buffer: false where tpck_rules_name() would say no. */
+bool tpck_rules_may_be(const struct tpck_settings *settings, const char *path);
+/* By an absolute path. `glob`, where it is not NULL, gets what said so ("" where nothing did), in `size` bytes. */
+enum tpck_rule tpck_rules_name(const struct tpck_settings *settings, const char *absolute, char *glob, size_t size);
+/* Whether a file that replaces the one of this name, in the folder `folder` (O_PATH is enough), would be the same to
+ * everybody: TPCK_RULE_NAME, or why not. `parent` is the folder; `there` what has the name, if `exists`. */
+enum tpck_rule tpck_rules_place(int folder, const char *name, struct stat *parent, struct stat *there, bool *exists);
+
+/* A name of Rust's tempfile (safetensors from 0.8 on), which makes the system calls that rename it itself: nobody sees them. */
+bool tpck_rules_renamed_past_us(const char *path);
+
+#endif
