@@ -11,6 +11,7 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/reach.h"
 
@@ -71,6 +72,21 @@ bool tpck_files_room_for(const struct tpck_view *view, uint64_t bytes)
 		return false;
 	room = (uint64_t)shm.f_bavail * (uint64_t)shm.f_frsize;
 	return room > bytes + bytes / 4 + SPARE_BYTES;
+}
+
+/* A tmpfs that can never have room is said once: containers have 64 MiB unless they are told otherwise. */
+static void say_small(void)
+{
+	static _Atomic bool said;
+	struct statfs shm;
+	uint64_t bytes;
+
+	if (said || syscall(SYS_statfs, tpck_files_folder, &shm))
+		return;
+	bytes = (uint64_t)shm.f_blocks * (uint64_t)shm.f_frsize;
+	if (bytes <= SPARE_BYTES && !atomic_exchange(&said, true))
+		tpck_log_warn("%s has %llu MiB, of which %llu stay free: the program's files are written beside their targets, at the disk's speed",
+			      tpck_files_folder, (unsigned long long)(bytes >> 20), (unsigned long long)(SPARE_BYTES >> 20));
 }
 
 /* Whether the disk has so many bytes; UINT64_MAX: as many as nobody knows yet. */
@@ -199,6 +215,8 @@ static int take(struct taking *t)
 		tpck_view_bytes(view, entry, tpck_files_folder, t->path, sizeof t->path);
 	}
 	tpck_view_unlock(view);
+	if (last != UINT64_MAX && kind == TPCK_VIEW_DIRECT)
+		say_small();
 	if (!entry)
 		return -1;
 	fd = make_bytes(t, kind, pattern);
