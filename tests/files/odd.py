@@ -239,10 +239,125 @@ def preloaded(checks):
                 compare(checks, f"{os.path.basename(name)} preloaded {'before' if first else 'behind'} it", host, True, 0, "memory")
 
 
+NAMES = """
+import os
+def deep(length):
+    # Made step by step: no system call takes more than 4095 bytes.
+    home, path = os.getcwd(), os.fsencode(os.getcwd())
+    while len(path) < length:
+        left = length - len(path) - 1
+        name = b"d" * (left if left <= 255 else min(255, left - 2))
+        try:
+            os.mkdir(name)
+        except FileExistsError:
+            pass
+        os.chdir(name)
+        path += b"/" + name
+    os.chdir(home)
+    return path
+for folder, names in ((deep(3839), [b"n" * 252 + b".pt"]), (deep(4090), [b"a.pt"]), (deep(4000), [b"a.pt", b"\\xff\\x80" * 20 + b".pt"]),
+                      (b".", [b"m" * 252 + b".pt", bytes(range(1, 47)) + bytes(range(48, 256))[:200] + b".pt", b"\\xed\\xa0\\x80.pt", b"a\\nb.pt"])):
+    for name in names:
+        path = os.path.join(folder, name)
+        assert len(path) < 4096 and len(name) < 256
+        for i in range(3):
+            with open(path, "wb") as f:
+                f.write(b"%d" % i * 1000 + name)
+            with open(path, "rb") as f:
+                assert f.read() == b"%d" % i * 1000 + name
+            assert name in os.listdir(folder) and os.path.getsize(path) == 1000 + len(name)
+        os.rename(path, path[:-4] + b"c.pt")
+        assert not os.path.exists(path)
+        with open(path, "wb") as f:
+            f.write(b"again")
+        os.unlink(path)
+try:
+    open(b"x" * 253 + b".pt", "wb")
+except OSError as e:
+    print(e.strerror)
+try:
+    open(b"./" * 2047 + b"x.pt", "wb")
+except OSError as e:
+    print(e.strerror)
+"""
+
+
+def tree(folder):
+    """By descriptors: the paths may be longer than a system call takes."""
+    found = {}
+    for at, _, names, fd in os.fwalk(os.fsencode(folder)):
+        for name in names:
+            with open(os.open(name, os.O_RDONLY, dir_fd=fd), "rb") as f:
+                found[os.path.relpath(os.path.join(at, name), os.fsencode(folder))] = f.read()
+    return found
+
+
+def names(checks):
+    with Place() as place, Place() as other:
+        # As long as each other, whatever was drawn.
+        done, plain = place.run(NAMES, check=False), other.run(NAMES, preload=False, check=False)
+        ours, theirs = tree(place.work), tree(other.work)
+        checks.ok(done.returncode == plain.returncode == 0 and (done.stdout, done.stderr) == (plain.stdout, plain.stderr),
+                  "names of 255 bytes, paths of 4095, names that are no text: all calls say the same", done.stdout, done.stderr,
+                  plain.stdout, plain.stderr)
+        checks.ok(ours == theirs and len(ours) == 8, "and the files are the same", len(ours), len(theirs),
+                  [n[-60:] for n in set(ours) ^ set(theirs)])
+
+
+CLOCK = r"""
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+/* An hour back each time somebody looks. */
+static _Atomic long back;
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+	long result = syscall(SYS_clock_gettime, clock, now);
+	if (!result && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
+		now->tv_sec -= 3600 * back++;
+	return (int)result;
+}
+time_t time(time_t *to)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	if (to)
+		*to = now.tv_sec;
+	return now.tv_sec;
+}
+int gettimeofday(struct timeval *restrict to, void *restrict zone)
+{
+	struct timespec now;
+	(void)zone;
+	clock_gettime(CLOCK_REALTIME, &now);
+	*to = (struct timeval){now.tv_sec, now.tv_nsec / 1000};
+	return 0;
+}
+"""
+
+
+def clock(checks):
+    """For the program and the agent."""
+    with Place() as place:
+        shim = os.path.join(place.root, "clock.so")
+        with open(shim[:-3] + ".c", "w", encoding="utf-8") as f:
+            f.write(CLOCK)
+        if subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", shim, shim[:-3] + ".c"], check=False).returncode:
+            print("# no compiler: the clock stays")
+            return
+        agent = os.path.join(place.root, "agent")
+        with open(agent, "w", encoding="utf-8") as f:
+            f.write(f'#!/bin/sh\nLD_PRELOAD={shim} exec {place.agent} "$@"\n')
+        os.chmod(agent, 0o755)
+        compare(checks, "a clock that goes backwards", Host(place, preload=shim, env={"TRANSPCKPT_AGENT": agent}), True, 0, "memory")
+
+
 def main():
     checks = Checks()
     mounts = [shared_memory, read_only_root, no_proc]
-    tests = [children, refused, preloaded, *mounts]
+    tests = [children, refused, preloaded, names, clock, *mounts]
     chosen = sys.argv[1:]
     if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode:
         print("# no mount namespace:", *[test.__name__ for test in mounts], "are not tried")

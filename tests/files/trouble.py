@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Disks that refuse, fail, hang or are full, and files that turn out much larger than the last one of their name."""
+"""Disks that refuse, fail, hang or are full; files that turn out much larger than the last one of their name; what is done to
+files just while they are copied."""
 import os
 import re
 import signal
@@ -471,10 +472,98 @@ def small_tier(checks):
             subprocess.run(["umount", "-l", other.shm], check=False)
 
 
+MEANWHILE = """
+big = 3 << 20
+save("a-2.pt", b"y" * big)
+step("copied")
+what = sys.argv[1]
+if what == "removed":
+    os.unlink("a-2.pt")
+elif what == "replaced":
+    save("new.pt", b"n" * 1000)
+    os.rename("new.pt", "a-2.pt")
+elif what == "renamed":
+    os.rename("a-2.pt", "b-2.pt")
+elif what == "truncated":
+    save("a-2.pt", b"t" * 2000)
+elif what == "appended":
+    with open("a-2.pt", "ab") as f:
+        f.write(b"more")
+elif what == "changed":
+    with open("a-2.pt", "r+b") as f:
+        f.write(b"changed")
+print({n: (len(d), d[:3], d[-3:]) for n in sorted(os.listdir(".")) for d in [open(n, "rb").read()]}, flush=True)
+step("done")
+"""
+
+
+def meanwhile(checks):
+    """What is done by name while the agent copies."""
+    for what, expected in (("removed", {}), ("replaced", {"a-2.pt": (1000, b"nnn", b"nnn")}), ("renamed", {"b-2.pt": (3 << 20, b"yyy", b"yyy")}),
+                           ("truncated", {"a-2.pt": (2000, b"ttt", b"ttt")}), ("appended", {"a-2.pt": ((3 << 20) + 4, b"yyy", b"ore")}),
+                           ("changed", {"a-2.pt": (3 << 20, b"cha", b"yyy")})):
+        with Place() as place:
+            program = place.start(SAVES + MEANWHILE, what)
+            told(program, "begun")
+            until(lambda: not place.listed())
+            # The second piece of it does not come to an end.
+            struck = Struck(place, "tpck-files", "-etrace=pwrite64", "-einject=pwrite64:delay_enter=300000000:when=2")
+            go(program)
+            told(program, "copied")
+            there = until(lambda place=place: [n for n in os.listdir(place.work) if n.startswith(".tpck-") and
+                                               os.stat(place.path(n)).st_blocks], 20)
+            go(program)
+            said = line(program)
+            expected = dict({f"a-{i}.pt": (100000, b"xxx", b"xxx") for i in range(2)}, **expected)
+            told(program, "done")
+            checks.ok(there and said == str(dict(sorted(expected.items()))), f"{what} while it is copied: the job sees that", said)
+            struck.over()
+            go(program)
+            status, _ = end(program)
+            left = {n: (len(d), d[:3], d[-3:]) for n in sorted(os.listdir(place.work)) for d in [place.content(n)]}
+            checks.ok(status == 0 and left == expected, f"{what} while it is copied: so does everybody in the end", status, left, place.log())
+
+
+RACES = STEPS + """
+import threading
+step("begun")
+for i in range(40):
+    fd = os.open(f"race-{i % 4}.pt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    written = []
+    def writes():
+        try:
+            while len(written) < 4000:
+                os.pwrite(fd, b"w" * 512, len(written) * 512)
+                written.append(1)
+        except OSError:
+            pass
+    thread = threading.Thread(target=writes)
+    thread.start()
+    while len(written) < 10 + i * 10:
+        pass
+    os.close(fd)
+    thread.join()
+    size = os.path.getsize(f"race-{i % 4}.pt")
+    if size not in (len(written) * 512, len(written) * 512 + 512):
+        print(i, size, len(written) * 512, flush=True)
+print("raced", flush=True)
+"""
+
+
+def races(checks):
+    with Place() as place:
+        program = place.start(RACES)
+        told(program, "begun")
+        go(program)
+        said = line(program)
+        status, _ = end(program)
+        checks.ok(said == "raced" and status == 0, "closed by one thread while another writes: all that was written before is there", said)
+
+
 def main():
     checks = Checks()
     mounts = [read_only, no_room, small_tier]
-    tests = [fails, closes, hangs, grows, *mounts]
+    tests = [fails, closes, hangs, grows, meanwhile, races, *mounts]
     chosen = sys.argv[1:]
     if "TPCK_OWN_MOUNTS" not in os.environ:
         # Mounts of this test are nobody else's.
