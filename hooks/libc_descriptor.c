@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of what ends, copies and syncs a descriptor, for those that write the trainer's files: reading and writing is not
- * hooked at all. */
+/* Hooks of what ends, copies and syncs a descriptor, for those that write the trainer's files. */
 #include "config.h"
 
 #include <dirent.h>
@@ -64,28 +63,34 @@ TPCK_EXPORT void closefrom(int first)
 
 TPCK_EXPORT int dup(int fd)
 {
+	bool held = tpck_files_hold(fd, -1);
 	int copy = (int)syscall(SYS_dup, fd);
 
 	if (copy >= 0)
 		tpck_files_copied(fd, copy);
+	tpck_files_let_go(held);
 	return copy;
 }
 
 TPCK_EXPORT int dup2(int from, int to)
 {
+	bool held = tpck_files_hold(from, to);
 	int copy = (int)syscall(SYS_dup2, from, to);
 
 	if (copy >= 0)
 		tpck_files_copied(from, to);
+	tpck_files_let_go(held);
 	return copy;
 }
 
 TPCK_EXPORT int dup3(int from, int to, int flags)
 {
+	bool held = tpck_files_hold(from, to);
 	int copy = (int)syscall(SYS_dup3, from, to, flags);
 
 	if (copy >= 0)
 		tpck_files_copied(from, to);
+	tpck_files_let_go(held);
 	return copy;
 }
 
@@ -93,15 +98,18 @@ TPCK_EXPORT int dup3(int from, int to, int flags)
 	static int (*real)(int, int, ...);                           \
 	va_list args;                                                \
 	void *argument;                                              \
+	bool held;                                                   \
 	int result;                                                  \
 	va_start(args, command);                                     \
 	argument = va_arg(args, void *);                             \
 	va_end(args);                                                \
 	if (!real)                                                   \
 		real = REAL(name);                                   \
+	held = tpck_files_hold(fd, -1);                              \
 	result = real(fd, command, argument);                        \
 	if (result >= 0 && (command == F_DUPFD || command == F_DUPFD_CLOEXEC)) \
 		tpck_files_copied(fd, result);                       \
+	tpck_files_let_go(held);                                     \
 	return result
 
 TPCK_EXPORT int fcntl(int fd, int command, ...)
@@ -131,10 +139,12 @@ TPCK_EXPORT ssize_t copy_file_range(int from, off64_t *from_at, int to, off64_t 
 
 static void *map(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
+	bool held = fd >= 0 && tpck_files_hold(fd, -1);
 	void *at = (void *)syscall(SYS_mmap, address, bytes, protection, flags, fd, offset);
 
 	if (fd >= 0 && at != MAP_FAILED && (flags & MAP_TYPE) != MAP_PRIVATE && !(flags & MAP_ANONYMOUS))
 		tpck_files_mapped(fd, at, bytes);
+	tpck_files_let_go(held);
 	return at;
 }
 

@@ -10,6 +10,7 @@
 
 #include "hooks/hooks.h"
 #include "runtime/engine/engine.h"
+#include "runtime/files/files.h"
 #include "runtime/replay/restart.h"
 #include "shim/doors.h"
 
@@ -22,6 +23,16 @@ static void at_exit(int status, void *unused)
 	errno = saved;
 }
 
+static void before_fork(void)
+{
+	tpck_files_forking(true);
+}
+
+static void after_fork(void)
+{
+	tpck_files_forking(false);
+}
+
 __attribute__((constructor)) static void start(void)
 {
 	const char *library = "";
@@ -31,7 +42,7 @@ __attribute__((constructor)) static void start(void)
 	if (dladdr((void *)tpck_hooks_cuda, &info) && info.dli_fname)
 		library = info.dli_fname;
 	tpck_hooks_cuda();
-	pthread_atfork(NULL, NULL, tpck_engine_forked);
+	pthread_atfork(before_fork, after_fork, tpck_engine_forked);
 	tpck_doors_open(library);
 	tpck_restart_launcher(tpck_launcher_joined);
 	tpck_engine_start(library);

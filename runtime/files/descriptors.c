@@ -16,6 +16,8 @@ enum { MAPPINGS = 256 };
 
 /* An entry's index + 1 and its serial's low half: 0 is none. */
 static _Atomic uint64_t descriptors[TPCK_FILES_DESCRIPTORS];
+static _Atomic uint64_t limits[TPCK_FILES_DESCRIPTORS]; /* how long the file may get by it; UINT64_MAX: as long as it likes */
+static uint32_t born[TPCK_FILES_DESCRIPTORS];           /* forks until then */
 static _Atomic uint32_t known, highest;
 static int32_t process; /* whose descriptors these are */
 static struct {
@@ -30,30 +32,32 @@ static uint64_t pack(uint32_t index, uint64_t serial)
 	return (serial & 0xffffffff) << 32 | (index + 1);
 }
 
-static struct tpck_view_entry *unpack(struct tpck_view *view, uint64_t what)
+struct tpck_view_entry *tpck_files_unpack(struct tpck_view *view, uint64_t what)
 {
 	struct tpck_view_entry *entry = &view->entry[(uint32_t)what - 1];
 
 	return entry->state != TPCK_VIEW_FREE && (entry->serial & 0xffffffff) == what >> 32 ? entry : NULL;
 }
 
-static void set(int fd, uint64_t what)
+static void set(int fd, uint64_t what, uint64_t limit)
 {
 	uint32_t top = atomic_load(&highest);
 
-	atomic_store(&descriptors[fd], what);
-	atomic_fetch_add(&known, 1);
+	atomic_store(&limits[fd], limit);
+	born[fd] = tpck_files_forks();
+	if (!atomic_exchange(&descriptors[fd], what))
+		atomic_fetch_add(&known, 1);
 	while ((uint32_t)fd > top && !atomic_compare_exchange_weak(&highest, &top, (uint32_t)fd))
 		;
 }
 
-bool tpck_files_writes(int fd, uint32_t index, uint64_t serial)
+bool tpck_files_writes(int fd, uint32_t index, uint64_t serial, uint64_t limit)
 {
 	if (fd < 0 || fd >= TPCK_FILES_DESCRIPTORS)
 		return false;
 	if (!process)
 		process = (int32_t)syscall(SYS_getpid);
-	set(fd, pack(index, serial));
+	set(fd, pack(index, serial), limit);
 	return true;
 }
 
@@ -70,12 +74,55 @@ static bool own(void)
 	return (int32_t)syscall(SYS_getpid) == process;
 }
 
+uint64_t tpck_files_what(int fd)
+{
+	return what_of(fd);
+}
+
+bool tpck_files_some(void)
+{
+	return atomic_load_explicit(&known, memory_order_relaxed) != 0;
+}
+
+uint64_t tpck_files_limit_of(int fd)
+{
+	return atomic_load_explicit(&limits[fd], memory_order_relaxed);
+}
+
+void tpck_files_set_limit(uint64_t what, uint64_t limit)
+{
+	for (uint32_t fd = 0; fd <= atomic_load(&highest); fd++)
+		if (atomic_load(&descriptors[fd]) == what)
+			atomic_store(&limits[fd], limit);
+}
+
+unsigned tpck_files_descriptors_of(uint64_t what, uint32_t forks, int *fd, unsigned room)
+{
+	unsigned count = 0;
+
+	if (!own())
+		return 0;
+	for (uint32_t i = 0; i <= atomic_load(&highest); i++) {
+		if (atomic_load(&descriptors[i]) != what)
+			continue;
+		if (count == room || born[i] != forks)
+			return 0;
+		fd[count++] = (int)i;
+	}
+	return count;
+}
+
 uint64_t tpck_files_closing(int fd)
 {
-	uint64_t what = what_of(fd) && own() ? atomic_exchange(&descriptors[fd], 0) : 0;
+	uint64_t what = 0;
 
+	if (!what_of(fd) || !own())
+		return 0;
+	tpck_files_gate_enter();
+	what = atomic_exchange(&descriptors[fd], 0);
 	if (what)
 		atomic_fetch_sub(&known, 1);
+	tpck_files_gate_leave();
 	return what;
 }
 
@@ -130,7 +177,7 @@ static int release(uint64_t what, bool whole)
 
 	if (!view || !tpck_view_lock(view))
 		return 0;
-	entry = unpack(view, what);
+	entry = tpck_files_unpack(view, what);
 	holder = entry ? tpck_view_holder_of(entry, tpck_files_pid(), 0) : NULL;
 	if (holder && (!holder->count || !--holder->count))
 		holder->pid = 0;
@@ -185,7 +232,7 @@ static void hold(uint64_t what, bool maps)
 
 	if (!view || !tpck_view_lock(view))
 		return;
-	entry = unpack(view, what);
+	entry = tpck_files_unpack(view, what);
 	holder = entry ? tpck_view_holder_of(entry, tpck_files_pid(), started) : NULL;
 	if (holder)
 		holder->count++;
@@ -203,7 +250,7 @@ void tpck_files_copied(int from, int to)
 	before = tpck_files_closing(to);
 	if (what && to >= 0 && to < TPCK_FILES_DESCRIPTORS) {
 		hold(what, false);
-		set(to, what);
+		set(to, what, tpck_files_limit_of(from));
 	}
 	if (before)
 		(void)release(before, true);
@@ -292,11 +339,12 @@ void tpck_files_descriptors_forked(void)
 	memset(mappings, 0, sizeof mappings);
 	mappings_lock = 0;
 	process = 0;
+	tpck_files_gate_forked();
 }
 
 /* ---- copying ---------------------------------------------------------------------------------- */
 
-ssize_t tpck_files_copy_range(int from, off_t *from_at, int to, off_t *to_at, size_t bytes, unsigned flags)
+static ssize_t copy_range(int from, off_t *from_at, int to, off_t *to_at, size_t bytes, unsigned flags)
 {
 	long result = syscall(SYS_copy_file_range, from, from_at, to, to_at, bytes, flags);
 	char buffer[16 << 10];
@@ -326,6 +374,36 @@ ssize_t tpck_files_copy_range(int from, off_t *from_at, int to, off_t *to_at, si
 	return (ssize_t)done;
 }
 
+/* Who asks for more than there is means all that there is. */
+static size_t at_most(int from, const off_t *at, size_t bytes)
+{
+	struct stat found;
+	off_t begin;
+
+	if (syscall(SYS_newfstatat, from, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode))
+		return bytes;
+	begin = at ? *at : syscall(SYS_lseek, from, 0, SEEK_CUR);
+	return begin < 0 || begin > found.st_size ? 0 : bytes < (size_t)(found.st_size - begin) ? bytes : (size_t)(found.st_size - begin);
+}
+
+ssize_t tpck_files_copy_range(int from, off_t *from_at, int to, off_t *to_at, size_t bytes, unsigned flags)
+{
+	int grows = what_of(to) ? tpck_files_grows(to, to_at ? *to_at : -1, at_most(from, from_at, bytes)) : 0;
+	ssize_t result = grows < 0 ? -1 : copy_range(from, from_at, to, to_at, bytes, flags);
+
+	tpck_files_grown(grows);
+	return result;
+}
+
+ssize_t tpck_files_send(int to, int from, off_t *at, size_t bytes)
+{
+	int grows = what_of(to) ? tpck_files_grows(to, -1, at_most(from, at, bytes)) : 0;
+	ssize_t result = grows < 0 ? -1 : syscall(SYS_sendfile, to, from, at, bytes);
+
+	tpck_files_grown(grows);
+	return result;
+}
+
 /* ---- fsync ------------------------------------------------------------------------------------ */
 
 /* What of a folder is whole is made real before the folder is. */
@@ -352,7 +430,7 @@ static int sync_memory(uint64_t what)
 
 	if (!view)
 		return EIO;
-	entry = unpack(view, what);
+	entry = tpck_files_unpack(view, what);
 	if (entry)
 		wanted = ++entry->synced;
 	tpck_view_unlock(view);
@@ -360,7 +438,7 @@ static int sync_memory(uint64_t what)
 		uint32_t seen = view->done;
 		bool done;
 
-		entry = unpack(view, what);
+		entry = tpck_files_unpack(view, what);
 		done = !entry || entry->sync_done >= wanted;
 		if (entry && done)
 			error = entry->sync_error;
@@ -382,7 +460,7 @@ int tpck_files_fsync(int fd, bool data)
 
 	if (what && durable) {
 		struct tpck_view *view = atomic_load(&tpck_files_view);
-		struct tpck_view_entry *entry = view ? unpack(view, what) : NULL;
+		struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
 
 		if (entry && entry->kind == TPCK_VIEW_MEMORY)
 			error = sync_memory(what);

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
@@ -27,7 +28,8 @@
 void tpck_files_start(const struct tpck_settings *settings, const char *job, const char *library, const char *start_folder);
 /* At the normal end: what is open is whole; waits for what is owed, at most so long. */
 void tpck_files_end(double seconds);
-/* In a forked child. */
+/* Around a fork, and in the forked child. */
+void tpck_files_forking(bool before);
 void tpck_files_forked(void);
 /* Nothing new is taken while this holds (running forward). */
 void tpck_files_pause(bool paused);
@@ -62,6 +64,17 @@ bool tpck_files_again(int tries);
 /* What is asked of the file system of a path: the path, or the folder of a pending file. */
 const char *tpck_files_around(const char *path, char *buffer);
 
+/* Before a call that writes so many bytes at `at`, or where the descriptor stands (-1): what is to be given to grown() behind
+ * it. -1: errno is what the call fails with. */
+int tpck_files_grows(int fd, int64_t at, uint64_t bytes);
+int tpck_files_stream_grows(FILE *stream, uint64_t bytes);
+void tpck_files_grown(int grows);
+/* Whether this process writes a file that is pending. */
+bool tpck_files_some(void);
+/* Around a call that copies or maps a descriptor: it stays the one of that file meanwhile. */
+bool tpck_files_hold(int fd, int other);
+void tpck_files_let_go(bool held);
+
 /* Descriptors. */
 int tpck_files_close(int fd);
 /* A stream is about to be closed: what must be given to closed() with its outcome. 0: nothing. The errno that its closing is
@@ -73,6 +86,8 @@ void tpck_files_copied(int from, int to);
 int tpck_files_fsync(int fd, bool data);
 /* copy_file_range(2), also between memory and the file system that the file will be in. */
 ssize_t tpck_files_copy_range(int from, off_t *from_at, int to, off_t *to_at, size_t bytes, unsigned flags);
+/* sendfile(2). */
+ssize_t tpck_files_send(int to, int from, off_t *at, size_t bytes);
 void tpck_files_close_range(unsigned first, unsigned last);
 void tpck_files_mapped(int fd, const void *address, size_t bytes);
 void tpck_files_unmapped(const void *address, size_t bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the parts of the file path: job.c (the table, the agent, start and end), wanted.c (which files), look.c (what
- * is at a path), take.c (opening), calls.c (the other calls on paths), descriptors.c, listing.c. */
+ * is at a path), take.c (opening), grow.c (writing more than there is room for), calls.c (the other calls on paths), descriptors.c, listing.c. */
 #ifndef TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 #define TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 
@@ -54,11 +54,35 @@ enum tpck_seen tpck_files_look(int folder, const char *path, bool follow, struct
 /* The folder of a path: its text in `parent`, of TPCK_FILES_PATH bytes, and the last part. False: there is none. */
 bool tpck_files_split(const char *path, char *parent, const char **name);
 
+/* ---- take.c ---- */
+/* Whether so many bytes may be kept in memory: as TRANSPCKPT_MEMORY says, half of it for files, and as there is. */
+bool tpck_files_room_for(const struct tpck_view *view, uint64_t bytes);
+void tpck_files_keep_attributes(const char *from, int fd);
+
+/* ---- grow.c ---- */
+/* How long a file may get of which so many bytes are accounted for. */
+static inline uint64_t tpck_files_limit(uint64_t bytes)
+{
+	return bytes + bytes / 4 + (256 << 10);
+}
+void tpck_files_gate_enter(void);
+void tpck_files_gate_leave(void);
+void tpck_files_gate_forked(void);
+uint32_t tpck_files_forks(void);
+
 /* ---- descriptors.c ---- */
 enum { TPCK_FILES_DESCRIPTORS = 1 << 16 };
-/* This descriptor writes this entry; the holder counts it already. False: it has no place in the table. */
-bool tpck_files_writes(int fd, uint32_t index, uint64_t serial);
+/* This descriptor writes this entry, up to `limit` without being asked; the holder counts it already. False: it has no place
+ * in the table. */
+bool tpck_files_writes(int fd, uint32_t index, uint64_t serial, uint64_t limit);
 void tpck_files_descriptors_forked(void);
+/* What a descriptor writes, as one number; 0: nothing that is pending. */
+uint64_t tpck_files_what(int fd);
+struct tpck_view_entry *tpck_files_unpack(struct tpck_view *view, uint64_t what);
+uint64_t tpck_files_limit_of(int fd);
+void tpck_files_set_limit(uint64_t what, uint64_t limit);
+/* All descriptors of it; 0: too many, or there was a fork behind one of them. */
+unsigned tpck_files_descriptors_of(uint64_t what, uint32_t forks, int *fd, unsigned room);
 /* One descriptor less. */
 void tpck_files_release(uint32_t index, uint64_t serial, bool whole);
 

@@ -73,6 +73,9 @@ static uint32_t gather(struct tpck_view *view, const struct stat *parent, struct
 		left--;
 		if (view->folder[key->folder].inode != parent->st_ino || view->folder[key->folder].device != parent->st_dev)
 			continue;
+		/* One that is being moved. */
+		if (strncmp(key->name, TPCK_VIEW_PART, sizeof TPCK_VIEW_PART - 1) == 0)
+			continue;
 		count++;
 		if (listing && listing->count < room &&
 		    tpck_view_find(view, parent->st_dev, parent->st_ino, key->name) == entry) {

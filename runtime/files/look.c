@@ -19,6 +19,9 @@ bool tpck_files_split(const char *path, char *parent, const char **name)
 	size_t length = slash ? (size_t)(slash - path) : 0;
 
 	*name = slash ? slash + 1 : path;
+	/* A path that is too long is the kernel's to refuse, even if its folder's is not. */
+	if (strnlen(path, TPCK_FILES_PATH) == TPCK_FILES_PATH)
+		return false;
 	if (!**name || strcmp(*name, ".") == 0 || strcmp(*name, "..") == 0 || strlen(*name) >= TPCK_VIEW_NAME ||
 	    length >= TPCK_FILES_PATH)
 		return false;

@@ -11,6 +11,7 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/reach.h"
 
@@ -62,8 +63,7 @@ static bool failing(const struct tpck_view *view)
 	return false;
 }
 
-/* Whether so many bytes may be kept in memory: as TRANSPCKPT_MEMORY says, half of it for files, and as there is. */
-static bool room_for(const struct tpck_view *view, uint64_t bytes)
+bool tpck_files_room_for(const struct tpck_view *view, uint64_t bytes)
 {
 	uint64_t limit = tpck_files_settings->memory / 2, room;
 	struct statfs shm;
@@ -72,6 +72,21 @@ static bool room_for(const struct tpck_view *view, uint64_t bytes)
 		return false;
 	room = (uint64_t)shm.f_bavail * (uint64_t)shm.f_frsize;
 	return room > bytes + bytes / 4 + SPARE_BYTES;
+}
+
+/* A tmpfs that can never have room is said once: containers have 64 MiB unless they are told otherwise. */
+static void say_small(void)
+{
+	static _Atomic bool said;
+	struct statfs shm;
+	uint64_t bytes;
+
+	if (said || syscall(SYS_statfs, tpck_files_folder, &shm))
+		return;
+	bytes = (uint64_t)shm.f_blocks * (uint64_t)shm.f_frsize;
+	if (bytes <= SPARE_BYTES && !atomic_exchange(&said, true))
+		tpck_log_warn("%s has %llu MiB, of which %llu stay free: the program's files are written beside their targets, at the disk's speed",
+			      tpck_files_folder, (unsigned long long)(bytes >> 20), (unsigned long long)(SPARE_BYTES >> 20));
 }
 
 /* Whether the disk has so many bytes; UINT64_MAX: as many as nobody knows yet. */
@@ -127,22 +142,27 @@ static int spare_file(struct taking *t, uint64_t pattern, const char *path)
 	return real_open(AT_FDCWD, path, t->flags & (O_ACCMODE | O_APPEND | O_CLOEXEC | O_DIRECT), 0);
 }
 
-/* What is truncated keeps its attributes. */
-static void keep_attributes(const struct taking *t, int fd)
+/* What is truncated, or moved, keeps its attributes. */
+void tpck_files_keep_attributes(const char *from, int fd)
 {
-	char from[TPCK_VIEW_NAME + 40], names[4096], value[4096];
-	const char *old = t->old ? t->old : from;
-	ssize_t length, got;
+	char names[4096], value[4096];
+	ssize_t length = syscall(SYS_listxattr, from, names, sizeof names), got;
 
-	snprintf(from, sizeof from, "/proc/self/fd/%d/%s", t->folder, t->name);
-	length = syscall(SYS_listxattr, old, names, sizeof names);
 	for (char *name = names; length > 0 && name < names + length; name += strlen(name) + 1) {
 		if (strncmp(name, "user.", 5) != 0 && strcmp(name, "system.posix_acl_access") != 0)
 			continue;
-		got = syscall(SYS_getxattr, old, name, value, sizeof value);
+		got = syscall(SYS_getxattr, from, name, value, sizeof value);
 		if (got >= 0)
 			(void)!syscall(SYS_fsetxattr, fd, name, value, got, 0);
 	}
+}
+
+static void keep_attributes(const struct taking *t, int fd)
+{
+	char from[TPCK_VIEW_NAME + 40];
+
+	snprintf(from, sizeof from, "/proc/self/fd/%d/%s", t->folder, t->name);
+	tpck_files_keep_attributes(t->old ? t->old : from, fd);
 }
 
 static int make_bytes(struct taking *t, enum tpck_view_kind kind, uint64_t pattern)
@@ -179,7 +199,7 @@ static int take(struct taking *t)
 	if (!view || !(view = tpck_files_lock()))
 		return -1;
 	last = tpck_view_size_of(view, pattern);
-	if (last != UINT64_MAX && fitting && room_for(view, last))
+	if (last != UINT64_MAX && fitting && tpck_files_room_for(view, last))
 		kind = TPCK_VIEW_MEMORY;
 	entry = tpck_view_add(view, t->parent.st_dev, t->parent.st_ino, t->path, t->name, kind);
 	if (entry) {
@@ -195,10 +215,12 @@ static int take(struct taking *t)
 		tpck_view_bytes(view, entry, tpck_files_folder, t->path, sizeof t->path);
 	}
 	tpck_view_unlock(view);
+	if (last != UINT64_MAX && kind == TPCK_VIEW_DIRECT)
+		say_small();
 	if (!entry)
 		return -1;
 	fd = make_bytes(t, kind, pattern);
-	if (fd >= 0 && tpck_files_writes(fd, index, serial))
+	if (fd >= 0 && tpck_files_writes(fd, index, serial, kind == TPCK_VIEW_MEMORY ? tpck_files_limit(last) : UINT64_MAX))
 		return fd;
 	if (fd >= 0)
 		syscall(SYS_close, fd);
@@ -254,6 +276,7 @@ static int reopen(const struct tpck_pending *pending, int flags)
 	struct tpck_view *view = tpck_files_lock();
 	struct tpck_view_entry *entry = view ? tpck_view_by_serial(view, pending->index, pending->serial) : NULL;
 	struct tpck_view_holder *holder = NULL;
+	uint64_t limit = UINT64_MAX;
 	int fd, saved;
 
 	if (entry && entry->state != TPCK_VIEW_COMMITTING)
@@ -261,6 +284,8 @@ static int reopen(const struct tpck_pending *pending, int flags)
 	if (holder) {
 		holder->count++;
 		atomic_store(&entry->state, TPCK_VIEW_OPEN);
+		if (entry->kind == TPCK_VIEW_MEMORY)
+			limit = tpck_files_limit(entry->bytes);
 	}
 	if (view)
 		tpck_view_unlock(view);
@@ -270,7 +295,7 @@ static int reopen(const struct tpck_pending *pending, int flags)
 	}
 	fd = real_open(AT_FDCWD, pending->path, flags & ~(O_CREAT | O_EXCL | O_NOFOLLOW), 0);
 	saved = errno;
-	if (fd >= 0 && !tpck_files_writes(fd, pending->index, pending->serial)) {
+	if (fd >= 0 && !tpck_files_writes(fd, pending->index, pending->serial, limit)) {
 		syscall(SYS_close, fd);
 		fd = -1;
 		saved = EMFILE;

@@ -29,13 +29,13 @@ class Place:
         self.root = at or tempfile.mkdtemp(prefix="tpck-files.")
         self.shm = tempfile.mkdtemp(prefix="tpck-files.", dir="/dev/shm")
         self.work = os.path.join(self.root, "work")
-        self.job_folder = os.path.join(self.shm, "j")
         os.makedirs(self.work, exist_ok=True)
         self.plain = {k: v for k, v in os.environ.items() if "TRANSPCKPT_" not in k and k != "LD_PRELOAD"}
         self.environment = dict(
             self.plain, LD_PRELOAD=self.library, TRANSPCKPT_AGENT=self.agent, TRANSPCKPT_SHM=self.shm,
             TRANSPCKPT_DIR=os.path.join(self.root, "store"), TRANSPCKPT_JOB="j")
         self.environment.update(settings)
+        self.job_folder = os.path.join(self.environment["TRANSPCKPT_SHM"], "j")
 
     def __enter__(self):
         return self

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Disks that refuse, fail, hang or are full, and files that turn out much larger than the last one of their name."""
+"""Disks that refuse, fail, hang or are full; files that turn out much larger than the last one of their name; what is done to
+files just while they are copied."""
 import os
 import re
 import signal
@@ -291,10 +292,278 @@ def no_room(checks):
             subprocess.run(["umount", "-l", place.work], check=False)
 
 
+GROWS = STEPS + """
+import ctypes, mmap, shutil, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.fopen.restype = ctypes.c_void_p
+ways = sys.argv[1].split(",")
+MIB = 1 << 20
+# In each MiB another byte.
+def piece(i):
+    return bytes([i % 251]) * MIB
+def grow(way, name, count):
+    if way in ("write", "pwrite", "writev", "dup", "append", "threads"):
+        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | (os.O_APPEND if way == "append" else 0), 0o640)
+        os.set_inheritable(fd, True)
+        assert count == 1 or os.environ["TRANSPCKPT_SHM"] in os.readlink(f"/proc/self/fd/{fd}")
+        copy = os.dup(fd)
+        half = []
+        def odd():
+            # In small pieces, so that the file is moved while they are written.
+            cell = piece(1)[:16]
+            for at in range(MIB, 2 * MIB if count > 1 else MIB, 16):
+                os.pwrite(copy, cell, at)
+            for i in range(3, count, 2):
+                os.pwrite(copy, piece(i), i * MIB)
+        if way == "threads":
+            half = [threading.Thread(target=odd)]
+            half[0].start()
+            time.sleep(0.02)
+        for i in range(count):
+            if way == "pwrite":
+                os.pwrite(fd, piece(count - 1 - i), (count - 1 - i) * MIB)
+            elif way == "threads":
+                if i % 2 == 0:
+                    os.pwrite(fd, piece(i), i * MIB)
+            elif way == "writev":
+                assert os.writev(fd, [piece(i)[:MIB // 2]] * 2) == MIB
+            elif way == "dup":
+                os.write(copy if i % 2 else fd, piece(i))
+            else:
+                os.write(fd, piece(i))
+        for t in half:
+            t.join()
+        assert os.get_inheritable(fd) and not os.get_inheritable(copy)
+        if way == "dup":
+            assert os.lseek(fd, 0, os.SEEK_CUR) == os.lseek(copy, 0, os.SEEK_CUR) == count * MIB
+        assert os.pread(fd, 2, MIB - 1) == bytes([0, 1 if count > 1 else 0])[:2 if count > 1 else 1]
+        os.close(copy)
+        os.close(fd)
+    elif way == "stdio":
+        f = ctypes.c_void_p(libc.fopen(name.encode(), b"wb"))
+        libc.fputs(b"\\1", f)
+        libc.fseek(f, ctypes.c_long(0), 0)
+        for i in range(count):
+            for part in range(2):
+                assert libc.fwrite(piece(i), ctypes.c_size_t(1), ctypes.c_size_t(MIB // 2), f) == MIB // 2
+        assert libc.fclose(f) == 0
+    elif way == "mapped":
+        with open(name, "wb+") as f:
+            assert count == 1 or os.environ["TRANSPCKPT_SHM"] in os.readlink(f"/proc/self/fd/{f.fileno()}")
+            f.truncate(count * MIB)
+            with mmap.mmap(f.fileno(), count * MIB) as m:
+                for i in range(count):
+                    m[i * MIB:(i + 1) * MIB] = piece(i)
+    elif way == "copied":
+        with open("source", "wb") as f:
+            for i in range(count):
+                f.write(piece(i))
+        shutil.copyfile("source", name)
+for i in range(2):
+    for way in ways:
+        grow(way, f"{way}-{i}.pt", 1)
+step("small")
+for way in ways:
+    grow(way, f"{way}-2.pt", int(sys.argv[2]))
+if "sparse" in sys.argv:
+    # 20 GiB where the tier has a tenth of it.
+    fd = os.open("write-3.pt", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    for i in range(0, 640, 16):
+        os.pwrite(fd, piece(i), i * MIB * 32)
+    os.ftruncate(fd, 640 * MIB * 32)
+    os.close(fd)
+step("grown")
+"""
+WAYS = ["write", "pwrite", "writev", "dup", "append", "threads", "stdio", "mapped", "copied"]
+
+
+def of_pieces(place, name, count, step=1):
+    with open(place.path(name), "rb") as f:
+        for i in range(0, count, step):
+            f.seek(i * (1 << 20) * (32 if step > 1 else 1))
+            if f.read(1 << 20) != bytes([i % 251]) * (1 << 20):
+                return f"MiB {i}"
+    return ""
+
+
+def grown(checks, what, ways, count, *more, **settings):
+    with Place(**settings) as place:
+        program = place.start(GROWS, ",".join(ways), count, *more)
+        told(program, "small")
+        until(lambda: not place.listed())
+        agent = pause(place)
+        go(program)
+        told(program, "grown")
+        rows = {os.path.basename(r["path"]): r["where"] for r in place.listed() if r["state"] != "to be removed"}
+        held = sum(os.stat(os.path.join(place.job_folder, "files", n)).st_blocks * 512 for n in
+                   os.listdir(os.path.join(place.job_folder, "files")) if n[0] in "0123456789abcdef")
+        names = [f"{way}-2.pt" for way in ways] + (["write-3.pt"] if more else [])
+        checks.ok([n for n in names if rows.get(n) != "disk"] == [] and held < 64 << 20,
+                  f"{what}: files that get much larger go on beside their targets", rows, held)
+        checks.ok(not [n for n in names if place.content(n) is not None], "nothing is there before it is whole", place.listing())
+        os.kill(agent, signal.SIGCONT)
+        go(program)
+        status, _ = end(program)
+        wrong = [(way, of_pieces(place, f"{way}-2.pt", count)) for way in ways]
+        wrong += [("sparse", of_pieces(place, "write-3.pt", 640, 16))] if more else []
+        checks.ok(status == 0 and not [w for w in wrong if w[1]], f"{what}: and hold every byte", status, wrong, place.log())
+        checks.ok(not [n for n in os.listdir(place.work) if n.startswith(".tpck-")] and
+                  oct(os.stat(place.path(f"{ways[0]}-2.pt")).st_mode & 0o777) == "0o640", "with their modes, and nothing beside",
+                  os.listdir(place.work))
+        if more:
+            found = os.stat(place.path("write-3.pt"))
+            checks.ok(found.st_size == 20 << 30 and found.st_blocks * 512 < 1 << 30, "holes stay holes", found)
+
+
+FORKS = STEPS + """
+MIB = 1 << 20
+for i in range(2):
+    with open(f"write-{i}.pt", "wb") as f:
+        f.write(bytes(MIB))
+step("small")
+fd = os.open("write-2.pt", os.O_RDWR | os.O_CREAT)
+there, back = os.pipe()
+child = os.fork()
+if not child:
+    os.read(there, 1)
+    os.pwrite(fd, bytes([19]) * MIB, 19 * MIB)
+    os._exit(0)
+for i in range(19):
+    os.write(fd, bytes([i]) * MIB)
+os.write(back, b"1")
+os.waitpid(child, 0)
+os.close(fd)
+fd = os.open("write-3.pt", os.O_RDWR | os.O_CREAT)
+step("grown")
+for i in range(200):
+    os.write(fd, bytes([i]) * MIB)
+step("never")
+"""
+
+
+def grows(checks):
+    """The budget is 8 MiB for files: what was small the last time is 40 MiB now."""
+    grown(checks, "a small budget", WAYS, 40, "sparse", TRANSPCKPT_MEMORY="16M")
+    with Place(TRANSPCKPT_MEMORY="16M") as place:
+        program = place.start(FORKS)
+        told(program, "small")
+        until(lambda: not place.listed())
+        go(program)
+        told(program, "grown")
+        checks.ok(until(lambda: place.content("write-2.pt") is not None) and of_pieces(place, "write-2.pt", 20) == "",
+                  "one that a forked child writes as well holds every byte", of_pieces(place, "write-2.pt", 20))
+        go(program)
+        until(lambda: [n for n in os.listdir(place.work) if n.startswith(".tpck-")])
+        program.kill()
+        program.wait()
+        checks.ok(until(lambda: not [n for n in os.listdir(place.work) if n.startswith(".tpck-")]) and
+                  place.listing() == ["write-0.pt", "write-1.pt", "write-2.pt"] and
+                  re.findall(r"(\S+) was being written", place.log()) == [place.path("write-3.pt")],
+                  "killed while it is moved: nothing is left of it", place.log(), os.listdir(place.work))
+
+
+def small_tier(checks):
+    """The tier is a tmpfs that is too small, whatever the budget."""
+    with Place() as other:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=320m", "none", other.shm], check=True)
+        try:
+            grown(checks, "a small tmpfs", ["write", "mapped"], 100, TRANSPCKPT_SHM=other.shm)
+        finally:
+            subprocess.run(["umount", "-l", other.shm], check=False)
+
+
+MEANWHILE = """
+big = 3 << 20
+save("a-2.pt", b"y" * big)
+step("copied")
+what = sys.argv[1]
+if what == "removed":
+    os.unlink("a-2.pt")
+elif what == "replaced":
+    save("new.pt", b"n" * 1000)
+    os.rename("new.pt", "a-2.pt")
+elif what == "renamed":
+    os.rename("a-2.pt", "b-2.pt")
+elif what == "truncated":
+    save("a-2.pt", b"t" * 2000)
+elif what == "appended":
+    with open("a-2.pt", "ab") as f:
+        f.write(b"more")
+elif what == "changed":
+    with open("a-2.pt", "r+b") as f:
+        f.write(b"changed")
+print({n: (len(d), d[:3], d[-3:]) for n in sorted(os.listdir(".")) for d in [open(n, "rb").read()]}, flush=True)
+step("done")
+"""
+
+
+def meanwhile(checks):
+    """What is done by name while the agent copies."""
+    for what, expected in (("removed", {}), ("replaced", {"a-2.pt": (1000, b"nnn", b"nnn")}), ("renamed", {"b-2.pt": (3 << 20, b"yyy", b"yyy")}),
+                           ("truncated", {"a-2.pt": (2000, b"ttt", b"ttt")}), ("appended", {"a-2.pt": ((3 << 20) + 4, b"yyy", b"ore")}),
+                           ("changed", {"a-2.pt": (3 << 20, b"cha", b"yyy")})):
+        with Place() as place:
+            program = place.start(SAVES + MEANWHILE, what)
+            told(program, "begun")
+            until(lambda: not place.listed())
+            # The second piece of it does not come to an end.
+            struck = Struck(place, "tpck-files", "-etrace=pwrite64", "-einject=pwrite64:delay_enter=300000000:when=2")
+            go(program)
+            told(program, "copied")
+            there = until(lambda place=place: [n for n in os.listdir(place.work) if n.startswith(".tpck-") and
+                                               os.stat(place.path(n)).st_blocks], 20)
+            go(program)
+            said = line(program)
+            expected = dict({f"a-{i}.pt": (100000, b"xxx", b"xxx") for i in range(2)}, **expected)
+            told(program, "done")
+            checks.ok(there and said == str(dict(sorted(expected.items()))), f"{what} while it is copied: the job sees that", said)
+            struck.over()
+            go(program)
+            status, _ = end(program)
+            left = {n: (len(d), d[:3], d[-3:]) for n in sorted(os.listdir(place.work)) for d in [place.content(n)]}
+            checks.ok(status == 0 and left == expected, f"{what} while it is copied: so does everybody in the end", status, left, place.log())
+
+
+RACES = STEPS + """
+import threading
+step("begun")
+for i in range(40):
+    fd = os.open(f"race-{i % 4}.pt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    written = []
+    def writes():
+        try:
+            while len(written) < 4000:
+                os.pwrite(fd, b"w" * 512, len(written) * 512)
+                written.append(1)
+        except OSError:
+            pass
+    thread = threading.Thread(target=writes)
+    thread.start()
+    while len(written) < 10 + i * 10:
+        pass
+    os.close(fd)
+    thread.join()
+    size = os.path.getsize(f"race-{i % 4}.pt")
+    if size not in (len(written) * 512, len(written) * 512 + 512):
+        print(i, size, len(written) * 512, flush=True)
+print("raced", flush=True)
+"""
+
+
+def races(checks):
+    with Place() as place:
+        program = place.start(RACES)
+        told(program, "begun")
+        go(program)
+        said = line(program)
+        status, _ = end(program)
+        checks.ok(said == "raced" and status == 0, "closed by one thread while another writes: all that was written before is there", said)
+
+
 def main():
     checks = Checks()
-    mounts = [read_only, no_room]
-    tests = [fails, closes, hangs, *mounts]
+    mounts = [read_only, no_room, small_tier]
+    tests = [fails, closes, hangs, grows, meanwhile, races, *mounts]
     chosen = sys.argv[1:]
     if "TPCK_OWN_MOUNTS" not in os.environ:
         # Mounts of this test are nobody else's.

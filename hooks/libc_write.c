@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hooks of what may make a file longer: one in memory may turn out larger than there is room for. */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/sendfile.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "hooks/libc.h"
+#include "runtime/files/files.h"
+#include "shim/driver.h"
+
+/* Not bare system calls: writing may be cancelled. */
+#define REAL(name)                                               \
+	static __typeof__(&name) real;                           \
+	if (__builtin_expect(!real, 0))                          \
+		real = (__typeof__(&name))tpck_real_dlsym(RTLD_NEXT, #name)
+
+TPCK_EXPORT ssize_t write(int fd, const void *buffer, size_t bytes)
+{
+	int grows = tpck_files_grows(fd, -1, bytes);
+	ssize_t done;
+
+	REAL(write);
+	done = grows < 0 ? -1 : real(fd, buffer, bytes);
+	tpck_files_grown(grows);
+	return done;
+}
+
+static uint64_t sum(const struct iovec *parts, int count)
+{
+	uint64_t bytes = 0;
+
+	/* The kernel's to look at, where nothing is written that concerns us. */
+	if (!tpck_files_some())
+		return 0;
+	for (int i = 0; i < count; i++)
+		bytes += parts[i].iov_len;
+	return bytes;
+}
+
+TPCK_EXPORT ssize_t writev(int fd, const struct iovec *parts, int count)
+{
+	int grows = tpck_files_grows(fd, -1, sum(parts, count));
+	ssize_t done;
+
+	REAL(writev);
+	done = grows < 0 ? -1 : real(fd, parts, count);
+	tpck_files_grown(grows);
+	return done;
+}
+
+TPCK_EXPORT ssize_t pwrite(int fd, const void *buffer, size_t bytes, off_t at)
+{
+	int grows = tpck_files_grows(fd, at, bytes);
+	ssize_t done;
+
+	REAL(pwrite);
+	done = grows < 0 ? -1 : real(fd, buffer, bytes, at);
+	tpck_files_grown(grows);
+	return done;
+}
+
+TPCK_EXPORT ssize_t pwrite64(int fd, const void *buffer, size_t bytes, off64_t at)
+{
+	return pwrite(fd, buffer, bytes, at);
+}
+
+TPCK_EXPORT ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at)
+{
+	int grows = tpck_files_grows(fd, at, sum(parts, count));
+	ssize_t done;
+
+	REAL(pwritev);
+	done = grows < 0 ? -1 : real(fd, parts, count, at);
+	tpck_files_grown(grows);
+	return done;
+}
+
+TPCK_EXPORT ssize_t pwritev64(int fd, const struct iovec *parts, int count, off64_t at)
+{
+	return pwritev(fd, parts, count, at);
+}
+
+/* What stdio writes later from its own buffer is little. */
+TPCK_EXPORT size_t fwrite(const void *restrict buffer, size_t size, size_t count, FILE *restrict stream)
+{
+	int grows = tpck_files_stream_grows(stream, size * count);
+	size_t done;
+
+	REAL(fwrite);
+	done = grows < 0 ? 0 : real(buffer, size, count, stream);
+	tpck_files_grown(grows);
+	return done;
+}
+
+#undef fwrite_unlocked
+TPCK_EXPORT size_t fwrite_unlocked(const void *restrict buffer, size_t size, size_t count, FILE *restrict stream)
+{
+	int grows = tpck_files_stream_grows(stream, size * count);
+	size_t done;
+
+	REAL(fwrite_unlocked);
+	done = grows < 0 ? 0 : real(buffer, size, count, stream);
+	tpck_files_grown(grows);
+	return done;
+}
+
+TPCK_EXPORT int ftruncate(int fd, off_t bytes)
+{
+	int grows = tpck_files_grows(fd, 0, bytes < 0 ? 0 : (uint64_t)bytes);
+	int result = grows < 0 ? -1 : (int)syscall(SYS_ftruncate, fd, bytes);
+
+	tpck_files_grown(grows);
+	return result;
+}
+
+TPCK_EXPORT int ftruncate64(int fd, off64_t bytes)
+{
+	return ftruncate(fd, bytes);
+}
+
+TPCK_EXPORT int fallocate(int fd, int mode, off_t at, off_t bytes)
+{
+	int grows = mode & ~FALLOC_FL_KEEP_SIZE ? 0 : tpck_files_grows(fd, at < 0 ? 0 : at, bytes < 0 ? 0 : (uint64_t)bytes), result;
+
+	REAL(fallocate);
+	result = grows < 0 ? -1 : real(fd, mode, at, bytes);
+	tpck_files_grown(grows);
+	return result;
+}
+
+TPCK_EXPORT int fallocate64(int fd, int mode, off64_t at, off64_t bytes)
+{
+	return fallocate(fd, mode, at, bytes);
+}
+
+TPCK_EXPORT int posix_fallocate(int fd, off_t at, off_t bytes)
+{
+	int saved = errno, grows = tpck_files_grows(fd, at < 0 ? 0 : at, bytes < 0 ? 0 : (uint64_t)bytes), result = errno;
+
+	REAL(posix_fallocate);
+	errno = saved;
+	if (grows >= 0)
+		result = real(fd, at, bytes);
+	tpck_files_grown(grows);
+	return result;
+}
+
+TPCK_EXPORT int posix_fallocate64(int fd, off64_t at, off64_t bytes)
+{
+	return posix_fallocate(fd, at, bytes);
+}
+
+TPCK_EXPORT ssize_t sendfile(int to, int from, off_t *at, size_t bytes)
+{
+	return tpck_files_send(to, from, at, bytes);
+}
+
+TPCK_EXPORT ssize_t sendfile64(int to, int from, off64_t *at, size_t bytes)
+{
+	return tpck_files_send(to, from, at, bytes);
+}
