@@ -4,8 +4,10 @@
 #
 #   ./bootstrap.sh demo          trains a small GPT, kills it several times, resumes it, compares
 #   ./bootstrap.sh demo-torch    the same with PyTorch from PyPI, which it installs (5 GB)
-#   ./bootstrap.sh check         builds and runs every test suite; PyTorch's too, unless TORCH=no
-#   ./bootstrap.sh torch         installs PyTorch (5 GB) where `check` looks for it, unless it is there, and beside it
+#   ./bootstrap.sh check         builds and runs every test suite that needs no large packages
+#   ./bootstrap.sh check-frameworks
+#                                the other ones: PyTorch, other stacks, savers; installs what they need (9 GB)
+#   ./bootstrap.sh torch         installs PyTorch (5 GB) where they look for it, unless it is there, and beside it
 #                                Lightning, accelerate, transformers and DeepSpeed (400 MB), JAX, TensorFlow, CuPy, numba and Orbax (3.5 GB)
 #   ./bootstrap.sh build [DIR]   configures in DIR (default: build), builds everything, the tests'
 #                                programs included, and installs into DIR/inst
@@ -275,20 +277,22 @@ demo-torch)
 	;;
 check)
 	build "${2:-}"
-	if [ "${TORCH:-}" != no ]; then
-		if torch; then
-			loops || say "tests/torch/kill_loops.py is skipped"
-			suites || say "suites of tests/frameworks are skipped"
-		else
-			say "the suite of tests/torch is skipped"
-		fi
-		stacks || say "cases of tests/stacks are skipped"
-		frameworks || say "cases of tests/frameworks are skipped"
+	exec make -k -j"$jobs" check-without-frameworks
+	;;
+check-frameworks)
+	build "${2:-}"
+	if torch; then
+		loops || say "tests/torch/kill_loops.py is skipped"
+		suites || say "suites of tests/frameworks are skipped"
+	else
+		say "the suite of tests/torch is skipped"
 	fi
-	exec make -k -j"$jobs" check
+	stacks || say "cases of tests/stacks are skipped"
+	frameworks || say "cases of tests/frameworks are skipped"
+	exec make -k -j"$jobs" check-frameworks
 	;;
 *)
-	sed -n '3,12s/^# \{0,1\}//p' "$0"
+	sed -n '3,14s/^# \{0,1\}//p' "$0"
 	exit 2
 	;;
 esac
