@@ -102,7 +102,7 @@ torch() {
 }
 
 # Training loops that others wrote, for tests/torch/kill_loops.py: an environment of their own that sees PyTorch's, which
-# stays as it is, without numpy.
+# stays as it is, without numpy. The releases of what saves are those of README's table, here and below.
 loops() {
 	venv=${XDG_CACHE_HOME:-$HOME/.cache}/transpckpt/loops
 	python=${TORCH_PYTHON:-${venv%/loops}/torch/bin/python}
@@ -115,7 +115,7 @@ loops() {
 		"$python" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' 2>/dev/null |
 		tee "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth" | grep -q . &&
 		timeout "${TORCH_INSTALL_SEC:-1500}" "$venv/bin/python" -m pip install -q --no-cache-dir \
-			'numpy==2.*' 'lightning==2.*' 'accelerate==1.*' 'transformers==5.*'; } >"$venv.log" 2>&1; then
+			'numpy==2.4.*' 'lightning==2.6.*' 'accelerate==1.15.*' 'transformers==5.23.*' 'safetensors==0.8.*'; } >"$venv.log" 2>&1; then
 		say "they cannot be installed: $(tail -n 1 "$venv.log")"
 		rm -rf "$venv"
 		return 1
@@ -168,7 +168,7 @@ frameworks() {
 		"$python" -c 'import os, jax; print(os.path.dirname(os.path.dirname(jax.__file__)))' 2>/dev/null |
 		tee "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/stacks.pth" | grep -q . &&
 		timeout "${STACKS_INSTALL_SEC:-600}" "$venv/bin/python" -m pip install -q --no-cache-dir \
-			'numpy==2.*' 'h5py==3.*' 'orbax-checkpoint==0.*'; } >"$venv.log" 2>&1; then
+			'numpy==2.*' 'h5py==3.*' 'orbax-checkpoint==0.12.*'; } >"$venv.log" 2>&1; then
 		say "they cannot be installed: $(tail -n 1 "$venv.log")"
 		rm -rf "$venv"
 		return 1
