@@ -4,9 +4,11 @@
 #
 #   ./bootstrap.sh demo          trains a small GPT, kills it several times, resumes it, compares
 #   ./bootstrap.sh demo-torch    the same with PyTorch from PyPI, which it installs (5 GB)
-#   ./bootstrap.sh check         builds and runs every test suite; PyTorch's too, unless TORCH=no
-#   ./bootstrap.sh torch         installs PyTorch (5 GB) where `check` looks for it, unless it is there, and beside it
-#                                Lightning, accelerate and transformers (350 MB), JAX, TensorFlow, CuPy, numba and Orbax (3.5 GB)
+#   ./bootstrap.sh check         builds and runs every test suite that needs no large packages
+#   ./bootstrap.sh check-frameworks
+#                                the other ones: PyTorch, other stacks, savers; installs what they need (9 GB)
+#   ./bootstrap.sh torch         installs PyTorch (5 GB) where they look for it, unless it is there, and beside it
+#                                Lightning, accelerate, transformers and DeepSpeed (400 MB), JAX, TensorFlow, CuPy, numba and Orbax (3.5 GB)
 #   ./bootstrap.sh build [DIR]   configures in DIR (default: build), builds everything, the tests'
 #                                programs included, and installs into DIR/inst
 set -eu
@@ -101,7 +103,7 @@ torch() {
 }
 
 # Training loops that others wrote, for tests/torch/kill_loops.py: an environment of their own that sees PyTorch's, which
-# stays as it is, without numpy.
+# stays as it is, without numpy. The releases of what saves are those of README's table, here and below.
 loops() {
 	venv=${XDG_CACHE_HOME:-$HOME/.cache}/transpckpt/loops
 	python=${TORCH_PYTHON:-${venv%/loops}/torch/bin/python}
@@ -114,7 +116,7 @@ loops() {
 		"$python" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' 2>/dev/null |
 		tee "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth" | grep -q . &&
 		timeout "${TORCH_INSTALL_SEC:-1500}" "$venv/bin/python" -m pip install -q --no-cache-dir \
-			'numpy==2.*' 'lightning==2.*' 'accelerate==1.*' 'transformers==5.*'; } >"$venv.log" 2>&1; then
+			'numpy==2.4.*' 'lightning==2.6.*' 'accelerate==1.15.*' 'transformers==5.23.*' 'safetensors==0.8.*'; } >"$venv.log" 2>&1; then
 		say "they cannot be installed: $(tail -n 1 "$venv.log")"
 		rm -rf "$venv"
 		return 1
@@ -167,12 +169,90 @@ frameworks() {
 		"$python" -c 'import os, jax; print(os.path.dirname(os.path.dirname(jax.__file__)))' 2>/dev/null |
 		tee "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/stacks.pth" | grep -q . &&
 		timeout "${STACKS_INSTALL_SEC:-600}" "$venv/bin/python" -m pip install -q --no-cache-dir \
-			'numpy==2.*' 'h5py==3.*' 'orbax-checkpoint==0.*'; } >"$venv.log" 2>&1; then
+			'numpy==2.*' 'h5py==3.*' 'orbax-checkpoint==0.12.*'; } >"$venv.log" 2>&1; then
 		say "they cannot be installed: $(tail -n 1 "$venv.log")"
 		rm -rf "$venv"
 		return 1
 	fi
 }
+
+# What the makers of PyTorch and safetensors test of files, for tests/frameworks/suites.py, and DeepSpeed and what those
+# tests need, in an environment that sees PyTorch's and that of the loops. PyTorch's tests are in no wheel: they come
+# with Debian's source of it, of the stable release after 12; those of safetensors with its source on PyPI.
+suites() {
+	venv=${XDG_CACHE_HOME:-$HOME/.cache}/transpckpt/suites
+	python=${TORCH_PYTHON:-${venv%/suites}/torch/bin/python}
+	status=0
+	if ! "$venv/bin/python" -c 'import torch, numpy, expecttest, deepspeed' 2>/dev/null; then
+		say "installing DeepSpeed into $venv"
+		rm -rf "$venv"
+		if ! { "$python" -m venv "$venv" &&
+			{ "$python" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' &&
+				"${venv%/suites}/loops/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; } \
+				>"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/loops.pth" &&
+			timeout "${TORCH_INSTALL_SEC:-1500}" "$venv/bin/python" -m pip install -q --no-cache-dir -U \
+				'setuptools==84.*' 'wheel==0.*' 'expecttest==0.3.*' &&
+			DS_BUILD_OPS=0 DS_ACCELERATOR=cpu timeout "${TORCH_INSTALL_SEC:-1500}" "$venv/bin/python" -m pip install -q \
+				--no-cache-dir --no-build-isolation 'deepspeed==0.19.*'; } >"$venv.log" 2>&1; then
+			say "it cannot be installed: $(tail -n 1 "$venv.log")"
+			rm -rf "$venv"
+			return 1
+		fi
+	fi
+	for maker in torch safetensors; do
+		[ ! -d "$venv/$maker" ] || continue
+		rm -rf "$venv/download"
+		mkdir -p "$venv/download/tests"
+		say "fetching the tests of $maker"
+		if "${maker}_tests" "$venv/download" >"$venv.log" 2>&1; then
+			mv "$venv/download/tests" "$venv/$maker"
+		else
+			say "they cannot be fetched: $(tail -n 1 "$venv.log")"
+			status=1
+		fi
+		rm -rf "$venv/download"
+	done
+	return $status
+}
+
+# With lists of apt's own, so that the machine's stay as they are, and root is not needed.
+torch_tests() (
+	cd "$1"
+	# shellcheck disable=SC1091,SC2016 # the system's; apt's own variables
+	archive=$(. /etc/os-release && apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
+		awk -v release="$VERSION_CODENAME" '$1 == release && $2 == "main" { print $3; exit }')
+	mkdir -p sources.d lists/partial archives/partial
+	printf '%s\n' 'Types: deb-src' "URIs: $archive" 'Suites: trixie' 'Components: main' \
+		'Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg' >sources.d/trixie.sources
+	printf '%s\n' 'Dir::Etc::sourcelist "/dev/null";' "Dir::Etc::sourceparts \"$1/sources.d\";" "Dir::State::lists \"$1/lists\";" \
+		"Dir::Cache \"$1\";" 'APT::Sandbox::User "";' >apt.conf
+	export APT_CONFIG="$1/apt.conf"
+	timeout 300 apt-get update -qq && timeout 300 apt-get source -qq --download-only pytorch &&
+		echo '099a9601bc40d67656e75735c44abedb0fbe92d08817852ab7472eebb7e6ddff  pytorch_2.6.0+dfsg.orig.tar.xz' | sha256sum -c &&
+		tar -xJf pytorch_2.6.0+dfsg.orig.tar.xz -C tests --strip-components=2 --wildcards '*/test/test_serialization.py' \
+			'*/test/test_package.py' '*/test/package/*' '*/test/jit/*.py' '*/test/distributed/checkpoint/*.py'
+)
+
+# pip asks a package's build system for its name before it hands out its source; that one's is a compiler of Rust's.
+safetensors_tests() (
+	cd "$1"
+	mkdir maturin
+	cat >maturin/maturin.py <<-'END'
+		import os
+		def get_requires_for_build_wheel(settings=None):
+		    return []
+		def prepare_metadata_for_build_wheel(folder, settings=None):
+		    name = "safetensors-0.8.0.dist-info"
+		    os.mkdir(os.path.join(folder, name))
+		    with open(os.path.join(folder, name, "METADATA"), "w") as f:
+		        f.write("Metadata-Version: 2.1\nName: safetensors\nVersion: 0.8.0\n")
+		    return name
+	END
+	echo 'safetensors==0.8.0 --hash=sha256:fabaf3e0f18a6618d9b36560682562157f77c2b71fcffc7b432be2baed9d753d' >requirements.txt
+	PYTHONPATH=$1/maturin timeout 300 "$1/../bin/python" -m pip download -q --no-deps --no-binary :all: --no-build-isolation \
+		--require-hashes -r requirements.txt &&
+		tar -xzf safetensors-0.8.0.tar.gz -C tests --strip-components=3 safetensors-0.8.0/bindings/python/tests
+)
 
 case ${1:-} in
 torch)
@@ -181,6 +261,7 @@ torch)
 	{ torch && loops; } || status=1
 	stacks || status=1
 	frameworks || status=1
+	suites || status=1
 	exit $status
 	;;
 build)
@@ -197,19 +278,22 @@ demo-torch)
 	;;
 check)
 	build "${2:-}"
-	if [ "${TORCH:-}" != no ]; then
-		if torch; then
-			loops || say "tests/torch/kill_loops.py is skipped"
-		else
-			say "the suite of tests/torch is skipped"
-		fi
-		stacks || say "cases of tests/stacks are skipped"
-		frameworks || say "cases of tests/frameworks are skipped"
+	exec make -k -j"$jobs" check-without-frameworks
+	;;
+check-frameworks)
+	build "${2:-}"
+	if torch; then
+		loops || say "tests/torch/kill_loops.py is skipped"
+		suites || say "suites of tests/frameworks are skipped"
+	else
+		say "the suite of tests/torch is skipped"
 	fi
-	exec make -k -j"$jobs" check
+	stacks || say "cases of tests/stacks are skipped"
+	frameworks || say "cases of tests/frameworks are skipped"
+	exec make -k -j"$jobs" check-frameworks
 	;;
 *)
-	sed -n '3,12s/^# \{0,1\}//p' "$0"
+	sed -n '3,14s/^# \{0,1\}//p' "$0"
 	exit 2
 	;;
 esac

@@ -306,6 +306,23 @@ static int reopen(const struct tpck_pending *pending, int flags)
 	return fd;
 }
 
+/* Whether this process or its parent is writing it: they made the name, and what is written by it is what they made. Other
+ * processes that save by one path, as ranks do, each write a file of their own: the last one is whole. */
+static bool writes_already(const struct tpck_pending *pending)
+{
+	struct tpck_view *view = tpck_files_lock();
+	struct tpck_view_entry *entry;
+	bool found = false;
+
+	if (!view)
+		return false;
+	entry = tpck_view_by_serial(view, pending->index, pending->serial);
+	if (entry && entry->state == TPCK_VIEW_OPEN)
+		found = tpck_view_holder_of(entry, tpck_files_pid(), 0) || tpck_view_holder_of(entry, (int32_t)syscall(SYS_getppid), 0);
+	tpck_view_unlock(view);
+	return found;
+}
+
 static int open_pending(int folder, const char *path, int flags, mode_t mode, const struct tpck_pending *pending)
 {
 	int fd;
@@ -321,7 +338,7 @@ static int open_pending(int folder, const char *path, int flags, mode_t mode, co
 	if (!writes(flags) || flags & O_PATH)
 		return real_open(AT_FDCWD, pending->path, flags & ~(O_CREAT | O_NOFOLLOW), 0);
 	/* What is whole and owed stays so until the new one is. */
-	if (flags & O_TRUNC && tpck_files_may_take()) {
+	if (flags & O_TRUNC && tpck_files_may_take() && !writes_already(pending)) {
 		fd = try_take(folder, path, flags, mode, pending);
 		if (fd >= 0)
 			return fd;

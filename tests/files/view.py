@@ -265,6 +265,41 @@ def two_writers(checks):
         checks.ok(not torn and all(p.returncode == 0 for p in programs), "three processes that write one path: never torn", torn[:3])
 
 
+# A name is made, as tempfile makes names, and what is saved is written by it while the one that made it is open.
+AGAIN = """
+import os, subprocess, sys, tempfile, time
+
+def by(how, made):
+    if how == "itself":
+        with open(made.name, "wb") as f:
+            f.write(b"saved")
+    else:
+        subprocess.run([sys.executable, "-c", "import sys; open(sys.argv[1], 'wb').write(b'saved')", made.name], check=True)
+
+for how in ("itself", "a child"):
+    made = tempfile.NamedTemporaryFile(dir=".", suffix=".pt", delete=False)
+    by(how, made)
+    time.sleep(0.2)
+    print(open(made.name, "rb").read(), made.read(), flush=True)
+    made.close()
+    os.replace(made.name, how + ".pt")
+    with open("twice-" + how, "wb") as made:
+        made.write(b"begun, and then some")
+        made.flush()
+        by(how, made)
+        made.write(b"!")
+"""
+
+
+def again(checks):
+    with Place(TRANSPCKPT_FILES="*") as place, Place() as other:
+        seen = place.run(AGAIN), other.run(AGAIN, preload=False)
+        until(lambda: not place.listed())
+        found = [{n: p.content(n) for n in p.listing()} for p in (place, other)]
+        checks.ok(seen[0] == seen[1] and found[0] == found[1] and len(found[0]) == 4,
+                  "what is saved by the name of a file that is open is that file", *seen, *found)
+
+
 FORKED = """
 import os, sys, time
 f = open("model.pt", "wb")
@@ -587,7 +622,7 @@ def main():
     if sys.argv[1:] == ["on_a_full_disk"]:
         on_a_full_disk(checks)
         checks.end()
-    tests = [views, killed, order, same, two_writers, forked, headless, past, cut, spares, full, ahead, told_ahead, many]
+    tests = [views, killed, order, same, two_writers, again, forked, headless, past, cut, spares, full, ahead, told_ahead, many]
     chosen = sys.argv[1:]
     for test in tests:
         if not chosen or test.__name__ in chosen:

@@ -23,6 +23,7 @@ TORCH = os.environ.get("TORCH_PYTHON", os.path.join(CACHE, "torch/bin/python"))
 LOOPS = os.path.join(CACHE, "loops/bin/python")
 STACKS = os.environ.get("STACKS_PYTHON", os.path.join(CACHE, "stacks/bin/python"))
 FRAMEWORKS = os.path.join(CACHE, "frameworks/bin/python")
+SUITES = os.path.join(CACHE, "suites/bin/python")
 QUIET = {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "",
          "PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
 # The program, whose Python, what it needs, and which of its files have times or names of the run in them.
@@ -30,10 +31,12 @@ CASES = [
     ("torch_save", TORCH, ["torch"], r"\.pth$"),
     ("safetensors_save", LOOPS, ["torch", "safetensors"], None),
     ("dcp_save", LOOPS, ["torch", "numpy"], r"\.metadata$"),
+    ("dcp_process_save", LOOPS, ["torch", "numpy"], r"\.metadata$"),
     ("numpy_save", LOOPS, ["numpy"], None),
     ("trainer_save", LOOPS, ["transformers", "accelerate"], r"trainer_state.json$|training_args.bin$"),
     ("lightning_save", LOOPS, ["lightning"], r"\.ckpt$"),
     ("accelerate_save", LOOPS, ["accelerate"], None),
+    ("deepspeed_save", SUITES, ["deepspeed"], None),
     ("orbax_save", FRAMEWORKS, ["orbax.checkpoint", "numpy"], r"."),
     ("hdf5_save", FRAMEWORKS, ["h5py", "numpy"], None),
     ("sqlite_save", sys.executable, ["sqlite3"], None),
@@ -89,6 +92,21 @@ def has(python, modules):
         return False
 
 
+def told():
+    """README's table: the package and the begin of the version that it names, by program."""
+    with open(os.path.join(HERE, "../../README"), encoding="utf-8") as f:
+        return {m[1]: (m[2], m[3]) for m in re.finditer(r"^\| (\w+_save) \| ([\w-]+) ?([\d.]*) \|", f.read(), re.M)}
+
+
+def as_told(checks, program, python):
+    package, version = told().get(program, ("", ""))
+    text = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
+    there = "" if not version else subprocess.run([python, "-c", text, package], check=False, timeout=WAIT_SEC, env=environment(),
+                                                  capture_output=True, text=True).stdout.strip()
+    checks.ok(package and (there + ".").startswith(version + "." if version else ""), f"{program}: {package} {there} is what README names",
+              version)
+
+
 def start(place, python, program, *numbers):
     """Preloaded. What is moved into place from the folder for temporary files comes from another file system."""
     with open(place.path("../errors"), "ab") as errors:
@@ -112,7 +130,7 @@ def wrong_of(found):
     """What is not whole, or not what its name says. The first number of a name is the save's."""
     wrong = []
     for what, number in found:
-        named = re.search(r"(?:[-=_]|iter)(\d+)", what)
+        named = re.search(r"(?:[-=_]|iter|step)(\d+)", what)
         if isinstance(number, str) or (named and int(named[1]) != number):
             wrong.append((what, number))
     return wrong
@@ -179,7 +197,7 @@ def killed(checks, program, python, chance, zygote, place):
         # Once at any time, else behind something that is new.
         while turn and len(complete) == before and time.monotonic() < end:
             look("running")
-            time.sleep(0.01)
+            time.sleep(0.03)
             at = time.monotonic() + chance.uniform(0, seconds)
         while time.monotonic() < at:
             look("running")
@@ -229,6 +247,7 @@ def main():
             ahead = begin(*reversed(cases[n + 1][:2])) if n + 1 < len(cases) else None
             with place:
                 try:
+                    as_told(checks, program, python)
                     same(checks, program, python, varying)
                     killed(checks, program, python, random.Random(f"{seed} {program}"), zygote, place)
                 except RuntimeError as error:
