@@ -40,6 +40,9 @@ bool tpck_replace_unwritten(int fd)
 	return errno != EAGAIN;
 }
 
+/* So much is on its way to the disk at a time while a file is still being written. */
+#define AHEAD_BYTES (32ull << 20)
+
 static uint8_t zeros[TPCK_SUMS_CHUNK];
 
 struct copying {
@@ -50,6 +53,7 @@ struct copying {
 	const struct tpck_sums *before; /* NULL: nothing can be shared */
 	int before_fd;
 	const struct tpck_ahead *ahead; /* NULL: nothing is there yet */
+	uint64_t data, hole;            /* in between there is data */
 };
 
 /* Read by read(2): who opened the file again may cut it meanwhile, and bytes of a mapping would be gone then. */
@@ -85,25 +89,39 @@ static int write_piece(const struct copying *c, size_t from, size_t to, uint64_t
 	return 0;
 }
 
-/* What of a chunk is data; holes stay holes. It goes to the disk while the next one is copied. */
-static int write_data(const struct copying *c, size_t bytes, uint64_t at)
+/* The first data from there on: where it begins, and where it ends. 0, -ENXIO: there is none, or an error. Asked for once a
+ * run of data: tmpfs looks at every page of it. */
+static int find_data(struct copying *c, uint64_t from, uint64_t *begin)
 {
-	uint64_t from = at, end = at + bytes;
+	off_t data, hole;
+
+	*begin = from;
+	if (from >= c->data && from < c->hole)
+		return 0;
+	data = lseek(c->from, (off_t)from, SEEK_DATA);
+	hole = data < 0 ? data : lseek(c->from, data, SEEK_HOLE);
+	if (hole < 0)
+		return -errno;
+	c->data = *begin = (uint64_t)data;
+	c->hole = (uint64_t)hole;
+	return 0;
+}
+
+/* What of a chunk is data; holes stay holes. It goes to the disk while the next one is copied. */
+static int write_data(struct copying *c, size_t bytes, uint64_t at)
+{
+	uint64_t from = at, end = at + bytes, data;
 	int rc = 0;
 
 	while (!rc && from < end) {
-		off_t data = lseek(c->from, (off_t)from, SEEK_DATA), hole;
-
-		if (data < 0 && errno != ENXIO)
-			return -errno;
-		if (data < 0 || (uint64_t)data >= end)
-			break;
-		hole = lseek(c->from, data, SEEK_HOLE);
-		if (hole < 0)
-			return -errno;
-		from = (uint64_t)hole < end ? (uint64_t)hole : end;
-		rc = write_piece(c, (size_t)((uint64_t)data - at), (size_t)(from - at), at);
-		sync_file_range(c->to, data, (off_t)from - data, SYNC_FILE_RANGE_WRITE);
+		rc = find_data(c, from, &data);
+		if (rc == -ENXIO || (!rc && data >= end))
+			return 0;
+		if (rc)
+			return rc;
+		from = c->hole < end ? c->hole : end;
+		rc = write_piece(c, (size_t)(data - at), (size_t)(from - at), at);
+		sync_file_range(c->to, (off_t)data, (off_t)(from - data), SYNC_FILE_RANGE_WRITE);
 	}
 	return rc;
 }
@@ -136,13 +154,12 @@ static int is_there(const struct copying *c, size_t i, const uint8_t *digest)
 
 static int copy_chunk(struct copying *c, size_t i, uint64_t at, size_t bytes)
 {
-	off_t data = lseek(c->from, (off_t)at, SEEK_DATA);
-	bool hole = data < 0 ? errno == ENXIO : (uint64_t)data >= at + bytes;
+	uint64_t data = at;
 	uint8_t digest[16];
 	ssize_t got;
-	int there;
+	int there = find_data(c, at, &data);
 
-	if (hole && (!c->ahead || i >= c->ahead->count)) {
+	if ((there == -ENXIO || (!there && data >= at + bytes)) && (!c->ahead || i >= c->ahead->count)) {
 		if (c->sums)
 			tpck_digest128(zeros, bytes, c->sums->digest[i]);
 		return 0;
@@ -245,6 +262,9 @@ int tpck_replace_ahead(int bytes, int folder, const char *part, struct tpck_ahea
 	for (size_t i = 0; !rc && i < most; i++) {
 		uint64_t at = (uint64_t)ahead->count * TPCK_SUMS_CHUNK;
 
+		/* At the disk's pace: what is beyond takes the memory's bandwidth from the program and gains nothing. */
+		if (at >= AHEAD_BYTES)
+			sync_file_range(c.to, (off_t)(at - AHEAD_BYTES), TPCK_SUMS_CHUNK, SYNC_FILE_RANGE_WAIT_BEFORE);
 		rc = read_piece(bytes, c.piece, TPCK_SUMS_CHUNK, at) == TPCK_SUMS_CHUNK ? write_data(&c, TPCK_SUMS_CHUNK, at) : -ENODATA;
 		if (rc)
 			break;
