@@ -80,6 +80,10 @@ class Place:
     def rows(self):
         return json.loads(self.command("ls", "--files", "--json").stdout)
 
+    def published(self):
+        """How many files are at their paths, while there is an agent."""
+        return sum(row["files"] for row in self.rows() if row["state"] == "published")
+
     def verified(self, *paths):
         """What `transpckpt verify --files` says."""
         return json.loads(self.command("verify", "--files", "--json", *paths).stdout or "[]")
