@@ -59,6 +59,8 @@ bool tpck_files_split(const char *path, char *parent, const char **name);
 enum { TPCK_FILES_DESCRIPTORS = 1 << 16 };
 /* This descriptor writes this entry; the holder counts it already. False: it has no place in the table. */
 bool tpck_files_writes(int fd, uint32_t index, uint64_t serial);
+/* It is one that will be renamed past us: its closing is where that is noticed. */
+void tpck_files_past(int fd);
 void tpck_files_descriptors_forked(void);
 /* One descriptor less. */
 void tpck_files_release(uint32_t index, uint64_t serial, bool whole);

@@ -49,7 +49,7 @@ struct taking {
 
 /* Whether a file that replaces the one there would be the same to everybody: not one of several names, not another
  * user's, in a folder where it can be replaced. */
-static bool replaceable(struct taking *t)
+static bool replaceable(struct taking *t, bool removed)
 {
 	if (syscall(SYS_newfstatat, t->folder, "", &t->parent, AT_EMPTY_PATH))
 		return false;
@@ -58,6 +58,11 @@ static bool replaceable(struct taking *t)
 	t->exists = !syscall(SYS_newfstatat, t->folder, t->name, &t->there, AT_SYMLINK_NOFOLLOW);
 	if (!t->exists)
 		return errno == ENOENT;
+	/* The job does not see it any more. */
+	if (removed) {
+		t->exists = false;
+		return true;
+	}
 	return S_ISREG(t->there.st_mode) && t->there.st_nlink == 1 && t->there.st_uid == geteuid() &&
 	       !syscall(SYS_faccessat, t->folder, t->name, W_OK);
 }
@@ -211,13 +216,11 @@ static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mod
 	/* The kernel's name of the folder: the agent has another working folder. */
 	snprintf(link, sizeof link, "/proc/self/fd/%d", t.folder);
 	got = syscall(SYS_readlink, link, t.path, sizeof t.path - 1);
-	if (got > 0 && t.path[0] == '/' && replaceable(&t)) {
+	if (got > 0 && t.path[0] == '/' && replaceable(&t, pending && pending->kind == TPCK_VIEW_REMOVED)) {
 		t.path[got] = '\0';
 		if (pending && !syscall(SYS_newfstatat, AT_FDCWD, pending->path, &t.there, 0)) {
 			t.exists = true;
 			t.old = pending->path;
-		} else if (pending && pending->kind == TPCK_VIEW_REMOVED) {
-			t.exists = false;
 		}
 		if (t.exists ? !(flags & O_EXCL) : flags & O_CREAT)
 			fd = take(&t);
@@ -297,8 +300,15 @@ static void settle_folder(int folder, const char *path)
 
 	if (!tpck_files_split(path, parent, &name) || syscall(SYS_newfstatat, folder, parent, &found, 0) || !tpck_view_lock(view))
 		return;
-	for (uint32_t i = 0; i < TPCK_VIEW_FOLDERS && !owed; i++)
-		owed = view->folder[i].used && view->folder[i].inode == found.st_ino && view->folder[i].device == found.st_dev;
+	for (uint32_t i = 0, left = view->used; left && i < TPCK_VIEW_ENTRIES && !owed; i++) {
+		const struct tpck_view_entry *entry = &view->entry[i];
+		const struct tpck_view_folder *at = &view->folder[tpck_view_key_of(entry)->folder];
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		owed = entry->kind != TPCK_VIEW_PLAIN && at->inode == found.st_ino && at->device == found.st_dev;
+	}
 	tpck_view_unlock(view);
 	if (owed)
 		(void)tpck_files_settle();
@@ -340,11 +350,15 @@ static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mo
 				return fd;
 		}
 	}
-	if (path && flags & O_CREAT && !tpck_files_idle() && tpck_files_renamed_past_us(path)) {
+	if (path && flags & O_CREAT && writes(flags) && tpck_files_may_take() && tpck_files_renamed_past_us(path)) {
 		int saved = errno;
 
-		settle_folder(folder, path);
+		if (!tpck_files_idle())
+			settle_folder(folder, path);
 		errno = saved;
+		fd = real_open(folder, path, flags, mode);
+		tpck_files_past(fd);
+		return fd;
 	}
 	return real_open(folder, path, flags, mode);
 }
