@@ -613,7 +613,9 @@ static int publish_plain(const struct chosen *chosen, struct tpck_error *err)
 		rc = tpck_error_set(err, errno, "writing %s", chosen->name);
 	if (!rc && folder >= 0 && fsync(folder))
 		rc = tpck_error_set(err, errno, "syncing the folder of %s", chosen->name);
-	end_commit(chosen, rc, (uint64_t)found.st_size);
+	end_commit(chosen, rc, (uint64_t)found.st_size, 0);
+	if (!rc && fd >= 0 && found.st_ino == chosen->inode)
+		note_sums(chosen, NULL);
 	if (fd >= 0)
 		close(fd);
 	if (folder >= 0)
