@@ -66,7 +66,7 @@ static void end_change(struct tpck_view *view, const struct tpck_pending *pendin
 			if (!result || errno != ENOENT)                                          \
 				return (int)result;                                              \
 			if (tries)                                                               \
-				tpck_reach_pause(1);                                             \
+				tpck_files_breathe();                                             \
 		}                                                                                \
 	} while (0)
 
@@ -215,7 +215,7 @@ bool tpck_files_again(int tries)
 	if (errno != ENOENT || tpck_files_idle())
 		return errno == ENOENT && !tries;
 	if (tries)
-		tpck_reach_pause(1);
+		tpck_files_breathe();
 	return tries < TRIES;
 }
 
@@ -508,7 +508,7 @@ static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 			dropped = true;
 		} else {
 			tpck_view_unlock(view);
-			tpck_reach_pause(1);
+			tpck_files_breathe();
 		}
 	}
 	if (dropped || later)
@@ -624,7 +624,7 @@ static TPCK_FILES_SLOW int seen_unlink(int folder, const char *path, int flags)
 			result = (int)syscall(SYS_unlinkat, folder, path, flags);
 		for (int tries = 0; result && errno == ENOTEMPTY && tries < TRIES && clear_copies(folder, path); tries++) {
 			if (tries)
-				tpck_reach_pause(1);
+				tpck_files_breathe();
 			result = (int)syscall(SYS_unlinkat, folder, path, flags);
 		}
 		if (!result)

@@ -32,6 +32,8 @@ struct tpck_view *tpck_files_ready(void);
 struct tpck_view *tpck_files_lock(void);
 /* Has the agent started again if it died. */
 void tpck_files_revive(void);
+/* Waits a moment for what the agent is at; one that died at it is started again, or it would never be done. */
+void tpck_files_breathe(void);
 /* Waits until no entry up to this order is left. 0, or the errno that keeps one. */
 int tpck_files_await(uint64_t order);
 

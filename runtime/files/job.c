@@ -162,6 +162,12 @@ void tpck_files_revive(void)
 	errno = saved;
 }
 
+void tpck_files_breathe(void)
+{
+	tpck_reach_pause(1);
+	tpck_files_revive();
+}
+
 struct tpck_view *tpck_files_ready(void)
 {
 	struct tpck_view *view = atomic_load(&tpck_files_view), *mapped = NULL;

@@ -421,7 +421,7 @@ static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mo
 			return fd;
 		/* It is being published, or not there yet. */
 		if (tries)
-			tpck_reach_pause(1);
+			tpck_files_breathe();
 	}
 	return fresh_open(folder, path, flags, mode);
 }

@@ -4,6 +4,8 @@
 import json
 import os
 import re
+import select
+import shutil
 import signal
 import stat
 import subprocess
@@ -386,6 +388,46 @@ def ahead(checks):
                           place.verified(place.path("a-1.pt")))
 
 
+DEAD = STEPS + """
+open("a.pt", "wb").write(b"old")
+step("old")
+open("a.pt", "wb").write(b"new")
+step("closed")
+for call in sys.argv[1:]: print(eval(call), flush=True)
+"""
+
+
+def dead_at_its_place(checks):
+    """The agent dies as it renames a file: who has to wait for it starts another one."""
+    if not shutil.which("strace"):
+        print("# no strace: an agent that dies at a rename is not tried")
+        return
+    for call, want, left in (("os.unlink('a.pt')", "None", None), ("os.rename('a.pt', 'b.pt')", "None", None),
+                             ("os.chmod('a.pt', 0o604)", "None", b"new"), ("open('a.pt', 'r+b').write(b'X')", "1", b"Xew"),
+                             ("os.path.getsize('a.pt')", "3", b"new")):
+        with Place() as place:
+            environment = {k: v for k, v in place.environment.items() if k != "LD_PRELOAD"}
+            # The first rename is that of a.pt's first content.
+            agent = subprocess.Popen(["strace", "-f", "-o", os.devnull, "-e", "trace=renameat", "-e", "inject=renameat:signal=KILL:when=2",
+                                      place.agent, "--job", "j", "--foreground"], env=environment, stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.DEVNULL)
+            until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")), 20)
+            program = place.start(DEAD, call)
+            told(program, "old")
+            until(lambda: not place.listed())
+            go(program)
+            told(program, "closed")
+            agent.wait(20)
+            go(program)
+            said = program.stdout.readline().strip() if select.select([program.stdout], [], [], 20)[0] else "nothing"
+            if said == "nothing":
+                program.kill()
+            end(program)
+            until(lambda: not place.listed(), 20)
+            checks.ok(said == want and place.content("a.pt") == left, f"the agent dies at a rename, and the program calls {call}", said,
+                      place.content("a.pt"), place.log())
+
+
 NAMES = ["model.pt", "b.safetensors", "latest", "notes.txt", "train.log", "checkpoint-3/anything", "checkpoint-3/out.log",
          "more.bin", "state.bin", "quiet/.tmpAb12Cd", "two.pt", "theirs.pt", "pipe.pt/x", "link.pt", "sub/own.dat", "sub/other.dat"]
 WRITES = STEPS + """
@@ -619,7 +661,7 @@ def main():
     if sys.argv[1:] == ["on_a_full_disk"]:
         on_a_full_disk(checks)
         checks.end()
-    tests = [views, killed, order, same, two_writers, again, forked, headless, past, cut, spares, full, ahead, told_ahead, many]
+    tests = [views, killed, order, same, two_writers, again, forked, headless, past, cut, spares, full, ahead, dead_at_its_place, told_ahead, many]
     chosen = sys.argv[1:]
     for test in tests:
         if not chosen or test.__name__ in chosen:
