@@ -388,6 +388,39 @@ def ahead(checks):
                           place.verified(place.path("a-1.pt")))
 
 
+PARENT = STEPS + """
+import subprocess
+os.stat(".")
+child = subprocess.Popen([sys.executable, "-c", "import os, sys; sys.stdin.readline(); f = open('a.pt', 'wb'); f.write(b'child'); f.close(); "
+                          "print('saved', flush=True); sys.stdin.readline()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+for i in range(int(sys.argv[1])): os.path.exists("a.pt")
+print("child", child.stdin.write("\\n"), flush=True)
+child.stdin.flush()
+child.stdout.readline()
+seen = os.path.getsize("a.pt") if os.path.exists("a.pt") else None
+print(seen, os.listdir("."), flush=True)
+child.stdin.close()
+child.wait()
+"""
+
+
+def elders(checks):
+    """A process that has never saved anything, and began before any of its job had: it sees what its child has just closed. The
+    agent is slow: it is stopped at its first rename."""
+    for turn in range(3):
+        with Place() as place:
+            environment = {k: v for k, v in place.environment.items() if k != "LD_PRELOAD"}
+            agent = subprocess.Popen(["strace", "-f", "-o", os.devnull, "-e", "trace=renameat", "-e", "inject=renameat:delay_enter=2000000",
+                                      place.agent, "--job", "j", "--foreground"], env=environment, stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.DEVNULL) if shutil.which("strace") else None
+            until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")), 20)
+            said = place.run(PARENT, 1000 * turn).splitlines()[-1]
+            checks.ok(said.startswith("5 ['a.pt'"), "a process that began before all files sees its child's at once", said, place.log())
+            place.kill_agent()
+            if agent:
+                agent.wait(20)
+
+
 DEAD = STEPS + """
 open("a.pt", "wb").write(b"old")
 step("old")
@@ -664,7 +697,7 @@ def main():
     if sys.argv[1:] == ["on_a_full_disk"]:
         on_a_full_disk(checks)
         checks.end()
-    tests = [views, killed, order, same, two_writers, again, forked, headless, past, cut, spares, full, ahead, dead_at_its_place, told_ahead, many]
+    tests = [views, killed, order, same, two_writers, again, forked, headless, past, cut, spares, full, ahead, elders, dead_at_its_place, told_ahead, many]
     chosen = sys.argv[1:]
     for test in tests:
         if not chosen or test.__name__ in chosen:

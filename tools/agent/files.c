@@ -24,7 +24,6 @@
 /* How often the processes are looked at that write; how long one that only has inherited a descriptor is waited for. */
 #define SWEEP_NS 100000000ull
 #define INHERITED_NS 2000000000ull
-#define CATCH_UP_NS 1000000000ull
 #define AHEAD_BYTES (16ll << 20)
 #define SPARE_FREE_BYTES (512ull << 20)
 enum { IDLE_MS = 1000, OPEN_MS = 100, WRITTEN_MS = 10, PREPARED = 64, SYNCED = 64, SPARES = 64, SPARE_LEAST = 64 << 10, SYNCERS = 3,
@@ -858,10 +857,6 @@ static void *files_main(void *unused)
 				want_spare(chosen.pattern);
 		}
 	}
-	/* Nothing is owed any more: the digests that are left, while that takes little time. */
-	for (uint64_t end = tpck_clock_monotonic_ns() + CATCH_UP_NS; !files.agent->stopping && tpck_clock_monotonic_ns() < end;)
-		if (!sums_catch_up())
-			break;
 	return NULL;
 }
 
@@ -890,7 +885,7 @@ void files_begin(struct agent *agent)
 
 bool files_owed(void)
 {
-	return files.running && atomic_load(&files.view->used);
+	return files.running && (atomic_load(&files.view->used) || sums_left());
 }
 
 bool files_failing(void)

@@ -35,7 +35,7 @@ static struct {
 		uint64_t pattern;
 		char *path;
 	} later[LATER];
-	unsigned count;
+	_Atomic unsigned count; /* the publisher changes it */
 } known = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void complain(const struct tpck_error *err)
@@ -119,8 +119,10 @@ void sums_published(uint64_t pattern, const char *path, struct tpck_sums *sums)
 	struct stat found;
 
 	if (!sums) {
-		if (known.count < LATER && (known.later[known.count].path = strdup(path)))
-			known.later[known.count++].pattern = pattern;
+		if (known.count < LATER && (known.later[known.count].path = strdup(path))) {
+			known.later[known.count].pattern = pattern;
+			known.count++;
+		}
 		return;
 	}
 	/* Somebody may have written to it by now. */
@@ -131,6 +133,11 @@ void sums_published(uint64_t pattern, const char *path, struct tpck_sums *sums)
 	}
 	append(sums);
 	remember(pattern, sums);
+}
+
+bool sums_left(void)
+{
+	return known.count;
 }
 
 bool sums_catch_up(void)
@@ -144,8 +151,8 @@ bool sums_catch_up(void)
 
 	if (!known.count)
 		return false;
-	path = known.later[--known.count].path;
-	pattern = known.later[known.count].pattern;
+	path = known.later[known.count - 1].path;
+	pattern = known.later[known.count - 1].pattern;
 	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd >= 0 && !fstat(fd, &before) && S_ISREG(before.st_mode))
 		sums = tpck_sums_new((uint64_t)before.st_size);
@@ -162,5 +169,6 @@ bool sums_catch_up(void)
 		sums_published(pattern, path, sums);
 	}
 	free(path);
+	known.count--;
 	return true;
 }
