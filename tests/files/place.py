@@ -84,6 +84,14 @@ class Place:
         """How many files are at their paths, while there is an agent."""
         return sum(row["files"] for row in self.rows() if row["state"] == "published")
 
+    def recorded(self):
+        """Of how many files digests have been taken, whatever became of them."""
+        try:
+            with open(os.path.join(self.root, "store/j/files.sums"), "rb") as f:
+                return f.read().count(b"TPCKSUM1")
+        except FileNotFoundError:
+            return 0
+
     def verified(self, *paths):
         """What `transpckpt verify --files` says."""
         return json.loads(self.command("verify", "--files", "--json", *paths).stdout or "[]")
