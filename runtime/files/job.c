@@ -361,7 +361,7 @@ void tpck_files_end(double seconds)
 	bool said = false;
 
 	/* A child that shares this memory (vfork) is not the program. */
-	if (off || home != (int32_t)syscall(SYS_getpid) || tpck_files_idle() || !(view = tpck_files_lock()))
+	if (off || !atomic_load(&tpck_files_view) || home != (int32_t)syscall(SYS_getpid) || tpck_files_idle() || !(view = tpck_files_lock()))
 		return;
 	at_its_end(view, home);
 	order = view->order;
