@@ -98,7 +98,7 @@ class Place:
 
     def command(self, *arguments):
         environment = {k: v for k, v in self.environment.items() if k != "LD_PRELOAD"}
-        return subprocess.run([os.path.join(os.path.dirname(self.agent), "transpckpt"), *arguments], env=environment, text=True,
+        return subprocess.run([os.path.join(os.path.dirname(self.agent), "transpckpt"), *arguments], env=environment, text=True, errors="replace",
                               stdout=subprocess.PIPE, check=False, timeout=WAIT_SEC, cwd=self.work)
 
     def agent_pid(self):
