@@ -18,7 +18,8 @@ struct tpck_sums *sums_before(uint64_t pattern);
 void sums_published(uint64_t pattern, const char *path, struct tpck_sums *sums);
 /* Whether there are such files; any thread. */
 bool sums_left(void);
-/* Takes those of one of them. False: there is none. */
-bool sums_catch_up(void);
+/* Takes those of one of them, unless `busy` says meanwhile that there is something else to do: it stays then. False: there is
+ * none, or it stays. */
+bool sums_catch_up(bool (*busy)(void));
 
 #endif
