@@ -15,12 +15,16 @@
 extern struct tpck_view *_Atomic tpck_files_view __attribute__((visibility("hidden"))); /* NULL: no process of the job has one */
 extern const struct tpck_settings *tpck_files_settings __attribute__((visibility("hidden")));
 extern char tpck_files_folder[TPCK_VIEW_PATH / 2] __attribute__((visibility("hidden"))); /* SHM/JOB */
+/* Whether there is still no table of the job, or nothing in it. */
+bool tpck_files_no_table(void);
 /* Nothing is pending: every call is the real one. */
 static inline bool tpck_files_idle(void)
 {
 	struct tpck_view *view = atomic_load_explicit(&tpck_files_view, memory_order_acquire);
 
-	return !view || !atomic_load_explicit(&view->used, memory_order_acquire);
+	if (__builtin_expect(!view || atomic_load_explicit(&view->ended, memory_order_acquire), 0))
+		return tpck_files_no_table();
+	return !atomic_load_explicit(&view->used, memory_order_acquire);
 }
 /* This process, as holders are known. */
 int32_t tpck_files_pid(void);

@@ -31,7 +31,7 @@ static struct tpck_reach who;
 static _Atomic bool paused, off = true, complained;
 static _Atomic bool took; /* this process has something pending, or had */
 static int32_t home; /* the process */
-static _Atomic uint64_t started;
+static _Atomic uint64_t started, looked_ns;
 static _Atomic int agent_socket = -1;
 static pthread_mutex_t joining = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP; /* a signal's handler may come by */
 extern char **environ;
@@ -166,6 +166,37 @@ void tpck_files_breathe(void)
 {
 	tpck_reach_pause(1);
 	tpck_files_revive();
+}
+
+/* Another process of the job may have made one. It is looked for at most every TPCK_VIEW_LOOK_NS; who makes it does nothing else for
+ * twice that time, so that whoever hears of its files finds it. */
+bool tpck_files_no_table(void)
+{
+	char table[TPCK_VIEW_PATH / 2 + 64];
+	struct tpck_view *view = NULL, *old;
+	uint64_t now;
+	int saved = errno;
+
+	if (off)
+		return true;
+	now = tpck_clock_monotonic_ns();
+	if (now - atomic_load_explicit(&looked_ns, memory_order_relaxed) < TPCK_VIEW_LOOK_NS)
+		return true;
+	atomic_store_explicit(&looked_ns, now, memory_order_relaxed);
+	snprintf(table, sizeof table, "%s/" TPCK_VIEW_FOLDER "/" TPCK_VIEW_TABLE, tpck_files_folder);
+	if (!syscall(SYS_faccessat, AT_FDCWD, table, F_OK) && !pthread_mutex_lock(&joining)) {
+		old = atomic_load(&tpck_files_view);
+		if ((!old || old->ended) && !tpck_view_map(tpck_files_folder, false, &view)) {
+			if (view->ended)
+				tpck_view_unmap(view);
+			else
+				atomic_store(&tpck_files_view, view); /* others may be looking into the old one */
+		}
+		pthread_mutex_unlock(&joining);
+	}
+	errno = saved;
+	view = atomic_load(&tpck_files_view);
+	return !view || view->ended || !view->used;
 }
 
 struct tpck_view *tpck_files_ready(void)
@@ -330,7 +361,7 @@ void tpck_files_end(double seconds)
 	bool said = false;
 
 	/* A child that shares this memory (vfork) is not the program. */
-	if (off || home != (int32_t)syscall(SYS_getpid) || tpck_files_idle() || !(view = tpck_files_lock()))
+	if (off || !atomic_load(&tpck_files_view) || home != (int32_t)syscall(SYS_getpid) || tpck_files_idle() || !(view = tpck_files_lock()))
 		return;
 	at_its_end(view, home);
 	order = view->order;

@@ -262,9 +262,12 @@ int tpck_replace_ahead(int bytes, int folder, const char *part, struct tpck_ahea
 	for (size_t i = 0; !rc && i < most; i++) {
 		uint64_t at = (uint64_t)ahead->count * TPCK_SUMS_CHUNK;
 
-		/* At the disk's pace: what is beyond takes the memory's bandwidth from the program and gains nothing. */
-		if (at >= AHEAD_BYTES)
-			sync_file_range(c.to, (off_t)(at - AHEAD_BYTES), TPCK_SUMS_CHUNK, SYNC_FILE_RANGE_WAIT_BEFORE);
+		/* At the disk's pace: what is beyond takes the memory's bandwidth from the program and gains nothing. Who waits
+		 * is told of a write that failed, and fsync is not told again. */
+		if (at >= AHEAD_BYTES && sync_file_range(c.to, (off_t)(at - AHEAD_BYTES), TPCK_SUMS_CHUNK, SYNC_FILE_RANGE_WAIT_BEFORE))
+			rc = -errno;
+		if (rc)
+			break;
 		rc = read_piece(bytes, c.piece, TPCK_SUMS_CHUNK, at) == TPCK_SUMS_CHUNK ? write_data(&c, TPCK_SUMS_CHUNK, at) : -ENODATA;
 		if (rc)
 			break;

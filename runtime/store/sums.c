@@ -78,14 +78,14 @@ static int read_chunk(int fd, const struct tpck_sums *sums, size_t i, uint8_t *b
 	return 0;
 }
 
-int tpck_sums_take(struct tpck_sums *sums, int fd, struct tpck_error *err)
+int tpck_sums_take(struct tpck_sums *sums, int fd, bool (*busy)(void), struct tpck_error *err)
 {
 	uint8_t *buffer = malloc(TPCK_SUMS_CHUNK);
 	int rc = buffer ? 0 : -ENOMEM;
 	size_t size;
 
 	for (size_t i = 0; !rc && i < sums->count; i++) {
-		rc = read_chunk(fd, sums, i, buffer, &size);
+		rc = busy() ? -EINTR : read_chunk(fd, sums, i, buffer, &size);
 		if (!rc)
 			tpck_digest128(buffer, size, sums->digest[i]);
 	}

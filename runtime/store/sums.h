@@ -28,8 +28,9 @@ struct tpck_sums {
 struct tpck_sums *tpck_sums_new(uint64_t bytes);
 void tpck_sums_free(struct tpck_sums *sums);
 
-/* Of what can be read of `fd`, which has as many bytes as the sums are for. */
-int tpck_sums_take(struct tpck_sums *sums, int fd, struct tpck_error *err);
+/* Of what can be read of `fd`, which has as many bytes as the sums are for. -EINTR: there is something else to do, says
+ * `busy`, which is asked in between. */
+int tpck_sums_take(struct tpck_sums *sums, int fd, bool (*busy)(void), struct tpck_error *err);
 /* It is at this path, and this file. False: no memory. */
 bool tpck_sums_settle(struct tpck_sums *sums, const char *path, const struct stat *file);
 /* Whether a file is still the one that they were taken of: nobody has written to it or put another in its place. */

@@ -199,6 +199,7 @@ int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
 	uint64_t begun = tpck_clock_monotonic_ns(), gone = 0;
 	struct pollfd wait = {.events = POLLIN};
 	char shm[TPCK_SETTING_TEXT_MAX + 16], agent_path[1024];
+	bool again = false;
 	int fd, result;
 
 	if (!who->socket[0]) {
@@ -220,6 +221,17 @@ int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
 		/* It goes into the background once it listens: one that has ended otherwise never will. */
 		if (!gone && poll(&wait, 1, 0) == 1)
 			gone = now;
+		if (gone && now - gone > GIVE_UP_MS * 1000000ull && !again) {
+			/* It left because there was another one, which was about to leave. */
+			again = true;
+			gone = 0;
+			syscall(SYS_close, wait.fd);
+			wait.fd = -1;
+			result = start_agent(who, agent_path, &wait.fd, err);
+			if (result)
+				return result;
+			continue;
+		}
 		if (gone && now - gone > GIVE_UP_MS * 1000000ull) {
 			result = tpck_error_set(err, 0, "the agent ended at once and does not answer at %s: '%s --job %s --foreground' says why",
 						who->socket, agent_path, who->job);

@@ -50,6 +50,7 @@ static int set_up(struct tpck_view *view)
 /* Made under another name: whoever sees the table sees all of it. */
 static int make_table(const char *folder, const char *path)
 {
+	const struct timespec found_by = {0, 2 * TPCK_VIEW_LOOK_NS};
 	char name[TPCK_VIEW_PATH];
 	struct tpck_view *view;
 	int fd, rc;
@@ -70,6 +71,8 @@ static int make_table(const char *folder, const char *path)
 	/* link(2) rather than rename: the first one stays. */
 	if (!rc && syscall(SYS_linkat, AT_FDCWD, name, AT_FDCWD, path, 0) && errno != EEXIST)
 		rc = -errno;
+	/* Until then there are processes that have looked for it and have not found it. */
+	syscall(SYS_nanosleep, &found_by, NULL);
 	syscall(SYS_unlinkat, AT_FDCWD, name, 0);
 	return rc;
 }

@@ -99,6 +99,9 @@ struct tpck_view_size {
 	uint64_t pattern, bytes; /* what files of this name, but for digits, had last */
 };
 
+/* How often a process that has no table looks for one that another process has made. */
+#define TPCK_VIEW_LOOK_NS 50000
+
 struct tpck_view {
 	uint64_t magic;
 	uint32_t version;        /* TPCK_WIRE_VERSION */

@@ -100,13 +100,21 @@ class Place:
         """How many files are at their paths, while there is an agent."""
         return sum(row["files"] for row in self.rows() if row["state"] == "published")
 
+    def recorded(self):
+        """Of how many files digests have been taken, whatever became of them."""
+        try:
+            with open(os.path.join(self.root, "store/j/files.sums"), "rb") as f:
+                return f.read().count(b"TPCKSUM1")
+        except FileNotFoundError:
+            return 0
+
     def verified(self, *paths):
         """What `transpckpt verify --files` says."""
         return json.loads(self.command("verify", "--files", "--json", *paths).stdout or "[]")
 
     def command(self, *arguments):
         environment = {k: v for k, v in self.environment.items() if k != "LD_PRELOAD"}
-        return subprocess.run([os.path.join(os.path.dirname(self.agent), "transpckpt"), *arguments], env=environment, text=True,
+        return subprocess.run([os.path.join(os.path.dirname(self.agent), "transpckpt"), *arguments], env=environment, text=True, errors="replace",
                               stdout=subprocess.PIPE, check=False, timeout=WAIT_SEC, cwd=self.work)
 
     def agent_pid(self):

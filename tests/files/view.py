@@ -388,6 +388,39 @@ def ahead(checks):
                           place.verified(place.path("a-1.pt")))
 
 
+PARENT = STEPS + """
+import subprocess
+os.stat(".")
+child = subprocess.Popen([sys.executable, "-c", "import os, sys; sys.stdin.readline(); f = open('a.pt', 'wb'); f.write(b'child'); f.close(); "
+                          "print('saved', flush=True); sys.stdin.readline()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+for i in range(int(sys.argv[1])): os.path.exists("a.pt")
+print("child", child.stdin.write("\\n"), flush=True)
+child.stdin.flush()
+child.stdout.readline()
+seen = os.path.getsize("a.pt") if os.path.exists("a.pt") else None
+print(seen, os.listdir("."), flush=True)
+child.stdin.close()
+child.wait()
+"""
+
+
+def elders(checks):
+    """A process that has never saved anything, and began before any of its job had: it sees what its child has just closed. The
+    agent is slow: it is stopped at its first rename."""
+    for turn in range(3):
+        with Place() as place:
+            environment = {k: v for k, v in place.environment.items() if k != "LD_PRELOAD"}
+            agent = subprocess.Popen(["strace", "-f", "-o", os.devnull, "-e", "trace=renameat", "-e", "inject=renameat:delay_enter=2000000",
+                                      place.agent, "--job", "j", "--foreground"], env=environment, stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.DEVNULL) if shutil.which("strace") else None
+            until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")), 20)
+            said = place.run(PARENT, 1000 * turn).splitlines()[-1]
+            checks.ok(said.startswith("5 ['a.pt'"), "a process that began before all files sees its child's at once", said, place.log())
+            place.kill_agent()
+            if agent:
+                agent.wait(20)
+
+
 DEAD = STEPS + """
 open("a.pt", "wb").write(b"old")
 step("old")
@@ -426,6 +459,37 @@ def dead_at_its_place(checks):
             until(lambda: not place.listed(), 20)
             checks.ok(said == want and place.content("a.pt") == left, f"the agent dies at a rename, and the program calls {call}", said,
                       place.content("a.pt"), place.log())
+
+
+def ahead_of_a_bad_disk(checks):
+    """What is told to the one who waits for a write is not told to fsync again: such a part is not used."""
+    if not shutil.which("strace"):
+        print("# no strace: a disk that fails behind what is copied ahead is not tried")
+        return
+    with Place() as place:
+        environment = {k: v for k, v in place.environment.items() if k != "LD_PRELOAD"}
+        agent = subprocess.Popen(["strace", "-f", "-o", place.path("../calls"), "-e", "trace=sync_file_range,unlinkat",
+                                  "-e", "inject=sync_file_range:error=EIO", place.agent, "--job", "j", "--foreground"],
+                                 env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")), 20)
+        program = place.start(AHEAD)
+        told(program, "one")
+        until(lambda: not place.listed())
+        go(program)
+        told(program, "written")
+
+        def given_up():
+            with open(place.path("../calls"), encoding="utf-8") as f:
+                return re.search(r'unlinkat\(\d+, "\.tpck-[^"]*", 0\) += 0', f.read())
+        checks.ok(until(given_up, 20) and place.listing() == ["a-0.pt"] and not [n for n in os.listdir(place.work) if n.startswith(".tpck-")],
+                  "a part whose disk fails is given up", os.listdir(place.work))
+        go(program)
+        told(program, "closed")
+        until(lambda: not place.listed())
+        end(program)
+        checks.ok(len(place.content("a-1.pt") or b"") == 33 * (1 << 20) + 100, "and the file comes from memory", place.log())
+        place.kill_agent(signal.SIGTERM)
+        agent.wait(20)
 
 
 NAMES = ["model.pt", "b.safetensors", "latest", "notes.txt", "train.log", "checkpoint-3/anything", "checkpoint-3/out.log",
@@ -661,7 +725,7 @@ def main():
     if sys.argv[1:] == ["on_a_full_disk"]:
         on_a_full_disk(checks)
         checks.end()
-    tests = [views, killed, order, same, two_writers, again, forked, headless, past, cut, spares, full, ahead, dead_at_its_place, told_ahead, many]
+    tests = [views, killed, order, same, two_writers, again, forked, headless, past, cut, spares, full, ahead, ahead_of_a_bad_disk, elders, dead_at_its_place, told_ahead, many]
     chosen = sys.argv[1:]
     for test in tests:
         if not chosen or test.__name__ in chosen:

@@ -24,7 +24,6 @@
 /* How often the processes are looked at that write; how long one that only has inherited a descriptor is waited for. */
 #define SWEEP_NS 100000000ull
 #define INHERITED_NS 2000000000ull
-#define CATCH_UP_NS 1000000000ull
 #define AHEAD_BYTES (16ll << 20)
 #define SPARE_FREE_BYTES (512ull << 20)
 enum { IDLE_MS = 1000, OPEN_MS = 100, WRITTEN_MS = 10, PREPARED = 64, SYNCED = 64, SPARES = 64, SPARE_LEAST = 64 << 10, SYNCERS = 3,
@@ -71,6 +70,7 @@ struct files {
 	pthread_t thread;
 	bool running;
 	_Atomic bool stop;
+	uint32_t seen; /* the news that were looked at */
 	uint64_t publishing; /* under the view's lock, as a syncer's */
 	struct syncer syncer[SYNCERS];
 	pthread_mutex_t prepared_lock;
@@ -468,20 +468,26 @@ static bool choose_open(struct chosen *chosen)
 	return found;
 }
 
-/* So that the disk has work while the program writes. True: there may be more. */
-static bool go_ahead(struct chosen *chosen)
+/* A sync of it may begin. */
+static void let_go(void)
 {
-	int bytes, folder, done = 0;
+	if (tpck_view_lock(files.view)) {
+		files.publishing = 0;
+		tpck_view_unlock(files.view);
+	}
+	tpck_view_tell(&files.view->syncs);
+}
+
+static int copy_ahead(const struct chosen *chosen)
+{
+	int bytes = open(chosen->bytes, O_RDONLY | O_CLOEXEC), folder, done;
 	struct tpck_error err;
 	struct stat found;
 
-	if (!choose_open(chosen))
-		return false;
-	bytes = open(chosen->bytes, O_RDONLY | O_CLOEXEC);
 	if (bytes < 0 || fstat(bytes, &found) || found.st_size < AHEAD_BYTES) {
 		if (bytes >= 0)
 			close(bytes);
-		return false;
+		return 0;
 	}
 	folder = tpck_replace_folder(chosen->folder.path, chosen->folder.device, chosen->folder.inode, &err);
 	if (files.ahead.serial && (folder < 0 || !ahead_of(chosen, folder)))
@@ -501,7 +507,18 @@ static bool go_ahead(struct chosen *chosen)
 		close(folder);
 	}
 	close(bytes);
-	tpck_view_tell(&files.view->syncs);
+	return done;
+}
+
+/* So that the disk has work while the program writes. True: there may be more. */
+static bool go_ahead(struct chosen *chosen)
+{
+	int done;
+
+	if (!choose_open(chosen))
+		return false;
+	done = copy_ahead(chosen);
+	let_go();
 	return done > 0;
 }
 
@@ -836,6 +853,12 @@ static void *sync_main(void *argument)
 	return NULL;
 }
 
+/* Whether somebody waits for what the publisher does. */
+static bool busy(void)
+{
+	return files.stop || files.view->news != files.seen;
+}
+
 static void *files_main(void *unused)
 {
 	static struct chosen chosen;
@@ -857,7 +880,8 @@ static void *files_main(void *unused)
 			continue;
 		if (work == WRITERS && now - files.swept_ns >= SWEEP_NS)
 			sweep();
-		if (work == NOTHING && sums_catch_up())
+		files.seen = seen;
+		if (work == NOTHING && sums_catch_up(busy))
 			continue;
 		if (work == NOTHING && files.spares) {
 			make_spare(files.spare[--files.spares]);
@@ -890,10 +914,6 @@ static void *files_main(void *unused)
 				want_spare(chosen.pattern);
 		}
 	}
-	/* Nothing is owed any more: the digests that are left, while that takes little time. */
-	for (uint64_t end = tpck_clock_monotonic_ns() + CATCH_UP_NS; !files.agent->stopping && tpck_clock_monotonic_ns() < end;)
-		if (!sums_catch_up())
-			break;
 	return NULL;
 }
 
@@ -922,7 +942,7 @@ void files_begin(struct agent *agent)
 
 bool files_owed(void)
 {
-	return files.running && atomic_load(&files.view->used);
+	return files.running && (atomic_load(&files.view->used) || (!files.agent->stopping && sums_left()));
 }
 
 bool files_failing(void)

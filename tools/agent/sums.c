@@ -35,7 +35,7 @@ static struct {
 		uint64_t pattern;
 		char *path;
 	} later[LATER];
-	unsigned count;
+	_Atomic unsigned count; /* the publisher changes it */
 } known = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void complain(const struct tpck_error *err)
@@ -52,9 +52,7 @@ void sums_begin(struct agent *agent)
 	if (tpck_path_join(known.log, sizeof known.log, agent->tier->root, TPCK_SUMS_LOG)) {
 		tpck_error_set(&err, ENAMETOOLONG, "using %s", agent->tier->root);
 		complain(&err);
-	} else if (access(known.log, F_OK) == 0 && (tpck_durable_tier_check(agent->tier, &err) || tpck_sums_compact(known.log, &err))) {
-		complain(&err);
-	} else if (access(known.log, F_OK) && tpck_durable_tier_check(agent->tier, &err)) {
+	} else if (tpck_durable_tier_check(agent->tier, &err) || tpck_sums_compact(known.log, &err)) {
 		complain(&err);
 	}
 }
@@ -119,8 +117,10 @@ void sums_published(uint64_t pattern, const char *path, struct tpck_sums *sums)
 	struct stat found;
 
 	if (!sums) {
-		if (known.count < LATER && (known.later[known.count].path = strdup(path)))
-			known.later[known.count++].pattern = pattern;
+		if (known.count < LATER && (known.later[known.count].path = strdup(path))) {
+			known.later[known.count].pattern = pattern;
+			known.count++;
+		}
 		return;
 	}
 	/* Somebody may have written to it by now. */
@@ -133,34 +133,44 @@ void sums_published(uint64_t pattern, const char *path, struct tpck_sums *sums)
 	remember(pattern, sums);
 }
 
-bool sums_catch_up(void)
+bool sums_left(void)
+{
+	return known.count;
+}
+
+bool sums_catch_up(bool (*busy)(void))
 {
 	struct tpck_sums *sums = NULL;
 	struct tpck_error err = {0};
 	struct stat before, after;
 	uint64_t pattern;
 	char *path;
-	int fd;
+	int fd, rc = 0;
 
 	if (!known.count)
 		return false;
-	path = known.later[--known.count].path;
-	pattern = known.later[known.count].pattern;
+	path = known.later[known.count - 1].path;
+	pattern = known.later[known.count - 1].pattern;
 	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd >= 0 && !fstat(fd, &before) && S_ISREG(before.st_mode))
 		sums = tpck_sums_new((uint64_t)before.st_size);
 	/* Who writes meanwhile has another file than the one that was published. */
-	if (sums && (tpck_sums_take(sums, fd, &err) || fstat(fd, &after) || after.st_mtim.tv_sec != before.st_mtim.tv_sec ||
+	if (sums)
+		rc = tpck_sums_take(sums, fd, busy, &err);
+	if (sums && (rc || fstat(fd, &after) || after.st_mtim.tv_sec != before.st_mtim.tv_sec ||
 		     after.st_mtim.tv_nsec != before.st_mtim.tv_nsec || after.st_size != before.st_size)) {
 		tpck_sums_free(sums);
 		sums = NULL;
 	}
 	if (fd >= 0)
 		close(fd);
+	if (rc == -EINTR)
+		return false;
 	if (sums) {
 		sums->modified = before.st_mtim;
 		sums_published(pattern, path, sums);
 	}
 	free(path);
+	known.count--;
 	return true;
 }

@@ -16,7 +16,10 @@ void sums_begin(struct agent *agent);
 struct tpck_sums *sums_before(uint64_t pattern);
 /* A file is at this path. `sums`, which are taken over, are its; NULL: they are taken when there is time. */
 void sums_published(uint64_t pattern, const char *path, struct tpck_sums *sums);
-/* Takes those of one such file. False: there is none. */
-bool sums_catch_up(void);
+/* Whether there are such files; any thread. */
+bool sums_left(void);
+/* Takes those of one of them, unless `busy` says meanwhile that there is something else to do: it stays then. False: there is
+ * none, or it stays. */
+bool sums_catch_up(bool (*busy)(void));
 
 #endif
