@@ -41,6 +41,7 @@ __attribute__((constructor)) static void start(void)
 
 	if (dladdr((void *)tpck_hooks_cuda, &info) && info.dli_fname)
 		library = info.dli_fname;
+	tpck_hooks_syscall();
 	tpck_hooks_cuda();
 	pthread_atfork(before_fork, after_fork, tpck_engine_forked);
 	tpck_doors_open(library);

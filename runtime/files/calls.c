@@ -285,17 +285,6 @@ int tpck_files_symlink(const char *target, int folder, const char *path)
 	return (int)syscall(SYS_symlinkat, target, folder, path);
 }
 
-int tpck_files_link(int from_folder, const char *from, int to_folder, const char *to, int flags)
-{
-	if (!tpck_files_idle() &&
-	    (is_pending(from_folder, from, flags & AT_SYMLINK_FOLLOW) || is_pending(to_folder, to, false)) &&
-	    !tpck_files_settle()) {
-		errno = EIO;
-		return -1;
-	}
-	return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
-}
-
 /* A folder's own name as the agent opens it. False: it is none. */
 static bool own_name(int fd, char *path)
 {
@@ -355,6 +344,127 @@ static bool guarded(const struct stat *parent, const struct stat *there)
 {
 	return parent->st_mode & S_ISVTX && there->st_uid != geteuid() && parent->st_uid != geteuid();
 }
+
+/* ---- another name of a file that is at its path, or of one that has no name ----------------------- */
+
+/* An entry that is being made, for the name that the file is to get. NULL: errno is EEXIST, or 0: it cannot be. */
+static struct tpck_view_entry *add_linked(struct tpck_view *view, const struct stat *parent, const char *path, const char *name,
+					  bool exists, bool replaces)
+{
+	struct tpck_view_entry *entry = tpck_view_find(view, parent->st_dev, parent->st_ino, name);
+	struct tpck_view_holder *holder;
+
+	errno = 0;
+	if (!replaces && (entry ? entry->kind != TPCK_VIEW_REMOVED : exists)) {
+		errno = EEXIST;
+		return NULL;
+	}
+	entry = tpck_view_add(view, parent->st_dev, parent->st_ino, path, name, TPCK_VIEW_DIRECT);
+	if (!entry)
+		return NULL;
+	/* Who dies now has made nothing. */
+	holder = tpck_view_holder_of(entry, tpck_files_pid(), tpck_files_started());
+	holder->count = 1;
+	entry->linked = 1;
+	return entry;
+}
+
+/* The part is the file itself, by one more name: it gets the new one in its turn, whole, and what it is called now goes
+ * behind that if it is renamed. -2: it is the file system's. */
+static TPCK_FILES_SLOW int link_later(int from_folder, const char *from, int to_folder, const char *to, int flags, bool renames,
+				      bool replaces)
+{
+	char to_path[TPCK_FILES_PATH], from_path[TPCK_FILES_PATH], part[TPCK_FILES_PATH + 80];
+	struct stat to_parent, from_parent, there, file;
+	const char *to_name, *from_name = NULL;
+	struct tpck_view_entry *entry;
+	struct tpck_view *view;
+	int look = flags & AT_EMPTY_PATH ? AT_EMPTY_PATH : flags & AT_SYMLINK_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW;
+	uint64_t serial;
+	uint32_t index;
+	bool exists, made;
+
+	/* What is not there is so at once. */
+	if (syscall(SYS_newfstatat, from_folder, from, &file, look))
+		return -1;
+	if (!S_ISREG(file.st_mode) ||
+	    !folder_of(to_folder, to, &to_parent, to_path, &to_name) || file.st_dev != to_parent.st_dev ||
+	    syscall(SYS_faccessat, AT_FDCWD, to_path, W_OK | X_OK))
+		return -2;
+	exists = !syscall(SYS_newfstatat, to_folder, to, &there, AT_SYMLINK_NOFOLLOW);
+	if (exists && (S_ISDIR(there.st_mode) || there.st_ino == file.st_ino || to_parent.st_mode & S_ISVTX))
+		return -2;
+	if (renames && (!folder_of(from_folder, from, &from_parent, from_path, &from_name) || from_parent.st_mode & S_ISVTX ||
+			syscall(SYS_faccessat, AT_FDCWD, from_path, W_OK | X_OK)))
+		return -2;
+	if (!tpck_files_ready() || !(view = tpck_files_lock()))
+		return -2;
+	entry = add_linked(view, &to_parent, to_path, to_name, exists, replaces);
+	if (!entry) {
+		tpck_view_unlock(view);
+		return errno ? -1 : -2;
+	}
+	index = (uint32_t)(entry - view->entry);
+	serial = entry->serial;
+	tpck_view_bytes(view, entry, tpck_files_folder, part, sizeof part);
+	tpck_view_unlock(view);
+	made = !syscall(SYS_linkat, from_folder, from, AT_FDCWD, part, flags);
+	if (!tpck_view_lock(view))
+		return -2;
+	entry = tpck_view_by_serial(view, index, serial);
+	if (entry && made) {
+		memset(entry->holder, 0, sizeof entry->holder);
+		tpck_view_close(view, entry);
+		if (renames)
+			made = remove_later(view, &from_parent, from_path, from_name);
+	}
+	if (entry && !made) {
+		tpck_view_discard(view, entry, tpck_files_folder);
+		return -2;
+	}
+	tpck_view_unlock(view);
+	tpck_view_tell(&view->news);
+	return entry ? 0 : -2;
+}
+
+/* Whether what is linked is one of O_TMPFILE. */
+static TPCK_FILES_SLOW bool unnamed(int folder, const char *path, int flags)
+{
+	struct stat found;
+
+	return path && (flags & AT_EMPTY_PATH || (flags & AT_SYMLINK_FOLLOW && strncmp(path, "/proc/", 6) == 0)) &&
+	       !syscall(SYS_newfstatat, folder, path, &found, flags & AT_EMPTY_PATH) && S_ISREG(found.st_mode) && !found.st_nlink;
+}
+
+static TPCK_FILES_SLOW int seen_link(int from_folder, const char *from, int to_folder, const char *to, int flags)
+{
+	int saved = errno, result;
+
+	if (from && to && tpck_files_may_take() && tpck_files_wanted(to_folder, to) &&
+	    !is_pending(from_folder, from, flags & AT_SYMLINK_FOLLOW)) {
+		result = link_later(from_folder, from, to_folder, to, flags, false, false);
+		if (result != -2) {
+			if (!result)
+				errno = saved;
+			return result;
+		}
+	}
+	if (!tpck_files_settle()) {
+		errno = EIO;
+		return -1;
+	}
+	errno = saved;
+	return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+}
+
+int tpck_files_link(int from_folder, const char *from, int to_folder, const char *to, int flags)
+{
+	if (tpck_files_idle() && !(flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) && tpck_files_may_take() && unnamed(from_folder, from, flags)))
+		return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+	return seen_link(from_folder, from, to_folder, to, flags);
+}
+
+/* ---- names that go ---------------------------------------------------------------------------------- */
 
 /* A file's name goes. -2: the real call is to be made, which nothing is before. */
 static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
@@ -426,6 +536,8 @@ static TPCK_FILES_SLOW bool holds_pending(int folder, const char *path, bool *ow
 		if (entry->state == TPCK_VIEW_FREE)
 			continue;
 		left--;
+		if (entry->kind == TPCK_VIEW_PLAIN)
+			continue;
 		if (view->folder[key->folder].inode != found.st_ino || view->folder[key->folder].device != found.st_dev)
 			continue;
 		*owed = true;
@@ -636,6 +748,14 @@ static TPCK_FILES_SLOW int rename_real(int from_folder, const char *from, int to
 	return result;
 }
 
+/* A file that is at its path, to a name that is wanted. */
+static TPCK_FILES_SLOW int rename_later(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+	if (flags & ~(unsigned)RENAME_NOREPLACE || !tpck_files_may_take() || !tpck_files_wanted(to_folder, to))
+		return -2;
+	return link_later(from_folder, from, to_folder, to, 0, true, !flags);
+}
+
 int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
 {
 	int saved = errno, result;
@@ -645,7 +765,10 @@ int tpck_files_rename(int from_folder, const char *from, int to_folder, const ch
 	for (int tries = 0; tries < TRIES && !tpck_files_idle() && from && to; tries++) {
 		bool pending = is_pending(from_folder, from, false);
 
-		result = pending ? rename_pending(from_folder, from, to_folder, to, flags) : -2;
+		if (pending)
+			result = rename_pending(from_folder, from, to_folder, to, flags);
+		else
+			result = rename_later(from_folder, from, to_folder, to, flags);
 		if (result != -2) {
 			if (!result)
 				errno = saved;

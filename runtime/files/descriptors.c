@@ -13,6 +13,8 @@
 #include "runtime/track/threads.h"
 
 enum { MAPPINGS = 256 };
+/* No entry's: a file of the program's own that will be renamed past us. */
+#define PAST UINT32_MAX
 
 /* An entry's index + 1 and its serial's low half: 0 is none. */
 static _Atomic uint64_t descriptors[TPCK_FILES_DESCRIPTORS];
@@ -34,9 +36,9 @@ static uint64_t pack(uint32_t index, uint64_t serial)
 
 struct tpck_view_entry *tpck_files_unpack(struct tpck_view *view, uint64_t what)
 {
-	struct tpck_view_entry *entry = &view->entry[(uint32_t)what - 1];
+	struct tpck_view_entry *entry = &view->entry[what == PAST ? 0 : (uint32_t)what - 1];
 
-	return entry->state != TPCK_VIEW_FREE && (entry->serial & 0xffffffff) == what >> 32 ? entry : NULL;
+	return what != PAST && entry->state != TPCK_VIEW_FREE && (entry->serial & 0xffffffff) == what >> 32 ? entry : NULL;
 }
 
 static void set(int fd, uint64_t what, uint64_t limit)
@@ -59,6 +61,15 @@ bool tpck_files_writes(int fd, uint32_t index, uint64_t serial, uint64_t limit)
 		process = (int32_t)syscall(SYS_getpid);
 	set(fd, pack(index, serial), limit);
 	return true;
+}
+
+void tpck_files_past(int fd)
+{
+	if (fd < 0 || fd >= TPCK_FILES_DESCRIPTORS)
+		return;
+	if (!process)
+		process = (int32_t)syscall(SYS_getpid);
+	set(fd, PAST, UINT64_MAX);
 }
 
 static inline uint64_t what_of(int fd)
@@ -208,14 +219,43 @@ void tpck_files_release(uint32_t index, uint64_t serial, bool whole)
 
 int tpck_files_closed(uint64_t closing, bool whole)
 {
-	return closing ? release(closing, whole) : 0;
+	return closing && closing != PAST ? release(closing, whole) : 0;
+}
+
+/* Where it is by now tells whether it has been renamed to a name that is wanted: what closes behind it is not to be on the
+ * disk before it. */
+static TPCK_FILES_SLOW void renamed_past_us(int fd)
+{
+	char link[40], path[TPCK_FILES_PATH], parent[TPCK_FILES_PATH];
+	struct stat found, folder;
+	struct tpck_view *view;
+	int saved = errno;
+	const char *name;
+	ssize_t got;
+
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	got = syscall(SYS_readlink, link, path, sizeof path - 1);
+	path[got > 0 ? got : 0] = '\0';
+	if (*path == '/' && tpck_files_may_take() && tpck_files_wanted(AT_FDCWD, path) && tpck_files_split(path, parent, &name) &&
+	    !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && found.st_nlink &&
+	    !syscall(SYS_newfstatat, AT_FDCWD, parent, &folder, 0) && tpck_files_ready() && (view = tpck_files_lock())) {
+		tpck_view_plain(view, folder.st_dev, folder.st_ino, parent, name, found.st_ino);
+		tpck_view_unlock(view);
+		tpck_view_tell(&view->news);
+	}
+	errno = saved;
 }
 
 int tpck_files_close(int fd)
 {
 	uint64_t what = tpck_files_closing(fd);
-	int result = (int)syscall(SYS_close, fd), error;
+	int result, error;
 
+	if (__builtin_expect(what == PAST, 0)) {
+		renamed_past_us(fd);
+		what = 0;
+	}
+	result = (int)syscall(SYS_close, fd);
 	if (__builtin_expect(what != 0, 0) && (error = release(what, true)) && !result) {
 		errno = error;
 		result = -1;
@@ -252,7 +292,7 @@ void tpck_files_copied(int from, int to)
 		hold(what, false);
 		set(to, what, tpck_files_limit_of(from));
 	}
-	if (before)
+	if (before && before != PAST)
 		(void)release(before, true);
 }
 
@@ -273,7 +313,7 @@ void tpck_files_mapped(int fd, const void *address, size_t bytes)
 	uint64_t what = what_of(fd);
 	unsigned i = 0;
 
-	if (!what || !own())
+	if (!what || what == PAST || !own())
 		return;
 	tpck_spin_lock(&mappings_lock);
 	while (i < MAPPINGS && mappings[i].what)
@@ -458,6 +498,8 @@ int tpck_files_fsync(int fd, bool data)
 	bool durable = tpck_files_settings && strcmp(tpck_files_settings->fsync, "memory") != 0;
 	int saved = errno, error = 0;
 
+	if (what == PAST)
+		what = 0;
 	if (what && durable) {
 		struct tpck_view *view = atomic_load(&tpck_files_view);
 		struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;

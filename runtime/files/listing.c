@@ -71,6 +71,8 @@ static uint32_t gather(struct tpck_view *view, const struct stat *parent, struct
 		if (entry->state == TPCK_VIEW_FREE)
 			continue;
 		left--;
+		if (entry->kind == TPCK_VIEW_PLAIN)
+			continue;
 		if (view->folder[key->folder].inode != parent->st_ino || view->folder[key->folder].device != parent->st_dev)
 			continue;
 		/* One that is being moved. */

@@ -251,13 +251,11 @@ static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mod
 	snprintf(link, sizeof link, "/proc/self/fd/%d", t.folder);
 	got = syscall(SYS_readlink, link, t.path, sizeof t.path - 1);
 	if (got > 0 && t.path[0] == '/' &&
-	    tpck_rule_takes(tpck_rules_place(t.folder, t.name, &t.parent, &t.there, &t.exists))) {
+	    tpck_rule_takes(tpck_rules_place(t.folder, t.name, pending && pending->kind == TPCK_VIEW_REMOVED, &t.parent, &t.there, &t.exists))) {
 		t.path[got] = '\0';
 		if (pending && !syscall(SYS_newfstatat, AT_FDCWD, pending->path, &t.there, 0)) {
 			t.exists = true;
 			t.old = pending->path;
-		} else if (pending && pending->kind == TPCK_VIEW_REMOVED) {
-			t.exists = false;
 		}
 		if (t.exists ? !(flags & O_EXCL) : flags & O_CREAT)
 			fd = take(&t);
@@ -357,8 +355,15 @@ static TPCK_FILES_SLOW void settle_folder(int folder, const char *path)
 
 	if (!tpck_files_split(path, parent, &name) || syscall(SYS_newfstatat, folder, parent, &found, 0) || !tpck_view_lock(view))
 		return;
-	for (uint32_t i = 0; i < TPCK_VIEW_FOLDERS && !owed; i++)
-		owed = view->folder[i].used && view->folder[i].inode == found.st_ino && view->folder[i].device == found.st_dev;
+	for (uint32_t i = 0, left = view->used; left && i < TPCK_VIEW_ENTRIES && !owed; i++) {
+		const struct tpck_view_entry *entry = &view->entry[i];
+		const struct tpck_view_folder *at = &view->folder[tpck_view_key_of(entry)->folder];
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		owed = entry->kind != TPCK_VIEW_PLAIN && at->inode == found.st_ino && at->device == found.st_dev;
+	}
 	tpck_view_unlock(view);
 	if (owed)
 		(void)tpck_files_settle();
@@ -377,11 +382,15 @@ static TPCK_FILES_SLOW int fresh_open(int folder, const char *path, int flags, m
 				return fd;
 		}
 	}
-	if (path && flags & O_CREAT && !tpck_files_idle() && tpck_rules_renamed_past_us(path)) {
+	if (path && flags & O_CREAT && writes(flags) && tpck_files_may_take() && tpck_rules_renamed_past_us(path)) {
 		int saved = errno;
 
-		settle_folder(folder, path);
+		if (!tpck_files_idle())
+			settle_folder(folder, path);
 		errno = saved;
+		fd = real_open(folder, path, flags, mode);
+		tpck_files_past(fd);
+		return fd;
 	}
 	return real_open(folder, path, flags, mode);
 }

@@ -184,7 +184,7 @@ static void keep_link(const char *absolute, const struct stat *found)
 static void keep_version(const char *absolute, uint64_t digest, bool gone)
 {
 	const struct tpck_record_file *first = tpck_learnt_first(digest);
-	char kept[PATH_SIZE], entry[PATH_SIZE + 80];
+	char kept[PATH_SIZE], making[PATH_SIZE + 16], entry[PATH_SIZE + 80];
 	struct stat found;
 	int from, to;
 
@@ -209,14 +209,17 @@ static void keep_version(const char *absolute, uint64_t digest, bool gone)
 		return;
 	if (gone && found.st_size > COPIED_MAX && !syscall(SYS_linkat, AT_FDCWD, absolute, AT_FDCWD, kept, 0))
 		return;
+	/* It has its name when it is whole: who is killed before that leaves none that a later run would take for one. */
+	snprintf(making, sizeof making, "%s.%ld", kept, syscall(SYS_gettid));
 	from = (int)syscall(SYS_openat, AT_FDCWD, absolute, O_RDONLY | O_CLOEXEC, 0);
-	to = (int)syscall(SYS_openat, AT_FDCWD, kept, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	to = (int)syscall(SYS_openat, AT_FDCWD, making, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (from < 0 || to < 0 || tpck_follow_copy(from, to, (uint64_t)found.st_size) || fchmod(to, found.st_mode & 07777) ||
-	    futimens(to, (const struct timespec[2]){found.st_atim, found.st_mtim})) {
+	    futimens(to, (const struct timespec[2]){found.st_atim, found.st_mtim}) ||
+	    syscall(SYS_renameat2, AT_FDCWD, making, AT_FDCWD, kept, 0)) {
 		tpck_log_warn("cannot keep the version of %s that was read: %m; snapshots from here on may not be resumable",
 			      absolute);
 		if (to >= 0)
-			syscall(SYS_unlinkat, AT_FDCWD, kept, 0);
+			syscall(SYS_unlinkat, AT_FDCWD, making, 0);
 	}
 	if (from >= 0)
 		syscall(SYS_close, from);

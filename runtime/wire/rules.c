@@ -169,13 +169,17 @@ enum tpck_rule tpck_rules_name(const struct tpck_settings *settings, const char 
 	return rule;
 }
 
-enum tpck_rule tpck_rules_place(int folder, const char *name, struct stat *parent, struct stat *there, bool *exists)
+enum tpck_rule tpck_rules_place(int folder, const char *name, bool removed, struct stat *parent, struct stat *there, bool *exists)
 {
 	if (syscall(SYS_newfstatat, folder, "", parent, AT_EMPTY_PATH) || syscall(SYS_faccessat, folder, ".", W_OK | X_OK))
 		return TPCK_RULE_READONLY;
 	*exists = !syscall(SYS_newfstatat, folder, name, there, AT_SYMLINK_NOFOLLOW);
 	if (!*exists)
 		return errno == ENOENT ? TPCK_RULE_NAME : TPCK_RULE_READONLY;
+	if (removed) {
+		*exists = false;
+		return TPCK_RULE_NAME;
+	}
 	if (!S_ISREG(there->st_mode))
 		return TPCK_RULE_KIND;
 	if (there->st_nlink != 1)

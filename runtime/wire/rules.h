@@ -40,8 +40,9 @@ bool tpck_rules_may_be(const struct tpck_settings *settings, const char *path);
 /* By an absolute path. `glob`, where it is not NULL, gets what said so ("" where nothing did), in `size` bytes. */
 enum tpck_rule tpck_rules_name(const struct tpck_settings *settings, const char *absolute, char *glob, size_t size);
 /* Whether a file that replaces the one of this name, in the folder `folder` (O_PATH is enough), would be the same to
- * everybody: TPCK_RULE_NAME, or why not. `parent` is the folder; `there` what has the name, if `exists`. */
-enum tpck_rule tpck_rules_place(int folder, const char *name, struct stat *parent, struct stat *there, bool *exists);
+ * everybody: TPCK_RULE_NAME, or why not. `parent` is the folder; `there` what has the name, if `exists`. `removed`: the job does
+ * not see what has it any more. */
+enum tpck_rule tpck_rules_place(int folder, const char *name, bool removed, struct stat *parent, struct stat *there, bool *exists);
 
 /* A name of Rust's tempfile (safetensors from 0.8 on), which makes the system calls that rename it itself: nobody sees them. */
 bool tpck_rules_renamed_past_us(const char *path);

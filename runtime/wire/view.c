@@ -482,13 +482,27 @@ struct tpck_view_entry *tpck_view_add(struct tpck_view *view, uint64_t device, u
 	entry->pattern = 0;
 	entry->order = entry->bytes = entry->synced = entry->sync_done = 0;
 	entry->error = entry->sync_error = 0;
-	entry->mapped = entry->changed = 0;
+	entry->mapped = entry->changed = entry->linked = 0;
+	entry->inode = 0;
 	atomic_store(&entry->state, TPCK_VIEW_OPEN);
 	link_in(view, entry);
 	if (kind == TPCK_VIEW_DIRECT)
 		view->folder[folder].used++;
 	atomic_fetch_add(&view->used, 1);
 	return entry;
+}
+
+void tpck_view_plain(struct tpck_view *view, uint64_t device, uint64_t folder_inode, const char *path, const char *name,
+		     uint64_t inode)
+{
+	struct tpck_view_entry *entry = tpck_view_add(view, device, folder_inode, path, "", TPCK_VIEW_PLAIN);
+
+	if (!entry)
+		return;
+	entry->inode = inode;
+	entry->key[1].folder = entry->key[0].folder;
+	snprintf(entry->key[1].name, sizeof entry->key[1].name, "%s", name);
+	tpck_view_close(view, entry);
 }
 
 bool tpck_view_move(struct tpck_view *view, struct tpck_view_entry *entry, uint64_t device, uint64_t inode,

@@ -47,6 +47,8 @@ enum tpck_view_kind {
 	TPCK_VIEW_MEMORY,  /* its bytes are SHM/JOB/files/SERIAL */
 	TPCK_VIEW_DIRECT,  /* its bytes are in its target's folder, in a part */
 	TPCK_VIEW_REMOVED, /* the name is to go */
+	TPCK_VIEW_PLAIN,   /* it is at its path already, by a rename that nobody saw, and owed to the disk; nobody looks it up:
+			    * its key has no name, the other key has the one that it had last */
 };
 
 /* A process that has the file open for writing. */
@@ -80,7 +82,8 @@ struct tpck_view_entry {
 	int32_t sync_error;
 	uint32_t mapped;         /* 1: it has been mapped for writing: its times do not tell whether it changed */
 	uint32_t changed;        /* so often by its path */
-	uint32_t reserved;
+	uint32_t linked;         /* DIRECT: its part is another name of a file that was whole already */
+	uint64_t inode;          /* PLAIN */
 	struct tpck_view_holder holder[TPCK_VIEW_HOLDERS];
 	struct tpck_view_key key[2];
 };
@@ -157,6 +160,10 @@ static inline const struct tpck_view_key *tpck_view_key_of(const struct tpck_vie
 {
 	return &entry->key[entry->which & 1];
 }
+static inline const char *tpck_view_name_of(const struct tpck_view_entry *entry)
+{
+	return entry->kind == TPCK_VIEW_PLAIN ? entry->key[1].name : tpck_view_key_of(entry)->name;
+}
 /* The newest entry of this name, or NULL. */
 struct tpck_view_entry *tpck_view_find(struct tpck_view *view, uint64_t device, uint64_t inode, const char *name);
 /* How many it has. */
@@ -171,6 +178,9 @@ bool tpck_view_move(struct tpck_view *view, struct tpck_view_entry *entry, uint6
 void tpck_view_remove(struct tpck_view *view, struct tpck_view_entry *entry);
 /* The same with its bytes, wherever they are; gives the lock back. */
 void tpck_view_discard(struct tpck_view *view, struct tpck_view_entry *entry, const char *job_folder);
+/* A file of this inode was put at its path past the job: it is to be synced in its turn. */
+void tpck_view_plain(struct tpck_view *view, uint64_t device, uint64_t folder_inode, const char *path, const char *name,
+		     uint64_t inode);
 /* The file is whole: it gets its place in the order. */
 void tpck_view_close(struct tpck_view *view, struct tpck_view_entry *entry);
 /* Whether a process has it open for writing. */

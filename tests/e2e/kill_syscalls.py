@@ -17,7 +17,7 @@ TRAINER_CALLS = {
     "ftruncate": range(1, 9), "close": range(10, 100, 9), "unlink": (1, 2, 3), "unlinkat": (1, 2, 3),
     "rename,renameat,renameat2": (1, 2, 3, 4), "sendto,sendmsg": range(1, 24, 3), "recvmsg,recvfrom": (1, 2, 6),
     "dup2,dup3": (1, 2, 4), "mkdir,mkdirat": (1, 2), "newfstatat": range(10, 90, 9), "getrandom": (1, 2),
-    "fcntl": (3, 6, 9), "munmap": (5, 15, 25), "clone3": (1, 4, 8), "pwrite64,pread64": (1, 3),
+    "copy_file_range,utimensat": (1, 2, 3), "fcntl": (3, 6, 9), "munmap": (5, 15, 25), "clone3": (1, 4, 8), "pwrite64,pread64": (1, 3),
 }
 AGENT_CALLS = {
     "openat": (20, 30, 40, 60), "write": (1, 3, 6), "pwrite64": (1, 2, 3), "rename,renameat,renameat2,link,linkat": (1, 2, 3, 4, 6),

@@ -37,7 +37,8 @@ struct chosen {
 	struct tpck_view_folder folder, part_folder;
 	char name[TPCK_VIEW_NAME], part[64], bytes[TPCK_VIEW_PATH + 80];
 	uint32_t changed;
-	bool mapped;
+	uint64_t inode;
+	bool mapped, linked;
 };
 
 /* A part that a sync has made, and what it is a copy of. */
@@ -150,9 +151,10 @@ static void choose(const struct tpck_view_entry *entry, struct chosen *chosen)
 		.index = (uint32_t)(entry - files.view->entry), .kind = entry->kind, .serial = entry->serial,
 		.order = entry->order, .synced = entry->synced, .pattern = entry->pattern,
 		.folder = files.view->folder[key->folder], .part_folder = files.view->folder[entry->part_folder],
-		.mapped = entry->mapped, .changed = entry->changed,
+		.mapped = entry->mapped, .changed = entry->changed, .inode = entry->inode,
+		.linked = entry->linked,
 	};
-	strcpy(chosen->name, key->name);
+	strcpy(chosen->name, tpck_view_name_of(entry));
 	tpck_view_part_name(chosen->part, entry->serial);
 	tpck_view_bytes(files.view, entry, files.agent->folder, chosen->bytes, sizeof chosen->bytes);
 }
@@ -538,7 +540,7 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 	if (bytes < 0 && errno != ENOENT)
 		return tpck_error_set(err, errno, "reading what %s is to hold", chosen->name);
 	/* A part that is gone is at its place: an agent was killed behind the rename. */
-	if (bytes >= 0 && written(chosen, bytes)) {
+	if (bytes >= 0 && !chosen->linked && written(chosen, bytes)) {
 		close(bytes);
 		return -EAGAIN;
 	}
@@ -570,6 +572,9 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 			if (!rc)
 				unlink(chosen->bytes);
 		}
+		/* A rename over another name of the same file leaves both. */
+		if (!rc && chosen->linked)
+			unlinkat(part_folder, chosen->part, 0);
 		if (!rc)
 			sync_note(folder);
 		if (chosen->kind == TPCK_VIEW_MEMORY)
@@ -605,6 +610,31 @@ static int publish_removal(const struct chosen *chosen, struct tpck_error *err)
 			rc = tpck_error_set(err, errno, "removing %s/%s", chosen->folder.path, chosen->name);
 		end_commit(chosen, rc, 0, 0);
 	}
+	if (folder >= 0)
+		close(folder);
+	return rc;
+}
+
+/* What is at its path already, by a rename that nobody saw: it comes to the disk before what closed behind it. One that has
+ * gone since, or is another one, is whoever's did that. */
+static int publish_plain(const struct chosen *chosen, struct tpck_error *err)
+{
+	int folder = tpck_replace_folder(chosen->folder.path, chosen->folder.device, chosen->folder.inode, err), rc = 0, fd = -1;
+	struct stat found = {0};
+
+	if (folder < 0 && folder != -ENOENT && folder != -ESTALE)
+		return folder;
+	if (folder >= 0)
+		fd = openat(folder, chosen->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd >= 0 && !fstat(fd, &found) && found.st_ino == chosen->inode && fsync(fd))
+		rc = tpck_error_set(err, errno, "writing %s", chosen->name);
+	if (!rc && folder >= 0 && fsync(folder))
+		rc = tpck_error_set(err, errno, "syncing the folder of %s", chosen->name);
+	end_commit(chosen, rc, (uint64_t)found.st_size, 0);
+	if (!rc && fd >= 0 && found.st_ino == chosen->inode)
+		note_sums(chosen, NULL);
+	if (fd >= 0)
+		close(fd);
 	if (folder >= 0)
 		close(folder);
 	return rc;
@@ -867,6 +897,8 @@ static void *files_main(void *unused)
 		}
 		if (chosen.kind == TPCK_VIEW_REMOVED)
 			rc = publish_removal(&chosen, &err);
+		else if (chosen.kind == TPCK_VIEW_PLAIN)
+			rc = publish_plain(&chosen, &err);
 		else
 			rc = publish_file(&chosen, &err);
 		if (rc == -EAGAIN) {
@@ -878,7 +910,7 @@ static void *files_main(void *unused)
 			failed(&chosen, rc, &err);
 		} else {
 			succeeded(&chosen);
-			if (chosen.kind != TPCK_VIEW_REMOVED)
+			if (chosen.kind == TPCK_VIEW_MEMORY || chosen.kind == TPCK_VIEW_DIRECT)
 				want_spare(chosen.pattern);
 		}
 	}

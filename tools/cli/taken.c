@@ -41,7 +41,7 @@ static enum tpck_rule rule_of(const struct tpck_settings *settings, const char *
 	fd = tpck_rule_takes(rule) ? open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
 	if (fd < 0)
 		return tpck_rule_takes(rule) ? TPCK_RULE_READONLY : rule;
-	place = tpck_rules_place(fd, name, &parent, &there, &exists);
+	place = tpck_rules_place(fd, name, false, &parent, &there, &exists);
 	close(fd);
 	if (tpck_rule_takes(place))
 		return rule;

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* System calls that a program makes by syscall(): those that have a hook under a name of their own are that hook's. */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "hooks/hooks.h"
+#include "hooks/libc.h"
+#include "runtime/files/files.h"
+#include "shim/driver.h"
+
+/* Numbers that headers of 2020 do not have. */
+enum { NR_CLOSE_RANGE = 436, NR_OPENAT2 = 437, NR_FACCESSAT2 = 439, NR_FCHMODAT2 = 452, NUMBERS = 512 };
+
+/* struct open_how of linux/openat2.h */
+struct how {
+	uint64_t flags, mode, resolve;
+};
+
+/* What the assembly looks at, and calls. */
+extern const unsigned char tpck_syscall_hooked[NUMBERS] __attribute__((visibility("hidden")));
+extern void *tpck_syscall_next __attribute__((visibility("hidden")));
+long tpck_syscall_seen(long number, long a, long b, long c, long d, long e, long f) __attribute__((visibility("hidden")));
+
+const unsigned char tpck_syscall_hooked[NUMBERS] = {
+	[SYS_open] = 1, [SYS_openat] = 1, [NR_OPENAT2] = 1, [SYS_creat] = 1, [SYS_close] = 1, [NR_CLOSE_RANGE] = 1,
+	[SYS_dup] = 1, [SYS_dup2] = 1, [SYS_dup3] = 1, [SYS_fcntl] = 1, [SYS_fsync] = 1, [SYS_fdatasync] = 1, [SYS_copy_file_range] = 1,
+	[SYS_mmap] = 1, [SYS_munmap] = 1, [SYS_mremap] = 1, [SYS_rename] = 1, [SYS_renameat] = 1, [SYS_renameat2] = 1,
+	[SYS_unlink] = 1, [SYS_unlinkat] = 1, [SYS_rmdir] = 1, [SYS_mkdir] = 1, [SYS_mkdirat] = 1, [SYS_link] = 1, [SYS_linkat] = 1,
+	[SYS_symlink] = 1, [SYS_symlinkat] = 1, [SYS_readlink] = 1, [SYS_readlinkat] = 1, [SYS_stat] = 1, [SYS_lstat] = 1,
+	[SYS_fstat] = 1, [SYS_newfstatat] = 1, [SYS_statx] = 1, [SYS_access] = 1, [SYS_faccessat] = 1, [NR_FACCESSAT2] = 1,
+	[SYS_truncate] = 1, [SYS_chmod] = 1, [SYS_fchmodat] = 1, [NR_FCHMODAT2] = 1, [SYS_utimensat] = 1, [SYS_chown] = 1, [SYS_lchown] = 1,
+	[SYS_fchownat] = 1, [SYS_listxattr] = 1, [SYS_llistxattr] = 1, [SYS_getxattr] = 1, [SYS_lgetxattr] = 1, [SYS_setxattr] = 1,
+	[SYS_lsetxattr] = 1, [SYS_removexattr] = 1, [SYS_lremovexattr] = 1, [SYS_statfs] = 1,
+};
+
+void tpck_hooks_syscall(void)
+{
+	void *next = tpck_real_dlsym(RTLD_NEXT, "syscall");
+
+	/* While running forward some threads' system calls are free from libc's text alone (runtime/follow/syscalls.c). */
+	if (next)
+		tpck_syscall_next = next;
+}
+
+/* One that says how a path is to be resolved is the kernel's, once what is pending is where it looks. */
+static long open_how(long number, int folder, const char *path, const struct how *how, size_t size)
+{
+	if (how && size >= sizeof *how && !how->resolve && how->flags <= INT32_MAX)
+		return openat(folder, path, (int)how->flags, (mode_t)how->mode);
+	(void)tpck_files_settle();
+	return syscall(number, folder, path, how, size);
+}
+
+/* An argument of the call, as what it is there. */
+#define NUMBER(x) ((int)(x))
+#define TEXT(x) ((const char *)(x))
+#define AT(type, x) ((type *)(x))
+
+static long about_name(long number, long a, long b, long c, long d, long e)
+{
+	switch (number) {
+	case SYS_rename:
+		return rename(TEXT(a), TEXT(b));
+	case SYS_renameat:
+		return renameat(NUMBER(a), TEXT(b), NUMBER(c), TEXT(d));
+	case SYS_renameat2:
+		return renameat2(NUMBER(a), TEXT(b), NUMBER(c), TEXT(d), (unsigned)e);
+	case SYS_unlink:
+		return unlink(TEXT(a));
+	case SYS_unlinkat:
+		return unlinkat(NUMBER(a), TEXT(b), NUMBER(c));
+	case SYS_rmdir:
+		return rmdir(TEXT(a));
+	case SYS_mkdir:
+		return mkdir(TEXT(a), (mode_t)b);
+	case SYS_mkdirat:
+		return mkdirat(NUMBER(a), TEXT(b), (mode_t)c);
+	case SYS_link:
+		return link(TEXT(a), TEXT(b));
+	case SYS_linkat:
+		return linkat(NUMBER(a), TEXT(b), NUMBER(c), TEXT(d), NUMBER(e));
+	case SYS_symlink:
+		return symlink(TEXT(a), TEXT(b));
+	case SYS_symlinkat:
+		return symlinkat(TEXT(a), NUMBER(b), TEXT(c));
+	case SYS_readlink:
+		return readlink(TEXT(a), AT(char, b), (size_t)NUMBER(c));
+	default:
+		return readlinkat(NUMBER(a), TEXT(b), AT(char, c), (size_t)NUMBER(d));
+	}
+}
+
+static long about_attribute(long number, long a, long b, long c, long d, long e)
+{
+	switch (number) {
+	case SYS_stat:
+		return stat(TEXT(a), AT(struct stat, b));
+	case SYS_lstat:
+		return lstat(TEXT(a), AT(struct stat, b));
+	case SYS_fstat:
+		return fstat(NUMBER(a), AT(struct stat, b));
+	case SYS_newfstatat:
+		return fstatat(NUMBER(a), TEXT(b), AT(struct stat, c), NUMBER(d));
+	case SYS_statx:
+		return statx(NUMBER(a), TEXT(b), NUMBER(c), (unsigned)d, AT(struct statx, e));
+	case SYS_access:
+		return access(TEXT(a), NUMBER(b));
+	case SYS_faccessat:
+		return faccessat(NUMBER(a), TEXT(b), NUMBER(c), 0);
+	case NR_FACCESSAT2:
+		return faccessat(NUMBER(a), TEXT(b), NUMBER(c), NUMBER(d));
+	case SYS_truncate:
+		return truncate(TEXT(a), b);
+	case SYS_chmod:
+		return chmod(TEXT(a), (mode_t)b);
+	case SYS_fchmodat:
+		return fchmodat(NUMBER(a), TEXT(b), (mode_t)c, 0);
+	case SYS_chown:
+		return chown(TEXT(a), (uid_t)b, (gid_t)c);
+	case SYS_lchown:
+		return lchown(TEXT(a), (uid_t)b, (gid_t)c);
+	case SYS_fchownat:
+		return fchownat(NUMBER(a), TEXT(b), (uid_t)c, (gid_t)d, NUMBER(e));
+	case SYS_listxattr:
+		return listxattr(TEXT(a), AT(char, b), (size_t)c);
+	case SYS_llistxattr:
+		return llistxattr(TEXT(a), AT(char, b), (size_t)c);
+	case SYS_getxattr:
+		return getxattr(TEXT(a), TEXT(b), AT(void, c), (size_t)d);
+	case SYS_lgetxattr:
+		return lgetxattr(TEXT(a), TEXT(b), AT(void, c), (size_t)d);
+	case SYS_setxattr:
+		return setxattr(TEXT(a), TEXT(b), AT(void, c), (size_t)d, NUMBER(e));
+	case SYS_lsetxattr:
+		return lsetxattr(TEXT(a), TEXT(b), AT(void, c), (size_t)d, NUMBER(e));
+	case SYS_removexattr:
+		return removexattr(TEXT(a), TEXT(b));
+	case SYS_lremovexattr:
+		return lremovexattr(TEXT(a), TEXT(b));
+	default:
+		return statfs(TEXT(a), AT(struct statfs, b));
+	}
+}
+
+long tpck_syscall_seen(long number, long a, long b, long c, long d, long e, long f)
+{
+	switch (number) {
+	case SYS_open:
+		return open(TEXT(a), NUMBER(b), (mode_t)c);
+	case SYS_openat:
+		return openat(NUMBER(a), TEXT(b), NUMBER(c), (mode_t)d);
+	case NR_OPENAT2:
+		return open_how(number, NUMBER(a), TEXT(b), AT(const struct how, c), (size_t)d);
+	case SYS_creat:
+		return creat(TEXT(a), (mode_t)b);
+	case SYS_close:
+		return close(NUMBER(a));
+	case NR_CLOSE_RANGE:
+		return close_range((unsigned)a, (unsigned)b, NUMBER(c));
+	case SYS_dup:
+		return dup(NUMBER(a));
+	case SYS_dup2:
+		return dup2(NUMBER(a), NUMBER(b));
+	case SYS_dup3:
+		return dup3(NUMBER(a), NUMBER(b), NUMBER(c));
+	case SYS_fcntl:
+		return fcntl(NUMBER(a), NUMBER(b), c);
+	case SYS_fsync:
+		return fsync(NUMBER(a));
+	case SYS_fdatasync:
+		return fdatasync(NUMBER(a));
+	case SYS_copy_file_range:
+		return copy_file_range(NUMBER(a), AT(off_t, b), NUMBER(c), AT(off_t, d), (size_t)e, (unsigned)f);
+	case SYS_mmap:
+		return (long)mmap(AT(void, a), (size_t)b, NUMBER(c), NUMBER(d), NUMBER(e), f);
+	case SYS_munmap:
+		return munmap(AT(void, a), (size_t)b);
+	case SYS_mremap:
+		return (long)mremap(AT(void, a), (size_t)b, (size_t)c, NUMBER(d), AT(void, e));
+	case SYS_utimensat:
+		/* Of a descriptor. */
+		if (!b)
+			return syscall(number, a, b, c, d);
+		return utimensat(NUMBER(a), TEXT(b), AT(const struct timespec, c), NUMBER(d));
+	case NR_FCHMODAT2:
+		if (d)
+			return syscall(number, a, b, c, d);
+		return fchmodat(NUMBER(a), TEXT(b), (mode_t)c, 0);
+	case SYS_rename:
+	case SYS_renameat:
+	case SYS_renameat2:
+	case SYS_unlink:
+	case SYS_unlinkat:
+	case SYS_rmdir:
+	case SYS_mkdir:
+	case SYS_mkdirat:
+	case SYS_link:
+	case SYS_linkat:
+	case SYS_symlink:
+	case SYS_symlinkat:
+	case SYS_readlink:
+	case SYS_readlinkat:
+		return about_name(number, a, b, c, d, e);
+	default:
+		return about_attribute(number, a, b, c, d, e);
+	}
+}
