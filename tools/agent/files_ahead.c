@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is copied of a large file before it is closed. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/store/replace.h"
+#include "tools/agent/files_private.h"
+
+#define AHEAD_BYTES (16ll << 20)
+enum { AHEAD_CHUNKS = 32 };
+
+void files_ahead_end(bool remove)
+{
+	if (remove && tpck_replace_ahead_valid(&files.ahead.part))
+		unlinkat(files.ahead.folder, files.ahead.name, 0);
+	tpck_replace_ahead_end(&files.ahead.part);
+	if (files.ahead.folder >= 0)
+		close(files.ahead.folder);
+	files.ahead.folder = -1;
+	files.ahead.serial = 0;
+}
+
+static bool same_folder(int a, int b)
+{
+	struct stat one, other;
+
+	return !fstat(a, &one) && !fstat(b, &other) && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+/* What of it is beside its target already. NULL: nothing. */
+struct tpck_ahead *files_ahead_of(const struct chosen *chosen, int folder)
+{
+	if (files.ahead.serial != chosen->serial)
+		return NULL;
+	if (!tpck_replace_ahead_valid(&files.ahead.part) || !same_folder(files.ahead.folder, folder)) {
+		files_ahead_end(true);
+		return NULL;
+	}
+	return &files.ahead.part;
+}
+
+/* A large file that is being written: of several the one that is under way, else any. One that was synced has a part of its
+ * own. */
+static bool choose_open(struct chosen *chosen)
+{
+	const struct tpck_view_entry *found = NULL;
+	uint32_t left;
+
+	if (!tpck_view_lock(files.view))
+		return false;
+	left = files.view->failing ? 0 : files.view->used;
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
+		const struct tpck_view_entry *entry = &files.view->entry[i];
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (entry->state == TPCK_VIEW_OPEN && entry->kind == TPCK_VIEW_MEMORY && !entry->synced && !entry->mapped &&
+		    entry->serial != files.ahead.failed && !files_is_syncing(entry->serial) && (!found || entry->serial == files.ahead.serial))
+			found = entry;
+	}
+	if (found) {
+		files_choose(found, chosen);
+		files.publishing = found->serial;
+	}
+	tpck_view_unlock(files.view);
+	return found;
+}
+
+/* A sync of it may begin. */
+static void let_go(void)
+{
+	if (tpck_view_lock(files.view)) {
+		files.publishing = 0;
+		tpck_view_unlock(files.view);
+	}
+	tpck_view_tell(&files.view->syncs);
+}
+
+static int copy_ahead(const struct chosen *chosen)
+{
+	int bytes = open(chosen->bytes, O_RDONLY | O_CLOEXEC), folder, done;
+	struct tpck_error err;
+	struct stat found;
+
+	if (bytes < 0 || fstat(bytes, &found) || found.st_size < AHEAD_BYTES) {
+		if (bytes >= 0)
+			close(bytes);
+		return 0;
+	}
+	folder = tpck_replace_folder(chosen->folder.path, chosen->folder.device, chosen->folder.inode, &err);
+	if (files.ahead.serial && (folder < 0 || !files_ahead_of(chosen, folder)))
+		files_ahead_end(true);
+	if (folder >= 0 && !files.ahead.serial) {
+		files.ahead.serial = chosen->serial;
+		files.ahead.folder = fcntl(folder, F_DUPFD_CLOEXEC, 0);
+		strcpy(files.ahead.name, chosen->part);
+	}
+	done = folder < 0 ? folder : tpck_replace_ahead(bytes, folder, chosen->part, &files.ahead.part, AHEAD_CHUNKS);
+	if (done < 0) {
+		files.ahead.failed = chosen->serial;
+		files_ahead_end(true);
+	}
+	if (folder >= 0) {
+		files_clear_part(chosen, folder);
+		close(folder);
+	}
+	close(bytes);
+	return done;
+}
+
+/* So that the disk has work while the program writes. True: there may be more. */
+bool files_go_ahead(struct chosen *chosen)
+{
+	int done;
+
+	if (!choose_open(chosen))
+		return false;
+	done = copy_ahead(chosen);
+	let_go();
+	return done > 0;
+}

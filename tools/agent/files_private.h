@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parts of the publisher share. The publisher's thread puts what was closed at its path (files.c), copies what is being
+ * written (files_ahead.c), and makes memory for what comes next (files_spare.c); syncers do what somebody waits for in fsync()
+ * (files_sync.c). */
+#ifndef TPCK_TOOLS_AGENT_FILES_PRIVATE_H
+#define TPCK_TOOLS_AGENT_FILES_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "runtime/store/replace.h"
+#include "runtime/wire/view.h"
+#include "tools/agent/agent.h"
+
+struct tpck_sums;
+
+enum { FILES_PREPARED = 64, FILES_SYNCED = 64, FILES_SPARES = 64, FILES_SYNCERS = 3, FILES_IDLE_MS = 1000 };
+
+/* An entry as it was when it was chosen. */
+struct chosen {
+	uint32_t index;
+	enum tpck_view_kind kind;
+	uint64_t serial, order, synced, pattern;
+	struct tpck_view_folder folder, part_folder;
+	char name[TPCK_VIEW_NAME], part[64], bytes[TPCK_VIEW_PATH + 80];
+	uint32_t changed;
+	uint64_t inode;
+	bool mapped, linked;
+};
+
+/* A part that a sync has made, and what it is a copy of. */
+struct prepared {
+	uint64_t serial, bytes;
+	struct timespec changed;
+	uint32_t changes;
+	struct tpck_sums *sums; /* the one who puts it at its path takes them */
+};
+
+/* A folder as it was when it was synced last. */
+struct synced {
+	uint64_t device, inode;
+	struct timespec changed;
+};
+
+/* One that does what somebody waits for in fsync(): a disk that hangs holds up those who write to it alone. */
+struct syncer {
+	pthread_t thread;
+	bool running;
+	uint64_t serial; /* what it is at; 0: nothing. Under the view's lock */
+	struct chosen chosen;
+	char said[sizeof ((struct tpck_error *)0)->text];
+};
+
+struct files {
+	struct agent *agent;
+	struct tpck_view *view;
+	pthread_t thread;
+	bool running;
+	_Atomic bool stop;
+	uint32_t seen; /* the news that were looked at */
+	uint64_t publishing; /* under the view's lock, as a syncer's */
+	struct syncer syncer[FILES_SYNCERS];
+	pthread_mutex_t prepared_lock;
+	/* What is copied before it is closed. The publisher's alone. */
+	struct {
+		uint64_t serial, failed; /* whose; with whom it did not work */
+		int folder;
+		char name[64];
+		struct tpck_ahead part;
+	} ahead;
+	uint64_t swept_ns;
+	uint64_t waiting_serial, waiting_ns; /* the entry that somebody still may write, since when it has not changed */
+	struct stat waiting;
+	struct prepared prepared[FILES_PREPARED];
+	unsigned prepared_next;
+	struct synced synced[FILES_SYNCED];
+	uint64_t spare[FILES_SPARES]; /* patterns that are to get one */
+	unsigned spares;
+	uint64_t retry_ns;
+	double backoff_sec;
+	char said[sizeof ((struct tpck_error *)0)->text];
+};extern struct files files;
+
+/* The view's lock is held in both. */
+void files_choose(const struct tpck_view_entry *entry, struct chosen *chosen);
+bool files_is_syncing(uint64_t serial);
+/* Removes the part of one that is not in the table any more. */
+void files_clear_part(const struct chosen *chosen, int folder);
+
+/* Makes the part of `bytes` beside its target, and syncs it; `ahead`: what there is of it, or NULL. */
+int files_copy(const struct chosen *chosen, int bytes, int folder, struct tpck_ahead *ahead, struct tpck_error *err);
+/* The digests of the part; the caller's from here on. */
+struct tpck_sums *files_prepared_sums(const struct chosen *chosen);
+/* False: there is nothing to sync. */
+bool files_sync_one(struct syncer *syncer);
+/* A syncer's thread. */
+void *files_sync_main(void *argument);
+
+void files_ahead_end(bool remove);
+/* What of it is beside its target already. NULL: nothing. */
+struct tpck_ahead *files_ahead_of(const struct chosen *chosen, int folder);
+/* Copies some of one that is being written, so that the disk has work. True: there may be more. */
+bool files_go_ahead(struct chosen *chosen);
+
+/* A file of this pattern has been published: when there is nothing else to do the next one's is made. */
+void files_want_spare(uint64_t pattern);
+void files_make_spare(uint64_t pattern);
+
+#endif
