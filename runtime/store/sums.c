@@ -313,19 +313,25 @@ int tpck_sums_compact(const char *log, struct tpck_error *err)
 	size_t size = 0, kept = 0, at = 0;
 	struct stat found, old;
 	uint8_t *text = NULL;
+	struct tpck_sums_finder *finder = tpck_sums_finder_new();
+	bool moved = false;
 	int rc = load(log, &all, err);
 
 	for (size_t i = 0; !rc && i < all.count; i++) {
-		if (lstat(all.sums[i]->path, &found) || !tpck_sums_of(all.sums[i], &found)) {
+		const char *before = all.sums[i]->path;
+
+		if (!tpck_sums_find(finder, all.sums[i], &found) || !tpck_sums_of(all.sums[i], &found)) {
 			tpck_sums_free(all.sums[i]);
 			continue;
 		}
+		moved = moved || all.sums[i]->path != before;
 		size += record_bytes(all.sums[i]);
 		all.sums[kept++] = all.sums[i];
 	}
+	tpck_sums_finder_free(finder);
 	if (!rc) {
 		all.count = kept;
-		if (!stat(log, &old) && (uint64_t)old.st_size != size) {
+		if (!stat(log, &old) && (moved || (uint64_t)old.st_size != size)) {
 			text = malloc(size + 1);
 			rc = text ? 0 : tpck_error_set(err, ENOMEM, "writing %s", log);
 		}

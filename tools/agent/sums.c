@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -33,7 +32,7 @@ static struct {
 	unsigned next;
 	struct {
 		uint64_t pattern;
-		char *path;
+		struct tpck_sums *file; /* without digests */
 	} later[LATER];
 	_Atomic unsigned count; /* the publisher changes it */
 } known = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -112,20 +111,20 @@ static void append(const struct tpck_sums *sums)
 		known.grown = 0;
 }
 
-void sums_published(uint64_t pattern, const char *path, struct tpck_sums *sums)
+void sums_published(uint64_t pattern, const char *path, const struct stat *file, struct tpck_sums *sums)
 {
-	struct stat found;
-
 	if (!sums) {
-		if (known.count < LATER && (known.later[known.count].path = strdup(path))) {
+		if (known.count < LATER && (known.later[known.count].file = tpck_sums_new(0)) &&
+		    tpck_sums_settle(known.later[known.count].file, path, file)) {
+			known.later[known.count].file->bytes = (uint64_t)file->st_size;
 			known.later[known.count].pattern = pattern;
 			known.count++;
 		}
 		return;
 	}
 	/* Somebody may have written to it by now. */
-	if (lstat(path, &found) || (uint64_t)found.st_size != sums->bytes || found.st_mtim.tv_sec != sums->modified.tv_sec ||
-	    found.st_mtim.tv_nsec != sums->modified.tv_nsec || !tpck_sums_settle(sums, path, &found)) {
+	if ((uint64_t)file->st_size != sums->bytes || file->st_mtim.tv_sec != sums->modified.tv_sec ||
+	    file->st_mtim.tv_nsec != sums->modified.tv_nsec || !tpck_sums_settle(sums, path, file)) {
 		tpck_sums_free(sums);
 		return;
 	}
@@ -140,25 +139,25 @@ bool sums_left(void)
 
 bool sums_catch_up(bool (*busy)(void))
 {
-	struct tpck_sums *sums = NULL;
+	struct tpck_sums_finder *finder;
+	struct tpck_sums *sums = NULL, *file;
 	struct tpck_error err = {0};
 	struct stat before, after;
-	uint64_t pattern;
-	char *path;
-	int fd, rc = 0;
+	int fd = -1, rc = 0;
 
 	if (!known.count)
 		return false;
-	path = known.later[known.count - 1].path;
-	pattern = known.later[known.count - 1].pattern;
-	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd >= 0 && !fstat(fd, &before) && S_ISREG(before.st_mode))
+	file = known.later[known.count - 1].file;
+	finder = tpck_sums_finder_new();
+	if (tpck_sums_find(finder, file, &before))
+		fd = open(file->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	tpck_sums_finder_free(finder);
+	if (fd >= 0 && !fstat(fd, &before) && tpck_sums_of(file, &before))
 		sums = tpck_sums_new((uint64_t)before.st_size);
 	/* Who writes meanwhile has another file than the one that was published. */
 	if (sums)
 		rc = tpck_sums_take(sums, fd, busy, &err);
-	if (sums && (rc || fstat(fd, &after) || after.st_mtim.tv_sec != before.st_mtim.tv_sec ||
-		     after.st_mtim.tv_nsec != before.st_mtim.tv_nsec || after.st_size != before.st_size)) {
+	if (sums && (rc || fstat(fd, &after) || !tpck_sums_of(file, &after))) {
 		tpck_sums_free(sums);
 		sums = NULL;
 	}
@@ -168,9 +167,9 @@ bool sums_catch_up(bool (*busy)(void))
 		return false;
 	if (sums) {
 		sums->modified = before.st_mtim;
-		sums_published(pattern, path, sums);
+		sums_published(known.later[known.count - 1].pattern, file->path, &before, sums);
 	}
-	free(path);
+	tpck_sums_free(file);
 	known.count--;
 	return true;
 }
