@@ -42,7 +42,8 @@ long tpck_sums_check(const struct tpck_sums *sums, int fd, void (*fault)(void *c
 
 /* Adds to the log; not synced: what a crash cuts off is noticed and left out. */
 int tpck_sums_append(const char *log, const struct tpck_sums *sums, struct tpck_error *err);
-/* Calls visit with the newest of each path. A log that is not there is empty. Stops at the first non-zero answer. */
+/* Calls visit with the newest of each path that is there, by the name that it has now. A log that is not there is empty. Stops
+ * at the first non-zero answer. */
 int tpck_sums_each(const char *log, int (*visit)(void *context, struct tpck_sums *sums), void *context, struct tpck_error *err);
 /* Where it is now: sets the path to the one that it has since it, or a folder above it, was renamed, as long as it stays below
  * the folder that the name was in. `found` is what is there, which may have been changed since. False: it is not there. The

@@ -86,7 +86,8 @@ for step in range(3):
     for name in ("model.pt", "rank/optim.pt"):
         with open(f"{folder}/{name}", "wb") as f: f.write(b"%d %s" % (step, name.encode()) * 300000)
     os.rename(folder, f"ckpt-{step}")
-with open("model.pt", "wb") as f: f.write(b"alone" * 300000)
+for name in ("model.pt", "one.pt", "two.pt"):
+    with open(name, "wb") as f: f.write(name.encode() * 300000)
 """
 
 
@@ -94,7 +95,7 @@ def renamed(checks):
     """What has another name since, or whose folder has, is found by it: at once, and by who comes later."""
     with Place() as place:
         place.run(RENAMED)
-        wanted = [place.path(f"ckpt-{i}/{name}") for i in range(3) for name in ("model.pt", "rank/optim.pt")] + [place.path("model.pt")]
+        wanted = [place.path(f"ckpt-{i}/{name}") for i in range(3) for name in ("model.pt", "rank/optim.pt")] + [place.path(name) for name in ("model.pt", "one.pt", "two.pt")]
 
         def good():
             done = place.command("verify", "--files", "--json")
@@ -107,6 +108,12 @@ def renamed(checks):
         checks.ok(status == 1 and faults == [f"{place.path('kept/rank/optim.pt')}: bytes 0 to {MIB - 1} are not what was saved"],
                   "one that somebody else renamed", faults)
         checks.ok(good().get(place.path("best.pt")) == "good", "a file that was renamed in its folder", good())
+        # One that was put over another: there is one file by that name.
+        os.rename(place.path("one.pt"), place.path("two.pt"))
+        done = place.command("verify", "--files", "--json", "two.pt")
+        checks.ok([r["state"] for r in json.loads(done.stdout)] == ["good"], "one that was put over another", done.stdout)
+        os.rename(place.path("best.pt"), place.path("ckpt-1/rank/other.pt"))
+        checks.ok(place.path("ckpt-1/rank/other.pt") not in good(), "what was moved to another folder is not known", good())
         # The next agent tidies the log: it has the names of today.
         until(lambda: not place.agent_pid(), 30)
         place.run(SAVE, 0, 1, 2)
