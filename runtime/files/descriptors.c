@@ -159,7 +159,7 @@ static void whole_now(struct tpck_view *view, struct tpck_view_entry *entry)
 /* Why what was closed just now is not at its path for the time being: another one on its disk cannot be put there. */
 static int held_up(const struct tpck_view *view, const struct tpck_view_entry *entry)
 {
-	uint64_t device = view->folder[tpck_view_key_of(entry)->folder].device;
+	uint64_t device = tpck_view_device_of(view, entry);
 	uint32_t left = view->used;
 
 	if (!view->failing || entry->kind != TPCK_VIEW_MEMORY || strcmp(tpck_files_settings->fsync, "memory") == 0)
@@ -171,7 +171,7 @@ static int held_up(const struct tpck_view *view, const struct tpck_view_entry *e
 			continue;
 		left--;
 		/* What fsync() of this one has told is told. */
-		if (other != entry && other->error && view->folder[tpck_view_key_of(other)->folder].device == device)
+		if (other != entry && other->error && tpck_view_device_of(view, other) == device)
 			return other->error;
 	}
 	return 0;
@@ -446,7 +446,7 @@ ssize_t tpck_files_send(int to, int from, off_t *at, size_t bytes)
 
 /* ---- fsync ------------------------------------------------------------------------------------ */
 
-/* What of a folder is whole is made real before the folder is. */
+/* What of a folder is whole is made real before the folder is; so is what is owed to its disk, in whose order it is. */
 static int sync_folder(int fd)
 {
 	struct tpck_view *view;
@@ -457,7 +457,7 @@ static int sync_folder(int fd)
 		return 0;
 	order = view->order;
 	tpck_view_unlock(view);
-	return tpck_files_await(order);
+	return tpck_files_await(order, found.st_dev);
 }
 
 /* The agent copies what is there now to its place beside the target. 0 or an errno. */

@@ -164,6 +164,14 @@ static inline const char *tpck_view_name_of(const struct tpck_view_entry *entry)
 {
 	return entry->kind == TPCK_VIEW_PLAIN ? entry->key[1].name : tpck_view_key_of(entry)->name;
 }
+/* The file system that it is owed to. */
+static inline uint64_t tpck_view_device_of(const struct tpck_view *view, const struct tpck_view_entry *entry)
+{
+	return view->folder[tpck_view_key_of(entry)->folder].device;
+}
+/* Whether its turn comes when all that closed before it is there, on whatever file system: a pointer, a removal. The turn of
+ * any other comes when what closed before it on its own file system is there. */
+bool tpck_view_after_all(const struct tpck_view_entry *entry);
 /* The newest entry of this name, or NULL. */
 struct tpck_view_entry *tpck_view_find(struct tpck_view *view, uint64_t device, uint64_t inode, const char *name);
 /* How many it has. */

@@ -25,7 +25,8 @@ static struct {
 	char log[TPCK_PATH_MAX];
 	uint64_t grown;
 	bool failed;
-	pthread_mutex_t lock; /* of `last` */
+	pthread_mutex_t log_lock; /* of the log, and what is above */
+	pthread_mutex_t lock; /* of what follows */
 	struct {
 		uint64_t pattern;
 		struct tpck_sums *sums;
@@ -35,8 +36,8 @@ static struct {
 		uint64_t pattern;
 		char *path;
 	} later[LATER];
-	_Atomic unsigned count; /* the publisher changes it */
-} known = {.lock = PTHREAD_MUTEX_INITIALIZER};
+	_Atomic unsigned count, taking; /* `taking`: one that is not in `later` now */
+} known = {.log_lock = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void complain(const struct tpck_error *err)
 {
@@ -102,14 +103,31 @@ static void append(const struct tpck_sums *sums)
 {
 	struct tpck_error err = {0};
 
-	if (known.failed)
+	pthread_mutex_lock(&known.log_lock);
+	if (known.failed) {
+		pthread_mutex_unlock(&known.log_lock);
 		return;
+	}
 	known.grown += sums->count * sizeof *sums->digest;
 	if (tpck_sums_append(known.log, sums, &err) ||
 	    (known.grown > LOG_GROWS_BYTES && tpck_sums_compact(known.log, &err)))
 		complain(&err);
 	if (known.grown > LOG_GROWS_BYTES)
 		known.grown = 0;
+	pthread_mutex_unlock(&known.log_lock);
+}
+
+/* The path is taken over. */
+static void put_off(uint64_t pattern, char *path)
+{
+	pthread_mutex_lock(&known.lock);
+	if (path && known.count < LATER) {
+		known.later[known.count].path = path;
+		known.later[known.count++].pattern = pattern;
+		path = NULL;
+	}
+	pthread_mutex_unlock(&known.lock);
+	free(path);
 }
 
 void sums_published(uint64_t pattern, const char *path, struct tpck_sums *sums)
@@ -117,10 +135,7 @@ void sums_published(uint64_t pattern, const char *path, struct tpck_sums *sums)
 	struct stat found;
 
 	if (!sums) {
-		if (known.count < LATER && (known.later[known.count].path = strdup(path))) {
-			known.later[known.count].pattern = pattern;
-			known.count++;
-		}
+		put_off(pattern, strdup(path));
 		return;
 	}
 	/* Somebody may have written to it by now. */
@@ -135,7 +150,7 @@ void sums_published(uint64_t pattern, const char *path, struct tpck_sums *sums)
 
 bool sums_left(void)
 {
-	return known.count;
+	return known.count || known.taking;
 }
 
 bool sums_catch_up(bool (*busy)(void))
@@ -143,14 +158,19 @@ bool sums_catch_up(bool (*busy)(void))
 	struct tpck_sums *sums = NULL;
 	struct tpck_error err = {0};
 	struct stat before, after;
-	uint64_t pattern;
-	char *path;
+	uint64_t pattern = 0;
+	char *path = NULL;
 	int fd, rc = 0;
 
-	if (!known.count)
+	pthread_mutex_lock(&known.lock);
+	known.taking = known.count > 0;
+	if (known.taking) {
+		path = known.later[--known.count].path;
+		pattern = known.later[known.count].pattern;
+	}
+	pthread_mutex_unlock(&known.lock);
+	if (!known.taking)
 		return false;
-	path = known.later[known.count - 1].path;
-	pattern = known.later[known.count - 1].pattern;
 	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd >= 0 && !fstat(fd, &before) && S_ISREG(before.st_mode))
 		sums = tpck_sums_new((uint64_t)before.st_size);
@@ -164,13 +184,16 @@ bool sums_catch_up(bool (*busy)(void))
 	}
 	if (fd >= 0)
 		close(fd);
-	if (rc == -EINTR)
+	if (rc == -EINTR) {
+		put_off(pattern, path);
+		known.taking = 0;
 		return false;
+	}
 	if (sums) {
 		sums->modified = before.st_mtim;
 		sums_published(pattern, path, sums);
 	}
 	free(path);
-	known.count--;
+	known.taking = 0;
 	return true;
 }
