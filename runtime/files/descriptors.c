@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
 #include "runtime/track/threads.h"
 
@@ -446,6 +447,13 @@ ssize_t tpck_files_send(int to, int from, off_t *at, size_t bytes)
 
 /* ---- fsync ------------------------------------------------------------------------------------ */
 
+/* Peers would be told here; there are none yet, and the disk is what is left. Once a job. */
+static void say_no_peers(struct tpck_view *view)
+{
+	if (strcmp(tpck_files_settings->fsync, "replicated") == 0 && !atomic_exchange(&view->said, 1))
+		tpck_log_warn("TRANSPCKPT_FSYNC=replicated: there are no peers; fsync waits for the disk, as with durable");
+}
+
 /* What of a folder is whole is made real before the folder is; so is what is owed to its disk, in whose order it is. */
 static int sync_folder(int fd)
 {
@@ -457,6 +465,7 @@ static int sync_folder(int fd)
 		return 0;
 	order = view->order;
 	tpck_view_unlock(view);
+	say_no_peers(view);
 	return tpck_files_await(order, found.st_dev);
 }
 
@@ -504,6 +513,8 @@ int tpck_files_fsync(int fd, bool data)
 		struct tpck_view *view = atomic_load(&tpck_files_view);
 		struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
 
+		if (view)
+			say_no_peers(view);
 		if (entry && entry->kind == TPCK_VIEW_MEMORY)
 			error = sync_memory(what);
 	} else if (!what && durable && !tpck_files_idle()) {

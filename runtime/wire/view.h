@@ -120,7 +120,7 @@ struct tpck_view {
 	uint32_t bucket[TPCK_VIEW_BUCKETS];        /* index + 1 of the first entry */
 	struct tpck_view_size size[TPCK_VIEW_SIZES];
 	uint32_t first_free;     /* no free entry is below */
-	uint32_t reserved;
+	_Atomic uint32_t said;   /* 1: that there are no peers for TRANSPCKPT_FSYNC=replicated */
 	struct tpck_view_folder folder[TPCK_VIEW_FOLDERS];
 	struct tpck_view_entry entry[TPCK_VIEW_ENTRIES];
 };

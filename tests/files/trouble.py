@@ -321,6 +321,39 @@ def lanes(checks):
                 subprocess.run(["umount", "-l", folder], check=False)
 
 
+LEVELS = """
+f = open("a-2.pt", "wb")
+f.write(b"y" * 100000)
+f.flush()
+os.fsync(f.fileno())
+step("synced")
+f.close()
+sync(".")
+"""
+
+
+def levels(checks):
+    """What fsync of a file that is still open has waited for."""
+    for level, there in (("durable", True), ("replicated", True), ("memory", False)):
+        with Place(TRANSPCKPT_FSYNC=level) as place:
+            said, sizes = "", []
+            for _ in range(2):
+                program = place.start(SAVES + LEVELS, stderr=subprocess.PIPE)
+                told(program, "begun")
+                until(lambda place=place: not place.listed())
+                go(program)
+                told(program, "synced")
+                sizes.append([os.path.getsize(place.path(n)) for n in os.listdir(place.work) if n.startswith(".tpck-")])
+                go(program)
+                end(program)
+                said += program.stderr.read()
+            checks.ok(sizes == [[100000] if there else []] * 2,
+                      f"TRANSPCKPT_FSYNC={level}: fsync {'has' if there else 'does not have'} the bytes on the disk", sizes)
+            lines = [s for s in said.splitlines() if "there are no peers" in s]
+            checks.ok(len(lines) == (level == "replicated") and len(said.splitlines()) == len(lines),
+                      f"TRANSPCKPT_FSYNC={level}: said once if it is not what was asked for", said)
+
+
 APART = """
 other = sys.argv[1]
 for i in range(2):
@@ -699,7 +732,7 @@ def races(checks):
 def main():
     checks = Checks()
     mounts = [read_only, no_room, small_tier, lanes, apart]
-    tests = [fails, closes, hangs, grows, meanwhile, races, *mounts]
+    tests = [fails, closes, hangs, levels, grows, meanwhile, races, *mounts]
     chosen = sys.argv[1:]
     if "TPCK_OWN_MOUNTS" not in os.environ:
         # Mounts of this test are nobody else's.
