@@ -501,6 +501,20 @@ static int sync_memory(uint64_t what)
 	return view ? error : EIO;
 }
 
+/* The kernel tells it once: whoever syncs the part behind this hears that all is well. */
+static TPCK_FILES_SLOW void sync_failed(uint64_t what)
+{
+	int saved = errno;
+	struct tpck_view *view = tpck_files_lock();
+	struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
+
+	if (entry && entry->kind == TPCK_VIEW_DIRECT)
+		entry->sync_error = saved;
+	if (view)
+		tpck_view_unlock(view);
+	errno = saved;
+}
+
 int tpck_files_fsync(int fd, bool data)
 {
 	uint64_t what = what_of(fd);
@@ -527,5 +541,8 @@ int tpck_files_fsync(int fd, bool data)
 	errno = saved;
 	if (what && !durable)
 		return 0;
-	return (int)syscall(data ? SYS_fdatasync : SYS_fsync, fd);
+	error = (int)syscall(data ? SYS_fdatasync : SYS_fsync, fd);
+	if (error && what)
+		sync_failed(what);
+	return error;
 }

@@ -79,7 +79,7 @@ struct tpck_view_entry {
 	uint64_t bytes;          /* MEMORY: counted against the budget */
 	uint64_t synced;         /* the sync of it that is wanted; done once sync_done is as much */
 	uint64_t sync_done;
-	int32_t sync_error;
+	int32_t sync_error;      /* DIRECT: a sync of its part has failed: the disk may have lost of it, and not tell again */
 	uint32_t mapped;         /* 1: it has been mapped for writing: its times do not tell whether it changed */
 	uint32_t changed;        /* so often by its path */
 	uint32_t linked;         /* DIRECT: its part is another name of a file that was whole already */

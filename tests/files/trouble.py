@@ -408,6 +408,86 @@ def apart(checks):
             subprocess.run(["umount", "-l", other], check=False)
 
 
+LOSES = """
+save("big-0.pt", b"y" * (20 << 20))
+step("owed")
+f = open("more.pt", "wb")
+f.write(b"z" * (20 << 20))
+f.flush()
+try:
+    os.fsync(f.fileno())
+    print("nothing", flush=True)
+except OSError as e:
+    print("an error", flush=True)
+step("synced")
+f.close()
+step("closed")
+save("more.pt", b"n" * 1000)
+"""
+
+
+def loses(checks):
+    """A disk that does not write what it has taken: after that sync says that all is well."""
+    with Place() as place:
+        backing, image = (os.path.join(place.root, name) for name in ("backing", "backing/image"))
+        os.mkdir(backing)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", backing], check=True)
+        try:
+            subprocess.run(["truncate", "-s", "96M", image], check=True)
+            made = subprocess.run(["mkfs.ext4", "-q", "-F", "-O", "^has_journal", image], capture_output=True, check=False)
+            mounted = made.returncode == 0 and subprocess.run(["mount", "-o", "loop,errors=continue", image, place.work],
+                                                              capture_output=True, check=False).returncode == 0
+            if not mounted:
+                print("# no ext4 can be mounted: a disk that loses what it has taken is not tried")
+                return
+
+            def room(size):
+                subprocess.run(["mount", "-o", f"remount,size={size}", backing], check=True)
+
+            def drop(name):
+                with open(place.path(name), "rb") as f:
+                    os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+            def uncached(name):
+                drop(name)
+                return place.content(name)
+            for name in ("big-0.pt", "more.pt"):
+                with open(place.path(name), "wb") as f:
+                    f.write(b"old")
+            program = begun(place, LOSES)
+            go(program)
+            told(program, "owed")
+            there = until(lambda: errors(place).get("big-0.pt"), 30)
+            first = errors(place).get("big-0.pt")
+            until(lambda: place.log().count("big-0.pt") > 1, 3)
+            checks.ok(there and place.content("big-0.pt") == b"old", "a sync that failed is not taken for one that worked the next time: "
+                      "the old file stays", first, place.listed())
+            room("64m")
+            checks.ok(until(lambda: not place.listed(), 60) and uncached("big-0.pt") == b"y" * (20 << 20),
+                      "what the disk has lost is written again from memory", place.listed(), place.log())
+            used = os.statvfs(backing)
+            room(f"{(used.f_blocks - used.f_bfree) * used.f_frsize // 1024 + 1024}k")
+            go(program)
+            said = line(program)
+            told(program, "synced")
+            for name in [n for n in os.listdir(place.work) if n.startswith(".tpck-")]:
+                drop(name)
+            room("96m")
+            go(program)
+            told(program, "closed")
+            there = until(lambda: errors(place).get("more.pt") == "Input/output error", 30)
+            lines = len(re.findall("the disk has lost some", place.log()))
+            checks.ok(said == "an error" and there and place.content("more.pt") == b"old" and lines == 1,
+                      "what the disk has lost and memory has not does not come, which is said in a line", said, place.listed(), place.log())
+            go(program)
+            status, _ = end(program)
+            checks.ok(status == 0 and until(lambda: not place.listed()) and uncached("more.pt") == b"n" * 1000 and
+                      "is given up: the disk has lost some of it" in place.log(), "until it is saved again", status, place.log())
+        finally:
+            for folder in (place.work, backing):
+                subprocess.run(["umount", "-l", folder], capture_output=True, check=False)
+
+
 NO_ROOM = """
 save("old.pt", b"o" * 500000)
 sync(".")
@@ -731,7 +811,7 @@ def races(checks):
 
 def main():
     checks = Checks()
-    mounts = [read_only, no_room, small_tier, lanes, apart]
+    mounts = [read_only, no_room, small_tier, lanes, apart, loses]
     tests = [fails, closes, hangs, levels, grows, meanwhile, races, *mounts]
     chosen = sys.argv[1:]
     if "TPCK_OWN_MOUNTS" not in os.environ:

@@ -87,7 +87,7 @@ void files_choose(const struct tpck_view_entry *entry, struct chosen *chosen)
 		.order = entry->order, .synced = entry->synced, .pattern = entry->pattern,
 		.folder = files.view->folder[key->folder], .part_folder = files.view->folder[entry->part_folder],
 		.mapped = entry->mapped, .changed = entry->changed, .inode = entry->inode,
-		.linked = entry->linked,
+		.linked = entry->linked, .suspect = entry->kind == TPCK_VIEW_DIRECT && entry->sync_error,
 	};
 	strcpy(chosen->name, tpck_view_name_of(entry));
 	tpck_view_part_name(chosen->part, entry->serial);
@@ -357,6 +357,43 @@ static void note_sums(const struct chosen *chosen, struct tpck_sums *sums)
 	sums_published(chosen->pattern, path, sums);
 }
 
+static void note_suspect(const struct chosen *chosen, int error)
+{
+	struct tpck_view_entry *entry;
+
+	if (!tpck_view_lock(files.view))
+		return;
+	entry = tpck_view_by_serial(files.view, chosen->index, chosen->serial);
+	if (entry)
+		entry->sync_error = error;
+	tpck_view_unlock(files.view);
+}
+
+/* A part that the program wrote itself. Once a sync has failed, the next one may say that all is well where it is not: it is made
+ * anew from memory, where that has all of it, or it does not come. */
+static int sync_part(struct lane *lane, int bytes, int part_folder, struct tpck_error *err)
+{
+	const struct chosen *chosen = &lane->chosen;
+	int rc;
+
+	if (!chosen->suspect && !fsync(bytes))
+		return 0;
+	if (!chosen->suspect) {
+		rc = tpck_error_set(err, errno, "writing %s", chosen->name);
+		/* One with other names is at one of them, by the program itself. */
+		if (chosen->linked)
+			return rc;
+		note_suspect(chosen, -rc);
+	}
+	lane->lost = !tpck_replace_cached(bytes);
+	if (lane->lost)
+		return tpck_error_set(err, EIO, "writing %s, of which the disk has lost some", chosen->name);
+	rc = tpck_replace_rewrite(bytes, part_folder, chosen->part, chosen->name, err);
+	if (!rc)
+		note_suspect(chosen, 0);
+	return rc;
+}
+
 /* -EAGAIN: somebody still writes, or it has changed meanwhile. */
 static int publish_file(struct lane *lane, struct tpck_error *err)
 {
@@ -385,8 +422,8 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 		fstat(bytes, &found);
 	if (!rc && bytes >= 0 && chosen->kind == TPCK_VIEW_MEMORY)
 		rc = files_copy(chosen, bytes, folder, files_ahead_take(chosen, folder, &ahead) ? &ahead : NULL, err);
-	else if (!rc && bytes >= 0 && fsync(bytes))
-		rc = tpck_error_set(err, errno, "writing %s", chosen->name);
+	else if (!rc && bytes >= 0)
+		rc = sync_part(lane, bytes, part_folder, err);
 	tpck_replace_ahead_end(&ahead);
 	if (!rc && !begin_commit(chosen)) {
 		rc = -EAGAIN;
@@ -512,6 +549,29 @@ static bool dropped(const struct chosen *chosen, int rc)
 	return drop;
 }
 
+/* One that the disk has lost of holds up what is behind it no longer than until there is a newer one. */
+static bool outdated(const struct lane *lane)
+{
+	const struct chosen *chosen = &lane->chosen;
+	struct tpck_view_entry *entry, *newest;
+	bool drop = false;
+
+	if (!lane->lost || !tpck_view_lock(files.view))
+		return false;
+	entry = still(chosen);
+	newest = tpck_view_find(files.view, chosen->folder.device, chosen->folder.inode, chosen->name);
+	drop = entry && newest && newest != entry && newest->state == TPCK_VIEW_CLOSED;
+	if (drop)
+		tpck_view_remove(files.view, entry);
+	tpck_view_unlock(files.view);
+	if (drop) {
+		unlink(chosen->bytes);
+		tpck_log_warn("%s/%s is given up: the disk has lost some of it, and it has been replaced or removed since",
+			      chosen->folder.path, chosen->name);
+	}
+	return drop;
+}
+
 /* The lock is held. */
 static void note_failing(void)
 {
@@ -613,6 +673,7 @@ static void publish(struct lane *lane)
 	int rc;
 
 	is_busy(lane);
+	lane->lost = false;
 	if (chosen->kind == TPCK_VIEW_REMOVED)
 		rc = publish_removal(chosen, &err);
 	else if (chosen->kind == TPCK_VIEW_PLAIN)
@@ -621,7 +682,7 @@ static void publish(struct lane *lane)
 		rc = publish_file(lane, &err);
 	if (rc == -EAGAIN) {
 		leave_for_now(lane);
-	} else if (rc && dropped(chosen, rc)) {
+	} else if (rc && (dropped(chosen, rc) || outdated(lane))) {
 		go_on(lane);
 	} else if (rc) {
 		failed(lane, rc, &err);

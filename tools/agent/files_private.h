@@ -30,7 +30,7 @@ struct chosen {
 	char name[TPCK_VIEW_NAME], part[64], bytes[TPCK_VIEW_PATH + 80];
 	uint32_t changed;
 	uint64_t inode;
-	bool mapped, linked;
+	bool mapped, linked, suspect; /* suspect: the disk may have lost of it */
 };
 
 /* A part that a sync has made, and what it is a copy of. */
@@ -75,6 +75,7 @@ struct lane {
 	_Atomic uint32_t turn;    /* futex: the one before has become busy */
 	uint64_t serial, device; /* what it is at, and where; 0: nothing. Under the view's lock, as a syncer's */
 	struct disk *disk;
+	bool lost;                /* what the disk has lost of it is nowhere else */
 	struct chosen chosen;
 	struct synced synced[FILES_SYNCED];
 };
