@@ -38,8 +38,9 @@ struct tpck_view *tpck_files_lock(void);
 void tpck_files_revive(void);
 /* Waits a moment for what the agent is at; one that died at it is started again, or it would never be done. */
 void tpck_files_breathe(void);
-/* Waits until no entry up to this order is left. 0, or the errno that keeps one. */
-int tpck_files_await(uint64_t order);
+/* Waits until no entry up to this order is left, of those that are owed to this file system and of what these wait for; 0: of all.
+ * 0, or the errno that keeps one. */
+int tpck_files_await(uint64_t order, uint64_t device);
 
 /* ---- wanted.c ---- */
 bool tpck_files_wanted(int folder, const char *path);
@@ -62,7 +63,7 @@ bool tpck_files_split(const char *path, char *parent, const char **name);
 
 /* ---- take.c ---- */
 /* Whether so many bytes may be kept in memory: as TRANSPCKPT_MEMORY says, half of it for files, and as there is. */
-bool tpck_files_room_for(const struct tpck_view *view, uint64_t bytes);
+bool tpck_files_room_for(const struct tpck_view *view, uint64_t device, uint64_t bytes);
 void tpck_files_keep_attributes(const char *from, int fd);
 
 /* ---- grow.c ---- */

@@ -254,9 +254,29 @@ struct tpck_view *tpck_files_lock(void)
 
 /* ---- waiting for the agent -------------------------------------------------------------------- */
 
-/* The first errno that keeps an entry up to this order, 0 if only time does, -1: none is left. */
-static int owed(struct tpck_view *view, uint64_t order)
+/* What is owed to a file system up to this order may wait for what is owed to others: up to where. */
+static uint64_t order_of_all(const struct tpck_view *view, uint64_t order, uint64_t device)
 {
+	uint32_t left = view->used;
+	uint64_t all = 0;
+
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
+		const struct tpck_view_entry *entry = &view->entry[i];
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (entry->state != TPCK_VIEW_OPEN && entry->order > all && entry->order <= order &&
+		    tpck_view_device_of(view, entry) == device && tpck_view_after_all(entry))
+			all = entry->order;
+	}
+	return all;
+}
+
+/* The first errno that keeps an entry up to this order, 0 if only time does, -1: none is left. */
+static int owed(const struct tpck_view *view, uint64_t order, uint64_t device)
+{
+	uint64_t all = device ? order_of_all(view, order, device) : order;
 	uint32_t left = view->used;
 	int error = -1;
 
@@ -266,13 +286,14 @@ static int owed(struct tpck_view *view, uint64_t order)
 		if (entry->state == TPCK_VIEW_FREE)
 			continue;
 		left--;
-		if (entry->state != TPCK_VIEW_OPEN && entry->order <= order && error <= 0)
+		if (entry->state != TPCK_VIEW_OPEN && error <= 0 &&
+		    (entry->order <= all || (entry->order <= order && tpck_view_device_of(view, entry) == device)))
 			error = entry->error;
 	}
 	return error;
 }
 
-int tpck_files_await(uint64_t order)
+int tpck_files_await(uint64_t order, uint64_t device)
 {
 	uint64_t failing_ns = 0, now;
 	int saved = errno, error = EIO;
@@ -281,7 +302,7 @@ int tpck_files_await(uint64_t order)
 	while ((view = tpck_files_lock())) {
 		uint32_t seen = view->done;
 
-		error = owed(view, order);
+		error = owed(view, order, device);
 		tpck_view_unlock(view);
 		if (error < 0)
 			break;
@@ -309,7 +330,7 @@ bool tpck_files_settle(void)
 		return true;
 	order = view->order;
 	tpck_view_unlock(view);
-	return tpck_files_await(order) == 0;
+	return tpck_files_await(order, 0) == 0;
 }
 
 static TPCK_FILES_SLOW void seen_settle(const char *path)
@@ -371,7 +392,7 @@ void tpck_files_end(double seconds)
 	while (tpck_clock_monotonic_ns() < until && (view = tpck_files_lock())) {
 		uint32_t seen = view->done;
 
-		error = owed(view, order);
+		error = owed(view, order, 0);
 		tpck_view_unlock(view);
 		if (error)
 			break;

@@ -189,6 +189,19 @@ enum tpck_rule tpck_rules_place(int folder, const char *name, bool removed, stru
 	return syscall(SYS_faccessat, folder, name, W_OK) ? TPCK_RULE_READONLY : TPCK_RULE_NAME;
 }
 
+bool tpck_rules_points(const char *name)
+{
+	static const char *const exactly[] = {
+		"latest", "latest_checkpointed_iteration.txt", ".metadata", "metadata.json", "commit_success.txt", "trainer_state.json",
+		"dlrover_latest.txt",
+	};
+
+	for (size_t i = 0; i < sizeof exactly / sizeof *exactly; i++)
+		if (strcmp(name, exactly[i]) == 0)
+			return true;
+	return strncmp(name, "DONE_", 5) == 0 || strncmp(name, ".metadata.", 10) == 0;
+}
+
 /* .tmp and six letters or digits. */
 bool tpck_rules_renamed_past_us(const char *path)
 {

@@ -44,6 +44,9 @@ enum tpck_rule tpck_rules_name(const struct tpck_settings *settings, const char 
  * not see what has it any more. */
 enum tpck_rule tpck_rules_place(int folder, const char *name, bool removed, struct stat *parent, struct stat *there, bool *exists);
 
+/* Whether a file of this name says that others are whole: it waits for all that closed before it, on whatever disk. */
+bool tpck_rules_points(const char *name);
+
 /* A name of Rust's tempfile (safetensors from 0.8 on), which makes the system calls that rename it itself: nobody sees them. */
 bool tpck_rules_renamed_past_us(const char *path);
 

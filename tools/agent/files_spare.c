@@ -57,7 +57,7 @@ static bool make_way(uint64_t bytes)
 }
 
 /* A file with pages for what the last one of its name had: the next one's writes find them there. */
-void files_make_spare(uint64_t pattern)
+static void make_spare(uint64_t pattern)
 {
 	uint64_t bytes = tpck_view_size_of(files.view, pattern);
 	char name[TPCK_PATH_MAX + 64], making[TPCK_PATH_MAX + 72];
@@ -82,9 +82,27 @@ void files_make_spare(uint64_t pattern)
 
 void files_want_spare(uint64_t pattern)
 {
-	for (unsigned i = 0; i < files.spares; i++)
-		if (files.spare[i] == pattern)
-			return;
-	if (files.spares < FILES_SPARES)
+	unsigned i = 0;
+
+	pthread_mutex_lock(&files.spare_lock);
+	while (i < files.spares && files.spare[i] != pattern)
+		i++;
+	if (i == files.spares && i < FILES_SPARES)
 		files.spare[files.spares++] = pattern;
+	pthread_mutex_unlock(&files.spare_lock);
+}
+
+bool files_make_spare(void)
+{
+	uint64_t pattern = 0;
+	bool any;
+
+	pthread_mutex_lock(&files.spare_lock);
+	any = files.spares;
+	if (any)
+		pattern = files.spare[--files.spares];
+	pthread_mutex_unlock(&files.spare_lock);
+	if (any)
+		make_spare(pattern);
+	return any;
 }
