@@ -117,10 +117,14 @@ void tpck_files_opened(int fd, int flags)
 
 void tpck_files_fresh_copied(int from, int to)
 {
-	if (from != to && from >= 0 && from < TPCK_FILES_DESCRIPTORS && to >= 0 && to < TPCK_FILES_DESCRIPTORS &&
-	    atomic_load_explicit(&tpck_files_fresh[from], memory_order_relaxed) !=
-		    atomic_load_explicit(&tpck_files_fresh[to], memory_order_relaxed))
-		atomic_store_explicit(&tpck_files_fresh[to], tpck_files_fresh[from], memory_order_relaxed);
+	uint8_t is;
+
+	if (from < 0 || from >= TPCK_FILES_DESCRIPTORS || to < 0 || to >= TPCK_FILES_DESCRIPTORS)
+		return;
+	is = atomic_load_explicit(&tpck_files_fresh[from], memory_order_relaxed);
+	if (is != atomic_load_explicit(&tpck_files_fresh[to], memory_order_relaxed) &&
+	    (int32_t)syscall(SYS_getpid) == tpck_files_pid())
+		atomic_store_explicit(&tpck_files_fresh[to], is, memory_order_relaxed);
 }
 
 void tpck_files_fresh_closed(unsigned first, unsigned last)

@@ -17,7 +17,7 @@ import zipfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from place import Checks, Place, until
-from view import STEPS, end, go, pause, told
+from view import STEPS, end, go, told
 
 LARGE = 300000
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "transpckpt")
@@ -137,6 +137,19 @@ def shown(place, *names):
     return {os.path.relpath(row["path"], place.work): row for row in json.loads(place.command("show", "--files", "--json", *names).stdout)}
 
 
+def pause(place):
+    """The agent; 0: nothing has been learnt, and there is none."""
+    pid = place.agent_pid()
+    if pid:
+        os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+def resume(agent):
+    if agent:
+        os.kill(agent, signal.SIGCONT)
+
+
 def taken(place):
     return sorted(os.path.relpath(row["path"], place.work) for row in place.listed())
 
@@ -149,7 +162,7 @@ def kinds(checks):
             program = place.start(COPIES, how, *makers)
             told(program, "saved")
             said = shown(place, *(f"{name}.2" for name in makers))
-            checks.ok(not place.published() and all(place.content(f"{name}.1") == make(1) for name, make in makers.items()),
+            checks.ok(place.agent_pid() and not place.published() and all(place.content(f"{name}.1") == make(1) for name, make in makers.items()),
                       f"{how}: the first file of each name is written as ever", place.listed())
             agent = pause(place)
             go(program)
@@ -162,9 +175,9 @@ def kinds(checks):
                       all(said[f"{name}.2"]["why"] == "nothing says that it is a checkpoint" for name in OTHERS),
                       f"{how}: which show --files had said, and why", said)
             checks.ok(all(place.content(f"{name}.2") is None for name in KINDS), f"{how}: nobody else sees them yet", place.listing())
-            os.kill(agent, signal.SIGCONT)
+            resume(agent)
             until(lambda: not place.listed())
-            checks.ok(place.published() == len(KINDS), f"{how}: as many are published", place.rows())
+            checks.ok(agent and place.published() == len(KINDS), f"{how}: as many are published", place.rows())
             go(program)
             status, _ = end(program)
             checks.ok(status == 0 and all(place.content(f"{name}.{turn}") == make(turn) for name, make in makers.items() for turn in (1, 2)),
@@ -298,7 +311,7 @@ def device(checks):
             checks.ok(now == ["run/step-2"], f"{how}: a file from a device copy's target is taken, one from elsewhere is not", now)
             checks.ok(said["run/step-2"]["why"] == "learnt: written from a device copy's target" and not said["run/noise-2"]["taken"],
                       f"{how}: which show --files had said", said)
-            os.kill(agent, signal.SIGCONT)
+            resume(agent)
             go(program)
             status, _ = end(program)
             data = place.content("run/step-2")
@@ -338,7 +351,7 @@ def others(checks):
         place.run(RANK, "weights-4", 1, stdin=subprocess.DEVNULL)
         checks.ok(not said["taken"] and place.content("weights-4") == safetensors(1) and taken(place) == now,
                   "where TRANSPCKPT_FILES has no auto nothing of it counts", said)
-        os.kill(agent, signal.SIGCONT)
+        resume(agent)
         for program in (first, elder, younger):
             go(program)
             end(program)
@@ -430,7 +443,7 @@ def real_ones(checks):
             told(program, "saved")
             now = taken(place)
             checks.ok(now == made, f"{name}: real savers' files are recognised: {' '.join(made)}", now)
-            os.kill(agent, signal.SIGCONT)
+            resume(agent)
             go(program)
             end(program)
             checks.ok(all(place.content(one) for one in made), f"{name}: and published")
