@@ -64,10 +64,22 @@ const char *tpck_rule_text(enum tpck_rule rule)
 	return texts[rule];
 }
 
+/* Most globs are an ending, or no globs: each file that is written from empty is held against all of them. */
+static bool matches(const char *glob, const char *name)
+{
+	size_t ending = strlen(glob) - 1, length = strlen(name);
+
+	if (strpbrk(glob + 1, "*?[\\") || *glob == '?' || *glob == '[' || *glob == '\\')
+		return fnmatch(glob, name, 0) == 0;
+	if (*glob != '*')
+		return strcmp(glob, name) == 0;
+	return length >= ending && memcmp(name + length - ending, glob + 1, ending) == 0;
+}
+
 static const char *one_of(const char *name, const char *const *globs, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		if (fnmatch(globs[i], name, 0) == 0)
+		if (matches(globs[i], name))
 			return globs[i];
 	return NULL;
 }
