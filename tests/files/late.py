@@ -140,8 +140,16 @@ def shown(place, *names):
 def pause(place):
     """The agent; 0: nothing has been learnt, and there is none."""
     pid = place.agent_pid()
-    if pid:
+    environment = {k: v for k, v in place.environment.items() if k != "LD_PRELOAD"}
+    while pid:
         os.kill(pid, signal.SIGSTOP)
+        # It has just begun: not while it has the table locked, as the command would find it.
+        try:
+            subprocess.run([os.path.join(os.path.dirname(place.agent), "transpckpt"), "ls", "--files"], env=environment, timeout=3,
+                           check=False, stdout=subprocess.DEVNULL)
+            break
+        except subprocess.TimeoutExpired:
+            os.kill(pid, signal.SIGCONT)
     return pid
 
 
@@ -348,11 +356,14 @@ def others(checks):
         # Globs alone.
         place.environment["TRANSPCKPT_FILES"] = "*.pt"
         said = shown(place, "weights-4")["weights-4"]
-        place.run(RANK, "weights-4", 1, stdin=subprocess.DEVNULL)
+        plain = place.start(RANK, "weights-4", 1)
+        told(plain, "begin")
+        go(plain)
+        told(plain, "saved")
         checks.ok(not said["taken"] and place.content("weights-4") == safetensors(1) and taken(place) == now,
                   "where TRANSPCKPT_FILES has no auto nothing of it counts", said)
         resume(agent)
-        for program in (first, elder, younger):
+        for program in (first, elder, younger, plain):
             go(program)
             end(program)
         checks.ok(place.content("weights-2") == safetensors(2) == place.content("weights-3"), "and their files are whole")
