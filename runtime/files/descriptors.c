@@ -128,6 +128,9 @@ uint64_t tpck_files_closing(int fd)
 {
 	uint64_t what = 0;
 
+	if (fd >= 0 && fd < TPCK_FILES_DESCRIPTORS &&
+	    __builtin_expect(atomic_load_explicit(&tpck_files_fresh[fd], memory_order_relaxed) != 0, 0))
+		tpck_files_turned_out(fd);
 	if (!what_of(fd) || !own())
 		return 0;
 	tpck_files_gate_enter();
@@ -286,6 +289,7 @@ void tpck_files_copied(int from, int to)
 {
 	uint64_t what = what_of(from), before;
 
+	tpck_files_fresh_copied(from, to);
 	if (from == to || !atomic_load_explicit(&known, memory_order_relaxed) || !own())
 		return;
 	before = tpck_files_closing(to);
@@ -299,6 +303,7 @@ void tpck_files_copied(int from, int to)
 
 void tpck_files_close_range(unsigned first, unsigned last)
 {
+	tpck_files_fresh_closed(first, last);
 	if (!atomic_load(&known) || !own())
 		return;
 	if (last > atomic_load(&highest))

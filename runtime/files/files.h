@@ -75,6 +75,21 @@ bool tpck_files_some(void);
 bool tpck_files_hold(int fd, int other);
 void tpck_files_let_go(bool held);
 
+/* A file was opened just now, by a call that was not made here. */
+void tpck_files_opened(int fd, int flags);
+/* A device is copied to this memory of the host's. */
+void tpck_files_target(const void *address, size_t bytes);
+/* So much has been written from there. */
+enum { TPCK_FILES_MUCH = 64 << 10 };
+void tpck_files_wrote_much(int fd, const void *buffer, size_t bytes);
+static inline void tpck_files_wrote(int fd, const void *buffer, ssize_t bytes)
+{
+	if (__builtin_expect(bytes >= TPCK_FILES_MUCH, 0))
+		tpck_files_wrote_much(fd, buffer, (size_t)bytes);
+}
+struct iovec;
+void tpck_files_wrote_parts(int fd, const struct iovec *parts, size_t bytes);
+
 /* Descriptors. */
 int tpck_files_close(int fd);
 /* A stream is about to be closed: what must be given to closed() with its outcome. 0: nothing. The errno that its closing is

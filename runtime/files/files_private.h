@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the parts of the file path: job.c (the table, the agent, start and end), wanted.c (which files), look.c (what
- * is at a path), take.c (opening), grow.c (writing more than there is room for), calls.c (the other calls on paths), descriptors.c, listing.c. */
+ * is at a path), take.c (opening), grow.c (writing more than there is room for), learn.c (what
+ * turned out to be a checkpoint), calls.c (the other calls on paths), descriptors.c, listing.c. */
 #ifndef TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 #define TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 
@@ -30,6 +31,8 @@ static inline bool tpck_files_idle(void)
 int32_t tpck_files_pid(void);
 uint64_t tpck_files_started(void);
 bool tpck_files_may_take(void);
+/* Whether files are recognised by more than globs that the user gave. */
+bool tpck_files_learns(void);
 /* The table, with an agent that serves it; NULL: there is none, which has been said. */
 struct tpck_view *tpck_files_ready(void);
 /* The table locked, and not one that was left behind; NULL: there is none. */
@@ -94,5 +97,15 @@ void tpck_files_set_limit(uint64_t what, uint64_t limit);
 unsigned tpck_files_descriptors_of(uint64_t what, uint32_t forks, int *fd, unsigned room);
 /* One descriptor less. */
 void tpck_files_release(uint32_t index, uint64_t serial, bool whole);
+
+/* ---- learn.c ---- */
+/* Not 0: this descriptor writes a file that was empty, and nothing of ours. */
+extern _Atomic uint8_t tpck_files_fresh[TPCK_FILES_DESCRIPTORS] __attribute__((visibility("hidden")));
+/* Such a one is about to be closed. */
+void tpck_files_turned_out(int fd);
+void tpck_files_fresh_copied(int from, int to);
+void tpck_files_fresh_closed(unsigned first, unsigned last);
+/* Whether a name that no rule takes was learnt. */
+bool tpck_files_learnt(int folder, const char *path);
 
 #endif

@@ -29,6 +29,7 @@ const struct tpck_settings *tpck_files_settings;
 char tpck_files_folder[TPCK_VIEW_PATH / 2];
 static struct tpck_reach who;
 static _Atomic bool paused, off = true, complained;
+static bool learns;
 static _Atomic bool took; /* this process has something pending, or had */
 static int32_t home; /* the process */
 static _Atomic uint64_t started, looked_ns;
@@ -64,6 +65,7 @@ void tpck_files_start(const struct tpck_settings *settings, const char *job, con
 		.settings = settings, .environment = environ, .job = job, .library = library, .start_folder = start_folder,
 	};
 	home = (int32_t)syscall(SYS_getpid);
+	learns = tpck_rules_auto(settings);
 	off = false;
 	/* What others of the job have pending is seen from the first call on. */
 	if (tpck_view_map(tpck_files_folder, false, &view))
@@ -98,6 +100,11 @@ void tpck_files_pause(bool pause)
 bool tpck_files_may_take(void)
 {
 	return !off && !paused;
+}
+
+bool tpck_files_learns(void)
+{
+	return learns;
 }
 
 /* ---- the agent -------------------------------------------------------------------------------- */

@@ -396,7 +396,10 @@ static TPCK_FILES_SLOW int fresh_open(int folder, const char *path, int flags, m
 		tpck_files_past(fd);
 		return fd;
 	}
-	return real_open(folder, path, flags, mode);
+	fd = real_open(folder, path, flags, mode);
+	if (writes(flags))
+		tpck_files_opened(fd, flags);
+	return fd;
 }
 
 static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mode_t mode)

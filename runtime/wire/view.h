@@ -31,6 +31,7 @@ enum {
 	TPCK_VIEW_FOLDERS = 2048,
 	TPCK_VIEW_FILTER = 1 << 13,
 	TPCK_VIEW_SIZES = 1024,
+	TPCK_VIEW_LEARNT = 256,
 	TPCK_VIEW_HOLDERS = 4,
 	TPCK_VIEW_NAME = 256,
 	TPCK_VIEW_PATH = 4096,
@@ -99,6 +100,14 @@ struct tpck_view_size {
 	uint64_t pattern, bytes; /* what files of this name, but for digits, had last */
 };
 
+/* A pattern of names of which a file turned out to be a checkpoint (runtime/wire/learnt.h). Written once, under the lock, before
+ * it is counted; read without it. */
+struct tpck_view_learnt {
+	uint64_t pattern;
+	uint32_t name;           /* tpck_learnt_name() */
+	uint32_t rule;           /* enum tpck_rule: what it turned out to be */
+};
+
 /* How often a process that has no table looks for one that another process has made. */
 #define TPCK_VIEW_LOOK_NS 500000
 
@@ -121,6 +130,8 @@ struct tpck_view {
 	struct tpck_view_size size[TPCK_VIEW_SIZES];
 	uint32_t first_free;     /* no free entry is below */
 	_Atomic uint32_t said;   /* 1: that there are no peers for TRANSPCKPT_FSYNC=replicated */
+	_Atomic uint32_t learnt; /* how many of these there are */
+	struct tpck_view_learnt pattern[TPCK_VIEW_LEARNT];
 	struct tpck_view_folder folder[TPCK_VIEW_FOLDERS];
 	struct tpck_view_entry entry[TPCK_VIEW_ENTRIES];
 };
