@@ -64,6 +64,7 @@ void tpck_files_start(const struct tpck_settings *settings, const char *job, con
 		.settings = settings, .environment = environ, .job = job, .library = library, .start_folder = start_folder,
 	};
 	home = (int32_t)syscall(SYS_getpid);
+	tpck_files_verify_start(job, start_folder);
 	off = false;
 	/* What others of the job have pending is seen from the first call on. */
 	if (tpck_view_map(tpck_files_folder, false, &view))
@@ -98,6 +99,11 @@ void tpck_files_pause(bool pause)
 bool tpck_files_may_take(void)
 {
 	return !off && !paused;
+}
+
+bool tpck_files_on(void)
+{
+	return !off;
 }
 
 /* ---- the agent -------------------------------------------------------------------------------- */
@@ -331,6 +337,7 @@ void tpck_files_settle_path(const char *path)
 void tpck_files_forked(void)
 {
 	tpck_files_descriptors_forked();
+	tpck_files_verify_forked();
 	took = false;
 	joining = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 	home = (int32_t)syscall(SYS_getpid);

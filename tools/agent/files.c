@@ -312,7 +312,7 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 		else
 			tpck_sums_free(sums);
 		if (!rc && chosen->kind == TPCK_VIEW_MEMORY)
-			unlink(chosen->bytes);
+			files_keep(chosen);
 	}
 	if (bytes >= 0)
 		close(bytes);
@@ -336,6 +336,8 @@ static int publish_removal(const struct chosen *chosen, struct tpck_error *err)
 		if (folder >= 0 && unlinkat(folder, chosen->name, 0) && errno != ENOENT)
 			rc = tpck_error_set(err, errno, "removing %s/%s", chosen->folder.path, chosen->name);
 		end_commit(chosen, rc, 0, 0);
+		if (!rc)
+			files_forget(chosen);
 	}
 	if (folder >= 0)
 		close(folder);
@@ -459,6 +461,7 @@ static void *files_main(void *unused)
 	pthread_setname_np(pthread_self(), "tpck-files");
 	sweep();
 	clear_orphans();
+	files_adopt_kept();
 	sums_begin(files.agent);
 	while (!files.stop) {
 		uint32_t seen = files.view->news;
@@ -484,6 +487,7 @@ static void *files_main(void *unused)
 		if (work != PUBLISH && files.ahead.serial && !tpck_replace_ahead_valid(&files.ahead.part))
 			files_ahead_end(false);
 		if (work != PUBLISH) {
+			files_yield(0);
 			tpck_view_wait(&files.view->news, seen, work == NOTHING ? FILES_IDLE_MS : work == BUSY ? WRITTEN_MS : OPEN_MS);
 			continue;
 		}

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of the publisher share. The publisher's thread puts what was closed at its path (files.c), copies what is being
- * written (files_ahead.c), and makes memory for what comes next (files_spare.c); syncers do what somebody waits for in fsync()
+ * written (files_ahead.c), makes memory for what comes next (files_spare.c), and keeps what was published there (files_kept.c); syncers do what somebody waits for in fsync()
  * (files_sync.c). */
 #ifndef TPCK_TOOLS_AGENT_FILES_PRIVATE_H
 #define TPCK_TOOLS_AGENT_FILES_PRIVATE_H
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -18,6 +19,9 @@
 struct tpck_sums;
 
 enum { FILES_PREPARED = 64, FILES_SYNCED = 64, FILES_SPARES = 64, FILES_SYNCERS = 3, FILES_IDLE_MS = 1000 };
+
+/* What the agent leaves free of the tmpfs. */
+#define FILES_FREE_BYTES (512ull << 20)
 
 /* An entry as it was when it was chosen. */
 struct chosen {
@@ -82,7 +86,8 @@ struct files {
 	uint64_t retry_ns;
 	double backoff_sec;
 	char said[sizeof ((struct tpck_error *)0)->text];
-};extern struct files files;
+};
+extern struct files files;
 
 /* The view's lock is held in both. */
 void files_choose(const struct tpck_view_entry *entry, struct chosen *chosen);
@@ -104,6 +109,17 @@ void files_ahead_end(bool remove);
 struct tpck_ahead *files_ahead_of(const struct chosen *chosen, int folder);
 /* Copies some of one that is being written, so that the disk has work. True: there may be more. */
 bool files_go_ahead(struct chosen *chosen);
+
+/* Published: its bytes stay in memory for who reads it and finds the file bad, where there is room; or are removed. */
+void files_keep(const struct chosen *chosen);
+/* What had this path is not there any more. */
+void files_forget(const struct chosen *chosen);
+/* Kept copies make way, the oldest first, for what is pending, for spares, and for so many bytes more. */
+void files_yield(uint64_t bytes);
+/* Those that an agent left that died. */
+void files_adopt_kept(void);
+/* What all files of such names take in the folder of bytes; `oldest` gets the name of the one that has waited longest. */
+uint64_t files_held(DIR *list, const char *prefix, char oldest[64], unsigned *count);
 
 /* A file of this pattern has been published: when there is nothing else to do the next one's is made. */
 void files_want_spare(uint64_t pattern);

@@ -12,11 +12,9 @@
 
 #include "tools/agent/files_private.h"
 
-#define SPARE_FREE_BYTES (512ull << 20)
 enum { SPARE_LEAST = 64 << 10 };
 
-/* What all of them take; `oldest` gets the name of the one that has waited longest. */
-static uint64_t spare_bytes(DIR *list, char oldest[64])
+uint64_t files_held(DIR *list, const char *prefix, char oldest[64], unsigned *count)
 {
 	struct timespec since = {0};
 	struct dirent *entry;
@@ -24,12 +22,14 @@ static uint64_t spare_bytes(DIR *list, char oldest[64])
 	struct stat found;
 
 	*oldest = '\0';
+	*count = 0;
 	rewinddir(list);
 	while ((entry = readdir(list))) {
-		if (strncmp(entry->d_name, "spare.", 6) != 0 || strlen(entry->d_name) >= 64 ||
+		if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0 || strlen(entry->d_name) >= 64 ||
 		    fstatat(dirfd(list), entry->d_name, &found, AT_SYMLINK_NOFOLLOW))
 			continue;
 		bytes += (uint64_t)found.st_blocks * 512;
+		++*count;
 		if (*oldest && (found.st_ctim.tv_sec > since.tv_sec ||
 				(found.st_ctim.tv_sec == since.tv_sec && found.st_ctim.tv_nsec >= since.tv_nsec)))
 			continue;
@@ -44,13 +44,14 @@ static bool make_way(uint64_t bytes)
 {
 	uint64_t limit = files.agent->settings.memory / 2, used = files.view->memory_bytes + bytes;
 	char folder[TPCK_PATH_MAX + 8], oldest[64];
+	unsigned count;
 	DIR *list;
 
 	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, files.agent->folder);
 	list = used <= limit ? opendir(folder) : NULL;
 	if (!list)
 		return false;
-	while (used + spare_bytes(list, oldest) > limit && *oldest && unlinkat(dirfd(list), oldest, 0) == 0)
+	while (used + files_held(list, "spare.", oldest, &count) > limit && *oldest && unlinkat(dirfd(list), oldest, 0) == 0)
 		;
 	closedir(list);
 	return true;
@@ -67,9 +68,12 @@ void files_make_spare(uint64_t pattern)
 	if (bytes == UINT64_MAX || bytes < SPARE_LEAST)
 		return;
 	snprintf(name, sizeof name, "%s/" TPCK_VIEW_FOLDER "/spare.%016" PRIx64, files.agent->folder, pattern);
-	if (access(name, F_OK) == 0 || !make_way(bytes))
+	if (access(name, F_OK) == 0)
 		return;
-	if (statvfs(files.agent->folder, &shm) || (uint64_t)shm.f_bavail * shm.f_frsize < bytes + bytes / 4 + SPARE_FREE_BYTES)
+	files_yield(bytes);
+	if (!make_way(bytes))
+		return;
+	if (statvfs(files.agent->folder, &shm) || (uint64_t)shm.f_bavail * shm.f_frsize < bytes + bytes / 4 + FILES_FREE_BYTES)
 		return;
 	snprintf(making, sizeof making, "%s.new", name);
 	fd = open(making, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
