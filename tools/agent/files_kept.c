@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -15,20 +16,20 @@
 #include "runtime/wire/sums_record.h"
 #include "tools/agent/files_private.h"
 
-/* Of many small files the folder's listing would be long; fewer are left than there may be, so that not each makes one go. */
-enum { RECENT = 512, COPIES_MAX = 512, COPIES_LEFT = 384 };
+enum { COPIES = 1024 };
 
+/* A ring: the oldest is at `first`. Those that are gone leave a gap. */
 static struct {
 	pthread_mutex_t lock;
-	/* At most so much: readers take some away, and the program spares. What they are is counted when that matters. */
-	uint64_t bytes, spares;
-	unsigned count;
-	/* Which copy belongs to a path, so that it goes with the file. */
-	struct {
-		uint64_t path;
+	struct copy {
+		uint64_t path;  /* whose it is, so that it goes with the file; 0: not known, an agent before left it */
+		uint64_t bytes; /* 0: a gap */
+		struct timespec since;
 		char name[32];
-	} recent[RECENT];
-	unsigned next;
+	} copy[COPIES];
+	unsigned first, count;
+	uint64_t bytes;  /* at most so much: readers take some away */
+	uint64_t spares; /* at most, too: the program takes them. Counted when it matters */
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static DIR *open_list(void)
@@ -39,26 +40,50 @@ static DIR *open_list(void)
 	return opendir(folder);
 }
 
-static void remove_named(const char *name)
-{
-	char path[TPCK_PATH_MAX + 64];
-
-	snprintf(path, sizeof path, "%s/" TPCK_VIEW_FOLDER "/%s", files.agent->folder, name);
-	unlink(path);
-}
-
 static uint64_t path_of(const struct chosen *chosen)
 {
 	return tpck_digest64(chosen->name, strlen(chosen->name), tpck_digest64(chosen->folder.path, strlen(chosen->folder.path), 4));
 }
 
-/* The place of a path among the recent ones, or the oldest place, which is lost: its copy goes by its age. The lock is held. */
-static unsigned place_of(uint64_t path)
+/* ---- the ring, under the lock ----------------------------------------------------------------- */
+
+static void drop(struct copy *copy)
 {
-	for (unsigned i = 0; i < RECENT; i++)
-		if (kept.recent[i].path == path)
-			return i;
-	return kept.next++ % RECENT;
+	char path[TPCK_PATH_MAX + 64];
+
+	if (!copy->bytes)
+		return;
+	snprintf(path, sizeof path, "%s/" TPCK_VIEW_FOLDER "/%s", files.agent->folder, copy->name);
+	unlink(path);
+	kept.bytes -= copy->bytes;
+	copy->bytes = copy->path = 0;
+}
+
+static void drop_oldest(void)
+{
+	drop(&kept.copy[kept.first]);
+	kept.first = (kept.first + 1) % COPIES;
+	kept.count--;
+}
+
+static void drop_of(uint64_t path)
+{
+	for (unsigned i = 0; i < kept.count; i++)
+		if (kept.copy[(kept.first + i) % COPIES].path == path)
+			drop(&kept.copy[(kept.first + i) % COPIES]);
+}
+
+static struct copy *add(const char *name, uint64_t bytes)
+{
+	struct copy *copy;
+
+	if (kept.count == COPIES)
+		drop_oldest();
+	copy = &kept.copy[(kept.first + kept.count++) % COPIES];
+	*copy = (struct copy){.bytes = bytes};
+	snprintf(copy->name, sizeof copy->name, "%s", name);
+	kept.bytes += bytes;
+	return copy;
 }
 
 /* The largest file that may come next. */
@@ -85,28 +110,24 @@ static bool fits(uint64_t bytes, uint64_t next)
 	       (uint64_t)shm.f_bavail * shm.f_frsize >= bytes + bytes / 4 + next + next / 4 + FILES_FREE_BYTES;
 }
 
-/* The lock is held. */
 static void yield(uint64_t bytes)
 {
 	uint64_t next = kept.count ? largest() : 0;
-	bool many = kept.count > COPIES_MAX;
-	char oldest[64], spare[64];
-	unsigned spares;
+	char oldest[64];
 	DIR *list;
 
-	if (!kept.count || (!many && fits(bytes, next)))
+	if (!kept.count || fits(bytes, next))
 		return;
 	list = open_list();
-	while (list) {
-		kept.bytes = files_held(list, TPCK_KEPT, oldest, &kept.count);
-		kept.spares = files_held(list, "spare.", spare, &spares);
-		if (!*oldest || (fits(bytes, next) && kept.count <= (many ? COPIES_LEFT : COPIES_MAX)) ||
-		    unlinkat(dirfd(list), oldest, 0))
-			break;
-	}
-	if (list)
+	if (list) {
+		kept.spares = files_spare_bytes(list, oldest);
 		closedir(list);
+	}
+	while (kept.count && !fits(bytes, next))
+		drop_oldest();
 }
+
+/* ---- what the publisher does ------------------------------------------------------------------ */
 
 void files_yield(uint64_t bytes)
 {
@@ -116,17 +137,35 @@ void files_yield(uint64_t bytes)
 	pthread_mutex_unlock(&kept.lock);
 }
 
+static int by_age(const void *a, const void *b)
+{
+	const struct copy *left = a, *right = b;
+
+	if (left->since.tv_sec != right->since.tv_sec)
+		return left->since.tv_sec < right->since.tv_sec ? -1 : 1;
+	return left->since.tv_nsec < right->since.tv_nsec ? -1 : left->since.tv_nsec > right->since.tv_nsec;
+}
+
 void files_adopt_kept(void)
 {
 	DIR *list = open_list();
-	char oldest[64];
-	unsigned spares;
+	struct dirent *entry;
+	struct stat found;
 
 	if (!list)
 		return;
 	pthread_mutex_lock(&kept.lock);
-	kept.bytes = files_held(list, TPCK_KEPT, oldest, &kept.count);
-	kept.spares = files_held(list, "spare.", oldest, &spares);
+	while ((entry = readdir(list))) {
+		if (strncmp(entry->d_name, TPCK_KEPT, sizeof TPCK_KEPT - 1) != 0)
+			continue;
+		if (kept.count == COPIES || strlen(entry->d_name) >= sizeof kept.copy->name ||
+		    fstatat(dirfd(list), entry->d_name, &found, AT_SYMLINK_NOFOLLOW) || !found.st_blocks)
+			unlinkat(dirfd(list), entry->d_name, 0);
+		else
+			add(entry->d_name, (uint64_t)found.st_blocks * 512)->since = found.st_ctim;
+	}
+	qsort(kept.copy, kept.count, sizeof *kept.copy, by_age);
+	yield(0);
 	pthread_mutex_unlock(&kept.lock);
 	closedir(list);
 }
@@ -135,40 +174,29 @@ void files_keep(const struct chosen *chosen)
 {
 	char path[TPCK_VIEW_PATH + TPCK_VIEW_NAME], name[TPCK_PATH_MAX + 64];
 	struct stat found, bytes;
-	unsigned at;
 
 	snprintf(path, sizeof path, "%s/%s", chosen->folder.path, chosen->name);
-	/* Somebody may have written to it by now, or have put another one there. */
+	pthread_mutex_lock(&kept.lock);
+	drop_of(path_of(chosen));
+	/* Somebody may have written to it by now, or have put another one there. What is all hole is not worth it. */
 	if (strcmp(files.agent->settings.files_verify, "on") != 0 || lstat(path, &found) || stat(chosen->bytes, &bytes) ||
-	    !found.st_size || found.st_size != bytes.st_size || found.st_mtim.tv_sec != bytes.st_mtim.tv_sec ||
+	    !bytes.st_blocks || found.st_size != bytes.st_size || found.st_mtim.tv_sec != bytes.st_mtim.tv_sec ||
 	    found.st_mtim.tv_nsec != bytes.st_mtim.tv_nsec) {
 		unlink(chosen->bytes);
-		return;
+	} else {
+		tpck_kept_name(name, sizeof name, files.agent->folder, &found);
+		if (rename(chosen->bytes, name))
+			unlink(chosen->bytes);
+		else
+			add(strrchr(name, '/') + 1, (uint64_t)bytes.st_blocks * 512)->path = path_of(chosen);
+		yield(0);
 	}
-	tpck_kept_name(name, sizeof name, files.agent->folder, &found);
-	pthread_mutex_lock(&kept.lock);
-	at = place_of(path_of(chosen));
-	if (kept.recent[at].path == path_of(chosen))
-		remove_named(kept.recent[at].name);
-	kept.recent[at].path = path_of(chosen);
-	snprintf(kept.recent[at].name, sizeof kept.recent[at].name, "%s", strrchr(name, '/') + 1);
-	if (rename(chosen->bytes, name))
-		unlink(chosen->bytes);
-	kept.bytes += (uint64_t)bytes.st_blocks * 512;
-	kept.count++;
-	yield(0);
 	pthread_mutex_unlock(&kept.lock);
 }
 
 void files_forget(const struct chosen *chosen)
 {
-	uint64_t path = path_of(chosen);
-
 	pthread_mutex_lock(&kept.lock);
-	for (unsigned i = 0; i < RECENT; i++)
-		if (kept.recent[i].path == path) {
-			remove_named(kept.recent[i].name);
-			kept.recent[i].path = 0;
-		}
+	drop_of(path_of(chosen));
 	pthread_mutex_unlock(&kept.lock);
 }

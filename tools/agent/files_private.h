@@ -118,8 +118,8 @@ void files_forget(const struct chosen *chosen);
 void files_yield(uint64_t bytes);
 /* Those that an agent left that died. */
 void files_adopt_kept(void);
-/* What all files of such names take in the folder of bytes; `oldest` gets the name of the one that has waited longest. */
-uint64_t files_held(DIR *list, const char *prefix, char oldest[64], unsigned *count);
+/* What all spares in the list take; `oldest` gets the name of the one that has waited longest. */
+uint64_t files_spare_bytes(DIR *list, char oldest[64]);
 
 /* A file of this pattern has been published: when there is nothing else to do the next one's is made. */
 void files_want_spare(uint64_t pattern);

@@ -14,7 +14,7 @@
 
 enum { SPARE_LEAST = 64 << 10 };
 
-uint64_t files_held(DIR *list, const char *prefix, char oldest[64], unsigned *count)
+uint64_t files_spare_bytes(DIR *list, char oldest[64])
 {
 	struct timespec since = {0};
 	struct dirent *entry;
@@ -22,14 +22,12 @@ uint64_t files_held(DIR *list, const char *prefix, char oldest[64], unsigned *co
 	struct stat found;
 
 	*oldest = '\0';
-	*count = 0;
 	rewinddir(list);
 	while ((entry = readdir(list))) {
-		if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0 || strlen(entry->d_name) >= 64 ||
+		if (strncmp(entry->d_name, "spare.", 6) != 0 || strlen(entry->d_name) >= 64 ||
 		    fstatat(dirfd(list), entry->d_name, &found, AT_SYMLINK_NOFOLLOW))
 			continue;
 		bytes += (uint64_t)found.st_blocks * 512;
-		++*count;
 		if (*oldest && (found.st_ctim.tv_sec > since.tv_sec ||
 				(found.st_ctim.tv_sec == since.tv_sec && found.st_ctim.tv_nsec >= since.tv_nsec)))
 			continue;
@@ -44,14 +42,13 @@ static bool make_way(uint64_t bytes)
 {
 	uint64_t limit = files.agent->settings.memory / 2, used = files.view->memory_bytes + bytes;
 	char folder[TPCK_PATH_MAX + 8], oldest[64];
-	unsigned count;
 	DIR *list;
 
 	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, files.agent->folder);
 	list = used <= limit ? opendir(folder) : NULL;
 	if (!list)
 		return false;
-	while (used + files_held(list, "spare.", oldest, &count) > limit && *oldest && unlinkat(dirfd(list), oldest, 0) == 0)
+	while (used + files_spare_bytes(list, oldest) > limit && *oldest && unlinkat(dirfd(list), oldest, 0) == 0)
 		;
 	closedir(list);
 	return true;
