@@ -359,7 +359,7 @@ static void at_its_end(struct tpck_view *view, int32_t pid)
 	}
 }
 
-void tpck_files_end(double seconds)
+static void wait_for_owed(double seconds)
 {
 	uint64_t until = tpck_clock_monotonic_ns() + (uint64_t)(seconds * 1e9), say = tpck_clock_monotonic_ns() + SAY_MS * 1000000ull;
 	int saved = errno, error = -1;
@@ -394,4 +394,24 @@ void tpck_files_end(double seconds)
 		tpck_log_warn("some of the program's files are not durable yet%s%s; the agent goes on", error ? ": " : "",
 			      error ? strerror(error) : "");
 	errno = saved;
+}
+
+/* Without it the agent takes the end of the connection for a death, and keeps the copies in memory for the next start. */
+static void say_end(int status)
+{
+	struct {
+		struct tpck_message head;
+		struct tpck_ending ending;
+	} packet = {{TPCK_MESSAGE_MAGIC, TPCK_WIRE_VERSION, TPCK_MSG_ENDING, sizeof packet.ending, 0}, {.status = status}};
+	int fd = agent_socket, saved = errno;
+
+	if (fd >= 0 && home == (int32_t)syscall(SYS_getpid))
+		(void)!send(fd, &packet, sizeof packet, MSG_NOSIGNAL | MSG_DONTWAIT);
+	errno = saved;
+}
+
+void tpck_files_end(int status, double seconds)
+{
+	wait_for_owed(seconds);
+	say_end(status);
 }

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from digests import MIB, rot
@@ -193,6 +194,31 @@ def bad_copies(checks):
         end(place, saver)
 
 
+def restart(checks):
+    """The program is killed or fails, and starts again later: the agent keeps the copies for TRANSPCKPT_LINGER_SEC."""
+    with Place(TRANSPCKPT_LINGER_SEC="30") as place:
+        saver = saved(place, 0, 3)
+        saver.kill()
+        saver.wait()
+        time.sleep(4)
+        rot(place.path("step-2.pt"), 1)
+        got, said = read(place, "plain=step-2.pt")
+        checks.ok(got == [digest_of(content_of(2))] and len(said) == 1 and "copy in memory" in said[0], "a start after a kill reads the copy", got, said)
+        failed = place.run(SAVER + "sys.exit(3)", 5, 6, check=False, input="6\n")
+        time.sleep(4)
+        rot(place.path("step-6.pt"), 1)
+        got, said = read(place, "plain=step-6.pt")
+        checks.ok(failed.returncode == 3 and got == [digest_of(content_of(6))], "and so does one after a failure", got, said)
+        agent = place.agent_pid()
+        place.run(SAVER, 7, 8, input="")
+        checks.ok(agent and until(lambda: not os.path.exists(place.job_folder), 15), "what has ended well comes no more: nothing is left")
+    with Place(TRANSPCKPT_LINGER_SEC="1") as place:
+        saver = saved(place, 0, 2)
+        saver.kill()
+        saver.wait()
+        checks.ok(until(lambda: not os.path.exists(place.job_folder), 20), "nor longer than that", kept(place))
+
+
 def budget(checks):
     """Copies are what is left of the memory: the oldest go first."""
     limit = 12 * MIB
@@ -251,7 +277,7 @@ os.waitpid(pid, 0)
 
 def main():
     checks = Checks()
-    for test in (memory, nothing_left, bad_copies, budget, cheap):
+    for test in (memory, nothing_left, bad_copies, restart, budget, cheap):
         if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
             test(checks)
     checks.end()

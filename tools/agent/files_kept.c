@@ -200,3 +200,13 @@ void files_forget(const struct chosen *chosen)
 	drop_of(path_of(chosen));
 	pthread_mutex_unlock(&kept.lock);
 }
+
+bool files_kept(void)
+{
+	bool any;
+
+	pthread_mutex_lock(&kept.lock);
+	any = kept.bytes;
+	pthread_mutex_unlock(&kept.lock);
+	return any;
+}
