@@ -248,6 +248,43 @@ def budget(checks):
         end(place, saver)
 
 
+def torn(checks):
+    """The log of digests as crashes leave it, and made anew or longer while somebody reads."""
+    with Place() as place:
+        end(place, saved(place, 0, 4))
+        log = os.path.join(place.root, "store/j/files.sums")
+        with open(log, "rb") as f:
+            content = f.read()
+        second = content.index(b"TPCKSUM1", 1)
+        reading = place.start(READER + """
+for line in sys.stdin:
+    try: print(hashlib.sha1(plain(line.strip())).hexdigest(), flush=True)
+    except OSError as e: print("errno", e.errno, flush=True)
+""", stderr=subprocess.PIPE)
+
+        def ask(name):
+            reading.stdin.write(name + "\n")
+            reading.stdin.flush()
+            return reading.stdout.readline().strip()
+        checks.ok(ask("step-0.pt") == digest_of(content_of(0)), "a program that goes on reading")
+        # Two records, the second cut off; others behind it, and at the end one of which the rest is to come.
+        with open(log + ".new", "wb") as f:
+            f.write(b"nonsense" * 7 + content[:second + 100] + content + content[:second - 10])
+        os.replace(log + ".new", log)
+        for i in range(1, 4):
+            rot(place.path(f"step-{i}.pt"), i * 7)
+        got = [ask(f"step-{i}.pt") for i in range(4)]
+        checks.ok(got == [digest_of(content_of(0))] + ["errno 5"] * 3, "finds all records of a log that was torn and made anew", got)
+        got, said = read(place, *(f"plain=step-{i}.pt" for i in range(4)))
+        checks.ok(got == [digest_of(content_of(0))] + ["errno 5"] * 3, "and so does one that begins then", got, said)
+        place.run(SAVER, 4, 6, input="")
+        until(lambda: place.content("step-5.pt") == content_of(5) and not place.agent_pid(), 20)
+        rot(place.path("step-5.pt"), 1)
+        time.sleep(0.3)
+        checks.ok(ask("step-5.pt") == "errno 5", "what is saved meanwhile is known")
+        reading.communicate()
+
+
 def cheap(checks):
     """Read once: what this process has compared is not read again; what is not the job's own is not read at all."""
     with Place() as place:
@@ -277,7 +314,7 @@ os.waitpid(pid, 0)
 
 def main():
     checks = Checks()
-    for test in (memory, nothing_left, bad_copies, restart, budget, cheap):
+    for test in (memory, nothing_left, bad_copies, restart, budget, torn, cheap):
         if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
             test(checks)
     checks.end()
