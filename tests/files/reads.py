@@ -152,6 +152,10 @@ def nothing_left(checks):
         name = place.path("step-0.pt")
         seen = subprocess.run(["cat", name], capture_output=True, check=True, env=place.plain).stdout
         checks.ok(seen != content_of(0) and len(seen) == len(content_of(0)), "who is not preloaded sees the file as it is")
+        done = subprocess.run([os.path.join(os.path.dirname(place.agent), "transpckpt"), "verify", "--files", name], env=place.environment,
+                              capture_output=True, text=True, check=False)
+        checks.ok(done.returncode == 1 and f"bytes 0 to {MIB - 1} are not what was saved" in done.stdout and not done.stderr,
+                  "so does the command, even where it is preloaded", done.stdout, done.stderr)
         place.environment["TRANSPCKPT_FILES_VERIFY"] = "off"
         got, said = read(place, "plain=step-0.pt")
         checks.ok(got == [digest_of(seen)] and not said, "so does the job where nothing is to be verified", got, said)
