@@ -27,7 +27,7 @@
 /* At load, with the job's name, this library's path and the folder the process began in; all of them stay. */
 void tpck_files_start(const struct tpck_settings *settings, const char *job, const char *library, const char *start_folder);
 /* At the normal end: what is open is whole; waits for what is owed, at most so long. */
-void tpck_files_end(double seconds);
+void tpck_files_end(int status, double seconds);
 /* Around a fork, and in the forked child. */
 void tpck_files_forking(bool before);
 void tpck_files_forked(void);

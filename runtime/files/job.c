@@ -66,6 +66,7 @@ void tpck_files_start(const struct tpck_settings *settings, const char *job, con
 	};
 	home = (int32_t)syscall(SYS_getpid);
 	learns = tpck_rules_auto(settings);
+	tpck_files_verify_start(job, start_folder);
 	off = false;
 	/* What others of the job have pending is seen from the first call on. */
 	if (tpck_view_map(tpck_files_folder, false, &view))
@@ -105,6 +106,11 @@ bool tpck_files_may_take(void)
 bool tpck_files_learns(void)
 {
 	return learns;
+}
+
+bool tpck_files_on(void)
+{
+	return !off;
 }
 
 /* ---- the agent -------------------------------------------------------------------------------- */
@@ -359,6 +365,7 @@ void tpck_files_settle_path(const char *path)
 void tpck_files_forked(void)
 {
 	tpck_files_descriptors_forked();
+	tpck_files_verify_forked();
 	took = false;
 	joining = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 	home = (int32_t)syscall(SYS_getpid);
@@ -380,7 +387,7 @@ static void at_its_end(struct tpck_view *view, int32_t pid)
 	}
 }
 
-void tpck_files_end(double seconds)
+static void wait_for_owed(double seconds)
 {
 	uint64_t until = tpck_clock_monotonic_ns() + (uint64_t)(seconds * 1e9), say = tpck_clock_monotonic_ns() + SAY_MS * 1000000ull;
 	int saved = errno, error = -1;
@@ -415,4 +422,24 @@ void tpck_files_end(double seconds)
 		tpck_log_warn("some of the program's files are not durable yet%s%s; the agent goes on", error ? ": " : "",
 			      error ? strerror(error) : "");
 	errno = saved;
+}
+
+/* Without it the agent takes the end of the connection for a death, and keeps the copies in memory for the next start. */
+static void say_end(int status)
+{
+	struct {
+		struct tpck_message head;
+		struct tpck_ending ending;
+	} packet = {{TPCK_MESSAGE_MAGIC, TPCK_WIRE_VERSION, TPCK_MSG_ENDING, sizeof packet.ending, 0}, {.status = status}};
+	int fd = agent_socket, saved = errno;
+
+	if (fd >= 0 && home == (int32_t)syscall(SYS_getpid))
+		(void)!send(fd, &packet, sizeof packet, MSG_NOSIGNAL | MSG_DONTWAIT);
+	errno = saved;
+}
+
+void tpck_files_end(int status, double seconds)
+{
+	wait_for_owed(seconds);
+	say_end(status);
 }

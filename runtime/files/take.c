@@ -373,6 +373,14 @@ static TPCK_FILES_SLOW void settle_folder(int folder, const char *path)
 		(void)tpck_files_settle();
 }
 
+/* What is at the path; of what the job has published, a copy that is as it was saved. */
+static int open_there(int folder, const char *path, int flags, mode_t mode)
+{
+	int fd = real_open(folder, path, flags, mode);
+
+	return fd >= 0 && tpck_files_verifies(flags) ? tpck_files_verified(fd, folder, path, flags) : fd;
+}
+
 /* Where nothing of it is pending: taken, or the real one. A thread's stack may be small: no buffers here. */
 static TPCK_FILES_SLOW int fresh_open(int folder, const char *path, int flags, mode_t mode)
 {
@@ -396,7 +404,7 @@ static TPCK_FILES_SLOW int fresh_open(int folder, const char *path, int flags, m
 		tpck_files_past(fd);
 		return fd;
 	}
-	fd = real_open(folder, path, flags, mode);
+	fd = open_there(folder, path, flags, mode);
 	if (writes(flags))
 		tpck_files_opened(fd, flags);
 	return fd;
@@ -436,7 +444,7 @@ static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mo
 int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
 {
 	if (tpck_files_idle() && !(writes(flags) && tpck_files_may_take()))
-		return real_open(folder, path, flags, mode);
+		return open_there(folder, path, flags, mode);
 	return tpck_files_idle() ? fresh_open(folder, path, flags, mode) : seen_open(folder, path, flags, mode);
 }
 
@@ -456,5 +464,7 @@ static bool seen_concerns(const char *path, int flags)
 
 bool tpck_files_concerns(const char *path, int flags)
 {
-	return (!tpck_files_idle() || (writes(flags) && tpck_files_may_take())) && seen_concerns(path, flags);
+	if ((!tpck_files_idle() || (writes(flags) && tpck_files_may_take())) && seen_concerns(path, flags))
+		return true;
+	return tpck_files_verifies(flags) && tpck_files_to_verify(path);
 }

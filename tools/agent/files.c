@@ -455,7 +455,7 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 		else
 			tpck_sums_free(sums);
 		if (!rc && chosen->kind == TPCK_VIEW_MEMORY)
-			unlink(chosen->bytes);
+			files_keep(chosen);
 	}
 	if (bytes >= 0)
 		close(bytes);
@@ -479,6 +479,8 @@ static int publish_removal(const struct chosen *chosen, struct tpck_error *err)
 		if (folder >= 0 && unlinkat(folder, chosen->name, 0) && errno != ENOENT)
 			rc = tpck_error_set(err, errno, "removing %s/%s", chosen->folder.path, chosen->name);
 		end_commit(chosen, rc, 0, 0);
+		if (!rc)
+			files_forget(chosen);
 	}
 	if (folder >= 0)
 		close(folder);
@@ -738,6 +740,7 @@ static void *files_main(void *unused)
 	pthread_setname_np(pthread_self(), "tpck-files");
 	sweep();
 	clear_orphans();
+	files_adopt_kept();
 	sums_begin(files.agent);
 	while (!files.stop) {
 		uint32_t seen = files.view->news;
@@ -753,8 +756,10 @@ static void *files_main(void *unused)
 		}
 		if (work != NOTHING)
 			look_at_writers();
-		if (!do_more(lane, work))
-			tpck_view_wait(&files.view->news, seen, work == NOTHING ? FILES_IDLE_MS : work == SOON ? WRITTEN_MS : OPEN_MS);
+		if (do_more(lane, work))
+			continue;
+		files_yield(0);
+		tpck_view_wait(&files.view->news, seen, work == NOTHING ? FILES_IDLE_MS : work == SOON ? WRITTEN_MS : OPEN_MS);
 	}
 	return NULL;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of the publisher share. Lanes put what was closed at its path, each on another disk at a time (files.c); the
- * first one also copies what is being written (files_ahead.c), and makes memory for what comes next (files_spare.c); syncers do
- * what somebody waits for in fsync() (files_sync.c). */
+ * first one also copies what is being written (files_ahead.c), and makes memory for what comes next (files_spare.c); what was
+ * published is kept in memory while there is room (files_kept.c); syncers do what somebody waits for in fsync() (files_sync.c). */
 #ifndef TPCK_TOOLS_AGENT_FILES_PRIVATE_H
 #define TPCK_TOOLS_AGENT_FILES_PRIVATE_H
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -20,6 +21,9 @@ struct tpck_sums;
 enum { FILES_PREPARED = 64, FILES_SYNCED = 64, FILES_SPARES = 64, FILES_IDLE_MS = 1000 };
 /* Disks that hang hold up those that write to them alone, as long as there is a lane and a syncer left. */
 enum { FILES_LANES = 4, FILES_SYNCERS = 4, FILES_DISKS = 16 };
+
+/* What the agent leaves free of the tmpfs. */
+#define FILES_FREE_BYTES (512ull << 20)
 
 /* An entry as it was when it was chosen. */
 struct chosen {
@@ -130,6 +134,17 @@ bool files_ahead_take(const struct chosen *chosen, int folder, struct tpck_ahead
 void files_ahead_check(void);
 /* Copies some of one that is being written, so that the disk has work. True: there may be more. */
 bool files_go_ahead(struct lane *lane);
+
+/* Published: its bytes stay in memory for who reads it and finds the file bad, where there is room; or are removed. */
+void files_keep(const struct chosen *chosen);
+/* What had this path is not there any more. */
+void files_forget(const struct chosen *chosen);
+/* Kept copies make way, the oldest first, for what is pending, for spares, and for so many bytes more. */
+void files_yield(uint64_t bytes);
+/* Those that an agent left that died. */
+void files_adopt_kept(void);
+/* What all spares in the list take; `oldest` gets the name of the one that has waited longest. */
+uint64_t files_spare_bytes(DIR *list, char oldest[64]);
 
 /* A file of this pattern has been published: when there is nothing else to do the next one's is made. */
 void files_want_spare(uint64_t pattern);

@@ -12,11 +12,9 @@
 
 #include "tools/agent/files_private.h"
 
-#define SPARE_FREE_BYTES (512ull << 20)
 enum { SPARE_LEAST = 64 << 10 };
 
-/* What all of them take; `oldest` gets the name of the one that has waited longest. */
-static uint64_t spare_bytes(DIR *list, char oldest[64])
+uint64_t files_spare_bytes(DIR *list, char oldest[64])
 {
 	struct timespec since = {0};
 	struct dirent *entry;
@@ -50,7 +48,7 @@ static bool make_way(uint64_t bytes)
 	list = used <= limit ? opendir(folder) : NULL;
 	if (!list)
 		return false;
-	while (used + spare_bytes(list, oldest) > limit && *oldest && unlinkat(dirfd(list), oldest, 0) == 0)
+	while (used + files_spare_bytes(list, oldest) > limit && *oldest && unlinkat(dirfd(list), oldest, 0) == 0)
 		;
 	closedir(list);
 	return true;
@@ -67,9 +65,12 @@ static void make_spare(uint64_t pattern)
 	if (bytes == UINT64_MAX || bytes < SPARE_LEAST)
 		return;
 	snprintf(name, sizeof name, "%s/" TPCK_VIEW_FOLDER "/spare.%016" PRIx64, files.agent->folder, pattern);
-	if (access(name, F_OK) == 0 || !make_way(bytes))
+	if (access(name, F_OK) == 0)
 		return;
-	if (statvfs(files.agent->folder, &shm) || (uint64_t)shm.f_bavail * shm.f_frsize < bytes + bytes / 4 + SPARE_FREE_BYTES)
+	files_yield(bytes);
+	if (!make_way(bytes))
+		return;
+	if (statvfs(files.agent->folder, &shm) || (uint64_t)shm.f_bavail * shm.f_frsize < bytes + bytes / 4 + FILES_FREE_BYTES)
 		return;
 	snprintf(making, sizeof making, "%s.new", name);
 	fd = open(making, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
