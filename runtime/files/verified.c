@@ -524,10 +524,17 @@ static TPCK_FILES_SLOW int compare(int fd, int folder, const char *path, int fla
 	return error;
 }
 
+/* Nothing has been published, as of a moment ago. */
+static bool none_known(void)
+{
+	return !__atomic_load_n(&published.used, __ATOMIC_RELAXED) &&
+	       tpck_clock_monotonic_ns() - atomic_load_explicit(&published.looked_ns, memory_order_relaxed) < LOOK_NS;
+}
+
 bool tpck_files_verifies(int flags)
 {
 	return (flags & O_ACCMODE) == O_RDONLY && !(flags & (O_TRUNC | O_PATH | O_DIRECTORY)) && tpck_files_on() &&
-	       tpck_files_settings->files_verify[1] == 'n';
+	       tpck_files_settings->files_verify[1] == 'n' && !none_known();
 }
 
 /* Whether it is one that is to be compared. */
