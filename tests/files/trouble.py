@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Disks that refuse, fail, hang or are full; files that turn out much larger than the last one of their name; what is done to
-files just while they are copied."""
+files just while they are copied. `large`, 20 GiB, is only tried where it is named: trouble.py large."""
 import os
 import re
 import select
@@ -722,6 +722,17 @@ def small_tier(checks):
             subprocess.run(["umount", "-l", other.shm], check=False)
 
 
+def large(checks):
+    """LARGE_GIB (20) of data under a budget of 2 GiB; only where it is asked for by its name."""
+    gib = int(os.environ.get("LARGE_GIB") or 20)
+    with Place(TRANSPCKPT_MEMORY="2G") as place:
+        disk = os.statvfs(place.work)
+        if disk.f_bavail * disk.f_frsize < 2 * gib << 30:
+            checks.ok(True, f"large # SKIP there is no room for {gib} GiB")
+            return
+    grown(checks, f"{gib} GiB", ["write"], gib << 10, TRANSPCKPT_MEMORY="2G")
+
+
 FIRST = """
 step("ready")
 save("a-2.pt", b"1" * 3000000)
@@ -900,6 +911,7 @@ def races(checks):
 def main():
     checks = Checks()
     mounts = [read_only, no_room, small_tier, lanes, apart, loses]
+    by_name = [large]
     tests = [fails, closes, hangs, levels, grows, meanwhile, stopped, races, *mounts]
     chosen = sys.argv[1:]
     if "TPCK_OWN_MOUNTS" not in os.environ:
@@ -909,7 +921,7 @@ def main():
             os.execvp("unshare", ["unshare", "-m", sys.executable, "-B", os.path.abspath(__file__), *chosen])
         print("# no mount namespace:", *[test.__name__ for test in mounts], "are not tried")
         tests = [test for test in tests if test not in mounts]
-    for test in tests:
+    for test in tests + [t for t in by_name if t.__name__ in chosen]:
         if not chosen or test.__name__ in chosen:
             begun_at = time.monotonic()
             test(checks)
