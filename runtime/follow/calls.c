@@ -36,7 +36,7 @@ static bool is_file(int fd)
 
 int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 {
-	char absolute[PATH_SIZE] = "";
+	char absolute[PATH_SIZE];
 	uint64_t digest;
 	int fd;
 
@@ -87,7 +87,7 @@ void tpck_follow_touch(int folder, const char *path, int flags)
 
 static int renamed(int from_folder, const char *from, int to_folder, const char *to)
 {
-	char from_path[PATH_SIZE] = "", to_path[PATH_SIZE] = "";
+	char from_path[PATH_SIZE], to_path[PATH_SIZE];
 	uint64_t from_digest, to_digest;
 	bool from_followed = tpck_follow_resolve(from_folder, from, false, from_path, &from_digest);
 	bool to_followed = tpck_follow_resolve(to_folder, to, false, to_path, &to_digest);

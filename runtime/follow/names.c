@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/digest.h"
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
 #include "runtime/track/threads.h"
@@ -36,18 +37,19 @@ uint64_t tpck_names_changed_ns(void)
 	return changed_ns;
 }
 
-static bool remembered(uint64_t digest, char *name)
+/* Since when; 0: it is not. */
+static uint64_t remembered(uint64_t digest, char *name)
 {
-	uint64_t now = tpck_clock_monotonic_ns();
-	bool found;
+	uint64_t now = tpck_clock_monotonic_ns(), at_ns = 0;
 
 	tpck_spin_lock(&lock);
-	found = folders[digest % FOLDERS].digest == digest && folders[digest % FOLDERS].at_ns > changed_ns &&
-		now - folders[digest % FOLDERS].at_ns < VALID_NS;
-	if (found)
+	if (folders[digest % FOLDERS].digest == digest && folders[digest % FOLDERS].at_ns > changed_ns &&
+	    now - folders[digest % FOLDERS].at_ns < VALID_NS) {
+		at_ns = folders[digest % FOLDERS].at_ns;
 		strcpy(name, folders[digest % FOLDERS].name);
+	}
 	tpck_spin_unlock(&lock);
-	return found;
+	return at_ns;
 }
 
 static void remember(uint64_t digest, const char *name, uint64_t at_ns)
@@ -117,11 +119,45 @@ static bool walk(const char *path, char *out, bool follow)
 	return true;
 }
 
+/* The same for a folder, from the name of the lowest one above it that is known. False: it is for walk(). Not inlined: threads'
+ * stacks may be small. */
+__attribute__((noinline)) static bool folder_name(const char *path, char *name)
+{
+	char target[TPCK_FOLLOW_PATH];
+	uint64_t at_ns = 0;
+	size_t length = strlen(path), at = length, used;
+
+	while (at && !(at_ns = (at == length || path[at] == '/') ? remembered(tpck_digest64(path, at, 0), name) : 0))
+		at--;
+	if (at == length)
+		return true;
+	if (!at_ns) {
+		at_ns = tpck_clock_monotonic_ns();
+		*name = '\0';
+	}
+	used = strcmp(name, "/") == 0 ? 0 : strlen(name);
+	while (at < length) {
+		size_t part = 1 + strcspn(path + at + 1, "/");
+
+		/* Nothing, ".", "..", and what looks like them. */
+		if (path[at] != '/' || part == 1 || (path[at + 1] == '.' && part <= 3) || used + part >= TPCK_FOLLOW_PATH)
+			return false;
+		memcpy(name + used, path + at, part);
+		used += part;
+		at += part;
+		name[used] = '\0';
+		if (tpck_follow_outside(name) || tpck_follow_link_at(name, target, sizeof target) > 0)
+			return false;
+		remember(tpck_digest64(path, at, 0), name, at_ns);
+	}
+	return true;
+}
+
 bool tpck_names_canonical(char *path, bool follow)
 {
 	char name[TPCK_FOLLOW_PATH], *slash;
 	size_t length = strlen(path);
-	uint64_t digest, at_ns;
+	uint64_t at_ns;
 
 	while (length > 1 && length < TPCK_FOLLOW_PATH && path[length - 1] == '/')
 		path[--length] = '\0';
@@ -138,12 +174,11 @@ bool tpck_names_canonical(char *path, bool follow)
 		return true;
 	}
 	*slash = '\0';
-	digest = tpck_follow_digest(path);
-	if (!remembered(digest, name)) {
-		at_ns = tpck_clock_monotonic_ns();
+	at_ns = tpck_clock_monotonic_ns();
+	if (!folder_name(path, name)) {
 		if (!walk(path, name, true))
 			return false;
-		remember(digest, name, at_ns);
+		remember(tpck_follow_digest(path), name, at_ns);
 	}
 	*slash = '/';
 	/* What the name is in its folder is asked for each time: it may be a link now that was none before. */

@@ -24,7 +24,7 @@ uint64_t tpck_follow_digest(const char *absolute)
 
 bool tpck_follow_absolute(int folder, const char *path, char *out, size_t size)
 {
-	char base[PATH_SIZE] = "";
+	char base[PATH_SIZE];
 	char link[64];
 	ssize_t got;
 	int written;
@@ -89,7 +89,10 @@ static bool followed(const char *absolute)
 bool tpck_follow_resolve(int folder, const char *path, bool follow, char *absolute, uint64_t *digest)
 {
 	int saved = errno;
-	bool found = tpck_follow_absolute(folder, path, absolute, PATH_SIZE) && followed(absolute);
+	bool found;
+
+	*absolute = '\0'; /* and no more: filling callers' buffers cost half of an open */
+	found = tpck_follow_absolute(folder, path, absolute, PATH_SIZE) && followed(absolute);
 
 	if (found && !tpck_names_canonical(absolute, follow))
 		absolute[0] = '\0';

@@ -234,13 +234,33 @@ static int add(struct all *all, struct tpck_sums *sums)
 	return 0;
 }
 
+/* `shared` says here which of two of one path is first. */
 static int by_path(const void *a, const void *b)
 {
 	const struct tpck_sums *left = *(struct tpck_sums *const *)a, *right = *(struct tpck_sums *const *)b;
 	int order = strcmp(left->path, right->path);
 
-	/* `shared` has the place in the log here. */
 	return order ? order : left->shared < right->shared ? -1 : left->shared > right->shared;
+}
+
+/* Leaves the first of each path. */
+static void sort(struct all *all)
+{
+	size_t kept = 0;
+
+	if (all->count)
+		qsort(all->sums, all->count, sizeof *all->sums, by_path);
+	for (size_t i = 0; i < all->count; i++) {
+		struct tpck_sums *sums = all->sums[i];
+
+		if (kept && strcmp(sums->path, all->sums[kept - 1]->path) == 0)
+			tpck_sums_free(sums);
+		else
+			all->sums[kept++] = sums;
+	}
+	all->count = kept;
+	for (size_t i = 0; i < all->count; i++)
+		all->sums[i]->shared = 0;
 }
 
 static void free_all(struct all *all)
@@ -255,7 +275,7 @@ static int load(const char *log, struct all *all, struct tpck_error *err)
 {
 	struct tpck_error why = {0};
 	struct tpck_sums *sums;
-	size_t size, kept = 0;
+	size_t size;
 	char *text;
 	int rc = tpck_file_read(log, LOG_BYTES_MAX, &text, &size, &why);
 
@@ -273,7 +293,7 @@ static int load(const char *log, struct all *all, struct tpck_error *err)
 			at++;
 			continue;
 		}
-		sums->shared = at;
+		sums->shared = UINT64_MAX - at; /* the newest first */
 		at += length;
 		rc = add(all, sums);
 		if (rc)
@@ -282,18 +302,34 @@ static int load(const char *log, struct all *all, struct tpck_error *err)
 	free(text);
 	if (rc)
 		return tpck_error_set(err, -rc, "reading %s", log);
-	if (all->count)
-		qsort(all->sums, all->count, sizeof *all->sums, by_path);
+	sort(all);
+	return 0;
+}
+
+/* Leaves those that are there, by the names that they have now. Where one has got the name of another it is the one. Whether
+ * there is one with another name. */
+static bool locate(struct all *all)
+{
+	struct tpck_sums_finder *finder = tpck_sums_finder_new();
+	struct stat found;
+	bool moved = false;
+	size_t kept = 0;
+
 	for (size_t i = 0; i < all->count; i++) {
-		sums = all->sums[i];
-		sums->shared = 0;
-		if (i + 1 < all->count && strcmp(sums->path, all->sums[i + 1]->path) == 0)
-			tpck_sums_free(sums);
-		else
-			all->sums[kept++] = sums;
+		const char *before = all->sums[i]->path;
+
+		if (tpck_sums_find(finder, all->sums[i], &found)) {
+			moved = moved || all->sums[i]->path != before;
+			all->sums[i]->shared = !tpck_sums_of(all->sums[i], &found);
+			all->sums[kept++] = all->sums[i];
+		} else {
+			tpck_sums_free(all->sums[i]);
+		}
 	}
 	all->count = kept;
-	return 0;
+	tpck_sums_finder_free(finder);
+	sort(all);
+	return moved;
 }
 
 int tpck_sums_each(const char *log, int (*visit)(void *context, struct tpck_sums *sums), void *context, struct tpck_error *err)
@@ -301,6 +337,8 @@ int tpck_sums_each(const char *log, int (*visit)(void *context, struct tpck_sums
 	struct all all = {0};
 	int rc = load(log, &all, err);
 
+	if (!rc)
+		locate(&all);
 	for (size_t i = 0; !rc && i < all.count; i++)
 		rc = visit(context, all.sums[i]);
 	free_all(&all);
@@ -313,8 +351,11 @@ int tpck_sums_compact(const char *log, struct tpck_error *err)
 	size_t size = 0, kept = 0, at = 0;
 	struct stat found, old;
 	uint8_t *text = NULL;
+	bool moved = false;
 	int rc = load(log, &all, err);
 
+	if (!rc)
+		moved = locate(&all);
 	for (size_t i = 0; !rc && i < all.count; i++) {
 		if (lstat(all.sums[i]->path, &found) || !tpck_sums_of(all.sums[i], &found)) {
 			tpck_sums_free(all.sums[i]);
@@ -323,12 +364,11 @@ int tpck_sums_compact(const char *log, struct tpck_error *err)
 		size += record_bytes(all.sums[i]);
 		all.sums[kept++] = all.sums[i];
 	}
-	if (!rc) {
+	if (!rc)
 		all.count = kept;
-		if (!stat(log, &old) && (uint64_t)old.st_size != size) {
-			text = malloc(size + 1);
-			rc = text ? 0 : tpck_error_set(err, ENOMEM, "writing %s", log);
-		}
+	if (!rc && !stat(log, &old) && (moved || (uint64_t)old.st_size != size)) {
+		text = malloc(size + 1);
+		rc = text ? 0 : tpck_error_set(err, ENOMEM, "writing %s", log);
 	}
 	for (size_t i = 0; text && i < all.count; i++) {
 		record_put(all.sums[i], text + at);

@@ -42,9 +42,18 @@ long tpck_sums_check(const struct tpck_sums *sums, int fd, void (*fault)(void *c
 
 /* Adds to the log; not synced: what a crash cuts off is noticed and left out. */
 int tpck_sums_append(const char *log, const struct tpck_sums *sums, struct tpck_error *err);
-/* Calls visit with the newest of each path. A log that is not there is empty. Stops at the first non-zero answer. */
+/* Calls visit with the newest of each path that is there, by the name that it has now. A log that is not there is empty. Stops
+ * at the first non-zero answer. */
 int tpck_sums_each(const char *log, int (*visit)(void *context, struct tpck_sums *sums), void *context, struct tpck_error *err);
-/* Leaves only what still is the file at its path. */
+/* Where it is now: sets the path to the one that it has since it, or a folder above it, was renamed, as long as it stays below
+ * the folder that the name was in. `found` is what is there, which may have been changed since. False: it is not there. The
+ * finder remembers what was looked for last: ask in the order of paths, and not across changes. NULL as a finder: it is
+ * looked for at its path alone. */
+struct tpck_sums_finder;
+struct tpck_sums_finder *tpck_sums_finder_new(void);
+void tpck_sums_finder_free(struct tpck_sums_finder *finder);
+bool tpck_sums_find(struct tpck_sums_finder *finder, struct tpck_sums *sums, struct stat *found);
+/* Leaves only what still is the file at its path, or at the one that it has now. */
 int tpck_sums_compact(const char *log, struct tpck_error *err);
 
 #endif

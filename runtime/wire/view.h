@@ -100,7 +100,7 @@ struct tpck_view_size {
 };
 
 /* How often a process that has no table looks for one that another process has made. */
-#define TPCK_VIEW_LOOK_NS 50000
+#define TPCK_VIEW_LOOK_NS 500000
 
 struct tpck_view {
 	uint64_t magic;

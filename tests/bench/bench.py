@@ -14,6 +14,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e"))
+import file_rows
 import job
 
 ROUNDS = int(os.environ.get("ROUNDS") or 5)
@@ -556,46 +557,16 @@ def torch_instructions():
 
 
 def saves():
-    """The program's own saves by torch.save, beside what bounds them and what is done today."""
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../torch"))
-    import scripts
-    python = scripts.find_python()
-    if not python:
-        print("# saves: no Python with PyTorch: ./bootstrap.sh torch installs one")
-        return
-    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "saves.py")
+    file_rows.saves(row)
 
-    def of(place, preload, what, mib, folder):
-        environment = {k: v for k, v in place.environment.items() if preload or not k.startswith("TRANSPCKPT_")}
-        if preload:
-            environment.update(LD_PRELOAD=os.path.join(place.build, ".libs/libtranspckpt.so"))
-        folder = folder or os.path.join(place.root, f"{what}-{mib}-{preload}")
-        os.makedirs(folder, exist_ok=True)
-        done = subprocess.run([python, script, what, str(mib), folder], env=environment, capture_output=True, text=True,
-                              check=True, timeout=900)
-        return json.loads(done.stdout)
 
-    for mib in [int(n) for n in os.environ.get("SAVES_MIB", "64 2048 6144").split()]:
-        with job.Place() as place:
-            null, warm, fresh = (median(of(place, False, what, mib, place.shm)) for what in ("null", "warm", "fresh"))
-            disk = of(place, False, "saves", mib, None)
-            ours = of(place, True, "saves", mib, None)
-        stall, durable = median(ours["stall"]), median(ours["durable"])
-        each = ", ".join(f"{t:.3f}" for t in ours["stall"])
-        row(f"torch.save, {mib} MiB: stall, beside /dev/null + a warm copy", stall, null + warm, "s", aim="<= 1.25",
-            note=f"{null:.3f} + {warm:.3f}; {each}")
-        row(f"torch.save, {mib} MiB: stall, beside a fresh tmpfs file", stall, fresh, "s", aim="<= 0.7")
-        row(f"torch.save, {mib} MiB: stall, beside save + fsync", stall, median(disk["durable"]), "s", aim="<= 0.5")
-        row(f"torch.save, {mib} MiB: until durable, beside save + fsync", durable, median(disk["durable"]), "s", aim="<= 1.1")
-    with job.Place() as place:
-        plain, ours = (of(place, preload, "calls", 1, None) for preload in (False, True))
-    for what, figure in ours.items():
-        row(f"file that is not taken: {what}", figure, plain[what], "ns", aim="<= 200 ns more", note=f"{figure - plain[what]:+.0f} ns")
+def commands():
+    file_rows.commands(row)
 
 
 GROUPS = {"calls": calls, "instructions": instructions, "stalls": stalls, "iterations": iterations, "flush": flush,
           "resume": resume, "memory": memory, "digests": digests, "torch": torch,
-          "torch_instructions": torch_instructions, "saves": saves}
+          "torch_instructions": torch_instructions, "saves": saves, "commands": commands}
 
 
 def main():

@@ -4,6 +4,7 @@ MiB, folder. Prints JSON. It knows nothing of the library."""
 import json
 import mmap
 import os
+import shutil
 import statistics
 import sys
 import time
@@ -43,7 +44,7 @@ def warm_copy(mib, shm):
 
 def saves(mib, folder, count, pause):
     """Each by another name of the same pattern, as checkpoints are; the first is not counted."""
-    kept, stall, durable = state(mib), [], []
+    kept, stall, durable, huge = state(mib), [], [], 0
     for i in range(count):
         path = os.path.join(folder, f"step-{i}.pt")
         begun = time.perf_counter()
@@ -57,7 +58,71 @@ def saves(mib, folder, count, pause):
         if i:
             os.unlink(os.path.join(folder, f"step-{i - 1}.pt"))
         time.sleep(pause)
+        with open("/proc/meminfo", encoding="ascii") as f:
+            huge = max(huge, *(int(line.split()[1]) for line in f if line.startswith("ShmemHugePages")))
+    return {"stall": stall[1:], "durable": durable[1:], "huge": huge}
+
+
+def each_save(save, folder, count, pause):
+    """Stall, and time until all of it is on the disk, of a save into one file or one folder per step; the first is not counted."""
+    stall, durable = [], []
+    for i in range(count):
+        path = os.path.join(folder, f"step-{i}")
+        begun = time.perf_counter()
+        save(path)
+        stall.append(time.perf_counter() - begun)
+        for at, _, names in os.walk(folder):
+            for name in names:
+                sync(os.path.join(at, name))
+            sync(at)
+        durable.append(time.perf_counter() - begun)
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(next(p for p in (path, path + ".safetensors") if os.path.exists(p)))
+        time.sleep(pause)
     return {"stall": stall[1:], "durable": durable[1:]}
+
+
+def safetensors_saves(mib, folder, count, pause):
+    try:
+        from safetensors.torch import save_file
+    except ImportError:
+        return {"stall": [], "durable": []}
+    kept = state(mib)
+    return each_save(lambda path: save_file(kept, path + ".safetensors"), folder, count, pause)
+
+
+def dcp_saves(mib, folder, count, pause, alone):
+    """`alone`: async_save's own stall, which is until it returns."""
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    dist.init_process_group("gloo", init_method=f"file://{folder}/../meet-{os.getpid()}", rank=0, world_size=1)
+    kept, stall = state(mib), []
+    if not alone:
+        return each_save(lambda path: dcp.save(kept, checkpoint_id=path), folder, count, pause)
+    for i in range(count):
+        begun = time.perf_counter()
+        future = dcp.async_save(kept, checkpoint_id=os.path.join(folder, f"step-{i}"))
+        stall.append(time.perf_counter() - begun)
+        future.result()
+        shutil.rmtree(os.path.join(folder, f"step-{i}"))
+    return {"stall": stall[1:]}
+
+
+def loads(mib, folder):
+    """Reads what was saved a moment ago: plain from the page cache, else while it is in memory alone."""
+    path, buffer, seconds, memory = os.path.join(folder, "step-0.pt"), bytearray(8 << 20), [], 0
+    kept = state(mib)
+    for _ in range(4):
+        torch.save(kept, path)
+        with open(path, "rb", buffering=0) as f:
+            memory += not os.readlink(f"/proc/self/fd/{f.fileno()}").startswith(os.path.realpath(folder))
+            begun = time.perf_counter()
+            while f.readinto(buffer):
+                pass
+            seconds.append(time.perf_counter() - begun)
+    return {"seconds": seconds, "in memory": memory}
 
 
 def null(mib):
@@ -74,7 +139,6 @@ def fresh(mib, shm):
     return found
 
 
-
 def calls(folder):
     """Nanoseconds of stat and open of a file that nobody takes, while nothing is pending and while something is."""
     path, rounds, found = os.path.join(folder, "plain.txt"), 20000, {}
@@ -89,9 +153,15 @@ def calls(folder):
         for _ in range(rounds // 4):
             os.close(os.open(path, os.O_RDONLY))
 
+    def writes(fd):
+        for _ in range(rounds):
+            os.write(fd, b"x")
+
     for state_of in ("idle", "pending"):
         held = open(os.path.join(folder, "held.pt"), "wb") if state_of == "pending" else None
         found["stat " + state_of] = statistics.median(timed(stat) for _ in range(7)) / rounds * 1e9
+        with open(path, "ab", buffering=0) as f:
+            found["write " + state_of] = statistics.median(timed(lambda: writes(f.fileno())) for _ in range(7)) / rounds * 1e9
         found["open+close " + state_of] = statistics.median(timed(both) for _ in range(7)) / (rounds // 4) * 1e9
         if held:
             held.close()
@@ -103,7 +173,9 @@ def main():
     torch.set_num_threads(1)
     print(json.dumps({
         "warm": lambda: warm_copy(mib, folder), "null": lambda: null(mib), "fresh": lambda: fresh(mib, folder),
-        "saves": lambda: saves(mib, folder, 4, 1 + mib / 400), "calls": lambda: calls(folder),
+        "saves": lambda: saves(mib, folder, 4, 1 + mib / 400), "calls": lambda: calls(folder), "load": lambda: loads(mib, folder),
+        "safetensors": lambda: safetensors_saves(mib, folder, 3, 1 + mib / 400),
+        "dcp": lambda: dcp_saves(mib, folder, 3, 0, True), "dcp_save": lambda: dcp_saves(mib, folder, 3, 1 + mib / 400, False),
     }[what]()))
 
 

@@ -78,6 +78,52 @@ def rotten(checks):
         checks.ok(states.get("step-3.pt") == "BAD" and states["latest"] == "changed since it was saved", "a torn log loses its last record alone", states)
 
 
+RENAMED = """
+import os, sys
+for step in range(3):
+    folder = f"ckpt-{step}.partial"
+    os.makedirs(folder + "/rank")
+    for name in ("model.pt", "rank/optim.pt"):
+        with open(f"{folder}/{name}", "wb") as f: f.write(b"%d %s" % (step, name.encode()) * 300000)
+    os.rename(folder, f"ckpt-{step}")
+for name in ("model.pt", "one.pt", "two.pt"):
+    with open(name, "wb") as f: f.write(name.encode() * 300000)
+"""
+
+
+def renamed(checks):
+    """What has another name since, or whose folder has, is found by it: at once, and by who comes later."""
+    with Place() as place:
+        place.run(RENAMED)
+        wanted = [place.path(f"ckpt-{i}/{name}") for i in range(3) for name in ("model.pt", "rank/optim.pt")] + [place.path(name) for name in ("model.pt", "one.pt", "two.pt")]
+
+        def good():
+            done = place.command("verify", "--files", "--json")
+            return {r["path"]: r["state"] for r in json.loads(done.stdout or "[]")}
+        checks.ok(until(lambda: good() == dict.fromkeys(wanted, "good"), 30), "folders renamed into place", good(), wanted)
+        os.rename(place.path("ckpt-0"), place.path("kept"))
+        os.rename(place.path("model.pt"), place.path("best.pt"))
+        rot(place.path("kept/rank/optim.pt"), 7)
+        _, faults, status = said_of(place)
+        checks.ok(status == 1 and faults == [f"{place.path('kept/rank/optim.pt')}: bytes 0 to {MIB - 1} are not what was saved"],
+                  "one that somebody else renamed", faults)
+        checks.ok(good().get(place.path("best.pt")) == "good", "a file that was renamed in its folder", good())
+        # One that was put over another: there is one file by that name.
+        os.rename(place.path("one.pt"), place.path("two.pt"))
+        done = place.command("verify", "--files", "--json", "two.pt")
+        checks.ok([r["state"] for r in json.loads(done.stdout)] == ["good"], "one that was put over another", done.stdout)
+        os.rename(place.path("best.pt"), place.path("ckpt-1/rank/other.pt"))
+        checks.ok(place.path("ckpt-1/rank/other.pt") not in good(), "what was moved to another folder is not known", good())
+        # The next agent tidies the log: it has the names of today.
+        until(lambda: not place.agent_pid(), 30)
+        place.run(SAVE, 0, 1, 2)
+        until(lambda: "step-0.pt" in said_of(place)[0], 30)
+        os.rename(place.path("kept"), place.path("kept again"))
+        states = good()
+        checks.ok(states.get(place.path("kept again/model.pt")) == "good" and states.get(place.path("kept again/rank/optim.pt")) == "BAD",
+                  "and again, after the log was tidied", states)
+
+
 def shared(checks):
     """On a file system that shares blocks: in a mount namespace of its own."""
     probe = ["unshare", "-m", "sh", "-c", "truncate -s 200M \"$0\" && mkfs.btrfs -q \"$0\" && mount -o loop \"$0\" /mnt", ""]
@@ -132,7 +178,7 @@ def main():
     if sys.argv[1:] == ["on_btrfs"]:
         on_btrfs(checks)
         checks.end()
-    for test in (rotten, shared):
+    for test in (rotten, renamed, shared):
         if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
             test(checks)
     checks.end()

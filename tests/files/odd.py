@@ -174,6 +174,35 @@ def shared_memory(checks):
         compare(checks, "no shared memory at all", host, False, 1)
 
 
+# Each is as large as the last one of its name, for which there are pages by then. Says what it finds of them before each save.
+HUGE = """
+import os, time
+def pages():
+    with open("/proc/meminfo") as f: return next(int(line.split()[1]) for line in f if line.startswith("ShmemHugePages"))
+found, data = [], os.urandom(1 << 20) * 24
+for i in range(4):
+    with open(f"step-{i}.pt", "wb") as f: f.write(data)
+    here = os.open(".", os.O_RDONLY)
+    os.fsync(here)
+    time.sleep(1)
+    found.append(pages())
+print(max(found) >> 10)
+"""
+
+
+def huge_pages(checks):
+    """Where the tmpfs has them, what is made ready for the next file is of them."""
+    with Place() as place:
+        done = subprocess.run([*shell(f"mount -t tmpfs -o huge=within_size none {place.shm} || exit 99"), sys.executable, "-c", HUGE],
+                              cwd=place.work, env=place.environment, capture_output=True, text=True, timeout=WAIT_SEC, check=False)
+        if done.returncode == 99:
+            checks.ok(True, "huge pages # SKIP the kernel has none for tmpfs")
+            return
+        # Two MiB at a time: the last two may be too many.
+        checks.ok(done.returncode == 0 and int(done.stdout or 0) >= 22, f"a file of 24 MiB: {done.stdout.strip()} MiB are huge pages",
+                  done.stderr)
+
+
 def read_only_root(checks):
     with Place() as place:
         host = Host(place, shell(f"mount --bind {place.work} {place.work} && mount --bind {place.shm} {place.shm} && "
@@ -356,7 +385,7 @@ def clock(checks):
 
 def main():
     checks = Checks()
-    mounts = [shared_memory, read_only_root, no_proc]
+    mounts = [shared_memory, huge_pages, read_only_root, no_proc]
     tests = [children, refused, preloaded, names, clock, *mounts]
     chosen = sys.argv[1:]
     if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode:

@@ -349,12 +349,12 @@ void files_clear_part(const struct chosen *chosen, int folder)
 		unlinkat(folder, chosen->part, 0);
 }
 
-static void note_sums(const struct chosen *chosen, struct tpck_sums *sums)
+static void note_sums(const struct chosen *chosen, const struct stat *put, struct tpck_sums *sums)
 {
 	char path[TPCK_VIEW_PATH + TPCK_VIEW_NAME];
 
 	snprintf(path, sizeof path, "%s/%s", chosen->folder.path, chosen->name);
-	sums_published(chosen->pattern, path, sums);
+	sums_published(chosen->pattern, path, put, sums);
 }
 
 static void note_suspect(const struct chosen *chosen, int error)
@@ -401,7 +401,7 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 	int bytes = open(chosen->bytes, O_RDONLY | O_CLOEXEC), folder = -1, part_folder = -1, rc = 0;
 	struct tpck_ahead ahead = {.fd = -1};
 	struct tpck_sums *sums = NULL;
-	struct stat found = {0};
+	struct stat found = {0}, put = {0};
 
 	if (bytes < 0 && errno != ENOENT)
 		return tpck_error_set(err, errno, "reading what %s is to hold", chosen->name);
@@ -446,9 +446,12 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 			sync_note(lane, folder);
 		if (chosen->kind == TPCK_VIEW_MEMORY)
 			sums = files_prepared_sums(chosen);
+		/* Before others may change it, or give its folder another name. */
+		if (!rc && fstatat(folder, chosen->name, &put, AT_SYMLINK_NOFOLLOW))
+			put.st_mode = 0;
 		end_commit(chosen, rc, (uint64_t)found.st_size, sums ? sums->shared : 0);
-		if (!rc)
-			note_sums(chosen, sums);
+		if (!rc && put.st_mode)
+			note_sums(chosen, &put, sums);
 		else
 			tpck_sums_free(sums);
 		if (!rc && chosen->kind == TPCK_VIEW_MEMORY)
@@ -499,7 +502,7 @@ static int publish_plain(const struct chosen *chosen, struct tpck_error *err)
 		rc = tpck_error_set(err, errno, "syncing the folder of %s", chosen->name);
 	end_commit(chosen, rc, (uint64_t)found.st_size, 0);
 	if (!rc && fd >= 0 && found.st_ino == chosen->inode)
-		note_sums(chosen, NULL);
+		note_sums(chosen, &found, NULL);
 	if (fd >= 0)
 		close(fd);
 	if (folder >= 0)

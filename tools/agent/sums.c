@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -34,7 +33,7 @@ static struct {
 	unsigned next;
 	struct {
 		uint64_t pattern;
-		char *path;
+		struct tpck_sums *file; /* without digests */
 	} later[LATER];
 	_Atomic unsigned count, taking; /* `taking`: one that is not in `later` now */
 } known = {.log_lock = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -117,30 +116,34 @@ static void append(const struct tpck_sums *sums)
 	pthread_mutex_unlock(&known.log_lock);
 }
 
-/* The path is taken over. */
-static void put_off(uint64_t pattern, char *path)
+/* The file's description is taken over. */
+static void put_off(uint64_t pattern, struct tpck_sums *file)
 {
 	pthread_mutex_lock(&known.lock);
-	if (path && known.count < LATER) {
-		known.later[known.count].path = path;
+	if (known.count < LATER) {
+		known.later[known.count].file = file;
 		known.later[known.count++].pattern = pattern;
-		path = NULL;
+		file = NULL;
 	}
 	pthread_mutex_unlock(&known.lock);
-	free(path);
+	tpck_sums_free(file);
 }
 
-void sums_published(uint64_t pattern, const char *path, struct tpck_sums *sums)
+void sums_published(uint64_t pattern, const char *path, const struct stat *file, struct tpck_sums *sums)
 {
-	struct stat found;
-
 	if (!sums) {
-		put_off(pattern, strdup(path));
+		sums = tpck_sums_new(0);
+		if (sums && tpck_sums_settle(sums, path, file)) {
+			sums->bytes = (uint64_t)file->st_size;
+			put_off(pattern, sums);
+		} else {
+			tpck_sums_free(sums);
+		}
 		return;
 	}
 	/* Somebody may have written to it by now. */
-	if (lstat(path, &found) || (uint64_t)found.st_size != sums->bytes || found.st_mtim.tv_sec != sums->modified.tv_sec ||
-	    found.st_mtim.tv_nsec != sums->modified.tv_nsec || !tpck_sums_settle(sums, path, &found)) {
+	if ((uint64_t)file->st_size != sums->bytes || file->st_mtim.tv_sec != sums->modified.tv_sec ||
+	    file->st_mtim.tv_nsec != sums->modified.tv_nsec || !tpck_sums_settle(sums, path, file)) {
 		tpck_sums_free(sums);
 		return;
 	}
@@ -155,45 +158,47 @@ bool sums_left(void)
 
 bool sums_catch_up(bool (*busy)(void))
 {
-	struct tpck_sums *sums = NULL;
+	struct tpck_sums_finder *finder;
+	struct tpck_sums *sums = NULL, *file = NULL;
 	struct tpck_error err = {0};
 	struct stat before, after;
 	uint64_t pattern = 0;
-	char *path = NULL;
-	int fd, rc = 0;
+	int fd = -1, rc = 0;
 
 	pthread_mutex_lock(&known.lock);
 	known.taking = known.count > 0;
 	if (known.taking) {
-		path = known.later[--known.count].path;
+		file = known.later[--known.count].file;
 		pattern = known.later[known.count].pattern;
 	}
 	pthread_mutex_unlock(&known.lock);
 	if (!known.taking)
 		return false;
-	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd >= 0 && !fstat(fd, &before) && S_ISREG(before.st_mode))
+	finder = tpck_sums_finder_new();
+	if (tpck_sums_find(finder, file, &before))
+		fd = open(file->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	tpck_sums_finder_free(finder);
+	if (fd >= 0 && !fstat(fd, &before) && tpck_sums_of(file, &before))
 		sums = tpck_sums_new((uint64_t)before.st_size);
 	/* Who writes meanwhile has another file than the one that was published. */
 	if (sums)
 		rc = tpck_sums_take(sums, fd, busy, &err);
-	if (sums && (rc || fstat(fd, &after) || after.st_mtim.tv_sec != before.st_mtim.tv_sec ||
-		     after.st_mtim.tv_nsec != before.st_mtim.tv_nsec || after.st_size != before.st_size)) {
+	if (sums && (rc || fstat(fd, &after) || !tpck_sums_of(file, &after))) {
 		tpck_sums_free(sums);
 		sums = NULL;
 	}
 	if (fd >= 0)
 		close(fd);
 	if (rc == -EINTR) {
-		put_off(pattern, path);
+		put_off(pattern, file);
 		known.taking = 0;
 		return false;
 	}
 	if (sums) {
 		sums->modified = before.st_mtim;
-		sums_published(pattern, path, sums);
+		sums_published(pattern, file->path, &before, sums);
 	}
-	free(path);
+	tpck_sums_free(file);
 	known.taking = 0;
 	return true;
 }

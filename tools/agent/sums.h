@@ -14,8 +14,9 @@ struct agent;
 void sums_begin(struct agent *agent);
 /* A copy of what the last file of this pattern was, to be freed, or NULL. Any thread. */
 struct tpck_sums *sums_before(uint64_t pattern);
-/* A file is at this path. Any thread. `sums`, which are taken over, are its; NULL: they are taken when there is time. */
-void sums_published(uint64_t pattern, const char *path, struct tpck_sums *sums);
+/* A file was put at this path, and is this one. Any thread. `sums`, which are taken over, are its; NULL: they are taken when there
+ * is time. */
+void sums_published(uint64_t pattern, const char *path, const struct stat *file, struct tpck_sums *sums);
 /* Whether there are such files; any thread. */
 bool sums_left(void);
 /* Takes those of one of them, unless `busy` says meanwhile that there is something else to do: it stays then. False: there is

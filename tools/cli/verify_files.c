@@ -66,7 +66,7 @@ static int verify_one(void *context, struct tpck_sums *sums)
 	long faults = 0;
 	int fd;
 
-	if (!named(v->cli, sums->path) || lstat(sums->path, &found))
+	if (!named(v->cli, sums->path))
 		return 0;
 	v->faults = json_object_new_array();
 	fd = open(sums->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows `saves` and `commands` of bench.py: what the program's own files, and programs that have none, cost."""
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "../e2e"), os.path.join(HERE, "../torch")]
+import job
+import scripts
+
+LIBRARY = ".libs/libtranspckpt.so"
+median = statistics.median
+
+
+def find_python():
+    """One with safetensors beside PyTorch, or with PyTorch alone."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    both = os.path.join(cache, "transpckpt", "loops", "bin", "python")
+    return both if os.access(both, os.X_OK) else scripts.find_python()
+
+
+class Measured:
+    """Processes of saves.py in one place."""
+
+    def __init__(self, place, python):
+        self.place, self.python = place, python
+
+    def __call__(self, preload, what, mib, folder=None, **settings):
+        environment = {k: v for k, v in self.place.environment.items() if preload or not k.startswith("TRANSPCKPT_")}
+        environment.update(settings)
+        if preload:
+            environment["LD_PRELOAD"] = os.path.join(self.place.build, LIBRARY)
+        folder = folder or os.path.join(self.place.root, f"{what}-{mib}-{preload}")
+        os.makedirs(folder, exist_ok=True)
+        done = subprocess.run([self.python, os.path.join(HERE, "saves.py"), what, str(mib), folder], env=environment,
+                              capture_output=True, text=True, check=True, timeout=900)
+        return json.loads(done.stdout)
+
+
+def one_size(row, of, mib):
+    null, warm, fresh = (median(of(False, what, mib, of.place.shm)) for what in ("null", "warm", "fresh"))
+    disk, ours = of(False, "saves", mib), of(True, "saves", mib)
+    stall, durable = median(ours["stall"]), median(ours["durable"])
+    each = ", ".join(f"{t:.3f}" for t in ours["stall"])
+    row(f"torch.save, {mib} MiB: stall, beside /dev/null + a warm copy", stall, null + warm, "s", aim="<= 1.25",
+        note=f"{null:.3f} + {warm:.3f}; {each}")
+    row(f"torch.save, {mib} MiB: stall, beside a fresh tmpfs file", stall, fresh, "s", aim="<= 0.7")
+    row(f"torch.save, {mib} MiB: stall, beside save + fsync", stall, median(disk["durable"]), "s", aim="<= 0.5")
+    row(f"torch.save, {mib} MiB: until durable, beside save + fsync", durable, median(disk["durable"]), "s", aim="<= 1.1")
+    row(f"torch.save, {mib} MiB: stall, beside DCP async_save's own", stall, median(of(False, "dcp", mib)["stall"]), "s")
+    for what, named in (("safetensors", "safetensors' save_file"), ("dcp_save", "DCP save")):
+        plain, ours = of(False, what, mib), of(True, what, mib)
+        if plain["stall"]:
+            row(f"{named}, {mib} MiB: stall, beside save + fsync", median(ours["stall"]), median(plain["durable"]), "s")
+    plain, ours = of(False, "load", mib), of(True, "load", mib)
+    row(f"read of {mib} MiB: plain, from the page cache, beside ours", median(plain["seconds"]), median(ours["seconds"]), "s",
+        aim=">= 0.9", note=f"{ours['in memory']} of {len(ours['seconds'])} from the memory tier")
+
+
+def huge(row, python, mib):
+    """The same in a mount namespace, with the memory tier on a tmpfs that has huge pages."""
+    argv = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o huge=within_size none /mnt && exec "$@"', "sh", sys.executable, __file__]
+    done = subprocess.run([*argv, python, str(mib)], capture_output=True, text=True, check=False, timeout=900)
+    if done.returncode:
+        print(f"# no tmpfs with huge pages: {done.stderr.strip()[-200:]}")
+        return
+    found = json.loads(done.stdout)
+    row(f"torch.save, {mib} MiB, huge pages: beside /dev/null + warm copy", median(found["stall"]), found["null"] + found["warm"], "s",
+        aim="<= 1.25", note=f"{found['huge'] >> 10} MiB in huge pages; " + ", ".join(f"{t:.3f}" for t in found["stall"]))
+
+
+def huge_inside(python, mib):
+    with job.Place() as place:
+        of = Measured(place, python)
+        of(False, "fresh", mib, "/mnt")
+        null, warm = (median(of(False, what, mib, "/mnt")) for what in ("null", "warm"))
+        found = of(True, "saves", mib, None, TRANSPCKPT_SHM="/mnt")
+        place.agent_settles()
+    print(json.dumps({"stall": found["stall"], "null": null, "warm": warm, "huge": found["huge"]}))
+
+
+def saves(row):
+    """The program's own saves, beside what bounds them and what is done today."""
+    python = find_python()
+    if not python:
+        print("# saves: no Python with PyTorch: ./bootstrap.sh torch installs one")
+        return
+    sizes = [int(n) for n in os.environ.get("SAVES_MIB", "64 2048 6144").split()]
+    for mib in sizes:
+        with job.Place() as place:
+            one_size(row, Measured(place, python), mib)
+    huge(row, python, min(2048, max(sizes)))
+    with job.Place() as place:
+        of = Measured(place, python)
+        plain, ours = of(False, "calls", 1), of(True, "calls", 1)
+    for what, figure in ours.items():
+        row(f"file that is not taken: {what}", figure, plain[what], "ns", aim="<= 200 ns more", note=f"{figure - plain[what]:+.0f} ns")
+
+
+def alternately(rounds, *runs):
+    """The median of the seconds that each takes, one after the other so that all meet the same noise."""
+    times = [[] for _ in runs]
+    for _ in range(rounds):
+        for i, (argv, environment, cwd) in enumerate(runs):
+            begun = time.perf_counter()
+            subprocess.run(argv, env=environment, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+            times[i].append(time.perf_counter() - begun)
+    return [median(t) for t in times]
+
+
+def commands(row):
+    """Programs that save nothing."""
+    with job.Place() as place:
+        with open(os.path.join(place.root, "empty.c"), "w", encoding="ascii") as f:
+            f.write("void nothing(void);\nvoid nothing(void) {}\n")
+        with open(os.path.join(place.root, "some.c"), "w", encoding="ascii") as f:
+            f.write("".join(f"#include <{name}.h>\n" for name in ("stdio", "stdlib", "string", "sys/stat")) + "int main(void) { return puts(\"\"); }\n")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", "empty.so", "empty.c"], cwd=place.root, check=True)
+        subprocess.run(["git", "init", "-q", "tree"], cwd=place.root, check=True)
+        plain = {k: v for k, v in place.environment.items() if not k.startswith("TRANSPCKPT_")}
+        empty = {**plain, "LD_PRELOAD": os.path.join(place.root, "empty.so")}
+        ours = {**place.environment, "LD_PRELOAD": os.path.join(place.build, LIBRARY)}
+        for what, argv, cwd in (("true", ["true"], place.root), ("git status", ["git", "status"], os.path.join(place.root, "tree"))):
+            base, figure = alternately(300, (argv, empty, cwd), (argv, ours, cwd))
+            row(f"`{what}`, beside preloading an empty library", figure * 1e6, base * 1e6, "us", aim="<= 100 us more",
+                note=f"{(figure - base) * 1e6:+.0f} us")
+        python = find_python()
+        for what, argv, rounds in (("compiling a C file", ["cc", "-O2", "-c", "-o", "some.o", "some.c"], 40),
+                                   ("importing torch", [python, "-c", "import torch"], 8)):
+            if argv[0]:
+                base, figure = alternately(rounds, (argv, plain, place.root), (argv, ours, place.root))
+                row(what, figure, base, "s", aim="<= 1.02")
+
+
+if __name__ == "__main__":
+    huge_inside(sys.argv[1], int(sys.argv[2]))
