@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Disks that refuse, fail, hang or are full; files that turn out much larger than the last one of their name; what is done to
-files just while they are copied."""
+files just while they are copied. `large`, 20 GiB, is only tried where it is named: trouble.py large."""
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -721,6 +722,104 @@ def small_tier(checks):
             subprocess.run(["umount", "-l", other.shm], check=False)
 
 
+def large(checks):
+    """LARGE_GIB (20) of data under a budget of 2 GiB; only where it is asked for by its name."""
+    gib = int(os.environ.get("LARGE_GIB") or 20)
+    with Place(TRANSPCKPT_MEMORY="2G") as place:
+        disk = os.statvfs(place.work)
+        if disk.f_bavail * disk.f_frsize < 2 * gib << 30:
+            checks.ok(True, f"large # SKIP there is no room for {gib} GiB")
+            return
+    grown(checks, f"{gib} GiB", ["write"], gib << 10, TRANSPCKPT_MEMORY="2G")
+
+
+FIRST = """
+step("ready")
+save("a-2.pt", b"1" * 3000000)
+step("closed")
+"""
+# What it finds of the one before, if it looks, then its own, by each way that has to look at what is there.
+SECOND = STEPS + """
+def read(name):
+    with open(name, "rb") as f:
+        d = f.read()
+    return len(d), d[:1], d[-1:]
+print(read("a-2.pt") if sys.argv[1] == "reads" else "", flush=True)
+with open("a-2.pt", "wb") as f:
+    f.write(b"2" * 2000000)
+print(read("a-2.pt"), os.path.getsize("a-2.pt"), "a-2.pt" in os.listdir("."), flush=True)
+if sys.argv[1] == "reads":
+    with open("b.pt", "wb") as f:
+        f.write(b"b" * 1000)
+    os.rename("b.pt", "a-2.pt")
+    with open("a-2.pt", "wb") as f:
+        f.write(b"3" * 1000000)
+print(read("a-2.pt"), os.path.exists("b.pt"), flush=True)
+step("done")
+"""
+# When the agent is stopped: before it knows of the file, or so long after that it was closed.
+STOPS = [("writes", None), ("reads", None)] + [("reads", delay) for delay in (0, 0.001, 0.002, 0.004, 0.008)]
+
+
+def in_flight(place, first, delay):
+    """One that is killed with a file on its way; the agent stands still. Its id."""
+    go(first)
+    told(first, "ready")
+    agent = place.agent_pid()
+    if delay is None:
+        pause(place)
+    go(first)
+    told(first, "closed")
+    if delay is not None:
+        time.sleep(delay)
+        pause(place)
+    first.kill()
+    first.wait()
+    return agent
+
+
+def stopped(checks):
+    """A trainer is killed with a file in flight, its agent stands still, and its successor saves to the same path."""
+    hung, wrong, waited = [], [], []
+    for way, delay in STOPS:
+        with Place() as place:
+            agent = in_flight(place, begun(place, FIRST), delay)
+            second = place.start(SECOND, way)
+            said, goes = "", False
+            while not said.endswith("done\n"):
+                if select.select([second.stdout], [], [], 60 if goes else 2)[0]:
+                    more = os.read(second.stdout.fileno(), 4096).decode()
+                    if not more:
+                        break
+                    said += more
+                elif goes:
+                    hung.append((way, delay, said))
+                    break
+                else:
+                    # A version of what it has read is kept, which has to be at its path: that waits for the agent.
+                    waited.append((way, delay))
+                    os.kill(agent, signal.SIGCONT)
+                    goes = True
+            os.kill(agent, signal.SIGCONT)
+            said = said.splitlines()
+            if said[-1:] != ["done"]:
+                second.kill()
+                second.wait()
+                wrong.append((way, delay, said))
+                continue
+            go(second)
+            status, _ = end(second)
+            came = until(lambda place=place: not place.listed(), 30)
+            content = place.content("a-2.pt") or b""
+            last = ("(1000000, b'3', b'3')", b"3" * 1000000) if way == "reads" else ("(2000000, b'2', b'2')", b"2" * 2000000)
+            if said != ["(3000000, b'1', b'1')" if way == "reads" else "", "(2000000, b'2', b'2') 2000000 True", f"{last[0]} False", "done"] or \
+                    status or not came or content != last[1] or place.listing() != ["a-0.pt", "a-1.pt", "a-2.pt"]:
+                wrong.append((way, delay, said, status, came, len(content), content[:1], place.listing(), place.log()))
+    checks.ok(not hung and STOPS[0] not in waited, "an agent that stands still holds up no successor that only writes, and no other for longer",
+              hung, waited)
+    checks.ok(not wrong, "the path holds what the successor saved last, and it has seen that all the time", *wrong[:3])
+
+
 MEANWHILE = """
 big = 3 << 20
 save("a-2.pt", b"y" * big)
@@ -812,7 +911,8 @@ def races(checks):
 def main():
     checks = Checks()
     mounts = [read_only, no_room, small_tier, lanes, apart, loses]
-    tests = [fails, closes, hangs, levels, grows, meanwhile, races, *mounts]
+    by_name = [large]
+    tests = [fails, closes, hangs, levels, grows, meanwhile, stopped, races, *mounts]
     chosen = sys.argv[1:]
     if "TPCK_OWN_MOUNTS" not in os.environ:
         # Mounts of this test are nobody else's.
@@ -821,7 +921,7 @@ def main():
             os.execvp("unshare", ["unshare", "-m", sys.executable, "-B", os.path.abspath(__file__), *chosen])
         print("# no mount namespace:", *[test.__name__ for test in mounts], "are not tried")
         tests = [test for test in tests if test not in mounts]
-    for test in tests:
+    for test in tests + [t for t in by_name if t.__name__ in chosen]:
         if not chosen or test.__name__ in chosen:
             begun_at = time.monotonic()
             test(checks)
