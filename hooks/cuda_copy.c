@@ -4,6 +4,7 @@
 
 #include "hooks/cuda_driver.h"
 #include "hooks/cuda_graph.h"
+#include "runtime/files/files.h"
 
 enum direction { TO_DEVICE, TO_HOST, ON_DEVICE, ON_HOST };
 
@@ -64,6 +65,13 @@ static enum tpck_go copy_begin(struct tpck_thread *self, const struct copy *copy
 	return go;
 }
 
+/* A file that is written from there is a checkpoint. */
+static void note_target(const struct copy *copy)
+{
+	if (copy->direction == TO_HOST && copy->bytes >= TPCK_FILES_MUCH)
+		tpck_files_target((const void *)copy->dst, copy->bytes);
+}
+
 static void copy_end(struct tpck_thread *self, const struct copy *copy, struct tpck_call *call, CUresult result)
 {
 	if (result == CUDA_SUCCESS && copy->direction == TO_HOST)
@@ -79,6 +87,7 @@ static void copy_end(struct tpck_thread *self, const struct copy *copy, struct t
 		struct tpck_thread *self = tpck_engine_enter();            \
 		CUresult result = CUDA_SUCCESS;                            \
 		struct tpck_call call;                                     \
+		note_target(&copy);                                        \
 		if (!self)                                                 \
 			return TPCK_CALL(__VA_ARGS__);                     \
 		if (copy_begin(self, &copy, &call) == TPCK_GO_RUN)         \
@@ -229,6 +238,7 @@ static struct copy block_copy(CUmemorytype to, CUmemorytype from, CUdeviceptr ds
 		struct tpck_thread *self = tpck_engine_enter();                                           \
 		CUresult result = CUDA_SUCCESS;                                                           \
 		struct tpck_call call;                                                                    \
+		note_target(&copy);                                                                       \
 		if (!self)                                                                                \
 			return TPCK_CALL(__VA_ARGS__);                                                    \
 		if (copy.direction == TO_HOST)                                                            \

@@ -266,6 +266,16 @@ static FILE *open_stream(const char *path, const char *mode, bool followed)
 	return stream;
 }
 
+static FILE *real_stream(const char *path, const char *mode, FILE *(*real)(const char *, const char *))
+{
+	FILE *stream = real(path, mode);
+
+	TPCK_MAYBE_NULL(mode);
+	if (stream && mode && *mode != 'r')
+		tpck_files_opened(fileno(stream), flags_of(mode));
+	return stream;
+}
+
 static FILE *stream_open(const char *path, const char *mode, FILE *(*real)(const char *, const char *))
 {
 	struct tpck_thread *self = tpck_engine_enter();
@@ -281,13 +291,13 @@ static FILE *stream_open(const char *path, const char *mode, FILE *(*real)(const
 	if (!self || !path || !mode) {
 		if (self)
 			tpck_engine_leave(self);
-		return path && mode && tpck_files_concerns(path, flags_of(mode)) ? open_stream(path, mode, false) : real(path, mode);
+		return path && mode && tpck_files_concerns(path, flags_of(mode)) ? open_stream(path, mode, false) : real_stream(path, mode, real);
 	}
 	if (tpck_follow_redirects(path) || tpck_files_concerns(path, flags_of(mode))) {
 		stream = open_stream(path, mode, true);
 	} else {
 		tpck_follow_touch(AT_FDCWD, path, flags_of(mode));
-		stream = real(path, mode);
+		stream = real_stream(path, mode, real);
 		if (stream && is_random(path)) {
 			tpck_random_note(fileno(stream), true);
 			tpck_random_stream_note(stream);

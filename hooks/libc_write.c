@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of what may make a file longer: one in memory may turn out larger than there is room for. */
+/* Hooks of what may make a file longer: one in memory may turn out larger than there is room for, and one that is written from
+ * a device may turn out to be a checkpoint. */
 #include "config.h"
 
 #include <dlfcn.h>
@@ -29,6 +30,7 @@ TPCK_EXPORT ssize_t write(int fd, const void *buffer, size_t bytes)
 	REAL(write);
 	done = grows < 0 ? -1 : real(fd, buffer, bytes);
 	tpck_files_grown(grows);
+	tpck_files_wrote(fd, buffer, done);
 	return done;
 }
 
@@ -52,6 +54,8 @@ TPCK_EXPORT ssize_t writev(int fd, const struct iovec *parts, int count)
 	REAL(writev);
 	done = grows < 0 ? -1 : real(fd, parts, count);
 	tpck_files_grown(grows);
+	if (__builtin_expect(done >= TPCK_FILES_MUCH, 0))
+		tpck_files_wrote_parts(fd, parts, (size_t)done);
 	return done;
 }
 
@@ -63,6 +67,7 @@ TPCK_EXPORT ssize_t pwrite(int fd, const void *buffer, size_t bytes, off_t at)
 	REAL(pwrite);
 	done = grows < 0 ? -1 : real(fd, buffer, bytes, at);
 	tpck_files_grown(grows);
+	tpck_files_wrote(fd, buffer, done);
 	return done;
 }
 
@@ -79,6 +84,8 @@ TPCK_EXPORT ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t 
 	REAL(pwritev);
 	done = grows < 0 ? -1 : real(fd, parts, count, at);
 	tpck_files_grown(grows);
+	if (__builtin_expect(done >= TPCK_FILES_MUCH, 0))
+		tpck_files_wrote_parts(fd, parts, (size_t)done);
 	return done;
 }
 
@@ -96,6 +103,8 @@ TPCK_EXPORT size_t fwrite(const void *restrict buffer, size_t size, size_t count
 	REAL(fwrite);
 	done = grows < 0 ? 0 : real(buffer, size, count, stream);
 	tpck_files_grown(grows);
+	if (__builtin_expect(done * size >= TPCK_FILES_MUCH, 0))
+		tpck_files_wrote_much(fileno(stream), buffer, done * size);
 	return done;
 }
 
@@ -108,6 +117,8 @@ TPCK_EXPORT size_t fwrite_unlocked(const void *restrict buffer, size_t size, siz
 	REAL(fwrite_unlocked);
 	done = grows < 0 ? 0 : real(buffer, size, count, stream);
 	tpck_files_grown(grows);
+	if (__builtin_expect(done * size >= TPCK_FILES_MUCH, 0))
+		tpck_files_wrote_much(fileno(stream), buffer, done * size);
 	return done;
 }
 

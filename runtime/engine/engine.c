@@ -215,7 +215,7 @@ void tpck_engine_end(int status)
 	struct tpck_thread *self = tpck_thread_self();
 	uint32_t mode = tpck_engine_mode();
 
-	tpck_files_end(engine->settings.exit_wait_sec);
+	tpck_files_end(status, engine->settings.exit_wait_sec);
 	/* A child made past our atfork handler (clone, vfork) is not the program. */
 	if (!self || getpid() != engine->pid || mode == TPCK_MODE_OFF || mode == TPCK_MODE_EARLY || !engine->control)
 		return;

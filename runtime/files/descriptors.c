@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
 #include "runtime/track/threads.h"
 
@@ -127,6 +128,9 @@ uint64_t tpck_files_closing(int fd)
 {
 	uint64_t what = 0;
 
+	if (fd >= 0 && fd < TPCK_FILES_DESCRIPTORS &&
+	    __builtin_expect(atomic_load_explicit(&tpck_files_fresh[fd], memory_order_relaxed) != 0, 0))
+		tpck_files_turned_out(fd);
 	if (!what_of(fd) || !own())
 		return 0;
 	tpck_files_gate_enter();
@@ -159,7 +163,7 @@ static void whole_now(struct tpck_view *view, struct tpck_view_entry *entry)
 /* Why what was closed just now is not at its path for the time being: another one on its disk cannot be put there. */
 static int held_up(const struct tpck_view *view, const struct tpck_view_entry *entry)
 {
-	uint64_t device = view->folder[tpck_view_key_of(entry)->folder].device;
+	uint64_t device = tpck_view_device_of(view, entry);
 	uint32_t left = view->used;
 
 	if (!view->failing || entry->kind != TPCK_VIEW_MEMORY || strcmp(tpck_files_settings->fsync, "memory") == 0)
@@ -171,7 +175,7 @@ static int held_up(const struct tpck_view *view, const struct tpck_view_entry *e
 			continue;
 		left--;
 		/* What fsync() of this one has told is told. */
-		if (other != entry && other->error && view->folder[tpck_view_key_of(other)->folder].device == device)
+		if (other != entry && other->error && tpck_view_device_of(view, other) == device)
 			return other->error;
 	}
 	return 0;
@@ -285,6 +289,7 @@ void tpck_files_copied(int from, int to)
 {
 	uint64_t what = what_of(from), before;
 
+	tpck_files_fresh_copied(from, to);
 	if (from == to || !atomic_load_explicit(&known, memory_order_relaxed) || !own())
 		return;
 	before = tpck_files_closing(to);
@@ -298,6 +303,7 @@ void tpck_files_copied(int from, int to)
 
 void tpck_files_close_range(unsigned first, unsigned last)
 {
+	tpck_files_fresh_closed(first, last);
 	if (!atomic_load(&known) || !own())
 		return;
 	if (last > atomic_load(&highest))
@@ -446,7 +452,14 @@ ssize_t tpck_files_send(int to, int from, off_t *at, size_t bytes)
 
 /* ---- fsync ------------------------------------------------------------------------------------ */
 
-/* What of a folder is whole is made real before the folder is. */
+/* Peers would be told here; there are none yet, and the disk is what is left. Once a job. */
+static void say_no_peers(struct tpck_view *view)
+{
+	if (strcmp(tpck_files_settings->fsync, "replicated") == 0 && !atomic_exchange(&view->said, 1))
+		tpck_log_warn("TRANSPCKPT_FSYNC=replicated: there are no peers; fsync waits for the disk, as with durable");
+}
+
+/* What of a folder is whole is made real before the folder is; so is what is owed to its disk, in whose order it is. */
 static int sync_folder(int fd)
 {
 	struct tpck_view *view;
@@ -457,7 +470,8 @@ static int sync_folder(int fd)
 		return 0;
 	order = view->order;
 	tpck_view_unlock(view);
-	return tpck_files_await(order);
+	say_no_peers(view);
+	return tpck_files_await(order, found.st_dev);
 }
 
 /* The agent copies what is there now to its place beside the target. 0 or an errno. */
@@ -492,6 +506,20 @@ static int sync_memory(uint64_t what)
 	return view ? error : EIO;
 }
 
+/* The kernel tells it once: whoever syncs the part behind this hears that all is well. */
+static TPCK_FILES_SLOW void sync_failed(uint64_t what)
+{
+	int saved = errno;
+	struct tpck_view *view = tpck_files_lock();
+	struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
+
+	if (entry && entry->kind == TPCK_VIEW_DIRECT)
+		entry->sync_error = saved;
+	if (view)
+		tpck_view_unlock(view);
+	errno = saved;
+}
+
 int tpck_files_fsync(int fd, bool data)
 {
 	uint64_t what = what_of(fd);
@@ -504,6 +532,8 @@ int tpck_files_fsync(int fd, bool data)
 		struct tpck_view *view = atomic_load(&tpck_files_view);
 		struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
 
+		if (view)
+			say_no_peers(view);
 		if (entry && entry->kind == TPCK_VIEW_MEMORY)
 			error = sync_memory(what);
 	} else if (!what && durable && !tpck_files_idle()) {
@@ -516,5 +546,8 @@ int tpck_files_fsync(int fd, bool data)
 	errno = saved;
 	if (what && !durable)
 		return 0;
-	return (int)syscall(data ? SYS_fdatasync : SYS_fsync, fd);
+	error = (int)syscall(data ? SYS_fdatasync : SYS_fsync, fd);
+	if (error && what)
+		sync_failed(what);
+	return error;
 }

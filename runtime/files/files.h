@@ -27,7 +27,7 @@
 /* At load, with the job's name, this library's path and the folder the process began in; all of them stay. */
 void tpck_files_start(const struct tpck_settings *settings, const char *job, const char *library, const char *start_folder);
 /* At the normal end: what is open is whole; waits for what is owed, at most so long. */
-void tpck_files_end(double seconds);
+void tpck_files_end(int status, double seconds);
 /* Around a fork, and in the forked child. */
 void tpck_files_forking(bool before);
 void tpck_files_forked(void);
@@ -74,6 +74,21 @@ bool tpck_files_some(void);
 /* Around a call that copies or maps a descriptor: it stays the one of that file meanwhile. */
 bool tpck_files_hold(int fd, int other);
 void tpck_files_let_go(bool held);
+
+/* A file was opened just now, by a call that was not made here. */
+void tpck_files_opened(int fd, int flags);
+/* A device is copied to this memory of the host's. */
+void tpck_files_target(const void *address, size_t bytes);
+/* So much has been written from there. */
+enum { TPCK_FILES_MUCH = 64 << 10 };
+void tpck_files_wrote_much(int fd, const void *buffer, size_t bytes);
+static inline void tpck_files_wrote(int fd, const void *buffer, ssize_t bytes)
+{
+	if (__builtin_expect(bytes >= TPCK_FILES_MUCH, 0))
+		tpck_files_wrote_much(fd, buffer, (size_t)bytes);
+}
+struct iovec;
+void tpck_files_wrote_parts(int fd, const struct iovec *parts, size_t bytes);
 
 /* Descriptors. */
 int tpck_files_close(int fd);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the parts of the file path: job.c (the table, the agent, start and end), wanted.c (which files), look.c (what
- * is at a path), take.c (opening), grow.c (writing more than there is room for), calls.c (the other calls on paths), descriptors.c, listing.c. */
+ * is at a path), take.c (opening), verified.c (reading what was published), grow.c (writing more than there is room for),
+ * learn.c (what turned out to be a checkpoint), calls.c (the other calls on paths), descriptors.c, listing.c. */
 #ifndef TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 #define TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 
@@ -30,6 +31,10 @@ static inline bool tpck_files_idle(void)
 int32_t tpck_files_pid(void);
 uint64_t tpck_files_started(void);
 bool tpck_files_may_take(void);
+/* Whether files are recognised by more than globs that the user gave. */
+bool tpck_files_learns(void);
+/* The file path is on in this process. */
+bool tpck_files_on(void);
 /* The table, with an agent that serves it; NULL: there is none, which has been said. */
 struct tpck_view *tpck_files_ready(void);
 /* The table locked, and not one that was left behind; NULL: there is none. */
@@ -38,8 +43,9 @@ struct tpck_view *tpck_files_lock(void);
 void tpck_files_revive(void);
 /* Waits a moment for what the agent is at; one that died at it is started again, or it would never be done. */
 void tpck_files_breathe(void);
-/* Waits until no entry up to this order is left. 0, or the errno that keeps one. */
-int tpck_files_await(uint64_t order);
+/* Waits until no entry up to this order is left, of those that are owed to this file system and of what these wait for; 0: of all.
+ * 0, or the errno that keeps one. */
+int tpck_files_await(uint64_t order, uint64_t device);
 
 /* ---- wanted.c ---- */
 bool tpck_files_wanted(int folder, const char *path);
@@ -62,8 +68,19 @@ bool tpck_files_split(const char *path, char *parent, const char **name);
 
 /* ---- take.c ---- */
 /* Whether so many bytes may be kept in memory: as TRANSPCKPT_MEMORY says, half of it for files, and as there is. */
-bool tpck_files_room_for(const struct tpck_view *view, uint64_t bytes);
+bool tpck_files_room_for(const struct tpck_view *view, uint64_t device, uint64_t bytes);
 void tpck_files_keep_attributes(const char *from, int fd);
+
+/* ---- verified.c ---- */
+/* At load; the job's name, and where the process began. */
+void tpck_files_verify_start(const char *job, const char *start_folder);
+void tpck_files_verify_forked(void);
+/* Whether files that are opened so are compared with their digests. */
+bool tpck_files_verifies(int flags);
+/* The descriptor that open() gave is one of what was saved: it may be of another copy by now. -1 with EIO: there is none. */
+int tpck_files_verified(int fd, int folder, const char *path, int flags);
+/* Whether it would be compared. */
+bool tpck_files_to_verify(const char *path);
 
 /* ---- grow.c ---- */
 /* How long a file may get of which so many bytes are accounted for. */
@@ -93,5 +110,15 @@ void tpck_files_set_limit(uint64_t what, uint64_t limit);
 unsigned tpck_files_descriptors_of(uint64_t what, uint32_t forks, int *fd, unsigned room);
 /* One descriptor less. */
 void tpck_files_release(uint32_t index, uint64_t serial, bool whole);
+
+/* ---- learn.c ---- */
+/* Not 0: this descriptor writes a file that was empty, and nothing of ours. */
+extern _Atomic uint8_t tpck_files_fresh[TPCK_FILES_DESCRIPTORS] __attribute__((visibility("hidden")));
+/* Such a one is about to be closed. */
+void tpck_files_turned_out(int fd);
+void tpck_files_fresh_copied(int from, int to);
+void tpck_files_fresh_closed(unsigned first, unsigned last);
+/* Whether a name that no rule takes was learnt. */
+bool tpck_files_learnt(int folder, const char *path);
 
 #endif

@@ -276,15 +276,16 @@ static bool reserve(uint64_t what, uint64_t end, bool anyway)
 {
 	struct tpck_view *view = tpck_files_lock();
 	struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
-	uint64_t limit = UINT64_MAX, more;
+	uint64_t limit = UINT64_MAX, more, device;
 	bool good = true;
 
 	if (entry && entry->kind == TPCK_VIEW_MEMORY) {
 		more = end > entry->bytes ? end - entry->bytes : 0;
-		if (tpck_files_room_for(view, more + end / 2))
+		device = tpck_view_device_of(view, entry);
+		if (tpck_files_room_for(view, device, more + end / 2))
 			more += end / 2;
 		else
-			good = anyway || tpck_files_room_for(view, more);
+			good = anyway || tpck_files_room_for(view, device, more);
 		if (good) {
 			entry->bytes += more;
 			view->memory_bytes += more;

@@ -29,6 +29,7 @@ const struct tpck_settings *tpck_files_settings;
 char tpck_files_folder[TPCK_VIEW_PATH / 2];
 static struct tpck_reach who;
 static _Atomic bool paused, off = true, complained;
+static bool learns;
 static _Atomic bool took; /* this process has something pending, or had */
 static int32_t home; /* the process */
 static _Atomic uint64_t started, looked_ns;
@@ -64,6 +65,8 @@ void tpck_files_start(const struct tpck_settings *settings, const char *job, con
 		.settings = settings, .environment = environ, .job = job, .library = library, .start_folder = start_folder,
 	};
 	home = (int32_t)syscall(SYS_getpid);
+	learns = tpck_rules_auto(settings);
+	tpck_files_verify_start(job, start_folder);
 	off = false;
 	/* What others of the job have pending is seen from the first call on. */
 	if (tpck_view_map(tpck_files_folder, false, &view))
@@ -98,6 +101,16 @@ void tpck_files_pause(bool pause)
 bool tpck_files_may_take(void)
 {
 	return !off && !paused;
+}
+
+bool tpck_files_learns(void)
+{
+	return learns;
+}
+
+bool tpck_files_on(void)
+{
+	return !off;
 }
 
 /* ---- the agent -------------------------------------------------------------------------------- */
@@ -254,9 +267,29 @@ struct tpck_view *tpck_files_lock(void)
 
 /* ---- waiting for the agent -------------------------------------------------------------------- */
 
-/* The first errno that keeps an entry up to this order, 0 if only time does, -1: none is left. */
-static int owed(struct tpck_view *view, uint64_t order)
+/* What is owed to a file system up to this order may wait for what is owed to others: up to where. */
+static uint64_t order_of_all(const struct tpck_view *view, uint64_t order, uint64_t device)
 {
+	uint32_t left = view->used;
+	uint64_t all = 0;
+
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
+		const struct tpck_view_entry *entry = &view->entry[i];
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (entry->state != TPCK_VIEW_OPEN && entry->order > all && entry->order <= order &&
+		    tpck_view_device_of(view, entry) == device && tpck_view_after_all(entry))
+			all = entry->order;
+	}
+	return all;
+}
+
+/* The first errno that keeps an entry up to this order, 0 if only time does, -1: none is left. */
+static int owed(const struct tpck_view *view, uint64_t order, uint64_t device)
+{
+	uint64_t all = device ? order_of_all(view, order, device) : order;
 	uint32_t left = view->used;
 	int error = -1;
 
@@ -266,13 +299,14 @@ static int owed(struct tpck_view *view, uint64_t order)
 		if (entry->state == TPCK_VIEW_FREE)
 			continue;
 		left--;
-		if (entry->state != TPCK_VIEW_OPEN && entry->order <= order && error <= 0)
+		if (entry->state != TPCK_VIEW_OPEN && error <= 0 &&
+		    (entry->order <= all || (entry->order <= order && tpck_view_device_of(view, entry) == device)))
 			error = entry->error;
 	}
 	return error;
 }
 
-int tpck_files_await(uint64_t order)
+int tpck_files_await(uint64_t order, uint64_t device)
 {
 	uint64_t failing_ns = 0, now;
 	int saved = errno, error = EIO;
@@ -281,7 +315,7 @@ int tpck_files_await(uint64_t order)
 	while ((view = tpck_files_lock())) {
 		uint32_t seen = view->done;
 
-		error = owed(view, order);
+		error = owed(view, order, device);
 		tpck_view_unlock(view);
 		if (error < 0)
 			break;
@@ -309,7 +343,7 @@ bool tpck_files_settle(void)
 		return true;
 	order = view->order;
 	tpck_view_unlock(view);
-	return tpck_files_await(order) == 0;
+	return tpck_files_await(order, 0) == 0;
 }
 
 static TPCK_FILES_SLOW void seen_settle(const char *path)
@@ -331,6 +365,7 @@ void tpck_files_settle_path(const char *path)
 void tpck_files_forked(void)
 {
 	tpck_files_descriptors_forked();
+	tpck_files_verify_forked();
 	took = false;
 	joining = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 	home = (int32_t)syscall(SYS_getpid);
@@ -352,7 +387,7 @@ static void at_its_end(struct tpck_view *view, int32_t pid)
 	}
 }
 
-void tpck_files_end(double seconds)
+static void wait_for_owed(double seconds)
 {
 	uint64_t until = tpck_clock_monotonic_ns() + (uint64_t)(seconds * 1e9), say = tpck_clock_monotonic_ns() + SAY_MS * 1000000ull;
 	int saved = errno, error = -1;
@@ -371,7 +406,7 @@ void tpck_files_end(double seconds)
 	while (tpck_clock_monotonic_ns() < until && (view = tpck_files_lock())) {
 		uint32_t seen = view->done;
 
-		error = owed(view, order);
+		error = owed(view, order, 0);
 		tpck_view_unlock(view);
 		if (error)
 			break;
@@ -387,4 +422,24 @@ void tpck_files_end(double seconds)
 		tpck_log_warn("some of the program's files are not durable yet%s%s; the agent goes on", error ? ": " : "",
 			      error ? strerror(error) : "");
 	errno = saved;
+}
+
+/* Without it the agent takes the end of the connection for a death, and keeps the copies in memory for the next start. */
+static void say_end(int status)
+{
+	struct {
+		struct tpck_message head;
+		struct tpck_ending ending;
+	} packet = {{TPCK_MESSAGE_MAGIC, TPCK_WIRE_VERSION, TPCK_MSG_ENDING, sizeof packet.ending, 0}, {.status = status}};
+	int fd = agent_socket, saved = errno;
+
+	if (fd >= 0 && home == (int32_t)syscall(SYS_getpid))
+		(void)!send(fd, &packet, sizeof packet, MSG_NOSIGNAL | MSG_DONTWAIT);
+	errno = saved;
+}
+
+void tpck_files_end(int status, double seconds)
+{
+	wait_for_owed(seconds);
+	say_end(status);
 }

@@ -48,8 +48,9 @@ struct taking {
 	char path[TPCK_FILES_PATH]; /* the folder's own name, then where the bytes are */
 };
 
-/* Something could not be put at its path at the last attempt: what is saved now is to meet that disk itself, and say so. */
-static bool failing(const struct tpck_view *view)
+/* Something could not be put at its path on this disk at the last attempt: what is saved now is to meet that disk itself, and
+ * say so. */
+static bool failing(const struct tpck_view *view, uint64_t device)
 {
 	uint32_t left = view->failing ? view->used : 0;
 
@@ -57,18 +58,18 @@ static bool failing(const struct tpck_view *view)
 		if (view->entry[i].state == TPCK_VIEW_FREE)
 			continue;
 		left--;
-		if (view->entry[i].error)
+		if (view->entry[i].error && tpck_view_device_of(view, &view->entry[i]) == device)
 			return true;
 	}
 	return false;
 }
 
-bool tpck_files_room_for(const struct tpck_view *view, uint64_t bytes)
+bool tpck_files_room_for(const struct tpck_view *view, uint64_t device, uint64_t bytes)
 {
 	uint64_t limit = tpck_files_settings->memory / 2, room;
 	struct statfs shm;
 
-	if (failing(view) || view->memory_bytes + bytes > limit || syscall(SYS_statfs, tpck_files_folder, &shm))
+	if (failing(view, device) || view->memory_bytes + bytes > limit || syscall(SYS_statfs, tpck_files_folder, &shm))
 		return false;
 	room = (uint64_t)shm.f_bavail * (uint64_t)shm.f_frsize;
 	return room > bytes + bytes / 4 + SPARE_BYTES;
@@ -104,18 +105,21 @@ static bool disk_has(int folder, uint64_t bytes)
 
 /* A file that the disk has no room for meets that disk itself, which tells the program: but not before what the program has
  * removed is gone. */
-static bool fits(struct tpck_view *view, int folder, uint64_t pattern)
+static bool fits(struct tpck_view *view, int folder, uint64_t device, uint64_t pattern)
 {
-	uint64_t last, owed;
+	uint64_t last, owed, order;
+	bool fails;
 
 	if (!tpck_view_lock(view))
 		return false;
 	last = tpck_view_size_of(view, pattern);
 	owed = view->memory_bytes;
+	order = view->order;
+	fails = failing(view, device);
 	tpck_view_unlock(view);
 	if (disk_has(folder, last == UINT64_MAX ? last : last + owed))
 		return true;
-	return !view->failing && tpck_files_settle() && last != UINT64_MAX && disk_has(folder, last);
+	return !fails && !tpck_files_await(order, device) && last != UINT64_MAX && disk_has(folder, last);
 }
 
 /* The mode that a new file gets here, which only the kernel knows the mask of. */
@@ -195,11 +199,11 @@ static int take(struct taking *t)
 	int fd;
 
 	view = tpck_files_ready();
-	fitting = view && fits(view, t->folder, pattern);
+	fitting = view && fits(view, t->folder, t->parent.st_dev, pattern);
 	if (!view || !(view = tpck_files_lock()))
 		return -1;
 	last = tpck_view_size_of(view, pattern);
-	if (last != UINT64_MAX && fitting && tpck_files_room_for(view, last))
+	if (last != UINT64_MAX && fitting && tpck_files_room_for(view, t->parent.st_dev, last))
 		kind = TPCK_VIEW_MEMORY;
 	entry = tpck_view_add(view, t->parent.st_dev, t->parent.st_ino, t->path, t->name, kind);
 	if (entry) {
@@ -369,6 +373,14 @@ static TPCK_FILES_SLOW void settle_folder(int folder, const char *path)
 		(void)tpck_files_settle();
 }
 
+/* What is at the path; of what the job has published, a copy that is as it was saved. */
+static int open_there(int folder, const char *path, int flags, mode_t mode)
+{
+	int fd = real_open(folder, path, flags, mode);
+
+	return fd >= 0 && tpck_files_verifies(flags) ? tpck_files_verified(fd, folder, path, flags) : fd;
+}
+
 /* Where nothing of it is pending: taken, or the real one. A thread's stack may be small: no buffers here. */
 static TPCK_FILES_SLOW int fresh_open(int folder, const char *path, int flags, mode_t mode)
 {
@@ -392,7 +404,10 @@ static TPCK_FILES_SLOW int fresh_open(int folder, const char *path, int flags, m
 		tpck_files_past(fd);
 		return fd;
 	}
-	return real_open(folder, path, flags, mode);
+	fd = open_there(folder, path, flags, mode);
+	if (writes(flags))
+		tpck_files_opened(fd, flags);
+	return fd;
 }
 
 static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mode_t mode)
@@ -429,7 +444,7 @@ static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mo
 int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
 {
 	if (tpck_files_idle() && !(writes(flags) && tpck_files_may_take()))
-		return real_open(folder, path, flags, mode);
+		return open_there(folder, path, flags, mode);
 	return tpck_files_idle() ? fresh_open(folder, path, flags, mode) : seen_open(folder, path, flags, mode);
 }
 
@@ -449,5 +464,7 @@ static bool seen_concerns(const char *path, int flags)
 
 bool tpck_files_concerns(const char *path, int flags)
 {
-	return (!tpck_files_idle() || (writes(flags) && tpck_files_may_take())) && seen_concerns(path, flags);
+	if ((!tpck_files_idle() || (writes(flags) && tpck_files_may_take())) && seen_concerns(path, flags))
+		return true;
+	return tpck_files_verifies(flags) && tpck_files_to_verify(path);
 }

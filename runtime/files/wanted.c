@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a file that is opened is wanted, by the rules (rules.h). */
+/* Whether a file that is opened is wanted, by the rules (rules.h), or as one that was learnt. */
 #include "config.h"
 
 #include <fcntl.h>
@@ -40,5 +40,5 @@ static TPCK_FILES_SLOW bool wanted_by_path(int folder, const char *path)
 
 bool tpck_files_wanted(int folder, const char *path)
 {
-	return tpck_rules_may_be(tpck_files_settings, path) && wanted_by_path(folder, path);
+	return tpck_rules_may_be(tpck_files_settings, path) && (wanted_by_path(folder, path) || tpck_files_learnt(folder, path));
 }

@@ -258,8 +258,8 @@ void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool d
 
 	if (!journal || tpck_log_failed(journal))
 		return;
-	/* A version is kept of the file itself, not of what is still on its way there. */
-	if (destroys && atomic_load(slot) & FILE_BIT)
+	/* A version is kept of the file itself, not of what is still on its way there; where none is kept nothing is waited for. */
+	if (destroys && atomic_load(slot) & FILE_BIT && (gone || reads || atomic_load(slot) & READ_BIT))
 		tpck_files_settle_path(absolute);
 	if (!atomic_load(slot))
 		note_first(absolute, digest, slot);

@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -42,6 +44,7 @@ bool tpck_replace_unwritten(int fd)
 
 /* So much is on its way to the disk at a time while a file is still being written. */
 #define AHEAD_BYTES (32ull << 20)
+enum { PART_NAME = 80 };
 
 static uint8_t zeros[TPCK_SUMS_CHUNK];
 
@@ -214,6 +217,20 @@ static void copy_attributes(int from, int to)
 	}
 }
 
+/* All but the bytes; then it goes to the disk. */
+static int finish(int bytes, int fd, const struct stat *from)
+{
+	struct stat to;
+
+	copy_attributes(bytes, fd);
+	/* A folder may give its group to what is made in it: one that the program chose goes before. */
+	if (!fstat(fd, &to) && to.st_gid != from->st_gid && from->st_gid != getegid())
+		(void)!fchown(fd, (uid_t)-1, from->st_gid);
+	if (fchmod(fd, from->st_mode & 07777) || futimens(fd, (const struct timespec[2]){from->st_atim, from->st_mtim}) || fsync(fd))
+		return -errno;
+	return 0;
+}
+
 /* ---- ahead ------------------------------------------------------------------------------------ */
 
 bool tpck_replace_ahead_valid(const struct tpck_ahead *ahead)
@@ -283,7 +300,7 @@ int tpck_replace_copy(int bytes, int folder, const char *part, const char *name,
 		      const struct tpck_sums *before, struct tpck_sums **sums, struct tpck_error *err)
 {
 	struct copying c = {.from = bytes};
-	struct stat from, to;
+	struct stat from;
 	int fd, rc = 0;
 
 	*sums = NULL;
@@ -316,13 +333,8 @@ int tpck_replace_copy(int bytes, int folder, const char *part, const char *name,
 	free(c.other);
 	if (ahead)
 		tpck_replace_ahead_end(ahead);
-	copy_attributes(bytes, fd);
-	/* A folder may give its group to what is made in it: one that the program chose goes before. */
-	if (!rc && !fstat(fd, &to) && to.st_gid != from.st_gid && from.st_gid != getegid())
-		(void)!fchown(fd, (uid_t)-1, from.st_gid);
-	if (!rc && (fchmod(fd, from.st_mode & 07777) || futimens(fd, (const struct timespec[2]){from.st_atim, from.st_mtim}) ||
-		    fsync(fd)))
-		rc = -errno;
+	if (!rc)
+		rc = finish(bytes, fd, &from);
 	if (close(fd) && !rc)
 		rc = -errno;
 	if (rc || !c.sums) {
@@ -332,6 +344,74 @@ int tpck_replace_copy(int bytes, int folder, const char *part, const char *name,
 	if (rc)
 		unlinkat(folder, part, 0);
 	return rc ? tpck_error_set(err, -rc, "writing %s", name) : 0;
+}
+
+/* ---- what a disk may have lost ---------------------------------------------------------------- */
+
+bool tpck_replace_cached(int bytes)
+{
+	static const size_t window = 64u << 20;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	unsigned char *there = malloc(window / page);
+	struct stat found;
+	bool all = there && !fstat(bytes, &found);
+
+	for (uint64_t at = 0; all && at < (uint64_t)found.st_size; at += window) {
+		uint64_t left = (uint64_t)found.st_size - at;
+		size_t length = left < window ? (size_t)left : window;
+		void *map = mmap(NULL, length, PROT_READ, MAP_SHARED, bytes, (off_t)at);
+
+		all = map != MAP_FAILED && !mincore(map, length, there);
+		for (size_t i = 0; all && i < (length + page - 1) / page; i++)
+			all = there[i] & 1;
+		if (map != MAP_FAILED)
+			munmap(map, length);
+	}
+	free(there);
+	return all;
+}
+
+/* What memory has; not what the disk says. */
+static ssize_t read_cached(int fd, uint8_t *piece, size_t bytes, uint64_t at)
+{
+	struct iovec into = {piece, bytes};
+	ssize_t got = preadv2(fd, &into, 1, (off_t)at, RWF_NOWAIT);
+
+	if (got < 0 && errno == EOPNOTSUPP)
+		return read_piece(fd, piece, bytes, at);
+	return got < 0 ? -(errno == EAGAIN ? EIO : errno) : got;
+}
+
+/* Holes are not asked for: what was not written may be one by now. */
+int tpck_replace_rewrite(int bytes, int folder, const char *part, const char *name, struct tpck_error *err)
+{
+	struct copying c = {.from = bytes, .piece = malloc(TPCK_SUMS_CHUNK)};
+	char made[PART_NAME];
+	struct stat from = {0};
+	int rc = c.piece && !fstat(bytes, &from) ? 0 : -ENOMEM;
+
+	snprintf(made, sizeof made, "%s.new", part);
+	unlinkat(folder, made, 0);
+	c.to = openat(folder, made, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (c.to < 0 && !rc)
+		rc = -errno;
+	for (uint64_t at = 0; !rc && at < (uint64_t)from.st_size;) {
+		uint64_t left = (uint64_t)from.st_size - at;
+		ssize_t got = read_cached(bytes, c.piece, left < TPCK_SUMS_CHUNK ? (size_t)left : TPCK_SUMS_CHUNK, at);
+
+		rc = got > 0 ? write_piece(&c, 0, (size_t)got, at) : got ? (int)got : -EIO;
+		at += rc ? 0 : (uint64_t)got;
+	}
+	if (!rc)
+		rc = finish(bytes, c.to, &from);
+	if (c.to >= 0 && close(c.to) && !rc)
+		rc = -errno;
+	if (!rc && renameat(folder, made, folder, part))
+		rc = -errno;
+	if (rc)
+		unlinkat(folder, made, 0);
+	free(c.piece);
+	return rc ? tpck_error_set(err, -rc, "writing %s again", name) : 0;
 }
 
 int tpck_replace_commit(int part_folder, const char *part, int folder, const char *name, struct tpck_error *err)

@@ -38,6 +38,12 @@ bool tpck_replace_ahead_valid(const struct tpck_ahead *ahead);
 /* Closes it; the part stays. */
 void tpck_replace_ahead_end(struct tpck_ahead *ahead);
 
+/* After a sync of `bytes` that failed the kernel takes what was not written for written: it is in memory alone, and nobody can
+ * tell which it is. Whether all of the file is in memory still. */
+bool tpck_replace_cached(int bytes);
+/* Makes folder/part anew of what there is of it in memory, with all attributes, on the disk; `bytes` is the old one. */
+int tpck_replace_rewrite(int bytes, int folder, const char *part, const char *name, struct tpck_error *err);
+
 /* The part, in its own folder, becomes folder/name; both folders are synced. What was at the name is replaced in one
  * step. -EXDEV: the folders are of different file systems. */
 int tpck_replace_commit(int part_folder, const char *part, int folder, const char *name, struct tpck_error *err);

@@ -15,24 +15,7 @@
 #include "runtime/base/digest.h"
 #include "runtime/store/file.h"
 
-#define MAGIC 0x314d55534b435054ull /* "TPCKSUM1" */
 #define LOG_BYTES_MAX (1ull << 30)
-
-/* Behind it the path and the digests. Little endian. */
-struct head {
-	uint64_t magic;
-	uint8_t digest[16]; /* of what follows, path and digests included */
-	uint64_t inode, bytes;
-	int64_t modified_sec;
-	uint64_t modified_ns;
-	uint64_t count;
-	uint64_t path_bytes;
-};
-
-static size_t chunks_of(uint64_t bytes)
-{
-	return (size_t)((bytes + TPCK_SUMS_CHUNK - 1) / TPCK_SUMS_CHUNK);
-}
 
 struct tpck_sums *tpck_sums_new(uint64_t bytes)
 {
@@ -41,7 +24,7 @@ struct tpck_sums *tpck_sums_new(uint64_t bytes)
 	if (!sums)
 		return NULL;
 	sums->bytes = bytes;
-	sums->count = chunks_of(bytes);
+	sums->count = tpck_sums_chunks(bytes);
 	sums->digest = calloc(sums->count + 1, sizeof *sums->digest);
 	if (!sums->digest) {
 		free(sums);
@@ -143,49 +126,35 @@ long tpck_sums_check(const struct tpck_sums *sums, int fd, void (*fault)(void *c
 
 static size_t record_bytes(const struct tpck_sums *sums)
 {
-	return sizeof(struct head) + strlen(sums->path) + sums->count * sizeof *sums->digest;
+	return sizeof(struct tpck_sums_record) + strlen(sums->path) + sums->count * sizeof *sums->digest;
 }
 
 static void record_put(const struct tpck_sums *sums, uint8_t *out)
 {
-	struct head head = {.magic = MAGIC, .inode = sums->inode, .bytes = sums->bytes, .modified_sec = sums->modified.tv_sec,
+	struct tpck_sums_record head = {.magic = TPCK_SUMS_MAGIC, .inode = sums->inode, .bytes = sums->bytes, .modified_sec = sums->modified.tv_sec,
 			    .modified_ns = (uint64_t)sums->modified.tv_nsec, .count = sums->count, .path_bytes = strlen(sums->path)};
-	const size_t before = offsetof(struct head, inode);
+	const size_t before = offsetof(struct tpck_sums_record, inode);
 
 	memcpy(out, &head, sizeof head);
 	memcpy(out + sizeof head, sums->path, head.path_bytes);
 	memcpy(out + sizeof head + head.path_bytes, sums->digest, sums->count * sizeof *sums->digest);
 	tpck_digest128(out + before, record_bytes(sums) - before, head.digest);
-	memcpy(out + offsetof(struct head, digest), head.digest, sizeof head.digest);
+	memcpy(out + offsetof(struct tpck_sums_record, digest), head.digest, sizeof head.digest);
 }
 
 /* The record at `text`, of at most `size` bytes: its length, 0 where it is none. */
 static size_t record_get(const uint8_t *text, size_t size, struct tpck_sums **sums)
 {
-	const size_t before = offsetof(struct head, inode);
-	struct head head;
-	uint8_t digest[16];
-	size_t length;
+	struct tpck_sums_record head;
+	size_t length = tpck_sums_record_at(text, size, &head);
 
-	*sums = NULL;
-	if (size < sizeof head)
-		return 0;
-	memcpy(&head, text, sizeof head);
-	if (head.magic != MAGIC || head.path_bytes > PATH_MAX || head.count != chunks_of(head.bytes) || head.count > size / 16)
-		return 0;
-	length = sizeof head + (size_t)head.path_bytes + (size_t)head.count * 16;
-	if (length > size)
-		return 0;
-	tpck_digest128(text + before, length - before, digest);
-	if (memcmp(digest, head.digest, sizeof digest))
-		return 0;
-	*sums = tpck_sums_new(head.bytes);
+	*sums = length ? tpck_sums_new(head.bytes) : NULL;
 	if (!*sums)
 		return 0;
 	(*sums)->path = strndup((const char *)text + sizeof head, (size_t)head.path_bytes);
 	(*sums)->inode = head.inode;
 	(*sums)->modified = (struct timespec){head.modified_sec, (long)head.modified_ns};
-	memcpy((*sums)->digest, text + sizeof head + head.path_bytes, (size_t)head.count * 16);
+	memcpy((*sums)->digest, tpck_sums_record_digests(text, &head), (size_t)head.count * 16);
 	if ((*sums)->path)
 		return length;
 	tpck_sums_free(*sums);
@@ -286,7 +255,7 @@ static int load(const char *log, struct all *all, struct tpck_error *err)
 			*err = why;
 		return rc;
 	}
-	for (size_t at = 0; !rc && at + sizeof(struct head) <= size;) {
+	for (size_t at = 0; !rc && at + sizeof(struct tpck_sums_record) <= size;) {
 		size_t length = record_get((uint8_t *)text + at, size - at, &sums);
 
 		if (!sums) {

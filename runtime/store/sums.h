@@ -10,10 +10,7 @@
 #include <sys/stat.h>
 
 #include "runtime/base/error.h"
-
-#define TPCK_SUMS_CHUNK (1u << 20)
-/* The log, in the root of the job's first durable tier. */
-#define TPCK_SUMS_LOG "files.sums"
+#include "runtime/wire/sums_record.h"
 
 struct tpck_sums {
 	char *path;             /* absolute; NULL: not published yet */

@@ -43,6 +43,13 @@ const char *tpck_rule_text(enum tpck_rule rule)
 		[TPCK_RULE_NAME] = "checkpoints are called so",
 		[TPCK_RULE_FOLDER] = "it lies in a checkpoint's folder",
 		[TPCK_RULE_ASKED] = "TRANSPCKPT_FILES has it",
+		[TPCK_RULE_TORCH] = "learnt by content: a file of torch.save",
+		[TPCK_RULE_PICKLE] = "learnt by content: an old file of torch.save",
+		[TPCK_RULE_SAFETENSORS] = "learnt by content: a safetensors file",
+		[TPCK_RULE_HDF5] = "learnt by content: an HDF5 file",
+		[TPCK_RULE_NPY] = "learnt by content: an array of NumPy",
+		[TPCK_RULE_NPZ] = "learnt by content: arrays of NumPy",
+		[TPCK_RULE_DEVICE] = "learnt: written from a device copy's target",
 		[TPCK_RULE_UNKNOWN] = "nothing says that it is a checkpoint",
 		[TPCK_RULE_OFF] = "TRANSPCKPT_FILES is none",
 		[TPCK_RULE_NEVER] = "files of such a name are written in place",
@@ -57,10 +64,22 @@ const char *tpck_rule_text(enum tpck_rule rule)
 	return texts[rule];
 }
 
+/* Most globs are an ending, or no globs: each file that is written from empty is held against all of them. */
+static bool matches(const char *glob, const char *name)
+{
+	size_t ending = strlen(glob) - 1, length = strlen(name);
+
+	if (strpbrk(glob + 1, "*?[\\") || *glob == '?' || *glob == '[' || *glob == '\\')
+		return fnmatch(glob, name, 0) == 0;
+	if (*glob != '*')
+		return strcmp(glob, name) == 0;
+	return length >= ending && memcmp(name + length - ending, glob + 1, ending) == 0;
+}
+
 static const char *one_of(const char *name, const char *const *globs, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		if (fnmatch(globs[i], name, 0) == 0)
+		if (matches(globs[i], name))
 			return globs[i];
 	return NULL;
 }
@@ -129,6 +148,16 @@ static bool is_auto(const char *glob, size_t length)
 	return length == strlen("auto") && strncmp(glob, "auto", length) == 0;
 }
 
+bool tpck_rules_auto(const struct tpck_settings *settings)
+{
+	const char *next;
+
+	for (const char *at = settings->files; *at; at = next)
+		if (is_auto(at, glob_of(at, &next)))
+			return true;
+	return false;
+}
+
 bool tpck_rules_may_be(const struct tpck_settings *settings, const char *path)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -187,6 +216,19 @@ enum tpck_rule tpck_rules_place(int folder, const char *name, bool removed, stru
 	if (there->st_uid != geteuid())
 		return TPCK_RULE_OWNER;
 	return syscall(SYS_faccessat, folder, name, W_OK) ? TPCK_RULE_READONLY : TPCK_RULE_NAME;
+}
+
+bool tpck_rules_points(const char *name)
+{
+	static const char *const exactly[] = {
+		"latest", "latest_checkpointed_iteration.txt", ".metadata", "metadata.json", "commit_success.txt", "trainer_state.json",
+		"dlrover_latest.txt",
+	};
+
+	for (size_t i = 0; i < sizeof exactly / sizeof *exactly; i++)
+		if (strcmp(name, exactly[i]) == 0)
+			return true;
+	return strncmp(name, "DONE_", 5) == 0 || strncmp(name, ".metadata.", 10) == 0;
 }
 
 /* .tmp and six letters or digits. */

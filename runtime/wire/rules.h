@@ -15,6 +15,14 @@ enum tpck_rule {
 	TPCK_RULE_NAME,   /* checkpoints, and what points to them, are called so */
 	TPCK_RULE_FOLDER, /* it lies in a checkpoint's folder */
 	TPCK_RULE_ASKED,  /* a glob of TRANSPCKPT_FILES */
+	/* It is, since another one of its name, but for digits, turned out to be one (runtime/wire/learnt.h). */
+	TPCK_RULE_TORCH,       /* of torch.save */
+	TPCK_RULE_PICKLE,      /* of torch.save as it was before 1.6 */
+	TPCK_RULE_SAFETENSORS,
+	TPCK_RULE_HDF5,
+	TPCK_RULE_NPY,
+	TPCK_RULE_NPZ,
+	TPCK_RULE_DEVICE,      /* written from memory that the device was copied to */
 	/* It is not. */
 	TPCK_RULE_UNKNOWN,  /* nothing says that it is a checkpoint */
 	TPCK_RULE_OFF,      /* TRANSPCKPT_FILES=none */
@@ -29,7 +37,12 @@ enum tpck_rule {
 
 static inline bool tpck_rule_takes(enum tpck_rule rule)
 {
-	return rule <= TPCK_RULE_ASKED;
+	return rule <= TPCK_RULE_DEVICE;
+}
+
+static inline bool tpck_rule_learnt(enum tpck_rule rule)
+{
+	return rule >= TPCK_RULE_TORCH && rule <= TPCK_RULE_DEVICE;
 }
 
 /* In plain words, to be read behind "taken: " or "not taken: ". */
@@ -37,12 +50,17 @@ const char *tpck_rule_text(enum tpck_rule rule);
 
 /* By the last part of any path, without a buffer: false where tpck_rules_name() would say no. */
 bool tpck_rules_may_be(const struct tpck_settings *settings, const char *path);
+/* Whether files are recognised, or taken by globs alone. */
+bool tpck_rules_auto(const struct tpck_settings *settings);
 /* By an absolute path. `glob`, where it is not NULL, gets what said so ("" where nothing did), in `size` bytes. */
 enum tpck_rule tpck_rules_name(const struct tpck_settings *settings, const char *absolute, char *glob, size_t size);
 /* Whether a file that replaces the one of this name, in the folder `folder` (O_PATH is enough), would be the same to
  * everybody: TPCK_RULE_NAME, or why not. `parent` is the folder; `there` what has the name, if `exists`. `removed`: the job does
  * not see what has it any more. */
 enum tpck_rule tpck_rules_place(int folder, const char *name, bool removed, struct stat *parent, struct stat *there, bool *exists);
+
+/* Whether a file of this name says that others are whole: it waits for all that closed before it, on whatever disk. */
+bool tpck_rules_points(const char *name);
 
 /* A name of Rust's tempfile (safetensors from 0.8 on), which makes the system calls that rename it itself: nobody sees them. */
 bool tpck_rules_renamed_past_us(const char *path);

@@ -18,6 +18,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/wire/rules.h"
 #include "runtime/wire/segment.h"
 
 /* ---- the table -------------------------------------------------------------------------------- */
@@ -422,6 +423,11 @@ unsigned tpck_view_versions(const struct tpck_view *view, uint64_t device, uint6
 
 	(void)newest((struct tpck_view *)(uintptr_t)view, device, inode, name, &versions);
 	return versions;
+}
+
+bool tpck_view_after_all(const struct tpck_view_entry *entry)
+{
+	return entry->kind == TPCK_VIEW_REMOVED || (entry->kind != TPCK_VIEW_PLAIN && tpck_rules_points(tpck_view_key_of(entry)->name));
 }
 
 struct tpck_view_entry *tpck_view_by_serial(struct tpck_view *view, uint32_t index, uint64_t serial)

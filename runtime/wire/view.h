@@ -31,6 +31,7 @@ enum {
 	TPCK_VIEW_FOLDERS = 2048,
 	TPCK_VIEW_FILTER = 1 << 13,
 	TPCK_VIEW_SIZES = 1024,
+	TPCK_VIEW_LEARNT = 256,
 	TPCK_VIEW_HOLDERS = 4,
 	TPCK_VIEW_NAME = 256,
 	TPCK_VIEW_PATH = 4096,
@@ -79,7 +80,7 @@ struct tpck_view_entry {
 	uint64_t bytes;          /* MEMORY: counted against the budget */
 	uint64_t synced;         /* the sync of it that is wanted; done once sync_done is as much */
 	uint64_t sync_done;
-	int32_t sync_error;
+	int32_t sync_error;      /* DIRECT: a sync of its part has failed: the disk may have lost of it, and not tell again */
 	uint32_t mapped;         /* 1: it has been mapped for writing: its times do not tell whether it changed */
 	uint32_t changed;        /* so often by its path */
 	uint32_t linked;         /* DIRECT: its part is another name of a file that was whole already */
@@ -97,6 +98,14 @@ struct tpck_view_folder {
 
 struct tpck_view_size {
 	uint64_t pattern, bytes; /* what files of this name, but for digits, had last */
+};
+
+/* A pattern of names of which a file turned out to be a checkpoint (runtime/wire/learnt.h). Written once, under the lock, before
+ * it is counted; read without it. */
+struct tpck_view_learnt {
+	uint64_t pattern;
+	uint32_t name;           /* tpck_learnt_name() */
+	uint32_t rule;           /* enum tpck_rule: what it turned out to be */
 };
 
 /* How often a process that has no table looks for one that another process has made. */
@@ -120,7 +129,9 @@ struct tpck_view {
 	uint32_t bucket[TPCK_VIEW_BUCKETS];        /* index + 1 of the first entry */
 	struct tpck_view_size size[TPCK_VIEW_SIZES];
 	uint32_t first_free;     /* no free entry is below */
-	uint32_t reserved;
+	_Atomic uint32_t said;   /* 1: that there are no peers for TRANSPCKPT_FSYNC=replicated */
+	_Atomic uint32_t learnt; /* how many of these there are */
+	struct tpck_view_learnt pattern[TPCK_VIEW_LEARNT];
 	struct tpck_view_folder folder[TPCK_VIEW_FOLDERS];
 	struct tpck_view_entry entry[TPCK_VIEW_ENTRIES];
 };
@@ -164,6 +175,14 @@ static inline const char *tpck_view_name_of(const struct tpck_view_entry *entry)
 {
 	return entry->kind == TPCK_VIEW_PLAIN ? entry->key[1].name : tpck_view_key_of(entry)->name;
 }
+/* The file system that it is owed to. */
+static inline uint64_t tpck_view_device_of(const struct tpck_view *view, const struct tpck_view_entry *entry)
+{
+	return view->folder[tpck_view_key_of(entry)->folder].device;
+}
+/* Whether its turn comes when all that closed before it is there, on whatever file system: a pointer, a removal. The turn of
+ * any other comes when what closed before it on its own file system is there. */
+bool tpck_view_after_all(const struct tpck_view_entry *entry);
 /* The newest entry of this name, or NULL. */
 struct tpck_view_entry *tpck_view_find(struct tpck_view *view, uint64_t device, uint64_t inode, const char *name);
 /* How many it has. */

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Disks that refuse, fail, hang or are full; files that turn out much larger than the last one of their name; what is done to
-files just while they are copied."""
+files just while they are copied. `large`, 20 GiB, is only tried where it is named: trouble.py large."""
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -52,20 +53,20 @@ def errors(place):
 
 
 class Struck:
-    """System calls of one thread of the agent are made to fail or wait."""
+    """System calls of the agent's threads of that name are made to fail or wait."""
 
     def __init__(self, place, thread, *what):
         agent = place.agent_pid()
-        self.tracer = None
+        tasks = []
         for task in os.listdir(f"/proc/{agent}/task"):
             with open(f"/proc/{agent}/task/{task}/comm", encoding="utf-8") as f:
-                if f.read().strip() != thread:
-                    continue
-            self.tracer = subprocess.Popen(["strace", "-o", "/dev/null", "-p", task, *what], stderr=subprocess.PIPE, text=True)
-            self.tracer.stderr.readline()
-            until(lambda task=task: self.traced(agent, task))
-            return
-        raise RuntimeError(f"the agent has no thread {thread}")
+                if re.fullmatch(rf"{thread}(-\d)?", f.read().strip()):
+                    tasks.append(task)
+        if not tasks:
+            raise RuntimeError(f"the agent has no thread {thread}")
+        self.tracer = subprocess.Popen(["strace", "-q", "-o", "/dev/null", *[a for t in tasks for a in ("-p", t)], *what],
+                                       stderr=subprocess.DEVNULL)
+        until(lambda: all(self.traced(agent, task) for task in tasks))
 
     def traced(self, agent, task):
         with open(f"/proc/{agent}/task/{task}/status", encoding="utf-8") as f:
@@ -73,7 +74,7 @@ class Struck:
 
     def over(self):
         self.tracer.terminate()
-        self.tracer.communicate(timeout=60)
+        self.tracer.wait(60)
 
 
 READ_ONLY = """
@@ -237,6 +238,255 @@ def hangs(checks):
             if not leaves:
                 go(program)
                 checks.ok(end(program)[0] == 0, "the program ends")
+
+
+LANES = """
+other, third = sys.argv[1:]
+for i in range(2):
+    save(f"{other}/b-{i}.pt")
+    save(f"{third}/c-{i}.pt")
+sync(other)
+sync(third)
+step("elsewhere")
+save("a-2.pt", b"y" * 100000)
+step("owed")
+for i in range(2, 5):
+    save(f"{other}/b-{i}.pt", b"z" * 100000)
+says(sync, other)
+step("saved")
+save(f"{other}/latest", b"a-2")
+os.unlink(f"{third}/c-0.pt")
+save(f"{other}/b-5.pt", b"z" * 100000)
+save(f"{third}/DONE_3", b"a-2")
+print(sorted(os.listdir(other)), sorted(os.listdir(third)), flush=True)
+step("pointed")
+"""
+
+
+def lanes(checks):
+    """One disk of three hangs, then fails."""
+    with Place(TRANSPCKPT_EXIT_WAIT_SEC="1") as place:
+        other, third = (os.path.join(place.root, name) for name in ("other", "third"))
+        for folder in (other, third):
+            os.mkdir(folder)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", folder], check=True)
+        try:
+            program = place.start(SAVES + LANES, other, third, stderr=subprocess.PIPE)
+            told(program, "begun")
+            go(program)
+            told(program, "elsewhere")
+            until(lambda: not place.listed())
+            struck = Struck(place, "tpck-files", "-P", os.path.realpath(place.work), "-etrace=openat",
+                            "-einject=openat:delay_enter=300000000")
+            go(program)
+            told(program, "owed")
+            go(program)
+            names = [f"b-{i}.pt" for i in range(5)]
+            if not until(lambda: [n for n in names if os.path.exists(os.path.join(other, n))] == names, 20):
+                struck.over()
+                raise RuntimeError(f"it holds up another disk: {os.listdir(other)}")
+            said = line(program)
+            there = sorted(n for n in os.listdir(other) if not n.startswith(".tpck-"))
+            checks.ok(said == "nothing" and there == names and place.content("a-2.pt") is None,
+                      "a disk that hangs: what is saved to another one is at its path, durable", said, there, place.listing())
+            told(program, "saved")
+            go(program)
+            said = line(program)
+            told(program, "pointed")
+            seen = f"{['b-%d.pt' % i for i in range(6)] + ['latest']} {['DONE_3', 'c-1.pt']}"
+            rows = {os.path.basename(r["path"]) for r in place.listed()}
+            time.sleep(0.3)
+            there = sorted(n for n in os.listdir(third) if not n.startswith(".tpck-"))
+            checks.ok(said == seen and rows == {"a-2.pt", "latest", "c-0.pt", "b-5.pt", "DONE_3"} and
+                      there == ["c-0.pt", "c-1.pt"] and not os.path.exists(f"{other}/latest"),
+                      "pointers and removals on others wait for what closed before them on it, and what is behind them for them",
+                      said, rows, there)
+            go(program)
+            program.wait(60)
+            lines = program.stderr.read().splitlines()
+            checks.ok(program.returncode == 0 and len(lines) == 1 and "not durable yet" in lines[0],
+                      "the program's end waits for all of them, as long as it may", program.returncode, *lines)
+            struck.over()
+            ahead = []
+
+            def come():
+                for pointer in (f"{other}/latest", f"{third}/DONE_3"):
+                    if os.path.exists(pointer) and place.content("a-2.pt") is None:
+                        ahead.append(pointer)
+                return not place.listed()
+            checks.ok(until(come) and not ahead and sorted(os.listdir(third)) == ["DONE_3", "c-1.pt"] and
+                      os.path.exists(f"{other}/latest") and place.content("a-2.pt") == b"y" * 100000,
+                      "it comes back, and all is there, in order", ahead, place.log(), os.listdir(third))
+        finally:
+            for folder in (other, third):
+                subprocess.run(["umount", "-l", folder], check=False)
+
+
+LEVELS = """
+f = open("a-2.pt", "wb")
+f.write(b"y" * 100000)
+f.flush()
+os.fsync(f.fileno())
+step("synced")
+f.close()
+sync(".")
+"""
+
+
+def levels(checks):
+    """What fsync of a file that is still open has waited for."""
+    for level, there in (("durable", True), ("replicated", True), ("memory", False)):
+        with Place(TRANSPCKPT_FSYNC=level) as place:
+            said, sizes = "", []
+            for _ in range(2):
+                program = place.start(SAVES + LEVELS, stderr=subprocess.PIPE)
+                told(program, "begun")
+                until(lambda place=place: not place.listed())
+                go(program)
+                told(program, "synced")
+                sizes.append([os.path.getsize(place.path(n)) for n in os.listdir(place.work) if n.startswith(".tpck-")])
+                go(program)
+                end(program)
+                said += program.stderr.read()
+            checks.ok(sizes == [[100000] if there else []] * 2,
+                      f"TRANSPCKPT_FSYNC={level}: fsync {'has' if there else 'does not have'} the bytes on the disk", sizes)
+            lines = [s for s in said.splitlines() if "there are no peers" in s]
+            checks.ok(len(lines) == (level == "replicated") and len(said.splitlines()) == len(lines),
+                      f"TRANSPCKPT_FSYNC={level}: said once if it is not what was asked for", said)
+
+
+APART = """
+other = sys.argv[1]
+for i in range(2):
+    save(f"{other}/b-{i}.pt")
+sync(other)
+step("elsewhere")
+f = open(f"{other}/b-2.pt", "wb")
+save("a-2.pt", b"y" * 100000)
+step("owed")
+f.write(b"z" * 100000)
+says(f.close)
+says(sync, other)
+save(f"{other}/b-3.pt", b"z" * 100000)
+g = open(f"{other}/b-4.pt", "wb")
+print(os.environ["TRANSPCKPT_SHM"] in os.readlink(f"/proc/self/fd/{g.fileno()}"), flush=True)
+g.close()
+says(sync, other)
+save(f"{other}/latest", b"a-2")
+says(sync, other)
+"""
+
+
+def apart(checks):
+    """A disk that fails is told of to those that write to it."""
+    with Place() as place:
+        other = os.path.join(place.root, "other")
+        os.mkdir(other)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", other], check=True)
+        try:
+            program = place.start(SAVES + APART, other)
+            told(program, "begun")
+            go(program)
+            told(program, "elsewhere")
+            until(lambda: not place.listed())
+            struck = Struck(place, "tpck-files", "-P", os.path.realpath(place.work), "-etrace=openat", "-einject=openat:error=EDQUOT")
+            go(program)
+            told(program, "owed")
+            until(lambda: errors(place).get("a-2.pt") == "Disk quota exceeded", 20)
+            go(program)
+            said = [line(program) for _ in range(4)]
+            checks.ok(said == ["nothing", "nothing", "True", "nothing"] and
+                      sorted(n for n in os.listdir(other) if not n.startswith(".tpck-")) == [f"b-{i}.pt" for i in range(5)],
+                      "a disk that fails: close and fsync of another one have nothing to tell, and files for it go into memory", said)
+            said = line(program)
+            checks.ok(said == "EDQUOT" and not os.path.exists(f"{other}/latest"),
+                      "fsync says what keeps a pointer from its path, on whatever disk that is", said)
+            struck.over()
+            checks.ok(until(lambda: not place.listed()) and place.content("a-2.pt") == b"y" * 100000 and
+                      os.path.exists(f"{other}/latest"), "and all comes when it works again", place.log())
+            checks.ok(end(program)[0] == 0, "the program ends")
+        finally:
+            subprocess.run(["umount", "-l", other], check=False)
+
+
+LOSES = """
+save("big-0.pt", b"y" * (20 << 20))
+step("owed")
+f = open("more.pt", "wb")
+f.write(b"z" * (20 << 20))
+f.flush()
+try:
+    os.fsync(f.fileno())
+    print("nothing", flush=True)
+except OSError as e:
+    print("an error", flush=True)
+step("synced")
+f.close()
+step("closed")
+save("more.pt", b"n" * 1000)
+"""
+
+
+def loses(checks):
+    """A disk that does not write what it has taken: after that sync says that all is well."""
+    with Place() as place:
+        backing, image = (os.path.join(place.root, name) for name in ("backing", "backing/image"))
+        os.mkdir(backing)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", backing], check=True)
+        try:
+            subprocess.run(["truncate", "-s", "96M", image], check=True)
+            made = subprocess.run(["mkfs.ext4", "-q", "-F", "-O", "^has_journal", image], capture_output=True, check=False)
+            mounted = made.returncode == 0 and subprocess.run(["mount", "-o", "loop,errors=continue", image, place.work],
+                                                              capture_output=True, check=False).returncode == 0
+            if not mounted:
+                print("# no ext4 can be mounted: a disk that loses what it has taken is not tried")
+                return
+
+            def room(size):
+                subprocess.run(["mount", "-o", f"remount,size={size}", backing], check=True)
+
+            def drop(name):
+                with open(place.path(name), "rb") as f:
+                    os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+            def uncached(name):
+                drop(name)
+                return place.content(name)
+            for name in ("big-0.pt", "more.pt"):
+                with open(place.path(name), "wb") as f:
+                    f.write(b"old")
+            program = begun(place, LOSES)
+            go(program)
+            told(program, "owed")
+            there = until(lambda: errors(place).get("big-0.pt"), 30)
+            first = errors(place).get("big-0.pt")
+            until(lambda: place.log().count("big-0.pt") > 1, 3)
+            checks.ok(there and place.content("big-0.pt") == b"old", "a sync that failed is not taken for one that worked the next time: "
+                      "the old file stays", first, place.listed())
+            room("64m")
+            checks.ok(until(lambda: not place.listed(), 60) and uncached("big-0.pt") == b"y" * (20 << 20),
+                      "what the disk has lost is written again from memory", place.listed(), place.log())
+            used = os.statvfs(backing)
+            room(f"{(used.f_blocks - used.f_bfree) * used.f_frsize // 1024 + 1024}k")
+            go(program)
+            said = line(program)
+            told(program, "synced")
+            for name in [n for n in os.listdir(place.work) if n.startswith(".tpck-")]:
+                drop(name)
+            room("96m")
+            go(program)
+            told(program, "closed")
+            there = until(lambda: errors(place).get("more.pt") == "Input/output error", 30)
+            lines = len(re.findall("the disk has lost some", place.log()))
+            checks.ok(said == "an error" and there and place.content("more.pt") == b"old" and lines == 1,
+                      "what the disk has lost and memory has not does not come, which is said in a line", said, place.listed(), place.log())
+            go(program)
+            status, _ = end(program)
+            checks.ok(status == 0 and until(lambda: not place.listed()) and uncached("more.pt") == b"n" * 1000 and
+                      "is given up: the disk has lost some of it" in place.log(), "until it is saved again", status, place.log())
+        finally:
+            for folder in (place.work, backing):
+                subprocess.run(["umount", "-l", folder], capture_output=True, check=False)
 
 
 NO_ROOM = """
@@ -472,6 +722,104 @@ def small_tier(checks):
             subprocess.run(["umount", "-l", other.shm], check=False)
 
 
+def large(checks):
+    """LARGE_GIB (20) of data under a budget of 2 GiB; only where it is asked for by its name."""
+    gib = int(os.environ.get("LARGE_GIB") or 20)
+    with Place(TRANSPCKPT_MEMORY="2G") as place:
+        disk = os.statvfs(place.work)
+        if disk.f_bavail * disk.f_frsize < 2 * gib << 30:
+            checks.ok(True, f"large # SKIP there is no room for {gib} GiB")
+            return
+    grown(checks, f"{gib} GiB", ["write"], gib << 10, TRANSPCKPT_MEMORY="2G")
+
+
+FIRST = """
+step("ready")
+save("a-2.pt", b"1" * 3000000)
+step("closed")
+"""
+# What it finds of the one before, if it looks, then its own, by each way that has to look at what is there.
+SECOND = STEPS + """
+def read(name):
+    with open(name, "rb") as f:
+        d = f.read()
+    return len(d), d[:1], d[-1:]
+print(read("a-2.pt") if sys.argv[1] == "reads" else "", flush=True)
+with open("a-2.pt", "wb") as f:
+    f.write(b"2" * 2000000)
+print(read("a-2.pt"), os.path.getsize("a-2.pt"), "a-2.pt" in os.listdir("."), flush=True)
+if sys.argv[1] == "reads":
+    with open("b.pt", "wb") as f:
+        f.write(b"b" * 1000)
+    os.rename("b.pt", "a-2.pt")
+    with open("a-2.pt", "wb") as f:
+        f.write(b"3" * 1000000)
+print(read("a-2.pt"), os.path.exists("b.pt"), flush=True)
+step("done")
+"""
+# When the agent is stopped: before it knows of the file, or so long after that it was closed.
+STOPS = [("writes", None), ("reads", None)] + [("reads", delay) for delay in (0, 0.001, 0.002, 0.004, 0.008)]
+
+
+def in_flight(place, first, delay):
+    """One that is killed with a file on its way; the agent stands still. Its id."""
+    go(first)
+    told(first, "ready")
+    agent = place.agent_pid()
+    if delay is None:
+        pause(place)
+    go(first)
+    told(first, "closed")
+    if delay is not None:
+        time.sleep(delay)
+        pause(place)
+    first.kill()
+    first.wait()
+    return agent
+
+
+def stopped(checks):
+    """A trainer is killed with a file in flight, its agent stands still, and its successor saves to the same path."""
+    hung, wrong, waited = [], [], []
+    for way, delay in STOPS:
+        with Place() as place:
+            agent = in_flight(place, begun(place, FIRST), delay)
+            second = place.start(SECOND, way)
+            said, goes = "", False
+            while not said.endswith("done\n"):
+                if select.select([second.stdout], [], [], 60 if goes else 2)[0]:
+                    more = os.read(second.stdout.fileno(), 4096).decode()
+                    if not more:
+                        break
+                    said += more
+                elif goes:
+                    hung.append((way, delay, said))
+                    break
+                else:
+                    # A version of what it has read is kept, which has to be at its path: that waits for the agent.
+                    waited.append((way, delay))
+                    os.kill(agent, signal.SIGCONT)
+                    goes = True
+            os.kill(agent, signal.SIGCONT)
+            said = said.splitlines()
+            if said[-1:] != ["done"]:
+                second.kill()
+                second.wait()
+                wrong.append((way, delay, said))
+                continue
+            go(second)
+            status, _ = end(second)
+            came = until(lambda place=place: not place.listed(), 30)
+            content = place.content("a-2.pt") or b""
+            last = ("(1000000, b'3', b'3')", b"3" * 1000000) if way == "reads" else ("(2000000, b'2', b'2')", b"2" * 2000000)
+            if said != ["(3000000, b'1', b'1')" if way == "reads" else "", "(2000000, b'2', b'2') 2000000 True", f"{last[0]} False", "done"] or \
+                    status or not came or content != last[1] or place.listing() != ["a-0.pt", "a-1.pt", "a-2.pt"]:
+                wrong.append((way, delay, said, status, came, len(content), content[:1], place.listing(), place.log()))
+    checks.ok(not hung and STOPS[0] not in waited, "an agent that stands still holds up no successor that only writes, and no other for longer",
+              hung, waited)
+    checks.ok(not wrong, "the path holds what the successor saved last, and it has seen that all the time", *wrong[:3])
+
+
 MEANWHILE = """
 big = 3 << 20
 save("a-2.pt", b"y" * big)
@@ -562,8 +910,9 @@ def races(checks):
 
 def main():
     checks = Checks()
-    mounts = [read_only, no_room, small_tier]
-    tests = [fails, closes, hangs, grows, meanwhile, races, *mounts]
+    mounts = [read_only, no_room, small_tier, lanes, apart, loses]
+    by_name = [large]
+    tests = [fails, closes, hangs, levels, grows, meanwhile, stopped, races, *mounts]
     chosen = sys.argv[1:]
     if "TPCK_OWN_MOUNTS" not in os.environ:
         # Mounts of this test are nobody else's.
@@ -572,7 +921,7 @@ def main():
             os.execvp("unshare", ["unshare", "-m", sys.executable, "-B", os.path.abspath(__file__), *chosen])
         print("# no mount namespace:", *[test.__name__ for test in mounts], "are not tried")
         tests = [test for test in tests if test not in mounts]
-    for test in tests:
+    for test in tests + [t for t in by_name if t.__name__ in chosen]:
         if not chosen or test.__name__ in chosen:
             begun_at = time.monotonic()
             test(checks)

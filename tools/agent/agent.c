@@ -109,9 +109,13 @@ static void retire_forgotten(struct agent *agent)
 /* When the agent has nothing more to wait for; UINT64_MAX: it has. */
 static uint64_t leave_at(const struct agent *agent)
 {
+	uint64_t idle = agent->idle_since_ns + (agent->served ? IDLE_WAIT_NS : FIRST_WAIT_NS), linger;
+
 	if (agent->clients || agent->jobs || agent->lives || files_owed())
 		return UINT64_MAX;
-	return agent->idle_since_ns + (agent->served ? IDLE_WAIT_NS : FIRST_WAIT_NS);
+	/* A program that died may come back, and read what it has saved. */
+	linger = agent->files_died_ns && files_kept() ? agent->files_died_ns + (uint64_t)(agent->settings.linger_sec * 1e9) : 0;
+	return linger > idle ? linger : idle;
 }
 
 static void consider_leaving(struct agent *agent)

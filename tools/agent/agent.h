@@ -32,6 +32,7 @@ struct client {
 	char *deferred;     /* a HELLO that waits until an earlier process of the program is settled */
 	uint64_t deferred_until_ns;
 	bool gone;          /* closed while busy */
+	bool files, ended;  /* it writes files; it is at its end, and has not failed */
 	struct client *next;
 };
 
@@ -116,6 +117,7 @@ struct agent {
 	struct live *lives;
 
 	uint64_t begun_ns, idle_since_ns, look_ns;
+	uint64_t files_died_ns; /* when a process that writes files died last; 0: the program has ended since, or none did */
 	bool served;                 /* somebody said HELLO since the start */
 	bool stopping;               /* SIGTERM: finish the newest, keep the memory tier */
 	bool stop_now;
@@ -221,6 +223,8 @@ void files_begin(struct agent *agent);
 /* Whether something is not at its path yet; whether that is because it cannot be. */
 bool files_owed(void);
 bool files_failing(void);
+/* Whether there are copies in memory of what is at its path. */
+bool files_kept(void);
 /* False: something is left, which the next agent finds. */
 bool files_stop(void);
 

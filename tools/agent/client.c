@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/agent.h"
 
@@ -58,6 +59,8 @@ static void connection_ended(struct agent *agent, struct client *client)
 {
 	struct live *live = client->live;
 
+	if (client->files && !client->ended)
+		agent->files_died_ns = tpck_clock_monotonic_ns();
 	client_close(agent, client);
 	if (live && live->pid_watch.fd < 0)
 		live_died(agent, live);
@@ -140,12 +143,17 @@ static void take_message(struct agent *agent, struct client *client, const struc
 			 const void *payload)
 {
 	const struct tpck_hello *hello = payload;
+	const struct tpck_ending *ending = payload;
 
 	if (head->type == TPCK_MSG_QUERY) {
 		status_answer(agent, client);
 	} else if (head->type == TPCK_MSG_FILES) {
-		agent->served = true;
+		agent->served = client->files = true;
 		files_begin(agent);
+	} else if (head->type == TPCK_MSG_ENDING && client->files && head->bytes >= sizeof *ending) {
+		client->ended = ending->status == 0;
+		if (client->ended)
+			agent->files_died_ns = 0;
 	} else if (head->type != TPCK_MSG_HELLO) {
 		if (client->live)
 			take_session_message(agent, client, head->type, payload, head->bytes);

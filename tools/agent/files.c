@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program's own files: what was closed is put at its path, in the order of closing, by a thread of its own. */
+/* The program's own files: what was closed is put at its path, on each file system in the order of closing; pointers and removals
+ * behind all that closed before. A disk that hangs or fails holds up what is owed to it, and what waits for that. */
 #include "config.h"
 
 #include <dirent.h>
@@ -22,9 +23,12 @@
 /* How often the processes are looked at that write; how long one that only has inherited a descriptor is waited for. */
 #define SWEEP_NS 100000000ull
 #define INHERITED_NS 2000000000ull
-enum { OPEN_MS = 100, WRITTEN_MS = 10 };
+enum { OPEN_MS = 100, WRITTEN_MS = 10, PATIENCE_MS = 5 };
 
-struct files files = {.prepared_lock = PTHREAD_MUTEX_INITIALIZER, .ahead = {.folder = -1, .part = {.fd = -1}}};
+struct files files = {
+	.prepared_lock = PTHREAD_MUTEX_INITIALIZER, .spare_lock = PTHREAD_MUTEX_INITIALIZER, .ahead_lock = PTHREAD_MUTEX_INITIALIZER,
+	.ahead = {.folder = -1, .part = {.fd = -1}},
+};
 
 /* ---- what processes leave --------------------------------------------------------------------- */
 
@@ -83,14 +87,15 @@ void files_choose(const struct tpck_view_entry *entry, struct chosen *chosen)
 		.order = entry->order, .synced = entry->synced, .pattern = entry->pattern,
 		.folder = files.view->folder[key->folder], .part_folder = files.view->folder[entry->part_folder],
 		.mapped = entry->mapped, .changed = entry->changed, .inode = entry->inode,
-		.linked = entry->linked,
+		.linked = entry->linked, .suspect = entry->kind == TPCK_VIEW_DIRECT && entry->sync_error,
 	};
 	strcpy(chosen->name, tpck_view_name_of(entry));
 	tpck_view_part_name(chosen->part, entry->serial);
 	tpck_view_bytes(files.view, entry, files.agent->folder, chosen->bytes, sizeof chosen->bytes);
 }
 
-enum work { NOTHING, WRITERS, BUSY, PUBLISH };
+/* SOON: what is owed has to wait for a moment. */
+enum work { NOTHING, WRITERS, SOON, PUBLISH };
 
 bool files_is_syncing(uint64_t serial)
 {
@@ -100,36 +105,131 @@ bool files_is_syncing(uint64_t serial)
 	return false;
 }
 
-/* What is to be done next: the first that was closed. */
-static enum work next(struct chosen *chosen)
+bool files_is_publishing(uint64_t serial)
 {
-	const struct tpck_view_entry *first = NULL;
+	for (unsigned i = 0; i < FILES_LANES; i++)
+		if (files.lane[i].serial == serial)
+			return true;
+	return false;
+}
+
+static const struct lane *lane_at(uint64_t device)
+{
+	for (unsigned i = 0; i < FILES_LANES; i++)
+		if (files.lane[i].serial && files.lane[i].device == device)
+			return &files.lane[i];
+	return NULL;
+}
+
+static struct disk *find_disk(uint64_t device)
+{
+	for (unsigned i = 0; i < FILES_DISKS; i++)
+		if (files.disk[i].used_ns && files.disk[i].device == device)
+			return &files.disk[i];
+	return NULL;
+}
+
+/* The one that was used longest ago goes, but not one that fails, or that a lane is at: where all of them are, some share. */
+static struct disk *disk_of(uint64_t device)
+{
+	struct disk *disk = find_disk(device);
+
+	for (unsigned i = 0; !disk && i < FILES_DISKS; i++)
+		if (!files.disk[i].used_ns)
+			disk = &files.disk[i];
+	if (!disk) {
+		for (unsigned i = 0; i < FILES_DISKS; i++)
+			if (files.disk[i].backoff_sec == 0 && !lane_at(files.disk[i].device) && (!disk || files.disk[i].used_ns < disk->used_ns))
+				disk = &files.disk[i];
+		if (!disk)
+			disk = &files.disk[device % FILES_DISKS];
+		*disk = (struct disk){0};
+	}
+	disk->device = device;
+	disk->used_ns = tpck_clock_monotonic_ns();
+	return disk;
+}
+
+bool files_may_go_ahead(uint64_t device)
+{
+	const struct disk *disk = find_disk(device);
+
+	return !lane_at(device) && !(disk && disk->backoff_sec > 0);
+}
+
+/* The first that was closed of those that are owed to a file system. */
+struct head {
+	uint64_t device;
+	struct tpck_view_entry *first;
+};
+
+static struct head *head_of(struct head *heads, unsigned *count, uint64_t device)
+{
+	for (unsigned i = 0; i < *count; i++)
+		if (heads[i].device == device)
+			return &heads[i];
+	if (*count == FILES_DISKS)
+		return &heads[FILES_DISKS - 1];
+	heads[*count] = (struct head){device, NULL};
+	return &heads[(*count)++];
+}
+
+/* `lowest` is the first of all. */
+static bool may_publish(const struct tpck_view_entry *entry, uint64_t lowest, enum work *work)
+{
+	uint64_t device = tpck_view_device_of(files.view, entry), now = tpck_clock_monotonic_ns();
+	const struct disk *disk = find_disk(device);
+
+	if (lane_at(device) || (entry->order > lowest && tpck_view_after_all(entry)))
+		return false;
+	if (files_is_syncing(entry->serial) || (disk && now < disk->retry_ns && disk->retry_ns - now <= WRITTEN_MS * 1000000ull)) {
+		*work = SOON;
+		return false;
+	}
+	return !disk || now >= disk->retry_ns;
+}
+
+/* What is to be done next: the first that was closed of those whose turn it is. */
+static enum work next(struct lane *lane)
+{
+	struct tpck_view_entry *first = NULL;
+	struct head heads[FILES_DISKS];
+	uint64_t lowest = UINT64_MAX;
 	enum work work = NOTHING;
+	unsigned count = 0;
 	uint32_t left;
 
 	if (!tpck_view_lock(files.view))
 		return NOTHING;
+	lane->serial = 0;
 	left = files.view->used;
 	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
 		struct tpck_view_entry *entry = &files.view->entry[i];
+		struct head *head;
 
 		if (entry->state == TPCK_VIEW_FREE)
 			continue;
 		left--;
+		work = WRITERS;
 		/* An agent that was killed at the rename: it is done again. */
-		if (entry->state == TPCK_VIEW_COMMITTING)
+		if (entry->state == TPCK_VIEW_COMMITTING && !files_is_publishing(entry->serial))
 			atomic_store(&entry->state, TPCK_VIEW_CLOSED);
 		if (entry->state == TPCK_VIEW_OPEN)
-			work = WRITERS;
-		if (entry->state == TPCK_VIEW_CLOSED && (!first || entry->order < first->order))
-			first = entry;
+			continue;
+		head = head_of(heads, &count, tpck_view_device_of(files.view, entry));
+		if (!head->first || entry->order < head->first->order)
+			head->first = entry;
+		if (entry->order < lowest)
+			lowest = entry->order;
 	}
-	files.publishing = 0;
-	if (first && files_is_syncing(first->serial)) {
-		work = BUSY;
-	} else if (first) {
-		files_choose(first, chosen);
-		files.publishing = first->serial;
+	for (unsigned i = 0; i < count; i++)
+		if (may_publish(heads[i].first, lowest, &work) && (!first || heads[i].first->order < first->order))
+			first = heads[i].first;
+	if (first) {
+		files_choose(first, &lane->chosen);
+		lane->serial = first->serial;
+		lane->device = lane->chosen.folder.device;
+		lane->disk = disk_of(lane->device);
 		work = PUBLISH;
 	}
 	tpck_view_unlock(files.view);
@@ -148,30 +248,30 @@ static struct tpck_view_entry *still(const struct chosen *chosen)
 
 /* Whether somebody may still write to what was closed. One who has had a descriptor since before a fork, and does
  * nothing with it, is not waited for. */
-static bool written(const struct chosen *chosen, int fd)
+static bool written(struct disk *disk, const struct chosen *chosen, int fd)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 	struct stat found;
 
 	if (tpck_replace_unwritten(fd) || fstat(fd, &found))
 		return false;
-	if (files.waiting_serial != chosen->serial || files.waiting.st_size != found.st_size ||
-	    files.waiting.st_mtim.tv_sec != found.st_mtim.tv_sec || files.waiting.st_mtim.tv_nsec != found.st_mtim.tv_nsec) {
-		files.waiting_serial = chosen->serial;
-		files.waiting_ns = now;
-		files.waiting = found;
+	if (disk->waiting_serial != chosen->serial || disk->waiting.st_size != found.st_size ||
+	    disk->waiting.st_mtim.tv_sec != found.st_mtim.tv_sec || disk->waiting.st_mtim.tv_nsec != found.st_mtim.tv_nsec) {
+		disk->waiting_serial = chosen->serial;
+		disk->waiting_ns = now;
+		disk->waiting = found;
 	}
-	return now - files.waiting_ns < INHERITED_NS;
+	return now - disk->waiting_ns < INHERITED_NS;
 }
 
-static struct synced *synced_of(const struct stat *folder)
+static struct synced *synced_of(struct lane *lane, const struct stat *folder)
 {
-	return &files.synced[folder->st_ino % FILES_SYNCED];
+	return &lane->synced[folder->st_ino % FILES_SYNCED];
 }
 
 /* What the program itself did in the folder before it closed the file comes to the disk before the file: a rename of one
  * that is at its path already, say. A folder that is new here may be new in the one above. */
-static void sync_before(int folder)
+static void sync_before(struct lane *lane, int folder)
 {
 	struct synced *synced;
 	struct stat now;
@@ -179,7 +279,7 @@ static void sync_before(int folder)
 
 	if (fstat(folder, &now))
 		return;
-	synced = synced_of(&now);
+	synced = synced_of(lane, &now);
 	if (synced->device == now.st_dev && synced->inode == now.st_ino && synced->changed.tv_sec == now.st_ctim.tv_sec &&
 	    synced->changed.tv_nsec == now.st_ctim.tv_nsec)
 		return;
@@ -193,12 +293,12 @@ static void sync_before(int folder)
 	}
 }
 
-static void sync_note(int folder)
+static void sync_note(struct lane *lane, int folder)
 {
 	struct stat now;
 
 	if (!fstat(folder, &now))
-		*synced_of(&now) = (struct synced){now.st_dev, now.st_ino, now.st_ctim};
+		*synced_of(lane, &now) = (struct synced){now.st_dev, now.st_ino, now.st_ctim};
 }
 
 /* Between these two nobody changes the entry. False: it has changed. */
@@ -257,17 +357,56 @@ static void note_sums(const struct chosen *chosen, const struct stat *put, struc
 	sums_published(chosen->pattern, path, put, sums);
 }
 
-/* -EAGAIN: somebody still writes, or it has changed meanwhile. */
-static int publish_file(const struct chosen *chosen, struct tpck_error *err)
+static void note_suspect(const struct chosen *chosen, int error)
 {
+	struct tpck_view_entry *entry;
+
+	if (!tpck_view_lock(files.view))
+		return;
+	entry = tpck_view_by_serial(files.view, chosen->index, chosen->serial);
+	if (entry)
+		entry->sync_error = error;
+	tpck_view_unlock(files.view);
+}
+
+/* A part that the program wrote itself. Once a sync has failed, the next one may say that all is well where it is not: it is made
+ * anew from memory, where that has all of it, or it does not come. */
+static int sync_part(struct lane *lane, int bytes, int part_folder, struct tpck_error *err)
+{
+	const struct chosen *chosen = &lane->chosen;
+	int rc;
+
+	if (!chosen->suspect && !fsync(bytes))
+		return 0;
+	if (!chosen->suspect) {
+		rc = tpck_error_set(err, errno, "writing %s", chosen->name);
+		/* One with other names is at one of them, by the program itself. */
+		if (chosen->linked)
+			return rc;
+		note_suspect(chosen, -rc);
+	}
+	lane->lost = !tpck_replace_cached(bytes);
+	if (lane->lost)
+		return tpck_error_set(err, EIO, "writing %s, of which the disk has lost some", chosen->name);
+	rc = tpck_replace_rewrite(bytes, part_folder, chosen->part, chosen->name, err);
+	if (!rc)
+		note_suspect(chosen, 0);
+	return rc;
+}
+
+/* -EAGAIN: somebody still writes, or it has changed meanwhile. */
+static int publish_file(struct lane *lane, struct tpck_error *err)
+{
+	const struct chosen *chosen = &lane->chosen;
 	int bytes = open(chosen->bytes, O_RDONLY | O_CLOEXEC), folder = -1, part_folder = -1, rc = 0;
+	struct tpck_ahead ahead = {.fd = -1};
 	struct tpck_sums *sums = NULL;
 	struct stat found = {0}, put = {0};
 
 	if (bytes < 0 && errno != ENOENT)
 		return tpck_error_set(err, errno, "reading what %s is to hold", chosen->name);
 	/* A part that is gone is at its place: an agent was killed behind the rename. */
-	if (bytes >= 0 && !chosen->linked && written(chosen, bytes)) {
+	if (bytes >= 0 && !chosen->linked && written(lane->disk, chosen, bytes)) {
 		close(bytes);
 		return -EAGAIN;
 	}
@@ -278,13 +417,14 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 		rc = part_folder < 0 ? part_folder : 0;
 	}
 	if (!rc)
-		sync_before(folder);
+		sync_before(lane, folder);
 	if (!rc && bytes >= 0)
 		fstat(bytes, &found);
 	if (!rc && bytes >= 0 && chosen->kind == TPCK_VIEW_MEMORY)
-		rc = files_copy(chosen, bytes, folder, files_ahead_of(chosen, folder), err);
-	else if (!rc && bytes >= 0 && fsync(bytes))
-		rc = tpck_error_set(err, errno, "writing %s", chosen->name);
+		rc = files_copy(chosen, bytes, folder, files_ahead_take(chosen, folder, &ahead) ? &ahead : NULL, err);
+	else if (!rc && bytes >= 0)
+		rc = sync_part(lane, bytes, part_folder, err);
+	tpck_replace_ahead_end(&ahead);
 	if (!rc && !begin_commit(chosen)) {
 		rc = -EAGAIN;
 		files_clear_part(chosen, folder);
@@ -303,7 +443,7 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 		if (!rc && chosen->linked)
 			unlinkat(part_folder, chosen->part, 0);
 		if (!rc)
-			sync_note(folder);
+			sync_note(lane, folder);
 		if (chosen->kind == TPCK_VIEW_MEMORY)
 			sums = files_prepared_sums(chosen);
 		/* Before others may change it, or give its folder another name. */
@@ -315,7 +455,7 @@ static int publish_file(const struct chosen *chosen, struct tpck_error *err)
 		else
 			tpck_sums_free(sums);
 		if (!rc && chosen->kind == TPCK_VIEW_MEMORY)
-			unlink(chosen->bytes);
+			files_keep(chosen);
 	}
 	if (bytes >= 0)
 		close(bytes);
@@ -339,6 +479,8 @@ static int publish_removal(const struct chosen *chosen, struct tpck_error *err)
 		if (folder >= 0 && unlinkat(folder, chosen->name, 0) && errno != ENOENT)
 			rc = tpck_error_set(err, errno, "removing %s/%s", chosen->folder.path, chosen->name);
 		end_commit(chosen, rc, 0, 0);
+		if (!rc)
+			files_forget(chosen);
 	}
 	if (folder >= 0)
 		close(folder);
@@ -412,40 +554,159 @@ static bool dropped(const struct chosen *chosen, int rc)
 	return drop;
 }
 
-static void failed(const struct chosen *chosen, int rc, const struct tpck_error *err)
+/* One that the disk has lost of holds up what is behind it no longer than until there is a newer one. */
+static bool outdated(const struct lane *lane)
 {
+	const struct chosen *chosen = &lane->chosen;
+	struct tpck_view_entry *entry, *newest;
+	bool drop = false;
+
+	if (!lane->lost || !tpck_view_lock(files.view))
+		return false;
+	entry = still(chosen);
+	newest = tpck_view_find(files.view, chosen->folder.device, chosen->folder.inode, chosen->name);
+	drop = entry && newest && newest != entry && newest->state == TPCK_VIEW_CLOSED;
+	if (drop)
+		tpck_view_remove(files.view, entry);
+	tpck_view_unlock(files.view);
+	if (drop) {
+		unlink(chosen->bytes);
+		tpck_log_warn("%s/%s is given up: the disk has lost some of it, and it has been replaced or removed since",
+			      chosen->folder.path, chosen->name);
+	}
+	return drop;
+}
+
+/* The lock is held. */
+static void note_failing(void)
+{
+	bool failing = false;
+
+	for (unsigned i = 0; i < FILES_DISKS; i++)
+		failing = failing || files.disk[i].backoff_sec > 0;
+	files.failing = failing;
+}
+
+static void failed(struct lane *lane, int rc, const struct tpck_error *err)
+{
+	const struct chosen *chosen = &lane->chosen;
+	struct disk *disk = lane->disk;
 	struct tpck_view_entry *entry;
 
-	if (strcmp(files.said, err->text) != 0) {
-		snprintf(files.said, sizeof files.said, "%s", err->text);
+	if (strcmp(disk->said, err->text) != 0) {
+		snprintf(disk->said, sizeof disk->said, "%s", err->text);
 		tpck_log_warn("%s/%s is not at its path yet: %s", chosen->folder.path, chosen->name, err->text);
 	}
-	files.backoff_sec = agent_backoff(files.backoff_sec);
-	files.retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(files.backoff_sec * 1e9);
 	if (tpck_view_lock(files.view)) {
+		disk->backoff_sec = agent_backoff(disk->backoff_sec);
+		disk->retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(disk->backoff_sec * 1e9);
 		entry = tpck_view_by_serial(files.view, chosen->index, chosen->serial);
 		if (entry)
 			entry->error = -rc;
+		files.view->failing = 1;
+		note_failing();
 		tpck_view_unlock(files.view);
 	}
-	files.view->failing = 1;
 	tpck_view_tell(&files.view->done);
 }
 
-static void go_on(void)
+/* Nothing that is owed to this disk has an error by now; something that is owed to another one may have. The lock is held. */
+static void forget_errors(uint64_t device)
 {
+	uint32_t left = files.view->failing ? files.view->used : 0;
+
 	files.view->failing = 0;
-	files.said[0] = '\0';
-	files.backoff_sec = 0;
-	files.retry_ns = 0;
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
+		struct tpck_view_entry *entry = &files.view->entry[i];
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (entry->error && tpck_view_device_of(files.view, entry) == device)
+			entry->error = 0;
+		else if (entry->error)
+			files.view->failing = 1;
+	}
+}
+
+static void go_on(struct lane *lane)
+{
+	struct disk *disk = lane->disk;
+
+	disk->said[0] = '\0';
+	if (tpck_view_lock(files.view)) {
+		disk->backoff_sec = 0;
+		disk->retry_ns = 0;
+		forget_errors(lane->device);
+		note_failing();
+		tpck_view_unlock(files.view);
+	}
 	tpck_view_tell(&files.view->done);
 }
 
-static void succeeded(const struct chosen *chosen)
+static void succeeded(struct lane *lane)
 {
-	if (files.said[0])
-		tpck_log_warn("%s/%s is at its path; it works again", chosen->folder.path, chosen->name);
-	go_on();
+	if (lane->disk->said[0])
+		tpck_log_warn("%s/%s is at its path; it works again", lane->chosen.folder.path, lane->chosen.name);
+	go_on(lane);
+}
+
+/* It may be changed, or somebody may write to it: its disk's turn comes again in a moment. */
+static void leave_for_now(struct lane *lane)
+{
+	if (tpck_view_lock(files.view)) {
+		lane->disk->retry_ns = tpck_clock_monotonic_ns() + WRITTEN_MS * 1000000ull;
+		tpck_view_unlock(files.view);
+	}
+	sweep();
+}
+
+/* ---- the lanes -------------------------------------------------------------------------------- */
+
+/* What it is at may not come to an end: the next one looks after the rest. */
+static void is_busy(struct lane *lane)
+{
+	lane->busy_ns = tpck_clock_monotonic_ns();
+	if (lane < files.lane + FILES_LANES - 1 && lane[1].asleep)
+		tpck_view_tell(&lane[1].turn);
+}
+
+static void publish(struct lane *lane)
+{
+	const struct chosen *chosen = &lane->chosen;
+	struct tpck_error err = {0};
+	int rc;
+
+	is_busy(lane);
+	lane->lost = false;
+	if (chosen->kind == TPCK_VIEW_REMOVED)
+		rc = publish_removal(chosen, &err);
+	else if (chosen->kind == TPCK_VIEW_PLAIN)
+		rc = publish_plain(chosen, &err);
+	else
+		rc = publish_file(lane, &err);
+	if (rc == -EAGAIN) {
+		leave_for_now(lane);
+	} else if (rc && (dropped(chosen, rc) || outdated(lane))) {
+		go_on(lane);
+	} else if (rc) {
+		failed(lane, rc, &err);
+	} else {
+		succeeded(lane);
+		if (chosen->kind == TPCK_VIEW_MEMORY || chosen->kind == TPCK_VIEW_DIRECT)
+			files_want_spare(chosen->pattern);
+	}
+	if (tpck_view_lock(files.view)) {
+		lane->serial = 0;
+		tpck_view_unlock(files.view);
+	}
+	lane->busy_ns = 0;
+}
+
+static void look_at_writers(void)
+{
+	if (tpck_clock_monotonic_ns() - files.swept_ns >= SWEEP_NS)
+		sweep();
 }
 
 /* Whether somebody waits for what the publisher does. */
@@ -454,60 +715,99 @@ static bool busy(void)
 	return files.stop || files.view->news != files.seen;
 }
 
+/* What there is to do besides. */
+static bool do_more(struct lane *lane, enum work work)
+{
+	bool more = false;
+
+	is_busy(lane);
+	if (work == NOTHING)
+		more = sums_catch_up(busy) || files_make_spare();
+	else if (work == WRITERS)
+		more = files_go_ahead(lane);
+	if (!more)
+		files_ahead_check();
+	lane->busy_ns = 0;
+	return more;
+}
+
+/* The first lane does all that there is to do. */
 static void *files_main(void *unused)
 {
-	static struct chosen chosen;
+	struct lane *lane = &files.lane[0];
 
 	(void)unused;
 	pthread_setname_np(pthread_self(), "tpck-files");
 	sweep();
 	clear_orphans();
+	files_adopt_kept();
 	sums_begin(files.agent);
 	while (!files.stop) {
 		uint32_t seen = files.view->news;
-		uint64_t now = tpck_clock_monotonic_ns();
-		struct tpck_error err = {0};
-		enum work work = now < files.retry_ns ? WRITERS : next(&chosen);
-		int rc = -EAGAIN;
+		enum work work = next(lane);
 
 		/* There was no thread to be had. */
 		if (!files.syncer[0].running && files_sync_one(&files.syncer[0]))
 			continue;
-		if (work == WRITERS && now - files.swept_ns >= SWEEP_NS)
-			sweep();
 		files.seen = seen;
-		if (work == NOTHING && sums_catch_up(busy))
-			continue;
-		if (work == NOTHING && files.spares) {
-			files_make_spare(files.spare[--files.spares]);
+		if (work == PUBLISH) {
+			publish(lane);
 			continue;
 		}
-		if (work == WRITERS && now >= files.retry_ns && files_go_ahead(&chosen))
+		if (work != NOTHING)
+			look_at_writers();
+		if (do_more(lane, work))
 			continue;
-		if (work != PUBLISH && files.ahead.serial && !tpck_replace_ahead_valid(&files.ahead.part))
-			files_ahead_end(false);
-		if (work != PUBLISH) {
-			tpck_view_wait(&files.view->news, seen, work == NOTHING ? FILES_IDLE_MS : work == BUSY ? WRITTEN_MS : OPEN_MS);
+		files_yield(0);
+		tpck_view_wait(&files.view->news, seen, work == NOTHING ? FILES_IDLE_MS : work == SOON ? WRITTEN_MS : OPEN_MS);
+	}
+	return NULL;
+}
+
+/* For how long all those before it have been at something; 0: one of them waits for work. */
+static uint64_t busy_for(const struct lane *lane)
+{
+	uint64_t now = tpck_clock_monotonic_ns(), least = UINT64_MAX;
+
+	for (const struct lane *before = files.lane; before < lane; before++) {
+		uint64_t since = before->busy_ns, ns = since && now > since ? now - since : since != 0;
+
+		if (ns < least)
+			least = ns;
+	}
+	return least;
+}
+
+/* Another one publishes while those before it are at other disks. */
+static void *lane_main(void *argument)
+{
+	struct lane *lane = argument;
+	char name[16];
+
+	snprintf(name, sizeof name, "tpck-files-%u", (unsigned)(lane - files.lane) % FILES_LANES);
+	pthread_setname_np(pthread_self(), name);
+	while (!files.stop) {
+		uint32_t turn = lane->turn, seen = files.view->news;
+		enum work work;
+		uint64_t ns;
+
+		lane->asleep = true;
+		ns = busy_for(lane);
+		lane->asleep = !ns;
+		if (ns < PATIENCE_MS * 1000000ull) {
+			tpck_view_wait(&lane->turn, turn, ns ? PATIENCE_MS : FILES_IDLE_MS);
 			continue;
 		}
-		if (chosen.kind == TPCK_VIEW_REMOVED)
-			rc = publish_removal(&chosen, &err);
-		else if (chosen.kind == TPCK_VIEW_PLAIN)
-			rc = publish_plain(&chosen, &err);
-		else
-			rc = publish_file(&chosen, &err);
-		if (rc == -EAGAIN) {
-			sweep();
-			tpck_view_wait(&files.view->news, seen, WRITTEN_MS);
-		} else if (rc && dropped(&chosen, rc)) {
-			go_on();
-		} else if (rc) {
-			failed(&chosen, rc, &err);
-		} else {
-			succeeded(&chosen);
-			if (chosen.kind == TPCK_VIEW_MEMORY || chosen.kind == TPCK_VIEW_DIRECT)
-				files_want_spare(chosen.pattern);
+		work = next(lane);
+		if (work == PUBLISH) {
+			publish(lane);
+			/* What has waited for it may be another lane's. */
+			tpck_view_tell(&files.view->news);
+			continue;
 		}
+		if (work != NOTHING)
+			look_at_writers();
+		tpck_view_wait(&files.view->news, seen, work == SOON ? WRITTEN_MS : OPEN_MS);
 	}
 	return NULL;
 }
@@ -530,7 +830,9 @@ void files_begin(struct agent *agent)
 	atomic_store(&files.view->agent, (int32_t)getpid());
 	for (unsigned i = 0; i < FILES_SYNCERS; i++)
 		files.syncer[i].running = pthread_create(&files.syncer[i].thread, NULL, files_sync_main, &files.syncer[i]) == 0;
-	files.running = pthread_create(&files.thread, NULL, files_main, NULL) == 0;
+	files.running = files.lane[0].running = pthread_create(&files.lane[0].thread, NULL, files_main, NULL) == 0;
+	for (unsigned i = 1; files.running && i < FILES_LANES; i++)
+		files.lane[i].running = pthread_create(&files.lane[i].thread, NULL, lane_main, &files.lane[i]) == 0;
 	if (!files.running)
 		tpck_log_warn("cannot start a thread: the program's files stay pending");
 }
@@ -542,7 +844,7 @@ bool files_owed(void)
 
 bool files_failing(void)
 {
-	return files.retry_ns != 0;
+	return files.failing;
 }
 
 bool files_stop(void)
@@ -561,7 +863,11 @@ bool files_stop(void)
 	files.stop = true;
 	tpck_view_tell(&files.view->news);
 	tpck_view_tell(&files.view->syncs);
-	pthread_join(files.thread, NULL);
+	for (unsigned i = 0; i < FILES_LANES; i++)
+		tpck_view_tell(&files.lane[i].turn);
+	for (unsigned i = 0; i < FILES_LANES; i++)
+		if (files.lane[i].running)
+			pthread_join(files.lane[i].thread, NULL);
 	for (unsigned i = 0; i < FILES_SYNCERS; i++)
 		if (files.syncer[i].running)
 			pthread_join(files.syncer[i].thread, NULL);

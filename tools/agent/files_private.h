@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of the publisher share. The publisher's thread puts what was closed at its path (files.c), copies what is being
- * written (files_ahead.c), and makes memory for what comes next (files_spare.c); syncers do what somebody waits for in fsync()
- * (files_sync.c). */
+/* What the parts of the publisher share. Lanes put what was closed at its path, each on another disk at a time (files.c); the
+ * first one also copies what is being written (files_ahead.c), and makes memory for what comes next (files_spare.c); what was
+ * published is kept in memory while there is room (files_kept.c); syncers do what somebody waits for in fsync() (files_sync.c). */
 #ifndef TPCK_TOOLS_AGENT_FILES_PRIVATE_H
 #define TPCK_TOOLS_AGENT_FILES_PRIVATE_H
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -17,7 +18,12 @@
 
 struct tpck_sums;
 
-enum { FILES_PREPARED = 64, FILES_SYNCED = 64, FILES_SPARES = 64, FILES_SYNCERS = 3, FILES_IDLE_MS = 1000 };
+enum { FILES_PREPARED = 64, FILES_SYNCED = 64, FILES_SPARES = 64, FILES_IDLE_MS = 1000 };
+/* Disks that hang hold up those that write to them alone, as long as there is a lane and a syncer left. */
+enum { FILES_LANES = 4, FILES_SYNCERS = 4, FILES_DISKS = 16 };
+
+/* What the agent leaves free of the tmpfs. */
+#define FILES_FREE_BYTES (512ull << 20)
 
 /* An entry as it was when it was chosen. */
 struct chosen {
@@ -28,7 +34,7 @@ struct chosen {
 	char name[TPCK_VIEW_NAME], part[64], bytes[TPCK_VIEW_PATH + 80];
 	uint32_t changed;
 	uint64_t inode;
-	bool mapped, linked;
+	bool mapped, linked, suspect; /* suspect: the disk may have lost of it */
 };
 
 /* A part that a sync has made, and what it is a copy of. */
@@ -54,39 +60,62 @@ struct syncer {
 	char said[sizeof ((struct tpck_error *)0)->text];
 };
 
+/* How putting files on a file system goes. Under the view's lock, but for what it waits for, which is the lane's at it. */
+struct disk {
+	uint64_t device, used_ns;
+	uint64_t retry_ns; /* not before */
+	double backoff_sec; /* 0: the last attempt worked */
+	char said[sizeof ((struct tpck_error *)0)->text];
+	uint64_t waiting_serial, waiting_ns; /* the entry that somebody still may write, since when it has not changed */
+	struct stat waiting;
+};
+
+/* One that puts files at their paths. A lane looks for work when all those before it have been at something for a while. */
+struct lane {
+	pthread_t thread;
+	bool running;
+	_Atomic uint64_t busy_ns; /* since when it is at something; 0: it waits for work */
+	_Atomic bool asleep;
+	_Atomic uint32_t turn;    /* futex: the one before has become busy */
+	uint64_t serial, device; /* what it is at, and where; 0: nothing. Under the view's lock, as a syncer's */
+	struct disk *disk;
+	bool lost;                /* what the disk has lost of it is nowhere else */
+	struct chosen chosen;
+	struct synced synced[FILES_SYNCED];
+};
+
 struct files {
 	struct agent *agent;
 	struct tpck_view *view;
-	pthread_t thread;
 	bool running;
-	_Atomic bool stop;
-	uint32_t seen; /* the news that were looked at */
-	uint64_t publishing; /* under the view's lock, as a syncer's */
+	_Atomic bool stop, failing;
+	_Atomic uint32_t seen; /* the news that were looked at */
+	struct lane lane[FILES_LANES];
+	struct disk disk[FILES_DISKS];
 	struct syncer syncer[FILES_SYNCERS];
-	pthread_mutex_t prepared_lock;
-	/* What is copied before it is closed. The publisher's alone. */
+	pthread_mutex_t prepared_lock, spare_lock;
+	/* What is copied before it is closed, by the first lane. */
+	pthread_mutex_t ahead_lock;
 	struct {
 		uint64_t serial, failed; /* whose; with whom it did not work */
 		int folder;
 		char name[64];
 		struct tpck_ahead part;
 	} ahead;
-	uint64_t swept_ns;
-	uint64_t waiting_serial, waiting_ns; /* the entry that somebody still may write, since when it has not changed */
-	struct stat waiting;
+	_Atomic uint64_t swept_ns;
 	struct prepared prepared[FILES_PREPARED];
 	unsigned prepared_next;
-	struct synced synced[FILES_SYNCED];
 	uint64_t spare[FILES_SPARES]; /* patterns that are to get one */
 	unsigned spares;
-	uint64_t retry_ns;
-	double backoff_sec;
-	char said[sizeof ((struct tpck_error *)0)->text];
-};extern struct files files;
+};
+extern struct files files;
 
-/* The view's lock is held in both. */
+/* The view's lock is held in these. */
 void files_choose(const struct tpck_view_entry *entry, struct chosen *chosen);
 bool files_is_syncing(uint64_t serial);
+bool files_is_publishing(uint64_t serial);
+/* Whether the first lane may copy to this file system what is not closed yet: nobody is at it, and it does not fail. */
+bool files_may_go_ahead(uint64_t device);
 /* Removes the part of one that is not in the table any more. */
 void files_clear_part(const struct chosen *chosen, int folder);
 
@@ -99,14 +128,27 @@ bool files_sync_one(struct syncer *syncer);
 /* A syncer's thread. */
 void *files_sync_main(void *argument);
 
-void files_ahead_end(bool remove);
-/* What of it is beside its target already. NULL: nothing. */
-struct tpck_ahead *files_ahead_of(const struct chosen *chosen, int folder);
+/* What of it is beside its target already is the caller's from here on. False: nothing is. */
+bool files_ahead_take(const struct chosen *chosen, int folder, struct tpck_ahead *part);
+/* Drops what somebody has removed. */
+void files_ahead_check(void);
 /* Copies some of one that is being written, so that the disk has work. True: there may be more. */
-bool files_go_ahead(struct chosen *chosen);
+bool files_go_ahead(struct lane *lane);
+
+/* Published: its bytes stay in memory for who reads it and finds the file bad, where there is room; or are removed. */
+void files_keep(const struct chosen *chosen);
+/* What had this path is not there any more. */
+void files_forget(const struct chosen *chosen);
+/* Kept copies make way, the oldest first, for what is pending, for spares, and for so many bytes more. */
+void files_yield(uint64_t bytes);
+/* Those that an agent left that died. */
+void files_adopt_kept(void);
+/* What all spares in the list take; `oldest` gets the name of the one that has waited longest. */
+uint64_t files_spare_bytes(DIR *list, char oldest[64]);
 
 /* A file of this pattern has been published: when there is nothing else to do the next one's is made. */
 void files_want_spare(uint64_t pattern);
-void files_make_spare(uint64_t pattern);
+/* False: there is none to be made. */
+bool files_make_spare(void);
 
 #endif

@@ -12,11 +12,9 @@
 
 #include "tools/agent/files_private.h"
 
-#define SPARE_FREE_BYTES (512ull << 20)
 enum { SPARE_LEAST = 64 << 10 };
 
-/* What all of them take; `oldest` gets the name of the one that has waited longest. */
-static uint64_t spare_bytes(DIR *list, char oldest[64])
+uint64_t files_spare_bytes(DIR *list, char oldest[64])
 {
 	struct timespec since = {0};
 	struct dirent *entry;
@@ -50,14 +48,14 @@ static bool make_way(uint64_t bytes)
 	list = used <= limit ? opendir(folder) : NULL;
 	if (!list)
 		return false;
-	while (used + spare_bytes(list, oldest) > limit && *oldest && unlinkat(dirfd(list), oldest, 0) == 0)
+	while (used + files_spare_bytes(list, oldest) > limit && *oldest && unlinkat(dirfd(list), oldest, 0) == 0)
 		;
 	closedir(list);
 	return true;
 }
 
 /* A file with pages for what the last one of its name had: the next one's writes find them there. */
-void files_make_spare(uint64_t pattern)
+static void make_spare(uint64_t pattern)
 {
 	uint64_t bytes = tpck_view_size_of(files.view, pattern);
 	char name[TPCK_PATH_MAX + 64], making[TPCK_PATH_MAX + 72];
@@ -67,9 +65,12 @@ void files_make_spare(uint64_t pattern)
 	if (bytes == UINT64_MAX || bytes < SPARE_LEAST)
 		return;
 	snprintf(name, sizeof name, "%s/" TPCK_VIEW_FOLDER "/spare.%016" PRIx64, files.agent->folder, pattern);
-	if (access(name, F_OK) == 0 || !make_way(bytes))
+	if (access(name, F_OK) == 0)
 		return;
-	if (statvfs(files.agent->folder, &shm) || (uint64_t)shm.f_bavail * shm.f_frsize < bytes + bytes / 4 + SPARE_FREE_BYTES)
+	files_yield(bytes);
+	if (!make_way(bytes))
+		return;
+	if (statvfs(files.agent->folder, &shm) || (uint64_t)shm.f_bavail * shm.f_frsize < bytes + bytes / 4 + FILES_FREE_BYTES)
 		return;
 	snprintf(making, sizeof making, "%s.new", name);
 	fd = open(making, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -82,9 +83,27 @@ void files_make_spare(uint64_t pattern)
 
 void files_want_spare(uint64_t pattern)
 {
-	for (unsigned i = 0; i < files.spares; i++)
-		if (files.spare[i] == pattern)
-			return;
-	if (files.spares < FILES_SPARES)
+	unsigned i = 0;
+
+	pthread_mutex_lock(&files.spare_lock);
+	while (i < files.spares && files.spare[i] != pattern)
+		i++;
+	if (i == files.spares && i < FILES_SPARES)
 		files.spare[files.spares++] = pattern;
+	pthread_mutex_unlock(&files.spare_lock);
+}
+
+bool files_make_spare(void)
+{
+	uint64_t pattern = 0;
+	bool any;
+
+	pthread_mutex_lock(&files.spare_lock);
+	any = files.spares;
+	if (any)
+		pattern = files.spare[--files.spares];
+	pthread_mutex_unlock(&files.spare_lock);
+	if (any)
+		make_spare(pattern);
+	return any;
 }

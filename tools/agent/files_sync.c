@@ -82,6 +82,16 @@ int files_copy(const struct chosen *chosen, int bytes, int folder, struct tpck_a
 
 /* ---- syncers ---------------------------------------------------------------------------------- */
 
+/* A disk that hangs gets no more than all syncers but one. */
+static bool syncer_for(uint64_t device)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < FILES_SYNCERS; i++)
+		count += files.syncer[i].serial && files.syncer[i].chosen.folder.device == device;
+	return count < FILES_SYNCERS - 1;
+}
+
 /* A sync that somebody waits for, and nobody is at. */
 static bool next_sync(struct syncer *syncer)
 {
@@ -97,8 +107,8 @@ static bool next_sync(struct syncer *syncer)
 		if (entry->state == TPCK_VIEW_FREE)
 			continue;
 		left--;
-		if (entry->kind != TPCK_VIEW_MEMORY || entry->synced <= entry->sync_done || entry->serial == files.publishing ||
-		    files_is_syncing(entry->serial))
+		if (entry->kind != TPCK_VIEW_MEMORY || entry->synced <= entry->sync_done || files_is_publishing(entry->serial) ||
+		    files_is_syncing(entry->serial) || !syncer_for(tpck_view_device_of(files.view, entry)))
 			continue;
 		files_choose(entry, &syncer->chosen);
 		syncer->serial = entry->serial;

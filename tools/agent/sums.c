@@ -24,7 +24,8 @@ static struct {
 	char log[TPCK_PATH_MAX];
 	uint64_t grown;
 	bool failed;
-	pthread_mutex_t lock; /* of `last` */
+	pthread_mutex_t log_lock; /* of the log, and what is above */
+	pthread_mutex_t lock; /* of what follows */
 	struct {
 		uint64_t pattern;
 		struct tpck_sums *sums;
@@ -34,8 +35,8 @@ static struct {
 		uint64_t pattern;
 		struct tpck_sums *file; /* without digests */
 	} later[LATER];
-	_Atomic unsigned count; /* the publisher changes it */
-} known = {.lock = PTHREAD_MUTEX_INITIALIZER};
+	_Atomic unsigned count, taking; /* `taking`: one that is not in `later` now */
+} known = {.log_lock = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void complain(const struct tpck_error *err)
 {
@@ -101,24 +102,42 @@ static void append(const struct tpck_sums *sums)
 {
 	struct tpck_error err = {0};
 
-	if (known.failed)
+	pthread_mutex_lock(&known.log_lock);
+	if (known.failed) {
+		pthread_mutex_unlock(&known.log_lock);
 		return;
+	}
 	known.grown += sums->count * sizeof *sums->digest;
 	if (tpck_sums_append(known.log, sums, &err) ||
 	    (known.grown > LOG_GROWS_BYTES && tpck_sums_compact(known.log, &err)))
 		complain(&err);
 	if (known.grown > LOG_GROWS_BYTES)
 		known.grown = 0;
+	pthread_mutex_unlock(&known.log_lock);
+}
+
+/* The file, which has no digests yet, is taken over. */
+static void put_off(uint64_t pattern, struct tpck_sums *file)
+{
+	pthread_mutex_lock(&known.lock);
+	if (file && known.count < LATER) {
+		known.later[known.count].file = file;
+		known.later[known.count++].pattern = pattern;
+		file = NULL;
+	}
+	pthread_mutex_unlock(&known.lock);
+	tpck_sums_free(file);
 }
 
 void sums_published(uint64_t pattern, const char *path, const struct stat *file, struct tpck_sums *sums)
 {
 	if (!sums) {
-		if (known.count < LATER && (known.later[known.count].file = tpck_sums_new(0)) &&
-		    tpck_sums_settle(known.later[known.count].file, path, file)) {
-			known.later[known.count].file->bytes = (uint64_t)file->st_size;
-			known.later[known.count].pattern = pattern;
-			known.count++;
+		sums = tpck_sums_new(0);
+		if (sums && tpck_sums_settle(sums, path, file)) {
+			sums->bytes = (uint64_t)file->st_size;
+			put_off(pattern, sums);
+		} else {
+			tpck_sums_free(sums);
 		}
 		return;
 	}
@@ -134,20 +153,27 @@ void sums_published(uint64_t pattern, const char *path, const struct stat *file,
 
 bool sums_left(void)
 {
-	return known.count;
+	return known.count || known.taking;
 }
 
 bool sums_catch_up(bool (*busy)(void))
 {
 	struct tpck_sums_finder *finder;
-	struct tpck_sums *sums = NULL, *file;
+	struct tpck_sums *sums = NULL, *file = NULL;
 	struct tpck_error err = {0};
 	struct stat before, after;
+	uint64_t pattern = 0;
 	int fd = -1, rc = 0;
 
-	if (!known.count)
+	pthread_mutex_lock(&known.lock);
+	known.taking = known.count > 0;
+	if (known.taking) {
+		file = known.later[--known.count].file;
+		pattern = known.later[known.count].pattern;
+	}
+	pthread_mutex_unlock(&known.lock);
+	if (!file)
 		return false;
-	file = known.later[known.count - 1].file;
 	finder = tpck_sums_finder_new();
 	if (tpck_sums_find(finder, file, &before))
 		fd = open(file->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -163,13 +189,16 @@ bool sums_catch_up(bool (*busy)(void))
 	}
 	if (fd >= 0)
 		close(fd);
-	if (rc == -EINTR)
+	if (rc == -EINTR) {
+		put_off(pattern, file);
+		known.taking = 0;
 		return false;
+	}
 	if (sums) {
 		sums->modified = before.st_mtim;
-		sums_published(known.later[known.count - 1].pattern, file->path, &before, sums);
+		sums_published(pattern, file->path, &before, sums);
 	}
 	tpck_sums_free(file);
-	known.count--;
+	known.taking = 0;
 	return true;
 }

@@ -15,7 +15,7 @@ void sums_begin(struct agent *agent);
 /* A copy of what the last file of this pattern was, to be freed, or NULL. Any thread. */
 struct tpck_sums *sums_before(uint64_t pattern);
 /* A file was put at this path, and is this one. `sums`, which are taken over, are its; NULL: they are taken when there is
- * time. */
+ * time. Any thread. */
 void sums_published(uint64_t pattern, const char *path, const struct stat *file, struct tpck_sums *sums);
 /* Whether there are such files; any thread. */
 bool sums_left(void);

@@ -3,7 +3,9 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/cli/cli.h"
 
@@ -30,10 +32,21 @@ static int usage(FILE *to, int rc)
 	return rc;
 }
 
+/* A command that is itself preloaded would see what the job sees, and not what is there. */
+static void shed_preload(char **argv)
+{
+	if (!getenv("LD_PRELOAD"))
+		return;
+	unsetenv("LD_PRELOAD");
+	execv("/proc/self/exe", argv);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2)
 		return usage(stderr, CLI_USAGE);
+	if (strcmp(argv[1], "run") != 0)
+		shed_preload(argv);
 	for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
 		if (strcmp(argv[1], verbs[i].name) == 0)
 			return verbs[i].verb(argc - 1, argv + 1);

@@ -14,7 +14,7 @@
 
 static const char usage[] =
 	"usage: transpckpt show [--state] [--json] [--job JOB] [--dir DIR]\n"
-	"       transpckpt show --files [--json] [PATH...]\n"
+	"       transpckpt show --files [--json] [--job JOB] [PATH...]\n"
 	"Shows what was inferred about the processes that run now, or about the newest checkpoint's.\n"
 	"  --state  also what the newest snapshot holds: blocks by class, tensors by role, optimizers\n"
 	"  --files  of these files, or all below here: whether they are taken when they are written, and why\n";

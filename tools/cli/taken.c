@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/wire/rules.h"
+#include "runtime/wire/learnt.h"
 #include "tools/cli/cli.h"
 
 static int by_name(const FTSENT **a, const FTSENT **b)
@@ -18,10 +18,39 @@ static int by_name(const FTSENT **a, const FTSENT **b)
 	return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
-/* The last part is not followed: a link is not the file. */
-static enum tpck_rule rule_of(const struct tpck_settings *settings, const char *path, char *absolute, char *glob, size_t size)
+/* The patterns that jobs have learnt, while their tables are there. */
+struct known {
+	struct tpck_view_learnt *patterns;
+	uint32_t count;
+};
+
+static int add_known(struct cli *cli, const char *job, void *context)
 {
+	struct known *known = context;
 	char folder[TPCK_PATH_MAX];
+	struct tpck_view_learnt *more;
+	struct tpck_view *view;
+	uint32_t count;
+
+	if (tpck_path_join(folder, sizeof folder, cli->shm, job) || tpck_view_map(folder, false, &view))
+		return 0;
+	count = atomic_load_explicit(&view->learnt, memory_order_acquire);
+	/* What one look takes of several jobs. */
+	more = count && count <= TPCK_VIEW_LEARNT - known->count ? realloc(known->patterns, (known->count + count) * sizeof *more) : NULL;
+	if (more) {
+		memcpy(more + known->count, view->pattern, count * sizeof *more);
+		known->patterns = more;
+		known->count += count;
+	}
+	tpck_view_unmap(view);
+	return 0;
+}
+
+/* The last part is not followed: a link is not the file. */
+static enum tpck_rule rule_of(const struct tpck_settings *settings, const struct known *known, const char *path, char *absolute,
+			      char *glob, size_t size)
+{
+	char folder[TPCK_PATH_MAX], real[TPCK_PATH_MAX];
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	struct stat parent, there;
 	enum tpck_rule rule, place;
@@ -34,10 +63,13 @@ static enum tpck_rule rule_of(const struct tpck_settings *settings, const char *
 		snprintf(absolute, TPCK_PATH_MAX, "%s", path);
 		return TPCK_RULE_READONLY;
 	}
+	strcpy(real, absolute);
 	if (strcmp(absolute, "/") != 0)
 		strcat(absolute, "/");
 	strcat(absolute, name);
 	rule = tpck_rules_name(settings, absolute, glob, size);
+	if (rule == TPCK_RULE_UNKNOWN && tpck_rules_auto(settings))
+		rule = tpck_learnt_rule(known->patterns, known->count, real, name);
 	fd = tpck_rule_takes(rule) ? open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
 	if (fd < 0)
 		return tpck_rule_takes(rule) ? TPCK_RULE_READONLY : rule;
@@ -49,13 +81,13 @@ static enum tpck_rule rule_of(const struct tpck_settings *settings, const char *
 	return place;
 }
 
-static void show_file(const struct cli *cli, const char *path, json_object *rows, unsigned *shown)
+static void show_file(const struct cli *cli, const struct known *known, const char *path, json_object *rows, unsigned *shown)
 {
 	char absolute[TPCK_PATH_MAX + 1], glob[TPCK_SETTING_TEXT_MAX], why[TPCK_SETTING_TEXT_MAX + 80];
 	enum tpck_rule rule;
 
 	snprintf(absolute, sizeof absolute, "%s", path);
-	rule = rule_of(&cli->settings, path, absolute, glob, sizeof glob);
+	rule = rule_of(&cli->settings, known, path, absolute, glob, sizeof glob);
 	if (rows) {
 		json_object *row = json_object_new_object();
 
@@ -80,6 +112,7 @@ int cli_show_files(struct cli *cli)
 	char **paths = cli->count ? cli->operands : only;
 	json_object *rows = cli->json ? json_object_new_array() : NULL;
 	int rc = CLI_GOOD;
+	struct known known = {0};
 	unsigned shown = 0;
 	FTSENT *entry;
 	FTS *walk = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, by_name);
@@ -88,6 +121,7 @@ int cli_show_files(struct cli *cli)
 		fprintf(stderr, "transpckpt: cannot walk %s: %s\n", paths[0], strerror(errno));
 		rc = CLI_BAD;
 	}
+	(void)cli_each_job(cli, add_known, &known);
 	while (walk && (entry = fts_read(walk))) {
 		/* A file that is not there yet may be asked for as well. */
 		bool named = entry->fts_level == FTS_ROOTLEVEL, missing = entry->fts_info == FTS_NS && entry->fts_errno == ENOENT;
@@ -96,11 +130,12 @@ int cli_show_files(struct cli *cli)
 			fprintf(stderr, "transpckpt: cannot look at %s: %s\n", entry->fts_path, strerror(entry->fts_errno));
 			rc = CLI_BAD;
 		} else if (entry->fts_info == FTS_F || (named && missing) || (named && entry->fts_info != FTS_D && entry->fts_info != FTS_DP)) {
-			show_file(cli, entry->fts_path, rows, &shown);
+			show_file(cli, &known, entry->fts_path, rows, &shown);
 		}
 	}
 	if (walk)
 		fts_close(walk);
+	free(known.patterns);
 	if (rows) {
 		puts(json_object_to_json_string_ext(rows, JSON_C_TO_STRING_PRETTY));
 		json_object_put(rows);

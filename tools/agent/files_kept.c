@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies in memory of what is at its path: who reads a file that is bad gets one (runtime/files/verified.c). They are what is
+ * left of the budget when everything else has had its share, and end with the agent. */
+#include "config.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "runtime/base/digest.h"
+#include "runtime/wire/sums_record.h"
+#include "tools/agent/files_private.h"
+
+enum { COPIES = 1024 };
+
+/* A ring: the oldest is at `first`. Those that are gone leave a gap. */
+static struct {
+	pthread_mutex_t lock;
+	struct copy {
+		uint64_t path;  /* whose it is, so that it goes with the file; 0: not known, an agent before left it */
+		uint64_t bytes; /* 0: a gap */
+		struct timespec since;
+		char name[32];
+	} copy[COPIES];
+	unsigned first, count;
+	uint64_t bytes;  /* at most so much: readers take some away */
+	uint64_t spares; /* at most, too: the program takes them. Counted when it matters */
+} kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static DIR *open_list(void)
+{
+	char folder[TPCK_PATH_MAX + 8];
+
+	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, files.agent->folder);
+	return opendir(folder);
+}
+
+static uint64_t path_of(const struct chosen *chosen)
+{
+	return tpck_digest64(chosen->name, strlen(chosen->name), tpck_digest64(chosen->folder.path, strlen(chosen->folder.path), 4));
+}
+
+/* ---- the ring, under the lock ----------------------------------------------------------------- */
+
+static void drop(struct copy *copy)
+{
+	char path[TPCK_PATH_MAX + 64];
+
+	if (!copy->bytes)
+		return;
+	snprintf(path, sizeof path, "%s/" TPCK_VIEW_FOLDER "/%s", files.agent->folder, copy->name);
+	unlink(path);
+	kept.bytes -= copy->bytes;
+	copy->bytes = copy->path = 0;
+}
+
+static void drop_oldest(void)
+{
+	drop(&kept.copy[kept.first]);
+	kept.first = (kept.first + 1) % COPIES;
+	kept.count--;
+}
+
+static void drop_of(uint64_t path)
+{
+	for (unsigned i = 0; i < kept.count; i++)
+		if (kept.copy[(kept.first + i) % COPIES].path == path)
+			drop(&kept.copy[(kept.first + i) % COPIES]);
+}
+
+static struct copy *add(const char *name, uint64_t bytes)
+{
+	struct copy *copy;
+
+	if (kept.count == COPIES)
+		drop_oldest();
+	copy = &kept.copy[(kept.first + kept.count++) % COPIES];
+	*copy = (struct copy){.bytes = bytes};
+	snprintf(copy->name, sizeof copy->name, "%s", name);
+	kept.bytes += bytes;
+	return copy;
+}
+
+/* The largest file that may come next. */
+static uint64_t largest(void)
+{
+	uint64_t bytes = 0;
+
+	if (!tpck_view_lock(files.view))
+		return UINT64_MAX / 4;
+	for (unsigned i = 0; i < TPCK_VIEW_SIZES; i++)
+		if (files.view->size[i].pattern && files.view->size[i].bytes > bytes)
+			bytes = files.view->size[i].bytes;
+	tpck_view_unlock(files.view);
+	return bytes;
+}
+
+static bool fits(uint64_t bytes, uint64_t next)
+{
+	struct statvfs shm;
+
+	/* The program takes files into memory while there is room for them on the tmpfs: there must be for the largest. */
+	return files.view->memory_bytes + kept.spares + kept.bytes + bytes <= files.agent->settings.memory / 2 &&
+	       !statvfs(files.agent->folder, &shm) &&
+	       (uint64_t)shm.f_bavail * shm.f_frsize >= bytes + bytes / 4 + next + next / 4 + FILES_FREE_BYTES;
+}
+
+static void yield(uint64_t bytes)
+{
+	uint64_t next = kept.count ? largest() : 0;
+	char oldest[64];
+	DIR *list;
+
+	if (!kept.count || fits(bytes, next))
+		return;
+	list = open_list();
+	if (list) {
+		kept.spares = files_spare_bytes(list, oldest);
+		closedir(list);
+	}
+	while (kept.count && !fits(bytes, next))
+		drop_oldest();
+}
+
+/* ---- what the publisher does ------------------------------------------------------------------ */
+
+void files_yield(uint64_t bytes)
+{
+	pthread_mutex_lock(&kept.lock);
+	yield(bytes);
+	kept.spares += bytes;
+	pthread_mutex_unlock(&kept.lock);
+}
+
+static int by_age(const void *a, const void *b)
+{
+	const struct copy *left = a, *right = b;
+
+	if (left->since.tv_sec != right->since.tv_sec)
+		return left->since.tv_sec < right->since.tv_sec ? -1 : 1;
+	return left->since.tv_nsec < right->since.tv_nsec ? -1 : left->since.tv_nsec > right->since.tv_nsec;
+}
+
+void files_adopt_kept(void)
+{
+	DIR *list = open_list();
+	struct dirent *entry;
+	struct stat found;
+
+	if (!list)
+		return;
+	pthread_mutex_lock(&kept.lock);
+	while ((entry = readdir(list))) {
+		if (strncmp(entry->d_name, TPCK_KEPT, sizeof TPCK_KEPT - 1) != 0)
+			continue;
+		if (kept.count == COPIES || strlen(entry->d_name) >= sizeof kept.copy->name ||
+		    fstatat(dirfd(list), entry->d_name, &found, AT_SYMLINK_NOFOLLOW) || !found.st_blocks)
+			unlinkat(dirfd(list), entry->d_name, 0);
+		else
+			add(entry->d_name, (uint64_t)found.st_blocks * 512)->since = found.st_ctim;
+	}
+	qsort(kept.copy, kept.count, sizeof *kept.copy, by_age);
+	yield(0);
+	pthread_mutex_unlock(&kept.lock);
+	closedir(list);
+}
+
+void files_keep(const struct chosen *chosen)
+{
+	char path[TPCK_VIEW_PATH + TPCK_VIEW_NAME], name[TPCK_PATH_MAX + 64];
+	struct stat found, bytes;
+
+	snprintf(path, sizeof path, "%s/%s", chosen->folder.path, chosen->name);
+	pthread_mutex_lock(&kept.lock);
+	drop_of(path_of(chosen));
+	/* Somebody may have written to it by now, or have put another one there. What is all hole is not worth it. */
+	if (strcmp(files.agent->settings.files_verify, "on") != 0 || lstat(path, &found) || stat(chosen->bytes, &bytes) ||
+	    !bytes.st_blocks || found.st_size != bytes.st_size || found.st_mtim.tv_sec != bytes.st_mtim.tv_sec ||
+	    found.st_mtim.tv_nsec != bytes.st_mtim.tv_nsec) {
+		unlink(chosen->bytes);
+	} else {
+		tpck_kept_name(name, sizeof name, files.agent->folder, &found);
+		if (rename(chosen->bytes, name))
+			unlink(chosen->bytes);
+		else
+			add(strrchr(name, '/') + 1, (uint64_t)bytes.st_blocks * 512)->path = path_of(chosen);
+		yield(0);
+	}
+	pthread_mutex_unlock(&kept.lock);
+}
+
+void files_forget(const struct chosen *chosen)
+{
+	pthread_mutex_lock(&kept.lock);
+	drop_of(path_of(chosen));
+	pthread_mutex_unlock(&kept.lock);
+}
+
+bool files_kept(void)
+{
+	bool any;
+
+	pthread_mutex_lock(&kept.lock);
+	any = kept.bytes;
+	pthread_mutex_unlock(&kept.lock);
+	return any;
+}
