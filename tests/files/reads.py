@@ -252,6 +252,33 @@ def budget(checks):
         end(place, saver)
 
 
+# Each as if it had been saved so many seconds after the one before.
+SPACED = """
+import os, sys, time
+def save(i, at):
+    with open(f"step-{i}.pt", "wb") as f:
+        f.write(b"%d" % i * 100000)
+        f.flush()
+        os.utime(f.fileno(), (at, at))
+    here = os.open(".", os.O_RDONLY)
+    os.fsync(here)
+for i in range(5): save(i, 1000000000 + i * int(sys.argv[1]))
+print("saved", flush=True)
+sys.stdin.readline()
+"""
+
+
+def newest(checks):
+    """Of two checkpoints the newer one has copies: the pages of the older one are used again."""
+    for seconds, want in ((60, 1), (1, 4)):
+        with Place() as place:
+            saver = place.start(SPACED, seconds)
+            saver.stdout.readline()
+            until(lambda: len(kept(place)) == want, 20)
+            checks.ok(len(kept(place)) == want, f"saved {seconds} s apart: {want} of 4 are kept", kept(place))
+            saver.communicate()
+
+
 def torn(checks):
     """The log of digests as crashes leave it, and made anew or longer while somebody reads."""
     with Place() as place:
@@ -318,7 +345,7 @@ os.waitpid(pid, 0)
 
 def main():
     checks = Checks()
-    for test in (memory, nothing_left, bad_copies, restart, budget, torn, cheap):
+    for test in (memory, nothing_left, bad_copies, restart, budget, newest, torn, cheap):
         if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
             test(checks)
     checks.end()

@@ -17,12 +17,15 @@
 #include "tools/agent/files_private.h"
 
 enum { COPIES = 1024 };
+/* Files of one pattern whose times are no further apart are parts of one checkpoint. */
+#define TOGETHER_SEC 10
 
 /* A ring: the oldest is at `first`. Those that are gone leave a gap. */
 static struct {
 	pthread_mutex_t lock;
 	struct copy {
 		uint64_t path;  /* whose it is, so that it goes with the file; 0: not known, an agent before left it */
+		uint64_t pattern;
 		uint64_t bytes; /* 0: a gap */
 		struct timespec since;
 		char name[32];
@@ -71,6 +74,17 @@ static void drop_of(uint64_t path)
 	for (unsigned i = 0; i < kept.count; i++)
 		if (kept.copy[(kept.first + i) % COPIES].path == path)
 			drop(&kept.copy[(kept.first + i) % COPIES]);
+}
+
+/* Of the checkpoints before this one: what comes next is faster in pages that have been used. */
+static void drop_before(uint64_t pattern, struct timespec since)
+{
+	for (unsigned i = 0; i < kept.count; i++) {
+		struct copy *copy = &kept.copy[(kept.first + i) % COPIES];
+
+		if (copy->pattern == pattern && copy->since.tv_sec + TOGETHER_SEC < since.tv_sec)
+			drop(copy);
+	}
 }
 
 static struct copy *add(const char *name, uint64_t bytes)
@@ -185,10 +199,16 @@ void files_keep(const struct chosen *chosen)
 		unlink(chosen->bytes);
 	} else {
 		tpck_kept_name(name, sizeof name, files.agent->folder, &found);
-		if (rename(chosen->bytes, name))
+		drop_before(chosen->pattern, found.st_mtim);
+		if (rename(chosen->bytes, name)) {
 			unlink(chosen->bytes);
-		else
-			add(strrchr(name, '/') + 1, (uint64_t)bytes.st_blocks * 512)->path = path_of(chosen);
+		} else {
+			struct copy *copy = add(strrchr(name, '/') + 1, (uint64_t)bytes.st_blocks * 512);
+
+			copy->path = path_of(chosen);
+			copy->pattern = chosen->pattern;
+			copy->since = found.st_mtim;
+		}
 		yield(0);
 	}
 	pthread_mutex_unlock(&kept.lock);
