@@ -37,6 +37,8 @@ bool tpck_files_learns(void);
 bool tpck_files_on(void);
 /* The table, with an agent that serves it; NULL: there is none, which has been said. */
 struct tpck_view *tpck_files_ready(void);
+/* The same, for what the program can do without: where there is none nothing is said. */
+struct tpck_view *tpck_files_ready_to_learn(void);
 /* The table locked, and not one that was left behind; NULL: there is none. */
 struct tpck_view *tpck_files_lock(void);
 /* Has the agent started again if it died. */

@@ -212,13 +212,14 @@ bool tpck_files_no_table(void)
 	return !view || view->ended || !view->used;
 }
 
-struct tpck_view *tpck_files_ready(void)
+/* `learning`: nothing of the program's depends on it; where there is none nothing is learnt, and nothing said. */
+static struct tpck_view *ready(bool learning)
 {
 	struct tpck_view *view = atomic_load(&tpck_files_view), *mapped = NULL;
 	struct tpck_error err = {0};
 	int saved = errno, rc = 0;
 
-	took = true;
+	took = took || !learning;
 	if (view && !view->ended && agent_socket >= 0 && served(view))
 		return view;
 	if (!view || view->ended) {
@@ -234,20 +235,28 @@ struct tpck_view *tpck_files_ready(void)
 		}
 		pthread_mutex_unlock(&joining);
 	}
-	if (rc) {
+	if (rc)
 		tpck_error_set(&err, -rc, "cannot use %s/" TPCK_VIEW_FOLDER, tpck_files_folder);
+	if (rc || !join(view, &err))
+		view = NULL;
+	if (!view && err.text[0] && learning) {
+		learns = false;
+	} else if (!view && err.text[0]) {
 		complain(err.text);
 		off = true;
-		view = NULL;
-	} else if (!join(view, &err)) {
-		if (err.text[0]) {
-			complain(err.text);
-			off = true;
-		}
-		view = NULL;
 	}
 	errno = saved;
 	return view;
+}
+
+struct tpck_view *tpck_files_ready(void)
+{
+	return ready(false);
+}
+
+struct tpck_view *tpck_files_ready_to_learn(void)
+{
+	return ready(true);
 }
 
 struct tpck_view *tpck_files_lock(void)

@@ -175,7 +175,7 @@ static TPCK_FILES_SLOW void teach(int fd, uint64_t size, enum tpck_rule rule)
 		return;
 	if (view && !view->ended && tpck_learnt_rule(view->pattern, view->learnt, folder, name) != TPCK_RULE_UNKNOWN)
 		return;
-	if (!tpck_files_ready() || !(view = tpck_files_lock()))
+	if (!tpck_files_ready_to_learn() || !(view = tpck_files_lock()))
 		return;
 	added = tpck_learnt_add(view, folder, name, rule);
 	/* So the next one goes into memory. */

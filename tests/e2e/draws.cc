@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preloaded into a trainer: at its first cudaMalloc it draws from everything that seeds programs, as they do it,
-// and adds a line with all of it to $DRAWS, by system calls, which nobody redirects. What a run draws that goes on
+// and adds a line with all of it to $DRAWS, by system calls of its own, which nobody redirects. What a run draws that goes on
 // where another was killed must be what that one drew.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -16,6 +16,8 @@
 #include <fstream>
 #include <random>
 #include <string>
+
+#include "past_libc.h"
 
 static std::string hex(const void *bytes, size_t count)
 {
@@ -57,7 +59,7 @@ static void draw()
         add("dup", bytes, sizeof bytes);
     close(fd);
     close(other);
-    fd = (int)syscall(SYS_openat, AT_FDCWD, "/dev/urandom", O_RDONLY | O_CLOEXEC, 0);
+    fd = (int)past_libc(SYS_openat, AT_FDCWD, (long)"/dev/urandom", O_RDONLY | O_CLOEXEC, 0);
     fd = fcntl(fd, F_DUPFD, 100); // as one that was there before
     if (read(fd, bytes, sizeof bytes) == sizeof bytes)
         add("inherited", bytes, sizeof bytes);
@@ -84,10 +86,10 @@ static void draw()
     clock_gettime(CLOCK_REALTIME, &ts);
     line += "time=" + std::to_string(now) + " tv=" + std::to_string(tv.tv_usec) + " ts=" + std::to_string(ts.tv_nsec);
     line += " chrono=" + std::to_string(std::chrono::system_clock::now().time_since_epoch().count()) + "\n";
-    fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND, 0600);
-    if (syscall(SYS_write, fd, line.data(), line.size()) != (long)line.size())
+    fd = (int)past_libc(SYS_openat, AT_FDCWD, (long)path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (past_libc(SYS_write, fd, (long)line.data(), (long)line.size(), 0) != (long)line.size())
         abort();
-    syscall(SYS_close, fd);
+    past_libc(SYS_close, fd, 0, 0, 0);
 }
 
 extern "C" int cudaMalloc(void **at, size_t bytes)

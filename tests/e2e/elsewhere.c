@@ -12,23 +12,25 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "past_libc.h"
+
 enum { LARGE = 1 << 14 };
 
 /* Past the C library, as a runtime of some other language reads. */
 static int second(void)
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, getenv("ELSEWHERE"), O_RDWR, 0);
+	int fd = (int)past_libc(SYS_openat, AT_FDCWD, (long)getenv("ELSEWHERE"), O_RDWR, 0);
 	char count = '0';
 
 	if (fd < 0)
 		return 0;
-	syscall(SYS_pread64, fd, &count, 1, 0);
+	past_libc(SYS_pread64, fd, (long)&count, 1, 0);
 	if (count > '0') {
 		count--;
-		syscall(SYS_pwrite64, fd, &count, 1, 0);
+		past_libc(SYS_pwrite64, fd, (long)&count, 1, 0);
 		count++;
 	}
-	syscall(SYS_close, fd);
+	past_libc(SYS_close, fd, 0, 0, 0);
 	return count > '0';
 }
 
