@@ -50,7 +50,7 @@ static int add_known(struct cli *cli, const char *job, void *context)
 static enum tpck_rule rule_of(const struct tpck_settings *settings, const struct known *known, const char *path, char *absolute,
 			      char *glob, size_t size)
 {
-	char folder[TPCK_PATH_MAX], real[TPCK_PATH_MAX];
+	char folder[TPCK_PATH_MAX], real[TPCK_PATH_MAX], *found;
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	struct stat parent, there;
 	enum tpck_rule rule, place;
@@ -59,11 +59,14 @@ static enum tpck_rule rule_of(const struct tpck_settings *settings, const struct
 
 	snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1, slash ? path : ".");
 	*glob = '\0';
-	if (!realpath(folder, absolute) || strlen(absolute) + strlen(name) + 2 > TPCK_PATH_MAX) {
+	found = realpath(folder, NULL);
+	if (!found || strlen(found) + strlen(name) + 2 > TPCK_PATH_MAX) {
+		free(found);
 		snprintf(absolute, TPCK_PATH_MAX, "%s", path);
 		return TPCK_RULE_READONLY;
 	}
-	strcpy(real, absolute);
+	strcpy(real, strcpy(absolute, found));
+	free(found);
 	if (strcmp(absolute, "/") != 0)
 		strcat(absolute, "/");
 	strcat(absolute, name);
