@@ -77,6 +77,20 @@ class Struck:
         self.tracer.wait(60)
 
 
+def writes_nothing(agent, folder):
+    """Whether a process has no file below the folder open for writing."""
+    for fd in os.listdir(f"/proc/{agent}/fd"):
+        try:
+            path = os.readlink(f"/proc/{agent}/fd/{fd}")
+            with open(f"/proc/{agent}/fdinfo/{fd}", encoding="utf-8") as f:
+                flags = int(re.search(r"flags:\s*(\d+)", f.read()).group(1), 8)
+        except FileNotFoundError:
+            continue
+        if path.startswith(folder + "/") and flags & os.O_ACCMODE != os.O_RDONLY:
+            return False
+    return True
+
+
 READ_ONLY = """
 save("a-2.pt", b"y" * 100000)
 save("pointer.pt", b"a-2")
@@ -96,6 +110,8 @@ def read_only(checks):
         subprocess.run(["mount", "--bind", place.work, place.work], check=True)
         try:
             program = begun(place, READ_ONLY)
+            # It closes a file behind publishing it, and a file system with one open for writing cannot be remounted.
+            until(lambda: writes_nothing(place.agent_pid(), place.work))
             agent = pause(place)
             go(program)
             told(program, "owed")
