@@ -657,6 +657,91 @@ def spares(checks):
         end(program)
 
 
+# Each as if it had been saved a minute after the one before. Two are read while they are in memory alone.
+REUSED = STEPS + """
+import mmap
+def save(i):
+    with open(f"step-{i}.pt", "wb") as f:
+        f.write(b"%d" % i * 300000)
+        f.flush()
+        os.utime(f.fileno(), (1000000000 + i * 60, 1000000000 + i * 60))
+def published():
+    here = os.open(".", os.O_RDONLY)
+    os.fsync(here)
+    os.close(here)
+save(0)
+published()
+step("begun")
+save(1)
+fd = os.open("step-1.pt", os.O_RDONLY)
+print(os.readlink(f"/proc/self/fd/{fd}").startswith(os.environ["TRANSPCKPT_SHM"]), flush=True)
+bytes = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+os.close(fd)
+step("mapped")
+published()
+step("one")
+save(2)
+published()
+step("over")
+print(bytes[:] == b"1" * 300000, flush=True)
+bytes.close()
+for i in (3, 4):
+    save(i)
+    published()
+step("end")
+"""
+
+
+def reused(checks):
+    """The pages of the checkpoint before the newest one are the next one's, but not while somebody has them mapped."""
+    if not shutil.which("strace"):
+        print("# no strace: whose pages are used again is not tried")
+        return
+    with Place() as place:
+        def punched():
+            with open(trace, encoding="utf-8") as f:
+                return f.read().count("PUNCH_HOLE")
+
+        def traced():
+            with open(f"/proc/{agent}/status", encoding="utf-8") as f:
+                return f"TracerPid:\t{tracer.pid}\n" in f.read()
+
+        def settled(copy=None):
+            names = os.listdir(os.path.join(place.job_folder, "files"))
+            return (not place.listed() and any(re.match(r"spare\.[0-9a-f]+$", n) for n in names) and
+                    not any(n.endswith(".old") for n in names) and (not copy or copy not in names and copies()))
+
+        def copies():
+            return [n for n in os.listdir(os.path.join(place.job_folder, "files")) if n.startswith("kept.")]
+        trace = os.path.join(place.root, "trace")
+        program = place.start(REUSED)
+        told(program, "begun")
+        until(settled, 20)
+        agent = pause(place)
+        tracer = subprocess.Popen(["strace", "-f", "-q", "-o", trace, "-e", "trace=fallocate", "-p", str(agent)], stderr=subprocess.DEVNULL)
+        until(traced)
+        go(program)
+        in_memory = program.stdout.readline().strip()
+        told(program, "mapped")
+        os.kill(agent, signal.SIGCONT)
+        go(program)
+        told(program, "one")
+        until(lambda: settled() and copies(), 20)
+        first = copies()[0]
+        go(program)
+        told(program, "over")
+        calm = until(lambda: settled(first), 20)
+        go(program)
+        checks.ok(calm and in_memory == "True" and program.stdout.readline().strip() == "True" and not punched(),
+                  "what is mapped from memory stays as it is when two newer ones have been saved", in_memory, punched())
+        told(program, "end")
+        checks.ok(until(settled, 20) and until(punched, 20), "what nobody reads gives its pages to the next one")
+        go(program)
+        end(program)
+        tracer.terminate()
+        tracer.wait()
+
+
 FULL = STEPS + """
 def save(name, size):
     with open(name, "wb") as f:
@@ -726,7 +811,7 @@ def main():
     if sys.argv[1:] == ["on_a_full_disk"]:
         on_a_full_disk(checks)
         checks.end()
-    tests = [views, killed, order, same, two_writers, again, forked, headless, past, cut, spares, full, ahead, ahead_of_a_bad_disk, elders, dead_at_its_place, told_ahead, many]
+    tests = [views, killed, order, same, two_writers, again, forked, headless, past, cut, spares, reused, full, ahead, ahead_of_a_bad_disk, elders, dead_at_its_place, told_ahead, many]
     chosen = sys.argv[1:]
     for test in tests:
         if not chosen or test.__name__ in chosen:

@@ -50,16 +50,20 @@ static uint64_t path_of(const struct chosen *chosen)
 
 /* ---- the ring, under the lock ----------------------------------------------------------------- */
 
+static const char *lose(struct copy *copy, char path[TPCK_PATH_MAX + 64])
+{
+	snprintf(path, TPCK_PATH_MAX + 64, "%s/" TPCK_VIEW_FOLDER "/%s", files.agent->folder, copy->name);
+	kept.bytes -= copy->bytes;
+	copy->bytes = copy->path = 0;
+	return path;
+}
+
 static void drop(struct copy *copy)
 {
 	char path[TPCK_PATH_MAX + 64];
 
-	if (!copy->bytes)
-		return;
-	snprintf(path, sizeof path, "%s/" TPCK_VIEW_FOLDER "/%s", files.agent->folder, copy->name);
-	unlink(path);
-	kept.bytes -= copy->bytes;
-	copy->bytes = copy->path = 0;
+	if (copy->bytes)
+		unlink(lose(copy, path));
 }
 
 static void drop_oldest(void)
@@ -76,14 +80,18 @@ static void drop_of(uint64_t path)
 			drop(&kept.copy[(kept.first + i) % COPIES]);
 }
 
-/* Of the checkpoints before this one: what comes next is faster in pages that have been used. */
+/* Of the checkpoints before this one: their pages are for what comes next. */
 static void drop_before(uint64_t pattern, struct timespec since)
 {
+	char path[TPCK_PATH_MAX + 64];
+
 	for (unsigned i = 0; i < kept.count; i++) {
 		struct copy *copy = &kept.copy[(kept.first + i) % COPIES];
 
-		if (copy->pattern == pattern && copy->since.tv_sec + TOGETHER_SEC < since.tv_sec)
-			drop(copy);
+		if (!copy->bytes || copy->pattern != pattern || copy->since.tv_sec + TOGETHER_SEC >= since.tv_sec)
+			continue;
+		kept.spares += copy->bytes;
+		files_spare_give(lose(copy, path), pattern);
 	}
 }
 

@@ -146,6 +146,8 @@ void files_adopt_kept(void);
 /* What all spares in the list take; `oldest` gets the name of the one that has waited longest. */
 uint64_t files_spare_bytes(DIR *list, char oldest[64]);
 
+/* The pages of this file are to be the next spare's. */
+void files_spare_give(const char *path, uint64_t pattern);
 /* A file of this pattern has been published: when there is nothing else to do the next one's is made. */
 void files_want_spare(uint64_t pattern);
 /* False: there is none to be made. */

@@ -7,12 +7,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "tools/agent/files_private.h"
 
-enum { SPARE_LEAST = 64 << 10 };
+enum { SPARE_LEAST = 64 << 10, PIECE_BYTES = 32 << 20 };
 
 uint64_t files_spare_bytes(DIR *list, char oldest[64])
 {
@@ -37,6 +38,68 @@ uint64_t files_spare_bytes(DIR *list, char oldest[64])
 	return bytes;
 }
 
+static void spare_name(char *name, size_t size, uint64_t pattern, const char *end)
+{
+	snprintf(name, size, "%s/" TPCK_VIEW_FOLDER "/spare.%016" PRIx64 "%s", files.agent->folder, pattern, end);
+}
+
+/* ---- pages ------------------------------------------------------------------------------------ */
+/* A page that was in use a moment ago is written to at once. One that nobody has used for seconds the host of a virtual machine
+ * may have taken back, and the program's write would wait for it, ten times as long as for the copy. So pages go from the file
+ * that is not needed any more right to the next one, piece by piece; where there is none, they are fetched before. */
+
+void files_spare_give(const char *path, uint64_t pattern)
+{
+	char name[TPCK_PATH_MAX + 64];
+
+	spare_name(name, sizeof name, pattern, ".old");
+	if (rename(path, name))
+		unlink(path);
+}
+
+/* Whoever reads it, or has it mapped, goes on doing so: its pages are not to be had. A lease on writing is given to a file's only
+ * opener. */
+static int open_old(const char *name, uint64_t *bytes)
+{
+	int fd = open(name, O_RDWR | O_CLOEXEC);
+	struct stat found;
+
+	*bytes = 0;
+	if (fd >= 0 && (fcntl(fd, F_SETLEASE, F_WRLCK) || fcntl(fd, F_SETLEASE, F_UNLCK) || fstat(fd, &found))) {
+		close(fd);
+		fd = -1;
+	}
+	if (fd >= 0)
+		*bytes = (uint64_t)found.st_blocks * 512;
+	return fd;
+}
+
+static void fetch(uint64_t bytes)
+{
+	char *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+	if (pages != MAP_FAILED)
+		munmap(pages, bytes);
+}
+
+static int fill(int fd, int old, uint64_t old_bytes, uint64_t bytes)
+{
+	int result = 0;
+
+	for (uint64_t at = 0; at < bytes && !result; at += PIECE_BYTES) {
+		uint64_t piece = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+
+		if (at >= old_bytes)
+			fetch(piece);
+		else if (fallocate(old, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)piece))
+			old_bytes = 0;
+		result = fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)piece);
+	}
+	return result;
+}
+
+/* ---- one for each name ------------------------------------------------------------------------ */
+
 /* Spares and files are within half of TRANSPCKPT_MEMORY: names that do not come again lose theirs. */
 static bool make_way(uint64_t bytes)
 {
@@ -55,30 +118,46 @@ static bool make_way(uint64_t bytes)
 }
 
 /* A file with pages for what the last one of its name had: the next one's writes find them there. */
-static void make_spare(uint64_t pattern)
+static void make_from(uint64_t pattern, int old, uint64_t old_bytes)
 {
-	uint64_t bytes = tpck_view_size_of(files.view, pattern);
-	char name[TPCK_PATH_MAX + 64], making[TPCK_PATH_MAX + 72];
+	uint64_t bytes = tpck_view_size_of(files.view, pattern), more;
+	char name[TPCK_PATH_MAX + 64], making[TPCK_PATH_MAX + 64];
 	struct statvfs shm;
 	int fd;
 
 	if (bytes == UINT64_MAX || bytes < SPARE_LEAST)
 		return;
-	snprintf(name, sizeof name, "%s/" TPCK_VIEW_FOLDER "/spare.%016" PRIx64, files.agent->folder, pattern);
+	spare_name(name, sizeof name, pattern, "");
 	if (access(name, F_OK) == 0)
 		return;
-	files_yield(bytes);
-	if (!make_way(bytes))
+	bytes += bytes / 64;
+	more = bytes > old_bytes ? bytes - old_bytes : 0;
+	files_yield(more);
+	if (!make_way(more))
 		return;
-	if (statvfs(files.agent->folder, &shm) || (uint64_t)shm.f_bavail * shm.f_frsize < bytes + bytes / 4 + FILES_FREE_BYTES)
+	if (statvfs(files.agent->folder, &shm) || (uint64_t)shm.f_bavail * shm.f_frsize < more + bytes / 4 + FILES_FREE_BYTES)
 		return;
-	snprintf(making, sizeof making, "%s.new", name);
+	spare_name(making, sizeof making, pattern, ".new");
 	fd = open(making, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return;
-	if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)(bytes + bytes / 64)) || rename(making, name))
+	if (fill(fd, old, old_bytes, bytes) || rename(making, name))
 		unlink(making);
 	close(fd);
+}
+
+static void make_spare(uint64_t pattern)
+{
+	char name[TPCK_PATH_MAX + 64];
+	uint64_t old_bytes;
+	int old;
+
+	spare_name(name, sizeof name, pattern, ".old");
+	old = open_old(name, &old_bytes);
+	make_from(pattern, old, old_bytes);
+	unlink(name);
+	if (old >= 0)
+		close(old);
 }
 
 void files_want_spare(uint64_t pattern)
