@@ -33,12 +33,14 @@ static void after_fork(void)
 	tpck_files_forking(false);
 }
 
-__attribute__((constructor)) static void start(void)
+/* glibc gives constructors what main() gets. */
+__attribute__((constructor)) static void start(int count, char **arguments)
 {
 	const char *library = "";
 	int saved = errno;
 	Dl_info info;
 
+	(void)count;
 	if (dladdr((void *)tpck_hooks_cuda, &info) && info.dli_fname)
 		library = info.dli_fname;
 	tpck_hooks_syscall();
@@ -46,7 +48,7 @@ __attribute__((constructor)) static void start(void)
 	pthread_atfork(before_fork, after_fork, tpck_engine_forked);
 	tpck_doors_open(library);
 	tpck_restart_launcher(tpck_launcher_joined);
-	tpck_engine_start(library);
+	tpck_engine_start(library, arguments);
 	on_exit(at_exit, NULL);
 	errno = saved;
 }

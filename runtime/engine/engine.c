@@ -102,7 +102,7 @@ static bool several_ranks(void)
 	return false;
 }
 
-void tpck_engine_start(const char *library_path)
+void tpck_engine_start(const char *library_path, char *const *arguments)
 {
 	static char identity[TPCK_IDENTITY_MAX];
 	char store[TPCK_SETTING_TEXT_MAX];
@@ -128,7 +128,7 @@ void tpck_engine_start(const char *library_path)
 		goto out;
 	if (engine->settings.allocator[0] == 'a')
 		setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync", 0);
-	bytes = tpck_identity_make(engine->job, environ, identity, sizeof identity);
+	bytes = tpck_identity_make(engine->job, arguments, environ, identity, sizeof identity);
 	engine->log = tpck_log_new(engine->settings.log_bytes);
 	if (bytes < 0 || !engine->log)
 		goto out;

@@ -47,8 +47,8 @@ struct tpck_call {
 };
 
 /* ---- life ---- */
-/* At load: reads settings and, where a resume may be on offer, asks the agent. */
-void tpck_engine_start(const char *library_path);
+/* At load: reads settings and, where a resume may be on offer, asks the agent. `arguments`: main()'s. */
+void tpck_engine_start(const char *library_path, char *const *arguments);
 /* A context exists: the device can be touched. Once; later calls do nothing. */
 void tpck_engine_device(const struct tpck_device *device);
 /* At normal exit with this status. */

@@ -50,13 +50,15 @@ static void add_line(struct text *text, const char *key, const char *value)
 	}
 	add_bytes(text, key, strlen(key));
 	add_bytes(text, " ", 1);
-	for (const unsigned char *p = (const unsigned char *)value; *p; p++) {
-		if (*p < 0x20 || *p >= 0x7f || *p == '\\') {
-			snprintf(escaped, sizeof escaped, "\\x%02x", *p);
-			add_bytes(text, escaped, 4);
-		} else {
-			add_bytes(text, (const char *)p, 1);
-		}
+	for (const char *p = value, *run = p;; p++) {
+		if (*p >= 0x20 && *p < 0x7f && *p != '\\')
+			continue;
+		add_bytes(text, run, (size_t)(p - run));
+		if (!*p)
+			break;
+		snprintf(escaped, sizeof escaped, "\\x%02x", (unsigned char)*p);
+		add_bytes(text, escaped, 4);
+		run = p + 1;
 	}
 	add_bytes(text, "\n", 1);
 }
@@ -160,7 +162,7 @@ static bool matters(const char *variable)
 	};
 
 	for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
-		if (strncmp(variable, ignored[i], strlen(ignored[i])) == 0)
+		if (*variable == *ignored[i] && strncmp(variable, ignored[i], strlen(ignored[i])) == 0)
 			return false;
 	return true;
 }
@@ -193,41 +195,14 @@ static int add_environment(struct text *text, char *const *environment)
 	return 0;
 }
 
-/* Arguments are read as a stream: a command may have megabytes of them. */
-static int add_arguments(struct text *text)
+static void add_arguments(struct text *text, char *const *arguments)
 {
 	struct list list = {.text = text, .key = "argument", .from = text->used};
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/cmdline", O_RDONLY | O_CLOEXEC, 0);
-	size_t size = 64 << 10, used = 0;
-	char *buffer = malloc(size);
-	bool first = true;
-	ssize_t got = 1;
 
-	while (fd >= 0 && buffer && got > 0) {
-		char *at = buffer, *end;
-
-		got = syscall(SYS_read, fd, buffer + used, size - used);
-		used += got > 0 ? (size_t)got : 0;
-		for (; (end = memchr(at, '\0', used - (size_t)(at - buffer))); at = end + 1) {
-			if (add_entry(&list, at) && !first)
-				add_script(text, at);
-			first = false;
-		}
-		used -= (size_t)(at - buffer);
-		memmove(buffer, at, used);
-		if (used == size) {
-			char *grown = realloc(buffer, size *= 2);
-
-			if (!grown)
-				break;
-			buffer = grown;
-		}
-	}
-	if (fd >= 0)
-		syscall(SYS_close, fd);
-	free(buffer);
+	for (char *const *a = arguments; a && *a; a++)
+		if (add_entry(&list, *a) && a != arguments)
+			add_script(text, *a);
 	end_list(&list);
-	return fd >= 0 && got == 0 ? 0 : -ENOMEM;
 }
 
 /* As they were when the job's name was made. */
@@ -260,7 +235,7 @@ int tpck_identity_job(const struct tpck_settings *settings, char job[TPCK_JOB_MA
 	return 0;
 }
 
-long tpck_identity_make(const char *job, char *const *environment, char *at, size_t size)
+long tpck_identity_make(const char *job, char *const *arguments, char *const *environment, char *at, size_t size)
 {
 	struct text text = {at, size, 0, false};
 	char value[128], build_id[48] = "";
@@ -278,7 +253,8 @@ long tpck_identity_make(const char *job, char *const *environment, char *at, siz
 	snprintf(value, sizeof value, "%s-%lld", build_id, (long long)found.st_size);
 	add_line(&text, "executable-digest", value);
 	add_line(&text, "folder", folder);
-	if (add_arguments(&text) || add_environment(&text, environment))
+	add_arguments(&text, arguments);
+	if (add_environment(&text, environment))
 		return -ENOMEM;
 	add_line(&text, "library", PACKAGE_VERSION);
 	return text.cut ? -ENOSPC : (long)text.used;
