@@ -533,7 +533,7 @@ static bool none_known(void)
 
 bool tpck_files_verifies(int flags)
 {
-	return (flags & O_ACCMODE) == O_RDONLY && !(flags & (O_TRUNC | O_PATH | O_DIRECTORY)) && tpck_files_on() &&
+	return (flags & O_ACCMODE) != O_WRONLY && !(flags & (O_TRUNC | O_PATH | O_DIRECTORY)) && tpck_files_on() &&
 	       tpck_files_settings->files_verify[1] == 'n' && !none_known();
 }
 
@@ -544,14 +544,36 @@ static bool concerns(const struct stat *file, struct known *known)
 	       !same_time(known->good, file->st_ctim);
 }
 
+/* Who is to change it must have the file itself, once the good copy is at its path. `bad`: what was there. 0, or an errno. */
+static TPCK_FILES_SLOW int to_change(int fd, int folder, const char *path, int flags, const struct stat *bad)
+{
+	struct stat now;
+	int other, error;
+
+	if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR)
+		return 0;
+	(void)tpck_files_settle();
+	other = (int)syscall(SYS_openat, folder, path, (flags & ~(O_CREAT | O_EXCL)) | O_CLOEXEC, 0);
+	if (other < 0)
+		return errno;
+	error = syscall(SYS_newfstatat, other, "", &now, AT_EMPTY_PATH) || (now.st_ino == bad->st_ino && now.st_dev == bad->st_dev) ? EIO : 0;
+	if (!error && syscall(SYS_dup3, other, fd, flags & O_CLOEXEC) < 0)
+		error = errno;
+	syscall(SYS_close, other);
+	return error;
+}
+
 int tpck_files_verified(int fd, int folder, const char *path, int flags)
 {
 	int saved = errno, error = 0;
 	struct known known;
 	struct stat file;
 
-	if (fd >= 0 && !syscall(SYS_newfstatat, fd, "", &file, AT_EMPTY_PATH) && concerns(&file, &known))
+	if (fd >= 0 && !syscall(SYS_newfstatat, fd, "", &file, AT_EMPTY_PATH) && concerns(&file, &known)) {
 		error = compare(fd, folder, path, flags, &file, &known);
+		if (!error && (flags & O_ACCMODE) == O_RDWR)
+			error = to_change(fd, folder, path, flags, &file);
+	}
 	if (error)
 		syscall(SYS_close, fd);
 	errno = error ? error : saved;

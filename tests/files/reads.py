@@ -51,19 +51,29 @@ def stream(path):
 def memmap(path):
     import numpy
     return numpy.memmap(path, mode="r").tobytes()
+def memmap_updated(path):
+    import numpy
+    return numpy.memmap(path).tobytes()
 def at_folder(path):
     folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
     fd = os.open(os.path.basename(path), os.O_RDONLY, dir_fd=folder)
     return os.fdopen(fd, "rb").read()
+def updated(path):
+    with open(path, "r+b") as f: return f.read()
+def changed(path):
+    with open(path, "r+b") as f:
+        f.write(b"changed")
+        f.seek(0)
+        return f.read()
 for word in sys.argv[1:]:
     way, path = word.split("=")
     try: print(hashlib.sha1(globals()[way](path)).hexdigest())
     except OSError as e: print("errno", e.errno)
 """
-WAYS = ["plain", "descriptor", "mapped", "stream", "at_folder"]
+WAYS = ["plain", "descriptor", "mapped", "stream", "at_folder", "updated"]
 try:
     import numpy  # pylint: disable=unused-import
-    WAYS.append("memmap")
+    WAYS += ["memmap", "memmap_updated"]
 except ImportError:
     pass
 
@@ -134,6 +144,21 @@ def memory(checks):
         gone = until(lambda: len(before - set(kept(place))) == 2 and len(kept(place)) == len(WAYS), 20)
         checks.ok(gone, "what is saved again and what is removed lose their copies", before, kept(place))
         checks.ok(end(place, saver) and not os.path.exists(place.job_folder), "no copy outlives the agent")
+
+
+def in_place(checks):
+    """Who changes it changes the file at the path, which is as it was saved by then."""
+    with Place() as place:
+        saver = saved(place, 0, 2)
+        until(lambda: len(kept(place)) == 1, 20)
+        rot(place.path("step-1.pt"), MIB)
+        want = b"changed" + content_of(1)[7:]
+        got, said = read(place, "changed=step-1.pt")
+        checks.ok(got == [digest_of(want)] and len(said) == 1 and place.content("step-1.pt") == want,
+                  "a file that has rotted is changed in place as it was saved", got, said)
+        got, said = read(place, "plain=step-1.pt", "updated=step-1.pt")
+        checks.ok(got == [digest_of(want)] * 2 and not said, "and is what it was changed to", got, said)
+        end(place, saver)
 
 
 def nothing_left(checks):
@@ -345,7 +370,7 @@ os.waitpid(pid, 0)
 
 def main():
     checks = Checks()
-    for test in (memory, nothing_left, bad_copies, restart, budget, newest, torn, cheap):
+    for test in (memory, in_place, nothing_left, bad_copies, restart, budget, newest, torn, cheap):
         if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
             test(checks)
     checks.end()
