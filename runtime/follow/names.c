@@ -22,8 +22,9 @@ enum { FOLDERS = 512, NAME = 256, LINKS_MAX = 40 };
 
 static struct {
 	uint64_t digest, at_ns;
-	char name[NAME];
+	bool same; /* its name is the path that was asked for, as of most: the text lies nowhere */
 } folders[FOLDERS];
+static char names[FOLDERS][NAME];
 static tpck_spin lock;
 static _Atomic uint64_t changed_ns;
 
@@ -37,29 +38,37 @@ uint64_t tpck_names_changed_ns(void)
 	return changed_ns;
 }
 
-/* Since when; 0: it is not. */
-static uint64_t remembered(uint64_t digest, char *name)
+/* The first `length` bytes of a path. Since when; 0: it is not. */
+static uint64_t remembered(const char *path, size_t length, char *name)
 {
-	uint64_t now = tpck_clock_monotonic_ns(), at_ns = 0;
+	uint64_t digest = tpck_digest64(path, length, 0), now = tpck_clock_monotonic_ns(), at_ns = 0;
 
 	tpck_spin_lock(&lock);
 	if (folders[digest % FOLDERS].digest == digest && folders[digest % FOLDERS].at_ns > changed_ns &&
 	    now - folders[digest % FOLDERS].at_ns < VALID_NS) {
 		at_ns = folders[digest % FOLDERS].at_ns;
-		strcpy(name, folders[digest % FOLDERS].name);
+		if (folders[digest % FOLDERS].same)
+			*(char *)mempcpy(name, path, length) = '\0';
+		else
+			strcpy(name, names[digest % FOLDERS]);
 	}
 	tpck_spin_unlock(&lock);
 	return at_ns;
 }
 
-static void remember(uint64_t digest, const char *name, uint64_t at_ns)
+static void remember(const char *path, size_t length, const char *name, uint64_t at_ns)
 {
-	if (strlen(name) >= NAME)
+	uint64_t digest = tpck_digest64(path, length, 0);
+	bool same = strncmp(path, name, length) == 0 && !name[length];
+
+	if (!same && strlen(name) >= NAME)
 		return;
 	tpck_spin_lock(&lock);
 	folders[digest % FOLDERS].digest = digest;
 	folders[digest % FOLDERS].at_ns = at_ns;
-	strcpy(folders[digest % FOLDERS].name, name);
+	folders[digest % FOLDERS].same = same;
+	if (!same)
+		strcpy(names[digest % FOLDERS], name);
 	tpck_spin_unlock(&lock);
 }
 
@@ -127,7 +136,7 @@ __attribute__((noinline)) static bool folder_name(const char *path, char *name)
 	uint64_t at_ns = 0;
 	size_t length = strlen(path), at = length, used;
 
-	while (at && !(at_ns = (at == length || path[at] == '/') ? remembered(tpck_digest64(path, at, 0), name) : 0))
+	while (at && !(at_ns = (at == length || path[at] == '/') ? remembered(path, at, name) : 0))
 		at--;
 	if (at == length)
 		return true;
@@ -148,7 +157,7 @@ __attribute__((noinline)) static bool folder_name(const char *path, char *name)
 		name[used] = '\0';
 		if (tpck_follow_outside(name) || tpck_follow_link_at(name, target, sizeof target) > 0)
 			return false;
-		remember(tpck_digest64(path, at, 0), name, at_ns);
+		remember(path, at, name, at_ns);
 	}
 	return true;
 }
@@ -178,7 +187,7 @@ bool tpck_names_canonical(char *path, bool follow)
 	if (!folder_name(path, name)) {
 		if (!walk(path, name, true))
 			return false;
-		remember(tpck_follow_digest(path), name, at_ns);
+		remember(path, strlen(path), name, at_ns);
 	}
 	*slash = '/';
 	/* What the name is in its folder is asked for each time: it may be a link now that was none before. */

@@ -28,25 +28,33 @@ static struct tpck_log *journal;
 static uint64_t begun_ns;
 
 enum { COPIED_MAX = 1 << 20 };
-enum { TOUCHED_BITS = 16, READ_BIT = 1, NOTED_BIT = 2, FILE_BIT = 4, STATE_BITS = 7 };
+enum { TOUCHED_BITS = 16, FEW_BITS = 10, READ_BIT = 1, NOTED_BIT = 2, FILE_BIT = 4, STATE_BITS = 7 };
 
 /* Paths touched so far: the digest, with its lowest bits telling whether the program may have read it, whether
  * follow/contents.h knows, and whether the regular file that was there at the first touch may be there still. */
 static _Atomic uint64_t touched[1 << TOUCHED_BITS];
+static _Atomic uint64_t few[1 << FEW_BITS]; /* the first ones: of a short program's paths each would have a page to itself */
 static _Atomic uint32_t touched_count;
 
-static _Atomic uint64_t *touched_slot(uint64_t digest)
+static _Atomic uint64_t *slot_in(_Atomic uint64_t *table, int bits, uint64_t digest)
 {
-	uint32_t slot = (uint32_t)(digest >> (64 - TOUCHED_BITS));
+	uint32_t slot = (uint32_t)(digest >> (64 - bits));
 
 	digest &= ~(uint64_t)STATE_BITS;
 	for (;;) {
-		uint64_t found = atomic_load(&touched[slot]);
+		uint64_t found = atomic_load(&table[slot]);
 
 		if (!found || (found & ~(uint64_t)STATE_BITS) == digest)
-			return &touched[slot];
-		slot = (slot + 1) & ((1u << TOUCHED_BITS) - 1);
+			return &table[slot];
+		slot = (slot + 1) & ((1u << bits) - 1);
 	}
+}
+
+static _Atomic uint64_t *touched_slot(uint64_t digest)
+{
+	_Atomic uint64_t *slot = slot_in(few, FEW_BITS, digest);
+
+	return atomic_load(slot) || atomic_load(&touched_count) < (1u << FEW_BITS) * 3 / 4 ? slot : slot_in(touched, TOUCHED_BITS, digest);
 }
 
 void tpck_follow_record(struct tpck_log *into, const char *keep, uint64_t of_timeline)
@@ -118,6 +126,7 @@ void tpck_follow_forget(void)
 {
 	for (unsigned i = 0; i < LATELY; i++)
 		atomic_store(&lately[i].digest, 0);
+	memset(few, 0, sizeof few);
 	memset(touched, 0, sizeof touched);
 	atomic_store(&touched_count, 0);
 }
