@@ -6,8 +6,11 @@
 // takes what, and a micro-batch's dropout masks follow from its number, so the same global batch on one rank is the same
 // step but for the order of sums. AdamW, warm-up, cosine decay and clipping by the global norm as in gpt.
 //
-// Rank 0 writes model_%08d.bin with weights and moments, each rank its state_%08d_r%02d.bin; when all have, rank 0
-// writes an empty DONE_%08d. The last two are kept. Each rank has a log_r%02d.txt and a final_r%02d.bin.
+// With --zero the optimizer is sharded as in ZeRO stage 1: gradients are reduced and scattered, each rank has the moments
+// of its shards and updates those, and the weights are gathered.
+//
+// Rank 0 writes model_%08d.bin with weights and moments, each rank its state_%08d_r%02d.bin, which holds the moments of
+// its shards; when all have, rank 0 writes an empty DONE_%08d. The last two are kept. Each rank has a log_r%02d.txt and a final_r%02d.bin.
 #include "gpt_ranks_model.cuh"
 
 #include <dirent.h>
@@ -21,7 +24,7 @@ static Options parse(int argc, char **argv)
         {"data", 1, 0, 'd'},    {"steps", 1, 0, 'n'}, {"stop-at", 1, 0, 'q'}, {"out", 1, 0, 'o'},   {"seed", 1, 0, 's'},
         {"save-every", 1, 0, 'k'}, {"resume", 0, 0, 'r'},  {"layers", 1, 0, 'L'},  {"width", 1, 0, 'W'}, {"context", 1, 0, 'T'},
         {"batch", 1, 0, 'B'},   {"heads", 1, 0, 'H'}, {"bigrams", 1, 0, 'G'}, {"accum", 1, 0, 'a'}, {"lr", 1, 0, 'l'},
-        {"clip", 1, 0, 'c'},    {"dropout", 1, 0, 'p'}, {0, 0, 0, 0}};
+        {"clip", 1, 0, 'c'},    {"dropout", 1, 0, 'p'}, {"zero", 0, 0, 'z'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
         case 'd': o.data = optarg; break;
@@ -41,6 +44,7 @@ static Options parse(int argc, char **argv)
         case 'l': o.lr = (float)atof(optarg); break;
         case 'c': o.clip = (float)atof(optarg); break;
         case 'p': o.dropout = (float)atof(optarg); break;
+        case 'z': o.zero = true; break;
         default: exit(2);
         }
     if (o.layers < 1 || o.heads < 1 || o.width % o.heads || o.context < 4 || o.batch < 1 || o.accum < 1 || o.bigrams < 1)
@@ -146,7 +150,8 @@ struct Trainer {
         float norm = model.gradient_norm();
         if (o.clip > 0.0f && norm > o.clip)
             model.scale_gradients(o.clip / norm);
-        model.update({lr, 1.0f - powf(BETA1, (float)(step + 1)), 1.0f - powf(BETA2, (float)(step + 1)), o.clip});
+        Hyper h = {lr, 1.0f - powf(BETA1, (float)(step + 1)), 1.0f - powf(BETA2, (float)(step + 1)), o.clip};
+        o.zero ? model.update_shards(h) : model.update(h);
         CHECK(cudaGetLastError());
         model.read_loss(loss);
         fprintf(log, "step %d loss %.9g norm %.9g lr %.9g own %.9g\n", step, loss[1], norm, lr, loss[0]);
@@ -184,20 +189,30 @@ struct Trainer {
                  : fread(found, sizeof found, 1, f) != 1 || memcmp(header, found, sizeof header))
             die("a checkpoint of another model");
         transfer(f, model.params, model.count, save);
-        transfer(f, model.m, model.count, save);
-        transfer(f, model.v, model.count, save);
+        if (!o.zero)
+            transfer_moments(f, save);
         if (fclose(f))
             die("a checkpoint cannot be closed");
+    }
+
+    void transfer_moments(FILE *f, bool save)
+    {
+        transfer(f, model.m, model.moments, save);
+        transfer(f, model.v, model.moments, save);
     }
 
     void transfer_state(int of, bool save)
     {
         State s = {20250118, step, job.world, job.rank, random.state, save ? (long long)ftell(log) : 0};
         FILE *f = open(path("state_%08d_r%02d.bin", of, job.rank), save ? "wb" : "rb");
-        if ((save ? fwrite(&s, sizeof s, 1, f) : fread(&s, sizeof s, 1, f)) != 1 || s.magic != 20250118 || fclose(f))
+        if ((save ? fwrite(&s, sizeof s, 1, f) : fread(&s, sizeof s, 1, f)) != 1 || s.magic != 20250118)
             die("a checkpoint without its state");
         if (s.world != job.world || s.rank != job.rank)
             die("a checkpoint of another job");
+        if (o.zero)
+            transfer_moments(f, save);
+        if (fclose(f))
+            die("a checkpoint cannot be closed");
         step = s.step, random.state = s.random;
         if (!save && truncate(path("log_r%02d.txt", job.rank).c_str(), s.log_bytes))
             die("a checkpoint without its log");

@@ -15,7 +15,7 @@ struct Options {
     int steps = 20, stop_at = 1 << 30, save_every = 0, accum = 2, layers = 2, width = 32, context = 32, batch = 1, heads = 4,
         bigrams = 512;
     float lr = 3e-3f, clip = 1.0f, dropout = 0.1f, decay = 0.1f;
-    bool resume = false;
+    bool resume = false, zero = false;
 };
 
 #define VOCABULARY 96
@@ -57,8 +57,10 @@ struct Tensor {
 };
 
 // Tensors that lie together: the embeddings, a layer, the head. Those that decay come first.
+// A shard is what this rank updates of a bucket: all of it, or with --zero a part as long as every other rank's.
 struct Bucket {
     size_t offset, count, decayed;
+    size_t shard, shard_count, moments; // where it begins in the parameters, its length, where its moments begin
     cudaEvent_t ready;
 };
 
@@ -67,12 +69,12 @@ enum { QKV_W, PROJ_W, FC_W, OUT_W, QKV_B, FC_B, LN1_W, LN1_B, LN2_W, LN2_B, PROJ
 struct Model {
     Options o;
     int C, L, H, V = VOCABULARY, N; // N: rows of a micro-batch
-    int ranks;                      // that share the batch
+    int ranks, rank;                // that share the batch, and which of them this is
     ncclComm_t comm;
     std::vector<Tensor> tensors;
     std::vector<Bucket> buckets;
     int wte, wpe, wbe, head, lnf_w, lnf_b;
-    size_t count = 0;
+    size_t count = 0, moments = 0;
     float *params, *grads, *m, *v;
     struct Layer {
         float *ln1, *mean1, *rstd1, *qkv, *att, *mix, *proj, *res1, *ln2, *mean2, *rstd2, *fc, *gelu, *fc2, *res2;
@@ -105,12 +107,19 @@ struct Model {
         count += n;
         return (int)tensors.size() - 1;
     }
-    void open_bucket() { buckets.push_back({count, 0, 0, nullptr}); }
+    void open_bucket() { buckets.push_back({count, 0, 0, 0, 0, 0, nullptr}); }
     void decayed_so_far() { buckets.back().decayed = count - buckets.back().offset; }
     void close_bucket()
     {
-        buckets.back().count = count - buckets.back().offset;
-        CHECK(cudaEventCreateWithFlags(&buckets.back().ready, cudaEventDisableTiming));
+        Bucket &b = buckets.back();
+        size_t n = o.zero ? ranks : 1;
+        count = b.offset + (count - b.offset + n - 1) / n * n;
+        b.count = count - b.offset;
+        b.shard_count = b.count / n;
+        b.shard = b.offset + (o.zero ? rank * b.shard_count : 0);
+        b.moments = moments;
+        moments += b.shard_count;
+        CHECK(cudaEventCreateWithFlags(&b.ready, cudaEventDisableTiming));
     }
     float *P(int t) { return params + tensors[t].offset; }
     float *G(int t) { return grads + tensors[t].offset; }
@@ -165,11 +174,12 @@ struct Model {
     }
 
     Model(const Options &options, const Ranks &job)
-        : o(options), C(o.width), L(o.layers), H(o.heads), N(o.batch * o.context), ranks(job.world), comm(job.comm)
+        : o(options), C(o.width), L(o.layers), H(o.heads), N(o.batch * o.context), ranks(job.world), rank(job.rank),
+          comm(job.comm)
     {
         size_t n = N;
         lay_out();
-        params = floats(count), grads = floats(count), m = floats(count), v = floats(count);
+        params = floats(count), grads = floats(count), m = floats(moments), v = floats(moments);
         make_activations(acts);
         losses = floats(n), dres = floats(n * C), dln = floats(n * C), dqkv = floats(3 * n * C);
         datt = floats((size_t)o.batch * H * o.context * o.context);
@@ -298,7 +308,10 @@ struct Model {
             return;
         CHECK(cudaEventRecord(b.ready, stream));
         CHECK(cudaStreamWaitEvent(exchange, b.ready, 0));
-        NCCL(ncclAllReduce(grads + b.offset, grads + b.offset, b.count, ncclFloat32, ncclAvg, comm, exchange));
+        if (o.zero)
+            NCCL(ncclReduceScatter(grads + b.offset, grads + b.shard, b.shard_count, ncclFloat32, ncclAvg, comm, exchange));
+        else
+            NCCL(ncclAllReduce(grads + b.offset, grads + b.offset, b.count, ncclFloat32, ncclAvg, comm, exchange));
     }
 
     void wait_for_exchange()
@@ -317,9 +330,11 @@ struct Model {
     {
         float x;
         for (size_t i = 0; i < buckets.size(); i++)
-            squared_norm_kernel<<<NORM_BLOCKS, BLOCK, 0, stream>>>(parts + i * NORM_BLOCKS, grads + buckets[i].offset,
-                                                                  buckets[i].count);
+            squared_norm_kernel<<<NORM_BLOCKS, BLOCK, 0, stream>>>(parts + i * NORM_BLOCKS, grads + buckets[i].shard,
+                                                                  buckets[i].shard_count);
         add_parts_kernel<<<1, 1, 0, stream>>>(square, parts, (int)buckets.size() * NORM_BLOCKS);
+        if (o.zero && ranks > 1)
+            NCCL(ncclAllReduce(square, square, 1, ncclFloat32, ncclSum, comm, stream));
         CHECK(cudaMemcpyAsync(&x, square, sizeof x, cudaMemcpyDeviceToHost, stream));
         CHECK(cudaStreamSynchronize(stream));
         return sqrtf(x);
@@ -327,9 +342,11 @@ struct Model {
 
     void scale_gradients(float factor)
     {
-        scale_gradients_kernel<<<blocks(count), BLOCK, 0, stream>>>(grads, count, factor);
+        for (const Bucket &b : buckets)
+            scale_gradients_kernel<<<blocks(b.shard_count), BLOCK, 0, stream>>>(grads + b.shard, b.shard_count, factor);
     }
 
+    // a launch a tensor, as the plainest trainers have it
     void update(Hyper h)
     {
         for (const Bucket &b : buckets)
@@ -338,6 +355,22 @@ struct Model {
                     adamw_kernel<<<blocks(t.count), BLOCK, 0, stream>>>(params + t.offset, grads + t.offset, m + t.offset,
                                                                        v + t.offset, t.count, h,
                                                                        t.offset < b.offset + b.decayed ? o.decay : 0.0f);
+    }
+
+    // Shards end anywhere within a tensor. A bucket travels while the next one is updated.
+    void update_shards(Hyper h)
+    {
+        for (const Bucket &b : buckets) {
+            size_t decayed = b.offset + b.decayed > b.shard ? b.offset + b.decayed - b.shard : 0;
+            adamw_fused_kernel<<<blocks(b.shard_count), BLOCK, 0, stream>>>(params + b.shard, grads + b.shard, m + b.moments,
+                                                                           v + b.moments, b.shard_count, decayed, h, o.decay);
+            if (ranks == 1)
+                continue;
+            CHECK(cudaEventRecord(b.ready, stream));
+            CHECK(cudaStreamWaitEvent(exchange, b.ready, 0));
+            NCCL(ncclAllGather(params + b.shard, params + b.offset, b.shard_count, ncclFloat32, comm, exchange));
+        }
+        wait_for_exchange();
     }
 
     // to[0] this rank's loss, to[1] the mean of all

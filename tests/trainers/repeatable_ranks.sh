@@ -78,6 +78,8 @@ check() {
 
 check "data parallel, 2 ranks" torchrun 2 4 --accum 2
 check "data parallel, 4 ranks" openmpi 4 4 --accum 1
+check "sharded optimizer, 2 ranks" torchrun 2 2 --accum 1 --zero
+check "sharded optimizer, 3 ranks" pmi 3 3 --accum 1 --zero
 
 # One rank that fails ends the job, whatever the others wait for.
 # shellcheck disable=SC2016,SC2086 # the ranks' shells expand it; the command is words
