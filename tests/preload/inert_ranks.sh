@@ -48,8 +48,8 @@ left_alone() {
 
 left_alone WORLD_SIZE=2 torchrun 2
 left_alone OMPI_COMM_WORLD_SIZE=2 openmpi 2 --zero
-left_alone PMI_SIZE=2 pmi 2
-left_alone SLURM_STEP_NUM_TASKS=2 slurm 2
+left_alone PMI_SIZE=2 pmi 2 --tp 2
+left_alone SLURM_STEP_NUM_TASKS=2 slurm 2 --pp 2
 unset TRANSPCKPT_LOG
 # Files are taken all the same, and that is all that there is of the job.
 is "no checkpoint of a rank" "$(ls "$D/store/j")" "files.sums"

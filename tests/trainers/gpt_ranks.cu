@@ -7,10 +7,13 @@
 // step but for the order of sums. AdamW, warm-up, cosine decay and clipping by the global norm as in gpt.
 //
 // With --zero the optimizer is sharded as in ZeRO stage 1: gradients are reduced and scattered, each rank has the moments
-// of its shards and updates those, and the weights are gathered.
+// of its shards and updates those, and the weights are gathered. --tp N cuts heads and hidden units into N as Megatron-LM
+// does, with a sum over the parts behind each block and, in the backward pass, before it. --pp N gives the layers to N
+// stages, which send activations and gradients of micro-batches to each other. All go together.
 //
-// Rank 0 writes model_%08d.bin with weights and moments, each rank its state_%08d_r%02d.bin, which holds the moments of
-// its shards; when all have, rank 0 writes an empty DONE_%08d. The last two are kept. Each rank has a log_r%02d.txt and a final_r%02d.bin.
+// Each part of the model is model_%08d_m%02d.bin with weights and moments, written by its rank of the first copy; each
+// rank writes its state_%08d_r%02d.bin, which holds the moments of its shards; when all have, rank 0 writes an empty
+// DONE_%08d. The last two are kept. Each rank has a log_r%02d.txt and a final_r%02d.bin.
 #include "gpt_ranks_model.cuh"
 
 #include <dirent.h>
@@ -24,7 +27,8 @@ static Options parse(int argc, char **argv)
         {"data", 1, 0, 'd'},    {"steps", 1, 0, 'n'}, {"stop-at", 1, 0, 'q'}, {"out", 1, 0, 'o'},   {"seed", 1, 0, 's'},
         {"save-every", 1, 0, 'k'}, {"resume", 0, 0, 'r'},  {"layers", 1, 0, 'L'},  {"width", 1, 0, 'W'}, {"context", 1, 0, 'T'},
         {"batch", 1, 0, 'B'},   {"heads", 1, 0, 'H'}, {"bigrams", 1, 0, 'G'}, {"accum", 1, 0, 'a'}, {"lr", 1, 0, 'l'},
-        {"clip", 1, 0, 'c'},    {"dropout", 1, 0, 'p'}, {"zero", 0, 0, 'z'}, {0, 0, 0, 0}};
+        {"clip", 1, 0, 'c'},    {"dropout", 1, 0, 'p'}, {"zero", 0, 0, 'z'}, {"tp", 1, 0, 't'},
+        {"pp", 1, 0, 'P'},      {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
         case 'd': o.data = optarg; break;
@@ -45,6 +49,8 @@ static Options parse(int argc, char **argv)
         case 'c': o.clip = (float)atof(optarg); break;
         case 'p': o.dropout = (float)atof(optarg); break;
         case 'z': o.zero = true; break;
+        case 't': o.tp = atoi(optarg); break;
+        case 'P': o.pp = atoi(optarg); break;
         default: exit(2);
         }
     if (o.layers < 1 || o.heads < 1 || o.width % o.heads || o.context < 4 || o.batch < 1 || o.accum < 1 || o.bigrams < 1)
@@ -107,17 +113,17 @@ struct Trainer {
     void sample(int *to)
     {
         int T = o.context;
-        for (int d = 0; d < job.world; d++)
+        for (int d = 0; d < job.copies; d++)
             for (int b = 0; b < o.batch; b++) {
                 size_t at = random.next() % (text.size() - T - 1);
-                if (d == job.rank)
+                if (d == job.d)
                     memcpy(to + b * (T + 1), &text[at], sizeof(int) * (T + 1));
             }
     }
 
     unsigned long long number(int micro) const
     {
-        return ((unsigned long long)step * o.accum + micro) * job.world + job.rank;
+        return ((unsigned long long)step * o.accum + micro) * job.copies + job.d;
     }
 
     float schedule() const
@@ -129,15 +135,41 @@ struct Trainer {
         return o.lr * (0.1f + 0.45f * (1.0f + cosf(3.1415927f * done)));
     }
 
-    void compute_gradients()
+    Model::Activations &slot(int micro) { return model.acts[micro % model.acts.size()]; }
+
+    void forward(int micro)
     {
         std::vector<int> batch(o.batch * (o.context + 1));
-        for (int micro = 0; micro < o.accum; micro++) {
-            sample(batch.data());
-            CHECK(cudaMemcpyAsync(model.acts.tokens, batch.data(), batch.size() * sizeof(int), cudaMemcpyHostToDevice,
-                                  model.stream));
-            model.forward(model.acts, number(micro));
-            model.backward(model.acts, number(micro), micro == o.accum - 1);
+        sample(batch.data());
+        CHECK(cudaMemcpyAsync(slot(micro).tokens, batch.data(), batch.size() * sizeof(int), cudaMemcpyHostToDevice,
+                              model.stream));
+        model.forward(slot(micro), number(micro));
+    }
+
+    void backward(int micro) { model.backward(slot(micro), number(micro), micro == o.accum - 1); }
+
+    // One forward, one backward (PipeDream-flush): a stage is as many micro-batches ahead as there are stages behind it.
+    // With one stage they simply take turns.
+    void compute_gradients()
+    {
+        int behind = job.stages - 1 - job.p, ahead = behind < o.accum ? behind : o.accum;
+        for (int micro = 0; micro < ahead; micro++) {
+            model.swap_with_previous(nullptr, slot(micro).enc);
+            forward(micro);
+            model.swap_with_next(model.output(slot(micro)), nullptr);
+        }
+        if (ahead < o.accum)
+            model.swap_with_previous(nullptr, slot(ahead).enc);
+        for (int micro = 0; micro < o.accum - ahead; micro++) {
+            forward(micro + ahead);
+            model.swap_with_next(model.output(slot(micro + ahead)), model.dres);
+            backward(micro);
+            model.swap_with_previous(model.dres, micro + ahead + 1 < o.accum ? slot(micro + ahead + 1).enc : nullptr);
+        }
+        for (int micro = o.accum - ahead; micro < o.accum; micro++) {
+            model.swap_with_next(nullptr, model.dres);
+            backward(micro);
+            model.swap_with_previous(model.dres, nullptr);
         }
     }
 
@@ -181,10 +213,12 @@ struct Trainer {
             CHECK(cudaMemcpy(device, host.data(), count * sizeof(float), cudaMemcpyHostToDevice));
     }
 
+    int model_part() const { return job.rank % (job.tensors * job.stages); }
+
     void transfer_model(int of, bool save)
     {
-        int header[8] = {20250117, o.context, VOCABULARY, o.layers, o.heads, o.width, o.bigrams, 0}, found[8];
-        FILE *f = open(path("model_%08d.bin", of), save ? "wb" : "rb");
+        int header[8] = {20250117, o.context, VOCABULARY, o.layers, o.heads, o.width, o.bigrams, o.tp * 100 + o.pp}, found[8];
+        FILE *f = open(path("model_%08d_m%02d.bin", of, model_part()), save ? "wb" : "rb");
         if (save ? fwrite(header, sizeof header, 1, f) != 1
                  : fread(found, sizeof found, 1, f) != 1 || memcmp(header, found, sizeof header))
             die("a checkpoint of another model");
@@ -221,7 +255,7 @@ struct Trainer {
     void save()
     {
         int old = step - 2 * o.save_every;
-        if (job.rank == 0)
+        if (job.d == 0)
             transfer_model(step, true);
         transfer_state(step, true);
         job.barrier(model.square, model.stream);
@@ -229,10 +263,10 @@ struct Trainer {
             fclose(open(path("DONE_%08d", step), "w"));
         if (old <= 0)
             return;
-        if (job.rank == 0) {
+        if (job.rank == 0)
             remove(path("DONE_%08d", old).c_str());
-            remove(path("model_%08d.bin", old).c_str());
-        }
+        if (job.d == 0)
+            remove(path("model_%08d_m%02d.bin", old, model_part()).c_str());
         remove(path("state_%08d_r%02d.bin", old, job.rank).c_str());
     }
 
@@ -276,7 +310,7 @@ struct Trainer {
             die("cannot write the end");
         job.barrier(model.square, model.stream);
         CHECK(cudaDeviceSynchronize());
-        NCCL(ncclCommDestroy(job.comm));
+        job.part();
     }
 };
 
@@ -286,6 +320,7 @@ int main(int argc, char **argv)
     Ranks job;
     mkdir(o.out, 0777);
     job.meet(o.out);
+    job.arrange(o.tp, o.pp);
     Trainer(o, job).run();
     return 0;
 }

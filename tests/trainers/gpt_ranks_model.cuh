@@ -13,7 +13,7 @@ struct Options {
     const char *out = ".";
     unsigned long long seed = 1;
     int steps = 20, stop_at = 1 << 30, save_every = 0, accum = 2, layers = 2, width = 32, context = 32, batch = 1, heads = 4,
-        bigrams = 512;
+        bigrams = 512, tp = 1, pp = 1;
     float lr = 3e-3f, clip = 1.0f, dropout = 0.1f, decay = 0.1f;
     bool resume = false, zero = false;
 };
@@ -46,20 +46,39 @@ __global__ void add_parts_kernel(float *square, const float *parts, int n)
     *square = sum;
 }
 
+// what each of several ranks has the same of counts by its share, so that their sum is that of the whole model
+__global__ void shared_square_kernel(float *parts, const float *x, size_t n, size_t split, float share)
+{
+    __shared__ float part[BLOCK];
+    float sum = 0.0f;
+    for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += NORM_BLOCKS * BLOCK)
+        sum += x[i] * x[i] * (i < split ? 1.0f : share);
+    sum = block_sum(part, sum);
+    if (threadIdx.x == 0)
+        parts[blockIdx.x] = sum;
+}
+
 static int blocks(size_t n)
 {
     return (int)((n + BLOCK - 1) / BLOCK);
 }
 
+// Which part of a tensor a rank has: all of it, its rows of each of three matrices above one another, or its columns.
+enum Cut { WHOLE, ROWS, THREE_ROWS, COLUMNS };
+
 struct Tensor {
     size_t offset, count;
     float spread; // of the initial values; negative: ones
+    Cut cut;
+    int rows, columns; // of the whole
+    int id;            // whatever the layout
 };
 
-// Tensors that lie together: the embeddings, a layer, the head. Those that decay come first.
+// Tensors that lie together: the embeddings, a layer, the head. Those that are cut come first, and the weights, which
+// decay, before the biases.
 // A shard is what this rank updates of a bucket: all of it, or with --zero a part as long as every other rank's.
 struct Bucket {
-    size_t offset, count, decayed;
+    size_t offset, count, decayed, split;
     size_t shard, shard_count, moments; // where it begins in the parameters, its length, where its moments begin
     cudaEvent_t ready;
 };
@@ -68,9 +87,14 @@ enum { QKV_W, PROJ_W, FC_W, OUT_W, QKV_B, FC_B, LN1_W, LN1_B, LN2_W, LN2_B, PROJ
 
 struct Model {
     Options o;
-    int C, L, H, V = VOCABULARY, N; // N: rows of a micro-batch
-    int ranks, rank;                // that share the batch, and which of them this is
-    ncclComm_t comm;
+    const Ranks &job;
+    int C, L, H, V = VOCABULARY, N; // layers and heads of this rank; N: rows of a micro-batch
+    int own;                        // of the C channels, those of this rank's heads
+    int first_layer;                // of this stage
+    bool first, last;               // stage
+    int ranks;                      // that share the batch
+    ncclComm_t comm;                // of these
+    int next_id = 0;
     std::vector<Tensor> tensors;
     std::vector<Bucket> buckets;
     int wte, wpe, wbe, head, lnf_w, lnf_b;
@@ -88,7 +112,7 @@ struct Model {
         int *tokens;
     };
     std::vector<Weights> weights;
-    Activations acts;
+    std::vector<Activations> acts; // of the micro-batches under way
     float *losses, *dres, *dln, *dqkv, *datt, *dmix, *dfc, *dgelu, *ddrop;
     float *loss, *square, *parts; // loss: [0] this rank's, [1] the job's
     cudaStream_t stream, exchange;
@@ -101,14 +125,20 @@ struct Model {
         CHECK(cudaMemset(p, 0, n * sizeof(float)));
         return p;
     }
-    int add(size_t n, float spread)
+    int add(int rows, int columns, float spread, Cut cut = WHOLE)
     {
-        tensors.push_back({count, n, spread});
+        size_t n = (size_t)rows * columns / (cut == WHOLE ? 1 : job.tensors);
+        tensors.push_back({count, n, spread, cut, rows, columns, next_id++});
         count += n;
         return (int)tensors.size() - 1;
     }
-    void open_bucket() { buckets.push_back({count, 0, 0, 0, 0, 0, nullptr}); }
+    void open_bucket(int id)
+    {
+        next_id = id;
+        buckets.push_back({count, 0, 0, 0, 0, 0, 0, nullptr});
+    }
     void decayed_so_far() { buckets.back().decayed = count - buckets.back().offset; }
+    void split_so_far() { buckets.back().split = count - buckets.back().offset; }
     void close_bucket()
     {
         Bucket &b = buckets.back();
@@ -116,7 +146,7 @@ struct Model {
         count = b.offset + (count - b.offset + n - 1) / n * n;
         b.count = count - b.offset;
         b.shard_count = b.count / n;
-        b.shard = b.offset + (o.zero ? rank * b.shard_count : 0);
+        b.shard = b.offset + (o.zero ? job.d * b.shard_count : 0);
         b.moments = moments;
         moments += b.shard_count;
         CHECK(cudaEventCreateWithFlags(&b.ready, cudaEventDisableTiming));
@@ -124,39 +154,45 @@ struct Model {
     float *P(int t) { return params + tensors[t].offset; }
     float *G(int t) { return grads + tensors[t].offset; }
 
+    void lay_out_layer(Weights &l)
+    {
+        float out = 0.02f / sqrtf(2.0f * (float)o.layers);
+        l.w[QKV_W] = add(3 * C, C, 0.02f, THREE_ROWS);
+        l.w[PROJ_W] = add(C, C, out, COLUMNS);
+        l.w[FC_W] = add(4 * C, C, 0.02f, ROWS);
+        l.w[OUT_W] = add(C, 4 * C, out, COLUMNS);
+        decayed_so_far();
+        l.w[QKV_B] = add(3 * C, 1, 0.0f, THREE_ROWS);
+        l.w[FC_B] = add(4 * C, 1, 0.0f, ROWS);
+        split_so_far();
+        for (int k = LN1_W; k < PER_LAYER; k++)
+            l.w[k] = add(C, 1, k == LN1_W || k == LN2_W ? -1.0f : 0.0f);
+    }
+
     void lay_out()
     {
-        float out = 0.02f / sqrtf(2.0f * (float)L);
         weights.resize(L);
-        open_bucket();
-        wte = add((size_t)V * C, 0.02f);
-        wpe = add((size_t)o.context * C, 0.02f);
-        wbe = add((size_t)o.bigrams * C, 0.02f);
-        decayed_so_far();
-        close_bucket();
-        for (Weights &l : weights) {
-            open_bucket();
-            l.w[QKV_W] = add((size_t)3 * C * C, 0.02f);
-            l.w[PROJ_W] = add((size_t)C * C, out);
-            l.w[FC_W] = add((size_t)4 * C * C, 0.02f);
-            l.w[OUT_W] = add((size_t)4 * C * C, out);
+        if (first) {
+            open_bucket(0);
+            wte = add(V, C, 0.02f);
+            wpe = add(o.context, C, 0.02f);
+            wbe = add(o.bigrams, C, 0.02f);
             decayed_so_far();
-            l.w[QKV_B] = add((size_t)3 * C, 0.0f);
-            l.w[FC_B] = add((size_t)4 * C, 0.0f);
-            l.w[LN1_W] = add(C, -1.0f);
-            l.w[LN1_B] = add(C, 0.0f);
-            l.w[LN2_W] = add(C, -1.0f);
-            l.w[LN2_B] = add(C, 0.0f);
-            l.w[PROJ_B] = add(C, 0.0f);
-            l.w[OUT_B] = add(C, 0.0f);
             close_bucket();
         }
-        open_bucket();
-        head = add((size_t)V * C, 0.02f);
-        decayed_so_far();
-        lnf_w = add(C, -1.0f);
-        lnf_b = add(C, 0.0f);
-        close_bucket();
+        for (int i = 0; i < L; i++) {
+            open_bucket(16 * (1 + first_layer + i));
+            lay_out_layer(weights[i]);
+            close_bucket();
+        }
+        if (last) {
+            open_bucket(16 * (1 + o.layers));
+            head = add(V, C, 0.02f);
+            decayed_so_far();
+            lnf_w = add(C, 1, -1.0f);
+            lnf_b = add(C, 1, 0.0f);
+            close_bucket();
+        }
     }
 
     void make_activations(Activations &a)
@@ -164,26 +200,31 @@ struct Model {
         size_t n = N, S = (size_t)o.batch * H * o.context * o.context;
         a.layers.resize(L);
         for (Layer &l : a.layers) {
-            l.ln1 = floats(n * C), l.mean1 = floats(n), l.rstd1 = floats(n), l.qkv = floats(3 * n * C), l.att = floats(S);
-            l.mix = floats(n * C), l.proj = floats(n * C), l.res1 = floats(n * C), l.ln2 = floats(n * C);
-            l.mean2 = floats(n), l.rstd2 = floats(n), l.fc = floats(4 * n * C), l.gelu = floats(4 * n * C);
+            l.ln1 = floats(n * C), l.mean1 = floats(n), l.rstd1 = floats(n), l.qkv = floats(3 * n * own), l.att = floats(S);
+            l.mix = floats(n * own), l.proj = floats(n * C), l.res1 = floats(n * C), l.ln2 = floats(n * C);
+            l.mean2 = floats(n), l.rstd2 = floats(n), l.fc = floats(4 * n * own), l.gelu = floats(4 * n * own);
             l.fc2 = floats(n * C), l.res2 = floats(n * C);
         }
         a.enc = floats(n * C), a.lnf = floats(n * C), a.meanf = floats(n), a.rstdf = floats(n), a.logits = floats(n * V);
         CHECK(cudaMalloc((void **)&a.tokens, sizeof(int) * o.batch * (o.context + 1)));
     }
 
-    Model(const Options &options, const Ranks &job)
-        : o(options), C(o.width), L(o.layers), H(o.heads), N(o.batch * o.context), ranks(job.world), rank(job.rank),
-          comm(job.comm)
+    Model(const Options &options, const Ranks &ranks_)
+        : o(options), job(ranks_), C(o.width), L(o.layers / job.stages), H(o.heads / job.tensors), N(o.batch * o.context),
+          own(C / job.tensors), first_layer(job.p * L), first(job.p == 0), last(job.p == job.stages - 1), ranks(job.copies),
+          comm(job.copy_comm)
     {
         size_t n = N;
+        if (o.layers % job.stages || o.heads % job.tensors)
+            die("the model does not go into the layout");
         lay_out();
         params = floats(count), grads = floats(count), m = floats(moments), v = floats(moments);
-        make_activations(acts);
-        losses = floats(n), dres = floats(n * C), dln = floats(n * C), dqkv = floats(3 * n * C);
+        acts.resize(o.accum < job.stages - job.p ? o.accum : job.stages - job.p);
+        for (Activations &a : acts)
+            make_activations(a);
+        losses = floats(n), dres = floats(n * C), dln = floats(n * C), dqkv = floats(3 * n * own);
         datt = floats((size_t)o.batch * H * o.context * o.context);
-        dmix = floats(n * C), dfc = floats(4 * n * C), dgelu = floats(4 * n * C), ddrop = floats(n * C);
+        dmix = floats(n * own), dfc = floats(4 * n * own), dgelu = floats(4 * n * own), ddrop = floats(n * C);
         loss = floats(2), square = floats(1), parts = floats(NORM_BLOCKS * buckets.size());
         CHECK(cudaStreamCreate(&stream));
         CHECK(cudaStreamCreateWithFlags(&exchange, cudaStreamNonBlocking));
@@ -192,19 +233,43 @@ struct Model {
         CHECK(cudaDeviceSynchronize());
     }
 
-    // each tensor has a sequence of its own, so that no rank's depends on what else it holds
+    // where an element of the whole tensor lies in this rank's part, or -1
+    long place(const Tensor &t, int row, int column) const
+    {
+        int n = t.cut == WHOLE ? 1 : job.tensors, me = n == 1 ? 0 : job.t, parts = t.cut == THREE_ROWS ? 3 : 1;
+        int rows = t.cut == COLUMNS ? t.rows : t.rows / parts / n, columns = t.cut == COLUMNS ? t.columns / n : t.columns;
+        int part = row / (t.rows / parts), within = row % (t.rows / parts);
+        if ((t.cut == COLUMNS ? column / columns : within / rows) != me)
+            return -1;
+        return (long)(part * rows + within % rows) * columns + column % columns;
+    }
+
+    // each tensor has a sequence of its own and is drawn as a whole, so that the model is the same in all layouts
     void randomise()
     {
         std::vector<float> host(count);
-        for (size_t k = 0; k < tensors.size(); k++) {
-            const Tensor &t = tensors[k];
-            Random random{o.seed * 1000003 + k};
+        for (const Tensor &t : tensors) {
+            Random random{o.seed * 1000003 + (unsigned)t.id};
             random.next();
-            for (size_t i = 0; i < t.count; i++)
-                host[t.offset + i] = t.spread < 0.0f ? 1.0f : t.spread > 0.0f ? t.spread * random.normal() : 0.0f;
+            for (int row = 0; row < t.rows; row++)
+                for (int column = 0; column < t.columns; column++) {
+                    long at = place(t, row, column);
+                    float x = t.spread < 0.0f ? 1.0f : t.spread > 0.0f ? t.spread * random.normal() : 0.0f;
+                    if (at >= 0)
+                        host[t.offset + at] = x;
+                }
         }
         CHECK(cudaMemcpy(params, host.data(), count * sizeof(float), cudaMemcpyHostToDevice));
     }
+
+    // what each of the tensor-parallel ranks has computed a part of
+    void sum_parts(float *x)
+    {
+        if (job.tensors > 1)
+            NCCL(ncclAllReduce(x, x, (size_t)N * C, ncclFloat32, ncclSum, job.tensor_comm, stream));
+    }
+    // of which only one adds the bias
+    const float *bias_once(int b) { return job.t == 0 ? P(b) : nullptr; }
 
     void linear(float *out, const float *in, int w, const float *b, int IC, int OC)
     {
@@ -232,74 +297,115 @@ struct Model {
 
     void layer_forward(int i, Layer &l, const float *x)
     {
-        int n = N * C, site = 2 * i, *w = weights[i].w;
+        int n = N * C, site = 2 * (first_layer + i), *w = weights[i].w;
         layernorm(l.ln1, l.mean1, l.rstd1, x, w[LN1_W], w[LN1_B]);
-        linear(l.qkv, l.ln1, w[QKV_W], P(w[QKV_B]), C, 3 * C);
-        attention_forward_kernel<<<blocks(o.batch * H * o.context), BLOCK, 0, stream>>>(l.mix, l.att, l.qkv, o.batch, o.context, C, H);
-        linear(l.proj, l.mix, w[PROJ_W], P(w[PROJ_B]), C, C);
+        linear(l.qkv, l.ln1, w[QKV_W], P(w[QKV_B]), C, 3 * own);
+        attention_forward_kernel<<<blocks(o.batch * H * o.context), BLOCK, 0, stream>>>(l.mix, l.att, l.qkv, o.batch, o.context,
+                                                                                      own, H);
+        linear(l.proj, l.mix, w[PROJ_W], bias_once(w[PROJ_B]), own, C);
+        sum_parts(l.proj);
         residual_dropout_forward_kernel<<<blocks(n), BLOCK, 0, stream>>>(l.res1, x, l.proj, n, o.dropout, site);
         layernorm(l.ln2, l.mean2, l.rstd2, l.res1, w[LN2_W], w[LN2_B]);
-        linear(l.fc, l.ln2, w[FC_W], P(w[FC_B]), C, 4 * C);
-        gelu_forward_kernel<<<blocks(4 * n), BLOCK, 0, stream>>>(l.gelu, l.fc, 4 * n);
-        linear(l.fc2, l.gelu, w[OUT_W], P(w[OUT_B]), 4 * C, C);
+        linear(l.fc, l.ln2, w[FC_W], P(w[FC_B]), C, 4 * own);
+        gelu_forward_kernel<<<blocks(4 * N * own), BLOCK, 0, stream>>>(l.gelu, l.fc, 4 * N * own);
+        linear(l.fc2, l.gelu, w[OUT_W], bias_once(w[OUT_B]), 4 * own, C);
+        sum_parts(l.fc2);
         residual_dropout_forward_kernel<<<blocks(n), BLOCK, 0, stream>>>(l.res2, l.res1, l.fc2, n, o.dropout, site + 1);
     }
 
     void layer_backward(int i, Layer &l, const float *x)
     {
-        int n = N * C, site = 2 * i, threads = o.batch * H * o.context, *w = weights[i].w;
+        int n = N * C, site = 2 * (first_layer + i), threads = o.batch * H * o.context, *w = weights[i].w;
         dropout_backward_kernel<<<blocks(n), BLOCK, 0, stream>>>(ddrop, dres, n, o.dropout, site + 1);
-        linear_backward(dgelu, ddrop, l.gelu, w[OUT_W], w[OUT_B], 4 * C, C);
-        gelu_backward_kernel<<<blocks(4 * n), BLOCK, 0, stream>>>(dfc, l.fc, dgelu, 4 * n);
-        linear_backward(dln, dfc, l.ln2, w[FC_W], w[FC_B], C, 4 * C);
+        linear_backward(dgelu, ddrop, l.gelu, w[OUT_W], w[OUT_B], 4 * own, C);
+        gelu_backward_kernel<<<blocks(4 * N * own), BLOCK, 0, stream>>>(dfc, l.fc, dgelu, 4 * N * own);
+        linear_backward(dln, dfc, l.ln2, w[FC_W], w[FC_B], C, 4 * own);
+        sum_parts(dln);
         layernorm_backward(dres, dln, l.res1, w[LN2_W], w[LN2_B], l.mean2, l.rstd2);
         dropout_backward_kernel<<<blocks(n), BLOCK, 0, stream>>>(ddrop, dres, n, o.dropout, site);
-        linear_backward(dmix, ddrop, l.mix, w[PROJ_W], w[PROJ_B], C, C);
+        linear_backward(dmix, ddrop, l.mix, w[PROJ_W], w[PROJ_B], own, C);
         attention_backward_query_kernel<<<blocks(threads), BLOCK, 0, stream>>>(dqkv, datt, dmix, l.qkv, l.att, o.batch, o.context,
-                                                                              C, H);
+                                                                              own, H);
         attention_backward_key_value_kernel<<<blocks(threads), BLOCK, 0, stream>>>(dqkv, datt, dmix, l.qkv, l.att, o.batch,
-                                                                                  o.context, C, H);
-        linear_backward(dln, dqkv, l.ln1, w[QKV_W], w[QKV_B], C, 3 * C);
+                                                                                  o.context, own, H);
+        linear_backward(dln, dqkv, l.ln1, w[QKV_W], w[QKV_B], C, 3 * own);
+        sum_parts(dln);
         layernorm_backward(dres, dln, x, w[LN1_W], w[LN1_B], l.mean1, l.rstd1);
     }
 
-    // `number`: of the micro-batch in the run
+    float *output(Activations &a) { return a.layers.back().res2; }
+
+    // `number`: of the micro-batch in the run. Behind the first stage what it begins with has been received into enc.
     void forward(Activations &a, unsigned long long number)
     {
         float scale = 1.0f / (float)(N * o.accum);
         const float *x = a.enc;
         dropout_seek_kernel<<<1, 1, 0, stream>>>(number);
-        encoder_forward_kernel<<<blocks(N * C), BLOCK, 0, stream>>>(a.enc, a.tokens, P(wte), P(wpe), P(wbe), N, o.context, C,
-                                                                   o.bigrams);
+        if (first)
+            encoder_forward_kernel<<<blocks(N * C), BLOCK, 0, stream>>>(a.enc, a.tokens, P(wte), P(wpe), P(wbe), N, o.context, C,
+                                                                       o.bigrams);
         for (int i = 0; i < L; i++) {
             layer_forward(i, a.layers[i], x);
             x = a.layers[i].res2;
         }
-        layernorm(a.lnf, a.meanf, a.rstdf, x, lnf_w, lnf_b);
-        linear(a.logits, a.lnf, head, nullptr, C, V);
-        cross_entropy_kernel<<<blocks(N), BLOCK, 0, stream>>>(a.logits, losses, a.tokens, N, o.context, V, scale);
-        add_mean_kernel<<<1, BLOCK, 0, stream>>>(loss, losses, N, scale);
+        if (last) {
+            layernorm(a.lnf, a.meanf, a.rstdf, x, lnf_w, lnf_b);
+            linear(a.logits, a.lnf, head, nullptr, C, V);
+            cross_entropy_kernel<<<blocks(N), BLOCK, 0, stream>>>(a.logits, losses, a.tokens, N, o.context, V, scale);
+            add_mean_kernel<<<1, BLOCK, 0, stream>>>(loss, losses, N, scale);
+        }
         CHECK(cudaGetLastError());
     }
 
-    // `last`: of the step, so that what is done with a bucket can travel while the layers below it are computed
-    void backward(Activations &a, unsigned long long number, bool last)
+    // Before the last stage it begins with what has been received into dres. `done`: the step's last, so that what is done
+    // with a bucket can travel while the layers below it are computed.
+    void backward(Activations &a, unsigned long long number, bool done)
     {
         dropout_seek_kernel<<<1, 1, 0, stream>>>(number);
-        linear_backward(dln, a.logits, a.lnf, head, -1, C, V);
-        CHECK(cudaMemsetAsync(dres, 0, (size_t)N * C * sizeof(float), stream));
-        layernorm_backward(dres, dln, a.layers[L - 1].res2, lnf_w, lnf_b, a.meanf, a.rstdf);
-        if (last)
-            reduce(buckets.back());
+        if (last) {
+            linear_backward(dln, a.logits, a.lnf, head, -1, C, V);
+            CHECK(cudaMemsetAsync(dres, 0, (size_t)N * C * sizeof(float), stream));
+            layernorm_backward(dres, dln, output(a), lnf_w, lnf_b, a.meanf, a.rstdf);
+            if (done)
+                reduce(buckets.back());
+        }
         for (int i = L - 1; i >= 0; i--) {
             layer_backward(i, a.layers[i], i ? a.layers[i - 1].res2 : a.enc);
-            if (last)
-                reduce(buckets[1 + i]);
+            if (done)
+                reduce(buckets[first + i]);
         }
-        encoder_backward_kernel<<<blocks(C), BLOCK, 0, stream>>>(G(wte), G(wpe), G(wbe), dres, a.tokens, N, o.context, C, o.bigrams);
-        if (last)
-            reduce(buckets[0]);
+        if (first) {
+            encoder_backward_kernel<<<blocks(C), BLOCK, 0, stream>>>(G(wte), G(wpe), G(wbe), dres, a.tokens, N, o.context, C,
+                                                                    o.bigrams);
+            if (done)
+                reduce(buckets[0]);
+        }
         CHECK(cudaGetLastError());
+    }
+
+    // Activations go to the stage behind and gradients to the one before, each way at once; nullptr is nothing.
+    void swap_with_next(const float *send, float *receive)
+    {
+        if (last)
+            return;
+        NCCL(ncclGroupStart());
+        if (send)
+            NCCL(ncclSend(send, (size_t)N * C, ncclFloat32, job.p + 1, job.stage_comm, stream));
+        if (receive)
+            NCCL(ncclRecv(receive, (size_t)N * C, ncclFloat32, job.p + 1, job.stage_comm, stream));
+        NCCL(ncclGroupEnd());
+    }
+
+    void swap_with_previous(const float *send, float *receive)
+    {
+        if (first)
+            return;
+        NCCL(ncclGroupStart());
+        if (send)
+            NCCL(ncclSend(send, (size_t)N * C, ncclFloat32, job.p - 1, job.stage_comm, stream));
+        if (receive)
+            NCCL(ncclRecv(receive, (size_t)N * C, ncclFloat32, job.p - 1, job.stage_comm, stream));
+        NCCL(ncclGroupEnd());
     }
 
     void reduce(const Bucket &b)
@@ -326,15 +432,20 @@ struct Model {
         CHECK(cudaMemsetAsync(loss, 0, 2 * sizeof(float), stream));
     }
 
+    // of the whole model
     float gradient_norm()
     {
-        float x;
-        for (size_t i = 0; i < buckets.size(); i++)
-            squared_norm_kernel<<<NORM_BLOCKS, BLOCK, 0, stream>>>(parts + i * NORM_BLOCKS, grads + buckets[i].shard,
-                                                                  buckets[i].shard_count);
+        ncclComm_t others = o.zero ? job.comm : job.model_comm;
+        float x, share = 1.0f / (float)job.tensors;
+        for (size_t i = 0; i < buckets.size(); i++) {
+            const Bucket &b = buckets[i];
+            size_t split = b.offset + b.split > b.shard ? b.offset + b.split - b.shard : 0;
+            shared_square_kernel<<<NORM_BLOCKS, BLOCK, 0, stream>>>(parts + i * NORM_BLOCKS, grads + b.shard, b.shard_count, split,
+                                                                   share);
+        }
         add_parts_kernel<<<1, 1, 0, stream>>>(square, parts, (int)buckets.size() * NORM_BLOCKS);
-        if (o.zero && ranks > 1)
-            NCCL(ncclAllReduce(square, square, 1, ncclFloat32, ncclSum, comm, stream));
+        if (others)
+            NCCL(ncclAllReduce(square, square, 1, ncclFloat32, ncclSum, others, stream));
         CHECK(cudaMemcpyAsync(&x, square, sizeof x, cudaMemcpyDeviceToHost, stream));
         CHECK(cudaStreamSynchronize(stream));
         return sqrtf(x);
@@ -373,12 +484,13 @@ struct Model {
         wait_for_exchange();
     }
 
-    // to[0] this rank's loss, to[1] the mean of all
+    // to[0] this rank's loss, 0 but in the last stage; to[1] the mean of all copies
     void read_loss(float *to)
     {
-        NCCL(ncclAllReduce(loss, loss + 1, 1, ncclFloat32, ncclAvg, comm, stream));
+        NCCL(ncclAllReduce(loss, loss + 1, 1, ncclFloat32, ncclSum, job.comm, stream));
         CHECK(cudaMemcpyAsync(to, loss, 2 * sizeof(float), cudaMemcpyDeviceToHost, stream));
         CHECK(cudaStreamSynchronize(stream));
+        to[1] /= (float)(job.copies * job.tensors);
     }
 };
 

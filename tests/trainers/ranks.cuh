@@ -39,7 +39,11 @@ static void check_nccl(ncclResult_t e, const char *call, int line)
 
 struct Ranks {
     int rank = 0, world = 1, local = 0;
-    ncclComm_t comm = nullptr;
+    int tensors = 1, stages = 1, copies = 1; // the world is their product
+    int t = 0, p = 0, d = 0;                 // this rank's place in each; t runs fastest
+    ncclComm_t comm = nullptr;               // of all ranks
+    ncclComm_t tensor_comm = nullptr, stage_comm = nullptr, copy_comm = nullptr; // along one of them
+    ncclComm_t model_comm = nullptr;         // of the ranks that hold one copy of the model
 
     static bool number(const char *name, int *to)
     {
@@ -154,6 +158,30 @@ struct Ranks {
         NCCL(ncclCommInitRank(&comm, world, id, rank));
         if (rank == 0 && !id_file.empty())
             remove(id_file.c_str());
+    }
+
+    void arrange(int tp, int pp)
+    {
+        int model = tp * pp;
+        if (tp < 1 || pp < 1 || world % model)
+            die("the layout does not go into " + std::to_string(world) + " ranks");
+        tensors = tp, stages = pp, copies = world / model;
+        t = rank % tp, p = rank / tp % pp, d = rank / model;
+        if (model == 1) {
+            copy_comm = comm;
+            return;
+        }
+        NCCL(ncclCommSplit(comm, rank / tp, t, &tensor_comm, nullptr));
+        NCCL(ncclCommSplit(comm, d * tp + t, p, &stage_comm, nullptr));
+        NCCL(ncclCommSplit(comm, rank % model, d, &copy_comm, nullptr));
+        NCCL(ncclCommSplit(comm, d, rank % model, &model_comm, nullptr));
+    }
+
+    void part()
+    {
+        for (ncclComm_t c : {tensor_comm, stage_comm, model_comm, copy_comm == comm ? nullptr : copy_comm, comm})
+            if (c)
+                NCCL(ncclCommDestroy(c));
     }
 
     // everybody has come this far, and what they had queued on `stream` is done

@@ -80,6 +80,10 @@ check "data parallel, 2 ranks" torchrun 2 4 --accum 2
 check "data parallel, 4 ranks" openmpi 4 4 --accum 1
 check "sharded optimizer, 2 ranks" torchrun 2 2 --accum 1 --zero
 check "sharded optimizer, 3 ranks" pmi 3 3 --accum 1 --zero
+check "tensor parallel, 2 ranks" slurm 2 2 --accum 2 --tp 2
+check "pipeline parallel, 2 ranks" torchrun 2 3 --accum 3 --pp 2
+check "tensor, pipeline and data parallel, 8 ranks" torchrun 8 4 --accum 2 --tp 2 --pp 2
+check "tensor, pipeline and data parallel, sharded optimizer, 8 ranks" torchrun 8 4 --accum 2 --tp 2 --pp 2 --zero
 
 # One rank that fails ends the job, whatever the others wait for.
 # shellcheck disable=SC2016,SC2086 # the ranks' shells expand it; the command is words
