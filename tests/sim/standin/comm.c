@@ -146,6 +146,7 @@ static ncclResult_t begin(struct comm_birth *b, struct sim_exchange_shared *shar
 	c->ctx = b->ctx;
 	c->shared = p->shared = shared;
 	c->port = p;
+	p->job_rank = b->parent ? b->parent->port->job_rank : b->rank;
 	pthread_mutex_init(&c->lock, NULL);
 	watch_peers(c);
 	CUresult r = enter(c->ctx) ? on_device(c) : CUDA_ERROR_INVALID_CONTEXT;
@@ -352,7 +353,9 @@ STANDIN_API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *e)
 	if (!comm_check(c) || !e)
 		return ncclInvalidArgument;
 	*e = ncclSuccess;
-	if (atomic_load(&c->port->mismatched))
+	if (atomic_load(&c->port->failed))
+		*e = comm_fail(c, ncclSystemError, "an error of the network, as asked for by SIMGPU_FAULT");
+	else if (atomic_load(&c->port->mismatched))
 		*e = comm_fail(c, ncclInternalError, "ranks called different collectives");
 	else if (comm_peer_died(c))
 		*e = comm_fail(c, ncclRemoteError, "a rank has gone");
