@@ -75,7 +75,7 @@ ncclResult_t comm_fail(ncclComm_t c, ncclResult_t r, const char *format, ...)
 	return r;
 }
 
-STANDIN_API const char *ncclGetLastError(ncclComm_t c)
+NCCL_API const char *ncclGetLastError(ncclComm_t c)
 {
 	return comm_check(c) ? c->said : said;
 }
@@ -318,7 +318,7 @@ static void flush(ncclComm_t c)
 		drv.event_wait(c->event);
 }
 
-STANDIN_API ncclResult_t ncclCommFinalize(ncclComm_t c)
+NCCL_API ncclResult_t ncclCommFinalize(ncclComm_t c)
 {
 	if (!comm_check(c))
 		return ncclInvalidArgument;
@@ -327,7 +327,7 @@ STANDIN_API ncclResult_t ncclCommFinalize(ncclComm_t c)
 	return ncclSuccess;
 }
 
-STANDIN_API ncclResult_t ncclCommDestroy(ncclComm_t c)
+NCCL_API ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
 	if (!c)
 		return ncclSuccess;
@@ -338,7 +338,7 @@ STANDIN_API ncclResult_t ncclCommDestroy(ncclComm_t c)
 	return ncclSuccess;
 }
 
-STANDIN_API ncclResult_t ncclCommAbort(ncclComm_t c)
+NCCL_API ncclResult_t ncclCommAbort(ncclComm_t c)
 {
 	if (!c)
 		return ncclSuccess;
@@ -348,7 +348,7 @@ STANDIN_API ncclResult_t ncclCommAbort(ncclComm_t c)
 	return ncclSuccess;
 }
 
-STANDIN_API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *e)
+NCCL_API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *e)
 {
 	if (!comm_check(c) || !e)
 		return ncclInvalidArgument;
@@ -362,7 +362,7 @@ STANDIN_API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *e)
 	return ncclSuccess;
 }
 
-STANDIN_API ncclResult_t ncclCommCount(ncclComm_t c, int *n)
+NCCL_API ncclResult_t ncclCommCount(ncclComm_t c, int *n)
 {
 	if (!comm_check(c) || !n)
 		return ncclInvalidArgument;
@@ -370,7 +370,7 @@ STANDIN_API ncclResult_t ncclCommCount(ncclComm_t c, int *n)
 	return ncclSuccess;
 }
 
-STANDIN_API ncclResult_t ncclCommCuDevice(ncclComm_t c, int *device)
+NCCL_API ncclResult_t ncclCommCuDevice(ncclComm_t c, int *device)
 {
 	if (!comm_check(c) || !device)
 		return ncclInvalidArgument;
@@ -378,7 +378,7 @@ STANDIN_API ncclResult_t ncclCommCuDevice(ncclComm_t c, int *device)
 	return ncclSuccess;
 }
 
-STANDIN_API ncclResult_t ncclCommUserRank(ncclComm_t c, int *rank)
+NCCL_API ncclResult_t ncclCommUserRank(ncclComm_t c, int *rank)
 {
 	if (!comm_check(c) || !rank)
 		return ncclInvalidArgument;
@@ -386,7 +386,7 @@ STANDIN_API ncclResult_t ncclCommUserRank(ncclComm_t c, int *rank)
 	return ncclSuccess;
 }
 
-#define PROFILED(result, name, params) result p##name params __attribute__((alias(#name), visibility("default")))
+/* ---- the profiling names ---- */
 PROFILED(const char *, ncclGetLastError, (ncclComm_t));
 PROFILED(ncclResult_t, ncclCommFinalize, (ncclComm_t));
 PROFILED(ncclResult_t, ncclCommDestroy, (ncclComm_t));
