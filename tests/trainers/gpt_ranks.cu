@@ -11,6 +11,8 @@
 // does, with a sum over the parts behind each block and, in the backward pass, before it. --pp N gives the layers to N
 // stages, which send activations and gradients of micro-batches to each other. All go together.
 //
+// --watch looks for errors of NCCL while it waits for the device, and ends.
+//
 // Each part of the model is model_%08d_m%02d.bin with weights and moments, written by its rank of the first copy; each
 // rank writes its state_%08d_r%02d.bin, which holds the moments of its shards; when all have, rank 0 writes an empty
 // DONE_%08d. The last two are kept. Each rank has a log_r%02d.txt and a final_r%02d.bin.
@@ -28,7 +30,7 @@ static Options parse(int argc, char **argv)
         {"save-every", 1, 0, 'k'}, {"resume", 0, 0, 'r'},  {"layers", 1, 0, 'L'},  {"width", 1, 0, 'W'}, {"context", 1, 0, 'T'},
         {"batch", 1, 0, 'B'},   {"heads", 1, 0, 'H'}, {"bigrams", 1, 0, 'G'}, {"accum", 1, 0, 'a'}, {"lr", 1, 0, 'l'},
         {"clip", 1, 0, 'c'},    {"dropout", 1, 0, 'p'}, {"zero", 0, 0, 'z'}, {"tp", 1, 0, 't'},
-        {"pp", 1, 0, 'P'},      {0, 0, 0, 0}};
+        {"pp", 1, 0, 'P'},      {"watch", 0, 0, 'w'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
         case 'd': o.data = optarg; break;
@@ -51,6 +53,7 @@ static Options parse(int argc, char **argv)
         case 'z': o.zero = true; break;
         case 't': o.tp = atoi(optarg); break;
         case 'P': o.pp = atoi(optarg); break;
+        case 'w': o.watch = true; break; // end when NCCL has an error
         default: exit(2);
         }
     if (o.layers < 1 || o.heads < 1 || o.width % o.heads || o.context < 4 || o.batch < 1 || o.accum < 1 || o.bigrams < 1)
@@ -321,6 +324,7 @@ int main(int argc, char **argv)
     mkdir(o.out, 0777);
     job.meet(o.out);
     job.arrange(o.tp, o.pp);
+    job.watch = o.watch;
     Trainer(o, job).run();
     return 0;
 }

@@ -15,7 +15,7 @@ struct Options {
     int steps = 20, stop_at = 1 << 30, save_every = 0, accum = 2, layers = 2, width = 32, context = 32, batch = 1, heads = 4,
         bigrams = 512, tp = 1, pp = 1;
     float lr = 3e-3f, clip = 1.0f, dropout = 0.1f, decay = 0.1f;
-    bool resume = false, zero = false;
+    bool resume = false, zero = false, watch = false;
 };
 
 #define VOCABULARY 96
@@ -115,6 +115,7 @@ struct Model {
     std::vector<Activations> acts; // of the micro-batches under way
     float *losses, *dres, *dln, *dqkv, *datt, *dmix, *dfc, *dgelu, *ddrop;
     float *loss, *square, *parts; // loss: [0] this rank's, [1] the job's
+    float *host; // page-locked, since a copy to other memory would wait for the stream by itself
     cudaStream_t stream, exchange;
     cudaEvent_t exchanged;
 
@@ -226,6 +227,7 @@ struct Model {
         datt = floats((size_t)o.batch * H * o.context * o.context);
         dmix = floats(n * own), dfc = floats(4 * n * own), dgelu = floats(4 * n * own), ddrop = floats(n * C);
         loss = floats(2), square = floats(1), parts = floats(NORM_BLOCKS * buckets.size());
+        CHECK(cudaMallocHost((void **)&host, 2 * sizeof(float)));
         CHECK(cudaStreamCreate(&stream));
         CHECK(cudaStreamCreateWithFlags(&exchange, cudaStreamNonBlocking));
         CHECK(cudaEventCreateWithFlags(&exchanged, cudaEventDisableTiming));
@@ -436,7 +438,7 @@ struct Model {
     float gradient_norm()
     {
         ncclComm_t others = o.zero ? job.comm : job.model_comm;
-        float x, share = 1.0f / (float)job.tensors;
+        float share = 1.0f / (float)job.tensors;
         for (size_t i = 0; i < buckets.size(); i++) {
             const Bucket &b = buckets[i];
             size_t split = b.offset + b.split > b.shard ? b.offset + b.split - b.shard : 0;
@@ -446,9 +448,9 @@ struct Model {
         add_parts_kernel<<<1, 1, 0, stream>>>(square, parts, (int)buckets.size() * NORM_BLOCKS);
         if (others)
             NCCL(ncclAllReduce(square, square, 1, ncclFloat32, ncclSum, others, stream));
-        CHECK(cudaMemcpyAsync(&x, square, sizeof x, cudaMemcpyDeviceToHost, stream));
-        CHECK(cudaStreamSynchronize(stream));
-        return sqrtf(x);
+        CHECK(cudaMemcpyAsync(host, square, sizeof *host, cudaMemcpyDeviceToHost, stream));
+        job.wait(stream);
+        return sqrtf(*host);
     }
 
     void scale_gradients(float factor)
@@ -488,9 +490,10 @@ struct Model {
     void read_loss(float *to)
     {
         NCCL(ncclAllReduce(loss, loss + 1, 1, ncclFloat32, ncclSum, job.comm, stream));
-        CHECK(cudaMemcpyAsync(to, loss, 2 * sizeof(float), cudaMemcpyDeviceToHost, stream));
-        CHECK(cudaStreamSynchronize(stream));
-        to[1] /= (float)(job.copies * job.tensors);
+        CHECK(cudaMemcpyAsync(host, loss, 2 * sizeof(float), cudaMemcpyDeviceToHost, stream));
+        job.wait(stream);
+        to[0] = host[0];
+        to[1] = host[1] / (float)(job.copies * job.tensors);
     }
 };
 

@@ -184,11 +184,33 @@ struct Ranks {
                 NCCL(ncclCommDestroy(c));
     }
 
+    bool watch = false;
+
+    // Who watches does not hang with a network that fails: it looks for errors while it waits, as NCCL's guide has it, and
+    // leaves, so that whoever started the job can end the others.
+    void wait(cudaStream_t stream) const
+    {
+        while (watch && cudaStreamQuery(stream) == cudaErrorNotReady) {
+            cudaGetLastError(); // which is "not ready" now
+            for (ncclComm_t c : {comm, tensor_comm, stage_comm, copy_comm, model_comm}) {
+                ncclResult_t e = ncclSuccess;
+                if (c)
+                    NCCL(ncclCommGetAsyncError(c, &e));
+                if (e != ncclSuccess) {
+                    fprintf(stderr, "gpt_ranks: rank %d: %s\n", rank, ncclGetErrorString(e));
+                    _exit(4); // what is queued would be waited for
+                }
+            }
+            usleep(100);
+        }
+        CHECK(cudaStreamSynchronize(stream));
+    }
+
     // everybody has come this far, and what they had queued on `stream` is done
     void barrier(float *one, cudaStream_t stream)
     {
         NCCL(ncclAllReduce(one, one, 1, ncclFloat32, ncclMax, comm, stream));
-        CHECK(cudaStreamSynchronize(stream));
+        wait(stream);
     }
 };
 

@@ -85,6 +85,22 @@ check "pipeline parallel, 2 ranks" torchrun 2 3 --accum 3 --pp 2
 check "tensor, pipeline and data parallel, 8 ranks" torchrun 8 4 --accum 2 --tp 2 --pp 2
 check "tensor, pipeline and data parallel, sharded optimizer, 8 ranks" torchrun 8 4 --accum 2 --tp 2 --pp 2 --zero
 
+# An error of the network on one rank, in the middle of a step: it leaves, the launcher ends the others, the job is resumed.
+for layout in "30 --accum 2" "40 --accum 2 --zero" "100 --accum 2 --tp 2" "40 --accum 3 --pp 2"; do
+    rm -rf "${scratch:?}"/*
+    SIMGPU_FAULT=nccl_error@${layout%% *}/1
+    layout=${layout#* }
+    # shellcheck disable=SC2086 # flags are words
+    train torchrun 2 a $layout && {
+        export SIMGPU_FAULT
+        train torchrun 2 b --save-every 2 --watch $layout
+        [ $? = 4 ]
+    } && grep -q '^gpt_ranks: rank 1: ' "$scratch/b.out" && unset SIMGPU_FAULT &&
+        train torchrun 2 b --save-every 2 --watch --resume $layout && same 2 a b && grep -q 'from step [2468]$' "$scratch/b.out"
+    report $? "$layout: a network that fails, then resumed"
+    unset SIMGPU_FAULT
+done
+
 # One rank that fails ends the job, whatever the others wait for.
 # shellcheck disable=SC2016,SC2086 # the ranks' shells expand it; the command is words
 timeout 60 $launch 2 sh -c '[ "$RANK" = 0 ] || exit 3; exec sleep 600'
