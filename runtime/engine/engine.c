@@ -85,11 +85,15 @@ static bool marker_present(void)
 	return marker_in(folder);
 }
 
-/* Snapshots of several ranks are worth something only if all take the same step, which nobody sees to
- * yet. */
+/*
+ * Snapshots of several ranks are worth something only if all take the same step, which nobody sees to yet. A launcher
+ * inside another's allocation says less than that one (srun of one task a node, torchrun in each), so whoever says that
+ * there are several is believed. Slurm's own count is that of the step: SLURM_NTASKS is the allocation's, and also there,
+ * as SLURM_PROCID is, in the batch script, which is one process.
+ */
 static bool several_ranks(void)
 {
-	static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"};
+	static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		const char *ranks = getenv(names[i]);

@@ -69,7 +69,9 @@ struct sim_exchange_port {
 	_Atomic uint32_t stop;      /* what runs ends at once, and so does what comes later */
 	_Atomic uint32_t running;   /* exchanges that may be touching `shared` */
 	_Atomic uint32_t mismatched;
+	_Atomic uint32_t failed;    /* a fault that was asked for: an error of the network */
 	int32_t rank, ranks;
+	int32_t job_rank;           /* in the communicator that this one was split from, first of all */
 	struct sim_exchange_shared *shared;
 };
 

@@ -546,6 +546,59 @@ static void faulty(int rank)
 	OK(cuStreamSynchronize(r.stream));
 }
 
+/* Faults of NCCL alone, in an environment that all ranks share, at a split communicator in which ranks are turned round. */
+static void injected(int rank)
+{
+	struct rank r = { .rank = rank };
+	bool error = !strcmp(fault, "nccl_error@3/1"), short_stall = !strcmp(fault, "nccl_stall@3:100/1");
+	ncclResult_t e = ncclSuccess;
+	ncclComm_t turned;
+	struct timespec from, to;
+
+	setenv("SIMGPU_FAULT", fault, 1);
+	device_start();
+	begin(&r);
+	NCCL(ncclCommInitRank(&r.comm, ranks, id, rank));
+	NCCL(ncclCommSplit(r.comm, 0, -rank, &turned, NULL));
+	upload(&r, 1000, ncclInt32, 1);
+	reference(r.want, 1000, ncclInt32, ncclSum, 0, 1, 0);
+	NCCL(ncclAllReduce(at(r.a, 0), at(r.b, 0), 1000, ncclInt32, ncclSum, r.comm, r.stream));
+	NCCL(ncclAllReduce(at(r.a, 0), at(r.b, 0), 1000, ncclInt32, ncclSum, turned, r.stream));
+	expect(&r, r.b, 4000, "AllReduce before the fault", ncclInt32, 0);
+	OK(cuMemsetD8Async(r.b, 0, 4000, r.stream));
+	OK(cuStreamSynchronize(r.stream));
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	NCCL(ncclAllReduce(at(r.a, 0), at(r.b, 0), 1000, ncclInt32, ncclSum, turned, r.stream));
+	if (short_stall) {
+		expect(&r, r.b, 4000, "AllReduce behind a stall", ncclInt32, 0);
+		clock_gettime(CLOCK_MONOTONIC, &to);
+		CHECK(rank != 1 || (to.tv_sec - from.tv_sec) * 1000000000l + to.tv_nsec - from.tv_nsec >= 100000000l);
+		NCCL(ncclCommDestroy(turned));
+		NCCL(ncclCommDestroy(r.comm));
+		return;
+	}
+	while (error && rank == 1 && e == ncclSuccess) {
+		NCCL(ncclCommGetAsyncError(turned, &e));
+		usleep(1000);
+	}
+	CHECK(e == (error && rank == 1 ? ncclSystemError : ncclSuccess));
+	usleep(50000);
+	/* Nobody else is told, and nobody's kernel ends by itself. */
+	NCCL(ncclCommGetAsyncError(r.comm, &e));
+	CHECK(e == ncclSuccess);
+	if (rank == 0) {
+		NCCL(ncclCommGetAsyncError(turned, &e));
+		CHECK(e == ncclSuccess);
+	}
+	EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(r.stream));
+	NCCL(ncclCommAbort(turned));
+	OK(cuStreamSynchronize(r.stream));
+	/* The communicator that it was split from is as good as before. */
+	NCCL(ncclAllReduce(at(r.a, 0), at(r.b, 0), 1000, ncclInt32, ncclSum, r.comm, r.stream));
+	expect(&r, r.b, 4000, "AllReduce behind the fault", ncclInt32, 0);
+	NCCL(ncclCommDestroy(r.comm));
+}
+
 static void disagree(int rank)
 {
 	struct rank r = { .rank = rank };
@@ -677,6 +730,12 @@ int main(void)
 	together("a kernel that fails", 2, faulty, -1);
 	fault = "stall@1";
 	together("a kernel that stalls", 2, faulty, -1);
+	fault = "nccl_error@3/1";
+	together("an error of the network", 2, injected, -1);
+	fault = "nccl_stall@3/1";
+	together("a rank of NCCL that stalls", 2, injected, -1);
+	fault = "nccl_stall@3:100/1";
+	together("a rank of NCCL that is late", 2, injected, -1);
 	together("different collectives", 2, disagree, -1);
 	orphans();
 	return 0;

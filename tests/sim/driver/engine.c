@@ -359,6 +359,17 @@ static struct exchanging *exchange_new(struct sim_op *op)
 	if (r == CUDA_SUCCESS)
 		e->x = sim_exchange_begin(&op->work.u.launch, &r);
 	sim_set_sticky(r);
+	switch (e->x ? sim_fault_exchange(sim_exchange_job_rank(e->x)) : SIM_FAULT_NONE) {
+	case SIM_FAULT_STALL:
+		e->from = sim_settings.nccl_stall_ns == UINT64_MAX ? UINT64_MAX : op->ready_ns + sim_settings.nccl_stall_ns;
+		break;
+	case SIM_FAULT_ERROR:
+		sim_exchange_fail(e->x);
+		e->from = UINT64_MAX;
+		break;
+	default:
+		break;
+	}
 	return e;
 }
 
@@ -392,7 +403,7 @@ static void *exchange_main(void *arg)
 			CUresult r = sticky;
 
 			pthread_mutex_unlock(&sim_lock);
-			if (e->x && r == CUDA_SUCCESS && sim_now() >= e->from && !waits_behind(list, e))
+			if (e->x && r == CUDA_SUCCESS && (sim_now() >= e->from || sim_exchange_stopped(e->x)) && !waits_behind(list, e))
 				over = sim_exchange_step(e->x, &moved, &r);
 			if (over && r == CUDA_SUCCESS && e->until > sim_now())
 				over = false;

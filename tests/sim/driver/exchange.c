@@ -164,6 +164,21 @@ const void *sim_exchange_port(const struct sim_exchange *x)
 	return x ? x->port : NULL;
 }
 
+int sim_exchange_job_rank(const struct sim_exchange *x)
+{
+	return x->port->job_rank;
+}
+
+void sim_exchange_fail(struct sim_exchange *x)
+{
+	atomic_store(&x->port->failed, 1);
+}
+
+bool sim_exchange_stopped(const struct sim_exchange *x)
+{
+	return atomic_load(&x->port->stop);
+}
+
 void sim_exchange_end(struct sim_exchange *x)
 {
 	if (x)

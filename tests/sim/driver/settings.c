@@ -23,11 +23,13 @@
  *   lost@N         the device is gone at the Nth kernel
  *   stall@N[:ms]   the Nth kernel takes ms longer; without ms it never ends
  *   drop@N         the Nth kernel does nothing, and nobody is told
+ *   nccl_stall@N[:ms][/R]  the Nth kernel of NCCL, of rank R of the job or of each, begins ms later; without ms never
+ *   nccl_error@N[/R]       an error of the network at the Nth such kernel: it never ends, ncclCommGetAsyncError() says so
  *   refuse_hint    a reservation at a fixed address fails
  *   move_hint      a reservation at a fixed address is made elsewhere
  */
 struct sim_settings sim_settings;
-static atomic_uint_fast64_t allocs, launches;
+static atomic_uint_fast64_t allocs, launches, nccl_stalls, nccl_errors;
 extern char **environ;
 
 static uint64_t size_of(const char *s)
@@ -45,7 +47,8 @@ static uint64_t size_of(const char *s)
 
 static void read_fault(char *f)
 {
-	char *at = strchr(f, '@'), *colon = at ? strchr(at, ':') : NULL;
+	char *at = strchr(f, '@'), *colon = at ? strchr(at, ':') : NULL, *slash = at ? strchr(at, '/') : NULL;
+	int rank = slash ? atoi(slash + 1) : -1;
 	uint64_t n = at ? strtoull(at + 1, NULL, 10) : 0;
 
 	if (at)
@@ -63,6 +66,13 @@ static void read_fault(char *f)
 	else if (!strcmp(f, "stall")) {
 		sim_settings.stall_at = n;
 		sim_settings.stall_ns = colon ? strtoull(colon + 1, NULL, 10) * 1000000ull : UINT64_MAX;
+	} else if (!strcmp(f, "nccl_stall")) {
+		sim_settings.nccl_stall_at = n;
+		sim_settings.nccl_stall_ns = colon ? strtoull(colon + 1, NULL, 10) * 1000000ull : UINT64_MAX;
+		sim_settings.nccl_stall_rank = rank;
+	} else if (!strcmp(f, "nccl_error")) {
+		sim_settings.nccl_error_at = n;
+		sim_settings.nccl_error_rank = rank;
 	} else if (!strcmp(f, "refuse_hint"))
 		sim_settings.refuse_hint = true;
 	else if (!strcmp(f, "move_hint"))
@@ -148,6 +158,20 @@ enum sim_fault sim_fault_launch(void)
 	if (n == sim_settings.drop_at)
 		return SIM_FAULT_DROP;
 	return n == sim_settings.stall_at ? SIM_FAULT_STALL : SIM_FAULT_NONE;
+}
+
+enum sim_fault sim_fault_exchange(int rank)
+{
+	const struct sim_settings *s = &sim_settings;
+
+	/* A process may have several ranks: those that are not meant do not count. */
+	if (s->nccl_error_at && (s->nccl_error_rank < 0 || s->nccl_error_rank == rank) &&
+	    atomic_fetch_add(&nccl_errors, 1) + 1 == s->nccl_error_at)
+		return SIM_FAULT_ERROR;
+	if (s->nccl_stall_at && (s->nccl_stall_rank < 0 || s->nccl_stall_rank == rank) &&
+	    atomic_fetch_add(&nccl_stalls, 1) + 1 == s->nccl_stall_at)
+		return SIM_FAULT_STALL;
+	return SIM_FAULT_NONE;
 }
 
 uint64_t sim_kernel_ns(const char *name)

@@ -39,14 +39,18 @@ struct sim_settings {
 	bool execute;
 	bool refuse_hint, move_hint;
 	uint64_t oom_at, launch_at, sticky_at, lost_at, drop_at, stall_at, stall_ns;
+	uint64_t nccl_stall_at, nccl_stall_ns, nccl_error_at;
+	int nccl_stall_rank, nccl_error_rank; /* of the job; -1 for all */
 };
 
 extern struct sim_settings sim_settings;
 void sim_settings_read(void);
 /* Counts one event of a kind; true when it is the one that SIMGPU_FAULT asked for. */
 bool sim_fault_alloc(void);
-enum sim_fault { SIM_FAULT_NONE, SIM_FAULT_STICKY, SIM_FAULT_LOST, SIM_FAULT_DROP, SIM_FAULT_STALL };
+enum sim_fault { SIM_FAULT_NONE, SIM_FAULT_STICKY, SIM_FAULT_LOST, SIM_FAULT_DROP, SIM_FAULT_STALL, SIM_FAULT_ERROR };
 enum sim_fault sim_fault_launch(void);
+/* The same for kernels that exchange data with others, of a rank of the job. */
+enum sim_fault sim_fault_exchange(int rank);
 uint64_t sim_now(void);
 uint64_t sim_kernel_ns(const char *name);
 
@@ -294,6 +298,11 @@ struct sim_exchange *sim_exchange_begin(const struct sim_launch *l, CUresult *r)
 bool sim_exchange_step(struct sim_exchange *x, bool *moved, CUresult *r);
 /* The communicator's end that it uses: what comes later through the same one has to wait. */
 const void *sim_exchange_port(const struct sim_exchange *x);
+int sim_exchange_job_rank(const struct sim_exchange *x);
+/* What the library tells by ncclCommGetAsyncError(). */
+void sim_exchange_fail(struct sim_exchange *x);
+/* Its communicator is aborted. */
+bool sim_exchange_stopped(const struct sim_exchange *x);
 void sim_exchange_end(struct sim_exchange *x);
 /* Reduces `n` bytes of elements: what `from` says with what is in `acc`, which becomes the result (reduce.c). */
 void sim_reduce_first(void *acc, const void *from, uint64_t n, uint32_t type, uint32_t op, uint64_t scalar);

@@ -75,7 +75,7 @@ ncclResult_t comm_fail(ncclComm_t c, ncclResult_t r, const char *format, ...)
 	return r;
 }
 
-STANDIN_API const char *ncclGetLastError(ncclComm_t c)
+NCCL_API const char *ncclGetLastError(ncclComm_t c)
 {
 	return comm_check(c) ? c->said : said;
 }
@@ -146,6 +146,7 @@ static ncclResult_t begin(struct comm_birth *b, struct sim_exchange_shared *shar
 	c->ctx = b->ctx;
 	c->shared = p->shared = shared;
 	c->port = p;
+	p->job_rank = b->parent ? b->parent->port->job_rank : b->rank;
 	pthread_mutex_init(&c->lock, NULL);
 	watch_peers(c);
 	CUresult r = enter(c->ctx) ? on_device(c) : CUDA_ERROR_INVALID_CONTEXT;
@@ -317,7 +318,7 @@ static void flush(ncclComm_t c)
 		drv.event_wait(c->event);
 }
 
-STANDIN_API ncclResult_t ncclCommFinalize(ncclComm_t c)
+NCCL_API ncclResult_t ncclCommFinalize(ncclComm_t c)
 {
 	if (!comm_check(c))
 		return ncclInvalidArgument;
@@ -326,7 +327,7 @@ STANDIN_API ncclResult_t ncclCommFinalize(ncclComm_t c)
 	return ncclSuccess;
 }
 
-STANDIN_API ncclResult_t ncclCommDestroy(ncclComm_t c)
+NCCL_API ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
 	if (!c)
 		return ncclSuccess;
@@ -337,7 +338,7 @@ STANDIN_API ncclResult_t ncclCommDestroy(ncclComm_t c)
 	return ncclSuccess;
 }
 
-STANDIN_API ncclResult_t ncclCommAbort(ncclComm_t c)
+NCCL_API ncclResult_t ncclCommAbort(ncclComm_t c)
 {
 	if (!c)
 		return ncclSuccess;
@@ -347,19 +348,21 @@ STANDIN_API ncclResult_t ncclCommAbort(ncclComm_t c)
 	return ncclSuccess;
 }
 
-STANDIN_API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *e)
+NCCL_API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *e)
 {
 	if (!comm_check(c) || !e)
 		return ncclInvalidArgument;
 	*e = ncclSuccess;
-	if (atomic_load(&c->port->mismatched))
+	if (atomic_load(&c->port->failed))
+		*e = comm_fail(c, ncclSystemError, "an error of the network, as asked for by SIMGPU_FAULT");
+	else if (atomic_load(&c->port->mismatched))
 		*e = comm_fail(c, ncclInternalError, "ranks called different collectives");
 	else if (comm_peer_died(c))
 		*e = comm_fail(c, ncclRemoteError, "a rank has gone");
 	return ncclSuccess;
 }
 
-STANDIN_API ncclResult_t ncclCommCount(ncclComm_t c, int *n)
+NCCL_API ncclResult_t ncclCommCount(ncclComm_t c, int *n)
 {
 	if (!comm_check(c) || !n)
 		return ncclInvalidArgument;
@@ -367,7 +370,7 @@ STANDIN_API ncclResult_t ncclCommCount(ncclComm_t c, int *n)
 	return ncclSuccess;
 }
 
-STANDIN_API ncclResult_t ncclCommCuDevice(ncclComm_t c, int *device)
+NCCL_API ncclResult_t ncclCommCuDevice(ncclComm_t c, int *device)
 {
 	if (!comm_check(c) || !device)
 		return ncclInvalidArgument;
@@ -375,7 +378,7 @@ STANDIN_API ncclResult_t ncclCommCuDevice(ncclComm_t c, int *device)
 	return ncclSuccess;
 }
 
-STANDIN_API ncclResult_t ncclCommUserRank(ncclComm_t c, int *rank)
+NCCL_API ncclResult_t ncclCommUserRank(ncclComm_t c, int *rank)
 {
 	if (!comm_check(c) || !rank)
 		return ncclInvalidArgument;
@@ -383,7 +386,7 @@ STANDIN_API ncclResult_t ncclCommUserRank(ncclComm_t c, int *rank)
 	return ncclSuccess;
 }
 
-#define PROFILED(result, name, params) result p##name params __attribute__((alias(#name), visibility("default")))
+/* ---- the profiling names ---- */
 PROFILED(const char *, ncclGetLastError, (ncclComm_t));
 PROFILED(ncclResult_t, ncclCommFinalize, (ncclComm_t));
 PROFILED(ncclResult_t, ncclCommDestroy, (ncclComm_t));

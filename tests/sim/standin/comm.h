@@ -9,6 +9,13 @@
 #include "exchange.h"
 #include "standin/nccl.h"
 
+/*
+ * As NCCL's own NCCL_API: what a program calls is weak, and a strong pnccl* names the same code, so that a profiler that is
+ * linked in has its nccl* called and calls pnccl*.
+ */
+#define NCCL_API __attribute__((visibility("default"), weak))
+#define PROFILED(result, name, params) result p##name params __attribute__((alias(#name), visibility("default")))
+
 #define COMM_MAGIC 0x4d4d4f43u
 #define COMM_OPS 64
 

@@ -111,7 +111,7 @@ def build(soname, rows, bodies, out):
     with open(base + '.c', 'w') as f:
         f.write(source(soname, rows))
     command = [os.environ.get('CC', 'cc'), '-shared', '-fPIC', '-O1', '-w', '-fvisibility=hidden', '-Wl,-soname,' + soname,
-               '-Wl,-Bsymbolic', '-Wl,-z,defs', '-o', os.path.join(out, soname), base + '.c']
+               '-Wl,-Bsymbolic', '-Wl,-z,defs', '-o', os.path.join(out, soname)]
     script = version_script(rows)
     if script:
         with open(base + '.map', 'w') as f:
@@ -121,7 +121,8 @@ def build(soname, rows, bodies, out):
     common = os.path.join(bodies, 'libstandin.a')
     if os.path.exists(body):
         command += ['-Wl,--whole-archive', body, '-Wl,--no-whole-archive']
-    subprocess.run(command + [common, '-ldl', '-lpthread'], check=True)
+    # Of two weak ones the first counts, and NCCL's own are weak: what stands for nothing comes last.
+    subprocess.run(command + [base + '.c', common, '-ldl', '-lpthread'], check=True)
 
 
 def main():

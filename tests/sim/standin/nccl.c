@@ -12,7 +12,7 @@
 #include "standin/standin.h"
 
 /* ---- what belongs to no communicator ---- */
-STANDIN_API ncclResult_t ncclGetVersion(int *version)
+NCCL_API ncclResult_t ncclGetVersion(int *version)
 {
 	if (!version)
 		return ncclInvalidArgument;
@@ -20,7 +20,7 @@ STANDIN_API ncclResult_t ncclGetVersion(int *version)
 	return ncclSuccess;
 }
 
-STANDIN_API const char *ncclGetErrorString(ncclResult_t r)
+NCCL_API const char *ncclGetErrorString(ncclResult_t r)
 {
 	static const char *const text[ncclNumResults] = {
 		"no error", "unhandled cuda error", "unhandled system error", "internal error", "invalid argument", "invalid usage",
@@ -30,19 +30,19 @@ STANDIN_API const char *ncclGetErrorString(ncclResult_t r)
 	return (unsigned)r < ncclNumResults ? text[r] : "unknown result code";
 }
 
-STANDIN_API ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+NCCL_API ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
 	return id ? meet_open(id) : ncclInvalidArgument;
 }
 
-STANDIN_API ncclResult_t ncclMemAlloc(void **out, size_t bytes)
+NCCL_API ncclResult_t ncclMemAlloc(void **out, size_t bytes)
 {
 	const struct nccl_driver *d = nccl_driver();
 
 	return out && d && d->alloc((CUdeviceptr *)out, bytes) == CUDA_SUCCESS ? ncclSuccess : ncclUnhandledCudaError;
 }
 
-STANDIN_API ncclResult_t ncclMemFree(void *p)
+NCCL_API ncclResult_t ncclMemFree(void *p)
 {
 	const struct nccl_driver *d = nccl_driver();
 
@@ -50,7 +50,7 @@ STANDIN_API ncclResult_t ncclMemFree(void *p)
 }
 
 /* Registration makes hardware faster and nothing else. */
-STANDIN_API ncclResult_t ncclCommRegister(ncclComm_t c, void *buffer, size_t bytes, void **handle)
+NCCL_API ncclResult_t ncclCommRegister(ncclComm_t c, void *buffer, size_t bytes, void **handle)
 {
 	if (!comm_check(c) || !buffer || !bytes || !handle)
 		return ncclInvalidArgument;
@@ -58,7 +58,7 @@ STANDIN_API ncclResult_t ncclCommRegister(ncclComm_t c, void *buffer, size_t byt
 	return ncclSuccess;
 }
 
-STANDIN_API ncclResult_t ncclCommDeregister(ncclComm_t c, void *handle)
+NCCL_API ncclResult_t ncclCommDeregister(ncclComm_t c, void *handle)
 {
 	return comm_check(c) && handle ? ncclSuccess : ncclInvalidArgument;
 }
@@ -79,7 +79,7 @@ bool group_open(void)
 	return group.depth > 0;
 }
 
-STANDIN_API ncclResult_t ncclGroupStart(void)
+NCCL_API ncclResult_t ncclGroupStart(void)
 {
 	group.depth++;
 	return ncclSuccess;
@@ -103,7 +103,7 @@ static ncclResult_t births_end(void)
 	return r;
 }
 
-STANDIN_API ncclResult_t ncclGroupEnd(void)
+NCCL_API ncclResult_t ncclGroupEnd(void)
 {
 	if (!group.depth)
 		return comm_fail(NULL, ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
@@ -175,7 +175,7 @@ static ncclResult_t current_context(CUcontext *out)
 	return ncclSuccess;
 }
 
-STANDIN_API ncclResult_t ncclCommInitRank(ncclComm_t *out, int ranks, ncclUniqueId id, int rank)
+NCCL_API ncclResult_t ncclCommInitRank(ncclComm_t *out, int ranks, ncclUniqueId id, int rank)
 {
 	struct comm_birth b = { .out = out, .id = id, .rank = rank, .ranks = ranks };
 
@@ -188,18 +188,18 @@ STANDIN_API ncclResult_t ncclCommInitRank(ncclComm_t *out, int ranks, ncclUnique
 }
 
 /* A communicator that need not block may. */
-STANDIN_API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank, void *config)
+NCCL_API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank, void *config)
 {
 	(void)config;
 	return ncclCommInitRank(out, ranks, id, rank);
 }
 
-STANDIN_API ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int ranks, int rank, int ids, ncclUniqueId *id, void *config)
+NCCL_API ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int ranks, int rank, int ids, ncclUniqueId *id, void *config)
 {
 	return ids > 0 && id ? ncclCommInitRankConfig(out, ranks, id[0], rank, config) : ncclInvalidArgument;
 }
 
-STANDIN_API ncclResult_t ncclCommInitAll(ncclComm_t *out, int n, const int *devices)
+NCCL_API ncclResult_t ncclCommInitAll(ncclComm_t *out, int n, const int *devices)
 {
 	const struct nccl_driver *d = nccl_driver();
 	CUcontext before = NULL, ctx;
@@ -222,7 +222,7 @@ STANDIN_API ncclResult_t ncclCommInitAll(ncclComm_t *out, int n, const int *devi
 	return ncclGroupEnd();
 }
 
-STANDIN_API ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *out, void *config)
+NCCL_API ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *out, void *config)
 {
 	(void)config;
 	if (!comm_check(c) || !out || (color < 0 && color != NCCL_SPLIT_NOCOLOR))
@@ -231,7 +231,7 @@ STANDIN_API ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclCom
 }
 
 /* ---- reductions that scale ---- */
-STANDIN_API ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t type, ncclScalarResidence_t where, ncclComm_t c)
+NCCL_API ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t type, ncclScalarResidence_t where, ncclComm_t c)
 {
 	uint32_t bytes = sim_exchange_type_bytes(type);
 	ncclResult_t r = ncclInternalError;
@@ -257,7 +257,7 @@ STANDIN_API ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar,
 	return r;
 }
 
-STANDIN_API ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t c)
+NCCL_API ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t c)
 {
 	unsigned i = (unsigned)op - ncclNumOps;
 
@@ -437,32 +437,32 @@ static ncclResult_t collective(enum sim_exchange_kind kind, const void *send, vo
 	return remember(comm_enqueue(&w));
 }
 
-STANDIN_API ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c, CUstream s)
+NCCL_API ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c, CUstream s)
 {
 	return collective(SIM_EXCHANGE_ALL_REDUCE, send, recv, count, type, op, 0, c, s);
 }
 
-STANDIN_API ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t c, CUstream s)
+NCCL_API ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t c, CUstream s)
 {
 	return collective(SIM_EXCHANGE_REDUCE, send, recv, count, type, op, root, c, s);
 }
 
-STANDIN_API ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c, CUstream s)
+NCCL_API ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c, CUstream s)
 {
 	return collective(SIM_EXCHANGE_REDUCE_SCATTER, send, recv, count, type, op, 0, c, s);
 }
 
-STANDIN_API ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t c, CUstream s)
+NCCL_API ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t c, CUstream s)
 {
 	return collective(SIM_EXCHANGE_BROADCAST, send, recv, count, type, ncclSum, root, c, s);
 }
 
-STANDIN_API ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t c, CUstream s)
+NCCL_API ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t c, CUstream s)
 {
 	return ncclBroadcast(buffer, buffer, count, type, root, c, s);
 }
 
-STANDIN_API ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t c, CUstream s)
+NCCL_API ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t c, CUstream s)
 {
 	return collective(SIM_EXCHANGE_ALL_GATHER, send, recv, count, type, ncclSum, 0, c, s);
 }
@@ -483,12 +483,12 @@ static ncclResult_t transfer(const void *address, size_t count, ncclDataType_t t
 	return remember(comm_enqueue(&w));
 }
 
-STANDIN_API ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t c, CUstream s)
+NCCL_API ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t c, CUstream s)
 {
 	return transfer(send, count, type, peer, c, s, false);
 }
 
-STANDIN_API ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t c, CUstream s)
+NCCL_API ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t c, CUstream s)
 {
 	return transfer(recv, count, type, peer, c, s, true);
 }
@@ -510,23 +510,22 @@ static ncclResult_t spread(const void *send, void *recv, size_t count, ncclDataT
 	return ncclGroupEnd();
 }
 
-STANDIN_API ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t c, CUstream s)
+NCCL_API ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t c, CUstream s)
 {
 	return spread(send, recv, count, type, -1, -1, c, s);
 }
 
-STANDIN_API ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t c, CUstream s)
+NCCL_API ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t c, CUstream s)
 {
 	return root < 0 ? remember(ncclInvalidArgument) : spread(send, recv, count, type, -1, root, c, s);
 }
 
-STANDIN_API ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t c, CUstream s)
+NCCL_API ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t c, CUstream s)
 {
 	return root < 0 ? remember(ncclInvalidArgument) : spread(send, recv, count, type, root, -1, c, s);
 }
 
 /* ---- the profiling names, which are the functions themselves unless a tool has its own ---- */
-#define PROFILED(result, name, params) result p##name params __attribute__((alias(#name), visibility("default")))
 PROFILED(ncclResult_t, ncclAllReduce, (const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, CUstream));
 PROFILED(ncclResult_t, ncclReduce, (const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t, CUstream));
 PROFILED(ncclResult_t, ncclReduceScatter, (const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, CUstream));

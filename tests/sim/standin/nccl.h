@@ -6,6 +6,10 @@
 #include <cuda.h>
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct ncclComm *ncclComm_t;
 typedef struct { char internal[128]; } ncclUniqueId;
 
@@ -58,5 +62,9 @@ ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType
 ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t c, CUstream s);
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t c, CUstream s);
 ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t c, CUstream s);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
