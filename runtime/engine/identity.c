@@ -240,15 +240,13 @@ static void make_job(const struct tpck_settings *settings, char job[TPCK_JOB_MAX
 	int length;
 
 	if (settings->job[0]) {
-		snprintf(job, TPCK_JOB_MAX, "%.100s", settings->job);
+		snprintf(job, TPCK_JOB_MAX, "%.*s", TPCK_SETTINGS_JOB_MAX, settings->job);
 	} else {
 		length = snprintf(both, sizeof both, "%s\n%s", executable, folder);
 		snprintf(job, TPCK_JOB_MAX, "%.60s-%08x", slash ? slash + 1 : executable,
 			 (unsigned)tpck_digest64(both, (size_t)length, 0));
 	}
-	for (char *p = job; *p; p++)
-		if (*p == '/' || (unsigned char)*p < 0x21 || (p == job && *p == '.'))
-			*p = '_';
+	tpck_settings_job_clean(job);
 }
 
 int tpck_identity_job(const struct tpck_settings *settings, char job[TPCK_JOB_MAX])
