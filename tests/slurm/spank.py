@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cluster
@@ -129,8 +130,10 @@ def outside(here, pid):
         lines.append("it is in a step's cgroup: " + groups)
     if f"Uid:\t{here.user.pw_uid}\t{here.user.pw_uid}\t{here.user.pw_uid}\t{here.user.pw_uid}" not in status:
         lines.append("it is not the user's: " + status)
-    if "PPid:\t1\n" not in status:
-        lines.append("it has a parent: " + status)
+    while (above := re.search(r"^PPid:\t([1-9]\d*)", status, re.M)):
+        status = job.read(f"/proc/{above[1]}/status")
+        if status.startswith("Name:\tslurmstepd"):
+            lines.append("it is below slurmstepd")
     return lines
 
 
@@ -138,7 +141,8 @@ def case_killed_step(here, checks, plain):
     """The step is killed; what it left is published; the next step of the job goes on."""
     trainer = Trainer(here, "killed")
     line = " ".join(trainer.command)
-    number = trainer.submit(f"srun {line}; touch ended; while [ ! -e go ]; do sleep 0.1; done; srun {line}", "--transpckpt")
+    number = trainer.submit(f"srun {line}; touch ended; while [ ! -e go ]; do sleep 0.1; done; srun {line}; touch whole; "
+                            "while [ ! -e end ]; do sleep 0.1; done", "--transpckpt")
     reached = until(lambda: trainer.steps() >= 15)
     before = trainer.agent()
     checks.ok(reached and before, "the trainer runs and has an agent", here.story())
@@ -154,8 +158,11 @@ def case_killed_step(here, checks, plain):
               here.story())
     checks.ok(trainer.agent() == before, "it is the agent of before", before, trainer.agent())
     here.run(["touch", "go"], cwd=trainer.work)
-    checks.ok(until(lambda: here.state_of(number) == "COMPLETED", 120), "the next step goes to the end", here.state_of(number),
-              here.story())
+    checks.ok(until(lambda: os.path.exists(os.path.join(trainer.work, "whole")), 120), "the next step goes to the end", here.story())
+    time.sleep(4)
+    checks.ok(trainer.agent() == before, "the agent stays for what the job may start next", before, trainer.agent())
+    here.run(["touch", "end"], cwd=trainer.work)
+    checks.ok(until(lambda: here.state_of(number) == "COMPLETED"), "the job ends", here.state_of(number), here.story())
     checks.ok(trainer.live() and trainer.live()[0] >= steps - 2, f"it went on at {trainer.live()}", here.story())
     checks.ok(not job.differences(plain, trainer.out), "bit for bit", *job.differences(plain, trainer.out))
     checks.ok(until(lambda: not trainer.agent(), 30) and os.path.basename(before[1]) not in here.memory(),
