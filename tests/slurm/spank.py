@@ -16,15 +16,17 @@ from cluster import until
 STEPS = 60
 # A library of the user's, that does nothing here.
 OWN = "libpthread.so.0"
-LOOK = ["sh", "-c", "echo \"preload=$LD_PRELOAD\"; echo \"interval=$TRANSPCKPT_INTERVAL\"; echo \"dir=$TRANSPCKPT_DIR\"; "
-        "grep -c libtranspckpt.so /proc/self/maps | sed s/^/mapped=/; echo \"job=$TRANSPCKPT_JOB\"; echo"]
+# One line, which srun does not mix with another task's.
+LOOK = ["sh", "-c", "echo \"preload=$LD_PRELOAD|interval=$TRANSPCKPT_INTERVAL|dir=$TRANSPCKPT_DIR|job=$TRANSPCKPT_JOB|"
+        "mapped=$(grep -c libtranspckpt.so /proc/self/maps)|personality=$(cat /proc/self/personality)\""]
+# ADDR_NO_RANDOMIZE
+FIXED = "00040000"
 
 
 def look(here, *options, argv=None, tasks=1, **environment):
     """What a task found, as dictionaries, one a task."""
     done = here.run([*(argv or ["srun", f"-n{tasks}", f"-N{tasks}", *options]), *LOOK], **here.settings(**environment))
-    found = [dict(line.split("=", 1) for line in part.splitlines() if "=" in line)
-             for part in re.split(r"(?=^preload=)", done.stdout, flags=re.M) if part.startswith("preload=")]
+    found = [dict(word.split("=", 1) for word in line.split("|")) for line in done.stdout.splitlines() if line.startswith("preload=")]
     return found, done
 
 
@@ -48,13 +50,18 @@ def case_task(here, checks):
     """What a task gets, and who says so."""
     ours = f"{here.forwarder}:{here.library}"
     found, done = look(here)
-    checks.ok(len(found) == 1 and found[0]["preload"] == "" and found[0]["mapped"] == "0" and not here.memory(),
+    checks.ok(len(found) == 1 and found[0]["preload"] == "" and found[0]["mapped"] == "0" and found[0]["job"] == "" and
+              found[0]["personality"] != FIXED and not here.memory(),
               "without the option nothing is preloaded", done)
     found, done = look(here, LD_PRELOAD=OWN)
     checks.ok(len(found) == 1 and found[0]["preload"] == OWN, "without the option LD_PRELOAD is the user's", done)
     found, done = look(here, "--transpckpt", LD_PRELOAD=OWN)
     checks.ok(len(found) == 1 and found[0]["preload"] == f"{ours}:{OWN}" and found[0]["mapped"] != "0",
               "with it the library comes first, and the user's behind it", done)
+    checks.ok(len(found) == 1 and found[0]["personality"] == FIXED and found[0]["job"].startswith("sh-"),
+              "addresses are not randomised, and the job has a name", done)
+    found, done = look(here, "--transpckpt", TRANSPCKPT_ASLR="1", TRANSPCKPT_JOB="mine")
+    checks.ok(len(found) == 1 and found[0]["personality"] != FIXED and found[0]["job"] == "mine", "but where the user says so", done)
     found, done = look(here, "--transpckpt=7s", f"--transpckpt-dir={here.path('user/other')}", tasks=2)
     checks.ok(len(found) == 2 and all(f["preload"] == ours and f["interval"] == "7s" and f["dir"] == here.path("user/other")
                                       for f in found), "on two nodes, with interval and folder of the command line", done)
@@ -74,7 +81,7 @@ def case_task(here, checks):
               "a bad argument there is a line", done)
     environment = {k: v for k, v in here.settings().items() if k not in ("TRANSPCKPT_INTERVAL", "TRANSPCKPT_DIR")}
     done = here.run(["srun", *LOOK], **environment)
-    checks.ok("interval=9\n" in done.stdout and f"dir={here.path('user/site')}\n" in done.stdout,
+    checks.ok("|interval=9|" in done.stdout and f"|dir={here.path('user/site')}|" in done.stdout,
               "settings of plugstack.conf hold where the job has none", done)
     found, done = look(here, "--no-transpckpt")
     checks.ok(len(found) == 1 and found[0]["preload"] == "", "--no-transpckpt beats it", done)

@@ -192,6 +192,8 @@ static int prepare(spank_t spank, struct start *start)
 		used = snprintf(start->folder, sizeof start->folder, "/dev/shm/transpckpt-%u/%s", (unsigned)start->uid, start->job);
 	if (used < 0 || (size_t)used >= sizeof start->folder - 16)
 		return -ENAMETOOLONG;
+	if (strchr(start->folder, '\n'))
+		return -EINVAL; /* it becomes a line of the record, which root reads */
 	if (settings.agent[0]) {
 		strcpy(start->program, settings.agent);
 	} else if (task_library(library)) {

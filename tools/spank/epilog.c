@@ -19,6 +19,8 @@
 #include "runtime/wire/reach.h"
 #include "tools/spank/agent.h"
 
+enum { TELL_SEC = 5 };
+
 /* A requeued job is pending again while its nodes are still being cleaned. SLURM_RESTART_COUNT only tells of the times
  * before. Who cannot be asked is taken to come back: the agent's TRANSPCKPT_LINGER_SEC ends it all the same. */
 static bool comes_back(uint32_t job)
@@ -49,6 +51,8 @@ static void tell_agent(uid_t uid, gid_t gid, const char *folder)
 	socklen_t size = sizeof peer;
 	int fd;
 
+	/* The user's socket may let one wait. */
+	alarm(TELL_SEC);
 	if (setgroups(0, NULL) || setresgid(gid, gid, gid) || setresuid(uid, uid, uid))
 		_exit(1);
 	snprintf(socket_path, sizeof socket_path, "%s/agent.sock", folder);
