@@ -153,7 +153,8 @@ static void add_script(struct text *text, const char *argument)
 static bool matters(const char *variable)
 {
 	static const char *const ignored[] = {
-		"TRANSPCKPT_", "_TRANSPCKPT_", "LD_PRELOAD=", "SLURM_", "PMI", "OMPI_", "PWD=", "OLDPWD=", "SHLVL=", "_=", "TERM",
+		"TRANSPCKPT", "_TRANSPCKPT_", "LD_PRELOAD=", "SLURM_", "SLURMD_", "_SLURM_", "SRUN_", "PMI", "OMPI_",
+		"PWD=", "OLDPWD=", "SHLVL=", "_=", "TERM",
 		"SSH_", "XDG_", "COLUMNS=", "LINES=", "DISPLAY=", "DBUS_", "WINDOWID=", "TMUX", "STY=", "PS1=",
 		"HOSTNAME=", "MASTER_PORT=", "TORCHELASTIC_RUN_ID=", "TORCHELASTIC_RESTART_COUNT=", "INVOCATION_ID=",
 		"JOURNAL_STREAM=", "MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=", "MAKE_", "LS_COLORS=", "MAIL=", "TMPDIR=",

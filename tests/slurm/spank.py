@@ -201,8 +201,10 @@ def case_ended(here, checks, plain):
     trainer = Trainer(here, "ended")
     store = here.path("user/lost")
     trainer.settings["TRANSPCKPT_DIR"] = store
-    begin = ["srun", "-J", trainer.name, "--transpckpt", *trainer.command]
-    first = here.popen(begin, trainer.said, cwd=trainer.work, **trainer.settings)
+    def begin(node):
+        return ["srun", "-w", node, "-J", trainer.name, "--transpckpt", *trainer.command]
+
+    first = here.popen(begin(here.nodes[0]), trainer.said, cwd=trainer.work, **trainer.settings)
     until(lambda: trainer.steps() >= 15)
     before = trainer.agent()
     checks.ok(before, "srun alone has an agent", here.story())
@@ -228,9 +230,9 @@ def case_ended(here, checks, plain):
               "once it is published the memory tier goes", here.memory(), here.story())
     checks.ok(trainer.durable() and max(trainer.durable()) >= steps - 2, f"killed at {steps}, on disk: {trainer.durable()}",
               here.story())
-    second = here.popen(begin, trainer.said, cwd=trainer.work, **trainer.settings)
+    second = here.popen(begin(here.nodes[1]), trainer.said, cwd=trainer.work, **trainer.settings)
     checks.ok(second.wait(120) == 0 and trainer.live() and trainer.live()[0] >= steps - 2,
-              f"srun again goes on at {trainer.live()}", here.story())
+              f"srun again goes on at {trainer.live()}, on the other node", here.story())
     checks.ok(not job.differences(plain, trainer.out), "bit for bit", *job.differences(plain, trainer.out))
 
 
