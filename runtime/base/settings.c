@@ -397,3 +397,10 @@ void tpck_settings_store(const struct tpck_settings *settings, char *path, size_
 
 	(void)tpck_settings_tier(settings, 0, kind, path, size);
 }
+
+void tpck_settings_job_clean(char *job)
+{
+	for (char *p = job; *p; p++)
+		if (*p == '/' || (unsigned char)*p < 0x21 || (p == job && *p == '.'))
+			*p = '_';
+}

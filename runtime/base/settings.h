@@ -63,4 +63,9 @@ bool tpck_settings_tier(const struct tpck_settings *settings, unsigned index, ch
 /* The first one's folder. */
 void tpck_settings_store(const struct tpck_settings *settings, char *path, size_t size);
 
+/* A job's name is the name of its folders: so many bytes of what the user says, and what a folder's name cannot have
+ * becomes '_'. */
+enum { TPCK_SETTINGS_JOB_MAX = 100 };
+void tpck_settings_job_clean(char *job);
+
 #endif

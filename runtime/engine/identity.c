@@ -155,7 +155,8 @@ static void add_script(struct text *text, const char *argument)
 static bool matters(const char *variable)
 {
 	static const char *const ignored[] = {
-		"TRANSPCKPT_", "_TRANSPCKPT_", "LD_PRELOAD=", "SLURM_", "PMI", "OMPI_", "PWD=", "OLDPWD=", "SHLVL=", "_=", "TERM",
+		"TRANSPCKPT", "_TRANSPCKPT_", "LD_PRELOAD=", "SLURM_", "SLURMD_", "_SLURM_", "SRUN_", "PMI", "OMPI_",
+		"PWD=", "OLDPWD=", "SHLVL=", "_=", "TERM",
 		"SSH_", "XDG_", "COLUMNS=", "LINES=", "DISPLAY=", "DBUS_", "WINDOWID=", "TMUX", "STY=", "PS1=",
 		"HOSTNAME=", "MASTER_PORT=", "TORCHELASTIC_RUN_ID=", "TORCHELASTIC_RESTART_COUNT=", "INVOCATION_ID=",
 		"JOURNAL_STREAM=", "MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=", "MAKE_", "LS_COLORS=", "MAIL=", "TMPDIR=",
@@ -215,15 +216,13 @@ static void make_job(const struct tpck_settings *settings, char job[TPCK_JOB_MAX
 	int length;
 
 	if (settings->job[0]) {
-		snprintf(job, TPCK_JOB_MAX, "%.100s", settings->job);
+		snprintf(job, TPCK_JOB_MAX, "%.*s", TPCK_SETTINGS_JOB_MAX, settings->job);
 	} else {
 		length = snprintf(both, sizeof both, "%s\n%s", executable, folder);
 		snprintf(job, TPCK_JOB_MAX, "%.60s-%08x", slash ? slash + 1 : executable,
 			 (unsigned)tpck_digest64(both, (size_t)length, 0));
 	}
-	for (char *p = job; *p; p++)
-		if (*p == '/' || (unsigned char)*p < 0x21 || (p == job && *p == '.'))
-			*p = '_';
+	tpck_settings_job_clean(job);
 }
 
 int tpck_identity_job(const struct tpck_settings *settings, char job[TPCK_JOB_MAX])

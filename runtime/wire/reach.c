@@ -150,7 +150,7 @@ static int start_agent(const struct tpck_reach *who, const char *path, int *aliv
 	return 0;
 }
 
-static int try_connect(const char *socket_path)
+int tpck_reach_connect(const char *socket_path)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	struct ucred peer;
@@ -206,7 +206,7 @@ int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
 		tpck_settings_shm(who->settings, shm, sizeof shm);
 		snprintf(who->socket, sizeof who->socket, "%s/%s/agent.sock", shm, who->job);
 	}
-	fd = try_connect(who->socket);
+	fd = tpck_reach_connect(who->socket);
 	if (fd >= 0)
 		return fd;
 	if (fd != -ENOENT && fd != -ECONNREFUSED)
@@ -215,7 +215,7 @@ int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
 	result = start_agent(who, agent_path, &wait.fd, err);
 	if (result)
 		return result;
-	while ((fd = try_connect(who->socket)) < 0) {
+	while ((fd = tpck_reach_connect(who->socket)) < 0) {
 		uint64_t now = tpck_clock_monotonic_ns();
 
 		/* It goes into the background once it listens: one that has ended otherwise never will. */

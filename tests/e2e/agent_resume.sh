@@ -49,5 +49,9 @@ ok "nothing is offered after a good end" said_not "^offer"
 trainer --want 77 --steps 1 --kill-at 1
 ok "a step that is not there is said" said "no checkpoint of step 77"
 ok "verify finds everything good" "$command" verify
-stop_agent
+sleep 3
+ok "a dead process's memory lingers, and the agent with it" kill -0 "$AGENT"
+kill -USR1 "$AGENT"
+ok "told that nobody comes back it ends, and takes the memory along" until_true test ! -e "$SHM/j"
+ok "by itself" wait "$AGENT"
 done_testing

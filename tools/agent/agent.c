@@ -49,6 +49,11 @@ static void signals_ready(struct agent *agent, struct watch *watch)
 
 	if (read(watch->fd, &info, sizeof info) != sizeof info)
 		return;
+	if (info.ssi_signo == SIGUSR1) {
+		tpck_log_info("told by process %u that no program comes back; what is durable does not stay in memory", info.ssi_pid);
+		agent->nobody_returns = true;
+		return;
+	}
 	if (agent->stopping)
 		agent->stop_now = true;
 	else
@@ -90,10 +95,15 @@ static bool all_durable(const struct agent *agent)
 	return true;
 }
 
+static uint64_t linger_ns(const struct agent *agent)
+{
+	return agent->nobody_returns ? 0 : (uint64_t)(agent->settings.linger_sec * 1e9);
+}
+
 /* When the memory of a session whose process died is no longer kept for it to come back. */
 static uint64_t linger_until(const struct agent *agent, const struct live *live)
 {
-	return live->died_ns + (uint64_t)(agent->settings.linger_sec * 1e9);
+	return live->died_ns + linger_ns(agent);
 }
 
 /* One that is not durable stays until it is, however long that takes. */
@@ -109,12 +119,12 @@ static void retire_forgotten(struct agent *agent)
 /* When the agent has nothing more to wait for; UINT64_MAX: it has. */
 static uint64_t leave_at(const struct agent *agent)
 {
-	uint64_t idle = agent->idle_since_ns + (agent->served ? IDLE_WAIT_NS : FIRST_WAIT_NS), linger;
+	uint64_t idle = agent->idle_since_ns + (agent->served || agent->nobody_returns ? IDLE_WAIT_NS : FIRST_WAIT_NS), linger;
 
 	if (agent->clients || agent->jobs || agent->lives || files_owed())
 		return UINT64_MAX;
 	/* A program that died may come back, and read what it has saved. */
-	linger = agent->files_died_ns && files_kept() ? agent->files_died_ns + (uint64_t)(agent->settings.linger_sec * 1e9) : 0;
+	linger = agent->files_died_ns && files_kept() ? agent->files_died_ns + linger_ns(agent) : 0;
 	return linger > idle ? linger : idle;
 }
 
@@ -196,6 +206,7 @@ static int prepare_loop(struct agent *agent, struct tpck_error *err)
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGUSR1);
 	sigprocmask(SIG_BLOCK, &signals, NULL);
 	agent->signals = (struct watch){signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK), signals_ready};
 	agent->outbox_watch = (struct watch){agent->outbox.event, outbox_ready};

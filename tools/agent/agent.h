@@ -121,6 +121,7 @@ struct agent {
 	bool served;                 /* somebody said HELLO since the start */
 	bool stopping;               /* SIGTERM: finish the newest, keep the memory tier */
 	bool stop_now;
+	bool nobody_returns;         /* SIGUSR1: what is durable does not linger, until the next program comes */
 	bool leaving;                /* the loop ends; the memory tier goes too unless stopping */
 
 	unsigned jobs;               /* given to workers and not yet done */

@@ -149,6 +149,7 @@ static void take_message(struct agent *agent, struct client *client, const struc
 		status_answer(agent, client);
 	} else if (head->type == TPCK_MSG_FILES) {
 		agent->served = client->files = true;
+		agent->nobody_returns = false;
 		files_begin(agent);
 	} else if (head->type == TPCK_MSG_ENDING && client->files && head->bytes >= sizeof *ending) {
 		client->ended = ending->status == 0;

@@ -290,6 +290,7 @@ void hello_begin(struct agent *agent, struct client *client, const struct tpck_h
 	struct live *before;
 
 	agent->served = true;
+	agent->nobody_returns = false;
 	live_poll(agent);
 	before = predecessor(agent, client, identity);
 	if (before && (before->life == LIFE_SETTLING || (hello->flags & TPCK_HELLO_RESUME)) &&
@@ -336,6 +337,7 @@ void hello_adopt(struct agent *agent, struct client *client, const struct tpck_h
 	struct tpck_welcome w = {.generation = hello->generation};
 
 	agent->served = true;
+	agent->nobody_returns = false;
 	for (struct live *live = agent->lives; live; live = live->next) {
 		const struct tpck_session_name *name = &live->session->name;
 

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Slurm of one test's own on this machine: munged, slurmctld and two slurmd on loopback, with their folders, ports and key, and
+an installation of the project that a user without rights can read. All of it goes with the test."""
+import glob
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
+import job
+
+USER = "nobody"
+DAEMONS = ("munged", "slurmctld", "slurmd")
+FREEZER = "/sys/fs/cgroup/freezer"
+
+
+def needs():
+    """Ends the test as skipped where there is no Slurm."""
+    for program in (*DAEMONS, "srun", "sbatch", "scontrol", "scancel"):
+        if not shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"):
+            job.skip(f"Slurm is not installed ({program} is missing)")
+    if os.geteuid() != 0:
+        job.skip("slurmd starts tasks of other users, which only root can")
+    if not os.path.exists(os.path.join(job.build_folder(), ".libs", "spank_transpckpt.so")):
+        job.skip("spank_transpckpt.so has not been built")
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def until(condition, seconds=60):
+    """What the condition gives once it holds, or None."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    return None
+
+
+class Cluster:
+    """A with statement."""
+
+    def __init__(self):
+        self.build = job.build_folder()
+        self.root = tempfile.mkdtemp(prefix="tpck-slurm.", dir="/tmp")
+        os.chmod(self.root, 0o755)
+        self.shm = tempfile.mkdtemp(prefix="tpck-slurm.", dir="/dev/shm")
+        self.user = pwd.getpwnam(USER)
+        os.chown(self.shm, self.user.pw_uid, self.user.pw_gid)
+        self.nodes = [f"tpck{os.getpid()}{letter}" for letter in "ab"]
+        self.daemons = {}
+        # Where cgroups are to be had, they are what ends a step.
+        self.cgroups = os.environ.get("CGROUPS") != "0" and os.access(FREEZER, os.W_OK)
+        self.home = os.path.join(self.root, "user")
+        os.mkdir(self.home)
+        os.chown(self.home, self.user.pw_uid, self.user.pw_gid)
+        self.install()
+
+    def path(self, *names):
+        return os.path.join(self.root, *names)
+
+    def install(self):
+        """As `make install` lays it out."""
+        def copy(source, *to):
+            os.makedirs(os.path.dirname(self.path(*to)), exist_ok=True)
+            shutil.copy(os.path.join(self.build, source), self.path(*to))
+
+        copy("transpckpt", "inst/bin/transpckpt")
+        copy("transpckptd", "inst/bin/transpckptd")
+        copy(".libs/libtranspckpt.so", "inst/lib/libtranspckpt.so")
+        copy(".libs/spank_transpckpt.so", "inst/lib/slurm/spank_transpckpt.so")
+        copy("shim/lib/transpckpt/libcuda.so.1", "inst/lib/transpckpt/libcuda.so.1")
+        copy("kernels/digest.simgpu", "inst/lib/transpckpt/digest.simgpu")
+        copy("tests/trainers/gpt", "inst/gpt")
+        copy("tests/sim/simgpu-run", "inst/sim/simgpu-run")
+        shutil.copytree(os.path.join(self.build, "tests/sim/lib"), self.path("inst/sim/lib"),
+                        ignore=shutil.ignore_patterns(".libs", "*.a", "*.o"))
+        self.library = self.path("inst/lib/libtranspckpt.so")
+        self.forwarder = self.path("inst/lib/transpckpt/libcuda.so.1")
+
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="ascii") as f:
+            f.write(text)
+
+    def plugstack(self, *arguments):
+        """What srun and slurmstepd read when they start; slurmd has read it already."""
+        self.write("plugstack.conf", " ".join(["required", self.path("inst/lib/slurm/spank_transpckpt.so"),
+                                               f"state={self.path('state')}", *arguments]) + "\n")
+
+    def start(self, name, *argv):
+        with open(self.path(name + ".out"), "wb") as out:
+            self.daemons[name] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.root,
+                                                  env=self.environment(), start_new_session=True)
+
+    def __enter__(self):
+        try:
+            self.begin()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def begin(self):
+        ports = free_ports(3)
+        os.mkdir(self.path("munge"))
+        os.chmod(self.path("munge"), 0o755)
+        for folder in ("ctld", "log"):
+            os.mkdir(self.path(folder))
+        with open(os.open(self.path("munge/key"), os.O_WRONLY | os.O_CREAT, 0o600), "wb") as f:
+            f.write(os.urandom(128))
+        self.write("cgroup.conf", "CgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n")
+        self.write("slurm.conf", "\n".join([
+            "ClusterName=tpck", "SlurmctldHost=localhost(127.0.0.1)", f"SlurmctldPort={ports[0]}", "SlurmUser=root",
+            "SlurmdUser=root", "AuthType=auth/munge", "CredType=cred/munge",
+            f"AuthInfo=socket={self.path('munge/socket')},cred_expire=5", f"StateSaveLocation={self.path('ctld')}",
+            f"SlurmdSpoolDir={self.path('%n.spool')}", f"SlurmctldPidFile={self.path('ctld.pid')}",
+            f"SlurmdPidFile={self.path('%n.pid')}", f"SlurmctldLogFile={self.path('log/slurmctld')}",
+            f"SlurmdLogFile={self.path('log/%n')}", f"ProctrackType=proctrack/{'cgroup' if self.cgroups else 'linuxproc'}",
+            "TaskPlugin=task/none", "JobAcctGatherType=jobacct_gather/none", "SelectType=select/cons_tres",
+            "SelectTypeParameters=CR_Core", "SchedulerType=sched/builtin", "SchedulerParameters=sched_interval=1,sched_min_interval=0",
+            "MpiDefault=none", "SlurmdParameters=config_overrides", "ReturnToService=2", "KillWait=2", "MinJobAge=600", f"PlugStackConfig={self.path('plugstack.conf')}",
+            *[f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=4"
+              for node, port in zip(self.nodes, ports[1:])],
+            f"PartitionName=all Nodes={','.join(self.nodes)} Default=YES State=UP", ""]))
+        self.plugstack()
+        self.start("munged", shutil.which("munged", path="/usr/sbin:/sbin:" + os.environ["PATH"]), "--foreground", "--force",
+                   *[f"--{kind}={self.path('munge', name)}" for kind, name in
+                     (("key-file", "key"), ("socket", "socket"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))])
+        if not until(lambda: os.path.exists(self.path("munge/socket")), 20):
+            raise RuntimeError("munged does not start: " + job.read(self.path("munged.out")))
+        self.start("slurmctld", shutil.which("slurmctld", path="/usr/sbin:/sbin:" + os.environ["PATH"]), "-D", "-f",
+                   self.path("slurm.conf"))
+        for node in self.nodes:
+            self.start(node, shutil.which("slurmd", path="/usr/sbin:/sbin:" + os.environ["PATH"]), "-D", "-N", node, "-f",
+                       self.path("slurm.conf"))
+        if not until(lambda: self.said(["sinfo", "-h", "-o", "%t %D"]).strip() == "idle 2", 60):
+            raise RuntimeError("the nodes do not come up:\n" + self.story())
+
+    def __exit__(self, *_):
+        try:
+            if "slurmctld" in self.daemons:
+                self.said(["scancel", "--user", USER], root=True)
+                until(lambda: not self.said(["squeue", "-h"], root=True).strip(), 15)
+        except (OSError, subprocess.SubprocessError):
+            pass
+        for name in reversed(list(self.daemons)):
+            self.daemons[name].terminate()
+            try:
+                self.daemons[name].wait(15)
+            except subprocess.TimeoutExpired:
+                self.daemons[name].kill()
+                self.daemons[name].wait()
+        for _ in range(200):
+            left = self.started_here()
+            if not left:
+                break
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except OSError:
+                    pass
+            time.sleep(0.05)
+        if self.cgroups:
+            for node in self.nodes:
+                for folder, _, _ in os.walk(os.path.join(FREEZER, f"slurm_{node}"), topdown=False):
+                    until(lambda: self.removed(folder), 5)
+        if os.environ.get("KEEP"):
+            print(f"# left for you: {self.root} {self.shm}")
+            return
+        shutil.rmtree(self.root, ignore_errors=True)
+        shutil.rmtree(self.shm, ignore_errors=True)
+
+    @staticmethod
+    def removed(folder):
+        try:
+            os.rmdir(folder)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def started_here(self):
+        """Processes that have a path of this cluster's in their environment."""
+        found = []
+        marks = (f"TRANSPCKPT_SHM={self.shm}".encode(), f"SLURM_CONF={self.path('slurm.conf')}".encode())
+        for entry in os.listdir("/proc"):
+            try:
+                with open(f"/proc/{int(entry)}/environ", "rb") as f:
+                    if set(marks) & set(f.read().split(b"\0")):
+                        found.append(int(entry))
+            except (OSError, ValueError):
+                pass
+        return [pid for pid in found if pid != os.getpid()]
+
+    # ---- the user ----------------------------------------------------------------------------
+
+    def environment(self, **more):
+        kept = {k: v for k, v in os.environ.items()
+                if not k.startswith(("TRANSPCKPT", "SLURM", "SIMGPU_", "SPANK", "SRUN", "SBATCH")) and k != "LD_PRELOAD"}
+        kept.update(SLURM_CONF=self.path("slurm.conf"), HOME=self.home, **more)
+        return kept
+
+    def settings(self, **more):
+        return {"TRANSPCKPT_SHM": self.shm, "TRANSPCKPT_DIR": self.path("user/store"), "TRANSPCKPT_LOG": "info",
+                "TRANSPCKPT_CONF": "", "TRANSPCKPT_INTERVAL": "1", "TRANSPCKPT_LINGER_SEC": "3600", **more}
+
+    def popen(self, argv, out, cwd=None, **environment):
+        with open(out, "wb") as file:
+            return subprocess.Popen(argv, env=self.environment(**environment), cwd=cwd or self.home, user=self.user.pw_uid,
+                                    group=self.user.pw_gid, extra_groups=[], stdin=subprocess.DEVNULL, stdout=file,
+                                    stderr=subprocess.STDOUT, start_new_session=True)
+
+    def run(self, argv, cwd=None, root=False, **environment):
+        who = {} if root else {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []}
+        return subprocess.run(argv, env=self.environment(**environment), cwd=cwd or self.home, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, check=False, timeout=120, **who)
+
+    def said(self, argv, root=False):
+        return self.run(argv, root=root).stdout
+
+    def state_of(self, number):
+        found = re.search(r"JobState=(\S+)", self.said(["scontrol", "show", "job", str(number)]))
+        return found[1] if found else ""
+
+    def jobs(self):
+        return re.findall(r"^JobId=(\d+)", self.said(["scontrol", "show", "job"]), re.M)
+
+    # ---- what the project left ---------------------------------------------------------------
+
+    def agents(self):
+        """Agent's process id -> its folder of the memory tier."""
+        found = {}
+        for lock in glob.glob(os.path.join(self.shm, "*", "agent.lock")):
+            try:
+                pid = int(job.read(lock) or 0)
+                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                    if b"transpckptd" in f.read():
+                        found[pid] = os.path.dirname(lock)
+            except (OSError, ValueError):
+                pass
+        return found
+
+    def memory(self):
+        """Names in the memory tier."""
+        return [name for name in os.listdir(self.shm) if not name.startswith(".")]
+
+    def story(self):
+        text = ""
+        for path in sorted(glob.glob(self.path("*.out")) + glob.glob(self.path("log/*")) + glob.glob(self.path("user/*.txt")) +
+                           glob.glob(self.path("user/store/*/agent.log")) + glob.glob(os.path.join(self.shm, "*/agent.log"))):
+            text += f"--- {path}\n" + "\n".join(job.read(path).splitlines()[-25:]) + "\n"
+        return text

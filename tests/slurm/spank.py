@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Activation by Slurm, on a Slurm of its own: options and their twins, what a task gets, a killed step, a requeued job, and what
+is left of a job that has ended."""
+import json
+import os
+import re
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import cluster
+import job
+from cluster import until
+
+STEPS = 60
+# A library of the user's, that does nothing here.
+OWN = "libpthread.so.0"
+# One line, which srun does not mix with another task's.
+LOOK = ["sh", "-c", "echo \"preload=$LD_PRELOAD|interval=$TRANSPCKPT_INTERVAL|dir=$TRANSPCKPT_DIR|job=$TRANSPCKPT_JOB|"
+        "mapped=$(grep -c libtranspckpt.so /proc/self/maps)|personality=$(cat /proc/self/personality)\""]
+# ADDR_NO_RANDOMIZE
+FIXED = "00040000"
+
+
+def look(here, *options, argv=None, tasks=1, **environment):
+    """What a task found, as dictionaries, one a task."""
+    done = here.run([*(argv or ["srun", f"-n{tasks}", f"-N{tasks}", *options]), *LOOK], **here.settings(**environment))
+    found = [dict(word.split("=", 1) for word in line.split("|")) for line in done.stdout.splitlines() if line.startswith("preload=")]
+    return found, done
+
+
+def case_values(here, checks):
+    """Bad values are a line each, and no job."""
+    for options, environment in ((["--transpckpt=often"], {}), (["--transpckpt-dir=here"], {}),
+                                 (["--transpckpt-dir=scratch:/x"], {}), ([], {"TRANSPCKPT": "maybe"}),
+                                 (["--transpckpt"], {"TRANSPCKPT_INTERVAL": "often"}),
+                                 (["--transpckpt"], {"TRANSPCKPT_DIR": "here"})):
+        for command in (["srun", *options, "true"], ["sbatch", *options, "--wrap", "true"]):
+            before = here.jobs()
+            done = here.run(command, **here.settings(**environment))
+            lines = [line for line in done.stderr.splitlines() if "transpckpt: " in line]
+            checks.ok(done.returncode != 0 and len(lines) == 1 and here.jobs() == before,
+                      f"{command[0]} {' '.join(options)} {environment or ''}: one line and no job", done.stderr, done.returncode)
+    done = here.run(["srun", "--help"])
+    checks.ok(len(re.findall(r"\[transpckpt\]", done.stdout)) == 3, "srun --help has the three options", done.stdout)
+
+
+def case_task(here, checks):
+    """What a task gets, and who says so."""
+    ours = f"{here.forwarder}:{here.library}"
+    found, done = look(here)
+    checks.ok(len(found) == 1 and found[0]["preload"] == "" and found[0]["mapped"] == "0" and found[0]["job"] == "" and
+              found[0]["personality"] != FIXED and not here.memory(),
+              "without the option nothing is preloaded", done)
+    found, done = look(here, LD_PRELOAD=OWN)
+    checks.ok(len(found) == 1 and found[0]["preload"] == OWN, "without the option LD_PRELOAD is the user's", done)
+    found, done = look(here, "--transpckpt", LD_PRELOAD=OWN)
+    checks.ok(len(found) == 1 and found[0]["preload"] == f"{ours}:{OWN}" and found[0]["mapped"] != "0",
+              "with it the library comes first, and the user's behind it", done)
+    checks.ok(len(found) == 1 and found[0]["personality"] == FIXED and found[0]["job"].startswith("sh-"),
+              "addresses are not randomised, and the job has a name", done)
+    found, done = look(here, "--transpckpt", TRANSPCKPT_ASLR="1", TRANSPCKPT_JOB="mine")
+    checks.ok(len(found) == 1 and found[0]["personality"] != FIXED and found[0]["job"] == "mine", "but where the user says so", done)
+    found, done = look(here, "--transpckpt=7s", f"--transpckpt-dir={here.path('user/other')}", tasks=2)
+    checks.ok(len(found) == 2 and all(f["preload"] == ours and f["interval"] == "7s" and f["dir"] == here.path("user/other")
+                                      for f in found), "on two nodes, with interval and folder of the command line", done)
+    found, done = look(here, TRANSPCKPT="1")
+    checks.ok(len(found) == 1 and found[0]["preload"] == ours and found[0]["interval"] == "1", "TRANSPCKPT=1 asks for it", done)
+    found, done = look(here, "--transpckpt", TRANSPCKPT="0")
+    checks.ok(len(found) == 1 and found[0]["preload"] == ours, "the command line beats TRANSPCKPT=0", done)
+    for options, environment in ((["--transpckpt", "--no-transpckpt"], {}), (["--no-transpckpt"], {"TRANSPCKPT": "1"})):
+        found, done = look(here, *options, **environment)
+        checks.ok(len(found) == 1 and found[0]["preload"] == "", f"--no-transpckpt wins ({options} {environment})", done)
+    found, done = look(here, argv=["srun", "--transpckpt", "srun", "--overlap", "--no-transpckpt"], LD_PRELOAD=OWN)
+    checks.ok(len(found) == 1 and found[0]["preload"] == OWN, "a step without it in a job with it", done)
+    here.plugstack("default=on", "interval=9", "keep=no", f"dir={here.path('user/site')}")
+    found, done = look(here, TRANSPCKPT_INTERVAL="")
+    checks.ok(len(found) == 1 and found[0]["preload"] == ours, "default=on of plugstack.conf", done)
+    checks.ok(len(re.findall("srun: error: transpckpt: 'keep=no' in plugstack.conf", done.stderr)) == 1,
+              "a bad argument there is a line", done)
+    environment = {k: v for k, v in here.settings().items() if k not in ("TRANSPCKPT_INTERVAL", "TRANSPCKPT_DIR")}
+    done = here.run(["srun", *LOOK], **environment)
+    checks.ok("|interval=9|" in done.stdout and f"|dir={here.path('user/site')}|" in done.stdout,
+              "settings of plugstack.conf hold where the job has none", done)
+    found, done = look(here, "--no-transpckpt")
+    checks.ok(len(found) == 1 and found[0]["preload"] == "", "--no-transpckpt beats it", done)
+    here.plugstack()
+    checks.ok(until(lambda: not here.memory(), 90), "no agent is left behind by programs that had nothing to keep", here.memory())
+
+
+class Trainer:
+    """The GPT in a folder of its own."""
+
+    def __init__(self, here, name, **settings):
+        self.here, self.name = here, name
+        self.work = here.path("user", name)
+        os.mkdir(self.work)
+        os.chown(self.work, here.user.pw_uid, here.user.pw_gid)
+        # Nothing is durable but by what the agent does after a death.
+        self.settings = here.settings(TRANSPCKPT_DURABLE_INTERVAL="1000000", SIMGPU_KERNEL_US="100", **settings)
+        self.command = [here.path("inst/sim/simgpu-run"), here.path("inst/gpt"), "--seed", "5", "--steps", str(STEPS), "--save-every",
+                        "25", "--out", "out"]
+        self.out = os.path.join(self.work, "out")
+        self.said = os.path.join(here.home, name + ".txt")
+
+    def steps(self):
+        return len(re.findall(r"^step (\d+) ", job.read(os.path.join(self.out, "log.txt")), re.M))
+
+    def submit(self, script, *options):
+        done = self.here.run(["sbatch", "--parsable", "-n1", "-o", self.said, "--open-mode=append", "-J", self.name, *options,
+                              "--wrap", script], cwd=self.work, **self.settings)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return done.stdout.strip()
+
+    def live(self):
+        return [int(at) for at, _, _ in job.LIVE.findall(job.read(self.said))]
+
+    def durable(self):
+        """Steps on disk."""
+        done = self.here.run([self.here.path("inst/bin/transpckpt"), "ls", "--json"], **self.settings)
+        return [row["step"] for row in json.loads(done.stdout or "[]") if "disk" in json.dumps(row)]
+
+    def agent(self):
+        """(process, folder) of this job's agent."""
+        return next(((pid, folder) for pid, folder in self.here.agents().items()
+                     if os.path.basename(folder).startswith(self.name)), None)
+
+
+def outside(here, pid):
+    """What is wrong with where a process is, as lines."""
+    lines = []
+    groups = job.read(f"/proc/{pid}/cgroup")
+    status = job.read(f"/proc/{pid}/status")
+    if "/slurm" in groups:
+        lines.append("it is in a step's cgroup: " + groups)
+    if f"Uid:\t{here.user.pw_uid}\t{here.user.pw_uid}\t{here.user.pw_uid}\t{here.user.pw_uid}" not in status:
+        lines.append("it is not the user's: " + status)
+    while (above := re.search(r"^PPid:\t([1-9]\d*)", status, re.M)):
+        status = job.read(f"/proc/{above[1]}/status")
+        if status.startswith("Name:\tslurmstepd"):
+            lines.append("it is below slurmstepd")
+    return lines
+
+
+def case_killed_step(here, checks, plain):
+    """The step is killed; what it left is published; the next step of the job goes on."""
+    trainer = Trainer(here, "killed")
+    line = " ".join(trainer.command)
+    number = trainer.submit(f"srun {line}; touch ended; while [ ! -e go ]; do sleep 0.1; done; srun {line}; touch whole; "
+                            "while [ ! -e end ]; do sleep 0.1; done", "--transpckpt")
+    reached = until(lambda: trainer.steps() >= 15)
+    before = trainer.agent()
+    checks.ok(reached and before, "the trainer runs and has an agent", here.story())
+    if not before:
+        return
+    checks.ok(not outside(here, before[0]), "the agent is outside of the step", *outside(here, before[0]))
+    checks.ok(not trainer.durable(), "nothing is durable yet", trainer.durable())
+    here.run(["scancel", "--signal=KILL", f"{number}.0"])
+    checks.ok(until(lambda: os.path.exists(os.path.join(trainer.work, "ended"))), "the step ends when it is killed", here.story())
+    steps = trainer.steps()
+    published = until(trainer.durable, 30)
+    checks.ok(published and max(published) >= steps - 2, f"killed at {steps}, the agent publishes what was left: {published}",
+              here.story())
+    checks.ok(trainer.agent() == before, "it is the agent of before", before, trainer.agent())
+    here.run(["touch", "go"], cwd=trainer.work)
+    checks.ok(until(lambda: os.path.exists(os.path.join(trainer.work, "whole")), 120), "the next step goes to the end", here.story())
+    time.sleep(4)
+    checks.ok(trainer.agent() == before, "the agent stays for what the job may start next", before, trainer.agent())
+    here.run(["touch", "end"], cwd=trainer.work)
+    checks.ok(until(lambda: here.state_of(number) == "COMPLETED"), "the job ends", here.state_of(number), here.story())
+    checks.ok(trainer.live() and trainer.live()[0] >= steps - 2, f"it went on at {trainer.live()}", here.story())
+    checks.ok(not job.differences(plain, trainer.out), "bit for bit", *job.differences(plain, trainer.out))
+    checks.ok(until(lambda: not trainer.agent(), 30) and os.path.basename(before[1]) not in here.memory(),
+              "the memory tier goes with the job", here.memory())
+
+
+def case_requeued(here, checks, plain):
+    """A job that comes back finds its memory tier."""
+    trainer = Trainer(here, "requeued")
+    number = trainer.submit(" ".join(trainer.command), "--requeue", "--transpckpt=1")
+    until(lambda: trainer.steps() >= 15)
+    before = trainer.agent()
+    checks.ok(before, "the batch step itself has an agent", here.story())
+    if not before:
+        return
+    here.run(["scontrol", "requeue", number])
+    until(lambda: here.state_of(number) == "PENDING" and
+          f"job {number} comes back" in "".join(job.read(here.path("log", node)) for node in here.nodes), 30)
+    steps = trainer.steps()
+    checks.ok(trainer.agent() == before, "its agent stays, with the memory tier", before, trainer.agent(), here.story())
+    here.run(["scontrol", "update", f"jobid={number}", "starttime=now"], root=True)
+    checks.ok(until(lambda: here.state_of(number) == "COMPLETED", 120), "it runs again, to its end", here.state_of(number), here.story())
+    checks.ok(trainer.live() and trainer.live()[0] >= steps - 2, f"killed at {steps}, it went on at {trainer.live()}", here.story())
+    checks.ok(not job.differences(plain, trainer.out), "bit for bit", *job.differences(plain, trainer.out))
+
+
+def case_ended(here, checks, plain):
+    """A job ends for good while its store does not work: nothing is cleaned up before it is durable. Then srun again."""
+    trainer = Trainer(here, "ended")
+    store = here.path("user/lost")
+    trainer.settings["TRANSPCKPT_DIR"] = store
+    def begin(node):
+        return ["srun", "-w", node, "-J", trainer.name, "--transpckpt", *trainer.command]
+
+    first = here.popen(begin(here.nodes[0]), trainer.said, cwd=trainer.work, **trainer.settings)
+    until(lambda: trainer.steps() >= 15)
+    before = trainer.agent()
+    checks.ok(before, "srun alone has an agent", here.story())
+    if not before:
+        first.kill()
+        return
+    number = max(here.jobs(), key=int)
+    # A file in the store's place.
+    os.rename(store, store + ".away")
+    with open(store, "w", encoding="ascii"):
+        pass
+    here.run(["scancel", "--signal=KILL", f"{number}.0"])
+    checks.ok(first.wait(60) != 0, "srun says that its step was killed")
+    steps = trainer.steps()
+    told = until(lambda: f"job {number} has ended" in "".join(job.read(here.path("log", node)) for node in here.nodes), 30)
+    checks.ok(told, "its agent is told that the job does not come back", here.story())
+    until(lambda: "no program comes back" in job.read(os.path.join(before[1], "agent.log")), 30)
+    checks.ok(trainer.agent() == before, "what cannot be published stays in memory, and the agent with it", here.memory(),
+              here.story())
+    os.unlink(store)
+    os.rename(store + ".away", store)
+    checks.ok(until(lambda: not trainer.agent() and os.path.basename(before[1]) not in here.memory(), 90),
+              "once it is published the memory tier goes", here.memory(), here.story())
+    checks.ok(trainer.durable() and max(trainer.durable()) >= steps - 2, f"killed at {steps}, on disk: {trainer.durable()}",
+              here.story())
+    second = here.popen(begin(here.nodes[1]), trainer.said, cwd=trainer.work, **trainer.settings)
+    checks.ok(second.wait(120) == 0 and trainer.live() and trainer.live()[0] >= steps - 2,
+              f"srun again goes on at {trainer.live()}, on the other node", here.story())
+    checks.ok(not job.differences(plain, trainer.out), "bit for bit", *job.differences(plain, trainer.out))
+
+
+def main():
+    cluster.needs()
+    checks = job.Checks()
+    wanted = os.environ.get("CASE", "values task killed_step requeued ended").split()
+    with cluster.Cluster() as here:
+        if not here.cgroups:
+            print("# no writable cgroups of version 1 here: the process tree ends a step, and cgroups are not tried")
+        if "values" in wanted:
+            case_values(here, checks)
+        if "task" in wanted:
+            case_task(here, checks)
+        trainer = Trainer(here, "plain")
+        with open(trainer.said, "wb") as out:
+            os.fchmod(out.fileno(), 0o666)
+        done = here.run(["srun", *trainer.command], cwd=trainer.work, SIMGPU_KERNEL_US="100")
+        checks.ok(done.returncode == 0 and trainer.steps() == STEPS, "the plain run", done.stderr)
+        for case in (case_killed_step, case_requeued, case_ended):
+            if case.__name__[5:] in wanted:
+                case(here, checks, trainer.out)
+    checks.end()
+
+
+main()
