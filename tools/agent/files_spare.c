@@ -13,7 +13,7 @@
 
 #include "tools/agent/files_private.h"
 
-enum { SPARE_LEAST = 64 << 10, PIECE_BYTES = 32 << 20 };
+enum { SPARE_LEAST = 64 << 10, PIECE_BYTES = 2 << 20 };
 
 uint64_t files_spare_bytes(DIR *list, char oldest[64])
 {
@@ -74,12 +74,17 @@ static int open_old(const char *name, uint64_t *bytes)
 	return fd;
 }
 
+/* Small pages, and few at a time: what is freed so is what the kernel gives out next. */
 static void fetch(uint64_t bytes)
 {
-	char *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	volatile char *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (pages != MAP_FAILED)
-		munmap(pages, bytes);
+	if (pages == MAP_FAILED)
+		return;
+	(void)madvise((void *)pages, bytes, MADV_NOHUGEPAGE);
+	for (uint64_t at = 0; at < bytes; at += 4096)
+		pages[at] = 1;
+	munmap((void *)pages, bytes);
 }
 
 static int fill(int fd, int old, uint64_t old_bytes, uint64_t bytes)
