@@ -129,7 +129,13 @@ def commands(row):
             row(f"`{what}`, beside preloading an empty library", figure * 1e6, base * 1e6, "us", aim="<= 100 us more",
                 note=f"{(figure - base) * 1e6:+.0f} us")
         python = find_python()
+        source = os.path.abspath(os.path.join(HERE, "../.."))
+        large = os.path.join(source, "runtime/files/calls.c")
+        with open(large, encoding="utf-8") as f:
+            lines = len(f.readlines())
         for what, argv, rounds in (("compiling a C file", ["cc", "-O2", "-c", "-o", "some.o", "some.c"], 40),
+                                   (f"compiling a C file of {lines} lines",
+                                    ["cc", "-std=gnu11", "-O2", "-I", place.build, "-I", source, "-c", "-o", "large.o", large], 12),
                                    ("importing torch", [python, "-c", "import torch"], 8)):
             if argv[0]:
                 base, figure = alternately(rounds, (argv, plain, place.root), (argv, ours, place.root))

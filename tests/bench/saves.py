@@ -173,7 +173,7 @@ def main():
     torch.set_num_threads(1)
     print(json.dumps({
         "warm": lambda: warm_copy(mib, folder), "null": lambda: null(mib), "fresh": lambda: fresh(mib, folder),
-        "saves": lambda: saves(mib, folder, 4, 1 + mib / 400), "calls": lambda: calls(folder), "load": lambda: loads(mib, folder),
+        "saves": lambda: saves(mib, folder, 5, 1 + mib / 150), "calls": lambda: calls(folder), "load": lambda: loads(mib, folder),
         "safetensors": lambda: safetensors_saves(mib, folder, 3, 1 + mib / 400),
         "dcp": lambda: dcp_saves(mib, folder, 3, 0, True), "dcp_save": lambda: dcp_saves(mib, folder, 3, 1 + mib / 400, False),
     }[what]()))
