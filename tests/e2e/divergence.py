@@ -325,7 +325,8 @@ def life(checks):
         trainer = " ".join(this.arguments)
         prepare = f"{place.trainer('classifier')} --seed 1 --steps 12 --out prep >/dev/null"
         this.arguments = ["/bin/sh", "-c", f"{prepare} && {trainer}"]
-        this.run_killed([("progress", 20, 0.5)])
+        killed_at(this, 20)
+        this.start().wait()
         checks.ok(not job.differences(this.plain, this.out), "two programs under one preload: the same bytes",
                   *job.differences(this.plain, this.out), this.story())
         checks.ok(any(job.Job.resumed_at(s) for s in this.starts), "the second of them was resumed", this.story())
@@ -406,9 +407,7 @@ def unprivileged(checks):
         this.environment["HOME"] = place.root
         user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "prlimit", "--memlock=8388608:8388608"]
         this.run_plain()
-        first = this.start(under=user)
-        first.until(lambda: this.progress() >= 25)
-        first.kill()
+        killed_at(this, 25, under=user)
         start = this.start(under=user)
         status = start.wait()
         checks.ok(status == 0 and not this.differences(), "as nobody with 8 MiB of locked memory: the same bytes",
