@@ -13,6 +13,7 @@
 
 #include "hooks/hooks.h"
 #include "hooks/libc.h"
+#include "runtime/base/digest.h"
 #include "runtime/engine/engine.h"
 #include "shim/driver.h"
 
@@ -41,6 +42,46 @@ static void *thread_main(void *argument)
 	return result;
 }
 
+/* Where an address lies in its library or program, which is the same in every run; 0: in none. */
+struct place {
+	uintptr_t address;
+	uint32_t digest;
+	bool standard; /* in libstdc++ */
+};
+
+static int note_place(struct dl_phdr_info *info, size_t size, void *argument)
+{
+	const char *slash = strrchr(info->dlpi_name, '/'), *name = slash ? slash + 1 : info->dlpi_name;
+	struct place *place = argument;
+
+	(void)size;
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		uintptr_t offset = place->address - info->dlpi_addr;
+
+		if (info->dlpi_phdr[i].p_type != PT_LOAD || offset - info->dlpi_phdr[i].p_vaddr >= info->dlpi_phdr[i].p_memsz)
+			continue;
+		place->digest = (uint32_t)tpck_digest64(name, strlen(name), offset);
+		place->standard = strncmp(name, "libstdc++", 9) == 0;
+		return 1;
+	}
+	return 0;
+}
+
+/* What a thread is to run: where its function is; of a std::thread, where the vtable is of what it is given. */
+static uint32_t kind_of(void *(*routine)(void *), void *argument)
+{
+	struct place place = {.address = (uintptr_t)routine};
+
+	dl_iterate_phdr(note_place, &place);
+	if (place.standard && argument) {
+		struct place state = {.address = *(uintptr_t *)argument};
+
+		dl_iterate_phdr(note_place, &state);
+		return state.digest;
+	}
+	return place.digest;
+}
+
 /* A new thread gets its identity from its creator, so that it is the same in every run. */
 TPCK_EXPORT int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict attributes,
 			       void *(*routine)(void *), void *restrict argument)
@@ -59,7 +100,7 @@ TPCK_EXPORT int pthread_create(pthread_t *restrict thread, const pthread_attr_t 
 			tpck_engine_leave(self);
 		return real(thread, attributes, routine, argument);
 	}
-	*begin = (struct begin){routine, argument, tpck_thread_draw()};
+	*begin = (struct begin){routine, argument, tpck_thread_draw(kind_of(routine, argument))};
 	result = real(thread, attributes, thread_main, begin);
 	if (result)
 		free(begin);

@@ -101,11 +101,19 @@ void tpck_thread_end(void)
 	atomic_store(&self->alive, 0);
 }
 
-uint32_t tpck_thread_draw(void)
+uint32_t tpck_thread_draw(uint32_t kind)
 {
 	struct tpck_thread *creator = tpck_thread_self();
+	struct tpck_born *born;
 
-	return creator ? mix(creator->id, ++creator->children) : 2;
+	if (!creator)
+		return 2;
+	for (born = creator->born; born < &creator->born[TPCK_THREAD_KINDS - 1] && born->count; born++)
+		if (born->kind == kind)
+			break;
+	if (!born->count)
+		born->kind = born == &creator->born[TPCK_THREAD_KINDS - 1] ? 0 : kind;
+	return mix(mix(creator->id, born->kind), ++born->count);
 }
 
 void tpck_thread_own(void)

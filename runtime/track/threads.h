@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TPCK_THREADS_MAX = 512, TPCK_PENDING_OPS = 2048, TPCK_PENDING_CONTENTS = 256 };
+enum { TPCK_THREADS_MAX = 512, TPCK_PENDING_OPS = 2048, TPCK_PENDING_CONTENTS = 256, TPCK_THREAD_KINDS = 16 };
 
 struct tpck_expected;
 struct tpck_stream;
@@ -33,7 +33,9 @@ struct tpck_thread {
 	uint64_t places;         /* where these operations read and write, as far as it is known: one digest */
 
 	int32_t tid;             /* as the kernel names it */
-	uint32_t children;       /* threads it has created */
+	struct tpck_born {
+		uint32_t kind, count;
+	} born[TPCK_THREAD_KINDS]; /* threads it has created, by kind; the last one is of all others */
 	uint32_t objects;        /* streams and events it has created */
 	/* Event and stream queries that said "not ready" since the last logged one, at which count of operations that was, and
 	 * the last answer while running forward. */
@@ -60,7 +62,9 @@ struct tpck_thread *tpck_thread_peek(void);
 /* Called in a new thread, with the identity that its creator drew by tpck_thread_draw(). */
 void tpck_thread_begin(uint32_t id);
 void tpck_thread_end(void);
-uint32_t tpck_thread_draw(void);
+/* kind: what tells such threads from others in every run (where their code is), or 0. One more of another kind, as a server's
+ * that only some runs need, does not change who the later ones are. */
+uint32_t tpck_thread_draw(uint32_t kind);
 /* Marks the calling thread as one of this library's. */
 void tpck_thread_own(void);
 /* Starts a thread of this library's: small stack, all signals blocked, never joined. 0 or -errno. */

@@ -47,7 +47,7 @@ static void *grandparent_main(void *argument)
 	struct child *child = argument;
 
 	tpck_thread_begin(child->id);
-	child->seen = tpck_thread_draw();
+	child->seen = tpck_thread_draw(7);
 	tpck_thread_end();
 	return NULL;
 }
@@ -61,7 +61,7 @@ static void test_identities(void)
 	is_true(tpck_thread_peek() == NULL);
 	is_true(tpck_thread_self() && tpck_thread_self()->id == 1 && tpck_thread_peek() == tpck_thread_self());
 	for (int i = 0; i < 64; i++) {
-		children[i].id = tpck_thread_draw();
+		children[i].id = tpck_thread_draw(7);
 		pthread_create(&children[i].thread, NULL, child_main, &children[i]);
 		pthread_join(children[i].thread, NULL);
 		good &= children[i].seen == children[i].id && children[i].id > 1;
@@ -75,10 +75,21 @@ static void test_identities(void)
 	tpck_threads(&count);
 	is_true(count == 2);
 	/* The same creation gives the same identities: the main thread's count begins again. */
-	tpck_thread_self()->children = 0;
+	memset(tpck_thread_self()->born, 0, sizeof tpck_thread_self()->born);
 	for (int i = 0; i < 64; i++)
-		good &= tpck_thread_draw() == children[i].id;
+		good &= tpck_thread_draw(7) == children[i].id;
 	tap_ok(good, "the same order of creation gives the same identities", "");
+	memset(tpck_thread_self()->born, 0, sizeof tpck_thread_self()->born);
+	for (int i = 0; i < 64; i++) {
+		distinct &= tpck_thread_draw(8) != children[i].id;
+		good &= tpck_thread_draw(7) == children[i].id;
+	}
+	tap_ok(good && distinct, "whatever threads of another kind there are between them", "");
+	for (uint32_t kind = 100; kind < 164; kind++)
+		for (int j = 0; j < 2; j++)
+			for (int i = 0; i < 64; i++)
+				distinct &= tpck_thread_draw(kind) != children[i].id;
+	tap_ok(distinct, "more kinds than are told apart", "");
 	for (int i = 0; i < 2; i++) {
 		pthread_create(&children[i].thread, NULL, grandparent_main, &children[i]);
 		pthread_join(children[i].thread, NULL);
