@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Publishing an image with its log. */
+/* Publishing images with their logs. */
 #include "config.h"
 
 #include "runtime/store/publish.h"
@@ -28,9 +28,12 @@ _Static_assert(sizeof(struct tpck_image_row) == 176 && sizeof(struct tpck_image_
 struct gathering {
 	const struct tpck_publication *publication;
 	struct tpck_manifest *manifest;
+	size_t share;                   /* of the publication; the three below are its */
 	struct tpck_member *member;
 	const struct tpck_member *base; /* the same rank's in the base, or NULL */
 	bool *worth;                    /* by the base's container: references into it are made */
+	const struct tpck_chunk **placed; /* those that this checkpoint has, by digest: ranks with equal bytes share them */
+	size_t placed_mask;
 	bool header_done;
 	size_t object, chunk;
 	uint64_t at;                    /* where the next chunk goes in the container */
@@ -39,11 +42,14 @@ struct gathering {
 
 /* ---- what belongs ------------------------------------------------------------------------- */
 
-static int plan_member(struct gathering *g, struct tpck_error *err)
+static const struct tpck_share *share_of(const struct gathering *g)
 {
-	const struct tpck_publication *p = g->publication;
-	const struct tpck_image_header *header = p->image->header;
-	struct tpck_member *member = g->member;
+	return &g->publication->shares[g->share];
+}
+
+static int plan_member(const struct tpck_share *p, struct tpck_member *member, struct tpck_error *err)
+{
+	const struct tpck_image_header *header = p->image.header;
 	size_t logs = header->log_sequence + 1;
 	char name[64];
 
@@ -104,7 +110,7 @@ static int read_log(struct gathering *g, uint8_t *buffer, const struct tpck_chun
 	if (g->log_fd < 0) {
 		char path[TPCK_PATH_MAX];
 
-		if (tpck_path_join(path, sizeof path, g->publication->session_path, name))
+		if (tpck_path_join(path, sizeof path, share_of(g)->session_path, name))
 			return tpck_error_set(err, ENAMETOOLONG, "reading %s", name);
 		g->log_fd = open(path, O_RDONLY | O_CLOEXEC);
 		if (g->log_fd < 0)
@@ -117,7 +123,7 @@ static int read_log(struct gathering *g, uint8_t *buffer, const struct tpck_chun
 			continue;
 		if (got <= 0)
 			return tpck_error_set(err, got ? errno : EBADMSG, "reading %s/%s",
-					      g->publication->session_path, name);
+					      share_of(g)->session_path, name);
 		used += (size_t)got;
 	}
 	return 0;
@@ -127,7 +133,7 @@ static int read_log(struct gathering *g, uint8_t *buffer, const struct tpck_chun
 static int digest_chunk(struct gathering *g, struct tpck_chunk *chunk, uint8_t *buffer, const uint8_t **bytes,
 			struct tpck_error *err)
 {
-	const struct tpck_image *image = g->publication->image;
+	const struct tpck_image *image = &share_of(g)->image;
 	struct tpck_image_chunk *row;
 
 	switch (g->member->objects[g->object].kind) {
@@ -152,7 +158,7 @@ static int digest_chunk(struct gathering *g, struct tpck_chunk *chunk, uint8_t *
 		atomic_store_explicit(&row->hashed, 1, memory_order_release);
 	} else if (memcmp(row->digest, chunk->digest, sizeof row->digest) != 0) {
 		return tpck_error_set(err, EBADMSG, "chunk %zu of image %s does not match its digest", g->chunk,
-				      g->publication->image_path);
+				      share_of(g)->image_path);
 	}
 	return 0;
 }
@@ -166,13 +172,14 @@ static void weigh_containers(struct gathering *g)
 	const struct tpck_manifest *base = g->publication->base;
 	uint64_t *used;
 
-	if (!g->base)
+	if (!base)
 		return;
 	used = calloc(base->container_count, sizeof *used);
 	g->worth = calloc(base->container_count, sizeof *g->worth);
-	for (size_t o = 0; used && o < g->base->object_count; o++)
-		for (size_t i = 0; i < g->base->objects[o].count; i++)
-			used[g->base->objects[o].chunks[i].container] += g->base->objects[o].chunks[i].length;
+	for (size_t m = 0; used && m < base->member_count; m++)
+		for (size_t o = 0; o < base->members[m].object_count; o++)
+			for (size_t i = 0; i < base->members[m].objects[o].count; i++)
+				used[base->members[m].objects[o].chunks[i].container] += base->members[m].objects[o].chunks[i].length;
 	/* Container 0 is the one that the base wrote itself. */
 	for (size_t c = 0; used && g->worth && c < base->container_count; c++)
 		g->worth[c] = c == 0 || used[c] >= base->containers[c].bytes / WORTH_SHARE;
@@ -200,15 +207,73 @@ static bool refer_to_base(struct gathering *g, struct tpck_chunk *chunk)
 	return true;
 }
 
-static void step_on(struct gathering *g)
+/* With one rank there is nobody to share with. No memory: nothing is shared. */
+static void placed_begin(struct gathering *g)
 {
-	g->chunk++;
-	while (g->object < g->member->object_count && g->chunk >= g->member->objects[g->object].count) {
-		g->object++;
+	size_t chunks = 0, slots = 64;
+
+	for (size_t m = 0; m < g->manifest->member_count; m++)
+		for (size_t o = 0; o < g->manifest->members[m].object_count; o++)
+			chunks += g->manifest->members[m].objects[o].count;
+	while (slots < 2 * chunks)
+		slots *= 2;
+	if (g->manifest->member_count > 1)
+		g->placed = calloc(slots, sizeof *g->placed);
+	g->placed_mask = slots - 1;
+}
+
+/* Where the chunk's digest is or belongs. */
+static const struct tpck_chunk **placed_slot(const struct gathering *g, const struct tpck_chunk *chunk)
+{
+	uint64_t at;
+
+	memcpy(&at, chunk->digest, sizeof at);
+	for (;; at++) {
+		const struct tpck_chunk **slot = &g->placed[at & g->placed_mask];
+
+		if (!*slot || ((*slot)->length == chunk->length && memcmp((*slot)->digest, chunk->digest, sizeof chunk->digest) == 0))
+			return slot;
+	}
+}
+
+/* Whether another rank's equal bytes are in this checkpoint already; else these will be. */
+static bool refer_to_placed(struct gathering *g, struct tpck_chunk *chunk)
+{
+	const struct tpck_chunk **slot;
+
+	if (!g->placed)
+		return false;
+	slot = placed_slot(g, chunk);
+	if (!*slot) {
+		*slot = chunk;
+		return false;
+	}
+	chunk->container = (*slot)->container;
+	chunk->offset = (*slot)->offset;
+	return true;
+}
+
+static void share_begin(struct gathering *g, size_t share)
+{
+	g->share = share;
+	g->object = g->chunk = 0;
+	if (share == g->publication->share_count)
+		return;
+	g->member = &g->manifest->members[share];
+	g->base = g->publication->base
+			  ? tpck_manifest_member(g->publication->base, g->member->rank, g->member->ordinal) : NULL;
+}
+
+/* To the next chunk that there is, of this rank or of the next one. */
+static void settle(struct gathering *g)
+{
+	while (g->share < g->publication->share_count && g->chunk >= g->member->objects[g->object].count) {
 		g->chunk = 0;
 		if (g->log_fd >= 0)
 			close(g->log_fd);
 		g->log_fd = -1;
+		if (++g->object == g->member->object_count)
+			share_begin(g, g->share + 1);
 	}
 }
 
@@ -225,17 +290,14 @@ static int next_chunk(void *context, uint8_t *buffer, uint32_t *bytes, struct tp
 		return 0;
 	}
 	*bytes = 0;
-	for (; g->object < g->member->object_count; step_on(g)) {
+	for (settle(g); g->share < g->publication->share_count; g->chunk++, settle(g)) {
 		struct tpck_chunk *chunk = &g->member->objects[g->object].chunks[g->chunk];
 		const uint8_t *from = NULL;
-		int rc;
+		int rc = digest_chunk(g, chunk, buffer, &from, err);
 
-		if (g->chunk >= g->member->objects[g->object].count)
-			continue;
-		rc = digest_chunk(g, chunk, buffer, &from, err);
 		if (rc)
 			return rc;
-		if (refer_to_base(g, chunk))
+		if (refer_to_base(g, chunk) || refer_to_placed(g, chunk))
 			continue;
 		if (from != buffer)
 			memcpy(buffer, from, chunk->length);
@@ -243,7 +305,7 @@ static int next_chunk(void *context, uint8_t *buffer, uint32_t *bytes, struct tp
 		chunk->offset = g->at;
 		g->at += (chunk->length + TPCK_WRITER_ALIGN - 1) / TPCK_WRITER_ALIGN * TPCK_WRITER_ALIGN;
 		*bytes = chunk->length;
-		step_on(g);
+		g->chunk++;
 		return 0;
 	}
 	return 0;
@@ -254,12 +316,13 @@ static int next_chunk(void *context, uint8_t *buffer, uint32_t *bytes, struct tp
 static int still_the_same(const struct tpck_publication *p, const struct tpck_manifest *manifest,
 			  struct tpck_error *err)
 {
-	const struct tpck_image_header *header = p->image->header;
+	for (size_t i = 0; i < p->share_count; i++) {
+		struct tpck_image_header *header = p->shares[i].image.header;
 
-	if (header->generation != manifest->point.generation || header->step != manifest->point.step ||
-	    atomic_load(&((struct tpck_image_header *)header)->state) != TPCK_IMAGE_COMMITTED ||
-	    header->footer != tpck_image_footer(header))
-		return tpck_error_set(err, EBADMSG, "image %s changed while it was read", p->image_path);
+		if (header->generation != manifest->point.generation || header->step != manifest->point.step ||
+		    atomic_load(&header->state) != TPCK_IMAGE_COMMITTED || header->footer != tpck_image_footer(header))
+			return tpck_error_set(err, EBADMSG, "image %s changed while it was read", p->shares[i].image_path);
+	}
 	return 0;
 }
 
@@ -270,9 +333,9 @@ static int commit(const struct tpck_publication *p, struct tpck_manifest *manife
 	size_t size;
 	int rc;
 
-	/* The mark says that this rank's share is whole and synced; a committer of many ranks waits
+	/* The mark says that these ranks' shares are whole and synced; a committer of many nodes waits
 	 * for all of them. */
-	snprintf(path, sizeof path, "%s/mark.r%u.o%u", folder, p->rank, p->ordinal);
+	snprintf(path, sizeof path, "%s/mark.r%u.o%u", folder, p->shares[0].rank, p->shares[0].ordinal);
 	snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64 "\n", manifest->point.generation, manifest->point.step);
 	rc = p->tier->operations->mark(p->tier, path, text, err);
 	if (!rc)
@@ -294,13 +357,13 @@ static struct tpck_manifest *manifest_new(const struct tpck_publication *p)
 
 	if (!manifest)
 		return NULL;
-	manifest->members = calloc(1, sizeof *manifest->members);
+	manifest->members = calloc(p->share_count, sizeof *manifest->members);
 	if (!manifest->members) {
 		free(manifest);
 		return NULL;
 	}
-	manifest->member_count = 1;
-	manifest->point = (struct tpck_point){p->image->header->generation, p->image->header->step};
+	manifest->member_count = p->share_count;
+	manifest->point = (struct tpck_point){p->shares[0].image.header->generation, p->shares[0].image.header->step};
 	manifest->parent = p->parent;
 	manifest->created_ns = tpck_clock_realtime_ns();
 	manifest->world = p->world;
@@ -323,18 +386,20 @@ static int published_already(struct tpck_tier *tier, const char *folder)
 static int store_all(const struct tpck_publication *p, struct tpck_manifest *manifest, const char *folder,
 		     struct tpck_error *err)
 {
-	struct gathering g = {
-		.publication = p, .manifest = manifest, .member = &manifest->members[0],
-		.base = p->base ? tpck_manifest_member(p->base, p->rank, p->ordinal) : NULL, .log_fd = -1,
-	};
+	struct gathering g = {.publication = p, .manifest = manifest, .log_fd = -1};
 	struct tpck_source source = {next_chunk, &g};
 	char container[96];
 	uint64_t bytes = 0, begun = tpck_clock_monotonic_ns();
-	int rc;
+	int rc = 0;
 
-	snprintf(container, sizeof container, "%s/data.%u", folder, p->rank);
+	snprintf(container, sizeof container, "%s/data.%u", folder, p->shares[0].rank);
 	weigh_containers(&g);
-	rc = plan_member(&g, err);
+	for (size_t i = 0; i < p->share_count && !rc; i++)
+		rc = plan_member(&p->shares[i], &manifest->members[i], err);
+	if (!rc) {
+		placed_begin(&g);
+		share_begin(&g, 0);
+	}
 	if (!rc && tpck_manifest_container(manifest, container, 0) < 0)
 		rc = tpck_error_set(err, ENOMEM, "publishing %s", folder);
 	if (!rc)
@@ -342,6 +407,7 @@ static int store_all(const struct tpck_publication *p, struct tpck_manifest *man
 	if (g.log_fd >= 0)
 		close(g.log_fd);
 	free(g.worth);
+	free(g.placed);
 	if (p->write_ns)
 		*p->write_ns = tpck_clock_monotonic_ns() - begun;
 	if (!rc)
@@ -353,15 +419,22 @@ static int store_all(const struct tpck_publication *p, struct tpck_manifest *man
 	return rc;
 }
 
+static int check_share(const struct tpck_share *share, struct tpck_error *err)
+{
+	struct tpck_cut cut = {share->image.header->log_sequence, share->image.header->log_offset};
+	int rc = tpck_image_check(&share->image, share->image_path, err);
+
+	return rc ? rc : tpck_log_check(share->session_path, &cut, err);
+}
+
 int tpck_publish(const struct tpck_publication *p, struct tpck_manifest **out, struct tpck_error *err)
 {
-	struct tpck_cut cut = {p->image->header->log_sequence, p->image->header->log_offset};
 	struct tpck_manifest *manifest;
 	char folder[64], text[80];
-	int rc = tpck_image_check(p->image, p->image_path, err);
+	int rc = 0;
 
-	if (!rc)
-		rc = tpck_log_check(p->session_path, &cut, err);
+	for (size_t i = 0; i < p->share_count && !rc; i++)
+		rc = check_share(&p->shares[i], err);
 	if (rc)
 		return rc;
 	manifest = manifest_new(p);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Publishing: an image and its log become a durable checkpoint, or nothing changes. */
+/* Publishing: the images and logs of all ranks become a durable checkpoint, or nothing changes. */
 #ifndef TPCK_RUNTIME_STORE_PUBLISH_H
 #define TPCK_RUNTIME_STORE_PUBLISH_H
 
@@ -9,15 +9,22 @@
 #include "runtime/store/memory_tier.h"
 #include "runtime/store/tier.h"
 
-struct tpck_publication {
-	struct tpck_tier *tier;
+/* One rank's part. */
+struct tpck_share {
 	const char *session_path;           /* where the log segments are */
 	const char *image_path;             /* for messages */
-	struct tpck_image *image;           /* committed, pinned by the caller, mapped writable */
+	struct tpck_image image;            /* committed, pinned by the caller, mapped writable */
 	const char *identity;
-	uint32_t rank, ordinal, world;
-	struct tpck_point parent;           /* generation 0: none */
+	uint32_t rank, ordinal;
 	struct tpck_notes notes;
+};
+
+struct tpck_publication {
+	struct tpck_tier *tier;
+	struct tpck_share *shares;          /* by ascending rank; their images are of one generation and step */
+	size_t share_count;                 /* at least one */
+	uint32_t world;
+	struct tpck_point parent;           /* generation 0: none */
 	const struct tpck_manifest *base;   /* what unchanged chunks may refer to, or NULL */
 	/* Asked right before committing; false: the timeline was fenced meanwhile. May be NULL. */
 	bool (*permitted)(void *context, const struct tpck_point *point);
@@ -29,7 +36,7 @@ struct tpck_publication {
  * Writes the container, syncs, marks, commits the manifest if there is none, reads everything new
  * back from the disk, and swaps LAST_GOOD. *manifest is what is stored.
  * -EEXIST: already published (no error text, no manifest). -ECANCELED: not permitted.
- * -EBADMSG: the image does not hold what it said. -EIO: the disk did not keep it; it was set aside.
+ * -EBADMSG: an image does not hold what it said. -EIO: the disk did not keep it; it was set aside.
  * On any other failure what was written is removed again; what was good before stays as it is.
  */
 int tpck_publish(const struct tpck_publication *publication, struct tpck_manifest **manifest,

@@ -79,9 +79,12 @@ static bool refuse(void *context, const struct tpck_point *point)
 
 static int publish(bool permitted, struct tpck_manifest **out)
 {
+	struct tpck_share share = {
+		.session_path = session->path, .image_path = image_path, .image = image, .identity = session->identity,
+	};
 	struct tpck_publication p = {
-		.tier = tier, .session_path = session->path, .image_path = image_path, .image = &image,
-		.identity = session->identity, .world = 1, .base = base, .permitted = permitted ? NULL : refuse,
+		.tier = tier, .shares = &share, .share_count = 1, .world = 1, .base = base,
+		.permitted = permitted ? NULL : refuse,
 	};
 
 	return tpck_publish(&p, out, &err);
@@ -232,6 +235,46 @@ static void check_refusals(void)
 	ok(exists("step-000000000027.g1/MANIFEST"), "and stays");
 }
 
+/* Ranks whose bytes are equal, as replicas' are, have them once in the store, and each gets its own back. */
+static void check_ranks(void)
+{
+	struct tpck_session_name name = {1, 1, 0}, staged = {300, 1, 0};
+	struct tpck_session *other = NULL, *to = NULL;
+	struct tpck_manifest *manifest = NULL;
+	struct tpck_share shares[2];
+	struct tpck_publication p = {.tier = tier, .shares = shares, .share_count = 2, .world = 2};
+	struct tpck_image twin = {0}, loaded = {0};
+	char twin_path[512], path[512], from[512];
+
+	fill(40, 15);
+	ok(tpck_session_create(&other, memory, &name, "executable b\n", &err) == 0, "another rank's session");
+	snprintf(twin_path, sizeof twin_path, "%s/image.0", other->path);
+	ok(tpck_image_allocate(twin_path, 0, BYTES, &err) == 0 && tpck_image_open(&twin, twin_path, true, &err) == 0, "its image");
+	memcpy(twin.header, image.header, TPCK_IMAGE_DATA_AT + BYTES);
+	tpck_image_data(&twin)[TPCK_CHUNK_BYTES + 9] ^= 1;
+	snprintf(from, sizeof from, "%s/log.000000", session->path);
+	snprintf(path, sizeof path, "%s/log.000000", other->path);
+	ok(link(from, path) == 0, "its log");
+	shares[0] = (struct tpck_share){.session_path = session->path, .image_path = image_path, .image = image, .identity = session->identity};
+	shares[1] = (struct tpck_share){.session_path = other->path, .image_path = twin_path, .image = twin, .identity = other->identity, .rank = 1};
+	ok(tpck_publish(&p, &manifest, &err) == 0 && manifest->member_count == 2 && manifest->container_count == 1, "two ranks in one container");
+	ok(manifest && manifest->stored_bytes < (CHUNKS + 2) * (uint64_t)TPCK_CHUNK_BYTES, "what is equal is stored once");
+	ok(manifest && tpck_verify(tier, manifest, &err) == 0, "it verifies");
+	ok(tpck_session_create(&to, memory, &staged, "x\n", &err) == 0 && manifest &&
+		   tpck_stage_durable(tier, manifest, tpck_manifest_member(manifest, 1, 0), to->path, &err) == 0,
+	   "the second rank's is staged");
+	snprintf(path, sizeof path, "%s/resume.image", to->path);
+	ok(tpck_image_open(&loaded, path, false, &err) == 0 && memcmp(tpck_image_data(&loaded), tpck_image_data(&twin), BYTES) == 0,
+	   "byte for byte its own");
+	tpck_image_close(&loaded);
+	tpck_image_close(&twin);
+	tpck_manifest_free(manifest);
+	tpck_session_remove(to->path);
+	tpck_session_close(to);
+	tpck_session_remove(other->path);
+	tpck_session_close(other);
+}
+
 int main(void)
 {
 	struct tpck_session_name name = {1, 0, 0};
@@ -255,6 +298,7 @@ int main(void)
 	check_stage(11);
 	check_retention();
 	check_refusals();
+	check_ranks();
 	tpck_manifest_free(base);
 	tpck_image_close(&image);
 	tpck_session_close(session);

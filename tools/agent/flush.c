@@ -25,7 +25,7 @@ struct flush_job {
 	struct agent *agent;
 	struct live *live;
 	unsigned image;
-	struct tpck_image map;
+	struct tpck_share share;
 	struct tpck_publication publication;
 	struct tpck_manifest *base;  /* taken from the session, given back changed */
 	uint64_t *running;           /* generations that may have work in progress, 0 at the end */
@@ -90,10 +90,10 @@ static void find_base(struct flush_job *flush)
 	if (flush->base || tpck_catalog_load(&catalog, p->tier, NULL, NULL, NULL, NULL))
 		return;
 	for (size_t i = catalog.count; i-- > 0 && !flush->base;) {
-		const struct tpck_member *member = tpck_manifest_member(catalog.manifests[i], p->rank, p->ordinal);
+		const struct tpck_member *member = tpck_manifest_member(catalog.manifests[i], flush->share.rank, flush->share.ordinal);
 		int rc;
 
-		if (!member || strcmp(member->identity, p->identity) != 0)
+		if (!member || strcmp(member->identity, flush->share.identity) != 0)
 			continue;
 		rc = tpck_verify(p->tier, catalog.manifests[i], &err);
 		if (rc == -EBADMSG || rc == -ENOENT) {
@@ -204,7 +204,7 @@ void flush_clear_remains(struct agent *agent)
 
 static void failed(struct agent *agent, struct flush_job *flush)
 {
-	const struct tpck_image_header *header = flush->map.header;
+	const struct tpck_image_header *header = flush->share.image.header;
 
 	if (strcmp(agent->flush_said, flush->error.text) != 0) {
 		snprintf(agent->flush_said, sizeof agent->flush_said, "%s", flush->error.text);
@@ -235,13 +235,13 @@ static void discard(struct agent *agent, struct flush_job *flush)
 {
 	struct live *live = flush->live;
 	struct tpck_held held = {
-		.image = flush->image, .generation = flush->map.header->generation, .step = flush->map.header->step,
+		.image = flush->image, .generation = flush->share.image.header->generation, .step = flush->share.image.header->step,
 	};
 
 	tpck_log_warn("step %" PRIu64 " is given up: %s", held.step, flush->error.text);
 	if (live->newest == (int)flush->image)
 		live->newest = -1;
-	atomic_store(&flush->map.header->state, TPCK_IMAGE_ABANDONED);
+	atomic_store(&flush->share.image.header->state, TPCK_IMAGE_ABANDONED);
 	if (live->client)
 		client_send(live->client, TPCK_MSG_SURPRISE, &held, sizeof held);
 	if (live->life == LIFE_DEAD)
@@ -252,7 +252,7 @@ static void flush_done(struct agent *agent, struct job *job)
 {
 	struct flush_job *flush = (struct flush_job *)job;
 	struct live *live = flush->live;
-	uint64_t step = flush->map.header->step;
+	uint64_t step = flush->share.image.header->step;
 
 	agent->jobs--;
 	live->jobs--;
@@ -316,17 +316,18 @@ static void begin(struct agent *agent, struct live *live)
 	flush->agent = agent;
 	flush->live = live;
 	flush->image = (unsigned)live->newest;
-	flush->map = image->map;
 	flush->base = live->base;
 	live->base = NULL;
+	flush->share = (struct tpck_share){
+		.session_path = live->session->path, .image_path = image->path, .image = image->map,
+		.identity = live->session->identity, .rank = live->session->name.rank, .ordinal = live->session->name.ordinal,
+	};
+	tpck_notes_take(&flush->share.notes, &control->status);
 	flush->publication = (struct tpck_publication){
-		.tier = agent->tier, .session_path = live->session->path, .image_path = image->path,
-		.image = &flush->map, .identity = live->session->identity, .rank = live->session->name.rank,
-		.ordinal = live->session->name.ordinal, .world = live->world ? live->world : 1,
+		.tier = agent->tier, .shares = &flush->share, .share_count = 1, .world = live->world ? live->world : 1,
 		.parent = {control->parent_generation, control->resume_step}, .permitted = permitted,
 		.context = flush, .write_ns = &flush->write_ns,
 	};
-	tpck_notes_take(&flush->publication.notes, &control->status);
 	atomic_fetch_add(&image->map.header->pins, 1);
 	live->flushing = true;
 	live->flush_begun_ns = tpck_clock_monotonic_ns();
