@@ -88,13 +88,21 @@ static void wait_note(uint64_t classes, uint64_t begun, uint64_t early, uint64_t
 	status->wait_ns_mean = status->wait_ns_mean ? status->wait_ns_mean - status->wait_ns_mean / 8 + wait / 8 : wait;
 }
 
+static uint64_t index_bytes(const struct job *job, const struct tpck_roles *roles)
+{
+	struct tpck_index_counts counts = {job->capture.plan->rows, roles->tensors, roles->optimizers,
+					   job->capture.communicators.communicators, job->capture.communicators.peers};
+
+	return tpck_index_bytes(&counts);
+}
+
 /* Behind the first part, when the program goes on: what the optimizer's launches named. Without memory nothing. */
 static void roles_resolve(const struct job *job, struct tpck_roles *roles)
 {
 	const struct tpck_plan *plan = job->capture.plan;
 
 	if (tpck_roles_resolve(job->capture.gathered, plan->row, plan->rows, roles) ||
-	    tpck_image_index_bytes(plan->rows, roles->tensors, roles->optimizers) > TPCK_IMAGE_DATA_AT - TPCK_IMAGE_INDEX_AT)
+	    index_bytes(job, roles) > TPCK_IMAGE_DATA_AT - TPCK_IMAGE_INDEX_AT)
 		tpck_roles_free(roles);
 }
 
@@ -152,8 +160,8 @@ static bool index_has_room(struct tpck_image_header *header, uint64_t bytes)
 	return bytes == 0 || madvise((char *)header + TPCK_IMAGE_INDEX_AT, bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
 }
 
-/* Tensors and optimizers into the index, behind the rows. */
-static void image_roles(struct tpck_image_header *header, const struct tpck_roles *roles)
+/* Tensors, optimizers and communicators into the index, behind the rows. */
+static void image_roles(struct tpck_image_header *header, const struct tpck_roles *roles, const struct tpck_communicators *all)
 {
 	char *at = (char *)header + TPCK_IMAGE_INDEX_AT + header->rows * sizeof(struct tpck_image_row);
 
@@ -165,6 +173,13 @@ static void image_roles(struct tpck_image_header *header, const struct tpck_role
 		memcpy(at, roles->tensor, roles->tensors * sizeof *roles->tensor);
 	if (roles->optimizers)
 		memcpy(at + roles->tensors * sizeof *roles->tensor, roles->optimizer, roles->optimizers * sizeof *roles->optimizer);
+	at += roles->tensors * sizeof *roles->tensor + roles->optimizers * sizeof *roles->optimizer;
+	header->communicators = all->communicators;
+	header->peers = all->peers;
+	if (all->communicators)
+		memcpy(at, all->communicator, all->communicators * sizeof *all->communicator);
+	if (all->peers)
+		memcpy(at + all->communicators * sizeof *all->communicator, all->peer, all->peers * sizeof *all->peer);
 }
 
 static void image_finish(const struct job *job, uint32_t chunks, const uint64_t *digests, const struct tpck_roles *roles)
@@ -182,7 +197,7 @@ static void image_finish(const struct job *job, uint32_t chunks, const uint64_t 
 	header->data_bytes = plan->data_bytes;
 	header->chunks = chunks;
 	header->rows = plan->rows;
-	image_roles(header, roles);
+	image_roles(header, roles, &job->capture.communicators);
 	header->log_sequence = job->capture.log_sequence;
 	header->log_offset = job->capture.log_offset;
 	header->resumable = !job->capture.unresumable;
@@ -215,9 +230,9 @@ static void capture_run(const struct job *job)
 		atomic_store(&tpck_staging_chunk(job->staging, c)->hashed, 0);
 	}
 	result = copy_image(job, &digests, &roles);
-	if (!result && !index_has_room(header, tpck_image_index_bytes(job->capture.plan->rows, roles.tensors, roles.optimizers))) {
+	if (!result && !index_has_room(header, index_bytes(job, &roles))) {
 		tpck_roles_free(&roles);
-		if (!index_has_room(header, tpck_image_index_bytes(job->capture.plan->rows, 0, 0)))
+		if (!index_has_room(header, index_bytes(job, &roles)))
 			result = -ENOSPC;
 	}
 	if (!result) {
@@ -255,7 +270,7 @@ static void probe_run(const struct job *job)
 		options.digests(job->capture.plan, digests, job->capture.step, job->kind == TPCK_JOB_PROBE_PHASE);
 }
 
-static void job_run(const struct job *job)
+static void job_run(struct job *job)
 {
 	int result = 0;
 
@@ -266,6 +281,7 @@ static void job_run(const struct job *job)
 	else
 		probe_run(job);
 	tpck_roles_give_back(job->capture.gathered);
+	tpck_communicators_free(&job->capture.communicators);
 	__atomic_sub_fetch(&job->capture.plan->users, 1, __ATOMIC_RELEASE);
 }
 

@@ -14,6 +14,7 @@
 #include "runtime/capture/images.h"
 #include "runtime/capture/plan.h"
 #include "runtime/infer/roles.h"
+#include "runtime/track/communicators.h"
 #include "runtime/track/device.h"
 #include "runtime/track/streams.h"
 
@@ -22,6 +23,7 @@ struct tpck_capture {
 	uint64_t log_sequence, log_offset; /* the log's cut */
 	const char *unresumable;           /* NULL, or why the log cannot be run forward to here */
 	struct tpck_plan *plan;
+	struct tpck_communicators communicators; /* of the process; the copier's, once it took the job */
 	struct tpck_gathered *gathered;    /* what the optimizer's launches named, or NULL; the copier's, once it took the job */
 };
 

@@ -12,6 +12,7 @@
 #include "runtime/engine/link.h"
 #include "runtime/infer/classes.h"
 #include "runtime/infer/roles.h"
+#include "runtime/track/communicators.h"
 
 #define GATE_LIMIT_NS 100000u
 
@@ -84,7 +85,7 @@ static void mark(struct tpck_log_position *cut, uint64_t now)
 /* Whether a snapshot was begun. The gate is closed. */
 static bool capture_begin(const struct tpck_log_position *cut, uint64_t now)
 {
-	struct tpck_capture capture = {engine->welcome.generation, engine->step, cut->sequence, cut->offset, NULL, NULL, NULL};
+	struct tpck_capture capture = {engine->welcome.generation, engine->step, cut->sequence, cut->offset, .plan = NULL};
 	int result;
 
 	capture.plan = tpck_memory_plan();
@@ -97,8 +98,11 @@ static bool capture_begin(const struct tpck_log_position *cut, uint64_t now)
 	capture.unresumable = tpck_log_failed(engine->log) ? tpck_log_failed(engine->log) : engine->unresumable;
 	/* Of the first iteration that is known to end it is not known where it began: there may be several phases in it. */
 	capture.gathered = engine->bounded ? tpck_roles_take() : NULL;
-	result = tpck_copier_request(&capture);
+	result = tpck_communicators_take(&capture.communicators);
+	if (!result)
+		result = tpck_copier_request(&capture);
 	if (result) {
+		tpck_communicators_free(&capture.communicators);
 		tpck_roles_give_back(capture.gathered);
 		tpck_log_debug("step %llu is not captured: %s", (unsigned long long)engine->step,
 			       result == -EAGAIN ? "no image is free" : strerror(-result));

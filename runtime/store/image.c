@@ -136,7 +136,7 @@ int tpck_image_check(const struct tpck_image *image, const char *path, struct tp
 		return tpck_error_set(err, EBADMSG, "footer of image %s does not match", path);
 	if (h->data_bytes > image->size - TPCK_IMAGE_DATA_AT || h->chunks != chunks ||
 	    chunks > (TPCK_IMAGE_INDEX_AT - TPCK_IMAGE_CHUNKS_AT) / sizeof(struct tpck_image_chunk) ||
-	    tpck_image_index_bytes(h->rows, h->tensors, h->optimizers) > TPCK_IMAGE_DATA_AT - TPCK_IMAGE_INDEX_AT)
+	    tpck_image_index_bytes(h) > TPCK_IMAGE_DATA_AT - TPCK_IMAGE_INDEX_AT)
 		return tpck_error_set(err, EBADMSG, "image %s names more than it holds", path);
 	for (uint32_t i = 0; i < h->rows; i++) {
 		const struct tpck_image_row *row = &tpck_image_rows(image)[i];
@@ -148,6 +148,13 @@ int tpck_image_check(const struct tpck_image *image, const char *path, struct tp
 	for (uint32_t i = 0; i < h->tensors; i++)
 		if (tpck_image_tensors(image)[i].row >= h->rows || tpck_image_tensors(image)[i].optimizer >= h->optimizers)
 			return tpck_error_set(err, EBADMSG, "tensor %u of image %s lies in no block", i, path);
+	for (uint32_t i = 0; i < h->peers; i++) {
+		const struct tpck_image_peer *peer = &tpck_image_peers(image)[i];
+
+		if (peer->communicator >= h->communicators ||
+		    peer->peer >= tpck_image_communicators(image)[peer->communicator].size)
+			return tpck_error_set(err, EBADMSG, "peer %u of image %s is in no communicator", i, path);
+	}
 	for (uint32_t i = 0; i < h->chunks; i++)
 		if (!atomic_load_explicit(&tpck_image_chunks(image)[i].ready, memory_order_acquire))
 			return tpck_error_set(err, EBADMSG, "chunk %u of image %s is not ready", i, path);

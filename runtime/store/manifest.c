@@ -13,8 +13,15 @@ bool tpck_member_index_fits(const struct tpck_member *member)
 {
 	const uint64_t most = TPCK_IMAGE_DATA_AT - TPCK_IMAGE_INDEX_AT;
 
-	return member->rows <= most && member->tensors <= most && member->optimizers <= most &&
-	       tpck_image_index_bytes(member->rows, member->tensors, member->optimizers) <= most;
+	return member->rows <= most && member->tensors <= most && member->optimizers <= most && member->communicators <= most &&
+	       member->peers <= most && tpck_member_index_bytes(member) <= most;
+}
+
+uint64_t tpck_member_index_bytes(const struct tpck_member *member)
+{
+	struct tpck_index_counts counts = {member->rows, member->tensors, member->optimizers, member->communicators, member->peers};
+
+	return tpck_index_bytes(&counts);
 }
 
 void tpck_notes_take(struct tpck_notes *notes, const struct tpck_status *status)
@@ -48,6 +55,7 @@ void tpck_manifest_free(struct tpck_manifest *manifest)
 		for (size_t o = 0; member->objects && o < member->object_count; o++)
 			tpck_object_clear(&member->objects[o]);
 		free(member->objects);
+		free(member->communicator);
 		free(member->identity);
 	}
 	free(manifest->members);

@@ -36,7 +36,8 @@ struct tpck_member {
 	uint32_t rank, ordinal;
 	char *identity;
 	uint32_t image_version; /* TPCK_WIRE_VERSION of index rows and log records */
-	uint64_t data_bytes, rows, tensors, optimizers;
+	uint64_t data_bytes, rows, tensors, optimizers, communicators, peers;
+	struct tpck_image_communicator *communicator; /* those of the index, for whoever reads the text */
 	struct tpck_cut cut;
 	bool resumable;
 	char reason[128];
@@ -45,7 +46,9 @@ struct tpck_member {
 	struct tpck_object *objects;
 };
 
-/* Whether an image has room for so many rows, tensors and optimizers. */
+/* Bytes of its index. */
+uint64_t tpck_member_index_bytes(const struct tpck_member *member);
+/* Whether an image has room for such an index. */
 bool tpck_member_index_fits(const struct tpck_member *member);
 
 struct tpck_manifest {

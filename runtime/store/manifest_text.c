@@ -85,6 +85,34 @@ static json_object *notes_json(const struct tpck_notes *notes)
 	return json;
 }
 
+static void add_digits(json_object *to, const char *key, uint64_t value)
+{
+	char digits[17];
+
+	snprintf(digits, sizeof digits, "%016llx", (unsigned long long)value);
+	add_text(to, key, digits);
+}
+
+static json_object *communicators_json(const struct tpck_member *member)
+{
+	json_object *json = json_object_new_array();
+
+	for (uint64_t i = 0; i < member->communicators; i++) {
+		const struct tpck_image_communicator *from = &member->communicator[i];
+		json_object *one = json_object_new_object();
+
+		add_digits(one, "id", from->id);
+		add_u64(one, "index", from->index);
+		add_u64(one, "size", from->size);
+		add_u64(one, "rank", from->rank);
+		json_object_object_add(one, "device", json_object_new_int(from->device));
+		add_u64(one, "collectives", from->collectives);
+		add_digits(one, "order", from->order);
+		json_object_array_add(json, one);
+	}
+	return json;
+}
+
 static json_object *member_json(const struct tpck_member *member)
 {
 	json_object *json = json_object_new_object(), *objects = json_object_new_array();
@@ -100,6 +128,8 @@ static json_object *member_json(const struct tpck_member *member)
 	add_u64(json, "rows", member->rows);
 	add_u64(json, "tensors", member->tensors);
 	add_u64(json, "optimizers", member->optimizers);
+	json_object_object_add(json, "communicators", communicators_json(member));
+	add_u64(json, "peers", member->peers);
 	add_u64(json, "log_sequence", member->cut.sequence);
 	add_u64(json, "log_offset", member->cut.offset);
 	json_object_object_add(json, "resumable", json_object_new_boolean(member->resumable));
@@ -290,6 +320,40 @@ static bool parse_notes(json_object *json, struct tpck_notes *notes)
 	return true;
 }
 
+static bool get_digits(json_object *from, const char *key, uint64_t *number)
+{
+	char digits[17];
+
+	if (!get_text(from, key, digits, sizeof digits) || strlen(digits) != 16 || strspn(digits, "0123456789abcdef") != 16)
+		return false;
+	*number = strtoull(digits, NULL, 16);
+	return true;
+}
+
+/* What older manifests do not have. */
+static bool parse_communicators(json_object *json, struct tpck_member *member)
+{
+	json_object *list, *device;
+
+	if (!json_object_object_get_ex(json, "communicators", &list))
+		return true;
+	if (!json_object_is_type(list, json_type_array))
+		return false;
+	member->communicators = json_object_array_length(list);
+	member->communicator = calloc(member->communicators + 1, sizeof *member->communicator);
+	for (uint64_t i = 0; i < member->communicators && member->communicator; i++) {
+		json_object *one = json_object_array_get_idx(list, i);
+		struct tpck_image_communicator *to = &member->communicator[i];
+
+		if (!get_digits(one, "id", &to->id) || !get_u32(one, "index", &to->index) || !get_u32(one, "size", &to->size) ||
+		    !get_u32(one, "rank", &to->rank) || !get(one, "device", json_type_int, &device) ||
+		    !get_u64(one, "collectives", &to->collectives) || !get_digits(one, "order", &to->order))
+			return false;
+		to->device = json_object_get_int(device);
+	}
+	return member->communicator != NULL;
+}
+
 static bool parse_member(json_object *json, const struct tpck_manifest *manifest, struct tpck_member *member)
 {
 	json_object *identity, *resumable, *notes, *objects;
@@ -299,7 +363,8 @@ static bool parse_member(json_object *json, const struct tpck_manifest *manifest
 	    !get_u32(json, "image_version", &member->image_version) ||
 	    !get_u64(json, "data_bytes", &member->data_bytes) || !get_u64(json, "rows", &member->rows) ||
 	    !get_u64_or_none(json, "tensors", &member->tensors) ||
-	    !get_u64_or_none(json, "optimizers", &member->optimizers) ||
+	    !get_u64_or_none(json, "optimizers", &member->optimizers) || !parse_communicators(json, member) ||
+	    !get_u64_or_none(json, "peers", &member->peers) ||
 	    !get_u64(json, "log_sequence", &member->cut.sequence) ||
 	    !get_u64(json, "log_offset", &member->cut.offset) ||
 	    !get(json, "resumable", json_type_boolean, &resumable) ||

@@ -51,6 +51,16 @@ static inline struct tpck_image_optimizer *tpck_image_optimizers(const struct tp
 {
 	return (struct tpck_image_optimizer *)(tpck_image_tensors(image) + image->header->tensors);
 }
+
+static inline struct tpck_image_communicator *tpck_image_communicators(const struct tpck_image *image)
+{
+	return (struct tpck_image_communicator *)(tpck_image_optimizers(image) + image->header->optimizers);
+}
+
+static inline struct tpck_image_peer *tpck_image_peers(const struct tpck_image *image)
+{
+	return (struct tpck_image_peer *)(tpck_image_communicators(image) + image->header->communicators);
+}
 static inline uint8_t *tpck_image_data(const struct tpck_image *image)
 {
 	return (uint8_t *)image->header + TPCK_IMAGE_DATA_AT;

@@ -61,14 +61,20 @@ static int plan_member(const struct tpck_share *p, struct tpck_member *member, s
 	member->rows = header->rows;
 	member->tensors = header->tensors;
 	member->optimizers = header->optimizers;
+	member->communicators = header->communicators;
+	member->peers = header->peers;
+	member->communicator = calloc(header->communicators + 1, sizeof *member->communicator);
 	member->cut = (struct tpck_cut){header->log_sequence, header->log_offset};
 	member->resumable = header->resumable;
 	snprintf(member->reason, sizeof member->reason, "%.*s", (int)sizeof header->reason - 1, header->reason);
 	member->notes = p->notes;
 	member->objects = calloc(logs + 2, sizeof *member->objects);
-	if (!member->identity || !member->objects ||
+	if (member->communicator)
+		memcpy(member->communicator, tpck_image_communicators(&p->image),
+		       header->communicators * sizeof *member->communicator);
+	if (!member->identity || !member->objects || !member->communicator ||
 	    tpck_object_make(&member->objects[0], TPCK_OBJECT_INDEX, "image.index",
-			     tpck_image_index_bytes(header->rows, header->tensors, header->optimizers)) ||
+			     tpck_image_index_bytes(header)) ||
 	    tpck_object_make(&member->objects[1], TPCK_OBJECT_IMAGE, "image.data", header->data_bytes))
 		return tpck_error_set(err, ENOMEM, "publishing step %" PRIu64, header->step);
 	member->object_count = 2;

@@ -221,6 +221,8 @@ static void fill_header(struct tpck_image *image, const struct tpck_manifest *ma
 	h->rows = (uint32_t)member->rows;
 	h->tensors = (uint32_t)member->tensors;
 	h->optimizers = (uint32_t)member->optimizers;
+	h->communicators = (uint32_t)member->communicators;
+	h->peers = (uint32_t)member->peers;
 	h->log_sequence = member->cut.sequence;
 	h->log_offset = member->cut.offset;
 	h->resumable = member->resumable;
@@ -283,7 +285,7 @@ static int check_shape(const struct tpck_member *member, struct tpck_error *err)
 	if (member->object_count < 3 || member->object_count - 3 != member->cut.sequence ||
 	    o[0].kind != TPCK_OBJECT_INDEX || o[1].kind != TPCK_OBJECT_IMAGE || o[1].bytes != member->data_bytes ||
 	    !tpck_member_index_fits(member) ||
-	    o[0].bytes != tpck_image_index_bytes(member->rows, member->tensors, member->optimizers) ||
+	    o[0].bytes != tpck_member_index_bytes(member) ||
 	    o[1].count > (TPCK_IMAGE_INDEX_AT - TPCK_IMAGE_CHUNKS_AT) / sizeof(struct tpck_image_chunk))
 		return tpck_error_set(err, EBADMSG, "manifest does not describe an image and its log");
 	for (size_t i = 2; i < member->object_count; i++) {

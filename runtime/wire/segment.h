@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 11,
+	TPCK_WIRE_VERSION = 12,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
@@ -34,7 +34,7 @@ enum {
 
 /* An image file is sparse: header at 0, chunk table, index, then data, each at a fixed offset, so
  * that data can grow (ftruncate) without anything moving. The index is rows, then tensors, then
- * optimizers, without gaps. */
+ * optimizers, then communicators, then peers, without gaps. */
 #define TPCK_IMAGE_CHUNKS_AT (64ull << 10)
 #define TPCK_IMAGE_INDEX_AT (32ull << 20)
 #define TPCK_IMAGE_DATA_AT (256ull << 20)
@@ -60,6 +60,7 @@ struct tpck_image_header {
 	uint64_t log_offset;
 	uint32_t resumable;            /* [shim] 0: state is whole but the log cannot be run forward; why in `reason` */
 	uint32_t tensors, optimizers;  /* [shim] in the index, behind the rows; 0: none is known */
+	uint32_t communicators, peers; /* [shim] behind the optimizers */
 	uint32_t reserved0;
 	char reason[128];
 	uint64_t begun_ns, held_ns;    /* CLOCK_MONOTONIC */
@@ -148,10 +149,45 @@ struct tpck_image_optimizer {
 	double scalar[TPCK_SCALARS];
 };
 
-static inline uint64_t tpck_image_index_bytes(uint64_t rows, uint64_t tensors, uint64_t optimizers)
+/* One a communicator that the process had at the boundary, in order of creation. What is counted was queued before it. */
+struct tpck_image_communicator {
+	uint64_t id;                   /* the same in all its ranks; another one in each run */
+	uint32_t index;                /* which one of its process, the same in every run */
+	uint32_t size, rank;           /* how many ranks it has; which this one is */
+	int32_t device;                /* -1: not known */
+	uint64_t collectives;          /* how many */
+	uint64_t order;                /* digest of what they were, in order: the same in all ranks */
+};
+
+/* One a peer that something was sent to or received from, by communicator and peer. */
+struct tpck_image_peer {
+	uint32_t communicator;         /* which of the image's, from 0 */
+	uint32_t peer;                 /* its rank there */
+	uint64_t sends, receives;
+};
+
+/* How many of each the index holds, in this order. */
+struct tpck_index_counts {
+	uint64_t rows, tensors, optimizers, communicators, peers;
+};
+
+static inline uint64_t tpck_index_bytes(const struct tpck_index_counts *counts)
 {
-	return rows * sizeof(struct tpck_image_row) + tensors * sizeof(struct tpck_image_tensor) +
-	       optimizers * sizeof(struct tpck_image_optimizer);
+	return counts->rows * sizeof(struct tpck_image_row) + counts->tensors * sizeof(struct tpck_image_tensor) +
+	       counts->optimizers * sizeof(struct tpck_image_optimizer) +
+	       counts->communicators * sizeof(struct tpck_image_communicator) + counts->peers * sizeof(struct tpck_image_peer);
+}
+
+static inline struct tpck_index_counts tpck_image_counts(const struct tpck_image_header *header)
+{
+	return (struct tpck_index_counts){header->rows, header->tensors, header->optimizers, header->communicators, header->peers};
+}
+
+static inline uint64_t tpck_image_index_bytes(const struct tpck_image_header *header)
+{
+	struct tpck_index_counts counts = tpck_image_counts(header);
+
+	return tpck_index_bytes(&counts);
 }
 
 /* ---- log --------------------------------------------------------------------------------- */

@@ -47,10 +47,16 @@ static void fill(uint64_t step, unsigned changes)
 	h->rows = 1;
 	h->tensors = 2;
 	h->optimizers = 1;
+	h->communicators = 2;
+	h->peers = 1;
 	tpck_image_rows(&image)[0] = (struct tpck_image_row){.bytes = BYTES};
 	tpck_image_tensors(&image)[0] = (struct tpck_image_tensor){.address = 64, .elements = 4, .role = TPCK_TENSOR_PARAMETER};
 	tpck_image_tensors(&image)[1] = (struct tpck_image_tensor){.address = 128, .elements = 9, .position = (uint32_t)step};
 	tpck_image_optimizers(&image)[0] = (struct tpck_image_optimizer){.family = "adam", .scalar = {[TPCK_SCALAR_LR] = 0.5}};
+	tpck_image_communicators(&image)[0] = (struct tpck_image_communicator){
+		.id = 0xfedcba9876543210, .size = 3, .rank = 2, .device = -1, .collectives = step, .order = UINT64_MAX - step};
+	tpck_image_communicators(&image)[1] = (struct tpck_image_communicator){.id = 5, .index = 4, .size = 2, .rank = 1};
+	tpck_image_peers(&image)[0] = (struct tpck_image_peer){1, 0, step, 3};
 	h->log_sequence = 0;
 	h->log_offset = sizeof log + 100 * step;
 	h->resumable = 1;
@@ -125,6 +131,9 @@ static void check_stage(uint64_t step)
 
 	ok(tpck_session_create(&to, memory, &name, "x\n", &err) == 0, "a session to stage in");
 	ok(tpck_manifest_load(&manifest, tier, &point, &err) == 0, "manifest loads");
+	ok(manifest->members[0].communicators == 2 && manifest->members[0].peers == 1 &&
+		   memcmp(manifest->members[0].communicator, tpck_image_communicators(&image), 2 * sizeof(struct tpck_image_communicator)) == 0,
+	   "its text has the communicators");
 	ok(tpck_stage_durable(tier, manifest, &manifest->members[0], to->path, &err) == 0, "staged from the store");
 	snprintf(path, sizeof path, "%s/resume.image", to->path);
 	ok(tpck_image_open(&loaded, path, false, &err) == 0 && tpck_image_check(&loaded, path, &err) == 0 &&
@@ -132,7 +141,7 @@ static void check_stage(uint64_t step)
 	   "the image is whole");
 	ok(memcmp(tpck_image_data(&loaded), tpck_image_data(&image), BYTES) == 0 &&
 		   loaded.header->rows == 1 && loaded.header->tensors == 2 && loaded.header->optimizers == 1 &&
-		   memcmp(tpck_image_rows(&loaded), tpck_image_rows(&image), tpck_image_index_bytes(1, 2, 1)) == 0,
+		   memcmp(tpck_image_rows(&loaded), tpck_image_rows(&image), tpck_image_index_bytes(image.header)) == 0,
 	   "byte for byte");
 	snprintf(path, sizeof path, "%s/log.000000", to->path);
 	if (tpck_file_read(path, 1 << 30, &log, &size, &err) == 0) {
@@ -230,6 +239,10 @@ static void check_refusals(void)
 	tpck_image_tensors(&image)[1].row = 1;
 	ok(publish(true, &manifest) == -EBADMSG && strstr(err.text, "tensor 1") && !exists("step-000000000036.g1"),
 	   "nor one with a tensor in a block that is not there");
+	fill(37, 1);
+	tpck_image_peers(&image)[0].peer = 2;
+	ok(publish(true, &manifest) == -EBADMSG && strstr(err.text, "peer 0") && !exists("step-000000000037.g1"),
+	   "nor one with a peer that its communicator does not have");
 	fill(27, 1);
 	ok(publish(true, &manifest) == -EEXIST, "a step that is there is not written again");
 	ok(exists("step-000000000027.g1/MANIFEST"), "and stays");

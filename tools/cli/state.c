@@ -44,6 +44,16 @@ static const struct tpck_image_optimizer *optimizers_of(const struct state *stat
 	return (const void *)(tensors_of(state) + state->tensors);
 }
 
+static const struct tpck_image_communicator *communicators_of(const struct state *state)
+{
+	return (const void *)(optimizers_of(state) + state->optimizers);
+}
+
+static const struct tpck_image_peer *peers_of(const struct state *state)
+{
+	return (const void *)(communicators_of(state) + state->communicators);
+}
+
 /* ---- reading ------------------------------------------------------------------------------ */
 
 /* The image is shared with its writer, who may begin to fill it anew at any time: what was copied counts if the image
@@ -58,7 +68,7 @@ static bool image_index(struct state *state, const char *path)
 	if (tpck_image_open(&image, path, false, NULL))
 		return false;
 	memcpy(&header, image.header, sizeof header);
-	bytes = tpck_image_index_bytes(header.rows, header.tensors, header.optimizers);
+	bytes = tpck_image_index_bytes(&header);
 	if ((header.state == TPCK_IMAGE_HELD || header.state == TPCK_IMAGE_COMMITTED) &&
 	    header.footer == tpck_image_footer(&header) && header.step >= state->step &&
 	    bytes <= TPCK_IMAGE_DATA_AT - TPCK_IMAGE_INDEX_AT) {
@@ -72,7 +82,8 @@ static bool image_index(struct state *state, const char *path)
 			atomic_load(&image.header->state) == TPCK_IMAGE_COMMITTED);
 		if (good) {
 			free(state->index);
-			*state = (struct state){header.step, header.rows, header.tensors, header.optimizers, index};
+			*state = (struct state){header.step, header.rows, header.tensors, header.optimizers,
+						header.communicators, header.peers, index};
 		} else {
 			free(index);
 		}
@@ -105,7 +116,7 @@ bool state_of_manifest(struct state *state, struct tpck_tier *tier, const struct
 
 	if (member->image_version != TPCK_WIRE_VERSION || member->object_count == 0 || index->kind != TPCK_OBJECT_INDEX ||
 	    !tpck_member_index_fits(member) ||
-	    index->bytes != tpck_image_index_bytes(member->rows, member->tensors, member->optimizers)) {
+	    index->bytes != tpck_member_index_bytes(member)) {
 		fprintf(stderr, "transpckpt: step %" PRIu64 " has an index of another version\n", manifest->point.step);
 		return false;
 	}
@@ -125,7 +136,8 @@ bool state_of_manifest(struct state *state, struct tpck_tier *tier, const struct
 		return false;
 	}
 	*state = (struct state){manifest->point.step, (uint32_t)member->rows, (uint32_t)member->tensors,
-				(uint32_t)member->optimizers, bytes};
+				(uint32_t)member->optimizers, (uint32_t)member->communicators,
+				(uint32_t)member->peers, bytes};
 	return true;
 }
 
@@ -196,6 +208,12 @@ void state_print(const struct state *state)
 	}
 	for (uint32_t i = 0; i < state->optimizers; i++)
 		print_optimizer(&optimizers_of(state)[i], i);
+	for (uint32_t i = 0; i < state->communicators; i++) {
+		const struct tpck_image_communicator *c = &communicators_of(state)[i];
+
+		printf("    communicator %" PRIu32 ": rank %" PRIu32 " of %" PRIu32 ", %" PRIu64 " collectives\n", c->index, c->rank,
+		       c->size, c->collectives);
+	}
 }
 
 static json_object *tally_json(const struct tally *tally)
@@ -240,6 +258,39 @@ static json_object *tensors_json(const struct state *state)
 	return list;
 }
 
+static json_object *communicators_json(const struct state *state)
+{
+	json_object *list = json_object_new_array();
+
+	for (uint32_t i = 0; i < state->communicators; i++) {
+		const struct tpck_image_communicator *from = &communicators_of(state)[i];
+		json_object *one = json_object_new_object(), *peers = json_object_new_array();
+		char id[17];
+
+		snprintf(id, sizeof id, "%016" PRIx64, from->id);
+		json_object_object_add(one, "id", json_object_new_string(id));
+		json_object_object_add(one, "index", json_object_new_int64(from->index));
+		json_object_object_add(one, "size", json_object_new_int64(from->size));
+		json_object_object_add(one, "rank", json_object_new_int64(from->rank));
+		json_object_object_add(one, "collectives", json_object_new_uint64(from->collectives));
+		for (uint32_t p = 0; p < state->peers; p++) {
+			const struct tpck_image_peer *peer = &peers_of(state)[p];
+			json_object *row;
+
+			if (peer->communicator != i)
+				continue;
+			row = json_object_new_object();
+			json_object_object_add(row, "peer", json_object_new_int64(peer->peer));
+			json_object_object_add(row, "sends", json_object_new_uint64(peer->sends));
+			json_object_object_add(row, "receives", json_object_new_uint64(peer->receives));
+			json_object_array_add(peers, row);
+		}
+		json_object_object_add(one, "peers", peers);
+		json_object_array_add(list, one);
+	}
+	return list;
+}
+
 json_object *state_json(const struct state *state)
 {
 	struct tally tally[TPCK_CLASSES];
@@ -266,5 +317,6 @@ json_object *state_json(const struct state *state)
 	}
 	json_object_object_add(json, "optimizers", optimizers);
 	json_object_object_add(json, "tensors", tensors_json(state));
+	json_object_object_add(json, "communicators", communicators_json(state));
 	return json;
 }

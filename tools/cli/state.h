@@ -9,7 +9,7 @@
 
 struct state {
 	uint64_t step;
-	uint32_t rows, tensors, optimizers;
+	uint32_t rows, tensors, optimizers, communicators, peers;
 	void *index; /* as in an image */
 };
 

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators by handle. */
+#include "config.h"
+
+#include "runtime/track/communicators.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/track/threads.h"
+
+static struct tpck_communicator table[TPCK_COMMUNICATORS_MAX];
+static _Atomic uint32_t used;
+static uint32_t made; /* ever */
+static _Atomic uint64_t changes;
+static tpck_spin lock;
+
+struct tpck_communicator *tpck_communicator_find(const void *handle)
+{
+	uint32_t count = atomic_load_explicit(&used, memory_order_acquire);
+
+	for (uint32_t i = 0; handle && i < count; i++)
+		if (atomic_load_explicit(&table[i].handle, memory_order_acquire) == handle)
+			return &table[i];
+	return NULL;
+}
+
+int tpck_communicator_add(void *handle, uint64_t id, uint32_t size, uint32_t rank, int32_t device)
+{
+	struct tpck_communicator *entry;
+	int result = 0;
+
+	tpck_spin_lock(&lock);
+	entry = tpck_communicator_find(handle);
+	for (uint32_t i = 0; !entry && i < used; i++)
+		if (!atomic_load(&table[i].handle))
+			entry = &table[i];
+	if (!entry && used < TPCK_COMMUNICATORS_MAX)
+		entry = &table[used];
+	if (entry) {
+		/* Its transfers stay with the entry: a thread may still be counting one. */
+		struct tpck_communicator_transfers *old = entry->transfers;
+
+		if (old && entry->size >= size)
+			memset(old, 0, entry->size * sizeof *old);
+		else
+			entry->transfers = NULL;
+		entry->id = id;
+		entry->index = made++;
+		entry->size = size;
+		entry->rank = rank;
+		entry->device = device;
+		entry->failed = false;
+		entry->births = 0;
+		entry->collectives = entry->order = 0;
+		atomic_store_explicit(&entry->handle, handle, memory_order_release);
+		if (entry == &table[used])
+			atomic_fetch_add(&used, 1);
+		atomic_fetch_add(&changes, 1);
+	} else {
+		result = -ENOSPC;
+	}
+	tpck_spin_unlock(&lock);
+	return result;
+}
+
+void tpck_communicator_remove(const void *handle)
+{
+	struct tpck_communicator *entry;
+
+	tpck_spin_lock(&lock);
+	entry = tpck_communicator_find(handle);
+	if (entry) {
+		atomic_store(&entry->handle, NULL);
+		atomic_fetch_add(&changes, 1);
+	}
+	tpck_spin_unlock(&lock);
+}
+
+void tpck_communicator_collective(struct tpck_communicator *communicator, uint64_t what)
+{
+	communicator->order = (communicator->order ^ what) * 0x9e3779b97f4a7c15ull + 1;
+	communicator->collectives++;
+}
+
+void tpck_communicator_transfer(struct tpck_communicator *communicator, uint32_t peer, bool receive)
+{
+	struct tpck_communicator_transfers *transfers;
+
+	if (peer >= communicator->size)
+		return;
+	tpck_spin_lock(&lock);
+	transfers = communicator->transfers;
+	if (!transfers)
+		communicator->transfers = transfers = calloc(communicator->size, sizeof *transfers);
+	if (transfers)
+		(*(receive ? &transfers[peer].receives : &transfers[peer].sends))++;
+	tpck_spin_unlock(&lock);
+}
+
+uint64_t tpck_communicators_changes(void)
+{
+	return atomic_load(&changes);
+}
+
+static uint32_t peers_of(const struct tpck_communicator *entry, uint32_t ordinal, struct tpck_image_peer *out)
+{
+	const struct tpck_communicator_transfers *transfers = entry->transfers;
+	uint32_t count = 0;
+
+	for (uint32_t peer = 0; transfers && peer < entry->size; peer++)
+		if (transfers[peer].sends || transfers[peer].receives) {
+			if (out)
+				out[count] = (struct tpck_image_peer){ordinal, peer, transfers[peer].sends,
+								      transfers[peer].receives};
+			count++;
+		}
+	return count;
+}
+
+/* By index, not by place in the table. */
+static int by_index(const void *a, const void *b)
+{
+	const struct tpck_communicator *const *left = a, *const *right = b;
+
+	return (*left)->index < (*right)->index ? -1 : (*left)->index > (*right)->index;
+}
+
+int tpck_communicators_take(struct tpck_communicators *all)
+{
+	const struct tpck_communicator *entries[TPCK_COMMUNICATORS_MAX];
+	struct tpck_communicators found = {0};
+
+	*all = found;
+	if (!atomic_load(&used))
+		return 0;
+	tpck_spin_lock(&lock);
+	for (uint32_t i = 0; i < used; i++)
+		if (atomic_load(&table[i].handle)) {
+			entries[found.communicators++] = &table[i];
+			found.peers += peers_of(&table[i], 0, NULL);
+		}
+	qsort(entries, found.communicators, sizeof *entries, by_index);
+	found.communicator = calloc(found.communicators + 1, sizeof *found.communicator);
+	found.peer = calloc(found.peers + 1, sizeof *found.peer);
+	if (found.communicator && found.peer) {
+		found.peers = 0;
+		for (uint32_t i = 0; i < found.communicators; i++) {
+			const struct tpck_communicator *entry = entries[i];
+
+			found.communicator[i] = (struct tpck_image_communicator){
+				entry->id, entry->index, entry->size, entry->rank, entry->device, entry->collectives, entry->order,
+			};
+			found.peers += peers_of(entry, i, found.peer + found.peers);
+		}
+		*all = found;
+	}
+	tpck_spin_unlock(&lock);
+	if (found.communicator && found.peer)
+		return 0;
+	free(found.communicator);
+	free(found.peer);
+	return -ENOMEM;
+}
+
+void tpck_communicators_free(struct tpck_communicators *all)
+{
+	free(all->communicator);
+	free(all->peer);
+	*all = (struct tpck_communicators){0};
+}
+
+const char *tpck_communicators_compare(const struct tpck_image_communicator *communicators, uint32_t count,
+				       const struct tpck_image_peer *peers, uint32_t peer_count, char *buffer, size_t size)
+{
+	struct tpck_communicators now;
+	const char *differs = NULL;
+
+	if (tpck_communicators_take(&now)) {
+		snprintf(buffer, size, "no memory to compare communicators");
+		return buffer;
+	}
+	if (now.communicators != count) {
+		snprintf(buffer, size, "there are %u communicators of NCCL in place of %u", now.communicators, count);
+		differs = buffer;
+	}
+	for (uint32_t i = 0; i < count && !differs; i++) {
+		const struct tpck_image_communicator *a = &communicators[i], *b = &now.communicator[i];
+
+		if (a->index == b->index && a->size == b->size && a->rank == b->rank && a->collectives == b->collectives &&
+		    a->order == b->order)
+			continue;
+		snprintf(buffer, size,
+			 "communicator %u is rank %u of %u after %llu collectives, and was rank %u of %u after %llu%s", b->index,
+			 b->rank, b->size, (unsigned long long)b->collectives, a->rank, a->size,
+			 (unsigned long long)a->collectives,
+			 a->collectives == b->collectives && a->order != b->order ? " other ones" : "");
+		differs = buffer;
+	}
+	if (!differs && (now.peers != peer_count || (peer_count && memcmp(now.peer, peers, peer_count * sizeof *peers) != 0))) {
+		snprintf(buffer, size, "what was sent and received between ranks differs");
+		differs = buffer;
+	}
+	tpck_communicators_free(&now);
+	return differs;
+}

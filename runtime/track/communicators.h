@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Communicators by the handle that the program knows: who is in them, and how much was done on them. What is counted is
+ * what was queued, so that at a boundary (gate closed) the counts are those of the iterations before it; a group that is
+ * still open counts for the next. While running forward they count as in the first run. What a stream captures into a
+ * graph is not counted.
+ */
+#ifndef TPCK_RUNTIME_TRACK_COMMUNICATORS_H
+#define TPCK_RUNTIME_TRACK_COMMUNICATORS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/wire/segment.h"
+
+enum { TPCK_COMMUNICATORS_MAX = 1024 };
+
+struct tpck_communicator_transfers {
+	uint64_t sends, receives;
+};
+
+struct tpck_communicator {
+	void *_Atomic handle;      /* NULL: none */
+	uint64_t id;               /* the same in all its ranks, another one in each run */
+	uint32_t index;            /* which one of this process it is, in order of creation: the same in every run */
+	uint32_t size, rank;
+	int32_t device;            /* -1: not known */
+	_Atomic bool failed;       /* it has been said that something is wrong with it */
+	_Atomic uint32_t births;   /* communicators that were made of it */
+	_Atomic uint64_t collectives;
+	_Atomic uint64_t order;    /* digest of which collectives those were, in order */
+	struct tpck_communicator_transfers *_Atomic transfers; /* by peer; NULL: there were none */
+};
+
+/* A handle that was made; one that is known already is replaced. -ENOSPC. */
+int tpck_communicator_add(void *handle, uint64_t id, uint32_t size, uint32_t rank, int32_t device);
+/* NULL: not known. Entries are never freed, so that one may be used while another thread ends it. */
+struct tpck_communicator *tpck_communicator_find(const void *handle);
+void tpck_communicator_remove(const void *handle);
+/* A collective was queued; `what` tells which. */
+void tpck_communicator_collective(struct tpck_communicator *communicator, uint64_t what);
+void tpck_communicator_transfer(struct tpck_communicator *communicator, uint32_t peer, bool receive);
+/* How often something was added or removed: what a list of them was made of. */
+uint64_t tpck_communicators_changes(void);
+
+/* All of them as an image has them. */
+struct tpck_communicators {
+	uint32_t communicators, peers;
+	struct tpck_image_communicator *communicator;
+	struct tpck_image_peer *peer;
+};
+/* 0 or -ENOMEM. The caller's, to free. Nothing where there are none. */
+int tpck_communicators_take(struct tpck_communicators *all);
+void tpck_communicators_free(struct tpck_communicators *all);
+/* Whether this process has those of an image: NULL, or what differs, in the buffer. Ids are not looked at. */
+const char *tpck_communicators_compare(const struct tpck_image_communicator *communicators, uint32_t count,
+				       const struct tpck_image_peer *peers, uint32_t peer_count, char *buffer, size_t size);
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators by handle: what is counted comes into the image's index, in order of creation, and is compared with it. */
+#include "config.h"
+
+#include <errno.h>
+
+#include "runtime/track/communicators.h"
+#include "tests/unit/store_tap.h"
+
+#define is_true(good) tap_ok(good, #good, "")
+
+static char handles[TPCK_COMMUNICATORS_MAX + 1];
+
+static void count(struct tpck_communicator *c, uint64_t from, uint64_t to)
+{
+	for (uint64_t what = from; what < to; what++)
+		tpck_communicator_collective(c, what);
+}
+
+int main(void)
+{
+	struct tpck_communicators all, then;
+	char why[200];
+	uint64_t changes = tpck_communicators_changes();
+
+	is_true(tpck_communicators_take(&all) == 0 && all.communicators == 0 && all.peers == 0);
+	tpck_communicators_free(&all);
+	is_true(!tpck_communicators_compare(NULL, 0, NULL, 0, why, sizeof why));
+	is_true(!tpck_communicator_find(&handles[0]) && !tpck_communicator_find(NULL));
+
+	is_true(tpck_communicator_add(&handles[0], 100, 4, 1, 0) == 0);
+	is_true(tpck_communicator_add(&handles[1], 200, 2, 0, -1) == 0);
+	is_true(tpck_communicators_changes() == changes + 2);
+	count(tpck_communicator_find(&handles[0]), 0, 5);
+	count(tpck_communicator_find(&handles[1]), 5, 7);
+	tpck_communicator_transfer(tpck_communicator_find(&handles[1]), 1, false);
+	tpck_communicator_transfer(tpck_communicator_find(&handles[1]), 1, false);
+	tpck_communicator_transfer(tpck_communicator_find(&handles[1]), 1, true);
+	tpck_communicator_transfer(tpck_communicator_find(&handles[1]), 2, true); /* it has no such rank */
+	is_true(tpck_communicators_take(&all) == 0 && all.communicators == 2 && all.peers == 1);
+	is_true(all.communicator[0].id == 100 && all.communicator[0].size == 4 && all.communicator[0].rank == 1 &&
+		all.communicator[0].collectives == 5 && all.communicator[1].collectives == 2 && all.communicator[1].device == -1);
+	is_true(all.peer[0].communicator == 1 && all.peer[0].peer == 1 && all.peer[0].sends == 2 && all.peer[0].receives == 1);
+	is_true(!tpck_communicators_compare(all.communicator, all.communicators, all.peer, all.peers, why, sizeof why));
+
+	all.communicator[0].id = 7; /* of another run */
+	is_true(!tpck_communicators_compare(all.communicator, all.communicators, all.peer, all.peers, why, sizeof why));
+	all.communicator[0].collectives++;
+	is_true(tpck_communicators_compare(all.communicator, all.communicators, all.peer, all.peers, why, sizeof why) &&
+		strcmp(why, "communicator 0 is rank 1 of 4 after 5 collectives, and was rank 1 of 4 after 6") == 0);
+	all.communicator[0].collectives--;
+	all.communicator[0].order++;
+	is_true(tpck_communicators_compare(all.communicator, all.communicators, all.peer, all.peers, why, sizeof why) &&
+		strstr(why, "after 5 other ones"));
+	all.communicator[0].order--;
+	all.peer[0].sends++;
+	is_true(tpck_communicators_compare(all.communicator, all.communicators, all.peer, all.peers, why, sizeof why));
+	all.peer[0].sends--;
+	is_true(tpck_communicators_compare(all.communicator, 1, all.peer, 0, why, sizeof why) &&
+		strcmp(why, "there are 2 communicators of NCCL in place of 1") == 0);
+
+	/* The order of calls is a part of it. */
+	tpck_communicator_add(&handles[2], 300, 1, 0, 0);
+	tpck_communicator_add(&handles[3], 400, 1, 0, 0);
+	count(tpck_communicator_find(&handles[2]), 1, 3);
+	tpck_communicator_collective(tpck_communicator_find(&handles[3]), 2);
+	tpck_communicator_collective(tpck_communicator_find(&handles[3]), 1);
+	is_true(tpck_communicators_take(&then) == 0 && then.communicator[2].collectives == then.communicator[3].collectives &&
+		then.communicator[2].order != then.communicator[3].order);
+	tpck_communicators_free(&then);
+
+	/* A handle that is given out again is another one. */
+	tpck_communicator_remove(&handles[0]);
+	is_true(!tpck_communicator_find(&handles[0]));
+	is_true(tpck_communicator_add(&handles[0], 500, 2, 1, 0) == 0);
+	is_true(tpck_communicators_take(&then) == 0 && then.communicators == 4 && then.communicator[3].id == 500 &&
+		then.communicator[3].index == 4 && then.communicator[3].collectives == 0 && then.peers == 1 &&
+		then.peer[0].communicator == 0);
+	tpck_communicators_free(&then);
+	tpck_communicators_free(&all);
+
+	for (int i = 4; i < TPCK_COMMUNICATORS_MAX; i++)
+		tpck_communicator_add(&handles[i], 1, 1, 0, 0);
+	is_true(tpck_communicator_add(&handles[TPCK_COMMUNICATORS_MAX], 1, 1, 0, 0) == -ENOSPC);
+	is_true(tpck_communicator_find(&handles[TPCK_COMMUNICATORS_MAX - 1]));
+	return tap_done();
+}
