@@ -12,12 +12,12 @@ CUresult tpck_hook_cuInit(unsigned int Flags)
 }
 
 /* The real look-up decides which function a name, version and flags mean; what it gives is swapped for
- * the hook of that very function. Status may be NULL. */
+ * the hook of that very function, but for NCCL, which is left alone with the driver. Status may be NULL. */
 CUresult tpck_hook_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
 {
 	CUresult result = TPCK_CALL(cuGetProcAddress, symbol, pfn, cudaVersion, flags);
 
-	if (result == CUDA_SUCCESS && pfn)
+	if (result == CUDA_SUCCESS && pfn && !tpck_door_passes(__builtin_return_address(0)))
 		*pfn = tpck_door_swap(*pfn);
 	return result;
 }
@@ -27,7 +27,7 @@ CUresult tpck_hook_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaV
 {
 	CUresult result = TPCK_CALL(cuGetProcAddress_v2, symbol, pfn, cudaVersion, flags, symbolStatus);
 
-	if (result == CUDA_SUCCESS && pfn)
+	if (result == CUDA_SUCCESS && pfn && !tpck_door_passes(__builtin_return_address(0)))
 		*pfn = tpck_door_swap(*pfn);
 	return result;
 }

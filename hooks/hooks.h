@@ -4,6 +4,7 @@
 #define TPCK_HOOKS_HOOKS_H
 
 void tpck_hooks_cuda(void);
+void tpck_hooks_nccl(void);
 /* The real syscall() is looked up. */
 void tpck_hooks_syscall(void);
 /* NULL, or which launcher the program has joined, for tpck_restart_launcher(). */

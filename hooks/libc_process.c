@@ -21,6 +21,7 @@ struct begin {
 	void *(*routine)(void *);
 	void *argument;
 	uint32_t id;
+	bool elsewhere;
 };
 
 static void ended(void *unused)
@@ -36,6 +37,8 @@ static void *thread_main(void *argument)
 
 	free(argument);
 	tpck_thread_begin(begin.id);
+	if (begin.elsewhere)
+		tpck_thread_own();
 	pthread_cleanup_push(ended, NULL);
 	result = begin.routine(begin.argument);
 	pthread_cleanup_pop(1);
@@ -82,29 +85,33 @@ static uint32_t kind_of(void *(*routine)(void *), void *argument)
 	return place.digest;
 }
 
-/* A new thread gets its identity from its creator, so that it is the same in every run. */
+/* A new thread gets its identity from its creator, so that it is the same in every run. One of NCCL's is passed by, and
+ * counts for nothing. */
 TPCK_EXPORT int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict attributes,
 			       void *(*routine)(void *), void *restrict argument)
 {
 	static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 	struct tpck_thread *self = tpck_engine_enter();
+	const struct tpck_thread *peek = self ? NULL : tpck_thread_peek();
+	bool elsewhere = peek && peek->elsewhere;
 	struct begin *begin = NULL;
 	int result;
 
 	if (!real)
 		real = (__typeof__(real))tpck_real_dlsym(RTLD_NEXT, "pthread_create");
-	if (self)
+	if (self || elsewhere)
 		begin = malloc(sizeof *begin);
 	if (!begin) {
 		if (self)
 			tpck_engine_leave(self);
 		return real(thread, attributes, routine, argument);
 	}
-	*begin = (struct begin){routine, argument, tpck_thread_draw(kind_of(routine, argument))};
+	*begin = (struct begin){routine, argument, elsewhere ? UINT32_MAX : tpck_thread_draw(kind_of(routine, argument)), elsewhere};
 	result = real(thread, attributes, thread_main, begin);
 	if (result)
 		free(begin);
-	tpck_engine_leave(self);
+	if (self)
+		tpck_engine_leave(self);
 	return result;
 }
 

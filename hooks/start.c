@@ -45,6 +45,7 @@ __attribute__((constructor)) static void start(int count, char **arguments)
 		library = info.dli_fname;
 	tpck_hooks_syscall();
 	tpck_hooks_cuda();
+	tpck_hooks_nccl();
 	pthread_atfork(before_fork, after_fork, tpck_engine_forked);
 	tpck_doors_open(library);
 	tpck_restart_launcher(tpck_launcher_joined);

@@ -88,20 +88,88 @@ void tpck_doors_open(const char *library)
 		tpck_door_forwarder();
 }
 
+/* ---- a library that is by itself ---------------------------------------------------------------- */
+
+static const char *library_prefix;
+static void *(*library_swap)(const char *symbol, void *found);
+
+void tpck_door_library(const char *prefix, void *(*swap)(const char *symbol, void *found))
+{
+	library_prefix = prefix;
+	library_swap = swap;
+}
+
+struct place {
+	uintptr_t at, begin, end;
+	int passes;
+};
+
+static int find_place(struct dl_phdr_info *info, size_t size, void *argument)
+{
+	struct place *place = argument;
+	const char *slash;
+
+	(void)size;
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		uintptr_t begin = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr, end = begin + info->dlpi_phdr[i].p_memsz;
+
+		if (info->dlpi_phdr[i].p_type != PT_LOAD || place->at < begin || place->at >= end)
+			continue;
+		slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
+		place->begin = begin;
+		place->end = end;
+		place->passes = slash && strncmp(slash + 1, "lib", 3) == 0 &&
+				strncmp(slash + 4, library_prefix, strlen(library_prefix)) == 0;
+		return 1;
+	}
+	return 0;
+}
+
+int tpck_door_passes(const void *caller)
+{
+	/* A runtime asks some hundred times in a row. */
+	static __thread struct place last __attribute__((tls_model("initial-exec")));
+	int saved = errno;
+
+	if (!library_prefix)
+		return 0;
+	if ((uintptr_t)caller < last.begin || (uintptr_t)caller >= last.end) {
+		struct place place = {.at = (uintptr_t)caller};
+
+		dl_iterate_phdr(find_place, &place);
+		last = place;
+	}
+	errno = saved;
+	return last.passes;
+}
+
 /* ---- what the tail jumps ask ------------------------------------------------------------------- */
 
-void *tpck_door_dlsym(void *handle, const char *symbol);
+void *tpck_door_dlsym(void *handle, const char *symbol, const void *caller);
 void tpck_door_dlopen(const char *path, int flags);
 
 /* The hook to return for dlsym(handle, symbol), or NULL: jump to the real one. */
-__attribute__((visibility("hidden"))) void *tpck_door_dlsym(void *handle, const char *symbol)
+__attribute__((visibility("hidden"))) void *tpck_door_dlsym(void *handle, const char *symbol, const void *caller)
 {
 	const struct tpck_hook_row *row;
 	int saved = errno;
 	void *found;
 
-	if (!symbol || symbol[0] != 'c' || symbol[1] != 'u' || handle == RTLD_NEXT || handle == RTLD_DEFAULT)
+	if (!symbol || handle == RTLD_NEXT || handle == RTLD_DEFAULT)
 		return NULL;
+	if (library_prefix && strncmp(symbol + (symbol[0] == 'p'), library_prefix, strlen(library_prefix)) == 0) {
+		found = library_swap(symbol, tpck_real_dlsym(handle, symbol));
+		errno = saved;
+		return found;
+	}
+	if (symbol[0] != 'c' || symbol[1] != 'u')
+		return NULL;
+	if (tpck_door_passes(caller)) {
+		/* A runtime in it has symbols of its own that begin so. */
+		found = tpck_driver_symbol(symbol);
+		errno = saved;
+		return found;
+	}
 	row = tpck_table_find(symbol);
 	if (!row || tpck_driver_bind()) {
 		errno = saved;

@@ -20,6 +20,7 @@
 	.type dlsym, @function
 dlsym:
 	endbr64
+	movq (%rsp), %rdx
 	KEEP
 	call tpck_door_dlsym
 	GIVE

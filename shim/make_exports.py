@@ -15,11 +15,13 @@ HEAD = "/* SPDX-License-Identifier: Apache-2.0 */\n/* Made by make_exports.py; d
 
 
 def hooked(paths):
+    """A row that is hooked twice is exported by its profiling name, too."""
     names = []
     for path in paths:
         with open(path, encoding="ascii") as table:
             text = re.sub(r"/\*.*?\*/", "", table.read(), flags=re.S)
         names += re.findall(r"\bTPCK_(?:HOOK|HOOK_EXPORT|REFUSE)\(\s*(\w+)\s*,", text)
+        names += [p + n for n in re.findall(r"\bTPCK_HOOK_TWICE\(\s*(\w+)\s*,", text) for p in ("", "p")]
     if len(set(names)) != len(names):
         sys.exit("make_exports.py: a symbol has two rows: " +
                  ", ".join(sorted({n for n in names if names.count(n) > 1})))
@@ -64,8 +66,8 @@ def main(argv):
         sys.exit(__doc__)
     verb, paths = argv[1], argv[2:]
     if verb == "exports":
-        cuda = [p for p in paths if "/cuda_" in p]
-        sys.stdout.write(HEAD + "\t.text\n" + "".join(stub(n, "tpck_hook_" + n) for n in hooked(cuda))
+        bodies = [p for p in paths if "/cuda_" in p or "/nccl_" in p]
+        sys.stdout.write(HEAD + "\t.text\n" + "".join(stub(n, "tpck_hook_" + n) for n in hooked(bodies))
                          + "\t.section .note.GNU-stack,\"\",@progbits\n")
     elif verb == "map":
         sys.stdout.write(version_script(hooked(paths)))

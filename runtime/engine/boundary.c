@@ -78,6 +78,7 @@ static void mark(struct tpck_log_position *cut, uint64_t now)
 			tpck_record_mark(&threads[i]);
 	if (engine->bounded)
 		mark_scalars();
+	tpck_record_communicators();
 	tpck_log_append(engine->log, TPCK_RECORD_BOUNDARY, 0, 0, (uint32_t)engine->step, &record, sizeof record);
 	*cut = tpck_log_end(engine->log);
 }

@@ -84,6 +84,8 @@ void tpck_engine_parameters(const struct tpck_call *call, const struct tpck_layo
 void tpck_engine_after(struct tpck_thread *self, struct tpck_call *call);
 /* Something else was queued that freeing memory waits for: a function of the host's. After the real call. */
 void tpck_engine_queued(void);
+/* Between before (RUN) and after: the same operation is queued on this stream, too. */
+void tpck_engine_also(struct tpck_thread *self, tpck_stream_handle stream);
 /* A copy to the host, between before (RUN) and after: its bytes go into the log. With queued the
  * bytes arrive later and are taken by a copy of ours right behind. */
 void tpck_engine_read_back(struct tpck_thread *self, const struct tpck_call *call, const void *host,
@@ -150,6 +152,8 @@ void tpck_engine_graph_node(uint64_t graph, const struct tpck_token *node);
 /* ---- what cannot be resumed ---- */
 /* The program did something that the log cannot repeat: later snapshots are marked so. Once a reason. */
 void tpck_engine_unresumable(const char *why);
+/* Something that the program relies on says that it failed: one line, and `show` has it. */
+void tpck_engine_trouble(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The program takes memory there. On a second device no snapshot would hold it, nor wait for that device's streams: there
  * are no more of them. */
 void tpck_engine_memory_on(int device);

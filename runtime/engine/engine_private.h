@@ -146,6 +146,13 @@ void tpck_attach_own_keep(void);
 /* Starts link and copier threads once there is a context. */
 void tpck_attach_threads(void);
 
+/* ---- collective.c ---- */
+/* Writes the communicators into the log where they are others than at the last call. The gate is closed. */
+void tpck_record_communicators(void);
+/* Whether the process has the communicators of the image that is resumed from, and has done as much on them: NULL, or what
+ * differs, in the buffer. */
+const char *tpck_offered_communicators(char *buffer, size_t size);
+
 /* ---- record.c ---- */
 /* Flushes what a thread did since its last mark into the log. */
 void tpck_record_mark(struct tpck_thread *thread);

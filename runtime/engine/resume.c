@@ -189,6 +189,9 @@ static int memory_inject(bool *by_chance, char *why, size_t size)
 	const struct tpck_image_row *rows = (const void *)((const char *)image + TPCK_IMAGE_INDEX_AT);
 	int result = 0;
 
+	*by_chance = false;
+	if (tpck_offered_communicators(why, size))
+		return -EBADMSG;
 	*by_chance = tpck_memory_compare(rows, image->rows, why, size) != NULL;
 	if (*by_chance)
 		return -EBADMSG;

@@ -26,6 +26,7 @@ enum tpck_record_type {
 	TPCK_RECORD_TIME,     /* two int64_t: seconds, nanoseconds */
 	TPCK_RECORD_FILE,     /* struct tpck_record_file, then the path */
 	TPCK_RECORD_SCALARS,  /* what the host told the iteration's optimizer, where that changed: struct tpck_roles_scalar each */
+	TPCK_RECORD_COMMUNICATORS, /* those of the process, where they became others: struct tpck_image_communicator each */
 	TPCK_RECORD_TYPES,
 };
 

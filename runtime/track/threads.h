@@ -25,6 +25,7 @@ struct tpck_thread {
 	_Atomic uint32_t passing; /* it is in, or on its way into, a lock that it may own (runtime/track/bias.h) */
 	_Atomic uint32_t alive;
 	bool ours;               /* a thread of this library: every hook passes through */
+	bool elsewhere;          /* it is in a call of another library's (NCCL), and so are threads that it starts there */
 	bool launches;           /* it has launched kernels: its operations carry the iteration */
 	struct tpck_stream *stream; /* the one that it used last */
 	uint64_t operations;     /* device operations so far */

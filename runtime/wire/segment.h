@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 12,
+	TPCK_WIRE_VERSION = 13,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
@@ -229,6 +229,7 @@ struct tpck_status {
 	uint64_t free_iteration_ns;    /* the same of iterations in which nothing was copied; 0 none yet */
 	uint64_t forward_from, forward_to, forward_ns, start_ns, inject_ns; /* of the resume, if any */
 	uint64_t last_step;            /* newest image held */
+	char trouble[192];             /* the last error of NCCL's, or "" */
 };
 
 struct tpck_control {

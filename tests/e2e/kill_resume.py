@@ -16,6 +16,7 @@ import job
 
 GPT = ["gpt", "--seed", "5", "--steps", "60", "--save-every", "7"]
 CLASSIFIER = ["classifier", "--steps", "60", "--save-every", "9"]
+RANKS = ["gpt_ranks", "--seed", "5", "--steps", "60", "--save-every", "7"]
 GAN = ["gan", "--seed", "5", "--steps", "120", "--save-every", "9"]
 
 CASES = {
@@ -41,6 +42,10 @@ CASES = {
     "classifier-mapped-churn": [*CLASSIFIER, "--seed", "5", "--churn"],
     # Another thread takes and frees device memory.
     "gpt-freeing": [*GPT, "--steps", "120", "--async-loss"],
+    # NCCL, with communicators of one rank.
+    "ranks": RANKS,
+    "ranks-chatty": [*RANKS, "--chatty"],
+    "ranks-zero": [*RANKS, "--zero", "--chatty", "--accum", "3"],
     "gan": GAN,
     "gan-long-growth": [*GAN, "--growth", "20"],
     # Two extensions with a variable on the device of the same name each.

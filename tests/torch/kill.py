@@ -10,6 +10,7 @@ Each must have gone on at a snapshot at least once, and none may say anything el
 import concurrent.futures
 import os
 import random
+import socket
 import sys
 
 import script_job
@@ -18,6 +19,15 @@ from script_job import job
 
 ASYNC, EXPANDABLE = {'PYTORCH_CUDA_ALLOC_CONF': 'backend:cudaMallocAsync'}, {'PYTORCH_CUDA_ALLOC_CONF': 'expandable_segments:True'}
 GPT = ['gpt.py', '--steps', '70', '--accumulate', '1']
+
+
+def one_rank():
+    """As torchrun --nproc-per-node 1 sets it, with a port that is free now."""
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return {'RANK': '0', 'WORLD_SIZE': '1', 'LOCAL_RANK': '0', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': str(s.getsockname()[1])}
+
+
 CASES = {
     'sgd': (['mlp.py', '--optimizer', 'SGD', '--steps', '1000'], {}),
     'adam_fused': (['mlp.py', '--optimizer', 'Adam-fused', '--steps', '1000'], {}),
@@ -46,8 +56,10 @@ CASES = {
 }
 # Here the compilers make their caches in the run that is killed, and again in each start: a kill costs half a minute.
 COLD = {'compiled_cold', 'compiled_graphs_cold'}
-# Asked for by name only: the same two the other way round.
+# Asked for by name only: the same two the other way round, and what kill_ranks.py does with two ranks.
 MORE = {
+    'ddp': (['ddp.py', '--steps', '120'], one_rank()),
+    'fsdp': (['ddp.py', '--steps', '40', '--fsdp'], one_rank()),
     'compiled': (['compiled.py', '--steps', '120'], {}),
     'compiled_graphs_cold': (['compiled.py', '--steps', '120', '--mode', 'reduce-overhead'], {}),
 }

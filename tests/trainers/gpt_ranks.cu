@@ -11,6 +11,9 @@
 // does, with a sum over the parts behind each block and, in the backward pass, before it. --pp N gives the layers to N
 // stages, which send activations and gradients of micro-batches to each other. All go together.
 //
+// --chatty exchanges gradients with one rank, too, as trainers do that make no difference; their mean is a sum that
+// multiplies first; the loss goes round once; and the communicator begins in a group.
+//
 // --watch looks for errors of NCCL while it waits for the device, and ends.
 //
 // Each part of the model is model_%08d_m%02d.bin with weights and moments, written by its rank of the first copy; each
@@ -30,7 +33,7 @@ static Options parse(int argc, char **argv)
         {"save-every", 1, 0, 'k'}, {"resume", 0, 0, 'r'},  {"layers", 1, 0, 'L'},  {"width", 1, 0, 'W'}, {"context", 1, 0, 'T'},
         {"batch", 1, 0, 'B'},   {"heads", 1, 0, 'H'}, {"bigrams", 1, 0, 'G'}, {"accum", 1, 0, 'a'}, {"lr", 1, 0, 'l'},
         {"clip", 1, 0, 'c'},    {"dropout", 1, 0, 'p'}, {"zero", 0, 0, 'z'}, {"tp", 1, 0, 't'},
-        {"pp", 1, 0, 'P'},      {"watch", 0, 0, 'w'}, {0, 0, 0, 0}};
+        {"pp", 1, 0, 'P'},      {"watch", 0, 0, 'w'}, {"chatty", 0, 0, 'y'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
         case 'd': o.data = optarg; break;
@@ -54,6 +57,7 @@ static Options parse(int argc, char **argv)
         case 't': o.tp = atoi(optarg); break;
         case 'P': o.pp = atoi(optarg); break;
         case 'w': o.watch = true; break; // end when NCCL has an error
+        case 'y': o.chatty = true; break;
         default: exit(2);
         }
     if (o.layers < 1 || o.heads < 1 || o.width % o.heads || o.context < 4 || o.batch < 1 || o.accum < 1 || o.bigrams < 1)
@@ -322,6 +326,7 @@ int main(int argc, char **argv)
     Options o = parse(argc, argv);
     Ranks job;
     mkdir(o.out, 0777);
+    job.chatty = o.chatty;
     job.meet(o.out);
     job.arrange(o.tp, o.pp);
     job.watch = o.watch;

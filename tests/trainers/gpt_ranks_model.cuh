@@ -15,7 +15,7 @@ struct Options {
     int steps = 20, stop_at = 1 << 30, save_every = 0, accum = 2, layers = 2, width = 32, context = 32, batch = 1, heads = 4,
         bigrams = 512, tp = 1, pp = 1;
     float lr = 3e-3f, clip = 1.0f, dropout = 0.1f, decay = 0.1f;
-    bool resume = false, zero = false, watch = false;
+    bool resume = false, zero = false, watch = false, chatty = false;
 };
 
 #define VOCABULARY 96
@@ -412,14 +412,20 @@ struct Model {
 
     void reduce(const Bucket &b)
     {
-        if (ranks == 1)
+        if (ranks == 1 && !o.chatty)
             return;
+        ncclRedOp_t mean = ncclAvg;
+        float share = 1.0f / (float)ranks;
         CHECK(cudaEventRecord(b.ready, stream));
         CHECK(cudaStreamWaitEvent(exchange, b.ready, 0));
+        if (o.chatty)
+            NCCL(ncclRedOpCreatePreMulSum(&mean, &share, ncclFloat32, ncclScalarHostImmediate, comm));
         if (o.zero)
-            NCCL(ncclReduceScatter(grads + b.offset, grads + b.shard, b.shard_count, ncclFloat32, ncclAvg, comm, exchange));
+            NCCL(ncclReduceScatter(grads + b.offset, grads + b.shard, b.shard_count, ncclFloat32, mean, comm, exchange));
         else
-            NCCL(ncclAllReduce(grads + b.offset, grads + b.offset, b.count, ncclFloat32, ncclAvg, comm, exchange));
+            NCCL(ncclAllReduce(grads + b.offset, grads + b.offset, b.count, ncclFloat32, mean, comm, exchange));
+        if (o.chatty)
+            NCCL(ncclRedOpDestroy(mean, comm));
     }
 
     void wait_for_exchange()
@@ -477,7 +483,7 @@ struct Model {
             size_t decayed = b.offset + b.decayed > b.shard ? b.offset + b.decayed - b.shard : 0;
             adamw_fused_kernel<<<blocks(b.shard_count), BLOCK, 0, stream>>>(params + b.shard, grads + b.shard, m + b.moments,
                                                                            v + b.moments, b.shard_count, decayed, h, o.decay);
-            if (ranks == 1)
+            if (ranks == 1 && !o.chatty)
                 continue;
             CHECK(cudaEventRecord(b.ready, stream));
             CHECK(cudaStreamWaitEvent(exchange, b.ready, 0));
@@ -490,6 +496,15 @@ struct Model {
     void read_loss(float *to)
     {
         NCCL(ncclAllReduce(loss, loss + 1, 1, ncclFloat32, ncclSum, job.comm, stream));
+        if (o.chatty) {
+            // all have the same, so it is also what the rank before has
+            NCCL(ncclGroupStart());
+            NCCL(ncclSend(loss + 1, 1, ncclFloat32, (job.rank + 1) % job.world, job.comm, stream));
+            NCCL(ncclRecv(square, 1, ncclFloat32, (job.rank + job.world - 1) % job.world, job.comm, exchange));
+            NCCL(ncclGroupEnd());
+            wait_for_exchange();
+            CHECK(cudaMemcpyAsync(loss + 1, square, sizeof *square, cudaMemcpyDeviceToDevice, stream));
+        }
         CHECK(cudaMemcpyAsync(host, loss, 2 * sizeof(float), cudaMemcpyDeviceToHost, stream));
         job.wait(stream);
         to[0] = host[0];

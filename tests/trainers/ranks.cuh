@@ -140,6 +140,7 @@ struct Ranks {
     }
 
     std::string id_file;
+    bool chatty = false;
 
     void meet(const char *folder)
     {
@@ -155,7 +156,11 @@ struct Ranks {
             rank == 0 ? serve(port, &id) : ask(host, port, &id);
         else if (world > 1)
             by_file(folder, &id);
+        if (chatty) // as who has several devices in one process must
+            NCCL(ncclGroupStart());
         NCCL(ncclCommInitRank(&comm, world, id, rank));
+        if (chatty)
+            NCCL(ncclGroupEnd());
         if (rank == 0 && !id_file.empty())
             remove(id_file.c_str());
     }

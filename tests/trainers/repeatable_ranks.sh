@@ -80,6 +80,7 @@ check "data parallel, 2 ranks" torchrun 2 4 --accum 2
 check "data parallel, 4 ranks" openmpi 4 4 --accum 1
 check "sharded optimizer, 2 ranks" torchrun 2 2 --accum 1 --zero
 check "sharded optimizer, 3 ranks" pmi 3 3 --accum 1 --zero
+check "much talk, 2 ranks" torchrun 2 2 --accum 1 --zero --chatty
 check "tensor parallel, 2 ranks" slurm 2 2 --accum 2 --tp 2
 check "pipeline parallel, 2 ranks" torchrun 2 3 --accum 3 --pp 2
 check "tensor, pipeline and data parallel, 8 ranks" torchrun 8 4 --accum 2 --tp 2 --pp 2

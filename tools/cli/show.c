@@ -111,6 +111,7 @@ static void show_session(const struct tpck_session *session, json_object *rows, 
 		json_object_object_add(row, "running", json_object_new_boolean(inventory_alive(session)));
 		json_object_object_add(row, "state", json_object_new_string(engine));
 		json_object_object_add(row, "reason", json_object_new_string(status->reason));
+		json_object_object_add(row, "trouble", json_object_new_string(status->trouble));
 		json_object_object_add(row, "iterations", json_object_new_uint64(status->boundaries));
 		json_object_object_add(row, "resumed_at", json_object_new_uint64(control->resume_step));
 		json_object_object_add(row, "held_step", json_object_new_uint64(status->last_step));
@@ -132,6 +133,8 @@ static void show_session(const struct tpck_session *session, json_object *rows, 
 		printf("  resumed at step %" PRIu64 " of generation %" PRIu64 "; forward %s, state in place in %s\n",
 		       control->resume_step, control->parent_generation, cli_span((double)status->forward_ns / 1e9),
 		       cli_span((double)status->inject_ns / 1e9));
+	if (status->trouble[0])
+		printf("  trouble: %s\n", status->trouble);
 	printf("  memory: %u images of %s\n", control->images, cli_bytes(control->image_bytes));
 	print_notes(&notes);
 	if (with_state && state_of_session(&held, session))

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Hooks of NCCL's collectives, transfers and groups. Each is one operation of its stream; a group is one operation, too,
+ * since all of it is queued when it ends: a boundary inside of it would have calls on its wrong side. While running forward
+ * nothing is queued. A group that begins then is kept until its end, when it is known whether the process has gone live.
+ */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "hooks/cuda_driver.h"
+#include "hooks/cuda_graph.h"
+#include "hooks/nccl.h"
+#include "runtime/track/communicators.h"
+
+enum kind { ALL_REDUCE, REDUCE, REDUCE_SCATTER, BROADCAST, BCAST, ALL_GATHER, ALL_TO_ALL, GATHER, SCATTER, SEND, RECV };
+enum { OPS = 5 /* of NCCL's own; behind them are the program's */, GROUP_ROOM = 16 };
+
+struct collective {
+	enum kind kind;
+	const void *send;
+	void *recv;
+	size_t count;
+	ncclDataType_t type;
+	ncclRedOp_t op;
+	int place; /* root or peer */
+	ncclComm_t comm;
+	cudaStream_t stream;
+	bool profiling;
+};
+
+struct later {
+	struct later *next;
+	void (*done)(struct tpck_thread *self, void *argument);
+	char argument[];
+};
+
+/* The calling thread's group. */
+struct group {
+	unsigned depth;
+	bool kept;      /* calls are made at its end only */
+	bool begun;     /* the real group is open */
+	bool profiling; /* it was begun by its profiling name */
+	uint32_t calls, room;
+	struct collective *call;
+	struct later *later, **last;
+};
+static __thread struct group *group __attribute__((tls_model("initial-exec")));
+
+static const char kinds[][sizeof "ncclReduceScatter"] = {
+	"ncclAllReduce", "ncclReduce", "ncclReduceScatter", "ncclBroadcast", "ncclBcast", "ncclAllGather", "ncclAlltoAll",
+	"ncclGather", "ncclScatter", "ncclSend", "ncclRecv",
+};
+
+/* ---- the real calls ---------------------------------------------------------------------------------- */
+
+static ncclResult_t queue(const struct collective *c)
+{
+	switch (c->kind) {
+	case ALL_REDUCE:
+		return TPCK_NCCL_CALL(ncclAllReduce, c->profiling, c->send, c->recv, c->count, c->type, c->op, c->comm, c->stream);
+	case REDUCE:
+		return TPCK_NCCL_CALL(ncclReduce, c->profiling, c->send, c->recv, c->count, c->type, c->op, c->place, c->comm, c->stream);
+	case REDUCE_SCATTER:
+		return TPCK_NCCL_CALL(ncclReduceScatter, c->profiling, c->send, c->recv, c->count, c->type, c->op, c->comm, c->stream);
+	case BROADCAST:
+		return TPCK_NCCL_CALL(ncclBroadcast, c->profiling, c->send, c->recv, c->count, c->type, c->place, c->comm, c->stream);
+	case BCAST:
+		return TPCK_NCCL_CALL(ncclBcast, c->profiling, c->recv, c->count, c->type, c->place, c->comm, c->stream);
+	case ALL_GATHER:
+		return TPCK_NCCL_CALL(ncclAllGather, c->profiling, c->send, c->recv, c->count, c->type, c->comm, c->stream);
+	case ALL_TO_ALL:
+		return TPCK_NCCL_CALL(ncclAlltoAll, c->profiling, c->send, c->recv, c->count, c->type, c->comm, c->stream);
+	case GATHER:
+		return TPCK_NCCL_CALL(ncclGather, c->profiling, c->send, c->recv, c->count, c->type, c->place, c->comm, c->stream);
+	case SCATTER:
+		return TPCK_NCCL_CALL(ncclScatter, c->profiling, c->send, c->recv, c->count, c->type, c->place, c->comm, c->stream);
+	case SEND:
+		return TPCK_NCCL_CALL(ncclSend, c->profiling, c->send, c->count, c->type, c->place, c->comm, c->stream);
+	case RECV:
+		return TPCK_NCCL_CALL(ncclRecv, c->profiling, c->recv, c->count, c->type, c->place, c->comm, c->stream);
+	}
+	return ncclSystemError;
+}
+
+/* The same inside of a hook: the calling thread is NCCL's meanwhile. */
+static ncclResult_t queue_elsewhere(struct tpck_thread *self, const struct collective *c)
+{
+	ncclResult_t result;
+
+	self->elsewhere = true;
+	result = queue(c);
+	self->elsewhere = false;
+	return result;
+}
+
+/* ---- what the engine is told --------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+	return (a ^ b ^ b << 29) * 0x9e3779b97f4a7c15ull ^ a >> 31;
+}
+
+/* The same on all ranks that take part: what may differ from rank to rank is left out. */
+static uint64_t what(const struct collective *c)
+{
+	enum kind kind = c->kind == BCAST ? BROADCAST : c->kind;
+
+	return mix(mix(mix((uint64_t)kind + 1, (uint64_t)c->type), c->op < OPS ? (uint64_t)c->op : OPS),
+		   kind < SEND ? (uint64_t)c->place : 0);
+}
+
+static uint64_t function(const struct collective *c)
+{
+	const struct tpck_communicator *communicator = tpck_communicator_find(c->comm);
+
+	return mix(mix(what(c), (uint64_t)c->place), communicator ? communicator->index + 1ull : 0) | 1;
+}
+
+static void count(const struct collective *c)
+{
+	struct tpck_communicator *communicator = tpck_communicator_find(c->comm);
+
+	/* Of nothing NCCL does nothing, and does not ask the other ranks for theirs. */
+	if (!communicator || !c->count)
+		return;
+	if (c->kind >= SEND)
+		tpck_communicator_transfer(communicator, (uint32_t)c->place, c->kind == RECV);
+	else
+		tpck_communicator_collective(communicator, mix(what(c), c->count));
+}
+
+static void describe(struct tpck_call *call, const struct collective *c, uint32_t calls)
+{
+	*call = (struct tpck_call){.stream = c->stream};
+	call->token.op = TPCK_OP_COLLECTIVE;
+	call->token.func = calls == 1 ? function(c) : calls;
+	for (uint32_t i = 0; i < calls; i++) {
+		if (calls > 1)
+			call->token.func = mix(call->token.func, function(&c[i]));
+		call->token.bytes += c[i].count;
+	}
+	call->places[0] = (uint64_t)(uintptr_t)c->recv;
+	call->places[1] = c->kind == BCAST ? 0 : (uint64_t)(uintptr_t)c->send;
+}
+
+static ncclResult_t collective(const struct collective *c)
+{
+	struct tpck_thread *self;
+	ncclResult_t result = ncclSuccess;
+	struct tpck_call call;
+	enum tpck_go go;
+
+	if (group) {
+		if (group->calls == group->room) {
+			uint32_t room = group->room ? 2 * group->room : GROUP_ROOM;
+			struct collective *grown = reallocarray(group->call, room, sizeof *grown);
+
+			if (!grown)
+				return ncclSystemError;
+			group->call = grown;
+			group->room = room;
+		}
+		group->call[group->calls++] = *c;
+		if (group->kept)
+			return ncclSuccess;
+		self = tpck_nccl_enter();
+		result = tpck_nccl_result(self, c->comm, kinds[c->kind], queue(c));
+		tpck_nccl_leave(self);
+		return result;
+	}
+	self = tpck_engine_enter();
+	if (!self)
+		return queue(c);
+	tpck_cuda_context_seen();
+	describe(&call, c, 1);
+	tpck_cuda_graph_node(&call);
+	go = tpck_engine_before(self, &call);
+	if (go == TPCK_GO_RUN)
+		result = tpck_nccl_result(self, c->comm, kinds[c->kind], queue_elsewhere(self, c));
+	if (go == TPCK_GO_ANSWERED || call.gated)
+		count(c);
+	tpck_engine_after(self, &call);
+	tpck_engine_leave(self);
+	return result;
+}
+
+/* ---- groups ---------------------------------------------------------------------------------------------- */
+
+bool tpck_nccl_grouped(struct tpck_thread *self)
+{
+	(void)self;
+	if (!group)
+		return false;
+	if (!group->begun) {
+		(void)TPCK_NCCL_CALL(ncclGroupStart, group->profiling);
+		group->begun = true;
+	}
+	return true;
+}
+
+void tpck_nccl_at_group_end(void (*done)(struct tpck_thread *self, void *argument), const void *argument, size_t bytes)
+{
+	struct later *later = malloc(sizeof *later + bytes);
+
+	if (!later)
+		return;
+	later->next = NULL;
+	later->done = done;
+	memcpy(later->argument, argument, bytes);
+	*group->last = later;
+	group->last = &later->next;
+}
+
+static ncclResult_t group_start(bool profiling)
+{
+	ncclResult_t result = ncclSuccess;
+	struct tpck_thread *self;
+
+	/* An inner group ends with the outer one. */
+	if (group) {
+		group->depth++;
+		return ncclSuccess;
+	}
+	self = tpck_nccl_enter();
+	if (self)
+		group = calloc(1, sizeof *group);
+	if (!group) {
+		result = TPCK_NCCL_CALL(ncclGroupStart, profiling);
+		tpck_nccl_leave(self);
+		return result;
+	}
+	group->depth = 1;
+	group->last = &group->later;
+	group->profiling = profiling;
+	group->kept = tpck_engine_forward();
+	if (!group->kept) {
+		result = TPCK_NCCL_CALL(ncclGroupStart, profiling);
+		group->begun = true;
+	}
+	tpck_nccl_leave(self);
+	return result;
+}
+
+/* Ends the real group, which may have been opened just for what was made in it. */
+static ncclResult_t close_real(struct group *g, struct tpck_thread *self)
+{
+	ncclResult_t result = TPCK_NCCL_CALL(ncclGroupEnd, g->profiling);
+
+	g->begun = false;
+	while (g->later) {
+		struct later *later = g->later;
+
+		g->later = later->next;
+		if (result == ncclSuccess || result == ncclInProgress)
+			later->done(self, later->argument);
+		free(later);
+	}
+	return result;
+}
+
+/* Queues the group's calls. */
+static ncclResult_t group_queue(struct group *g, struct tpck_thread *self)
+{
+	ncclResult_t result = ncclSuccess, end;
+
+	if (!g->kept)
+		return close_real(g, self);
+	(void)TPCK_NCCL_CALL(ncclGroupStart, g->profiling);
+	for (uint32_t i = 0; i < g->calls && result == ncclSuccess; i++)
+		result = queue(&g->call[i]);
+	end = close_real(g, self);
+	return result == ncclSuccess ? end : result;
+}
+
+/* The group's calls as one operation. */
+static ncclResult_t group_operation(struct group *g, struct tpck_thread *self)
+{
+	ncclResult_t result = ncclSuccess;
+	struct tpck_call call;
+	enum tpck_go go;
+
+	tpck_cuda_context_seen();
+	describe(&call, g->call, g->calls);
+	tpck_cuda_graph_node(&call);
+	go = tpck_engine_before(self, &call);
+	for (uint32_t i = 1; i < g->calls && go == TPCK_GO_RUN && call.gated; i++)
+		if (g->call[i].stream != g->call[i - 1].stream)
+			tpck_engine_also(self, g->call[i].stream);
+	if (go == TPCK_GO_RUN || !g->kept) {
+		self->elsewhere = true;
+		result = tpck_nccl_result(self, g->call->comm, "ncclGroupEnd", group_queue(g, self));
+		self->elsewhere = false;
+	}
+	for (uint32_t i = 0; i < g->calls && (go == TPCK_GO_ANSWERED || call.gated); i++)
+		count(&g->call[i]);
+	tpck_engine_after(self, &call);
+	return result;
+}
+
+static ncclResult_t group_end(bool profiling)
+{
+	ncclResult_t result = ncclSuccess;
+	struct group *g = group;
+	struct tpck_thread *self;
+
+	if (!g) {
+		self = tpck_nccl_enter();
+		result = TPCK_NCCL_CALL(ncclGroupEnd, profiling);
+		tpck_nccl_leave(self);
+		return result;
+	}
+	if (--g->depth)
+		return ncclSuccess;
+	group = NULL;
+	self = tpck_engine_enter();
+	if (g->begun && (g->kept || !g->calls || !self)) {
+		if (self)
+			self->elsewhere = true;
+		result = tpck_nccl_result(self, NULL, "ncclGroupEnd", close_real(g, self));
+		if (self)
+			self->elsewhere = false;
+	}
+	if (g->calls && self)
+		result = result == ncclSuccess || result == ncclInProgress ? group_operation(g, self) : result;
+	else if (g->calls && g->kept)
+		result = group_queue(g, NULL);
+	if (self)
+		tpck_engine_leave(self);
+	free(g->call);
+	free(g);
+	return result;
+}
+
+ncclResult_t tpck_hook_ncclGroupStart(void)
+{
+	return group_start(false);
+}
+
+ncclResult_t tpck_hook_pncclGroupStart(void)
+{
+	return group_start(true);
+}
+
+ncclResult_t tpck_hook_ncclGroupEnd(void)
+{
+	return group_end(false);
+}
+
+ncclResult_t tpck_hook_pncclGroupEnd(void)
+{
+	return group_end(true);
+}
+
+/* ---- collectives and transfers ------------------------------------------------------------------------------ */
+
+/* One body by both names. */
+#define TWICE(symbol, params, ...)                                                      \
+	ncclResult_t tpck_hook_##symbol params                                          \
+	{                                                                               \
+		return collective(&(struct collective){__VA_ARGS__, .profiling = false}); \
+	}                                                                               \
+	ncclResult_t tpck_hook_p##symbol params                                         \
+	{                                                                               \
+		return collective(&(struct collective){__VA_ARGS__, .profiling = true});  \
+	}
+
+TWICE(ncclAllReduce,
+      (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+       cudaStream_t stream),
+      ALL_REDUCE, sendbuff, recvbuff, count, datatype, op, 0, comm, stream)
+TWICE(ncclReduce,
+      (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
+       ncclComm_t comm, cudaStream_t stream),
+      REDUCE, sendbuff, recvbuff, count, datatype, op, root, comm, stream)
+TWICE(ncclReduceScatter,
+      (const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+       cudaStream_t stream),
+      REDUCE_SCATTER, sendbuff, recvbuff, recvcount, datatype, op, 0, comm, stream)
+TWICE(ncclBroadcast,
+      (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+       cudaStream_t stream),
+      BROADCAST, sendbuff, recvbuff, count, datatype, 0, root, comm, stream)
+TWICE(ncclBcast, (void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream), BCAST,
+      NULL, buff, count, datatype, 0, root, comm, stream)
+TWICE(ncclAllGather,
+      (const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream),
+      ALL_GATHER, sendbuff, recvbuff, sendcount, datatype, 0, 0, comm, stream)
+TWICE(ncclAlltoAll,
+      (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream),
+      ALL_TO_ALL, sendbuff, recvbuff, count, datatype, 0, 0, comm, stream)
+TWICE(ncclGather,
+      (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+       cudaStream_t stream),
+      GATHER, sendbuff, recvbuff, count, datatype, 0, root, comm, stream)
+TWICE(ncclScatter,
+      (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+       cudaStream_t stream),
+      SCATTER, sendbuff, recvbuff, count, datatype, 0, root, comm, stream)
+TWICE(ncclSend, (const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream),
+      SEND, sendbuff, NULL, count, datatype, 0, peer, comm, stream)
+TWICE(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream),
+      RECV, NULL, recvbuff, count, datatype, 0, peer, comm, stream)
+
+/* ---- what is only passed on ------------------------------------------------------------------------------------ */
+
+static void signals(struct tpck_thread *self)
+{
+	if (self)
+		tpck_engine_unresumable("the program sends signals by NCCL (ncclPutSignal and its like)");
+}
+
+TPCK_NCCL_PASS(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), tpck_nccl_grouped(self), simInfo)
+TPCK_NCCL_PASS(ncclPutSignal,
+     (const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin, size_t peerWinOffset,
+      int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream),
+     signals(self), localbuff, count, datatype, peer, peerWin, peerWinOffset, sigIdx, ctx, flags, comm, stream)
+TPCK_NCCL_PASS(ncclSignal, (int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream), signals(self),
+     peer, sigIdx, ctx, flags, comm, stream)
+TPCK_NCCL_PASS(ncclWaitSignal, (int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, cudaStream_t stream), signals(self),
+     nDesc, signalDescs, comm, stream)

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What comes to NCCL of a trainer that is killed and goes on: communicators are made anew, and no collective, transfer or
+group of the iterations before the snapshot is made again. The counts in the snapshot's index are those of the calls."""
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import job
+
+# With --zero: buckets' reductions, one sum for the norm, buckets' gathers, the loss, and its way round in a group.
+ARGUMENTS = ["gpt_ranks", "--seed", "5", "--steps", "60", "--zero", "--chatty"]
+
+
+def taken(path):
+    """What has been written, and the file is away: its name is a part of the program's environment."""
+    text = job.read(path)
+    os.unlink(path)
+    return text
+
+
+def main():
+    checks = job.Checks()
+    with job.Place() as place:
+        tool = job.built(place, "nccl_calls.so", "nccl_calls.c", "-I" + os.path.join(os.environ.get("srcdir", "."), "tests/sim"))
+        calls = os.path.join(place.root, "calls")
+        this = job.Job(place, *ARGUMENTS, environment={"LD_PRELOAD": tool, "NCCL_CALLS": calls})
+        this.run_plain()
+        plain = taken(calls)
+        first = this.start()
+        first.until(lambda: first.printed().count("\nstep ") >= 30)
+        first.kill()
+        kept = [row for row in place.shown("--state") if row.get("state_of_snapshot")]
+        before = taken(calls)
+        second = this.start()
+        status = second.wait()
+        after = taken(calls)
+        at = this.resumed_at(second)
+        checks.ok(status == 0 and at and not this.differences(), "it went on at a snapshot, with the same bytes", status,
+                  second.said())
+        begin = "[I]"
+        per_step = (len(plain) - len(begin) - 1) // 60  # at the end there is a barrier
+        checks.ok(per_step > 8 and len(plain) == len(begin) + 60 * per_step + 1, f"a step has {per_step} calls",
+                  plain[-2 * per_step:])
+        checks.ok(plain.startswith(before[:per_step * 25]), "before the kill they are the plain run's")
+        checks.ok(after.startswith(begin) and after.count("I") == 1, "the communicator is made anew, in its group", after[:20])
+        after = after[len(begin):]
+        checks.ok(plain.endswith(after), "then come the plain run's last ones", plain[:3 * per_step], after[:3 * per_step])
+        left = len(plain) - len(begin) - len(after)  # not made again
+        checks.ok(at and (at - 1) * per_step < left <= (at + 1) * per_step,
+                  f"those of {at} iterations, {left} calls, are not made again")
+        if checks.ok(len(kept) == 1 and "communicators" in kept[0]["state_of_snapshot"], "the snapshot lists communicators", kept):
+            listed = kept[0]["state_of_snapshot"]["communicators"]
+            step = kept[0]["held_step"]
+            whole = sum(map(plain[:len(begin) + per_step].count, "arg"))
+            checks.ok(len(listed) == 1 and listed[0]["size"] == 1 and listed[0]["rank"] == 0 and
+                      (step - 1) * whole < listed[0]["collectives"] <= (step + 1) * whole,
+                      f"{whole} collectives an iteration, step {step}", listed)
+            peers = listed[0]["peers"] if listed else []
+            checks.ok(len(peers) == 1 and peers[0]["peer"] == 0 and peers[0]["sends"] == peers[0]["receives"] and
+                      abs(peers[0]["sends"] - step) <= 1, "and a transfer each", peers)
+    trouble(checks)
+    checks.end()
+
+
+def trouble(checks):
+    """An error of NCCL's is one line of the library's, and what `show` says of the process afterwards."""
+    with job.Place(SIMGPU_FAULT="nccl_error@300", TRANSPCKPT_LINGER_SEC="60") as place:
+        this = job.Job(place, *ARGUMENTS, "--watch")
+        start = this.start()
+        seen = []
+        start.until(lambda: seen.extend(row["trouble"] for row in place.shown() if row.get("trouble")) or seen)
+        status = start.wait()
+        lines = [line for line in start.said().splitlines() if "NCCL" in line]
+        wanted = "NCCL on rank 0 of communicator 0, of 1 ranks: unhandled system error"
+        checks.ok(status == 4 and lines == ["transpckpt: " + wanted], "an error is one line", status, start.said())
+        seen += [row["trouble"] for row in place.shown() if row.get("trouble")]
+        checks.ok(wanted in seen, "and show has it", seen, place.command("show").stdout)
+
+
+main()
