@@ -19,6 +19,7 @@ enum { REGISTER_BYTES = 64 << 20 };
 static struct tpck_staging *_Atomic stagings[TPCK_IMAGES_MAX];
 static _Atomic uint32_t image_count;
 static _Atomic uint64_t room;
+static bool shared;
 
 static void header_begin(struct tpck_image_header *header, uint32_t ordinal)
 {
@@ -92,6 +93,11 @@ int tpck_images_map(const struct tpck_device *device, const char *folder, uint32
 	return 0;
 }
 
+void tpck_images_share(bool with_ranks)
+{
+	shared = with_ranks;
+}
+
 uint64_t tpck_images_room(void)
 {
 	return atomic_load(&room);
@@ -104,7 +110,7 @@ static int image_supersede(uint32_t *image, uint32_t count)
 	struct tpck_image_header *older = NULL;
 	uint32_t held = 0;
 
-	for (uint32_t i = 0; i < count; i++) {
+	for (uint32_t i = 0; i < count && !shared; i++) {
 		struct tpck_image_header *header = atomic_load(&stagings[i])->header;
 
 		if (atomic_load(&header->state) != TPCK_IMAGE_HELD || atomic_load(&header->pins))

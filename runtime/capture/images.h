@@ -36,6 +36,8 @@ static inline struct tpck_image_chunk *tpck_staging_chunk(const struct tpck_stag
 int tpck_images_map(const struct tpck_device *device, const char *folder, uint32_t images, uint64_t data_bytes);
 /* Data bytes that every image can take; 0 before images are there. */
 uint64_t tpck_images_room(void);
+/* Other ranks hold the same steps: no image that is held is taken back before the agent says so. */
+void tpck_images_share(bool with_ranks);
 /* An image that nobody needs, now FILLING. -EAGAIN if there is none. */
 int tpck_images_take(uint32_t *image, struct tpck_staging **staging);
 

@@ -75,7 +75,8 @@ int tpck_attach(bool resume)
 	struct tpck_link_options options = {
 		.settings = &engine->settings, .environment = environ, .job = engine->job,
 		.identity = engine->identity, .identity_bytes = engine->identity_bytes,
-		.library = engine->library, .start_folder = engine->start_folder, .resume = strcmp(setting, "never") != 0, .resume_step = UINT64_MAX,
+		.library = engine->library, .start_folder = engine->start_folder, .ranks = &engine->ranks,
+		.resume = strcmp(setting, "never") != 0, .late = !resume, .resume_step = UINT64_MAX,
 	};
 	struct tpck_error err = {0};
 	int result;
@@ -193,6 +194,7 @@ void tpck_attach_threads(void)
 	};
 	int result = tpck_readback_open(engine->device);
 
+	tpck_images_share(engine->ranks.world > 1);
 	if (!result)
 		result = tpck_copier_start(&copier);
 	if (result) {

@@ -18,15 +18,14 @@
 
 static struct tpck_engine *const engine = &tpck_engine;
 
-static bool capture_due(uint64_t now)
+/* By this process's own clock. */
+static bool due_by_time(uint64_t now)
 {
 	const struct tpck_interval *interval = &engine->settings.interval;
 
 	if (interval->unit == TPCK_INTERVAL_SECONDS)
 		return now - engine->last_capture_ns >= (uint64_t)(interval->count * 1e9);
-	if (interval->unit == TPCK_INTERVAL_ITERATIONS && interval->count > 1)
-		return engine->step % (uint64_t)interval->count == 0;
-	if (interval->unit == TPCK_INTERVAL_AUTO && engine->settings.overhead < 100) {
+	if (engine->settings.overhead < 100) {
 		/* What a capture makes the device wait, spread over the time until the next. Classes that were
 		 * just learnt change what it waits for: it is measured anew. */
 		double share = engine->settings.overhead > 0 ? engine->settings.overhead / 100 : 0.0001;
@@ -36,6 +35,27 @@ static bool capture_due(uint64_t now)
 		return learnt || (double)(now - engine->last_capture_ns) >= (double)engine->control->status.wait_ns_mean / share;
 	}
 	return true;
+}
+
+/* Ranks capture the same steps: by their number, or where clocks decide, those that the agent names ahead to all of them
+ * once one says that a snapshot is due. */
+static bool capture_due(uint64_t now)
+{
+	const struct tpck_interval *interval = &engine->settings.interval;
+	uint64_t named = atomic_load_explicit(&engine->control->capture_step, memory_order_relaxed);
+
+	if (interval->unit == TPCK_INTERVAL_ITERATIONS)
+		return interval->count <= 1 || engine->step % (uint64_t)interval->count == 0;
+	if (engine->ranks.world == 1)
+		return due_by_time(now);
+	if (named == engine->step)
+		return true;
+	if (named < engine->step && engine->step > engine->asked_step && due_by_time(now)) {
+		/* An answer takes some iterations; one that got lost is asked for again. */
+		engine->asked_step = engine->step + 16;
+		tpck_link_send(TPCK_MSG_DUE, NULL, 0);
+	}
+	return false;
 }
 
 static void status_classes(const struct tpck_plan *plan)

@@ -85,27 +85,6 @@ static bool marker_present(void)
 	return marker_in(folder);
 }
 
-/*
- * Snapshots of several ranks are worth something only if all take the same step, which nobody sees to yet. A launcher
- * inside another's allocation says less than that one (srun of one task a node, torchrun in each), so whoever says that
- * there are several is believed. Slurm's own count is that of the step: SLURM_NTASKS is the allocation's, and also there,
- * as SLURM_PROCID is, in the batch script, which is one process.
- */
-static bool several_ranks(void)
-{
-	static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
-
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		const char *ranks = getenv(names[i]);
-
-		if (ranks && atoi(ranks) > 1) {
-			tpck_log_info("%s=%s: jobs of several ranks are not checkpointed", names[i], ranks);
-			return true;
-		}
-	}
-	return false;
-}
-
 void tpck_engine_start(const char *library_path, char *const *arguments)
 {
 	static char identity[TPCK_IDENTITY_MAX];
@@ -128,11 +107,16 @@ void tpck_engine_start(const char *library_path, char *const *arguments)
 	if (tpck_identity_job(&engine->settings, engine->job))
 		goto out;
 	tpck_files_start(&engine->settings, engine->job, engine->library, engine->start_folder);
-	if (several_ranks())
+	tpck_ranks_find(&engine->ranks);
+	/* Snapshots of several ranks are worth something only if all take the same step; agents of several nodes do not see
+	 * to that yet. */
+	if (engine->ranks.elsewhere) {
+		tpck_log_info("some of the %u ranks are on other nodes: the device's state is not checkpointed", engine->ranks.world);
 		goto out;
+	}
 	if (engine->settings.allocator[0] == 'a')
 		setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync", 0);
-	bytes = tpck_identity_make(engine->job, arguments, environ, identity, sizeof identity);
+	bytes = tpck_identity_make(engine->job, engine->ranks.rank, arguments, environ, identity, sizeof identity);
 	engine->log = tpck_log_new(engine->settings.log_bytes);
 	if (bytes < 0 || !engine->log)
 		goto out;

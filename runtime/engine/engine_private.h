@@ -8,6 +8,7 @@
 
 #include "runtime/capture/plan.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/ranks.h"
 #include "runtime/replay/forward.h"
 #include "runtime/replay/log.h"
 #include "runtime/track/arena.h"
@@ -34,6 +35,7 @@ struct tpck_engine {
 	struct tpck_settings settings;
 	int complaints;                 /* settings that are wrong; said once a device is used */
 	char library[1024], job[128], keep[1200], start_folder[1024];
+	struct tpck_ranks ranks;
 	char *identity;
 	uint32_t identity_bytes;
 
@@ -65,6 +67,7 @@ struct tpck_engine {
 	bool phase_seen;                /* an optimizer phase has begun since the last boundary */
 	bool bounded;                   /* there was a boundary in this process */
 	uint64_t last_boundary_ns, last_capture_ns, last_capture_step;
+	uint64_t asked_step;            /* at which the agent was last asked to name a boundary */
 	uint64_t last_digest_step;      /* of the last boundary at which digests were queued */
 	bool learning;                  /* classes were being learnt at the last boundary */
 	uint64_t asked_room;            /* data bytes that the agent was asked for */

@@ -158,7 +158,7 @@ static bool matters(const char *variable)
 		"TRANSPCKPT", "_TRANSPCKPT_", "LD_PRELOAD=", "SLURM_", "SLURMD_", "_SLURM_", "SRUN_", "PMI", "OMPI_",
 		"PWD=", "OLDPWD=", "SHLVL=", "_=", "TERM",
 		"SSH_", "XDG_", "COLUMNS=", "LINES=", "DISPLAY=", "DBUS_", "WINDOWID=", "TMUX", "STY=", "PS1=",
-		"HOSTNAME=", "MASTER_PORT=", "TORCHELASTIC_RUN_ID=", "TORCHELASTIC_RESTART_COUNT=", "INVOCATION_ID=",
+		"HOSTNAME=", "MASTER_PORT=", "TORCHELASTIC_", "INVOCATION_ID=",
 		"JOURNAL_STREAM=", "MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=", "MAKE_", "LS_COLORS=", "MAIL=", "TMPDIR=",
 	};
 
@@ -234,17 +234,17 @@ int tpck_identity_job(const struct tpck_settings *settings, char job[TPCK_JOB_MA
 	return 0;
 }
 
-long tpck_identity_make(const char *job, char *const *arguments, char *const *environment, char *at, size_t size)
+long tpck_identity_make(const char *job, uint32_t rank, char *const *arguments, char *const *environment, char *at, size_t size)
 {
 	struct text text = {at, size, 0, false};
 	char value[128], build_id[48] = "";
-	const char *rank = getenv("RANK") ? getenv("RANK") : getenv("SLURM_PROCID");
 	struct stat found = {0};
 
 	snprintf(value, sizeof value, "%u", (unsigned)getuid());
 	add_line(&text, "user", value);
 	add_line(&text, "job", job);
-	add_line(&text, "rank", rank ? rank : "0");
+	snprintf(value, sizeof value, "%u", rank);
+	add_line(&text, "rank", value);
 	add_line(&text, "ordinal", "0");
 	add_line(&text, "executable", executable);
 	dl_iterate_phdr(find_build_id, build_id);

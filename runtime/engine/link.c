@@ -69,7 +69,8 @@ static int receive(int fd, void *payload, size_t size, int limit_ms)
 static int say_hello(int fd, uint32_t flags, struct tpck_welcome *welcome, struct tpck_error *err)
 {
 	struct tpck_hello hello = {
-		.pid = getpid(), .flags = flags, .world = 1, .identity_bytes = options.identity_bytes,
+		.pid = getpid(), .flags = flags, .rank = options.ranks->rank, .world = options.ranks->world,
+		.launch = options.ranks->launch, .identity_bytes = options.identity_bytes,
 		.generation = generation, .resume_step = options.resume_step,
 	};
 	char *packet = malloc(sizeof hello + options.identity_bytes);
@@ -129,7 +130,7 @@ int tpck_link_hello(const struct tpck_link_options *with, struct tpck_welcome *w
 	fd = tpck_reach(&who, err);
 	if (fd < 0)
 		return fd;
-	result = say_hello(fd, options.resume ? TPCK_HELLO_RESUME : 0, welcome, err);
+	result = say_hello(fd, (options.resume ? TPCK_HELLO_RESUME : 0) | (options.late ? TPCK_HELLO_LATE : 0), welcome, err);
 	if (!result) {
 		generation = welcome->generation;
 		snprintf(session, sizeof session, "%s", welcome->session);

@@ -9,6 +9,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/settings.h"
+#include "runtime/engine/ranks.h"
 #include "runtime/wire/message.h"
 #include "runtime/wire/segment.h"
 
@@ -20,7 +21,8 @@ struct tpck_link_options {
 	uint32_t identity_bytes;
 	const char *library;       /* path of this library: the agent is found from it */
 	const char *start_folder;  /* that the process was started in: where paths of settings begin; "": not known */
-	bool resume;
+	const struct tpck_ranks *ranks;
+	bool resume, late;         /* an offer is wanted; it comes too late to be taken */
 	uint64_t resume_step;      /* UINT64_MAX: the newest */
 };
 

@@ -35,6 +35,8 @@ enum { TRIES = 3 };
 static struct tpck_engine *const engine = &tpck_engine;
 static pthread_mutex_t injecting = PTHREAD_MUTEX_INITIALIZER;
 
+static void begin_anew(const char *what, bool by_chance);
+
 /* ---- the offer ---------------------------------------------------------------------------------- */
 
 uint64_t tpck_resume_bytes(void)
@@ -62,6 +64,9 @@ static void decline(const char *why)
 {
 	char path[300];
 
+	/* The others are on their way there: all begin anew. */
+	if (engine->ranks.world > 1)
+		tpck_resume_diverged(why);
 	tpck_log_warn("not resuming at step %llu: %s", (unsigned long long)engine->welcome.offer_step, why);
 	tpck_forward_close();
 	tpck_follow_unlearn();
@@ -70,6 +75,42 @@ static void decline(const char *why)
 	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 	engine->control->parent_generation = engine->control->resume_step = 0;
 	tpck_engine_mode_set(tpck_attach_fresh() ? TPCK_MODE_OFF : TPCK_MODE_LIVE);
+}
+
+/* Another rank may give up while this one computes, or waits for it in a call of its own: so a thread looks. */
+static void *ranks_main(void *unused)
+{
+	(void)unused;
+	tpck_thread_own();
+	pthread_setname_np(pthread_self(), "tpck-ranks");
+	while (tpck_engine_mode() == TPCK_MODE_EARLY || tpck_engine_mode() == TPCK_MODE_FORWARD) {
+		struct timespec pause = {0, 20000000};
+		uint32_t go = atomic_load(&engine->control->go);
+
+		if (go == TPCK_GO_OVER || go == TPCK_GO_AGAIN)
+			begin_anew("another rank does not resume", go == TPCK_GO_AGAIN);
+		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+	}
+	return NULL;
+}
+
+/*
+ * torchrun keeps one store for all restarts of its workers (seen in torch 2.15): a rank that comes first finds there what
+ * the last attempt's said, such as its NCCL id, and goes by that. Before the program reads its environment, ranks that
+ * were restarted are told to meet at a port of their own. Starting over takes yet another.
+ */
+static void meet_anew(void)
+{
+	const char *store = getenv("TORCHELASTIC_USE_AGENT_STORE"), *restarts = getenv("TORCHELASTIC_RESTART_COUNT");
+	const uint16_t *ports = engine->welcome.meeting_ports;
+	char port[16];
+
+	tpck_restart_meet(ports[1]);
+	if (!ports[0] || !store || strcmp(store, "True") != 0 || !restarts || atoi(restarts) <= 0)
+		return;
+	snprintf(port, sizeof port, "%u", ports[0]);
+	setenv("MASTER_PORT", port, 1);
+	setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1);
 }
 
 void tpck_resume_begin(void)
@@ -86,6 +127,7 @@ void tpck_resume_begin(void)
 		tpck_engine_mode_set(TPCK_MODE_LIVE);
 		return;
 	}
+	meet_anew();
 	cut = (struct tpck_log_position){engine->welcome.log_sequence, engine->welcome.log_offset};
 	snprintf(scratch, sizeof scratch, "%s/forward", engine->welcome.session);
 	syscall(SYS_mkdirat, AT_FDCWD, scratch, 0700);
@@ -114,6 +156,10 @@ void tpck_resume_begin(void)
 		snprintf(why, sizeof why, "what step %llu needs cannot be read: %s",
 			 (unsigned long long)engine->welcome.offer_step, strerror(-result));
 		tpck_resume_diverged(why);
+		return;
+	}
+	if (engine->ranks.world > 1 && tpck_thread_start(ranks_main)) {
+		tpck_resume_diverged("a thread that watches over the other ranks cannot be started");
 		return;
 	}
 	tpck_caches_hide(tpck_follow_begun_ns(), tpck_clock_coarse_ns());
@@ -205,6 +251,32 @@ static int memory_inject(bool *by_chance, char *why, size_t size)
 	return result;
 }
 
+/* How long a rank that is ready waits for the others. */
+#define RANKS_LIMIT_NS 900000000000ull
+
+/* Nobody goes live alone: false, with why, where another rank does not resume. */
+static bool ranks_agree(bool *by_chance, char *why, size_t size)
+{
+	uint64_t limit = tpck_clock_monotonic_ns() + RANKS_LIMIT_NS;
+	uint32_t go;
+
+	if (engine->ranks.world == 1)
+		return true;
+	atomic_store(&engine->control->injected, 1);
+	tpck_link_send(TPCK_MSG_INJECTED, NULL, 0);
+	while ((go = atomic_load(&engine->control->go)) == TPCK_GO_WAIT && tpck_clock_monotonic_ns() < limit) {
+		struct timespec pause = {0, 1000000};
+
+		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+	}
+	if (go == TPCK_GO_LIVE)
+		return true;
+	/* That one of them died is no fault of the log's. */
+	*by_chance = go != TPCK_GO_OVER;
+	snprintf(why, size, go == TPCK_GO_WAIT ? "the other ranks did not come to this step" : "another rank does not resume");
+	return false;
+}
+
 static void go_live(void)
 {
 	struct tpck_log_position cut = {engine->welcome.log_sequence, engine->welcome.log_offset};
@@ -226,6 +298,8 @@ static void go_live(void)
 		if (!result)
 			result = tpck_follow_inject(why, sizeof why);
 	}
+	if (!result && !tpck_follow_difference() && !ranks_agree(&by_chance, why, sizeof why))
+		result = -ECANCELED;
 	if (!result && tpck_follow_difference()) {
 		snprintf(why, sizeof why, "%.230s", tpck_follow_difference());
 		result = -EBADMSG;

@@ -37,6 +37,7 @@ static mode_t umask_at_start;
 static off_t input_at_start;
 static _Atomic bool input_taken;
 static const char *(*launcher)(void);
+static char meeting[40]; /* MASTER_PORT=..., where ranks that start over meet; "": where they met before */
 
 /* ---- remembering ---------------------------------------------------------------------------------- */
 
@@ -164,6 +165,12 @@ static bool input_gone(void)
 			       (feof_unlocked(stdin) || stdin->_IO_read_end != stdin->_IO_read_base));
 }
 
+void tpck_restart_meet(unsigned port)
+{
+	if (port)
+		snprintf(meeting, sizeof meeting, "MASTER_PORT=%u", port);
+}
+
 const char *tpck_restart_obstacle(void)
 {
 	return input_gone() ? "it has read from standard input" : launcher ? launcher() : NULL;
@@ -258,6 +265,22 @@ static void restore_signals(void)
 			signal(s, ignored_at_start[s] ? SIG_IGN : SIG_DFL);
 }
 
+/* What stands in the place of a variable, or NULL: it goes. */
+static char *variable_now(char *variable, bool resumes)
+{
+	static char own_store[] = "TORCHELASTIC_USE_AGENT_STORE=False";
+
+	if (!resumes && strncmp(variable, "TRANSPCKPT_RESUME=", 18) == 0)
+		return NULL;
+	/* At the old place some ranks would still meet others that have not begun anew, and the store of torchrun's agent
+	 * remembers what was said in it. */
+	if (meeting[0] && strncmp(variable, "MASTER_PORT=", 12) == 0)
+		return meeting;
+	if (meeting[0] && strncmp(variable, own_store, strcspn(own_store, "=") + 1) == 0)
+		return own_store;
+	return variable;
+}
+
 int tpck_restart(pid_t spared, bool resumes)
 {
 	static char never[] = "TRANSPCKPT_RESUME=never";
@@ -266,9 +289,12 @@ int tpck_restart(pid_t spared, bool resumes)
 
 	if (!arguments.list || !variables.list)
 		return -ENOMEM;
-	for (size_t i = 0; i < variables.count; i++)
-		if (resumes || strncmp(variables.list[i], "TRANSPCKPT_RESUME=", 18) != 0)
-			variables.list[kept++] = variables.list[i];
+	for (size_t i = 0; i < variables.count; i++) {
+		char *now = variable_now(variables.list[i], resumes);
+
+		if (now)
+			variables.list[kept++] = now;
+	}
 	if (!resumes)
 		variables.list[kept++] = never;
 	variables.list[kept] = NULL;

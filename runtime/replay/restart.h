@@ -15,6 +15,8 @@ void tpck_restart_launcher(const char *(*joined)(void));
 /* NULL, or why the program cannot be started over in this process: what it has done outside of it cannot
  * be done twice. */
 const char *tpck_restart_obstacle(void);
+/* Ranks that start over meet at this port of MASTER_ADDR; 0: where they met before. */
+void tpck_restart_meet(unsigned port);
 /* Ends the program's children, all but `spared` (0: none), then executes it again as at the start, with
  * TRANSPCKPT_RESUME=never unless it `resumes`, and does not return; -errno where that is not possible. */
 int tpck_restart(pid_t spared, bool resumes);

@@ -26,6 +26,8 @@ enum tpck_message_type {
 	TPCK_MSG_QUERY,      /* command -> agent: no payload; answered by ANSWER, JSON text */
 	TPCK_MSG_ANSWER,
 	TPCK_MSG_SURPRISE,   /* agent -> library: struct tpck_held; the copied bytes are not what the device had */
+	TPCK_MSG_INJECTED,   /* library -> agent: control->injected was set; no payload */
+	TPCK_MSG_DUE,        /* library -> agent: a snapshot is due; which boundary it is control->capture_step says; no payload */
 	TPCK_MSG_FILES,      /* library -> agent: SHM/JOB/files/table is there (wire/view.h); no payload, no answer */
 };
 
@@ -40,6 +42,7 @@ struct tpck_message {
 enum {
 	TPCK_HELLO_RESUME = 1, /* an offer is wanted */
 	TPCK_HELLO_ADOPT = 2,  /* `generation` is running and lost its agent: take its session over, offer nothing */
+	TPCK_HELLO_LATE = 4,   /* the program runs already: an offer could not be taken, only told of */
 };
 
 /* The identity text is lines "key value\n" with keys in this order: user, job, rank, ordinal,
@@ -53,11 +56,14 @@ struct tpck_hello {
 	uint32_t identity_bytes;
 	uint64_t generation;    /* with ADOPT */
 	uint64_t resume_step;   /* UINT64_MAX: the newest */
+	uint64_t launch;        /* digest of what the launcher told all ranks alike, and not those of another start; 0: nothing */
 };
 
 struct tpck_welcome {
 	uint64_t generation;
 	uint32_t images;
+	uint16_t meeting_ports[2];    /* at which the ranks may meet now, and if they start over; 0: none is known */
+	uint32_t reserved;
 	uint32_t offer;               /* 1: `offer_*` hold; the session folder has resume.image and log.* up to the cut */
 	uint64_t offer_generation, offer_step;
 	uint64_t log_sequence, log_offset; /* the cut */

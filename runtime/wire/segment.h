@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 13,
+	TPCK_WIRE_VERSION = 14,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
@@ -232,6 +232,9 @@ struct tpck_status {
 	char trouble[192];             /* the last error of NCCL's, or "" */
 };
 
+/* Ranks go live together, or start over together: from the beginning, or to try once more. */
+enum tpck_go_live { TPCK_GO_WAIT, TPCK_GO_LIVE, TPCK_GO_OVER, TPCK_GO_AGAIN };
+
 struct tpck_control {
 	uint64_t magic;
 	uint32_t version;
@@ -244,6 +247,11 @@ struct tpck_control {
 	_Atomic uint64_t exit_status;  /* [shim] 0 while running; 1 + status once it ended by itself */
 	_Atomic uint64_t durable_step; /* [agent] newest step published by this generation */
 	_Atomic uint64_t alive_ns;     /* [shim] CLOCK_MONOTONIC of the last boundary */
+	uint32_t world, reserved;      /* [agent] ranks of the launch */
+	uint64_t launch;               /* [agent] see struct tpck_hello */
+	_Atomic uint64_t capture_step; /* [agent] the boundary that all ranks capture next, if it is not passed yet */
+	_Atomic uint32_t injected;     /* [shim] 1: the state is in place, and the process waits for `go` */
+	_Atomic uint32_t go;           /* [agent] enum tpck_go_live */
 	struct tpck_status status;
 };
 

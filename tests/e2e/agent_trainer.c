@@ -29,8 +29,8 @@
 #include "runtime/wire/segment.h"
 
 static struct {
-	uint64_t steps, kill_at, exit_at, bytes, segment, want;
-	unsigned images, pause_ms, rank, ordinal;
+	uint64_t steps, kill_at, exit_at, bytes, segment, want, launch, more_at;
+	unsigned images, pause_ms, rank, ordinal, world;
 	int status;
 	bool fresh, wait_commit, wait_durable, no_ending, kill_forward, digests, lie, unresumable, silent;
 	const char *job, *folder, *arguments[16];
@@ -38,7 +38,7 @@ static struct {
 	const char *executable;
 } set = {
 	.steps = 5, .kill_at = UINT64_MAX, .exit_at = UINT64_MAX, .bytes = (9 << 20) + 123, .segment = 1 << 20,
-	.want = UINT64_MAX, .images = 3, .wait_commit = true, .executable = "/opt/trainer",
+	.want = UINT64_MAX, .images = 3, .world = 1, .wait_commit = true, .executable = "/opt/trainer",
 };
 
 static int fd = -1;
@@ -199,7 +199,7 @@ static void hello(uint32_t flags)
 {
 	char text[8192], path[512];
 	struct tpck_hello h = {
-		.pid = getpid(), .flags = flags, .rank = set.rank, .world = 1, .ordinal = set.ordinal,
+		.pid = getpid(), .flags = flags, .rank = set.rank, .world = set.world, .launch = set.launch, .ordinal = set.ordinal,
 		.generation = welcome.generation, .resume_step = set.want,
 	};
 
@@ -349,7 +349,13 @@ static void fill(struct tpck_image_header *h, uint64_t step)
 	struct tpck_image_row *rows = (void *)((char *)h + TPCK_IMAGE_INDEX_AT);
 	uint8_t *data = (uint8_t *)h + TPCK_IMAGE_DATA_AT;
 
+	struct tpck_image_communicator *communicator = (void *)(rows + chunk_count());
+
 	h->footer = 0;
+	h->communicators = set.world > 1;
+	if (h->communicators)
+		*communicator = (struct tpck_image_communicator){.id = 7, .size = set.world, .rank = set.rank,
+								 .collectives = 10 * step + (step == set.more_at)};
 	h->generation = welcome.generation;
 	h->step = step;
 	h->data_bytes = set.bytes;
@@ -442,6 +448,9 @@ static void iterate(uint64_t step)
 		}
 		usleep(1000);
 	}
+	/* What all ranks hold is compared once it can no longer change under the agent's eyes. */
+	if (set.world > 1)
+		usleep(20000);
 	if (set.wait_commit && atomic_load(&images[i]->state) == TPCK_IMAGE_ABANDONED)
 		printf("abandoned %" PRIu64 "\n", step);
 	for (int wait = 0; set.wait_durable && wait < 2000 && atomic_load(&control->durable_step) < step; wait++)
@@ -458,7 +467,7 @@ static void read_options(int argc, char **argv)
 		{"fresh", 0, 0, 'f'}, {"no-wait", 0, 0, 'n'}, {"wait-durable", 0, 0, 'd'}, {"want", 1, 0, 'w'},
 		{"arg", 1, 0, 'a'}, {"executable", 1, 0, 'E'}, {"no-ending", 0, 0, 'q'}, {"digests", 0, 0, 'D'},
 		{"lie", 0, 0, 'L'}, {"kill-forward", 0, 0, 'W'}, {"unresumable", 0, 0, 'u'}, {"silent", 0, 0, 'S'}, {"rank", 1, 0, 'r'},
-		{"ordinal", 1, 0, 'o'}, {0, 0, 0, 0},
+		{"ordinal", 1, 0, 'o'}, {"world", 1, 0, 'N'}, {"launch", 1, 0, 'l'}, {"more-at", 1, 0, 'm'}, {0, 0, 0, 0},
 	};
 	int option;
 
@@ -486,6 +495,9 @@ static void read_options(int argc, char **argv)
 		case 'S': set.silent = true; break;
 		case 'r': set.rank = (unsigned)atoi(optarg); break;
 		case 'o': set.ordinal = (unsigned)atoi(optarg); break;
+		case 'N': set.world = (unsigned)atoi(optarg); break;
+		case 'l': set.launch = strtoull(optarg, NULL, 0); break;
+		case 'm': set.more_at = strtoull(optarg, NULL, 0); break; /* a collective more than the other ranks */
 		default: exit(2);
 		}
 	}

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A job of several ranks is left alone, with one line a rank, whichever launcher says that it is one: the same bytes,
-# logs, checkpoints and output as without the library. What only looks like one is followed.
+# A job of several ranks, whichever launcher says that it is one, leaves the same bytes, logs, checkpoints and output as
+# without the library, and its ranks are one generation. What only looks like one is followed by itself.
 . "${srcdir:-.}/tests/preload/preload_case.sh"
 trainers=$builddir/tests/trainers
 if ! [ -x "$trainers/gpt_ranks" ]; then
@@ -28,31 +28,27 @@ job() {
     mv run "$into"
 }
 
-# LINE LAUNCHER RANKS OPTIONS...
-left_alone() {
-    line=$1
-    launcher=$2
-    ranks=$3
-    shift 3
+# LAUNCHER RANKS OPTIONS...
+together() {
+    launcher=$1
+    ranks=$2
+    shift 2
     what="$launcher, $ranks ranks${*:+, $*}"
+    TRANSPCKPT_JOB=$launcher
+    export TRANSPCKPT_JOB
     job plain "" "$launcher" "$ranks" "$@"
-    TRANSPCKPT_LOG=info
-    export TRANSPCKPT_LOG
     job preloaded "$lib" "$launcher" "$ranks" "$@"
     is "$what: it trained" "$(cat plain/status) $(find plain/out -name 'final_r*.bin' -size +0 | wc -l)" "0 $ranks"
-    is "$what: one line a rank" "$(sort preloaded/err.* | uniq -c | sed 's/^ *//')" \
-        "$ranks transpckpt: $line: jobs of several ranks are not checkpointed"
-    rm -f plain/err.* preloaded/err.*
+    is "$what: no line" "$(cat preloaded/err.*)" ""
     ok "$what: the same bytes" diff -r plain preloaded
+    is "$what: one generation of so many programs" \
+        "$(cat "$D/store/$launcher/generation") $(find "$D/store/$launcher/programs" -name '*.state' | wc -l)" "1 $ranks"
 }
 
-left_alone WORLD_SIZE=2 torchrun 2
-left_alone OMPI_COMM_WORLD_SIZE=2 openmpi 2 --zero
-left_alone PMI_SIZE=2 pmi 2 --tp 2
-left_alone SLURM_STEP_NUM_TASKS=2 slurm 2 --pp 2
-unset TRANSPCKPT_LOG
-# Files are taken all the same, and that is all that there is of the job.
-is "no checkpoint of a rank" "$(ls "$D/store/j")" "files.sums"
+together torchrun 2
+together openmpi 2 --zero
+together pmi 2 --tp 2
+together slurm 2 --pp 2
 
 # A batch script is one process, whatever its allocation has; and so is a step of one task in it.
 once() {

@@ -77,10 +77,10 @@ static void answer_endings(struct agent *agent)
 
 		for (unsigned i = 0; i < live->image_count; i++)
 			checking = checking || live->images[i].checking;
-		if (!live->ending || checking || live->flushing || !live->client)
+		if (!live->ending || checking || live->launch->flushing || !live->client)
 			continue;
 		/* A store that does not work is not waited for. */
-		if (live->status != 0 && !flush_settled(live) && !agent->flush_said[0])
+		if (live->status != 0 && !launch_settled(live->launch) && !agent->flush_said[0])
 			continue;
 		live->ending = false;
 		client_send(live->client, TPCK_MSG_BYE, NULL, 0);
@@ -89,8 +89,8 @@ static void answer_endings(struct agent *agent)
 
 static bool all_durable(const struct agent *agent)
 {
-	for (const struct live *live = agent->lives; live; live = live->next)
-		if (live->life != LIFE_GONE && !flush_settled(live))
+	for (const struct launch *launch = agent->launches; launch; launch = launch->next)
+		if (!launch_settled(launch))
 			return false;
 	return true;
 }
@@ -100,10 +100,18 @@ static uint64_t linger_ns(const struct agent *agent)
 	return agent->nobody_returns ? 0 : (uint64_t)(agent->settings.linger_sec * 1e9);
 }
 
-/* When the memory of a session whose process died is no longer kept for it to come back. */
-static uint64_t linger_until(const struct agent *agent, const struct live *live)
+/* When the memory of a launch whose processes died is no longer kept for them to come back; UINT64_MAX: it is not dead, or
+ * not durable. */
+static uint64_t linger_until(const struct agent *agent, const struct launch *launch)
 {
-	return live->died_ns + linger_ns(agent);
+	uint64_t died_ns = 0;
+
+	if (!launch_is_dead(launch) || !launch_settled(launch))
+		return UINT64_MAX;
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r] && launch->rank[r]->died_ns > died_ns)
+			died_ns = launch->rank[r]->died_ns;
+	return died_ns + linger_ns(agent);
 }
 
 /* One that is not durable stays until it is, however long that takes. */
@@ -112,7 +120,7 @@ static void retire_forgotten(struct agent *agent)
 	uint64_t now = tpck_clock_monotonic_ns();
 
 	for (struct live *live = agent->lives; live; live = live->next)
-		if (live->life == LIFE_DEAD && flush_settled(live) && linger_until(agent, live) <= now)
+		if (live->life == LIFE_DEAD && linger_until(agent, live->launch) <= now)
 			live_retire(agent, live);
 }
 
@@ -172,8 +180,8 @@ static uint64_t next_deadline(const struct agent *agent)
 	if (copies_deadline(agent) < soonest)
 		soonest = copies_deadline(agent);
 	for (const struct live *live = agent->lives; live; live = live->next)
-		if (live->life == LIFE_DEAD && flush_settled(live) && !live->jobs && linger_until(agent, live) < soonest)
-			soonest = linger_until(agent, live);
+		if (live->life == LIFE_DEAD && !live->jobs && linger_until(agent, live->launch) < soonest)
+			soonest = linger_until(agent, live->launch);
 	for (const struct client *client = agent->clients; client; client = client->next)
 		if (client->deferred && client->deferred_until_ns < soonest)
 			soonest = client->deferred_until_ns;

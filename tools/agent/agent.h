@@ -15,6 +15,7 @@
 #include "runtime/store/program.h"
 #include "runtime/store/tiers.h"
 #include "runtime/wire/message.h"
+#include "tools/agent/launch.h"
 #include "tools/agent/worker.h"
 
 /* A descriptor of the event loop and what to call when it is ready. */
@@ -29,8 +30,9 @@ struct client {
 	pid_t pid;          /* by SO_PEERCRED */
 	struct live *live;  /* its session, once welcomed */
 	bool busy;          /* HELLO is with the clerk */
-	char *deferred;     /* a HELLO that waits until an earlier process of the program is settled */
+	char *deferred;     /* a HELLO that waits until an earlier process of the program is settled, or for the other ranks */
 	uint64_t deferred_until_ns;
+	struct launch *launch; /* that the HELLO belongs to; NULL: not yet */
 	bool gone;          /* closed while busy */
 	bool files, ended;  /* it writes files; it is at its end, and has not failed */
 	struct client *next;
@@ -47,6 +49,8 @@ struct live_image {
 	struct tpck_image map;
 	char path[TPCK_PATH_MAX];
 	bool checking; /* a job compares it with the device's digests */
+	bool good;     /* they agreed, for good_step */
+	uint64_t good_step;
 };
 
 /* A session as the agent sees it. */
@@ -58,7 +62,7 @@ struct live {
 	pid_t pid;
 	enum life life;
 	unsigned jobs;                /* that use this structure */
-	uint32_t world;
+	struct launch *launch;
 
 	unsigned image_count;
 	struct live_image images[TPCK_IMAGES_MAX];
@@ -74,16 +78,11 @@ struct live {
 
 	int newest;                   /* index of the newest committed image; -1: none */
 	uint64_t newest_step;
-	bool durable_any;
-	uint64_t durable_step;        /* newest step published, if durable_any */
-	struct tpck_manifest *base;   /* what that looks like */
-	bool flushing;
-	int flush_image;
-	uint64_t flush_begun_ns;
 
 	bool ending;                  /* ENDING came, BYE is owed */
 	int32_t status;
 	bool end_known;               /* it ended by itself, with `status` */
+	bool ended_well;              /* with status 0; the others of its launch have not all */
 	bool resumed;
 	uint64_t died_ns, begun_ns;
 	struct live *next;
@@ -115,6 +114,7 @@ struct agent {
 	struct worker clerk, checker, flusher, prefaulter;
 	struct client *clients;
 	struct live *lives;
+	struct launch *launches;
 
 	uint64_t begun_ns, idle_since_ns, look_ns;
 	uint64_t files_died_ns; /* when a process that writes files died last; 0: the program has ended since, or none did */
@@ -163,6 +163,14 @@ void live_retire(struct agent *agent, struct live *live);
 /* Frees what is gone and used by nobody. */
 void live_sweep(struct agent *agent);
 void live_unpin(struct agent *agent, struct live *live, unsigned image);
+/* Index of the session's image of a step that is held and good, or committed; -1: there is none. */
+int live_image_of(const struct live *live, uint64_t step);
+/* Changes an image's state, if it is that. */
+bool live_image_state(struct live *live, unsigned image, enum tpck_image_state from, enum tpck_image_state to);
+/* Image `i` is the newest that is committed; older ones are given back. */
+void live_committed(struct agent *agent, struct live *live, unsigned image);
+/* The last process of a launch is gone: what cannot be offered goes. */
+void live_settle_launch(struct agent *agent, struct launch *launch);
 void live_adopt_all(struct agent *agent);
 void live_settle(struct agent *agent, struct live *live);
 
@@ -199,8 +207,6 @@ void prepare_again(struct agent *agent);
 void flush_consider(struct agent *agent);
 /* What an agent that was killed left half written. */
 void flush_clear_remains(struct agent *agent);
-/* Whether the newest image of a session is durable, or it has none. */
-bool flush_settled(const struct live *live);
 /* When flush_consider has something to do by itself; UINT64_MAX: never. */
 uint64_t flush_deadline(const struct agent *agent);
 

@@ -49,6 +49,10 @@ void client_close(struct agent *agent, struct client *client)
 			break;
 		}
 	}
+	if (client->launch) {
+		client->launch->closed = true;
+		launch_said(agent, client->launch, 1);
+	}
 	free(client->deferred);
 	free(client);
 }
@@ -68,12 +72,35 @@ static void connection_ended(struct agent *agent, struct client *client)
 		live_poll(agent);
 }
 
+/* A log that cannot be run forward on one rank is of no use to any. */
+static void diverged(struct agent *agent, struct live *live, const struct tpck_diverged *what)
+{
+	struct tpck_point point = {what->generation, what->at < what->step ? what->at : what->step};
+	struct launch *launch = live->launch;
+
+	/* The others say so, too, once they were told. */
+	if (launch->began_anew)
+		return;
+	tpck_log_warn("resuming at step %llu (generation %llu) failed in iteration %llu: %.200s",
+		      (unsigned long long)what->step, (unsigned long long)what->generation,
+		      (unsigned long long)what->at, what->what);
+	if (what->ends) {
+		point = (struct tpck_point){live->session->name.generation, 0};
+		clerk_tell(agent, live, NEWS_GAVE_UP, &point, TPCK_DEATH_FAR);
+		return;
+	}
+	/* A start that did not come to its step is counted when its session ends. */
+	for (uint32_t r = 0; r < launch->world && !what->again; r++)
+		if (launch->rank[r])
+			clerk_tell(agent, launch->rank[r], NEWS_DIVERGED, &point, TPCK_DEATH_FAR);
+	launch_start_over(live, what->again);
+}
+
 static void take_session_message(struct agent *agent, struct client *client, int type, const void *payload,
 				 size_t size)
 {
 	struct live *live = client->live;
 	const struct tpck_held *held = payload;
-	const struct tpck_diverged *diverged = payload;
 	const struct tpck_ending *ending = payload;
 	struct tpck_point point;
 
@@ -94,19 +121,12 @@ static void take_session_message(struct agent *agent, struct client *client, int
 		unlink(path);
 		point = (struct tpck_point){live->session->name.generation, live->session->control->resume_step};
 		clerk_tell(agent, live, NEWS_RESUMED, &point, TPCK_DEATH_FAR);
-	} else if (type == TPCK_MSG_DIVERGED && size >= sizeof *diverged) {
-		uint64_t from = diverged->at < diverged->step ? diverged->at : diverged->step;
-
-		tpck_log_warn("resuming at step %llu (generation %llu) failed in iteration %llu: %.200s",
-			      (unsigned long long)diverged->step, (unsigned long long)diverged->generation,
-			      (unsigned long long)diverged->at, diverged->what);
-		point = (struct tpck_point){diverged->generation, from};
-		/* A start that did not come to its step is counted when its session ends. */
-		if (diverged->again)
-			return;
-		if (diverged->ends)
-			point = (struct tpck_point){live->session->name.generation, 0};
-		clerk_tell(agent, live, diverged->ends ? NEWS_GAVE_UP : NEWS_DIVERGED, &point, TPCK_DEATH_FAR);
+	} else if (type == TPCK_MSG_DIVERGED && size >= sizeof(struct tpck_diverged)) {
+		diverged(agent, live, payload);
+	} else if (type == TPCK_MSG_INJECTED) {
+		launch_injected(agent, live->launch);
+	} else if (type == TPCK_MSG_DUE) {
+		launch_capture(agent, live->launch);
 	} else if (type == TPCK_MSG_ENDING && size >= sizeof *ending) {
 		live->ending = live->end_known = true;
 		live->status = ending->status;

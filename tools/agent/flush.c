@@ -23,11 +23,12 @@
 struct flush_job {
 	struct job job; /* first */
 	struct agent *agent;
-	struct live *live;
-	unsigned image;
-	struct tpck_share share;
+	struct launch *launch;
+	uint64_t step;
+	unsigned *image;             /* of each rank's session, pinned */
+	struct tpck_program **program; /* of each rank */
 	struct tpck_publication publication;
-	struct tpck_manifest *base;  /* taken from the session, given back changed */
+	struct tpck_manifest *base;  /* taken from the launch, given back changed */
 	uint64_t *running;           /* generations that may have work in progress, 0 at the end */
 	uint64_t began_ns, took_ns, write_ns;
 	int rc;
@@ -40,9 +41,14 @@ struct flush_job {
 static bool permitted(void *context, const struct tpck_point *point)
 {
 	struct flush_job *flush = context;
-	enum tpck_allowed allowed = tpck_program_allows(flush->live->program, point);
 
-	return allowed != TPCK_ALLOWED_NOT_ENDED && allowed != TPCK_ALLOWED_NOT_FENCED;
+	for (size_t i = 0; i < flush->publication.share_count; i++) {
+		enum tpck_allowed allowed = tpck_program_allows(flush->program[i], point);
+
+		if (allowed == TPCK_ALLOWED_NOT_ENDED || allowed == TPCK_ALLOWED_NOT_FENCED)
+			return false;
+	}
+	return true;
 }
 
 struct rule {
@@ -90,10 +96,11 @@ static void find_base(struct flush_job *flush)
 	if (flush->base || tpck_catalog_load(&catalog, p->tier, NULL, NULL, NULL, NULL))
 		return;
 	for (size_t i = catalog.count; i-- > 0 && !flush->base;) {
-		const struct tpck_member *member = tpck_manifest_member(catalog.manifests[i], flush->share.rank, flush->share.ordinal);
+		const struct tpck_share *first = &p->shares[0];
+		const struct tpck_member *member = tpck_manifest_member(catalog.manifests[i], first->rank, first->ordinal);
 		int rc;
 
-		if (!member || strcmp(member->identity, flush->share.identity) != 0)
+		if (!member || strcmp(member->identity, first->identity) != 0)
 			continue;
 		rc = tpck_verify(p->tier, catalog.manifests[i], &err);
 		if (rc == -EBADMSG || rc == -ENOENT) {
@@ -204,24 +211,28 @@ void flush_clear_remains(struct agent *agent)
 
 static void failed(struct agent *agent, struct flush_job *flush)
 {
-	const struct tpck_image_header *header = flush->share.image.header;
-
 	if (strcmp(agent->flush_said, flush->error.text) != 0) {
 		snprintf(agent->flush_said, sizeof agent->flush_said, "%s", flush->error.text);
-		tpck_log_warn("step %" PRIu64 " is not durable yet: %s", header->step, flush->error.text);
+		tpck_log_warn("step %" PRIu64 " is not durable yet: %s", flush->step, flush->error.text);
 	}
 	agent->flush_backoff_sec = agent_backoff(agent->flush_backoff_sec);
 	agent->flush_retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(agent->flush_backoff_sec * 1e9);
 }
 
-static void stored(struct agent *agent, struct live *live, uint64_t step)
+static void stored(struct agent *agent, struct launch *launch, uint64_t step)
 {
-	live->durable_any = true;
-	live->durable_step = step;
-	/* A process that has but one image gets it back: what was in it is safe. */
-	if (live->life == LIFE_RUNNING && live->image_count == 1 && !live->ending)
-		live->newest = -1;
-	atomic_store(&live->session->control->durable_step, step);
+	launch->durable_any = true;
+	launch->durable_step = step;
+	for (uint32_t r = 0; r < launch->world; r++) {
+		struct live *live = launch->rank[r];
+
+		if (!live)
+			continue;
+		/* A process that has but one image gets it back: what was in it is safe. */
+		if (live->life == LIFE_RUNNING && live->image_count == 1 && !live->ending)
+			live->newest = -1;
+		atomic_store(&live->session->control->durable_step, step);
+	}
 	if (agent->flush_said[0])
 		tpck_log_warn("step %" PRIu64 " is durable; the store works again", step);
 	agent->flush_said[0] = '\0';
@@ -230,57 +241,77 @@ static void stored(struct agent *agent, struct live *live, uint64_t step)
 	copies_wanted(agent);
 }
 
-/* An image whose bytes are not what they were said to be is good for nothing. */
+/* An image whose bytes are not what they were said to be is good for nothing, and so are the others of its step. */
 static void discard(struct agent *agent, struct flush_job *flush)
 {
-	struct live *live = flush->live;
-	struct tpck_held held = {
-		.image = flush->image, .generation = flush->share.image.header->generation, .step = flush->share.image.header->step,
-	};
+	struct launch *launch = flush->launch;
 
-	tpck_log_warn("step %" PRIu64 " is given up: %s", held.step, flush->error.text);
-	if (live->newest == (int)flush->image)
-		live->newest = -1;
-	atomic_store(&flush->share.image.header->state, TPCK_IMAGE_ABANDONED);
-	if (live->client)
-		client_send(live->client, TPCK_MSG_SURPRISE, &held, sizeof held);
-	if (live->life == LIFE_DEAD)
-		live_retire(agent, live);
+	tpck_log_warn("step %" PRIu64 " is given up: %s", flush->step, flush->error.text);
+	for (uint32_t r = 0; r < launch->world; r++) {
+		struct live *live = launch->rank[r];
+		struct tpck_held held = {.image = flush->image[r], .generation = launch->generation, .step = flush->step};
+
+		if (!live)
+			continue;
+		if (live->newest == (int)flush->image[r])
+			live->newest = -1;
+		atomic_store(&live->images[flush->image[r]].map.header->state, TPCK_IMAGE_ABANDONED);
+		if (live->client)
+			client_send(live->client, TPCK_MSG_SURPRISE, &held, sizeof held);
+		if (live->life == LIFE_DEAD)
+			live_retire(agent, live);
+	}
+}
+
+static void retire_dead(struct agent *agent, struct launch *launch)
+{
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r] && launch->rank[r]->life == LIFE_DEAD)
+			live_retire(agent, launch->rank[r]);
+}
+
+static void flush_free(struct flush_job *flush)
+{
+	free(flush->publication.shares);
+	free(flush->image);
+	free(flush->program);
+	free(flush->running);
+	free(flush);
 }
 
 static void flush_done(struct agent *agent, struct job *job)
 {
 	struct flush_job *flush = (struct flush_job *)job;
-	struct live *live = flush->live;
-	uint64_t step = flush->share.image.header->step;
+	struct launch *launch = flush->launch;
 
 	agent->jobs--;
-	live->jobs--;
-	live->flushing = false;
-	live->base = flush->base;
+	launch->flushing = false;
+	launch->base = flush->base;
 	if (flush->rc == 0) {
-		tpck_log_info("step %" PRIu64 " is durable: %.1f MiB, %.1f of it new, written in %.2f s, read back in %.2f s", step,
+		tpck_log_info("step %" PRIu64 " is durable: %.1f MiB, %.1f of it new, written in %.2f s, read back in %.2f s", flush->step,
 			      (double)tpck_manifest_bytes(flush->published) / (1 << 20),
 			      (double)flush->published->stored_bytes / (1 << 20), (double)flush->write_ns / 1e9,
 			      (double)(flush->took_ns - flush->write_ns) / 1e9);
-		tpck_manifest_free(live->base);
-		live->base = flush->published;
+		tpck_manifest_free(launch->base);
+		launch->base = flush->published;
 		agent->history.cost_sec = (double)flush->took_ns / 1e9;
-		stored(agent, live, step);
+		stored(agent, launch, flush->step);
 	} else if (flush->rc == -EEXIST) {
-		stored(agent, live, step);
+		stored(agent, launch, flush->step);
 	} else if (flush->rc == -ECANCELED) {
 		tpck_log_info("%s", flush->error.text);
-		if (live->life == LIFE_DEAD)
-			live_retire(agent, live);
+		retire_dead(agent, launch);
 	} else if (flush->rc == -EBADMSG) {
 		discard(agent, flush);
 	} else {
 		failed(agent, flush);
 	}
-	live_unpin(agent, live, flush->image);
-	free(flush->running);
-	free(flush);
+	/* Its sessions have jobs, so all are still there. */
+	for (uint32_t r = 0; r < launch->world; r++) {
+		launch->rank[r]->jobs--;
+		live_unpin(agent, launch->rank[r], flush->image[r]);
+	}
+	flush_free(flush);
 }
 
 static uint64_t *running_generations(const struct agent *agent)
@@ -298,67 +329,103 @@ static uint64_t *running_generations(const struct agent *agent)
 	return generations;
 }
 
-static void begin(struct agent *agent, struct live *live)
+/* The part of one rank, whose image is pinned. */
+static void add_share(struct flush_job *flush, struct live *live)
+{
+	uint32_t r = live->session->name.rank;
+	struct live_image *image = &live->images[live->newest];
+	struct tpck_share *share = &flush->publication.shares[r];
+
+	flush->image[r] = (unsigned)live->newest;
+	flush->program[r] = live->program;
+	*share = (struct tpck_share){
+		.session_path = live->session->path, .image_path = image->path, .image = image->map,
+		.identity = live->session->identity, .rank = r, .ordinal = live->session->name.ordinal,
+	};
+	tpck_notes_take(&share->notes, &live->session->control->status);
+	atomic_fetch_add(&image->map.header->pins, 1);
+	live->jobs++;
+}
+
+static void begin(struct agent *agent, struct launch *launch, uint64_t step)
 {
 	struct flush_job *flush = calloc(1, sizeof *flush);
-	const struct tpck_control *control = live->session->control;
-	struct live_image *image = &live->images[live->newest];
+	const struct tpck_control *control = launch->rank[0]->session->control;
 
 	if (!flush)
 		return;
 	flush->running = running_generations(agent);
-	if (!flush->running) {
-		free(flush);
+	flush->publication.shares = calloc(launch->world, sizeof *flush->publication.shares);
+	flush->image = calloc(launch->world, sizeof *flush->image);
+	flush->program = calloc(launch->world, sizeof *flush->program);
+	if (!flush->running || !flush->publication.shares || !flush->image || !flush->program) {
+		flush_free(flush);
 		return;
 	}
 	flush->job.run = flush_run;
 	flush->job.done = flush_done;
 	flush->agent = agent;
-	flush->live = live;
-	flush->image = (unsigned)live->newest;
-	flush->base = live->base;
-	live->base = NULL;
-	flush->share = (struct tpck_share){
-		.session_path = live->session->path, .image_path = image->path, .image = image->map,
-		.identity = live->session->identity, .rank = live->session->name.rank, .ordinal = live->session->name.ordinal,
-	};
-	tpck_notes_take(&flush->share.notes, &control->status);
-	flush->publication = (struct tpck_publication){
-		.tier = agent->tier, .shares = &flush->share, .share_count = 1, .world = live->world ? live->world : 1,
-		.parent = {control->parent_generation, control->resume_step}, .permitted = permitted,
-		.context = flush, .write_ns = &flush->write_ns,
-	};
-	atomic_fetch_add(&image->map.header->pins, 1);
-	live->flushing = true;
-	live->flush_begun_ns = tpck_clock_monotonic_ns();
-	live->jobs++;
+	flush->launch = launch;
+	flush->step = step;
+	flush->base = launch->base;
+	launch->base = NULL;
+	flush->publication.tier = agent->tier;
+	flush->publication.share_count = flush->publication.world = launch->world;
+	flush->publication.parent = (struct tpck_point){control->parent_generation, control->resume_step};
+	flush->publication.permitted = permitted;
+	flush->publication.context = flush;
+	flush->publication.write_ns = &flush->write_ns;
+	for (uint32_t r = 0; r < launch->world; r++)
+		add_share(flush, launch->rank[r]);
+	launch->flushing = true;
+	launch->flush_begun_ns = tpck_clock_monotonic_ns();
 	agent->jobs++;
 	worker_give(&agent->flusher, &flush->job);
 }
 
-bool flush_settled(const struct live *live)
+/* What a launch's processes are at, all in all. */
+struct condition {
+	bool known, settling, died, failing, ending;
+};
+
+static struct condition condition_of(const struct launch *launch)
 {
-	return !live->flushing && (live->newest < 0 || (live->durable_any && live->durable_step >= live->newest_step));
+	struct condition c = {.known = true, .ending = true};
+
+	for (uint32_t r = 0; r < launch->world; r++) {
+		const struct live *live = launch->rank[r];
+
+		c.known = c.known && live->program;
+		c.settling = c.settling || live->life == LIFE_SETTLING;
+		c.died = c.died || (live->life == LIFE_DEAD && !live->ended_well);
+		c.failing = c.failing || (live->ending && live->status != 0);
+		c.ending = c.ending && (live->ended_well || (live->ending && live->status == 0));
+	}
+	return c;
 }
 
-/* Nanoseconds until this session's newest image is due; 0: now; UINT64_MAX: nothing is. */
-static uint64_t due_in(const struct agent *agent, const struct live *live, uint64_t now)
+/* Nanoseconds until this launch's newest step is due; 0: now; UINT64_MAX: nothing is. */
+static uint64_t due_in(const struct agent *agent, const struct launch *launch, uint64_t now)
 {
 	const struct tpck_interval *interval = &agent->settings.durable_interval;
-	uint64_t since = live->flush_begun_ns ? live->flush_begun_ns : live->begun_ns;
+	uint64_t since = launch->flush_begun_ns ? launch->flush_begun_ns : launch->begun_ns, step;
+	struct condition c;
 	double wait;
 
-	if (live->life == LIFE_GONE || live->flushing || !live->program || flush_settled(live))
+	if (launch->flushing || launch_settled(launch) || !launch_newest(launch, &step))
 		return UINT64_MAX;
-	if (live->life != LIFE_RUNNING || agent->stopping || (live->ending && live->status != 0))
+	c = condition_of(launch);
+	if (!c.known || c.settling)
+		return UINT64_MAX;
+	if (c.died || agent->stopping || c.failing)
 		return 0;
 	/* What a program that ended well leaves is nobody's to go on from. */
-	if (live->ending)
+	if (c.ending)
 		return UINT64_MAX;
 	if (interval->unit == TPCK_INTERVAL_ITERATIONS) {
-		uint64_t last = live->durable_any ? live->durable_step : live->session->control->resume_step;
+		uint64_t last = launch->durable_any ? launch->durable_step : launch->rank[0]->session->control->resume_step;
 
-		return (double)(live->newest_step - last) >= interval->count ? 0 : UINT64_MAX;
+		return (double)(step - last) >= interval->count ? 0 : UINT64_MAX;
 	}
 	wait = interval->unit == TPCK_INTERVAL_SECONDS ? interval->count : tpck_interval_auto(&agent->history);
 	if (since + (uint64_t)(wait * 1e9) <= now)
@@ -370,8 +437,8 @@ uint64_t flush_deadline(const struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns(), soonest = UINT64_MAX;
 
-	for (const struct live *live = agent->lives; live; live = live->next) {
-		uint64_t due = live->flushing ? UINT64_MAX : due_in(agent, live, now);
+	for (const struct launch *launch = agent->launches; launch; launch = launch->next) {
+		uint64_t due = due_in(agent, launch, now);
 
 		if (due != UINT64_MAX && now + due < soonest)
 			soonest = now + due;
@@ -381,14 +448,13 @@ uint64_t flush_deadline(const struct agent *agent)
 
 void flush_consider(struct agent *agent)
 {
-	uint64_t now = tpck_clock_monotonic_ns();
+	uint64_t now = tpck_clock_monotonic_ns(), step;
 
 	if (now < agent->flush_retry_ns)
 		return;
 	/* The dead first: nobody else has what they leave. */
 	for (int dead = 1; dead >= 0; dead--)
-		for (struct live *live = agent->lives; live; live = live->next)
-			if ((live->life == LIFE_DEAD) == dead && live->life != LIFE_SETTLING &&
-			    due_in(agent, live, now) == 0)
-				begin(agent, live);
+		for (struct launch *launch = agent->launches; launch; launch = launch->next)
+			if (launch_is_dead(launch) == dead && launch_newest(launch, &step) && due_in(agent, launch, now) == 0)
+				begin(agent, launch, step);
 }

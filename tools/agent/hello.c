@@ -5,9 +5,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
@@ -19,23 +21,36 @@
 #define GENERATION "generation"
 /* How long a starting process waits for an earlier one of the same program to be quite gone. */
 #define PREDECESSOR_WAIT_NS 3000000000ull
+/* And for the other ranks to start, which they do not all at once. */
+#define RANKS_WAIT_NS 120000000000ull
 
-struct hello_job {
-	struct job job; /* first */
-	struct agent *agent;
+/* One process's part in it. */
+struct hello_part {
 	struct client *client;
 	struct tpck_hello hello;
 	char *identity;
 	struct memory_candidate *memory;
 	size_t memory_count;
-	bool conflict;
-	int conflict_pid;
+	int conflict_pid; /* a process of the same program still runs */
 	/* found by the clerk */
 	int rc;
 	struct tpck_error error;
 	struct tpck_program *program;
 	struct tpck_session *session;
-	struct offer offer;
+};
+
+/* What the clerk does for one process, or for all ranks of a launch that ask for an offer. */
+struct hello_job {
+	struct job job; /* first */
+	struct agent *agent;
+	struct launch *launch;
+	size_t count;
+	struct hello_part *part;
+	struct offer *offer; /* of each part */
+	struct tpck_manifest *base;
+	uint16_t meeting_ports[2];
+	bool resume;         /* an offer is wanted, and can be made */
+	char obstacle[160];  /* why it cannot, or "" */
 };
 
 /* ---- generations -------------------------------------------------------------------------- */
@@ -95,54 +110,114 @@ static uint64_t new_generation(struct agent *agent)
 
 /* ---- the clerk's part --------------------------------------------------------------------- */
 
+static void add_notice(struct offer *offer, const char *text)
+{
+	size_t used = strlen(offer->notice);
+
+	snprintf(offer->notice + used, sizeof offer->notice - used, "%s%s", used ? "; " : "", text);
+}
+
+static void begin_session(struct hello_job *h, struct hello_part *part)
+{
+	struct tpck_session_name name = {h->launch->generation, part->hello.rank, part->hello.ordinal};
+
+	part->program = program_of(h->agent, part->identity, &part->error);
+	part->rc = part->program ? tpck_session_create(&part->session, h->agent->folder, &name, part->identity, &part->error)
+				 : -ENOMEM;
+	if (part->rc)
+		return;
+	part->session->control->world = h->launch->world;
+	part->session->control->launch = h->launch->key;
+}
+
+/* From now on a start of this program may find something. */
+static void mark_program(struct hello_job *h, size_t i, int store_rc, struct tpck_error *store)
+{
+	char text[340];
+
+	if (tpck_program_mark(h->part[i].program, h->agent->folder, store_rc ? NULL : &h->agent->tiers, true, store))
+		store_rc = store_rc ? store_rc : -store->code;
+	if (!store_rc)
+		return;
+	agent_complain(store);
+	snprintf(text, sizeof text, "snapshots stay in memory only: %.300s", store->text);
+	add_notice(&h->offer[i], text);
+}
+
+static struct offer_request request_of(const struct hello_part *part)
+{
+	return (struct offer_request){
+		.identity = part->identity, .rank = part->hello.rank, .ordinal = part->hello.ordinal,
+		.wanted_step = part->hello.resume_step, .program = part->program, .memory = part->memory,
+		.memory_count = part->memory_count, .session_path = part->session ? part->session->path : NULL,
+	};
+}
+
+static void choose(struct hello_job *h, bool store)
+{
+	struct offer_request *requests = calloc(h->count, sizeof *requests);
+
+	if (!requests)
+		return;
+	for (size_t i = 0; i < h->count; i++) {
+		if (h->part[i].rc)
+			goto out;
+		requests[i] = request_of(&h->part[i]);
+	}
+	offer_choose(h->agent, store, requests, h->offer, h->count, &h->base);
+out:
+	free(requests);
+}
+
+/* Ports of TCP that nobody listens at now; 0: there is none. */
+static void find_ports(uint16_t ports[2])
+{
+	int fd[2];
+
+	/* Both at once, so that they are two. */
+	for (int i = 0; i < 2; i++) {
+		struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+		socklen_t size = sizeof at;
+
+		fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (fd[i] >= 0 && bind(fd[i], (struct sockaddr *)&at, sizeof at) == 0 &&
+		    getsockname(fd[i], (struct sockaddr *)&at, &size) == 0)
+			ports[i] = ntohs(at.sin_port);
+	}
+	for (int i = 0; i < 2; i++)
+		if (fd[i] >= 0)
+			close(fd[i]);
+}
+
 static void hello_run(struct job *job)
 {
 	struct hello_job *h = (struct hello_job *)job;
-	struct agent *agent = h->agent;
 	struct tpck_error store = {0};
-	struct offer_request request = {
-		.identity = h->identity, .rank = h->hello.rank, .ordinal = h->hello.ordinal,
-		.wanted_step = h->hello.resume_step, .memory = h->memory, .memory_count = h->memory_count,
-	};
-	struct tpck_session_name name = {0, h->hello.rank, h->hello.ordinal};
-	int store_rc = tpck_durable_tier_check(agent->tier, &store);
+	int store_rc = tpck_durable_tier_check(h->agent->tier, &store);
 
-	h->program = program_of(agent, h->identity, &h->error);
-	if (!h->program) {
-		h->rc = -ENOMEM;
-		return;
-	}
-	name.generation = new_generation(agent);
-	h->rc = tpck_session_create(&h->session, agent->folder, &name, h->identity, &h->error);
-	if (h->rc)
-		return;
-	request.program = h->program;
-	request.session_path = h->session->path;
+	if (!h->launch->generation)
+		h->launch->generation = new_generation(h->agent);
+	for (size_t i = 0; i < h->count; i++)
+		begin_session(h, &h->part[i]);
 	/* What somebody else could have put there is not looked at. */
-	request.store = store_rc != -EPERM;
-	if ((h->hello.flags & TPCK_HELLO_RESUME) && !h->conflict)
-		offer_choose(agent, &request, &h->offer);
-	else if (h->conflict)
-		snprintf(h->offer.notice, sizeof h->offer.notice,
-			 "not resuming: process %d of the same program is still running", h->conflict_pid);
-	/* From now on a start of this program may find something. */
-	if (tpck_program_mark(h->program, agent->folder, store_rc ? NULL : &agent->tiers, true, &store))
-		store_rc = store_rc ? store_rc : -store.code;
-	if (store_rc) {
-		size_t used = strlen(h->offer.notice);
-
-		agent_complain(&store);
-		snprintf(h->offer.notice + used, sizeof h->offer.notice - used, "%ssnapshots stay in memory only: %.300s",
-			 used ? "; " : "", store.text);
+	if (h->resume)
+		choose(h, store_rc != -EPERM);
+	if (h->count > 1)
+		find_ports(h->meeting_ports);
+	for (size_t i = 0; i < h->count; i++) {
+		if (h->obstacle[0])
+			add_notice(&h->offer[i], h->obstacle);
+		if (!h->part[i].rc)
+			mark_program(h, i, store_rc, &store);
 	}
 }
 
 /* ---- the event loop's part ---------------------------------------------------------------- */
 
-static void give_back_candidates(struct agent *agent, struct hello_job *h)
+static void give_back_candidates(struct agent *agent, struct hello_part *part)
 {
-	for (size_t i = 0; i < h->memory_count; i++) {
-		struct memory_candidate *candidate = &h->memory[i];
+	for (size_t i = 0; i < part->memory_count; i++) {
+		struct memory_candidate *candidate = &part->memory[i];
 
 		candidate->live->jobs--;
 		if (candidate->bad) {
@@ -154,52 +229,70 @@ static void give_back_candidates(struct agent *agent, struct hello_job *h)
 	}
 }
 
-static void refuse(struct hello_job *h, const char *why)
+static void refuse(struct client *client, const char *why)
 {
 	struct tpck_welcome welcome = {0};
 
-	tpck_log_warn("process %d is not served: %s", (int)h->client->pid, why);
+	tpck_log_warn("process %d is not served: %s", (int)client->pid, why);
 	snprintf(welcome.notice, sizeof welcome.notice, "%s", why);
-	client_send(h->client, TPCK_MSG_WELCOME, &welcome, sizeof welcome);
+	client_send(client, TPCK_MSG_WELCOME, &welcome, sizeof welcome);
 }
 
-static void welcome(struct agent *agent, struct hello_job *h)
+static void welcome(struct agent *agent, struct hello_job *h, size_t i)
 {
-	struct tpck_control *control = h->session->control;
-	struct tpck_welcome w = {.generation = h->session->name.generation};
+	struct hello_part *part = &h->part[i];
+	const struct offer *offer = &h->offer[i];
+	struct tpck_control *control = part->session->control;
+	struct tpck_welcome w = {.generation = part->session->name.generation};
 	struct live *live;
 
-	if (h->offer.made) {
-		control->parent_generation = h->offer.point.generation;
-		control->resume_step = h->offer.point.step;
+	if (offer->made) {
+		control->parent_generation = offer->point.generation;
+		control->resume_step = offer->point.step;
 		w.offer = 1;
-		w.offer_generation = h->offer.point.generation;
-		w.offer_step = h->offer.point.step;
-		w.log_sequence = h->offer.cut.sequence;
-		w.log_offset = h->offer.cut.offset;
-		w.tries = tpck_program_tries(h->program, &h->offer.point);
+		w.offer_generation = offer->point.generation;
+		w.offer_step = offer->point.step;
+		w.log_sequence = offer->cut.sequence;
+		w.log_offset = offer->cut.offset;
+		w.tries = tpck_program_tries(part->program, &offer->point);
+		memcpy(w.meeting_ports, h->meeting_ports, sizeof w.meeting_ports);
 	}
-	control->pid = h->client->pid;
-	snprintf(w.session, sizeof w.session, "%s", h->session->path);
-	snprintf(w.notice, sizeof w.notice, "%s", h->offer.notice);
-	live = live_new(agent, h->session, h->client->pid);
+	control->pid = part->client->pid;
+	snprintf(w.session, sizeof w.session, "%s", part->session->path);
+	snprintf(w.notice, sizeof w.notice, "%s", offer->notice);
+	live = live_new(agent, part->session, part->client->pid);
 	if (!live) {
-		refuse(h, "out of memory");
-		tpck_session_close(h->session);
+		refuse(part->client, "out of memory");
+		tpck_session_close(part->session);
 		return;
 	}
-	live->program = h->program;
-	live->world = h->hello.world;
-	live->base = h->offer.base;
-	h->offer.base = NULL;
-	tpck_log_info("process %d is generation %" PRIu64 "%s%s", (int)live->pid, w.generation,
-		      w.notice[0] ? "; " : "", w.notice);
-	if (h->client->gone) {
+	live->program = part->program;
+	live->launch = h->launch;
+	h->launch->rank[part->hello.rank] = live;
+	if (h->launch->world > 1)
+		tpck_log_info("process %d is rank %u of generation %" PRIu64 "%s%s", (int)live->pid, part->hello.rank, w.generation,
+			      w.notice[0] ? "; " : "", w.notice);
+	else
+		tpck_log_info("process %d is generation %" PRIu64 "%s%s", (int)live->pid, w.generation, w.notice[0] ? "; " : "",
+			      w.notice);
+	if (part->client->gone) {
 		live_died(agent, live);
 		return;
 	}
-	live_attach(live, h->client);
-	client_send(h->client, TPCK_MSG_WELCOME, &w, sizeof w);
+	live_attach(live, part->client);
+	client_send(part->client, TPCK_MSG_WELCOME, &w, sizeof w);
+}
+
+static void job_free(struct hello_job *h)
+{
+	for (size_t i = 0; i < h->count; i++) {
+		free(h->part[i].memory);
+		free(h->part[i].identity);
+	}
+	tpck_manifest_free(h->base);
+	free(h->part);
+	free(h->offer);
+	free(h);
 }
 
 static void hello_done(struct agent *agent, struct job *job)
@@ -207,34 +300,42 @@ static void hello_done(struct agent *agent, struct job *job)
 	struct hello_job *h = (struct hello_job *)job;
 
 	agent->jobs--;
-	h->client->busy = false;
-	give_back_candidates(agent, h);
-	if (h->rc)
-		refuse(h, h->error.text);
-	else
-		welcome(agent, h);
-	tpck_manifest_free(h->offer.base);
-	if (h->client->gone)
-		client_close(agent, h->client);
-	free(h->memory);
-	free(h->identity);
-	free(h);
+	if (h->base) {
+		tpck_manifest_free(h->launch->base);
+		h->launch->base = h->base;
+		h->base = NULL;
+	}
+	for (size_t i = 0; i < h->count; i++) {
+		struct hello_part *part = &h->part[i];
+
+		part->client->busy = false;
+		part->client->launch = NULL;
+		give_back_candidates(agent, part);
+		if (part->rc)
+			refuse(part->client, part->error.text);
+		else
+			welcome(agent, h, i);
+		if (part->client->gone)
+			client_close(agent, part->client);
+	}
+	launch_said(agent, h->launch, (uint32_t)h->count);
+	job_free(h);
 }
 
 /* Committed images of processes that are gone, pinned. */
-static void gather_candidates(struct agent *agent, struct hello_job *h)
+static void gather_candidates(struct agent *agent, struct hello_part *part)
 {
 	size_t room = 0;
 
 	for (struct live *live = agent->lives; live; live = live->next)
 		room += live->life == LIFE_DEAD ? live->image_count : 0;
-	h->memory = calloc(room + 1, sizeof *h->memory);
-	if (!h->memory)
+	part->memory = calloc(room + 1, sizeof *part->memory);
+	if (!part->memory)
 		return;
 	for (struct live *live = agent->lives; live; live = live->next) {
 		for (unsigned i = 0; live->life == LIFE_DEAD && i < live->image_count; i++) {
 			struct tpck_image_header *header = live->images[i].map.header;
-			struct memory_candidate *candidate = &h->memory[h->memory_count];
+			struct memory_candidate *candidate = &part->memory[part->memory_count];
 
 			if (atomic_load(&header->state) != TPCK_IMAGE_COMMITTED)
 				continue;
@@ -246,10 +347,10 @@ static void gather_candidates(struct agent *agent, struct hello_job *h)
 			candidate->resumable = header->resumable;
 			candidate->cut = (struct tpck_cut){header->log_sequence, header->log_offset};
 			candidate->identity = live->session->identity;
-			candidate->identity_differs = strcmp(live->session->identity, h->identity) != 0;
+			candidate->identity_differs = strcmp(live->session->identity, part->identity) != 0;
 			snprintf(candidate->image_path, sizeof candidate->image_path, "%s", live->images[i].path);
 			snprintf(candidate->session_path, sizeof candidate->session_path, "%s", live->session->path);
-			h->memory_count++;
+			part->memory_count++;
 		}
 	}
 }
@@ -269,19 +370,123 @@ static struct live *predecessor(struct agent *agent, const struct client *client
 	return NULL;
 }
 
+static bool keep(struct client *client, const struct tpck_hello *hello, const char *identity)
+{
+	if (client->deferred)
+		return true;
+	client->deferred = malloc(sizeof *hello + strlen(identity) + 1);
+	if (!client->deferred)
+		return false;
+	memcpy(client->deferred, hello, sizeof *hello);
+	strcpy(client->deferred + sizeof *hello, identity);
+	return true;
+}
+
 static bool defer(struct client *client, const struct tpck_hello *hello, const char *identity)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 
 	if (client->deferred)
 		return now < client->deferred_until_ns;
-	client->deferred = malloc(sizeof *hello + strlen(identity) + 1);
-	if (!client->deferred)
-		return false;
-	memcpy(client->deferred, hello, sizeof *hello);
-	strcpy(client->deferred + sizeof *hello, identity);
 	client->deferred_until_ns = now + PREDECESSOR_WAIT_NS;
-	return true;
+	return keep(client, hello, identity);
+}
+
+/* Whether a process can take an offer. */
+static bool asks(const struct tpck_hello *hello)
+{
+	return (hello->flags & (TPCK_HELLO_RESUME | TPCK_HELLO_LATE)) == TPCK_HELLO_RESUME;
+}
+
+static struct hello_job *job_new(struct agent *agent, struct launch *launch, size_t room)
+{
+	struct hello_job *h = calloc(1, sizeof *h);
+
+	if (!h)
+		return NULL;
+	h->part = calloc(room, sizeof *h->part);
+	h->offer = calloc(room, sizeof *h->offer);
+	if (!h->part || !h->offer) {
+		job_free(h);
+		return NULL;
+	}
+	h->job.run = hello_run;
+	h->job.done = hello_done;
+	h->agent = agent;
+	h->launch = launch;
+	return h;
+}
+
+static void job_add(struct hello_job *h, struct client *client, const struct tpck_hello *hello, const char *identity,
+		    const struct live *before)
+{
+	struct hello_part *part = &h->part[h->count];
+
+	part->identity = strdup(identity);
+	if (!part->identity) {
+		client_close(h->agent, client);
+		return;
+	}
+	h->count++;
+	part->client = client;
+	part->hello = *hello;
+	part->conflict_pid = before ? (int)before->pid : 0;
+	if (before)
+		snprintf(h->obstacle, sizeof h->obstacle, "not resuming: process %d of the same program is still running",
+			 part->conflict_pid);
+	if (hello->flags & TPCK_HELLO_RESUME)
+		gather_candidates(h->agent, part);
+	free(client->deferred);
+	client->deferred = NULL;
+	client->busy = true;
+}
+
+static void job_give(struct hello_job *h)
+{
+	h->resume = h->resume && !h->obstacle[0];
+	if (h->count == 0) {
+		job_free(h);
+		return;
+	}
+	h->agent->jobs++;
+	worker_give(&h->agent->clerk, &h->job);
+}
+
+/* The ranks of a launch whose HELLOs wait for one another. */
+static void gather_ranks(struct agent *agent, struct launch *launch)
+{
+	uint64_t now = tpck_clock_monotonic_ns();
+	uint32_t here = 0, missing = 0;
+	bool late = false;
+	struct hello_job *h;
+	struct client *next;
+
+	for (struct client *client = agent->clients; client; client = client->next)
+		if (client->launch == launch && client->deferred) {
+			here++;
+			late = late || now >= client->deferred_until_ns;
+		}
+	/* Who began without asking will not come to any step but its own. */
+	if (here == 0 || (here < launch->world && !late && !launch->alone_any))
+		return;
+	h = job_new(agent, launch, here);
+	if (!h)
+		return;
+	h->resume = here == launch->world;
+	while (missing < launch->world - 1 && launch->said[missing])
+		missing++;
+	if (launch->alone_any)
+		snprintf(h->obstacle, sizeof h->obstacle, "not resuming: another rank of this job has begun from its beginning");
+	else if (here < launch->world)
+		snprintf(h->obstacle, sizeof h->obstacle, "not resuming: rank %u did not come within %.0f s", missing,
+			 (double)RANKS_WAIT_NS / 1e9);
+	for (struct client *client = agent->clients; client; client = next) {
+		next = client->next;
+		if (client->launch == launch && client->deferred)
+			job_add(h, client, (struct tpck_hello *)client->deferred, client->deferred + sizeof(struct tpck_hello),
+				predecessor(agent, client, client->deferred + sizeof(struct tpck_hello)));
+	}
+	job_give(h);
 }
 
 void hello_begin(struct agent *agent, struct client *client, const struct tpck_hello *hello, const char *identity)
@@ -296,28 +501,32 @@ void hello_begin(struct agent *agent, struct client *client, const struct tpck_h
 	if (before && (before->life == LIFE_SETTLING || (hello->flags & TPCK_HELLO_RESUME)) &&
 	    defer(client, hello, identity))
 		return;
-	h = calloc(1, sizeof *h);
-	if (h)
-		h->identity = strdup(identity);
-	if (!h || !h->identity) {
-		free(h);
+	client->launch = launch_join(agent, hello);
+	if (!client->launch) {
+		tpck_log_warn("process %d says that it is rank %u of %u", (int)client->pid, hello->rank, hello->world);
 		client_close(agent, client);
 		return;
 	}
-	h->job.run = hello_run;
-	h->job.done = hello_done;
-	h->agent = agent;
-	h->client = client;
-	h->hello = *hello;
-	h->conflict = before != NULL;
-	h->conflict_pid = before ? (int)before->pid : 0;
-	if (hello->flags & TPCK_HELLO_RESUME)
-		gather_candidates(agent, h);
-	free(client->deferred);
-	client->deferred = NULL;
-	client->busy = true;
-	agent->jobs++;
-	worker_give(&agent->clerk, &h->job);
+	client->launch->hellos++;
+	if (client->launch->world > 1 && asks(hello)) {
+		if (keep(client, hello, identity)) {
+			client->deferred_until_ns = tpck_clock_monotonic_ns() + RANKS_WAIT_NS;
+			return;
+		}
+		client_close(agent, client);
+		return;
+	}
+	if (client->launch->world > 1)
+		client->launch->alone_any = true;
+	h = job_new(agent, client->launch, 1);
+	if (!h) {
+		client_close(agent, client);
+		return;
+	}
+	/* An offer that a process of many could not take is not made. */
+	h->resume = (hello->flags & TPCK_HELLO_RESUME) && client->launch->world == 1;
+	job_add(h, client, hello, identity, before);
+	job_give(h);
 }
 
 void hello_consider(struct agent *agent)
@@ -326,10 +535,13 @@ void hello_consider(struct agent *agent)
 
 	for (struct client *client = agent->clients; client; client = next) {
 		next = client->next;
-		if (client->deferred && !client->busy)
+		if (client->deferred && !client->busy && !client->launch)
 			hello_begin(agent, client, (struct tpck_hello *)client->deferred,
 				    client->deferred + sizeof(struct tpck_hello));
 	}
+	for (struct launch *launch = agent->launches; launch; launch = launch->next)
+		if (launch->world > 1)
+			gather_ranks(agent, launch);
 }
 
 void hello_adopt(struct agent *agent, struct client *client, const struct tpck_hello *hello)
@@ -345,12 +557,12 @@ void hello_adopt(struct agent *agent, struct client *client, const struct tpck_h
 		    name->ordinal != hello->ordinal || live->life != LIFE_RUNNING || live->client)
 			continue;
 		live_attach(live, client);
-		live->world = hello->world;
 		w.images = live->image_count;
 		snprintf(w.session, sizeof w.session, "%s", live->session->path);
 		client_send(client, TPCK_MSG_WELCOME, &w, sizeof w);
 		for (unsigned i = 0; i < live->image_count; i++)
 			live_held(agent, live, i);
+		launch_injected(agent, live->launch);
 		return;
 	}
 	snprintf(w.notice, sizeof w.notice, "generation %" PRIu64 " is not known to the agent any more",

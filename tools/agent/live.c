@@ -20,11 +20,24 @@ static enum tpck_image_state state_of(const struct live *live, unsigned i)
 	return (enum tpck_image_state)atomic_load_explicit(&live->images[i].map.header->state, memory_order_acquire);
 }
 
-static bool change_state(struct live *live, unsigned i, enum tpck_image_state from, enum tpck_image_state to)
+bool live_image_state(struct live *live, unsigned i, enum tpck_image_state from, enum tpck_image_state to)
 {
 	uint32_t expected = from;
 
 	return atomic_compare_exchange_strong(&live->images[i].map.header->state, &expected, to);
+}
+
+int live_image_of(const struct live *live, uint64_t step)
+{
+	for (unsigned i = 0; i < live->image_count; i++) {
+		const struct live_image *image = &live->images[i];
+		enum tpck_image_state state = state_of(live, i);
+
+		if (image->map.header->step == step &&
+		    (state == TPCK_IMAGE_COMMITTED || (state == TPCK_IMAGE_HELD && image->good && image->good_step == step)))
+			return (int)i;
+	}
+	return -1;
 }
 
 /* ---- the process -------------------------------------------------------------------------- */
@@ -77,7 +90,7 @@ void live_poll(struct agent *agent)
 static void release(struct live *live, unsigned i)
 {
 	if ((int)i != live->newest && atomic_load(&live->images[i].map.header->pins) == 0 &&
-	    change_state(live, i, TPCK_IMAGE_COMMITTED, TPCK_IMAGE_FREE) && live->life == LIFE_DEAD)
+	    live_image_state(live, i, TPCK_IMAGE_COMMITTED, TPCK_IMAGE_FREE) && live->life == LIFE_DEAD)
 		unlink(live->images[i].path);
 }
 
@@ -86,15 +99,6 @@ void live_unpin(struct agent *agent, struct live *live, unsigned i)
 	(void)agent;
 	atomic_fetch_sub(&live->images[i].map.header->pins, 1);
 	release(live, i);
-}
-
-/* The decision that a held image may be committed. With one rank held everywhere is held here; with
- * many, the evidence of the others is what this function is to look at. */
-static bool committable(const struct live *live, unsigned i)
-{
-	(void)live;
-	(void)i;
-	return true;
 }
 
 /* A newer session of the program has a snapshot of its own: what earlier ones left is history. */
@@ -106,13 +110,10 @@ static void retire_ancestors(struct agent *agent, const struct live *heir)
 			live_retire(agent, live);
 }
 
-static void commit(struct agent *agent, struct live *live, unsigned i)
+void live_committed(struct agent *agent, struct live *live, unsigned i)
 {
 	const struct tpck_image_header *header = live->images[i].map.header;
 
-	if (!committable(live, i) || !change_state(live, i, TPCK_IMAGE_HELD, TPCK_IMAGE_COMMITTED))
-		return;
-	tpck_log_debug("committed step %" PRIu64 " of generation %" PRIu64, header->step, header->generation);
 	if (live->newest < 0 || header->step > live->newest_step) {
 		live->newest = (int)i;
 		live->newest_step = header->step;
@@ -129,7 +130,7 @@ static void give_up(struct agent *agent, struct live *live, unsigned i, const ch
 
 	(void)agent;
 	tpck_log_warn("snapshot of step %" PRIu64 " is abandoned: %s", header->step, why);
-	change_state(live, i, TPCK_IMAGE_HELD, TPCK_IMAGE_ABANDONED);
+	live_image_state(live, i, TPCK_IMAGE_HELD, TPCK_IMAGE_ABANDONED);
 	if (live->client)
 		client_send(live->client, TPCK_MSG_SURPRISE, &held, sizeof held);
 }
@@ -172,8 +173,11 @@ static void check_done(struct agent *agent, struct job *job)
 		live_held(agent, live, check->image);
 	else if (check->rc)
 		give_up(agent, live, check->image, check->error.text);
-	else
-		commit(agent, live, check->image);
+	else if (live->launch) {
+		live->images[check->image].good = true;
+		live->images[check->image].good_step = check->step;
+		launch_held(agent, live);
+	}
 	free(check);
 	if (live->life == LIFE_SETTLING)
 		live_settle(agent, live);
@@ -259,6 +263,7 @@ void live_sweep(struct agent *agent)
 			continue;
 		}
 		*place = live->next;
+		launch_leave(agent, live);
 		if (live->client)
 			live->client->live = NULL;
 		if (live->pid_watch.fd >= 0) {
@@ -272,7 +277,6 @@ void live_sweep(struct agent *agent)
 		free(live->outgrown);
 		prepare_remove(agent, live->session->path);
 		tpck_session_close(live->session);
-		tpck_manifest_free(live->base);
 		free(live);
 	}
 }

@@ -22,6 +22,12 @@ struct choice {
 	size_t tier;
 };
 
+/* What one rank may be given, newest first. */
+struct choices {
+	struct choice *at;
+	size_t count;
+};
+
 static int newest_first(const void *a, const void *b)
 {
 	const struct choice *x = a, *y = b;
@@ -80,11 +86,6 @@ static int stage_durable(struct agent *agent, const struct offer_request *reques
 		return rc;
 	}
 	offer->cut = member->cut;
-	/* What is published next refers to what the first tier has. */
-	if (choice->tier == 0) {
-		offer->base = *manifest;
-		*manifest = NULL;
-	}
 	return 0;
 }
 
@@ -105,53 +106,126 @@ static bool resumable(const struct choice *choice, const struct offer_request *r
 			      : tpck_manifest_member(*choice->manifest, request->rank, request->ordinal)->resumable;
 }
 
-/* Goes through the choices, newest first, until one is staged. */
-static void try_choices(struct agent *agent, const struct offer_request *request, struct choice *choices,
-			size_t count, struct offer *offer)
+/* Whether this rank may be given this point; a line for the user where there is a reason against it. */
+static bool may_be_given(const struct offer_request *request, const struct choice *choice, struct offer *offer)
 {
-	bool wanted_seen = false;
+	enum tpck_allowed allowed = tpck_program_allows(request->program, &choice->point);
 
-	for (size_t i = 0; i < count && !offer->made; i++) {
-		struct choice *choice = &choices[i];
-		enum tpck_allowed allowed = tpck_program_allows(request->program, &choice->point);
+	/* Who names a step has seen what happened there. */
+	if (allowed == TPCK_ALLOWED_NOT_LOOP && request->wanted_step == UINT64_MAX) {
+		snprintf(offer->notice, sizeof offer->notice,
+			 "not resuming at step %" PRIu64 ": the program died again and again on the way there or within an iteration of it; TRANSPCKPT_RESUME=%" PRIu64 " goes there all the same",
+			 choice->point.step, choice->point.step);
+		tpck_log_warn("%s", offer->notice);
+		return false;
+	}
+	if (allowed != TPCK_ALLOWED && allowed != TPCK_ALLOWED_NOT_LOOP)
+		return false;
+	if (!resumable(choice, request)) {
+		snprintf(offer->notice, sizeof offer->notice, "step %" PRIu64 " cannot be resumed: %.128s",
+			 choice->point.step,
+			 choice->memory ? "its log is not whole"
+					: tpck_manifest_member(*choice->manifest, request->rank, request->ordinal)->reason);
+		return false;
+	}
+	return true;
+}
+
+static bool same_point(const struct tpck_point *a, const struct tpck_point *b)
+{
+	return tpck_point_compare(a, b) == 0;
+}
+
+/* Stages this rank's share of a point, from the fastest place that has it whole. */
+static bool stage_one(struct agent *agent, const struct offer_request *request, const struct choices *choices,
+		      const struct tpck_point *point, struct offer *offer, struct choice **taken)
+{
+	for (size_t i = 0; i < choices->count; i++) {
+		struct choice *choice = &choices->at[i];
 		struct tpck_error err = {0};
 
-		if (request->wanted_step != UINT64_MAX && choice->point.step != request->wanted_step)
+		if (!same_point(&choice->point, point) || !may_be_given(request, choice, offer))
 			continue;
-		/* Who names a step has seen what happened there. */
-		if (allowed == TPCK_ALLOWED_NOT_LOOP && request->wanted_step == UINT64_MAX) {
-			snprintf(offer->notice, sizeof offer->notice,
-				 "not resuming at step %" PRIu64 ": the program died again and again on the way there or within an iteration of it; TRANSPCKPT_RESUME=%" PRIu64 " goes there all the same",
-				 choice->point.step, choice->point.step);
-			tpck_log_warn("%s", offer->notice);
-			continue;
+		if (!(choice->memory ? stage_memory(request, choice->memory, offer, &err)
+				     : stage_durable(agent, request, choice, offer, &err))) {
+			*taken = choice;
+			return true;
 		}
-		if (allowed != TPCK_ALLOWED && allowed != TPCK_ALLOWED_NOT_LOOP)
-			continue;
-		if (!resumable(choice, request)) {
-			snprintf(offer->notice, sizeof offer->notice, "step %" PRIu64 " cannot be resumed: %.128s",
-				 choice->point.step,
-				 choice->memory ? "its log is not whole"
-						: tpck_manifest_member(*choice->manifest, request->rank,
-								       request->ordinal)->reason);
-			continue;
-		}
-		wanted_seen = true;
-		if (choice->memory ? stage_memory(request, choice->memory, offer, &err)
-				   : stage_durable(agent, request, choice, offer, &err)) {
-			snprintf(offer->notice, sizeof offer->notice, "step %" PRIu64 " cannot be resumed: %.400s",
-				 choice->point.step, err.text);
-			tpck_stage_clear(request->session_path);
-			continue;
-		}
-		offer->made = true;
-		offer->point = choice->point;
-		tpck_log_info("offering step %" PRIu64 " of generation %" PRIu64 " from %s", choice->point.step,
-			      choice->point.generation, choice->memory ? "memory" : agent->tiers.name[choice->tier]);
+		snprintf(offer->notice, sizeof offer->notice, "step %" PRIu64 " cannot be resumed: %.400s", point->step, err.text);
+		tpck_stage_clear(request->session_path);
 	}
-	if (!offer->made && !wanted_seen && request->wanted_step != UINT64_MAX)
-		snprintf(offer->notice, sizeof offer->notice, "there is no checkpoint of step %" PRIu64 " to resume at",
-			 request->wanted_step);
+	return false;
+}
+
+static bool has_point(const struct choices *choices, const struct tpck_point *point)
+{
+	for (size_t i = 0; i < choices->count; i++)
+		if (same_point(&choices->at[i].point, point))
+			return true;
+	return false;
+}
+
+/* All ranks, or none. */
+static bool stage_all(struct agent *agent, const struct offer_request *requests, const struct choices *choices,
+		      struct offer *offers, size_t count, const struct tpck_point *point, struct tpck_manifest **base)
+{
+	struct choice *taken = NULL, *first = NULL;
+	size_t done = 0;
+
+	for (; done < count; done++) {
+		if (!stage_one(agent, &requests[done], &choices[done], point, &offers[done], &taken))
+			break;
+		if (done == 0)
+			first = taken;
+		offers[done].made = true;
+		offers[done].point = *point;
+		offers[done].from = taken->memory ? "memory" : agent->tiers.name[taken->tier];
+	}
+	if (done < count) {
+		for (size_t i = 0; i < count; i++) {
+			offers[i].made = false;
+			if (i < done)
+				tpck_stage_clear(requests[i].session_path);
+			if (i != done && offers[done].notice[0])
+				snprintf(offers[i].notice, sizeof offers[i].notice, "rank %u: %.480s", requests[done].rank, offers[done].notice);
+		}
+		return false;
+	}
+	tpck_log_info("offering step %" PRIu64 " of generation %" PRIu64 " from %s", point->step, point->generation,
+		      offers[0].from);
+	/* What is published next refers to what the first tier has. */
+	if (!first->memory && first->tier == 0) {
+		*base = *first->manifest;
+		*first->manifest = NULL;
+	}
+	return true;
+}
+
+/* Goes through the points of the first rank, newest first, until one is staged for all. */
+static void try_choices(struct agent *agent, const struct offer_request *requests, const struct choices *choices,
+			struct offer *offers, size_t count, struct tpck_manifest **base)
+{
+	uint64_t wanted = requests[0].wanted_step;
+	const struct tpck_point *last = NULL;
+	bool wanted_seen = false;
+
+	for (size_t i = 0; i < choices[0].count; i++) {
+		const struct tpck_point *point = &choices[0].at[i].point;
+		bool all = true;
+
+		if ((last && same_point(last, point)) || (wanted != UINT64_MAX && point->step != wanted))
+			continue;
+		last = point;
+		for (size_t r = 1; r < count; r++)
+			all = all && has_point(&choices[r], point);
+		if (!all)
+			continue;
+		wanted_seen = true;
+		if (stage_all(agent, requests, choices, offers, count, point, base))
+			return;
+	}
+	for (size_t r = 0; r < count && !wanted_seen && wanted != UINT64_MAX; r++)
+		snprintf(offers[r].notice, sizeof offers[r].notice, "there is no checkpoint of step %" PRIu64 " to resume at", wanted);
 }
 
 /* ---- what differs ------------------------------------------------------------------------- */
@@ -217,41 +291,65 @@ static void gather(const struct offer_request *request, const struct tpck_catalo
 	}
 }
 
-void offer_choose(struct agent *agent, const struct offer_request *request, struct offer *offer)
+static void gather_all(struct agent *agent, const struct offer_request *request, struct tpck_catalog *catalogs,
+		       struct choices *choices)
+{
+	size_t room = request->memory_count + 1;
+
+	for (size_t t = 0; t < agent->tiers.count; t++)
+		room += catalogs[t].count;
+	choices->at = calloc(room, sizeof *choices->at);
+	for (size_t i = 0; choices->at && i < request->memory_count; i++)
+		if (!request->memory[i].identity_differs)
+			choices->at[choices->count++] = (struct choice){request->memory[i].point, &request->memory[i], NULL, 0};
+	for (size_t t = 0; choices->at && t < agent->tiers.count; t++)
+		gather(request, &catalogs[t], t, choices->at, &choices->count);
+	if (choices->count)
+		qsort(choices->at, choices->count, sizeof *choices->at, newest_first);
+}
+
+static bool given_up(const struct offer_request *request, struct offer *offer)
+{
+	if (request->wanted_step != UINT64_MAX || tpck_program_loops(request->program) < 2)
+		return false;
+	snprintf(offer->notice, sizeof offer->notice,
+		 "not resuming: the program died again and again on the way to, or right after resuming at, two different steps; they are kept, and TRANSPCKPT_RESUME=STEP goes there all the same");
+	tpck_log_warn("%s", offer->notice);
+	return true;
+}
+
+void offer_choose(struct agent *agent, bool store, const struct offer_request *requests, struct offer *offers, size_t count,
+		  struct tpck_manifest **base)
 {
 	struct tpck_catalog catalogs[TPCK_TIERS_MAX] = {{0}};
-	struct choice *choices;
-	size_t count = 0, room = request->memory_count + 1;
+	struct choices *choices = calloc(count, sizeof *choices);
+	bool loops = false;
 
-	memset(offer, 0, sizeof *offer);
+	*base = NULL;
+	memset(offers, 0, count * sizeof *offers);
+	if (!choices)
+		return;
 	pthread_mutex_lock(&store_in_use);
-	for (size_t t = request->store ? 0 : 1; t < agent->tiers.count; t++) {
+	for (size_t t = store ? 0 : 1; t < agent->tiers.count; t++) {
 		struct tpck_error err = {0};
 
 		if (tpck_catalog_load(&catalogs[t], agent->tiers.tier[t], NULL, say_unreadable, agent->tiers.tier[t], &err))
 			agent_complain(&err);
-		room += catalogs[t].count;
 	}
-	choices = calloc(room, sizeof *choices);
-	for (size_t i = 0; choices && i < request->memory_count; i++)
-		if (!request->memory[i].identity_differs)
-			choices[count++] = (struct choice){request->memory[i].point, &request->memory[i], NULL, 0};
-	for (size_t t = 0; choices && t < agent->tiers.count; t++)
-		gather(request, &catalogs[t], t, choices, &count);
-	if (count)
-		qsort(choices, count, sizeof *choices, newest_first);
-	if (request->wanted_step == UINT64_MAX && tpck_program_loops(request->program) >= 2) {
-		snprintf(offer->notice, sizeof offer->notice,
-			 "not resuming: the program died again and again on the way to, or right after resuming at, two different steps; they are kept, and TRANSPCKPT_RESUME=STEP goes there all the same");
-		tpck_log_warn("%s", offer->notice);
-	} else {
-		try_choices(agent, request, choices, count, offer);
+	for (size_t r = 0; r < count; r++) {
+		gather_all(agent, &requests[r], catalogs, &choices[r]);
+		loops = given_up(&requests[r], &offers[r]) || loops;
 	}
+	if (!loops)
+		try_choices(agent, requests, choices, offers, count, base);
 	for (size_t t = 0; t < agent->tiers.count; t++) {
-		if (!offer->made && count == 0 && !offer->notice[0])
-			notice_difference(agent, request, &catalogs[t], offer);
+		for (size_t r = 0; r < count; r++)
+			if (!offers[r].made && choices[r].count == 0 && !offers[r].notice[0])
+				notice_difference(agent, &requests[r], &catalogs[t], &offers[r]);
 		tpck_catalog_free(&catalogs[t]);
 	}
+	for (size_t r = 0; r < count; r++)
+		free(choices[r].at);
 	free(choices);
 	pthread_mutex_unlock(&store_in_use);
 }

@@ -18,6 +18,7 @@ struct memory_candidate {
 	const char *identity;
 };
 
+/* What one rank asks. */
 struct offer_request {
 	const char *identity;
 	uint32_t rank, ordinal;
@@ -25,19 +26,23 @@ struct offer_request {
 	struct tpck_program *program;
 	struct memory_candidate *memory;
 	size_t memory_count;
-	bool store;               /* the store may be looked at */
 	const char *session_path; /* of the new session */
 };
 
 struct offer {
 	bool made;
+	const char *from; /* "memory", or a tier's name */
 	struct tpck_point point;
 	struct tpck_cut cut;
-	struct tpck_manifest *base; /* where it came from the store; the caller's to free */
 	char notice[512];
 };
 
-/* Runs in the clerk's thread. Candidates that turn out bad are marked so. */
-void offer_choose(struct agent *agent, const struct offer_request *request, struct offer *offer);
+/*
+ * Offers all ranks of a launch the newest point that each of them can be given, or nothing. `store`: the first tier may be
+ * looked at. *base, where not NULL behind it, is what the first tier has of that point; the caller's to free. Runs in the
+ * clerk's thread. Candidates that turn out bad are marked so.
+ */
+void offer_choose(struct agent *agent, bool store, const struct offer_request *requests, struct offer *offers, size_t count,
+		  struct tpck_manifest **base);
 
 #endif

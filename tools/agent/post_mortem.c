@@ -55,6 +55,42 @@ static enum tpck_death how_it_died(const struct live *live)
 	return reached <= control->resume_step + 1 ? TPCK_DEATH_NEAR : TPCK_DEATH_FAR;
 }
 
+/* Nobody goes on from a run that ended well. */
+static void release_all(struct agent *agent, struct launch *launch)
+{
+	for (uint32_t r = 0; r < launch->world; r++) {
+		struct live *live = launch->rank[r];
+		struct tpck_point all;
+
+		if (!live)
+			continue;
+		tpck_log_info("process %d ended with status 0; its snapshots are released", (int)live->session->control->pid);
+		all = (struct tpck_point){live->session->name.generation, 0};
+		clerk_tell(agent, live, NEWS_ENDED, &all, TPCK_DEATH_FAR);
+		for (struct live *other = agent->lives; other; other = other->next)
+			if (other == live || (other->life == LIFE_DEAD && other->program == live->program))
+				live_retire(agent, other);
+	}
+}
+
+void live_settle_launch(struct agent *agent, struct launch *launch)
+{
+	uint64_t step;
+
+	if (!launch_is_dead(launch))
+		return;
+	for (uint32_t r = 0; r < launch->world; r++) {
+		struct live *live = launch->rank[r];
+
+		if (!live || live->life != LIFE_DEAD)
+			continue;
+		if (launch_newest(launch, &step))
+			drop_useless_images(live);
+		else
+			live_retire(agent, live);
+	}
+}
+
 void live_settle(struct agent *agent, struct live *live)
 {
 	const struct tpck_control *control = live->session->control;
@@ -66,17 +102,19 @@ void live_settle(struct agent *agent, struct live *live)
 	if (live->preparing)
 		return;
 	live->died_ns = tpck_clock_monotonic_ns();
+	live->life = LIFE_DEAD;
 	if (live->end_known && live->status == 0) {
-		tpck_log_info("process %d ended with status 0; its snapshots are released", (int)control->pid);
-		from = (struct tpck_point){live->session->name.generation, 0};
-		clerk_tell(agent, live, NEWS_ENDED, &from, TPCK_DEATH_FAR);
-		for (struct live *other = agent->lives; other; other = other->next)
-			if (other == live || (other->life == LIFE_DEAD && other->program == live->program))
-				live_retire(agent, other);
+		live->ended_well = true;
+		if (launch_is_dead(live->launch) && launch_ended_well(live->launch))
+			release_all(agent, live->launch);
+		else
+			live_settle_launch(agent, live->launch);
 		return;
 	}
-	agent->history.failures++;
-	agent->history.observed_sec += (double)(live->died_ns - live->begun_ns) / 1e9;
+	if (live->session->name.rank == 0) {
+		agent->history.failures++;
+		agent->history.observed_sec += (double)(live->died_ns - live->begun_ns) / 1e9;
+	}
 	if (live->newest >= 0)
 		tpck_log_warn("process %d of generation %" PRIu64 " %s; its snapshot of step %" PRIu64 " is kept",
 			      (int)control->pid, live->session->name.generation,
@@ -84,14 +122,10 @@ void live_settle(struct agent *agent, struct live *live)
 	else
 		tpck_log_info("process %d of generation %" PRIu64 " is gone and left no snapshot", (int)control->pid,
 			      live->session->name.generation);
+	live->launch->died_any = true;
 	if (live->program)
 		clerk_tell(agent, live, NEWS_DIED, &from, how_it_died(live));
-	if (live->newest < 0) {
-		live_retire(agent, live);
-		return;
-	}
-	drop_useless_images(live);
-	live->life = LIFE_DEAD;
+	live_settle_launch(agent, live->launch);
 }
 
 void live_died(struct agent *agent, struct live *live)
@@ -104,6 +138,7 @@ void live_died(struct agent *agent, struct live *live)
 	if (live->client)
 		client_last_words(agent, live->client);
 	live->life = LIFE_SETTLING;
+	live->launch->closed = true;
 	if (said && !live->end_known) {
 		live->end_known = true;
 		live->status = (int32_t)(said - 1);
@@ -147,12 +182,29 @@ static bool still_mapped(pid_t pid, const char *session_path)
 	return found;
 }
 
+/* An agent that died has removed images that were of no use, and may have left the one that is behind them: nobody
+ * knows them by their numbers any more. */
+static void close_gaps(const char *session_path)
+{
+	char from[TPCK_PATH_MAX], to[TPCK_PATH_MAX];
+	unsigned free_number = 0;
+
+	for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++) {
+		snprintf(from, sizeof from, "%s/image.%u", session_path, i);
+		snprintf(to, sizeof to, "%s/image.%u", session_path, free_number);
+		if (access(from, F_OK) == 0 && (i == free_number || rename(from, to) == 0))
+			free_number++;
+	}
+}
+
 static void adopt(struct agent *agent, const char *name)
 {
 	struct tpck_session *session;
 	struct tpck_error err = {0};
 	char path[TPCK_NAME_MAX];
+	struct launch *launch;
 	struct live *live;
+	uint32_t world;
 	pid_t pid;
 
 	if (tpck_session_open(&session, agent->folder, name, true, &err)) {
@@ -165,35 +217,37 @@ static void adopt(struct agent *agent, const char *name)
 		return;
 	}
 	pid = still_mapped(session->control->pid, session->path) ? session->control->pid : 0;
+	world = session->control->world ? session->control->world : 1;
+	launch = session->name.rank < world
+			 ? launch_adopt(agent, session->control->launch, session->name.generation, world) : NULL;
+	if (!launch || launch->rank[session->name.rank]) {
+		tpck_log_warn("session %s does not fit the others of its generation; it is left alone", name);
+		tpck_session_close(session);
+		return;
+	}
 	live = live_new(agent, session, pid);
 	if (!live) {
 		tpck_session_close(session);
 		return;
 	}
+	launch->rank[session->name.rank] = live;
+	launch->said[session->name.rank] = 1;
+	live->launch = launch;
+	if (!pid)
+		close_gaps(session->path);
 	live_open_images(agent, live);
-	for (unsigned i = 0; i < live->image_count; i++) {
-		struct tpck_image_header *header = live->images[i].map.header;
-
-		/* Pins were the dead agent's. */
-		atomic_store(&header->pins, 0);
-		if (atomic_load(&header->state) == TPCK_IMAGE_COMMITTED &&
-		    (live->newest < 0 || header->step > live->newest_step)) {
-			live->newest = (int)i;
-			live->newest_step = header->step;
-		}
+	/* Pins were the dead agent's. */
+	for (unsigned i = 0; i < live->image_count; i++)
+		atomic_store(&live->images[i].map.header->pins, 0);
+	if (atomic_load(&session->control->durable_step)) {
+		launch->durable_any = true;
+		launch->durable_step = atomic_load(&session->control->durable_step);
 	}
-	live->durable_step = atomic_load(&session->control->durable_step);
-	live->durable_any = live->durable_step != 0;
 	live->program = program_of(agent, session->identity, &err);
 	if (!live->program)
 		tpck_log_warn("%s", err.text);
 	tpck_log_info("adopted session %s (process %d %s)", name, (int)session->control->pid,
 		      pid ? "is running" : "is gone");
-	if (!pid)
-		live_died(agent, live);
-	else
-		for (unsigned i = 0; i < live->image_count; i++)
-			live_held(agent, live, i);
 }
 
 void live_adopt_all(struct agent *agent)
@@ -208,4 +262,12 @@ void live_adopt_all(struct agent *agent)
 		if (tpck_session_name_parse(entry->d_name, &name) == 0)
 			adopt(agent, entry->d_name);
 	closedir(folder);
+	launch_settle_adopted(agent);
+	/* Only now, when all ranks of each launch are here. */
+	for (struct live *live = agent->lives; live; live = live->next) {
+		if (live->pid <= 0)
+			live_died(agent, live);
+		for (unsigned i = 0; live->life == LIFE_RUNNING && i < live->image_count; i++)
+			live_held(agent, live, i);
+	}
 }

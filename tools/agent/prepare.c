@@ -221,7 +221,7 @@ static bool make_room(struct agent *agent)
 	bool any = false;
 
 	for (struct live *dead = agent->lives; dead; dead = dead->next) {
-		if (dead->life != LIFE_DEAD || !flush_settled(dead))
+		if (dead->life != LIFE_DEAD || !launch_is_dead(dead->launch) || !launch_settled(dead->launch))
 			continue;
 		tpck_log_info("the snapshot of step %" PRIu64 " leaves memory to make room; it is in the store",
 			      dead->newest_step);

@@ -28,9 +28,9 @@ void status_answer(struct agent *agent, struct client *client)
 		json_object_object_add(row, "images", json_object_new_int64(live->image_count));
 		if (live->newest >= 0)
 			json_object_object_add(row, "committed_step", json_object_new_uint64(live->newest_step));
-		if (live->durable_any)
-			json_object_object_add(row, "durable_step", json_object_new_uint64(live->durable_step));
-		json_object_object_add(row, "flushing", json_object_new_boolean(live->flushing));
+		if (live->launch->durable_any)
+			json_object_object_add(row, "durable_step", json_object_new_uint64(live->launch->durable_step));
+		json_object_object_add(row, "flushing", json_object_new_boolean(live->launch->flushing));
 		json_object_array_add(sessions, row);
 	}
 	json_object_object_add(json, "sessions", sessions);

@@ -62,9 +62,41 @@ static json_object *as_json(const char *job, const struct tpck_tiers *tiers, con
 	return row;
 }
 
-static void print_row(const char *job, const struct tpck_tiers *tiers, const struct checkpoint *c, bool head)
+/* What all ranks have of a point is what there is of it. `c`: the first of `ranks` in a row. */
+static struct checkpoint all_ranks(const struct tpck_tiers *tiers, const struct checkpoint *c, size_t ranks)
 {
-	char forward[64];
+	struct checkpoint all = *c;
+
+	for (size_t i = 1; i < ranks; i++) {
+		all.committed = all.committed && c[i].committed;
+		all.durable = all.durable && c[i].durable;
+		all.in_memory = all.in_memory && c[i].in_memory;
+		for (size_t t = 0; t < tiers->count; t++)
+			all.in_tier[t] = all.in_tier[t] && c[i].in_tier[t];
+		all.resumable = all.resumable && c[i].resumable;
+		all.offerable = all.offerable && c[i].offerable;
+		/* A manifest counts all of them. */
+		if (!all.durable)
+			all.bytes += c[i].bytes;
+		if (c[i].iteration_sec > all.iteration_sec)
+			all.iteration_sec = c[i].iteration_sec;
+	}
+	return all;
+}
+
+static size_t ranks_of(const struct inventory *inventory, size_t first)
+{
+	size_t ranks = 1;
+
+	while (first + ranks < inventory->count &&
+	       tpck_point_compare(&inventory->checkpoints[first].point, &inventory->checkpoints[first + ranks].point) == 0)
+		ranks++;
+	return ranks;
+}
+
+static void print_row(const char *job, const struct tpck_tiers *tiers, const struct checkpoint *c, size_t ranks, bool head)
+{
+	char forward[64], shared[32] = "";
 
 	if (head)
 		printf("%-20s %10s %12s %-10s %-13s %10s %10s %9s  %s\n", "JOB", "GENERATION", "STEP", "STATE", "WHERE",
@@ -78,9 +110,11 @@ static void print_row(const char *job, const struct tpck_tiers *tiers, const str
 			 cli_span((double)c->point.step * c->iteration_sec));
 	else
 		snprintf(forward, sizeof forward, "%" PRIu64 " iterations", c->point.step);
-	printf("%-20s %10" PRIu64 " %12" PRIu64 " %-10s %-13s %10s %10s %9s  %s\n", job, c->point.generation,
+	if (ranks > 1)
+		snprintf(shared, sizeof shared, "; %zu ranks", ranks);
+	printf("%-20s %10" PRIu64 " %12" PRIu64 " %-10s %-13s %10s %10s %9s  %s%s\n", job, c->point.generation,
 	       c->point.step, state_name(c), where_name(tiers, c), cli_bytes(c->bytes),
-	       c->durable ? cli_bytes(c->stored_bytes) : "-", cli_span(c->age_sec), forward);
+	       c->durable ? cli_bytes(c->stored_bytes) : "-", cli_span(c->age_sec), forward, shared);
 }
 
 static int list_files(struct cli *cli, const char *job, void *context)
@@ -100,13 +134,15 @@ static int list_job(struct cli *cli, const char *job, void *context)
 		fprintf(stderr, "transpckpt: %s\n", err.text);
 		return CLI_BAD;
 	}
-	for (size_t i = 0; i < inventory.count; i++) {
-		if (listing->json) {
-			json_object_array_add(listing->json, as_json(job, &inventory.tiers, &inventory.checkpoints[i]));
-		} else {
-			print_row(job, &inventory.tiers, &inventory.checkpoints[i], !listing->headed);
-			listing->headed = true;
-		}
+	for (size_t i = 0; listing->json && i < inventory.count; i++)
+		json_object_array_add(listing->json, as_json(job, &inventory.tiers, &inventory.checkpoints[i]));
+	for (size_t i = 0, ranks; !listing->json && i < inventory.count; i += ranks) {
+		struct checkpoint all;
+
+		ranks = ranks_of(&inventory, i);
+		all = all_ranks(&inventory.tiers, &inventory.checkpoints[i], ranks);
+		print_row(job, &inventory.tiers, &all, ranks, !listing->headed);
+		listing->headed = true;
 	}
 	inventory_free(&inventory);
 	return 0;

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Launches: what the ranks of a job do together. */
+#include "config.h"
+
+#include "tools/agent/launch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/store/cut.h"
+#include "tools/agent/agent.h"
+
+/* More than any job has; a number beyond it is a fault of somebody's. */
+enum { RANKS_MAX = 1 << 20 };
+/* How long it takes at most until all processes know what boundary was named. */
+#define NAMED_AHEAD_NS 50000000ull
+
+/* ---- members ------------------------------------------------------------------------------ */
+
+static struct launch *launch_new(struct agent *agent, uint64_t key, uint32_t world)
+{
+	struct launch *launch = calloc(1, sizeof *launch);
+
+	if (launch) {
+		launch->rank = calloc(world, sizeof *launch->rank);
+		launch->said = calloc(world, 1);
+	}
+	if (!launch || !launch->rank || !launch->said) {
+		if (launch) {
+			free(launch->rank);
+			free(launch->said);
+		}
+		free(launch);
+		return NULL;
+	}
+	launch->key = key;
+	launch->world = world;
+	launch->begun_ns = tpck_clock_monotonic_ns();
+	launch->next = agent->launches;
+	agent->launches = launch;
+	return launch;
+}
+
+struct launch *launch_join(struct agent *agent, const struct tpck_hello *hello)
+{
+	uint32_t world = hello->world ? hello->world : 1;
+	struct launch *launch;
+
+	if (world > RANKS_MAX || hello->rank >= world)
+		return NULL;
+	for (launch = agent->launches; launch; launch = launch->next)
+		if (world > 1 && launch->key == hello->launch && launch->world == world && !launch->closed &&
+		    !launch->said[hello->rank])
+			break;
+	if (!launch)
+		launch = launch_new(agent, hello->launch, world);
+	if (launch)
+		launch->said[hello->rank] = 1;
+	return launch;
+}
+
+struct launch *launch_adopt(struct agent *agent, uint64_t key, uint64_t generation, uint32_t world)
+{
+	struct launch *launch;
+
+	for (launch = agent->launches; launch; launch = launch->next)
+		if (launch->generation == generation)
+			return launch->world == world ? launch : NULL;
+	launch = launch_new(agent, key, world);
+	if (launch)
+		launch->generation = generation;
+	return launch;
+}
+
+static void launch_free(struct agent *agent, struct launch *launch)
+{
+	for (struct launch **place = &agent->launches; *place; place = &(*place)->next)
+		if (*place == launch) {
+			*place = launch->next;
+			break;
+		}
+	tpck_manifest_free(launch->base);
+	free(launch->rank);
+	free(launch->said);
+	free(launch);
+}
+
+static void free_if_empty(struct agent *agent, struct launch *launch)
+{
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r])
+			return;
+	if (launch->hellos == 0)
+		launch_free(agent, launch);
+}
+
+void launch_leave(struct agent *agent, struct live *live)
+{
+	struct launch *launch = live->launch;
+
+	launch->rank[live->session->name.rank] = NULL;
+	launch->closed = true;
+	live->launch = NULL;
+	free_if_empty(agent, launch);
+}
+
+void launch_said(struct agent *agent, struct launch *launch, uint32_t hellos)
+{
+	launch->hellos -= hellos;
+	live_settle_launch(agent, launch);
+	free_if_empty(agent, launch);
+}
+
+bool launch_is_whole(const struct launch *launch)
+{
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (!launch->rank[r] || launch->rank[r]->life == LIFE_GONE)
+			return false;
+	return true;
+}
+
+bool launch_is_dead(const struct launch *launch)
+{
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r] && (launch->rank[r]->life == LIFE_RUNNING || launch->rank[r]->life == LIFE_SETTLING))
+			return false;
+	return launch->hellos == 0;
+}
+
+bool launch_ended_well(const struct launch *launch)
+{
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r] && !launch->rank[r]->ended_well)
+			return false;
+	return !launch->died_any;
+}
+
+/* ---- commit ------------------------------------------------------------------------------- */
+
+bool launch_newest(const struct launch *launch, uint64_t *step)
+{
+	if (!launch_is_whole(launch))
+		return false;
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r]->newest < 0 || launch->rank[r]->newest_step != launch->rank[0]->newest_step)
+			return false;
+	*step = launch->rank[0]->newest_step;
+	return true;
+}
+
+bool launch_settled(const struct launch *launch)
+{
+	uint64_t step;
+
+	return !launch->flushing &&
+	       (!launch_newest(launch, &step) || (launch->durable_any && launch->durable_step >= step));
+}
+
+static bool held_by_all(const struct launch *launch, uint64_t step)
+{
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (!launch->rank[r] || live_image_of(launch->rank[r], step) < 0)
+			return false;
+	return true;
+}
+
+/* Whether what the ranks have counted on their communicators makes one cut of them. Their images do not change meanwhile. */
+static bool one_cut(struct launch *launch, uint64_t step)
+{
+	const struct tpck_image **images = calloc(launch->world, sizeof *images);
+	struct tpck_error err = {0};
+	int rc;
+
+	if (!images)
+		return false;
+	for (uint32_t r = 0; r < launch->world; r++)
+		images[r] = &launch->rank[r]->images[live_image_of(launch->rank[r], step)].map;
+	rc = tpck_cut_match(images, launch->world, &err);
+	free(images);
+	/* A program that does not meet in every iteration may come by here often. */
+	if (rc && !launch->cut_said)
+		tpck_log_warn("step %" PRIu64 " is abandoned: the ranks are not at the same place: %s", step, err.text);
+	else if (rc)
+		tpck_log_debug("step %" PRIu64 " is abandoned: %s", step, err.text);
+	launch->cut_said = launch->cut_said || rc;
+	return rc == 0;
+}
+
+/*
+ * All or none: until every image has changed its state the ones before are kept, and a process that takes one of these
+ * back for a newer snapshot meanwhile undoes the rest.
+ */
+static bool commit(struct agent *agent, struct launch *launch, uint64_t step)
+{
+	uint32_t done = 0;
+
+	for (; done < launch->world; done++) {
+		struct live *live = launch->rank[done];
+		unsigned i = (unsigned)live_image_of(live, step);
+		struct tpck_image_header *header = live->images[i].map.header;
+
+		if (atomic_load(&header->state) != TPCK_IMAGE_COMMITTED &&
+		    (!live_image_state(live, i, TPCK_IMAGE_HELD, TPCK_IMAGE_COMMITTED)))
+			break;
+		if (header->step != step) {
+			live_image_state(live, i, TPCK_IMAGE_COMMITTED, TPCK_IMAGE_HELD);
+			break;
+		}
+	}
+	if (done < launch->world) {
+		while (done--)
+			live_image_state(launch->rank[done], (unsigned)live_image_of(launch->rank[done], step),
+					 TPCK_IMAGE_COMMITTED, TPCK_IMAGE_HELD);
+		return false;
+	}
+	/* Only now do the images stay as they are while they are compared. */
+	if (launch->world > 1 && !one_cut(launch, step)) {
+		while (done--)
+			live_image_state(launch->rank[done], (unsigned)live_image_of(launch->rank[done], step),
+					 TPCK_IMAGE_COMMITTED, TPCK_IMAGE_ABANDONED);
+		return false;
+	}
+	tpck_log_debug("committed step %" PRIu64 " of generation %" PRIu64, step, launch->generation);
+	for (uint32_t r = 0; r < launch->world; r++)
+		live_committed(agent, launch->rank[r], (unsigned)live_image_of(launch->rank[r], step));
+	return true;
+}
+
+/* A rank that holds a newer step has left this one out: nobody needs it. */
+static bool missed_by_one(const struct launch *launch, uint64_t step)
+{
+	for (uint32_t r = 0; r < launch->world; r++) {
+		const struct live *live = launch->rank[r];
+
+		if (!live || live_image_of(live, step) >= 0)
+			continue;
+		for (unsigned i = 0; i < live->image_count; i++) {
+			const struct tpck_image_header *header = live->images[i].map.header;
+			uint32_t state = atomic_load(&((struct tpck_image_header *)(uintptr_t)header)->state);
+
+			if (live->images[i].good && state == TPCK_IMAGE_HELD && live->images[i].good_step > step)
+				return true;
+		}
+	}
+	return false;
+}
+
+static void abandon_missed(struct launch *launch)
+{
+	for (uint32_t r = 0; r < launch->world; r++) {
+		struct live *live = launch->rank[r];
+
+		for (unsigned i = 0; live && i < live->image_count; i++) {
+			uint64_t step = live->images[i].good_step;
+
+			if (!live->images[i].good || live_image_of(live, step) != (int)i || !missed_by_one(launch, step))
+				continue;
+			if (live_image_state(live, i, TPCK_IMAGE_HELD, TPCK_IMAGE_ABANDONED))
+				tpck_log_debug("step %" PRIu64 " of rank %u is abandoned: another rank left it out", step, r);
+		}
+	}
+}
+
+void launch_held(struct agent *agent, struct live *live)
+{
+	struct launch *launch = live->launch;
+	bool any = false;
+	uint64_t best = 0;
+
+	for (unsigned i = 0; i < live->image_count; i++) {
+		uint64_t step = live->images[i].good_step;
+
+		if (live->images[i].good && live_image_of(live, step) == (int)i &&
+		    atomic_load(&live->images[i].map.header->state) == TPCK_IMAGE_HELD && (!any || step > best) &&
+		    held_by_all(launch, step)) {
+			any = true;
+			best = step;
+		}
+	}
+	if (any)
+		commit(agent, launch, best);
+	if (launch->world > 1)
+		abandon_missed(launch);
+}
+
+/* The last agent may have died between committing an image and comparing it. */
+static bool one_adopted_cut(struct launch *launch, uint64_t step)
+{
+	if (launch->world == 1)
+		return true;
+	for (uint32_t r = 0; r < launch->world; r++) {
+		const struct live_image *image = &launch->rank[r]->images[live_image_of(launch->rank[r], step)];
+
+		if (tpck_image_check(&image->map, image->path, NULL))
+			return false;
+	}
+	return one_cut(launch, step);
+}
+
+void launch_settle_adopted(struct agent *agent)
+{
+	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
+		uint64_t best = 0;
+		bool any = false;
+
+		/* The newest that every rank has committed; what only some have, the last agent was about to. */
+		for (unsigned i = 0; launch_is_whole(launch) && i < launch->rank[0]->image_count; i++) {
+			struct tpck_image_header *header = launch->rank[0]->images[i].map.header;
+			bool all = atomic_load(&header->state) == TPCK_IMAGE_COMMITTED;
+
+			for (uint32_t r = 1; all && r < launch->world; r++)
+				all = live_image_of(launch->rank[r], header->step) >= 0;
+			if (all && (!any || header->step > best) && one_adopted_cut(launch, header->step)) {
+				best = header->step;
+				any = true;
+			}
+		}
+		for (uint32_t r = 0; r < launch->world; r++) {
+			struct live *live = launch->rank[r];
+
+			for (unsigned i = 0; live && i < live->image_count; i++) {
+				struct tpck_image_header *header = live->images[i].map.header;
+
+				if (atomic_load(&header->state) != TPCK_IMAGE_COMMITTED)
+					continue;
+				if (any && header->step == best) {
+					live->newest = (int)i;
+					live->newest_step = best;
+				} else if (!any || header->step > best) {
+					live_image_state(live, i, TPCK_IMAGE_COMMITTED, TPCK_IMAGE_HELD);
+				}
+			}
+		}
+	}
+}
+
+/* ---- resuming ----------------------------------------------------------------------------- */
+
+void launch_injected(struct agent *agent, struct launch *launch)
+{
+	(void)agent;
+	for (uint32_t r = 0; r < launch->world; r++) {
+		const struct live *live = launch->rank[r];
+
+		if (!live || live->life != LIFE_RUNNING || !atomic_load(&live->session->control->injected))
+			return;
+	}
+	if (launch->began_anew)
+		return;
+	for (uint32_t r = 0; r < launch->world; r++)
+		atomic_store(&launch->rank[r]->session->control->go, TPCK_GO_LIVE);
+}
+
+void launch_start_over(struct live *from, bool again)
+{
+	struct launch *launch = from->launch;
+
+	if (launch->began_anew)
+		return;
+	launch->began_anew = launch->closed = true;
+	for (uint32_t r = 0; r < launch->world; r++) {
+		struct live *live = launch->rank[r];
+
+		if (!live || live == from || live->life != LIFE_RUNNING)
+			continue;
+		atomic_store(&live->session->control->go, again ? TPCK_GO_AGAIN : TPCK_GO_OVER);
+	}
+}
+
+/* ---- which boundary ----------------------------------------------------------------------- */
+
+void launch_capture(struct agent *agent, struct launch *launch)
+{
+	uint64_t furthest = 0, iteration_ns = 0;
+
+	(void)agent;
+	if (!launch_is_whole(launch))
+		return;
+	for (uint32_t r = 0; r < launch->world; r++) {
+		const struct tpck_status *status = &launch->rank[r]->session->control->status;
+
+		if (status->boundaries > furthest)
+			furthest = status->boundaries;
+		if (status->iteration_ns && (!iteration_ns || status->iteration_ns < iteration_ns))
+			iteration_ns = status->iteration_ns;
+	}
+	/* One is named already that somebody has yet to reach. */
+	if (launch->capture_step > furthest)
+		return;
+	launch->capture_step = furthest + 2 + (iteration_ns ? NAMED_AHEAD_NS / iteration_ns : 0);
+	for (uint32_t r = 0; r < launch->world; r++)
+		atomic_store(&launch->rank[r]->session->control->capture_step, launch->capture_step);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A launch: the processes of one start of a job, one a rank, which share a generation. A step is committed, made durable
+ * and offered for all of them or for none. A job of one process is a launch of one rank.
+ */
+#ifndef TPCK_TOOLS_AGENT_LAUNCH_H
+#define TPCK_TOOLS_AGENT_LAUNCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/store/manifest.h"
+#include "runtime/wire/message.h"
+
+struct agent;
+struct live;
+
+struct launch {
+	uint64_t key;          /* the same in all its ranks, by their launcher's variables */
+	uint64_t generation;   /* 0: its first process is not welcomed yet; written by the clerk's thread */
+	uint32_t world;
+	struct live **rank;    /* [world]; NULL: not met, or gone */
+	uint32_t hellos;       /* HELLOs of it that wait or that the clerk has */
+	uint8_t *said;         /* [world] 1: this rank has said HELLO */
+	bool closed;           /* one of its processes is gone: who comes now belongs to another launch */
+	bool alone_any;        /* one of its ranks runs without having been offered anything */
+	bool began_anew;       /* its ranks were told to start over */
+	bool died_any;         /* one of them did not end well */
+
+	bool cut_said;         /* it has been said that the ranks' communicators do not match */
+
+	bool durable_any;
+	uint64_t durable_step; /* newest step published, if durable_any */
+	struct tpck_manifest *base; /* what that looks like */
+	bool flushing;
+	uint64_t flush_begun_ns, begun_ns;
+	uint64_t capture_step; /* the boundary that was named last */
+	struct launch *next;
+};
+
+/* The launch that a HELLO belongs to, made if there is none; the rank is taken. NULL: no memory, or a number that cannot
+ * be. */
+struct launch *launch_join(struct agent *agent, const struct tpck_hello *hello);
+/* That of an adopted session. */
+struct launch *launch_adopt(struct agent *agent, uint64_t key, uint64_t generation, uint32_t world);
+/* Whether all of its ranks are here. */
+bool launch_is_whole(const struct launch *launch);
+/* The newest step that is committed on all ranks. */
+bool launch_newest(const struct launch *launch, uint64_t *step);
+/* Whether that is durable, or there is none. */
+bool launch_settled(const struct launch *launch);
+/* None of its processes runs, or is being looked at, any more. */
+bool launch_is_dead(const struct launch *launch);
+/* All of its processes have ended well. */
+bool launch_ended_well(const struct launch *launch);
+/* Image `i` of a session turned out good: commits what all ranks hold, and gives up what one of them missed. */
+void launch_held(struct agent *agent, struct live *live);
+/* After adoption: what was being committed when the last agent died is held again. */
+void launch_settle_adopted(struct agent *agent);
+/* One of its ranks is ready to go live: once all are, they do. */
+void launch_injected(struct agent *agent, struct launch *launch);
+/* One of its ranks cannot resume: the others start over, too, or try once more. */
+void launch_start_over(struct live *live, bool again);
+/* One of its ranks would capture: a boundary that none has reached yet is named to all. */
+void launch_capture(struct agent *agent, struct launch *launch);
+/* Takes a session out; a launch without sessions is freed. */
+void launch_leave(struct agent *agent, struct live *live);
+/* A HELLO of it is answered, or its sender is gone. */
+void launch_said(struct agent *agent, struct launch *launch, uint32_t hellos);
+
+#endif
