@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Young/Daly for the durable tier. */
+/* Young/Daly for a durable tier. */
 #include "config.h"
 
 #include "runtime/policy/interval.h"
@@ -14,14 +14,22 @@ static double square_root(double x)
 	return guess;
 }
 
+void tpck_interval_terms(const struct tpck_interval_history *history, struct tpck_interval_terms *terms)
+{
+	double cost = history->cost_sec > 0 ? history->cost_sec : 0, observed = history->observed_sec > 0 ? history->observed_sec : 0;
+
+	terms->mean = (observed + TPCK_INTERVAL_PRIOR_SEC) / ((double)history->failures + 1);
+	terms->formula = square_root(2 * cost * terms->mean);
+	terms->bound = cost * TPCK_INTERVAL_SHARE;
+	if (terms->bound < TPCK_INTERVAL_LEAST_SEC)
+		terms->bound = TPCK_INTERVAL_LEAST_SEC;
+	terms->interval = terms->formula > terms->bound ? terms->formula : terms->bound;
+}
+
 double tpck_interval_auto(const struct tpck_interval_history *history)
 {
-	double least = history->cost_sec * 10, wanted = least;
+	struct tpck_interval_terms terms;
 
-	if (least < 1)
-		least = 1;
-	if (history->failures == 0 || history->observed_sec <= 0)
-		return least;
-	wanted = square_root(2 * history->cost_sec * history->observed_sec / (double)history->failures);
-	return wanted > least ? wanted : least;
+	tpck_interval_terms(history, &terms);
+	return terms.interval;
 }

@@ -40,7 +40,8 @@ ok "the only image is used again and again" said "^durable 5"
 trainer --steps 2 --kill-at 2 --bytes 100000000 --arg a
 ok "none where none fits" said "ready 0 images of 0 bytes: .*TRANSPCKPT_MEMORY allows"
 stop_agent
-unset TRANSPCKPT_MEMORY TRANSPCKPT_DURABLE_INTERVAL
+unset TRANSPCKPT_MEMORY
+export TRANSPCKPT_DURABLE_INTERVAL=1s
 rm -rf "${SHM:?}/j"
 
 # a store that is no folder

@@ -111,15 +111,35 @@ static void check_identity(void)
 static void check_interval(void)
 {
 	struct tpck_interval_history history = {0};
+	struct tpck_interval_terms terms;
+	double before = INFINITY;
+	bool shorter = true;
 
 	ok(tpck_interval_auto(&history) == 1, "at least a second lies between");
 	history.cost_sec = 2;
-	ok(tpck_interval_auto(&history) == 20, "writing takes at most a tenth of the time");
-	history.failures = 10;
-	history.observed_sec = 1e6;
-	ok(fabs(tpck_interval_auto(&history) - sqrt(2 * 2 * 1e5)) < 0.01, "Young's interval where failures are rare");
+	ok(fabs(tpck_interval_auto(&history) - sqrt(2 * 2 * 86400.)) < 0.01, "where nothing is known, one failure in a day");
+	history.failures = 9;
+	history.observed_sec = 1e6 - 86400;
+	ok(fabs(tpck_interval_auto(&history) - sqrt(2 * 2 * 1e5)) < 0.01, "Young's interval, the prior counted in");
+	for (history.failures = 0; history.failures < 1000; history.failures++) {
+		tpck_interval_terms(&history, &terms);
+		shorter = shorter && terms.interval < before;
+		before = terms.interval;
+	}
+	ok(shorter, "the more failures in the same time, the shorter");
+	history.failures = 3;
+	tpck_interval_terms(&history, &terms);
+	before = terms.interval;
+	history.observed_sec *= 2;
+	ok(tpck_interval_auto(&history) > before, "the longer the same failures took, the longer");
 	history.observed_sec = 100;
-	ok(tpck_interval_auto(&history) == 20, "and never more often than the bound");
+	history.failures = 100000;
+	tpck_interval_terms(&history, &terms);
+	ok(terms.interval == 20 && terms.formula < 20 && terms.bound == 20, "writing takes at most a tenth of the time");
+	history.cost_sec = 0.05;
+	ok(tpck_interval_auto(&history) == 1, "and again a second at least");
+	history = (struct tpck_interval_history){.cost_sec = -1, .observed_sec = -5};
+	ok(tpck_interval_auto(&history) == 1, "nonsense does no harm");
 }
 
 int main(void)

@@ -16,6 +16,7 @@
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
 #include "tools/agent/agent.h"
+#include "tools/agent/history.h"
 
 /* An agent that nobody has spoken to, or whose last program ended well, waits this long. */
 #define FIRST_WAIT_NS 30000000000ull
@@ -165,6 +166,7 @@ void agent_consider(struct agent *agent)
 	hello_consider(agent);
 	flush_consider(agent);
 	copies_consider(agent);
+	history_consider(agent);
 	answer_endings(agent);
 	retire_forgotten(agent);
 	live_sweep(agent);
@@ -179,6 +181,8 @@ static uint64_t next_deadline(const struct agent *agent)
 		soonest = leave;
 	if (copies_deadline(agent) < soonest)
 		soonest = copies_deadline(agent);
+	if (history_deadline(agent) < soonest)
+		soonest = history_deadline(agent);
 	for (const struct live *live = agent->lives; live; live = live->next)
 		if (live->life == LIFE_DEAD && !live->jobs && linger_until(agent, live->launch) < soonest)
 			soonest = linger_until(agent, live->launch);
@@ -231,6 +235,8 @@ static int prepare_loop(struct agent *agent, struct tpck_error *err)
 		rc = worker_start(&agent->prefaulter, &agent->outbox);
 	if (!rc)
 		rc = copies_start(agent);
+	if (!rc)
+		rc = history_start(agent);
 	return rc ? tpck_error_set(err, -rc, "starting the event loop") : 0;
 }
 

@@ -84,6 +84,7 @@ struct live {
 	bool end_known;               /* it ended by itself, with `status` */
 	bool ended_well;              /* with status 0; the others of its launch have not all */
 	bool resumed;
+	const char *offered_from;     /* memory or a tier's name, if it was offered something */
 	uint64_t died_ns, begun_ns;
 	struct live *next;
 };
@@ -128,7 +129,7 @@ struct agent {
 	uint64_t flush_retry_ns;     /* nothing is flushed before */
 	double flush_backoff_sec;
 	char flush_said[sizeof ((struct tpck_error *)0)->text]; /* last complaint, not to be repeated */
-	struct tpck_interval_history history;
+	struct tpck_interval_history history; /* of the first tier; failures are counted by history.c */
 	struct slower slower[TPCK_TIERS_MAX]; /* by tier; the first is not used */
 };
 

@@ -15,6 +15,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/agent.h"
+#include "tools/agent/history.h"
 
 bool client_send(struct client *client, enum tpck_message_type type, const void *payload, size_t size)
 {
@@ -84,6 +85,7 @@ static void diverged(struct agent *agent, struct live *live, const struct tpck_d
 	tpck_log_warn("resuming at step %llu (generation %llu) failed in iteration %llu: %.200s",
 		      (unsigned long long)what->step, (unsigned long long)what->generation,
 		      (unsigned long long)what->at, what->what);
+	history_diverged(agent, launch->rank[0] ? launch->rank[0] : live, what);
 	if (what->ends) {
 		point = (struct tpck_point){live->session->name.generation, 0};
 		clerk_tell(agent, live, NEWS_GAVE_UP, &point, TPCK_DEATH_FAR);
@@ -121,6 +123,8 @@ static void take_session_message(struct agent *agent, struct client *client, int
 		unlink(path);
 		point = (struct tpck_point){live->session->name.generation, live->session->control->resume_step};
 		clerk_tell(agent, live, NEWS_RESUMED, &point, TPCK_DEATH_FAR);
+		if (live->session->name.rank == 0)
+			history_resumed(agent, live);
 	} else if (type == TPCK_MSG_DIVERGED && size >= sizeof(struct tpck_diverged)) {
 		diverged(agent, live, payload);
 	} else if (type == TPCK_MSG_INJECTED) {

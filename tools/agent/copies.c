@@ -15,6 +15,7 @@
 #include "runtime/store/quarantine.h"
 #include "runtime/store/retention.h"
 #include "tools/agent/agent.h"
+#include "tools/agent/history.h"
 
 #define LOCK_WAIT_SEC 30.0
 
@@ -175,13 +176,16 @@ static void copy_done(struct agent *agent, struct job *base)
 		if (strcmp(slower->said, job->error.text) != 0) {
 			snprintf(slower->said, sizeof slower->said, "%s", job->error.text);
 			tpck_log_warn("not copied to tier '%s': %s", agent->tiers.name[job->tier], job->error.text);
+			history_store(agent, job->tier, job->error.text);
 		}
 		slower->behind = true;
 		slower->backoff_sec = agent_backoff(slower->backoff_sec);
 		slower->retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(slower->backoff_sec * 1e9);
 	} else {
-		if (slower->said[0])
+		if (slower->said[0]) {
 			tpck_log_warn("tier '%s' works again", agent->tiers.name[job->tier]);
+			history_store(agent, job->tier, NULL);
+		}
 		slower->said[0] = '\0';
 		slower->backoff_sec = 0;
 		slower->retry_ns = 0;
@@ -190,6 +194,7 @@ static void copy_done(struct agent *agent, struct job *base)
 		slower->history.cost_sec = (double)job->took_ns / 1e9;
 		slower->any = true;
 		slower->step = job->point.step;
+		history_copied(agent, job->tier, &job->point, job->bytes, job->took_ns);
 		tpck_log_info("step %" PRIu64 " is in tier '%s' (%s): %.1f MiB copied and read back in %.2f s", job->point.step,
 			      agent->tiers.name[job->tier], root, (double)job->bytes / (1 << 20), (double)job->took_ns / 1e9);
 	}

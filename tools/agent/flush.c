@@ -16,6 +16,7 @@
 #include "runtime/store/retention.h"
 #include "runtime/store/verify.h"
 #include "tools/agent/agent.h"
+#include "tools/agent/history.h"
 
 /* How long a publication waits for another process that removes or publishes in the same job. */
 #define LOCK_WAIT_SEC 30.0
@@ -214,6 +215,7 @@ static void failed(struct agent *agent, struct flush_job *flush)
 	if (strcmp(agent->flush_said, flush->error.text) != 0) {
 		snprintf(agent->flush_said, sizeof agent->flush_said, "%s", flush->error.text);
 		tpck_log_warn("step %" PRIu64 " is not durable yet: %s", flush->step, flush->error.text);
+		history_store(agent, 0, flush->error.text);
 	}
 	agent->flush_backoff_sec = agent_backoff(agent->flush_backoff_sec);
 	agent->flush_retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(agent->flush_backoff_sec * 1e9);
@@ -233,8 +235,10 @@ static void stored(struct agent *agent, struct launch *launch, uint64_t step)
 			live->newest = -1;
 		atomic_store(&live->session->control->durable_step, step);
 	}
-	if (agent->flush_said[0])
+	if (agent->flush_said[0]) {
 		tpck_log_warn("step %" PRIu64 " is durable; the store works again", step);
+		history_store(agent, 0, NULL);
+	}
 	agent->flush_said[0] = '\0';
 	agent->flush_backoff_sec = 0;
 	agent->flush_retry_ns = 0;
@@ -292,6 +296,7 @@ static void flush_done(struct agent *agent, struct job *job)
 			      (double)tpck_manifest_bytes(flush->published) / (1 << 20),
 			      (double)flush->published->stored_bytes / (1 << 20), (double)flush->write_ns / 1e9,
 			      (double)(flush->took_ns - flush->write_ns) / 1e9);
+		history_durable(agent, launch->rank[0], flush->published, flush->write_ns, flush->took_ns - flush->write_ns);
 		tpck_manifest_free(launch->base);
 		launch->base = flush->published;
 		agent->history.cost_sec = (double)flush->took_ns / 1e9;

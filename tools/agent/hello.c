@@ -15,6 +15,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
+#include "tools/agent/history.h"
 #include "tools/agent/identity.h"
 #include "tools/agent/offer.h"
 
@@ -268,6 +269,7 @@ static void welcome(struct agent *agent, struct hello_job *h, size_t i)
 	}
 	live->program = part->program;
 	live->launch = h->launch;
+	live->offered_from = offer->from;
 	h->launch->rank[part->hello.rank] = live;
 	if (h->launch->world > 1)
 		tpck_log_info("process %d is rank %u of generation %" PRIu64 "%s%s", (int)live->pid, part->hello.rank, w.generation,
@@ -275,6 +277,8 @@ static void welcome(struct agent *agent, struct hello_job *h, size_t i)
 	else
 		tpck_log_info("process %d is generation %" PRIu64 "%s%s", (int)live->pid, w.generation, w.notice[0] ? "; " : "",
 			      w.notice);
+	if (part->hello.rank == 0)
+		history_started(agent, live);
 	if (part->client->gone) {
 		live_died(agent, live);
 		return;

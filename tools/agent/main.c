@@ -20,6 +20,7 @@
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
 #include "tools/agent/agent.h"
+#include "tools/agent/history.h"
 
 extern char **environ;
 
@@ -266,6 +267,7 @@ static void leave(void)
 	worker_stop(&agent.checker);
 	worker_stop(&agent.flusher);
 	copies_stop(&agent);
+	history_stop(&agent);
 	worker_stop(&agent.prefaulter);
 	if (!files_stop() || agent.stopping)
 		return;

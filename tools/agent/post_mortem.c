@@ -14,6 +14,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/agent.h"
+#include "tools/agent/history.h"
 
 static void drop_image(struct live *live, unsigned i)
 {
@@ -67,6 +68,8 @@ static void release_all(struct agent *agent, struct launch *launch)
 		tpck_log_info("process %d ended with status 0; its snapshots are released", (int)live->session->control->pid);
 		all = (struct tpck_point){live->session->name.generation, 0};
 		clerk_tell(agent, live, NEWS_ENDED, &all, TPCK_DEATH_FAR);
+		if (r == 0)
+			history_ended(agent, live);
 		for (struct live *other = agent->lives; other; other = other->next)
 			if (other == live || (other->life == LIFE_DEAD && other->program == live->program))
 				live_retire(agent, other);
@@ -111,10 +114,6 @@ void live_settle(struct agent *agent, struct live *live)
 			live_settle_launch(agent, live->launch);
 		return;
 	}
-	if (live->session->name.rank == 0) {
-		agent->history.failures++;
-		agent->history.observed_sec += (double)(live->died_ns - live->begun_ns) / 1e9;
-	}
 	if (live->newest >= 0)
 		tpck_log_warn("process %d of generation %" PRIu64 " %s; its snapshot of step %" PRIu64 " is kept",
 			      (int)control->pid, live->session->name.generation,
@@ -122,6 +121,9 @@ void live_settle(struct agent *agent, struct live *live)
 	else
 		tpck_log_info("process %d of generation %" PRIu64 " is gone and left no snapshot", (int)control->pid,
 			      live->session->name.generation);
+	/* In the history the first rank speaks for all. */
+	if (live->session->name.rank == 0)
+		history_died(agent, live, how_it_died(live));
 	live->launch->died_any = true;
 	if (live->program)
 		clerk_tell(agent, live, NEWS_DIED, &from, how_it_died(live));
@@ -248,6 +250,8 @@ static void adopt(struct agent *agent, const char *name)
 		tpck_log_warn("%s", err.text);
 	tpck_log_info("adopted session %s (process %d %s)", name, (int)session->control->pid,
 		      pid ? "is running" : "is gone");
+	if (session->name.rank == 0)
+		history_taken_over(agent, live);
 }
 
 void live_adopt_all(struct agent *agent)

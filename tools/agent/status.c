@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tools/agent/agent.h"
+#include "tools/agent/history.h"
 
 void status_answer(struct agent *agent, struct client *client)
 {
@@ -17,6 +18,8 @@ void status_answer(struct agent *agent, struct client *client)
 	json_object_object_add(json, "store", json_object_new_string(agent->tier->root));
 	json_object_object_add(json, "memory", json_object_new_string(agent->folder));
 	json_object_object_add(json, "complaint", json_object_new_string(agent->flush_said));
+	json_object_object_add(json, "memory_limit", json_object_new_uint64(agent->settings.memory));
+	history_answer(agent, json);
 	for (const struct live *live = agent->lives; live; live = live->next) {
 		json_object *row = json_object_new_object();
 
