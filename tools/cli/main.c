@@ -17,6 +17,7 @@ static const struct {
 	{"run", verb_run, "run a command with snapshots, as -- COMMAND [ARGUMENT]..."},
 	{"ls", verb_ls, "list checkpoints in memory and on disk"},
 	{"show", verb_show, "what was learnt about a program, or why nothing is captured"},
+	{"top", verb_top, "what jobs are at, again every second"},
 	{"verify", verb_verify, "read every chunk of checkpoints and compare it with its digest"},
 	{"rm", verb_rm, "remove checkpoints"},
 	{"infer", verb_infer, "find the ends of iterations in a recorded launch sequence"},

@@ -13,26 +13,50 @@
 
 extern char **environ;
 
+static bool number_parse(const char *text, double least, double most, double *number)
+{
+	char *end;
+	double value = strtod(text, &end);
+
+	if (end == text || *end || !(value >= least && value <= most)) {
+		fprintf(stderr, "transpckpt: '%.100s' is no number from %g to %g\n", text, least, most);
+		return false;
+	}
+	*number = value;
+	return true;
+}
+
 int cli_options(struct cli *cli, int argc, char **argv, const char *usage, unsigned own)
 {
 	const struct option options[] = {
 		{"json", no_argument, NULL, 'J'}, {"job", required_argument, NULL, 'j'},
-		{"dir", required_argument, NULL, 'd'}, {"help", no_argument, NULL, 'h'},
+		{"dir", required_argument, NULL, 'P'}, {"help", no_argument, NULL, 'h'},
 		{"force", no_argument, NULL, 'f'}, {"state", no_argument, NULL, 's'},
-		{"files", no_argument, NULL, 'F'}, {NULL, 0, NULL, 0},
+		{"files", no_argument, NULL, 'F'},
+		{"delay", required_argument, NULL, 'D'}, {"times", required_argument, NULL, 'n'}, {NULL, 0, NULL, 0},
 	};
+	const char *letters = own & CLI_OWN_FORCE ? "j:d:fh" : own & CLI_OWN_TIMES ? "j:d:n:h" : "j:d:h";
 	int option;
 
 	memset(cli, 0, sizeof *cli);
 	cli->complaints = tpck_settings_read(&cli->settings, environ);
 	if (cli->settings.job[0])
 		cli->job = cli->settings.job;
-	while ((option = getopt_long(argc, argv, own & CLI_OWN_FORCE ? "j:d:fh" : "j:d:h", options, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, letters, options, NULL)) != -1) {
 		if (option == 'J') {
 			cli->json = true;
 		} else if (option == 'j') {
 			cli->job = optarg;
-		} else if (option == 'd') {
+		} else if ((option == 'D' || option == 'd') && own & CLI_OWN_TIMES) {
+			if (!number_parse(optarg, 0.05, 86400, &cli->delay))
+				return CLI_USAGE;
+		} else if (option == 'n' && own & CLI_OWN_TIMES) {
+			double times;
+
+			if (!number_parse(optarg, 1, 1e9, &times))
+				return CLI_USAGE;
+			cli->times = (long)times;
+		} else if (option == 'P' || option == 'd') {
 			snprintf(cli->settings.dir, sizeof cli->settings.dir, "%s", optarg);
 		} else if (option == 'f' && own & CLI_OWN_FORCE) {
 			cli->force = true;
@@ -45,6 +69,8 @@ int cli_options(struct cli *cli, int argc, char **argv, const char *usage, unsig
 			return option == 'h' ? -1 : CLI_USAGE;
 		}
 	}
+	if (own & CLI_OWN_JOB && optind < argc)
+		cli->job = argv[optind++];
 	if (cli->job && !tpck_job_name_valid(cli->job)) {
 		fprintf(stderr, "transpckpt: '%.100s' cannot be a job's name\n", cli->job);
 		return CLI_USAGE;
