@@ -9,6 +9,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/store/file.h"
+#include "tools/cli/interval.h"
 #include "tools/cli/inventory.h"
 #include "tools/cli/state.h"
 
@@ -221,6 +222,8 @@ static int show_job(struct cli *cli, const char *job, void *context)
 	struct tpck_error err = {0};
 	struct tpck_tier *tier = NULL;
 	bool running = false;
+	json_object *intervals;
+	size_t first = rows ? json_object_array_length(rows) : 0;
 
 	if (inventory_load(&inventory, cli, job, &err)) {
 		fprintf(stderr, "transpckpt: %s\n", err.text);
@@ -235,6 +238,12 @@ static int show_job(struct cli *cli, const char *job, void *context)
 		show_manifest(tier, stored, rows, job, cli->state);
 	else if (!running && !rows)
 		printf("%s: nothing runs and nothing is stored\n", job);
+	intervals = interval_json(cli, job, &inventory.tiers);
+	if (!rows && (running || stored))
+		interval_print(intervals);
+	for (size_t i = first; rows && i < json_object_array_length(rows); i++)
+		json_object_object_add(json_object_array_get_idx(rows, i), "durable_intervals", json_object_get(intervals));
+	json_object_put(intervals);
 	if (!rows)
 		show_log(cli, job);
 	inventory_free(&inventory);
