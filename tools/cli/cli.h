@@ -21,6 +21,7 @@ struct cli {
 	char shm[TPCK_PATH_MAX], store[TPCK_PATH_MAX];
 	const char *job;        /* NULL: all */
 	bool json, force, state, files;
+	const char *output;     /* NULL: standard output */
 	double delay;           /* seconds; 0: not said */
 	long times;             /* 0: not said */
 	int count;              /* what is left of the command line */
@@ -28,7 +29,7 @@ struct cli {
 };
 
 /* The options that a verb may have of its own. */
-enum cli_own { CLI_OWN_NONE, CLI_OWN_FORCE = 1, CLI_OWN_STATE = 2, CLI_OWN_FILES = 4, CLI_OWN_TIMES = 16,
+enum cli_own { CLI_OWN_NONE, CLI_OWN_FORCE = 1, CLI_OWN_STATE = 2, CLI_OWN_FILES = 4, CLI_OWN_OUTPUT = 8, CLI_OWN_TIMES = 16,
 	       CLI_OWN_JOB = 32 /* the operand, if there is one, is the job */ };
 
 /* Reads --json, --job, --dir and the verb's own. Prints usage itself; CLI_GOOD to go on, -1 when --help was all. */
@@ -61,6 +62,7 @@ int verb_verify(int argc, char **argv);
 int verb_rm(int argc, char **argv);
 int verb_infer(int argc, char **argv);
 int verb_doctor(int argc, char **argv);
+int verb_report(int argc, char **argv);
 int verb_top(int argc, char **argv);
 
 #endif

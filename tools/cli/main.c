@@ -18,6 +18,7 @@ static const struct {
 	{"ls", verb_ls, "list checkpoints in memory and on disk"},
 	{"show", verb_show, "what was learnt about a program, or why nothing is captured"},
 	{"top", verb_top, "what jobs are at, again every second"},
+	{"report", verb_report, "a page of HTML about the life of a job"},
 	{"verify", verb_verify, "read every chunk of checkpoints and compare it with its digest"},
 	{"rm", verb_rm, "remove checkpoints"},
 	{"infer", verb_infer, "find the ends of iterations in a recorded launch sequence"},

@@ -32,10 +32,10 @@ int cli_options(struct cli *cli, int argc, char **argv, const char *usage, unsig
 		{"json", no_argument, NULL, 'J'}, {"job", required_argument, NULL, 'j'},
 		{"dir", required_argument, NULL, 'P'}, {"help", no_argument, NULL, 'h'},
 		{"force", no_argument, NULL, 'f'}, {"state", no_argument, NULL, 's'},
-		{"files", no_argument, NULL, 'F'},
+		{"files", no_argument, NULL, 'F'}, {"output", required_argument, NULL, 'o'},
 		{"delay", required_argument, NULL, 'D'}, {"times", required_argument, NULL, 'n'}, {NULL, 0, NULL, 0},
 	};
-	const char *letters = own & CLI_OWN_FORCE ? "j:d:fh" : own & CLI_OWN_TIMES ? "j:d:n:h" : "j:d:h";
+	const char *letters = own & CLI_OWN_FORCE ? "j:d:fh" : own & CLI_OWN_OUTPUT ? "j:d:o:h" : own & CLI_OWN_TIMES ? "j:d:n:h" : "j:d:h";
 	int option;
 
 	memset(cli, 0, sizeof *cli);
@@ -47,6 +47,8 @@ int cli_options(struct cli *cli, int argc, char **argv, const char *usage, unsig
 			cli->json = true;
 		} else if (option == 'j') {
 			cli->job = optarg;
+		} else if (option == 'o' && own & CLI_OWN_OUTPUT) {
+			cli->output = optarg;
 		} else if ((option == 'D' || option == 'd') && own & CLI_OWN_TIMES) {
 			if (!number_parse(optarg, 0.05, 86400, &cli->delay))
 				return CLI_USAGE;
