@@ -31,7 +31,7 @@ struct gathering {
 	size_t share;                   /* of the publication; the three below are its */
 	struct tpck_member *member;
 	const struct tpck_member *base; /* the same rank's in the base, or NULL */
-	bool *worth;                    /* by the base's container: references into it are made */
+	bool *worth;                    /* by the base's container: references into it are made; NULL: into none */
 	const struct tpck_chunk **placed; /* those that this checkpoint has, by digest: ranks with equal bytes share them */
 	size_t placed_mask;
 	bool header_done;
@@ -467,4 +467,54 @@ int tpck_publish(const struct tpck_publication *p, struct tpck_manifest **out, s
 	else
 		*out = manifest;
 	return rc;
+}
+
+static int describe_chunks(struct gathering *g, struct tpck_error *err)
+{
+	uint8_t *buffer = malloc(TPCK_CHUNK_BYTES);
+	int rc = buffer ? 0 : tpck_error_set(err, ENOMEM, "describing a snapshot");
+
+	/* The container stands for wherever the copy lies: its chunks one after another. */
+	for (settle(g); !rc && g->share < g->publication->share_count; g->chunk++, settle(g)) {
+		struct tpck_chunk *chunk = &g->member->objects[g->object].chunks[g->chunk];
+		const uint8_t *from;
+
+		rc = digest_chunk(g, chunk, buffer, &from, err);
+		chunk->offset = g->at;
+		g->at += TPCK_CHUNK_BYTES;
+	}
+	free(buffer);
+	if (g->log_fd >= 0)
+		close(g->log_fd);
+	return rc;
+}
+
+int tpck_publish_describe(const struct tpck_publication *p, struct tpck_manifest **out, struct tpck_error *err)
+{
+	struct tpck_manifest *manifest = manifest_new(p);
+	struct gathering g = {.publication = p, .manifest = manifest, .log_fd = -1};
+	char folder[64], container[96];
+	int rc = 0;
+
+	if (!manifest)
+		return tpck_error_set(err, ENOMEM, "describing a snapshot");
+	tpck_checkpoint_name_format(&manifest->point, folder, sizeof folder);
+	snprintf(container, sizeof container, "%s/data.%u", folder, p->shares[0].rank);
+	for (size_t i = 0; i < p->share_count && !rc; i++)
+		rc = plan_member(&p->shares[i], &manifest->members[i], err);
+	if (!rc && tpck_manifest_container(manifest, container, 0) < 0)
+		rc = tpck_error_set(err, ENOMEM, "describing a snapshot");
+	if (!rc) {
+		share_begin(&g, 0);
+		rc = describe_chunks(&g, err);
+	}
+	if (!rc)
+		rc = still_the_same(p, manifest, err);
+	if (rc) {
+		tpck_manifest_free(manifest);
+		return rc;
+	}
+	manifest->containers[0].bytes = g.at;
+	*out = manifest;
+	return 0;
 }

@@ -42,4 +42,9 @@ struct tpck_publication {
 int tpck_publish(const struct tpck_publication *publication, struct tpck_manifest **manifest,
 		 struct tpck_error *err);
 
+/* What the manifest would be of an image that goes elsewhere, with every chunk's digest and no place of its own in the
+ * store: tier, base, permitted and write_ns are not used. */
+int tpck_publish_describe(const struct tpck_publication *publication, struct tpck_manifest **manifest,
+			  struct tpck_error *err);
+
 #endif

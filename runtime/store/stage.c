@@ -316,3 +316,13 @@ int tpck_stage_durable(struct tpck_tier *tier, const struct tpck_manifest *manif
 		rc = load_log(tier, manifest, member, &member->objects[i], to_session, err);
 	return rc;
 }
+
+int tpck_stage_check(const struct tpck_member *member, struct tpck_error *err)
+{
+	return check_shape(member, err);
+}
+
+void tpck_stage_header(struct tpck_image *image, const struct tpck_manifest *manifest, const struct tpck_member *member)
+{
+	fill_header(image, manifest, member, &member->objects[1]);
+}

@@ -14,6 +14,10 @@ int tpck_stage_memory(const char *from_session, const char *image_path, const st
  * not what the manifest says; the checkpoint cannot be trusted. */
 int tpck_stage_durable(struct tpck_tier *tier, const struct tpck_manifest *manifest,
 		       const struct tpck_member *member, const char *to_session, struct tpck_error *err);
+/* Whether a member is of the shape that an image and a log can be made of. */
+int tpck_stage_check(const struct tpck_member *member, struct tpck_error *err);
+/* Data, index and log being in place: chunk table, header and footer of an image as the manifest says, committed. */
+void tpck_stage_header(struct tpck_image *image, const struct tpck_manifest *manifest, const struct tpck_member *member);
 /* Takes away what a failed staging left. */
 void tpck_stage_clear(const char *to_session);
 

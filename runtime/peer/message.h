@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What agents say to each other. A message is struct tpck_peer_message and the bytes behind it, which mean by type what
+ * is said there. TPCK_PEER_VERSION must be raised whenever something here, the manifest's format or TPCK_WIRE_VERSION
+ * changes its layout or meaning; agents of different versions say so in one line and leave each other alone.
+ *
+ * One that connects sends GREET; the other answers ANSWER, with its proof; then comes PROOF. Before it is proven who
+ * somebody is nothing else is listened to. Integers are little endian.
+ */
+#ifndef TPCK_RUNTIME_PEER_MESSAGE_H
+#define TPCK_RUNTIME_PEER_MESSAGE_H
+
+#include <stdint.h>
+
+#include "runtime/peer/secret.h"
+#include "runtime/wire/segment.h"
+
+#define TPCK_PEER_MAGIC 0x72656570u /* "peer" */
+enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 1 };
+/* Of texts: identities, reasons, manifests. */
+enum { TPCK_PEER_TEXT_MAX = 256 << 20, TPCK_PEER_NAME = 128 };
+
+enum tpck_peer_type {
+	TPCK_PEER_GREET = 1, /* struct tpck_greeting; its proof is empty */
+	TPCK_PEER_ANSWER,    /* struct tpck_greeting */
+	TPCK_PEER_PROOF,     /* struct tpck_greeting */
+	TPCK_PEER_REFUSE,    /* a text: why there is no talk with this one */
+	TPCK_PEER_PING,      /* value: 1 where programs are served */
+	TPCK_PEER_OFFER,     /* a manifest's text: what the sender would give. transfer is the sender's number of it */
+	TPCK_PEER_WANT,      /* to an OFFER: struct tpck_peer_want, one for each chunk that lacks; `part` of `value` parts */
+	TPCK_PEER_CHUNK,     /* object, chunk: its bytes */
+	TPCK_PEER_HAVE,      /* to an OFFER: all is there, compared with its digests, and kept */
+	TPCK_PEER_FAIL,      /* to an OFFER or a GET: a text, why not */
+	TPCK_PEER_DROP,      /* an identity's text: copies of it up to `generation` are not needed any more; value 1: it ended */
+	TPCK_PEER_MARK,      /* an identity's text: a start of this program may find something with peers */
+	TPCK_PEER_ASK,       /* an identity's text, rank, ordinal: what is there of it? transfer is the asker's number */
+	TPCK_PEER_TELL,      /* to an ASK: value 0: nothing; 1: a copy of generation and step */
+	TPCK_PEER_GET,       /* an identity's text, rank, ordinal, generation, step: is answered by an OFFER of it */
+};
+
+struct tpck_peer_message {
+	uint32_t magic;
+	uint16_t version, type;
+	uint64_t transfer;
+	uint64_t generation, step;
+	uint32_t rank, ordinal;
+	uint32_t object, chunk;
+	uint64_t value;
+};
+
+struct tpck_peer_want {
+	uint32_t object, chunk;
+};
+
+/* Names are NUL-terminated. The proof of an ANSWER is of "answer", the asker's nonce and the answerer's greeting; that
+ * of a PROOF of "proof", the answerer's nonce and the asker's: neither can be sent back as the other. */
+struct tpck_greeting {
+	uint8_t nonce[TPCK_NONCE_BYTES];
+	uint8_t proof[TPCK_PROOF_BYTES];
+	char job[TPCK_PEER_NAME], node[TPCK_PEER_NAME], host[TPCK_PEER_NAME], domain[TPCK_PEER_NAME];
+};
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The job's secret, over libsodium. */
+#include "config.h"
+
+#include "runtime/peer/secret.h"
+
+#include <errno.h>
+
+#ifdef HAVE_SODIUM
+
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/store/file.h"
+
+_Static_assert(TPCK_SECRET_BYTES == crypto_auth_KEYBYTES && TPCK_PROOF_BYTES == crypto_auth_BYTES, "sizes of libsodium");
+
+static int read_secret(const char *path, uint8_t secret[TPCK_SECRET_BYTES], struct tpck_error *err)
+{
+	char text[2 * TPCK_SECRET_BYTES + 2] = "";
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	struct stat status;
+	ssize_t got;
+	size_t bytes;
+
+	if (fd < 0)
+		return tpck_error_set(err, errno, "opening the job's secret %s", path);
+	if (fstat(fd, &status) || status.st_uid != geteuid() || (status.st_mode & 077)) {
+		close(fd);
+		return tpck_error_set(err, EPERM, "using the job's secret %s, which is not its user's alone", path);
+	}
+	got = read(fd, text, sizeof text - 1);
+	close(fd);
+	if (got < 2 * TPCK_SECRET_BYTES ||
+	    sodium_hex2bin(secret, TPCK_SECRET_BYTES, text, 2 * TPCK_SECRET_BYTES, NULL, &bytes, NULL) ||
+	    bytes != TPCK_SECRET_BYTES)
+		return tpck_error_set(err, EBADMSG, "using the job's secret %s, which is not %d hexadecimal digits", path,
+				      2 * TPCK_SECRET_BYTES);
+	return 0;
+}
+
+int tpck_secret_load(const char *path, int make, uint8_t secret[TPCK_SECRET_BYTES], struct tpck_error *err)
+{
+	char text[2 * TPCK_SECRET_BYTES + 1];
+	int rc;
+
+	if (sodium_init() < 0)
+		return tpck_error_set(err, EIO, "starting libsodium");
+	if (make && access(path, F_OK) != 0) {
+		randombytes_buf(secret, TPCK_SECRET_BYTES);
+		sodium_bin2hex(text, sizeof text, secret, TPCK_SECRET_BYTES);
+		rc = tpck_file_write(path, text, strlen(text), TPCK_FILE_ABSENT | TPCK_FILE_DURABLE, err);
+		if (rc && rc != -EEXIST)
+			return rc;
+	}
+	return read_secret(path, secret, err);
+}
+
+void tpck_nonce(uint8_t nonce[TPCK_NONCE_BYTES])
+{
+	randombytes_buf(nonce, TPCK_NONCE_BYTES);
+}
+
+void tpck_proof(const uint8_t secret[TPCK_SECRET_BYTES], const void *text, size_t size, uint8_t proof[TPCK_PROOF_BYTES])
+{
+	crypto_auth(proof, text, size, secret);
+}
+
+int tpck_proof_check(const uint8_t secret[TPCK_SECRET_BYTES], const void *text, size_t size,
+		     const uint8_t proof[TPCK_PROOF_BYTES])
+{
+	return crypto_auth_verify(proof, text, size, secret);
+}
+
+#else
+
+int tpck_secret_load(const char *path, int make, uint8_t secret[TPCK_SECRET_BYTES], struct tpck_error *err)
+{
+	(void)path;
+	(void)make;
+	(void)secret;
+	return tpck_error_set(err, ENOTSUP, "using libsodium, which this agent was built without");
+}
+
+void tpck_nonce(uint8_t nonce[TPCK_NONCE_BYTES])
+{
+	(void)nonce;
+}
+
+void tpck_proof(const uint8_t secret[TPCK_SECRET_BYTES], const void *text, size_t size, uint8_t proof[TPCK_PROOF_BYTES])
+{
+	(void)secret;
+	(void)text;
+	(void)size;
+	(void)proof;
+}
+
+int tpck_proof_check(const uint8_t secret[TPCK_SECRET_BYTES], const void *text, size_t size,
+		     const uint8_t proof[TPCK_PROOF_BYTES])
+{
+	(void)secret;
+	(void)text;
+	(void)size;
+	(void)proof;
+	return -1;
+}
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who may join: both sides of a connection prove that they know the job's secret, without saying it. */
+#ifndef TPCK_RUNTIME_PEER_SECRET_H
+#define TPCK_RUNTIME_PEER_SECRET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/error.h"
+
+enum { TPCK_SECRET_BYTES = 32, TPCK_NONCE_BYTES = 32, TPCK_PROOF_BYTES = 32 };
+
+/* Reads the secret of a file that is its user's alone; makes it where there is none and `make` is set. Of several that
+ * make it at once one wins, and all have that one's. */
+int tpck_secret_load(const char *path, int make, uint8_t secret[TPCK_SECRET_BYTES], struct tpck_error *err);
+void tpck_nonce(uint8_t nonce[TPCK_NONCE_BYTES]);
+/* HMAC-SHA-512-256 of a text by the secret. */
+void tpck_proof(const uint8_t secret[TPCK_SECRET_BYTES], const void *text, size_t size, uint8_t proof[TPCK_PROOF_BYTES]);
+/* 0: it is that; takes the same time whatever differs. */
+int tpck_proof_check(const uint8_t secret[TPCK_SECRET_BYTES], const void *text, size_t size,
+		     const uint8_t proof[TPCK_PROOF_BYTES]);
+
+#endif

@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The transport over UCX: active messages between endpoints that are reached by address and port. The library is
+ * loaded when it is needed, so that an agent without peers neither needs it nor has its threads and handlers. */
+#include "config.h"
+
+#include "runtime/peer/transport.h"
+
+#include <errno.h>
+
+#ifndef HAVE_UCX
+
+static int start(struct tpck_transport **transport, const struct tpck_transport_events *events, void *context,
+		 uint16_t port, struct tpck_error *err)
+{
+	(void)transport;
+	(void)events;
+	(void)context;
+	(void)port;
+	return tpck_error_set(err, ENOTSUP, "using UCX, which this agent was built without");
+}
+
+const struct tpck_transport_operations tpck_transport_ucx = {.name = "ucx", .start = start};
+
+#else
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucp/api/ucp.h>
+
+#include "runtime/base/log.h"
+
+enum { MESSAGE_ID = 1 };
+
+#define UCX_CALLS(X) \
+	X(ucp_init_version) X(ucp_cleanup) X(ucp_config_read) X(ucp_config_modify) X(ucp_config_release) \
+	X(ucp_worker_create) X(ucp_worker_destroy) X(ucp_worker_progress) X(ucp_worker_get_efd) X(ucp_worker_arm) \
+	X(ucp_worker_set_am_recv_handler) X(ucp_listener_create) X(ucp_listener_destroy) X(ucp_listener_query) \
+	X(ucp_listener_reject) X(ucp_ep_create) X(ucp_ep_close_nbx) X(ucp_am_send_nbx) X(ucp_am_recv_data_nbx) \
+	X(ucp_request_check_status) X(ucp_request_free) X(ucs_status_string)
+#define FIELD(name) __typeof__(name) *name;
+static struct {
+	void *library;
+	UCX_CALLS(FIELD)
+} ucx;
+
+struct ucx_link {
+	struct tpck_link link; /* first */
+	struct tpck_transport *transport;
+	ucp_ep_h endpoint;
+	void *closing;         /* the request of its close */
+	unsigned requests;     /* that refer to it */
+	bool open;             /* the user may use it */
+	bool failed, told;     /* UCX says so; the user knows */
+	bool closed;
+	char why[96];
+	struct ucx_link *next;
+};
+
+struct sending {
+	struct ucx_link *link;
+	void *token;
+	char head[TPCK_TRANSPORT_HEAD_MAX];
+};
+
+struct receiving {
+	struct ucx_link *link;
+	void *place;
+	size_t count, head_bytes;
+	char head[TPCK_TRANSPORT_HEAD_MAX];
+};
+
+struct tpck_transport {
+	const struct tpck_transport_events *events;
+	void *context;
+	ucp_context_h ucp;
+	ucp_worker_h worker;
+	ucp_listener_h listener;
+	int descriptor;
+	uint16_t port;
+	struct ucx_link *links;
+	bool stopping;
+};
+
+static int load(struct tpck_error *err)
+{
+	if (ucx.library)
+		return 0;
+	/* Its handlers of signals and its hooks into the allocation of memory are not wanted in the agent. */
+	setenv("UCX_HANDLE_ERRORS", "none", 0);
+	setenv("UCX_MEM_MMAP_HOOK_MODE", "none", 0);
+	setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 0);
+	setenv("UCX_LOG_LEVEL", "fatal", 0);
+	ucx.library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
+	if (!ucx.library)
+		return tpck_error_set(err, ENOENT, "loading UCX (%.200s)", dlerror());
+#define FIND(name) \
+	if (!(ucx.name = (__typeof__(ucx.name))dlsym(ucx.library, #name))) \
+		return tpck_error_set(err, ENOSYS, "finding %s in UCX", #name);
+	UCX_CALLS(FIND)
+	return 0;
+}
+
+/* ---- links -------------------------------------------------------------------------------- */
+
+static void on_error(void *argument, ucp_ep_h endpoint, ucs_status_t status)
+{
+	struct ucx_link *link = argument;
+
+	(void)endpoint;
+	link->failed = true;
+	snprintf(link->why, sizeof link->why, "%s", ucx.ucs_status_string(status));
+}
+
+static struct ucx_link *link_new(struct tpck_transport *t)
+{
+	struct ucx_link *link = calloc(1, sizeof *link);
+
+	if (link) {
+		link->transport = t;
+		link->open = true;
+		link->next = t->links;
+		t->links = link;
+	}
+	return link;
+}
+
+static void link_begin_close(struct ucx_link *link)
+{
+	ucp_request_param_t how = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+	void *request;
+
+	if (!link->endpoint) {
+		link->closed = true;
+		return;
+	}
+	request = ucx.ucp_ep_close_nbx(link->endpoint, &how);
+	link->endpoint = NULL;
+	link->closed = !request || UCS_PTR_IS_ERR(request);
+	link->closing = link->closed ? NULL : request;
+}
+
+static void on_connection(ucp_conn_request_h request, void *argument)
+{
+	struct tpck_transport *t = argument;
+	struct ucx_link *link = t->stopping ? NULL : link_new(t);
+	ucp_ep_params_t how = {
+		.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+			      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+		.conn_request = request, .err_mode = UCP_ERR_HANDLING_MODE_PEER, .err_handler = {on_error, link},
+	};
+
+	if (!link) {
+		ucx.ucp_listener_reject(t->listener, request);
+		return;
+	}
+	if (ucx.ucp_ep_create(t->worker, &how, &link->endpoint) != UCS_OK) {
+		link->endpoint = NULL;
+		link->open = false;
+		return;
+	}
+	t->events->came(t->context, &link->link);
+}
+
+static int ucx_connect(struct tpck_transport *t, const char *address, struct tpck_link **out, struct tpck_error *err)
+{
+	struct sockaddr_storage where = {0};
+	struct sockaddr_in *four = (struct sockaddr_in *)&where;
+	struct sockaddr_in6 *six = (struct sockaddr_in6 *)&where;
+	const char *colon = strrchr(address, ':');
+	char host[TPCK_TRANSPORT_ADDRESS];
+	ucp_ep_params_t how = {
+		.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+			      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+		.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER, .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+	};
+	struct ucx_link *link;
+	ucs_status_t status;
+
+	if (!colon || (size_t)(colon - address) >= sizeof host)
+		return tpck_error_set(err, EINVAL, "connecting to '%.60s'", address);
+	snprintf(host, sizeof host, "%.*s", (int)(colon - address), address);
+	if (inet_pton(AF_INET, host, &four->sin_addr) == 1) {
+		four->sin_family = AF_INET;
+		four->sin_port = htons((uint16_t)atoi(colon + 1));
+		how.sockaddr.addrlen = sizeof *four;
+	} else if (inet_pton(AF_INET6, host, &six->sin6_addr) == 1) {
+		six->sin6_family = AF_INET6;
+		six->sin6_port = htons((uint16_t)atoi(colon + 1));
+		how.sockaddr.addrlen = sizeof *six;
+	} else {
+		return tpck_error_set(err, EINVAL, "connecting to '%.60s'", address);
+	}
+	link = link_new(t);
+	if (!link)
+		return tpck_error_set(err, ENOMEM, "connecting to %s", address);
+	how.sockaddr.addr = (struct sockaddr *)&where;
+	how.err_handler = (ucp_err_handler_t){on_error, link};
+	status = ucx.ucp_ep_create(t->worker, &how, &link->endpoint);
+	if (status != UCS_OK) {
+		link->endpoint = NULL;
+		link->open = false;
+		return tpck_error_set(err, ECONNREFUSED, "connecting to %s (%s)", address, ucx.ucs_status_string(status));
+	}
+	*out = &link->link;
+	return 0;
+}
+
+static void ucx_close(struct tpck_transport *t, struct tpck_link *base)
+{
+	(void)t;
+	((struct ucx_link *)base)->open = false; /* the rest is sweep()'s */
+}
+
+/* Closes what is not wanted or has failed, and frees what nothing refers to any more. */
+static void sweep(struct tpck_transport *t)
+{
+	for (struct ucx_link *link = t->links; link; link = link->next) {
+		if (link->failed && link->open) {
+			link->open = false;
+			t->events->gone(t->context, &link->link, link->why);
+		}
+		if (!link->open && !link->closed && !link->closing)
+			link_begin_close(link);
+		if (link->closing && ucx.ucp_request_check_status(link->closing) != UCS_INPROGRESS) {
+			ucx.ucp_request_free(link->closing);
+			link->closing = NULL;
+			link->closed = true;
+		}
+	}
+	for (struct ucx_link **place = &t->links; *place;) {
+		struct ucx_link *link = *place;
+
+		if (link->closed && !link->requests) {
+			*place = link->next;
+			free(link);
+		} else {
+			place = &link->next;
+		}
+	}
+}
+
+/* ---- messages ----------------------------------------------------------------------------- */
+
+static void send_done(struct sending *s)
+{
+	struct tpck_transport *t = s->link->transport;
+
+	s->link->requests--;
+	if (s->token)
+		t->events->sent(t->context, s->link->open ? &s->link->link : NULL, s->token);
+	free(s);
+}
+
+static void on_sent(void *request, ucs_status_t status, void *argument)
+{
+	(void)status; /* a failure is the endpoint's too, and its handler says it */
+	ucx.ucp_request_free(request);
+	send_done(argument);
+}
+
+static int ucx_send(struct tpck_transport *t, struct tpck_link *base, const void *head, size_t head_bytes,
+		    const void *bytes, size_t count, void *token)
+{
+	struct ucx_link *link = (struct ucx_link *)base;
+	struct sending *s = link->open && !link->failed ? calloc(1, sizeof *s) : NULL;
+	ucp_request_param_t how = {
+		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+		.flags = UCP_AM_SEND_FLAG_REPLY, .cb.send = on_sent, .user_data = s,
+	};
+	void *request;
+
+	(void)t;
+	if (!s)
+		return -ENOTCONN;
+	s->link = link;
+	s->token = token;
+	memcpy(s->head, head, head_bytes);
+	link->requests++;
+	request = ucx.ucp_am_send_nbx(link->endpoint, MESSAGE_ID, s->head, head_bytes, bytes, count, &how);
+	if (UCS_PTR_IS_ERR(request)) {
+		link->requests--;
+		free(s);
+		return -ENOTCONN;
+	}
+	if (!request)
+		send_done(s);
+	return 0;
+}
+
+static void receive_done(struct receiving *r, bool whole)
+{
+	struct tpck_transport *t = r->link->transport;
+
+	r->link->requests--;
+	t->events->arrived(t->context, r->link->open ? &r->link->link : NULL, r->head, r->head_bytes, r->place, r->count,
+			   whole && r->link->open);
+	free(r);
+}
+
+static void on_received(void *request, ucs_status_t status, size_t length, void *argument)
+{
+	(void)length;
+	ucx.ucp_request_free(request);
+	receive_done(argument, status == UCS_OK);
+}
+
+static struct ucx_link *link_of(struct tpck_transport *t, ucp_ep_h endpoint)
+{
+	for (struct ucx_link *link = t->links; link; link = link->next)
+		if (link->endpoint == endpoint && link->open)
+			return link;
+	return NULL;
+}
+
+static ucs_status_t on_message(void *argument, const void *head, size_t head_bytes, void *data, size_t count,
+			       const ucp_am_recv_param_t *param)
+{
+	struct tpck_transport *t = argument;
+	struct ucx_link *link = param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP ? link_of(t, param->reply_ep) : NULL;
+	ucp_request_param_t how = {
+		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA, .cb.recv_am = on_received,
+	};
+	struct receiving *r;
+	void *place = NULL, *request;
+
+	if (!link || head_bytes > TPCK_TRANSPORT_HEAD_MAX)
+		return UCS_OK;
+	if (count) {
+		place = t->events->place(t->context, &link->link, head, head_bytes, count);
+		if (!place)
+			return UCS_OK;
+	}
+	if (!(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)) {
+		if (count)
+			memcpy(place, data, count);
+		t->events->arrived(t->context, &link->link, head, head_bytes, place, count, true);
+		return UCS_OK;
+	}
+	r = calloc(1, sizeof *r);
+	if (!r) {
+		t->events->arrived(t->context, &link->link, head, head_bytes, place, count, false);
+		return UCS_ERR_NO_MEMORY;
+	}
+	*r = (struct receiving){.link = link, .place = place, .count = count, .head_bytes = head_bytes};
+	memcpy(r->head, head, head_bytes);
+	how.user_data = r;
+	link->requests++;
+	request = ucx.ucp_am_recv_data_nbx(t->worker, data, place, count, &how);
+	if (!request || UCS_PTR_IS_ERR(request))
+		receive_done(r, !request);
+	return UCS_INPROGRESS;
+}
+
+/* ---- the whole ---------------------------------------------------------------------------- */
+
+static bool ucx_progress(struct tpck_transport *t)
+{
+	bool any = ucx.ucp_worker_progress(t->worker) != 0;
+
+	sweep(t);
+	return any;
+}
+
+static void ucx_wait(struct tpck_transport *t, int wake, int timeout_ms)
+{
+	struct pollfd fds[] = {{.fd = wake, .events = POLLIN}, {.fd = t->descriptor, .events = POLLIN}};
+
+	if (ucx.ucp_worker_arm(t->worker) == UCS_OK)
+		(void)poll(fds, 2, timeout_ms);
+}
+
+static uint16_t ucx_port(struct tpck_transport *t)
+{
+	return t->port;
+}
+
+static void ucx_stop(struct tpck_transport *t)
+{
+	if (!t)
+		return;
+	t->stopping = true;
+	for (struct ucx_link *link = t->links; link; link = link->next)
+		link->open = false;
+	/* Closing by force needs progress, but waits for nobody. */
+	for (int i = 0; t->worker && t->links && i < 100000; i++)
+		ucx_progress(t);
+	if (t->listener)
+		ucx.ucp_listener_destroy(t->listener);
+	if (t->worker && !t->links)
+		ucx.ucp_worker_destroy(t->worker);
+	if (t->ucp && !t->links)
+		ucx.ucp_cleanup(t->ucp);
+	free(t);
+}
+
+static ucs_status_t open_worker(struct tpck_transport *t)
+{
+	ucp_params_t features = {
+		.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
+		.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, .name = "transpckptd",
+	};
+	ucp_worker_params_t threads = {
+		.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_SINGLE,
+	};
+	ucp_am_handler_param_t handler = {
+		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG |
+			      UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
+		.id = MESSAGE_ID, .cb = on_message, .arg = t, .flags = UCP_AM_FLAG_WHOLE_MSG,
+	};
+	ucp_config_t *config;
+	ucs_status_t status = ucx.ucp_config_read(NULL, NULL, &config);
+
+	if (status != UCS_OK)
+		return status;
+	/* A peer on this very machine is one of a test, or in a container: shared memory is not the way to it. */
+	if (!getenv("UCX_TLS"))
+		(void)ucx.ucp_config_modify(config, "TLS", "^sm");
+	status = ucx.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &features, config, &t->ucp);
+	ucx.ucp_config_release(config);
+	if (status == UCS_OK)
+		status = ucx.ucp_worker_create(t->ucp, &threads, &t->worker);
+	if (status == UCS_OK)
+		status = ucx.ucp_worker_get_efd(t->worker, &t->descriptor);
+	if (status == UCS_OK)
+		status = ucx.ucp_worker_set_am_recv_handler(t->worker, &handler);
+	return status;
+}
+
+static ucs_status_t listen_on(struct tpck_transport *t, uint16_t port)
+{
+	struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_ANY)};
+	ucp_listener_params_t how = {
+		.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+		.sockaddr = {(struct sockaddr *)&any, sizeof any}, .conn_handler = {on_connection, t},
+	};
+	ucp_listener_attr_t attributes = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+	ucs_status_t status = ucx.ucp_listener_create(t->worker, &how, &t->listener);
+
+	if (status == UCS_OK)
+		status = ucx.ucp_listener_query(t->listener, &attributes);
+	if (status == UCS_OK)
+		t->port = ntohs(((struct sockaddr_in *)&attributes.sockaddr)->sin_port);
+	return status;
+}
+
+static int start(struct tpck_transport **out, const struct tpck_transport_events *events, void *context, uint16_t port,
+		 struct tpck_error *err)
+{
+	struct tpck_transport *t;
+	ucs_status_t status;
+	int rc = load(err);
+
+	if (rc)
+		return rc;
+	t = calloc(1, sizeof *t);
+	if (!t)
+		return tpck_error_set(err, ENOMEM, "starting UCX");
+	t->events = events;
+	t->context = context;
+	status = open_worker(t);
+	if (status == UCS_OK)
+		status = listen_on(t, port);
+	if (status != UCS_OK) {
+		ucx_stop(t);
+		return tpck_error_set(err, EIO, "starting UCX (%s)", ucx.ucs_status_string(status));
+	}
+	*out = t;
+	return 0;
+}
+
+const struct tpck_transport_operations tpck_transport_ucx = {
+	.name = "ucx", .start = start, .port = ucx_port, .connect = ucx_connect, .send = ucx_send, .close = ucx_close,
+	.progress = ucx_progress, .wait = ucx_wait, .stop = ucx_stop,
+};
+
+#endif
