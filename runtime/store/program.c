@@ -251,6 +251,20 @@ int tpck_program_load(struct tpck_program **out, const char *memory_job, const s
 	return 0;
 }
 
+void tpck_program_refresh(struct tpck_program *program, const struct tpck_tiers *tiers)
+{
+	char name[64], *text;
+
+	snprintf(name, sizeof name, TPCK_PROGRAMS "/%s.state", program->id);
+	for (size_t i = 0; i < tiers->count; i++) {
+		if (tiers->tier[i]->operations->get_text(tiers->tier[i], name, 1 << 20, &text, NULL, NULL))
+			continue;
+		pthread_mutex_lock(&program->lock);
+		adopt_text(program, text);
+		pthread_mutex_unlock(&program->lock);
+	}
+}
+
 void tpck_program_free(struct tpck_program *program)
 {
 	if (!program)

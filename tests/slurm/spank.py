@@ -17,7 +17,7 @@ STEPS = 60
 # A library of the user's, that does nothing here.
 OWN = "libpthread.so.0"
 # One line, which srun does not mix with another task's.
-LOOK = ["sh", "-c", "echo \"preload=$LD_PRELOAD|interval=$TRANSPCKPT_INTERVAL|dir=$TRANSPCKPT_DIR|job=$TRANSPCKPT_JOB|"
+LOOK = ["sh", "-c", "echo \"preload=$LD_PRELOAD|interval=$TRANSPCKPT_INTERVAL|dir=$TRANSPCKPT_DIR|peers=$TRANSPCKPT_PEERS|job=$TRANSPCKPT_JOB|"
         "mapped=$(grep -c libtranspckpt.so /proc/self/maps)|personality=$(cat /proc/self/personality)\""]
 # ADDR_NO_RANDOMIZE
 FIXED = "00040000"
@@ -35,7 +35,8 @@ def case_values(here, checks):
     for options, environment in ((["--transpckpt=often"], {}), (["--transpckpt-dir=here"], {}),
                                  (["--transpckpt-dir=scratch:/x"], {}), ([], {"TRANSPCKPT": "maybe"}),
                                  (["--transpckpt"], {"TRANSPCKPT_INTERVAL": "often"}),
-                                 (["--transpckpt"], {"TRANSPCKPT_DIR": "here"})):
+                                 (["--transpckpt"], {"TRANSPCKPT_DIR": "here"}), (["--transpckpt-peers=many"], {}),
+                                 (["--transpckpt"], {"TRANSPCKPT_PEERS": "-1"})):
         for command in (["srun", *options, "true"], ["sbatch", *options, "--wrap", "true"]):
             before = here.jobs()
             done = here.run(command, **here.settings(**environment))
@@ -43,7 +44,7 @@ def case_values(here, checks):
             checks.ok(done.returncode != 0 and len(lines) == 1 and here.jobs() == before,
                       f"{command[0]} {' '.join(options)} {environment or ''}: one line and no job", done.stderr, done.returncode)
     done = here.run(["srun", "--help"])
-    checks.ok(len(re.findall(r"\[transpckpt\]", done.stdout)) == 3, "srun --help has the three options", done.stdout)
+    checks.ok(len(re.findall(r"\[transpckpt\]", done.stdout)) == 4, "srun --help has the four options", done.stdout)
 
 
 def case_task(here, checks):
@@ -65,6 +66,8 @@ def case_task(here, checks):
     found, done = look(here, "--transpckpt=7s", f"--transpckpt-dir={here.path('user/other')}", tasks=2)
     checks.ok(len(found) == 2 and all(f["preload"] == ours and f["interval"] == "7s" and f["dir"] == here.path("user/other")
                                       for f in found), "on two nodes, with interval and folder of the command line", done)
+    found, done = look(here, "--transpckpt", "--transpckpt-peers=2", TRANSPCKPT_PEERS="1")
+    checks.ok(len(found) == 1 and found[0]["peers"] == "2", "with so many copies on other nodes as the command line says", done)
     found, done = look(here, TRANSPCKPT="1")
     checks.ok(len(found) == 1 and found[0]["preload"] == ours and found[0]["interval"] == "1", "TRANSPCKPT=1 asks for it", done)
     found, done = look(here, "--transpckpt", TRANSPCKPT="0")

@@ -17,6 +17,7 @@
 #include "runtime/store/file.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
+#include "tools/agent/peers.h"
 
 /* An agent that nobody has spoken to, or whose last program ended well, waits this long. */
 #define FIRST_WAIT_NS 30000000000ull
@@ -126,14 +127,17 @@ static void retire_forgotten(struct agent *agent)
 }
 
 /* When the agent has nothing more to wait for; UINT64_MAX: it has. */
-static uint64_t leave_at(const struct agent *agent)
+static uint64_t leave_at(struct agent *agent)
 {
-	uint64_t idle = agent->idle_since_ns + (agent->served || agent->nobody_returns ? IDLE_WAIT_NS : FIRST_WAIT_NS), linger;
+	uint64_t first = agent->settings.peers ? linger_ns(agent) : FIRST_WAIT_NS, linger;
+	uint64_t idle = agent->idle_since_ns + (agent->served || agent->nobody_returns ? IDLE_WAIT_NS : first);
 
 	if (agent->clients || agent->jobs || agent->lives || files_owed())
 		return UINT64_MAX;
 	/* A program that died may come back, and read what it has saved. */
 	linger = agent->files_died_ns && files_kept() ? agent->files_died_ns + linger_ns(agent) : 0;
+	if (peers_leave_at(agent) > linger)
+		linger = peers_leave_at(agent);
 	return linger > idle ? linger : idle;
 }
 
@@ -167,13 +171,14 @@ void agent_consider(struct agent *agent)
 	flush_consider(agent);
 	copies_consider(agent);
 	history_consider(agent);
+	peers_consider(agent);
 	answer_endings(agent);
 	retire_forgotten(agent);
 	live_sweep(agent);
 	consider_leaving(agent);
 }
 
-static uint64_t next_deadline(const struct agent *agent)
+static uint64_t next_deadline(struct agent *agent)
 {
 	uint64_t soonest = flush_deadline(agent), leave = leave_at(agent);
 
@@ -192,7 +197,7 @@ static uint64_t next_deadline(const struct agent *agent)
 	return soonest;
 }
 
-static int timeout_ms(const struct agent *agent)
+static int timeout_ms(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns(), at = next_deadline(agent);
 
@@ -250,6 +255,7 @@ int agent_begin(struct agent *agent, struct tpck_error *err)
 	flush_clear_remains(agent);
 	live_adopt_all(agent);
 	files_begin(agent);
+	peers_start(agent);
 	agent->served = agent->lives != NULL || files_owed();
 	return client_listen(agent, err);
 }

@@ -201,6 +201,8 @@ extern pthread_mutex_t store_in_use;
 /* Takes a folder's memory back, in the background. */
 void prepare_remove(struct agent *agent, const char *session_path);
 void prepare_begin(struct agent *agent, struct live *live, const struct tpck_prepare *prepare);
+/* Whether the memory tier may grow by so many bytes; the reason why not. Any thread. */
+bool prepare_room(const struct agent *agent, uint64_t bytes, char *reason, size_t size);
 /* Memory came free: those that got less than they asked for may get more. */
 void prepare_again(struct agent *agent);
 

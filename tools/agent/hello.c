@@ -18,6 +18,7 @@
 #include "tools/agent/history.h"
 #include "tools/agent/identity.h"
 #include "tools/agent/offer.h"
+#include "tools/agent/peers.h"
 
 #define GENERATION "generation"
 /* How long a starting process waits for an earlier one of the same program to be quite gone. */
@@ -81,7 +82,7 @@ static uint64_t new_generation(struct agent *agent)
 	char path[TPCK_PATH_MAX], text[32], *said;
 	struct tpck_session_name session;
 	struct tpck_error err = {0};
-	uint64_t greatest = 0;
+	uint64_t greatest = peers_generation();
 	struct dirent *entry;
 	DIR *folder = opendir(agent->folder);
 
@@ -165,9 +166,33 @@ static void choose(struct hello_job *h, bool store)
 			goto out;
 		requests[i] = request_of(&h->part[i]);
 	}
+	if (h->launch->world == 1)
+		peers_candidates(requests);
 	offer_choose(h->agent, store, requests, h->offer, h->count, &h->base);
+	if (h->launch->world == 1) {
+		peers_release(requests);
+		/* Grown at its end only: what the sessions' were is as before. */
+		h->part[0].memory = requests[0].memory;
+	}
 out:
 	free(requests);
+}
+
+/* What other nodes know and have of the program comes here before a generation is chosen. */
+static void ask_others(struct hello_job *h, bool store)
+{
+	struct hello_part *part = &h->part[0];
+	struct offer_request request;
+
+	part->program = program_of(h->agent, part->identity, &part->error);
+	if (!part->program)
+		return;
+	/* It may have run on another node since this one met it. */
+	if (h->agent->settings.peers)
+		tpck_program_refresh(part->program, &h->agent->tiers);
+	request = request_of(part);
+	if (h->resume)
+		peers_fetch(h->agent, store, &request);
 }
 
 /* Ports of TCP that nobody listens at now; 0: there is none. */
@@ -196,6 +221,8 @@ static void hello_run(struct job *job)
 	struct tpck_error store = {0};
 	int store_rc = tpck_durable_tier_check(h->agent->tier, &store);
 
+	if (h->launch->world == 1)
+		ask_others(h, store_rc != -EPERM);
 	if (!h->launch->generation)
 		h->launch->generation = new_generation(h->agent);
 	for (size_t i = 0; i < h->count; i++)
@@ -208,6 +235,8 @@ static void hello_run(struct job *job)
 	for (size_t i = 0; i < h->count; i++) {
 		if (h->obstacle[0])
 			add_notice(&h->offer[i], h->obstacle);
+		if (h->agent->settings.peers && h->launch->world > 1 && h->part[i].hello.rank == 0)
+			add_notice(&h->offer[i], "TRANSPCKPT_PEERS: of several ranks no copies are made on other nodes yet");
 		if (!h->part[i].rc)
 			mark_program(h, i, store_rc, &store);
 	}

@@ -21,6 +21,7 @@
 #include "runtime/store/file.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
+#include "tools/agent/peers.h"
 
 extern char **environ;
 
@@ -263,6 +264,7 @@ static void leave(void)
 {
 	close(agent.listener.fd);
 	unlink(agent.socket_path);
+	peers_stop(&agent);
 	worker_stop(&agent.clerk);
 	worker_stop(&agent.checker);
 	worker_stop(&agent.flusher);

@@ -7,7 +7,8 @@
 
 /* A committed image of a session whose process is gone; pinned while the clerk looks at it. */
 struct memory_candidate {
-	struct live *live;
+	struct live *live;  /* or */
+	struct copy *copy;  /* of another node's session (peers.h) */
 	unsigned image;
 	struct tpck_point point;
 	bool resumable, bad;

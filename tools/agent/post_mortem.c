@@ -15,6 +15,7 @@
 #include "runtime/base/log.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
+#include "tools/agent/peers.h"
 
 static void drop_image(struct live *live, unsigned i)
 {
@@ -68,6 +69,7 @@ static void release_all(struct agent *agent, struct launch *launch)
 		tpck_log_info("process %d ended with status 0; its snapshots are released", (int)live->session->control->pid);
 		all = (struct tpck_point){live->session->name.generation, 0};
 		clerk_tell(agent, live, NEWS_ENDED, &all, TPCK_DEATH_FAR);
+		peers_ended(agent, live->session->identity, live->session->name.generation);
 		if (r == 0)
 			history_ended(agent, live);
 		for (struct live *other = agent->lives; other; other = other->next)

@@ -69,7 +69,8 @@ static uint64_t tier_memory(const struct agent *agent)
 	while (folder && (entry = readdir(folder))) {
 		char path[TPCK_PATH_MAX];
 
-		if (tpck_session_name_parse(entry->d_name, &name) == 0 &&
+		/* Copies of other nodes' snapshots count too (runtime/peer/replica.h). */
+		if ((tpck_session_name_parse(entry->d_name, &name) == 0 || strncmp(entry->d_name, "copy.", 5) == 0) &&
 		    tpck_path_join(path, sizeof path, agent->folder, entry->d_name) == 0)
 			bytes += tpck_folder_memory(path);
 	}
@@ -120,6 +121,25 @@ static unsigned how_many(struct agent *agent, const struct live *live, uint64_t 
 			 : count == 2 ? "; a snapshot is left out now and then while one is written"
 				      : "");
 	return count;
+}
+
+bool prepare_room(const struct agent *agent, uint64_t bytes, char *reason, size_t size)
+{
+	uint64_t used = tier_memory(agent), by_tmpfs = UINT64_MAX, room;
+	uint64_t by_setting = agent->settings.memory > used ? agent->settings.memory - used : 0;
+	struct statvfs status;
+
+	if (statvfs(agent->folder, &status) == 0)
+		by_tmpfs = (uint64_t)status.f_bavail * status.f_frsize;
+	by_tmpfs = by_tmpfs > SPARE ? by_tmpfs - SPARE : 0;
+	room = less(by_setting, less(by_tmpfs, cgroup_room()));
+	if (room < bytes)
+		snprintf(reason, size, "it needs %.1f MiB, and %s allows %.1f MiB", (double)bytes / (1 << 20),
+			 room == by_setting  ? "TRANSPCKPT_MEMORY"
+			 : room == by_tmpfs  ? "free space of the memory tier's tmpfs"
+					     : "the control group's memory limit",
+			 (double)room / (1 << 20));
+	return room >= bytes;
 }
 
 /* ---- the work ----------------------------------------------------------------------------- */

@@ -60,10 +60,19 @@ void outbox_deliver(struct outbox *outbox, struct agent *agent)
 	}
 }
 
+void outbox_post(struct outbox *outbox, struct job *job)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&outbox->lock);
+	queue_put(&outbox->finished, job);
+	pthread_mutex_unlock(&outbox->lock);
+	(void)!write(outbox->event, &one, sizeof one);
+}
+
 static void *work(void *argument)
 {
 	struct worker *worker = argument;
-	uint64_t one = 1;
 
 	pthread_mutex_lock(&worker->lock);
 	while (!worker->stop) {
@@ -75,10 +84,7 @@ static void *work(void *argument)
 		}
 		pthread_mutex_unlock(&worker->lock);
 		job->run(job);
-		pthread_mutex_lock(&worker->outbox->lock);
-		queue_put(&worker->outbox->finished, job);
-		pthread_mutex_unlock(&worker->outbox->lock);
-		(void)!write(worker->outbox->event, &one, sizeof one);
+		outbox_post(worker->outbox, job);
 		pthread_mutex_lock(&worker->lock);
 	}
 	pthread_mutex_unlock(&worker->lock);

@@ -38,6 +38,8 @@ struct worker {
 int outbox_make(struct outbox *outbox);
 /* Calls `done` of what is finished. */
 void outbox_deliver(struct outbox *outbox, struct agent *agent);
+/* Hands a job in as finished. Any thread. */
+void outbox_post(struct outbox *outbox, struct job *job);
 
 int worker_start(struct worker *worker, struct outbox *outbox);
 void worker_give(struct worker *worker, struct job *job);

@@ -49,6 +49,11 @@ int cli_list_files(struct cli *cli, const char *job, struct json_object *json, b
 /* show --files: of the operands, or what is below the working folder, which files are taken when they are written. */
 int cli_show_files(struct cli *cli);
 
+/* show: where the job's agent says that copies are on other nodes, and which it holds for them; nothing without an agent. */
+void cli_show_copies(const struct cli *cli, const char *job);
+/* Those of one generation, as a list. */
+struct json_object *cli_copies_json(const struct cli *cli, const char *job, uint64_t generation);
+
 /* verify --files: published files against their digests (runtime/store/sums.h). */
 int cli_verify_files(struct cli *cli);
 

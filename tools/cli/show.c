@@ -232,6 +232,9 @@ static int show_job(struct cli *cli, const char *job, void *context)
 	for (size_t i = 0; i < inventory.session_count; i++) {
 		running = true;
 		show_session(inventory.sessions[i], rows, job, cli->state);
+		if (rows)
+			json_object_object_add(json_object_array_get_idx(rows, json_object_array_length(rows) - 1), "copies",
+					       cli_copies_json(cli, job, inventory.sessions[i]->name.generation));
 	}
 	stored = running ? NULL : newest_stored(&inventory, &tier);
 	if (stored)
@@ -244,8 +247,10 @@ static int show_job(struct cli *cli, const char *job, void *context)
 	for (size_t i = first; rows && i < json_object_array_length(rows); i++)
 		json_object_object_add(json_object_array_get_idx(rows, i), "durable_intervals", json_object_get(intervals));
 	json_object_put(intervals);
-	if (!rows)
+	if (!rows) {
+		cli_show_copies(cli, job);
 		show_log(cli, job);
+	}
 	inventory_free(&inventory);
 	return 0;
 }

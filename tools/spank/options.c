@@ -13,11 +13,11 @@
 
 #define TWIN "TRANSPCKPT"
 
-enum { OPTION_ON, OPTION_OFF, OPTION_DIR };
+enum { OPTION_ON, OPTION_OFF, OPTION_DIR, OPTION_PEERS };
 enum { ARGUMENTS_MAX = 32 };
 
 static bool said_on, said_off, on_by_default;
-static char *interval, *dir, *state_folder;
+static char *interval, *dir, *copies, *state_folder;
 /* Settings of plugstack.conf, as "TRANSPCKPT_NAME=value". */
 static char *arguments_kept[ARGUMENTS_MAX];
 static int arguments_used;
@@ -44,6 +44,14 @@ static bool interval_good(const char *who, const char *text)
 	if (parses("TRANSPCKPT_INTERVAL", text))
 		return true;
 	slurm_error("transpckpt: %s=%s is no interval: auto, a number of iterations, or seconds as 30s", who, text);
+	return false;
+}
+
+static bool peers_good(const char *who, const char *text)
+{
+	if (parses("TRANSPCKPT_PEERS", text))
+		return true;
+	slurm_error("transpckpt: %s=%s is no number of copies on other nodes", who, text);
 	return false;
 }
 
@@ -126,6 +134,8 @@ static int take_option(int which, const char *text, int remote)
 	}
 	if (which == OPTION_DIR)
 		return (remote || dir_good("--transpckpt-dir", text)) && keep(&dir, text) ? 0 : -1;
+	if (which == OPTION_PEERS)
+		return (remote || peers_good("--transpckpt-peers", text)) && keep(&copies, text) ? 0 : -1;
 	said_on = true;
 	if (!text || !*text || strcmp(text, "(null)") == 0)
 		return 0;
@@ -136,6 +146,8 @@ static struct spank_option table[] = {
 	{"transpckpt", "INTERVAL", "[transpckpt] snapshots of the training program, every INTERVAL iterations or seconds (30s); "
 				   "TRANSPCKPT=1, TRANSPCKPT_INTERVAL", 2, OPTION_ON, take_option},
 	{"transpckpt-dir", "DIR", "[transpckpt] where its checkpoints become durable; TRANSPCKPT_DIR", 1, OPTION_DIR, take_option},
+	{"transpckpt-peers", "K", "[transpckpt] copies of snapshots in the memory of K other nodes; TRANSPCKPT_PEERS", 1, OPTION_PEERS,
+	 take_option},
 	{"no-transpckpt", NULL, "[transpckpt] no snapshots, whatever else asks for them; TRANSPCKPT=0", 0, OPTION_OFF, take_option},
 };
 
@@ -164,6 +176,9 @@ int options_check_environment(void)
 		return -1;
 	text = getenv("TRANSPCKPT_DIR");
 	if (!dir && text && *text && !dir_good("TRANSPCKPT_DIR", text))
+		return -1;
+	text = getenv("TRANSPCKPT_PEERS");
+	if (!copies && text && *text && !peers_good("TRANSPCKPT_PEERS", text))
 		return -1;
 	return 0;
 }
@@ -198,4 +213,6 @@ void options_export(spank_t spank)
 		spank_setenv(spank, "TRANSPCKPT_INTERVAL", interval, 1);
 	if (dir)
 		spank_setenv(spank, "TRANSPCKPT_DIR", dir, 1);
+	if (copies)
+		spank_setenv(spank, "TRANSPCKPT_PEERS", copies, 1);
 }

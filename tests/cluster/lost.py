@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A node is lost with all its memory: the same command goes on elsewhere from a peer's copy, and ends with the same bytes.
+CASE=NAME runs one case; `nodes` only so: once on a busy machine the start elsewhere had not heard of the program."""
+import glob
+import json
+import os
+import re
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import node
+
+import job
+
+node.enter()
+if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
+    job.skip("the agent was built without UCX")
+checks = job.Checks()
+STEPS = "80"
+# Iterations take long enough for each to have its copy.
+SLOW = {"SIMGPU_KERNEL_US": os.environ.get("KERNEL_US", "20")}
+
+
+class Run:
+    """The trainer, plain and on nodes of a cluster that see one folder."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.work = os.path.join(cluster.root, "work")
+        self.plain = os.path.join(cluster.root, "plain")
+        for folder in (self.work, self.plain):
+            os.makedirs(folder)
+        self.argv = [*cluster.runner, os.path.join(cluster.build, "transpckpt"), "run", "--", os.path.join(cluster.build, "tests/trainers/gpt"),
+                     "--steps", STEPS, "--seed", "7", "--out", "out"]
+        environment = {k: v for k, v in cluster.environment.items() if not k.startswith("TRANSPCKPT_")}
+        plain = job.Start(cluster, [*cluster.runner, *self.argv[4:]], self.plain, environment, "plain")
+        if plain.wait() != 0:
+            raise RuntimeError(plain.said())
+        self.starts = 0
+
+    def start(self, where, **settings):
+        self.starts += 1
+        return where.start(self.argv, {**self.cluster.environment, **SLOW, **settings}, f"start{self.starts}", self.work)
+
+    def same(self):
+        return job.differences(os.path.join(self.plain, "out"), os.path.join(self.work, "out"))
+
+
+def steps(text, what):
+    return [int(n) for n in re.findall(what, text)]
+
+
+def committed(where):
+    return max(steps(where.agent_log(), r"committed step (\d+) "), default=-1)
+
+
+def kept(where):
+    return max(steps(where.agent_log(), r"a copy of step (\d+) of generation \d+ of \w+ is here"), default=-1)
+
+
+def resumed(start):
+    found = job.LIVE.search(start.said())
+    return int(found[1]) if found else 0
+
+
+def finish(run, start, what, floor):
+    status = start.wait(120)
+    checks.ok(status == 0, f"{what}: it ends well", status, start.said(), run.cluster.logs())
+    checks.ok(resumed(start) >= floor, f"{what}: it goes on at step {resumed(start)}, at least {floor}", start.said(), run.cluster.logs())
+    checks.ok(not run.same(), f"{what}: with the same bytes", "\n".join(run.same()))
+
+
+def case_lost():
+    with node.Cluster(2) as cluster:
+        a, b = cluster.nodes
+        run = Run(cluster)
+        b.agent()
+        first = run.start(a)
+        checks.ok(node.until(lambda: kept(b) >= 30, 60), "the peer gets copies", first.said(), cluster.logs())
+        shown = a.run([os.path.join(cluster.build, "transpckpt"), "show", "--json"], cluster.environment).stdout
+        copies = json.loads(shown)[0]["copies"]
+        checks.ok(len(copies) == 1 and copies[0]["host"] == "nodeb" and copies[0]["step"] >= 30, "show says where", shown)
+        shown = b.run([os.path.join(cluster.build, "transpckpt"), "show"], cluster.environment).stdout
+        checks.ok(re.search(r"holds a copy of step \d+ \(generation 1, rank 0\) for nodea", shown), "and for whom", shown)
+        # The newest that was committed a moment before, and what the peer has when the node is gone.
+        before = committed(a)
+        a.destroy()
+        first.wait(10)
+        has = kept(b)
+        checks.ok(has >= before - 1, f"what the peer has (step {has}) is at most one step behind {before}", cluster.logs())
+        begun = time.monotonic()
+        second = run.start(b)
+        finish(run, second, "on the peer", has)
+        print(f"# {time.monotonic() - begun:.1f} s")
+
+
+def case_third():
+    """A copy that is on another node than the one where the program starts."""
+    with node.Cluster(3) as cluster:
+        a, b, c = cluster.nodes
+        run = Run(cluster)
+        b.agent()
+        first = run.start(a)
+        checks.ok(node.until(lambda: kept(b) >= 30, 60), "a third node: the peer gets copies", first.said(), cluster.logs())
+        a.destroy()
+        first.wait(10)
+        has = kept(b)
+        second = run.start(c)
+        finish(run, second, "on a third node", has)
+        checks.ok(f"got a copy of step {has} of generation 1 from nodeb" in c.agent_log(), "it came from the peer", cluster.logs())
+        checks.ok(node.until(lambda: not b.copies(), 20), "what the program that ended had there is dropped", cluster.logs())
+
+
+def case_moved():
+    """The process dies, not its node, and goes on elsewhere: what was in the memory of its own node is newer than any copy."""
+    with node.Cluster(3) as cluster:
+        a, b, c = cluster.nodes
+        run = Run(cluster)
+        first = run.start(a)
+        checks.ok(node.until(lambda: committed(a) >= 30, 60), "moved: snapshots are taken", first.said(), cluster.logs())
+        first.kill()
+        node.until(lambda: "was killed" in a.agent_log(), 10)
+        has = committed(a)
+        second = run.start(c)
+        checks.ok(node.until(lambda: committed(c) >= has + 15, 60), "it goes on elsewhere", second.said(), cluster.logs())
+        checks.ok(resumed(second) == has, f"at step {resumed(second)}, the newest of its node: {has}", second.said(), cluster.logs())
+        second.kill()
+        node.until(lambda: "was killed" in c.agent_log(), 10)
+        has = committed(c)
+        finish(run, run.start(a), "and comes back", has)
+
+
+def case_nodes():
+    """No folder is shared but the program's own: hosts by name, a secret that was given, a store on each node. The process dies,
+    then its node."""
+    settings = {"TRANSPCKPT_NODES": "10.77.0.1,10.77.0.2:4800,10.77.0.3", "TRANSPCKPT_DIR": "/dev/shm/d"}
+    with node.Cluster(3, **settings) as cluster:
+        cluster.environment["TRANSPCKPT_SECRET"] = os.path.join(cluster.root, "secret")
+        with open(os.open(cluster.environment["TRANSPCKPT_SECRET"], os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as f:
+            f.write("0123456789abcdef" * 4)
+        a, b, c = cluster.nodes
+        run = Run(cluster)
+        b.agent()
+        c.agent()
+        first = run.start(a)
+        checks.ok(node.until(lambda: max(kept(b), kept(c)) >= 30, 60), "hosts by name: a peer gets copies", first.said(), cluster.logs())
+        holder, other = (b, c) if kept(b) >= kept(c) else (c, b)
+        holder.end()
+        first.kill()
+        node.until(lambda: "was killed" in a.agent_log(), 10)
+        has = committed(a)
+        second = run.start(other)
+        checks.ok(node.until(lambda: committed(other) >= has + 10 and kept(a) >= has + 5, 60), "it goes on elsewhere", second.said(),
+                  cluster.logs())
+        checks.ok(resumed(second) == has, f"at step {resumed(second)}, what its node still had: {has}", second.said(), cluster.logs())
+        other.destroy()
+        second.wait(10)
+        finish(run, run.start(a), "and back from its copy there", kept(a))
+
+
+def case_bad():
+    """One of two copies is damaged, which its holder does not know."""
+    with node.Cluster(4, TRANSPCKPT_PEERS="2") as cluster:
+        a, b, c, d = cluster.nodes
+        run = Run(cluster)
+        b.agent()
+        d.agent()
+        first = run.start(a)
+        checks.ok(node.until(lambda: min(kept(b), kept(d)) >= 30, 60), "two peers get copies", first.said(), cluster.logs())
+        a.destroy()
+        first.wait(10)
+        has = min(kept(b), kept(d))
+        for folder in b.copies():
+            for image in (0, 1):
+                with open(os.path.join(folder, f"image.{image}"), "r+b") as f:
+                    f.seek((256 << 20) + 100)
+                    byte = f.read(1)
+                    f.seek((256 << 20) + 100)
+                    f.write(bytes([byte[0] ^ 1]))
+        newest = kept(b) >= kept(d)
+        second = run.start(c)
+        finish(run, second, "with a bad copy", has)
+        if newest:
+            checks.ok(re.search(r"that nodeb has cannot be had: chunk 0 of image.data is not what its digest says", c.agent_log()),
+                      "the bad one is noticed, and the other one is taken", cluster.logs())
+        checks.ok(re.search(r"got a copy of step \d+ of generation 1 from noded", c.agent_log()), "which the good one gave", cluster.logs())
+
+
+def case_restart():
+    """The agent that has a copy dies too, and another one hangs."""
+    with node.Cluster(3, TRANSPCKPT_PEERS="2") as cluster:
+        a, b, c = cluster.nodes
+        run = Run(cluster)
+        b.agent()
+        c.agent()
+        first = run.start(a)
+        checks.ok(node.until(lambda: min(kept(b), kept(c)) >= 30, 60), "restart: two peers get copies", first.said(), cluster.logs())
+        c.signal_agent("STOP")
+        b.signal_agent("KILL")
+        a.destroy()
+        first.wait(10)
+        has = kept(b)
+        second = run.start(b)
+        finish(run, second, "an agent's copies after its death", has)
+        checks.ok(f"holding a copy of step {has} of generation 1 since before" in b.agent_log(), "the next agent finds them",
+                  cluster.logs())
+
+
+def lines(where, what):
+    return len(re.findall(what, where.agent_log()))
+
+
+def case_strangers():
+    """An agent with another secret, one of another version; and one that has no room."""
+    with node.Cluster(4) as cluster:
+        a, b, c, d = cluster.nodes
+        run = Run(cluster)
+        other = os.path.join(cluster.root, "secret")
+        with open(os.open(other, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as f:
+            f.write("0123456789abcdef" * 4)
+        b.agent(TRANSPCKPT_SECRET=other)
+        c.agent(TRANSPCKPT_MEMORY="4M")
+        first = run.start(a)
+        port = node.until(lambda: re.search(r"listens for others at port (\d+)", a.agent_log()))[1]
+        seen = d.run([os.path.join(cluster.build, "tests/cluster/stranger"), f"{a.address}:{port}"], cluster.environment)
+        checks.ok("refused: it speaks version" in seen.stdout, "an agent of another version is refused", seen.stdout, seen.stderr)
+        node.until(lambda: lines(a, "no copies from or to|takes no copies from here") >= 2 and lines(a, "takes no copy: no room"), 20)
+        first.kill()
+        secret = r"(?:no copies from or to|takes no copies from here).*does not have the job's secret"
+        checks.ok(lines(a, secret) + lines(b, secret) >= 2 and lines(a, secret) <= 2, "so is one with another secret, with a line",
+                  cluster.logs())
+        checks.ok(lines(a, r"no copies from or to.*speaks version") == 1, "each with one line", cluster.logs())
+        checks.ok(not b.copies() and lines(a, "nodeb .*is a peer") == 0, "it gets nothing", cluster.logs())
+        checks.ok(lines(a, "nodec takes no copy: no room for a copy of a peer's snapshot: .*TRANSPCKPT_MEMORY allows") == 1,
+                  "too little room is no copy, and a line", cluster.logs())
+        checks.ok(kept(c) < 0, "and there is none", cluster.logs())
+
+
+def case_alone():
+    """UCX is not to be had: the node works alone."""
+    with node.Cluster(1) as cluster:
+        a, = cluster.nodes
+        run = Run(cluster)
+        for library in glob.glob("/usr/lib/*/libucp.so.0") + glob.glob("/usr/lib64/libucp.so.0"):
+            a.run(["mount", "--bind", "/dev/null", os.path.realpath(library)], cluster.environment)
+        first = run.start(a)
+        node.until(lambda: committed(a) >= 10, 60)
+        log = a.agent_log()
+        checks.ok(len(re.findall(r"this node works alone, without copies on others: loading UCX", log)) == 1, "without UCX: one line",
+                  log)
+        checks.ok(first.wait(60) == 0 and not run.same(), "and the program runs as ever", first.said())
+
+
+def case_off():
+    with node.Cluster(2, TRANSPCKPT_PEERS="0") as cluster:
+        a, b = cluster.nodes
+        run = Run(cluster)
+        first = run.start(a)
+        node.until(lambda: committed(a) >= 30, 60)
+        checks.ok(committed(a) >= 30, "without peers: snapshots are taken", first.said(), cluster.logs())
+        left = a.agent_log()
+        a.destroy()
+        first.wait(10)
+        second = run.start(b)
+        status = second.wait(120)
+        checks.ok(status == 0 and resumed(second) < 30 and not run.same(),
+                  "without peers: it goes back to what is durable, which is nothing or little", status, second.said(), "\n".join(run.same()),
+                  left, cluster.logs())
+
+
+wanted = os.environ.get("CASE")
+for name, case in list(globals().items()):
+    if name.startswith("case_") and (name[5:] == wanted if wanted else name != "case_nodes"):
+        case()
+checks.end()

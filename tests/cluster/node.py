@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes of one test's own on this machine: each is a namespace of network, mounts, processes and host name, with a memory of its
+own at /dev/shm, at one bridge. The test itself runs in namespaces too, so that all of it goes with the test."""
+import glob
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
+import job
+
+INSIDE = "TPCK_TEST_CLUSTER"
+NAMESPACES = ["unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def enter():
+    """Goes on in namespaces of the test's own; ends it as skipped where there are none to be had."""
+    if os.environ.get(INSIDE):
+        return
+    for program in ("unshare", "nsenter", "ip"):
+        if not shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"):
+            job.skip(f"{program} is missing")
+    tried = subprocess.run([*NAMESPACES, "sh", "-c", "mount -t tmpfs tmpfs /dev/shm && ip link add tpck0 type bridge && "
+                            "ip link add tpck1 type veth peer name tpck2"], capture_output=True, text=True, check=False,
+                           env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"})
+    if tried.returncode:
+        job.skip(f"namespaces are not allowed here: {tried.stderr.strip().splitlines()[-1:]}")
+    os.environ[INSIDE] = "1"
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    # The shell is the first process, and waits for those whose parents are gone: a namespace ends only once all have been.
+    os.execvp("unshare", [*NAMESPACES, "sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-B", os.path.abspath(sys.argv[0]), *sys.argv[1:]])
+
+
+def run(*argv):
+    subprocess.run(argv, check=True, capture_output=True, text=True)
+
+
+def until(condition, seconds=30):
+    """What the condition gives once it holds, or None."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.01)
+    return None
+
+
+class Node:
+    def __init__(self, cluster, number):
+        self.cluster, self.number, self.name = cluster, number, "node" + "abcdefgh"[number]
+        self.address = f"10.77.0.{number + 1}"
+        ready, told = os.pipe()
+        self.process = subprocess.Popen(
+            ["unshare", "--mount", "--net", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
+             f"mount -t tmpfs -o size={cluster.memory} tmpfs /dev/shm && hostname {self.name} && ip link set lo up && "
+             f"echo ready >&{told} && exec sleep 100000"], pass_fds=[told], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.close(told)
+        with os.fdopen(ready) as f:
+            if f.readline() != "ready\n":
+                raise RuntimeError(f"{self.name} does not start")
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children", encoding="ascii") as f:
+            self.init = int(f.read().split()[0])
+        run("ip", "link", "add", f"v{number}", "type", "veth", "peer", "name", "eth0", "netns", str(self.init))
+        run("ip", "link", "set", f"v{number}", "master", "tpck0", "up")
+        run("nsenter", "-t", str(self.init), "-n", "ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
+        run("nsenter", "-t", str(self.init), "-n", "ip", "link", "set", "eth0", "up")
+        self.alive = True
+
+    def command(self, argv, environment):
+        """What runs argv on this node."""
+        return ["nsenter", "-t", str(self.init), "-m", "-n", "-p", "-u", "--wdns=" + self.cluster.root, "env", "-i",
+                *(f"{k}={v}" for k, v in environment.items()), *argv]
+
+    def start(self, argv, environment, name, cwd):
+        """A program in the background: job.Start."""
+        return job.Start(self.cluster, ["nsenter", "-t", str(self.init), "-m", "-n", "-p", "-u", "--wdns=" + cwd, *argv], cwd,
+                         environment, name)
+
+    def run(self, argv, environment, **more):
+        return subprocess.run(self.command(argv, environment), capture_output=True, text=True, check=False, timeout=60, **more)
+
+    def agent(self, **settings):
+        """An agent that was started here by hand."""
+        done = self.run([self.cluster.daemon, "--job", "j"], {**self.cluster.environment, **settings})
+        if done.returncode:
+            raise RuntimeError(f"the agent of {self.name} does not start: {done.stderr}")
+
+    def path(self, *names):
+        """A path of this node, seen from the test."""
+        return f"/proc/{self.init}/root" + os.path.join(self.cluster.environment["TRANSPCKPT_SHM"], *names)
+
+    def signal_agent(self, name):
+        self.run(["sh", "-c", f"kill -{name} $(cat {self.cluster.environment['TRANSPCKPT_SHM']}/j/agent.lock)"], self.cluster.environment)
+
+    def copies(self):
+        """Folders of other nodes' snapshots."""
+        return glob.glob(self.path("j", "copy.*"))
+
+    def agent_log(self):
+        return job.read(self.path("j", "agent.log"))
+
+    def cut(self):
+        """Nothing comes from it and nothing goes there, and nobody is told."""
+        run("ip", "link", "set", f"v{self.number}", "down")
+
+    def destroy(self):
+        """The link first, so that no packet tells of the end; then all processes, and with them the memory."""
+        if self.alive:
+            self.cut()
+            self.end()
+
+    def end(self):
+        if self.alive:
+            self.alive = False
+            os.kill(self.init, signal.SIGKILL)
+            # unshare waits for it, and it for all that runs here.
+            self.process.wait()
+            # The kernel takes the network down in its own time.
+            subprocess.run(["ip", "link", "del", f"v{self.number}"], check=False, capture_output=True)
+
+
+class Cluster:
+    """A with statement."""
+
+    def __init__(self, count, memory="700m", **settings):
+        self.build = job.build_folder()
+        self.memory = memory
+        # Another build of the agent, with sanitizers.
+        self.daemon = os.environ.get("AGENT") or os.path.join(self.build, "transpckptd")
+        self.root = tempfile.mkdtemp(prefix="tpck-cluster.", dir=os.environ.get("TMPDIR", "/tmp"))
+        self.store = os.path.join(self.root, "store")
+        self.environment = {k: v for k, v in os.environ.items()
+                            if not k.startswith(("TRANSPCKPT_", "SIMGPU_", "UCX_", INSIDE)) and k != "LD_PRELOAD"}
+        self.environment.update(TRANSPCKPT_SHM="/dev/shm/t", TRANSPCKPT_DIR=self.store, TRANSPCKPT_JOB="j", TRANSPCKPT_CONF="",
+                                TRANSPCKPT_LOG="debug", TRANSPCKPT_PEERS="1", TRANSPCKPT_DURABLE_INTERVAL="1000000",
+                                TRANSPCKPT_FILES="none", TRANSPCKPT_LINGER_SEC="60",
+                                TRANSPCKPT_AGENT=self.daemon,
+                                TRANSPCKPT_KERNELS=os.path.join(self.build, "kernels", "digest.simgpu"))
+        self.environment.update(settings)
+        self.count, self.nodes = count, []
+        self.runner = [os.path.join(self.build, "tests/sim/simgpu-run")]
+
+    def __enter__(self):
+        run("ip", "link", "add", "tpck0", "type", "bridge")
+        run("ip", "link", "set", "tpck0", "up")
+        try:
+            for number in range(self.count):
+                self.nodes.append(Node(self, number))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for node in self.nodes:
+            node.end()
+        subprocess.run(["ip", "link", "del", "tpck0"], check=False)
+        if os.environ.get("KEEP"):
+            print(f"# left for you: {self.root}")
+        else:
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def logs(self):
+        return "\n".join(f"--- {node.name}\n{node.agent_log()[-6000:]}" for node in self.nodes if node.alive)
+
+    def rendezvous(self):
+        return glob.glob(os.path.join(self.store, "j", "agents", "*.agent"))

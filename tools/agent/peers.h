@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the rest of the agent knows of other nodes' agents. All of it does nothing where TRANSPCKPT_PEERS is 0. */
+#ifndef TPCK_TOOLS_AGENT_PEERS_H
+#define TPCK_TOOLS_AGENT_PEERS_H
+
+#include <json-c/json.h>
+
+#include "tools/agent/agent.h"
+#include "tools/agent/offer.h"
+
+/* Event loop. Copies that are in the memory tier are found; what does not work is one line. */
+void peers_start(struct agent *agent);
+void peers_stop(struct agent *agent);
+/* A session has a new committed image. */
+void peers_committed(struct agent *agent, struct live *live);
+/* The program with this identity ended well: up to this generation nobody comes back. */
+void peers_ended(struct agent *agent, const char *identity, uint64_t generation);
+/* Copies that nobody needs any more go; UINT64_MAX or when the agent may leave as far as others are concerned. */
+void peers_consider(struct agent *agent);
+uint64_t peers_leave_at(struct agent *agent);
+void peers_status(struct agent *agent, json_object *json);
+
+/* Clerk. Gets the newest copy of a program from other nodes, if it is newer than all that is here and in the store. `store`:
+ * the first tier may be looked at. */
+void peers_fetch(struct agent *agent, bool store, const struct offer_request *request);
+/* Adds the copies that are here to the request's candidates. They stay as they are until peers_release(). */
+void peers_candidates(struct offer_request *request);
+void peers_release(const struct offer_request *request);
+/* The greatest generation that a peer was heard to have. */
+uint64_t peers_generation(void);
+
+#endif

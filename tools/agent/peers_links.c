@@ -1,0 +1,574 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread that speaks with other nodes' agents: who is there, who they are, whether they still are. */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/peer/rendezvous.h"
+#include "tools/agent/peers_private.h"
+
+#define SEC 1000000000ull
+/* A peer is spoken to every second, and one that is silent for so long is dead: the network may not say so. */
+#define TICK_NS SEC
+#define SILENCE_NS (8 * SEC)
+/* One of the two connects at once, the other only if that does not happen. */
+#define YIELD_NS (3 * SEC)
+#define TOUCH_NS (30 * SEC)
+
+struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* Somebody who may be there: a file of the rendezvous, or an entry of TRANSPCKPT_NODES. */
+struct lead {
+	char name[TPCK_PEER_NAME];
+	char addresses[1024];
+	char node[TPCK_PEER_NAME]; /* who answered there; "": nobody yet */
+	unsigned tries;
+	uint64_t seen_ns, next_ns;
+	bool found;                /* by the present look */
+	struct lead *next;
+};
+
+static struct lead *leads;
+static uint64_t serials, tick_ns, touch_ns, resolve_ns;
+
+/* ---- sending ------------------------------------------------------------------------------ */
+
+struct text_token {
+	void (*done)(void *token);
+	char text[];
+};
+
+int peer_send(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes,
+	      size_t count, void *token)
+{
+	struct tpck_peer_message head = fields ? *fields : (struct tpck_peer_message){0};
+
+	head.magic = TPCK_PEER_MAGIC;
+	head.version = TPCK_PEER_VERSION;
+	head.type = (uint16_t)type;
+	return peers.ops->send(peers.transport, peer->link, &head, sizeof head, bytes, count, token);
+}
+
+/* Tokens of texts are odd, those of chunks, which transfers own, are not. */
+int peer_send_text(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const char *text,
+		   size_t count)
+{
+	char *copy = count ? malloc(count) : NULL;
+	int rc;
+
+	if (!count)
+		return peer_send(peer, type, fields, NULL, 0, NULL);
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, text, count);
+	rc = peer_send(peer, type, fields, copy, count, copy + 1);
+	if (rc)
+		free(copy);
+	return rc;
+}
+
+static void on_sent(void *context, struct tpck_link *link, void *token)
+{
+	(void)context;
+	(void)link;
+	if ((uintptr_t)token & 1)
+		free((char *)token - 1);
+	else
+		transfer_sent(token);
+}
+
+/* ---- coming and going --------------------------------------------------------------------- */
+
+struct peer *peer_of_serial(uint64_t serial)
+{
+	for (struct peer *peer = peers.list; peer; peer = peer->next)
+		if (peer->serial == serial)
+			return peer;
+	return NULL;
+}
+
+static struct peer *peer_new(struct tpck_link *link, bool mine)
+{
+	struct peer *peer = calloc(1, sizeof *peer);
+
+	if (!peer)
+		return NULL;
+	peer->link = link;
+	peer->mine = mine;
+	peer->serial = ++serials;
+	peer->begun_ns = peer->heard_ns = tpck_clock_monotonic_ns();
+	link->owner = peer;
+	pthread_mutex_lock(&peers.lock);
+	peer->next = peers.list;
+	peers.list = peer;
+	pthread_mutex_unlock(&peers.lock);
+	return peer;
+}
+
+static void peer_free(struct peer *peer)
+{
+	pthread_mutex_lock(&peers.lock);
+	for (struct peer **place = &peers.list; *place; place = &(*place)->next)
+		if (*place == peer) {
+			*place = peer->next;
+			break;
+		}
+	pthread_cond_broadcast(&peers.changed);
+	pthread_mutex_unlock(&peers.lock);
+	transfer_gone(peer);
+	free(peer);
+}
+
+static struct peer *another_of(const struct peer *peer)
+{
+	for (struct peer *other = peers.list; other; other = other->next)
+		if (other != peer && other->state == PEER_KNOWN && strcmp(other->other.node, peer->other.node) == 0)
+			return other;
+	return NULL;
+}
+
+static void peer_lost(struct peer *peer, const char *why)
+{
+	if (peer->state == PEER_KNOWN && !another_of(peer))
+		tpck_log_info("the agent of %s is gone: %s", peer->other.host, why);
+	peer_free(peer);
+}
+
+static void peer_close(struct peer *peer, const char *why)
+{
+	peer->link->owner = NULL;
+	peers.ops->close(peers.transport, peer->link);
+	peer_lost(peer, why);
+}
+
+static void on_came(void *context, struct tpck_link *link)
+{
+	(void)context;
+	if (!peer_new(link, false))
+		peers.ops->close(peers.transport, link);
+}
+
+static void on_gone(void *context, struct tpck_link *link, const char *why)
+{
+	(void)context;
+	if (link->owner)
+		peer_lost(link->owner, why);
+}
+
+/* Whether a lead names the address that a peer was reached at. */
+static bool leads_to(const struct lead *lead, const struct peer *peer)
+{
+	char line[TPCK_TRANSPORT_ADDRESS + 1];
+
+	snprintf(line, sizeof line, "%s\n", peer->address);
+	return peer->mine && strstr(lead->addresses, line);
+}
+
+/* ---- who somebody is ---------------------------------------------------------------------- */
+
+struct proof_text {
+	char label[8];
+	uint8_t nonce[TPCK_NONCE_BYTES];
+	struct tpck_greeting greeting;
+};
+
+static struct proof_text proof_text(const char *label, const struct tpck_greeting *asked, const struct tpck_greeting *by)
+{
+	struct proof_text text = {.greeting = *by};
+
+	memcpy(text.label, label, strlen(label));
+	memcpy(text.nonce, asked->nonce, sizeof text.nonce);
+	memset(text.greeting.proof, 0, sizeof text.greeting.proof);
+	return text;
+}
+
+static void introduce(struct tpck_greeting *self)
+{
+	memset(self, 0, sizeof *self);
+	tpck_nonce(self->nonce);
+	snprintf(self->job, sizeof self->job, "%.120s", peers.agent->job);
+	memcpy(self->node, peers.node, sizeof self->node);
+	memcpy(self->host, peers.host, sizeof self->host);
+	memcpy(self->domain, peers.domain, sizeof self->domain);
+}
+
+static void refuse(struct peer *peer, const char *why)
+{
+	struct tpck_error err = {0};
+
+	tpck_error_set(&err, 0, "no copies from or to an agent of another node (%.100s): %s",
+		       peer->other.host[0] ? peer->other.host : peer->address[0] ? peer->address : "which connected here", why);
+	agent_complain(&err);
+	/* The text is to arrive: it is closed a moment later, or by the other side. */
+	peer->state = PEER_REFUSED;
+	(void)peer_send_text(peer, TPCK_PEER_REFUSE, NULL, why, strlen(why) + 1);
+}
+
+static void greet(struct peer *peer)
+{
+	introduce(&peer->self);
+	peer->state = PEER_GREETED;
+	(void)peer_send_text(peer, TPCK_PEER_GREET, NULL, (char *)&peer->self, sizeof peer->self);
+}
+
+static void known(struct peer *peer)
+{
+	bool first = !another_of(peer);
+
+	pthread_mutex_lock(&peers.lock);
+	peer->state = PEER_KNOWN;
+	pthread_cond_broadcast(&peers.changed);
+	pthread_mutex_unlock(&peers.lock);
+	for (struct lead *lead = leads; lead; lead = lead->next)
+		if (leads_to(lead, peer))
+			memcpy(lead->node, peer->other.node, sizeof lead->node);
+	if (first)
+		tpck_log_info("the agent of %s (domain %s) is a peer", peer->other.host, peer->other.domain);
+	transfer_greet(peer);
+}
+
+static bool take_greeting(struct peer *peer, const void *bytes, size_t count)
+{
+	if (count != sizeof peer->other)
+		return false;
+	pthread_mutex_lock(&peers.lock);
+	memcpy(&peer->other, bytes, sizeof peer->other);
+	peer->other.job[TPCK_PEER_NAME - 1] = peer->other.node[TPCK_PEER_NAME - 1] = '\0';
+	peer->other.host[TPCK_PEER_NAME - 1] = peer->other.domain[TPCK_PEER_NAME - 1] = '\0';
+	pthread_mutex_unlock(&peers.lock);
+	return strcmp(peer->other.job, peer->self.job[0] ? peer->self.job : peers.agent->job) == 0;
+}
+
+static bool proven(const char *label, const struct tpck_greeting *asked, const struct tpck_greeting *by)
+{
+	struct proof_text text = proof_text(label, asked, by);
+
+	return tpck_proof_check(peers.secret, &text, sizeof text, by->proof) == 0;
+}
+
+static void prove(const char *label, const struct tpck_greeting *asked, struct tpck_greeting *by)
+{
+	struct proof_text text = proof_text(label, asked, by);
+
+	tpck_proof(peers.secret, &text, sizeof text, by->proof);
+}
+
+/* Messages of one who is not known yet. False: it is not spoken to any more. */
+static bool get_to_know(struct peer *peer, const struct tpck_peer_message *head, const void *bytes, size_t count)
+{
+	static const char *const other_secret = "it does not have the job's secret, or is of another job";
+
+	if (head->type == TPCK_PEER_GREET && !peer->mine && peer->state == PEER_CONNECTING) {
+		introduce(&peer->self);
+		if (!take_greeting(peer, bytes, count)) {
+			refuse(peer, other_secret);
+			return true;
+		}
+		prove("answer", &peer->other, &peer->self);
+		peer->state = PEER_GREETED;
+		(void)peer_send_text(peer, TPCK_PEER_ANSWER, NULL, (char *)&peer->self, sizeof peer->self);
+		return true;
+	}
+	if (head->type == TPCK_PEER_ANSWER && peer->mine && peer->state == PEER_GREETED) {
+		if (!take_greeting(peer, bytes, count) || !proven("answer", &peer->self, &peer->other)) {
+			refuse(peer, other_secret);
+			return true;
+		}
+		if (strcmp(peer->other.node, peers.node) == 0) {
+			for (struct lead *lead = leads; lead; lead = lead->next)
+				if (leads_to(lead, peer))
+					memcpy(lead->node, peers.node, sizeof lead->node);
+			return false;
+		}
+		prove("proof", &peer->other, &peer->self);
+		(void)peer_send_text(peer, TPCK_PEER_PROOF, NULL, (char *)&peer->self, sizeof peer->self);
+		known(peer);
+		return true;
+	}
+	if (head->type == TPCK_PEER_PROOF && !peer->mine && peer->state == PEER_GREETED) {
+		struct tpck_greeting before = peer->other;
+
+		if (!take_greeting(peer, bytes, count) || memcmp(before.nonce, peer->other.nonce, sizeof before.nonce) != 0 ||
+		    !proven("proof", &peer->self, &peer->other)) {
+			refuse(peer, other_secret);
+			return true;
+		}
+		known(peer);
+		return true;
+	}
+	if (head->type == TPCK_PEER_REFUSE) {
+		struct tpck_error err = {0};
+
+		tpck_error_set(&err, 0, "an agent of another node (%.60s) takes no copies from here: %.*s",
+			       peer->address, count < 200 ? (int)count : 200, count ? (const char *)bytes : "");
+		agent_complain(&err);
+	}
+	return false;
+}
+
+/* ---- messages ----------------------------------------------------------------------------- */
+
+static bool is_message(const void *head, size_t head_bytes)
+{
+	const struct tpck_peer_message *message = head;
+
+	return head_bytes == sizeof *message && message->magic == TPCK_PEER_MAGIC;
+}
+
+static void *on_place(void *context, struct tpck_link *link, const void *head, size_t head_bytes, size_t bytes)
+{
+	const struct tpck_peer_message *message = head;
+	struct peer *peer = link->owner;
+
+	(void)context;
+	if (!peer || !is_message(head, head_bytes) || message->version != TPCK_PEER_VERSION)
+		return bytes <= 4096 ? malloc(bytes + 1) : NULL;
+	if (peer->state != PEER_KNOWN)
+		return bytes <= 4096 ? malloc(bytes + 1) : NULL;
+	if (message->type == TPCK_PEER_CHUNK)
+		return transfer_place(peer, message, bytes);
+	return bytes < TPCK_PEER_TEXT_MAX ? malloc(bytes + 1) : NULL;
+}
+
+static void on_arrived(void *context, struct tpck_link *link, const void *head, size_t head_bytes, void *bytes,
+		       size_t count, bool whole)
+{
+	const struct tpck_peer_message *message = head;
+	struct peer *peer = link ? link->owner : NULL;
+
+	(void)context;
+	if (is_message(head, head_bytes) && message->version == TPCK_PEER_VERSION && message->type == TPCK_PEER_CHUNK &&
+	    (!peer || peer->state == PEER_KNOWN)) {
+		transfer_arrived(peer, message, bytes, count, whole);
+		return;
+	}
+	if (!peer || !whole) {
+		free(bytes);
+		return;
+	}
+	if (peer->state == PEER_REFUSED) {
+		free(bytes);
+		return;
+	}
+	peer->heard_ns = tpck_clock_monotonic_ns();
+	if (bytes)
+		((char *)bytes)[count] = '\0';
+	if (!is_message(head, head_bytes)) {
+		refuse(peer, "it sends what is no message");
+	} else if (message->version != TPCK_PEER_VERSION) {
+		char why[100];
+
+		snprintf(why, sizeof why, "it speaks version %u of the peers' protocol, this is %d", message->version,
+			 TPCK_PEER_VERSION);
+		refuse(peer, why);
+	} else if (peer->state != PEER_KNOWN) {
+		if (!get_to_know(peer, message, bytes, count))
+			peer_close(peer, "refused");
+	} else if (message->type == TPCK_PEER_PING) {
+		pthread_mutex_lock(&peers.lock);
+		peer->working = message->value != 0;
+		for (struct copy *copy = peers.copies; copy; copy = copy->next)
+			if (strcmp(copy->owner, peer->other.host) == 0)
+				copy->seen_ns = peer->heard_ns;
+		pthread_mutex_unlock(&peers.lock);
+	} else {
+		transfer_message(peer, message, bytes, count);
+	}
+	free(bytes);
+}
+
+/* ---- looking for others ------------------------------------------------------------------- */
+
+static void lead_add(void *context, const char *name, const char *addresses)
+{
+	struct lead *lead = leads;
+
+	(void)context;
+	while (lead && strcmp(lead->name, name) != 0)
+		lead = lead->next;
+	if (!lead) {
+		lead = calloc(1, sizeof *lead);
+		if (!lead)
+			return;
+		snprintf(lead->name, sizeof lead->name, "%s", name);
+		lead->seen_ns = tpck_clock_monotonic_ns();
+		lead->next = leads;
+		leads = lead;
+	}
+	snprintf(lead->addresses, sizeof lead->addresses, "%s", addresses);
+	lead->found = true;
+}
+
+static void look_for_files(void)
+{
+	for (struct lead *lead = leads; lead; lead = lead->next)
+		lead->found = false;
+	tpck_rendezvous_each(peers.folder, peers.node, lead_add, NULL);
+	for (struct lead **place = &leads; *place;) {
+		struct lead *lead = *place;
+
+		if (lead->found) {
+			snprintf(lead->node, sizeof lead->node, "%s", lead->name);
+			place = &lead->next;
+		} else {
+			*place = lead->next;
+			free(lead);
+		}
+	}
+}
+
+static void look_for_nodes(uint64_t now)
+{
+	char list[TPCK_SETTING_TEXT_MAX], *rest = list, *name, addresses[1024];
+	uint16_t port;
+
+	if (now < resolve_ns)
+		return;
+	resolve_ns = now + 20 * SEC;
+	snprintf(list, sizeof list, "%s", peers.agent->settings.nodes);
+	while ((name = strtok_r(rest, ", ", &rest)))
+		if (tpck_rendezvous_resolve(name, PEERS_PORT, addresses, sizeof addresses, &port) == 0)
+			lead_add(NULL, name, addresses);
+}
+
+static bool is_reached(const struct lead *lead)
+{
+	for (const struct peer *peer = peers.list; peer; peer = peer->next)
+		if ((lead->node[0] && strcmp(peer->other.node, lead->node) == 0) ||
+		    leads_to(lead, peer))
+			return true;
+	return lead->node[0] && strcmp(lead->node, peers.node) == 0;
+}
+
+static void try_lead(struct lead *lead, uint64_t now)
+{
+	char text[sizeof lead->addresses], *rest = text, *address, *chosen = NULL;
+	struct tpck_link *link;
+	struct peer *peer;
+	unsigned count = 0;
+
+	snprintf(text, sizeof text, "%s", lead->addresses);
+	for (char *p = text; *p; p++)
+		count += *p == '\n';
+	for (unsigned i = 0; count && (address = strtok_r(rest, "\n", &rest)); i++)
+		if (i == lead->tries % count)
+			chosen = address;
+	lead->tries++;
+	lead->next_ns = now + (lead->tries < 2 * count ? SEC / 4 : 10 * SEC);
+	if (!chosen || peers.ops->connect(peers.transport, chosen, &link, NULL))
+		return;
+	peer = peer_new(link, true);
+	if (!peer) {
+		peers.ops->close(peers.transport, link);
+		return;
+	}
+	snprintf(peer->address, sizeof peer->address, "%.60s", chosen);
+	greet(peer);
+}
+
+static void look(uint64_t now)
+{
+	if (peers.agent->settings.nodes[0])
+		look_for_nodes(now);
+	else
+		look_for_files();
+	for (struct lead *lead = leads; lead; lead = lead->next) {
+		bool first = !peers.scanned || strcmp(peers.node, lead->name) < 0;
+
+		if (now >= lead->next_ns && !is_reached(lead) && (first || now > lead->seen_ns + YIELD_NS))
+			try_lead(lead, now);
+	}
+	pthread_mutex_lock(&peers.lock);
+	peers.scanned = true;
+	pthread_cond_broadcast(&peers.changed);
+	pthread_mutex_unlock(&peers.lock);
+}
+
+static void tick(uint64_t now)
+{
+	struct peer *next;
+
+	tick_ns = now + TICK_NS;
+	for (struct peer *peer = peers.list; peer; peer = next) {
+		next = peer->next;
+		if (peer->state == PEER_REFUSED)
+			peer_close(peer, "refused");
+		else if (now > peer->heard_ns + SILENCE_NS)
+			peer_close(peer, "it does not answer any more");
+		else if (peer->state == PEER_KNOWN)
+			(void)peer_send(peer, TPCK_PEER_PING, &(struct tpck_peer_message){.value = peers.working}, NULL, 0, NULL);
+	}
+	look(now);
+	if (peers.folder[0] && now > touch_ns) {
+		tpck_rendezvous_touch(peers.folder, peers.node);
+		touch_ns = now + TOUCH_NS;
+	}
+}
+
+/* ---- the thread --------------------------------------------------------------------------- */
+
+void peers_errand(struct errand *errand)
+{
+	uint64_t one = 1;
+
+	errand->next = NULL;
+	pthread_mutex_lock(&peers.lock);
+	*peers.errands_end = errand;
+	peers.errands_end = &errand->next;
+	pthread_mutex_unlock(&peers.lock);
+	(void)!write(peers.wake, &one, sizeof one);
+}
+
+static bool run_errands(void)
+{
+	struct errand *errand, *next;
+	uint64_t count;
+	bool stop;
+
+	(void)!read(peers.wake, &count, sizeof count);
+	pthread_mutex_lock(&peers.lock);
+	errand = peers.errands;
+	peers.errands = NULL;
+	peers.errands_end = &peers.errands;
+	stop = peers.stop;
+	pthread_mutex_unlock(&peers.lock);
+	for (; errand; errand = next) {
+		next = errand->next;
+		errand->run(errand);
+	}
+	return !stop;
+}
+
+const struct tpck_transport_events peers_events = {
+	.came = on_came, .gone = on_gone, .place = on_place, .arrived = on_arrived, .sent = on_sent,
+};
+
+void *peers_thread(void *unused)
+{
+	(void)unused;
+	while (run_errands()) {
+		uint64_t now = tpck_clock_monotonic_ns();
+
+		if (now >= tick_ns)
+			tick(now);
+		if (!peers.ops->progress(peers.transport))
+			peers.ops->wait(peers.transport, peers.wake, 100);
+	}
+	while (peers.list)
+		peer_close(peers.list, "this one ends");
+	peers.ops->stop(peers.transport);
+	peers.transport = NULL;
+	pthread_mutex_lock(&peers.lock);
+	peers.ended = true;
+	pthread_cond_broadcast(&peers.changed);
+	pthread_mutex_unlock(&peers.lock);
+	return NULL;
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the agent's peers share. One thread, `tpck-peers`, does all that concerns the network; the courier,
+ * a worker, does what takes time. */
+#ifndef TPCK_TOOLS_AGENT_PEERS_PRIVATE_H
+#define TPCK_TOOLS_AGENT_PEERS_PRIVATE_H
+
+#include <pthread.h>
+
+#include "runtime/peer/message.h"
+#include "runtime/peer/replica.h"
+#include "runtime/peer/transport.h"
+#include "tools/agent/peers.h"
+
+/* Another agent, as one connection to it. The thread's; the list is changed under the lock. */
+enum peer_state { PEER_CONNECTING, PEER_GREETED, PEER_KNOWN, PEER_REFUSED };
+struct peer {
+	struct tpck_link *link;
+	uint64_t serial;
+	enum peer_state state;
+	bool mine;                 /* this side connected */
+	char address[TPCK_TRANSPORT_ADDRESS];
+	struct tpck_greeting self, other;
+	bool working;              /* it serves programs */
+	uint64_t begun_ns, heard_ns;
+	struct peer *next;
+};
+
+/* Copies of one session that are here. Under the lock; a copy that is filling is the courier's and the thread's. */
+struct copy {
+	struct tpck_replica *replica;
+	char *identity;
+	uint32_t rank, ordinal;
+	/* The newest that is whole: it stays as it is while somebody has a pin, though the next one may be coming. */
+	int slot;                  /* -1: none */
+	struct tpck_point point;
+	struct tpck_cut cut;
+	bool resumable;
+	unsigned pins;
+	bool filling;
+	bool doomed;               /* goes when nobody uses it */
+	char owner[TPCK_PEER_NAME];
+	uint64_t seen_ns;          /* it was brought up to date, or its owner was there */
+	struct copy *next;
+};
+
+/* A snapshot on its way to some peers: an image that is pinned, or a copy. */
+enum { PARCEL_TARGETS = 8 };
+struct parcel {
+	struct job job;            /* first: back to the event loop at its end */
+	struct agent *agent;
+	struct tpck_manifest *manifest;
+	char *text;
+	size_t size;
+	const struct tpck_image *image;
+	char log_folder[TPCK_NAME_MAX];
+	uint64_t target[PARCEL_TARGETS]; /* serials */
+	char hosts[PARCEL_TARGETS][TPCK_PEER_NAME];
+	bool has[PARCEL_TARGETS];
+	unsigned targets, pending;
+	uint64_t begun_ns, sent_bytes;
+	/* of a session */
+	struct live *live;
+	unsigned live_image;
+	struct tpck_error error;
+	int rc;
+	struct tpck_publication *publication;
+	/* of a copy */
+	struct copy *copy;
+	struct tpck_image opened;
+	uint64_t transfer;         /* of the GET that it answers */
+};
+
+/* Something for the thread to do. */
+struct errand {
+	void (*run)(struct errand *errand);
+	struct errand *next;
+};
+
+/* What a start asks of others. */
+struct ask {
+	struct errand errand;
+	const char *identity;
+	uint32_t rank, ordinal;
+	uint64_t number;
+	bool posted;               /* the thread has it */
+	unsigned asked, answered;
+	struct ask_answer {
+		uint64_t serial;
+		struct tpck_point point;
+		char host[TPCK_PEER_NAME];
+	} answers[16];
+	unsigned count;
+	/* the GET under way */
+	bool getting, got;
+	int rc;
+	uint64_t from;             /* serial of the one that it is asked of */
+	struct tpck_point wanted;
+	char why[200];
+	uint64_t moved_ns;
+	struct ask *next;
+};
+
+extern struct peers {
+	bool on;
+	struct agent *agent;
+	char node[TPCK_PEER_NAME], host[TPCK_PEER_NAME], domain[TPCK_PEER_NAME];
+	char folder[TPCK_PATH_MAX]; /* rendezvous; "": there is none */
+	uint8_t secret[TPCK_SECRET_BYTES];
+	const struct tpck_transport_operations *ops;
+	struct tpck_transport *transport;
+	struct worker courier;
+	pthread_t thread;
+	int wake;
+	pthread_mutex_t lock;      /* all that follows */
+	pthread_cond_t changed;
+	bool stop, scanned;        /* the first look for others is over */
+	bool ended;                /* the thread looks at nothing any more */
+	struct errand *errands, **errands_end;
+	struct peer *list;
+	struct copy *copies;
+	struct ask *asks;
+	uint64_t generation;       /* greatest heard of */
+	bool working;              /* this agent serves programs */
+} peers;
+
+/* The port where TRANSPCKPT_NODES names none. */
+enum { PEERS_PORT = 47117 };
+extern const struct tpck_transport_events peers_events;
+
+/* links (peers_links.c): the thread's unless a line says else */
+void *peers_thread(void *unused);
+/* Any thread. */
+void peers_errand(struct errand *errand);
+struct peer *peer_of_serial(uint64_t serial);
+int peer_send(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes,
+	      size_t count, void *token);
+/* Sends a copy of a text. */
+int peer_send_text(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const char *text,
+		   size_t count);
+
+/* A session whose process is gone may be what somebody asks for: answered by the event loop (peers.c). */
+struct inquiry {
+	struct job job;            /* first */
+	struct errand errand;
+	uint64_t serial;
+	struct tpck_peer_message head, answer;
+	bool get;
+	char identity[];
+};
+void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, const struct tpck_peer_message *answer,
+		   const char *identity, bool get);
+
+/* transfers (peers_transfer.c) */
+void transfer_gone(struct peer *peer);
+void *transfer_place(struct peer *peer, const struct tpck_peer_message *head, size_t bytes);
+void transfer_arrived(struct peer *peer, const struct tpck_peer_message *head, void *bytes, size_t count, bool whole);
+void transfer_sent(void *token);
+void transfer_message(struct peer *peer, const struct tpck_peer_message *head, char *text, size_t count);
+void transfer_greet(struct peer *peer); /* it is known now: it gets what is being asked */
+/* Any thread: gives a parcel to the thread. */
+void transfer_send(struct parcel *parcel);
+void parcel_free(struct parcel *parcel);
+
+/* copies (peers_copies.c): any thread */
+void copies_here_find(void);
+void copies_here_close(void);
+struct copy *copy_for(const struct tpck_manifest *manifest, const char *owner, struct tpck_error *err);
+void copy_unpin(struct copy *copy);
+void copy_filled(struct copy *copy, bool whole);
+/* The newest copy of a program here, pinned, or NULL. `point` NULL: any. */
+struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, struct tpck_point *point);
+void copies_here_drop(const char *identity, uint64_t generation);
+void copies_here_sweep(void);
+uint64_t copies_here_until(void);
+
+#endif

@@ -1,0 +1,752 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Snapshots on their way: offered, asked for chunk by chunk, compared where they arrive. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "tools/agent/peers_private.h"
+
+/* Chunks under way to one peer. */
+enum { WINDOW = 6 };
+
+/* One parcel to one peer. */
+struct outgoing {
+	uint64_t id;
+	struct parcel *parcel;
+	unsigned target;
+	struct peer *peer;         /* NULL: gone */
+	struct tpck_peer_want *want;
+	size_t count, at;
+	unsigned in_flight;
+	bool over;
+	struct outgoing *next;
+};
+
+struct piece {
+	struct outgoing *outgoing;
+	void *buffer;              /* of a log's chunk */
+};
+
+/* One copy that comes from one peer. */
+struct incoming {
+	uint64_t serial, transfer;
+	struct copy *copy;
+	unsigned placed;
+	bool failed;
+	uint64_t begun_ns;
+	struct incoming *next;
+};
+
+/* Room that the transport writes to. */
+struct placed {
+	void *bytes;
+	struct incoming *incoming;
+	struct placed *next;
+};
+
+static struct outgoing *outgoings;
+static struct incoming *incomings;
+static struct placed *placements;
+static uint64_t numbers;
+
+static struct tpck_peer_message about(uint64_t transfer, const struct tpck_point *point)
+{
+	return (struct tpck_peer_message){
+		.transfer = transfer, .generation = point ? point->generation : 0, .step = point ? point->step : 0,
+	};
+}
+
+static void say_failed(struct peer *peer, uint64_t transfer, const char *why)
+{
+	struct tpck_peer_message head = about(transfer, NULL);
+
+	(void)peer_send_text(peer, TPCK_PEER_FAIL, &head, why, strlen(why) + 1);
+}
+
+/* ---- going out ---------------------------------------------------------------------------- */
+
+static void outgoing_free(struct outgoing *out)
+{
+	for (struct outgoing **place = &outgoings; *place; place = &(*place)->next)
+		if (*place == out) {
+			*place = out->next;
+			break;
+		}
+	if (--out->parcel->pending == 0)
+		outbox_post(&out->parcel->agent->outbox, &out->parcel->job);
+	free(out->want);
+	free(out);
+}
+
+/* Nothing more is sent; freed when nothing of it is under way. */
+static void outgoing_end(struct outgoing *out, bool has)
+{
+	out->over = true;
+	if (has)
+		out->parcel->has[out->target] = true;
+	if (!out->in_flight)
+		outgoing_free(out);
+}
+
+static void *read_log_chunk(const struct parcel *parcel, size_t object, size_t chunk, size_t length)
+{
+	char path[TPCK_PATH_MAX], *buffer = malloc(length);
+	off_t at = (off_t)(sizeof(struct tpck_log_header) + chunk * TPCK_CHUNK_BYTES);
+	int fd;
+
+	tpck_log_path(parcel->log_folder, object - 2, path, sizeof path);
+	fd = buffer ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	if (fd < 0 || pread(fd, buffer, length, at) != (ssize_t)length) {
+		free(buffer);
+		buffer = NULL;
+	}
+	if (fd >= 0)
+		close(fd);
+	return buffer;
+}
+
+static int send_chunk(struct outgoing *out, const struct tpck_peer_want *want)
+{
+	const struct tpck_member *member = &out->parcel->manifest->members[0];
+	struct tpck_peer_message head = about(out->id, &out->parcel->manifest->point);
+	struct piece *piece = calloc(1, sizeof *piece);
+	const void *bytes;
+	size_t length;
+	int rc;
+
+	if (!piece || want->object >= member->object_count || want->chunk >= member->objects[want->object].count) {
+		free(piece);
+		return -EINVAL;
+	}
+	length = member->objects[want->object].chunks[want->chunk].length;
+	if (want->object >= 2)
+		bytes = piece->buffer = read_log_chunk(out->parcel, want->object, want->chunk, length);
+	else
+		bytes = (want->object ? tpck_image_data(out->parcel->image) : (uint8_t *)tpck_image_rows(out->parcel->image)) +
+			(size_t)want->chunk * TPCK_CHUNK_BYTES;
+	head.object = want->object;
+	head.chunk = want->chunk;
+	piece->outgoing = out;
+	out->in_flight++;
+	rc = bytes ? peer_send(out->peer, TPCK_PEER_CHUNK, &head, bytes, length, piece) : -EIO;
+	if (rc) {
+		out->in_flight--;
+		free(piece->buffer);
+		free(piece);
+		return rc;
+	}
+	out->parcel->sent_bytes += length;
+	return 0;
+}
+
+static void pump(struct outgoing *out)
+{
+	static bool pumping;
+
+	/* What is sent at once comes back here. */
+	if (pumping)
+		return;
+	pumping = true;
+	while (!out->over && out->peer && out->at < out->count && out->in_flight < WINDOW)
+		if (send_chunk(out, &out->want[out->at++])) {
+			say_failed(out->peer, out->id, "what it promised cannot be read any more");
+			out->over = true;
+		}
+	pumping = false;
+	if (out->over && !out->in_flight)
+		outgoing_free(out);
+}
+
+void transfer_sent(void *token)
+{
+	struct piece *piece = token;
+	struct outgoing *out = piece->outgoing;
+
+	out->in_flight--;
+	free(piece->buffer);
+	free(piece);
+	pump(out);
+}
+
+struct send_errand {
+	struct errand errand; /* first */
+	struct parcel *parcel;
+};
+
+static void send_run(struct errand *errand)
+{
+	struct parcel *parcel = ((struct send_errand *)errand)->parcel;
+	unsigned targets = parcel->targets;
+
+	free(errand);
+	parcel->pending = 1; /* this call */
+	parcel->begun_ns = tpck_clock_monotonic_ns();
+	for (unsigned i = 0; i < targets; i++) {
+		struct tpck_peer_message head = about(parcel->transfer ? parcel->transfer : ++numbers, &parcel->manifest->point);
+		struct peer *peer = peer_of_serial(parcel->target[i]);
+		struct outgoing *out = peer && peer->state == PEER_KNOWN ? calloc(1, sizeof *out) : NULL;
+
+		if (!out)
+			continue;
+		*out = (struct outgoing){.id = head.transfer, .parcel = parcel, .target = i, .peer = peer, .next = outgoings};
+		outgoings = out;
+		parcel->pending++;
+		head.rank = parcel->manifest->members[0].rank;
+		head.ordinal = parcel->manifest->members[0].ordinal;
+		if (peer_send(peer, TPCK_PEER_OFFER, &head, parcel->text, parcel->size, NULL))
+			outgoing_end(out, false);
+	}
+	if (--parcel->pending == 0)
+		outbox_post(&parcel->agent->outbox, &parcel->job);
+}
+
+void transfer_send(struct parcel *parcel)
+{
+	struct send_errand *errand = calloc(1, sizeof *errand);
+
+	if (!errand) {
+		outbox_post(&parcel->agent->outbox, &parcel->job);
+		return;
+	}
+	errand->errand.run = send_run;
+	errand->parcel = parcel;
+	peers_errand(&errand->errand);
+}
+
+void parcel_free(struct parcel *parcel)
+{
+	if (parcel->copy)
+		copy_unpin(parcel->copy);
+	tpck_image_close(&parcel->opened);
+	tpck_manifest_free(parcel->manifest);
+	free(parcel->publication);
+	free(parcel->text);
+	free(parcel);
+}
+
+static struct outgoing *outgoing_of(const struct peer *peer, uint64_t id)
+{
+	for (struct outgoing *out = outgoings; out; out = out->next)
+		if (out->peer == peer && out->id == id && !out->over)
+			return out;
+	return NULL;
+}
+
+static void take_want(struct outgoing *out, const char *bytes, size_t count)
+{
+	if (!out || out->want)
+		return;
+	out->want = malloc(count + 1);
+	if (!out->want) {
+		outgoing_end(out, false);
+		return;
+	}
+	memcpy(out->want, bytes, count);
+	out->count = count / sizeof *out->want;
+	pump(out);
+}
+
+/* ---- coming in ---------------------------------------------------------------------------- */
+
+/* By the courier: the manifest is read, the copy made ready. */
+struct receive_job {
+	struct job job; /* first */
+	struct errand errand;
+	uint64_t serial, transfer;
+	char owner[TPCK_PEER_NAME];
+	char *text;
+	size_t size;
+	struct copy *copy;
+	struct tpck_peer_want *want;
+	size_t count;
+	int rc;
+	struct tpck_error error;
+};
+
+static struct ask *ask_of(uint64_t number)
+{
+	for (struct ask *ask = peers.asks; ask; ask = ask->next)
+		if (ask->number == number)
+			return ask;
+	return NULL;
+}
+
+/* Something of a GET moved, or it is over. */
+static void tell_ask(uint64_t transfer, uint64_t serial, bool over, int rc, const char *why)
+{
+	struct ask *ask;
+
+	pthread_mutex_lock(&peers.lock);
+	ask = ask_of(transfer);
+	if (ask && ask->getting && ask->from == serial) {
+		ask->moved_ns = tpck_clock_monotonic_ns();
+		if (over) {
+			ask->got = true;
+			ask->rc = rc;
+			snprintf(ask->why, sizeof ask->why, "%s", why);
+			pthread_cond_broadcast(&peers.changed);
+		}
+	}
+	pthread_mutex_unlock(&peers.lock);
+}
+
+static void receive_run(struct job *base)
+{
+	struct receive_job *job = (struct receive_job *)base;
+	struct tpck_manifest *manifest = NULL;
+	char reason[200];
+
+	job->rc = tpck_manifest_parse(&manifest, job->text, job->size, "of a peer", &job->error);
+	if (!job->rc && manifest->member_count != 1)
+		job->rc = tpck_error_set(&job->error, EBADMSG, "using a peer's manifest that is not of one rank");
+	if (!job->rc) {
+		job->copy = copy_for(manifest, job->owner, &job->error);
+		job->rc = job->copy ? 0 : -EBUSY;
+	}
+	if (!job->rc && !prepare_room(peers.agent, tpck_replica_needs(job->copy->replica, manifest), reason, sizeof reason))
+		job->rc = tpck_error_set(&job->error, 0, "no room for a copy of a peer's snapshot: %s", reason) | -ENOSPC;
+	if (!job->rc) {
+		struct tpck_replica *replica = job->copy->replica;
+		struct tpck_point point = manifest->point;
+
+		job->rc = tpck_replica_begin(replica, manifest, job->text, job->size, &job->want, &job->count, &job->error);
+		if (!job->rc) {
+			manifest = NULL;
+			job->text = NULL;
+		} else if (job->rc != -EALREADY) {
+			tpck_log_debug("step %" PRIu64 " of a peer is not taken: %s", point.step, job->error.text);
+		}
+	}
+	tpck_manifest_free(manifest);
+	if (job->rc && job->copy) {
+		copy_filled(job->copy, job->rc == -EALREADY);
+		job->copy = NULL;
+	}
+}
+
+static void incoming_free(struct incoming *in, bool whole)
+{
+	for (struct incoming **place = &incomings; *place; place = &(*place)->next)
+		if (*place == in) {
+			*place = in->next;
+			break;
+		}
+	copy_filled(in->copy, whole);
+	free(in);
+}
+
+/* Nothing more is taken; the copy is left when nobody writes to it any more. */
+static void incoming_fail(struct incoming *in, const char *why)
+{
+	struct peer *peer = peer_of_serial(in->serial);
+
+	if (!in->failed) {
+		in->failed = true;
+		if (peer)
+			say_failed(peer, in->transfer, why);
+		tell_ask(in->transfer, in->serial, true, -EIO, why);
+	}
+	if (!in->placed) {
+		tpck_replica_abort(in->copy->replica);
+		incoming_free(in, false);
+	}
+}
+
+static void incoming_whole(struct incoming *in)
+{
+	struct tpck_replica *replica = in->copy->replica;
+	struct peer *peer = peer_of_serial(in->serial);
+	uint64_t received = replica->received, serial = in->serial, transfer = in->transfer;
+	struct tpck_error err = {0};
+	struct tpck_peer_message head;
+	struct tpck_point point;
+
+	if (tpck_replica_finish(replica, &err)) {
+		agent_complain(&err);
+		in->placed = 0;
+		in->failed = true;
+		if (peer)
+			say_failed(peer, transfer, err.text);
+		tell_ask(transfer, serial, true, -EIO, err.text);
+		incoming_free(in, false);
+		return;
+	}
+	point = replica->slot[tpck_replica_newest(replica)]->point;
+	tpck_log_debug("a copy of step %" PRIu64 " of generation %" PRIu64 " of %s is here: %.1f MiB came in %.3f s", point.step,
+		       point.generation, in->copy->owner, (double)received / (1 << 20),
+		       (double)(tpck_clock_monotonic_ns() - in->begun_ns) / 1e9);
+	incoming_free(in, true);
+	head = about(transfer, &point);
+	if (peer)
+		(void)peer_send(peer, TPCK_PEER_HAVE, &head, NULL, 0, NULL);
+	tell_ask(transfer, serial, true, 0, "");
+}
+
+static void begun_run(struct errand *errand)
+{
+	struct receive_job *job = (struct receive_job *)((char *)errand - offsetof(struct receive_job, errand));
+	struct peer *peer = peer_of_serial(job->serial);
+	struct tpck_peer_message head = about(job->transfer, NULL);
+	struct incoming *in;
+
+	if (job->rc) {
+		if (peer && job->rc == -EALREADY)
+			(void)peer_send(peer, TPCK_PEER_HAVE, &head, NULL, 0, NULL);
+		else if (peer)
+			say_failed(peer, job->transfer, job->error.text);
+		tell_ask(job->transfer, job->serial, true, job->rc == -EALREADY ? 0 : job->rc, job->error.text);
+		goto out;
+	}
+	in = calloc(1, sizeof *in);
+	if (!in || !peer) {
+		tell_ask(job->transfer, job->serial, true, -EIO, "it is gone");
+		tpck_replica_abort(job->copy->replica);
+		copy_filled(job->copy, false);
+		free(in);
+		goto out;
+	}
+	*in = (struct incoming){.serial = job->serial, .transfer = job->transfer, .copy = job->copy,
+				.begun_ns = tpck_clock_monotonic_ns(), .next = incomings};
+	incomings = in;
+	(void)peer_send_text(peer, TPCK_PEER_WANT, &head, (char *)job->want, job->count * sizeof *job->want);
+	if (!in->copy->replica->lacks)
+		incoming_whole(in);
+out:
+	free(job->text);
+	free(job->want);
+	free(job);
+}
+
+static void receive_done(struct agent *agent, struct job *base)
+{
+	struct receive_job *job = (struct receive_job *)base;
+
+	agent->jobs--;
+	job->errand.run = begun_run;
+	peers_errand(&job->errand);
+}
+
+struct accept_errand {
+	struct job job; /* first: to the event loop, which counts the courier's jobs */
+	struct receive_job *receive;
+};
+
+static void accept_done(struct agent *agent, struct job *base)
+{
+	struct accept_errand *accept = (struct accept_errand *)base;
+
+	agent->jobs++;
+	worker_give(&peers.courier, &accept->receive->job);
+	free(accept);
+}
+
+static void take_offer(struct peer *peer, const struct tpck_peer_message *head, const char *text, size_t count)
+{
+	struct receive_job *job = calloc(1, sizeof *job);
+	struct accept_errand *accept = calloc(1, sizeof *accept);
+	char *copy = malloc(count + 1);
+
+	if (!job || !accept || !copy) {
+		free(job);
+		free(accept);
+		free(copy);
+		return;
+	}
+	memcpy(copy, text, count);
+	copy[count] = '\0';
+	job->job.run = receive_run;
+	job->job.done = receive_done;
+	job->serial = peer->serial;
+	job->transfer = head->transfer;
+	job->text = copy;
+	job->size = count;
+	snprintf(job->owner, sizeof job->owner, "%s", peer->other.host);
+	accept->receive = job;
+	accept->job.done = accept_done;
+	outbox_post(&peers.agent->outbox, &accept->job);
+}
+
+static struct incoming *incoming_of(uint64_t serial, uint64_t transfer)
+{
+	for (struct incoming *in = incomings; in; in = in->next)
+		if (in->serial == serial && in->transfer == transfer && !in->failed)
+			return in;
+	return NULL;
+}
+
+void *transfer_place(struct peer *peer, const struct tpck_peer_message *head, size_t bytes)
+{
+	struct incoming *in = incoming_of(peer->serial, head->transfer);
+	struct placed *placed = in ? calloc(1, sizeof *placed) : NULL;
+
+	if (!placed)
+		return NULL;
+	placed->bytes = tpck_replica_place(in->copy->replica, head->object, head->chunk, bytes);
+	if (!placed->bytes) {
+		free(placed);
+		return NULL;
+	}
+	placed->incoming = in;
+	placed->next = placements;
+	placements = placed;
+	in->placed++;
+	return placed->bytes;
+}
+
+void transfer_arrived(struct peer *peer, const struct tpck_peer_message *head, void *bytes, size_t count, bool whole)
+{
+	struct tpck_error err = {0};
+	struct incoming *in = NULL;
+	int rc;
+
+	(void)count;
+	for (struct placed **place = &placements; *place; place = &(*place)->next)
+		if ((*place)->bytes == bytes) {
+			struct placed *placed = *place;
+
+			in = placed->incoming;
+			*place = placed->next;
+			free(placed);
+			break;
+		}
+	if (!in)
+		return;
+	if (peer)
+		peer->heard_ns = tpck_clock_monotonic_ns();
+	in->placed--;
+	rc = tpck_replica_take(in->copy->replica, head->object, head->chunk, bytes, whole && !in->failed, &err);
+	if (rc || in->failed || !whole) {
+		if (rc)
+			tpck_log_warn("a copy from %s is not taken: %s", peer ? peer->other.host : "a peer that is gone", err.text);
+		incoming_fail(in, rc ? err.text : "the connection broke");
+		return;
+	}
+	tell_ask(in->transfer, in->serial, false, 0, "");
+	if (!in->copy->replica->lacks && !in->placed)
+		incoming_whole(in);
+}
+
+/* ---- asking ------------------------------------------------------------------------------- */
+
+static void take_ask(struct peer *peer, const struct tpck_peer_message *head, const char *identity)
+{
+	struct tpck_peer_message answer = {.transfer = head->transfer};
+	struct tpck_point point;
+	struct copy *copy = copy_pin(identity, head->rank, head->ordinal, &point);
+
+	if (copy) {
+		answer.value = 1;
+		answer.generation = point.generation;
+		answer.step = point.step;
+		copy_unpin(copy);
+	}
+	peers_inquire(peer, head, &answer, identity, false);
+}
+
+static void take_tell(struct peer *peer, const struct tpck_peer_message *head)
+{
+	struct ask *ask;
+
+	pthread_mutex_lock(&peers.lock);
+	ask = ask_of(head->transfer);
+	if (ask) {
+		ask->answered++;
+		if (head->value && head->generation > peers.generation)
+			peers.generation = head->generation;
+		if (head->value && ask->count < sizeof ask->answers / sizeof *ask->answers) {
+			ask->answers[ask->count].serial = peer->serial;
+			memcpy(ask->answers[ask->count].host, peer->other.host, sizeof peer->other.host);
+			ask->answers[ask->count++].point = (struct tpck_point){head->generation, head->step};
+		}
+		pthread_cond_broadcast(&peers.changed);
+	}
+	pthread_mutex_unlock(&peers.lock);
+}
+
+static void get_done(struct agent *agent, struct job *base)
+{
+	struct parcel *parcel = (struct parcel *)base;
+
+	(void)agent;
+	tpck_log_info("a copy of step %" PRIu64 " of generation %" PRIu64 " was %s: %.1f MiB in %.3f s", parcel->manifest->point.step,
+		      parcel->manifest->point.generation, parcel->has[0] ? "given to a peer" : "asked for, but not taken",
+		      (double)parcel->sent_bytes / (1 << 20), (double)(tpck_clock_monotonic_ns() - parcel->begun_ns) / 1e9);
+	parcel_free(parcel);
+}
+
+static void take_get(struct peer *peer, const struct tpck_peer_message *head, const char *identity)
+{
+	struct parcel *parcel = calloc(1, sizeof *parcel);
+	struct tpck_point point;
+	struct tpck_error err = {0};
+	char path[TPCK_PATH_MAX];
+	int slot;
+
+	if (parcel)
+		parcel->copy = copy_pin(identity, head->rank, head->ordinal, &point);
+	if (!parcel || !parcel->copy || point.generation != head->generation || point.step < head->step) {
+		if (parcel)
+			parcel_free(parcel);
+		peers_inquire(peer, head, NULL, identity, true);
+		return;
+	}
+	slot = parcel->copy->slot;
+	parcel->job.done = get_done;
+	parcel->agent = peers.agent;
+	parcel->transfer = head->transfer;
+	parcel->size = parcel->copy->replica->text_size[slot];
+	parcel->text = strdup(parcel->copy->replica->text[slot]);
+	parcel->image = &parcel->opened;
+	snprintf(parcel->log_folder, sizeof parcel->log_folder, "%s", parcel->copy->replica->path);
+	snprintf(path, sizeof path, "%s/image.%d", parcel->copy->replica->path, slot);
+	parcel->targets = 1;
+	parcel->target[0] = peer->serial;
+	if (!parcel->text || tpck_manifest_parse(&parcel->manifest, parcel->text, parcel->size, path, &err) ||
+	    tpck_image_open(&parcel->opened, path, false, &err)) {
+		agent_complain(&err);
+		say_failed(peer, head->transfer, err.text);
+		parcel_free(parcel);
+		return;
+	}
+	transfer_send(parcel);
+}
+
+/* One answer is enough from one that there are two connections to. */
+static bool is_asked(const struct peer *peer)
+{
+	for (struct peer *other = peers.list; other && other != peer; other = other->next)
+		if (other->state == PEER_KNOWN && strcmp(other->other.node, peer->other.node) == 0)
+			return true;
+	return false;
+}
+
+void transfer_greet(struct peer *peer)
+{
+	pthread_mutex_lock(&peers.lock);
+	for (struct ask *ask = peers.asks; ask; ask = ask->next) {
+		struct tpck_peer_message head = {.transfer = ask->number, .rank = ask->rank, .ordinal = ask->ordinal};
+
+		if (!ask->posted || is_asked(peer))
+			continue;
+		if (peer_send_text(peer, TPCK_PEER_ASK, &head, ask->identity, strlen(ask->identity) + 1) == 0)
+			ask->asked++;
+	}
+	pthread_mutex_unlock(&peers.lock);
+}
+
+/* ---- messages ----------------------------------------------------------------------------- */
+
+static void take_fail(struct peer *peer, const struct tpck_peer_message *head, const char *why)
+{
+	struct outgoing *out = outgoing_of(peer, head->transfer);
+	struct tpck_error err = {0};
+
+	if (!out) {
+		struct incoming *in = incoming_of(peer->serial, head->transfer);
+
+		tell_ask(head->transfer, peer->serial, true, -EIO, why);
+		if (in)
+			incoming_fail(in, why);
+		return;
+	}
+	tpck_error_set(&err, 0, "%.60s takes no copy: %.200s", peer->other.host, why);
+	agent_complain(&err);
+	outgoing_end(out, false);
+}
+
+/* What a start looks for before it asks its agent: in the memory tier, since no folder may be shared. */
+static void mark(const char *identity, bool present)
+{
+	struct tpck_program *program;
+	struct tpck_error err = {0};
+
+	if (tpck_program_load(&program, peers.agent->folder, NULL, identity, &err) == 0) {
+		if (tpck_program_mark(program, peers.agent->folder, NULL, present, &err))
+			agent_complain(&err);
+		tpck_program_free(program);
+	} else {
+		agent_complain(&err);
+	}
+}
+
+void transfer_message(struct peer *peer, const struct tpck_peer_message *head, char *text, size_t count)
+{
+	struct outgoing *out;
+
+	if (!text)
+		count = 0;
+	switch (head->type) {
+	case TPCK_PEER_OFFER:
+		if (count)
+			take_offer(peer, head, text, count);
+		break;
+	case TPCK_PEER_WANT:
+		take_want(outgoing_of(peer, head->transfer), text, count);
+		break;
+	case TPCK_PEER_HAVE:
+		out = outgoing_of(peer, head->transfer);
+		if (out)
+			outgoing_end(out, true);
+		break;
+	case TPCK_PEER_FAIL:
+		take_fail(peer, head, count ? text : "");
+		break;
+	case TPCK_PEER_DROP:
+		if (count)
+			copies_here_drop(text, head->generation);
+		if (count && head->value)
+			mark(text, false);
+		break;
+	case TPCK_PEER_MARK:
+		if (count)
+			mark(text, true);
+		break;
+	case TPCK_PEER_ASK:
+		take_ask(peer, head, count ? text : "");
+		break;
+	case TPCK_PEER_TELL:
+		take_tell(peer, head);
+		break;
+	case TPCK_PEER_GET:
+		take_get(peer, head, count ? text : "");
+		break;
+	default:
+		tpck_log_debug("%s sends a message of type %u", peer->other.host, head->type);
+	}
+}
+
+void transfer_gone(struct peer *peer)
+{
+	struct outgoing *next_out;
+	struct incoming *next_in;
+
+	for (struct outgoing *out = outgoings; out; out = next_out) {
+		next_out = out->next;
+		if (out->peer != peer)
+			continue;
+		out->peer = NULL;
+		outgoing_end(out, false);
+	}
+	for (struct incoming *in = incomings; in; in = next_in) {
+		next_in = in->next;
+		if (in->serial == peer->serial)
+			incoming_fail(in, "it is gone");
+	}
+	pthread_mutex_lock(&peers.lock);
+	for (struct ask *ask = peers.asks; ask; ask = ask->next)
+		if (ask->getting && ask->from == peer->serial && !ask->got) {
+			ask->got = true;
+			ask->rc = -EIO;
+			snprintf(ask->why, sizeof ask->why, "it is gone");
+		}
+	pthread_cond_broadcast(&peers.changed);
+	pthread_mutex_unlock(&peers.lock);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* show: where copies of snapshots are on other nodes, as the job's agent says. */
+#include "config.h"
+
+#include <json-c/json.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "runtime/wire/message.h"
+#include "runtime/wire/reach.h"
+#include "runtime/wire/segment.h"
+#include "tools/cli/cli.h"
+
+enum { ANSWER_MS = 2000 };
+
+/* What the agent answers to QUERY, or NULL: there is none, or it does not answer. */
+static json_object *ask_agent(const struct cli *cli, const char *job)
+{
+	struct tpck_message head = {.magic = TPCK_MESSAGE_MAGIC, .version = TPCK_WIRE_VERSION, .type = TPCK_MSG_QUERY};
+	char path[2 * TPCK_PATH_MAX], *packet = malloc(TPCK_MESSAGE_BYTES_MAX + 1);
+	struct pollfd wait = {.events = POLLIN};
+	json_object *answer = NULL;
+	ssize_t got = -1;
+
+	snprintf(path, sizeof path, "%s/%.250s/agent.sock", cli->shm, job);
+	wait.fd = packet ? tpck_reach_connect(path) : -1;
+	if (wait.fd >= 0 && send(wait.fd, &head, sizeof head, MSG_NOSIGNAL) == sizeof head && poll(&wait, 1, ANSWER_MS) == 1)
+		got = recv(wait.fd, packet, TPCK_MESSAGE_BYTES_MAX, 0);
+	if (wait.fd >= 0)
+		close(wait.fd);
+	if (got > (ssize_t)sizeof head) {
+		packet[got] = '\0';
+		answer = json_tokener_parse(packet + sizeof head);
+	}
+	free(packet);
+	return answer;
+}
+
+static const char *text_of(json_object *row, const char *key)
+{
+	json_object *value;
+
+	return json_object_object_get_ex(row, key, &value) ? json_object_get_string(value) : "";
+}
+
+static void print_list(json_object *answer, const char *key, const char *format, const char *who)
+{
+	json_object *list;
+
+	if (!json_object_object_get_ex(answer, key, &list))
+		return;
+	for (size_t i = 0; i < json_object_array_length(list); i++) {
+		json_object *row = json_object_array_get_idx(list, i);
+
+		printf(format, text_of(row, "step"), text_of(row, "generation"), text_of(row, "rank"), text_of(row, who));
+	}
+}
+
+void cli_show_copies(const struct cli *cli, const char *job)
+{
+	json_object *answer = ask_agent(cli, job);
+
+	if (!answer)
+		return;
+	print_list(answer, "copies_elsewhere", "  copy of step %s (generation %s, rank %s) on %s\n", "host");
+	print_list(answer, "copies_here", "  holds a copy of step %s (generation %s, rank %s) for %s\n", "owner");
+	json_object_put(answer);
+}
+
+json_object *cli_copies_json(const struct cli *cli, const char *job, uint64_t generation)
+{
+	json_object *answer = ask_agent(cli, job), *list, *found = json_object_new_array();
+
+	if (answer && json_object_object_get_ex(answer, "copies_elsewhere", &list))
+		for (size_t i = 0; i < json_object_array_length(list); i++) {
+			json_object *row = json_object_array_get_idx(list, i);
+
+			if (strtoull(text_of(row, "generation"), NULL, 10) == generation)
+				json_object_array_add(found, json_object_get(row));
+		}
+	json_object_put(answer);
+	return found;
+}
