@@ -6,6 +6,7 @@ import argparse
 import ctypes
 import hashlib
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -46,6 +47,7 @@ def main():
     p.add_argument('--width', type=int, default=64)
     p.add_argument('--fsdp', action='store_true')
     p.add_argument('--bf16', action='store_true')
+    p.add_argument('--loading', type=float, default=0, help='seconds in which a batch comes from the disk')
     a = p.parse_args()
     rank, ranks = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
     torch.cuda.set_device(int(os.environ['LOCAL_RANK']) % torch.cuda.device_count())
@@ -64,6 +66,7 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     data = torch.Generator().manual_seed(100 + rank)
     for step in range(a.steps):
+        time.sleep(a.loading)
         x, y = torch.randn(16, 20, generator=data).to(device), torch.randint(0, 6, (16,), generator=data).to(device)
         optimizer.zero_grad()
         with torch.autocast('cuda', torch.bfloat16, enabled=a.bf16):
@@ -75,7 +78,7 @@ def main():
         dist.all_reduce(mean, op=dist.ReduceOp.AVG)
         print(f'rank {rank} of {ranks} step {step} loss {loss.item():.6f} mean {mean.item():.6f}', flush=True)
     state = list(model.state_dict().values()) + [v for s in optimizer.state_dict()['state'].values() for v in s.values()]
-    print(f'rank {rank} final', digest(state), flush=True)
+    print(f'rank {rank} final {digest(state)}', flush=True)
     dist.barrier()
     dist.destroy_process_group()
 
