@@ -14,11 +14,10 @@
 #include "hooks/nccl.h"
 #include "runtime/track/communicators.h"
 
-enum kind { ALL_REDUCE, REDUCE, REDUCE_SCATTER, BROADCAST, BCAST, ALL_GATHER, ALL_TO_ALL, GATHER, SCATTER, SEND, RECV };
 enum { OPS = 5 /* of NCCL's own; behind them are the program's */, GROUP_ROOM = 16 };
 
 struct collective {
-	enum kind kind;
+	enum tpck_collective kind;
 	const void *send;
 	void *recv;
 	size_t count;
@@ -48,37 +47,32 @@ struct group {
 };
 static __thread struct group *group __attribute__((tls_model("initial-exec")));
 
-static const char kinds[][sizeof "ncclReduceScatter"] = {
-	"ncclAllReduce", "ncclReduce", "ncclReduceScatter", "ncclBroadcast", "ncclBcast", "ncclAllGather", "ncclAlltoAll",
-	"ncclGather", "ncclScatter", "ncclSend", "ncclRecv",
-};
-
 /* ---- the real calls ---------------------------------------------------------------------------------- */
 
 static ncclResult_t queue(const struct collective *c)
 {
 	switch (c->kind) {
-	case ALL_REDUCE:
+	case TPCK_ALL_REDUCE:
 		return TPCK_NCCL_CALL(ncclAllReduce, c->profiling, c->send, c->recv, c->count, c->type, c->op, c->comm, c->stream);
-	case REDUCE:
+	case TPCK_REDUCE:
 		return TPCK_NCCL_CALL(ncclReduce, c->profiling, c->send, c->recv, c->count, c->type, c->op, c->place, c->comm, c->stream);
-	case REDUCE_SCATTER:
+	case TPCK_REDUCE_SCATTER:
 		return TPCK_NCCL_CALL(ncclReduceScatter, c->profiling, c->send, c->recv, c->count, c->type, c->op, c->comm, c->stream);
-	case BROADCAST:
+	case TPCK_BROADCAST:
 		return TPCK_NCCL_CALL(ncclBroadcast, c->profiling, c->send, c->recv, c->count, c->type, c->place, c->comm, c->stream);
-	case BCAST:
+	case TPCK_BCAST:
 		return TPCK_NCCL_CALL(ncclBcast, c->profiling, c->recv, c->count, c->type, c->place, c->comm, c->stream);
-	case ALL_GATHER:
+	case TPCK_ALL_GATHER:
 		return TPCK_NCCL_CALL(ncclAllGather, c->profiling, c->send, c->recv, c->count, c->type, c->comm, c->stream);
-	case ALL_TO_ALL:
+	case TPCK_ALL_TO_ALL:
 		return TPCK_NCCL_CALL(ncclAlltoAll, c->profiling, c->send, c->recv, c->count, c->type, c->comm, c->stream);
-	case GATHER:
+	case TPCK_GATHER:
 		return TPCK_NCCL_CALL(ncclGather, c->profiling, c->send, c->recv, c->count, c->type, c->place, c->comm, c->stream);
-	case SCATTER:
+	case TPCK_SCATTER:
 		return TPCK_NCCL_CALL(ncclScatter, c->profiling, c->send, c->recv, c->count, c->type, c->place, c->comm, c->stream);
-	case SEND:
+	case TPCK_SEND:
 		return TPCK_NCCL_CALL(ncclSend, c->profiling, c->send, c->count, c->type, c->place, c->comm, c->stream);
-	case RECV:
+	case TPCK_RECV:
 		return TPCK_NCCL_CALL(ncclRecv, c->profiling, c->recv, c->count, c->type, c->place, c->comm, c->stream);
 	}
 	return ncclSystemError;
@@ -105,10 +99,10 @@ static uint64_t mix(uint64_t a, uint64_t b)
 /* The same on all ranks that take part: what may differ from rank to rank is left out. */
 static uint64_t what(const struct collective *c)
 {
-	enum kind kind = c->kind == BCAST ? BROADCAST : c->kind;
+	enum tpck_collective kind = c->kind == TPCK_BCAST ? TPCK_BROADCAST : c->kind;
 
 	return mix(mix(mix((uint64_t)kind + 1, (uint64_t)c->type), c->op < OPS ? (uint64_t)c->op : OPS),
-		   kind < SEND ? (uint64_t)c->place : 0);
+		   kind < TPCK_SEND ? (uint64_t)c->place : 0);
 }
 
 static uint64_t function(const struct collective *c)
@@ -125,10 +119,11 @@ static void count(const struct collective *c)
 	/* Of nothing NCCL does nothing, and does not ask the other ranks for theirs. */
 	if (!communicator || !c->count)
 		return;
-	if (c->kind >= SEND)
-		tpck_communicator_transfer(communicator, (uint32_t)c->place, c->kind == RECV);
+	if (c->kind >= TPCK_SEND)
+		tpck_communicator_transfer(communicator, (uint32_t)c->place, c->kind == TPCK_RECV);
 	else
 		tpck_communicator_collective(communicator, mix(what(c), c->count));
+	tpck_communicator_mark(communicator, c->kind, c->count);
 }
 
 static void describe(struct tpck_call *call, const struct collective *c, uint32_t calls)
@@ -142,7 +137,7 @@ static void describe(struct tpck_call *call, const struct collective *c, uint32_
 		call->token.bytes += c[i].count;
 	}
 	call->places[0] = (uint64_t)(uintptr_t)c->recv;
-	call->places[1] = c->kind == BCAST ? 0 : (uint64_t)(uintptr_t)c->send;
+	call->places[1] = c->kind == TPCK_BCAST ? 0 : (uint64_t)(uintptr_t)c->send;
 }
 
 static ncclResult_t collective(const struct collective *c)
@@ -166,7 +161,7 @@ static ncclResult_t collective(const struct collective *c)
 		if (group->kept)
 			return ncclSuccess;
 		self = tpck_nccl_enter();
-		result = tpck_nccl_result(self, c->comm, kinds[c->kind], queue(c));
+		result = tpck_nccl_result(self, c->comm, tpck_collective_name(c->kind), queue(c));
 		tpck_nccl_leave(self);
 		return result;
 	}
@@ -178,7 +173,7 @@ static ncclResult_t collective(const struct collective *c)
 	tpck_cuda_graph_node(&call);
 	go = tpck_engine_before(self, &call);
 	if (go == TPCK_GO_RUN)
-		result = tpck_nccl_result(self, c->comm, kinds[c->kind], queue_elsewhere(self, c));
+		result = tpck_nccl_result(self, c->comm, tpck_collective_name(c->kind), queue_elsewhere(self, c));
 	if (go == TPCK_GO_ANSWERED || call.gated)
 		count(c);
 	tpck_engine_after(self, &call);
@@ -369,39 +364,39 @@ ncclResult_t tpck_hook_pncclGroupEnd(void)
 TWICE(ncclAllReduce,
       (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
        cudaStream_t stream),
-      ALL_REDUCE, sendbuff, recvbuff, count, datatype, op, 0, comm, stream)
+      TPCK_ALL_REDUCE, sendbuff, recvbuff, count, datatype, op, 0, comm, stream)
 TWICE(ncclReduce,
       (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
        ncclComm_t comm, cudaStream_t stream),
-      REDUCE, sendbuff, recvbuff, count, datatype, op, root, comm, stream)
+      TPCK_REDUCE, sendbuff, recvbuff, count, datatype, op, root, comm, stream)
 TWICE(ncclReduceScatter,
       (const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
        cudaStream_t stream),
-      REDUCE_SCATTER, sendbuff, recvbuff, recvcount, datatype, op, 0, comm, stream)
+      TPCK_REDUCE_SCATTER, sendbuff, recvbuff, recvcount, datatype, op, 0, comm, stream)
 TWICE(ncclBroadcast,
       (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
        cudaStream_t stream),
-      BROADCAST, sendbuff, recvbuff, count, datatype, 0, root, comm, stream)
-TWICE(ncclBcast, (void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream), BCAST,
+      TPCK_BROADCAST, sendbuff, recvbuff, count, datatype, 0, root, comm, stream)
+TWICE(ncclBcast, (void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream), TPCK_BCAST,
       NULL, buff, count, datatype, 0, root, comm, stream)
 TWICE(ncclAllGather,
       (const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream),
-      ALL_GATHER, sendbuff, recvbuff, sendcount, datatype, 0, 0, comm, stream)
+      TPCK_ALL_GATHER, sendbuff, recvbuff, sendcount, datatype, 0, 0, comm, stream)
 TWICE(ncclAlltoAll,
       (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream),
-      ALL_TO_ALL, sendbuff, recvbuff, count, datatype, 0, 0, comm, stream)
+      TPCK_ALL_TO_ALL, sendbuff, recvbuff, count, datatype, 0, 0, comm, stream)
 TWICE(ncclGather,
       (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
        cudaStream_t stream),
-      GATHER, sendbuff, recvbuff, count, datatype, 0, root, comm, stream)
+      TPCK_GATHER, sendbuff, recvbuff, count, datatype, 0, root, comm, stream)
 TWICE(ncclScatter,
       (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
        cudaStream_t stream),
-      SCATTER, sendbuff, recvbuff, count, datatype, 0, root, comm, stream)
+      TPCK_SCATTER, sendbuff, recvbuff, count, datatype, 0, root, comm, stream)
 TWICE(ncclSend, (const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream),
-      SEND, sendbuff, NULL, count, datatype, 0, peer, comm, stream)
+      TPCK_SEND, sendbuff, NULL, count, datatype, 0, peer, comm, stream)
 TWICE(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream),
-      RECV, NULL, recvbuff, count, datatype, 0, peer, comm, stream)
+      TPCK_RECV, NULL, recvbuff, count, datatype, 0, peer, comm, stream)
 
 /* ---- what is only passed on ------------------------------------------------------------------------------------ */
 

@@ -21,6 +21,7 @@
 #include "runtime/infer/classes.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
+#include "runtime/track/communicators.h"
 
 static struct tpck_engine *const engine = &tpck_engine;
 extern char **environ;
@@ -88,6 +89,7 @@ int tpck_attach(bool resume)
 		tpck_log_warn("%s; no checkpoints in this run", err.text);
 		return result;
 	}
+	tpck_communicators_show(engine->control->communicator);
 	if (engine->welcome.notice[0])
 		tpck_log_warn("%s", engine->welcome.notice);
 	/* An offer that nobody asked for in time cannot be taken: the process has begun on its own. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/track/threads.h"
 
 static struct tpck_communicator table[TPCK_COMMUNICATORS_MAX];
@@ -16,6 +17,7 @@ static _Atomic uint32_t used;
 static uint32_t made; /* ever */
 static _Atomic uint64_t changes;
 static tpck_spin lock;
+static struct tpck_communicator_mark *_Atomic marks;
 
 struct tpck_communicator *tpck_communicator_find(const void *handle)
 {
@@ -25,6 +27,29 @@ struct tpck_communicator *tpck_communicator_find(const void *handle)
 		if (atomic_load_explicit(&table[i].handle, memory_order_acquire) == handle)
 			return &table[i];
 	return NULL;
+}
+
+static struct tpck_communicator_mark *mark_of(const struct tpck_communicator *entry)
+{
+	struct tpck_communicator_mark *all = atomic_load_explicit(&marks, memory_order_acquire);
+
+	return all && entry - table < TPCK_MARKS_MAX ? &all[entry - table] : NULL;
+}
+
+static void mark_begin(const struct tpck_communicator *entry)
+{
+	struct tpck_communicator_mark *mark = mark_of(entry);
+
+	if (!mark)
+		return;
+	atomic_store(&mark->id, 0);
+	atomic_store(&mark->index, entry->index);
+	atomic_store(&mark->size, entry->size);
+	atomic_store(&mark->rank, entry->rank);
+	atomic_store(&mark->collectives, entry->collectives);
+	atomic_store(&mark->last_ns, 0);
+	if (atomic_load(&entry->handle))
+		atomic_store(&mark->id, entry->id);
 }
 
 int tpck_communicator_add(void *handle, uint64_t id, uint32_t size, uint32_t rank, int32_t device)
@@ -58,6 +83,7 @@ int tpck_communicator_add(void *handle, uint64_t id, uint32_t size, uint32_t ran
 		atomic_store_explicit(&entry->handle, handle, memory_order_release);
 		if (entry == &table[used])
 			atomic_fetch_add(&used, 1);
+		mark_begin(entry);
 		atomic_fetch_add(&changes, 1);
 	} else {
 		result = -ENOSPC;
@@ -74,6 +100,7 @@ void tpck_communicator_remove(const void *handle)
 	entry = tpck_communicator_find(handle);
 	if (entry) {
 		atomic_store(&entry->handle, NULL);
+		mark_begin(entry);
 		atomic_fetch_add(&changes, 1);
 	}
 	tpck_spin_unlock(&lock);
@@ -83,6 +110,27 @@ void tpck_communicator_collective(struct tpck_communicator *communicator, uint64
 {
 	communicator->order = (communicator->order ^ what) * 0x9e3779b97f4a7c15ull + 1;
 	communicator->collectives++;
+}
+
+void tpck_communicator_mark(struct tpck_communicator *communicator, enum tpck_collective what, uint64_t elements)
+{
+	struct tpck_communicator_mark *mark = mark_of(communicator);
+
+	if (!mark)
+		return;
+	atomic_store_explicit(&mark->last, what, memory_order_relaxed);
+	atomic_store_explicit(&mark->elements, elements, memory_order_relaxed);
+	atomic_store_explicit(&mark->collectives, communicator->collectives, memory_order_relaxed);
+	atomic_store_explicit(&mark->last_ns, tpck_clock_monotonic_ns(), memory_order_relaxed);
+}
+
+void tpck_communicators_show(struct tpck_communicator_mark *all)
+{
+	tpck_spin_lock(&lock);
+	atomic_store(&marks, all);
+	for (uint32_t i = 0; i < used; i++)
+		mark_begin(&table[i]);
+	tpck_spin_unlock(&lock);
 }
 
 void tpck_communicator_transfer(struct tpck_communicator *communicator, uint32_t peer, bool receive)

@@ -42,6 +42,10 @@ void tpck_communicator_remove(const void *handle);
 /* A collective was queued; `what` tells which. */
 void tpck_communicator_collective(struct tpck_communicator *communicator, uint64_t what);
 void tpck_communicator_transfer(struct tpck_communicator *communicator, uint32_t peer, bool receive);
+/* What that was, for others to see; `elements` a rank. */
+void tpck_communicator_mark(struct tpck_communicator *communicator, enum tpck_collective what, uint64_t elements);
+/* Where marks are kept from now on, of which there are TPCK_MARKS_MAX; for the life of the process. */
+void tpck_communicators_show(struct tpck_communicator_mark *marks);
 /* How often something was added or removed: what a list of them was made of. */
 uint64_t tpck_communicators_changes(void);
 

@@ -21,10 +21,11 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 14,
+	TPCK_WIRE_VERSION = 15,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
+	TPCK_MARKS_MAX = 64,
 };
 #define TPCK_CONTROL_MAGIC 0x6c7274636b637074ull /* "tpckctrl" */
 #define TPCK_IMAGE_MAGIC 0x67616d696b637074ull   /* "tpckimag" */
@@ -232,6 +233,23 @@ struct tpck_status {
 	char trouble[192];             /* the last error of NCCL's, or "" */
 };
 
+/* Calls of NCCL's that ranks make together. */
+enum tpck_collective {
+	TPCK_ALL_REDUCE, TPCK_REDUCE, TPCK_REDUCE_SCATTER, TPCK_BROADCAST, TPCK_BCAST, TPCK_ALL_GATHER, TPCK_ALL_TO_ALL,
+	TPCK_GATHER, TPCK_SCATTER, TPCK_SEND, TPCK_RECV,
+};
+
+/* How far the process has come on a communicator, at any time: what was queued last, and how many collectives before it
+ * and with it. Words of one mark may be of two neighbouring calls. [shim] */
+struct tpck_communicator_mark {
+	_Atomic uint64_t id;           /* 0: none */
+	_Atomic uint32_t index, size, rank;
+	_Atomic uint32_t last;         /* enum tpck_collective */
+	_Atomic uint64_t collectives;
+	_Atomic uint64_t elements;     /* of the last */
+	_Atomic uint64_t last_ns;      /* CLOCK_MONOTONIC; 0: nothing yet */
+};
+
 /* Ranks go live together, or start over together: from the beginning, or to try once more. */
 enum tpck_go_live { TPCK_GO_WAIT, TPCK_GO_LIVE, TPCK_GO_OVER, TPCK_GO_AGAIN };
 
@@ -252,9 +270,13 @@ struct tpck_control {
 	_Atomic uint64_t capture_step; /* [agent] the boundary that all ranks capture next, if it is not passed yet */
 	_Atomic uint32_t injected;     /* [shim] 1: the state is in place, and the process waits for `go` */
 	_Atomic uint32_t go;           /* [agent] enum tpck_go_live */
+	char waiting[448];             /* [agent] what all ranks have been waiting for, or "" */
+	struct tpck_communicator_mark communicator[TPCK_MARKS_MAX]; /* the first so many that the process has */
 	struct tpck_status status;
 };
 
+/* "ncclAllReduce" */
+const char *tpck_collective_name(uint32_t collective);
 uint64_t tpck_image_footer(const struct tpck_image_header *header);
 
 #endif

@@ -230,7 +230,48 @@ def elsewhere(checks, _):
         checks.ok(all(text.count("on other nodes") == 1 for text in this.said()), "and one line a rank", this.story())
 
 
-CASES = {"every_step": every_step, "layouts": layouts, "by_the_clock": by_the_clock, "seldom": seldom, "diverges": diverges, "elsewhere": elsewhere}
+SINCE = r"no iteration has ended since [\d:]{8}: "
+
+
+def waiting(checks, _):
+    """Ranks that do not get on: it is said which one the others wait for, or that none is behind, and that they go on."""
+    def told():
+        return sorted({row["waiting"] for row in place.shown() if row.get("waiting")})
+
+    def shows(start, pattern, what):
+        wanted = re.compile(SINCE + pattern + "$")
+        found = start.until(lambda: any(wanted.match(text) for text in told()), 60)
+        now = told()
+        checks.ok(found and len(now) == 1, what, now, this.story())
+        checks.ok(now and now[0] in place.command("top", "-n", "1").stdout, "and top shows it", now)
+
+    queued = r" has not queued collective \d+ of communicator 0(, ncclAllReduce of \d+ elements)?; rank 0 queued it"
+    with job.Place(TRANSPCKPT_STALL_SEC="1") as place:
+        this = Ranks(place, 2, "--late 1:150:8", together=True)
+        this.run_plain()
+        start = this.start()
+        shows(start, "rank 1" + queued, "a rank whose data do not come")
+        start.until(lambda: this.progress() > 151)
+        pid = this.one_of_them(start, 1)
+        if not checks.ok(pid, "it goes on", this.story()):
+            return
+        os.kill(pid, signal.SIGSTOP)
+        stopped = rf"rank 1 \(process {pid}, which is stopped\)"
+        shows(start, f"{stopped}({queued}| may hold up the others; every rank has queued the same collectives)", "one that is stopped")
+        os.kill(pid, signal.SIGCONT)
+        status = start.wait()
+        log = place.agent_log()
+        checks.ok(status == 0 and not this.differences() and log.count("no iteration has ended") >= 2 and
+                  log.count("no iteration has ended") == log.count("the ranks go on after"), "they go on, and it is said", status, this.story())
+    with job.Place(TRANSPCKPT_STALL_SEC="1", SIMGPU_FAULT="nccl_stall@200:6000/1") as place:
+        this = Ranks(place, 2, together=True)
+        start = this.start()
+        shows(start, r"every rank has queued the same collectives; the first to call NCCL no more was rank [01], after nccl\w+ of \d+ "
+              "elements on communicator 0", "a device that does not get on")
+        checks.ok(start.wait() == 0, "and does", this.story())
+
+
+CASES = {"every_step": every_step, "layouts": layouts, "by_the_clock": by_the_clock, "seldom": seldom, "diverges": diverges, "waiting": waiting, "elsewhere": elsewhere}
 
 
 def main():

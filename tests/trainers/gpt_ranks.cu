@@ -16,6 +16,8 @@
 //
 // --watch looks for errors of NCCL while it waits for the device, and ends.
 //
+// --late RANK:STEP:SECONDS: one rank's data come late once, as from a disk that others read.
+//
 // Each part of the model is model_%08d_m%02d.bin with weights and moments, written by its rank of the first copy; each
 // rank writes its state_%08d_r%02d.bin, which holds the moments of its shards; when all have, rank 0 writes an empty
 // DONE_%08d. The last two are kept. Each rank has a log_r%02d.txt and a final_r%02d.bin.
@@ -24,6 +26,7 @@
 #include <dirent.h>
 #include <getopt.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static Options parse(int argc, char **argv)
 {
@@ -33,7 +36,7 @@ static Options parse(int argc, char **argv)
         {"save-every", 1, 0, 'k'}, {"resume", 0, 0, 'r'},  {"layers", 1, 0, 'L'},  {"width", 1, 0, 'W'}, {"context", 1, 0, 'T'},
         {"batch", 1, 0, 'B'},   {"heads", 1, 0, 'H'}, {"bigrams", 1, 0, 'G'}, {"accum", 1, 0, 'a'}, {"lr", 1, 0, 'l'},
         {"clip", 1, 0, 'c'},    {"dropout", 1, 0, 'p'}, {"zero", 0, 0, 'z'}, {"tp", 1, 0, 't'},
-        {"pp", 1, 0, 'P'},      {"watch", 0, 0, 'w'}, {"chatty", 0, 0, 'y'}, {0, 0, 0, 0}};
+        {"pp", 1, 0, 'P'},      {"watch", 0, 0, 'w'}, {"chatty", 0, 0, 'y'}, {"late", 1, 0, 'e'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
         case 'd': o.data = optarg; break;
@@ -58,6 +61,10 @@ static Options parse(int argc, char **argv)
         case 'P': o.pp = atoi(optarg); break;
         case 'w': o.watch = true; break; // end when NCCL has an error
         case 'y': o.chatty = true; break;
+        case 'e':
+            if (sscanf(optarg, "%d:%d:%d", &o.late_rank, &o.late_step, &o.late) != 3)
+                die("--late wants RANK:STEP:SECONDS");
+            break;
         default: exit(2);
         }
     if (o.layers < 1 || o.heads < 1 || o.width % o.heads || o.context < 4 || o.batch < 1 || o.accum < 1 || o.bigrams < 1)
@@ -147,6 +154,8 @@ struct Trainer {
     void forward(int micro)
     {
         std::vector<int> batch(o.batch * (o.context + 1));
+        if (job.rank == o.late_rank && step == o.late_step && micro == 0)
+            sleep(o.late);
         sample(batch.data());
         CHECK(cudaMemcpyAsync(slot(micro).tokens, batch.data(), batch.size() * sizeof(int), cudaMemcpyHostToDevice,
                               model.stream));

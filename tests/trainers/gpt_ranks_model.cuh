@@ -13,7 +13,7 @@ struct Options {
     const char *out = ".";
     unsigned long long seed = 1;
     int steps = 20, stop_at = 1 << 30, save_every = 0, accum = 2, layers = 2, width = 32, context = 32, batch = 1, heads = 4,
-        bigrams = 512, tp = 1, pp = 1;
+        bigrams = 512, tp = 1, pp = 1, late_rank = -1, late_step = 0, late = 0;
     float lr = 3e-3f, clip = 1.0f, dropout = 0.1f, decay = 0.1f;
     bool resume = false, zero = false, watch = false, chatty = false;
 };

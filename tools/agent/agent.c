@@ -172,6 +172,7 @@ void agent_consider(struct agent *agent)
 	copies_consider(agent);
 	history_consider(agent);
 	peers_consider(agent);
+	stall_consider(agent);
 	answer_endings(agent);
 	retire_forgotten(agent);
 	live_sweep(agent);
@@ -188,6 +189,8 @@ static uint64_t next_deadline(struct agent *agent)
 		soonest = copies_deadline(agent);
 	if (history_deadline(agent) < soonest)
 		soonest = history_deadline(agent);
+	if (stall_deadline(agent) < soonest)
+		soonest = stall_deadline(agent);
 	for (const struct live *live = agent->lives; live; live = live->next)
 		if (live->life == LIFE_DEAD && !live->jobs && linger_until(agent, live->launch) < soonest)
 			soonest = linger_until(agent, live->launch);

@@ -238,6 +238,10 @@ bool files_kept(void);
 /* False: something is left, which the next agent finds. */
 bool files_stop(void);
 
+/* ranks that wait for each other (stall.c) */
+void stall_consider(struct agent *agent);
+uint64_t stall_deadline(const struct agent *agent);
+
 /* QUERY (status.c) */
 void status_answer(struct agent *agent, struct client *client);
 

@@ -27,6 +27,7 @@ struct launch {
 	bool began_anew;       /* its ranks were told to start over */
 	bool died_any;         /* one of them did not end well */
 
+	uint64_t stalled_ns;   /* when it was said that no rank gets on; 0: they do */
 	bool cut_said;         /* it has been said that the ranks' communicators do not match */
 
 	bool durable_any;

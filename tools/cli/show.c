@@ -113,6 +113,7 @@ static void show_session(const struct tpck_session *session, json_object *rows, 
 		json_object_object_add(row, "state", json_object_new_string(engine));
 		json_object_object_add(row, "reason", json_object_new_string(status->reason));
 		json_object_object_add(row, "trouble", json_object_new_string(status->trouble));
+		json_object_object_add(row, "waiting", json_object_new_string(control->waiting));
 		json_object_object_add(row, "iterations", json_object_new_uint64(status->boundaries));
 		json_object_object_add(row, "resumed_at", json_object_new_uint64(control->resume_step));
 		json_object_object_add(row, "held_step", json_object_new_uint64(status->last_step));
@@ -136,6 +137,8 @@ static void show_session(const struct tpck_session *session, json_object *rows, 
 		       cli_span((double)status->inject_ns / 1e9));
 	if (status->trouble[0])
 		printf("  trouble: %s\n", status->trouble);
+	if (control->waiting[0])
+		printf("  waiting: %s\n", control->waiting);
 	printf("  memory: %u images of %s\n", control->images, cli_bytes(control->image_bytes));
 	print_notes(&notes);
 	if (with_state && state_of_session(&held, session))

@@ -90,6 +90,10 @@ static void show_job(const struct top_job *job, void (*line)(void *, enum top_ma
 	line(context, job->failures ? TOP_BAD : TOP_JOB, text);
 	if (job->count && !job->answered)
 		line(context, TOP_BAD, "  the agent does not answer");
+	if (job->waiting[0]) {
+		snprintf(text, sizeof text, "  %s", job->waiting);
+		line(context, TOP_BAD, text);
+	}
 	if (job->complaint[0]) {
 		snprintf(text, sizeof text, "  not durable: %.290s", job->complaint);
 		line(context, TOP_BAD, text);

@@ -31,6 +31,7 @@ struct top_job {
 	double flush_sec;
 	bool flushing;
 	char complaint[300];
+	char waiting[448];    /* what all ranks wait for, or "" */
 	uint64_t memory_used;
 	uint32_t files_owed;
 	/* from the history, read anew when it has grown */

@@ -77,6 +77,8 @@ static void add_rows(struct top_job *job, const char *memory_job, const struct t
 			job->rows = grown;
 			grown += job->count++;
 			fill_row(grown, session);
+			if (grown->alive)
+				snprintf(job->waiting, sizeof job->waiting, "%.*s", (int)sizeof job->waiting - 1, session->control->waiting);
 			was = row_before(before, grown);
 			if (was && passed > 0 && grown->captured >= was->captured) {
 				grown->captures_per_sec = (double)(grown->captured - was->captured) / passed;
