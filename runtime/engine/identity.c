@@ -158,7 +158,7 @@ static bool matters(const char *variable)
 		"TRANSPCKPT", "_TRANSPCKPT_", "LD_PRELOAD=", "SLURM_", "SLURMD_", "_SLURM_", "SRUN_", "PMI", "OMPI_",
 		"PWD=", "OLDPWD=", "SHLVL=", "_=", "TERM",
 		"SSH_", "XDG_", "COLUMNS=", "LINES=", "DISPLAY=", "DBUS_", "WINDOWID=", "TMUX", "STY=", "PS1=",
-		"HOSTNAME=", "MASTER_PORT=", "TORCHELASTIC_", "INVOCATION_ID=",
+		"HOSTNAME=", "HOST=", "MASTER_ADDR=", "MASTER_PORT=", "TORCHELASTIC_", "INVOCATION_ID=",
 		"JOURNAL_STREAM=", "MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=", "MAKE_", "LS_COLORS=", "MAIL=", "TMPDIR=",
 	};
 
@@ -166,6 +166,44 @@ static bool matters(const char *variable)
 		if (*variable == *ignored[i] && strncmp(variable, ignored[i], strlen(ignored[i])) == 0)
 			return false;
 	return true;
+}
+
+static const char *value_of(char *const *environment, const char *name)
+{
+	size_t length = strlen(name);
+
+	for (char *const *e = environment; e && *e; e++)
+		if (strncmp(*e, name, length) == 0 && (*e)[length] == '=')
+			return *e + length + 1;
+	return NULL;
+}
+
+/* Which devices of a node a job gets is Slurm's choice, and another one in each start; how many it gets is the job's. What a
+ * user has chosen tells programs apart that run beside each other. Slurm says it twice. */
+static bool devices_by_slurm(char *const *environment)
+{
+	const char *visible = value_of(environment, "CUDA_VISIBLE_DEVICES"), *given = value_of(environment, "GPU_DEVICE_ORDINAL");
+
+	return visible && given && strcmp(visible, given) == 0;
+}
+
+/* NULL: the variable is none that lists devices. */
+static const char *without_numbers(const char *variable, char *buffer, size_t size)
+{
+	static const char *const lists[] = {"CUDA_VISIBLE_DEVICES=", "GPU_DEVICE_ORDINAL=", "ROCR_VISIBLE_DEVICES=", "ZE_AFFINITY_MASK="};
+
+	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+		size_t length = strlen(lists[i]);
+		unsigned count = variable[length] != '\0';
+
+		if (strncmp(variable, lists[i], length) != 0)
+			continue;
+		for (const char *p = variable + length; *p; p++)
+			count += *p == ',';
+		snprintf(buffer, size, "%s(%u given by Slurm)", lists[i], count);
+		return buffer;
+	}
+	return NULL;
 }
 
 static int by_text(const void *a, const void *b)
@@ -177,6 +215,8 @@ static int add_environment(struct text *text, char *const *environment)
 {
 	struct list list = {.text = text, .key = "environment", .from = text->used};
 	const char **sorted;
+	bool by_slurm = devices_by_slurm(environment);
+	char shown[64];
 	size_t count = 0;
 
 	for (char *const *e = environment; e && *e; e++)
@@ -190,7 +230,7 @@ static int add_environment(struct text *text, char *const *environment)
 			sorted[count++] = *e;
 	qsort(sorted, count, sizeof *sorted, by_text);
 	for (size_t i = 0; i < count; i++)
-		add_entry(&list, sorted[i]);
+		add_entry(&list, by_slurm && without_numbers(sorted[i], shown, sizeof shown) ? shown : sorted[i]);
 	end_list(&list);
 	free(sorted);
 	return 0;

@@ -168,10 +168,26 @@ def identity(checks):
         this = gpt(place)
         this.run_plain()
         killed_at(this, 20)
-        start = this.start(environment={"TERM": "other", "SSH_TTY": "x", "PWD": "/elsewhere"})
+        start = this.start(environment={"TERM": "other", "SSH_TTY": "x", "PWD": "/elsewhere", "MASTER_ADDR": "node7"})
         status = start.wait()
         checks.ok(status == 0 and job.Job.resumed_at(start) and not this.differences(),
                   "what cannot matter does not keep it from resuming", *this.differences(), this.story())
+    # Slurm names what it gives a job by both.
+    for what, first, then, resumes in (("another device of Slurm's", ("0", "0"), ("1", "1"), True),
+                                       ("one device more of Slurm's", ("0", "0"), ("0,1", "0,1"), False),
+                                       ("another device of one's own", ("0", None), ("1", None), False)):
+        with job.Place(SIMGPU_DEVICES="2") as place:
+            this = gpt(place)
+            this.run_plain()
+
+            def devices(given):
+                names = ("CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+                return {name: value for name, value in zip(names, given) if value}
+            killed_at(this, 20, environment=devices(first))
+            start = this.start(environment=devices(then))
+            status = start.wait()
+            checks.ok(status == 0 and not this.differences(printed_too=resumes) and bool(job.Job.resumed_at(start)) == resumes,
+                      f"{what}: {'' if resumes else 'not '}resumed", *this.differences(), this.story())
 
 
 # ---- the store is damaged ------------------------------------------------------------------------------------------
