@@ -88,9 +88,9 @@ def one(python, name):
 
 def with_each_allocator(python, name, environment):
     first = None
-    # An optimizer says little of an allocator: the default, and the others in turn.
+    # A script says little of an allocator: the default, and the others in turn.
     script = SCRIPTS[name]
-    turn = [a for i, a in enumerate(ALLOCATORS) if not (i and script[0] == 'mlp.py' and i % 2 == list(SCRIPTS).index(name) % 2)]
+    turn = [a for i, a in enumerate(ALLOCATORS) if not (i and i % 2 == list(SCRIPTS).index(name) % 2)]
     for allocator in turn:
         r = run(python, script, allocator, environment=environment)
         said = [line for line in r.stderr.splitlines() if line.startswith('simgpu:')]
