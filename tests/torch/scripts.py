@@ -43,6 +43,7 @@ SCRIPTS = {
     'conv_gan': ['conv.py', '--gan'],
     'graph': ['graph.py'],
     'loader': ['loader.py'],
+    'conditions': ['conditions.py'],
     'triton': ['kernels.py'],
     'nvrtc': ['kernels.py', '--how', 'nvrtc'],
     'compiled': ['compiled.py', '--steps', '4'],

@@ -164,7 +164,7 @@ static bool vectorized(struct sim_plan *p, const struct sim_rule *r)
 /* c10::ScalarType */
 static enum sim_type scalar_type(int8_t code)
 {
-	static const enum sim_type types[] = { SIM_TYPE_I8, SIM_TYPE_I8, SIM_TYPE_I16, SIM_TYPE_I32, SIM_TYPE_I64, SIM_TYPE_F16,
+	static const enum sim_type types[] = { SIM_TYPE_U8, SIM_TYPE_I8, SIM_TYPE_I16, SIM_TYPE_I32, SIM_TYPE_I64, SIM_TYPE_F16,
 					       SIM_TYPE_F32, SIM_TYPE_F64, SIM_TYPE_NONE, SIM_TYPE_NONE, SIM_TYPE_NONE, SIM_TYPE_BOOL,
 					       SIM_TYPE_NONE, SIM_TYPE_NONE, SIM_TYPE_NONE, SIM_TYPE_BF16 };
 
@@ -252,8 +252,13 @@ static bool strided(struct sim_plan *p, const struct sim_rule *r)
 	if (rest + 8 > size)
 		return false;
 	uint32_t room = size - rest - 8; /* the functor, and in one that converts the types after it */
-	if (f.kind == NAMED)
-		room = f.empty ? 1 : room < 4 ? room : strstr(text, "FunctorOn") == text + 16 ? 8 : 4;
+	if (f.kind == NAMED) {
+		uint32_t number = !f.compares && sim_type_bytes(f.in[0]) == 8 ? 8 : 4;
+
+		room = f.empty ? 1 : room < 4 ? room : strstr(text, "FunctorOn") == text + 16 ? 2 * number : number;
+		if (room + rest > size)
+			return false;
+	}
 	if (casts) {
 		const char *types = sim_param(p, 1, rest + (room ? room : 1));
 

@@ -17,7 +17,7 @@ static const struct {
 	{ "bool", SIM_TYPE_BOOL },
 	{ "char", SIM_TYPE_I8 },
 	{ "signed char", SIM_TYPE_I8 },
-	{ "unsigned char", SIM_TYPE_I8 },
+	{ "unsigned char", SIM_TYPE_U8 },
 	{ "short", SIM_TYPE_I16 },
 	{ "unsigned short", SIM_TYPE_I16 },
 	{ "int", SIM_TYPE_I32 },
@@ -202,6 +202,7 @@ static void load(const char *at, enum sim_type t, double *real, int64_t *whole)
 	case SIM_TYPE_I32: memcpy(&i, at, 4); *whole = i; floating = false; break;
 	case SIM_TYPE_I16: memcpy(&s, at, 2); *whole = s; floating = false; break;
 	case SIM_TYPE_BOOL: *whole = *at != 0; floating = false; break;
+	case SIM_TYPE_I8: *whole = (signed char)*at; floating = false; break;
 	default: *whole = (unsigned char)*at; floating = false; break;
 	}
 	if (!floating)
@@ -268,6 +269,88 @@ void sim_mix_where(const struct sim_range *to, const struct sim_range *choice, c
 
 	for (uint64_t i = 0; i < to->n; i++)
 		memcpy(element(to, i, bytes), element(*element(choice, i, 1) ? a : b, i, bytes), bytes);
+}
+
+static bool related(const char *a, enum sim_type ta, const char *b, enum sim_type tb, enum sim_relation relation)
+{
+	double x = 0, y = 0;
+	int64_t i = 0, j = 0;
+	bool floating = ta == SIM_TYPE_F16 || ta == SIM_TYPE_BF16 || ta == SIM_TYPE_F32 || ta == SIM_TYPE_F64;
+
+	load(a, ta, &x, &i);
+	load(b, tb, &y, &j);
+	switch (relation) {
+	case SIM_EQ: return floating ? x == y : i == j;
+	case SIM_NE: return floating ? x != y : i != j;
+	case SIM_GE: return floating ? x >= y : i >= j;
+	case SIM_GT: return floating ? x > y : i > j;
+	case SIM_LE: return floating ? x <= y : i <= j;
+	default: return floating ? x < y : i < j;
+	}
+}
+
+void sim_mix_compare(const struct sim_range *to, const struct sim_range *a, const struct sim_range *b, enum sim_relation relation)
+{
+	for (uint64_t i = 0; i < to->n; i++)
+		*element(to, i, 1) = related(element(a, i, sim_type_bytes(a->type)), a->type, element(b, i, sim_type_bytes(b->type)), b->type, relation);
+}
+
+void sim_mix_logic(const struct sim_range *to, const struct sim_range *a, const struct sim_range *b, bool both)
+{
+	for (uint64_t i = 0; i < to->n; i++) {
+		bool x = *element(a, i, 1), y = b && *element(b, i, 1);
+
+		*element(to, i, 1) = !b ? !x : both ? x && y : x || y;
+	}
+}
+
+void sim_mix_abs(const struct sim_range *to, const struct sim_range *from)
+{
+	uint64_t d = sim_type_bytes(to->type), s = sim_type_bytes(from->type);
+
+	for (uint64_t i = 0; i < to->n && i < from->n; i++) {
+		double real = 0;
+		int64_t whole = 0;
+
+		load(element(from, i, s), from->type, &real, &whole);
+		store(element(to, i, d), to->type, real < 0 ? -real : real, whole < 0 ? (int64_t)-(uint64_t)whole : whole);
+	}
+}
+
+void sim_mix_sum(const struct sim_range *to, const struct sim_range *from, const struct sim_range *more)
+{
+	uint64_t d = sim_type_bytes(to->type), s = sim_type_bytes(from->type), each = to->n ? from->n / to->n : 0;
+	double real;
+	int64_t whole = 0;
+
+	for (uint64_t i = 0; i < to->n; i++) {
+		uint64_t sum = 0;
+
+		if (more) {
+			load(element(more, i, d), more->type, &real, &whole);
+			sum = (uint64_t)whole;
+		}
+		for (uint64_t j = 0; j < each; j++) {
+			load(element(from, i * each + j, s), from->type, &real, &whole);
+			sum += (uint64_t)whole;
+		}
+		store(element(to, i, d), to->type, (double)(int64_t)sum, (int64_t)sum);
+	}
+}
+
+void sim_mix_add(const struct sim_range *to, const struct sim_range *a, const struct sim_range *b, int64_t times)
+{
+	uint64_t bytes = sim_type_bytes(to->type);
+
+	for (uint64_t i = 0; i < to->n; i++) {
+		double real;
+		int64_t x = 0, y = 0;
+
+		load(element(a, i, sim_type_bytes(a->type)), a->type, &real, &x);
+		load(element(b, i, sim_type_bytes(b->type)), b->type, &real, &y);
+		x = (int64_t)((uint64_t)x + (uint64_t)times * (uint64_t)y);
+		store(element(to, i, bytes), to->type, (double)x, x);
+	}
 }
 
 void sim_mix_scale(const struct sim_range *to, const struct sim_range *from, double by)

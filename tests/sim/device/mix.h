@@ -10,6 +10,7 @@
 enum sim_type {
 	SIM_TYPE_NONE,
 	SIM_TYPE_BOOL,
+	SIM_TYPE_U8,
 	SIM_TYPE_I8,
 	SIM_TYPE_I16,
 	SIM_TYPE_I32,
@@ -47,6 +48,16 @@ void sim_mix_write(const struct sim_range *r, uint64_t h);
 void sim_mix_copy(const struct sim_range *to, const struct sim_range *from);
 /* Element i of `a` where `choice` is set, else of `b`. */
 void sim_mix_where(const struct sim_range *to, const struct sim_range *choice, const struct sim_range *a, const struct sim_range *b);
+enum sim_relation { SIM_EQ, SIM_NE, SIM_GE, SIM_GT, SIM_LE, SIM_LT };
+/* Whether element i of `a` has that relation to the one of `b`. */
+void sim_mix_compare(const struct sim_range *to, const struct sim_range *a, const struct sim_range *b, enum sim_relation relation);
+/* Of truth values: a or b, a and b; `b` NULL: not a. */
+void sim_mix_logic(const struct sim_range *to, const struct sim_range *a, const struct sim_range *b, bool both);
+void sim_mix_abs(const struct sim_range *to, const struct sim_range *from);
+/* Of whole numbers: element i and as many as come to each of `to` behind it, and `more` has it already where it is not NULL. */
+void sim_mix_sum(const struct sim_range *to, const struct sim_range *from, const struct sim_range *more);
+/* Of whole numbers of eight bytes: a + times * b. */
+void sim_mix_add(const struct sim_range *to, const struct sim_range *a, const struct sim_range *b, int64_t times);
 /* Element i of `from`, times `by`. */
 void sim_mix_scale(const struct sim_range *to, const struct sim_range *from, double by);
 /* Every element is the value at `value`, which has the range's type. */

@@ -339,6 +339,107 @@ static void scale(const struct sim_plan *p)
 		sim_mix_scale(&p->out[0], &p->in[0], by);
 }
 
+/* One value for every index. */
+static struct sim_range everywhere(const char *at, enum sim_type t)
+{
+	struct sim_range r = { .n = 1, .type = t, .dims = 1, .size = { 1 } };
+
+	memcpy(&r.at, &at, sizeof at);
+	return r;
+}
+
+/*
+ * at::native's functors begin with the relation: EQ, NE of CompareEqFunctor, GE, GT, LE, LT of CompareFunctor and compare_scalar_kernel's
+ * closure. With one operand the other is a number of the type that is computed in.
+ */
+static bool compare(const struct sim_plan *p, enum sim_how how)
+{
+	static const enum sim_relation of_equal[] = { SIM_EQ, SIM_NE }, of_order[] = { SIM_GE, SIM_GT, SIM_LE, SIM_LT };
+	const char *name = p->kernel->name;
+	struct sim_range number, *b = &number;
+	unsigned relation;
+
+	if (p->n_out != 1 || p->n_in < 1 || p->n_in > 2 || p->out[0].type != SIM_TYPE_BOOL || p->functor_bytes < sizeof relation)
+		return false;
+	memcpy(&relation, p->functor, sizeof relation);
+	if (relation > (how == SIM_HOW_EQUAL ? SIM_NE : 3u))
+		return false;
+	if (p->n_in == 2) {
+		b = &p->in[1];
+	} else {
+		size_t n = 0;
+		bool equal = how == SIM_HOW_EQUAL;
+		const char *text = sim_template_argument(name, equal ? "CompareEqFunctor<" : "compare_scalar_kernel<", 0, &n);
+		enum sim_type t = text ? sim_type_named(text, n) : SIM_TYPE_NONE;
+		uint64_t bytes;
+
+		bytes = sim_type_bytes(t);
+		if (t == SIM_TYPE_NONE || (bytes < 4 ? 4 : bytes) + bytes > p->functor_bytes)
+			return false;
+		number = everywhere(p->functor + (bytes < 4 ? 4 : bytes), t);
+	}
+	sim_mix_compare(&p->out[0], &p->in[0], b, how == SIM_HOW_EQUAL ? of_equal[relation] : of_order[relation]);
+	return true;
+}
+
+/* at::native::CUDAFunctor_add<long>, with a number and the factor of the second, or the factor alone: self + factor * other. */
+static bool add(const struct sim_plan *p)
+{
+	bool alone = p->n_in == 1, self = strstr(p->kernel->name, "OnSelf_add<");
+	struct sim_range number;
+	int64_t times;
+
+	if (p->n_out != 1 || !p->n_in || p->n_in > 2 || p->functor_bytes < (alone ? 16 : 8))
+		return false;
+	memcpy(&times, p->functor + (alone ? 8 : 0), sizeof times);
+	number = everywhere(p->functor, SIM_TYPE_I64);
+	sim_mix_add(&p->out[0], alone && !self ? &number : &p->in[0], !alone ? &p->in[1] : self ? &number : &p->in[0], times);
+	return true;
+}
+
+/* What decides about other values is no number to be made up: a program that looks for what is not finite would find it everywhere. */
+static bool decide(const struct sim_plan *p, enum sim_how how)
+{
+	struct sim_range value;
+
+	switch (how) {
+	case SIM_HOW_EQUAL:
+	case SIM_HOW_ORDER:
+		return compare(p, how);
+	case SIM_HOW_OR:
+	case SIM_HOW_AND:
+		if (!p->n_out || p->n_in != 2)
+			return false;
+		sim_mix_logic(&p->out[0], &p->in[0], &p->in[1], how == SIM_HOW_AND);
+		return true;
+	case SIM_HOW_ABS:
+		if (!p->n_out || p->n_in != 1)
+			return false;
+		sim_mix_abs(&p->out[0], &p->in[0]);
+		return true;
+	case SIM_HOW_ADD:
+		return add(p);
+	case SIM_HOW_SUM:
+		if (p->n_out != 1 || !p->n_in)
+			return false;
+		sim_mix_sum(&p->out[0], &p->in[0], p->n_in > 1 ? &p->in[1] : NULL);
+		return true;
+	case SIM_HOW_NOT:
+		if (!p->n_out || p->n_in != 1)
+			return false;
+		sim_mix_logic(&p->out[0], &p->in[0], NULL, false);
+		return true;
+	case SIM_HOW_MASK: /* self, mask; the value is the closure's first */
+		if (!p->n_out || p->n_in != 2 || !p->functor || p->functor_bytes < sim_type_bytes(p->out[0].type))
+			return false;
+		value = everywhere(p->functor, p->out[0].type);
+		sim_mix_where(&p->out[0], &p->in[1], &value, &p->in[0]);
+		return true;
+	default:
+		return false;
+	}
+}
+
 static void carry_out(struct sim_plan *p, enum sim_how how, uint64_t h)
 {
 	switch (how) {
@@ -363,6 +464,18 @@ static void carry_out(struct sim_plan *p, enum sim_how how, uint64_t h)
 		if (p->n_out > 1 && p->n_in)
 			amp_update(p);
 		return;
+	case SIM_HOW_MASK:
+	case SIM_HOW_EQUAL:
+	case SIM_HOW_ORDER:
+	case SIM_HOW_OR:
+	case SIM_HOW_AND:
+	case SIM_HOW_NOT:
+	case SIM_HOW_ABS:
+	case SIM_HOW_SUM:
+	case SIM_HOW_ADD:
+		if (decide(p, how))
+			return;
+		break;
 	case SIM_HOW_FUSED:
 		if (p->found_inf && *p->found_inf == 1)
 			return;

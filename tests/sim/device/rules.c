@@ -15,7 +15,8 @@
 static struct sim_rule *rules;
 static size_t n_rules;
 
-static const char *const hows[] = { "mix", "fill", "copy", "scale", "where", "unscale", "amp_update", "fused" };
+static const char *const hows[] = { "mix", "fill", "copy", "scale", "where", "mask", "equal", "order", "or",
+				    "and", "not",  "abs",  "sum", "add", "unscale", "amp_update", "fused" };
 
 static char *trim(char *s)
 {
