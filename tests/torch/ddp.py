@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A classifier trained by several ranks, each on its part of the data: DistributedDataParallel or fully_shard, AdamW,
-clipping. For torchrun, or anything else that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT."""
+clipping, and its own checkpoints now and then. For torchrun, or anything else that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT."""
 import argparse
 import ctypes
 import hashlib
@@ -10,6 +10,8 @@ import time
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -41,6 +43,17 @@ def digest(state):
     return h.hexdigest()
 
 
+def save(model, optimizer, folder, step):
+    """As the manuals do: all ranks theirs of what is sharded, else rank 0."""
+    path = os.path.join(folder, f'step-{step}')
+    if not isinstance(model, DistributedDataParallel):
+        weights, moments = get_state_dict(model, optimizer)
+        dcp.save({'model': weights, 'optimizer': moments}, checkpoint_id=path)
+    elif dist.get_rank() == 0:
+        os.makedirs(folder, exist_ok=True)
+        torch.save({'model': model.module.state_dict(), 'optimizer': optimizer.state_dict(), 'step': step}, path + '.pt')
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument('--steps', type=int, default=6)
@@ -48,6 +61,8 @@ def main():
     p.add_argument('--fsdp', action='store_true')
     p.add_argument('--bf16', action='store_true')
     p.add_argument('--loading', type=float, default=0, help='seconds in which a batch comes from the disk')
+    p.add_argument('--save-every', type=int)
+    p.add_argument('--out', default='out')
     a = p.parse_args()
     rank, ranks = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
     torch.cuda.set_device(int(os.environ['LOCAL_RANK']) % torch.cuda.device_count())
@@ -77,6 +92,8 @@ def main():
         mean = loss.detach().clone()
         dist.all_reduce(mean, op=dist.ReduceOp.AVG)
         print(f'rank {rank} of {ranks} step {step} loss {loss.item():.6f} mean {mean.item():.6f}', flush=True)
+        if a.save_every and step % a.save_every == a.save_every - 1:
+            save(model, optimizer, a.out, step + 1)
     state = list(model.state_dict().values()) + [v for s in optimizer.state_dict()['state'].values() for v in s.values()]
     print(f'rank {rank} final {digest(state)}', flush=True)
     dist.barrier()

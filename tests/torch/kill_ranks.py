@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch jobs of two ranks under torchrun: one rank is killed at a random instant and torchrun starts all of them again,
-or all are killed and the same command is started again; what the ranks print and their last digests must be those of a
-run in which nobody died.
+"""PyTorch jobs of several ranks under torchrun, by DistributedDataParallel, fully_shard and DeepSpeed: one rank is killed at
+a random instant and torchrun starts all of them again, or all are killed and the same command is started again; what the
+ranks print, their last digests and the checkpoints that they save themselves must be those of a run in which nobody died.
 
-  kill_ranks.py [CASE...]     environment: as for scripts.py; SEED
+  kill_ranks.py [CASE...]     environment: as for scripts.py; LOOPS_PYTHON, SUITES_PYTHON; SEED
 
-Exits with 77 where there is no PyTorch.
+Without arguments those of USUAL. Exits with 77 where there is no PyTorch; a case whose packages are not there is skipped.
 """
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -19,12 +20,27 @@ import scripts
 from script_job import job
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-RANKS = 2
 # A batch takes its time, so that a step of all ranks can be had before the job ends, however busy the machine is.
+DDP = ['ddp.py', '--loading', '0.03', '--steps', '80', '--save-every', '10']
+FSDP = ['ddp.py', '--fsdp', '--loading', '0.03', '--steps', '60', '--save-every', '10']
+ZERO1 = ['zero.py', '--stage', '1', '--steps', '60', '--save-every', '10']
+ZERO3 = ['zero.py', '--stage', '3', '--steps', '60', '--save-every', '10']
+# Ranks, which installation, the script.
 CASES = {
-    'ddp': ['ddp.py', '--loading', '0.03', '--steps', '80'],
-    'fsdp': ['ddp.py', '--fsdp', '--loading', '0.03', '--steps', '60'],
+    'ddp': (2, 'torch', DDP),
+    'ddp4': (4, 'torch', DDP),
+    'fsdp': (2, 'loops', FSDP),
+    'fsdp4': (4, 'loops', FSDP),
+    'zero1': (2, 'suites', ZERO1),
+    'zero1x4': (4, 'suites', ZERO1),
+    'zero3': (2, 'suites', ZERO3),
+    'zero3x4': (4, 'suites', ZERO3),
 }
+# What runs without arguments: a case takes a minute of two processors or more, most of which is imports.
+USUAL = ['ddp4', 'fsdp', 'zero3']
+# What an installation must have: DCP needs numpy, which PyTorch's has not.
+NEEDS = {'torch': 'torch', 'loops': 'torch, numpy', 'suites': 'torch, numpy, deepspeed'}
+STEP = re.compile(r'(rank \d of \d step \d+) loss [\d.]{8} mean [\d.]{8}|(?:rank \d) final \w{64}')
 FINE = re.compile(r'transpckpt: (resuming at|live at)')
 # What a rank may live to say of the death of another.
 LEFT_ALONE = re.compile(r'transpckpt: NCCL on rank \d of communicator \d+, of \d ranks: remote process exited')
@@ -32,20 +48,46 @@ LEFT_ALONE = re.compile(r'transpckpt: NCCL on rank \d of communicator \d+, of \d
 
 def printed(start):
     """What the ranks said of each step, the last time that they did; and their last words."""
-    # Two ranks write into one file: a line may begin where another's newline is yet to come.
-    return {found[1] or found[0][:6]: found[0] for found in re.finditer(r'(rank \d of \d step \d+) loss [\d.]{8} mean [\d.]{8}|(?:rank \d) final \w{64}', start.printed())}
+    # All write into one file: a line may begin where another's newline is yet to come. So one must be one string for print().
+    return {found[1] or found[0][:6]: found[0] for found in STEP.finditer(start.printed())}
+
+
+# DCP's index has an identifier in it that is drawn for each save.
+INDICES = """import dataclasses, pickle, sys
+for a, b in zip(sys.argv[1::2], sys.argv[2::2]):
+    pair = [pickle.load(open(path, 'rb')) for path in (a, b)]
+    for found in pair:
+        found.storage_meta = dataclasses.replace(found.storage_meta, save_id=None, checkpoint_id=None)
+    if pair[0] != pair[1]:
+        print(b, 'says something else')
+"""
+
+
+def files_differ(python, plain, killed):
+    """The checkpoints that the program saved, as lines: bytes, but for what says that it is of another time."""
+    names = [name for name in job.tree(plain) if name.endswith('.metadata')]
+    pairs = [os.path.join(folder, name) for name in names for folder in (plain, killed)]
+    lines = [line for line in job.differences(plain, killed) if not any(line.startswith(name + ' differs') for name in names)]
+    if names and all(map(os.path.exists, pairs)):
+        found = subprocess.run([python, '-W', 'ignore', '-c', INDICES, *pairs], capture_output=True, text=True, check=False)
+        lines += found.stdout.splitlines() + (found.stderr.splitlines()[-1:] if found.returncode else [])
+    return lines if os.listdir(plain) else ['it saved nothing']
 
 
 class Torchrun:
     def __init__(self, place, python, case, name, preloaded, restarts=0):
         self.place = place
+        self.ranks, _, script = CASES[case]
+        self.script = script[0]
         environment = {k: v for k, v in place.environment.items() if preloaded or not k.startswith('TRANSPCKPT_')}
-        environment.update(OMP_NUM_THREADS='1', SIMGPU_DEVICES=str(RANKS), SIMGPU_UNKNOWN='list', PYTHONUNBUFFERED='1')
+        environment.update(OMP_NUM_THREADS='1', SIMGPU_DEVICES=str(self.ranks), SIMGPU_UNKNOWN='list',
+                           SIMGPU_TORCH=os.environ['SIMGPU_TORCH'], PYTHONUNBUFFERED='1')
         run = [os.path.join(place.build, 'transpckpt'), 'run', '--'] if preloaded else []
-        script = CASES[case]
+        folder = os.path.join(place.root, 'killed' if preloaded else 'plain')
+        os.makedirs(folder, exist_ok=True)
         self.start = job.Start(place, place.runner + run + [
-            python, '-W', 'ignore', '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', str(RANKS), '--max-restarts',
-            str(restarts), os.path.join(HERE, script[0])] + script[1:], place.root, environment, name)
+            python, '-W', 'ignore', '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', str(self.ranks), '--max-restarts',
+            str(restarts), os.path.join(HERE, script[0])] + script[1:], folder, environment, name)
 
     def processes(self):
         """Of the ranks, by rank: torchrun gives each a session of its own."""
@@ -55,7 +97,7 @@ class Torchrun:
                 with open('/proc/%d/environ' % int(entry), 'rb') as f:
                     variables = dict(v.split(b'=', 1) for v in f.read().split(b'\0') if b'=' in v)
                 with open('/proc/%s/cmdline' % entry, 'rb') as f:
-                    script = b'ddp.py' in f.read()
+                    script = self.script.encode() in f.read()
             except (OSError, ValueError):
                 continue
             if script and variables.get(b'TRANSPCKPT_SHM') == self.place.shm.encode() and b'RANK' in variables:
@@ -75,8 +117,8 @@ class Torchrun:
 
     def goes_on(self, steps):
         """Until it has got so far beyond where it was, and a step of all ranks can be had."""
-        before = len(self.start.printed().splitlines())
-        return self.start.until(lambda: len(self.start.printed().splitlines()) >= before + RANKS * steps) and \
+        before = len(STEP.findall(self.start.printed()))
+        return self.start.until(lambda: len(STEP.findall(self.start.printed())) >= before + self.ranks * steps) and \
             self.start.until(lambda: any(row['offered'] and row['state'] != 'held' for row in self.place.listed()))
 
     def remarks(self):
@@ -85,6 +127,7 @@ class Torchrun:
 
 def judge_once(python, case, rng):
     """What is wrong, what happened, and how many starts there were."""
+    ranks = CASES[case][0]
     with job.Place() as place:
         plain = Torchrun(place, python, case, 'plain', False)
         if plain.start.wait():
@@ -96,7 +139,7 @@ def judge_once(python, case, rng):
         if not first.goes_on(5):
             return ['it ended before it could be killed: %s' % first.start.said()[-600:]], '', 1
         time.sleep(rng.random() * took / 20)
-        os.kill(first.processes()[rng.randrange(RANKS)], signal.SIGKILL)
+        os.kill(first.processes()[rng.randrange(ranks)], signal.SIGKILL)
         if not first.goes_on(5):
             wrong.append('it did not go on: %s' % first.start.said()[-900:])
         time.sleep(rng.random() * took / 20)
@@ -110,12 +153,26 @@ def judge_once(python, case, rng):
         if status:
             wrong.append('it ended with %s: %s' % (status, second.start.said()[-900:]))
         wanted = printed(plain.start)
-        if len(wanted) != RANKS * (int(CASES[case][-1]) + 1):
-            wrong.append('the plain run printed %d lines that are known' % len(wanted))
+        steps = int(CASES[case][2][CASES[case][2].index('--steps') + 1])
+        wrong += ['the plain run did not print %s' % key for key in
+                  ['rank %d of %d step %d' % (r, ranks, s) for r in range(ranks) for s in range(steps)] if key not in wanted][:4]
         wrong += ['%s, not %s' % (lines.get(key), line) for key, line in wanted.items() if lines.get(key) != line][:4]
-        if resumed != 2 * RANKS:
+        wrong += files_differ(python, *(os.path.join(place.root, name) for name in ('plain', 'killed')))[:4]
+        if resumed != 2 * ranks:
             wrong.append('%d ranks went on at a snapshot in two starts: %s' % (resumed, place.agent_log()[-1500:]))
-        return wrong, '%d steps, %d resumed' % (len(wanted) // RANKS, resumed), 2
+        return wrong, '%d ranks, %d steps, %d resumed' % (ranks, steps, resumed), 2
+
+
+def find_python(installation):
+    """A Python that has what it needs, and the folder of its PyTorch, which need not be of the same installation."""
+    cache = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+    for python in (os.environ.get(installation.upper() + '_PYTHON'), os.path.join(cache, 'transpckpt', installation, 'bin', 'python')):
+        if python and os.access(python, os.X_OK):
+            found = subprocess.run([python, '-W', 'ignore', '-c', 'import os, %s; print(os.path.dirname(torch.__file__))' % NEEDS[installation]],
+                                   capture_output=True, text=True, check=False)
+            if found.returncode == 0:
+                return python, found.stdout.split()[-1]
+    return None, None
 
 
 def main():
@@ -125,8 +182,14 @@ def main():
         sys.exit(job.SKIP)
     scripts.run(python, ['mlp.py', '--steps', '1'])  # the stand-ins are made once
     checks, rng = job.Checks(), job.drawn_from()
-    for case in sys.argv[1:] or CASES:
-        wrong, told = kill.until_killed(lambda case=case: judge_once(python, case, rng))
+    for case in sys.argv[1:] or USUAL:
+        python, torch = find_python(CASES[case][1])
+        if not python:
+            checks.count += 1
+            print('ok %d # SKIP %s: no Python with %s' % (checks.count, case, NEEDS[CASES[case][1]]))
+            continue
+        os.environ['SIMGPU_TORCH'] = torch
+        wrong, told = kill.until_killed(lambda case=case, python=python: judge_once(python, case, rng))
         checks.ok(not wrong, '%s: %s' % (case, told), *wrong)
     checks.end()
 
