@@ -16,7 +16,7 @@
 #include "runtime/wire/segment.h"
 
 #define TPCK_PEER_MAGIC 0x72656570u /* "peer" */
-enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 1 };
+enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 2 };
 /* Of texts: identities, reasons, manifests. */
 enum { TPCK_PEER_TEXT_MAX = 256 << 20, TPCK_PEER_NAME = 128 };
 
@@ -28,14 +28,16 @@ enum tpck_peer_type {
 	TPCK_PEER_PING,      /* value: 1 where programs are served */
 	TPCK_PEER_OFFER,     /* a manifest's text: what the sender would give. transfer is the sender's number of it */
 	TPCK_PEER_WANT,      /* to an OFFER: struct tpck_peer_want, one for each chunk that lacks; `part` of `value` parts */
-	TPCK_PEER_CHUNK,     /* object, chunk: its bytes */
+	TPCK_PEER_CHUNK,     /* member, object, chunk: its bytes */
 	TPCK_PEER_HAVE,      /* to an OFFER: all is there, compared with its digests, and kept */
 	TPCK_PEER_FAIL,      /* to an OFFER or a GET: a text, why not */
 	TPCK_PEER_DROP,      /* an identity's text: copies of it up to `generation` are not needed any more; value 1: it ended */
 	TPCK_PEER_MARK,      /* an identity's text: a start of this program may find something with peers */
-	TPCK_PEER_ASK,       /* an identity's text, rank, ordinal: what is there of it? transfer is the asker's number */
-	TPCK_PEER_TELL,      /* to an ASK: value 0: nothing; 1: a copy of generation and step */
-	TPCK_PEER_GET,       /* an identity's text, rank, ordinal, generation, step: is answered by an OFFER of it */
+	TPCK_PEER_ASK,       /* an identity's text, rank, ordinal, world: what is there of it? transfer is the asker's number. Of
+			      * several ranks the first one stands for all */
+	TPCK_PEER_TELL,      /* to an ASK: value 0: nothing; 1: a copy of generation and step; 2: one of another start of the
+			      * program only, of `world` ranks, and its identity's text */
+	TPCK_PEER_GET,       /* an identity's text, rank, ordinal, world, generation, step: is answered by an OFFER of it */
 };
 
 struct tpck_peer_message {
@@ -44,12 +46,13 @@ struct tpck_peer_message {
 	uint64_t transfer;
 	uint64_t generation, step;
 	uint32_t rank, ordinal;
-	uint32_t object, chunk;
+	uint32_t world;
+	uint32_t member, object, chunk; /* of the manifest's members */
 	uint64_t value;
 };
 
 struct tpck_peer_want {
-	uint32_t object, chunk;
+	uint32_t member, object, chunk;
 };
 
 /* Names are NUL-terminated. The proof of an ANSWER is of "answer", the asker's nonce and the answerer's greeting; that

@@ -4,6 +4,7 @@
 
 #include "runtime/peer/replica.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,80 +18,123 @@
 #include "runtime/store/file.h"
 #include "runtime/store/stage.h"
 
-static void slot_path(const struct tpck_replica *r, const char *what, unsigned slot, char *path, size_t size)
+void tpck_replica_path(const struct tpck_replica *r, const struct tpck_member *member, char *path, size_t size)
 {
-	snprintf(path, size, "%s/%s.%u", r->path, what, slot);
+	struct tpck_session_name name = {r->name.generation, member->rank, member->ordinal};
+	char text[64];
+
+	tpck_session_name_format(&name, text, sizeof text);
+	snprintf(path, size, "%s/" TPCK_REPLICA_PREFIX "%s", r->job_folder, text);
 }
 
-static const struct tpck_member *member_of(const struct tpck_manifest *manifest)
+void tpck_replica_image_path(const struct tpck_replica *r, const struct tpck_member *member, unsigned slot, char *path, size_t size)
 {
-	return &manifest->members[0];
+	char folder[TPCK_PATH_MAX];
+
+	tpck_replica_path(r, member, folder, sizeof folder);
+	snprintf(path, size, "%.*s/image.%u", (int)sizeof folder - 16, folder, slot);
 }
 
-/* Whether a manifest is one of this session's, and of a shape that an image and a log can be made of. */
+static void log_path(const struct tpck_replica *r, const struct tpck_member *member, size_t object, char *path, size_t size)
+{
+	char folder[TPCK_PATH_MAX];
+
+	tpck_replica_path(r, member, folder, sizeof folder);
+	tpck_log_path(folder, object - 2, path, size);
+}
+
+/* The manifest of what is whole. */
+static void whole_path(const struct tpck_replica *r, unsigned slot, char *path, size_t size)
+{
+	char text[64];
+
+	tpck_session_name_format(&r->name, text, sizeof text);
+	snprintf(path, size, "%s/" TPCK_REPLICA_PREFIX "%s/whole.%u", r->job_folder, text, slot);
+}
+
+/* Whether a manifest is one of this launch's, all of its ranks, and of a shape that images and logs can be made of. */
 static int check(const struct tpck_replica *r, const struct tpck_manifest *m, struct tpck_error *err)
 {
-	if (m->member_count != 1 || m->point.generation != r->name.generation || member_of(m)->rank != r->name.rank ||
-	    member_of(m)->ordinal != r->name.ordinal)
+	if (m->member_count < 1 || m->member_count != m->world || m->point.generation != r->name.generation ||
+	    m->members[0].rank != r->name.rank || m->members[0].ordinal != r->name.ordinal)
 		return tpck_error_set(err, EBADMSG, "using a copy's manifest of another session");
-	return tpck_stage_check(member_of(m), err);
+	for (size_t i = 0; i < m->member_count; i++) {
+		int rc = tpck_stage_check(&m->members[i], err);
+
+		if (rc)
+			return rc;
+		if (i && m->members[i].rank <= m->members[i - 1].rank)
+			return tpck_error_set(err, EBADMSG, "using a copy's manifest of ranks in disorder");
+	}
+	return 0;
 }
 
 /* ---- opening ------------------------------------------------------------------------------ */
+
+static void clear_slot(struct tpck_replica *r, unsigned slot)
+{
+	tpck_manifest_free(r->slot[slot]);
+	free(r->text[slot]);
+	tpck_firsts_free(&r->firsts[slot]);
+	r->slot[slot] = NULL;
+	r->text[slot] = NULL;
+}
 
 static void forget_slot(struct tpck_replica *r, unsigned slot)
 {
 	char path[TPCK_PATH_MAX];
 
-	slot_path(r, "whole", slot, path, sizeof path);
+	whole_path(r, slot, path, sizeof path);
 	unlink(path);
-	tpck_manifest_free(r->slot[slot]);
-	free(r->text[slot]);
-	r->slot[slot] = NULL;
-	r->text[slot] = NULL;
+	clear_slot(r, slot);
+}
+
+static int check_member(const struct tpck_replica *r, unsigned slot, const struct tpck_member *member)
+{
+	struct tpck_image image = {0};
+	char path[TPCK_PATH_MAX];
+	struct tpck_cut cut = member->cut;
+	int rc;
+
+	tpck_replica_image_path(r, member, slot, path, sizeof path);
+	rc = tpck_image_open(&image, path, false, NULL);
+	if (!rc)
+		rc = tpck_image_check(&image, path, NULL);
+	tpck_image_close(&image);
+	tpck_replica_path(r, member, path, sizeof path);
+	return rc ? rc : tpck_log_check(path, &cut, NULL);
 }
 
 static void find_slot(struct tpck_replica *r, unsigned slot)
 {
 	char path[TPCK_PATH_MAX];
-	struct tpck_image image = {0};
-	struct tpck_cut cut;
+	int rc;
 
-	slot_path(r, "whole", slot, path, sizeof path);
+	whole_path(r, slot, path, sizeof path);
 	if (tpck_file_read(path, TPCK_PEER_TEXT_MAX, &r->text[slot], &r->text_size[slot], NULL))
 		return;
-	if (tpck_manifest_parse(&r->slot[slot], r->text[slot], r->text_size[slot], path, NULL) ||
-	    check(r, r->slot[slot], NULL)) {
+	rc = tpck_manifest_parse(&r->slot[slot], r->text[slot], r->text_size[slot], path, NULL);
+	if (!rc)
+		rc = check(r, r->slot[slot], NULL);
+	if (!rc)
+		rc = tpck_firsts_find(&r->firsts[slot], r->slot[slot], NULL);
+	for (size_t m = 0; !rc && m < r->slot[slot]->member_count; m++)
+		rc = check_member(r, slot, &r->slot[slot]->members[m]);
+	if (rc)
 		forget_slot(r, slot);
-		return;
-	}
-	cut = member_of(r->slot[slot])->cut;
-	slot_path(r, "image", slot, path, sizeof path);
-	if (tpck_image_open(&image, path, false, NULL) || tpck_image_check(&image, path, NULL) ||
-	    tpck_log_check(r->path, &cut, NULL))
-		forget_slot(r, slot);
-	tpck_image_close(&image);
 }
 
 int tpck_replica_open(struct tpck_replica **out, const char *job_folder, const struct tpck_session_name *name,
 		      struct tpck_error *err)
 {
 	struct tpck_replica *r = calloc(1, sizeof *r);
-	char text[64], folder[80];
 
 	if (!r)
 		return tpck_error_set(err, ENOMEM, "keeping a peer's copy");
 	r->name = *name;
-	tpck_session_name_format(name, text, sizeof text);
-	snprintf(folder, sizeof folder, TPCK_REPLICA_PREFIX "%s", text);
-	if (tpck_path_join(r->path, sizeof r->path, job_folder, folder)) {
+	if ((size_t)snprintf(r->job_folder, sizeof r->job_folder, "%s", job_folder) >= sizeof r->job_folder) {
 		free(r);
 		return tpck_error_set(err, ENAMETOOLONG, "keeping a peer's copy in %s", job_folder);
-	}
-	if (mkdir(r->path, 0700) && errno != EEXIST) {
-		tpck_error_set(err, errno, "making %s", r->path);
-		free(r);
-		return -err->code;
 	}
 	for (unsigned slot = 0; slot < TPCK_REPLICA_SLOTS; slot++)
 		find_slot(r, slot);
@@ -103,16 +147,27 @@ void tpck_replica_close(struct tpck_replica *r)
 	if (!r)
 		return;
 	tpck_replica_abort(r);
-	for (unsigned slot = 0; slot < TPCK_REPLICA_SLOTS; slot++) {
-		tpck_manifest_free(r->slot[slot]);
-		free(r->text[slot]);
-	}
+	for (unsigned slot = 0; slot < TPCK_REPLICA_SLOTS; slot++)
+		clear_slot(r, slot);
 	free(r);
 }
 
 void tpck_replica_remove(struct tpck_replica *r)
 {
-	(void)tpck_folder_remove(r->path);
+	DIR *folder = opendir(r->job_folder);
+	struct tpck_session_name name;
+	struct dirent *entry;
+	char path[TPCK_PATH_MAX];
+
+	/* A generation is one launch's. */
+	while (folder && (entry = readdir(folder)))
+		if (strncmp(entry->d_name, TPCK_REPLICA_PREFIX, strlen(TPCK_REPLICA_PREFIX)) == 0 &&
+		    tpck_session_name_parse(entry->d_name + strlen(TPCK_REPLICA_PREFIX), &name) == 0 &&
+		    name.generation == r->name.generation &&
+		    tpck_path_join(path, sizeof path, r->job_folder, entry->d_name) == 0)
+			(void)tpck_folder_remove(path);
+	if (folder)
+		closedir(folder);
 	tpck_replica_close(r);
 }
 
@@ -130,51 +185,83 @@ int tpck_replica_newest(const struct tpck_replica *r)
 
 uint64_t tpck_replica_needs(const struct tpck_replica *r, const struct tpck_manifest *m)
 {
-	const struct tpck_member *member = member_of(m);
-	uint64_t bytes = 0, has = tpck_folder_memory(r->path);
+	struct tpck_firsts firsts;
+	uint64_t bytes = 0, has = 0;
 
-	/* Both images, from the beginning: room that is there only at times is none. */
-	for (size_t i = 0; i < member->object_count; i++)
-		bytes += member->objects[i].kind == TPCK_OBJECT_LOG ? member->objects[i].bytes : 0;
-	bytes += TPCK_REPLICA_SLOTS * tpck_image_memory(member->data_bytes);
+	/* What is wrong with it is said where it is begun. */
+	if (check(r, m, NULL) || tpck_firsts_find(&firsts, m, NULL))
+		return 0;
+	for (size_t i = 0; i < m->member_count; i++) {
+		const struct tpck_member *member = &m->members[i];
+		uint64_t chunks = 0;
+		char path[TPCK_PATH_MAX];
+
+		tpck_replica_path(r, member, path, sizeof path);
+		has += tpck_folder_memory(path);
+		for (size_t o = 2; o < member->object_count; o++)
+			bytes += member->objects[o].bytes;
+		for (size_t c = 0; c < member->objects[TPCK_OBJECT_OF_DATA].count; c++)
+			chunks += tpck_firsts_is(&firsts, i, c);
+		/* Both images, from the beginning: room that is there only at times is none. */
+		bytes += TPCK_REPLICA_SLOTS * tpck_image_memory(chunks * TPCK_CHUNK_BYTES);
+	}
+	tpck_firsts_free(&firsts);
 	return bytes > has ? bytes - has : 0;
 }
 
-static int reserve(const char *path, uint64_t bytes, struct tpck_error *err)
+/* Memory for what is to be there of an image, and none for the rest. */
+static int reserve(int fd, const struct tpck_firsts *firsts, size_t m, const struct tpck_member *member)
 {
-	int fd = open(path, O_RDWR | O_CLOEXEC), rc = 0;
-
-	if (fd < 0)
-		return tpck_error_set(err, errno, "opening %s", path);
-	/* A store to what a full tmpfs has no memory for is SIGBUS. */
-	if (bytes && (errno = posix_fallocate(fd, (off_t)TPCK_IMAGE_INDEX_AT, (off_t)bytes)))
-		rc = tpck_error_set(err, errno, "reserving memory for %s", path);
-	close(fd);
-	return rc;
-}
-
-static int open_slot(struct tpck_replica *r, struct tpck_error *err)
-{
-	const struct tpck_member *member = member_of(r->coming);
-	char path[TPCK_PATH_MAX];
+	const struct tpck_object *data = &member->objects[TPCK_OBJECT_OF_DATA];
 	int rc;
 
-	slot_path(r, "image", r->to, path, sizeof path);
-	rc = tpck_image_allocate(path, r->to, member->data_bytes, err);
+	/* A store to what a full tmpfs has no memory for is SIGBUS. */
+	rc = posix_fallocate(fd, (off_t)TPCK_IMAGE_CHUNKS_AT, (off_t)(sizeof(struct tpck_image_chunk) * (data->count + 1)));
+	if (!rc && member->objects[0].bytes)
+		rc = posix_fallocate(fd, (off_t)TPCK_IMAGE_INDEX_AT, (off_t)member->objects[0].bytes);
+	for (size_t i = 0; !rc && i < data->count; i++) {
+		off_t at = (off_t)(TPCK_IMAGE_DATA_AT + i * TPCK_CHUNK_BYTES);
+
+		if (tpck_firsts_is(firsts, m, i))
+			rc = posix_fallocate(fd, at, TPCK_CHUNK_BYTES);
+		else
+			(void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, TPCK_CHUNK_BYTES);
+	}
+	return -rc;
+}
+
+static int open_image(struct tpck_replica *r, size_t m, struct tpck_error *err)
+{
+	const struct tpck_member *member = &r->coming->members[m];
+	uint64_t size = TPCK_IMAGE_DATA_AT + (member->objects[TPCK_OBJECT_OF_DATA].count + 1) * TPCK_CHUNK_BYTES;
+	char path[TPCK_PATH_MAX];
+	struct stat status;
+	int rc, fd;
+
+	tpck_replica_path(r, member, path, sizeof path);
+	if (mkdir(path, 0700) && errno != EEXIST)
+		return tpck_error_set(err, errno, "making %s", path);
+	tpck_replica_image_path(r, member, r->to, path, sizeof path);
+	rc = tpck_image_allocate(path, r->to, 0, err);
+	if (rc)
+		return rc;
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &status) || ((uint64_t)status.st_size < size && ftruncate(fd, (off_t)size)))
+		rc = tpck_error_set(err, errno, "making %s", path);
+	else if ((rc = reserve(fd, &r->coming_firsts, m, member)))
+		tpck_error_set(err, -rc, "reserving memory for %s", path);
+	if (fd >= 0)
+		close(fd);
 	if (!rc)
-		rc = reserve(path, member->objects[0].bytes, err);
+		rc = tpck_image_open(&r->image[m], path, true, err);
 	if (!rc)
-		rc = tpck_image_open(&r->image, path, true, err);
-	if (!rc)
-		r->image.header->footer = 0;
+		r->image[m].header->footer = 0;
 	return rc;
 }
 
 /* Segments that are not there yet, without their records. What is there of one stays: it only grows. */
-static int open_logs(struct tpck_replica *r, struct tpck_error *err)
+static int open_logs(struct tpck_replica *r, const struct tpck_member *member, struct tpck_error *err)
 {
-	const struct tpck_member *member = member_of(r->coming);
-
 	for (size_t i = 2; i < member->object_count; i++) {
 		const struct tpck_object *object = &member->objects[i];
 		char path[TPCK_PATH_MAX];
@@ -182,7 +269,7 @@ static int open_logs(struct tpck_replica *r, struct tpck_error *err)
 
 		if (object->segment_bytes < sizeof(struct tpck_log_header) + object->bytes || object->segment_bytes > (1ull << 40))
 			return tpck_error_set(err, EBADMSG, "using %s, which is larger than its segment", object->name);
-		tpck_log_path(r->path, i - 2, path, sizeof path);
+		log_path(r, member, i, path, sizeof path);
 		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 		if (fd < 0 || ftruncate(fd, (off_t)object->segment_bytes)) {
 			tpck_error_set(err, errno, "making log segment %s", path);
@@ -195,91 +282,160 @@ static int open_logs(struct tpck_replica *r, struct tpck_error *err)
 	return 0;
 }
 
-static uint8_t *image_place(const struct tpck_replica *r, const struct tpck_image *image, size_t object, size_t chunk)
+static uint8_t *image_place(const struct tpck_image *image, size_t object, size_t chunk)
 {
-	(void)r;
 	return (object == 0 ? (uint8_t *)tpck_image_rows(image) : tpck_image_data(image)) + chunk * TPCK_CHUNK_BYTES;
 }
 
-/* Whether a whole copy has these very bytes at the same place. */
-static bool same_in(const struct tpck_manifest *whole, const struct tpck_object *object, size_t i)
-{
-	const struct tpck_chunk *old =
-		whole ? tpck_object_chunk(member_of(whole)->objects, member_of(whole)->object_count, object->name, i) : NULL;
+/* A snapshot that is, or was, in a slot. */
+struct earlier {
+	struct tpck_manifest *manifest; /* NULL: none */
+	struct tpck_firsts firsts;
+	struct tpck_image *image;       /* by member; NULL: they are written to */
+};
 
-	return old && old->length == object->chunks[i].length &&
-	       memcmp(old->digest, object->chunks[i].digest, sizeof old->digest) == 0;
+/* Whether that has these very bytes of the same rank's at the same place; *at is where they lie. */
+static bool same_in(const struct earlier *e, const struct tpck_replica *r, const struct tpck_peer_want *place, struct tpck_first *at)
+{
+	const struct tpck_object *object = &r->coming->members[place->member].objects[place->object];
+	const struct tpck_chunk *chunk = &object->chunks[place->chunk], *old;
+	const struct tpck_member *member;
+
+	if (!e->manifest || place->member >= e->manifest->member_count)
+		return false;
+	member = &e->manifest->members[place->member];
+	old = tpck_object_chunk(member->objects, member->object_count, object->name, place->chunk);
+	if (!old || old->length != chunk->length || memcmp(old->digest, chunk->digest, sizeof old->digest) != 0)
+		return false;
+	*at = place->object == TPCK_OBJECT_OF_DATA ? e->firsts.of[place->member][place->chunk]
+						   : (struct tpck_first){place->member, place->chunk};
+	return true;
 }
 
-/* What the slot's older copy has is there already; what the other one has is copied, and compared as if it had come. */
-static int compare(struct tpck_replica *r, struct tpck_manifest *before, const struct tpck_manifest *other,
-		   struct tpck_error *err)
+/* Whether a chunk need not come: it is a later one of equals, the slot's older copy has it there already, or the other one
+ * has it, from which it is copied, and compared as if it had come. */
+static bool is_here(struct tpck_replica *r, const struct tpck_peer_want *place, const struct earlier *before,
+		    const struct earlier *other)
 {
-	const struct tpck_member *member = member_of(r->coming);
-	struct tpck_image from = {0};
-	char path[TPCK_PATH_MAX];
+	const struct tpck_object *object = &r->coming->members[place->member].objects[place->object];
+	const struct tpck_chunk *chunk = &object->chunks[place->chunk];
+	uint8_t digest[16], *to;
+	struct tpck_first at;
 
-	slot_path(r, "image", 1 - r->to, path, sizeof path);
-	if (other && tpck_image_open(&from, path, false, NULL))
-		other = NULL;
-	r->lacking = calloc(member->object_count, sizeof *r->lacking);
-	for (size_t o = 0; r->lacking && o < member->object_count; o++) {
-		const struct tpck_object *object = &member->objects[o];
+	if (place->object == TPCK_OBJECT_OF_DATA && !tpck_firsts_is(&r->coming_firsts, place->member, place->chunk))
+		return true;
+	if (same_in(before, r, place, &at) && at.member == place->member && at.chunk == place->chunk)
+		return true;
+	if (!same_in(other, r, place, &at))
+		return false;
+	if (object->kind == TPCK_OBJECT_LOG)
+		return true;
+	if (!other->image || !other->image[at.member].header)
+		return false;
+	to = image_place(&r->image[place->member], place->object, place->chunk);
+	memcpy(to, image_place(&other->image[at.member], place->object, at.chunk), chunk->length);
+	tpck_digest128(to, chunk->length, digest);
+	return memcmp(digest, chunk->digest, sizeof digest) == 0;
+}
 
-		r->lacking[o] = calloc(object->count ? object->count : 1, 1);
-		for (size_t i = 0; r->lacking[o] && i < object->count; i++) {
-			uint8_t digest[16], *to = image_place(r, &r->image, o, i);
-			bool here = same_in(before, object, i);
+static int compare(struct tpck_replica *r, const struct earlier *before, const struct earlier *other, struct tpck_error *err)
+{
+	r->lacking = calloc(r->coming->member_count, sizeof *r->lacking);
+	for (uint32_t m = 0; r->lacking && m < r->coming->member_count; m++) {
+		const struct tpck_member *member = &r->coming->members[m];
 
-			if (object->kind == TPCK_OBJECT_LOG) {
-				here = here || same_in(other, object, i);
-			} else if (!here && same_in(other, object, i)) {
-				memcpy(to, image_place(r, &from, o, i), object->chunks[i].length);
-				tpck_digest128(to, object->chunks[i].length, digest);
-				here = memcmp(digest, object->chunks[i].digest, sizeof digest) == 0;
+		r->lacking[m] = calloc(member->object_count, sizeof **r->lacking);
+		if (!r->lacking[m])
+			return tpck_error_set(err, ENOMEM, "keeping a peer's copy");
+		for (uint32_t o = 0; o < member->object_count; o++) {
+			r->lacking[m][o] = calloc(member->objects[o].count + 1, 1);
+			if (!r->lacking[m][o])
+				return tpck_error_set(err, ENOMEM, "keeping a peer's copy");
+			for (uint32_t i = 0; i < member->objects[o].count; i++) {
+				struct tpck_peer_want place = {m, o, i};
+
+				r->lacking[m][o][i] = !is_here(r, &place, before, other);
+				r->lacks += r->lacking[m][o][i];
 			}
-			r->lacking[o][i] = !here;
-			r->lacks += !here;
 		}
 	}
-	tpck_image_close(&from);
-	if (!r->lacking || (member->object_count && !r->lacking[member->object_count - 1]))
-		return tpck_error_set(err, ENOMEM, "keeping a peer's copy");
-	return 0;
+	return r->lacking ? 0 : tpck_error_set(err, ENOMEM, "keeping a peer's copy");
 }
 
 static int list_lacking(const struct tpck_replica *r, struct tpck_peer_want **want, struct tpck_error *err)
 {
-	const struct tpck_member *member = member_of(r->coming);
 	struct tpck_peer_want *list = calloc(r->lacks + 1, sizeof *list);
 	size_t count = 0;
 
 	if (!list)
 		return tpck_error_set(err, ENOMEM, "keeping a peer's copy");
-	for (size_t o = 0; o < member->object_count; o++)
-		for (size_t i = 0; i < member->objects[o].count; i++)
-			if (r->lacking[o][i])
-				list[count++] = (struct tpck_peer_want){(uint32_t)o, (uint32_t)i};
+	for (uint32_t m = 0; m < r->coming->member_count; m++)
+		for (uint32_t o = 0; o < r->coming->members[m].object_count; o++)
+			for (uint32_t i = 0; i < r->coming->members[m].objects[o].count; i++)
+				if (r->lacking[m][o][i])
+					list[count++] = (struct tpck_peer_want){m, o, i};
 	*want = list;
 	return 0;
+}
+
+static void close_images(struct tpck_image *image, size_t count)
+{
+	for (size_t m = 0; image && m < count; m++)
+		tpck_image_close(&image[m]);
+	free(image);
+}
+
+/* The images of a whole slot, to be read; those that cannot be are left out. */
+static struct tpck_image *open_images(const struct tpck_replica *r, unsigned slot)
+{
+	const struct tpck_manifest *manifest = r->slot[slot];
+	struct tpck_image *image = calloc(manifest->member_count, sizeof *image);
+	char path[TPCK_PATH_MAX];
+
+	for (size_t m = 0; image && m < manifest->member_count; m++) {
+		tpck_replica_image_path(r, &manifest->members[m], slot, path, sizeof path);
+		(void)tpck_image_open(&image[m], path, false, NULL);
+	}
+	return image;
 }
 
 /* What is coming is no longer this one's. */
 static void leave(struct tpck_replica *r)
 {
-	for (size_t o = 0; r->lacking && r->coming && o < member_of(r->coming)->object_count; o++)
-		free(r->lacking[o]);
+	for (size_t m = 0; r->lacking && m < r->coming->member_count; m++) {
+		for (size_t o = 0; r->lacking[m] && o < r->coming->members[m].object_count; o++)
+			free(r->lacking[m][o]);
+		free(r->lacking[m]);
+	}
 	free(r->lacking);
 	r->lacking = NULL;
-	tpck_image_close(&r->image);
+	if (r->coming)
+		close_images(r->image, r->coming->member_count);
+	r->image = NULL;
+	tpck_firsts_free(&r->coming_firsts);
 	r->coming = NULL;
 	r->coming_text = NULL;
+}
+
+static int begin(struct tpck_replica *r, const struct earlier *before, const struct earlier *other, struct tpck_error *err)
+{
+	int rc = tpck_firsts_find(&r->coming_firsts, r->coming, err);
+
+	r->image = calloc(r->coming->member_count, sizeof *r->image);
+	if (!rc && !r->image)
+		rc = tpck_error_set(err, ENOMEM, "keeping a peer's copy");
+	for (size_t m = 0; !rc && m < r->coming->member_count; m++) {
+		rc = open_image(r, m, err);
+		if (!rc)
+			rc = open_logs(r, &r->coming->members[m], err);
+	}
+	return rc ? rc : compare(r, before, other, err);
 }
 
 int tpck_replica_begin(struct tpck_replica *r, struct tpck_manifest *manifest, char *text, size_t size,
 		       struct tpck_peer_want **want, size_t *count, struct tpck_error *err)
 {
-	struct tpck_manifest *before;
+	struct earlier before = {0}, other = {0};
 	int newest = tpck_replica_newest(r), rc = check(r, manifest, err);
 
 	if (rc)
@@ -290,25 +446,33 @@ int tpck_replica_begin(struct tpck_replica *r, struct tpck_manifest *manifest, c
 	if (newest >= 0 && r->slot[newest]->point.step > manifest->point.step)
 		return tpck_error_set(err, ESTALE, "keeping a copy of step %" PRIu64 ", where there is a newer one",
 				      manifest->point.step);
+	if (newest >= 0 && r->slot[newest]->member_count != manifest->member_count)
+		return tpck_error_set(err, EBADMSG, "using a copy's manifest of another number of ranks");
 	r->to = newest < 0 ? 0 : 1 - (unsigned)newest;
 	/* From here on the older copy is none. What it had is known until the end of this call only: when this attempt
-	 * fails, nothing is known of that image. */
-	before = r->slot[r->to];
+	 * fails, nothing is known of its images. */
+	before.manifest = r->slot[r->to];
+	before.firsts = r->firsts[r->to];
 	r->slot[r->to] = NULL;
+	r->firsts[r->to] = (struct tpck_firsts){0};
 	forget_slot(r, r->to);
+	if (newest >= 0) {
+		other.manifest = r->slot[newest];
+		other.firsts = r->firsts[newest];
+		other.image = open_images(r, (unsigned)newest);
+	}
 	r->coming = manifest;
 	r->coming_text = text;
 	r->coming_size = size;
 	r->lacks = 0;
 	r->received = 0;
-	rc = open_slot(r, err);
-	if (!rc)
-		rc = open_logs(r, err);
-	if (!rc)
-		rc = compare(r, before, newest < 0 ? NULL : r->slot[newest], err);
+	rc = begin(r, &before, &other, err);
 	if (!rc)
 		rc = list_lacking(r, want, err);
-	tpck_manifest_free(before);
+	tpck_manifest_free(before.manifest);
+	tpck_firsts_free(&before.firsts);
+	if (newest >= 0)
+		close_images(other.image, other.manifest->member_count);
 	if (rc) {
 		leave(r);
 		return rc;
@@ -319,35 +483,36 @@ int tpck_replica_begin(struct tpck_replica *r, struct tpck_manifest *manifest, c
 
 /* ---- chunks ------------------------------------------------------------------------------- */
 
-static const struct tpck_chunk *chunk_of(const struct tpck_replica *r, uint32_t object, uint32_t chunk)
+static const struct tpck_chunk *chunk_of(const struct tpck_replica *r, const struct tpck_peer_want *at)
 {
 	const struct tpck_member *member;
 
-	if (!r->coming)
+	if (!r->coming || at->member >= r->coming->member_count)
 		return NULL;
-	member = member_of(r->coming);
-	if (object >= member->object_count || chunk >= member->objects[object].count || !r->lacking[object][chunk])
+	member = &r->coming->members[at->member];
+	if (at->object >= member->object_count || at->chunk >= member->objects[at->object].count ||
+	    !r->lacking[at->member][at->object][at->chunk])
 		return NULL;
-	return &member->objects[object].chunks[chunk];
+	return &member->objects[at->object].chunks[at->chunk];
 }
 
-void *tpck_replica_place(struct tpck_replica *r, uint32_t object, uint32_t chunk, size_t bytes)
+void *tpck_replica_place(struct tpck_replica *r, const struct tpck_peer_want *at, size_t bytes)
 {
-	const struct tpck_chunk *wanted = chunk_of(r, object, chunk);
+	const struct tpck_chunk *wanted = chunk_of(r, at);
 
 	if (!wanted || wanted->length != bytes)
 		return NULL;
-	return object < 2 ? image_place(r, &r->image, object, chunk) : malloc(bytes);
+	return at->object < 2 ? image_place(&r->image[at->member], at->object, at->chunk) : malloc(bytes);
 }
 
-static int write_log(const struct tpck_replica *r, uint32_t object, uint32_t chunk, const uint8_t *bytes, size_t length,
+static int write_log(const struct tpck_replica *r, const struct tpck_peer_want *place, const uint8_t *bytes, size_t length,
 		     struct tpck_error *err)
 {
-	uint64_t at = sizeof(struct tpck_log_header) + (uint64_t)chunk * TPCK_CHUNK_BYTES;
+	uint64_t at = sizeof(struct tpck_log_header) + (uint64_t)place->chunk * TPCK_CHUNK_BYTES;
 	char path[TPCK_PATH_MAX];
 	int fd, rc = 0;
 
-	tpck_log_path(r->path, object - 2, path, sizeof path);
+	log_path(r, &r->coming->members[place->member], place->object, path, sizeof path);
 	fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0)
 		return tpck_error_set(err, errno, "opening log segment %s", path);
@@ -357,27 +522,31 @@ static int write_log(const struct tpck_replica *r, uint32_t object, uint32_t chu
 	return rc;
 }
 
-int tpck_replica_take(struct tpck_replica *r, uint32_t object, uint32_t chunk, void *bytes, bool whole,
-		      struct tpck_error *err)
+int tpck_replica_take(struct tpck_replica *r, const struct tpck_peer_want *at, void *bytes, bool whole, struct tpck_error *err)
 {
-	const struct tpck_chunk *wanted = chunk_of(r, object, chunk);
+	const struct tpck_chunk *wanted = chunk_of(r, at);
 	uint8_t digest[16];
 	int rc = 0;
 
 	if (wanted && whole) {
+		const struct tpck_member *member = &r->coming->members[at->member];
+
 		tpck_digest128(bytes, wanted->length, digest);
-		if (memcmp(digest, wanted->digest, sizeof digest) != 0)
-			rc = tpck_error_set(err, EBADMSG, "chunk %u of %s is not what its digest says", chunk,
-					    member_of(r->coming)->objects[object].name);
-		else if (object >= 2)
-			rc = write_log(r, object, chunk, bytes, wanted->length, err);
+		if (memcmp(digest, wanted->digest, sizeof digest) != 0 && r->coming->member_count > 1)
+			rc = tpck_error_set(err, EBADMSG, "chunk %u of %s of rank %u is not what its digest says", at->chunk,
+					    member->objects[at->object].name, member->rank);
+		else if (memcmp(digest, wanted->digest, sizeof digest) != 0)
+			rc = tpck_error_set(err, EBADMSG, "chunk %u of %s is not what its digest says", at->chunk,
+					    member->objects[at->object].name);
+		else if (at->object >= 2)
+			rc = write_log(r, at, bytes, wanted->length, err);
 		if (!rc) {
-			r->lacking[object][chunk] = 0;
+			r->lacking[at->member][at->object][at->chunk] = 0;
 			r->lacks--;
 			r->received += wanted->length;
 		}
 	}
-	if (object >= 2)
+	if (at->object >= 2)
 		free(bytes);
 	return rc;
 }
@@ -385,10 +554,8 @@ int tpck_replica_take(struct tpck_replica *r, uint32_t object, uint32_t chunk, v
 /* ---- the end ------------------------------------------------------------------------------ */
 
 /* Headers last: what is said there is there. */
-static int seal_logs(const struct tpck_replica *r, struct tpck_error *err)
+static int seal_logs(const struct tpck_replica *r, const struct tpck_member *member, struct tpck_error *err)
 {
-	const struct tpck_member *member = member_of(r->coming);
-
 	for (size_t i = 2; i < member->object_count; i++) {
 		const struct tpck_object *object = &member->objects[i];
 		struct tpck_log_header header = {
@@ -400,7 +567,7 @@ static int seal_logs(const struct tpck_replica *r, struct tpck_error *err)
 		ssize_t wrote = -1;
 		int fd;
 
-		tpck_log_path(r->path, i - 2, path, sizeof path);
+		log_path(r, member, i, path, sizeof path);
 		fd = open(path, O_WRONLY | O_CLOEXEC);
 		if (fd >= 0) {
 			wrote = pwrite(fd, &header, sizeof header, 0);
@@ -412,24 +579,34 @@ static int seal_logs(const struct tpck_replica *r, struct tpck_error *err)
 	return 0;
 }
 
+static int finish_member(struct tpck_replica *r, size_t m, struct tpck_error *err)
+{
+	const struct tpck_member *member = &r->coming->members[m];
+	struct tpck_cut cut = member->cut;
+	char path[TPCK_PATH_MAX];
+	int rc = seal_logs(r, member, err);
+
+	tpck_replica_path(r, member, path, sizeof path);
+	if (!rc)
+		rc = tpck_log_check(path, &cut, err);
+	if (!rc) {
+		tpck_replica_image_path(r, member, r->to, path, sizeof path);
+		tpck_stage_header(&r->image[m], r->coming, member);
+		rc = tpck_image_check(&r->image[m], path, err);
+	}
+	return rc;
+}
+
 int tpck_replica_finish(struct tpck_replica *r, struct tpck_error *err)
 {
 	char path[TPCK_PATH_MAX];
-	struct tpck_cut cut;
-	int rc;
+	int rc = 0;
 
 	if (!r->coming || r->lacks)
 		return tpck_error_set(err, EINVAL, "finishing a copy that is not whole");
-	cut = member_of(r->coming)->cut;
-	rc = seal_logs(r, err);
-	if (!rc)
-		rc = tpck_log_check(r->path, &cut, err);
-	if (!rc) {
-		slot_path(r, "image", r->to, path, sizeof path);
-		tpck_stage_header(&r->image, r->coming, member_of(r->coming));
-		rc = tpck_image_check(&r->image, path, err);
-	}
-	slot_path(r, "whole", r->to, path, sizeof path);
+	for (size_t m = 0; !rc && m < r->coming->member_count; m++)
+		rc = finish_member(r, m, err);
+	whole_path(r, r->to, path, sizeof path);
 	if (!rc)
 		rc = tpck_file_write(path, r->coming_text, r->coming_size, 0, err);
 	if (rc) {
@@ -439,6 +616,8 @@ int tpck_replica_finish(struct tpck_replica *r, struct tpck_error *err)
 	r->slot[r->to] = r->coming;
 	r->text[r->to] = r->coming_text;
 	r->text_size[r->to] = r->coming_size;
+	r->firsts[r->to] = r->coming_firsts;
+	r->coming_firsts = (struct tpck_firsts){0};
 	leave(r);
 	return 0;
 }
@@ -451,4 +630,54 @@ void tpck_replica_abort(struct tpck_replica *r)
 	leave(r);
 	tpck_manifest_free(manifest);
 	free(text);
+}
+
+/* ---- for a start --------------------------------------------------------------------------- */
+
+uint64_t tpck_replica_fill_needs(const struct tpck_replica *r, unsigned slot)
+{
+	const struct tpck_manifest *manifest = r->slot[slot];
+	uint64_t bytes = 0;
+
+	for (size_t m = 0; m < manifest->member_count; m++)
+		for (size_t i = 0; i < manifest->members[m].objects[TPCK_OBJECT_OF_DATA].count; i++)
+			bytes += tpck_firsts_is(&r->firsts[slot], m, i) ? 0 : TPCK_CHUNK_BYTES;
+	return bytes;
+}
+
+static int fill_member(struct tpck_replica *r, unsigned slot, size_t m, const struct tpck_image *image, struct tpck_error *err)
+{
+	const struct tpck_member *member = &r->slot[slot]->members[m];
+	const struct tpck_object *data = &member->objects[TPCK_OBJECT_OF_DATA];
+	char path[TPCK_PATH_MAX];
+	int fd, rc = 0;
+
+	tpck_replica_image_path(r, member, slot, path, sizeof path);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return tpck_error_set(err, errno, "opening %s", path);
+	for (size_t i = 0; !rc && i < data->count; i++) {
+		const struct tpck_first *first = &r->firsts[slot].of[m][i];
+		uint64_t at = TPCK_IMAGE_DATA_AT + i * TPCK_CHUNK_BYTES;
+
+		if (tpck_firsts_is(&r->firsts[slot], m, i))
+			continue;
+		if (!image[first->member].header ||
+		    pwrite(fd, image_place(&image[first->member], TPCK_OBJECT_OF_DATA, first->chunk), data->chunks[i].length,
+			   (off_t)at) != (ssize_t)data->chunks[i].length)
+			rc = tpck_error_set(err, errno ? errno : EIO, "writing chunk %zu of %s", i, path);
+	}
+	close(fd);
+	return rc;
+}
+
+int tpck_replica_fill(struct tpck_replica *r, unsigned slot, struct tpck_error *err)
+{
+	struct tpck_image *image = open_images(r, slot);
+	int rc = image ? 0 : tpck_error_set(err, ENOMEM, "filling a copy");
+
+	for (size_t m = 0; !rc && m < r->slot[slot]->member_count; m++)
+		rc = fill_member(r, slot, m, image, err);
+	close_images(image, r->slot[slot]->member_count);
+	return rc;
 }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies of another node's snapshots, as files of the memory tier. Those of one session are a folder
+ * Copies of another node's snapshots, as files of the memory tier. Those of one launch are a folder for each of its ranks,
  *     SHM/JOB/copy.g<generation>.r<rank>.o<ordinal>/
- * of the same form as the session's own: image.0, image.1, log.*; and whole.<image>, the manifest of what is whole in
- * that image and the log. The older copy is whole until the new one is begun in the other image, and offered until
- * then: one of the two always is, once one was.
+ * of the same form as the session's own: image.0, image.1, log.*. In the first rank's there is whole.<image> too, the manifest
+ * of what is whole in that image and the log of all ranks. The older copy is whole until the new one is begun in the other
+ * image, and offered until then: one of the two always is, once one was.
+ *
+ * Chunks of image data that are equal, of one rank or of several, are there once (firsts.h); where the others belong is a
+ * hole until tpck_replica_fill().
  *
  * Not locked here.
  */
@@ -16,6 +19,7 @@
 #include <stdint.h>
 
 #include "runtime/base/error.h"
+#include "runtime/peer/firsts.h"
 #include "runtime/peer/message.h"
 #include "runtime/store/manifest.h"
 #include "runtime/store/memory_tier.h"
@@ -24,32 +28,39 @@ enum { TPCK_REPLICA_SLOTS = 2 };
 #define TPCK_REPLICA_PREFIX "copy."
 
 struct tpck_replica {
-	struct tpck_session_name name;
-	char path[TPCK_NAME_MAX];
+	struct tpck_session_name name; /* of the first rank */
+	char job_folder[TPCK_NAME_MAX];
 	struct tpck_manifest *slot[TPCK_REPLICA_SLOTS]; /* what is whole, or NULL */
 	char *text[TPCK_REPLICA_SLOTS];                 /* its text */
 	size_t text_size[TPCK_REPLICA_SLOTS];
+	struct tpck_firsts firsts[TPCK_REPLICA_SLOTS];
 	/* What is coming, between begin and finish or abort. */
 	struct tpck_manifest *coming;
 	char *coming_text;
 	size_t coming_size;
 	unsigned to;             /* the slot that it goes to */
-	struct tpck_image image; /* of that slot, mapped */
-	uint8_t **lacking;       /* by object and chunk: 1 it is not here yet */
+	struct tpck_firsts coming_firsts;
+	struct tpck_image *image; /* of that slot and each member, mapped */
+	uint8_t ***lacking;      /* by member, object and chunk: 1 it is not here yet */
 	size_t lacks;
 	uint64_t received;       /* bytes */
 };
 
-/* The folder of a session's copies, made if need be; what is whole in it is found. */
+/* The folders of a launch's copies; what is whole in them is found. The name is that of the first rank's session. */
 int tpck_replica_open(struct tpck_replica **replica, const char *job_folder, const struct tpck_session_name *name,
 		      struct tpck_error *err);
 void tpck_replica_close(struct tpck_replica *replica);
-/* Removes the folder too. */
+/* Removes the folders too. */
 void tpck_replica_remove(struct tpck_replica *replica);
 
 /* The slot of the newest whole copy; -1: none. */
 int tpck_replica_newest(const struct tpck_replica *replica);
-/* Memory that a copy would take in addition to what the folder has. */
+/* A rank's folder. */
+void tpck_replica_path(const struct tpck_replica *replica, const struct tpck_member *member, char *path, size_t size);
+/* Its image in a slot. */
+void tpck_replica_image_path(const struct tpck_replica *replica, const struct tpck_member *member, unsigned slot, char *path,
+			     size_t size);
+/* Memory that a copy would take in addition to what the folders have. */
 uint64_t tpck_replica_needs(const struct tpck_replica *replica, const struct tpck_manifest *manifest);
 
 /* Makes ready for a copy whose manifest's text nobody has vouched for. *want (malloc'd) are the chunks that are not
@@ -57,12 +68,16 @@ uint64_t tpck_replica_needs(const struct tpck_replica *replica, const struct tpc
 int tpck_replica_begin(struct tpck_replica *replica, struct tpck_manifest *manifest, char *text, size_t size,
 		       struct tpck_peer_want **want, size_t *count, struct tpck_error *err);
 /* Where a chunk of so many bytes goes: into the image, or into memory that take() frees. NULL: it is not wanted. */
-void *tpck_replica_place(struct tpck_replica *replica, uint32_t object, uint32_t chunk, size_t bytes);
+void *tpck_replica_place(struct tpck_replica *replica, const struct tpck_peer_want *at, size_t bytes);
 /* The chunk is at its place (or not, where `whole` is false). -EBADMSG: it is not what the manifest says. */
-int tpck_replica_take(struct tpck_replica *replica, uint32_t object, uint32_t chunk, void *bytes, bool whole,
+int tpck_replica_take(struct tpck_replica *replica, const struct tpck_peer_want *at, void *bytes, bool whole,
 		      struct tpck_error *err);
 /* All is here: it is a whole copy from now on. */
 int tpck_replica_finish(struct tpck_replica *replica, struct tpck_error *err);
 void tpck_replica_abort(struct tpck_replica *replica);
+
+/* The memory that filling a whole slot takes; fills its holes, so that each image is as its session had it. */
+uint64_t tpck_replica_fill_needs(const struct tpck_replica *replica, unsigned slot);
+int tpck_replica_fill(struct tpck_replica *replica, unsigned slot, struct tpck_error *err);
 
 #endif

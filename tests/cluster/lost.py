@@ -270,6 +270,87 @@ def case_off():
                   left, cluster.logs())
 
 
+LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../trainers/launch.py")
+
+
+class Ranks:
+    """A trainer of several ranks, all on one node: plain, and on nodes of a cluster that see one folder."""
+
+    def __init__(self, cluster, ranks, *more, steps, size=("--width", "16", "--context", "16", "--bigrams", "64"), launcher="torchrun"):
+        self.cluster, self.ranks, self.starts, self.launcher = cluster, ranks, 0, launcher
+        self.plain, self.work = (os.path.join(cluster.root, name) for name in ("plain", "work"))
+        for folder in (self.plain, self.work):
+            os.makedirs(folder)
+        self.trainer = [os.path.join(cluster.build, "tests/trainers/gpt_ranks"), "--seed", "3", "--steps", str(steps), "--out", "out",
+                        "--save-every", "20", *size, *more]
+        self.environment = {k: v for k, v in cluster.environment.items() if not k.startswith("TRANSPCKPT_")}
+        plain = job.Start(cluster, self.argv(os.path.join(self.plain, "said"), self.trainer), self.plain, self.environment, "plain")
+        if plain.wait() != 0:
+            raise RuntimeError(plain.said() + job.read(os.path.join(self.plain, "said", "err.00")))
+
+    def argv(self, said, command, ranks=None):
+        return [*self.cluster.runner, sys.executable, LAUNCH, "--as", self.launcher, "--outputs", said, str(ranks or self.ranks), *command]
+
+    def start(self, where, ranks=None, **settings):
+        self.starts += 1
+        self.said_in, self.now = os.path.join(self.work, f"said{self.starts}"), ranks or self.ranks
+        command = [os.path.join(self.cluster.build, "transpckpt"), "run", "--", *self.trainer]
+        return where.start(self.argv(self.said_in, command, ranks), {**self.cluster.environment, **settings}, f"start{self.starts}", self.work)
+
+    def said(self):
+        """What each rank said in the newest start."""
+        return [job.read(os.path.join(self.said_in, f"err.{rank:02d}")) for rank in range(self.now)]
+
+    def story(self):
+        return "\n".join(f"rank {rank}: {line}" for rank, text in enumerate(self.said()) for line in text.splitlines())
+
+    def resumed(self):
+        """The one step that all ranks went on at; None: not all of them did, or not at the same."""
+        found = [job.LIVE.search(text) for text in self.said()]
+        return int(found[0][1]) if all(found) and len({m[1] for m in found}) == 1 else None
+
+    def same(self):
+        return job.differences(os.path.join(self.plain, "out"), os.path.join(self.work, "out"))
+
+
+def finish_ranks(run, start, what, floor):
+    status = start.wait(120)
+    checks.ok(status == 0, f"{what}: it ends well", status, run.story(), run.cluster.logs())
+    at = run.resumed()
+    checks.ok(at is not None and at >= floor, f"{what}: all ranks go on at step {at}, at least {floor}", run.story(), run.cluster.logs())
+    checks.ok(not run.same(), f"{what}: with the same bytes", "\n".join(run.same()))
+
+
+def sent_bytes(where):
+    """Of each copy that was sent: MiB that went, and of all ranks."""
+    return [(float(a), float(b)) for a, b in re.findall(r"copies on other nodes: ([\d.]+) MiB of ([\d.]+) sent", where.agent_log())]
+
+
+def case_ranks():
+    """Several ranks on one node have one copy together: the node goes, all ranks go on from it on a third one."""
+    with node.Cluster(3) as cluster:
+        a, b, c = cluster.nodes
+        run = Ranks(cluster, 2, steps=200)
+        b.agent()
+        first = run.start(a)
+        checks.ok(node.until(lambda: kept(b) >= 20, 60), "ranks: the peer gets copies", run.story(), cluster.logs())
+        shown = a.run([os.path.join(cluster.build, "transpckpt"), "show", "--json"], cluster.environment).stdout
+        copies = [row["copies"] for row in json.loads(shown)]
+        checks.ok(len(copies) == 2 and all(len(c) == 1 and c[0]["host"] == "nodeb" and c[0]["ranks"] == 2 for c in copies),
+                  "show says where, for each rank", shown)
+        shown = b.run([os.path.join(cluster.build, "transpckpt"), "show"], cluster.environment).stdout
+        checks.ok(re.search(r"holds a copy of step \d+ \(generation 1, 2 ranks\) for nodea", shown), "and for whom", shown)
+        before = committed(a)
+        a.destroy()
+        first.wait(10)
+        has = kept(b)
+        checks.ok(has >= before - 8, f"what the peer has (step {has}) is not far behind {before}", cluster.logs())
+        second = run.start(c)
+        finish_ranks(run, second, "ranks on a third node", has)
+        checks.ok(f"got a copy of step {has} of generation 1 from nodeb" in c.agent_log(), "it came from the peer", cluster.logs())
+        checks.ok(node.until(lambda: not b.copies(), 20), "what the ranks that ended had there is dropped", cluster.logs())
+
+
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted if wanted else name != "case_nodes"):

@@ -148,6 +148,8 @@ class Cluster:
     def __enter__(self):
         run("ip", "link", "add", "tpck0", "type", "bridge")
         run("ip", "link", "set", "tpck0", "up")
+        # Ranks of a plain run meet at the test's own address.
+        run("ip", "link", "set", "lo", "up")
         try:
             for number in range(self.count):
                 self.nodes.append(Node(self, number))

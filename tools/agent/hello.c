@@ -150,49 +150,49 @@ static struct offer_request request_of(const struct hello_part *part)
 {
 	return (struct offer_request){
 		.identity = part->identity, .rank = part->hello.rank, .ordinal = part->hello.ordinal,
-		.wanted_step = part->hello.resume_step, .program = part->program, .memory = part->memory,
+		.world = part->hello.world ? part->hello.world : 1, .wanted_step = part->hello.resume_step, .program = part->program, .memory = part->memory,
 		.memory_count = part->memory_count, .session_path = part->session ? part->session->path : NULL,
 	};
 }
 
-static void choose(struct hello_job *h, bool store)
+static void choose(struct hello_job *h, bool store, struct offer_request *requests)
 {
-	struct offer_request *requests = calloc(h->count, sizeof *requests);
+	bool bad = true;
 
-	if (!requests)
-		return;
 	for (size_t i = 0; i < h->count; i++) {
-		if (h->part[i].rc)
-			goto out;
-		requests[i] = request_of(&h->part[i]);
+		if (h->part[i].rc || !requests[i].program)
+			return;
+		requests[i].session_path = h->part[i].session->path;
 	}
-	if (h->launch->world == 1)
-		peers_candidates(requests);
-	offer_choose(h->agent, store, requests, h->offer, h->count, &h->base);
-	if (h->launch->world == 1) {
-		peers_release(requests);
+	/* A copy here that turns out bad may be good elsewhere, one that comes is compared as it comes. */
+	for (int tries = 0; bad && tries < 2; tries++) {
+		if (tries)
+			peers_fetch(h->agent, store, peers_first(requests, h->count));
+		peers_candidates(requests, h->count);
+		offer_choose(h->agent, store, requests, h->offer, h->count, &h->base);
+		bad = peers_release(requests, h->count) && !h->offer[0].made;
 		/* Grown at its end only: what the sessions' were is as before. */
-		h->part[0].memory = requests[0].memory;
+		for (size_t i = 0; i < h->count; i++)
+			h->part[i].memory = requests[i].memory;
 	}
-out:
-	free(requests);
 }
 
 /* What other nodes know and have of the program comes here before a generation is chosen. */
-static void ask_others(struct hello_job *h, bool store)
+static void ask_others(struct hello_job *h, bool store, struct offer_request *requests)
 {
-	struct hello_part *part = &h->part[0];
-	struct offer_request request;
+	for (size_t i = 0; i < h->count; i++) {
+		struct hello_part *part = &h->part[i];
 
-	part->program = program_of(h->agent, part->identity, &part->error);
-	if (!part->program)
-		return;
-	/* It may have run on another node since this one met it. */
-	if (h->agent->settings.peers)
-		tpck_program_refresh(part->program, &h->agent->tiers);
-	request = request_of(part);
+		part->program = program_of(h->agent, part->identity, &part->error);
+		if (!part->program)
+			return;
+		/* It may have run on another node since this one met it. */
+		if (h->agent->settings.peers)
+			tpck_program_refresh(part->program, &h->agent->tiers);
+		requests[i] = request_of(part);
+	}
 	if (h->resume)
-		peers_fetch(h->agent, store, &request);
+		peers_fetch(h->agent, store, peers_first(requests, h->count));
 }
 
 /* Ports of TCP that nobody listens at now; 0: there is none. */
@@ -218,25 +218,27 @@ static void find_ports(uint16_t ports[2])
 static void hello_run(struct job *job)
 {
 	struct hello_job *h = (struct hello_job *)job;
+	struct offer_request *requests = calloc(h->count, sizeof *requests);
 	struct tpck_error store = {0};
 	int store_rc = tpck_durable_tier_check(h->agent->tier, &store);
 
-	if (h->launch->world == 1)
-		ask_others(h, store_rc != -EPERM);
+	if (requests)
+		ask_others(h, store_rc != -EPERM, requests);
 	if (!h->launch->generation)
 		h->launch->generation = new_generation(h->agent);
 	for (size_t i = 0; i < h->count; i++)
 		begin_session(h, &h->part[i]);
 	/* What somebody else could have put there is not looked at. */
-	if (h->resume)
-		choose(h, store_rc != -EPERM);
+	if (h->resume && requests)
+		choose(h, store_rc != -EPERM, requests);
+	for (size_t i = 0; requests && i < h->count; i++)
+		free(requests[i].other_identity);
+	free(requests);
 	if (h->count > 1)
 		find_ports(h->meeting_ports);
 	for (size_t i = 0; i < h->count; i++) {
 		if (h->obstacle[0])
 			add_notice(&h->offer[i], h->obstacle);
-		if (h->agent->settings.peers && h->launch->world > 1 && h->part[i].hello.rank == 0)
-			add_notice(&h->offer[i], "TRANSPCKPT_PEERS: of several ranks no copies are made on other nodes yet");
 		if (!h->part[i].rc)
 			mark_program(h, i, store_rc, &store);
 	}
@@ -376,6 +378,7 @@ static void gather_candidates(struct agent *agent, struct hello_part *part)
 			live->jobs++;
 			candidate->live = live;
 			candidate->image = i;
+			candidate->world = live->launch->world;
 			candidate->point = (struct tpck_point){header->generation, header->step};
 			candidate->resumable = header->resumable;
 			candidate->cut = (struct tpck_cut){header->log_sequence, header->log_offset};

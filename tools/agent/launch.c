@@ -14,6 +14,7 @@
 #include "runtime/base/log.h"
 #include "runtime/store/cut.h"
 #include "tools/agent/agent.h"
+#include "tools/agent/peers.h"
 
 /* More than any job has; a number beyond it is a fault of somebody's. */
 enum { RANKS_MAX = 1 << 20 };
@@ -228,6 +229,7 @@ static bool commit(struct agent *agent, struct launch *launch, uint64_t step)
 	tpck_log_debug("committed step %" PRIu64 " of generation %" PRIu64, step, launch->generation);
 	for (uint32_t r = 0; r < launch->world; r++)
 		live_committed(agent, launch->rank[r], (unsigned)live_image_of(launch->rank[r], step));
+	peers_committed(agent, launch);
 	return true;
 }
 

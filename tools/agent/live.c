@@ -14,7 +14,6 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/agent.h"
-#include "tools/agent/peers.h"
 
 static enum tpck_image_state state_of(const struct live *live, unsigned i)
 {
@@ -122,7 +121,6 @@ void live_committed(struct agent *agent, struct live *live, unsigned i)
 	for (unsigned k = 0; k < live->image_count; k++)
 		release(live, k);
 	retire_ancestors(agent, live);
-	peers_committed(agent, live);
 }
 
 static void give_up(struct agent *agent, struct live *live, unsigned i, const char *why)

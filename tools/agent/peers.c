@@ -30,9 +30,10 @@
 /* Others may not be there yet. */
 #define EARLY_NS (10 * SEC)
 
-/* What is known of a session's copies elsewhere. The event loop's. */
+/* What is known of a launch's copies elsewhere. The event loop's. */
 struct owned {
-	struct tpck_session_name name;
+	struct tpck_session_name name; /* of its first rank's session */
+	uint32_t world;
 	bool sending, again;
 	unsigned holders;
 	struct holder {
@@ -195,18 +196,19 @@ void peers_stop(struct agent *agent)
 
 /* ---- sending ------------------------------------------------------------------------------ */
 
-static struct owned *owned_of(const struct tpck_session_name *name)
+/* None that is new but for a launch, whose ranks are all there. */
+static struct owned *owned_of(const struct launch *launch)
 {
 	struct owned *owned = owned_list;
 
-	while (owned && (owned->name.generation != name->generation || owned->name.rank != name->rank ||
-			 owned->name.ordinal != name->ordinal))
+	while (owned && owned->name.generation != launch->generation)
 		owned = owned->next;
 	if (owned)
 		return owned;
 	owned = calloc(1, sizeof *owned);
 	if (owned) {
-		owned->name = *name;
+		owned->name = launch->rank[0]->session->name;
+		owned->world = launch->world;
 		owned->next = owned_list;
 		owned_list = owned;
 	}
@@ -220,12 +222,13 @@ static void choose(struct parcel *parcel)
 	struct tpck_place places[MOST];
 	uint64_t serials[MOST];
 	size_t count = 0, chosen[PARCEL_TARGETS], wanted = peers.agent->settings.peers;
+	const struct live *first = parcel->part[0].live;
 	char key[64];
 
 	if (wanted > PARCEL_TARGETS)
 		wanted = PARCEL_TARGETS;
-	snprintf(key, sizeof key, "%s r%u.o%u", parcel->live->program ? parcel->live->program->id : "",
-		 parcel->live->session->name.rank, parcel->live->session->name.ordinal);
+	snprintf(key, sizeof key, "%s r%u.o%u", first->program ? first->program->id : "", first->session->name.rank,
+		 first->session->name.ordinal);
 	pthread_mutex_lock(&peers.lock);
 	for (struct peer *peer = peers.list; peer && count < MOST; peer = peer->next) {
 		bool there = peer->state != PEER_KNOWN;
@@ -291,8 +294,9 @@ static void drop(const char *identity, uint64_t generation, const char *but, boo
 	peers_errand(&drop->errand);
 }
 
-static void note_holders(struct owned *owned, struct live *live, const struct parcel *parcel)
+static void note_holders(struct owned *owned, const struct parcel *parcel)
 {
+	uint64_t generation = owned->name.generation;
 	char now[sizeof owned->told] = "";
 	bool all = parcel->targets > 0;
 
@@ -309,42 +313,56 @@ static void note_holders(struct owned *owned, struct live *live, const struct pa
 	}
 	if (!all || strcmp(now, owned->told) == 0)
 		return;
-	/* Who had copies before, and is not among those who have them now, need not keep them; nor does this node. */
+	/* Who had copies before, and is not among those who have them now, need not keep them; nor does this node. Each rank
+	 * is a program whose start looks for its own mark. */
 	memcpy(owned->told, now, sizeof now);
-	drop(live->session->identity, live->session->name.generation, now, false);
-	copies_here_drop(live->session->identity, live->session->name.generation - 1);
+	for (uint32_t r = 0; r < parcel->parts; r++)
+		drop(parcel->part[r].live->session->identity, generation, now, false);
+	copies_here_drop(parcel->part[0].live->session->identity, generation - 1);
+}
+
+/* Nothing of a launch's parcel is on its way any more. */
+static void parcel_end(struct agent *agent, struct parcel *parcel)
+{
+	struct owned *owned = parcel->transfer ? NULL : owned_of(parcel->launch);
+	struct launch *launch = parcel->launch;
+	bool again = owned && owned->again && launch_is_whole(launch);
+
+	agent->jobs--;
+	for (uint32_t r = 0; r < parcel->parts; r++) {
+		parcel->part[r].live->jobs--;
+		live_unpin(agent, parcel->part[r].live, parcel->part[r].live_image);
+	}
+	if (owned)
+		owned->sending = false;
+	parcel_free(parcel);
+	if (again)
+		peers_committed(agent, launch);
 }
 
 static void sent(struct agent *agent, struct job *base)
 {
 	struct parcel *parcel = (struct parcel *)base;
-	struct live *live = parcel->live;
-	struct owned *owned = owned_of(&live->session->name);
+	struct owned *owned = owned_of(parcel->launch);
 	unsigned copies = 0;
 
-	agent->jobs--;
-	live->jobs--;
 	for (unsigned i = 0; i < parcel->targets; i++)
 		copies += parcel->has[i];
 	if (parcel->targets)
-		tpck_log_debug("step %" PRIu64 " has %u copies on other nodes: %.1f MiB sent in %.3f s",
+		tpck_log_debug("step %" PRIu64 " has %u copies on other nodes: %.3f MiB of %.3f sent in %.3f s",
 			       parcel->manifest->point.step, copies, (double)parcel->sent_bytes / (1 << 20),
+			       (double)tpck_manifest_bytes(parcel->manifest) * parcel->targets / (1 << 20),
 			       (double)(tpck_clock_monotonic_ns() - parcel->begun_ns) / 1e9);
-	live_unpin(agent, live, parcel->live_image);
-	if (owned && !parcel->transfer) {
-		note_holders(owned, live, parcel);
-		owned->sending = false;
-		if (owned->again && live->life != LIFE_GONE)
-			peers_committed(agent, live);
-	}
-	parcel_free(parcel);
+	if (owned && !parcel->transfer)
+		note_holders(owned, parcel);
+	parcel_end(agent, parcel);
 }
 
 static void describe_run(struct job *job)
 {
 	struct parcel *parcel = (struct parcel *)job;
 
-	parcel->rc = tpck_publish_describe(parcel->publication, &parcel->manifest, &parcel->error);
+	parcel->rc = tpck_publish_describe(&parcel->publication, &parcel->manifest, &parcel->error);
 	if (!parcel->rc)
 		parcel->rc = tpck_manifest_format(parcel->manifest, &parcel->text, &parcel->size, &parcel->error);
 }
@@ -352,77 +370,67 @@ static void describe_run(struct job *job)
 static void describe_done(struct agent *agent, struct job *job)
 {
 	struct parcel *parcel = (struct parcel *)job;
-	struct owned *owned = owned_of(&parcel->live->session->name);
 
-	if (!parcel->rc && parcel->transfer) {
-		parcel->job.done = sent;
-		transfer_send(parcel);
+	if (parcel->rc) {
+		agent_complain(&parcel->error);
+		parcel_end(agent, parcel);
 		return;
 	}
-	if (parcel->rc || !owned) {
-		if (parcel->rc)
-			agent_complain(&parcel->error);
-		agent->jobs--;
-		parcel->live->jobs--;
-		live_unpin(agent, parcel->live, parcel->live_image);
-		if (owned && !parcel->transfer)
-			owned->sending = false;
-		parcel_free(parcel);
-		return;
-	}
-	choose(parcel);
+	if (!parcel->transfer)
+		choose(parcel);
 	parcel->job.done = sent;
 	transfer_send(parcel);
 }
 
-/* A publication of one share, in one piece of memory. */
-struct described {
-	struct tpck_publication publication; /* first */
-	struct tpck_share share;
-};
-
-/* The session's newest image, pinned, on its way to the courier; NULL: there is no memory. */
-static struct parcel *parcel_new(struct agent *agent, struct live *live)
+static void add_part(struct parcel *parcel, uint32_t r, struct live *live)
 {
-	struct parcel *parcel = calloc(1, sizeof *parcel);
-	struct described *described = calloc(1, sizeof *described);
-	struct live_image *image;
+	struct parcel_part *part = &parcel->part[r];
+	struct tpck_share *share = &parcel->publication.shares[r];
+	const struct live_image *image = &live->images[live->newest];
 
-	if (!parcel || !described) {
-		free(parcel);
-		free(described);
+	part->live = live;
+	part->live_image = (unsigned)live->newest;
+	part->image = image->map;
+	snprintf(part->log_folder, sizeof part->log_folder, "%s", live->session->path);
+	*share = (struct tpck_share){
+		.session_path = part->log_folder, .image_path = image->path, .image = image->map,
+		.identity = live->session->identity, .rank = live->session->name.rank, .ordinal = live->session->name.ordinal,
+	};
+	tpck_notes_take(&share->notes, &live->session->control->status);
+	atomic_fetch_add(&image->map.header->pins, 1);
+	live->jobs++;
+}
+
+/* The newest image of each rank, pinned, on its way to the courier; all are of one step. NULL: there is no memory. */
+static struct parcel *parcel_new(struct agent *agent, struct launch *launch)
+{
+	const struct tpck_control *control = launch->rank[0]->session->control;
+	struct parcel *parcel = calloc(1, sizeof *parcel);
+
+	if (!parcel)
+		return NULL;
+	parcel->part = calloc(launch->world, sizeof *parcel->part);
+	parcel->publication.shares = calloc(launch->world, sizeof *parcel->publication.shares);
+	if (!parcel->part || !parcel->publication.shares) {
+		parcel_free(parcel);
 		return NULL;
 	}
-	image = &live->images[live->newest];
 	parcel->job.run = describe_run;
 	parcel->job.done = describe_done;
 	parcel->agent = agent;
-	parcel->live = live;
-	parcel->live_image = (unsigned)live->newest;
-	snprintf(parcel->log_folder, sizeof parcel->log_folder, "%s", live->session->path);
-	described->share = (struct tpck_share){
-		.session_path = parcel->log_folder, .image_path = image->path, .image = image->map,
-		.identity = live->session->identity, .rank = live->session->name.rank,
-		.ordinal = live->session->name.ordinal,
-	};
-	tpck_notes_take(&described->share.notes, &live->session->control->status);
-	described->publication = (struct tpck_publication){
-		.shares = &described->share, .share_count = 1, .world = live->launch->world,
-		.parent = {live->session->control->parent_generation, live->session->control->resume_step},
-	};
-	parcel->publication = &described->publication;
-	parcel->image = &image->map;
-	atomic_fetch_add(&image->map.header->pins, 1);
-	live->jobs++;
+	parcel->launch = launch;
+	parcel->publication.share_count = parcel->publication.world = parcel->parts = launch->world;
+	parcel->publication.parent = (struct tpck_point){control->parent_generation, control->resume_step};
+	for (uint32_t r = 0; r < launch->world; r++)
+		add_part(parcel, r, launch->rank[r]);
 	agent->jobs++;
 	return parcel;
 }
 
-void peers_committed(struct agent *agent, struct live *live)
+void peers_committed(struct agent *agent, struct launch *launch)
 {
-	/* Copies of several ranks would have to be of one step. */
-	bool alone = live->launch && live->launch->world == 1;
-	struct owned *owned = peers.on && live->newest >= 0 && alone ? owned_of(&live->session->name) : NULL;
+	uint64_t step;
+	struct owned *owned = peers.on && launch_newest(launch, &step) ? owned_of(launch) : NULL;
 	struct parcel *parcel;
 
 	if (!owned)
@@ -430,7 +438,7 @@ void peers_committed(struct agent *agent, struct live *live)
 	owned->again = owned->sending;
 	if (owned->sending)
 		return;
-	parcel = parcel_new(agent, live);
+	parcel = parcel_new(agent, launch);
 	if (!parcel)
 		return;
 	owned->sending = true;
@@ -439,16 +447,25 @@ void peers_committed(struct agent *agent, struct live *live)
 
 /* ---- what a start elsewhere asks for ------------------------------------------------------ */
 
-static struct live *dead_session(struct agent *agent, const struct inquiry *inquiry)
+/* The newest launch of this program that may come back, but whose processes are gone. */
+static struct launch *dead_launch(struct agent *agent, const struct inquiry *inquiry, struct tpck_point *point)
 {
-	struct live *found = NULL;
+	struct launch *found = NULL;
+	uint64_t step;
 
-	for (struct live *live = agent->lives; live; live = live->next)
-		if (live->life == LIFE_DEAD && live->newest >= 0 && live->session->name.rank == inquiry->head.rank &&
-		    live->session->name.ordinal == inquiry->head.ordinal &&
-		    strcmp(live->session->identity, inquiry->identity) == 0 &&
-		    (!found || live->session->name.generation > found->session->name.generation))
-			found = live;
+	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
+		bool dead = launch->world == inquiry->head.world && launch_newest(launch, &step);
+
+		for (uint32_t r = 0; dead && r < launch->world; r++)
+			dead = launch->rank[r]->life == LIFE_DEAD;
+		if (dead && launch->rank[0]->session->name.rank == inquiry->head.rank &&
+		    launch->rank[0]->session->name.ordinal == inquiry->head.ordinal &&
+		    strcmp(launch->rank[0]->session->identity, inquiry->identity) == 0 &&
+		    (!found || launch->generation > found->generation)) {
+			found = launch;
+			*point = (struct tpck_point){launch->generation, step};
+		}
+	}
 	return found;
 }
 
@@ -461,20 +478,22 @@ static void inquiry_answer(struct errand *errand)
 	if (peer && inquiry->get)
 		(void)peer_send_text(peer, TPCK_PEER_FAIL, &inquiry->answer, none, sizeof none);
 	else if (peer)
-		(void)peer_send(peer, TPCK_PEER_TELL, &inquiry->answer, NULL, 0, NULL);
+		(void)peer_send_text(peer, TPCK_PEER_TELL, &inquiry->answer, inquiry->other,
+				     inquiry->other ? strlen(inquiry->other) + 1 : 0);
+	free(inquiry->other);
 	free(inquiry);
 }
 
 static void inquiry_done(struct agent *agent, struct job *job)
 {
 	struct inquiry *inquiry = (struct inquiry *)job;
-	struct live *live = dead_session(agent, inquiry);
-	struct tpck_point point = {live ? live->session->name.generation : 0, live ? live->newest_step : 0};
+	struct tpck_point point = {0};
+	struct launch *launch = dead_launch(agent, inquiry, &point);
 	struct tpck_point other = {inquiry->answer.generation, inquiry->answer.step};
 	struct tpck_point wanted = {inquiry->head.generation, inquiry->head.step};
 	struct parcel *parcel;
 
-	if (live && inquiry->get && tpck_point_compare(&point, &wanted) == 0 && (parcel = parcel_new(agent, live))) {
+	if (launch && inquiry->get && tpck_point_compare(&point, &wanted) == 0 && (parcel = parcel_new(agent, launch))) {
 		parcel->transfer = inquiry->head.transfer;
 		parcel->targets = 1;
 		parcel->target[0] = inquiry->serial;
@@ -482,7 +501,9 @@ static void inquiry_done(struct agent *agent, struct job *job)
 		free(inquiry);
 		return;
 	}
-	if (live && !inquiry->get && tpck_point_compare(&point, &other) > 0) {
+	if (launch && !inquiry->get && (inquiry->answer.value != 1 || tpck_point_compare(&point, &other) > 0)) {
+		free(inquiry->other);
+		inquiry->other = NULL;
 		inquiry->answer.value = 1;
 		inquiry->answer.generation = point.generation;
 		inquiry->answer.step = point.step;
@@ -492,12 +513,15 @@ static void inquiry_done(struct agent *agent, struct job *job)
 }
 
 void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, const struct tpck_peer_message *answer,
-		   const char *identity, bool get)
+		   const char *identity, char *other, bool get)
 {
 	struct inquiry *inquiry = calloc(1, sizeof *inquiry + strlen(identity) + 1);
 
-	if (!inquiry)
+	if (!inquiry) {
+		free(other);
 		return;
+	}
+	inquiry->other = other;
 	inquiry->job.done = inquiry_done;
 	inquiry->serial = peer->serial;
 	inquiry->head = *head;
@@ -570,8 +594,9 @@ void peers_status(struct agent *agent, json_object *json)
 		json_object_object_add(row, "owner", json_object_new_string(copy->owner));
 		json_object_object_add(row, "generation", json_object_new_uint64(copy->point.generation));
 		json_object_object_add(row, "step", json_object_new_uint64(copy->point.step));
-		json_object_object_add(row, "rank", json_object_new_int64(copy->rank));
-		json_object_object_add(row, "ordinal", json_object_new_int64(copy->ordinal));
+		json_object_object_add(row, "rank", json_object_new_int64(copy->member[0].rank));
+		json_object_object_add(row, "ordinal", json_object_new_int64(copy->member[0].ordinal));
+		json_object_object_add(row, "ranks", json_object_new_int64(copy->world));
 		json_object_array_add(held, row);
 	}
 	pthread_mutex_unlock(&peers.lock);
@@ -584,6 +609,7 @@ void peers_status(struct agent *agent, json_object *json)
 			json_object_object_add(row, "generation", json_object_new_uint64(owned->name.generation));
 			json_object_object_add(row, "rank", json_object_new_int64(owned->name.rank));
 			json_object_object_add(row, "ordinal", json_object_new_int64(owned->name.ordinal));
+			json_object_object_add(row, "ranks", json_object_new_int64(owned->world));
 			json_object_object_add(row, "step", json_object_new_uint64(owned->holder[i].step));
 			json_object_array_add(given, row);
 		}
@@ -622,7 +648,7 @@ static void ask_run(struct errand *errand)
 struct get_errand {
 	struct errand errand; /* first */
 	uint64_t serial, number;
-	uint32_t rank, ordinal;
+	uint32_t rank, ordinal, world;
 	struct tpck_point point;
 	char identity[];
 };
@@ -633,7 +659,7 @@ static void get_run(struct errand *errand)
 	struct peer *peer = peer_of_serial(get->serial);
 	struct tpck_peer_message head = {
 		.transfer = get->number, .generation = get->point.generation, .step = get->point.step, .rank = get->rank,
-		.ordinal = get->ordinal,
+		.ordinal = get->ordinal, .world = get->world,
 	};
 
 	if (peer)
@@ -682,6 +708,7 @@ static bool fetch(struct ask *ask, const struct ask_answer *answer)
 	get->number = ask->number;
 	get->rank = ask->rank;
 	get->ordinal = ask->ordinal;
+	get->world = ask->world;
 	get->point = ask->wanted = answer->point;
 	strcpy(get->identity, ask->identity);
 	ask->getting = true;
@@ -709,14 +736,14 @@ static bool fetch(struct ask *ask, const struct ask_answer *answer)
 static struct tpck_point newest_here(struct agent *agent, bool store, const struct offer_request *request)
 {
 	struct tpck_point newest = {0}, point;
-	struct copy *copy = copy_pin(request->identity, request->rank, request->ordinal, &point);
+	struct copy *copy = copy_pin(request->identity, request->rank, request->ordinal, request->world, &point, NULL);
 
 	if (copy) {
 		newest = point;
 		copy_unpin(copy);
 	}
 	for (size_t i = 0; i < request->memory_count; i++)
-		if (!request->memory[i].identity_differs && tpck_point_compare(&request->memory[i].point, &newest) > 0)
+		if (!request->memory[i].identity_differs && request->memory[i].world == request->world && tpck_point_compare(&request->memory[i].point, &newest) > 0)
 			newest = request->memory[i].point;
 	for (size_t t = store ? 0 : 1; t < agent->tiers.count; t++) {
 		struct tpck_catalog catalog;
@@ -727,8 +754,8 @@ static struct tpck_point newest_here(struct agent *agent, bool store, const stru
 				const struct tpck_member *member =
 					tpck_manifest_member(catalog.manifests[i], request->rank, request->ordinal);
 
-				if (member && strcmp(member->identity, request->identity) == 0 &&
-				    tpck_point_compare(&catalog.manifests[i]->point, &newest) > 0)
+				if (member && catalog.manifests[i]->world == request->world &&
+				    strcmp(member->identity, request->identity) == 0 && tpck_point_compare(&catalog.manifests[i]->point, &newest) > 0)
 					newest = catalog.manifests[i]->point;
 			}
 			tpck_catalog_free(&catalog);
@@ -738,7 +765,17 @@ static struct tpck_point newest_here(struct agent *agent, bool store, const stru
 	return newest;
 }
 
-void peers_fetch(struct agent *agent, bool store, const struct offer_request *request)
+struct offer_request *peers_first(struct offer_request *requests, size_t count)
+{
+	struct offer_request *first = requests;
+
+	for (size_t i = 1; i < count; i++)
+		if (requests[i].rank < first->rank)
+			first = &requests[i];
+	return first;
+}
+
+void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 {
 	static uint64_t numbers;
 	struct ask *ask = peers.on ? calloc(1, sizeof *ask) : NULL;
@@ -751,6 +788,7 @@ void peers_fetch(struct agent *agent, bool store, const struct offer_request *re
 	ask->identity = request->identity;
 	ask->rank = request->rank;
 	ask->ordinal = request->ordinal;
+	ask->world = request->world;
 	/* Apart from the numbers that the other side gives. */
 	ask->number = 1ull << 63 | ++numbers;
 	newest = newest_here(agent, store, request);
@@ -780,6 +818,8 @@ void peers_fetch(struct agent *agent, bool store, const struct offer_request *re
 		if (!best || fetch(ask, best))
 			break;
 		best->serial = 0;
+		request->lost = best->point;
+		snprintf(request->lost_why, sizeof request->lost_why, "%.100s: %.180s", best->host, ask->why);
 	}
 	for (struct ask **place = &peers.asks; *place; place = &(*place)->next)
 		if (*place == ask) {
@@ -790,44 +830,94 @@ void peers_fetch(struct agent *agent, bool store, const struct offer_request *re
 	while (!ask->posted && !peers.ended)
 		pthread_cond_wait(&peers.changed, &peers.lock);
 	pthread_mutex_unlock(&peers.lock);
+	free(request->other_identity);
+	request->other_identity = ask->other_identity;
+	request->other_world = ask->other_world;
+	request->other_point = ask->other_point;
 	free(ask);
 }
 
-void peers_candidates(struct offer_request *request)
+/* Chunks that are equal are there once, as long as nobody starts from them. */
+static int make_whole(const struct copy *copy, unsigned slot)
 {
-	struct tpck_point point;
-	struct copy *copy = peers.agent->settings.peers ? copy_pin(request->identity, request->rank, request->ordinal, &point)
-							: NULL;
+	uint64_t bytes = tpck_replica_fill_needs(copy->replica, slot);
+	struct tpck_error err = {0};
+	char reason[200];
+	int rc = 0;
+
+	if (bytes && !prepare_room(peers.agent, bytes, reason, sizeof reason))
+		rc = tpck_error_set(&err, ENOSPC, "going on from a peer's copy: %s", reason);
+	if (!rc)
+		rc = tpck_replica_fill(copy->replica, slot, &err);
+	if (rc)
+		agent_complain(&err);
+	return rc;
+}
+
+static void pin_again(struct copy *copy)
+{
+	pthread_mutex_lock(&peers.lock);
+	copy->pins++;
+	pthread_mutex_unlock(&peers.lock);
+}
+
+static void add_candidate(struct offer_request *request, struct copy *copy, unsigned slot, const struct tpck_point *point)
+{
+	const struct tpck_manifest *manifest = copy->replica->slot[slot];
+	const struct tpck_member *member = tpck_manifest_member(manifest, request->rank, request->ordinal);
 	struct memory_candidate *grown, *candidate;
 
-	if (!copy)
+	grown = member ? reallocarray(request->memory, request->memory_count + 1, sizeof *grown) : NULL;
+	if (!grown)
 		return;
-	grown = reallocarray(request->memory, request->memory_count + 1, sizeof *grown);
-	if (!grown) {
-		copy_unpin(copy);
-		return;
-	}
+	pin_again(copy);
 	request->memory = grown;
 	candidate = &grown[request->memory_count++];
 	*candidate = (struct memory_candidate){
-		.copy = copy, .point = point, .resumable = copy->resumable, .cut = copy->cut, .identity = copy->identity,
+		.copy = copy, .point = *point, .resumable = member->resumable, .cut = member->cut, .world = copy->world,
+		.identity = member->identity, .identity_differs = strcmp(member->identity, request->identity) != 0,
 	};
-	snprintf(candidate->image_path, sizeof candidate->image_path, "%s/image.%d", copy->replica->path, copy->slot);
-	snprintf(candidate->session_path, sizeof candidate->session_path, "%s", copy->replica->path);
+	tpck_replica_image_path(copy->replica, member, slot, candidate->image_path, sizeof candidate->image_path);
+	tpck_replica_path(copy->replica, member, candidate->session_path, sizeof candidate->session_path);
 }
 
-void peers_release(const struct offer_request *request)
+void peers_candidates(struct offer_request *requests, size_t count)
 {
-	for (size_t i = 0; i < request->memory_count; i++) {
-		struct copy *copy = request->memory[i].copy;
+	const struct offer_request *first = peers_first(requests, count);
+	struct tpck_point point;
+	struct copy *copy;
+	int slot;
 
-		if (!copy)
-			continue;
-		if (request->memory[i].bad) {
-			pthread_mutex_lock(&peers.lock);
-			copy->doomed = true;
-			pthread_mutex_unlock(&peers.lock);
+	if (!peers.agent->settings.peers)
+		return;
+	copy = copy_pin(first->identity, first->rank, first->ordinal, first->world, &point, &slot);
+	if (!copy)
+		return;
+	if (make_whole(copy, (unsigned)slot) == 0)
+		for (size_t i = 0; i < count; i++)
+			add_candidate(&requests[i], copy, (unsigned)slot, &point);
+	copy_unpin(copy);
+}
+
+bool peers_release(struct offer_request *requests, size_t count)
+{
+	bool bad = false;
+
+	for (size_t r = 0; r < count; r++) {
+		struct offer_request *request = &requests[r];
+
+		/* Copies stand behind the sessions. */
+		for (; request->memory_count && request->memory[request->memory_count - 1].copy; request->memory_count--) {
+			struct memory_candidate *candidate = &request->memory[request->memory_count - 1];
+
+			if (candidate->bad) {
+				bad = true;
+				pthread_mutex_lock(&peers.lock);
+				candidate->copy->doomed = true;
+				pthread_mutex_unlock(&peers.lock);
+			}
+			copy_unpin(candidate->copy);
 		}
-		copy_unpin(copy);
 	}
+	return bad;
 }

@@ -11,47 +11,58 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "runtime/store/file.h"
+#include "tools/agent/identity.h"
 #include "tools/agent/peers_private.h"
 
-static struct copy *find(const struct tpck_session_name *name)
+/* A generation is one launch's. */
+static struct copy *find(uint64_t generation)
 {
 	for (struct copy *copy = peers.copies; copy; copy = copy->next)
-		if (copy->replica->name.generation == name->generation && copy->replica->name.rank == name->rank &&
-		    copy->replica->name.ordinal == name->ordinal)
+		if (copy->replica->name.generation == generation)
 			return copy;
 	return NULL;
 }
 
 static void note_newest(struct copy *copy)
 {
-	const struct tpck_manifest *manifest;
-
 	copy->slot = tpck_replica_newest(copy->replica);
-	if (copy->slot < 0)
-		return;
-	manifest = copy->replica->slot[copy->slot];
-	copy->point = manifest->point;
-	copy->cut = manifest->members[0].cut;
-	copy->resumable = manifest->members[0].resumable;
+	if (copy->slot >= 0)
+		copy->point = copy->replica->slot[copy->slot]->point;
 }
 
-static struct copy *add(struct tpck_replica *replica, const char *identity, const char *owner)
+static void free_copy(struct copy *copy)
+{
+	for (uint32_t m = 0; copy->member && m < copy->world; m++)
+		free(copy->member[m].identity);
+	free(copy->member);
+	free(copy);
+}
+
+static struct copy *add(struct tpck_replica *replica, const struct tpck_manifest *manifest, const char *owner)
 {
 	struct copy *copy = calloc(1, sizeof *copy);
+	bool whole;
 
 	if (!copy)
 		return NULL;
 	copy->replica = replica;
-	copy->identity = strdup(identity);
-	copy->rank = replica->name.rank;
-	copy->ordinal = replica->name.ordinal;
+	copy->world = (uint32_t)manifest->member_count;
+	copy->member = calloc(copy->world, sizeof *copy->member);
+	whole = copy->member != NULL;
+	for (uint32_t m = 0; whole && m < copy->world; m++) {
+		copy->member[m].identity = strdup(manifest->members[m].identity);
+		copy->member[m].rank = manifest->members[m].rank;
+		copy->member[m].ordinal = manifest->members[m].ordinal;
+		whole = copy->member[m].identity != NULL;
+	}
+	if (!whole) {
+		free_copy(copy);
+		return NULL;
+	}
 	copy->seen_ns = tpck_clock_monotonic_ns();
 	snprintf(copy->owner, sizeof copy->owner, "%s", owner);
 	note_newest(copy);
-	if (!copy->identity) {
-		free(copy);
-		return NULL;
-	}
 	if (replica->name.generation > peers.generation)
 		peers.generation = replica->name.generation;
 	copy->next = peers.copies;
@@ -70,8 +81,7 @@ static void forget(struct copy *copy, bool files)
 		tpck_replica_remove(copy->replica);
 	else
 		tpck_replica_close(copy->replica);
-	free(copy->identity);
-	free(copy);
+	free_copy(copy);
 }
 
 static bool unused(const struct copy *copy)
@@ -88,33 +98,51 @@ static void adopt(const char *folder, const char *name)
 	struct tpck_error err = {0};
 	int newest;
 
-	if (tpck_session_name_parse(name + strlen(TPCK_REPLICA_PREFIX), &session) || find(&session))
+	if (tpck_session_name_parse(name + strlen(TPCK_REPLICA_PREFIX), &session) || find(session.generation))
 		return;
 	if (tpck_replica_open(&replica, folder, &session, &err)) {
 		tpck_log_warn("%s", err.text);
 		return;
 	}
 	newest = tpck_replica_newest(replica);
-	if (newest < 0 || !add(replica, replica->slot[newest]->members[0].identity, "")) {
-		tpck_replica_remove(replica);
+	/* The folder of another rank than the first says nothing by itself. */
+	if (newest < 0 || !add(replica, replica->slot[newest], "")) {
+		tpck_replica_close(replica);
 		return;
 	}
 	tpck_log_info("holding a copy of step %" PRIu64 " of generation %" PRIu64 " since before",
 		      replica->slot[newest]->point.step, session.generation);
 }
 
-void copies_here_find(void)
+/* What belongs to no copy that is whole. */
+static void clear(const char *folder, const char *name)
+{
+	struct tpck_session_name session;
+	char path[TPCK_PATH_MAX];
+
+	if (tpck_session_name_parse(name + strlen(TPCK_REPLICA_PREFIX), &session) == 0 && !find(session.generation) &&
+	    tpck_path_join(path, sizeof path, folder, name) == 0)
+		(void)tpck_folder_remove(path);
+}
+
+static void for_each_folder(void (*act)(const char *folder, const char *name))
 {
 	DIR *folder = opendir(peers.agent->folder);
 	struct dirent *entry;
 
-	pthread_mutex_lock(&peers.lock);
 	while (folder && (entry = readdir(folder)))
 		if (strncmp(entry->d_name, TPCK_REPLICA_PREFIX, strlen(TPCK_REPLICA_PREFIX)) == 0)
-			adopt(peers.agent->folder, entry->d_name);
-	pthread_mutex_unlock(&peers.lock);
+			act(peers.agent->folder, entry->d_name);
 	if (folder)
 		closedir(folder);
+}
+
+void copies_here_find(void)
+{
+	pthread_mutex_lock(&peers.lock);
+	for_each_folder(adopt);
+	for_each_folder(clear);
+	pthread_mutex_unlock(&peers.lock);
 }
 
 void copies_here_close(void)
@@ -127,6 +155,17 @@ void copies_here_close(void)
 
 /* ---- filling ------------------------------------------------------------------------------ */
 
+static bool is_of(const struct copy *copy, const struct tpck_manifest *manifest)
+{
+	if (copy->world != manifest->member_count)
+		return false;
+	for (uint32_t m = 0; m < copy->world; m++)
+		if (copy->member[m].rank != manifest->members[m].rank || copy->member[m].ordinal != manifest->members[m].ordinal ||
+		    strcmp(copy->member[m].identity, manifest->members[m].identity) != 0)
+			return false;
+	return true;
+}
+
 struct copy *copy_for(const struct tpck_manifest *manifest, const char *owner, struct tpck_error *err)
 {
 	const struct tpck_member *member = &manifest->members[0];
@@ -135,9 +174,9 @@ struct copy *copy_for(const struct tpck_manifest *manifest, const char *owner, s
 	struct copy *copy;
 
 	pthread_mutex_lock(&peers.lock);
-	copy = find(&name);
+	copy = find(name.generation);
 	if (!copy && tpck_replica_open(&replica, peers.agent->folder, &name, err) == 0) {
-		copy = add(replica, member->identity, owner);
+		copy = add(replica, manifest, owner);
 		if (!copy) {
 			tpck_error_set(err, ENOMEM, "keeping a peer's copy");
 			tpck_replica_close(replica);
@@ -145,7 +184,7 @@ struct copy *copy_for(const struct tpck_manifest *manifest, const char *owner, s
 	} else if (copy && (copy->filling || copy->pins || copy->doomed)) {
 		tpck_error_set(err, EBUSY, "keeping a copy where another one is being written or read");
 		copy = NULL;
-	} else if (copy && strcmp(copy->identity, member->identity) != 0) {
+	} else if (copy && !is_of(copy, manifest)) {
 		tpck_error_set(err, EEXIST, "keeping a copy of generation %" PRIu64 ", which is another program's",
 			       name.generation);
 		copy = NULL;
@@ -159,11 +198,19 @@ struct copy *copy_for(const struct tpck_manifest *manifest, const char *owner, s
 	return copy;
 }
 
-static void doom(const char *identity, uint32_t rank, uint32_t ordinal, uint64_t generation, bool any_rank)
+/* Number of the rank in the copy's launch; -1: it has none of this identity. */
+static int member_of(const struct copy *copy, const char *identity)
+{
+	for (uint32_t m = 0; m < copy->world; m++)
+		if (strcmp(copy->member[m].identity, identity) == 0)
+			return (int)m;
+	return -1;
+}
+
+static void doom(const char *identity, uint64_t generation)
 {
 	for (struct copy *copy = peers.copies; copy; copy = copy->next)
-		if (copy->replica->name.generation <= generation && strcmp(copy->identity, identity) == 0 &&
-		    (any_rank || (copy->rank == rank && copy->ordinal == ordinal)))
+		if (copy->replica->name.generation <= generation && member_of(copy, identity) >= 0)
 			copy->doomed = true;
 }
 
@@ -175,7 +222,7 @@ void copy_filled(struct copy *copy, bool whole)
 	note_newest(copy);
 	/* A newer generation of the program has a copy: what is here of older ones is history. */
 	if (whole)
-		doom(copy->identity, copy->rank, copy->ordinal, copy->replica->name.generation - 1, false);
+		doom(copy->member[0].identity, copy->replica->name.generation - 1);
 	else if (copy->slot < 0)
 		copy->doomed = true;
 	copies_here_sweep();
@@ -185,23 +232,49 @@ void copy_filled(struct copy *copy, bool whole)
 
 /* ---- reading ------------------------------------------------------------------------------ */
 
-struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, struct tpck_point *point)
+struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, uint32_t world, struct tpck_point *point, int *slot)
 {
 	struct copy *found = NULL;
 
 	pthread_mutex_lock(&peers.lock);
 	for (struct copy *copy = peers.copies; copy; copy = copy->next)
-		if (copy->rank == rank && copy->ordinal == ordinal && !copy->doomed && copy->slot >= 0 &&
-		    strcmp(copy->identity, identity) == 0 &&
+		if (copy->world == world && copy->member[0].rank == rank && copy->member[0].ordinal == ordinal && !copy->doomed &&
+		    copy->slot >= 0 && strcmp(copy->member[0].identity, identity) == 0 &&
 		    (!found || copy->replica->name.generation > found->replica->name.generation))
 			found = copy;
 	if (found) {
-		if (point)
-			*point = found->point;
+		*point = found->point;
 		found->pins++;
 	}
+	if (found && slot)
+		*slot = found->slot;
 	pthread_mutex_unlock(&peers.lock);
 	return found;
+}
+
+char *copies_here_other(const char *identity, uint32_t rank, uint32_t world, struct tpck_point *point, uint32_t *other_world)
+{
+	const struct copy *found = NULL;
+	char *text = NULL, what[320];
+
+	pthread_mutex_lock(&peers.lock);
+	for (const struct copy *copy = peers.copies; copy; copy = copy->next) {
+		enum identity_relation relation;
+
+		if (copy->doomed || copy->slot < 0 || copy->member[0].rank != rank)
+			continue;
+		relation = identity_compare(identity, copy->member[0].identity, what, sizeof what);
+		if ((relation == IDENTITY_CHANGED || (relation == IDENTITY_SAME && copy->world != world)) &&
+		    (!found || tpck_point_compare(&copy->point, &found->point) > 0))
+			found = copy;
+	}
+	if (found) {
+		text = strdup(found->member[0].identity);
+		*point = found->point;
+		*other_world = found->world;
+	}
+	pthread_mutex_unlock(&peers.lock);
+	return text;
 }
 
 void copy_unpin(struct copy *copy)
@@ -217,7 +290,7 @@ void copy_unpin(struct copy *copy)
 void copies_here_drop(const char *identity, uint64_t generation)
 {
 	pthread_mutex_lock(&peers.lock);
-	doom(identity, 0, 0, generation, true);
+	doom(identity, generation);
 	copies_here_sweep();
 	pthread_mutex_unlock(&peers.lock);
 }

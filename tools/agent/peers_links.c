@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -320,7 +321,9 @@ static bool is_message(const void *head, size_t head_bytes)
 {
 	const struct tpck_peer_message *message = head;
 
-	return head_bytes == sizeof *message && message->magic == TPCK_PEER_MAGIC;
+	/* One of another version is of another length, and is told so. */
+	return head_bytes >= offsetof(struct tpck_peer_message, transfer) && message->magic == TPCK_PEER_MAGIC &&
+	       (message->version != TPCK_PEER_VERSION || head_bytes == sizeof *message);
 }
 
 static void *on_place(void *context, struct tpck_link *link, const void *head, size_t head_bytes, size_t bytes)

@@ -9,6 +9,7 @@
 #include "runtime/peer/message.h"
 #include "runtime/peer/replica.h"
 #include "runtime/peer/transport.h"
+#include "runtime/store/publish.h"
 #include "tools/agent/peers.h"
 
 /* Another agent, as one connection to it. The thread's; the list is changed under the lock. */
@@ -25,16 +26,18 @@ struct peer {
 	struct peer *next;
 };
 
-/* Copies of one session that are here. Under the lock; a copy that is filling is the courier's and the thread's. */
+/* Copies of one launch that are here. Under the lock; a copy that is filling is the courier's and the thread's. */
 struct copy {
 	struct tpck_replica *replica;
-	char *identity;
-	uint32_t rank, ordinal;
+	/* By rank; the first one's is the copy's name to others. */
+	struct copy_member {
+		char *identity;
+		uint32_t rank, ordinal;
+	} *member;
+	uint32_t world;
 	/* The newest that is whole: it stays as it is while somebody has a pin, though the next one may be coming. */
 	int slot;                  /* -1: none */
 	struct tpck_point point;
-	struct tpck_cut cut;
-	bool resumable;
 	unsigned pins;
 	bool filling;
 	bool doomed;               /* goes when nobody uses it */
@@ -43,7 +46,15 @@ struct copy {
 	struct copy *next;
 };
 
-/* A snapshot on its way to some peers: an image that is pinned, or a copy. */
+/* One rank's part of a parcel. */
+struct parcel_part {
+	struct tpck_image image;
+	char log_folder[TPCK_NAME_MAX];
+	struct live *live;         /* whose image is pinned, or NULL: the image is a copy's, opened for the parcel */
+	unsigned live_image;
+};
+
+/* A snapshot of all ranks of a launch on its way to some peers: images that are pinned, or a copy. */
 enum { PARCEL_TARGETS = 8 };
 struct parcel {
 	struct job job;            /* first: back to the event loop at its end */
@@ -51,22 +62,20 @@ struct parcel {
 	struct tpck_manifest *manifest;
 	char *text;
 	size_t size;
-	const struct tpck_image *image;
-	char log_folder[TPCK_NAME_MAX];
+	struct parcel_part *part;  /* by member of the manifest */
+	uint32_t parts;
 	uint64_t target[PARCEL_TARGETS]; /* serials */
 	char hosts[PARCEL_TARGETS][TPCK_PEER_NAME];
 	bool has[PARCEL_TARGETS];
 	unsigned targets, pending;
 	uint64_t begun_ns, sent_bytes;
-	/* of a session */
-	struct live *live;
-	unsigned live_image;
+	/* of a launch, which stays while its sessions are in use */
+	struct launch *launch;
 	struct tpck_error error;
 	int rc;
-	struct tpck_publication *publication;
+	struct tpck_publication publication;
 	/* of a copy */
 	struct copy *copy;
-	struct tpck_image opened;
 	uint64_t transfer;         /* of the GET that it answers */
 };
 
@@ -80,7 +89,7 @@ struct errand {
 struct ask {
 	struct errand errand;
 	const char *identity;
-	uint32_t rank, ordinal;
+	uint32_t rank, ordinal, world;
 	uint64_t number;
 	bool posted;               /* the thread has it */
 	unsigned asked, answered;
@@ -90,6 +99,10 @@ struct ask {
 		char host[TPCK_PEER_NAME];
 	} answers[16];
 	unsigned count;
+	/* the newest that somebody has of another start of the program only */
+	char *other_identity;      /* malloc'd */
+	uint32_t other_world;
+	struct tpck_point other_point;
 	/* the GET under way */
 	bool getting, got;
 	int rc;
@@ -144,11 +157,12 @@ struct inquiry {
 	struct errand errand;
 	uint64_t serial;
 	struct tpck_peer_message head, answer;
+	char *other;               /* the text that goes with the answer, or NULL */
 	bool get;
 	char identity[];
 };
 void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, const struct tpck_peer_message *answer,
-		   const char *identity, bool get);
+		   const char *identity, char *other, bool get);
 
 /* transfers (peers_transfer.c) */
 void transfer_gone(struct peer *peer);
@@ -167,8 +181,12 @@ void copies_here_close(void);
 struct copy *copy_for(const struct tpck_manifest *manifest, const char *owner, struct tpck_error *err);
 void copy_unpin(struct copy *copy);
 void copy_filled(struct copy *copy, bool whole);
-/* The newest copy of a program here, pinned, or NULL. `point` NULL: any. */
-struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, struct tpck_point *point);
+/* The newest copy here of a launch of so many ranks whose first one this is, pinned, or NULL; *point and *slot (NULL or)
+ * say of which snapshot, and stay true until it is unpinned. */
+struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, uint32_t world, struct tpck_point *point, int *slot);
+/* The newest that is not of this launch, but of the program as it was with other arguments, variables or ranks: its
+ * identity, malloc'd, or NULL. */
+char *copies_here_other(const char *identity, uint32_t rank, uint32_t world, struct tpck_point *point, uint32_t *other_world);
 void copies_here_drop(const char *identity, uint64_t generation);
 void copies_here_sweep(void);
 uint64_t copies_here_until(void);

@@ -96,13 +96,13 @@ static void outgoing_end(struct outgoing *out, bool has)
 		outgoing_free(out);
 }
 
-static void *read_log_chunk(const struct parcel *parcel, size_t object, size_t chunk, size_t length)
+static void *read_log_chunk(const struct parcel_part *part, size_t object, size_t chunk, size_t length)
 {
 	char path[TPCK_PATH_MAX], *buffer = malloc(length);
 	off_t at = (off_t)(sizeof(struct tpck_log_header) + chunk * TPCK_CHUNK_BYTES);
 	int fd;
 
-	tpck_log_path(parcel->log_folder, object - 2, path, sizeof path);
+	tpck_log_path(part->log_folder, object - 2, path, sizeof path);
 	fd = buffer ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 	if (fd < 0 || pread(fd, buffer, length, at) != (ssize_t)length) {
 		free(buffer);
@@ -115,23 +115,26 @@ static void *read_log_chunk(const struct parcel *parcel, size_t object, size_t c
 
 static int send_chunk(struct outgoing *out, const struct tpck_peer_want *want)
 {
-	const struct tpck_member *member = &out->parcel->manifest->members[0];
-	struct tpck_peer_message head = about(out->id, &out->parcel->manifest->point);
+	const struct tpck_manifest *manifest = out->parcel->manifest;
+	const struct tpck_member *member = want->member < manifest->member_count ? &manifest->members[want->member] : NULL;
+	const struct parcel_part *part = &out->parcel->part[member ? want->member : 0];
+	struct tpck_peer_message head = about(out->id, &manifest->point);
 	struct piece *piece = calloc(1, sizeof *piece);
 	const void *bytes;
 	size_t length;
 	int rc;
 
-	if (!piece || want->object >= member->object_count || want->chunk >= member->objects[want->object].count) {
+	if (!piece || !member || want->object >= member->object_count || want->chunk >= member->objects[want->object].count) {
 		free(piece);
 		return -EINVAL;
 	}
 	length = member->objects[want->object].chunks[want->chunk].length;
 	if (want->object >= 2)
-		bytes = piece->buffer = read_log_chunk(out->parcel, want->object, want->chunk, length);
+		bytes = piece->buffer = read_log_chunk(part, want->object, want->chunk, length);
 	else
-		bytes = (want->object ? tpck_image_data(out->parcel->image) : (uint8_t *)tpck_image_rows(out->parcel->image)) +
+		bytes = (want->object ? tpck_image_data(&part->image) : (uint8_t *)tpck_image_rows(&part->image)) +
 			(size_t)want->chunk * TPCK_CHUNK_BYTES;
+	head.member = want->member;
 	head.object = want->object;
 	head.chunk = want->chunk;
 	piece->outgoing = out;
@@ -225,9 +228,12 @@ void parcel_free(struct parcel *parcel)
 {
 	if (parcel->copy)
 		copy_unpin(parcel->copy);
-	tpck_image_close(&parcel->opened);
+	for (uint32_t i = 0; i < parcel->parts; i++)
+		if (!parcel->part[i].live)
+			tpck_image_close(&parcel->part[i].image);
+	free(parcel->part);
 	tpck_manifest_free(parcel->manifest);
-	free(parcel->publication);
+	free(parcel->publication.shares);
 	free(parcel->text);
 	free(parcel);
 }
@@ -305,8 +311,8 @@ static void receive_run(struct job *base)
 	char reason[200];
 
 	job->rc = tpck_manifest_parse(&manifest, job->text, job->size, "of a peer", &job->error);
-	if (!job->rc && manifest->member_count != 1)
-		job->rc = tpck_error_set(&job->error, EBADMSG, "using a peer's manifest that is not of one rank");
+	if (!job->rc && manifest->member_count == 0)
+		job->rc = tpck_error_set(&job->error, EBADMSG, "using a peer's manifest of no rank");
 	if (!job->rc) {
 		job->copy = copy_for(manifest, job->owner, &job->error);
 		job->rc = job->copy ? 0 : -EBUSY;
@@ -486,10 +492,11 @@ void *transfer_place(struct peer *peer, const struct tpck_peer_message *head, si
 {
 	struct incoming *in = incoming_of(peer->serial, head->transfer);
 	struct placed *placed = in ? calloc(1, sizeof *placed) : NULL;
+	struct tpck_peer_want at = {head->member, head->object, head->chunk};
 
 	if (!placed)
 		return NULL;
-	placed->bytes = tpck_replica_place(in->copy->replica, head->object, head->chunk, bytes);
+	placed->bytes = tpck_replica_place(in->copy->replica, &at, bytes);
 	if (!placed->bytes) {
 		free(placed);
 		return NULL;
@@ -503,6 +510,7 @@ void *transfer_place(struct peer *peer, const struct tpck_peer_message *head, si
 
 void transfer_arrived(struct peer *peer, const struct tpck_peer_message *head, void *bytes, size_t count, bool whole)
 {
+	struct tpck_peer_want at = {head->member, head->object, head->chunk};
 	struct tpck_error err = {0};
 	struct incoming *in = NULL;
 	int rc;
@@ -522,7 +530,7 @@ void transfer_arrived(struct peer *peer, const struct tpck_peer_message *head, v
 	if (peer)
 		peer->heard_ns = tpck_clock_monotonic_ns();
 	in->placed--;
-	rc = tpck_replica_take(in->copy->replica, head->object, head->chunk, bytes, whole && !in->failed, &err);
+	rc = tpck_replica_take(in->copy->replica, &at, bytes, whole && !in->failed, &err);
 	if (rc || in->failed || !whole) {
 		if (rc)
 			tpck_log_warn("a copy from %s is not taken: %s", peer ? peer->other.host : "a peer that is gone", err.text);
@@ -540,18 +548,37 @@ static void take_ask(struct peer *peer, const struct tpck_peer_message *head, co
 {
 	struct tpck_peer_message answer = {.transfer = head->transfer};
 	struct tpck_point point;
-	struct copy *copy = copy_pin(identity, head->rank, head->ordinal, &point);
+	struct copy *copy = copy_pin(identity, head->rank, head->ordinal, head->world, &point, NULL);
+	char *other = NULL;
 
 	if (copy) {
 		answer.value = 1;
+		copy_unpin(copy);
+	} else {
+		other = copies_here_other(identity, head->rank, head->world, &point, &answer.world);
+		answer.value = other ? 2 : 0;
+	}
+	if (answer.value) {
 		answer.generation = point.generation;
 		answer.step = point.step;
-		copy_unpin(copy);
 	}
-	peers_inquire(peer, head, &answer, identity, false);
+	peers_inquire(peer, head, &answer, identity, other, false);
 }
 
-static void take_tell(struct peer *peer, const struct tpck_peer_message *head)
+/* Somebody has the program only as it was started otherwise: the newest is what the user is told of. */
+static void note_other(struct ask *ask, const struct tpck_peer_message *head, const char *identity)
+{
+	struct tpck_point point = {head->generation, head->step};
+
+	if (!identity[0] || (ask->other_identity && tpck_point_compare(&point, &ask->other_point) <= 0))
+		return;
+	free(ask->other_identity);
+	ask->other_identity = strdup(identity);
+	ask->other_world = head->world;
+	ask->other_point = point;
+}
+
+static void take_tell(struct peer *peer, const struct tpck_peer_message *head, const char *identity)
 {
 	struct ask *ask;
 
@@ -561,7 +588,9 @@ static void take_tell(struct peer *peer, const struct tpck_peer_message *head)
 		ask->answered++;
 		if (head->value && head->generation > peers.generation)
 			peers.generation = head->generation;
-		if (head->value && ask->count < sizeof ask->answers / sizeof *ask->answers) {
+		if (head->value == 2)
+			note_other(ask, head, identity);
+		if (head->value == 1 && ask->count < sizeof ask->answers / sizeof *ask->answers) {
 			ask->answers[ask->count].serial = peer->serial;
 			memcpy(ask->answers[ask->count].host, peer->other.host, sizeof peer->other.host);
 			ask->answers[ask->count++].point = (struct tpck_point){head->generation, head->step};
@@ -582,35 +611,51 @@ static void get_done(struct agent *agent, struct job *base)
 	parcel_free(parcel);
 }
 
+/* The images of a copy, to be sent. */
+static int open_parts(struct parcel *parcel, unsigned slot, struct tpck_error *err)
+{
+	const struct tpck_replica *replica = parcel->copy->replica;
+	char path[TPCK_PATH_MAX];
+
+	parcel->part = calloc(parcel->manifest->member_count, sizeof *parcel->part);
+	if (!parcel->part)
+		return tpck_error_set(err, ENOMEM, "reading a copy");
+	parcel->parts = (uint32_t)parcel->manifest->member_count;
+	for (uint32_t m = 0; m < parcel->parts; m++) {
+		const struct tpck_member *member = &parcel->manifest->members[m];
+
+		tpck_replica_path(replica, member, parcel->part[m].log_folder, sizeof parcel->part[m].log_folder);
+		tpck_replica_image_path(replica, member, slot, path, sizeof path);
+		if (tpck_image_open(&parcel->part[m].image, path, false, err))
+			return -err->code;
+	}
+	return 0;
+}
+
 static void take_get(struct peer *peer, const struct tpck_peer_message *head, const char *identity)
 {
 	struct parcel *parcel = calloc(1, sizeof *parcel);
 	struct tpck_point point;
 	struct tpck_error err = {0};
-	char path[TPCK_PATH_MAX];
-	int slot;
+	int slot = -1;
 
 	if (parcel)
-		parcel->copy = copy_pin(identity, head->rank, head->ordinal, &point);
+		parcel->copy = copy_pin(identity, head->rank, head->ordinal, head->world, &point, &slot);
 	if (!parcel || !parcel->copy || point.generation != head->generation || point.step < head->step) {
 		if (parcel)
 			parcel_free(parcel);
-		peers_inquire(peer, head, NULL, identity, true);
+		peers_inquire(peer, head, NULL, identity, NULL, true);
 		return;
 	}
-	slot = parcel->copy->slot;
 	parcel->job.done = get_done;
 	parcel->agent = peers.agent;
 	parcel->transfer = head->transfer;
 	parcel->size = parcel->copy->replica->text_size[slot];
 	parcel->text = strdup(parcel->copy->replica->text[slot]);
-	parcel->image = &parcel->opened;
-	snprintf(parcel->log_folder, sizeof parcel->log_folder, "%s", parcel->copy->replica->path);
-	snprintf(path, sizeof path, "%s/image.%d", parcel->copy->replica->path, slot);
 	parcel->targets = 1;
 	parcel->target[0] = peer->serial;
-	if (!parcel->text || tpck_manifest_parse(&parcel->manifest, parcel->text, parcel->size, path, &err) ||
-	    tpck_image_open(&parcel->opened, path, false, &err)) {
+	if (!parcel->text || tpck_manifest_parse(&parcel->manifest, parcel->text, parcel->size, "of a copy", &err) ||
+	    open_parts(parcel, (unsigned)slot, &err)) {
 		agent_complain(&err);
 		say_failed(peer, head->transfer, err.text);
 		parcel_free(parcel);
@@ -632,7 +677,9 @@ void transfer_greet(struct peer *peer)
 {
 	pthread_mutex_lock(&peers.lock);
 	for (struct ask *ask = peers.asks; ask; ask = ask->next) {
-		struct tpck_peer_message head = {.transfer = ask->number, .rank = ask->rank, .ordinal = ask->ordinal};
+		struct tpck_peer_message head = {
+			.transfer = ask->number, .rank = ask->rank, .ordinal = ask->ordinal, .world = ask->world,
+		};
 
 		if (!ask->posted || is_asked(peer))
 			continue;
@@ -713,7 +760,7 @@ void transfer_message(struct peer *peer, const struct tpck_peer_message *head, c
 		take_ask(peer, head, count ? text : "");
 		break;
 	case TPCK_PEER_TELL:
-		take_tell(peer, head);
+		take_tell(peer, head, count ? text : "");
 		break;
 	case TPCK_PEER_GET:
 		take_get(peer, head, count ? text : "");

@@ -47,7 +47,7 @@ static const char *text_of(json_object *row, const char *key)
 	return json_object_object_get_ex(row, key, &value) ? json_object_get_string(value) : "";
 }
 
-static void print_list(json_object *answer, const char *key, const char *format, const char *who)
+static void print_list(json_object *answer, const char *key, const char *before, const char *between, const char *who)
 {
 	json_object *list;
 
@@ -55,8 +55,14 @@ static void print_list(json_object *answer, const char *key, const char *format,
 		return;
 	for (size_t i = 0; i < json_object_array_length(list); i++) {
 		json_object *row = json_object_array_get_idx(list, i);
+		const char *ranks = text_of(row, "ranks");
 
-		printf(format, text_of(row, "step"), text_of(row, "generation"), text_of(row, "rank"), text_of(row, who));
+		if (strtoul(ranks, NULL, 10) > 1)
+			printf("  %s of step %s (generation %s, %s ranks) %s %s\n", before, text_of(row, "step"),
+			       text_of(row, "generation"), ranks, between, text_of(row, who));
+		else
+			printf("  %s of step %s (generation %s, rank %s) %s %s\n", before, text_of(row, "step"),
+			       text_of(row, "generation"), text_of(row, "rank"), between, text_of(row, who));
 	}
 }
 
@@ -66,8 +72,8 @@ void cli_show_copies(const struct cli *cli, const char *job)
 
 	if (!answer)
 		return;
-	print_list(answer, "copies_elsewhere", "  copy of step %s (generation %s, rank %s) on %s\n", "host");
-	print_list(answer, "copies_here", "  holds a copy of step %s (generation %s, rank %s) for %s\n", "owner");
+	print_list(answer, "copies_elsewhere", "copy", "on", "host");
+	print_list(answer, "copies_here", "holds a copy", "for", "owner");
 	json_object_put(answer);
 }
 
