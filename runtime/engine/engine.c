@@ -116,7 +116,7 @@ void tpck_engine_start(const char *library_path, char *const *arguments)
 	}
 	if (engine->settings.allocator[0] == 'a')
 		setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync", 0);
-	bytes = tpck_identity_make(engine->job, engine->ranks.rank, arguments, environ, identity, sizeof identity);
+	bytes = tpck_identity_make(engine->job, engine->ranks.rank, engine->ranks.world, arguments, environ, identity, sizeof identity);
 	engine->log = tpck_log_new(engine->settings.log_bytes);
 	if (bytes < 0 || !engine->log)
 		goto out;

@@ -274,7 +274,7 @@ int tpck_identity_job(const struct tpck_settings *settings, char job[TPCK_JOB_MA
 	return 0;
 }
 
-long tpck_identity_make(const char *job, uint32_t rank, char *const *arguments, char *const *environment, char *at, size_t size)
+long tpck_identity_make(const char *job, uint32_t rank, uint32_t world, char *const *arguments, char *const *environment, char *at, size_t size)
 {
 	struct text text = {at, size, 0, false};
 	char value[128], build_id[48] = "";
@@ -286,6 +286,9 @@ long tpck_identity_make(const char *job, uint32_t rank, char *const *arguments, 
 	snprintf(value, sizeof value, "%u", rank);
 	add_line(&text, "rank", value);
 	add_line(&text, "ordinal", "0");
+	/* Not all launchers say so in a variable that counts. */
+	snprintf(value, sizeof value, "%u", world);
+	add_line(&text, "ranks", value);
 	add_line(&text, "executable", executable);
 	dl_iterate_phdr(find_build_id, build_id);
 	syscall(SYS_newfstatat, AT_FDCWD, executable, &found, 0);

@@ -13,6 +13,6 @@ enum { TPCK_IDENTITY_MAX = 64 << 10, TPCK_JOB_MAX = 128 };
 /* The job's name. 0 or -errno. */
 int tpck_identity_job(const struct tpck_settings *settings, char job[TPCK_JOB_MAX]);
 /* Writes the identity text (wire/message.h), after the job's name was asked for. Returns its length, or -errno. */
-long tpck_identity_make(const char *job, uint32_t rank, char *const *arguments, char *const *environment, char *text, size_t size);
+long tpck_identity_make(const char *job, uint32_t rank, uint32_t world, char *const *arguments, char *const *environment, char *text, size_t size);
 
 #endif

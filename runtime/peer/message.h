@@ -33,11 +33,11 @@ enum tpck_peer_type {
 	TPCK_PEER_FAIL,      /* to an OFFER or a GET: a text, why not */
 	TPCK_PEER_DROP,      /* an identity's text: copies of it up to `generation` are not needed any more; value 1: it ended */
 	TPCK_PEER_MARK,      /* an identity's text: a start of this program may find something with peers */
-	TPCK_PEER_ASK,       /* an identity's text, rank, ordinal, world: what is there of it? transfer is the asker's number. Of
+	TPCK_PEER_ASK,       /* an identity's text, rank, ordinal: what is there of it? transfer is the asker's number. Of
 			      * several ranks the first one stands for all */
-	TPCK_PEER_TELL,      /* to an ASK: value 0: nothing; 1: a copy of generation and step; 2: one of another start of the
-			      * program only, of `world` ranks, and its identity's text */
-	TPCK_PEER_GET,       /* an identity's text, rank, ordinal, world, generation, step: is answered by an OFFER of it */
+	TPCK_PEER_TELL,      /* to an ASK: value 0: nothing; 1: a copy of generation and step; 2: only one of the program as it
+			      * was with other arguments, variables or ranks, and its identity's text */
+	TPCK_PEER_GET,       /* an identity's text, rank, ordinal, generation, step: is answered by an OFFER of it */
 };
 
 struct tpck_peer_message {
@@ -46,8 +46,8 @@ struct tpck_peer_message {
 	uint64_t transfer;
 	uint64_t generation, step;
 	uint32_t rank, ordinal;
-	uint32_t world;
 	uint32_t member, object, chunk; /* of the manifest's members */
+	uint32_t reserved;
 	uint64_t value;
 };
 

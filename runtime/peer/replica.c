@@ -152,7 +152,7 @@ void tpck_replica_close(struct tpck_replica *r)
 	free(r);
 }
 
-void tpck_replica_remove(struct tpck_replica *r)
+void tpck_replica_unlink(const struct tpck_replica *r)
 {
 	DIR *folder = opendir(r->job_folder);
 	struct tpck_session_name name;
@@ -168,6 +168,11 @@ void tpck_replica_remove(struct tpck_replica *r)
 			(void)tpck_folder_remove(path);
 	if (folder)
 		closedir(folder);
+}
+
+void tpck_replica_remove(struct tpck_replica *r)
+{
+	tpck_replica_unlink(r);
 	tpck_replica_close(r);
 }
 

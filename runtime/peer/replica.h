@@ -50,7 +50,9 @@ struct tpck_replica {
 int tpck_replica_open(struct tpck_replica **replica, const char *job_folder, const struct tpck_session_name *name,
 		      struct tpck_error *err);
 void tpck_replica_close(struct tpck_replica *replica);
-/* Removes the folders too. */
+/* Removes the folders; what is still written by this replica comes to nothing. */
+void tpck_replica_unlink(const struct tpck_replica *replica);
+/* Both. */
 void tpck_replica_remove(struct tpck_replica *replica);
 
 /* The slot of the newest whole copy; -1: none. */

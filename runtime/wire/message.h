@@ -46,7 +46,7 @@ enum {
 };
 
 /* The identity text is lines "key value\n" with keys in this order: user, job, rank, ordinal,
- * executable, executable-digest, folder, argument (one a line), environment (NAME=VALUE, one a
+ * ranks, executable, executable-digest, folder, argument (one a line), environment (NAME=VALUE, one a
  * line, sorted, without those that cannot matter), library. Backslash, newline and non-printing
  * bytes of values are written \xHH. */
 struct tpck_hello {

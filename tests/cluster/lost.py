@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A node is lost with all its memory: the same command goes on elsewhere from a peer's copy, and ends with the same bytes.
-CASE=NAME runs one case; `nodes` only so: once on a busy machine the start elsewhere had not heard of the program."""
+CASE=NAME runs one case; BY_NAME only so: `nodes` since once on a busy machine the start elsewhere had not heard of the program,
+the others for the time they take."""
 import glob
 import json
 import os
@@ -351,8 +352,139 @@ def case_ranks():
         checks.ok(node.until(lambda: not b.copies(), 20), "what the ranks that ended had there is dropped", cluster.logs())
 
 
+def flip(where, rank):
+    """Damages what a node holds of a rank, in both images, which its agent does not know."""
+    for folder in where.copies():
+        if f".r{rank}." in folder:
+            for image in glob.glob(os.path.join(folder, "image.*")):
+                with open(image, "r+b") as f:
+                    f.seek((256 << 20) + 100)
+                    byte = f.read(1)
+                    f.seek((256 << 20) + 100)
+                    f.write(bytes([byte[0] ^ 1]))
+
+
+def lose_with_copies(cluster, run, lost, holders):
+    """The ranks run until all of these nodes have a copy; then their node is gone."""
+    for holder in holders:
+        holder.agent()
+    first = run.start(lost)
+    checks.ok(node.until(lambda: min(kept(holder) for holder in holders) >= 20, 60), "ranks: peers get copies", run.story(), cluster.logs())
+    lost.destroy()
+    first.wait(10)
+
+
+def case_ranks_bad():
+    """Of two copies of four ranks that share an optimizer the one is damaged, in one rank's part: on the node where the ranks start."""
+    with node.Cluster(3, TRANSPCKPT_PEERS="2", memory="1g") as cluster:
+        a, b, c = cluster.nodes
+        run = Ranks(cluster, 4, "--zero", steps=200)
+        lose_with_copies(cluster, run, a, (b, c))
+        flip(b, 2)
+        second = run.start(b)
+        finish_ranks(run, second, "a bad copy of one rank", kept(c))
+        checks.ok("rank 2" in b.agent_log() or "r2.o0" in b.agent_log(), "it is noticed", cluster.logs())
+        checks.ok(re.search(r"got a copy of step \d+ of generation 1 from nodec", b.agent_log()), "the other node gave its own", cluster.logs())
+
+
+def case_ranks_sent_bad():
+    """The same, but neither is on the node where the ranks start: the next one is asked."""
+    with node.Cluster(4, TRANSPCKPT_PEERS="2", memory="1g") as cluster:
+        a, b, c, d = cluster.nodes
+        run = Ranks(cluster, 2, "--zero", steps=200)
+        lose_with_copies(cluster, run, a, (b, c))
+        flip(b, 1)
+        newest = kept(b) >= kept(c)
+        finish_ranks(run, run.start(d), "a bad copy elsewhere", min(kept(b), kept(c)))
+        if newest:
+            checks.ok(re.search(r"that nodeb has cannot be had: chunk 0 of image.data of rank 1 is not what its digest says", d.agent_log()),
+                      "the bad one is noticed as it comes", cluster.logs())
+        checks.ok(re.search(r"got a copy of step \d+ of generation 1 from nodec", d.agent_log()), "which the good one gave", cluster.logs())
+
+
+def case_ranks_none():
+    """Where one rank's part is good nowhere, none of the ranks goes on."""
+    with node.Cluster(3, memory="1g") as cluster:
+        a, b, c = cluster.nodes
+        run = Ranks(cluster, 2, "--zero", steps=120)
+        lose_with_copies(cluster, run, a, (b,))
+        flip(b, 1)
+        start = run.start(c)
+        status = start.wait(120)
+        checks.ok(status == 0 and not any(job.LIVE.search(text) for text in run.said()) and not run.same(),
+                  "no good part of one rank: all begin anew, and end with the same bytes", status, run.story(), "\n".join(run.same()), cluster.logs())
+        found = [line for text in run.said() for line in text.splitlines() if "not resuming" in line]
+        checks.ok(len(found) == 1 and "of rank 1 is not what its digest says" in found[0], f"one line: {found}", run.story())
+
+
+def case_ranks_number():
+    """A start with another number of ranks takes nothing of the others', says so in one line, and leaves the copy alone."""
+    for launcher in ("torchrun", "pmi"):
+        with node.Cluster(3, memory="1g") as cluster:
+            a, b, c = cluster.nodes
+            run = Ranks(cluster, 2, steps=200, launcher=launcher)
+            lose_with_copies(cluster, run, a, (b,))
+            has = kept(b)
+            other = run.start(c, ranks=3)
+            node.until(lambda: "not resuming" in run.said()[0] or not other.running(), 60)
+            if other.running():
+                other.kill()
+            found = [text for text in run.story().splitlines() if "not resuming" in text]
+            checks.ok(len(found) == 1 and "the number of ranks is '3', was '2'" in found[0] and run.resumed() is None,
+                      f"{launcher}: one line: {found}", run.story(), cluster.logs())
+            if launcher == "torchrun":
+                # The others of the three leave their files.
+                start = run.start(b)
+                checks.ok(start.wait(120) == 0 and (run.resumed() or 0) >= has, f"the ranks that it was go on at step {run.resumed()}",
+                          run.story(), cluster.logs())
+                checks.ok(all("_r02" in line for line in run.same()), "with the same bytes", *run.same())
+
+
+def case_ranks_memory():
+    """The node stays, but what it had in memory is gone."""
+    with node.Cluster(2) as cluster:
+        a, b = cluster.nodes
+        run = Ranks(cluster, 2, steps=200)
+        b.agent()
+        first = run.start(a)
+        checks.ok(node.until(lambda: kept(b) >= 20, 60), "memory: the peer gets copies", run.story(), cluster.logs())
+        a.signal_agent("KILL")
+        first.kill()
+        a.run(["rm", "-rf", "/dev/shm/t"], cluster.environment)
+        finish_ranks(run, run.start(a), "on the same node without its memory", kept(b))
+
+
+def case_ranks_moved():
+    """The processes die, not their node, and go on elsewhere from what is in its memory."""
+    with node.Cluster(2) as cluster:
+        a, b = cluster.nodes
+        run = Ranks(cluster, 2, steps=200)
+        first = run.start(a)
+        checks.ok(node.until(lambda: committed(a) >= 20, 60), "moved ranks: snapshots are taken", run.story(), cluster.logs())
+        first.kill()
+        node.until(lambda: a.agent_log().count("was killed") == 2, 10)
+        finish_ranks(run, run.start(b), "moved ranks", committed(a))
+
+
+def case_ranks_bytes():
+    """What is sent of replicas, of whose model each rank's own is little. What a gradient's memory holds when it is copied may be
+    the next iteration's, and a rank's own: the best copy says what is sent at least."""
+    ranks = 4
+    with node.Cluster(2, memory="4g", TRANSPCKPT_INTERVAL="3") as cluster:
+        a, b = cluster.nodes
+        run = Ranks(cluster, ranks, steps=24, size=("--width", "64", "--context", "16", "--bigrams", "131072"))
+        b.agent()
+        first = run.start(a)
+        status = first.wait(300)
+        shares = [sent / all_ranks for sent, all_ranks in sent_bytes(a)]
+        checks.ok(status == 0 and shares, f"{ranks} replicas are copied", status, run.story(), cluster.logs())
+        print(f"# {ranks}-way data parallel, MiB sent of MiB of all ranks: {sent_bytes(a)}")
+        checks.ok(min(shares) <= 0.3, f"a copy takes {min(shares):.3f} to {max(shares):.3f} of {ranks} full ones", shares)
+
+
+BY_NAME = ("nodes", "ranks_sent_bad", "ranks_none", "ranks_memory", "ranks_moved", "ranks_bytes")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
-    if name.startswith("case_") and (name[5:] == wanted if wanted else name != "case_nodes"):
+    if name.startswith("case_") and (name[5:] == wanted if wanted else name[5:] not in BY_NAME):
         case()
 checks.end()

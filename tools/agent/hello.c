@@ -150,7 +150,7 @@ static struct offer_request request_of(const struct hello_part *part)
 {
 	return (struct offer_request){
 		.identity = part->identity, .rank = part->hello.rank, .ordinal = part->hello.ordinal,
-		.world = part->hello.world ? part->hello.world : 1, .wanted_step = part->hello.resume_step, .program = part->program, .memory = part->memory,
+		.wanted_step = part->hello.resume_step, .program = part->program, .memory = part->memory,
 		.memory_count = part->memory_count, .session_path = part->session ? part->session->path : NULL,
 	};
 }
@@ -177,6 +177,14 @@ static void choose(struct hello_job *h, bool store, struct offer_request *reques
 	}
 }
 
+/* Of ranks that did not expect anything to go on from the first one hears what there is of the program as it was started
+ * otherwise, as with other ranks. */
+static bool is_to_be_told(const struct hello_job *h, const struct hello_part *part)
+{
+	return !h->resume && h->launch->world > 1 && part->hello.rank == 0 && (part->hello.flags & TPCK_HELLO_RESUME) &&
+	       (part->hello.flags & TPCK_HELLO_LATE);
+}
+
 /* What other nodes know and have of the program comes here before a generation is chosen. */
 static void ask_others(struct hello_job *h, bool store, struct offer_request *requests)
 {
@@ -190,8 +198,9 @@ static void ask_others(struct hello_job *h, bool store, struct offer_request *re
 		if (h->agent->settings.peers)
 			tpck_program_refresh(part->program, &h->agent->tiers);
 		requests[i] = request_of(part);
+		requests[i].told_only = is_to_be_told(h, part);
 	}
-	if (h->resume)
+	if (h->resume || peers_first(requests, h->count)->told_only)
 		peers_fetch(h->agent, store, peers_first(requests, h->count));
 }
 
@@ -231,8 +240,11 @@ static void hello_run(struct job *job)
 	/* What somebody else could have put there is not looked at. */
 	if (h->resume && requests)
 		choose(h, store_rc != -EPERM, requests);
-	for (size_t i = 0; requests && i < h->count; i++)
+	for (size_t i = 0; requests && i < h->count; i++) {
+		if (requests[i].told_only)
+			offer_tell(h->agent, store_rc != -EPERM, &requests[i], &h->offer[i]);
 		free(requests[i].other_identity);
+	}
 	free(requests);
 	if (h->count > 1)
 		find_ports(h->meeting_ports);
@@ -378,7 +390,6 @@ static void gather_candidates(struct agent *agent, struct hello_part *part)
 			live->jobs++;
 			candidate->live = live;
 			candidate->image = i;
-			candidate->world = live->launch->world;
 			candidate->point = (struct tpck_point){header->generation, header->step};
 			candidate->resumable = header->resumable;
 			candidate->cut = (struct tpck_cut){header->log_sequence, header->log_offset};

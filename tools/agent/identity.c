@@ -103,6 +103,8 @@ static void say(const struct line *now, const struct line *was, char *what, size
 		snprintf(what, size, "argument %d is not given, was %s", was->index, b);
 	else if (is_key(now, "argument"))
 		snprintf(what, size, "argument %d is %s, was %s", now->index, a, b);
+	else if (is_key(now, "ranks") && is_key(was, "ranks"))
+		snprintf(what, size, "the number of ranks is %s, was %s", a, b);
 	else if (is_key(now, "executable-digest") && is_key(was, "executable-digest"))
 		snprintf(what, size, "the executable's content is another one than before");
 	else if (is_key(now, "script-digest") && is_key(was, "script-digest"))

@@ -258,39 +258,6 @@ static void weigh(struct agent *agent, const struct offer_request *request, cons
 		*newest = d;
 }
 
-static void weigh_world(const struct offer_request *request, const char *identity, const struct tpck_point *point, uint32_t world,
-			struct tpck_point *newest, uint32_t *of)
-{
-	if (world != request->world && strcmp(identity, request->identity) == 0 && tpck_point_compare(point, newest) > 0 &&
-	    tpck_program_allows(request->program, point) == TPCK_ALLOWED) {
-		*newest = *point;
-		*of = world;
-	}
-}
-
-/* The program is the same, but of another number of ranks, which only the launcher knows. One line for all ranks. */
-static void notice_world(const struct offer_request *request, const struct tpck_catalog *catalog, struct offer *offer)
-{
-	struct tpck_point newest = {0};
-	uint32_t world = 0;
-
-	for (size_t i = 0; i < catalog->count; i++) {
-		const struct tpck_manifest *manifest = catalog->manifests[i];
-		const struct tpck_member *member = manifest ? tpck_manifest_member(manifest, request->rank, request->ordinal) : NULL;
-
-		if (member)
-			weigh_world(request, member->identity, &manifest->point, manifest->world, &newest, &world);
-	}
-	for (size_t i = 0; i < request->memory_count; i++)
-		weigh_world(request, request->memory[i].identity, &request->memory[i].point, request->memory[i].world, &newest, &world);
-	if (request->other_identity)
-		weigh_world(request, request->other_identity, &request->other_point, request->other_world, &newest, &world);
-	if (world)
-		snprintf(offer->notice, sizeof offer->notice,
-			 "not resuming: step %" PRIu64 " is of a start of %u rank%s, this one has %u", newest.step, world,
-			 world == 1 ? "" : "s", request->world);
-}
-
 static void notice_difference(struct agent *agent, const struct offer_request *request,
 			      const struct tpck_catalog *catalog, struct offer *offer)
 {
@@ -321,8 +288,7 @@ static void gather(const struct offer_request *request, const struct tpck_catalo
 		const struct tpck_member *member =
 			tpck_manifest_member(catalog->manifests[i], request->rank, request->ordinal);
 
-		if (member && catalog->manifests[i]->world == request->world &&
-		    strcmp(member->identity, request->identity) == 0)
+		if (member && strcmp(member->identity, request->identity) == 0)
 			choices[(*count)++] = (struct choice){catalog->manifests[i]->point, NULL, &catalog->manifests[i], tier};
 	}
 }
@@ -336,7 +302,7 @@ static void gather_all(struct agent *agent, const struct offer_request *request,
 		room += catalogs[t].count;
 	choices->at = calloc(room, sizeof *choices->at);
 	for (size_t i = 0; choices->at && i < request->memory_count; i++)
-		if (!request->memory[i].identity_differs && !request->memory[i].bad && request->memory[i].world == request->world)
+		if (!request->memory[i].identity_differs && !request->memory[i].bad)
 			choices->at[choices->count++] = (struct choice){request->memory[i].point, &request->memory[i], NULL, 0};
 	for (size_t t = 0; choices->at && t < agent->tiers.count; t++)
 		gather(request, &catalogs[t], t, choices->at, &choices->count);
@@ -382,9 +348,6 @@ void offer_choose(struct agent *agent, bool store, const struct offer_request *r
 		for (size_t r = 0; r < count; r++)
 			if (!offers[r].made && choices[r].count == 0 && !offers[r].notice[0])
 				notice_difference(agent, &requests[r], &catalogs[t], &offers[r]);
-		for (size_t r = 0; r < count; r++)
-			if (!offers[r].made && requests[r].rank == 0 && !offers[r].notice[0])
-				notice_world(&requests[r], &catalogs[t], &offers[r]);
 		tpck_catalog_free(&catalogs[t]);
 	}
 	for (size_t r = 0; r < count; r++) {
@@ -395,5 +358,18 @@ void offer_choose(struct agent *agent, bool store, const struct offer_request *r
 		free(choices[r].at);
 	}
 	free(choices);
+	pthread_mutex_unlock(&store_in_use);
+}
+
+void offer_tell(struct agent *agent, bool store, const struct offer_request *request, struct offer *offer)
+{
+	pthread_mutex_lock(&store_in_use);
+	for (size_t t = store ? 0 : 1; t < agent->tiers.count && !offer->notice[0]; t++) {
+		struct tpck_catalog catalog = {0};
+
+		(void)tpck_catalog_load(&catalog, agent->tiers.tier[t], NULL, NULL, NULL, NULL);
+		notice_difference(agent, request, &catalog, offer);
+		tpck_catalog_free(&catalog);
+	}
 	pthread_mutex_unlock(&store_in_use);
 }

@@ -13,7 +13,6 @@ struct memory_candidate {
 	struct tpck_point point;
 	bool resumable, bad;
 	char identity_differs; /* not this program's: only of use for the notice */
-	uint32_t world;     /* ranks of its launch */
 	struct tpck_cut cut;
 	char image_path[TPCK_PATH_MAX];
 	char session_path[TPCK_NAME_MAX];
@@ -23,16 +22,16 @@ struct memory_candidate {
 /* What one rank asks. */
 struct offer_request {
 	const char *identity;
-	uint32_t rank, ordinal, world;
+	uint32_t rank, ordinal;
 	uint64_t wanted_step; /* UINT64_MAX: the newest */
 	struct tpck_program *program;
 	struct memory_candidate *memory;
 	size_t memory_count;
 	const char *session_path; /* of the new session */
+	bool told_only;           /* nothing can be taken: peers are asked, and nothing is got from them */
 	/* What peers have, and cannot be gone on from: the newest of another start of the program only, and one that could
 	 * not be had. */
 	char *other_identity; /* malloc'd, or NULL */
-	uint32_t other_world;
 	struct tpck_point other_point, lost; /* generation 0: none */
 	char lost_why[300];
 };
@@ -52,5 +51,7 @@ struct offer {
  */
 void offer_choose(struct agent *agent, bool store, const struct offer_request *requests, struct offer *offers, size_t count,
 		  struct tpck_manifest **base);
+/* To a process that can take none: only what there is of its program as it was started otherwise. */
+void offer_tell(struct agent *agent, bool store, const struct offer_request *request, struct offer *offer);
 
 #endif

@@ -454,7 +454,7 @@ static struct launch *dead_launch(struct agent *agent, const struct inquiry *inq
 	uint64_t step;
 
 	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
-		bool dead = launch->world == inquiry->head.world && launch_newest(launch, &step);
+		bool dead = launch_newest(launch, &step);
 
 		for (uint32_t r = 0; dead && r < launch->world; r++)
 			dead = launch->rank[r]->life == LIFE_DEAD;
@@ -648,7 +648,7 @@ static void ask_run(struct errand *errand)
 struct get_errand {
 	struct errand errand; /* first */
 	uint64_t serial, number;
-	uint32_t rank, ordinal, world;
+	uint32_t rank, ordinal;
 	struct tpck_point point;
 	char identity[];
 };
@@ -659,7 +659,7 @@ static void get_run(struct errand *errand)
 	struct peer *peer = peer_of_serial(get->serial);
 	struct tpck_peer_message head = {
 		.transfer = get->number, .generation = get->point.generation, .step = get->point.step, .rank = get->rank,
-		.ordinal = get->ordinal, .world = get->world,
+		.ordinal = get->ordinal,
 	};
 
 	if (peer)
@@ -708,7 +708,6 @@ static bool fetch(struct ask *ask, const struct ask_answer *answer)
 	get->number = ask->number;
 	get->rank = ask->rank;
 	get->ordinal = ask->ordinal;
-	get->world = ask->world;
 	get->point = ask->wanted = answer->point;
 	strcpy(get->identity, ask->identity);
 	ask->getting = true;
@@ -736,14 +735,14 @@ static bool fetch(struct ask *ask, const struct ask_answer *answer)
 static struct tpck_point newest_here(struct agent *agent, bool store, const struct offer_request *request)
 {
 	struct tpck_point newest = {0}, point;
-	struct copy *copy = copy_pin(request->identity, request->rank, request->ordinal, request->world, &point, NULL);
+	struct copy *copy = copy_pin(request->identity, request->rank, request->ordinal, &point, NULL);
 
 	if (copy) {
 		newest = point;
 		copy_unpin(copy);
 	}
 	for (size_t i = 0; i < request->memory_count; i++)
-		if (!request->memory[i].identity_differs && request->memory[i].world == request->world && tpck_point_compare(&request->memory[i].point, &newest) > 0)
+		if (!request->memory[i].identity_differs && tpck_point_compare(&request->memory[i].point, &newest) > 0)
 			newest = request->memory[i].point;
 	for (size_t t = store ? 0 : 1; t < agent->tiers.count; t++) {
 		struct tpck_catalog catalog;
@@ -754,8 +753,8 @@ static struct tpck_point newest_here(struct agent *agent, bool store, const stru
 				const struct tpck_member *member =
 					tpck_manifest_member(catalog.manifests[i], request->rank, request->ordinal);
 
-				if (member && catalog.manifests[i]->world == request->world &&
-				    strcmp(member->identity, request->identity) == 0 && tpck_point_compare(&catalog.manifests[i]->point, &newest) > 0)
+				if (member && strcmp(member->identity, request->identity) == 0 &&
+				    tpck_point_compare(&catalog.manifests[i]->point, &newest) > 0)
 					newest = catalog.manifests[i]->point;
 			}
 			tpck_catalog_free(&catalog);
@@ -788,7 +787,6 @@ void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 	ask->identity = request->identity;
 	ask->rank = request->rank;
 	ask->ordinal = request->ordinal;
-	ask->world = request->world;
 	/* Apart from the numbers that the other side gives. */
 	ask->number = 1ull << 63 | ++numbers;
 	newest = newest_here(agent, store, request);
@@ -800,7 +798,7 @@ void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 	pthread_mutex_lock(&peers.lock);
 	while (is_open(ask) && wait_change(until))
 		;
-	while (ask->posted) {
+	while (ask->posted && !request->told_only) {
 		struct ask_answer *best = NULL;
 		int order = 0;
 
@@ -832,7 +830,6 @@ void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 	pthread_mutex_unlock(&peers.lock);
 	free(request->other_identity);
 	request->other_identity = ask->other_identity;
-	request->other_world = ask->other_world;
 	request->other_point = ask->other_point;
 	free(ask);
 }
@@ -874,7 +871,7 @@ static void add_candidate(struct offer_request *request, struct copy *copy, unsi
 	request->memory = grown;
 	candidate = &grown[request->memory_count++];
 	*candidate = (struct memory_candidate){
-		.copy = copy, .point = *point, .resumable = member->resumable, .cut = member->cut, .world = copy->world,
+		.copy = copy, .point = *point, .resumable = member->resumable, .cut = member->cut,
 		.identity = member->identity, .identity_differs = strcmp(member->identity, request->identity) != 0,
 	};
 	tpck_replica_image_path(copy->replica, member, slot, candidate->image_path, sizeof candidate->image_path);
@@ -890,7 +887,7 @@ void peers_candidates(struct offer_request *requests, size_t count)
 
 	if (!peers.agent->settings.peers)
 		return;
-	copy = copy_pin(first->identity, first->rank, first->ordinal, first->world, &point, &slot);
+	copy = copy_pin(first->identity, first->rank, first->ordinal, &point, &slot);
 	if (!copy)
 		return;
 	if (make_whole(copy, (unsigned)slot) == 0)
@@ -901,23 +898,22 @@ void peers_candidates(struct offer_request *requests, size_t count)
 
 bool peers_release(struct offer_request *requests, size_t count)
 {
-	bool bad = false;
+	struct copy *bad = NULL;
 
-	for (size_t r = 0; r < count; r++) {
-		struct offer_request *request = &requests[r];
-
-		/* Copies stand behind the sessions. */
-		for (; request->memory_count && request->memory[request->memory_count - 1].copy; request->memory_count--) {
-			struct memory_candidate *candidate = &request->memory[request->memory_count - 1];
-
-			if (candidate->bad) {
-				bad = true;
-				pthread_mutex_lock(&peers.lock);
-				candidate->copy->doomed = true;
-				pthread_mutex_unlock(&peers.lock);
-			}
-			copy_unpin(candidate->copy);
-		}
-	}
-	return bad;
+	/* There is one at most: peers_candidates(). */
+	for (size_t r = 0; r < count; r++)
+		for (size_t i = 0; i < requests[r].memory_count; i++)
+			if (requests[r].memory[i].copy && requests[r].memory[i].bad)
+				bad = requests[r].memory[i].copy;
+	if (bad)
+		pin_again(bad);
+	/* Copies stand behind the sessions. */
+	for (size_t r = 0; r < count; r++)
+		for (struct offer_request *request = &requests[r];
+		     request->memory_count && request->memory[request->memory_count - 1].copy; request->memory_count--)
+			copy_unpin(request->memory[request->memory_count - 1].copy);
+	if (!bad)
+		return false;
+	copy_discard(bad);
+	return true;
 }

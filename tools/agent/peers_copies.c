@@ -70,13 +70,18 @@ static struct copy *add(struct tpck_replica *replica, const struct tpck_manifest
 	return copy;
 }
 
-static void forget(struct copy *copy, bool files)
+static void take_out(const struct copy *copy)
 {
 	for (struct copy **place = &peers.copies; *place; place = &(*place)->next)
 		if (*place == copy) {
 			*place = copy->next;
 			break;
 		}
+}
+
+static void forget(struct copy *copy, bool files)
+{
+	take_out(copy);
 	if (files)
 		tpck_replica_remove(copy->replica);
 	else
@@ -217,6 +222,12 @@ static void doom(const char *identity, uint64_t generation)
 void copy_filled(struct copy *copy, bool whole)
 {
 	pthread_mutex_lock(&peers.lock);
+	if (copy->detached) {
+		tpck_replica_close(copy->replica);
+		free_copy(copy);
+		pthread_mutex_unlock(&peers.lock);
+		return;
+	}
 	copy->filling = false;
 	copy->seen_ns = tpck_clock_monotonic_ns();
 	note_newest(copy);
@@ -230,15 +241,39 @@ void copy_filled(struct copy *copy, bool whole)
 	pthread_mutex_unlock(&peers.lock);
 }
 
+void copy_discard(struct copy *copy)
+{
+	pthread_mutex_lock(&peers.lock);
+	copy->pins--;
+	copy->doomed = true;
+	if (copy->filling && !copy->pins) {
+		take_out(copy);
+		copy->detached = true;
+		tpck_replica_unlink(copy->replica);
+	}
+	copies_here_sweep();
+	pthread_mutex_unlock(&peers.lock);
+}
+
+bool copy_is_detached(struct copy *copy)
+{
+	bool detached;
+
+	pthread_mutex_lock(&peers.lock);
+	detached = copy->detached;
+	pthread_mutex_unlock(&peers.lock);
+	return detached;
+}
+
 /* ---- reading ------------------------------------------------------------------------------ */
 
-struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, uint32_t world, struct tpck_point *point, int *slot)
+struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, struct tpck_point *point, int *slot)
 {
 	struct copy *found = NULL;
 
 	pthread_mutex_lock(&peers.lock);
 	for (struct copy *copy = peers.copies; copy; copy = copy->next)
-		if (copy->world == world && copy->member[0].rank == rank && copy->member[0].ordinal == ordinal && !copy->doomed &&
+		if (copy->member[0].rank == rank && copy->member[0].ordinal == ordinal && !copy->doomed &&
 		    copy->slot >= 0 && strcmp(copy->member[0].identity, identity) == 0 &&
 		    (!found || copy->replica->name.generation > found->replica->name.generation))
 			found = copy;
@@ -252,26 +287,22 @@ struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, uin
 	return found;
 }
 
-char *copies_here_other(const char *identity, uint32_t rank, uint32_t world, struct tpck_point *point, uint32_t *other_world)
+char *copies_here_other(const char *identity, uint32_t rank, struct tpck_point *point)
 {
 	const struct copy *found = NULL;
 	char *text = NULL, what[320];
 
 	pthread_mutex_lock(&peers.lock);
 	for (const struct copy *copy = peers.copies; copy; copy = copy->next) {
-		enum identity_relation relation;
-
 		if (copy->doomed || copy->slot < 0 || copy->member[0].rank != rank)
 			continue;
-		relation = identity_compare(identity, copy->member[0].identity, what, sizeof what);
-		if ((relation == IDENTITY_CHANGED || (relation == IDENTITY_SAME && copy->world != world)) &&
+		if (identity_compare(identity, copy->member[0].identity, what, sizeof what) == IDENTITY_CHANGED &&
 		    (!found || tpck_point_compare(&copy->point, &found->point) > 0))
 			found = copy;
 	}
 	if (found) {
 		text = strdup(found->member[0].identity);
 		*point = found->point;
-		*other_world = found->world;
 	}
 	pthread_mutex_unlock(&peers.lock);
 	return text;

@@ -41,6 +41,7 @@ struct copy {
 	unsigned pins;
 	bool filling;
 	bool doomed;               /* goes when nobody uses it */
+	bool detached;             /* its files are gone; freed when it is not filled any more */
 	char owner[TPCK_PEER_NAME];
 	uint64_t seen_ns;          /* it was brought up to date, or its owner was there */
 	struct copy *next;
@@ -89,7 +90,7 @@ struct errand {
 struct ask {
 	struct errand errand;
 	const char *identity;
-	uint32_t rank, ordinal, world;
+	uint32_t rank, ordinal;
 	uint64_t number;
 	bool posted;               /* the thread has it */
 	unsigned asked, answered;
@@ -101,7 +102,6 @@ struct ask {
 	unsigned count;
 	/* the newest that somebody has of another start of the program only */
 	char *other_identity;      /* malloc'd */
-	uint32_t other_world;
 	struct tpck_point other_point;
 	/* the GET under way */
 	bool getting, got;
@@ -181,12 +181,16 @@ void copies_here_close(void);
 struct copy *copy_for(const struct tpck_manifest *manifest, const char *owner, struct tpck_error *err);
 void copy_unpin(struct copy *copy);
 void copy_filled(struct copy *copy, bool whole);
-/* The newest copy here of a launch of so many ranks whose first one this is, pinned, or NULL; *point and *slot (NULL or)
+/* What is there is bad; the caller's pin goes. Its place is free at once, if nobody else has one: who fills it may be gone
+ * without a word. */
+void copy_discard(struct copy *copy);
+bool copy_is_detached(struct copy *copy);
+/* The newest copy here of a launch whose first rank this is, pinned, or NULL; *point and *slot (NULL or)
  * say of which snapshot, and stay true until it is unpinned. */
-struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, uint32_t world, struct tpck_point *point, int *slot);
+struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, struct tpck_point *point, int *slot);
 /* The newest that is not of this launch, but of the program as it was with other arguments, variables or ranks: its
  * identity, malloc'd, or NULL. */
-char *copies_here_other(const char *identity, uint32_t rank, uint32_t world, struct tpck_point *point, uint32_t *other_world);
+char *copies_here_other(const char *identity, uint32_t rank, struct tpck_point *point);
 void copies_here_drop(const char *identity, uint64_t generation);
 void copies_here_sweep(void);
 uint64_t copies_here_until(void);

@@ -375,7 +375,9 @@ static void incoming_whole(struct incoming *in)
 	struct tpck_peer_message head;
 	struct tpck_point point;
 
-	if (tpck_replica_finish(replica, &err)) {
+	if (copy_is_detached(in->copy))
+		tpck_error_set(&err, 0, "it is not needed any more");
+	if (err.text[0] || tpck_replica_finish(replica, &err)) {
 		agent_complain(&err);
 		in->placed = 0;
 		in->failed = true;
@@ -530,11 +532,12 @@ void transfer_arrived(struct peer *peer, const struct tpck_peer_message *head, v
 	if (peer)
 		peer->heard_ns = tpck_clock_monotonic_ns();
 	in->placed--;
+	whole = whole && !copy_is_detached(in->copy);
 	rc = tpck_replica_take(in->copy->replica, &at, bytes, whole && !in->failed, &err);
 	if (rc || in->failed || !whole) {
 		if (rc)
 			tpck_log_warn("a copy from %s is not taken: %s", peer ? peer->other.host : "a peer that is gone", err.text);
-		incoming_fail(in, rc ? err.text : "the connection broke");
+		incoming_fail(in, rc ? err.text : "the connection broke, or it is not needed any more");
 		return;
 	}
 	tell_ask(in->transfer, in->serial, false, 0, "");
@@ -548,14 +551,14 @@ static void take_ask(struct peer *peer, const struct tpck_peer_message *head, co
 {
 	struct tpck_peer_message answer = {.transfer = head->transfer};
 	struct tpck_point point;
-	struct copy *copy = copy_pin(identity, head->rank, head->ordinal, head->world, &point, NULL);
+	struct copy *copy = copy_pin(identity, head->rank, head->ordinal, &point, NULL);
 	char *other = NULL;
 
 	if (copy) {
 		answer.value = 1;
 		copy_unpin(copy);
 	} else {
-		other = copies_here_other(identity, head->rank, head->world, &point, &answer.world);
+		other = copies_here_other(identity, head->rank, &point);
 		answer.value = other ? 2 : 0;
 	}
 	if (answer.value) {
@@ -574,7 +577,6 @@ static void note_other(struct ask *ask, const struct tpck_peer_message *head, co
 		return;
 	free(ask->other_identity);
 	ask->other_identity = strdup(identity);
-	ask->other_world = head->world;
 	ask->other_point = point;
 }
 
@@ -640,7 +642,7 @@ static void take_get(struct peer *peer, const struct tpck_peer_message *head, co
 	int slot = -1;
 
 	if (parcel)
-		parcel->copy = copy_pin(identity, head->rank, head->ordinal, head->world, &point, &slot);
+		parcel->copy = copy_pin(identity, head->rank, head->ordinal, &point, &slot);
 	if (!parcel || !parcel->copy || point.generation != head->generation || point.step < head->step) {
 		if (parcel)
 			parcel_free(parcel);
@@ -677,9 +679,7 @@ void transfer_greet(struct peer *peer)
 {
 	pthread_mutex_lock(&peers.lock);
 	for (struct ask *ask = peers.asks; ask; ask = ask->next) {
-		struct tpck_peer_message head = {
-			.transfer = ask->number, .rank = ask->rank, .ordinal = ask->ordinal, .world = ask->world,
-		};
+		struct tpck_peer_message head = {.transfer = ask->number, .rank = ask->rank, .ordinal = ask->ordinal};
 
 		if (!ask->posted || is_asked(peer))
 			continue;
