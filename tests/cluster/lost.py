@@ -296,7 +296,7 @@ class Ranks:
         self.starts += 1
         self.said_in, self.now = os.path.join(self.work, f"said{self.starts}"), ranks or self.ranks
         command = [os.path.join(self.cluster.build, "transpckpt"), "run", "--", *self.trainer]
-        return where.start(self.argv(self.said_in, command, ranks), {**self.cluster.environment, **settings}, f"start{self.starts}", self.work)
+        return where.start(self.argv(self.said_in, command, ranks), {**self.cluster.environment, **SLOW, **settings}, f"start{self.starts}", self.work)
 
     def said(self):
         """What each rank said in the newest start."""
@@ -332,8 +332,7 @@ def case_ranks():
     with node.Cluster(3) as cluster:
         a, b, c = cluster.nodes
         run = Ranks(cluster, 2, steps=200)
-        b.agent()
-        first = run.start(a)
+        first = start_with_peers(run, a, (b,))
         checks.ok(node.until(lambda: kept(b) >= 20, 60), "ranks: the peer gets copies", run.story(), cluster.logs())
         shown = a.run([os.path.join(cluster.build, "transpckpt"), "show", "--json"], cluster.environment).stdout
         copies = [row["copies"] for row in json.loads(shown)]
@@ -364,11 +363,17 @@ def flip(where, rank):
                     f.write(bytes([byte[0] ^ 1]))
 
 
+def start_with_peers(run, where, holders):
+    """Starts the ranks where these nodes' agents are known: what is copied is not left to who comes first."""
+    for holder in (*holders, where):
+        holder.agent()
+    checks.ok(node.until(lambda: lines(where, "is a peer") >= len(holders), 60), "ranks: the agents meet", run.cluster.logs())
+    return run.start(where)
+
+
 def lose_with_copies(cluster, run, lost, holders):
     """The ranks run until all of these nodes have a copy; then their node is gone."""
-    for holder in holders:
-        holder.agent()
-    first = run.start(lost)
+    first = start_with_peers(run, lost, holders)
     checks.ok(node.until(lambda: min(kept(holder) for holder in holders) >= 20, 60), "ranks: peers get copies", run.story(), cluster.logs())
     lost.destroy()
     first.wait(10)
@@ -445,8 +450,7 @@ def case_ranks_memory():
     with node.Cluster(2) as cluster:
         a, b = cluster.nodes
         run = Ranks(cluster, 2, steps=200)
-        b.agent()
-        first = run.start(a)
+        first = start_with_peers(run, a, (b,))
         checks.ok(node.until(lambda: kept(b) >= 20, 60), "memory: the peer gets copies", run.story(), cluster.logs())
         a.signal_agent("KILL")
         first.kill()
