@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A node is lost with all its memory: the same command goes on elsewhere from a peer's copy, and ends with the same bytes.
-CASE=NAME runs one case; BY_NAME only so: `nodes` since once on a busy machine the start elsewhere had not heard of the program,
-the others for the time they take."""
+CASE=NAME runs one case; BY_NAME only so, for the time they take."""
 import glob
 import json
 import os

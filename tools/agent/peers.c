@@ -635,14 +635,14 @@ static void ask_run(struct errand *errand)
 {
 	struct ask *ask = (struct ask *)errand;
 
-	/* Those that become known later are asked then. */
+	/* Those that become known later are asked then. The asker must not see it posted, and nobody asked yet. */
 	pthread_mutex_lock(&peers.lock);
 	ask->posted = true;
-	pthread_cond_broadcast(&peers.changed);
-	pthread_mutex_unlock(&peers.lock);
 	for (struct peer *peer = peers.list; peer; peer = peer->next)
 		if (peer->state == PEER_KNOWN)
 			transfer_greet(peer);
+	pthread_cond_broadcast(&peers.changed);
+	pthread_mutex_unlock(&peers.lock);
 }
 
 struct get_errand {

@@ -226,6 +226,8 @@ static void known(struct peer *peer)
 
 	pthread_mutex_lock(&peers.lock);
 	peer->state = PEER_KNOWN;
+	/* At once: who waits for others to be known or to answer must see either. */
+	transfer_greet(peer);
 	pthread_cond_broadcast(&peers.changed);
 	pthread_mutex_unlock(&peers.lock);
 	for (struct lead *lead = leads; lead; lead = lead->next)
@@ -233,7 +235,6 @@ static void known(struct peer *peer)
 			memcpy(lead->node, peer->other.node, sizeof lead->node);
 	if (first)
 		tpck_log_info("the agent of %s (domain %s) is a peer", peer->other.host, peer->other.domain);
-	transfer_greet(peer);
 }
 
 static bool take_greeting(struct peer *peer, const void *bytes, size_t count)

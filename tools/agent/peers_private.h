@@ -170,7 +170,7 @@ void *transfer_place(struct peer *peer, const struct tpck_peer_message *head, si
 void transfer_arrived(struct peer *peer, const struct tpck_peer_message *head, void *bytes, size_t count, bool whole);
 void transfer_sent(void *token);
 void transfer_message(struct peer *peer, const struct tpck_peer_message *head, char *text, size_t count);
-void transfer_greet(struct peer *peer); /* it is known now: it gets what is being asked */
+void transfer_greet(struct peer *peer); /* under the lock; it is known now: it gets what is being asked */
 /* Any thread: gives a parcel to the thread. */
 void transfer_send(struct parcel *parcel);
 void parcel_free(struct parcel *parcel);

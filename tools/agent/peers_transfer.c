@@ -677,7 +677,6 @@ static bool is_asked(const struct peer *peer)
 
 void transfer_greet(struct peer *peer)
 {
-	pthread_mutex_lock(&peers.lock);
 	for (struct ask *ask = peers.asks; ask; ask = ask->next) {
 		struct tpck_peer_message head = {.transfer = ask->number, .rank = ask->rank, .ordinal = ask->ordinal};
 
@@ -686,7 +685,6 @@ void transfer_greet(struct peer *peer)
 		if (peer_send_text(peer, TPCK_PEER_ASK, &head, ask->identity, strlen(ask->identity) + 1) == 0)
 			ask->asked++;
 	}
-	pthread_mutex_unlock(&peers.lock);
 }
 
 /* ---- messages ----------------------------------------------------------------------------- */
