@@ -41,6 +41,7 @@ struct owned {
 		uint64_t step;
 	} holder[PARCEL_TARGETS];
 	char told[PARCEL_TARGETS * TPCK_PEER_NAME]; /* holders at the last DROP to the others */
+	uint64_t told_met; /* and how many others had been met */
 	struct owned *next;
 };
 
@@ -299,6 +300,7 @@ static void note_holders(struct owned *owned, const struct parcel *parcel)
 	uint64_t generation = owned->name.generation;
 	char now[sizeof owned->told] = "";
 	bool all = parcel->targets > 0;
+	uint64_t met;
 
 	owned->holders = parcel->targets;
 	for (unsigned i = 0; i < parcel->targets; i++) {
@@ -311,11 +313,16 @@ static void note_holders(struct owned *owned, const struct parcel *parcel)
 		all = all && parcel->has[i];
 		snprintf(now + strlen(now), sizeof now - strlen(now), "%s\n", parcel->hosts[i]);
 	}
-	if (!all || strcmp(now, owned->told) == 0)
+	pthread_mutex_lock(&peers.lock);
+	met = peers.met;
+	pthread_mutex_unlock(&peers.lock);
+	/* Who has come since is to hear of the program, too: without a folder that all see, a start there looks for its mark. */
+	if (!all || (strcmp(now, owned->told) == 0 && met == owned->told_met))
 		return;
 	/* Who had copies before, and is not among those who have them now, need not keep them; nor does this node. Each rank
 	 * is a program whose start looks for its own mark. */
 	memcpy(owned->told, now, sizeof now);
+	owned->told_met = met;
 	for (uint32_t r = 0; r < parcel->parts; r++)
 		drop(parcel->part[r].live->session->identity, generation, now, false);
 	copies_here_drop(parcel->part[0].live->session->identity, generation - 1);

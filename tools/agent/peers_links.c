@@ -226,6 +226,7 @@ static void known(struct peer *peer)
 
 	pthread_mutex_lock(&peers.lock);
 	peer->state = PEER_KNOWN;
+	peers.met++;
 	/* At once: who waits for others to be known or to answer must see either. */
 	transfer_greet(peer);
 	pthread_cond_broadcast(&peers.changed);

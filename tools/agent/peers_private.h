@@ -130,6 +130,7 @@ extern struct peers {
 	bool ended;                /* the thread looks at nothing any more */
 	struct errand *errands, **errands_end;
 	struct peer *list;
+	uint64_t met;              /* how often one became known */
 	struct copy *copies;
 	struct ask *asks;
 	uint64_t generation;       /* greatest heard of */
