@@ -334,7 +334,8 @@ def case_ranks():
     """Several ranks on one node have one copy together: the node goes, all ranks go on from it on a third one."""
     with node.Cluster(3) as cluster:
         a, b, c = cluster.nodes
-        run = Ranks(cluster, 2, steps=200)
+        # It must not end while it is looked at.
+        run = Ranks(cluster, 2, steps=500)
         first = start_with_peers(run, a, (b,))
         checks.ok(node.until(lambda: kept(b) >= 20, 60), "ranks: the peer gets copies", run.story(), cluster.logs())
         shown = a.run([os.path.join(cluster.build, "transpckpt"), "show", "--json"], cluster.environment).stdout
