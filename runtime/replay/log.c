@@ -54,13 +54,17 @@ static void segment_begin(struct tpck_log_header *segment, uint64_t generation, 
 	atomic_store(&segment->used, (sizeof *segment + ALIGN - 1) / ALIGN * ALIGN);
 }
 
-static struct tpck_log_header *segment_create(const struct tpck_log *log, uint64_t sequence, uint64_t bytes)
+/* What is made ahead of its time has a name of its own until it is taken: see tpck_log_prepare(). */
+static void ahead_name(char *path, size_t size, const char *folder)
+{
+	snprintf(path, size, "%s/ahead", folder);
+}
+
+static struct tpck_log_header *segment_create(const struct tpck_log *log, const char *path, uint64_t sequence, uint64_t bytes)
 {
 	struct tpck_log_header *segment;
-	char path[320];
 	int fd;
 
-	segment_name(path, sizeof path, log->folder, sequence);
 	/* What is there may be another name of an older session's segment, put there for a resume that was
 	 * not taken. */
 	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
@@ -161,6 +165,7 @@ int tpck_log_attach(struct tpck_log *log, const char *folder, uint64_t generatio
 		    const struct tpck_log_position *cut)
 {
 	struct tpck_log_header *early = log->segment, *first;
+	char path[320];
 	int result = 0;
 
 	if (strlen(folder) >= sizeof log->folder)
@@ -171,7 +176,8 @@ int tpck_log_attach(struct tpck_log *log, const char *folder, uint64_t generatio
 	if (cut) {
 		result = attach_behind(log, cut);
 	} else {
-		first = segment_create(log, 0, TPCK_LOG_SEGMENT_BYTES);
+		segment_name(path, sizeof path, log->folder, 0);
+		first = segment_create(log, path, 0, TPCK_LOG_SEGMENT_BYTES);
 		if (first) {
 			uint64_t used = atomic_load(&early->used);
 
@@ -208,9 +214,11 @@ static bool segment_next(struct tpck_log *log, uint64_t needed)
 {
 	uint64_t bytes = TPCK_LOG_SEGMENT_BYTES, sequence = log->segment->sequence + 1;
 	struct tpck_log_header *next = atomic_exchange(&log->ahead, NULL);
+	char path[320];
 
 	if (!log->folder[0])
 		return false;
+	segment_name(path, sizeof path, log->folder, sequence);
 	if (next && (next->sequence != sequence || next->bytes < needed)) {
 		munmap(next, next->bytes);
 		next = NULL;
@@ -218,7 +226,7 @@ static bool segment_next(struct tpck_log *log, uint64_t needed)
 	if (needed > bytes)
 		bytes = (needed + TPCK_CHUNK_BYTES - 1) / TPCK_CHUNK_BYTES * TPCK_CHUNK_BYTES;
 	if (!next)
-		next = segment_create(log, sequence, bytes);
+		next = segment_create(log, path, sequence, bytes);
 	if (!next)
 		return false;
 	log->segment->sealed = 1;
@@ -281,19 +289,32 @@ static void populate(struct tpck_log *log, struct tpck_log_header *segment)
 
 void tpck_log_prepare(struct tpck_log *log)
 {
-	struct tpck_log_header *next;
+	struct tpck_log_header *segment = log->segment, *next;
+	char from[320], to[320];
 
 	if (!log->folder[0] || log->failed)
 		return;
-	populate(log, log->segment);
-	if (atomic_load(&log->ahead) ||
-	    atomic_load(&log->segment->used) < log->segment->bytes / 2)
+	populate(log, segment);
+	if (atomic_load(&log->ahead) || atomic_load(&segment->used) < segment->bytes / 2)
 		return;
-	next = segment_create(log, log->segment->sequence + 1, TPCK_LOG_SEGMENT_BYTES);
+	ahead_name(from, sizeof from, log->folder);
+	next = segment_create(log, from, segment->sequence + 1, TPCK_LOG_SEGMENT_BYTES);
 	if (!next)
 		return;
 	populate(log, next);
-	atomic_store(&log->ahead, next);
+	segment_name(to, sizeof to, log->folder, next->sequence);
+	/* The program may have come to the segment's end meanwhile, and has made the next one itself: its name is taken. */
+	tpck_spin_lock(&log->lock);
+	if (log->segment == segment && !syscall(SYS_rename, from, to)) {
+		atomic_store(&log->ahead, next);
+		next = NULL;
+	}
+	tpck_spin_unlock(&log->lock);
+	if (next) {
+		log->populated = segment->sequence + 1;
+		syscall(SYS_unlinkat, AT_FDCWD, from, 0);
+		munmap(next, next->bytes);
+	}
 }
 
 /* ---- reading ------------------------------------------------------------------------------ */

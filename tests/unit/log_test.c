@@ -310,6 +310,43 @@ static void test_threads(void)
 }
 
 /* A segment of an older session that a resume was given and did not take. */
+struct racing {
+	struct tpck_log *log;
+	_Atomic bool done;
+};
+
+static void *prepare_on(void *argument)
+{
+	struct racing *racing = argument;
+
+	while (!atomic_load(&racing->done))
+		tpck_log_prepare(racing->log);
+	return NULL;
+}
+
+static size_t same(uint32_t number)
+{
+	(void)number;
+	return 4000;
+}
+
+/* Whoever makes segments ahead may be overtaken: each is there once, and whole. */
+static void test_prepare(void)
+{
+	enum { COUNT = 40000 };
+	char *folder = tap_folder("/dev/shm");
+	struct racing racing = {.log = attached(folder, 1 << 30)};
+	pthread_t thread;
+	bool good = pthread_create(&thread, NULL, prepare_on, &racing) == 0;
+
+	for (uint32_t number = 0; number < COUNT; number++)
+		good &= put(racing.log, number, same(number));
+	atomic_store(&racing.done, true);
+	pthread_join(thread, NULL);
+	tap_ok(good && read_back(folder, tpck_log_end(racing.log), 0, same) == COUNT, "segments are made ahead while others fill them", "");
+	remove_folder(folder);
+}
+
 static void test_left_alone(void)
 {
 	char *folder = tap_folder(tmp), theirs[200], ours[200], byte = 0;
@@ -335,6 +372,7 @@ int main(void)
 	test_limits();
 	test_damage();
 	test_threads();
+	test_prepare();
 	test_left_alone();
 	return tap_done();
 }
