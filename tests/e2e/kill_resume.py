@@ -86,7 +86,7 @@ def same_seed(this):
     return len(seeds) == 1
 
 
-def check(checks, rng, case, kills):
+def check(checks, rng, case, kills, tries=3):
     name, _, witness = case.partition(":")
     settings = {"TRANSPCKPT_INFER": witness} if witness else {}
     if name.endswith("slow-copies"):
@@ -108,6 +108,10 @@ def check(checks, rng, case, kills):
             this.plain_sec = 2.0
         plan = this.kill_plan(rng, kills)
         status = this.run_killed(plan, between=forget_best if name == "gpt-save-best" else None)
+        # On a machine whose memory is slow just now all may have come before the first snapshot: that shows nothing.
+        if tries > 1 and witness != "pattern" and status == 0 and len(this.kills) > 2 and not any(k.capturing for k in this.kills):
+            print(f"# {case}: no kill found a snapshot; once more")
+            return check(checks, rng, case, kills, tries - 1)
         if drawn and not checks.ok(same_seed(this), f"{case}: the seed is drawn once", this.story()):
             return
         # A run that began anew drew another seed, and its output is another; one with a checkpoint of its own says

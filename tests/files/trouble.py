@@ -515,11 +515,19 @@ f.close()
 os.unlink("old.pt")
 print(os.path.exists("old.pt"), flush=True)
 step("removed")
-# A disk with room for this only when what was removed is gone: by then it is.
-for i in range(4):
-    save("large.pt", b"l" * 600000)
-    os.unlink("large.pt")
-save("large.pt", b"m" * 600000)
+# A disk with room for this only when what was removed is gone: by then it is, unless the agent had it open just then, whose
+# blocks come a moment later.
+late = 0
+for i in range(6):
+    for again in range(100):
+        try:
+            save("large.pt", b"%d" % i * 600000)
+            break
+        except OSError:
+            late += not again
+            time.sleep(0.02)
+    if i < 5: os.unlink("large.pt")
+print(late, flush=True)
 says(sync, ".")
 """
 
@@ -550,10 +558,10 @@ def no_room(checks):
             checks.ok(until(lambda: not place.listed()) and place.content("a-2.pt") == b"y" * 100000 and
                       place.content("old.pt") is None, "both come in their order once there is room", place.listed())
             go(program)
-            said = line(program)
+            late, said = int(line(program)), line(program)
             status, _ = end(program)
-            checks.ok(said == "nothing" and status == 0 and place.content("large.pt") == b"m" * 600000,
-                      "what was removed has made room for what is saved next", said, status, place.listing())
+            checks.ok(late < 3 and said == "nothing" and status == 0 and place.content("large.pt") == b"5" * 600000,
+                      f"what was removed has made room for what is saved next, a moment later {late} times of 5", said, status, place.listing())
         finally:
             subprocess.run(["umount", "-l", place.work], check=False)
 
