@@ -85,7 +85,7 @@ static void diverged(struct agent *agent, struct live *live, const struct tpck_d
 	tpck_log_warn("resuming at step %llu (generation %llu) failed in iteration %llu: %.200s",
 		      (unsigned long long)what->step, (unsigned long long)what->generation,
 		      (unsigned long long)what->at, what->what);
-	history_diverged(agent, launch->rank[0] ? launch->rank[0] : live, what);
+	history_diverged(agent, launch_first(launch), what);
 	if (what->ends) {
 		point = (struct tpck_point){live->session->name.generation, 0};
 		clerk_tell(agent, live, NEWS_GAVE_UP, &point, TPCK_DEATH_FAR);

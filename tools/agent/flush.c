@@ -296,7 +296,7 @@ static void flush_done(struct agent *agent, struct job *job)
 			      (double)tpck_manifest_bytes(flush->published) / (1 << 20),
 			      (double)flush->published->stored_bytes / (1 << 20), (double)flush->write_ns / 1e9,
 			      (double)(flush->took_ns - flush->write_ns) / 1e9);
-		history_durable(agent, launch->rank[0], flush->published, flush->write_ns, flush->took_ns - flush->write_ns);
+		history_durable(agent, launch_first(launch), flush->published, flush->write_ns, flush->took_ns - flush->write_ns);
 		tpck_manifest_free(launch->base);
 		launch->base = flush->published;
 		agent->history.cost_sec = (double)flush->took_ns / 1e9;
@@ -355,7 +355,7 @@ static void add_share(struct flush_job *flush, struct live *live)
 static void begin(struct agent *agent, struct launch *launch, uint64_t step)
 {
 	struct flush_job *flush = calloc(1, sizeof *flush);
-	const struct tpck_control *control = launch->rank[0]->session->control;
+	const struct tpck_control *control = launch_first(launch)->session->control;
 
 	if (!flush)
 		return;
@@ -428,7 +428,7 @@ static uint64_t due_in(const struct agent *agent, const struct launch *launch, u
 	if (c.ending)
 		return UINT64_MAX;
 	if (interval->unit == TPCK_INTERVAL_ITERATIONS) {
-		uint64_t last = launch->durable_any ? launch->durable_step : launch->rank[0]->session->control->resume_step;
+		uint64_t last = launch->durable_any ? launch->durable_step : launch_first(launch)->session->control->resume_step;
 
 		return (double)(step - last) >= interval->count ? 0 : UINT64_MAX;
 	}

@@ -117,6 +117,14 @@ void launch_said(struct agent *agent, struct launch *launch, uint32_t hellos)
 	free_if_empty(agent, launch);
 }
 
+struct live *launch_first(const struct launch *launch)
+{
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r])
+			return launch->rank[r];
+	return NULL;
+}
+
 bool launch_is_whole(const struct launch *launch)
 {
 	for (uint32_t r = 0; r < launch->world; r++)
@@ -148,9 +156,9 @@ bool launch_newest(const struct launch *launch, uint64_t *step)
 	if (!launch_is_whole(launch))
 		return false;
 	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r]->newest < 0 || launch->rank[r]->newest_step != launch->rank[0]->newest_step)
+		if (launch->rank[r]->newest < 0 || launch->rank[r]->newest_step != launch_first(launch)->newest_step)
 			return false;
-	*step = launch->rank[0]->newest_step;
+	*step = launch_first(launch)->newest_step;
 	return true;
 }
 

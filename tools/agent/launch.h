@@ -19,7 +19,7 @@ struct launch {
 	uint64_t key;          /* the same in all its ranks, by their launcher's variables */
 	uint64_t generation;   /* 0: its first process is not welcomed yet; written by the clerk's thread */
 	uint32_t world;
-	struct live **rank;    /* [world]; NULL: not met, or gone */
+	struct live **rank;    /* [world]; NULL: not met, or gone, or on another node */
 	uint32_t hellos;       /* HELLOs of it that wait or that the clerk has */
 	uint8_t *said;         /* [world] 1: this rank has said HELLO */
 	bool closed;           /* one of its processes is gone: who comes now belongs to another launch */
@@ -44,6 +44,8 @@ struct launch {
 struct launch *launch_join(struct agent *agent, const struct tpck_hello *hello);
 /* That of an adopted session. */
 struct launch *launch_adopt(struct agent *agent, uint64_t key, uint64_t generation, uint32_t world);
+/* The first of its ranks that is here, or NULL. */
+struct live *launch_first(const struct launch *launch);
 /* Whether all of its ranks are here. */
 bool launch_is_whole(const struct launch *launch);
 /* The newest step that is committed on all ranks. */

@@ -208,7 +208,7 @@ static struct owned *owned_of(const struct launch *launch)
 		return owned;
 	owned = calloc(1, sizeof *owned);
 	if (owned) {
-		owned->name = launch->rank[0]->session->name;
+		owned->name = launch_first(launch)->session->name;
 		owned->world = launch->world;
 		owned->next = owned_list;
 		owned_list = owned;
@@ -411,7 +411,7 @@ static void add_part(struct parcel *parcel, uint32_t r, struct live *live)
 /* The newest image of each rank, pinned, on its way to the courier; all are of one step. NULL: there is no memory. */
 static struct parcel *parcel_new(struct agent *agent, struct launch *launch)
 {
-	const struct tpck_control *control = launch->rank[0]->session->control;
+	const struct tpck_control *control = launch_first(launch)->session->control;
 	struct parcel *parcel = calloc(1, sizeof *parcel);
 
 	if (!parcel)
