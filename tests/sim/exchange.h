@@ -51,7 +51,6 @@ struct sim_exchange_ring {
 struct sim_exchange_shared {
 	uint32_t ranks;
 	struct {
-		int32_t pid;
 		_Atomic uint32_t left; /* has ended its part by itself */
 	} rank[SIM_EXCHANGE_RANKS];
 	/* What each rank says at its nth split, and the first of a colour's ranks to the others. */

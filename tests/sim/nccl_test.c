@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives and transfers against arithmetic done here: ranks as processes and in one process, groups, graphs, and a rank that dies. */
+/*
+ * Collectives and transfers against arithmetic done here: ranks as processes, in one process and on nodes of their own, groups,
+ * graphs, and a rank that dies.
+ */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <math.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "check.h"
@@ -490,6 +496,10 @@ static void late(int rank)
 	NCCL(ncclCommDestroy(r.comm));
 }
 
+static bool apart; /* each rank is on a node of its own, the second process there, so that all have the same number */
+static bool whole; /* who dies goes with its node */
+static int to_node[2];
+
 static void dies(int rank)
 {
 	struct rank r = { .rank = rank };
@@ -498,6 +508,10 @@ static void dies(int rank)
 	device_start();
 	begin(&r);
 	NCCL(ncclCommInitRank(&r.comm, ranks, id, rank));
+	if (rank == ranks - 1 && whole) {
+		CHECK(write(to_node[1], "", 1) == 1);
+		pause();
+	}
 	if (rank == ranks - 1)
 		raise(SIGKILL);
 	upload(&r, MOST, ncclInt32, 1);
@@ -648,6 +662,46 @@ static void orphans(void)
 	CHECK(waitpid(user, &status, 0) == user && status == 0);
 }
 
+/* ---- ranks on nodes of their own: another network, other process numbers ---- */
+static bool leave_node(void)
+{
+	return !unshare(CLONE_NEWNET | CLONE_NEWPID) || !unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWPID);
+}
+
+/* The node's first process: with it all others go. */
+static void first_process(void (*body)(int), int rank)
+{
+	int status;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	pid_t pid = fork();
+	if (!pid) {
+		alarm(120);
+		body(rank);
+		exit(0);
+	}
+	CHECK(pid == 2 && waitpid(pid, &status, 0) == pid);
+	_exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+static void on_node(void (*body)(int), int rank)
+{
+	int status;
+	char c;
+
+	CHECK(leave_node());
+	pid_t node = fork();
+	if (!node)
+		first_process(body, rank);
+	if (whole && rank == ranks - 1)
+		CHECK(read(to_node[0], &c, 1) == 1 && !kill(node, SIGKILL));
+	CHECK(waitpid(node, &status, 0) == node);
+	/* A signal of its own would not touch the first process. */
+	if (WIFSIGNALED(status) || WEXITSTATUS(status) == 128 + SIGKILL)
+		raise(SIGKILL);
+	_exit(WEXITSTATUS(status));
+}
+
 static void together(const char *what, int n, void (*body)(int), int killed)
 {
 	pid_t pid[8];
@@ -659,6 +713,8 @@ static void together(const char *what, int n, void (*body)(int), int killed)
 		CHECK(pid[i] >= 0);
 		if (!pid[i]) {
 			alarm(120);
+			if (apart)
+				on_node(body, i);
 			body(i);
 			exit(0);
 		}
@@ -712,6 +768,49 @@ static void one_process(int unused)
 	}
 }
 
+static void nodes(void)
+{
+	char fabric[] = "/tmp/tpck-fabric.XXXXXX", path[4200];
+	int status;
+	struct dirent *e;
+	DIR *d;
+
+	pid_t pid = fork();
+	if (!pid)
+		_exit(leave_node() ? 0 : 77);
+	CHECK(waitpid(pid, &status, 0) == pid);
+	if (status) {
+		printf("# namespaces are not allowed here\n");
+		return;
+	}
+	CHECK(mkdtemp(fabric) && !setenv("SIMGPU_FABRIC", fabric, 1) && !pipe(to_node));
+	apart = true;
+	together("on three nodes: every collective", 3, everything, -1);
+	together("on two nodes: a late rank", 2, late, -1);
+	together("on two nodes: a rank dies", 2, dies, 1);
+	whole = true;
+	together("on three nodes: one dies", 3, dies, 2);
+	whole = apart = false;
+	/* What it leaves goes with the next meeting, and that leaves nothing. */
+	orphans();
+	together("on a fabric: a late rank", 2, late, -1);
+	d = opendir(fabric);
+	CHECK(d);
+	while ((e = readdir(d))) {
+		snprintf(path, sizeof path, "%s/%s", fabric, e->d_name);
+		if (*e->d_name != '.') {
+			fprintf(stderr, "%s was left\n", path);
+			unlink(path);
+			status = 1;
+		}
+	}
+	closedir(d);
+	CHECK(!rmdir(fabric) && !status);
+	/* Where there is no folder nobody can meet, and it is said. */
+	CHECK(ncclGetUniqueId(&id) == ncclSystemError && strstr(ncclGetLastError(NULL), fabric));
+	unsetenv("SIMGPU_FABRIC");
+}
+
 int main(void)
 {
 	int version;
@@ -738,5 +837,6 @@ int main(void)
 	together("a rank of NCCL that is late", 2, injected, -1);
 	together("different collectives", 2, disagree, -1);
 	orphans();
+	nodes();
 	return 0;
 }

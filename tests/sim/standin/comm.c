@@ -3,18 +3,14 @@
 #define _GNU_SOURCE
 #include "standin/comm.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "standin/meet.h"
 #include "standin/standin.h"
 
 static struct nccl_driver drv;
@@ -111,29 +107,19 @@ static CUresult on_device(ncclComm_t c)
 	return r == CUDA_SUCCESS ? drv.event(&c->event, CU_EVENT_DISABLE_TIMING) : r;
 }
 
-static void watch_peers(ncclComm_t c)
-{
-	for (int i = 0; i < c->ranks; i++) {
-		pid_t pid = c->shared->rank[i].pid;
-
-		c->peer[i] = pid == getpid() ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
-	}
-}
-
 bool comm_peer_died(ncclComm_t c)
 {
 	for (int i = 0; i < c->ranks; i++) {
-		struct pollfd p = { .fd = c->peer[i], .events = POLLIN };
+		int peer = c->peers.of[i];
+		struct pollfd p = { .fd = peer < 0 ? -1 : c->peers.fd[peer], .events = POLLIN };
 
-		if (atomic_load(&c->shared->rank[i].left))
-			continue;
-		if (c->peer[i] >= 0 ? poll(&p, 1, 0) > 0 : kill(c->shared->rank[i].pid, 0) && errno == ESRCH)
+		if (!atomic_load(&c->shared->rank[i].left) && poll(&p, 1, 0) > 0)
 			return true;
 	}
 	return false;
 }
 
-static ncclResult_t begin(struct comm_birth *b, struct sim_exchange_shared *shared)
+static ncclResult_t begin(struct comm_birth *b, struct sim_exchange_shared *shared, const struct meet_peers *peers)
 {
 	ncclComm_t c = calloc(1, sizeof *c);
 	struct sim_exchange_port *p = calloc(1, sizeof *p);
@@ -145,10 +131,10 @@ static ncclResult_t begin(struct comm_birth *b, struct sim_exchange_shared *shar
 	c->ranks = p->ranks = b->ranks;
 	c->ctx = b->ctx;
 	c->shared = p->shared = shared;
+	c->peers = *peers;
 	c->port = p;
 	p->job_rank = b->parent ? b->parent->port->job_rank : b->rank;
 	pthread_mutex_init(&c->lock, NULL);
-	watch_peers(c);
 	CUresult r = enter(c->ctx) ? on_device(c) : CUDA_ERROR_INVALID_CONTEXT;
 	leave();
 	if (r != CUDA_SUCCESS)
@@ -259,11 +245,12 @@ static ncclResult_t join(struct comm_birth *b)
 static ncclResult_t arrive(struct comm_birth *b)
 {
 	struct sim_exchange_shared *shared;
+	struct meet_peers peers;
 
 	if (b->fd < 0)
 		return ncclSuccess;
-	ncclResult_t r = meet_wait(b->fd, b->ranks, &shared);
-	return r == ncclSuccess ? begin(b, shared) : comm_fail(NULL, r, "the ranks did not come together");
+	ncclResult_t r = meet_wait(b->fd, b->ranks, &shared, &peers);
+	return r == ncclSuccess ? begin(b, shared, &peers) : comm_fail(NULL, r, "the ranks did not come together");
 }
 
 void comm_make(struct comm_birth *b, int n)
@@ -291,9 +278,8 @@ static void part(ncclComm_t c, bool flushed)
 	while (atomic_load(&c->port->running))
 		usleep(100);
 	atomic_store(&c->shared->rank[c->rank].left, 1);
-	for (int i = 0; i < c->ranks; i++)
-		if (c->peer[i] >= 0)
-			close(c->peer[i]);
+	for (int i = 0; i < c->peers.n; i++)
+		close(c->peers.fd[i]);
 	if (enter(c->ctx)) {
 		drv.event_free(c->event);
 		if (flushed)

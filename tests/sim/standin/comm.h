@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "exchange.h"
+#include "standin/meet.h"
 #include "standin/nccl.h"
 
 /*
@@ -27,7 +28,7 @@ struct ncclComm {
 	struct sim_exchange_port *port;
 	struct sim_exchange_shared *shared;
 	CUdeviceptr device_comm;
-	int peer[SIM_EXCHANGE_RANKS]; /* a pidfd of another process, or -1 */
+	struct meet_peers peers;
 	pthread_mutex_t lock;
 	CUstream last; /* where its last kernel went */
 	bool used;
