@@ -11,6 +11,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import node
+from rank_jobs import Ranks, SLOW
 
 import job
 
@@ -20,8 +21,6 @@ if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config
 checks = job.Checks()
 # Whoever looks for a copy may be late on a busy machine: the program is not to end before its node does.
 STEPS = "200"
-# Iterations take long enough for each to have its copy.
-SLOW = {"SIMGPU_KERNEL_US": os.environ.get("KERNEL_US", "20")}
 
 
 class Run:
@@ -274,49 +273,6 @@ def case_off():
         checks.ok(status == 0 and resumed(second) < 30 and not run.same(),
                   "without peers: it goes back to what is durable, which is nothing or little", status, second.said(), "\n".join(run.same()),
                   left, cluster.logs())
-
-
-LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../trainers/launch.py")
-
-
-class Ranks:
-    """A trainer of several ranks, all on one node: plain, and on nodes of a cluster that see one folder."""
-
-    def __init__(self, cluster, ranks, *more, steps, size=("--width", "16", "--context", "16", "--bigrams", "64"), launcher="torchrun"):
-        self.cluster, self.ranks, self.starts, self.launcher = cluster, ranks, 0, launcher
-        self.plain, self.work = (os.path.join(cluster.root, name) for name in ("plain", "work"))
-        for folder in (self.plain, self.work):
-            os.makedirs(folder)
-        self.trainer = [os.path.join(cluster.build, "tests/trainers/gpt_ranks"), "--seed", "3", "--steps", str(steps), "--out", "out",
-                        "--save-every", "20", *size, *more]
-        self.environment = {k: v for k, v in cluster.environment.items() if not k.startswith("TRANSPCKPT_")}
-        plain = job.Start(cluster, self.argv(os.path.join(self.plain, "said"), self.trainer), self.plain, self.environment, "plain")
-        if plain.wait() != 0:
-            raise RuntimeError(plain.said() + job.read(os.path.join(self.plain, "said", "err.00")))
-
-    def argv(self, said, command, ranks=None):
-        return [*self.cluster.runner, sys.executable, LAUNCH, "--as", self.launcher, "--outputs", said, str(ranks or self.ranks), *command]
-
-    def start(self, where, ranks=None, **settings):
-        self.starts += 1
-        self.said_in, self.now = os.path.join(self.work, f"said{self.starts}"), ranks or self.ranks
-        command = [os.path.join(self.cluster.build, "transpckpt"), "run", "--", *self.trainer]
-        return where.start(self.argv(self.said_in, command, ranks), {**self.cluster.environment, **SLOW, **settings}, f"start{self.starts}", self.work)
-
-    def said(self):
-        """What each rank said in the newest start."""
-        return [job.read(os.path.join(self.said_in, f"err.{rank:02d}")) for rank in range(self.now)]
-
-    def story(self):
-        return "\n".join(f"rank {rank}: {line}" for rank, text in enumerate(self.said()) for line in text.splitlines())
-
-    def resumed(self):
-        """The one step that all ranks went on at; None: not all of them did, or not at the same."""
-        found = [job.LIVE.search(text) for text in self.said()]
-        return int(found[0][1]) if all(found) and len({m[1] for m in found}) == 1 else None
-
-    def same(self):
-        return job.differences(os.path.join(self.plain, "out"), os.path.join(self.work, "out"))
 
 
 def finish_ranks(run, start, what, floor):

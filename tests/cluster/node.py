@@ -76,9 +76,9 @@ class Node:
         return ["nsenter", "-t", str(self.init), "-m", "-n", "-p", "-u", "--wdns=" + self.cluster.root, "env", "-i",
                 *(f"{k}={v}" for k, v in environment.items()), *argv]
 
-    def start(self, argv, environment, name, cwd):
+    def start(self, argv, environment, name, cwd, place=None):
         """A program in the background: job.Start."""
-        return job.Start(self.cluster, ["nsenter", "-t", str(self.init), "-m", "-n", "-p", "-u", "--wdns=" + cwd, *argv], cwd,
+        return job.Start(place or self.cluster, ["nsenter", "-t", str(self.init), "-m", "-n", "-p", "-u", "--wdns=" + cwd, *argv], cwd,
                          environment, name)
 
     def run(self, argv, environment, **more):
@@ -141,6 +141,9 @@ class Cluster:
                                 TRANSPCKPT_FILES="none", TRANSPCKPT_LINGER_SEC="60",
                                 TRANSPCKPT_AGENT=self.daemon,
                                 TRANSPCKPT_KERNELS=os.path.join(self.build, "kernels", "digest.simgpu"))
+        # Devices of all nodes reach each other whatever becomes of the network.
+        self.environment["SIMGPU_FABRIC"] = os.path.join(self.root, "fabric")
+        os.mkdir(self.environment["SIMGPU_FABRIC"])
         self.environment.update(settings)
         self.count, self.nodes = count, []
         self.runner = [os.path.join(self.build, "tests/sim/simgpu-run")]

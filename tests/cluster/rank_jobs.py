@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trainer of several ranks in a test's cluster: all of them on one node, or spread over several."""
+import os
+import shutil
+import sys
+import time
+
+import node
+
+import job
+
+LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../trainers/launch.py")
+# Iterations take long enough for each to have its copy.
+SLOW = {"SIMGPU_KERNEL_US": os.environ.get("KERNEL_US", "20")}
+
+
+class Ranks:
+    """A trainer of several ranks, all on one node: plain, and on nodes of a cluster that see one folder."""
+
+    def __init__(self, cluster, ranks, *more, steps, size=("--width", "16", "--context", "16", "--bigrams", "64"), launcher="torchrun",
+                 name=""):
+        """With a name of its own it is one of several in the same cluster."""
+        self.cluster, self.ranks, self.starts, self.launcher = cluster, ranks, 0, launcher
+        self.root = os.path.join(cluster.root, name)
+        self.plain, self.work = (os.path.join(self.root, folder) for folder in ("plain", "work"))
+        for folder in (self.plain, self.work):
+            os.makedirs(folder)
+        self.trainer = [os.path.join(cluster.build, "tests/trainers/gpt_ranks"), "--seed", "3", "--steps", str(steps), "--out", "out",
+                        "--save-every", "20", *size, *more]
+        self.environment = {k: v for k, v in cluster.environment.items() if not k.startswith("TRANSPCKPT_")}
+        plain = job.Start(self, self.argv(os.path.join(self.plain, "said"), self.trainer), self.plain, self.environment, "plain")
+        if plain.wait() != 0:
+            raise RuntimeError(plain.said() + job.read(os.path.join(self.plain, "said", "err.00")))
+
+    def argv(self, said, command, ranks=None, node_of=()):
+        return [*self.cluster.runner, sys.executable, LAUNCH, "--as", self.launcher, "--outputs", said, *node_of,
+                str(ranks or self.ranks), *command]
+
+    def next_start(self, ranks):
+        """The command that the ranks of the start that comes next run."""
+        self.starts += 1
+        self.said_in, self.now = os.path.join(self.work, f"said{self.starts}"), ranks
+        return [os.path.join(self.cluster.build, "transpckpt"), "run", "--", *self.trainer]
+
+    def start(self, where, ranks=None, **settings):
+        command = self.next_start(ranks or self.ranks)
+        return where.start(self.argv(self.said_in, command, ranks), {**self.cluster.environment, **SLOW, **settings}, f"start{self.starts}", self.work, self)
+
+    def said(self):
+        """What each rank said in the newest start."""
+        return [job.read(os.path.join(self.said_in, f"err.{rank:02d}")) for rank in range(self.now)]
+
+    def logs(self):
+        """What the program itself writes of each rank's steps."""
+        return [job.read(os.path.join(self.work, "out", f"log_r{rank:02d}.txt")) for rank in range(self.now)]
+
+    def story(self):
+        return "\n".join(f"rank {rank}: {line}" for rank, text in enumerate(self.said()) for line in text.splitlines())
+
+    def resumed(self):
+        """The one step that all ranks went on at; None: not all of them did, or not at the same."""
+        found = [job.LIVE.search(text) for text in self.said()]
+        return int(found[0][1]) if all(found) and len({m[1] for m in found}) == 1 else None
+
+    def same(self):
+        return job.differences(os.path.join(self.plain, "out"), os.path.join(self.work, "out"))
+
+
+class Launch:
+    """One start of a job on several nodes: `starts` are those of the nodes' launchers, in order of rank."""
+
+    def __init__(self, starts):
+        self.starts = starts
+
+    def running(self):
+        return any(start.running() for start in self.starts)
+
+    def kill(self):
+        for start in self.starts:
+            if start.running():
+                start.kill()
+
+    def said(self):
+        return "\n".join(start.said() for start in self.starts)
+
+    def wait(self, seconds=job.WAIT_SEC):
+        """The status of the launcher that failed first; then all are ended, as torchrun's would hear of it. 0: all ended well."""
+        end = time.monotonic() + seconds
+        while True:
+            found = [start.process.poll() for start in self.starts]
+            failed = [status for status in found if status]
+            if failed or time.monotonic() > end:
+                self.kill()
+                return failed[0] if failed else "hung"
+            if None not in found:
+                return 0
+            time.sleep(0.01)
+
+
+class Spread(Ranks):
+    """The same with the ranks of one start on several nodes, as many on each."""
+
+    def start(self, where, per_node=1, preloaded=True, **settings):
+        """On these nodes; the first has the first ranks."""
+        ranks = per_node * len(where)
+        command = self.next_start(ranks)
+        environment = {**self.cluster.environment, **SLOW, **settings}
+        if not preloaded:
+            command, environment = self.trainer, {**self.environment, **settings}
+        starts = []
+        for number, here in enumerate(where):
+            # Ranks that are left of an earlier start may still have its port.
+            node_of = ["--nnodes", str(len(where)), "--node-rank", str(number), "--master-addr", where[0].address,
+                       "--master-port", str(29500 + self.starts)]
+            starts.append(here.start(self.argv(self.said_in, command, per_node, node_of), environment,
+                                     f"start{self.starts}.{here.name}", self.work, self))
+        return Launch(starts)
+
+    def anew(self):
+        """The next start finds nothing that the program wrote."""
+        shutil.rmtree(os.path.join(self.work, "out"))
