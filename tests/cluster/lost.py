@@ -178,8 +178,9 @@ def case_bad():
         first.wait(10)
         has = min(kept(b), kept(d))
         for folder in b.copies():
-            for image in (0, 1):
-                with open(os.path.join(folder, f"image.{image}"), "r+b") as f:
+            # There is one where the first copy was of a late step.
+            for image in glob.glob(os.path.join(folder, "image.*")):
+                with open(image, "r+b") as f:
                     f.seek((256 << 20) + 100)
                     byte = f.read(1)
                     f.seek((256 << 20) + 100)
