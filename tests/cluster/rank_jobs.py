@@ -44,7 +44,8 @@ class Ranks:
 
     def start(self, where, ranks=None, **settings):
         command = self.next_start(ranks or self.ranks)
-        return where.start(self.argv(self.said_in, command, ranks), {**self.cluster.environment, **SLOW, **settings}, f"start{self.starts}", self.work, self)
+        return where.start(self.argv(self.said_in, command, ranks), {**self.cluster.environment, **SLOW, **settings},
+                           f"start{self.starts}", self.work, self)
 
     def said(self):
         """What each rank said in the newest start."""
@@ -114,7 +115,14 @@ class Spread(Ranks):
                        "--master-port", str(29500 + self.starts)]
             starts.append(here.start(self.argv(self.said_in, command, per_node, node_of), environment,
                                      f"start{self.starts}.{here.name}", self.work, self))
+        self.where, self.per_node = where, per_node
         return Launch(starts)
+
+    def kill_rank(self, rank):
+        """One rank of the newest start, by whatever launcher; nobody is told. False: it was not there."""
+        script = 'for p in /proc/[0-9]*; do [ "$(cat $p/comm)" = gpt_ranks ] && grep -qzxE "(RANK|.*WORLD_RANK|PMI_RANK|SLURM_PROCID)=$0" ' \
+                 '$p/environ && kill -KILL ${p#/proc/} && echo killed; done 2>/dev/null'
+        return "killed" in self.where[rank // self.per_node].run(["sh", "-c", script, str(rank)], self.cluster.environment).stdout
 
     def anew(self):
         """The next start finds nothing that the program wrote."""

@@ -59,10 +59,9 @@ def case_hangs():
     """Ranks that do not look wait for ever for one that was killed. All are ended, as a real launcher sees to."""
     with node.Cluster(2) as cluster:
         a, b = cluster.nodes
-        run = Spread(cluster, 2, steps=100)
-        first = run.start((a, b), preloaded=False, SIMGPU_KERNEL_US="500")
-        begun = trained(run)
-        b.run(["sh", "-c", "grep -lz gpt_ranks /proc/[0-9]*/comm | cut -d/ -f3 | xargs kill -KILL"], cluster.environment)
+        run = Spread(cluster, 4, steps=60)
+        first = run.start((a, b), 2, preloaded=False, SIMGPU_KERNEL_US="500")
+        begun = trained(run) and run.kill_rank(2)
         status = first.wait(60)
         # Nobody waits for those that have ended, whose command line is empty.
         gone = node.until(lambda: "gpt_ranks" not in a.run(["sh", "-c", "cat /proc/[0-9]*/cmdline"], cluster.environment).stdout)
@@ -70,12 +69,16 @@ def case_hangs():
 
 
 def case_preloaded():
-    """With the library and an agent on each node."""
+    """With the library and an agent on each node: a rank is killed, and the same command started again."""
     with node.Cluster(2) as cluster:
         run = Spread(cluster, 4, steps=60)
-        start = run.start(cluster.nodes, 2)
-        ends_same(run, start, "preloaded")
-        checks.ok(all("transpckpt:" in text for text in run.said()), "the library was there", run.story())
+        first = run.start(cluster.nodes, 2, SIMGPU_KERNEL_US="200")
+        killed = trained(run) and run.kill_rank(3)
+        status = first.wait(60)
+        checks.ok(killed and status not in (0, "hung"), "preloaded: a rank is killed, and the start fails", killed, status, run.story())
+        ends_same(run, run.start(cluster.nodes, 2), "preloaded")
+        checks.ok(all("transpckpt:" in text for text in run.said()), f"the library was there, and all went on at step {run.resumed() or 0}",
+                  run.story())
 
 
 wanted = os.environ.get("CASE")
