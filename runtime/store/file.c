@@ -94,19 +94,29 @@ static int give_name(const char *temp, const char *path, int flags)
 	return renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_NOREPLACE) ? -errno : 0;
 }
 
-int tpck_file_write(const char *path, const void *bytes, size_t size, int flags, struct tpck_error *err)
+/* On another node there may be a process of the same number, which writes the same file. */
+static int open_temporary(const char *path, char *temp, size_t size)
 {
 	static _Atomic unsigned serial;
-	char temp[PATH_MAX], parent[PATH_MAX];
-	int fd, rc;
+	int fd = -1;
 
-	if (snprintf(temp, sizeof temp, "%s.tmp.%d.%u", path, (int)getpid(), atomic_fetch_add(&serial, 1)) >=
-		    (int)sizeof temp ||
-	    parent_of(path, parent, sizeof parent))
-		return tpck_error_set(err, ENAMETOOLONG, "writing %s", path);
-	fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	for (int tries = 0; tries < 100 && fd < 0; tries++) {
+		if (snprintf(temp, size, "%s.tmp.%d.%u", path, (int)getpid(), atomic_fetch_add(&serial, 1)) >= (int)size)
+			return -ENAMETOOLONG;
+		fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (fd < 0 && errno != EEXIST)
+			return -errno;
+	}
+	return fd < 0 ? -EBUSY : fd;
+}
+
+static int write_once(const char *path, const void *bytes, size_t size, int flags)
+{
+	char temp[PATH_MAX];
+	int fd = open_temporary(path, temp, sizeof temp), rc;
+
 	if (fd < 0)
-		return tpck_error_set(err, errno, "making %s", temp);
+		return fd;
 	rc = write_whole(fd, bytes, size);
 	if (!rc && (flags & TPCK_FILE_DURABLE) && fsync(fd))
 		rc = -errno;
@@ -116,6 +126,17 @@ int tpck_file_write(const char *path, const void *bytes, size_t size, int flags,
 		rc = give_name(temp, path, flags);
 	if (rc)
 		unlink(temp);
+	return rc;
+}
+
+int tpck_file_write(const char *path, const void *bytes, size_t size, int flags, struct tpck_error *err)
+{
+	char parent[PATH_MAX];
+	int rc = parent_of(path, parent, sizeof parent) ? -ENAMETOOLONG : write_once(path, bytes, size, flags);
+
+	/* Another node's agent may have taken the temporary file for remains while it tidied. */
+	for (int tries = 0; tries < 3 && rc == -ENOENT && access(parent, F_OK) == 0; tries++)
+		rc = write_once(path, bytes, size, flags);
 	if (rc == -EEXIST && (flags & TPCK_FILE_ABSENT))
 		return rc;
 	if (rc)
