@@ -314,7 +314,7 @@ int tpck_durable_tier_check(struct tpck_tier *tier, struct tpck_error *err)
 	return rc;
 }
 
-int tpck_durable_tier_lock(struct tpck_tier *tier, double wait_sec, struct tpck_error *err)
+static int take_lock(struct tpck_tier *tier, int how, double wait_sec, struct tpck_error *err)
 {
 	uint64_t until = tpck_clock_monotonic_ns() + (uint64_t)(wait_sec * 1e9);
 	char full[TPCK_PATH_MAX];
@@ -325,7 +325,7 @@ int tpck_durable_tier_lock(struct tpck_tier *tier, double wait_sec, struct tpck_
 	fd = open(full, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return tpck_error_set(err, errno, "opening %s", full);
-	while (flock(fd, LOCK_EX | LOCK_NB)) {
+	while (flock(fd, how | LOCK_NB)) {
 		/* A file system without locks has none to wait for. */
 		if (errno == ENOLCK || errno == ENOTSUP || errno == ENOSYS)
 			return fd;
@@ -337,4 +337,14 @@ int tpck_durable_tier_lock(struct tpck_tier *tier, double wait_sec, struct tpck_
 		usleep(20000);
 	}
 	return fd;
+}
+
+int tpck_durable_tier_lock(struct tpck_tier *tier, double wait_sec, struct tpck_error *err)
+{
+	return take_lock(tier, LOCK_EX, wait_sec, err);
+}
+
+int tpck_durable_tier_share(struct tpck_tier *tier, double wait_sec, struct tpck_error *err)
+{
+	return take_lock(tier, LOCK_SH, wait_sec, err);
 }

@@ -82,6 +82,17 @@ int tpck_manifest_container(struct tpck_manifest *manifest, const char *path, ui
 	return (int)manifest->container_count++;
 }
 
+bool tpck_manifest_owns(const struct tpck_manifest *manifest, size_t container)
+{
+	char folder[64];
+	size_t length;
+
+	tpck_checkpoint_name_format(&manifest->point, folder, sizeof folder);
+	length = strlen(folder);
+	return strncmp(manifest->containers[container].path, folder, length) == 0 &&
+	       manifest->containers[container].path[length] == '/';
+}
+
 uint64_t tpck_manifest_bytes(const struct tpck_manifest *manifest)
 {
 	uint64_t bytes = 0;
@@ -99,6 +110,82 @@ const struct tpck_member *tpck_manifest_member(const struct tpck_manifest *manif
 		if (manifest->members[m].rank == rank && manifest->members[m].ordinal == ordinal)
 			return &manifest->members[m];
 	return NULL;
+}
+
+static void put_range(struct tpck_ranks *ranks)
+{
+	size_t room = sizeof ranks->text - ranks->used;
+	int length = snprintf(ranks->text + ranks->used, room, ranks->first == ranks->last ? "%s%u" : "%s%u-%u",
+			      ranks->used ? ", " : "", ranks->first, ranks->last);
+
+	/* Six bytes are kept for ", ...". */
+	if (ranks->cut || length < 0 || (size_t)length + 6 > room) {
+		ranks->text[ranks->used] = '\0';
+		ranks->cut = true;
+	} else {
+		ranks->used += (size_t)length;
+	}
+}
+
+void tpck_ranks_add(struct tpck_ranks *ranks, uint32_t first, uint32_t last)
+{
+	if (ranks->any && first <= (uint64_t)ranks->last + 1) {
+		ranks->last = last > ranks->last ? last : ranks->last;
+		return;
+	}
+	if (ranks->any)
+		put_range(ranks);
+	ranks->any = true;
+	ranks->first = first;
+	ranks->last = last;
+}
+
+const char *tpck_ranks_text(struct tpck_ranks *ranks)
+{
+	if (ranks->any)
+		put_range(ranks);
+	if (ranks->cut)
+		snprintf(ranks->text + ranks->used, sizeof ranks->text - ranks->used, ", ...");
+	ranks->any = false;
+	return ranks->text;
+}
+
+int tpck_manifest_ranks(const struct tpck_manifest *manifest, struct tpck_ranks *missing, uint32_t *twice)
+{
+	uint64_t next = 0;
+	bool lacks = false;
+
+	for (size_t m = 0; m < manifest->member_count; m++) {
+		uint32_t rank = manifest->members[m].rank;
+
+		if (rank < next || rank >= manifest->world) {
+			*twice = rank;
+			return -EBADMSG;
+		}
+		if (rank > next) {
+			tpck_ranks_add(missing, (uint32_t)next, rank - 1);
+			lacks = true;
+		}
+		next = (uint64_t)rank + 1;
+	}
+	if (next < manifest->world) {
+		tpck_ranks_add(missing, (uint32_t)next, manifest->world - 1);
+		lacks = true;
+	}
+	return lacks ? -EAGAIN : 0;
+}
+
+/* A checkpoint of some of its ranks is none. */
+static int check_ranks(const struct tpck_manifest *manifest, const char *where, struct tpck_error *err)
+{
+	struct tpck_ranks missing = {0};
+	uint32_t twice;
+	int rc = tpck_manifest_ranks(manifest, &missing, &twice);
+
+	if (rc == -EAGAIN)
+		return tpck_error_set(err, EBADMSG, "manifest %s lacks ranks %s of %u", where, tpck_ranks_text(&missing),
+				      manifest->world);
+	return rc ? tpck_error_set(err, EBADMSG, "manifest %s has a rank %u too many, of %u", where, twice, manifest->world) : 0;
 }
 
 int tpck_manifest_load(struct tpck_manifest **manifest, struct tpck_tier *tier,
@@ -123,6 +210,11 @@ int tpck_manifest_load(struct tpck_manifest **manifest, struct tpck_tier *tier,
 	if (tpck_point_compare(&loaded->point, point) != 0) {
 		tpck_manifest_free(loaded);
 		return tpck_error_set(err, EBADMSG, "manifest %s is another checkpoint's", where);
+	}
+	rc = check_ranks(loaded, where, err);
+	if (rc) {
+		tpck_manifest_free(loaded);
+		return rc;
 	}
 	*manifest = loaded;
 	return 0;

@@ -56,6 +56,7 @@ struct tpck_manifest {
 	struct tpck_point parent; /* 0, 0 without */
 	uint64_t created_ns;      /* since 1970 */
 	uint32_t world;
+	bool part;                /* of one node's ranks: what a node's mark says, never a checkpoint */
 	uint64_t stored_bytes;    /* new in this checkpoint, references not counted */
 	size_t container_count;
 	struct tpck_container *containers;
@@ -66,10 +67,27 @@ struct tpck_manifest {
 void tpck_manifest_free(struct tpck_manifest *manifest);
 /* Index of a container, added if it is not there. Negative: -ENOMEM, -ENAMETOOLONG. */
 int tpck_manifest_container(struct tpck_manifest *manifest, const char *path, uint64_t bytes);
+/* Whether the container lies in the checkpoint's own folder; a joined checkpoint has one of each node. */
+bool tpck_manifest_owns(const struct tpck_manifest *manifest, size_t container);
 /* Bytes of all objects. */
 uint64_t tpck_manifest_bytes(const struct tpck_manifest *manifest);
 const struct tpck_member *tpck_manifest_member(const struct tpck_manifest *manifest, uint32_t rank,
 					       uint32_t ordinal);
+
+/* Ranks for a reader: "0, 2-5, 9", cut with "..." where there is no room. */
+struct tpck_ranks {
+	char text[120];
+	size_t used;
+	uint32_t first, last; /* not in the text yet */
+	bool any, cut;
+};
+/* Ascending; the ends belong to it. */
+void tpck_ranks_add(struct tpck_ranks *ranks, uint32_t first, uint32_t last);
+const char *tpck_ranks_text(struct tpck_ranks *ranks);
+
+/* -EAGAIN, and which in `missing`, where not each of the program's ranks is a member; -EBADMSG where one is there twice
+ * (*twice) or is none of the world. Members are by ascending rank. */
+int tpck_manifest_ranks(const struct tpck_manifest *manifest, struct tpck_ranks *missing, uint32_t *twice);
 
 /* The text, malloc'd. */
 int tpck_manifest_format(const struct tpck_manifest *manifest, char **text, size_t *size, struct tpck_error *err);
@@ -77,7 +95,10 @@ int tpck_manifest_format(const struct tpck_manifest *manifest, char **text, size
  * not know; -EBADMSG: damaged. */
 int tpck_manifest_parse(struct tpck_manifest **manifest, const char *text, size_t size, const char *name,
 			struct tpck_error *err);
-/* Loads a checkpoint's manifest. -ENOENT: not published. */
+/* The same of a part, which the one above takes for no manifest, as this one does a whole one. */
+int tpck_manifest_parse_part(struct tpck_manifest **manifest, const char *text, size_t size, const char *name,
+			     struct tpck_error *err);
+/* Loads a checkpoint's manifest. -ENOENT: not published. -EBADMSG, with the ranks, where it lacks some. */
 int tpck_manifest_load(struct tpck_manifest **manifest, struct tpck_tier *tier,
 		       const struct tpck_point *point, struct tpck_error *err);
 

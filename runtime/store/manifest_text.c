@@ -146,7 +146,7 @@ static json_object *manifest_json(const struct tpck_manifest *manifest)
 	json_object *json = json_object_new_object();
 	json_object *containers = json_object_new_array(), *members = json_object_new_array();
 
-	add_text(json, "transpckpt", "manifest");
+	add_text(json, "transpckpt", manifest->part ? "part" : "manifest");
 	add_u64(json, "format", TPCK_MANIFEST_FORMAT);
 	add_text(json, "digest", DIGEST_NONE);
 	add_u64(json, "generation", manifest->point.generation);
@@ -458,8 +458,7 @@ static bool digest_matches(const char *text, size_t size, json_object *json)
 	return memcmp(digest, said, sizeof digest) == 0;
 }
 
-int tpck_manifest_parse(struct tpck_manifest **out, const char *text, size_t size, const char *name,
-			struct tpck_error *err)
+static int parse(struct tpck_manifest **out, bool part, const char *text, size_t size, const char *name, struct tpck_error *err)
 {
 	struct json_tokener *tokener = json_tokener_new();
 	struct tpck_manifest *manifest = calloc(1, sizeof *manifest);
@@ -470,9 +469,9 @@ int tpck_manifest_parse(struct tpck_manifest **out, const char *text, size_t siz
 
 	if (!manifest)
 		rc = tpck_error_set(err, ENOMEM, "reading manifest %s", name);
-	else if (!json || !get_text(json, "transpckpt", kind, sizeof kind) || strcmp(kind, "manifest") != 0 ||
+	else if (!json || !get_text(json, "transpckpt", kind, sizeof kind) || strcmp(kind, part ? "part" : "manifest") != 0 ||
 		 !get_u64(json, "format", &format))
-		rc = tpck_error_set(err, EBADMSG, "%s is no manifest", name);
+		rc = tpck_error_set(err, EBADMSG, "%s is no %s", name, part ? "mark of a part" : "manifest");
 	else if (format != TPCK_MANIFEST_FORMAT)
 		rc = tpck_error_set(err, EPROTO, "manifest %s has format %llu, this program reads %d", name,
 				    (unsigned long long)format, TPCK_MANIFEST_FORMAT);
@@ -483,9 +482,21 @@ int tpck_manifest_parse(struct tpck_manifest **out, const char *text, size_t siz
 	json_object_put(json);
 	if (tokener)
 		json_tokener_free(tokener);
-	if (rc)
+	if (rc) {
 		tpck_manifest_free(manifest);
-	else
-		*out = manifest;
-	return rc;
+		return rc;
+	}
+	manifest->part = part;
+	*out = manifest;
+	return 0;
+}
+
+int tpck_manifest_parse(struct tpck_manifest **out, const char *text, size_t size, const char *name, struct tpck_error *err)
+{
+	return parse(out, false, text, size, name, err);
+}
+
+int tpck_manifest_parse_part(struct tpck_manifest **out, const char *text, size_t size, const char *name, struct tpck_error *err)
+{
+	return parse(out, true, text, size, name, err);
 }

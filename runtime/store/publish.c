@@ -15,6 +15,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/store/container.h"
+#include "runtime/store/parts.h"
 #include "runtime/store/quarantine.h"
 #include "runtime/store/verify.h"
 
@@ -170,7 +171,7 @@ static int digest_chunk(struct gathering *g, struct tpck_chunk *chunk, uint8_t *
 }
 
 /* A container that is mostly dead is not kept alive for the little that is still used of it: what
- * the base uses of it must be a quarter, or the base's own. */
+ * the base uses of it must be a quarter, or the base's own. One that is gone is worth nothing. */
 enum { WORTH_SHARE = 4 };
 
 static void weigh_containers(struct gathering *g)
@@ -186,9 +187,9 @@ static void weigh_containers(struct gathering *g)
 		for (size_t o = 0; o < base->members[m].object_count; o++)
 			for (size_t i = 0; i < base->members[m].objects[o].count; i++)
 				used[base->members[m].objects[o].chunks[i].container] += base->members[m].objects[o].chunks[i].length;
-	/* Container 0 is the one that the base wrote itself. */
 	for (size_t c = 0; used && g->worth && c < base->container_count; c++)
-		g->worth[c] = c == 0 || used[c] >= base->containers[c].bytes / WORTH_SHARE;
+		g->worth[c] = (tpck_manifest_owns(base, c) || used[c] >= base->containers[c].bytes / WORTH_SHARE) &&
+			      tpck_container_check(g->publication->tier, base->containers[c].path, NULL) == 0;
 	free(used);
 }
 
@@ -376,21 +377,8 @@ static struct tpck_manifest *manifest_new(const struct tpck_publication *p)
 	return manifest;
 }
 
-static int published_already(struct tpck_tier *tier, const char *folder)
-{
-	char path[128], *text;
-	int rc;
-
-	snprintf(path, sizeof path, "%s/" TPCK_MANIFEST, folder);
-	rc = tier->operations->get_text(tier, path, 1 << 30, &text, NULL, NULL);
-	if (rc == 0)
-		free(text);
-	return rc == 0;
-}
-
-/* Everything up to and with the manifest. */
-static int store_all(const struct tpck_publication *p, struct tpck_manifest *manifest, const char *folder,
-		     struct tpck_error *err)
+/* Everything up to the container's sync. */
+static int store_container(const struct tpck_publication *p, struct tpck_manifest *manifest, const char *folder, struct tpck_error *err)
 {
 	struct gathering g = {.publication = p, .manifest = manifest, .log_fd = -1};
 	struct tpck_source source = {next_chunk, &g};
@@ -418,38 +406,43 @@ static int store_all(const struct tpck_publication *p, struct tpck_manifest *man
 		*p->write_ns = tpck_clock_monotonic_ns() - begun;
 	if (!rc)
 		rc = still_the_same(p, manifest, err);
-	if (!rc) {
+	if (!rc)
 		manifest->containers[0].bytes = manifest->stored_bytes = bytes;
-		rc = commit(p, manifest, folder, err);
-	}
 	return rc;
 }
 
-static int check_share(const struct tpck_share *share, struct tpck_error *err)
+static int check_shares(const struct tpck_publication *p, struct tpck_error *err)
 {
-	struct tpck_cut cut = {share->image.header->log_sequence, share->image.header->log_offset};
-	int rc = tpck_image_check(&share->image, share->image_path, err);
+	int rc = 0;
 
-	return rc ? rc : tpck_log_check(share->session_path, &cut, err);
+	for (size_t i = 0; i < p->share_count && !rc; i++) {
+		const struct tpck_share *share = &p->shares[i];
+		struct tpck_cut cut = {share->image.header->log_sequence, share->image.header->log_offset};
+
+		rc = tpck_image_check(&share->image, share->image_path, err);
+		if (!rc)
+			rc = tpck_log_check(share->session_path, &cut, err);
+	}
+	return rc;
 }
 
 int tpck_publish(const struct tpck_publication *p, struct tpck_manifest **out, struct tpck_error *err)
 {
 	struct tpck_manifest *manifest;
 	char folder[64], text[80];
-	int rc = 0;
+	int rc = check_shares(p, err);
 
-	for (size_t i = 0; i < p->share_count && !rc; i++)
-		rc = check_share(&p->shares[i], err);
 	if (rc)
 		return rc;
 	manifest = manifest_new(p);
 	if (!manifest)
 		return tpck_error_set(err, ENOMEM, "publishing a checkpoint");
 	tpck_checkpoint_name_format(&manifest->point, folder, sizeof folder);
-	rc = published_already(p->tier, folder) ? -EEXIST : store_all(p, manifest, folder, err);
+	rc = tpck_published(p->tier, &manifest->point) ? -EEXIST : store_container(p, manifest, folder, err);
+	if (!rc)
+		rc = commit(p, manifest, folder, err);
 	if (rc) {
-		if (rc != -EEXIST && !published_already(p->tier, folder))
+		if (rc != -EEXIST && !tpck_published(p->tier, &manifest->point))
 			(void)p->tier->operations->remove(p->tier, folder, NULL);
 		tpck_manifest_free(manifest);
 		return rc;
@@ -468,6 +461,137 @@ int tpck_publish(const struct tpck_publication *p, struct tpck_manifest **out, s
 		*out = manifest;
 	return rc;
 }
+
+/* ---- a node's part ------------------------------------------------------------------------ */
+
+/* The three names of a part, in the step's folder. */
+struct part_paths {
+	char container[96], sign[128], mark[128];
+};
+
+static void part_paths(const struct tpck_publication *p, const char *folder, struct part_paths *paths)
+{
+	const struct tpck_share *first = &p->shares[0];
+
+	snprintf(paths->container, sizeof paths->container, "%s/data.%u", folder, first->rank);
+	snprintf(paths->sign, sizeof paths->sign, "%s/" TPCK_PART_PREFIX "r%u.o%u", folder, first->rank, first->ordinal);
+	snprintf(paths->mark, sizeof paths->mark, "%s/" TPCK_MARK_PREFIX "r%u.o%u", folder, first->rank, first->ordinal);
+}
+
+/* Whether what was marked for this rank is what the image holds, as far as its chunks were hashed. */
+static bool same_member(const struct tpck_member *member, const struct tpck_share *share)
+{
+	const struct tpck_image_header *header = share->image.header;
+	const struct tpck_object *data = &member->objects[1];
+
+	if (member->rank != share->rank || member->ordinal != share->ordinal || strcmp(member->identity, share->identity) != 0 ||
+	    member->object_count < 3 || member->data_bytes != header->data_bytes || data->count != header->chunks ||
+	    member->cut.sequence != header->log_sequence || member->cut.offset != header->log_offset)
+		return false;
+	for (size_t i = 0; i < data->count; i++) {
+		struct tpck_image_chunk *row = &tpck_image_chunks(&share->image)[i];
+
+		if (atomic_load_explicit(&row->hashed, memory_order_acquire) &&
+		    memcmp(row->digest, data->chunks[i].digest, sizeof row->digest) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* What an agent before this one has written of the same ranks, if it is whole. */
+static bool part_is_there(const struct tpck_publication *p, const struct tpck_manifest *wanted, const struct part_paths *paths,
+			  struct tpck_manifest **out)
+{
+	struct tpck_manifest *part;
+	bool same;
+
+	if (tpck_part_load(&part, p->tier, paths->mark, NULL))
+		return false;
+	same = part->member_count == p->share_count && part->world == p->world &&
+	       tpck_point_compare(&part->point, &wanted->point) == 0 && tpck_point_compare(&part->parent, &p->parent) == 0;
+	for (size_t i = 0; same && i < p->share_count; i++)
+		same = same_member(&part->members[i], &p->shares[i]);
+	for (size_t c = 0; same && c < part->container_count; c++)
+		same = tpck_verify_container(p->tier, part, c, NULL) == 0;
+	if (!same || tpck_verify_new(p->tier, part, NULL)) {
+		tpck_manifest_free(part);
+		return false;
+	}
+	*out = part;
+	return true;
+}
+
+static int store_part(const struct tpck_publication *p, struct tpck_manifest *manifest, const char *folder,
+		      const struct part_paths *paths, struct tpck_error *err)
+{
+	char text[64], *mark = NULL;
+	size_t size;
+	int rc;
+
+	/* The mark goes before what it vouches for is written again. */
+	rc = p->tier->operations->remove(p->tier, paths->mark, err);
+	snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64 "\n", manifest->point.generation, manifest->point.step);
+	if (!rc)
+		rc = p->tier->operations->mark(p->tier, paths->sign, text, err);
+	if (!rc)
+		rc = store_container(p, manifest, folder, err);
+	if (!rc) {
+		rc = tpck_verify_new(p->tier, manifest, err);
+		rc = rc == -EBADMSG ? -EIO : rc;
+	}
+	if (!rc)
+		rc = tpck_manifest_format(manifest, &mark, &size, err);
+	if (!rc && p->permitted && !p->permitted(p->context, &manifest->point))
+		rc = tpck_error_set(err, ECANCELED, "publishing step %" PRIu64 " of a timeline that was left", manifest->point.step);
+	if (!rc)
+		rc = p->tier->operations->mark(p->tier, paths->mark, mark, err);
+	free(mark);
+	return rc;
+}
+
+/* The mark first; without it nobody joins the container. */
+static void remove_part(struct tpck_tier *tier, const struct part_paths *paths)
+{
+	(void)tier->operations->remove(tier, paths->mark, NULL);
+	(void)tier->operations->remove(tier, paths->container, NULL);
+	(void)tier->operations->remove(tier, paths->sign, NULL);
+}
+
+int tpck_publish_part(const struct tpck_publication *p, struct tpck_manifest **out, struct tpck_error *err)
+{
+	struct tpck_manifest *manifest;
+	struct part_paths paths;
+	char folder[64];
+	int rc = check_shares(p, err);
+
+	if (rc)
+		return rc;
+	manifest = manifest_new(p);
+	if (!manifest)
+		return tpck_error_set(err, ENOMEM, "publishing a part of a checkpoint");
+	manifest->part = true;
+	tpck_checkpoint_name_format(&manifest->point, folder, sizeof folder);
+	part_paths(p, folder, &paths);
+	if (tpck_published(p->tier, &manifest->point)) {
+		tpck_manifest_free(manifest);
+		return -EEXIST;
+	}
+	if (part_is_there(p, manifest, &paths, out)) {
+		tpck_manifest_free(manifest);
+		return 0;
+	}
+	rc = store_part(p, manifest, folder, &paths, err);
+	if (rc) {
+		if (!tpck_published(p->tier, &manifest->point))
+			remove_part(p->tier, &paths);
+		tpck_manifest_free(manifest);
+		return rc;
+	}
+	*out = manifest;
+	return 0;
+}
+
+/* ---- without a place of its own ------------------------------------------------------------ */
 
 static int describe_chunks(struct gathering *g, struct tpck_error *err)
 {

@@ -22,7 +22,7 @@ struct tpck_share {
 struct tpck_publication {
 	struct tpck_tier *tier;
 	struct tpck_share *shares;          /* by ascending rank; their images are of one generation and step */
-	size_t share_count;                 /* at least one */
+	size_t share_count;                 /* at least one; all ranks but for tpck_publish_part */
 	uint32_t world;
 	struct tpck_point parent;           /* generation 0: none */
 	const struct tpck_manifest *base;   /* what unchanged chunks may refer to, or NULL */
@@ -41,6 +41,27 @@ struct tpck_publication {
  */
 int tpck_publish(const struct tpck_publication *publication, struct tpck_manifest **manifest,
 		 struct tpck_error *err);
+
+/*
+ * Publishes one node's ranks, which become visible only by tpck_publish_join: writes their container, syncs, reads it back,
+ * and then marks it with the manifest of these ranks. *part is what the mark says. A part that an agent before this one has
+ * marked, and that is whole, is taken as it is. The caller holds tpck_durable_tier_share: parts of several nodes are written
+ * at the same time.
+ * Failures are those of tpck_publish; what was written of this part is removed again, other nodes' parts stay.
+ */
+int tpck_publish_part(const struct tpck_publication *publication, struct tpck_manifest **part, struct tpck_error *err);
+
+/*
+ * Makes a checkpoint of the parts of all nodes: commits its manifest if there is none, and swaps LAST_GOOD. Whoever finds all
+ * parts there may call it, several at once: the manifest is the same, and one of them is told 0. The caller holds
+ * tpck_durable_tier_lock, so that nobody writes a part anew meanwhile.
+ * -EAGAIN: parts of some ranks, which the text names, are not there yet. -EEXIST: published already (no error text).
+ * -ECANCELED: not permitted. -EBADMSG: the parts do not fit together, or what one refers to is gone. Parts stay whatever
+ * happens; tpck_retention_apply knows when they are remains.
+ */
+int tpck_publish_join(struct tpck_tier *tier, const struct tpck_point *point, uint32_t world,
+		      bool (*permitted)(void *context, const struct tpck_point *point), void *context,
+		      struct tpck_manifest **manifest, struct tpck_error *err);
 
 /* What the manifest would be of an image that goes elsewhere, with every chunk's digest and no place of its own in the
  * store: tier, base, permitted and write_ns are not used. */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
+#include "runtime/store/parts.h"
 #include "runtime/store/quarantine.h"
 
 /* Which quarantined checkpoints are of use to somebody who looks into a fault. */
@@ -45,29 +46,53 @@ static bool last_good(struct tpck_tier *tier, struct tpck_point *point)
 	return known;
 }
 
-static bool referenced(const struct tpck_catalog *catalog, const bool *kept, const char *path)
-{
-	for (size_t i = 0; i < catalog->count; i++) {
-		const struct tpck_manifest *manifest = catalog->manifests[i];
+/* What may refer to a container: what is published and stays, and the parts of what may still be joined. */
+struct closure {
+	struct tpck_tier *tier;
+	struct tpck_catalog catalog;
+	bool *kept; /* of the catalog's */
+	struct tpck_point *pending; /* steps that may still be joined */
+	size_t pending_count;
+	struct tpck_catalog parts; /* theirs, as far as they are marked */
+};
 
-		if (!kept[i])
-			continue;
-		for (size_t c = 0; c < manifest->container_count; c++)
-			if (strcmp(manifest->containers[c].path, path) == 0)
-				return true;
-	}
+static bool has_container(const struct tpck_manifest *manifest, const char *path)
+{
+	for (size_t c = 0; c < manifest->container_count; c++)
+		if (strcmp(manifest->containers[c].path, path) == 0)
+			return true;
+	return false;
+}
+
+static bool referenced(const struct closure *closure, const char *path)
+{
+	for (size_t i = 0; i < closure->catalog.count; i++)
+		if (closure->kept[i] && has_container(closure->catalog.manifests[i], path))
+			return true;
+	for (size_t i = 0; i < closure->parts.count; i++)
+		if (has_container(closure->parts.manifests[i], path))
+			return true;
 	return false;
 }
 
 struct sweep {
-	struct tpck_tier *tier;
-	const struct tpck_catalog *catalog;
-	const bool *kept;
+	const struct closure *closure;
 	char folder[64];
 	bool left; /* something stays in the folder */
-	char names[16][128];
+	char (*names)[128];
 	size_t count;
 };
+
+static int sweep_add(struct sweep *sweep, const char *name)
+{
+	char (*grown)[128] = reallocarray(sweep->names, sweep->count + 1, sizeof *grown);
+
+	if (!grown)
+		return -ENOMEM;
+	sweep->names = grown;
+	snprintf(sweep->names[sweep->count++], sizeof *sweep->names, "%.127s", name);
+	return 0;
+}
 
 static int gather_files(void *context, const char *name)
 {
@@ -75,23 +100,18 @@ static int gather_files(void *context, const char *name)
 	char path[256];
 
 	snprintf(path, sizeof path, "%s/%.127s", sweep->folder, name);
-	if (strcmp(name, TPCK_MANIFEST) != 0 && referenced(sweep->catalog, sweep->kept, path)) {
+	if (strcmp(name, TPCK_MANIFEST) != 0 && referenced(sweep->closure, path)) {
 		sweep->left = true;
 		return 0;
 	}
-	if (sweep->count == sizeof sweep->names / sizeof *sweep->names) {
-		sweep->left = true;
-		return 0;
-	}
-	snprintf(sweep->names[sweep->count++], sizeof *sweep->names, "%.127s", name);
-	return 0;
+	return sweep_add(sweep, name);
 }
 
 /* The manifest goes first: from then on the folder is remains, whatever happens. */
-static int remove_checkpoint(struct tpck_tier *tier, const struct tpck_catalog *catalog, const bool *kept,
-			     const struct tpck_point *point, struct tpck_error *err)
+static int remove_checkpoint(const struct closure *closure, const struct tpck_point *point, struct tpck_error *err)
 {
-	struct sweep sweep = {.tier = tier, .catalog = catalog, .kept = kept};
+	struct sweep sweep = {.closure = closure};
+	struct tpck_tier *tier = closure->tier;
 	char path[256];
 	int rc;
 
@@ -106,6 +126,7 @@ static int remove_checkpoint(struct tpck_tier *tier, const struct tpck_catalog *
 	}
 	if (!rc && !sweep.left)
 		rc = tier->operations->remove(tier, sweep.folder, err);
+	free(sweep.names);
 	return rc;
 }
 
@@ -159,40 +180,39 @@ struct remains {
 	size_t count;
 };
 
+static int remains_add(struct remains *remains, const struct tpck_point *point)
+{
+	struct tpck_point *grown = reallocarray(remains->points, remains->count + 1, sizeof *grown);
+
+	if (!grown)
+		return -ENOMEM;
+	remains->points = grown;
+	remains->points[remains->count++] = *point;
+	return 0;
+}
+
 static int gather_remains(void *context, const char *name)
 {
 	struct remains *remains = context;
-	struct tpck_point point, *grown;
+	struct tpck_point point;
 
 	if (tpck_checkpoint_name_parse(name, &point))
 		return 0;
 	for (size_t i = 0; i < remains->catalog->count; i++)
 		if (tpck_point_compare(&remains->catalog->manifests[i]->point, &point) == 0)
 			return 0;
-	grown = reallocarray(remains->points, remains->count + 1, sizeof *grown);
-	if (!grown)
-		return -ENOMEM;
-	remains->points = grown;
-	remains->points[remains->count++] = point;
-	return 0;
+	return remains_add(remains, &point);
 }
 
 static int gather_quarantined(void *context, const char *name)
 {
 	struct remains *remains = context;
 	char plain[64];
-	struct tpck_point point, *grown;
+	struct tpck_point point;
 
 	/* A second one of the same name has ".1" behind it and is taken with the first. */
 	snprintf(plain, sizeof plain, "%.63s", name);
-	if (tpck_checkpoint_name_parse(plain, &point))
-		return 0;
-	grown = reallocarray(remains->points, remains->count + 1, sizeof *grown);
-	if (!grown)
-		return -ENOMEM;
-	remains->points = grown;
-	remains->points[remains->count++] = point;
-	return 0;
+	return tpck_checkpoint_name_parse(plain, &point) ? 0 : remains_add(remains, &point);
 }
 
 static int by_age(const void *a, const void *b)
@@ -200,9 +220,18 @@ static int by_age(const void *a, const void *b)
 	return tpck_point_compare(a, b);
 }
 
-static void trim_quarantine(struct tpck_tier *tier, const struct tpck_catalog *catalog, const bool *kept)
+static bool uses_folder(const struct tpck_manifest *manifest, const char *folder)
 {
-	struct remains found = {.catalog = catalog};
+	for (size_t c = 0; c < manifest->container_count; c++)
+		if (strncmp(manifest->containers[c].path, folder, strlen(folder)) == 0)
+			return true;
+	return false;
+}
+
+static void trim_quarantine(const struct closure *closure)
+{
+	struct remains found = {.catalog = &closure->catalog};
+	struct tpck_tier *tier = closure->tier;
 
 	if (tier->operations->list(tier, TPCK_QUARANTINE, gather_quarantined, &found, NULL) == 0 && found.count) {
 		qsort(found.points, found.count, sizeof *found.points, by_age);
@@ -211,11 +240,12 @@ static void trim_quarantine(struct tpck_tier *tier, const struct tpck_catalog *c
 			bool used = false;
 
 			tpck_checkpoint_name_format(&found.points[i], folder, sizeof folder);
-			for (size_t m = 0; m < catalog->count && !used; m++)
-				for (size_t c = 0; kept[m] && c < catalog->manifests[m]->container_count; c++)
-					used = used || strncmp(catalog->manifests[m]->containers[c].path, folder,
-							       strlen(folder)) == 0;
 			snprintf(path, sizeof path, TPCK_QUARANTINE "/%s", folder);
+			strcat(folder, "/");
+			for (size_t m = 0; m < closure->catalog.count; m++)
+				used = used || (closure->kept[m] && uses_folder(closure->catalog.manifests[m], folder));
+			for (size_t m = 0; m < closure->parts.count; m++)
+				used = used || uses_folder(closure->parts.manifests[m], folder);
 			if (!used)
 				(void)tier->operations->remove(tier, path, NULL);
 		}
@@ -223,15 +253,118 @@ static void trim_quarantine(struct tpck_tier *tier, const struct tpck_catalog *c
 	free(found.points);
 }
 
-static int remove_remains(struct tpck_tier *tier, const struct tpck_retention *retention,
-			  const struct tpck_catalog *catalog, const bool *kept, struct tpck_error *err)
+/* The greatest generation that was given out; 0 where nothing says so. */
+static uint64_t greatest_generation(struct tpck_tier *tier)
 {
-	struct remains remains = {.catalog = catalog};
-	int rc = tier->operations->list(tier, "", gather_remains, &remains, err);
+	uint64_t greatest;
+	char *text;
+
+	if (tier->operations->get_text(tier, "generation", 64, &text, NULL, NULL))
+		return 0;
+	greatest = strtoull(text, NULL, 10);
+	free(text);
+	return greatest;
+}
+
+/* A step of the same generation that is published is later: its ranks were done with this one before, on every node. */
+static bool gone_beyond(const struct tpck_catalog *catalog, const struct tpck_point *point)
+{
+	for (size_t i = 0; i < catalog->count; i++)
+		if (catalog->manifests[i]->point.generation == point->generation && catalog->manifests[i]->point.step > point->step)
+			return true;
+	return false;
+}
+
+/* Whether a folder without a manifest may get one. What lies in one that holds parts is not known to one node. */
+static bool may_be_joined(const struct closure *closure, const struct tpck_retention *retention, const struct tpck_point *point,
+			  uint64_t greatest)
+{
+	if (gone_beyond(&closure->catalog, point))
+		return false;
+	if (retention->in_progress && retention->in_progress(retention->context, point))
+		return true;
+	return greatest && point->generation >= greatest && tpck_parts_begun(closure->tier, point);
+}
+
+static int add_pending(struct closure *closure, const struct tpck_point *point, struct tpck_error *err)
+{
+	struct remains pending = {.points = closure->pending, .count = closure->pending_count};
+	struct tpck_manifest **grown;
+	struct tpck_catalog parts;
+	int rc = remains_add(&pending, point);
+
+	if (rc)
+		return tpck_error_set(err, ENOMEM, "looking for remains");
+	closure->pending = pending.points;
+	closure->pending_count = pending.count;
+	/* One that cannot be read is not joined either. */
+	rc = tpck_parts_load(&parts, closure->tier, point, true, err);
+	if (rc || !parts.count)
+		return rc;
+	grown = reallocarray(closure->parts.manifests, closure->parts.count + parts.count, sizeof(struct tpck_manifest *));
+	if (!grown) {
+		tpck_catalog_free(&parts);
+		return tpck_error_set(err, ENOMEM, "looking for remains");
+	}
+	closure->parts.manifests = grown;
+	memcpy(&grown[closure->parts.count], parts.manifests, parts.count * sizeof(struct tpck_manifest *));
+	closure->parts.count += parts.count;
+	free(parts.manifests);
+	return 0;
+}
+
+static void closure_free(struct closure *closure)
+{
+	free(closure->kept);
+	free(closure->pending);
+	tpck_catalog_free(&closure->parts);
+	tpck_catalog_free(&closure->catalog);
+}
+
+/* Everything there is; nothing of it is kept yet but what may still be joined. */
+static int closure_load(struct closure *closure, struct tpck_tier *tier, const struct tpck_retention *retention, struct tpck_error *err)
+{
+	struct remains remains;
+	uint64_t greatest;
+	int rc;
+
+	memset(closure, 0, sizeof *closure);
+	closure->tier = tier;
+	rc = load_whole(&closure->catalog, tier, err);
+	if (rc)
+		return rc;
+	closure->kept = calloc(closure->catalog.count + 1, sizeof *closure->kept);
+	if (!closure->kept)
+		rc = tpck_error_set(err, ENOMEM, "looking for old checkpoints");
+	remains = (struct remains){.catalog = &closure->catalog};
+	if (!rc)
+		rc = tier->operations->list(tier, "", gather_remains, &remains, err);
+	greatest = greatest_generation(tier);
+	for (size_t i = 0; !rc && i < remains.count; i++)
+		if (may_be_joined(closure, retention, &remains.points[i], greatest))
+			rc = add_pending(closure, &remains.points[i], err);
+	free(remains.points);
+	if (rc)
+		closure_free(closure);
+	return rc;
+}
+
+static bool is_pending(const struct closure *closure, const struct tpck_point *point)
+{
+	for (size_t i = 0; i < closure->pending_count; i++)
+		if (tpck_point_compare(&closure->pending[i], point) == 0)
+			return true;
+	return false;
+}
+
+static int remove_remains(const struct closure *closure, struct tpck_error *err)
+{
+	struct remains remains = {.catalog = &closure->catalog};
+	int rc = closure->tier->operations->list(closure->tier, "", gather_remains, &remains, err);
 
 	for (size_t i = 0; !rc && i < remains.count; i++)
-		if (!retention->in_progress || !retention->in_progress(retention->context, &remains.points[i]))
-			rc = remove_checkpoint(tier, catalog, kept, &remains.points[i], err);
+		if (!is_pending(closure, &remains.points[i]))
+			rc = remove_checkpoint(closure, &remains.points[i], err);
 	free(remains.points);
 	return rc;
 }
@@ -239,19 +372,16 @@ static int remove_remains(struct tpck_tier *tier, const struct tpck_retention *r
 /* "NAME.tmp.PID.N", as tpck_file_write() makes them. */
 static int clear_temporary(void *context, const char *name)
 {
-	struct sweep *sweep = context;
 	char mine[32];
 
 	/* This process's own may be in use by another thread right now. */
 	snprintf(mine, sizeof mine, ".tmp.%d.", (int)getpid());
-	if (strstr(name, ".tmp.") && !strstr(name, mine) && sweep->count < sizeof sweep->names / sizeof *sweep->names)
-		snprintf(sweep->names[sweep->count++], sizeof *sweep->names, "%.127s", name);
-	return 0;
+	return strstr(name, ".tmp.") && !strstr(name, mine) ? sweep_add(context, name) : 0;
 }
 
 static int clear_temporaries(struct tpck_tier *tier, const char *folder, struct tpck_error *err)
 {
-	struct sweep sweep = {.tier = tier};
+	struct sweep sweep = {0};
 	int rc = tier->operations->list(tier, folder, clear_temporary, &sweep, err);
 
 	for (size_t i = 0; !rc && i < sweep.count; i++) {
@@ -260,26 +390,23 @@ static int clear_temporaries(struct tpck_tier *tier, const char *folder, struct 
 		snprintf(path, sizeof path, "%.100s%s%s", folder, folder[0] ? "/" : "", sweep.names[i]);
 		rc = tier->operations->remove(tier, path, err);
 	}
+	free(sweep.names);
 	return rc;
 }
 
 int tpck_retention_clear(struct tpck_tier *tier, struct tpck_error *err)
 {
 	struct tpck_retention nothing = {0};
-	struct tpck_catalog catalog;
-	bool *kept;
-	int rc = load_whole(&catalog, tier, err);
+	struct closure closure;
+	int rc = closure_load(&closure, tier, &nothing, err);
 
 	if (rc)
 		return rc;
-	kept = calloc(catalog.count + 1, sizeof *kept);
-	if (!kept)
-		rc = tpck_error_set(err, ENOMEM, "clearing remains");
-	for (size_t i = 0; !rc && i < catalog.count; i++) {
+	for (size_t i = 0; !rc && i < closure.catalog.count; i++) {
 		char folder[64];
 
-		kept[i] = true;
-		tpck_checkpoint_name_format(&catalog.manifests[i]->point, folder, sizeof folder);
+		closure.kept[i] = true;
+		tpck_checkpoint_name_format(&closure.catalog.manifests[i]->point, folder, sizeof folder);
 		rc = clear_temporaries(tier, folder, err);
 	}
 	if (!rc)
@@ -287,72 +414,63 @@ int tpck_retention_clear(struct tpck_tier *tier, struct tpck_error *err)
 	if (!rc)
 		rc = clear_temporaries(tier, "programs", err);
 	if (!rc)
-		rc = remove_remains(tier, &nothing, &catalog, kept, err);
-	free(kept);
-	tpck_catalog_free(&catalog);
+		rc = remove_remains(&closure, err);
+	closure_free(&closure);
 	return rc;
 }
 
 int tpck_retention_apply(struct tpck_tier *tier, const struct tpck_retention *retention, struct tpck_error *err)
 {
-	struct tpck_catalog catalog;
-	bool *kept;
-	int rc = load_whole(&catalog, tier, err);
+	struct closure closure;
+	int rc = closure_load(&closure, tier, retention, err);
 
 	if (rc)
 		return rc;
-	kept = calloc(catalog.count + 1, sizeof *kept);
-	if (!kept) {
-		tpck_catalog_free(&catalog);
-		return tpck_error_set(err, ENOMEM, "looking for old checkpoints");
-	}
-	choose(tier, &catalog, retention, kept);
-	for (size_t i = 0; !rc && i < catalog.count; i++) {
-		if (kept[i])
+	choose(tier, &closure.catalog, retention, closure.kept);
+	for (size_t i = 0; !rc && i < closure.catalog.count; i++) {
+		const struct tpck_point *point = &closure.catalog.manifests[i]->point;
+
+		if (closure.kept[i])
 			continue;
-		tpck_log_info("removing the checkpoint of step %" PRIu64 " (generation %" PRIu64 ")",
-			      catalog.manifests[i]->point.step, catalog.manifests[i]->point.generation);
-		rc = remove_checkpoint(tier, &catalog, kept, &catalog.manifests[i]->point, err);
+		tpck_log_info("removing the checkpoint of step %" PRIu64 " (generation %" PRIu64 ")", point->step, point->generation);
+		rc = remove_checkpoint(&closure, point, err);
 	}
 	if (!rc)
-		rc = remove_remains(tier, retention, &catalog, kept, err);
+		rc = remove_remains(&closure, err);
 	if (!rc)
-		trim_quarantine(tier, &catalog, kept);
-	free(kept);
-	tpck_catalog_free(&catalog);
+		trim_quarantine(&closure);
+	closure_free(&closure);
 	return rc;
 }
 
 int tpck_retention_remove(struct tpck_tier *tier, const struct tpck_point *point, bool force,
 			  struct tpck_error *err)
 {
-	struct tpck_catalog catalog;
+	struct tpck_retention nothing = {0};
+	struct closure closure;
+	const struct tpck_catalog *catalog = &closure.catalog;
 	size_t found = SIZE_MAX;
-	bool *kept, newest = true;
-	int rc = load_whole(&catalog, tier, err);
+	bool newest = true;
+	int rc = closure_load(&closure, tier, &nothing, err);
 
 	if (rc)
 		return rc;
-	for (size_t i = 0; i < catalog.count; i++)
-		if (tpck_point_compare(&catalog.manifests[i]->point, point) == 0)
+	for (size_t i = 0; i < catalog->count; i++)
+		if (tpck_point_compare(&catalog->manifests[i]->point, point) == 0)
 			found = i;
-	for (size_t i = found + 1; found != SIZE_MAX && i < catalog.count; i++)
-		newest = newest && !same_program(catalog.manifests[found], catalog.manifests[i]);
-	kept = calloc(catalog.count + 1, sizeof *kept);
+	for (size_t i = found + 1; found != SIZE_MAX && i < catalog->count; i++)
+		newest = newest && !same_program(catalog->manifests[found], catalog->manifests[i]);
 	if (found == SIZE_MAX) {
 		rc = tpck_error_set(err, ENOENT, "removing step %" PRIu64 " of generation %" PRIu64, point->step,
 				    point->generation);
 	} else if (newest && !force) {
 		rc = tpck_error_set(err, EPERM, "removing step %" PRIu64 ", the newest checkpoint of its program",
 				    point->step);
-	} else if (!kept) {
-		rc = tpck_error_set(err, ENOMEM, "removing a checkpoint");
 	} else {
-		for (size_t i = 0; i < catalog.count; i++)
-			kept[i] = i != found;
-		rc = remove_checkpoint(tier, &catalog, kept, point, err);
+		for (size_t i = 0; i < catalog->count; i++)
+			closure.kept[i] = i != found;
+		rc = remove_checkpoint(&closure, point, err);
 	}
-	free(kept);
-	tpck_catalog_free(&catalog);
+	closure_free(&closure);
 	return rc;
 }

@@ -32,6 +32,35 @@ int tpck_verify_chunk(struct tpck_tier *tier, const struct tpck_manifest *manife
 	return 0;
 }
 
+static bool member_uses(const struct tpck_member *member, size_t container)
+{
+	for (size_t o = 0; o < member->object_count; o++)
+		for (size_t i = 0; i < member->objects[o].count; i++)
+			if (member->objects[o].chunks[i].container == container)
+				return true;
+	return false;
+}
+
+/* Whose shards went with a container that is not there. */
+static int say_missing(struct tpck_tier *tier, const struct tpck_manifest *manifest, size_t container, struct tpck_error *err)
+{
+	const char *path = manifest->containers[container].path;
+	struct tpck_ranks ranks = {0};
+
+	for (size_t m = 0; m < manifest->member_count; m++)
+		if (member_uses(&manifest->members[m], container))
+			tpck_ranks_add(&ranks, manifest->members[m].rank, manifest->members[m].rank);
+	return tpck_error_set(err, ENOENT, "%s/%s, where shards of ranks %s of %u are", tier->root, path, tpck_ranks_text(&ranks),
+			      manifest->world);
+}
+
+int tpck_verify_container(struct tpck_tier *tier, const struct tpck_manifest *manifest, size_t container, struct tpck_error *err)
+{
+	int rc = tpck_container_check(tier, manifest->containers[container].path, err);
+
+	return rc == -ENOENT ? say_missing(tier, manifest, container, err) : rc;
+}
+
 /* What is to be looked at: a container's header, or a chunk. */
 struct item {
 	const struct tpck_object *object; /* NULL: the header of container `i` */
@@ -50,14 +79,6 @@ struct visit {
 	pthread_mutex_t lock; /* of what follows */
 	long faults;
 };
-
-static bool own_container(const struct visit *visit, uint32_t container)
-{
-	char folder[64];
-
-	tpck_checkpoint_name_format(&visit->manifest->point, folder, sizeof folder);
-	return strncmp(visit->manifest->containers[container].path, folder, strlen(folder)) == 0;
-}
 
 static bool has_chunk(const struct tpck_manifest *other, const char *container, const char *name, size_t i,
 		      const struct tpck_chunk *chunk)
@@ -97,14 +118,14 @@ static int list_items(struct visit *visit)
 	if (!visit->items)
 		return -ENOMEM;
 	for (size_t i = 0; i < manifest->container_count; i++)
-		if (!visit->only_new || own_container(visit, (uint32_t)i))
+		if (!visit->only_new || tpck_manifest_owns(manifest, i))
 			visit->items[visit->count++] = (struct item){NULL, i};
 	for (size_t m = 0; m < manifest->member_count; m++) {
 		const struct tpck_member *member = &manifest->members[m];
 
 		for (size_t o = 0; o < member->object_count; o++)
 			for (size_t i = 0; i < member->objects[o].count; i++)
-				if ((!visit->only_new || own_container(visit, member->objects[o].chunks[i].container)) &&
+				if ((!visit->only_new || tpck_manifest_owns(manifest, member->objects[o].chunks[i].container)) &&
 				    !known_good(visit, &member->objects[o], i))
 					visit->items[visit->count++] = (struct item){&member->objects[o], i};
 	}
@@ -116,8 +137,14 @@ static int look(void *context, size_t i, uint8_t *buffer, struct tpck_error *err
 	struct visit *visit = context;
 	const struct item *item = &visit->items[i];
 	int rc = item->object ? tpck_verify_chunk(visit->tier, visit->manifest, item->object, item->i, buffer, err)
-			      : tpck_container_check(visit->tier, visit->manifest->containers[item->i].path, err);
+			      : tpck_verify_container(visit->tier, visit->manifest, item->i, err);
 
+	/* A container that is not there is one fault, with all that was in it. */
+	if (rc == -ENOENT && item->object) {
+		if (visit->fault)
+			return 0;
+		return say_missing(visit->tier, visit->manifest, item->object->chunks[item->i].container, err);
+	}
 	if (!rc || !visit->fault)
 		return rc;
 	pthread_mutex_lock(&visit->lock);

@@ -11,6 +11,9 @@
 int tpck_verify_chunk(struct tpck_tier *tier, const struct tpck_manifest *manifest,
 		      const struct tpck_object *object, size_t i, uint8_t *buffer, struct tpck_error *err);
 
+/* The header of one container. -ENOENT, with the ranks that have chunks in it, where it is not there. */
+int tpck_verify_container(struct tpck_tier *tier, const struct tpck_manifest *manifest, size_t container, struct tpck_error *err);
+
 /* All of it, containers' headers too; stops at the first fault. */
 int tpck_verify(struct tpck_tier *tier, const struct tpck_manifest *manifest, struct tpck_error *err);
 /* Only what this checkpoint wrote itself; what it refers to was verified when that was written. */

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts: what each node has written of a checkpoint that is not published yet. */
+#ifndef TPCK_RUNTIME_STORE_PARTS_H
+#define TPCK_RUNTIME_STORE_PARTS_H
+
+#include <stdbool.h>
+
+#include "runtime/store/manifest.h"
+#include "runtime/store/tier.h"
+
+#define TPCK_MARK_PREFIX "mark." /* a part is whole and synced; holds its manifest */
+#define TPCK_PART_PREFIX "part." /* one is being written, or was */
+
+/* Whether the checkpoint has a manifest, good or not. */
+bool tpck_published(struct tpck_tier *tier, const struct tpck_point *point);
+
+/* The part that a mark tells of. path is the mark's in the tier. */
+int tpck_part_load(struct tpck_manifest **part, struct tpck_tier *tier, const char *path, struct tpck_error *err);
+
+/* All parts of a step that are marked, by ascending first rank. A mark that cannot be read, or is another step's or rank's,
+ * is an error (-EBADMSG), or left out where `lenient`. */
+int tpck_parts_load(struct tpck_catalog *parts, struct tpck_tier *tier, const struct tpck_point *point, bool lenient,
+		    struct tpck_error *err);
+
+/* Whether somebody has begun to write a part into the step's folder. */
+bool tpck_parts_begun(struct tpck_tier *tier, const struct tpck_point *point);
+
+#endif

@@ -1,0 +1,732 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts of several nodes become one checkpoint, or none: what is joined is what one publication of all ranks is, whoever
+ * fails, races or is killed on the way. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/store/file.h"
+#include "runtime/store/publish.h"
+#include "runtime/store/retention.h"
+#include "runtime/store/stage.h"
+#include "runtime/store/verify.h"
+#include "tests/unit/store_tap.h"
+
+enum { WORLD = 4, CHUNKS = 2, BYTES = TPCK_CHUNK_BYTES + 5000, LOG_BYTES = 1 << 16 };
+
+/* A rank's process: its session, image and log. */
+struct process {
+	struct tpck_session *session;
+	struct tpck_image image;
+	char image_path[512];
+};
+
+static struct tpck_error err;
+static char *memory, *disk;
+static struct process process[WORLD];
+static struct tpck_tier *tier, *alone; /* of the parts, and of who publishes all ranks at once */
+
+/* Ranks first to last are on one node. */
+struct node {
+	uint32_t first, last;
+};
+static const struct node three[] = {{0, 0}, {1, 2}, {3, 3}}, other_three[] = {{0, 1}, {2, 2}, {3, 3}};
+
+/* ---- what is published --------------------------------------------------------------------- */
+
+static void make_process(uint32_t rank)
+{
+	struct tpck_session_name name = {1, rank, 0};
+	struct process *p = &process[rank];
+	char identity[32];
+
+	snprintf(identity, sizeof identity, "executable a\nrank %u\n", rank);
+	if (tpck_session_create(&p->session, memory, &name, identity, &err))
+		abort();
+	snprintf(p->image_path, sizeof p->image_path, "%s/image.0", p->session->path);
+	if (tpck_image_allocate(p->image_path, 0, BYTES, &err) || tpck_image_prefault(p->image_path, &err) ||
+	    tpck_image_open(&p->image, p->image_path, true, &err))
+		abort();
+}
+
+/* The snapshot of a step; which chunks are others than before: bit i of `changes`. */
+static void fill(uint64_t generation, uint64_t step, unsigned changes)
+{
+	for (uint32_t r = 0; r < WORLD; r++) {
+		struct tpck_image *image = &process[r].image;
+		struct tpck_image_header *h = image->header;
+		struct tpck_log_header log = {.magic = TPCK_LOG_MAGIC, .version = TPCK_WIRE_VERSION, .generation = 1, .bytes = LOG_BYTES};
+		char path[512], bytes[2000];
+		int fd;
+
+		for (unsigned i = 0; i < CHUNKS; i++) {
+			if (changes & (1u << i))
+				memset(tpck_image_data(image) + (size_t)i * TPCK_CHUNK_BYTES, (int)(step * 16 + r * 4 + i),
+				       i == CHUNKS - 1 ? BYTES % TPCK_CHUNK_BYTES : TPCK_CHUNK_BYTES);
+			tpck_image_chunks(image)[i].ready = 1;
+			tpck_image_chunks(image)[i].hashed = 0;
+		}
+		h->generation = generation;
+		h->step = step;
+		h->data_bytes = BYTES;
+		h->chunks = CHUNKS;
+		h->rows = 1;
+		tpck_image_rows(image)[0] = (struct tpck_image_row){.bytes = BYTES, .address = 4096 * (r + 1)};
+		h->log_sequence = 0;
+		h->log_offset = sizeof log + 10 * step + r;
+		h->resumable = 1;
+		h->footer = tpck_image_footer(h);
+		h->state = TPCK_IMAGE_COMMITTED;
+		log.used = h->log_offset;
+		memset(bytes, (int)(r + 1), sizeof bytes);
+		snprintf(path, sizeof path, "%s/log.000000", process[r].session->path);
+		fd = open(path, O_RDWR | O_CREAT, 0600);
+		if (ftruncate(fd, LOG_BYTES) || pwrite(fd, &log, sizeof log, 0) != sizeof log ||
+		    pwrite(fd, bytes, sizeof bytes, sizeof log) != sizeof bytes)
+			abort();
+		close(fd);
+	}
+}
+
+static bool fenced;
+
+static bool permitted(void *context, const struct tpck_point *point)
+{
+	(void)context;
+	(void)point;
+	return !fenced;
+}
+
+static void publication(struct tpck_publication *p, struct tpck_share shares[WORLD], struct node node, const struct tpck_manifest *base)
+{
+	memset(p, 0, sizeof *p);
+	for (uint32_t r = node.first; r <= node.last; r++)
+		shares[r - node.first] = (struct tpck_share){
+			.session_path = process[r].session->path, .image_path = process[r].image_path, .image = process[r].image,
+			.identity = process[r].session->identity, .rank = r,
+		};
+	p->tier = tier;
+	p->shares = shares;
+	p->share_count = node.last - node.first + 1;
+	p->world = WORLD;
+	p->parent = (struct tpck_point){1, 5};
+	p->base = base;
+	p->permitted = permitted;
+}
+
+static int part(struct node node, const struct tpck_manifest *base)
+{
+	struct tpck_share shares[WORLD];
+	struct tpck_manifest *manifest = NULL;
+	struct tpck_publication p;
+	int rc;
+
+	publication(&p, shares, node, base);
+	rc = tpck_publish_part(&p, &manifest, &err);
+	if (!rc && (!manifest->part || manifest->member_count != p.share_count))
+		rc = -EPROTO;
+	tpck_manifest_free(manifest);
+	return rc;
+}
+
+static bool parts(const struct node *nodes, size_t count, const struct tpck_manifest *base)
+{
+	bool good = true;
+
+	/* In no order. */
+	for (size_t i = count; i-- > 0;)
+		good = part(nodes[i], base) == 0 && good;
+	return good;
+}
+
+static int join(uint64_t generation, uint64_t step, struct tpck_manifest **out)
+{
+	struct tpck_point point = {generation, step};
+	struct tpck_manifest *manifest = NULL;
+	int rc;
+
+	memset(&err, 0, sizeof err);
+	rc = tpck_publish_join(tier, &point, WORLD, permitted, NULL, &manifest, &err);
+	if (!rc && out)
+		*out = manifest;
+	else
+		tpck_manifest_free(manifest);
+	return rc;
+}
+
+/* ---- what is there ------------------------------------------------------------------------- */
+
+static const char *path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static const char *path_of(const char *format, ...)
+{
+	static char path[512];
+	int used = snprintf(path, sizeof path, "%s/j/", disk);
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(path + used, sizeof path - (size_t)used, format, arguments);
+	va_end(arguments);
+	return path;
+}
+
+static bool exists(const char *name)
+{
+	return access(path_of("%s", name), F_OK) == 0;
+}
+
+static void flip(const char *path, off_t at)
+{
+	int fd = open(path, O_RDWR);
+	char byte;
+
+	if (fd < 0 || pread(fd, &byte, 1, at) != 1)
+		abort();
+	byte ^= 1;
+	if (pwrite(fd, &byte, 1, at) != 1)
+		abort();
+	close(fd);
+}
+
+static bool same_file(const char *a, const char *b, const char *name)
+{
+	char path[600], *text[2] = {NULL, NULL};
+	size_t size[2] = {0, 0};
+	bool same;
+
+	snprintf(path, sizeof path, "%s/%s", a, name);
+	same = tpck_file_read(path, 1 << 30, &text[0], &size[0], &err) == 0;
+	snprintf(path, sizeof path, "%s/%s", b, name);
+	same = same && tpck_file_read(path, 1 << 30, &text[1], &size[1], &err) == 0 && size[0] == size[1] &&
+	       memcmp(text[0], text[1], size[0]) == 0;
+	free(text[0]);
+	free(text[1]);
+	return same;
+}
+
+/* Whether every rank gets the same from both manifests, and what its image holds now. */
+static bool stages_alike(const struct tpck_manifest *joined, const struct tpck_manifest *whole)
+{
+	bool good = joined && whole;
+
+	for (uint32_t r = 0; good && r < WORLD; r++) {
+		struct tpck_session_name names[2] = {{100, r, 0}, {101, r, 0}};
+		struct tpck_session *to[2] = {NULL, NULL};
+		struct tpck_image loaded = {0};
+		char path[512];
+
+		good = tpck_session_create(&to[0], memory, &names[0], "x\n", &err) == 0 &&
+		       tpck_session_create(&to[1], memory, &names[1], "x\n", &err) == 0 &&
+		       tpck_stage_durable(tier, joined, tpck_manifest_member(joined, r, 0), to[0]->path, &err) == 0 &&
+		       tpck_stage_durable(alone, whole, tpck_manifest_member(whole, r, 0), to[1]->path, &err) == 0 &&
+		       same_file(to[0]->path, to[1]->path, "resume.image") && same_file(to[0]->path, to[1]->path, "log.000000");
+		if (good) {
+			snprintf(path, sizeof path, "%s/resume.image", to[0]->path);
+			good = tpck_image_open(&loaded, path, false, &err) == 0 &&
+			       memcmp(tpck_image_data(&loaded), tpck_image_data(&process[r].image), BYTES) == 0;
+			tpck_image_close(&loaded);
+		}
+		for (int i = 0; i < 2; i++)
+			if (to[i]) {
+				tpck_session_remove(to[i]->path);
+				tpck_session_close(to[i]);
+			}
+	}
+	return good;
+}
+
+static struct tpck_manifest *publish_alone(const struct tpck_manifest *base)
+{
+	struct tpck_share shares[WORLD];
+	struct tpck_manifest *manifest = NULL;
+	struct tpck_publication p;
+
+	publication(&p, shares, (struct node){0, WORLD - 1}, base);
+	p.tier = alone;
+	return tpck_publish(&p, &manifest, &err) ? NULL : manifest;
+}
+
+/* ---- the tests ----------------------------------------------------------------------------- */
+
+static struct tpck_manifest *joined; /* the newest */
+
+static void check_join(void)
+{
+	struct tpck_manifest *whole, *next = NULL, *whole_next, *again = NULL;
+	struct tpck_point point = {7, 10};
+	struct tpck_catalog catalog;
+	char *text = NULL;
+	bool own = false, older = false;
+
+	fill(7, 10, 3);
+	ok(part(three[0], NULL) == 0 && part(three[2], NULL) == 0, "the parts of two nodes of three");
+	ok(join(7, 10, NULL) == -EAGAIN && strstr(err.text, "ranks 1-2 of 4"), "are no checkpoint, and who is missing is named");
+	ok(!exists("step-000000000010.g7/MANIFEST") && !exists("LAST_GOOD"), "nothing is to be seen");
+	ok(tpck_catalog_load(&catalog, tier, NULL, NULL, NULL, &err) == 0 && catalog.count == 0, "nor to be loaded");
+	tpck_catalog_free(&catalog);
+	ok(part(three[1], NULL) == 0, "the third one's");
+	ok(join(7, 10, &joined) == 0 && joined->member_count == WORLD && joined->container_count == 3 && !joined->part,
+	   "with all of them there is one");
+	ok(joined && tpck_verify(tier, joined, &err) == 0, "that verifies");
+	ok(tpck_manifest_load(&again, tier, &point, &err) == 0 && again->member_count == WORLD, "and loads");
+	ok(tpck_file_read(path_of("LAST_GOOD"), 100, &text, NULL, &err) == 0 && strcmp(text, "step-000000000010.g7\n") == 0,
+	   "and is the last good one");
+	free(text);
+	ok(join(7, 10, NULL) == -EEXIST && part(three[1], NULL) == -EEXIST, "it is not published again");
+	whole = publish_alone(NULL);
+	ok(whole && stages_alike(joined, whole), "each rank gets what it gets from a publication of all ranks");
+	ok(whole && joined->parent.step == 5 && joined->stored_bytes + 4096 >= whole->stored_bytes, "bytes are added up");
+
+	/* Other nodes have the ranks now; one chunk of each is as before. */
+	fill(7, 20, 2);
+	ok(parts(other_three, 3, joined) && join(7, 20, &next) == 0, "the next one, by other nodes");
+	for (size_t c = 0; next && c < next->container_count; c++) {
+		own = own || strcmp(next->containers[c].path, "step-000000000020.g7/data.2") == 0;
+		older = older || strcmp(next->containers[c].path, "step-000000000010.g7/data.1") == 0;
+	}
+	ok(next && next->container_count == 6 && own && older && next->stored_bytes < TPCK_CHUNK_BYTES,
+	   "refers to what any node has stored of the one before");
+	ok(next && tpck_manifest_owns(next, 0) && tpck_manifest_owns(next, 2) && !tpck_manifest_owns(next, 3),
+	   "its own containers come first");
+	whole_next = publish_alone(whole);
+	ok(whole_next && stages_alike(next, whole_next), "and gives each rank the same as one of all ranks");
+	tpck_manifest_free(whole);
+	tpck_manifest_free(whole_next);
+	tpck_manifest_free(again);
+	tpck_manifest_free(joined);
+	joined = next;
+}
+
+static void check_misfits(void)
+{
+	static const struct node doubled[] = {{0, 1}, {2, 3}};
+	struct tpck_point point = {7, 30}, later = {7, 31};
+	struct tpck_manifest *manifest = NULL;
+	char *text, *mark;
+	size_t size;
+
+	fill(7, 30, 3);
+	ok(parts(doubled, 2, NULL) && part((struct node){1, 1}, NULL) == 0, "a rank on two nodes");
+	ok(join(7, 30, NULL) == -EBADMSG && strstr(err.text, "rank 1") && !exists("step-000000000030.g7/MANIFEST"), "is not joined");
+	unlink(path_of("step-000000000030.g7/mark.r1.o0"));
+	ok(tpck_publish_join(tier, &point, 8, NULL, NULL, &manifest, &err) == -EBADMSG && strstr(err.text, "of 4 ranks, not of 8"),
+	   "nor what is of another number of ranks");
+	if (tpck_file_read(path_of("step-000000000030.g7/mark.r2.o0"), 1 << 20, &mark, &size, &err))
+		abort();
+	flip(path_of("step-000000000030.g7/mark.r2.o0"), 300);
+	ok(join(7, 30, NULL) == -EBADMSG && strstr(err.text, "mark.r2.o0"), "nor what a damaged mark says");
+	ok(part(doubled[1], NULL) == 0 && join(7, 30, &manifest) == 0, "a part that is written again is");
+
+	/* A part's text in the manifest's place, and a manifest of some of the ranks. */
+	mkdir(path_of("step-000000000031.g7"), 0700);
+	tier->operations->commit_if_absent(tier, "step-000000000031.g7/MANIFEST", mark, size, &err);
+	free(mark);
+	ok(tpck_manifest_load(&joined, tier, &later, &err) == -EBADMSG && strstr(err.text, "no manifest"),
+	   "a part is never taken for a checkpoint");
+	tpck_folder_remove(path_of("step-000000000031.g7"));
+	mkdir(path_of("step-000000000031.g7"), 0700);
+	if (manifest) {
+		manifest->point = later;
+		manifest->member_count = 2;
+		tpck_manifest_format(manifest, &text, &size, &err);
+		tier->operations->commit_if_absent(tier, "step-000000000031.g7/MANIFEST", text, size, &err);
+		free(text);
+		manifest->member_count = WORLD;
+		manifest->point = point;
+	}
+	tpck_manifest_free(joined);
+	joined = NULL;
+	ok(tpck_manifest_load(&joined, tier, &later, &err) == -EBADMSG && strstr(err.text, "lacks ranks 2-3 of 4"),
+	   "nor is one that lacks ranks, which are named");
+	tpck_folder_remove(path_of("step-000000000031.g7"));
+	joined = manifest;
+}
+
+static void count_fault(void *context, const struct tpck_error *fault)
+{
+	char *said = context;
+
+	snprintf(said + strlen(said), 2000 - strlen(said), "%s\n", fault->text);
+}
+
+static void check_damage(void)
+{
+	struct tpck_manifest *manifest = NULL;
+	struct tpck_session_name name = {102, 0, 0};
+	struct tpck_session *to = NULL;
+	char said[2000] = "";
+	struct stat before, after;
+
+	fill(7, 40, 3);
+	ok(parts(three, 3, NULL), "parts");
+	if (truncate(path_of("step-000000000040.g7/data.1"), 8192))
+		abort();
+	ok(join(7, 40, NULL) == -EBADMSG && strstr(err.text, "data.1") && !exists("step-000000000040.g7/MANIFEST"),
+	   "a container cut off is noticed");
+	unlink(path_of("step-000000000040.g7/data.1"));
+	ok(join(7, 40, NULL) == -EBADMSG && strstr(err.text, "ranks 1-2"), "and one that is gone");
+	ok(part(three[1], NULL) == 0 && stat(path_of("step-000000000040.g7/data.0"), &before) == 0 && part(three[0], NULL) == 0 &&
+		   stat(path_of("step-000000000040.g7/data.0"), &after) == 0 && before.st_ino == after.st_ino &&
+		   before.st_mtim.tv_sec == after.st_mtim.tv_sec && before.st_mtim.tv_nsec == after.st_mtim.tv_nsec,
+	   "the part is written again where it is not whole, and only there");
+	flip(path_of("step-000000000040.g7/data.3"), 4096 + 4096 + 1000);
+	ok(part(three[2], NULL) == 0 && join(7, 40, &manifest) == 0 && tpck_verify(tier, manifest, &err) == 0,
+	   "so is one with a flipped bit");
+	flip(path_of("step-000000000040.g7/data.3"), 4096 + 4096 + 1000);
+	ok(manifest && tpck_verify(tier, manifest, &err) == -EBADMSG && strstr(err.text, "data.3"),
+	   "a bit that flips later is found by verifying");
+	unlink(path_of("step-000000000040.g7/data.1"));
+	ok(manifest && tpck_verify_each(tier, manifest, count_fault, said) == 2 &&
+		   strstr(said, "data.1, where shards of ranks 1-2 of 4 are"),
+	   "shards that are missing are one fault, with their ranks");
+	ok(manifest && tpck_session_create(&to, memory, &name, "x\n", &err) == 0 &&
+		   tpck_stage_durable(tier, manifest, &manifest->members[0], to->path, &err) == -ENOENT &&
+		   strstr(err.text, "ranks 1-2 of 4"),
+	   "and no rank is given what the others cannot have");
+	tpck_session_remove(to->path);
+	tpck_session_close(to);
+	tpck_manifest_free(manifest);
+	tpck_folder_remove(path_of("step-000000000040.g7"));
+}
+
+/* ---- a tier that fails or ends -------------------------------------------------------------- */
+
+static struct tpck_tier_operations faulty;
+static const struct tpck_tier_operations *real;
+static int ticks, kill_at;
+static bool corrupt;
+static _Atomic int *arrived; /* both joiners are at the commit */
+
+static void tick(void)
+{
+	if (++ticks == kill_at)
+		kill(getpid(), SIGKILL);
+}
+
+struct ticking {
+	const struct tpck_source *source;
+};
+
+static int ticking_next(void *context, uint8_t *buffer, uint32_t *bytes, struct tpck_error *error)
+{
+	struct ticking *ticking = context;
+
+	tick();
+	return ticking->source->next(ticking->source->context, buffer, bytes, error);
+}
+
+static int faulty_put(struct tpck_tier *t, const char *path, const struct tpck_source *source, uint64_t *bytes, struct tpck_error *error)
+{
+	struct ticking ticking = {source};
+	struct tpck_source ours = {ticking_next, &ticking};
+	int rc;
+
+	tick();
+	rc = real->put(t, path, &ours, bytes, error);
+	if (!rc && corrupt)
+		flip(path_of("%s", path), 4100);
+	tick();
+	return rc;
+}
+
+static int faulty_mark(struct tpck_tier *t, const char *path, const char *text, struct tpck_error *error)
+{
+	int rc;
+
+	tick();
+	rc = real->mark(t, path, text, error);
+	tick();
+	return rc;
+}
+
+static int faulty_commit(struct tpck_tier *t, const char *path, const char *text, size_t size, struct tpck_error *error)
+{
+	uint64_t begun = tpck_clock_monotonic_ns();
+	int rc;
+
+	tick();
+	if (arrived) {
+		atomic_fetch_add(arrived, 1);
+		while (atomic_load(arrived) < 2 && tpck_clock_monotonic_ns() - begun < UINT64_C(60000000000))
+			;
+	}
+	rc = real->commit_if_absent(t, path, text, size, error);
+	tick();
+	return rc;
+}
+
+static int faulty_remove(struct tpck_tier *t, const char *path, struct tpck_error *error)
+{
+	tick();
+	return real->remove(t, path, error);
+}
+
+static void make_faulty(void)
+{
+	real = tier->operations;
+	faulty = *real;
+	faulty.put = faulty_put;
+	faulty.mark = faulty_mark;
+	faulty.commit_if_absent = faulty_commit;
+	faulty.remove = faulty_remove;
+	tier->operations = &faulty;
+}
+
+static void check_failures(void)
+{
+	fill(7, 50, 3);
+	ok(part(three[0], NULL) == 0, "a part");
+	corrupt = true;
+	ok(part(three[1], NULL) == -EIO && strstr(err.text, "data.1"), "one that the disk does not keep is found by reading back");
+	corrupt = false;
+	ok(!exists("step-000000000050.g7/data.1") && !exists("step-000000000050.g7/mark.r1.o0") &&
+		   !exists("step-000000000050.g7/part.r1.o0"),
+	   "and leaves nothing");
+	ok(exists("step-000000000050.g7/data.0") && exists("step-000000000050.g7/mark.r0.o0"), "others stay");
+	fenced = true;
+	ok(part(three[1], NULL) == -ECANCELED && !exists("step-000000000050.g7/data.1"), "nor does one of a timeline that was left");
+	fenced = false;
+	ok(part(three[1], NULL) == 0 && part(three[2], NULL) == 0, "all parts");
+	fenced = true;
+	ok(join(7, 50, NULL) == -ECANCELED && !exists("step-000000000050.g7/MANIFEST"), "are not joined of such a timeline");
+	fenced = false;
+	ok(join(7, 50, NULL) == 0, "and are of one that goes on");
+}
+
+/* Runs it in a process of its own that is killed at its nth tick; whether it came to an end before. */
+static bool killed_at(int n, int (*run)(void))
+{
+	int status = 0;
+	pid_t child = fork();
+
+	if (child == 0) {
+		/* Another tier: the writer's threads are the parent's. */
+		tier = NULL;
+		if (tpck_durable_tier_open(&tier, disk, "j", TPCK_WRITER_THREADS, &err))
+			_exit(99);
+		make_faulty();
+		ticks = 0;
+		kill_at = n;
+		_exit(run() ? 98 : 0);
+	}
+	waitpid(child, &status, 0);
+	if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
+		abort();
+	return WIFEXITED(status);
+}
+
+static uint64_t kill_step;
+
+static int run_part(void)
+{
+	return part(three[1], NULL);
+}
+
+static int run_join(void)
+{
+	return join(7, kill_step, NULL);
+}
+
+static void check_kills(void)
+{
+	struct tpck_point point = {7, 60};
+	struct tpck_manifest *loaded = NULL;
+	bool good = true, ended = false;
+	int n;
+
+	kill_step = point.step;
+	fill(7, 60, 3);
+	good = part(three[0], NULL) == 0 && part(three[2], NULL) == 0;
+	for (n = 1; good && !ended; n++) {
+		ended = killed_at(n, run_part);
+		/* Either the part is there and good, or it is missing; and who comes after makes it whole. */
+		good = ended || exists("step-000000000060.g7/mark.r1.o0") ||
+		       (join(7, 60, NULL) == -EAGAIN && strstr(err.text, "ranks 1-2"));
+		if (good && n % 3 == 0) {
+			good = part(three[1], NULL) == 0;
+			unlink(path_of("step-000000000060.g7/mark.r1.o0"));
+		}
+	}
+	ok(good && n > 8, "a node that is killed wherever in its part leaves a part or none");
+	ok(part(three[1], NULL) == 0, "the next one writes it");
+	ended = false;
+	for (n = 1, good = true; good && !ended; n++) {
+		ended = killed_at(n, run_join);
+		if (tpck_manifest_load(&loaded, tier, &point, &err) == 0) {
+			good = tpck_verify(tier, loaded, &err) == 0 && join(7, 60, NULL) == -EEXIST;
+			tpck_manifest_free(loaded);
+			unlink(path_of("step-000000000060.g7/MANIFEST"));
+		} else {
+			good = err.code == ENOENT;
+		}
+	}
+	ok(good && n > 4, "a committer that is killed anywhere leaves nothing to be seen or all of it");
+	ok(join(7, 60, NULL) == 0, "another one takes over");
+}
+
+static void check_race(void)
+{
+	int won = 0, lost = 0;
+	bool good = true;
+
+	arrived = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	for (uint64_t step = 70; good && step < 75; step++) {
+		struct tpck_manifest *loaded = NULL;
+		struct tpck_point point = {7, step};
+		pid_t child[2];
+
+		fill(7, step, 3);
+		good = parts(three, 3, NULL);
+		atomic_store(arrived, 0);
+		for (int i = 0; i < 2; i++) {
+			child[i] = fork();
+			if (child[i] == 0) {
+				int rc = join(7, step, NULL);
+
+				_exit(rc == 0 ? 1 : rc == -EEXIST ? 2 : 3);
+			}
+		}
+		for (int i = 0; i < 2; i++) {
+			int status = 0;
+
+			waitpid(child[i], &status, 0);
+			won += WIFEXITED(status) && WEXITSTATUS(status) == 1;
+			lost += WIFEXITED(status) && WEXITSTATUS(status) == 2;
+		}
+		good = good && atomic_load(arrived) == 2 && tpck_manifest_load(&loaded, tier, &point, &err) == 0 &&
+		       tpck_verify(tier, loaded, &err) == 0;
+		tpck_manifest_free(loaded);
+	}
+	ok(good && won == 5 && lost == 5, "of two that join at the same time one does, and the other is told");
+	arrived = NULL;
+}
+
+/* ---- keeping apart, and tidying ------------------------------------------------------------- */
+
+static void check_locks(void)
+{
+	int a = tpck_durable_tier_share(tier, 0, &err), b = tpck_durable_tier_share(tier, 0, &err), c;
+
+	ok(a >= 0 && b >= 0, "parts are written at the same time");
+	ok(tpck_durable_tier_lock(tier, 0, &err) == -EBUSY, "while nobody removes or joins");
+	close(a);
+	close(b);
+	c = tpck_durable_tier_lock(tier, 0, &err);
+	ok(c >= 0 && tpck_durable_tier_share(tier, 0, &err) == -EBUSY, "and no part while somebody does");
+	close(c);
+}
+
+/* A process of the same number on another node may be writing the same file. */
+static void check_temporaries(void)
+{
+	bool good = true;
+
+	for (int n = 0; n < 20000; n += 2)
+		close(open(path_of("namesake.tmp.%d.%d", (int)getpid(), n), O_WRONLY | O_CREAT, 0600));
+	for (int i = 0; i < 2; i++)
+		good = real->mark(tier, "namesake", "x", &err) == 0 && good;
+	ok(good, "another one's temporary files are not in the way");
+	for (int n = 0; n < 20000; n += 2)
+		good = unlink(path_of("namesake.tmp.%d.%d", (int)getpid(), n)) == 0 && good;
+	ok(good, "and stay");
+}
+
+static void note_generation(uint64_t generation)
+{
+	char text[32];
+
+	snprintf(text, sizeof text, "%llu\n", (unsigned long long)generation);
+	tier->operations->mark(tier, "generation", text, &err);
+}
+
+static void check_clear(void)
+{
+	struct tpck_retention rules = {.keep = 1};
+	struct tpck_manifest *first = NULL, *second = NULL;
+	struct tpck_point point = {8, 10};
+
+	note_generation(8);
+	fill(7, 80, 3);
+	ok(part(three[0], NULL) == 0, "a part of an older generation");
+	fill(8, 10, 3);
+	ok(parts(three, 3, NULL) && join(8, 10, &first) == 0, "a checkpoint of the newest one");
+	fill(8, 20, 2);
+	ok(part(three[0], first) == 0 && part(three[1], first) == 0, "parts of its next one");
+	/* One that a killed agent has begun: a container without a mark. */
+	ok(part(three[2], first) == 0 && unlink(path_of("step-000000000020.g8/mark.r3.o0")) == 0, "of which one is not done");
+	mkdir(path_of("step-000000000021.g8"), 0700);
+	for (int i = 0; i < 40; i++)
+		tier->operations->mark(tier, path_of("step-000000000021.g8/data.%d", i) + strlen(disk) + 3, "x", &err);
+	ok(tpck_retention_clear(tier, &err) == 0 && !exists("step-000000000080.g7"), "the older one's is remains");
+	ok(!exists("step-000000000021.g8"), "so is what is nobody's part, however many files it has");
+	ok(exists("step-000000000020.g8/data.0") && exists("step-000000000020.g8/mark.r1.o0") && exists("step-000000000020.g8/data.3"),
+	   "the newest one's parts stay");
+	ok(tpck_retention_remove(tier, &point, true, &err) == 0 && !exists("step-000000000010.g8/MANIFEST") &&
+		   exists("step-000000000010.g8/data.0") && exists("step-000000000010.g8/data.1") &&
+		   !exists("step-000000000010.g8/data.3"),
+	   "and what they refer to, when that is removed");
+	ok(tpck_retention_apply(tier, &rules, &err) == 0 && exists("step-000000000010.g8/data.0") &&
+		   exists("step-000000000020.g8/mark.r0.o0"),
+	   "retention keeps both");
+	/* The base's container is gone: what is written now does not refer to it. */
+	ok(part(three[2], first) == 0 && join(8, 20, &second) == 0 && tpck_verify(tier, second, &err) == 0,
+	   "the last part comes late, and all is whole");
+	tpck_manifest_free(first);
+	fill(8, 30, 0);
+	ok(part(three[0], second) == 0, "a part whose step the others never get to");
+	ok(tpck_retention_clear(tier, &err) == 0 && exists("step-000000000030.g8/mark.r0.o0"), "may still be joined");
+	fill(8, 40, 1);
+	tpck_manifest_free(joined);
+	joined = NULL;
+	ok(parts(other_three, 3, second) && join(8, 40, &joined) == 0, "until a later one is");
+	ok(tpck_retention_apply(tier, &rules, &err) == 0 && !exists("step-000000000030.g8"), "then it is remains");
+	ok(!exists("step-000000000020.g8/MANIFEST") && exists("step-000000000020.g8/data.1") && exists("step-000000000040.g8/MANIFEST") &&
+		   joined && tpck_verify(tier, joined, &err) == 0,
+	   "what the newest refers to stays, on whichever node it was written");
+	tpck_manifest_free(second);
+	/* All is new: nothing refers to anything older. */
+	fill(8, 50, 3);
+	ok(parts(three, 3, joined) && join(8, 50, NULL) == 0 && tpck_retention_apply(tier, &rules, &err) == 0 &&
+		   !exists("step-000000000020.g8") && !exists("step-000000000040.g8") && exists("step-000000000050.g8/data.3"),
+	   "and goes when nothing does");
+}
+
+int main(void)
+{
+	memory = tap_folder("/dev/shm");
+	disk = tap_folder(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	for (uint32_t r = 0; r < WORLD; r++)
+		make_process(r);
+	ok(tpck_durable_tier_open(&tier, disk, "j", TPCK_WRITER_AUTO, &err) == 0 && tpck_durable_tier_check(tier, &err) == 0 &&
+		   tpck_durable_tier_open(&alone, disk, "k", TPCK_WRITER_AUTO, &err) == 0 && tpck_durable_tier_check(alone, &err) == 0,
+	   "stores");
+	check_join();
+	check_misfits();
+	check_damage();
+	make_faulty();
+	check_failures();
+	check_kills();
+	check_race();
+	check_locks();
+	check_temporaries();
+	check_clear();
+	tpck_manifest_free(joined);
+	for (uint32_t r = 0; r < WORLD; r++) {
+		tpck_image_close(&process[r].image);
+		tpck_session_close(process[r].session);
+	}
+	tpck_tier_close(tier);
+	tpck_tier_close(alone);
+	tpck_folder_remove(memory);
+	tpck_folder_remove(disk);
+	return tap_done();
+}
