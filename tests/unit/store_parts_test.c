@@ -700,15 +700,47 @@ static void check_clear(void)
 	   "and goes when nothing does");
 }
 
-int main(void)
+/* For the commands: a store with two joined checkpoints and a part of a third, and one with a manifest that lacks ranks. */
+static int make_store(void)
+{
+	static const struct tpck_point second = {7, 20};
+	char *text = NULL;
+	size_t size;
+	int rc = 1;
+
+	fill(7, 10, 3);
+	if (parts(three, 3, NULL) && join(7, 10, &joined) == 0) {
+		fill(7, 20, 2);
+		rc = !parts(other_three, 3, joined) || join(7, 20, NULL);
+		fill(7, 30, 3);
+		rc = part(three[0], NULL) || rc;
+		tpck_manifest_free(joined);
+		joined = NULL;
+		fill(7, 20, 3);
+		joined = publish_alone(NULL);
+	}
+	if (!rc && joined) {
+		joined->member_count = 3;
+		rc = tpck_manifest_format(joined, &text, &size, &err) || alone->operations->remove(alone, "step-000000000020.g7/MANIFEST", &err) ||
+		     alone->operations->commit_if_absent(alone, "step-000000000020.g7/MANIFEST", text, size, &err) ||
+		     tpck_manifest_load(&joined, alone, &second, &err) != -EBADMSG;
+		free(text);
+	}
+	tpck_folder_remove(memory);
+	return rc;
+}
+
+int main(int argc, char **argv)
 {
 	memory = tap_folder("/dev/shm");
-	disk = tap_folder(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	disk = argc > 1 ? argv[1] : tap_folder(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	for (uint32_t r = 0; r < WORLD; r++)
 		make_process(r);
 	ok(tpck_durable_tier_open(&tier, disk, "j", TPCK_WRITER_AUTO, &err) == 0 && tpck_durable_tier_check(tier, &err) == 0 &&
 		   tpck_durable_tier_open(&alone, disk, "k", TPCK_WRITER_AUTO, &err) == 0 && tpck_durable_tier_check(alone, &err) == 0,
 	   "stores");
+	if (argc > 1)
+		return make_store();
 	check_join();
 	check_misfits();
 	check_damage();

@@ -145,10 +145,20 @@ static void show_session(const struct tpck_session *session, json_object *rows, 
 		show_state(&held, NULL);
 }
 
+/* One rank that cannot go on keeps the others from it, on whichever node it was. */
+static const struct tpck_member *telling_member(const struct tpck_manifest *manifest)
+{
+	for (size_t m = 0; m < manifest->member_count; m++)
+		if (!manifest->members[m].resumable)
+			return &manifest->members[m];
+	return &manifest->members[0];
+}
+
 static void show_manifest(struct tpck_tier *tier, const struct tpck_manifest *manifest, json_object *rows, const char *job,
 			  bool with_state)
 {
-	const struct tpck_member *member = &manifest->members[0];
+	const struct tpck_member *member = telling_member(manifest);
+	char ranks[32] = "";
 	struct state stored;
 
 	if (rows) {
@@ -157,6 +167,7 @@ static void show_manifest(struct tpck_tier *tier, const struct tpck_manifest *ma
 		json_object_object_add(row, "job", json_object_new_string(job));
 		json_object_object_add(row, "generation", json_object_new_uint64(manifest->point.generation));
 		json_object_object_add(row, "step", json_object_new_uint64(manifest->point.step));
+		json_object_object_add(row, "ranks", json_object_new_uint64(manifest->member_count));
 		json_object_object_add(row, "running", json_object_new_boolean(0));
 		json_object_object_add(row, "resumable", json_object_new_boolean(member->resumable));
 		json_object_object_add(row, "reason", json_object_new_string(member->reason));
@@ -166,8 +177,10 @@ static void show_manifest(struct tpck_tier *tier, const struct tpck_manifest *ma
 		json_object_array_add(rows, row);
 		return;
 	}
-	printf("%s: nothing runs; newest checkpoint: step %" PRIu64 " of generation %" PRIu64 "%s%s\n", job,
-	       manifest->point.step, manifest->point.generation, member->resumable ? "" : ", not resumable: ",
+	if (manifest->member_count > 1)
+		snprintf(ranks, sizeof ranks, ", %zu ranks", manifest->member_count);
+	printf("%s: nothing runs; newest checkpoint: step %" PRIu64 " of generation %" PRIu64 "%s%s%s\n", job,
+	       manifest->point.step, manifest->point.generation, ranks, member->resumable ? "" : ", not resumable: ",
 	       member->resumable ? "" : member->reason);
 	print_notes(&member->notes);
 	if (with_state && state_of_manifest(&stored, tier, manifest))
