@@ -253,16 +253,22 @@ static void trim_quarantine(const struct closure *closure)
 	free(found.points);
 }
 
-/* The greatest generation that was given out; 0 where nothing says so. */
-static uint64_t greatest_generation(struct tpck_tier *tier)
+/* The greatest generation that was given out. Where the file is not there, what lies here tells. */
+static uint64_t greatest_generation(struct tpck_tier *tier, const struct tpck_catalog *catalog, const struct remains *remains)
 {
-	uint64_t greatest;
+	uint64_t greatest = 0;
 	char *text;
 
-	if (tier->operations->get_text(tier, "generation", 64, &text, NULL, NULL))
-		return 0;
-	greatest = strtoull(text, NULL, 10);
-	free(text);
+	if (tier->operations->get_text(tier, "generation", 64, &text, NULL, NULL) == 0) {
+		greatest = strtoull(text, NULL, 10);
+		free(text);
+	}
+	for (size_t i = 0; i < catalog->count; i++)
+		if (catalog->manifests[i]->point.generation > greatest)
+			greatest = catalog->manifests[i]->point.generation;
+	for (size_t i = 0; i < remains->count; i++)
+		if (remains->points[i].generation > greatest)
+			greatest = remains->points[i].generation;
 	return greatest;
 }
 
@@ -283,7 +289,7 @@ static bool may_be_joined(const struct closure *closure, const struct tpck_reten
 		return false;
 	if (retention->in_progress && retention->in_progress(retention->context, point))
 		return true;
-	return greatest && point->generation >= greatest && tpck_parts_begun(closure->tier, point);
+	return point->generation == greatest && tpck_parts_begun(closure->tier, point);
 }
 
 static int add_pending(struct closure *closure, const struct tpck_point *point, struct tpck_error *err)
@@ -339,7 +345,7 @@ static int closure_load(struct closure *closure, struct tpck_tier *tier, const s
 	remains = (struct remains){.catalog = &closure->catalog};
 	if (!rc)
 		rc = tier->operations->list(tier, "", gather_remains, &remains, err);
-	greatest = greatest_generation(tier);
+	greatest = greatest_generation(tier, &closure->catalog, &remains);
 	for (size_t i = 0; !rc && i < remains.count; i++)
 		if (may_be_joined(closure, retention, &remains.points[i], greatest))
 			rc = add_pending(closure, &remains.points[i], err);

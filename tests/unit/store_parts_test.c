@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/store/copy.h"
 #include "runtime/store/file.h"
 #include "runtime/store/publish.h"
 #include "runtime/store/retention.h"
@@ -304,6 +305,23 @@ static void check_join(void)
 	tpck_manifest_free(again);
 	tpck_manifest_free(joined);
 	joined = next;
+}
+
+static void check_copy(void)
+{
+	struct tpck_manifest *loaded = NULL;
+	struct tpck_tier *slower = NULL;
+	struct tpck_copy copy = {.from = tier, .manifest = joined};
+	bool bad;
+
+	ok(tpck_durable_tier_open(&slower, disk, "slower", TPCK_WRITER_AUTO, &err) == 0, "a slower tier");
+	copy.to = slower;
+	ok(tpck_copy(&copy, &bad, &err) == 0 && tpck_copy(&copy, &bad, &err) == -EEXIST, "gets it, once");
+	ok(tpck_retention_clear(slower, &err) == 0 && tpck_manifest_load(&loaded, slower, &joined->point, &err) == 0 &&
+		   tpck_verify(slower, loaded, &err) == 0,
+	   "with the containers of all nodes");
+	tpck_manifest_free(loaded);
+	tpck_tier_close(slower);
 }
 
 static void check_misfits(void)
@@ -654,9 +672,12 @@ static void check_clear(void)
 	struct tpck_manifest *first = NULL, *second = NULL;
 	struct tpck_point point = {8, 10};
 
-	note_generation(8);
 	fill(7, 80, 3);
-	ok(part(three[0], NULL) == 0, "a part of an older generation");
+	ok(part(three[0], NULL) == 0 && tpck_retention_clear(tier, &err) == 0 && exists("step-000000000080.g7/mark.r0.o0"),
+	   "a part of the newest generation, as nothing says another");
+	note_generation(8);
+	ok(tpck_retention_clear(tier, &err) == 0 && !exists("step-000000000080.g7"), "is remains when there is a newer one");
+	ok(part(three[0], NULL) == 0, "and another one");
 	fill(8, 10, 3);
 	ok(parts(three, 3, NULL) && join(8, 10, &first) == 0, "a checkpoint of the newest one");
 	fill(8, 20, 2);
@@ -666,7 +687,7 @@ static void check_clear(void)
 	mkdir(path_of("step-000000000021.g8"), 0700);
 	for (int i = 0; i < 40; i++)
 		tier->operations->mark(tier, path_of("step-000000000021.g8/data.%d", i) + strlen(disk) + 3, "x", &err);
-	ok(tpck_retention_clear(tier, &err) == 0 && !exists("step-000000000080.g7"), "the older one's is remains");
+	ok(tpck_retention_clear(tier, &err) == 0 && !exists("step-000000000080.g7"), "which is remains, too");
 	ok(!exists("step-000000000021.g8"), "so is what is nobody's part, however many files it has");
 	ok(exists("step-000000000020.g8/data.0") && exists("step-000000000020.g8/mark.r1.o0") && exists("step-000000000020.g8/data.3"),
 	   "the newest one's parts stay");
@@ -742,6 +763,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		return make_store();
 	check_join();
+	check_copy();
 	check_misfits();
 	check_damage();
 	make_faulty();
