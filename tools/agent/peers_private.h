@@ -124,6 +124,7 @@ extern struct peers {
 	struct worker courier;
 	pthread_t thread;
 	int wake;
+	uint64_t begun_ns;
 	pthread_mutex_t lock;      /* all that follows */
 	pthread_cond_t changed;
 	bool stop, scanned;        /* the first look for others is over */
@@ -141,6 +142,9 @@ extern struct peers {
 enum { PEERS_PORT = 47117 };
 extern const struct tpck_transport_events peers_events;
 
+/* sending (peers_sending.c): the event loop's */
+void owned_status(json_object *given);
+
 /* links (peers_links.c): the thread's unless a line says else */
 void *peers_thread(void *unused);
 /* Any thread. */
@@ -152,7 +156,7 @@ int peer_send(struct peer *peer, enum tpck_peer_type type, const struct tpck_pee
 int peer_send_text(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const char *text,
 		   size_t count);
 
-/* A session whose process is gone may be what somebody asks for: answered by the event loop (peers.c). */
+/* A session whose process is gone may be what somebody asks for: answered by the event loop (peers_sending.c). */
 struct inquiry {
 	struct job job;            /* first */
 	struct errand errand;
