@@ -320,14 +320,16 @@ static int next_chunk(void *context, uint8_t *buffer, uint32_t *bytes, struct tp
 
 /* ---- the order of things ------------------------------------------------------------------ */
 
-static int still_the_same(const struct tpck_publication *p, const struct tpck_manifest *manifest,
+/* `held`: images that are not committed yet will do, too. */
+static int still_the_same(const struct tpck_publication *p, const struct tpck_manifest *manifest, bool held,
 			  struct tpck_error *err)
 {
 	for (size_t i = 0; i < p->share_count; i++) {
 		struct tpck_image_header *header = p->shares[i].image.header;
+		uint32_t state = atomic_load(&header->state);
 
 		if (header->generation != manifest->point.generation || header->step != manifest->point.step ||
-		    atomic_load(&header->state) != TPCK_IMAGE_COMMITTED || header->footer != tpck_image_footer(header))
+		    (state != TPCK_IMAGE_COMMITTED && !(held && state == TPCK_IMAGE_HELD)) || header->footer != tpck_image_footer(header))
 			return tpck_error_set(err, EBADMSG, "image %s changed while it was read", p->shares[i].image_path);
 	}
 	return 0;
@@ -405,7 +407,7 @@ static int store_container(const struct tpck_publication *p, struct tpck_manifes
 	if (p->write_ns)
 		*p->write_ns = tpck_clock_monotonic_ns() - begun;
 	if (!rc)
-		rc = still_the_same(p, manifest, err);
+		rc = still_the_same(p, manifest, false, err);
 	if (!rc)
 		manifest->containers[0].bytes = manifest->stored_bytes = bytes;
 	return rc;
@@ -633,7 +635,7 @@ int tpck_publish_describe(const struct tpck_publication *p, struct tpck_manifest
 		rc = describe_chunks(&g, err);
 	}
 	if (!rc)
-		rc = still_the_same(p, manifest, err);
+		rc = still_the_same(p, manifest, true, err);
 	if (rc) {
 		tpck_manifest_free(manifest);
 		return rc;

@@ -64,7 +64,7 @@ int tpck_publish_join(struct tpck_tier *tier, const struct tpck_point *point, ui
 		      struct tpck_manifest **manifest, struct tpck_error *err);
 
 /* What the manifest would be of an image that goes elsewhere, with every chunk's digest and no place of its own in the
- * store: tier, base, permitted and write_ns are not used. */
+ * store: tier, base, permitted and write_ns are not used. The images may be held only, where the process takes none back. */
 int tpck_publish_describe(const struct tpck_publication *publication, struct tpck_manifest **manifest,
 			  struct tpck_error *err);
 
