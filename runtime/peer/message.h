@@ -26,7 +26,8 @@ enum tpck_peer_type {
 	TPCK_PEER_PROOF,     /* struct tpck_greeting */
 	TPCK_PEER_REFUSE,    /* a text: why there is no talk with this one */
 	TPCK_PEER_PING,      /* value: 1 where programs are served */
-	TPCK_PEER_OFFER,     /* a manifest's text: what the sender would give. transfer is the sender's number of it */
+	TPCK_PEER_OFFER,     /* a manifest's text: what the sender would give. transfer is the sender's number of it; value one more
+			      * than the step that is to stay meanwhile, or 0: the newest */
 	TPCK_PEER_WANT,      /* to an OFFER: struct tpck_peer_want, one for each chunk that lacks; `part` of `value` parts */
 	TPCK_PEER_CHUNK,     /* member, object, chunk: its bytes */
 	TPCK_PEER_HAVE,      /* to an OFFER: all is there, compared with its digests, and kept */
@@ -37,7 +38,8 @@ enum tpck_peer_type {
 			      * several ranks the first one stands for all */
 	TPCK_PEER_TELL,      /* to an ASK: value 0: nothing; 1: a copy of generation and step; 2: only one of the program as it
 			      * was with other arguments, variables or ranks, and its identity's text */
-	TPCK_PEER_GET,       /* an identity's text, rank, ordinal, generation, step: is answered by an OFFER of it */
+	TPCK_PEER_GET,       /* an identity's text, rank, ordinal, generation, step: is answered by an OFFER of what is there of this
+			      * launch and exactly this step, to which this rank belongs */
 };
 
 struct tpck_peer_message {

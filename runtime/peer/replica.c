@@ -4,10 +4,8 @@
 
 #include "runtime/peer/replica.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,13 +16,19 @@
 #include "runtime/store/file.h"
 #include "runtime/store/stage.h"
 
+static void folder_path(const struct tpck_replica *r, const struct tpck_session_name *name, char *path, size_t size)
+{
+	char text[64];
+
+	tpck_session_name_format(name, text, sizeof text);
+	snprintf(path, size, "%s/" TPCK_REPLICA_PREFIX "%s", r->job_folder, text);
+}
+
 void tpck_replica_path(const struct tpck_replica *r, const struct tpck_member *member, char *path, size_t size)
 {
 	struct tpck_session_name name = {r->name.generation, member->rank, member->ordinal};
-	char text[64];
 
-	tpck_session_name_format(&name, text, sizeof text);
-	snprintf(path, size, "%s/" TPCK_REPLICA_PREFIX "%s", r->job_folder, text);
+	folder_path(r, &name, path, size);
 }
 
 void tpck_replica_image_path(const struct tpck_replica *r, const struct tpck_member *member, unsigned slot, char *path, size_t size)
@@ -52,10 +56,10 @@ static void whole_path(const struct tpck_replica *r, unsigned slot, char *path, 
 	snprintf(path, size, "%s/" TPCK_REPLICA_PREFIX "%s/whole.%u", r->job_folder, text, slot);
 }
 
-/* Whether a manifest is one of this launch's, all of its ranks, and of a shape that images and logs can be made of. */
+/* Whether a manifest is one of this launch's, of all of its ranks or some, and of a shape that images and logs can be made of. */
 static int check(const struct tpck_replica *r, const struct tpck_manifest *m, struct tpck_error *err)
 {
-	if (m->member_count < 1 || m->member_count != m->world || m->point.generation != r->name.generation ||
+	if (m->member_count < 1 || m->member_count > m->world || m->point.generation != r->name.generation ||
 	    m->members[0].rank != r->name.rank || m->members[0].ordinal != r->name.ordinal)
 		return tpck_error_set(err, EBADMSG, "using a copy's manifest of another session");
 	for (size_t i = 0; i < m->member_count; i++) {
@@ -63,10 +67,29 @@ static int check(const struct tpck_replica *r, const struct tpck_manifest *m, st
 
 		if (rc)
 			return rc;
-		if (i && m->members[i].rank <= m->members[i - 1].rank)
+		if (m->members[i].rank >= m->world || (i && m->members[i].rank <= m->members[i - 1].rank))
 			return tpck_error_set(err, EBADMSG, "using a copy's manifest of ranks in disorder");
 	}
 	return 0;
+}
+
+/* The ranks of a part are the same in all its copies. */
+static int take_ranks(struct tpck_replica *r, const struct tpck_manifest *m, struct tpck_error *err)
+{
+	bool same = r->rank_count == m->member_count;
+
+	if (!r->ranks) {
+		r->ranks = calloc(m->member_count, sizeof *r->ranks);
+		if (!r->ranks)
+			return tpck_error_set(err, ENOMEM, "keeping a peer's copy");
+		r->rank_count = m->member_count;
+		for (size_t i = 0; i < m->member_count; i++)
+			r->ranks[i] = (struct tpck_replica_rank){m->members[i].rank, m->members[i].ordinal};
+		return 0;
+	}
+	for (size_t i = 0; same && i < m->member_count; i++)
+		same = r->ranks[i].rank == m->members[i].rank && r->ranks[i].ordinal == m->members[i].ordinal;
+	return same ? 0 : tpck_error_set(err, EBADMSG, "using a copy's manifest of other ranks");
 }
 
 /* ---- opening ------------------------------------------------------------------------------ */
@@ -117,6 +140,8 @@ static void find_slot(struct tpck_replica *r, unsigned slot)
 	if (!rc)
 		rc = check(r, r->slot[slot], NULL);
 	if (!rc)
+		rc = take_ranks(r, r->slot[slot], NULL);
+	if (!rc)
 		rc = tpck_firsts_find(&r->firsts[slot], r->slot[slot], NULL);
 	for (size_t m = 0; !rc && m < r->slot[slot]->member_count; m++)
 		rc = check_member(r, slot, &r->slot[slot]->members[m]);
@@ -149,25 +174,19 @@ void tpck_replica_close(struct tpck_replica *r)
 	tpck_replica_abort(r);
 	for (unsigned slot = 0; slot < TPCK_REPLICA_SLOTS; slot++)
 		clear_slot(r, slot);
+	free(r->ranks);
 	free(r);
 }
 
 void tpck_replica_unlink(const struct tpck_replica *r)
 {
-	DIR *folder = opendir(r->job_folder);
-	struct tpck_session_name name;
-	struct dirent *entry;
-	char path[TPCK_PATH_MAX];
+	for (size_t i = 0; i < r->rank_count; i++) {
+		struct tpck_session_name name = {r->name.generation, r->ranks[i].rank, r->ranks[i].ordinal};
+		char path[TPCK_PATH_MAX];
 
-	/* A generation is one launch's. */
-	while (folder && (entry = readdir(folder)))
-		if (strncmp(entry->d_name, TPCK_REPLICA_PREFIX, strlen(TPCK_REPLICA_PREFIX)) == 0 &&
-		    tpck_session_name_parse(entry->d_name + strlen(TPCK_REPLICA_PREFIX), &name) == 0 &&
-		    name.generation == r->name.generation &&
-		    tpck_path_join(path, sizeof path, r->job_folder, entry->d_name) == 0)
-			(void)tpck_folder_remove(path);
-	if (folder)
-		closedir(folder);
+		folder_path(r, &name, path, sizeof path);
+		(void)tpck_folder_remove(path);
+	}
 }
 
 void tpck_replica_remove(struct tpck_replica *r)
@@ -437,34 +456,31 @@ static int begin(struct tpck_replica *r, const struct earlier *before, const str
 	return rc ? rc : compare(r, before, other, err);
 }
 
-int tpck_replica_begin(struct tpck_replica *r, struct tpck_manifest *manifest, char *text, size_t size,
+int tpck_replica_begin(struct tpck_replica *r, struct tpck_manifest *manifest, char *text, size_t size, unsigned to,
 		       struct tpck_peer_want **want, size_t *count, struct tpck_error *err)
 {
 	struct earlier before = {0}, other = {0};
-	int newest = tpck_replica_newest(r), rc = check(r, manifest, err);
+	int rc = check(r, manifest, err);
 
+	if (!rc)
+		rc = take_ranks(r, manifest, err);
 	if (rc)
 		return rc;
 	for (int slot = 0; slot < TPCK_REPLICA_SLOTS; slot++)
 		if (r->slot[slot] && r->slot[slot]->point.step == manifest->point.step)
 			return -EALREADY;
-	if (newest >= 0 && r->slot[newest]->point.step > manifest->point.step)
-		return tpck_error_set(err, ESTALE, "keeping a copy of step %" PRIu64 ", where there is a newer one",
-				      manifest->point.step);
-	if (newest >= 0 && r->slot[newest]->member_count != manifest->member_count)
-		return tpck_error_set(err, EBADMSG, "using a copy's manifest of another number of ranks");
-	r->to = newest < 0 ? 0 : 1 - (unsigned)newest;
-	/* From here on the older copy is none. What it had is known until the end of this call only: when this attempt
+	r->to = to;
+	/* From here on the slot's copy is none. What it had is known until the end of this call only: when this attempt
 	 * fails, nothing is known of its images. */
 	before.manifest = r->slot[r->to];
 	before.firsts = r->firsts[r->to];
 	r->slot[r->to] = NULL;
 	r->firsts[r->to] = (struct tpck_firsts){0};
 	forget_slot(r, r->to);
-	if (newest >= 0) {
-		other.manifest = r->slot[newest];
-		other.firsts = r->firsts[newest];
-		other.image = open_images(r, (unsigned)newest);
+	if (r->slot[!to]) {
+		other.manifest = r->slot[!to];
+		other.firsts = r->firsts[!to];
+		other.image = open_images(r, !to);
 	}
 	r->coming = manifest;
 	r->coming_text = text;
@@ -476,7 +492,7 @@ int tpck_replica_begin(struct tpck_replica *r, struct tpck_manifest *manifest, c
 		rc = list_lacking(r, want, err);
 	tpck_manifest_free(before.manifest);
 	tpck_firsts_free(&before.firsts);
-	if (newest >= 0)
+	if (other.manifest)
 		close_images(other.image, other.manifest->member_count);
 	if (rc) {
 		leave(r);
@@ -558,15 +574,20 @@ int tpck_replica_take(struct tpck_replica *r, const struct tpck_peer_want *at, v
 
 /* ---- the end ------------------------------------------------------------------------------ */
 
-/* Headers last: what is said there is there. */
-static int seal_logs(const struct tpck_replica *r, const struct tpck_member *member, struct tpck_error *err)
+/* Headers last: what is said there is there. The other slot's copy has the same log, and may have more of it. */
+static int seal_logs(const struct tpck_replica *r, size_t m, struct tpck_error *err)
 {
+	const struct tpck_member *member = &r->coming->members[m];
+	const struct tpck_member *other = r->slot[!r->to] ? &r->slot[!r->to]->members[m] : NULL;
+
 	for (size_t i = 2; i < member->object_count; i++) {
 		const struct tpck_object *object = &member->objects[i];
+		uint64_t bytes = other && i < other->object_count ? other->objects[i].bytes : 0;
+		size_t last = other && other->object_count > member->object_count ? other->object_count : member->object_count;
 		struct tpck_log_header header = {
-			.magic = TPCK_LOG_MAGIC, .version = member->image_version, .sealed = i + 1 < member->object_count,
+			.magic = TPCK_LOG_MAGIC, .version = member->image_version, .sealed = i + 1 < last,
 			.generation = object->segment_generation, .sequence = i - 2, .bytes = object->segment_bytes,
-			.used = sizeof header + object->bytes,
+			.used = sizeof header + (bytes > object->bytes ? bytes : object->bytes),
 		};
 		char path[TPCK_PATH_MAX];
 		ssize_t wrote = -1;
@@ -589,7 +610,7 @@ static int finish_member(struct tpck_replica *r, size_t m, struct tpck_error *er
 	const struct tpck_member *member = &r->coming->members[m];
 	struct tpck_cut cut = member->cut;
 	char path[TPCK_PATH_MAX];
-	int rc = seal_logs(r, member, err);
+	int rc = seal_logs(r, m, err);
 
 	tpck_replica_path(r, member, path, sizeof path);
 	if (!rc)

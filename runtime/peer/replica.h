@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies of another node's snapshots, as files of the memory tier. Those of one launch are a folder for each of its ranks,
+ * Copies of another node's snapshots, as files of the memory tier. Those of one launch, or of its part that was on one node, are a
+ * folder for each of the ranks,
  *     SHM/JOB/copy.g<generation>.r<rank>.o<ordinal>/
  * of the same form as the session's own: image.0, image.1, log.*. In the first rank's there is whole.<image> too, the manifest
- * of what is whole in that image and the log of all ranks. The older copy is whole until the new one is begun in the other
- * image, and offered until then: one of the two always is, once one was.
+ * of what is whole in that image and the log of all of these ranks. Each of the two images, a slot, is whole until a new copy is
+ * begun in it.
  *
  * Chunks of image data that are equal, of one rank or of several, are there once (firsts.h); where the others belong is a
  * hole until tpck_replica_fill().
@@ -29,6 +30,10 @@ enum { TPCK_REPLICA_SLOTS = 2 };
 
 struct tpck_replica {
 	struct tpck_session_name name; /* of the first rank */
+	struct tpck_replica_rank {
+		uint32_t rank, ordinal;
+	} *ranks;                      /* NULL: nothing was ever begun or found */
+	size_t rank_count;
 	char job_folder[TPCK_NAME_MAX];
 	struct tpck_manifest *slot[TPCK_REPLICA_SLOTS]; /* what is whole, or NULL */
 	char *text[TPCK_REPLICA_SLOTS];                 /* its text */
@@ -46,7 +51,7 @@ struct tpck_replica {
 	uint64_t received;       /* bytes */
 };
 
-/* The folders of a launch's copies; what is whole in them is found. The name is that of the first rank's session. */
+/* The folders of a part's copies; what is whole in them is found. The name is that of its first rank's session. */
 int tpck_replica_open(struct tpck_replica **replica, const char *job_folder, const struct tpck_session_name *name,
 		      struct tpck_error *err);
 void tpck_replica_close(struct tpck_replica *replica);
@@ -65,9 +70,10 @@ void tpck_replica_image_path(const struct tpck_replica *replica, const struct tp
 /* Memory that a copy would take in addition to what the folders have. */
 uint64_t tpck_replica_needs(const struct tpck_replica *replica, const struct tpck_manifest *manifest);
 
-/* Makes ready for a copy whose manifest's text nobody has vouched for. *want (malloc'd) are the chunks that are not
- * here. -EALREADY: it is here. The replica has the text from then on, which is malloc'd, but on failure. */
-int tpck_replica_begin(struct tpck_replica *replica, struct tpck_manifest *manifest, char *text, size_t size,
+/* Makes ready for a copy whose manifest's text nobody has vouched for, in slot `to`. *want (malloc'd) are the chunks that are
+ * not here. -EALREADY: it is here, in one slot or the other. The replica has the text from then on, which is malloc'd, but on
+ * failure. */
+int tpck_replica_begin(struct tpck_replica *replica, struct tpck_manifest *manifest, char *text, size_t size, unsigned to,
 		       struct tpck_peer_want **want, size_t *count, struct tpck_error *err);
 /* Where a chunk of so many bytes goes: into the image, or into memory that take() frees. NULL: it is not wanted. */
 void *tpck_replica_place(struct tpck_replica *replica, const struct tpck_peer_want *at, size_t bytes);

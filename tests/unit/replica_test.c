@@ -2,98 +2,28 @@
 /* Copies of a launch's snapshots: what is asked for, what is kept once, and that each rank gets its own bytes back. */
 #include "config.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "runtime/peer/replica.h"
-#include "runtime/store/file.h"
-#include "runtime/store/publish.h"
-#include "tests/unit/store_tap.h"
+#include "tests/unit/rank_images.h"
 
-enum { RANKS = 3, CHUNKS = 4, BYTES = 3 * TPCK_CHUNK_BYTES + 5000, LOG_BYTES = 1 << 20, GENERATION = 5 };
-static struct tpck_error err;
-static char *from, *to;
-static struct tpck_session *session[RANKS];
-static struct tpck_image image[RANKS];
-static char image_path[RANKS][512];
+static char *to;
 
-/* The letter that a chunk of each rank's image is full of. */
-typedef const char *letters[RANKS];
-
-static void write_log(const char *folder, int rank, uint64_t used)
+/* The newest stays. */
+static unsigned next_slot(const struct tpck_replica *replica)
 {
-	struct tpck_log_header log = {
-		.magic = TPCK_LOG_MAGIC, .version = TPCK_WIRE_VERSION, .generation = GENERATION, .bytes = LOG_BYTES, .used = used,
-	};
-	char path[512];
-	int fd;
-
-	snprintf(path, sizeof path, "%s/log.000000", folder);
-	fd = open(path, O_RDWR | O_CREAT, 0600);
-	if (fd < 0 || ftruncate(fd, LOG_BYTES) || pwrite(fd, &log, sizeof log, 0) != sizeof log)
-		abort();
-	for (uint64_t i = sizeof log; i < used; i++) {
-		char byte = (char)(i * 7 + (uint64_t)rank);
-
-		if (pwrite(fd, &byte, 1, (off_t)i) != 1)
-			abort();
-	}
-	close(fd);
+	return tpck_replica_newest(replica) == 0;
 }
 
-static void fill(uint64_t step, letters what)
+static int begin_of(struct tpck_replica *replica, struct tpck_manifest *manifest, unsigned slot, struct tpck_peer_want **want,
+		    size_t *count)
 {
-	for (int r = 0; r < RANKS; r++) {
-		struct tpck_image_header *h = image[r].header;
-
-		for (unsigned i = 0; i < CHUNKS; i++) {
-			memset(tpck_image_data(&image[r]) + (size_t)i * TPCK_CHUNK_BYTES, what[r][i], i == 3 ? 5000 : TPCK_CHUNK_BYTES);
-			tpck_image_chunks(&image[r])[i].ready = 1;
-			tpck_image_chunks(&image[r])[i].hashed = 0;
-		}
-		h->generation = GENERATION;
-		h->step = step;
-		h->data_bytes = BYTES;
-		h->chunks = CHUNKS;
-		h->rows = 1;
-		tpck_image_rows(&image[r])[0] = (struct tpck_image_row){.address = (uint64_t)r, .bytes = BYTES};
-		h->log_offset = sizeof(struct tpck_log_header) + 100 * step;
-		h->resumable = 1;
-		h->footer = tpck_image_footer(h);
-		h->state = TPCK_IMAGE_COMMITTED;
-		write_log(session[r]->path, r, h->log_offset);
-	}
-}
-
-static struct tpck_manifest *describe(size_t ranks)
-{
-	struct tpck_share shares[RANKS];
-	struct tpck_publication p = {.shares = shares, .share_count = ranks, .world = (uint32_t)ranks};
-	struct tpck_manifest *manifest = NULL;
-
-	for (uint32_t r = 0; r < ranks; r++)
-		shares[r] = (struct tpck_share){
-			.session_path = session[r]->path, .image_path = image_path[r], .image = image[r],
-			.identity = session[r]->identity, .rank = r,
-		};
-	if (tpck_publish_describe(&p, &manifest, &err))
-		printf("# %s\n", err.text);
-	return manifest;
-}
-
-static int begin(struct tpck_replica *replica, size_t ranks, struct tpck_peer_want **want, size_t *count)
-{
-	struct tpck_manifest *manifest = describe(ranks);
 	char *text;
 	size_t size;
 	int rc;
 
 	if (!manifest || tpck_manifest_format(manifest, &text, &size, &err))
 		abort();
-	rc = tpck_replica_begin(replica, manifest, text, size, want, count, &err);
+	rc = tpck_replica_begin(replica, manifest, text, size, slot, want, count, &err);
 	if (rc) {
 		tpck_manifest_free(manifest);
 		free(text);
@@ -101,38 +31,19 @@ static int begin(struct tpck_replica *replica, size_t ranks, struct tpck_peer_wa
 	return rc;
 }
 
-/* A chunk as it would come; `flip` damages it. */
-static int bring(struct tpck_replica *replica, const struct tpck_peer_want *at, bool flip)
+static int begin(struct tpck_replica *replica, size_t ranks, struct tpck_peer_want **want, size_t *count)
 {
-	const struct tpck_chunk *chunk = &replica->coming->members[at->member].objects[at->object].chunks[at->chunk];
-	uint64_t offset = (uint64_t)at->chunk * TPCK_CHUNK_BYTES;
-	char path[512], *place = tpck_replica_place(replica, at, chunk->length);
-	int fd;
-
-	if (!place)
-		return -EINVAL;
-	if (at->object == 2) {
-		snprintf(path, sizeof path, "%s/log.000000", session[at->member]->path);
-		fd = open(path, O_RDONLY);
-		if (fd < 0 || pread(fd, place, chunk->length, (off_t)(sizeof(struct tpck_log_header) + offset)) != (ssize_t)chunk->length)
-			abort();
-		close(fd);
-	} else {
-		memcpy(place, (at->object ? (char *)tpck_image_data(&image[at->member]) : (char *)tpck_image_rows(&image[at->member])) + offset,
-		       chunk->length);
-	}
-	place[0] = (char)(place[0] ^ flip);
-	return tpck_replica_take(replica, at, place, true, &err);
+	return begin_of(replica, describe(0, ranks, (uint32_t)ranks), next_slot(replica), want, count);
 }
 
 /* Chunks of image data that were asked for; -1: it did not get through. */
-static int copy(struct tpck_replica *replica)
+static int copy_of(struct tpck_replica *replica, struct tpck_manifest *manifest, unsigned slot)
 {
 	struct tpck_peer_want *want = NULL;
 	size_t count = 0;
 	int data = 0;
 
-	if (begin(replica, RANKS, &want, &count))
+	if (begin_of(replica, manifest, slot, &want, &count))
 		return -1;
 	for (size_t i = 0; i < count; i++) {
 		data += want[i].object == TPCK_OBJECT_OF_DATA;
@@ -145,18 +56,23 @@ static int copy(struct tpck_replica *replica)
 	return tpck_replica_finish(replica, &err) ? -1 : data;
 }
 
-/* The images and logs of the newest copy are those of the sessions. */
-static bool is_same(struct tpck_replica *replica)
+static int copy(struct tpck_replica *replica)
 {
-	int slot = tpck_replica_newest(replica);
-	bool same = slot >= 0 && tpck_replica_fill(replica, (unsigned)slot, &err) == 0;
+	return copy_of(replica, describe(0, RANKS, RANKS), next_slot(replica));
+}
 
-	for (uint32_t r = 0; same && r < RANKS; r++) {
-		const struct tpck_member *member = &replica->slot[slot]->members[r];
+/* The images and logs of a slot's copy are those of the sessions. */
+static bool is_same_in(struct tpck_replica *replica, unsigned slot)
+{
+	bool same = replica->slot[slot] && tpck_replica_fill(replica, slot, &err) == 0;
+
+	for (size_t m = 0; same && m < replica->slot[slot]->member_count; m++) {
+		const struct tpck_member *member = &replica->slot[slot]->members[m];
+		uint32_t r = member->rank;
 		struct tpck_image copied = {0};
 		char path[512];
 
-		tpck_replica_image_path(replica, member, (unsigned)slot, path, sizeof path);
+		tpck_replica_image_path(replica, member, slot, path, sizeof path);
 		same = tpck_image_open(&copied, path, false, &err) == 0 && tpck_image_check(&copied, path, &err) == 0 &&
 		       tpck_image_check_chunks(&copied, path, false, &err) == 0 && copied.header->step == image[r].header->step &&
 		       tpck_image_rows(&copied)->address == r &&
@@ -166,6 +82,13 @@ static bool is_same(struct tpck_replica *replica)
 		same = same && tpck_log_check(path, &member->cut, &err) == 0;
 	}
 	return same;
+}
+
+static bool is_same(struct tpck_replica *replica)
+{
+	int newest = tpck_replica_newest(replica);
+
+	return newest >= 0 && is_same_in(replica, (unsigned)newest);
 }
 
 static uint64_t memory_of(const struct tpck_replica *replica)
@@ -188,7 +111,7 @@ static void check_copies(struct tpck_replica *replica)
 	size_t count;
 
 	fill(10, (letters){"abcd", "abxd", "aacd"});
-	manifest = describe(RANKS);
+	manifest = describe(0, RANKS, RANKS);
 	needs = tpck_replica_needs(replica, manifest);
 	tpck_manifest_free(manifest);
 	/* a, b, c, d and x */
@@ -228,25 +151,59 @@ static void check_damage(struct tpck_replica *replica)
 	ok(tpck_replica_newest(replica) >= 0 && replica->slot[tpck_replica_newest(replica)]->point.step == 14, "the one before still is");
 }
 
+/* Two parts of one launch, on one node: each is its own, and each of the two images counts. */
+static void check_parts(void)
+{
+	struct tpck_session_name one = {GENERATION, 0, 0}, two = {GENERATION, 1, 0};
+	char *folder = tap_folder("/dev/shm");
+	struct tpck_replica *first, *second;
+	struct tpck_manifest *manifest;
+	struct tpck_peer_want *want;
+	size_t count;
+
+	if (tpck_replica_open(&first, folder, &one, &err) || tpck_replica_open(&second, folder, &two, &err))
+		abort();
+	fill(20, (letters){"abcd", "efgh", "abch"});
+	ok(copy_of(first, describe(0, 1, RANKS), 0) == 4 && is_same_in(first, 0), "of three ranks the first is a part");
+	ok(copy_of(second, describe(1, 2, RANKS), 0) == 7 && is_same_in(second, 0), "the others are another one");
+	manifest = describe(1, 2, RANKS);
+	manifest->world = 2;
+	ok(begin_of(second, manifest, 1, &want, &count) == -EBADMSG, "rank 2 of two is none");
+	ok(begin_of(second, describe(0, 2, RANKS), 1, &want, &count) == -EBADMSG &&
+		   begin_of(second, describe(1, 1, RANKS), 1, &want, &count) == -EBADMSG,
+	   "nor is what has other ranks a copy of this part");
+	fill(22, (letters){"abcd", "efgz", "abch"});
+	image[1].header->state = TPCK_IMAGE_ABANDONED;
+	manifest = describe(1, 2, RANKS);
+	ok(!manifest, "nobody gets a snapshot that was given up");
+	image[1].header->state = TPCK_IMAGE_HELD;
+	ok(copy_of(second, describe(1, 2, RANKS), 1) == 1 && is_same_in(second, 1), "the next, which waits for other nodes' ranks, goes to the other image");
+	fill(20, (letters){"abcd", "efgh", "abch"});
+	ok(begin_of(second, describe(1, 2, RANKS), 1, &want, &count) == -EALREADY, "the one before is there");
+	ok(is_same_in(second, 0), "with its own bytes");
+	/* What has been agreed on may be older than what is here. */
+	fill(21, (letters){"abcd", "efgy", "abch"});
+	ok(copy_of(second, describe(1, 2, RANKS), 0) >= 1 && is_same_in(second, 0), "one between them may come later");
+	fill(22, (letters){"abcd", "efgz", "abch"});
+	ok(is_same_in(second, 1), "and leaves the newer one and its longer log as they are");
+	tpck_replica_close(second);
+	ok(tpck_replica_open(&second, folder, &two, &err) == 0 && second->slot[0] && second->slot[0]->point.step == 21 && second->slot[1] &&
+		   second->slot[1]->point.step == 22 && is_same_in(second, 1),
+	   "another agent finds both");
+	tpck_replica_remove(second);
+	fill(20, (letters){"abcd", "efgh", "abch"});
+	ok(is_same_in(first, 0), "without the one part the other is whole");
+	tpck_replica_remove(first);
+	ok(tpck_folder_memory(folder) == 0 && rmdir(folder) == 0, "and leaves nothing when it goes");
+}
+
 int main(void)
 {
 	struct tpck_session_name name = {GENERATION, 0, 0};
 	struct tpck_replica *replica = NULL;
 
-	from = tap_folder("/dev/shm");
 	to = tap_folder("/dev/shm");
-	for (uint32_t r = 0; r < RANKS; r++) {
-		char identity[32];
-
-		name.rank = r;
-		snprintf(identity, sizeof identity, "executable %u\n", r);
-		if (tpck_session_create(&session[r], from, &name, identity, &err))
-			abort();
-		snprintf(image_path[r], sizeof image_path[r], "%s/image.0", session[r]->path);
-		if (tpck_image_allocate(image_path[r], 0, BYTES, &err) || tpck_image_open(&image[r], image_path[r], true, &err))
-			abort();
-	}
-	name.rank = 0;
+	make_sessions();
 	ok(tpck_replica_open(&replica, to, &name, &err) == 0 && tpck_replica_newest(replica) < 0, "no copy yet");
 	check_copies(replica);
 	check_damage(replica);
@@ -256,10 +213,7 @@ int main(void)
 	ok(is_same(replica), "with the same bytes");
 	tpck_replica_remove(replica);
 	ok(tpck_folder_memory(to) == 0 && rmdir(to) == 0, "removed, it leaves nothing");
-	for (uint32_t r = 0; r < RANKS; r++) {
-		tpck_image_close(&image[r]);
-		tpck_session_close(session[r]);
-	}
-	tpck_folder_remove(from);
+	check_parts();
+	remove_sessions();
 	return tap_done();
 }

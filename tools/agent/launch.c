@@ -406,3 +406,12 @@ void launch_capture(struct agent *agent, struct launch *launch)
 	for (uint32_t r = 0; r < launch->world; r++)
 		atomic_store(&launch->rank[r]->session->control->capture_step, launch->capture_step);
 }
+
+/* ---- copies of what is on several nodes ---------------------------------------------------- */
+
+/* TO BE REPLACED: nobody waits for it yet. */
+void launch_copied(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies)
+{
+	(void)agent;
+	tpck_log_debug("step %" PRIu64 " of generation %" PRIu64 " has %u copies of its ranks here", step, launch->generation, copies);
+}

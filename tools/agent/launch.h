@@ -19,6 +19,7 @@ struct launch {
 	uint64_t key;          /* the same in all its ranks, by their launcher's variables */
 	uint64_t generation;   /* 0: its first process is not welcomed yet; written by the clerk's thread */
 	uint32_t world;
+	bool apart;            /* some of its ranks are on other nodes */
 	struct live **rank;    /* [world]; NULL: not met, or gone, or on another node */
 	uint32_t hellos;       /* HELLOs of it that wait or that the clerk has */
 	uint8_t *said;         /* [world] 1: this rank has said HELLO */
@@ -68,6 +69,8 @@ void launch_start_over(struct live *live, bool again);
 void launch_capture(struct agent *agent, struct launch *launch);
 /* Takes a session out; a launch without sessions is freed. */
 void launch_leave(struct agent *agent, struct live *live);
+/* The round that peers_copy() began is over: so many peers have all that is here of this step. */
+void launch_copied(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies);
 /* A HELLO of it is answered, or its sender is gone. */
 void launch_said(struct agent *agent, struct launch *launch, uint32_t hellos);
 

@@ -212,15 +212,17 @@ void peers_status(struct agent *agent, json_object *json)
 		json_object_array_add(list, row);
 	}
 	for (const struct copy *copy = peers.copies; copy; copy = copy->next) {
-		if (copy->slot < 0)
+		int slot = copy_newest(copy);
+
+		if (slot < 0)
 			continue;
 		row = json_object_new_object();
 		json_object_object_add(row, "owner", json_object_new_string(copy->owner));
-		json_object_object_add(row, "generation", json_object_new_uint64(copy->point.generation));
-		json_object_object_add(row, "step", json_object_new_uint64(copy->point.step));
+		json_object_object_add(row, "generation", json_object_new_uint64(copy->slot[slot].point.generation));
+		json_object_object_add(row, "step", json_object_new_uint64(copy->slot[slot].point.step));
 		json_object_object_add(row, "rank", json_object_new_int64(copy->member[0].rank));
 		json_object_object_add(row, "ordinal", json_object_new_int64(copy->member[0].ordinal));
-		json_object_object_add(row, "ranks", json_object_new_int64(copy->world));
+		json_object_object_add(row, "ranks", json_object_new_int64(copy->ranks));
 		json_object_array_add(held, row);
 	}
 	pthread_mutex_unlock(&peers.lock);

@@ -11,8 +11,16 @@
 /* Event loop. Copies that are in the memory tier are found; what does not work is one line. */
 void peers_start(struct agent *agent);
 void peers_stop(struct agent *agent);
-/* All ranks of a launch have a new committed image. */
+/* All ranks of a launch have a new committed image. Of one with ranks on other nodes, too, peers_copy() is told. */
 void peers_committed(struct agent *agent, struct launch *launch);
+/* Sends what the ranks that are here have of this step, which they hold or have committed, and which a round of all nodes of
+ * the launch is about. When all have it who are to have it, or are gone, launch_copied() is called. False: nothing is on its
+ * way, and launch_copied() is not called. One round at a time. */
+bool peers_copy(struct agent *agent, struct launch *launch, uint64_t step);
+/* On every node the copies of this step are there: called after each such round, on each node, before the next one. Copies of
+ * older generations go, and those of this one that are with nodes which do not have this step or a newer one. Holders keep
+ * this step until it is called again. */
+void peers_settled(struct agent *agent, struct launch *launch, uint64_t step);
 /* The program with this identity ended well: up to this generation nobody comes back. */
 void peers_ended(struct agent *agent, const char *identity, uint64_t generation);
 /* Copies that nobody needs any more go; UINT64_MAX or when the agent may leave as far as others are concerned. */
@@ -23,12 +31,25 @@ void peers_status(struct agent *agent, json_object *json);
 /* Clerk. Gets the newest copy of a launch from other nodes, if it is newer than all that is here and in the store; the request
  * is that of its first rank, and is told of what could not be had. `store`: the first tier may be looked at. */
 void peers_fetch(struct agent *agent, bool store, struct offer_request *request);
-/* Adds the copy that is here to the candidates of all ranks' requests. They stay as they are until peers_release(), which says
- * whether one was bad. */
+/* Adds the copy that is here, the newest of a launch on one node, to the candidates of all ranks' requests. They stay as they
+ * are until peers_release(), which says whether one was bad. */
 void peers_candidates(struct offer_request *requests, size_t count);
+/* The same of what is here of this point: the copies of several parts, where there are some. */
+void peers_candidates_at(struct offer_request *requests, size_t count, const struct tpck_point *point);
 bool peers_release(struct offer_request *requests, size_t count);
+/* Gets the copy of this point, to which this rank belongs, from the agent of this name (struct tpck_greeting). 0: it is here
+ * now, or was. Takes as long as the other goes on giving it. */
+int peers_get(struct agent *agent, const char *node, const char *identity, uint32_t rank, uint32_t ordinal,
+	      const struct tpck_point *point, struct tpck_error *err);
 /* That of the first rank, which stands for all in what agents say to each other. */
 struct offer_request *peers_first(struct offer_request *requests, size_t count);
+/* Any thread. What is here of the rank with this identity, up to two points of each generation; *rows is malloc'd. */
+struct peers_held {
+	uint32_t rank, ordinal;
+	struct tpck_point point;
+	bool resumable;
+};
+size_t peers_copies_held(const char *identity, struct peers_held **rows);
 /* The greatest generation that a peer was heard to have. */
 uint64_t peers_generation(void);
 

@@ -83,6 +83,37 @@ static bool is_open(const struct ask *ask)
 	return false;
 }
 
+static struct ask *ask_new(const char *identity, uint32_t rank, uint32_t ordinal)
+{
+	static uint64_t numbers;
+	struct ask *ask = peers.on ? calloc(1, sizeof *ask) : NULL;
+
+	if (!ask)
+		return NULL;
+	ask->errand.run = ask_run;
+	ask->identity = identity;
+	ask->rank = rank;
+	ask->ordinal = ordinal;
+	/* Apart from the numbers that the other side gives. */
+	ask->number = 1ull << 63 | ++numbers;
+	pthread_mutex_lock(&peers.lock);
+	ask->next = peers.asks;
+	peers.asks = ask;
+	pthread_mutex_unlock(&peers.lock);
+	return ask;
+}
+
+/* Under the lock. */
+static void take_out(const struct ask *ask)
+{
+	for (struct ask **place = &peers.asks; *place; place = &(*place)->next)
+		if (*place == ask) {
+			*place = ask->next;
+			break;
+		}
+}
+
+/* Under the lock, which is let go of while it waits. */
 static bool fetch(struct ask *ask, const struct ask_answer *answer)
 {
 	struct get_errand *get = calloc(1, sizeof *get + strlen(ask->identity) + 1);
@@ -120,12 +151,13 @@ static bool fetch(struct ask *ask, const struct ask_answer *answer)
 /* The newest that is here or in the store. */
 static struct tpck_point newest_here(struct agent *agent, bool store, const struct offer_request *request)
 {
-	struct tpck_point newest = {0}, point;
-	struct copy *copy = copy_pin(request->identity, request->rank, request->ordinal, &point, NULL);
+	struct tpck_point newest = {0};
+	unsigned slot;
+	struct copy *copy = copy_pin(request->identity, request->rank, request->ordinal, NULL, &slot);
 
 	if (copy) {
-		newest = point;
-		copy_unpin(copy);
+		newest = copy->slot[slot].point;
+		copy_unpin(copy, slot);
 	}
 	for (size_t i = 0; i < request->memory_count; i++)
 		if (!request->memory[i].identity_differs && tpck_point_compare(&request->memory[i].point, &newest) > 0)
@@ -162,24 +194,13 @@ struct offer_request *peers_first(struct offer_request *requests, size_t count)
 
 void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 {
-	static uint64_t numbers;
-	struct ask *ask = peers.on ? calloc(1, sizeof *ask) : NULL;
+	struct ask *ask = ask_new(request->identity, request->rank, request->ordinal);
 	struct tpck_point newest;
 	uint64_t until = tpck_clock_monotonic_ns() + ASK_NS;
 
 	if (!ask)
 		return;
-	ask->errand.run = ask_run;
-	ask->identity = request->identity;
-	ask->rank = request->rank;
-	ask->ordinal = request->ordinal;
-	/* Apart from the numbers that the other side gives. */
-	ask->number = 1ull << 63 | ++numbers;
 	newest = newest_here(agent, store, request);
-	pthread_mutex_lock(&peers.lock);
-	ask->next = peers.asks;
-	peers.asks = ask;
-	pthread_mutex_unlock(&peers.lock);
 	peers_errand(&ask->errand);
 	pthread_mutex_lock(&peers.lock);
 	while (is_open(ask) && wait_change(until))
@@ -205,11 +226,7 @@ void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 		request->lost = best->point;
 		snprintf(request->lost_why, sizeof request->lost_why, "%.100s: %.180s", best->host, ask->why);
 	}
-	for (struct ask **place = &peers.asks; *place; place = &(*place)->next)
-		if (*place == ask) {
-			*place = ask->next;
-			break;
-		}
+	take_out(ask);
 	/* One that the thread has not come to yet is its to look at. */
 	while (!ask->posted && !peers.ended)
 		pthread_cond_wait(&peers.changed, &peers.lock);
@@ -219,6 +236,59 @@ void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 	request->other_point = ask->other_point;
 	free(ask);
 }
+
+static bool is_here(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point)
+{
+	unsigned slot;
+	struct copy *copy = copy_pin(identity, rank, ordinal, point, &slot);
+
+	if (copy)
+		copy_unpin(copy, slot);
+	return copy != NULL;
+}
+
+/* Under the lock. An agent that has just begun may not be known here yet. */
+static bool find_peer(const char *node, struct ask_answer *answer)
+{
+	uint64_t until = tpck_clock_monotonic_ns() + ASK_NS;
+
+	do
+		for (const struct peer *peer = peers.list; peer; peer = peer->next)
+			if (peer->state == PEER_KNOWN && strcmp(peer->other.node, node) == 0) {
+				answer->serial = peer->serial;
+				memcpy(answer->host, peer->other.host, sizeof answer->host);
+				return true;
+			}
+	while (strcmp(node, peers.node) != 0 && wait_change(until));
+	return false;
+}
+
+int peers_get(struct agent *agent, const char *node, const char *identity, uint32_t rank, uint32_t ordinal,
+	      const struct tpck_point *point, struct tpck_error *err)
+{
+	struct ask_answer from = {.point = *point};
+	char why[sizeof ((struct ask *)0)->why] = "it is not a peer";
+	struct ask *ask;
+
+	(void)agent;
+	if (is_here(identity, rank, ordinal, point))
+		return 0;
+	ask = ask_new(identity, rank, ordinal);
+	if (ask) {
+		pthread_mutex_lock(&peers.lock);
+		if (find_peer(node, &from) && !fetch(ask, &from))
+			memcpy(why, ask->why, sizeof why);
+		take_out(ask);
+		pthread_mutex_unlock(&peers.lock);
+		free(ask);
+	}
+	if (is_here(identity, rank, ordinal, point))
+		return 0;
+	return tpck_error_set(err, ENOENT, "getting the copy of step %" PRIu64 " of generation %" PRIu64 " for rank %u from %s: %s", point->step,
+			      point->generation, rank, node, why);
+}
+
+/* ---- what is offered ---------------------------------------------------------------------- */
 
 /* Chunks that are equal are there once, as long as nobody starts from them. */
 static int make_whole(const struct copy *copy, unsigned slot)
@@ -237,14 +307,7 @@ static int make_whole(const struct copy *copy, unsigned slot)
 	return rc;
 }
 
-static void pin_again(struct copy *copy)
-{
-	pthread_mutex_lock(&peers.lock);
-	copy->pins++;
-	pthread_mutex_unlock(&peers.lock);
-}
-
-static void add_candidate(struct offer_request *request, struct copy *copy, unsigned slot, const struct tpck_point *point)
+static void add_candidate(struct offer_request *request, struct copy *copy, unsigned slot)
 {
 	const struct tpck_manifest *manifest = copy->replica->slot[slot];
 	const struct tpck_member *member = tpck_manifest_member(manifest, request->rank, request->ordinal);
@@ -253,15 +316,38 @@ static void add_candidate(struct offer_request *request, struct copy *copy, unsi
 	grown = member ? reallocarray(request->memory, request->memory_count + 1, sizeof *grown) : NULL;
 	if (!grown)
 		return;
-	pin_again(copy);
+	copy_pin_again(copy, slot);
 	request->memory = grown;
 	candidate = &grown[request->memory_count++];
 	*candidate = (struct memory_candidate){
-		.copy = copy, .point = *point, .resumable = member->resumable, .cut = member->cut,
+		.copy = copy, .image = slot, .point = manifest->point, .resumable = member->resumable, .cut = member->cut,
 		.identity = member->identity, .identity_differs = strcmp(member->identity, request->identity) != 0,
 	};
 	tpck_replica_image_path(copy->replica, member, slot, candidate->image_path, sizeof candidate->image_path);
 	tpck_replica_path(copy->replica, member, candidate->session_path, sizeof candidate->session_path);
+}
+
+static bool is_candidate(const struct offer_request *request, const struct copy *copy, unsigned slot)
+{
+	for (size_t i = 0; i < request->memory_count; i++)
+		if (request->memory[i].copy == copy && request->memory[i].image == slot)
+			return true;
+	return false;
+}
+
+void peers_candidates_at(struct offer_request *requests, size_t count, const struct tpck_point *point)
+{
+	for (size_t r = 0; r < count; r++) {
+		unsigned slot;
+		struct copy *copy = copy_pin(requests[r].identity, requests[r].rank, requests[r].ordinal, point, &slot);
+
+		if (!copy)
+			continue;
+		if (!is_candidate(&requests[r], copy, slot) && make_whole(copy, slot) == 0)
+			for (size_t i = 0; i < count; i++)
+				add_candidate(&requests[i], copy, slot);
+		copy_unpin(copy, slot);
+	}
 }
 
 void peers_candidates(struct offer_request *requests, size_t count)
@@ -269,37 +355,39 @@ void peers_candidates(struct offer_request *requests, size_t count)
 	const struct offer_request *first = peers_first(requests, count);
 	struct tpck_point point;
 	struct copy *copy;
-	int slot;
+	unsigned slot;
 
 	if (!peers.agent->settings.peers)
 		return;
-	copy = copy_pin(first->identity, first->rank, first->ordinal, &point, &slot);
+	copy = copy_pin(first->identity, first->rank, first->ordinal, NULL, &slot);
 	if (!copy)
 		return;
-	if (make_whole(copy, (unsigned)slot) == 0)
-		for (size_t i = 0; i < count; i++)
-			add_candidate(&requests[i], copy, (unsigned)slot, &point);
-	copy_unpin(copy);
+	point = copy->slot[slot].point;
+	peers_candidates_at(requests, count, &point);
+	copy_unpin(copy, slot);
 }
 
 bool peers_release(struct offer_request *requests, size_t count)
 {
-	struct copy *bad = NULL;
+	bool bad = false;
 
-	/* There is one at most: peers_candidates(). */
-	for (size_t r = 0; r < count; r++)
-		for (size_t i = 0; i < requests[r].memory_count; i++)
-			if (requests[r].memory[i].copy && requests[r].memory[i].bad)
-				bad = requests[r].memory[i].copy;
-	if (bad)
-		pin_again(bad);
+	/* The good ones first: the place of a bad one is free with its last pin. */
+	for (int round = 0; round < 2; round++)
+		for (size_t r = 0; r < count; r++)
+			for (size_t i = 0; i < requests[r].memory_count; i++) {
+				struct memory_candidate *candidate = &requests[r].memory[i];
+
+				if (!candidate->copy || candidate->bad != (round == 1))
+					continue;
+				if (candidate->bad)
+					copy_discard(candidate->copy, candidate->image);
+				else
+					copy_unpin(candidate->copy, candidate->image);
+				bad = bad || candidate->bad;
+			}
 	/* Copies stand behind the sessions. */
 	for (size_t r = 0; r < count; r++)
-		for (struct offer_request *request = &requests[r];
-		     request->memory_count && request->memory[request->memory_count - 1].copy; request->memory_count--)
-			copy_unpin(request->memory[request->memory_count - 1].copy);
-	if (!bad)
-		return false;
-	copy_discard(bad);
-	return true;
+		while (requests[r].memory_count && requests[r].memory[requests[r].memory_count - 1].copy)
+			requests[r].memory_count--;
+	return bad;
 }

@@ -15,25 +15,44 @@
 #include "tools/agent/identity.h"
 #include "tools/agent/peers_private.h"
 
-/* A generation is one launch's. */
-static struct copy *find(uint64_t generation)
+/* Number of the rank in the copy; -1: it has none such. */
+static int member_of(const struct copy *copy, uint32_t rank, uint32_t ordinal)
+{
+	for (uint32_t m = 0; m < copy->ranks; m++)
+		if (copy->member[m].rank == rank && copy->member[m].ordinal == ordinal)
+			return (int)m;
+	return -1;
+}
+
+/* A generation is one launch's, and each of its ranks is in one part. */
+static struct copy *find(uint64_t generation, uint32_t rank, uint32_t ordinal)
 {
 	for (struct copy *copy = peers.copies; copy; copy = copy->next)
-		if (copy->replica->name.generation == generation)
+		if (copy->replica->name.generation == generation && member_of(copy, rank, ordinal) >= 0)
 			return copy;
 	return NULL;
 }
 
-static void note_newest(struct copy *copy)
+static void note_slot(struct copy *copy, unsigned s)
 {
-	copy->slot = tpck_replica_newest(copy->replica);
-	if (copy->slot >= 0)
-		copy->point = copy->replica->slot[copy->slot]->point;
+	copy->slot[s].whole = copy->replica->slot[s] != NULL;
+	if (copy->slot[s].whole)
+		copy->slot[s].point = copy->replica->slot[s]->point;
+}
+
+int copy_newest(const struct copy *copy)
+{
+	int newest = -1;
+
+	for (int s = 0; s < TPCK_REPLICA_SLOTS; s++)
+		if (copy->slot[s].whole && (newest < 0 || copy->slot[s].point.step > copy->slot[newest].point.step))
+			newest = s;
+	return newest;
 }
 
 static void free_copy(struct copy *copy)
 {
-	for (uint32_t m = 0; copy->member && m < copy->world; m++)
+	for (uint32_t m = 0; copy->member && m < copy->ranks; m++)
 		free(copy->member[m].identity);
 	free(copy->member);
 	free(copy);
@@ -47,10 +66,11 @@ static struct copy *add(struct tpck_replica *replica, const struct tpck_manifest
 	if (!copy)
 		return NULL;
 	copy->replica = replica;
-	copy->world = (uint32_t)manifest->member_count;
-	copy->member = calloc(copy->world, sizeof *copy->member);
+	copy->ranks = (uint32_t)manifest->member_count;
+	copy->part = manifest->world > manifest->member_count;
+	copy->member = calloc(copy->ranks, sizeof *copy->member);
 	whole = copy->member != NULL;
-	for (uint32_t m = 0; whole && m < copy->world; m++) {
+	for (uint32_t m = 0; whole && m < copy->ranks; m++) {
 		copy->member[m].identity = strdup(manifest->members[m].identity);
 		copy->member[m].rank = manifest->members[m].rank;
 		copy->member[m].ordinal = manifest->members[m].ordinal;
@@ -62,7 +82,8 @@ static struct copy *add(struct tpck_replica *replica, const struct tpck_manifest
 	}
 	copy->seen_ns = tpck_clock_monotonic_ns();
 	snprintf(copy->owner, sizeof copy->owner, "%s", owner);
-	note_newest(copy);
+	for (unsigned s = 0; s < TPCK_REPLICA_SLOTS; s++)
+		note_slot(copy, s);
 	if (replica->name.generation > peers.generation)
 		peers.generation = replica->name.generation;
 	copy->next = peers.copies;
@@ -89,9 +110,14 @@ static void forget(struct copy *copy, bool files)
 	free_copy(copy);
 }
 
+static bool is_pinned(const struct copy *copy)
+{
+	return copy->slot[0].pins || copy->slot[1].pins;
+}
+
 static bool unused(const struct copy *copy)
 {
-	return !copy->pins && !copy->filling;
+	return !is_pinned(copy) && !copy->filling;
 }
 
 /* ---- what an earlier agent left ----------------------------------------------------------- */
@@ -103,7 +129,8 @@ static void adopt(const char *folder, const char *name)
 	struct tpck_error err = {0};
 	int newest;
 
-	if (tpck_session_name_parse(name + strlen(TPCK_REPLICA_PREFIX), &session) || find(session.generation))
+	if (tpck_session_name_parse(name + strlen(TPCK_REPLICA_PREFIX), &session) ||
+	    find(session.generation, session.rank, session.ordinal))
 		return;
 	if (tpck_replica_open(&replica, folder, &session, &err)) {
 		tpck_log_warn("%s", err.text);
@@ -125,8 +152,8 @@ static void clear(const char *folder, const char *name)
 	struct tpck_session_name session;
 	char path[TPCK_PATH_MAX];
 
-	if (tpck_session_name_parse(name + strlen(TPCK_REPLICA_PREFIX), &session) == 0 && !find(session.generation) &&
-	    tpck_path_join(path, sizeof path, folder, name) == 0)
+	if (tpck_session_name_parse(name + strlen(TPCK_REPLICA_PREFIX), &session) == 0 &&
+	    !find(session.generation, session.rank, session.ordinal) && tpck_path_join(path, sizeof path, folder, name) == 0)
 		(void)tpck_folder_remove(path);
 }
 
@@ -162,60 +189,112 @@ void copies_here_close(void)
 
 static bool is_of(const struct copy *copy, const struct tpck_manifest *manifest)
 {
-	if (copy->world != manifest->member_count)
+	if (copy->ranks != manifest->member_count || copy->part != (manifest->world > manifest->member_count))
 		return false;
-	for (uint32_t m = 0; m < copy->world; m++)
+	for (uint32_t m = 0; m < copy->ranks; m++)
 		if (copy->member[m].rank != manifest->members[m].rank || copy->member[m].ordinal != manifest->members[m].ordinal ||
 		    strcmp(copy->member[m].identity, manifest->members[m].identity) != 0)
 			return false;
 	return true;
 }
 
-struct copy *copy_for(const struct tpck_manifest *manifest, const char *owner, struct tpck_error *err)
+static bool has_step(const struct copy *copy, uint64_t step)
 {
-	const struct tpck_member *member = &manifest->members[0];
-	struct tpck_session_name name = {manifest->point.generation, member->rank, member->ordinal};
+	for (unsigned s = 0; s < TPCK_REPLICA_SLOTS; s++)
+		if (copy->slot[s].whole && copy->slot[s].point.step == step)
+			return true;
+	return false;
+}
+
+/* Which of its slots the next copy goes to; -1: each is needed as it is. What nobody asked for leaves the newest alone, or the
+ * one that its owner would have kept. */
+static int slot_for(const struct copy *copy, uint64_t keep, bool wanted)
+{
+	int newest = copy_newest(copy), kept = wanted ? -1 : newest, best = -1;
+
+	for (int s = 0; s < TPCK_REPLICA_SLOTS && !wanted && keep; s++)
+		if (copy->slot[s].whole && copy->slot[s].point.step == keep - 1)
+			kept = s;
+	for (int s = 0; s < TPCK_REPLICA_SLOTS; s++)
+		if (!copy->slot[s].pins && s != kept && (best < 0 || (copy->slot[best].whole && (!copy->slot[s].whole || best == newest))))
+			best = s;
+	return best;
+}
+
+static int may_be_written(const struct copy *copy, const struct tpck_manifest *manifest, bool wanted, struct tpck_error *err)
+{
+	int newest = copy_newest(copy);
+
+	if (!is_of(copy, manifest))
+		return tpck_error_set(err, EEXIST, "keeping a copy of generation %" PRIu64 ", which is another program's",
+				      manifest->point.generation);
+	if (!copy->doomed && has_step(copy, manifest->point.step))
+		return -EALREADY;
+	if (copy->filling || copy->doomed)
+		return tpck_error_set(err, EBUSY, "keeping a copy where another one is being written or read");
+	if (!wanted && newest >= 0 && copy->slot[newest].point.step > manifest->point.step)
+		return tpck_error_set(err, ESTALE, "keeping a copy of step %" PRIu64 ", where there is a newer one",
+				      manifest->point.step);
+	return 0;
+}
+
+static int make(const struct tpck_manifest *manifest, const char *owner, struct copy **copy, struct tpck_error *err)
+{
+	const struct tpck_member *first = &manifest->members[0];
+	struct tpck_session_name name = {manifest->point.generation, first->rank, first->ordinal};
 	struct tpck_replica *replica;
-	struct copy *copy;
+	int rc = tpck_replica_open(&replica, peers.agent->folder, &name, err);
+
+	if (rc)
+		return rc;
+	*copy = add(replica, manifest, owner);
+	if (*copy)
+		return 0;
+	tpck_replica_close(replica);
+	return tpck_error_set(err, ENOMEM, "keeping a peer's copy");
+}
+
+int copy_for(const struct tpck_manifest *manifest, const char *owner, uint64_t keep, bool wanted, struct copy **out,
+	     struct tpck_error *err)
+{
+	struct copy *copy = NULL;
+	int rc, slot = -1;
 
 	pthread_mutex_lock(&peers.lock);
-	copy = find(name.generation);
-	if (!copy && tpck_replica_open(&replica, peers.agent->folder, &name, err) == 0) {
-		copy = add(replica, manifest, owner);
-		if (!copy) {
-			tpck_error_set(err, ENOMEM, "keeping a peer's copy");
-			tpck_replica_close(replica);
-		}
-	} else if (copy && (copy->filling || copy->pins || copy->doomed)) {
-		tpck_error_set(err, EBUSY, "keeping a copy where another one is being written or read");
-		copy = NULL;
-	} else if (copy && !is_of(copy, manifest)) {
-		tpck_error_set(err, EEXIST, "keeping a copy of generation %" PRIu64 ", which is another program's",
-			       name.generation);
-		copy = NULL;
-	}
-	if (copy) {
+	for (size_t m = 0; m < manifest->member_count && !copy; m++)
+		copy = find(manifest->point.generation, manifest->members[m].rank, manifest->members[m].ordinal);
+	rc = copy ? may_be_written(copy, manifest, wanted, err) : make(manifest, owner, &copy, err);
+	if (!rc)
+		slot = slot_for(copy, keep, wanted);
+	if (!rc && slot < 0)
+		rc = tpck_error_set(err, EBUSY, "keeping a copy where others are being read");
+	if (!rc) {
 		copy->filling = true;
+		copy->to = (unsigned)slot;
+		copy->slot[slot].whole = false;
+		*out = copy;
+	}
+	if (!rc || rc == -EALREADY) {
+		copy->seen_ns = tpck_clock_monotonic_ns();
 		if (owner[0])
 			snprintf(copy->owner, sizeof copy->owner, "%s", owner);
 	}
 	pthread_mutex_unlock(&peers.lock);
-	return copy;
+	return rc;
 }
 
-/* Number of the rank in the copy's launch; -1: it has none of this identity. */
-static int member_of(const struct copy *copy, const char *identity)
+static bool is_copy_of(const struct copy *copy, const char *identity)
 {
-	for (uint32_t m = 0; m < copy->world; m++)
+	for (uint32_t m = 0; m < copy->ranks; m++)
 		if (strcmp(copy->member[m].identity, identity) == 0)
-			return (int)m;
-	return -1;
+			return true;
+	return false;
 }
 
 static void doom(const char *identity, uint64_t generation)
 {
 	for (struct copy *copy = peers.copies; copy; copy = copy->next)
-		if (copy->replica->name.generation <= generation && member_of(copy, identity) >= 0)
+		if (copy->replica->name.generation <= generation && is_copy_of(copy, identity))
 			copy->doomed = true;
 }
 
@@ -230,23 +309,24 @@ void copy_filled(struct copy *copy, bool whole)
 	}
 	copy->filling = false;
 	copy->seen_ns = tpck_clock_monotonic_ns();
-	note_newest(copy);
-	/* A newer generation of the program has a copy: what is here of older ones is history. */
-	if (whole)
-		doom(copy->member[0].identity, copy->replica->name.generation - 1);
-	else if (copy->slot < 0)
+	note_slot(copy, copy->to);
+	/* A newer generation of the program has a copy: what is here of older ones is history. A part says nothing of the others:
+	 * their nodes do, once all have copies. */
+	for (uint32_t m = 0; whole && !copy->part && m < copy->ranks; m++)
+		doom(copy->member[m].identity, copy->replica->name.generation - 1);
+	if (copy_newest(copy) < 0)
 		copy->doomed = true;
 	copies_here_sweep();
 	pthread_cond_broadcast(&peers.changed);
 	pthread_mutex_unlock(&peers.lock);
 }
 
-void copy_discard(struct copy *copy)
+void copy_discard(struct copy *copy, unsigned slot)
 {
 	pthread_mutex_lock(&peers.lock);
-	copy->pins--;
+	copy->slot[slot].pins--;
 	copy->doomed = true;
-	if (copy->filling && !copy->pins) {
+	if (copy->filling && !is_pinned(copy)) {
 		take_out(copy);
 		copy->detached = true;
 		tpck_replica_unlink(copy->replica);
@@ -267,51 +347,103 @@ bool copy_is_detached(struct copy *copy)
 
 /* ---- reading ------------------------------------------------------------------------------ */
 
-struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, struct tpck_point *point, int *slot)
+struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point, unsigned *slot)
 {
 	struct copy *found = NULL;
 
 	pthread_mutex_lock(&peers.lock);
-	for (struct copy *copy = peers.copies; copy; copy = copy->next)
-		if (copy->member[0].rank == rank && copy->member[0].ordinal == ordinal && !copy->doomed &&
-		    copy->slot >= 0 && strcmp(copy->member[0].identity, identity) == 0 &&
-		    (!found || copy->replica->name.generation > found->replica->name.generation))
-			found = copy;
-	if (found) {
-		*point = found->point;
-		found->pins++;
+	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
+		int m = copy->doomed ? -1 : member_of(copy, rank, ordinal);
+
+		if (m < 0 || strcmp(copy->member[m].identity, identity) != 0)
+			continue;
+		for (unsigned s = 0; s < TPCK_REPLICA_SLOTS; s++) {
+			const struct copy_slot *at = &copy->slot[s];
+
+			if (at->whole && (point ? tpck_point_compare(&at->point, point) == 0
+						: !copy->part && (!found || tpck_point_compare(&at->point, &found->slot[*slot].point) > 0))) {
+				found = copy;
+				*slot = s;
+			}
+		}
 	}
-	if (found && slot)
-		*slot = found->slot;
+	if (found)
+		found->slot[*slot].pins++;
 	pthread_mutex_unlock(&peers.lock);
 	return found;
+}
+
+void copy_pin_again(struct copy *copy, unsigned slot)
+{
+	pthread_mutex_lock(&peers.lock);
+	copy->slot[slot].pins++;
+	pthread_mutex_unlock(&peers.lock);
+}
+
+static bool add_held(struct peers_held **rows, size_t *count, const struct copy *copy, unsigned s, const char *identity)
+{
+	for (uint32_t m = 0; m < copy->ranks; m++) {
+		const struct copy_member *member = &copy->member[m];
+		struct peers_held *grown;
+
+		if (strcmp(member->identity, identity) != 0)
+			continue;
+		grown = reallocarray(*rows, *count + 1, sizeof *grown);
+		if (!grown)
+			return false;
+		*rows = grown;
+		grown[(*count)++] = (struct peers_held){
+			.rank = member->rank, .ordinal = member->ordinal, .point = copy->slot[s].point,
+			.resumable = copy->replica->slot[s]->members[m].resumable,
+		};
+	}
+	return true;
+}
+
+size_t peers_copies_held(const char *identity, struct peers_held **rows)
+{
+	size_t count = 0;
+	bool more = true;
+
+	*rows = NULL;
+	pthread_mutex_lock(&peers.lock);
+	for (const struct copy *copy = peers.copies; copy && more; copy = copy->next)
+		for (unsigned s = 0; s < TPCK_REPLICA_SLOTS && more; s++)
+			more = copy->doomed || !copy->slot[s].whole || add_held(rows, &count, copy, s, identity);
+	pthread_mutex_unlock(&peers.lock);
+	return count;
 }
 
 char *copies_here_other(const char *identity, uint32_t rank, struct tpck_point *point)
 {
 	const struct copy *found = NULL;
+	struct tpck_point newest;
 	char *text = NULL, what[320];
 
 	pthread_mutex_lock(&peers.lock);
 	for (const struct copy *copy = peers.copies; copy; copy = copy->next) {
-		if (copy->doomed || copy->slot < 0 || copy->member[0].rank != rank)
+		int slot = copy_newest(copy);
+
+		if (copy->doomed || slot < 0 || copy->member[0].rank != rank)
 			continue;
 		if (identity_compare(identity, copy->member[0].identity, what, sizeof what) == IDENTITY_CHANGED &&
-		    (!found || tpck_point_compare(&copy->point, &found->point) > 0))
+		    (!found || tpck_point_compare(&copy->slot[slot].point, &newest) > 0)) {
 			found = copy;
+			newest = copy->slot[slot].point;
+		}
 	}
 	if (found) {
 		text = strdup(found->member[0].identity);
-		*point = found->point;
+		*point = newest;
 	}
 	pthread_mutex_unlock(&peers.lock);
 	return text;
 }
 
-void copy_unpin(struct copy *copy)
+void copy_unpin(struct copy *copy, unsigned slot)
 {
 	pthread_mutex_lock(&peers.lock);
-	copy->pins--;
+	copy->slot[slot].pins--;
 	copies_here_sweep();
 	pthread_mutex_unlock(&peers.lock);
 }

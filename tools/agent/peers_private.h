@@ -26,20 +26,25 @@ struct peer {
 	struct peer *next;
 };
 
-/* Copies of one launch that are here. Under the lock; a copy that is filling is the courier's and the thread's. */
+/* Copies of one launch, or of the part of it that was on one node, that are here. Under the lock; the slot that is being
+ * filled is the courier's and the thread's. */
 struct copy {
 	struct tpck_replica *replica;
-	/* By rank; the first one's is the copy's name to others. */
+	/* By rank; the first one's is the name of the copy's folders. */
 	struct copy_member {
 		char *identity;
 		uint32_t rank, ordinal;
 	} *member;
-	uint32_t world;
-	/* The newest that is whole: it stays as it is while somebody has a pin, though the next one may be coming. */
-	int slot;                  /* -1: none */
-	struct tpck_point point;
-	unsigned pins;
+	uint32_t ranks;
+	bool part;                 /* the launch's other ranks were on other nodes */
+	/* Two snapshots at most; a whole one stays as it is while somebody has a pin of it, though another may be coming. */
+	struct copy_slot {
+		bool whole;
+		struct tpck_point point;
+		unsigned pins;
+	} slot[TPCK_REPLICA_SLOTS];
 	bool filling;
+	unsigned to;               /* the slot that is */
 	bool doomed;               /* goes when nobody uses it */
 	bool detached;             /* its files are gone; freed when it is not filled any more */
 	char owner[TPCK_PEER_NAME];
@@ -53,9 +58,10 @@ struct parcel_part {
 	char log_folder[TPCK_NAME_MAX];
 	struct live *live;         /* whose image is pinned, or NULL: the image is a copy's, opened for the parcel */
 	unsigned live_image;
+	uint64_t step;             /* of it */
 };
 
-/* A snapshot of all ranks of a launch on its way to some peers: images that are pinned, or a copy. */
+/* A snapshot of a launch's ranks that are, or were, on one node, on its way to some peers: images that are pinned, or a copy. */
 enum { PARCEL_TARGETS = 8 };
 struct parcel {
 	struct job job;            /* first: back to the event loop at its end */
@@ -72,11 +78,14 @@ struct parcel {
 	uint64_t begun_ns, sent_bytes;
 	/* of a launch, which stays while its sessions are in use */
 	struct launch *launch;
+	bool round;                /* all nodes of the launch send theirs: it is told (launch_copied) */
+	uint64_t keep;             /* see TPCK_PEER_OFFER */
 	struct tpck_error error;
 	int rc;
 	struct tpck_publication publication;
 	/* of a copy */
 	struct copy *copy;
+	unsigned slot;
 	uint64_t transfer;         /* of the GET that it answers */
 };
 
@@ -183,16 +192,22 @@ void parcel_free(struct parcel *parcel);
 /* copies (peers_copies.c): any thread */
 void copies_here_find(void);
 void copies_here_close(void);
-struct copy *copy_for(const struct tpck_manifest *manifest, const char *owner, struct tpck_error *err);
-void copy_unpin(struct copy *copy);
+/* The copy that a snapshot goes to, and in it the slot; no other can begin until copy_filled(). `keep` is that of the OFFER,
+ * `wanted`: this node asked for it, which may be older than what is here. -EALREADY: it is here (no error text). */
+int copy_for(const struct tpck_manifest *manifest, const char *owner, uint64_t keep, bool wanted, struct copy **copy,
+	     struct tpck_error *err);
 void copy_filled(struct copy *copy, bool whole);
+/* Under the lock: the slot of the newest snapshot; -1: none is whole. */
+int copy_newest(const struct copy *copy);
+/* The copy here of this point that has this rank, pinned, or NULL; *slot says where in it. Without a point the newest of a
+ * launch that was on one node. */
+struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point, unsigned *slot);
+void copy_pin_again(struct copy *copy, unsigned slot);
+void copy_unpin(struct copy *copy, unsigned slot);
 /* What is there is bad; the caller's pin goes. Its place is free at once, if nobody else has one: who fills it may be gone
  * without a word. */
-void copy_discard(struct copy *copy);
+void copy_discard(struct copy *copy, unsigned slot);
 bool copy_is_detached(struct copy *copy);
-/* The newest copy here of a launch whose first rank this is, pinned, or NULL; *point and *slot (NULL or)
- * say of which snapshot, and stay true until it is unpinned. */
-struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, struct tpck_point *point, int *slot);
 /* The newest that is not of this launch, but of the program as it was with other arguments, variables or ranks: its
  * identity, malloc'd, or NULL. */
 char *copies_here_other(const char *identity, uint32_t rank, struct tpck_point *point);

@@ -17,16 +17,20 @@
 /* Others may not be there yet. */
 #define EARLY_NS 10000000000ull
 
-/* What is known of a launch's copies elsewhere. The event loop's. */
+/* What is known of the copies elsewhere of what a launch has here. The event loop's. */
 struct owned {
 	struct tpck_session_name name; /* of its first rank's session */
-	uint32_t world;
+	uint32_t ranks;
 	bool sending, again;
 	unsigned holders;
 	struct holder {
 		char host[TPCK_PEER_NAME];
 		uint64_t step;
 	} holder[PARCEL_TARGETS];
+	/* The step that all have who are to: of a launch on several nodes, on all of these. */
+	bool settled_any, settle;  /* the peers are to be told when nothing is on its way any more */
+	uint64_t settled;
+	uint64_t marked_met;       /* how many others had been met when they were told of the program */
 	char told[PARCEL_TARGETS * TPCK_PEER_NAME]; /* holders at the last DROP to the others */
 	uint64_t told_met; /* and how many others had been met */
 	struct owned *next;
@@ -36,7 +40,16 @@ static struct owned *owned_list;
 
 /* ---- sending ------------------------------------------------------------------------------ */
 
-/* None that is new but for a launch, whose ranks are all there. */
+static uint32_t ranks_here(const struct launch *launch)
+{
+	uint32_t count = 0;
+
+	for (uint32_t r = 0; r < launch->world; r++)
+		count += launch->rank[r] != NULL;
+	return count;
+}
+
+/* None that is new but for a launch that has ranks here. */
 static struct owned *owned_of(const struct launch *launch)
 {
 	struct owned *owned = owned_list;
@@ -48,7 +61,7 @@ static struct owned *owned_of(const struct launch *launch)
 	owned = calloc(1, sizeof *owned);
 	if (owned) {
 		owned->name = launch_first(launch)->session->name;
-		owned->world = launch->world;
+		owned->ranks = ranks_here(launch);
 		owned->next = owned_list;
 		owned_list = owned;
 	}
@@ -98,7 +111,7 @@ static void choose(struct parcel *parcel)
 struct drop_errand {
 	struct errand errand; /* first */
 	uint64_t generation;
-	bool ended;
+	bool ended, mark_only;
 	char but[PARCEL_TARGETS * TPCK_PEER_NAME]; /* hosts that keep theirs, each with a line break behind it */
 	char identity[];
 };
@@ -106,65 +119,144 @@ struct drop_errand {
 static void drop_run(struct errand *errand)
 {
 	struct drop_errand *drop = (struct drop_errand *)errand;
-	struct tpck_peer_message head = {.generation = drop->generation, .value = drop->ended};
+	struct tpck_peer_message head = {.generation = drop->generation, .value = drop->ended}, older = head;
 	char line[TPCK_PEER_NAME + 1];
 
+	older.generation--;
 	for (struct peer *peer = peers.list; peer; peer = peer->next) {
+		if (peer->state != PEER_KNOWN)
+			continue;
 		snprintf(line, sizeof line, "%s\n", peer->other.host);
-		if (peer->state == PEER_KNOWN && !drop->ended)
+		if (!drop->ended)
 			(void)peer_send_text(peer, TPCK_PEER_MARK, &head, drop->identity, strlen(drop->identity) + 1);
-		if (peer->state == PEER_KNOWN && !strstr(drop->but, line))
-			(void)peer_send_text(peer, TPCK_PEER_DROP, &head, drop->identity, strlen(drop->identity) + 1);
+		if (!drop->mark_only)
+			(void)peer_send_text(peer, TPCK_PEER_DROP, strstr(drop->but, line) ? &older : &head, drop->identity,
+					     strlen(drop->identity) + 1);
 	}
 	free(drop);
 }
 
-/* Tells the peers that a program has copies, which those in `but` have; or that it has ended. */
-static void drop(const char *identity, uint64_t generation, const char *but, bool ended)
+static struct drop_errand *drop_new(const char *identity, uint64_t generation)
 {
 	struct drop_errand *drop = calloc(1, sizeof *drop + strlen(identity) + 1);
 
-	if (!drop)
+	if (drop) {
+		drop->errand.run = drop_run;
+		drop->generation = generation;
+		strcpy(drop->identity, identity);
+	}
+	return drop;
+}
+
+/* Tells the peers that the programs of the ranks that are here have copies: a start there looks for its own mark. */
+static void mark(struct owned *owned, const struct launch *launch, uint64_t met)
+{
+	for (uint32_t r = 0; r < launch->world; r++) {
+		struct drop_errand *drop = launch->rank[r] ? drop_new(launch->rank[r]->session->identity, launch->generation) : NULL;
+
+		if (!drop)
+			continue;
+		drop->mark_only = true;
+		peers_errand(&drop->errand);
+	}
+	owned->marked_met = met;
+}
+
+/* Who has nothing of what is settled need not keep what it had of this generation, and nobody what was before it. */
+static void settle(struct owned *owned, const struct launch *launch, uint64_t met)
+{
+	char now[sizeof owned->told] = "";
+	uint64_t newest = 0;
+	unsigned left = 0;
+
+	for (unsigned i = 0; i < owned->holders; i++)
+		if (owned->holder[i].step > newest)
+			newest = owned->holder[i].step;
+	for (unsigned i = 0; i < owned->holders; i++) {
+		/* Where nobody took that step, an older copy is better than none. */
+		if (owned->holder[i].step < owned->settled && owned->holder[i].step < newest)
+			continue;
+		owned->holder[left++] = owned->holder[i];
+		snprintf(now + strlen(now), sizeof now - strlen(now), "%s\n", owned->holder[i].host);
+	}
+	owned->holders = left;
+	owned->settle = false;
+	/* Who has come since is to hear of the program, too: without a folder that all see, a start there looks for its mark. */
+	if (strcmp(now, owned->told) == 0 && met == owned->told_met)
 		return;
-	drop->errand.run = drop_run;
-	drop->generation = generation;
-	drop->ended = ended;
-	snprintf(drop->but, sizeof drop->but, "%s", but);
-	strcpy(drop->identity, identity);
-	peers_errand(&drop->errand);
+	memcpy(owned->told, now, sizeof now);
+	owned->told_met = met;
+	for (uint32_t r = 0; r < launch->world; r++) {
+		const char *identity = launch->rank[r] ? launch->rank[r]->session->identity : NULL;
+		struct drop_errand *drop = identity ? drop_new(identity, launch->generation) : NULL;
+
+		if (!drop)
+			continue;
+		memcpy(drop->but, now, sizeof now);
+		peers_errand(&drop->errand);
+		copies_here_drop(identity, launch->generation - 1);
+	}
+}
+
+static uint64_t others_met(void)
+{
+	uint64_t met;
+
+	pthread_mutex_lock(&peers.lock);
+	met = peers.met;
+	pthread_mutex_unlock(&peers.lock);
+	return met;
+}
+
+static void note_holder(struct owned *owned, const char *host, uint64_t step)
+{
+	unsigned i = 0, oldest = 0;
+
+	for (; i < owned->holders && strcmp(owned->holder[i].host, host) != 0; i++)
+		if (owned->holder[i].step < owned->holder[oldest].step)
+			oldest = i;
+	if (i == owned->holders && i < PARCEL_TARGETS)
+		owned->holders++;
+	else if (i == owned->holders)
+		i = oldest;
+	snprintf(owned->holder[i].host, sizeof owned->holder[i].host, "%s", host);
+	owned->holder[i].step = step;
 }
 
 static void note_holders(struct owned *owned, const struct parcel *parcel)
 {
-	uint64_t generation = owned->name.generation;
-	char now[sizeof owned->told] = "";
+	uint64_t step = parcel->manifest->point.step, met = others_met();
 	bool all = parcel->targets > 0;
-	uint64_t met;
 
-	owned->holders = parcel->targets;
 	for (unsigned i = 0; i < parcel->targets; i++) {
-		if (strcmp(owned->holder[i].host, parcel->hosts[i]) != 0) {
-			snprintf(owned->holder[i].host, sizeof owned->holder[i].host, "%s", parcel->hosts[i]);
-			owned->holder[i].step = 0;
-		}
 		if (parcel->has[i])
-			owned->holder[i].step = parcel->manifest->point.step;
+			note_holder(owned, parcel->hosts[i], step);
 		all = all && parcel->has[i];
-		snprintf(now + strlen(now), sizeof now - strlen(now), "%s\n", parcel->hosts[i]);
 	}
-	pthread_mutex_lock(&peers.lock);
-	met = peers.met;
-	pthread_mutex_unlock(&peers.lock);
-	/* Who has come since is to hear of the program, too: without a folder that all see, a start there looks for its mark. */
-	if (!all || (strcmp(now, owned->told) == 0 && met == owned->told_met))
+	if (!all)
 		return;
-	/* Who had copies before, and is not among those who have them now, need not keep them; nor does this node. Each rank
-	 * is a program whose start looks for its own mark. */
-	memcpy(owned->told, now, sizeof now);
-	owned->told_met = met;
-	for (uint32_t r = 0; r < parcel->parts; r++)
-		drop(parcel->part[r].live->session->identity, generation, now, false);
-	copies_here_drop(parcel->part[0].live->session->identity, generation - 1);
+	if (!parcel->launch->apart) {
+		owned->settled = step;
+		settle(owned, parcel->launch, met);
+	} else if (owned->marked_met != met) {
+		mark(owned, parcel->launch, met);
+	}
+}
+
+void peers_settled(struct agent *agent, struct launch *launch, uint64_t step)
+{
+	struct owned *owned = peers.on && launch_first(launch) ? owned_of(launch) : NULL;
+
+	(void)agent;
+	if (!owned)
+		return;
+	owned->settled = step;
+	owned->settled_any = true;
+	/* What is on its way makes a holder of whom it goes to. */
+	if (owned->sending)
+		owned->settle = true;
+	else
+		settle(owned, launch, others_met());
 }
 
 /* Nothing of a launch's parcel is on its way any more. */
@@ -172,17 +264,26 @@ static void parcel_end(struct agent *agent, struct parcel *parcel)
 {
 	struct owned *owned = parcel->transfer ? NULL : owned_of(parcel->launch);
 	struct launch *launch = parcel->launch;
-	bool again = owned && owned->again && launch_is_whole(launch);
+	bool again = owned && owned->again && launch_is_whole(launch), round = parcel->round;
+	uint64_t step = parcel->part[0].step;
+	unsigned copies = 0;
 
 	agent->jobs--;
-	for (uint32_t r = 0; r < parcel->parts; r++) {
-		parcel->part[r].live->jobs--;
-		live_unpin(agent, parcel->part[r].live, parcel->part[r].live_image);
+	for (unsigned i = 0; i < parcel->targets; i++)
+		copies += parcel->has[i];
+	for (uint32_t i = 0; i < parcel->parts; i++) {
+		parcel->part[i].live->jobs--;
+		live_unpin(agent, parcel->part[i].live, parcel->part[i].live_image);
 	}
-	if (owned)
-		owned->sending = false;
 	parcel_free(parcel);
-	if (again)
+	if (owned) {
+		owned->sending = false;
+		if (owned->settle)
+			settle(owned, launch, others_met());
+	}
+	if (round)
+		launch_copied(agent, launch, step, copies);
+	else if (again)
 		peers_committed(agent, launch);
 }
 
@@ -228,14 +329,16 @@ static void describe_done(struct agent *agent, struct job *job)
 	transfer_send(parcel);
 }
 
-static void add_part(struct parcel *parcel, uint32_t r, struct live *live)
+static void add_part(struct parcel *parcel, struct live *live, uint64_t step)
 {
-	struct parcel_part *part = &parcel->part[r];
-	struct tpck_share *share = &parcel->publication.shares[r];
-	const struct live_image *image = &live->images[live->newest];
+	struct parcel_part *part = &parcel->part[parcel->parts];
+	struct tpck_share *share = &parcel->publication.shares[parcel->parts++];
+	unsigned i = (unsigned)live_image_of(live, step);
+	const struct live_image *image = &live->images[i];
 
 	part->live = live;
-	part->live_image = (unsigned)live->newest;
+	part->live_image = i;
+	part->step = step;
 	part->image = image->map;
 	snprintf(part->log_folder, sizeof part->log_folder, "%s", live->session->path);
 	*share = (struct tpck_share){
@@ -247,16 +350,17 @@ static void add_part(struct parcel *parcel, uint32_t r, struct live *live)
 	live->jobs++;
 }
 
-/* The newest image of each rank, pinned, on its way to the courier; all are of one step. NULL: there is no memory. */
-static struct parcel *parcel_new(struct agent *agent, struct launch *launch)
+/* The images of this step of the ranks that are here, which all have one, pinned. NULL: there is no memory. */
+static struct parcel *parcel_new(struct agent *agent, struct launch *launch, uint64_t step)
 {
 	const struct tpck_control *control = launch_first(launch)->session->control;
 	struct parcel *parcel = calloc(1, sizeof *parcel);
+	uint32_t ranks = ranks_here(launch);
 
 	if (!parcel)
 		return NULL;
-	parcel->part = calloc(launch->world, sizeof *parcel->part);
-	parcel->publication.shares = calloc(launch->world, sizeof *parcel->publication.shares);
+	parcel->part = calloc(ranks, sizeof *parcel->part);
+	parcel->publication.shares = calloc(ranks, sizeof *parcel->publication.shares);
 	if (!parcel->part || !parcel->publication.shares) {
 		parcel_free(parcel);
 		return NULL;
@@ -265,33 +369,84 @@ static struct parcel *parcel_new(struct agent *agent, struct launch *launch)
 	parcel->job.done = describe_done;
 	parcel->agent = agent;
 	parcel->launch = launch;
-	parcel->publication.share_count = parcel->publication.world = parcel->parts = launch->world;
+	parcel->publication.share_count = ranks;
+	parcel->publication.world = launch->world;
 	parcel->publication.parent = (struct tpck_point){control->parent_generation, control->resume_step};
 	for (uint32_t r = 0; r < launch->world; r++)
-		add_part(parcel, r, launch->rank[r]);
+		if (launch->rank[r])
+			add_part(parcel, launch->rank[r], step);
 	agent->jobs++;
 	return parcel;
+}
+
+/* To those that are to have copies. */
+static bool send(struct agent *agent, struct launch *launch, struct owned *owned, uint64_t step, bool round)
+{
+	struct parcel *parcel = parcel_new(agent, launch, step);
+
+	if (!parcel)
+		return false;
+	parcel->round = round;
+	parcel->keep = round && owned->settled_any ? owned->settled + 1 : 0;
+	owned->sending = true;
+	worker_give(&peers.courier, &parcel->job);
+	return true;
 }
 
 void peers_committed(struct agent *agent, struct launch *launch)
 {
 	uint64_t step;
-	struct owned *owned = peers.on && launch_newest(launch, &step) ? owned_of(launch) : NULL;
-	struct parcel *parcel;
+	struct owned *owned = peers.on && !launch->apart && launch_newest(launch, &step) ? owned_of(launch) : NULL;
 
 	if (!owned)
 		return;
 	owned->again = owned->sending;
-	if (owned->sending)
-		return;
-	parcel = parcel_new(agent, launch);
-	if (!parcel)
-		return;
-	owned->sending = true;
-	worker_give(&peers.courier, &parcel->job);
+	if (!owned->sending)
+		(void)send(agent, launch, owned, step, false);
+}
+
+/* Whether all ranks that are here have an image of this step. */
+static bool have_all(const struct launch *launch, uint64_t step)
+{
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r] ? launch->rank[r]->life == LIFE_GONE || live_image_of(launch->rank[r], step) < 0 : !launch->apart)
+			return false;
+	return launch_first(launch) != NULL;
+}
+
+bool peers_copy(struct agent *agent, struct launch *launch, uint64_t step)
+{
+	struct owned *owned = peers.on && have_all(launch, step) ? owned_of(launch) : NULL;
+
+	return owned && !owned->sending && send(agent, launch, owned, step, true);
 }
 
 /* ---- what a start elsewhere asks for ------------------------------------------------------ */
+
+static bool has_committed(const struct live *live, uint64_t step)
+{
+	int i = live_image_of(live, step);
+
+	return live->life == LIFE_DEAD && i >= 0 && atomic_load(&live->images[i].map.header->state) == TPCK_IMAGE_COMMITTED;
+}
+
+/* Whether the processes of this launch are gone and left what is asked for: on this node alone its newest, else, of those ranks
+ * that were here, the very step. */
+static bool is_dead_with(const struct launch *launch, const struct inquiry *inquiry, uint64_t *step)
+{
+	const struct tpck_peer_message *head = &inquiry->head;
+	const struct live *live = head->rank < launch->world ? launch->rank[head->rank] : NULL;
+
+	if (!live || live->session->name.ordinal != head->ordinal || strcmp(live->session->identity, inquiry->identity) != 0)
+		return false;
+	*step = head->step;
+	if (inquiry->get ? launch->generation != head->generation || !have_all(launch, *step) : !launch_newest(launch, step))
+		return false;
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r] && !has_committed(launch->rank[r], *step))
+			return false;
+	return true;
+}
 
 /* The newest launch of this program that may come back, but whose processes are gone. */
 static struct launch *dead_launch(struct agent *agent, const struct inquiry *inquiry, struct tpck_point *point)
@@ -299,19 +454,11 @@ static struct launch *dead_launch(struct agent *agent, const struct inquiry *inq
 	struct launch *found = NULL;
 	uint64_t step;
 
-	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
-		bool dead = launch_newest(launch, &step);
-
-		for (uint32_t r = 0; dead && r < launch->world; r++)
-			dead = launch->rank[r]->life == LIFE_DEAD;
-		if (dead && launch->rank[0]->session->name.rank == inquiry->head.rank &&
-		    launch->rank[0]->session->name.ordinal == inquiry->head.ordinal &&
-		    strcmp(launch->rank[0]->session->identity, inquiry->identity) == 0 &&
-		    (!found || launch->generation > found->generation)) {
+	for (struct launch *launch = agent->launches; launch; launch = launch->next)
+		if (is_dead_with(launch, inquiry, &step) && (!found || launch->generation > found->generation)) {
 			found = launch;
 			*point = (struct tpck_point){launch->generation, step};
 		}
-	}
 	return found;
 }
 
@@ -336,10 +483,9 @@ static void inquiry_done(struct agent *agent, struct job *job)
 	struct tpck_point point = {0};
 	struct launch *launch = dead_launch(agent, inquiry, &point);
 	struct tpck_point other = {inquiry->answer.generation, inquiry->answer.step};
-	struct tpck_point wanted = {inquiry->head.generation, inquiry->head.step};
 	struct parcel *parcel;
 
-	if (launch && inquiry->get && tpck_point_compare(&point, &wanted) == 0 && (parcel = parcel_new(agent, launch))) {
+	if (launch && inquiry->get && (parcel = parcel_new(agent, launch, point.step))) {
 		parcel->transfer = inquiry->head.transfer;
 		parcel->targets = 1;
 		parcel->target[0] = inquiry->serial;
@@ -379,10 +525,13 @@ void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, cons
 
 void peers_ended(struct agent *agent, const char *identity, uint64_t generation)
 {
+	struct drop_errand *drop = peers.on ? drop_new(identity, generation) : NULL;
+
 	(void)agent;
-	if (!peers.on)
+	if (!drop)
 		return;
-	drop(identity, generation, "", true);
+	drop->ended = true;
+	peers_errand(&drop->errand);
 	copies_here_drop(identity, generation);
 }
 
@@ -401,7 +550,7 @@ void owned_status(json_object *given)
 			json_object_object_add(row, "generation", json_object_new_uint64(owned->name.generation));
 			json_object_object_add(row, "rank", json_object_new_int64(owned->name.rank));
 			json_object_object_add(row, "ordinal", json_object_new_int64(owned->name.ordinal));
-			json_object_object_add(row, "ranks", json_object_new_int64(owned->world));
+			json_object_object_add(row, "ranks", json_object_new_int64(owned->ranks));
 			json_object_object_add(row, "step", json_object_new_uint64(owned->holder[i].step));
 			json_object_array_add(given, row);
 		}

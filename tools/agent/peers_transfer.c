@@ -204,6 +204,7 @@ static void send_run(struct errand *errand)
 		parcel->pending++;
 		head.rank = parcel->manifest->members[0].rank;
 		head.ordinal = parcel->manifest->members[0].ordinal;
+		head.value = parcel->keep;
 		if (peer_send(peer, TPCK_PEER_OFFER, &head, parcel->text, parcel->size, NULL))
 			outgoing_end(out, false);
 	}
@@ -227,7 +228,7 @@ void transfer_send(struct parcel *parcel)
 void parcel_free(struct parcel *parcel)
 {
 	if (parcel->copy)
-		copy_unpin(parcel->copy);
+		copy_unpin(parcel->copy, parcel->slot);
 	for (uint32_t i = 0; i < parcel->parts; i++)
 		if (!parcel->part[i].live)
 			tpck_image_close(&parcel->part[i].image);
@@ -266,7 +267,8 @@ static void take_want(struct outgoing *out, const char *bytes, size_t count)
 struct receive_job {
 	struct job job; /* first */
 	struct errand errand;
-	uint64_t serial, transfer;
+	uint64_t serial, transfer, keep;
+	struct tpck_point wanted;  /* what this node asked for; generation 0: nothing */
 	char owner[TPCK_PEER_NAME];
 	char *text;
 	size_t size;
@@ -313,17 +315,18 @@ static void receive_run(struct job *base)
 	job->rc = tpck_manifest_parse(&manifest, job->text, job->size, "of a peer", &job->error);
 	if (!job->rc && manifest->member_count == 0)
 		job->rc = tpck_error_set(&job->error, EBADMSG, "using a peer's manifest of no rank");
-	if (!job->rc) {
-		job->copy = copy_for(manifest, job->owner, &job->error);
-		job->rc = job->copy ? 0 : -EBUSY;
-	}
+	if (!job->rc && job->wanted.generation && tpck_point_compare(&job->wanted, &manifest->point) != 0)
+		job->rc = tpck_error_set(&job->error, EBADMSG, "using what is not the snapshot that was asked for");
+	if (!job->rc)
+		job->rc = copy_for(manifest, job->owner, job->keep, job->wanted.generation != 0, &job->copy, &job->error);
 	if (!job->rc && !prepare_room(peers.agent, tpck_replica_needs(job->copy->replica, manifest), reason, sizeof reason))
 		job->rc = tpck_error_set(&job->error, 0, "no room for a copy of a peer's snapshot: %s", reason) | -ENOSPC;
 	if (!job->rc) {
 		struct tpck_replica *replica = job->copy->replica;
 		struct tpck_point point = manifest->point;
 
-		job->rc = tpck_replica_begin(replica, manifest, job->text, job->size, &job->want, &job->count, &job->error);
+		job->rc = tpck_replica_begin(replica, manifest, job->text, job->size, job->copy->to, &job->want, &job->count,
+					     &job->error);
 		if (!job->rc) {
 			manifest = NULL;
 			job->text = NULL;
@@ -387,7 +390,7 @@ static void incoming_whole(struct incoming *in)
 		incoming_free(in, false);
 		return;
 	}
-	point = replica->slot[tpck_replica_newest(replica)]->point;
+	point = replica->slot[replica->to]->point;
 	tpck_log_debug("a copy of step %" PRIu64 " of generation %" PRIu64 " of %s is here: %.1f MiB came in %.3f s", point.step,
 		       point.generation, in->copy->owner, (double)received / (1 << 20),
 		       (double)(tpck_clock_monotonic_ns() - in->begun_ns) / 1e9);
@@ -456,6 +459,20 @@ static void accept_done(struct agent *agent, struct job *base)
 	free(accept);
 }
 
+/* What this offer answers, if this node asked for it. */
+static struct tpck_point wanted_of(const struct peer *peer, uint64_t transfer)
+{
+	struct tpck_point wanted = {0};
+	struct ask *ask;
+
+	pthread_mutex_lock(&peers.lock);
+	ask = ask_of(transfer);
+	if (ask && ask->getting && ask->from == peer->serial)
+		wanted = ask->wanted;
+	pthread_mutex_unlock(&peers.lock);
+	return wanted;
+}
+
 static void take_offer(struct peer *peer, const struct tpck_peer_message *head, const char *text, size_t count)
 {
 	struct receive_job *job = calloc(1, sizeof *job);
@@ -470,6 +487,8 @@ static void take_offer(struct peer *peer, const struct tpck_peer_message *head, 
 	}
 	memcpy(copy, text, count);
 	copy[count] = '\0';
+	job->wanted = wanted_of(peer, head->transfer);
+	job->keep = head->value;
 	job->job.run = receive_run;
 	job->job.done = receive_done;
 	job->serial = peer->serial;
@@ -551,12 +570,14 @@ static void take_ask(struct peer *peer, const struct tpck_peer_message *head, co
 {
 	struct tpck_peer_message answer = {.transfer = head->transfer};
 	struct tpck_point point;
-	struct copy *copy = copy_pin(identity, head->rank, head->ordinal, &point, NULL);
+	unsigned slot;
+	struct copy *copy = copy_pin(identity, head->rank, head->ordinal, NULL, &slot);
 	char *other = NULL;
 
 	if (copy) {
 		answer.value = 1;
-		copy_unpin(copy);
+		point = copy->slot[slot].point;
+		copy_unpin(copy, slot);
 	} else {
 		other = copies_here_other(identity, head->rank, &point);
 		answer.value = other ? 2 : 0;
@@ -614,7 +635,7 @@ static void get_done(struct agent *agent, struct job *base)
 }
 
 /* The images of a copy, to be sent. */
-static int open_parts(struct parcel *parcel, unsigned slot, struct tpck_error *err)
+static int open_parts(struct parcel *parcel, struct tpck_error *err)
 {
 	const struct tpck_replica *replica = parcel->copy->replica;
 	char path[TPCK_PATH_MAX];
@@ -627,7 +648,7 @@ static int open_parts(struct parcel *parcel, unsigned slot, struct tpck_error *e
 		const struct tpck_member *member = &parcel->manifest->members[m];
 
 		tpck_replica_path(replica, member, parcel->part[m].log_folder, sizeof parcel->part[m].log_folder);
-		tpck_replica_image_path(replica, member, slot, path, sizeof path);
+		tpck_replica_image_path(replica, member, parcel->slot, path, sizeof path);
 		if (tpck_image_open(&parcel->part[m].image, path, false, err))
 			return -err->code;
 	}
@@ -637,13 +658,12 @@ static int open_parts(struct parcel *parcel, unsigned slot, struct tpck_error *e
 static void take_get(struct peer *peer, const struct tpck_peer_message *head, const char *identity)
 {
 	struct parcel *parcel = calloc(1, sizeof *parcel);
-	struct tpck_point point;
+	struct tpck_point point = {head->generation, head->step};
 	struct tpck_error err = {0};
-	int slot = -1;
 
 	if (parcel)
-		parcel->copy = copy_pin(identity, head->rank, head->ordinal, &point, &slot);
-	if (!parcel || !parcel->copy || point.generation != head->generation || point.step < head->step) {
+		parcel->copy = copy_pin(identity, head->rank, head->ordinal, &point, &parcel->slot);
+	if (!parcel || !parcel->copy) {
 		if (parcel)
 			parcel_free(parcel);
 		peers_inquire(peer, head, NULL, identity, NULL, true);
@@ -652,12 +672,12 @@ static void take_get(struct peer *peer, const struct tpck_peer_message *head, co
 	parcel->job.done = get_done;
 	parcel->agent = peers.agent;
 	parcel->transfer = head->transfer;
-	parcel->size = parcel->copy->replica->text_size[slot];
-	parcel->text = strdup(parcel->copy->replica->text[slot]);
+	parcel->size = parcel->copy->replica->text_size[parcel->slot];
+	parcel->text = strdup(parcel->copy->replica->text[parcel->slot]);
 	parcel->targets = 1;
 	parcel->target[0] = peer->serial;
 	if (!parcel->text || tpck_manifest_parse(&parcel->manifest, parcel->text, parcel->size, "of a copy", &err) ||
-	    open_parts(parcel, (unsigned)slot, &err)) {
+	    open_parts(parcel, &err)) {
 		agent_complain(&err);
 		say_failed(peer, head->transfer, err.text);
 		parcel_free(parcel);

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an agent keeps of other nodes' snapshots: of parts of a launch, of two steps of each; what stays, and what goes. */
+#include "config.h"
+
+#include <sys/stat.h>
+
+#include "tests/unit/rank_images.h"
+#include "tools/agent/peers_private.h"
+
+/* Stand-ins for the rest of the agent: nobody else is there. */
+struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+pthread_mutex_t store_in_use = PTHREAD_MUTEX_INITIALIZER;
+
+void agent_complain(const struct tpck_error *complaint)
+{
+	printf("# %s\n", complaint->text);
+}
+
+bool prepare_room(const struct agent *agent, uint64_t bytes, char *reason, size_t size)
+{
+	(void)agent;
+	(void)bytes;
+	snprintf(reason, size, "it is full");
+	return true;
+}
+
+void peers_errand(struct errand *errand)
+{
+	(void)errand;
+	abort();
+}
+
+struct peer *peer_of_serial(uint64_t serial)
+{
+	(void)serial;
+	return NULL;
+}
+
+int peer_send_text(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const char *text, size_t count)
+{
+	(void)peer;
+	(void)type;
+	(void)fields;
+	(void)text;
+	(void)count;
+	return -ENOTCONN;
+}
+
+void transfer_greet(struct peer *peer)
+{
+	(void)peer;
+}
+
+/* ---- what comes --------------------------------------------------------------------------- */
+
+static void snapshot(uint64_t of, uint64_t step)
+{
+	char changing[] = "abca";
+
+	changing[3] = (char)('d' + step % 20);
+	generation = of;
+	fill(step, (letters){changing, "efgh", changing});
+}
+
+static int receive(struct copy *copy, struct tpck_manifest *manifest)
+{
+	struct tpck_peer_want *want;
+	size_t size, count;
+	char *text;
+	int rc;
+
+	if (tpck_manifest_format(manifest, &text, &size, &err))
+		abort();
+	rc = tpck_replica_begin(copy->replica, manifest, text, size, copy->to, &want, &count, &err);
+	for (size_t i = 0; !rc && i < count; i++)
+		rc = bring(copy->replica, &want[i], false);
+	free(want);
+	if (!rc)
+		rc = tpck_replica_finish(copy->replica, &err);
+	copy_filled(copy, rc == 0);
+	return rc;
+}
+
+/* The snapshot of some ranks of three comes, whether it was asked for or not, and whatever its owner would keep. */
+static int take(uint32_t first, size_t ranks, uint64_t of, uint64_t step, uint64_t keep, bool wanted)
+{
+	struct tpck_manifest *manifest;
+	struct copy *copy;
+	int rc;
+
+	snapshot(of, step);
+	manifest = describe(first, ranks, RANKS);
+	rc = copy_for(manifest, "owner", keep ? keep + 1 : 0, wanted, &copy, &err);
+	if (!rc)
+		return receive(copy, manifest);
+	tpck_manifest_free(manifest);
+	return rc;
+}
+
+/* The steps of a generation that are held of a rank, in any order; 0: none. */
+static bool holds(uint32_t rank, uint64_t of, uint64_t one, uint64_t other)
+{
+	struct peers_held *rows;
+	size_t count = peers_copies_held(session[rank]->identity, &rows), found = 0;
+	bool good = true;
+
+	for (size_t i = 0; i < count; i++) {
+		if (rows[i].point.generation != of)
+			continue;
+		found++;
+		good = good && rows[i].rank == rank && rows[i].ordinal == 0 && rows[i].resumable &&
+		       (rows[i].point.step == one || rows[i].point.step == other);
+	}
+	free(rows);
+	return good && found == (one != 0) + (size_t)(other != 0);
+}
+
+static struct copy *pin(uint32_t rank, uint64_t of, uint64_t step, unsigned *slot)
+{
+	struct tpck_point point = {of, step};
+
+	return copy_pin(session[rank]->identity, rank, 0, of ? &point : NULL, slot);
+}
+
+/* ---- checks ------------------------------------------------------------------------------- */
+
+static void check_steps(void)
+{
+	struct copy *pinned;
+	unsigned slot;
+
+	ok(take(0, 1, 5, 10, 0, false) == 0 && take(1, 2, 5, 10, 0, false) == 0, "two parts of a launch are kept");
+	ok(holds(0, 5, 10, 0) && holds(1, 5, 10, 0) && holds(2, 5, 10, 0), "and known by each of their ranks");
+	ok(take(0, 2, 5, 11, 0, false) == -EEXIST, "what has ranks of both is neither");
+	ok(take(1, 2, 5, 11, 0, false) == 0 && holds(2, 5, 10, 11), "two steps are there");
+	ok(take(1, 2, 5, 11, 0, false) == -EALREADY && take(1, 2, 5, 10, 0, false) == -EALREADY, "neither has to come again");
+	ok(take(1, 2, 5, 12, 10, false) == 0 && holds(2, 5, 10, 12), "what its owner would keep stays, though it is older");
+	ok(take(1, 2, 5, 13, 0, false) == 0 && holds(2, 5, 12, 13), "else the newer one does");
+	pinned = pin(2, 5, 12, &slot);
+	ok(pinned && take(1, 2, 5, 14, 13, false) == -EBUSY && holds(2, 5, 12, 13), "nothing comes where all that is there is read or kept");
+	copy_unpin(pinned, slot);
+	pinned = pin(1, 5, 13, &slot);
+	ok(pinned && take(1, 2, 5, 14, 13, false) == 0 && holds(1, 5, 13, 14), "but in the other place it does");
+	copy_unpin(pinned, slot);
+	ok(take(1, 2, 5, 9, 0, false) == -ESTALE, "an older one is not taken");
+	ok(take(1, 2, 5, 9, 0, true) == 0 && holds(1, 5, 9, 14), "unless it was asked for");
+	ok(!pin(0, 0, 0, &slot), "the part of a launch is not the newest of one node's");
+	ok(peers_get(NULL, "nobody", session[2]->identity, 2, 0, &(struct tpck_point){5, 9}, &err) == 0 &&
+		   peers_get(NULL, "nobody", session[2]->identity, 2, 0, &(struct tpck_point){5, 10}, &err) == -ENOENT,
+	   "what is here need not be got");
+}
+
+static void check_generations(void)
+{
+	unsigned slot;
+	struct copy *copy;
+
+	ok(take(1, 2, 6, 20, 0, false) == 0 && holds(1, 6, 20, 0) && holds(1, 5, 9, 14), "a part of a newer start leaves the older ones alone");
+	copies_here_drop(session[2]->identity, 5);
+	ok(holds(1, 6, 20, 0) && holds(1, 5, 0, 0) && holds(0, 5, 10, 0), "until it is said that they may go");
+	ok(take(0, 3, 7, 30, 0, false) == 0 && holds(0, 5, 0, 0) && holds(2, 6, 0, 0) && holds(2, 7, 30, 0), "all ranks of a newer one need nothing older");
+	copy = pin(0, 0, 0, &slot);
+	ok(copy && copy->slot[slot].point.step == 30, "which is the newest of one node's");
+	if (copy)
+		copy_unpin(copy, slot);
+}
+
+static void check_candidates(void)
+{
+	struct offer_request requests[RANKS] = {0};
+	struct tpck_point point = {8, 41};
+	struct tpck_manifest *manifest;
+	struct copy *coming;
+	bool all = true;
+
+	for (uint64_t step = 40; step < 43; step++)
+		if (take(0, 1, 8, step, 41, false) || take(1, 2, 8, step, 41, false))
+			abort();
+	for (uint32_t r = 0; r < RANKS; r++)
+		requests[r] = (struct offer_request){.identity = session[r]->identity, .rank = r};
+	peers_candidates_at(requests, RANKS, &point);
+	for (uint32_t r = 0; r < RANKS; r++)
+		all = all && requests[r].memory_count == 1 && tpck_point_compare(&requests[r].memory[0].point, &point) == 0 &&
+		      !requests[r].memory[0].identity_differs && access(requests[r].memory[0].image_path, R_OK) == 0;
+	ok(all, "the ranks find their parts of the step that they ask for");
+	ok(take(0, 1, 8, 43, 42, false) == -EBUSY, "which stay meanwhile");
+	/* The first of its ranks: the other one's pin must be gone before its own. */
+	requests[1].memory[0].bad = true;
+	snapshot(8, 43);
+	manifest = describe(1, 2, RANKS);
+	ok(copy_for(manifest, "owner", 42, false, &coming, &err) == 0, "the next comes beside it");
+	tpck_manifest_free(manifest);
+	ok(peers_release(requests, RANKS), "one is bad");
+	ok(holds(1, 8, 0, 0) && holds(2, 8, 0, 0) && holds(0, 8, 41, 42), "its part goes, and no other");
+	ok(take(1, 2, 8, 41, 0, true) == 0, "and may come again, though what was coming is not over");
+	copy_filled(coming, false);
+	for (uint32_t r = 0; r < RANKS; r++)
+		free(requests[r].memory);
+}
+
+static void check_again(void)
+{
+	char stray[TPCK_PATH_MAX];
+
+	snprintf(stray, sizeof stray, "%.500s/copy.g8.r7.o0", peers.agent->folder);
+	mkdir(stray, 0700);
+	/* Twice: one may forget what it has just found. */
+	for (int i = 0; i < 2; i++) {
+		copies_here_close();
+		ok(holds(0, 8, 0, 0), "the agent goes");
+		copies_here_find();
+	}
+	ok(holds(0, 8, 41, 42) && holds(2, 8, 41, 0) && holds(2, 7, 30, 0), "the next one finds all");
+	ok(access(stray, F_OK) != 0, "and removes what belongs to nothing");
+	for (uint32_t r = 0; r < RANKS; r++)
+		copies_here_drop(session[r]->identity, 8);
+	ok(!peers.copies && rmdir(peers.agent->folder) == 0, "what nobody needs leaves nothing");
+}
+
+int main(void)
+{
+	struct agent *agent = calloc(1, sizeof *agent);
+
+	if (!agent)
+		return 1;
+	make_sessions();
+	snprintf(agent->folder, sizeof agent->folder, "%s", tap_folder("/dev/shm"));
+	agent->settings.peers = 1;
+	peers.agent = agent;
+	check_steps();
+	check_generations();
+	check_candidates();
+	check_again();
+	remove_sessions();
+	free(agent);
+	return tap_done();
+}
