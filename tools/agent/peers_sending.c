@@ -181,6 +181,9 @@ static void settle(struct owned *owned, const struct launch *launch, uint64_t me
 	}
 	owned->holders = left;
 	owned->settle = false;
+	/* What was before is all that there is elsewhere. */
+	if (!left)
+		return;
 	/* Who has come since is to hear of the program, too: without a folder that all see, a start there looks for its mark. */
 	if (strcmp(now, owned->told) == 0 && met == owned->told_met)
 		return;
@@ -423,15 +426,8 @@ bool peers_copy(struct agent *agent, struct launch *launch, uint64_t step)
 
 /* ---- what a start elsewhere asks for ------------------------------------------------------ */
 
-static bool has_committed(const struct live *live, uint64_t step)
-{
-	int i = live_image_of(live, step);
-
-	return live->life == LIFE_DEAD && i >= 0 && atomic_load(&live->images[i].map.header->state) == TPCK_IMAGE_COMMITTED;
-}
-
 /* Whether the processes of this launch are gone and left what is asked for: on this node alone its newest, else, of those ranks
- * that were here, the very step. */
+ * that were here, the very step, which who asks knows to be good for all ranks. */
 static bool is_dead_with(const struct launch *launch, const struct inquiry *inquiry, uint64_t *step)
 {
 	const struct tpck_peer_message *head = &inquiry->head;
@@ -443,7 +439,7 @@ static bool is_dead_with(const struct launch *launch, const struct inquiry *inqu
 	if (inquiry->get ? launch->generation != head->generation || !have_all(launch, *step) : !launch_newest(launch, step))
 		return false;
 	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r] && !has_committed(launch->rank[r], *step))
+		if (launch->rank[r] && launch->rank[r]->life != LIFE_DEAD)
 			return false;
 	return true;
 }
