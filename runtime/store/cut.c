@@ -25,19 +25,18 @@ static int by_id_and_rank(const void *a, const void *b)
 									left->communicator->rank > right->communicator->rank;
 }
 
-static size_t members_of(const struct tpck_image *image, struct member *out)
+static size_t members_of(const struct tpck_cut_part *part, struct member *out)
 {
-	const struct tpck_image_peer *peers = tpck_image_peers(image);
 	uint32_t p = 0;
 
-	for (uint32_t i = 0; i < image->header->communicators; i++) {
-		out[i] = (struct member){&tpck_image_communicators(image)[i], peers + p, 0};
-		while (p < image->header->peers && peers[p].communicator == i) {
+	for (uint32_t i = 0; i < part->communicator_count; i++) {
+		out[i] = (struct member){&part->communicators[i], part->peers + p, 0};
+		while (p < part->peer_count && part->peers[p].communicator == i) {
 			p++;
 			out[i].peer_count++;
 		}
 	}
-	return image->header->communicators;
+	return part->communicator_count;
 }
 
 static struct tpck_image_peer transfers(const struct member *from, uint32_t peer)
@@ -100,19 +99,27 @@ static int match(const struct member *of, size_t count, struct tpck_error *err)
 	return rc;
 }
 
-int tpck_cut_match(const struct tpck_image *const images[], size_t count, struct tpck_error *err)
+struct tpck_cut_part tpck_cut_part(const struct tpck_image *image)
+{
+	return (struct tpck_cut_part){
+		.communicators = tpck_image_communicators(image), .communicator_count = image->header->communicators,
+		.peers = tpck_image_peers(image), .peer_count = image->header->peers,
+	};
+}
+
+int tpck_cut_match(const struct tpck_cut_part *parts, size_t count, struct tpck_error *err)
 {
 	struct member *all;
 	size_t most = 0, members = 0;
 	int rc = 0;
 
 	for (size_t i = 0; i < count; i++)
-		most += images[i]->header->communicators;
+		most += parts[i].communicator_count;
 	all = calloc(most + 1, sizeof *all);
 	if (!all)
 		return tpck_error_set(err, ENOMEM, "comparing communicators");
 	for (size_t i = 0; i < count; i++)
-		members += members_of(images[i], all + members);
+		members += members_of(&parts[i], all + members);
 	qsort(all, members, sizeof *all, by_id_and_rank);
 	for (size_t begin = 0, end; begin < members && !rc; begin = end) {
 		for (end = begin + 1; end < members && ID(&all[end]) == ID(&all[begin]);)

@@ -181,16 +181,16 @@ static bool held_by_all(const struct launch *launch, uint64_t step)
 /* Whether what the ranks have counted on their communicators makes one cut of them. Their images do not change meanwhile. */
 static bool one_cut(struct launch *launch, uint64_t step)
 {
-	const struct tpck_image **images = calloc(launch->world, sizeof *images);
+	struct tpck_cut_part *parts = calloc(launch->world, sizeof *parts);
 	struct tpck_error err = {0};
 	int rc;
 
-	if (!images)
+	if (!parts)
 		return false;
 	for (uint32_t r = 0; r < launch->world; r++)
-		images[r] = &launch->rank[r]->images[live_image_of(launch->rank[r], step)].map;
-	rc = tpck_cut_match(images, launch->world, &err);
-	free(images);
+		parts[r] = tpck_cut_part(&launch->rank[r]->images[live_image_of(launch->rank[r], step)].map);
+	rc = tpck_cut_match(parts, launch->world, &err);
+	free(parts);
 	/* A program that does not meet in every iteration may come by here often. */
 	if (rc && !launch->cut_said)
 		tpck_log_warn("step %" PRIu64 " is abandoned: the ranks are not at the same place: %s", step, err.text);
