@@ -108,10 +108,10 @@ void tpck_engine_start(const char *library_path, char *const *arguments)
 		goto out;
 	tpck_files_start(&engine->settings, engine->job, engine->library, engine->start_folder);
 	tpck_ranks_find(&engine->ranks);
-	/* Snapshots of several ranks are worth something only if all take the same step; agents of several nodes do not see
-	 * to that yet. */
-	if (engine->ranks.elsewhere) {
-		tpck_log_info("some of the %u ranks are on other nodes: the device's state is not checkpointed", engine->ranks.world);
+	/* Snapshots of several ranks are worth something only if all take the same step: agents see to that. */
+	if (engine->ranks.elsewhere && !engine->settings.peers) {
+		tpck_log_info("some of the %u ranks are on other nodes: the device's state is not checkpointed unless TRANSPCKPT_PEERS is 1 or more",
+			      engine->ranks.world);
 		goto out;
 	}
 	if (engine->settings.allocator[0] == 'a')

@@ -159,6 +159,7 @@ static bool matters(const char *variable)
 		"PWD=", "OLDPWD=", "SHLVL=", "_=", "TERM",
 		"SSH_", "XDG_", "COLUMNS=", "LINES=", "DISPLAY=", "DBUS_", "WINDOWID=", "TMUX", "STY=", "PS1=",
 		"HOSTNAME=", "HOST=", "MASTER_ADDR=", "MASTER_PORT=", "TORCHELASTIC_", "INVOCATION_ID=",
+		"GROUP_RANK=", "GROUP_WORLD_SIZE=", "LOCAL_WORLD_SIZE=", "MPI_LOCALNRANKS=", "NODE_RANK=",
 		"JOURNAL_STREAM=", "MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=", "MAKE_", "LS_COLORS=", "MAIL=", "TMPDIR=",
 	};
 

@@ -24,7 +24,7 @@
 #include "runtime/wire/reach.h"
 
 /* Verifying what is offered takes its time; without an offer the answer comes at once. */
-enum { TICK_MS = 100, WELCOME_MS = 10000, OFFER_MS = 900000 };
+enum { TICK_MS = 100, WELCOME_MS = 10000, APART_MS = 30000, OFFER_MS = 900000 };
 
 static struct tpck_link_options options;
 static struct tpck_link_events events;
@@ -74,17 +74,22 @@ static int say_hello(int fd, uint32_t flags, struct tpck_welcome *welcome, struc
 		.generation = generation, .resume_step = options.resume_step,
 	};
 	char *packet = malloc(sizeof hello + options.identity_bytes);
-	int result;
+	int result, wait_ms = flags & TPCK_HELLO_RESUME ? OFFER_MS : WELCOME_MS;
 
 	if (!packet)
 		return tpck_error_set(err, ENOMEM, "saying hello to the agent");
+	/* Rank 0's node has a word in it. */
+	if (options.ranks->elsewhere && !(flags & TPCK_HELLO_ADOPT)) {
+		hello.flags |= TPCK_HELLO_APART;
+		wait_ms = wait_ms < APART_MS ? APART_MS : wait_ms;
+	}
 	memcpy(packet, &hello, sizeof hello);
 	memcpy(packet + sizeof hello, options.identity, options.identity_bytes);
 	result = send_message(fd, TPCK_MSG_HELLO, packet, (uint32_t)sizeof hello + options.identity_bytes);
 	free(packet);
 	if (result)
 		return tpck_error_set(err, -result, "saying hello to the agent");
-	result = receive(fd, welcome, sizeof *welcome, flags & TPCK_HELLO_RESUME ? OFFER_MS : WELCOME_MS);
+	result = receive(fd, welcome, sizeof *welcome, wait_ms);
 	if (result != TPCK_MSG_WELCOME)
 		return tpck_error_set(err, result < 0 ? -result : ETIMEDOUT, "waiting for the agent's welcome");
 	welcome->session[sizeof welcome->session - 1] = '\0';

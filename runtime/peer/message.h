@@ -16,7 +16,7 @@
 #include "runtime/wire/segment.h"
 
 #define TPCK_PEER_MAGIC 0x72656570u /* "peer" */
-enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 2 };
+enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 3 };
 /* Of texts: identities, reasons, manifests. */
 enum { TPCK_PEER_TEXT_MAX = 256 << 20, TPCK_PEER_NAME = 128 };
 
@@ -40,6 +40,7 @@ enum tpck_peer_type {
 			      * was with other arguments, variables or ranks, and its identity's text */
 	TPCK_PEER_GET,       /* an identity's text, rank, ordinal, generation, step: is answered by an OFFER of what is there of this
 			      * launch and exactly this step, to which this rank belongs */
+	TPCK_PEER_ACCORD,    /* struct tpck_accord_message (accord.h) and what goes with it */
 };
 
 struct tpck_peer_message {

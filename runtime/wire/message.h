@@ -43,6 +43,7 @@ enum {
 	TPCK_HELLO_RESUME = 1, /* an offer is wanted */
 	TPCK_HELLO_ADOPT = 2,  /* `generation` is running and lost its agent: take its session over, offer nothing */
 	TPCK_HELLO_LATE = 4,   /* the program runs already: an offer could not be taken, only told of */
+	TPCK_HELLO_APART = 8,  /* some of the ranks are on other nodes */
 };
 
 /* The identity text is lines "key value\n" with keys in this order: user, job, rank, ordinal,

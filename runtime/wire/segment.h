@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 15,
+	TPCK_WIRE_VERSION = 16,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
@@ -264,8 +264,9 @@ struct tpck_control {
 	_Atomic uint64_t image_bytes;  /* [agent] data bytes that every image file is prefaulted for */
 	_Atomic uint64_t exit_status;  /* [shim] 0 while running; 1 + status once it ended by itself */
 	_Atomic uint64_t durable_step; /* [agent] newest step published by this generation */
+	_Atomic uint64_t committed_step; /* [agent] newest that ranks on several nodes have agreed on; 0: none */
 	_Atomic uint64_t alive_ns;     /* [shim] CLOCK_MONOTONIC of the last boundary */
-	uint32_t world, reserved;      /* [agent] ranks of the launch */
+	uint32_t world, apart;         /* [agent] ranks of the launch; 1: some of them are on other nodes */
 	uint64_t launch;               /* [agent] see struct tpck_hello */
 	_Atomic uint64_t capture_step; /* [agent] the boundary that all ranks capture next, if it is not passed yet */
 	_Atomic uint32_t injected;     /* [shim] 1: the state is in place, and the process waits for `go` */

@@ -15,6 +15,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
+#include "tools/agent/accord.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
 #include "tools/agent/peers.h"
@@ -82,7 +83,7 @@ static void answer_endings(struct agent *agent)
 		if (!live->ending || checking || live->launch->flushing || !live->client)
 			continue;
 		/* A store that does not work is not waited for. */
-		if (live->status != 0 && !launch_settled(live->launch) && !agent->flush_said[0])
+		if (live->status != 0 && !live->launch->apart && !launch_settled(live->launch) && !agent->flush_said[0])
 			continue;
 		live->ending = false;
 		client_send(live->client, TPCK_MSG_BYE, NULL, 0);
@@ -168,6 +169,7 @@ static void consider_leaving(struct agent *agent)
 void agent_consider(struct agent *agent)
 {
 	hello_consider(agent);
+	accord_consider(agent);
 	flush_consider(agent);
 	copies_consider(agent);
 	history_consider(agent);
@@ -191,6 +193,8 @@ static uint64_t next_deadline(struct agent *agent)
 		soonest = history_deadline(agent);
 	if (stall_deadline(agent) < soonest)
 		soonest = stall_deadline(agent);
+	if (accord_deadline(agent) < soonest)
+		soonest = accord_deadline(agent);
 	for (const struct live *live = agent->lives; live; live = live->next)
 		if (live->life == LIFE_DEAD && !live->jobs && linger_until(agent, live->launch) < soonest)
 			soonest = linger_until(agent, live->launch);

@@ -51,6 +51,7 @@ struct live_image {
 	bool checking; /* a job compares it with the device's digests */
 	bool good;     /* they agreed, for good_step */
 	uint64_t good_step;
+	uint64_t told_step; /* the leader of an accord was told of this one */
 };
 
 /* A session as the agent sees it. */
@@ -170,6 +171,10 @@ int live_image_of(const struct live *live, uint64_t step);
 bool live_image_state(struct live *live, unsigned image, enum tpck_image_state from, enum tpck_image_state to);
 /* Image `i` is the newest that is committed; older ones are given back. */
 void live_committed(struct agent *agent, struct live *live, unsigned image);
+/* What earlier starts of its program have left here is not needed any more. */
+void live_retire_ancestors(struct agent *agent, const struct live *heir);
+/* All processes of a launch have ended well: nobody goes on from it. */
+void live_release_all(struct agent *agent, struct launch *launch);
 /* The last process of a launch is gone: what cannot be offered goes. */
 void live_settle_launch(struct agent *agent, struct launch *launch);
 void live_adopt_all(struct agent *agent);

@@ -14,6 +14,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "tools/agent/accord.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
 
@@ -95,7 +96,9 @@ static void diverged(struct agent *agent, struct live *live, const struct tpck_d
 	for (uint32_t r = 0; r < launch->world && !what->again; r++)
 		if (launch->rank[r])
 			clerk_tell(agent, launch->rank[r], NEWS_DIVERGED, &point, TPCK_DEATH_FAR);
-	launch_start_over(live, what->again);
+	launch_start_over(launch, live, what->again);
+	if (launch->apart)
+		accord_over(agent, live, what->again);
 }
 
 static void take_session_message(struct agent *agent, struct client *client, int type, const void *payload,

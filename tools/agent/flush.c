@@ -417,7 +417,7 @@ static uint64_t due_in(const struct agent *agent, const struct launch *launch, u
 	struct condition c;
 	double wait;
 
-	if (launch->flushing || launch_settled(launch) || !launch_newest(launch, &step))
+	if (launch->apart || launch->flushing || launch_settled(launch) || !launch_newest(launch, &step))
 		return UINT64_MAX;
 	c = condition_of(launch);
 	if (!c.known || c.settling)

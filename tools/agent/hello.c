@@ -15,6 +15,9 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
+#include "runtime/store/stage.h"
+#include "tools/agent/accord.h"
+#include "tools/agent/hello.h"
 #include "tools/agent/history.h"
 #include "tools/agent/identity.h"
 #include "tools/agent/offer.h"
@@ -25,6 +28,8 @@
 #define PREDECESSOR_WAIT_NS 3000000000ull
 /* And for the other ranks to start, which they do not all at once. */
 #define RANKS_WAIT_NS 120000000000ull
+/* A process that runs already does not wait that long for another node: the library gives up soon behind it. */
+#define APART_WAIT_NS 25000000000ull
 
 /* One process's part in it. */
 struct hello_part {
@@ -52,7 +57,13 @@ struct hello_job {
 	struct tpck_manifest *base;
 	uint16_t meeting_ports[2];
 	bool resume;         /* an offer is wanted, and can be made */
-	char obstacle[160];  /* why it cannot, or "" */
+	char obstacle[300];  /* why it cannot, or "" */
+	/* of a launch on several nodes */
+	struct tpck_point point; /* that is tried */
+	struct tpck_accord_source *sources;
+	size_t source_count;
+	size_t failed;       /* the part that could not go on, or count */
+	bool begun;          /* its sessions are made */
 };
 
 /* ---- generations -------------------------------------------------------------------------- */
@@ -77,7 +88,7 @@ static void greatest_of_text(char *text, uint64_t *greatest)
 }
 
 /* One more than any generation that left a trace here or in the store, and noted in all. */
-static uint64_t new_generation(struct agent *agent)
+uint64_t hello_generation(struct agent *agent)
 {
 	char path[TPCK_PATH_MAX], text[32], *said;
 	struct tpck_session_name session;
@@ -129,6 +140,7 @@ static void begin_session(struct hello_job *h, struct hello_part *part)
 	if (part->rc)
 		return;
 	part->session->control->world = h->launch->world;
+	part->session->control->apart = h->launch->apart;
 	part->session->control->launch = h->launch->key;
 }
 
@@ -234,7 +246,7 @@ static void hello_run(struct job *job)
 	if (requests)
 		ask_others(h, store_rc != -EPERM, requests);
 	if (!h->launch->generation)
-		h->launch->generation = new_generation(h->agent);
+		h->launch->generation = hello_generation(h->agent);
 	for (size_t i = 0; i < h->count; i++)
 		begin_session(h, &h->part[i]);
 	/* What somebody else could have put there is not looked at. */
@@ -252,6 +264,106 @@ static void hello_run(struct job *job)
 		if (h->obstacle[0])
 			add_notice(&h->offer[i], h->obstacle);
 		if (!h->part[i].rc)
+			mark_program(h, i, store_rc, &store);
+	}
+}
+
+/* ---- the clerk's part where ranks are on several nodes ------------------------------------ */
+
+static void begin_all(struct hello_job *h)
+{
+	if (h->begun)
+		return;
+	h->begun = true;
+	if (!h->launch->generation)
+		h->launch->generation = hello_generation(h->agent);
+	for (size_t i = 0; i < h->count; i++)
+		begin_session(h, &h->part[i]);
+}
+
+/* What is neither here nor in the store; it is among the copies here then. */
+static bool get_all(struct hello_job *h)
+{
+	for (size_t i = 0; i < h->count; i++) {
+		struct hello_part *part = &h->part[i];
+		struct tpck_error err = {0};
+
+		for (size_t s = 0; s < h->source_count; s++) {
+			const struct tpck_accord_source *source = &h->sources[s];
+
+			if (source->rank != part->hello.rank || source->ordinal != part->hello.ordinal)
+				continue;
+			if (peers_get(h->agent, source->node, part->identity, source->rank, source->ordinal, &h->point, &err)) {
+				h->failed = i;
+				snprintf(h->offer[i].notice, sizeof h->offer[i].notice, "step %" PRIu64 " cannot be resumed: %.400s",
+					 h->point.step, err.text);
+				return false;
+			}
+		}
+	}
+	return true;
+}
+
+static void try_run(struct job *job)
+{
+	struct hello_job *h = (struct hello_job *)job;
+	struct offer_request *requests = calloc(h->count, sizeof *requests);
+	struct tpck_error store = {0};
+	int store_rc = tpck_durable_tier_check(h->agent->tier, &store);
+
+	begin_all(h);
+	h->failed = 0;
+	if (!requests)
+		return;
+	for (size_t i = 0; i < h->count; i++) {
+		if (h->part[i].rc) {
+			h->failed = i;
+			free(requests);
+			return;
+		}
+		tpck_program_refresh(h->part[i].program, &h->agent->tiers);
+		requests[i] = request_of(&h->part[i]);
+		requests[i].only = h->point;
+		tpck_stage_clear(requests[i].session_path);
+	}
+	tpck_manifest_free(h->base);
+	h->base = NULL;
+	if (get_all(h)) {
+		peers_candidates_at(requests, h->count, &h->point);
+		offer_choose(h->agent, store_rc != -EPERM, requests, h->offer, h->count, &h->base);
+		peers_release(requests, h->count);
+		h->failed = h->count;
+		for (size_t i = h->count; i-- > 0;) {
+			h->part[i].memory = requests[i].memory;
+			/* The others say that it was this one. */
+			if (!h->offer[i].made && strncmp(h->offer[i].notice, "rank ", 5) != 0)
+				h->failed = i;
+			else if (!h->offer[i].made && h->failed == h->count)
+				h->failed = 0;
+		}
+	}
+	free(requests);
+}
+
+static void go_run(struct job *job)
+{
+	struct hello_job *h = (struct hello_job *)job;
+	struct tpck_error store = {0};
+	int store_rc = tpck_durable_tier_check(h->agent->tier, &store);
+
+	begin_all(h);
+	for (size_t i = 0; i < h->count; i++) {
+		struct hello_part *part = &h->part[i];
+
+		if (!h->resume) {
+			h->offer[i].made = false;
+			h->offer[i].notice[0] = '\0';
+			if (!part->rc)
+				tpck_stage_clear(part->session->path);
+		}
+		if (h->obstacle[0])
+			add_notice(&h->offer[i], h->obstacle);
+		if (!part->rc)
 			mark_program(h, i, store_rc, &store);
 	}
 }
@@ -337,6 +449,7 @@ static void job_free(struct hello_job *h)
 		free(h->part[i].identity);
 	}
 	tpck_manifest_free(h->base);
+	free(h->sources);
 	free(h->part);
 	free(h->offer);
 	free(h);
@@ -365,6 +478,8 @@ static void hello_done(struct agent *agent, struct job *job)
 		if (part->client->gone)
 			client_close(agent, part->client);
 	}
+	if (h->launch->apart)
+		accord_welcomed(agent, h->launch);
 	launch_said(agent, h->launch, (uint32_t)h->count);
 	job_free(h);
 }
@@ -555,6 +670,17 @@ void hello_begin(struct agent *agent, struct client *client, const struct tpck_h
 		return;
 	}
 	client->launch->hellos++;
+	if (client->launch->apart) {
+		uint64_t wait_ns = asks(hello) ? RANKS_WAIT_NS : APART_WAIT_NS;
+
+		if (keep(client, hello, identity)) {
+			client->deferred_until_ns = tpck_clock_monotonic_ns() + wait_ns;
+			accord_came(agent, client->launch, hello, identity);
+			return;
+		}
+		client_close(agent, client);
+		return;
+	}
 	if (client->launch->world > 1 && asks(hello)) {
 		if (keep(client, hello, identity)) {
 			client->deferred_until_ns = tpck_clock_monotonic_ns() + RANKS_WAIT_NS;
@@ -587,9 +713,122 @@ void hello_consider(struct agent *agent)
 				    client->deferred + sizeof(struct tpck_hello));
 	}
 	for (struct launch *launch = agent->launches; launch; launch = launch->next)
-		if (launch->world > 1)
+		if (launch->world > 1 && !launch->apart)
 			gather_ranks(agent, launch);
 }
+
+/* ---- as the leader says ------------------------------------------------------------------- */
+
+uint32_t hello_waiting(const struct agent *agent, const struct launch *launch, uint64_t *until_ns)
+{
+	uint32_t waiting = 0;
+
+	*until_ns = UINT64_MAX;
+	for (const struct client *client = agent->clients; client; client = client->next)
+		if (client->launch == launch && client->deferred && !client->busy) {
+			waiting++;
+			if (client->deferred_until_ns < *until_ns)
+				*until_ns = client->deferred_until_ns;
+		}
+	return waiting;
+}
+
+uint64_t hello_ports(void)
+{
+	uint16_t ports[2] = {0};
+
+	find_ports(ports);
+	return (uint64_t)ports[1] << 16 | ports[0];
+}
+
+/* Those that wait. NULL: nobody does, or there is no memory. */
+static struct hello_job *job_of_waiting(struct agent *agent, struct launch *launch)
+{
+	uint64_t until;
+	uint32_t waiting = hello_waiting(agent, launch, &until);
+	struct hello_job *h = waiting ? job_new(agent, launch, waiting) : NULL;
+	struct client *next;
+
+	for (struct client *client = agent->clients; h && client; client = next) {
+		const char *identity = client->deferred + sizeof(struct tpck_hello);
+
+		next = client->next;
+		if (client->launch == launch && client->deferred && !client->busy)
+			job_add(h, client, (struct tpck_hello *)client->deferred, identity, predecessor(agent, client, identity));
+	}
+	if (h && h->count == 0) {
+		job_free(h);
+		h = NULL;
+	}
+	return h;
+}
+
+static void try_done(struct agent *agent, struct job *job)
+{
+	struct hello_job *h = (struct hello_job *)job;
+	bool done = h->failed == h->count;
+	size_t i = done ? 0 : h->failed;
+
+	agent->jobs--;
+	accord_staged(agent, h->launch, done, h->part[i].hello.rank, h->part[i].rc ? h->part[i].error.text : h->offer[i].notice);
+}
+
+void hello_try(struct agent *agent, struct launch *launch, const struct tpck_point *point, const struct tpck_accord_source *sources,
+	       size_t count)
+{
+	struct hello_job *h = launch->staged ? launch->staged : job_of_waiting(agent, launch);
+
+	if (!h) {
+		accord_staged(agent, launch, false, 0, "none of its processes is there any more");
+		return;
+	}
+	launch->staged = h;
+	h->point = *point;
+	free(h->sources);
+	h->sources = count ? calloc(count, sizeof *sources) : NULL;
+	h->source_count = h->sources ? count : 0;
+	if (h->sources)
+		memcpy(h->sources, sources, count * sizeof *sources);
+	h->job.run = try_run;
+	h->job.done = try_done;
+	agent->jobs++;
+	worker_give(&agent->clerk, &h->job);
+}
+
+void hello_go(struct agent *agent, struct launch *launch, bool staged, uint64_t ports, const char *notice)
+{
+	struct hello_job *h = launch->staged ? launch->staged : job_of_waiting(agent, launch);
+
+	launch->staged = NULL;
+	if (!h)
+		return;
+	h->resume = staged;
+	h->meeting_ports[0] = (uint16_t)ports;
+	h->meeting_ports[1] = (uint16_t)(ports >> 16);
+	snprintf(h->obstacle, sizeof h->obstacle, "%.290s", notice);
+	h->job.run = go_run;
+	h->job.done = hello_done;
+	agent->jobs++;
+	worker_give(&agent->clerk, &h->job);
+}
+
+void hello_refuse(struct agent *agent, struct launch *launch, const char *why)
+{
+	struct client *next;
+
+	for (struct client *client = agent->clients; client; client = next) {
+		next = client->next;
+		if (client->launch != launch || !client->deferred || client->busy)
+			continue;
+		refuse(client, why);
+		free(client->deferred);
+		client->deferred = NULL;
+		client->launch = NULL;
+		launch->hellos--;
+	}
+}
+
+/* ------------------------------------------------------------------------------------------- */
 
 void hello_adopt(struct agent *agent, struct client *client, const struct tpck_hello *hello)
 {

@@ -13,6 +13,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/cut.h"
+#include "tools/agent/accord.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/peers.h"
 
@@ -23,16 +24,18 @@ enum { RANKS_MAX = 1 << 20 };
 
 /* ---- members ------------------------------------------------------------------------------ */
 
-static struct launch *launch_new(struct agent *agent, uint64_t key, uint32_t world)
+static struct launch *launch_new(struct agent *agent, uint64_t key, uint32_t world, bool apart)
 {
 	struct launch *launch = calloc(1, sizeof *launch);
 
 	if (launch) {
 		launch->rank = calloc(world, sizeof *launch->rank);
 		launch->said = calloc(world, 1);
+		launch->accord = apart ? accord_new(world) : NULL;
 	}
-	if (!launch || !launch->rank || !launch->said) {
+	if (!launch || !launch->rank || !launch->said || (apart && !launch->accord)) {
 		if (launch) {
+			accord_free(agent, launch);
 			free(launch->rank);
 			free(launch->said);
 		}
@@ -41,6 +44,7 @@ static struct launch *launch_new(struct agent *agent, uint64_t key, uint32_t wor
 	}
 	launch->key = key;
 	launch->world = world;
+	launch->apart = apart;
 	launch->begun_ns = tpck_clock_monotonic_ns();
 	launch->next = agent->launches;
 	agent->launches = launch;
@@ -50,29 +54,30 @@ static struct launch *launch_new(struct agent *agent, uint64_t key, uint32_t wor
 struct launch *launch_join(struct agent *agent, const struct tpck_hello *hello)
 {
 	uint32_t world = hello->world ? hello->world : 1;
+	bool apart = world > 1 && (hello->flags & TPCK_HELLO_APART);
 	struct launch *launch;
 
 	if (world > RANKS_MAX || hello->rank >= world)
 		return NULL;
 	for (launch = agent->launches; launch; launch = launch->next)
-		if (world > 1 && launch->key == hello->launch && launch->world == world && !launch->closed &&
+		if (world > 1 && launch->key == hello->launch && launch->world == world && launch->apart == apart && !launch->closed &&
 		    !launch->said[hello->rank])
 			break;
 	if (!launch)
-		launch = launch_new(agent, hello->launch, world);
+		launch = launch_new(agent, hello->launch, world, apart);
 	if (launch)
 		launch->said[hello->rank] = 1;
 	return launch;
 }
 
-struct launch *launch_adopt(struct agent *agent, uint64_t key, uint64_t generation, uint32_t world)
+struct launch *launch_adopt(struct agent *agent, uint64_t key, uint64_t generation, uint32_t world, bool apart)
 {
 	struct launch *launch;
 
 	for (launch = agent->launches; launch; launch = launch->next)
 		if (launch->generation == generation)
-			return launch->world == world ? launch : NULL;
-	launch = launch_new(agent, key, world);
+			return launch->world == world && launch->apart == apart ? launch : NULL;
+	launch = launch_new(agent, key, world, apart);
 	if (launch)
 		launch->generation = generation;
 	return launch;
@@ -85,6 +90,7 @@ static void launch_free(struct agent *agent, struct launch *launch)
 			*place = launch->next;
 			break;
 		}
+	accord_free(agent, launch);
 	tpck_manifest_free(launch->base);
 	free(launch->rank);
 	free(launch->said);
@@ -127,10 +133,13 @@ struct live *launch_first(const struct launch *launch)
 
 bool launch_is_whole(const struct launch *launch)
 {
-	for (uint32_t r = 0; r < launch->world; r++)
+	for (uint32_t r = 0; r < launch->world; r++) {
+		if (launch->apart && !launch->said[r])
+			continue;
 		if (!launch->rank[r] || launch->rank[r]->life == LIFE_GONE)
 			return false;
-	return true;
+	}
+	return launch_first(launch) != NULL;
 }
 
 bool launch_is_dead(const struct launch *launch)
@@ -155,6 +164,8 @@ bool launch_newest(const struct launch *launch, uint64_t *step)
 {
 	if (!launch_is_whole(launch))
 		return false;
+	if (launch->apart)
+		return accord_newest(launch, step);
 	for (uint32_t r = 0; r < launch->world; r++)
 		if (launch->rank[r]->newest < 0 || launch->rank[r]->newest_step != launch_first(launch)->newest_step)
 			return false;
@@ -282,6 +293,10 @@ void launch_held(struct agent *agent, struct live *live)
 	bool any = false;
 	uint64_t best = 0;
 
+	if (launch->apart) {
+		accord_held(agent, live);
+		return;
+	}
 	for (unsigned i = 0; i < live->image_count; i++) {
 		uint64_t step = live->images[i].good_step;
 
@@ -318,6 +333,10 @@ void launch_settle_adopted(struct agent *agent)
 		uint64_t best = 0;
 		bool any = false;
 
+		if (launch->apart) {
+			accord_adopt(launch);
+			continue;
+		}
 		/* The newest that every rank has committed; what only some have, the last agent was about to. */
 		for (unsigned i = 0; launch_is_whole(launch) && i < launch->rank[0]->image_count; i++) {
 			struct tpck_image_header *header = launch->rank[0]->images[i].map.header;
@@ -353,23 +372,31 @@ void launch_settle_adopted(struct agent *agent)
 
 void launch_injected(struct agent *agent, struct launch *launch)
 {
-	(void)agent;
 	for (uint32_t r = 0; r < launch->world; r++) {
 		const struct live *live = launch->rank[r];
 
+		if (launch->apart && !launch->said[r])
+			continue;
 		if (!live || live->life != LIFE_RUNNING || !atomic_load(&live->session->control->injected))
 			return;
 	}
 	if (launch->began_anew)
 		return;
-	for (uint32_t r = 0; r < launch->world; r++)
-		atomic_store(&launch->rank[r]->session->control->go, TPCK_GO_LIVE);
+	if (launch->apart)
+		accord_injected(agent, launch);
+	else
+		launch_live(launch);
 }
 
-void launch_start_over(struct live *from, bool again)
+void launch_live(struct launch *launch)
 {
-	struct launch *launch = from->launch;
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r])
+			atomic_store(&launch->rank[r]->session->control->go, TPCK_GO_LIVE);
+}
 
+void launch_start_over(struct launch *launch, const struct live *from, bool again)
+{
 	if (launch->began_anew)
 		return;
 	launch->began_anew = launch->closed = true;
@@ -386,32 +413,38 @@ void launch_start_over(struct live *from, bool again)
 
 void launch_capture(struct agent *agent, struct launch *launch)
 {
-	uint64_t furthest = 0, iteration_ns = 0;
+	uint64_t furthest, iteration_ns;
 
-	(void)agent;
 	if (!launch_is_whole(launch))
 		return;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct tpck_status *status = &launch->rank[r]->session->control->status;
-
-		if (status->boundaries > furthest)
-			furthest = status->boundaries;
-		if (status->iteration_ns && (!iteration_ns || status->iteration_ns < iteration_ns))
-			iteration_ns = status->iteration_ns;
+	if (launch->apart) {
+		accord_due(agent, launch);
+		return;
 	}
+	launch_pace(launch, &furthest, &iteration_ns);
 	/* One is named already that somebody has yet to reach. */
 	if (launch->capture_step > furthest)
 		return;
-	launch->capture_step = furthest + 2 + (iteration_ns ? NAMED_AHEAD_NS / iteration_ns : 0);
-	for (uint32_t r = 0; r < launch->world; r++)
-		atomic_store(&launch->rank[r]->session->control->capture_step, launch->capture_step);
+	launch_name(launch, furthest + 2 + (iteration_ns ? NAMED_AHEAD_NS / iteration_ns : 0));
 }
 
-/* ---- copies of what is on several nodes ---------------------------------------------------- */
-
-/* TO BE REPLACED: nobody waits for it yet. */
-void launch_copied(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies)
+void launch_pace(const struct launch *launch, uint64_t *furthest, uint64_t *iteration_ns)
 {
-	(void)agent;
-	tpck_log_debug("step %" PRIu64 " of generation %" PRIu64 " has %u copies of its ranks here", step, launch->generation, copies);
+	*furthest = *iteration_ns = 0;
+	for (uint32_t r = 0; r < launch->world; r++) {
+		const struct tpck_status *status = launch->rank[r] ? &launch->rank[r]->session->control->status : NULL;
+
+		if (status && status->boundaries > *furthest)
+			*furthest = status->boundaries;
+		if (status && status->iteration_ns && (!*iteration_ns || status->iteration_ns < *iteration_ns))
+			*iteration_ns = status->iteration_ns;
+	}
+}
+
+void launch_name(struct launch *launch, uint64_t step)
+{
+	launch->capture_step = step;
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r])
+			atomic_store(&launch->rank[r]->session->control->capture_step, step);
 }

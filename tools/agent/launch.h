@@ -20,6 +20,8 @@ struct launch {
 	uint64_t generation;   /* 0: its first process is not welcomed yet; written by the clerk's thread */
 	uint32_t world;
 	bool apart;            /* some of its ranks are on other nodes */
+	struct accord *accord; /* then */
+	struct hello_job *staged; /* of its ranks here, which wait for the others */
 	struct live **rank;    /* [world]; NULL: not met, or gone, or on another node */
 	uint32_t hellos;       /* HELLOs of it that wait or that the clerk has */
 	uint8_t *said;         /* [world] 1: this rank has said HELLO */
@@ -44,7 +46,7 @@ struct launch {
  * be. */
 struct launch *launch_join(struct agent *agent, const struct tpck_hello *hello);
 /* That of an adopted session. */
-struct launch *launch_adopt(struct agent *agent, uint64_t key, uint64_t generation, uint32_t world);
+struct launch *launch_adopt(struct agent *agent, uint64_t key, uint64_t generation, uint32_t world, bool apart);
 /* The first of its ranks that is here, or NULL. */
 struct live *launch_first(const struct launch *launch);
 /* Whether all of its ranks are here. */
@@ -63,14 +65,18 @@ void launch_held(struct agent *agent, struct live *live);
 void launch_settle_adopted(struct agent *agent);
 /* One of its ranks is ready to go live: once all are, they do. */
 void launch_injected(struct agent *agent, struct launch *launch);
-/* One of its ranks cannot resume: the others start over, too, or try once more. */
-void launch_start_over(struct live *live, bool again);
+/* All ranks here do. */
+void launch_live(struct launch *launch);
+/* One rank (NULL: of another node) cannot resume: the others here start over, too, or try once more. */
+void launch_start_over(struct launch *launch, const struct live *live, bool again);
 /* One of its ranks would capture: a boundary that none has reached yet is named to all. */
 void launch_capture(struct agent *agent, struct launch *launch);
+/* How far the ranks here have come, and the shortest of their iterations; 0: not known. */
+void launch_pace(const struct launch *launch, uint64_t *furthest, uint64_t *iteration_ns);
+/* The ranks here capture this boundary. */
+void launch_name(struct launch *launch, uint64_t step);
 /* Takes a session out; a launch without sessions is freed. */
 void launch_leave(struct agent *agent, struct live *live);
-/* The round that peers_copy() began is over: so many peers have all that is here of this step. */
-void launch_copied(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies);
 /* A HELLO of it is answered, or its sender is gone. */
 void launch_said(struct agent *agent, struct launch *launch, uint32_t hellos);
 

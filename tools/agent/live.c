@@ -102,7 +102,7 @@ void live_unpin(struct agent *agent, struct live *live, unsigned i)
 }
 
 /* A newer session of the program has a snapshot of its own: what earlier ones left is history. */
-static void retire_ancestors(struct agent *agent, const struct live *heir)
+void live_retire_ancestors(struct agent *agent, const struct live *heir)
 {
 	for (struct live *live = agent->lives; live; live = live->next)
 		if (live != heir && live->life == LIFE_DEAD && live->program == heir->program &&
@@ -120,7 +120,9 @@ void live_committed(struct agent *agent, struct live *live, unsigned i)
 	}
 	for (unsigned k = 0; k < live->image_count; k++)
 		release(live, k);
-	retire_ancestors(agent, live);
+	/* Where ranks are on several nodes that waits until all have copies of it. */
+	if (!live->launch || !live->launch->apart)
+		live_retire_ancestors(agent, live);
 }
 
 static void give_up(struct agent *agent, struct live *live, unsigned i, const char *why)

@@ -215,6 +215,8 @@ static void try_choices(struct agent *agent, const struct offer_request *request
 
 		if ((last && same_point(last, point)) || (wanted != UINT64_MAX && point->step != wanted))
 			continue;
+		if (requests[0].only.generation && !same_point(point, &requests[0].only))
+			continue;
 		last = point;
 		for (size_t r = 1; r < count; r++)
 			all = all && has_point(&choices[r], point);

@@ -24,6 +24,7 @@ struct offer_request {
 	const char *identity;
 	uint32_t rank, ordinal;
 	uint64_t wanted_step; /* UINT64_MAX: the newest */
+	struct tpck_point only; /* generation 0: any; nothing but this point: others have agreed on it */
 	struct tpck_program *program;
 	struct memory_candidate *memory;
 	size_t memory_count;

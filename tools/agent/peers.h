@@ -5,6 +5,7 @@
 
 #include <json-c/json.h>
 
+#include "runtime/peer/accord.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/offer.h"
 
@@ -14,8 +15,8 @@ void peers_stop(struct agent *agent);
 /* All ranks of a launch have a new committed image. Of one with ranks on other nodes, too, peers_copy() is told. */
 void peers_committed(struct agent *agent, struct launch *launch);
 /* Sends what the ranks that are here have of this step, which they hold or have committed, and which a round of all nodes of
- * the launch is about. When all have it who are to have it, or are gone, launch_copied() is called. False: nothing is on its
- * way, and launch_copied() is not called. One round at a time. */
+ * the launch is about. When all have it who are to have it, or are gone, accord_copied() is called. False: nothing is on its
+ * way, and accord_copied() is not called. One round at a time. */
 bool peers_copy(struct agent *agent, struct launch *launch, uint64_t step);
 /* On every node the copies of this step are there: called after each such round, on each node, before the next one. Copies of
  * older generations go, and those of this one that are with nodes which do not have this step or a newer one. Holders keep
@@ -27,6 +28,14 @@ void peers_ended(struct agent *agent, const char *identity, uint64_t generation)
 void peers_consider(struct agent *agent);
 uint64_t peers_leave_at(struct agent *agent);
 void peers_status(struct agent *agent, json_object *json);
+
+/* Event loop. To a node's agent, or to all (NULL); one that is gone hears nothing. */
+void peers_talk(const char *node, const struct tpck_accord_message *message, const void *more, size_t size);
+/* This one, as others name it. */
+const char *peers_node(void);
+bool peers_on(void);
+/* Others may be there whom this one does not know yet. */
+bool peers_settling(void);
 
 /* Clerk. Gets the newest copy of a launch from other nodes, if it is newer than all that is here and in the store; the request
  * is that of its first rank, and is told of what could not be had. `store`: the first tier may be looked at. */
@@ -52,5 +61,7 @@ struct peers_held {
 size_t peers_copies_held(const char *identity, struct peers_held **rows);
 /* The greatest generation that a peer was heard to have. */
 uint64_t peers_generation(void);
+/* Any thread: somebody has it. */
+void peers_heard(uint64_t generation);
 
 #endif

@@ -138,8 +138,10 @@ static struct peer *another_of(const struct peer *peer)
 
 static void peer_lost(struct peer *peer, const char *why)
 {
-	if (peer->state == PEER_KNOWN && !another_of(peer))
+	if (peer->state == PEER_KNOWN && !another_of(peer)) {
 		tpck_log_info("the agent of %s is gone: %s", peer->other.host, why);
+		peers_news(peer, PEERS_LOST, NULL, 0);
+	}
 	peer_free(peer);
 }
 
@@ -234,8 +236,10 @@ static void known(struct peer *peer)
 	for (struct lead *lead = leads; lead; lead = lead->next)
 		if (leads_to(lead, peer))
 			memcpy(lead->node, peer->other.node, sizeof lead->node);
-	if (first)
+	if (first) {
 		tpck_log_info("the agent of %s (domain %s) is a peer", peer->other.host, peer->other.domain);
+		peers_news(peer, PEERS_MET, NULL, 0);
+	}
 }
 
 static bool take_greeting(struct peer *peer, const void *bytes, size_t count)
@@ -384,6 +388,8 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 			if (strcmp(copy->owner, peer->other.host) == 0)
 				copy->seen_ns = peer->heard_ns;
 		pthread_mutex_unlock(&peers.lock);
+	} else if (message->type == TPCK_PEER_ACCORD) {
+		peers_news(peer, PEERS_SAID, bytes, count);
 	} else {
 		transfer_message(peer, message, bytes, count);
 	}

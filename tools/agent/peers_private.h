@@ -78,7 +78,7 @@ struct parcel {
 	uint64_t begun_ns, sent_bytes;
 	/* of a launch, which stays while its sessions are in use */
 	struct launch *launch;
-	bool round;                /* all nodes of the launch send theirs: it is told (launch_copied) */
+	bool round;                /* all nodes of the launch send theirs: it is told (accord_copied) */
 	uint64_t keep;             /* see TPCK_PEER_OFFER */
 	struct tpck_error error;
 	int rc;
@@ -177,6 +177,10 @@ struct inquiry {
 };
 void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, const struct tpck_peer_message *answer,
 		   const char *identity, char *other, bool get);
+
+/* launches on several nodes (peers_talk.c): what the event loop is to know of a peer, in order */
+enum peers_news { PEERS_MET, PEERS_LOST, PEERS_SAID };
+void peers_news(const struct peer *peer, enum peers_news what, const void *bytes, size_t size);
 
 /* transfers (peers_transfer.c) */
 void transfer_gone(struct peer *peer);

@@ -12,6 +12,7 @@
 #include "runtime/base/log.h"
 #include "runtime/peer/placement.h"
 #include "runtime/store/publish.h"
+#include "tools/agent/accord.h"
 #include "tools/agent/peers_private.h"
 
 /* Others may not be there yet. */
@@ -285,7 +286,7 @@ static void parcel_end(struct agent *agent, struct parcel *parcel)
 			settle(owned, launch, others_met());
 	}
 	if (round)
-		launch_copied(agent, launch, step, copies);
+		accord_copied(agent, launch, step, copies);
 	else if (again)
 		peers_committed(agent, launch);
 }

@@ -13,6 +13,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "tools/agent/accord.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
 #include "tools/agent/peers.h"
@@ -58,7 +59,7 @@ static enum tpck_death how_it_died(const struct live *live)
 }
 
 /* Nobody goes on from a run that ended well. */
-static void release_all(struct agent *agent, struct launch *launch)
+void live_release_all(struct agent *agent, struct launch *launch)
 {
 	for (uint32_t r = 0; r < launch->world; r++) {
 		struct live *live = launch->rank[r];
@@ -82,7 +83,8 @@ void live_settle_launch(struct agent *agent, struct launch *launch)
 {
 	uint64_t step;
 
-	if (!launch_is_dead(launch))
+	/* Other nodes may still need what is held here. */
+	if (!launch_is_dead(launch) || launch->apart)
 		return;
 	for (uint32_t r = 0; r < launch->world; r++) {
 		struct live *live = launch->rank[r];
@@ -110,8 +112,10 @@ void live_settle(struct agent *agent, struct live *live)
 	live->life = LIFE_DEAD;
 	if (live->end_known && live->status == 0) {
 		live->ended_well = true;
-		if (launch_is_dead(live->launch) && launch_ended_well(live->launch))
-			release_all(agent, live->launch);
+		if (live->launch->apart)
+			accord_ended(agent, live);
+		else if (launch_is_dead(live->launch) && launch_ended_well(live->launch))
+			live_release_all(agent, live->launch);
 		else
 			live_settle_launch(agent, live->launch);
 		return;
@@ -129,7 +133,10 @@ void live_settle(struct agent *agent, struct live *live)
 	live->launch->died_any = true;
 	if (live->program)
 		clerk_tell(agent, live, NEWS_DIED, &from, how_it_died(live));
-	live_settle_launch(agent, live->launch);
+	if (live->launch->apart)
+		accord_ended(agent, live);
+	else
+		live_settle_launch(agent, live->launch);
 }
 
 void live_died(struct agent *agent, struct live *live)
@@ -223,7 +230,7 @@ static void adopt(struct agent *agent, const char *name)
 	pid = still_mapped(session->control->pid, session->path) ? session->control->pid : 0;
 	world = session->control->world ? session->control->world : 1;
 	launch = session->name.rank < world
-			 ? launch_adopt(agent, session->control->launch, session->name.generation, world) : NULL;
+			 ? launch_adopt(agent, session->control->launch, session->name.generation, world, session->control->apart) : NULL;
 	if (!launch || launch->rank[session->name.rank]) {
 		tpck_log_warn("session %s does not fit the others of its generation; it is left alone", name);
 		tpck_session_close(session);

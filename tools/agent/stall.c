@@ -232,7 +232,7 @@ static uint64_t stalled_at(const struct agent *agent, const struct launch *launc
 	uint64_t limit = (uint64_t)(agent->settings.stall_sec * 1e9);
 
 	*newest_ns = 0;
-	if (!limit || launch->world < 2 || !launch_is_whole(launch))
+	if (!limit || launch->world < 2 || launch->apart || !launch_is_whole(launch))
 		return UINT64_MAX;
 	for (uint32_t r = 0; r < launch->world; r++) {
 		const struct tpck_control *control = control_of(launch, r);

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What agents say to each other about a launch whose ranks are on several nodes (TPCK_PEER_ACCORD). The agent of rank 0
+ * leads: it chooses the generation and what all ranks go on from, names the boundaries that all of them capture, and
+ * commits a step once every rank holds it. `number` is the leader's of the launch, and another in each start.
+ */
+#ifndef TPCK_RUNTIME_PEER_ACCORD_H
+#define TPCK_RUNTIME_PEER_ACCORD_H
+
+#include <stdint.h>
+
+enum tpck_accord_kind {
+	/* the start */
+	TPCK_ACCORD_LEAD = 1, /* leader: here is rank 0. generation: the launch's, or 0: ranks are waited for */
+	TPCK_ACCORD_CLOSED,   /* leader: nobody else belongs to this start */
+	TPCK_ACCORD_MEMBER,   /* to the leader: a rank is here. ordinal, step: the one it wants; value: its HELLO's flags; its identity's text */
+	TPCK_ACCORD_ASK,      /* leader to all: who has what? Identities of all ranks, each with its NUL */
+	TPCK_ACCORD_HOLDS,    /* to an ASK: struct tpck_accord_holding, by the rank's place in it; value: greatest generation heard of */
+	TPCK_ACCORD_STAGE,    /* leader: make ready to go on from parent and step as `generation`; struct tpck_accord_source */
+	TPCK_ACCORD_STAGED,   /* to a STAGE, of all ranks there. value 0: done; 1: rank cannot, a text says why */
+	TPCK_ACCORD_START,    /* leader: go. generation; value: 1 with what was staged; value2: ports to meet at; a text for the user */
+	TPCK_ACCORD_INJECTED, /* to the leader: all ranks there are ready to go live */
+	TPCK_ACCORD_LIVE,     /* leader: they do */
+	TPCK_ACCORD_OVER,     /* a rank could not go on from parent and step: all begin anew. value 1: with the same once more */
+	/* while it runs */
+	TPCK_ACCORD_DUE,      /* to the leader: a snapshot is due. step: the furthest boundary; value: ns an iteration; value2: images
+			       * that each rank there has at least */
+	TPCK_ACCORD_CAPTURE,  /* leader: step is captured */
+	TPCK_ACCORD_HELD,     /* to the leader: rank holds step. value: communicators, value2: peers; both as the image's index has them */
+	TPCK_ACCORD_COMMIT,   /* leader: all ranks hold step, and make one cut */
+	TPCK_ACCORD_ABANDON,  /* leader: step comes to nothing */
+	TPCK_ACCORD_COPY,     /* leader: copies of step are to be made */
+	TPCK_ACCORD_COPIED,   /* to the leader: value ranks are through with step's; value2: how many copies there are */
+	TPCK_ACCORD_SETTLED,  /* leader: copies of step are everywhere: what was kept for the one before goes */
+	TPCK_ACCORD_ENDED,    /* to the leader: rank has ended; value 1: well */
+	TPCK_ACCORD_RELEASE,  /* leader: all have ended well; nobody comes back */
+};
+
+struct tpck_accord_message {
+	uint32_t kind, world;
+	uint64_t key;                /* the launch, by the launcher's variables */
+	uint64_t number;
+	uint64_t generation, parent; /* parent: that of what they go on from */
+	uint64_t step;
+	uint32_t rank, ordinal;
+	uint64_t value, value2;
+};
+
+/* A snapshot that a node has of a rank. */
+enum tpck_holding { TPCK_HOLDING_HELD, TPCK_HOLDING_COMMITTED, TPCK_HOLDING_COPY };
+struct tpck_accord_holding {
+	uint64_t generation, step;
+	uint32_t rank, ordinal;
+	uint32_t kind;               /* enum tpck_holding */
+	uint32_t resumable;
+};
+
+/* Where a rank's part is got from, where it is neither at hand nor in the store. */
+struct tpck_accord_source {
+	uint32_t rank, ordinal;
+	char node[128];
+};
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Consensus: what is proven. */
+#include "config.h"
+
+#include "runtime/peer/consensus.h"
+
+#include <stdlib.h>
+
+static int newest_first(const void *a, const void *b)
+{
+	const struct tpck_evidence *x = a, *y = b;
+	int order = tpck_point_compare(&y->point, &x->point);
+
+	if (order)
+		return order;
+	if (x->rank != y->rank)
+		return x->rank < y->rank ? -1 : 1;
+	return x->node < y->node ? -1 : x->node > y->node;
+}
+
+/* Whether rows [0, count), all of one point and by rank, have all ranks, and what they say was agreed on. */
+static bool is_whole(const struct tpck_evidence *rows, size_t count, uint32_t world)
+{
+	uint32_t next = 0;
+	bool agreed = false;
+
+	for (size_t i = 0; i < count; i++) {
+		agreed = agreed || rows[i].kind != TPCK_HOLDING_HELD;
+		if (!rows[i].bad && rows[i].rank == next)
+			next++;
+	}
+	return agreed && next == world;
+}
+
+bool tpck_consensus(struct tpck_evidence *rows, size_t count, const struct tpck_point *stored, size_t stored_count,
+		    uint32_t world, uint64_t only, struct tpck_point *newest)
+{
+	bool found = false;
+
+	if (count)
+		qsort(rows, count, sizeof *rows, newest_first);
+	for (size_t begin = 0, end; begin < count && !found; begin = end) {
+		for (end = begin + 1; end < count && tpck_point_compare(&rows[end].point, &rows[begin].point) == 0;)
+			end++;
+		if (only != UINT64_MAX && rows[begin].point.step != only)
+			continue;
+		found = is_whole(rows + begin, end - begin, world);
+		if (found)
+			*newest = rows[begin].point;
+	}
+	for (size_t i = 0; i < stored_count; i++)
+		if ((only == UINT64_MAX || stored[i].step == only) && (!found || tpck_point_compare(&stored[i], newest) > 0)) {
+			found = true;
+			*newest = stored[i];
+		}
+	return found;
+}
+
+struct tpck_evidence *tpck_consensus_source(struct tpck_evidence *rows, size_t count, const struct tpck_point *point,
+					    uint32_t rank, uint32_t node)
+{
+	struct tpck_evidence *best = NULL;
+
+	for (size_t i = 0; i < count; i++) {
+		struct tpck_evidence *row = &rows[i];
+
+		if (row->bad || row->rank != rank || tpck_point_compare(&row->point, point) != 0)
+			continue;
+		if (row->node == node)
+			return row;
+		if (!best || (best->kind == TPCK_HOLDING_COPY && row->kind != TPCK_HOLDING_COPY))
+			best = row;
+	}
+	return best;
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Accords: who leads which launch, and who hears what. */
+#include "config.h"
+
+#include "tools/agent/accord.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "tools/agent/accord_private.h"
+
+#define LOOK_NS 50000000ull
+
+/* What other nodes' agents lead. */
+struct lead {
+	char node[TPCK_PEER_NAME], host[TPCK_PEER_NAME];
+	uint64_t key, number, generation;
+	uint32_t world;
+	char notice[300];
+	struct lead *next;
+};
+
+static struct lead *leads;
+static uint64_t numbers;
+
+/* ---- life --------------------------------------------------------------------------------- */
+
+struct accord *accord_new(uint32_t world)
+{
+	struct accord *accord = calloc(1, sizeof *accord);
+
+	if (accord)
+		accord->rank = calloc(world, sizeof *accord->rank);
+	if (accord && !accord->rank) {
+		free(accord);
+		return NULL;
+	}
+	return accord;
+}
+
+void accord_free(struct agent *agent, struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+
+	(void)agent;
+	if (!accord)
+		return;
+	if (accord->leads && !accord->closed_said) {
+		struct tpck_accord_message closed = accord_message(launch, TPCK_ACCORD_CLOSED);
+
+		peers_talk(NULL, &closed, NULL, 0);
+	}
+	for (uint32_t r = 0; r < launch->world; r++) {
+		free(accord->rank[r].identity);
+		accord_drop_held(&accord->rank[r]);
+	}
+	free(accord->rank);
+	free(accord->asked);
+	free(accord->evidence);
+	free(accord->stored);
+	free(accord);
+	launch->accord = NULL;
+}
+
+struct tpck_accord_message accord_message(const struct launch *launch, enum tpck_accord_kind kind)
+{
+	return (struct tpck_accord_message){
+		.kind = kind, .world = launch->world, .key = launch->key, .number = launch->accord->number,
+		.generation = launch->generation,
+	};
+}
+
+void accord_adopt(struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+
+	/* Whoever led it knew more than is left here. */
+	accord->broken = launch->closed = true;
+	accord->phase = ACCORD_RUNNING;
+	for (uint32_t r = 0; r < launch->world; r++) {
+		struct live *live = launch->rank[r];
+		uint64_t step = live ? atomic_load(&live->session->control->committed_step) : 0;
+		int i = step ? live_image_of(live, step) : -1;
+
+		if (i < 0)
+			continue;
+		live->newest = i;
+		live->newest_step = accord->committed = step;
+	}
+}
+
+/* ---- speaking ----------------------------------------------------------------------------- */
+
+void accord_tell_leader(struct agent *agent, struct launch *launch, struct tpck_accord_message *message, const void *more, size_t size)
+{
+	struct accord *accord = launch->accord;
+
+	message->number = accord->number;
+	if (accord->leads)
+		accord_hear(agent, launch, peers_node(), message, more, size);
+	else if (accord->leader[0])
+		peers_talk(accord->leader, message, more, size);
+}
+
+const char *accord_node(const struct launch *launch, size_t index)
+{
+	const struct accord_rank *ranks = launch->accord->rank;
+
+	for (uint32_t r = 0; r < launch->world; r++) {
+		bool first = ranks[r].joined;
+
+		for (uint32_t q = 0; q < r && first; q++)
+			first = !ranks[q].joined || strcmp(ranks[q].node, ranks[r].node) != 0;
+		if (first && index-- == 0)
+			return ranks[r].node;
+	}
+	return NULL;
+}
+
+void accord_tell_all(struct agent *agent, struct launch *launch, struct tpck_accord_message *message, const void *more, size_t size)
+{
+	const char *node;
+
+	message->number = launch->accord->number;
+	for (size_t i = 0; (node = accord_node(launch, i)); i++)
+		if (strcmp(node, peers_node()) != 0)
+			peers_talk(node, message, more, size);
+	accord_obey(agent, launch, message, more, size);
+}
+
+static void announce(const struct launch *launch, const char *node)
+{
+	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_LEAD);
+
+	peers_talk(node, &message, launch->accord->notice, strlen(launch->accord->notice) + 1);
+}
+
+/* ---- who leads ---------------------------------------------------------------------------- */
+
+static const struct tpck_hello *hello_of(const struct client *client)
+{
+	return (const struct tpck_hello *)client->deferred;
+}
+
+static void say_member(struct agent *agent, struct launch *launch, const struct tpck_hello *hello, const char *identity)
+{
+	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_MEMBER);
+
+	message.rank = hello->rank;
+	message.ordinal = hello->ordinal;
+	message.step = hello->resume_step;
+	message.value = hello->flags;
+	accord_tell_leader(agent, launch, &message, identity, strlen(identity) + 1);
+}
+
+/* Those who wait, to whom nobody has said anything yet. */
+static void say_members(struct agent *agent, struct launch *launch)
+{
+	for (struct client *client = agent->clients; client; client = client->next)
+		if (client->launch == launch && client->deferred && !client->busy)
+			say_member(agent, launch, hello_of(client), client->deferred + sizeof(struct tpck_hello));
+}
+
+/* The others have begun: so do those who wait here. */
+static void follow(struct agent *agent, struct launch *launch, uint64_t generation, const char *notice)
+{
+	launch->generation = generation;
+	launch->accord->phase = ACCORD_RUNNING;
+	hello_go(agent, launch, false, 0, notice);
+}
+
+static bool is_followed(const struct agent *agent, const struct lead *lead)
+{
+	for (const struct launch *launch = agent->launches; launch; launch = launch->next)
+		if (launch->apart && launch->accord->number == lead->number && strcmp(launch->accord->leader, lead->node) == 0)
+			return true;
+	return false;
+}
+
+static void find_leader(struct agent *agent, struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+
+	for (struct lead *lead = leads; lead; lead = lead->next) {
+		if (lead->key != launch->key || lead->world != launch->world || is_followed(agent, lead))
+			continue;
+		memcpy(accord->leader, lead->node, sizeof accord->leader);
+		accord->number = lead->number;
+		say_members(agent, launch);
+		if (lead->generation)
+			follow(agent, launch, lead->generation, lead->notice);
+		return;
+	}
+}
+
+static bool is_taken(const struct agent *agent, const struct launch *launch, uint32_t rank)
+{
+	for (const struct launch *other = agent->launches; other; other = other->next)
+		if (other != launch && other->apart && other->key == launch->key && other->world == launch->world && other->rank[rank] &&
+		    other->rank[rank]->life == LIFE_RUNNING && !other->began_anew)
+			return true;
+	return false;
+}
+
+void accord_came(struct agent *agent, struct launch *launch, const struct tpck_hello *hello, const char *identity)
+{
+	struct accord *accord = launch->accord;
+	char why[200];
+
+	if (!peers_on()) {
+		hello_refuse(agent, launch, "some of the ranks are on other nodes, and this node's agent does not speak with others (TRANSPCKPT_PEERS, UCX)");
+		return;
+	}
+	if (is_taken(agent, launch, hello->rank)) {
+		snprintf(why, sizeof why, "another process is rank %u already", hello->rank);
+		hello_refuse(agent, launch, why);
+		return;
+	}
+	if (accord->leader[0]) {
+		say_member(agent, launch, hello, identity);
+		return;
+	}
+	if (hello->rank != 0) {
+		find_leader(agent, launch);
+		return;
+	}
+	if (!numbers)
+		numbers = tpck_clock_realtime_ns();
+	accord->leads = true;
+	accord->number = ++numbers;
+	snprintf(accord->leader, sizeof accord->leader, "%s", peers_node());
+	announce(launch, NULL);
+	say_members(agent, launch);
+}
+
+void accord_welcomed(struct agent *agent, struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+
+	(void)agent;
+	if (!accord->leads || accord->announced == launch->generation)
+		return;
+	accord->announced = launch->generation;
+	announce(launch, NULL);
+}
+
+static void note_lead(struct agent *agent, const char *node, const char *host, const struct tpck_accord_message *message,
+		      const char *notice)
+{
+	struct lead *lead = leads;
+
+	while (lead && (lead->number != message->number || strcmp(lead->node, node) != 0))
+		lead = lead->next;
+	if (!lead) {
+		lead = calloc(1, sizeof *lead);
+		if (!lead)
+			return;
+		lead->next = leads;
+		leads = lead;
+	}
+	snprintf(lead->node, sizeof lead->node, "%s", node);
+	snprintf(lead->host, sizeof lead->host, "%s", host);
+	snprintf(lead->notice, sizeof lead->notice, "%.290s", notice);
+	lead->key = message->key;
+	lead->world = message->world;
+	lead->number = message->number;
+	lead->generation = message->generation;
+	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
+		struct accord *accord = launch->accord;
+
+		if (!launch->apart || accord->leads || launch->closed)
+			continue;
+		if (!accord->leader[0])
+			find_leader(agent, launch);
+		else if (accord->number == lead->number && strcmp(accord->leader, node) == 0 && lead->generation && !launch->generation)
+			follow(agent, launch, lead->generation, lead->notice);
+	}
+}
+
+/* number 0: all that the node leads. */
+static void forget_leads(const char *node, uint64_t number)
+{
+	for (struct lead **place = &leads; *place;) {
+		struct lead *lead = *place;
+
+		if (strcmp(lead->node, node) == 0 && (!number || lead->number == number)) {
+			*place = lead->next;
+			free(lead);
+		} else {
+			place = &lead->next;
+		}
+	}
+}
+
+/* ---- hearing ------------------------------------------------------------------------------ */
+
+void accord_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size)
+{
+	if (message->kind <= TPCK_ACCORD_OVER)
+		accord_start_obey(agent, launch, message, more, size);
+	else
+		accord_steps_obey(agent, launch, message);
+}
+
+void accord_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+		 const char *more, size_t size)
+{
+	if (message->rank >= launch->world)
+		return;
+	if (message->kind <= TPCK_ACCORD_OVER)
+		accord_start_hear(agent, launch, node, message, more, size);
+	else
+		accord_steps_hear(agent, launch, node, message, more, size);
+}
+
+static struct launch *launch_of(struct agent *agent, const char *node, const struct tpck_accord_message *message)
+{
+	for (struct launch *launch = agent->launches; launch; launch = launch->next)
+		if (launch->apart && launch->accord->number == message->number && launch->world == message->world &&
+		    (launch->accord->leads || strcmp(launch->accord->leader, node) == 0))
+			return launch;
+	return NULL;
+}
+
+void accord_said(struct agent *agent, const char *node, const char *host, const struct tpck_accord_message *message,
+		 const void *more, size_t size)
+{
+	struct launch *launch = launch_of(agent, node, message);
+
+	if (message->kind == TPCK_ACCORD_LEAD) {
+		note_lead(agent, node, host, message, size ? more : "");
+	} else if (message->kind == TPCK_ACCORD_CLOSED) {
+		forget_leads(node, message->number);
+		if (launch && !launch->accord->leads)
+			launch->closed = true;
+	} else if (message->kind == TPCK_ACCORD_ASK) {
+		accord_answer(agent, node, message, more, size);
+	} else if (message->kind == TPCK_ACCORD_HOLDS) {
+		if (launch && launch->accord->leads)
+			accord_take_holdings(agent, launch, node, message, more, size);
+	} else if (launch && launch->accord->leads) {
+		accord_hear(agent, launch, node, message, more, size);
+	} else if (launch) {
+		accord_obey(agent, launch, message, more, size);
+	}
+}
+
+void accord_met(struct agent *agent, const char *node)
+{
+	accord_note_node(node, true);
+	for (struct launch *launch = agent->launches; launch; launch = launch->next)
+		if (launch->apart && launch->accord->leads && !launch->closed)
+			announce(launch, node);
+}
+
+void accord_lost(struct agent *agent, const char *node, const char *host)
+{
+	accord_note_node(node, false);
+	forget_leads(node, 0);
+	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
+		struct accord *accord = launch->accord;
+		bool concerned = false;
+
+		if (!launch->apart || accord->broken)
+			continue;
+		for (uint32_t r = 0; accord->leads && r < launch->world; r++)
+			concerned = concerned || (accord->rank[r].joined && strcmp(accord->rank[r].node, node) == 0);
+		concerned = concerned || (!accord->leads && strcmp(accord->leader, node) == 0);
+		if (concerned)
+			accord_break(agent, launch, node, host);
+	}
+	accord_forget_asked(agent, node);
+}
+
+void accord_consider(struct agent *agent)
+{
+	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
+		struct accord *accord = launch->accord;
+
+		if (!launch->apart)
+			continue;
+		if (accord->leads && launch->closed && !accord->closed_said) {
+			struct tpck_accord_message closed = accord_message(launch, TPCK_ACCORD_CLOSED);
+
+			accord->closed_said = true;
+			peers_talk(NULL, &closed, NULL, 0);
+		}
+		accord_start_consider(agent, launch);
+	}
+}
+
+uint64_t accord_deadline(const struct agent *agent)
+{
+	uint64_t soonest = UINT64_MAX, now = tpck_clock_monotonic_ns();
+
+	for (const struct launch *launch = agent->launches; launch; launch = launch->next) {
+		if (!launch->apart || !launch->accord->until_ns)
+			continue;
+		if (launch->accord->until_ns < soonest)
+			soonest = launch->accord->until_ns;
+		/* Who is met says nothing to this thread. */
+		if (launch->accord->phase == ACCORD_GATHERING && now + LOOK_NS < soonest)
+			soonest = now + LOOK_NS;
+	}
+	return soonest;
+}

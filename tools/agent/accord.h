@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Launches whose ranks are on several nodes. Each node's agent has the ranks that are there; the agent of rank 0 leads, and what
+ * it says is what all do (runtime/peer/accord.h). Without it, or without one of the others, nothing more is agreed on in this
+ * start. All is the event loop's.
+ */
+#ifndef TPCK_TOOLS_AGENT_ACCORD_H
+#define TPCK_TOOLS_AGENT_ACCORD_H
+
+#include "runtime/peer/accord.h"
+#include "tools/agent/agent.h"
+
+struct accord;
+
+/* That of a new launch, or NULL: no memory. */
+struct accord *accord_new(uint32_t world);
+void accord_free(struct agent *agent, struct launch *launch);
+
+/* One of its ranks has said HELLO, and waits. */
+void accord_came(struct agent *agent, struct launch *launch, const struct tpck_hello *hello, const char *identity);
+/* hello_try() is through: all ranks here can go on, or one cannot. */
+void accord_staged(struct agent *agent, struct launch *launch, bool done, uint32_t rank, const char *why);
+/* Ranks of it were welcomed. */
+void accord_welcomed(struct agent *agent, struct launch *launch);
+/* What may have waited for anything. */
+void accord_consider(struct agent *agent);
+uint64_t accord_deadline(const struct agent *agent);
+
+/* An image of one of its ranks turned out good. */
+void accord_held(struct agent *agent, struct live *live);
+/* Its sessions are a dead agent's: what was committed is known by them. */
+void accord_adopt(struct launch *launch);
+/* The newest that is committed on all. */
+bool accord_newest(const struct launch *launch, uint64_t *step);
+/* One of its ranks would capture. */
+void accord_due(struct agent *agent, struct launch *launch);
+/* peers_copy() is through. */
+void accord_copied(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies);
+/* All ranks here are ready to go live. */
+void accord_injected(struct agent *agent, struct launch *launch);
+/* One of its ranks cannot go on. */
+void accord_over(struct agent *agent, struct live *live, bool again);
+/* One of its ranks is gone. */
+void accord_ended(struct agent *agent, struct live *live);
+
+/* From the network. */
+void accord_met(struct agent *agent, const char *node);
+void accord_lost(struct agent *agent, const char *node, const char *host);
+void accord_said(struct agent *agent, const char *node, const char *host, const struct tpck_accord_message *message,
+		 const void *more, size_t size);
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of an accord share. */
+#ifndef TPCK_TOOLS_AGENT_ACCORD_PRIVATE_H
+#define TPCK_TOOLS_AGENT_ACCORD_PRIVATE_H
+
+#include "runtime/peer/consensus.h"
+#include "runtime/peer/message.h"
+#include "runtime/store/cut.h"
+#include "tools/agent/accord.h"
+#include "tools/agent/hello.h"
+#include "tools/agent/peers.h"
+
+/* A step that a rank holds, as its agent said. */
+struct accord_step {
+	uint64_t step;                /* 0: none */
+	struct tpck_image_communicator *communicators; /* malloc'd, the peers behind them */
+	uint32_t communicator_count, peer_count;
+};
+
+/* A rank, as the leader knows it. */
+struct accord_rank {
+	char node[TPCK_PEER_NAME];    /* where it is */
+	bool joined, staged, injected, ended, well, copied;
+	uint32_t flags, ordinal, images;
+	uint64_t wanted;              /* step */
+	uint64_t furthest, iteration_ns;
+	char *identity;
+	struct accord_step held[TPCK_IMAGES_MAX];
+};
+
+enum accord_phase {
+	ACCORD_GATHERING, /* ranks, or who leads, are waited for */
+	ACCORD_ASKING,    /* nodes, for what they have */
+	ACCORD_CHOOSING,  /* the clerk looks into the store */
+	ACCORD_STAGING,   /* ranks make ready */
+	ACCORD_RUNNING,
+};
+
+struct accord_asked {
+	char node[TPCK_PEER_NAME];
+	bool answered;
+};
+
+struct accord {
+	bool leads, broken;           /* broken: somebody is gone, and nothing is agreed on any more */
+	char leader[TPCK_PEER_NAME];  /* "": not known */
+	uint64_t number;
+	enum accord_phase phase;
+	uint64_t until_ns;            /* nobody waits longer for the next phase; 0: for ever */
+	struct tpck_point point;      /* that is being staged, or was */
+	uint64_t committed, kept, copying; /* steps; 0: none. Images of the latter two are pinned */
+	bool settled_any;             /* something of this generation has its copies */
+	bool injected_said, closed_said;
+	bool trying, given_up;        /* hello_try() is under way; and nobody waits for it any more */
+
+	/* the leader's */
+	struct accord_rank *rank;     /* [world] */
+	struct accord_asked *asked;   /* the nodes that are asked */
+	size_t asked_count;
+	struct tpck_evidence *evidence; /* their node: an index of `asked`; SIZE: this one */
+	size_t evidence_count;
+	struct tpck_point *stored;
+	size_t stored_count;
+	uint64_t named, named_ns;     /* boundary */
+	unsigned fewest_copies;
+	uint64_t announced;           /* the generation that was said with LEAD */
+	bool failed;                  /* a rank could not make ready for what is being staged */
+	bool due;                     /* a snapshot is, and there was no room */
+	char notice[300];
+};
+
+enum { ACCORD_HERE = UINT32_MAX };
+
+/* To the leader, which may be this one. */
+void accord_tell_leader(struct agent *agent, struct launch *launch, struct tpck_accord_message *message, const void *more, size_t size);
+/* From the leader to all nodes that have ranks, itself among them. */
+void accord_tell_all(struct agent *agent, struct launch *launch, struct tpck_accord_message *message, const void *more, size_t size);
+/* What the leader says: of this launch. */
+void accord_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size);
+/* What is said to the leader. */
+void accord_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+		 const char *more, size_t size);
+struct tpck_accord_message accord_message(const struct launch *launch, enum tpck_accord_kind kind);
+/* The `index`-th of the different nodes that have ranks, or NULL. */
+const char *accord_node(const struct launch *launch, size_t index);
+
+/* accord_start.c */
+void accord_start_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size);
+void accord_start_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+		       const char *more, size_t size);
+void accord_start_consider(struct agent *agent, struct launch *launch);
+void accord_answer(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *identities, size_t size);
+void accord_take_holdings(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+			  const char *more, size_t size);
+void accord_forget_asked(struct agent *agent, const char *node);
+/* Who can be asked. */
+void accord_note_node(const char *node, bool there);
+/* A node that has ranks of it, or leads it, is gone. */
+void accord_break(struct agent *agent, struct launch *launch, const char *node, const char *host);
+
+/* accord_steps.c */
+void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message);
+void accord_steps_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+		       const char *more, size_t size);
+void accord_drop_held(struct accord_rank *rank);
+
+#endif

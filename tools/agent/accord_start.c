@@ -1,0 +1,711 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The start of a launch on several nodes: who is there, what each node has, and what all go on from. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "tools/agent/accord_private.h"
+
+#define SEC 1000000000ull
+/* How long nodes may take to say what they have; to be met before; and ranks to make ready. */
+#define ASK_NS (3 * SEC)
+#define STAGE_NS (600 * SEC)
+
+static struct node {
+	char name[TPCK_PEER_NAME];
+	struct node *next;
+} *nodes;
+
+void accord_note_node(const char *name, bool there)
+{
+	struct node **place = &nodes, *node;
+
+	while (*place && strcmp((*place)->name, name) != 0)
+		place = &(*place)->next;
+	node = *place;
+	if (node && !there) {
+		*place = node->next;
+		free(node);
+	} else if (!node && there && (node = calloc(1, sizeof *node))) {
+		snprintf(node->name, sizeof node->name, "%s", name);
+		node->next = nodes;
+		nodes = node;
+	}
+}
+
+static bool asks(uint64_t flags)
+{
+	return (flags & (TPCK_HELLO_RESUME | TPCK_HELLO_LATE)) == TPCK_HELLO_RESUME;
+}
+
+/* ---- what is here ------------------------------------------------------------------------- */
+
+struct holdings {
+	struct tpck_accord_holding *row;
+	size_t count, room;
+};
+
+static void add_holding(struct holdings *all, const struct tpck_accord_holding *row)
+{
+	if (all->count == all->room) {
+		size_t room = all->room ? 2 * all->room : 16;
+		struct tpck_accord_holding *grown = reallocarray(all->row, room, sizeof *grown);
+
+		if (!grown)
+			return;
+		all->row = grown;
+		all->room = room;
+	}
+	all->row[all->count++] = *row;
+}
+
+static void holdings_of_sessions(struct agent *agent, uint32_t rank, const char *identity, struct holdings *all)
+{
+	for (struct live *live = agent->lives; live; live = live->next) {
+		if ((live->life != LIFE_DEAD && live->life != LIFE_SETTLING) || strcmp(live->session->identity, identity) != 0)
+			continue;
+		for (unsigned i = 0; i < live->image_count; i++) {
+			struct tpck_image_header *header = live->images[i].map.header;
+			uint32_t state = atomic_load(&header->state);
+
+			if (state == TPCK_IMAGE_COMMITTED || (state == TPCK_IMAGE_HELD && live->images[i].good))
+				add_holding(all, &(struct tpck_accord_holding){
+							 .generation = header->generation, .step = header->step, .rank = rank,
+							 .ordinal = live->session->name.ordinal, .resumable = header->resumable,
+							 .kind = state == TPCK_IMAGE_COMMITTED ? TPCK_HOLDING_COMMITTED : TPCK_HOLDING_HELD,
+						 });
+		}
+	}
+}
+
+static void holdings_of_copies(uint32_t rank, const char *identity, struct holdings *all)
+{
+	struct peers_held *rows = NULL;
+	size_t count = peers_copies_held(identity, &rows);
+
+	for (size_t i = 0; i < count; i++)
+		add_holding(all, &(struct tpck_accord_holding){
+					 .generation = rows[i].point.generation, .step = rows[i].point.step, .rank = rank,
+					 .ordinal = rows[i].ordinal, .resumable = rows[i].resumable, .kind = TPCK_HOLDING_COPY,
+				 });
+	free(rows);
+}
+
+/* identities: of each rank, one behind another. */
+static struct holdings holdings_here(struct agent *agent, const char *identities, size_t size)
+{
+	struct holdings all = {0};
+	uint32_t rank = 0;
+
+	live_poll(agent);
+	for (size_t at = 0; at < size; at += strlen(identities + at) + 1, rank++) {
+		holdings_of_sessions(agent, rank, identities + at, &all);
+		holdings_of_copies(rank, identities + at, &all);
+	}
+	return all;
+}
+
+void accord_answer(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *identities, size_t size)
+{
+	struct tpck_accord_message answer = *message;
+	struct holdings all;
+
+	if (!size || identities[size - 1])
+		return;
+	all = holdings_here(agent, identities, size);
+	answer.kind = TPCK_ACCORD_HOLDS;
+	answer.value = peers_generation();
+	peers_talk(node, &answer, all.row, all.count * sizeof *all.row);
+	free(all.row);
+}
+
+/* ---- what all have ------------------------------------------------------------------------ */
+
+static void take_rows(struct launch *launch, uint32_t node, const struct tpck_accord_holding *rows, size_t count)
+{
+	struct accord *accord = launch->accord;
+	struct tpck_evidence *grown = reallocarray(accord->evidence, accord->evidence_count + count + 1, sizeof *grown);
+
+	if (!grown)
+		return;
+	accord->evidence = grown;
+	for (size_t i = 0; i < count; i++)
+		if (rows[i].rank < launch->world && rows[i].resumable && rows[i].ordinal == accord->rank[rows[i].rank].ordinal)
+			grown[accord->evidence_count++] = (struct tpck_evidence){
+				.point = {rows[i].generation, rows[i].step}, .rank = rows[i].rank, .kind = rows[i].kind, .node = node,
+			};
+}
+
+void accord_take_holdings(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+			  const char *more, size_t size)
+{
+	struct accord *accord = launch->accord;
+
+	(void)agent;
+	for (size_t i = 0; accord->phase == ACCORD_ASKING && i < accord->asked_count; i++)
+		if (strcmp(accord->asked[i].node, node) == 0 && !accord->asked[i].answered) {
+			struct tpck_accord_holding *rows = calloc(size / sizeof *rows + 1, sizeof *rows);
+
+			accord->asked[i].answered = true;
+			if (!rows)
+				continue;
+			memcpy(rows, more, size / sizeof *rows * sizeof *rows);
+			take_rows(launch, (uint32_t)i, rows, size / sizeof *rows);
+			free(rows);
+			peers_heard(message->value);
+		}
+}
+
+void accord_forget_asked(struct agent *agent, const char *node)
+{
+	for (struct launch *launch = agent->launches; launch; launch = launch->next)
+		for (size_t i = 0; launch->apart && i < launch->accord->asked_count; i++)
+			if (strcmp(launch->accord->asked[i].node, node) == 0)
+				launch->accord->asked[i].answered = true;
+}
+
+static char *all_identities(const struct launch *launch, size_t *size)
+{
+	char *text, *at;
+
+	*size = 0;
+	for (uint32_t r = 0; r < launch->world; r++)
+		*size += strlen(launch->accord->rank[r].identity) + 1;
+	text = at = malloc(*size);
+	for (uint32_t r = 0; text && r < launch->world; r++)
+		at = stpcpy(at, launch->accord->rank[r].identity) + 1;
+	return text;
+}
+
+static void ask(struct agent *agent, struct launch *launch)
+{
+	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_ASK);
+	struct accord *accord = launch->accord;
+	struct holdings here;
+	size_t size, count = 0;
+	char *identities = all_identities(launch, &size);
+
+	for (struct node *node = nodes; node; node = node->next)
+		count++;
+	accord->asked = calloc(count + 1, sizeof *accord->asked);
+	if (!identities || !accord->asked) {
+		free(identities);
+		return;
+	}
+	for (struct node *node = nodes; node; node = node->next)
+		memcpy(accord->asked[accord->asked_count++].node, node->name, TPCK_PEER_NAME);
+	here = holdings_here(agent, identities, size);
+	take_rows(launch, ACCORD_HERE, here.row, here.count);
+	free(here.row);
+	peers_talk(NULL, &message, identities, size);
+	free(identities);
+}
+
+/* ---- the store's part --------------------------------------------------------------------- */
+
+struct survey {
+	struct job job; /* first */
+	struct agent *agent;
+	struct launch *launch;
+	char *identities;
+	size_t size;
+	struct tpck_point *points;  /* of the evidence: which may not be offered gets generation 0 */
+	size_t point_count;
+	struct tpck_point *stored;
+	size_t stored_count;
+	uint64_t generation;
+};
+
+static bool has_all(const struct tpck_manifest *manifest, const struct survey *survey)
+{
+	uint32_t rank = 0;
+
+	for (size_t at = 0; at < survey->size; at += strlen(survey->identities + at) + 1, rank++) {
+		const struct tpck_member *member = tpck_manifest_member(manifest, rank, survey->launch->accord->rank[rank].ordinal);
+
+		if (!member || !member->resumable || strcmp(member->identity, survey->identities + at) != 0)
+			return false;
+	}
+	return true;
+}
+
+static void survey_run(struct job *job)
+{
+	struct survey *survey = (struct survey *)job;
+	struct tpck_program *program = program_of(survey->agent, survey->identities, NULL);
+
+	if (program)
+		tpck_program_refresh(program, &survey->agent->tiers);
+	for (size_t i = 0; i < survey->point_count; i++)
+		if (program && tpck_program_allows(program, &survey->points[i]) != TPCK_ALLOWED)
+			survey->points[i].generation = 0;
+	pthread_mutex_lock(&store_in_use);
+	for (size_t t = 0; t < survey->agent->tiers.count; t++) {
+		struct tpck_catalog catalog = {0};
+		struct tpck_point *grown;
+
+		if (tpck_catalog_load(&catalog, survey->agent->tiers.tier[t], NULL, NULL, NULL, NULL))
+			continue;
+		grown = reallocarray(survey->stored, survey->stored_count + catalog.count + 1, sizeof *grown);
+		if (grown)
+			survey->stored = grown;
+		for (size_t i = 0; grown && i < catalog.count; i++)
+			if (has_all(catalog.manifests[i], survey) &&
+			    (!program || tpck_program_allows(program, &catalog.manifests[i]->point) == TPCK_ALLOWED))
+				survey->stored[survey->stored_count++] = catalog.manifests[i]->point;
+		tpck_catalog_free(&catalog);
+	}
+	pthread_mutex_unlock(&store_in_use);
+	survey->generation = hello_generation(survey->agent);
+}
+
+static void stage_next(struct agent *agent, struct launch *launch);
+
+static void survey_done(struct agent *agent, struct job *job)
+{
+	struct survey *survey = (struct survey *)job;
+	struct launch *launch = survey->launch;
+	struct accord *accord = launch->accord;
+
+	agent->jobs--;
+	launch->generation = survey->generation;
+	accord->stored = survey->stored;
+	accord->stored_count = survey->stored_count;
+	for (size_t i = 0; i < survey->point_count; i++)
+		accord->evidence[i].bad = !survey->points[i].generation;
+	if (!accord->broken)
+		stage_next(agent, launch);
+	free(survey->points);
+	free(survey->identities);
+	free(survey);
+	launch_said(agent, launch, 1);
+}
+
+static void begin_survey(struct agent *agent, struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+	struct survey *survey = calloc(1, sizeof *survey);
+
+	accord->until_ns = 0;
+	if (!survey)
+		return;
+	survey->job.run = survey_run;
+	survey->job.done = survey_done;
+	survey->agent = agent;
+	survey->launch = launch;
+	survey->identities = all_identities(launch, &survey->size);
+	survey->points = calloc(accord->evidence_count + 1, sizeof *survey->points);
+	if (!survey->identities || !survey->points) {
+		free(survey->identities);
+		free(survey->points);
+		free(survey);
+		return;
+	}
+	survey->point_count = accord->evidence_count;
+	for (size_t i = 0; i < survey->point_count; i++)
+		survey->points[i] = accord->evidence[i].point;
+	accord->phase = ACCORD_CHOOSING;
+	/* It stays until this is through. */
+	launch->hellos++;
+	agent->jobs++;
+	worker_give(&agent->clerk, &survey->job);
+}
+
+/* ---- the leader's choice ------------------------------------------------------------------ */
+
+static uint32_t index_of(const struct accord *accord, const char *node)
+{
+	for (size_t i = 0; i < accord->asked_count; i++)
+		if (strcmp(accord->asked[i].node, node) == 0)
+			return (uint32_t)i;
+	return ACCORD_HERE;
+}
+
+/* All begin from their beginning. */
+static void start_anew(struct agent *agent, struct launch *launch, const char *notice)
+{
+	struct accord *accord = launch->accord;
+	struct tpck_accord_message message;
+
+	snprintf(accord->notice, sizeof accord->notice, "%.290s", notice);
+	if (!launch->generation) {
+		/* The others hear of it once there is a generation. */
+		accord->phase = ACCORD_RUNNING;
+		accord->until_ns = 0;
+		hello_go(agent, launch, false, hello_ports(), accord->notice);
+		return;
+	}
+	message = accord_message(launch, TPCK_ACCORD_START);
+	message.value2 = hello_ports();
+	accord_tell_all(agent, launch, &message, accord->notice, strlen(accord->notice) + 1);
+}
+
+/* What ranks of one node get from others. */
+static size_t sources_for(struct launch *launch, const char *node, struct tpck_accord_source *sources)
+{
+	struct accord *accord = launch->accord;
+	uint32_t here = index_of(accord, node);
+	size_t count = 0;
+
+	for (uint32_t r = 0; r < launch->world; r++) {
+		const struct tpck_evidence *from;
+
+		if (strcmp(accord->rank[r].node, node) != 0)
+			continue;
+		from = tpck_consensus_source(accord->evidence, accord->evidence_count, &accord->point, r, here);
+		if (!from || from->node == here)
+			continue;
+		sources[count] = (struct tpck_accord_source){.rank = r, .ordinal = accord->rank[r].ordinal};
+		snprintf(sources[count].node, sizeof sources[count].node, "%s",
+			 from->node == ACCORD_HERE ? peers_node() : accord->asked[from->node].node);
+		count++;
+	}
+	return count;
+}
+
+static void stage_next(struct agent *agent, struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_STAGE);
+	struct tpck_accord_source *sources;
+	const char *node;
+	char notice[200] = "";
+
+	accord->phase = ACCORD_STAGING;
+	accord->until_ns = tpck_clock_monotonic_ns() + STAGE_NS;
+	accord->failed = false;
+	for (uint32_t r = 0; r < launch->world; r++)
+		accord->rank[r].staged = false;
+	if (!tpck_consensus(accord->evidence, accord->evidence_count, accord->stored, accord->stored_count, launch->world,
+			    accord->rank[0].wanted, &accord->point)) {
+		if (accord->rank[0].wanted != UINT64_MAX)
+			snprintf(notice, sizeof notice, "there is no checkpoint of step %" PRIu64 " to resume at", accord->rank[0].wanted);
+		start_anew(agent, launch, accord->notice[0] ? accord->notice : notice);
+		return;
+	}
+	sources = calloc(launch->world, sizeof *sources);
+	if (!sources) {
+		start_anew(agent, launch, "out of memory");
+		return;
+	}
+	message.parent = accord->point.generation;
+	message.step = accord->point.step;
+	for (size_t i = 0; (node = accord_node(launch, i)); i++)
+		if (strcmp(node, peers_node()) != 0)
+			peers_talk(node, &message, sources, sources_for(launch, node, sources) * sizeof *sources);
+	accord_obey(agent, launch, &message, (char *)sources, sources_for(launch, peers_node(), sources) * sizeof *sources);
+	free(sources);
+}
+
+/* A rank's part was not what it should be: it is not asked for again. */
+static void note_failure(struct launch *launch, uint32_t rank, const char *why)
+{
+	struct accord *accord = launch->accord;
+	struct tpck_evidence *tried = tpck_consensus_source(accord->evidence, accord->evidence_count, &accord->point, rank,
+							    index_of(accord, accord->rank[rank].node));
+
+	if (tried)
+		tried->bad = true;
+	for (size_t i = 0; !tried && i < accord->stored_count; i++)
+		if (tpck_point_compare(&accord->stored[i], &accord->point) == 0)
+			accord->stored[i--] = accord->stored[--accord->stored_count];
+	snprintf(accord->notice, sizeof accord->notice, "rank %u: %.270s", rank, why);
+	tpck_log_warn("step %" PRIu64 " of generation %" PRIu64 ": %s", accord->point.step, accord->point.generation, accord->notice);
+	accord->failed = true;
+}
+
+static void hear_staged(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+			const char *why)
+{
+	struct accord *accord = launch->accord;
+	struct tpck_accord_message start;
+	bool all = true;
+
+	if (accord->phase != ACCORD_STAGING || message->step != accord->point.step || message->parent != accord->point.generation)
+		return;
+	if (message->value)
+		note_failure(launch, message->rank, why);
+	for (uint32_t r = 0; r < launch->world; r++) {
+		if (strcmp(accord->rank[r].node, node) == 0)
+			accord->rank[r].staged = true;
+		all = all && accord->rank[r].staged;
+	}
+	if (!all)
+		return;
+	if (accord->failed) {
+		stage_next(agent, launch);
+		return;
+	}
+	tpck_log_info("all %u ranks go on from step %" PRIu64 " of generation %" PRIu64, launch->world, accord->point.step,
+		      accord->point.generation);
+	start = accord_message(launch, TPCK_ACCORD_START);
+	start.value = 1;
+	start.value2 = hello_ports();
+	accord_tell_all(agent, launch, &start, NULL, 0);
+}
+
+static bool is_complete(const struct launch *launch)
+{
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (!launch->accord->rank[r].joined)
+			return false;
+	return true;
+}
+
+static void hear_member(struct launch *launch, const char *node, const struct tpck_accord_message *message, const char *identity,
+			size_t size)
+{
+	struct accord_rank *rank = &launch->accord->rank[message->rank];
+
+	if (!size || identity[size - 1] || launch->closed)
+		return;
+	free(rank->identity);
+	rank->identity = strdup(identity);
+	if (!rank->identity)
+		return;
+	snprintf(rank->node, sizeof rank->node, "%s", node);
+	rank->joined = true;
+	rank->flags = (uint32_t)message->value;
+	rank->ordinal = message->ordinal;
+	rank->wanted = message->step;
+}
+
+/* Who began without asking will not come to any step but its own: none goes on then. */
+static bool is_begun(const struct launch *launch, bool *some_ask)
+{
+	bool begun = false;
+
+	*some_ask = false;
+	for (uint32_t r = 0; r < launch->world; r++) {
+		const struct accord_rank *rank = &launch->accord->rank[r];
+
+		begun = begun || (rank->joined && !asks(rank->flags));
+		*some_ask = *some_ask || (rank->joined && asks(rank->flags));
+	}
+	return begun;
+}
+
+void accord_start_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+		       const char *more, size_t size)
+{
+	struct accord *accord = launch->accord;
+	struct tpck_accord_message said = *message;
+	bool all = true;
+
+	switch ((enum tpck_accord_kind)message->kind) {
+	case TPCK_ACCORD_MEMBER:
+		hear_member(launch, node, message, more, size);
+		break;
+	case TPCK_ACCORD_STAGED:
+		hear_staged(agent, launch, node, message, size ? more : "");
+		break;
+	case TPCK_ACCORD_INJECTED:
+		for (uint32_t r = 0; r < launch->world; r++) {
+			if (strcmp(accord->rank[r].node, node) == 0)
+				accord->rank[r].injected = true;
+			all = all && accord->rank[r].injected;
+		}
+		if (all && !launch->began_anew && !accord->broken) {
+			said.kind = TPCK_ACCORD_LIVE;
+			accord_tell_all(agent, launch, &said, NULL, 0);
+		}
+		break;
+	case TPCK_ACCORD_OVER:
+		accord_tell_all(agent, launch, &said, NULL, 0);
+		break;
+	default:
+		break;
+	}
+}
+
+/* ---- as the leader says ------------------------------------------------------------------- */
+
+/* What is held here of a step that others have committed was agreed on. */
+static void promote(struct agent *agent, const struct tpck_point *point)
+{
+	for (struct live *live = agent->lives; live; live = live->next) {
+		int i = live->life == LIFE_DEAD && live->session->name.generation == point->generation ? live_image_of(live, point->step) : -1;
+
+		if (i >= 0)
+			live_image_state(live, (unsigned)i, TPCK_IMAGE_HELD, TPCK_IMAGE_COMMITTED);
+	}
+}
+
+static void begin_anew(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message)
+{
+	struct tpck_point point = {message->parent, message->step};
+
+	if (launch->began_anew)
+		return;
+	tpck_log_warn("a rank of another node does not resume at step %" PRIu64 ": all begin anew", message->step);
+	for (uint32_t r = 0; r < launch->world && !message->value; r++)
+		if (launch->rank[r])
+			clerk_tell(agent, launch->rank[r], NEWS_DIVERGED, &point, TPCK_DEATH_FAR);
+	launch_start_over(launch, NULL, message->value != 0);
+}
+
+void accord_start_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size)
+{
+	struct accord *accord = launch->accord;
+	struct tpck_point point = {message->parent, message->step};
+	struct tpck_accord_source *sources;
+	size_t count = size / sizeof *sources;
+
+	switch ((enum tpck_accord_kind)message->kind) {
+	case TPCK_ACCORD_STAGE:
+		if (accord->trying)
+			break;
+		sources = calloc(count + 1, sizeof *sources);
+		if (sources && count)
+			memcpy(sources, more, count * sizeof *sources);
+		launch->generation = message->generation;
+		accord->phase = ACCORD_STAGING;
+		accord->point = point;
+		accord->trying = true;
+		promote(agent, &point);
+		hello_try(agent, launch, &point, sources, sources ? count : 0);
+		free(sources);
+		break;
+	case TPCK_ACCORD_START:
+		launch->generation = message->generation;
+		accord->phase = ACCORD_RUNNING;
+		accord->until_ns = 0;
+		/* What is under way is through first. */
+		if (accord->trying)
+			accord->given_up = true;
+		else
+			hello_go(agent, launch, message->value != 0, message->value2, size ? more : "");
+		break;
+	case TPCK_ACCORD_LIVE:
+		if (!launch->began_anew)
+			launch_live(launch);
+		break;
+	case TPCK_ACCORD_OVER:
+		begin_anew(agent, launch, message);
+		break;
+	default:
+		break;
+	}
+}
+
+void accord_staged(struct agent *agent, struct launch *launch, bool done, uint32_t rank, const char *why)
+{
+	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_STAGED);
+
+	launch->accord->trying = false;
+	message.parent = launch->accord->point.generation;
+	message.step = launch->accord->point.step;
+	message.rank = rank;
+	message.value = !done;
+	if (launch->accord->broken || launch->accord->given_up)
+		hello_go(agent, launch, false, 0, "not resuming: a node that has ranks of this job is gone, or was not ready in time");
+	else
+		accord_tell_leader(agent, launch, &message, why, done ? 0 : strlen(why) + 1);
+}
+
+void accord_injected(struct agent *agent, struct launch *launch)
+{
+	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_INJECTED);
+
+	if (launch->accord->injected_said)
+		return;
+	launch->accord->injected_said = true;
+	accord_tell_leader(agent, launch, &message, NULL, 0);
+}
+
+void accord_over(struct agent *agent, struct live *live, bool again)
+{
+	struct tpck_accord_message message = accord_message(live->launch, TPCK_ACCORD_OVER);
+
+	message.parent = live->session->control->parent_generation;
+	message.step = live->session->control->resume_step;
+	message.value = again;
+	accord_tell_leader(agent, live->launch, &message, NULL, 0);
+}
+
+/* ---- time --------------------------------------------------------------------------------- */
+
+void accord_break(struct agent *agent, struct launch *launch, const char *node, const char *host)
+{
+	struct accord *accord = launch->accord;
+
+	if (accord->phase == ACCORD_GATHERING) {
+		/* Nothing is begun: whoever comes in its place is as good. */
+		for (uint32_t r = 0; r < launch->world; r++)
+			if (accord->rank[r].joined && strcmp(accord->rank[r].node, node) == 0)
+				accord->rank[r].joined = false;
+		if (!accord->leads)
+			accord->leader[0] = '\0';
+		accord->until_ns = 0;
+		return;
+	}
+	accord->broken = launch->closed = true;
+	tpck_log_warn("the agent of %s is gone, where ranks of generation %" PRIu64 " are: their snapshots end here", host,
+		      launch->generation);
+	if (launch->staged && !accord->trying)
+		hello_go(agent, launch, false, 0, "not resuming: a node that has ranks of this job is gone");
+	accord->phase = ACCORD_RUNNING;
+	accord->until_ns = 0;
+}
+
+static void give_up_waiting(struct agent *agent, struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+	char why[200];
+
+	if (!accord->leads) {
+		hello_refuse(agent, launch, accord->leader[0] ? "the other ranks of this job did not come in time"
+							      : "rank 0 of this job, whose node's agent leads, did not come in time");
+		return;
+	}
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (!accord->rank[r].joined) {
+			snprintf(why, sizeof why, "not resuming: rank %u did not come in time", r);
+			start_anew(agent, launch, why);
+			return;
+		}
+}
+
+void accord_start_consider(struct agent *agent, struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+	uint64_t now = tpck_clock_monotonic_ns(), until;
+	bool all = true, some_ask;
+
+	if (accord->phase == ACCORD_RUNNING) {
+		/* Processes that run already come when they first use their device. */
+		if (accord->broken && hello_waiting(agent, launch, &until))
+			hello_refuse(agent, launch, "a node that has ranks of this job is gone");
+		else if (launch->generation && hello_waiting(agent, launch, &until))
+			hello_go(agent, launch, false, 0, "");
+		return;
+	}
+	if (accord->phase == ACCORD_GATHERING) {
+		if (accord->leads && is_begun(launch, &some_ask)) {
+			start_anew(agent, launch, some_ask ? "not resuming: another rank of this job has begun from its beginning" : "");
+		} else if (accord->leads && is_complete(launch) && !accord->until_ns) {
+			accord->until_ns = now + ASK_NS;
+		} else if (accord->leads && is_complete(launch) && (!peers_settling() || now >= accord->until_ns)) {
+			accord->phase = ACCORD_ASKING;
+			accord->until_ns = now + ASK_NS;
+			ask(agent, launch);
+		} else if (hello_waiting(agent, launch, &until) && now >= until) {
+			give_up_waiting(agent, launch);
+		}
+	}
+	if (accord->phase == ACCORD_ASKING) {
+		for (size_t i = 0; i < accord->asked_count; i++)
+			all = all && accord->asked[i].answered;
+		if (all || now >= accord->until_ns)
+			begin_survey(agent, launch);
+	}
+	if (accord->phase == ACCORD_STAGING && accord->leads && accord->until_ns && now >= accord->until_ns) {
+		accord->until_ns = 0;
+		start_anew(agent, launch, "not resuming: a node did not make ready in time");
+	}
+}

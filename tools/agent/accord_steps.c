@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A running launch on several nodes: which steps are captured, committed and copied, and how it ends. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "tools/agent/accord_private.h"
+
+/* How long it takes at most until the processes of all nodes know what boundary was named. */
+#define NAMED_AHEAD_NS 150000000ull
+/* A boundary that was named may not come to be held; after so long the next is named all the same. */
+#define NAMED_NS 1000000000ull
+
+bool accord_newest(const struct launch *launch, uint64_t *step)
+{
+	const struct live *first = launch_first(launch);
+
+	*step = launch->accord->committed;
+	return *step && first && live_image_of(first, *step) >= 0;
+}
+
+/* ---- what a rank holds -------------------------------------------------------------------- */
+
+/* Communicators and peers lie behind one another in an index. */
+static size_t counted_bytes(uint64_t communicators, uint64_t peers)
+{
+	return communicators * sizeof(struct tpck_image_communicator) + peers * sizeof(struct tpck_image_peer);
+}
+
+static void tell_held(struct agent *agent, struct live *live, unsigned i)
+{
+	struct tpck_accord_message message = accord_message(live->launch, TPCK_ACCORD_HELD);
+	struct live_image *image = &live->images[i];
+	struct tpck_cut_part part = tpck_cut_part(&image->map);
+
+	image->told_step = image->good_step;
+	message.rank = live->session->name.rank;
+	message.step = image->good_step;
+	message.value = part.communicator_count;
+	message.value2 = part.peer_count;
+	accord_tell_leader(agent, live->launch, &message, part.communicators, counted_bytes(message.value, message.value2));
+}
+
+void accord_held(struct agent *agent, struct live *live)
+{
+	for (unsigned i = 0; i < live->image_count; i++) {
+		const struct live_image *image = &live->images[i];
+
+		if (image->good && image->told_step != image->good_step && live_image_of(live, image->good_step) == (int)i &&
+		    atomic_load(&image->map.header->state) == TPCK_IMAGE_HELD && !live->launch->accord->broken)
+			tell_held(agent, live, i);
+	}
+}
+
+static void drop_step(struct accord_step *held)
+{
+	free(held->communicators);
+	*held = (struct accord_step){0};
+}
+
+void accord_drop_held(struct accord_rank *rank)
+{
+	for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++)
+		drop_step(&rank->held[i]);
+}
+
+static struct accord_step *held_of(struct accord_rank *rank, uint64_t step)
+{
+	for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++)
+		if (rank->held[i].step == step)
+			return &rank->held[i];
+	return NULL;
+}
+
+static void take_held(struct accord_rank *rank, const struct tpck_accord_message *message, const char *more, size_t size)
+{
+	struct accord_step *place = held_of(rank, 0), step = {.step = message->step};
+
+	if (!message->step || held_of(rank, message->step) || message->value > UINT32_MAX || message->value2 > UINT32_MAX ||
+	    size != counted_bytes(message->value, message->value2))
+		return;
+	/* It has but so many images: the oldest is not held any more. */
+	for (unsigned i = 0; !place || place->step; i++) {
+		if (i == TPCK_IMAGES_MAX) {
+			drop_step(place);
+			break;
+		}
+		if (!place || rank->held[i].step < place->step)
+			place = &rank->held[i];
+	}
+	step.communicators = malloc(size + 1);
+	if (!step.communicators)
+		return;
+	if (size)
+		memcpy(step.communicators, more, size);
+	step.communicator_count = (uint32_t)message->value;
+	step.peer_count = (uint32_t)message->value2;
+	*place = step;
+}
+
+/* ---- the leader's decisions --------------------------------------------------------------- */
+
+/* The newest that all ranks hold; 0: none. */
+static uint64_t held_by_all(struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+	uint64_t best = 0;
+
+	for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++) {
+		uint64_t step = accord->rank[0].held[i].step;
+		bool all = step > best && step > accord->committed;
+
+		for (uint32_t r = 1; all && r < launch->world; r++)
+			all = held_of(&accord->rank[r], step) != NULL;
+		if (all)
+			best = step;
+	}
+	return best;
+}
+
+static bool one_cut(struct launch *launch, uint64_t step)
+{
+	struct tpck_cut_part *parts = calloc(launch->world, sizeof *parts);
+	struct tpck_error err = {0};
+	int rc;
+
+	if (!parts)
+		return false;
+	for (uint32_t r = 0; r < launch->world; r++) {
+		const struct accord_step *held = held_of(&launch->accord->rank[r], step);
+
+		parts[r] = (struct tpck_cut_part){
+			.communicators = held->communicators, .communicator_count = held->communicator_count,
+			.peers = (const struct tpck_image_peer *)(held->communicators + held->communicator_count),
+			.peer_count = held->peer_count,
+		};
+	}
+	rc = tpck_cut_match(parts, launch->world, &err);
+	free(parts);
+	if (rc && !launch->cut_said)
+		tpck_log_warn("step %" PRIu64 " is abandoned: the ranks are not at the same place: %s", step, err.text);
+	else if (rc)
+		tpck_log_debug("step %" PRIu64 " is abandoned: %s", step, err.text);
+	launch->cut_said = launch->cut_said || rc;
+	return rc == 0;
+}
+
+static void say_step(struct agent *agent, struct launch *launch, enum tpck_accord_kind kind, uint64_t step)
+{
+	struct tpck_accord_message message = accord_message(launch, kind);
+
+	message.step = step;
+	accord_tell_all(agent, launch, &message, NULL, 0);
+}
+
+static void forget_step(struct launch *launch, uint64_t step, bool and_older)
+{
+	for (uint32_t r = 0; r < launch->world; r++)
+		for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++) {
+			struct accord_step *held = &launch->accord->rank[r].held[i];
+
+			if (held->step && (held->step == step || (and_older && held->step < step)))
+				drop_step(held);
+		}
+}
+
+/* A rank that holds a newer step has left this one out: nobody needs it. */
+static bool is_missed(struct launch *launch, uint64_t step)
+{
+	for (uint32_t r = 0; r < launch->world; r++) {
+		struct accord_rank *rank = &launch->accord->rank[r];
+
+		for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++)
+			if (rank->held[i].step > step && !held_of(rank, step))
+				return true;
+	}
+	return false;
+}
+
+static void abandon_missed(struct agent *agent, struct launch *launch)
+{
+	for (uint32_t r = 0; r < launch->world; r++)
+		for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++) {
+			uint64_t step = launch->accord->rank[r].held[i].step;
+
+			if (!step || !is_missed(launch, step))
+				continue;
+			forget_step(launch, step, false);
+			say_step(agent, launch, TPCK_ACCORD_ABANDON, step);
+		}
+}
+
+/* One after another: a step is copied when what was copied before has settled, so that all nodes keep the same one. */
+static void consider_copying(struct agent *agent, struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+
+	if (accord->copying || accord->committed <= accord->kept)
+		return;
+	for (uint32_t r = 0; r < launch->world; r++)
+		accord->rank[r].copied = false;
+	accord->fewest_copies = UINT32_MAX;
+	say_step(agent, launch, TPCK_ACCORD_COPY, accord->committed);
+}
+
+static void decide(struct agent *agent, struct launch *launch)
+{
+	uint64_t step;
+
+	while ((step = held_by_all(launch))) {
+		bool good = one_cut(launch, step);
+
+		forget_step(launch, step, good);
+		say_step(agent, launch, good ? TPCK_ACCORD_COMMIT : TPCK_ACCORD_ABANDON, step);
+	}
+	abandon_missed(agent, launch);
+	consider_copying(agent, launch);
+}
+
+/* Images of each rank that are in use, or about to be. */
+static unsigned images_used(const struct accord *accord)
+{
+	unsigned used = accord->kept != 0;
+
+	used += accord->copying && accord->copying != accord->kept;
+	used += accord->committed && accord->committed != accord->kept && accord->committed != accord->copying;
+	return used + (accord->named > accord->committed && tpck_clock_monotonic_ns() < accord->named_ns + NAMED_NS);
+}
+
+static void name_next(struct agent *agent, struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+	uint64_t furthest, iteration_ns;
+	unsigned images = TPCK_IMAGES_MAX;
+
+	launch_pace(launch, &furthest, &iteration_ns);
+	for (uint32_t r = 0; r < launch->world; r++) {
+		const struct accord_rank *rank = &accord->rank[r];
+
+		if (!rank->joined)
+			return;
+		if (rank->furthest > furthest)
+			furthest = rank->furthest;
+		if (rank->iteration_ns && (!iteration_ns || rank->iteration_ns < iteration_ns))
+			iteration_ns = rank->iteration_ns;
+		if (rank->images && rank->images < images)
+			images = rank->images;
+	}
+	/* One is named already that somebody has yet to reach. */
+	if (accord->named > furthest)
+		return;
+	accord->due = images_used(accord) >= images;
+	if (accord->due)
+		return;
+	accord->named = furthest + 2 + (iteration_ns ? NAMED_AHEAD_NS / iteration_ns : 0);
+	accord->named_ns = tpck_clock_monotonic_ns();
+	say_step(agent, launch, TPCK_ACCORD_CAPTURE, accord->named);
+}
+
+static void hear_copied(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message)
+{
+	struct accord *accord = launch->accord;
+	bool all = true;
+
+	if (message->step != accord->copying)
+		return;
+	if (message->value2 < accord->fewest_copies)
+		accord->fewest_copies = (unsigned)message->value2;
+	for (uint32_t r = 0; r < launch->world; r++) {
+		if (strcmp(accord->rank[r].node, node) == 0)
+			accord->rank[r].copied = true;
+		all = all && accord->rank[r].copied;
+	}
+	if (!all)
+		return;
+	tpck_log_debug("step %" PRIu64 " of %u ranks has %u copies on other nodes", message->step, launch->world, accord->fewest_copies);
+	say_step(agent, launch, TPCK_ACCORD_SETTLED, message->step);
+	consider_copying(agent, launch);
+	if (accord->due)
+		name_next(agent, launch);
+}
+
+static void hear_ended(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message)
+{
+	struct accord_rank *ranks = launch->accord->rank;
+	bool all = true;
+
+	ranks[message->rank].ended = true;
+	ranks[message->rank].well = message->value == 1;
+	launch->closed = true;
+	for (uint32_t r = 0; r < launch->world; r++)
+		all = all && ranks[r].ended && ranks[r].well;
+	if (all)
+		say_step(agent, launch, TPCK_ACCORD_RELEASE, 0);
+}
+
+void accord_steps_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+		       const char *more, size_t size)
+{
+	struct accord *accord = launch->accord;
+
+	if (accord->broken || message->generation != launch->generation)
+		return;
+	switch ((enum tpck_accord_kind)message->kind) {
+	case TPCK_ACCORD_DUE:
+		for (uint32_t r = 0; r < launch->world; r++)
+			if (strcmp(accord->rank[r].node, node) == 0) {
+				accord->rank[r].furthest = message->step;
+				accord->rank[r].iteration_ns = message->value;
+				accord->rank[r].images = (uint32_t)message->value2;
+			}
+		name_next(agent, launch);
+		break;
+	case TPCK_ACCORD_HELD:
+		take_held(&accord->rank[message->rank], message, more, size);
+		decide(agent, launch);
+		break;
+	case TPCK_ACCORD_COPIED:
+		hear_copied(agent, launch, node, message);
+		break;
+	case TPCK_ACCORD_ENDED:
+		hear_ended(agent, launch, message);
+		break;
+	default:
+		break;
+	}
+}
+
+/* ---- as the leader says ------------------------------------------------------------------- */
+
+static void commit(struct agent *agent, struct launch *launch, uint64_t step)
+{
+	launch->accord->committed = step;
+	for (uint32_t r = 0; r < launch->world; r++) {
+		struct live *live = launch->rank[r];
+		int i = live ? live_image_of(live, step) : -1;
+
+		if (i < 0)
+			continue;
+		live_image_state(live, (unsigned)i, TPCK_IMAGE_HELD, TPCK_IMAGE_COMMITTED);
+		atomic_store(&live->session->control->committed_step, step);
+		for (unsigned k = 0; k < live->image_count; k++)
+			if (live->images[k].good && live->images[k].good_step < step)
+				live_image_state(live, k, TPCK_IMAGE_HELD, TPCK_IMAGE_ABANDONED);
+		live_committed(agent, live, (unsigned)i);
+	}
+	tpck_log_debug("committed step %" PRIu64 " of generation %" PRIu64, step, launch->generation);
+}
+
+static void abandon(struct launch *launch, uint64_t step)
+{
+	for (uint32_t r = 0; r < launch->world; r++) {
+		struct live *live = launch->rank[r];
+		int i = live ? live_image_of(live, step) : -1;
+
+		if (i >= 0 && live_image_state(live, (unsigned)i, TPCK_IMAGE_HELD, TPCK_IMAGE_ABANDONED))
+			tpck_log_debug("step %" PRIu64 " of rank %u is abandoned", step, r);
+	}
+}
+
+/* Images of a step stay until their pins go. */
+static void pin(struct agent *agent, struct launch *launch, uint64_t step, bool down)
+{
+	for (uint32_t r = 0; r < launch->world; r++) {
+		struct live *live = launch->rank[r];
+		int i = live && step ? live_image_of(live, step) : -1;
+
+		if (i >= 0 && down)
+			live_unpin(agent, live, (unsigned)i);
+		else if (i >= 0)
+			atomic_fetch_add(&live->images[i].map.header->pins, 1);
+	}
+}
+
+static void copy(struct agent *agent, struct launch *launch, uint64_t step)
+{
+	if (launch->accord->copying)
+		return;
+	pin(agent, launch, step, false);
+	launch->accord->copying = step;
+	if (!peers_copy(agent, launch, step))
+		accord_copied(agent, launch, step, 0);
+}
+
+static void settle(struct agent *agent, struct launch *launch, uint64_t step)
+{
+	struct accord *accord = launch->accord;
+	uint64_t before = accord->kept;
+
+	if (accord->copying != step)
+		return;
+	accord->kept = step;
+	accord->copying = 0;
+	pin(agent, launch, before, true);
+	peers_settled(agent, launch, step);
+	if (accord->settled_any)
+		return;
+	accord->settled_any = true;
+	/* Until now what earlier starts left could have been all that there is. */
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r])
+			live_retire_ancestors(agent, launch->rank[r]);
+}
+
+void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message)
+{
+	if (message->generation != launch->generation)
+		return;
+	switch ((enum tpck_accord_kind)message->kind) {
+	case TPCK_ACCORD_CAPTURE:
+		launch_name(launch, message->step);
+		break;
+	case TPCK_ACCORD_COMMIT:
+		commit(agent, launch, message->step);
+		break;
+	case TPCK_ACCORD_ABANDON:
+		abandon(launch, message->step);
+		break;
+	case TPCK_ACCORD_COPY:
+		copy(agent, launch, message->step);
+		break;
+	case TPCK_ACCORD_SETTLED:
+		settle(agent, launch, message->step);
+		break;
+	case TPCK_ACCORD_RELEASE:
+		live_release_all(agent, launch);
+		break;
+	default:
+		break;
+	}
+}
+
+/* ---- what happens here -------------------------------------------------------------------- */
+
+void accord_due(struct agent *agent, struct launch *launch)
+{
+	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_DUE);
+
+	if (launch->accord->broken || launch->accord->phase != ACCORD_RUNNING)
+		return;
+	launch_pace(launch, &message.step, &message.value);
+	message.value2 = TPCK_IMAGES_MAX;
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r] && launch->rank[r]->image_count && launch->rank[r]->image_count < message.value2)
+			message.value2 = launch->rank[r]->image_count;
+	accord_tell_leader(agent, launch, &message, NULL, 0);
+}
+
+void accord_copied(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies)
+{
+	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_COPIED);
+
+	message.step = step;
+	message.value2 = copies;
+	accord_tell_leader(agent, launch, &message, NULL, 0);
+}
+
+void accord_ended(struct agent *agent, struct live *live)
+{
+	struct tpck_accord_message message = accord_message(live->launch, TPCK_ACCORD_ENDED);
+
+	message.rank = live->session->name.rank;
+	message.value = live->ended_well;
+	accord_tell_leader(agent, live->launch, &message, NULL, 0);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What agents say to each other about launches goes between the event loop and the thread that has the network. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/agent/accord.h"
+#include "tools/agent/peers_private.h"
+
+/* To one node, or to all. */
+struct talk {
+	struct errand errand; /* first */
+	char node[TPCK_PEER_NAME];
+	size_t size;
+	char bytes[];
+};
+
+/* A node has two connections for a moment when both sides made one. */
+static bool is_first_of_node(const struct peer *peer)
+{
+	for (const struct peer *other = peers.list; other != peer; other = other->next)
+		if (other->state == PEER_KNOWN && strcmp(other->other.node, peer->other.node) == 0)
+			return false;
+	return true;
+}
+
+static void talk_run(struct errand *errand)
+{
+	struct talk *talk = (struct talk *)errand;
+
+	for (struct peer *peer = peers.list; peer; peer = peer->next)
+		if (peer->state == PEER_KNOWN && (!talk->node[0] || strcmp(talk->node, peer->other.node) == 0) &&
+		    is_first_of_node(peer))
+			(void)peer_send_text(peer, TPCK_PEER_ACCORD, NULL, talk->bytes, talk->size);
+	free(talk);
+}
+
+void peers_talk(const char *node, const struct tpck_accord_message *message, const void *more, size_t size)
+{
+	struct talk *talk = peers.on ? calloc(1, sizeof *talk + sizeof *message + size) : NULL;
+
+	if (!talk)
+		return;
+	talk->errand.run = talk_run;
+	if (node)
+		memcpy(talk->node, node, strnlen(node, sizeof talk->node - 1));
+	memcpy(talk->bytes, message, sizeof *message);
+	if (size)
+		memcpy(talk->bytes + sizeof *message, more, size);
+	talk->size = sizeof *message + size;
+	peers_errand(&talk->errand);
+}
+
+/* ---- to the event loop -------------------------------------------------------------------- */
+
+struct news {
+	struct job job; /* first */
+	enum peers_news what;
+	char node[TPCK_PEER_NAME], host[TPCK_PEER_NAME];
+	size_t size;
+	union {
+		struct tpck_accord_message message;
+		char bytes[1];
+	} said[];
+};
+
+static void news_done(struct agent *agent, struct job *job)
+{
+	struct news *news = (struct news *)job;
+
+	switch (news->what) {
+	case PEERS_MET:
+		accord_met(agent, news->node);
+		break;
+	case PEERS_LOST:
+		accord_lost(agent, news->node, news->host);
+		break;
+	case PEERS_SAID:
+		accord_said(agent, news->node, news->host, &news->said->message, news->said->bytes + sizeof news->said->message,
+			    news->size - sizeof news->said->message);
+		break;
+	}
+	free(news);
+}
+
+void peers_news(const struct peer *peer, enum peers_news what, const void *bytes, size_t size)
+{
+	struct news *news;
+
+	if (what == PEERS_SAID && size < sizeof(struct tpck_accord_message))
+		return;
+	/* A NUL behind whatever text there is. */
+	news = calloc(1, sizeof *news + sizeof news->said[0] + size + 1);
+	if (!news)
+		return;
+	news->job.done = news_done;
+	news->what = what;
+	memcpy(news->node, peer->other.node, sizeof news->node);
+	memcpy(news->host, peer->other.host, sizeof news->host);
+	news->size = size;
+	if (size)
+		memcpy(news->said, bytes, size);
+	outbox_post(&peers.agent->outbox, &news->job);
+}
+
+const char *peers_node(void)
+{
+	return peers.node;
+}
+
+bool peers_on(void)
+{
+	return peers.on;
+}
+
+bool peers_settling(void)
+{
+	bool settling;
+
+	pthread_mutex_lock(&peers.lock);
+	settling = !peers.scanned;
+	for (const struct peer *peer = peers.list; peer; peer = peer->next)
+		settling = settling || peer->state == PEER_CONNECTING || peer->state == PEER_GREETED;
+	pthread_mutex_unlock(&peers.lock);
+	return settling;
+}
+
+void peers_heard(uint64_t generation)
+{
+	pthread_mutex_lock(&peers.lock);
+	if (generation > peers.generation)
+		peers.generation = generation;
+	pthread_mutex_unlock(&peers.lock);
+}
