@@ -32,6 +32,10 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_COPY,     /* leader: copies of step are to be made */
 	TPCK_ACCORD_COPIED,   /* to the leader: value ranks are through with step's; value2: how many copies there are */
 	TPCK_ACCORD_SETTLED,  /* leader: copies of step are everywhere: what was kept for the one before goes */
+	TPCK_ACCORD_FLUSH,    /* leader: step is to be made durable: each node writes its part */
+	TPCK_ACCORD_FLUSHED,  /* to the leader: value 0: the part of the ranks there is written; else an errno, and a text why not */
+	TPCK_ACCORD_DURABLE,  /* leader: all parts of step are one checkpoint in the store */
+	TPCK_ACCORD_HASTE,    /* to the leader: this agent is to end, and waits until the newest is durable */
 	TPCK_ACCORD_ENDED,    /* to the leader: rank has ended; value 1: well */
 	TPCK_ACCORD_RELEASE,  /* leader: all have ended well; nobody comes back */
 };

@@ -104,6 +104,43 @@ def case_two():
     lose("two nodes", 4, 1, (0, 1, 2, 3), (1, 2), (0, 4, 5, 3), layout=("--tp", "2", "--pp", "2"), peers="2")
 
 
+def durable(where):
+    return max((int(n) for n in re.findall(r"step (\d+) of \d+ ranks is durable", where.agent_log())), default=-1)
+
+
+def case_everything():
+    """All nodes go, what is in the store stays: on others the ranks go on from that."""
+    with node.Cluster(4, TRANSPCKPT_DURABLE_INTERVAL="20") as cluster:
+        a, b, c, d = cluster.nodes
+        run = Spread(cluster, 4, "--zero", steps=400)
+        run.what = "everything"
+        start = begin(run, (a, b), 2, 60, durable)
+        has = durable(a)
+        a.destroy()
+        b.destroy()
+        start.wait(20)
+        finish(run, run.start((c, d), 2), has, "from the store")
+        listed = c.run([os.path.join(cluster.build, "transpckpt"), "verify", "--job", "j"], cluster.environment)
+        checks.ok(listed.returncode == 0, "everything: what is in the store is whole", listed.stdout, listed.stderr)
+
+
+def case_dead():
+    """All processes die: their newest step is made durable without them."""
+    with node.Cluster(2) as cluster:
+        run = Spread(cluster, 2, steps=300)
+        run.what = "dead"
+        start = begin(run, cluster.nodes, 1, 20)
+        start.kill()
+        newest = cluster.nodes[0]
+        checks.ok(node.until(lambda: durable(newest) >= 20, 30), "dead: the newest step is durable", cluster.logs())
+        has = durable(newest)
+        checks.ok(has == committed(newest), f"dead: that is step {has}", cluster.logs())
+        for n in cluster.nodes:
+            n.signal_agent("TERM")
+        node.until(lambda: not any(n.agent_log() for n in cluster.nodes), 10)
+        finish(run, run.start(cluster.nodes), has, "by new agents")
+
+
 BY_NAME = ()
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):

@@ -389,6 +389,12 @@ void accord_consider(struct agent *agent)
 			accord->closed_said = true;
 			peers_talk(NULL, &closed, NULL, 0);
 		}
+		if (agent->stopping && !accord->leads && !accord->haste_said && !launch_settled(launch)) {
+			struct tpck_accord_message haste = accord_message(launch, TPCK_ACCORD_HASTE);
+
+			accord->haste_said = true;
+			accord_tell_leader(agent, launch, &haste, NULL, 0);
+		}
 		accord_start_consider(agent, launch);
 	}
 }

@@ -36,6 +36,17 @@ bool accord_newest(const struct launch *launch, uint64_t *step);
 void accord_due(struct agent *agent, struct launch *launch);
 /* peers_copy() is through. */
 void accord_copied(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies);
+/* Whether this node's agent decides, and nothing is being made durable. */
+bool accord_may_flush(const struct launch *launch);
+/* Another node's agent is to end: what it has is to be made durable first. */
+bool accord_hurries(const struct launch *launch);
+/* By the leader: a step is to be made durable. */
+void accord_flush(struct agent *agent, struct launch *launch, uint64_t step);
+/* flush_part() and flush_join() are through; rc: 0 or -errno. */
+void accord_flushed(struct agent *agent, struct launch *launch, uint64_t step, int rc, const char *why);
+void accord_joined(struct agent *agent, struct launch *launch, uint64_t step, bool durable);
+/* Nothing is agreed on any more. */
+bool accord_is_broken(const struct launch *launch);
 /* All ranks here are ready to go live. */
 void accord_injected(struct agent *agent, struct launch *launch);
 /* One of its ranks cannot go on. */

@@ -20,7 +20,7 @@ struct accord_step {
 /* A rank, as the leader knows it. */
 struct accord_rank {
 	char node[TPCK_PEER_NAME];    /* where it is */
-	bool joined, staged, injected, ended, well, copied;
+	bool joined, staged, injected, ended, well, copied, flushed;
 	uint32_t flags, ordinal, images;
 	uint64_t wanted;              /* step */
 	uint64_t furthest, iteration_ns;
@@ -66,6 +66,8 @@ struct accord {
 	uint64_t announced;           /* the generation that was said with LEAD */
 	bool failed;                  /* a rank could not make ready for what is being staged */
 	bool due;                     /* a snapshot is, and there was no room */
+	uint64_t flushing, flush_began_ns; /* step; 0: none */
+	bool flush_failed, haste, haste_said;
 	char notice[300];
 };
 

@@ -9,6 +9,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/accord_private.h"
+#include "tools/agent/flush_private.h"
 
 /* How long it takes at most until the processes of all nodes know what boundary was named. */
 #define NAMED_AHEAD_NS 150000000ull
@@ -284,6 +285,29 @@ static void hear_copied(struct agent *agent, struct launch *launch, const char *
 		name_next(agent, launch);
 }
 
+static void hear_flushed(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+			 const char *why)
+{
+	struct accord *accord = launch->accord;
+	bool all = true;
+
+	if (message->step != accord->flushing)
+		return;
+	if (message->value && !accord->flush_failed) {
+		accord->flush_failed = true;
+		flush_failed(agent, message->step, why);
+	}
+	for (uint32_t r = 0; r < launch->world; r++) {
+		if (strcmp(accord->rank[r].node, node) == 0)
+			accord->rank[r].flushed = true;
+		all = all && accord->rank[r].flushed;
+	}
+	if (all && accord->flush_failed)
+		accord_joined(agent, launch, message->step, false);
+	else if (all)
+		flush_join(agent, launch, message->step, accord->flush_began_ns);
+}
+
 static void hear_ended(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message)
 {
 	struct accord_rank *ranks = launch->accord->rank;
@@ -321,6 +345,12 @@ void accord_steps_hear(struct agent *agent, struct launch *launch, const char *n
 		break;
 	case TPCK_ACCORD_COPIED:
 		hear_copied(agent, launch, node, message);
+		break;
+	case TPCK_ACCORD_FLUSHED:
+		hear_flushed(agent, launch, node, message, size ? more : "");
+		break;
+	case TPCK_ACCORD_HASTE:
+		accord->haste = true;
 		break;
 	case TPCK_ACCORD_ENDED:
 		hear_ended(agent, launch, message);
@@ -426,6 +456,12 @@ void accord_steps_obey(struct agent *agent, struct launch *launch, const struct 
 	case TPCK_ACCORD_SETTLED:
 		settle(agent, launch, message->step);
 		break;
+	case TPCK_ACCORD_FLUSH:
+		flush_part(agent, launch, message->step);
+		break;
+	case TPCK_ACCORD_DURABLE:
+		flush_stored(agent, launch, message->step);
+		break;
 	case TPCK_ACCORD_RELEASE:
 		live_release_all(agent, launch);
 		break;
@@ -457,6 +493,53 @@ void accord_copied(struct agent *agent, struct launch *launch, uint64_t step, un
 	message.step = step;
 	message.value2 = copies;
 	accord_tell_leader(agent, launch, &message, NULL, 0);
+}
+
+void accord_flush(struct agent *agent, struct launch *launch, uint64_t step)
+{
+	struct accord *accord = launch->accord;
+
+	if (accord->flushing || accord->broken)
+		return;
+	accord->flushing = step;
+	accord->flush_began_ns = tpck_clock_monotonic_ns();
+	accord->flush_failed = false;
+	for (uint32_t r = 0; r < launch->world; r++)
+		accord->rank[r].flushed = false;
+	say_step(agent, launch, TPCK_ACCORD_FLUSH, step);
+}
+
+void accord_flushed(struct agent *agent, struct launch *launch, uint64_t step, int rc, const char *why)
+{
+	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_FLUSHED);
+
+	message.step = step;
+	message.value = (uint64_t)-rc;
+	accord_tell_leader(agent, launch, &message, why, rc ? strlen(why) + 1 : 0);
+}
+
+void accord_joined(struct agent *agent, struct launch *launch, uint64_t step, bool durable)
+{
+	launch->accord->flushing = 0;
+	if (durable && !launch->accord->broken)
+		say_step(agent, launch, TPCK_ACCORD_DURABLE, step);
+	else if (durable)
+		flush_stored(agent, launch, step);
+}
+
+bool accord_may_flush(const struct launch *launch)
+{
+	return launch->accord->leads && !launch->accord->broken && !launch->accord->flushing;
+}
+
+bool accord_hurries(const struct launch *launch)
+{
+	return launch->accord->haste;
+}
+
+bool accord_is_broken(const struct launch *launch)
+{
+	return launch->accord->broken;
 }
 
 void accord_ended(struct agent *agent, struct live *live)

@@ -93,7 +93,7 @@ static void answer_endings(struct agent *agent)
 static bool all_durable(const struct agent *agent)
 {
 	for (const struct launch *launch = agent->launches; launch; launch = launch->next)
-		if (!launch_settled(launch))
+		if (!launch_settled(launch) && !(launch->apart && accord_is_broken(launch)))
 			return false;
 	return true;
 }

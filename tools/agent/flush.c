@@ -15,33 +15,15 @@
 #include "runtime/store/quarantine.h"
 #include "runtime/store/retention.h"
 #include "runtime/store/verify.h"
-#include "tools/agent/agent.h"
+#include "tools/agent/accord.h"
+#include "tools/agent/flush_private.h"
 #include "tools/agent/history.h"
-
-/* How long a publication waits for another process that removes or publishes in the same job. */
-#define LOCK_WAIT_SEC 30.0
-
-struct flush_job {
-	struct job job; /* first */
-	struct agent *agent;
-	struct launch *launch;
-	uint64_t step;
-	unsigned *image;             /* of each rank's session, pinned */
-	struct tpck_program **program; /* of each rank */
-	struct tpck_publication publication;
-	struct tpck_manifest *base;  /* taken from the launch, given back changed */
-	uint64_t *running;           /* generations that may have work in progress, 0 at the end */
-	uint64_t began_ns, took_ns, write_ns;
-	int rc;
-	struct tpck_manifest *published;
-	struct tpck_error error;
-};
 
 /* ---- the flusher's part ------------------------------------------------------------------- */
 
-static bool permitted(void *context, const struct tpck_point *point)
+bool flush_permitted(void *context, const struct tpck_point *point)
 {
-	struct flush_job *flush = context;
+	const struct flush_job *flush = context;
 
 	for (size_t i = 0; i < flush->publication.share_count; i++) {
 		enum tpck_allowed allowed = tpck_program_allows(flush->program[i], point);
@@ -128,13 +110,13 @@ int flush_retain(struct agent *agent, struct tpck_tier *tier, const uint64_t *ge
 	return tpck_retention_apply(tier, &retention, err);
 }
 
-static void retain(struct flush_job *flush)
+void flush_retain_all(struct flush_job *flush)
 {
 	static char said[sizeof ((struct tpck_error *)0)->text];
 	struct tpck_error err = {0};
 
 	pthread_mutex_lock(&store_in_use);
-	if (flush_retain(flush->agent, flush->agent->tier, flush->running, &err) && strcmp(said, err.text) != 0) {
+	if (flush_retain(flush->agent, flush->publication.tier, flush->running, &err) && strcmp(said, err.text) != 0) {
 		snprintf(said, sizeof said, "%s", err.text);
 		tpck_log_warn("old checkpoints stay: %s", err.text);
 	}
@@ -161,7 +143,7 @@ static void flush_run(struct job *job)
 	flush->rc = tpck_publish(p, &flush->published, &flush->error);
 	flush->took_ns = tpck_clock_monotonic_ns() - flush->began_ns;
 	if (!flush->rc)
-		retain(flush);
+		flush_retain_all(flush);
 	close(lock);
 }
 
@@ -210,18 +192,18 @@ void flush_clear_remains(struct agent *agent)
 
 /* ---- the event loop's part ---------------------------------------------------------------- */
 
-static void failed(struct agent *agent, struct flush_job *flush)
+void flush_failed(struct agent *agent, uint64_t step, const char *why)
 {
-	if (strcmp(agent->flush_said, flush->error.text) != 0) {
-		snprintf(agent->flush_said, sizeof agent->flush_said, "%s", flush->error.text);
-		tpck_log_warn("step %" PRIu64 " is not durable yet: %s", flush->step, flush->error.text);
-		history_store(agent, 0, flush->error.text);
+	if (strcmp(agent->flush_said, why) != 0) {
+		snprintf(agent->flush_said, sizeof agent->flush_said, "%s", why);
+		tpck_log_warn("step %" PRIu64 " is not durable yet: %s", step, why);
+		history_store(agent, 0, why);
 	}
 	agent->flush_backoff_sec = agent_backoff(agent->flush_backoff_sec);
 	agent->flush_retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(agent->flush_backoff_sec * 1e9);
 }
 
-static void stored(struct agent *agent, struct launch *launch, uint64_t step)
+void flush_stored(struct agent *agent, struct launch *launch, uint64_t step)
 {
 	launch->durable_any = true;
 	launch->durable_step = step;
@@ -251,15 +233,13 @@ static void discard(struct agent *agent, struct flush_job *flush)
 	struct launch *launch = flush->launch;
 
 	tpck_log_warn("step %" PRIu64 " is given up: %s", flush->step, flush->error.text);
-	for (uint32_t r = 0; r < launch->world; r++) {
-		struct live *live = launch->rank[r];
-		struct tpck_held held = {.image = flush->image[r], .generation = launch->generation, .step = flush->step};
+	for (size_t i = 0; i < flush->publication.share_count; i++) {
+		struct live *live = flush->live[i];
+		struct tpck_held held = {.image = flush->image[i], .generation = launch->generation, .step = flush->step};
 
-		if (!live)
-			continue;
-		if (live->newest == (int)flush->image[r])
+		if (live->newest == (int)flush->image[i])
 			live->newest = -1;
-		atomic_store(&live->images[flush->image[r]].map.header->state, TPCK_IMAGE_ABANDONED);
+		atomic_store(&live->images[flush->image[i]].map.header->state, TPCK_IMAGE_ABANDONED);
 		if (live->client)
 			client_send(live->client, TPCK_MSG_SURPRISE, &held, sizeof held);
 		if (live->life == LIFE_DEAD)
@@ -274,9 +254,15 @@ static void retire_dead(struct agent *agent, struct launch *launch)
 			live_retire(agent, launch->rank[r]);
 }
 
-static void flush_free(struct flush_job *flush)
+void flush_end(struct agent *agent, struct flush_job *flush)
 {
+	/* Sessions have jobs, so all are still there. */
+	for (size_t i = 0; i < flush->publication.share_count; i++) {
+		flush->live[i]->jobs--;
+		live_unpin(agent, flush->live[i], flush->image[i]);
+	}
 	free(flush->publication.shares);
+	free(flush->live);
 	free(flush->image);
 	free(flush->program);
 	free(flush->running);
@@ -300,23 +286,18 @@ static void flush_done(struct agent *agent, struct job *job)
 		tpck_manifest_free(launch->base);
 		launch->base = flush->published;
 		agent->history.cost_sec = (double)flush->took_ns / 1e9;
-		stored(agent, launch, flush->step);
+		flush_stored(agent, launch, flush->step);
 	} else if (flush->rc == -EEXIST) {
-		stored(agent, launch, flush->step);
+		flush_stored(agent, launch, flush->step);
 	} else if (flush->rc == -ECANCELED) {
 		tpck_log_info("%s", flush->error.text);
 		retire_dead(agent, launch);
 	} else if (flush->rc == -EBADMSG) {
 		discard(agent, flush);
 	} else {
-		failed(agent, flush);
+		flush_failed(agent, flush->step, flush->error.text);
 	}
-	/* Its sessions have jobs, so all are still there. */
-	for (uint32_t r = 0; r < launch->world; r++) {
-		launch->rank[r]->jobs--;
-		live_unpin(agent, launch->rank[r], flush->image[r]);
-	}
-	flush_free(flush);
+	flush_end(agent, flush);
 }
 
 static uint64_t *running_generations(const struct agent *agent)
@@ -335,53 +316,69 @@ static uint64_t *running_generations(const struct agent *agent)
 }
 
 /* The part of one rank, whose image is pinned. */
-static void add_share(struct flush_job *flush, struct live *live)
+static void add_share(struct flush_job *flush, struct live *live, unsigned i)
 {
-	uint32_t r = live->session->name.rank;
-	struct live_image *image = &live->images[live->newest];
-	struct tpck_share *share = &flush->publication.shares[r];
+	size_t place = flush->publication.share_count++;
+	struct live_image *image = &live->images[i];
+	struct tpck_share *share = &flush->publication.shares[place];
 
-	flush->image[r] = (unsigned)live->newest;
-	flush->program[r] = live->program;
+	flush->live[place] = live;
+	flush->image[place] = i;
+	flush->program[place] = live->program;
 	*share = (struct tpck_share){
 		.session_path = live->session->path, .image_path = image->path, .image = image->map,
-		.identity = live->session->identity, .rank = r, .ordinal = live->session->name.ordinal,
+		.identity = live->session->identity, .rank = live->session->name.rank,
+		.ordinal = live->session->name.ordinal,
 	};
 	tpck_notes_take(&share->notes, &live->session->control->status);
 	atomic_fetch_add(&image->map.header->pins, 1);
 	live->jobs++;
 }
 
-static void begin(struct agent *agent, struct launch *launch, uint64_t step)
+struct flush_job *flush_new(struct agent *agent, struct launch *launch, struct tpck_tier *tier, uint64_t step)
 {
 	struct flush_job *flush = calloc(1, sizeof *flush);
 	const struct tpck_control *control = launch_first(launch)->session->control;
 
 	if (!flush)
-		return;
+		return NULL;
 	flush->running = running_generations(agent);
 	flush->publication.shares = calloc(launch->world, sizeof *flush->publication.shares);
+	flush->live = calloc(launch->world, sizeof *flush->live);
 	flush->image = calloc(launch->world, sizeof *flush->image);
 	flush->program = calloc(launch->world, sizeof *flush->program);
-	if (!flush->running || !flush->publication.shares || !flush->image || !flush->program) {
-		flush_free(flush);
-		return;
+	if (!flush->running || !flush->publication.shares || !flush->live || !flush->image || !flush->program) {
+		flush_end(agent, flush);
+		return NULL;
 	}
-	flush->job.run = flush_run;
-	flush->job.done = flush_done;
 	flush->agent = agent;
 	flush->launch = launch;
 	flush->step = step;
-	flush->base = launch->base;
-	launch->base = NULL;
-	flush->publication.tier = agent->tier;
-	flush->publication.share_count = flush->publication.world = launch->world;
+	flush->publication.tier = tier;
+	flush->publication.world = launch->world;
 	flush->publication.parent = (struct tpck_point){control->parent_generation, control->resume_step};
-	flush->publication.permitted = permitted;
+	flush->publication.permitted = flush_permitted;
 	flush->publication.context = flush;
 	flush->publication.write_ns = &flush->write_ns;
-	for (uint32_t r = 0; r < launch->world; r++)
-		add_share(flush, launch->rank[r]);
+	for (uint32_t r = 0; r < launch->world; r++) {
+		int i = launch->rank[r] ? live_image_of(launch->rank[r], step) : -1;
+
+		if (i >= 0)
+			add_share(flush, launch->rank[r], (unsigned)i);
+	}
+	return flush;
+}
+
+static void begin(struct agent *agent, struct launch *launch, uint64_t step)
+{
+	struct flush_job *flush = flush_new(agent, launch, agent->tier, step);
+
+	if (!flush)
+		return;
+	flush->job.run = flush_run;
+	flush->job.done = flush_done;
+	flush->base = launch->base;
+	launch->base = NULL;
 	launch->flushing = true;
 	launch->flush_begun_ns = tpck_clock_monotonic_ns();
 	agent->jobs++;
@@ -400,6 +397,9 @@ static struct condition condition_of(const struct launch *launch)
 	for (uint32_t r = 0; r < launch->world; r++) {
 		const struct live *live = launch->rank[r];
 
+		/* It is on another node. */
+		if (!live)
+			continue;
 		c.known = c.known && live->program;
 		c.settling = c.settling || live->life == LIFE_SETTLING;
 		c.died = c.died || (live->life == LIFE_DEAD && !live->ended_well);
@@ -417,12 +417,12 @@ static uint64_t due_in(const struct agent *agent, const struct launch *launch, u
 	struct condition c;
 	double wait;
 
-	if (launch->apart || launch->flushing || launch_settled(launch) || !launch_newest(launch, &step))
+	if ((launch->apart && !accord_may_flush(launch)) || launch->flushing || launch_settled(launch) || !launch_newest(launch, &step))
 		return UINT64_MAX;
 	c = condition_of(launch);
 	if (!c.known || c.settling)
 		return UINT64_MAX;
-	if (c.died || agent->stopping || c.failing)
+	if (c.died || agent->stopping || c.failing || (launch->apart && accord_hurries(launch)))
 		return 0;
 	/* What a program that ended well leaves is nobody's to go on from. */
 	if (c.ending)
@@ -460,6 +460,10 @@ void flush_consider(struct agent *agent)
 	/* The dead first: nobody else has what they leave. */
 	for (int dead = 1; dead >= 0; dead--)
 		for (struct launch *launch = agent->launches; launch; launch = launch->next)
-			if (launch_is_dead(launch) == dead && launch_newest(launch, &step) && due_in(agent, launch, now) == 0)
-				begin(agent, launch, step);
+			if (launch_is_dead(launch) == dead && launch_newest(launch, &step) && due_in(agent, launch, now) == 0) {
+				if (launch->apart)
+					accord_flush(agent, launch, step);
+				else
+					begin(agent, launch, step);
+			}
 }

@@ -20,7 +20,7 @@
 /* ---- start and end ------------------------------------------------------------------------ */
 
 /* The tier that all nodes see. */
-static struct tpck_tier *shared_tier(const struct agent *agent)
+struct tpck_tier *peers_shared_tier(const struct agent *agent)
 {
 	for (size_t i = 0; i < agent->tiers.count; i++)
 		if (strncmp(agent->tiers.name[i], "site", 4) == 0)
@@ -59,7 +59,7 @@ static int find_secret(struct agent *agent, struct tpck_error *err)
 
 	if (agent->settings.secret[0])
 		return tpck_secret_load(agent->settings.secret, 0, peers.secret, err);
-	rc = tpck_durable_tier_check(shared_tier(agent), err);
+	rc = tpck_durable_tier_check(peers_shared_tier(agent), err);
 	if (!rc)
 		rc = tpck_folder_make(peers.folder, err);
 	if (!rc)
@@ -78,7 +78,7 @@ static void name_self(struct agent *agent)
 	/* Numbers of processes are the same in several containers of a host's name. */
 	snprintf(peers.node, sizeof peers.node, "%.90s.%d.%04x", peers.host, (int)getpid(),
 		 (unsigned)(tpck_clock_realtime_ns() >> 10 & 0xffff));
-	snprintf(peers.folder, sizeof peers.folder, "%.1000s/agents", shared_tier(agent)->root);
+	snprintf(peers.folder, sizeof peers.folder, "%.1000s/agents", peers_shared_tier(agent)->root);
 }
 
 static int start_thread(void)

@@ -12,6 +12,8 @@
 /* Event loop. Copies that are in the memory tier are found; what does not work is one line. */
 void peers_start(struct agent *agent);
 void peers_stop(struct agent *agent);
+/* The tier that all nodes see, if there is one. */
+struct tpck_tier *peers_shared_tier(const struct agent *agent);
 /* All ranks of a launch have a new committed image. Of one with ranks on other nodes, too, peers_copy() is told. */
 void peers_committed(struct agent *agent, struct launch *launch);
 /* Sends what the ranks that are here have of this step, which they hold or have committed, and which a round of all nodes of
