@@ -11,9 +11,10 @@
 
 enum tpck_accord_kind {
 	/* the start */
-	TPCK_ACCORD_LEAD = 1, /* leader: here is rank 0. generation: the launch's, or 0: ranks are waited for */
+	TPCK_ACCORD_LEAD = 1, /* leader: here is rank 0. generation: the launch's, or 0: ranks are waited for; value 1: nobody else belongs
+			       * to it but ranks of that generation, whose agent or whose leader's was gone */
 	TPCK_ACCORD_CLOSED,   /* leader: nobody else belongs to this start */
-	TPCK_ACCORD_MEMBER,   /* to the leader: a rank is here. ordinal, step: the one it wants; value: its HELLO's flags; its identity's text */
+	TPCK_ACCORD_MEMBER,   /* to the leader: a rank is here (again). ordinal, step: the one it wants; value: its HELLO's flags; its identity's text */
 	TPCK_ACCORD_ASK,      /* leader to all: who has what? Identities of all ranks, each with its NUL */
 	TPCK_ACCORD_HOLDS,    /* to an ASK: struct tpck_accord_holding, by the rank's place in it; value: greatest generation heard of */
 	TPCK_ACCORD_STAGE,    /* leader: make ready to go on from parent and step as `generation`; struct tpck_accord_source */
@@ -31,7 +32,7 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_ABANDON,  /* leader: step comes to nothing */
 	TPCK_ACCORD_COPY,     /* leader: copies of step are to be made */
 	TPCK_ACCORD_COPIED,   /* to the leader: value ranks are through with step's; value2: how many copies there are */
-	TPCK_ACCORD_SETTLED,  /* leader: copies of step are everywhere: what was kept for the one before goes */
+	TPCK_ACCORD_SETTLED,  /* leader: copies of step are everywhere, value of each part at least: what was kept for the one before goes */
 	TPCK_ACCORD_FLUSH,    /* leader: step is to be made durable: each node writes its part */
 	TPCK_ACCORD_FLUSHED,  /* to the leader: value 0: the part of the ranks there is written; else an errno, and a text why not */
 	TPCK_ACCORD_DURABLE,  /* leader: all parts of step are one checkpoint in the store */

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs whose ranks are on several nodes: all ranks have their snapshots of one step, whatever dies, and all go on at one step and
 end with the same bytes. CASE=NAME runs one case; BY_NAME only so, for the time they take."""
+import glob
 import os
 import re
 import sys
@@ -141,7 +142,118 @@ def case_dead():
         finish(run, run.start(cluster.nodes), has, "by new agents")
 
 
-BY_NAME = ()
+def destroy(run, start, cluster, lost, others):
+    """The node is gone with its memory, and so are the other nodes' ranks, which wait for it. What has been settled."""
+    has = max(settled(n) for n in cluster.nodes)
+    lost.destroy()
+    start.wait(20)
+    node.until(lambda: all(len(re.findall("was killed", n.agent_log())) >= 2 for n in others), 10)
+    return has
+
+
+def meet(run, nodes):
+    for n in nodes:
+        n.agent()
+    checks.ok(node.until(lambda: all(n.agent_log().count("is a peer") >= len(nodes) - 1 for n in nodes), 60), f"{run.what}: the agents meet",
+              run.cluster.logs())
+
+
+def flip(where, rank):
+    """Damages what a node holds of a rank, in each image that there is, which its agent does not know."""
+    found = 0
+    for folder in where.copies():
+        for image in glob.glob(os.path.join(folder, "image.*")) if f".r{rank}." in folder else ():
+            with open(image, "r+b") as f:
+                f.seek((256 << 20) + 100)
+                byte = f.read(1)
+                f.seek((256 << 20) + 100)
+                f.write(bytes([byte[0] ^ 1]))
+            found += 1
+    return found
+
+
+def case_copies_only():
+    """Both nodes of the job are lost: all ranks go on from copies, each from its own part, some of which come from where they are."""
+    with node.Cluster(5, memory="1g", TRANSPCKPT_PEERS="3") as cluster:
+        a, b, c, d, e = cluster.nodes
+        run = Spread(cluster, 4, "--zero", steps=400)
+        run.what = "copies only"
+        meet(run, cluster.nodes)
+        start = begin(run, (a, b), 2, 20, settled)
+        has = settled(a)
+        a.destroy()
+        b.destroy()
+        start.wait(20)
+        finish(run, run.start((d, e), 2), has, "elsewhere")
+
+
+def case_moved():
+    """All processes die, and the first two go on where the others were, and the others on a third node."""
+    with node.Cluster(3, memory="1g") as cluster:
+        a, b, c = cluster.nodes
+        run = Spread(cluster, 4, "--zero", steps=400)
+        run.what = "moved"
+        meet(run, cluster.nodes)
+        start = begin(run, (a, b), 2, 20, settled)
+        start.kill()
+        node.until(lambda: all(len(re.findall("was killed", n.agent_log())) >= 2 for n in (a, b)), 10)
+        has = max(settled(n) for n in cluster.nodes)
+        finish(run, run.start((b, c), 2), has, "other nodes")
+
+
+def case_twice():
+    """One node after another is lost; the second time what goes on is what was gone on with before."""
+    with node.Cluster(4, memory="1g") as cluster:
+        a, b, c, d = cluster.nodes
+        run = Spread(cluster, 4, "--zero", steps=500)
+        run.what = "twice"
+        meet(run, cluster.nodes)
+        start = begin(run, (a, b), 2, 20, settled)
+        has = destroy(run, start, cluster, b, (a,))
+        start = run.start((a, c), 2)
+        checks.ok(node.until(lambda: settled(a) >= has + 20, 60), "twice: it goes on and has copies again", run.story(), cluster.logs())
+        checks.ok(run.resumed() == has, f"twice: at step {run.resumed()}, which was settled: {has}", run.story(), cluster.logs())
+        has = settled(a)
+        a.destroy()
+        start.wait(20)
+        node.until(lambda: len(re.findall("was killed", c.agent_log())) >= 2, 10)
+        finish(run, run.start((d, c), 2), has, "without another one, which led")
+
+
+def case_bad():
+    """Of two copies of the lost ranks' part one is damaged: the other one is taken, and the step is the same."""
+    with node.Cluster(4, memory="1g", TRANSPCKPT_PEERS="2") as cluster:
+        a, b, c, d = cluster.nodes
+        run = Spread(cluster, 4, "--zero", steps=400)
+        run.what = "bad"
+        meet(run, cluster.nodes)
+        start = begin(run, (a, b), 2, 20, settled)
+        has = destroy(run, start, cluster, b, (a,))
+        holder = next(n for n in (c, d, a) if any(".r2." in folder for folder in n.copies()))
+        checks.ok(flip(holder, 3), f"bad: rank 3's copy on {holder.name} is damaged")
+        finish(run, run.start((a, holder if holder is not a else c), 2), has, "one copy is bad")
+        checks.ok(any(re.search("digest|damaged|not usable|cannot be had", n.agent_log()) for n in cluster.nodes if n.alive), "bad: it is noticed", cluster.logs())
+
+
+def case_agents():
+    """The agents die while the ranks run, the leader's first: the next ones take over, go on, and have their copies."""
+    with node.Cluster(2) as cluster:
+        a, b = cluster.nodes
+        run = Spread(cluster, 4, steps=600)
+        run.what = "agents"
+        start = begin(run, (a, b), 2, 20, settled)
+        for number, (where, others) in enumerate((((a,), "a leader"), ((b,), "another one"), ((a, b), "all"))):
+            for n in where:
+                n.signal_agent("KILL")
+            then = max(settled(n) for n in (a, b))
+            checks.ok(node.until(lambda: settled(a) >= then + 10, 30), f"agents: {others} is killed, and it goes on at step {settled(a)}", run.story(),
+                      cluster.logs())
+        start.kill()
+        node.until(lambda: all(len(re.findall("was killed", n.agent_log())) >= 2 for n in (a, b)), 10)
+        finish(run, run.start((a, b), 2), min(committed(n) for n in (a, b)), "after that")
+
+
+BY_NAME = ("copies_only", "moved", "bad")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):

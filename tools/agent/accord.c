@@ -20,6 +20,7 @@ struct lead {
 	char node[TPCK_PEER_NAME], host[TPCK_PEER_NAME];
 	uint64_t key, number, generation;
 	uint32_t world;
+	bool closed;
 	char notice[300];
 	struct lead *next;
 };
@@ -49,7 +50,7 @@ void accord_free(struct agent *agent, struct launch *launch)
 	(void)agent;
 	if (!accord)
 		return;
-	if (accord->leads && !accord->closed_said) {
+	if (accord->leads) {
 		struct tpck_accord_message closed = accord_message(launch, TPCK_ACCORD_CLOSED);
 
 		peers_talk(NULL, &closed, NULL, 0);
@@ -78,14 +79,18 @@ void accord_adopt(struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 
-	/* Whoever led it knew more than is left here. */
-	accord->broken = launch->closed = true;
+	launch->closed = true;
 	accord->phase = ACCORD_RUNNING;
 	for (uint32_t r = 0; r < launch->world; r++) {
 		struct live *live = launch->rank[r];
 		uint64_t step = live ? atomic_load(&live->session->control->committed_step) : 0;
 		int i = step ? live_image_of(live, step) : -1;
 
+		for (unsigned k = 0; live && k < live->image_count; k++)
+			if (atomic_load(&live->images[k].map.header->state) == TPCK_IMAGE_COMMITTED) {
+				atomic_fetch_add(&live->images[k].map.header->pins, 1);
+				live->images[k].adopted = true;
+			}
 		if (i < 0)
 			continue;
 		live->newest = i;
@@ -136,6 +141,7 @@ static void announce(const struct launch *launch, const char *node)
 {
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_LEAD);
 
+	message.value = launch->closed;
 	peers_talk(node, &message, launch->accord->notice, strlen(launch->accord->notice) + 1);
 }
 
@@ -186,15 +192,31 @@ static void find_leader(struct agent *agent, struct launch *launch)
 	struct accord *accord = launch->accord;
 
 	for (struct lead *lead = leads; lead; lead = lead->next) {
-		if (lead->key != launch->key || lead->world != launch->world || is_followed(agent, lead))
+		if (lead->key != launch->key || lead->world != launch->world || is_followed(agent, lead) ||
+		    (launch->generation ? lead->generation != launch->generation : lead->closed))
 			continue;
 		memcpy(accord->leader, lead->node, sizeof accord->leader);
 		accord->number = lead->number;
 		say_members(agent, launch);
-		if (lead->generation)
+		if (launch->generation)
+			accord_rejoin(agent, launch);
+		else if (lead->generation)
 			follow(agent, launch, lead->generation, lead->notice);
 		return;
 	}
+}
+
+static void lead(struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+
+	if (!numbers)
+		numbers = tpck_clock_realtime_ns();
+	accord->leads = true;
+	accord->number = ++numbers;
+	accord->announced = launch->generation;
+	snprintf(accord->leader, sizeof accord->leader, "%s", peers_node());
+	announce(launch, NULL);
 }
 
 static bool is_taken(const struct agent *agent, const struct launch *launch, uint32_t rank)
@@ -228,12 +250,7 @@ void accord_came(struct agent *agent, struct launch *launch, const struct tpck_h
 		find_leader(agent, launch);
 		return;
 	}
-	if (!numbers)
-		numbers = tpck_clock_realtime_ns();
-	accord->leads = true;
-	accord->number = ++numbers;
-	snprintf(accord->leader, sizeof accord->leader, "%s", peers_node());
-	announce(launch, NULL);
+	lead(launch);
 	say_members(agent, launch);
 }
 
@@ -269,10 +286,11 @@ static void note_lead(struct agent *agent, const char *node, const char *host, c
 	lead->world = message->world;
 	lead->number = message->number;
 	lead->generation = message->generation;
+	lead->closed = message->value != 0;
 	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
 		struct accord *accord = launch->accord;
 
-		if (!launch->apart || accord->leads || launch->closed)
+		if (!launch->apart || accord->leads || accord->broken || (launch->closed && !launch->generation))
 			continue;
 		if (!accord->leader[0])
 			find_leader(agent, launch);
@@ -353,7 +371,7 @@ void accord_met(struct agent *agent, const char *node)
 {
 	accord_note_node(node, true);
 	for (struct launch *launch = agent->launches; launch; launch = launch->next)
-		if (launch->apart && launch->accord->leads && !launch->closed)
+		if (launch->apart && launch->accord->leads && !launch->accord->broken)
 			announce(launch, node);
 }
 
@@ -388,6 +406,11 @@ void accord_consider(struct agent *agent)
 
 			accord->closed_said = true;
 			peers_talk(NULL, &closed, NULL, 0);
+		}
+		/* Its last agent led it. */
+		if (accord->phase == ACCORD_RUNNING && launch->generation && !accord->leader[0] && launch->rank[0] && !accord->broken && peers_on()) {
+			lead(launch);
+			accord_rejoin(agent, launch);
 		}
 		if (agent->stopping && !accord->leads && !accord->haste_said && !launch_settled(launch)) {
 			struct tpck_accord_message haste = accord_message(launch, TPCK_ACCORD_HASTE);

@@ -42,13 +42,14 @@ struct accord_asked {
 };
 
 struct accord {
-	bool leads, broken;           /* broken: somebody is gone, and nothing is agreed on any more */
+	bool leads, broken;           /* broken: somebody was gone before it had begun, and nothing is agreed on any more */
 	char leader[TPCK_PEER_NAME];  /* "": not known */
 	uint64_t number;
 	enum accord_phase phase;
 	uint64_t until_ns;            /* nobody waits longer for the next phase; 0: for ever */
 	struct tpck_point point;      /* that is being staged, or was */
 	uint64_t committed, kept, copying; /* steps; 0: none. Images of the latter two are pinned */
+	uint64_t copy_next;           /* to be copied once what is being copied is through: another leader says so */
 	bool settled_any;             /* something of this generation has its copies */
 	bool injected_said, closed_said;
 	bool trying, given_up;        /* hello_try() is under way; and nobody waits for it any more */
@@ -83,6 +84,12 @@ void accord_obey(struct agent *agent, struct launch *launch, const struct tpck_a
 void accord_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 		 const char *more, size_t size);
 struct tpck_accord_message accord_message(const struct launch *launch, enum tpck_accord_kind kind);
+/* Ranks here tell the leader what it is to know of them. */
+void accord_rejoin(struct agent *agent, struct launch *launch);
+/* A rank has come back: what its node has missed. */
+void accord_catch_up(struct agent *agent, struct launch *launch, const char *node);
+/* All ranks' agents are there. */
+bool accord_is_complete(const struct launch *launch);
 /* The `index`-th of the different nodes that have ranks, or NULL. */
 const char *accord_node(const struct launch *launch, size_t index);
 

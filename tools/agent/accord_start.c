@@ -449,7 +449,7 @@ static void hear_staged(struct agent *agent, struct launch *launch, const char *
 	accord_tell_all(agent, launch, &start, NULL, 0);
 }
 
-static bool is_complete(const struct launch *launch)
+bool accord_is_complete(const struct launch *launch)
 {
 	for (uint32_t r = 0; r < launch->world; r++)
 		if (!launch->accord->rank[r].joined)
@@ -457,12 +457,12 @@ static bool is_complete(const struct launch *launch)
 	return true;
 }
 
-static void hear_member(struct launch *launch, const char *node, const struct tpck_accord_message *message, const char *identity,
+static void hear_member(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message, const char *identity,
 			size_t size)
 {
 	struct accord_rank *rank = &launch->accord->rank[message->rank];
 
-	if (!size || identity[size - 1] || launch->closed)
+	if (!size || identity[size - 1] || (launch->closed && launch->accord->phase != ACCORD_RUNNING))
 		return;
 	free(rank->identity);
 	rank->identity = strdup(identity);
@@ -473,6 +473,8 @@ static void hear_member(struct launch *launch, const char *node, const struct tp
 	rank->flags = (uint32_t)message->value;
 	rank->ordinal = message->ordinal;
 	rank->wanted = message->step;
+	if (launch->closed)
+		accord_catch_up(agent, launch, node);
 }
 
 /* Who began without asking will not come to any step but its own: none goes on then. */
@@ -499,7 +501,7 @@ void accord_start_hear(struct agent *agent, struct launch *launch, const char *n
 
 	switch ((enum tpck_accord_kind)message->kind) {
 	case TPCK_ACCORD_MEMBER:
-		hear_member(launch, node, message, more, size);
+		hear_member(agent, launch, node, message, more, size);
 		break;
 	case TPCK_ACCORD_STAGED:
 		hear_staged(agent, launch, node, message, size ? more : "");
@@ -644,9 +646,23 @@ void accord_break(struct agent *agent, struct launch *launch, const char *node, 
 		accord->until_ns = 0;
 		return;
 	}
-	accord->broken = launch->closed = true;
-	tpck_log_warn("the agent of %s is gone, where ranks of generation %" PRIu64 " are: their snapshots end here", host,
-		      launch->generation);
+	launch->closed = true;
+	if (accord->phase == ACCORD_RUNNING) {
+		tpck_log_warn("the agent of %s is gone, where ranks of generation %" PRIu64 " are: no snapshots until it is back", host,
+			      launch->generation);
+		for (uint32_t r = 0; r < launch->world; r++)
+			if (accord->rank[r].joined && strcmp(accord->rank[r].node, node) == 0) {
+				accord->rank[r].joined = false;
+				accord_drop_held(&accord->rank[r]);
+			}
+		accord->flushing = 0;
+		accord->injected_said = false;
+		if (!accord->leads)
+			accord->leader[0] = '\0';
+		return;
+	}
+	accord->broken = true;
+	tpck_log_warn("the agent of %s is gone, where ranks of this job are that are to go on: they begin anew", host);
 	if (launch->staged && !accord->trying)
 		hello_go(agent, launch, false, 0, "not resuming: a node that has ranks of this job is gone");
 	accord->phase = ACCORD_RUNNING;
@@ -688,9 +704,9 @@ void accord_start_consider(struct agent *agent, struct launch *launch)
 	if (accord->phase == ACCORD_GATHERING) {
 		if (accord->leads && is_begun(launch, &some_ask)) {
 			start_anew(agent, launch, some_ask ? "not resuming: another rank of this job has begun from its beginning" : "");
-		} else if (accord->leads && is_complete(launch) && !accord->until_ns) {
+		} else if (accord->leads && accord_is_complete(launch) && !accord->until_ns) {
 			accord->until_ns = now + ASK_NS;
-		} else if (accord->leads && is_complete(launch) && (!peers_settling() || now >= accord->until_ns)) {
+		} else if (accord->leads && accord_is_complete(launch) && (!peers_settling() || now >= accord->until_ns)) {
 			accord->phase = ACCORD_ASKING;
 			accord->until_ns = now + ASK_NS;
 			ask(agent, launch);

@@ -38,9 +38,11 @@ static void tell_held(struct agent *agent, struct live *live, unsigned i)
 	struct live_image *image = &live->images[i];
 	struct tpck_cut_part part = tpck_cut_part(&image->map);
 
+	if (!live->launch->accord->leader[0])
+		return;
 	image->told_step = image->good_step;
 	message.rank = live->session->name.rank;
-	message.step = image->good_step;
+	message.step = image->map.header->step;
 	message.value = part.communicator_count;
 	message.value2 = part.peer_count;
 	accord_tell_leader(agent, live->launch, &message, part.communicators, counted_bytes(message.value, message.value2));
@@ -55,6 +57,36 @@ void accord_held(struct agent *agent, struct live *live)
 		    atomic_load(&image->map.header->state) == TPCK_IMAGE_HELD && !live->launch->accord->broken)
 			tell_held(agent, live, i);
 	}
+}
+
+void accord_rejoin(struct agent *agent, struct launch *launch)
+{
+	for (uint32_t r = 0; r < launch->world; r++) {
+		struct live *live = launch->rank[r];
+		struct tpck_accord_message member = accord_message(launch, TPCK_ACCORD_MEMBER);
+
+		if (!live || live->life == LIFE_GONE)
+			continue;
+		member.rank = r;
+		member.ordinal = live->session->name.ordinal;
+		member.step = UINT64_MAX;
+		accord_tell_leader(agent, launch, &member, live->session->identity, strlen(live->session->identity) + 1);
+	}
+	for (uint32_t r = 0; r < launch->world; r++) {
+		struct live *live = launch->rank[r];
+
+		for (unsigned i = 0; live && live->life != LIFE_GONE && i < live->image_count; i++) {
+			/* The last leader may have told some only. */
+			if ((int)i == live->newest && atomic_load(&live->images[i].map.header->state) == TPCK_IMAGE_COMMITTED)
+				tell_held(agent, live, i);
+			live->images[i].told_step = 0;
+		}
+		if (live && live->life != LIFE_GONE)
+			accord_held(agent, live);
+		if (live && live->life == LIFE_DEAD)
+			accord_ended(agent, live);
+	}
+	launch_injected(agent, launch);
 }
 
 static void drop_step(struct accord_step *held)
@@ -200,7 +232,7 @@ static void consider_copying(struct agent *agent, struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 
-	if (accord->copying || accord->committed <= accord->kept)
+	if (accord->copying || accord->committed <= accord->kept || !accord_is_complete(launch))
 		return;
 	for (uint32_t r = 0; r < launch->world; r++)
 		accord->rank[r].copied = false;
@@ -208,10 +240,24 @@ static void consider_copying(struct agent *agent, struct launch *launch)
 	say_step(agent, launch, TPCK_ACCORD_COPY, accord->committed);
 }
 
+void accord_catch_up(struct agent *agent, struct launch *launch, const char *node)
+{
+	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_COPY);
+
+	message.step = launch->accord->copying;
+	if (message.step && strcmp(node, peers_node()) != 0)
+		peers_talk(node, &message, NULL, 0);
+	if (accord_is_complete(launch))
+		tpck_log_info("the agents of all %u ranks of generation %" PRIu64 " are there", launch->world, launch->generation);
+	consider_copying(agent, launch);
+}
+
 static void decide(struct agent *agent, struct launch *launch)
 {
 	uint64_t step;
 
+	if (!accord_is_complete(launch))
+		return;
 	while ((step = held_by_all(launch))) {
 		bool good = one_cut(launch, step);
 
@@ -264,11 +310,13 @@ static void name_next(struct agent *agent, struct launch *launch)
 
 static void hear_copied(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message)
 {
+	struct tpck_accord_message said = accord_message(launch, TPCK_ACCORD_SETTLED);
 	struct accord *accord = launch->accord;
 	bool all = true;
 
 	if (message->step != accord->copying)
 		return;
+	said.step = message->step;
 	if (message->value2 < accord->fewest_copies)
 		accord->fewest_copies = (unsigned)message->value2;
 	for (uint32_t r = 0; r < launch->world; r++) {
@@ -279,7 +327,8 @@ static void hear_copied(struct agent *agent, struct launch *launch, const char *
 	if (!all)
 		return;
 	tpck_log_debug("step %" PRIu64 " of %u ranks has %u copies on other nodes", message->step, launch->world, accord->fewest_copies);
-	say_step(agent, launch, TPCK_ACCORD_SETTLED, message->step);
+	said.value = accord->fewest_copies;
+	accord_tell_all(agent, launch, &said, NULL, 0);
 	consider_copying(agent, launch);
 	if (accord->due)
 		name_next(agent, launch);
@@ -408,15 +457,32 @@ static void pin(struct agent *agent, struct launch *launch, uint64_t step, bool 
 
 static void copy(struct agent *agent, struct launch *launch, uint64_t step)
 {
-	if (launch->accord->copying)
+	struct accord *accord = launch->accord;
+
+	if (accord->copying) {
+		accord->copy_next = accord->copying == step ? 0 : step;
 		return;
+	}
 	pin(agent, launch, step, false);
-	launch->accord->copying = step;
+	accord->copying = step;
 	if (!peers_copy(agent, launch, step))
 		accord_copied(agent, launch, step, 0);
 }
 
-static void settle(struct agent *agent, struct launch *launch, uint64_t step)
+static void unpin_adopted(struct agent *agent, struct launch *launch)
+{
+	for (uint32_t r = 0; r < launch->world; r++) {
+		struct live *live = launch->rank[r];
+
+		for (unsigned i = 0; live && i < live->image_count; i++)
+			if (live->images[i].adopted) {
+				live->images[i].adopted = false;
+				live_unpin(agent, live, i);
+			}
+	}
+}
+
+static void settle(struct agent *agent, struct launch *launch, uint64_t step, bool has_copies)
 {
 	struct accord *accord = launch->accord;
 	uint64_t before = accord->kept;
@@ -426,7 +492,10 @@ static void settle(struct agent *agent, struct launch *launch, uint64_t step)
 	accord->kept = step;
 	accord->copying = 0;
 	pin(agent, launch, before, true);
-	peers_settled(agent, launch, step);
+	unpin_adopted(agent, launch);
+	/* Where one has none, older ones of the others are all that there is elsewhere. */
+	if (has_copies)
+		peers_settled(agent, launch, step);
 	if (accord->settled_any)
 		return;
 	accord->settled_any = true;
@@ -454,7 +523,7 @@ void accord_steps_obey(struct agent *agent, struct launch *launch, const struct 
 		copy(agent, launch, message->step);
 		break;
 	case TPCK_ACCORD_SETTLED:
-		settle(agent, launch, message->step);
+		settle(agent, launch, message->step, message->value != 0);
 		break;
 	case TPCK_ACCORD_FLUSH:
 		flush_part(agent, launch, message->step);
@@ -489,7 +558,16 @@ void accord_due(struct agent *agent, struct launch *launch)
 void accord_copied(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies)
 {
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_COPIED);
+	struct accord *accord = launch->accord;
+	uint64_t next = accord->copy_next;
 
+	if (next) {
+		/* Who led that round is gone. */
+		accord->copying = accord->copy_next = 0;
+		pin(agent, launch, step, true);
+		copy(agent, launch, next);
+		return;
+	}
 	message.step = step;
 	message.value2 = copies;
 	accord_tell_leader(agent, launch, &message, NULL, 0);
@@ -529,7 +607,7 @@ void accord_joined(struct agent *agent, struct launch *launch, uint64_t step, bo
 
 bool accord_may_flush(const struct launch *launch)
 {
-	return launch->accord->leads && !launch->accord->broken && !launch->accord->flushing;
+	return launch->accord->leads && !launch->accord->flushing && !accord_is_broken(launch);
 }
 
 bool accord_hurries(const struct launch *launch)
@@ -539,7 +617,9 @@ bool accord_hurries(const struct launch *launch)
 
 bool accord_is_broken(const struct launch *launch)
 {
-	return launch->accord->broken;
+	const struct accord *accord = launch->accord;
+
+	return accord->broken || !accord->leader[0] || (accord->leads && !accord_is_complete(launch));
 }
 
 void accord_ended(struct agent *agent, struct live *live)

@@ -52,6 +52,7 @@ struct live_image {
 	bool good;     /* they agreed, for good_step */
 	uint64_t good_step;
 	uint64_t told_step; /* the leader of an accord was told of this one */
+	bool adopted;       /* pinned: the last agent may have kept it for the others of an accord */
 };
 
 /* A session as the agent sees it. */
