@@ -28,9 +28,9 @@ def settled(where):
     return max((int(n) for n in re.findall(r"step (\d+) of \d+ ranks has [1-9]\d* copies on other nodes", where.agent_log())), default=-1)
 
 
-def begin(run, where, per_node, step, ready=committed):
+def begin(run, where, per_node, step, ready=committed, **settings):
     """A start that has come so far, by its leader."""
-    start = run.start(where, per_node)
+    start = run.start(where, per_node, **settings)
     checks.ok(node.until(lambda: ready(where[0]) >= step, 60), f"{run.what}: snapshots of all ranks", run.story(), run.cluster.logs())
     return start
 
@@ -251,6 +251,33 @@ def case_agents():
         start.kill()
         node.until(lambda: all(len(re.findall("was killed", n.agent_log())) >= 2 for n in (a, b)), 10)
         finish(run, run.start((a, b), 2), min(committed(n) for n in (a, b)), "after that")
+
+
+def steps_done(run):
+    return max((int(n) for text in run.logs() for n in re.findall(r"step (\d+) ", text)), default=0)
+
+
+def case_partition():
+    """Two nodes do not reach each other for a while: neither side commits or publishes anything, the ranks train on, and then it
+    goes on."""
+    with node.Cluster(2, TRANSPCKPT_DURABLE_INTERVAL="10") as cluster:
+        a, b = cluster.nodes
+        run = Spread(cluster, 4, steps=900)
+        run.what = "partition"
+        start = begin(run, (a, b), 2, 20, settled, SIMGPU_KERNEL_US="60")
+        b.cut()
+        alone = node.until(lambda: all("no snapshots until it is back" in n.agent_log() for n in (a, b)), 30)
+        checks.ok(alone, "partition: each side says so", run.story(), cluster.logs())
+        before, then = [(committed(n), durable(n)) for n in (a, b)], steps_done(run)
+        checks.ok(node.until(lambda: steps_done(run) >= then + 60, 30), "partition: the ranks train on", run.story())
+        after = [(committed(n), durable(n)) for n in (a, b)]
+        checks.ok(before == after and abs(after[0][0] - after[1][0]) <= 20, f"partition: nothing is agreed on meanwhile: {after}", before, cluster.logs())
+        b.heal()
+        checks.ok(node.until(lambda: settled(a) > after[0][0], 60), f"partition: then it goes on at step {settled(a)}", run.story(), cluster.logs())
+        has = settled(a)
+        start.kill()
+        node.until(lambda: all(len(re.findall("was killed", n.agent_log())) >= 2 for n in (a, b)), 10)
+        finish(run, run.start((a, b), 2), has, "after that")
 
 
 BY_NAME = ("copies_only", "moved", "bad")

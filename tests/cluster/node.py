@@ -108,6 +108,9 @@ class Node:
         """Nothing comes from it and nothing goes there, and nobody is told."""
         run("ip", "link", "set", f"v{self.number}", "down")
 
+    def heal(self):
+        run("ip", "link", "set", f"v{self.number}", "up")
+
     def destroy(self):
         """The link first, so that no packet tells of the end; then all processes, and with them the memory."""
         if self.alive:
