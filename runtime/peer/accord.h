@@ -39,6 +39,7 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_HASTE,    /* to the leader: this agent is to end, and waits until the newest is durable */
 	TPCK_ACCORD_ENDED,    /* to the leader: rank has ended; value 1: well */
 	TPCK_ACCORD_RELEASE,  /* leader: all have ended well; nobody comes back */
+	TPCK_ACCORD_RETIRE,   /* leader to all nodes: what earlier generations left of the ranks is history. Identities as with ASK */
 };
 
 struct tpck_accord_message {

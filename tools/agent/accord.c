@@ -357,6 +357,8 @@ void accord_said(struct agent *agent, const char *node, const char *host, const 
 			launch->closed = true;
 	} else if (message->kind == TPCK_ACCORD_ASK) {
 		accord_answer(agent, node, message, more, size);
+	} else if (message->kind == TPCK_ACCORD_RETIRE) {
+		accord_retire(agent, message->generation, more, size);
 	} else if (message->kind == TPCK_ACCORD_HOLDS) {
 		if (launch && launch->accord->leads)
 			accord_take_holdings(agent, launch, node, message, more, size);

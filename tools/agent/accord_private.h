@@ -50,7 +50,6 @@ struct accord {
 	struct tpck_point point;      /* that is being staged, or was */
 	uint64_t committed, kept, copying; /* steps; 0: none. Images of the latter two are pinned */
 	uint64_t copy_next;           /* to be copied once what is being copied is through: another leader says so */
-	bool settled_any;             /* something of this generation has its copies */
 	bool injected_said, closed_said;
 	bool trying, given_up;        /* hello_try() is under way; and nobody waits for it any more */
 
@@ -64,6 +63,7 @@ struct accord {
 	size_t stored_count;
 	uint64_t named, named_ns;     /* boundary */
 	unsigned fewest_copies;
+	bool settled_any;             /* something of this generation has its copies */
 	uint64_t announced;           /* the generation that was said with LEAD */
 	bool failed;                  /* a rank could not make ready for what is being staged */
 	bool due;                     /* a snapshot is, and there was no room */
@@ -101,6 +101,8 @@ void accord_start_consider(struct agent *agent, struct launch *launch);
 void accord_answer(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *identities, size_t size);
 void accord_take_holdings(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 			  const char *more, size_t size);
+/* Identities of all ranks, one behind another, each with its NUL; malloc'd. NULL: there is no memory. */
+char *accord_identities(const struct launch *launch, size_t *size);
 void accord_forget_asked(struct agent *agent, const char *node);
 /* Who can be asked. */
 void accord_note_node(const char *node, bool there);
@@ -112,5 +114,7 @@ void accord_steps_obey(struct agent *agent, struct launch *launch, const struct 
 void accord_steps_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 		       const char *more, size_t size);
 void accord_drop_held(struct accord_rank *rank);
+/* What processes of these ranks left here in generations before this one. */
+void accord_retire(struct agent *agent, uint64_t generation, const char *identities, size_t size);
 
 #endif

@@ -169,13 +169,16 @@ void accord_forget_asked(struct agent *agent, const char *node)
 				launch->accord->asked[i].answered = true;
 }
 
-static char *all_identities(const struct launch *launch, size_t *size)
+char *accord_identities(const struct launch *launch, size_t *size)
 {
 	char *text, *at;
 
 	*size = 0;
-	for (uint32_t r = 0; r < launch->world; r++)
+	for (uint32_t r = 0; r < launch->world; r++) {
+		if (!launch->accord->rank[r].identity)
+			return NULL;
 		*size += strlen(launch->accord->rank[r].identity) + 1;
+	}
 	text = at = malloc(*size);
 	for (uint32_t r = 0; text && r < launch->world; r++)
 		at = stpcpy(at, launch->accord->rank[r].identity) + 1;
@@ -188,7 +191,7 @@ static void ask(struct agent *agent, struct launch *launch)
 	struct accord *accord = launch->accord;
 	struct holdings here;
 	size_t size, count = 0;
-	char *identities = all_identities(launch, &size);
+	char *identities = accord_identities(launch, &size);
 
 	for (struct node *node = nodes; node; node = node->next)
 		count++;
@@ -298,7 +301,7 @@ static void begin_survey(struct agent *agent, struct launch *launch)
 	survey->job.done = survey_done;
 	survey->agent = agent;
 	survey->launch = launch;
-	survey->identities = all_identities(launch, &survey->size);
+	survey->identities = accord_identities(launch, &survey->size);
 	survey->points = calloc(accord->evidence_count + 1, sizeof *survey->points);
 	if (!survey->identities || !survey->points) {
 		free(survey->identities);

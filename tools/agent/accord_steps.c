@@ -308,6 +308,29 @@ static void name_next(struct agent *agent, struct launch *launch)
 	say_step(agent, launch, TPCK_ACCORD_CAPTURE, accord->named);
 }
 
+void accord_retire(struct agent *agent, uint64_t generation, const char *identities, size_t size)
+{
+	for (size_t at = 0; size && !identities[size - 1] && at < size; at += strlen(identities + at) + 1)
+		for (struct live *live = agent->lives; live; live = live->next)
+			if (live->life == LIFE_DEAD && live->session->name.generation < generation &&
+			    strcmp(live->session->identity, identities + at) == 0)
+				live_retire(agent, live);
+}
+
+/* On whatever nodes ranks were before: in another order of the nodes another rank is where they were. */
+static void say_retire(struct agent *agent, const struct launch *launch)
+{
+	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_RETIRE);
+	size_t size;
+	char *identities = accord_identities(launch, &size);
+
+	if (!identities)
+		return;
+	accord_retire(agent, message.generation, identities, size);
+	peers_talk(NULL, &message, identities, size);
+	free(identities);
+}
+
 static void hear_copied(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message)
 {
 	struct tpck_accord_message said = accord_message(launch, TPCK_ACCORD_SETTLED);
@@ -329,6 +352,11 @@ static void hear_copied(struct agent *agent, struct launch *launch, const char *
 	tpck_log_debug("step %" PRIu64 " of %u ranks has %u copies on other nodes", message->step, launch->world, accord->fewest_copies);
 	said.value = accord->fewest_copies;
 	accord_tell_all(agent, launch, &said, NULL, 0);
+	/* Until now what earlier starts left could have been all that there is elsewhere. */
+	if (accord->fewest_copies && !accord->settled_any) {
+		accord->settled_any = true;
+		say_retire(agent, launch);
+	}
 	consider_copying(agent, launch);
 	if (accord->due)
 		name_next(agent, launch);
@@ -367,8 +395,10 @@ static void hear_ended(struct agent *agent, struct launch *launch, const struct 
 	launch->closed = true;
 	for (uint32_t r = 0; r < launch->world; r++)
 		all = all && ranks[r].ended && ranks[r].well;
-	if (all)
-		say_step(agent, launch, TPCK_ACCORD_RELEASE, 0);
+	if (!all)
+		return;
+	say_step(agent, launch, TPCK_ACCORD_RELEASE, 0);
+	say_retire(agent, launch);
 }
 
 void accord_steps_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
@@ -496,13 +526,6 @@ static void settle(struct agent *agent, struct launch *launch, uint64_t step, bo
 	/* Where one has none, older ones of the others are all that there is elsewhere. */
 	if (has_copies)
 		peers_settled(agent, launch, step);
-	if (accord->settled_any)
-		return;
-	accord->settled_any = true;
-	/* Until now what earlier starts left could have been all that there is. */
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r])
-			live_retire_ancestors(agent, launch->rank[r]);
 }
 
 void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message)
