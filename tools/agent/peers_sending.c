@@ -276,6 +276,11 @@ static void parcel_end(struct agent *agent, struct parcel *parcel)
 	for (unsigned i = 0; i < parcel->targets; i++)
 		copies += parcel->has[i];
 	for (uint32_t i = 0; i < parcel->parts; i++) {
+		const struct live *live = parcel->part[i].live;
+
+		/* It ended meanwhile: who was told so had no copy yet. */
+		if (live->life == LIFE_GONE && live->ended_well)
+			peers_ended(agent, live->session->identity, live->session->name.generation);
 		parcel->part[i].live->jobs--;
 		live_unpin(agent, parcel->part[i].live, parcel->part[i].live_image);
 	}
