@@ -536,8 +536,13 @@ static void promote(struct agent *agent, const struct tpck_point *point)
 	for (struct live *live = agent->lives; live; live = live->next) {
 		int i = live->life == LIFE_DEAD && live->session->name.generation == point->generation ? live_image_of(live, point->step) : -1;
 
-		if (i >= 0)
-			live_image_state(live, (unsigned)i, TPCK_IMAGE_HELD, TPCK_IMAGE_COMMITTED);
+		if (i < 0 || !live_image_state(live, (unsigned)i, TPCK_IMAGE_HELD, TPCK_IMAGE_COMMITTED))
+			continue;
+		/* Who is through with it must not take it for one that a newer has replaced. */
+		if (live->newest < 0 || point->step > live->newest_step) {
+			live->newest = i;
+			live->newest_step = point->step;
+		}
 	}
 }
 
@@ -651,8 +656,10 @@ void accord_break(struct agent *agent, struct launch *launch, const char *node, 
 	}
 	launch->closed = true;
 	if (accord->phase == ACCORD_RUNNING) {
-		tpck_log_warn("the agent of %s is gone, where ranks of generation %" PRIu64 " are: no snapshots until it is back", host,
-			      launch->generation);
+		/* Of processes that are gone themselves there is nothing to come. */
+		if (!launch_is_dead(launch))
+			tpck_log_warn("the agent of %s is gone, where ranks of generation %" PRIu64 " are: no snapshots until it is back",
+				      host, launch->generation);
 		for (uint32_t r = 0; r < launch->world; r++)
 			if (accord->rank[r].joined && strcmp(accord->rank[r].node, node) == 0) {
 				accord->rank[r].joined = false;

@@ -485,8 +485,9 @@ static void hello_done(struct agent *agent, struct job *job)
 }
 
 /* Committed images of processes that are gone, pinned. */
-static void gather_candidates(struct agent *agent, struct hello_part *part)
+static void gather_candidates(const struct hello_job *h, struct hello_part *part)
 {
+	struct agent *agent = h->agent;
 	size_t room = 0;
 
 	for (struct live *live = agent->lives; live; live = live->next)
@@ -499,7 +500,9 @@ static void gather_candidates(struct agent *agent, struct hello_part *part)
 			struct tpck_image_header *header = live->images[i].map.header;
 			struct memory_candidate *candidate = &part->memory[part->memory_count];
 
-			if (atomic_load(&header->state) != TPCK_IMAGE_COMMITTED)
+			/* Of what only is held the leader may learn that it was committed elsewhere. */
+			if (live_image_of(live, header->step) != (int)i ||
+			    (!h->launch->apart && atomic_load(&header->state) != TPCK_IMAGE_COMMITTED))
 				continue;
 			atomic_fetch_add(&header->pins, 1);
 			live->jobs++;
@@ -597,7 +600,7 @@ static void job_add(struct hello_job *h, struct client *client, const struct tpc
 		snprintf(h->obstacle, sizeof h->obstacle, "not resuming: process %d of the same program is still running",
 			 part->conflict_pid);
 	if (hello->flags & TPCK_HELLO_RESUME)
-		gather_candidates(h->agent, part);
+		gather_candidates(h, part);
 	free(client->deferred);
 	client->deferred = NULL;
 	client->busy = true;
