@@ -398,6 +398,7 @@ void accord_lost(struct agent *agent, const char *node, const char *host)
 
 void accord_consider(struct agent *agent)
 {
+	accord_answer_all(agent);
 	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
 		struct accord *accord = launch->accord;
 
@@ -426,7 +427,7 @@ void accord_consider(struct agent *agent)
 
 uint64_t accord_deadline(const struct agent *agent)
 {
-	uint64_t soonest = UINT64_MAX, now = tpck_clock_monotonic_ns();
+	uint64_t soonest = accord_answer_deadline(), now = tpck_clock_monotonic_ns();
 
 	for (const struct launch *launch = agent->launches; launch; launch = launch->next) {
 		if (!launch->apart || !launch->accord->until_ns)

@@ -99,6 +99,8 @@ void accord_start_hear(struct agent *agent, struct launch *launch, const char *n
 		       const char *more, size_t size);
 void accord_start_consider(struct agent *agent, struct launch *launch);
 void accord_answer(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *identities, size_t size);
+void accord_answer_all(struct agent *agent);
+uint64_t accord_answer_deadline(void);
 void accord_take_holdings(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 			  const char *more, size_t size);
 /* Identities of all ranks, one behind another, each with its NUL; malloc'd. NULL: there is no memory. */

@@ -15,6 +15,8 @@
 /* How long nodes may take to say what they have; to be met before; and ranks to make ready. */
 #define ASK_NS (3 * SEC)
 #define STAGE_NS (600 * SEC)
+/* How long a node that is asked waits for processes of the last start to be quite gone, before it says what they left. */
+#define GOING_NS (2 * SEC)
 
 static struct node {
 	char name[TPCK_PEER_NAME];
@@ -67,7 +69,7 @@ static void add_holding(struct holdings *all, const struct tpck_accord_holding *
 static void holdings_of_sessions(struct agent *agent, uint32_t rank, const char *identity, struct holdings *all)
 {
 	for (struct live *live = agent->lives; live; live = live->next) {
-		if ((live->life != LIFE_DEAD && live->life != LIFE_SETTLING) || strcmp(live->session->identity, identity) != 0)
+		if (live->life != LIFE_DEAD || strcmp(live->session->identity, identity) != 0)
 			continue;
 		for (unsigned i = 0; i < live->image_count; i++) {
 			struct tpck_image_header *header = live->images[i].map.header;
@@ -110,18 +112,80 @@ static struct holdings holdings_here(struct agent *agent, const char *identities
 	return all;
 }
 
+/* Processes of these ranks that an earlier start left, and that are not quite gone. */
+static bool are_going(struct agent *agent, uint32_t ordinal, const char *identities, size_t size)
+{
+	live_poll(agent);
+	for (struct live *live = agent->lives; live; live = live->next)
+		for (size_t at = 0; (live->life == LIFE_RUNNING || live->life == LIFE_SETTLING) && at < size; at += strlen(identities + at) + 1)
+			if (live->session->name.ordinal == ordinal && strcmp(live->session->identity, identities + at) == 0)
+				return true;
+	return false;
+}
+
+/* An ASK that is not answered yet. */
+struct question {
+	char node[TPCK_PEER_NAME];
+	struct tpck_accord_message message;
+	uint64_t until_ns;
+	struct question *next;
+	size_t size;
+	char identities[];
+};
+
+static struct question *questions;
+
+static void answer(struct agent *agent, const struct question *question)
+{
+	struct tpck_accord_message said = question->message;
+	struct holdings all = holdings_here(agent, question->identities, question->size);
+
+	said.kind = TPCK_ACCORD_HOLDS;
+	said.value = peers_generation();
+	peers_talk(question->node, &said, all.row, all.count * sizeof *all.row);
+	free(all.row);
+}
+
+void accord_answer_all(struct agent *agent)
+{
+	for (struct question **place = &questions; *place;) {
+		struct question *question = *place;
+
+		if (tpck_clock_monotonic_ns() < question->until_ns &&
+		    are_going(agent, question->message.ordinal, question->identities, question->size)) {
+			place = &question->next;
+			continue;
+		}
+		answer(agent, question);
+		*place = question->next;
+		free(question);
+	}
+}
+
+uint64_t accord_answer_deadline(void)
+{
+	uint64_t soonest = UINT64_MAX;
+
+	for (const struct question *question = questions; question; question = question->next)
+		if (question->until_ns < soonest)
+			soonest = question->until_ns;
+	return soonest;
+}
+
 void accord_answer(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *identities, size_t size)
 {
-	struct tpck_accord_message answer = *message;
-	struct holdings all;
+	struct question *question = size && !identities[size - 1] ? calloc(1, sizeof *question + size) : NULL;
 
-	if (!size || identities[size - 1])
+	if (!question)
 		return;
-	all = holdings_here(agent, identities, size);
-	answer.kind = TPCK_ACCORD_HOLDS;
-	answer.value = peers_generation();
-	peers_talk(node, &answer, all.row, all.count * sizeof *all.row);
-	free(all.row);
+	snprintf(question->node, sizeof question->node, "%s", node);
+	question->message = *message;
+	question->until_ns = tpck_clock_monotonic_ns() + GOING_NS;
+	question->size = size;
+	memcpy(question->identities, identities, size);
+	question->next = questions;
+	questions = question;
+	accord_answer_all(agent);
 }
 
 /* ---- what all have ------------------------------------------------------------------------ */
@@ -200,6 +264,7 @@ static void ask(struct agent *agent, struct launch *launch)
 		free(identities);
 		return;
 	}
+	message.ordinal = accord->rank[0].ordinal;
 	for (struct node *node = nodes; node; node = node->next)
 		memcpy(accord->asked[accord->asked_count++].node, node->name, TPCK_PEER_NAME);
 	here = holdings_here(agent, identities, size);
@@ -450,6 +515,16 @@ static void hear_staged(struct agent *agent, struct launch *launch, const char *
 	start.value = 1;
 	start.value2 = hello_ports();
 	accord_tell_all(agent, launch, &start, NULL, 0);
+}
+
+static bool wait_here(struct agent *agent, const struct launch *launch)
+{
+	size_t size;
+	char *identities = accord_identities(launch, &size);
+	bool going = identities && are_going(agent, launch->accord->rank[0].ordinal, identities, size);
+
+	free(identities);
+	return going;
 }
 
 bool accord_is_complete(const struct launch *launch)
@@ -716,7 +791,8 @@ void accord_start_consider(struct agent *agent, struct launch *launch)
 			start_anew(agent, launch, some_ask ? "not resuming: another rank of this job has begun from its beginning" : "");
 		} else if (accord->leads && accord_is_complete(launch) && !accord->until_ns) {
 			accord->until_ns = now + ASK_NS;
-		} else if (accord->leads && accord_is_complete(launch) && (!peers_settling() || now >= accord->until_ns)) {
+		} else if (accord->leads && accord_is_complete(launch) &&
+			   ((!peers_settling() && !wait_here(agent, launch)) || now >= accord->until_ns)) {
 			accord->phase = ACCORD_ASKING;
 			accord->until_ns = now + ASK_NS;
 			ask(agent, launch);
