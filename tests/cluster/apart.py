@@ -6,6 +6,7 @@ import glob
 import os
 import re
 import sys
+import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import node
@@ -242,11 +243,11 @@ def case_agents():
         run = Spread(cluster, 4, steps=600)
         run.what = "agents"
         start = begin(run, (a, b), 2, 20, settled)
-        for number, (where, others) in enumerate((((a,), "a leader"), ((b,), "another one"), ((a, b), "all"))):
+        for where, which in (((a,), "a leader"), ((b,), "another one"), ((a, b), "all")):
             for n in where:
                 n.signal_agent("KILL")
             then = max(settled(n) for n in (a, b))
-            checks.ok(node.until(lambda: settled(a) >= then + 10, 30), f"agents: {others} is killed, and it goes on at step {settled(a)}", run.story(),
+            checks.ok(node.until(lambda: settled(a) >= then + 10, 30), f"agents: {which} killed, and it goes on at step {settled(a)}", run.story(),
                       cluster.logs())
         start.kill()
         node.until(lambda: all(len(re.findall("was killed", n.agent_log())) >= 2 for n in (a, b)), 10)
@@ -280,7 +281,31 @@ def case_partition():
         finish(run, run.start((a, b), 2), has, "after that")
 
 
-BY_NAME = ("copies_only", "moved", "bad")
+def case_late():
+    """A process that has the only image of its rank ends when the next start, which is elsewhere, is there already."""
+    with node.Cluster(4) as cluster:
+        a, b, c, d = cluster.nodes
+        run = Spread(cluster, 2, steps=300)
+        run.what = "late"
+        # Copies go to another domain.
+        for n in cluster.nodes:
+            n.agent(TRANSPCKPT_DOMAIN="two" if n is c else "one")
+        checks.ok(node.until(lambda: all(len(re.findall("is a peer", n.agent_log())) >= 3 for n in cluster.nodes), 60),
+                  "late: the agents meet", cluster.logs())
+        start = begin(run, (a, b), 1, 10, settled)
+        has = min(committed(a), committed(b))
+        checks.ok(not a.copies() and not b.copies() and not d.copies(), "late: there are no copies on other nodes", cluster.logs())
+        # Before anybody sees it, and gives the copies to others.
+        c.cut()
+        last = start.starts.pop()
+        start.kill()
+        ending = threading.Timer(1.5, last.kill)
+        ending.start()
+        finish(run, run.start((a, d)), has, "on another node")
+        ending.join()
+
+
+BY_NAME = ("bad", "copies_only", "dead", "killed", "late", "moved", "node")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):
