@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs whose ranks are on several nodes lose ranks, agents and nodes at random, round after round, and are started again on what is
+left: all ranks go on at one step, no older than what the loss leaves, and end with the same bytes.
+
+SEED=N and SCENARIOS=N by environment; each scenario prints the seed that gives it alone, with SCENARIOS=1."""
+import os
+import random
+import re
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import node
+from rank_jobs import Spread
+
+import job
+
+LAYOUTS = {2: ((), ("--zero",), ("--tp", "2"), ("--pp", "2")),
+           4: ((), ("--zero",), ("--tp", "2"), ("--pp", "2"), ("--tp", "2", "--pp", "2"))}
+# Only some of these: LOSSES="late cut".
+LOSSES = os.environ.get("LOSSES", "rank ranks node nodes agent agents all cut late").split()
+
+node.enter()
+if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
+    job.skip("the agent was built without UCX")
+checks = job.Checks()
+
+
+class Scenario:
+    """One job in a cluster of its own."""
+
+    def __init__(self, seed):
+        draw = self.draw = random.Random(seed)
+        self.seed = seed
+        self.ranks = draw.choice((2, 2, 4))
+        self.per_node = draw.choice((1, 2)) if self.ranks == 4 else 1
+        self.needed = self.ranks // self.per_node
+        self.count = min(5, self.needed + draw.choice((1, 1, 2)))
+        self.peers = draw.choice((1, 1, 2))
+        self.layout = draw.choice(LAYOUTS[self.ranks])
+        self.steps = draw.choice((200, 300, 400))
+        self.rounds = draw.choice((1, 2, 2, 3))
+        self.story = [f"seed {seed}: {self.ranks} ranks, {self.per_node} a node, {self.count} nodes, {self.peers} peers, "
+                      f"{' '.join(self.layout) or 'data parallel'}, {self.steps} steps"]
+        self.cut = []
+        # What is left of the newest step that has its copies; -1: nothing that a start has to go on from.
+        self.floor = -1
+
+    def note(self, text):
+        self.story.append(text)
+        if os.environ.get("VERBOSE"):
+            print(f"# {time.monotonic():.1f} {text}", flush=True)
+
+    def ok(self, good, what):
+        return checks.ok(good, f"seed {self.seed}: {what}", *([] if good else [*self.story, self.run.story(), self.logs()]))
+
+    def logs(self):
+        return "\n".join(f"--- {n.name}\n{n.agent_log()[-int(os.environ.get('LOG_BYTES', '9000')):]}" for n in self.cluster.nodes if n.alive)
+
+    def since(self, where):
+        """What its agents have said of the newest start. The one before may still have had its say."""
+        said = where.agent_log()[self.marks.get(where.name, 0):]
+        begun = re.search(r"is rank \d+ of generation", said)
+        return said[begun.start():] if begun else ""
+
+    def committed(self, where):
+        return max((int(n) for n in re.findall(r"committed step (\d+) ", self.since(where))), default=-1)
+
+    def settled(self):
+        """The newest step of this start that has its copies, as the leader says, and how many."""
+        found = re.findall(r"step (\d+) of \d+ ranks has (\d+) copies on other nodes", self.since(self.where[0]))
+        return max(((int(step), int(copies)) for step, copies in found if int(copies) > 0), default=(-1, 0))
+
+    def meet(self, nodes):
+        """Those whose agents are gone get others, as a node's own service gives them."""
+        for n in nodes:
+            n.agent()
+
+    def begin(self):
+        left = [n for n in self.cluster.nodes if n.alive and n not in self.cut]
+        if self.draw.random() < 0.5:
+            stayed = [n for n in self.where if n in left]
+            spares = [n for n in left if n not in stayed]
+            self.where = [n if n in left else spares.pop(0) for n in self.where]
+        else:
+            self.where = self.draw.sample(left, self.needed)
+        self.meet([n for n in left if n not in self.where])
+        self.marks = {n.name: len(n.agent_log()) for n in self.cluster.nodes if n.alive}
+        self.note(f"start on {' '.join(n.name for n in self.where)}")
+        return self.run.start(self.where, self.per_node)
+
+    def lost_nodes(self, count, copies):
+        """As many as may go, of all that are left; the leader's among them."""
+        left = [n for n in self.cluster.nodes if n.alive and n not in self.cut]
+        count = min(count, copies, len(left) - self.needed)
+        return self.draw.sample(left, count) if count > 0 else []
+
+    def lose(self, start):
+        """One loss; what has to be left of the job's snapshots is the new floor."""
+        what = self.draw.choice(LOSSES)
+        settled, copies = self.settled()
+        committed = min(self.committed(n) for n in self.where)
+        gone = self.lost_nodes(2 if what == "nodes" else 1, copies) if what in ("node", "nodes", "cut") else []
+        if what in ("node", "nodes", "cut") and not gone:
+            what = "ranks"
+        self.note(f"loss: {what} {' '.join(n.name for n in gone)}; step {settled} has {copies} copies, {committed} is committed")
+        self.floor = max(self.floor, settled if gone else committed)
+        if what == "rank":
+            rank = self.draw.randrange(self.ranks)
+            self.note(f"rank {rank} is killed: {self.run.kill_rank(rank)}")
+        elif what in ("agent", "agents", "all"):
+            for n in self.draw.sample(self.where, 1) if what == "agent" else self.where:
+                self.note(f"{n.name}'s agent is killed")
+                n.signal_agent("KILL")
+            if what == "all":
+                start.kill()
+            else:
+                # The processes go on, whose next agent adopts them.
+                time.sleep(self.draw.random())
+        elif what == "cut":
+            gone[0].cut()
+            self.cut.append(gone[0])
+            time.sleep(self.draw.random())
+        for n in gone if what != "cut" else ():
+            n.destroy()
+        if what == "late":
+            # Those of one node, which wait for the others, are only ended when the next start is there already.
+            last = start.starts.pop(self.draw.randrange(len(start.starts)))
+            start.kill()
+            seconds = 0.3 + self.draw.random()
+            self.note(f"those of one node end {seconds:.1f} s later")
+            threading.Timer(seconds, last.kill).start()
+            return
+        if what != "rank":
+            start.kill()
+        else:
+            start.wait(30)
+        # As a launcher waits for its processes; those that nobody waits for have no command line any more.
+        for n in self.cluster.nodes:
+            if n.alive:
+                node.until(lambda n=n: "gpt_ranks" not in n.run(["sh", "-c", "cat /proc/[0-9]*/cmdline 2>/dev/null"],
+                                                                self.cluster.environment).stdout, 20)
+
+    def came_back(self, what):
+        at = self.run.resumed()
+        said = self.run.story()
+        if self.floor >= 0:
+            self.ok(at is not None and at >= self.floor, f"{what}: all ranks go on at step {at}, at least {self.floor}")
+        self.ok("diverged" not in said, f"{what}: no rank is at another place")
+        return at
+
+    def play(self):
+        with node.Cluster(self.count, TRANSPCKPT_PEERS=str(self.peers)) as self.cluster:
+            nodes = self.cluster.nodes
+            self.run = Spread(self.cluster, self.ranks, *self.layout, steps=self.steps)
+            self.where = nodes[:self.needed]
+            self.meet(nodes)
+            if not self.ok(node.until(lambda: all(len(re.findall("is a peer", n.agent_log())) >= self.count - 1 for n in nodes), 60),
+                           "the agents meet"):
+                return
+            start = self.begin()
+            for number in range(self.rounds):
+                wants_copies = self.draw.random() < 0.8
+
+                def ready(start=start, wants_copies=wants_copies):
+                    return not start.running() or (self.settled()[0] >= 0 if wants_copies
+                                                   else all(self.committed(n) >= 0 for n in self.where))
+                if not self.ok(node.until(ready, 90), f"round {number}: snapshots of all ranks"):
+                    start.kill()
+                    return
+                if not start.running():
+                    self.note("it ended before anything was lost")
+                    break
+                if number:
+                    self.came_back(f"round {number}")
+                self.lose(start)
+                start = self.begin()
+            status = start.wait(150)
+            self.ok(status == 0, f"the last start ends well: {status}")
+            self.came_back("the last start")
+            differ = self.run.same()
+            if differ:
+                self.note("\n".join(differ))
+            self.ok(not differ, "with the same bytes")
+            self.ok(not [n for n in self.where if "their snapshots end here" in self.since(n)], "no agent of it was lost")
+            left = node.until(lambda: not self.left() or None, 20)
+            if not left:
+                self.note(f"left: {self.left()}")
+            self.ok(left, "nothing is left in memory where it ended")
+
+    def left(self):
+        found = []
+        for n in self.where:
+            out = n.run(["sh", "-c", "cd /dev/shm/t/j && ls -d */image.* copy.* 2>/dev/null"], self.cluster.environment).stdout
+            found += [f"{n.name}:{line}" for line in out.splitlines()]
+        return found
+
+
+draw = job.drawn_from()
+count = int(os.environ.get("SCENARIOS") or 2)
+first = int(os.environ["SEED"]) if os.environ.get("SEED") else draw.randrange(1 << 32)
+for n in range(count):
+    began = time.monotonic()
+    Scenario(first + n).play()
+    print(f"# seed {first + n} took {time.monotonic() - began:.0f} s", flush=True)
+checks.end()
