@@ -96,6 +96,9 @@ void accord_adopt(struct launch *launch)
 		live->newest = i;
 		live->newest_step = accord->committed = step;
 	}
+	/* Nobody will tell them to go live. */
+	if (accord_is_starting(launch))
+		launch_start_over(launch, NULL, true);
 }
 
 /* ---- speaking ----------------------------------------------------------------------------- */

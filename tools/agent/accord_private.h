@@ -108,6 +108,8 @@ char *accord_identities(const struct launch *launch, size_t *size);
 void accord_forget_asked(struct agent *agent, const char *node);
 /* Who can be asked. */
 void accord_note_node(const char *node, bool there);
+/* Its ranks here are on their way to a step that they go on from. */
+bool accord_is_starting(const struct launch *launch);
 /* A node that has ranks of it, or leads it, is gone. */
 void accord_break(struct agent *agent, struct launch *launch, const char *node, const char *host);
 

@@ -18,6 +18,8 @@
 /* How long a node that is asked waits for processes of the last start to be quite gone, before it says what they left. */
 #define GOING_NS (2 * SEC)
 
+static const char gone[] = "not resuming: a node that has ranks of this job is gone";
+
 static struct node {
 	char name[TPCK_PEER_NAME];
 	struct node *next;
@@ -333,6 +335,7 @@ static void survey_run(struct job *job)
 }
 
 static void stage_next(struct agent *agent, struct launch *launch);
+static void start_anew(struct agent *agent, struct launch *launch, const char *notice);
 
 static void survey_done(struct agent *agent, struct job *job)
 {
@@ -346,7 +349,9 @@ static void survey_done(struct agent *agent, struct job *job)
 	accord->stored_count = survey->stored_count;
 	for (size_t i = 0; i < survey->point_count; i++)
 		accord->evidence[i].bad = !survey->points[i].generation;
-	if (!accord->broken)
+	if (accord->broken)
+		start_anew(agent, launch, gone);
+	else
 		stage_next(agent, launch);
 	free(survey->points);
 	free(survey->identities);
@@ -715,12 +720,56 @@ void accord_over(struct agent *agent, struct live *live, bool again)
 
 /* ---- time --------------------------------------------------------------------------------- */
 
+/* What was said is forgotten. */
+static void ask_anew(struct accord *accord)
+{
+	free(accord->asked);
+	free(accord->evidence);
+	accord->asked = NULL;
+	accord->evidence = NULL;
+	accord->asked_count = accord->evidence_count = 0;
+	accord->phase = ACCORD_GATHERING;
+}
+
+bool accord_is_starting(const struct launch *launch)
+{
+	for (uint32_t r = 0; r < launch->world; r++) {
+		const struct live *live = launch->rank[r];
+
+		if (live && live->life == LIFE_RUNNING && live->session->control->parent_generation &&
+		    atomic_load(&live->session->control->go) == TPCK_GO_WAIT)
+			return true;
+	}
+	return false;
+}
+
+/* Those that wait, or make ready, do not wait for the rest; those on their way to their step try it once more. */
+static void break_start(struct agent *agent, struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+	struct tpck_accord_message over = accord_message(launch, TPCK_ACCORD_OVER);
+
+	if (accord->leads && accord->phase == ACCORD_STAGING) {
+		start_anew(agent, launch, gone);
+	} else if (accord->leads && accord->phase == ACCORD_RUNNING && accord_is_starting(launch)) {
+		over.parent = accord->point.generation;
+		over.step = accord->point.step;
+		over.value = 1;
+		accord_tell_all(agent, launch, &over, NULL, 0);
+	} else if (launch->staged && !accord->trying) {
+		hello_go(agent, launch, false, 0, gone);
+	} else if (accord->phase == ACCORD_RUNNING && accord_is_starting(launch)) {
+		launch_start_over(launch, NULL, true);
+	}
+}
+
 void accord_break(struct agent *agent, struct launch *launch, const char *node, const char *host)
 {
 	struct accord *accord = launch->accord;
 
-	if (accord->phase == ACCORD_GATHERING) {
+	if (accord->phase == ACCORD_GATHERING || accord->phase == ACCORD_ASKING) {
 		/* Nothing is begun: whoever comes in its place is as good. */
+		ask_anew(accord);
 		for (uint32_t r = 0; r < launch->world; r++)
 			if (accord->rank[r].joined && strcmp(accord->rank[r].node, node) == 0)
 				accord->rank[r].joined = false;
@@ -730,7 +779,7 @@ void accord_break(struct agent *agent, struct launch *launch, const char *node, 
 		return;
 	}
 	launch->closed = true;
-	if (accord->phase == ACCORD_RUNNING) {
+	if (accord->phase == ACCORD_RUNNING && !accord_is_starting(launch)) {
 		/* Of processes that are gone themselves there is nothing to come. */
 		if (!launch_is_dead(launch))
 			tpck_log_warn("the agent of %s is gone, where ranks of generation %" PRIu64 " are: no snapshots until it is back",
@@ -741,16 +790,16 @@ void accord_break(struct agent *agent, struct launch *launch, const char *node, 
 				accord_drop_held(&accord->rank[r]);
 			}
 		accord->flushing = 0;
-		accord->injected_said = false;
 		if (!accord->leads)
 			accord->leader[0] = '\0';
 		return;
 	}
 	accord->broken = true;
-	tpck_log_warn("the agent of %s is gone, where ranks of this job are that are to go on: they begin anew", host);
-	if (launch->staged && !accord->trying)
-		hello_go(agent, launch, false, 0, "not resuming: a node that has ranks of this job is gone");
-	accord->phase = ACCORD_RUNNING;
+	tpck_log_warn("the agent of %s is gone, where ranks of this job are that are to go on: they start over", host);
+	break_start(agent, launch);
+	/* The clerk is choosing its generation: the others hear of it then. */
+	if (accord->phase != ACCORD_CHOOSING)
+		accord->phase = ACCORD_RUNNING;
 	accord->until_ns = 0;
 }
 
