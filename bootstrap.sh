@@ -3,6 +3,7 @@
 # From a bare clone on Debian 12 to a build, a demonstration or the whole check.
 #
 #   ./bootstrap.sh demo          trains a small GPT, kills it several times, resumes it, compares
+#   ./bootstrap.sh demo-cluster  the same on four nodes (namespaces), of which one is destroyed; a spare one takes its place
 #   ./bootstrap.sh demo-torch    the same with PyTorch from PyPI, which it installs (5 GB)
 #   ./bootstrap.sh check         builds and runs every test suite that needs no large packages
 #   ./bootstrap.sh check-frameworks
@@ -271,6 +272,10 @@ demo)
 	build "${2:-}"
 	exec "$top/tests/e2e/demo.sh" "$dir"
 	;;
+demo-cluster)
+	build "${2:-}"
+	builddir=$dir exec python3 -B "$top/tests/cluster/demo.py"
+	;;
 demo-torch)
 	build "${2:-}"
 	torch || exit 1
@@ -293,7 +298,7 @@ check-frameworks)
 	exec make -k -j"$jobs" check-frameworks
 	;;
 *)
-	sed -n '3,14s/^# \{0,1\}//p' "$0"
+	sed -n '3,15s/^# \{0,1\}//p' "$0"
 	exit 2
 	;;
 esac

@@ -17,18 +17,18 @@ INSIDE = "TPCK_TEST_CLUSTER"
 NAMESPACES = ["unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
-def enter():
+def enter(skip=job.skip):
     """Goes on in namespaces of the test's own; ends it as skipped where there are none to be had."""
     if os.environ.get(INSIDE):
         return
     for program in ("unshare", "nsenter", "ip"):
         if not shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"):
-            job.skip(f"{program} is missing")
+            skip(f"{program} is missing")
     tried = subprocess.run([*NAMESPACES, "sh", "-c", "mount -t tmpfs tmpfs /dev/shm && ip link add tpck0 type bridge && "
                             "ip link add tpck1 type veth peer name tpck2"], capture_output=True, text=True, check=False,
                            env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"})
     if tried.returncode:
-        job.skip(f"namespaces are not allowed here: {tried.stderr.strip().splitlines()[-1:]}")
+        skip(f"namespaces are not allowed here: {tried.stderr.strip().splitlines()[-1:]}")
     os.environ[INSIDE] = "1"
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     # The shell is the first process, and waits for those whose parents are gone: a namespace ends only once all have been.
