@@ -50,14 +50,19 @@ def until(condition, seconds=30):
     return None
 
 
+def node_called(number):
+    """Name and address."""
+    return "node" + "abcdefgh"[number], f"10.77.0.{number + 1}"
+
+
 class Node:
     def __init__(self, cluster, number):
-        self.cluster, self.number, self.name = cluster, number, "node" + "abcdefgh"[number]
-        self.address = f"10.77.0.{number + 1}"
+        self.cluster, self.number, self.name, self.address = cluster, number, *node_called(number)
         ready, told = os.pipe()
         self.process = subprocess.Popen(
             ["unshare", "--mount", "--net", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
-             f"mount -t tmpfs -o size={cluster.memory} tmpfs /dev/shm && hostname {self.name} && ip link set lo up && "
+             f"mount -t tmpfs -o size={cluster.memory} tmpfs /dev/shm && mount --bind {cluster.root}/hosts /etc/hosts && "
+             f"hostname {self.name} && ip link set lo up && "
              f"echo ready >&{told} && exec sleep 100000"], pass_fds=[told], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(told)
         with os.fdopen(ready) as f:
@@ -149,6 +154,9 @@ class Cluster:
         os.mkdir(self.environment["SIMGPU_FABRIC"])
         self.environment.update(settings)
         self.count, self.nodes = count, []
+        # A node's name is that of its address, as launchers and libraries of ranks take for granted.
+        with open(os.path.join(self.root, "hosts"), "w", encoding="ascii") as f:
+            f.write("127.0.0.1 localhost\n" + "".join("{1} {0}\n".format(*node_called(number)) for number in range(count)))
         self.runner = [os.path.join(self.build, "tests/sim/simgpu-run")]
 
     def __enter__(self):

@@ -9,7 +9,6 @@ ranks print, their last digests and the checkpoints that they save themselves mu
 Without arguments those of USUAL. Exits with 77 where there is no PyTorch; a case whose packages are not there is skipped.
 """
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import time
 
 import kill
 import scripts
+from kill_results import FINE, LEFT_ALONE, STEP, files_differ, printed
 from script_job import job
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -40,38 +40,6 @@ CASES = {
 USUAL = ['ddp4', 'fsdp', 'zero3']
 # What an installation must have: DCP needs numpy, which PyTorch's has not.
 NEEDS = {'torch': 'torch', 'loops': 'torch, numpy', 'suites': 'torch, numpy, deepspeed'}
-STEP = re.compile(r'(rank \d of \d step \d+) loss [\d.]{8} mean [\d.]{8}|(?:rank \d) final \w{64}')
-FINE = re.compile(r'transpckpt: (resuming at|live at)')
-# What a rank may live to say of the death of another.
-LEFT_ALONE = re.compile(r'transpckpt: NCCL on rank \d of communicator \d+, of \d ranks: remote process exited')
-
-
-def printed(start):
-    """What the ranks said of each step, the last time that they did; and their last words."""
-    # All write into one file: a line may begin where another's newline is yet to come. So one must be one string for print().
-    return {found[1] or found[0][:6]: found[0] for found in STEP.finditer(start.printed())}
-
-
-# DCP's index has an identifier in it that is drawn for each save.
-INDICES = """import dataclasses, pickle, sys
-for a, b in zip(sys.argv[1::2], sys.argv[2::2]):
-    pair = [pickle.load(open(path, 'rb')) for path in (a, b)]
-    for found in pair:
-        found.storage_meta = dataclasses.replace(found.storage_meta, save_id=None, checkpoint_id=None)
-    if pair[0] != pair[1]:
-        print(b, 'says something else')
-"""
-
-
-def files_differ(python, plain, killed):
-    """The checkpoints that the program saved, as lines: bytes, but for what says that it is of another time."""
-    names = [name for name in job.tree(plain) if name.endswith('.metadata')]
-    pairs = [os.path.join(folder, name) for name in names for folder in (plain, killed)]
-    lines = [line for line in job.differences(plain, killed) if not any(line.startswith(name + ' differs') for name in names)]
-    if names and all(map(os.path.exists, pairs)):
-        found = subprocess.run([python, '-W', 'ignore', '-c', INDICES, *pairs], capture_output=True, text=True, check=False)
-        lines += found.stdout.splitlines() + (found.stderr.splitlines()[-1:] if found.returncode else [])
-    return lines if os.listdir(plain) else ['it saved nothing']
 
 
 class Torchrun:

@@ -62,6 +62,12 @@ def find_python():
     return None
 
 
+def package(python):
+    """The folder of its PyTorch."""
+    return subprocess.run([python, '-W', 'ignore', '-c', 'import os, torch; print(os.path.dirname(torch.__file__))'], check=True,
+                          capture_output=True, text=True).stdout.split()[-1]
+
+
 def caches(folder):
     """Where compilers keep what they made. The first run measures which variant of a kernel is faster; others must find that."""
     return {'TORCHINDUCTOR_CACHE_DIR': os.path.join(folder, 'inductor'), 'TRITON_CACHE_DIR': os.path.join(folder, 'triton')}

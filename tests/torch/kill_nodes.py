@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's DistributedDataParallel under torchrun on two nodes, which are namespaces of this machine: what the ranks print,
+their last digests and the checkpoints that they save themselves must be those of a run in which nobody died.
+
+  kill_nodes.py [CASE...]     environment: as for scripts.py
+
+  node         a node is destroyed once a step has copies; the same command goes on on the other one and a spare one
+  leader       the same; it is the node of rank 0
+  node2        as node, with two ranks on each
+
+Without arguments those of USUAL. Exits with 77 where there is no PyTorch, or where namespaces are not allowed.
+"""
+import os
+import re
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, '..', 'cluster'))
+import node
+
+node.enter()
+import scripts
+from kill_results import FINE, LEFT_ALONE, files_differ, printed
+from rank_jobs import Launch
+
+import job
+
+USUAL = ['node']
+STEPS = 80
+HANG_SEC = 600
+# At the level of the log that says which steps have copies.
+DEBUG = re.compile(r'transpckpt: (the driver is /|digests are taken on the device)')
+DDP = ['ddp.py', '--loading', '0.03', '--steps', str(STEPS), '--save-every', '10']
+
+
+def settled(leader):
+    """The newest step of which all nodes have their copies, as the leader says."""
+    return max((int(n) for n in re.findall(r'step (\d+) of \d+ ranks has [1-9]\d* copies on other nodes', leader.agent_log())), default=-1)
+
+
+class Torchrun:
+    """The same command on several nodes; the first has torchrun's meeting place."""
+
+    starts = 0
+
+    def __init__(self, cluster, python, where, per_node, folder, name, preloaded=True):
+        Torchrun.starts += 1
+        self.cluster, self.python, self.where, self.per_node, self.name = cluster, python, where, per_node, name
+        self.preloaded, self.folder = preloaded, os.path.join(cluster.root, folder)
+        os.makedirs(self.folder, exist_ok=True)
+        # Ranks that are left of an earlier start may still have its port.
+        self.endpoint = '%s:%d' % (where[0].name, 29400 + Torchrun.starts)
+        self.launch = Launch([self.begin(here) for here in where])
+
+    def begin(self, here):
+        environment = {k: v for k, v in self.cluster.environment.items() if self.preloaded or not k.startswith('TRANSPCKPT_')}
+        environment.update(OMP_NUM_THREADS='1', SIMGPU_DEVICES=str(self.per_node), SIMGPU_UNKNOWN='list',
+                           SIMGPU_TORCH=os.environ['SIMGPU_TORCH'], PYTHONUNBUFFERED='1')
+        run = [os.path.join(self.cluster.build, 'transpckpt'), 'run', '--'] if self.preloaded else []
+        return here.start(self.cluster.runner + run + [
+            self.python, '-W', 'ignore', '-m', 'torch.distributed.run', '--nnodes', '2', '--nproc-per-node', str(self.per_node),
+            '--rdzv-backend', 'c10d', '--rdzv-id', 'j', '--rdzv-endpoint', self.endpoint, '--max-restarts', '0',
+            os.path.join(HERE, DDP[0])] + DDP[1:], environment, '%s.%s' % (self.name, here.name), self.folder)
+
+    def kill_ranks(self, here):
+        """Nobody is told: torchrun gives each a session of its own."""
+        here.run(['sh', '-c', 'for p in /proc/[0-9]*; do grep -qzxE "RANK=[0-9]+" $p/environ && kill -KILL ${p#/proc/}; done 2>/dev/null'],
+                 self.cluster.environment)
+
+    def said(self):
+        return self.launch.said()
+
+    def printed(self):
+        return '\n'.join(start.printed() for start in self.launch.starts)
+
+    def end(self):
+        self.launch.kill()
+        for here in self.where:
+            if here.alive:
+                self.kill_ranks(here)
+
+    def resumed(self):
+        return [int(found[1]) for found in job.LIVE.finditer(self.said())]
+
+    def remarks(self):
+        return [line for line in self.said().splitlines()
+                if line.startswith(('transpckpt:', 'simgpu:')) and not FINE.match(line) and not DEBUG.match(line)]
+
+
+def judge(plain, runs, ranks):
+    """What is wrong with what all starts left, beside a plain run."""
+    lines, wrong = {}, []
+    for run in runs:
+        lines.update(dict(item for start in run.launch.starts for item in printed(start).items()))
+    wanted = dict(item for start in plain.launch.starts for item in printed(start).items())
+    wrong += ['the plain run did not print %s' % key for key in ['rank %d of %d step %d' % (r, ranks, s) for r in range(ranks)
+                                                                 for s in range(STEPS)] if key not in wanted][:4]
+    wrong += ['%s, not %s' % (lines.get(key), line) for key, line in wanted.items() if lines.get(key) != line][:4]
+    return wrong + files_differ(plain.python, plain.folder, runs[0].folder)[:4]
+
+
+class Case:
+    def __init__(self, checks, python, name, per_node=1):
+        self.checks, self.python, self.name, self.per_node, self.ranks = checks, python, name, per_node, 2 * per_node
+
+    def ok(self, good, what, *more):
+        return self.checks.ok(good, '%s: %s' % (self.name, what), *more)
+
+    def run(self, cluster, where, name):
+        return Torchrun(cluster, self.python, where, self.per_node, 'killed', name)
+
+    def plain(self, cluster, where):
+        plain = Torchrun(cluster, self.python, where, self.per_node, 'plain', 'plain', preloaded=False)
+        status = plain.launch.wait(HANG_SEC)
+        return plain if self.ok(status == 0, 'a plain run on two nodes', status, plain.said()[-3000:]) else None
+
+    def begin(self, cluster, where):
+        """A start that has come so far that a step has copies, and that step; None."""
+        begun = time.monotonic()
+        run = self.run(cluster, where, 'first')
+        if self.ok(node.until(lambda: settled(where[0]) >= 5 or not run.launch.running(), HANG_SEC) and run.launch.running(), 'a step has copies',
+                   run.said()[-3000:], run.printed()[-500:], cluster.logs()):
+            print('# copies of step %d after %.1f s' % (settled(where[0]), time.monotonic() - begun))
+            return run, settled(where[0])
+        run.end()
+        return None, None
+
+    def end(self, cluster, plain, runs, goes_on, step):
+        """The newest start goes on at that step or a later one, and all ends as in the plain run."""
+        status = goes_on.launch.wait(HANG_SEC)
+        logs = cluster.logs()
+        self.ok(status == 0, 'it ends well', status, goes_on.said()[-6000:], logs)
+        at = goes_on.resumed()
+        self.ok(len(at) == self.ranks and len(set(at)) == 1 and at[0] >= step,
+                'all ranks go on at step %s, of step %d there were copies' % (sorted(set(at)), step), goes_on.said()[-3000:], logs)
+        wrong = judge(plain, runs, self.ranks)
+        self.ok(not wrong, 'with the same bytes', *wrong)
+        remarks = [line for run in runs for line in run.remarks() if run is goes_on or not LEFT_ALONE.match(line)]
+        self.ok(not remarks, 'and without remarks', *remarks)
+
+
+def lose(case, lost):
+    with node.Cluster(3) as cluster:
+        nodes = cluster.nodes
+        plain = case.plain(cluster, nodes[:2])
+        for here in nodes:
+            here.agent()
+        first, step = plain and case.begin(cluster, nodes[:2]) or (None, None)
+        if not first:
+            return
+        nodes[lost].destroy()
+        gone = time.monotonic()
+        node.until(lambda: not first.launch.running(), 20)
+        print('# torchrun of the other node %s after %.1f s' % ('is ended' if first.launch.running() else 'ends', time.monotonic() - gone))
+        first.end()
+        where = [here if here.alive else nodes[2] for here in nodes[:2]]
+        gone = time.monotonic()
+        second = case.run(cluster, where, 'second')
+        node.until(lambda: len(second.resumed()) == case.ranks or not second.launch.running(), HANG_SEC)
+        print('# live %.1f s after the start' % (time.monotonic() - gone))
+        case.end(cluster, plain, [first, second], second, step)
+
+
+def case_node(case):
+    lose(case, 1)
+
+
+def case_leader(case):
+    lose(case, 0)
+
+
+def case_node2(case):
+    lose(case, 1)
+
+
+def main():
+    python = scripts.find_python()
+    if not python:
+        print('no Python with PyTorch: ./bootstrap.sh torch installs one')
+        sys.exit(job.SKIP)
+    scripts.run(python, ['mlp.py', '--steps', '1'])  # the stand-ins are made once
+    checks = job.Checks()
+    if '#define HAVE_UCX 1' not in job.read(os.path.join(job.build_folder(), 'config.h')):
+        job.skip('the agent was built without UCX')
+    os.environ['SIMGPU_TORCH'] = scripts.package(python)
+    for name in sys.argv[1:] or USUAL:
+        globals()['case_' + name](Case(checks, python, name, 2 if name.endswith('2') else 1))
+    checks.end()
+
+
+main()
