@@ -61,7 +61,8 @@ void tpck_ranks_find(struct tpck_ranks *ranks)
 	for (size_t i = 0; ranks->world > 1 && i < sizeof told / sizeof *told; i++) {
 		const char *value = getenv(told[i]);
 
-		if (value)
+		/* Each node's torchrun counts for itself: where it restarts only because another did, it counts none. */
+		if (value && !(ranks->elsewhere && strcmp(told[i], "TORCHELASTIC_RESTART_COUNT") == 0))
 			ranks->launch = tpck_digest64(value, strlen(value), ranks->launch + i + 1);
 	}
 }

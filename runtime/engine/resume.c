@@ -97,7 +97,8 @@ static void *ranks_main(void *unused)
 /*
  * torchrun keeps one store for all restarts of its workers (seen in torch 2.15): a rank that comes first finds there what
  * the last attempt's said, such as its NCCL id, and goes by that. Before the program reads its environment, ranks that
- * were restarted are told to meet at a port of their own. Starting over takes yet another.
+ * were restarted are told to meet at a port of their own. Where there are several nodes none knows whether another's torchrun
+ * has restarted, so all that resume do so. Starting over takes yet another.
  */
 static void meet_anew(void)
 {
@@ -106,7 +107,8 @@ static void meet_anew(void)
 	char port[16];
 
 	tpck_restart_meet(ports[1]);
-	if (!ports[0] || !store || strcmp(store, "True") != 0 || !restarts || atoi(restarts) <= 0)
+	if (!ports[0] || !store || strcmp(store, "True") != 0 ||
+	    (!engine->ranks.elsewhere && (!restarts || atoi(restarts) <= 0)))
 		return;
 	snprintf(port, sizeof port, "%u", ports[0]);
 	setenv("MASTER_PORT", port, 1);

@@ -8,6 +8,7 @@ their last digests and the checkpoints that they save themselves must be those o
   node         a node is destroyed once a step has copies; the same command goes on on the other one and a spare one
   leader       the same; it is the node of rank 0
   node2        as node, with two ranks on each
+  rank         one rank is killed, and torchrun starts all of them again where they are
 
 Without arguments those of USUAL. Exits with 77 where there is no PyTorch, or where namespaces are not allowed.
 """
@@ -45,10 +46,10 @@ class Torchrun:
 
     starts = 0
 
-    def __init__(self, cluster, python, where, per_node, folder, name, preloaded=True):
+    def __init__(self, cluster, python, where, per_node, folder, name, preloaded=True, restarts=0):
         Torchrun.starts += 1
         self.cluster, self.python, self.where, self.per_node, self.name = cluster, python, where, per_node, name
-        self.preloaded, self.folder = preloaded, os.path.join(cluster.root, folder)
+        self.preloaded, self.restarts, self.folder = preloaded, restarts, os.path.join(cluster.root, folder)
         os.makedirs(self.folder, exist_ok=True)
         # Ranks that are left of an earlier start may still have its port.
         self.endpoint = '%s:%d' % (where[0].name, 29400 + Torchrun.starts)
@@ -61,13 +62,13 @@ class Torchrun:
         run = [os.path.join(self.cluster.build, 'transpckpt'), 'run', '--'] if self.preloaded else []
         return here.start(self.cluster.runner + run + [
             self.python, '-W', 'ignore', '-m', 'torch.distributed.run', '--nnodes', '2', '--nproc-per-node', str(self.per_node),
-            '--rdzv-backend', 'c10d', '--rdzv-id', 'j', '--rdzv-endpoint', self.endpoint, '--max-restarts', '0',
+            '--rdzv-backend', 'c10d', '--rdzv-id', 'j', '--rdzv-endpoint', self.endpoint, '--max-restarts', str(self.restarts),
             os.path.join(HERE, DDP[0])] + DDP[1:], environment, '%s.%s' % (self.name, here.name), self.folder)
 
     def kill_ranks(self, here):
-        """Nobody is told: torchrun gives each a session of its own."""
-        here.run(['sh', '-c', 'for p in /proc/[0-9]*; do grep -qzxE "RANK=[0-9]+" $p/environ && kill -KILL ${p#/proc/}; done 2>/dev/null'],
-                 self.cluster.environment)
+        """Nobody is told: torchrun gives each a session of its own. False: there were none."""
+        script = 'for p in /proc/[0-9]*; do grep -qzxE "RANK=[0-9]+" $p/environ && kill -KILL ${p#/proc/} && echo killed; done 2>/dev/null'
+        return 'killed' in here.run(['sh', '-c', script], self.cluster.environment).stdout
 
     def said(self):
         return self.launch.said()
@@ -108,18 +109,18 @@ class Case:
     def ok(self, good, what, *more):
         return self.checks.ok(good, '%s: %s' % (self.name, what), *more)
 
-    def run(self, cluster, where, name):
-        return Torchrun(cluster, self.python, where, self.per_node, 'killed', name)
+    def run(self, cluster, where, name, **more):
+        return Torchrun(cluster, self.python, where, self.per_node, 'killed', name, **more)
 
     def plain(self, cluster, where):
         plain = Torchrun(cluster, self.python, where, self.per_node, 'plain', 'plain', preloaded=False)
         status = plain.launch.wait(HANG_SEC)
         return plain if self.ok(status == 0, 'a plain run on two nodes', status, plain.said()[-3000:]) else None
 
-    def begin(self, cluster, where):
+    def begin(self, cluster, where, **more):
         """A start that has come so far that a step has copies, and that step; None."""
         begun = time.monotonic()
-        run = self.run(cluster, where, 'first')
+        run = self.run(cluster, where, 'first', **more)
         if self.ok(node.until(lambda: settled(where[0]) >= 5 or not run.launch.running(), HANG_SEC) and run.launch.running(), 'a step has copies',
                    run.said()[-3000:], run.printed()[-500:], cluster.logs()):
             print('# copies of step %d after %.1f s' % (settled(where[0]), time.monotonic() - begun))
@@ -137,7 +138,7 @@ class Case:
                 'all ranks go on at step %s, of step %d there were copies' % (sorted(set(at)), step), goes_on.said()[-3000:], logs)
         wrong = judge(plain, runs, self.ranks)
         self.ok(not wrong, 'with the same bytes', *wrong)
-        remarks = [line for run in runs for line in run.remarks() if run is goes_on or not LEFT_ALONE.match(line)]
+        remarks = [line for run in runs for line in run.remarks() if (run is goes_on and len(runs) > 1) or not LEFT_ALONE.match(line)]
         self.ok(not remarks, 'and without remarks', *remarks)
 
 
@@ -173,6 +174,15 @@ def case_leader(case):
 
 def case_node2(case):
     lose(case, 1)
+
+
+def case_rank(case):
+    with node.Cluster(2) as cluster:
+        plain = case.plain(cluster, cluster.nodes)
+        first, step = plain and case.begin(cluster, cluster.nodes, restarts=1) or (None, None)
+        if first:
+            case.ok(first.kill_ranks(cluster.nodes[1]), 'a rank is killed')
+            case.end(cluster, plain, [first], first, step)
 
 
 def main():
