@@ -159,6 +159,19 @@ void tpck_link_send(enum tpck_message_type type, const void *payload, uint32_t b
 		(void)send_message(fd, type, payload, bytes);
 }
 
+bool tpck_link_lost(void)
+{
+	int fd = atomic_load(&socket_now), before = errno;
+	long got;
+	char byte;
+
+	got = fd >= 0 ? syscall(SYS_recvfrom, fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) : 0;
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		got = 1;
+	errno = before;
+	return got <= 0;
+}
+
 /* The agent died: another adopts the session. */
 static void reconnect(void)
 {

@@ -89,6 +89,9 @@ static void *ranks_main(void *unused)
 
 		if (go == TPCK_GO_OVER || go == TPCK_GO_AGAIN)
 			begin_anew("another rank does not resume", go == TPCK_GO_AGAIN);
+		/* It would wait for word of the others for as long as it may. */
+		if (go == TPCK_GO_WAIT && tpck_link_lost() && atomic_load(&engine->control->go) == TPCK_GO_WAIT)
+			begin_anew("the agent is gone", true);
 		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 	}
 	return NULL;
@@ -269,6 +272,11 @@ static bool ranks_agree(bool *by_chance, char *why, size_t size)
 	while ((go = atomic_load(&engine->control->go)) == TPCK_GO_WAIT && tpck_clock_monotonic_ns() < limit) {
 		struct timespec pause = {0, 1000000};
 
+		/* Nobody says anything any more. What it said last is in the page. */
+		if (tpck_link_lost()) {
+			go = atomic_load(&engine->control->go);
+			break;
+		}
 		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 	}
 	if (go == TPCK_GO_LIVE)
