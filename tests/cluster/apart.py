@@ -305,7 +305,32 @@ def case_late():
         ending.join()
 
 
-BY_NAME = ("bad", "copies_only", "dead", "killed", "late", "moved", "node")
+def case_starting():
+    """An agent dies while its ranks are on their way to their step, and those of the other node wait there: all try it once more."""
+    for number in (0, 1):
+        with node.Cluster(2) as cluster:
+            run = Spread(cluster, 2, steps=300)
+            run.what = f"starting: agent {number}"
+            start = begin(run, cluster.nodes, 1, 20, settled)
+            # A rank is stopped on its way, if it is not there yet by then.
+            stop = 'until grep -q "resuming at" "$0" 2>/dev/null; do :; done; for p in /proc/[0-9]*; do ' \
+                   '[ "$(cat $p/comm)" = gpt_ranks ] && kill -STOP ${p#/proc/}; done 2>/dev/null'
+            here = cluster.nodes[number]
+            for _ in range(10):
+                has = min(committed(n) for n in cluster.nodes)
+                start.kill()
+                start = run.start(cluster.nodes)
+                here.run(["sh", "-c", stop, os.path.join(run.said_in, f"err.{number:02d}")], cluster.environment)
+                if not any(job.LIVE.search(text) for text in run.said()):
+                    break
+            checks.ok(not any(job.LIVE.search(text) for text in run.said()), f"{run.what}: a rank is on its way", run.story())
+            here.signal_agent("KILL")
+            here.run(["sh", "-c", 'for p in /proc/[0-9]*; do [ "$(cat $p/comm)" = gpt_ranks ] && kill -CONT ${p#/proc/}; done 2>/dev/null'],
+                     cluster.environment)
+            finish(run, start, has, "its agent is killed")
+
+
+BY_NAME = ("bad", "copies_only", "dead", "killed", "late", "moved", "node", "starting")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):

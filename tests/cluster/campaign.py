@@ -19,8 +19,10 @@ import job
 
 LAYOUTS = {2: ((), ("--zero",), ("--tp", "2"), ("--pp", "2")),
            4: ((), ("--zero",), ("--tp", "2"), ("--pp", "2"), ("--tp", "2", "--pp", "2"))}
+# How often one of the next start follows at once.
+EARLY = float(os.environ.get("EARLY", "0.25"))
 # Only some of these: LOSSES="late cut".
-LOSSES = os.environ.get("LOSSES", "rank ranks node nodes agent agents all cut late").split()
+LOSSES = os.environ.get("LOSSES", "rank ranks node nodes agent agents both all cut late").split()
 
 node.enter()
 if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
@@ -102,21 +104,21 @@ class Scenario:
         what = self.draw.choice(LOSSES)
         settled, copies = self.settled()
         committed = min(self.committed(n) for n in self.where)
-        gone = self.lost_nodes(2 if what == "nodes" else 1, copies) if what in ("node", "nodes", "cut") else []
-        if what in ("node", "nodes", "cut") and not gone:
+        gone = self.lost_nodes(2 if what == "nodes" else 1, copies) if what in ("node", "nodes", "cut", "both") else []
+        if what in ("node", "nodes", "cut", "both") and not gone:
             what = "ranks"
         self.note(f"loss: {what} {' '.join(n.name for n in gone)}; step {settled} has {copies} copies, {committed} is committed")
         self.floor = max(self.floor, settled if gone else committed)
         if what == "rank":
             rank = self.draw.randrange(self.ranks)
             self.note(f"rank {rank} is killed: {self.run.kill_rank(rank)}")
-        elif what in ("agent", "agents", "all"):
+        elif what in ("agent", "agents", "all", "both"):
             for n in self.draw.sample(self.where, 1) if what == "agent" else self.where:
                 self.note(f"{n.name}'s agent is killed")
                 n.signal_agent("KILL")
             if what == "all":
                 start.kill()
-            else:
+            elif what != "both":
                 # The processes go on, whose next agent adopts them.
                 time.sleep(self.draw.random())
         elif what == "cut":
@@ -137,7 +139,24 @@ class Scenario:
             start.kill()
         else:
             start.wait(30)
-        # As a launcher waits for its processes; those that nobody waits for have no command line any more.
+        self.wait_gone()
+
+    def lose_early(self, start):
+        """While it starts: what there was to go on from stays."""
+        seconds, rank, what = self.draw.random() * 1.5, self.draw.randrange(self.ranks), self.draw.choice(("rank", "ranks", "agent"))
+        time.sleep(seconds)
+        self.note(f"early loss after {seconds:.1f} s: {what} (rank {rank}); {self.run.resumed()}")
+        if what == "rank":
+            self.run.kill_rank(rank)
+        elif what == "agent":
+            self.draw.choice(self.where).signal_agent("KILL")
+            time.sleep(self.draw.random())
+        start.kill()
+        self.wait_gone()
+        return self.begin()
+
+    def wait_gone(self):
+        """As a launcher waits for its processes; those that nobody waits for have no command line any more."""
         for n in self.cluster.nodes:
             if n.alive:
                 node.until(lambda n=n: "gpt_ranks" not in n.run(["sh", "-c", "cat /proc/[0-9]*/cmdline 2>/dev/null"],
@@ -177,6 +196,8 @@ class Scenario:
                     self.came_back(f"round {number}")
                 self.lose(start)
                 start = self.begin()
+                if self.draw.random() < EARLY:
+                    start = self.lose_early(start)
             status = start.wait(150)
             self.ok(status == 0, f"the last start ends well: {status}")
             self.came_back("the last start")
