@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "tests/unit/rank_images.h"
-#include "tools/agent/peers_private.h"
+#include "tools/agent/peers/private.h"
 
 /* Stand-ins for the rest of the agent: nobody else is there. */
 struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};

@@ -15,10 +15,10 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
-#include "tools/agent/accord.h"
+#include "tools/agent/accord/accord.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
-#include "tools/agent/peers.h"
+#include "tools/agent/peers/peers.h"
 
 /* An agent that nobody has spoken to, or whose last program ended well, waits this long. */
 #define FIRST_WAIT_NS 30000000000ull

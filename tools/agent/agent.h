@@ -237,7 +237,7 @@ bool copies_need(const struct tpck_point *point);
  * the tier. store_in_use is held. */
 int flush_retain(struct agent *agent, struct tpck_tier *tier, const uint64_t *generations, struct tpck_error *err);
 
-/* the program's own files (files.c) */
+/* the program's own files (files/files.c) */
 /* Looks after the job's table if there is one; more than once does nothing. */
 void files_begin(struct agent *agent);
 /* Whether something is not at its path yet; whether that is because it cannot be. */

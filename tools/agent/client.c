@@ -14,7 +14,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/accord.h"
+#include "tools/agent/accord/accord.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
 

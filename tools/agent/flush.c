@@ -15,7 +15,7 @@
 #include "runtime/store/quarantine.h"
 #include "runtime/store/retention.h"
 #include "runtime/store/verify.h"
-#include "tools/agent/accord.h"
+#include "tools/agent/accord/accord.h"
 #include "tools/agent/flush_private.h"
 #include "tools/agent/history.h"
 

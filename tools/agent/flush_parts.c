@@ -11,10 +11,10 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/accord.h"
+#include "tools/agent/accord/accord.h"
 #include "tools/agent/flush_private.h"
 #include "tools/agent/history.h"
-#include "tools/agent/peers.h"
+#include "tools/agent/peers/peers.h"
 
 /* The last checkpoint that all nodes made, if it was another one than what is known. A reference into it is compared with
  * its digest as it is made. */

@@ -16,12 +16,12 @@
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
 #include "runtime/store/stage.h"
-#include "tools/agent/accord.h"
+#include "tools/agent/accord/accord.h"
 #include "tools/agent/hello.h"
 #include "tools/agent/history.h"
 #include "tools/agent/identity.h"
 #include "tools/agent/offer.h"
-#include "tools/agent/peers.h"
+#include "tools/agent/peers/peers.h"
 
 #define GENERATION "generation"
 /* How long a starting process waits for an earlier one of the same program to be quite gone. */

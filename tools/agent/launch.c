@@ -13,9 +13,9 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/cut.h"
-#include "tools/agent/accord.h"
+#include "tools/agent/accord/accord.h"
 #include "tools/agent/agent.h"
-#include "tools/agent/peers.h"
+#include "tools/agent/peers/peers.h"
 
 /* More than any job has; a number beyond it is a fault of somebody's. */
 enum { RANKS_MAX = 1 << 20 };

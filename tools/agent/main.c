@@ -21,7 +21,7 @@
 #include "runtime/store/file.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
-#include "tools/agent/peers.h"
+#include "tools/agent/peers/peers.h"
 
 extern char **environ;
 

@@ -8,7 +8,7 @@
 /* A committed image of a session whose process is gone; pinned while the clerk looks at it. */
 struct memory_candidate {
 	struct live *live;  /* or */
-	struct copy *copy;  /* of another node's session (peers.h) */
+	struct copy *copy;  /* of another node's session (peers/peers.h) */
 	unsigned image;
 	struct tpck_point point;
 	bool resumable, bad;

@@ -13,10 +13,10 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/accord.h"
+#include "tools/agent/accord/accord.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
-#include "tools/agent/peers.h"
+#include "tools/agent/peers/peers.h"
 
 static void drop_image(struct live *live, unsigned i)
 {

@@ -7,7 +7,7 @@
 
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
-#include "tools/agent/peers.h"
+#include "tools/agent/peers/peers.h"
 
 void status_answer(struct agent *agent, struct client *client)
 {

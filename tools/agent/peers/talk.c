@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/agent/accord.h"
-#include "tools/agent/peers_private.h"
+#include "tools/agent/accord/accord.h"
+#include "tools/agent/peers/private.h"
 
 /* To one node, or to all. */
 struct talk {

@@ -8,7 +8,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/accord_private.h"
+#include "tools/agent/accord/private.h"
 #include "tools/agent/flush_private.h"
 
 /* How long it takes at most until the processes of all nodes know what boundary was named. */

@@ -10,7 +10,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/store/replace.h"
-#include "tools/agent/files_private.h"
+#include "tools/agent/files/private.h"
 #include "tools/agent/sums.h"
 
 /* ---- parts ------------------------------------------------------------------------------------ */

@@ -2,7 +2,7 @@
 /* Accords: who leads which launch, and who hears what. */
 #include "config.h"
 
-#include "tools/agent/accord.h"
+#include "tools/agent/accord/accord.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/accord_private.h"
+#include "tools/agent/accord/private.h"
 
 #define LOOK_NS 50000000ull
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the rest of the agent knows of other nodes' agents. All of it does nothing where TRANSPCKPT_PEERS is 0. */
-#ifndef TPCK_TOOLS_AGENT_PEERS_H
-#define TPCK_TOOLS_AGENT_PEERS_H
+#ifndef TPCK_TOOLS_AGENT_PEERS_PEERS_H
+#define TPCK_TOOLS_AGENT_PEERS_PEERS_H
 
 #include <json-c/json.h>
 

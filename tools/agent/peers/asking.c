@@ -10,7 +10,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/peers_private.h"
+#include "tools/agent/peers/private.h"
 
 #define SEC 1000000000ull
 /* How long a start waits for others to say what they have, and for one of them to go on giving it. */

@@ -2,7 +2,7 @@
 /* Other nodes: who this one is to them, how long this agent stays for them, and what is seen of copies. */
 #include "config.h"
 
-#include "tools/agent/peers.h"
+#include "tools/agent/peers/peers.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "runtime/base/log.h"
 #include "runtime/peer/rendezvous.h"
 #include "runtime/store/file.h"
-#include "tools/agent/peers_private.h"
+#include "tools/agent/peers/private.h"
 
 /* ---- start and end ------------------------------------------------------------------------ */
 

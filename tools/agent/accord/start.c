@@ -9,7 +9,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/accord_private.h"
+#include "tools/agent/accord/private.h"
 
 #define SEC 1000000000ull
 /* How long nodes may take to say what they have; to be met before; and ranks to make ready. */

@@ -14,7 +14,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/peer/rendezvous.h"
-#include "tools/agent/peers_private.h"
+#include "tools/agent/peers/private.h"
 
 #define SEC 1000000000ull
 /* A peer is spoken to every second, and one that is silent for so long is dead: the network may not say so. */

@@ -4,8 +4,8 @@
  * it says is what all do (runtime/peer/accord.h). Without it, or without one of the others, nothing more is agreed on in this
  * start. All is the event loop's.
  */
-#ifndef TPCK_TOOLS_AGENT_ACCORD_H
-#define TPCK_TOOLS_AGENT_ACCORD_H
+#ifndef TPCK_TOOLS_AGENT_ACCORD_ACCORD_H
+#define TPCK_TOOLS_AGENT_ACCORD_ACCORD_H
 
 #include "runtime/peer/accord.h"
 #include "tools/agent/agent.h"

@@ -10,7 +10,7 @@
 #include "runtime/peer/replica.h"
 #include "runtime/peer/transport.h"
 #include "runtime/store/publish.h"
-#include "tools/agent/peers.h"
+#include "tools/agent/peers/peers.h"
 
 /* Another agent, as one connection to it. The thread's; the list is changed under the lock. */
 enum peer_state { PEER_CONNECTING, PEER_GREETED, PEER_KNOWN, PEER_REFUSED };
@@ -151,10 +151,10 @@ extern struct peers {
 enum { PEERS_PORT = 47117 };
 extern const struct tpck_transport_events peers_events;
 
-/* sending (peers_sending.c): the event loop's */
+/* sending (sending.c): the event loop's */
 void owned_status(json_object *given);
 
-/* links (peers_links.c): the thread's unless a line says else */
+/* links (links.c): the thread's unless a line says else */
 void *peers_thread(void *unused);
 /* Any thread. */
 void peers_errand(struct errand *errand);
@@ -165,7 +165,7 @@ int peer_send(struct peer *peer, enum tpck_peer_type type, const struct tpck_pee
 int peer_send_text(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const char *text,
 		   size_t count);
 
-/* A session whose process is gone may be what somebody asks for: answered by the event loop (peers_sending.c). */
+/* A session whose process is gone may be what somebody asks for: answered by the event loop (sending.c). */
 struct inquiry {
 	struct job job;            /* first */
 	struct errand errand;
@@ -178,11 +178,11 @@ struct inquiry {
 void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, const struct tpck_peer_message *answer,
 		   const char *identity, char *other, bool get);
 
-/* launches on several nodes (peers_talk.c): what the event loop is to know of a peer, in order */
+/* launches on several nodes (talk.c): what the event loop is to know of a peer, in order */
 enum peers_news { PEERS_MET, PEERS_LOST, PEERS_SAID };
 void peers_news(const struct peer *peer, enum peers_news what, const void *bytes, size_t size);
 
-/* transfers (peers_transfer.c) */
+/* transfers (transfer.c) */
 void transfer_gone(struct peer *peer);
 void *transfer_place(struct peer *peer, const struct tpck_peer_message *head, size_t bytes);
 void transfer_arrived(struct peer *peer, const struct tpck_peer_message *head, void *bytes, size_t count, bool whole);
@@ -193,7 +193,7 @@ void transfer_greet(struct peer *peer); /* under the lock; it is known now: it g
 void transfer_send(struct parcel *parcel);
 void parcel_free(struct parcel *parcel);
 
-/* copies (peers_copies.c): any thread */
+/* copies (copies.c): any thread */
 void copies_here_find(void);
 void copies_here_close(void);
 /* The copy that a snapshot goes to, and in it the slot; no other can begin until copy_filled(). `keep` is that of the OFFER,

@@ -6,9 +6,9 @@
 #include "runtime/peer/consensus.h"
 #include "runtime/peer/message.h"
 #include "runtime/store/cut.h"
-#include "tools/agent/accord.h"
+#include "tools/agent/accord/accord.h"
 #include "tools/agent/hello.h"
-#include "tools/agent/peers.h"
+#include "tools/agent/peers/peers.h"
 
 /* A step that a rank holds, as its agent said. */
 struct accord_step {
@@ -93,7 +93,7 @@ bool accord_is_complete(const struct launch *launch);
 /* The `index`-th of the different nodes that have ranks, or NULL. */
 const char *accord_node(const struct launch *launch, size_t index);
 
-/* accord_start.c */
+/* start.c */
 void accord_start_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size);
 void accord_start_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 		       const char *more, size_t size);
@@ -113,7 +113,7 @@ bool accord_is_starting(const struct launch *launch);
 /* A node that has ranks of it, or leads it, is gone. */
 void accord_break(struct agent *agent, struct launch *launch, const char *node, const char *host);
 
-/* accord_steps.c */
+/* steps.c */
 void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message);
 void accord_steps_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 		       const char *more, size_t size);

@@ -11,7 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "tools/agent/files_private.h"
+#include "tools/agent/files/private.h"
 
 enum { SPARE_LEAST = 64 << 10, PIECE_BYTES = 2 << 20 };
 

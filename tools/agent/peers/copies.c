@@ -13,7 +13,7 @@
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
 #include "tools/agent/identity.h"
-#include "tools/agent/peers_private.h"
+#include "tools/agent/peers/private.h"
 
 /* Number of the rank in the copy; -1: it has none such. */
 static int member_of(const struct copy *copy, uint32_t rank, uint32_t ordinal)

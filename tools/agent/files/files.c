@@ -17,7 +17,7 @@
 #include "runtime/base/log.h"
 #include "runtime/store/replace.h"
 #include "runtime/wire/view.h"
-#include "tools/agent/files_private.h"
+#include "tools/agent/files/private.h"
 #include "tools/agent/sums.h"
 
 /* How often the processes are looked at that write; how long one that only has inherited a descriptor is waited for. */

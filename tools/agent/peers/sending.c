@@ -12,8 +12,8 @@
 #include "runtime/base/log.h"
 #include "runtime/peer/placement.h"
 #include "runtime/store/publish.h"
-#include "tools/agent/accord.h"
-#include "tools/agent/peers_private.h"
+#include "tools/agent/accord/accord.h"
+#include "tools/agent/peers/private.h"
 
 /* Others may not be there yet. */
 #define EARLY_NS 10000000000ull

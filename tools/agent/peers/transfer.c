@@ -12,7 +12,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/peers_private.h"
+#include "tools/agent/peers/private.h"
 
 /* Chunks under way to one peer. */
 enum { WINDOW = 6 };

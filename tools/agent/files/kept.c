@@ -14,7 +14,7 @@
 
 #include "runtime/base/digest.h"
 #include "runtime/wire/sums_record.h"
-#include "tools/agent/files_private.h"
+#include "tools/agent/files/private.h"
 
 enum { COPIES = 1024 };
 /* Files of one pattern whose times are no further apart are parts of one checkpoint. */

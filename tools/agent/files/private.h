@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of the publisher share. Lanes put what was closed at its path, each on another disk at a time (files.c); the
- * first one also copies what is being written (files_ahead.c), and makes memory for what comes next (files_spare.c); what was
- * published is kept in memory while there is room (files_kept.c); syncers do what somebody waits for in fsync() (files_sync.c). */
+ * first one also copies what is being written (ahead.c), and makes memory for what comes next (spare.c); what was
+ * published is kept in memory while there is room (kept.c); syncers do what somebody waits for in fsync() (sync.c). */
 #ifndef TPCK_TOOLS_AGENT_FILES_PRIVATE_H
 #define TPCK_TOOLS_AGENT_FILES_PRIVATE_H
 
