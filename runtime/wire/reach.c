@@ -194,6 +194,36 @@ void tpck_reach_pause(long ms)
 	syscall(SYS_nanosleep, &pause, NULL);
 }
 
+/* At most size - 1 bytes of a file; false: none can be read. */
+static bool read_text(const char *path, char *text, size_t size)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	long got;
+
+	if (fd < 0)
+		return false;
+	got = syscall(SYS_read, fd, text, size - 1);
+	syscall(SYS_close, fd);
+	text[got > 0 ? got : 0] = '\0';
+	return got > 0;
+}
+
+/* Whether an agent has the job, though it does not listen yet: it may have much to take over. */
+static bool is_coming(const struct tpck_reach *who)
+{
+	char path[sizeof who->socket + 16], text[32];
+	const char *digit = text;
+	long pid = 0;
+
+	snprintf(path, sizeof path, "%.*s/agent.lock", (int)(strrchr(who->socket, '/') - who->socket), who->socket);
+	if (!read_text(path, text, sizeof text))
+		return false;
+	while (*digit >= '0' && *digit <= '9' && pid < 100000000)
+		pid = 10 * pid + (*digit++ - '0');
+	snprintf(path, sizeof path, "/proc/%ld/comm", pid);
+	return pid > 0 && read_text(path, text, sizeof text) && strncmp(text, "transpckptd", 11) == 0;
+}
+
 int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
 {
 	uint64_t begun = tpck_clock_monotonic_ns(), gone = 0;
@@ -220,6 +250,8 @@ int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
 
 		/* It goes into the background once it listens: one that has ended otherwise never will. */
 		if (!gone && poll(&wait, 1, 0) == 1)
+			gone = now;
+		if (gone && now - gone > GIVE_UP_MS * 1000000ull && is_coming(who))
 			gone = now;
 		if (gone && now - gone > GIVE_UP_MS * 1000000ull && !again) {
 			/* It left because there was another one, which was about to leave. */

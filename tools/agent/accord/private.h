@@ -63,7 +63,7 @@ struct accord {
 	size_t stored_count;
 	uint64_t named, named_ns;     /* boundary */
 	unsigned fewest_copies;
-	bool settled_any;             /* something of this generation has its copies */
+	bool settled_any;             /* something of this generation outlives a node: earlier ones are not needed */
 	uint64_t announced;           /* the generation that was said with LEAD */
 	bool failed;                  /* a rank could not make ready for what is being staged */
 	bool due;                     /* a snapshot is, and there was no room */

@@ -331,6 +331,15 @@ static void say_retire(struct agent *agent, const struct launch *launch)
 	free(identities);
 }
 
+/* Once there is something of this start that outlives a node: until then what earlier ones left could be all. */
+static void retire_others(struct agent *agent, struct launch *launch)
+{
+	if (launch->accord->settled_any)
+		return;
+	launch->accord->settled_any = true;
+	say_retire(agent, launch);
+}
+
 static void hear_copied(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message)
 {
 	struct tpck_accord_message said = accord_message(launch, TPCK_ACCORD_SETTLED);
@@ -352,11 +361,8 @@ static void hear_copied(struct agent *agent, struct launch *launch, const char *
 	tpck_log_debug("step %" PRIu64 " of %u ranks has %u copies on other nodes", message->step, launch->world, accord->fewest_copies);
 	said.value = accord->fewest_copies;
 	accord_tell_all(agent, launch, &said, NULL, 0);
-	/* Until now what earlier starts left could have been all that there is elsewhere. */
-	if (accord->fewest_copies && !accord->settled_any) {
-		accord->settled_any = true;
-		say_retire(agent, launch);
-	}
+	if (accord->fewest_copies)
+		retire_others(agent, launch);
 	consider_copying(agent, launch);
 	if (accord->due)
 		name_next(agent, launch);
@@ -622,9 +628,10 @@ void accord_flushed(struct agent *agent, struct launch *launch, uint64_t step, i
 void accord_joined(struct agent *agent, struct launch *launch, uint64_t step, bool durable)
 {
 	launch->accord->flushing = 0;
-	if (durable && !launch->accord->broken)
+	if (durable && !launch->accord->broken) {
 		say_step(agent, launch, TPCK_ACCORD_DURABLE, step);
-	else if (durable)
+		retire_others(agent, launch);
+	} else if (durable)
 		flush_stored(agent, launch, step);
 }
 
