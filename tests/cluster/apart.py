@@ -265,7 +265,9 @@ def case_partition():
         a, b = cluster.nodes
         run = Spread(cluster, 4, steps=900)
         run.what = "partition"
-        start = begin(run, (a, b), 2, 20, settled, SIMGPU_KERNEL_US="60")
+        # Longer than it takes to notice.
+        slower = {"SIMGPU_KERNEL_US": "60"}
+        start = begin(run, (a, b), 2, 20, settled, **slower)
         b.cut()
         alone = node.until(lambda: all("no snapshots until it is back" in n.agent_log() for n in (a, b)), 30)
         checks.ok(alone, "partition: each side says so", run.story(), cluster.logs())
@@ -278,7 +280,21 @@ def case_partition():
         has = settled(a)
         start.kill()
         node.until(lambda: all(len(re.findall("was killed", n.agent_log())) >= 2 for n in (a, b)), 10)
-        finish(run, run.start((a, b), 2), has, "after that")
+        finish(run, run.start((a, b), 2, **slower), has, "after that")
+
+
+def case_changed():
+    """Another variable is another program: it begins anew, and says why."""
+    with node.Cluster(2, TRANSPCKPT_DURABLE_INTERVAL="10") as cluster:
+        run = Spread(cluster, 2, steps=100)
+        run.what = "changed"
+        start = begin(run, cluster.nodes, 1, 10, durable)
+        start.kill()
+        node.until(lambda: all("was killed" in n.agent_log() for n in cluster.nodes), 10)
+        start = run.start(cluster.nodes, LEARNING_RATE="2")
+        checks.ok(start.wait(60) == 0 and not run.same(), "changed: it ends well", run.story(), cluster.logs())
+        said = run.said()[0]
+        checks.ok(run.resumed() is None and "not resuming" in said and "LEARNING_RATE" in said, "changed: it begins anew, and says why", run.story())
 
 
 def case_late():

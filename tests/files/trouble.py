@@ -730,9 +730,10 @@ def grows(checks):
         until(lambda: [n for n in os.listdir(place.work) if n.startswith(".tpck-")])
         program.kill()
         program.wait()
-        checks.ok(until(lambda: not [n for n in os.listdir(place.work) if n.startswith(".tpck-")]) and
-                  place.listing() == ["write-0.pt", "write-1.pt", "write-2.pt"] and
-                  re.findall(r"(\S+) was being written", place.log()) == [place.path("write-3.pt")],
+        # Its line is written behind that.
+        checks.ok(until(lambda: not [n for n in os.listdir(place.work) if n.startswith(".tpck-")] and
+                        re.findall(r"(\S+) was being written", place.log()) == [place.path("write-3.pt")]) and
+                  place.listing() == ["write-0.pt", "write-1.pt", "write-2.pt"],
                   "killed while it is moved: nothing is left of it", place.log(), os.listdir(place.work))
 
 

@@ -360,6 +360,11 @@ static void go_run(struct job *job)
 			h->offer[i].notice[0] = '\0';
 			if (!part->rc)
 				tpck_stage_clear(part->session->path);
+			if (!part->rc && is_to_be_told(h, part)) {
+				struct offer_request request = request_of(part);
+
+				offer_tell(h->agent, store_rc != -EPERM, &request, &h->offer[i]);
+			}
 		}
 		if (h->obstacle[0])
 			add_notice(&h->offer[i], h->obstacle);
