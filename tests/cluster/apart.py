@@ -283,6 +283,25 @@ def case_partition():
         finish(run, run.start((a, b), 2, **slower), has, "after that")
 
 
+def case_slow():
+    """Copies of one node take long, and the leader's agent dies meanwhile: the round that nobody ended does not hold up the next."""
+    with node.Cluster(3) as cluster:
+        a, b, c = cluster.nodes
+        run = Spread(cluster, 3, steps=900)
+        run.what = "slow"
+        start = begin(run, (a, b, c), 1, 20, settled, SIMGPU_KERNEL_US="60")
+        c.slow("100kbit")
+        held_up = node.until(lambda: committed(a) > settled(a) and node.time.sleep(1) is None and committed(a) > settled(a), 20)
+        a.signal_agent("KILL")
+        has = settled(a)
+        checks.ok(node.until(lambda: "the agents of all 3 ranks" in a.agent_log(), 30) and held_up, "slow: the next agent leads on", run.story(),
+                  cluster.logs())
+        c.slow(None)
+        checks.ok(node.until(lambda: settled(a) >= has + 20, 40), f"slow: and it goes on at step {settled(a)}, from {has}", run.story(),
+                  cluster.logs())
+        start.kill()
+
+
 def case_changed():
     """Another variable is another program: it begins anew, and says why."""
     with node.Cluster(2, TRANSPCKPT_DURABLE_INTERVAL="10") as cluster:
@@ -346,7 +365,7 @@ def case_starting():
             finish(run, start, has, "its agent is killed")
 
 
-BY_NAME = ("bad", "copies_only", "dead", "killed", "late", "moved", "node", "starting")
+BY_NAME = ("bad", "copies_only", "dead", "killed", "late", "moved", "node", "slow", "starting")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):

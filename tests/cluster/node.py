@@ -116,6 +116,11 @@ class Node:
     def heal(self):
         run("ip", "link", "set", f"v{self.number}", "up")
 
+    def slow(self, rate):
+        """So much goes out from it in a second; None: as much as it can."""
+        change = ["add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "8kb", "latency", "1s"] if rate else ["del", "dev", "eth0", "root"]
+        run("nsenter", "-t", str(self.init), "-n", "tc", "qdisc", *change)
+
     def destroy(self):
         """The link first, so that no packet tells of the end; then all processes, and with them the memory."""
         if self.alive:

@@ -49,6 +49,8 @@ struct accord {
 	uint64_t until_ns;            /* nobody waits longer for the next phase; 0: for ever */
 	struct tpck_point point;      /* that is being staged, or was */
 	uint64_t committed, kept, copying; /* steps; 0: none. Images of the latter two are pinned */
+	bool copied;                  /* what is being copied is through here, with so many copies */
+	unsigned copies;
 	uint64_t copy_next;           /* to be copied once what is being copied is through: another leader says so */
 	bool injected_said, closed_said;
 	bool trying, given_up;        /* hello_try() is under way; and nobody waits for it any more */

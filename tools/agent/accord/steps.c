@@ -491,16 +491,36 @@ static void pin(struct agent *agent, struct launch *launch, uint64_t step, bool 
 	}
 }
 
+static void tell_copied(struct agent *agent, struct launch *launch)
+{
+	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_COPIED);
+
+	message.step = launch->accord->copying;
+	message.value2 = launch->accord->copies;
+	accord_tell_leader(agent, launch, &message, NULL, 0);
+}
+
 static void copy(struct agent *agent, struct launch *launch, uint64_t step)
 {
 	struct accord *accord = launch->accord;
 
-	if (accord->copying) {
-		accord->copy_next = accord->copying == step ? 0 : step;
+	if (accord->copying == step) {
+		accord->copy_next = 0;
+		/* Who led may have heard nothing of it. */
+		if (accord->copied)
+			tell_copied(agent, launch);
 		return;
 	}
+	if (accord->copying && !accord->copied) {
+		accord->copy_next = step;
+		return;
+	}
+	/* Of a round that nobody ended. */
+	pin(agent, launch, accord->copying, true);
 	pin(agent, launch, step, false);
 	accord->copying = step;
+	accord->copied = false;
+	accord->copy_next = 0;
 	if (!peers_copy(agent, launch, step))
 		accord_copied(agent, launch, step, 0);
 }
@@ -586,20 +606,17 @@ void accord_due(struct agent *agent, struct launch *launch)
 
 void accord_copied(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies)
 {
-	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_COPIED);
 	struct accord *accord = launch->accord;
-	uint64_t next = accord->copy_next;
 
-	if (next) {
-		/* Who led that round is gone. */
-		accord->copying = accord->copy_next = 0;
-		pin(agent, launch, step, true);
-		copy(agent, launch, next);
+	if (accord->copying != step)
 		return;
-	}
-	message.step = step;
-	message.value2 = copies;
-	accord_tell_leader(agent, launch, &message, NULL, 0);
+	accord->copied = true;
+	accord->copies = copies;
+	/* Who led that round may be gone. */
+	if (accord->copy_next)
+		copy(agent, launch, accord->copy_next);
+	else
+		tell_copied(agent, launch);
 }
 
 void accord_flush(struct agent *agent, struct launch *launch, uint64_t step)
