@@ -12,7 +12,6 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "runtime/store/cut.h"
 #include "tools/agent/accord/accord.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/peers/peers.h"
@@ -189,19 +188,11 @@ static bool held_by_all(const struct launch *launch, uint64_t step)
 	return true;
 }
 
-/* Whether what the ranks have counted on their communicators makes one cut of them. Their images do not change meanwhile. */
-static bool one_cut(struct launch *launch, uint64_t step)
+bool launch_is_one_cut(struct launch *launch, const struct tpck_cut_part *parts, uint64_t step)
 {
-	struct tpck_cut_part *parts = calloc(launch->world, sizeof *parts);
 	struct tpck_error err = {0};
-	int rc;
+	int rc = tpck_cut_match(parts, launch->world, &err);
 
-	if (!parts)
-		return false;
-	for (uint32_t r = 0; r < launch->world; r++)
-		parts[r] = tpck_cut_part(&launch->rank[r]->images[live_image_of(launch->rank[r], step)].map);
-	rc = tpck_cut_match(parts, launch->world, &err);
-	free(parts);
 	/* A program that does not meet in every iteration may come by here often. */
 	if (rc && !launch->cut_said)
 		tpck_log_warn("step %" PRIu64 " is abandoned: the ranks are not at the same place: %s", step, err.text);
@@ -209,6 +200,21 @@ static bool one_cut(struct launch *launch, uint64_t step)
 		tpck_log_debug("step %" PRIu64 " is abandoned: %s", step, err.text);
 	launch->cut_said = launch->cut_said || rc;
 	return rc == 0;
+}
+
+/* The images do not change meanwhile. */
+static bool one_cut(struct launch *launch, uint64_t step)
+{
+	struct tpck_cut_part *parts = calloc(launch->world, sizeof *parts);
+	bool is_one;
+
+	if (!parts)
+		return false;
+	for (uint32_t r = 0; r < launch->world; r++)
+		parts[r] = tpck_cut_part(&launch->rank[r]->images[live_image_of(launch->rank[r], step)].map);
+	is_one = launch_is_one_cut(launch, parts, step);
+	free(parts);
+	return is_one;
 }
 
 /*

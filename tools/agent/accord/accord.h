@@ -45,7 +45,7 @@ void accord_flush(struct agent *agent, struct launch *launch, uint64_t step);
 /* flush_part() and flush_join() are through; rc: 0 or -errno. */
 void accord_flushed(struct agent *agent, struct launch *launch, uint64_t step, int rc, const char *why);
 void accord_joined(struct agent *agent, struct launch *launch, uint64_t step, bool durable);
-/* Nothing is agreed on any more. */
+/* Nothing is agreed on, for now or for good. */
 bool accord_is_broken(const struct launch *launch);
 /* All ranks here are ready to go live. */
 void accord_injected(struct agent *agent, struct launch *launch);

@@ -158,8 +158,7 @@ static uint64_t held_by_all(struct launch *launch)
 static bool one_cut(struct launch *launch, uint64_t step)
 {
 	struct tpck_cut_part *parts = calloc(launch->world, sizeof *parts);
-	struct tpck_error err = {0};
-	int rc;
+	bool is_one;
 
 	if (!parts)
 		return false;
@@ -172,14 +171,9 @@ static bool one_cut(struct launch *launch, uint64_t step)
 			.peer_count = held->peer_count,
 		};
 	}
-	rc = tpck_cut_match(parts, launch->world, &err);
+	is_one = launch_is_one_cut(launch, parts, step);
 	free(parts);
-	if (rc && !launch->cut_said)
-		tpck_log_warn("step %" PRIu64 " is abandoned: the ranks are not at the same place: %s", step, err.text);
-	else if (rc)
-		tpck_log_debug("step %" PRIu64 " is abandoned: %s", step, err.text);
-	launch->cut_said = launch->cut_said || rc;
-	return rc == 0;
+	return is_one;
 }
 
 static void say_step(struct agent *agent, struct launch *launch, enum tpck_accord_kind kind, uint64_t step)
