@@ -194,8 +194,7 @@ def identity(checks):
 
 def on_disk_only(place):
     """Everything durable, nothing in memory, as after a reboot."""
-    for pid in place.agents():
-        os.kill(pid, signal.SIGTERM)
+    place.signal_agents(signal.SIGTERM)
     place.agent_settles()
     for name in os.listdir(place.shm):
         shutil.rmtree(os.path.join(place.shm, name))
@@ -360,10 +359,8 @@ def life(checks):
         until = time.monotonic() + 60
         while start.running() and time.monotonic() < until:
             time.sleep(0.12)
-            for pid in place.agents():
-                if start.running():
-                    os.kill(pid, signal.SIGKILL)
-                    agents += 1
+            if start.running():
+                agents += place.signal_agents()
         checks.ok(start.wait() == 0 and not this.differences(), f"{agents} agents killed: the trainer does not notice",
                   *this.differences(), this.story())
 
@@ -373,8 +370,7 @@ def life(checks):
         start = this.start()
         for goal in (15, 30):
             start.until(lambda goal=goal: this.progress() >= goal)
-            for pid in place.agents():
-                os.kill(pid, signal.SIGKILL)
+            place.signal_agents()
         start.until(lambda: this.progress() >= 110)
         start.kill()
         adopted = "adopted session" in place.agent_log()
@@ -467,7 +463,7 @@ def left_behind(start):
     found = subprocess.run(["ps", "-o", "pid=", "-g", str(start.process.pid)], capture_output=True, text=True,
                            check=False).stdout.split()
     if found:
-        os.killpg(start.process.pid, signal.SIGKILL)
+        job.signal_if_there(start.process.pid, whole_group=True)
     return len(found)
 
 

@@ -104,10 +104,7 @@ class Place:
             if not left:
                 break
             for pid in left:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except OSError:
-                    pass
+                signal_if_there(pid)
             time.sleep(0.02)
         if os.environ.get("KEEP"):
             print(f"# left for you: {self.root} {self.shm}")
@@ -141,6 +138,10 @@ class Place:
             except (OSError, ValueError):
                 pass
         return found
+
+    def signal_agents(self, how=signal.SIGKILL):
+        """Returns how many there were."""
+        return sum(signal_if_there(pid, how) for pid in self.agents())
 
     def agent_log(self):
         text = ""
@@ -229,6 +230,16 @@ def each_once(text):
     return list(dict.fromkeys(text.splitlines()))
 
 
+def signal_if_there(pid, how=signal.SIGKILL, whole_group=False):
+    """To a process that may have ended by itself, however unlikely that looks: a loaded machine has its own order.
+    False if it had."""
+    try:
+        (os.killpg if whole_group else os.kill)(pid, how)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 class Start:
     """One start of a command. Its standard output and error go to files of their own."""
 
@@ -250,7 +261,7 @@ class Start:
         return read(self.out)
 
     def kill(self):
-        os.killpg(self.process.pid, signal.SIGKILL)
+        signal_if_there(self.process.pid, whole_group=True)
         self.process.wait()
 
     def wait(self, seconds=WAIT_SEC):
@@ -427,8 +438,7 @@ class Job:
                 return 0
             self.kills.append(self.after_kill(moment[0]))
             if agent_too and agent_too():
-                for pid in self.place.agents():
-                    os.kill(pid, signal.SIGKILL)
+                self.place.signal_agents()
             if between:
                 between(self)
         start = self.start()

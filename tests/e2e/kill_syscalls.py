@@ -90,8 +90,7 @@ def kill_agent(checks, place, this):
     for calls, when in sweep(AGENT_CALLS):
         if time.monotonic() - begun > LIMIT_SEC:
             break
-        for pid in place.agents():
-            os.kill(pid, 9)
+        place.signal_agents()
         shutil.rmtree(this.out, ignore_errors=True)
         this.starts.clear()
         agent = subprocess.Popen([*strace(calls, when), os.path.join(place.build, "transpckptd"), "--job", "j",
@@ -105,8 +104,7 @@ def kill_agent(checks, place, this):
         first.until(lambda: this.progress() >= 12)
         first.kill()
         status = this.start().wait()
-        for pid in place.agents():
-            os.kill(pid, 9)
+        place.signal_agents()
         agent.wait()
         kills += agent.returncode == -9
         lines = this.differences(printed_too=False)

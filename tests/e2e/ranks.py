@@ -88,14 +88,6 @@ class Ranks:
                          self.place.agent_log().splitlines()[-40:])
 
 
-def kill_agents(place):
-    for pid in place.agents():
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except OSError:
-            pass
-
-
 def one_step(checks, this, what):
     """All ranks went on, and at the same step of the same generation."""
     found = [WHERE.search(text) for text in this.said()]
@@ -116,22 +108,22 @@ def begin_killing(this, rng, kind):
     if kind == "rank":
         pid = this.one_of_them(start, rng.randrange(this.ranks))
         if pid:
-            os.kill(pid, signal.SIGKILL)
+            job.signal_if_there(pid)
         return start.wait() != 0
     if kind == "agent":
         # The next one adopts what is there while the ranks go on; then everything dies.
-        kill_agents(this.place)
+        this.place.signal_agents()
         time.sleep(rng.random() * 0.6)
     if kind == "node":
         # Its memory is gone: what is durable is what there is.
         start.until(lambda: any(row["state"] == "durable" and row["offered"] for row in this.place.listed()))
-        kill_agents(this.place)
+        this.place.signal_agents()
     try:
         start.kill()
     except ProcessLookupError:
         start.process.wait()
     if kind == "node":
-        kill_agents(this.place)
+        this.place.signal_agents()
         shutil.rmtree(os.path.join(this.place.shm, "j"), ignore_errors=True)
     return start.process.returncode != 0
 

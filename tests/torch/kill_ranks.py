@@ -9,7 +9,6 @@ ranks print, their last digests and the checkpoints that they save themselves mu
 Without arguments those of USUAL. Exits with 77 where there is no PyTorch; a case whose packages are not there is skipped.
 """
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -75,10 +74,7 @@ class Torchrun:
     def end(self):
         """All at once."""
         for pid in [self.start.process.pid, *self.processes().values()]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass
+            job.signal_if_there(pid)
         self.start.process.wait()
         while self.processes():
             time.sleep(0.02)
@@ -107,7 +103,9 @@ def judge_once(python, case, rng):
         if not first.goes_on(5):
             return ['it ended before it could be killed: %s' % first.start.said()[-600:]], '', 1
         time.sleep(rng.random() * took / 20)
-        os.kill(first.processes()[rng.randrange(ranks)], signal.SIGKILL)
+        victim = first.processes().get(rng.randrange(ranks))
+        if not victim or not job.signal_if_there(victim):
+            return ['it ended before it could be killed: %s' % first.start.said()[-600:]], '', 1
         if not first.goes_on(5):
             wrong.append('it did not go on: %s' % first.start.said()[-900:])
         time.sleep(rng.random() * took / 20)
