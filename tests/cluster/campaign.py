@@ -46,7 +46,7 @@ class Scenario:
         self.rounds = draw.choice((1, 2, 2, 3))
         self.story = [f"seed {seed}: {self.ranks} ranks, {self.per_node} a node, {self.count} nodes, {self.peers} peers, "
                       f"{' '.join(self.layout) or 'data parallel'}, {self.steps} steps"]
-        self.cut = []
+        self.cut, self.begun = [], []
         # What is left of the newest step that has its copies; -1: nothing that a start has to go on from.
         self.floor = -1
 
@@ -80,7 +80,16 @@ class Scenario:
         for n in nodes:
             n.agent()
 
+    def is_over(self):
+        """All ranks of the newest start had ended well, loss or not: there is nothing to go on with."""
+        return bool(self.begun) and all(start.process.poll() == 0 or
+                                        (n.alive and self.since(n).count("ended with status 0") == self.per_node)
+                                        for n, start in self.begun)
+
     def begin(self):
+        if self.is_over():
+            self.floor = -1
+            self.note("all ranks had ended well before the loss")
         left = [n for n in self.cluster.nodes if n.alive and n not in self.cut]
         if self.draw.random() < 0.5:
             stayed = [n for n in self.where if n in left]
@@ -91,7 +100,9 @@ class Scenario:
         self.meet([n for n in left if n not in self.where])
         self.marks = {n.name: len(n.agent_log()) for n in self.cluster.nodes if n.alive}
         self.note(f"start on {' '.join(n.name for n in self.where)}")
-        return self.run.start(self.where, self.per_node)
+        start = self.run.start(self.where, self.per_node)
+        self.begun = list(zip(self.where, start.starts))
+        return start
 
     def lost_nodes(self, count, copies):
         """As many as may go, of all that are left; the leader's among them."""
