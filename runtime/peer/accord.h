@@ -27,7 +27,9 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_DUE,      /* to the leader: a snapshot is due. step: the furthest boundary; value: ns an iteration; value2: images
 			       * that each rank there has at least */
 	TPCK_ACCORD_CAPTURE,  /* leader: step is captured */
-	TPCK_ACCORD_HELD,     /* to the leader: rank holds step. value: communicators, value2: peers; both as the image's index has them */
+	TPCK_ACCORD_HELD,     /* to the leader: all ranks there, as many as ordinal says, hold step. value: struct tpck_counted, value2: struct
+			       * tpck_transferred, put together for all of them (store/cut.h) */
+	TPCK_ACCORD_MISSED,   /* to the leader: one rank there has left step out, and holds a newer one */
 	TPCK_ACCORD_COMMIT,   /* leader: all ranks hold step, and make one cut */
 	TPCK_ACCORD_ABANDON,  /* leader: step comes to nothing */
 	TPCK_ACCORD_COPY,     /* leader: copies of step are to be made */

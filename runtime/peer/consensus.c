@@ -59,12 +59,22 @@ bool tpck_consensus(struct tpck_evidence *rows, size_t count, const struct tpck_
 struct tpck_evidence *tpck_consensus_source(struct tpck_evidence *rows, size_t count, const struct tpck_point *point,
 					    uint32_t rank, uint32_t node)
 {
+	const struct tpck_evidence first = {.point = *point, .rank = rank};
 	struct tpck_evidence *best = NULL;
+	size_t begin = 0, end = count;
 
-	for (size_t i = 0; i < count; i++) {
+	while (begin < end) {
+		size_t middle = begin + (end - begin) / 2;
+
+		if (newest_first(&rows[middle], &first) < 0)
+			begin = middle + 1;
+		else
+			end = middle;
+	}
+	for (size_t i = begin; i < count && rows[i].rank == rank && tpck_point_compare(&rows[i].point, point) == 0; i++) {
 		struct tpck_evidence *row = &rows[i];
 
-		if (row->bad || row->rank != rank || tpck_point_compare(&row->point, point) != 0)
+		if (row->bad)
 			continue;
 		if (row->node == node)
 			return row;

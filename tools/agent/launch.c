@@ -30,7 +30,7 @@ static struct launch *launch_new(struct agent *agent, uint64_t key, uint32_t wor
 	if (launch) {
 		launch->rank = calloc(world, sizeof *launch->rank);
 		launch->said = calloc(world, 1);
-		launch->accord = apart ? accord_new(world) : NULL;
+		launch->accord = apart ? accord_new() : NULL;
 	}
 	if (!launch || !launch->rank || !launch->said || (apart && !launch->accord)) {
 		if (launch) {
@@ -188,10 +188,10 @@ static bool held_by_all(const struct launch *launch, uint64_t step)
 	return true;
 }
 
-bool launch_is_one_cut(struct launch *launch, const struct tpck_cut_part *parts, uint64_t step)
+bool launch_is_one_cut(struct launch *launch, struct tpck_counts *counts, uint64_t step)
 {
 	struct tpck_error err = {0};
-	int rc = tpck_cut_match(parts, launch->world, &err);
+	int rc = tpck_counts_match(counts, &err);
 
 	/* A program that does not meet in every iteration may come by here often. */
 	if (rc && !launch->cut_said)
@@ -202,18 +202,27 @@ bool launch_is_one_cut(struct launch *launch, const struct tpck_cut_part *parts,
 	return rc == 0;
 }
 
+int launch_counts(const struct launch *launch, uint64_t step, struct tpck_counts *counts)
+{
+	int rc = 0;
+
+	for (uint32_t r = 0; r < launch->world && !rc; r++) {
+		const struct live *live = launch->rank[r];
+		int i = live ? live_image_of(live, step) : -1;
+
+		if (i >= 0)
+			rc = tpck_counts_add_image(counts, &live->images[i].map);
+	}
+	return rc;
+}
+
 /* The images do not change meanwhile. */
 static bool one_cut(struct launch *launch, uint64_t step)
 {
-	struct tpck_cut_part *parts = calloc(launch->world, sizeof *parts);
-	bool is_one;
+	struct tpck_counts counts = {0};
+	bool is_one = launch_counts(launch, step, &counts) == 0 && launch_is_one_cut(launch, &counts, step);
 
-	if (!parts)
-		return false;
-	for (uint32_t r = 0; r < launch->world; r++)
-		parts[r] = tpck_cut_part(&launch->rank[r]->images[live_image_of(launch->rank[r], step)].map);
-	is_one = launch_is_one_cut(launch, parts, step);
-	free(parts);
+	tpck_counts_free(&counts);
 	return is_one;
 }
 

@@ -64,8 +64,10 @@ bool launch_ended_well(const struct launch *launch);
 void launch_held(struct agent *agent, struct live *live);
 /* After adoption: what was being committed when the last agent died is held again. */
 void launch_settle_adopted(struct agent *agent);
-/* Whether what its ranks ([world]) have counted on their communicators makes one cut of them; said once where it does not. */
-bool launch_is_one_cut(struct launch *launch, const struct tpck_cut_part *parts, uint64_t step);
+/* Whether what all its ranks have counted on their communicators makes one cut of them; said once where it does not. */
+bool launch_is_one_cut(struct launch *launch, struct tpck_counts *counts, uint64_t step);
+/* Adds what the ranks here have counted at a step. 0 or -ENOMEM. */
+int launch_counts(const struct launch *launch, uint64_t step, struct tpck_counts *counts);
 /* One of its ranks is ready to go live: once all are, they do. */
 void launch_injected(struct agent *agent, struct launch *launch);
 /* All ranks here do. */

@@ -30,17 +30,9 @@ static uint64_t numbers;
 
 /* ---- life --------------------------------------------------------------------------------- */
 
-struct accord *accord_new(uint32_t world)
+struct accord *accord_new(void)
 {
-	struct accord *accord = calloc(1, sizeof *accord);
-
-	if (accord)
-		accord->rank = calloc(world, sizeof *accord->rank);
-	if (accord && !accord->rank) {
-		free(accord);
-		return NULL;
-	}
-	return accord;
+	return calloc(1, sizeof(struct accord));
 }
 
 void accord_free(struct agent *agent, struct launch *launch)
@@ -55,11 +47,10 @@ void accord_free(struct agent *agent, struct launch *launch)
 
 		peers_talk(NULL, &closed, NULL, 0);
 	}
-	for (uint32_t r = 0; r < launch->world; r++) {
+	for (uint32_t r = 0; accord->leads && r < launch->world; r++)
 		free(accord->rank[r].identity);
-		accord_drop_held(&accord->rank[r]);
-	}
 	free(accord->rank);
+	tpck_ledger_free(accord->ledger);
 	free(accord->asked);
 	free(accord->evidence);
 	free(accord->stored);
@@ -114,27 +105,13 @@ void accord_tell_leader(struct agent *agent, struct launch *launch, struct tpck_
 		peers_talk(accord->leader, message, more, size);
 }
 
-const char *accord_node(const struct launch *launch, size_t index)
-{
-	const struct accord_rank *ranks = launch->accord->rank;
-
-	for (uint32_t r = 0; r < launch->world; r++) {
-		bool first = ranks[r].joined;
-
-		for (uint32_t q = 0; q < r && first; q++)
-			first = !ranks[q].joined || strcmp(ranks[q].node, ranks[r].node) != 0;
-		if (first && index-- == 0)
-			return ranks[r].node;
-	}
-	return NULL;
-}
-
 void accord_tell_all(struct agent *agent, struct launch *launch, struct tpck_accord_message *message, const void *more, size_t size)
 {
 	const char *node;
+	size_t at = 0;
 
 	message->number = launch->accord->number;
-	for (size_t i = 0; (node = accord_node(launch, i)); i++)
+	while ((node = tpck_ledger_node(launch->accord->ledger, &at)))
 		if (strcmp(node, peers_node()) != 0)
 			peers_talk(node, message, more, size);
 	accord_obey(agent, launch, message, more, size);
@@ -209,10 +186,20 @@ static void find_leader(struct agent *agent, struct launch *launch)
 	}
 }
 
-static void lead(struct launch *launch)
+/* False: there is no memory, and nobody leads. */
+static bool lead(struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 
+	accord->rank = calloc(launch->world, sizeof *accord->rank);
+	accord->ledger = tpck_ledger_new(launch->world);
+	if (!accord->rank || !accord->ledger) {
+		free(accord->rank);
+		tpck_ledger_free(accord->ledger);
+		accord->rank = NULL;
+		accord->ledger = NULL;
+		return false;
+	}
 	if (!numbers)
 		numbers = tpck_clock_realtime_ns();
 	accord->leads = true;
@@ -220,6 +207,7 @@ static void lead(struct launch *launch)
 	accord->announced = launch->generation;
 	snprintf(accord->leader, sizeof accord->leader, "%s", peers_node());
 	announce(launch, NULL);
+	return true;
 }
 
 static bool is_taken(const struct agent *agent, const struct launch *launch, uint32_t rank)
@@ -253,8 +241,10 @@ void accord_came(struct agent *agent, struct launch *launch, const struct tpck_h
 		find_leader(agent, launch);
 		return;
 	}
-	lead(launch);
-	say_members(agent, launch);
+	if (lead(launch))
+		say_members(agent, launch);
+	else
+		hello_refuse(agent, launch, "out of memory");
 }
 
 void accord_welcomed(struct agent *agent, struct launch *launch)
@@ -386,15 +376,11 @@ void accord_lost(struct agent *agent, const char *node, const char *host)
 	forget_leads(node, 0);
 	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
 		struct accord *accord = launch->accord;
-		bool concerned = false;
 
 		if (!launch->apart || accord->broken)
 			continue;
-		for (uint32_t r = 0; accord->leads && r < launch->world; r++)
-			concerned = concerned || (accord->rank[r].joined && strcmp(accord->rank[r].node, node) == 0);
-		concerned = concerned || (!accord->leads && strcmp(accord->leader, node) == 0);
-		if (concerned)
-			accord_break(agent, launch, node, host);
+		if (accord->leads ? tpck_ledger_leave(accord->ledger, node) : strcmp(accord->leader, node) == 0)
+			accord_break(agent, launch, host);
 	}
 	accord_forget_asked(agent, node);
 }
@@ -414,10 +400,8 @@ void accord_consider(struct agent *agent)
 			peers_talk(NULL, &closed, NULL, 0);
 		}
 		/* Its last agent led it. */
-		if (accord->phase == ACCORD_RUNNING && launch->generation && !accord->leader[0] && launch->rank[0] && !accord->broken && peers_on()) {
-			lead(launch);
+		if (accord->phase == ACCORD_RUNNING && launch->generation && !accord->leader[0] && launch->rank[0] && !accord->broken && peers_on() && lead(launch))
 			accord_rejoin(agent, launch);
-		}
 		if (agent->stopping && !accord->leads && !accord->haste_said && !launch_settled(launch)) {
 			struct tpck_accord_message haste = accord_message(launch, TPCK_ACCORD_HASTE);
 

@@ -13,7 +13,7 @@
 struct accord;
 
 /* That of a new launch, or NULL: no memory. */
-struct accord *accord_new(uint32_t world);
+struct accord *accord_new(void);
 void accord_free(struct agent *agent, struct launch *launch);
 
 /* One of its ranks has said HELLO, and waits. */

@@ -4,28 +4,19 @@
 #define TPCK_TOOLS_AGENT_ACCORD_PRIVATE_H
 
 #include "runtime/peer/consensus.h"
+#include "runtime/peer/ledger.h"
 #include "runtime/peer/message.h"
 #include "runtime/store/cut.h"
 #include "tools/agent/accord/accord.h"
 #include "tools/agent/hello.h"
 #include "tools/agent/peers/peers.h"
 
-/* A step that a rank holds, as its agent said. */
-struct accord_step {
-	uint64_t step;                /* 0: none */
-	struct tpck_image_communicator *communicators; /* malloc'd, the peers behind them */
-	uint32_t communicator_count, peer_count;
-};
-
 /* A rank, as the leader knows it. */
 struct accord_rank {
-	char node[TPCK_PEER_NAME];    /* where it is */
-	bool joined, staged, injected, ended, well, copied, flushed;
-	uint32_t flags, ordinal, images;
+	bool ended, well;
+	uint32_t flags, ordinal;
 	uint64_t wanted;              /* step */
-	uint64_t furthest, iteration_ns;
 	char *identity;
-	struct accord_step held[TPCK_IMAGES_MAX];
 };
 
 enum accord_phase {
@@ -57,6 +48,7 @@ struct accord {
 
 	/* the leader's */
 	struct accord_rank *rank;     /* [world] */
+	struct tpck_ledger *ledger;
 	struct accord_asked *asked;   /* the nodes that are asked */
 	size_t asked_count;
 	struct tpck_evidence *evidence; /* their node: an index of `asked`; SIZE: this one */
@@ -90,10 +82,6 @@ struct tpck_accord_message accord_message(const struct launch *launch, enum tpck
 void accord_rejoin(struct agent *agent, struct launch *launch);
 /* A rank has come back: what its node has missed. */
 void accord_catch_up(struct agent *agent, struct launch *launch, const char *node);
-/* All ranks' agents are there. */
-bool accord_is_complete(const struct launch *launch);
-/* The `index`-th of the different nodes that have ranks, or NULL. */
-const char *accord_node(const struct launch *launch, size_t index);
 
 /* start.c */
 void accord_start_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size);
@@ -113,13 +101,12 @@ void accord_note_node(const char *node, bool there);
 /* Its ranks here are on their way to a step that they go on from. */
 bool accord_is_starting(const struct launch *launch);
 /* A node that has ranks of it, or leads it, is gone. */
-void accord_break(struct agent *agent, struct launch *launch, const char *node, const char *host);
+void accord_break(struct agent *agent, struct launch *launch, const char *host);
 
 /* steps.c */
 void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message);
 void accord_steps_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 		       const char *more, size_t size);
-void accord_drop_held(struct accord_rank *rank);
 /* What processes of these ranks left here in generations before this one. */
 void accord_retire(struct agent *agent, uint64_t generation, const char *identities, size_t size);
 

@@ -423,13 +423,12 @@ static size_t sources_for(struct launch *launch, const char *node, struct tpck_a
 {
 	struct accord *accord = launch->accord;
 	uint32_t here = index_of(accord, node);
+	uint32_t at = 0, r;
 	size_t count = 0;
 
-	for (uint32_t r = 0; r < launch->world; r++) {
+	while (tpck_ledger_rank(accord->ledger, node, &at, &r)) {
 		const struct tpck_evidence *from;
 
-		if (strcmp(accord->rank[r].node, node) != 0)
-			continue;
 		from = tpck_consensus_source(accord->evidence, accord->evidence_count, &accord->point, r, here);
 		if (!from || from->node == here)
 			continue;
@@ -448,12 +447,12 @@ static void stage_next(struct agent *agent, struct launch *launch)
 	struct tpck_accord_source *sources;
 	const char *node;
 	char notice[200] = "";
+	size_t at = 0;
 
 	accord->phase = ACCORD_STAGING;
 	accord->until_ns = tpck_clock_monotonic_ns() + STAGE_NS;
 	accord->failed = false;
-	for (uint32_t r = 0; r < launch->world; r++)
-		accord->rank[r].staged = false;
+	tpck_ledger_begin(accord->ledger, TPCK_ROUND_STAGE);
 	if (!tpck_consensus(accord->evidence, accord->evidence_count, accord->stored, accord->stored_count, launch->world,
 			    accord->rank[0].wanted, &accord->point)) {
 		if (accord->rank[0].wanted != UINT64_MAX)
@@ -468,10 +467,12 @@ static void stage_next(struct agent *agent, struct launch *launch)
 	}
 	message.parent = accord->point.generation;
 	message.step = accord->point.step;
-	for (size_t i = 0; (node = accord_node(launch, i)); i++)
-		if (strcmp(node, peers_node()) != 0)
+	while ((node = tpck_ledger_node(accord->ledger, &at)))
+		if (node != tpck_ledger_where(accord->ledger, 0))
 			peers_talk(node, &message, sources, sources_for(launch, node, sources) * sizeof *sources);
-	accord_obey(agent, launch, &message, (char *)sources, sources_for(launch, peers_node(), sources) * sizeof *sources);
+	/* Rank 0 is here. */
+	node = tpck_ledger_where(accord->ledger, 0);
+	accord_obey(agent, launch, &message, (char *)sources, (node ? sources_for(launch, node, sources) : 0) * sizeof *sources);
 	free(sources);
 }
 
@@ -479,8 +480,9 @@ static void stage_next(struct agent *agent, struct launch *launch)
 static void note_failure(struct launch *launch, uint32_t rank, const char *why)
 {
 	struct accord *accord = launch->accord;
+	const char *node = tpck_ledger_where(accord->ledger, rank);
 	struct tpck_evidence *tried = tpck_consensus_source(accord->evidence, accord->evidence_count, &accord->point, rank,
-							    index_of(accord, accord->rank[rank].node));
+							    index_of(accord, node ? node : ""));
 
 	if (tried)
 		tried->bad = true;
@@ -497,18 +499,12 @@ static void hear_staged(struct agent *agent, struct launch *launch, const char *
 {
 	struct accord *accord = launch->accord;
 	struct tpck_accord_message start;
-	bool all = true;
 
 	if (accord->phase != ACCORD_STAGING || message->step != accord->point.step || message->parent != accord->point.generation)
 		return;
 	if (message->value)
 		note_failure(launch, message->rank, why);
-	for (uint32_t r = 0; r < launch->world; r++) {
-		if (strcmp(accord->rank[r].node, node) == 0)
-			accord->rank[r].staged = true;
-		all = all && accord->rank[r].staged;
-	}
-	if (!all)
+	if (!tpck_ledger_done(accord->ledger, TPCK_ROUND_STAGE, node))
 		return;
 	if (accord->failed) {
 		stage_next(agent, launch);
@@ -532,14 +528,6 @@ static bool wait_here(struct agent *agent, const struct launch *launch)
 	return going;
 }
 
-bool accord_is_complete(const struct launch *launch)
-{
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (!launch->accord->rank[r].joined)
-			return false;
-	return true;
-}
-
 static void hear_member(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message, const char *identity,
 			size_t size)
 {
@@ -549,10 +537,8 @@ static void hear_member(struct agent *agent, struct launch *launch, const char *
 		return;
 	free(rank->identity);
 	rank->identity = strdup(identity);
-	if (!rank->identity)
+	if (!rank->identity || tpck_ledger_join(launch->accord->ledger, message->rank, node))
 		return;
-	snprintf(rank->node, sizeof rank->node, "%s", node);
-	rank->joined = true;
 	rank->flags = (uint32_t)message->value;
 	rank->ordinal = message->ordinal;
 	rank->wanted = message->step;
@@ -567,10 +553,12 @@ static bool is_begun(const struct launch *launch, bool *some_ask)
 
 	*some_ask = false;
 	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct accord_rank *rank = &launch->accord->rank[r];
+		uint32_t flags = launch->accord->rank[r].flags;
 
-		begun = begun || (rank->joined && !asks(rank->flags));
-		*some_ask = *some_ask || (rank->joined && asks(rank->flags));
+		if (!tpck_ledger_where(launch->accord->ledger, r))
+			continue;
+		begun = begun || !asks(flags);
+		*some_ask = *some_ask || asks(flags);
 	}
 	return begun;
 }
@@ -580,7 +568,6 @@ void accord_start_hear(struct agent *agent, struct launch *launch, const char *n
 {
 	struct accord *accord = launch->accord;
 	struct tpck_accord_message said = *message;
-	bool all = true;
 
 	switch ((enum tpck_accord_kind)message->kind) {
 	case TPCK_ACCORD_MEMBER:
@@ -590,12 +577,7 @@ void accord_start_hear(struct agent *agent, struct launch *launch, const char *n
 		hear_staged(agent, launch, node, message, size ? more : "");
 		break;
 	case TPCK_ACCORD_INJECTED:
-		for (uint32_t r = 0; r < launch->world; r++) {
-			if (strcmp(accord->rank[r].node, node) == 0)
-				accord->rank[r].injected = true;
-			all = all && accord->rank[r].injected;
-		}
-		if (all && !launch->began_anew && !accord->broken) {
+		if (tpck_ledger_done(accord->ledger, TPCK_ROUND_INJECT, node) && !launch->began_anew && !accord->broken) {
 			said.kind = TPCK_ACCORD_LIVE;
 			accord_tell_all(agent, launch, &said, NULL, 0);
 		}
@@ -763,16 +745,13 @@ static void break_start(struct agent *agent, struct launch *launch)
 	}
 }
 
-void accord_break(struct agent *agent, struct launch *launch, const char *node, const char *host)
+void accord_break(struct agent *agent, struct launch *launch, const char *host)
 {
 	struct accord *accord = launch->accord;
 
 	if (accord->phase == ACCORD_GATHERING || accord->phase == ACCORD_ASKING) {
 		/* Nothing is begun: whoever comes in its place is as good. */
 		ask_anew(accord);
-		for (uint32_t r = 0; r < launch->world; r++)
-			if (accord->rank[r].joined && strcmp(accord->rank[r].node, node) == 0)
-				accord->rank[r].joined = false;
 		if (!accord->leads)
 			accord->leader[0] = '\0';
 		accord->until_ns = 0;
@@ -784,11 +763,6 @@ void accord_break(struct agent *agent, struct launch *launch, const char *node, 
 		if (!launch_is_dead(launch))
 			tpck_log_warn("the agent of %s is gone, where ranks of generation %" PRIu64 " are: no snapshots until it is back",
 				      host, launch->generation);
-		for (uint32_t r = 0; r < launch->world; r++)
-			if (accord->rank[r].joined && strcmp(accord->rank[r].node, node) == 0) {
-				accord->rank[r].joined = false;
-				accord_drop_held(&accord->rank[r]);
-			}
 		accord->flushing = 0;
 		if (!accord->leads)
 			accord->leader[0] = '\0';
@@ -814,7 +788,7 @@ static void give_up_waiting(struct agent *agent, struct launch *launch)
 		return;
 	}
 	for (uint32_t r = 0; r < launch->world; r++)
-		if (!accord->rank[r].joined) {
+		if (!tpck_ledger_where(accord->ledger, r)) {
 			snprintf(why, sizeof why, "not resuming: rank %u did not come in time", r);
 			start_anew(agent, launch, why);
 			return;
@@ -838,9 +812,9 @@ void accord_start_consider(struct agent *agent, struct launch *launch)
 	if (accord->phase == ACCORD_GATHERING) {
 		if (accord->leads && is_begun(launch, &some_ask)) {
 			start_anew(agent, launch, some_ask ? "not resuming: another rank of this job has begun from its beginning" : "");
-		} else if (accord->leads && accord_is_complete(launch) && !accord->until_ns) {
+		} else if (accord->leads && tpck_ledger_is_complete(accord->ledger) && !accord->until_ns) {
 			accord->until_ns = now + ASK_NS;
-		} else if (accord->leads && accord_is_complete(launch) &&
+		} else if (accord->leads && tpck_ledger_is_complete(accord->ledger) &&
 			   ((!peers_settling() && !wait_here(agent, launch)) || now >= accord->until_ns)) {
 			accord->phase = ACCORD_ASKING;
 			accord->until_ns = now + ASK_NS;

@@ -24,39 +24,139 @@ bool accord_newest(const struct launch *launch, uint64_t *step)
 	return *step && first && live_image_of(first, *step) >= 0;
 }
 
-/* ---- what a rank holds -------------------------------------------------------------------- */
-
-/* Communicators and peers lie behind one another in an index. */
-static size_t counted_bytes(uint64_t communicators, uint64_t peers)
+/* Of the rows behind a HELD, or SIZE_MAX: there are none so many. */
+static size_t counted_bytes(const struct tpck_accord_message *message)
 {
-	return communicators * sizeof(struct tpck_image_communicator) + peers * sizeof(struct tpck_image_peer);
+	if (message->value > UINT32_MAX || message->value2 > UINT32_MAX)
+		return SIZE_MAX;
+	return message->value * sizeof(struct tpck_counted) + message->value2 * sizeof(struct tpck_transferred);
 }
 
-static void tell_held(struct agent *agent, struct live *live, unsigned i)
-{
-	struct tpck_accord_message message = accord_message(live->launch, TPCK_ACCORD_HELD);
-	struct live_image *image = &live->images[i];
-	struct tpck_cut_part part = tpck_cut_part(&image->map);
+/* ---- what ranks hold ---------------------------------------------------------------------- */
 
-	if (!live->launch->accord->leader[0])
+/* There is something of this rank. */
+static bool is_here(const struct live *live)
+{
+	return live && live->life != LIFE_GONE;
+}
+
+/* All ranks that are here hold a step, and the leader has not heard so. */
+static bool is_to_tell(const struct launch *launch, uint64_t step, uint32_t *ranks)
+{
+	bool told = true;
+
+	*ranks = 0;
+	for (uint32_t r = 0; r < launch->world; r++) {
+		const struct live *live = launch->rank[r];
+		int i = is_here(live) ? live_image_of(live, step) : 0;
+
+		if (i < 0)
+			return false;
+		if (!is_here(live))
+			continue;
+		told = told && live->images[i].told_step == step;
+		++*ranks;
+	}
+	return !told;
+}
+
+static void note_told(struct launch *launch, uint64_t step)
+{
+	for (uint32_t r = 0; r < launch->world; r++) {
+		int i = is_here(launch->rank[r]) ? live_image_of(launch->rank[r], step) : -1;
+
+		if (i >= 0)
+			launch->rank[r]->images[i].told_step = step;
+	}
+}
+
+static void tell_held(struct agent *agent, struct launch *launch, uint64_t step)
+{
+	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_HELD);
+	struct tpck_counts counts = {0};
+	size_t size;
+	char *rows;
+
+	if (!launch->accord->leader[0] || !is_to_tell(launch, step, &message.ordinal))
 		return;
-	image->told_step = image->good_step;
-	message.rank = live->session->name.rank;
-	message.step = image->map.header->step;
-	message.value = part.communicator_count;
-	message.value2 = part.peer_count;
-	accord_tell_leader(agent, live->launch, &message, part.communicators, counted_bytes(message.value, message.value2));
+	if (launch_counts(launch, step, &counts) == 0) {
+		tpck_counts_merge(&counts);
+		message.step = step;
+		message.value = counts.counted_count;
+		message.value2 = counts.transferred_count;
+		size = counted_bytes(&message);
+		rows = malloc(size + 1);
+		if (rows) {
+			if (message.value)
+				memcpy(rows, counts.counted, message.value * sizeof *counts.counted);
+			if (message.value2)
+				memcpy(rows + message.value * sizeof *counts.counted, counts.transferred,
+				       message.value2 * sizeof *counts.transferred);
+			note_told(launch, step);
+			accord_tell_leader(agent, launch, &message, rows, size);
+			free(rows);
+		}
+	}
+	tpck_counts_free(&counts);
+}
+
+/* The newest that it holds and the leader is to hear of; 0: none. */
+static uint64_t newest_held(const struct live *live)
+{
+	uint64_t newest = 0;
+
+	for (unsigned i = 0; i < live->image_count; i++)
+		if (live->images[i].good && live->images[i].good_step > newest && live_image_of(live, live->images[i].good_step) == (int)i)
+			newest = live->images[i].good_step;
+	return newest;
+}
+
+static void tell_missed(struct agent *agent, struct launch *launch, uint64_t step)
+{
+	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_MISSED);
+
+	message.step = step;
+	accord_tell_leader(agent, launch, &message, NULL, 0);
+}
+
+/* What one rank here holds and another, which holds a newer one, does not: nobody needs it. */
+static void tell_what_is_missed(struct agent *agent, struct launch *launch, const struct live *live)
+{
+	uint64_t newest = newest_held(live);
+
+	for (uint32_t r = 0; r < launch->world; r++) {
+		const struct live *other = launch->rank[r];
+		uint64_t others = is_here(other) && other != live ? newest_held(other) : 0;
+
+		for (unsigned i = 0; others && i < other->image_count; i++) {
+			uint64_t step = other->images[i].good_step;
+
+			if (step < newest && live_image_of(other, step) == (int)i && live_image_of(live, step) < 0)
+				tell_missed(agent, launch, step);
+		}
+		for (unsigned i = 0; others && i < live->image_count; i++) {
+			uint64_t step = live->images[i].good_step;
+
+			if (step < others && live_image_of(live, step) == (int)i && live_image_of(other, step) < 0)
+				tell_missed(agent, launch, step);
+		}
+	}
 }
 
 void accord_held(struct agent *agent, struct live *live)
 {
+	struct launch *launch = live->launch;
+
+	if (launch->accord->broken || !launch->accord->leader[0])
+		return;
 	for (unsigned i = 0; i < live->image_count; i++) {
 		const struct live_image *image = &live->images[i];
 
 		if (image->good && image->told_step != image->good_step && live_image_of(live, image->good_step) == (int)i &&
-		    atomic_load(&image->map.header->state) == TPCK_IMAGE_HELD && !live->launch->accord->broken)
-			tell_held(agent, live, i);
+		    atomic_load(&image->map.header->state) == TPCK_IMAGE_HELD)
+			tell_held(agent, launch, image->good_step);
 	}
+	tell_what_is_missed(agent, launch, live);
 }
 
 void accord_rejoin(struct agent *agent, struct launch *launch)
@@ -72,107 +172,32 @@ void accord_rejoin(struct agent *agent, struct launch *launch)
 		member.step = UINT64_MAX;
 		accord_tell_leader(agent, launch, &member, live->session->identity, strlen(live->session->identity) + 1);
 	}
+	for (uint32_t r = 0; r < launch->world; r++)
+		for (unsigned i = 0; is_here(launch->rank[r]) && i < launch->rank[r]->image_count; i++)
+			launch->rank[r]->images[i].told_step = 0;
 	for (uint32_t r = 0; r < launch->world; r++) {
 		struct live *live = launch->rank[r];
 
-		for (unsigned i = 0; live && live->life != LIFE_GONE && i < live->image_count; i++) {
-			/* The last leader may have told some only. */
-			if ((int)i == live->newest && atomic_load(&live->images[i].map.header->state) == TPCK_IMAGE_COMMITTED)
-				tell_held(agent, live, i);
-			live->images[i].told_step = 0;
-		}
-		if (live && live->life != LIFE_GONE)
-			accord_held(agent, live);
-		if (live && live->life == LIFE_DEAD)
+		if (!is_here(live))
+			continue;
+		/* The last leader may have told some only. */
+		if (live->newest >= 0 && atomic_load(&live->images[live->newest].map.header->state) == TPCK_IMAGE_COMMITTED)
+			tell_held(agent, launch, live->newest_step);
+		accord_held(agent, live);
+		if (live->life == LIFE_DEAD)
 			accord_ended(agent, live);
 	}
 	launch_injected(agent, launch);
 }
 
-static void drop_step(struct accord_step *held)
-{
-	free(held->communicators);
-	*held = (struct accord_step){0};
-}
-
-void accord_drop_held(struct accord_rank *rank)
-{
-	for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++)
-		drop_step(&rank->held[i]);
-}
-
-static struct accord_step *held_of(struct accord_rank *rank, uint64_t step)
-{
-	for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++)
-		if (rank->held[i].step == step)
-			return &rank->held[i];
-	return NULL;
-}
-
-static void take_held(struct accord_rank *rank, const struct tpck_accord_message *message, const char *more, size_t size)
-{
-	struct accord_step *place = held_of(rank, 0), step = {.step = message->step};
-
-	if (!message->step || held_of(rank, message->step) || message->value > UINT32_MAX || message->value2 > UINT32_MAX ||
-	    size != counted_bytes(message->value, message->value2))
-		return;
-	/* It has but so many images: the oldest is not held any more. */
-	for (unsigned i = 0; !place || place->step; i++) {
-		if (i == TPCK_IMAGES_MAX) {
-			drop_step(place);
-			break;
-		}
-		if (!place || rank->held[i].step < place->step)
-			place = &rank->held[i];
-	}
-	step.communicators = malloc(size + 1);
-	if (!step.communicators)
-		return;
-	if (size)
-		memcpy(step.communicators, more, size);
-	step.communicator_count = (uint32_t)message->value;
-	step.peer_count = (uint32_t)message->value2;
-	*place = step;
-}
-
 /* ---- the leader's decisions --------------------------------------------------------------- */
-
-/* The newest that all ranks hold; 0: none. */
-static uint64_t held_by_all(struct launch *launch)
-{
-	struct accord *accord = launch->accord;
-	uint64_t best = 0;
-
-	for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++) {
-		uint64_t step = accord->rank[0].held[i].step;
-		bool all = step > best && step > accord->committed;
-
-		for (uint32_t r = 1; all && r < launch->world; r++)
-			all = held_of(&accord->rank[r], step) != NULL;
-		if (all)
-			best = step;
-	}
-	return best;
-}
 
 static bool one_cut(struct launch *launch, uint64_t step)
 {
-	struct tpck_cut_part *parts = calloc(launch->world, sizeof *parts);
-	bool is_one;
+	struct tpck_counts counts = {0};
+	bool is_one = tpck_ledger_counts(launch->accord->ledger, step, &counts) == 0 && launch_is_one_cut(launch, &counts, step);
 
-	if (!parts)
-		return false;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct accord_step *held = held_of(&launch->accord->rank[r], step);
-
-		parts[r] = (struct tpck_cut_part){
-			.communicators = held->communicators, .communicator_count = held->communicator_count,
-			.peers = (const struct tpck_image_peer *)(held->communicators + held->communicator_count),
-			.peer_count = held->peer_count,
-		};
-	}
-	is_one = launch_is_one_cut(launch, parts, step);
-	free(parts);
+	tpck_counts_free(&counts);
 	return is_one;
 }
 
@@ -184,52 +209,14 @@ static void say_step(struct agent *agent, struct launch *launch, enum tpck_accor
 	accord_tell_all(agent, launch, &message, NULL, 0);
 }
 
-static void forget_step(struct launch *launch, uint64_t step, bool and_older)
-{
-	for (uint32_t r = 0; r < launch->world; r++)
-		for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++) {
-			struct accord_step *held = &launch->accord->rank[r].held[i];
-
-			if (held->step && (held->step == step || (and_older && held->step < step)))
-				drop_step(held);
-		}
-}
-
-/* A rank that holds a newer step has left this one out: nobody needs it. */
-static bool is_missed(struct launch *launch, uint64_t step)
-{
-	for (uint32_t r = 0; r < launch->world; r++) {
-		struct accord_rank *rank = &launch->accord->rank[r];
-
-		for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++)
-			if (rank->held[i].step > step && !held_of(rank, step))
-				return true;
-	}
-	return false;
-}
-
-static void abandon_missed(struct agent *agent, struct launch *launch)
-{
-	for (uint32_t r = 0; r < launch->world; r++)
-		for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++) {
-			uint64_t step = launch->accord->rank[r].held[i].step;
-
-			if (!step || !is_missed(launch, step))
-				continue;
-			forget_step(launch, step, false);
-			say_step(agent, launch, TPCK_ACCORD_ABANDON, step);
-		}
-}
-
 /* One after another: a step is copied when what was copied before has settled, so that all nodes keep the same one. */
 static void consider_copying(struct agent *agent, struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 
-	if (accord->copying || accord->committed <= accord->kept || !accord_is_complete(launch))
+	if (accord->copying || accord->committed <= accord->kept || !tpck_ledger_is_complete(accord->ledger))
 		return;
-	for (uint32_t r = 0; r < launch->world; r++)
-		accord->rank[r].copied = false;
+	tpck_ledger_begin(accord->ledger, TPCK_ROUND_COPY);
 	accord->fewest_copies = UINT32_MAX;
 	say_step(agent, launch, TPCK_ACCORD_COPY, accord->committed);
 }
@@ -241,25 +228,53 @@ void accord_catch_up(struct agent *agent, struct launch *launch, const char *nod
 	message.step = launch->accord->copying;
 	if (message.step && strcmp(node, peers_node()) != 0)
 		peers_talk(node, &message, NULL, 0);
-	if (accord_is_complete(launch))
+	if (tpck_ledger_is_complete(launch->accord->ledger))
 		tpck_log_info("the agents of all %u ranks of generation %" PRIu64 " are there", launch->world, launch->generation);
 	consider_copying(agent, launch);
 }
 
 static void decide(struct agent *agent, struct launch *launch)
 {
+	struct tpck_ledger *ledger = launch->accord->ledger;
 	uint64_t step;
 
-	if (!accord_is_complete(launch))
+	if (!tpck_ledger_is_complete(ledger))
 		return;
-	while ((step = held_by_all(launch))) {
+	while ((step = tpck_ledger_whole(ledger))) {
 		bool good = one_cut(launch, step);
 
-		forget_step(launch, step, good);
+		if (good)
+			tpck_ledger_committed(ledger, step);
+		else
+			tpck_ledger_give_up(ledger, step);
 		say_step(agent, launch, good ? TPCK_ACCORD_COMMIT : TPCK_ACCORD_ABANDON, step);
 	}
-	abandon_missed(agent, launch);
+	while ((step = tpck_ledger_missed(ledger))) {
+		tpck_ledger_give_up(ledger, step);
+		say_step(agent, launch, TPCK_ACCORD_ABANDON, step);
+	}
 	consider_copying(agent, launch);
+}
+
+static void hear_held(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+		      const char *more, size_t size)
+{
+	const struct tpck_transferred *transferred;
+	struct tpck_counted *counted;
+
+	/* What is committed is not asked for again. */
+	if (message->step <= launch->accord->committed || size != counted_bytes(message))
+		return;
+	counted = malloc(size + 1);
+	if (!counted)
+		return;
+	if (size)
+		memcpy(counted, more, size);
+	transferred = (struct tpck_transferred *)(counted + message->value);
+	if (tpck_ledger_held(launch->accord->ledger, node, message->step, message->ordinal, counted, message->value, transferred,
+			     message->value2) == 0)
+		decide(agent, launch);
+	free(counted);
 }
 
 /* Images of each rank that are in use, or about to be. */
@@ -275,29 +290,16 @@ static unsigned images_used(const struct accord *accord)
 static void name_next(struct agent *agent, struct launch *launch)
 {
 	struct accord *accord = launch->accord;
-	uint64_t furthest, iteration_ns;
-	unsigned images = TPCK_IMAGES_MAX;
+	struct tpck_pace pace;
 
-	launch_pace(launch, &furthest, &iteration_ns);
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct accord_rank *rank = &accord->rank[r];
-
-		if (!rank->joined)
-			return;
-		if (rank->furthest > furthest)
-			furthest = rank->furthest;
-		if (rank->iteration_ns && (!iteration_ns || rank->iteration_ns < iteration_ns))
-			iteration_ns = rank->iteration_ns;
-		if (rank->images && rank->images < images)
-			images = rank->images;
-	}
 	/* One is named already that somebody has yet to reach. */
-	if (accord->named > furthest)
+	if (!tpck_ledger_is_complete(accord->ledger) || accord->named > tpck_ledger_furthest(accord->ledger))
 		return;
-	accord->due = images_used(accord) >= images;
+	pace = tpck_ledger_pace_of_all(accord->ledger);
+	accord->due = images_used(accord) >= pace.images;
 	if (accord->due)
 		return;
-	accord->named = furthest + 2 + (iteration_ns ? NAMED_AHEAD_NS / iteration_ns : 0);
+	accord->named = pace.furthest + 2 + (pace.iteration_ns ? NAMED_AHEAD_NS / pace.iteration_ns : 0);
 	accord->named_ns = tpck_clock_monotonic_ns();
 	say_step(agent, launch, TPCK_ACCORD_CAPTURE, accord->named);
 }
@@ -338,19 +340,13 @@ static void hear_copied(struct agent *agent, struct launch *launch, const char *
 {
 	struct tpck_accord_message said = accord_message(launch, TPCK_ACCORD_SETTLED);
 	struct accord *accord = launch->accord;
-	bool all = true;
 
 	if (message->step != accord->copying)
 		return;
 	said.step = message->step;
 	if (message->value2 < accord->fewest_copies)
 		accord->fewest_copies = (unsigned)message->value2;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		if (strcmp(accord->rank[r].node, node) == 0)
-			accord->rank[r].copied = true;
-		all = all && accord->rank[r].copied;
-	}
-	if (!all)
+	if (!tpck_ledger_done(accord->ledger, TPCK_ROUND_COPY, node))
 		return;
 	tpck_log_debug("step %" PRIu64 " of %u ranks has %u copies on other nodes", message->step, launch->world, accord->fewest_copies);
 	said.value = accord->fewest_copies;
@@ -366,7 +362,6 @@ static void hear_flushed(struct agent *agent, struct launch *launch, const char 
 			 const char *why)
 {
 	struct accord *accord = launch->accord;
-	bool all = true;
 
 	if (message->step != accord->flushing)
 		return;
@@ -374,14 +369,11 @@ static void hear_flushed(struct agent *agent, struct launch *launch, const char 
 		accord->flush_failed = true;
 		flush_failed(agent, message->step, why);
 	}
-	for (uint32_t r = 0; r < launch->world; r++) {
-		if (strcmp(accord->rank[r].node, node) == 0)
-			accord->rank[r].flushed = true;
-		all = all && accord->rank[r].flushed;
-	}
-	if (all && accord->flush_failed)
+	if (!tpck_ledger_done(accord->ledger, TPCK_ROUND_FLUSH, node))
+		return;
+	if (accord->flush_failed)
 		accord_joined(agent, launch, message->step, false);
-	else if (all)
+	else
 		flush_join(agent, launch, message->step, accord->flush_began_ns);
 }
 
@@ -410,17 +402,17 @@ void accord_steps_hear(struct agent *agent, struct launch *launch, const char *n
 		return;
 	switch ((enum tpck_accord_kind)message->kind) {
 	case TPCK_ACCORD_DUE:
-		for (uint32_t r = 0; r < launch->world; r++)
-			if (strcmp(accord->rank[r].node, node) == 0) {
-				accord->rank[r].furthest = message->step;
-				accord->rank[r].iteration_ns = message->value;
-				accord->rank[r].images = (uint32_t)message->value2;
-			}
+		tpck_ledger_pace(accord->ledger, node, &(struct tpck_pace){message->step, message->value, (uint32_t)message->value2});
 		name_next(agent, launch);
 		break;
 	case TPCK_ACCORD_HELD:
-		take_held(&accord->rank[message->rank], message, more, size);
-		decide(agent, launch);
+		hear_held(agent, launch, node, message, more, size);
+		break;
+	case TPCK_ACCORD_MISSED:
+		if (message->step > accord->committed) {
+			tpck_ledger_give_up(accord->ledger, message->step);
+			say_step(agent, launch, TPCK_ACCORD_ABANDON, message->step);
+		}
 		break;
 	case TPCK_ACCORD_COPIED:
 		hear_copied(agent, launch, node, message);
@@ -622,8 +614,7 @@ void accord_flush(struct agent *agent, struct launch *launch, uint64_t step)
 	accord->flushing = step;
 	accord->flush_began_ns = tpck_clock_monotonic_ns();
 	accord->flush_failed = false;
-	for (uint32_t r = 0; r < launch->world; r++)
-		accord->rank[r].flushed = false;
+	tpck_ledger_begin(accord->ledger, TPCK_ROUND_FLUSH);
 	say_step(agent, launch, TPCK_ACCORD_FLUSH, step);
 }
 
@@ -660,7 +651,7 @@ bool accord_is_broken(const struct launch *launch)
 {
 	const struct accord *accord = launch->accord;
 
-	return accord->broken || !accord->leader[0] || (accord->leads && !accord_is_complete(launch));
+	return accord->broken || !accord->leader[0] || (accord->leads && !tpck_ledger_is_complete(accord->ledger));
 }
 
 void accord_ended(struct agent *agent, struct live *live)
