@@ -15,8 +15,8 @@ enum tpck_accord_kind {
 			       * to it but ranks of that generation, whose agent or whose leader's was gone */
 	TPCK_ACCORD_CLOSED,   /* leader: nobody else belongs to this start */
 	TPCK_ACCORD_MEMBER,   /* to the leader: a rank is here (again). ordinal, step: the one it wants; value: its HELLO's flags; its identity's text */
-	TPCK_ACCORD_ASK,      /* leader to all: who has what? Identities of all ranks, each with its NUL */
-	TPCK_ACCORD_HOLDS,    /* to an ASK: struct tpck_accord_holding, by the rank's place in it; value: greatest generation heard of */
+	TPCK_ACCORD_ASK,      /* leader to all: who has what? The forms of all ranks' identities (agent/identity.h) */
+	TPCK_ACCORD_HOLDS,    /* to an ASK: struct tpck_accord_holding, of ranks of these forms; value: greatest generation heard of */
 	TPCK_ACCORD_STAGE,    /* leader: make ready to go on from parent and step as `generation`; struct tpck_accord_source */
 	TPCK_ACCORD_STAGED,   /* to a STAGE, of all ranks there. value 0: done; 1: rank cannot, a text says why */
 	TPCK_ACCORD_START,    /* leader: go. generation; value: 1 with what was staged; value2: ports to meet at; a text for the user */
@@ -41,7 +41,7 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_HASTE,    /* to the leader: this agent is to end, and waits until the newest is durable */
 	TPCK_ACCORD_ENDED,    /* to the leader: rank has ended; value 1: well */
 	TPCK_ACCORD_RELEASE,  /* leader: all have ended well; nobody comes back */
-	TPCK_ACCORD_RETIRE,   /* leader to all nodes: what earlier generations left of the ranks is history. Identities as with ASK */
+	TPCK_ACCORD_RETIRE,   /* leader to all nodes: what earlier generations left of the ranks is history. Forms as with ASK */
 };
 
 struct tpck_accord_message {
@@ -61,6 +61,8 @@ struct tpck_accord_holding {
 	uint32_t rank, ordinal;
 	uint32_t kind;               /* enum tpck_holding */
 	uint32_t resumable;
+	uint32_t form;               /* of the rank's identity, as the ASK counts them */
+	uint32_t reserved;
 };
 
 /* Where a rank's part is got from, where it is neither at hand nor in the store. */

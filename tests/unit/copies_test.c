@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "tests/unit/rank_images.h"
+#include "tools/agent/identity.h"
 #include "tools/agent/peers/private.h"
 
 /* Stand-ins for the rest of the agent: nobody else is there. */
@@ -100,15 +101,18 @@ static int take(uint32_t first, size_t ranks, uint64_t of, uint64_t step, uint64
 /* The steps of a generation that are held of a rank, in any order; 0: none. */
 static bool holds(uint32_t rank, uint64_t of, uint64_t one, uint64_t other)
 {
+	char form[IDENTITY_FORM];
 	struct peers_held *rows;
-	size_t count = peers_copies_held(session[rank]->identity, &rows), found = 0;
+	size_t count, found = 0;
 	bool good = true;
 
+	identity_form(session[rank]->identity, form);
+	count = peers_copies_held(form, sizeof form, &rows);
 	for (size_t i = 0; i < count; i++) {
-		if (rows[i].point.generation != of)
+		if (rows[i].rank != rank || rows[i].point.generation != of)
 			continue;
 		found++;
-		good = good && rows[i].rank == rank && rows[i].ordinal == 0 && rows[i].resumable &&
+		good = good && rows[i].form == 0 && rows[i].ordinal == 0 && rows[i].resumable &&
 		       (rows[i].point.step == one || rows[i].point.step == other);
 	}
 	free(rows);
@@ -217,12 +221,33 @@ static void check_again(void)
 	ok(!peers.copies && rmdir(peers.agent->folder) == 0, "what nobody needs leaves nothing");
 }
 
+static bool alike(const char *a, const char *b)
+{
+	char forms[2 * IDENTITY_FORM];
+
+	identity_form("user 0\nrank 9\nargument z\n", forms);
+	identity_form(b, forms + IDENTITY_FORM);
+	return identity_form_among(a, forms, sizeof forms) == 1;
+}
+
+static void forms(void)
+{
+	const char *one = "user 0\njob j\nrank 3\nordinal 0\nargument a\n";
+
+	ok(alike(one, one) && alike(one, "user 0\njob j\nrank 12\nordinal 0\nargument a\n"), "ranks of one launch have one form");
+	ok(!alike(one, "user 0\njob j\nrank 3\nordinal 0\nargument b\n") && !alike(one, "user 1\njob j\nrank 3\nordinal 0\nargument a\n") &&
+		   !alike(one, "user 0\njob j\nordinal 0\nargument a\n"),
+	   "another program has another");
+	ok(!alike("user 0\nrank 3\nargument a\n", "user 0\nargument a\nrank 3\n"), "the line's place counts");
+}
+
 int main(void)
 {
 	struct agent *agent = calloc(1, sizeof *agent);
 
 	if (!agent)
 		return 1;
+	forms();
 	make_sessions();
 	snprintf(agent->folder, sizeof agent->folder, "%s", tap_folder("/dev/shm"));
 	agent->settings.peers = 1;

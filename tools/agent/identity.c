@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "runtime/base/digest.h"
+
 struct line {
 	const char *key, *value;
 	int key_length, value_length;
@@ -147,4 +149,28 @@ enum identity_relation identity_compare(const char *now, const char *was, char *
 	    (names_program(&a, &folder, &before) || names_program(&b, &folder, &before)))
 		return IDENTITY_OTHER;
 	return IDENTITY_CHANGED;
+}
+
+void identity_form(const char *identity, char form[IDENTITY_FORM])
+{
+	const char *rank = strncmp(identity, "rank ", 5) == 0 ? identity : strstr(identity, "\nrank ");
+	size_t before = rank ? (size_t)(rank - identity) : strlen(identity);
+	const char *behind = rank ? strchrnul(rank + 1, '\n') : identity + before;
+	uint8_t digest[2][16];
+
+	tpck_digest128(identity, before, digest[0]);
+	tpck_digest128(behind, strlen(behind), digest[1]);
+	tpck_digest128(digest, sizeof digest, digest[0]);
+	tpck_digest128_text(digest[0], form);
+}
+
+int identity_form_among(const char *identity, const char *forms, size_t size)
+{
+	char form[IDENTITY_FORM];
+
+	identity_form(identity, form);
+	for (size_t i = 0; i < size / IDENTITY_FORM; i++)
+		if (memcmp(forms + i * IDENTITY_FORM, form, IDENTITY_FORM) == 0)
+			return (int)i;
+	return -1;
 }

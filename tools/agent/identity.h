@@ -16,4 +16,11 @@ enum identity_relation {
 /* what: "argument 4 is '200', was '100'". */
 enum identity_relation identity_compare(const char *now, const char *was, char *what, size_t size);
 
+/* What the identity texts of all ranks of a launch that are started alike have in common: the digest, as text, of one without its
+ * line "rank". Forms, where several are listed, lie behind one another, each with its NUL. */
+enum { IDENTITY_FORM = 33 };
+void identity_form(const char *identity, char form[IDENTITY_FORM]);
+/* The number of an identity's form among them, or -1. */
+int identity_form_among(const char *identity, const char *forms, size_t size);
+
 #endif

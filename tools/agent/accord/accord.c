@@ -51,8 +51,8 @@ void accord_free(struct agent *agent, struct launch *launch)
 		free(accord->rank[r].identity);
 	free(accord->rank);
 	tpck_ledger_free(accord->ledger);
-	free(accord->asked);
-	free(accord->evidence);
+	tpck_names_free(&accord->forms);
+	tpck_inquiry_free(&accord->inquiry);
 	free(accord->stored);
 	free(accord);
 	launch->accord = NULL;

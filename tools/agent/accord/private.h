@@ -3,7 +3,7 @@
 #ifndef TPCK_TOOLS_AGENT_ACCORD_PRIVATE_H
 #define TPCK_TOOLS_AGENT_ACCORD_PRIVATE_H
 
-#include "runtime/peer/consensus.h"
+#include "runtime/peer/inquiry.h"
 #include "runtime/peer/ledger.h"
 #include "runtime/peer/message.h"
 #include "runtime/store/cut.h"
@@ -14,7 +14,7 @@
 /* A rank, as the leader knows it. */
 struct accord_rank {
 	bool ended, well;
-	uint32_t flags, ordinal;
+	uint32_t flags, ordinal, form; /* form: of its identity, by number */
 	uint64_t wanted;              /* step */
 	char *identity;
 };
@@ -25,11 +25,6 @@ enum accord_phase {
 	ACCORD_CHOOSING,  /* the clerk looks into the store */
 	ACCORD_STAGING,   /* ranks make ready */
 	ACCORD_RUNNING,
-};
-
-struct accord_asked {
-	char node[TPCK_PEER_NAME];
-	bool answered;
 };
 
 struct accord {
@@ -49,10 +44,8 @@ struct accord {
 	/* the leader's */
 	struct accord_rank *rank;     /* [world] */
 	struct tpck_ledger *ledger;
-	struct accord_asked *asked;   /* the nodes that are asked */
-	size_t asked_count;
-	struct tpck_evidence *evidence; /* their node: an index of `asked`; SIZE: this one */
-	size_t evidence_count;
+	struct tpck_names forms;      /* of ranks' identities */
+	struct tpck_inquiry inquiry;
 	struct tpck_point *stored;
 	size_t stored_count;
 	uint64_t named, named_ns;     /* boundary */
@@ -65,8 +58,6 @@ struct accord {
 	bool flush_failed, haste, haste_said;
 	char notice[300];
 };
-
-enum { ACCORD_HERE = UINT32_MAX };
 
 /* To the leader, which may be this one. */
 void accord_tell_leader(struct agent *agent, struct launch *launch, struct tpck_accord_message *message, const void *more, size_t size);
@@ -88,13 +79,13 @@ void accord_start_obey(struct agent *agent, struct launch *launch, const struct 
 void accord_start_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 		       const char *more, size_t size);
 void accord_start_consider(struct agent *agent, struct launch *launch);
-void accord_answer(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *identities, size_t size);
+void accord_answer(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *forms, size_t size);
 void accord_answer_all(struct agent *agent);
 uint64_t accord_answer_deadline(void);
 void accord_take_holdings(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 			  const char *more, size_t size);
-/* Identities of all ranks, one behind another, each with its NUL; malloc'd. NULL: there is no memory. */
-char *accord_identities(const struct launch *launch, size_t *size);
+/* The forms of all ranks' identities; malloc'd. NULL: there is no memory. */
+char *accord_forms(const struct launch *launch, size_t *size);
 void accord_forget_asked(struct agent *agent, const char *node);
 /* Who can be asked. */
 void accord_note_node(const char *node, bool there);
@@ -107,7 +98,7 @@ void accord_break(struct agent *agent, struct launch *launch, const char *host);
 void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message);
 void accord_steps_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 		       const char *more, size_t size);
-/* What processes of these ranks left here in generations before this one. */
-void accord_retire(struct agent *agent, uint64_t generation, const char *identities, size_t size);
+/* What processes of these forms left here in generations before this one. */
+void accord_retire(struct agent *agent, uint64_t generation, const char *forms, size_t size);
 
 #endif

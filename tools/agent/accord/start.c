@@ -10,6 +10,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/accord/private.h"
+#include "tools/agent/identity.h"
 
 #define SEC 1000000000ull
 /* How long nodes may take to say what they have; to be met before; and ranks to make ready. */
@@ -68,60 +69,58 @@ static void add_holding(struct holdings *all, const struct tpck_accord_holding *
 	all->row[all->count++] = *row;
 }
 
-static void holdings_of_sessions(struct agent *agent, uint32_t rank, const char *identity, struct holdings *all)
+static void holdings_of_sessions(struct agent *agent, const char *forms, size_t size, struct holdings *all)
 {
 	for (struct live *live = agent->lives; live; live = live->next) {
-		if (live->life != LIFE_DEAD || strcmp(live->session->identity, identity) != 0)
-			continue;
-		for (unsigned i = 0; i < live->image_count; i++) {
+		int form = live->life == LIFE_DEAD ? identity_form_among(live->session->identity, forms, size) : -1;
+
+		for (unsigned i = 0; form >= 0 && i < live->image_count; i++) {
 			struct tpck_image_header *header = live->images[i].map.header;
 			uint32_t state = atomic_load(&header->state);
 
 			if (state == TPCK_IMAGE_COMMITTED || (state == TPCK_IMAGE_HELD && live->images[i].good))
 				add_holding(all, &(struct tpck_accord_holding){
-							 .generation = header->generation, .step = header->step, .rank = rank,
+							 .generation = header->generation, .step = header->step, .rank = live->session->name.rank,
 							 .ordinal = live->session->name.ordinal, .resumable = header->resumable,
 							 .kind = state == TPCK_IMAGE_COMMITTED ? TPCK_HOLDING_COMMITTED : TPCK_HOLDING_HELD,
+							 .form = (uint32_t)form,
 						 });
 		}
 	}
 }
 
-static void holdings_of_copies(uint32_t rank, const char *identity, struct holdings *all)
+static void holdings_of_copies(const char *forms, size_t size, struct holdings *all)
 {
 	struct peers_held *rows = NULL;
-	size_t count = peers_copies_held(identity, &rows);
+	size_t count = peers_copies_held(forms, size, &rows);
 
 	for (size_t i = 0; i < count; i++)
 		add_holding(all, &(struct tpck_accord_holding){
-					 .generation = rows[i].point.generation, .step = rows[i].point.step, .rank = rank,
+					 .generation = rows[i].point.generation, .step = rows[i].point.step, .rank = rows[i].rank,
 					 .ordinal = rows[i].ordinal, .resumable = rows[i].resumable, .kind = TPCK_HOLDING_COPY,
+					 .form = rows[i].form,
 				 });
 	free(rows);
 }
 
-/* identities: of each rank, one behind another. */
-static struct holdings holdings_here(struct agent *agent, const char *identities, size_t size)
+static struct holdings holdings_here(struct agent *agent, const char *forms, size_t size)
 {
 	struct holdings all = {0};
-	uint32_t rank = 0;
 
 	live_poll(agent);
-	for (size_t at = 0; at < size; at += strlen(identities + at) + 1, rank++) {
-		holdings_of_sessions(agent, rank, identities + at, &all);
-		holdings_of_copies(rank, identities + at, &all);
-	}
+	holdings_of_sessions(agent, forms, size, &all);
+	holdings_of_copies(forms, size, &all);
 	return all;
 }
 
-/* Processes of these ranks that an earlier start left, and that are not quite gone. */
-static bool are_going(struct agent *agent, uint32_t ordinal, const char *identities, size_t size)
+/* Processes of these forms that an earlier start left, and that are not quite gone. */
+static bool are_going(struct agent *agent, uint32_t ordinal, const char *forms, size_t size)
 {
 	live_poll(agent);
 	for (struct live *live = agent->lives; live; live = live->next)
-		for (size_t at = 0; (live->life == LIFE_RUNNING || live->life == LIFE_SETTLING) && at < size; at += strlen(identities + at) + 1)
-			if (live->session->name.ordinal == ordinal && strcmp(live->session->identity, identities + at) == 0)
-				return true;
+		if ((live->life == LIFE_RUNNING || live->life == LIFE_SETTLING) && live->session->name.ordinal == ordinal &&
+		    identity_form_among(live->session->identity, forms, size) >= 0)
+			return true;
 	return false;
 }
 
@@ -132,7 +131,7 @@ struct question {
 	uint64_t until_ns;
 	struct question *next;
 	size_t size;
-	char identities[];
+	char forms[];
 };
 
 static struct question *questions;
@@ -140,7 +139,7 @@ static struct question *questions;
 static void answer(struct agent *agent, const struct question *question)
 {
 	struct tpck_accord_message said = question->message;
-	struct holdings all = holdings_here(agent, question->identities, question->size);
+	struct holdings all = holdings_here(agent, question->forms, question->size);
 
 	said.kind = TPCK_ACCORD_HOLDS;
 	said.value = peers_generation();
@@ -154,7 +153,7 @@ void accord_answer_all(struct agent *agent)
 		struct question *question = *place;
 
 		if (tpck_clock_monotonic_ns() < question->until_ns &&
-		    are_going(agent, question->message.ordinal, question->identities, question->size)) {
+		    are_going(agent, question->message.ordinal, question->forms, question->size)) {
 			place = &question->next;
 			continue;
 		}
@@ -174,9 +173,9 @@ uint64_t accord_answer_deadline(void)
 	return soonest;
 }
 
-void accord_answer(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *identities, size_t size)
+void accord_answer(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *forms, size_t size)
 {
-	struct question *question = size && !identities[size - 1] ? calloc(1, sizeof *question + size) : NULL;
+	struct question *question = size && !forms[size - 1] ? calloc(1, sizeof *question + size) : NULL;
 
 	if (!question)
 		return;
@@ -184,7 +183,7 @@ void accord_answer(struct agent *agent, const char *node, const struct tpck_acco
 	question->message = *message;
 	question->until_ns = tpck_clock_monotonic_ns() + GOING_NS;
 	question->size = size;
-	memcpy(question->identities, identities, size);
+	memcpy(question->forms, forms, size);
 	question->next = questions;
 	questions = question;
 	accord_answer_all(agent);
@@ -195,47 +194,58 @@ void accord_answer(struct agent *agent, const char *node, const struct tpck_acco
 static void take_rows(struct launch *launch, uint32_t node, const struct tpck_accord_holding *rows, size_t count)
 {
 	struct accord *accord = launch->accord;
-	struct tpck_evidence *grown = reallocarray(accord->evidence, accord->evidence_count + count + 1, sizeof *grown);
 
-	if (!grown)
-		return;
-	accord->evidence = grown;
 	for (size_t i = 0; i < count; i++)
-		if (rows[i].rank < launch->world && rows[i].resumable && rows[i].ordinal == accord->rank[rows[i].rank].ordinal)
-			grown[accord->evidence_count++] = (struct tpck_evidence){
-				.point = {rows[i].generation, rows[i].step}, .rank = rows[i].rank, .kind = rows[i].kind, .node = node,
-			};
+		if (rows[i].rank < launch->world && rows[i].resumable && rows[i].form == accord->rank[rows[i].rank].form &&
+		    rows[i].ordinal == accord->rank[rows[i].rank].ordinal &&
+		    tpck_inquiry_add(&accord->inquiry, &(struct tpck_evidence){
+							       .point = {rows[i].generation, rows[i].step}, .rank = rows[i].rank,
+							       .kind = rows[i].kind, .node = node,
+						       }))
+			break;
 }
 
 void accord_take_holdings(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 			  const char *more, size_t size)
 {
 	struct accord *accord = launch->accord;
+	struct tpck_accord_holding *rows;
+	uint32_t number;
 
 	(void)agent;
-	for (size_t i = 0; accord->phase == ACCORD_ASKING && i < accord->asked_count; i++)
-		if (strcmp(accord->asked[i].node, node) == 0 && !accord->asked[i].answered) {
-			struct tpck_accord_holding *rows = calloc(size / sizeof *rows + 1, sizeof *rows);
-
-			accord->asked[i].answered = true;
-			if (!rows)
-				continue;
-			memcpy(rows, more, size / sizeof *rows * sizeof *rows);
-			take_rows(launch, (uint32_t)i, rows, size / sizeof *rows);
-			free(rows);
-			peers_heard(message->value);
-		}
+	if (accord->phase != ACCORD_ASKING || !tpck_inquiry_answered(&accord->inquiry, node, &number))
+		return;
+	peers_heard(message->value);
+	rows = calloc(size / sizeof *rows + 1, sizeof *rows);
+	if (!rows)
+		return;
+	memcpy(rows, more, size / sizeof *rows * sizeof *rows);
+	take_rows(launch, number, rows, size / sizeof *rows);
+	free(rows);
 }
 
 void accord_forget_asked(struct agent *agent, const char *node)
 {
+	uint32_t number;
+
 	for (struct launch *launch = agent->launches; launch; launch = launch->next)
-		for (size_t i = 0; launch->apart && i < launch->accord->asked_count; i++)
-			if (strcmp(launch->accord->asked[i].node, node) == 0)
-				launch->accord->asked[i].answered = true;
+		if (launch->apart)
+			(void)tpck_inquiry_answered(&launch->accord->inquiry, node, &number);
 }
 
-char *accord_identities(const struct launch *launch, size_t *size)
+char *accord_forms(const struct launch *launch, size_t *size)
+{
+	const struct tpck_names *names = &launch->accord->forms;
+	char *forms = malloc(names->count * IDENTITY_FORM + 1);
+
+	*size = names->count * IDENTITY_FORM;
+	for (size_t i = 0; forms && i < names->count; i++)
+		memcpy(forms + i * IDENTITY_FORM, names->name[i], IDENTITY_FORM);
+	return forms;
+}
+
+/* Identities of all ranks, one behind another, each with its NUL; malloc'd. NULL: there is no memory. */
+static char *identities_of(const struct launch *launch, size_t *size)
 {
 	char *text, *at;
 
@@ -256,24 +266,20 @@ static void ask(struct agent *agent, struct launch *launch)
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_ASK);
 	struct accord *accord = launch->accord;
 	struct holdings here;
-	size_t size, count = 0;
-	char *identities = accord_identities(launch, &size);
+	size_t size;
+	char *forms = accord_forms(launch, &size);
 
-	for (struct node *node = nodes; node; node = node->next)
-		count++;
-	accord->asked = calloc(count + 1, sizeof *accord->asked);
-	if (!identities || !accord->asked) {
-		free(identities);
+	if (!forms)
 		return;
-	}
 	message.ordinal = accord->rank[0].ordinal;
 	for (struct node *node = nodes; node; node = node->next)
-		memcpy(accord->asked[accord->asked_count++].node, node->name, TPCK_PEER_NAME);
-	here = holdings_here(agent, identities, size);
-	take_rows(launch, ACCORD_HERE, here.row, here.count);
+		if (tpck_inquiry_ask(&accord->inquiry, node->name))
+			break;
+	here = holdings_here(agent, forms, size);
+	take_rows(launch, TPCK_NO_NAME, here.row, here.count);
 	free(here.row);
-	peers_talk(NULL, &message, identities, size);
-	free(identities);
+	peers_talk(NULL, &message, forms, size);
+	free(forms);
 }
 
 /* ---- the store's part --------------------------------------------------------------------- */
@@ -348,7 +354,7 @@ static void survey_done(struct agent *agent, struct job *job)
 	accord->stored = survey->stored;
 	accord->stored_count = survey->stored_count;
 	for (size_t i = 0; i < survey->point_count; i++)
-		accord->evidence[i].bad = !survey->points[i].generation;
+		accord->inquiry.rows[i].bad = !survey->points[i].generation;
 	if (accord->broken)
 		start_anew(agent, launch, gone);
 	else
@@ -371,17 +377,17 @@ static void begin_survey(struct agent *agent, struct launch *launch)
 	survey->job.done = survey_done;
 	survey->agent = agent;
 	survey->launch = launch;
-	survey->identities = accord_identities(launch, &survey->size);
-	survey->points = calloc(accord->evidence_count + 1, sizeof *survey->points);
+	survey->identities = identities_of(launch, &survey->size);
+	survey->points = calloc(accord->inquiry.count + 1, sizeof *survey->points);
 	if (!survey->identities || !survey->points) {
 		free(survey->identities);
 		free(survey->points);
 		free(survey);
 		return;
 	}
-	survey->point_count = accord->evidence_count;
+	survey->point_count = accord->inquiry.count;
 	for (size_t i = 0; i < survey->point_count; i++)
-		survey->points[i] = accord->evidence[i].point;
+		survey->points[i] = accord->inquiry.rows[i].point;
 	accord->phase = ACCORD_CHOOSING;
 	/* It stays until this is through. */
 	launch->hellos++;
@@ -390,14 +396,6 @@ static void begin_survey(struct agent *agent, struct launch *launch)
 }
 
 /* ---- the leader's choice ------------------------------------------------------------------ */
-
-static uint32_t index_of(const struct accord *accord, const char *node)
-{
-	for (size_t i = 0; i < accord->asked_count; i++)
-		if (strcmp(accord->asked[i].node, node) == 0)
-			return (uint32_t)i;
-	return ACCORD_HERE;
-}
 
 /* All begin from their beginning. */
 static void start_anew(struct agent *agent, struct launch *launch, const char *notice)
@@ -422,19 +420,18 @@ static void start_anew(struct agent *agent, struct launch *launch, const char *n
 static size_t sources_for(struct launch *launch, const char *node, struct tpck_accord_source *sources)
 {
 	struct accord *accord = launch->accord;
-	uint32_t here = index_of(accord, node);
-	uint32_t at = 0, r;
+	uint32_t here = tpck_names_find(&accord->inquiry.nodes, node), at = 0, r;
 	size_t count = 0;
 
 	while (tpck_ledger_rank(accord->ledger, node, &at, &r)) {
 		const struct tpck_evidence *from;
 
-		from = tpck_consensus_source(accord->evidence, accord->evidence_count, &accord->point, r, here);
+		from = tpck_consensus_source(accord->inquiry.rows, accord->inquiry.count, &accord->point, r, here);
 		if (!from || from->node == here)
 			continue;
 		sources[count] = (struct tpck_accord_source){.rank = r, .ordinal = accord->rank[r].ordinal};
 		snprintf(sources[count].node, sizeof sources[count].node, "%s",
-			 from->node == ACCORD_HERE ? peers_node() : accord->asked[from->node].node);
+			 from->node == TPCK_NO_NAME ? peers_node() : accord->inquiry.nodes.name[from->node]);
 		count++;
 	}
 	return count;
@@ -453,7 +450,7 @@ static void stage_next(struct agent *agent, struct launch *launch)
 	accord->until_ns = tpck_clock_monotonic_ns() + STAGE_NS;
 	accord->failed = false;
 	tpck_ledger_begin(accord->ledger, TPCK_ROUND_STAGE);
-	if (!tpck_consensus(accord->evidence, accord->evidence_count, accord->stored, accord->stored_count, launch->world,
+	if (!tpck_consensus(accord->inquiry.rows, accord->inquiry.count, accord->stored, accord->stored_count, launch->world,
 			    accord->rank[0].wanted, &accord->point)) {
 		if (accord->rank[0].wanted != UINT64_MAX)
 			snprintf(notice, sizeof notice, "there is no checkpoint of step %" PRIu64 " to resume at", accord->rank[0].wanted);
@@ -481,8 +478,8 @@ static void note_failure(struct launch *launch, uint32_t rank, const char *why)
 {
 	struct accord *accord = launch->accord;
 	const char *node = tpck_ledger_where(accord->ledger, rank);
-	struct tpck_evidence *tried = tpck_consensus_source(accord->evidence, accord->evidence_count, &accord->point, rank,
-							    index_of(accord, node ? node : ""));
+	struct tpck_evidence *tried = tpck_consensus_source(accord->inquiry.rows, accord->inquiry.count, &accord->point, rank,
+							    tpck_names_find(&accord->inquiry.nodes, node ? node : ""));
 
 	if (tried)
 		tried->bad = true;
@@ -521,10 +518,10 @@ static void hear_staged(struct agent *agent, struct launch *launch, const char *
 static bool wait_here(struct agent *agent, const struct launch *launch)
 {
 	size_t size;
-	char *identities = accord_identities(launch, &size);
-	bool going = identities && are_going(agent, launch->accord->rank[0].ordinal, identities, size);
+	char *forms = accord_forms(launch, &size);
+	bool going = forms && are_going(agent, launch->accord->rank[0].ordinal, forms, size);
 
-	free(identities);
+	free(forms);
 	return going;
 }
 
@@ -532,12 +529,15 @@ static void hear_member(struct agent *agent, struct launch *launch, const char *
 			size_t size)
 {
 	struct accord_rank *rank = &launch->accord->rank[message->rank];
+	char form[IDENTITY_FORM];
 
 	if (!size || identity[size - 1] || (launch->closed && launch->accord->phase != ACCORD_RUNNING))
 		return;
 	free(rank->identity);
 	rank->identity = strdup(identity);
-	if (!rank->identity || tpck_ledger_join(launch->accord->ledger, message->rank, node))
+	identity_form(identity, form);
+	rank->form = tpck_names_add(&launch->accord->forms, form);
+	if (!rank->identity || rank->form == TPCK_NO_NAME || tpck_ledger_join(launch->accord->ledger, message->rank, node))
 		return;
 	rank->flags = (uint32_t)message->value;
 	rank->ordinal = message->ordinal;
@@ -705,11 +705,7 @@ void accord_over(struct agent *agent, struct live *live, bool again)
 /* What was said is forgotten. */
 static void ask_anew(struct accord *accord)
 {
-	free(accord->asked);
-	free(accord->evidence);
-	accord->asked = NULL;
-	accord->evidence = NULL;
-	accord->asked_count = accord->evidence_count = 0;
+	tpck_inquiry_free(&accord->inquiry);
 	accord->phase = ACCORD_GATHERING;
 }
 
@@ -799,7 +795,7 @@ void accord_start_consider(struct agent *agent, struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 	uint64_t now = tpck_clock_monotonic_ns(), until;
-	bool all = true, some_ask;
+	bool some_ask;
 
 	if (accord->phase == ACCORD_RUNNING) {
 		/* Processes that run already come when they first use their device. */
@@ -824,9 +820,7 @@ void accord_start_consider(struct agent *agent, struct launch *launch)
 		}
 	}
 	if (accord->phase == ACCORD_ASKING) {
-		for (size_t i = 0; i < accord->asked_count; i++)
-			all = all && accord->asked[i].answered;
-		if (all || now >= accord->until_ns)
+		if (!accord->inquiry.waiting || now >= accord->until_ns)
 			begin_survey(agent, launch);
 	}
 	if (accord->phase == ACCORD_STAGING && accord->leads && accord->until_ns && now >= accord->until_ns) {

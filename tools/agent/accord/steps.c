@@ -10,6 +10,7 @@
 #include "runtime/base/log.h"
 #include "tools/agent/accord/private.h"
 #include "tools/agent/flush_private.h"
+#include "tools/agent/identity.h"
 
 /* How long it takes at most until the processes of all nodes know what boundary was named. */
 #define NAMED_AHEAD_NS 150000000ull
@@ -304,13 +305,12 @@ static void name_next(struct agent *agent, struct launch *launch)
 	say_step(agent, launch, TPCK_ACCORD_CAPTURE, accord->named);
 }
 
-void accord_retire(struct agent *agent, uint64_t generation, const char *identities, size_t size)
+void accord_retire(struct agent *agent, uint64_t generation, const char *forms, size_t size)
 {
-	for (size_t at = 0; size && !identities[size - 1] && at < size; at += strlen(identities + at) + 1)
-		for (struct live *live = agent->lives; live; live = live->next)
-			if (live->life == LIFE_DEAD && live->session->name.generation < generation &&
-			    strcmp(live->session->identity, identities + at) == 0)
-				live_retire(agent, live);
+	for (struct live *live = agent->lives; live; live = live->next)
+		if (live->life == LIFE_DEAD && live->session->name.generation < generation &&
+		    identity_form_among(live->session->identity, forms, size) >= 0)
+			live_retire(agent, live);
 }
 
 /* On whatever nodes ranks were before: in another order of the nodes another rank is where they were. */
@@ -318,13 +318,13 @@ static void say_retire(struct agent *agent, const struct launch *launch)
 {
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_RETIRE);
 	size_t size;
-	char *identities = accord_identities(launch, &size);
+	char *forms = accord_forms(launch, &size);
 
-	if (!identities)
+	if (!forms)
 		return;
-	accord_retire(agent, message.generation, identities, size);
-	peers_talk(NULL, &message, identities, size);
-	free(identities);
+	accord_retire(agent, message.generation, forms, size);
+	peers_talk(NULL, &message, forms, size);
+	free(forms);
 }
 
 /* Once there is something of this start that outlives a node: until then what earlier ones left could be all. */

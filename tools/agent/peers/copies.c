@@ -380,13 +380,15 @@ void copy_pin_again(struct copy *copy, unsigned slot)
 	pthread_mutex_unlock(&peers.lock);
 }
 
-static bool add_held(struct peers_held **rows, size_t *count, const struct copy *copy, unsigned s, const char *identity)
+static bool add_held(struct peers_held **rows, size_t *count, const struct copy *copy, unsigned s, const char *forms,
+		     size_t size)
 {
 	for (uint32_t m = 0; m < copy->ranks; m++) {
 		const struct copy_member *member = &copy->member[m];
+		int form = identity_form_among(member->identity, forms, size);
 		struct peers_held *grown;
 
-		if (strcmp(member->identity, identity) != 0)
+		if (form < 0)
 			continue;
 		grown = reallocarray(*rows, *count + 1, sizeof *grown);
 		if (!grown)
@@ -394,13 +396,13 @@ static bool add_held(struct peers_held **rows, size_t *count, const struct copy 
 		*rows = grown;
 		grown[(*count)++] = (struct peers_held){
 			.rank = member->rank, .ordinal = member->ordinal, .point = copy->slot[s].point,
-			.resumable = copy->replica->slot[s]->members[m].resumable,
+			.resumable = copy->replica->slot[s]->members[m].resumable, .form = (uint32_t)form,
 		};
 	}
 	return true;
 }
 
-size_t peers_copies_held(const char *identity, struct peers_held **rows)
+size_t peers_copies_held(const char *forms, size_t size, struct peers_held **rows)
 {
 	size_t count = 0;
 	bool more = true;
@@ -409,7 +411,7 @@ size_t peers_copies_held(const char *identity, struct peers_held **rows)
 	pthread_mutex_lock(&peers.lock);
 	for (const struct copy *copy = peers.copies; copy && more; copy = copy->next)
 		for (unsigned s = 0; s < TPCK_REPLICA_SLOTS && more; s++)
-			more = copy->doomed || !copy->slot[s].whole || add_held(rows, &count, copy, s, identity);
+			more = copy->doomed || !copy->slot[s].whole || add_held(rows, &count, copy, s, forms, size);
 	pthread_mutex_unlock(&peers.lock);
 	return count;
 }

@@ -59,8 +59,10 @@ struct peers_held {
 	uint32_t rank, ordinal;
 	struct tpck_point point;
 	bool resumable;
+	uint32_t form; /* its number */
 };
-size_t peers_copies_held(const char *identity, struct peers_held **rows);
+/* Of programs of these forms (identity.h). The rows are malloc'd. */
+size_t peers_copies_held(const char *forms, size_t size, struct peers_held **rows);
 /* The greatest generation that a peer was heard to have. */
 uint64_t peers_generation(void);
 /* Any thread: somebody has it. */

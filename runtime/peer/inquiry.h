@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a launch's leader was told when it asked all nodes what they have: who has answered, and the evidence (consensus.h). */
+#ifndef TPCK_RUNTIME_PEER_INQUIRY_H
+#define TPCK_RUNTIME_PEER_INQUIRY_H
+
+#include <stdbool.h>
+
+#include "runtime/peer/consensus.h"
+#include "runtime/peer/names.h"
+
+struct tpck_inquiry {
+	struct tpck_names nodes;   /* that were asked */
+	bool *answered;            /* [nodes.count], or gone */
+	size_t waiting;            /* for so many */
+	struct tpck_evidence *rows; /* their node: its number in `nodes`, or TPCK_NO_NAME: the leader's own */
+	size_t count, room;
+};
+
+void tpck_inquiry_free(struct tpck_inquiry *inquiry);
+/* All at first, before anybody answers. 0 or -ENOMEM. */
+int tpck_inquiry_ask(struct tpck_inquiry *inquiry, const char *node);
+/* True: that of a node which was asked and had not answered; its rows follow, and it has now. `node` gets its number. */
+bool tpck_inquiry_answered(struct tpck_inquiry *inquiry, const char *node, uint32_t *number);
+/* 0 or -ENOMEM. */
+int tpck_inquiry_add(struct tpck_inquiry *inquiry, const struct tpck_evidence *row);
+
+#endif
