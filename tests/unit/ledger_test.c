@@ -171,6 +171,12 @@ static void missed(void)
 	for (unsigned n = 0; n < 4; n++)
 		holds(n, 2, 20, 7);
 	tap_ok(tpck_ledger_whole(ledger) == 20, "and the newer one becomes whole", NULL);
+	begin(4, 2);
+	tpck_ledger_give_up(ledger, 10);
+	holds(0, 2, 10, 7);
+	tap_ok(tpck_ledger_missed(ledger) == 10, "a rank has left it out, says its node, before another says that it holds it", NULL);
+	tpck_ledger_committed(ledger, 10);
+	tap_ok(tpck_ledger_missed(ledger) == 0, "until a newer one is committed", NULL);
 	/* A program that never comes to one. */
 	begin(4, 2);
 	for (uint64_t step = 1; step < 5000; step++)
