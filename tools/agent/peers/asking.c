@@ -16,6 +16,9 @@
 /* How long a start waits for others to say what they have, and for one of them to go on giving it. */
 #define ASK_NS (3 * SEC)
 #define GET_NS (10 * SEC)
+/* As long as a copy that is on its way may take, and how often that is looked at. */
+#define BUSY_NS (60 * SEC)
+#define LOOK_NS (SEC / 20)
 
 static void ask_run(struct errand *errand)
 {
@@ -113,8 +116,8 @@ static void take_out(const struct ask *ask)
 		}
 }
 
-/* Under the lock, which is let go of while it waits. */
-static bool fetch(struct ask *ask, const struct ask_answer *answer)
+/* One attempt. Under the lock, which is let go of while it waits. */
+static bool fetch_once(struct ask *ask, const struct ask_answer *answer)
 {
 	struct get_errand *get = calloc(1, sizeof *get + strlen(ask->identity) + 1);
 
@@ -136,9 +139,30 @@ static bool fetch(struct ask *ask, const struct ask_answer *answer)
 	while (!ask->got && wait_change(ask->moved_ns + GET_NS))
 		;
 	ask->getting = false;
-	if (!ask->got)
+	if (!ask->got) {
+		ask->rc = -ETIMEDOUT;
 		snprintf(ask->why, sizeof ask->why, "it does not go on");
-	if (ask->got && ask->rc == 0) {
+	}
+	return ask->rc == 0;
+}
+
+/*
+ * As fetch_once(). Where it is to be there may be a copy on its way already, mostly this very one: who has it sends it by
+ * himself, too. That is no fault of the copy's, and is waited for.
+ */
+static bool fetch(struct ask *ask, const struct ask_answer *answer)
+{
+	uint64_t until = tpck_clock_monotonic_ns() + BUSY_NS, now;
+
+	ask->rc = -ENOMEM;
+	snprintf(ask->why, sizeof ask->why, "out of memory");
+	while (!fetch_once(ask, answer) && ask->rc == -EBUSY && (now = tpck_clock_monotonic_ns()) < until) {
+		uint64_t look = now + LOOK_NS;
+
+		while (wait_change(look < until ? look : until))
+			;
+	}
+	if (ask->rc == 0) {
 		tpck_log_info("got a copy of step %" PRIu64 " of generation %" PRIu64 " from %s", answer->point.step,
 			      answer->point.generation, answer->host);
 		return true;
