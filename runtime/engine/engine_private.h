@@ -159,12 +159,13 @@ const char *tpck_offered_communicators(char *buffer, size_t size);
 /* ---- record.c ---- */
 /* Flushes what a thread did since its last mark into the log. */
 void tpck_record_mark(struct tpck_thread *thread);
+/* The same in the thread itself, for an operation that its lists have no room for: there is room then. */
+void tpck_record_room(struct tpck_thread *thread);
 /* Adds an operation to the thread's current mark. */
 static inline void tpck_record_operation(struct tpck_thread *thread, uint32_t token, uint32_t content, bool has_content)
 {
-	if (__builtin_expect(thread->pending == TPCK_PENDING_OPS ||
-			     (has_content && thread->contents == TPCK_PENDING_CONTENTS), 0))
-		tpck_record_mark(thread);
+	if (__builtin_expect(thread->pending == thread->room || (has_content && thread->contents == TPCK_PENDING_CONTENTS), 0))
+		tpck_record_room(thread);
 	thread->pending_ops[thread->pending++] = token;
 	if (has_content)
 		thread->pending_contents[thread->contents++] = content;

@@ -35,12 +35,46 @@ static bool seen_before(uint64_t digest)
 	return found;
 }
 
+static void append_query(const struct tpck_thread *thread, uint32_t at, uint32_t not_ready, int result)
+{
+	struct tpck_record_query record = {not_ready, result};
+
+	tpck_log_append(engine->log, TPCK_RECORD_QUERY, 0, thread->id, at, &record, sizeof record);
+}
+
 static void flush_queries(struct tpck_thread *thread, int result)
 {
-	struct tpck_record_query record = {thread->not_ready, result};
+	uint32_t not_ready = thread->not_ready;
 
 	thread->not_ready = 0;
-	tpck_log_append(engine->log, TPCK_RECORD_QUERY, 0, thread->id, thread->queried_at, &record, sizeof record);
+	append_query(thread, thread->queried_at, not_ready, result);
+}
+
+/* Whether a thread that asks will ever have operations is not known before it has one. A watchdog never has, and asks for
+ * ever; a thread that runs its first backward pass asks what memory is free again before it launches. */
+static void hold_query(struct tpck_thread *thread, int result)
+{
+	struct tpck_early_query *query = thread->early ? &thread->early_queries[thread->early - 1] : NULL;
+
+	if (!query || query->result >= 0) {
+		if (thread->early == TPCK_EARLY_QUERIES)
+			return;
+		query = &thread->early_queries[thread->early++];
+		*query = (struct tpck_early_query){0, -1};
+	}
+	if (result == TPCK_NOT_READY)
+		query->not_ready++;
+	else
+		query->result = result;
+}
+
+void tpck_record_room(struct tpck_thread *thread)
+{
+	for (uint32_t i = 0; i < thread->early; i++)
+		append_query(thread, 0, thread->early_queries[i].not_ready, thread->early_queries[i].result);
+	thread->early = 0;
+	tpck_record_mark(thread);
+	thread->room = TPCK_PENDING_OPS;
 }
 
 void tpck_record_mark(struct tpck_thread *thread)
@@ -158,8 +192,12 @@ bool tpck_engine_query_answer(struct tpck_thread *self, int *result)
 
 void tpck_engine_query_note(struct tpck_thread *self, int result)
 {
-	if (tpck_engine_mode() != TPCK_MODE_LIVE || (!self->operations && !self->launches))
+	if (tpck_engine_mode() != TPCK_MODE_LIVE)
 		return;
+	if (!self->operations) {
+		hold_query(self, result);
+		return;
+	}
 	if (self->not_ready && self->queried_at != (uint32_t)self->operations)
 		flush_queries(self, -1);
 	self->queried_at = (uint32_t)self->operations;

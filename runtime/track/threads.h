@@ -11,7 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TPCK_THREADS_MAX = 512, TPCK_PENDING_OPS = 2048, TPCK_PENDING_CONTENTS = 256, TPCK_THREAD_KINDS = 16 };
+enum {
+	TPCK_THREADS_MAX = 512, TPCK_PENDING_OPS = 2048, TPCK_PENDING_CONTENTS = 256, TPCK_THREAD_KINDS = 16,
+	TPCK_EARLY_QUERIES = 128,
+};
 
 struct tpck_expected;
 struct tpck_stream;
@@ -27,6 +30,7 @@ struct tpck_thread {
 	bool ours;               /* a thread of this library: every hook passes through */
 	bool elsewhere;          /* it is in a call of another library's (NCCL), and so are threads that it starts there */
 	bool launches;           /* it has launched kernels: its operations carry the iteration */
+	uint32_t room;           /* for operations in the list below; 0 before the first one */
 	struct tpck_stream *stream; /* the one that it used last */
 	uint64_t operations;     /* device operations so far */
 	/* Device operations since the last mark in the log, and digests of uploaded bytes: the lists are below. */
@@ -45,8 +49,13 @@ struct tpck_thread {
 	uint64_t arena_call;     /* the arena's last call that this thread made */
 	uint64_t waited_mark;    /* copies to the host that were queued when its current wait began */
 	struct tpck_expected *expected; /* while running forward: what the log says of this thread */
+	uint32_t early;          /* queries from before its first operation, which the log gets with that: below */
 	uint32_t pending_ops[TPCK_PENDING_OPS];
 	uint32_t pending_contents[TPCK_PENDING_CONTENTS];
+	struct tpck_early_query {
+		uint32_t not_ready;
+		int32_t result;  /* < 0: none yet */
+	} early_queries[TPCK_EARLY_QUERIES];
 } __attribute__((aligned(64)));
 
 /* Private: the calling thread's slot, and what finds it one. */

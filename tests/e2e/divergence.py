@@ -552,7 +552,22 @@ def again(checks):
                 os.close(end)
 
 
-GROUPS = {"identity": identity, "again": again, "chance": chance, "draws": draws, "damage": damage, "room": room, "life": life}
+def early(checks):
+    """A thread hears again what it heard before it had done anything on the device."""
+    with job.Place() as place:
+        this = gpt(place)
+        this.run_plain()
+        this.environment.update(LD_PRELOAD=job.built(place, "early.so", "early.c"), EARLY=place.root + "/early")
+        killed_at(this, 20)
+        start = this.start()
+        status = start.wait()
+        heard = job.read(place.root + "/early").splitlines()
+        checks.ok(status == 0 and job.Job.resumed_at(start) and not this.differences() and heard == ["600 600"] * 2,
+                  f"a thread that asks before it launches: resumed, it heard {heard}", f"status {status}", *this.differences(),
+                  this.story())
+
+
+GROUPS = {"identity": identity, "again": again, "chance": chance, "draws": draws, "early": early, "damage": damage, "room": room, "life": life}
 
 
 def main():
