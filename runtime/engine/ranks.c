@@ -22,6 +22,14 @@ static long number(const char *name)
 	return *end || value > 0x7fffffff ? -1 : value;
 }
 
+/* Scripts that tell srun's tasks their ranks by torchrun's names leave out how many are here, as PMI does. Where Slurm counts
+ * the same ranks it knows. */
+static bool slurm_has_more(long rank, long world)
+{
+	return number("SLURM_PROCID") == rank && number("SLURM_STEP_NUM_TASKS") == world && getenv("SLURM_STEP_TASKS_PER_NODE") &&
+	       number("SLURM_STEP_TASKS_PER_NODE") != world;
+}
+
 /*
  * A launcher inside another's allocation says less than that one (srun of one task a node, torchrun in each), so whoever
  * says that there are several is believed, the nearest first. Slurm's own count is that of the step: SLURM_NTASKS is the
@@ -44,7 +52,7 @@ static void find_rank(struct tpck_ranks *ranks)
 			ranks->rank = (uint32_t)rank;
 			ranks->world = (uint32_t)world;
 			/* Slurm writes "2(x4)" where there are several nodes. */
-			ranks->elsewhere = getenv(names[i][2]) && here != world;
+			ranks->elsewhere = getenv(names[i][2]) ? here != world : slurm_has_more(rank, world);
 			return;
 		}
 	}
