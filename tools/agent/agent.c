@@ -103,28 +103,42 @@ static uint64_t linger_ns(const struct agent *agent)
 	return agent->nobody_returns ? 0 : (uint64_t)(agent->settings.linger_sec * 1e9);
 }
 
+/* The ranks on other nodes are lost, and what is here is no whole step without them: it may never become durable. */
+static bool is_rest(const struct launch *launch)
+{
+	return launch->apart && !launch_settled(launch) && !launch->flushing && accord_is_broken(launch);
+}
+
 /* When the memory of a launch whose processes died is no longer kept for them to come back; UINT64_MAX: it is not dead, or
- * not durable. */
+ * not durable. The rest of one lingers even if nobody was to return: a job that is submitted again goes on with it. */
 static uint64_t linger_until(const struct agent *agent, const struct launch *launch)
 {
 	uint64_t died_ns = 0;
+	bool rest = is_rest(launch);
 
-	if (!launch_is_dead(launch) || !launch_settled(launch))
+	if (!launch_is_dead(launch) || !(rest || launch_settled(launch)))
 		return UINT64_MAX;
 	for (uint32_t r = 0; r < launch->world; r++)
 		if (launch->rank[r] && launch->rank[r]->died_ns > died_ns)
 			died_ns = launch->rank[r]->died_ns;
-	return died_ns + linger_ns(agent);
+	return died_ns + (rest ? (uint64_t)(agent->settings.linger_sec * 1e9) : linger_ns(agent));
 }
 
-/* One that is not durable stays until it is, however long that takes. */
+/* One that is not durable stays until it is, however long that takes, but where it is only the rest of one. */
 static void retire_forgotten(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 
-	for (struct live *live = agent->lives; live; live = live->next)
-		if (live->life == LIFE_DEAD && linger_until(agent, live->launch) <= now)
-			live_retire(agent, live);
+	for (struct live *live = agent->lives; live; live = live->next) {
+		if (live->life != LIFE_DEAD || linger_until(agent, live->launch) > now)
+			continue;
+		if (is_rest(live->launch))
+			tpck_log_warn("what rank %u left in memory goes, and is not durable: its other ranks' nodes did not come back",
+				      live->session->name.rank);
+		/* Who has a copy, as this node may have of theirs, need not keep it either: it would be for ever. */
+		peers_ended(agent, live->session->identity, live->session->name.generation);
+		live_retire(agent, live);
+	}
 }
 
 /* When the agent has nothing more to wait for; UINT64_MAX: it has. */

@@ -15,6 +15,9 @@
 #include "tools/agent/identity.h"
 #include "tools/agent/peers/private.h"
 
+/* After the job's end, an owner that was not heard of for so long is not there. */
+#define GONE_NS (10 * 1000000000ull)
+
 /* Number of the rank in the copy; -1: it has none such. */
 static int member_of(const struct copy *copy, uint32_t rank, uint32_t ordinal)
 {
@@ -480,6 +483,9 @@ uint64_t copies_here_until(void)
 {
 	uint64_t linger = (uint64_t)(peers.agent->settings.linger_sec * 1e9), last = 0, now = tpck_clock_monotonic_ns();
 
+	/* With what is here of the job goes what others had. */
+	if (peers.agent->nobody_returns && !peers.agent->lives && linger > GONE_NS)
+		linger = GONE_NS;
 	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
 		uint64_t until = copy->seen_ns + linger;
 

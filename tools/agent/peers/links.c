@@ -384,7 +384,8 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 	} else if (message->type == TPCK_PEER_PING) {
 		pthread_mutex_lock(&peers.lock);
 		peer->working = message->value != 0;
-		for (struct copy *copy = peers.copies; copy; copy = copy->next)
+		/* One that serves nobody may be there only for copies that it has of this one's. */
+		for (struct copy *copy = peers.copies; copy && peer->working; copy = copy->next)
 			if (strcmp(copy->owner, peer->other.host) == 0)
 				copy->seen_ns = peer->heard_ns;
 		pthread_mutex_unlock(&peers.lock);
