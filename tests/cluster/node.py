@@ -17,14 +17,16 @@ INSIDE = "TPCK_TEST_CLUSTER"
 NAMESPACES = ["unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
-def enter(skip=job.skip):
-    """Goes on in namespaces of the test's own; ends it as skipped where there are none to be had."""
+def enter(skip=job.skip, other_users=False):
+    """Goes on in namespaces of the test's own; ends it as skipped where there are none to be had. For programs that become other
+    users there is no namespace of users, and the test has to be root."""
     if os.environ.get(INSIDE):
         return
+    namespaces = [n for n in NAMESPACES if not (other_users and n in ("--user", "--map-root-user"))]
     for program in ("unshare", "nsenter", "ip"):
         if not shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"):
             skip(f"{program} is missing")
-    tried = subprocess.run([*NAMESPACES, "sh", "-c", "mount -t tmpfs tmpfs /dev/shm && ip link add tpck0 type bridge && "
+    tried = subprocess.run([*namespaces, "sh", "-c", "mount -t tmpfs tmpfs /dev/shm && ip link add tpck0 type bridge && "
                             "ip link add tpck1 type veth peer name tpck2"], capture_output=True, text=True, check=False,
                            env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"})
     if tried.returncode:
@@ -32,7 +34,7 @@ def enter(skip=job.skip):
     os.environ[INSIDE] = "1"
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     # The shell is the first process, and waits for those whose parents are gone: a namespace ends only once all have been.
-    os.execvp("unshare", [*NAMESPACES, "sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-B", os.path.abspath(sys.argv[0]), *sys.argv[1:]])
+    os.execvp("unshare", [*namespaces, "sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-B", os.path.abspath(sys.argv[0]), *sys.argv[1:]])
 
 
 def run(*argv):

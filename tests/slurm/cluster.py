@@ -63,7 +63,7 @@ class Cluster:
         self.shm = tempfile.mkdtemp(prefix="tpck-slurm.", dir="/dev/shm")
         self.user = pwd.getpwnam(USER)
         os.chown(self.shm, self.user.pw_uid, self.user.pw_gid)
-        self.nodes = [f"tpck{os.getpid()}{letter}" for letter in "ab"]
+        self.nodes = self.names()
         self.daemons = {}
         # Where cgroups are to be had, they are what ends a step.
         self.cgroups = os.environ.get("CGROUPS") != "0" and os.access(FREEZER, os.W_OK)
@@ -74,6 +74,27 @@ class Cluster:
 
     def path(self, *names):
         return os.path.join(self.root, *names)
+
+    # Where the nodes are; another kind of cluster has them elsewhere.
+    control = "localhost(127.0.0.1)"
+
+    @staticmethod
+    def names():
+        return [f"tpck{os.getpid()}{letter}" for letter in "ab"]
+
+    def ports(self):
+        """slurmctld's, and each slurmd's."""
+        return free_ports(1 + len(self.nodes))
+
+    def place(self, number):
+        """Of a node, for slurm.conf."""
+        del number
+        return "NodeHostname=localhost NodeAddr=127.0.0.1"
+
+    def on(self, number):
+        """What its slurmd is started by."""
+        del number
+        return []
 
     def install(self):
         """As `make install` lays it out."""
@@ -88,6 +109,7 @@ class Cluster:
         copy("shim/lib/transpckpt/libcuda.so.1", "inst/lib/transpckpt/libcuda.so.1")
         copy("kernels/digest.simgpu", "inst/lib/transpckpt/digest.simgpu")
         copy("tests/trainers/gpt", "inst/gpt")
+        copy("tests/trainers/gpt_ranks", "inst/gpt_ranks")
         copy("tests/sim/simgpu-run", "inst/sim/simgpu-run")
         shutil.copytree(os.path.join(self.build, "tests/sim/lib"), self.path("inst/sim/lib"),
                         ignore=shutil.ignore_patterns(".libs", "*.a", "*.o"))
@@ -117,7 +139,7 @@ class Cluster:
         return self
 
     def begin(self):
-        ports = free_ports(3)
+        ports = self.ports()
         os.mkdir(self.path("munge"))
         os.chmod(self.path("munge"), 0o755)
         for folder in ("ctld", "log"):
@@ -126,7 +148,7 @@ class Cluster:
             f.write(os.urandom(128))
         self.write("cgroup.conf", "CgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n")
         self.write("slurm.conf", "\n".join([
-            "ClusterName=tpck", "SlurmctldHost=localhost(127.0.0.1)", f"SlurmctldPort={ports[0]}", "SlurmUser=root",
+            "ClusterName=tpck", f"SlurmctldHost={self.control}", f"SlurmctldPort={ports[0]}", "SlurmUser=root",
             "SlurmdUser=root", "AuthType=auth/munge", "CredType=cred/munge",
             f"AuthInfo=socket={self.path('munge/socket')},cred_expire=5", f"StateSaveLocation={self.path('ctld')}",
             f"SlurmdSpoolDir={self.path('%n.spool')}", f"SlurmctldPidFile={self.path('ctld.pid')}",
@@ -135,8 +157,7 @@ class Cluster:
             "TaskPlugin=task/none", "JobAcctGatherType=jobacct_gather/none", "SelectType=select/cons_tres",
             "SelectTypeParameters=CR_Core", "SchedulerType=sched/builtin", "SchedulerParameters=sched_interval=1,sched_min_interval=0",
             "MpiDefault=none", "SlurmdParameters=config_overrides", "ReturnToService=2", "KillWait=2", "MinJobAge=600", f"PlugStackConfig={self.path('plugstack.conf')}",
-            *[f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=4"
-              for node, port in zip(self.nodes, ports[1:])],
+            *[f"NodeName={node} {self.place(number)} Port={ports[1 + number]} CPUs=4" for number, node in enumerate(self.nodes)],
             f"PartitionName=all Nodes={','.join(self.nodes)} Default=YES State=UP", ""]))
         self.plugstack()
         self.start("munged", shutil.which("munged", path="/usr/sbin:/sbin:" + os.environ["PATH"]), "--foreground", "--force",
@@ -146,10 +167,10 @@ class Cluster:
             raise RuntimeError("munged does not start: " + job.read(self.path("munged.out")))
         self.start("slurmctld", shutil.which("slurmctld", path="/usr/sbin:/sbin:" + os.environ["PATH"]), "-D", "-f",
                    self.path("slurm.conf"))
-        for node in self.nodes:
-            self.start(node, shutil.which("slurmd", path="/usr/sbin:/sbin:" + os.environ["PATH"]), "-D", "-N", node, "-f",
-                       self.path("slurm.conf"))
-        if not until(lambda: self.said(["sinfo", "-h", "-o", "%t %D"]).strip() == "idle 2", 60):
+        for number, node in enumerate(self.nodes):
+            self.start(node, *self.on(number), shutil.which("slurmd", path="/usr/sbin:/sbin:" + os.environ["PATH"]), "-D", "-N", node,
+                       "-f", self.path("slurm.conf"))
+        if not until(lambda: self.said(["sinfo", "-h", "-o", "%t %D"]).strip() == f"idle {len(self.nodes)}", 60):
             raise RuntimeError("the nodes do not come up:\n" + self.story())
 
     def __exit__(self, *_):
