@@ -365,7 +365,30 @@ def case_starting():
             finish(run, start, has, "its agent is killed")
 
 
-BY_NAME = ("bad", "copies_only", "dead", "killed", "late", "moved", "node", "slow", "starting")
+def case_nodes():
+    """No folder is shared but the program's own: hosts by name, a secret that was given, a store on each node. All processes die; then a
+    node is lost."""
+    settings = {"TRANSPCKPT_NODES": "10.77.0.1,10.77.0.2:4800,10.77.0.3", "TRANSPCKPT_DIR": "/dev/shm/d"}
+    with node.Cluster(3, **settings) as cluster:
+        cluster.environment["TRANSPCKPT_SECRET"] = os.path.join(cluster.root, "secret")
+        with open(os.open(cluster.environment["TRANSPCKPT_SECRET"], os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as f:
+            f.write("0123456789abcdef" * 4)
+        a, b, c = cluster.nodes
+        run = Spread(cluster, 4, "--zero", steps=500)
+        run.what = "nodes"
+        meet(run, cluster.nodes)
+        start = begin(run, (a, b), 2, 20, settled)
+        has = max(settled(n) for n in cluster.nodes)
+        start.kill()
+        node.until(lambda: all(len(re.findall("was killed", n.agent_log())) >= 2 for n in (a, b)), 10)
+        start = run.start((a, b), 2)
+        checks.ok(node.until(lambda: settled(a) >= has + 20, 60), "nodes: it goes on and has copies again", run.story(), cluster.logs())
+        checks.ok((run.resumed() or -1) >= has, f"nodes: at step {run.resumed()}, at least {has}", run.story(), cluster.logs())
+        has = destroy(run, start, cluster, b, (a,))
+        finish(run, run.start((c, a), 2), has, "without a node")
+
+
+BY_NAME = ("bad", "copies_only", "dead", "killed", "late", "moved", "node", "nodes", "slow", "starting")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):
