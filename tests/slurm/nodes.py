@@ -240,12 +240,15 @@ def case_rest(here, checks, plain):
     checks.ok(trainer.ended("NODE_FAIL") and cluster.until(lambda: "no program comes back" in here.log(0, "rest"), 30),
               "rest: the job is over, and its agent knows", here.state_of(trainer.number), here.story())
     checks.ok(trainer.durable() == -1 and trainer.tiers(), "rest: it is not durable, and stays", trainer.durable(), trainer.tiers())
+    said = trainer.settled()
     trainer.submit("ranks 2", "--no-requeue")
     goes_on(checks, trainer, has, "submitted again")
+    checks.ok(cluster.until(lambda: trainer.settled() > said, 60), "rest: and has copies", here.story())
     here.machines[2].destroy()
     here.run(["scontrol", "update", f"nodename={here.nodes[2]}", "state=down", "reason=lost"], root=True)
     checks.ok(trainer.ended("NODE_FAIL"), "rest: another node is lost", here.state_of(trainer.number), here.story())
-    checks.ok(cluster.until(lambda: not trainer.tiers(), 90), "rest: after TRANSPCKPT_LINGER_SEC it goes", trainer.tiers(), here.story())
+    checks.ok(cluster.until(lambda: "did not come back" in here.log(0, "rest"), 60) and cluster.until(lambda: not trainer.tiers(), 60),
+              "rest: after TRANSPCKPT_LINGER_SEC it goes, with a line", trainer.tiers(), here.story())
 
 
 def main():
