@@ -413,7 +413,12 @@ static ucs_status_t open_worker(struct tpck_transport *t)
 		.id = MESSAGE_ID, .cb = on_message, .arg = t, .flags = UCP_AM_FLAG_WHOLE_MSG,
 	};
 	ucp_config_t *config;
-	ucs_status_t status = ucx.ucp_config_read(NULL, NULL, &config);
+	ucs_status_t status;
+
+	/* An agent that comes after one that died at the same port finds its connections still waiting for their end. */
+	if (!getenv("UCX_TCP_CM_REUSEADDR"))
+		setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
+	status = ucx.ucp_config_read(NULL, NULL, &config);
 
 	if (status != UCS_OK)
 		return status;
