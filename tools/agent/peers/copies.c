@@ -455,6 +455,25 @@ void copy_unpin(struct copy *copy, unsigned slot)
 
 /* ---- going -------------------------------------------------------------------------------- */
 
+char *copies_here_identities(size_t *size)
+{
+	char *text = NULL;
+	FILE *to = open_memstream(&text, size);
+
+	if (!to)
+		return NULL;
+	pthread_mutex_lock(&peers.lock);
+	for (const struct copy *copy = peers.copies; copy; copy = copy->next)
+		for (uint32_t m = 0; m < copy->ranks && !copy->doomed && copy_newest(copy) >= 0; m++)
+			(void)fwrite(copy->member[m].identity, strlen(copy->member[m].identity) + 1, 1, to);
+	pthread_mutex_unlock(&peers.lock);
+	if (fclose(to)) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
 void copies_here_drop(const char *identity, uint64_t generation)
 {
 	pthread_mutex_lock(&peers.lock);

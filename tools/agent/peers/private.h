@@ -152,6 +152,8 @@ enum { PEERS_PORT = 47117 };
 extern const struct tpck_transport_events peers_events;
 
 /* sending (sending.c): the event loop's */
+/* A node's agent has come: it hears of the programs that there is something of here. */
+void sending_met(struct agent *agent, const char *node);
 void owned_status(json_object *given);
 
 /* links (links.c): the thread's unless a line says else */
@@ -215,6 +217,8 @@ bool copy_is_detached(struct copy *copy);
 /* The newest that is not of this launch, but of the program as it was with other arguments, variables or ranks: its
  * identity, malloc'd, or NULL. */
 char *copies_here_other(const char *identity, uint32_t rank, struct tpck_point *point);
+/* Of all ranks that there are whole copies of, a NUL behind each; malloc'd, or NULL. */
+char *copies_here_identities(size_t *size);
 void copies_here_drop(const char *identity, uint64_t generation);
 void copies_here_sweep(void);
 uint64_t copies_here_until(void);

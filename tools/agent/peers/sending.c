@@ -113,6 +113,7 @@ struct drop_errand {
 	struct errand errand; /* first */
 	uint64_t generation;
 	bool ended, mark_only;
+	char to[TPCK_PEER_NAME]; /* a node; "": all */
 	char but[PARCEL_TARGETS * TPCK_PEER_NAME]; /* hosts that keep theirs, each with a line break behind it */
 	char identity[];
 };
@@ -125,7 +126,7 @@ static void drop_run(struct errand *errand)
 
 	older.generation--;
 	for (struct peer *peer = peers.list; peer; peer = peer->next) {
-		if (peer->state != PEER_KNOWN)
+		if (peer->state != PEER_KNOWN || (drop->to[0] && strcmp(peer->other.node, drop->to) != 0))
 			continue;
 		snprintf(line, sizeof line, "%s\n", peer->other.host);
 		if (!drop->ended)
@@ -147,6 +148,32 @@ static struct drop_errand *drop_new(const char *identity, uint64_t generation)
 		strcpy(drop->identity, identity);
 	}
 	return drop;
+}
+
+static void mark_at(const char *node, const char *identity)
+{
+	struct drop_errand *drop = drop_new(identity, 0);
+
+	if (!drop)
+		return;
+	drop->mark_only = true;
+	snprintf(drop->to, sizeof drop->to, "%s", node);
+	peers_errand(&drop->errand);
+}
+
+/* All may have died before it came. */
+void sending_met(struct agent *agent, const char *node)
+{
+	char *copies;
+	size_t size;
+
+	for (const struct live *live = agent->lives; live; live = live->next)
+		if (live->life != LIFE_GONE && live->newest >= 0)
+			mark_at(node, live->session->identity);
+	copies = copies_here_identities(&size);
+	for (size_t at = 0; copies && at < size; at += strlen(copies + at) + 1)
+		mark_at(node, copies + at);
+	free(copies);
 }
 
 /* Tells the peers that the programs of the ranks that are here have copies: a start there looks for its own mark. */

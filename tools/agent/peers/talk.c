@@ -71,6 +71,7 @@ static void news_done(struct agent *agent, struct job *job)
 
 	switch (news->what) {
 	case PEERS_MET:
+		sending_met(agent, news->node);
 		accord_met(agent, news->node);
 		break;
 	case PEERS_LOST:
