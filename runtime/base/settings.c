@@ -6,10 +6,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "runtime/base/log.h"
@@ -367,17 +369,24 @@ void tpck_settings_shm(const struct tpck_settings *settings, char *path, size_t 
 		snprintf(path, size, "/dev/shm/transpckpt-%u", (unsigned)getuid());
 }
 
+void tpck_settings_state(char *path, size_t size)
+{
+	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+
+	if (state && state[0] == '/')
+		snprintf(path, size, "%s/transpckpt", state);
+	else
+		snprintf(path, size, "%s/.local/state/transpckpt", home && home[0] == '/' ? home : "/tmp");
+}
+
 bool tpck_settings_tier(const struct tpck_settings *settings, unsigned index, char kind[TPCK_TIER_KIND], char *path,
 			size_t size)
 {
-	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME"), *tier = settings->dir;
+	const char *tier = settings->dir;
 
 	kind[0] = '\0';
 	if (!tier[0]) {
-		if (state && state[0] == '/')
-			snprintf(path, size, "%s/transpckpt", state);
-		else
-			snprintf(path, size, "%s/.local/state/transpckpt", home && home[0] == '/' ? home : "/tmp");
+		tpck_settings_state(path, size);
 		return index == 0;
 	}
 	for (; index && *tier; index--)
@@ -389,6 +398,39 @@ bool tpck_settings_tier(const struct tpck_settings *settings, unsigned index, ch
 	tier += tier_kind(tier);
 	snprintf(path, size, "%.*s", (int)strcspn(tier, ","), tier);
 	return true;
+}
+
+void tpck_settings_shared_tier(const struct tpck_settings *settings, char *path, size_t size)
+{
+	char kind[TPCK_TIER_KIND];
+
+	for (unsigned i = 0; tpck_settings_tier(settings, i, kind, path, size); i++)
+		if (strcmp(kind, "site") == 0)
+			return;
+	(void)tpck_settings_tier(settings, 0, kind, path, size);
+}
+
+bool tpck_settings_are_local(const struct tpck_settings *settings)
+{
+	static const long local[] = {
+		TMPFS_MAGIC, RAMFS_MAGIC, EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, F2FS_SUPER_MAGIC,
+	};
+	char path[TPCK_SETTING_TEXT_MAX + 64];
+	struct statfs found;
+
+	tpck_settings_shared_tier(settings, path, sizeof path);
+	/* What is not there yet will be where the nearest folder above it is. */
+	while (syscall(SYS_statfs, path, &found)) {
+		char *slash = strrchr(path, '/');
+
+		if (errno != ENOENT || !slash)
+			return false;
+		slash[slash == path] = '\0';
+	}
+	for (size_t i = 0; i < sizeof local / sizeof *local; i++)
+		if ((long)found.f_type == local[i])
+			return true;
+	return false;
 }
 
 void tpck_settings_store(const struct tpck_settings *settings, char *path, size_t size)

@@ -60,6 +60,13 @@ void tpck_settings_shm(const struct tpck_settings *settings, char *path, size_t 
 enum { TPCK_TIERS_MAX = 4, TPCK_TIER_KIND = 8 };
 bool tpck_settings_tier(const struct tpck_settings *settings, unsigned index, char kind[TPCK_TIER_KIND], char *path,
 			size_t size);
+/* The tier that all nodes see, as far as the settings say: the first of kind "site", or the first. */
+void tpck_settings_shared_tier(const struct tpck_settings *settings, char *path, size_t size);
+/* Whether that one is on a disk or in memory of this node, by the kind of its file system. One of a kind that is not known may
+ * be shared. */
+bool tpck_settings_are_local(const struct tpck_settings *settings);
+/* The folder that the store is in where no setting says. */
+void tpck_settings_state(char *path, size_t size);
 /* The first one's folder. */
 void tpck_settings_store(const struct tpck_settings *settings, char *path, size_t size);
 

@@ -16,7 +16,7 @@
 #include "runtime/wire/segment.h"
 
 #define TPCK_PEER_MAGIC 0x72656570u /* "peer" */
-enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 5 };
+enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 6 };
 /* Of texts: identities, reasons, manifests. */
 enum { TPCK_PEER_TEXT_MAX = 256 << 20, TPCK_PEER_NAME = 128 };
 
@@ -58,11 +58,15 @@ struct tpck_peer_want {
 	uint32_t member, object, chunk;
 };
 
-/* Names are NUL-terminated. The proof of an ANSWER is of "answer", the asker's nonce and the answerer's greeting; that
+/* By which secret one is known: that of the job's store, or of TRANSPCKPT_SECRET; and the user's, where Slurm says who there is. */
+enum { TPCK_SECRET_JOB, TPCK_SECRET_USER, TPCK_SECRETS };
+
+/* Names are NUL-terminated. Who connects says which secret it is, and the other one answers by the same. The proof of an ANSWER is of "answer", the asker's nonce and the answerer's greeting; that
  * of a PROOF of "proof", the answerer's nonce and the asker's: neither can be sent back as the other. */
 struct tpck_greeting {
 	uint8_t nonce[TPCK_NONCE_BYTES];
 	uint8_t proof[TPCK_PROOF_BYTES];
+	uint32_t by, reserved;
 	char job[TPCK_PEER_NAME], node[TPCK_PEER_NAME], host[TPCK_PEER_NAME], domain[TPCK_PEER_NAME];
 };
 

@@ -214,19 +214,37 @@ def case_killed(here, checks, plain):
     finish(here, checks, trainer, plain, "submitted again")
 
 
+def lose(here, checks, trainer):
+    """The second node of the job. It runs again on the first and another one."""
+    here.machines[1].destroy()
+    # As an administrator does, who does not wait for SlurmdTimeout.
+    here.run(["scontrol", "update", f"nodename={here.nodes[1]}", "state=down", "reason=lost"], root=True)
+    checks.ok(cluster.until(lambda: here.state_of(trainer.number) == "PENDING", 60), f"{trainer.name}: the job is requeued", here.story())
+    here.run(["scontrol", "update", f"jobid={trainer.number}", "starttime=now", "reqnodelist="], root=True)
+
+
 def case_lost(here, checks, plain):
     """A node is lost with its slurmd. The job is requeued to one that is left and another one, and goes on from copies."""
     trainer = Trainer(here, "lost")
     has = begin(here, checks, trainer, 10, "ranks 1", "--requeue", "-w", f"{here.nodes[0]},{here.nodes[1]}")
     if has is None:
         return
-    here.machines[1].destroy()
-    # As an administrator does, who does not wait for SlurmdTimeout.
-    here.run(["scontrol", "update", f"nodename={here.nodes[1]}", "state=down", "reason=lost"], root=True)
-    checks.ok(cluster.until(lambda: here.state_of(trainer.number) == "PENDING", 60), "lost: the job is requeued", here.story())
-    here.run(["scontrol", "update", f"jobid={trainer.number}", "starttime=now", "reqnodelist="], root=True)
+    lose(here, checks, trainer)
     goes_on(checks, trainer, has, "with another node")
     finish(here, checks, trainer, plain, "with another node")
+
+
+def case_alone(here, checks, plain):
+    """Each node has a store of its own: agents find each other by Slurm's list of nodes and the user's secret at home. A node is lost,
+    and one that was not there before takes its place."""
+    trainer = Trainer(here, "alone", TRANSPCKPT_DIR="/dev/shm/store")
+    has = begin(here, checks, trainer, 10, "ranks 1", "--requeue", "-w", f"{here.nodes[0]},{here.nodes[1]}")
+    if has is None:
+        return
+    lose(here, checks, trainer)
+    goes_on(checks, trainer, has, "with another node")
+    checks.ok(trainer.ended("COMPLETED", "FAILED") and here.state_of(trainer.number) == "COMPLETED", "alone: it ends well", here.story())
+    checks.ok(not job.differences(plain, trainer.out), "alone: bit for bit", *job.differences(plain, trainer.out))
 
 
 def case_rest(here, checks, plain):
@@ -263,7 +281,7 @@ def main():
         del trainer.settings["SIMGPU_KERNEL_US"]
         trainer.submit("ranks 1", preloaded=False)
         checks.ok(trainer.ended("COMPLETED", "FAILED") and here.state_of(trainer.number) == "COMPLETED", "the plain run", here.story())
-        for case in (case_killed, case_lost, case_rest):
+        for case in (case_killed, case_lost, case_alone, case_rest):
             if case.__name__[5:] in wanted:
                 case(here, checks, trainer.out)
     checks.end()

@@ -364,6 +364,7 @@ int main(int argc, char **argv)
 		report(err.text);
 		return 1;
 	}
+	peers_meet();
 	report(foreground ? "" : "ok");
 	agent_loop(&agent);
 	leave();

@@ -26,7 +26,7 @@
 
 struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-/* Somebody who may be there: a file of the rendezvous, or an entry of TRANSPCKPT_NODES. */
+/* Somebody who may be there: a file of the rendezvous, an entry of TRANSPCKPT_NODES, or a node of Slurm's list. */
 struct lead {
 	char name[TPCK_PEER_NAME];
 	char addresses[1024];
@@ -34,6 +34,7 @@ struct lead {
 	unsigned tries;
 	uint64_t seen_ns, next_ns;
 	bool found;                /* by the present look */
+	bool listed;               /* by Slurm */
 	struct lead *next;
 };
 
@@ -193,9 +194,10 @@ static struct proof_text proof_text(const char *label, const struct tpck_greetin
 	return text;
 }
 
-static void introduce(struct tpck_greeting *self)
+static void introduce(struct tpck_greeting *self, uint32_t by)
 {
 	memset(self, 0, sizeof *self);
+	self->by = by;
 	tpck_nonce(self->nonce);
 	snprintf(self->job, sizeof self->job, "%.120s", peers.agent->job);
 	memcpy(self->node, peers.node, sizeof self->node);
@@ -215,9 +217,9 @@ static void refuse(struct peer *peer, const char *why)
 	(void)peer_send_text(peer, TPCK_PEER_REFUSE, NULL, why, strlen(why) + 1);
 }
 
-static void greet(struct peer *peer)
+static void greet(struct peer *peer, uint32_t by)
 {
-	introduce(&peer->self);
+	introduce(&peer->self, by);
 	peer->state = PEER_GREETED;
 	(void)peer_send_text(peer, TPCK_PEER_GREET, NULL, (char *)&peer->self, sizeof peer->self);
 }
@@ -254,18 +256,23 @@ static bool take_greeting(struct peer *peer, const void *bytes, size_t count)
 	return strcmp(peer->other.job, peer->self.job[0] ? peer->self.job : peers.agent->job) == 0;
 }
 
+static bool is_secret(uint32_t by)
+{
+	return by == TPCK_SECRET_JOB || (by == TPCK_SECRET_USER && peers.listed);
+}
+
 static bool proven(const char *label, const struct tpck_greeting *asked, const struct tpck_greeting *by)
 {
 	struct proof_text text = proof_text(label, asked, by);
 
-	return tpck_proof_check(peers.secret, &text, sizeof text, by->proof) == 0;
+	return by->by == asked->by && tpck_proof_check(peers.secret[by->by], &text, sizeof text, by->proof) == 0;
 }
 
 static void prove(const char *label, const struct tpck_greeting *asked, struct tpck_greeting *by)
 {
 	struct proof_text text = proof_text(label, asked, by);
 
-	tpck_proof(peers.secret, &text, sizeof text, by->proof);
+	tpck_proof(peers.secret[by->by], &text, sizeof text, by->proof);
 }
 
 /* Messages of one who is not known yet. False: it is not spoken to any more. */
@@ -274,11 +281,11 @@ static bool get_to_know(struct peer *peer, const struct tpck_peer_message *head,
 	static const char *const other_secret = "it does not have the job's secret, or is of another job";
 
 	if (head->type == TPCK_PEER_GREET && !peer->mine && peer->state == PEER_CONNECTING) {
-		introduce(&peer->self);
-		if (!take_greeting(peer, bytes, count)) {
+		if (!take_greeting(peer, bytes, count) || !is_secret(peer->other.by)) {
 			refuse(peer, other_secret);
 			return true;
 		}
+		introduce(&peer->self, peer->other.by);
 		prove("answer", &peer->other, &peer->self);
 		peer->state = PEER_GREETED;
 		(void)peer_send_text(peer, TPCK_PEER_ANSWER, NULL, (char *)&peer->self, sizeof peer->self);
@@ -427,7 +434,9 @@ static void look_for_files(void)
 	for (struct lead **place = &leads; *place;) {
 		struct lead *lead = *place;
 
-		if (lead->found) {
+		if (lead->listed) {
+			place = &lead->next;
+		} else if (lead->found) {
 			snprintf(lead->node, sizeof lead->node, "%s", lead->name);
 			place = &lead->next;
 		} else {
@@ -435,6 +444,13 @@ static void look_for_files(void)
 			free(lead);
 		}
 	}
+}
+
+static void listed_add(const char *name, const char *addresses)
+{
+	lead_add(NULL, name, addresses);
+	for (struct lead *lead = leads; lead; lead = lead->next)
+		lead->listed = lead->listed || strcmp(lead->name, name) == 0;
 }
 
 static void look_for_nodes(uint64_t now)
@@ -455,7 +471,7 @@ static bool is_reached(const struct lead *lead)
 {
 	for (const struct peer *peer = peers.list; peer; peer = peer->next)
 		if ((lead->node[0] && strcmp(peer->other.node, lead->node) == 0) ||
-		    leads_to(lead, peer))
+		    leads_to(lead, peer) || (lead->listed && peer->state == PEER_KNOWN && strcmp(peer->other.host, lead->name) == 0))
 			return true;
 	return lead->node[0] && strcmp(lead->node, peers.node) == 0;
 }
@@ -483,7 +499,7 @@ static void try_lead(struct lead *lead, uint64_t now)
 		return;
 	}
 	snprintf(peer->address, sizeof peer->address, "%.60s", chosen);
-	greet(peer);
+	greet(peer, lead->listed ? TPCK_SECRET_USER : TPCK_SECRET_JOB);
 }
 
 static void look(uint64_t now)
@@ -492,6 +508,8 @@ static void look(uint64_t now)
 		look_for_nodes(now);
 	else
 		look_for_files();
+	if (peers.listed)
+		listed_look(now, listed_add);
 	for (struct lead *lead = leads; lead; lead = lead->next) {
 		bool first = !peers.scanned || strcmp(peers.node, lead->name) < 0;
 

@@ -17,6 +17,9 @@
 #include "runtime/store/file.h"
 #include "tools/agent/peers/private.h"
 
+#define MEET_NS 1500000000ull
+enum { SAY_US = 200000 };
+
 /* ---- start and end ------------------------------------------------------------------------ */
 
 /* The tier that all nodes see. */
@@ -58,13 +61,13 @@ static int find_secret(struct agent *agent, struct tpck_error *err)
 	int rc;
 
 	if (agent->settings.secret[0])
-		return tpck_secret_load(agent->settings.secret, 0, peers.secret, err);
+		return tpck_secret_load(agent->settings.secret, 0, peers.secret[TPCK_SECRET_JOB], err);
 	rc = tpck_durable_tier_check(peers_shared_tier(agent), err);
 	if (!rc)
 		rc = tpck_folder_make(peers.folder, err);
 	if (!rc)
 		rc = tpck_path_join(path, sizeof path, peers.folder, "secret");
-	return rc ? rc : tpck_secret_load(path, 1, peers.secret, err);
+	return rc ? rc : tpck_secret_load(path, 1, peers.secret[TPCK_SECRET_JOB], err);
 }
 
 static void name_self(struct agent *agent)
@@ -110,7 +113,13 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	/* Threads of the transport's own have no signals either. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
+	peers.listed = !agent->settings.nodes[0] && listed_begin(agent, &port);
 	rc = peers.ops->start(&peers.transport, &peers_events, NULL, port, err);
+	if (rc && peers.listed) {
+		tpck_log_info("port %u is taken: nodes are not found by Slurm's list of them, but in the store", port);
+		peers.listed = false;
+		rc = peers.ops->start(&peers.transport, &peers_events, NULL, 0, err);
+	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc)
 		return rc;
@@ -144,6 +153,24 @@ void peers_start(struct agent *agent)
 	peers.on = true;
 	tpck_log_info("node %s of domain %s listens for others at port %u", peers.host, peers.domain,
 		      peers.ops->port(peers.transport));
+}
+
+void peers_meet(void)
+{
+	uint64_t until = tpck_clock_monotonic_ns() + MEET_NS;
+	bool any = false;
+
+	if (!peers.on || !peers.listed)
+		return;
+	while (peers_settling() && tpck_clock_monotonic_ns() < until)
+		usleep(5000);
+	pthread_mutex_lock(&peers.lock);
+	for (const struct peer *peer = peers.list; peer; peer = peer->next)
+		any = any || peer->state == PEER_KNOWN;
+	pthread_mutex_unlock(&peers.lock);
+	/* They say it as soon as they know who this is. */
+	if (any)
+		usleep(SAY_US);
 }
 
 void peers_stop(struct agent *agent)

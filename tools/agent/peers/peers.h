@@ -12,6 +12,9 @@
 /* Event loop. Copies that are in the memory tier are found; what does not work is one line. */
 void peers_start(struct agent *agent);
 void peers_stop(struct agent *agent);
+/* Where nodes are found by Slurm's list: waits, for some 1.5 s at most, until those that are there have said of what programs they
+ * have something. A rank that starts here looks for that once, and no folder tells it. */
+void peers_meet(void);
 /* The tier that all nodes see, if there is one. */
 struct tpck_tier *peers_shared_tier(const struct agent *agent);
 /* All ranks of a launch have a new committed image. Of one with ranks on other nodes, too, peers_copy() is told. */

@@ -127,7 +127,8 @@ extern struct peers {
 	struct agent *agent;
 	char node[TPCK_PEER_NAME], host[TPCK_PEER_NAME], domain[TPCK_PEER_NAME];
 	char folder[TPCK_PATH_MAX]; /* rendezvous; "": there is none */
-	uint8_t secret[TPCK_SECRET_BYTES];
+	uint8_t secret[TPCK_SECRETS][TPCK_SECRET_BYTES];
+	bool listed;               /* Slurm's list of nodes is looked at, and there is a user's secret */
 	const struct tpck_transport_operations *ops;
 	struct tpck_transport *transport;
 	struct worker courier;
@@ -150,6 +151,13 @@ extern struct peers {
 /* The port where TRANSPCKPT_NODES names none. */
 enum { PEERS_PORT = 47117 };
 extern const struct tpck_transport_events peers_events;
+
+/* Slurm's nodes (listed.c). Before there is a thread: reads the list, if it is to be looked at, and the user's secret, and says at which
+ * port agents of this job are. False: it is not looked at. */
+bool listed_begin(struct agent *agent, uint16_t *port);
+/* The thread's: the nodes that it is time to look for, and their addresses. Takes not much longer than a name that cannot be
+ * resolved. */
+void listed_look(uint64_t now, void (*visit)(const char *name, const char *addresses));
 
 /* sending (sending.c): the event loop's */
 /* A node's agent has come: it hears of the programs that there is something of here. */

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finding each other by Slurm's list of a job's nodes, where no folder is known to be shared: each agent of a job listens at a port that
+ * follows from the job, and has the user's secret. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/digest.h"
+#include "runtime/base/log.h"
+#include "runtime/base/settings.h"
+#include "runtime/peer/nodelist.h"
+#include "runtime/peer/rendezvous.h"
+#include "runtime/store/file.h"
+#include "tools/agent/peers/private.h"
+
+#define SEC 1000000000ull
+/* Names, which may come to mean another address or none. */
+#define AGAIN_NS (20 * SEC)
+#define UNKNOWN_NS (120 * SEC)
+/* Of one look: others wait for the thread. */
+#define LOOK_NS (SEC / 10)
+
+/* Below the ports that Linux gives away by itself. */
+enum { NODES_MOST = 1024, PORT_FIRST = 20000, PORT_COUNT = 10000 };
+
+static struct node {
+	char name[TPCK_NODELIST_NAME];
+	uint64_t next_ns;
+} *nodes;
+static size_t count, turn;
+static uint16_t job_port;
+
+static void add(void *unused, const char *name)
+{
+	(void)unused;
+	snprintf(nodes[count++].name, sizeof nodes->name, "%s", name);
+}
+
+/* False: there are no others, or the store shows them. */
+static bool read_list(const struct agent *agent)
+{
+	const char *list = getenv("SLURM_JOB_NODELIST");
+	long long all;
+
+	if (!list || !list[0] || !tpck_settings_are_local(&agent->settings))
+		return false;
+	all = tpck_nodelist_each(list, 0, NULL, NULL);
+	if (all < 0)
+		tpck_log_warn("SLURM_JOB_NODELIST is no list of nodes: '%.100s'", list);
+	if (all < 2)
+		return false;
+	if (all > NODES_MOST)
+		tpck_log_warn("of the %lld nodes of SLURM_JOB_NODELIST the first %d are looked at", all, NODES_MOST);
+	nodes = calloc(all < NODES_MOST ? (size_t)all : NODES_MOST, sizeof *nodes);
+	if (nodes)
+		(void)tpck_nodelist_each(list, NODES_MOST, add, NULL);
+	return nodes != NULL;
+}
+
+/* What TRANSPCKPT_SECRET says, or one in the user's state folder, which is mostly at home and all nodes see. */
+static int find_secret(const struct agent *agent, char *path, size_t size, struct tpck_error *err)
+{
+	char folder[TPCK_PATH_MAX];
+	int rc = 0;
+
+	if (agent->settings.secret[0]) {
+		snprintf(path, size, "%s", agent->settings.secret);
+	} else {
+		tpck_settings_state(folder, sizeof folder);
+		rc = tpck_folder_make(folder, err);
+		if (!rc)
+			rc = tpck_path_join(path, size, folder, ".secret");
+	}
+	return rc ? rc : tpck_secret_load(path, !agent->settings.secret[0], peers.secret[TPCK_SECRET_USER], err);
+}
+
+bool listed_begin(struct agent *agent, uint16_t *port)
+{
+	char path[TPCK_PATH_MAX], text[256];
+	struct tpck_error err = {0};
+
+	if (!read_list(agent))
+		return false;
+	if (find_secret(agent, path, sizeof path, &err)) {
+		tpck_log_warn("nodes are not found by Slurm's list of them, for TRANSPCKPT_SECRET is not set: %s", err.text);
+		return false;
+	}
+	snprintf(text, sizeof text, "%u %.200s", (unsigned)getuid(), agent->job);
+	*port = job_port = (uint16_t)(PORT_FIRST + tpck_digest64(text, strlen(text), 0) % PORT_COUNT);
+	tpck_log_info("the store may be this node's own: others are also looked for at port %u of the %zu nodes that Slurm lists, by the secret %s",
+		      job_port, count, path);
+	return true;
+}
+
+void listed_look(uint64_t now, void (*visit)(const char *name, const char *addresses))
+{
+	for (size_t i = 0; i < count && tpck_clock_monotonic_ns() < now + LOOK_NS; i++, turn++) {
+		struct node *node = &nodes[turn % count];
+		char addresses[1024];
+		uint16_t port;
+
+		if (now < node->next_ns || strcmp(node->name, peers.host) == 0)
+			continue;
+		if (tpck_rendezvous_resolve(node->name, job_port, addresses, sizeof addresses, &port) == 0) {
+			node->next_ns = now + AGAIN_NS;
+			visit(node->name, addresses);
+		} else {
+			node->next_ns = now + UNKNOWN_NS;
+		}
+	}
+}
