@@ -366,8 +366,8 @@ def case_starting():
 
 
 def case_nodes():
-    """No folder is shared but the program's own: hosts by name, a secret that was given, a store on each node. All processes die; then a
-    node is lost."""
+    """No folder is shared but the program's own: hosts by name, a secret that was given, a store on each node. Agents are killed, then all
+    processes, and then a node is lost."""
     settings = {"TRANSPCKPT_NODES": "10.77.0.1,10.77.0.2:4800,10.77.0.3", "TRANSPCKPT_DIR": "/dev/shm/d"}
     with node.Cluster(3, **settings) as cluster:
         cluster.environment["TRANSPCKPT_SECRET"] = os.path.join(cluster.root, "secret")
@@ -378,6 +378,11 @@ def case_nodes():
         run.what = "nodes"
         meet(run, cluster.nodes)
         start = begin(run, (a, b), 2, 20, settled)
+        for n in (a, b):
+            n.signal_agent("KILL")
+        has = max(settled(n) for n in cluster.nodes)
+        checks.ok(node.until(lambda: settled(a) >= has + 10, 30), "nodes: agents are killed, and others come at their ports", run.story(),
+                  cluster.logs())
         has = max(settled(n) for n in cluster.nodes)
         start.kill()
         node.until(lambda: all(len(re.findall("was killed", n.agent_log())) >= 2 for n in (a, b)), 10)
