@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs whose ranks are on several nodes, started by srun: each slurmd is on a node of its own (tests/cluster/node.py). A step is
 killed and the next one of the job goes on from memory; a job is cancelled, and what it left becomes durable; a node is lost, and the job, requeued, goes on
-with another one from copies. CASE=NAME runs one case; `rest` is run so only, for the
+with another one from copies. CASE=NAME runs one case; `alone` and `rest` are run so only, for the
 time it takes."""
 import glob
 import os
