@@ -123,6 +123,8 @@ int tpck_settings_parse(const struct tpck_setting_row *row, const char *text,
 		return 0;
 	case 'I':
 		return parse_interval(text, field);
+	case 'R':
+		return strchr(text, '%') ? -EINVAL : parse_bytes(text, field);
 	case 'S':
 		if (strcmp(row->type, "STRING") == 0)
 			break;

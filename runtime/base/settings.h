@@ -22,6 +22,7 @@ enum { TPCK_SETTING_TEXT_MAX = 1024 };
 #define TPCK_SETTING_FIELD_BOOL(field) bool field;
 #define TPCK_SETTING_FIELD_COUNT(field) uint64_t field;
 #define TPCK_SETTING_FIELD_BYTES(field) uint64_t field;
+#define TPCK_SETTING_FIELD_RATE(field) uint64_t field;
 #define TPCK_SETTING_FIELD_PERCENT(field) double field;
 #define TPCK_SETTING_FIELD_SECONDS(field) double field;
 #define TPCK_SETTING_FIELD_INTERVAL(field) struct tpck_interval field;

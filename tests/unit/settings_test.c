@@ -60,6 +60,9 @@ static void test_types(void)
 	TAKES("LOG_BYTES", "3KB", parsed.log_bytes == 3072);
 	TAKES("LOG_BYTES", "1.5T", parsed.log_bytes == 3ull << 39);
 	TAKES("MEMORY", "25%", parsed.memory <= (uint64_t)(memory / 4) && parsed.memory >= (uint64_t)(memory / 4) - 1);
+	TAKES("PEER_BANDWIDTH", "0", parsed.peer_bandwidth == 0);
+	TAKES("PEER_BANDWIDTH", "100M", parsed.peer_bandwidth == 100ull << 20);
+	REFUSES("PEER_BANDWIDTH", "", "50%", "fast", "-1", "1G/s");
 	REFUSES("LOG_BYTES", "", "banana", "-1", "5X", "5GX", "5 G", "5 ", "5 B", "101%", "G", "nan", "5%%", "5GiBB");
 	TAKES("OVERHEAD", "0", parsed.overhead == 0);
 	TAKES("OVERHEAD", "2.5", parsed.overhead == 2.5);
@@ -91,7 +94,7 @@ static void test_standards(void)
 {
 	struct tpck_settings standard;
 	bool good = true, unique = true, known = true;
-	static const char *const types[] = {"STRING", "PATH", "BOOL", "COUNT", "BYTES", "PERCENT", "SECONDS", "INTERVAL", "CHOICE"};
+	static const char *const types[] = {"STRING", "PATH", "BOOL", "COUNT", "BYTES", "RATE", "PERCENT", "SECONDS", "INTERVAL", "CHOICE"};
 
 	for (const struct tpck_setting_row *r = tpck_setting_rows; r->name; r++) {
 		bool found = false;

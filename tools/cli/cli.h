@@ -51,8 +51,8 @@ int cli_show_files(struct cli *cli);
 
 /* show: where the job's agent says that copies are on other nodes, and which it holds for them; nothing without an agent. */
 void cli_show_copies(const struct cli *cli, const char *job);
-/* Those of one generation, as a list. */
-struct json_object *cli_copies_json(const struct cli *cli, const char *job, uint64_t generation);
+/* To a session's row: those of its generation, as a list, and what the agent has sent for copies. */
+void cli_copies_json(const struct cli *cli, const char *job, uint64_t generation, struct json_object *to);
 
 /* verify --files: published files against their digests (runtime/store/sums.h). */
 int cli_verify_files(struct cli *cli);

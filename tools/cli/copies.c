@@ -66,6 +66,24 @@ static void print_list(json_object *answer, const char *key, const char *before,
 	}
 }
 
+/* What was sent, and how long that was held back. */
+static void print_replication(json_object *answer)
+{
+	json_object *row;
+	double seconds, limited;
+	uint64_t rate;
+
+	if (!json_object_object_get_ex(answer, "replication", &row) || !strtoull(text_of(row, "copies"), NULL, 10))
+		return;
+	rate = strtoull(text_of(row, "bandwidth"), NULL, 10);
+	seconds = strtod(text_of(row, "seconds"), NULL);
+	limited = strtod(text_of(row, "limited_seconds"), NULL);
+	printf("  %s copies sent, %s in %.1f s", text_of(row, "copies"), cli_bytes(strtoull(text_of(row, "bytes"), NULL, 10)), seconds);
+	if (rate)
+		printf("; held back for %.1f s by the ceiling of %s/s", limited, cli_bytes(rate));
+	printf("\n");
+}
+
 void cli_show_copies(const struct cli *cli, const char *job)
 {
 	json_object *answer = ask_agent(cli, job);
@@ -74,10 +92,11 @@ void cli_show_copies(const struct cli *cli, const char *job)
 		return;
 	print_list(answer, "copies_elsewhere", "copy", "on", "host");
 	print_list(answer, "copies_here", "holds a copy", "for", "owner");
+	print_replication(answer);
 	json_object_put(answer);
 }
 
-json_object *cli_copies_json(const struct cli *cli, const char *job, uint64_t generation)
+void cli_copies_json(const struct cli *cli, const char *job, uint64_t generation, json_object *to)
 {
 	json_object *answer = ask_agent(cli, job), *list, *found = json_object_new_array();
 
@@ -88,6 +107,8 @@ json_object *cli_copies_json(const struct cli *cli, const char *job, uint64_t ge
 			if (strtoull(text_of(row, "generation"), NULL, 10) == generation)
 				json_object_array_add(found, json_object_get(row));
 		}
+	json_object_object_add(to, "copies", found);
+	if (answer && json_object_object_get_ex(answer, "replication", &list))
+		json_object_object_add(to, "replication", json_object_get(list));
 	json_object_put(answer);
-	return found;
 }

@@ -213,6 +213,8 @@ static const char *value_of(const struct tpck_setting_row *row, const struct tpc
 
 	if (strcmp(row->type, "BYTES") == 0)
 		snprintf(text, sizeof text, "%s", cli_bytes(*(const uint64_t *)field));
+	else if (strcmp(row->type, "RATE") == 0)
+		snprintf(text, sizeof text, *(const uint64_t *)field ? "%s/s" : "no limit", cli_bytes(*(const uint64_t *)field));
 	else if (strcmp(row->type, "COUNT") == 0)
 		snprintf(text, sizeof text, "%llu", (unsigned long long)*(const uint64_t *)field);
 	else if (strcmp(row->type, "BOOL") == 0)

@@ -249,8 +249,8 @@ static int show_job(struct cli *cli, const char *job, void *context)
 		running = true;
 		show_session(inventory.sessions[i], rows, job, cli->state);
 		if (rows)
-			json_object_object_add(json_object_array_get_idx(rows, json_object_array_length(rows) - 1), "copies",
-					       cli_copies_json(cli, job, inventory.sessions[i]->name.generation));
+			cli_copies_json(cli, job, inventory.sessions[i]->name.generation,
+					json_object_array_get_idx(rows, json_object_array_length(rows) - 1));
 	}
 	stored = running ? NULL : newest_stored(&inventory, &tier);
 	if (stored)

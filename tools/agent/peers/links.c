@@ -20,6 +20,7 @@
 /* A peer is spoken to every second, and one that is silent for so long is dead: the network may not say so. */
 #define TICK_NS SEC
 #define SILENCE_NS (8 * SEC)
+#define WAIT_NS (SEC / 10)
 /* One of the two connects at once, the other only if that does not happen. */
 #define YIELD_NS (3 * SEC)
 #define TOUCH_NS (30 * SEC)
@@ -581,16 +582,27 @@ const struct tpck_transport_events peers_events = {
 	.came = on_came, .gone = on_gone, .place = on_place, .arrived = on_arrived, .sent = on_sent,
 };
 
+/* Milliseconds until then, rounded up. */
+static int wait_ms(uint64_t until_ns)
+{
+	uint64_t now = tpck_clock_monotonic_ns();
+
+	if (until_ns <= now)
+		return 0;
+	return until_ns - now < WAIT_NS ? (int)((until_ns - now + 999999) / 1000000) : (int)(WAIT_NS / 1000000);
+}
+
 void *peers_thread(void *unused)
 {
 	(void)unused;
 	while (run_errands()) {
-		uint64_t now = tpck_clock_monotonic_ns();
+		uint64_t now = tpck_clock_monotonic_ns(), resume_ns;
 
 		if (now >= tick_ns)
 			tick(now);
+		resume_ns = transfer_resume();
 		if (!peers.ops->progress(peers.transport))
-			peers.ops->wait(peers.transport, peers.wake, 100);
+			peers.ops->wait(peers.transport, peers.wake, wait_ms(resume_ns));
 	}
 	while (peers.list)
 		peer_close(peers.list, "this one ends");

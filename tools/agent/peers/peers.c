@@ -258,6 +258,7 @@ void peers_status(struct agent *agent, json_object *json)
 	json_object_object_add(json, "peers", list);
 	json_object_object_add(json, "copies_here", held);
 	json_object_object_add(json, "copies_elsewhere", given);
+	pace_status(json);
 }
 
 uint64_t peers_generation(void)

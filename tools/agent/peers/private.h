@@ -192,7 +192,24 @@ void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, cons
 enum peers_news { PEERS_MET, PEERS_LOST, PEERS_SAID };
 void peers_news(const struct peer *peer, enum peers_news what, const void *bytes, size_t size);
 
+/* pace (pace.c): of one parcel to one peer; the thread's unless a line says else */
+struct pace {
+	bool recovery;             /* a start waits for it: no limit holds it back */
+	uint64_t begun_ns;
+	uint64_t held_ns;          /* since when it is held back; 0: it is not */
+	uint64_t next_ns;          /* when it is to be looked at again, where it is */
+};
+void pace_begin(struct pace *pace, bool recovery);
+/* Whether the next chunk may go now. */
+bool pace_may(struct pace *pace, uint64_t now);
+void pace_sent(struct pace *pace, uint64_t now, uint64_t bytes);
+void pace_end(struct pace *pace, bool has);
+/* Any thread. */
+void pace_status(json_object *json);
+
 /* transfers (transfer.c) */
+/* Goes on with what was held back; when there is more to do, or UINT64_MAX. */
+uint64_t transfer_resume(void);
 void transfer_gone(struct peer *peer);
 void *transfer_place(struct peer *peer, const struct tpck_peer_message *head, size_t bytes);
 void transfer_arrived(struct peer *peer, const struct tpck_peer_message *head, void *bytes, size_t count, bool whole);

@@ -26,7 +26,9 @@ struct outgoing {
 	struct tpck_peer_want *want;
 	size_t count, at;
 	unsigned in_flight;
-	bool over;
+	bool over, held;           /* nothing more goes; not before pace.next_ns */
+	struct pace pace;
+	uint64_t turn;             /* when it was last its turn */
 	struct outgoing *next;
 };
 
@@ -55,7 +57,7 @@ struct placed {
 static struct outgoing *outgoings;
 static struct incoming *incomings;
 static struct placed *placements;
-static uint64_t numbers;
+static uint64_t numbers, turns;
 
 static struct tpck_peer_message about(uint64_t transfer, const struct tpck_point *point)
 {
@@ -89,6 +91,8 @@ static void outgoing_free(struct outgoing *out)
 /* Nothing more is sent; freed when nothing of it is under way. */
 static void outgoing_end(struct outgoing *out, bool has)
 {
+	if (!out->over)
+		pace_end(&out->pace, has);
 	out->over = true;
 	if (has)
 		out->parcel->has[out->target] = true;
@@ -147,6 +151,7 @@ static int send_chunk(struct outgoing *out, const struct tpck_peer_want *want)
 		return rc;
 	}
 	out->parcel->sent_bytes += length;
+	pace_sent(&out->pace, tpck_clock_monotonic_ns(), length);
 	return 0;
 }
 
@@ -158,11 +163,18 @@ static void pump(struct outgoing *out)
 	if (pumping)
 		return;
 	pumping = true;
-	while (!out->over && out->peer && out->at < out->count && out->in_flight < WINDOW)
+	out->held = false;
+	while (!out->over && out->peer && out->at < out->count && out->in_flight < WINDOW) {
+		if (!pace_may(&out->pace, tpck_clock_monotonic_ns())) {
+			out->held = true;
+			break;
+		}
 		if (send_chunk(out, &out->want[out->at++])) {
 			say_failed(out->peer, out->id, "what it promised cannot be read any more");
+			pace_end(&out->pace, false);
 			out->over = true;
 		}
+	}
 	pumping = false;
 	if (out->over && !out->in_flight)
 		outgoing_free(out);
@@ -177,6 +189,26 @@ void transfer_sent(void *token)
 	free(piece->buffer);
 	free(piece);
 	pump(out);
+}
+
+uint64_t transfer_resume(void)
+{
+	for (;;) {
+		struct outgoing *first = NULL;
+		uint64_t now = tpck_clock_monotonic_ns(), soonest = UINT64_MAX;
+
+		for (struct outgoing *out = outgoings; out; out = out->next) {
+			if (!out->held || out->over)
+				continue;
+			soonest = out->pace.next_ns < soonest ? out->pace.next_ns : soonest;
+			if (out->pace.next_ns <= now && (!first || out->turn < first->turn))
+				first = out;
+		}
+		if (!first)
+			return soonest;
+		first->turn = ++turns;
+		pump(first);
+	}
 }
 
 struct send_errand {
@@ -258,6 +290,7 @@ static void take_want(struct outgoing *out, const char *bytes, size_t count)
 	}
 	memcpy(out->want, bytes, count);
 	out->count = count / sizeof *out->want;
+	pace_begin(&out->pace, out->parcel->transfer != 0);
 	pump(out);
 }
 

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Copies to other nodes leave the network to the program: by counters of the agents, and ratios of what one run measures twice.
+CASE=NAME runs one case."""
+import json
+import os
+import re
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import node
+
+import job
+
+node.enter()
+if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
+    job.skip("the agent was built without UCX")
+checks = job.Checks()
+# What is sent at once, and for how long a ceiling may be caught up with (runtime/policy/bandwidth.h).
+PIECE, DEPTH_SEC = 4 << 20, 0.1
+
+
+class Run:
+    """One start of a trainer, whose copies are mostly as large as its state."""
+
+    def __init__(self, cluster, where, bigrams, kernel_us="20"):
+        self.cluster, self.bigrams, self.starts = cluster, bigrams, 0
+        self.work = os.path.join(cluster.root, "work")
+        os.makedirs(self.work)
+        self.kernel_us = kernel_us
+        self.start(where)
+
+    def start(self, where):
+        self.starts += 1
+        self.where = where
+        self.process = where.start([*self.cluster.runner, os.path.join(self.cluster.build, "transpckpt"), "run", "--",
+                                    os.path.join(self.cluster.build, "tests/trainers/gpt"), "--steps", "100000", "--seed", "7", "--bigrams",
+                                    str(self.bigrams), "--out", "out"],
+                                   {**self.cluster.environment, "SIMGPU_KERNEL_US": self.kernel_us}, f"start{self.starts}", self.work)
+
+    def shown(self):
+        """The newest session, as its own node's agent says; None: not yet."""
+        done = self.where.run([os.path.join(self.cluster.build, "transpckpt"), "show", "--json"], self.cluster.environment)
+        try:
+            rows = [row for row in json.loads(done.stdout) if row.get("replication")]
+        except ValueError:
+            return None
+        return rows[-1] if rows else None
+
+    def sent(self):
+        return (self.shown() or {}).get("replication") or {"copies": 0}
+
+    def wait_copies(self, count, seconds=100):
+        return node.until(lambda: time.sleep(0.1) or self.sent()["copies"] >= count or not self.process.running(), seconds) and self.sent()["copies"] >= count
+
+    def story(self):
+        return self.process.said(), json.dumps(self.sent()), self.cluster.logs()
+
+
+def measured(run, copies):
+    """Until so many more copies are there: whether they are, bytes that went, seconds in which one was under way, and all seconds."""
+    begun, before = time.monotonic(), run.sent()
+    there = run.wait_copies(before["copies"] + copies)
+    after = run.sent()
+    return there, after["bytes"] - before["bytes"], max(after["seconds"] - before["seconds"], 1e-9), time.monotonic() - begun
+
+
+def case_ceiling():
+    """Half of what goes without a ceiling, all time counted. It holds however long the machine takes."""
+    bigrams = 16000
+    with node.Cluster(2, memory="2g") as cluster:
+        cluster.nodes[1].agent()
+        run = Run(cluster, cluster.nodes[0], bigrams)
+        there = run.wait_copies(2) and measured(run, 4)
+        checks.ok(there and there[0] and run.sent()["limited_seconds"] == 0, "without a ceiling nothing is held back", *run.story())
+        _, moved, busy, took = there
+        free = moved / busy
+        ceiling = int(moved / took / 2)
+        run.process.kill()
+    with node.Cluster(2, memory="2g", TRANSPCKPT_PEER_BANDWIDTH=str(ceiling)) as cluster:
+        cluster.nodes[1].agent()
+        run = Run(cluster, cluster.nodes[0], bigrams)
+        checks.ok(run.wait_copies(1), "copies come to be there under a ceiling", *run.story())
+        there, moved, busy, took = measured(run, 2)
+        limit = ceiling * (took + DEPTH_SEC) + PIECE
+        checks.ok(there and moved <= limit, f"{moved / limit:.2f} of what may go went", *run.story())
+        checks.ok(moved / busy <= 0.5 * free, f"copies go at {moved / busy / free:.3f} of their rate without a ceiling", *run.story())
+        sent = run.sent()
+        checks.ok(sent["limited_seconds"] > 0 and sent["bandwidth"] == ceiling, "show says what held them back", *run.story())
+        shown = run.where.run([os.path.join(cluster.build, "transpckpt"), "show"], cluster.environment).stdout
+        checks.ok(re.search(r"copies sent, .* held back for [\d.]+ s by the ceiling of ", shown), "in words, too", shown)
+        run.process.kill()
+
+
+def case_recovery():
+    """A start that waits for its copy gets it as fast as the link takes, whatever the ceiling."""
+    ceiling = 4 << 20
+    with node.Cluster(3, memory="2g", TRANSPCKPT_PEER_BANDWIDTH=str(ceiling), TRANSPCKPT_LOG="debug") as cluster:
+        a, b, c = cluster.nodes
+        b.agent()
+        run = Run(cluster, a, 24000)
+        checks.ok(run.wait_copies(1), "a copy comes to be there", *run.story())
+        a.destroy()
+        run.process.wait(10)
+        run.start(c)
+        gave = r"given to a peer: ([\d.]+) MiB in ([\d.]+) s"
+        given = node.until(lambda: re.search(gave, b.agent_log()), 60)
+        mib, took = (float(given[1]), float(given[2])) if given else (0, 1)
+        least = mib * (1 << 20) / ceiling
+        checks.ok(given and mib > 8 and took < 0.5 * least, f"{mib} MiB came in {took / max(least, 1e-9):.3f} of the ceiling's time", *run.story())
+        run.process.kill()
+
+
+wanted = os.environ.get("CASE", "").split()
+for name, case in list(globals().items()):
+    if name.startswith("case_") and (not wanted or name[5:] in wanted):
+        case()
+checks.end()
