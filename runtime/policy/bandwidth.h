@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast bytes may go: a ceiling for all of them, by a token bucket. */
+/* How fast bytes may go: a ceiling for all of them, by a token bucket, and some of them spread over a time. */
 #ifndef TPCK_RUNTIME_POLICY_BANDWIDTH_H
 #define TPCK_RUNTIME_POLICY_BANDWIDTH_H
 
@@ -17,5 +17,17 @@ struct tpck_bandwidth {
 void tpck_bandwidth_spend(struct tpck_bandwidth *bandwidth, uint64_t now_ns, uint64_t bytes);
 /* When the next piece may go: what is not later than now is at once. */
 uint64_t tpck_bandwidth_next(const struct tpck_bandwidth *bandwidth);
+
+/* So many bytes evenly from `begun_ns` on, to be sent by `until_ns`: one that is behind goes on at once. */
+struct tpck_spread {
+	uint64_t begun_ns, until_ns;
+	uint64_t bytes, sent;
+};
+/* It takes so long at most, and no longer than its bytes do at that rate: a copy that disturbs nobody is not to wait. */
+#define TPCK_SPREAD_MOST_NS 10000000000ull
+#define TPCK_SPREAD_LEAST_RATE (1ull << 20)
+void tpck_spread_begin(struct tpck_spread *spread, uint64_t now_ns, uint64_t until_ns, uint64_t bytes);
+/* When the next piece is due. */
+uint64_t tpck_spread_next(const struct tpck_spread *spread);
 
 #endif

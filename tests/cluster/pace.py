@@ -112,6 +112,48 @@ def case_recovery():
         run.process.kill()
 
 
+# Iterations that take long beside all that a busy machine does: some 40 kernels each.
+LONG = {"kernel_us": "12000"}
+
+
+def iteration_sec(run):
+    return run.shown()["notes"]["iteration_ns"] / 1e9
+
+
+def behind_by(run):
+    """The newest step that is committed, where it has no copy yet."""
+    newest = max((int(n) for n in re.findall(r"committed step (\d+) ", run.where.agent_log())), default=0)
+    copied = max((int(n) for n in re.findall(r"step (\d+) has [1-9]\d* copies", run.where.agent_log())), default=0)
+    return newest if newest > copied else 0
+
+
+def case_spread():
+    """A copy takes its time, but is there before the next snapshot is."""
+    for pacing in ("off", "on"):
+        with node.Cluster(2, memory="2g", TRANSPCKPT_PEER_PACING=pacing) as cluster:
+            cluster.nodes[1].agent()
+            run = Run(cluster, cluster.nodes[0], 24000, **LONG)
+            checks.ok(run.wait_copies(3), f"pacing {pacing}: copies come to be there", *run.story())
+            before = run.sent()
+            run.wait_copies(before["copies"] + 4)
+            after = run.sent()
+            between = (after["paced_seconds"] - before["paced_seconds"]) / max(after["copies"] - before["copies"], 1) / iteration_sec(run)
+            if pacing == "off":
+                checks.ok(after["copies"] >= before["copies"] + 4 and between == 0, "pacing off: chunks go at once", *run.story())
+                continue
+            checks.ok(0.15 <= between <= 0.75, f"chunks lie apart for {between:.2f} of an iteration", *run.story())
+            checks.ok(after["behind"] - before["behind"] <= 2, "and copies are there before the next snapshot", *run.story())
+            shown = run.where.run([os.path.join(cluster.build, "transpckpt"), "show"], cluster.environment).stdout
+            checks.ok("between chunks of a copy that was spread" in shown, "show says so", shown)
+            # A snapshot whose copy is on its way when the program dies has it at once.
+            step = node.until(lambda: behind_by(run), 60)
+            before = run.sent()
+            run.process.kill()
+            there = node.until(lambda: not behind_by(run), 60)
+            held = (run.sent()["paced_seconds"] - before["paced_seconds"]) / iteration_sec(run)
+            checks.ok(step and there and held < 0.45, f"the last copy is held back for {held:.2f} of an iteration", *run.story())
+
+
 wanted = os.environ.get("CASE", "").split()
 for name, case in list(globals().items()):
     if name.startswith("case_") and (not wanted or name[5:] in wanted):

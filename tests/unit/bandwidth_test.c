@@ -58,6 +58,48 @@ static double share(uint64_t rate)
 	return (double)sent[PIECES - 1].bytes / ((double)(sent[PIECES - 1].at_ns - sent[0].at_ns) / 1e9) / (double)rate;
 }
 
+/* As whole pieces over a time, by a link that takes `link_ns` for each. When the last one is through. */
+static uint64_t spread_all(struct tpck_spread *spread, uint64_t link_ns, uint64_t *longest)
+{
+	uint64_t now = spread->begun_ns;
+
+	*longest = 0;
+	while (spread->sent < spread->bytes) {
+		if (tpck_spread_next(spread) > now) {
+			*longest = tpck_spread_next(spread) - now > *longest ? tpck_spread_next(spread) - now : *longest;
+			now = tpck_spread_next(spread);
+		}
+		spread->sent += PIECE;
+		now += link_ns;
+	}
+	return now;
+}
+
+static void test_spread(void)
+{
+	const uint64_t second = 1000000000, begin = 5 * second, bytes = 100ull * PIECE;
+	struct tpck_spread spread;
+	uint64_t end, longest;
+
+	tpck_spread_begin(&spread, begin, begin + second, bytes);
+	end = spread_all(&spread, second / 1000, &longest);
+	tap_ok(end > begin + second * 98 / 100 && end <= begin + second, "a round takes its time, and is over then", "");
+	tap_ok(longest < second / 50, "without long gaps", "");
+	tpck_spread_begin(&spread, begin, begin + second, bytes);
+	end = spread_all(&spread, second / 50, &longest);
+	tap_ok(end == begin + 2 * second && !longest, "a link that takes longer is never held back", "");
+	tpck_spread_begin(&spread, begin, begin - 1, bytes);
+	end = spread_all(&spread, second / 1000, &longest);
+	tap_ok(end == begin + second / 10 && !longest, "nor what is late from its beginning", "");
+	tpck_spread_begin(&spread, begin, begin + 1000 * second, bytes);
+	end = spread_all(&spread, second / 1000, &longest);
+	tap_ok(end <= begin + TPCK_SPREAD_MOST_NS, "nor does a round take longer than is good for a copy", "");
+	tpck_spread_begin(&spread, begin, begin + 1000 * second, PIECE);
+	tap_ok(spread.until_ns <= begin + 4 * second, "a small one less", "");
+	tpck_spread_begin(&spread, begin, begin + second, 0);
+	tap_ok(tpck_spread_next(&spread) <= begin + second, "nothing can be spread", "");
+}
+
 int main(void)
 {
 	static const uint64_t rates[] = {1 << 20, 100 << 20, 10ull << 30};
@@ -75,5 +117,6 @@ int main(void)
 		send_all(rates[i], 20 * TPCK_BANDWIDTH_DEPTH_NS);
 		tap_ok(holds(rates[i]), "and where he is much later", "");
 	}
+	test_spread();
 	return tap_done();
 }

@@ -4,6 +4,8 @@
 #include "config.h"
 
 #include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/policy/bandwidth.h"
@@ -12,28 +14,99 @@
 /* Over all peers. */
 static struct tpck_bandwidth ceiling;
 
+/* Of an iteration, from when the snapshot was held. The rest is for what a copy needs beside its bytes, and for the next snapshot:
+ * that finds the image free, and on several nodes the round settled. */
+#define PACE_SHARE 0.7
+
 /* Since the agent began; of copies, but for the last. */
 static struct {
-	_Atomic uint64_t bytes, copies, busy_ns, limited_ns, recovery_bytes;
+	_Atomic uint64_t bytes, copies, behind, busy_ns, limited_ns, paced_ns, recovery_bytes;
 } counted;
 
-void pace_begin(struct pace *pace, bool recovery)
+uint64_t pace_until(const struct parcel *parcel)
 {
+	const struct launch *launch = parcel->launch;
+	uint64_t furthest, iteration_ns, held_ns = 0;
+
+	if (strcmp(peers.agent->settings.peer_pacing, "on") != 0)
+		return 0;
+	for (uint32_t i = 0; i < parcel->parts; i++) {
+		const struct parcel_part *part = &parcel->part[i];
+
+		/* With two images each the ranks on several nodes take their next snapshot when this copy is through. */
+		if (launch->apart && part->live->image_count < 3)
+			return 0;
+		if (part->image.header->held_ns > held_ns)
+			held_ns = part->image.header->held_ns;
+	}
+	/* Not the time between snapshots: where those wait for copies it would grow with itself. */
+	launch_pace(launch, &furthest, &iteration_ns);
+	return iteration_ns && held_ns ? held_ns + (uint64_t)(PACE_SHARE * (double)iteration_ns) : 0;
+}
+
+void pace_consider(struct agent *agent, struct parcel *parcel, bool again)
+{
+	bool hurry = agent->stopping;
+
+	for (uint32_t i = 0; i < parcel->parts; i++) {
+		const struct live *live = parcel->part[i].live;
+
+		hurry = hurry || live->life != LIFE_RUNNING || live->ending;
+		again = again || (live->newest >= 0 && live->newest_step > parcel->part[i].step);
+	}
+	if (again && !parcel->behind) {
+		parcel->behind = true;
+		counted.behind++;
+	}
+	if ((hurry || again) && !parcel->hurry) {
+		uint64_t one = 1;
+
+		parcel->hurry = true;
+		(void)!write(peers.wake, &one, sizeof one);
+	}
+}
+
+void pace_begin(struct pace *pace, const struct parcel *parcel, uint64_t bytes)
+{
+	uint64_t now = tpck_clock_monotonic_ns();
+
 	ceiling.rate = peers.agent->settings.peer_bandwidth;
-	*pace = (struct pace){.recovery = recovery, .begun_ns = tpck_clock_monotonic_ns()};
+	*pace = (struct pace){.parcel = parcel, .recovery = parcel->transfer != 0, .begun_ns = now};
+	tpck_spread_begin(&pace->spread, now, parcel->until_ns, bytes);
+}
+
+static uint64_t spread_next(const struct pace *pace)
+{
+	return pace->parcel->hurry ? 0 : tpck_spread_next(&pace->spread);
+}
+
+uint64_t pace_next(const struct pace *pace)
+{
+	uint64_t limit = tpck_bandwidth_next(&ceiling), even = spread_next(pace);
+
+	if (pace->recovery)
+		return 0;
+	return limit > even ? limit : even;
+}
+
+static void count_held(struct pace *pace, uint64_t now)
+{
+	if (!pace->held_ns)
+		return;
+	if (pace->limited)
+		counted.limited_ns += now - pace->held_ns;
+	else
+		counted.paced_ns += now - pace->held_ns;
+	pace->held_ns = 0;
 }
 
 bool pace_may(struct pace *pace, uint64_t now)
 {
-	if (pace->held_ns)
-		counted.limited_ns += now - pace->held_ns;
-	pace->held_ns = 0;
-	if (pace->recovery)
-		return true;
-	pace->next_ns = tpck_bandwidth_next(&ceiling);
-	if (pace->next_ns <= now)
+	count_held(pace, now);
+	if (pace_next(pace) <= now)
 		return true;
 	pace->held_ns = now;
+	pace->limited = tpck_bandwidth_next(&ceiling) > spread_next(pace);
 	return false;
 }
 
@@ -44,6 +117,7 @@ void pace_sent(struct pace *pace, uint64_t now, uint64_t bytes)
 		return;
 	}
 	counted.bytes += bytes;
+	pace->spread.sent += bytes;
 	tpck_bandwidth_spend(&ceiling, now, bytes);
 }
 
@@ -53,9 +127,7 @@ void pace_end(struct pace *pace, bool has)
 
 	if (!pace->begun_ns || pace->recovery)
 		return;
-	if (pace->held_ns)
-		counted.limited_ns += now - pace->held_ns;
-	pace->held_ns = 0;
+	count_held(pace, now);
 	counted.busy_ns += now - pace->begun_ns;
 	counted.copies += has;
 }
@@ -69,6 +141,8 @@ void pace_status(json_object *json)
 	json_object_object_add(row, "copies", json_object_new_uint64(counted.copies));
 	json_object_object_add(row, "seconds", json_object_new_double((double)counted.busy_ns / 1e9));
 	json_object_object_add(row, "limited_seconds", json_object_new_double((double)counted.limited_ns / 1e9));
+	json_object_object_add(row, "paced_seconds", json_object_new_double((double)counted.paced_ns / 1e9));
+	json_object_object_add(row, "behind", json_object_new_uint64(counted.behind));
 	json_object_object_add(row, "recovery_bytes", json_object_new_uint64(counted.recovery_bytes));
 	json_object_object_add(json, "replication", row);
 }

@@ -202,6 +202,7 @@ void peers_consider(struct agent *agent)
 	pthread_mutex_lock(&peers.lock);
 	peers.working = working;
 	pthread_mutex_unlock(&peers.lock);
+	owned_consider(agent);
 }
 
 uint64_t peers_leave_at(struct agent *agent)

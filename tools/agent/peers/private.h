@@ -5,10 +5,12 @@
 #define TPCK_TOOLS_AGENT_PEERS_PRIVATE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "runtime/peer/message.h"
 #include "runtime/peer/replica.h"
 #include "runtime/peer/transport.h"
+#include "runtime/policy/bandwidth.h"
 #include "runtime/store/publish.h"
 #include "tools/agent/peers/peers.h"
 
@@ -78,6 +80,9 @@ struct parcel {
 	uint64_t begun_ns, sent_bytes;
 	/* of a launch, which stays while its sessions are in use */
 	struct launch *launch;
+	uint64_t until_ns;         /* it is spread over the time until then; 0: it is not */
+	_Atomic bool hurry;        /* not any more */
+	bool behind;               /* there is a newer snapshot already */
 	bool round;                /* all nodes of the launch send theirs: it is told (accord_copied) */
 	uint64_t keep;             /* see TPCK_PEER_OFFER */
 	struct tpck_error error;
@@ -163,6 +168,7 @@ void listed_look(uint64_t now, void (*visit)(const char *name, const char *addre
 /* A node's agent has come: it hears of the programs that there is something of here. */
 void sending_met(struct agent *agent, const char *node);
 void owned_status(json_object *given);
+void owned_consider(struct agent *agent);
 
 /* links (links.c): the thread's unless a line says else */
 void *peers_thread(void *unused);
@@ -194,16 +200,23 @@ void peers_news(const struct peer *peer, enum peers_news what, const void *bytes
 
 /* pace (pace.c): of one parcel to one peer; the thread's unless a line says else */
 struct pace {
-	bool recovery;             /* a start waits for it: no limit holds it back */
+	const struct parcel *parcel;
+	bool recovery;             /* a start waits for it: nothing holds it back */
+	struct tpck_spread spread;
 	uint64_t begun_ns;
 	uint64_t held_ns;          /* since when it is held back; 0: it is not */
-	uint64_t next_ns;          /* when it is to be looked at again, where it is */
+	bool limited;              /* then: by the ceiling */
 };
-void pace_begin(struct pace *pace, bool recovery);
+void pace_begin(struct pace *pace, const struct parcel *parcel, uint64_t bytes);
+/* When the next chunk may go: what is not later than now is at once. */
+uint64_t pace_next(const struct pace *pace);
 /* Whether the next chunk may go now. */
 bool pace_may(struct pace *pace, uint64_t now);
 void pace_sent(struct pace *pace, uint64_t now, uint64_t bytes);
 void pace_end(struct pace *pace, bool has);
+/* The event loop's: until when a parcel of this launch is to be spread; 0: it is not. And whenever something has happened. */
+uint64_t pace_until(const struct parcel *parcel);
+void pace_consider(struct agent *agent, struct parcel *parcel, bool again);
 /* Any thread. */
 void pace_status(json_object *json);
 

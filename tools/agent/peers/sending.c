@@ -23,6 +23,7 @@ struct owned {
 	struct tpck_session_name name; /* of its first rank's session */
 	uint32_t ranks;
 	bool sending, again;
+	struct parcel *parcel;     /* that is being sent */
 	unsigned holders;
 	struct holder {
 		char host[TPCK_PEER_NAME];
@@ -314,6 +315,7 @@ static void parcel_end(struct agent *agent, struct parcel *parcel)
 	parcel_free(parcel);
 	if (owned) {
 		owned->sending = false;
+		owned->parcel = NULL;
 		if (owned->settle)
 			settle(owned, launch, others_met());
 	}
@@ -359,8 +361,10 @@ static void describe_done(struct agent *agent, struct job *job)
 		parcel_end(agent, parcel);
 		return;
 	}
-	if (!parcel->transfer)
+	if (!parcel->transfer) {
 		choose(parcel);
+		parcel->until_ns = pace_until(parcel);
+	}
 	parcel->job.done = sent;
 	transfer_send(parcel);
 }
@@ -425,6 +429,7 @@ static bool send(struct agent *agent, struct launch *launch, struct owned *owned
 	parcel->round = round;
 	parcel->keep = round && owned->settled_any ? owned->settled + 1 : 0;
 	owned->sending = true;
+	owned->parcel = parcel;
 	worker_give(&peers.courier, &parcel->job);
 	return true;
 }
@@ -565,6 +570,13 @@ void peers_ended(struct agent *agent, const char *identity, uint64_t generation)
 }
 
 /* ---- what is seen ------------------------------------------------------------------------- */
+
+void owned_consider(struct agent *agent)
+{
+	for (struct owned *owned = owned_list; owned; owned = owned->next)
+		if (owned->parcel)
+			pace_consider(agent, owned->parcel, owned->again);
+}
 
 void owned_status(json_object *given)
 {

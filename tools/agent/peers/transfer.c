@@ -26,7 +26,7 @@ struct outgoing {
 	struct tpck_peer_want *want;
 	size_t count, at;
 	unsigned in_flight;
-	bool over, held;           /* nothing more goes; not before pace.next_ns */
+	bool over, held;           /* nothing more goes; not before pace_next() */
 	struct pace pace;
 	uint64_t turn;             /* when it was last its turn */
 	struct outgoing *next;
@@ -198,10 +198,13 @@ uint64_t transfer_resume(void)
 		uint64_t now = tpck_clock_monotonic_ns(), soonest = UINT64_MAX;
 
 		for (struct outgoing *out = outgoings; out; out = out->next) {
+			uint64_t next;
+
 			if (!out->held || out->over)
 				continue;
-			soonest = out->pace.next_ns < soonest ? out->pace.next_ns : soonest;
-			if (out->pace.next_ns <= now && (!first || out->turn < first->turn))
+			next = pace_next(&out->pace);
+			soonest = next < soonest ? next : soonest;
+			if (next <= now && (!first || out->turn < first->turn))
 				first = out;
 		}
 		if (!first)
@@ -209,6 +212,13 @@ uint64_t transfer_resume(void)
 		first->turn = ++turns;
 		pump(first);
 	}
+}
+
+/* Somebody looks for what is on its way, or waits for the link. */
+static void hurry_all(void)
+{
+	for (struct outgoing *out = outgoings; out; out = out->next)
+		out->parcel->hurry = true;
 }
 
 struct send_errand {
@@ -279,6 +289,21 @@ static struct outgoing *outgoing_of(const struct peer *peer, uint64_t id)
 	return NULL;
 }
 
+static uint64_t wanted_bytes(const struct outgoing *out)
+{
+	const struct tpck_manifest *manifest = out->parcel->manifest;
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < out->count; i++) {
+		const struct tpck_peer_want *want = &out->want[i];
+		const struct tpck_member *member = want->member < manifest->member_count ? &manifest->members[want->member] : NULL;
+
+		if (member && want->object < member->object_count && want->chunk < member->objects[want->object].count)
+			bytes += member->objects[want->object].chunks[want->chunk].length;
+	}
+	return bytes;
+}
+
 static void take_want(struct outgoing *out, const char *bytes, size_t count)
 {
 	if (!out || out->want)
@@ -290,7 +315,7 @@ static void take_want(struct outgoing *out, const char *bytes, size_t count)
 	}
 	memcpy(out->want, bytes, count);
 	out->count = count / sizeof *out->want;
-	pace_begin(&out->pace, out->parcel->transfer != 0);
+	pace_begin(&out->pace, out->parcel, wanted_bytes(out));
 	pump(out);
 }
 
@@ -607,6 +632,7 @@ static void take_ask(struct peer *peer, const struct tpck_peer_message *head, co
 	struct copy *copy = copy_pin(identity, head->rank, head->ordinal, NULL, &slot);
 	char *other = NULL;
 
+	hurry_all();
 	if (copy) {
 		answer.value = 1;
 		point = copy->slot[slot].point;
@@ -694,6 +720,7 @@ static void take_get(struct peer *peer, const struct tpck_peer_message *head, co
 	struct tpck_point point = {head->generation, head->step};
 	struct tpck_error err = {0};
 
+	hurry_all();
 	if (parcel)
 		parcel->copy = copy_pin(identity, head->rank, head->ordinal, &point, &parcel->slot);
 	if (!parcel || !parcel->copy) {
