@@ -26,7 +26,7 @@ def iperf(a, b, environment):
 
 
 def main():
-    with node.Cluster(2, memory="6g", TRANSPCKPT_INTERVAL="1") as cluster:
+    with node.Cluster(2, memory="6g", TRANSPCKPT_INTERVAL="1", TRANSPCKPT_PEER_PACING="off") as cluster:
         a, b = cluster.nodes
         work = os.path.join(cluster.root, "work")
         os.makedirs(work)
@@ -38,7 +38,7 @@ def main():
         node.until(lambda: len(re.findall("is here: ", b.agent_log())) >= 4 or not start.running(), 100)
         start.kill()
         copies = [(float(size), float(took)) for size, took in re.findall(r"is here: ([\d.]+) MiB came in ([\d.]+) s", b.agent_log())]
-        sends = re.findall(r"copies on other nodes: ([\d.]+) MiB sent in ([\d.]+) s", a.agent_log())
+        sends = re.findall(r"copies on other nodes: ([\d.]+) MiB of [\d.]+ sent in ([\d.]+) s", a.agent_log())
         print(f"# iperf3 {raw:.0f} MiB/s; copies {[f'{size:.0f} MiB in {took} s' for size, took in copies]}; with description and offer {sends}")
         best = max(size / took for size, took in copies)
         print(f"peer copy / iperf3: {best / raw:.2f}")
