@@ -16,7 +16,7 @@
 #include "runtime/wire/segment.h"
 
 #define TPCK_PEER_MAGIC 0x72656570u /* "peer" */
-enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 6 };
+enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 7 };
 /* Of texts: identities, reasons, manifests. */
 enum { TPCK_PEER_TEXT_MAX = 256 << 20, TPCK_PEER_NAME = 128 };
 
@@ -29,7 +29,7 @@ enum tpck_peer_type {
 	TPCK_PEER_OFFER,     /* a manifest's text: what the sender would give. transfer is the sender's number of it; value one more
 			      * than the step that is to stay meanwhile, or 0: the newest */
 	TPCK_PEER_WANT,      /* to an OFFER: struct tpck_peer_want, one for each chunk that lacks; `part` of `value` parts */
-	TPCK_PEER_CHUNK,     /* member, object, chunk: its bytes */
+	TPCK_PEER_CHUNK,     /* member, object, chunk: a piece of its bytes, from offset on; value: how many it has */
 	TPCK_PEER_HAVE,      /* to an OFFER: all is there, compared with its digests, and kept */
 	TPCK_PEER_FAIL,      /* to an OFFER or a GET: a text, why not */
 	TPCK_PEER_DROP,      /* an identity's text: copies of it up to `generation` are not needed any more; value 1: it ended */
@@ -50,7 +50,7 @@ struct tpck_peer_message {
 	uint64_t generation, step;
 	uint32_t rank, ordinal;
 	uint32_t member, object, chunk; /* of the manifest's members */
-	uint32_t reserved;
+	uint32_t offset;
 	uint64_t value;
 };
 

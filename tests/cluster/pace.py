@@ -18,7 +18,7 @@ if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config
     job.skip("the agent was built without UCX")
 checks = job.Checks()
 # What is sent at once, and for how long a ceiling may be caught up with (runtime/policy/bandwidth.h).
-PIECE, DEPTH_SEC = 4 << 20, 0.1
+PIECE, DEPTH_SEC = 256 << 10, 0.1
 
 
 class Run:
@@ -139,12 +139,12 @@ def case_spread():
             after = run.sent()
             between = (after["paced_seconds"] - before["paced_seconds"]) / max(after["copies"] - before["copies"], 1) / iteration_sec(run)
             if pacing == "off":
-                checks.ok(after["copies"] >= before["copies"] + 4 and between == 0, "pacing off: chunks go at once", *run.story())
+                checks.ok(after["copies"] >= before["copies"] + 4 and between == 0, "pacing off: they go at once", *run.story())
                 continue
-            checks.ok(0.15 <= between <= 0.75, f"chunks lie apart for {between:.2f} of an iteration", *run.story())
+            checks.ok(0.15 <= between <= 0.75, f"pieces lie apart for {between:.2f} of an iteration", *run.story())
             checks.ok(after["behind"] - before["behind"] <= 2, "and copies are there before the next snapshot", *run.story())
             shown = run.where.run([os.path.join(cluster.build, "transpckpt"), "show"], cluster.environment).stdout
-            checks.ok("between chunks of a copy that was spread" in shown, "show says so", shown)
+            checks.ok("between pieces of a copy that was spread" in shown, "show says so", shown)
             # A snapshot whose copy is on its way when the program dies has it at once.
             step = node.until(lambda: behind_by(run), 60)
             before = run.sent()

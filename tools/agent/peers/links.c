@@ -364,7 +364,7 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 	(void)context;
 	if (is_message(head, head_bytes) && message->version == TPCK_PEER_VERSION && message->type == TPCK_PEER_CHUNK &&
 	    (!peer || peer->state == PEER_KNOWN)) {
-		transfer_arrived(peer, message, bytes, count, whole);
+		transfer_arrived(peer, bytes, count, whole);
 		return;
 	}
 	if (!peer || !whole) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When the chunks of copies may go, so that the program has the network to itself for the most of it, and what came of it. What a
+/* When the pieces of copies may go, so that the program has the network to itself for the most of it, and what came of it. What a
  * start asks for goes at once. */
 #include "config.h"
 
@@ -87,6 +87,11 @@ uint64_t pace_next(const struct pace *pace)
 	if (pace->recovery)
 		return 0;
 	return limit > even ? limit : even;
+}
+
+bool pace_is_held_back(const struct pace *pace)
+{
+	return !pace->recovery && (ceiling.rate || (!pace->parcel->hurry && tpck_clock_monotonic_ns() < pace->spread.until_ns));
 }
 
 static void count_held(struct pace *pace, uint64_t now)

@@ -208,9 +208,11 @@ struct pace {
 	bool limited;              /* then: by the ceiling */
 };
 void pace_begin(struct pace *pace, const struct parcel *parcel, uint64_t bytes);
-/* When the next chunk may go: what is not later than now is at once. */
+/* When the next piece may go: what is not later than now is at once. */
 uint64_t pace_next(const struct pace *pace);
-/* Whether the next chunk may go now. */
+/* Whether something does not let it go as fast as the link takes it. */
+bool pace_is_held_back(const struct pace *pace);
+/* Whether the next piece may go now. */
 bool pace_may(struct pace *pace, uint64_t now);
 void pace_sent(struct pace *pace, uint64_t now, uint64_t bytes);
 void pace_end(struct pace *pace, bool has);
@@ -225,7 +227,7 @@ void pace_status(json_object *json);
 uint64_t transfer_resume(void);
 void transfer_gone(struct peer *peer);
 void *transfer_place(struct peer *peer, const struct tpck_peer_message *head, size_t bytes);
-void transfer_arrived(struct peer *peer, const struct tpck_peer_message *head, void *bytes, size_t count, bool whole);
+void transfer_arrived(struct peer *peer, void *bytes, size_t count, bool whole);
 void transfer_sent(void *token);
 void transfer_message(struct peer *peer, const struct tpck_peer_message *head, char *text, size_t count);
 void transfer_greet(struct peer *peer); /* under the lock; it is known now: it gets what is being asked */

@@ -14,8 +14,8 @@
 #include "runtime/base/log.h"
 #include "tools/agent/peers/private.h"
 
-/* Chunks under way to one peer. */
-enum { WINDOW = 6 };
+/* Chunks under way to one peer. What is held back goes in smaller pieces, which leave others their turn. */
+enum { WINDOW = 6, PIECE_BYTES = 256 << 10 };
 
 /* One parcel to one peer. */
 struct outgoing {
@@ -24,8 +24,9 @@ struct outgoing {
 	unsigned target;
 	struct peer *peer;         /* NULL: gone */
 	struct tpck_peer_want *want;
-	size_t count, at;
-	unsigned in_flight;
+	size_t count, at, offset;  /* of that one so much has gone */
+	unsigned in_flight;        /* pieces */
+	size_t under_way;          /* their bytes */
 	bool over, held;           /* nothing more goes; not before pace_next() */
 	struct pace pace;
 	uint64_t turn;             /* when it was last its turn */
@@ -34,7 +35,8 @@ struct outgoing {
 
 struct piece {
 	struct outgoing *outgoing;
-	void *buffer;              /* of a log's chunk */
+	size_t bytes;
+	void *buffer;              /* of a log's */
 };
 
 /* One copy that comes from one peer. */
@@ -47,9 +49,12 @@ struct incoming {
 	struct incoming *next;
 };
 
-/* Room that the transport writes to. */
+/* Room of a chunk that the transport writes to, a piece at a time. */
 struct placed {
-	void *bytes;
+	uint8_t *bytes;
+	size_t length, arrived;
+	unsigned coming;           /* pieces */
+	struct tpck_peer_want at;
 	struct incoming *incoming;
 	struct placed *next;
 };
@@ -100,10 +105,10 @@ static void outgoing_end(struct outgoing *out, bool has)
 		outgoing_free(out);
 }
 
-static void *read_log_chunk(const struct parcel_part *part, size_t object, size_t chunk, size_t length)
+static void *read_log(const struct parcel_part *part, size_t object, uint64_t from, size_t length)
 {
 	char path[TPCK_PATH_MAX], *buffer = malloc(length);
-	off_t at = (off_t)(sizeof(struct tpck_log_header) + chunk * TPCK_CHUNK_BYTES);
+	off_t at = (off_t)(sizeof(struct tpck_log_header) + from);
 	int fd;
 
 	tpck_log_path(part->log_folder, object - 2, path, sizeof path);
@@ -117,39 +122,49 @@ static void *read_log_chunk(const struct parcel_part *part, size_t object, size_
 	return buffer;
 }
 
-static int send_chunk(struct outgoing *out, const struct tpck_peer_want *want)
+/* The next piece of this chunk. */
+static int send_piece(struct outgoing *out, const struct tpck_peer_want *want)
 {
 	const struct tpck_manifest *manifest = out->parcel->manifest;
 	const struct tpck_member *member = want->member < manifest->member_count ? &manifest->members[want->member] : NULL;
 	const struct parcel_part *part = &out->parcel->part[member ? want->member : 0];
 	struct tpck_peer_message head = about(out->id, &manifest->point);
 	struct piece *piece = calloc(1, sizeof *piece);
+	uint64_t from = (uint64_t)want->chunk * TPCK_CHUNK_BYTES + out->offset;
 	const void *bytes;
-	size_t length;
+	size_t length, left;
 	int rc;
 
 	if (!piece || !member || want->object >= member->object_count || want->chunk >= member->objects[want->object].count) {
 		free(piece);
 		return -EINVAL;
 	}
-	length = member->objects[want->object].chunks[want->chunk].length;
+	head.value = member->objects[want->object].chunks[want->chunk].length;
+	left = length = head.value - out->offset;
+	if (length > PIECE_BYTES && pace_is_held_back(&out->pace))
+		length = PIECE_BYTES;
 	if (want->object >= 2)
-		bytes = piece->buffer = read_log_chunk(part, want->object, want->chunk, length);
+		bytes = piece->buffer = read_log(part, want->object, from, length);
 	else
-		bytes = (want->object ? tpck_image_data(&part->image) : (uint8_t *)tpck_image_rows(&part->image)) +
-			(size_t)want->chunk * TPCK_CHUNK_BYTES;
+		bytes = (want->object ? tpck_image_data(&part->image) : (uint8_t *)tpck_image_rows(&part->image)) + from;
+	head.offset = (uint32_t)out->offset;
 	head.member = want->member;
 	head.object = want->object;
 	head.chunk = want->chunk;
 	piece->outgoing = out;
+	piece->bytes = length;
 	out->in_flight++;
+	out->under_way += length;
 	rc = bytes ? peer_send(out->peer, TPCK_PEER_CHUNK, &head, bytes, length, piece) : -EIO;
 	if (rc) {
 		out->in_flight--;
+		out->under_way -= length;
 		free(piece->buffer);
 		free(piece);
 		return rc;
 	}
+	out->offset = length < left ? out->offset + length : 0;
+	out->at += length == left;
 	out->parcel->sent_bytes += length;
 	pace_sent(&out->pace, tpck_clock_monotonic_ns(), length);
 	return 0;
@@ -164,12 +179,12 @@ static void pump(struct outgoing *out)
 		return;
 	pumping = true;
 	out->held = false;
-	while (!out->over && out->peer && out->at < out->count && out->in_flight < WINDOW) {
+	while (!out->over && out->peer && out->at < out->count && out->under_way <= (WINDOW - 1) * (size_t)TPCK_CHUNK_BYTES) {
 		if (!pace_may(&out->pace, tpck_clock_monotonic_ns())) {
 			out->held = true;
 			break;
 		}
-		if (send_chunk(out, &out->want[out->at++])) {
+		if (send_piece(out, &out->want[out->at])) {
 			say_failed(out->peer, out->id, "what it promised cannot be read any more");
 			pace_end(&out->pace, false);
 			out->over = true;
@@ -186,6 +201,7 @@ void transfer_sent(void *token)
 	struct outgoing *out = piece->outgoing;
 
 	out->in_flight--;
+	out->under_way -= piece->bytes;
 	free(piece->buffer);
 	free(piece);
 	pump(out);
@@ -410,6 +426,22 @@ static void incoming_free(struct incoming *in, bool whole)
 	free(in);
 }
 
+/* Chunks of which only some pieces have come. */
+static void drop_placements(const struct incoming *in)
+{
+	for (struct placed **place = &placements; *place;) {
+		struct placed *placed = *place;
+
+		if (placed->incoming == in) {
+			*place = placed->next;
+			(void)tpck_replica_take(in->copy->replica, &placed->at, placed->bytes, false, NULL);
+			free(placed);
+		} else {
+			place = &placed->next;
+		}
+	}
+}
+
 /* Nothing more is taken; the copy is left when nobody writes to it any more. */
 static void incoming_fail(struct incoming *in, const char *why)
 {
@@ -422,6 +454,7 @@ static void incoming_fail(struct incoming *in, const char *why)
 		tell_ask(in->transfer, in->serial, true, -EIO, why);
 	}
 	if (!in->placed) {
+		drop_placements(in);
 		tpck_replica_abort(in->copy->replica);
 		incoming_free(in, false);
 	}
@@ -567,50 +600,86 @@ static struct incoming *incoming_of(uint64_t serial, uint64_t transfer)
 	return NULL;
 }
 
-void *transfer_place(struct peer *peer, const struct tpck_peer_message *head, size_t bytes)
+static bool is_same(const struct tpck_peer_want *a, const struct tpck_peer_want *b)
 {
-	struct incoming *in = incoming_of(peer->serial, head->transfer);
-	struct placed *placed = in ? calloc(1, sizeof *placed) : NULL;
-	struct tpck_peer_want at = {head->member, head->object, head->chunk};
+	return a->member == b->member && a->object == b->object && a->chunk == b->chunk;
+}
 
+/* Where a chunk of this length goes, of which the first piece or another one comes. */
+static struct placed *placed_for(struct incoming *in, const struct tpck_peer_want *at, uint64_t length)
+{
+	struct placed *placed = placements;
+
+	while (placed && (placed->incoming != in || !is_same(&placed->at, at)))
+		placed = placed->next;
+	if (placed)
+		return placed;
+	placed = calloc(1, sizeof *placed);
 	if (!placed)
 		return NULL;
-	placed->bytes = tpck_replica_place(in->copy->replica, &at, bytes);
+	*placed = (struct placed){.bytes = tpck_replica_place(in->copy->replica, at, length), .length = length, .at = *at, .incoming = in,
+				  .next = placements};
 	if (!placed->bytes) {
 		free(placed);
 		return NULL;
 	}
-	placed->incoming = in;
-	placed->next = placements;
 	placements = placed;
-	in->placed++;
-	return placed->bytes;
+	return placed;
 }
 
-void transfer_arrived(struct peer *peer, const struct tpck_peer_message *head, void *bytes, size_t count, bool whole)
+void *transfer_place(struct peer *peer, const struct tpck_peer_message *head, size_t bytes)
 {
+	struct incoming *in = incoming_of(peer->serial, head->transfer);
 	struct tpck_peer_want at = {head->member, head->object, head->chunk};
-	struct tpck_error err = {0};
-	struct incoming *in = NULL;
-	int rc;
+	struct placed *placed = in ? placed_for(in, &at, head->value) : NULL;
 
-	(void)count;
+	if (!placed || head->offset > placed->length || bytes > placed->length - head->offset)
+		return NULL;
+	placed->coming++;
+	in->placed++;
+	return placed->bytes + head->offset;
+}
+
+/* The chunk that these bytes are a piece of; they are not coming any more. */
+static struct placed *placed_at(const uint8_t *bytes)
+{
+	for (struct placed *placed = placements; placed; placed = placed->next)
+		if (bytes >= placed->bytes && bytes < placed->bytes + placed->length) {
+			placed->coming--;
+			placed->incoming->placed--;
+			return placed;
+		}
+	return NULL;
+}
+
+static int take_chunk(struct placed *placed, struct tpck_error *err)
+{
+	int rc = tpck_replica_take(placed->incoming->copy->replica, &placed->at, placed->bytes, true, err);
+
 	for (struct placed **place = &placements; *place; place = &(*place)->next)
-		if ((*place)->bytes == bytes) {
-			struct placed *placed = *place;
-
-			in = placed->incoming;
+		if (*place == placed) {
 			*place = placed->next;
-			free(placed);
 			break;
 		}
+	free(placed);
+	return rc;
+}
+
+void transfer_arrived(struct peer *peer, void *bytes, size_t count, bool whole)
+{
+	struct placed *placed = placed_at(bytes);
+	struct incoming *in = placed ? placed->incoming : NULL;
+	struct tpck_error err = {0};
+	int rc = 0;
+
 	if (!in)
 		return;
 	if (peer)
 		peer->heard_ns = tpck_clock_monotonic_ns();
-	in->placed--;
 	whole = whole && !copy_is_detached(in->copy);
-	rc = tpck_replica_take(in->copy->replica, &at, bytes, whole && !in->failed, &err);
+	placed->arrived += count;
+	if (whole && !in->failed && !placed->coming && placed->arrived >= placed->length)
+		rc = take_chunk(placed, &err);
 	if (rc || in->failed || !whole) {
 		if (rc)
 			tpck_log_warn("a copy from %s is not taken: %s", peer ? peer->other.host : "a peer that is gone", err.text);
