@@ -282,6 +282,29 @@ def iterations():
                      f"role unproven {unknown} KiB")
 
 
+# ---- copies to another node ------------------------------------------------------------------------------------------
+
+def replication():
+    """The same trainer beside a stream on one limited link: plain, without peers, and with copies, spread and not."""
+    done = subprocess.run([sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "replication.py")],
+                          capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"# replication: {(done.stdout + done.stderr).strip().splitlines()[-1:]}")
+        return
+    found = json.loads(done.stdout)
+    plain, none = found["plain"], found["none"]
+    row("iteration, without peers, beside plain", none["iteration_ms"], plain["iteration_ms"], "ms", note=f"{none['captured']} captured")
+    for mode in ("paced", "unpaced"):
+        this = found[mode]
+        words = "spread" if mode == "paced" else "as fast as the link takes"
+        note = f"{this['captured']} captured, {this['copies']} copies, {this['bytes'] / (1 << 20):.0f} MiB sent, {this['behind']} behind"
+        row(f"iteration, copies {words}, beside no peers", this["iteration_ms"], none["iteration_ms"], "ms",
+            aim="<= 1.01" if mode == "paced" else "", note=note)
+        row(f"iteration, copies {words}, beside plain", this["iteration_ms"], plain["iteration_ms"], "ms")
+        row(f"stream of 1 MB, copies {words}: mean, beside no peers", this["stream_ms"], none["stream_ms"], "ms",
+            note=f"95 of 100 within {this['stream_p95_ms']:.0f} ms, without peers {none['stream_p95_ms']:.0f}; {this['streams']} times")
+
+
 # ---- flush ---------------------------------------------------------------------------------------------------------
 
 FLUSHED = re.compile(r"is durable: ([\d.]+) MiB, ([\d.]+) of it new, written in ([\d.]+) s, read back in ([\d.]+) s")
@@ -564,7 +587,7 @@ def commands():
     file_rows.commands(row)
 
 
-GROUPS = {"calls": calls, "instructions": instructions, "stalls": stalls, "iterations": iterations, "flush": flush,
+GROUPS = {"calls": calls, "instructions": instructions, "stalls": stalls, "iterations": iterations, "replication": replication, "flush": flush,
           "resume": resume, "memory": memory, "digests": digests, "torch": torch,
           "torch_instructions": torch_instructions, "saves": saves, "commands": commands}
 

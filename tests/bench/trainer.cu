@@ -47,12 +47,13 @@ __global__ void backward_kernel(float *gradients, const float *activations, int 
         gradients[i] = activations[i] * 0.25f;
 }
 
-// Touches a word of every page: what an optimizer does to a block, at a fraction of the work.
+// Touches a word of every page: what an optimizer does to a block, at a fraction of the work. No two chunks of 4 MiB are
+// equal: a copy to another node has equal ones once.
 __global__ void adamw_kernel(float *state, const float *gradients, size_t pages, float step)
 {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < pages)
-        state[i * PAGE_FLOATS] += gradients[i % 256] + step + 1.0f;
+        state[i * PAGE_FLOATS] += gradients[i % 256] + step + 1.0f + (float)((size_t)&state[i * PAGE_FLOATS] >> 22 & 1023);
 }
 
 // Reads every word of a block, as a digest does.
