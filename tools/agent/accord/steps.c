@@ -116,6 +116,9 @@ static void tell_missed(struct agent *agent, struct launch *launch, uint64_t ste
 {
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_MISSED);
 
+	/* What is older than the newest that is committed is kept for copies, or about to go. */
+	if (step <= launch->accord->committed)
+		return;
 	message.step = step;
 	accord_tell_leader(agent, launch, &message, NULL, 0);
 }
