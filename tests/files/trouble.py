@@ -506,6 +506,7 @@ def loses(checks):
 
 
 NO_ROOM = """
+import time
 save("old.pt", b"o" * 500000)
 sync(".")
 f = open("a-2.pt", "wb")
