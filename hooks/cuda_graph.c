@@ -11,6 +11,7 @@ static struct graph {
 	const void *handle;
 	uint64_t id;
 	uint32_t nodes;
+	struct tpck_communicator_calls *calls;
 } graphs[GRAPHS];
 static uint32_t graphs_next;
 static tpck_spin lock;
@@ -21,6 +22,7 @@ _Atomic int tpck_cuda_captures; /* how many; changed under the lock */
 static struct {
 	uint64_t id;
 	uint32_t nodes;
+	struct tpck_communicator_calls *calls;
 } capture;
 
 static struct graph *find(const void *handle)
@@ -31,67 +33,116 @@ static struct graph *find(const void *handle)
 	return NULL;
 }
 
-static void enter(const void *handle, uint64_t id, uint32_t nodes)
+/* The reference to the calls becomes the entry's. */
+static void enter(const struct graph *entry)
 {
+	struct tpck_communicator_calls *before;
 	struct graph *graph;
 
 	tpck_spin_lock(&lock);
-	graph = find(handle);
+	graph = find(entry->handle);
 	if (!graph)
 		graph = &graphs[graphs_next++ % GRAPHS];
-	*graph = (struct graph){handle, id, nodes};
+	before = graph->calls;
+	*graph = *entry;
 	tpck_spin_unlock(&lock);
+	tpck_communicator_calls_drop(before);
 }
 
 void tpck_cuda_graph_begin(struct tpck_thread *self, CUstream stream)
 {
+	struct tpck_communicator_calls *before = NULL;
+
 	(void)stream;
 	tpck_spin_lock(&lock);
 	if (!atomic_fetch_add(&tpck_cuda_captures, 1)) {
 		capture.id = (uint64_t)self->id << 32 | ++self->objects;
 		capture.nodes = 0;
+		before = capture.calls;
+		capture.calls = NULL;
 	}
 	tpck_spin_unlock(&lock);
+	tpck_communicator_calls_drop(before);
 	tpck_engine_stream_capture(1);
 }
 
 void tpck_cuda_graph_end(struct tpck_thread *self, CUstream stream, CUgraph graph)
 {
-	uint64_t id;
-	uint32_t nodes;
+	struct graph known = {.handle = graph};
 
 	(void)self;
 	(void)stream;
 	tpck_spin_lock(&lock);
-	id = capture.id;
-	nodes = capture.nodes;
+	known.id = capture.id;
+	known.nodes = capture.nodes;
+	if (graph)
+		known.calls = tpck_communicator_calls_hold(capture.calls);
 	if (tpck_cuda_captures)
 		atomic_fetch_sub(&tpck_cuda_captures, 1);
 	tpck_spin_unlock(&lock);
 	if (graph)
-		enter(graph, id, nodes);
+		enter(&known);
 	tpck_engine_stream_capture(-1);
 }
 
-void tpck_cuda_graph_node_note(const struct tpck_call *call)
+bool tpck_cuda_graph_node_note(const struct tpck_call *call)
 {
 	if (!tpck_cuda_device()->is_capturing(call->stream))
-		return;
+		return false;
 	tpck_spin_lock(&lock);
 	capture.nodes++;
 	tpck_spin_unlock(&lock);
 	tpck_engine_graph_node(capture.id, &call->token);
+	return true;
 }
 
-void tpck_cuda_graph_token(CUgraphExec exec, struct tpck_token *token)
+void tpck_cuda_graph_calls_add(const struct tpck_communicator_call *call)
 {
+	tpck_spin_lock(&lock);
+	(void)tpck_communicator_calls_add(&capture.calls, call);
+	tpck_spin_unlock(&lock);
+}
+
+struct tpck_communicator_calls *tpck_cuda_graph_token(CUgraphExec exec, struct tpck_token *token)
+{
+	struct tpck_communicator_calls *calls;
 	const struct graph *graph;
 
 	tpck_spin_lock(&lock);
 	graph = find(exec);
 	token->func = graph ? graph->id : 1;
 	token->grid[0] = graph ? graph->nodes : 0;
+	calls = graph ? tpck_communicator_calls_hold(graph->calls) : NULL;
 	tpck_spin_unlock(&lock);
+	return calls;
+}
+
+/* What gets its handle next is another one, and may come in a way that is not followed. */
+static void forget(const void *handle)
+{
+	struct tpck_communicator_calls *calls = NULL;
+	struct graph *graph;
+
+	tpck_spin_lock(&lock);
+	graph = find(handle);
+	if (graph) {
+		calls = graph->calls;
+		*graph = (struct graph){.handle = handle, .id = 1};
+	}
+	tpck_spin_unlock(&lock);
+	tpck_communicator_calls_drop(calls);
+}
+
+CUresult tpck_hook_cuGraphDestroy(CUgraph hGraph)
+{
+	forget(hGraph);
+	return TPCK_CALL(cuGraphDestroy, hGraph);
+}
+
+CUresult tpck_hook_cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+	forget(hGraphExec);
+	return TPCK_CALL(cuGraphExecDestroy, hGraphExec);
 }
 
 static void instantiated(CUgraphExec *exec, CUgraph graph, CUresult result)
@@ -105,8 +156,11 @@ static void instantiated(CUgraphExec *exec, CUgraph graph, CUresult result)
 	from = find(graph);
 	if (from)
 		known = *from;
+	tpck_communicator_calls_hold(known.calls);
 	tpck_spin_unlock(&lock);
-	enter(*exec, known.id ? known.id : 1, known.nodes);
+	known.handle = *exec;
+	known.id = known.id ? known.id : 1;
+	enter(&known);
 }
 
 CUresult tpck_hook_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)

@@ -4,6 +4,7 @@
 #define TPCK_HOOKS_CUDA_GRAPH_H
 
 #include "hooks/cuda_driver.h"
+#include "runtime/track/communicator_calls.h"
 
 /* A capture began or ended (graph NULL: it failed) on the stream. */
 void tpck_cuda_graph_begin(struct tpck_thread *self, CUstream stream);
@@ -14,15 +15,16 @@ static inline bool tpck_cuda_capturing(void)
 {
 	return atomic_load_explicit(&tpck_cuda_captures, memory_order_relaxed) > 0;
 }
-/* An operation is about to be queued: if its stream captures, inference is told of a node. */
-void tpck_cuda_graph_node_note(const struct tpck_call *call);
-static inline void tpck_cuda_graph_node(const struct tpck_call *call)
+/* An operation is about to be queued: if its stream captures, inference is told of a node. Whether it does. */
+bool tpck_cuda_graph_node_note(const struct tpck_call *call);
+static inline bool tpck_cuda_graph_node(const struct tpck_call *call)
 {
-	if (__builtin_expect(tpck_cuda_capturing(), 0))
-		tpck_cuda_graph_node_note(call);
+	return __builtin_expect(tpck_cuda_capturing(), 0) && tpck_cuda_graph_node_note(call);
 }
-/* The token of a graph's launch. */
-void tpck_cuda_graph_token(CUgraphExec graph, struct tpck_token *token);
+/* Such a node is a call on a communicator, to be counted at each launch. */
+void tpck_cuda_graph_calls_add(const struct tpck_communicator_call *call);
+/* The token of a graph's launch; returns the calls that it makes, for the caller to drop, or NULL. */
+struct tpck_communicator_calls *tpck_cuda_graph_token(CUgraphExec graph, struct tpck_token *token);
 /* Learns name and parameters of a function from the driver. */
 void tpck_cuda_function_learn(CUfunction function);
 

@@ -206,15 +206,21 @@ static CUresult graph_launch(CUgraphExec graph, CUstream stream)
 {
 	struct tpck_thread *self = tpck_engine_enter();
 	struct tpck_call call = {.stream = stream};
+	struct tpck_communicator_calls *calls;
 	CUresult result = CUDA_SUCCESS;
+	enum tpck_go go;
 
 	if (!self)
 		return TPCK_CALL(cuGraphLaunch, graph, stream);
 	tpck_cuda_context_seen();
 	call.token.op = TPCK_OP_GRAPH;
-	tpck_cuda_graph_token(graph, &call.token);
-	if (tpck_engine_before(self, &call) == TPCK_GO_RUN)
+	calls = tpck_cuda_graph_token(graph, &call.token);
+	go = tpck_engine_before(self, &call);
+	if (go == TPCK_GO_RUN)
 		result = TPCK_CALL(cuGraphLaunch, graph, stream);
+	if (calls && (go == TPCK_GO_ANSWERED || call.gated))
+		tpck_communicator_calls_count(calls);
+	tpck_communicator_calls_drop(calls);
 	tpck_engine_after(self, &call);
 	tpck_engine_leave(self);
 	return result;

@@ -12,7 +12,7 @@
 #include "hooks/cuda_driver.h"
 #include "hooks/cuda_graph.h"
 #include "hooks/nccl.h"
-#include "runtime/track/communicators.h"
+#include "runtime/track/communicator_calls.h"
 
 enum { OPS = 5 /* of NCCL's own; behind them are the program's */, GROUP_ROOM = 16 };
 
@@ -112,18 +112,22 @@ static uint64_t function(const struct collective *c)
 	return mix(mix(what(c), (uint64_t)c->place), communicator ? communicator->index + 1ull : 0) | 1;
 }
 
-static void count(const struct collective *c)
+static void count(const struct collective *c, bool captured)
 {
-	struct tpck_communicator *communicator = tpck_communicator_find(c->comm);
+	const struct tpck_communicator *communicator = tpck_communicator_find(c->comm);
+	struct tpck_communicator_call call;
 
 	/* Of nothing NCCL does nothing, and does not ask the other ranks for theirs. */
 	if (!communicator || !c->count)
 		return;
-	if (c->kind >= TPCK_SEND)
-		tpck_communicator_transfer(communicator, (uint32_t)c->place, c->kind == TPCK_RECV);
+	call = (struct tpck_communicator_call){
+		.handle = c->comm, .index = communicator->index, .peer = (uint32_t)c->place, .kind = c->kind, .shown = true,
+		.what = mix(what(c), c->count), .elements = c->count,
+	};
+	if (captured)
+		tpck_cuda_graph_calls_add(&call);
 	else
-		tpck_communicator_collective(communicator, mix(what(c), c->count));
-	tpck_communicator_mark(communicator, c->kind, c->count);
+		tpck_communicator_count(&call);
 }
 
 static void describe(struct tpck_call *call, const struct collective *c, uint32_t calls)
@@ -146,6 +150,7 @@ static ncclResult_t collective(const struct collective *c)
 	ncclResult_t result = ncclSuccess;
 	struct tpck_call call;
 	enum tpck_go go;
+	bool captured;
 
 	if (group) {
 		if (group->calls == group->room) {
@@ -170,12 +175,12 @@ static ncclResult_t collective(const struct collective *c)
 		return queue(c);
 	tpck_cuda_context_seen();
 	describe(&call, c, 1);
-	tpck_cuda_graph_node(&call);
+	captured = tpck_cuda_graph_node(&call);
 	go = tpck_engine_before(self, &call);
 	if (go == TPCK_GO_RUN)
 		result = tpck_nccl_result(self, c->comm, tpck_collective_name(c->kind), queue_elsewhere(self, c));
-	if (go == TPCK_GO_ANSWERED || call.gated)
-		count(c);
+	if (go == TPCK_GO_ANSWERED || call.gated || captured)
+		count(c, captured);
 	tpck_engine_after(self, &call);
 	tpck_engine_leave(self);
 	return result;
@@ -275,10 +280,11 @@ static ncclResult_t group_operation(struct group *g, struct tpck_thread *self)
 	ncclResult_t result = ncclSuccess;
 	struct tpck_call call;
 	enum tpck_go go;
+	bool captured;
 
 	tpck_cuda_context_seen();
 	describe(&call, g->call, g->calls);
-	tpck_cuda_graph_node(&call);
+	captured = tpck_cuda_graph_node(&call);
 	go = tpck_engine_before(self, &call);
 	for (uint32_t i = 1; i < g->calls && go == TPCK_GO_RUN && call.gated; i++)
 		if (g->call[i].stream != g->call[i - 1].stream)
@@ -288,8 +294,8 @@ static ncclResult_t group_operation(struct group *g, struct tpck_thread *self)
 		result = tpck_nccl_result(self, g->call->comm, "ncclGroupEnd", group_queue(g, self));
 		self->elsewhere = false;
 	}
-	for (uint32_t i = 0; i < g->calls && (go == TPCK_GO_ANSWERED || call.gated); i++)
-		count(&g->call[i]);
+	for (uint32_t i = 0; i < g->calls && (go == TPCK_GO_ANSWERED || call.gated || captured); i++)
+		count(&g->call[i], captured);
 	tpck_engine_after(self, &call);
 	return result;
 }

@@ -3,7 +3,7 @@
  * Communicators by the handle that the program knows: who is in them, and how much was done on them. What is counted is
  * what was queued, so that at a boundary (gate closed) the counts are those of the iterations before it; a group that is
  * still open counts for the next. While running forward they count as in the first run. What a stream captures into a
- * graph is not counted.
+ * graph is counted whenever that is launched.
  */
 #ifndef TPCK_RUNTIME_TRACK_COMMUNICATORS_H
 #define TPCK_RUNTIME_TRACK_COMMUNICATORS_H

@@ -59,8 +59,29 @@ def main():
             peers = listed[0]["peers"] if listed else []
             checks.ok(len(peers) == 1 and peers[0]["peer"] == 0 and peers[0]["sends"] == peers[0]["receives"] and
                       abs(peers[0]["sends"] - step) <= 1, "and a transfer each", peers)
+    graph(checks, sum(map(plain[:len(begin) + per_step].count, "arg")))
     trouble(checks)
     checks.end()
+
+
+def graph(checks, whole):
+    """What is captured into a graph is counted at each launch, running forward too."""
+    with job.Place() as place:
+        this = job.Job(place, *ARGUMENTS, "--graph")
+        this.run_plain()
+        first = this.start()
+        first.until(lambda: first.printed().count("\nstep ") >= 30)
+        first.kill()
+        kept = [row for row in place.shown("--state") if row.get("state_of_snapshot")]
+        second = this.start()
+        status = second.wait()
+        checks.ok(status == 0 and this.resumed_at(second) and not this.differences(), "a graph: it went on at a snapshot, with the same bytes",
+                  status, second.said())
+        listed = kept[0]["state_of_snapshot"].get("communicators") if kept else None
+        if checks.ok(listed and listed[0]["peers"] and kept[0]["held_step"] > 15, "it was held late enough for a call each to show", kept):
+            step, peer = kept[0]["held_step"], listed[0]["peers"][0]
+            checks.ok((step - 1) * whole < listed[0]["collectives"] <= (step + 1) * whole and abs(peer["sends"] - step) <= 1 and
+                      peer["sends"] == peer["receives"], f"{whole} collectives and a transfer an iteration, step {step}", listed)
 
 
 def trouble(checks):

@@ -14,6 +14,8 @@
 // --chatty exchanges gradients with one rank, too, as trainers do that make no difference; their mean is a sum that
 // multiplies first; the loss goes round once; and the communicator begins in a group.
 //
+// --graph captures that exchange of losses once, and launches it as a graph from then on.
+//
 // --watch looks for errors of NCCL while it waits for the device, and ends.
 //
 // --late RANK:STEP:SECONDS: one rank's data come late once, as from a disk that others read.
@@ -36,7 +38,8 @@ static Options parse(int argc, char **argv)
         {"save-every", 1, 0, 'k'}, {"resume", 0, 0, 'r'},  {"layers", 1, 0, 'L'},  {"width", 1, 0, 'W'}, {"context", 1, 0, 'T'},
         {"batch", 1, 0, 'B'},   {"heads", 1, 0, 'H'}, {"bigrams", 1, 0, 'G'}, {"accum", 1, 0, 'a'}, {"lr", 1, 0, 'l'},
         {"clip", 1, 0, 'c'},    {"dropout", 1, 0, 'p'}, {"zero", 0, 0, 'z'}, {"tp", 1, 0, 't'},
-        {"pp", 1, 0, 'P'},      {"watch", 0, 0, 'w'}, {"chatty", 0, 0, 'y'}, {"late", 1, 0, 'e'}, {0, 0, 0, 0}};
+        {"pp", 1, 0, 'P'},      {"watch", 0, 0, 'w'}, {"chatty", 0, 0, 'y'}, {"late", 1, 0, 'e'},
+        {"graph", 0, 0, 'g'},   {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
         case 'd': o.data = optarg; break;
@@ -61,6 +64,7 @@ static Options parse(int argc, char **argv)
         case 'P': o.pp = atoi(optarg); break;
         case 'w': o.watch = true; break; // end when NCCL has an error
         case 'y': o.chatty = true; break;
+        case 'g': o.graph = true; break;
         case 'e':
             if (sscanf(optarg, "%d:%d:%d", &o.late_rank, &o.late_step, &o.late) != 3)
                 die("--late wants RANK:STEP:SECONDS");

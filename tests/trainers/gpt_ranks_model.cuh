@@ -15,7 +15,7 @@ struct Options {
     int steps = 20, stop_at = 1 << 30, save_every = 0, accum = 2, layers = 2, width = 32, context = 32, batch = 1, heads = 4,
         bigrams = 512, tp = 1, pp = 1, late_rank = -1, late_step = 0, late = 0;
     float lr = 3e-3f, clip = 1.0f, dropout = 0.1f, decay = 0.1f;
-    bool resume = false, zero = false, watch = false, chatty = false;
+    bool resume = false, zero = false, watch = false, chatty = false, graph = false;
 };
 
 #define VOCABULARY 96
@@ -117,6 +117,7 @@ struct Model {
     float *loss, *square, *parts; // loss: [0] this rank's, [1] the job's
     float *host; // page-locked, since a copy to other memory would wait for the stream by itself
     cudaStream_t stream, exchange;
+    cudaGraphExec_t summing = nullptr; // --graph
     cudaEvent_t exchanged;
 
     static float *floats(size_t n)
@@ -492,18 +493,36 @@ struct Model {
         wait_for_exchange();
     }
 
+    void sum_losses(cudaStream_t other)
+    {
+        NCCL(ncclAllReduce(loss, loss + 1, 1, ncclFloat32, ncclSum, job.comm, stream));
+        if (!o.chatty)
+            return;
+        // all have the same, so it is also what the rank before has
+        NCCL(ncclGroupStart());
+        NCCL(ncclSend(loss + 1, 1, ncclFloat32, (job.rank + 1) % job.world, job.comm, stream));
+        NCCL(ncclRecv(square, 1, ncclFloat32, (job.rank + job.world - 1) % job.world, job.comm, other));
+        NCCL(ncclGroupEnd());
+        if (other != stream)
+            wait_for_exchange();
+        CHECK(cudaMemcpyAsync(loss + 1, square, sizeof *square, cudaMemcpyDeviceToDevice, stream));
+    }
+
     // to[0] this rank's loss, 0 but in the last stage; to[1] the mean of all copies
     void read_loss(float *to)
     {
-        NCCL(ncclAllReduce(loss, loss + 1, 1, ncclFloat32, ncclSum, job.comm, stream));
-        if (o.chatty) {
-            // all have the same, so it is also what the rank before has
-            NCCL(ncclGroupStart());
-            NCCL(ncclSend(loss + 1, 1, ncclFloat32, (job.rank + 1) % job.world, job.comm, stream));
-            NCCL(ncclRecv(square, 1, ncclFloat32, (job.rank + job.world - 1) % job.world, job.comm, exchange));
-            NCCL(ncclGroupEnd());
-            wait_for_exchange();
-            CHECK(cudaMemcpyAsync(loss + 1, square, sizeof *square, cudaMemcpyDeviceToDevice, stream));
+        if (!o.graph) {
+            sum_losses(exchange);
+        } else {
+            if (!summing) {
+                cudaGraph_t captured;
+                CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+                sum_losses(stream);
+                CHECK(cudaStreamEndCapture(stream, &captured));
+                CHECK(cudaGraphInstantiate(&summing, captured, 0));
+                CHECK(cudaGraphDestroy(captured));
+            }
+            CHECK(cudaGraphLaunch(summing, stream));
         }
         CHECK(cudaMemcpyAsync(host, loss, 2 * sizeof(float), cudaMemcpyDeviceToHost, stream));
         job.wait(stream);

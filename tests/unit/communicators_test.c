@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "runtime/track/communicators.h"
+#include "runtime/track/communicator_calls.h"
 #include "tests/unit/store_tap.h"
 
 #define is_true(good) tap_ok(good, #good, "")
@@ -15,6 +15,41 @@ static void count(struct tpck_communicator *c, uint64_t from, uint64_t to)
 {
 	for (uint64_t what = from; what < to; what++)
 		tpck_communicator_collective(c, what);
+}
+
+/* What a graph makes is counted as what is made one by one, whoever has the list meanwhile. */
+static void listed(void)
+{
+	struct tpck_communicator_call call = {.handle = &handles[2], .kind = TPCK_ALL_REDUCE, .shown = true, .what = 7, .elements = 40};
+	struct tpck_communicator *a = tpck_communicator_find(&handles[2]), *b = tpck_communicator_find(&handles[3]);
+	struct tpck_communicator_calls *calls = NULL, *early;
+	uint64_t collectives = a->collectives;
+	int rc = 0;
+
+	call.index = a->index;
+	b->order = a->order;
+	for (int i = 0; i < 3; i++) {
+		rc |= tpck_communicator_calls_add(&calls, &call);
+		tpck_communicator_collective(b, 7);
+	}
+	early = tpck_communicator_calls_hold(calls);
+	is_true(rc == 0 && tpck_communicator_calls_add(&calls, &call) == 0 && calls != early);
+	is_true(a->collectives == collectives);
+	tpck_communicator_calls_count(early);
+	is_true(a->collectives == collectives + 3 && a->order == b->order);
+	tpck_communicator_calls_count(calls);
+	is_true(a->collectives == collectives + 7);
+	tpck_communicator_calls_drop(early);
+	for (rc = 0; !rc;)
+		rc = tpck_communicator_calls_add(&calls, &call);
+	is_true(rc == -ENOSPC);
+	/* Its place is another one's now. */
+	call.index++;
+	tpck_communicator_count(&call);
+	is_true(a->collectives == collectives + 7);
+	tpck_communicator_calls_drop(calls);
+	tpck_communicator_calls_drop(NULL);
+	tpck_communicator_calls_count(NULL);
 }
 
 int main(void)
@@ -68,6 +103,8 @@ int main(void)
 	is_true(tpck_communicators_take(&then) == 0 && then.communicator[2].collectives == then.communicator[3].collectives &&
 		then.communicator[2].order != then.communicator[3].order);
 	tpck_communicators_free(&then);
+
+	listed();
 
 	/* A handle that is given out again is another one. */
 	tpck_communicator_remove(&handles[0]);
