@@ -106,6 +106,11 @@ def case_two():
     lose("two nodes", 4, 1, (0, 1, 2, 3), (1, 2), (0, 4, 5, 3), layout=("--tp", "2", "--pp", "2"), peers="2")
 
 
+def case_eight():
+    """Tensor, pipeline and data parallel two each: eight ranks on four nodes, one of which goes."""
+    lose("eight", 8, 2, (0, 1, 2, 3), (1,), (0, 4, 2, 3), layout=("--tp", "2", "--pp", "2"))
+
+
 def durable(where):
     return max((int(n) for n in re.findall(r"step (\d+) of \d+ ranks is durable", where.agent_log())), default=-1)
 
@@ -393,7 +398,7 @@ def case_nodes():
         finish(run, run.start((c, a), 2), has, "without a node")
 
 
-BY_NAME = ("bad", "copies_only", "dead", "killed", "late", "moved", "node", "nodes", "slow", "starting")
+BY_NAME = ("bad", "copies_only", "dead", "eight", "killed", "late", "moved", "node", "nodes", "slow", "starting")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):
