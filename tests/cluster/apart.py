@@ -373,11 +373,8 @@ def case_starting():
 def case_nodes():
     """No folder is shared but the program's own: hosts by name, a secret that was given, a store on each node. Agents are killed, then all
     processes, and then a node is lost."""
-    settings = {"TRANSPCKPT_NODES": "10.77.0.1,10.77.0.2:4800,10.77.0.3", "TRANSPCKPT_DIR": "/dev/shm/d"}
-    with node.Cluster(3, **settings) as cluster:
-        cluster.environment["TRANSPCKPT_SECRET"] = os.path.join(cluster.root, "secret")
-        with open(os.open(cluster.environment["TRANSPCKPT_SECRET"], os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as f:
-            f.write("0123456789abcdef" * 4)
+    with node.Cluster(3, **node.UNSHARED) as cluster:
+        cluster.give_secret()
         a, b, c = cluster.nodes
         run = Spread(cluster, 4, "--zero", steps=500)
         run.what = "nodes"

@@ -139,6 +139,10 @@ class Node:
             subprocess.run(["ip", "link", "del", f"v{self.number}"], check=False, capture_output=True)
 
 
+# For three nodes that find each other by their addresses, each with a store of its own.
+UNSHARED = {"TRANSPCKPT_NODES": "10.77.0.1,10.77.0.2:4800,10.77.0.3", "TRANSPCKPT_DIR": "/dev/shm/d"}
+
+
 class Cluster:
     """A with statement."""
 
@@ -165,6 +169,12 @@ class Cluster:
         with open(os.path.join(self.root, "hosts"), "w", encoding="ascii") as f:
             f.write("127.0.0.1 localhost\n" + "".join("{1} {0}\n".format(*node_called(number)) for number in range(count)))
         self.runner = [os.path.join(self.build, "tests/sim/simgpu-run")]
+
+    def give_secret(self):
+        """One that all nodes see, since they share no store."""
+        path = self.environment["TRANSPCKPT_SECRET"] = os.path.join(self.root, "secret")
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as f:
+            f.write("0123456789abcdef" * 4)
 
     def __enter__(self):
         run("ip", "link", "add", "tpck0", "type", "bridge")
