@@ -314,7 +314,7 @@ int tpck_sums_each(const char *log, int (*visit)(void *context, struct tpck_sums
 	return rc;
 }
 
-int tpck_sums_compact(const char *log, struct tpck_error *err)
+int tpck_sums_compact(const char *log, void (*visit)(const struct tpck_sums *sums), struct tpck_error *err)
 {
 	struct all all = {0};
 	size_t size = 0, kept = 0, at = 0;
@@ -331,6 +331,8 @@ int tpck_sums_compact(const char *log, struct tpck_error *err)
 			continue;
 		}
 		size += record_bytes(all.sums[i]);
+		if (visit)
+			visit(all.sums[i]);
 		all.sums[kept++] = all.sums[i];
 	}
 	if (!rc)

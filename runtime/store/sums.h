@@ -50,7 +50,7 @@ struct tpck_sums_finder;
 struct tpck_sums_finder *tpck_sums_finder_new(void);
 void tpck_sums_finder_free(struct tpck_sums_finder *finder);
 bool tpck_sums_find(struct tpck_sums_finder *finder, struct tpck_sums *sums, struct stat *found);
-/* Leaves only what still is the file at its path, or at the one that it has now. */
-int tpck_sums_compact(const char *log, struct tpck_error *err);
+/* Leaves only what still is the file at its path, or at the one that it has now. These are shown to `visit`, which may be NULL. */
+int tpck_sums_compact(const char *log, void (*visit)(const struct tpck_sums *sums), struct tpck_error *err);
 
 #endif

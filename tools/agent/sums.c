@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/store/tier.h"
+#include "runtime/wire/view.h"
 #include "tools/agent/agent.h"
 
 /* The log is made anew when it has grown by so much. */
@@ -45,15 +47,78 @@ static void complain(const struct tpck_error *err)
 	known.failed = true;
 }
 
-void sums_begin(struct agent *agent)
+static struct tpck_sums *copy_of(const struct tpck_sums *sums)
+{
+	struct tpck_sums *copy = tpck_sums_new(sums->bytes);
+
+	if (!copy)
+		return NULL;
+	memcpy(copy->digest, sums->digest, sums->count * sizeof *sums->digest);
+	copy->inode = sums->inode;
+	copy->modified = sums->modified;
+	copy->path = strdup(sums->path);
+	if (copy->path)
+		return copy;
+	tpck_sums_free(copy);
+	return NULL;
+}
+
+static bool newer(const struct tpck_sums *a, const struct tpck_sums *b)
+{
+	return a->modified.tv_sec != b->modified.tv_sec ? a->modified.tv_sec > b->modified.tv_sec :
+							  a->modified.tv_nsec > b->modified.tv_nsec;
+}
+
+/* The last of each name from the log, where there is room for it: what an agent before this one published. */
+static void recall(const struct tpck_sums *sums)
+{
+	const char *slash = strrchr(sums->path, '/');
+	char folder[TPCK_PATH_MAX];
+	struct tpck_sums *copy;
+	uint64_t pattern;
+	unsigned at = 0;
+
+	if (!slash || (size_t)(slash - sums->path) >= sizeof folder)
+		return;
+	snprintf(folder, sizeof folder, "%.*s", (int)(slash - sums->path), sums->path);
+	pattern = tpck_view_pattern(folder, slash + 1);
+	while (at < known.next && known.last[at].pattern != pattern)
+		at++;
+	if (at == LAST || (at < known.next && !newer(sums, known.last[at].sums)))
+		return;
+	copy = copy_of(sums);
+	if (!copy)
+		return;
+	if (at == known.next)
+		known.next++;
+	tpck_sums_free(known.last[at].sums);
+	known.last[at].pattern = pattern;
+	known.last[at].sums = copy;
+}
+
+/* So that the first of a name that this agent sees goes into memory too; where a program has saved already, it knows better. */
+static void note_sizes(struct tpck_view *view)
+{
+	if (!tpck_view_lock(view))
+		return;
+	for (unsigned i = 0; i < known.next; i++)
+		if (tpck_view_size_of(view, known.last[i].pattern) == UINT64_MAX)
+			tpck_view_size_note(view, known.last[i].pattern, known.last[i].sums->bytes);
+	tpck_view_unlock(view);
+	tpck_log_debug("the last saves of %u names are known", known.next);
+}
+
+void sums_begin(struct agent *agent, struct tpck_view *view)
 {
 	struct tpck_error err = {0};
 
 	if (tpck_path_join(known.log, sizeof known.log, agent->tier->root, TPCK_SUMS_LOG)) {
 		tpck_error_set(&err, ENAMETOOLONG, "using %s", agent->tier->root);
 		complain(&err);
-	} else if (tpck_durable_tier_check(agent->tier, &err) || tpck_sums_compact(known.log, &err)) {
+	} else if (tpck_durable_tier_check(agent->tier, &err) || tpck_sums_compact(known.log, recall, &err)) {
 		complain(&err);
+	} else {
+		note_sizes(view);
 	}
 }
 
@@ -62,24 +127,15 @@ struct tpck_sums *sums_before(uint64_t pattern)
 	struct tpck_sums *copy = NULL;
 
 	pthread_mutex_lock(&known.lock);
-	for (unsigned i = 0; i < LAST && !copy; i++) {
+	for (unsigned i = 0; i < LAST; i++) {
 		const struct tpck_sums *sums = known.last[i].sums;
 
 		if (!sums || known.last[i].pattern != pattern)
 			continue;
-		copy = tpck_sums_new(sums->bytes);
-		if (!copy)
-			break;
-		memcpy(copy->digest, sums->digest, sums->count * sizeof *sums->digest);
-		copy->inode = sums->inode;
-		copy->modified = sums->modified;
-		copy->path = strdup(sums->path);
+		copy = copy_of(sums);
+		break;
 	}
 	pthread_mutex_unlock(&known.lock);
-	if (copy && !copy->path) {
-		tpck_sums_free(copy);
-		copy = NULL;
-	}
 	return copy;
 }
 
@@ -109,7 +165,7 @@ static void append(const struct tpck_sums *sums)
 	}
 	known.grown += sums->count * sizeof *sums->digest;
 	if (tpck_sums_append(known.log, sums, &err) ||
-	    (known.grown > LOG_GROWS_BYTES && tpck_sums_compact(known.log, &err)))
+	    (known.grown > LOG_GROWS_BYTES && tpck_sums_compact(known.log, NULL, &err)))
 		complain(&err);
 	if (known.grown > LOG_GROWS_BYTES)
 		known.grown = 0;

@@ -741,7 +741,7 @@ static void *files_main(void *unused)
 	sweep();
 	clear_orphans();
 	files_adopt_kept();
-	sums_begin(files.agent);
+	sums_begin(files.agent, files.view);
 	while (!files.stop) {
 		uint32_t seen = files.view->news;
 		enum work work = next(lane);

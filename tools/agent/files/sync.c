@@ -73,6 +73,9 @@ int files_copy(const struct chosen *chosen, int bytes, int folder, struct tpck_a
 	if (is_prepared(chosen, &found) && faccessat(folder, chosen->part, F_OK, 0) == 0)
 		return 0;
 	before = sums_before(chosen->pattern);
+	/* One that was written by another name: an agent before this one left only the name that it has at last. */
+	if (!before)
+		before = sums_before(tpck_view_pattern(chosen->folder.path, chosen->name));
 	rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, ahead, before, &sums, err);
 	tpck_sums_free(before);
 	if (!rc)
