@@ -23,7 +23,7 @@ class Ranks:
     """The job and its plain twin. Each rank has a folder, and a seed, of its own; together: they train one model."""
 
     def __init__(self, place, ranks, *more, steps=300, settings="", together=False):
-        self.place, self.ranks, self.starts, self.together = place, ranks, 0, together
+        self.place, self.ranks, self.starts, self.together, self.steps = place, ranks, 0, together, steps
         self.plain, self.work = (os.path.join(place.root, name) for name in ("plain", "work"))
         self.command = (f'exec %s "{place.trainer("gpt_ranks")}" --seed 3 --steps {steps} --save-every 20 --width 16 '
                         f'--context 16 --bigrams 64 --out out {" ".join(more)}') if together else (f'cd r$RANK && {settings} exec %s "{place.trainer("gpt")}" --seed 5$RANK --steps {steps} '
@@ -58,6 +58,11 @@ class Ranks:
         """Iterations of the slowest rank that says so in the newest start."""
         return (max if self.together else min)(len(re.findall(r"^step ", job.read(os.path.join(self.said_in, f"out.{rank:02d}")), re.M))
                                                 for rank in range(self.ranks))
+
+    def at_end(self):
+        """Whether every rank that says so may have made its last step: there is nothing to go on from, where all have ended."""
+        said = [re.findall(r"^step (\d+) ", job.read(os.path.join(self.said_in, f"out.{rank:02d}")), re.M) for rank in range(self.ranks)]
+        return all(not steps or int(steps[-1]) >= self.steps - 2 for steps in said) and any(said)
 
     def common(self):
         """Whether a step of all ranks can be had."""
@@ -109,7 +114,7 @@ def begin_killing(this, rng, kind):
         pid = this.one_of_them(start, rng.randrange(this.ranks))
         if pid:
             job.signal_if_there(pid)
-        return start.wait() != 0
+        return start.wait() != 0 and not this.at_end()
     if kind == "agent":
         # The next one adopts what is there while the ranks go on; then everything dies.
         this.place.signal_agents()
@@ -125,7 +130,7 @@ def begin_killing(this, rng, kind):
     if kind == "node":
         this.place.signal_agents()
         shutil.rmtree(os.path.join(this.place.shm, "j"), ignore_errors=True)
-    return start.process.returncode != 0
+    return start.process.returncode != 0 and not this.at_end()
 
 
 def kills(checks, rng, ranks, kinds, *more, steps=300, **options):
