@@ -42,6 +42,9 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_ENDED,    /* to the leader: rank has ended; value 1: well */
 	TPCK_ACCORD_RELEASE,  /* leader: all have ended well; nobody comes back */
 	TPCK_ACCORD_RETIRE,   /* leader to all nodes: what earlier generations left of the ranks is history. Forms as with ASK */
+	TPCK_ACCORD_STALLED,  /* to the leader: no rank there has ended an iteration for value ns; the host's name, 128 bytes, and
+			       * rows (waiting.h), or nothing: they get on again */
+	TPCK_ACCORD_WAITING,  /* leader: a text says which rank all wait for; "": they get on */
 };
 
 struct tpck_accord_message {

@@ -16,7 +16,7 @@
 #include "runtime/wire/segment.h"
 
 #define TPCK_PEER_MAGIC 0x72656570u /* "peer" */
-enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 7 };
+enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 8 };
 /* Of texts: identities, reasons, manifests. */
 enum { TPCK_PEER_TEXT_MAX = 256 << 20, TPCK_PEER_NAME = 128 };
 

@@ -3,6 +3,7 @@
 """Jobs whose ranks are on several nodes: all ranks have their snapshots of one step, whatever dies, and all go on at one step and
 end with the same bytes. CASE=NAME runs one case; BY_NAME only so, for the time they take."""
 import glob
+import json
 import os
 import re
 import sys
@@ -395,7 +396,39 @@ def case_nodes():
         finish(run, run.start((c, a), 2), has, "without a node")
 
 
-BY_NAME = ("bad", "copies_only", "dead", "eight", "killed", "late", "moved", "node", "nodes", "slow", "starting")
+def case_stalled():
+    """Ranks that do not get on: every node's `show` names the one that all wait for, and where it is."""
+    def told(where):
+        rows = json.loads(where.run([os.path.join(cluster.build, "transpckpt"), "show", "--json"], cluster.environment).stdout or "[]")
+        return sorted({row["waiting"] for row in rows if row.get("waiting")})
+
+    def shows(pattern, what):
+        wanted = re.compile(r"no iteration has ended since [\d:]{8}: " + pattern + "$")
+        found = node.until(lambda: all(any(wanted.match(text) for text in told(n)) for n in (a, b)), 60)
+        checks.ok(found, what, told(a), told(b), run.story(), cluster.logs())
+
+    third = ('for p in /proc/[0-9]*; do if [ "$(cat $p/comm)" = gpt_ranks ] && tr "\\0" "\\n" <$p/environ | grep -qx RANK=3; '
+             'then kill -{} ${{p#/proc/}}; fi; done')
+    with node.Cluster(2, TRANSPCKPT_STALL_SEC="1") as cluster:
+        a, b = cluster.nodes
+        run = Spread(cluster, 4, "--late", "3:150:8", steps=400)
+        run.what = "stalled"
+        start = begin(run, cluster.nodes, 2, 20)
+        queued = r" not queued collective \d+ of communicator 0(, ncclAllReduce of \d+ elements)?; ranks? [012](, 1 and 2| and [12])? queued it"
+        shows(rf"rank 3 on {b.name} has{queued}", "stalled: a rank whose data do not come, on both nodes")
+        checks.ok(node.until(lambda: not told(a) and not told(b), 60), "stalled: they go on, and it is said no more", told(a), told(b))
+        b.run(["sh", "-c", third.format("STOP")], cluster.environment)
+        shows(rf"rank 3 \(process \d+, which is stopped\) on {b.name} (has{queued}|may hold up the others; every rank has queued the same collectives)",
+              "stalled: one that is stopped")
+        b.run(["sh", "-c", third.format("CONT")], cluster.environment)
+        status = start.wait(120)
+        log = a.agent_log()
+        checks.ok(status == 0 and not run.same(), "stalled: it ends well", status, run.story())
+        checks.ok(log.count("no iteration has ended") >= 2 and log.count("no iteration has ended") == log.count("the ranks go on after") and
+                  "no iteration" not in b.agent_log(), "stalled: one agent says so, once each time", cluster.logs())
+
+
+BY_NAME = ("bad", "copies_only", "dead", "eight", "killed", "late", "moved", "node", "nodes", "slow", "stalled", "starting")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):

@@ -19,6 +19,8 @@
 #include "tools/agent/worker.h"
 
 /* A descriptor of the event loop and what to call when it is ready. */
+struct tpck_waiting;
+
 struct watch {
 	int fd;
 	void (*ready)(struct agent *agent, struct watch *watch);
@@ -251,6 +253,13 @@ bool files_stop(void);
 /* ranks that wait for each other (stall.c) */
 void stall_consider(struct agent *agent);
 uint64_t stall_deadline(const struct agent *agent);
+/* Whom the ranks of a launch have been waiting for since then: logs it, and says it in `text`. */
+enum { STALL_TEXT = sizeof ((struct tpck_control *)0)->waiting };
+void stall_describe(const struct tpck_waiting *waiting, uint64_t since_ns, char text[STALL_TEXT]);
+/* They go on, and it is logged. */
+void stall_over(uint64_t since_ns);
+/* In the control pages of the ranks here, for who looks; "": they get on. */
+void stall_show(struct launch *launch, const char *text);
 
 /* QUERY (status.c) */
 void status_answer(struct agent *agent, struct client *client);

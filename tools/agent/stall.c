@@ -2,12 +2,11 @@
 /*
  * Ranks that wait for each other. Where no rank has ended an iteration for long, it is said once which rank the others wait
  * for, by what each has queued on its communicators, and shown for as long as it lasts. Nothing is done about it: it may
- * be an evaluation, and the program has a limit of its own.
+ * be an evaluation, and the program has a limit of its own. Of ranks on several nodes the leader's agent says it, when it has
+ * heard it of all.
  */
 #include "config.h"
 
-#include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,32 +14,16 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "runtime/peer/waiting.h"
+#include "tools/agent/accord/accord.h"
 #include "tools/agent/agent.h"
 
 /* Of an iteration that takes long, so many are waited for. */
-enum { ITERATIONS = 10, RANKS_NAMED = 8 };
+enum { ITERATIONS = 10 };
 /* How soon it is seen that they go on. */
 #define LOOK_AGAIN_NS 500000000ull
 
-/* ---- text --------------------------------------------------------------------------------- */
-
-struct text {
-	char *at;
-	size_t size, used;
-};
-
-static void add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct text *text, const char *format, ...)
-{
-	va_list args;
-	int length;
-
-	va_start(args, format);
-	length = vsnprintf(text->at + text->used, text->size - text->used, format, args);
-	va_end(args);
-	if (length > 0)
-		text->used = text->used + (size_t)length < text->size ? text->used + (size_t)length : text->size - 1;
-}
+/* ---- what is seen ------------------------------------------------------------------------- */
 
 static const struct tpck_control *control_of(const struct launch *launch, uint32_t rank)
 {
@@ -63,181 +46,133 @@ static char process_state(pid_t pid)
 	return state;
 }
 
-static void add_rank(struct text *text, const struct launch *launch, uint32_t rank)
-{
-	pid_t pid = launch->rank[rank]->pid;
-	char state = process_state(pid);
-
-	add(text, "%u", rank);
-	if (state == 'T' || state == 't')
-		add(text, " (process %d, which is stopped)", pid);
-	else if (state == 'D')
-		add(text, " (process %d, which waits for a disk)", pid);
-}
-
-/* "rank 1", "ranks 0, 1 and 3": those for which `in` says so. How many those are. */
-static uint32_t add_ranks(struct text *text, const struct launch *launch, const uint8_t *in, uint8_t value)
-{
-	uint32_t count = 0, done = 0;
-
-	for (uint32_t r = 0; r < launch->world; r++)
-		count += in[r] == value;
-	add(text, "rank%s ", count == 1 ? "" : "s");
-	for (uint32_t r = 0; r < launch->world && done < RANKS_NAMED; r++) {
-		if (in[r] != value)
-			continue;
-		add_rank(text, launch, r);
-		if (++done < count && done < RANKS_NAMED)
-			add(text, done + 1 == count ? " and " : ", ");
-	}
-	if (count > done)
-		add(text, " and %u more", count - done);
-	return count;
-}
-
-/* ---- who is late -------------------------------------------------------------------------- */
-
-enum { NOT_IN_IT, LATE, AHEAD };
-
-static const struct tpck_communicator_mark *mark_of(const struct launch *launch, uint32_t rank, uint64_t id)
+static size_t put_rank(char *at, const struct launch *launch, uint32_t rank, uint64_t now)
 {
 	const struct tpck_communicator_mark *marks = control_of(launch, rank)->communicator;
+	struct tpck_waiting_rank row = {
+		.rank = rank, .pid = launch->rank[rank]->pid, .state = (uint32_t)process_state(launch->rank[rank]->pid),
+	};
+	size_t size = sizeof row;
 
-	for (unsigned i = 0; i < TPCK_MARKS_MAX; i++)
-		if (marks[i].id == id)
-			return &marks[i];
-	return NULL;
+	for (unsigned i = 0; i < TPCK_MARKS_MAX; i++) {
+		uint64_t last_ns = marks[i].last_ns;
+		struct tpck_waiting_mark mark = {
+			.id = marks[i].id, .collectives = marks[i].collectives, .elements = marks[i].elements, .index = marks[i].index,
+			.last = marks[i].last, .age_ns = !last_ns ? UINT64_MAX : now > last_ns ? now - last_ns : 0,
+		};
+
+		if (!mark.id)
+			continue;
+		memcpy(at + size, &mark, sizeof mark);
+		size += sizeof mark;
+		row.marks++;
+	}
+	memcpy(at, &row, sizeof row);
+	return size;
 }
 
-/* A collective that some ranks of a communicator have queued and others have not. */
-static bool late_by_count(const struct launch *launch, uint64_t id, uint8_t *in, struct text *text)
+/* What is to be said of the ranks here, malloc'd (runtime/peer/waiting.h). NULL: there is no memory. */
+static char *rows_of(const struct launch *launch, size_t *size)
 {
-	uint64_t most = 0, least = UINT64_MAX;
-	const struct tpck_communicator_mark *first = NULL;
-	uint32_t late;
+	const size_t most = sizeof(struct tpck_waiting_rank) + TPCK_MARKS_MAX * sizeof(struct tpck_waiting_mark);
+	uint64_t now = tpck_clock_monotonic_ns();
+	uint32_t ranks = 0;
+	char *rows;
 
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct tpck_communicator_mark *mark = mark_of(launch, r, id);
+	for (uint32_t r = 0; r < launch->world; r++)
+		ranks += launch->rank[r] != NULL;
+	rows = malloc(ranks * most + 1);
+	*size = 0;
+	for (uint32_t r = 0; rows && r < launch->world; r++)
+		if (launch->rank[r])
+			*size += put_rank(rows + *size, launch, r, now);
+	return rows;
+}
 
-		if (!mark)
-			continue;
-		if (mark->collectives > most || !first)
-			first = mark;
-		most = mark->collectives > most ? mark->collectives : most;
-		least = mark->collectives < least ? mark->collectives : least;
-	}
-	if (!first || most == least)
+/* ---- what is said ------------------------------------------------------------------------- */
+
+static bool add_since(char *text, size_t size, uint64_t since_ns)
+{
+	time_t at = time(NULL) - (time_t)((tpck_clock_monotonic_ns() - since_ns) / 1000000000);
+	char clock[16];
+	struct tm tm;
+
+	if (!localtime_r(&at, &tm) || !strftime(clock, sizeof clock, "%H:%M:%S", &tm))
 		return false;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct tpck_communicator_mark *mark = mark_of(launch, r, id);
-
-		in[r] = !mark ? NOT_IN_IT : mark->collectives < most ? LATE : AHEAD;
-	}
-	late = add_ranks(text, launch, in, LATE);
-	add(text, " %s not queued collective %" PRIu64 " of communicator %u", late == 1 ? "has" : "have", least + 1, first->index);
-	/* Of the last one it is known what it is. */
-	if (most == least + 1 && first->last < TPCK_SEND)
-		add(text, ", %s of %" PRIu64 " elements", tpck_collective_name(first->last), first->elements);
-	add(text, "; ");
-	add_ranks(text, launch, in, AHEAD);
-	add(text, " queued it");
+	snprintf(text, size, "no iteration has ended since %s: ", clock);
 	return true;
 }
 
-/* Processes that somebody has stopped. */
-static bool stopped(const struct launch *launch, uint8_t *in, struct text *text)
+void stall_show(struct launch *launch, const char *text)
 {
-	bool any = false;
-
-	for (uint32_t r = 0; r < launch->world; r++) {
-		char state = process_state(launch->rank[r]->pid);
-
-		in[r] = state == 'T' || state == 't';
-		any = any || in[r];
-	}
-	if (any) {
-		add_ranks(text, launch, in, 1);
-		add(text, " may hold up the others; every rank has queued the same collectives");
-	}
-	return any;
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r])
+			snprintf(launch->rank[r]->session->control->waiting, sizeof launch->rank[r]->session->control->waiting, "%s", text);
 }
 
-/* Who has not called NCCL for longest. */
-static uint32_t last_to_call(const struct launch *launch, const struct tpck_communicator_mark **what)
+void stall_describe(const struct tpck_waiting *waiting, uint64_t since_ns, char text[STALL_TEXT])
 {
-	uint64_t oldest = UINT64_MAX;
-	uint32_t found = 0;
+	size_t used;
 
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct tpck_communicator_mark *marks = control_of(launch, r)->communicator, *newest = NULL;
-
-		for (unsigned i = 0; i < TPCK_MARKS_MAX; i++)
-			if (marks[i].id && marks[i].last_ns && (!newest || marks[i].last_ns > newest->last_ns))
-				newest = &marks[i];
-		if (newest && newest->last_ns < oldest) {
-			oldest = newest->last_ns;
-			*what = newest;
-			found = r;
-		}
-	}
-	return found;
-}
-
-static void describe(const struct launch *launch, uint64_t since_ns, char *buffer, size_t size)
-{
-	const struct tpck_communicator_mark *marks = control_of(launch, 0)->communicator, *what = NULL;
-	struct text text = {buffer, size, 0};
-	time_t at = time(NULL) - (time_t)((tpck_clock_monotonic_ns() - since_ns) / 1000000000);
-	uint8_t *in = calloc(launch->world, 1);
-	bool found = false;
-	char clock[16];
-	struct tm tm;
-	uint32_t rank;
-
-	buffer[0] = '\0';
-	if (!in || !localtime_r(&at, &tm) || !strftime(clock, sizeof clock, "%H:%M:%S", &tm)) {
-		free(in);
+	text[0] = '\0';
+	if (!add_since(text, STALL_TEXT, since_ns))
 		return;
+	used = strlen(text);
+	tpck_waiting_describe(waiting, text + used, STALL_TEXT - used);
+	tpck_log_warn("%s", text);
+}
+
+void stall_over(uint64_t since_ns)
+{
+	tpck_log_warn("the ranks go on after %.0f s", (double)(tpck_clock_monotonic_ns() - since_ns) / 1e9);
+}
+
+/* All ranks are here. */
+static void say(struct launch *launch, uint64_t since_ns)
+{
+	struct tpck_waiting *waiting = tpck_waiting_new(launch->world);
+	char text[STALL_TEXT], *rows;
+	size_t size;
+
+	rows = rows_of(launch, &size);
+	if (waiting && rows && !tpck_waiting_put(waiting, "", "", rows, size)) {
+		stall_describe(waiting, since_ns, text);
+		stall_show(launch, text);
 	}
-	add(&text, "no iteration has ended since %s: ", clock);
-	for (uint32_t r = 0; !found && r < launch->world; r++) {
-		marks = control_of(launch, r)->communicator;
-		for (unsigned i = 0; !found && i < TPCK_MARKS_MAX; i++)
-			found = marks[i].id && late_by_count(launch, marks[i].id, in, &text);
-	}
-	found = found || stopped(launch, in, &text);
-	if (!found) {
-		rank = last_to_call(launch, &what);
-		if (what) {
-			add(&text, "every rank has queued the same collectives; the first to call NCCL no more was rank ");
-			add_rank(&text, launch, rank);
-			add(&text, ", after %s of %" PRIu64 " elements on communicator %u", tpck_collective_name(what->last), what->elements,
-			    what->index);
-		} else {
-			for (uint32_t r = 0; r < launch->world; r++)
-				in[r] = 1;
-			add(&text, "nothing is known of what ");
-			add_ranks(&text, launch, in, 1);
-			add(&text, " wait for");
-		}
-	}
-	free(in);
+	free(rows);
+	tpck_waiting_free(waiting);
+}
+
+static void tell_leader(struct agent *agent, struct launch *launch, uint64_t since_ns)
+{
+	size_t size;
+	char *rows = rows_of(launch, &size);
+
+	if (rows)
+		accord_stalled(agent, launch, tpck_clock_monotonic_ns() - since_ns, rows, size);
+	free(rows);
 }
 
 /* ---- when --------------------------------------------------------------------------------- */
 
-/* When it is to be said of a launch that it does not get on, if it does not; UINT64_MAX: never. */
+/* When it is to be said of a launch that its ranks here do not get on, if they do not; UINT64_MAX: never. */
 static uint64_t stalled_at(const struct agent *agent, const struct launch *launch, uint64_t *newest_ns)
 {
 	uint64_t limit = (uint64_t)(agent->settings.stall_sec * 1e9);
+	bool any = false;
 
 	*newest_ns = 0;
-	if (!limit || launch->world < 2 || launch->apart || !launch_is_whole(launch))
+	if (!limit || launch->world < 2 || (launch->apart ? accord_is_broken(launch) : !launch_is_whole(launch)))
 		return UINT64_MAX;
 	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct tpck_control *control = control_of(launch, r);
-		uint64_t alive_ns = control->alive_ns;
+		const struct tpck_control *control;
+		uint64_t alive_ns;
 
+		if (!launch->rank[r])
+			continue;
+		any = true;
+		control = control_of(launch, r);
+		alive_ns = control->alive_ns;
 		if (launch->rank[r]->life != LIFE_RUNNING || !alive_ns || control->exit_status)
 			return UINT64_MAX;
 		if (alive_ns > *newest_ns)
@@ -245,33 +180,29 @@ static uint64_t stalled_at(const struct agent *agent, const struct launch *launc
 		if (ITERATIONS * control->status.iteration_ns > limit)
 			limit = ITERATIONS * control->status.iteration_ns;
 	}
-	return *newest_ns + limit;
-}
-
-static void tell(struct launch *launch, const char *text)
-{
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r])
-			snprintf(launch->rank[r]->session->control->waiting, sizeof launch->rank[r]->session->control->waiting, "%s", text);
+	return any ? *newest_ns + limit : UINT64_MAX;
 }
 
 void stall_consider(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns(), newest_ns;
-	char text[sizeof ((struct tpck_control *)0)->waiting];
 
 	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
 		bool stalled = stalled_at(agent, launch, &newest_ns) <= now;
 
 		if (stalled && !launch->stalled_ns) {
-			describe(launch, newest_ns, text, sizeof text);
-			tpck_log_warn("%s", text);
-			tell(launch, text);
 			launch->stalled_ns = newest_ns;
+			if (launch->apart)
+				tell_leader(agent, launch, newest_ns);
+			else
+				say(launch, newest_ns);
 		} else if (!stalled && launch->stalled_ns) {
-			if (newest_ns > launch->stalled_ns)
-				tpck_log_warn("the ranks go on after %.0f s", (double)(now - launch->stalled_ns) / 1e9);
-			tell(launch, "");
+			if (launch->apart)
+				accord_stalled(agent, launch, 0, NULL, 0);
+			else if (newest_ns > launch->stalled_ns)
+				stall_over(launch->stalled_ns);
+			if (!launch->apart)
+				stall_show(launch, "");
 			launch->stalled_ns = 0;
 		}
 	}

@@ -53,6 +53,7 @@ void accord_free(struct agent *agent, struct launch *launch)
 	tpck_ledger_free(accord->ledger);
 	tpck_names_free(&accord->forms);
 	tpck_inquiry_free(&accord->inquiry);
+	tpck_waiting_free(accord->waiting);
 	free(accord->stored);
 	free(accord);
 	launch->accord = NULL;
@@ -313,6 +314,8 @@ void accord_obey(struct agent *agent, struct launch *launch, const struct tpck_a
 {
 	if (message->kind <= TPCK_ACCORD_OVER)
 		accord_start_obey(agent, launch, message, more, size);
+	else if (message->kind == TPCK_ACCORD_WAITING)
+		accord_stalls_obey(launch, more, size);
 	else
 		accord_steps_obey(agent, launch, message);
 }
@@ -324,6 +327,8 @@ void accord_hear(struct agent *agent, struct launch *launch, const char *node, c
 		return;
 	if (message->kind <= TPCK_ACCORD_OVER)
 		accord_start_hear(agent, launch, node, message, more, size);
+	else if (message->kind == TPCK_ACCORD_STALLED)
+		accord_stalls_hear(agent, launch, node, message, more, size);
 	else
 		accord_steps_hear(agent, launch, node, message, more, size);
 }
@@ -377,7 +382,10 @@ void accord_lost(struct agent *agent, const char *node, const char *host)
 	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
 		struct accord *accord = launch->accord;
 
-		if (!launch->apart || accord->broken)
+		if (!launch->apart)
+			continue;
+		accord_stalls_forget(launch, node);
+		if (accord->broken)
 			continue;
 		if (accord->leads ? tpck_ledger_leave(accord->ledger, node) : strcmp(accord->leader, node) == 0)
 			accord_break(agent, launch, host);

@@ -51,6 +51,8 @@ bool accord_is_broken(const struct launch *launch);
 void accord_injected(struct agent *agent, struct launch *launch);
 /* One of its ranks cannot go on. */
 void accord_over(struct agent *agent, struct live *live, bool again);
+/* No rank here has ended an iteration for so long: rows of runtime/peer/waiting.h; size 0: they get on again. */
+void accord_stalled(struct agent *agent, struct launch *launch, uint64_t age_ns, const char *rows, size_t size);
 /* One of its ranks is gone. */
 void accord_ended(struct agent *agent, struct live *live);
 

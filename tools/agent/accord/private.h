@@ -6,6 +6,7 @@
 #include "runtime/peer/inquiry.h"
 #include "runtime/peer/ledger.h"
 #include "runtime/peer/message.h"
+#include "runtime/peer/waiting.h"
 #include "runtime/store/cut.h"
 #include "tools/agent/accord/accord.h"
 #include "tools/agent/hello.h"
@@ -57,6 +58,8 @@ struct accord {
 	uint64_t flushing, flush_began_ns; /* step; 0: none */
 	bool flush_failed, haste, haste_said;
 	char notice[300];
+	struct tpck_waiting *waiting; /* nodes whose ranks do not get on; NULL: there were none yet */
+	uint64_t waiting_ns;          /* since when, by the newest of their iterations; 0: it has not been said */
 };
 
 /* To the leader, which may be this one. */
@@ -100,5 +103,12 @@ void accord_steps_hear(struct agent *agent, struct launch *launch, const char *n
 		       const char *more, size_t size);
 /* What processes of these forms left here in generations before this one. */
 void accord_retire(struct agent *agent, uint64_t generation, const char *forms, size_t size);
+
+/* stalls.c */
+void accord_stalls_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+			const char *more, size_t size);
+void accord_stalls_obey(struct launch *launch, const char *text, size_t size);
+/* A node is gone. */
+void accord_stalls_forget(struct launch *launch, const char *node);
 
 #endif

@@ -165,6 +165,8 @@ void accord_held(struct agent *agent, struct live *live)
 
 void accord_rejoin(struct agent *agent, struct launch *launch)
 {
+	/* Who leads now has not heard of it. */
+	launch->stalled_ns = 0;
 	for (uint32_t r = 0; r < launch->world; r++) {
 		struct live *live = launch->rank[r];
 		struct tpck_accord_message member = accord_message(launch, TPCK_ACCORD_MEMBER);

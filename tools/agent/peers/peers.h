@@ -36,8 +36,9 @@ void peers_status(struct agent *agent, json_object *json);
 
 /* Event loop. To a node's agent, or to all (NULL); one that is gone hears nothing. */
 void peers_talk(const char *node, const struct tpck_accord_message *message, const void *more, size_t size);
-/* This one, as others name it. */
+/* This one, as others name it, and as users do. */
 const char *peers_node(void);
+const char *peers_host(void);
 bool peers_on(void);
 /* Others may be there whom this one does not know yet. */
 bool peers_settling(void);

@@ -110,6 +110,11 @@ const char *peers_node(void)
 	return peers.node;
 }
 
+const char *peers_host(void)
+{
+	return peers.host;
+}
+
 bool peers_on(void)
 {
 	return peers.on;
