@@ -156,7 +156,7 @@ class Cluster:
             f"SlurmdLogFile={self.path('log/%n')}", f"ProctrackType=proctrack/{'cgroup' if self.cgroups else 'linuxproc'}",
             "TaskPlugin=task/none", "JobAcctGatherType=jobacct_gather/none", "SelectType=select/cons_tres",
             "SelectTypeParameters=CR_Core", "SchedulerType=sched/builtin", "SchedulerParameters=sched_interval=1,sched_min_interval=0",
-            "MpiDefault=none", "SlurmdParameters=config_overrides", "ReturnToService=2", "KillWait=2", "MinJobAge=600", f"PlugStackConfig={self.path('plugstack.conf')}",
+            "MpiDefault=none", "SlurmdParameters=config_overrides", "ReturnToService=2", "KillWait=2", "SlurmdTimeout=12", "MinJobAge=600", f"PlugStackConfig={self.path('plugstack.conf')}",
             *[f"NodeName={node} {self.place(number)} Port={ports[1 + number]} CPUs=4" for number, node in enumerate(self.nodes)],
             f"PartitionName=all Nodes={','.join(self.nodes)} Default=YES State=UP", ""]))
         self.plugstack()

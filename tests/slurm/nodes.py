@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs whose ranks are on several nodes, started by srun: each slurmd is on a node of its own (tests/cluster/node.py). A step is
 killed and the next one of the job goes on from memory; a job is cancelled, and what it left becomes durable; a node is lost, and the job, requeued, goes on
-with another one from copies. CASE=NAME runs one case; `alone` and `rest` are run so only, for the
+with another one from copies. CASE=NAME runs one case; `timeout`, `alone` and `rest` are run so only, for the
 time it takes."""
 import glob
 import os
@@ -214,11 +214,12 @@ def case_killed(here, checks, plain):
     finish(here, checks, trainer, plain, "submitted again")
 
 
-def lose(here, checks, trainer):
+def lose(here, checks, trainer, told=True):
     """The second node of the job. It runs again on the first and another one."""
     here.machines[1].destroy()
     # As an administrator does, who does not wait for SlurmdTimeout.
-    here.run(["scontrol", "update", f"nodename={here.nodes[1]}", "state=down", "reason=lost"], root=True)
+    if told:
+        here.run(["scontrol", "update", f"nodename={here.nodes[1]}", "state=down", "reason=lost"], root=True)
     checks.ok(cluster.until(lambda: here.state_of(trainer.number) == "PENDING", 60), f"{trainer.name}: the job is requeued", here.story())
     here.run(["scontrol", "update", f"jobid={trainer.number}", "starttime=now", "reqnodelist="], root=True)
 
@@ -232,6 +233,17 @@ def case_lost(here, checks, plain):
     lose(here, checks, trainer)
     goes_on(checks, trainer, has, "with another node")
     finish(here, checks, trainer, plain, "with another node")
+
+
+def case_timeout(here, checks, plain):
+    """The same, and nobody tells Slurm, which sees after SlurmdTimeout that the node does not answer."""
+    trainer = Trainer(here, "timeout")
+    has = begin(here, checks, trainer, 10, "ranks 1", "--requeue", "-w", f"{here.nodes[0]},{here.nodes[1]}")
+    if has is None:
+        return
+    lose(here, checks, trainer, told=False)
+    goes_on(checks, trainer, has, "with another node, after SlurmdTimeout")
+    finish(here, checks, trainer, plain, "with another node, after SlurmdTimeout")
 
 
 def case_alone(here, checks, plain):
@@ -281,7 +293,7 @@ def main():
         del trainer.settings["SIMGPU_KERNEL_US"]
         trainer.submit("ranks 1", preloaded=False)
         checks.ok(trainer.ended("COMPLETED", "FAILED") and here.state_of(trainer.number) == "COMPLETED", "the plain run", here.story())
-        for case in (case_killed, case_lost, case_alone, case_rest):
+        for case in (case_killed, case_lost, case_timeout, case_alone, case_rest):
             if case.__name__[5:] in wanted:
                 case(here, checks, trainer.out)
     checks.end()

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Activation by Slurm, on a Slurm of its own: options and their twins, what a task gets, a killed step, a requeued job, and what
 is left of a job that has ended."""
+import glob
 import json
 import os
 import re
@@ -199,6 +200,51 @@ def case_requeued(here, checks, plain):
     checks.ok(not job.differences(plain, trainer.out), "bit for bit", *job.differences(plain, trainer.out))
 
 
+def case_array(here, checks, plain):
+    """Tasks of an array at the same time in one folder: each has a memory tier, and a place in the store, of its own. One of them comes
+    back, and goes on from what it has left."""
+    trainer = Trainer(here, "array")
+    outs = [os.path.join(trainer.work, f"out{task}") for task in range(2)]
+
+    def steps(task):
+        return len(re.findall(r"^step (\d+) ", job.read(os.path.join(outs[task], "log.txt")), re.M))
+
+    def tier(task):
+        return next((name for name in here.memory() if re.fullmatch(rf"array-[0-9a-f]+-{task}", name)), None)
+
+    def said(task):
+        return job.read(f"{trainer.said}-{task}.txt")
+
+    command = " ".join(trainer.command).replace("--out out", "--out out$SLURM_ARRAY_TASK_ID")
+    number = trainer.submit(command, "--array=0-1", "-o", f"{trainer.said}-%a.txt", "--requeue", "--transpckpt=1")
+    until(lambda: min(steps(0), steps(1)) >= 15)
+    agents = here.agents()
+    checks.ok(tier(0) and tier(1) and len(agents) == 2, "each task of an array has an agent, and memory, of its own", here.memory(), agents,
+              here.story())
+    here.run(["scontrol", "requeue", f"{number}_1"])
+    until(lambda: here.state_of(f"{number}_1") == "PENDING" and "comes back" in "".join(job.read(here.path("log", n)) for n in here.nodes), 30)
+    reached = steps(1)
+    here.run(["scontrol", "update", f"jobid={number}_1", "starttime=now"], root=True)
+    checks.ok(until(lambda: {here.state_of(f"{number}_{task}") for task in range(2)} == {"COMPLETED"}, 120), "both end well",
+              here.state_of(f"{number}_0"), here.state_of(f"{number}_1"), here.story())
+    live = [[int(at) for at, _, _ in job.LIVE.findall(said(task))] for task in range(2)]
+    checks.ok(not live[0] and len(live[1]) == 1 and live[1][0] >= reached - 2, f"one was requeued at {reached}, and went on at {live[1]}", live,
+              here.story())
+    for task in range(2):
+        checks.ok(not job.differences(plain, outs[task]), f"task {task}: bit for bit", *job.differences(plain, outs[task]))
+    checks.ok(until(lambda: not tier(0) and not tier(1), 60), "nothing is left in memory", here.memory())
+
+
+def case_export(here, checks):
+    """A job that gets nothing of the user's environment has what the command line says."""
+    done = here.run(["srun", "--export=NONE", "--transpckpt=7s", f"--transpckpt-dir={here.path('user/other')}", "/bin/sh", *LOOK[1:]],
+                    **here.settings(TRANSPCKPT_INTERVAL="3", LD_PRELOAD=OWN))
+    checks.ok(f"preload={here.forwarder}:{here.library}|interval=7s|dir={here.path('user/other')}|" in done.stdout and "mapped=0" not in done.stdout,
+              "with --export=NONE options count, and what the user has set does not", done)
+    tier = f"/dev/shm/transpckpt-{here.user.pw_uid}"
+    checks.ok(until(lambda: not glob.glob(os.path.join(tier, "sh-*")), 90), "its agent, in the usual place, goes", glob.glob(os.path.join(tier, "*")))
+
+
 def case_ended(here, checks, plain):
     """A job ends for good while its store does not work: nothing is cleaned up before it is durable. Then srun again."""
     trainer = Trainer(here, "ended")
@@ -242,7 +288,7 @@ def case_ended(here, checks, plain):
 def main():
     cluster.needs()
     checks = job.Checks()
-    wanted = os.environ.get("CASE", "values task killed_step requeued ended").split()
+    wanted = os.environ.get("CASE", "values task export killed_step requeued array ended").split()
     with cluster.Cluster() as here:
         if not here.cgroups:
             print("# no writable cgroups of version 1 here: the process tree ends a step, and cgroups are not tried")
@@ -250,12 +296,14 @@ def main():
             case_values(here, checks)
         if "task" in wanted:
             case_task(here, checks)
+        if "export" in wanted:
+            case_export(here, checks)
         trainer = Trainer(here, "plain")
         with open(trainer.said, "wb") as out:
             os.fchmod(out.fileno(), 0o666)
         done = here.run(["srun", *trainer.command], cwd=trainer.work, SIMGPU_KERNEL_US="100")
         checks.ok(done.returncode == 0 and trainer.steps() == STEPS, "the plain run", done.stderr)
-        for case in (case_killed_step, case_requeued, case_ended):
+        for case in (case_killed_step, case_requeued, case_array, case_ended):
             if case.__name__[5:] in wanted:
                 case(here, checks, trainer.out)
     checks.end()
