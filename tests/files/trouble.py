@@ -91,6 +91,24 @@ def writes_nothing(agent, folder):
     return True
 
 
+def pause_idle(place):
+    """It closes a file behind publishing it, and a file system with one open for writing cannot be remounted."""
+    def stands(agent):
+        for task in os.listdir(f"/proc/{agent}/task"):
+            with open(f"/proc/{agent}/task/{task}/stat", encoding="utf-8") as f:
+                if f.read().rsplit(") ", 1)[1][0] not in "Tt":
+                    return False
+        return True
+
+    while True:
+        agent = pause(place)
+        until(lambda pid=agent: stands(pid))
+        if writes_nothing(agent, place.work):
+            return agent
+        os.kill(agent, signal.SIGCONT)
+        time.sleep(0.05)
+
+
 READ_ONLY = """
 save("a-2.pt", b"y" * 100000)
 save("pointer.pt", b"a-2")
@@ -110,9 +128,7 @@ def read_only(checks):
         subprocess.run(["mount", "--bind", place.work, place.work], check=True)
         try:
             program = begun(place, READ_ONLY)
-            # It closes a file behind publishing it, and a file system with one open for writing cannot be remounted.
-            until(lambda: writes_nothing(place.agent_pid(), place.work))
-            agent = pause(place)
+            agent = pause_idle(place)
             go(program)
             told(program, "owed")
             subprocess.run(["mount", "-o", "remount,bind,ro", place.work], check=True)
