@@ -428,7 +428,25 @@ def case_stalled():
                   "no iteration" not in b.agent_log(), "stalled: one agent says so, once each time", cluster.logs())
 
 
-BY_NAME = ("bad", "copies_only", "dead", "eight", "killed", "late", "moved", "node", "nodes", "slow", "stalled", "starting")
+def case_twins():
+    """What ranks of other nodes have themselves need not be sent. Such a copy is as good as any: a node is lost."""
+    with node.Cluster(4, memory="1200m", TRANSPCKPT_INTERVAL="3") as cluster:
+        nodes = cluster.nodes
+        run = Spread(cluster, 3, steps=40, size=("--width", "64", "--context", "16", "--bigrams", "131072"))
+        run.what = "twins"
+        nodes[3].agent()
+        start = begin(run, nodes[:3], 1, 8, settled)
+        has = settled(nodes[0])
+        nodes[1].destroy()
+        start.wait(20)
+        copies = [(float(came), float(found)) for n in nodes if n.alive
+                  for came, found in re.findall(r"is here: ([\d.]+) MiB came in [\d.]+ s; ranks here had ([\d.]+)", n.agent_log())]
+        print(f"# copies of 66 MiB and a log: MiB that came, and that were there: {copies}")
+        checks.ok(any(found >= 4 * came for came, found in copies), "twins: of a copy most was there", copies, cluster.logs())
+        finish(run, run.start((nodes[0], nodes[3], nodes[2])), has, "on other nodes")
+
+
+BY_NAME = ("bad", "copies_only", "dead", "eight", "killed", "late", "moved", "node", "nodes", "slow", "stalled", "starting", "twins")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):

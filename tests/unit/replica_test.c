@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include "runtime/peer/twins.h"
 #include "tests/unit/rank_images.h"
 
 static char *to;
@@ -197,6 +198,68 @@ static void check_parts(void)
 	ok(tpck_folder_memory(folder) == 0 && rmdir(folder) == 0, "and leaves nothing when it goes");
 }
 
+/* Ranks 1 and 2 are on another node, and rank 0 is here. Chunks of image data that had to come; -1: it did not get through. */
+static int copy_beside(struct tpck_replica *replica, const struct tpck_twins *twins, unsigned slot, uint64_t *found)
+{
+	struct tpck_peer_want *want = NULL;
+	size_t count = 0, left;
+	int data = 0;
+
+	if (begin_of(replica, describe(1, 2, RANKS), slot, &want, &count))
+		return -1;
+	left = tpck_twins_fill(twins, replica, want, count, found);
+	if (left != replica->lacks || replica->received)
+		data = -100;
+	for (size_t i = 0; i < left; i++) {
+		data += want[i].object == TPCK_OBJECT_OF_DATA;
+		if (bring(replica, &want[i], false)) {
+			free(want);
+			return -1;
+		}
+	}
+	free(want);
+	return tpck_replica_finish(replica, &err) ? -1 : data;
+}
+
+static struct tpck_twins *twins_of(const char *path)
+{
+	struct tpck_manifest *manifest = describe(0, 1, RANKS);
+	struct tpck_twins *twins = manifest ? tpck_twins_new(manifest, &path) : NULL;
+
+	tpck_manifest_free(manifest);
+	return twins;
+}
+
+static void check_twins(void)
+{
+	struct tpck_session_name other = {GENERATION, 1, 0};
+	char *folder = tap_folder("/dev/shm");
+	struct tpck_replica *replica;
+	struct tpck_twins *twins;
+	uint64_t found;
+
+	if (tpck_replica_open(&replica, folder, &other, &err))
+		abort();
+	fill(30, (letters){"abcd", "abxd", "cayd"});
+	twins = twins_of(image_path[0]);
+	ok(copy_beside(replica, twins, 0, &found) == 2 && found == 3 * (uint64_t)TPCK_CHUNK_BYTES + 5000 && is_same_in(replica, 0),
+	   "what a rank here has, at whatever place, is not sent");
+	tpck_twins_free(twins);
+	/* Its image holds a later step by then. */
+	fill(31, (letters){"efgh", "eflh", "cayd"});
+	twins = twins_of(image_path[0]);
+	fill(32, (letters){"ezgh", "eflh", "cayd"});
+	ok(copy_beside(replica, twins, 1, &found) == 2 && found == (uint64_t)TPCK_CHUNK_BYTES + 5000 && is_same_in(replica, 1),
+	   "what has changed there since is");
+	tpck_twins_free(twins);
+	fill(33, (letters){"mnop", "mnop", "mnop"});
+	twins = twins_of("/nowhere/image.0");
+	ok(copy_beside(replica, twins, 0, &found) == 4 && !found && is_same_in(replica, 0), "nor is that looked for which is gone");
+	tpck_twins_free(twins);
+	tpck_replica_remove(replica);
+	rmdir(folder);
+}
+
 int main(void)
 {
 	struct tpck_session_name name = {GENERATION, 0, 0};
@@ -214,6 +277,7 @@ int main(void)
 	tpck_replica_remove(replica);
 	ok(tpck_folder_memory(to) == 0 && rmdir(to) == 0, "removed, it leaves nothing");
 	check_parts();
+	check_twins();
 	remove_sessions();
 	return tap_done();
 }

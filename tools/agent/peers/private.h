@@ -168,6 +168,8 @@ void listed_look(uint64_t now, void (*visit)(const char *name, const char *addre
 /* A node's agent has come: it hears of the programs that there is something of here. */
 void sending_met(struct agent *agent, const char *node);
 void owned_status(json_object *given);
+/* The courier's: takes from the images of the ranks here what a copy wants; how many wants are left, and bytes that were found. */
+size_t sending_twins(struct tpck_replica *replica, struct tpck_peer_want *want, size_t count, uint64_t *bytes);
 void owned_consider(struct agent *agent);
 
 /* links (links.c): the thread's unless a line says else */

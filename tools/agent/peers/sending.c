@@ -11,6 +11,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/peer/placement.h"
+#include "runtime/peer/twins.h"
 #include "runtime/store/publish.h"
 #include "tools/agent/accord/accord.h"
 #include "tools/agent/peers/private.h"
@@ -39,6 +40,9 @@ struct owned {
 };
 
 static struct owned *owned_list;
+
+/* What the ranks here had in the last round, for copies of others' that come. The courier's. */
+static struct tpck_twins *twins;
 
 /* ---- sending ------------------------------------------------------------------------------ */
 
@@ -343,6 +347,25 @@ static void sent(struct agent *agent, struct job *base)
 	parcel_end(agent, parcel);
 }
 
+static void note_twins(const struct parcel *parcel)
+{
+	const char **paths = calloc(parcel->parts, sizeof *paths);
+
+	tpck_twins_free(twins);
+	twins = NULL;
+	for (uint32_t i = 0; paths && i < parcel->parts; i++)
+		paths[i] = parcel->publication.shares[i].image_path;
+	if (paths && parcel->manifest->member_count == parcel->parts)
+		twins = tpck_twins_new(parcel->manifest, paths);
+	free(paths);
+}
+
+size_t sending_twins(struct tpck_replica *replica, struct tpck_peer_want *want, size_t count, uint64_t *bytes)
+{
+	*bytes = 0;
+	return twins ? tpck_twins_fill(twins, replica, want, count, bytes) : count;
+}
+
 static void describe_run(struct job *job)
 {
 	struct parcel *parcel = (struct parcel *)job;
@@ -350,6 +373,9 @@ static void describe_run(struct job *job)
 	parcel->rc = tpck_publish_describe(&parcel->publication, &parcel->manifest, &parcel->error);
 	if (!parcel->rc)
 		parcel->rc = tpck_manifest_format(parcel->manifest, &parcel->text, &parcel->size, &parcel->error);
+	/* Nodes that have ranks of the same launch send theirs at the same time. */
+	if (!parcel->rc && parcel->round)
+		note_twins(parcel);
 }
 
 static void describe_done(struct agent *agent, struct job *job)

@@ -45,7 +45,7 @@ struct incoming {
 	struct copy *copy;
 	unsigned placed;
 	bool failed;
-	uint64_t begun_ns;
+	uint64_t begun_ns, found;  /* found: bytes that ranks here had */
 	struct incoming *next;
 };
 
@@ -349,6 +349,7 @@ struct receive_job {
 	struct copy *copy;
 	struct tpck_peer_want *want;
 	size_t count;
+	uint64_t found;            /* bytes that ranks here have, too */
 	int rc;
 	struct tpck_error error;
 };
@@ -404,6 +405,7 @@ static void receive_run(struct job *base)
 		if (!job->rc) {
 			manifest = NULL;
 			job->text = NULL;
+			job->count = sending_twins(replica, job->want, job->count, &job->found);
 		} else if (job->rc != -EALREADY) {
 			tpck_log_debug("step %" PRIu64 " of a peer is not taken: %s", point.step, job->error.text);
 		}
@@ -482,9 +484,9 @@ static void incoming_whole(struct incoming *in)
 		return;
 	}
 	point = replica->slot[replica->to]->point;
-	tpck_log_debug("a copy of step %" PRIu64 " of generation %" PRIu64 " of %s is here: %.1f MiB came in %.3f s", point.step,
-		       point.generation, in->copy->owner, (double)received / (1 << 20),
-		       (double)(tpck_clock_monotonic_ns() - in->begun_ns) / 1e9);
+	tpck_log_debug("a copy of step %" PRIu64 " of generation %" PRIu64 " of %s is here: %.1f MiB came in %.3f s; ranks here had %.1f",
+		       point.step, point.generation, in->copy->owner, (double)received / (1 << 20),
+		       (double)(tpck_clock_monotonic_ns() - in->begun_ns) / 1e9, (double)in->found / (1 << 20));
 	incoming_free(in, true);
 	head = about(transfer, &point);
 	if (peer)
@@ -516,7 +518,7 @@ static void begun_run(struct errand *errand)
 		goto out;
 	}
 	*in = (struct incoming){.serial = job->serial, .transfer = job->transfer, .copy = job->copy,
-				.begun_ns = tpck_clock_monotonic_ns(), .next = incomings};
+				.begun_ns = tpck_clock_monotonic_ns(), .found = job->found, .next = incomings};
 	incomings = in;
 	(void)peer_send_text(peer, TPCK_PEER_WANT, &head, (char *)job->want, job->count * sizeof *job->want);
 	if (!in->copy->replica->lacks)
