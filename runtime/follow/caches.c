@@ -45,26 +45,43 @@ static bool inductors(const char *path, const char *temporary)
 	return length && strncmp(path, temporary, length) == 0 && strncmp(path + length, begin, sizeof begin - 1) == 0;
 }
 
+/* Whether a variable may be one of those below: they are looked at for every path that a program touches. */
+static inline bool may_name(const char *variable)
+{
+	switch (variable[0]) {
+	case 'T':
+		return (variable[1] == 'O' && variable[2] == 'R') || (variable[1] == 'R' && variable[2] == 'I') ||
+		       (variable[1] == 'M' && variable[2] == 'P');
+	case 'C':
+		return variable[1] == 'U' && variable[2] == 'P';
+	case 'H':
+		return variable[1] == 'O' && variable[2] == 'M';
+	default:
+		return false;
+	}
+}
+
 bool tpck_caches_hold(const char *absolute)
 {
+#define PLACE(VARIABLE, BELOW) {VARIABLE "=", sizeof VARIABLE, BELOW}
 	static const struct {
-		const char *variable, *below;
+		const char *variable;
+		size_t length;
+		const char *below;
 	} places[] = {
-		{"TORCHINDUCTOR_CACHE_DIR=", ""}, {"TRITON_CACHE_DIR=", ""}, {"TRITON_HOME=", "/.triton/cache"},
-		{"CUPY_CACHE_DIR=", ""}, {"HOME=", "/.triton/cache"}, {"HOME=", "/.cupy/kernel_cache"},
+		PLACE("TORCHINDUCTOR_CACHE_DIR", ""), PLACE("TRITON_CACHE_DIR", ""), PLACE("TRITON_HOME", "/.triton/cache"),
+		PLACE("CUPY_CACHE_DIR", ""), PLACE("HOME", "/.triton/cache"), PLACE("HOME", "/.cupy/kernel_cache"),
 	};
+#undef PLACE
 	bool temporary = strstr(absolute, "/torchinductor_") != NULL;
 
 	/* One walk: a getenv() for each would be six. */
 	for (char *const *e = environ; e && *e; e++) {
-		if (**e != 'T' && **e != 'C' && **e != 'H')
+		if (!may_name(*e))
 			continue;
-		for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-			size_t length = strlen(places[i].variable);
-
-			if (strncmp(*e, places[i].variable, length) == 0 && lies_in(absolute, *e + length, places[i].below))
+		for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+			if (strncmp(*e, places[i].variable, places[i].length) == 0 && lies_in(absolute, *e + places[i].length, places[i].below))
 				return true;
-		}
 		if (temporary && strncmp(*e, "TMPDIR=", 7) == 0 && inductors(absolute, *e + 7))
 			return true;
 	}
