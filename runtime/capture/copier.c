@@ -408,7 +408,7 @@ static void job_go(struct job *job)
 
 int tpck_copier_request(const struct tpck_capture *capture)
 {
-	struct job *job = job_next();
+	struct job *job = device ? job_next() : NULL;
 	struct tpck_image_header *header;
 	int result;
 

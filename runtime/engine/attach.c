@@ -203,6 +203,7 @@ void tpck_attach_threads(void)
 		errno = -result;
 		tpck_log_warn("this device does not allow snapshots behind the program's back: %m");
 		tpck_engine_reason("the device lacks what snapshots need: %s", strerror(-result));
+		engine->uncaptured = true;
 	}
 	/* A resume knows what the next snapshots need. */
 	if (tpck_engine_mode() == TPCK_MODE_FORWARD) {

@@ -400,6 +400,22 @@ def life(checks):
             at = job.Job.resumed_at(start)
             checks.ok(bool(at) == disk, f"{what}: went on at {at}", this.story())
     unprivileged(checks)
+    crowded(checks)
+
+
+def crowded(checks):
+    """The device, or what can be pinned for it, has no room for what the library needs there: the first allocations are its own."""
+    told = 0
+    for number in (1, 2, 3):
+        with job.Place() as place:
+            this = gpt(place)
+            this.run_plain()
+            start = this.start(environment={"SIMGPU_FAULT": f"oom@{number}"})
+            status = start.wait()
+            told += "does not allow snapshots behind the program's back" in start.said()
+            checks.ok(status == 0 and not this.differences(), f"allocation {number} of the device fails: the same bytes", f"status {status}",
+                      *this.differences(), this.story())
+    checks.ok(told, "and a line says that there are no snapshots")
 
 
 def unprivileged(checks):
