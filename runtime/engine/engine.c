@@ -202,24 +202,36 @@ void tpck_engine_end(int status)
 {
 	struct tpck_thread *self = tpck_thread_self();
 	uint32_t mode = tpck_engine_mode();
+	double seconds = engine->settings.exit_wait_sec;
 
-	tpck_files_end(status, engine->settings.exit_wait_sec);
+	tpck_files_end(status, seconds);
 	/* A child made past our atfork handler (clone, vfork) is not the program. */
 	if (!self || getpid() != engine->pid || mode == TPCK_MODE_OFF || mode == TPCK_MODE_EARLY || !engine->control)
 		return;
 	self->depth++;
-	if (mode == TPCK_MODE_FORWARD) {
+	if (mode == TPCK_MODE_FORWARD && status && engine->ranks.world > 1) {
+		/* Not the log's fault, as far as can be seen from here: what it had of the others, or of the network, has failed. The
+		 * state says that it died on its way, which is counted. */
+		tpck_log_warn("the program ended with status %d on its way to step %llu, as it may when another rank or the network fails; its "
+			      "next start goes there again", status, (unsigned long long)engine->welcome.offer_step);
+		/* That, too, went to where this way's output goes. */
+		tpck_follow_say_error();
+		seconds = 0;
+	} else if (mode == TPCK_MODE_FORWARD) {
 		/* The first run went on from here; this one ends: it is not repeating itself. */
 		char what[100];
 
 		snprintf(what, sizeof what, "the program ended with status %d, which it did not the first time", status);
 		tpck_follow_say_error();
-		tpck_resume_diverged(what);
+		if (status)
+			tpck_resume_missed(what);
+		else
+			tpck_resume_diverged(what);
 	} else {
-		tpck_copier_drain(engine->settings.exit_wait_sec);
+		tpck_copier_drain(seconds);
+		engine->control->status.state = TPCK_ENGINE_ENDED;
 	}
-	engine->control->status.state = TPCK_ENGINE_ENDED;
-	if (!tpck_link_end(status, engine->settings.exit_wait_sec) && engine->settings.exit_wait_sec > 0)
+	if (!tpck_link_end(status, seconds) && seconds > 0)
 		tpck_log_info("the agent did not say that everything is durable");
 	tpck_engine_mode_set(TPCK_MODE_OFF);
 	self->depth--;

@@ -176,9 +176,11 @@ void tpck_resume_begin(void)
 
 static void begin_anew(const char *what, bool by_chance)
 {
+	/* What a rank does may follow from another one's death, which nobody here has heard of yet: that is no fault of the log's. */
+	bool maybe_another = engine->ranks.world > 1 && !engine->welcome.tries;
 	struct tpck_diverged message = {
 		.generation = engine->welcome.offer_generation, .step = engine->welcome.offer_step,
-		.again = by_chance && engine->welcome.tries + 1 < TRIES,
+		.again = maybe_another || (by_chance && engine->welcome.tries + 1 < TRIES),
 	};
 	struct tpck_thread *self = tpck_thread_peek();
 	const char *obstacle;
@@ -189,11 +191,13 @@ static void begin_anew(const char *what, bool by_chance)
 	tpck_follow_abandon();
 	obstacle = tpck_restart_obstacle();
 	message.ends = obstacle != NULL;
-	if (obstacle)
+	if (obstacle && !maybe_another)
 		message.again = false;
 	tpck_log_warn("cannot resume at step %llu: %s; %s%s", (unsigned long long)engine->welcome.offer_step, what,
 		      obstacle ? obstacle : message.again ? "trying once more" : "starting the program again from its beginning",
-		      obstacle ? ", so it ends here; its next start is from the beginning" : "");
+		      !obstacle       ? ""
+		      : message.again ? ", so it ends here; its next start tries once more"
+				      : ", so it ends here; its next start is from the beginning");
 	tpck_link_send(TPCK_MSG_DIVERGED, &message, sizeof message);
 	if (!obstacle)
 		tpck_log_error("starting the program again failed: %s",

@@ -89,8 +89,8 @@ struct tpck_held {
 struct tpck_diverged {
 	uint64_t generation, step; /* of the offer */
 	uint64_t at;               /* iteration in which the difference was seen */
-	uint32_t ends;             /* 1: the process ends; its next start must get no offer at all */
-	uint32_t again;            /* 1: perhaps by chance; the process begins anew and wants the same offer once more */
+	uint32_t ends;             /* 1: the process ends; its next start must get no offer at all, unless `again` */
+	uint32_t again;            /* 1: perhaps by chance, or another rank's death; the process begins anew and wants the same offer once more */
 	char what[240];
 };
 

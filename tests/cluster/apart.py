@@ -396,6 +396,28 @@ def case_nodes():
         finish(run, run.start((c, a), 2), has, "without a node")
 
 
+def case_early():
+    """Ranks that fail on their way to where they go on, as they do where another one has died, or the network is gone: what there is
+    stays on offer, and they end with their own status."""
+    with node.Cluster(2) as cluster:
+        run = Spread(cluster, 2, "--tp", "2", steps=200)
+        run.what = "early"
+        start = begin(run, cluster.nodes, 1, 20)
+        start.kill()
+        node.until(lambda: all("was killed" in n.agent_log() for n in cluster.nodes), 10)
+        has = min(committed(n) for n in cluster.nodes)
+        # NCCL cannot be used.
+        fabric = cluster.environment["SIMGPU_FABRIC"]
+        os.rename(fabric, fabric + ".away")
+        start = run.start(cluster.nodes, 1)
+        status = start.wait(60)
+        os.rename(fabric + ".away", fabric)
+        said = [re.findall(r"the program ended with status (\d+) on its way to step", text) for text in run.said()]
+        checks.ok(status == 1 and "1" in said[0] + said[1], "early: a rank that fails on its way ends with its own status", status, run.story(),
+                  cluster.logs())
+        finish(run, run.start(cluster.nodes, 1), has, "started again")
+
+
 def case_stalled():
     """Ranks that do not get on: every node's `show` names the one that all wait for, and where it is."""
     def told(where):

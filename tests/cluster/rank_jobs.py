@@ -118,11 +118,11 @@ class Spread(Ranks):
         self.where, self.per_node = where, per_node
         return Launch(starts)
 
-    def kill_rank(self, rank):
+    def kill_rank(self, rank, how="KILL"):
         """One rank of the newest start, by whatever launcher; nobody is told. False: it was not there."""
         script = 'for p in /proc/[0-9]*; do [ "$(cat $p/comm)" = gpt_ranks ] && grep -qzxE "(RANK|.*WORLD_RANK|PMI_RANK|SLURM_PROCID)=$0" ' \
-                 '$p/environ && kill -KILL ${p#/proc/} && echo killed; done 2>/dev/null'
-        return "killed" in self.where[rank // self.per_node].run(["sh", "-c", script, str(rank)], self.cluster.environment).stdout
+                 '$p/environ && kill -$1 ${p#/proc/} && echo killed; done 2>/dev/null'
+        return "killed" in self.where[rank // self.per_node].run(["sh", "-c", script, str(rank), how], self.cluster.environment).stdout
 
     def anew(self):
         """The next start finds nothing that the program wrote."""

@@ -87,6 +87,9 @@ static void diverged(struct agent *agent, struct live *live, const struct tpck_d
 		      (unsigned long long)what->step, (unsigned long long)what->generation,
 		      (unsigned long long)what->at, what->what);
 	history_diverged(agent, launch_first(launch), what);
+	/* Who starts it again starts all ranks. */
+	if (what->ends && what->again)
+		return;
 	if (what->ends) {
 		point = (struct tpck_point){live->session->name.generation, 0};
 		clerk_tell(agent, live, NEWS_GAVE_UP, &point, TPCK_DEATH_FAR);
