@@ -79,6 +79,7 @@ class Looker:
         for looker in cls.all.values():
             looker.process.stdin.close()
             looker.process.wait(WAIT_SEC)
+        cls.all.clear()
 
 
 def environment():

@@ -59,18 +59,19 @@ def state_of(path):
         return json.load(f)["global_step"]
 
 
-def whole(path):
+def whole(path, chance=("rng_state.pth",)):
     """Its last file is there: so is all else, of one step."""
     folder = os.path.dirname(path)
     numbers = {state_of(path), model_of(f"{folder}/model.safetensors"), optimizer_of(f"{folder}/optimizer.pt")}
     torch.load(f"{folder}/scheduler.pt")
-    torch.load(f"{folder}/rng_state.pth", weights_only=False)
+    for name in chance:
+        torch.load(f"{folder}/{name}", weights_only=False)
     if len(numbers) != 1:
         raise saver.Torn(f"{numbers}")
     return numbers.pop()
 
 
-def look():
+def look(all_of=whole):
     found = []
     for folder in saver.there("out/checkpoint-*[0-9]"):
         for name, load in (("model.safetensors", model_of), ("optimizer.pt", optimizer_of), ("trainer_state.json", state_of)):
@@ -79,7 +80,7 @@ def look():
         if os.path.exists(f"{folder}/trainer_state.json") and not glob.glob(f"{folder}/.removing"):
             # Removed one by one, in any order, once there are newer ones.
             if folder in saver.there("out/checkpoint-*[0-9]")[-2:]:
-                found += saver.unless_gone(f"{folder}/trainer_state.json", whole)
+                found += saver.unless_gone(f"{folder}/trainer_state.json", all_of)
     return found
 
 
