@@ -2,12 +2,9 @@
 /* Hooks of what ends, copies and syncs a descriptor, for those that write the trainer's files. */
 #include "config.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
-#include <glob.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -179,45 +176,4 @@ TPCK_EXPORT void *mremap(void *address, size_t bytes, size_t wanted, int flags, 
 	if (at != MAP_FAILED)
 		tpck_files_remapped(address, bytes, at, wanted);
 	return at;
-}
-
-/* ---- walks that the C library makes inside, where no symbol of ours is asked: all is made real first -------------- */
-
-TPCK_EXPORT int scandir(const char *restrict path, struct dirent ***restrict names, int (*filter)(const struct dirent *),
-			int (*compare)(const struct dirent **, const struct dirent **))
-{
-	(void)tpck_files_settle();
-	return REAL(scandir)(path, names, filter, compare);
-}
-
-TPCK_EXPORT int scandir64(const char *restrict path, struct dirent64 ***restrict names,
-			  int (*filter)(const struct dirent64 *),
-			  int (*compare)(const struct dirent64 **, const struct dirent64 **))
-{
-	(void)tpck_files_settle();
-	return REAL(scandir64)(path, names, filter, compare);
-}
-
-TPCK_EXPORT int glob(const char *restrict pattern, int flags, int (*failed)(const char *, int), glob_t *restrict found)
-{
-	(void)tpck_files_settle();
-	return REAL(glob)(pattern, flags, failed, found);
-}
-
-TPCK_EXPORT int glob64(const char *restrict pattern, int flags, int (*failed)(const char *, int), glob64_t *restrict found)
-{
-	(void)tpck_files_settle();
-	return REAL(glob64)(pattern, flags, failed, found);
-}
-
-TPCK_EXPORT int nftw(const char *path, __nftw_func_t visit, int descriptors, int flags)
-{
-	(void)tpck_files_settle();
-	return REAL(nftw)(path, visit, descriptors, flags);
-}
-
-TPCK_EXPORT int nftw64(const char *path, __nftw64_func_t visit, int descriptors, int flags)
-{
-	(void)tpck_files_settle();
-	return REAL(nftw64)(path, visit, descriptors, flags);
 }

@@ -2,7 +2,6 @@
 /* Hooks of calls on paths. */
 #include "config.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -412,92 +411,4 @@ TPCK_EXPORT int statx(int folder, const char *restrict path, int flags, unsigned
 		tpck_follow_shown_x(found);
 	tpck_engine_leave(self);
 	return result;
-}
-
-TPCK_EXPORT DIR *opendir(const char *path)
-{
-	static DIR *(*real)(const char *);
-	struct tpck_thread *self = tpck_engine_enter();
-	const char *instead;
-	DIR *folder;
-
-	TPCK_MAYBE_NULL(path);
-	if (!real)
-		real = (DIR * (*)(const char *)) tpck_real_dlsym(RTLD_NEXT, "opendir");
-	if (!self) {
-		folder = real(path);
-		if (folder)
-			tpck_files_listing_opened(folder);
-		return folder;
-	}
-	instead = path ? tpck_follow_listing(path) : NULL;
-	folder = real(instead ? instead : path);
-	if (folder && !instead) {
-		tpck_follow_listed(path, dirfd(folder));
-		tpck_files_listing_opened(folder);
-	}
-	tpck_engine_leave(self);
-	return folder;
-}
-
-TPCK_EXPORT DIR *fdopendir(int fd)
-{
-	static DIR *(*real)(int);
-	struct tpck_thread *self = tpck_engine_enter();
-	DIR *folder;
-
-	if (!real)
-		real = (DIR * (*)(int)) tpck_real_dlsym(RTLD_NEXT, "fdopendir");
-	if (self) {
-		tpck_follow_listing_of(fd);
-		tpck_engine_leave(self);
-	}
-	folder = real(fd);
-	if (folder)
-		tpck_files_listing_opened(folder);
-	return folder;
-}
-
-#define READDIR(type, name)                                                                                     \
-	do {                                                                                                    \
-		static type *(*real)(DIR *);                                                                    \
-		int saved = errno;                                                                              \
-		type *entry;                                                                                    \
-		if (!real)                                                                                      \
-			real = (type * (*)(DIR *)) tpck_real_dlsym(RTLD_NEXT, name);                            \
-		while ((entry = real(folder)) && (tpck_caches_refuse(dirfd(folder), entry->d_name, 0) ||        \
-						  tpck_files_stream_hides(folder, entry->d_name)))             \
-			errno = saved;                                                                          \
-		return entry ? entry : (type *)tpck_files_stream_more(folder);                                                                                   \
-	} while (0)
-
-TPCK_EXPORT struct dirent *readdir(DIR *folder)
-{
-	READDIR(struct dirent, "readdir");
-}
-
-TPCK_EXPORT struct dirent64 *readdir64(DIR *folder)
-{
-	READDIR(struct dirent64, "readdir64");
-}
-
-TPCK_EXPORT int closedir(DIR *folder)
-{
-	static int (*real)(DIR *);
-
-	if (!real)
-		real = (int (*)(DIR *))tpck_real_dlsym(RTLD_NEXT, "closedir");
-	tpck_files_listing_closed(folder);
-	return real(folder);
-}
-
-TPCK_EXPORT void rewinddir(DIR *folder)
-{
-	static void (*real)(DIR *);
-
-	if (!real)
-		real = (void (*)(DIR *))tpck_real_dlsym(RTLD_NEXT, "rewinddir");
-	real(folder);
-	tpck_files_listing_closed(folder);
-	tpck_files_listing_opened(folder);
 }

@@ -108,6 +108,10 @@ void tpck_files_mapped(int fd, const void *address, size_t bytes);
 void tpck_files_unmapped(const void *address, size_t bytes);
 void tpck_files_remapped(const void *address, size_t bytes, const void *at, size_t now);
 
+/* Whether anything is pending in the job: what libc lists inside itself is not what the job sees. */
+bool tpck_files_owes(void);
+/* A folder could not be opened: what the job sees at the path may be a file. */
+void tpck_files_no_folder(const char *path);
 /* Listings: what was pending in a folder when its listing began; NULL: nothing. */
 struct tpck_files_listing *tpck_files_listing_begin(int folder);
 void tpck_files_listing_end(struct tpck_files_listing *listing);

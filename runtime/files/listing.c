@@ -34,6 +34,25 @@ static struct stream {
 } streams[LISTINGS];
 static tpck_spin lock;
 
+bool tpck_files_owes(void)
+{
+	return !tpck_files_idle();
+}
+
+static TPCK_FILES_SLOW void seen_no_folder(const char *path)
+{
+	struct tpck_pending pending;
+
+	if (tpck_files_look(AT_FDCWD, path, true, &pending) == TPCK_SEEN_PENDING)
+		errno = ENOTDIR;
+}
+
+void tpck_files_no_folder(const char *path)
+{
+	if (errno == ENOENT && !tpck_files_idle())
+		seen_no_folder(path);
+}
+
 /* ---- one listing ------------------------------------------------------------------------------ */
 
 static struct listed *find(struct tpck_files_listing *listing, const char *name)

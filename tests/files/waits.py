@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that do not wait for what is owed: what lists folders inside of the C library, and symbolic links. While they are made the
+agent is stopped: what is pending stays so, and who waited for it would never come back."""
+import json
+import os
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from place import WAIT_SEC, Checks, Place, until
+from view import STEPS, end, go, told
+
+# The C library's own, by the names that a C program links to.
+LISTS = """
+import ctypes, json
+libc = ctypes.CDLL(None, use_errno=True)
+def name_of(entry): return ctypes.string_at(entry + 19).decode()
+def scandir(path, function="scandir", keep=lambda name: True):
+    kept = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda entry: keep(name_of(entry)))
+    names = ctypes.POINTER(ctypes.c_void_p)()
+    ctypes.set_errno(7)
+    count = getattr(libc, function)(path.encode(), ctypes.byref(names), kept, libc.alphasort)
+    if count < 0: return ctypes.get_errno()
+    return [name_of(names[i]) for i in range(count)] + ([] if ctypes.get_errno() == 7 else [ctypes.get_errno()])
+def glob(pattern, function="glob", flags=0):
+    found = (ctypes.c_size_t * 16)()
+    for i in range(3, 9): found[i] = 0x1234 + i if i > 3 else 0
+    result = getattr(libc, function)(pattern.encode(), flags, None, ctypes.byref(found))
+    kept = all(found[i] == 0x1234 + i for i in range(4, 9)) and not found[3] & 0xffffffff & 1 << 6
+    if result: return result
+    paths = ctypes.cast(found[1], ctypes.POINTER(ctypes.c_char_p))
+    names = [paths[i].decode() for i in range(found[0])]
+    libc.globfree(ctypes.byref(found))
+    return names + ([] if kept else ["its structure is another"])
+def lists():
+    return [scandir("."), scandir(".", "scandir64"), scandir("sub", keep=lambda n: n.startswith("s")), scandir("none"), scandir("s-2.pt"),
+            glob("s-*.pt"), glob("s-*.pt", "glob64"), glob("s*/s-?.pt", flags=2), glob("s-2.pt"), glob("s-0.pt"), glob("su*/*"), glob("[ab"), glob("{sub,none}/s-*", flags=1 << 10)]
+"""
+LISTED = STEPS + LISTS + """
+os.mkdir("sub")
+def save(name):
+    with open(name, "wb") as f: f.write(b"x" * 1000)
+for name in ("s-0.pt", "s-1.pt", "sub/s-0.pt"): save(name)
+step("first")
+for name in ("s-1.pt", "s-2.pt", "sub/s-2.pt", "sub/s-3.pt"): save(name)
+os.unlink("s-0.pt")
+os.unlink("sub/s-0.pt")
+print(json.dumps(lists()), flush=True)
+step("seen")
+"""
+
+
+def line_of(program):
+    """Who waits for an agent that is stopped says nothing."""
+    import select
+    return program.stdout.readline() if select.select([program.stdout], [], [], WAIT_SEC / 4)[0] else "nothing\n"
+
+
+def stopped(place):
+    pid = place.agent_pid()
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+def listings(checks):
+    with Place() as place, Place() as other:
+        program = place.start(LISTED)
+        told(program, "first")
+        until(lambda: not place.listed())
+        agent = stopped(place)
+        go(program)
+        said = line_of(program)
+        outside = place.listing()
+        os.kill(agent, signal.SIGCONT)
+        told(program, "seen")
+        end(program)
+        plain = other.start(LISTED, preload=False)
+        told(plain, "first")
+        go(plain)
+        want = plain.stdout.readline()
+        told(plain, "seen")
+        end(plain)
+        checks.ok(said == want and "s-2.pt" in want and outside == ["s-0.pt", "s-1.pt", "sub"] and place.listing() == other.listing(),
+                  "scandir and glob of the C library list what the job sees, and wait for nothing", *(json.loads(w) if w[0] == "[" else w for w in (said, want)),
+                  outside)
+
+
+def main():
+    checks = Checks()
+    for test in [listings]:
+        if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
+            begun = time.monotonic()
+            test(checks)
+            print(f"# {test.__name__}: {time.monotonic() - begun:.1f} s")
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()
