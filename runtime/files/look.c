@@ -67,6 +67,51 @@ static enum tpck_seen look_at(int folder, const char *path, struct tpck_pending 
 	return seen;
 }
 
+/* Where a path leads through symbolic links that are pending the kernel does not follow: they are made real first. */
+static TPCK_FILES_SLOW void settle_links(int folder, const char *path, bool follow, struct tpck_pending *pending)
+{
+	char part[TPCK_FILES_PATH];
+
+	if (strnlen(path, sizeof part) == sizeof part)
+		return;
+	for (const char *slash = path; *slash; slash++) {
+		slash += strcspn(slash, "/");
+		if (slash == path || slash[-1] == '/' || (!*slash && !follow)) {
+			if (!*slash)
+				break;
+			continue;
+		}
+		memcpy(part, path, (size_t)(slash - path));
+		part[slash - path] = '\0';
+		if (look_at(folder, part, pending) == TPCK_SEEN_PENDING && pending->kind == TPCK_VIEW_SYMLINK) {
+			(void)tpck_files_settle();
+			break;
+		}
+		if (!*slash)
+			break;
+	}
+}
+
+static inline bool has_links(void)
+{
+	return atomic_load_explicit(&tpck_files_view->symlinks, memory_order_acquire);
+}
+
+static TPCK_FILES_SLOW void seen_along(int folder, const char *path, bool follow)
+{
+	struct tpck_pending pending;
+	int saved = errno;
+
+	settle_links(folder, path, follow, &pending);
+	errno = saved;
+}
+
+void tpck_files_along(int folder, const char *path, bool follow)
+{
+	if (!tpck_files_idle() && path && has_links())
+		seen_along(folder, path, follow);
+}
+
 enum tpck_seen tpck_files_look(int folder, const char *path, bool follow, struct tpck_pending *pending)
 {
 	char next[TPCK_FILES_PATH];
@@ -80,7 +125,12 @@ enum tpck_seen tpck_files_look(int folder, const char *path, bool follow, struct
 		size_t used = 0;
 		ssize_t got;
 
+		if (has_links())
+			settle_links(folder, path, follow, pending);
 		seen = look_at(folder, path, pending);
+		/* It could not be made real. */
+		if (follow && seen == TPCK_SEEN_PENDING && pending->kind == TPCK_VIEW_SYMLINK)
+			seen = TPCK_SEEN_REAL;
 		if (seen != TPCK_SEEN_REAL || !follow)
 			break;
 		got = syscall(SYS_readlinkat, folder, path, pending->path, sizeof pending->path - 1);
