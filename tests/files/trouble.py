@@ -60,7 +60,7 @@ class Struck:
         tasks = []
         for task in os.listdir(f"/proc/{agent}/task"):
             with open(f"/proc/{agent}/task/{task}/comm", encoding="utf-8") as f:
-                if re.fullmatch(rf"{thread}(-\d)?", f.read().strip()):
+                if re.fullmatch(rf"{thread}(-\d+)?", f.read().strip()):
                     tasks.append(task)
         if not tasks:
             raise RuntimeError(f"the agent has no thread {thread}")
@@ -351,6 +351,79 @@ def lanes(checks):
                       "it comes back, and all is there, in order", ahead, place.log(), os.listdir(third))
         finally:
             for folder in (other, third):
+                subprocess.run(["umount", "-l", folder], check=False)
+
+
+HANGING = """
+import threading
+*hanging, healthy = sys.argv[1:]
+for folder in (*hanging, healthy):
+    for i in range(2):
+        save(f"{folder}/b-{i}.pt")
+    sync(folder)
+step("elsewhere")
+held = []
+def synced(path):
+    with open(path, "wb") as f:
+        f.write(b"y" * 100000)
+        f.flush()
+        os.fsync(f.fileno())
+for folder in hanging:
+    save(f"{folder}/b-2.pt", b"y" * 100000)
+    for i in range(3, 6):
+        held.append(threading.Thread(target=synced, args=(f"{folder}/b-{i}.pt",)))
+        held[-1].start()
+step("owed")
+for i in range(2, 5):
+    save(f"{healthy}/b-{i}.pt", b"z" * 100000)
+    synced(f"{healthy}/c-{i}.pt")
+says(sync, healthy)
+step("saved")
+for thread in held: thread.join()
+"""
+
+
+def hanging(checks):
+    """Seven disks of eight hang, and three who wait for each of them in fsync()."""
+    with Place(TRANSPCKPT_EXIT_WAIT_SEC="60") as place:
+        folders = [os.path.join(place.root, f"disk{i}") for i in range(8)]
+        for folder in folders:
+            os.mkdir(folder)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "none", folder], check=True)
+        try:
+            program = place.start(SAVES + HANGING, *folders, stderr=subprocess.PIPE)
+            told(program, "begun")
+            go(program)
+            told(program, "elsewhere")
+            until(lambda: not place.listed())
+            struck = Struck(place, "tpck-(?:files|sync)", "-f", *[a for f in folders[:-1] for a in ("-P", f)], "-etrace=openat",
+                            "-einject=openat:delay_enter=300000000")
+            go(program)
+            told(program, "owed")
+            # Each disk has got its lane, and all syncers that it may have, before the healthy one comes.
+            threads = f"/proc/{place.agent_pid()}/task"
+            until(lambda: len(os.listdir(threads)) > 7 + 3 * 7, 20)
+            go(program)
+            names = ["b-0.pt", "b-1.pt", "b-2.pt", "b-3.pt", "b-4.pt", "c-2.pt", "c-3.pt", "c-4.pt"]
+            came = until(lambda: [n for n in names if os.path.exists(os.path.join(folders[-1], n))] == names, 20)
+            owed = [os.path.exists(f"{folder}/b-2.pt") for folder in folders[:-1]]
+            busy = len(os.listdir(threads))
+            if not came:
+                struck.over()
+            said = line(program)
+            checks.ok(came and said == "nothing" and not any(owed),
+                      f"seven disks that hang: what is saved to the eighth is at its path, and synced ({busy} threads)", said, owed,
+                      os.listdir(folders[-1]), place.log())
+            told(program, "saved")
+            struck.over()
+            go(program)
+            program.wait(100)
+            left = [[n for n in sorted(os.listdir(folder)) if place.content(f"{folder}/{n}") != (b"y" if n > "b-1.pt" else b"x") * 100000]
+                    for folder in folders[:-1]]
+            checks.ok(program.returncode == 0 and not place.listed() and
+                      all(len(os.listdir(folder)) == 6 for folder in folders[:-1]), "they come back, and all is there", left, place.listed())
+        finally:
+            for folder in folders:
                 subprocess.run(["umount", "-l", folder], check=False)
 
 
@@ -952,7 +1025,7 @@ def races(checks):
 
 def main():
     checks = Checks()
-    mounts = [read_only, no_room, small_tier, lanes, apart, loses]
+    mounts = [read_only, no_room, small_tier, lanes, hanging, apart, loses]
     by_name = [large]
     tests = [fails, closes, hangs, levels, grows, meanwhile, stopped, races, *mounts]
     chosen = sys.argv[1:]

@@ -692,12 +692,20 @@ static void leave_for_now(struct lane *lane)
 
 /* ---- the lanes -------------------------------------------------------------------------------- */
 
+static void *lane_main(void *argument);
+
 /* What it is at may not come to an end: the next one looks after the rest. */
 static void is_busy(struct lane *lane)
 {
+	struct lane *next = lane + 1;
+
 	lane->busy_ns = tpck_clock_monotonic_ns();
-	if (lane < files.lane + FILES_LANES - 1 && lane[1].asleep)
-		tpck_view_tell(&lane[1].turn);
+	if (next == files.lane + FILES_LANES)
+		return;
+	if (!next->running)
+		next->running = pthread_create(&next->thread, NULL, lane_main, next) == 0;
+	else if (next->asleep)
+		tpck_view_tell(&next->turn);
 }
 
 static void publish(struct lane *lane)
@@ -859,11 +867,8 @@ void files_begin(struct agent *agent)
 	}
 	atomic_store(&files.view->ended, 0);
 	atomic_store(&files.view->agent, (int32_t)getpid());
-	for (unsigned i = 0; i < FILES_SYNCERS; i++)
-		files.syncer[i].running = pthread_create(&files.syncer[i].thread, NULL, files_sync_main, &files.syncer[i]) == 0;
+	files_sync_begin();
 	files.running = files.lane[0].running = pthread_create(&files.lane[0].thread, NULL, files_main, NULL) == 0;
-	for (unsigned i = 1; files.running && i < FILES_LANES; i++)
-		files.lane[i].running = pthread_create(&files.lane[i].thread, NULL, lane_main, &files.lane[i]) == 0;
 	if (!files.running)
 		tpck_log_warn("cannot start a thread: the program's files stay pending");
 }
@@ -896,12 +901,10 @@ bool files_stop(void)
 	tpck_view_tell(&files.view->syncs);
 	for (unsigned i = 0; i < FILES_LANES; i++)
 		tpck_view_tell(&files.lane[i].turn);
-	for (unsigned i = 0; i < FILES_LANES; i++)
-		if (files.lane[i].running)
-			pthread_join(files.lane[i].thread, NULL);
-	for (unsigned i = 0; i < FILES_SYNCERS; i++)
-		if (files.syncer[i].running)
-			pthread_join(files.syncer[i].thread, NULL);
+	/* Each begins the one behind it. */
+	for (unsigned i = 0; i < FILES_LANES && files.lane[i].running; i++)
+		pthread_join(files.lane[i].thread, NULL);
+	files_sync_end();
 	atomic_store(&files.view->agent, 0);
 	files.running = false;
 	return none;

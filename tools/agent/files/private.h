@@ -19,8 +19,9 @@
 struct tpck_sums;
 
 enum { FILES_PREPARED = 64, FILES_SYNCED = 64, FILES_SPARES = 64, FILES_IDLE_MS = 1000 };
-/* Disks that hang hold up those that write to them alone, as long as there is a lane and a syncer left. */
-enum { FILES_LANES = 4, FILES_SYNCERS = 4, FILES_DISKS = 16 };
+/* A disk that hangs has one lane at most and so many syncers, which begin when they are needed: it holds up those alone that write to
+ * it, as long as there are a lane and a syncer left. */
+enum { FILES_DISKS = 64, FILES_LANES = FILES_DISKS, FILES_DISK_SYNCERS = 3, FILES_SYNCERS = 64 };
 
 /* What the agent leaves free of the tmpfs. */
 #define FILES_FREE_BYTES (512ull << 20)
@@ -54,7 +55,7 @@ struct synced {
 /* One that does what somebody waits for in fsync(): a disk that hangs holds up those who write to it alone. */
 struct syncer {
 	pthread_t thread;
-	bool running;
+	_Atomic bool running;
 	uint64_t serial; /* what it is at; 0: nothing. Under the view's lock */
 	struct chosen chosen;
 	char said[sizeof ((struct tpck_error *)0)->text];
@@ -73,7 +74,7 @@ struct disk {
 /* One that puts files at their paths. A lane looks for work when all those before it have been at something for a while. */
 struct lane {
 	pthread_t thread;
-	bool running;
+	_Atomic bool running;
 	_Atomic uint64_t busy_ns; /* since when it is at something; 0: it waits for work */
 	_Atomic bool asleep;
 	_Atomic uint32_t turn;    /* futex: the one before has become busy */
@@ -125,8 +126,10 @@ int files_copy(const struct chosen *chosen, int bytes, int folder, struct tpck_a
 struct tpck_sums *files_prepared_sums(const struct chosen *chosen);
 /* False: there is nothing to sync. */
 bool files_sync_one(struct syncer *syncer);
-/* A syncer's thread. */
-void *files_sync_main(void *argument);
+/* One more syncer, if there is one to be had. */
+void files_sync_begin(void);
+/* None begins behind this; ends those that there are. */
+void files_sync_end(void);
 
 /* What of it is beside its target already is the caller's from here on. False: nothing is. */
 bool files_ahead_take(const struct chosen *chosen, int folder, struct tpck_ahead *part);

@@ -85,18 +85,28 @@ int files_copy(const struct chosen *chosen, int bytes, int folder, struct tpck_a
 
 /* ---- syncers ---------------------------------------------------------------------------------- */
 
-/* A disk that hangs gets no more than all syncers but one. */
+static pthread_mutex_t beginning = PTHREAD_MUTEX_INITIALIZER;
+
 static bool syncer_for(uint64_t device)
 {
 	unsigned count = 0;
 
 	for (unsigned i = 0; i < FILES_SYNCERS; i++)
 		count += files.syncer[i].serial && files.syncer[i].chosen.folder.device == device;
-	return count < FILES_SYNCERS - 1;
+	return count < FILES_DISK_SYNCERS;
 }
 
-/* A sync that somebody waits for, and nobody is at. */
-static bool next_sync(struct syncer *syncer)
+/* The view's lock is held. */
+static bool all_at_work(void)
+{
+	for (unsigned i = 0; i < FILES_SYNCERS; i++)
+		if (files.syncer[i].running && !files.syncer[i].serial)
+			return false;
+	return true;
+}
+
+/* A sync that somebody waits for, and nobody is at. `last`: there is no syncer left for the next one. */
+static bool next_sync(struct syncer *syncer, bool *last)
 {
 	uint32_t left;
 
@@ -116,6 +126,7 @@ static bool next_sync(struct syncer *syncer)
 		files_choose(entry, &syncer->chosen);
 		syncer->serial = entry->serial;
 	}
+	*last = syncer->serial && all_at_work();
 	tpck_view_unlock(files.view);
 	return syncer->serial;
 }
@@ -147,13 +158,15 @@ static int do_sync(const struct chosen *chosen, struct tpck_error *err)
 	return rc;
 }
 
-/* False: there is nothing to sync. */
 bool files_sync_one(struct syncer *syncer)
 {
 	struct tpck_error err = {0};
+	bool last;
 
-	if (!next_sync(syncer))
+	if (!next_sync(syncer, &last))
 		return false;
+	if (last)
+		files_sync_begin();
 	if (!do_sync(&syncer->chosen, &err)) {
 		syncer->said[0] = '\0';
 	} else if (strcmp(syncer->said, err.text) != 0) {
@@ -166,7 +179,7 @@ bool files_sync_one(struct syncer *syncer)
 	return true;
 }
 
-void *files_sync_main(void *argument)
+static void *sync_main(void *argument)
 {
 	pthread_setname_np(pthread_self(), "tpck-sync");
 	while (!files.stop) {
@@ -176,4 +189,26 @@ void *files_sync_main(void *argument)
 			tpck_view_wait(&files.view->syncs, seen, FILES_IDLE_MS);
 	}
 	return NULL;
+}
+
+void files_sync_begin(void)
+{
+	unsigned i = 0;
+
+	pthread_mutex_lock(&beginning);
+	while (i < FILES_SYNCERS && files.syncer[i].running)
+		i++;
+	if (i < FILES_SYNCERS && !files.stop)
+		files.syncer[i].running = pthread_create(&files.syncer[i].thread, NULL, sync_main, &files.syncer[i]) == 0;
+	pthread_mutex_unlock(&beginning);
+}
+
+void files_sync_end(void)
+{
+	/* Whoever was about to begin one has done it, or sees that it is over. */
+	pthread_mutex_lock(&beginning);
+	pthread_mutex_unlock(&beginning);
+	for (unsigned i = 0; i < FILES_SYNCERS; i++)
+		if (files.syncer[i].running)
+			pthread_join(files.syncer[i].thread, NULL);
 }
