@@ -12,6 +12,7 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import time
 
 import savers
@@ -32,6 +33,12 @@ CASES = {
     "zero1": ("deepspeed_ranks_save", SUITES, ["deepspeed"], None, 2, {}),
     "zero3": ("deepspeed_ranks_save", SUITES, ["deepspeed"], None, 2, {"STAGE": "3"}),
     "zero1x4": ("deepspeed_ranks_save", SUITES, ["deepspeed"], None, 4, {}),
+}
+# By program: its pointer, and what must be there of all ranks before the pointer says so.
+PARTS = {
+    "dcp_ranks_save": ("latest", "{}/.metadata", "{}/__{rank}_0.distcp"),
+    "accelerate_ranks_save": ("latest", "checkpoints/{}/optimizer.bin", "checkpoints/{}/random_states_{rank}.pkl"),
+    "deepspeed_ranks_save": ("out/latest", "out/{}/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"),
 }
 # Most of the time of a case are imports: five times those of torchrun and of each rank.
 USUAL = ["dcp", "zero1"]
@@ -127,6 +134,42 @@ def same(checks, case):
                   found[0] and not wrong_of(found[0]) and published >= ROUNDS,
                   f"{case}: {compared} names of files, and what is in them, are the same as without the library", f"of which {published} were taken",
                   status, set(names[0]) ^ set(names[1]), different, *found, *said, savers.errors_of(ours), savers.errors_of(theirs))
+
+
+class Watch(threading.Thread):
+    """Looks without a pause whether what the pointer names is there: names only, which takes no time."""
+
+    def __init__(self, place, program, ranks):
+        super().__init__(daemon=True)
+        self.place = place
+        pointer, *self.parts = PARTS.get(program, [None])
+        self.pointer = pointer and place.path(pointer)
+        self.ranks, self.wrong, self.looks, self.over = ranks, [], 0, False
+
+    def pointed(self):
+        try:
+            with open(self.pointer, encoding="utf-8") as f:
+                return f.read()
+        except FileNotFoundError:
+            return None
+
+    def run(self):
+        while not self.over and self.pointer:
+            name = self.pointed()
+            parts = [part.format(name, rank=rank) for part in self.parts for rank in range(self.ranks)] if name else []
+            missing = [part for part in parts if not os.path.exists(self.place.path(part))]
+            if missing and self.pointed() == name:
+                self.wrong.append(("watched", f"the pointer says {name}", *missing))
+            self.looks += 1
+            time.sleep(0.0005)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over = True
+        self.join()
 
 
 class Killed:
@@ -227,14 +270,16 @@ def run_numbers(place, word):
 def killed(checks, case, chance):
     with Place() as place:
         seen = Killed(case, chance, place)
-        try:
-            seen.one()
-            seen.all_and_agent()
-            seen.to_the_end()
-        except RuntimeError as error:
-            seen.wrong.append(("ended too early", error))
+        with Watch(place, seen.program, seen.ranks) as watch:
+            try:
+                seen.one()
+                seen.all_and_agent()
+                seen.to_the_end()
+            except RuntimeError as error:
+                seen.wrong.append(("ended too early", error))
+        seen.wrong += watch.wrong[:3]
         checks.ok(not seen.wrong and seen.looks > 10, f"{case}: a rank, all ranks, all and the agent were killed, and what others find is "
-                  f"whole ({seen.looks} looks, {len(run_numbers(place, 'saved'))} saves of {seen.ranks} ranks)", *seen.wrong[:6],
+                  f"whole ({seen.looks} looks, {watch.looks} at names, {len(run_numbers(place, 'saved'))} saves of {seen.ranks} ranks)", *seen.wrong[:6],
                   savers.errors_of(place))
 
 
