@@ -150,7 +150,7 @@ static TPCK_FILES_SLOW int seen_chmod(int folder, const char *path, mode_t mode)
 
 	/* A program: whoever executes it asks the kernel for its path. */
 	if (mode & 0111 && is_pending(folder, path, true)) {
-		(void)tpck_files_settle();
+		(void)tpck_files_settle_at(folder, path);
 		errno = saved;
 	}
 	ON_BYTES(folder, path, true, true, syscall(SYS_fchmodat, AT_FDCWD, pending.path, mode));
@@ -203,7 +203,7 @@ static TPCK_FILES_SLOW const char *seen_place(int folder, const char *path, bool
 	enum tpck_seen seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(folder, path, follow, &pending);
 
 	/* The agent may be copying it just now. */
-	if (changes && seen == TPCK_SEEN_PENDING && tpck_files_settle())
+	if (changes && seen == TPCK_SEEN_PENDING && tpck_files_settle_at(folder, path))
 		seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(folder, path, follow, &pending);
 	if (seen == TPCK_SEEN_REAL)
 		return path;
@@ -269,7 +269,7 @@ static TPCK_FILES_SLOW bool taken(int folder, const char *path)
 	enum tpck_seen seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(folder, path, false, &pending);
 
 	if (seen == TPCK_SEEN_REMOVED)
-		(void)tpck_files_settle();
+		(void)tpck_files_settle_at(folder, path);
 	if (seen == TPCK_SEEN_PENDING)
 		errno = EEXIST;
 	return seen == TPCK_SEEN_PENDING;
@@ -543,7 +543,7 @@ static TPCK_FILES_SLOW int seen_symlink(const char *target, int folder, const ch
 	}
 	if (!tpck_files_idle() && taken(folder, path))
 		return -1;
-	if (later && !tpck_files_settle()) {
+	if (later && !tpck_files_settle_at(folder, path)) {
 		errno = EIO;
 		return -1;
 	}
@@ -580,7 +580,7 @@ static TPCK_FILES_SLOW int seen_link(int from_folder, const char *from, int to_f
 			return result;
 		}
 	}
-	if (!tpck_files_settle()) {
+	if (!tpck_files_settle_at(to_folder, to)) {
 		errno = EIO;
 		return -1;
 	}
@@ -748,11 +748,11 @@ static TPCK_FILES_SLOW int seen_unlink(int folder, const char *path, int flags)
 			return -1;
 		}
 		if (owed)
-			(void)tpck_files_settle();
+			(void)tpck_files_settle_at(folder, path);
 		errno = saved;
 		/* Names in it may be about to go. */
 		result = (int)syscall(SYS_unlinkat, folder, path, flags);
-		if (result && (errno == ENOTEMPTY || errno == EEXIST) && tpck_files_settle())
+		if (result && (errno == ENOTEMPTY || errno == EEXIST) && tpck_files_settle_at(folder, path))
 			result = (int)syscall(SYS_unlinkat, folder, path, flags);
 		for (int tries = 0; result && errno == ENOTEMPTY && tries < TRIES && clear_copies(folder, path); tries++) {
 			if (tries)
@@ -909,7 +909,7 @@ int tpck_files_rename(int from_folder, const char *from, int to_folder, const ch
 			return result;
 		}
 		/* A folder's name, or a file that is at its path: behind what closed before. */
-		if (!tpck_files_settle()) {
+		if (!tpck_files_settle_at(from_folder, from)) {
 			errno = EIO;
 			return -1;
 		}

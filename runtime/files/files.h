@@ -35,6 +35,8 @@ void tpck_files_forked(void);
 void tpck_files_pause(bool paused);
 /* Waits until all that is owed now has been published. False: it cannot be. */
 bool tpck_files_settle(void);
+/* The same of what is owed to the file system of this path, and of what that waits for. */
+bool tpck_files_settle_at(int folder, const char *path);
 /* The same if something of this path is pending. Absolute path. */
 void tpck_files_settle_path(const char *path);
 

@@ -355,12 +355,45 @@ bool tpck_files_settle(void)
 	return tpck_files_await(order, 0) == 0;
 }
 
+static TPCK_FILES_SLOW bool seen_settle_at(int folder, const char *path)
+{
+	char parent[TPCK_FILES_PATH];
+	struct tpck_view *view;
+	struct stat found;
+	const char *name;
+	uint64_t order;
+
+	/* One that ends in a slash, or in dots: a folder. */
+	if (!tpck_files_split(path, parent, &name))
+		snprintf(parent, sizeof parent, "%s", path);
+	if (syscall(SYS_newfstatat, folder, parent, &found, 0))
+		return tpck_files_settle();
+	view = tpck_files_lock();
+	if (!view)
+		return true;
+	order = view->order;
+	tpck_view_unlock(view);
+	return tpck_files_await(order, found.st_dev) == 0;
+}
+
+bool tpck_files_settle_at(int folder, const char *path)
+{
+	int saved = errno;
+	bool good;
+
+	if (tpck_files_idle())
+		return true;
+	good = path ? seen_settle_at(folder, path) : tpck_files_settle();
+	errno = saved;
+	return good;
+}
+
 static TPCK_FILES_SLOW void seen_settle(const char *path)
 {
 	struct tpck_pending pending;
 
 	if (tpck_files_look(AT_FDCWD, path, true, &pending) != TPCK_SEEN_REAL)
-		(void)tpck_files_settle();
+		(void)tpck_files_settle_at(AT_FDCWD, path);
 }
 
 void tpck_files_settle_path(const char *path)

@@ -84,7 +84,7 @@ static TPCK_FILES_SLOW void settle_links(int folder, const char *path, bool foll
 		memcpy(part, path, (size_t)(slash - path));
 		part[slash - path] = '\0';
 		if (look_at(folder, part, pending) == TPCK_SEEN_PENDING && pending->kind == TPCK_VIEW_SYMLINK) {
-			(void)tpck_files_settle();
+			(void)tpck_files_settle_at(folder, part);
 			break;
 		}
 		if (!*slash)

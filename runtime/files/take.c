@@ -373,7 +373,7 @@ static TPCK_FILES_SLOW void settle_folder(int folder, const char *path)
 	}
 	tpck_view_unlock(view);
 	if (owed)
-		(void)tpck_files_settle();
+		(void)tpck_files_settle_at(folder, path);
 }
 
 /* What is at the path; of what the job has published, a copy that is as it was saved. */
@@ -431,7 +431,7 @@ static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mo
 			fd = tpck_files_may_take() && !passes(flags) ? try_take(folder, path, flags, mode, &pending) : -1;
 			if (fd >= 0)
 				return fd;
-			(void)tpck_files_settle();
+			(void)tpck_files_settle_at(folder, path);
 			continue;
 		}
 		fd = open_pending(folder, path, flags, mode, &pending);

@@ -319,7 +319,7 @@ void tpck_follow_moves(char *from, char *to)
 
 	/* What has still to come to its path in there is not listed. */
 	if (fd >= 0)
-		(void)tpck_files_settle();
+		(void)tpck_files_settle_at(AT_FDCWD, from);
 	while (fd >= 0 && (got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0) {
 		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
 			const struct dirent64 *entry = (const void *)at;

@@ -378,6 +378,14 @@ for i in range(2, 5):
     save(f"{healthy}/b-{i}.pt", b"z" * 100000)
     synced(f"{healthy}/c-{i}.pt")
 says(sync, healthy)
+# What waits for what is owed waits for this disk alone.
+os.mkdir(f"{healthy}/ckpt.partial")
+save(f"{healthy}/ckpt.partial/x.pt")
+os.rename(f"{healthy}/ckpt.partial", f"{healthy}/ckpt")
+os.chmod(f"{healthy}/ckpt/x.pt", 0o755)
+save(f"{healthy}/ckpt/x.pt")
+os.link(f"{healthy}/ckpt/x.pt", f"{healthy}/ckpt/linked")
+print(*os.listdir(f"{healthy}/ckpt"), flush=True)
 step("saved")
 for thread in held: thread.join()
 """
@@ -411,6 +419,12 @@ def hanging(checks):
             if not came:
                 struck.over()
             said = line(program)
+            came_too = until(lambda: os.path.exists(f"{folders[-1]}/ckpt/linked"), 60)
+            if not came_too:
+                struck.over()
+            waits = line(program)
+            checks.ok(came_too and sorted(waits.split()) == ["linked", "x.pt"] and not any(os.path.exists(f"{folder}/b-2.pt") for folder in folders[:-1]),
+                      "a folder is renamed there, a file linked, without a wait for the others", waits)
             checks.ok(came and said == "nothing" and not any(owed),
                       f"seven disks that hang: what is saved to the eighth is at its path, and synced ({busy} threads)", said, owed,
                       os.listdir(folders[-1]), place.log())
