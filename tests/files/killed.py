@@ -141,7 +141,7 @@ def kill_program(checks, both, generator, how=()):
         count = calls_of(start(place, 0, tool("sequence"), str(ROUNDS), *how))
         begun = time.monotonic()
         for when in moments(count, generator):
-            if time.monotonic() - begun > LIMIT_SEC and not os.environ.get("ALL"):
+            if tried > 10 and time.monotonic() - begun > LIMIT_SEC and not os.environ.get("ALL"):
                 break
             clear(place)
             start(place, when, tool("sequence"), str(ROUNDS), *how).communicate(timeout=120)
@@ -167,7 +167,7 @@ def kill_agent(checks, generator, how=()):
         count = calls_of(agent)
         begun = time.monotonic()
         for when in moments(count, generator):
-            if time.monotonic() - begun > LIMIT_SEC and not os.environ.get("ALL"):
+            if tried > 10 and time.monotonic() - begun > LIMIT_SEC and not os.environ.get("ALL"):
                 break
             clear(place)
             agent, status = agent_alone(place, when, how)
