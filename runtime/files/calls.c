@@ -327,12 +327,15 @@ static bool owed_behind(struct tpck_view *view, uint64_t order)
 }
 
 /* The name goes once what is owed before is there. The lock is held. */
-static bool remove_later(struct tpck_view *view, const struct stat *parent, const char *path, const char *name)
+static bool remove_later(struct tpck_view *view, const struct stat *parent, const char *path, const char *name,
+			 const struct stat *there)
 {
 	struct tpck_view_entry *entry = tpck_view_add(view, parent->st_dev, parent->st_ino, path, name, TPCK_VIEW_REMOVED);
 
-	if (entry)
+	if (entry) {
+		entry->there = tpck_view_there_of(there);
 		tpck_view_close(view, entry);
+	}
 	return entry;
 }
 
@@ -403,6 +406,7 @@ static TPCK_FILES_SLOW int link_later(int from_folder, const char *from, int to_
 	}
 	index = (uint32_t)(entry - view->entry);
 	serial = entry->serial;
+	entry->there = tpck_view_there_of(exists ? &there : NULL);
 	tpck_view_bytes(view, entry, tpck_files_folder, part, sizeof part);
 	tpck_view_unlock(view);
 	made = !syscall(SYS_linkat, from_folder, from, AT_FDCWD, part, flags);
@@ -413,7 +417,7 @@ static TPCK_FILES_SLOW int link_later(int from_folder, const char *from, int to_
 		memset(entry->holder, 0, sizeof entry->holder);
 		tpck_view_close(view, entry);
 		if (renames)
-			made = remove_later(view, &from_parent, from_path, from_name);
+			made = remove_later(view, &from_parent, from_path, from_name, &file);
 	}
 	if (entry && !made) {
 		tpck_view_discard(view, entry, tpck_files_folder);
@@ -626,7 +630,7 @@ static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 		}
 		/* What is whole may be what something that closed behind it points to: it comes, and goes in its turn. */
 		if (entry ? entry->state == TPCK_VIEW_CLOSED && owed_behind(view, entry->order) : exists && owed_behind(view, 0)) {
-			later = remove_later(view, &parent, absolute, name);
+			later = remove_later(view, &parent, absolute, name, exists ? &there : NULL);
 			tpck_view_unlock(view);
 			break;
 		}
@@ -784,6 +788,7 @@ static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int
 	char from_path[TPCK_FILES_PATH], to_path[TPCK_FILES_PATH];
 	const char *from_name, *to_name;
 	struct tpck_view_entry *entry;
+	struct tpck_view_there replaced = {.kind = TPCK_THERE_NOTHING};
 	struct tpck_view *view;
 	bool left, moved = false;
 
@@ -804,6 +809,7 @@ static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int
 		}
 		if (guarded(&to_parent, &there))
 			return -2;
+		replaced = tpck_view_there_of(&there);
 	}
 	left = !syscall(SYS_newfstatat, from_folder, from, &there, AT_SYMLINK_NOFOLLOW);
 	view = tpck_files_lock();
@@ -821,10 +827,12 @@ static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int
 			return -1;
 		}
 		moved = other == entry || tpck_view_move(view, entry, to_parent.st_dev, to_parent.st_ino, to_path, to_name);
+		if (moved && other != entry)
+			entry->there = replaced;
 		if (moved && other != entry && entry->state == TPCK_VIEW_CLOSED)
 			entry->order = ++view->order;
 		if (moved && other != entry && left)
-			(void)remove_later(view, &from_parent, from_path, from_name);
+			(void)remove_later(view, &from_parent, from_path, from_name, &there);
 	}
 	tpck_view_unlock(view);
 	if (moved)

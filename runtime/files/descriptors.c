@@ -188,6 +188,7 @@ static int release(uint64_t what, bool whole)
 	struct tpck_view_entry *entry;
 	struct tpck_view_holder *holder;
 	int saved = errno, error = 0;
+	uint64_t order = 0, device = 0;
 	bool news = false;
 
 	if (!view || !tpck_view_lock(view))
@@ -206,12 +207,19 @@ static int release(uint64_t what, bool whole)
 		whole_now(view, entry);
 		error = held_up(view, entry);
 		news = true;
+		if (entry->at_close) {
+			entry->at_close = 0;
+			order = entry->order;
+			device = tpck_view_device_of(view, entry);
+		}
 	}
 	tpck_view_unlock(view);
 	if (news) {
 		tpck_view_tell(&view->news);
 		tpck_files_revive();
 	}
+	if (order && !tpck_files_replicated(order))
+		error = tpck_files_await(order, device);
 	errno = saved;
 	return error;
 }
@@ -452,13 +460,6 @@ ssize_t tpck_files_send(int to, int from, off_t *at, size_t bytes)
 
 /* ---- fsync ------------------------------------------------------------------------------------ */
 
-/* Peers would be told here; there are none yet, and the disk is what is left. Once a job. */
-static void say_no_peers(struct tpck_view *view)
-{
-	if (strcmp(tpck_files_settings->fsync, "replicated") == 0 && !atomic_exchange(&view->said, 1))
-		tpck_log_warn("TRANSPCKPT_FSYNC=replicated: there are no peers; fsync waits for the disk, as with durable");
-}
-
 /* What of a folder is whole is made real before the folder is; so is what is owed to its disk, in whose order it is. */
 static int sync_folder(int fd)
 {
@@ -470,8 +471,22 @@ static int sync_folder(int fd)
 		return 0;
 	order = view->order;
 	tpck_view_unlock(view);
-	say_no_peers(view);
-	return tpck_files_await(order, found.st_dev);
+	return tpck_files_replicated(order) ? 0 : tpck_files_await(order, found.st_dev);
+}
+
+/* One that is open never appears if its process dies with its node: its copies are what its closing waits for. */
+static bool sync_at_close(uint64_t what)
+{
+	struct tpck_view *view;
+	struct tpck_view_entry *entry;
+
+	if (!tpck_files_replicated(0) || !(view = tpck_files_lock()))
+		return false;
+	entry = tpck_files_unpack(view, what);
+	if (entry)
+		entry->at_close = 1;
+	tpck_view_unlock(view);
+	return entry;
 }
 
 /* The agent copies what is there now to its place beside the target. 0 or an errno. */
@@ -528,12 +543,14 @@ int tpck_files_fsync(int fd, bool data)
 
 	if (what == PAST)
 		what = 0;
+	if (what && durable && sync_at_close(what)) {
+		errno = saved;
+		return 0;
+	}
 	if (what && durable) {
 		struct tpck_view *view = atomic_load(&tpck_files_view);
 		struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
 
-		if (view)
-			say_no_peers(view);
 		if (entry && entry->kind == TPCK_VIEW_MEMORY)
 			error = sync_memory(what);
 	} else if (!what && durable && !tpck_files_idle()) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the parts of the file path: job.c (the table, the agent, start and end), wanted.c (which files), look.c (what
- * is at a path), take.c (opening), verified.c (reading what was published), grow.c (writing more than there is room for),
+ * is at a path), peers.c (copies on other nodes), take.c (opening), verified.c (reading what was published), grow.c (writing more than there is room for),
  * learn.c (what turned out to be a checkpoint), calls.c (the other calls on paths), descriptors.c, listing.c. */
 #ifndef TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 #define TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 
 #include "runtime/files/files.h"
+#include "runtime/wire/reach.h"
 #include "runtime/wire/rules.h"
 #include "runtime/wire/view.h"
 
@@ -83,6 +84,13 @@ bool tpck_files_verifies(int flags);
 int tpck_files_verified(int fd, int folder, const char *path, int flags);
 /* Whether it would be compared. */
 bool tpck_files_to_verify(const char *path);
+
+/* ---- peers.c ---- */
+/* Before the process looks at anything: what lost nodes of the job owed is at its path, or cannot be for now. */
+void tpck_files_ask_for_lost(const struct tpck_reach *who);
+/* The level is `replicated`, and what is owed up to this order, 0: what is owed at all, has as many copies on other nodes as
+ * there can be, once this returns. False: it is another level, or there is nobody to have copies, which has been said. */
+bool tpck_files_replicated(uint64_t order);
 
 /* ---- grow.c ---- */
 /* How long a file may get of which so many bytes are accounted for. */

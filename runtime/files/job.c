@@ -68,6 +68,7 @@ void tpck_files_start(const struct tpck_settings *settings, const char *job, con
 	learns = tpck_rules_auto(settings);
 	tpck_files_verify_start(job, start_folder);
 	off = false;
+	tpck_files_ask_for_lost(&who);
 	/* What others of the job have pending is seen from the first call on. */
 	if (tpck_view_map(tpck_files_folder, false, &view))
 		return;

@@ -40,6 +40,7 @@ static bool passes(int flags)
 struct taking {
 	int folder;               /* O_PATH */
 	struct stat parent, there;
+	struct tpck_view_there seen; /* on the disk */
 	bool exists;
 	const char *name;
 	mode_t mode;
@@ -212,6 +213,9 @@ static int take(struct taking *t)
 		holder = tpck_view_holder_of(entry, tpck_files_pid(), started);
 		holder->count = 1;
 		entry->pattern = pattern;
+		entry->there = t->seen;
+		if (strcmp(tpck_files_settings->fsync, "replicated") == 0)
+			view->replicates = 1;
 		if (kind == TPCK_VIEW_MEMORY) {
 			entry->bytes = last;
 			view->memory_bytes += last;
@@ -257,6 +261,7 @@ static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mod
 	if (got > 0 && t.path[0] == '/' &&
 	    tpck_rule_takes(tpck_rules_place(t.folder, t.name, pending && pending->kind == TPCK_VIEW_REMOVED, &t.parent, &t.there, &t.exists))) {
 		t.path[got] = '\0';
+		t.seen = tpck_view_there_of(t.exists ? &t.there : NULL);
 		if (pending && !syscall(SYS_newfstatat, AT_FDCWD, pending->path, &t.there, 0)) {
 			t.exists = true;
 			t.old = pending->path;

@@ -14,9 +14,10 @@
 
 #include "runtime/peer/secret.h"
 #include "runtime/wire/segment.h"
+#include "runtime/wire/view.h"
 
 #define TPCK_PEER_MAGIC 0x72656570u /* "peer" */
-enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 8 };
+enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 9 };
 /* Of texts: identities, reasons, manifests. */
 enum { TPCK_PEER_TEXT_MAX = 256 << 20, TPCK_PEER_NAME = 128 };
 
@@ -41,6 +42,32 @@ enum tpck_peer_type {
 	TPCK_PEER_GET,       /* an identity's text, rank, ordinal, generation, step: is answered by an OFFER of what is there of this
 			      * launch and exactly this step, to which this rank belongs */
 	TPCK_PEER_ACCORD,    /* struct tpck_accord_message (accord.h) and what goes with it */
+	/* Files that a node owes to their paths (owed.h). `generation` is the table that they are in. From the owner: */
+	TPCK_PEER_FILE_BEGIN, /* what is kept of this table? */
+	TPCK_PEER_FILE_BYTES, /* of serial `step` and version `transfer`, from `value` MiB on: their digest, and up to a MiB of them;
+			       * rank: how many MiB the file has; offset: the number of the attempt to send it */
+	TPCK_PEER_FILE_RECORD, /* struct tpck_owed_head and what is behind it: it is closed, in place of what had its serial; value:
+				* how many BYTES there are for it, which may come later, 0: it has been sent; offset: as there */
+	TPCK_PEER_FILE_GONE, /* struct tpck_peer_gone: they are not owed any more */
+	/* To the owner: */
+	TPCK_PEER_FILE_HAS,  /* to a BEGIN: struct tpck_peer_file of each */
+	TPCK_PEER_FILE_KEPT, /* to the RECORD of serial `step`: it is kept */
+	TPCK_PEER_FILE_FULL, /* to the BYTES or the RECORD of serial `step`: a text, why it is not */
+	/* Between all: */
+	TPCK_PEER_FILE_LOOK, /* is this table yours, or have you files of it? transfer is the asker's number */
+	TPCK_PEER_FILE_LOOKED, /* value: 1 it is, 2 it has some */
+	TPCK_PEER_FILE_TAKE, /* put at their paths what you have of this table, unless its owner is there */
+	TPCK_PEER_FILE_TOOK, /* to a TAKE: that has been done, or cannot be for now */
+	TPCK_PEER_FILE_TAKEN, /* what this table owed up to order `step` is at its paths: it is not to be kept any longer */
+};
+
+struct tpck_peer_file {
+	uint64_t serial, order, version;
+};
+
+struct tpck_peer_gone {
+	uint64_t serial, order;
+	struct tpck_view_there put; /* what the owner put at its path; unknown: nothing */
 };
 
 struct tpck_peer_message {

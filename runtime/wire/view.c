@@ -492,7 +492,8 @@ struct tpck_view_entry *tpck_view_add(struct tpck_view *view, uint64_t device, u
 	entry->pattern = 0;
 	entry->order = entry->bytes = entry->synced = entry->sync_done = 0;
 	entry->error = entry->sync_error = 0;
-	entry->mapped = entry->changed = entry->linked = 0;
+	entry->mapped = entry->changed = entry->linked = entry->at_close = 0;
+	entry->there = (struct tpck_view_there){0};
 	entry->inode = 0;
 	atomic_store(&entry->state, TPCK_VIEW_OPEN);
 	link_in(view, entry);
@@ -502,6 +503,16 @@ struct tpck_view_entry *tpck_view_add(struct tpck_view *view, uint64_t device, u
 		atomic_fetch_add(&view->symlinks, 1);
 	atomic_fetch_add(&view->used, 1);
 	return entry;
+}
+
+struct tpck_view_there tpck_view_there_of(const struct stat *found)
+{
+	if (!found)
+		return (struct tpck_view_there){.kind = TPCK_THERE_NOTHING};
+	return (struct tpck_view_there){
+		.kind = TPCK_THERE_FILE, .nanoseconds = (uint32_t)found->st_mtim.tv_nsec, .seconds = found->st_mtim.tv_sec,
+		.inode = found->st_ino, .bytes = (uint64_t)found->st_size,
+	};
 }
 
 void tpck_view_plain(struct tpck_view *view, uint64_t device, uint64_t folder_inode, const char *path, const char *name,

@@ -53,6 +53,15 @@ enum tpck_view_kind {
 	TPCK_VIEW_SYMLINK, /* a symbolic link to what is pending: its part is one that says the same */
 };
 
+/* What was at a path when the program looked. */
+enum { TPCK_THERE_UNKNOWN, TPCK_THERE_NOTHING, TPCK_THERE_FILE };
+struct tpck_view_there {
+	uint32_t kind;
+	uint32_t nanoseconds; /* of its last change */
+	int64_t seconds;
+	uint64_t inode, bytes;
+};
+
 /* A process that has the file open for writing. */
 struct tpck_view_holder {
 	int32_t pid;       /* 0: unused */
@@ -86,6 +95,9 @@ struct tpck_view_entry {
 	uint32_t changed;        /* so often by its path */
 	uint32_t linked;         /* DIRECT: its part is another name of a file that was whole already */
 	uint64_t inode;          /* PLAIN */
+	uint32_t at_close;       /* 1: a sync of it is done once it is closed and has copies on other nodes */
+	uint32_t reserved;
+	struct tpck_view_there there; /* what it replaces, or removes */
 	struct tpck_view_holder holder[TPCK_VIEW_HOLDERS];
 	struct tpck_view_key key[2];
 };
@@ -134,6 +146,9 @@ struct tpck_view {
 	_Atomic uint32_t said;   /* 1: that there are no peers for TRANSPCKPT_FSYNC=replicated */
 	_Atomic uint32_t learnt; /* how many of these there are */
 	struct tpck_view_learnt pattern[TPCK_VIEW_LEARNT];
+	_Atomic uint32_t replicates; /* 1: what is owed is to have copies on other nodes (TRANSPCKPT_FSYNC=replicated) */
+	_Atomic uint32_t copies;     /* how many peers take copies, and one more; 0: that is not known yet */
+	_Atomic uint64_t replicated; /* what is owed up to this order has its copies */
 	struct tpck_view_folder folder[TPCK_VIEW_FOLDERS];
 	struct tpck_view_entry entry[TPCK_VIEW_ENTRIES];
 };
@@ -163,6 +178,11 @@ void tpck_view_wait(_Atomic uint32_t *futex, uint32_t seen, long ms);
 /* SHM/JOB/files/SERIAL. */
 void tpck_view_memory_name(char *path, size_t size, const char *job_folder, uint64_t serial);
 void tpck_view_part_name(char name[64], uint64_t serial);
+/* The table that an entry of this serial is, or was, in: no two have the same. */
+static inline uint32_t tpck_view_table_of(uint64_t serial)
+{
+	return (uint32_t)(serial >> 32);
+}
 /* A name's pattern: its hash, with runs of digits counted as one. The folder's own name counts too. */
 uint64_t tpck_view_pattern(const char *folder, const char *name);
 /* When the process began, in the kernel's ticks; 0: there is none. */
@@ -202,6 +222,9 @@ struct tpck_view_entry *tpck_view_add(struct tpck_view *view, uint64_t device, u
 bool tpck_view_move(struct tpck_view *view, struct tpck_view_entry *entry, uint64_t device, uint64_t inode,
 		    const char *path, const char *name);
 void tpck_view_remove(struct tpck_view *view, struct tpck_view_entry *entry);
+/* What was found at a path; NULL: nothing. */
+struct stat;
+struct tpck_view_there tpck_view_there_of(const struct stat *found);
 /* The same with its bytes, wherever they are; gives the lock back. */
 void tpck_view_discard(struct tpck_view *view, struct tpck_view_entry *entry, const char *job_folder);
 /* A file of this inode was put at its path past the job: it is to be synced in its turn. */

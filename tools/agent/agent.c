@@ -169,7 +169,7 @@ static void consider_leaving(struct agent *agent)
 			return;
 		}
 	}
-	if (agent->stop_now || (agent->stopping && !agent->jobs && (!files_owed() || files_failing()) &&
+	if (agent->stop_now || (agent->stopping && !agent->jobs && (!files_owed() || files_failing()) && !peers_hold_lost() &&
 				(all_durable(agent) || now < agent->flush_retry_ns))) {
 		agent->leaving = true;
 		return;
@@ -225,7 +225,7 @@ static int timeout_ms(struct agent *agent)
 	if (agent->look_ns < at)
 		at = agent->look_ns;
 	/* The files' thread tells nobody when it is done. */
-	if (files_owed() && (at == UINT64_MAX || at > now + FILES_LOOK_NS))
+	if ((files_owed() || peers_hold_files()) && (at == UINT64_MAX || at > now + FILES_LOOK_NS))
 		at = now + FILES_LOOK_NS;
 	return at <= now ? 0 : (int)((at - now) / 1000000 + 1);
 }

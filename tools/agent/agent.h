@@ -36,6 +36,7 @@ struct client {
 	uint64_t deferred_until_ns;
 	struct launch *launch; /* that the HELLO belongs to; NULL: not yet */
 	bool gone;          /* closed while busy */
+	uint64_t look;      /* the number of its LOOK; 0: none is to be answered */
 	bool files, ended;  /* it writes files; it is at its end, and has not failed */
 	struct client *next;
 };

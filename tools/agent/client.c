@@ -17,6 +17,7 @@
 #include "tools/agent/accord/accord.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
+#include "tools/agent/peers/peers.h"
 
 bool client_send(struct client *client, enum tpck_message_type type, const void *payload, size_t size)
 {
@@ -181,6 +182,8 @@ static void take_message(struct agent *agent, struct client *client, const struc
 		agent->served = client->files = true;
 		agent->nobody_returns = false;
 		files_begin(agent);
+	} else if (head->type == TPCK_MSG_LOOK) {
+		peers_look(agent, client);
 	} else if (head->type == TPCK_MSG_ENDING && client->files && head->bytes >= sizeof *ending) {
 		client->ended = ending->status == 0;
 		if (client->ended)

@@ -17,6 +17,7 @@
 #include "runtime/base/log.h"
 #include "runtime/store/replace.h"
 #include "runtime/wire/view.h"
+#include "tools/agent/files/owed.h"
 #include "tools/agent/files/private.h"
 #include "tools/agent/sums.h"
 
@@ -87,7 +88,7 @@ void files_choose(const struct tpck_view_entry *entry, struct chosen *chosen)
 		.order = entry->order, .synced = entry->synced, .pattern = entry->pattern,
 		.folder = files.view->folder[key->folder], .part_folder = files.view->folder[entry->part_folder],
 		.mapped = entry->mapped, .changed = entry->changed, .inode = entry->inode,
-		.linked = entry->linked, .suspect = entry->kind == TPCK_VIEW_DIRECT && entry->sync_error,
+		.linked = entry->linked, .there = entry->there, .suspect = entry->kind == TPCK_VIEW_DIRECT && entry->sync_error,
 	};
 	strcpy(chosen->name, tpck_view_name_of(entry));
 	tpck_view_part_name(chosen->part, entry->serial);
@@ -394,6 +395,24 @@ static int sync_part(struct lane *lane, int bytes, int part_folder, struct tpck_
 	return rc;
 }
 
+/* Another node has put it there, or somebody has saved something else since: it is not owed any more. */
+static void outdated_now(const struct chosen *chosen, int folder)
+{
+	struct tpck_view_entry *entry;
+
+	if (!tpck_view_lock(files.view))
+		return;
+	entry = still(chosen);
+	if (entry)
+		tpck_view_remove(files.view, entry);
+	tpck_view_unlock(files.view);
+	if (!entry)
+		return;
+	unlink(chosen->bytes);
+	if (folder >= 0)
+		unlinkat(folder, chosen->part, 0);
+}
+
 /* -EAGAIN: somebody still writes, or it has changed meanwhile. */
 static int publish_file(struct lane *lane, struct tpck_error *err)
 {
@@ -425,7 +444,9 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 	else if (!rc && bytes >= 0)
 		rc = sync_part(lane, bytes, part_folder, err);
 	tpck_replace_ahead_end(&ahead);
-	if (!rc && !begin_commit(chosen)) {
+	if (!rc && bytes >= 0 && !owed_may_put(chosen, folder)) {
+		outdated_now(chosen, folder);
+	} else if (!rc && !begin_commit(chosen)) {
 		rc = -EAGAIN;
 		files_clear_part(chosen, folder);
 	} else if (!rc) {
@@ -449,6 +470,8 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 		/* Before others may change it, or give its folder another name. */
 		if (!rc && fstatat(folder, chosen->name, &put, AT_SYMLINK_NOFOLLOW))
 			put.st_mode = 0;
+		if (!rc)
+			owed_put(chosen, put.st_mode ? &put : NULL);
 		end_commit(chosen, rc, (uint64_t)found.st_size, sums ? sums->shared : 0);
 		if (!rc && put.st_mode)
 			note_sums(chosen, &put, sums);
@@ -472,12 +495,16 @@ static int publish_removal(const struct chosen *chosen, struct tpck_error *err)
 
 	if (folder < 0 && folder != -ENOENT && folder != -ESTALE)
 		return folder;
-	if (!begin_commit(chosen)) {
+	if (folder >= 0 && !owed_may_put(chosen, folder)) {
+		outdated_now(chosen, -1);
+	} else if (!begin_commit(chosen)) {
 		rc = -EAGAIN;
 	} else {
 		/* What is gone with its folder is gone. */
 		if (folder >= 0 && unlinkat(folder, chosen->name, 0) && errno != ENOENT)
 			rc = tpck_error_set(err, errno, "removing %s/%s", chosen->folder.path, chosen->name);
+		if (!rc)
+			owed_put(chosen, NULL);
 		end_commit(chosen, rc, 0, 0);
 		if (!rc)
 			files_forget(chosen);

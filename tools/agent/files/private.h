@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of the publisher share. Lanes put what was closed at its path, each on another disk at a time (files.c); the
  * first one also copies what is being written (ahead.c), and makes memory for what comes next (spare.c); what was
- * published is kept in memory while there is room (kept.c); syncers do what somebody waits for in fsync() (sync.c). */
+ * published is kept in memory while there is room (kept.c); syncers do what somebody waits for in fsync() (sync.c). What is owed
+ * is told to those who have copies of it sent to other nodes (owed.c). */
 #ifndef TPCK_TOOLS_AGENT_FILES_PRIVATE_H
 #define TPCK_TOOLS_AGENT_FILES_PRIVATE_H
 
@@ -36,6 +37,7 @@ struct chosen {
 	uint32_t changed;
 	uint64_t inode;
 	bool mapped, linked, suspect; /* suspect: the disk may have lost of it */
+	struct tpck_view_there there;
 };
 
 /* A part that a sync has made, and what it is a copy of. */

@@ -60,7 +60,7 @@ int peer_send(struct peer *peer, enum tpck_peer_type type, const struct tpck_pee
 	return peers.ops->send(peers.transport, peer->link, &head, sizeof head, bytes, count, token);
 }
 
-/* Tokens of texts are odd, those of chunks, which transfers own, are not. */
+/* Tokens of texts are odd, those of chunks, which transfers own, are not; those of files' bytes have the second bit. */
 int peer_send_text(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const char *text,
 		   size_t count)
 {
@@ -84,6 +84,8 @@ static void on_sent(void *context, struct tpck_link *link, void *token)
 	(void)link;
 	if ((uintptr_t)token & 1)
 		free((char *)token - 1);
+	else if ((uintptr_t)token & 2)
+		owed_sent((char *)token - 2);
 	else
 		transfer_sent(token);
 }
@@ -127,6 +129,8 @@ static void peer_free(struct peer *peer)
 	pthread_cond_broadcast(&peers.changed);
 	pthread_mutex_unlock(&peers.lock);
 	transfer_gone(peer);
+	owed_gone(peer);
+	held_gone(peer);
 	free(peer);
 }
 
@@ -399,6 +403,10 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 		pthread_mutex_unlock(&peers.lock);
 	} else if (message->type == TPCK_PEER_ACCORD) {
 		peers_news(peer, PEERS_SAID, bytes, count);
+	} else if (message->type >= TPCK_PEER_FILE_HAS && message->type <= TPCK_PEER_FILE_FULL) {
+		owed_message(peer, message, bytes, bytes ? count : 0);
+	} else if (message->type >= TPCK_PEER_FILE_BEGIN) {
+		held_message(peer, message, bytes, bytes ? count : 0);
 	} else {
 		transfer_message(peer, message, bytes, count);
 	}

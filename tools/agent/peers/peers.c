@@ -151,6 +151,8 @@ void peers_start(struct agent *agent)
 		return;
 	}
 	peers.on = true;
+	held_begin();
+	owed_begin();
 	tpck_log_info("node %s of domain %s listens for others at port %u", peers.host, peers.domain,
 		      peers.ops->port(peers.transport));
 }
@@ -180,6 +182,8 @@ void peers_stop(struct agent *agent)
 	(void)agent;
 	if (!peers.on)
 		return;
+	owed_end();
+	held_end();
 	pthread_mutex_lock(&peers.lock);
 	peers.stop = true;
 	pthread_mutex_unlock(&peers.lock);
@@ -197,6 +201,7 @@ void peers_consider(struct agent *agent)
 {
 	bool working = agent->clients != NULL || agent->lives != NULL;
 
+	owed_consider_alone();
 	if (!peers.on)
 		return;
 	pthread_mutex_lock(&peers.lock);
@@ -217,7 +222,7 @@ uint64_t peers_leave_at(struct agent *agent)
 		if (peer->state == PEER_KNOWN && peer->working)
 			until = UINT64_MAX;
 	pthread_mutex_unlock(&peers.lock);
-	return until;
+	return peers_hold_files() ? UINT64_MAX : until;
 }
 
 void peers_status(struct agent *agent, json_object *json)

@@ -67,6 +67,14 @@ struct peers_held {
 };
 /* Of programs of these forms (identity.h). The rows are malloc'd. */
 size_t peers_copies_held(const char *forms, size_t size, struct peers_held **rows);
+/* Any thread: up to which order another node has put at its paths what this table owes, or is about to; 0: none has. */
+uint64_t peers_taken_over(uint32_t table);
+/* Event loop. A process that begins will look at what was saved: TPCK_MSG_LOOKED is sent to it when it may. */
+struct client;
+void peers_look(struct agent *agent, struct client *client);
+/* Whether files are kept here that other nodes owe; those of a node that is gone, which are about to be put at their paths. */
+bool peers_hold_files(void);
+bool peers_hold_lost(void);
 /* The greatest generation that a peer was heard to have. */
 uint64_t peers_generation(void);
 /* Any thread: somebody has it. */

@@ -237,6 +237,26 @@ void transfer_greet(struct peer *peer); /* under the lock; it is known now: it g
 void transfer_send(struct parcel *parcel);
 void parcel_free(struct parcel *parcel);
 
+/* files that this node owes, on their way to peers (owed.c): the thread's unless a line says else */
+void owed_gone(const struct peer *peer);
+void owed_sent(void *token);
+void owed_message(struct peer *peer, const struct tpck_peer_message *head, const char *bytes, size_t count);
+/* Any thread: sends a message to the peer of this serial, or to all (0). */
+void owed_say(uint64_t serial, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count);
+/* Any thread: PATH of what is told of this table in the folder that all nodes see. */
+void owed_mark_path(char path[TPCK_PATH_MAX], const char *what, uint32_t table);
+/* The event loop's. */
+void owed_consider_alone(void); /* nobody has copies: who waits is told */
+void owed_begin(void);
+void owed_end(void);
+
+/* files that other nodes owe, which are kept here (held.c): the thread's unless a line says else */
+void held_gone(const struct peer *peer);
+void held_message(struct peer *peer, const struct tpck_peer_message *head, const char *bytes, size_t count);
+/* The event loop's. */
+void held_begin(void);
+void held_end(void);
+
 /* copies (copies.c): any thread */
 void copies_here_find(void);
 void copies_here_close(void);
