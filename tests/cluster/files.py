@@ -16,6 +16,9 @@ import node
 
 import job
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "torch"))
+import scripts
+
 node.enter()
 if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
     job.skip("the agent was built without UCX")
@@ -175,7 +178,7 @@ class Run:
 
 
 SETTINGS = {"TRANSPCKPT_FILES": "auto", "TRANSPCKPT_FSYNC": "replicated"}
-BY_NAME = ()
+BY_NAME = ("torch",)
 OLD = {"a-0.pt": [300000, 1], "b-0.pt": [300000, 1], "latest": [5, 1]}
 
 
@@ -288,6 +291,26 @@ def case_peers():
         checks.ok(found == NEW, "the owner is lost: a start on a third node finds it", found, start.said(), cluster.logs(), job.read(os.path.join(cluster.store, "j", "agent.log")))
 
 
+def case_twice():
+    """Two peers have them; the agent of one dies, and the next one there has what it had."""
+    with node.Cluster(3, **SETTINGS, TRANSPCKPT_PEERS="2") as cluster, Run(cluster) as run:
+        a, b, c = cluster.nodes
+        b.agent()
+        c.agent()
+        first, tracer = begun(run, a, SAVES)
+        if not run.told(first, "saved"):
+            return
+        checks.ok(run.holds(b) and run.holds(c), "both of two peers have it", cluster.logs())
+        for pid in run.agents(b):
+            os.kill(pid, signal.SIGKILL)
+        run.destroy(a, tracer)
+        b.agent()
+        found, start = run.look(b)
+        checks.ok(found == NEW, "an agent that was started anew has what the last one there kept", found, start.said(), cluster.logs())
+        checks.ok(node.until(lambda: not run.holds(b) and not run.holds(c), 30) and "is left as it is" not in cluster.logs() and not run.parts(),
+                  "and both forget it", cluster.logs(), run.parts())
+
+
 def case_partition():
     """The owner is cut off and lives. What its peer put there, and somebody saved since, it does not replace."""
     with node.Cluster(2, **SETTINGS) as cluster, Run(cluster) as run:
@@ -312,6 +335,33 @@ def case_partition():
         checks.ok(status == 0 and run.there() == want and not run.parts(), "and so it stays when it is back", status, run.there(), run.parts(),
                   first.said())
         checks.ok(node.until(lambda: not run.holds(b), 40) and run.there() == want, "and its peer leaves them, too", run.there(), cluster.logs())
+
+
+LARGE = """
+save("a-1.pt", 2)
+sync()
+step("small")
+save("a-2.pt", 3, 40 << 20)
+step("closed")
+"""
+
+
+def case_full():
+    """A peer that has no room: what it cannot keep is waited for on the disk, and nothing behind it comes without it."""
+    with node.Cluster(2, **SETTINGS) as cluster, Run(cluster) as run:
+        a, b = cluster.nodes
+        b.agent(TRANSPCKPT_MEMORY="16M")
+        first, tracer = begun(run, a, LARGE)
+        if not run.told(first, "small"):
+            return
+        run.go("small")
+        checks.ok(node.until(lambda: "keeps no files of this node for now" in a.agent_log(), 60), "a peer has no room: a line says so",
+                  cluster.logs())
+        checks.ok(not node.until(lambda: os.path.exists(os.path.join(run.signs, "closed")), 2) and "a-2.pt" not in run.there() and
+                  "no peer has room" in first.said(), "closing waits for the disk, and says so", run.there(), first.said())
+        run.let_go(tracer)
+        checks.ok(run.told(first, "closed") and run.there().get("a-2.pt") == [40 << 20, 3], "until it is there", run.there(), first.said())
+        checks.ok(node.until(lambda: not run.holds(b), 30), "and the peer has nothing", cluster.logs())
 
 
 MANY = """
@@ -350,6 +400,51 @@ def case_random():
         print(f"# synced {synced}, found {newest}")
         checks.ok(newest >= synced >= 5 and not missing and not torn, f"a node that is lost at save {newest}: all of {synced} that were "
                   "synced is there, and what the pointer names", sorted(found), missing, torn, start.said(), cluster.logs())
+
+
+TORCH = BEGIN + """
+import torch
+torch.set_num_threads(1)
+def state(n):
+    torch.manual_seed(n)
+    model = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.Linear(1024, 256))
+    return {"model": model.state_dict(), "step": n}
+def put(n):
+    torch.save(state(n), f"step-{n}.pt.tmp")
+    os.replace(f"step-{n}.pt.tmp", f"step-{n}.pt")
+    with open("latest", "w") as f:
+        f.write(f"step-{n}.pt")
+"""
+
+
+def case_torch():
+    """torch.save, os.replace and a pointer; torch.load on the other node."""
+    python = scripts.find_python()
+    if not python:
+        print("# torch: PyTorch is not installed")
+        return
+    with node.Cluster(2, **SETTINGS) as cluster, Run(cluster) as run:
+        a, b = cluster.nodes
+        run.argv[2] = python
+        b.agent()
+        first = run.start(a, TORCH + "put(1)\nput(2)\nstep('begun')\nfor n in range(3, 8):\n    put(n)\nsync()\nstep('saved')\n")
+        if not run.told(first, "begun", 120) or not node.until(lambda: sorted(run.there()) == ["latest", "step-1.pt", "step-2.pt"], 60):
+            checks.ok(False, "torch saves", first.said(), run.there())
+            return
+        tracer = run.hold_back(a)
+        run.go("begun")
+        if not run.told(first, "saved", 120):
+            return
+        checks.ok(len(run.there()) == 3, "torch.save: nothing is at its path yet", run.there())
+        run.destroy(a, tracer)
+        second = run.start(b, TORCH + """
+assert open("latest").read() == "step-7.pt"
+for n in range(1, 8):
+    found, want = torch.load(f"step-{n}.pt"), state(n)
+    assert found["step"] == n and all(torch.equal(found["model"][k], v) for k, v in want["model"].items())
+""")
+        status = second.wait(120)
+        checks.ok(status == 0, "torch.load on the other node has all of them, tensor for tensor", second.said(), run.there(), cluster.logs())
 
 
 wanted = os.environ.get("CASE")
