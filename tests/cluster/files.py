@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node is lost with files of the program's own that it had not put at their paths yet: at TRANSPCKPT_FSYNC=replicated its peers
 have them, and the next start finds them. CASE=NAME runs one case; BY_NAME only so, for the time they take."""
+import glob
 import json
 import os
 import re
@@ -164,9 +165,8 @@ class Run:
         return [n for n in os.listdir(self.work) if n.startswith(".tpck-")]
 
     def holds(self, where):
-        """Records of other nodes' files."""
-        return [n for n in os.listdir(where.path("j")) if n.startswith("owed.")
-                and any(f.endswith(".record") for f in os.listdir(where.path("j", n)))]
+        """Folders with records of other nodes' files."""
+        return sorted({os.path.basename(os.path.dirname(f)) for f in glob.glob(where.path("j", "owed.*", "*.record"))})
 
     def __enter__(self):
         return self
@@ -224,6 +224,8 @@ def lost(cluster, run, level):
     checks.ok(run.there() == OLD, f"{level}: nothing is at its path yet", run.there())
     checks.ok(bool(run.holds(b)) == (level == "replicated"), f"{level}: the peer has {'it' if level == 'replicated' else 'nothing'}",
               cluster.logs())
+    shown = b.run([os.path.join(cluster.build, "transpckpt"), "show"], cluster.environment).stdout
+    checks.ok(("holds 5 files, 3.6 MiB, that nodea has not put at their paths\n" in shown) == (level == "replicated"), f"{level}: show says so" if level == "replicated" else f"{level}: show says nothing", shown)
     run.destroy(a, tracer)
     first.wait(10)
     found, second = run.look(b)

@@ -66,6 +66,24 @@ static void print_list(json_object *answer, const char *key, const char *before,
 	}
 }
 
+/* Files of the program's own that other nodes owe to their paths. */
+static void print_files(json_object *answer)
+{
+	json_object *list;
+
+	if (!json_object_object_get_ex(answer, "files_here", &list))
+		return;
+	for (size_t i = 0; i < json_object_array_length(list); i++) {
+		json_object *row = json_object_array_get_idx(list, i), *there;
+
+		if (strtoull(text_of(row, "files"), NULL, 10) == 0)
+			continue;
+		printf("  holds %s files, %s, that %s has not put at their paths%s\n", text_of(row, "files"),
+		       cli_bytes(strtoull(text_of(row, "bytes"), NULL, 10)), text_of(row, "owner"),
+		       json_object_object_get_ex(row, "there", &there) && json_object_get_boolean(there) ? "" : ", which is gone");
+	}
+}
+
 /* What was sent, and how long that was held back. */
 static void print_replication(json_object *answer)
 {
@@ -94,6 +112,7 @@ void cli_show_copies(const struct cli *cli, const char *job)
 		return;
 	print_list(answer, "copies_elsewhere", "copy", "on", "host");
 	print_list(answer, "copies_here", "holds a copy", "for", "owner");
+	print_files(answer);
 	print_replication(answer);
 	json_object_put(answer);
 }

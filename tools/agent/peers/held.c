@@ -473,6 +473,27 @@ bool peers_hold_files(void)
 	return any;
 }
 
+json_object *held_status(void)
+{
+	json_object *list = json_object_new_array();
+
+	pthread_mutex_lock(&held.lock);
+	for (const struct held_table *table = held.tables; table; table = table->next) {
+		json_object *row = json_object_new_object();
+		uint64_t bytes = 0;
+
+		for (size_t i = 0; i < table->count; i++)
+			bytes += table->file[i].owed.head.bytes;
+		json_object_object_add(row, "owner", json_object_new_string(table->host));
+		json_object_object_add(row, "there", json_object_new_boolean(table->peer != 0));
+		json_object_object_add(row, "files", json_object_new_uint64(table->count));
+		json_object_object_add(row, "bytes", json_object_new_uint64(bytes));
+		json_object_array_add(list, row);
+	}
+	pthread_mutex_unlock(&held.lock);
+	return list;
+}
+
 bool peers_hold_lost(void)
 {
 	bool any = false;

@@ -36,7 +36,7 @@ struct sent {
 struct target {
 	uint64_t peer;     /* its serial; 0: unused */
 	char host[TPCK_PEER_NAME];
-	bool answered, lost;
+	_Atomic bool answered, lost;
 	uint64_t full_ns;  /* it had no room then; 0: it has */
 	struct sent *sent; /* what it has */
 	size_t count, room;
@@ -330,7 +330,7 @@ static bool may_send(struct target *target)
 	return may;
 }
 
-/* Reads all of it, and sends what is no hole, unless it is there. */
+/* Reads all of it, and sends what is no hole, unless it is there. -EIO: it cannot be read. */
 static int send_bytes(struct target *target, const struct owed_file *file, uint8_t (*digest)[16], bool is_there, uint64_t *count)
 {
 	const struct tpck_owed_head *of = &file->owed.head;
@@ -342,10 +342,12 @@ static int send_bytes(struct target *target, const struct owed_file *file, uint8
 		uint64_t at = (uint64_t)i * TPCK_OWED_CHUNK;
 		size_t want = of->bytes - at < TPCK_OWED_CHUNK ? (size_t)(of->bytes - at) : TPCK_OWED_CHUNK;
 		char *bytes = say ? say->bytes + sizeof *digest : NULL;
+		ssize_t got;
 
-		if (!say || pread(file->fd, bytes, want, (off_t)at) != (ssize_t)want) {
+		got = say ? pread(file->fd, bytes, want, (off_t)at) : -1;
+		if (got != (ssize_t)want) {
 			free(say);
-			return -EAGAIN;
+			return got < 0 ? -EIO : -EAGAIN;
 		}
 		tpck_digest128(bytes, want, digest[i]);
 		if (is_there || is_zero(bytes, want)) {
@@ -415,7 +417,7 @@ static bool send_record(struct target *target, const struct owed_item *item, con
 /* True: it has this one. */
 static bool send_file(struct tpck_view *view, struct target *target, const struct owed_item *item)
 {
-	uint8_t (*digest)[16] = NULL;
+	uint8_t (*digest)[16];
 	struct owed_file file;
 	uint64_t count = 0;
 	bool there, kept = false;
@@ -436,14 +438,17 @@ static bool send_file(struct tpck_view *view, struct target *target, const struc
 	target->outcome = WAITING;
 	target->attempt++;
 	pthread_mutex_unlock(&owed.lock);
-	if (mark(file.owed.head.table) && (digest = calloc(file.owed.head.chunks + 1, sizeof *digest)) != NULL) {
+	digest = mark(file.owed.head.table) ? calloc(file.owed.head.chunks + 1, sizeof *digest) : NULL;
+	rc = digest ? 0 : -EIO;
+	if (digest) {
 		file.owed.digest = (const uint8_t (*)[16])digest;
 		rc = send_bytes(target, &file, digest, there, &count);
 		if (!rc && owed_is_still(view, item, &file))
 			kept = send_record(target, item, &file, count);
 	}
 	pthread_mutex_lock(&owed.lock);
-	target->full_ns = target->outcome == REFUSED ? tpck_clock_monotonic_ns() : 0;
+	/* What cannot be sent is not waited for either. */
+	target->full_ns = target->outcome == REFUSED || rc == -EIO ? tpck_clock_monotonic_ns() : 0;
 	target->asked = 0;
 	pthread_mutex_unlock(&owed.lock);
 	free(digest);

@@ -264,6 +264,7 @@ void peers_status(struct agent *agent, json_object *json)
 	json_object_object_add(json, "peers", list);
 	json_object_object_add(json, "copies_here", held);
 	json_object_object_add(json, "copies_elsewhere", given);
+	json_object_object_add(json, "files_here", held_status());
 	pace_status(json);
 }
 
