@@ -204,12 +204,16 @@ os.utime("a-2.pt", (1e9, 1e9))
 os.unlink("a-0.pt")
 save("latest", 4, 5)
 sync()
+again = open("a-1.pt", "ab")
+again.write(b"more")
+again.flush()
+time.sleep(0.5)
 step("saved")
 """
 
 
 def case_lost():
-    """Whole, with the rename, the pointer and the removal; at the level `memory` nothing of it."""
+    """Whole, with the rename, the pointer and the removal, and as it was what is being written again; at the level `memory` nothing."""
     for level in ("replicated", "memory"):
         with node.Cluster(2, **{**SETTINGS, "TRANSPCKPT_FSYNC": level}) as cluster, Run(cluster) as run:
             lost(cluster, run, level)

@@ -60,6 +60,12 @@ static bool is_owed(const struct tpck_view_entry *entry)
 	return (entry->state == TPCK_VIEW_CLOSED || entry->state == TPCK_VIEW_COMMITTING) && entry->kind != TPCK_VIEW_PLAIN;
 }
 
+/* One that was whole, and is being written again: who has it as it was keeps it until it is whole again. */
+static bool was_owed(const struct tpck_view_entry *entry)
+{
+	return entry->state == TPCK_VIEW_OPEN && entry->order && entry->kind != TPCK_VIEW_PLAIN;
+}
+
 bool owed_list(struct tpck_view *view, struct owed_item **list, size_t *count, uint64_t *newest)
 {
 	uint32_t left, room = atomic_load(&view->used) + 64;
@@ -77,11 +83,11 @@ bool owed_list(struct tpck_view *view, struct owed_item **list, size_t *count, u
 		if (entry->state == TPCK_VIEW_FREE)
 			continue;
 		left--;
-		if (!is_owed(entry))
+		if (!is_owed(entry) && !was_owed(entry))
 			continue;
 		if (*count == room)
 			break;
-		found[(*count)++] = (struct owed_item){entry->serial, entry->order, i, entry->changed};
+		found[(*count)++] = (struct owed_item){entry->serial, entry->order, i, entry->changed, was_owed(entry)};
 	}
 	*newest = view->order;
 	tpck_view_unlock(view);
@@ -264,7 +270,7 @@ static size_t owed_to_path(const struct chosen *chosen, struct tpck_owed list[],
 	for (size_t i = 0; i < count && found < room; i++) {
 		struct owed_file file;
 
-		if (owed_open(files.view, &items[i], &file))
+		if (items[i].open || owed_open(files.view, &items[i], &file))
 			continue;
 		if (file.owed.head.folder_inode == chosen->folder.inode && strcmp(file.name, chosen->name) == 0) {
 			if (items[i].serial == chosen->serial)

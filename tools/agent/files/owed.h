@@ -22,6 +22,7 @@ uint32_t owed_table(const struct tpck_view *view);
 struct owed_item {
 	uint64_t serial, order;
 	uint32_t index, changed;
+	bool open; /* it is being written again */
 };
 /* By order; malloc'd. `newest`: the last order that was given out by then. False: it cannot be told. */
 bool owed_list(struct tpck_view *view, struct owed_item **list, size_t *count, uint64_t *newest);

@@ -490,7 +490,7 @@ static uint64_t bring_up(struct tpck_view *view, struct target *target, const st
 	for (size_t i = 0; i < count; i++) {
 		const struct sent *sent = sent_of(target, list[i].serial);
 
-		if (sent && sent->order == list[i].order && sent->changed == list[i].changed)
+		if (list[i].open || (sent && sent->order == list[i].order && sent->changed == list[i].changed))
 			continue;
 		if (target->full_ns && tpck_clock_monotonic_ns() < target->full_ns + FULL_NS)
 			return list[i].order - 1;

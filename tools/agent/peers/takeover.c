@@ -280,14 +280,15 @@ static bool put_all(struct taking *taking, struct tpck_error *err)
 {
 	struct held_table *table = taking->table;
 	uint64_t last = taking->list[taking->count - 1].head.order, done = 0;
-	char mark[TPCK_PATH_MAX];
+	char mark[TPCK_PATH_MAX], missed[TPCK_PATH_MAX];
 	bool marked;
 	size_t i = 0;
 	int rc = 0;
 
 	owed_mark_path(mark, "files", table->table);
-	/* Without the mark all of it has been at its path already. */
-	marked = access(mark, F_OK) == 0 || errno != ENOENT;
+	owed_mark_path(missed, "missed", table->table);
+	/* Without a mark all of it has been at its path already. */
+	marked = access(mark, F_OK) == 0 || errno != ENOENT || access(missed, F_OK) == 0 || errno != ENOENT;
 	if (marked) {
 		rc = fence(table->table, last, err);
 		for (; !rc && i < taking->count; i += !rc) {
@@ -308,6 +309,7 @@ static bool put_all(struct taking *taking, struct tpck_error *err)
 		struct tpck_peer_message head = {.generation = table->table, .step = last};
 
 		unlink(mark);
+		unlink(missed);
 		owed_say(0, TPCK_PEER_FILE_TAKEN, &head, NULL, 0);
 		done = last;
 	}
@@ -424,10 +426,11 @@ static size_t marks(uint32_t table[MARKS])
 	return count;
 }
 
-static void say_missing(uint32_t table)
+/* No start waits for them once more. Who has them after all puts them at their paths when it comes back. */
+static void give_up(uint32_t table)
 {
 	struct tpck_error err = {0};
-	char path[TPCK_PATH_MAX], *host = NULL;
+	char path[TPCK_PATH_MAX], missed[TPCK_PATH_MAX], *host = NULL;
 
 	owed_mark_path(path, "files", table);
 	if (tpck_file_read(path, 4096, &host, NULL, NULL))
@@ -435,18 +438,15 @@ static void say_missing(uint32_t table)
 	tpck_error_set(&err, 0, "files that %.60s owed are not at their paths, and may be lost: no peer is there that has them", host);
 	agent_complain(&err);
 	free(host);
+	owed_mark_path(missed, "missed", table);
+	(void)!rename(path, missed);
 }
 
 /* One of these tables: its owner lives, or what it owed is at its paths, or that cannot be for now. */
 static void settle(uint32_t table)
 {
-	static uint32_t hopeless[MARKS];
-	static unsigned next;
 	uint64_t begun = tpck_clock_monotonic_ns(), who;
-	bool again = false;
 
-	for (unsigned i = 0; i < MARKS; i++)
-		again = again || hopeless[i] == table;
 	tpck_log_debug("what table %08x owed is looked for", table);
 	do {
 		if (has(table)) {
@@ -460,10 +460,9 @@ static void settle(uint32_t table)
 			return;
 		}
 		usleep(IDLE_MS * 1000);
-	} while (!again && !held.stop && tpck_clock_monotonic_ns() < begun + FIND_NS);
-	if (!again)
-		hopeless[next++ % MARKS] = table;
-	say_missing(table);
+	} while (!held.stop && tpck_clock_monotonic_ns() < begun + FIND_NS);
+	if (!held.stop)
+		give_up(table);
 }
 
 static void look_for_lost(void)
