@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # TPCK_UCX: what agents of several nodes speak to each other with: UCX (HAVE_UCX; its header only, the library is loaded when
-# it is needed), and libsodium, which proves who they are (HAVE_SODIUM).
+# it is needed), libsodium, which proves who they are (HAVE_SODIUM), and ISA-L, which
+# makes fragments of snapshots (HAVE_ISAL).
 AC_DEFUN([TPCK_UCX], [
   PKG_CHECK_MODULES([UCX], [ucx >= 1.11],
     [tpck_ucx_found=`$PKG_CONFIG --modversion ucx`
@@ -10,4 +11,8 @@ AC_DEFUN([TPCK_UCX], [
     [tpck_sodium_found=`$PKG_CONFIG --modversion libsodium`
      AC_DEFINE([HAVE_SODIUM], [1], [Define to 1 where libsodium is.])],
     [tpck_sodium_found="no (the same: install libsodium-dev)"])
+  PKG_CHECK_MODULES([ISAL], [libisal],
+    [tpck_isal_found=`$PKG_CONFIG --modversion libisal`
+     AC_DEFINE([HAVE_ISAL], [1], [Define to 1 where ISA-L is.])],
+    [tpck_isal_found="no (peers keep whole copies where TRANSPCKPT_PEERS is K+M: install libisal-dev)"])
 ])
