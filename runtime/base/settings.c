@@ -77,6 +77,29 @@ static int parse_interval(const char *text, struct tpck_interval *interval)
 	return 0;
 }
 
+/* K copies, or K+M fragments. */
+static int parse_copies(const char *text, struct tpck_copies *copies)
+{
+	struct tpck_copies parsed = {0};
+	const char *rest;
+	double first, second;
+
+	if (*text < '0' || *text > '9' || parse_number(text, &first, &rest) || first != (double)(uint64_t)first)
+		return -EINVAL;
+	if (!*rest) {
+		parsed.count = (uint64_t)first;
+	} else {
+		if (*rest != '+' || rest[1] < '0' || rest[1] > '9' || parse_number(rest + 1, &second, &rest) || *rest)
+			return -EINVAL;
+		/* Fewer are copies, and of more nobody wants to be the one who waits for all. */
+		if (second != (double)(uint64_t)second || first < 2 || second < 1 || first + second > TPCK_SETTING_FRAGMENTS_MAX)
+			return -EINVAL;
+		parsed = (struct tpck_copies){(uint64_t)second + 1, (uint32_t)first, (uint32_t)second};
+	}
+	*copies = parsed;
+	return 0;
+}
+
 static int parse_choice(const char *text, const char *choices, char *field)
 {
 	size_t length = strlen(text);
@@ -117,6 +140,8 @@ int tpck_settings_parse(const struct tpck_setting_row *row, const char *text,
 	case 'C':
 		if (strcmp(row->type, "CHOICE") == 0)
 			return parse_choice(text, row->choices, field);
+		if (strcmp(row->type, "COPIES") == 0)
+			return parse_copies(text, field);
 		if (parse_number(text, &value, &rest) || *rest || value != (double)(uint64_t)value)
 			return -EINVAL;
 		*(uint64_t *)field = (uint64_t)value;

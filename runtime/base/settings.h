@@ -13,7 +13,14 @@ struct tpck_interval {
 	double count;
 };
 
-enum { TPCK_SETTING_TEXT_MAX = 1024 };
+/* Copies on other nodes: so many, which is how many losses are survived beside the node's own; or, where `data` is not 0 and there are as many nodes,
+ * `data` + `parity` fragments of which any `data` are enough, which survive as many. */
+struct tpck_copies {
+	uint64_t count;
+	uint32_t data, parity;
+};
+
+enum { TPCK_SETTING_TEXT_MAX = 1024, TPCK_SETTING_FRAGMENTS_MAX = 32 };
 
 #define TPCK_SETTING_TYPE_STRING char
 #define TPCK_SETTING_FIELD_STRING(field) char field[TPCK_SETTING_TEXT_MAX];
@@ -21,6 +28,7 @@ enum { TPCK_SETTING_TEXT_MAX = 1024 };
 #define TPCK_SETTING_FIELD_CHOICE(field) char field[32];
 #define TPCK_SETTING_FIELD_BOOL(field) bool field;
 #define TPCK_SETTING_FIELD_COUNT(field) uint64_t field;
+#define TPCK_SETTING_FIELD_COPIES(field) struct tpck_copies field;
 #define TPCK_SETTING_FIELD_BYTES(field) uint64_t field;
 #define TPCK_SETTING_FIELD_RATE(field) uint64_t field;
 #define TPCK_SETTING_FIELD_PERCENT(field) double field;

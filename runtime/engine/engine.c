@@ -109,7 +109,7 @@ void tpck_engine_start(const char *library_path, char *const *arguments)
 	tpck_files_start(&engine->settings, engine->job, engine->library, engine->start_folder);
 	tpck_ranks_find(&engine->ranks);
 	/* Snapshots of several ranks are worth something only if all take the same step: agents see to that. */
-	if (engine->ranks.elsewhere && !engine->settings.peers) {
+	if (engine->ranks.elsewhere && !engine->settings.peers.count) {
 		tpck_log_info("some of the %u ranks are on other nodes: the device's state is not checkpointed unless TRANSPCKPT_PEERS is 1 or more",
 			      engine->ranks.world);
 		goto out;

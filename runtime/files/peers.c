@@ -86,7 +86,7 @@ void tpck_files_ask_for_lost(const struct tpck_reach *who)
 	char shm[TPCK_SETTING_TEXT_MAX + 16];
 	int saved = errno, fd;
 
-	if (!is_level() || !tpck_files_settings->peers)
+	if (!is_level() || !tpck_files_settings->peers.count)
 		return;
 	/* No agent is started for each of what a program starts. */
 	if (has_asked()) {
@@ -112,7 +112,7 @@ static void say_no_peers(struct tpck_view *view)
 {
 	if (!atomic_exchange(&view->said, 1))
 		tpck_log_warn("TRANSPCKPT_FSYNC=replicated: %s; fsync waits for the disk, as with durable",
-			      tpck_files_settings->peers ? "no peer has room for copies of files, or none is there" : "there are no peers");
+			      tpck_files_settings->peers.count ? "no peer has room for copies of files, or none is there" : "there are no peers");
 }
 
 bool tpck_files_replicated(uint64_t order)
@@ -123,7 +123,7 @@ bool tpck_files_replicated(uint64_t order)
 	if (!is_level())
 		return false;
 	while ((view = tpck_files_lock())) {
-		uint32_t seen = view->done, copies = tpck_files_settings->peers ? view->copies : 1;
+		uint32_t seen = view->done, copies = tpck_files_settings->peers.count ? view->copies : 1;
 		bool done = view->replicated >= order;
 
 		tpck_view_unlock(view);

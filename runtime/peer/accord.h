@@ -58,20 +58,21 @@ struct tpck_accord_message {
 };
 
 /* A snapshot that a node has of a rank. */
-enum tpck_holding { TPCK_HOLDING_HELD, TPCK_HOLDING_COMMITTED, TPCK_HOLDING_COPY };
+enum tpck_holding { TPCK_HOLDING_HELD, TPCK_HOLDING_COMMITTED, TPCK_HOLDING_COPY, TPCK_HOLDING_FRAGMENT };
 struct tpck_accord_holding {
 	uint64_t generation, step;
 	uint32_t rank, ordinal;
 	uint32_t kind;               /* enum tpck_holding */
 	uint32_t resumable;
 	uint32_t form;               /* of the rank's identity, as the ASK counts them */
-	uint32_t reserved;
+	uint8_t data, parity, index; /* which fragment (erasure.h), of a holding that is one */
+	uint8_t reserved;
 };
 
 /* Where a rank's part is got from, where it is neither at hand nor in the store. */
 struct tpck_accord_source {
 	uint32_t rank, ordinal;
-	char node[128];
+	char node[128];              /* "": by fragments, whoever has them */
 };
 
 #endif

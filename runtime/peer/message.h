@@ -12,12 +12,13 @@
 
 #include <stdint.h>
 
+#include "runtime/peer/erasure.h"
 #include "runtime/peer/secret.h"
 #include "runtime/wire/segment.h"
 #include "runtime/wire/view.h"
 
 #define TPCK_PEER_MAGIC 0x72656570u /* "peer" */
-enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 9 };
+enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 10 };
 /* Of texts: identities, reasons, manifests. */
 enum { TPCK_PEER_TEXT_MAX = 256 << 20, TPCK_PEER_NAME = 128 };
 
@@ -27,10 +28,11 @@ enum tpck_peer_type {
 	TPCK_PEER_PROOF,     /* struct tpck_greeting */
 	TPCK_PEER_REFUSE,    /* a text: why there is no talk with this one */
 	TPCK_PEER_PING,      /* value: 1 where programs are served */
-	TPCK_PEER_OFFER,     /* a manifest's text: what the sender would give. transfer is the sender's number of it; value one more
-			      * than the step that is to stay meanwhile, or 0: the newest */
+	TPCK_PEER_OFFER,     /* a manifest's text: what the sender would give, or this fragment of. transfer is the sender's number of it; value
+			      * one more than the step that is to stay meanwhile, or 0: the newest */
 	TPCK_PEER_WANT,      /* to an OFFER: struct tpck_peer_want, one for each chunk that lacks; `part` of `value` parts */
-	TPCK_PEER_CHUNK,     /* member, object, chunk: a piece of its bytes, from offset on; value: how many it has */
+	TPCK_PEER_CHUNK,     /* member, object, chunk: a piece of its bytes, or of its fragment's, from offset on; value: how many there are; digest: of
+			      * the fragment */
 	TPCK_PEER_HAVE,      /* to an OFFER: all is there, compared with its digests, and kept */
 	TPCK_PEER_FAIL,      /* to an OFFER or a GET: a text, why not */
 	TPCK_PEER_DROP,      /* an identity's text: copies of it up to `generation` are not needed any more; value 1: it ended */
@@ -38,9 +40,10 @@ enum tpck_peer_type {
 	TPCK_PEER_ASK,       /* an identity's text, rank, ordinal: what is there of it? transfer is the asker's number. Of
 			      * several ranks the first one stands for all */
 	TPCK_PEER_TELL,      /* to an ASK: value 0: nothing; 1: a copy of generation and step; 2: only one of the program as it
-			      * was with other arguments, variables or ranks, and its identity's text */
+			      * was with other arguments, variables or ranks, and its identity's text. With 0 and 1: struct tpck_peer_told, one for
+			      * each fragment */
 	TPCK_PEER_GET,       /* an identity's text, rank, ordinal, generation, step: is answered by an OFFER of what is there of this
-			      * launch and exactly this step, to which this rank belongs */
+			      * launch and exactly this step, to which this rank belongs: the whole, or this fragment */
 	TPCK_PEER_ACCORD,    /* struct tpck_accord_message (accord.h) and what goes with it */
 	/* Files that a node owes to their paths (owed.h). `generation` is the table that they are in. From the owner: */
 	TPCK_PEER_FILE_BEGIN, /* what is kept of this table? */
@@ -79,10 +82,19 @@ struct tpck_peer_message {
 	uint32_t member, object, chunk; /* of the manifest's members */
 	uint32_t offset;
 	uint64_t value;
+	struct tpck_fragment fragment;
+	uint8_t digest[16];
 };
 
 struct tpck_peer_want {
 	uint32_t member, object, chunk;
+};
+
+struct tpck_peer_told {
+	uint64_t generation, step;
+	struct tpck_fragment fragment;
+	uint32_t part; /* 1: the launch's other ranks were on other nodes */
+	uint32_t reserved;
 };
 
 /* By which secret one is known: that of the job's store, or of TRANSPCKPT_SECRET; and the user's, where Slurm says who there is. */

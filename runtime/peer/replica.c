@@ -16,12 +16,35 @@
 #include "runtime/store/file.h"
 #include "runtime/store/stage.h"
 
+static bool is_fragments(const struct tpck_replica *r)
+{
+	return r->fragment.data != 0;
+}
+
 static void folder_path(const struct tpck_replica *r, const struct tpck_session_name *name, char *path, size_t size)
 {
 	char text[64];
 
 	tpck_session_name_format(name, text, sizeof text);
-	snprintf(path, size, "%s/" TPCK_REPLICA_PREFIX "%s", r->job_folder, text);
+	if (is_fragments(r))
+		snprintf(path, size, "%s/" TPCK_REPLICA_FRAGMENT "%u+%u.%u.%s", r->job_folder, r->fragment.data, r->fragment.parity,
+			 r->fragment.index, text);
+	else
+		snprintf(path, size, "%s/" TPCK_REPLICA_PREFIX "%s", r->job_folder, text);
+}
+
+bool tpck_replica_is_folder(const char *entry, struct tpck_session_name *name, struct tpck_fragment *fragment)
+{
+	unsigned data, parity, index;
+	int used = 0;
+
+	*fragment = (struct tpck_fragment){0};
+	if (strncmp(entry, TPCK_REPLICA_PREFIX, strlen(TPCK_REPLICA_PREFIX)) == 0)
+		return tpck_session_name_parse(entry + strlen(TPCK_REPLICA_PREFIX), name) == 0;
+	if (sscanf(entry, TPCK_REPLICA_FRAGMENT "%3u+%3u.%3u.%n", &data, &parity, &index, &used) != 3 || !used)
+		return false;
+	*fragment = (struct tpck_fragment){(uint16_t)data, (uint16_t)parity, (uint16_t)index, 0};
+	return tpck_fragment_is_valid(fragment) && tpck_session_name_parse(entry + used, name) == 0;
 }
 
 void tpck_replica_path(const struct tpck_replica *r, const struct tpck_member *member, char *path, size_t size)
@@ -50,10 +73,10 @@ static void log_path(const struct tpck_replica *r, const struct tpck_member *mem
 /* The manifest of what is whole. */
 static void whole_path(const struct tpck_replica *r, unsigned slot, char *path, size_t size)
 {
-	char text[64];
+	char folder[TPCK_PATH_MAX];
 
-	tpck_session_name_format(&r->name, text, sizeof text);
-	snprintf(path, size, "%s/" TPCK_REPLICA_PREFIX "%s/whole.%u", r->job_folder, text, slot);
+	folder_path(r, &r->name, folder, sizeof folder);
+	snprintf(path, size, "%.*s/whole.%u", (int)sizeof folder - 16, folder, slot);
 }
 
 /* Whether a manifest is one of this launch's, of all of its ranks or some, and of a shape that images and logs can be made of. */
@@ -99,8 +122,10 @@ static void clear_slot(struct tpck_replica *r, unsigned slot)
 	tpck_manifest_free(r->slot[slot]);
 	free(r->text[slot]);
 	tpck_firsts_free(&r->firsts[slot]);
+	free(r->digests[slot]);
 	r->slot[slot] = NULL;
 	r->text[slot] = NULL;
+	r->digests[slot] = NULL;
 }
 
 static void forget_slot(struct tpck_replica *r, unsigned slot)
@@ -143,20 +168,26 @@ static void find_slot(struct tpck_replica *r, unsigned slot)
 		rc = take_ranks(r, r->slot[slot], NULL);
 	if (!rc)
 		rc = tpck_firsts_find(&r->firsts[slot], r->slot[slot], NULL);
-	for (size_t m = 0; !rc && m < r->slot[slot]->member_count; m++)
+	for (size_t m = 0; !rc && !is_fragments(r) && m < r->slot[slot]->member_count; m++)
 		rc = check_member(r, slot, &r->slot[slot]->members[m]);
+	if (!rc && is_fragments(r)) {
+		folder_path(r, &r->name, path, sizeof path);
+		rc = tpck_fragments_load(path, slot, tpck_fragments_count(r->slot[slot]), &r->digests[slot]);
+	}
 	if (rc)
 		forget_slot(r, slot);
 }
 
 int tpck_replica_open(struct tpck_replica **out, const char *job_folder, const struct tpck_session_name *name,
-		      struct tpck_error *err)
+		      const struct tpck_fragment *fragment, struct tpck_error *err)
 {
 	struct tpck_replica *r = calloc(1, sizeof *r);
 
 	if (!r)
 		return tpck_error_set(err, ENOMEM, "keeping a peer's copy");
 	r->name = *name;
+	if (fragment)
+		r->fragment = *fragment;
 	if ((size_t)snprintf(r->job_folder, sizeof r->job_folder, "%s", job_folder) >= sizeof r->job_folder) {
 		free(r);
 		return tpck_error_set(err, ENAMETOOLONG, "keeping a peer's copy in %s", job_folder);
@@ -207,7 +238,7 @@ int tpck_replica_newest(const struct tpck_replica *r)
 
 /* ---- what lacks --------------------------------------------------------------------------- */
 
-uint64_t tpck_replica_needs(const struct tpck_replica *r, const struct tpck_manifest *m)
+uint64_t tpck_replica_needs(const struct tpck_replica *r, const struct tpck_manifest *m, unsigned slots)
 {
 	struct tpck_firsts firsts;
 	uint64_t bytes = 0, has = 0;
@@ -222,13 +253,17 @@ uint64_t tpck_replica_needs(const struct tpck_replica *r, const struct tpck_mani
 
 		tpck_replica_path(r, member, path, sizeof path);
 		has += tpck_folder_memory(path);
+		if (is_fragments(r))
+			continue;
 		for (size_t o = 2; o < member->object_count; o++)
 			bytes += member->objects[o].bytes;
 		for (size_t c = 0; c < member->objects[TPCK_OBJECT_OF_DATA].count; c++)
 			chunks += tpck_firsts_is(&firsts, i, c);
 		/* Both images, from the beginning: room that is there only at times is none. */
-		bytes += TPCK_REPLICA_SLOTS * tpck_image_memory(chunks * TPCK_CHUNK_BYTES);
+		bytes += slots * tpck_image_memory(chunks * TPCK_CHUNK_BYTES);
 	}
+	if (is_fragments(r))
+		bytes = tpck_fragments_memory(&r->fragment, m, &firsts, slots);
 	tpck_firsts_free(&firsts);
 	return bytes > has ? bytes - has : 0;
 }
@@ -316,6 +351,7 @@ struct earlier {
 	struct tpck_manifest *manifest; /* NULL: none */
 	struct tpck_firsts firsts;
 	struct tpck_image *image;       /* by member; NULL: they are written to */
+	tpck_fragment_digest *digests;
 };
 
 /* Whether that has these very bytes of the same rank's at the same place; *at is where they lie. */
@@ -334,6 +370,42 @@ static bool same_in(const struct earlier *e, const struct tpck_replica *r, const
 	*at = place->object == TPCK_OBJECT_OF_DATA ? e->firsts.of[place->member][place->chunk]
 						   : (struct tpck_first){place->member, place->chunk};
 	return true;
+}
+
+/* The same of a fragment. The last chunk of the log grows, and is another one then. */
+static bool fragment_is_here(struct tpck_replica *r, const struct tpck_peer_want *place, const struct earlier *before,
+			     const struct earlier *other)
+{
+	const struct tpck_object *object = &r->coming->members[place->member].objects[place->object];
+	size_t length = object->chunks[place->chunk].length, bytes = tpck_fragment_bytes(&r->fragment, length);
+	uint8_t *digest = r->coming_digests[tpck_fragments_number(r->coming, place)], found[16];
+	char path[TPCK_PATH_MAX];
+	struct tpck_first at;
+	bool same = false;
+	void *copy;
+
+	if (place->object == TPCK_OBJECT_OF_DATA && !tpck_firsts_is(&r->coming_firsts, place->member, place->chunk))
+		return true;
+	if (same_in(before, r, place, &at) && at.member == place->member && at.chunk == place->chunk) {
+		memcpy(digest, before->digests[tpck_fragments_number(before->manifest, place)], sizeof found);
+		return true;
+	}
+	if (!same_in(other, r, place, &at))
+		return false;
+	memcpy(digest, other->digests[tpck_fragments_number(other->manifest, &(struct tpck_peer_want){at.member, place->object, at.chunk})],
+	       sizeof found);
+	if (tpck_fragments_is_shared(place->object, length))
+		return true;
+	copy = malloc(bytes + 1);
+	tpck_replica_path(r, &r->coming->members[at.member], path, sizeof path);
+	if (copy && tpck_fragments_read(path, !r->to, &r->fragment, place->object, at.chunk, copy, length, NULL) == 0) {
+		tpck_digest128(copy, bytes, found);
+		tpck_replica_path(r, &r->coming->members[place->member], path, sizeof path);
+		same = memcmp(found, digest, sizeof found) == 0 &&
+		       tpck_fragments_write(path, r->to, &r->fragment, place->object, place->chunk, copy, length, NULL) == 0;
+	}
+	free(copy);
+	return same;
 }
 
 /* Whether a chunk need not come: it is a later one of equals, the slot's older copy has it there already, or the other one
@@ -378,7 +450,8 @@ static int compare(struct tpck_replica *r, const struct earlier *before, const s
 			for (uint32_t i = 0; i < member->objects[o].count; i++) {
 				struct tpck_peer_want place = {m, o, i};
 
-				r->lacking[m][o][i] = !is_here(r, &place, before, other);
+				r->lacking[m][o][i] = is_fragments(r) ? !fragment_is_here(r, &place, before, other)
+								      : !is_here(r, &place, before, other);
 				r->lacks += r->lacking[m][o][i];
 			}
 		}
@@ -437,6 +510,8 @@ static void leave(struct tpck_replica *r)
 		close_images(r->image, r->coming->member_count);
 	r->image = NULL;
 	tpck_firsts_free(&r->coming_firsts);
+	free(r->coming_digests);
+	r->coming_digests = NULL;
 	r->coming = NULL;
 	r->coming_text = NULL;
 }
@@ -446,9 +521,18 @@ static int begin(struct tpck_replica *r, const struct earlier *before, const str
 	int rc = tpck_firsts_find(&r->coming_firsts, r->coming, err);
 
 	r->image = calloc(r->coming->member_count, sizeof *r->image);
-	if (!rc && !r->image)
+	if (is_fragments(r))
+		r->coming_digests = calloc(tpck_fragments_count(r->coming) + 1, sizeof *r->coming_digests);
+	if (!rc && (!r->image || (is_fragments(r) && !r->coming_digests)))
 		rc = tpck_error_set(err, ENOMEM, "keeping a peer's copy");
 	for (size_t m = 0; !rc && m < r->coming->member_count; m++) {
+		char path[TPCK_PATH_MAX];
+
+		tpck_replica_path(r, &r->coming->members[m], path, sizeof path);
+		if (is_fragments(r)) {
+			rc = tpck_fragments_reserve(path, r->to, &r->fragment, &r->coming->members[m], m, &r->coming_firsts, err);
+			continue;
+		}
 		rc = open_image(r, m, err);
 		if (!rc)
 			rc = open_logs(r, &r->coming->members[m], err);
@@ -474,13 +558,17 @@ int tpck_replica_begin(struct tpck_replica *r, struct tpck_manifest *manifest, c
 	 * fails, nothing is known of its images. */
 	before.manifest = r->slot[r->to];
 	before.firsts = r->firsts[r->to];
+	before.digests = r->digests[r->to];
 	r->slot[r->to] = NULL;
+	r->digests[r->to] = NULL;
 	r->firsts[r->to] = (struct tpck_firsts){0};
 	forget_slot(r, r->to);
 	if (r->slot[!to]) {
 		other.manifest = r->slot[!to];
 		other.firsts = r->firsts[!to];
-		other.image = open_images(r, !to);
+		other.digests = r->digests[!to];
+		if (!is_fragments(r))
+			other.image = open_images(r, !to);
 	}
 	r->coming = manifest;
 	r->coming_text = text;
@@ -492,6 +580,7 @@ int tpck_replica_begin(struct tpck_replica *r, struct tpck_manifest *manifest, c
 		rc = list_lacking(r, want, err);
 	tpck_manifest_free(before.manifest);
 	tpck_firsts_free(&before.firsts);
+	free(before.digests);
 	if (other.manifest)
 		close_images(other.image, other.manifest->member_count);
 	if (rc) {
@@ -521,9 +610,9 @@ void *tpck_replica_place(struct tpck_replica *r, const struct tpck_peer_want *at
 {
 	const struct tpck_chunk *wanted = chunk_of(r, at);
 
-	if (!wanted || wanted->length != bytes)
+	if (!wanted || (is_fragments(r) ? tpck_fragment_bytes(&r->fragment, wanted->length) : wanted->length) != bytes)
 		return NULL;
-	return at->object < 2 ? image_place(&r->image[at->member], at->object, at->chunk) : malloc(bytes);
+	return at->object < 2 && !is_fragments(r) ? image_place(&r->image[at->member], at->object, at->chunk) : malloc(bytes);
 }
 
 static int write_log(const struct tpck_replica *r, const struct tpck_peer_want *place, const uint8_t *bytes, size_t length,
@@ -543,12 +632,48 @@ static int write_log(const struct tpck_replica *r, const struct tpck_peer_want *
 	return rc;
 }
 
-int tpck_replica_take(struct tpck_replica *r, const struct tpck_peer_want *at, void *bytes, bool whole, struct tpck_error *err)
+/* What is not good gets a digest that is nobody's. */
+static int take_fragment(struct tpck_replica *r, const struct tpck_peer_want *at, void *bytes, size_t length, size_t size, const uint8_t said[16],
+			 struct tpck_error *err)
+{
+	const struct tpck_member *member = &r->coming->members[at->member];
+	char path[TPCK_PATH_MAX];
+	uint8_t digest[16];
+	int rc;
+
+	tpck_digest128(bytes, size, digest);
+	if (memcmp(digest, said, sizeof digest) != 0) {
+		if (!r->gathers)
+			return tpck_error_set(err, EBADMSG, "the fragment of chunk %u of %s of rank %u is not what its digest says", at->chunk,
+					      member->objects[at->object].name, member->rank);
+		memset(digest, 0, sizeof digest);
+	}
+	tpck_replica_path(r, member, path, sizeof path);
+	rc = tpck_fragments_write(path, r->to, &r->fragment, at->object, at->chunk, bytes, length, err);
+	memcpy(r->coming_digests[tpck_fragments_number(r->coming, at)], digest, sizeof digest);
+	return rc;
+}
+
+int tpck_replica_take(struct tpck_replica *r, const struct tpck_peer_want *at, void *bytes, bool whole, const uint8_t said[16],
+		      struct tpck_error *err)
 {
 	const struct tpck_chunk *wanted = chunk_of(r, at);
 	uint8_t digest[16];
 	int rc = 0;
 
+	if (is_fragments(r)) {
+		size_t size = wanted ? tpck_fragment_bytes(&r->fragment, wanted->length) : 0;
+
+		if (wanted && whole)
+			rc = take_fragment(r, at, bytes, wanted->length, size, said, err);
+		if (wanted && whole && !rc) {
+			r->lacking[at->member][at->object][at->chunk] = 0;
+			r->lacks--;
+			r->received += size;
+		}
+		free(bytes);
+		return rc;
+	}
 	if (wanted && whole) {
 		const struct tpck_member *member = &r->coming->members[at->member];
 
@@ -630,8 +755,12 @@ int tpck_replica_finish(struct tpck_replica *r, struct tpck_error *err)
 
 	if (!r->coming || r->lacks)
 		return tpck_error_set(err, EINVAL, "finishing a copy that is not whole");
-	for (size_t m = 0; !rc && m < r->coming->member_count; m++)
+	for (size_t m = 0; !rc && !is_fragments(r) && m < r->coming->member_count; m++)
 		rc = finish_member(r, m, err);
+	if (is_fragments(r)) {
+		folder_path(r, &r->name, path, sizeof path);
+		rc = tpck_fragments_save(path, r->to, r->coming_digests, tpck_fragments_count(r->coming), err);
+	}
 	whole_path(r, r->to, path, sizeof path);
 	if (!rc)
 		rc = tpck_file_write(path, r->coming_text, r->coming_size, 0, err);
@@ -644,6 +773,8 @@ int tpck_replica_finish(struct tpck_replica *r, struct tpck_error *err)
 	r->text_size[r->to] = r->coming_size;
 	r->firsts[r->to] = r->coming_firsts;
 	r->coming_firsts = (struct tpck_firsts){0};
+	r->digests[r->to] = r->coming_digests;
+	r->coming_digests = NULL;
 	leave(r);
 	return 0;
 }
@@ -659,6 +790,18 @@ void tpck_replica_abort(struct tpck_replica *r)
 }
 
 /* ---- for a start --------------------------------------------------------------------------- */
+
+int tpck_replica_fragment(const struct tpck_replica *r, unsigned slot, const struct tpck_peer_want *at, void *to, uint8_t digest[16],
+			  struct tpck_error *err)
+{
+	const struct tpck_member *member = &r->slot[slot]->members[at->member];
+	size_t length = member->objects[at->object].chunks[at->chunk].length;
+	char path[TPCK_PATH_MAX];
+
+	tpck_replica_path(r, member, path, sizeof path);
+	memcpy(digest, r->digests[slot][tpck_fragments_number(r->slot[slot], at)], 16);
+	return tpck_fragments_read(path, slot, &r->fragment, at->object, at->chunk, to, length, err);
+}
 
 uint64_t tpck_replica_fill_needs(const struct tpck_replica *r, unsigned slot)
 {

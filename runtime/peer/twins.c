@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/digest.h"
 #include "runtime/store/memory_tier.h"
 
 struct row {
@@ -104,6 +105,29 @@ static const struct tpck_image *image_of(const struct tpck_twins *twins, struct 
 	return images->image[member].header ? &images->image[member] : NULL;
 }
 
+/* The fragment that is kept of it. It does not show what it was made of, so that this is compared before. */
+static bool take_fragment(struct tpck_replica *replica, const struct tpck_peer_want *want, const struct tpck_chunk *chunk, const void *bytes)
+{
+	uint8_t digest[16], *whole = malloc(chunk->length), *to = NULL;
+	size_t size = tpck_fragment_bytes(&replica->fragment, chunk->length);
+	bool taken = false;
+
+	if (whole) {
+		memcpy(whole, bytes, chunk->length);
+		tpck_digest128(whole, chunk->length, digest);
+		to = memcmp(digest, chunk->digest, sizeof digest) == 0 ? tpck_replica_place(replica, want, size) : NULL;
+	}
+	if (to) {
+		bool cut = tpck_erasure_cut(&replica->fragment, whole, chunk->length, to) == 0;
+
+		if (cut)
+			tpck_digest128(to, size, digest);
+		taken = !tpck_replica_take(replica, want, to, cut, digest, NULL) && cut;
+	}
+	free(whole);
+	return taken;
+}
+
 /* Whether it is here now. */
 static bool take(const struct tpck_twins *twins, struct images *images, struct tpck_replica *replica, const struct tpck_peer_want *want)
 {
@@ -115,11 +139,13 @@ static bool take(const struct tpck_twins *twins, struct images *images, struct t
 
 	if (!image || at + row->length > image->size - TPCK_IMAGE_DATA_AT)
 		return false;
+	if (replica->fragment.data)
+		return take_fragment(replica, want, chunk, tpck_image_data(image) + at);
 	to = tpck_replica_place(replica, want, row->length);
 	if (!to)
 		return false;
 	memcpy(to, tpck_image_data(image) + at, row->length);
-	return !tpck_replica_take(replica, want, to, true, NULL);
+	return !tpck_replica_take(replica, want, to, true, NULL, NULL);
 }
 
 size_t tpck_twins_fill(const struct tpck_twins *twins, struct tpck_replica *replica, struct tpck_peer_want *want, size_t count,

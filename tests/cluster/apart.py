@@ -90,6 +90,9 @@ def lose(name, ranks, per_node, before, lost, after, spares=(), layout=(), peers
         left = [nodes[n] for n in before if n not in lost]
         node.until(lambda: all(len(re.findall("was killed|failed; its snapshot", n.agent_log())) >= per_node for n in left), 10)
         finish(run, run.start([nodes[n] for n in after], per_node), has, "on other nodes")
+        if "+" in peers:
+            made = [n.name for n in nodes if n.alive and f"fragments of {peers}" in n.agent_log()]
+            checks.ok(made, f"{name}: put together of fragments on {made}", cluster.logs())
 
 
 def case_node():
@@ -110,6 +113,17 @@ def case_two():
 def case_eight():
     """Tensor, pipeline and data parallel two each: eight ranks on four nodes, one of which goes."""
     lose("eight", 8, 2, (0, 1, 2, 3), (1,), (0, 4, 2, 3), layout=("--tp", "2", "--pp", "2"))
+
+
+def case_erasure():
+    """Each node's part is on three others as fragments of 2+1. Both nodes of the job go, so that of each part its own node is lost and one that may hold a
+    fragment."""
+    lose("2+1", 4, 2, (0, 1), (0, 1), (2, 3), spares=(4,), layout=("--zero",), peers="2+1")
+
+
+def case_erasure_wide():
+    """Fragments of 4+2, of a rank on each of four nodes out of eight, of which two go, and one that holds fragments only."""
+    lose("4+2", 4, 1, (0, 1, 2, 3), (1, 2), (0, 4, 5, 3), spares=(6, 7), layout=("--tp", "2"), peers="4+2")
 
 
 def durable(where):
@@ -468,7 +482,7 @@ def case_twins():
         finish(run, run.start((nodes[0], nodes[3], nodes[2])), has, "on other nodes")
 
 
-BY_NAME = ("bad", "copies_only", "dead", "eight", "killed", "late", "moved", "node", "nodes", "slow", "stalled", "starting", "twins")
+BY_NAME = ("bad", "copies_only", "dead", "eight", "erasure", "erasure_wide", "killed", "late", "moved", "node", "nodes", "slow", "stalled", "starting", "twins")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):

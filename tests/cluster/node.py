@@ -108,6 +108,10 @@ class Node:
         """Folders of other nodes' snapshots."""
         return glob.glob(self.path("j", "copy.*"))
 
+    def fragments(self):
+        """Folders of fragments of them."""
+        return glob.glob(self.path("j", "fragment.*"))
+
     def agent_log(self):
         return job.read(self.path("j", "agent.log"))
 

@@ -24,6 +24,12 @@ static void add(uint64_t generation, uint64_t step, uint32_t rank, uint32_t kind
 	rows[count++] = (struct tpck_evidence){.point = {generation, step}, .rank = rank, .kind = kind, .node = node};
 }
 
+static void add_fragment(uint64_t generation, uint64_t step, uint32_t rank, unsigned data, unsigned parity, unsigned index, uint32_t node)
+{
+	rows[count++] = (struct tpck_evidence){.point = {generation, step}, .rank = rank, .kind = TPCK_HOLDING_FRAGMENT, .node = node,
+					       .data = (uint8_t)data, .parity = (uint8_t)parity, .index = (uint8_t)index};
+}
+
 /* All of `world` ranks have it on nodes of their own. */
 static void add_all(uint64_t generation, uint64_t step, uint32_t world, uint32_t kind)
 {
@@ -258,9 +264,39 @@ static void many_ranks(void)
 	tap_ok(many < 50 * few, "in a time that grows about as they do", detail);
 }
 
+/* Ranks whose part is there as fragments of 2+1 only, or of 3+2. */
+static void fragments(void)
+{
+	struct tpck_point point = {3, 20};
+	struct tpck_evidence *source;
+
+	count = 0;
+	add(3, 20, 0, COMMITTED, 0);
+	add_fragment(3, 20, 1, 2, 1, 0, 1);
+	tap_ok(is(2, ANY, 0, 0), "one fragment of two is nothing", NULL);
+	add_fragment(3, 20, 1, 2, 1, 0, 2);
+	tap_ok(is(2, ANY, 0, 0), "nor is the same one twice", NULL);
+	add_fragment(3, 20, 1, 3, 2, 1, 3);
+	add_fragment(3, 20, 1, 3, 2, 2, 4);
+	tap_ok(is(2, ANY, 0, 0), "nor are those of another code", NULL);
+	add_fragment(3, 20, 1, 2, 1, 2, 3);
+	tap_ok(is(2, ANY, 3, 20), "any two are the rank's part", NULL);
+	source = tpck_consensus_source(rows, count, &point, 1, 1);
+	tap_ok(source && source->kind == TPCK_HOLDING_FRAGMENT, "which stand for it, also where the rank is to start beside one", NULL);
+	add(3, 20, 1, COPY, 9);
+	add_all(3, 10, 2, COMMITTED);
+	tap_ok(is(2, ANY, 3, 20) && tpck_consensus_source(rows, count, &point, 1, 1)->kind == TPCK_HOLDING_COPY, "a whole copy is better", NULL);
+	tpck_consensus_bad(rows, count, tpck_consensus_source(rows, count, &point, 1, 1));
+	source = tpck_consensus_source(rows, count, &point, 1, 1);
+	tap_ok(is(2, ANY, 3, 20) && source->kind == TPCK_HOLDING_FRAGMENT, "if it is bad they are taken", NULL);
+	tpck_consensus_bad(rows, count, source);
+	tap_ok(is(2, ANY, 3, 10), "if they are, too, the step before is", NULL);
+}
+
 int main(void)
 {
 	whole();
+	fragments();
 	held();
 	bad();
 	sources();

@@ -26,9 +26,15 @@ bool prepare_room(const struct agent *agent, uint64_t bytes, char *reason, size_
 }
 
 static void answer_ask(void);
+/* Nobody is asked for a snapshot: all that there is of it is here. */
+static bool gathering;
 
 void peers_errand(struct errand *errand)
 {
+	if (gathering) {
+		errand->run(errand);
+		return;
+	}
 	free(errand);
 	answer_ask();
 }
@@ -93,7 +99,7 @@ static int take(uint32_t first, size_t ranks, uint64_t of, uint64_t step, uint64
 
 	snapshot(of, step);
 	manifest = describe(first, ranks, RANKS);
-	rc = copy_for(manifest, "owner", keep ? keep + 1 : 0, wanted, &copy, &err);
+	rc = copy_for(manifest, &(struct tpck_fragment){0}, "owner", keep ? keep + 1 : 0, wanted, &copy, &err);
 	if (!rc)
 		return receive(copy, manifest);
 	tpck_manifest_free(manifest);
@@ -170,7 +176,7 @@ static void answer_ask(void)
 
 	if (++asked == 3 && !broken && receive(on_its_way, to_come))
 		abort();
-	rc = copy_for(manifest, "owner", 0, true, &copy, &err);
+	rc = copy_for(manifest, &(struct tpck_fragment){0}, "owner", 0, true, &copy, &err);
 	if (!rc)
 		abort();
 	tpck_manifest_free(manifest);
@@ -190,7 +196,7 @@ static void check_busy(void)
 	peers.list = &there;
 	snapshot(5, 15);
 	to_come = describe(1, 2, RANKS);
-	ok(copy_for(to_come, "owner", 0, false, &on_its_way, &err) == 0, "a copy is on its way");
+	ok(copy_for(to_come, &(struct tpck_fragment){0}, "owner", 0, false, &on_its_way, &err) == 0, "a copy is on its way");
 	broken = 1;
 	ok(peers_get(NULL, "there", session[2]->identity, 2, 0, &point, &err) == -ENOENT && asked == 1, "one that cannot be had is asked for once");
 	broken = asked = 0;
@@ -238,7 +244,7 @@ static void check_candidates(void)
 	requests[1].memory[0].bad = true;
 	snapshot(8, 43);
 	manifest = describe(1, 2, RANKS);
-	ok(copy_for(manifest, "owner", 42, false, &coming, &err) == 0, "the next comes beside it");
+	ok(copy_for(manifest, &(struct tpck_fragment){0}, "owner", 42, false, &coming, &err) == 0, "the next comes beside it");
 	tpck_manifest_free(manifest);
 	ok(peers_release(requests, RANKS), "one is bad");
 	ok(holds(1, 8, 0, 0) && holds(2, 8, 0, 0) && holds(0, 8, 41, 42), "its part goes, and no other");
@@ -265,6 +271,113 @@ static void check_again(void)
 	for (uint32_t r = 0; r < RANKS; r++)
 		copies_here_drop(session[r]->identity, 8);
 	ok(!peers.copies && rmdir(peers.agent->folder) == 0, "what nobody needs leaves nothing");
+}
+
+/* ---- fragments ---------------------------------------------------------------------------- */
+
+/* A snapshot's fragment comes; one that is damaged, where it was asked for, is left out. */
+static int take_fragment(uint16_t index, uint64_t of, uint64_t step, uint64_t keep)
+{
+	struct tpck_fragment fragment = {2, 1, index, 0};
+	struct tpck_manifest *manifest;
+	struct copy *copy;
+	int rc;
+
+	snapshot(of, step);
+	manifest = describe(0, RANKS, RANKS);
+	rc = copy_for(manifest, &fragment, "owner", keep ? keep + 1 : 0, false, &copy, &err);
+	if (!rc)
+		return receive(copy, manifest);
+	tpck_manifest_free(manifest);
+	return rc;
+}
+
+static size_t told(uint64_t of, uint64_t step)
+{
+	size_t count, found = 0;
+	struct tpck_peer_told *rows = copies_here_fragments(session[1]->identity, 1, 0, &count);
+
+	for (size_t i = 0; i < count; i++)
+		found += rows[i].generation == of && rows[i].step == step && !rows[i].part;
+	free(rows);
+	return found;
+}
+
+/* Changes a byte of a fragment that is here, of each chunk's. */
+static bool rot(uint16_t index, uint64_t step, size_t chunk)
+{
+	struct tpck_fragment fragment = {2, 1, index, 0};
+	struct tpck_point point = {9, step};
+	unsigned slot;
+	struct copy *copy = copy_pin_fragment(session[0]->identity, 0, 0, &point, &fragment, &slot);
+	char path[TPCK_PATH_MAX];
+	bool done = false;
+	int fd;
+
+	if (!copy)
+		return false;
+	snprintf(path, sizeof path, "%.500s/fragment.2+1.%u.g9.r0.o0/part.%u.1", peers.agent->folder, index, slot);
+	fd = open(path, O_RDWR);
+	if (fd >= 0) {
+		done = pwrite(fd, "?", 1, (off_t)(chunk * TPCK_CHUNK_BYTES / 2 + 7)) == 1;
+		close(fd);
+	}
+	copy_unpin(copy, slot);
+	return done;
+}
+
+static bool gathers(uint64_t step)
+{
+	struct tpck_point point = {9, step};
+	bool got = peers_gather(peers.agent, session[1]->identity, 1, 0, &point, &err) == 0;
+	unsigned slot;
+	struct copy *copy = copy_pin(session[1]->identity, 1, 0, &point, &slot);
+	bool same = copy != NULL;
+
+	for (uint32_t r = 0; copy && r < RANKS; r++) {
+		struct tpck_image copied = {0};
+		char path[512];
+
+		tpck_replica_image_path(copy->replica, &copy->replica->slot[slot]->members[r], slot, path, sizeof path);
+		same = same && tpck_replica_fill(copy->replica, slot, &err) == 0 && tpck_image_open(&copied, path, false, &err) == 0 &&
+		       tpck_image_check_chunks(&copied, path, false, &err) == 0 &&
+		       memcmp(tpck_image_data(&copied), tpck_image_data(&image[r]), BYTES) == 0;
+		tpck_image_close(&copied);
+	}
+	if (copy)
+		copy_discard(copy, slot);
+	return got && same;
+}
+
+static void check_fragments(void)
+{
+	gathering = true;
+	peers.on = true;
+	peers.scanned = true;
+	ok(take_fragment(0, 9, 60, 0) == 0 && take_fragment(0, 9, 61, 60) == 0 && told(9, 60) == 1 && told(9, 61) == 1,
+	   "fragments: two steps of one are kept, and told of");
+	ok(take_fragment(0, 9, 62, 60) == 0 && told(9, 60) == 1 && told(9, 61) == 0 && told(9, 62) == 1,
+	   "fragments: the step stays of which enough are elsewhere");
+	ok(!gathers(62) && strstr(err.text, "too few"), "fragments: one is not enough");
+	ok(take_fragment(1, 9, 62, 60) == 0 && told(9, 62) == 2 && told(9, 60) == 1, "fragments: another one beside it");
+	ok(gathers(62), "fragments: of two the snapshot is put together");
+	ok(rot(1, 62, 0) && !gathers(62) && strstr(err.text, "has 1 good fragments of 2"), "fragments: with one of them rotten it is not");
+	ok(take_fragment(2, 9, 62, 60) == 0 && gathers(62), "fragments: but with a third one it is");
+	ok(rot(2, 62, 1) && gathers(62), "fragments: though that is bad elsewhere");
+	ok(take_fragment(2, 9, 63, 62) == 0 && told(9, 62) == 3, "fragments: others than the owner gives now stay while their step is to");
+	ok(take_fragment(2, 9, 64, 63) == 0 && told(9, 62) == 0 && told(9, 63) == 1 && told(9, 64) == 1, "fragments: and go then");
+	ok(take(0, 3, 9, 65, 64, false) == 0 && told(9, 64) == 1 && take(0, 3, 9, 66, 65, false) == 0 && told(9, 64) == 0,
+	   "fragments: so it is where the owner turns to whole copies");
+	ok(take_fragment(2, 9, 67, 66) == 0 && take_fragment(2, 10, 70, 0) == 0 && told(9, 67) == 1 && told(10, 70) == 1,
+	   "fragments: that of a newer start leaves older ones alone");
+	copies_here_close();
+	ok(told(10, 70) == 0, "fragments: the agent goes");
+	copies_here_find();
+	ok(told(9, 67) == 1 && told(10, 70) == 1, "fragments: the next one finds them");
+	for (uint32_t r = 0; r < RANKS; r++)
+		copies_here_drop(session[r]->identity, 10);
+	ok(!peers.copies && rmdir(peers.agent->folder) == 0, "fragments: and they go, and leave nothing");
+	peers.on = false;
 }
 
 static bool alike(const char *a, const char *b)
@@ -296,13 +409,16 @@ int main(void)
 	forms();
 	make_sessions();
 	snprintf(agent->folder, sizeof agent->folder, "%s", tap_folder("/dev/shm"));
-	agent->settings.peers = 1;
+	agent->settings.peers.count = 1;
 	peers.agent = agent;
 	check_steps();
 	check_busy();
 	check_generations();
 	check_candidates();
 	check_again();
+	snprintf(agent->folder, sizeof agent->folder, "%s", tap_folder("/dev/shm"));
+	if (tpck_erasure_can())
+		check_fragments();
 	remove_sessions();
 	free(agent);
 	return tap_done();

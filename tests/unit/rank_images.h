@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <unistd.h>
 
+#include "runtime/base/digest.h"
 #include "runtime/peer/replica.h"
 #include "runtime/store/file.h"
 #include "runtime/store/publish.h"
@@ -114,29 +115,49 @@ static inline void remove_sessions(void)
 	tpck_folder_remove(from);
 }
 
+/* What a rank's session has of a chunk. */
+static inline void read_chunk(const struct tpck_member *member, const struct tpck_peer_want *at, size_t length, void *to)
+{
+	uint64_t offset = (uint64_t)at->chunk * TPCK_CHUNK_BYTES;
+	char path[512];
+	int fd;
+
+	if (at->object == 2) {
+		snprintf(path, sizeof path, "%s/log.000000", session[member->rank]->path);
+		fd = open(path, O_RDONLY);
+		if (fd < 0 || pread(fd, to, length, (off_t)(sizeof(struct tpck_log_header) + offset)) != (ssize_t)length)
+			abort();
+		close(fd);
+	} else {
+		memcpy(to, (at->object ? (char *)tpck_image_data(&image[member->rank]) : (char *)tpck_image_rows(&image[member->rank])) + offset, length);
+	}
+}
+
 /* A chunk as it would come; `flip` damages it. */
 static inline int bring(struct tpck_replica *replica, const struct tpck_peer_want *at, bool flip)
 {
 	const struct tpck_member *member = &replica->coming->members[at->member];
 	const struct tpck_chunk *chunk = &member->objects[at->object].chunks[at->chunk];
-	uint64_t offset = (uint64_t)at->chunk * TPCK_CHUNK_BYTES;
-	char path[512], *place = tpck_replica_place(replica, at, chunk->length);
-	int fd;
+	size_t bytes = replica->fragment.data ? tpck_fragment_bytes(&replica->fragment, chunk->length) : chunk->length;
+	char *place = tpck_replica_place(replica, at, bytes), *whole;
+	uint8_t digest[16];
 
 	if (!place)
 		return -EINVAL;
-	if (at->object == 2) {
-		snprintf(path, sizeof path, "%s/log.000000", session[member->rank]->path);
-		fd = open(path, O_RDONLY);
-		if (fd < 0 || pread(fd, place, chunk->length, (off_t)(sizeof(struct tpck_log_header) + offset)) != (ssize_t)chunk->length)
+	if (replica->fragment.data) {
+		whole = malloc(chunk->length + 1);
+		if (!whole)
 			abort();
-		close(fd);
+		read_chunk(member, at, chunk->length, whole);
+		if (tpck_erasure_cut(&replica->fragment, (uint8_t *)whole, chunk->length, (uint8_t *)place))
+			abort();
+		free(whole);
+		tpck_digest128(place, bytes, digest);
 	} else {
-		memcpy(place, (at->object ? (char *)tpck_image_data(&image[member->rank]) : (char *)tpck_image_rows(&image[member->rank])) + offset,
-		       chunk->length);
+		read_chunk(member, at, chunk->length, place);
 	}
 	place[0] = (char)(place[0] ^ flip);
-	return tpck_replica_take(replica, at, place, true, &err);
+	return tpck_replica_take(replica, at, place, true, digest, &err);
 }
 
 #endif

@@ -113,7 +113,7 @@ static void check_copies(struct tpck_replica *replica)
 
 	fill(10, (letters){"abcd", "abxd", "aacd"});
 	manifest = describe(0, RANKS, RANKS);
-	needs = tpck_replica_needs(replica, manifest);
+	needs = tpck_replica_needs(replica, manifest, TPCK_REPLICA_SLOTS);
 	tpck_manifest_free(manifest);
 	/* a, b, c, d and x */
 	ok(copy(replica) == 5, "of chunks that are equal, in one rank or in several, the first is asked for");
@@ -162,7 +162,7 @@ static void check_parts(void)
 	struct tpck_peer_want *want;
 	size_t count;
 
-	if (tpck_replica_open(&first, folder, &one, &err) || tpck_replica_open(&second, folder, &two, &err))
+	if (tpck_replica_open(&first, folder, &one, NULL, &err) || tpck_replica_open(&second, folder, &two, NULL, &err))
 		abort();
 	fill(20, (letters){"abcd", "efgh", "abch"});
 	ok(copy_of(first, describe(0, 1, RANKS), 0) == 4 && is_same_in(first, 0), "of three ranks the first is a part");
@@ -188,7 +188,7 @@ static void check_parts(void)
 	fill(22, (letters){"abcd", "efgz", "abch"});
 	ok(is_same_in(second, 1), "and leaves the newer one and its longer log as they are");
 	tpck_replica_close(second);
-	ok(tpck_replica_open(&second, folder, &two, &err) == 0 && second->slot[0] && second->slot[0]->point.step == 21 && second->slot[1] &&
+	ok(tpck_replica_open(&second, folder, &two, NULL, &err) == 0 && second->slot[0] && second->slot[0]->point.step == 21 && second->slot[1] &&
 		   second->slot[1]->point.step == 22 && is_same_in(second, 1),
 	   "another agent finds both");
 	tpck_replica_remove(second);
@@ -238,7 +238,7 @@ static void check_twins(void)
 	struct tpck_twins *twins;
 	uint64_t found;
 
-	if (tpck_replica_open(&replica, folder, &other, &err))
+	if (tpck_replica_open(&replica, folder, &other, NULL, &err))
 		abort();
 	fill(30, (letters){"abcd", "abxd", "cayd"});
 	twins = twins_of(image_path[0]);
@@ -260,6 +260,186 @@ static void check_twins(void)
 	rmdir(folder);
 }
 
+/* ---- fragments ---------------------------------------------------------------------------- */
+
+enum { DATA = 2, PARITY = 1, FRAGMENTS = DATA + PARITY };
+
+static uint64_t fragment_memory(const struct tpck_replica *replica)
+{
+	uint64_t bytes = 0;
+	char path[512];
+
+	for (uint32_t r = 0; r < RANKS; r++) {
+		snprintf(path, sizeof path, "%s/fragment.%d+%d.%u.g%d.r%u.o0", replica->job_folder, DATA, PARITY, replica->fragment.index, GENERATION, r);
+		bytes += tpck_folder_memory(path);
+	}
+	return bytes;
+}
+
+/* Whether any two of the three give each chunk of a step back, as the sessions have it now. */
+static bool gives_back(struct tpck_replica *const *replica, uint64_t step)
+{
+	uint8_t *whole = malloc(TPCK_CHUNK_BYTES), *made = malloc(TPCK_CHUNK_BYTES), *part[FRAGMENTS];
+	bool good = true;
+
+	for (unsigned i = 0; i < FRAGMENTS; i++)
+		part[i] = malloc(TPCK_CHUNK_BYTES);
+	for (unsigned without = 0; without < FRAGMENTS; without++) {
+		struct tpck_replica *const first = replica[without == 0];
+		unsigned slot = first->slot[0] && first->slot[0]->point.step == step ? 0 : 1;
+		const struct tpck_manifest *manifest = first->slot[slot];
+
+		for (uint32_t m = 0; manifest && m < manifest->member_count; m++)
+			for (uint32_t o = 0; o < manifest->members[m].object_count; o++)
+				for (uint32_t i = 0; i < manifest->members[m].objects[o].count; i++) {
+					struct tpck_peer_want at = {m, o, i};
+					size_t length = manifest->members[m].objects[o].chunks[i].length;
+					const uint8_t *has[DATA];
+					uint16_t index[DATA];
+					unsigned n = 0;
+
+					if (!tpck_fragments_is_first(&first->firsts[slot], m, o, i))
+						continue;
+					for (uint16_t f = 0; f < FRAGMENTS; f++) {
+						uint8_t said[16], digest[16];
+
+						if (f == without)
+							continue;
+						if (!replica[f]->slot[slot] || replica[f]->slot[slot]->point.step != step ||
+						    tpck_replica_fragment(replica[f], slot, &at, part[f], said, &err))
+							good = false;
+						tpck_digest128(part[f], tpck_fragment_bytes(&replica[f]->fragment, length), digest);
+						good = good && memcmp(said, digest, sizeof said) == 0;
+						index[n] = f;
+						has[n++] = part[f];
+					}
+					read_chunk(&manifest->members[m], &at, length, whole);
+					good = good && tpck_erasure_join(&first->fragment, index, has, made, length) == 0 && memcmp(made, whole, length) == 0;
+				}
+		good = good && manifest;
+	}
+	for (unsigned i = 0; i < FRAGMENTS; i++)
+		free(part[i]);
+	free(whole);
+	free(made);
+	return good;
+}
+
+/* All three get the next step; how many chunks of image data each asked for. */
+static int fragments_of(struct tpck_replica *const *replica)
+{
+	int data = -1;
+
+	for (unsigned i = 0; i < FRAGMENTS; i++) {
+		int asked = copy_of(replica[i], describe(0, RANKS, RANKS), next_slot(replica[i]));
+
+		if (asked < 0 || (i && asked != data))
+			return -1;
+		data = asked;
+	}
+	return data;
+}
+
+static void check_fragments(void)
+{
+	struct tpck_session_name name = {GENERATION, 0, 0}, found;
+	struct tpck_fragment code = {DATA, PARITY, 0, 0}, which;
+	char *folder[FRAGMENTS], path[512];
+	struct tpck_replica *replica[FRAGMENTS];
+	struct tpck_peer_want *want = NULL, at = {0, TPCK_OBJECT_OF_DATA, 0};
+	uint64_t memory = 0, needs;
+	struct tpck_manifest *manifest;
+	uint8_t said[16], digest[16], *bytes = malloc(TPCK_CHUNK_BYTES);
+	struct tpck_twins *twins;
+	size_t count = 0;
+	bool all = true;
+	int fd;
+
+	for (uint16_t i = 0; i < FRAGMENTS; i++) {
+		folder[i] = tap_folder("/dev/shm");
+		code.index = i;
+		if (tpck_replica_open(&replica[i], folder[i], &name, &code, &err))
+			abort();
+	}
+	fill(50, (letters){"abcd", "abxd", "aacd"});
+	manifest = describe(0, RANKS, RANKS);
+	needs = tpck_replica_needs(replica[0], manifest, 1);
+	tpck_manifest_free(manifest);
+	ok(fragments_of(replica) == 5 && gives_back(replica, 50), "fragments: any two of three give back each chunk, and of equal ones the first is kept");
+	for (unsigned i = 0; i < FRAGMENTS; i++)
+		memory += fragment_memory(replica[i]);
+	/* Four whole chunks, and a short one. */
+	ok(memory >= 6ull * TPCK_CHUNK_BYTES && memory < 65ull * TPCK_CHUNK_BYTES / 10,
+	   "fragments: together they take three halves of the memory");
+	ok(needs >= fragment_memory(replica[0]) - 200000 && needs <= fragment_memory(replica[0]), "fragments: each as much as it was said to need");
+	fill(51, (letters){"abcd", "abyd", "aacd"});
+	ok(fragments_of(replica) == 1 && gives_back(replica, 51), "fragments: of the next step only what has changed is asked for");
+	fill(52, (letters){"zbcd", "abyd", "aaed"});
+	ok(fragments_of(replica) == 2 && gives_back(replica, 52), "fragments: what is here at another place is copied");
+	for (unsigned i = 0; i < FRAGMENTS; i++) {
+		struct tpck_fragment same = replica[i]->fragment;
+
+		tpck_replica_close(replica[i]);
+		if (tpck_replica_open(&replica[i], folder[i], &name, &same, &err))
+			abort();
+	}
+	ok(gives_back(replica, 52) && replica[0]->slot[!tpck_replica_newest(replica[0])], "fragments: another agent finds both steps");
+	fill(53, (letters){"zbcf", "abyd", "aaed"});
+	ok(begin(replica[0], RANKS, &want, &count) == 0 && count && bring(replica[0], &want[0], true) == -EBADMSG,
+	   "fragments: what is not as its owner's digest says is refused");
+	tpck_replica_abort(replica[0]);
+	free(want);
+	/* Rank 0 is here, too. */
+	fill(54, (letters){"mnop", "mnqp", "rmnp"});
+	twins = twins_of(image_path[0]);
+	for (unsigned i = 0; i < FRAGMENTS; i++) {
+		uint64_t had;
+		size_t left;
+
+		if (begin_of(replica[i], describe(0, RANKS, RANKS), next_slot(replica[i]), &want, &count))
+			abort();
+		left = tpck_twins_fill(twins, replica[i], want, count, &had);
+		all = all && left + 4 == count && had == tpck_fragment_bytes(&code, 3 * TPCK_CHUNK_BYTES) + tpck_fragment_bytes(&code, 5000);
+		for (size_t w = 0; w < left; w++)
+			all = all && bring(replica[i], &want[w], false) == 0;
+		free(want);
+		all = all && tpck_replica_finish(replica[i], &err) == 0;
+	}
+	tpck_twins_free(twins);
+	ok(all && gives_back(replica, 54), "fragments: they are made of what ranks here have, too");
+	fill(55, (letters){"stuv", "stuv", "stuv"});
+	twins = twins_of(image_path[0]);
+	fill(56, (letters){"wtuv", "stuv", "stuv"});
+	if (begin(replica[0], RANKS, &want, &count))
+		abort();
+	ok(tpck_twins_fill(twins, replica[0], want, count, &needs) == count - 3 && needs < 3ull * TPCK_CHUNK_BYTES / 2,
+	   "fragments: but not of what has changed there since");
+	tpck_replica_abort(replica[0]);
+	free(want);
+	tpck_twins_free(twins);
+	replica[0]->gathers = true;
+	fill(57, (letters){"zbcf", "abyd", "aaed"});
+	ok(begin(replica[0], RANKS, &want, &count) == 0 && count && bring(replica[0], &want[0], true) == 0,
+	   "fragments: but where others have the same it is left out");
+	tpck_replica_abort(replica[0]);
+	free(want);
+	snprintf(path, sizeof path, "%s/fragment.2+1.1.g%d.r0.o0/part.%d.1", folder[1], GENERATION, tpck_replica_newest(replica[1]));
+	fd = open(path, O_RDWR);
+	ok(fd >= 0 && pwrite(fd, "?", 1, 100) == 1 && tpck_replica_fragment(replica[1], (unsigned)tpck_replica_newest(replica[1]), &at, bytes, said, &err) == 0 &&
+		   (tpck_digest128(bytes, TPCK_CHUNK_BYTES / 2, digest), memcmp(said, digest, sizeof said) != 0),
+	   "fragments: what rots in memory is known by it");
+	close(fd);
+	free(bytes);
+	ok(tpck_replica_is_folder("fragment.4+2.5.g7.r1.o0", &found, &which) && which.data == 4 && which.parity == 2 && which.index == 5 &&
+		   found.generation == 7 && found.rank == 1 && !tpck_replica_is_folder("fragment.4+2.6.g7.r1.o0", &found, &which) &&
+		   !tpck_replica_is_folder("g7.r1.o0", &found, &which) && tpck_replica_is_folder("copy.g7.r1.o0", &found, &which) && !which.data,
+	   "fragments: the folders' names say which");
+	for (unsigned i = 0; i < FRAGMENTS; i++) {
+		tpck_replica_remove(replica[i]);
+		ok(rmdir(folder[i]) == 0, "fragments: they leave nothing");
+	}
+}
+
 int main(void)
 {
 	struct tpck_session_name name = {GENERATION, 0, 0};
@@ -267,17 +447,19 @@ int main(void)
 
 	to = tap_folder("/dev/shm");
 	make_sessions();
-	ok(tpck_replica_open(&replica, to, &name, &err) == 0 && tpck_replica_newest(replica) < 0, "no copy yet");
+	ok(tpck_replica_open(&replica, to, &name, NULL, &err) == 0 && tpck_replica_newest(replica) < 0, "no copy yet");
 	check_copies(replica);
 	check_damage(replica);
 	tpck_replica_close(replica);
-	ok(tpck_replica_open(&replica, to, &name, &err) == 0 && tpck_replica_newest(replica) >= 0, "another agent finds it");
+	ok(tpck_replica_open(&replica, to, &name, NULL, &err) == 0 && tpck_replica_newest(replica) >= 0, "another agent finds it");
 	fill(14, (letters){"pqrs", "efgh", "ijkl"});
 	ok(is_same(replica), "with the same bytes");
 	tpck_replica_remove(replica);
 	ok(tpck_folder_memory(to) == 0 && rmdir(to) == 0, "removed, it leaves nothing");
 	check_parts();
 	check_twins();
+	if (tpck_erasure_can())
+		check_fragments();
 	remove_sessions();
 	return tap_done();
 }

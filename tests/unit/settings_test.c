@@ -79,6 +79,10 @@ static void test_types(void)
 	TAKES("DISABLE", "1", parsed.disable);
 	TAKES("DISABLE", "0", !parsed.disable);
 	REFUSES("DISABLE", "", "yes", "true", "2", "01", "banana");
+	TAKES("PEERS", "3", parsed.peers.count == 3 && !parsed.peers.data);
+	TAKES("PEERS", "4+2", parsed.peers.count == 3 && parsed.peers.data == 4 && parsed.peers.parity == 2);
+	TAKES("PEERS", "0", !parsed.peers.count && !parsed.peers.data);
+	REFUSES("PEERS", "", "-1", "1.5", "4+", "+2", "4+0", "1+1", "30+3", "4 + 2", "4+-2", "4+2+1", "4+2x", "4+1.5", "banana");
 	TAKES("BACKPRESSURE", "stall", strcmp(parsed.backpressure, "stall") == 0);
 	TAKES("BACKPRESSURE", "skip", strcmp(parsed.backpressure, "skip") == 0);
 	REFUSES("BACKPRESSURE", "", "s", "stal", "stalls", "skip|stall", "kip", "banana");
@@ -94,7 +98,7 @@ static void test_standards(void)
 {
 	struct tpck_settings standard;
 	bool good = true, unique = true, known = true;
-	static const char *const types[] = {"STRING", "PATH", "BOOL", "COUNT", "BYTES", "RATE", "PERCENT", "SECONDS", "INTERVAL", "CHOICE"};
+	static const char *const types[] = {"STRING", "PATH", "BOOL", "COUNT", "COPIES", "BYTES", "RATE", "PERCENT", "SECONDS", "INTERVAL", "CHOICE"};
 
 	for (const struct tpck_setting_row *r = tpck_setting_rows; r->name; r++) {
 		bool found = false;

@@ -144,7 +144,7 @@ static void retire_forgotten(struct agent *agent)
 /* When the agent has nothing more to wait for; UINT64_MAX: it has. */
 static uint64_t leave_at(struct agent *agent)
 {
-	uint64_t first = agent->settings.peers ? linger_ns(agent) : FIRST_WAIT_NS, linger;
+	uint64_t first = agent->settings.peers.count ? linger_ns(agent) : FIRST_WAIT_NS, linger;
 	uint64_t idle = agent->idle_since_ns + (agent->served || agent->nobody_returns ? IDLE_WAIT_NS : first);
 
 	if (agent->clients || agent->jobs || agent->lives || files_owed())

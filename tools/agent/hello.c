@@ -207,7 +207,7 @@ static void ask_others(struct hello_job *h, bool store, struct offer_request *re
 		if (!part->program)
 			return;
 		/* It may have run on another node since this one met it. */
-		if (h->agent->settings.peers)
+		if (h->agent->settings.peers.count)
 			tpck_program_refresh(part->program, &h->agent->tiers);
 		requests[i] = request_of(part);
 		requests[i].told_only = is_to_be_told(h, part);
@@ -293,7 +293,8 @@ static bool get_all(struct hello_job *h)
 
 			if (source->rank != part->hello.rank || source->ordinal != part->hello.ordinal)
 				continue;
-			if (peers_get(h->agent, source->node, part->identity, source->rank, source->ordinal, &h->point, &err)) {
+			if (source->node[0] ? peers_get(h->agent, source->node, part->identity, source->rank, source->ordinal, &h->point, &err)
+					    : peers_gather(h->agent, part->identity, source->rank, source->ordinal, &h->point, &err)) {
 				h->failed = i;
 				snprintf(h->offer[i].notice, sizeof h->offer[i].notice, "step %" PRIu64 " cannot be resumed: %.400s",
 					 h->point.step, err.text);

@@ -71,7 +71,7 @@ static uint64_t tier_memory(const struct agent *agent)
 
 		/* Copies of other nodes' snapshots count too (runtime/peer/replica.h), and of what they owe. */
 		if ((tpck_session_name_parse(entry->d_name, &name) == 0 || strncmp(entry->d_name, "copy.", 5) == 0 ||
-		     strncmp(entry->d_name, "owed.", 5) == 0) &&
+		     strncmp(entry->d_name, "fragment.", 9) == 0 || strncmp(entry->d_name, "owed.", 5) == 0) &&
 		    tpck_path_join(path, sizeof path, agent->folder, entry->d_name) == 0)
 			bytes += tpck_folder_memory(path);
 	}

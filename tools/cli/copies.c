@@ -55,9 +55,14 @@ static void print_list(json_object *answer, const char *key, const char *before,
 		return;
 	for (size_t i = 0; i < json_object_array_length(list); i++) {
 		json_object *row = json_object_array_get_idx(list, i);
-		const char *ranks = text_of(row, "ranks");
+		const char *ranks = text_of(row, "ranks"), *code = text_of(row, "code");
 
-		if (strtoul(ranks, NULL, 10) > 1)
+		if (code[0])
+			printf("  %sfragment %s of %s of step %s (generation %s, %s %s) %s %s\n", strncmp(before, "holds", 5) == 0 ? "holds " : "",
+			       text_of(row, "fragment"), code, text_of(row, "step"), text_of(row, "generation"),
+			       strtoul(ranks, NULL, 10) > 1 ? ranks : "rank", strtoul(ranks, NULL, 10) > 1 ? "ranks" : text_of(row, "rank"), between,
+			       text_of(row, who));
+		else if (strtoul(ranks, NULL, 10) > 1)
 			printf("  %s of step %s (generation %s, %s ranks) %s %s\n", before, text_of(row, "step"),
 			       text_of(row, "generation"), ranks, between, text_of(row, who));
 		else

@@ -210,6 +210,7 @@ static const char *value_of(const struct tpck_setting_row *row, const struct tpc
 	static char text[TPCK_SETTING_TEXT_MAX + 16];
 	const void *field = (const char *)settings + row->offset;
 	const struct tpck_interval *interval = field;
+	const struct tpck_copies *copies = field;
 
 	if (strcmp(row->type, "BYTES") == 0)
 		snprintf(text, sizeof text, "%s", cli_bytes(*(const uint64_t *)field));
@@ -217,6 +218,10 @@ static const char *value_of(const struct tpck_setting_row *row, const struct tpc
 		snprintf(text, sizeof text, *(const uint64_t *)field ? "%s/s" : "no limit", cli_bytes(*(const uint64_t *)field));
 	else if (strcmp(row->type, "COUNT") == 0)
 		snprintf(text, sizeof text, "%llu", (unsigned long long)*(const uint64_t *)field);
+	else if (strcmp(row->type, "COPIES") == 0 && copies->data)
+		snprintf(text, sizeof text, "%u+%u", copies->data, copies->parity);
+	else if (strcmp(row->type, "COPIES") == 0)
+		snprintf(text, sizeof text, "%llu", (unsigned long long)copies->count);
 	else if (strcmp(row->type, "BOOL") == 0)
 		snprintf(text, sizeof text, "%d", *(const bool *)field);
 	else if (strcmp(row->type, "PERCENT") == 0)

@@ -51,7 +51,7 @@ static bool peers_good(const char *who, const char *text)
 {
 	if (parses("TRANSPCKPT_PEERS", text))
 		return true;
-	slurm_error("transpckpt: %s=%s is no number of copies on other nodes", who, text);
+	slurm_error("transpckpt: %s=%s is no number of copies on other nodes, nor of fragments as 4+2", who, text);
 	return false;
 }
 

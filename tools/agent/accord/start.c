@@ -97,8 +97,10 @@ static void holdings_of_copies(const char *forms, size_t size, struct holdings *
 	for (size_t i = 0; i < count; i++)
 		add_holding(all, &(struct tpck_accord_holding){
 					 .generation = rows[i].point.generation, .step = rows[i].point.step, .rank = rows[i].rank,
-					 .ordinal = rows[i].ordinal, .resumable = rows[i].resumable, .kind = TPCK_HOLDING_COPY,
-					 .form = rows[i].form,
+					 .ordinal = rows[i].ordinal, .resumable = rows[i].resumable,
+					 .kind = rows[i].fragment.data ? TPCK_HOLDING_FRAGMENT : TPCK_HOLDING_COPY, .form = rows[i].form,
+					 .data = (uint8_t)rows[i].fragment.data, .parity = (uint8_t)rows[i].fragment.parity,
+					 .index = (uint8_t)rows[i].fragment.index,
 				 });
 	free(rows);
 }
@@ -200,7 +202,8 @@ static void take_rows(struct launch *launch, uint32_t node, const struct tpck_ac
 		    rows[i].ordinal == accord->rank[rows[i].rank].ordinal &&
 		    tpck_inquiry_add(&accord->inquiry, &(struct tpck_evidence){
 							       .point = {rows[i].generation, rows[i].step}, .rank = rows[i].rank,
-							       .kind = rows[i].kind, .node = node,
+							       .kind = rows[i].kind, .node = node, .data = rows[i].data,
+							       .parity = rows[i].parity, .index = rows[i].index,
 						       }))
 			break;
 }
@@ -427,11 +430,12 @@ static size_t sources_for(struct launch *launch, const char *node, struct tpck_a
 		const struct tpck_evidence *from;
 
 		from = tpck_consensus_source(accord->inquiry.rows, accord->inquiry.count, &accord->point, r, here);
-		if (!from || from->node == here)
+		if (!from || (from->node == here && from->kind != TPCK_HOLDING_FRAGMENT))
 			continue;
 		sources[count] = (struct tpck_accord_source){.rank = r, .ordinal = accord->rank[r].ordinal};
-		snprintf(sources[count].node, sizeof sources[count].node, "%s",
-			 from->node == TPCK_NO_NAME ? peers_node() : accord->inquiry.nodes.name[from->node]);
+		if (from->kind != TPCK_HOLDING_FRAGMENT)
+			snprintf(sources[count].node, sizeof sources[count].node, "%s",
+				 from->node == TPCK_NO_NAME ? peers_node() : accord->inquiry.nodes.name[from->node]);
 		count++;
 	}
 	return count;
@@ -482,7 +486,7 @@ static void note_failure(struct launch *launch, uint32_t rank, const char *why)
 							    tpck_names_find(&accord->inquiry.nodes, node ? node : ""));
 
 	if (tried)
-		tried->bad = true;
+		tpck_consensus_bad(accord->inquiry.rows, accord->inquiry.count, tried);
 	for (size_t i = 0; !tried && i < accord->stored_count; i++)
 		if (tpck_point_compare(&accord->stored[i], &accord->point) == 0)
 			accord->stored[i--] = accord->stored[--accord->stored_count];

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/digest.h"
 #include "runtime/base/log.h"
 #include "tools/agent/peers/private.h"
 
@@ -39,6 +40,7 @@ struct get_errand {
 	uint64_t serial, number;
 	uint32_t rank, ordinal;
 	struct tpck_point point;
+	struct tpck_fragment fragment;
 	char identity[];
 };
 
@@ -48,7 +50,7 @@ static void get_run(struct errand *errand)
 	struct peer *peer = peer_of_serial(get->serial);
 	struct tpck_peer_message head = {
 		.transfer = get->number, .generation = get->point.generation, .step = get->point.step, .rank = get->rank,
-		.ordinal = get->ordinal,
+		.ordinal = get->ordinal, .fragment = get->fragment,
 	};
 
 	if (peer)
@@ -129,6 +131,7 @@ static bool fetch_once(struct ask *ask, const struct ask_answer *answer)
 	get->rank = ask->rank;
 	get->ordinal = ask->ordinal;
 	get->point = ask->wanted = answer->point;
+	get->fragment = ask->wanted_fragment = answer->fragment;
 	strcpy(get->identity, ask->identity);
 	ask->getting = true;
 	ask->got = false;
@@ -162,6 +165,16 @@ static bool fetch(struct ask *ask, const struct ask_answer *answer)
 		while (wait_change(look < until ? look : until))
 			;
 	}
+	if (answer->fragment.data) {
+		if (ask->rc)
+			tpck_log_warn("fragment %u of %u+%u of step %" PRIu64 " of generation %" PRIu64 " that %s has cannot be had: %s",
+				      answer->fragment.index, answer->fragment.data, answer->fragment.parity, answer->point.step,
+				      answer->point.generation, answer->host, ask->why);
+		else
+			tpck_log_info("got fragment %u of %u+%u of step %" PRIu64 " of generation %" PRIu64 " from %s", answer->fragment.index,
+				      answer->fragment.data, answer->fragment.parity, answer->point.step, answer->point.generation, answer->host);
+		return ask->rc == 0;
+	}
 	if (ask->rc == 0) {
 		tpck_log_info("got a copy of step %" PRIu64 " of generation %" PRIu64 " from %s", answer->point.step,
 			      answer->point.generation, answer->host);
@@ -171,6 +184,258 @@ static bool fetch(struct ask *ask, const struct ask_answer *answer)
 		      answer->point.generation, answer->host, ask->why);
 	return false;
 }
+
+/* ---- fragments ---------------------------------------------------------------------------- */
+
+/* What is here is like an answer of this node's own. */
+static void add_fragments_here(struct ask *ask)
+{
+	size_t count;
+	struct tpck_peer_told *rows = copies_here_fragments(ask->identity, ask->rank, ask->ordinal, &count);
+
+	for (size_t i = 0; i < count && ask->count < ASK_ANSWERS; i++) {
+		struct ask_answer *answer = &ask->answers[ask->count++];
+
+		*answer = (struct ask_answer){.serial = ASK_HERE, .point = {rows[i].generation, rows[i].step}, .fragment = rows[i].fragment,
+					      .part = rows[i].part};
+		memcpy(answer->host, peers.host, sizeof answer->host);
+	}
+	free(rows);
+}
+
+static bool same_code(const struct ask_answer *a, const struct ask_answer *b)
+{
+	return a->fragment.data == b->fragment.data && a->fragment.parity == b->fragment.parity &&
+	       tpck_point_compare(&a->point, &b->point) == 0;
+}
+
+/* Under the lock: whether with this answer there are enough fragments of it; of a whole copy it is itself. */
+static bool gather_may(const struct ask *ask, const struct ask_answer *answer)
+{
+	uint32_t found = 0;
+
+	for (unsigned i = 0; i < ask->count; i++)
+		if (ask->answers[i].serial && same_code(&ask->answers[i], answer))
+			found |= 1u << ask->answers[i].fragment.index;
+	return !answer->fragment.data || __builtin_popcount(found) >= answer->fragment.data;
+}
+
+/* Fragments that are here, each of another index. */
+struct gathered {
+	struct tpck_fragment code;
+	unsigned count;
+	struct copy *copy[TPCK_FRAGMENTS_MAX];
+	unsigned slot[TPCK_FRAGMENTS_MAX];
+	/* of the chunk that is put together */
+	uint8_t *bytes[TPCK_FRAGMENTS_MAX];
+	uint16_t index[TPCK_FRAGMENTS_MAX];
+	const uint8_t *good[TPCK_FRAGMENTS_MAX];
+	unsigned good_count;
+	uint64_t damaged; /* fragments of chunks */
+};
+
+static bool pin_fragment(struct gathered *g, const struct ask *ask, const struct ask_answer *answer)
+{
+	struct copy *copy = copy_pin_fragment(ask->identity, ask->rank, ask->ordinal, &answer->point, &answer->fragment, &g->slot[g->count]);
+
+	if (copy)
+		g->copy[g->count++] = copy;
+	return copy != NULL;
+}
+
+/* Those that came for this go. */
+static void let_go(struct gathered *g)
+{
+	pthread_mutex_lock(&peers.lock);
+	for (unsigned i = 0; i < g->count; i++)
+		if (g->copy[i]->gathered)
+			g->copy[i]->doomed = true;
+	pthread_mutex_unlock(&peers.lock);
+	for (unsigned i = 0; i < g->count; i++)
+		copy_unpin(g->copy[i], g->slot[i]);
+	for (unsigned i = 0; i < TPCK_FRAGMENTS_MAX; i++)
+		free(g->bytes[i]);
+}
+
+static void read_fragments(struct gathered *g, const struct tpck_peer_want *at, size_t size)
+{
+	uint8_t said[16], digest[16];
+
+	g->good_count = 0;
+	for (unsigned i = 0; i < g->count; i++) {
+		if (tpck_replica_fragment(g->copy[i]->replica, g->slot[i], at, g->bytes[i], said, NULL))
+			continue;
+		tpck_digest128(g->bytes[i], size, digest);
+		if (memcmp(said, digest, sizeof digest) != 0) {
+			g->damaged++;
+			continue;
+		}
+		g->index[g->good_count] = g->copy[i]->replica->fragment.index;
+		g->good[g->good_count++] = g->bytes[i];
+	}
+}
+
+/* The next choice of `of` out of `count`, ascending. */
+static bool next_choice(unsigned *choice, unsigned of, unsigned count)
+{
+	for (unsigned i = of; i-- > 0;)
+		if (choice[i] < count - of + i) {
+			choice[i]++;
+			for (unsigned j = i + 1; j < of; j++)
+				choice[j] = choice[j - 1] + 1;
+			return true;
+		}
+	return false;
+}
+
+/* A chunk of what is coming, out of any K fragments that are good and give what the chunk's digest says. -EAGAIN: there are none such. */
+static int put_together(struct gathered *g, struct tpck_replica *to, const struct tpck_peer_want *at, struct tpck_error *err)
+{
+	enum { CHOICES = 1000 };
+	size_t length = to->coming->members[at->member].objects[at->object].chunks[at->chunk].length;
+	unsigned choice[TPCK_FRAGMENTS_MAX], k = g->code.data, tries = 0;
+
+	read_fragments(g, at, tpck_fragment_bytes(&g->code, length));
+	if (g->good_count < k) {
+		tpck_error_set(err, 0, "chunk %u of %s has %u good fragments of %u that it takes", at->chunk,
+			       to->coming->members[at->member].objects[at->object].name, g->good_count, k);
+		return -EAGAIN;
+	}
+	for (unsigned i = 0; i < k; i++)
+		choice[i] = i;
+	do {
+		uint16_t index[TPCK_FRAGMENTS_MAX];
+		const uint8_t *fragment[TPCK_FRAGMENTS_MAX];
+		uint8_t *place = tpck_replica_place(to, at, length);
+		int rc;
+
+		if (!place)
+			return tpck_error_set(err, ENOMEM, "putting fragments together");
+		for (unsigned i = 0; i < k; i++) {
+			index[i] = g->index[choice[i]];
+			fragment[i] = g->good[choice[i]];
+		}
+		rc = tpck_erasure_join(&g->code, index, fragment, place, length);
+		if (rc)
+			(void)tpck_replica_take(to, at, place, false, NULL, NULL);
+		else
+			rc = tpck_replica_take(to, at, place, true, NULL, err);
+		if (rc != -EBADMSG)
+			return rc ? tpck_error_set(err, -rc, "putting fragments together") : 0;
+	} while (++tries < CHOICES && next_choice(choice, k, g->good_count));
+	tpck_error_set(err, 0, "chunk %u of %s is not what its digest says, whichever of %u fragments it is made of", at->chunk,
+		       to->coming->members[at->member].objects[at->object].name, g->good_count);
+	return -EAGAIN;
+}
+
+/* All chunks, into a copy of the whole. -EAGAIN: with more fragments it may be. */
+static int put_all_together(struct gathered *g, struct tpck_error *err)
+{
+	const struct tpck_replica *from = g->copy[0]->replica;
+	struct tpck_manifest *manifest;
+	struct tpck_peer_want *want = NULL;
+	char *text = strdup(from->text[g->slot[0]]), reason[200];
+	size_t size = from->text_size[g->slot[0]], count = 0;
+	struct copy *copy;
+	int rc = text ? tpck_manifest_parse(&manifest, text, size, "of a fragment", err) : tpck_error_set(err, ENOMEM, "putting fragments together");
+
+	if (rc) {
+		free(text);
+		return rc;
+	}
+	rc = copy_for(manifest, &(struct tpck_fragment){0}, g->copy[0]->owner, 0, true, &copy, err);
+	if (rc) {
+		tpck_manifest_free(manifest);
+		free(text);
+		return rc == -EALREADY ? 0 : rc;
+	}
+	if (!prepare_room(peers.agent, tpck_replica_needs(copy->replica, manifest, 1), reason, sizeof reason))
+		rc = tpck_error_set(err, 0, "no room for what fragments are put together to: %s", reason);
+	if (!rc)
+		rc = tpck_replica_begin(copy->replica, manifest, text, size, copy->to, &want, &count, err);
+	if (rc) {
+		tpck_manifest_free(manifest);
+		free(text);
+		copy_filled(copy, rc == -EALREADY);
+		return rc == -EALREADY ? 0 : rc;
+	}
+	for (size_t i = 0; i < count && !rc; i++)
+		rc = put_together(g, copy->replica, &want[i], err);
+	free(want);
+	if (!rc)
+		rc = tpck_replica_finish(copy->replica, err);
+	else
+		tpck_replica_abort(copy->replica);
+	copy_filled(copy, rc == 0);
+	return rc;
+}
+
+/* The answer with a fragment that is not here yet, here ones first; NULL: there is none. */
+static struct ask_answer *next_fragment(struct ask *ask, const struct ask_answer *like, uint32_t have)
+{
+	struct ask_answer *found = NULL;
+
+	for (unsigned i = 0; i < ask->count; i++) {
+		struct ask_answer *answer = &ask->answers[i];
+
+		if (answer->serial && same_code(answer, like) && !(have >> answer->fragment.index & 1) &&
+		    (!found || answer->serial == ASK_HERE ||
+		     (found->serial != ASK_HERE && answer->fragment.index < found->fragment.index)))
+			found = answer;
+	}
+	return found;
+}
+
+/*
+ * The same for fragments: as many are got here as are needed, one after the other, and put together. Each chunk is compared with its digest; where that does
+ * not come out another one's fragments are got. Those who gave none, or no good one, are not asked again.
+ */
+static bool gather(struct ask *ask, const struct ask_answer *answer)
+{
+	struct ask_answer like = *answer, *next;
+	struct gathered g = {.code = like.fragment};
+	struct tpck_error err = {0};
+	unsigned needed = like.fragment.data;
+	uint32_t have = 0;
+	int rc = tpck_erasure_can() ? -EAGAIN : tpck_error_set(&err, 0, "this agent was built without ISA-L");
+
+	for (unsigned i = 0; i < like.fragment.data + like.fragment.parity && rc == -EAGAIN; i++)
+		if (!(g.bytes[i] = malloc(tpck_fragment_bytes(&like.fragment, TPCK_CHUNK_BYTES))))
+			rc = tpck_error_set(&err, ENOMEM, "putting fragments together");
+	while (rc == -EAGAIN && (next = next_fragment(ask, &like, have))) {
+		struct ask_answer one = *next;
+		bool got = one.serial == ASK_HERE || fetch(ask, &one);
+
+		/* Whether it is of use or not. */
+		next->serial = 0;
+		pthread_mutex_unlock(&peers.lock);
+		if (got && pin_fragment(&g, ask, &one))
+			have |= 1u << one.fragment.index;
+		if (g.count >= needed) {
+			rc = put_all_together(&g, &err);
+			needed = g.count + 1;
+		}
+		pthread_mutex_lock(&peers.lock);
+	}
+	pthread_mutex_unlock(&peers.lock);
+	let_go(&g);
+	pthread_mutex_lock(&peers.lock);
+	if (rc == 0) {
+		tpck_log_info("step %" PRIu64 " of generation %" PRIu64 " is put together of %u fragments of %u+%u, %" PRIu64 " of whose chunks were damaged",
+			      like.point.step, like.point.generation, g.count, like.fragment.data, like.fragment.parity, g.damaged);
+		return true;
+	}
+	/* The others of this step are of no use either. */
+	for (unsigned i = 0; i < ask->count; i++)
+		if (same_code(&ask->answers[i], &like))
+			ask->answers[i].serial = 0;
+	snprintf(ask->why, sizeof ask->why, "%.190s", err.text[0] ? err.text : "too few of its fragments can be had");
+	tpck_log_warn("step %" PRIu64 " of generation %" PRIu64 " cannot be put together of fragments: %s", like.point.step, like.point.generation,
+		      ask->why);
+	return false;
+}
+
+/* ---- asking ------------------------------------------------------------------------------- */
 
 /* The newest that is here or in the store. */
 static struct tpck_point newest_here(struct agent *agent, bool store, const struct offer_request *request)
@@ -225,6 +490,7 @@ void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 	if (!ask)
 		return;
 	newest = newest_here(agent, store, request);
+	add_fragments_here(ask);
 	peers_errand(&ask->errand);
 	pthread_mutex_lock(&peers.lock);
 	while (is_open(ask) && wait_change(until))
@@ -234,21 +500,26 @@ void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 		int order = 0;
 
 		for (unsigned i = 0; i < ask->count; i++)
-			if (ask->answers[i].serial && tpck_point_compare(&ask->answers[i].point, &newest) > 0 &&
-			    tpck_program_allows(request->program, &ask->answers[i].point) == TPCK_ALLOWED) {
+			if (ask->answers[i].serial && !ask->answers[i].part && tpck_point_compare(&ask->answers[i].point, &newest) > 0 &&
+			    gather_may(ask, &ask->answers[i]) && tpck_program_allows(request->program, &ask->answers[i].point) == TPCK_ALLOWED) {
 				/* Of equals by name: who is asked first is not chance. */
 				if (best)
 					order = tpck_point_compare(&ask->answers[i].point, &best->point);
+				if (best && order == 0)
+					order = (best->fragment.data != 0) - (ask->answers[i].fragment.data != 0);
 				if (best && order == 0)
 					order = strcmp(best->host, ask->answers[i].host);
 				if (!best || order > 0)
 					best = &ask->answers[i];
 			}
-		if (!best || fetch(ask, best))
+		if (!best || (best->fragment.data ? gather(ask, best) : fetch(ask, best)))
 			break;
-		best->serial = 0;
 		request->lost = best->point;
-		snprintf(request->lost_why, sizeof request->lost_why, "%.100s: %.180s", best->host, ask->why);
+		if (best->fragment.data)
+			snprintf(request->lost_why, sizeof request->lost_why, "%.280s", ask->why);
+		else
+			snprintf(request->lost_why, sizeof request->lost_why, "%.100s: %.180s", best->host, ask->why);
+		best->serial = 0;
 	}
 	take_out(ask);
 	/* One that the thread has not come to yet is its to look at. */
@@ -285,6 +556,51 @@ static bool find_peer(const char *node, struct ask_answer *answer)
 			}
 	while (strcmp(node, peers.node) != 0 && wait_change(until));
 	return false;
+}
+
+/* Under the lock: of this point by fragments, whoever has them. */
+static bool gather_at(struct ask *ask, const struct tpck_point *point)
+{
+	uint64_t until = tpck_clock_monotonic_ns() + ASK_NS;
+
+	while (is_open(ask) && wait_change(until))
+		;
+	snprintf(ask->why, sizeof ask->why, "there are too few fragments of it");
+	for (unsigned i = 0; ask->posted && i < ask->count; i++)
+		if (ask->answers[i].serial && tpck_point_compare(&ask->answers[i].point, point) == 0 && gather_may(ask, &ask->answers[i]) &&
+		    ask->answers[i].fragment.data && gather(ask, &ask->answers[i]))
+			return true;
+	return false;
+}
+
+int peers_gather(struct agent *agent, const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
+		 struct tpck_error *err)
+{
+	char why[sizeof ((struct ask *)0)->why] = "this node's agent is alone";
+	struct ask *ask;
+
+	(void)agent;
+	if (is_here(identity, rank, ordinal, point))
+		return 0;
+	ask = ask_new(identity, rank, ordinal);
+	if (ask) {
+		add_fragments_here(ask);
+		peers_errand(&ask->errand);
+		pthread_mutex_lock(&peers.lock);
+		if (!gather_at(ask, point))
+			memcpy(why, ask->why, sizeof why);
+		take_out(ask);
+		/* One that the thread has not come to yet is its to look at. */
+		while (!ask->posted && !peers.ended)
+			pthread_cond_wait(&peers.changed, &peers.lock);
+		pthread_mutex_unlock(&peers.lock);
+		free(ask->other_identity);
+		free(ask);
+	}
+	if (is_here(identity, rank, ordinal, point))
+		return 0;
+	return tpck_error_set(err, ENOENT, "putting step %" PRIu64 " of generation %" PRIu64 " together for rank %u: %s", point->step, point->generation,
+			      rank, why);
 }
 
 int peers_get(struct agent *agent, const char *node, const char *identity, uint32_t rank, uint32_t ordinal,
@@ -381,7 +697,7 @@ void peers_candidates(struct offer_request *requests, size_t count)
 	struct copy *copy;
 	unsigned slot;
 
-	if (!peers.agent->settings.peers)
+	if (!peers.agent->settings.peers.count)
 		return;
 	copy = copy_pin(first->identity, first->rank, first->ordinal, NULL, &slot);
 	if (!copy)

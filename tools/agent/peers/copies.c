@@ -27,11 +27,17 @@ static int member_of(const struct copy *copy, uint32_t rank, uint32_t ordinal)
 	return -1;
 }
 
-/* A generation is one launch's, and each of its ranks is in one part. */
-static struct copy *find(uint64_t generation, uint32_t rank, uint32_t ordinal)
+static bool is_fragment(const struct copy *copy)
+{
+	return copy->replica->fragment.data != 0;
+}
+
+/* A generation is one launch's, and each of its ranks is in one part, of which there may be several fragments beside the whole. */
+static struct copy *find(uint64_t generation, uint32_t rank, uint32_t ordinal, const struct tpck_fragment *fragment)
 {
 	for (struct copy *copy = peers.copies; copy; copy = copy->next)
-		if (copy->replica->name.generation == generation && member_of(copy, rank, ordinal) >= 0)
+		if (copy->replica->name.generation == generation && member_of(copy, rank, ordinal) >= 0 &&
+		    memcmp(&copy->replica->fragment, fragment, sizeof *fragment) == 0)
 			return copy;
 	return NULL;
 }
@@ -128,14 +134,14 @@ static bool unused(const struct copy *copy)
 static void adopt(const char *folder, const char *name)
 {
 	struct tpck_session_name session;
+	struct tpck_fragment fragment;
 	struct tpck_replica *replica;
 	struct tpck_error err = {0};
 	int newest;
 
-	if (tpck_session_name_parse(name + strlen(TPCK_REPLICA_PREFIX), &session) ||
-	    find(session.generation, session.rank, session.ordinal))
+	if (!tpck_replica_is_folder(name, &session, &fragment) || find(session.generation, session.rank, session.ordinal, &fragment))
 		return;
-	if (tpck_replica_open(&replica, folder, &session, &err)) {
+	if (tpck_replica_open(&replica, folder, &session, &fragment, &err)) {
 		tpck_log_warn("%s", err.text);
 		return;
 	}
@@ -145,18 +151,23 @@ static void adopt(const char *folder, const char *name)
 		tpck_replica_close(replica);
 		return;
 	}
-	tpck_log_info("holding a copy of step %" PRIu64 " of generation %" PRIu64 " since before",
-		      replica->slot[newest]->point.step, session.generation);
+	if (fragment.data)
+		tpck_log_info("holding fragment %u of %u+%u of step %" PRIu64 " of generation %" PRIu64 " since before", fragment.index,
+			      fragment.data, fragment.parity, replica->slot[newest]->point.step, session.generation);
+	else
+		tpck_log_info("holding a copy of step %" PRIu64 " of generation %" PRIu64 " since before",
+			      replica->slot[newest]->point.step, session.generation);
 }
 
 /* What belongs to no copy that is whole. */
 static void clear(const char *folder, const char *name)
 {
 	struct tpck_session_name session;
+	struct tpck_fragment fragment;
 	char path[TPCK_PATH_MAX];
 
-	if (tpck_session_name_parse(name + strlen(TPCK_REPLICA_PREFIX), &session) == 0 &&
-	    !find(session.generation, session.rank, session.ordinal) && tpck_path_join(path, sizeof path, folder, name) == 0)
+	if (tpck_replica_is_folder(name, &session, &fragment) && !find(session.generation, session.rank, session.ordinal, &fragment) &&
+	    tpck_path_join(path, sizeof path, folder, name) == 0)
 		(void)tpck_folder_remove(path);
 }
 
@@ -166,8 +177,7 @@ static void for_each_folder(void (*act)(const char *folder, const char *name))
 	struct dirent *entry;
 
 	while (folder && (entry = readdir(folder)))
-		if (strncmp(entry->d_name, TPCK_REPLICA_PREFIX, strlen(TPCK_REPLICA_PREFIX)) == 0)
-			act(peers.agent->folder, entry->d_name);
+		act(peers.agent->folder, entry->d_name);
 	if (folder)
 		closedir(folder);
 }
@@ -241,12 +251,13 @@ static int may_be_written(const struct copy *copy, const struct tpck_manifest *m
 	return 0;
 }
 
-static int make(const struct tpck_manifest *manifest, const char *owner, struct copy **copy, struct tpck_error *err)
+static int make(const struct tpck_manifest *manifest, const struct tpck_fragment *fragment, const char *owner, struct copy **copy,
+		struct tpck_error *err)
 {
 	const struct tpck_member *first = &manifest->members[0];
 	struct tpck_session_name name = {manifest->point.generation, first->rank, first->ordinal};
 	struct tpck_replica *replica;
-	int rc = tpck_replica_open(&replica, peers.agent->folder, &name, err);
+	int rc = tpck_replica_open(&replica, peers.agent->folder, &name, fragment, err);
 
 	if (rc)
 		return rc;
@@ -257,16 +268,16 @@ static int make(const struct tpck_manifest *manifest, const char *owner, struct 
 	return tpck_error_set(err, ENOMEM, "keeping a peer's copy");
 }
 
-int copy_for(const struct tpck_manifest *manifest, const char *owner, uint64_t keep, bool wanted, struct copy **out,
-	     struct tpck_error *err)
+int copy_for(const struct tpck_manifest *manifest, const struct tpck_fragment *fragment, const char *owner, uint64_t keep, bool wanted,
+	     struct copy **out, struct tpck_error *err)
 {
 	struct copy *copy = NULL;
 	int rc, slot = -1;
 
 	pthread_mutex_lock(&peers.lock);
 	for (size_t m = 0; m < manifest->member_count && !copy; m++)
-		copy = find(manifest->point.generation, manifest->members[m].rank, manifest->members[m].ordinal);
-	rc = copy ? may_be_written(copy, manifest, wanted, err) : make(manifest, owner, &copy, err);
+		copy = find(manifest->point.generation, manifest->members[m].rank, manifest->members[m].ordinal, fragment);
+	rc = copy ? may_be_written(copy, manifest, wanted, err) : make(manifest, fragment, owner, &copy, err);
 	if (!rc)
 		slot = slot_for(copy, keep, wanted);
 	if (!rc && slot < 0)
@@ -274,7 +285,11 @@ int copy_for(const struct tpck_manifest *manifest, const char *owner, uint64_t k
 	if (!rc) {
 		copy->filling = true;
 		copy->to = (unsigned)slot;
+		copy->keep = keep;
 		copy->slot[slot].whole = false;
+		/* What this node holds for others is not made less by its own wish for another one. */
+		if (copy_newest(copy) < 0 && wanted && fragment->data)
+			copy->gathered = copy->replica->gathers = true;
 		*out = copy;
 	}
 	if (!rc || rc == -EALREADY) {
@@ -301,6 +316,19 @@ static void doom(const char *identity, uint64_t generation)
 			copy->doomed = true;
 }
 
+/* The owner gives this node other fragments than before, or the whole: what it had goes once the step that is to stay is newer. */
+static void doom_others(const struct copy *filled)
+{
+	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
+		int newest = copy_newest(copy);
+
+		if (copy != filled && !copy->gathered && copy->replica->name.generation == filled->replica->name.generation &&
+		    member_of(copy, filled->member[0].rank, filled->member[0].ordinal) >= 0 && newest >= 0 &&
+		    copy->slot[newest].point.step + 1 < filled->keep)
+			copy->doomed = true;
+	}
+}
+
 void copy_filled(struct copy *copy, bool whole)
 {
 	pthread_mutex_lock(&peers.lock);
@@ -313,9 +341,11 @@ void copy_filled(struct copy *copy, bool whole)
 	copy->filling = false;
 	copy->seen_ns = tpck_clock_monotonic_ns();
 	note_slot(copy, copy->to);
+	if (whole && copy->keep && !copy->gathered)
+		doom_others(copy);
 	/* A newer generation of the program has a copy: what is here of older ones is history. A part says nothing of the others:
-	 * their nodes do, once all have copies. */
-	for (uint32_t m = 0; whole && !copy->part && m < copy->ranks; m++)
+	 * their nodes do, once all have copies; nor does a fragment. */
+	for (uint32_t m = 0; whole && !copy->part && !is_fragment(copy) && m < copy->ranks; m++)
 		doom(copy->member[m].identity, copy->replica->name.generation - 1);
 	if (copy_newest(copy) < 0)
 		copy->doomed = true;
@@ -350,7 +380,8 @@ bool copy_is_detached(struct copy *copy)
 
 /* ---- reading ------------------------------------------------------------------------------ */
 
-struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point, unsigned *slot)
+static struct copy *pin(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
+			const struct tpck_fragment *fragment, unsigned *slot)
 {
 	struct copy *found = NULL;
 
@@ -358,7 +389,8 @@ struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, con
 	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
 		int m = copy->doomed ? -1 : member_of(copy, rank, ordinal);
 
-		if (m < 0 || strcmp(copy->member[m].identity, identity) != 0)
+		if (m < 0 || strcmp(copy->member[m].identity, identity) != 0 ||
+		    memcmp(&copy->replica->fragment, fragment, sizeof *fragment) != 0)
 			continue;
 		for (unsigned s = 0; s < TPCK_REPLICA_SLOTS; s++) {
 			const struct copy_slot *at = &copy->slot[s];
@@ -374,6 +406,42 @@ struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, con
 		found->slot[*slot].pins++;
 	pthread_mutex_unlock(&peers.lock);
 	return found;
+}
+
+struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point, unsigned *slot)
+{
+	return pin(identity, rank, ordinal, point, &(struct tpck_fragment){0}, slot);
+}
+
+struct copy *copy_pin_fragment(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
+			       const struct tpck_fragment *fragment, unsigned *slot)
+{
+	return pin(identity, rank, ordinal, point, fragment, slot);
+}
+
+struct tpck_peer_told *copies_here_fragments(const char *identity, uint32_t rank, uint32_t ordinal, size_t *count)
+{
+	struct tpck_peer_told *rows = NULL;
+
+	*count = 0;
+	pthread_mutex_lock(&peers.lock);
+	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
+		int m = copy->doomed || copy->gathered || !is_fragment(copy) ? -1 : member_of(copy, rank, ordinal);
+		struct tpck_peer_told *grown;
+
+		if (m < 0 || strcmp(copy->member[m].identity, identity) != 0 ||
+		    !(grown = reallocarray(rows, *count + TPCK_REPLICA_SLOTS, sizeof *rows)))
+			continue;
+		rows = grown;
+		for (unsigned s = 0; s < TPCK_REPLICA_SLOTS; s++)
+			if (copy->slot[s].whole)
+				rows[(*count)++] = (struct tpck_peer_told){
+					.generation = copy->slot[s].point.generation, .step = copy->slot[s].point.step,
+					.fragment = copy->replica->fragment, .part = copy->part,
+				};
+	}
+	pthread_mutex_unlock(&peers.lock);
+	return rows;
 }
 
 void copy_pin_again(struct copy *copy, unsigned slot)
@@ -400,6 +468,7 @@ static bool add_held(struct peers_held **rows, size_t *count, const struct copy 
 		grown[(*count)++] = (struct peers_held){
 			.rank = member->rank, .ordinal = member->ordinal, .point = copy->slot[s].point,
 			.resumable = copy->replica->slot[s]->members[m].resumable, .form = (uint32_t)form,
+			.fragment = copy->replica->fragment,
 		};
 	}
 	return true;
@@ -414,7 +483,7 @@ size_t peers_copies_held(const char *forms, size_t size, struct peers_held **row
 	pthread_mutex_lock(&peers.lock);
 	for (const struct copy *copy = peers.copies; copy && more; copy = copy->next)
 		for (unsigned s = 0; s < TPCK_REPLICA_SLOTS && more; s++)
-			more = copy->doomed || !copy->slot[s].whole || add_held(rows, &count, copy, s, forms, size);
+			more = copy->doomed || copy->gathered || !copy->slot[s].whole || add_held(rows, &count, copy, s, forms, size);
 	pthread_mutex_unlock(&peers.lock);
 	return count;
 }

@@ -224,7 +224,7 @@ static unsigned choose(uint32_t table, size_t *nodes)
 	struct tpck_place places[MOST];
 	struct tpck_peer_message head = {.generation = table};
 	uint64_t serials[MOST], begun[PARCEL_TARGETS];
-	size_t count = 0, chosen[PARCEL_TARGETS], wanted = peers.agent->settings.peers;
+	size_t count = 0, chosen[PARCEL_TARGETS], wanted = peers.agent->settings.peers.count;
 	unsigned have = 0, begun_count = 0;
 	char key[32];
 
@@ -520,7 +520,7 @@ static void say_fewer(unsigned have, size_t nodes)
 	struct tpck_error err = {0};
 
 	tpck_error_set(&err, 0, "TRANSPCKPT_PEERS is %llu, but agents of %zu other nodes are there: files that are owed have %u copies",
-		       (unsigned long long)peers.agent->settings.peers, nodes, have);
+		       (unsigned long long)peers.agent->settings.peers.count, nodes, have);
 	agent_complain(&err);
 }
 
@@ -534,7 +534,7 @@ static bool round_of(struct tpck_view *view)
 	size_t count, nodes;
 
 	have = choose(owed_table(view), &nodes);
-	if (!early && have < peers.agent->settings.peers)
+	if (!early && have < peers.agent->settings.peers.count)
 		say_fewer(have, nodes);
 	if (!owed_list(view, &list, &count, &newest))
 		return true;

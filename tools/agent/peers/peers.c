@@ -142,7 +142,7 @@ void peers_start(struct agent *agent)
 	peers.agent = agent;
 	peers.errands_end = &peers.errands;
 	peers.begun_ns = tpck_clock_monotonic_ns();
-	if (!agent->settings.peers)
+	if (!agent->settings.peers.count)
 		return;
 	peers.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	copies_here_find();
@@ -214,7 +214,7 @@ uint64_t peers_leave_at(struct agent *agent)
 {
 	uint64_t until;
 
-	if (!agent->settings.peers)
+	if (!agent->settings.peers.count)
 		return 0;
 	pthread_mutex_lock(&peers.lock);
 	until = copies_here_until();
@@ -225,11 +225,22 @@ uint64_t peers_leave_at(struct agent *agent)
 	return peers_hold_files() ? UINT64_MAX : until;
 }
 
+void peers_fragment_status(json_object *row, const struct tpck_fragment *fragment)
+{
+	char code[32];
+
+	if (!fragment->data)
+		return;
+	snprintf(code, sizeof code, "%u+%u", fragment->data, fragment->parity);
+	json_object_object_add(row, "fragment", json_object_new_int64(fragment->index));
+	json_object_object_add(row, "code", json_object_new_string(code));
+}
+
 void peers_status(struct agent *agent, json_object *json)
 {
 	json_object *list = json_object_new_array(), *held = json_object_new_array(), *given = json_object_new_array(), *row;
 
-	if (!agent->settings.peers) {
+	if (!agent->settings.peers.count) {
 		json_object_put(list);
 		json_object_put(held);
 		json_object_put(given);
@@ -256,6 +267,7 @@ void peers_status(struct agent *agent, json_object *json)
 		json_object_object_add(row, "rank", json_object_new_int64(copy->member[0].rank));
 		json_object_object_add(row, "ordinal", json_object_new_int64(copy->member[0].ordinal));
 		json_object_object_add(row, "ranks", json_object_new_int64(copy->ranks));
+		peers_fragment_status(row, &copy->replica->fragment);
 		json_object_array_add(held, row);
 	}
 	pthread_mutex_unlock(&peers.lock);

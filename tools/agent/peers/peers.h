@@ -6,6 +6,7 @@
 #include <json-c/json.h>
 
 #include "runtime/peer/accord.h"
+#include "runtime/peer/erasure.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/offer.h"
 
@@ -56,6 +57,9 @@ bool peers_release(struct offer_request *requests, size_t count);
  * now, or was. Takes as long as the other goes on giving it. */
 int peers_get(struct agent *agent, const char *node, const char *identity, uint32_t rank, uint32_t ordinal,
 	      const struct tpck_point *point, struct tpck_error *err);
+/* The same by fragments, whoever has them. */
+int peers_gather(struct agent *agent, const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
+		 struct tpck_error *err);
 /* That of the first rank, which stands for all in what agents say to each other. */
 struct offer_request *peers_first(struct offer_request *requests, size_t count);
 /* Any thread. What is here of the rank with this identity, up to two points of each generation; *rows is malloc'd. */
@@ -64,6 +68,7 @@ struct peers_held {
 	struct tpck_point point;
 	bool resumable;
 	uint32_t form; /* its number */
+	struct tpck_fragment fragment; /* data 0: the whole */
 };
 /* Of programs of these forms (identity.h). The rows are malloc'd. */
 size_t peers_copies_held(const char *forms, size_t size, struct peers_held **rows);

@@ -28,7 +28,7 @@ struct peer {
 	struct peer *next;
 };
 
-/* Copies of one launch, or of the part of it that was on one node, that are here. Under the lock; the slot that is being
+/* Copies of one launch, or of the part of it that was on one node, that are here, or fragments of one index. Under the lock; the slot that is being
  * filled is the courier's and the thread's. */
 struct copy {
 	struct tpck_replica *replica;
@@ -47,6 +47,8 @@ struct copy {
 	} slot[TPCK_REPLICA_SLOTS];
 	bool filling;
 	unsigned to;               /* the slot that is */
+	uint64_t keep;             /* the OFFER's */
+	bool gathered;             /* a fragment that a start got to put the whole together */
 	bool doomed;               /* goes when nobody uses it */
 	bool detached;             /* its files are gone; freed when it is not filled any more */
 	char owner[TPCK_PEER_NAME];
@@ -64,7 +66,7 @@ struct parcel_part {
 };
 
 /* A snapshot of a launch's ranks that are, or were, on one node, on its way to some peers: images that are pinned, or a copy. */
-enum { PARCEL_TARGETS = 8 };
+enum { PARCEL_TARGETS = TPCK_FRAGMENTS_MAX };
 struct parcel {
 	struct job job;            /* first: back to the event loop at its end */
 	struct agent *agent;
@@ -72,10 +74,11 @@ struct parcel {
 	char *text;
 	size_t size;
 	struct parcel_part *part;  /* by member of the manifest */
-	uint32_t parts;
+	uint32_t parts;            /* of fragments that are held here there are none */
 	uint64_t target[PARCEL_TARGETS]; /* serials */
 	char hosts[PARCEL_TARGETS][TPCK_PEER_NAME];
 	bool has[PARCEL_TARGETS];
+	struct tpck_fragment fragment[PARCEL_TARGETS]; /* that each gets; data 0: the whole */
 	unsigned targets, pending;
 	uint64_t begun_ns, sent_bytes;
 	/* of a launch, which stays while its sessions are in use */
@@ -83,6 +86,7 @@ struct parcel {
 	uint64_t until_ns;         /* it is spread over the time until then; 0: it is not */
 	_Atomic bool hurry;        /* not any more */
 	bool behind;               /* there is a newer snapshot already */
+	bool damaged;              /* a chunk is not what its digest says: no fragment of it counts */
 	bool round;                /* all nodes of the launch send theirs: it is told (accord_copied) */
 	uint64_t keep;             /* see TPCK_PEER_OFFER */
 	struct tpck_error error;
@@ -100,7 +104,9 @@ struct errand {
 	struct errand *next;
 };
 
-/* What a start asks of others. */
+/* What a start asks of others. A node says what it has of two steps, of up to as many nodes as there are fragments, and some more. */
+enum { ASK_ANSWERS = 8 * TPCK_FRAGMENTS_MAX };
+#define ASK_HERE UINT64_MAX
 struct ask {
 	struct errand errand;
 	const char *identity;
@@ -109,10 +115,12 @@ struct ask {
 	bool posted;               /* the thread has it */
 	unsigned asked, answered;
 	struct ask_answer {
-		uint64_t serial;
+		uint64_t serial;   /* 0: it is of no use; or ASK_HERE */
 		struct tpck_point point;
+		struct tpck_fragment fragment; /* data 0: the whole */
+		bool part;
 		char host[TPCK_PEER_NAME];
-	} answers[16];
+	} answers[ASK_ANSWERS];
 	unsigned count;
 	/* the newest that somebody has of another start of the program only */
 	char *other_identity;      /* malloc'd */
@@ -122,6 +130,7 @@ struct ask {
 	int rc;
 	uint64_t from;             /* serial of the one that it is asked of */
 	struct tpck_point wanted;
+	struct tpck_fragment wanted_fragment;
 	char why[200];
 	uint64_t moved_ns;
 	struct ask *next;
@@ -172,6 +181,9 @@ void owned_status(json_object *given);
 size_t sending_twins(struct tpck_replica *replica, struct tpck_peer_want *want, size_t count, uint64_t *bytes);
 void owned_consider(struct agent *agent);
 
+/* peers.c: what a fragment is, where it is one. */
+void peers_fragment_status(json_object *row, const struct tpck_fragment *fragment);
+
 /* links (links.c): the thread's unless a line says else */
 void *peers_thread(void *unused);
 /* Any thread. */
@@ -189,12 +201,13 @@ struct inquiry {
 	struct errand errand;
 	uint64_t serial;
 	struct tpck_peer_message head, answer;
-	char *other;               /* the text that goes with the answer, or NULL */
+	char *other;               /* what goes with the answer, or NULL */
+	size_t other_size;
 	bool get;
 	char identity[];
 };
 void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, const struct tpck_peer_message *answer,
-		   const char *identity, char *other, bool get);
+		   const char *identity, char *other, size_t other_size, bool get);
 
 /* launches on several nodes (talk.c): what the event loop is to know of a peer, in order */
 enum peers_news { PEERS_MET, PEERS_LOST, PEERS_SAID };
@@ -261,16 +274,21 @@ void held_end(void);
 /* copies (copies.c): any thread */
 void copies_here_find(void);
 void copies_here_close(void);
-/* The copy that a snapshot goes to, and in it the slot; no other can begin until copy_filled(). `keep` is that of the OFFER,
+/* The copy that a snapshot goes to, or this fragment of it (data 0: the whole), and in it the slot; no other can begin until copy_filled(). `keep` is that of the OFFER,
  * `wanted`: this node asked for it, which may be older than what is here. -EALREADY: it is here (no error text). */
-int copy_for(const struct tpck_manifest *manifest, const char *owner, uint64_t keep, bool wanted, struct copy **copy,
-	     struct tpck_error *err);
+int copy_for(const struct tpck_manifest *manifest, const struct tpck_fragment *fragment, const char *owner, uint64_t keep, bool wanted,
+	     struct copy **copy, struct tpck_error *err);
 void copy_filled(struct copy *copy, bool whole);
 /* Under the lock: the slot of the newest snapshot; -1: none is whole. */
 int copy_newest(const struct copy *copy);
 /* The copy here of this point that has this rank, pinned, or NULL; *slot says where in it. Without a point the newest of a
  * launch that was on one node. */
 struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point, unsigned *slot);
+/* The same of a fragment, always of a point. */
+struct copy *copy_pin_fragment(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
+			       const struct tpck_fragment *fragment, unsigned *slot);
+/* All fragments here of parts that have this rank; malloc'd, or NULL. */
+struct tpck_peer_told *copies_here_fragments(const char *identity, uint32_t rank, uint32_t ordinal, size_t *count);
 void copy_pin_again(struct copy *copy, unsigned slot);
 void copy_unpin(struct copy *copy, unsigned slot);
 /* What is there is bad; the caller's pin goes. Its place is free at once, if nobody else has one: who fills it may be gone

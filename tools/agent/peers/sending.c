@@ -29,7 +29,10 @@ struct owned {
 	struct holder {
 		char host[TPCK_PEER_NAME];
 		uint64_t step;
+		struct tpck_fragment fragment; /* of it */
 	} holder[PARCEL_TARGETS];
+	/* One more than the newest step that can be had from those who hold it; 0: none yet. */
+	uint64_t recoverable;
 	/* The step that all have who are to: of a launch on several nodes, on all of these. */
 	bool settled_any, settle;  /* the peers are to be told when nothing is on its way any more */
 	uint64_t settled;
@@ -74,18 +77,88 @@ static struct owned *owned_of(const struct launch *launch)
 	return owned;
 }
 
+/* Whether so many who have it are enough. As copies are counted: how many of them may be lost, and it is there no more. */
+static unsigned copies_of(const struct parcel *parcel)
+{
+	unsigned has = 0, data = parcel->targets ? parcel->fragment[0].data : 0;
+
+	for (unsigned i = 0; i < parcel->targets; i++)
+		has += parcel->has[i];
+	if (!data)
+		return has;
+	return has >= data && !parcel->damaged ? has - data + 1 : 0;
+}
+
+/* Which fragment each gets. Who has one already gets the same of the next step: what did not change is there. */
+static void assign_fragments(struct parcel *parcel, const struct owned *owned, const struct tpck_fragment *code)
+{
+	bool taken[TPCK_FRAGMENTS_MAX] = {false}, done[PARCEL_TARGETS] = {false};
+	uint16_t index = 0;
+
+	for (unsigned i = 0; i < parcel->targets; i++)
+		for (unsigned h = 0; owned && h < owned->holders && !done[i]; h++) {
+			const struct tpck_fragment *had = &owned->holder[h].fragment;
+
+			if (strcmp(owned->holder[h].host, parcel->hosts[i]) != 0 || had->data != code->data || had->parity != code->parity ||
+			    taken[had->index])
+				continue;
+			parcel->fragment[i] = *had;
+			taken[had->index] = done[i] = true;
+		}
+	for (unsigned i = 0; i < parcel->targets; i++) {
+		while (!done[i] && taken[index])
+			index++;
+		if (done[i])
+			continue;
+		parcel->fragment[i] = *code;
+		parcel->fragment[i].index = index;
+		taken[index] = true;
+	}
+}
+
+/* As many fragments as TRANSPCKPT_PEERS says where there are as many nodes, else as many copies as survive the same. */
+static size_t how_many(size_t nodes, struct tpck_fragment *code)
+{
+	const struct tpck_copies *copies = &peers.agent->settings.peers;
+
+	*code = (struct tpck_fragment){0};
+	if (!copies->data || !tpck_erasure_can() || nodes < copies->data + copies->parity)
+		return copies->count < PARCEL_TARGETS ? copies->count : PARCEL_TARGETS;
+	*code = (struct tpck_fragment){(uint16_t)copies->data, (uint16_t)copies->parity, 0, 0};
+	return copies->data + copies->parity;
+}
+
+static void complain_of_nodes(const struct parcel *parcel, size_t nodes)
+{
+	const struct tpck_copies *copies = &peers.agent->settings.peers;
+	struct tpck_error err = {0};
+
+	if (parcel->targets && parcel->fragment[0].data)
+		return;
+	if (copies->data && !tpck_erasure_can())
+		tpck_error_set(&err, 0, "TRANSPCKPT_PEERS is %u+%u, but this agent was built without ISA-L: %u whole copies instead of fragments, where %llu survive as much",
+			       copies->data, copies->parity, parcel->targets, (unsigned long long)copies->count);
+	else if (copies->data)
+		tpck_error_set(&err, 0, "TRANSPCKPT_PEERS is %u+%u, but agents of %zu other nodes are there: %u whole copies instead of fragments, where %llu survive as much",
+			       copies->data, copies->parity, nodes, parcel->targets, (unsigned long long)copies->count);
+	else if (parcel->targets < copies->count)
+		tpck_error_set(&err, 0, "TRANSPCKPT_PEERS is %llu, but agents of %zu other nodes are there: %u copies",
+			       (unsigned long long)copies->count, nodes, parcel->targets);
+	if (err.text[0])
+		agent_complain(&err);
+}
+
 /* Those of the peers that are to have a copy, each node once. */
-static void choose(struct parcel *parcel)
+static void choose(struct parcel *parcel, const struct owned *owned)
 {
 	enum { MOST = 256 };
 	struct tpck_place places[MOST];
 	uint64_t serials[MOST];
-	size_t count = 0, chosen[PARCEL_TARGETS], wanted = peers.agent->settings.peers;
+	size_t count = 0, chosen[PARCEL_TARGETS];
 	const struct live *first = parcel->part[0].live;
+	struct tpck_fragment code;
 	char key[64];
 
-	if (wanted > PARCEL_TARGETS)
-		wanted = PARCEL_TARGETS;
 	snprintf(key, sizeof key, "%s r%u.o%u", first->program ? first->program->id : "", first->session->name.rank,
 		 first->session->name.ordinal);
 	pthread_mutex_lock(&peers.lock);
@@ -99,19 +172,16 @@ static void choose(struct parcel *parcel)
 		serials[count] = peer->serial;
 		places[count++] = (struct tpck_place){peer->other.host, peer->other.domain};
 	}
-	parcel->targets = (unsigned)tpck_placement(places, count, peers.domain, key, wanted, chosen);
+	parcel->targets = (unsigned)tpck_placement(places, count, peers.domain, key, how_many(count, &code), chosen);
 	for (unsigned i = 0; i < parcel->targets; i++) {
 		parcel->target[i] = serials[chosen[i]];
 		snprintf(parcel->hosts[i], TPCK_PEER_NAME, "%s", places[chosen[i]].host);
 	}
 	pthread_mutex_unlock(&peers.lock);
-	if (parcel->targets < peers.agent->settings.peers && tpck_clock_monotonic_ns() > peers.begun_ns + EARLY_NS) {
-		struct tpck_error err = {0};
-
-		tpck_error_set(&err, 0, "TRANSPCKPT_PEERS is %llu, but agents of %zu other nodes are there: %u copies",
-			       (unsigned long long)peers.agent->settings.peers, count, parcel->targets);
-		agent_complain(&err);
-	}
+	if (code.data)
+		assign_fragments(parcel, owned, &code);
+	if (tpck_clock_monotonic_ns() > peers.begun_ns + EARLY_NS)
+		complain_of_nodes(parcel, count);
 }
 
 struct drop_errand {
@@ -205,6 +275,8 @@ static void settle(struct owned *owned, const struct launch *launch, uint64_t me
 	for (unsigned i = 0; i < owned->holders; i++)
 		if (owned->holder[i].step > newest)
 			newest = owned->holder[i].step;
+	if (owned->recoverable && newest >= owned->recoverable)
+		newest = owned->recoverable - 1;
 	for (unsigned i = 0; i < owned->holders; i++) {
 		/* Where nobody took that step, an older copy is better than none. */
 		if (owned->holder[i].step < owned->settled && owned->holder[i].step < newest)
@@ -244,7 +316,7 @@ static uint64_t others_met(void)
 	return met;
 }
 
-static void note_holder(struct owned *owned, const char *host, uint64_t step)
+static void note_holder(struct owned *owned, const char *host, uint64_t step, const struct tpck_fragment *fragment)
 {
 	unsigned i = 0, oldest = 0;
 
@@ -257,6 +329,7 @@ static void note_holder(struct owned *owned, const char *host, uint64_t step)
 		i = oldest;
 	snprintf(owned->holder[i].host, sizeof owned->holder[i].host, "%s", host);
 	owned->holder[i].step = step;
+	owned->holder[i].fragment = *fragment;
 }
 
 static void note_holders(struct owned *owned, const struct parcel *parcel)
@@ -266,9 +339,11 @@ static void note_holders(struct owned *owned, const struct parcel *parcel)
 
 	for (unsigned i = 0; i < parcel->targets; i++) {
 		if (parcel->has[i])
-			note_holder(owned, parcel->hosts[i], step);
-		all = all && parcel->has[i];
+			note_holder(owned, parcel->hosts[i], step, &parcel->fragment[i]);
+		all = all && parcel->has[i] && !parcel->damaged;
 	}
+	if (copies_of(parcel))
+		owned->recoverable = step + 1;
 	if (!all)
 		return;
 	if (!parcel->launch->apart) {
@@ -302,11 +377,9 @@ static void parcel_end(struct agent *agent, struct parcel *parcel)
 	struct launch *launch = parcel->launch;
 	bool again = owned && owned->again && launch_is_whole(launch), round = parcel->round;
 	uint64_t step = parcel->part[0].step;
-	unsigned copies = 0;
+	unsigned copies = copies_of(parcel);
 
 	agent->jobs--;
-	for (unsigned i = 0; i < parcel->targets; i++)
-		copies += parcel->has[i];
 	for (uint32_t i = 0; i < parcel->parts; i++) {
 		const struct live *live = parcel->part[i].live;
 
@@ -333,14 +406,18 @@ static void sent(struct agent *agent, struct job *base)
 {
 	struct parcel *parcel = (struct parcel *)base;
 	struct owned *owned = owned_of(parcel->launch);
-	unsigned copies = 0;
+	const struct tpck_fragment *code = &parcel->fragment[0];
+	unsigned has = 0;
 
 	for (unsigned i = 0; i < parcel->targets; i++)
-		copies += parcel->has[i];
+		has += parcel->has[i];
+	if (parcel->damaged)
+		tpck_log_warn("step %" PRIu64 " changed while it was read: its fragments on other nodes count for nothing",
+			      parcel->manifest->point.step);
 	if (parcel->targets)
-		tpck_log_debug("step %" PRIu64 " has %u copies on other nodes: %.3f MiB of %.3f sent in %.3f s",
-			       parcel->manifest->point.step, copies, (double)parcel->sent_bytes / (1 << 20),
-			       (double)tpck_manifest_bytes(parcel->manifest) * parcel->targets / (1 << 20),
+		tpck_log_debug("step %" PRIu64 " has %u %s on other nodes: %.3f MiB of %.3f sent in %.3f s", parcel->manifest->point.step, has,
+			       code->data ? "fragments" : "copies", (double)parcel->sent_bytes / (1 << 20),
+			       (double)tpck_manifest_bytes(parcel->manifest) * parcel->targets / (code->data ? code->data : 1) / (1 << 20),
 			       (double)(tpck_clock_monotonic_ns() - parcel->begun_ns) / 1e9);
 	if (owned && !parcel->transfer)
 		note_holders(owned, parcel);
@@ -388,7 +465,7 @@ static void describe_done(struct agent *agent, struct job *job)
 		return;
 	}
 	if (!parcel->transfer) {
-		choose(parcel);
+		choose(parcel, owned_of(parcel->launch));
 		parcel->until_ns = pace_until(parcel);
 	}
 	parcel->job.done = sent;
@@ -453,7 +530,8 @@ static bool send(struct agent *agent, struct launch *launch, struct owned *owned
 	if (!parcel)
 		return false;
 	parcel->round = round;
-	parcel->keep = round && owned->settled_any ? owned->settled + 1 : 0;
+	/* Who has a fragment of the newest step may be one of too few. */
+	parcel->keep = round ? (owned->settled_any ? owned->settled + 1 : 0) : agent->settings.peers.data ? owned->recoverable : 0;
 	owned->sending = true;
 	owned->parcel = parcel;
 	worker_give(&peers.courier, &parcel->job);
@@ -531,8 +609,7 @@ static void inquiry_answer(struct errand *errand)
 	if (peer && inquiry->get)
 		(void)peer_send_text(peer, TPCK_PEER_FAIL, &inquiry->answer, none, sizeof none);
 	else if (peer)
-		(void)peer_send_text(peer, TPCK_PEER_TELL, &inquiry->answer, inquiry->other,
-				     inquiry->other ? strlen(inquiry->other) + 1 : 0);
+		(void)peer_send_text(peer, TPCK_PEER_TELL, &inquiry->answer, inquiry->other, inquiry->other_size);
 	free(inquiry->other);
 	free(inquiry);
 }
@@ -545,17 +622,21 @@ static void inquiry_done(struct agent *agent, struct job *job)
 	struct tpck_point other = {inquiry->answer.generation, inquiry->answer.step};
 	struct parcel *parcel;
 
+	/* What is left of processes is the whole. */
+	if (inquiry->get && inquiry->head.fragment.data)
+		launch = NULL;
 	if (launch && inquiry->get && (parcel = parcel_new(agent, launch, point.step))) {
 		parcel->transfer = inquiry->head.transfer;
 		parcel->targets = 1;
 		parcel->target[0] = inquiry->serial;
 		worker_give(&peers.courier, &parcel->job);
+		free(inquiry->other);
 		free(inquiry);
 		return;
 	}
 	if (launch && !inquiry->get && (inquiry->answer.value != 1 || tpck_point_compare(&point, &other) > 0)) {
-		free(inquiry->other);
-		inquiry->other = NULL;
+		if (inquiry->answer.value == 2)
+			inquiry->other_size = 0;
 		inquiry->answer.value = 1;
 		inquiry->answer.generation = point.generation;
 		inquiry->answer.step = point.step;
@@ -565,7 +646,7 @@ static void inquiry_done(struct agent *agent, struct job *job)
 }
 
 void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, const struct tpck_peer_message *answer,
-		   const char *identity, char *other, bool get)
+		   const char *identity, char *other, size_t other_size, bool get)
 {
 	struct inquiry *inquiry = calloc(1, sizeof *inquiry + strlen(identity) + 1);
 
@@ -574,6 +655,7 @@ void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, cons
 		return;
 	}
 	inquiry->other = other;
+	inquiry->other_size = other_size;
 	inquiry->job.done = inquiry_done;
 	inquiry->serial = peer->serial;
 	inquiry->head = *head;
@@ -619,6 +701,7 @@ void owned_status(json_object *given)
 			json_object_object_add(row, "ordinal", json_object_new_int64(owned->name.ordinal));
 			json_object_object_add(row, "ranks", json_object_new_int64(owned->ranks));
 			json_object_object_add(row, "step", json_object_new_uint64(owned->holder[i].step));
+			peers_fragment_status(row, &owned->holder[i].fragment);
 			json_object_array_add(given, row);
 		}
 }

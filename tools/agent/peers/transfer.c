@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/digest.h"
 #include "runtime/base/log.h"
 #include "tools/agent/peers/private.h"
 
@@ -27,6 +28,7 @@ struct outgoing {
 	size_t count, at, offset;  /* of that one so much has gone */
 	unsigned in_flight;        /* pieces */
 	size_t under_way;          /* their bytes */
+	struct fragment_sent *fragment; /* that is being sent, or NULL */
 	bool over, held;           /* nothing more goes; not before pace_next() */
 	struct pace pace;
 	uint64_t turn;             /* when it was last its turn */
@@ -37,6 +39,14 @@ struct piece {
 	struct outgoing *outgoing;
 	size_t bytes;
 	void *buffer;              /* of a log's */
+	struct fragment_sent *fragment; /* or it is one of this */
+};
+
+/* A chunk's fragment, as long as pieces of it are under way. */
+struct fragment_sent {
+	unsigned users;
+	uint8_t digest[16];
+	uint8_t bytes[];
 };
 
 /* One copy that comes from one peer. */
@@ -55,6 +65,7 @@ struct placed {
 	size_t length, arrived;
 	unsigned coming;           /* pieces */
 	struct tpck_peer_want at;
+	uint8_t digest[16];        /* of a fragment */
 	struct incoming *incoming;
 	struct placed *next;
 };
@@ -80,6 +91,12 @@ static void say_failed(struct peer *peer, uint64_t transfer, const char *why)
 
 /* ---- going out ---------------------------------------------------------------------------- */
 
+static void fragment_unuse(struct fragment_sent *fragment)
+{
+	if (fragment && --fragment->users == 0)
+		free(fragment);
+}
+
 static void outgoing_free(struct outgoing *out)
 {
 	for (struct outgoing **place = &outgoings; *place; place = &(*place)->next)
@@ -89,6 +106,7 @@ static void outgoing_free(struct outgoing *out)
 		}
 	if (--out->parcel->pending == 0)
 		outbox_post(&out->parcel->agent->outbox, &out->parcel->job);
+	fragment_unuse(out->fragment);
 	free(out->want);
 	free(out);
 }
@@ -122,6 +140,127 @@ static void *read_log(const struct parcel_part *part, size_t object, uint64_t fr
 	return buffer;
 }
 
+/*
+ * The chunk's fragment is made anew for each peer, which takes less than sending it. Its receiver cannot compare it with the chunk's digest: that is
+ * done here, once, by the first of them. What is read wrong would otherwise be found out when it is needed.
+ */
+static int make_fragment(struct outgoing *out, const struct tpck_peer_want *want, size_t length, size_t bytes)
+{
+	const struct tpck_fragment *fragment = &out->parcel->fragment[out->target];
+	const struct tpck_object *object = &out->parcel->manifest->members[want->member].objects[want->object];
+	const struct parcel_part *part = &out->parcel->part[want->member];
+	struct fragment_sent *made = malloc(sizeof *made + bytes);
+	uint64_t from = (uint64_t)want->chunk * TPCK_CHUNK_BYTES;
+	uint8_t digest[16];
+	void *buffer = NULL;
+	const void *chunk;
+	int rc = 0;
+
+	if (!made)
+		return -ENOMEM;
+	made->users = 1;
+	if (want->object >= 2)
+		chunk = buffer = read_log(part, want->object, from, length);
+	else
+		chunk = (want->object ? tpck_image_data(&part->image) : (uint8_t *)tpck_image_rows(&part->image)) + from;
+	if (!chunk)
+		rc = -EIO;
+	if (!rc && fragment->index == 0) {
+		tpck_digest128(chunk, length, digest);
+		rc = memcmp(digest, object->chunks[want->chunk].digest, sizeof digest) == 0 ? 0 : -EBADMSG;
+		out->parcel->damaged = out->parcel->damaged || rc;
+	}
+	if (!rc)
+		rc = tpck_erasure_cut(fragment, chunk, length, made->bytes);
+	free(buffer);
+	if (rc) {
+		free(made);
+		return rc;
+	}
+	tpck_digest128(made->bytes, bytes, made->digest);
+	out->fragment = made;
+	return 0;
+}
+
+/* Of a fragment that is held for others, as it is: who gets it compares. */
+static int read_fragment(struct outgoing *out, const struct tpck_peer_want *want, size_t bytes)
+{
+	const struct parcel *parcel = out->parcel;
+	struct fragment_sent *read = malloc(sizeof *read + bytes);
+	struct tpck_error err = {0};
+	int rc;
+
+	if (!read)
+		return -ENOMEM;
+	read->users = 1;
+	rc = tpck_replica_fragment(parcel->copy->replica, parcel->slot, want, read->bytes, read->digest, &err);
+	if (rc) {
+		agent_complain(&err);
+		free(read);
+		return rc;
+	}
+	out->fragment = read;
+	return 0;
+}
+
+/* The next piece of this chunk's fragment. */
+static int send_fragment(struct outgoing *out, const struct tpck_peer_want *want)
+{
+	const struct tpck_chunk *chunk = &out->parcel->manifest->members[want->member].objects[want->object].chunks[want->chunk];
+	const struct tpck_fragment *fragment = &out->parcel->fragment[out->target];
+	struct tpck_peer_message head = about(out->id, &out->parcel->manifest->point);
+	size_t bytes = tpck_fragment_bytes(fragment, chunk->length), left = bytes - out->offset, length = left;
+	struct piece *piece;
+	int rc;
+
+	if (out->parcel->damaged)
+		return -EBADMSG;
+	if (!out->offset) {
+		fragment_unuse(out->fragment);
+		out->fragment = NULL;
+		rc = out->parcel->copy ? read_fragment(out, want, bytes) : make_fragment(out, want, chunk->length, bytes);
+		if (rc)
+			return rc;
+	}
+	piece = calloc(1, sizeof *piece);
+	if (!piece)
+		return -ENOMEM;
+	if (length > PIECE_BYTES && pace_is_held_back(&out->pace))
+		length = PIECE_BYTES;
+	head.value = bytes;
+	head.offset = (uint32_t)out->offset;
+	head.member = want->member;
+	head.object = want->object;
+	head.chunk = want->chunk;
+	head.fragment = *fragment;
+	memcpy(head.digest, out->fragment->digest, sizeof head.digest);
+	piece->outgoing = out;
+	piece->bytes = length;
+	piece->fragment = out->fragment;
+	out->fragment->users++;
+	out->in_flight++;
+	out->under_way += length;
+	rc = peer_send(out->peer, TPCK_PEER_CHUNK, &head, out->fragment->bytes + out->offset, length, piece);
+	if (rc) {
+		out->in_flight--;
+		out->under_way -= length;
+		fragment_unuse(piece->fragment);
+		free(piece);
+		return rc;
+	}
+	out->offset = length < left ? out->offset + length : 0;
+	out->at += length == left;
+	out->parcel->sent_bytes += length;
+	pace_sent(&out->pace, tpck_clock_monotonic_ns(), length);
+	return 0;
+}
+
+static bool is_in(const struct tpck_manifest *manifest, const struct tpck_peer_want *want)
+{
+	return want->member < manifest->member_count && want->object < manifest->members[want->member].object_count &&
+	       want->chunk < manifest->members[want->member].objects[want->object].count;
+}
+
 /* The next piece of this chunk. */
 static int send_piece(struct outgoing *out, const struct tpck_peer_want *want)
 {
@@ -135,6 +274,10 @@ static int send_piece(struct outgoing *out, const struct tpck_peer_want *want)
 	size_t length, left;
 	int rc;
 
+	if (is_in(manifest, want) && out->parcel->fragment[out->target].data) {
+		free(piece);
+		return send_fragment(out, want);
+	}
 	if (!piece || !member || want->object >= member->object_count || want->chunk >= member->objects[want->object].count) {
 		free(piece);
 		return -EINVAL;
@@ -202,6 +345,7 @@ void transfer_sent(void *token)
 
 	out->in_flight--;
 	out->under_way -= piece->bytes;
+	fragment_unuse(piece->fragment);
 	free(piece->buffer);
 	free(piece);
 	pump(out);
@@ -263,6 +407,7 @@ static void send_run(struct errand *errand)
 		head.rank = parcel->manifest->members[0].rank;
 		head.ordinal = parcel->manifest->members[0].ordinal;
 		head.value = parcel->keep;
+		head.fragment = parcel->fragment[i];
 		if (peer_send(peer, TPCK_PEER_OFFER, &head, parcel->text, parcel->size, NULL))
 			outgoing_end(out, false);
 	}
@@ -312,10 +457,13 @@ static uint64_t wanted_bytes(const struct outgoing *out)
 
 	for (size_t i = 0; i < out->count; i++) {
 		const struct tpck_peer_want *want = &out->want[i];
-		const struct tpck_member *member = want->member < manifest->member_count ? &manifest->members[want->member] : NULL;
+		const struct tpck_fragment *fragment = &out->parcel->fragment[out->target];
+		uint64_t length;
 
-		if (member && want->object < member->object_count && want->chunk < member->objects[want->object].count)
-			bytes += member->objects[want->object].chunks[want->chunk].length;
+		if (!is_in(manifest, want))
+			continue;
+		length = manifest->members[want->member].objects[want->object].chunks[want->chunk].length;
+		bytes += fragment->data ? tpck_fragment_bytes(fragment, length) : length;
 	}
 	return bytes;
 }
@@ -343,6 +491,7 @@ struct receive_job {
 	struct errand errand;
 	uint64_t serial, transfer, keep;
 	struct tpck_point wanted;  /* what this node asked for; generation 0: nothing */
+	struct tpck_fragment wanted_fragment, fragment;
 	char owner[TPCK_PEER_NAME];
 	char *text;
 	size_t size;
@@ -390,11 +539,16 @@ static void receive_run(struct job *base)
 	job->rc = tpck_manifest_parse(&manifest, job->text, job->size, "of a peer", &job->error);
 	if (!job->rc && manifest->member_count == 0)
 		job->rc = tpck_error_set(&job->error, EBADMSG, "using a peer's manifest of no rank");
-	if (!job->rc && job->wanted.generation && tpck_point_compare(&job->wanted, &manifest->point) != 0)
+	if (!job->rc && job->fragment.data && !tpck_fragment_is_valid(&job->fragment))
+		job->rc = tpck_error_set(&job->error, EBADMSG, "using a fragment of no code");
+	if (!job->rc && job->wanted.generation &&
+	    (tpck_point_compare(&job->wanted, &manifest->point) != 0 || memcmp(&job->wanted_fragment, &job->fragment, sizeof job->fragment) != 0))
 		job->rc = tpck_error_set(&job->error, EBADMSG, "using what is not the snapshot that was asked for");
 	if (!job->rc)
-		job->rc = copy_for(manifest, job->owner, job->keep, job->wanted.generation != 0, &job->copy, &job->error);
-	if (!job->rc && !prepare_room(peers.agent, tpck_replica_needs(job->copy->replica, manifest), reason, sizeof reason))
+		job->rc = copy_for(manifest, &job->fragment, job->owner, job->keep, job->wanted.generation != 0, &job->copy, &job->error);
+	if (!job->rc && !prepare_room(peers.agent,
+				      tpck_replica_needs(job->copy->replica, manifest, job->copy->gathered ? 1 : TPCK_REPLICA_SLOTS), reason,
+				      sizeof reason))
 		job->rc = tpck_error_set(&job->error, 0, "no room for a copy of a peer's snapshot: %s", reason) | -ENOSPC;
 	if (!job->rc) {
 		struct tpck_replica *replica = job->copy->replica;
@@ -436,7 +590,7 @@ static void drop_placements(const struct incoming *in)
 
 		if (placed->incoming == in) {
 			*place = placed->next;
-			(void)tpck_replica_take(in->copy->replica, &placed->at, placed->bytes, false, NULL);
+			(void)tpck_replica_take(in->copy->replica, &placed->at, placed->bytes, false, NULL, NULL);
 			free(placed);
 		} else {
 			place = &placed->next;
@@ -470,6 +624,7 @@ static void incoming_whole(struct incoming *in)
 	struct tpck_error err = {0};
 	struct tpck_peer_message head;
 	struct tpck_point point;
+	char what[40] = "a copy";
 
 	if (copy_is_detached(in->copy))
 		tpck_error_set(&err, 0, "it is not needed any more");
@@ -484,7 +639,9 @@ static void incoming_whole(struct incoming *in)
 		return;
 	}
 	point = replica->slot[replica->to]->point;
-	tpck_log_debug("a copy of step %" PRIu64 " of generation %" PRIu64 " of %s is here: %.1f MiB came in %.3f s; ranks here had %.1f",
+	if (replica->fragment.data)
+		snprintf(what, sizeof what, "fragment %u of %u+%u", replica->fragment.index, replica->fragment.data, replica->fragment.parity);
+	tpck_log_debug("%s of step %" PRIu64 " of generation %" PRIu64 " of %s is here: %.1f MiB came in %.3f s; ranks here had %.1f", what,
 		       point.step, point.generation, in->copy->owner, (double)received / (1 << 20),
 		       (double)(tpck_clock_monotonic_ns() - in->begun_ns) / 1e9, (double)in->found / (1 << 20));
 	incoming_free(in, true);
@@ -553,7 +710,7 @@ static void accept_done(struct agent *agent, struct job *base)
 }
 
 /* What this offer answers, if this node asked for it. */
-static struct tpck_point wanted_of(const struct peer *peer, uint64_t transfer)
+static struct tpck_point wanted_of(const struct peer *peer, uint64_t transfer, struct tpck_fragment *fragment)
 {
 	struct tpck_point wanted = {0};
 	struct ask *ask;
@@ -562,6 +719,8 @@ static struct tpck_point wanted_of(const struct peer *peer, uint64_t transfer)
 	ask = ask_of(transfer);
 	if (ask && ask->getting && ask->from == peer->serial)
 		wanted = ask->wanted;
+	if (wanted.generation)
+		*fragment = ask->wanted_fragment;
 	pthread_mutex_unlock(&peers.lock);
 	return wanted;
 }
@@ -580,7 +739,8 @@ static void take_offer(struct peer *peer, const struct tpck_peer_message *head, 
 	}
 	memcpy(copy, text, count);
 	copy[count] = '\0';
-	job->wanted = wanted_of(peer, head->transfer);
+	job->wanted = wanted_of(peer, head->transfer, &job->wanted_fragment);
+	job->fragment = head->fragment;
 	job->keep = head->value;
 	job->job.run = receive_run;
 	job->job.done = receive_done;
@@ -637,6 +797,7 @@ void *transfer_place(struct peer *peer, const struct tpck_peer_message *head, si
 
 	if (!placed || head->offset > placed->length || bytes > placed->length - head->offset)
 		return NULL;
+	memcpy(placed->digest, head->digest, sizeof placed->digest);
 	placed->coming++;
 	in->placed++;
 	return placed->bytes + head->offset;
@@ -656,7 +817,7 @@ static struct placed *placed_at(const uint8_t *bytes)
 
 static int take_chunk(struct placed *placed, struct tpck_error *err)
 {
-	int rc = tpck_replica_take(placed->incoming->copy->replica, &placed->at, placed->bytes, true, err);
+	int rc = tpck_replica_take(placed->incoming->copy->replica, &placed->at, placed->bytes, true, placed->digest, err);
 
 	for (struct placed **place = &placements; *place; place = &(*place)->next)
 		if (*place == placed) {
@@ -701,22 +862,27 @@ static void take_ask(struct peer *peer, const struct tpck_peer_message *head, co
 	struct tpck_point point;
 	unsigned slot;
 	struct copy *copy = copy_pin(identity, head->rank, head->ordinal, NULL, &slot);
-	char *other = NULL;
+	size_t count = 0, size;
+	struct tpck_peer_told *fragments = copies_here_fragments(identity, head->rank, head->ordinal, &count);
+	char *other = (char *)fragments;
 
+	size = count * sizeof *fragments;
 	hurry_all();
 	if (copy) {
 		answer.value = 1;
 		point = copy->slot[slot].point;
 		copy_unpin(copy, slot);
-	} else {
+	} else if (!size) {
+		free(other);
 		other = copies_here_other(identity, head->rank, &point);
 		answer.value = other ? 2 : 0;
+		size = other ? strlen(other) + 1 : 0;
 	}
 	if (answer.value) {
 		answer.generation = point.generation;
 		answer.step = point.step;
 	}
-	peers_inquire(peer, head, &answer, identity, other, false);
+	peers_inquire(peer, head, &answer, identity, other, size, false);
 }
 
 /* Somebody has the program only as it was started otherwise: the newest is what the user is told of. */
@@ -731,7 +897,20 @@ static void note_other(struct ask *ask, const struct tpck_peer_message *head, co
 	ask->other_point = point;
 }
 
-static void take_tell(struct peer *peer, const struct tpck_peer_message *head, const char *identity)
+static void add_answer(struct ask *ask, const struct peer *peer, const struct tpck_peer_told *told)
+{
+	struct ask_answer *answer = &ask->answers[ask->count];
+
+	if (ask->count == ASK_ANSWERS)
+		return;
+	if (told->generation > peers.generation)
+		peers.generation = told->generation;
+	ask->count++;
+	*answer = (struct ask_answer){.serial = peer->serial, .point = {told->generation, told->step}, .fragment = told->fragment, .part = told->part};
+	memcpy(answer->host, peer->other.host, sizeof answer->host);
+}
+
+static void take_tell(struct peer *peer, const struct tpck_peer_message *head, const char *text, size_t count)
 {
 	struct ask *ask;
 
@@ -742,11 +921,15 @@ static void take_tell(struct peer *peer, const struct tpck_peer_message *head, c
 		if (head->value && head->generation > peers.generation)
 			peers.generation = head->generation;
 		if (head->value == 2)
-			note_other(ask, head, identity);
-		if (head->value == 1 && ask->count < sizeof ask->answers / sizeof *ask->answers) {
-			ask->answers[ask->count].serial = peer->serial;
-			memcpy(ask->answers[ask->count].host, peer->other.host, sizeof peer->other.host);
-			ask->answers[ask->count++].point = (struct tpck_point){head->generation, head->step};
+			note_other(ask, head, count ? text : "");
+		if (head->value == 1)
+			add_answer(ask, peer, &(struct tpck_peer_told){.generation = head->generation, .step = head->step});
+		for (size_t i = 0; head->value != 2 && i < count / sizeof(struct tpck_peer_told); i++) {
+			struct tpck_peer_told told;
+
+			memcpy(&told, text + i * sizeof told, sizeof told);
+			if (tpck_fragment_is_valid(&told.fragment))
+				add_answer(ask, peer, &told);
 		}
 		pthread_cond_broadcast(&peers.changed);
 	}
@@ -758,8 +941,8 @@ static void get_done(struct agent *agent, struct job *base)
 	struct parcel *parcel = (struct parcel *)base;
 
 	(void)agent;
-	tpck_log_info("a copy of step %" PRIu64 " of generation %" PRIu64 " was %s: %.1f MiB in %.3f s", parcel->manifest->point.step,
-		      parcel->manifest->point.generation, parcel->has[0] ? "given to a peer" : "asked for, but not taken",
+	tpck_log_info("%s of step %" PRIu64 " of generation %" PRIu64 " was %s: %.1f MiB in %.3f s",
+		      parcel->fragment[0].data ? "a fragment" : "a copy", parcel->manifest->point.step, parcel->manifest->point.generation, parcel->has[0] ? "given to a peer" : "asked for, but not taken",
 		      (double)parcel->sent_bytes / (1 << 20), (double)(tpck_clock_monotonic_ns() - parcel->begun_ns) / 1e9);
 	parcel_free(parcel);
 }
@@ -773,6 +956,9 @@ static int open_parts(struct parcel *parcel, struct tpck_error *err)
 	parcel->part = calloc(parcel->manifest->member_count, sizeof *parcel->part);
 	if (!parcel->part)
 		return tpck_error_set(err, ENOMEM, "reading a copy");
+	/* Fragments are read as they are sent. */
+	if (parcel->fragment[0].data)
+		return 0;
 	parcel->parts = (uint32_t)parcel->manifest->member_count;
 	for (uint32_t m = 0; m < parcel->parts; m++) {
 		const struct tpck_member *member = &parcel->manifest->members[m];
@@ -791,13 +977,20 @@ static void take_get(struct peer *peer, const struct tpck_peer_message *head, co
 	struct tpck_point point = {head->generation, head->step};
 	struct tpck_error err = {0};
 
+	if (head->fragment.data && !tpck_fragment_is_valid(&head->fragment)) {
+		free(parcel);
+		say_failed(peer, head->transfer, "there is no such fragment");
+		return;
+	}
 	hurry_all();
-	if (parcel)
-		parcel->copy = copy_pin(identity, head->rank, head->ordinal, &point, &parcel->slot);
+	if (parcel) {
+		parcel->fragment[0] = head->fragment;
+		parcel->copy = copy_pin_fragment(identity, head->rank, head->ordinal, &point, &head->fragment, &parcel->slot);
+	}
 	if (!parcel || !parcel->copy) {
 		if (parcel)
 			parcel_free(parcel);
-		peers_inquire(peer, head, NULL, identity, NULL, true);
+		peers_inquire(peer, head, NULL, identity, NULL, 0, true);
 		return;
 	}
 	parcel->job.done = get_done;
@@ -909,7 +1102,7 @@ void transfer_message(struct peer *peer, const struct tpck_peer_message *head, c
 		take_ask(peer, head, count ? text : "");
 		break;
 	case TPCK_PEER_TELL:
-		take_tell(peer, head, count ? text : "");
+		take_tell(peer, head, text, count);
 		break;
 	case TPCK_PEER_GET:
 		take_get(peer, head, count ? text : "");
