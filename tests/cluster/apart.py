@@ -92,7 +92,8 @@ def lose(name, ranks, per_node, before, lost, after, spares=(), layout=(), peers
         finish(run, run.start([nodes[n] for n in after], per_node), has, "on other nodes")
         if "+" in peers:
             made = [n.name for n in nodes if n.alive and f"fragments of {peers}" in n.agent_log()]
-            checks.ok(made, f"{name}: put together of fragments on {made}", cluster.logs())
+            enough = node.makes_fragments() and every > sum(int(n) for n in peers.split("+"))
+            checks.ok(bool(made) == enough, f"{name}: put together of fragments on {made}", cluster.logs())
 
 
 def case_node():
@@ -124,6 +125,11 @@ def case_erasure():
 def case_erasure_wide():
     """Fragments of 4+2, of a rank on each of four nodes out of eight, of which two go, and one that holds fragments only."""
     lose("4+2", 4, 1, (0, 1, 2, 3), (1, 2), (0, 4, 5, 3), spares=(6, 7), layout=("--tp", "2"), peers="4+2")
+
+
+def case_erasure_few():
+    """With too few nodes for 4+2 there are three whole copies of each node's part, or as many as there are nodes."""
+    lose("4+2 on three others", 4, 2, (0, 1), (0, 1), (2, 3), peers="4+2", memory="1g")
 
 
 def durable(where):
@@ -482,7 +488,7 @@ def case_twins():
         finish(run, run.start((nodes[0], nodes[3], nodes[2])), has, "on other nodes")
 
 
-BY_NAME = ("bad", "copies_only", "dead", "eight", "erasure", "erasure_wide", "killed", "late", "moved", "node", "nodes", "slow", "stalled", "starting", "twins")
+BY_NAME = ("bad", "copies_only", "dead", "eight", "erasure", "erasure_few", "erasure_wide", "killed", "late", "moved", "node", "nodes", "slow", "stalled", "starting", "twins")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):

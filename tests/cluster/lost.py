@@ -474,9 +474,32 @@ def common(nodes, code):
     return sorted(fragments(n, code) for n in nodes)[-int(code.split("+")[0])]
 
 
+def without_erasure():
+    """Of an agent that was built without ISA-L: two whole copies survive as much as 2+1, with a line."""
+    with node.Cluster(4, TRANSPCKPT_PEERS="2+1") as cluster:
+        a, *others = cluster.nodes
+        run = Run(cluster, "400")
+        meet(run, others)
+        first = run.start(a, SIMGPU_KERNEL_US="500")
+        held = node.until(lambda: (lambda found: found if len(found) >= 2 else None)([n for n in others if kept(n) >= 5]), 60)
+        checks.ok(held and len(held) == 2, "without ISA-L: two nodes get whole copies", first.said(), cluster.logs())
+        line = r"TRANSPCKPT_PEERS is 2\+1, but this agent was built without ISA-L: 2 whole copies instead of fragments"
+        checks.ok(node.until(lambda: lines(a, line), 30) and lines(a, line) == 1, "without ISA-L: with one line", cluster.logs())
+        checks.ok(not any(n.fragments() for n in others), "without ISA-L: and no fragments", cluster.logs())
+        a.destroy()
+        held[0].destroy()
+        first.wait(10)
+        has = kept(held[1])
+        spare = next(n for n in others if n not in held)
+        finish(run, run.start(spare, SIMGPU_KERNEL_US="500"), "without ISA-L: without its node and one of the two", has)
+
+
 def case_erasure():
     """A node is lost that had whole copies on two; it goes on with fragments of 2+1 on three, which take three quarters of that. Then its
     node is lost again, and one of the three."""
+    if not node.makes_fragments():
+        without_erasure()
+        return
     with node.Cluster(5, memory="1g", TRANSPCKPT_PEERS="2") as cluster:
         a, b, c, d, e = cluster.nodes
         run = Ranks(cluster, 2, "--zero", steps=200, size=("--width", "32", "--context", "16", "--bigrams", "32768"))

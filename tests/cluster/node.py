@@ -143,6 +143,12 @@ class Node:
             subprocess.run(["ip", "link", "del", f"v{self.number}"], check=False, capture_output=True)
 
 
+def makes_fragments():
+    """Whether the agent was built with ISA-L."""
+    agent = os.environ.get("AGENT")
+    return "#define HAVE_ISAL 1" in job.read(os.path.join(os.path.dirname(agent) if agent else job.build_folder(), "config.h"))
+
+
 # For three nodes that find each other by their addresses, each with a store of its own.
 UNSHARED = {"TRANSPCKPT_NODES": "10.77.0.1,10.77.0.2:4800,10.77.0.3", "TRANSPCKPT_DIR": "/dev/shm/d"}
 
