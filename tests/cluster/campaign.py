@@ -3,7 +3,7 @@
 """Jobs whose ranks are on several nodes lose ranks, agents and nodes at random, round after round, and are started again on what is
 left: all ranks go on at one step, no older than what the loss leaves, and end with the same bytes.
 
-SEED=N and SCENARIOS=N by environment; each scenario prints the seed that gives it alone, with SCENARIOS=1."""
+SEED=N, SCENARIOS=N and PEERS=2+1 by environment; each scenario prints the seed that gives it alone, with SCENARIOS=1."""
 import os
 import random
 import re
@@ -40,7 +40,10 @@ class Scenario:
         self.per_node = draw.choice((1, 2)) if self.ranks == 4 else 1
         self.needed = self.ranks // self.per_node
         self.count = min(5, self.needed + draw.choice((1, 1, 2)))
-        self.peers = draw.choice((1, 1, 2))
+        self.peers = os.environ.get("PEERS") or draw.choice(("1", "1", "2", "2+1"))
+        if "+" in self.peers:
+            # Fragments until too many nodes are gone, and then whole copies.
+            self.count = max(self.count, sum(int(n) for n in self.peers.split("+")) + draw.choice((1, 2)))
         self.layout = draw.choice(LAYOUTS[self.ranks])
         self.steps = draw.choice((200, 300, 400))
         self.rounds = draw.choice((1, 2, 2, 3))
@@ -182,7 +185,7 @@ class Scenario:
         return at
 
     def play(self):
-        with node.Cluster(self.count, TRANSPCKPT_PEERS=str(self.peers)) as self.cluster:
+        with node.Cluster(self.count, TRANSPCKPT_PEERS=self.peers) as self.cluster:
             nodes = self.cluster.nodes
             self.run = Spread(self.cluster, self.ranks, *self.layout, steps=self.steps)
             self.where = nodes[:self.needed]
@@ -225,7 +228,7 @@ class Scenario:
     def left(self):
         found = []
         for n in self.where:
-            out = n.run(["sh", "-c", "cd /dev/shm/t/j && ls -d */image.* copy.* 2>/dev/null"], self.cluster.environment).stdout
+            out = n.run(["sh", "-c", "cd /dev/shm/t/j && ls -d */image.* copy.* fragment.* 2>/dev/null"], self.cluster.environment).stdout
             found += [f"{n.name}:{line}" for line in out.splitlines()]
         return found
 
