@@ -305,6 +305,25 @@ def replication():
             note=f"95 of 100 within {this['stream_p95_ms']:.0f} ms, without peers {none['stream_p95_ms']:.0f}; {this['streams']} times")
 
 
+def fragments():
+    """Fragments on other nodes beside whole copies that survive as much."""
+    done = subprocess.run([sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "fragments.py")],
+                          capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"# fragments: {(done.stdout + done.stderr).strip().splitlines()[-1:]}")
+        return
+    found = json.loads(done.stdout)
+    for copies, code in (("2", "2+1"), ("3", "4+2")):
+        this, full = found[code], found[copies]
+        words = f"{code} fragments beside {copies} copies"
+        row(f"{words}: memory on other nodes", this["memory_mib"], full["memory_mib"], "MiB", note="of two snapshots and the log")
+        row(f"{words}: sent for a snapshot", this["sent_mib"], full["sent_mib"], "MiB", note=f"{this['snapshots']} and {full['snapshots']} snapshots")
+        row(f"{words}: until a snapshot is there", this["seconds"], full["seconds"], "s")
+        row(f"{words}: processor time of the agent, a snapshot", this["agent_seconds"], full["agent_seconds"], "s")
+        row(f"{words}: a start on a spare node, until it is live", this["resume_seconds"], full["resume_seconds"], "s",
+            note=f"at steps {this['resumed']} and {full['resumed']}")
+
+
 # ---- flush ---------------------------------------------------------------------------------------------------------
 
 FLUSHED = re.compile(r"is durable: ([\d.]+) MiB, ([\d.]+) of it new, written in ([\d.]+) s, read back in ([\d.]+) s")
@@ -587,7 +606,7 @@ def commands():
     file_rows.commands(row)
 
 
-GROUPS = {"calls": calls, "instructions": instructions, "stalls": stalls, "iterations": iterations, "replication": replication, "flush": flush,
+GROUPS = {"calls": calls, "instructions": instructions, "stalls": stalls, "iterations": iterations, "replication": replication, "fragments": fragments, "flush": flush,
           "resume": resume, "memory": memory, "digests": digests, "torch": torch,
           "torch_instructions": torch_instructions, "saves": saves, "commands": commands}
 
