@@ -58,10 +58,17 @@ enum tpck_peer_type {
 	TPCK_PEER_FILE_FULL, /* to the BYTES or the RECORD of serial `step`: a text, why it is not */
 	/* Between all: */
 	TPCK_PEER_FILE_LOOK, /* is this table yours, or have you files of it? transfer is the asker's number */
-	TPCK_PEER_FILE_LOOKED, /* value: 1 it is, 2 it has some */
+	TPCK_PEER_FILE_LOOKED, /* value: enum tpck_peer_looked */
 	TPCK_PEER_FILE_TAKE, /* put at their paths what you have of this table, unless its owner is there */
 	TPCK_PEER_FILE_TOOK, /* to a TAKE: that has been done, or cannot be for now */
 	TPCK_PEER_FILE_TAKEN, /* what this table owed up to order `step` is at its paths: it is not to be kept any longer */
+};
+
+enum tpck_peer_looked {
+	TPCK_PEER_FILE_NOTHING,
+	TPCK_PEER_FILE_OWNS,  /* it is mine */
+	TPCK_PEER_FILE_HOLDS, /* I have files of it */
+	TPCK_PEER_FILE_LEFT,  /* it is mine, and no process that writes files is left here, but files are that it owed */
 };
 
 struct tpck_peer_file {

@@ -278,6 +278,27 @@ def case_restarted():
                   cluster.logs())
 
 
+def case_moved():
+    """The program is killed, its node lives: a start on another one waits until what it left is at its path."""
+    with node.Cluster(2, **SETTINGS) as cluster, Run(cluster) as run:
+        a, b = cluster.nodes
+        b.agent()
+        first, tracer = begun(run, a, SAVES)
+        if not run.told(first, "saved"):
+            return
+        first.kill()
+        second = run.start(b, LOOK)
+        looks = node.until(lambda: "is looked for" in b.agent_log(), 30)
+        time.sleep(1)
+        checks.ok(looks and second.running() and run.there() == OLD, "a program that is killed: its start on another node waits", second.said(),
+                  run.there(), cluster.logs())
+        run.let_go(tracer)
+        status = second.wait(60)
+        found = json.loads(job.read(os.path.join(run.signs, "found")) or "{}")
+        checks.ok(status == 0 and found == NEW and "is lost" not in b.agent_log(), "until its node has put all at its path", status, found,
+                  second.said(), cluster.logs())
+
+
 def case_peers():
     """The peer that has them is lost, another one gets them; then the owner, and the program starts on a node that has none."""
     with node.Cluster(4, **SETTINGS) as cluster, Run(cluster) as run:

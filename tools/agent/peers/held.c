@@ -375,7 +375,10 @@ static void take_look(struct peer *peer, const struct tpck_peer_message *head)
 	const struct held_table *table = held_table_of((uint32_t)head->generation);
 	const struct tpck_view *view = owed_view();
 
-	answer.value = view && owed_table(view) == head->generation ? 1 : table && table->count ? 2 : 0;
+	if (view && owed_table(view) == head->generation)
+		answer.value = view->used && !held.writers ? TPCK_PEER_FILE_LEFT : TPCK_PEER_FILE_OWNS;
+	else if (table && table->count)
+		answer.value = TPCK_PEER_FILE_HOLDS;
 	(void)peer_send(peer, TPCK_PEER_FILE_LOOKED, &answer, NULL, 0, NULL);
 }
 
@@ -471,6 +474,15 @@ bool peers_hold_files(void)
 		any = any || table->count;
 	pthread_mutex_unlock(&held.lock);
 	return any;
+}
+
+void held_consider(const struct agent *agent)
+{
+	unsigned writers = 0;
+
+	for (const struct client *client = agent->clients; client; client = client->next)
+		writers += client->files;
+	held.writers = writers;
 }
 
 json_object *held_status(void)

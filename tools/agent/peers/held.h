@@ -58,6 +58,7 @@ extern struct held {
 	unsigned asked;
 	/* LOOKs of processes here: up to this number they have come, and been answered */
 	uint64_t looks, answered;
+	_Atomic unsigned writers;  /* processes here that write files. The event loop's */
 	/* and of peers */
 	struct held_take {
 		uint64_t peer, number;

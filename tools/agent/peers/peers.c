@@ -202,6 +202,7 @@ void peers_consider(struct agent *agent)
 	bool working = agent->clients != NULL || agent->lives != NULL;
 
 	owed_consider_alone();
+	held_consider(agent);
 	if (!peers.on)
 		return;
 	pthread_mutex_lock(&peers.lock);

@@ -267,6 +267,7 @@ void owed_end(void);
 void held_gone(const struct peer *peer);
 void held_message(struct peer *peer, const struct tpck_peer_message *head, const char *bytes, size_t count);
 /* The event loop's. */
+void held_consider(const struct agent *agent);
 json_object *held_status(void);
 void held_begin(void);
 void held_end(void);

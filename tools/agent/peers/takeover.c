@@ -52,12 +52,13 @@ static bool wait_change(uint64_t until_ns)
 	return true;
 }
 
-/* Asks one or all (0), and waits for the answers. Whether somebody gave this one; of these the last one's connection. */
-static bool ask(enum tpck_peer_type type, uint32_t table, const uint64_t *only, uint64_t value, uint64_t wait_ns, uint64_t *who)
+/* Asks one or all, and waits for the answers: which there were, bit by bit. *who: somebody who has files of it. */
+static unsigned ask(enum tpck_peer_type type, uint32_t table, const uint64_t *only, uint64_t wait_ns, uint64_t *who)
 {
 	uint64_t until = tpck_clock_monotonic_ns() + wait_ns;
 	struct tpck_peer_message head = {.generation = table};
-	bool open = true, found = false;
+	unsigned found = 0;
+	bool open = true;
 
 	pthread_mutex_lock(&peers.lock);
 	pthread_mutex_lock(&held.lock);
@@ -74,10 +75,11 @@ static bool ask(enum tpck_peer_type type, uint32_t table, const uint64_t *only, 
 		open = false;
 		for (unsigned i = 0; i < held.asked; i++) {
 			open = open || !held.answer[i].answered;
-			if (held.answer[i].answered && held.answer[i].value == value) {
-				found = true;
+			if (!held.answer[i].answered || held.answer[i].value > 31)
+				continue;
+			found |= 1u << held.answer[i].value;
+			if (held.answer[i].value == TPCK_PEER_FILE_HOLDS)
 				*who = held.answer[i].peer;
-			}
 		}
 		open = open && wait_change(until);
 	}
@@ -388,13 +390,15 @@ static void disown(uint32_t number)
 	pthread_mutex_unlock(&held.lock);
 }
 
+#define OWNED (1u << TPCK_PEER_FILE_OWNS | 1u << TPCK_PEER_FILE_LEFT)
+
 /* What is here of this table is put at its paths, unless its owner lives. False: it cannot be for now. */
 static bool settle_here(uint32_t table, uint64_t until)
 {
 	uint64_t who;
 
 	while (has(table) && tpck_clock_monotonic_ns() < until && !held.stop) {
-		if (ask(TPCK_PEER_FILE_LOOK, table, NULL, 1, ANSWER_NS, &who))
+		if (ask(TPCK_PEER_FILE_LOOK, table, NULL, ANSWER_NS, &who) & OWNED)
 			return true;
 		if (has_lost(table, RESTART_NS))
 			return take_over(table);
@@ -426,6 +430,14 @@ static size_t marks(uint32_t table[MARKS])
 	return count;
 }
 
+static bool is_marked(uint32_t table)
+{
+	char path[TPCK_PATH_MAX];
+
+	owed_mark_path(path, "files", table);
+	return access(path, F_OK) == 0;
+}
+
 /* No start waits for them once more. Who has them after all puts them at their paths when it comes back. */
 static void give_up(uint32_t table)
 {
@@ -442,26 +454,33 @@ static void give_up(uint32_t table)
 	(void)!rename(path, missed);
 }
 
-/* One of these tables: its owner lives, or what it owed is at its paths, or that cannot be for now. */
+/* One of these tables: its owner is at work, or what it owed is at its paths, or that cannot be for now. */
 static void settle(uint32_t table)
 {
-	uint64_t begun = tpck_clock_monotonic_ns(), who;
+	uint64_t begun = tpck_clock_monotonic_ns(), until = begun + FIND_NS, who;
 
 	tpck_log_debug("what table %08x owed is looked for", table);
 	do {
-		if (has(table)) {
+		unsigned found = ask(TPCK_PEER_FILE_LOOK, table, NULL, ANSWER_NS, &who);
+
+		if (found & 1u << TPCK_PEER_FILE_OWNS)
+			return;
+		if (found & 1u << TPCK_PEER_FILE_LEFT) {
+			/* Who wrote them may be what begins here now: the owner puts them at their paths. */
+			until = begun + TAKE_NS;
+		} else if (has(table)) {
 			(void)settle_here(table, begun + TAKE_NS);
 			return;
-		}
-		if (ask(TPCK_PEER_FILE_LOOK, table, NULL, 1, ANSWER_NS, &who))
+		} else if (found & 1u << TPCK_PEER_FILE_HOLDS) {
+			(void)ask(TPCK_PEER_FILE_TAKE, table, &who, TAKE_NS, &who);
 			return;
-		if (ask(TPCK_PEER_FILE_LOOK, table, NULL, 2, ANSWER_NS, &who)) {
-			(void)ask(TPCK_PEER_FILE_TAKE, table, &who, 1, TAKE_NS, &who);
-			return;
+		} else if (until != begun + FIND_NS) {
+			/* It was there a moment ago. */
+			until = begun + FIND_NS + TAKE_NS;
 		}
 		usleep(IDLE_MS * 1000);
-	} while (!held.stop && tpck_clock_monotonic_ns() < begun + FIND_NS);
-	if (!held.stop)
+	} while (!held.stop && tpck_clock_monotonic_ns() < until && is_marked(table));
+	if (!held.stop && until == begun + FIND_NS && is_marked(table))
 		give_up(table);
 }
 
