@@ -67,28 +67,34 @@ static enum tpck_seen look_at(int folder, const char *path, struct tpck_pending 
 	return seen;
 }
 
-/* Where a path leads through symbolic links that are pending the kernel does not follow: they are made real first. */
+/* So much of a path is a symbolic link that is pending: it is made real. */
+static TPCK_FILES_SLOW bool settle_link(int folder, const char *path, size_t length, struct tpck_pending *pending)
+{
+	char link[TPCK_FILES_PATH];
+
+	memcpy(link, path, length);
+	link[length] = '\0';
+	if (look_at(folder, link, pending) != TPCK_SEEN_PENDING || pending->kind != TPCK_VIEW_SYMLINK)
+		return false;
+	(void)tpck_files_settle_at(folder, link);
+	return true;
+}
+
+/* Where a path leads through links that are pending the kernel does not follow. */
 static TPCK_FILES_SLOW void settle_links(int folder, const char *path, bool follow, struct tpck_pending *pending)
 {
-	char part[TPCK_FILES_PATH];
+	const struct tpck_view *view = atomic_load(&tpck_files_view);
 
-	if (strnlen(path, sizeof part) == sizeof part)
+	if (strnlen(path, TPCK_FILES_PATH) == TPCK_FILES_PATH)
 		return;
-	for (const char *slash = path; *slash; slash++) {
-		slash += strcspn(slash, "/");
-		if (slash == path || slash[-1] == '/' || (!*slash && !follow)) {
-			if (!*slash)
-				break;
-			continue;
-		}
-		memcpy(part, path, (size_t)(slash - path));
-		part[slash - path] = '\0';
-		if (look_at(folder, part, pending) == TPCK_SEEN_PENDING && pending->kind == TPCK_VIEW_SYMLINK) {
-			(void)tpck_files_settle_at(folder, part);
+	for (const char *part = path, *end; *part; part = end) {
+		part += strspn(part, "/");
+		end = part + strcspn(part, "/");
+		if (end == part || (!*end && !follow))
 			break;
-		}
-		if (!*slash)
-			break;
+		if (tpck_view_may_have(view, tpck_view_name_hash(part, (size_t)(end - part))) &&
+		    settle_link(folder, path, (size_t)(end - path), pending))
+			view = atomic_load(&tpck_files_view); /* it may be another one behind a wait */
 	}
 }
 
