@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lightning's ModelCheckpoint: the best two and the last one."""
+"""Lightning's ModelCheckpoint: the best two and the last one, and one with a link to it."""
 import logging
 import os
 import warnings
@@ -33,13 +33,19 @@ class Numbers(lightning.Callback):
                 tensor.fill_(trainer.global_step)
 
 
+class Linked(lightning.pytorch.callbacks.ModelCheckpoint):
+    """There may be one of each name."""
+
+
 def run(first, last):
     del first
     lightning.seed_everything(1, verbose=False)
     keep = lightning.pytorch.callbacks.ModelCheckpoint(
         dirpath="ck", filename="{step}", monitor="step_done", mode="max", save_top_k=2, save_last=True, every_n_train_steps=1)
-    trainer = lightning.Trainer(max_steps=last, accelerator="cpu", logger=False, enable_progress_bar=False, callbacks=[Numbers(), keep],
-                                enable_model_summary=False, default_root_dir=".")
+    link = Linked(
+        dirpath="linked", filename="{step}", monitor="step_done", mode="max", save_top_k=1, save_last="link", every_n_train_steps=1)
+    trainer = lightning.Trainer(max_steps=last, accelerator="cpu", logger=False, enable_progress_bar=False,
+                                callbacks=[Numbers(), keep, link], enable_model_summary=False, default_root_dir=".")
     trainer.fit(Model(), torch.utils.data.DataLoader(torch.ones(4, 100), batch_size=4),
                 ckpt_path="ck/last.ckpt" if os.path.exists("ck/last.ckpt") else None, weights_only=False)
 
@@ -53,6 +59,7 @@ def look():
     found = []
     for path in saver.there("ck/*.ckpt"):
         found += saver.unless_gone(path, loaded)
+    found += saver.linked("linked/last.ckpt", loaded)
     return found
 
 

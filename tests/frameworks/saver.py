@@ -56,6 +56,20 @@ def pointed(pointer, load):
     return []
 
 
+def linked(link, load):
+    """The same of a symbolic link, which may be removed before the next one is made."""
+    while True:
+        try:
+            target = os.readlink(link)
+        except FileNotFoundError:
+            return []
+        try:
+            return [(f"{link}: {target}", load(os.path.join(os.path.dirname(link), target)))]
+        except BaseException as error:  # pylint: disable=broad-except
+            if os.path.islink(link) and os.readlink(link) == target:
+                raise Torn(f"{link} leads to {target!r}: {error}") from error
+
+
 def main(run):
     """PROGRAM FIRST LAST runs and ends. Without numbers they come from stdin, behind "fork" or "here"."""
     if len(sys.argv) > 1:
