@@ -33,7 +33,8 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_COMMIT,   /* leader: all ranks hold step, and make one cut */
 	TPCK_ACCORD_ABANDON,  /* leader: step comes to nothing */
 	TPCK_ACCORD_COPY,     /* leader: copies of step are to be made */
-	TPCK_ACCORD_COPIED,   /* to the leader: value ranks are through with step's; value2: how many copies there are */
+	TPCK_ACCORD_COPIED,   /* to the leader: value ranks are through with step's; value2: how many copies there are; of fragments, how many may be
+			       * lost until there is nothing */
 	TPCK_ACCORD_SETTLED,  /* leader: copies of step are everywhere, value of each part at least: what was kept for the one before goes */
 	TPCK_ACCORD_FLUSH,    /* leader: step is to be made durable: each node writes its part */
 	TPCK_ACCORD_FLUSHED,  /* to the leader: value 0: the part of the ranks there is written; else an errno, and a text why not */

@@ -275,8 +275,8 @@ static void check_again(void)
 
 /* ---- fragments ---------------------------------------------------------------------------- */
 
-/* A snapshot's fragment comes; one that is damaged, where it was asked for, is left out. */
-static int take_fragment(uint16_t index, uint64_t of, uint64_t step, uint64_t keep)
+/* A snapshot's fragment comes; where it is `wrong` it was made of something else, as its digest, and only that of the whole chunk tells. */
+static int take_made(uint16_t index, uint64_t of, uint64_t step, uint64_t keep, bool wrong)
 {
 	struct tpck_fragment fragment = {2, 1, index, 0};
 	struct tpck_manifest *manifest;
@@ -286,10 +286,20 @@ static int take_fragment(uint16_t index, uint64_t of, uint64_t step, uint64_t ke
 	snapshot(of, step);
 	manifest = describe(0, RANKS, RANKS);
 	rc = copy_for(manifest, &fragment, "owner", keep ? keep + 1 : 0, false, &copy, &err);
+	/* In what the second of two fragments has of the last chunk. */
+	if (wrong)
+		tpck_image_data(&image[0])[3 * TPCK_CHUNK_BYTES + 4000] ^= 1;
 	if (!rc)
-		return receive(copy, manifest);
-	tpck_manifest_free(manifest);
+		rc = receive(copy, manifest);
+	else
+		tpck_manifest_free(manifest);
+	snapshot(of, step);
 	return rc;
+}
+
+static int take_fragment(uint16_t index, uint64_t of, uint64_t step, uint64_t keep)
+{
+	return take_made(index, of, step, keep, false);
 }
 
 static size_t told(uint64_t of, uint64_t step)
@@ -368,6 +378,10 @@ static void check_fragments(void)
 	ok(take_fragment(2, 9, 64, 63) == 0 && told(9, 62) == 0 && told(9, 63) == 1 && told(9, 64) == 1, "fragments: and go then");
 	ok(take(0, 3, 9, 65, 64, false) == 0 && told(9, 64) == 1 && take(0, 3, 9, 66, 65, false) == 0 && told(9, 64) == 0,
 	   "fragments: so it is where the owner turns to whole copies");
+	ok(take_fragment(0, 9, 67, 66) == 0 && take_made(1, 9, 67, 66, true) == 0 && !gathers(67) && strstr(err.text, "whichever of 2 fragments"),
+	   "fragments: one that was made wrong gives nothing");
+	ok(take_fragment(2, 9, 67, 66) == 0 && gathers(67), "fragments: until there are others to choose from");
+	copies_here_drop(session[0]->identity, 9);
 	ok(take_fragment(2, 9, 67, 66) == 0 && take_fragment(2, 10, 70, 0) == 0 && told(9, 67) == 1 && told(10, 70) == 1,
 	   "fragments: that of a newer start leaves older ones alone");
 	copies_here_close();
