@@ -30,9 +30,9 @@ static inline int tap_done(void)
 
 static inline char *tap_folder(const char *under)
 {
-	static char path[4][128];
+	static char path[8][128];
 	static int turn;
-	char *p = path[turn++ % 4];
+	char *p = path[turn++ % 8];
 
 	snprintf(p, sizeof path[0], "%s/tpck-store.XXXXXX", under);
 	if (!mkdtemp(p)) {
