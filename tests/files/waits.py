@@ -4,6 +4,7 @@
 agent is stopped: what is pending stays so, and who waited for it would never come back."""
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -120,8 +121,10 @@ for i in range(40):
 
 def line_of(program):
     """Who waits for an agent that is stopped says nothing."""
-    import select
-    return program.stdout.readline() if select.select([program.stdout], [], [], WAIT_SEC / 4)[0] else "nothing\n"
+    if not select.select([program.stdout], [], [], WAIT_SEC / 4)[0]:
+        program.kill()
+        raise RuntimeError("it waits for the agent")
+    return program.stdout.readline()
 
 
 def stopped(place):
@@ -194,17 +197,18 @@ def pointed(checks):
         go(program)
         looks, wrong, seen = 0, [], set()
         while program.poll() is None or place.listed():
+            name = "latest.tmp" if looks % 2 else "latest"
+            looks += 1
             try:
-                latest = os.readlink(place.path("latest"))
+                latest = os.readlink(place.path(name))
+                parts = [place.content(f"{latest}/{part}.pt") for part in range(3)]
+                if os.readlink(place.path(name)) != latest:
+                    continue
             except FileNotFoundError:
-                continue
-            parts = [place.content(f"{latest}/{part}.pt") for part in range(3)]
-            if os.readlink(place.path("latest")) != latest:
                 continue
             if parts != [latest[5:].encode() * 20000] * 3:
                 wrong.append((latest, [part and len(part) for part in parts]))
             seen.add(latest)
-            looks += 1
         checks.ok(program.returncode == 0 and not wrong and looks > 10 and len(seen) > 3 and place.listing() == ["ckpt-38", "ckpt-39", "latest"],
                   f"a link is never there before what it names ({looks} looks, {len(seen)} links)", wrong[:5], place.listing())
 
