@@ -514,7 +514,9 @@ def case_erasure():
         took = sum(memory_in(n, "copy.*") for n in (b, c, d))
         has = sorted(kept(n) for n in (b, c, d))[-1]
         second = run.start(e, TRANSPCKPT_PEERS="2+1", **slow)
-        held = node.until(lambda: holders((b, c, d), "2+1", has + 15), 60)
+        # Of two steps, as of the copies.
+        held = node.until(lambda: all(lines(n, r"fragment \d of 2\+1 of step \d+ of generation 2 of nodee is here") >= 2 for n in (b, c, d)) and
+                          holders((b, c, d), "2+1", has + 15), 60)
         checks.ok(held and run.resumed() is not None and run.resumed() >= has, f"erasure: from them it goes on, with fragments on {held and len(held)} nodes",
                   run.story(), cluster.logs())
         shown = e.run([os.path.join(cluster.build, "transpckpt"), "show"], cluster.environment).stdout
