@@ -70,12 +70,18 @@ class Scenario:
         begun = re.search(r"is rank \d+ of generation", said)
         return said[begun.start():] if begun else ""
 
+    def generation(self, where):
+        """Of the newest start; agents that have adopted what is left of the one before may go on with that for a while."""
+        begun = re.findall(r"is rank \d+ of generation (\d+)", self.since(where))
+        return begun[-1] if begun else "none"
+
     def committed(self, where):
-        return max((int(n) for n in re.findall(r"committed step (\d+) ", self.since(where))), default=-1)
+        return max((int(n) for n in re.findall(rf"committed step (\d+) of generation {self.generation(where)}$", self.since(where), re.M)), default=-1)
 
     def settled(self):
         """The newest step of this start that has its copies, as the leader says, and how many."""
-        found = re.findall(r"step (\d+) of \d+ ranks has (\d+) copies on other nodes", self.since(self.where[0]))
+        found = re.findall(rf"step (\d+) of \d+ ranks has (\d+) copies on other nodes, of generation {self.generation(self.where[0])}$",
+                           self.since(self.where[0]), re.M)
         return max(((int(step), int(copies)) for step, copies in found if int(copies) > 0), default=(-1, 0))
 
     def meet(self, nodes):

@@ -353,7 +353,8 @@ static void hear_copied(struct agent *agent, struct launch *launch, const char *
 		accord->fewest_copies = (unsigned)message->value2;
 	if (!tpck_ledger_done(accord->ledger, TPCK_ROUND_COPY, node))
 		return;
-	tpck_log_debug("step %" PRIu64 " of %u ranks has %u copies on other nodes", message->step, launch->world, accord->fewest_copies);
+	tpck_log_debug("step %" PRIu64 " of %u ranks has %u copies on other nodes, of generation %" PRIu64, message->step, launch->world,
+		       accord->fewest_copies, launch->generation);
 	said.value = accord->fewest_copies;
 	accord_tell_all(agent, launch, &said, NULL, 0);
 	if (accord->fewest_copies)
