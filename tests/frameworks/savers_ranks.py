@@ -32,7 +32,6 @@ CASES = {
     "trainer": ("trainer_ranks_save", LOOPS, ["transformers", "accelerate"], r"trainer_state.json$|training_args.bin$", 2, {}),
     "zero1": ("deepspeed_ranks_save", SUITES, ["deepspeed"], None, 2, {}),
     "zero3": ("deepspeed_ranks_save", SUITES, ["deepspeed"], None, 2, {"STAGE": "3"}),
-    "zero1x4": ("deepspeed_ranks_save", SUITES, ["deepspeed"], None, 4, {}),
 }
 # By program: its pointer, and what must be there of all ranks before the pointer says so.
 PARTS = {
