@@ -491,6 +491,9 @@ static TPCK_FILES_SLOW int symlink_later(const char *target, int folder, const c
 	uint32_t index;
 	bool made;
 
+	/* What other nodes keep are files and removals. */
+	if (strcmp(tpck_files_settings->fsync, "replicated") == 0)
+		return -2;
 	if (!tpck_files_may_take() || !folder_of(folder, path, &parent, absolute, &name) || syscall(SYS_faccessat, AT_FDCWD, absolute, W_OK | X_OK) ||
 	    !tpck_files_ready() || !(view = tpck_files_lock()))
 		return -2;

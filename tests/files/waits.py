@@ -119,6 +119,14 @@ for i in range(40):
 """
 
 
+KEPT = STEPS + """
+for i in range(5):
+    with open(f"step-{i}.pt", "wb") as f: f.write(b"%d" % i * 20000)
+    os.symlink(f"step-{i}.pt", f"link-{i}")
+    step(f"linked {i}")
+"""
+
+
 def line_of(program):
     """Who waits for an agent that is stopped says nothing."""
     if not select.select([program.stdout], [], [], WAIT_SEC / 4)[0]:
@@ -213,9 +221,24 @@ def pointed(checks):
                   f"a link is never there before what it names ({looks} looks, {len(seen)} links)", wrong[:5], place.listing())
 
 
+def kept(checks):
+    """Other nodes keep files for a lost one, and no links: these are there when they have been made."""
+    with Place(TRANSPCKPT_FSYNC="replicated") as place:
+        program, found = place.start(KEPT), []
+        for i in range(5):
+            told(program, f"linked {i}")
+            try:
+                found.append(os.readlink(place.path(f"link-{i}")) == f"step-{i}.pt" and place.content(f"link-{i}") == b"%d" % i * 20000)
+            except FileNotFoundError:
+                found.append(None)
+            go(program)
+        end(program)
+        checks.ok(found == [True] * 5, "with TRANSPCKPT_FSYNC=replicated a link waits for what it names", found)
+
+
 def main():
     checks = Checks()
-    for test in [listings, links, pointed]:
+    for test in [listings, links, pointed, kept]:
         if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
             begun = time.monotonic()
             test(checks)
