@@ -34,7 +34,6 @@ TPCK_EXPORT DIR *opendir(const char *path)
 	TPCK_MAYBE_NULL(path);
 	if (!real)
 		real = (DIR * (*)(const char *)) tpck_real_dlsym(RTLD_NEXT, "opendir");
-	tpck_files_along(AT_FDCWD, path, true);
 	if (!self) {
 		folder = real(path);
 		if (folder)
@@ -121,10 +120,8 @@ TPCK_EXPORT void rewinddir(DIR *folder)
 
 static DIR *open_seen(const char *path)
 {
-	DIR *folder;
+	DIR *folder = REAL(opendir)(path);
 
-	tpck_files_along(AT_FDCWD, path, true);
-	folder = REAL(opendir)(path);
 	if (folder)
 		tpck_files_listing_opened(folder);
 	else

@@ -89,12 +89,6 @@ TPCK_EXPORT int mkdirat(int folder, const char *path, mode_t mode)
 	PATH(tpck_follow_mkdir(folder, path, mode), tpck_files_mkdir(folder, path, mode));
 }
 
-TPCK_EXPORT int chdir(const char *path)
-{
-	tpck_files_along(AT_FDCWD, path, true);
-	return (int)syscall(SYS_chdir, path);
-}
-
 TPCK_EXPORT int access(const char *path, int mode)
 {
 	REFUSE(AT_FDCWD, path, 0);

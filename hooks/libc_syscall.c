@@ -36,7 +36,7 @@ const unsigned char tpck_syscall_hooked[NUMBERS] = {
 	[SYS_open] = 1, [SYS_openat] = 1, [NR_OPENAT2] = 1, [SYS_creat] = 1, [SYS_close] = 1, [NR_CLOSE_RANGE] = 1,
 	[SYS_dup] = 1, [SYS_dup2] = 1, [SYS_dup3] = 1, [SYS_fcntl] = 1, [SYS_fsync] = 1, [SYS_fdatasync] = 1, [SYS_copy_file_range] = 1,
 	[SYS_mmap] = 1, [SYS_munmap] = 1, [SYS_mremap] = 1, [SYS_rename] = 1, [SYS_renameat] = 1, [SYS_renameat2] = 1,
-	[SYS_unlink] = 1, [SYS_unlinkat] = 1, [SYS_rmdir] = 1, [SYS_chdir] = 1, [SYS_mkdir] = 1, [SYS_mkdirat] = 1, [SYS_link] = 1, [SYS_linkat] = 1,
+	[SYS_unlink] = 1, [SYS_unlinkat] = 1, [SYS_rmdir] = 1, [SYS_mkdir] = 1, [SYS_mkdirat] = 1, [SYS_link] = 1, [SYS_linkat] = 1,
 	[SYS_symlink] = 1, [SYS_symlinkat] = 1, [SYS_readlink] = 1, [SYS_readlinkat] = 1, [SYS_stat] = 1, [SYS_lstat] = 1,
 	[SYS_fstat] = 1, [SYS_newfstatat] = 1, [SYS_statx] = 1, [SYS_access] = 1, [SYS_faccessat] = 1, [NR_FACCESSAT2] = 1,
 	[SYS_truncate] = 1, [SYS_chmod] = 1, [SYS_fchmodat] = 1, [NR_FCHMODAT2] = 1, [SYS_utimensat] = 1, [SYS_chown] = 1, [SYS_lchown] = 1,
@@ -82,8 +82,6 @@ static long about_name(long number, long a, long b, long c, long d, long e)
 		return unlinkat(NUMBER(a), TEXT(b), NUMBER(c));
 	case SYS_rmdir:
 		return rmdir(TEXT(a));
-	case SYS_chdir:
-		return chdir(TEXT(a));
 	case SYS_mkdir:
 		return mkdir(TEXT(a), (mode_t)b);
 	case SYS_mkdirat:
@@ -205,7 +203,6 @@ long tpck_syscall_seen(long number, long a, long b, long c, long d, long e, long
 	case SYS_unlink:
 	case SYS_unlinkat:
 	case SYS_rmdir:
-	case SYS_chdir:
 	case SYS_mkdir:
 	case SYS_mkdirat:
 	case SYS_link:

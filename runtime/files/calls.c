@@ -88,7 +88,7 @@ static TPCK_FILES_SLOW int seen_stat(int folder, const char *path, struct stat *
 
 	if (!tpck_files_idle() && stat_plainly(folder, path, found, flags, &plain))
 		return plain;
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_newfstatat, AT_FDCWD, pending.path, found, AT_SYMLINK_NOFOLLOW));
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_newfstatat, AT_FDCWD, pending.path, found, 0));
 	return (int)syscall(SYS_newfstatat, folder, path, found, flags);
 }
 
@@ -116,8 +116,7 @@ static int real_access(int folder, const char *path, int mode, int flags)
 
 static TPCK_FILES_SLOW int seen_access(int folder, const char *path, int mode, int flags)
 {
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false,
-		 real_access(AT_FDCWD, pending.path, mode, pending.kind == TPCK_VIEW_SYMLINK ? AT_SYMLINK_NOFOLLOW : 0));
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_faccessat, AT_FDCWD, pending.path, mode));
 	return real_access(folder, path, mode, flags);
 }
 
@@ -164,7 +163,7 @@ int tpck_files_chmod(int folder, const char *path, mode_t mode)
 
 static TPCK_FILES_SLOW int seen_times(int folder, const char *path, const struct timespec times[2], int flags)
 {
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), true, syscall(SYS_utimensat, AT_FDCWD, pending.path, times, AT_SYMLINK_NOFOLLOW));
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), true, syscall(SYS_utimensat, AT_FDCWD, pending.path, times, 0));
 	return (int)syscall(SYS_utimensat, folder, path, times, flags);
 }
 
@@ -176,18 +175,10 @@ int tpck_files_times(int folder, const char *path, const struct timespec times[2
 static TPCK_FILES_SLOW ssize_t seen_readlink(int folder, const char *path, char *target, size_t size)
 {
 	struct tpck_pending pending;
-	ssize_t got;
 
-	for (int tries = 0; tries < TRIES && !tpck_files_idle() && tpck_files_look(folder, path, false, &pending) != TPCK_SEEN_REAL; tries++) {
+	if (!tpck_files_idle() && tpck_files_look(folder, path, false, &pending) != TPCK_SEEN_REAL) {
 		errno = pending.kind == TPCK_VIEW_REMOVED ? ENOENT : EINVAL;
-		if (pending.kind != TPCK_VIEW_SYMLINK)
-			return -1;
-		got = syscall(SYS_readlinkat, AT_FDCWD, pending.path, target, size);
-		if (got >= 0 || errno != ENOENT)
-			return got;
-		/* It is being published. */
-		if (tries)
-			tpck_files_breathe();
+		return -1;
 	}
 	return syscall(SYS_readlinkat, folder, path, target, size);
 }
@@ -280,6 +271,18 @@ int tpck_files_mkdir(int folder, const char *path, mode_t mode)
 	if (!tpck_files_idle() && taken(folder, path))
 		return -1;
 	return (int)syscall(SYS_mkdirat, folder, path, mode);
+}
+
+int tpck_files_symlink(const char *target, int folder, const char *path)
+{
+	if (!tpck_files_idle() && taken(folder, path))
+		return -1;
+	/* It may point to what is not there yet for others. */
+	if (!tpck_files_idle() && !tpck_files_settle()) {
+		errno = EIO;
+		return -1;
+	}
+	return (int)syscall(SYS_symlinkat, target, folder, path);
 }
 
 /* A folder's own name as the agent opens it. False: it is none. */
@@ -428,141 +431,6 @@ static TPCK_FILES_SLOW int link_later(int from_folder, const char *from, int to_
 	return entry ? 0 : -2;
 }
 
-/* ---- symbolic links --------------------------------------------------------------------------------- */
-
-/* Whether something is owed at this file, or below this folder, whatever name it has now. */
-static bool owed_at(struct tpck_view *view, const struct stat *there, const char *path)
-{
-	size_t length = strlen(path);
-	uint32_t left = view->used;
-
-	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
-		const struct tpck_view_entry *entry = &view->entry[i];
-		const struct tpck_view_folder *in = &view->folder[tpck_view_key_of(entry)->folder];
-
-		if (entry->state == TPCK_VIEW_FREE)
-			continue;
-		left--;
-		if ((in->inode == there->st_ino && in->device == there->st_dev) ||
-		    (strncmp(in->path, path, length) == 0 && in->path[length] == '/'))
-			return true;
-	}
-	return false;
-}
-
-/* Whether what a link is to name is not whole for others. */
-static TPCK_FILES_SLOW bool names_pending(int folder, const char *path, const char *target)
-{
-	char at[TPCK_FILES_PATH];
-	const char *slash = *target == '/' ? NULL : strrchr(path, '/');
-	struct tpck_pending pending;
-	struct tpck_view *view;
-	struct stat found;
-	bool owed;
-	int fd;
-
-	if ((size_t)snprintf(at, sizeof at, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, target) >= sizeof at)
-		return false;
-	/* A link to a link that is pending. */
-	if (tpck_files_look(folder, at, false, &pending) != TPCK_SEEN_REAL || tpck_files_look(folder, at, true, &pending) != TPCK_SEEN_REAL)
-		return true;
-	fd = tpck_reach_high((int)syscall(SYS_openat, folder, at, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
-	if (fd < 0)
-		return false;
-	owed = own_name(fd, at) && !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && (view = tpck_files_lock());
-	syscall(SYS_close, fd);
-	if (owed) {
-		owed = owed_at(view, &found, at);
-		tpck_view_unlock(view);
-	}
-	return owed;
-}
-
-/* It is there for others once what it names is: its part says the same, and gets the name in its turn. -2: it is the file system's. */
-static TPCK_FILES_SLOW int symlink_later(const char *target, int folder, const char *path)
-{
-	char absolute[TPCK_FILES_PATH], part[TPCK_FILES_PATH + 80];
-	struct stat parent, there;
-	struct tpck_view_holder *holder;
-	struct tpck_view_entry *entry;
-	struct tpck_view *view;
-	const char *name;
-	uint64_t serial;
-	uint32_t index;
-	bool made;
-
-	/* What other nodes keep are files and removals. */
-	if (strcmp(tpck_files_settings->fsync, "replicated") == 0)
-		return -2;
-	if (!tpck_files_may_take() || !folder_of(folder, path, &parent, absolute, &name) || syscall(SYS_faccessat, AT_FDCWD, absolute, W_OK | X_OK) ||
-	    !tpck_files_ready() || !(view = tpck_files_lock()))
-		return -2;
-	entry = tpck_view_find(view, parent.st_dev, parent.st_ino, name);
-	if (entry ? entry->kind != TPCK_VIEW_REMOVED : !syscall(SYS_newfstatat, folder, path, &there, AT_SYMLINK_NOFOLLOW)) {
-		tpck_view_unlock(view);
-		errno = EEXIST;
-		return -1;
-	}
-	entry = tpck_view_add(view, parent.st_dev, parent.st_ino, absolute, name, TPCK_VIEW_SYMLINK);
-	if (!entry) {
-		tpck_view_unlock(view);
-		return -2;
-	}
-	/* Who dies now has made nothing. */
-	holder = tpck_view_holder_of(entry, tpck_files_pid(), tpck_files_started());
-	holder->count = 1;
-	index = (uint32_t)(entry - view->entry);
-	serial = entry->serial;
-	tpck_view_bytes(view, entry, tpck_files_folder, part, sizeof part);
-	tpck_view_unlock(view);
-	made = !syscall(SYS_symlinkat, target, AT_FDCWD, part);
-	if (!tpck_view_lock(view))
-		return -2;
-	entry = tpck_view_by_serial(view, index, serial);
-	if (entry && !made) {
-		tpck_view_discard(view, entry, tpck_files_folder);
-		return -2;
-	}
-	if (entry) {
-		memset(entry->holder, 0, sizeof entry->holder);
-		tpck_view_close(view, entry);
-	}
-	tpck_view_unlock(view);
-	tpck_view_tell(&view->news);
-	return entry ? 0 : -2;
-}
-
-static TPCK_FILES_SLOW int seen_symlink(const char *target, int folder, const char *path)
-{
-	int saved = errno, result;
-	bool later;
-
-	if (!target || !path)
-		return (int)syscall(SYS_symlinkat, target, folder, path);
-	tpck_files_along(folder, path, false);
-	later = names_pending(folder, path, target);
-	if (later) {
-		result = symlink_later(target, folder, path);
-		if (result == 0)
-			errno = saved;
-		if (result != -2)
-			return result;
-	}
-	if (!tpck_files_idle() && taken(folder, path))
-		return -1;
-	if (later && !tpck_files_settle_at(folder, path)) {
-		errno = EIO;
-		return -1;
-	}
-	errno = saved;
-	return (int)syscall(SYS_symlinkat, target, folder, path);
-}
-
-int tpck_files_symlink(const char *target, int folder, const char *path)
-{
-	return tpck_files_idle() ? (int)syscall(SYS_symlinkat, target, folder, path) : seen_symlink(target, folder, path);
-}
-
 /* Whether what is linked is one of O_TMPFILE. */
 static TPCK_FILES_SLOW bool unnamed(int folder, const char *path, int flags)
 {
@@ -576,8 +444,6 @@ static TPCK_FILES_SLOW int seen_link(int from_folder, const char *from, int to_f
 {
 	int saved = errno, result;
 
-	tpck_files_along(from_folder, from, flags & AT_SYMLINK_FOLLOW);
-	tpck_files_along(to_folder, to, false);
 	if (from && to && tpck_files_may_take() && tpck_files_wanted(to_folder, to) &&
 	    !is_pending(from_folder, from, flags & AT_SYMLINK_FOLLOW)) {
 		result = link_later(from_folder, from, to_folder, to, flags, false, false);
@@ -741,7 +607,6 @@ static TPCK_FILES_SLOW int seen_unlink(int folder, const char *path, int flags)
 	int saved = errno, result;
 	bool owed;
 
-	tpck_files_along(folder, path, false);
 	if (flags & AT_REMOVEDIR) {
 		struct tpck_pending pending;
 
@@ -905,8 +770,6 @@ int tpck_files_rename(int from_folder, const char *from, int to_folder, const ch
 
 	if (!atomic_load_explicit(&tpck_files_view, memory_order_acquire))
 		return real_rename(from_folder, from, to_folder, to, flags);
-	tpck_files_along(from_folder, from, false);
-	tpck_files_along(to_folder, to, false);
 	for (int tries = 0; tries < TRIES && !tpck_files_idle() && from && to; tries++) {
 		bool pending = is_pending(from_folder, from, false);
 

@@ -110,8 +110,6 @@ void tpck_files_mapped(int fd, const void *address, size_t bytes);
 void tpck_files_unmapped(const void *address, size_t bytes);
 void tpck_files_remapped(const void *address, size_t bytes, const void *at, size_t now);
 
-/* Before a call that is the kernel's: no link on the way is pending any more; `follow`: nor is what the path itself names. */
-void tpck_files_along(int folder, const char *path, bool follow);
 /* Whether anything is pending in the job: what libc lists inside itself is not what the job sees. */
 bool tpck_files_owes(void);
 /* A folder could not be opened: what the job sees at the path may be a file. */

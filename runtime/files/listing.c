@@ -21,7 +21,7 @@ struct tpck_files_listing {
 	uint32_t count, next, slots; /* a power of two */
 	uint32_t *slot;              /* by the name's hash: index + 1 */
 	struct listed {
-		bool removed, shown, link;
+		bool removed, shown;
 		char name[TPCK_VIEW_NAME];
 	} name[];
 };
@@ -103,7 +103,6 @@ static uint32_t gather(struct tpck_view *view, const struct stat *parent, struct
 			struct listed *listed = &listing->name[listing->count];
 
 			listed->removed = entry->kind == TPCK_VIEW_REMOVED;
-			listed->link = entry->kind == TPCK_VIEW_SYMLINK;
 			listed->shown = false;
 			strcpy(listed->name, key->name);
 			put(listing, listing->count++);
@@ -244,6 +243,6 @@ struct dirent *tpck_files_stream_more(DIR *folder)
 	stream->entry.d_ino = (ino_t)listing->next + (1u << 30);
 	stream->entry.d_off = 0;
 	stream->entry.d_reclen = sizeof stream->entry;
-	stream->entry.d_type = listing->name[listing->next - 1].link ? DT_LNK : DT_REG;
+	stream->entry.d_type = DT_REG;
 	return &stream->entry;
 }

@@ -67,57 +67,6 @@ static enum tpck_seen look_at(int folder, const char *path, struct tpck_pending 
 	return seen;
 }
 
-/* So much of a path is a symbolic link that is pending: it is made real. */
-static TPCK_FILES_SLOW bool settle_link(int folder, const char *path, size_t length, struct tpck_pending *pending)
-{
-	char link[TPCK_FILES_PATH];
-
-	memcpy(link, path, length);
-	link[length] = '\0';
-	if (look_at(folder, link, pending) != TPCK_SEEN_PENDING || pending->kind != TPCK_VIEW_SYMLINK)
-		return false;
-	(void)tpck_files_settle_at(folder, link);
-	return true;
-}
-
-/* Where a path leads through links that are pending the kernel does not follow. */
-static TPCK_FILES_SLOW void settle_links(int folder, const char *path, bool follow, struct tpck_pending *pending)
-{
-	const struct tpck_view *view = atomic_load(&tpck_files_view);
-
-	if (strnlen(path, TPCK_FILES_PATH) == TPCK_FILES_PATH)
-		return;
-	for (const char *part = path, *end; *part; part = end) {
-		part += strspn(part, "/");
-		end = part + strcspn(part, "/");
-		if (end == part || (!*end && !follow))
-			break;
-		if (tpck_view_may_have(view, tpck_view_name_hash(part, (size_t)(end - part))) &&
-		    settle_link(folder, path, (size_t)(end - path), pending))
-			view = atomic_load(&tpck_files_view); /* it may be another one behind a wait */
-	}
-}
-
-static inline bool has_links(void)
-{
-	return atomic_load_explicit(&tpck_files_view->symlinks, memory_order_acquire);
-}
-
-static TPCK_FILES_SLOW void seen_along(int folder, const char *path, bool follow)
-{
-	struct tpck_pending pending;
-	int saved = errno;
-
-	settle_links(folder, path, follow, &pending);
-	errno = saved;
-}
-
-void tpck_files_along(int folder, const char *path, bool follow)
-{
-	if (!tpck_files_idle() && path && has_links())
-		seen_along(folder, path, follow);
-}
-
 enum tpck_seen tpck_files_look(int folder, const char *path, bool follow, struct tpck_pending *pending)
 {
 	char next[TPCK_FILES_PATH];
@@ -131,12 +80,7 @@ enum tpck_seen tpck_files_look(int folder, const char *path, bool follow, struct
 		size_t used = 0;
 		ssize_t got;
 
-		if (has_links())
-			settle_links(folder, path, follow, pending);
 		seen = look_at(folder, path, pending);
-		/* It could not be made real. */
-		if (follow && seen == TPCK_SEEN_PENDING && pending->kind == TPCK_VIEW_SYMLINK)
-			seen = TPCK_SEEN_REAL;
 		if (seen != TPCK_SEEN_REAL || !follow)
 			break;
 		got = syscall(SYS_readlinkat, folder, path, pending->path, sizeof pending->path - 1);

@@ -342,9 +342,6 @@ static int open_pending(int folder, const char *path, int flags, mode_t mode, co
 		errno = ENOTDIR;
 		return -1;
 	}
-	/* With O_NOFOLLOW: it is refused, or it is the link that is wanted. */
-	if (pending->kind == TPCK_VIEW_SYMLINK)
-		return real_open(AT_FDCWD, pending->path, flags & ~O_CREAT, 0);
 	if (!writes(flags) || flags & O_PATH)
 		return real_open(AT_FDCWD, pending->path, flags & ~(O_CREAT | O_NOFOLLOW), 0);
 	/* What is whole and owed stays so until the new one is. */

@@ -183,7 +183,6 @@ static void repair(struct tpck_view *view)
 		view->folder[i].used = 0;
 	view->memory_bytes = 0;
 	view->first_free = 0;
-	atomic_store(&view->symlinks, 0);
 	for (uint32_t i = 0; i < TPCK_VIEW_ENTRIES; i++) {
 		struct tpck_view_entry *entry = &view->entry[i];
 
@@ -191,10 +190,8 @@ static void repair(struct tpck_view *view)
 			continue;
 		used++;
 		link_in(view, entry);
-		if (tpck_view_has_part(entry))
+		if (entry->kind == TPCK_VIEW_DIRECT)
 			view->folder[entry->part_folder].used++;
-		if (entry->kind == TPCK_VIEW_SYMLINK)
-			atomic_fetch_add(&view->symlinks, 1);
 		if (entry->kind == TPCK_VIEW_MEMORY)
 			view->memory_bytes += entry->bytes;
 		if (entry->seen > view->serial)
@@ -430,8 +427,7 @@ unsigned tpck_view_versions(const struct tpck_view *view, uint64_t device, uint6
 
 bool tpck_view_after_all(const struct tpck_view_entry *entry)
 {
-	return entry->kind == TPCK_VIEW_REMOVED || entry->kind == TPCK_VIEW_SYMLINK ||
-	       (entry->kind != TPCK_VIEW_PLAIN && tpck_rules_points(tpck_view_key_of(entry)->name));
+	return entry->kind == TPCK_VIEW_REMOVED || (entry->kind != TPCK_VIEW_PLAIN && tpck_rules_points(tpck_view_key_of(entry)->name));
 }
 
 struct tpck_view_entry *tpck_view_by_serial(struct tpck_view *view, uint32_t index, uint64_t serial)
@@ -497,10 +493,8 @@ struct tpck_view_entry *tpck_view_add(struct tpck_view *view, uint64_t device, u
 	entry->inode = 0;
 	atomic_store(&entry->state, TPCK_VIEW_OPEN);
 	link_in(view, entry);
-	if (tpck_view_has_part(entry))
+	if (kind == TPCK_VIEW_DIRECT)
 		view->folder[folder].used++;
-	if (kind == TPCK_VIEW_SYMLINK)
-		atomic_fetch_add(&view->symlinks, 1);
 	atomic_fetch_add(&view->used, 1);
 	return entry;
 }
@@ -551,10 +545,8 @@ void tpck_view_remove(struct tpck_view *view, struct tpck_view_entry *entry)
 
 	if (entry->kind == TPCK_VIEW_MEMORY)
 		view->memory_bytes -= entry->bytes;
-	if (tpck_view_has_part(entry))
+	if (entry->kind == TPCK_VIEW_DIRECT)
 		view->folder[entry->part_folder].used--;
-	if (entry->kind == TPCK_VIEW_SYMLINK)
-		atomic_fetch_sub(&view->symlinks, 1);
 	take_out(view, entry);
 	atomic_store(&entry->state, TPCK_VIEW_FREE);
 	if (index < view->first_free)

@@ -50,7 +50,6 @@ enum tpck_view_kind {
 	TPCK_VIEW_REMOVED, /* the name is to go */
 	TPCK_VIEW_PLAIN,   /* it is at its path already, by a rename that nobody saw, and owed to the disk; nobody looks it up:
 			    * its key has no name, the other key has the one that it had last */
-	TPCK_VIEW_SYMLINK, /* a symbolic link to what is pending: its part is one that says the same */
 };
 
 /* What was at a path when the program looked. */
@@ -81,7 +80,7 @@ struct tpck_view_entry {
 	uint32_t kind;           /* enum tpck_view_kind */
 	_Atomic uint32_t which;  /* the key that holds; a rename fills in the other one first */
 	uint32_t next;           /* in its bucket: index + 1 */
-	uint32_t part_folder;    /* DIRECT, SYMLINK: where the part lies */
+	uint32_t part_folder;    /* DIRECT: where the part lies */
 	int32_t error;           /* errno of the last attempt to publish it */
 	uint64_t serial;         /* names its bytes */
 	uint64_t seen;           /* of several versions of a name, the one with the highest is seen */
@@ -135,7 +134,6 @@ struct tpck_view {
 	_Atomic int32_t agent;   /* its pid; 0: there is none yet */
 	_Atomic uint32_t syncs;  /* futex: somebody waits for a sync */
 	_Atomic uint32_t failing; /* 1: the last attempt to put one at its path, or to sync it, failed */
-	_Atomic uint32_t symlinks; /* entries of that kind */
 	uint64_t serial, order;  /* the last ones given out */
 	uint64_t memory_bytes;   /* of all MEMORY entries */
 	uint64_t published, published_bytes, shared_bytes; /* since the table was made */
@@ -202,12 +200,7 @@ static inline uint64_t tpck_view_device_of(const struct tpck_view *view, const s
 {
 	return view->folder[tpck_view_key_of(entry)->folder].device;
 }
-/* Whether it has a part, which is its bytes. */
-static inline bool tpck_view_has_part(const struct tpck_view_entry *entry)
-{
-	return entry->kind == TPCK_VIEW_DIRECT || entry->kind == TPCK_VIEW_SYMLINK;
-}
-/* Whether its turn comes when all that closed before it is there, on whatever file system: a pointer, a link, a removal. The turn of
+/* Whether its turn comes when all that closed before it is there, on whatever file system: a pointer, a removal. The turn of
  * any other comes when what closed before it on its own file system is there. */
 bool tpck_view_after_all(const struct tpck_view_entry *entry);
 /* The newest entry of this name, or NULL. */

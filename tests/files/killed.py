@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Saves, renames and pointers, files and symbolic links, with the program, the agent, or both killed at their system calls: from outside and
+"""Saves, renames and pointers, with the program, the agent, or both killed at their system calls: from outside and
 inside there is the old or the new one, never a part, never out of order. Then the agent's own writes, replayed with
 everything dropped that was not synced. SECONDS bounds each part; ALL=1 tries every call."""
 import os
@@ -17,20 +17,11 @@ from place import SKIP, Checks, Place, until
 
 BYTES, ROUNDS = 150000, 3
 LIMIT_SEC = float(os.environ.get("SECONDS") or 12)
-# What sequence makes the pointer of.
-LINK = ("link",)
-WITH = {(): "", LINK: ", where the pointer is a link"}
 LOOK = """
 import os, sys
 def look():
     found = []
     for n in sorted(os.listdir(".")):
-        if os.path.islink(n) and not n.startswith(".tpck-"):
-            found.append(n + " " + os.readlink(n)[5:-3])
-            continue
-        if os.path.islink(n):
-            found.append(n)
-            continue
         with open(n, "rb") as f:
             d = f.read()
         found.append(n + (" " + d.decode() if n == "latest" else " %d %s" % (len(d), "".join(map(chr, sorted(set(d)))))
@@ -56,10 +47,8 @@ def tool(name):
 def wrong(lines):
     """What is not as it may be, in a listing as LOOK prints it."""
     files = dict(line.split(" ", 1) if " " in line else (line, "") for line in lines.splitlines() if line)
-    latest, next_one = files.pop("latest", None), files.pop("latest.tmp", None)
+    latest = files.pop("latest", None)
     found = []
-    if next_one is not None and f"step-{next_one}.pt" not in files:
-        found.append(f"latest.tmp says {next_one!r}, there is {sorted(files)}")
     for name, text in files.items():
         number = re.match(r"step-(\d+)\.pt$", name)
         # One that was whole and not renamed yet.
@@ -73,7 +62,7 @@ def wrong(lines):
     steps = [n for n in files if n.startswith("step-")]
     if latest is not None and not (latest.isdigit() and f"step-{latest}.pt" in steps):
         found.append(f"latest says {latest!r}, there is {sorted(files)}")
-    if latest is None and next_one is None and len(steps) > 1:
+    if latest is None and len(steps) > 1:
         found.append(f"no latest, but {sorted(files)}")
     return found
 
@@ -111,14 +100,14 @@ def start(place, when, program, *arguments):
                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-def agent_alone(place, when, how):
+def agent_alone(place, when):
     """An agent whose system calls are counted, and the program that it serves."""
     environment = dict(place.environment)
     del environment["LD_PRELOAD"]
     agent = subprocess.Popen([tool("killer"), str(when), place.agent, "--job", "j", "--foreground"], cwd=place.work,
                              env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")) or agent.poll() is not None, 20)
-    program = start(place, 0, tool("sequence"), str(ROUNDS), *how)
+    program = start(place, 0, tool("sequence"), str(ROUNDS))
     status = program.wait(120)
     program.stderr.close()
     return agent, status
@@ -135,16 +124,16 @@ def moments(count, generator):
     return chosen
 
 
-def kill_program(checks, both, generator, how=()):
+def kill_program(checks, both, generator):
     tried, problems = 0, []
     with Place() as place:
-        count = calls_of(start(place, 0, tool("sequence"), str(ROUNDS), *how))
+        count = calls_of(start(place, 0, tool("sequence"), str(ROUNDS)))
         begun = time.monotonic()
         for when in moments(count, generator):
             if tried > 10 and time.monotonic() - begun > LIMIT_SEC and not os.environ.get("ALL"):
                 break
             clear(place)
-            start(place, when, tool("sequence"), str(ROUNDS), *how).communicate(timeout=120)
+            start(place, when, tool("sequence"), str(ROUNDS)).communicate(timeout=120)
             if both:
                 place.kill_agent()
             at_once = outside(place)
@@ -155,14 +144,14 @@ def kill_program(checks, both, generator, how=()):
             if len(problems) > 5:
                 break
     checks.ok(count > 40 and tried > 10 and not problems,
-              f"{'program and agent' if both else 'the program'} killed at {tried} of {count} system calls{WITH[how]}", *problems[:8])
+              f"{'program and agent' if both else 'the program'} killed at {tried} of {count} system calls", *problems[:8])
     return tried
 
 
-def kill_agent(checks, generator, how=()):
+def kill_agent(checks, generator):
     tried, problems = 0, []
     with Place() as place:
-        agent, _ = agent_alone(place, 0, how)
+        agent, _ = agent_alone(place, 0)
         place.kill_agent(signal.SIGTERM)
         count = calls_of(agent)
         begun = time.monotonic()
@@ -170,7 +159,7 @@ def kill_agent(checks, generator, how=()):
             if tried > 10 and time.monotonic() - begun > LIMIT_SEC and not os.environ.get("ALL"):
                 break
             clear(place)
-            agent, status = agent_alone(place, when, how)
+            agent, status = agent_alone(place, when)
             at_once = outside(place)
             inside, after = settled(place)
             place.kill_agent(signal.SIGTERM)
@@ -185,7 +174,7 @@ def kill_agent(checks, generator, how=()):
                 problems.append(f"call {when}: at the end there is {after}")
             if len(problems) > 5:
                 break
-    checks.ok(count > 100 and tried > 10 and not problems, f"the agent killed at {tried} of {count} system calls{WITH[how]}", *problems[:8])
+    checks.ok(count > 100 and tried > 10 and not problems, f"the agent killed at {tried} of {count} system calls", *problems[:8])
     return tried
 
 
@@ -223,9 +212,7 @@ def operations(traces, folder):
         names = [n.encode().decode("unicode_escape") for n in re.findall(r'"((?:[^"\\]|\\.)*)"', text)]
         at = OF_FD.match(text)
         at = at.group(1) if at else ""
-        if what == "symlinkat" and os.path.dirname(names[1]) in (folder, ""):
-            done.append(("symlink", os.path.basename(names[1]), int(names[0][5:-3])))
-        elif what == "openat" and "O_CREAT" in text and at == folder:
+        if what == "openat" and "O_CREAT" in text and at == folder:
             done.append(("create", names[0]))
         elif what in ("pwrite64", "write") and at.startswith(folder + "/"):
             done.append(("write", at[len(folder) + 1:], int(call.group(4))))
@@ -246,9 +233,9 @@ def crashes(done):
         durable, waiting, whole = {}, [], {}
         identity = {}
         for number, step in enumerate(done[:end]):
-            if step[0] in ("create", "symlink"):
+            if step[0] == "create":
                 identity[step[1]] = number
-                whole[number] = step[0] == "symlink"
+                whole[number] = False
                 waiting.append(("put", step[1], number))
             elif step[0] == "write":
                 whole[identity[step[1]]] = False
@@ -281,7 +268,7 @@ def apply(state, steps):
             state.pop(step[1], None)
 
 
-def power(checks, how=()):
+def power(checks):
     if not shutil.which("strace"):
         print("# no strace: the loss of power is not tried")
         return 0
@@ -290,7 +277,7 @@ def power(checks, how=()):
         del environment["LD_PRELOAD"]
         trace = os.path.join(place.root, "trace")
         strace = ["strace", "-f", "-y", "-ttt", "-qq", "-s", "300", "-e",
-                  "trace=openat,pwrite64,write,fsync,fdatasync,renameat,renameat2,unlinkat,symlinkat", "-o"]
+                  "trace=openat,pwrite64,write,fsync,fdatasync,renameat,renameat2,unlinkat", "-o"]
         agent = subprocess.Popen([*strace, trace, place.agent, "--job", "j", "--foreground"], cwd=place.work, env=environment,
                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")), 20)
@@ -299,7 +286,7 @@ def power(checks, how=()):
             for name in os.listdir(place.work):
                 os.unlink(place.path(name))
             begun = os.path.getsize(trace)
-            subprocess.run([*strace, trace + ".program", "-E", "LD_PRELOAD=" + place.library, tool("sequence"), str(ROUNDS), *how],
+            subprocess.run([*strace, trace + ".program", "-E", "LD_PRELOAD=" + place.library, tool("sequence"), str(ROUNDS)],
                            cwd=place.work, env=environment, check=True, timeout=120)
         place.kill_agent(signal.SIGTERM)
         agent.wait(60)
@@ -313,14 +300,14 @@ def power(checks, how=()):
     numbers, turn = {}, 0
     identity = {}
     for number, step in enumerate(done):
-        if step[0] in ("create", "symlink"):
+        if step[0] == "create":
             identity[step[1]] = number
         elif step[0] == "rename":
             made = identity.pop(step[1])
             identity[step[2]] = made
             if step[2] == "latest":
                 turn += 1
-                numbers[made] = turn if done[made][0] == "create" else done[made][2]
+                numbers[made] = turn
     tried, problems = 0, []
     for end, state, whole in crashes(done):
         tried += 1
@@ -329,7 +316,7 @@ def power(checks, how=()):
                 problems.append(f"after {done[end - 1]}: {name} is torn")
         if "latest" in state and f"step-{numbers[state['latest']]}.pt" not in state:
             problems.append(f"after {done[end - 1]}: latest is {numbers[state['latest']]}, there is {sorted(state)}")
-    checks.ok(turn == ROUNDS and tried > 30 and not problems, f"power lost in {tried} ways: old or new, in order{WITH[how]}", *problems[:8])
+    checks.ok(turn == ROUNDS and tried > 30 and not problems, f"power lost in {tried} ways: old or new, in order", *problems[:8])
     return tried
 
 
@@ -339,9 +326,7 @@ def main():
     generator = random.Random(seed)
     checks = Checks()
     parts = {"program": lambda: kill_program(checks, False, generator), "both": lambda: kill_program(checks, True, generator),
-             "agent": lambda: kill_agent(checks, generator), "power": lambda: power(checks),
-             "links": lambda: sum((kill_program(checks, True, generator, LINK), kill_agent(checks, generator, LINK),
-                                  power(checks, LINK)))}
+             "agent": lambda: kill_agent(checks, generator), "power": lambda: power(checks)}
     tried = sum(part() for name, part in parts.items() if len(sys.argv) < 2 or name in sys.argv[1:])
     print(f"# {tried} crash points")
     checks.end()

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trainer's saves, by themselves: sequence ROUNDS [link]. Each writes step-N.pt by way of another name, then `latest`, a file that
- * has N in it or, with `link`, a symbolic link to it, then removes the one before. It knows nothing of anybody. */
+/* A trainer's saves, by themselves: sequence ROUNDS. Each writes step-N.pt by way of another name, then `latest`, then
+ * removes the one before. It knows nothing of anybody. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,22 +26,11 @@ static void save(int round, const char *path)
 		exit(1);
 }
 
-static int point_link(const char *path)
-{
-	return symlink(path, "latest.tmp") || rename("latest.tmp", "latest");
-}
-
-static int point_file(int round)
-{
-	FILE *latest = fopen("latest", "w");
-
-	return !latest || fprintf(latest, "%d", round) < 0 || fclose(latest);
-}
-
 int main(int argc, char **argv)
 {
 	int rounds = argc > 1 ? atoi(argv[1]) : 3;
 	char path[64];
+	FILE *latest;
 
 	getppid();
 	for (int round = 1; round <= rounds; round++) {
@@ -49,7 +38,8 @@ int main(int argc, char **argv)
 		save(round, "step.tmp.pt");
 		if (rename("step.tmp.pt", path))
 			return 1;
-		if (argc > 2 ? point_link(path) : point_file(round))
+		latest = fopen("latest", "w");
+		if (!latest || fprintf(latest, "%d", round) < 0 || fclose(latest))
 			return 1;
 		snprintf(path, sizeof path, "step-%d.pt", round - 1);
 		if (round > 1 && unlink(path))

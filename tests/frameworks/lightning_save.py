@@ -43,7 +43,7 @@ def run(first, last):
     keep = lightning.pytorch.callbacks.ModelCheckpoint(
         dirpath="ck", filename="{step}", monitor="step_done", mode="max", save_top_k=2, save_last=True, every_n_train_steps=1)
     link = Linked(
-        dirpath="linked", filename="{step}", monitor="step_done", mode="max", save_top_k=1, save_last="link", every_n_train_steps=1)
+        dirpath="linked", filename="{step}", monitor="step_done", mode="max", save_top_k=2, save_last="link", every_n_train_steps=1)
     trainer = lightning.Trainer(max_steps=last, accelerator="cpu", logger=False, enable_progress_bar=False,
                                 callbacks=[Numbers(), keep, link], enable_model_summary=False, default_root_dir=".")
     trainer.fit(Model(), torch.utils.data.DataLoader(torch.ones(4, 100), batch_size=4),

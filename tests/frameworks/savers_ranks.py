@@ -37,10 +37,11 @@ CASES = {
 PARTS = {
     "dcp_ranks_save": ("latest", "{}/.metadata", "{}/__{rank}_0.distcp"),
     "accelerate_ranks_save": ("latest", "checkpoints/{}/optimizer.bin", "checkpoints/{}/random_states_{rank}.pkl"),
-    "deepspeed_ranks_save": ("out/latest", "out/{}/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"),
+    # It writes its pointer before it waits for the other ranks.
+    "deepspeed_ranks_save": ("out/latest", "out/{}/zero_pp_rank_0_mp_rank_00_optim_states.pt"),
 }
 # Most of the time of a case are imports: five times those of torchrun and of each rank.
-USUAL = ["dcp", "zero1"]
+USUAL = ["dcp"]
 
 
 class Torchrun:

@@ -46,8 +46,8 @@ SLOW = {
     "torch": ["test_serialization_2gb_file", "OldSerialization.test_serialization_offset", "_njt_weights_only_should_import"],
 }
 # Left out because it may be otherwise: a child `tar` says that a folder changed as it read it, and ends with 1, where files are
-# put into it meanwhile (doc/files.md); a file that is put at its path between two stat() has another inode in the second.
-OTHERWISE = ["test_tarfile_vs_tar", "TestScandir.test_fd"]
+# put into it meanwhile (doc/files.md).
+OTHERWISE = ["test_tarfile_vs_tar"]
 QUIET = {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 MOST_SEC = 400 if os.environ.get("ALL") else 200
 

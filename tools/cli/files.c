@@ -34,13 +34,13 @@ static void describe(const struct tpck_view *view, const struct tpck_view_entry 
 	char bytes[TPCK_VIEW_PATH + 80];
 	struct stat found;
 
-	row->where = entry->kind == TPCK_VIEW_MEMORY ? "memory" : entry->kind == TPCK_VIEW_REMOVED ? "-" : entry->kind == TPCK_VIEW_SYMLINK ? "link" : "disk";
+	row->where = entry->kind == TPCK_VIEW_MEMORY ? "memory" : entry->kind == TPCK_VIEW_REMOVED ? "-" : "disk";
 	row->state = entry->kind == TPCK_VIEW_REMOVED ? "to be removed" : entry->state == TPCK_VIEW_OPEN ? "being written" : "owed";
 	row->error = entry->error;
 	row->order = entry->state == TPCK_VIEW_OPEN ? 0 : entry->order;
 	snprintf(row->path, sizeof row->path, "%s/%s", view->folder[key->folder].path, tpck_view_name_of(entry));
 	tpck_view_bytes(view, entry, folder, bytes, sizeof bytes);
-	row->bytes = entry->kind != TPCK_VIEW_REMOVED && lstat(bytes, &found) == 0 ? (uint64_t)found.st_size : 0;
+	row->bytes = entry->kind != TPCK_VIEW_REMOVED && stat(bytes, &found) == 0 ? (uint64_t)found.st_size : 0;
 }
 
 static struct row *gather(struct tpck_view *view, const char *folder, size_t *count)

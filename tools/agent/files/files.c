@@ -539,35 +539,6 @@ static int publish_plain(const struct chosen *chosen, struct tpck_error *err)
 	return rc;
 }
 
-/* Its part is made already; one that is gone is at its place: an agent was killed behind the rename. */
-static int publish_symlink(struct lane *lane, struct tpck_error *err)
-{
-	const struct chosen *chosen = &lane->chosen;
-	int folder = tpck_replace_folder(chosen->folder.path, chosen->folder.device, chosen->folder.inode, err), part_folder = -1, rc;
-
-	rc = folder < 0 ? folder : 0;
-	if (!rc) {
-		part_folder = tpck_replace_folder(chosen->part_folder.path, chosen->part_folder.device, chosen->part_folder.inode, err);
-		rc = part_folder < 0 ? part_folder : 0;
-	}
-	if (!rc) {
-		sync_before(lane, folder);
-		rc = begin_commit(chosen) ? 0 : -EAGAIN;
-	}
-	if (!rc) {
-		if (faccessat(part_folder, chosen->part, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-			rc = tpck_replace_commit(part_folder, chosen->part, folder, chosen->name, err);
-		if (!rc)
-			sync_note(lane, folder);
-		end_commit(chosen, rc, 0, 0);
-	}
-	if (folder >= 0)
-		close(folder);
-	if (part_folder >= 0)
-		close(part_folder);
-	return rc;
-}
-
 /* ---- the thread ------------------------------------------------------------------------------- */
 
 /* Its folder has been removed, and has not only gone with its file system: what was to be in it has gone too. One that was
@@ -747,8 +718,6 @@ static void publish(struct lane *lane)
 		rc = publish_removal(chosen, &err);
 	else if (chosen->kind == TPCK_VIEW_PLAIN)
 		rc = publish_plain(chosen, &err);
-	else if (chosen->kind == TPCK_VIEW_SYMLINK)
-		rc = publish_symlink(lane, &err);
 	else
 		rc = publish_file(lane, &err);
 	if (rc == -EAGAIN) {
