@@ -493,6 +493,44 @@ def ahead_of_a_bad_disk(checks):
         agent.wait(20)
 
 
+CUT_AT_ONCE = STEPS + """
+import time
+here = os.open(".", os.O_RDONLY)
+for i in range(20):
+    # The one before is at its path.
+    os.fsync(here)
+    with open("a.pt", "wb") as f: f.write(b"x" * 70000)
+    time.sleep(i * 0.002)
+    os.truncate("a.pt", 100 + i)
+step("written")
+"""
+
+
+def leased(checks):
+    """Somebody cuts a file just as the agent asks the kernel whether anybody writes to it: the kernel lets the agent know, by a
+    signal that would end it. The agent is slow to give back what it asked by."""
+    if not shutil.which("strace"):
+        print("# no strace: a lease that is broken is not tried")
+        return
+    with Place() as place:
+        environment = {k: v for k, v in place.environment.items() if k != "LD_PRELOAD"}
+        agent = subprocess.Popen(["strace", "-f", "-o", place.path("../calls"), "-e", "trace=fcntl", "-e", "inject=fcntl:delay_exit=20000",
+                                  place.agent, "--job", "j", "--foreground"], env=environment, stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL)
+        until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")), 20)
+        before = place.agent_pid()
+        program = place.start(CUT_AT_ONCE)
+        told(program, "written")
+        until(lambda: not place.listed())
+        with open(place.path("../calls"), encoding="utf-8") as f:
+            broken = len(re.findall("--- SIGIO", f.read()))
+        checks.ok(broken and place.agent_pid() == before and place.content("a.pt") == b"x" * 119,
+                  "who cuts what the agent looks at does not end the agent", broken, before, place.agent_pid(), place.log())
+        end(program)
+        place.kill_agent(signal.SIGTERM)
+        agent.wait(20)
+
+
 NAMES = ["model.pt", "b.safetensors", "latest", "notes.txt", "train.log", "checkpoint-3/anything", "checkpoint-3/out.log",
          "more.bin", "state.bin", "quiet/.tmpAb12Cd", "two.pt", "theirs.pt", "pipe.pt/x", "link.pt", "sub/own.dat", "sub/other.dat"]
 WRITES = STEPS + """
@@ -811,7 +849,7 @@ def main():
     if sys.argv[1:] == ["on_a_full_disk"]:
         on_a_full_disk(checks)
         checks.end()
-    tests = [views, killed, order, same, two_writers, again, forked, headless, past, cut, spares, reused, full, ahead, ahead_of_a_bad_disk, elders, dead_at_its_place, told_ahead, many]
+    tests = [views, killed, order, same, two_writers, again, forked, headless, past, cut, spares, reused, full, ahead, ahead_of_a_bad_disk, elders, dead_at_its_place, leased, told_ahead, many]
     chosen = sys.argv[1:]
     for test in tests:
         if not chosen or test.__name__ in chosen:

@@ -241,6 +241,8 @@ static int prepare_loop(struct agent *agent, struct tpck_error *err)
 		return tpck_error_set(err, -rc, "starting the event loop");
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
+	/* Who opens a file that we have a lease of breaks it: the kernel lets us know, and a lease is given back at once anyway. */
+	signal(SIGIO, SIG_IGN);
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
