@@ -78,7 +78,7 @@ static CUresult shared_alloc(uint64_t *out, size_t bytes, unsigned flags, enum s
 	uint64_t va = sim_va_reserve(size, SIM_PAGE, 0, false);
 	int fd = memfd_create("simgpu-host", MFD_CLOEXEC);
 	struct sim_alloc *a = NULL;
-	if (!va || fd < 0 || ftruncate(fd, (off_t)size) ||
+	if (!va || fd < 0 || sim_memory_size(fd, size) ||
 	    mmap((void *)(uintptr_t)va, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
 		goto fail;
 	/* Page-locked memory has its pages from the start. */

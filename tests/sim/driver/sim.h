@@ -95,6 +95,8 @@ struct sim_page {
 };
 
 int sim_vram_start(void);
+/* As ftruncate(). */
+int sim_memory_size(int fd, uint64_t bytes);
 uint64_t sim_vram_free_bytes(int device);
 struct sim_phys *sim_phys_create(int device, uint64_t bytes);
 /* Memory in granules of the file `fd`, which it takes over, also where it fails. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -30,12 +31,29 @@ static struct {
 static struct sim_page *directory[LEAF];
 static uint64_t cursor;
 
+/* What stands for memory of a device or of the driver is no file of the program's, and RLIMIT_FSIZE not about it. */
+int sim_memory_size(int fd, uint64_t bytes)
+{
+	struct rlimit limit, none;
+	int rc;
+
+	if (getrlimit(RLIMIT_FSIZE, &limit))
+		return -1;
+	none = (struct rlimit){limit.rlim_max, limit.rlim_max};
+	if (limit.rlim_cur != limit.rlim_max)
+		(void)setrlimit(RLIMIT_FSIZE, &none);
+	rc = ftruncate(fd, (off_t)bytes);
+	if (limit.rlim_cur != limit.rlim_max)
+		(void)setrlimit(RLIMIT_FSIZE, &limit);
+	return rc;
+}
+
 int sim_vram_start(void)
 {
 	uint64_t n = sim_settings.memory >> SIM_PAGE_SHIFT, bytes = sim_settings.memory * (uint64_t)sim_settings.devices, r = 0;
 
 	vram_fd = memfd_create("simgpu-vram", MFD_CLOEXEC);
-	if (vram_fd < 0 || ftruncate(vram_fd, (off_t)bytes))
+	if (vram_fd < 0 || sim_memory_size(vram_fd, bytes))
 		return -errno;
 	alias = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, vram_fd, 0);
 	if (alias == MAP_FAILED)
