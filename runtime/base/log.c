@@ -12,6 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/unsignalled.h"
+
 static const char *const level_names[] = {"none", "error", "warn", "info", "debug"};
 static enum tpck_log_level level_now = TPCK_LOG_WARN;
 static char file_path[512];
@@ -60,6 +62,7 @@ static int destination(void)
 void tpck_log(enum tpck_log_level level, const char *format, ...)
 {
 	int saved = errno;
+	struct tpck_unsignalled signals;
 	char line[1024];
 	va_list args;
 	int prefix, text;
@@ -75,8 +78,10 @@ void tpck_log(enum tpck_log_level level, const char *format, ...)
 	if (text >= 0) {
 		length = strlen(line);
 		line[length++] = '\n';
+		tpck_unsignalled_begin(&signals);
 		if (syscall(SYS_write, destination(), line, length) < 0)
 			file_path[0] = '\0';
+		tpck_unsignalled_end(&signals);
 	}
 	errno = saved;
 }

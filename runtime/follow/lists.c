@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/unsignalled.h"
 #include "runtime/follow/follow_private.h"
 
 enum { PATH_SIZE = TPCK_FOLLOW_PATH };
@@ -33,12 +34,15 @@ static void list_name(char *path, size_t size, const char *list)
 void tpck_lists_add(const char *list, const char *entry)
 {
 	char path[TPCK_FOLLOW_FOLDER + 40];
+	struct tpck_unsignalled signals;
 	int fd;
 
 	list_name(path, sizeof path, list);
 	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (fd >= 0) {
+		tpck_unsignalled_begin(&signals);
 		(void)!syscall(SYS_write, fd, entry, strlen(entry) + 1);
+		tpck_unsignalled_end(&signals);
 		syscall(SYS_close, fd);
 	}
 }

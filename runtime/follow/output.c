@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/unsignalled.h"
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
 #include "runtime/wire/reach.h"
@@ -54,11 +55,14 @@ void tpck_output_back(void)
 
 void tpck_follow_say_error(void)
 {
+	struct tpck_unsignalled signals;
 	char text[2048];
 	off_t end = (off_t)syscall(SYS_lseek, 2, 0, SEEK_END);
 	off_t from = end > (off_t)sizeof text ? end - (off_t)sizeof text : 0;
 	ssize_t got = real_output[2] >= 0 ? syscall(SYS_pread64, 2, text, sizeof text, from) : 0;
 
+	tpck_unsignalled_begin(&signals);
 	if (got > 0)
 		(void)!syscall(SYS_write, real_output[2], text, got);
+	tpck_unsignalled_end(&signals);
 }

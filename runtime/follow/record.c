@@ -16,6 +16,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "runtime/base/unsignalled.h"
 #include "runtime/files/files.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow_private.h"
@@ -237,7 +238,7 @@ static void keep_version(const char *absolute, uint64_t digest, bool gone)
 }
 
 /* ftruncate first, so that a reflink or copy_file_range can do the rest. */
-int tpck_follow_copy(int from, int to, uint64_t bytes)
+static int copy_bytes(int from, int to, uint64_t bytes)
 {
 	loff_t at = 0, put = 0;
 
@@ -257,6 +258,17 @@ int tpck_follow_copy(int from, int to, uint64_t bytes)
 		}
 	}
 	return 0;
+}
+
+int tpck_follow_copy(int from, int to, uint64_t bytes)
+{
+	struct tpck_unsignalled signals;
+	int rc;
+
+	tpck_unsignalled_begin(&signals);
+	rc = copy_bytes(from, to, bytes);
+	tpck_unsignalled_end(&signals);
+	return rc;
 }
 
 /* What the program is about to do with the path, while recording. */

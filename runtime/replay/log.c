@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
+#include "runtime/base/unsignalled.h"
 #include "runtime/track/threads.h"
 #include "runtime/wire/segment.h"
 
@@ -60,10 +61,22 @@ static void ahead_name(char *path, size_t size, const char *folder)
 	snprintf(path, size, "%s/ahead", folder);
 }
 
+static int give_bytes(int fd, off_t bytes)
+{
+	struct tpck_unsignalled signals;
+	int rc;
+
+	tpck_unsignalled_begin(&signals);
+	rc = ftruncate(fd, bytes) || fallocate(fd, 0, 0, bytes) ? -errno : 0;
+	tpck_unsignalled_end(&signals);
+	return rc;
+}
+
+/* NULL, with errno. */
 static struct tpck_log_header *segment_create(const struct tpck_log *log, const char *path, uint64_t sequence, uint64_t bytes)
 {
 	struct tpck_log_header *segment;
-	int fd;
+	int fd, rc;
 
 	/* What is there may be another name of an older session's segment, put there for a resume that was
 	 * not taken. */
@@ -71,17 +84,15 @@ static struct tpck_log_header *segment_create(const struct tpck_log *log, const 
 	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return NULL;
-	segment = MAP_FAILED;
-	if (!ftruncate(fd, (off_t)bytes))
-		segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	/* A page that tmpfs cannot give later would be SIGBUS: ask for all of them now. */
-	if (segment != MAP_FAILED && fallocate(fd, 0, 0, (off_t)bytes)) {
-		munmap(segment, bytes);
-		segment = MAP_FAILED;
-	}
+	rc = give_bytes(fd, (off_t)bytes);
+	segment = rc ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (!rc && segment == MAP_FAILED)
+		rc = -errno;
 	syscall(SYS_close, fd);
-	if (segment == MAP_FAILED) {
+	if (rc) {
 		unlink(path);
+		errno = -rc;
 		return NULL;
 	}
 	segment_begin(segment, log->generation, sequence, bytes);
@@ -121,9 +132,11 @@ static int attach_behind(struct tpck_log *log, const struct tpck_log_position *c
 		return -EIO;
 	}
 	if (found.st_size < (off_t)TPCK_LOG_SEGMENT_BYTES) {
-		if (ftruncate(fd, TPCK_LOG_SEGMENT_BYTES) || fallocate(fd, 0, 0, TPCK_LOG_SEGMENT_BYTES)) {
+		int rc = give_bytes(fd, TPCK_LOG_SEGMENT_BYTES);
+
+		if (rc) {
 			syscall(SYS_close, fd);
-			return -ENOSPC;
+			return rc;
 		}
 		found.st_size = TPCK_LOG_SEGMENT_BYTES;
 	}
@@ -185,7 +198,7 @@ int tpck_log_attach(struct tpck_log *log, const char *folder, uint64_t generatio
 			atomic_store(&first->used, used);
 			log->segment = first;
 		} else {
-			result = -ENOSPC;
+			result = -errno;
 		}
 	}
 	if (result)

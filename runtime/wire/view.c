@@ -18,6 +18,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/unsignalled.h"
 #include "runtime/wire/rules.h"
 #include "runtime/wire/segment.h"
 
@@ -52,6 +53,7 @@ static int set_up(struct tpck_view *view)
 static int make_table(const char *folder, const char *path)
 {
 	const struct timespec found_by = {0, 2 * TPCK_VIEW_LOOK_NS};
+	struct tpck_unsignalled signals;
 	char name[TPCK_VIEW_PATH];
 	struct tpck_view *view;
 	int fd, rc;
@@ -60,7 +62,9 @@ static int make_table(const char *folder, const char *path)
 	fd = (int)syscall(SYS_openat, AT_FDCWD, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
+	tpck_unsignalled_begin(&signals);
 	rc = syscall(SYS_ftruncate, fd, sizeof *view) ? -errno : 0;
+	tpck_unsignalled_end(&signals);
 	view = rc ? MAP_FAILED : mmap(NULL, sizeof *view, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	syscall(SYS_close, fd);
 	if (view == MAP_FAILED) {

@@ -6,10 +6,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -277,6 +279,22 @@ static void leave(void)
 	remove_memory();
 }
 
+/* The program's soft limits are not meant for what goes on when it has ended. What is beyond a hard one fails, and is said. */
+static void raise_limits(void)
+{
+	static const int of[] = {RLIMIT_FSIZE, RLIMIT_CPU, RLIMIT_NOFILE};
+	struct rlimit limit;
+
+	signal(SIGXFSZ, SIG_IGN);
+	signal(SIGXCPU, SIG_IGN);
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+		if (getrlimit(of[i], &limit) || limit.rlim_cur == limit.rlim_max)
+			continue;
+		limit.rlim_cur = limit.rlim_max;
+		(void)setrlimit(of[i], &limit);
+	}
+}
+
 static int set_up(const char *job, struct tpck_error *err)
 {
 	char shm[TPCK_PATH_MAX];
@@ -344,6 +362,7 @@ int main(int argc, char **argv)
 	}
 	syscall(SYS_close_range, 3, ~0u, 0);
 	umask(0077);
+	raise_limits();
 	if (!foreground)
 		detach();
 	rc = set_up(job, &err);
