@@ -342,6 +342,20 @@ static bool remove_later(struct tpck_view *view, const struct stat *parent, cons
 	return entry;
 }
 
+bool tpck_files_may(const char *path, int mode)
+{
+	int result = (int)syscall(439 /* faccessat2 */, AT_FDCWD, path, mode, AT_EACCESS);
+
+	if (result && errno == ENOSYS)
+		result = (int)syscall(SYS_faccessat, AT_FDCWD, path, mode);
+	return !result;
+}
+
+static bool may_change(const char *folder)
+{
+	return tpck_files_may(folder, W_OK | X_OK);
+}
+
 /* Another user's in a folder that guards them. */
 static bool guarded(const struct stat *parent, const struct stat *there)
 {
@@ -392,13 +406,13 @@ static TPCK_FILES_SLOW int link_later(int from_folder, const char *from, int to_
 		return -1;
 	if (!S_ISREG(file.st_mode) ||
 	    !folder_of(to_folder, to, &to_parent, to_path, &to_name) || file.st_dev != to_parent.st_dev ||
-	    syscall(SYS_faccessat, AT_FDCWD, to_path, W_OK | X_OK))
+	    !may_change(to_path))
 		return -2;
 	exists = !syscall(SYS_newfstatat, to_folder, to, &there, AT_SYMLINK_NOFOLLOW);
 	if (exists && (S_ISDIR(there.st_mode) || there.st_ino == file.st_ino || to_parent.st_mode & S_ISVTX))
 		return -2;
 	if (renames && (!folder_of(from_folder, from, &from_parent, from_path, &from_name) || from_parent.st_mode & S_ISVTX ||
-			syscall(SYS_faccessat, AT_FDCWD, from_path, W_OK | X_OK)))
+			!may_change(from_path)))
 		return -2;
 	if (!tpck_files_ready() || !(view = tpck_files_lock()))
 		return -2;
@@ -474,19 +488,20 @@ int tpck_files_link(int from_folder, const char *from, int to_folder, const char
 static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 {
 	char absolute[TPCK_FILES_PATH];
-	bool exists, later = false, dropped = false;
+	bool exists, mine, later = false, dropped = false;
 	struct stat parent, there;
 	struct tpck_view *view;
 	const char *name;
 
 	if (!folder_of(folder, path, &parent, absolute, &name))
 		return -2;
+	mine = may_change(absolute);
 	for (;;) {
 		struct tpck_view_entry *entry;
 
 		exists = !syscall(SYS_newfstatat, folder, path, &there, AT_SYMLINK_NOFOLLOW);
 		/* What cannot be removed says so at once; another user's in a sticky folder is the kernel's to judge. */
-		if (exists && (S_ISDIR(there.st_mode) || guarded(&parent, &there) || syscall(SYS_faccessat, folder, absolute, W_OK | X_OK)))
+		if (exists && (S_ISDIR(there.st_mode) || guarded(&parent, &there) || !mine))
 			return -2;
 		view = tpck_files_lock();
 		if (!view)
@@ -498,7 +513,7 @@ static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 			return dropped ? 0 : -1;
 		}
 		/* What is whole may be what something that closed behind it points to: it comes, and goes in its turn. */
-		if (entry ? entry->state == TPCK_VIEW_CLOSED && owed_behind(view, entry->order) : exists && owed_behind(view, 0)) {
+		if (mine && (entry ? entry->state == TPCK_VIEW_CLOSED && owed_behind(view, entry->order) : exists && owed_behind(view, 0))) {
 			later = remove_later(view, &parent, absolute, name, exists ? &there : NULL);
 			tpck_view_unlock(view);
 			break;
@@ -506,6 +521,11 @@ static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 		if (!entry) {
 			tpck_view_unlock(view);
 			break;
+		}
+		if (!mine) {
+			tpck_view_unlock(view);
+			errno = EACCES;
+			return -1;
 		}
 		if (entry->state != TPCK_VIEW_COMMITTING) {
 			tpck_view_discard(view, entry, tpck_files_folder);
@@ -668,7 +688,7 @@ static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int
 		errno = EXDEV;
 		return -1;
 	}
-	if (syscall(SYS_faccessat, AT_FDCWD, to_path, W_OK | X_OK))
+	if (!may_change(to_path) || !may_change(from_path))
 		return -1;
 	if (!syscall(SYS_newfstatat, to_folder, to, &there, AT_SYMLINK_NOFOLLOW)) {
 		if (flags || S_ISDIR(there.st_mode)) {

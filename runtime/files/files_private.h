@@ -28,6 +28,8 @@ static inline bool tpck_files_idle(void)
 		return tpck_files_no_table();
 	return !atomic_load_explicit(&view->used, memory_order_acquire);
 }
+/* Whether this process may do so now: it may have become another user's since it took its files. False: errno says why not. */
+bool tpck_files_may(const char *path, int mode);
 /* This process, as holders are known. */
 int32_t tpck_files_pid(void);
 uint64_t tpck_files_started(void);

@@ -266,7 +266,8 @@ static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mod
 			t.exists = true;
 			t.old = pending->path;
 		}
-		if (t.exists ? !(flags & O_EXCL) : flags & O_CREAT)
+		/* What the program may not write by now, as another user say, it may not replace. */
+		if (t.old ? !(flags & O_EXCL) && tpck_files_may(t.old, W_OK) : t.exists ? !(flags & O_EXCL) : flags & O_CREAT)
 			fd = take(&t);
 	}
 	syscall(SYS_close, t.folder);

@@ -383,10 +383,47 @@ def clock(checks):
         compare(checks, "a clock that goes backwards", Host(place, preload=shim, env={"TRANSPCKPT_AGENT": agent}), True, 0, "memory")
 
 
+# What it has saved as root is pending when it becomes another user.
+ANOTHER_USER = """
+import os
+def tries(what):
+    try: print(what, eval(what))
+    except OSError as error: print(what, error)
+os.mkdir("open"); os.chmod("open", 0o777)
+for name in ("a.pt", "open/b.pt", "open/c.pt"):
+    with open(name, "wb") as f: f.write(b"of root")
+os.setuid(65534)
+for name in ("a.pt", "open/b.pt"):
+    for call in ("open('%s', 'rb').read()", "open('%s', 'wb')", "open('%s', 'r+b')", "os.truncate('%s', 3)", "os.chmod('%s', 0o777)",
+                 "os.path.getsize('%s')"):
+        tries(call % name)
+for call in ("os.unlink('a.pt')", "os.rename('a.pt', 'z.pt')", "os.rename('a.pt', 'open/z.pt')", "os.rename('open/b.pt', 'z.pt')",
+             "os.unlink('open/b.pt')", "os.rename('open/c.pt', 'open/d.pt')", "open('open/own.pt', 'wb').write(b'mine')",
+             "open('own.pt', 'wb')", "os.stat('open/own.pt').st_uid", "os.listdir('.')", "sorted(os.listdir('open'))"):
+    tries(call)
+"""
+
+
+def another_user(checks):
+    """A process that gives up its rights: it may do no more to what it has saved than the kernel lets it."""
+    if os.geteuid():
+        print("# not root: a process that becomes another user is not tried")
+        return
+    said, left = [], []
+    for preload in (False, True):
+        with Place() as place:
+            os.chmod(place.work, 0o755)
+            os.chmod(os.path.dirname(place.work), 0o755)
+            said.append(place.run(ANOTHER_USER, preload=preload))
+            left.append(sorted((name, place.content(name)) for name in ("a.pt", "open/b.pt", "open/c.pt", "open/d.pt", "open/own.pt")))
+    checks.ok(said[0] == said[1] and left[0] == left[1] and "Permission denied" in said[0],
+              "who becomes another user may do what it may without the library", *said, *left)
+
+
 def main():
     checks = Checks()
     mounts = [shared_memory, huge_pages, read_only_root, no_proc]
-    tests = [children, refused, preloaded, names, clock, *mounts]
+    tests = [children, refused, preloaded, names, clock, another_user, *mounts]
     chosen = sys.argv[1:]
     if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode:
         print("# no mount namespace:", *[test.__name__ for test in mounts], "are not tried")
