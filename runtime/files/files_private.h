@@ -71,9 +71,16 @@ enum tpck_seen tpck_files_look(int folder, const char *path, bool follow, struct
 /* The folder of a path: its text in `parent`, of TPCK_FILES_PATH bytes, and the last part. False: there is none. */
 bool tpck_files_split(const char *path, char *parent, const char **name);
 
+/* ---- room.c ---- */
+/* Whether so many bytes more may be kept in memory: as TRANSPCKPT_MEMORY says, half of it for files, and as there is on the tmpfs
+ * and in this process's control groups; `ready` bytes of it have their pages. The lock is held. */
+bool tpck_files_room_for(const struct tpck_view *view, uint64_t device, uint64_t bytes, uint64_t ready);
+/* Whether files could not be put on this disk at the last attempt. The lock is held. */
+bool tpck_files_failing(const struct tpck_view *view, uint64_t device);
+/* A tmpfs that can never have room is said once. */
+void tpck_files_say_small(void);
+
 /* ---- take.c ---- */
-/* Whether so many bytes may be kept in memory: as TRANSPCKPT_MEMORY says, half of it for files, and as there is. */
-bool tpck_files_room_for(const struct tpck_view *view, uint64_t device, uint64_t bytes);
 void tpck_files_keep_attributes(const char *from, int fd);
 
 /* ---- verified.c ---- */

@@ -282,10 +282,10 @@ static bool reserve(uint64_t what, uint64_t end, bool anyway)
 	if (entry && entry->kind == TPCK_VIEW_MEMORY) {
 		more = end > entry->bytes ? end - entry->bytes : 0;
 		device = tpck_view_device_of(view, entry);
-		if (tpck_files_room_for(view, device, more + end / 2))
+		if (tpck_files_room_for(view, device, more + end / 2, 0))
 			more += end / 2;
 		else
-			good = anyway || tpck_files_room_for(view, device, more);
+			good = anyway || tpck_files_room_for(view, device, more, 0);
 		if (good) {
 			entry->bytes += more;
 			view->memory_bytes += more;

@@ -15,8 +15,6 @@
 #include "runtime/files/files_private.h"
 #include "runtime/wire/reach.h"
 
-/* What is left free on the tmpfs, and what a file may turn out larger than the last one of its name. */
-#define SPARE_BYTES (256ull << 20)
 enum { TRIES = 2000 };
 
 static int real_open(int folder, const char *path, int flags, mode_t mode)
@@ -49,48 +47,6 @@ struct taking {
 	char path[TPCK_FILES_PATH]; /* the folder's own name, then where the bytes are */
 };
 
-/* Something could not be put at its path on this disk at the last attempt: what is saved now is to meet that disk itself, and
- * say so. */
-static bool failing(const struct tpck_view *view, uint64_t device)
-{
-	uint32_t left = view->failing ? view->used : 0;
-
-	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
-		if (view->entry[i].state == TPCK_VIEW_FREE)
-			continue;
-		left--;
-		if (view->entry[i].error && tpck_view_device_of(view, &view->entry[i]) == device)
-			return true;
-	}
-	return false;
-}
-
-bool tpck_files_room_for(const struct tpck_view *view, uint64_t device, uint64_t bytes)
-{
-	uint64_t limit = tpck_files_settings->memory / 2, room;
-	struct statfs shm;
-
-	if (failing(view, device) || view->memory_bytes + bytes > limit || syscall(SYS_statfs, tpck_files_folder, &shm))
-		return false;
-	room = (uint64_t)shm.f_bavail * (uint64_t)shm.f_frsize;
-	return room > bytes + bytes / 4 + SPARE_BYTES;
-}
-
-/* A tmpfs that can never have room is said once: containers have 64 MiB unless they are told otherwise. */
-static void say_small(void)
-{
-	static _Atomic bool said;
-	struct statfs shm;
-	uint64_t bytes;
-
-	if (said || syscall(SYS_statfs, tpck_files_folder, &shm))
-		return;
-	bytes = (uint64_t)shm.f_blocks * (uint64_t)shm.f_frsize;
-	if (bytes <= SPARE_BYTES && !atomic_exchange(&said, true))
-		tpck_log_warn("%s has %llu MiB, of which %llu stay free: the program's files are written beside their targets, at the disk's speed",
-			      tpck_files_folder, (unsigned long long)(bytes >> 20), (unsigned long long)(SPARE_BYTES >> 20));
-}
-
 /* Whether the disk has so many bytes; UINT64_MAX: as many as nobody knows yet. */
 static bool disk_has(int folder, uint64_t bytes)
 {
@@ -116,7 +72,7 @@ static bool fits(struct tpck_view *view, int folder, uint64_t device, uint64_t p
 	last = tpck_view_size_of(view, pattern);
 	owed = view->memory_bytes;
 	order = view->order;
-	fails = failing(view, device);
+	fails = tpck_files_failing(view, device);
 	tpck_view_unlock(view);
 	if (disk_has(folder, last == UINT64_MAX ? last : last + owed))
 		return true;
@@ -129,6 +85,20 @@ static int new_file(const char *path, int flags, mode_t mode)
 	return real_open(AT_FDCWD, path, (flags & (O_ACCMODE | O_APPEND | O_CLOEXEC | O_DIRECT)) | O_CREAT | O_EXCL, mode);
 }
 
+static void spare_name(char *path, size_t size, uint64_t pattern)
+{
+	snprintf(path, size, "%s/" TPCK_VIEW_FOLDER "/spare.%016llx", tpck_files_folder, (unsigned long long)pattern);
+}
+
+static uint64_t spare_bytes(uint64_t pattern)
+{
+	char spare[TPCK_VIEW_PATH / 2 + 64];
+	struct stat found;
+
+	spare_name(spare, sizeof spare, pattern);
+	return syscall(SYS_newfstatat, AT_FDCWD, spare, &found, AT_SYMLINK_NOFOLLOW) ? 0 : (uint64_t)found.st_blocks * 512;
+}
+
 /* A file that the agent has made ready: its pages are there, beyond its end. */
 static int spare_file(struct taking *t, uint64_t pattern, const char *path)
 {
@@ -136,7 +106,7 @@ static int spare_file(struct taking *t, uint64_t pattern, const char *path)
 	struct stat made;
 	int fd;
 
-	snprintf(spare, sizeof spare, "%s/" TPCK_VIEW_FOLDER "/spare.%016llx", tpck_files_folder, (unsigned long long)pattern);
+	spare_name(spare, sizeof spare, pattern);
 	fd = new_file(path, t->flags, t->mode);
 	if (fd < 0 || syscall(SYS_newfstatat, fd, "", &made, AT_EMPTY_PATH) || syscall(SYS_faccessat, AT_FDCWD, spare, F_OK))
 		return fd;
@@ -204,7 +174,7 @@ static int take(struct taking *t)
 	if (!view || !(view = tpck_files_lock()))
 		return -1;
 	last = tpck_view_size_of(view, pattern);
-	if (last != UINT64_MAX && fitting && tpck_files_room_for(view, t->parent.st_dev, last))
+	if (last != UINT64_MAX && fitting && tpck_files_room_for(view, t->parent.st_dev, last, spare_bytes(pattern)))
 		kind = TPCK_VIEW_MEMORY;
 	entry = tpck_view_add(view, t->parent.st_dev, t->parent.st_ino, t->path, t->name, kind);
 	if (entry) {
@@ -219,12 +189,13 @@ static int take(struct taking *t)
 		if (kind == TPCK_VIEW_MEMORY) {
 			entry->bytes = last;
 			view->memory_bytes += last;
+			view->writer = tpck_files_pid();
 		}
 		tpck_view_bytes(view, entry, tpck_files_folder, t->path, sizeof t->path);
 	}
 	tpck_view_unlock(view);
 	if (last != UINT64_MAX && kind == TPCK_VIEW_DIRECT)
-		say_small();
+		tpck_files_say_small();
 	if (!entry)
 		return -1;
 	fd = make_bytes(t, kind, pattern);

@@ -132,6 +132,7 @@ struct tpck_view {
 	_Atomic uint32_t news;   /* futex: something for the agent to do */
 	_Atomic uint32_t done;   /* futex: the agent has done something */
 	_Atomic int32_t agent;   /* its pid; 0: there is none yet */
+	_Atomic int32_t writer;  /* who took one into memory last: its pages count in that process's control groups */
 	_Atomic uint32_t syncs;  /* futex: somebody waits for a sync */
 	_Atomic uint32_t failing; /* 1: the last attempt to put one at its path, or to sync it, failed */
 	uint64_t serial, order;  /* the last ones given out */

@@ -11,6 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "runtime/base/cgroup.h"
 #include "runtime/base/log.h"
 #include "tools/agent/agent.h"
 
@@ -19,44 +20,18 @@
 
 /* ---- limits ------------------------------------------------------------------------------- */
 
-/* What the memory control groups above us still allow; UINT64_MAX without a limit. */
+/* What the memory control groups above us still allow, but for what is left to others in them; UINT64_MAX without a limit. */
 static uint64_t cgroup_room(void)
 {
-	char line[TPCK_PATH_MAX] = "", path[TPCK_PATH_MAX * 2], *slash;
-	FILE *file = fopen("/proc/self/cgroup", "re");
-	uint64_t room = UINT64_MAX;
-	bool found = false;
+	struct tpck_cgroup group;
+	struct tpck_cgroup_room room;
 
-	while (file && !found && fgets(line, sizeof line, file))
-		found = strncmp(line, "0::", 3) == 0;
-	if (file)
-		fclose(file);
-	if (!found)
-		return room;
-	line[strcspn(line, "\n")] = '\0';
-	for (;;) {
-		unsigned long long limit = 0, used = 0;
-		bool limited = false;
-
-		snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", line + 3);
-		file = fopen(path, "re");
-		limited = file && fscanf(file, "%llu", &limit) == 1;
-		if (file)
-			fclose(file);
-		snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.current", line + 3);
-		file = limited ? fopen(path, "re") : NULL;
-		if (file && fscanf(file, "%llu", &used) == 1) {
-			uint64_t left = limit > used ? limit - used : 0;
-
-			room = left < room ? left : room;
-		}
-		if (file)
-			fclose(file);
-		slash = strrchr(line + 3, '/');
-		if (!slash || !line[3])
-			return room;
-		*slash = '\0';
-	}
+	if (!tpck_cgroup_of("", 0, &group))
+		return UINT64_MAX;
+	room = tpck_cgroup_room("", &group);
+	if (room.bytes == UINT64_MAX)
+		return UINT64_MAX;
+	return room.bytes > room.reserve ? room.bytes - room.reserve : 0;
 }
 
 static uint64_t tier_memory(const struct agent *agent)

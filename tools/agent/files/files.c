@@ -780,6 +780,7 @@ static void *files_main(void *unused)
 	while (!files.stop) {
 		uint32_t seen = files.view->news;
 		enum work work = next(lane);
+		bool limited;
 
 		/* There was no thread to be had. */
 		if (!files.syncer[0].running && files_sync_one(&files.syncer[0]))
@@ -793,8 +794,9 @@ static void *files_main(void *unused)
 			look_at_writers();
 		if (do_more(lane, work))
 			continue;
-		files_yield(0);
-		tpck_view_wait(&files.view->news, seen, work == NOTHING ? FILES_IDLE_MS : work == SOON ? WRITTEN_MS : OPEN_MS);
+		limited = files_relieve();
+		tpck_view_wait(&files.view->news, seen,
+			       work == SOON ? WRITTEN_MS : work != NOTHING ? OPEN_MS : limited ? FILES_LIMITED_MS : FILES_IDLE_MS);
 	}
 	return NULL;
 }

@@ -124,11 +124,12 @@ static uint64_t largest(void)
 
 static bool fits(uint64_t bytes, uint64_t next)
 {
+	struct tpck_cgroup_room room = files_groups_room();
 	struct statvfs shm;
 
 	/* The program takes files into memory while there is room for them on the tmpfs: there must be for the largest. */
 	return files.view->memory_bytes + kept.spares + kept.bytes + bytes <= files.agent->settings.memory / 2 &&
-	       !statvfs(files.agent->folder, &shm) &&
+	       tpck_cgroup_has(&room, bytes) && !statvfs(files.agent->folder, &shm) &&
 	       (uint64_t)shm.f_bavail * shm.f_frsize >= bytes + bytes / 4 + next + next / 4 + FILES_FREE_BYTES;
 }
 

@@ -13,13 +13,14 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "runtime/base/cgroup.h"
 #include "runtime/store/replace.h"
 #include "runtime/wire/view.h"
 #include "tools/agent/agent.h"
 
 struct tpck_sums;
 
-enum { FILES_PREPARED = 64, FILES_SYNCED = 64, FILES_SPARES = 64, FILES_IDLE_MS = 1000 };
+enum { FILES_PREPARED = 64, FILES_SYNCED = 64, FILES_SPARES = 64, FILES_IDLE_MS = 1000, FILES_LIMITED_MS = 100 };
 /* A disk that hangs has one lane at most and so many syncers, which begin when they are needed: it holds up those alone that write to
  * it, as long as there are a lane and a syncer left. */
 enum { FILES_DISKS = 64, FILES_LANES = FILES_DISKS, FILES_DISK_SYNCERS = 3, FILES_SYNCERS = 64 };
@@ -148,6 +149,10 @@ void files_forget(const struct chosen *chosen);
 void files_yield(uint64_t bytes);
 /* Those that an agent left that died. */
 void files_adopt_kept(void);
+/* What the control groups of the agent, and of who wrote last, leave: the tighter of them. */
+struct tpck_cgroup_room files_groups_room(void);
+/* Kept copies and spares make way for what the program needs itself. True: there are some, and there is a limit. */
+bool files_relieve(void);
 /* What all spares in the list take; `oldest` gets the name of the one that has waited longest. */
 uint64_t files_spare_bytes(DIR *list, char oldest[64]);
 
@@ -157,5 +162,8 @@ void files_spare_give(const char *path, uint64_t pattern);
 void files_want_spare(uint64_t pattern);
 /* False: there is none to be made. */
 bool files_make_spare(void);
+bool files_spares(void);
+/* The one that has waited longest goes; false: there is none. */
+bool files_spare_drop(void);
 
 #endif

@@ -105,15 +105,48 @@ static int fill(int fd, int old, uint64_t old_bytes, uint64_t bytes)
 
 /* ---- one for each name ------------------------------------------------------------------------ */
 
+static DIR *open_folder(void)
+{
+	char folder[TPCK_PATH_MAX + 8];
+
+	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, files.agent->folder);
+	return opendir(folder);
+}
+
+bool files_spare_drop(void)
+{
+	DIR *list = open_folder();
+	char oldest[64];
+	bool dropped;
+
+	if (!list)
+		return false;
+	(void)files_spare_bytes(list, oldest);
+	dropped = *oldest && unlinkat(dirfd(list), oldest, 0) == 0;
+	closedir(list);
+	return dropped;
+}
+
+bool files_spares(void)
+{
+	DIR *list = open_folder();
+	char oldest[64];
+	bool any = list && files_spare_bytes(list, oldest);
+
+	if (list)
+		closedir(list);
+	return any;
+}
+
 /* Spares and files are within half of TRANSPCKPT_MEMORY: names that do not come again lose theirs. */
 static bool make_way(uint64_t bytes)
 {
 	uint64_t limit = files.agent->settings.memory / 2, used = files.view->memory_bytes + bytes;
-	char folder[TPCK_PATH_MAX + 8], oldest[64];
+	struct tpck_cgroup_room room = files_groups_room();
+	char oldest[64];
 	DIR *list;
 
-	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, files.agent->folder);
-	list = used <= limit ? opendir(folder) : NULL;
+	list = used <= limit && tpck_cgroup_has(&room, bytes) ? open_folder() : NULL;
 	if (!list)
 		return false;
 	while (used + files_spare_bytes(list, oldest) > limit && *oldest && unlinkat(dirfd(list), oldest, 0) == 0)

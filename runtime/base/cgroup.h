@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the memory control groups of a process leave it. Pages of a tmpfs count in the group of whoever touched them first, and cannot be
+ * taken back as the page cache can: where a group is full, the kernel ends a process of it. Versions 1 and 2, by the kernel's
+ * Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst. By system calls, without memory of its own.
+ */
+#ifndef TPCK_RUNTIME_BASE_CGROUP_H
+#define TPCK_RUNTIME_BASE_CGROUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { TPCK_CGROUP_PATH = 512 };
+
+/* Where the groups of a process are, below the mount of each version; "" where there is none. */
+struct tpck_cgroup {
+	char v1[TPCK_CGROUP_PATH], v2[TPCK_CGROUP_PATH];
+};
+
+struct tpck_cgroup_room {
+	uint64_t bytes;   /* limit less use, not counting page cache; the least of the group and those above. UINT64_MAX: no limit */
+	uint64_t reserve; /* of those bytes what others should find free: an eighth of the limit */
+};
+
+/* pid 0: this process. False: there is none, or no /proc. `root` is "" but in tests. */
+bool tpck_cgroup_of(const char *root, int pid, struct tpck_cgroup *group);
+struct tpck_cgroup_room tpck_cgroup_room(const char *root, const struct tpck_cgroup *group);
+
+/* Whether so many bytes more leave the reserve. */
+static inline bool tpck_cgroup_has(const struct tpck_cgroup_room *room, uint64_t bytes)
+{
+	return room->bytes == UINT64_MAX || (room->bytes >= room->reserve && room->bytes - room->reserve >= bytes);
+}
+
+#endif
