@@ -14,6 +14,8 @@
 
 /* Version 1 says this, rounded to pages, for no limit. */
 #define NO_LIMIT (1ull << 62)
+/* What a machine should have left at most. */
+#define MACHINE_RESERVE (16ull << 30)
 enum { TEXT = 4096, ROOT = 128 };
 
 /* What the two versions call the same. */
@@ -120,6 +122,12 @@ static uint64_t in_cache(const char *root, const struct names *names, const char
 	return bytes;
 }
 
+/* Behind what others should find. */
+static bool less_left(uint64_t bytes, uint64_t reserve, const struct tpck_cgroup_room *than)
+{
+	return (int64_t)(bytes - reserve) < (int64_t)(than->bytes - than->reserve);
+}
+
 static void look(const char *root, const struct names *names, const char *group, struct tpck_cgroup_room *room)
 {
 	uint64_t limit, used, cache, left;
@@ -131,7 +139,7 @@ static void look(const char *root, const struct names *names, const char *group,
 	cache = in_cache(root, names, group, text);
 	used = used > cache ? used - cache : 0;
 	left = limit > used ? limit - used : 0;
-	if (left < room->bytes)
+	if (room->bytes == UINT64_MAX || less_left(left, limit / 8, room))
 		*room = (struct tpck_cgroup_room){left, limit / 8};
 }
 
@@ -154,10 +162,33 @@ static void look_up(const char *root, const struct names *names, const char *gro
 	}
 }
 
+/* The number behind a name, in KiB; 0: it is not there. */
+static uint64_t in_meminfo(const char *text, const char *name)
+{
+	const char *at = strstr(text, name);
+
+	return at ? strtoull(at + strlen(name), NULL, 10) << 10 : 0;
+}
+
+static void look_at_machine(const char *root, struct tpck_cgroup_room *room)
+{
+	char text[TEXT], path[ROOT + 40];
+	uint64_t all;
+
+	snprintf(path, sizeof path, "%.*s/proc/meminfo", ROOT, root);
+	all = read_text(path, text) ? in_meminfo(text, "MemTotal:") : 0;
+	if (!all)
+		return;
+	room->bytes = in_meminfo(text, "MemAvailable:");
+	room->reserve = all / 8 < MACHINE_RESERVE ? all / 8 : MACHINE_RESERVE;
+}
+
 struct tpck_cgroup_room tpck_cgroup_room(const char *root, const struct tpck_cgroup *group)
 {
 	struct tpck_cgroup_room room = {UINT64_MAX, 0};
 	int saved = errno;
+
+	look_at_machine(root, &room);
 
 	look_up(root, &v1, group->v1, &room);
 	look_up(root, &v2, group->v2, &room);

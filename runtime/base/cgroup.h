@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the memory control groups of a process leave it. Pages of a tmpfs count in the group of whoever touched them first, and cannot be
- * taken back as the page cache can: where a group is full, the kernel ends a process of it. Versions 1 and 2, by the kernel's
- * Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst. By system calls, without memory of its own.
+ * What the memory control groups of a process, and the machine, leave it. Pages of a tmpfs count in the group of whoever touched them
+ * first, and cannot be taken back as the page cache can: where a group or the machine is full, the kernel ends a process. Versions
+ * 1 and 2, by the kernel's Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst; MemAvailable by proc(5). By system
+ * calls, without memory of its own.
  */
 #ifndef TPCK_RUNTIME_BASE_CGROUP_H
 #define TPCK_RUNTIME_BASE_CGROUP_H
@@ -18,12 +19,13 @@ struct tpck_cgroup {
 };
 
 struct tpck_cgroup_room {
-	uint64_t bytes;   /* limit less use, not counting page cache; the least of the group and those above. UINT64_MAX: no limit */
-	uint64_t reserve; /* of those bytes what others should find free: an eighth of the limit */
+	uint64_t bytes;   /* limit less use, not counting page cache. UINT64_MAX: nobody says */
+	uint64_t reserve; /* of those what others should find free: an eighth of the limit, 16 GiB at most of a machine's memory */
 };
 
 /* pid 0: this process. False: there is none, or no /proc. `root` is "" but in tests. */
 bool tpck_cgroup_of(const char *root, int pid, struct tpck_cgroup *group);
+/* Of the group, those above, and the machine, that which leaves least behind its reserve. */
 struct tpck_cgroup_room tpck_cgroup_room(const char *root, const struct tpck_cgroup *group);
 
 /* Whether so many bytes more leave the reserve. */

@@ -67,9 +67,8 @@ static bool groups_have(const struct tpck_view *view, uint64_t bytes)
 
 	if (!known_ns || bytes >= SMALL_BYTES || now - known_ns > KNOWN_NS) {
 		known_ns = now;
-		room = (struct tpck_cgroup_room){UINT64_MAX, 0};
-		if (tpck_cgroup_of("", 0, &group))
-			room = tpck_cgroup_room("", &group);
+		(void)tpck_cgroup_of("", 0, &group);
+		room = tpck_cgroup_room("", &group);
 	}
 	return room.bytes == UINT64_MAX || tpck_cgroup_has(&room, bytes + promised(view));
 }

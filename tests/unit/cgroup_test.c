@@ -43,8 +43,7 @@ static struct tpck_cgroup_room room(int pid)
 {
 	struct tpck_cgroup group;
 
-	if (!tpck_cgroup_of(root, pid, &group))
-		return (struct tpck_cgroup_room){UINT64_MAX, 0};
+	(void)tpck_cgroup_of(root, pid, &group);
 	return tpck_cgroup_room(root, &group);
 }
 
@@ -94,6 +93,23 @@ static void version_1(void)
 	check(room(0).bytes == 1000, "the one above is, and the cache of all below it does not count");
 }
 
+static void machine(void)
+{
+	struct tpck_cgroup_room got;
+
+	start_again();
+	put("/proc/meminfo", "MemTotal:       16777216 kB\nMemFree:         1 kB\nMemAvailable:    8388608 kB\n");
+	got = room(0);
+	check(got.bytes == 8ull << 30 && got.reserve == 2ull << 30, "a machine without groups: what is available, and an eighth for others");
+	put("/proc/meminfo", "MemTotal:       2147483648 kB\nMemAvailable:    1073741824 kB\n");
+	check(room(0).reserve == 16ull << 30, "of a large one 16 GiB");
+	put("/proc/self/cgroup", "0::/g\n");
+	put("/sys/fs/cgroup/g/memory.max", "1099511627776\n");
+	put("/sys/fs/cgroup/g/memory.current", "0\n");
+	got = room(0);
+	check(got.bytes == 1ull << 40 && got.reserve == 1ull << 37, "the group's reserve is larger: it leaves less");
+}
+
 static void odd(void)
 {
 	char text[5000];
@@ -117,6 +133,7 @@ int main(void)
 		return 1;
 	version_2();
 	version_1();
+	machine();
 	odd();
 	start_again();
 	rmdir(root);

@@ -20,14 +20,13 @@
 
 /* ---- limits ------------------------------------------------------------------------------- */
 
-/* What the memory control groups above us still allow, but for what is left to others in them; UINT64_MAX without a limit. */
+/* What the memory control groups above us, and the machine, still allow, but for what is left to others in them. */
 static uint64_t cgroup_room(void)
 {
 	struct tpck_cgroup group;
 	struct tpck_cgroup_room room;
 
-	if (!tpck_cgroup_of("", 0, &group))
-		return UINT64_MAX;
+	(void)tpck_cgroup_of("", 0, &group);
 	room = tpck_cgroup_room("", &group);
 	if (room.bytes == UINT64_MAX)
 		return UINT64_MAX;
@@ -92,7 +91,7 @@ static unsigned how_many(struct agent *agent, const struct live *live, uint64_t 
 			 wanted, (double)one / (1 << 20),
 			 room == by_setting  ? "TRANSPCKPT_MEMORY"
 			 : room == by_tmpfs  ? "free space of the memory tier's tmpfs"
-					     : "the control group's memory limit",
+					     : "the memory that the machine or a control group has left",
 			 (double)room / (1 << 20), count == 1   ? "; the next snapshot is taken when the one before is durable"
 			 : count == 2 ? "; a snapshot is left out now and then while one is written"
 				      : "");
@@ -113,7 +112,7 @@ bool prepare_room(const struct agent *agent, uint64_t bytes, char *reason, size_
 		snprintf(reason, size, "it needs %.1f MiB, and %s allows %.1f MiB", (double)bytes / (1 << 20),
 			 room == by_setting  ? "TRANSPCKPT_MEMORY"
 			 : room == by_tmpfs  ? "free space of the memory tier's tmpfs"
-					     : "the control group's memory limit",
+					     : "the memory that the machine or a control group has left",
 			 (double)room / (1 << 20));
 	return room >= bytes;
 }

@@ -151,7 +151,7 @@ void files_yield(uint64_t bytes);
 void files_adopt_kept(void);
 /* What the control groups of the agent, and of who wrote last, leave: the tighter of them. */
 struct tpck_cgroup_room files_groups_room(void);
-/* Kept copies and spares make way for what the program needs itself. True: there are some, and there is a limit. */
+/* Kept copies and spares make way for what the program needs itself. True: there are some, and they may have to soon. */
 bool files_relieve(void);
 /* What all spares in the list take; `oldest` gets the name of the one that has waited longest. */
 uint64_t files_spare_bytes(DIR *list, char oldest[64]);

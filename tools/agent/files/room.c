@@ -18,7 +18,7 @@ struct tpck_cgroup_room files_groups_room(void)
 	/* The groups of who wrote last, which may have ended: its pages are there, and others of its groups. */
 	static struct tpck_cgroup writer;
 	static int32_t of;
-	struct tpck_cgroup_room room = {UINT64_MAX, 0}, theirs;
+	struct tpck_cgroup_room room, theirs;
 	struct tpck_cgroup own, now;
 	int32_t pid = files.view->writer;
 
@@ -29,8 +29,8 @@ struct tpck_cgroup_room files_groups_room(void)
 	}
 	theirs = tpck_cgroup_room("", &writer);
 	pthread_mutex_unlock(&lock);
-	if (tpck_cgroup_of("", 0, &own))
-		room = tpck_cgroup_room("", &own);
+	(void)tpck_cgroup_of("", 0, &own);
+	room = tpck_cgroup_room("", &own);
 	return tighter(&theirs, &room) ? theirs : room;
 }
 
@@ -42,5 +42,5 @@ bool files_relieve(void)
 	room = files_groups_room();
 	while (!tpck_cgroup_has(&room, 0) && files_spare_drop())
 		room = files_groups_room();
-	return room.bytes != UINT64_MAX && (files_kept() || files_spares());
+	return room.bytes / 4 < room.reserve && (files_kept() || files_spares());
 }
