@@ -70,7 +70,8 @@ static bool groups_have(const struct tpck_view *view, uint64_t bytes)
 		(void)tpck_cgroup_of("", 0, &group);
 		room = tpck_cgroup_room("", &group);
 	}
-	return room.bytes == UINT64_MAX || tpck_cgroup_has(&room, bytes + promised(view));
+	/* Where all that is pending would fit again nobody needs to look at each. */
+	return tpck_cgroup_has(&room, bytes + view->memory_bytes) || tpck_cgroup_has(&room, bytes + promised(view));
 }
 
 bool tpck_files_room_for(const struct tpck_view *view, uint64_t device, uint64_t bytes, uint64_t ready)
