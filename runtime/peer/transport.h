@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How agents of several nodes reach each other: messages of a small head and any number of bytes behind it, which
- * arrive where the receiver says. One implementation is chosen when the agent starts.
+ * arrive where the receiver says. One implementation is chosen when the agent starts (TRANSPCKPT_TRANSPORT).
  *
  * All calls and all events are of one thread, but for start. Events come out of progress() only. A link is the
  * transport's; between `came` or connect() and `gone` or close() its owner may use it.
@@ -59,8 +59,14 @@ struct tpck_transport_operations {
 	/* Waits until there is something to do, `wake` is readable, or the time is over. */
 	void (*wait)(struct tpck_transport *transport, int wake, int timeout_ms);
 	void (*stop)(struct tpck_transport *transport);
+	/* NULL, or who there is: a launcher has said so, and nobody else is looked for. A host's name, and its addresses. */
+	void (*each)(struct tpck_transport *transport, void (*visit)(void *context, const char *name, const char *addresses),
+		     void *context);
+	/* NULL, or the last call of the process, by the thread that started it: tells the launcher that it ends well. It may wait for
+	 * all others to do the same. */
+	void (*finish)(void);
 };
 
-extern const struct tpck_transport_operations tpck_transport_ucx;
+extern const struct tpck_transport_operations tpck_transport_ucx, tpck_transport_mpi;
 
 #endif

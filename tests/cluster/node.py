@@ -3,6 +3,7 @@
 own at /dev/shm, at one bridge. The test itself runs in namespaces too, so that all of it goes with the test."""
 import glob
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -92,7 +93,10 @@ class Node:
         return subprocess.run(self.command(argv, environment), capture_output=True, text=True, check=False, timeout=60, **more)
 
     def agent(self, **settings):
-        """An agent that was started here by hand."""
+        """An agent that was started here by hand; over MPI, all at once."""
+        if self.cluster.mpi:
+            self.cluster.mpi.start()
+            return
         done = self.run([self.cluster.daemon, "--job", "j"], {**self.cluster.environment, **settings})
         if done.returncode:
             raise RuntimeError(f"the agent of {self.name} does not start: {done.stderr}")
@@ -149,6 +153,62 @@ def makes_fragments():
     return "#define HAVE_ISAL 1" in job.read(os.path.join(os.path.dirname(agent) if agent else job.build_folder(), "config.h"))
 
 
+class MPI:
+    """Agents that one mpirun starts, on all nodes that live."""
+
+    def __init__(self, cluster):
+        self.cluster, self.running, self.starts, self.said = cluster, None, 0, ""
+        self.program = os.environ.get("MPIRUN", "mpirun")
+        if not shutil.which(self.program):
+            job.skip("mpirun is missing")
+        if "#define HAVE_OPENMPI 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
+            job.skip("the agent was built without Open MPI")
+        version = subprocess.run([self.program, "--version"], capture_output=True, text=True, check=False).stdout
+        self.major = int(version.split("Open MPI) ")[1].split(".")[0])
+
+    def _script(self, name, text):
+        path = os.path.join(self.cluster.root, name)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\n" + text)
+        return path
+
+    def start(self, **settings):
+        """Unless they run. Returns once all are peers of each other."""
+        if self.running and self.running.running():
+            return
+        nodes = [n for n in self.cluster.nodes if n.alive]
+        self.starts += 1
+        enter_node = self._script("rsh", 'host=$1; shift\ncase $host in\n' + "".join(f"{n.address}) pid={n.init} ;;\n" for n in nodes) +
+                                  f'esac\nexec nsenter -t $pid -m -n -p -u --wdns={self.cluster.root} sh -c "$*"\n')
+        environment = {k: v for k, v in {**self.cluster.environment, **settings}.items() if k.startswith(("TRANSPCKPT_", "SIMGPU_"))}
+        agent = self._script("agent", "".join(f"export {k}={shlex.quote(v)}\n" for k, v in environment.items()) +
+                             f"mkdir -p -m 700 $TRANSPCKPT_SHM $TRANSPCKPT_SHM/j\nexec {self.cluster.daemon} --job j --foreground 2>>$TRANSPCKPT_SHM/j/agent.log\n")
+        options = {"btl_tcp_if_include": "10.77.0.0/24", "oob_tcp_if_include": "10.77.0.0/24", "btl": "tcp,self", "pml": "ob1",
+                   "plm_rsh_agent": enter_node, "plm_rsh_no_tree_spawn": "1", "orte_tmpdir_base": self.cluster.root}
+        argv = [self.program, "--allow-run-as-root", "--host", ",".join(f"{n.address}:1" for n in nodes), "--map-by", "ppr:1:node", "--bind-to", "none"]
+        for name, value in options.items():
+            argv += ["--mca", name, value]
+        self.running = job.Start(self.cluster, [*argv, agent], self.cluster.root, {k: v for k, v in os.environ.items() if not k.startswith(INSIDE)},
+                                 f"mpirun{self.starts}")
+        mark = {n: n.agent_log().count("is a peer") for n in nodes}
+        met = until(lambda: not self.running.running() or all(n.agent_log().count("is a peer") >= mark[n] + len(nodes) - 1 and
+                                n.agent_log().count("speaks with others over MPI") > 0 for n in nodes), 60)
+        if not met or not self.running.running():
+            raise RuntimeError(f"mpirun's agents do not meet: {self.running.said()}\n{self.cluster.logs()}")
+
+    def ended(self, seconds=60):
+        """Waits for mpirun's end."""
+        status = self.running.wait(seconds)
+        self.said = self.running.printed() + self.running.said()
+        self.running = None
+        return status
+
+    def end(self):
+        if self.running:
+            self.running.kill()
+            self.running = None
+
+
 # For three nodes that find each other by their addresses, each with a store of its own.
 UNSHARED = {"TRANSPCKPT_NODES": "10.77.0.1,10.77.0.2:4800,10.77.0.3", "TRANSPCKPT_DIR": "/dev/shm/d"}
 
@@ -173,8 +233,11 @@ class Cluster:
         # Devices of all nodes reach each other whatever becomes of the network.
         self.environment["SIMGPU_FABRIC"] = os.path.join(self.root, "fabric")
         os.mkdir(self.environment["SIMGPU_FABRIC"])
+        if os.environ.get("TRANSPORT"):
+            self.environment["TRANSPCKPT_TRANSPORT"] = os.environ["TRANSPORT"]
         self.environment.update(settings)
         self.count, self.nodes = count, []
+        self.mpi = MPI(self) if self.environment.get("TRANSPCKPT_TRANSPORT") == "mpi" else None
         # A node's name is that of its address, as launchers and libraries of ranks take for granted.
         with open(os.path.join(self.root, "hosts"), "w", encoding="ascii") as f:
             f.write("127.0.0.1 localhost\n" + "".join("{1} {0}\n".format(*node_called(number)) for number in range(count)))
@@ -189,6 +252,8 @@ class Cluster:
     def __enter__(self):
         run("ip", "link", "add", "tpck0", "type", "bridge")
         run("ip", "link", "set", "tpck0", "up")
+        if self.mpi:
+            run("ip", "addr", "add", "10.77.0.200/24", "dev", "tpck0")
         # Ranks of a plain run meet at the test's own address.
         run("ip", "link", "set", "lo", "up")
         try:
@@ -200,6 +265,8 @@ class Cluster:
         return self
 
     def __exit__(self, *_):
+        if self.mpi:
+            self.mpi.end()
         for node in self.nodes:
             node.end()
         subprocess.run(["ip", "link", "del", "tpck0"], check=False)

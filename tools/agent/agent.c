@@ -24,6 +24,7 @@
 #define FIRST_WAIT_NS 30000000000ull
 #define IDLE_WAIT_NS 2000000000ull
 /* How often the memory tier is looked for. */
+#define LEAVE_AGAIN_NS 200000000ull
 #define LOOK_NS 10000000000ull
 #define FILES_LOOK_NS 500000000ull
 
@@ -176,7 +177,7 @@ static void consider_leaving(struct agent *agent)
 	}
 	if (agent->clients || agent->jobs || agent->lives || files_owed())
 		agent->idle_since_ns = now;
-	if (leave_at(agent) <= now)
+	if (peers_may_leave(leave_at(agent) <= now))
 		agent->leaving = true;
 }
 
@@ -197,8 +198,11 @@ void agent_consider(struct agent *agent)
 
 static uint64_t next_deadline(struct agent *agent)
 {
-	uint64_t soonest = flush_deadline(agent), leave = leave_at(agent);
+	uint64_t soonest = flush_deadline(agent), leave = leave_at(agent), now = tpck_clock_monotonic_ns();
 
+	/* It would leave, but not alone. */
+	if (leave <= now)
+		leave = now + LEAVE_AGAIN_NS;
 	if (leave < soonest)
 		soonest = leave;
 	if (copies_deadline(agent) < soonest)
@@ -278,7 +282,9 @@ int agent_begin(struct agent *agent, struct tpck_error *err)
 	flush_clear_remains(agent);
 	live_adopt_all(agent);
 	files_begin(agent);
-	peers_start(agent);
+	rc = peers_start(agent, err);
+	if (rc)
+		return rc;
 	agent->served = agent->lives != NULL || files_owed();
 	return client_listen(agent, err);
 }

@@ -124,6 +124,7 @@ struct agent {
 
 	uint64_t begun_ns, idle_since_ns, look_ns;
 	uint64_t files_died_ns; /* when a process that writes files died last; 0: the program has ended since, or none did */
+	bool launched;               /* by mpirun, together with those of the job's other nodes */
 	bool served;                 /* somebody said HELLO since the start */
 	bool stopping;               /* SIGTERM: finish the newest, keep the memory tier */
 	bool stop_now;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,9 @@ extern char **environ;
 
 /* How long a new agent waits for one that is about to end. */
 #define LOCK_WAIT_NS 10000000000ull
-enum { LOG_KEEP = 256 << 10 };
+#define TAKE_OVER_NS 30000000000ull
+#define TELL_AGAIN_NS 1000000000ull
+enum { LOG_KEEP = 256 << 10, FINISH_US = 30000000 };
 
 static struct agent agent;
 static int report_fd = -1; /* the starter waits here for "" (ready) or a line */
@@ -44,20 +47,32 @@ static void usage(FILE *to)
 
 /* ---- one agent only ----------------------------------------------------------------------- */
 
-static bool somebody_listens(void)
+/* The process that listens; 0: none does, -1: one of which no number is known here. */
+static pid_t listener(void)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int folder = open(agent.folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	bool answers;
+	struct ucred other = {0};
+	socklen_t size = sizeof other;
+	pid_t pid = 0;
 
 	snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/agent.sock", folder);
-	answers = fd >= 0 && folder >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0;
+	if (fd >= 0 && folder >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+		pid = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &size) || !other.pid ? -1 : other.pid;
 	if (fd >= 0)
 		close(fd);
 	if (folder >= 0)
 		close(folder);
-	return answers;
+	return pid;
+}
+
+static void tell_to_end(void)
+{
+	pid_t pid = listener();
+
+	if (pid > 0 && !kill(pid, SIGTERM))
+		fprintf(stderr, "transpckptd: process %d, which was the job's agent here, is told to end: this one goes on\n", (int)pid);
 }
 
 /* Whether the locked file is still the one at the path: an agent that leaves takes it along. */
@@ -69,33 +84,43 @@ static bool lock_is_current(int fd, const char *path)
 	       held.st_dev == there.st_dev;
 }
 
-/* The lock's descriptor, or -EALREADY when another agent serves the job. */
+/* The lock's descriptor, or -EAGAIN when another agent has it. */
+static int try_lock(struct tpck_error *err)
+{
+	char path[TPCK_PATH_MAX];
+	int fd, rc = tpck_folder_make(agent.folder, err);
+
+	if (rc)
+		return rc;
+	tpck_path_join(path, sizeof path, agent.folder, "agent.lock");
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 && errno != ENOENT)
+		return tpck_error_set(err, errno, "opening %s", path);
+	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && lock_is_current(fd, path)) {
+		/* For people; the lock is what counts. */
+		if (ftruncate(fd, 0) == 0)
+			dprintf(fd, "%d\n", (int)getpid());
+		return fd;
+	}
+	if (fd >= 0)
+		close(fd);
+	return -EAGAIN;
+}
+
+/* The same, waiting for one that is about to end; -EALREADY when another agent serves the job. */
 static int take_lock(struct tpck_error *err)
 {
 	uint64_t until = tpck_clock_monotonic_ns() + LOCK_WAIT_NS;
-	char path[TPCK_PATH_MAX];
 
-	tpck_path_join(path, sizeof path, agent.folder, "agent.lock");
 	for (;;) {
-		int fd, rc = tpck_folder_make(agent.folder, err);
+		int lock = try_lock(err);
 
-		if (rc)
-			return rc;
-		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-		if (fd < 0 && errno != ENOENT)
-			return tpck_error_set(err, errno, "opening %s", path);
-		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && lock_is_current(fd, path)) {
-			/* For people; the lock is what counts. */
-			if (ftruncate(fd, 0) == 0)
-				dprintf(fd, "%d\n", (int)getpid());
-			return fd;
-		}
-		if (fd >= 0)
-			close(fd);
-		if (somebody_listens())
+		if (lock != -EAGAIN)
+			return lock;
+		if (listener())
 			return -EALREADY;
 		if (tpck_clock_monotonic_ns() > until)
-			return tpck_error_set(err, EBUSY, "waiting for the agent that holds %s", path);
+			return tpck_error_set(err, EBUSY, "waiting for the agent that holds %s/agent.lock", agent.folder);
 		usleep(20000);
 	}
 }
@@ -295,6 +320,42 @@ static void raise_limits(void)
 	}
 }
 
+/* One that mpirun has started must not return from main: what MPI does then may wait for the others. */
+static void *end_anyway(void *unused)
+{
+	(void)unused;
+	usleep(FINISH_US);
+	_exit(0);
+}
+
+static void end_launched(bool well)
+{
+	pthread_t thread;
+
+	if (well && !pthread_create(&thread, NULL, end_anyway, NULL))
+		peers_finish();
+	_exit(0);
+}
+
+/* The agent that is here was started for a program while those of mpirun's were gone, or by an mpirun that has lost it. It
+ * leaves all that it has; told twice it does not wait for disks. */
+static int take_over(struct tpck_error *err)
+{
+	uint64_t now = tpck_clock_monotonic_ns(), until = now + TAKE_OVER_NS, tell = now;
+	int lock;
+
+	/* Often: the program that it serves starts another one as soon as it is gone. */
+	while ((lock = try_lock(err)) == -EAGAIN && now < until) {
+		if (now >= tell) {
+			tell_to_end();
+			tell = now + TELL_AGAIN_NS;
+		}
+		usleep(500);
+		now = tpck_clock_monotonic_ns();
+	}
+	return lock == -EAGAIN ? tpck_error_set(err, EBUSY, "waiting for the agent that holds %s", agent.folder) : lock;
+}
+
 static int set_up(const char *job, struct tpck_error *err)
 {
 	char shm[TPCK_PATH_MAX];
@@ -321,6 +382,16 @@ static int set_up(const char *job, struct tpck_error *err)
 	agent.tiers.complain = agent_complain;
 	agent.tier = agent.tiers.tier[0];
 	return rc;
+}
+
+static int check_launch(bool foreground, struct tpck_error *err)
+{
+	const char *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+
+	agent.launched = peers_launched(&agent, foreground);
+	if (agent.launched && here && atoi(here) > 1)
+		return tpck_error_set(err, EINVAL, "mpirun has started %s agents on this node, which is to have one (--map-by ppr:1:node)", here);
+	return 0;
 }
 
 /* An agent that was itself preloaded would carry the library for nothing. */
@@ -366,7 +437,11 @@ int main(int argc, char **argv)
 	if (!foreground)
 		detach();
 	rc = set_up(job, &err);
+	if (!rc)
+		rc = check_launch(foreground, &err);
 	lock = rc ? rc : take_lock(&err);
+	if (lock == -EALREADY && agent.launched)
+		lock = take_over(&err);
 	if (lock == -EALREADY) {
 		report("ok");
 		return 0;
@@ -381,11 +456,15 @@ int main(int argc, char **argv)
 	}
 	if (rc) {
 		report(err.text);
+		if (agent.launched)
+			_exit(1);
 		return 1;
 	}
 	peers_meet();
 	report(foreground ? "" : "ok");
 	agent_loop(&agent);
 	leave();
+	if (agent.launched)
+		end_launched(!agent.stopping);
 	return 0;
 }

@@ -24,10 +24,11 @@
 /* One of the two connects at once, the other only if that does not happen. */
 #define YIELD_NS (3 * SEC)
 #define TOUCH_NS (30 * SEC)
+enum { PING_WORKING = 1, PING_STAYING = 2 };
 
 struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-/* Somebody who may be there: a file of the rendezvous, an entry of TRANSPCKPT_NODES, or a node of Slurm's list. */
+/* Somebody who may be there: a file of the rendezvous, an entry of TRANSPCKPT_NODES, a node of Slurm's list, or one that mpirun has started. */
 struct lead {
 	char name[TPCK_PEER_NAME];
 	char addresses[1024];
@@ -235,6 +236,7 @@ static void known(struct peer *peer)
 
 	pthread_mutex_lock(&peers.lock);
 	peer->state = PEER_KNOWN;
+	peer->staying = peers.ops->each != NULL;
 	peers.met++;
 	/* At once: who waits for others to be known or to answer must see either. */
 	transfer_greet(peer);
@@ -395,7 +397,8 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 			peer_close(peer, "refused");
 	} else if (message->type == TPCK_PEER_PING) {
 		pthread_mutex_lock(&peers.lock);
-		peer->working = message->value != 0;
+		peer->working = (message->value & PING_WORKING) != 0;
+		peer->staying = (message->value & PING_STAYING) != 0;
 		/* One that serves nobody may be there only for copies that it has of this one's. */
 		for (struct copy *copy = peers.copies; copy && peer->working; copy = copy->next)
 			if (strcmp(copy->owner, peer->other.host) == 0)
@@ -433,6 +436,24 @@ static void lead_add(void *context, const char *name, const char *addresses)
 	}
 	snprintf(lead->addresses, sizeof lead->addresses, "%s", addresses);
 	lead->found = true;
+}
+
+/* Those that mpirun has started, less those that it knows to be gone. */
+static void look_for_launched(void)
+{
+	for (struct lead *lead = leads; lead; lead = lead->next)
+		lead->found = false;
+	peers.ops->each(peers.transport, lead_add, NULL);
+	for (struct lead **place = &leads; *place;) {
+		struct lead *lead = *place;
+
+		if (lead->found) {
+			place = &lead->next;
+		} else {
+			*place = lead->next;
+			free(lead);
+		}
+	}
 }
 
 static void look_for_files(void)
@@ -513,7 +534,9 @@ static void try_lead(struct lead *lead, uint64_t now)
 
 static void look(uint64_t now)
 {
-	if (peers.agent->settings.nodes[0])
+	if (peers.ops->each)
+		look_for_launched();
+	else if (peers.agent->settings.nodes[0])
 		look_for_nodes(now);
 	else
 		look_for_files();
@@ -534,8 +557,12 @@ static void look(uint64_t now)
 static void tick(uint64_t now)
 {
 	struct peer *next;
+	uint64_t own;
 
 	tick_ns = now + TICK_NS;
+	pthread_mutex_lock(&peers.lock);
+	own = (peers.working ? PING_WORKING : 0) | (peers.staying && peers.ops->each ? PING_STAYING : 0);
+	pthread_mutex_unlock(&peers.lock);
 	for (struct peer *peer = peers.list; peer; peer = next) {
 		next = peer->next;
 		if (peer->state == PEER_REFUSED)
@@ -543,7 +570,7 @@ static void tick(uint64_t now)
 		else if (now > peer->heard_ns + SILENCE_NS)
 			peer_close(peer, "it does not answer any more");
 		else if (peer->state == PEER_KNOWN)
-			(void)peer_send(peer, TPCK_PEER_PING, &(struct tpck_peer_message){.value = peers.working}, NULL, 0, NULL);
+			(void)peer_send(peer, TPCK_PEER_PING, &(struct tpck_peer_message){.value = own}, NULL, 0, NULL);
 	}
 	look(now);
 	if (peers.folder[0] && now > touch_ns) {

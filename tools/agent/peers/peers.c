@@ -4,6 +4,7 @@
 
 #include "tools/agent/peers/peers.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,6 +85,24 @@ static void name_self(struct agent *agent)
 	snprintf(peers.folder, sizeof peers.folder, "%.1000s/agents", peers_shared_tier(agent)->root);
 }
 
+bool peers_launched(const struct agent *agent, bool foreground)
+{
+	/* One that the library has started may have the environment of a rank of the program's, and must not pass for it. */
+	return foreground && getenv("OMPI_COMM_WORLD_SIZE") && agent->settings.peers.count && tpck_transport_mpi.each &&
+	       strcmp(agent->settings.transport, "ucx") != 0;
+}
+
+static int choose_transport(const struct agent *agent, struct tpck_error *err)
+{
+	peers.ops = agent->launched ? &tpck_transport_mpi : &tpck_transport_ucx;
+	if (agent->launched || strcmp(agent->settings.transport, "mpi") != 0)
+		return 0;
+	if (!tpck_transport_mpi.each)
+		return tpck_error_set(err, ENOTSUP, "TRANSPCKPT_TRANSPORT is mpi, which this agent was built without");
+	return tpck_error_set(err, ENOTCONN, "TRANSPCKPT_TRANSPORT is mpi, but this agent was not started by mpirun (mpirun --map-by ppr:1:node transpckptd --job %s --foreground)",
+			      agent->job);
+}
+
 static int start_thread(void)
 {
 	sigset_t all, before;
@@ -104,16 +123,17 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	int rc;
 
 	name_self(agent);
-	rc = find_secret(agent, err);
+	rc = choose_transport(agent, err);
+	if (!rc)
+		rc = find_secret(agent, err);
 	if (!rc)
 		rc = own_port(agent, &port);
 	if (rc)
 		return rc;
-	peers.ops = &tpck_transport_ucx;
 	/* Threads of the transport's own have no signals either. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	peers.listed = !agent->settings.nodes[0] && listed_begin(agent, &port);
+	peers.listed = !peers.ops->each && !agent->settings.nodes[0] && listed_begin(agent, &port);
 	rc = peers.ops->start(&peers.transport, &peers_events, NULL, port, err);
 	if (rc && peers.listed) {
 		tpck_log_info("port %u is taken: nodes are not found by Slurm's list of them, but in the store", port);
@@ -124,7 +144,7 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	if (rc)
 		return rc;
 	tpck_rendezvous_addresses(peers.ops->port(peers.transport), addresses, sizeof addresses);
-	if (!agent->settings.nodes[0])
+	if (!agent->settings.nodes[0] && !peers.ops->each)
 		rc = tpck_rendezvous_write(peers.folder, peers.node, addresses, err);
 	if (!rc)
 		rc = worker_start(&peers.courier, &agent->outbox);
@@ -135,26 +155,33 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	return rc;
 }
 
-void peers_start(struct agent *agent)
+int peers_start(struct agent *agent, struct tpck_error *err)
 {
-	struct tpck_error err = {0};
+	int rc;
 
 	peers.agent = agent;
 	peers.errands_end = &peers.errands;
 	peers.begun_ns = tpck_clock_monotonic_ns();
 	if (!agent->settings.peers.count)
-		return;
+		return 0;
 	peers.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	copies_here_find();
-	if (begin(agent, &err)) {
-		tpck_log_warn("this node works alone, without copies on others: %s", err.text);
-		return;
+	rc = begin(agent, err);
+	if (rc && agent->launched)
+		return rc;
+	if (rc) {
+		tpck_log_warn("this node works alone, without copies on others: %s", err->text);
+		return 0;
 	}
 	peers.on = true;
 	held_begin();
 	owed_begin();
-	tpck_log_info("node %s of domain %s listens for others at port %u", peers.host, peers.domain,
-		      peers.ops->port(peers.transport));
+	if (agent->launched)
+		tpck_log_info("node %s of domain %s speaks with others over MPI", peers.host, peers.domain);
+	else
+		tpck_log_info("node %s of domain %s listens for others at port %u", peers.host, peers.domain,
+			      peers.ops->port(peers.transport));
+	return 0;
 }
 
 void peers_meet(void)
@@ -190,7 +217,7 @@ void peers_stop(struct agent *agent)
 	(void)!write(peers.wake, &one, sizeof one);
 	pthread_join(peers.thread, NULL);
 	worker_stop(&peers.courier);
-	if (!agent->settings.nodes[0])
+	if (!agent->settings.nodes[0] && !peers.ops->each)
 		tpck_rendezvous_remove(peers.folder, peers.node);
 	peers.on = false;
 }
@@ -209,6 +236,26 @@ void peers_consider(struct agent *agent)
 	peers.working = working;
 	pthread_mutex_unlock(&peers.lock);
 	owned_consider(agent);
+}
+
+bool peers_may_leave(bool willing)
+{
+	bool may = willing;
+
+	if (!peers.on || !peers.ops->each)
+		return willing;
+	pthread_mutex_lock(&peers.lock);
+	peers.staying = !willing;
+	for (const struct peer *peer = peers.list; peer; peer = peer->next)
+		may = may && !(peer->state == PEER_KNOWN && peer->staying);
+	pthread_mutex_unlock(&peers.lock);
+	return may;
+}
+
+void peers_finish(void)
+{
+	if (peers.ops && peers.ops->finish)
+		peers.ops->finish();
 }
 
 uint64_t peers_leave_at(struct agent *agent)

@@ -10,8 +10,13 @@
 #include "tools/agent/agent.h"
 #include "tools/agent/offer.h"
 
-/* Event loop. Copies that are in the memory tier are found; what does not work is one line. */
-void peers_start(struct agent *agent);
+/* Event loop. Copies that are in the memory tier are found; what does not work is one line, and an error only where mpirun has
+ * started the agents: the others would wait for this one. */
+int peers_start(struct agent *agent, struct tpck_error *err);
+/* Whether this agent is one of those that mpirun starts together; at the start, before all else. */
+bool peers_launched(const struct agent *agent, bool foreground);
+/* The last call of an agent that ends well, by the thread that started it. May wait for the others. */
+void peers_finish(void);
 void peers_stop(struct agent *agent);
 /* Where nodes are found by Slurm's list: waits, for some 1.5 s at most, until those that are there have said of what programs they
  * have something. A rank that starts here looks for that once, and no folder tells it. */
@@ -33,6 +38,8 @@ void peers_ended(struct agent *agent, const char *identity, uint64_t generation)
 /* Copies that nobody needs any more go; UINT64_MAX or when the agent may leave as far as others are concerned. */
 void peers_consider(struct agent *agent);
 uint64_t peers_leave_at(struct agent *agent);
+/* Whether it leaves now, if it would: those that mpirun has started end together, since it takes one that is gone for a failure. */
+bool peers_may_leave(bool willing);
 void peers_status(struct agent *agent, json_object *json);
 
 /* Event loop. To a node's agent, or to all (NULL); one that is gone hears nothing. */

@@ -24,6 +24,7 @@ struct peer {
 	char address[TPCK_TRANSPORT_ADDRESS];
 	struct tpck_greeting self, other;
 	bool working;              /* it serves programs */
+	bool staying;              /* it does not want to end; of those that mpirun has started */
 	uint64_t begun_ns, heard_ns;
 	struct peer *next;
 };
@@ -160,6 +161,7 @@ extern struct peers {
 	struct ask *asks;
 	uint64_t generation;       /* greatest heard of */
 	bool working;              /* this agent serves programs */
+	bool staying;              /* it does not want to end */
 } peers;
 
 /* The port where TRANSPCKPT_NODES names none. */

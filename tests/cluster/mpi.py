@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Agents that mpirun has started on the nodes, and that speak over MPI: a lost node's step is had from a peer, mpirun is called again after
+the loss of an agent, and all end together. CASE=NAME runs one case, BY_NAME only so; MPIRUN=PATH is another Open MPI's mpirun."""
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import node
+from rank_jobs import SLOW
+
+import job
+
+node.enter()
+checks = job.Checks()
+STEPS = "150"
+MPI = {"TRANSPCKPT_TRANSPORT": "mpi"}
+
+
+class Run:
+    """The trainer, plain and on nodes of a cluster that see one folder."""
+
+    def __init__(self, cluster):
+        self.cluster, self.starts = cluster, 0
+        self.work, self.plain = os.path.join(cluster.root, "work"), os.path.join(cluster.root, "plain")
+        for folder in (self.work, self.plain):
+            os.makedirs(folder)
+        trainer = [os.path.join(cluster.build, "tests/trainers/gpt"), "--steps", STEPS, "--seed", "7", "--out", "out"]
+        self.argv = [*cluster.runner, os.path.join(cluster.build, "transpckpt"), "run", "--", *trainer]
+        environment = {k: v for k, v in cluster.environment.items() if not k.startswith("TRANSPCKPT_")}
+        plain = job.Start(cluster, [*cluster.runner, *trainer], self.plain, environment, "plain")
+        if plain.wait() != 0:
+            raise RuntimeError(plain.said())
+
+    def start(self, where, **settings):
+        self.starts += 1
+        return where.start(self.argv, {**self.cluster.environment, **SLOW, **settings}, f"start{self.starts}", self.work)
+
+    def finish(self, start, what, floor):
+        status = start.wait(120)
+        found = job.LIVE.search(start.said())
+        checks.ok(status == 0 and found and int(found[1]) >= floor, f"{what}: it goes on at step {found and found[1]}, at least {floor}, and ends well", status,
+                  start.said(), self.cluster.logs())
+        different = job.differences(os.path.join(self.plain, "out"), os.path.join(self.work, "out"))
+        checks.ok(not different, f"{what}: with the same bytes", "\n".join(different))
+
+
+def kept(where):
+    return max((int(n) for n in re.findall(r"a copy of step (\d+) of generation \d+ of \w+ is here", where.agent_log())), default=-1)
+
+
+def says(where, line):
+    return len(re.findall(line, where.agent_log()))
+
+
+def ends_together(cluster, what):
+    """The job is over: the agents leave, and mpirun has nothing to complain of."""
+    status = cluster.mpi.ended(60)
+    checks.ok(status == 0, f"{what}: the agents end, and mpirun with them", status, cluster.mpi.said, cluster.logs())
+
+
+def case_lost():
+    """A node is lost, of which mpirun does not hear: the other one's agent goes on."""
+    with node.Cluster(2, **MPI) as cluster:
+        a, b = cluster.nodes
+        run = Run(cluster)
+        cluster.mpi.start()
+        first = run.start(a)
+        checks.ok(node.until(lambda: kept(b) >= 10, 60), "lost: the peer gets copies over MPI", first.said(), cluster.logs())
+        checks.ok(not cluster.rendezvous() and not says(a, "listens for others at port"), "lost: and over nothing else", cluster.rendezvous())
+        a.destroy()
+        first.wait(10)
+        has = kept(b)
+        run.finish(run.start(b), "lost: on the peer", has)
+
+
+def case_again():
+    """An agent is killed. mpirun ends the others, and is called again while the program runs: the agents take over from what is there. Then the program's
+    node is lost, of which mpirun does not hear: the others go on."""
+    with node.Cluster(3, **MPI) as cluster:
+        a, b, c = cluster.nodes
+        run = Run(cluster)
+        cluster.mpi.start()
+        # It is not to end while agents are started.
+        slow = {"SIMGPU_KERNEL_US": "800"}
+        first = run.start(a, **slow)
+        holder = node.until(lambda: [n for n in (b, c) if kept(n) >= 10][:1], 60)
+        checks.ok(holder, "again: a peer gets copies", first.said(), cluster.logs())
+        holder = holder[0]
+        holder.signal_agent("KILL")
+        checks.ok(cluster.mpi.ended(60) != "hung", "again: mpirun ends the others", cluster.logs())
+        alone = r"this node works alone, without copies on others: TRANSPCKPT_TRANSPORT is mpi, but this agent was not started by mpirun"
+        checks.ok(node.until(lambda: says(a, alone), 60), "again: the program has an agent at once, which says that it is alone", first.said(), cluster.logs())
+        had = kept(holder)
+        cluster.mpi.start()
+        checks.ok("is told to end: this one goes on" in a.agent_log(), "again: mpirun's takes over from it", cluster.logs())
+        checks.ok(says(holder, "since before"), "again: and the next one of the killed one finds its copy", cluster.logs())
+        checks.ok(node.until(lambda: max(kept(b), kept(c)) >= had + 10, 60), "again: copies go on", first.said(), cluster.logs())
+        a.destroy()
+        first.wait(10)
+        has = max(kept(b), kept(c))
+        run.finish(run.start(b, **slow), "again: after the loss of its node", has)
+
+
+def case_end():
+    """The program ends well: so do all agents, and nothing is left in memory."""
+    with node.Cluster(2, **MPI, TRANSPCKPT_LINGER_SEC="2") as cluster:
+        a, b = cluster.nodes
+        run = Run(cluster)
+        cluster.mpi.start()
+        status = run.start(a).wait(120)
+        checks.ok(status == 0 and kept(b) > 0, "end: the program ends", status, cluster.logs())
+        ends_together(cluster, "end")
+        checks.ok(not os.path.exists(a.path("j")) and not os.path.exists(b.path("j")), "end: nothing is left in memory", os.listdir(b.path()))
+
+
+def case_failed():
+    """With ULFM (Open MPI 5) the others go on after the loss of one."""
+    with node.Cluster(3, **MPI) as cluster:
+        a, b, c = cluster.nodes
+        if cluster.mpi.major < 5:
+            print(f"# failed: not tried, mpirun is of version {cluster.mpi.major}")
+            return
+        run = Run(cluster)
+        cluster.mpi.start()
+        first = run.start(a)
+        holder = node.until(lambda: [n for n in (b, c) if kept(n) >= 10][:1], 60)
+        checks.ok(holder, "failed: a peer gets copies", first.said(), cluster.logs())
+        holder = holder[0]
+        other = c if holder is b else b
+        holder.signal_agent("KILL")
+        checks.ok(node.until(lambda: says(a, f"the agent of {holder.name} is gone: MPI says that it has failed"), 30), "failed: MPI tells of it", cluster.logs())
+        checks.ok(node.until(lambda: kept(other) >= 10, 60) and cluster.mpi.running.running(), "failed: copies go to the other one, and nothing has ended",
+                  first.said(), cluster.logs())
+        a.destroy()
+        first.wait(10)
+        has = kept(other)
+        run.finish(run.start(other), "failed: after the loss of its node too", has)
+
+
+BY_NAME = ("lost", "failed")
+wanted = os.environ.get("CASE")
+for name, case in list(globals().items()):
+    if name.startswith("case_") and (name[5:] == wanted if wanted else name[5:] not in BY_NAME):
+        case()
+checks.end()
