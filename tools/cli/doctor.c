@@ -2,6 +2,7 @@
 /* transpckpt doctor: in plain words what this machine and these settings allow. */
 #include "config.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <json-c/json.h>
 #include <liburing.h>
@@ -20,6 +21,17 @@
 #include "tools/cli/cli.h"
 
 extern char **environ;
+
+#ifdef HAVE_UCX
+#define HAS_UCX true
+#else
+#define HAS_UCX false
+#endif
+#ifdef HAVE_OPENMPI
+#define HAS_OPENMPI true
+#else
+#define HAS_OPENMPI false
+#endif
 
 static const char usage[] =
 	"usage: transpckpt doctor [--json] [--dir DIR]\n"
@@ -203,6 +215,28 @@ static void examine_addresses(struct examination *e)
 		     e->cli->settings.aslr ? "keeps" : "switches off");
 }
 
+/* How agents of several nodes reach each other, where they are to. */
+static void examine_transport(struct examination *e)
+{
+	const char *wanted = e->cli->settings.transport;
+	bool mpi = strcmp(wanted, "mpi") == 0, built = mpi ? HAS_OPENMPI : HAS_UCX;
+	const char *name = mpi ? "Open MPI" : "UCX", *file = mpi ? "libmpi.so.40" : "libucp.so.0";
+	void *library;
+
+	if (!e->cli->settings.peers.count)
+		return;
+	library = built ? dlopen(file, RTLD_LAZY | RTLD_LOCAL) : NULL;
+	if (!built)
+		find(e, NOTE, "peers", "built without %s: nodes work alone, without copies on others", name);
+	else if (!library)
+		find(e, NOTE, "peers", "%s is missing (%s): nodes work alone, without copies on others", name, dlerror());
+	else
+		find(e, GOOD, "peers", "agents reach each other over %s%s", name,
+		     mpi ? ", if mpirun starts them" : strcmp(wanted, "auto") == 0 && HAS_OPENMPI ? ", or over MPI if mpirun starts them" : "");
+	if (library)
+		dlclose(library);
+}
+
 /* ---- settings ----------------------------------------------------------------------------- */
 
 static const char *value_of(const struct tpck_setting_row *row, const struct tpck_settings *settings)
@@ -289,6 +323,7 @@ int verb_doctor(int argc, char **argv)
 	examine_logind(&e);
 	examine_io_uring(&e);
 	examine_addresses(&e);
+	examine_transport(&e);
 	examine_settings(&e);
 	if (e.json) {
 		puts(json_object_to_json_string_ext(e.json, JSON_C_TO_STRING_PRETTY));
