@@ -104,9 +104,10 @@ def case_again():
 
 
 def case_end():
-    """The program ends well: so do all agents, and nothing is left in memory."""
-    with node.Cluster(2, **MPI, TRANSPCKPT_LINGER_SEC="2") as cluster:
+    """The program ends well: so do all agents, and nothing is left in memory. No setting says that they speak over MPI."""
+    with node.Cluster(2, TRANSPCKPT_LINGER_SEC="2") as cluster:
         a, b = cluster.nodes
+        cluster.mpi = node.MPI(cluster)
         run = Run(cluster)
         cluster.mpi.start()
         status = run.start(a).wait(120)
@@ -116,7 +117,7 @@ def case_end():
 
 
 def case_failed():
-    """With ULFM (Open MPI 5) the others go on after the loss of one."""
+    """With ULFM (Open MPI 5) the others go on after the loss of one; after the loss of a node mpirun is called again."""
     with node.Cluster(3, **MPI) as cluster:
         a, b, c = cluster.nodes
         if cluster.mpi.major < 5:
@@ -136,6 +137,9 @@ def case_failed():
         a.destroy()
         first.wait(10)
         has = kept(other)
+        # Of a node mpirun does not survive the loss.
+        checks.ok(cluster.mpi.ended(60) != "hung", "failed: with its node mpirun ends", cluster.logs())
+        cluster.mpi.start()
         run.finish(run.start(other), "failed: after the loss of its node too", has)
 
 

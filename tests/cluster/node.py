@@ -178,14 +178,24 @@ class MPI:
             return
         nodes = [n for n in self.cluster.nodes if n.alive]
         self.starts += 1
+        # mpirun's own, which its daemons on the nodes connect to.
+        run("ip", "addr", "replace", "10.77.0.200/24", "dev", "tpck0")
         enter_node = self._script("rsh", 'host=$1; shift\ncase $host in\n' + "".join(f"{n.address}) pid={n.init} ;;\n" for n in nodes) +
                                   f'esac\nexec nsenter -t $pid -m -n -p -u --wdns={self.cluster.root} sh -c "$*"\n')
         environment = {k: v for k, v in {**self.cluster.environment, **settings}.items() if k.startswith(("TRANSPCKPT_", "SIMGPU_"))}
+        if os.path.isabs(self.program):
+            environment["LD_LIBRARY_PATH"] = os.path.join(os.path.dirname(os.path.dirname(self.program)), "lib")
         agent = self._script("agent", "".join(f"export {k}={shlex.quote(v)}\n" for k, v in environment.items()) +
                              f"mkdir -p -m 700 $TRANSPCKPT_SHM $TRANSPCKPT_SHM/j\nexec {self.cluster.daemon} --job j --foreground 2>>$TRANSPCKPT_SHM/j/agent.log\n")
-        options = {"btl_tcp_if_include": "10.77.0.0/24", "oob_tcp_if_include": "10.77.0.0/24", "btl": "tcp,self", "pml": "ob1",
+        # Of launcher and library; those of the other version mean nothing.
+        options = {"btl_tcp_if_include": "10.77.0.0/24", "btl": "tcp,self", "pml": "ob1", "oob_tcp_if_include": "10.77.0.0/24",
                    "plm_rsh_agent": enter_node, "plm_rsh_no_tree_spawn": "1", "orte_tmpdir_base": self.cluster.root}
         argv = [self.program, "--allow-run-as-root", "--host", ",".join(f"{n.address}:1" for n in nodes), "--map-by", "ppr:1:node", "--bind-to", "none"]
+        if self.major >= 5:
+            options = {"btl_tcp_if_include": "10.77.0.0/24", "btl": "tcp,self", "pml": "ob1"}
+            for name, value in {"prte_if_include": "10.77.0.0/24", "plm_ssh_agent": enter_node, "plm_ssh_no_tree_spawn": "1"}.items():
+                argv += ["--prtemca", name, value]
+            argv += ["--with-ft", "ulfm"]
         for name, value in options.items():
             argv += ["--mca", name, value]
         self.running = job.Start(self.cluster, [*argv, agent], self.cluster.root, {k: v for k, v in os.environ.items() if not k.startswith(INSIDE)},
@@ -252,8 +262,6 @@ class Cluster:
     def __enter__(self):
         run("ip", "link", "add", "tpck0", "type", "bridge")
         run("ip", "link", "set", "tpck0", "up")
-        if self.mpi:
-            run("ip", "addr", "add", "10.77.0.200/24", "dev", "tpck0")
         # Ranks of a plain run meet at the test's own address.
         run("ip", "link", "set", "lo", "up")
         try:
