@@ -116,6 +116,22 @@ def case_end():
         checks.ok(not os.path.exists(a.path("j")) and not os.path.exists(b.path("j")), "end: nothing is left in memory", os.listdir(b.path()))
 
 
+def case_stuck():
+    """An agent does nothing any more when the program ends: the other one does not wait for it for ever."""
+    with node.Cluster(2, **MPI, TRANSPCKPT_LINGER_SEC="2") as cluster:
+        a, b = cluster.nodes
+        run = Run(cluster)
+        cluster.mpi.start()
+        first = run.start(a)
+        checks.ok(node.until(lambda: kept(b) >= 10, 60), "stuck: the peer gets copies", first.said(), cluster.logs())
+        b.signal_agent("STOP")
+        status = first.wait(120)
+        checks.ok(status == 0, "stuck: the program ends", status, first.said())
+        status = cluster.mpi.ended(120)
+        checks.ok(status != "hung", "stuck: and mpirun, since the agent did", status, cluster.mpi.said, cluster.logs())
+        checks.ok(not os.path.exists(a.path("j")), "stuck: nothing is left in its memory", os.listdir(a.path()))
+
+
 def case_failed():
     """With ULFM (Open MPI 5) the others go on after the loss of one; after the loss of a node mpirun is called again."""
     with node.Cluster(3, **MPI) as cluster:
@@ -143,7 +159,7 @@ def case_failed():
         run.finish(run.start(other), "failed: after the loss of its node too", has)
 
 
-BY_NAME = ("lost", "failed")
+BY_NAME = ("lost", "failed", "stuck")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted if wanted else name[5:] not in BY_NAME):

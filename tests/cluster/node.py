@@ -86,6 +86,8 @@ class Node:
 
     def start(self, argv, environment, name, cwd, place=None):
         """A program in the background: job.Start."""
+        if self.cluster.mpi:
+            self.cluster.mpi.start()
         return job.Start(place or self.cluster, ["nsenter", "-t", str(self.init), "-m", "-n", "-p", "-u", "--wdns=" + cwd, *argv], cwd,
                          environment, name)
 
