@@ -24,7 +24,7 @@
 #include "runtime/wire/reach.h"
 
 /* Verifying what is offered takes its time; without an offer the answer comes at once. */
-enum { TICK_MS = 100, WELCOME_MS = 10000, APART_MS = 30000, OFFER_MS = 900000 };
+enum { TICK_MS = 100, WELCOME_MS = 10000, APART_MS = 30000, OFFER_MS = 900000, HELLO_AGAIN = 2 };
 
 static struct tpck_link_options options;
 static struct tpck_link_events events;
@@ -125,17 +125,23 @@ static int map_control(struct tpck_error *err)
 int tpck_link_hello(const struct tpck_link_options *with, struct tpck_welcome *welcome,
 		    struct tpck_control **control, struct tpck_error *err)
 {
-	int fd, result;
+	int fd, result, again = 0;
 
 	options = *with;
 	who = (struct tpck_reach){
 		.settings = with->settings, .environment = with->environment, .job = with->job, .library = with->library,
 		.start_folder = with->start_folder,
 	};
-	fd = tpck_reach(&who, err);
-	if (fd < 0)
-		return fd;
-	result = say_hello(fd, (options.resume ? TPCK_HELLO_RESUME : 0) | (options.late ? TPCK_HELLO_LATE : 0), welcome, err);
+	for (;;) {
+		fd = tpck_reach(&who, err);
+		if (fd < 0)
+			return fd;
+		result = say_hello(fd, (options.resume ? TPCK_HELLO_RESUME : 0) | (options.late ? TPCK_HELLO_LATE : 0), welcome, err);
+		if ((result != -EPIPE && result != -ECONNRESET) || again++ == HELLO_AGAIN)
+			break;
+		/* It has ended without an answer, as one does that was told to: the next one gives it. */
+		syscall(SYS_close, fd);
+	}
 	if (!result) {
 		generation = welcome->generation;
 		snprintf(session, sizeof session, "%s", welcome->session);

@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A program starts while the agent is about to end, and does not answer it any more: the next agent does."""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import job
+
+
+def waits_for_agent(place):
+    """Whether somebody has connected to the agent's socket, beside the agent that listens."""
+    path = os.path.join(place.shm, "j", "agent.sock")
+    with open("/proc/net/unix", encoding="ascii", errors="replace") as f:
+        return sum(line.rstrip().endswith(path) for line in f) > 1
+
+
+def main():
+    checks = job.Checks()
+    with job.Place(TRANSPCKPT_LOG="debug") as place:
+        subprocess.run([place.environment["TRANSPCKPT_AGENT"], "--job", "j"], env=place.environment, check=True)
+        with open(os.path.join(place.shm, "j", "agent.lock"), encoding="ascii") as f:
+            agent = int(f.read())
+        os.kill(agent, signal.SIGSTOP)
+        this = job.Job(place, "gpt", "--seed", "5", "--steps", "60")
+        start = this.start()
+        met = start.until(lambda: waits_for_agent(place))
+        # What it says goes with the agent, whether that has come or comes yet.
+        time.sleep(0.05)
+        os.kill(agent, signal.SIGKILL)
+        status = start.wait()
+        checks.ok(met and status == 0, "the program starts at an agent that does not answer", status, start.said())
+        checks.ok("no checkpoints in this run" not in start.said(), "and has checkpoints by the next one", start.said())
+        # It moves to the store when the agent ends.
+        log = job.read(os.path.join(place.shm, "j", "agent.log")) + job.read(os.path.join(place.store, "j", "agent.log"))
+        checks.ok("committed step" in log, "which commits its snapshots", log)
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()
