@@ -3,7 +3,8 @@
 """Jobs whose ranks are on several nodes lose ranks, agents and nodes at random, round after round, and are started again on what is
 left: all ranks go on at one step, no older than what the loss leaves, and end with the same bytes.
 
-SEED=N, SCENARIOS=N and PEERS=2+1 by environment; each scenario prints the seed that gives it alone, with SCENARIOS=1."""
+SEED=N, SCENARIOS=N and PEERS=2+1 by environment; each scenario prints the seed that gives it alone, with SCENARIOS=1. LINKS=1: over links that
+are late and lose packets; LINKS=some: every third scenario, which its seed says."""
 import os
 import random
 import re
@@ -24,7 +25,12 @@ EARLY = float(os.environ.get("EARLY", "0.25"))
 # Only some of these: LOSSES="late cut".
 LOSSES = os.environ.get("LOSSES", "rank ranks node nodes agent agents both all cut late").split()
 
+# Over bad links: "1", or "some".
+LINKS = os.environ.get("LINKS", "")
+
 node.enter()
+if LINKS:
+    node.need_bad_links()
 if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
     job.skip("the agent was built without UCX")
 checks = job.Checks()
@@ -49,6 +55,12 @@ class Scenario:
         self.rounds = draw.choice((1, 2, 2, 3))
         self.story = [f"seed {seed}: {self.ranks} ranks, {self.per_node} a node, {self.count} nodes, {self.peers} peers, "
                       f"{' '.join(self.layout) or 'data parallel'}, {self.steps} steps"]
+        # By chances of their own: else a seed would give another scenario.
+        chance = random.Random(f"links of {seed}")
+        self.links = None
+        if LINKS == "1" or (LINKS == "some" and chance.random() < 1 / 3):
+            self.links = {"delay_ms": chance.choice((2, 20, 50)), "jitter_ms": chance.choice((0, 2, 10)), "loss": chance.choice((0, 0.01, 0.03))}
+            self.story.append(f"links: {self.links}")
         self.cut, self.begun = [], []
         # What is left of the newest step that has its copies; -1: nothing that a start has to go on from.
         self.floor = -1
@@ -191,7 +203,7 @@ class Scenario:
         return at
 
     def play(self):
-        with node.Cluster(self.count, TRANSPCKPT_PEERS=self.peers) as self.cluster:
+        with node.Cluster(self.count, links=self.links, TRANSPCKPT_PEERS=self.peers) as self.cluster:
             nodes = self.cluster.nodes
             self.run = Spread(self.cluster, self.ranks, *self.layout, steps=self.steps)
             self.where = nodes[:self.needed]

@@ -3,6 +3,7 @@
 own at /dev/shm, at one bridge. The test itself runs in namespaces too, so that all of it goes with the test."""
 import glob
 import os
+import random
 import shlex
 import shutil
 import signal
@@ -58,6 +59,34 @@ def node_called(number):
     return "node" + "abcdefgh"[number], f"10.77.0.{number + 1}"
 
 
+class BadLink:
+    """A node's link by way of tests/cluster/badlink.c: what leaves the node is late by delay_ms, more or less by up to jitter_ms, goes with
+    a probability of `loss`, and comes at rate_mbit at most. A packet between two such nodes meets this once each way."""
+
+    def __init__(self, node, settings):
+        program = os.path.join(node.cluster.build, "tests/cluster/badlink")
+        self.process = subprocess.Popen([program, str(node.init), "eth0", f"v{node.number}", str(node.cluster.link_seed + node.number),
+                                         *self.words(settings)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if self.process.stdout.readline() != "ready\n":
+            self.end()
+            raise RuntimeError(f"{node.name} has no bad link")
+
+    @staticmethod
+    def words(settings):
+        return [f"{name}={value}" for name, value in settings.items()]
+
+    def tell(self, **settings):
+        """From now on; gives how many packets that left the node have passed, were lost, and found the queue full."""
+        self.process.stdin.write(" ".join(self.words(settings)) + "\n")
+        self.process.stdin.flush()
+        return tuple(int(word) for word in self.process.stdout.readline().split()[1::2])
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
 class Node:
     def __init__(self, cluster, number):
         self.cluster, self.number, self.name, self.address = cluster, number, *node_called(number)
@@ -66,14 +95,16 @@ class Node:
             ["unshare", "--mount", "--net", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
              f"mount -t tmpfs -o size={cluster.memory} tmpfs /dev/shm && mount --bind {cluster.root}/hosts /etc/hosts && "
              f"hostname {self.name} && ip link set lo up && "
-             f"echo ready >&{told} && exec sleep 100000"], pass_fds=[told], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+             "echo ready && exec sleep 100000 >/dev/null"], stdin=subprocess.DEVNULL, stdout=told, stderr=subprocess.DEVNULL)
         os.close(told)
         with os.fdopen(ready) as f:
             if f.readline() != "ready\n":
                 raise RuntimeError(f"{self.name} does not start")
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children", encoding="ascii") as f:
             self.init = int(f.read().split()[0])
-        run("ip", "link", "add", f"v{number}", "type", "veth", "peer", "name", "eth0", "netns", str(self.init))
+        self.link = BadLink(self, cluster.links) if cluster.links else None
+        if not self.link:
+            run("ip", "link", "add", f"v{number}", "type", "veth", "peer", "name", "eth0", "netns", str(self.init))
         run("ip", "link", "set", f"v{number}", "master", "tpck0", "up")
         run("nsenter", "-t", str(self.init), "-n", "ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
         run("nsenter", "-t", str(self.init), "-n", "ip", "link", "set", "eth0", "up")
@@ -145,8 +176,54 @@ class Node:
             os.kill(self.init, signal.SIGKILL)
             # unshare waits for it, and it for all that runs here.
             self.process.wait()
+            if self.link:
+                self.link.end()
             # The kernel takes the network down in its own time.
             subprocess.run(["ip", "link", "del", f"v{self.number}"], check=False, capture_output=True)
+
+
+def need_bad_links(skip=job.skip):
+    """Ends the test as skipped where there are none to be had."""
+    try:
+        os.close(os.open("/dev/net/tun", os.O_RDWR))
+    except OSError as e:
+        skip(f"/dev/net/tun: {e.strerror}")
+
+
+# Sends datagrams, each answered by whoever is there, and says how many answers came, and how long the quickest and the middle one took.
+PROBE = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+if sys.argv[1] == "answer":
+    s.bind(("", 7777))
+    print("ready", flush=True)
+    while True:
+        s.sendto(*s.recvfrom(100))
+took, count = {}, int(sys.argv[2])
+def take(seconds):
+    s.settimeout(seconds)
+    try:
+        while len(took) < count:
+            number, sent = s.recv(100).split()
+            took[number] = time.monotonic_ns() - int(sent)
+    except OSError:
+        pass
+for i in range(count):
+    s.sendto(b"%d %d" % (i, time.monotonic_ns()), (sys.argv[1], 7777))
+    take(0.002)
+take(2)
+took = sorted(took.values()) or [0]
+print(len(took), took[0] / 1e6, took[len(took) // 2] / 1e6)
+"""
+
+
+def probe(a, b, count=1000):
+    """What becomes of datagrams from a to b and back: the share that is lost, and the shortest and the middle time in milliseconds."""
+    answering = b.start([sys.executable, "-c", PROBE, "answer"], b.cluster.environment, "answering", b.cluster.root)
+    until(lambda: "ready" in answering.printed(), 20)
+    came, shortest, middle = a.run([sys.executable, "-c", PROBE, b.address, str(count)], a.cluster.environment).stdout.split()
+    answering.kill()
+    return 1 - int(came) / count, float(shortest), float(middle)
 
 
 def makes_fragments():
@@ -228,8 +305,12 @@ UNSHARED = {"TRANSPCKPT_NODES": "10.77.0.1,10.77.0.2:4800,10.77.0.3", "TRANSPCKP
 class Cluster:
     """A with statement."""
 
-    def __init__(self, count, memory="700m", **settings):
+    def __init__(self, count, memory="700m", links=None, **settings):
+        """links: what each node's link is like (BadLink), {"delay_ms": 20, "jitter_ms": 5, "loss": 0.01}; LINK_SEED= gives its chances."""
         self.build = job.build_folder()
+        self.links, self.link_seed = links, int(os.environ.get("LINK_SEED") or random.randrange(1 << 32))
+        if links:
+            print(f"# links: {' '.join(BadLink.words(links))} LINK_SEED={self.link_seed}", flush=True)
         self.memory = memory
         # Another build of the agent, with sanitizers.
         self.daemon = os.environ.get("AGENT") or os.path.join(self.build, "transpckptd")
