@@ -146,7 +146,27 @@ def case_heavy():
         ok(run, whole.returncode == 0, "what is in the store is whole", whole.stdout, whole.stderr)
 
 
-BY_NAME = ("heavy",)
+def case_narrow():
+    """A copy takes longer than a peer may be silent: it arrives all the same, and so does what a start gets."""
+    with node.Cluster(3, links={**FAR, "rate_mbit": 6}) as cluster:
+        a, b, c = cluster.nodes
+        run = Spread(cluster, 2, "--zero", steps=64, size=("--width", "64", "--context", "16", "--bigrams", "10240"))
+        run.what = "narrow"
+        meet(run, cluster.nodes)
+        slower = {"SIMGPU_KERNEL_US": "8000"}
+        start = begin(run, (a, b), 10, **slower)
+        ok(run, not silent(cluster), "nobody is given up", *silent(cluster))
+        took = [float(s) for n in cluster.nodes for s in re.findall(r"MiB came in ([\d.]+) s", n.agent_log())]
+        has = settled(a)
+        print(f"# step {has}; copies took {took} s")
+        b.destroy()
+        start.wait(20)
+        node.until(lambda: "was killed" in a.agent_log(), 10)
+        finish(run, run.start((a, c), 1, **slower), has, "on other nodes")
+        ok(run, max(took, default=0) > 8, f"a copy took longer than a peer may be silent: {took}")
+
+
+BY_NAME = ("heavy", "narrow")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):

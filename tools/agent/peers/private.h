@@ -26,6 +26,7 @@ struct peer {
 	bool working;              /* it serves programs */
 	bool staying;              /* it does not want to end; of those that mpirun has started */
 	uint64_t begun_ns, heard_ns;
+	size_t window;             /* bytes of chunks that may be under way to it: what the link takes in a second (transfer.c) */
 	struct peer *next;
 };
 

@@ -15,8 +15,16 @@
 #include "runtime/base/log.h"
 #include "tools/agent/peers/private.h"
 
-/* Chunks under way to one peer. What is held back goes in smaller pieces, which leave others their turn. */
-enum { WINDOW = 6, PIECE_BYTES = 256 << 10 };
+/* What is held back goes in pieces of a chunk, which leave others their turn. */
+enum { PIECE_BYTES = 256 << 10 };
+/*
+ * Bytes under way to one peer, and how long they may be. All messages to it go through one connection, and somebody who is asked whether he is
+ * there cannot be heard before what he has sent: so on a link that is slow, or loses much, little is under way, in small pieces, and a piece
+ * that arrives is a sign of life as well.
+ */
+enum { WINDOW_LEAST = 32 << 10, WINDOW_FIRST = 128 << 10, WINDOW_MOST = 20 << 20 };
+#define QUICK_NS 500000000ull
+#define LATE_NS 1000000000ull
 
 /* One parcel to one peer. */
 struct outgoing {
@@ -38,6 +46,7 @@ struct outgoing {
 struct piece {
 	struct outgoing *outgoing;
 	size_t bytes;
+	uint64_t begun_ns;
 	void *buffer;              /* of a log's */
 	struct fragment_sent *fragment; /* or it is one of this */
 };
@@ -203,13 +212,43 @@ static int read_fragment(struct outgoing *out, const struct tpck_peer_want *want
 	return 0;
 }
 
+static size_t window_of(const struct peer *peer)
+{
+	return peer->window ? peer->window : WINDOW_FIRST;
+}
+
+/* It grows twofold while a window's pieces arrive soon, and is halved by one of pieces that take long. */
+static void learn(struct peer *peer, const struct piece *piece)
+{
+	uint64_t took = tpck_clock_monotonic_ns() - piece->begun_ns;
+	size_t window = window_of(peer);
+
+	if (took < QUICK_NS)
+		window = window + piece->bytes < WINDOW_MOST ? window + piece->bytes : WINDOW_MOST;
+	else if (took > LATE_NS)
+		window = window > WINDOW_LEAST + piece->bytes / 2 ? window - piece->bytes / 2 : WINDOW_LEAST;
+	peer->window = window;
+}
+
+/* How much of what is left of a chunk goes next. */
+static size_t piece_bytes(const struct outgoing *out, size_t left)
+{
+	size_t most = window_of(out->peer) / 4;
+
+	if (most > PIECE_BYTES && pace_is_held_back(&out->pace))
+		most = PIECE_BYTES;
+	if (most < WINDOW_LEAST)
+		most = WINDOW_LEAST;
+	return left < most ? left : most;
+}
+
 /* The next piece of this chunk's fragment. */
 static int send_fragment(struct outgoing *out, const struct tpck_peer_want *want)
 {
 	const struct tpck_chunk *chunk = &out->parcel->manifest->members[want->member].objects[want->object].chunks[want->chunk];
 	const struct tpck_fragment *fragment = &out->parcel->fragment[out->target];
 	struct tpck_peer_message head = about(out->id, &out->parcel->manifest->point);
-	size_t bytes = tpck_fragment_bytes(fragment, chunk->length), left = bytes - out->offset, length = left;
+	size_t bytes = tpck_fragment_bytes(fragment, chunk->length), left = bytes - out->offset, length = piece_bytes(out, left);
 	struct piece *piece;
 	int rc;
 
@@ -225,8 +264,6 @@ static int send_fragment(struct outgoing *out, const struct tpck_peer_want *want
 	piece = calloc(1, sizeof *piece);
 	if (!piece)
 		return -ENOMEM;
-	if (length > PIECE_BYTES && pace_is_held_back(&out->pace))
-		length = PIECE_BYTES;
 	head.value = bytes;
 	head.offset = (uint32_t)out->offset;
 	head.member = want->member;
@@ -236,6 +273,7 @@ static int send_fragment(struct outgoing *out, const struct tpck_peer_want *want
 	memcpy(head.digest, out->fragment->digest, sizeof head.digest);
 	piece->outgoing = out;
 	piece->bytes = length;
+	piece->begun_ns = tpck_clock_monotonic_ns();
 	piece->fragment = out->fragment;
 	out->fragment->users++;
 	out->in_flight++;
@@ -283,9 +321,8 @@ static int send_piece(struct outgoing *out, const struct tpck_peer_want *want)
 		return -EINVAL;
 	}
 	head.value = member->objects[want->object].chunks[want->chunk].length;
-	left = length = head.value - out->offset;
-	if (length > PIECE_BYTES && pace_is_held_back(&out->pace))
-		length = PIECE_BYTES;
+	left = head.value - out->offset;
+	length = piece_bytes(out, left);
 	if (want->object >= 2)
 		bytes = piece->buffer = read_log(part, want->object, from, length);
 	else
@@ -296,6 +333,7 @@ static int send_piece(struct outgoing *out, const struct tpck_peer_want *want)
 	head.chunk = want->chunk;
 	piece->outgoing = out;
 	piece->bytes = length;
+	piece->begun_ns = tpck_clock_monotonic_ns();
 	out->in_flight++;
 	out->under_way += length;
 	rc = bytes ? peer_send(out->peer, TPCK_PEER_CHUNK, &head, bytes, length, piece) : -EIO;
@@ -322,7 +360,7 @@ static void pump(struct outgoing *out)
 		return;
 	pumping = true;
 	out->held = false;
-	while (!out->over && out->peer && out->at < out->count && out->under_way <= (WINDOW - 1) * (size_t)TPCK_CHUNK_BYTES) {
+	while (!out->over && out->peer && out->at < out->count && out->under_way < window_of(out->peer)) {
 		if (!pace_may(&out->pace, tpck_clock_monotonic_ns())) {
 			out->held = true;
 			break;
@@ -345,6 +383,8 @@ void transfer_sent(void *token)
 
 	out->in_flight--;
 	out->under_way -= piece->bytes;
+	if (out->peer)
+		learn(out->peer, piece);
 	fragment_unuse(piece->fragment);
 	free(piece->buffer);
 	free(piece);
