@@ -10,40 +10,56 @@
 void tpck_inquiry_free(struct tpck_inquiry *inquiry)
 {
 	tpck_names_free(&inquiry->nodes);
-	free(inquiry->answered);
+	free(inquiry->state);
 	free(inquiry->rows);
 	*inquiry = (struct tpck_inquiry){0};
 }
 
+enum { WAITED_FOR, ANSWERED, GONE };
+
 int tpck_inquiry_ask(struct tpck_inquiry *inquiry, const char *node)
 {
 	size_t before = inquiry->nodes.count;
-	bool *grown;
+	uint32_t number;
+	uint8_t *grown;
 
 	/* Powers of two. */
 	if ((before & (before - 1)) == 0) {
-		grown = reallocarray(inquiry->answered, before ? 2 * before : 1, sizeof *grown);
+		grown = realloc(inquiry->state, before ? 2 * before : 1);
 		if (!grown)
 			return -ENOMEM;
-		inquiry->answered = grown;
+		inquiry->state = grown;
 	}
-	if (tpck_names_add(&inquiry->nodes, node) == TPCK_NO_NAME)
+	number = tpck_names_add(&inquiry->nodes, node);
+	if (number == TPCK_NO_NAME)
 		return -ENOMEM;
-	if (inquiry->nodes.count > before) {
-		inquiry->answered[before] = false;
+	if (inquiry->nodes.count > before || inquiry->state[number] == GONE) {
+		inquiry->state[number] = WAITED_FOR;
 		inquiry->waiting++;
 	}
 	return 0;
 }
 
-bool tpck_inquiry_answered(struct tpck_inquiry *inquiry, const char *node, uint32_t *number)
+static bool is_waited_for(struct tpck_inquiry *inquiry, const char *node, uint32_t *number, uint8_t then)
 {
 	*number = tpck_names_find(&inquiry->nodes, node);
-	if (*number == TPCK_NO_NAME || inquiry->answered[*number])
+	if (*number == TPCK_NO_NAME || inquiry->state[*number] != WAITED_FOR)
 		return false;
-	inquiry->answered[*number] = true;
+	inquiry->state[*number] = then;
 	inquiry->waiting--;
 	return true;
+}
+
+bool tpck_inquiry_answered(struct tpck_inquiry *inquiry, const char *node, uint32_t *number)
+{
+	return is_waited_for(inquiry, node, number, ANSWERED);
+}
+
+void tpck_inquiry_gone(struct tpck_inquiry *inquiry, const char *node)
+{
+	uint32_t number;
+
+	(void)is_waited_for(inquiry, node, &number, GONE);
 }
 
 int tpck_inquiry_add(struct tpck_inquiry *inquiry, const struct tpck_evidence *row)

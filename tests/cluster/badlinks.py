@@ -62,8 +62,8 @@ def is_bad(cluster):
     checks.ok(dropped >= 4 and lost > 0, f"packets are lost: {dropped} of {passed + dropped}, {lost:.3f} there and back")
 
 
-def meet(run, nodes):
-    for n in nodes:
+def meet(run, nodes, start=True):
+    for n in nodes if start else ():
         n.agent()
     ok(run, node.until(lambda: all(n.agent_log().count("is a peer") >= len(nodes) - 1 for n in nodes), 60), "the agents meet")
 
@@ -146,6 +146,32 @@ def case_heavy():
         ok(run, whole.returncode == 0, "what is in the store is whole", whole.stdout, whole.stderr)
 
 
+def case_answer():
+    """What the only node that has a lost rank's copy says takes longer than a start waits where it has been told of something: nothing is passed
+    over for it."""
+    with node.Cluster(4, links=FAR) as cluster:
+        a, b, c, d = cluster.nodes
+        run = Spread(cluster, 2, "--zero", steps=400)
+        run.what = "answer"
+        # Copies go to another domain.
+        for n in cluster.nodes:
+            n.agent(TRANSPCKPT_DOMAIN="two" if n is c else "one")
+        meet(run, cluster.nodes, start=False)
+        start = begin(run, (a, b), 20)
+        has = settled(a)
+        b.destroy()
+        start.wait(20)
+        node.until(lambda: "was killed" in a.agent_log(), 10)
+        for n in (a, c, d):
+            n.link.tell(loss=0, jitter_ms=0, delay_ms=3500 if n is c else 0)
+        offered = a.agent_log().count("offering step")
+        start = run.start((a, d), 1)
+        # It has been told.
+        node.until(lambda: a.agent_log().count("offering step") > offered or not start.running(), 60)
+        c.link.tell(delay_ms=0)
+        finish(run, start, has, "told late")
+
+
 def case_narrow():
     """A copy takes longer than a peer may be silent: it arrives all the same, and so does what a start gets."""
     with node.Cluster(3, links={**FAR, "rate_mbit": 6}) as cluster:
@@ -166,7 +192,7 @@ def case_narrow():
         ok(run, max(took, default=0) > 8, f"a copy took longer than a peer may be silent: {took}")
 
 
-BY_NAME = ("heavy", "narrow")
+BY_NAME = ("answer", "heavy", "narrow")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):

@@ -13,8 +13,6 @@
 #include "runtime/base/log.h"
 #include "tools/agent/accord/private.h"
 
-#define LOOK_NS 50000000ull
-
 /* What other nodes' agents lead. */
 struct lead {
 	char node[TPCK_PEER_NAME], host[TPCK_PEER_NAME];
@@ -371,8 +369,10 @@ void accord_met(struct agent *agent, const char *node)
 {
 	accord_note_node(node, true);
 	for (struct launch *launch = agent->launches; launch; launch = launch->next)
-		if (launch->apart && launch->accord->leads && !launch->accord->broken)
+		if (launch->apart && launch->accord->leads && !launch->accord->broken) {
 			announce(launch, node);
+			accord_ask_met(launch, node);
+		}
 }
 
 void accord_lost(struct agent *agent, const char *node, const char *host)
@@ -430,8 +430,8 @@ uint64_t accord_deadline(const struct agent *agent)
 		if (launch->accord->until_ns < soonest)
 			soonest = launch->accord->until_ns;
 		/* Who is met says nothing to this thread. */
-		if (launch->accord->phase == ACCORD_GATHERING && now + LOOK_NS < soonest)
-			soonest = now + LOOK_NS;
+		if ((launch->accord->phase == ACCORD_GATHERING || launch->accord->phase == ACCORD_ASKING) && now + ACCORD_LOOK_NS < soonest)
+			soonest = now + ACCORD_LOOK_NS;
 	}
 	return soonest;
 }

@@ -12,6 +12,9 @@
 #include "tools/agent/hello.h"
 #include "tools/agent/peers/peers.h"
 
+/* How often the leader looks who has been met, while it waits for that. */
+#define ACCORD_LOOK_NS 50000000ull
+
 /* A rank, as the leader knows it. */
 struct accord_rank {
 	bool ended, well;
@@ -47,6 +50,7 @@ struct accord {
 	struct tpck_ledger *ledger;
 	struct tpck_names forms;      /* of ranks' identities */
 	struct tpck_inquiry inquiry;
+	uint64_t asked_ns;            /* when */
 	struct tpck_point *stored;
 	size_t stored_count;
 	uint64_t named, named_ns;     /* boundary */
@@ -90,6 +94,8 @@ void accord_take_holdings(struct agent *agent, struct launch *launch, const char
 /* The forms of all ranks' identities; malloc'd. NULL: there is no memory. */
 char *accord_forms(const struct launch *launch, size_t *size);
 void accord_forget_asked(struct agent *agent, const char *node);
+/* One that has been met while others are asked is asked, too. */
+void accord_ask_met(struct launch *launch, const char *node);
 /* Who can be asked. */
 void accord_note_node(const char *node, bool there);
 /* Its ranks here are on their way to a step that they go on from. */

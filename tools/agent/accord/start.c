@@ -15,6 +15,11 @@
 #define SEC 1000000000ull
 /* How long nodes may take to say what they have; to be met before; and ranks to make ready. */
 #define ASK_NS (3 * SEC)
+/*
+ * As long as there is nothing to go on from they may take longer, and so may those that are still being met: by a link that loses packets an answer can
+ * take that long, and what the job has must not be passed over for it. One that is dead is given up before.
+ */
+#define PATIENT_NS (10 * SEC)
 #define STAGE_NS (600 * SEC)
 /* How long a node that is asked waits for processes of the last start to be quite gone, before it says what they left. */
 #define GOING_NS (2 * SEC)
@@ -229,11 +234,9 @@ void accord_take_holdings(struct agent *agent, struct launch *launch, const char
 
 void accord_forget_asked(struct agent *agent, const char *node)
 {
-	uint32_t number;
-
 	for (struct launch *launch = agent->launches; launch; launch = launch->next)
 		if (launch->apart)
-			(void)tpck_inquiry_answered(&launch->accord->inquiry, node, &number);
+			tpck_inquiry_gone(&launch->accord->inquiry, node);
 }
 
 char *accord_forms(const struct launch *launch, size_t *size)
@@ -264,9 +267,20 @@ static char *identities_of(const struct launch *launch, size_t *size)
 	return text;
 }
 
-static void ask(struct agent *agent, struct launch *launch)
+static void ask_node(const struct launch *launch, const char *node)
 {
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_ASK);
+	size_t size;
+	char *forms = accord_forms(launch, &size);
+
+	message.ordinal = launch->accord->rank[0].ordinal;
+	if (forms)
+		peers_talk(node, &message, forms, size);
+	free(forms);
+}
+
+static void ask(struct agent *agent, struct launch *launch)
+{
 	struct accord *accord = launch->accord;
 	struct holdings here;
 	size_t size;
@@ -274,15 +288,35 @@ static void ask(struct agent *agent, struct launch *launch)
 
 	if (!forms)
 		return;
-	message.ordinal = accord->rank[0].ordinal;
 	for (struct node *node = nodes; node; node = node->next)
 		if (tpck_inquiry_ask(&accord->inquiry, node->name))
 			break;
 	here = holdings_here(agent, forms, size);
 	take_rows(launch, TPCK_NO_NAME, here.row, here.count);
 	free(here.row);
-	peers_talk(NULL, &message, forms, size);
 	free(forms);
+	ask_node(launch, NULL);
+}
+
+void accord_ask_met(struct launch *launch, const char *node)
+{
+	struct accord *accord = launch->accord;
+	size_t waiting = accord->inquiry.waiting;
+
+	if (accord->phase == ACCORD_ASKING && accord->leads && !tpck_inquiry_ask(&accord->inquiry, node) && accord->inquiry.waiting > waiting)
+		ask_node(launch, node);
+}
+
+/* Whether all have said what they have, or enough for as long as it took. */
+static bool is_asked_out(const struct launch *launch, uint64_t now)
+{
+	struct accord *accord = launch->accord;
+	struct tpck_point point;
+
+	if ((!accord->inquiry.waiting && !peers_settling()) || now >= accord->asked_ns + PATIENT_NS)
+		return true;
+	return (!accord->inquiry.waiting || now >= accord->asked_ns + ASK_NS) &&
+	       tpck_consensus(accord->inquiry.rows, accord->inquiry.count, NULL, 0, launch->world, accord->rank[0].wanted, &point);
 }
 
 /* ---- the store's part --------------------------------------------------------------------- */
@@ -817,6 +851,7 @@ void accord_start_consider(struct agent *agent, struct launch *launch)
 		} else if (accord->leads && tpck_ledger_is_complete(accord->ledger) &&
 			   ((!peers_settling() && !wait_here(agent, launch)) || now >= accord->until_ns)) {
 			accord->phase = ACCORD_ASKING;
+			accord->asked_ns = now;
 			accord->until_ns = now + ASK_NS;
 			ask(agent, launch);
 		} else if (hello_waiting(agent, launch, &until) && now >= until) {
@@ -824,8 +859,10 @@ void accord_start_consider(struct agent *agent, struct launch *launch)
 		}
 	}
 	if (accord->phase == ACCORD_ASKING) {
-		if (!accord->inquiry.waiting || now >= accord->until_ns)
+		if (is_asked_out(launch, now))
 			begin_survey(agent, launch);
+		else if (now >= accord->until_ns)
+			accord->until_ns = now + ACCORD_LOOK_NS;
 	}
 	if (accord->phase == ACCORD_STAGING && accord->leads && accord->until_ns && now >= accord->until_ns) {
 		accord->until_ns = 0;

@@ -16,7 +16,9 @@
 #define SEC 1000000000ull
 /* How long a start waits for others to say what they have, and for one of them to go on giving it. */
 #define ASK_NS (3 * SEC)
-#define GET_NS (10 * SEC)
+/* Where nothing is found, by links that lose packets: one that is dead is given up before. */
+#define PATIENT_NS (10 * SEC)
+#define GET_NS (30 * SEC)
 /* As long as a copy that is on its way may take, and how often that is looked at. */
 #define BUSY_NS (60 * SEC)
 #define LOOK_NS (SEC / 20)
@@ -485,7 +487,7 @@ void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 {
 	struct ask *ask = ask_new(request->identity, request->rank, request->ordinal);
 	struct tpck_point newest;
-	uint64_t until = tpck_clock_monotonic_ns() + ASK_NS;
+	uint64_t begun = tpck_clock_monotonic_ns();
 
 	if (!ask)
 		return;
@@ -493,7 +495,9 @@ void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 	add_fragments_here(ask);
 	peers_errand(&ask->errand);
 	pthread_mutex_lock(&peers.lock);
-	while (is_open(ask) && wait_change(until))
+	while (is_open(ask) && wait_change(begun + ASK_NS))
+		;
+	while (!newest.generation && !ask->count && !request->told_only && is_open(ask) && wait_change(begun + PATIENT_NS))
 		;
 	while (ask->posted && !request->told_only) {
 		struct ask_answer *best = NULL;
@@ -545,7 +549,7 @@ static bool is_here(const char *identity, uint32_t rank, uint32_t ordinal, const
 /* Under the lock. An agent that has just begun may not be known here yet. */
 static bool find_peer(const char *node, struct ask_answer *answer)
 {
-	uint64_t until = tpck_clock_monotonic_ns() + ASK_NS;
+	uint64_t until = tpck_clock_monotonic_ns() + PATIENT_NS;
 
 	do
 		for (const struct peer *peer = peers.list; peer; peer = peer->next)
