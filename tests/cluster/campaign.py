@@ -4,7 +4,7 @@
 left: all ranks go on at one step, no older than what the loss leaves, and end with the same bytes.
 
 SEED=N, SCENARIOS=N and PEERS=2+1 by environment; each scenario prints the seed that gives it alone, with SCENARIOS=1. LINKS=1: over links that
-are late and lose packets; LINKS=some: every third scenario, which its seed says."""
+are late and lose packets; LINKS=some: every third scenario, which its seed says; LINKS="delay_ms=20 loss=0.1": such ones."""
 import os
 import random
 import re
@@ -25,7 +25,7 @@ EARLY = float(os.environ.get("EARLY", "0.25"))
 # Only some of these: LOSSES="late cut".
 LOSSES = os.environ.get("LOSSES", "rank ranks node nodes agent agents both all cut late").split()
 
-# Over bad links: "1", or "some".
+# Over bad links.
 LINKS = os.environ.get("LINKS", "")
 
 node.enter()
@@ -60,6 +60,9 @@ class Scenario:
         self.links = None
         if LINKS == "1" or (LINKS == "some" and chance.random() < 1 / 3):
             self.links = {"delay_ms": chance.choice((2, 20, 50)), "jitter_ms": chance.choice((0, 2, 10)), "loss": chance.choice((0, 0.01, 0.03))}
+        elif "=" in LINKS:
+            self.links = dict(word.split("=") for word in LINKS.split())
+        if self.links:
             self.story.append(f"links: {self.links}")
         self.cut, self.begun = [], []
         # What is left of the newest step that has its copies; -1: nothing that a start has to go on from.
