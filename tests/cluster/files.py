@@ -178,7 +178,7 @@ class Run:
 
 
 SETTINGS = {"TRANSPCKPT_FILES": "auto", "TRANSPCKPT_FSYNC": "replicated"}
-BY_NAME = ("torch",)
+BY_NAME = ("narrow", "torch")
 OLD = {"a-0.pt": [300000, 1], "b-0.pt": [300000, 1], "latest": [5, 1]}
 
 
@@ -245,6 +245,29 @@ def lost(cluster, run, level):
     checks.ok(data == b"\0" * (1 << 20) + b"x" * 1000 + b"\0" * ((2 << 20) - 1000) and facts.st_mtime == 1e9 and
               facts.st_mode & 0o777 == 0o640 and facts.st_blocks * 512 <= 1 << 20, "byte for byte, with times, mode and holes", facts)
     checks.ok(not run.holds(b) and not run.parts() and not second.said(), "and nothing is left over", run.parts(), second.said())
+
+
+NARROW = """
+save("a-1.pt", 2, 16 << 20)
+sync()
+step("saved")
+"""
+
+
+def case_narrow():
+    """What is sent at once takes a narrow link longer than a peer may be silent."""
+    with node.Cluster(2, links={"delay_ms": 5, "rate_mbit": 6}, **SETTINGS) as cluster, Run(cluster) as run:
+        a, b = cluster.nodes
+        b.agent()
+        first, tracer = begun(run, a, NARROW)
+        if not run.told(first, "saved", 150):
+            return
+        checks.ok(run.holds(b) and "does not answer any more" not in cluster.logs(), "a narrow link: the peer has it, and was never given up",
+                  cluster.logs())
+        run.destroy(a, tracer)
+        first.wait(10)
+        found, second = run.look(b)
+        checks.ok(found == {**OLD, "a-1.pt": [16 << 20, 2]}, "and the next start finds it", found, second.said(), cluster.logs())
 
 
 NEW = {"a-0.pt": [300000, 1], "a-1.pt": [300000, 2], "b-0.pt": [300000, 3], "latest": [5, 4]}

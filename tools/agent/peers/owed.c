@@ -25,7 +25,11 @@
 #define ANSWER_NS (30 * SEC)
 /* What did not fit is tried again. */
 #define FULL_NS SEC
-enum { WINDOW = 8, IDLE_MS = 50, LATER_MS = 20 };
+/* Messages with bytes that may be under way to one peer: what its link takes in about a second, since the sign of life goes behind them. */
+enum { WINDOW_FIRST = 2, WINDOW_MOST = 8 };
+#define QUICK_NS 500000000ull
+#define LATE_NS 1000000000ull
+enum { IDLE_MS = 50, LATER_MS = 20 };
 
 struct sent {
 	uint64_t serial, order, version;
@@ -43,7 +47,7 @@ struct target {
 	uint64_t asked;    /* the serial of the file under way */
 	enum { WAITING, KEPT, REFUSED } outcome;
 	uint32_t attempt;  /* to send it */
-	unsigned under_way; /* messages with bytes */
+	unsigned under_way, window; /* messages with bytes; 0: the window is not known yet */
 	uint64_t heard_ns;
 };
 
@@ -64,6 +68,7 @@ struct say_errand {
 	enum tpck_peer_type type;
 	struct tpck_peer_message head;
 	bool counted;
+	uint64_t begun_ns;
 	size_t size;
 	char bytes[];
 };
@@ -77,6 +82,22 @@ static struct target *target_of(uint64_t serial)
 	return NULL;
 }
 
+static unsigned window_of(const struct target *target)
+{
+	return target->window ? target->window : WINDOW_FIRST;
+}
+
+static void learn(struct target *target, uint64_t took)
+{
+	unsigned window = window_of(target);
+
+	if (took < QUICK_NS && window < WINDOW_MOST)
+		window++;
+	else if (took > LATE_NS && window > 1)
+		window--;
+	target->window = window;
+}
+
 void owed_sent(void *token)
 {
 	struct say_errand *say = token;
@@ -84,8 +105,10 @@ void owed_sent(void *token)
 
 	pthread_mutex_lock(&owed.lock);
 	target = target_of(say->serial);
-	if (target && target->under_way)
+	if (target && target->under_way) {
 		target->under_way--;
+		learn(target, tpck_clock_monotonic_ns() - say->begun_ns);
+	}
 	pthread_cond_broadcast(&owed.changed);
 	pthread_mutex_unlock(&owed.lock);
 	free(say);
@@ -322,7 +345,7 @@ static bool may_send(struct target *target)
 	bool may;
 
 	pthread_mutex_lock(&owed.lock);
-	while (!target->lost && target->outcome == WAITING && target->under_way >= WINDOW && wait_change(UINT64_MAX))
+	while (!target->lost && target->outcome == WAITING && target->under_way >= window_of(target) && wait_change(UINT64_MAX))
 		;
 	may = !target->lost && target->outcome == WAITING && !owed.stop;
 	target->under_way += may;
@@ -363,6 +386,7 @@ static int send_bytes(struct target *target, const struct owed_file *file, uint8
 		head.value = i;
 		say->head = head;
 		say->counted = true;
+		say->begun_ns = tpck_clock_monotonic_ns();
 		++*count;
 		peers_errand(&say->errand);
 	}
