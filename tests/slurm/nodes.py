@@ -34,6 +34,8 @@ class Nodes(cluster.Cluster):
     """Slurm with a slurmd on each node of some; slurmctld is at the bridge, and so are the commands of the test."""
     control = "localhost(10.77.0.254)"
     memory = "600m"
+    # As node.py has them: links as they are, and no mpirun.
+    links = mpi = None
 
     def __init__(self, count):
         # Slurm's names of nodes are those of cgroups too, which other tests' nodes have as well.
