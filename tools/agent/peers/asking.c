@@ -23,6 +23,32 @@
 #define BUSY_NS (60 * SEC)
 #define LOOK_NS (SEC / 20)
 
+struct ask *ask_of(uint64_t number)
+{
+	for (struct ask *ask = peers.asks; ask; ask = ask->next)
+		if (ask->number == number)
+			return ask;
+	return NULL;
+}
+
+void ask_moved(uint64_t transfer, uint64_t serial, bool over, int rc, const char *why)
+{
+	struct ask *ask;
+
+	pthread_mutex_lock(&peers.lock);
+	ask = ask_of(transfer);
+	if (ask && ask->getting && ask->from == serial) {
+		ask->moved_ns = tpck_clock_monotonic_ns();
+		if (over) {
+			ask->got = true;
+			ask->rc = rc;
+			snprintf(ask->why, sizeof ask->why, "%s", why);
+			pthread_cond_broadcast(&peers.changed);
+		}
+	}
+	pthread_mutex_unlock(&peers.lock);
+}
+
 static void ask_run(struct errand *errand)
 {
 	struct ask *ask = (struct ask *)errand;

@@ -79,6 +79,11 @@ int peer_send_text(struct peer *peer, enum tpck_peer_type type, const struct tpc
 	return rc;
 }
 
+void peer_say_failed(struct peer *peer, uint64_t transfer, const char *why)
+{
+	(void)peer_send_text(peer, TPCK_PEER_FAIL, &(struct tpck_peer_message){.transfer = transfer}, why, strlen(why) + 1);
+}
+
 static void on_sent(void *context, struct tpck_link *link, void *token)
 {
 	(void)context;
@@ -88,7 +93,7 @@ static void on_sent(void *context, struct tpck_link *link, void *token)
 	else if ((uintptr_t)token & 2)
 		owed_sent((char *)token - 2);
 	else
-		transfer_sent(token);
+		outgoing_sent(token);
 }
 
 /* ---- coming and going --------------------------------------------------------------------- */
@@ -357,7 +362,7 @@ static void *on_place(void *context, struct tpck_link *link, const void *head, s
 	if (peer->state != PEER_KNOWN)
 		return bytes <= 4096 ? malloc(bytes + 1) : NULL;
 	if (message->type == TPCK_PEER_CHUNK)
-		return transfer_place(peer, message, bytes);
+		return incoming_place(peer, message, bytes);
 	return bytes < TPCK_PEER_TEXT_MAX ? malloc(bytes + 1) : NULL;
 }
 
@@ -370,7 +375,7 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 	(void)context;
 	if (is_message(head, head_bytes) && message->version == TPCK_PEER_VERSION && message->type == TPCK_PEER_CHUNK &&
 	    (!peer || peer->state == PEER_KNOWN)) {
-		transfer_arrived(peer, bytes, count, whole);
+		incoming_arrived(peer, bytes, count, whole);
 		return;
 	}
 	if (!peer || !whole) {
@@ -635,7 +640,7 @@ void *peers_thread(void *unused)
 
 		if (now >= tick_ns)
 			tick(now);
-		resume_ns = transfer_resume();
+		resume_ns = outgoing_resume();
 		if (!peers.ops->progress(peers.transport))
 			peers.ops->wait(peers.transport, peers.wake, wait_ms(resume_ns));
 	}

@@ -26,7 +26,7 @@ struct peer {
 	bool working;              /* it serves programs */
 	bool staying;              /* it does not want to end; of those that mpirun has started */
 	uint64_t begun_ns, heard_ns;
-	size_t window;             /* bytes of chunks that may be under way to it: what the link takes in a second (transfer.c) */
+	size_t window;             /* bytes of chunks that may be under way to it: what the link takes in a second (outgoing.c) */
 	struct peer *next;
 };
 
@@ -197,7 +197,18 @@ int peer_send(struct peer *peer, enum tpck_peer_type type, const struct tpck_pee
 /* Sends a copy of a text. */
 int peer_send_text(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const char *text,
 		   size_t count);
+void peer_say_failed(struct peer *peer, uint64_t transfer, const char *why);
+static inline struct tpck_peer_message peer_about(uint64_t transfer, const struct tpck_point *point)
+{
+	return (struct tpck_peer_message){
+		.transfer = transfer, .generation = point ? point->generation : 0, .step = point ? point->step : 0,
+	};
+}
 
+/* What is asked by this number, or NULL; under the lock (asking.c). */
+struct ask *ask_of(uint64_t number);
+/* Something of a GET moved, or it is over. */
+void ask_moved(uint64_t transfer, uint64_t serial, bool over, int rc, const char *why);
 /* A session whose process is gone may be what somebody asks for: answered by the event loop (sending.c). */
 struct inquiry {
 	struct job job;            /* first */
@@ -240,18 +251,32 @@ void pace_consider(struct agent *agent, struct parcel *parcel, bool again);
 /* Any thread. */
 void pace_status(json_object *json);
 
-/* transfers (transfer.c) */
-/* Goes on with what was held back; when there is more to do, or UINT64_MAX. */
-uint64_t transfer_resume(void);
+/* what is said of snapshots (transfer.c) */
 void transfer_gone(struct peer *peer);
-void *transfer_place(struct peer *peer, const struct tpck_peer_message *head, size_t bytes);
-void transfer_arrived(struct peer *peer, void *bytes, size_t count, bool whole);
-void transfer_sent(void *token);
 void transfer_message(struct peer *peer, const struct tpck_peer_message *head, char *text, size_t count);
 void transfer_greet(struct peer *peer); /* under the lock; it is known now: it gets what is being asked */
+
+/* snapshots on their way to peers (outgoing.c) */
 /* Any thread: gives a parcel to the thread. */
-void transfer_send(struct parcel *parcel);
+void outgoing_send(struct parcel *parcel);
+/* Goes on with what was held back; when there is more to do, or UINT64_MAX. */
+uint64_t outgoing_resume(void);
+/* Somebody looks for what is on its way, or waits for the link: nothing is held back any more. */
+void outgoing_hurry(void);
+void outgoing_sent(void *token);
+void outgoing_gone(const struct peer *peer);
+/* What the peer says of a transfer: these chunks it wants; it has all of it; it takes nothing (false: of none of ours). */
+void outgoing_want(const struct peer *peer, uint64_t transfer, const char *bytes, size_t count);
+void outgoing_have(const struct peer *peer, uint64_t transfer);
+bool outgoing_fail(const struct peer *peer, uint64_t transfer, const char *why);
 void parcel_free(struct parcel *parcel);
+
+/* copies that come from peers (incoming.c) */
+void incoming_offer(struct peer *peer, const struct tpck_peer_message *head, const char *text, size_t count);
+void incoming_fail(const struct peer *peer, uint64_t transfer, const char *why);
+void incoming_gone(const struct peer *peer);
+void *incoming_place(struct peer *peer, const struct tpck_peer_message *head, size_t bytes);
+void incoming_arrived(struct peer *peer, void *bytes, size_t count, bool whole);
 
 /* files that this node owes, on their way to peers (owed.c): the thread's unless a line says else */
 void owed_gone(const struct peer *peer);

@@ -469,7 +469,7 @@ static void describe_done(struct agent *agent, struct job *job)
 		parcel->until_ns = pace_until(parcel);
 	}
 	parcel->job.done = sent;
-	transfer_send(parcel);
+	outgoing_send(parcel);
 }
 
 static void add_part(struct parcel *parcel, struct live *live, uint64_t step)
