@@ -60,6 +60,12 @@ class Place:
         self.kill_agent(signal.SIGKILL)
         for folder in (self.root, self.shm):
             shutil.rmtree(folder, ignore_errors=True)
+        # One that has just been started makes its folder anew.
+        end = time.monotonic() + 10
+        while os.path.exists(self.shm) and time.monotonic() < end:
+            self.kill_agent(signal.SIGKILL)
+            time.sleep(0.02)
+            shutil.rmtree(self.shm, ignore_errors=True)
 
     def run(self, program, *arguments, preload=True, timeout=WAIT_SEC, check=True, **more):
         """A Python program, by its text, in the folder of work. What it printed."""
