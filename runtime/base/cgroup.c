@@ -122,15 +122,10 @@ static uint64_t in_cache(const char *root, const struct names *names, const char
 	return bytes;
 }
 
-/* Behind what others should find. */
-static bool less_left(uint64_t bytes, uint64_t reserve, const struct tpck_cgroup_room *than)
-{
-	return (int64_t)(bytes - reserve) < (int64_t)(than->bytes - than->reserve);
-}
-
 static void look(const char *root, const struct names *names, const char *group, struct tpck_cgroup_room *room)
 {
-	uint64_t limit, used, cache, left;
+	struct tpck_cgroup_room this;
+	uint64_t limit, used, cache;
 	char text[TEXT];
 
 	if (!read_number(root, names, group, names->limit, text, &limit) || limit >= NO_LIMIT ||
@@ -138,9 +133,9 @@ static void look(const char *root, const struct names *names, const char *group,
 		return;
 	cache = in_cache(root, names, group, text);
 	used = used > cache ? used - cache : 0;
-	left = limit > used ? limit - used : 0;
-	if (room->bytes == UINT64_MAX || less_left(left, limit / 8, room))
-		*room = (struct tpck_cgroup_room){left, limit / 8};
+	this = (struct tpck_cgroup_room){limit > used ? limit - used : 0, limit / 8};
+	if (tpck_cgroup_tighter(&this, room))
+		*room = this;
 }
 
 /* In a container the path may be the host's, and the group itself at the mount: that is looked at, too. */

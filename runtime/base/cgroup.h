@@ -28,6 +28,14 @@ bool tpck_cgroup_of(const char *root, int pid, struct tpck_cgroup *group);
 /* Of the group, those above, and the machine, that which leaves least behind its reserve. */
 struct tpck_cgroup_room tpck_cgroup_room(const char *root, const struct tpck_cgroup *group);
 
+/* Whether a leaves less than b behind its reserve. */
+static inline bool tpck_cgroup_tighter(const struct tpck_cgroup_room *a, const struct tpck_cgroup_room *b)
+{
+	if (a->bytes == UINT64_MAX || b->bytes == UINT64_MAX)
+		return a->bytes < b->bytes;
+	return (int64_t)(a->bytes - a->reserve) < (int64_t)(b->bytes - b->reserve);
+}
+
 /* Whether so many bytes more leave the reserve. */
 static inline bool tpck_cgroup_has(const struct tpck_cgroup_room *room, uint64_t bytes)
 {

@@ -32,8 +32,8 @@ void tpck_unsignalled_end(const struct tpck_unsignalled *before)
 	/* One that was pending before is the program's. */
 	syscall(SYS_rt_sigpending, &pending, sizeof pending);
 	ours = pending & earned & ~before->pending;
-	if (ours)
-		syscall(SYS_rt_sigtimedwait, &ours, NULL, &at_once, sizeof ours);
+	while (ours && syscall(SYS_rt_sigtimedwait, &ours, NULL, &at_once, sizeof ours) > 0)
+		;
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before->mask, NULL, sizeof before->mask);
 	errno = saved;
 }

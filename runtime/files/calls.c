@@ -492,10 +492,12 @@ static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 	struct stat parent, there;
 	struct tpck_view *view;
 	const char *name;
+	int refusal;
 
 	if (!folder_of(folder, path, &parent, absolute, &name))
 		return -2;
 	mine = may_change(absolute);
+	refusal = errno;
 	for (;;) {
 		struct tpck_view_entry *entry;
 
@@ -524,7 +526,7 @@ static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 		}
 		if (!mine) {
 			tpck_view_unlock(view);
-			errno = EACCES;
+			errno = refusal;
 			return -1;
 		}
 		if (entry->state != TPCK_VIEW_COMMITTING) {

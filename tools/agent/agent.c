@@ -23,8 +23,9 @@
 /* An agent that nobody has spoken to, or whose last program ended well, waits this long. */
 #define FIRST_WAIT_NS 30000000000ull
 #define IDLE_WAIT_NS 2000000000ull
-/* How often the memory tier is looked for. */
+/* How soon one that would leave, but not alone, looks again. */
 #define LEAVE_AGAIN_NS 200000000ull
+/* How often the memory tier is looked for. */
 #define LOOK_NS 10000000000ull
 #define FILES_LOOK_NS 500000000ull
 

@@ -6,13 +6,6 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static bool tighter(const struct tpck_cgroup_room *a, const struct tpck_cgroup_room *b)
-{
-	if (a->bytes == UINT64_MAX || b->bytes == UINT64_MAX)
-		return a->bytes < b->bytes;
-	return (int64_t)(a->bytes - a->reserve) < (int64_t)(b->bytes - b->reserve);
-}
-
 struct tpck_cgroup_room files_groups_room(void)
 {
 	/* The groups of who wrote last, which may have ended: its pages are there, and others of its groups. */
@@ -31,7 +24,7 @@ struct tpck_cgroup_room files_groups_room(void)
 	pthread_mutex_unlock(&lock);
 	(void)tpck_cgroup_of("", 0, &own);
 	room = tpck_cgroup_room("", &own);
-	return tighter(&theirs, &room) ? theirs : room;
+	return tpck_cgroup_tighter(&theirs, &room) ? theirs : room;
 }
 
 bool files_relieve(void)
