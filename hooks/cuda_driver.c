@@ -7,20 +7,34 @@
 #include <stddef.h>
 
 #include "hooks/hooks.h"
+#include "runtime/base/layout.h"
 #include "shim/table.h"
 
-struct tpck_cuda tpck_cuda;
+struct tpck_cuda tpck_cuda TPCK_LARGE;
 
-static const struct tpck_hook_row rows[] = {
-#define TPCK_HOOK(symbol, base, since, ret, params, args) \
-	{#symbol, base, since, (void *)tpck_hook_##symbol, (void **)&tpck_cuda.symbol},
+enum {
+#define TPCK_HOOK(symbol, base, since, ret, params, args) ROW_##symbol,
 #include "hooks/cuda_all.def"
 #undef TPCK_HOOK
+	ROWS
 };
+static struct tpck_hook_row rows[ROWS] TPCK_LARGE;
 
-void tpck_hooks_cuda(void)
+/* Not by the loader: four addresses a row would be half of all that it has to put right when a program starts, with a device or
+ * without. */
+static const struct tpck_hook_row *make_rows(size_t *count)
 {
-	tpck_table_set(rows, sizeof rows / sizeof *rows);
+#define TPCK_HOOK(symbol, base, since, ret, params, args) \
+	rows[ROW_##symbol] = (struct tpck_hook_row){#symbol, base, since, (void *)tpck_hook_##symbol, (void **)&tpck_cuda.symbol};
+#include "hooks/cuda_all.def"
+#undef TPCK_HOOK
+	*count = ROWS;
+	return rows;
+}
+
+TPCK_AT_START void tpck_hooks_cuda(void)
+{
+	tpck_table_set(make_rows);
 }
 
 int tpck_cuda_bind(void)

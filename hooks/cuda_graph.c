@@ -4,6 +4,8 @@
 
 #include "hooks/cuda_graph.h"
 
+#include "runtime/base/layout.h"
+
 enum { GRAPHS = 4096 };
 
 /* A graph or an executable one; a handle that is given out again replaces the old entry. */
@@ -12,7 +14,7 @@ static struct graph {
 	uint64_t id;
 	uint32_t nodes;
 	struct tpck_communicator_calls *calls;
-} graphs[GRAPHS];
+} graphs[GRAPHS] TPCK_LARGE;
 static uint32_t graphs_next;
 static tpck_spin lock;
 

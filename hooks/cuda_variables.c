@@ -11,6 +11,7 @@
 
 #include "hooks/cuda_driver.h"
 #include "hooks/cudart_registry.h"
+#include "runtime/base/layout.h"
 #include "runtime/track/threads.h"
 
 enum { LIBRARIES = 4096, STRINGS_BYTES = 16 << 20, NAME_BYTES = 4096 };
@@ -22,7 +23,7 @@ static struct library {
 	tpck_binary binary;
 	uint32_t names_asked;
 	bool used;
-} libraries[LIBRARIES];
+} libraries[LIBRARIES] TPCK_LARGE;
 static _Atomic uint32_t libraries_count, libraries_used;
 static uint32_t names_seen, used_seen;
 static tpck_spin lock;

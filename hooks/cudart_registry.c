@@ -10,6 +10,7 @@
 #include "hooks/cuda_driver.h"
 #include "hooks/cudart_registry.h"
 #include "hooks/libc.h"
+#include "runtime/base/layout.h"
 #include "runtime/track/threads.h"
 
 /* PyTorch 2.15 registers 476 binaries and 18,430 variables. */
@@ -25,11 +26,11 @@ struct wrapper {
 static struct binary {
 	void **handle; /* NULL: taken back */
 	const void *wrapper, *data;
-} binaries[BINARIES];
+} binaries[BINARIES] TPCK_LARGE;
 static struct name {
 	const char *text; /* NULL: taken back */
 	tpck_binary binary;
-} names[NAMES];
+} names[NAMES] TPCK_LARGE;
 static _Atomic uint32_t names_count;
 static uint32_t binaries_count;
 static _Atomic bool overflow; /* said later: objects register before the engine is there */

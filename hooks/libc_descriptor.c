@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "hooks/libc.h"
+#include "runtime/base/layout.h"
 #include "runtime/files/files.h"
 #include "shim/driver.h"
 
@@ -134,7 +135,7 @@ TPCK_EXPORT ssize_t copy_file_range(int from, off64_t *from_at, int to, off64_t 
 	return tpck_files_copy_range(from, from_at, to, to_at, bytes, flags);
 }
 
-static void *map(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
+static TPCK_AT_START void *map(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
 	bool held = fd >= 0 && tpck_files_hold(fd, -1);
 	void *at = (void *)syscall(SYS_mmap, address, bytes, protection, flags, fd, offset);
@@ -145,7 +146,7 @@ static void *map(void *address, size_t bytes, int protection, int flags, int fd,
 	return at;
 }
 
-TPCK_EXPORT void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
+TPCK_AT_START TPCK_EXPORT void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
 	return map(address, bytes, protection, flags, fd, offset);
 }

@@ -16,6 +16,7 @@
 
 #include "hooks/hooks.h"
 #include "hooks/libc.h"
+#include "runtime/base/layout.h"
 #include "runtime/files/files.h"
 #include "shim/driver.h"
 
@@ -44,7 +45,7 @@ const unsigned char tpck_syscall_hooked[NUMBERS] = {
 	[SYS_lsetxattr] = 1, [SYS_removexattr] = 1, [SYS_lremovexattr] = 1, [SYS_statfs] = 1,
 };
 
-void tpck_hooks_syscall(void)
+TPCK_AT_START void tpck_hooks_syscall(void)
 {
 	void *next = tpck_real_dlsym(RTLD_NEXT, "syscall");
 

@@ -23,12 +23,14 @@ syscall:
 1:	jmp *tpck_syscall_next(%rip)
 	.size syscall, . - syscall
 
+	.section .text.startup, "ax", @progbits /* see runtime/base/layout.h */
 	.globl __wrap_syscall
 	.type __wrap_syscall, @function
 __wrap_syscall:
 	endbr64
 	jmp *tpck_syscall_next(%rip)
 	.size __wrap_syscall, . - __wrap_syscall
+	.text
 
 /* The same as libc's, for what comes before libc's has been looked up. */
 	.type bare, @function

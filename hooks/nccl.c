@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "hooks/hooks.h"
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/track/communicators.h"
 #include "shim/doors.h"
@@ -20,7 +21,7 @@ static const char names[] =
 #include "hooks/nccl_all.def"
 #undef TPCK_HOOK_TWICE
 	;
-static void *_Atomic real[2][TPCK_NCCL_FUNCTIONS];
+static void *_Atomic real[2][TPCK_NCCL_FUNCTIONS] TPCK_LARGE;
 
 static const char *name_of(unsigned function)
 {
@@ -100,7 +101,7 @@ static void *swap(const char *symbol, void *found)
 	return NULL;
 }
 
-void tpck_hooks_nccl(void)
+TPCK_AT_START void tpck_hooks_nccl(void)
 {
 	tpck_door_library("nccl", swap);
 }

@@ -2,19 +2,20 @@
 /* Begin and end of the preloaded library in its host. */
 #include "config.h"
 
-#include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "hooks/hooks.h"
+#include "runtime/base/layout.h"
 #include "runtime/engine/engine.h"
 #include "runtime/files/files.h"
 #include "runtime/replay/restart.h"
 #include "shim/doors.h"
 
-static void at_exit(int status, void *unused)
+static TPCK_AT_START void at_exit(int status, void *unused)
 {
 	int saved = errno;
 
@@ -33,20 +34,32 @@ static void after_fork(void)
 	tpck_files_forking(false);
 }
 
+/* What pthread_atfork() calls, which is a function of each library's own, far from what else runs at the start. */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library);
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+/* The path that this library was loaded by. dladdr() looks at every symbol of it first. */
+static TPCK_AT_START const char *own_path(void)
+{
+	extern ElfW(Dyn) _DYNAMIC[] __attribute__((visibility("hidden")));
+
+	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next)
+		if (map->l_ld == _DYNAMIC)
+			return map->l_name;
+	return "";
+}
+
 /* glibc gives constructors what main() gets. */
 __attribute__((constructor)) static void start(int count, char **arguments)
 {
-	const char *library = "";
+	const char *library = own_path();
 	int saved = errno;
-	Dl_info info;
 
 	(void)count;
-	if (dladdr((void *)tpck_hooks_cuda, &info) && info.dli_fname)
-		library = info.dli_fname;
 	tpck_hooks_syscall();
 	tpck_hooks_cuda();
 	tpck_hooks_nccl();
-	pthread_atfork(before_fork, after_fork, tpck_engine_forked);
+	__register_atfork(before_fork, after_fork, tpck_engine_forked, &__dso_handle);
 	tpck_doors_open(library);
 	tpck_restart_launcher(tpck_launcher_joined);
 	tpck_engine_start(library, arguments);

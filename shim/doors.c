@@ -16,11 +16,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "shim/driver.h"
 #include "shim/table.h"
 
-static char forwarder[1100];
+static const char *own_path; /* of this library; the forwarder lies beside it */
 static _Atomic int forwarder_tried;
 
 void *tpck_door_swap(void *real)
@@ -53,10 +54,13 @@ __attribute__((visibility("default"))) void *tpck_forward_lookup(const char *sym
 
 void tpck_door_forwarder(void)
 {
+	const char *slash = own_path ? strrchr(own_path, '/') : NULL;
+	char forwarder[1100];
 	int saved = errno;
 
-	if (atomic_load(&forwarder_tried) || !forwarder[0])
+	if (atomic_load(&forwarder_tried) || !own_path)
 		return;
+	snprintf(forwarder, sizeof forwarder, "%.*s/transpckpt/libcuda.so.1", slash ? (int)(slash - own_path) : 1, slash ? own_path : ".");
 	/* On a machine without a driver the program is to be told so by the loader, as ever. */
 	if (tpck_driver_exists() && !atomic_exchange(&forwarder_tried, 1) && !tpck_driver_mapped() &&
 	    !syscall(SYS_faccessat, AT_FDCWD, forwarder, R_OK) && !tpck_real_dlopen(forwarder, RTLD_LAZY | RTLD_GLOBAL))
@@ -65,7 +69,7 @@ void tpck_door_forwarder(void)
 }
 
 /* Libraries that will look for a driver by themselves. */
-static int uses_driver(struct dl_phdr_info *info, size_t size, void *unused)
+static TPCK_AT_START int uses_driver(struct dl_phdr_info *info, size_t size, void *unused)
 {
 	static const char *const names[] = {"libcudart", "libcuda.so", "libnccl", "libtorch_cuda", "libc10_cuda"};
 	const char *slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
@@ -78,12 +82,9 @@ static int uses_driver(struct dl_phdr_info *info, size_t size, void *unused)
 	return 0;
 }
 
-void tpck_doors_open(const char *library)
+TPCK_AT_START void tpck_doors_open(const char *library)
 {
-	const char *slash = strrchr(library, '/');
-
-	snprintf(forwarder, sizeof forwarder, "%.*s/transpckpt/libcuda.so.1", slash ? (int)(slash - library) : 1,
-		 slash ? library : ".");
+	own_path = library;
 	if (dl_iterate_phdr(uses_driver, NULL))
 		tpck_door_forwarder();
 }
@@ -93,7 +94,7 @@ void tpck_doors_open(const char *library)
 static const char *library_prefix;
 static void *(*library_swap)(const char *symbol, void *found);
 
-void tpck_door_library(const char *prefix, void *(*swap)(const char *symbol, void *found))
+TPCK_AT_START void tpck_door_library(const char *prefix, void *(*swap)(const char *symbol, void *found))
 {
 	library_prefix = prefix;
 	library_swap = swap;

@@ -18,6 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "shim/table.h"
 
@@ -29,7 +30,7 @@ static _Atomic int state; /* 0 not tried, 1 bound, -1 none */
 extern void *tpck_dlsym_next, *tpck_dlopen_next; /* doors_x86_64.S jumps through them */
 void *tpck_dlsym_next, *tpck_dlopen_next;
 
-static void find_libc(void)
+static TPCK_AT_START void find_libc(void)
 {
 	if (tpck_dlsym_next)
 		return;
@@ -48,7 +49,7 @@ __attribute__((constructor(101))) static void find_early(void)
 	find_libc();
 }
 
-void *tpck_real_dlsym(void *handle, const char *symbol)
+TPCK_AT_START void *tpck_real_dlsym(void *handle, const char *symbol)
 {
 	find_libc();
 	return ((void *(*)(void *, const char *))tpck_dlsym_next)(handle, symbol);

@@ -14,8 +14,9 @@ struct tpck_hook_row {
 	void **real;        /* NULL until bound */
 };
 
-/* Hands the rows to the doors. Once, before any door opens. */
-void tpck_table_set(const struct tpck_hook_row *rows, size_t count);
+/* Hands the rows to the doors: they are asked for when one is looked for, maybe by several threads at a time, and stay. Once,
+ * before any door opens. */
+void tpck_table_set(const struct tpck_hook_row *(*make)(size_t *count));
 const struct tpck_hook_row *tpck_table_rows(size_t *count);
 /* The row of a symbol, or NULL. */
 const struct tpck_hook_row *tpck_table_find(const char *symbol);

@@ -9,7 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static uint64_t read_clock(clockid_t id)
+#include "runtime/base/layout.h"
+
+static TPCK_AT_START uint64_t read_clock(clockid_t id)
 {
 	struct timespec now = {0};
 
@@ -25,12 +27,17 @@ uint64_t tpck_clock_monotonic_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-uint64_t tpck_clock_realtime_ns(void)
+TPCK_AT_START uint64_t tpck_clock_once_ns(void)
+{
+	return read_clock(CLOCK_MONOTONIC);
+}
+
+TPCK_AT_START uint64_t tpck_clock_realtime_ns(void)
 {
 	return read_clock(CLOCK_REALTIME);
 }
 
-uint64_t tpck_clock_coarse_ns(void)
+TPCK_AT_START uint64_t tpck_clock_coarse_ns(void)
 {
 	return read_clock(CLOCK_REALTIME_COARSE);
 }

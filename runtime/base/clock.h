@@ -7,6 +7,8 @@
 
 /* Nanoseconds of CLOCK_MONOTONIC. */
 uint64_t tpck_clock_monotonic_ns(void);
+/* The same by system call, for who asks once: the first call by the vDSO costs a process more. */
+uint64_t tpck_clock_once_ns(void);
 /* Nanoseconds since 1970 of CLOCK_REALTIME. */
 uint64_t tpck_clock_realtime_ns(void);
 /* The same as file systems tell it: never later than the birth of a file that is made next. */

@@ -9,7 +9,9 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-uint64_t tpck_digest64(const void *bytes, size_t size, uint64_t seed)
+#include "runtime/base/layout.h"
+
+TPCK_AT_START __attribute__((flatten)) uint64_t tpck_digest64(const void *bytes, size_t size, uint64_t seed)
 {
 	return XXH3_64bits_withSeed(bytes, size, seed);
 }

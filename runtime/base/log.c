@@ -12,15 +12,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/base/unsignalled.h"
 
 static const char *const level_names[] = {"none", "error", "warn", "info", "debug"};
 static enum tpck_log_level level_now = TPCK_LOG_WARN;
-static char file_path[512];
+static char file_path[512] TPCK_LARGE;
 static int file_fd = -1;
 static int held_back;
 
-int tpck_log_configure(const char *spec)
+TPCK_AT_START int tpck_log_configure(const char *spec)
 {
 	const char *colon = strchr(spec, ':');
 	size_t length = colon ? (size_t)(colon - spec) : strlen(spec);
@@ -43,7 +44,7 @@ enum tpck_log_level tpck_log_level(void)
 	return level_now;
 }
 
-void tpck_log_hold(int held)
+TPCK_AT_START void tpck_log_hold(int held)
 {
 	held_back = held;
 }

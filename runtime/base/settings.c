@@ -11,10 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
+#include "runtime/base/text.h"
 
 #define PREFIX "TRANSPCKPT_"
 
@@ -26,10 +29,19 @@ const struct tpck_setting_row tpck_setting_rows[] = {
 	{NULL, NULL, NULL, NULL, NULL, 0},
 };
 
-static int parse_number(const char *text, double *value, const char **rest)
+static TPCK_AT_START int parse_number(const char *text, double *value, const char **rest)
 {
-	char *end;
+	uint64_t whole = 0;
+	char *end = (char *)text;
 
+	/* Most are plain, and strtod() is much for the start of a short program. */
+	while (*end >= '0' && *end <= '9' && end - text < 15)
+		whole = whole * 10 + (uint64_t)(*end++ - '0');
+	if (end > text && (!*end || strchr("KMGT%+s", *end))) {
+		*value = (double)whole;
+		*rest = end;
+		return 0;
+	}
 	errno = 0;
 	*value = strtod(text, &end);
 	if (end == text || errno || !(*value >= 0) || *value > 1e18)
@@ -38,7 +50,15 @@ static int parse_number(const char *text, double *value, const char **rest)
 	return 0;
 }
 
-static int parse_bytes(const char *text, uint64_t *bytes)
+/* What sysconf() says, which costs more. */
+static TPCK_AT_START uint64_t machine_bytes(void)
+{
+	struct sysinfo machine;
+
+	return syscall(SYS_sysinfo, &machine) ? 0 : (uint64_t)machine.totalram * machine.mem_unit;
+}
+
+static TPCK_AT_START int parse_bytes(const char *text, uint64_t *bytes)
 {
 	static const char units[] = "KMGT";
 	const char *rest, *unit;
@@ -49,7 +69,7 @@ static int parse_bytes(const char *text, uint64_t *bytes)
 	if (strcmp(rest, "%") == 0) {
 		if (value > 100)
 			return -EINVAL;
-		value *= (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 100;
+		value *= (double)machine_bytes() / 100;
 	} else if (*rest) {
 		unit = strchr(units, *rest & ~0x20);
 		if (!unit || !*unit || (rest[1] && strcmp(rest + 1, "iB") != 0 && strcmp(rest + 1, "B") != 0))
@@ -61,7 +81,7 @@ static int parse_bytes(const char *text, uint64_t *bytes)
 	return 0;
 }
 
-static int parse_interval(const char *text, struct tpck_interval *interval)
+static TPCK_AT_START int parse_interval(const char *text, struct tpck_interval *interval)
 {
 	struct tpck_interval parsed = {TPCK_INTERVAL_AUTO, 0};
 	const char *rest;
@@ -78,7 +98,7 @@ static int parse_interval(const char *text, struct tpck_interval *interval)
 }
 
 /* K copies, or K+M fragments. */
-static int parse_copies(const char *text, struct tpck_copies *copies)
+static TPCK_AT_START int parse_copies(const char *text, struct tpck_copies *copies)
 {
 	struct tpck_copies parsed = {0};
 	const char *rest;
@@ -100,7 +120,7 @@ static int parse_copies(const char *text, struct tpck_copies *copies)
 	return 0;
 }
 
-static int parse_choice(const char *text, const char *choices, char *field)
+static TPCK_AT_START int parse_choice(const char *text, const char *choices, char *field)
 {
 	size_t length = strlen(text);
 
@@ -115,7 +135,7 @@ static int parse_choice(const char *text, const char *choices, char *field)
 	return -EINVAL;
 }
 
-int tpck_settings_parse(const struct tpck_setting_row *row, const char *text,
+TPCK_AT_START int tpck_settings_parse(const struct tpck_setting_row *row, const char *text,
 			struct tpck_settings *settings)
 {
 	void *field = (char *)settings + row->offset;
@@ -164,7 +184,7 @@ int tpck_settings_parse(const struct tpck_setting_row *row, const char *text,
 	return 0;
 }
 
-static const struct tpck_setting_row *find_row(const char *name, size_t length)
+static TPCK_AT_START const struct tpck_setting_row *find_row(const char *name, size_t length)
 {
 	for (const struct tpck_setting_row *row = tpck_setting_rows; row->name; row++)
 		if (strlen(row->name) == length && memcmp(row->name, name, length) == 0)
@@ -173,7 +193,7 @@ static const struct tpck_setting_row *find_row(const char *name, size_t length)
 }
 
 /* One NAME=VALUE of source ("environment" or a path). Returns complaints, 0 or 1. */
-static int apply(struct tpck_settings *settings, const char *pair, const char *source)
+static TPCK_AT_START int apply(struct tpck_settings *settings, const char *pair, const char *source)
 {
 	const char *equals = strchr(pair, '=');
 	const struct tpck_setting_row *row;
@@ -201,16 +221,13 @@ static int apply(struct tpck_settings *settings, const char *pair, const char *s
 }
 
 /* The file's text up to what fits, whole lines only; *more tells that there was more. -errno where it cannot
- * be read. */
-static ssize_t read_lines(const char *path, char *text, size_t size, bool *more)
+ * be read. Closes the descriptor. */
+static ssize_t read_lines(int fd, char *text, size_t size, bool *more)
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	size_t used = 0;
 	ssize_t got = 0;
 
 	*more = false;
-	if (fd < 0)
-		return -errno;
 	while (used < size && (got = syscall(SYS_read, fd, text + used, size - used)) > 0)
 		used += (size_t)got;
 	if (got < 0)
@@ -228,18 +245,23 @@ static ssize_t read_lines(const char *path, char *text, size_t size, bool *more)
 	return (ssize_t)used;
 }
 
-static int apply_file(struct tpck_settings *settings, const char *path, bool must)
+static TPCK_AT_START int unreadable(const char *path, bool must)
+{
+	if (must || errno != ENOENT)
+		tpck_log_warn("cannot read %s%s: %m; going on without it", must ? "TRANSPCKPT_CONF=" : "", path);
+	return must || errno != ENOENT;
+}
+
+static __attribute__((noinline)) int apply_lines(struct tpck_settings *settings, int fd, const char *path, bool must)
 {
 	char text[16384], *line, *next, *end;
 	int complaints = 0;
 	bool more;
-	ssize_t got = read_lines(path, text, sizeof text, &more);
+	ssize_t got = read_lines(fd, text, sizeof text, &more);
 
 	if (got < 0) {
 		errno = (int)-got;
-		if (must || errno != ENOENT)
-			tpck_log_warn("cannot read %s%s: %m; going on without it", must ? "TRANSPCKPT_CONF=" : "", path);
-		return must || errno != ENOENT;
+		return unreadable(path, must);
 	}
 	if (more) {
 		tpck_log_warn("%s has more than %zu bytes; what comes after byte %zd is ignored", path, sizeof text - 1, got);
@@ -258,14 +280,30 @@ static int apply_file(struct tpck_settings *settings, const char *path, bool mus
 	return complaints;
 }
 
+/* Mostly there is none, and room for its text is pages of the stack. */
+static TPCK_AT_START int apply_file(struct tpck_settings *settings, const char *path, bool must)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+
+	return fd < 0 ? unreadable(path, must) : apply_lines(settings, fd, path, must);
+}
+
 /* Bytes of "node:" or "site:" at the begin of a tier; 0: it does not say its kind. */
-static size_t tier_kind(const char *tier)
+static TPCK_AT_START size_t tier_kind(const char *tier)
 {
 	return strncmp(tier, "node:", 5) == 0 || strncmp(tier, "site:", 5) == 0 ? 5 : 0;
 }
 
+/* Of the first one of a list. */
+static TPCK_AT_START size_t tier_length(const char *tiers)
+{
+	const char *comma = strchr(tiers, ',');
+
+	return comma ? (size_t)(comma - tiers) : strlen(tiers);
+}
+
 /* A program may change its folder, and the agent leaves it: appends `path`, absolute. False: it is too long. */
-static bool append_absolute(char *to, const char *path, size_t length)
+static TPCK_AT_START bool append_absolute(char *to, const char *path, size_t length)
 {
 	size_t kind = tier_kind(path), used = strlen(to);
 	char folder[TPCK_SETTING_TEXT_MAX] = "", whole[2 * TPCK_SETTING_TEXT_MAX + 8];
@@ -283,7 +321,7 @@ static bool append_absolute(char *to, const char *path, size_t length)
 }
 
 /* Whether `last`, a tier inside of the list, is there before. */
-static bool same_folder(const char *tiers, const char *last)
+static TPCK_AT_START bool same_folder(const char *tiers, const char *last)
 {
 	const char *folder = last + tier_kind(last);
 
@@ -297,12 +335,15 @@ static bool same_folder(const char *tiers, const char *last)
 }
 
 /* The list of tiers as it will be used: absolute, each once. Complaints. */
-static int settle_tiers(char *dir)
+static TPCK_AT_START int settle_tiers(char *dir)
 {
 	char list[TPCK_SETTING_TEXT_MAX];
 	unsigned count = 0;
 	int complaints = 0;
 
+	/* Mostly it is one folder. */
+	if (dir[0] == '/' && !strchr(dir, ',') && !strchr(dir, ':'))
+		return 0;
 	strcpy(list, dir);
 	dir[0] = '\0';
 	for (const char *tier = list; *tier; tier += strcspn(tier, ",") + (tier[strcspn(tier, ",")] == ',')) {
@@ -337,7 +378,7 @@ static int settle_tiers(char *dir)
 	return complaints;
 }
 
-static int make_absolute(char *path)
+static TPCK_AT_START int make_absolute(char *path)
 {
 	char given[TPCK_SETTING_TEXT_MAX];
 
@@ -351,26 +392,40 @@ static int make_absolute(char *path)
 	return 1;
 }
 
+/* In line: it is asked of every variable at the start of every program. */
+static inline bool begins(const char *text, const char *with)
+{
+	while (*with && *with == *text)
+		with++, text++;
+	return !*with;
+}
+
 int tpck_settings_read(struct tpck_settings *settings, char *const *environment)
+{
+	memset(settings, 0, sizeof *settings);
+	return tpck_settings_read_first(settings, environment);
+}
+
+TPCK_AT_START int tpck_settings_read_first(struct tpck_settings *settings, char *const *environment)
 {
 	static const char conf[] = PREFIX "CONF=", log[] = PREFIX "LOG=";
 	const char *log_spec = NULL;
 	int complaints = 0;
 
-	memset(settings, 0, sizeof *settings);
 	for (const struct tpck_setting_row *row = tpck_setting_rows; row->name; row++)
-		tpck_settings_parse(row, row->standard, settings);
+		if (row->standard[0])
+			tpck_settings_parse(row, row->standard, settings);
 	for (char *const *e = environment; e && *e; e++)
-		if (strncmp(*e, log, sizeof log - 1) == 0)
+		if (begins(*e, log))
 			log_spec = *e + sizeof log - 1;
 	if (log_spec)
 		(void)tpck_log_configure(log_spec);
 	complaints += apply_file(settings, "/etc/transpckpt.conf", false);
 	for (char *const *e = environment; e && *e; e++)
-		if (strncmp(*e, conf, sizeof conf - 1) == 0 && (*e)[sizeof conf - 1])
+		if (begins(*e, conf) && (*e)[sizeof conf - 1])
 			complaints += apply_file(settings, *e + sizeof conf - 1, true);
 	for (char *const *e = environment; e && *e; e++)
-		if (strncmp(*e, PREFIX, sizeof PREFIX - 1) == 0)
+		if (begins(*e, PREFIX))
 			complaints += apply(settings, *e, "environment");
 	if (strcmp(settings->resume, "auto") != 0 && strcmp(settings->resume, "never") != 0 &&
 	    strcmp(settings->resume, "must") != 0 && (!settings->resume[0] ||
@@ -388,42 +443,43 @@ int tpck_settings_read(struct tpck_settings *settings, char *const *environment)
 	return complaints;
 }
 
-void tpck_settings_shm(const struct tpck_settings *settings, char *path, size_t size)
+TPCK_AT_START void tpck_settings_shm(const struct tpck_settings *settings, char *path, size_t size)
 {
-	if (settings->shm[0])
-		snprintf(path, size, "%s", settings->shm);
-	else
-		snprintf(path, size, "/dev/shm/transpckpt-%u", (unsigned)getuid());
+	struct tpck_text text = tpck_text_in(path, size);
+
+	tpck_text_add(&text, settings->shm[0] ? settings->shm : "/dev/shm/transpckpt-");
+	if (!settings->shm[0])
+		tpck_text_number(&text, getuid());
 }
 
-void tpck_settings_state(char *path, size_t size)
+TPCK_AT_START void tpck_settings_state(char *path, size_t size)
 {
 	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	struct tpck_text text = tpck_text_in(path, size);
+	bool set = state && state[0] == '/';
 
-	if (state && state[0] == '/')
-		snprintf(path, size, "%s/transpckpt", state);
-	else
-		snprintf(path, size, "%s/.local/state/transpckpt", home && home[0] == '/' ? home : "/tmp");
+	tpck_text_add(&text, set ? state : home && home[0] == '/' ? home : "/tmp");
+	tpck_text_add(&text, set ? "/transpckpt" : "/.local/state/transpckpt");
 }
 
-bool tpck_settings_tier(const struct tpck_settings *settings, unsigned index, char kind[TPCK_TIER_KIND], char *path,
+TPCK_AT_START bool tpck_settings_tier(const struct tpck_settings *settings, unsigned index, char kind[TPCK_TIER_KIND], char *path,
 			size_t size)
 {
+	struct tpck_text text = tpck_text_in(path, size), named = tpck_text_in(kind, TPCK_TIER_KIND);
 	const char *tier = settings->dir;
 
-	kind[0] = '\0';
 	if (!tier[0]) {
 		tpck_settings_state(path, size);
 		return index == 0;
 	}
 	for (; index && *tier; index--)
-		tier += strcspn(tier, ",") + (tier[strcspn(tier, ",")] == ',');
+		tier += tier_length(tier) + (tier[tier_length(tier)] == ',');
 	if (!*tier)
 		return false;
 	if (tier_kind(tier))
-		snprintf(kind, TPCK_TIER_KIND, "%.4s", tier);
+		tpck_text_bytes(&named, tier, 4);
 	tier += tier_kind(tier);
-	snprintf(path, size, "%.*s", (int)strcspn(tier, ","), tier);
+	tpck_text_bytes(&text, tier, tier_length(tier));
 	return true;
 }
 
@@ -460,14 +516,14 @@ bool tpck_settings_are_local(const struct tpck_settings *settings)
 	return false;
 }
 
-void tpck_settings_store(const struct tpck_settings *settings, char *path, size_t size)
+TPCK_AT_START void tpck_settings_store(const struct tpck_settings *settings, char *path, size_t size)
 {
 	char kind[TPCK_TIER_KIND];
 
 	(void)tpck_settings_tier(settings, 0, kind, path, size);
 }
 
-void tpck_settings_job_clean(char *job)
+TPCK_AT_START void tpck_settings_job_clean(char *job)
 {
 	for (char *p = job; *p; p++)
 		if (*p == '/' || (unsigned char)*p < 0x21 || (p == job && *p == '.'))

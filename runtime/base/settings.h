@@ -57,6 +57,8 @@ extern const struct tpck_setting_row tpck_setting_rows[];
  * An unknown TRANSPCKPT_ name and a bad value are one warning each and count as not given.
  * Returns how many such complaints there were. */
 int tpck_settings_read(struct tpck_settings *settings, char *const *environment);
+/* The same where *settings is all zeros; what is not set is not written. */
+int tpck_settings_read_first(struct tpck_settings *settings, char *const *environment);
 
 /* Parses text into the field of a row. 0, or -EINVAL with the field untouched. */
 int tpck_settings_parse(const struct tpck_setting_row *row, const char *text,

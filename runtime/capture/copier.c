@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/digests.h"
 #include "runtime/capture/pieces.h"
@@ -38,7 +39,7 @@ static struct tpck_control *control;
 static tpck_stream_handle stream;
 static tpck_event_handle begin_event, early_event;
 
-static struct job jobs[JOBS];
+static struct job jobs[JOBS] TPCK_LARGE;
 static _Atomic uint32_t jobs_begun, jobs_done; /* requests ever made and finished; also a futex */
 
 /* Two flags in memory that the device sees: the fences whose early part, and whose whole, has passed. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/track/threads.h"
 
 enum { ENTRIES = 8192, POOL_BYTES = 4 << 20, LARGE = 1 << 18 };
@@ -30,7 +31,7 @@ struct large {
 
 static const struct tpck_device *device;
 static tpck_spin lock;
-static struct entry entries[ENTRIES];
+static struct entry entries[ENTRIES] TPCK_LARGE;
 static uint64_t first;                  /* marks */
 static _Atomic uint64_t end;            /* changed under the lock */
 static uint64_t origin;                 /* the mark whose entry lies at the table's beginning */

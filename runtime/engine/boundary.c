@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
 #include "runtime/engine/engine_private.h"
@@ -75,7 +76,7 @@ static void status_classes(const struct tpck_plan *plan)
 static void mark_scalars(void)
 {
 	enum { MOST = 256 };
-	static struct tpck_roles_scalar told[2][MOST];
+	static struct tpck_roles_scalar told[2][MOST] TPCK_LARGE;
 	static size_t count;
 	static int last;
 	size_t now = tpck_roles_scalars(told[!last], MOST);

@@ -14,7 +14,9 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
+#include "runtime/base/text.h"
 #include "runtime/capture/copier.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/identity.h"
@@ -30,11 +32,11 @@
 #define UNCAPTURED "no snapshots from here on: the program uses the memory of several devices"
 
 _Atomic uint32_t tpck_engine_mode_now; /* also a futex for threads that wait for LIVE */
-struct tpck_engine tpck_engine = {.allocation = PTHREAD_MUTEX_INITIALIZER};
+struct tpck_engine tpck_engine TPCK_LARGE_USED = {.allocation = PTHREAD_MUTEX_INITIALIZER};
 static struct tpck_engine *const engine = &tpck_engine;
 extern char **environ;
 
-void tpck_engine_mode_set(enum tpck_mode mode)
+TPCK_AT_START void tpck_engine_mode_set(enum tpck_mode mode)
 {
 	atomic_store(&tpck_engine_mode_now, mode);
 	syscall(SYS_futex, &tpck_engine_mode_now, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
@@ -63,47 +65,61 @@ const struct tpck_settings *tpck_engine_settings(void)
 
 /* ---- life ------------------------------------------------------------------------------------- */
 
-static bool marker_in(const char *store)
+/* STORE/JOB/FOLDER/ID */
+static TPCK_AT_START void job_path(char *path, size_t size, const char *store, const char *folder, uint64_t id)
+{
+	struct tpck_text text = tpck_text_in(path, size);
+
+	tpck_text_add(&text, store);
+	tpck_text_add(&text, "/");
+	tpck_text_add(&text, engine->job);
+	tpck_text_add(&text, "/");
+	tpck_text_add(&text, folder);
+	tpck_text_add(&text, "/");
+	tpck_text_hexadecimal(&text, id, 16);
+}
+
+static TPCK_AT_START bool marker_in(const char *store, uint64_t digest)
 {
 	char path[TPCK_SETTING_TEXT_MAX + 256];
-	uint64_t digest = tpck_digest64(engine->identity, engine->identity_bytes, 0);
 
-	snprintf(path, sizeof path, "%s/%s/programs/%016llx", store, engine->job, (unsigned long long)digest);
+	job_path(path, sizeof path, store, "programs", digest);
 	return !syscall(SYS_faccessat, AT_FDCWD, path, F_OK);
 }
 
 /* A resume may be on offer if a marker of this very program lies in a tier of the store. */
-static bool marker_present(void)
+static TPCK_AT_START bool marker_present(uint64_t digest)
 {
 	char folder[TPCK_SETTING_TEXT_MAX], kind[TPCK_TIER_KIND];
 
 	for (unsigned i = 0; tpck_settings_tier(&engine->settings, i, kind, folder, sizeof folder); i++)
-		if (marker_in(folder))
+		if (marker_in(folder, digest))
 			return true;
 	/* A store that cannot be written leaves the marker in the memory tier. */
 	tpck_settings_shm(&engine->settings, folder, sizeof folder);
-	return marker_in(folder);
+	return marker_in(folder, digest);
 }
 
-void tpck_engine_start(const char *library_path, char *const *arguments)
+TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *arguments)
 {
-	static char identity[TPCK_IDENTITY_MAX];
+	static char identity[TPCK_IDENTITY_MAX] TPCK_LARGE_USED;
 	char store[TPCK_SETTING_TEXT_MAX];
 	struct tpck_thread *self = tpck_thread_self();
+	uint64_t digest;
 	long bytes;
 
 	self->depth++;
-	engine->start_ns = tpck_clock_monotonic_ns();
+	engine->start_ns = tpck_clock_once_ns();
 	engine->pid = getpid();
 	/* A program that uses no device has nothing to do with wrong settings: see tpck_engine_device(). */
 	tpck_log_hold(1);
-	engine->complaints = tpck_settings_read(&engine->settings, environ);
+	engine->complaints = tpck_settings_read_first(&engine->settings, environ);
 	tpck_log_hold(0);
 	tpck_caches_inherit();
-	syscall(SYS_getcwd, engine->start_folder, sizeof engine->start_folder);
+	engine->start_folder = tpck_identity_folder();
 	if (engine->settings.disable)
 		goto out;
-	snprintf(engine->library, sizeof engine->library, "%s", library_path);
+	engine->library = library_path;
 	if (tpck_identity_job(&engine->settings, engine->job))
 		goto out;
 	tpck_files_start(&engine->settings, engine->job, engine->library, engine->start_folder);
@@ -123,13 +139,13 @@ void tpck_engine_start(const char *library_path, char *const *arguments)
 	engine->identity = identity;
 	engine->identity_bytes = (uint32_t)bytes;
 	tpck_settings_store(&engine->settings, store, sizeof store);
-	snprintf(engine->keep, sizeof engine->keep, "%s/%s/keep/%016llx", store, engine->job,
-		 (unsigned long long)tpck_digest64(identity, (size_t)bytes, 0));
-	tpck_attach_own_keep();
+	digest = tpck_digest64(identity, (size_t)bytes, 0);
+	job_path(engine->keep, sizeof engine->keep, store, "keep", digest);
 	tpck_follow_record(engine->log, "", 0);
 	tpck_contents_note_input();
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
-	if (strcmp(engine->settings.resume, "never") != 0 && marker_present()) {
+	if (strcmp(engine->settings.resume, "never") != 0 && marker_present(digest)) {
+		tpck_attach_own_keep();
 		tpck_restart_remember(environ);
 		tpck_resume_begin();
 	}
@@ -198,7 +214,7 @@ void tpck_engine_device(const struct tpck_device *device)
 	pthread_mutex_unlock(&once);
 }
 
-void tpck_engine_end(int status)
+TPCK_AT_START void tpck_engine_end(int status)
 {
 	struct tpck_thread *self = tpck_thread_self();
 	uint32_t mode = tpck_engine_mode();

@@ -23,21 +23,16 @@ enum tpck_mode {
 	TPCK_MODE_LIVE,     /* recording, learning, capturing */
 };
 
-enum { TPCK_VARIABLES_MAX = 4096 };
-
-struct tpck_variable {
-	char symbol[104];
-	uint64_t address, bytes;
-};
-
 struct tpck_engine {
 	pid_t pid;
-	struct tpck_settings settings;
 	int complaints;                 /* settings that are wrong; said once a device is used */
-	char library[1024], job[128], keep[1200], start_folder[1024];
+	uint64_t start_ns, forward_ns;
+	const char *library, *start_folder;
 	struct tpck_ranks ranks;
 	char *identity;
 	uint32_t identity_bytes;
+	char job[128], keep[1200];
+	struct tpck_settings settings;
 
 	struct tpck_log *log;
 	const char *unresumable;        /* why later snapshots cannot be resumed */
@@ -55,7 +50,6 @@ struct tpck_engine {
 	_Atomic uint64_t queued;        /* see tpck_memory_queued() */
 	uint32_t last_allocator;        /* thread of the last one */
 	_Atomic uint32_t futex_turn;
-	struct tpck_variable variables[TPCK_VARIABLES_MAX];
 	_Atomic uint32_t variables_count;
 
 	struct tpck_infer *infer;
@@ -74,7 +68,6 @@ struct tpck_engine {
 	struct tpck_plan *plan;
 	bool digests;                   /* whether the plan was made with classes */
 	uint64_t variables_planned;
-	uint64_t start_ns, forward_ns;
 };
 
 extern struct tpck_engine tpck_engine __attribute__((visibility("hidden")));

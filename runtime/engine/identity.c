@@ -16,29 +16,14 @@
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
+#include "runtime/base/text.h"
 
 /* What is long is there by its beginning and a digest, so that the text always fits and nothing is left
  * out of the comparison. */
 enum { VALUE_MAX = 1024, VALUE_SHOWN = 200, LIST_MAX = 20 << 10 };
 
-struct text {
-	char *at;
-	size_t size, used;
-	bool cut;
-};
-
-static void add_bytes(struct text *text, const char *bytes, size_t count)
-{
-	if (text->used + count >= text->size) {
-		text->cut = true;
-		return;
-	}
-	memcpy(text->at + text->used, bytes, count);
-	text->used += count;
-	text->at[text->used] = '\0';
-}
-
-static void add_line(struct text *text, const char *key, const char *value)
+static TPCK_AT_START void add_line(struct tpck_text *text, const char *key, const char *value)
 {
 	size_t length = strlen(value);
 	char escaped[8], brief[VALUE_SHOWN + 80];
@@ -48,31 +33,40 @@ static void add_line(struct text *text, const char *key, const char *value)
 			 (unsigned long long)tpck_digest64(value, length, 0));
 		value = brief;
 	}
-	add_bytes(text, key, strlen(key));
-	add_bytes(text, " ", 1);
+	tpck_text_add(text, key);
+	tpck_text_bytes(text, " ", 1);
 	for (const char *p = value, *run = p;; p++) {
-		if (*p >= 0x20 && *p < 0x7f && *p != '\\')
-			continue;
-		add_bytes(text, run, (size_t)(p - run));
+		while (*p >= 0x20 && *p < 0x7f && *p != '\\')
+			p++;
+		tpck_text_bytes(text, run, (size_t)(p - run));
 		if (!*p)
 			break;
 		snprintf(escaped, sizeof escaped, "\\x%02x", (unsigned char)*p);
-		add_bytes(text, escaped, 4);
+		tpck_text_bytes(text, escaped, 4);
 		run = p + 1;
 	}
-	add_bytes(text, "\n", 1);
+	tpck_text_bytes(text, "\n", 1);
+}
+
+static TPCK_AT_START void add_number(struct tpck_text *text, const char *key, uint64_t number)
+{
+	char value[24];
+	struct tpck_text shown = tpck_text_in(value, sizeof value);
+
+	tpck_text_number(&shown, number);
+	add_line(text, key, value);
 }
 
 /* A list of which each entry is a line, as long as there is room; those behind become one line. */
 struct list {
-	struct text *text;
+	struct tpck_text *text;
 	const char *key;
 	size_t from; /* where it begins in the text */
 	unsigned more;
 	uint64_t digest;
 };
 
-static bool add_entry(struct list *list, const char *value)
+static TPCK_AT_START bool add_entry(struct list *list, const char *value)
 {
 	if (list->text->used - list->from < LIST_MAX) {
 		add_line(list->text, list->key, value);
@@ -83,17 +77,18 @@ static bool add_entry(struct list *list, const char *value)
 	return false;
 }
 
-static void end_list(const struct list *list)
+static TPCK_AT_START void end_list(const struct list *list)
 {
 	char value[64];
 
+	if (!list->more)
+		return;
 	snprintf(value, sizeof value, "(%u more, digest %016llx)", list->more, (unsigned long long)list->digest);
-	if (list->more)
-		add_line(list->text, list->key, value);
+	add_line(list->text, list->key, value);
 }
 
 /* The build id of the executable, which is the first object. */
-static int find_build_id(struct dl_phdr_info *info, size_t size, void *argument)
+static TPCK_AT_START int find_build_id(struct dl_phdr_info *info, size_t size, void *argument)
 {
 	char *out = argument;
 
@@ -111,8 +106,10 @@ static int find_build_id(struct dl_phdr_info *info, size_t size, void *argument)
 			const unsigned char *id = (const unsigned char *)name + ((note->n_namesz + 3) & ~3u);
 
 			if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && memcmp(name, "GNU", 4) == 0) {
-				for (unsigned b = 0; b < note->n_descsz && b < 20; b++)
-					sprintf(out + 2 * b, "%02x", id[b]);
+				for (unsigned b = 0; b < note->n_descsz && b < 20; b++) {
+					out[2 * b] = "0123456789abcdef"[id[b] >> 4];
+					out[2 * b + 1] = "0123456789abcdef"[id[b] & 15];
+				}
 				return 1;
 			}
 			at = (const char *)id + ((note->n_descsz + 3) & ~3u);
@@ -137,10 +134,10 @@ static size_t read_file(const char *path, char *buffer, size_t size)
 
 /* Digest of a script that an interpreter is to run: any argument that is a small regular file whose
  * name says so. */
-static void add_script(struct text *text, const char *argument)
+static TPCK_AT_START void add_script(struct tpck_text *text, const char *argument)
 {
 	const char *dot = strrchr(argument, '.');
-	static char content[1 << 20];
+	static char content[1 << 20] TPCK_LARGE;
 	char value[64];
 	size_t bytes;
 
@@ -151,37 +148,45 @@ static void add_script(struct text *text, const char *argument)
 	add_line(text, "script-digest", value);
 }
 
-/* Variables that say where or by whom a program was started, not what it computes. */
-static bool matters(const char *variable)
+/* In line: it is asked some thousand times at the start of every program. */
+static inline bool begins(const char *text, const char *with)
 {
-	static const char *const ignored[] = {
-		"TRANSPCKPT", "_TRANSPCKPT_", "LD_PRELOAD=", "SLURM_", "SLURMD_", "_SLURM_", "SRUN_", "PMI", "OMPI_",
-		"PWD=", "OLDPWD=", "SHLVL=", "_=", "TERM",
-		"SSH_", "XDG_", "COLUMNS=", "LINES=", "DISPLAY=", "DBUS_", "WINDOWID=", "TMUX", "STY=", "PS1=",
-		"HOSTNAME=", "HOST=", "MASTER_ADDR=", "MASTER_PORT=", "TORCHELASTIC_", "INVOCATION_ID=",
-		"GROUP_RANK=", "GROUP_WORLD_SIZE=", "LOCAL_WORLD_SIZE=", "MPI_LOCALNRANKS=", "NODE_RANK=",
-		"JOURNAL_STREAM=", "MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=", "MAKE_", "LS_COLORS=", "MAIL=", "TMPDIR=",
+	while (*with && *with == *text)
+		with++, text++;
+	return !*with;
+}
+
+/* Variables that say where or by whom a program was started, not what it computes. */
+static TPCK_AT_START bool matters(const char *variable)
+{
+	/* By the alphabet. */
+	static const char ignored[][24] = {
+		"COLUMNS=", "DBUS_", "DISPLAY=", "GROUP_RANK=", "GROUP_WORLD_SIZE=", "HOST=", "HOSTNAME=", "INVOCATION_ID=",
+		"JOURNAL_STREAM=", "LD_PRELOAD=", "LINES=", "LOCAL_WORLD_SIZE=", "LS_COLORS=", "MAIL=", "MAKEFLAGS=", "MAKELEVEL=",
+		"MAKE_", "MASTER_ADDR=", "MASTER_PORT=", "MFLAGS=", "MPI_LOCALNRANKS=", "NODE_RANK=", "OLDPWD=", "OMPI_", "PMI",
+		"PS1=", "PWD=", "SHLVL=", "SLURMD_", "SLURM_", "SRUN_", "SSH_", "STY=", "TERM", "TMPDIR=", "TMUX", "TORCHELASTIC_",
+		"TRANSPCKPT", "WINDOWID=", "XDG_", "_=", "_SLURM_", "_TRANSPCKPT_",
 	};
 
-	for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
-		if (*variable == *ignored[i] && strncmp(variable, ignored[i], strlen(ignored[i])) == 0)
+	for (size_t i = 0; i < sizeof ignored / sizeof *ignored && ignored[i][0] <= *variable; i++)
+		if (begins(variable, ignored[i]))
 			return false;
 	return true;
 }
 
-static const char *value_of(char *const *environment, const char *name)
+static TPCK_AT_START const char *value_of(char *const *environment, const char *name)
 {
 	size_t length = strlen(name);
 
 	for (char *const *e = environment; e && *e; e++)
-		if (strncmp(*e, name, length) == 0 && (*e)[length] == '=')
+		if (begins(*e, name) && (*e)[length] == '=')
 			return *e + length + 1;
 	return NULL;
 }
 
 /* Which devices of a node a job gets is Slurm's choice, and another one in each start; how many it gets is the job's. What a
  * user has chosen tells programs apart that run beside each other. Slurm says it twice. */
-static bool devices_by_slurm(char *const *environment)
+static TPCK_AT_START bool devices_by_slurm(char *const *environment)
 {
 	const char *visible = value_of(environment, "CUDA_VISIBLE_DEVICES"), *given = value_of(environment, "GPU_DEVICE_ORDINAL");
 
@@ -189,7 +194,7 @@ static bool devices_by_slurm(char *const *environment)
 }
 
 /* NULL: the variable is none that lists devices. */
-static const char *without_numbers(const char *variable, char *buffer, size_t size)
+static TPCK_AT_START const char *without_numbers(const char *variable, char *buffer, size_t size)
 {
 	static const char *const lists[] = {"CUDA_VISIBLE_DEVICES=", "GPU_DEVICE_ORDINAL=", "ROCR_VISIBLE_DEVICES=", "ZE_AFFINITY_MASK="};
 
@@ -207,22 +212,25 @@ static const char *without_numbers(const char *variable, char *buffer, size_t si
 	return NULL;
 }
 
-static int by_text(const void *a, const void *b)
+static TPCK_AT_START int by_text(const void *a, const void *b)
 {
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
+	const unsigned char *first = *(const unsigned char *const *)a, *second = *(const unsigned char *const *)b;
+
+	return *first != *second ? *first - *second : strcmp((const char *)first, (const char *)second);
 }
 
-static int add_environment(struct text *text, char *const *environment)
+static TPCK_AT_START int add_environment(struct tpck_text *text, char *const *environment)
 {
 	struct list list = {.text = text, .key = "environment", .from = text->used};
-	const char **sorted;
+	const char *few[256], **sorted = few;
 	bool by_slurm = devices_by_slurm(environment);
 	char shown[64];
 	size_t count = 0;
 
 	for (char *const *e = environment; e && *e; e++)
 		count++;
-	sorted = calloc(count + 1, sizeof *sorted);
+	if (count > sizeof few / sizeof *few)
+		sorted = calloc(count, sizeof *sorted);
 	if (!sorted)
 		return -ENOMEM;
 	count = 0;
@@ -233,11 +241,12 @@ static int add_environment(struct text *text, char *const *environment)
 	for (size_t i = 0; i < count; i++)
 		add_entry(&list, by_slurm && without_numbers(sorted[i], shown, sizeof shown) ? shown : sorted[i]);
 	end_list(&list);
-	free(sorted);
+	if (sorted != few)
+		free(sorted);
 	return 0;
 }
 
-static void add_arguments(struct text *text, char *const *arguments)
+static TPCK_AT_START void add_arguments(struct tpck_text *text, char *const *arguments)
 {
 	struct list list = {.text = text, .key = "argument", .from = text->used};
 
@@ -247,55 +256,73 @@ static void add_arguments(struct text *text, char *const *arguments)
 	end_list(&list);
 }
 
-/* As they were when the job's name was made. */
-static char executable[4096], folder[4096];
+/* As they were at the start: the folder, the executable, and behind them room for both with a newline between. Short ones share
+ * a page. */
+enum { PATH_BYTES = 4096 };
+static char texts[4 * PATH_BYTES + 1] TPCK_LARGE_USED;
+static const char *executable;
 
-static void make_job(const struct tpck_settings *settings, char job[TPCK_JOB_MAX])
+TPCK_AT_START const char *tpck_identity_folder(void)
+{
+	if (!texts[0] && syscall(SYS_getcwd, texts, PATH_BYTES) < 0)
+		texts[0] = '\0';
+	return texts;
+}
+
+static TPCK_AT_START void make_job(const struct tpck_settings *settings, char job[TPCK_JOB_MAX])
 {
 	const char *slash = strrchr(executable, '/');
-	char both[8300];
-	int length;
+	size_t length = strlen(executable), folder_length = strlen(texts);
+	char *both = texts + (executable - texts) + length + 1;
+	struct tpck_text text = tpck_text_in(job, TPCK_JOB_MAX);
 
 	if (settings->job[0]) {
-		snprintf(job, TPCK_JOB_MAX, "%.*s", TPCK_SETTINGS_JOB_MAX, settings->job);
+		tpck_text_bytes(&text, settings->job, strnlen(settings->job, TPCK_SETTINGS_JOB_MAX));
 	} else {
-		length = snprintf(both, sizeof both, "%s\n%s", executable, folder);
-		snprintf(job, TPCK_JOB_MAX, "%.60s-%08x", slash ? slash + 1 : executable,
-			 (unsigned)tpck_digest64(both, (size_t)length, 0));
+		memcpy(both, executable, length);
+		both[length] = '\n';
+		memcpy(both + length + 1, texts, folder_length);
+		slash = slash ? slash + 1 : executable;
+		tpck_text_bytes(&text, slash, strnlen(slash, 60));
+		tpck_text_add(&text, "-");
+		tpck_text_hexadecimal(&text, tpck_digest64(both, length + 1 + folder_length, 0), 8);
 	}
 	tpck_settings_job_clean(job);
 }
 
-int tpck_identity_job(const struct tpck_settings *settings, char job[TPCK_JOB_MAX])
+TPCK_AT_START int tpck_identity_job(const struct tpck_settings *settings, char job[TPCK_JOB_MAX])
 {
-	if (syscall(SYS_readlink, "/proc/self/exe", executable, sizeof executable - 1) < 0)
+	char *at = texts + strlen(tpck_identity_folder()) + 1;
+
+	if (syscall(SYS_readlink, "/proc/self/exe", at, PATH_BYTES - 1) < 0)
 		return -errno;
-	syscall(SYS_getcwd, folder, sizeof folder);
+	executable = at;
 	make_job(settings, job);
 	return 0;
 }
 
-long tpck_identity_make(const char *job, uint32_t rank, uint32_t world, char *const *arguments, char *const *environment, char *at, size_t size)
+TPCK_AT_START long tpck_identity_make(const char *job, uint32_t rank, uint32_t world, char *const *arguments, char *const *environment, char *at, size_t size)
 {
-	struct text text = {at, size, 0, false};
+	struct tpck_text text = tpck_text_in(at, size);
 	char value[128], build_id[48] = "";
+	struct tpck_text digest;
 	struct stat found = {0};
 
-	snprintf(value, sizeof value, "%u", (unsigned)getuid());
-	add_line(&text, "user", value);
+	add_number(&text, "user", getuid());
 	add_line(&text, "job", job);
-	snprintf(value, sizeof value, "%u", rank);
-	add_line(&text, "rank", value);
+	add_number(&text, "rank", rank);
 	add_line(&text, "ordinal", "0");
 	/* Not all launchers say so in a variable that counts. */
-	snprintf(value, sizeof value, "%u", world);
-	add_line(&text, "ranks", value);
+	add_number(&text, "ranks", world);
 	add_line(&text, "executable", executable);
 	dl_iterate_phdr(find_build_id, build_id);
 	syscall(SYS_newfstatat, AT_FDCWD, executable, &found, 0);
-	snprintf(value, sizeof value, "%s-%lld", build_id, (long long)found.st_size);
+	digest = tpck_text_in(value, sizeof value);
+	tpck_text_add(&digest, build_id);
+	tpck_text_add(&digest, "-");
+	tpck_text_number(&digest, (uint64_t)found.st_size);
 	add_line(&text, "executable-digest", value);
-	add_line(&text, "folder", folder);
+	add_line(&text, "folder", texts);
 	add_arguments(&text, arguments);
 	if (add_environment(&text, environment))
 		return -ENOMEM;

@@ -10,6 +10,8 @@
 
 enum { TPCK_IDENTITY_MAX = 64 << 10, TPCK_JOB_MAX = 128 };
 
+/* The folder that the process was started in, asked for at the first call; "": it is not known. */
+const char *tpck_identity_folder(void);
 /* The job's name. 0 or -errno. */
 int tpck_identity_job(const struct tpck_settings *settings, char job[TPCK_JOB_MAX]);
 /* Writes the identity text (wire/message.h), after the job's name was asked for. Returns its length, or -errno. */

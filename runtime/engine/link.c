@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/track/threads.h"
 #include "runtime/wire/reach.h"
@@ -28,11 +29,11 @@ enum { TICK_MS = 100, WELCOME_MS = 10000, APART_MS = 30000, OFFER_MS = 900000, H
 
 static struct tpck_link_options options;
 static struct tpck_link_events events;
-static struct tpck_reach who;
+static struct tpck_reach who TPCK_LARGE;
 static _Atomic int socket_now = -1;
 static uint64_t generation;
 static struct tpck_control *page;
-static char session[256];
+static char session[256] TPCK_LARGE;
 static _Atomic bool ending, bye;
 
 static int send_message(int fd, enum tpck_message_type type, const void *payload, uint32_t bytes)

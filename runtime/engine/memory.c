@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
 #include "runtime/engine/engine_private.h"
@@ -26,7 +27,13 @@
  * driver allocates by itself (code, its own pools, graphs), and other processes likewise. */
 #define IDLE_BYTES (64ull << 20)
 
+enum { VARIABLES = 4096 };
+
 static struct tpck_engine *const engine = &tpck_engine;
+static struct variable {
+	char symbol[104];
+	uint64_t address, bytes;
+} variables[VARIABLES] TPCK_LARGE; /* engine->variables_count of them are in use */
 
 void tpck_memory_open(void)
 {
@@ -249,7 +256,7 @@ static void variable_name(char *out, size_t room, const char *symbol, uint64_t b
 		snprintf(out, room, "%.*s#%016llx", (int)kept, symbol, (unsigned long long)tpck_digest64(symbol, length, 0));
 	length = strlen(out);
 	for (uint32_t i = 0; i < count; i++) {
-		const struct tpck_variable *other = &engine->variables[i];
+		const struct variable *other = &variables[i];
 
 		if (other->bytes == bytes && strncmp(other->symbol, out, length) == 0 &&
 		    (other->symbol[length] == '\0' || other->symbol[length] == '~'))
@@ -261,22 +268,22 @@ static void variable_name(char *out, size_t room, const char *symbol, uint64_t b
 
 void tpck_engine_module_variable(const char *symbol, uint64_t address, uint64_t bytes)
 {
-	struct tpck_variable *variable;
+	struct variable *variable;
 	uint32_t count;
 
 	pthread_mutex_lock(&engine->allocation);
 	count = atomic_load(&engine->variables_count);
 	for (uint32_t i = 0; i < count; i++)
-		if (engine->variables[i].address == address) {
+		if (variables[i].address == address) {
 			pthread_mutex_unlock(&engine->allocation);
 			return;
 		}
-	if (count == TPCK_VARIABLES_MAX) {
+	if (count == VARIABLES) {
 		pthread_mutex_unlock(&engine->allocation);
 		tpck_engine_unresumable("the program has more variables on the device than can be followed");
 		return;
 	}
-	variable = &engine->variables[count];
+	variable = &variables[count];
 	variable_name(variable->symbol, sizeof variable->symbol, symbol, bytes, count);
 	variable->address = address;
 	variable->bytes = bytes;
@@ -289,8 +296,8 @@ uint64_t tpck_memory_variable(const char *symbol, uint64_t bytes)
 	uint32_t count = atomic_load(&engine->variables_count);
 
 	for (uint32_t i = 0; i < count; i++)
-		if (engine->variables[i].bytes == bytes && strcmp(engine->variables[i].symbol, symbol) == 0)
-			return engine->variables[i].address;
+		if (variables[i].bytes == bytes && strcmp(variables[i].symbol, symbol) == 0)
+			return variables[i].address;
 	return 0;
 }
 
@@ -315,24 +322,24 @@ static void plan_retire(struct tpck_plan *plan)
 static struct tpck_plan *plan_make(void)
 {
 	uint64_t classes = tpck_classes_version();
-	uint32_t variables = atomic_load(&engine->variables_count), at = 0;
+	uint32_t known = atomic_load(&engine->variables_count), at = 0;
 	uint64_t blocks = 0, bytes = 0, backed = 0;
 	struct tpck_plan *plan;
 
 	if (engine->arena)
 		tpck_arena_totals(engine->arena, &blocks, &bytes, &backed);
-	plan = tpck_plan_new((uint32_t)blocks + variables);
+	plan = tpck_plan_new((uint32_t)blocks + known);
 	if (!plan)
 		return NULL;
-	for (uint32_t i = 0; i < variables; i++) {
+	for (uint32_t i = 0; i < known; i++) {
 		struct tpck_image_row *row = &plan->row[at++];
 
-		row->address = engine->variables[i].address;
-		row->bytes = engine->variables[i].bytes;
+		row->address = variables[i].address;
+		row->bytes = variables[i].bytes;
 		row->kind = TPCK_MEMORY_MODULE_VARIABLE;
 		row->order = UINT64_MAX;
 		row->class_ = tpck_copier_digests() ? tpck_classes_of(row->order, row->address) : TPCK_CLASS_UNKNOWN;
-		strcpy(row->symbol, engine->variables[i].symbol);
+		strcpy(row->symbol, variables[i].symbol);
 	}
 	for (const struct tpck_block *block = engine->arena ? tpck_arena_first(engine->arena) : NULL; block;
 	     block = block->next) {
@@ -347,7 +354,7 @@ static struct tpck_plan *plan_make(void)
 	plan->rows = at;
 	plan->version = engine->arena ? tpck_arena_version(engine->arena) : 0;
 	plan->classes = classes;
-	engine->variables_planned = variables;
+	engine->variables_planned = known;
 	tpck_plan_place(plan);
 	return plan;
 }

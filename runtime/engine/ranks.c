@@ -8,9 +8,10 @@
 #include <string.h>
 
 #include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
 
 /* Whole and not negative, or -1. */
-static long number(const char *name)
+static TPCK_AT_START long number(const char *name)
 {
 	const char *text = getenv(name);
 	char *end;
@@ -24,7 +25,7 @@ static long number(const char *name)
 
 /* Scripts that tell srun's tasks their ranks by torchrun's names leave out how many are here, as PMI does. Where Slurm counts
  * the same ranks it knows. */
-static bool slurm_has_more(long rank, long world)
+static TPCK_AT_START bool slurm_has_more(long rank, long world)
 {
 	return number("SLURM_PROCID") == rank && number("SLURM_STEP_NUM_TASKS") == world && getenv("SLURM_STEP_TASKS_PER_NODE") &&
 	       number("SLURM_STEP_TASKS_PER_NODE") != world;
@@ -35,7 +36,7 @@ static bool slurm_has_more(long rank, long world)
  * says that there are several is believed, the nearest first. Slurm's own count is that of the step: SLURM_NTASKS is the
  * allocation's, and also there, as SLURM_PROCID is, in the batch script, which is one process.
  */
-static void find_rank(struct tpck_ranks *ranks)
+static TPCK_AT_START void find_rank(struct tpck_ranks *ranks)
 {
 	static const char *const names[][3] = {
 		{"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
@@ -58,7 +59,7 @@ static void find_rank(struct tpck_ranks *ranks)
 	}
 }
 
-void tpck_ranks_find(struct tpck_ranks *ranks)
+TPCK_AT_START void tpck_ranks_find(struct tpck_ranks *ranks)
 {
 	static const char *const told[] = {
 		"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
@@ -14,7 +15,7 @@ enum { SEEN_BITS = 14 };
 static struct tpck_engine *const engine = &tpck_engine;
 
 /* Digests of token sequences that are in the log already. */
-static uint64_t seen[1 << SEEN_BITS];
+static uint64_t seen[1 << SEEN_BITS] TPCK_LARGE;
 static uint32_t seen_count;
 static tpck_spin seen_lock;
 

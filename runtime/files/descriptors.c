@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
 #include "runtime/track/threads.h"
@@ -18,15 +19,15 @@ enum { MAPPINGS = 256 };
 #define PAST UINT32_MAX
 
 /* An entry's index + 1 and its serial's low half: 0 is none. */
-static _Atomic uint64_t descriptors[TPCK_FILES_DESCRIPTORS];
-static _Atomic uint64_t limits[TPCK_FILES_DESCRIPTORS]; /* how long the file may get by it; UINT64_MAX: as long as it likes */
-static uint32_t born[TPCK_FILES_DESCRIPTORS];           /* forks until then */
+static _Atomic uint64_t descriptors[TPCK_FILES_DESCRIPTORS] TPCK_LARGE;
+static _Atomic uint64_t limits[TPCK_FILES_DESCRIPTORS] TPCK_LARGE; /* how long the file may get by it; UINT64_MAX: as long as it likes */
+static uint32_t born[TPCK_FILES_DESCRIPTORS] TPCK_LARGE;           /* forks until then */
 static _Atomic uint32_t known, highest;
 static int32_t process; /* whose descriptors these are */
 static struct {
 	uintptr_t from, to;
 	uint64_t what;
-} mappings[MAPPINGS];
+} mappings[MAPPINGS] TPCK_LARGE;
 static _Atomic uint32_t mapped;
 static tpck_spin mappings_lock;
 

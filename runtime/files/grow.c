@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/reach.h"
 
@@ -389,7 +390,7 @@ bool tpck_files_hold(int fd, int other)
 	return true;
 }
 
-void tpck_files_let_go(bool held)
+TPCK_AT_START void tpck_files_let_go(bool held)
 {
 	if (held)
 		tpck_files_gate_leave();

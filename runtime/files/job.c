@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
+#include "runtime/base/text.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/message.h"
 #include "runtime/wire/reach.h"
@@ -26,8 +28,8 @@ enum { LOOK_MS = 50, SAY_MS = 2000 };
 
 struct tpck_view *_Atomic tpck_files_view;
 const struct tpck_settings *tpck_files_settings;
-char tpck_files_folder[TPCK_VIEW_PATH / 2];
-static struct tpck_reach who;
+char tpck_files_folder[TPCK_VIEW_PATH / 2] TPCK_LARGE_USED;
+static struct tpck_reach who TPCK_LARGE_USED;
 static _Atomic bool paused, off = true, complained;
 static bool learns;
 static _Atomic bool took; /* this process has something pending, or had */
@@ -37,8 +39,30 @@ static _Atomic int agent_socket = -1;
 static pthread_mutex_t joining = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP; /* a signal's handler may come by */
 extern char **environ;
 
+/* As setenv() does it, but for a short program, which may never allocate: what that costs at the first time is more than all else
+ * here. An array of somebody else's is what libc expects of `environ`, and copies when it has to. */
+static TPCK_AT_START void tell_children(const char *job)
+{
+	static char text[256] TPCK_LARGE_USED;
+	static char *few[256] TPCK_LARGE_USED;
+	struct tpck_text pair = tpck_text_in(text, sizeof text);
+	size_t count = 0;
+
+	while (environ && environ[count])
+		count++;
+	tpck_text_add(&pair, VARIABLE "=");
+	tpck_text_add(&pair, job);
+	if (count + 2 > sizeof few / sizeof *few || getenv(VARIABLE) || pair.cut) {
+		setenv(VARIABLE, job, 1);
+		return;
+	}
+	memcpy(few, environ, count * sizeof *few);
+	few[count] = text;
+	environ = few;
+}
+
 /* The job whose files this process sees: that of the program that started it, unless the settings name another. */
-static const char *job_of(const char *job)
+static TPCK_AT_START const char *job_of(const char *job)
 {
 	const char *inherited = getenv(VARIABLE);
 
@@ -46,21 +70,34 @@ static const char *job_of(const char *job)
 		return job;
 	if (inherited && *inherited && *inherited != '.' && !strchr(inherited, '/'))
 		return inherited;
-	setenv(VARIABLE, job, 1);
+	tell_children(job);
 	return job;
 }
 
-void tpck_files_start(const struct tpck_settings *settings, const char *job, const char *library, const char *start_folder)
+static __attribute__((noinline)) void sweep(struct tpck_view *view)
+{
+	char lost[TPCK_VIEW_PATH + TPCK_VIEW_NAME];
+
+	while (tpck_view_sweep(view, tpck_files_folder, lost))
+		;
+	tpck_files_revive();
+}
+
+TPCK_AT_START void tpck_files_start(const struct tpck_settings *settings, const char *job, const char *library, const char *start_folder)
 {
 	char shm[TPCK_SETTING_TEXT_MAX + 16];
 	struct tpck_view *view = NULL;
+	struct tpck_text folder;
 
 	tpck_files_settings = settings;
 	if (strcmp(settings->files, "none") == 0)
 		return;
 	job = job_of(job);
 	tpck_settings_shm(settings, shm, sizeof shm);
-	snprintf(tpck_files_folder, sizeof tpck_files_folder, "%s/%.200s", shm, job);
+	folder = tpck_text_in(tpck_files_folder, sizeof tpck_files_folder);
+	tpck_text_add(&folder, shm);
+	tpck_text_add(&folder, "/");
+	tpck_text_bytes(&folder, job, strnlen(job, 200));
 	who = (struct tpck_reach){
 		.settings = settings, .environment = environ, .job = job, .library = library, .start_folder = start_folder,
 	};
@@ -73,13 +110,8 @@ void tpck_files_start(const struct tpck_settings *settings, const char *job, con
 	if (tpck_view_map(tpck_files_folder, false, &view))
 		return;
 	atomic_store(&tpck_files_view, view);
-	if (!tpck_files_idle()) {
-		char lost[TPCK_VIEW_PATH + TPCK_VIEW_NAME];
-
-		while (tpck_view_sweep(view, tpck_files_folder, lost))
-			;
-		tpck_files_revive();
-	}
+	if (!tpck_files_idle())
+		sweep(view);
 }
 
 int32_t tpck_files_pid(void)
@@ -430,12 +462,11 @@ static void at_its_end(struct tpck_view *view, int32_t pid)
 	}
 }
 
-static void wait_for_owed(double seconds)
+static TPCK_AT_START void wait_for_owed(double seconds)
 {
-	uint64_t until = tpck_clock_monotonic_ns() + (uint64_t)(seconds * 1e9), say = tpck_clock_monotonic_ns() + SAY_MS * 1000000ull;
 	int saved = errno, error = -1;
 	struct tpck_view *view;
-	uint64_t order = 0;
+	uint64_t order = 0, until, say;
 	bool said = false;
 
 	/* A child that shares this memory (vfork) is not the program. */
@@ -446,6 +477,8 @@ static void wait_for_owed(double seconds)
 	tpck_view_unlock(view);
 	if (!took)
 		return;
+	until = tpck_clock_monotonic_ns() + (uint64_t)(seconds * 1e9);
+	say = tpck_clock_monotonic_ns() + SAY_MS * 1000000ull;
 	while (tpck_clock_monotonic_ns() < until && (view = tpck_files_lock())) {
 		uint32_t seen = view->done;
 
@@ -468,7 +501,7 @@ static void wait_for_owed(double seconds)
 }
 
 /* Without it the agent takes the end of the connection for a death, and keeps the copies in memory for the next start. */
-static void say_end(int status)
+static TPCK_AT_START void say_end(int status)
 {
 	struct {
 		struct tpck_message head;
@@ -481,7 +514,7 @@ static void say_end(int status)
 	errno = saved;
 }
 
-void tpck_files_end(int status, double seconds)
+TPCK_AT_START void tpck_files_end(int status, double seconds)
 {
 	wait_for_owed(seconds);
 	say_end(status);

@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/learnt.h"
@@ -26,9 +27,9 @@ enum fresh {
 	FROM_DEVICE, /* and has been written from what a device was copied to */
 };
 
-_Atomic uint8_t tpck_files_fresh[TPCK_FILES_DESCRIPTORS];
+_Atomic uint8_t tpck_files_fresh[TPCK_FILES_DESCRIPTORS] TPCK_LARGE;
 static _Atomic uint32_t highest;
-static _Atomic uint64_t targets[1 << TARGETS_BITS];
+static _Atomic uint64_t targets[1 << TARGETS_BITS] TPCK_LARGE;
 static _Atomic bool copied;
 
 /* ---- where a device was copied to ------------------------------------------------------------- */

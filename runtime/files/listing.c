@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/files/files_private.h"
 #include "runtime/track/threads.h"
 
@@ -31,7 +32,7 @@ static struct stream {
 	DIR *folder;
 	struct tpck_files_listing *listing;
 	struct dirent entry;
-} streams[LISTINGS];
+} streams[LISTINGS] TPCK_LARGE;
 static tpck_spin lock;
 
 bool tpck_files_owes(void)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/message.h"
@@ -79,7 +80,7 @@ static bool has_asked(void)
 	return has;
 }
 
-void tpck_files_ask_for_lost(const struct tpck_reach *who)
+TPCK_AT_START void tpck_files_ask_for_lost(const struct tpck_reach *who)
 {
 	struct tpck_reach reach = *who;
 	struct tpck_error err = {0};

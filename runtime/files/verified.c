@@ -15,6 +15,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/sums_record.h"
@@ -42,7 +43,7 @@ static struct {
 	uint32_t room, used;
 	uint64_t log_inode, seen; /* of the log so much has been looked at */
 	_Atomic uint64_t looked_ns;
-	char log[TPCK_SETTING_TEXT_MAX + TPCK_VIEW_PATH];
+	const char *job, *start_folder;
 } published = {.lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP};
 
 /* What is wrong with a copy. */
@@ -81,13 +82,19 @@ static bool same_time(struct timespec a, struct timespec b)
 	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
-void tpck_files_verify_start(const char *job, const char *start_folder)
+TPCK_AT_START void tpck_files_verify_start(const char *job, const char *start_folder)
+{
+	published.job = job;
+	published.start_folder = start_folder;
+}
+
+static void log_path(char *path, size_t size)
 {
 	char store[TPCK_SETTING_TEXT_MAX + 16];
 
 	tpck_settings_store(tpck_files_settings, store, sizeof store);
-	snprintf(published.log, sizeof published.log, "%s%s%s/%s/" TPCK_SUMS_LOG, *store == '/' ? "" : start_folder,
-		 *store == '/' ? "" : "/", store, job);
+	snprintf(path, size, "%s%s%s/%s/" TPCK_SUMS_LOG, *store == '/' ? "" : published.start_folder, *store == '/' ? "" : "/", store,
+		 published.job);
 }
 
 void tpck_files_verify_forked(void)
@@ -208,8 +215,11 @@ static void read_log(int fd, uint64_t end)
 
 static int open_log(struct stat *log)
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, published.log, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+	char path[TPCK_FILES_PATH];
+	int fd;
 
+	log_path(path, sizeof path);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
 	if (fd >= 0 && (syscall(SYS_newfstatat, fd, "", log, AT_EMPTY_PATH) || !S_ISREG(log->st_mode) || log->st_uid != geteuid())) {
 		syscall(SYS_close, fd);
 		fd = -1;
@@ -220,11 +230,13 @@ static int open_log(struct stat *log)
 /* What has been added since, or all of one that was made anew. */
 static void look(void)
 {
+	char path[TPCK_FILES_PATH];
 	struct stat log;
 	int fd;
 
+	log_path(path, sizeof path);
 	atomic_store(&published.looked_ns, tpck_clock_monotonic_ns());
-	if (syscall(SYS_newfstatat, AT_FDCWD, published.log, &log, AT_SYMLINK_NOFOLLOW) ||
+	if (syscall(SYS_newfstatat, AT_FDCWD, path, &log, AT_SYMLINK_NOFOLLOW) ||
 	    (log.st_ino == published.log_inode && (uint64_t)log.st_size == published.seen))
 		return;
 	fd = open_log(&log);

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/follow/follow_private.h"
 
 #define VARIABLE "_TRANSPCKPT_CACHES_HIDDEN"
@@ -101,7 +102,7 @@ void tpck_caches_hide(uint64_t from_ns, uint64_t to_ns)
 	atomic_store(&tpck_caches_hiding_now, true);
 }
 
-void tpck_caches_inherit(void)
+TPCK_AT_START void tpck_caches_inherit(void)
 {
 	const char *text = getenv(VARIABLE);
 

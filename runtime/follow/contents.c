@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files.h"
 #include "runtime/follow/follow.h"
@@ -112,7 +113,7 @@ void tpck_contents_note(const char *path, uint64_t digest)
 		note(path, digest, &found, false);
 }
 
-void tpck_contents_note_input(void)
+TPCK_AT_START void tpck_contents_note_input(void)
 {
 	char path[4096] = "";
 	struct stat found, there;

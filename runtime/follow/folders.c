@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/follow/follow_private.h"
 #include "runtime/track/threads.h"
 
@@ -23,10 +24,10 @@ struct name {
 	char link[];
 };
 
-static struct name *names[BUCKETS];
+static struct name *names[BUCKETS] TPCK_LARGE;
 static unsigned serial;
 static _Atomic unsigned count;
-static char scratch_folder[TPCK_FOLLOW_FOLDER];
+static char scratch_folder[TPCK_FOLLOW_FOLDER] TPCK_LARGE;
 static tpck_spin lock;
 
 static struct name **bucket_of(const char *link)

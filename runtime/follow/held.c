@@ -13,6 +13,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
 
@@ -32,7 +33,7 @@ struct identity {
 };
 static struct {
 	struct identity real, shown;
-} aliases[ALIASES];
+} aliases[ALIASES] TPCK_LARGE;
 _Atomic uint32_t tpck_held_aliases;
 
 static void alias(const struct stat *real, const struct stat *scratch)

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
@@ -29,7 +30,7 @@ struct listing {
 	struct listing *next;
 };
 
-static struct first *firsts[BUCKETS];
+static struct first *firsts[BUCKETS] TPCK_LARGE;
 static struct listing *listings, **listings_end = &listings;
 static uint64_t begun_ns;
 static tpck_spin lock;

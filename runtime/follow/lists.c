@@ -2,6 +2,7 @@
 /* Lists that are kept beside the versions: what a run made, changed and linked elsewhere. */
 #include "config.h"
 
+#include "runtime/base/layout.h"
 #include "runtime/follow/follow.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@ enum { PATH_SIZE = TPCK_FOLLOW_PATH };
 
 static uint64_t timeline_now;
 
-void tpck_lists_of(uint64_t timeline)
+TPCK_AT_START void tpck_lists_of(uint64_t timeline)
 {
 	timeline_now = timeline;
 }

@@ -12,6 +12,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
 #include "runtime/track/threads.h"
@@ -23,8 +24,8 @@ enum { FOLDERS = 512, NAME = 256, LINKS_MAX = 40 };
 static struct {
 	uint64_t digest, at_ns;
 	bool same; /* its name is the path that was asked for, as of most: the text lies nowhere */
-} folders[FOLDERS];
-static char names[FOLDERS][NAME];
+} folders[FOLDERS] TPCK_LARGE;
+static char names[FOLDERS][NAME] TPCK_LARGE;
 static tpck_spin lock;
 static _Atomic uint64_t changed_ns;
 

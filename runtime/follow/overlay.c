@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/follow/follow.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files.h"
@@ -25,8 +26,8 @@ enum { BUCKETS = 4096 };
 
 static bool active;
 static tpck_spin lock;   /* never held across anything that can wait for the application */
-static struct tpck_overlay_entry *entries[BUCKETS];
-static char difference[300];
+static struct tpck_overlay_entry *entries[BUCKETS] TPCK_LARGE;
+static char difference[300] TPCK_LARGE;
 static mode_t mask;
 
 static int scratch_new(mode_t mode)

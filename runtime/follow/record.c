@@ -2,6 +2,7 @@
 /* While recording: what was at a path at its first touch, and versions that may be read again. */
 #include "config.h"
 
+#include "runtime/base/layout.h"
 #include "runtime/follow/follow.h"
 
 #include <dirent.h>
@@ -24,7 +25,7 @@
 
 enum { PATH_SIZE = TPCK_FOLLOW_PATH };
 
-char tpck_follow_keep[TPCK_FOLLOW_FOLDER];
+char tpck_follow_keep[TPCK_FOLLOW_FOLDER] TPCK_LARGE;
 static struct tpck_log *journal;
 static uint64_t begun_ns;
 
@@ -33,8 +34,8 @@ enum { TOUCHED_BITS = 16, FEW_BITS = 10, READ_BIT = 1, NOTED_BIT = 2, FILE_BIT =
 
 /* Paths touched so far: the digest, with its lowest bits telling whether the program may have read it, whether
  * follow/contents.h knows, and whether the regular file that was there at the first touch may be there still. */
-static _Atomic uint64_t touched[1 << TOUCHED_BITS];
-static _Atomic uint64_t few[1 << FEW_BITS]; /* the first ones: of a short program's paths each would have a page to itself */
+static _Atomic uint64_t touched[1 << TOUCHED_BITS] TPCK_LARGE;
+static _Atomic uint64_t few[1 << FEW_BITS] TPCK_LARGE_USED; /* the first ones: of a short program's paths each would have a page to itself */
 static _Atomic uint32_t touched_count;
 
 static _Atomic uint64_t *slot_in(_Atomic uint64_t *table, int bits, uint64_t digest)
@@ -58,9 +59,11 @@ static _Atomic uint64_t *touched_slot(uint64_t digest)
 	return atomic_load(slot) || atomic_load(&touched_count) < (1u << FEW_BITS) * 3 / 4 ? slot : slot_in(touched, TOUCHED_BITS, digest);
 }
 
-void tpck_follow_record(struct tpck_log *into, const char *keep, uint64_t of_timeline)
+TPCK_AT_START void tpck_follow_record(struct tpck_log *into, const char *keep, uint64_t of_timeline)
 {
-	if (!journal) {
+	bool begins = !journal;
+
+	if (begins) {
 		uint64_t start_ns = tpck_clock_coarse_ns();
 		struct tpck_record_file record = {
 			.mtime_s = (int64_t)(start_ns / 1000000000), .mtime_ns = (int64_t)(start_ns % 1000000000),
@@ -71,7 +74,8 @@ void tpck_follow_record(struct tpck_log *into, const char *keep, uint64_t of_tim
 	}
 	journal = into;
 	tpck_lists_of(of_timeline);
-	snprintf(tpck_follow_keep, sizeof tpck_follow_keep, "%s", keep);
+	if (*keep || !begins)
+		snprintf(tpck_follow_keep, sizeof tpck_follow_keep, "%s", keep);
 }
 
 void tpck_follow_known(uint64_t digest, bool noted, bool file)
@@ -95,7 +99,7 @@ enum { LATELY = 1024 };
 #define LATELY_NS 50000000u
 static struct {
 	_Atomic uint64_t digest, at_ns; /* of the path's text; the lowest bit: it was opened for reading too */
-} lately[LATELY];
+} lately[LATELY] TPCK_LARGE;
 
 bool tpck_follow_lately(const char *path, bool read)
 {

@@ -10,12 +10,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/follow/follow_private.h"
 #include "runtime/track/threads.h"
 
 enum { MOST = 1024 };
 
-static char *made[MOST];
+static char *made[MOST] TPCK_LARGE;
 static _Atomic uint32_t count;
 static tpck_spin lock;
 

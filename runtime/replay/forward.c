@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/layout.h"
+
 struct list {
 	const struct tpck_record **at;
 	uint32_t count, room, next;
@@ -40,7 +42,7 @@ enum { SEQUENCE_BUCKETS = 4096 };
 
 static struct tpck_log_reader *reader;
 static struct tpck_expected *all;
-static struct sequence *sequences[SEQUENCE_BUCKETS];
+static struct sequence *sequences[SEQUENCE_BUCKETS] TPCK_LARGE;
 static struct tpck_record_boundary last;
 static uint64_t wall_ns;
 static _Atomic uint32_t waiting_for; /* threads with operations that are not at the cut yet */

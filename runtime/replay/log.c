@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/base/unsignalled.h"
 #include "runtime/track/threads.h"
@@ -44,7 +45,7 @@ static void segment_name(char *path, size_t size, const char *folder, uint64_t s
 	snprintf(path, size, "%s/log.%06llu", folder, (unsigned long long)sequence);
 }
 
-static void segment_begin(struct tpck_log_header *segment, uint64_t generation, uint64_t sequence, uint64_t bytes)
+static TPCK_AT_START void segment_begin(struct tpck_log_header *segment, uint64_t generation, uint64_t sequence, uint64_t bytes)
 {
 	segment->magic = TPCK_LOG_MAGIC;
 	segment->version = TPCK_WIRE_VERSION;
@@ -99,21 +100,23 @@ static struct tpck_log_header *segment_create(const struct tpck_log *log, const 
 	return segment;
 }
 
-struct tpck_log *tpck_log_new(uint64_t limit)
+TPCK_AT_START struct tpck_log *tpck_log_new(uint64_t limit)
 {
-	struct tpck_log *log = mmap(NULL, sizeof *log, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* A program's first is there already. The early segment, which is never unmapped, begins on the page of the log's own. */
+	static struct {
+		struct tpck_log log;
+		_Alignas(64) char early[EARLY_BYTES];
+	} first TPCK_LARGE_USED, *at = &first;
+	static _Atomic bool taken;
 
-	if (log == MAP_FAILED)
+	if (atomic_exchange(&taken, true))
+		at = mmap(NULL, sizeof *at, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (at == MAP_FAILED)
 		return NULL;
-	log->limit = limit;
-	log->segment = mmap(NULL, EARLY_BYTES, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (log->segment == MAP_FAILED) {
-		munmap(log, sizeof *log);
-		return NULL;
-	}
-	segment_begin(log->segment, 0, 0, EARLY_BYTES);
-	return log;
+	at->log.limit = limit;
+	at->log.segment = (void *)at->early;
+	segment_begin(at->log.segment, 0, 0, EARLY_BYTES);
+	return &at->log;
 }
 
 static int attach_behind(struct tpck_log *log, const struct tpck_log_position *cut)
@@ -252,7 +255,7 @@ static bool segment_next(struct tpck_log *log, uint64_t needed)
 	return true;
 }
 
-void *tpck_log_append(struct tpck_log *log, enum tpck_record_type type, uint16_t detail, uint32_t thread,
+TPCK_AT_START void *tpck_log_append(struct tpck_log *log, enum tpck_record_type type, uint16_t detail, uint32_t thread,
 		      uint32_t order, const void *payload, size_t bytes)
 {
 	uint64_t whole = (sizeof(struct tpck_record) + bytes + ALIGN - 1) / ALIGN * ALIGN, used;

@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
+
 enum { DESCRIPTORS_MAX = 1024, SIGNALS = 65 };
 enum { TERM_MS = 1000, KILL_MS = 2000, STEP_MS = 5 };
 
@@ -29,7 +31,7 @@ struct texts {
 };
 
 static struct texts arguments, variables;
-static char folder[4096];
+static char folder[4096] TPCK_LARGE;
 static unsigned char open_at_start[DESCRIPTORS_MAX / 8];
 static sigset_t mask_at_start;
 static bool ignored_at_start[SIGNALS];
@@ -147,7 +149,7 @@ void tpck_restart_input_taken(void)
 	input_taken = true;
 }
 
-void tpck_restart_launcher(const char *(*joined)(void))
+TPCK_AT_START void tpck_restart_launcher(const char *(*joined)(void))
 {
 	launcher = joined;
 }

@@ -10,9 +10,10 @@
 #include <string.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/layout.h"
 #include "runtime/track/threads.h"
 
-static struct tpck_communicator table[TPCK_COMMUNICATORS_MAX];
+static struct tpck_communicator table[TPCK_COMMUNICATORS_MAX] TPCK_LARGE;
 static _Atomic uint32_t used;
 static uint32_t made; /* ever */
 static _Atomic uint64_t changes;

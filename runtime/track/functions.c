@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
 #include "runtime/track/threads.h"
 
 enum { BITS = 17 }; /* a large framework has some 25,000 kernels */
@@ -17,7 +18,7 @@ enum { BITS = 17 }; /* a large framework has some 25,000 kernels */
 static struct entry {
 	_Atomic(const void *) handle;
 	_Atomic(struct tpck_function *) function;
-} table[1 << BITS];
+} table[1 << BITS] TPCK_LARGE;
 static uint32_t used;
 static tpck_spin lock;
 

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "runtime/base/layout.h"
+
 /* Above the arena, below where position-independent programs are loaded. */
 #define FIRST 0x4b0000000000ull
 #define END 0x540000000000ull
@@ -18,9 +20,9 @@ enum { HASH_BITS = 12, VACANT = 64 };
 static uint64_t next = FIRST;
 static struct {
 	uint64_t address, bytes;
-} vacant[VACANT];
+} vacant[VACANT] TPCK_LARGE;
 static unsigned vacant_count;
-static struct tpck_mapping *by_address[1 << HASH_BITS], *by_handle[1 << HASH_BITS];
+static struct tpck_mapping *by_address[1 << HASH_BITS] TPCK_LARGE, *by_handle[1 << HASH_BITS] TPCK_LARGE;
 
 static struct tpck_mapping **slot(struct tpck_mapping **table, uint64_t key)
 {

@@ -6,7 +6,9 @@
 
 #include <stddef.h>
 
-static struct tpck_stream table[TPCK_STREAMS_MAX];
+#include "runtime/base/layout.h"
+
+static struct tpck_stream table[TPCK_STREAMS_MAX] TPCK_LARGE;
 static _Atomic uint32_t used;
 static tpck_spin lock;
 

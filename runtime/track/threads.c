@@ -16,9 +16,10 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/layout.h"
 #include "runtime/track/barrier.h"
 
-static struct tpck_thread slots[TPCK_THREADS_MAX];
+static struct tpck_thread slots[TPCK_THREADS_MAX] TPCK_LARGE_USED;
 static _Atomic uint32_t slots_used;
 static tpck_spin slots_lock;
 __thread struct tpck_thread *tpck_thread_slot;
@@ -36,19 +37,19 @@ static uint32_t mix(uint32_t a, uint32_t b)
 	return (uint32_t)x > 1 ? (uint32_t)x : 2;
 }
 
-void tpck_spin_lock(tpck_spin *lock)
+TPCK_AT_START void tpck_spin_lock(tpck_spin *lock)
 {
 	for (unsigned spins = 0; atomic_exchange_explicit(lock, 1, memory_order_acquire); spins++)
 		if (spins > 100)
 			sched_yield();
 }
 
-void tpck_spin_unlock(tpck_spin *lock)
+TPCK_AT_START void tpck_spin_unlock(tpck_spin *lock)
 {
 	atomic_store_explicit(lock, 0, memory_order_release);
 }
 
-static struct tpck_thread *slot_take(uint32_t id)
+static TPCK_AT_START struct tpck_thread *slot_take(uint32_t id)
 {
 	struct tpck_thread *taken = NULL;
 
@@ -73,7 +74,7 @@ struct tpck_thread *tpck_thread_peek(void)
 	return tpck_thread_slot;
 }
 
-struct tpck_thread *tpck_thread_slot_find(void)
+TPCK_AT_START struct tpck_thread *tpck_thread_slot_find(void)
 {
 	if (!tpck_thread_slot && !ended) {
 		/* A thread that nobody drew an identity for: the main thread, or one made by clone(). */

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/wire/view.h"
 
 /* What is never a checkpoint, wherever it lies: what is appended to while others read it, and what is changed in
@@ -137,7 +138,8 @@ static enum tpck_rule recognised(const char *absolute, const char *name, char *o
 /* The next of the globs with colons between them: its length, and what is behind it in `next`. */
 static size_t glob_of(const char *globs, const char **next)
 {
-	size_t length = strcspn(globs, ":");
+	const char *colon = strchr(globs, ':');
+	size_t length = colon ? (size_t)(colon - globs) : strlen(globs);
 
 	*next = globs + length + (globs[length] == ':');
 	return length;
@@ -148,7 +150,7 @@ static bool is_auto(const char *glob, size_t length)
 	return length == strlen("auto") && strncmp(glob, "auto", length) == 0;
 }
 
-bool tpck_rules_auto(const struct tpck_settings *settings)
+TPCK_AT_START bool tpck_rules_auto(const struct tpck_settings *settings)
 {
 	const char *next;
 

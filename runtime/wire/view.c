@@ -18,6 +18,8 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
+#include "runtime/base/text.h"
 #include "runtime/base/unsignalled.h"
 #include "runtime/wire/rules.h"
 #include "runtime/wire/segment.h"
@@ -94,21 +96,32 @@ static int make_folders(const char *job_folder, const char *folder)
 	return syscall(SYS_mkdirat, AT_FDCWD, folder, 0700) && errno != EEXIST ? -errno : 0;
 }
 
-int tpck_view_map(const char *job_folder, bool make, struct tpck_view **view)
+/* Its room on the stack is for who makes one, which are few. */
+static __attribute__((noinline)) int make_all(const char *job_folder, const char *path)
 {
-	char folder[TPCK_VIEW_PATH - 64], path[TPCK_VIEW_PATH];
+	char folder[TPCK_VIEW_PATH - 64];
+	int rc;
+
+	snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
+	rc = make_folders(job_folder, folder);
+	return rc ? rc : make_table(folder, path);
+}
+
+TPCK_AT_START int tpck_view_map(const char *job_folder, bool make, struct tpck_view **view)
+{
+	char path[TPCK_VIEW_PATH];
+	struct tpck_text text = tpck_text_in(path, sizeof path);
 	struct stat found;
 	struct tpck_view *at;
 	int fd, rc = 0;
 
-	if ((size_t)snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, job_folder) >= sizeof folder)
+	tpck_text_add(&text, job_folder);
+	tpck_text_add(&text, "/" TPCK_VIEW_FOLDER "/" TPCK_VIEW_TABLE);
+	if (text.used >= sizeof path - 64)
 		return -ENAMETOOLONG;
-	snprintf(path, sizeof path, "%s/" TPCK_VIEW_TABLE, folder);
 	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
 	if (fd < 0 && errno == ENOENT && make) {
-		rc = make_folders(job_folder, folder);
-		if (!rc)
-			rc = make_table(folder, path);
+		rc = make_all(job_folder, path);
 		if (rc)
 			return rc;
 		fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
