@@ -445,10 +445,15 @@ def dead_at_its_place(checks):
             until(lambda: not place.listed())
             # Calls are counted by thread: any one of the next agent's may be the one that renames.
             before = place.kill_agent()
-            agent = subprocess.Popen(["strace", "-f", "-o", os.devnull, "-e", "trace=renameat", "-e", "inject=renameat:signal=KILL:when=1",
-                                      place.agent, "--job", "j", "--foreground"], env=environment, stdout=subprocess.DEVNULL,
-                                     stderr=subprocess.DEVNULL)
-            until(lambda: place.agent_pid() not in (None, 0, before), 20)
+            # One that comes while the killed one's lock is still held goes again.
+            agent = None
+            for _ in range(20):
+                agent = subprocess.Popen(["strace", "-f", "-o", os.devnull, "-e", "trace=renameat", "-e", "inject=renameat:signal=KILL:when=1",
+                                          place.agent, "--job", "j", "--foreground"], env=environment, stdout=subprocess.DEVNULL,
+                                         stderr=subprocess.DEVNULL)
+                until(lambda: place.agent_pid() not in (None, 0, before) or agent.poll() is not None, 20)
+                if agent.poll() is None:
+                    break
             go(program)
             told(program, "closed")
             killed = agent.wait(20) == -signal.SIGKILL
