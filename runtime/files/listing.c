@@ -33,6 +33,7 @@ static struct stream {
 	struct tpck_files_listing *listing;
 	struct dirent entry;
 } streams[LISTINGS] TPCK_LARGE;
+static _Atomic uint32_t open_ones;
 static tpck_spin lock;
 
 bool tpck_files_owes(void)
@@ -193,6 +194,7 @@ void tpck_files_listing_opened(DIR *folder)
 	if (stream) {
 		stream->folder = folder;
 		stream->listing = listing;
+		atomic_fetch_add(&open_ones, 1);
 	}
 	tpck_spin_unlock(&lock);
 	if (!stream)
@@ -204,11 +206,14 @@ void tpck_files_listing_closed(DIR *folder)
 	struct tpck_files_listing *listing = NULL;
 	struct stream *stream;
 
+	if (!atomic_load(&open_ones))
+		return;
 	tpck_spin_lock(&lock);
 	stream = stream_of(folder);
 	if (stream) {
 		listing = stream->listing;
 		stream->folder = NULL;
+		atomic_fetch_sub(&open_ones, 1);
 	}
 	tpck_spin_unlock(&lock);
 	free(listing);
@@ -218,6 +223,9 @@ static struct tpck_files_listing *listing_of(DIR *folder, struct stream **stream
 {
 	struct tpck_files_listing *listing;
 
+	*stream = NULL;
+	if (!atomic_load(&open_ones))
+		return NULL;
 	tpck_spin_lock(&lock);
 	*stream = stream_of(folder);
 	listing = *stream ? (*stream)->listing : NULL;

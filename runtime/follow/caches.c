@@ -25,15 +25,23 @@ extern char **environ;
 
 /* ---- which folders ------------------------------------------------------------------------------ */
 
-/* Whether the path is FOLDER/BELOW or lies in it; `folder` may end with slashes, `below` is "" or begins with one. */
-static bool lies_in(const char *path, const char *folder, const char *below)
+/* Whether the path is FOLDER/BELOW or lies in it; `folder` may end with slashes, `below` is "" or begins with one. In line: most
+ * paths differ from a folder in their first letters. */
+static inline bool lies_in(const char *path, const char *folder, const char *below)
 {
-	size_t length = strlen(folder), more = strlen(below);
+	const char *at = path;
 
-	while (length > 1 && folder[length - 1] == '/')
-		length--;
-	return length && *folder == '/' && strncmp(path, folder, length) == 0 && strncmp(path + length, below, more) == 0 &&
-	       (path[length + more] == '\0' || path[length + more] == '/');
+	if (*folder != '/')
+		return false;
+	while (*folder && *folder == *at)
+		folder++, at++;
+	if (folder[strspn(folder, "/")])
+		return false;
+	while (at > path + 1 && at[-1] == '/')
+		at--;
+	while (*below && *below == *at)
+		below++, at++;
+	return !*below && (!*at || *at == '/');
 }
 
 static bool inductors(const char *path, const char *temporary)
@@ -46,47 +54,54 @@ static bool inductors(const char *path, const char *temporary)
 	return length && strncmp(path, temporary, length) == 0 && strncmp(path + length, begin, sizeof begin - 1) == 0;
 }
 
-/* Whether a variable may be one of those below: they are looked at for every path that a program touches. */
-static inline bool may_name(const char *variable)
+#define PLACE(VARIABLE, BELOW) {VARIABLE "=", sizeof VARIABLE, BELOW}
+static const struct {
+	const char *variable;
+	size_t length;
+	const char *below;
+} places[] = {
+	PLACE("TORCHINDUCTOR_CACHE_DIR", ""), PLACE("TRITON_CACHE_DIR", ""), PLACE("TRITON_HOME", "/.triton/cache"),
+	PLACE("CUPY_CACHE_DIR", ""), PLACE("HOME", "/.triton/cache"), PLACE("HOME", "/.cupy/kernel_cache"), PLACE("TMPDIR", ""),
+};
+#undef PLACE
+enum { PLACES = sizeof places / sizeof *places, TEMPORARY = PLACES - 1 };
+
+/* What the variables say, looked up again when the environment has other entries. A thread that reads while another one looks gets
+ * some of either, which are all strings of the environment. */
+static const char *_Atomic values[PLACES];
+static _Atomic uint64_t looked_at;
+
+static void look_up(uint64_t entries)
 {
-	switch (variable[0]) {
-	case 'T':
-		return (variable[1] == 'O' && variable[2] == 'R') || (variable[1] == 'R' && variable[2] == 'I') ||
-		       (variable[1] == 'M' && variable[2] == 'P');
-	case 'C':
-		return variable[1] == 'U' && variable[2] == 'P';
-	case 'H':
-		return variable[1] == 'O' && variable[2] == 'M';
-	default:
-		return false;
+	for (size_t i = 0; i < PLACES; i++) {
+		const char *value = NULL;
+
+		for (char *const *e = environ; e && *e && !value; e++)
+			if (**e == *places[i].variable && strncmp(*e, places[i].variable, places[i].length) == 0)
+				value = *e + places[i].length;
+		atomic_store_explicit(&values[i], value, memory_order_relaxed);
 	}
+	atomic_store_explicit(&looked_at, entries, memory_order_release);
 }
 
 bool tpck_caches_hold(const char *absolute)
 {
-#define PLACE(VARIABLE, BELOW) {VARIABLE "=", sizeof VARIABLE, BELOW}
-	static const struct {
-		const char *variable;
-		size_t length;
-		const char *below;
-	} places[] = {
-		PLACE("TORCHINDUCTOR_CACHE_DIR", ""), PLACE("TRITON_CACHE_DIR", ""), PLACE("TRITON_HOME", "/.triton/cache"),
-		PLACE("CUPY_CACHE_DIR", ""), PLACE("HOME", "/.triton/cache"), PLACE("HOME", "/.cupy/kernel_cache"),
-	};
-#undef PLACE
 	bool temporary = strstr(absolute, "/torchinductor_") != NULL;
+	uint64_t entries = 1;
+	const char *value;
 
-	/* One walk: a getenv() for each would be six. */
-	for (char *const *e = environ; e && *e; e++) {
-		if (!may_name(*e))
-			continue;
-		for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-			if (strncmp(*e, places[i].variable, places[i].length) == 0 && lies_in(absolute, *e + places[i].length, places[i].below))
-				return true;
-		if (temporary && strncmp(*e, "TMPDIR=", 7) == 0 && inductors(absolute, *e + 7))
+	/* For every path that a program touches: the entries' addresses are enough to tell that nothing has changed. */
+	for (char *const *e = environ; e && *e; e++)
+		entries = entries * 31 + (uintptr_t)*e;
+	if (atomic_load_explicit(&looked_at, memory_order_acquire) != entries)
+		look_up(entries);
+	for (size_t i = 0; i < TEMPORARY; i++) {
+		value = atomic_load_explicit(&values[i], memory_order_relaxed);
+		if (value && lies_in(absolute, value, places[i].below))
 			return true;
 	}
-	return temporary && (inductors(absolute, "/tmp") || inductors(absolute, "/var/tmp"));
+	value = atomic_load_explicit(&values[TEMPORARY], memory_order_relaxed);
+	return temporary && (inductors(absolute, "/tmp") || inductors(absolute, "/var/tmp") || (value && inductors(absolute, value)));
 }
 
 /* ---- which files -------------------------------------------------------------------------------- */

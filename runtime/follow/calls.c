@@ -27,16 +27,15 @@ static bool plain_read(int flags)
 	return !tpck_follow_writes(flags) && !(flags & (O_CREAT | O_PATH | O_DIRECTORY | O_NOFOLLOW));
 }
 
-static bool is_file(int fd)
+static bool is_file(int fd, struct stat *found)
 {
-	struct stat found;
-
-	return !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && S_ISREG(found.st_mode);
+	return !syscall(SYS_newfstatat, fd, "", found, AT_EMPTY_PATH) && S_ISREG(found->st_mode);
 }
 
 int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 {
 	char absolute[PATH_SIZE];
+	struct stat found;
 	uint64_t digest;
 	int fd;
 
@@ -54,17 +53,26 @@ int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 		fd = real_open(folder, path, flags, mode);
 	} else if (tpck_overlay_active() && !(flags & O_PATH && !(flags & O_DIRECTORY))) {
 		fd = tpck_overlay_open(absolute, digest, flags, mode);
+	} else if (!tpck_overlay_active() && plain_read(flags) && !tpck_files_owes()) {
+		/* What is open now is what is at the path: nothing of it has to be asked for by its name. */
+		fd = real_open(folder, path, flags, mode);
+		if (fd >= 0 && is_file(fd, &found)) {
+			tpck_follow_has_opened(absolute, digest, &found);
+			tpck_follow_lately_note(path, true);
+		} else {
+			tpck_follow_opens(absolute, digest, flags);
+		}
 	} else {
 		if (flags & (O_PATH | O_DIRECTORY))
 			tpck_follow_about(absolute, digest, false, false, false);
 		else
 			tpck_follow_opens(absolute, digest, flags);
 		fd = real_open(folder, path, flags, mode);
+		if (fd >= 0 && plain_read(flags) && is_file(fd, &found))
+			tpck_follow_lately_note(path, true);
 	}
 	if (fd >= 0 && !tpck_follow_writes(flags))
 		tpck_folders_opened(fd, absolute);
-	if (fd >= 0 && !tpck_overlay_active() && plain_read(flags) && is_file(fd))
-		tpck_follow_lately_note(path, true);
 	return fd;
 }
 
@@ -181,6 +189,7 @@ int tpck_follow_access(int folder, const char *path, int mode, int flags)
 int tpck_follow_stat(int folder, const char *path, struct stat *found, int flags)
 {
 	char absolute[PATH_SIZE];
+	bool first = false;
 	uint64_t digest;
 	int result;
 
@@ -194,11 +203,18 @@ int tpck_follow_stat(int folder, const char *path, struct stat *found, int flags
 			folder = AT_FDCWD;
 			path = absolute;
 		} else {
-			tpck_follow_about(absolute, digest, false, false, false);
-			tpck_follow_lately_note(path, false);
+			first = true;
 		}
 	}
 	result = tpck_files_stat(folder, path, found, flags);
+	if (first) {
+		/* What the program is told is what was there; where it is told nothing, somebody has to look. */
+		if (!result || errno == ENOENT || errno == ENOTDIR)
+			tpck_follow_seen(absolute, digest, result ? NULL : found);
+		else
+			tpck_follow_about(absolute, digest, false, false, false);
+		tpck_follow_lately_note(path, false);
+	}
 	if (!result && tpck_follow_shows())
 		tpck_follow_shown(found);
 	return result;

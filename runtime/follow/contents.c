@@ -105,12 +105,12 @@ static void note(const char *path, uint64_t digest, const struct stat *found, bo
 		;
 }
 
-void tpck_contents_note(const char *path, uint64_t digest)
+void tpck_contents_note(const char *path, uint64_t digest, const struct stat *found)
 {
-	struct stat found;
+	struct stat looked;
 
-	if (!tpck_files_stat(AT_FDCWD, path, &found, 0))
-		note(path, digest, &found, false);
+	if (found || !tpck_files_stat(AT_FDCWD, path, &looked, 0))
+		note(path, digest, found ? found : &looked, false);
 }
 
 TPCK_AT_START void tpck_contents_note_input(void)

@@ -39,6 +39,10 @@ extern char tpck_follow_keep[TPCK_FOLLOW_FOLDER] __attribute__((visibility("hidd
 /* `gone`: the name goes, the inode stays. */
 void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool destroys, bool gone);
 void tpck_follow_opens(const char *absolute, uint64_t digest, int flags);
+/* The program has just looked at the path itself, and has seen this; NULL: nothing is there. */
+void tpck_follow_seen(const char *absolute, uint64_t digest, const struct stat *found);
+/* It has opened it for reading, and has this now. */
+void tpck_follow_has_opened(const char *absolute, uint64_t digest, const struct stat *found);
 /* Whether nothing is new about this very path, which was looked at, or opened for reading, a moment ago: links are taken to be
  * what they were then. Only absolute paths are known. */
 bool tpck_follow_lately(const char *path, bool read);

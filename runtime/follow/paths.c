@@ -22,51 +22,69 @@ uint64_t tpck_follow_digest(const char *absolute)
 	return tpck_digest64(absolute, strlen(absolute), 0);
 }
 
-bool tpck_follow_absolute(int folder, const char *path, char *out, size_t size)
+/* The folder that a path begins in, without a slash at its end. False: it has no name. */
+static bool base_of(int folder, char *base, size_t size, size_t *length)
 {
-	char base[PATH_SIZE];
 	char link[64];
 	ssize_t got;
-	int written;
+
+	if (folder == AT_FDCWD) {
+		got = syscall(SYS_getcwd, base, size); /* with its NUL */
+		*length = got > 0 ? (size_t)got - 1 : 0;
+	} else {
+		snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
+		got = syscall(SYS_readlink, link, base, size - 1);
+		if (got > 0) {
+			base[got] = '\0';
+			tpck_folders_named(base, base, size);
+			*length = strlen(base);
+		}
+	}
+	while (got > 0 && *length && base[*length - 1] == '/')
+		--*length;
+	return got > 0;
+}
+
+bool tpck_follow_absolute(int folder, const char *path, char *out, size_t size)
+{
+	size_t used = 0;
 
 	if (!path || !*path)
 		return false;
-	if (*path == '/') {
-		written = snprintf(out, size, "%s", path);
-	} else {
-		if (folder == AT_FDCWD) {
-			if (syscall(SYS_getcwd, base, sizeof base) < 0)
-				return false;
-		} else {
-			snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
-			got = syscall(SYS_readlink, link, base, sizeof base - 1);
-			if (got < 0)
-				return false;
-			base[got] = '\0';
-			tpck_folders_named(base, base, sizeof base);
-		}
-		while (path[0] == '.' && path[1] == '/') {
-			path += 2;
-			while (*path == '/')
-				path++;
-		}
-		written = snprintf(out, size, "%s/%s", base, path);
+	if (*path != '/') {
+		if (!base_of(folder, out, size, &used))
+			return false;
+		while (path[0] == '.' && path[1] == '/')
+			path += 1 + strspn(path + 1, "/");
 	}
-	if (written < 0 || (size_t)written >= size)
-		return false;
 	/* "a//b" and "a/b/" are "a/b". */
-	written = 0;
-	for (const char *p = out; *p; p++)
-		if (*p != '/' || (p[1] != '/' && (p[1] || !written)))
-			out[written++] = *p;
-	out[written] = '\0';
+	while (*path) {
+		size_t length;
+
+		while (*path == '/')
+			path++;
+		length = (size_t)(strchrnul(path, '/') - path);
+		if (used + 1 + length >= size)
+			return false;
+		if (!length)
+			break;
+		out[used++] = '/';
+		memcpy(out + used, path, length);
+		used += length;
+		path += length;
+	}
+	if (!used)
+		out[used++] = '/';
+	out[used] = '\0';
 	return true;
 }
 
 bool tpck_follow_outside(const char *absolute)
 {
-	static const char *const outside[] = {"/proc", "/sys", "/dev", "/run"};
+	static const char outside[][6] = {"/proc", "/sys", "/dev", "/run"};
 
+	if (absolute[0] != '/' || !strchr("psdr", absolute[1]))
+		return false;
 	for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
 		size_t length = strlen(outside[i]);
 
@@ -89,16 +107,19 @@ static bool followed(const char *absolute)
 bool tpck_follow_resolve(int folder, const char *path, bool follow, char *absolute, uint64_t *digest)
 {
 	int saved = errno;
+	uint64_t asked;
 	bool found;
 
 	*absolute = '\0'; /* and no more: filling callers' buffers cost half of an open */
 	found = tpck_follow_absolute(folder, path, absolute, PATH_SIZE) && followed(absolute);
-
+	asked = found ? tpck_follow_digest(absolute) : 0;
 	if (found && !tpck_names_canonical(absolute, follow))
 		absolute[0] = '\0';
-	found = found && absolute[0] && followed(absolute) && !tpck_temporary(absolute);
-	if (found)
+	found = found && absolute[0] && !tpck_temporary(absolute);
+	if (found) {
 		*digest = tpck_follow_digest(absolute);
+		found = *digest == asked || followed(absolute);
+	}
 	errno = saved;
 	return found;
 }

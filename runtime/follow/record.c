@@ -30,12 +30,13 @@ static struct tpck_log *journal;
 static uint64_t begun_ns;
 
 enum { COPIED_MAX = 1 << 20 };
-enum { TOUCHED_BITS = 16, FEW_BITS = 10, READ_BIT = 1, NOTED_BIT = 2, FILE_BIT = 4, STATE_BITS = 7 };
+enum { TOUCHED_BITS = 16, SOME_BITS = 13, FEW_BITS = 10, READ_BIT = 1, NOTED_BIT = 2, FILE_BIT = 4, STATE_BITS = 7 };
 
 /* Paths touched so far: the digest, with its lowest bits telling whether the program may have read it, whether
  * follow/contents.h knows, and whether the regular file that was there at the first touch may be there still. */
 static _Atomic uint64_t touched[1 << TOUCHED_BITS] TPCK_LARGE;
-static _Atomic uint64_t few[1 << FEW_BITS] TPCK_LARGE_USED; /* the first ones: of a short program's paths each would have a page to itself */
+/* The first ones, and the next: of a short program's paths each would have a page to itself. */
+static _Atomic uint64_t few[1 << FEW_BITS] TPCK_LARGE_USED, some[1 << SOME_BITS] TPCK_LARGE;
 static _Atomic uint32_t touched_count;
 
 static _Atomic uint64_t *slot_in(_Atomic uint64_t *table, int bits, uint64_t digest)
@@ -54,9 +55,15 @@ static _Atomic uint64_t *slot_in(_Atomic uint64_t *table, int bits, uint64_t dig
 
 static _Atomic uint64_t *touched_slot(uint64_t digest)
 {
+	uint32_t count = atomic_load(&touched_count), room = (1u << FEW_BITS) * 3 / 4;
 	_Atomic uint64_t *slot = slot_in(few, FEW_BITS, digest);
 
-	return atomic_load(slot) || atomic_load(&touched_count) < (1u << FEW_BITS) * 3 / 4 ? slot : slot_in(touched, TOUCHED_BITS, digest);
+	if (atomic_load(slot) || count < room)
+		return slot;
+	slot = slot_in(some, SOME_BITS, digest);
+	if (atomic_load(slot) || count < room + (1u << SOME_BITS) * 3 / 4)
+		return slot;
+	return slot_in(touched, TOUCHED_BITS, digest);
 }
 
 TPCK_AT_START void tpck_follow_record(struct tpck_log *into, const char *keep, uint64_t of_timeline)
@@ -132,16 +139,17 @@ void tpck_follow_forget(void)
 	for (unsigned i = 0; i < LATELY; i++)
 		atomic_store(&lately[i].digest, 0);
 	memset(few, 0, sizeof few);
+	memset(some, 0, sizeof some);
 	memset(touched, 0, sizeof touched);
 	atomic_store(&touched_count, 0);
 }
 
-static void note_first(const char *absolute, uint64_t digest, _Atomic uint64_t *slot)
+/* What is there as the caller has just seen it; NULL: nothing is. */
+static void note_first(const char *absolute, uint64_t digest, _Atomic uint64_t *slot, const struct stat *found)
 {
 	struct tpck_record_file record = {.path = digest};
 	struct tpck_thread *self = tpck_thread_peek();
 	size_t bytes = sizeof record, target = 0;
-	struct stat found;
 	uint64_t none = 0;
 	char *payload;
 
@@ -150,15 +158,15 @@ static void note_first(const char *absolute, uint64_t digest, _Atomic uint64_t *
 	if (!atomic_compare_exchange_strong(slot, &none, digest & ~(uint64_t)STATE_BITS))
 		return;
 	atomic_fetch_add(&touched_count, 1);
-	if (!tpck_files_stat(AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW)) {
-		record.mode = found.st_mode;
-		record.bytes = (uint64_t)found.st_size;
-		record.mtime_s = found.st_mtim.tv_sec;
-		record.mtime_ns = found.st_mtim.tv_nsec;
-		if (S_ISREG(found.st_mode) || S_ISLNK(found.st_mode))
+	if (found) {
+		record.mode = found->st_mode;
+		record.bytes = (uint64_t)found->st_size;
+		record.mtime_s = found->st_mtim.tv_sec;
+		record.mtime_ns = found->st_mtim.tv_nsec;
+		if (S_ISREG(found->st_mode) || S_ISLNK(found->st_mode))
 			atomic_fetch_or(slot, FILE_BIT);
-		if (S_ISLNK(found.st_mode) && found.st_size > 0 && found.st_size < PATH_SIZE) {
-			target = (size_t)found.st_size;
+		if (S_ISLNK(found->st_mode) && found->st_size > 0 && found->st_size < PATH_SIZE) {
+			target = (size_t)found->st_size;
 			bytes += target + 1 + strlen(absolute) + 1;
 		}
 	}
@@ -275,11 +283,22 @@ int tpck_follow_copy(int from, int to, uint64_t bytes)
 	return rc;
 }
 
+void tpck_follow_seen(const char *absolute, uint64_t digest, const struct stat *found)
+{
+	int saved = errno;
+	_Atomic uint64_t *slot = touched_slot(digest);
+
+	if (journal && !tpck_log_failed(journal) && !atomic_load(slot))
+		note_first(absolute, digest, slot, found);
+	errno = saved;
+}
+
 /* What the program is about to do with the path, while recording. */
 void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool destroys, bool gone)
 {
 	int saved = errno;
 	_Atomic uint64_t *slot = touched_slot(digest);
+	struct stat found;
 
 	if (!journal || tpck_log_failed(journal))
 		return;
@@ -287,7 +306,7 @@ void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool d
 	if (destroys && atomic_load(slot) & FILE_BIT && (gone || reads || atomic_load(slot) & READ_BIT))
 		tpck_files_settle_path(absolute);
 	if (!atomic_load(slot))
-		note_first(absolute, digest, slot);
+		note_first(absolute, digest, slot, tpck_files_stat(AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW) ? NULL : &found);
 	if (reads && atomic_load(slot))
 		atomic_fetch_or(slot, READ_BIT);
 	if (destroys && atomic_load(slot) & FILE_BIT) {
@@ -364,14 +383,21 @@ void tpck_follow_moves(char *from, char *to)
 }
 
 /* The program opens it to read what is there. */
-static void note_read(const char *absolute, uint64_t digest)
+static void note_read(const char *absolute, uint64_t digest, const struct stat *found)
 {
 	_Atomic uint64_t *slot = touched_slot(digest);
 	int saved = errno;
 
 	if (journal && atomic_load(slot) && !(atomic_fetch_or(slot, NOTED_BIT) & NOTED_BIT))
-		tpck_contents_note(absolute, digest);
+		tpck_contents_note(absolute, digest, found);
 	errno = saved;
+}
+
+void tpck_follow_has_opened(const char *absolute, uint64_t digest, const struct stat *found)
+{
+	tpck_follow_seen(absolute, digest, found);
+	tpck_follow_about(absolute, digest, true, false, false);
+	note_read(absolute, digest, found);
 }
 
 void tpck_follow_opens(const char *absolute, uint64_t digest, int flags)
@@ -383,7 +409,7 @@ void tpck_follow_opens(const char *absolute, uint64_t digest, int flags)
 	if (tpck_follow_writes(flags))
 		tpck_follow_about(absolute, digest, false, true, false);
 	else
-		note_read(absolute, digest);
+		note_read(absolute, digest, NULL);
 	if (flags & O_CREAT)
 		tpck_follow_makes(absolute);
 }

@@ -6,6 +6,7 @@ import mmap
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import time
 import warnings
@@ -157,6 +158,26 @@ def calls(folder):
         for _ in range(rounds):
             os.write(fd, b"x")
 
+    # Each path once, as who lists a data set does: their entries are in the kernel's memory.
+    several = [os.path.join(folder, "set", f"{i:05}") for i in range(4000)]
+    os.makedirs(os.path.join(folder, "set"), exist_ok=True)
+    for one in several:
+        if not os.path.exists(one):
+            os.close(os.open(one, os.O_WRONLY | os.O_CREAT, 0o600))
+    subprocess.run(["ls", "-l", os.path.join(folder, "set")], stdout=subprocess.DEVNULL, check=True)
+    time.sleep(0.1)  # what was looked at a moment ago would be known
+
+    def first_stat():
+        for one in several:
+            os.lstat(one)
+
+    def first_open():
+        for one in several:
+            os.close(os.open(one, os.O_RDONLY))
+
+    found["lstat, each path once"] = timed(first_stat) / len(several) * 1e9
+    time.sleep(0.1)
+    found["open+close, each path once"] = timed(first_open) / len(several) * 1e9
     for state_of in ("idle", "pending"):
         held = open(os.path.join(folder, "held.pt"), "wb") if state_of == "pending" else None
         found["stat " + state_of] = statistics.median(timed(stat) for _ in range(7)) / rounds * 1e9
