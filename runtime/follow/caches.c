@@ -35,7 +35,9 @@ static inline bool lies_in(const char *path, const char *folder, const char *bel
 		return false;
 	while (*folder && *folder == *at)
 		folder++, at++;
-	if (folder[strspn(folder, "/")])
+	while (*folder == '/')
+		folder++;
+	if (*folder)
 		return false;
 	while (at > path + 1 && at[-1] == '/')
 		at--;

@@ -59,9 +59,9 @@ int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 		if (fd >= 0 && is_file(fd, &found)) {
 			tpck_follow_has_opened(absolute, digest, &found);
 			tpck_follow_lately_note(path, true);
-		} else {
-			tpck_follow_opens(absolute, digest, flags);
+			return fd;
 		}
+		tpck_follow_opens(absolute, digest, flags);
 	} else {
 		if (flags & (O_PATH | O_DIRECTORY))
 			tpck_follow_about(absolute, digest, false, false, false);

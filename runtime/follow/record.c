@@ -395,9 +395,16 @@ static void note_read(const char *absolute, uint64_t digest, const struct stat *
 
 void tpck_follow_has_opened(const char *absolute, uint64_t digest, const struct stat *found)
 {
-	tpck_follow_seen(absolute, digest, found);
-	tpck_follow_about(absolute, digest, true, false, false);
-	note_read(absolute, digest, found);
+	int saved = errno;
+	_Atomic uint64_t *slot = touched_slot(digest);
+
+	if (journal && !tpck_log_failed(journal)) {
+		if (!atomic_load(slot))
+			note_first(absolute, digest, slot, found);
+		if (atomic_load(slot) && !(atomic_fetch_or(slot, READ_BIT | NOTED_BIT) & NOTED_BIT))
+			tpck_contents_note(absolute, digest, found);
+	}
+	errno = saved;
 }
 
 void tpck_follow_opens(const char *absolute, uint64_t digest, int flags)
