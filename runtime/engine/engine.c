@@ -39,7 +39,9 @@ extern char **environ;
 TPCK_AT_START void tpck_engine_mode_set(enum tpck_mode mode)
 {
 	atomic_store(&tpck_engine_mode_now, mode);
-	syscall(SYS_futex, &tpck_engine_mode_now, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+	/* Nobody waits for the begin. */
+	if (mode != TPCK_MODE_EARLY)
+		syscall(SYS_futex, &tpck_engine_mode_now, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
 }
 
 void tpck_engine_reason(const char *format, ...)
@@ -222,7 +224,7 @@ TPCK_AT_START void tpck_engine_end(int status)
 
 	tpck_files_end(status, seconds);
 	/* A child made past our atfork handler (clone, vfork) is not the program. */
-	if (!self || getpid() != engine->pid || mode == TPCK_MODE_OFF || mode == TPCK_MODE_EARLY || !engine->control)
+	if (!self || mode == TPCK_MODE_OFF || mode == TPCK_MODE_EARLY || !engine->control || getpid() != engine->pid)
 		return;
 	self->depth++;
 	if (mode == TPCK_MODE_FORWARD && status && engine->ranks.world > 1) {

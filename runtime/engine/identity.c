@@ -264,8 +264,12 @@ static const char *executable;
 
 TPCK_AT_START const char *tpck_identity_folder(void)
 {
-	if (!texts[0] && syscall(SYS_getcwd, texts, PATH_BYTES) < 0)
+	static bool known;
+
+	/* Not told by the text: a page that is read and then written costs twice. */
+	if (!known && syscall(SYS_getcwd, texts, PATH_BYTES) < 0)
 		texts[0] = '\0';
+	known = true;
 	return texts;
 }
 

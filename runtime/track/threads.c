@@ -49,7 +49,7 @@ TPCK_AT_START void tpck_spin_unlock(tpck_spin *lock)
 	atomic_store_explicit(lock, 0, memory_order_release);
 }
 
-static TPCK_AT_START struct tpck_thread *slot_take(uint32_t id)
+static TPCK_AT_START struct tpck_thread *slot_take(uint32_t id, pid_t tid)
 {
 	struct tpck_thread *taken = NULL;
 
@@ -62,7 +62,7 @@ static TPCK_AT_START struct tpck_thread *slot_take(uint32_t id)
 	if (taken) {
 		memset(taken, 0, offsetof(struct tpck_thread, pending_ops));
 		taken->id = id;
-		taken->tid = (int32_t)syscall(SYS_gettid);
+		taken->tid = tid;
 		atomic_store(&taken->alive, 1);
 	}
 	tpck_spin_unlock(&slots_lock);
@@ -80,14 +80,14 @@ TPCK_AT_START struct tpck_thread *tpck_thread_slot_find(void)
 		/* A thread that nobody drew an identity for: the main thread, or one made by clone(). */
 		pid_t tid = (pid_t)syscall(SYS_gettid);
 
-		tpck_thread_slot = slot_take(tid == getpid() ? 1 : mix((uint32_t)tid, 0x636c6f6e));
+		tpck_thread_slot = slot_take(tid == getpid() ? 1 : mix((uint32_t)tid, 0x636c6f6e), tid);
 	}
 	return tpck_thread_slot;
 }
 
 void tpck_thread_begin(uint32_t id)
 {
-	tpck_thread_slot = slot_take(id);
+	tpck_thread_slot = slot_take(id, (pid_t)syscall(SYS_gettid));
 }
 
 void tpck_thread_end(void)
