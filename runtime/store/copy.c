@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/store/parts.h"
 #include "runtime/store/verify.h"
 
 struct reading {
@@ -41,6 +42,8 @@ static int next_piece(void *context, uint8_t *buffer, uint32_t *bytes, struct tp
 	return rc;
 }
 
+/* ---- containers ---------------------------------------------------------------------------- */
+
 static bool refers(const struct tpck_catalog *catalog, const char *path)
 {
 	for (size_t i = 0; i < catalog->count; i++)
@@ -50,19 +53,34 @@ static bool refers(const struct tpck_catalog *catalog, const char *path)
 	return false;
 }
 
-static int copy_containers(struct tpck_copy *copy, const struct tpck_catalog *there, struct tpck_error *err)
+/* Where it is in the list; its length for one that is not. */
+static size_t container_of(const struct tpck_manifest *manifest, const char *path)
+{
+	size_t c = 0;
+
+	while (c < manifest->container_count && strcmp(manifest->containers[c].path, path) != 0)
+		c++;
+	return c;
+}
+
+/* Those of the checkpoint, or of one part of it. `done` (may be NULL): which of the checkpoint's were copied with parts before. */
+static int copy_containers(struct tpck_copy *copy, const struct tpck_manifest *of, bool *done, const struct tpck_catalog *there,
+			   struct tpck_error *err)
 {
 	int rc = 0;
 
-	for (size_t c = 0; !rc && c < copy->manifest->container_count; c++) {
-		const struct tpck_container *container = &copy->manifest->containers[c];
+	for (size_t c = 0; !rc && c < of->container_count; c++) {
+		const struct tpck_container *container = &of->containers[c];
+		bool *before = done ? &done[container_of(copy->manifest, container->path)] : NULL;
 		struct reading reading = {.copy = copy, .container = container};
 		const struct tpck_source source = {.next = next_piece, .context = &reading};
 		uint64_t bytes = 0;
 
 		/* What is there and nobody refers to may be half of one. */
-		if (refers(there, container->path))
+		if (refers(there, container->path) || (before && *before))
 			continue;
+		if (before)
+			*before = true;
 		rc = copy->to->operations->put(copy->to, container->path, &source, &bytes, err);
 		if (!rc && bytes != container->bytes)
 			rc = tpck_error_set(err, EBADMSG, "container %s/%s has %" PRIu64 " bytes, the manifest says %" PRIu64,
@@ -72,6 +90,94 @@ static int copy_containers(struct tpck_copy *copy, const struct tpck_catalog *th
 	return rc;
 }
 
+/* ---- parts --------------------------------------------------------------------------------- */
+
+/* What is known there of the part's ranks. Only the first `borrowed` are others'. */
+struct known {
+	struct tpck_catalog catalog;
+	size_t borrowed;
+};
+
+static void forget(struct known *known)
+{
+	for (size_t i = known->borrowed; i < known->catalog.count; i++)
+		tpck_manifest_free(known->catalog.manifests[i]);
+	free(known->catalog.manifests);
+}
+
+static int recall(struct known *known, struct tpck_tier *tier, const struct tpck_catalog *there, const struct tpck_manifest *part)
+{
+	size_t room = there->count * (1 + part->member_count) + 1;
+
+	memset(known, 0, sizeof *known);
+	known->catalog.manifests = calloc(room, sizeof(struct tpck_manifest *));
+	if (!known->catalog.manifests)
+		return -ENOMEM;
+	for (size_t i = 0; i < there->count; i++)
+		if (!there->manifests[i]->part_count)
+			known->catalog.manifests[known->catalog.count++] = there->manifests[i];
+	known->borrowed = known->catalog.count;
+	for (size_t i = 0; i < there->count; i++) {
+		const struct tpck_manifest *other = there->manifests[i];
+		uint32_t last = UINT32_MAX;
+
+		for (size_t m = 0; other->part_count && m < part->member_count; m++) {
+			uint32_t rank = part->members[m].rank;
+
+			if (rank >= other->world || other->part_of[rank] == last)
+				continue;
+			last = other->part_of[rank];
+			/* What one that cannot be read has is compared as if it were not there. */
+			if (tpck_manifest_part(&known->catalog.manifests[known->catalog.count], tier, other, last, NULL) == 0)
+				known->catalog.count++;
+		}
+	}
+	return 0;
+}
+
+static int copy_part(struct tpck_copy *copy, size_t i, bool *done, const struct tpck_catalog *there, const char *folder,
+		     struct tpck_error *err)
+{
+	char name[TPCK_MARK_NAME], path[128], *mark = NULL;
+	struct tpck_manifest *part;
+	struct known known;
+	int rc = tpck_manifest_part(&part, copy->from, copy->manifest, i, err);
+
+	if (rc)
+		return rc;
+	rc = copy_containers(copy, part, done, there, err);
+	if (!rc && recall(&known, copy->to, there, part))
+		rc = tpck_error_set(err, ENOMEM, "copying %s", folder);
+	else if (!rc) {
+		rc = tpck_verify_unlike(copy->to, part, &known.catalog, err);
+		forget(&known);
+	}
+	if (!rc)
+		rc = tpck_mark_format(part, &mark, err);
+	if (!rc) {
+		tpck_part_mark(&copy->manifest->parts[i], name);
+		snprintf(path, sizeof path, "%s/%s", folder, name);
+		rc = copy->to->operations->mark(copy->to, path, mark, err);
+	}
+	free(mark);
+	tpck_manifest_free(part);
+	return rc;
+}
+
+/* One after another, so that one is all that is in memory. */
+static int copy_parts(struct tpck_copy *copy, const struct tpck_catalog *there, const char *folder, struct tpck_error *err)
+{
+	bool *done = calloc(copy->manifest->container_count + 1, sizeof *done);
+	int rc = done ? 0 : tpck_error_set(err, ENOMEM, "copying %s", folder);
+
+	for (size_t i = 0; !rc && i < copy->manifest->part_count; i++)
+		rc = copy_part(copy, i, done, there, folder, err);
+	free(done);
+	return rc;
+}
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+
 static int commit(const struct tpck_copy *copy, const char *folder, struct tpck_error *err)
 {
 	const struct tpck_manifest *manifest = copy->manifest;
@@ -80,7 +186,7 @@ static int commit(const struct tpck_copy *copy, const char *folder, struct tpck_
 	int rc = 0;
 
 	snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64 "\n", manifest->point.generation, manifest->point.step);
-	for (size_t m = 0; !rc && m < manifest->member_count; m++) {
+	for (size_t m = 0; !rc && !manifest->part_count && m < manifest->member_count; m++) {
 		snprintf(path, sizeof path, "%s/mark.r%u.o%u", folder, manifest->members[m].rank, manifest->members[m].ordinal);
 		rc = copy->to->operations->mark(copy->to, path, text, err);
 	}
@@ -122,8 +228,11 @@ int tpck_copy(struct tpck_copy *copy, bool *bad_source, struct tpck_error *err)
 		tpck_catalog_free(&there);
 		return rc;
 	}
-	rc = copy_containers(copy, &there, err);
-	if (!rc)
+	if (copy->manifest->part_count)
+		rc = copy_parts(copy, &there, folder, err);
+	else
+		rc = copy_containers(copy, copy->manifest, NULL, &there, err);
+	if (!rc && !copy->manifest->part_count)
 		rc = tpck_verify_unlike(copy->to, copy->manifest, &there, err);
 	if (!rc)
 		rc = commit(copy, folder, err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Joining the parts of several nodes: the manifest follows from the marks alone, so that whoever joins comes to the same. */
+/* Joining the parts of several nodes: the manifest names their marks and follows from these alone, so that whoever joins comes
+ * to the same. Of each mark only its head is read. */
 #include "config.h"
 
 #include <errno.h>
@@ -8,129 +9,107 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/store/manifest_text.h"
+#include "runtime/store/parallel.h"
 #include "runtime/store/parts.h"
 #include "runtime/store/publish.h"
 #include "runtime/store/verify.h"
 
-static int by_rank(const void *a, const void *b)
+static int check_fit(const struct tpck_manifest *first, const struct tpck_manifest *head, uint32_t world, struct tpck_error *err)
 {
-	const struct tpck_member *x = a, *y = b;
+	uint64_t step = head->point.step;
+	uint32_t rank = head->parts[0].ranks[0].rank;
 
-	if (x->rank != y->rank)
-		return x->rank < y->rank ? -1 : 1;
-	return x->ordinal < y->ordinal ? -1 : x->ordinal > y->ordinal;
-}
-
-/* Where each of the part's containers is in the whole. */
-static int map_containers(struct tpck_manifest *whole, const struct tpck_manifest *part, uint32_t *map, struct tpck_error *err)
-{
-	for (size_t c = 0; c < part->container_count; c++) {
-		const struct tpck_container *container = &part->containers[c];
-		int index = tpck_manifest_container(whole, container->path, container->bytes);
-
-		if (index < 0)
-			return tpck_error_set(err, -index, "joining the parts of step %" PRIu64, whole->point.step);
-		if (whole->containers[index].bytes != container->bytes)
-			return tpck_error_set(err, EBADMSG, "parts of step %" PRIu64 " differ in how large %s is", whole->point.step,
-					      container->path);
-		map[c] = (uint32_t)index;
-	}
-	return 0;
-}
-
-static int check_fit(const struct tpck_manifest *first, const struct tpck_manifest *part, uint32_t world, struct tpck_error *err)
-{
-	uint64_t step = part->point.step;
-	uint32_t rank = part->members[0].rank;
-
-	if (part->world != world)
+	if (head->world != world)
 		return tpck_error_set(err, EBADMSG, "the part of rank %u of step %" PRIu64 " is of %u ranks, not of %u", rank, step,
-				      part->world, world);
-	if (tpck_point_compare(&part->parent, &first->parent) != 0)
+				      head->world, world);
+	if (tpck_point_compare(&head->parent, &first->parent) != 0)
 		return tpck_error_set(err, EBADMSG, "the parts of ranks %u and %u of step %" PRIu64 " have other parents",
-				      first->members[0].rank, rank, step);
+				      first->parts[0].ranks[0].rank, rank, step);
 	return 0;
 }
 
-/* Moves the part's members over. */
-static int add_part(struct tpck_manifest *whole, struct tpck_manifest *part, struct tpck_error *err)
+/* Moves what the heads say over. */
+static int take_heads(struct tpck_manifest *whole, struct tpck_catalog *heads, struct tpck_error *err)
 {
-	uint32_t *map = calloc(part->container_count + 1, sizeof *map);
-	struct tpck_member *grown;
-	int rc;
+	whole->parts = calloc(heads->count + 1, sizeof *whole->parts);
+	if (!whole->parts)
+		return tpck_error_set(err, ENOMEM, "joining the parts of step %" PRIu64, whole->point.step);
+	for (size_t i = 0; i < heads->count; i++) {
+		struct tpck_manifest *head = heads->manifests[i];
 
-	grown = reallocarray(whole->members, whole->member_count + part->member_count, sizeof *grown);
-	if (grown)
-		whole->members = grown;
-	rc = map && grown ? map_containers(whole, part, map, err)
-			  : tpck_error_set(err, ENOMEM, "joining the parts of step %" PRIu64, whole->point.step);
-	for (size_t m = 0; !rc && m < part->member_count; m++) {
-		struct tpck_member *member = &part->members[m];
-
-		for (size_t o = 0; o < member->object_count; o++)
-			for (size_t i = 0; i < member->objects[o].count; i++)
-				member->objects[o].chunks[i].container = map[member->objects[o].chunks[i].container];
-	}
-	if (!rc) {
-		memcpy(&whole->members[whole->member_count], part->members, part->member_count * sizeof *part->members);
-		whole->member_count += part->member_count;
-		part->member_count = 0;
-		whole->stored_bytes += part->stored_bytes;
+		whole->parts[whole->part_count++] = head->parts[0];
+		head->part_count = 0;
+		whole->stored_bytes += head->stored_bytes;
 		/* The newest part's, not the time of whoever joins. */
-		if (part->created_ns > whole->created_ns)
-			whole->created_ns = part->created_ns;
+		if (head->created_ns > whole->created_ns)
+			whole->created_ns = head->created_ns;
 	}
-	free(map);
-	return rc;
+	return whole->part_count ? tpck_parts_settle(whole, err) : 0;
 }
 
-static int merge(struct tpck_manifest *whole, struct tpck_catalog *parts, struct tpck_error *err)
+static int merge(struct tpck_manifest *whole, struct tpck_catalog *heads, struct tpck_error *err)
 {
 	struct tpck_ranks missing = {0};
 	uint32_t twice = 0;
 	int rc = 0;
 
-	for (size_t i = 0; !rc && i < parts->count; i++)
-		rc = check_fit(parts->manifests[0], parts->manifests[i], whole->world, err);
-	/* Each part's own container first, so that the first ones are this checkpoint's. */
-	for (size_t i = 0; !rc && i < parts->count; i++)
-		if (tpck_manifest_container(whole, parts->manifests[i]->containers[0].path, parts->manifests[i]->containers[0].bytes) < 0)
-			rc = tpck_error_set(err, ENOMEM, "joining the parts of step %" PRIu64, whole->point.step);
-	if (parts->count)
-		whole->parent = parts->manifests[0]->parent;
-	for (size_t i = 0; !rc && i < parts->count; i++)
-		rc = add_part(whole, parts->manifests[i], err);
+	for (size_t i = 0; !rc && i < heads->count; i++)
+		rc = check_fit(heads->manifests[0], heads->manifests[i], whole->world, err);
+	if (heads->count)
+		whole->parent = heads->manifests[0]->parent;
+	if (!rc)
+		rc = take_heads(whole, heads, err);
 	if (rc)
 		return rc;
-	if (whole->member_count)
-		qsort(whole->members, whole->member_count, sizeof *whole->members, by_rank);
 	rc = tpck_manifest_ranks(whole, &missing, &twice);
 	if (rc == -EAGAIN)
 		return tpck_error_set(err, EAGAIN, "step %" PRIu64 " lacks the parts of ranks %s of %u", whole->point.step,
 				      tpck_ranks_text(&missing), whole->world);
+	if (rc == -ENOMEM)
+		return tpck_error_set(err, ENOMEM, "joining the parts of step %" PRIu64, whole->point.step);
 	return rc ? tpck_error_set(err, EBADMSG, "step %" PRIu64 " has a rank %u too many, of %u", whole->point.step, twice, whole->world)
 		  : 0;
 }
 
-/* Each node has read its own bytes back. What may have changed since is that something was removed or cut off. */
-static int check_containers(struct tpck_tier *tier, const struct tpck_manifest *whole, struct tpck_error *err)
+struct look {
+	struct tpck_tier *tier;
+	const struct tpck_manifest *whole;
+};
+
+static int look_at_container(void *context, size_t i, uint8_t *buffer, struct tpck_error *err)
 {
-	int rc = 0;
+	const struct look *look = context;
+	const struct tpck_container *container = &look->whole->containers[i];
+	int rc = tpck_verify_container(look->tier, look->whole, i, err);
 
-	for (size_t c = 0; !rc && c < whole->container_count; c++) {
-		const struct tpck_container *container = &whole->containers[c];
-		uint8_t last;
-
-		rc = tpck_verify_container(tier, whole, c, err);
-		if (!rc && container->bytes)
-			rc = tier->operations->get(tier, container->path, container->bytes - 1, &last, 1, err);
-	}
+	if (!rc && container->bytes)
+		rc = look->tier->operations->get(look->tier, container->path, container->bytes - 1, buffer, 1, err);
 	if (rc == -ENOENT) {
-		if (err)
-			err->code = EBADMSG;
+		err->code = EBADMSG;
 		rc = -EBADMSG;
 	}
 	return rc;
+}
+
+/* Each node has read its own bytes back, and has seen what it refers to, which nobody removes since then. What may have
+ * changed is that something was removed or cut off by hand. */
+static int check_containers(struct tpck_tier *tier, const struct tpck_manifest *whole, struct tpck_error *err)
+{
+	struct look look = {tier, whole};
+
+	return tpck_parallel(whole->part_count, look_at_container, &look, err);
+}
+
+/* The first part is read whole: by its first rank's identity programs are told apart. */
+static int take_identity(struct tpck_tier *tier, struct tpck_manifest *whole, struct tpck_error *err)
+{
+	int rc = tpck_manifest_need(whole, tier, whole->parts[0].ranks[0].rank, err);
+
+	if (rc)
+		return rc;
+	whole->identity = strdup(whole->members[0].identity);
+	return whole->identity ? 0 : tpck_error_set(err, ENOMEM, "joining the parts of step %" PRIu64, whole->point.step);
 }
 
 /* A later step may have been joined before this one. */
@@ -173,7 +152,7 @@ int tpck_publish_join(struct tpck_tier *tier, const struct tpck_point *point, ui
 		      struct tpck_manifest **out, struct tpck_error *err)
 {
 	struct tpck_manifest *whole;
-	struct tpck_catalog parts;
+	struct tpck_catalog heads;
 	int rc;
 
 	if (tpck_published(tier, point))
@@ -183,13 +162,15 @@ int tpck_publish_join(struct tpck_tier *tier, const struct tpck_point *point, ui
 		return tpck_error_set(err, ENOMEM, "joining the parts of step %" PRIu64, point->step);
 	whole->point = *point;
 	whole->world = world;
-	rc = tpck_parts_load(&parts, tier, point, false, err);
+	rc = tpck_heads_load(&heads, tier, point, false, err);
 	if (!rc) {
-		rc = merge(whole, &parts, err);
-		tpck_catalog_free(&parts);
+		rc = merge(whole, &heads, err);
+		tpck_catalog_free(&heads);
 	}
 	if (!rc)
 		rc = check_containers(tier, whole, err);
+	if (!rc)
+		rc = take_identity(tier, whole, err);
 	if (!rc)
 		rc = commit(tier, whole, permitted, context, err);
 	if (rc)

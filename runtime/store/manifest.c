@@ -2,7 +2,7 @@
 /* Manifests in memory, and all of a job's. */
 #include "config.h"
 
-#include "runtime/store/manifest.h"
+#include "runtime/store/manifest_text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -58,6 +58,11 @@ void tpck_manifest_free(struct tpck_manifest *manifest)
 		free(member->communicator);
 		free(member->identity);
 	}
+	for (size_t i = 0; manifest->parts && i < manifest->part_count; i++)
+		tpck_part_clear(&manifest->parts[i]);
+	free(manifest->parts);
+	free(manifest->part_of);
+	free(manifest->identity);
 	free(manifest->members);
 	free(manifest->containers);
 	free(manifest);
@@ -97,7 +102,9 @@ uint64_t tpck_manifest_bytes(const struct tpck_manifest *manifest)
 {
 	uint64_t bytes = 0;
 
-	for (size_t m = 0; m < manifest->member_count; m++)
+	for (size_t i = 0; i < manifest->part_count; i++)
+		bytes += manifest->parts[i].bytes;
+	for (size_t m = 0; !manifest->part_count && m < manifest->member_count; m++)
 		for (size_t o = 0; o < manifest->members[m].object_count; o++)
 			bytes += manifest->members[m].objects[o].bytes;
 	return bytes;
@@ -150,11 +157,13 @@ const char *tpck_ranks_text(struct tpck_ranks *ranks)
 	return ranks->text;
 }
 
-int tpck_manifest_ranks(const struct tpck_manifest *manifest, struct tpck_ranks *missing, uint32_t *twice)
+int tpck_manifest_ranks(struct tpck_manifest *manifest, struct tpck_ranks *missing, uint32_t *twice)
 {
 	uint64_t next = 0;
 	bool lacks = false;
 
+	if (manifest->part_count)
+		return tpck_parts_ranks(manifest, missing, twice);
 	for (size_t m = 0; m < manifest->member_count; m++) {
 		uint32_t rank = manifest->members[m].rank;
 
@@ -176,7 +185,7 @@ int tpck_manifest_ranks(const struct tpck_manifest *manifest, struct tpck_ranks 
 }
 
 /* A checkpoint of some of its ranks is none. */
-static int check_ranks(const struct tpck_manifest *manifest, const char *where, struct tpck_error *err)
+static int check_ranks(struct tpck_manifest *manifest, const char *where, struct tpck_error *err)
 {
 	struct tpck_ranks missing = {0};
 	uint32_t twice;
@@ -185,6 +194,8 @@ static int check_ranks(const struct tpck_manifest *manifest, const char *where, 
 	if (rc == -EAGAIN)
 		return tpck_error_set(err, EBADMSG, "manifest %s lacks ranks %s of %u", where, tpck_ranks_text(&missing),
 				      manifest->world);
+	if (rc == -ENOMEM)
+		return tpck_error_set(err, ENOMEM, "reading manifest %s", where);
 	return rc ? tpck_error_set(err, EBADMSG, "manifest %s has a rank %u too many, of %u", where, twice, manifest->world) : 0;
 }
 
@@ -203,10 +214,14 @@ int tpck_manifest_load(struct tpck_manifest **manifest, struct tpck_tier *tier,
 	if (rc)
 		return rc;
 	snprintf(where, sizeof where, "%.900s/%s", tier->root, path);
-	rc = tpck_manifest_parse(&loaded, text, size, where, err);
+	rc = tpck_manifest_parse_published(&loaded, text, size, where, err);
 	free(text);
 	if (rc)
 		return rc;
+	if (loaded->part_count && (rc = tpck_parts_settle(loaded, err))) {
+		tpck_manifest_free(loaded);
+		return rc;
+	}
 	if (tpck_point_compare(&loaded->point, point) != 0) {
 		tpck_manifest_free(loaded);
 		return tpck_error_set(err, EBADMSG, "manifest %s is another checkpoint's", where);

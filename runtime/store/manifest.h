@@ -13,7 +13,10 @@
 #include "runtime/store/tier.h"
 
 /* Raise when a reader of the former number would misread the text. */
-enum { TPCK_MANIFEST_FORMAT = 1 };
+enum {
+	TPCK_MANIFEST_FORMAT = 1,       /* has all ranks' chunks */
+	TPCK_MANIFEST_PARTS_FORMAT = 2, /* names the parts of several nodes, whose marks have them */
+};
 #define TPCK_MANIFEST "MANIFEST"
 #define TPCK_LAST_GOOD "LAST_GOOD"
 
@@ -51,6 +54,29 @@ uint64_t tpck_member_index_bytes(const struct tpck_member *member);
 /* Whether an image has room for such an index. */
 bool tpck_member_index_fits(const struct tpck_member *member);
 
+/* What is known of a rank without its member. */
+struct tpck_part_rank {
+	uint32_t rank, ordinal;
+	char program[TPCK_PROGRAM_ID];
+};
+
+/* One node's part of a checkpoint, as its manifest names it. */
+struct tpck_part {
+	uint8_t digest[16];   /* of the part's own manifest, which its mark holds, */
+	uint64_t size;        /* and how long that is */
+	uint64_t bytes, stored_bytes, container_bytes;
+	uint64_t iteration_ns; /* the longest of its ranks' */
+	bool resumable;        /* all of them */
+	bool loaded;           /* its members are among the manifest's */
+	size_t rank_count;
+	struct tpck_part_rank *ranks; /* ascending */
+	size_t older_count;
+	char **older; /* other checkpoints' containers that it refers to */
+};
+enum { TPCK_MARK_NAME = 40 };
+/* The mark's name in the checkpoint's folder. */
+void tpck_part_mark(const struct tpck_part *part, char name[TPCK_MARK_NAME]);
+
 struct tpck_manifest {
 	struct tpck_point point;
 	struct tpck_point parent; /* 0, 0 without */
@@ -59,12 +85,29 @@ struct tpck_manifest {
 	bool part;                /* of one node's ranks: what a node's mark says, never a checkpoint */
 	uint64_t stored_bytes;    /* new in this checkpoint, references not counted */
 	size_t container_count;
-	struct tpck_container *containers;
+	struct tpck_container *containers; /* of parts: each one's own, in their order, and then older ones, bytes 0 if not known */
 	size_t member_count;
-	struct tpck_member *members;
+	struct tpck_member *members; /* of parts: those that were loaded */
+	/* Of a checkpoint of several nodes, by first ranks. Without any the members are all there is. */
+	size_t part_count;
+	struct tpck_part *parts;
+	uint32_t *part_of; /* by rank; NULL until all ranks are there */
+	char *identity;    /* the first rank's; of a checkpoint in parts only */
 };
 
 void tpck_manifest_free(struct tpck_manifest *manifest);
+/* The first rank's identity text: tells programs apart. */
+const char *tpck_manifest_identity(const struct tpck_manifest *manifest);
+/* Whether a rank of the checkpoint is of that program; of parts without loading any, by the program's id. */
+bool tpck_manifest_is_of(const struct tpck_manifest *manifest, uint32_t rank, uint32_t ordinal, const char *identity);
+/* Whether all ranks can go on from it. */
+bool tpck_manifest_resumable(const struct tpck_manifest *manifest);
+/* Loads the part that has the rank, if the checkpoint is of parts and has it: its ranks are members then. -EBADMSG: the mark
+ * is damaged or gone; -ENOENT: the whole checkpoint is gone. */
+int tpck_manifest_need(struct tpck_manifest *manifest, struct tpck_tier *tier, uint32_t rank, struct tpck_error *err);
+/* The manifest of the i-th part alone, to be freed. */
+int tpck_manifest_part(struct tpck_manifest **part, struct tpck_tier *tier, const struct tpck_manifest *manifest, size_t i,
+		       struct tpck_error *err);
 /* Index of a container, added if it is not there. Negative: -ENOMEM, -ENAMETOOLONG. */
 int tpck_manifest_container(struct tpck_manifest *manifest, const char *path, uint64_t bytes);
 /* Whether the container lies in the checkpoint's own folder; a joined checkpoint has one of each node. */
@@ -85,9 +128,9 @@ struct tpck_ranks {
 void tpck_ranks_add(struct tpck_ranks *ranks, uint32_t first, uint32_t last);
 const char *tpck_ranks_text(struct tpck_ranks *ranks);
 
-/* -EAGAIN, and which in `missing`, where not each of the program's ranks is a member; -EBADMSG where one is there twice
- * (*twice) or is none of the world. Members are by ascending rank. */
-int tpck_manifest_ranks(const struct tpck_manifest *manifest, struct tpck_ranks *missing, uint32_t *twice);
+/* -EAGAIN, and which in `missing`, where not each of the program's ranks is a member, or in a part; -EBADMSG where one is
+ * there twice (*twice) or is none of the world; -ENOMEM. Members are by ascending rank. */
+int tpck_manifest_ranks(struct tpck_manifest *manifest, struct tpck_ranks *missing, uint32_t *twice);
 
 /* The text, malloc'd. */
 int tpck_manifest_format(const struct tpck_manifest *manifest, char **text, size_t *size, struct tpck_error *err);
@@ -98,7 +141,10 @@ int tpck_manifest_parse(struct tpck_manifest **manifest, const char *text, size_
 /* The same of a part, which the one above takes for no manifest, as this one does a whole one. */
 int tpck_manifest_parse_part(struct tpck_manifest **manifest, const char *text, size_t size, const char *name,
 			     struct tpck_error *err);
-/* Loads a checkpoint's manifest. -ENOENT: not published. -EBADMSG, with the ranks, where it lacks some. */
+/* What a checkpoint's folder has: of all ranks, or of parts without members. */
+int tpck_manifest_parse_published(struct tpck_manifest **manifest, const char *text, size_t size, const char *name,
+				  struct tpck_error *err);
+/* Loads a checkpoint's manifest, of parts without members. -ENOENT: not published. -EBADMSG, with the ranks, where it lacks some. */
 int tpck_manifest_load(struct tpck_manifest **manifest, struct tpck_tier *tier,
 		       const struct tpck_point *point, struct tpck_error *err);
 

@@ -16,10 +16,14 @@ bool tpck_published(struct tpck_tier *tier, const struct tpck_point *point);
 
 /* The part that a mark tells of. path is the mark's in the tier. */
 int tpck_part_load(struct tpck_manifest **part, struct tpck_tier *tier, const char *path, struct tpck_error *err);
+/* The same, with the digest of the part's own text, by which manifests name it. */
+int tpck_mark_load(struct tpck_manifest **part, uint8_t digest[16], struct tpck_tier *tier, const char *path, struct tpck_error *err);
+/* The text of a part's mark, malloc'd. */
+int tpck_mark_format(const struct tpck_manifest *part, char **text, struct tpck_error *err);
 
-/* All parts of a step that are marked, by ascending first rank. A mark that cannot be read, or is another step's or rank's,
- * is an error (-EBADMSG), or left out where `lenient`. */
-int tpck_parts_load(struct tpck_catalog *parts, struct tpck_tier *tier, const struct tpck_point *point, bool lenient,
+/* The heads of all marks of a step, by ascending first rank: manifests of one part each, without members. One that cannot be
+ * read, or is another step's or rank's, is an error (-EBADMSG), or left out where `lenient`. */
+int tpck_heads_load(struct tpck_catalog *heads, struct tpck_tier *tier, const struct tpck_point *point, bool lenient,
 		    struct tpck_error *err);
 
 /* Whether somebody has begun to write a part into the step's folder. */

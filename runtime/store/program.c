@@ -229,17 +229,30 @@ static char *state_text(struct tpck_program *program)
 int tpck_program_load(struct tpck_program **out, const char *memory_job, const struct tpck_tiers *tiers,
 		      const char *identity, struct tpck_error *err)
 {
+	char *kept = strdup(identity), id[TPCK_PROGRAM_ID];
+	int rc;
+
+	if (!kept)
+		return tpck_error_set(err, ENOMEM, "reading a program's state");
+	tpck_program_id(identity, id);
+	rc = tpck_program_load_id(out, memory_job, tiers, id, err);
+	if (rc)
+		free(kept);
+	else
+		(*out)->identity = kept;
+	return rc;
+}
+
+int tpck_program_load_id(struct tpck_program **out, const char *memory_job, const struct tpck_tiers *tiers, const char *id,
+			 struct tpck_error *err)
+{
 	struct tpck_program *program = calloc(1, sizeof *program);
 	char path[TPCK_PATH_MAX], name[64], *text;
 
-	if (program)
-		program->identity = strdup(identity);
-	if (!program || !program->identity) {
-		free(program);
+	if (!program)
 		return tpck_error_set(err, ENOMEM, "reading a program's state");
-	}
 	pthread_mutex_init(&program->lock, NULL);
-	tpck_program_id(identity, program->id);
+	snprintf(program->id, sizeof program->id, "%s", id);
 	snprintf(name, sizeof name, TPCK_PROGRAMS "/%s.state", program->id);
 	if (tpck_path_join(path, sizeof path, memory_job, name) == 0 &&
 	    tpck_file_read(path, 1 << 20, &text, NULL, NULL) == 0)

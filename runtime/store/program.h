@@ -45,6 +45,9 @@ struct tpck_program {
  * alone, here and below. */
 int tpck_program_load(struct tpck_program **program, const char *memory_job, const struct tpck_tiers *tiers,
 		      const char *identity, struct tpck_error *err);
+/* The same of one whose id is known only; for asking, not for tpck_program_mark(). */
+int tpck_program_load_id(struct tpck_program **program, const char *memory_job, const struct tpck_tiers *tiers, const char *id,
+			 struct tpck_error *err);
 /* Takes over what another agent has saved in a tier since, if that is newer. */
 void tpck_program_refresh(struct tpck_program *program, const struct tpck_tiers *tiers);
 void tpck_program_free(struct tpck_program *program);

@@ -188,7 +188,7 @@ static void weigh_containers(struct gathering *g)
 			for (size_t i = 0; i < base->members[m].objects[o].count; i++)
 				used[base->members[m].objects[o].chunks[i].container] += base->members[m].objects[o].chunks[i].length;
 	for (size_t c = 0; used && g->worth && c < base->container_count; c++)
-		g->worth[c] = (tpck_manifest_owns(base, c) || used[c] >= base->containers[c].bytes / WORTH_SHARE) &&
+		g->worth[c] = used[c] && (tpck_manifest_owns(base, c) || used[c] >= base->containers[c].bytes / WORTH_SHARE) &&
 			      tpck_container_check(g->publication->tier, base->containers[c].path, NULL) == 0;
 	free(used);
 }
@@ -526,8 +526,7 @@ static bool part_is_there(const struct tpck_publication *p, const struct tpck_ma
 static int store_part(const struct tpck_publication *p, struct tpck_manifest *manifest, const char *folder,
 		      const struct part_paths *paths, struct tpck_error *err)
 {
-	char text[64], *mark = NULL;
-	size_t size;
+	char text[64], *mark = NULL, *back = NULL;
 	int rc;
 
 	/* The mark goes before what it vouches for is written again. */
@@ -542,11 +541,17 @@ static int store_part(const struct tpck_publication *p, struct tpck_manifest *ma
 		rc = rc == -EBADMSG ? -EIO : rc;
 	}
 	if (!rc)
-		rc = tpck_manifest_format(manifest, &mark, &size, err);
+		rc = tpck_mark_format(manifest, &mark, err);
 	if (!rc && p->permitted && !p->permitted(p->context, &manifest->point))
 		rc = tpck_error_set(err, ECANCELED, "publishing step %" PRIu64 " of a timeline that was left", manifest->point.step);
 	if (!rc)
 		rc = p->tier->operations->mark(p->tier, paths->mark, mark, err);
+	/* Whoever joins reads its head only. */
+	if (!rc)
+		rc = p->tier->operations->get_text(p->tier, paths->mark, 1 << 30, &back, NULL, err);
+	if (!rc && strcmp(back, mark) != 0)
+		rc = tpck_error_set(err, EIO, "%s/%s was not kept", p->tier->root, paths->mark);
+	free(back);
 	free(mark);
 	return rc;
 }

@@ -56,8 +56,8 @@ int tpck_publish_part(const struct tpck_publication *publication, struct tpck_ma
  * parts there may call it, several at once: the manifest is the same, and one of them is told 0. The caller holds
  * tpck_durable_tier_lock, so that nobody writes a part anew meanwhile.
  * -EAGAIN: parts of some ranks, which the text names, are not there yet. -EEXIST: published already (no error text).
- * -ECANCELED: not permitted. -EBADMSG: the parts do not fit together, or what one refers to is gone. Parts stay whatever
- * happens; tpck_retention_apply knows when they are remains.
+ * -ECANCELED: not permitted. -EBADMSG: the parts do not fit together, or one's container is gone. Parts stay whatever
+ * happens; tpck_retention_apply knows when they are remains. *manifest names the parts (tpck_manifest_need).
  */
 int tpck_publish_join(struct tpck_tier *tier, const struct tpck_point *point, uint32_t world,
 		      bool (*permitted)(void *context, const struct tpck_point *point), void *context,

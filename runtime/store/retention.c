@@ -20,7 +20,7 @@ enum { QUARANTINE_KEEP = 3 };
 
 static bool same_program(const struct tpck_manifest *a, const struct tpck_manifest *b)
 {
-	return strcmp(a->members[0].identity, b->members[0].identity) == 0;
+	return strcmp(tpck_manifest_identity(a), tpck_manifest_identity(b)) == 0;
 }
 
 static void first_bad(void *context, const struct tpck_point *point, const struct tpck_error *err)
@@ -304,7 +304,7 @@ static int add_pending(struct closure *closure, const struct tpck_point *point, 
 	closure->pending = pending.points;
 	closure->pending_count = pending.count;
 	/* One that cannot be read is not joined either. */
-	rc = tpck_parts_load(&parts, closure->tier, point, true, err);
+	rc = tpck_heads_load(&parts, closure->tier, point, true, err);
 	if (rc || !parts.count)
 		return rc;
 	grown = reallocarray(closure->parts.manifests, closure->parts.count + parts.count, sizeof(struct tpck_manifest *));

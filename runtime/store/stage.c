@@ -308,8 +308,7 @@ int tpck_stage_durable(struct tpck_tier *tier, const struct tpck_manifest *manif
 	if (rc)
 		return rc;
 	tpck_stage_clear(to_session);
-	for (size_t i = 0; !rc && i < manifest->container_count; i++)
-		rc = tpck_verify_container(tier, manifest, i, err);
+	rc = tpck_verify_member(tier, manifest, member, err);
 	if (!rc)
 		rc = load_image(tier, manifest, member, to_session, err);
 	for (size_t i = 2; !rc && i < member->object_count; i++)

@@ -41,17 +41,40 @@ static bool member_uses(const struct tpck_member *member, size_t container)
 	return false;
 }
 
+static bool part_names(const struct tpck_manifest *manifest, size_t i, size_t container)
+{
+	for (size_t o = 0; o < manifest->parts[i].older_count; o++)
+		if (strcmp(manifest->parts[i].older[o], manifest->containers[container].path) == 0)
+			return true;
+	return i == container;
+}
+
 /* Whose shards went with a container that is not there. */
 static int say_missing(struct tpck_tier *tier, const struct tpck_manifest *manifest, size_t container, struct tpck_error *err)
 {
 	const char *path = manifest->containers[container].path;
 	struct tpck_ranks ranks = {0};
 
-	for (size_t m = 0; m < manifest->member_count; m++)
+	for (size_t i = 0; i < manifest->part_count; i++)
+		if (part_names(manifest, i, container))
+			for (size_t r = 0; r < manifest->parts[i].rank_count; r++)
+				tpck_ranks_add(&ranks, manifest->parts[i].ranks[r].rank, manifest->parts[i].ranks[r].rank);
+	for (size_t m = 0; !manifest->part_count && m < manifest->member_count; m++)
 		if (member_uses(&manifest->members[m], container))
 			tpck_ranks_add(&ranks, manifest->members[m].rank, manifest->members[m].rank);
 	return tpck_error_set(err, ENOENT, "%s/%s, where shards of ranks %s of %u are", tier->root, path, tpck_ranks_text(&ranks),
 			      manifest->world);
+}
+
+int tpck_verify_member(struct tpck_tier *tier, const struct tpck_manifest *manifest, const struct tpck_member *member, struct tpck_error *err)
+{
+	int rc = 0;
+
+	/* Of a checkpoint in parts each node has only what it needs. */
+	for (size_t c = 0; !rc && c < manifest->container_count; c++)
+		if (!manifest->part_count || member_uses(member, c))
+			rc = tpck_verify_container(tier, manifest, c, err);
+	return rc;
 }
 
 int tpck_verify_container(struct tpck_tier *tier, const struct tpck_manifest *manifest, size_t container, struct tpck_error *err)
@@ -154,7 +177,7 @@ static int look(void *context, size_t i, uint8_t *buffer, struct tpck_error *err
 	return 0;
 }
 
-static int visit_all(struct visit *visit, struct tpck_error *err)
+static int visit_one(struct visit *visit, struct tpck_error *err)
 {
 	int rc = list_items(visit);
 
@@ -164,6 +187,37 @@ static int visit_all(struct visit *visit, struct tpck_error *err)
 	rc = tpck_parallel(visit->count, look, visit, err);
 	pthread_mutex_destroy(&visit->lock);
 	free(visit->items);
+	visit->items = NULL;
+	visit->count = 0;
+	return rc;
+}
+
+/* A part at a time, so that a node's is all that is in memory. */
+static int visit_all(struct visit *visit, struct tpck_error *err)
+{
+	const struct tpck_manifest *manifest = visit->manifest;
+	int rc = 0;
+
+	if (!manifest->part_count)
+		return visit_one(visit, err);
+	for (size_t i = 0; !rc && i < manifest->part_count; i++) {
+		struct tpck_manifest *part = NULL;
+		struct tpck_error one = {0};
+
+		rc = tpck_manifest_part(&part, visit->tier, manifest, i, &one);
+		if (!rc) {
+			visit->manifest = part;
+			rc = visit_one(visit, &one);
+		} else if (visit->fault && rc != -ENOMEM) {
+			visit->faults++;
+			visit->fault(visit->context, &one);
+			rc = 0;
+		}
+		if (rc && err)
+			*err = one;
+		tpck_manifest_free(part);
+	}
+	visit->manifest = manifest;
 	return rc;
 }
 

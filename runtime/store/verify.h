@@ -14,6 +14,11 @@ int tpck_verify_chunk(struct tpck_tier *tier, const struct tpck_manifest *manife
 /* The header of one container. -ENOENT, with the ranks that have chunks in it, where it is not there. */
 int tpck_verify_container(struct tpck_tier *tier, const struct tpck_manifest *manifest, size_t container, struct tpck_error *err);
 
+/* The headers of the containers that must be there for one rank to go on: all, of a checkpoint in parts those that have its
+ * chunks. -ENOENT as above. */
+int tpck_verify_member(struct tpck_tier *tier, const struct tpck_manifest *manifest, const struct tpck_member *member,
+		       struct tpck_error *err);
+
 /* All of it, containers' headers too; stops at the first fault. */
 int tpck_verify(struct tpck_tier *tier, const struct tpck_manifest *manifest, struct tpck_error *err);
 /* Only what this checkpoint wrote itself; what it refers to was verified when that was written. */

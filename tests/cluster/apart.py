@@ -136,20 +136,47 @@ def durable(where):
     return max((int(n) for n in re.findall(r"step (\d+) of \d+ ranks is durable", where.agent_log())), default=-1)
 
 
-def case_everything():
+def everything(what, damage):
     """All nodes go, what is in the store stays: on others the ranks go on from that."""
     with node.Cluster(4, TRANSPCKPT_DURABLE_INTERVAL="20") as cluster:
         a, b, c, d = cluster.nodes
         run = Spread(cluster, 4, "--zero", steps=400)
-        run.what = "everything"
-        start = begin(run, (a, b), 2, 60, durable)
+        run.what = what
+        start = begin(run, (a, b), 2, 80, durable)
         has = durable(a)
         a.destroy()
         b.destroy()
         start.wait(20)
+        has = damage(cluster, has)
         finish(run, run.start((c, d), 2), has, "from the store")
         listed = c.run([os.path.join(cluster.build, "transpckpt"), "verify", "--job", "j"], cluster.environment)
-        checks.ok(listed.returncode == 0, "everything: what is in the store is whole", listed.stdout, listed.stderr)
+        checks.ok(listed.returncode == 0, f"{what}: what is in the store is whole", listed.stdout, listed.stderr)
+        reasons = glob.glob(os.path.join(cluster.environment["TRANSPCKPT_DIR"], "j/quarantine/step-*/reason"))
+        return run.resumed(), [job.read(path) for path in reasons]
+
+
+def case_everything():
+    everything("everything", lambda cluster, has: has)
+
+
+def case_mark():
+    """The mark of a node's part of the newest checkpoint is damaged: it is set aside, and all ranks go on from the one before."""
+    newest = None
+
+    def damage(cluster, _):
+        nonlocal newest
+        steps = sorted(glob.glob(os.path.join(cluster.environment["TRANSPCKPT_DIR"], "j/step-*/MANIFEST")))
+        newest, before = (int(re.search(r"step-(\d+)", path).group(1)) for path in (steps[-1], steps[-2]))
+        with open(os.path.join(os.path.dirname(steps[-1]), "mark.r2.o0"), "r+b") as f:
+            f.seek(-200, os.SEEK_END)
+            byte = f.read(1)
+            f.seek(-200, os.SEEK_END)
+            f.write(bytes([byte[0] ^ 1]))
+        return before
+
+    at, reasons = everything("a bad mark", damage)
+    checks.ok(at is not None and at < newest, f"a bad mark: at step {at}, not {newest}")
+    checks.ok(any("mark.r2.o0" in reason for reason in reasons), "a bad mark: it is set aside, and says why", reasons)
 
 
 def case_dead():

@@ -17,6 +17,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/store/copy.h"
 #include "runtime/store/file.h"
+#include "runtime/store/parts.h"
 #include "runtime/store/publish.h"
 #include "runtime/store/retention.h"
 #include "runtime/store/stage.h"
@@ -49,9 +50,10 @@ static void make_process(uint32_t rank)
 {
 	struct tpck_session_name name = {1, rank, 0};
 	struct process *p = &process[rank];
-	char identity[32];
+	char identity[5000];
 
-	snprintf(identity, sizeof identity, "executable a\nrank %u\n", rank);
+	/* As long as one is, so that a mark is more than its head. */
+	snprintf(identity, sizeof identity, "executable a\nrank %u\nvariable %04500d\n", rank, 0);
 	if (tpck_session_create(&p->session, memory, &name, identity, &err))
 		abort();
 	snprintf(p->image_path, sizeof p->image_path, "%s/image.0", p->session->path);
@@ -125,13 +127,17 @@ static void publication(struct tpck_publication *p, struct tpck_share shares[WOR
 	p->permitted = permitted;
 }
 
-static int part(struct node node, const struct tpck_manifest *base)
+/* As an agent does, with what its ranks have of the base. */
+static int part(struct node node, struct tpck_manifest *base)
 {
 	struct tpck_share shares[WORLD];
 	struct tpck_manifest *manifest = NULL;
 	struct tpck_publication p;
 	int rc;
 
+	for (uint32_t r = node.first; base && r <= node.last; r++)
+		if (tpck_manifest_need(base, tier, r, &err))
+			return -EPROTO;
 	publication(&p, shares, node, base);
 	rc = tpck_publish_part(&p, &manifest, &err);
 	if (!rc && (!manifest->part || manifest->member_count != p.share_count))
@@ -140,7 +146,7 @@ static int part(struct node node, const struct tpck_manifest *base)
 	return rc;
 }
 
-static bool parts(const struct node *nodes, size_t count, const struct tpck_manifest *base)
+static bool parts(const struct node *nodes, size_t count, struct tpck_manifest *base)
 {
 	bool good = true;
 
@@ -215,7 +221,7 @@ static bool same_file(const char *a, const char *b, const char *name)
 }
 
 /* Whether every rank gets the same from both manifests, and what its image holds now. */
-static bool stages_alike(const struct tpck_manifest *joined, const struct tpck_manifest *whole)
+static bool stages_alike(struct tpck_manifest *joined, const struct tpck_manifest *whole)
 {
 	bool good = joined && whole;
 
@@ -227,6 +233,7 @@ static bool stages_alike(const struct tpck_manifest *joined, const struct tpck_m
 
 		good = tpck_session_create(&to[0], memory, &names[0], "x\n", &err) == 0 &&
 		       tpck_session_create(&to[1], memory, &names[1], "x\n", &err) == 0 &&
+		       tpck_manifest_need(joined, tier, r, &err) == 0 &&
 		       tpck_stage_durable(tier, joined, tpck_manifest_member(joined, r, 0), to[0]->path, &err) == 0 &&
 		       tpck_stage_durable(alone, whole, tpck_manifest_member(whole, r, 0), to[1]->path, &err) == 0 &&
 		       same_file(to[0]->path, to[1]->path, "resume.image") && same_file(to[0]->path, to[1]->path, "log.000000");
@@ -275,15 +282,22 @@ static void check_join(void)
 	ok(tpck_catalog_load(&catalog, tier, NULL, NULL, NULL, &err) == 0 && catalog.count == 0, "nor to be loaded");
 	tpck_catalog_free(&catalog);
 	ok(part(three[1], NULL) == 0, "the third one's");
-	ok(join(7, 10, &joined) == 0 && joined->member_count == WORLD && joined->container_count == 3 && !joined->part,
+	ok(join(7, 10, &joined) == 0 && joined->part_count == 3 && joined->container_count == 3 && !joined->part,
 	   "with all of them there is one");
 	ok(joined && tpck_verify(tier, joined, &err) == 0, "that verifies");
-	ok(tpck_manifest_load(&again, tier, &point, &err) == 0 && again->member_count == WORLD, "and loads");
+	ok(tpck_manifest_load(&again, tier, &point, &err) == 0 && again->part_count == 3 && again->member_count == 0 &&
+		   tpck_manifest_resumable(again) && tpck_manifest_is_of(again, 2, 0, process[2].session->identity) &&
+		   !tpck_manifest_is_of(again, 2, 0, process[1].session->identity) && tpck_manifest_bytes(again) == tpck_manifest_bytes(joined),
+	   "and loads, without what is in marks");
+	ok(again && tpck_manifest_need(again, tier, 2, &err) == 0 && again->member_count == 2 && tpck_manifest_member(again, 2, 0) &&
+		   !tpck_manifest_member(again, 3, 0) && tpck_manifest_need(again, tier, 1, &err) == 0 && again->member_count == 2,
+	   "a rank's part is got once, and no other");
 	ok(tpck_file_read(path_of("LAST_GOOD"), 100, &text, NULL, &err) == 0 && strcmp(text, "step-000000000010.g7\n") == 0,
 	   "and is the last good one");
 	free(text);
 	ok(join(7, 10, NULL) == -EEXIST && part(three[1], NULL) == -EEXIST, "it is not published again");
 	whole = publish_alone(NULL);
+	ok(whole && tpck_manifest_bytes(joined) == tpck_manifest_bytes(whole), "it has as many bytes as one that all ranks publish");
 	ok(whole && stages_alike(joined, whole), "each rank gets what it gets from a publication of all ranks");
 	ok(whole && joined->parent.step == 5 && joined->stored_bytes + 4096 >= whole->stored_bytes, "bytes are added up");
 
@@ -354,11 +368,11 @@ static void check_misfits(void)
 	mkdir(path_of("step-000000000031.g7"), 0700);
 	if (manifest) {
 		manifest->point = later;
-		manifest->member_count = 2;
+		manifest->part_count = 1;
 		tpck_manifest_format(manifest, &text, &size, &err);
 		tier->operations->commit_if_absent(tier, "step-000000000031.g7/MANIFEST", text, size, &err);
 		free(text);
-		manifest->member_count = WORLD;
+		manifest->part_count = 2;
 		manifest->point = point;
 	}
 	tpck_manifest_free(joined);
@@ -406,14 +420,146 @@ static void check_damage(void)
 	ok(manifest && tpck_verify_each(tier, manifest, count_fault, said) == 2 &&
 		   strstr(said, "data.1, where shards of ranks 1-2 of 4 are"),
 	   "shards that are missing are one fault, with their ranks");
-	ok(manifest && tpck_session_create(&to, memory, &name, "x\n", &err) == 0 &&
-		   tpck_stage_durable(tier, manifest, &manifest->members[0], to->path, &err) == -ENOENT &&
+	ok(manifest && tpck_manifest_need(manifest, tier, 2, &err) == 0 && tpck_session_create(&to, memory, &name, "x\n", &err) == 0 &&
+		   tpck_stage_durable(tier, manifest, tpck_manifest_member(manifest, 2, 0), to->path, &err) == -ENOENT &&
 		   strstr(err.text, "ranks 1-2 of 4"),
-	   "and no rank is given what the others cannot have");
+	   "and a rank that needs them is told so");
 	tpck_session_remove(to->path);
 	tpck_session_close(to);
 	tpck_manifest_free(manifest);
 	tpck_folder_remove(path_of("step-000000000040.g7"));
+}
+
+/* ---- what the manifest says of marks ---------------------------------------------------------- */
+
+static char *text_of(const char *name, size_t *size)
+{
+	char *text;
+
+	if (tpck_file_read(path_of("%s", name), 1 << 30, &text, size, &err))
+		abort();
+	return text;
+}
+
+static void put_text(const char *name, const char *text, size_t size)
+{
+	int fd = open(path_of("%s", name), O_WRONLY | O_TRUNC | O_CREAT, 0600);
+
+	if (fd < 0 || write(fd, text, size) != (ssize_t)size)
+		abort();
+	close(fd);
+}
+
+static void flip_all(const char *text, size_t size)
+{
+	char *copy = malloc(size);
+	size_t accepted = 0;
+
+	for (size_t i = 0; i < 2 * size; i++) {
+		struct tpck_manifest *read = NULL;
+		size_t used = i % 2 ? i / 2 : size;
+
+		/* By turns one bit is another, and the end is missing. */
+		memcpy(copy, text, size);
+		if (used == size)
+			copy[i / 2] ^= (char)(1 << i / 2 % 8);
+		if (tpck_manifest_parse_published(&read, copy, used, "it", &err) == 0)
+			accepted++;
+		tpck_manifest_free(read);
+	}
+	free(copy);
+	ok(accepted == 0, "no flipped bit and no cut of it passes");
+}
+
+static void check_text(void)
+{
+	static const char manifest_name[] = "step-000000000045.g7/MANIFEST", mark_name[] = "step-000000000045.g7/mark.r1.o0";
+	struct tpck_point point = {7, 45};
+	struct tpck_manifest *before = NULL, *made = NULL, *again = NULL, *read = NULL;
+	size_t size, again_size, mark_size;
+	char *text, *again_text, *mark, *other, *format;
+
+	fill(7, 44, 3);
+	if (!parts(three, 3, NULL) || join(7, 44, &before))
+		abort();
+	fill(7, 45, 2);
+	ok(parts(three, 3, before) && join(7, 45, &made) == 0 && made->container_count == 6, "a checkpoint of parts that refers to another one");
+	text = text_of(manifest_name, &size);
+	mark = text_of(mark_name, &mark_size);
+	unlink(path_of(manifest_name));
+	ok(join(7, 45, &again) == 0, "another one joins them");
+	again_text = text_of(manifest_name, &again_size);
+	ok(size == again_size && memcmp(text, again_text, size) == 0, "and comes to the same text");
+	free(again_text);
+	tpck_manifest_free(again);
+	ok(tpck_manifest_load(&read, tier, &point, &err) == 0 && tpck_manifest_format(read, &again_text, &again_size, &err) == 0 &&
+		   size == again_size && memcmp(text, again_text, size) == 0 && size < mark_size + 3 * 1000,
+	   "what was read is written the same, and is small");
+	free(again_text);
+	flip_all(text, size);
+	ok(tpck_manifest_parse(&again, text, size, "it", &err) == -EPROTO && strstr(err.text, "format 2, this program reads 1"),
+	   "who reads format 1 alone refuses it by its number");
+	format = strstr(text, "\"format\":2");
+	format[strlen("\"format\":")] = '3';
+	ok(tpck_manifest_parse_published(&again, text, size, "it", &err) == -EPROTO && strstr(err.text, "format 3, this program reads 1 and 2"),
+	   "as a later one is");
+	free(text);
+
+	/* Marks. */
+	flip(path_of(mark_name), (off_t)mark_size - 100);
+	ok(read && tpck_manifest_need(read, tier, 2, &err) == -EBADMSG && strstr(err.text, "mark.r1.o0") &&
+		   tpck_manifest_need(read, tier, 0, &err) == 0,
+	   "a damaged mark is noticed by whoever needs it");
+	ok(read && tpck_verify(tier, read, &err) == -EBADMSG && strstr(err.text, "mark.r1.o0"), "and by verifying");
+	flip(path_of(mark_name), (off_t)mark_size - 100);
+	flip(path_of(mark_name), 100);
+	ok(read && tpck_verify(tier, read, &err) == -EBADMSG && strstr(err.text, "mark.r1.o0"), "so is a damaged head");
+	put_text(mark_name, mark, mark_size);
+	if (tpck_part_load(&again, tier, mark_name, &err))
+		abort();
+	again->created_ns++;
+	if (tpck_mark_format(again, &other, &err))
+		abort();
+	tpck_manifest_free(again);
+	put_text(mark_name, other, strlen(other));
+	ok(read && tpck_manifest_need(read, tier, 2, &err) == -EBADMSG && strstr(err.text, "not the one that the manifest names"),
+	   "and a good one that was written later");
+	free(other);
+	unlink(path_of(mark_name));
+	ok(read && tpck_manifest_need(read, tier, 2, &err) == -EBADMSG && strstr(err.text, "mark.r1.o0 of ranks 1-2 of 4 is gone"),
+	   "one that is gone is named with its ranks");
+	unlink(path_of(manifest_name));
+	ok(read && tpck_manifest_need(read, tier, 2, &err) == -ENOENT, "and is no fault where all of it was removed");
+	put_text(mark_name, mark, mark_size);
+	free(mark);
+
+	/* As an agent wrote it that knew format 1 only: all ranks in the manifest. */
+	for (uint32_t r = 0; r < WORLD; r++)
+		if (tpck_manifest_need(made, tier, r, &err))
+			abort();
+	size = made->part_count;
+	made->part_count = 0;
+	if (tpck_manifest_format(made, &text, &again_size, &err))
+		abort();
+	made->part_count = size;
+	put_text(manifest_name, text, again_size);
+	free(text);
+	tpck_manifest_free(read);
+	read = NULL;
+	ok(tpck_manifest_load(&read, tier, &point, &err) == 0 && !read->part_count && read->member_count == WORLD &&
+		   tpck_verify(tier, read, &err) == 0,
+	   "one of several nodes that holds all ranks is read as ever");
+	fill(7, 47, 2);
+	ok(read && parts(three, 3, read) && join(7, 47, &again) == 0 && tpck_verify(tier, again, &err) == 0 &&
+		   again->stored_bytes < TPCK_CHUNK_BYTES,
+	   "and referred to by the next");
+	tpck_manifest_free(again);
+	tpck_manifest_free(read);
+	tpck_manifest_free(made);
+	tpck_manifest_free(before);
+	tpck_folder_remove(path_of("step-000000000047.g7"));
+	tpck_folder_remove(path_of("step-000000000045.g7"));
+	tpck_folder_remove(path_of("step-000000000044.g7"));
 }
 
 /* ---- a tier that fails or ends -------------------------------------------------------------- */
@@ -488,10 +634,19 @@ static int faulty_remove(struct tpck_tier *t, const char *path, struct tpck_erro
 	return real->remove(t, path, error);
 }
 
+static int whole_marks; /* that were read */
+
+static int faulty_get_text(struct tpck_tier *t, const char *path, size_t limit, char **text, size_t *size, struct tpck_error *error)
+{
+	whole_marks += strstr(path, "/" TPCK_MARK_PREFIX) != NULL;
+	return real->get_text(t, path, limit, text, size, error);
+}
+
 static void make_faulty(void)
 {
 	real = tier->operations;
 	faulty = *real;
+	faulty.get_text = faulty_get_text;
 	faulty.put = faulty_put;
 	faulty.mark = faulty_mark;
 	faulty.commit_if_absent = faulty_commit;
@@ -517,7 +672,9 @@ static void check_failures(void)
 	fenced = true;
 	ok(join(7, 50, NULL) == -ECANCELED && !exists("step-000000000050.g7/MANIFEST"), "are not joined of such a timeline");
 	fenced = false;
+	whole_marks = 0;
 	ok(join(7, 50, NULL) == 0, "and are of one that goes on");
+	ok(whole_marks == 1, "of marks but the first one only heads are read");
 }
 
 /* Runs it in a process of its own that is killed at its nth tick; whether it came to an end before. */
@@ -766,6 +923,7 @@ int main(int argc, char **argv)
 	check_copy();
 	check_misfits();
 	check_damage();
+	check_text();
 	make_faulty();
 	check_failures();
 	check_kills();

@@ -70,13 +70,13 @@ static bool is_wanted(struct tpck_program *program, const struct tpck_manifest *
 /* The newest checkpoint of its program that is wanted. */
 static bool is_newest(struct agent *agent, const struct tpck_catalog *catalog, size_t i)
 {
-	const char *identity = catalog->manifests[i]->members[0].identity;
+	const char *identity = tpck_manifest_identity(catalog->manifests[i]);
 	struct tpck_program *program = program_of(agent, identity, NULL);
 
 	if (!program || !is_wanted(program, catalog->manifests[i]))
 		return false;
 	for (size_t j = i + 1; j < catalog->count; j++)
-		if (strcmp(catalog->manifests[j]->members[0].identity, identity) == 0 &&
+		if (strcmp(tpck_manifest_identity(catalog->manifests[j]), identity) == 0 &&
 		    is_wanted(program, catalog->manifests[j]))
 			return false;
 	return true;
@@ -84,7 +84,7 @@ static bool is_newest(struct agent *agent, const struct tpck_catalog *catalog, s
 
 static int copy_one(struct copy_job *job, struct tpck_tier *to, const struct tpck_manifest *manifest)
 {
-	struct permission permission = {program_of(job->agent, manifest->members[0].identity, NULL)};
+	struct permission permission = {program_of(job->agent, tpck_manifest_identity(manifest), NULL)};
 	struct tpck_copy copy = {
 		.from = job->agent->tier, .to = to, .manifest = manifest, .permitted = permitted, .context = &permission,
 	};

@@ -52,7 +52,7 @@ static bool in_progress(void *context, const struct tpck_point *point)
 static bool offerable(void *context, const struct tpck_manifest *manifest)
 {
 	const struct rule *rule = context;
-	struct tpck_program *program = program_of(rule->agent, manifest->members[0].identity, NULL);
+	struct tpck_program *program = program_of(rule->agent, tpck_manifest_identity(manifest), NULL);
 
 	return !program || tpck_program_allows(program, &manifest->point) == TPCK_ALLOWED;
 }
@@ -62,7 +62,7 @@ static bool offerable(void *context, const struct tpck_manifest *manifest)
 static bool spared(void *context, const struct tpck_manifest *manifest)
 {
 	const struct rule *rule = context;
-	struct tpck_program *program = program_of(rule->agent, manifest->members[0].identity, NULL);
+	struct tpck_program *program = program_of(rule->agent, tpck_manifest_identity(manifest), NULL);
 
 	if (copies_need(&manifest->point))
 		return true;
@@ -80,12 +80,13 @@ static void find_base(struct flush_job *flush)
 		return;
 	for (size_t i = catalog.count; i-- > 0 && !flush->base;) {
 		const struct tpck_share *first = &p->shares[0];
-		const struct tpck_member *member = tpck_manifest_member(catalog.manifests[i], first->rank, first->ordinal);
 		int rc;
 
-		if (!member || strcmp(member->identity, first->identity) != 0)
+		if (!tpck_manifest_is_of(catalog.manifests[i], first->rank, first->ordinal, first->identity))
 			continue;
 		rc = tpck_verify(p->tier, catalog.manifests[i], &err);
+		for (size_t s = 0; !rc && s < p->share_count; s++)
+			rc = tpck_manifest_need(catalog.manifests[i], p->tier, p->shares[s].rank, &err);
 		if (rc == -EBADMSG || rc == -ENOENT) {
 			tpck_quarantine(p->tier, &catalog.manifests[i]->point, err.text, NULL);
 			continue;

@@ -16,17 +16,23 @@
 #include "tools/agent/history.h"
 #include "tools/agent/peers/peers.h"
 
-/* The last checkpoint that all nodes made, if it was another one than what is known. A reference into it is compared with
- * its digest as it is made. */
+/* The last checkpoint that all nodes made, if it was another one than what is known, and of it what this node's ranks have. A
+ * reference into it is compared with its digest as it is made. */
 static void refresh_base(struct flush_job *flush)
 {
+	const struct tpck_publication *p = &flush->publication;
 	struct tpck_manifest *manifest;
+	struct tpck_error err = {0};
 
 	if (!flush->last.generation || (flush->base && tpck_point_compare(&flush->base->point, &flush->last) == 0) ||
-	    tpck_manifest_load(&manifest, flush->publication.tier, &flush->last, NULL))
+	    tpck_manifest_load(&manifest, p->tier, &flush->last, NULL))
 		return;
 	tpck_manifest_free(flush->base);
 	flush->base = manifest;
+	/* What cannot be read is written anew. */
+	for (size_t i = 0; i < p->share_count && !err.code; i++)
+		if (tpck_manifest_need(manifest, p->tier, p->shares[i].rank, &err))
+			tpck_log_warn("not all of the last checkpoint is referred to: %s", err.text);
 }
 
 static void part_run(struct job *job)

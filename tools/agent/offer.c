@@ -260,14 +260,15 @@ static void weigh(struct agent *agent, const struct offer_request *request, cons
 		*newest = d;
 }
 
-static void notice_difference(struct agent *agent, const struct offer_request *request,
+static void notice_difference(struct agent *agent, const struct offer_request *request, struct tpck_tier *tier,
 			      const struct tpck_catalog *catalog, struct offer *offer)
 {
 	struct difference newest = {.found = false};
 	size_t programs = 0;
 
+	/* Of several nodes' checkpoints this rank's part tells. */
 	for (size_t i = 0; i < catalog->count; i++)
-		if (catalog->manifests[i])
+		if (catalog->manifests[i] && tpck_manifest_need(catalog->manifests[i], tier, request->rank, NULL) == 0)
 			for (size_t m = 0; m < catalog->manifests[i]->member_count; m++)
 				weigh(agent, request, catalog->manifests[i]->members[m].identity,
 				      &catalog->manifests[i]->point, &newest, &programs);
@@ -282,17 +283,28 @@ static void notice_difference(struct agent *agent, const struct offer_request *r
 
 /* ---- the whole ---------------------------------------------------------------------------- */
 
+/* Whether the checkpoint has what the rank asks for. Of several nodes' only the rank's part is read. */
+static bool has_request(struct tpck_manifest *manifest, struct tpck_tier *tier, const struct offer_request *request)
+{
+	struct tpck_error err = {0};
+
+	if (!tpck_manifest_is_of(manifest, request->rank, request->ordinal, request->identity))
+		return false;
+	if (tpck_manifest_need(manifest, tier, request->rank, &err)) {
+		if (err.code != ENOENT)
+			say_unreadable(tier, &manifest->point, &err);
+		return false;
+	}
+	return tpck_manifest_is_of(manifest, request->rank, request->ordinal, request->identity);
+}
+
 /* Checkpoints of one tier that are this program's. */
-static void gather(const struct offer_request *request, const struct tpck_catalog *catalog, size_t tier,
+static void gather(struct agent *agent, const struct offer_request *request, const struct tpck_catalog *catalog, size_t tier,
 		   struct choice *choices, size_t *count)
 {
-	for (size_t i = 0; i < catalog->count; i++) {
-		const struct tpck_member *member =
-			tpck_manifest_member(catalog->manifests[i], request->rank, request->ordinal);
-
-		if (member && strcmp(member->identity, request->identity) == 0)
+	for (size_t i = 0; i < catalog->count; i++)
+		if (has_request(catalog->manifests[i], agent->tiers.tier[tier], request))
 			choices[(*count)++] = (struct choice){catalog->manifests[i]->point, NULL, &catalog->manifests[i], tier};
-	}
 }
 
 static void gather_all(struct agent *agent, const struct offer_request *request, struct tpck_catalog *catalogs,
@@ -307,7 +319,7 @@ static void gather_all(struct agent *agent, const struct offer_request *request,
 		if (!request->memory[i].identity_differs && !request->memory[i].bad)
 			choices->at[choices->count++] = (struct choice){request->memory[i].point, &request->memory[i], NULL, 0};
 	for (size_t t = 0; choices->at && t < agent->tiers.count; t++)
-		gather(request, &catalogs[t], t, choices->at, &choices->count);
+		gather(agent, request, &catalogs[t], t, choices->at, &choices->count);
 	if (choices->count)
 		qsort(choices->at, choices->count, sizeof *choices->at, newest_first);
 }
@@ -349,7 +361,7 @@ void offer_choose(struct agent *agent, bool store, const struct offer_request *r
 	for (size_t t = 0; t < agent->tiers.count; t++) {
 		for (size_t r = 0; r < count; r++)
 			if (!offers[r].made && choices[r].count == 0 && !offers[r].notice[0])
-				notice_difference(agent, &requests[r], &catalogs[t], &offers[r]);
+				notice_difference(agent, &requests[r], agent->tiers.tier[t], &catalogs[t], &offers[r]);
 		tpck_catalog_free(&catalogs[t]);
 	}
 	for (size_t r = 0; r < count; r++) {
@@ -370,7 +382,7 @@ void offer_tell(struct agent *agent, bool store, const struct offer_request *req
 		struct tpck_catalog catalog = {0};
 
 		(void)tpck_catalog_load(&catalog, agent->tiers.tier[t], NULL, NULL, NULL, NULL);
-		notice_difference(agent, request, &catalog, offer);
+		notice_difference(agent, request, agent->tiers.tier[t], &catalog, offer);
 		tpck_catalog_free(&catalog);
 	}
 	pthread_mutex_unlock(&store_in_use);

@@ -64,13 +64,12 @@ static struct checkpoint *place_for(struct inventory *inventory, const struct tp
 	return grown;
 }
 
-static bool offerable(struct inventory *inventory, const char *memory_job, const char *identity,
-		      const struct tpck_point *point)
+static bool offerable(struct inventory *inventory, const char *memory_job, const char *id, const struct tpck_point *point)
 {
 	struct tpck_program *program;
 	bool allowed;
 
-	if (tpck_program_load(&program, memory_job, &inventory->tiers, identity, NULL))
+	if (tpck_program_load_id(&program, memory_job, &inventory->tiers, id, NULL))
 		return true;
 	allowed = tpck_program_allows(program, point) == TPCK_ALLOWED;
 	tpck_program_free(program);
@@ -105,7 +104,7 @@ static void add_image(struct inventory *inventory, const struct tpck_session *se
 			if (session->control->status.iteration_ns)
 				c->iteration_sec = (double)session->control->status.iteration_ns / 1e9;
 			tpck_program_id(session->identity, c->program);
-			c->offerable = offerable(inventory, memory_job, session->identity, &point);
+			c->offerable = offerable(inventory, memory_job, c->program, &point);
 		}
 	}
 	tpck_image_close(&image);
@@ -146,25 +145,53 @@ static void add_memory(struct inventory *inventory, const char *memory_job)
 		closedir(folder);
 }
 
+/* What is known of a rank of a stored checkpoint. */
+struct stored_rank {
+	uint32_t rank, ordinal;
+	bool resumable;
+	uint64_t iteration_ns;
+	char program[TPCK_PROGRAM_ID];
+};
+
+static void add_rank(struct inventory *inventory, size_t tier, const struct tpck_manifest *manifest, const struct stored_rank *rank,
+		     const char *memory_job)
+{
+	struct checkpoint *c = place_for(inventory, &manifest->point, rank->rank, rank->ordinal);
+
+	if (!c)
+		return;
+	c->durable = c->in_tier[tier] = true;
+	c->resumable = rank->resumable;
+	c->bytes = tpck_manifest_bytes(manifest);
+	c->stored_bytes = manifest->stored_bytes;
+	if (!c->in_memory || c->age_sec <= 0)
+		c->age_sec = (double)(tpck_clock_realtime_ns() - manifest->created_ns) / 1e9;
+	if (c->iteration_sec <= 0)
+		c->iteration_sec = (double)rank->iteration_ns / 1e9;
+	snprintf(c->program, sizeof c->program, "%s", rank->program);
+	c->offerable = offerable(inventory, memory_job, c->program, &manifest->point);
+}
+
 static void add_durable(struct inventory *inventory, size_t tier, const struct tpck_manifest *manifest,
 			const char *memory_job)
 {
+	/* What the manifest says of parts is enough: their marks are not read. */
+	for (size_t i = 0; i < manifest->part_count; i++) {
+		const struct tpck_part *part = &manifest->parts[i];
+
+		for (size_t r = 0; r < part->rank_count; r++) {
+			struct stored_rank rank = {part->ranks[r].rank, part->ranks[r].ordinal, part->resumable, part->iteration_ns, ""};
+
+			snprintf(rank.program, sizeof rank.program, "%s", part->ranks[r].program);
+			add_rank(inventory, tier, manifest, &rank, memory_job);
+		}
+	}
 	for (size_t m = 0; m < manifest->member_count; m++) {
 		const struct tpck_member *member = &manifest->members[m];
-		struct checkpoint *c = place_for(inventory, &manifest->point, member->rank, member->ordinal);
+		struct stored_rank rank = {member->rank, member->ordinal, member->resumable, member->notes.iteration_ns, ""};
 
-		if (!c)
-			return;
-		c->durable = c->in_tier[tier] = true;
-		c->resumable = member->resumable;
-		c->bytes = tpck_manifest_bytes(manifest);
-		c->stored_bytes = manifest->stored_bytes;
-		if (!c->in_memory || c->age_sec <= 0)
-			c->age_sec = (double)(tpck_clock_realtime_ns() - manifest->created_ns) / 1e9;
-		if (c->iteration_sec <= 0)
-			c->iteration_sec = (double)member->notes.iteration_ns / 1e9;
-		tpck_program_id(member->identity, c->program);
-		c->offerable = offerable(inventory, memory_job, member->identity, &manifest->point);
+		tpck_program_id(member->identity, rank.program);
+		add_rank(inventory, tier, manifest, &rank, memory_job);
 	}
 }
 

@@ -145,6 +145,22 @@ static void show_session(const struct tpck_session *session, json_object *rows, 
 		show_state(&held, NULL);
 }
 
+/* Of several nodes' parts those of the first rank, which comes first, and of one that cannot go on. */
+static bool load_telling(struct tpck_tier *tier, struct tpck_manifest *manifest)
+{
+	struct tpck_error err = {0};
+	int rc = manifest->part_count ? tpck_manifest_need(manifest, tier, manifest->parts[0].ranks[0].rank, &err) : 0;
+
+	for (size_t i = 0; !rc && i < manifest->part_count; i++)
+		if (!manifest->parts[i].resumable) {
+			rc = tpck_manifest_need(manifest, tier, manifest->parts[i].ranks[0].rank, &err);
+			break;
+		}
+	if (rc)
+		fprintf(stderr, "transpckpt: %s\n", err.text);
+	return !rc;
+}
+
 /* One rank that cannot go on keeps the others from it, on whichever node it was. */
 static const struct tpck_member *telling_member(const struct tpck_manifest *manifest)
 {
@@ -167,7 +183,7 @@ static void show_manifest(struct tpck_tier *tier, const struct tpck_manifest *ma
 		json_object_object_add(row, "job", json_object_new_string(job));
 		json_object_object_add(row, "generation", json_object_new_uint64(manifest->point.generation));
 		json_object_object_add(row, "step", json_object_new_uint64(manifest->point.step));
-		json_object_object_add(row, "ranks", json_object_new_uint64(manifest->member_count));
+		json_object_object_add(row, "ranks", json_object_new_uint64(manifest->world));
 		json_object_object_add(row, "running", json_object_new_boolean(0));
 		json_object_object_add(row, "resumable", json_object_new_boolean(member->resumable));
 		json_object_object_add(row, "reason", json_object_new_string(member->reason));
@@ -177,8 +193,8 @@ static void show_manifest(struct tpck_tier *tier, const struct tpck_manifest *ma
 		json_object_array_add(rows, row);
 		return;
 	}
-	if (manifest->member_count > 1)
-		snprintf(ranks, sizeof ranks, ", %zu ranks", manifest->member_count);
+	if (manifest->world > 1)
+		snprintf(ranks, sizeof ranks, ", %u ranks", manifest->world);
 	printf("%s: nothing runs; newest checkpoint: step %" PRIu64 " of generation %" PRIu64 "%s%s%s\n", job,
 	       manifest->point.step, manifest->point.generation, ranks, member->resumable ? "" : ", not resumable: ",
 	       member->resumable ? "" : member->reason);
@@ -214,9 +230,9 @@ static void show_log(const struct cli *cli, const char *job)
 	free(text);
 }
 
-static const struct tpck_manifest *newest_stored(const struct inventory *inventory, struct tpck_tier **tier)
+static struct tpck_manifest *newest_stored(const struct inventory *inventory, struct tpck_tier **tier)
 {
-	const struct tpck_manifest *newest = NULL;
+	struct tpck_manifest *newest = NULL;
 
 	for (size_t t = 0; t < inventory->tiers.count; t++) {
 		const struct tpck_catalog *catalog = &inventory->catalog[t];
@@ -234,7 +250,8 @@ static int show_job(struct cli *cli, const char *job, void *context)
 {
 	json_object *rows = context;
 	struct inventory inventory;
-	const struct tpck_manifest *stored;
+	struct tpck_manifest *stored;
+	int rc = 0;
 	struct tpck_error err = {0};
 	struct tpck_tier *tier = NULL;
 	bool running = false;
@@ -253,7 +270,9 @@ static int show_job(struct cli *cli, const char *job, void *context)
 					json_object_array_get_idx(rows, json_object_array_length(rows) - 1));
 	}
 	stored = running ? NULL : newest_stored(&inventory, &tier);
-	if (stored)
+	if (stored && !load_telling(tier, stored))
+		rc = CLI_BAD;
+	else if (stored)
 		show_manifest(tier, stored, rows, job, cli->state);
 	else if (!running && !rows)
 		printf("%s: nothing runs and nothing is stored\n", job);
@@ -268,7 +287,7 @@ static int show_job(struct cli *cli, const char *job, void *context)
 		show_log(cli, job);
 	}
 	inventory_free(&inventory);
-	return 0;
+	return rc;
 }
 
 int verb_show(int argc, char **argv)

@@ -338,12 +338,11 @@ static bool has_all(const struct tpck_manifest *manifest, const struct survey *s
 {
 	uint32_t rank = 0;
 
-	for (size_t at = 0; at < survey->size; at += strlen(survey->identities + at) + 1, rank++) {
-		const struct tpck_member *member = tpck_manifest_member(manifest, rank, survey->launch->accord->rank[rank].ordinal);
-
-		if (!member || !member->resumable || strcmp(member->identity, survey->identities + at) != 0)
+	if (!tpck_manifest_resumable(manifest))
+		return false;
+	for (size_t at = 0; at < survey->size; at += strlen(survey->identities + at) + 1, rank++)
+		if (!tpck_manifest_is_of(manifest, rank, survey->launch->accord->rank[rank].ordinal, survey->identities + at))
 			return false;
-	}
 	return true;
 }
 

@@ -484,14 +484,10 @@ static struct tpck_point newest_here(struct agent *agent, bool store, const stru
 
 		pthread_mutex_lock(&store_in_use);
 		if (tpck_catalog_load(&catalog, agent->tiers.tier[t], NULL, NULL, NULL, NULL) == 0) {
-			for (size_t i = 0; i < catalog.count; i++) {
-				const struct tpck_member *member =
-					tpck_manifest_member(catalog.manifests[i], request->rank, request->ordinal);
-
-				if (member && strcmp(member->identity, request->identity) == 0 &&
+			for (size_t i = 0; i < catalog.count; i++)
+				if (tpck_manifest_is_of(catalog.manifests[i], request->rank, request->ordinal, request->identity) &&
 				    tpck_point_compare(&catalog.manifests[i]->point, &newest) > 0)
 					newest = catalog.manifests[i]->point;
-			}
 			tpck_catalog_free(&catalog);
 		}
 		pthread_mutex_unlock(&store_in_use);

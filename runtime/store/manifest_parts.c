@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoints whose manifest names parts: what is known without their marks, and getting the rest from these. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/store/manifest_text.h"
+#include "runtime/store/parts.h"
+
+void tpck_part_mark(const struct tpck_part *part, char name[TPCK_MARK_NAME])
+{
+	snprintf(name, TPCK_MARK_NAME, TPCK_MARK_PREFIX "r%u.o%u", part->ranks[0].rank, part->ranks[0].ordinal);
+}
+
+void tpck_part_clear(struct tpck_part *part)
+{
+	for (size_t i = 0; i < part->older_count; i++)
+		free(part->older[i]);
+	free(part->older);
+	free(part->ranks);
+	memset(part, 0, sizeof *part);
+}
+
+const char *tpck_manifest_identity(const struct tpck_manifest *manifest)
+{
+	return manifest->identity ? manifest->identity : manifest->members[0].identity;
+}
+
+static const struct tpck_part_rank *find_rank(const struct tpck_manifest *manifest, uint32_t rank)
+{
+	const struct tpck_part *part = manifest->part_of && rank < manifest->world ? &manifest->parts[manifest->part_of[rank]] : NULL;
+
+	for (size_t i = 0; part && i < part->rank_count; i++)
+		if (part->ranks[i].rank == rank)
+			return &part->ranks[i];
+	return NULL;
+}
+
+bool tpck_manifest_is_of(const struct tpck_manifest *manifest, uint32_t rank, uint32_t ordinal, const char *identity)
+{
+	const struct tpck_member *member = tpck_manifest_member(manifest, rank, ordinal);
+	const struct tpck_part_rank *found;
+	char id[TPCK_PROGRAM_ID];
+
+	if (member || !manifest->part_count)
+		return member && strcmp(member->identity, identity) == 0;
+	found = find_rank(manifest, rank);
+	tpck_program_id(identity, id);
+	return found && found->ordinal == ordinal && strcmp(found->program, id) == 0;
+}
+
+bool tpck_manifest_resumable(const struct tpck_manifest *manifest)
+{
+	for (size_t i = 0; i < manifest->part_count; i++)
+		if (!manifest->parts[i].resumable)
+			return false;
+	for (size_t m = 0; m < manifest->member_count; m++)
+		if (!manifest->members[m].resumable)
+			return false;
+	return true;
+}
+
+/* ---- naming parts -------------------------------------------------------------------------- */
+
+static int by_first_rank(const void *a, const void *b)
+{
+	const struct tpck_part *x = a, *y = b;
+
+	return (x->ranks[0].rank > y->ranks[0].rank) - (x->ranks[0].rank < y->ranks[0].rank);
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* What parts refer to, each once. */
+static int add_older(struct tpck_manifest *manifest, size_t count)
+{
+	const char **all = calloc(count + 1, sizeof(char *));
+	size_t n = 0;
+
+	if (!all)
+		return -ENOMEM;
+	for (size_t i = 0; i < manifest->part_count; i++)
+		for (size_t o = 0; o < manifest->parts[i].older_count; o++)
+			all[n++] = manifest->parts[i].older[o];
+	qsort(all, n, sizeof *all, by_text);
+	for (size_t i = 0; i < n; i++) {
+		struct tpck_container *container = &manifest->containers[manifest->container_count];
+
+		if (i && strcmp(all[i], all[i - 1]) == 0)
+			continue;
+		snprintf(container->path, sizeof container->path, "%s", all[i]);
+		manifest->container_count++;
+	}
+	free(all);
+	return 0;
+}
+
+int tpck_parts_settle(struct tpck_manifest *manifest, struct tpck_error *err)
+{
+	size_t older = 0;
+	char folder[64];
+
+	qsort(manifest->parts, manifest->part_count, sizeof *manifest->parts, by_first_rank);
+	for (size_t i = 0; i < manifest->part_count; i++)
+		older += manifest->parts[i].older_count;
+	manifest->containers = calloc(manifest->part_count + older, sizeof *manifest->containers);
+	if (!manifest->containers)
+		return tpck_error_set(err, ENOMEM, "reading a manifest");
+	tpck_checkpoint_name_format(&manifest->point, folder, sizeof folder);
+	for (size_t i = 0; i < manifest->part_count; i++) {
+		struct tpck_container *own = &manifest->containers[i];
+		const struct tpck_part *part = &manifest->parts[i];
+
+		snprintf(own->path, sizeof own->path, "%s/data.%u", folder, part->ranks[0].rank);
+		own->bytes = part->container_bytes;
+	}
+	manifest->container_count = manifest->part_count;
+	return add_older(manifest, older) ? tpck_error_set(err, ENOMEM, "reading a manifest") : 0;
+}
+
+int tpck_parts_ranks(struct tpck_manifest *manifest, struct tpck_ranks *missing, uint32_t *twice)
+{
+	uint32_t *part_of = calloc((size_t)manifest->world + 1, sizeof *part_of);
+	bool lacks = false;
+
+	if (!part_of)
+		return -ENOMEM;
+	for (size_t i = 0; i < manifest->part_count; i++)
+		for (size_t r = 0; r < manifest->parts[i].rank_count; r++) {
+			uint32_t rank = manifest->parts[i].ranks[r].rank;
+
+			if (rank >= manifest->world || part_of[rank]) {
+				*twice = rank;
+				free(part_of);
+				return -EBADMSG;
+			}
+			part_of[rank] = (uint32_t)i + 1;
+		}
+	for (uint32_t rank = 0; rank < manifest->world; rank++) {
+		if (part_of[rank]) {
+			part_of[rank]--;
+		} else {
+			tpck_ranks_add(missing, rank, rank);
+			lacks = true;
+		}
+	}
+	if (lacks) {
+		free(part_of);
+		return -EAGAIN;
+	}
+	free(manifest->part_of);
+	manifest->part_of = part_of;
+	return 0;
+}
+
+int tpck_part_head(struct tpck_manifest **out, const struct tpck_manifest *part, const uint8_t digest[16], size_t size)
+{
+	struct tpck_manifest *head = calloc(1, sizeof *head);
+	struct tpck_part *entry = head ? calloc(1, sizeof *entry) : NULL;
+	bool good = entry != NULL;
+
+	if (!head)
+		return -ENOMEM;
+	head->point = part->point;
+	head->parent = part->parent;
+	head->created_ns = part->created_ns;
+	head->world = part->world;
+	head->part = true;
+	head->stored_bytes = part->stored_bytes;
+	head->parts = entry;
+	head->part_count = entry != NULL;
+	if (good) {
+		memcpy(entry->digest, digest, sizeof entry->digest);
+		entry->size = size;
+		entry->bytes = tpck_manifest_bytes(part);
+		entry->stored_bytes = part->stored_bytes;
+		entry->container_bytes = part->containers[0].bytes;
+		entry->resumable = true;
+		entry->ranks = calloc(part->member_count, sizeof *entry->ranks);
+		entry->older = calloc(part->container_count, sizeof(char *));
+		good = entry->ranks && entry->older;
+	}
+	for (size_t m = 0; good && m < part->member_count; m++) {
+		const struct tpck_member *member = &part->members[m];
+		struct tpck_part_rank *rank = &entry->ranks[entry->rank_count++];
+
+		rank->rank = member->rank;
+		rank->ordinal = member->ordinal;
+		tpck_program_id(member->identity, rank->program);
+		entry->resumable = entry->resumable && member->resumable;
+		if (member->notes.iteration_ns > entry->iteration_ns)
+			entry->iteration_ns = member->notes.iteration_ns;
+	}
+	for (size_t c = 1; good && c < part->container_count; c++) {
+		entry->older[entry->older_count] = strdup(part->containers[c].path);
+		good = entry->older[entry->older_count++] != NULL;
+	}
+	if (!good) {
+		tpck_manifest_free(head);
+		return -ENOMEM;
+	}
+	*out = head;
+	return 0;
+}
+
+/* ---- what is in their marks ---------------------------------------------------------------- */
+
+static int say_gone(struct tpck_tier *tier, const struct tpck_manifest *manifest, const struct tpck_part *part, const char *path,
+		    struct tpck_error *err)
+{
+	struct tpck_ranks ranks = {0};
+
+	for (size_t i = 0; i < part->rank_count; i++)
+		tpck_ranks_add(&ranks, part->ranks[i].rank, part->ranks[i].rank);
+	/* The manifest goes first where all of it is removed. */
+	return tpck_error_set(err, tpck_published(tier, &manifest->point) ? EBADMSG : ENOENT, "mark %s/%s of ranks %s of %u is gone",
+			      tier->root, path, tpck_ranks_text(&ranks), manifest->world);
+}
+
+int tpck_manifest_part(struct tpck_manifest **out, struct tpck_tier *tier, const struct tpck_manifest *manifest, size_t i,
+		       struct tpck_error *err)
+{
+	const struct tpck_part *part = &manifest->parts[i];
+	char folder[64], name[TPCK_MARK_NAME], path[128];
+	struct tpck_manifest *loaded;
+	uint8_t digest[16];
+	int rc;
+
+	tpck_checkpoint_name_format(&manifest->point, folder, sizeof folder);
+	tpck_part_mark(part, name);
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	rc = tpck_mark_load(&loaded, digest, tier, path, err);
+	if (rc == -ENOENT)
+		return say_gone(tier, manifest, part, path, err);
+	if (rc)
+		return rc;
+	if (memcmp(digest, part->digest, sizeof digest) != 0 || tpck_point_compare(&loaded->point, &manifest->point) != 0) {
+		tpck_manifest_free(loaded);
+		return tpck_error_set(err, EBADMSG, "mark %s/%s is not the one that the manifest names", tier->root, path);
+	}
+	*out = loaded;
+	return 0;
+}
+
+/* Where each of the part's containers is in the whole. */
+static int map_containers(struct tpck_manifest *whole, const struct tpck_manifest *part, uint32_t *map)
+{
+	for (size_t c = 0; c < part->container_count; c++) {
+		const struct tpck_container *container = &part->containers[c];
+		int index = tpck_manifest_container(whole, container->path, container->bytes);
+
+		if (index < 0)
+			return index;
+		if (!whole->containers[index].bytes)
+			whole->containers[index].bytes = container->bytes;
+		if (whole->containers[index].bytes != container->bytes)
+			return -EBADMSG;
+		map[c] = (uint32_t)index;
+	}
+	return 0;
+}
+
+/* Moves the part's members over. */
+static int take_members(struct tpck_manifest *whole, struct tpck_manifest *part)
+{
+	uint32_t *map = calloc(part->container_count, sizeof *map);
+	struct tpck_member *grown = reallocarray(whole->members, whole->member_count + part->member_count, sizeof *grown);
+	int rc;
+
+	if (grown)
+		whole->members = grown;
+	rc = map && grown ? map_containers(whole, part, map) : -ENOMEM;
+	for (size_t m = 0; !rc && m < part->member_count; m++) {
+		struct tpck_member *member = &part->members[m];
+
+		for (size_t o = 0; o < member->object_count; o++)
+			for (size_t i = 0; i < member->objects[o].count; i++)
+				member->objects[o].chunks[i].container = map[member->objects[o].chunks[i].container];
+	}
+	if (!rc) {
+		memcpy(&whole->members[whole->member_count], part->members, part->member_count * sizeof *part->members);
+		whole->member_count += part->member_count;
+		part->member_count = 0;
+	}
+	free(map);
+	return rc;
+}
+
+int tpck_manifest_need(struct tpck_manifest *manifest, struct tpck_tier *tier, uint32_t rank, struct tpck_error *err)
+{
+	struct tpck_manifest *part;
+	struct tpck_part *entry;
+	int rc;
+
+	if (!manifest->part_of || rank >= manifest->world)
+		return 0;
+	entry = &manifest->parts[manifest->part_of[rank]];
+	if (entry->loaded)
+		return 0;
+	rc = tpck_manifest_part(&part, tier, manifest, manifest->part_of[rank], err);
+	if (rc)
+		return rc;
+	rc = take_members(manifest, part);
+	entry->loaded = !rc;
+	tpck_manifest_free(part);
+	return rc ? tpck_error_set(err, -rc, "reading the part of rank %u of step %llu", rank, (unsigned long long)manifest->point.step) : 0;
+}
