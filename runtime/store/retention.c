@@ -53,26 +53,46 @@ struct closure {
 	bool *kept; /* of the catalog's */
 	struct tpck_point *pending; /* steps that may still be joined */
 	size_t pending_count;
-	struct tpck_catalog parts; /* theirs, as far as they are marked */
+	struct tpck_catalog parts; /* theirs, as far as they are marked: the heads of their marks */
+	const char **paths; /* of containers that somebody who stays refers to, sorted */
+	size_t path_count;
 };
 
-static bool has_container(const struct tpck_manifest *manifest, const char *path)
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void add_paths(struct closure *closure, const struct tpck_manifest *manifest)
 {
 	for (size_t c = 0; c < manifest->container_count; c++)
-		if (strcmp(manifest->containers[c].path, path) == 0)
-			return true;
-	return false;
+		closure->paths[closure->path_count++] = manifest->containers[c].path;
+}
+
+/* Once it is known what is kept. Many nodes' containers are looked up by as many files. */
+static int sort_paths(struct closure *closure, struct tpck_error *err)
+{
+	size_t room = 1;
+
+	for (size_t i = 0; i < closure->catalog.count; i++)
+		room += closure->kept[i] ? closure->catalog.manifests[i]->container_count : 0;
+	for (size_t i = 0; i < closure->parts.count; i++)
+		room += closure->parts.manifests[i]->container_count;
+	closure->paths = calloc(room, sizeof(char *));
+	if (!closure->paths)
+		return tpck_error_set(err, ENOMEM, "looking for old checkpoints");
+	for (size_t i = 0; i < closure->catalog.count; i++)
+		if (closure->kept[i])
+			add_paths(closure, closure->catalog.manifests[i]);
+	for (size_t i = 0; i < closure->parts.count; i++)
+		add_paths(closure, closure->parts.manifests[i]);
+	qsort(closure->paths, closure->path_count, sizeof(char *), by_text);
+	return 0;
 }
 
 static bool referenced(const struct closure *closure, const char *path)
 {
-	for (size_t i = 0; i < closure->catalog.count; i++)
-		if (closure->kept[i] && has_container(closure->catalog.manifests[i], path))
-			return true;
-	for (size_t i = 0; i < closure->parts.count; i++)
-		if (has_container(closure->parts.manifests[i], path))
-			return true;
-	return false;
+	return bsearch(&path, closure->paths, closure->path_count, sizeof(char *), by_text) != NULL;
 }
 
 struct sweep {
@@ -321,6 +341,7 @@ static int add_pending(struct closure *closure, const struct tpck_point *point, 
 
 static void closure_free(struct closure *closure)
 {
+	free(closure->paths);
 	free(closure->kept);
 	free(closure->pending);
 	tpck_catalog_free(&closure->parts);
@@ -420,6 +441,8 @@ int tpck_retention_clear(struct tpck_tier *tier, struct tpck_error *err)
 	if (!rc)
 		rc = clear_temporaries(tier, "programs", err);
 	if (!rc)
+		rc = sort_paths(&closure, err);
+	if (!rc)
 		rc = remove_remains(&closure, err);
 	closure_free(&closure);
 	return rc;
@@ -433,6 +456,7 @@ int tpck_retention_apply(struct tpck_tier *tier, const struct tpck_retention *re
 	if (rc)
 		return rc;
 	choose(tier, &closure.catalog, retention, closure.kept);
+	rc = sort_paths(&closure, err);
 	for (size_t i = 0; !rc && i < closure.catalog.count; i++) {
 		const struct tpck_point *point = &closure.catalog.manifests[i]->point;
 
@@ -475,7 +499,9 @@ int tpck_retention_remove(struct tpck_tier *tier, const struct tpck_point *point
 	} else {
 		for (size_t i = 0; i < catalog->count; i++)
 			closure.kept[i] = i != found;
-		rc = remove_checkpoint(&closure, point, err);
+		rc = sort_paths(&closure, err);
+		if (!rc)
+			rc = remove_checkpoint(&closure, point, err);
 	}
 	closure_free(&closure);
 	return rc;
