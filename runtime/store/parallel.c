@@ -11,7 +11,8 @@
 #include "runtime/store/writer.h"
 #include "runtime/wire/segment.h"
 
-enum { THREADS = 4 };
+/* For what reads much, and for what mostly waits for answers. */
+enum { THREADS = 4, THREADS_MAX = 16 };
 
 struct loop {
 	pthread_mutex_t lock;
@@ -48,15 +49,15 @@ static void *go_on(void *argument)
 	return NULL;
 }
 
-int tpck_parallel(size_t count, int (*each)(void *context, size_t i, uint8_t *buffer, struct tpck_error *err),
-		  void *context, struct tpck_error *err)
+static int run(size_t most, size_t count, int (*each)(void *context, size_t i, uint8_t *buffer, struct tpck_error *err),
+	       void *context, struct tpck_error *err)
 {
 	struct loop loop = {.lock = PTHREAD_MUTEX_INITIALIZER, .count = count, .each = each, .context = context};
-	pthread_t threads[THREADS];
+	pthread_t threads[THREADS_MAX];
 	size_t started = 0;
 
 	/* The calling thread is one of them, so that it works even where no thread can be made. */
-	while (started + 1 < THREADS && started + 1 < count &&
+	while (started + 1 < most && started + 1 < count &&
 	       pthread_create(&threads[started], NULL, go_on, &loop) == 0)
 		started++;
 	go_on(&loop);
@@ -65,4 +66,16 @@ int tpck_parallel(size_t count, int (*each)(void *context, size_t i, uint8_t *bu
 	if (loop.rc && err)
 		*err = loop.error;
 	return loop.rc;
+}
+
+int tpck_parallel(size_t count, int (*each)(void *context, size_t i, uint8_t *buffer, struct tpck_error *err),
+		  void *context, struct tpck_error *err)
+{
+	return run(THREADS, count, each, context, err);
+}
+
+int tpck_parallel_small(size_t count, int (*each)(void *context, size_t i, uint8_t *buffer, struct tpck_error *err),
+			void *context, struct tpck_error *err)
+{
+	return run(THREADS_MAX, count, each, context, err);
 }

@@ -13,5 +13,8 @@
  * begin; that value and its err are what is returned. */
 int tpck_parallel(size_t count, int (*each)(void *context, size_t i, uint8_t *buffer, struct tpck_error *err),
 		  void *context, struct tpck_error *err);
+/* The same with more threads, for what is small and mostly waits for the store's answer. */
+int tpck_parallel_small(size_t count, int (*each)(void *context, size_t i, uint8_t *buffer, struct tpck_error *err),
+			void *context, struct tpck_error *err);
 
 #endif

@@ -198,10 +198,6 @@ static int look_at_head(void *context, size_t i, uint8_t *buffer, struct tpck_er
 		head = NULL;
 		rc = tpck_error_set(err, EBADMSG, "mark %s/%s is another part's", heads->tier->root, path);
 	}
-	if (!rc && (rc = tpck_parts_settle(head, err))) {
-		tpck_manifest_free(head);
-		head = NULL;
-	}
 	heads->head[i] = head;
 	return rc && heads->lenient ? 0 : rc;
 }
@@ -231,7 +227,7 @@ int tpck_heads_load(struct tpck_catalog *catalog, struct tpck_tier *tier, const 
 		rc = heads.head ? 0 : tpck_error_set(err, ENOMEM, "reading the parts of %s", heads.folder);
 	}
 	if (!rc)
-		rc = tpck_parallel(marks.count, look_at_head, &heads, err);
+		rc = tpck_parallel_small(marks.count, look_at_head, &heads, err);
 	catalog->manifests = heads.head;
 	for (size_t i = 0; heads.head && i < marks.count; i++)
 		if (heads.head[i])

@@ -21,8 +21,8 @@ int tpck_mark_load(struct tpck_manifest **part, uint8_t digest[16], struct tpck_
 /* The text of a part's mark, malloc'd. */
 int tpck_mark_format(const struct tpck_manifest *part, char **text, struct tpck_error *err);
 
-/* The heads of all marks of a step, by ascending first rank: manifests of one part each, without members. One that cannot be
- * read, or is another step's or rank's, is an error (-EBADMSG), or left out where `lenient`. */
+/* The heads of all marks of a step, by ascending first rank: manifests of one part each, without members and without a list of
+ * containers. One that cannot be read, or is another step's or rank's, is an error (-EBADMSG), or left out where `lenient`. */
 int tpck_heads_load(struct tpck_catalog *heads, struct tpck_tier *tier, const struct tpck_point *point, bool lenient,
 		    struct tpck_error *err);
 

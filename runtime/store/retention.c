@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
+#include "runtime/store/manifest_text.h"
 #include "runtime/store/parts.h"
 #include "runtime/store/quarantine.h"
 
@@ -325,8 +326,12 @@ static int add_pending(struct closure *closure, const struct tpck_point *point, 
 	closure->pending_count = pending.count;
 	/* One that cannot be read is not joined either. */
 	rc = tpck_heads_load(&parts, closure->tier, point, true, err);
-	if (rc || !parts.count)
+	for (size_t i = 0; !rc && i < parts.count; i++)
+		rc = tpck_parts_settle(parts.manifests[i], err);
+	if (rc || !parts.count) {
+		tpck_catalog_free(&parts);
 		return rc;
+	}
 	grown = reallocarray(closure->parts.manifests, closure->parts.count + parts.count, sizeof(struct tpck_manifest *));
 	if (!grown) {
 		tpck_catalog_free(&parts);

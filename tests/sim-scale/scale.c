@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How far the agreement of many ranks goes: the leader's real code (peer/ledger.h, inquiry.h, consensus.h, placement.h, store/cut.h)
- * over a modelled network. Each message takes its time on the leader's link and MESSAGE_NS of its processor, and then what its
+ * How far the agreement of many ranks goes: the leader's real code (peer/ledger.h, inquiry.h, consensus.h, placement.h, store/cut.h,
+ * store/publish.h) over a modelled network and store. Each message takes its time on the leader's link and MESSAGE_NS of its processor, and then what its
  * handling took here, by this thread's clock; nodes work beside each other, so the slowest counts.
  *
  *   scale [RANKS]...    without arguments 1000 10000 100000
@@ -11,13 +11,17 @@
  */
 #include "config.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <malloc.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "runtime/peer/accord.h"
 #include "runtime/peer/inquiry.h"
@@ -25,7 +29,9 @@
 #include "runtime/peer/message.h"
 #include "runtime/peer/placement.h"
 #include "runtime/store/cut.h"
-#include "runtime/store/manifest.h"
+#include "runtime/store/manifest_text.h"
+#include "runtime/store/parts.h"
+#include "runtime/store/publish.h"
 #include "tests/unit/store_tap.h"
 
 /* The model: a link of 10 Gb/s at each node, 50 us away, and what a message costs besides its handling. */
@@ -34,7 +40,10 @@
 #define MESSAGE_NS 2000.0
 /* How much more a node may cost with ten times as many, at the best of some turns: a cache has its limits, and what is looked for is ten. */
 #define GROWTH_MAX 7.0
-enum { EACH = 8, RACK = 16, COPIES = 2, STEP = 300, TURNS = 7, PLACED = 40, IDENTITY_BYTES = 2000 };
+#define ANSWER_NS 1000000.0 /* of the store */
+enum { EACH = 8, RACK = 16, COPIES = 2, STEP = 300, TURNS = 7, PLACED = 40, IDENTITY_BYTES = 2000, HEAD_BYTES = 4096 };
+/* What whoever joins may need of memory: so much, and the 20th part of all marks. */
+enum { MEMORY_LEAST = 8 << 20, MEMORY_SHARE = 20 };
 
 /* ---- the model ---------------------------------------------------------------------------- */
 
@@ -289,31 +298,43 @@ static struct outcome place(void)
 	return outcome;
 }
 
-/* ---- a manifest ----------------------------------------------------------------------------- */
+/* ---- joining the parts of a checkpoint ------------------------------------------------------- */
 
-/* A node's part, of ranks of a GiB each. */
+/* A node's part, of ranks of a GiB each, which refers to two older checkpoints of its own. */
 static struct tpck_manifest *part_of(uint32_t first)
 {
 	struct tpck_manifest *part = calloc(1, sizeof *part);
+	char path[64];
 
 	part->point = (struct tpck_point){4, STEP};
+	part->parent = (struct tpck_point){3, 7};
 	part->world = world;
 	part->part = true;
-	part->member_count = EACH;
+	part->created_ns = first + 1;
+	part->stored_bytes = 1u << 30;
+	part->member_count = world - first < EACH ? world - first : EACH;
 	part->members = calloc(EACH, sizeof *part->members);
-	tpck_manifest_container(part, "step-000000000300.g4/part.0", (uint64_t)EACH << 30);
-	for (uint32_t m = 0; m < EACH; m++) {
+	snprintf(path, sizeof path, "step-%012d.g4/data.%u", STEP, first);
+	tpck_manifest_container(part, path, (uint64_t)EACH << 30);
+	for (uint32_t i = 1; i <= 2; i++) {
+		snprintf(path, sizeof path, "step-%012d.g4/data.%u", STEP - 10 * i, first);
+		tpck_manifest_container(part, path, (uint64_t)EACH << 30);
+	}
+	for (uint32_t m = 0; m < part->member_count; m++) {
 		struct tpck_member *member = &part->members[m];
 
 		member->rank = first + m;
 		member->identity = calloc(1, IDENTITY_BYTES + 1);
 		memset(member->identity, 'i', IDENTITY_BYTES);
+		snprintf(member->identity, IDENTITY_BYTES, "rank %u", member->rank);
+		member->identity[strlen(member->identity)] = '\n';
 		member->data_bytes = 1u << 30;
 		member->resumable = true;
 		member->objects = calloc(1, sizeof *member->objects);
 		member->object_count = 1;
 		tpck_object_make(&member->objects[0], TPCK_OBJECT_IMAGE, "image.data", member->data_bytes);
 		for (size_t i = 0; i < member->objects[0].count; i++) {
+			member->objects[0].chunks[i].container = i % 3;
 			member->objects[0].chunks[i].offset = ((uint64_t)m << 30) + i * TPCK_CHUNK_BYTES;
 			memset(member->objects[0].chunks[i].digest, (int)(m + 31 * i), 16);
 		}
@@ -321,40 +342,241 @@ static struct tpck_manifest *part_of(uint32_t first)
 	return part;
 }
 
-/* What one agent does with each part: it reads the mark's text, and writes it into the whole one's. */
-static struct outcome join_one(void)
+/* The store: what each node has marked, of which all but two have only their beginnings here, and what is published. Each
+ * answer takes a while, as that of a file system on other machines does. */
+struct store {
+	struct tpck_tier tier; /* first */
+	char (*heads)[HEAD_BYTES];
+	char *mark[2]; /* of the first node, and of the one that is in the middle */
+	char *published;
+	size_t published_bytes;
+	_Atomic uint32_t answers, whole_marks;
+};
+static struct store store;
+
+static void answer(void)
 {
-	struct tpck_manifest *part = part_of(0), *read = NULL;
-	struct outcome outcome = {0};
-	struct tpck_error err = {0};
-	char *text = NULL, *again = NULL;
-	size_t size;
+	atomic_fetch_add(&store.answers, 1);
+	nanosleep(&(struct timespec){0, (long)ANSWER_NS}, NULL);
+}
 
-	outcome.right = tpck_manifest_format(part, &text, &outcome.bytes, &err) == 0;
-	for (unsigned turn = 0; turn < TURNS && outcome.right; turn++) {
-		double took;
+static uint32_t middle(void)
+{
+	return nodes / 2;
+}
 
-		begin();
-		outcome.right = tpck_manifest_parse_part(&read, text, outcome.bytes, "a part", &err) == 0 &&
-				tpck_manifest_format(read, &again, &size, &err) == 0 && size == outcome.bytes;
-		took = end();
-		if (!outcome.ns || took < outcome.ns)
-			outcome.ns = took;
-		tpck_manifest_free(read);
-		free(again);
-		read = NULL;
-		again = NULL;
+/* Which node's it is; UINT32_MAX: nobody's. */
+static uint32_t node_of(const char *path, const char *kind)
+{
+	const char *name = strchr(path, '/');
+	size_t length = strlen(kind);
+
+	return name && strncmp(name + 1, kind, length) == 0 ? (uint32_t)strtoul(name + 1 + length, NULL, 10) / EACH : UINT32_MAX;
+}
+
+static int store_get(struct tpck_tier *tier, const char *path, uint64_t offset, void *buffer, size_t bytes, struct tpck_error *err)
+{
+	uint32_t n = node_of(path, "mark.r");
+
+	(void)tier;
+	(void)offset;
+	answer();
+	if (n == UINT32_MAX && bytes == 1)
+		return 0;
+	if (n >= nodes || bytes > HEAD_BYTES)
+		return tpck_error_set(err, ENOENT, "%s", path);
+	memcpy(buffer, store.heads[n], bytes);
+	return 0;
+}
+
+static int store_get_text(struct tpck_tier *tier, const char *path, size_t limit, char **text, size_t *size, struct tpck_error *err)
+{
+	uint32_t n = node_of(path, "mark.r");
+	const char *from = strstr(path, TPCK_MANIFEST) ? store.published : n == 0 ? store.mark[0] : n == middle() ? store.mark[1] : NULL;
+
+	(void)tier;
+	(void)limit;
+	answer();
+	if (!from)
+		return tpck_error_set(err, ENOENT, "%s", path);
+	atomic_fetch_add(&store.whole_marks, n != UINT32_MAX);
+	*text = strdup(from);
+	if (size)
+		*size = strlen(from);
+	return 0;
+}
+
+static int store_list(struct tpck_tier *tier, const char *folder, int (*visit)(void *context, const char *name), void *context,
+		      struct tpck_error *err)
+{
+	char name[64];
+	int rc = 0;
+
+	(void)tier;
+	(void)folder;
+	(void)err;
+	answer();
+	for (uint32_t n = nodes; !rc && n-- > 0;) {
+		snprintf(name, sizeof name, "mark.r%u.o0", n * EACH);
+		rc = visit(context, name);
 	}
-	free(text);
-	tpck_manifest_free(part);
-	return outcome;
+	return rc;
+}
+
+static int store_commit(struct tpck_tier *tier, const char *path, const char *text, size_t size, struct tpck_error *err)
+{
+	(void)tier;
+	(void)path;
+	(void)err;
+	answer();
+	store.published = strdup(text);
+	store.published_bytes = size;
+	return 0;
+}
+
+static int store_mark(struct tpck_tier *tier, const char *path, const char *text, struct tpck_error *err)
+{
+	(void)tier;
+	(void)path;
+	(void)text;
+	(void)err;
+	answer();
+	return 0;
+}
+
+static const struct tpck_tier_operations store_operations = {
+	.kind = "modelled", .get = store_get, .get_text = store_get_text, .list = store_list, .commit_if_absent = store_commit, .mark = store_mark,
+};
+
+/* Every node has marked its part. */
+static size_t mark_all(void)
+{
+	size_t bytes = 0;
+
+	store = (struct store){.tier = {.operations = &store_operations, .root = "/model"}};
+	store.heads = calloc(nodes, sizeof *store.heads);
+	for (uint32_t n = 0; n < nodes; n++) {
+		struct tpck_manifest *part = part_of(n * EACH), *head = NULL;
+		static const uint8_t none[16];
+		struct tpck_error err = {0};
+		char *text = NULL;
+		size_t size = 0;
+
+		if (n == 0 || n == middle()) {
+			if (tpck_mark_format(part, &text, &err))
+				abort();
+			store.mark[n != 0] = strdup(text);
+			bytes = strlen(text);
+		} else if (tpck_part_head(&head, part, none, bytes) || tpck_manifest_format(head, &text, &size, &err)) {
+			abort();
+		}
+		/* What is behind a head is not looked at. */
+		memset(store.heads[n], ' ', HEAD_BYTES);
+		memcpy(store.heads[n], text, strlen(text) < HEAD_BYTES ? strlen(text) : HEAD_BYTES);
+		free(text);
+		tpck_manifest_free(head);
+		tpck_manifest_free(part);
+	}
+	return bytes;
+}
+
+static double process_ns(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+/* A line of /proc/self/status, in bytes. */
+static size_t status_of(const char *key)
+{
+	FILE *file = fopen("/proc/self/status", "re");
+	char line[200];
+	size_t kilobytes = 0;
+
+	while (file && fgets(line, sizeof line, file))
+		if (strncmp(line, key, strlen(key)) == 0)
+			kilobytes = strtoull(line + strlen(key), NULL, 10);
+	if (file)
+		fclose(file);
+	return kilobytes << 10;
+}
+
+/* What one agent needs for something. */
+struct cost {
+	double ns, busy_ns; /* with the store's answers; of the processor */
+	size_t memory, text; /* at most; of the manifest */
+	uint32_t answers, whole_marks;
+	bool right;
+};
+
+static bool join_them(void)
+{
+	struct tpck_point point = {4, STEP};
+	struct tpck_manifest *whole = NULL;
+	struct tpck_error err = {0};
+	bool right = tpck_publish_join(&store.tier, &point, world, NULL, NULL, &whole, &err) == 0 && whole->part_count == nodes &&
+		     whole->container_count == 3 * (size_t)nodes && tpck_manifest_bytes(whole) == (uint64_t)world << 30;
+
+	tpck_manifest_free(whole);
+	return right;
+}
+
+/* A node of a start that goes on from it, and then writes the next part. */
+static bool read_one(void)
+{
+	struct tpck_point point = {4, STEP};
+	struct tpck_manifest *whole = NULL;
+	struct tpck_error err = {0};
+	uint32_t rank = middle() * EACH + 1;
+	bool right = tpck_manifest_load(&whole, &store.tier, &point, &err) == 0 && tpck_manifest_need(whole, &store.tier, rank, &err) == 0 &&
+		     whole->member_count == ranks_of(middle()) && tpck_manifest_member(whole, rank, 0);
+
+	tpck_manifest_free(whole);
+	return right;
+}
+
+/* In a process of its own, whose memory is what it had at most. */
+static struct cost cost_of(bool (*work)(void))
+{
+	struct cost cost = {0};
+	int pipes[2];
+	pid_t child;
+
+	malloc_trim(0);
+	if (pipe(pipes))
+		return cost;
+	child = fork();
+	if (child == 0) {
+		double wall = process_ns(CLOCK_MONOTONIC), busy = process_ns(CLOCK_PROCESS_CPUTIME_ID);
+		size_t before = status_of("VmRSS:");
+
+		store.answers = store.whole_marks = 0;
+		cost.right = work();
+		cost.ns = process_ns(CLOCK_MONOTONIC) - wall;
+		cost.busy_ns = process_ns(CLOCK_PROCESS_CPUTIME_ID) - busy;
+		cost.memory = status_of("VmHWM:") - before;
+		cost.text = store.published_bytes;
+		cost.answers = store.answers;
+		cost.whole_marks = store.whole_marks;
+		_exit(write(pipes[1], &cost, sizeof cost) != sizeof cost);
+	}
+	close(pipes[1]);
+	if (child < 0 || read(pipes[0], &cost, sizeof cost) != sizeof cost)
+		cost.right = false;
+	close(pipes[0]);
+	if (child > 0)
+		waitpid(child, NULL, 0);
+	return cost;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------ */
 
 /* Of what is said of each number of ranks. */
 struct row {
-	double step_ns, step_busy_ns, start_ns, start_busy_ns, place_ns, part_ns;
+	double step_ns, step_busy_ns, start_ns, start_busy_ns, place_ns;
+	struct cost join, reader;
 	size_t part_bytes, step_bytes, ledger_bytes, start_memory;
 	uint32_t nodes;
 };
@@ -406,14 +628,21 @@ static bool run(uint32_t ranks, struct row *row)
 		snprintf(what, sizeof what, "%u ranks: copies go to two other racks", ranks);
 		tap_ok(outcome.right, what, NULL);
 	}
-	{
-		struct outcome outcome = join_one();
-
-		row->part_ns = outcome.ns;
-		row->part_bytes = outcome.bytes;
-		snprintf(what, sizeof what, "%u ranks: a node's part of a manifest is read as it was written", ranks);
-		tap_ok(outcome.right, what, NULL);
-	}
+	row->part_bytes = mark_all();
+	row->join = cost_of(join_them);
+	snprintf(what, sizeof what, "%u ranks: parts are joined, and of marks but the first one only heads are read", ranks);
+	tap_ok(row->join.right && row->join.whole_marks == 1, what, NULL);
+	/* What one checkpoint's marks have is not to be in one agent's memory. */
+	snprintf(what, sizeof what, "%u ranks: whoever joins needs a small part of the memory that all marks would take", ranks);
+	tap_ok(row->join.memory < MEMORY_LEAST + nodes * row->part_bytes / MEMORY_SHARE, what, NULL);
+	right = join_them() && right;
+	row->reader = cost_of(read_one);
+	snprintf(what, sizeof what, "%u ranks: a node that goes on reads the manifest and its own part", ranks);
+	tap_ok(row->reader.right && row->reader.answers == 2 && row->reader.whole_marks == 1, what, NULL);
+	free(store.heads);
+	free(store.mark[0]);
+	free(store.mark[1]);
+	free(store.published);
 	row->nodes = nodes;
 	tpck_ledger_free(ledger);
 	free(names);
@@ -429,15 +658,16 @@ static void print(uint32_t ranks, const struct row *row, const struct row *last)
 	if (last)
 		printf("; %.1f times the nodes: step x %.1f, consensus x %.1f, placement x %.1f", (double)row->nodes / last->nodes,
 		       row->step_ns / last->step_ns, row->start_ns / last->start_ns, row->place_ns / last->place_ns);
-	printf("\n# %7u ranks of a GiB: a node's part of the manifest is %.0f KB, and takes whoever joins it %.2f ms: all of them, one after another, "
-	       "%.1f MB and %.2f s (the product)\n",
-	       ranks, (double)row->part_bytes / 1e3, row->part_ns / 1e6, row->nodes * (double)row->part_bytes / 1e6,
-	       row->nodes * row->part_ns / 1e9);
+	printf("\n# %7u ranks of a GiB: a node's mark is %.0f KB, the manifest %.2f MB; joining takes %.3f s with answers of %.0f us (%.3f s of the "
+	       "processor, %u answers) and %.1f MB, a node's reading %.1f ms and %.1f MB\n",
+	       ranks, (double)row->part_bytes / 1e3, (double)row->join.text / 1e6, row->join.ns / 1e9, ANSWER_NS / 1e3, row->join.busy_ns / 1e9,
+	       row->join.answers, (double)row->join.memory / 1e6, row->reader.ns / 1e6, (double)row->reader.memory / 1e6);
 }
 
 static bool grows(const struct row *row, const struct row *last)
 {
-	return row->step_busy_ns / row->nodes > GROWTH_MAX * last->step_busy_ns / last->nodes ||
+	return row->join.busy_ns / row->nodes > GROWTH_MAX * last->join.busy_ns / last->nodes ||
+	       row->step_busy_ns / row->nodes > GROWTH_MAX * last->step_busy_ns / last->nodes ||
 	       row->start_busy_ns / row->nodes > GROWTH_MAX * last->start_busy_ns / last->nodes;
 }
 
