@@ -124,39 +124,62 @@ int tpck_parts_settle(struct tpck_manifest *manifest, struct tpck_error *err)
 	return add_older(manifest, older) ? tpck_error_set(err, ENOMEM, "reading a manifest") : 0;
 }
 
-int tpck_parts_ranks(struct tpck_manifest *manifest, struct tpck_ranks *missing, uint32_t *twice)
+struct place {
+	uint32_t rank, part;
+};
+
+static int by_rank(const void *a, const void *b)
 {
-	uint32_t *part_of = calloc((size_t)manifest->world + 1, sizeof *part_of);
+	const struct place *x = a, *y = b;
+
+	return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static int check_places(const struct place *places, size_t count, uint32_t world, struct tpck_ranks *missing, uint32_t *twice)
+{
+	uint64_t next = 0;
 	bool lacks = false;
 
-	if (!part_of)
-		return -ENOMEM;
-	for (size_t i = 0; i < manifest->part_count; i++)
-		for (size_t r = 0; r < manifest->parts[i].rank_count; r++) {
-			uint32_t rank = manifest->parts[i].ranks[r].rank;
+	for (size_t i = 0; i <= count; i++) {
+		uint64_t rank = i < count ? places[i].rank : world;
 
-			if (rank >= manifest->world || part_of[rank]) {
-				*twice = rank;
-				free(part_of);
-				return -EBADMSG;
-			}
-			part_of[rank] = (uint32_t)i + 1;
+		if (i < count && (rank < next || rank >= world)) {
+			*twice = (uint32_t)rank;
+			return -EBADMSG;
 		}
-	for (uint32_t rank = 0; rank < manifest->world; rank++) {
-		if (part_of[rank]) {
-			part_of[rank]--;
-		} else {
-			tpck_ranks_add(missing, rank, rank);
+		if (rank > next) {
+			tpck_ranks_add(missing, (uint32_t)next, (uint32_t)rank - 1);
 			lacks = true;
 		}
+		next = rank + 1;
 	}
-	if (lacks) {
-		free(part_of);
-		return -EAGAIN;
-	}
+	return lacks ? -EAGAIN : 0;
+}
+
+int tpck_parts_ranks(struct tpck_manifest *manifest, struct tpck_ranks *missing, uint32_t *twice)
+{
+	struct place *places;
+	size_t count = 0, at = 0;
+	int rc;
+
+	for (size_t i = 0; i < manifest->part_count; i++)
+		count += manifest->parts[i].rank_count;
+	places = calloc(count + 1, sizeof *places);
+	if (!places)
+		return -ENOMEM;
+	for (size_t i = 0; i < manifest->part_count; i++)
+		for (size_t r = 0; r < manifest->parts[i].rank_count; r++)
+			places[at++] = (struct place){manifest->parts[i].ranks[r].rank, (uint32_t)i};
+	qsort(places, count, sizeof *places, by_rank);
+	rc = check_places(places, count, manifest->world, missing, twice);
 	free(manifest->part_of);
-	manifest->part_of = part_of;
-	return 0;
+	manifest->part_of = rc ? NULL : calloc(count, sizeof *manifest->part_of);
+	if (!rc && !manifest->part_of)
+		rc = -ENOMEM;
+	for (size_t i = 0; !rc && i < count; i++)
+		manifest->part_of[i] = places[i].part;
+	free(places);
+	return rc;
 }
 
 int tpck_part_head(struct tpck_manifest **out, const struct tpck_manifest *part, const uint8_t digest[16], size_t size)

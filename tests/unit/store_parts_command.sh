@@ -54,6 +54,24 @@ ok "are one line, with their ranks" says 'data\.1, where shards of ranks 1-2 of 
 ok "and the checkpoint is bad" says 'step 10 .*: BAD'
 ok "so is what refers to them" run 1 verify --job j 20
 mv "$D/aside" "$D/store/j/step-000000000010.g7/data.1"
+M=$D/store/j/step-000000000020.g7
+mv "$M/mark.r2.o0" "$D/aside"
+ok "a mark that is gone" run 1 verify --job j
+ok "is one line, with its ranks" says 'mark\.r2\.o0 of ranks 2 of 4 is gone'
+ok "of the one checkpoint" says 'step 10 .*: good'
+ok "to list checkpoints" run 0 ls --job j
+ok "no mark is needed" says '7 +20 durable .*; 4 ranks'
+sed 's/"length":/"lengths":/; s/"data_bytes":/"data-bytes":/' "$D/aside" >"$M/mark.r2.o0"
+ok "one that is damaged" run 1 verify --job j
+ok "is a line" says 'mark .*mark\.r2\.o0 does not match its digest'
+ok "and no other part's fault" says 'step 20 .*: BAD'
+ok "to show it takes the first part's" run 0 show --job j
+ok "which is good" says 'step 20 of generation 7, 4 ranks'
+mv "$D/aside" "$M/mark.r2.o0"
+mv "$M/mark.r0.o0" "$D/aside"
+ok "without that one" run 1 show --job j
+ok "it says why" says 'mark\.r0\.o0 of ranks 0-1 of 4 is gone'
+mv "$D/aside" "$M/mark.r0.o0"
 ok "rm of the older one" run 0 rm --job j 10
 ok "takes its manifest" test ! -e "$D/store/j/step-000000000010.g7/MANIFEST"
 ok "leaves the containers of all nodes that the newer one refers to" \

@@ -321,9 +321,17 @@ static void check_join(void)
 	joined = next;
 }
 
+static const char *slower_path(const char *name)
+{
+	static char path[512];
+
+	snprintf(path, sizeof path, "%s/slower/%s", disk, name);
+	return path;
+}
+
 static void check_copy(void)
 {
-	struct tpck_manifest *loaded = NULL;
+	struct tpck_manifest *loaded = NULL, *next = NULL;
 	struct tpck_tier *slower = NULL;
 	struct tpck_copy copy = {.from = tier, .manifest = joined};
 	bool bad;
@@ -335,6 +343,26 @@ static void check_copy(void)
 		   tpck_verify(slower, loaded, &err) == 0,
 	   "with the containers of all nodes");
 	tpck_manifest_free(loaded);
+	loaded = NULL;
+	ok(same_file(path_of("step-000000000020.g7"), slower_path("step-000000000020.g7"), "mark.r0.o0") &&
+		   same_file(path_of("step-000000000020.g7"), slower_path("step-000000000020.g7"), "mark.r2.o0") &&
+		   same_file(path_of("step-000000000020.g7"), slower_path("step-000000000020.g7"), TPCK_MANIFEST),
+	   "the same marks, and the same manifest");
+
+	/* The next one, of whose chunks but a few are there: the bad one of its own container is found. */
+	fill(7, 21, 1);
+	ok(parts(three, 3, joined) && join(7, 21, &next) == 0, "a next one");
+	copy.manifest = next;
+	flip(path_of("step-000000000021.g7/mark.r1.o0"), 4800);
+	ok(tpck_copy(&copy, &bad, &err) == -EBADMSG && bad && strstr(err.text, "mark.r1.o0") && access(slower_path("step-000000000021.g7/MANIFEST"), F_OK),
+	   "is not copied with a bad mark, and known to be bad");
+	flip(path_of("step-000000000021.g7/mark.r1.o0"), 4800);
+	ok(tpck_copy(&copy, &bad, &err) == 0 && copy.copied_bytes < WORLD * (TPCK_CHUNK_BYTES + (64 << 10)) &&
+		   tpck_manifest_load(&loaded, slower, &next->point, &err) == 0 && tpck_verify(slower, loaded, &err) == 0,
+	   "nor is anything that is there copied again");
+	tpck_manifest_free(loaded);
+	tpck_manifest_free(next);
+	tpck_folder_remove(path_of("step-000000000021.g7"));
 	tpck_tier_close(slower);
 }
 
@@ -471,6 +499,58 @@ static void flip_all(const char *text, size_t size)
 	ok(accepted == 0, "no flipped bit and no cut of it passes");
 }
 
+/* A text whose digest is right may still be made by somebody who means harm. */
+static bool is_refused(struct tpck_manifest *manifest)
+{
+	struct tpck_manifest *read = NULL;
+	struct tpck_ranks missing = {0};
+	uint32_t twice;
+	size_t size;
+	char *text;
+	int rc;
+
+	if (tpck_manifest_format(manifest, &text, &size, &err))
+		abort();
+	rc = tpck_manifest_parse_published(&read, text, size, "it", &err);
+	/* As whoever loads it does. */
+	if (!rc)
+		rc = tpck_manifest_ranks(read, &missing, &twice);
+	tpck_manifest_free(read);
+	free(text);
+	return rc == -EBADMSG || rc == -EAGAIN;
+}
+
+static void check_hostile(struct tpck_manifest *made)
+{
+	static const char *const paths[] = {"../../etc/passwd", "step-000000000044.g7/../../x", "/etc/passwd", "step-000000000044.g7/.x",
+					    "step-000000000045.g7/data.1"};
+	struct tpck_part *first = &made->parts[0], *second = &made->parts[1];
+	struct tpck_part_rank kept = second->ranks[0];
+	char *older = first->older[0];
+	bool good = !is_refused(made);
+
+	for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+		first->older[0] = (char *)paths[i];
+		good = is_refused(made) && good;
+	}
+	first->older[0] = older;
+	ok(good, "no older container leads out of the job's folder, or is another part's");
+	second->ranks[0].rank = 0;
+	good = is_refused(made);
+	second->ranks[0].rank = WORLD;
+	good = is_refused(made) && good;
+	second->ranks[0] = kept;
+	strcpy(second->ranks[0].program, "../../../../../x");
+	good = is_refused(made) && good;
+	second->ranks[0] = kept;
+	made->world = UINT32_MAX;
+	good = is_refused(made) && good;
+	made->world = WORLD - 1;
+	good = is_refused(made) && good;
+	made->world = WORLD;
+	ok(good && !is_refused(made), "no rank is there twice, is none of the world, or is missing");
+}
+
 static void check_text(void)
 {
 	static const char manifest_name[] = "step-000000000045.g7/MANIFEST", mark_name[] = "step-000000000045.g7/mark.r1.o0";
@@ -497,6 +577,7 @@ static void check_text(void)
 	   "what was read is written the same, and is small");
 	free(again_text);
 	flip_all(text, size);
+	check_hostile(made);
 	ok(tpck_manifest_parse(&again, text, size, "it", &err) == -EPROTO && strstr(err.text, "format 2, this program reads 1"),
 	   "who reads format 1 alone refuses it by its number");
 	format = strstr(text, "\"format\":2");
