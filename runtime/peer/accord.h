@@ -46,6 +46,28 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_STALLED,  /* to the leader: no rank there has ended an iteration for value ns; the host's name, 128 bytes, and
 			       * rows (waiting.h), or nothing: they get on again */
 	TPCK_ACCORD_WAITING,  /* leader: a text says which rank all wait for; "": they get on */
+	/* Once nodes of it were lost. Whoever finds so asks, and then is who the others do it for; `number` is that of the attempt. */
+	TPCK_ACCORD_LEFT,     /* to all: what is there of `generation`? value 1: the asker is to end */
+	TPCK_ACCORD_HAS_LEFT, /* to a LEFT: struct tpck_accord_holding, whose form is the first rank of the part that a rank belongs to; value: enum tpck_left */
+	TPCK_ACCORD_WRITE,    /* the part of step and generation whose first are rank and ordinal is to be written; value: enum tpck_left_from; value2: it is all */
+	TPCK_ACCORD_WRITTEN,  /* to a WRITE: value 0: it is; else an errno, and a text why not */
+	TPCK_ACCORD_SAVED,    /* to all. value: enum tpck_left_end, of generation, at step */
+};
+
+/* What a node says of a launch with its answer. */
+enum tpck_left {
+	TPCK_LEFT_DEAD,    /* no process of it runs there */
+	TPCK_LEFT_RUNS,    /* one does, but nothing is agreed on any more */
+	TPCK_LEFT_TENDED,  /* its node is there, and makes durable what it has itself */
+	TPCK_LEFT_LED,     /* who answers has asked before, and writes already */
+};
+enum tpck_left_from { TPCK_LEFT_OWN, TPCK_LEFT_COPY, TPCK_LEFT_FRAGMENTS };
+enum tpck_left_end {
+	TPCK_LEFT_DURABLE, /* all that could be is */
+	TPCK_LEFT_HISTORY, /* the store has a newer one, or another start has gone on from an older one */
+	TPCK_LEFT_NOTHING, /* no step is whole */
+	TPCK_LEFT_FAILED,  /* it could not be written */
+	TPCK_LEFT_LATER,   /* it is not the time for it */
 };
 
 struct tpck_accord_message {

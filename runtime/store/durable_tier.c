@@ -314,7 +314,7 @@ int tpck_durable_tier_check(struct tpck_tier *tier, struct tpck_error *err)
 	return rc;
 }
 
-static int take_lock(struct tpck_tier *tier, int how, double wait_sec, struct tpck_error *err)
+static int take_lock(struct tpck_tier *tier, int how, bool sure, double wait_sec, struct tpck_error *err)
 {
 	uint64_t until = tpck_clock_monotonic_ns() + (uint64_t)(wait_sec * 1e9);
 	char full[TPCK_PATH_MAX];
@@ -327,7 +327,7 @@ static int take_lock(struct tpck_tier *tier, int how, double wait_sec, struct tp
 		return tpck_error_set(err, errno, "opening %s", full);
 	while (flock(fd, how | LOCK_NB)) {
 		/* A file system without locks has none to wait for. */
-		if (errno == ENOLCK || errno == ENOTSUP || errno == ENOSYS)
+		if (!sure && (errno == ENOLCK || errno == ENOTSUP || errno == ENOSYS))
 			return fd;
 		if (tpck_clock_monotonic_ns() >= until || errno != EWOULDBLOCK) {
 			rc = tpck_error_set(err, errno == EWOULDBLOCK ? EBUSY : errno, "locking %s", full);
@@ -341,10 +341,15 @@ static int take_lock(struct tpck_tier *tier, int how, double wait_sec, struct tp
 
 int tpck_durable_tier_lock(struct tpck_tier *tier, double wait_sec, struct tpck_error *err)
 {
-	return take_lock(tier, LOCK_EX, wait_sec, err);
+	return take_lock(tier, LOCK_EX, false, wait_sec, err);
+}
+
+int tpck_durable_tier_lock_alone(struct tpck_tier *tier, double wait_sec, struct tpck_error *err)
+{
+	return take_lock(tier, LOCK_EX, true, wait_sec, err);
 }
 
 int tpck_durable_tier_share(struct tpck_tier *tier, double wait_sec, struct tpck_error *err)
 {
-	return take_lock(tier, LOCK_SH, wait_sec, err);
+	return take_lock(tier, LOCK_SH, false, wait_sec, err);
 }

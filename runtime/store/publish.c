@@ -153,7 +153,7 @@ static int digest_chunk(struct gathering *g, struct tpck_chunk *chunk, uint8_t *
 		*bytes = (const uint8_t *)tpck_image_rows(image) + (uint64_t)g->chunk * TPCK_CHUNK_BYTES;
 		break;
 	case TPCK_OBJECT_IMAGE:
-		*bytes = tpck_image_data(image) + (uint64_t)g->chunk * TPCK_CHUNK_BYTES;
+		*bytes = share_of(g)->data ? share_of(g)->data[g->chunk] : tpck_image_data(image) + (uint64_t)g->chunk * TPCK_CHUNK_BYTES;
 		break;
 	}
 	tpck_digest128(*bytes, chunk->length, chunk->digest);

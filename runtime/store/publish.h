@@ -14,6 +14,7 @@ struct tpck_share {
 	const char *session_path;           /* where the log segments are */
 	const char *image_path;             /* for messages */
 	struct tpck_image image;            /* committed, pinned by the caller, mapped writable */
+	const uint8_t *const *data;         /* [chunks] where each chunk of its data lies; NULL: in the image */
 	const char *identity;
 	uint32_t rank, ordinal;
 	struct tpck_notes notes;

@@ -62,7 +62,9 @@ int tpck_durable_tier_check(struct tpck_tier *tier, struct tpck_error *err);
 /* Holds off every other process that publishes into or removes from this job; waits at most
  * wait_sec, then -EBUSY. Returns a descriptor to close. */
 int tpck_durable_tier_lock(struct tpck_tier *tier, double wait_sec, struct tpck_error *err);
-/* The same for who only adds a part of a checkpoint: holds off those that hold the lock above, not others that add. */
+/* The same, and nothing without it: -ENOLCK, -ENOTSUP or -ENOSYS where the file system has no locks, which the other two pass over. */
+int tpck_durable_tier_lock_alone(struct tpck_tier *tier, double wait_sec, struct tpck_error *err);
+/* The same for who only adds a part of a checkpoint: holds off those that hold the locks above, not others that add. */
 int tpck_durable_tier_share(struct tpck_tier *tier, double wait_sec, struct tpck_error *err);
 
 #endif

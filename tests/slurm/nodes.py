@@ -262,25 +262,21 @@ def case_alone(here, checks, plain):
 
 
 def case_rest(here, checks, plain):
-    """A node is lost, and the job ends with it. What is left stays a while, for a job that is submitted again; then it goes."""
-    trainer = Trainer(here, "rest", TRANSPCKPT_LINGER_SEC="15")
+    """A node is lost, and the job ends with it. The one that is left makes durable what both had before its memory goes: submitted again the job goes on
+    from that, on others."""
+    trainer = Trainer(here, "rest")
     has = begin(here, checks, trainer, 10, "ranks 1", "--no-requeue", "-w", f"{here.nodes[0]},{here.nodes[1]}")
     if has is None:
         return
+    has = trainer.settled()
     here.machines[1].destroy()
     here.run(["scontrol", "update", f"nodename={here.nodes[1]}", "state=down", "reason=lost"], root=True)
-    checks.ok(trainer.ended("NODE_FAIL") and cluster.until(lambda: "no program comes back" in here.log(0, "rest"), 30),
+    checks.ok(trainer.ended("NODE_FAIL") and cluster.until(lambda: "no program comes back" in here.log(0, "rest") or not trainer.tiers(), 30),
               "rest: the job is over, and its agent knows", here.state_of(trainer.number), here.story())
-    checks.ok(trainer.durable() == -1 and trainer.tiers(), "rest: it is not durable, and stays", trainer.durable(), trainer.tiers())
-    said = trainer.settled()
+    checks.ok(cluster.until(lambda: not trainer.tiers(), 60), "rest: nothing is left in memory of any node", trainer.tiers(), here.story())
     trainer.submit("ranks 2", "--no-requeue")
     goes_on(checks, trainer, has, "submitted again")
-    checks.ok(cluster.until(lambda: trainer.settled() > said, 60), "rest: and has copies", here.story())
-    here.machines[2].destroy()
-    here.run(["scontrol", "update", f"nodename={here.nodes[2]}", "state=down", "reason=lost"], root=True)
-    checks.ok(trainer.ended("NODE_FAIL"), "rest: another node is lost", here.state_of(trainer.number), here.story())
-    checks.ok(cluster.until(lambda: "did not come back" in here.log(0, "rest"), 60) and cluster.until(lambda: not trainer.tiers(), 60),
-              "rest: after TRANSPCKPT_LINGER_SEC it goes, with a line", trainer.tiers(), here.story())
+    finish(here, checks, trainer, plain, "submitted again")
 
 
 def main():

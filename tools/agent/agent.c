@@ -19,6 +19,7 @@
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
 #include "tools/agent/peers/peers.h"
+#include "tools/agent/salvage/salvage.h"
 
 /* An agent that nobody has spoken to, or whose last program ended well, waits this long. */
 #define FIRST_WAIT_NS 30000000000ull
@@ -105,7 +106,8 @@ static uint64_t linger_ns(const struct agent *agent)
 	return agent->nobody_returns ? 0 : (uint64_t)(agent->settings.linger_sec * 1e9);
 }
 
-/* The ranks on other nodes are lost, and what is here is no whole step without them: it may never become durable. */
+/* The ranks on other nodes are lost, and what is here is no whole step without them, unless somebody has copies (salvage/salvage.h): it may never
+ * become durable. */
 static bool is_rest(const struct launch *launch)
 {
 	return launch->apart && !launch_settled(launch) && !launch->flushing && accord_is_broken(launch);
@@ -118,7 +120,7 @@ static uint64_t linger_until(const struct agent *agent, const struct launch *lau
 	uint64_t died_ns = 0;
 	bool rest = is_rest(launch);
 
-	if (!launch_is_dead(launch) || !(rest || launch_settled(launch)))
+	if (!launch_is_dead(launch) || !(rest || launch_settled(launch)) || (rest && salvage_needs(launch->generation)))
 		return UINT64_MAX;
 	for (uint32_t r = 0; r < launch->world; r++)
 		if (launch->rank[r] && launch->rank[r]->died_ns > died_ns)
@@ -172,7 +174,7 @@ static void consider_leaving(struct agent *agent)
 		}
 	}
 	if (agent->stop_now || (agent->stopping && !agent->jobs && (!files_owed() || files_failing()) && !peers_hold_lost() &&
-				(all_durable(agent) || now < agent->flush_retry_ns))) {
+				((all_durable(agent) && !salvage_owes(agent)) || now < agent->flush_retry_ns))) {
 		agent->leaving = true;
 		return;
 	}
@@ -186,6 +188,7 @@ void agent_consider(struct agent *agent)
 {
 	hello_consider(agent);
 	accord_consider(agent);
+	salvage_consider(agent);
 	flush_consider(agent);
 	copies_consider(agent);
 	history_consider(agent);
@@ -214,6 +217,8 @@ static uint64_t next_deadline(struct agent *agent)
 		soonest = stall_deadline(agent);
 	if (accord_deadline(agent) < soonest)
 		soonest = accord_deadline(agent);
+	if (salvage_deadline(agent) < soonest)
+		soonest = salvage_deadline(agent);
 	for (const struct live *live = agent->lives; live; live = live->next)
 		if (live->life == LIFE_DEAD && !live->jobs && linger_until(agent, live->launch) < soonest)
 			soonest = linger_until(agent, live->launch);

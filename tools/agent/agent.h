@@ -218,9 +218,10 @@ void prepare_again(struct agent *agent);
 
 /* durable tier (flush.c) */
 void flush_consider(struct agent *agent);
-/* Of a launch on several nodes: writes the part of the ranks here, then accord_flushed(); joins all parts, then
- * accord_joined(). (flush_parts.c) */
-void flush_part(struct agent *agent, struct launch *launch, uint64_t step);
+/* Of a launch on several nodes: writes the part of the ranks here, then tells who asked for it, rc: 0 or -errno; joins all parts,
+ * then accord_joined(). (flush_parts.c) */
+typedef void flush_through(struct agent *agent, struct launch *launch, uint64_t step, int rc, const char *why);
+void flush_part(struct agent *agent, struct launch *launch, uint64_t step, flush_through *through);
 void flush_join(struct agent *agent, struct launch *launch, uint64_t step, uint64_t began_ns);
 /* What an agent that was killed left half written. */
 void flush_clear_remains(struct agent *agent);

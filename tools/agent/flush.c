@@ -70,7 +70,7 @@ static bool spared(void *context, const struct tpck_manifest *manifest)
 }
 
 /* A process that just came up refers to what an earlier one stored, once that is proven good. */
-static void find_base(struct flush_job *flush)
+void flush_find_base(struct flush_job *flush)
 {
 	struct tpck_publication *p = &flush->publication;
 	struct tpck_catalog catalog;
@@ -138,7 +138,7 @@ static void flush_run(struct job *job)
 		flush->rc = lock;
 		return;
 	}
-	find_base(flush);
+	flush_find_base(flush);
 	p->base = flush->base;
 	flush->began_ns = tpck_clock_monotonic_ns();
 	flush->rc = tpck_publish(p, &flush->published, &flush->error);
@@ -218,6 +218,11 @@ void flush_stored(struct agent *agent, struct launch *launch, uint64_t step)
 			live->newest = -1;
 		atomic_store(&live->session->control->durable_step, step);
 	}
+	flush_works(agent, step);
+}
+
+void flush_works(struct agent *agent, uint64_t step)
+{
 	if (agent->flush_said[0]) {
 		tpck_log_warn("step %" PRIu64 " is durable; the store works again", step);
 		history_store(agent, 0, NULL);
@@ -258,7 +263,7 @@ static void retire_dead(struct agent *agent, struct launch *launch)
 void flush_end(struct agent *agent, struct flush_job *flush)
 {
 	/* Sessions have jobs, so all are still there. */
-	for (size_t i = 0; i < flush->publication.share_count; i++) {
+	for (size_t i = 0; flush->live && i < flush->publication.share_count; i++) {
 		flush->live[i]->jobs--;
 		live_unpin(agent, flush->live[i], flush->image[i]);
 	}
@@ -301,7 +306,7 @@ static void flush_done(struct agent *agent, struct job *job)
 	flush_end(agent, flush);
 }
 
-static uint64_t *running_generations(const struct agent *agent)
+uint64_t *flush_running(const struct agent *agent)
 {
 	uint64_t *generations;
 	size_t count = 0;
@@ -343,7 +348,7 @@ struct flush_job *flush_new(struct agent *agent, struct launch *launch, struct t
 
 	if (!flush)
 		return NULL;
-	flush->running = running_generations(agent);
+	flush->running = flush_running(agent);
 	flush->publication.shares = calloc(launch->world, sizeof *flush->publication.shares);
 	flush->live = calloc(launch->world, sizeof *flush->live);
 	flush->image = calloc(launch->world, sizeof *flush->image);

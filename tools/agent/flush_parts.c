@@ -64,24 +64,25 @@ static void part_done(struct agent *agent, struct job *job)
 	launch->flushing = false;
 	launch->base = flush->base;
 	tpck_manifest_free(flush->published);
-	accord_flushed(agent, launch, flush->step, flush->rc == -EEXIST ? 0 : flush->rc, flush->error.text);
+	flush->through(agent, launch, flush->step, flush->rc == -EEXIST ? 0 : flush->rc, flush->error.text);
 	flush_end(agent, flush);
 }
 
-void flush_part(struct agent *agent, struct launch *launch, uint64_t step)
+void flush_part(struct agent *agent, struct launch *launch, uint64_t step, flush_through *through)
 {
 	struct flush_job *flush = launch->flushing || !launch_first(launch) ? NULL : flush_new(agent, launch, peers_shared_tier(agent), step);
 
 	if (!flush || flush->publication.share_count == 0) {
 		if (flush)
 			flush_end(agent, flush);
-		accord_flushed(agent, launch, step, -EAGAIN, "a node has no image of it any more, or no memory");
+		through(agent, launch, step, -EAGAIN, "a node has no image of it any more, or no memory");
 		return;
 	}
 	if (launch->durable_any)
 		flush->last = (struct tpck_point){launch->generation, launch->durable_step};
 	flush->job.run = part_run;
 	flush->job.done = part_done;
+	flush->through = through;
 	flush->base = launch->base;
 	launch->base = NULL;
 	launch->flushing = true;

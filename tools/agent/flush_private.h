@@ -9,13 +9,13 @@
 /* How long a publication waits for another process that removes or publishes in the same job. */
 #define LOCK_WAIT_SEC 30.0
 
-/* The ranks of a launch that are here, by rank. */
+/* The ranks of a launch that are here, by rank; or of a copy, which has no sessions (salvage/write.c). */
 struct flush_job {
 	struct job job; /* first */
 	struct agent *agent;
 	struct launch *launch;
 	uint64_t step;
-	struct live **live;
+	struct live **live;          /* NULL: it has none */
 	unsigned *image;             /* of each session, pinned */
 	struct tpck_program **program;
 	struct tpck_publication publication;
@@ -23,6 +23,7 @@ struct flush_job {
 	struct tpck_manifest *base;  /* taken from the launch, given back changed */
 	uint64_t *running;           /* generations that may have work in progress, 0 at the end */
 	uint64_t began_ns, took_ns, write_ns;
+	flush_through *through;      /* of a part */
 	int rc;
 	struct tpck_manifest *published;
 	struct tpck_error error;
@@ -40,5 +41,11 @@ void flush_retain_all(struct flush_job *flush);
 void flush_failed(struct agent *agent, uint64_t step, const char *why);
 /* The step is durable. */
 void flush_stored(struct agent *agent, struct launch *launch, uint64_t step);
+/* So the store works. */
+void flush_works(struct agent *agent, uint64_t step);
+/* Generations that have sessions here, 0 at the end; malloc'd, or NULL. */
+uint64_t *flush_running(const struct agent *agent);
+/* What its unchanged chunks may refer to: the newest checkpoint of its program, proven good. The flusher's thread. */
+void flush_find_base(struct flush_job *flush);
 
 #endif

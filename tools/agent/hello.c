@@ -22,6 +22,7 @@
 #include "tools/agent/identity.h"
 #include "tools/agent/offer.h"
 #include "tools/agent/peers/peers.h"
+#include "tools/agent/salvage/salvage.h"
 
 #define GENERATION "generation"
 /* How long a starting process waits for an earlier one of the same program to be quite gone. */
@@ -667,6 +668,7 @@ void hello_begin(struct agent *agent, struct client *client, const struct tpck_h
 
 	agent->served = true;
 	agent->nobody_returns = false;
+	salvage_asked();
 	live_poll(agent);
 	before = predecessor(agent, client, identity);
 	if (before && (before->life == LIFE_SETTLING || (hello->flags & TPCK_HELLO_RESUME)) &&

@@ -512,11 +512,8 @@ void history_ended(struct agent *agent, const struct live *live)
 	note(agent, event);
 }
 
-void history_durable(struct agent *agent, const struct live *live, const struct tpck_manifest *manifest, uint64_t write_ns,
-		     uint64_t verify_ns)
+static void note_durable(struct agent *agent, json_object *event, const struct tpck_manifest *manifest, uint64_t write_ns, uint64_t verify_ns)
 {
-	json_object *event = session_event("durable", live);
-
 	flush_bytes = manifest->stored_bytes;
 	flush_sec = (double)write_ns / 1e9;
 	put_text(event, "tier", agent->tiers.name[0]);
@@ -526,6 +523,33 @@ void history_durable(struct agent *agent, const struct live *live, const struct 
 	put_sec(event, "write_sec", (double)write_ns / 1e9);
 	put_sec(event, "verify_sec", (double)verify_ns / 1e9);
 	note(agent, event);
+}
+
+void history_durable(struct agent *agent, const struct live *live, const struct tpck_manifest *manifest, uint64_t write_ns,
+		     uint64_t verify_ns)
+{
+	note_durable(agent, session_event("durable", live), manifest, write_ns, verify_ns);
+}
+
+void history_salvaged(struct agent *agent, const struct tpck_program *program, const struct tpck_manifest *manifest, uint64_t took_ns)
+{
+	const struct tpck_member *first = manifest->member_count ? &manifest->members[0] : NULL;
+	json_object *event = event_new("durable");
+
+	put_text(event, "program", program->id);
+	put(event, "generation", manifest->point.generation);
+	/* As far as its snapshot knows. */
+	put(event, "iterations", manifest->point.step);
+	if (first) {
+		put(event, "rank", first->rank);
+		if (first->ordinal)
+			put(event, "ordinal", first->ordinal);
+		put_sec(event, "iteration_sec", (double)first->notes.iteration_ns / 1e9);
+		put(event, "captured", first->notes.captured);
+		put(event, "skipped", first->notes.skipped);
+		put_sec(event, "waited_sec", (double)first->notes.wait_ns_sum / 1e9);
+	}
+	note_durable(agent, event, manifest, took_ns, 0);
 }
 
 void history_copied(struct agent *agent, size_t tier, const struct tpck_point *point, uint64_t bytes, uint64_t took_ns)

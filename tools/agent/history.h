@@ -23,6 +23,8 @@ void history_ended(struct agent *agent, const struct live *live);
 /* The checkpoint is published and read back; both times in nanoseconds. */
 void history_durable(struct agent *agent, const struct live *live, const struct tpck_manifest *manifest, uint64_t write_ns,
 		     uint64_t verify_ns);
+/* The same of a process whose node is lost. */
+void history_salvaged(struct agent *agent, const struct tpck_program *program, const struct tpck_manifest *manifest, uint64_t took_ns);
 void history_copied(struct agent *agent, size_t tier, const struct tpck_point *point, uint64_t bytes, uint64_t took_ns);
 struct json_object;
 /* What QUERY is told: the last write into the first tier, and how often each is written and why. */

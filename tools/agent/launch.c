@@ -177,7 +177,8 @@ bool launch_settled(const struct launch *launch)
 	uint64_t step;
 
 	return !launch->flushing &&
-	       (!launch_newest(launch, &step) || (launch->durable_any && launch->durable_step >= step));
+	       (!launch_newest(launch, &step) || (launch->durable_any && launch->durable_step >= step) ||
+		(step <= launch->salvaged && accord_is_broken(launch)));
 }
 
 static bool held_by_all(const struct launch *launch, uint64_t step)

@@ -36,6 +36,7 @@ struct launch {
 
 	bool durable_any;
 	uint64_t durable_step; /* newest step published, if durable_any */
+	uint64_t salvaged;     /* the newest step when all that could be was, since nodes of it are lost; 0: it is not */
 	struct tpck_manifest *base; /* what that looks like */
 	bool flushing;
 	uint64_t flush_begun_ns, begun_ns;
@@ -54,7 +55,7 @@ struct live *launch_first(const struct launch *launch);
 bool launch_is_whole(const struct launch *launch);
 /* The newest step that is committed on all ranks. */
 bool launch_newest(const struct launch *launch, uint64_t *step);
-/* Whether that is durable, or there is none. */
+/* Whether that is durable, or as much of it as can be, or there is none. */
 bool launch_settled(const struct launch *launch);
 /* None of its processes runs, or is being looked at, any more. */
 bool launch_is_dead(const struct launch *launch);

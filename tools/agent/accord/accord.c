@@ -12,6 +12,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/accord/private.h"
+#include "tools/agent/salvage/salvage.h"
 
 /* What other nodes' agents lead. */
 struct lead {
@@ -355,6 +356,8 @@ void accord_said(struct agent *agent, const char *node, const char *host, const 
 		accord_answer(agent, node, message, more, size);
 	} else if (message->kind == TPCK_ACCORD_RETIRE) {
 		accord_retire(agent, message->generation, more, size);
+	} else if (message->kind >= TPCK_ACCORD_LEFT) {
+		salvage_said(agent, node, message, more, size);
 	} else if (message->kind == TPCK_ACCORD_HOLDS) {
 		if (launch && launch->accord->leads)
 			accord_take_holdings(agent, launch, node, message, more, size);
@@ -368,6 +371,7 @@ void accord_said(struct agent *agent, const char *node, const char *host, const 
 void accord_met(struct agent *agent, const char *node)
 {
 	accord_note_node(node, true);
+	salvage_met();
 	for (struct launch *launch = agent->launches; launch; launch = launch->next)
 		if (launch->apart && launch->accord->leads && !launch->accord->broken) {
 			announce(launch, node);
@@ -391,6 +395,7 @@ void accord_lost(struct agent *agent, const char *node, const char *host)
 			accord_break(agent, launch, host);
 	}
 	accord_forget_asked(agent, node);
+	salvage_lost(agent, node);
 }
 
 void accord_consider(struct agent *agent)

@@ -42,7 +42,7 @@ bool accord_may_flush(const struct launch *launch);
 bool accord_hurries(const struct launch *launch);
 /* By the leader: a step is to be made durable. */
 void accord_flush(struct agent *agent, struct launch *launch, uint64_t step);
-/* flush_part() and flush_join() are through; rc: 0 or -errno. */
+/* flush_part(), as the leader said, and flush_join() are through. */
 void accord_flushed(struct agent *agent, struct launch *launch, uint64_t step, int rc, const char *why);
 void accord_joined(struct agent *agent, struct launch *launch, uint64_t step, bool durable);
 /* Nothing is agreed on, for now or for good. */
@@ -55,6 +55,14 @@ void accord_over(struct agent *agent, struct live *live, bool again);
 void accord_stalled(struct agent *agent, struct launch *launch, uint64_t age_ns, const char *rows, size_t size);
 /* One of its ranks is gone. */
 void accord_ended(struct agent *agent, struct live *live);
+
+/* All other nodes that are there. */
+void accord_each_node(void (*visit)(void *context, const char *node), void *context);
+/* What is held here of a step that others have committed was agreed on. */
+void accord_promote(struct agent *agent, const struct tpck_point *point);
+/* Snapshots here of a generation, be they committed or held; each rank's form is the first rank here. malloc'd. */
+size_t accord_holdings_of(const struct launch *launch, struct tpck_accord_holding **rows);
+bool accord_leads(const struct launch *launch);
 
 /* From the network. */
 void accord_met(struct agent *agent, const char *node);

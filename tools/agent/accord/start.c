@@ -11,6 +11,7 @@
 #include "runtime/base/log.h"
 #include "tools/agent/accord/private.h"
 #include "tools/agent/identity.h"
+#include "tools/agent/salvage/salvage.h"
 
 #define SEC 1000000000ull
 /* How long nodes may take to say what they have; to be met before; and ranks to make ready. */
@@ -48,6 +49,12 @@ void accord_note_node(const char *name, bool there)
 	}
 }
 
+void accord_each_node(void (*visit)(void *context, const char *node), void *context)
+{
+	for (const struct node *node = nodes; node; node = node->next)
+		visit(context, node->name);
+}
+
 static bool asks(uint64_t flags)
 {
 	return (flags & (TPCK_HELLO_RESUME | TPCK_HELLO_LATE)) == TPCK_HELLO_RESUME;
@@ -74,24 +81,42 @@ static void add_holding(struct holdings *all, const struct tpck_accord_holding *
 	all->row[all->count++] = *row;
 }
 
+static void holdings_of_session(struct live *live, uint32_t form, struct holdings *all)
+{
+	for (unsigned i = 0; i < live->image_count; i++) {
+		struct tpck_image_header *header = live->images[i].map.header;
+		uint32_t state = atomic_load(&header->state);
+
+		if (state == TPCK_IMAGE_COMMITTED || (state == TPCK_IMAGE_HELD && live->images[i].good))
+			add_holding(all, &(struct tpck_accord_holding){
+						 .generation = header->generation, .step = header->step, .rank = live->session->name.rank,
+						 .ordinal = live->session->name.ordinal, .resumable = header->resumable,
+						 .kind = state == TPCK_IMAGE_COMMITTED ? TPCK_HOLDING_COMMITTED : TPCK_HOLDING_HELD,
+						 .form = form,
+					 });
+	}
+}
+
 static void holdings_of_sessions(struct agent *agent, const char *forms, size_t size, struct holdings *all)
 {
 	for (struct live *live = agent->lives; live; live = live->next) {
 		int form = live->life == LIFE_DEAD ? identity_form_among(live->session->identity, forms, size) : -1;
 
-		for (unsigned i = 0; form >= 0 && i < live->image_count; i++) {
-			struct tpck_image_header *header = live->images[i].map.header;
-			uint32_t state = atomic_load(&header->state);
-
-			if (state == TPCK_IMAGE_COMMITTED || (state == TPCK_IMAGE_HELD && live->images[i].good))
-				add_holding(all, &(struct tpck_accord_holding){
-							 .generation = header->generation, .step = header->step, .rank = live->session->name.rank,
-							 .ordinal = live->session->name.ordinal, .resumable = header->resumable,
-							 .kind = state == TPCK_IMAGE_COMMITTED ? TPCK_HOLDING_COMMITTED : TPCK_HOLDING_HELD,
-							 .form = (uint32_t)form,
-						 });
-		}
+		if (form >= 0)
+			holdings_of_session(live, (uint32_t)form, all);
 	}
+}
+
+size_t accord_holdings_of(const struct launch *launch, struct tpck_accord_holding **rows)
+{
+	const struct live *first = launch_first(launch);
+	struct holdings all = {0};
+
+	for (uint32_t r = 0; first && r < launch->world; r++)
+		if (launch->rank[r] && launch->rank[r]->life != LIFE_GONE)
+			holdings_of_session(launch->rank[r], first->session->name.rank, &all);
+	*rows = all.row;
+	return all.count;
 }
 
 static void holdings_of_copies(const char *forms, size_t size, struct holdings *all)
@@ -184,6 +209,7 @@ void accord_answer(struct agent *agent, const char *node, const struct tpck_acco
 {
 	struct question *question = size && !forms[size - 1] ? calloc(1, sizeof *question + size) : NULL;
 
+	salvage_asked();
 	if (!question)
 		return;
 	snprintf(question->node, sizeof question->node, "%s", node);
@@ -629,11 +655,10 @@ void accord_start_hear(struct agent *agent, struct launch *launch, const char *n
 
 /* ---- as the leader says ------------------------------------------------------------------- */
 
-/* What is held here of a step that others have committed was agreed on. */
-static void promote(struct agent *agent, const struct tpck_point *point)
+void accord_promote(struct agent *agent, const struct tpck_point *point)
 {
 	for (struct live *live = agent->lives; live; live = live->next) {
-		int i = live->life == LIFE_DEAD && live->session->name.generation == point->generation ? live_image_of(live, point->step) : -1;
+		int i = live->session->name.generation == point->generation ? live_image_of(live, point->step) : -1;
 
 		if (i < 0 || !live_image_state(live, (unsigned)i, TPCK_IMAGE_HELD, TPCK_IMAGE_COMMITTED))
 			continue;
@@ -676,7 +701,7 @@ void accord_start_obey(struct agent *agent, struct launch *launch, const struct 
 		accord->phase = ACCORD_STAGING;
 		accord->point = point;
 		accord->trying = true;
-		promote(agent, &point);
+		accord_promote(agent, &point);
 		hello_try(agent, launch, &point, sources, sources ? count : 0);
 		free(sources);
 		break;

@@ -567,7 +567,7 @@ void accord_steps_obey(struct agent *agent, struct launch *launch, const struct 
 		settle(agent, launch, message->step, message->value != 0);
 		break;
 	case TPCK_ACCORD_FLUSH:
-		flush_part(agent, launch, message->step);
+		flush_part(agent, launch, message->step, accord_flushed);
 		break;
 	case TPCK_ACCORD_DURABLE:
 		flush_stored(agent, launch, message->step);
@@ -646,6 +646,11 @@ void accord_joined(struct agent *agent, struct launch *launch, uint64_t step, bo
 bool accord_may_flush(const struct launch *launch)
 {
 	return launch->accord->leads && !launch->accord->flushing && !accord_is_broken(launch);
+}
+
+bool accord_leads(const struct launch *launch)
+{
+	return launch->accord->leads;
 }
 
 bool accord_hurries(const struct launch *launch)

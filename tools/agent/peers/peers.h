@@ -7,6 +7,7 @@
 
 #include "runtime/peer/accord.h"
 #include "runtime/peer/erasure.h"
+#include "runtime/store/publish.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/offer.h"
 
@@ -79,6 +80,29 @@ struct peers_held {
 };
 /* Of programs of these forms (identity.h). The rows are malloc'd. */
 size_t peers_copies_held(const char *forms, size_t size, struct peers_held **rows);
+/* Event loop. What is here of other nodes' launches, or of their parts that were there (left.c). The rows are malloc'd. */
+struct peers_left {
+	uint64_t generation, step; /* step: the newest */
+	uint32_t world;
+	bool there;                /* the owner is, and serves programs */
+	uint64_t seen_ns;          /* when it was last heard to, or the copy came */
+};
+size_t peers_left(struct peers_left **rows);
+/* Of one generation: each rank's `form` is the first rank of the part that it belongs to. */
+size_t peers_left_of(uint64_t generation, struct peers_held **rows);
+/* The identity of one of these ranks; malloc'd, or NULL: there is none, or no memory. */
+char *peers_left_identity(uint64_t generation, uint32_t rank, uint32_t ordinal);
+/* Any thread. The copy here of this point, to which this rank belongs, as something to publish; it stays as it is until it is closed. -ENOENT: there is none.
+ * `bad`: it is not what its digests say, and goes. */
+struct peers_shares {
+	struct copy *copy;
+	unsigned slot;
+	const struct tpck_manifest *manifest;
+	struct tpck_share *shares; /* [manifest->member_count] */
+};
+int peers_shares_open(struct peers_shares *shares, const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
+		      struct tpck_error *err);
+void peers_shares_close(struct peers_shares *shares, bool bad);
 /* Any thread: up to which order another node has put at its paths what this table owes, or is about to; 0: none has. */
 uint64_t peers_taken_over(uint32_t table);
 /* Event loop. A process that begins will look at what was saved: TPCK_MSG_LOOKED is sent to it when it may. */

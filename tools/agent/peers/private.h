@@ -331,6 +331,8 @@ char *copies_here_other(const char *identity, uint32_t rank, struct tpck_point *
 char *copies_here_identities(size_t *size);
 void copies_here_drop(const char *identity, uint64_t generation);
 void copies_here_sweep(void);
+/* Under the lock. An agent that comes back to a host is another one, and serves nobody: what was there is lost (left.c). */
+bool peers_owner_is_there(const char *host);
 uint64_t copies_here_until(void);
 
 #endif

@@ -15,6 +15,7 @@
 #include "runtime/store/publish.h"
 #include "tools/agent/accord/accord.h"
 #include "tools/agent/peers/private.h"
+#include "tools/agent/salvage/salvage.h"
 
 /* Others may not be there yet. */
 #define EARLY_NS 10000000000ull
@@ -622,6 +623,7 @@ static void inquiry_done(struct agent *agent, struct job *job)
 	struct tpck_point other = {inquiry->answer.generation, inquiry->answer.step};
 	struct parcel *parcel;
 
+	salvage_asked();
 	/* What is left of processes is the whole. */
 	if (inquiry->get && inquiry->head.fragment.data)
 		launch = NULL;

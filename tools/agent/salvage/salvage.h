@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What nodes that were lost had, made durable by those that are left: the newest step of a launch that is whole among its other
+ * nodes' memory and the copies. One of those who find that a launch has lost nodes asks the others, says who writes which part, and joins them.
+ * Any of it may happen twice, by nodes that do not know of each other: a step's bytes are the same whoever has them, and what is
+ * published is so once (doc/cluster.md). Event loop.
+ */
+#ifndef TPCK_TOOLS_AGENT_SALVAGE_SALVAGE_H
+#define TPCK_TOOLS_AGENT_SALVAGE_SALVAGE_H
+
+#include "runtime/peer/accord.h"
+#include "tools/agent/agent.h"
+
+void salvage_consider(struct agent *agent);
+uint64_t salvage_deadline(const struct agent *agent);
+/* Whether something is left that is not durable, and it is not known that it cannot be: an agent that is to end waits. */
+bool salvage_owes(const struct agent *agent);
+/* Whether copies of a generation are to stay, however long ago their owner was there. */
+bool salvage_needs(uint64_t generation);
+/* A start asks for what is here. */
+void salvage_asked(void);
+
+/* From the network. */
+void salvage_said(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *more, size_t size);
+void salvage_met(void);
+void salvage_lost(struct agent *agent, const char *node);
+
+#endif
