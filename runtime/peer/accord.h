@@ -58,7 +58,7 @@ enum tpck_accord_kind {
 enum tpck_left {
 	TPCK_LEFT_DEAD,    /* no process of it runs there */
 	TPCK_LEFT_RUNS,    /* one does, but nothing is agreed on any more */
-	TPCK_LEFT_TENDED,  /* its node is there, and makes durable what it has itself */
+	TPCK_LEFT_TENDED,  /* its node is there, or who leads it with all that belong to it, and makes it durable */
 	TPCK_LEFT_LED,     /* who answers has asked before, and writes already */
 };
 enum tpck_left_from { TPCK_LEFT_OWN, TPCK_LEFT_COPY, TPCK_LEFT_FRAGMENTS };

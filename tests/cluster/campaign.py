@@ -23,7 +23,9 @@ LAYOUTS = {2: ((), ("--zero",), ("--tp", "2"), ("--pp", "2")),
 # How often one of the next start follows at once.
 EARLY = float(os.environ.get("EARLY", "0.25"))
 # Only some of these: LOSSES="late cut".
-LOSSES = os.environ.get("LOSSES", "rank ranks node nodes agent agents both all cut late").split()
+LOSSES = os.environ.get("LOSSES", "rank ranks node nodes agent agents both all cut late allocation").split()
+# Of all losses so many are that of the whole allocation: nodes are lost, the agents of the others are told to end, and then all memory goes.
+ALLOCATION = 1 / 6 if len(LOSSES) > 1 else 1
 
 # Over bad links.
 LINKS = os.environ.get("LINKS", "")
@@ -56,6 +58,7 @@ class Scenario:
         self.story = [f"seed {seed}: {self.ranks} ranks, {self.per_node} a node, {self.count} nodes, {self.peers} peers, "
                       f"{' '.join(self.layout) or 'data parallel'}, {self.steps} steps"]
         # By chances of their own: else a seed would give another scenario.
+        self.allocation = random.Random(f"allocations of {seed}")
         chance = random.Random(f"links of {seed}")
         self.links = None
         if LINKS == "1" or (LINKS == "some" and chance.random() < 1 / 3):
@@ -136,9 +139,13 @@ class Scenario:
 
     def lose(self, start):
         """One loss; what has to be left of the job's snapshots is the new floor."""
-        what = self.draw.choice(LOSSES)
+        what = self.draw.choice([loss for loss in LOSSES if loss != "allocation"] or ["ranks"])
         settled, copies = self.settled()
         committed = min(self.committed(n) for n in self.where)
+        # Who is cut off has not heard that it is over.
+        if "allocation" in LOSSES and self.allocation.random() < ALLOCATION and not self.cut:
+            self.lose_allocation(start, settled, copies, committed)
+            return
         gone = self.lost_nodes(2 if what == "nodes" else 1, copies) if what in ("node", "nodes", "cut", "both") else []
         if what in ("node", "nodes", "cut", "both") and not gone:
             what = "ranks"
@@ -175,6 +182,43 @@ class Scenario:
         else:
             start.wait(30)
         self.wait_gone()
+
+    def lose_allocation(self, start, settled, copies, committed):
+        """The agents that are left end, sooner or later than others; one of their nodes may be lost, too, while they make durable what all had. Then all
+        is as on nodes that have never been there."""
+        draw = self.allocation
+        left = [n for n in self.cluster.nodes if n.alive]
+        gone = draw.sample(left, draw.randint(0, min(copies, len(left) - 1)))
+        self.floor = max(self.floor, settled if gone else committed)
+        self.note(f"loss: the allocation, first {' '.join(n.name for n in gone)}; step {settled} has {copies} copies, {committed} is committed")
+        first, then = gone[:1], gone[1:]
+        for n in first if len(gone) > 1 and draw.random() < 0.5 else gone:
+            n.destroy()
+        then = [n for n in then if n.alive]
+        start.kill()
+        self.wait_gone()
+        if self.is_over():
+            self.floor = -1
+            self.note("all ranks had ended well before the loss")
+        left = [n for n in self.cluster.nodes if n.alive]
+        draw.shuffle(left)
+        for n in left:
+            time.sleep(draw.choice((0, 0, 0.3, 3)))
+            n.signal_agent("TERM")
+        for n in then:
+            node.until(lambda n=n: not n.has_agent() or "is made durable of what is left" in n.agent_log(), 30 * draw.random())
+            self.note(f"{n.name} is lost, too")
+            n.destroy()
+        left = [n for n in left if n.alive]
+        self.ok(node.until(lambda: not any(n.has_agent() for n in left), 120), "the agents that are left end")
+        if os.environ.get("VERBOSE"):
+            self.note(self.logs())
+        self.where = [self.cluster.nodes.index(n) for n in self.where]
+        for number in range(self.count):
+            self.cluster.replace(number)
+        self.where = [self.cluster.nodes[number] for number in self.where]
+        self.begun = []
+        self.meet(self.cluster.nodes)
 
     def lose_early(self, start):
         """While it starts: what there was to go on from stays."""

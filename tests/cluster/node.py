@@ -138,6 +138,9 @@ class Node:
         """A path of this node, seen from the test."""
         return f"/proc/{self.init}/root" + os.path.join(self.cluster.environment["TRANSPCKPT_SHM"], *names)
 
+    def has_agent(self):
+        return os.path.exists(self.path("j", "agent.sock"))
+
     def signal_agent(self, name):
         self.run(["sh", "-c", f"kill -{name} $(cat {self.cluster.environment['TRANSPCKPT_SHM']}/j/agent.lock)"], self.cluster.environment)
 
@@ -365,6 +368,12 @@ class Cluster:
             print(f"# left for you: {self.root}")
         else:
             shutil.rmtree(self.root, ignore_errors=True)
+
+    def replace(self, number):
+        """A node of that name and address that has never been there."""
+        self.nodes[number].destroy()
+        until(lambda: not os.path.exists(f"/sys/class/net/v{number}"))
+        self.nodes[number] = Node(self, number)
 
     def logs(self):
         return "\n".join(f"--- {node.name}\n{node.agent_log()[-6000:]}" for node in self.nodes if node.alive)

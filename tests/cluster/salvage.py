@@ -45,15 +45,11 @@ def meet(cluster, nodes):
     checks.ok(node.until(lambda: all(n.agent_log().count("is a peer") >= len(nodes) - 1 for n in nodes), 60), "the agents meet", cluster.logs())
 
 
-def runs(where):
-    return os.path.exists(where.path("j", "agent.sock"))
-
-
 def told_to_end(cluster, nodes):
     """The agents of the nodes that are left end, as they do where the job's allocation is given back; then all of their memory goes."""
     for n in nodes:
         n.signal_agent("TERM")
-    checks.ok(node.until(lambda: not any(runs(n) for n in nodes), 90), "the agents that are left end", cluster.logs())
+    checks.ok(node.until(lambda: not any(n.has_agent() for n in nodes), 90), "the agents that are left end", cluster.logs())
     logs = cluster.logs()
     for n in nodes:
         n.destroy()

@@ -32,11 +32,18 @@ enum { STAGGERED = 30 };
 #define LOOK_NS (SEC / 20)
 /* How often others are asked anew at once (may_do_again). */
 enum { TRIES = 8 };
+/* In so long all see who is lost (peers/links.c): until then somebody may still take for there what this agent, which is to end, does not. */
+#define PROVEN_NS (12 * SEC)
 /* How often it is looked whether an owner is there. */
 #define PROOF_NS (SEC / 5)
 
 static struct salvage *list;
 static uint64_t numbers, asked_ns, stopping_ns; /* the latter two: when a start asked for what is here, and this agent was told to end */
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
 
 static struct salvage *salvage_of(uint64_t generation)
 {
@@ -197,7 +204,7 @@ static void saved(struct agent *agent, uint64_t generation, uint64_t step, enum 
 	struct salvage *s = salvage_of(generation);
 
 	bool done = end == TPCK_LEFT_DURABLE || end == TPCK_LEFT_HISTORY;
-	uint64_t newest;
+	uint64_t newest, now = tpck_clock_monotonic_ns();
 
 	/* What is newer here, and the others do not have, is no step. */
 	if (done && launch && launch->apart && launch_newest(launch, &newest))
@@ -209,8 +216,9 @@ static void saved(struct agent *agent, uint64_t generation, uint64_t step, enum 
 	s->leader[0] = '\0';
 	s->done = done;
 	s->tries = 0;
-	s->gave_up = end == TPCK_LEFT_NOTHING || (!done && agent->stopping);
-	s->next_ns = tpck_clock_monotonic_ns() + LATER_NS;
+	s->gave_up = end == TPCK_LEFT_NOTHING || (end == TPCK_LEFT_FAILED && agent->stopping) ||
+		     (end == TPCK_LEFT_LATER && agent->stopping && now > later(s->since_ns, stopping_ns) + PROVEN_NS);
+	s->next_ns = now + (agent->stopping ? SEC : LATER_NS);
 }
 
 static void end(struct agent *agent, struct salvage *s, enum tpck_left_end how)
@@ -261,7 +269,8 @@ static enum tpck_left standing(struct agent *agent, uint64_t generation)
 
 	if (s && s->phase > SALVAGE_ASKING)
 		return TPCK_LEFT_LED;
-	if (launch && !(launch->apart && accord_is_broken(launch)))
+	/* Of several nodes' launches the leader alone knows whether all are there. */
+	if (launch && (!launch->apart || (accord_leads(launch) && !accord_is_broken(launch))))
 		return TPCK_LEFT_TENDED;
 	return launch && !launch_is_dead(launch) ? TPCK_LEFT_RUNS : TPCK_LEFT_DEAD;
 }
@@ -598,11 +607,6 @@ static uint64_t stagger_of(struct agent *agent, uint64_t generation)
 	return (before < STAGGERED ? before : STAGGERED) * STAGGER_NS;
 }
 
-static uint64_t later(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 static uint64_t sooner(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
@@ -623,7 +627,7 @@ static uint64_t due_at(const struct agent *agent, const struct salvage *s)
 		at = later(at, stopping_ns);
 	else if (!agent->nobody_returns)
 		at = sooner(later(at + AFTER_NS, asked_ns ? asked_ns + ASKED_NS : 0), last_at(agent, s));
-	return later(later(at, s->leader[0] ? s->leader_until_ns : 0), agent->stopping ? 0 : s->next_ns) +
+	return later(later(at, s->leader[0] ? s->leader_until_ns : 0), s->next_ns) +
 	       stagger_of((struct agent *)(uintptr_t)agent, s->generation);
 }
 
@@ -660,8 +664,10 @@ void salvage_consider(struct agent *agent)
 		return;
 	if (agent->stopping && !stopping_ns) {
 		stopping_ns = now;
-		for (struct salvage *s = list; s; s = s->next)
+		for (struct salvage *s = list; s; s = s->next) {
 			s->gave_up = false;
+			s->next_ns = 0;
+		}
 	}
 	note_all(agent);
 	for (struct salvage *s = list; s; s = s->next)
