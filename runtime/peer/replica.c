@@ -117,6 +117,25 @@ static int take_ranks(struct tpck_replica *r, const struct tpck_manifest *m, str
 
 /* ---- opening ------------------------------------------------------------------------------ */
 
+static void lacking_free(uint8_t ***lacking, const struct tpck_manifest *manifest)
+{
+	for (size_t m = 0; lacking && m < manifest->member_count; m++) {
+		for (size_t o = 0; lacking[m] && o < manifest->members[m].object_count; o++)
+			free(lacking[m][o]);
+		free(lacking[m]);
+	}
+	free(lacking);
+}
+
+static void left_free(struct tpck_replica_left *left)
+{
+	lacking_free(left->lacking, left->manifest);
+	tpck_manifest_free(left->manifest);
+	tpck_firsts_free(&left->firsts);
+	free(left->digests);
+	*left = (struct tpck_replica_left){0};
+}
+
 static void clear_slot(struct tpck_replica *r, unsigned slot)
 {
 	tpck_manifest_free(r->slot[slot]);
@@ -203,8 +222,10 @@ void tpck_replica_close(struct tpck_replica *r)
 	if (!r)
 		return;
 	tpck_replica_abort(r);
-	for (unsigned slot = 0; slot < TPCK_REPLICA_SLOTS; slot++)
+	for (unsigned slot = 0; slot < TPCK_REPLICA_SLOTS; slot++) {
 		clear_slot(r, slot);
+		left_free(&r->left[slot]);
+	}
 	free(r->ranks);
 	free(r);
 }
@@ -346,12 +367,13 @@ static uint8_t *image_place(const struct tpck_image *image, size_t object, size_
 	return (object == 0 ? (uint8_t *)tpck_image_rows(image) : tpck_image_data(image)) + chunk * TPCK_CHUNK_BYTES;
 }
 
-/* A snapshot that is, or was, in a slot. */
+/* A snapshot that is, or was, in a slot, or of which some has come there. */
 struct earlier {
 	struct tpck_manifest *manifest; /* NULL: none */
 	struct tpck_firsts firsts;
 	struct tpck_image *image;       /* by member; NULL: they are written to */
 	tpck_fragment_digest *digests;
+	uint8_t ***lacking;             /* NULL: nothing lacks */
 };
 
 /* Whether that has these very bytes of the same rank's at the same place; *at is where they lie. */
@@ -369,7 +391,7 @@ static bool same_in(const struct earlier *e, const struct tpck_replica *r, const
 		return false;
 	*at = place->object == TPCK_OBJECT_OF_DATA ? e->firsts.of[place->member][place->chunk]
 						   : (struct tpck_first){place->member, place->chunk};
-	return true;
+	return !e->lacking || !e->lacking[at->member][place->object][at->chunk];
 }
 
 /* The same of a fragment. The last chunk of the log grows, and is another one then. */
@@ -434,6 +456,16 @@ static bool is_here(struct tpck_replica *r, const struct tpck_peer_want *place, 
 	return memcmp(digest, chunk->digest, sizeof digest) == 0;
 }
 
+/* Of what is here, what an attempt that was given up has brought. */
+static void note_kept(struct tpck_replica *r, const struct earlier *left, const struct tpck_peer_want *place)
+{
+	size_t length = r->coming->members[place->member].objects[place->object].chunks[place->chunk].length;
+	struct tpck_first at;
+
+	if (same_in(left, r, place, &at) && at.member == place->member && at.chunk == place->chunk)
+		r->kept += is_fragments(r) ? tpck_fragment_bytes(&r->fragment, length) : length;
+}
+
 static int compare(struct tpck_replica *r, const struct earlier *before, const struct earlier *other, struct tpck_error *err)
 {
 	r->lacking = calloc(r->coming->member_count, sizeof *r->lacking);
@@ -453,6 +485,8 @@ static int compare(struct tpck_replica *r, const struct earlier *before, const s
 				r->lacking[m][o][i] = is_fragments(r) ? !fragment_is_here(r, &place, before, other)
 								      : !is_here(r, &place, before, other);
 				r->lacks += r->lacking[m][o][i];
+				if (before->lacking && !r->lacking[m][o][i])
+					note_kept(r, before, &place);
 			}
 		}
 	}
@@ -499,12 +533,8 @@ static struct tpck_image *open_images(const struct tpck_replica *r, unsigned slo
 /* What is coming is no longer this one's. */
 static void leave(struct tpck_replica *r)
 {
-	for (size_t m = 0; r->lacking && m < r->coming->member_count; m++) {
-		for (size_t o = 0; r->lacking[m] && o < r->coming->members[m].object_count; o++)
-			free(r->lacking[m][o]);
-		free(r->lacking[m]);
-	}
-	free(r->lacking);
+	if (r->coming)
+		lacking_free(r->lacking, r->coming);
 	r->lacking = NULL;
 	if (r->coming)
 		close_images(r->image, r->coming->member_count);
@@ -544,6 +574,7 @@ int tpck_replica_begin(struct tpck_replica *r, struct tpck_manifest *manifest, c
 		       struct tpck_peer_want **want, size_t *count, struct tpck_error *err)
 {
 	struct earlier before = {0}, other = {0};
+	struct tpck_replica_left left;
 	int rc = check(r, manifest, err);
 
 	if (!rc)
@@ -554,11 +585,16 @@ int tpck_replica_begin(struct tpck_replica *r, struct tpck_manifest *manifest, c
 		if (r->slot[slot] && r->slot[slot]->point.step == manifest->point.step)
 			return -EALREADY;
 	r->to = to;
-	/* From here on the slot's copy is none. What it had is known until the end of this call only: when this attempt
-	 * fails, nothing is known of its images. */
-	before.manifest = r->slot[r->to];
-	before.firsts = r->firsts[r->to];
-	before.digests = r->digests[r->to];
+	/* From here on the slot's copy is none. What it had, or an attempt before has left there, is known until the end of this call only: then
+	 * what lacks says what of it is here. */
+	left = r->left[r->to];
+	r->left[r->to] = (struct tpck_replica_left){0};
+	if (r->slot[r->to])
+		left_free(&left);
+	before.manifest = r->slot[r->to] ? r->slot[r->to] : left.manifest;
+	before.firsts = r->slot[r->to] ? r->firsts[r->to] : left.firsts;
+	before.digests = r->slot[r->to] ? r->digests[r->to] : left.digests;
+	before.lacking = left.lacking;
 	r->slot[r->to] = NULL;
 	r->digests[r->to] = NULL;
 	r->firsts[r->to] = (struct tpck_firsts){0};
@@ -574,10 +610,11 @@ int tpck_replica_begin(struct tpck_replica *r, struct tpck_manifest *manifest, c
 	r->coming_text = text;
 	r->coming_size = size;
 	r->lacks = 0;
-	r->received = 0;
+	r->received = r->kept = 0;
 	rc = begin(r, &before, &other, err);
 	if (!rc)
 		rc = list_lacking(r, want, err);
+	lacking_free(before.lacking, before.manifest);
 	tpck_manifest_free(before.manifest);
 	tpck_firsts_free(&before.firsts);
 	free(before.digests);
@@ -748,6 +785,16 @@ static int finish_member(struct tpck_replica *r, size_t m, struct tpck_error *er
 	return rc;
 }
 
+static void drop_coming(struct tpck_replica *r)
+{
+	struct tpck_manifest *manifest = r->coming;
+	char *text = r->coming_text;
+
+	leave(r);
+	tpck_manifest_free(manifest);
+	free(text);
+}
+
 int tpck_replica_finish(struct tpck_replica *r, struct tpck_error *err)
 {
 	char path[TPCK_PATH_MAX];
@@ -765,7 +812,8 @@ int tpck_replica_finish(struct tpck_replica *r, struct tpck_error *err)
 	if (!rc)
 		rc = tpck_file_write(path, r->coming_text, r->coming_size, 0, err);
 	if (rc) {
-		tpck_replica_abort(r);
+		/* Each of its chunks is good: what is wrong with them all would be again. */
+		drop_coming(r);
 		return rc;
 	}
 	r->slot[r->to] = r->coming;
@@ -781,12 +829,26 @@ int tpck_replica_finish(struct tpck_replica *r, struct tpck_error *err)
 
 void tpck_replica_abort(struct tpck_replica *r)
 {
-	struct tpck_manifest *manifest = r->coming;
 	char *text = r->coming_text;
 
-	leave(r);
-	tpck_manifest_free(manifest);
+	if (!r->lacking || r->gathers) {
+		drop_coming(r);
+		return;
+	}
+	r->left[r->to] = (struct tpck_replica_left){r->coming, r->coming_firsts, r->coming_digests, r->lacking, r->received + r->kept};
+	r->coming_firsts = (struct tpck_firsts){0};
+	r->coming_digests = NULL;
+	r->lacking = NULL;
+	close_images(r->image, r->coming->member_count);
+	r->image = NULL;
+	r->coming = NULL;
+	r->coming_text = NULL;
 	free(text);
+}
+
+bool tpck_replica_has_left(const struct tpck_replica *r)
+{
+	return r->left[0].bytes || r->left[1].bytes;
 }
 
 /* ---- for a start --------------------------------------------------------------------------- */

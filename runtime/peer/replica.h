@@ -60,6 +60,15 @@ struct tpck_replica {
 	uint8_t ***lacking;      /* by member, object and chunk: 1 it is not here yet */
 	size_t lacks;
 	uint64_t received;       /* bytes */
+	uint64_t kept;           /* bytes that an attempt before had brought */
+	/* What such an attempt had in a slot when it was given up: its manifest, NULL: none, and what it lacked. */
+	struct tpck_replica_left {
+		struct tpck_manifest *manifest;
+		struct tpck_firsts firsts;
+		tpck_fragment_digest *digests;
+		uint8_t ***lacking;
+		uint64_t bytes;  /* that it or one before had brought */
+	} left[TPCK_REPLICA_SLOTS];
 };
 
 /* The folders of a part's copies, or of fragments (NULL: copies); what is whole in them is found. The name is that of its first rank's session. */
@@ -96,7 +105,10 @@ int tpck_replica_take(struct tpck_replica *replica, const struct tpck_peer_want 
 		      struct tpck_error *err);
 /* All is here: it is a whole copy from now on. */
 int tpck_replica_finish(struct tpck_replica *replica, struct tpck_error *err);
+/* Gives up what is coming. The chunks that have come, and were what their digests say, are not asked for again by the next begin() in this slot. */
 void tpck_replica_abort(struct tpck_replica *replica);
+/* Whether something has been brought that no whole slot has. */
+bool tpck_replica_has_left(const struct tpck_replica *replica);
 
 /* The fragment of a chunk of a whole slot, into the memory for it, and its owner's digest, by which it was good when it came. */
 int tpck_replica_fragment(const struct tpck_replica *replica, unsigned slot, const struct tpck_peer_want *at, void *to, uint8_t digest[16],

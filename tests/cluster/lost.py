@@ -211,6 +211,40 @@ def case_restart():
                   cluster.logs())
 
 
+def hold(where):
+    """The processes of the trainer stay as they are, and with them the newest snapshot."""
+    where.run(["sh", "-c", 'for p in /proc/[0-9]*; do case "$(cat $p/comm)" in gpt|gpt_ranks) kill -STOP ${p#/proc/};; esac; done 2>/dev/null'],
+              where.cluster.environment)
+
+
+def case_broken():
+    """Who gives a copy is lost in the middle of it, by a slow link that has one: only the rest is asked of the next one."""
+    with node.Cluster(4, TRANSPCKPT_PEERS="2", memory="1g") as cluster:
+        a, b, c, d = cluster.nodes
+        run = Ranks(cluster, 2, "--zero", steps=400, size=("--width", "32", "--context", "16", "--bigrams", "32768"))
+        first = start_with_peers(run, a, (b, c, d))
+        pair = node.until(lambda: (lambda found: found if len(found) == 2 else None)([n for n in (b, c, d) if kept(n) >= 10]), 90)
+        hold(a)
+        checks.ok(node.until(lambda: kept(pair[0]) == kept(pair[1]) == committed(a), 60), "broken: two have the same copy", run.story(), cluster.logs())
+        a.destroy()
+        first.wait(10)
+        has, whole = kept(pair[0]), memory_in(pair[0], "copy.*", "image.*")
+        spare = next(n for n in (b, c, d) if n not in pair)
+        # Of equals the first by name is asked.
+        early, late = pair
+        early.slow("60mbit")
+        sent = early.bytes_out(), late.bytes_out()
+        second = run.start(spare)
+        checks.ok(node.until(lambda: early.bytes_out() - sent[0] > 16 << 20, 60), "broken: a part of it has come", run.story(), cluster.logs())
+        early.destroy()
+        finish_ranks(run, second, "broken: from the other one", has)
+        found = re.search(r"is here: ([\d.]+) MiB came in [\d.]+ s; ranks here had [\d.]+, and ([\d.]+) had come before", spare.agent_log())
+        came, before = (float(found[1]), float(found[2])) if found else (0, 0)
+        checks.ok(before >= 8, f"broken: {before} MiB had come before, and {came}", cluster.logs())
+        again = (late.bytes_out() - sent[1]) / 2**20
+        checks.ok(came <= again < came + 4, f"broken: the other one sent {again:.1f} MiB, of images of {whole / 2**20:.1f} in all", cluster.logs())
+
+
 def lines(where, what):
     return len(re.findall(what, where.agent_log()))
 

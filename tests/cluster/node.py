@@ -167,6 +167,11 @@ class Node:
         change = ["add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "8kb", "latency", "1s"] if rate else ["del", "dev", "eth0", "root"]
         run("nsenter", "-t", str(self.init), "-n", "tc", "qdisc", *change)
 
+    def bytes_out(self):
+        """That have left it, by its link."""
+        rows = dict(line.split(":") for line in job.read("/proc/net/dev").splitlines() if ":" in line)
+        return int({name.strip(): row for name, row in rows.items()}[f"v{self.number}"].split()[0])
+
     def destroy(self):
         """The link first, so that no packet tells of the end; then all processes, and with them the memory."""
         if self.alive:

@@ -152,6 +152,46 @@ static void check_damage(struct tpck_replica *replica)
 	ok(tpck_replica_newest(replica) >= 0 && replica->slot[tpck_replica_newest(replica)]->point.step == 14, "the one before still is");
 }
 
+/* Somebody brings some of it and is gone, the next one the rest. */
+static void check_left(void)
+{
+	struct tpck_session_name name = {GENERATION, 0, 0};
+	char *folder = tap_folder("/dev/shm");
+	struct tpck_replica *replica;
+	struct tpck_peer_want *want;
+	size_t count, half, rest;
+	bool good;
+
+	if (tpck_replica_open(&replica, folder, &name, NULL, &err))
+		abort();
+	fill(16, (letters){"abcd", "efgh", "ijkl"});
+	if (begin(replica, RANKS, &want, &count))
+		abort();
+	ok(!tpck_replica_has_left(replica), "left: nothing has come");
+	half = count / 2;
+	for (size_t i = 0; i < half; i++)
+		if (bring(replica, &want[i], false))
+			abort();
+	ok(bring(replica, &want[half], true) == -EBADMSG, "left: one is damaged");
+	tpck_replica_abort(replica);
+	ok(tpck_replica_has_left(replica) && tpck_replica_newest(replica) < 0, "left: what was good stays, and is no copy");
+	free(want);
+	ok(begin(replica, RANKS, &want, &rest) == 0 && rest == count - half && replica->kept, "left: the next one is asked for the rest, the damaged one too");
+	if (bring(replica, &want[0], false))
+		abort();
+	free(want);
+	tpck_replica_abort(replica);
+	fill(17, (letters){"abcd", "efgh", "ijkm"});
+	good = begin(replica, RANKS, &want, &rest) == 0 && rest < count && replica->kept;
+	for (size_t i = 0; i < rest && good; i++)
+		good = bring(replica, &want[i], false) == 0;
+	free(want);
+	ok(good && tpck_replica_finish(replica, &err) == 0 && is_same(replica), "left: it counts for another step, where that is the same, and all bytes are right");
+	ok(!tpck_replica_has_left(replica), "left: and is no longer left then");
+	tpck_replica_remove(replica);
+	ok(tpck_folder_memory(folder) == 0 && rmdir(folder) == 0, "left: removed, it leaves nothing");
+}
+
 /* Two parts of one launch, on one node: each is its own, and each of the two images counts. */
 static void check_parts(void)
 {
@@ -456,6 +496,7 @@ int main(void)
 	ok(is_same(replica), "with the same bytes");
 	tpck_replica_remove(replica);
 	ok(tpck_folder_memory(to) == 0 && rmdir(to) == 0, "removed, it leaves nothing");
+	check_left();
 	check_parts();
 	check_twins();
 	if (tpck_erasure_can())

@@ -377,7 +377,7 @@ static int put_all_together(struct gathered *g, struct tpck_error *err)
 		free(text);
 		return rc == -EALREADY ? 0 : rc;
 	}
-	if (!prepare_room(peers.agent, tpck_replica_needs(copy->replica, manifest, 1), reason, sizeof reason))
+	if (!copy_room(copy, manifest, 1, reason, sizeof reason))
 		rc = tpck_error_set(err, 0, "no room for what fragments are put together to: %s", reason);
 	if (!rc)
 		rc = tpck_replica_begin(copy->replica, manifest, text, size, copy->to, &want, &count, err);
@@ -552,6 +552,7 @@ void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 	while (!ask->posted && !peers.ended)
 		pthread_cond_wait(&peers.changed, &peers.lock);
 	pthread_mutex_unlock(&peers.lock);
+	copies_here_drop_left(request->identity, request->rank, request->ordinal);
 	free(request->other_identity);
 	request->other_identity = ask->other_identity;
 	request->other_point = ask->other_point;

@@ -18,6 +18,8 @@
 
 /* After the job's end, an owner that was not heard of for so long is not there. */
 #define GONE_NS (10 * 1000000000ull)
+/* So long somebody may go on with what another one could not bring to its end. */
+#define LEFT_NS (60 * 1000000000ull)
 
 /* Number of the rank in the copy; -1: it has none such. */
 static int member_of(const struct copy *copy, uint32_t rank, uint32_t ordinal)
@@ -302,6 +304,16 @@ int copy_for(const struct tpck_manifest *manifest, const struct tpck_fragment *f
 	return rc;
 }
 
+bool copy_room(const struct copy *copy, const struct tpck_manifest *manifest, unsigned slots, char *reason, size_t size)
+{
+	uint64_t bytes = tpck_replica_needs(copy->replica, manifest, slots);
+
+	if (prepare_room(peers.agent, bytes, reason, size))
+		return true;
+	copies_here_drop_left(NULL, 0, 0);
+	return prepare_room(peers.agent, bytes, reason, size);
+}
+
 static bool is_copy_of(const struct copy *copy, const char *identity)
 {
 	for (uint32_t m = 0; m < copy->ranks; m++)
@@ -348,7 +360,8 @@ void copy_filled(struct copy *copy, bool whole)
 	 * their nodes do, once all have copies; nor does a fragment. */
 	for (uint32_t m = 0; whole && !copy->part && !is_fragment(copy) && m < copy->ranks; m++)
 		doom(copy->member[m].identity, copy->replica->name.generation - 1);
-	if (copy_newest(copy) < 0)
+	copy->left_ns = copy_newest(copy) < 0 && tpck_replica_has_left(copy->replica) ? copy->seen_ns : 0;
+	if (copy_newest(copy) < 0 && !copy->left_ns)
 		copy->doomed = true;
 	copies_here_sweep();
 	pthread_cond_broadcast(&peers.changed);
@@ -552,6 +565,19 @@ void copies_here_drop(const char *identity, uint64_t generation)
 	pthread_mutex_unlock(&peers.lock);
 }
 
+void copies_here_drop_left(const char *identity, uint32_t rank, uint32_t ordinal)
+{
+	pthread_mutex_lock(&peers.lock);
+	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
+		int m = identity ? member_of(copy, rank, ordinal) : 0;
+
+		if (copy->left_ns && !copy->filling && m >= 0 && (!identity || strcmp(copy->member[m].identity, identity) == 0))
+			copy->doomed = true;
+	}
+	copies_here_sweep();
+	pthread_mutex_unlock(&peers.lock);
+}
+
 /* Under the lock. */
 void copies_here_sweep(void)
 {
@@ -576,7 +602,7 @@ uint64_t copies_here_until(void)
 	if (peers.agent->nobody_returns && !peers.agent->lives && linger > GONE_NS)
 		linger = GONE_NS;
 	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
-		uint64_t until = copy->seen_ns + linger;
+		uint64_t until = copy->seen_ns + (copy->left_ns && linger > LEFT_NS ? LEFT_NS : linger);
 
 		/* What may be all that there is stays until it is durable, or is known not to be; before that it shows whether the owner is lost. */
 		if (salvage_needs(copy->replica->name.generation) || (until <= now && peers_owner_is_there(copy->owner)))

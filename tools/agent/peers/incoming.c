@@ -70,9 +70,7 @@ static void receive_run(struct job *base)
 		job->rc = tpck_error_set(&job->error, EBADMSG, "using what is not the snapshot that was asked for");
 	if (!job->rc)
 		job->rc = copy_for(manifest, &job->fragment, job->owner, job->keep, job->wanted.generation != 0, &job->copy, &job->error);
-	if (!job->rc && !prepare_room(peers.agent,
-				      tpck_replica_needs(job->copy->replica, manifest, job->copy->gathered ? 1 : TPCK_REPLICA_SLOTS), reason,
-				      sizeof reason))
+	if (!job->rc && !copy_room(job->copy, manifest, job->copy->gathered ? 1 : TPCK_REPLICA_SLOTS, reason, sizeof reason))
 		job->rc = tpck_error_set(&job->error, 0, "no room for a copy of a peer's snapshot: %s", reason) | -ENOSPC;
 	if (!job->rc) {
 		struct tpck_replica *replica = job->copy->replica;
@@ -144,7 +142,7 @@ static void incoming_whole(struct incoming *in)
 {
 	struct tpck_replica *replica = in->copy->replica;
 	struct peer *peer = peer_of_serial(in->serial);
-	uint64_t received = replica->received, serial = in->serial, transfer = in->transfer;
+	uint64_t received = replica->received, kept = replica->kept, serial = in->serial, transfer = in->transfer;
 	struct tpck_error err = {0};
 	struct tpck_peer_message head;
 	struct tpck_point point;
@@ -165,9 +163,9 @@ static void incoming_whole(struct incoming *in)
 	point = replica->slot[replica->to]->point;
 	if (replica->fragment.data)
 		snprintf(what, sizeof what, "fragment %u of %u+%u", replica->fragment.index, replica->fragment.data, replica->fragment.parity);
-	tpck_log_debug("%s of step %" PRIu64 " of generation %" PRIu64 " of %s is here: %.1f MiB came in %.3f s; ranks here had %.1f", what,
+	tpck_log_debug("%s of step %" PRIu64 " of generation %" PRIu64 " of %s is here: %.1f MiB came in %.3f s; ranks here had %.1f, and %.1f had come before", what,
 		       point.step, point.generation, in->copy->owner, (double)received / (1 << 20),
-		       (double)(tpck_clock_monotonic_ns() - in->begun_ns) / 1e9, (double)in->found / (1 << 20));
+		       (double)(tpck_clock_monotonic_ns() - in->begun_ns) / 1e9, (double)in->found / (1 << 20), (double)kept / (1 << 20));
 	incoming_free(in, true);
 	head = peer_about(transfer, &point);
 	if (peer)

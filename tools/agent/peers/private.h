@@ -52,6 +52,7 @@ struct copy {
 	uint64_t keep;             /* the OFFER's */
 	bool gathered;             /* a fragment that a start got to put the whole together */
 	bool doomed;               /* goes when nobody uses it */
+	uint64_t left_ns;          /* since then some of a first snapshot is here, the rest of which somebody may still bring; 0: it is not so */
 	bool detached;             /* its files are gone; freed when it is not filled any more */
 	char owner[TPCK_PEER_NAME];
 	uint64_t seen_ns;          /* it was brought up to date, or its owner was there */
@@ -308,6 +309,8 @@ void copies_here_close(void);
 int copy_for(const struct tpck_manifest *manifest, const struct tpck_fragment *fragment, const char *owner, uint64_t keep, bool wanted,
 	     struct copy **copy, struct tpck_error *err);
 void copy_filled(struct copy *copy, bool whole);
+/* The courier's, or a start's: whether there is room for so many slots of it, or why not. */
+bool copy_room(const struct copy *copy, const struct tpck_manifest *manifest, unsigned slots, char *reason, size_t size);
 /* Under the lock: the slot of the newest snapshot; -1: none is whole. */
 int copy_newest(const struct copy *copy);
 /* The copy here of this point that has this rank, pinned, or NULL; *slot says where in it. Without a point the newest of a
@@ -330,6 +333,8 @@ char *copies_here_other(const char *identity, uint32_t rank, struct tpck_point *
 /* Of all ranks that there are whole copies of, a NUL behind each; malloc'd, or NULL. */
 char *copies_here_identities(size_t *size);
 void copies_here_drop(const char *identity, uint64_t generation);
+/* What is only some of a snapshot goes, of this rank, or (NULL) of all. */
+void copies_here_drop_left(const char *identity, uint32_t rank, uint32_t ordinal);
 void copies_here_sweep(void);
 /* Under the lock. An agent that comes back to a host is another one, and serves nobody: what was there is lost (left.c). */
 bool peers_owner_is_there(const char *host);
