@@ -30,7 +30,8 @@ enum tpck_peer_type {
 	TPCK_PEER_PING,      /* value: 1 where programs are served */
 	TPCK_PEER_OFFER,     /* a manifest's text: what the sender would give, or this fragment of. transfer is the sender's number of it; value
 			      * one more than the step that is to stay meanwhile, or 0: the newest */
-	TPCK_PEER_WANT,      /* to an OFFER: struct tpck_peer_want, one for each chunk that lacks; `part` of `value` parts */
+	TPCK_PEER_WANT,      /* to an OFFER: struct tpck_peer_want, one for each chunk that lacks; to one that answers a GET several times, of some chunks
+			      * each */
 	TPCK_PEER_CHUNK,     /* member, object, chunk: a piece of its bytes, or of its fragment's, from offset on; value: how many there are; digest: of
 			      * the fragment */
 	TPCK_PEER_HAVE,      /* to an OFFER: all is there, compared with its digests, and kept */

@@ -669,7 +669,6 @@ static int write_log(const struct tpck_replica *r, const struct tpck_peer_want *
 	return rc;
 }
 
-/* What is not good gets a digest that is nobody's. */
 static int take_fragment(struct tpck_replica *r, const struct tpck_peer_want *at, void *bytes, size_t length, size_t size, const uint8_t said[16],
 			 struct tpck_error *err)
 {
@@ -679,12 +678,9 @@ static int take_fragment(struct tpck_replica *r, const struct tpck_peer_want *at
 	int rc;
 
 	tpck_digest128(bytes, size, digest);
-	if (memcmp(digest, said, sizeof digest) != 0) {
-		if (!r->gathers)
-			return tpck_error_set(err, EBADMSG, "the fragment of chunk %u of %s of rank %u is not what its digest says", at->chunk,
-					      member->objects[at->object].name, member->rank);
-		memset(digest, 0, sizeof digest);
-	}
+	if (memcmp(digest, said, sizeof digest) != 0)
+		return tpck_error_set(err, EBADMSG, "the fragment of chunk %u of %s of rank %u is not what its digest says", at->chunk,
+				      member->objects[at->object].name, member->rank);
 	tpck_replica_path(r, member, path, sizeof path);
 	rc = tpck_fragments_write(path, r->to, &r->fragment, at->object, at->chunk, bytes, length, err);
 	memcpy(r->coming_digests[tpck_fragments_number(r->coming, at)], digest, sizeof digest);
@@ -831,7 +827,7 @@ void tpck_replica_abort(struct tpck_replica *r)
 {
 	char *text = r->coming_text;
 
-	if (!r->lacking || r->gathers) {
+	if (!r->lacking) {
 		drop_coming(r);
 		return;
 	}

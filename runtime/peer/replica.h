@@ -38,7 +38,6 @@ enum { TPCK_REPLICA_SLOTS = 2 };
 struct tpck_replica {
 	struct tpck_session_name name; /* of the first rank */
 	struct tpck_fragment fragment; /* that all are; data 0: copies of the whole */
-	bool gathers;                  /* what comes damaged is left out: others have fragments of the same chunk */
 	struct tpck_replica_rank {
 		uint32_t rank, ordinal;
 	} *ranks;                      /* NULL: nothing was ever begun or found */

@@ -289,6 +289,36 @@ def case_bad():
         checks.ok(any(re.search("digest|damaged|not usable|cannot be had", n.agent_log()) for n in cluster.nodes if n.alive), "bad: it is noticed", cluster.logs())
 
 
+def case_broken():
+    """A node is lost, and then one of two that have copies of its part, while it gives it to where its ranks start: the other one gives the rest."""
+    with node.Cluster(5, memory="1g", TRANSPCKPT_PEERS="2") as cluster:
+        a, b, c, d, e = cluster.nodes
+        run = Spread(cluster, 4, "--zero", steps=400, size=("--width", "32", "--context", "16", "--bigrams", "32768"))
+        run.what = "broken"
+        # The copies are on nodes that have no ranks.
+        for n in cluster.nodes:
+            n.agent(TRANSPCKPT_DOMAIN="holders" if n in (c, d) else "ranks")
+        checks.ok(node.until(lambda: all(n.agent_log().count("is a peer") >= 4 for n in cluster.nodes), 60), "broken: the agents meet", cluster.logs())
+        start = begin(run, (a, b), 2, 10, settled)
+        held = node.until(lambda: [n for n in (a, c, d, e) if any(".r2." in folder for folder in n.copies())][1:2], 30)
+        has = destroy(run, start, cluster, b, (a,))
+        holders = [n for n in (a, c, d, e) if any(".r2." in folder for folder in n.copies())]
+        spare = next(n for n in (e, d, c) if n not in holders)
+        checks.ok(held and len(holders) == 2, f"broken: two nodes have its part: {[n.name for n in holders]}", cluster.logs())
+        givers = [n for n in holders if n is not a]
+        for n in givers:
+            n.slow("40mbit")
+        sent = {n: n.bytes_out() for n in givers}
+        start = run.start((a, spare), 2)
+        moving = node.until(lambda: [n for n in givers if n.bytes_out() - sent[n] > 12 << 20], 60)
+        checks.ok(moving, "broken: a part of it has come", run.story(), cluster.logs())
+        if moving:
+            moving[0].destroy()
+        finish(run, start, has, "a holder is lost on the way")
+        found = re.findall(r"is here: ([\d.]+) MiB came in [\d.]+ s; ranks here had [\d.]+, and ([\d.]+) had come before", spare.agent_log())
+        checks.ok(any(float(before) >= 4 for _, before in found), f"broken: MiB that came, and had come before: {found}", cluster.logs())
+
+
 def case_agents():
     """The agents die while the ranks run, the leader's first: the next ones take over, go on, and have their copies."""
     with node.Cluster(2) as cluster:
@@ -515,7 +545,7 @@ def case_twins():
         finish(run, run.start((nodes[0], nodes[3], nodes[2])), has, "on other nodes")
 
 
-BY_NAME = ("bad", "copies_only", "dead", "eight", "erasure", "erasure_few", "erasure_wide", "killed", "late", "moved", "node", "nodes", "slow", "stalled", "starting", "twins")
+BY_NAME = ("bad", "broken", "copies_only", "dead", "eight", "erasure", "erasure_few", "erasure_wide", "killed", "late", "moved", "node", "nodes", "slow", "stalled", "starting", "twins")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):

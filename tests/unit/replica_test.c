@@ -457,12 +457,6 @@ static void check_fragments(void)
 	tpck_replica_abort(replica[0]);
 	free(want);
 	tpck_twins_free(twins);
-	replica[0]->gathers = true;
-	fill(57, (letters){"zbcf", "abyd", "aaed"});
-	ok(begin(replica[0], RANKS, &want, &count) == 0 && count && bring(replica[0], &want[0], true) == 0,
-	   "fragments: but where others have the same it is left out");
-	tpck_replica_abort(replica[0]);
-	free(want);
 	snprintf(path, sizeof path, "%s/fragment.2+1.1.g%d.r0.o0/part.%d.1", folder[1], GENERATION, tpck_replica_newest(replica[1]));
 	fd = open(path, O_RDWR);
 	ok(fd >= 0 && pwrite(fd, "?", 1, 100) == 1 && tpck_replica_fragment(replica[1], (unsigned)tpck_replica_newest(replica[1]), &at, bytes, said, &err) == 0 &&

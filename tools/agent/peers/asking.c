@@ -9,19 +9,14 @@
 #include <string.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/digest.h"
 #include "runtime/base/log.h"
 #include "tools/agent/peers/private.h"
 
 #define SEC 1000000000ull
-/* How long a start waits for others to say what they have, and for one of them to go on giving it. */
+/* How long a start waits for others to say what they have. */
 #define ASK_NS (3 * SEC)
 /* Where nothing is found, by links that lose packets: one that is dead is given up before. */
 #define PATIENT_NS (10 * SEC)
-#define GET_NS (30 * SEC)
-/* As long as a copy that is on its way may take, and how often that is looked at. */
-#define BUSY_NS (60 * SEC)
-#define LOOK_NS (SEC / 20)
 
 struct ask *ask_of(uint64_t number)
 {
@@ -29,24 +24,6 @@ struct ask *ask_of(uint64_t number)
 		if (ask->number == number)
 			return ask;
 	return NULL;
-}
-
-void ask_moved(uint64_t transfer, uint64_t serial, bool over, int rc, const char *why)
-{
-	struct ask *ask;
-
-	pthread_mutex_lock(&peers.lock);
-	ask = ask_of(transfer);
-	if (ask && ask->getting && ask->from == serial) {
-		ask->moved_ns = tpck_clock_monotonic_ns();
-		if (over) {
-			ask->got = true;
-			ask->rc = rc;
-			snprintf(ask->why, sizeof ask->why, "%s", why);
-			pthread_cond_broadcast(&peers.changed);
-		}
-	}
-	pthread_mutex_unlock(&peers.lock);
 }
 
 static void ask_run(struct errand *errand)
@@ -61,29 +38,6 @@ static void ask_run(struct errand *errand)
 			transfer_greet(peer);
 	pthread_cond_broadcast(&peers.changed);
 	pthread_mutex_unlock(&peers.lock);
-}
-
-struct get_errand {
-	struct errand errand; /* first */
-	uint64_t serial, number;
-	uint32_t rank, ordinal;
-	struct tpck_point point;
-	struct tpck_fragment fragment;
-	char identity[];
-};
-
-static void get_run(struct errand *errand)
-{
-	struct get_errand *get = (struct get_errand *)errand;
-	struct peer *peer = peer_of_serial(get->serial);
-	struct tpck_peer_message head = {
-		.transfer = get->number, .generation = get->point.generation, .step = get->point.step, .rank = get->rank,
-		.ordinal = get->ordinal, .fragment = get->fragment,
-	};
-
-	if (peer)
-		(void)peer_send_text(peer, TPCK_PEER_GET, &head, get->identity, strlen(get->identity) + 1);
-	free(get);
 }
 
 /* The lock is held, and let go of while it waits. False: the time is over. */
@@ -116,9 +70,16 @@ static bool is_open(const struct ask *ask)
 	return false;
 }
 
+uint64_t ask_number(void)
+{
+	static _Atomic uint64_t numbers;
+
+	/* Apart from the numbers that the other side gives. */
+	return 1ull << 63 | ++numbers;
+}
+
 static struct ask *ask_new(const char *identity, uint32_t rank, uint32_t ordinal)
 {
-	static uint64_t numbers;
 	struct ask *ask = peers.on ? calloc(1, sizeof *ask) : NULL;
 
 	if (!ask)
@@ -127,8 +88,7 @@ static struct ask *ask_new(const char *identity, uint32_t rank, uint32_t ordinal
 	ask->identity = identity;
 	ask->rank = rank;
 	ask->ordinal = ordinal;
-	/* Apart from the numbers that the other side gives. */
-	ask->number = 1ull << 63 | ++numbers;
+	ask->number = ask_number();
 	pthread_mutex_lock(&peers.lock);
 	ask->next = peers.asks;
 	peers.asks = ask;
@@ -146,71 +106,50 @@ static void take_out(const struct ask *ask)
 		}
 }
 
-/* One attempt. Under the lock, which is let go of while it waits. */
-static bool fetch_once(struct ask *ask, const struct ask_answer *answer)
+/* Those that are here first, then by what they have, and by name: who is asked first is not chance. */
+static int compare_answers(const void *one, const void *other)
 {
-	struct get_errand *get = calloc(1, sizeof *get + strlen(ask->identity) + 1);
+	const struct ask_answer *a = one, *b = other;
 
-	if (!get)
-		return false;
-	get->errand.run = get_run;
-	get->serial = ask->from = answer->serial;
-	get->number = ask->number;
-	get->rank = ask->rank;
-	get->ordinal = ask->ordinal;
-	get->point = ask->wanted = answer->point;
-	get->fragment = ask->wanted_fragment = answer->fragment;
-	strcpy(get->identity, ask->identity);
-	ask->getting = true;
-	ask->got = false;
-	ask->moved_ns = tpck_clock_monotonic_ns();
-	pthread_mutex_unlock(&peers.lock);
-	peers_errand(&get->errand);
-	pthread_mutex_lock(&peers.lock);
-	while (!ask->got && wait_change(ask->moved_ns + GET_NS))
-		;
-	ask->getting = false;
-	if (!ask->got) {
-		ask->rc = -ETIMEDOUT;
-		snprintf(ask->why, sizeof ask->why, "it does not go on");
-	}
-	return ask->rc == 0;
+	if ((a->serial == ASK_HERE) != (b->serial == ASK_HERE))
+		return a->serial == ASK_HERE ? -1 : 1;
+	if (a->fragment.index != b->fragment.index)
+		return a->fragment.index < b->fragment.index ? -1 : 1;
+	return strcmp(a->host, b->host);
 }
 
-/*
- * As fetch_once(). Where it is to be there may be a copy on its way already, mostly this very one: who has it sends it by
- * himself, too. That is no fault of the copy's, and is waited for.
- */
-static bool fetch(struct ask *ask, const struct ask_answer *answer)
+static bool same_code(const struct ask_answer *a, const struct ask_answer *b)
 {
-	uint64_t until = tpck_clock_monotonic_ns() + BUSY_NS, now;
+	return a->fragment.data == b->fragment.data && a->fragment.parity == b->fragment.parity &&
+	       tpck_point_compare(&a->point, &b->point) == 0;
+}
 
-	ask->rc = -ENOMEM;
-	snprintf(ask->why, sizeof ask->why, "out of memory");
-	while (!fetch_once(ask, answer) && ask->rc == -EBUSY && (now = tpck_clock_monotonic_ns()) < until) {
-		uint64_t look = now + LOOK_NS;
+/* From all that have the same as this one: it whole, or fragments of it. If it cannot be had they are of no use any more. Under the lock, which is let go of while it waits. */
+static bool get(struct ask *ask, const struct ask_answer *answer)
+{
+	struct ask_answer like = *answer, *list = calloc(ASK_ANSWERS, sizeof *list);
+	unsigned count = 0;
+	int rc = -ENOMEM;
 
-		while (wait_change(look < until ? look : until))
-			;
-	}
-	if (answer->fragment.data) {
-		if (ask->rc)
-			tpck_log_warn("fragment %u of %u+%u of step %" PRIu64 " of generation %" PRIu64 " that %s has cannot be had: %s",
-				      answer->fragment.index, answer->fragment.data, answer->fragment.parity, answer->point.step,
-				      answer->point.generation, answer->host, ask->why);
-		else
-			tpck_log_info("got fragment %u of %u+%u of step %" PRIu64 " of generation %" PRIu64 " from %s", answer->fragment.index,
-				      answer->fragment.data, answer->fragment.parity, answer->point.step, answer->point.generation, answer->host);
-		return ask->rc == 0;
-	}
-	if (ask->rc == 0) {
-		tpck_log_info("got a copy of step %" PRIu64 " of generation %" PRIu64 " from %s", answer->point.step,
-			      answer->point.generation, answer->host);
-		return true;
-	}
-	tpck_log_warn("the copy of step %" PRIu64 " of generation %" PRIu64 " that %s has cannot be had: %s", answer->point.step,
-		      answer->point.generation, answer->host, ask->why);
-	return false;
+	for (unsigned i = 0; list && i < ask->count; i++)
+		if (ask->answers[i].serial && same_code(&ask->answers[i], &like))
+			list[count++] = ask->answers[i];
+	if (list)
+		qsort(list, count, sizeof *list, compare_answers);
+	pthread_mutex_unlock(&peers.lock);
+	if (list && like.fragment.data && !tpck_erasure_can())
+		snprintf(ask->why, sizeof ask->why, "this agent was built without ISA-L");
+	else if (list)
+		rc = pull_snapshot(ask, list, count);
+	free(list);
+	if (rc && like.fragment.data)
+		tpck_log_warn("step %" PRIu64 " of generation %" PRIu64 " cannot be put together of fragments: %s", like.point.step, like.point.generation,
+			      ask->why);
+	pthread_mutex_lock(&peers.lock);
+	for (unsigned i = 0; rc && i < ask->count; i++)
+		if (same_code(&ask->answers[i], &like))
+			ask->answers[i].serial = 0;
+	return rc == 0;
 }
 
 /* ---- fragments ---------------------------------------------------------------------------- */
@@ -231,12 +170,6 @@ static void add_fragments_here(struct ask *ask)
 	free(rows);
 }
 
-static bool same_code(const struct ask_answer *a, const struct ask_answer *b)
-{
-	return a->fragment.data == b->fragment.data && a->fragment.parity == b->fragment.parity &&
-	       tpck_point_compare(&a->point, &b->point) == 0;
-}
-
 /* Under the lock: whether with this answer there are enough fragments of it; of a whole copy it is itself. */
 static bool gather_may(const struct ask *ask, const struct ask_answer *answer)
 {
@@ -246,221 +179,6 @@ static bool gather_may(const struct ask *ask, const struct ask_answer *answer)
 		if (ask->answers[i].serial && same_code(&ask->answers[i], answer))
 			found |= 1u << ask->answers[i].fragment.index;
 	return !answer->fragment.data || __builtin_popcount(found) >= answer->fragment.data;
-}
-
-/* Fragments that are here, each of another index. */
-struct gathered {
-	struct tpck_fragment code;
-	unsigned count;
-	struct copy *copy[TPCK_FRAGMENTS_MAX];
-	unsigned slot[TPCK_FRAGMENTS_MAX];
-	/* of the chunk that is put together */
-	uint8_t *bytes[TPCK_FRAGMENTS_MAX];
-	uint16_t index[TPCK_FRAGMENTS_MAX];
-	const uint8_t *good[TPCK_FRAGMENTS_MAX];
-	unsigned good_count;
-	uint64_t damaged; /* fragments of chunks */
-};
-
-static bool pin_fragment(struct gathered *g, const struct ask *ask, const struct ask_answer *answer)
-{
-	struct copy *copy = copy_pin_fragment(ask->identity, ask->rank, ask->ordinal, &answer->point, &answer->fragment, &g->slot[g->count]);
-
-	if (copy)
-		g->copy[g->count++] = copy;
-	return copy != NULL;
-}
-
-/* Those that came for this go. */
-static void let_go(struct gathered *g)
-{
-	pthread_mutex_lock(&peers.lock);
-	for (unsigned i = 0; i < g->count; i++)
-		if (g->copy[i]->gathered)
-			g->copy[i]->doomed = true;
-	pthread_mutex_unlock(&peers.lock);
-	for (unsigned i = 0; i < g->count; i++)
-		copy_unpin(g->copy[i], g->slot[i]);
-	for (unsigned i = 0; i < TPCK_FRAGMENTS_MAX; i++)
-		free(g->bytes[i]);
-}
-
-static void read_fragments(struct gathered *g, const struct tpck_peer_want *at, size_t size)
-{
-	uint8_t said[16], digest[16];
-
-	g->good_count = 0;
-	for (unsigned i = 0; i < g->count; i++) {
-		if (tpck_replica_fragment(g->copy[i]->replica, g->slot[i], at, g->bytes[i], said, NULL))
-			continue;
-		tpck_digest128(g->bytes[i], size, digest);
-		if (memcmp(said, digest, sizeof digest) != 0) {
-			g->damaged++;
-			continue;
-		}
-		g->index[g->good_count] = g->copy[i]->replica->fragment.index;
-		g->good[g->good_count++] = g->bytes[i];
-	}
-}
-
-/* The next choice of `of` out of `count`, ascending. */
-static bool next_choice(unsigned *choice, unsigned of, unsigned count)
-{
-	for (unsigned i = of; i-- > 0;)
-		if (choice[i] < count - of + i) {
-			choice[i]++;
-			for (unsigned j = i + 1; j < of; j++)
-				choice[j] = choice[j - 1] + 1;
-			return true;
-		}
-	return false;
-}
-
-/* A chunk of what is coming, out of any K fragments that are good and give what the chunk's digest says. -EAGAIN: there are none such. */
-static int put_together(struct gathered *g, struct tpck_replica *to, const struct tpck_peer_want *at, struct tpck_error *err)
-{
-	enum { CHOICES = 1000 };
-	size_t length = to->coming->members[at->member].objects[at->object].chunks[at->chunk].length;
-	unsigned choice[TPCK_FRAGMENTS_MAX], k = g->code.data, tries = 0;
-
-	read_fragments(g, at, tpck_fragment_bytes(&g->code, length));
-	if (g->good_count < k) {
-		tpck_error_set(err, 0, "chunk %u of %s has %u good fragments of %u that it takes", at->chunk,
-			       to->coming->members[at->member].objects[at->object].name, g->good_count, k);
-		return -EAGAIN;
-	}
-	for (unsigned i = 0; i < k; i++)
-		choice[i] = i;
-	do {
-		uint16_t index[TPCK_FRAGMENTS_MAX];
-		const uint8_t *fragment[TPCK_FRAGMENTS_MAX];
-		uint8_t *place = tpck_replica_place(to, at, length);
-		int rc;
-
-		if (!place)
-			return tpck_error_set(err, ENOMEM, "putting fragments together");
-		for (unsigned i = 0; i < k; i++) {
-			index[i] = g->index[choice[i]];
-			fragment[i] = g->good[choice[i]];
-		}
-		rc = tpck_erasure_join(&g->code, index, fragment, place, length);
-		if (rc)
-			(void)tpck_replica_take(to, at, place, false, NULL, NULL);
-		else
-			rc = tpck_replica_take(to, at, place, true, NULL, err);
-		if (rc != -EBADMSG)
-			return rc ? tpck_error_set(err, -rc, "putting fragments together") : 0;
-	} while (++tries < CHOICES && next_choice(choice, k, g->good_count));
-	tpck_error_set(err, 0, "chunk %u of %s is not what its digest says, whichever of %u fragments it is made of", at->chunk,
-		       to->coming->members[at->member].objects[at->object].name, g->good_count);
-	return -EAGAIN;
-}
-
-/* All chunks, into a copy of the whole. -EAGAIN: with more fragments it may be. */
-static int put_all_together(struct gathered *g, struct tpck_error *err)
-{
-	const struct tpck_replica *from = g->copy[0]->replica;
-	struct tpck_manifest *manifest;
-	struct tpck_peer_want *want = NULL;
-	char *text = strdup(from->text[g->slot[0]]), reason[200];
-	size_t size = from->text_size[g->slot[0]], count = 0;
-	struct copy *copy;
-	int rc = text ? tpck_manifest_parse(&manifest, text, size, "of a fragment", err) : tpck_error_set(err, ENOMEM, "putting fragments together");
-
-	if (rc) {
-		free(text);
-		return rc;
-	}
-	rc = copy_for(manifest, &(struct tpck_fragment){0}, g->copy[0]->owner, 0, true, &copy, err);
-	if (rc) {
-		tpck_manifest_free(manifest);
-		free(text);
-		return rc == -EALREADY ? 0 : rc;
-	}
-	if (!copy_room(copy, manifest, 1, reason, sizeof reason))
-		rc = tpck_error_set(err, 0, "no room for what fragments are put together to: %s", reason);
-	if (!rc)
-		rc = tpck_replica_begin(copy->replica, manifest, text, size, copy->to, &want, &count, err);
-	if (rc) {
-		tpck_manifest_free(manifest);
-		free(text);
-		copy_filled(copy, rc == -EALREADY);
-		return rc == -EALREADY ? 0 : rc;
-	}
-	for (size_t i = 0; i < count && !rc; i++)
-		rc = put_together(g, copy->replica, &want[i], err);
-	free(want);
-	if (!rc)
-		rc = tpck_replica_finish(copy->replica, err);
-	else
-		tpck_replica_abort(copy->replica);
-	copy_filled(copy, rc == 0);
-	return rc;
-}
-
-/* The answer with a fragment that is not here yet, here ones first; NULL: there is none. */
-static struct ask_answer *next_fragment(struct ask *ask, const struct ask_answer *like, uint32_t have)
-{
-	struct ask_answer *found = NULL;
-
-	for (unsigned i = 0; i < ask->count; i++) {
-		struct ask_answer *answer = &ask->answers[i];
-
-		if (answer->serial && same_code(answer, like) && !(have >> answer->fragment.index & 1) &&
-		    (!found || answer->serial == ASK_HERE ||
-		     (found->serial != ASK_HERE && answer->fragment.index < found->fragment.index)))
-			found = answer;
-	}
-	return found;
-}
-
-/*
- * The same for fragments: as many are got here as are needed, one after the other, and put together. Each chunk is compared with its digest; where that does
- * not come out another one's fragments are got. Those who gave none, or no good one, are not asked again.
- */
-static bool gather(struct ask *ask, const struct ask_answer *answer)
-{
-	struct ask_answer like = *answer, *next;
-	struct gathered g = {.code = like.fragment};
-	struct tpck_error err = {0};
-	unsigned needed = like.fragment.data;
-	uint32_t have = 0;
-	int rc = tpck_erasure_can() ? -EAGAIN : tpck_error_set(&err, 0, "this agent was built without ISA-L");
-
-	for (unsigned i = 0; i < like.fragment.data + like.fragment.parity && rc == -EAGAIN; i++)
-		if (!(g.bytes[i] = malloc(tpck_fragment_bytes(&like.fragment, TPCK_CHUNK_BYTES))))
-			rc = tpck_error_set(&err, ENOMEM, "putting fragments together");
-	while (rc == -EAGAIN && (next = next_fragment(ask, &like, have))) {
-		struct ask_answer one = *next;
-		bool got = one.serial == ASK_HERE || fetch(ask, &one);
-
-		/* Whether it is of use or not. */
-		next->serial = 0;
-		pthread_mutex_unlock(&peers.lock);
-		if (got && pin_fragment(&g, ask, &one))
-			have |= 1u << one.fragment.index;
-		if (g.count >= needed) {
-			rc = put_all_together(&g, &err);
-			needed = g.count + 1;
-		}
-		pthread_mutex_lock(&peers.lock);
-	}
-	pthread_mutex_unlock(&peers.lock);
-	let_go(&g);
-	pthread_mutex_lock(&peers.lock);
-	if (rc == 0) {
-		tpck_log_info("step %" PRIu64 " of generation %" PRIu64 " is put together of %u fragments of %u+%u, %" PRIu64 " of whose chunks were damaged",
-			      like.point.step, like.point.generation, g.count, like.fragment.data, like.fragment.parity, g.damaged);
-		return true;
-	}
-	/* The others of this step are of no use either. */
-	for (unsigned i = 0; i < ask->count; i++)
-		if (same_code(&ask->answers[i], &like))
-			ask->answers[i].serial = 0;
-	snprintf(ask->why, sizeof ask->why, "%.190s", err.text[0] ? err.text : "too few of its fragments can be had");
-	tpck_log_warn("step %" PRIu64 " of generation %" PRIu64 " cannot be put together of fragments: %s", like.point.step, like.point.generation,
-		      ask->why);
-	return false;
 }
 
 /* ---- asking ------------------------------------------------------------------------------- */
@@ -522,7 +240,7 @@ void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 	while (!newest.generation && !ask->count && !request->told_only && is_open(ask) && wait_change(begun + PATIENT_NS))
 		;
 	while (ask->posted && !request->told_only) {
-		struct ask_answer *best = NULL;
+		struct ask_answer *best = NULL, like;
 		int order = 0;
 
 		for (unsigned i = 0; i < ask->count; i++)
@@ -538,14 +256,16 @@ void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 				if (!best || order > 0)
 					best = &ask->answers[i];
 			}
-		if (!best || (best->fragment.data ? gather(ask, best) : fetch(ask, best)))
+		if (!best)
 			break;
-		request->lost = best->point;
-		if (best->fragment.data)
+		like = *best;
+		if (get(ask, &like))
+			break;
+		request->lost = like.point;
+		if (like.fragment.data)
 			snprintf(request->lost_why, sizeof request->lost_why, "%.280s", ask->why);
 		else
-			snprintf(request->lost_why, sizeof request->lost_why, "%.100s: %.180s", best->host, ask->why);
-		best->serial = 0;
+			snprintf(request->lost_why, sizeof request->lost_why, "%.100s: %.180s", ask->why_host, ask->why);
 	}
 	take_out(ask);
 	/* One that the thread has not come to yet is its to look at. */
@@ -595,7 +315,7 @@ static bool gather_at(struct ask *ask, const struct tpck_point *point)
 	snprintf(ask->why, sizeof ask->why, "there are too few fragments of it");
 	for (unsigned i = 0; ask->posted && i < ask->count; i++)
 		if (ask->answers[i].serial && tpck_point_compare(&ask->answers[i].point, point) == 0 && gather_may(ask, &ask->answers[i]) &&
-		    ask->answers[i].fragment.data && gather(ask, &ask->answers[i]))
+		    ask->answers[i].fragment.data && get(ask, &ask->answers[i]))
 			return true;
 	return false;
 }
@@ -642,11 +362,15 @@ int peers_get(struct agent *agent, const char *node, const char *identity, uint3
 		return 0;
 	ask = ask_new(identity, rank, ordinal);
 	if (ask) {
+		bool found;
+
 		pthread_mutex_lock(&peers.lock);
-		if (find_peer(node, &from) && !fetch(ask, &from))
-			memcpy(why, ask->why, sizeof why);
+		found = find_peer(node, &from);
+		/* Nobody is asked what there is. */
 		take_out(ask);
 		pthread_mutex_unlock(&peers.lock);
+		if (found && pull_snapshot(ask, &from, 1))
+			memcpy(why, ask->why, sizeof why);
 		free(ask);
 	}
 	if (is_here(identity, rank, ordinal, point))

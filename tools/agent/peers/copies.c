@@ -290,9 +290,6 @@ int copy_for(const struct tpck_manifest *manifest, const struct tpck_fragment *f
 		copy->to = (unsigned)slot;
 		copy->keep = keep;
 		copy->slot[slot].whole = false;
-		/* What this node holds for others is not made less by its own wish for another one. */
-		if (copy_newest(copy) < 0 && wanted && fragment->data)
-			copy->gathered = copy->replica->gathers = true;
 		*out = copy;
 	}
 	if (!rc || rc == -EALREADY) {
@@ -335,7 +332,7 @@ static void doom_others(const struct copy *filled)
 	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
 		int newest = copy_newest(copy);
 
-		if (copy != filled && !copy->gathered && copy->replica->name.generation == filled->replica->name.generation &&
+		if (copy != filled && copy->replica->name.generation == filled->replica->name.generation &&
 		    member_of(copy, filled->member[0].rank, filled->member[0].ordinal) >= 0 && newest >= 0 &&
 		    copy->slot[newest].point.step + 1 < filled->keep)
 			copy->doomed = true;
@@ -354,7 +351,7 @@ void copy_filled(struct copy *copy, bool whole)
 	copy->filling = false;
 	copy->seen_ns = tpck_clock_monotonic_ns();
 	note_slot(copy, copy->to);
-	if (whole && copy->keep && !copy->gathered)
+	if (whole && copy->keep)
 		doom_others(copy);
 	/* A newer generation of the program has a copy: what is here of older ones is history. A part says nothing of the others:
 	 * their nodes do, once all have copies; nor does a fragment. */
@@ -440,7 +437,7 @@ struct tpck_peer_told *copies_here_fragments(const char *identity, uint32_t rank
 	*count = 0;
 	pthread_mutex_lock(&peers.lock);
 	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
-		int m = copy->doomed || copy->gathered || !is_fragment(copy) ? -1 : member_of(copy, rank, ordinal);
+		int m = copy->doomed || !is_fragment(copy) ? -1 : member_of(copy, rank, ordinal);
 		struct tpck_peer_told *grown;
 
 		if (m < 0 || strcmp(copy->member[m].identity, identity) != 0 ||
@@ -497,7 +494,7 @@ size_t peers_copies_held(const char *forms, size_t size, struct peers_held **row
 	pthread_mutex_lock(&peers.lock);
 	for (const struct copy *copy = peers.copies; copy && more; copy = copy->next)
 		for (unsigned s = 0; s < TPCK_REPLICA_SLOTS && more; s++)
-			more = copy->doomed || copy->gathered || !copy->slot[s].whole || add_held(rows, &count, copy, s, forms, size);
+			more = copy->doomed || !copy->slot[s].whole || add_held(rows, &count, copy, s, forms, size);
 	pthread_mutex_unlock(&peers.lock);
 	return count;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies that come from peers: made ready, asked for chunk by chunk, compared as they arrive. */
+/* Copies that peers send of themselves: made ready, asked for chunk by chunk, compared as they arrive. */
 #include "config.h"
 
 #include <errno.h>
@@ -41,8 +41,7 @@ struct receive_job {
 	struct job job; /* first */
 	struct errand errand;
 	uint64_t serial, transfer, keep;
-	struct tpck_point wanted;  /* what this node asked for; generation 0: nothing */
-	struct tpck_fragment wanted_fragment, fragment;
+	struct tpck_fragment fragment;
 	char owner[TPCK_PEER_NAME];
 	char *text;
 	size_t size;
@@ -65,12 +64,9 @@ static void receive_run(struct job *base)
 		job->rc = tpck_error_set(&job->error, EBADMSG, "using a peer's manifest of no rank");
 	if (!job->rc && job->fragment.data && !tpck_fragment_is_valid(&job->fragment))
 		job->rc = tpck_error_set(&job->error, EBADMSG, "using a fragment of no code");
-	if (!job->rc && job->wanted.generation &&
-	    (tpck_point_compare(&job->wanted, &manifest->point) != 0 || memcmp(&job->wanted_fragment, &job->fragment, sizeof job->fragment) != 0))
-		job->rc = tpck_error_set(&job->error, EBADMSG, "using what is not the snapshot that was asked for");
 	if (!job->rc)
-		job->rc = copy_for(manifest, &job->fragment, job->owner, job->keep, job->wanted.generation != 0, &job->copy, &job->error);
-	if (!job->rc && !copy_room(job->copy, manifest, job->copy->gathered ? 1 : TPCK_REPLICA_SLOTS, reason, sizeof reason))
+		job->rc = copy_for(manifest, &job->fragment, job->owner, job->keep, false, &job->copy, &job->error);
+	if (!job->rc && !copy_room(job->copy, manifest, TPCK_REPLICA_SLOTS, reason, sizeof reason))
 		job->rc = tpck_error_set(&job->error, 0, "no room for a copy of a peer's snapshot: %s", reason) | -ENOSPC;
 	if (!job->rc) {
 		struct tpck_replica *replica = job->copy->replica;
@@ -129,7 +125,6 @@ static void fail(struct incoming *in, const char *why)
 		in->failed = true;
 		if (peer)
 			peer_say_failed(peer, in->transfer, why);
-		ask_moved(in->transfer, in->serial, true, -EIO, why);
 	}
 	if (!in->placed) {
 		drop_placements(in);
@@ -142,7 +137,7 @@ static void incoming_whole(struct incoming *in)
 {
 	struct tpck_replica *replica = in->copy->replica;
 	struct peer *peer = peer_of_serial(in->serial);
-	uint64_t received = replica->received, kept = replica->kept, serial = in->serial, transfer = in->transfer;
+	uint64_t received = replica->received, kept = replica->kept, transfer = in->transfer;
 	struct tpck_error err = {0};
 	struct tpck_peer_message head;
 	struct tpck_point point;
@@ -156,7 +151,6 @@ static void incoming_whole(struct incoming *in)
 		in->failed = true;
 		if (peer)
 			peer_say_failed(peer, transfer, err.text);
-		ask_moved(transfer, serial, true, -EIO, err.text);
 		incoming_free(in, false);
 		return;
 	}
@@ -170,7 +164,6 @@ static void incoming_whole(struct incoming *in)
 	head = peer_about(transfer, &point);
 	if (peer)
 		(void)peer_send(peer, TPCK_PEER_HAVE, &head, NULL, 0, NULL);
-	ask_moved(transfer, serial, true, 0, "");
 }
 
 static void begun_run(struct errand *errand)
@@ -185,12 +178,10 @@ static void begun_run(struct errand *errand)
 			(void)peer_send(peer, TPCK_PEER_HAVE, &head, NULL, 0, NULL);
 		else if (peer)
 			peer_say_failed(peer, job->transfer, job->error.text);
-		ask_moved(job->transfer, job->serial, true, job->rc == -EALREADY ? 0 : job->rc, job->error.text);
 		goto out;
 	}
 	in = calloc(1, sizeof *in);
 	if (!in || !peer) {
-		ask_moved(job->transfer, job->serial, true, -EIO, "it is gone");
 		tpck_replica_abort(job->copy->replica);
 		copy_filled(job->copy, false);
 		free(in);
@@ -231,22 +222,6 @@ static void accept_done(struct agent *agent, struct job *base)
 	free(accept);
 }
 
-/* What this offer answers, if this node asked for it. */
-static struct tpck_point wanted_of(const struct peer *peer, uint64_t transfer, struct tpck_fragment *fragment)
-{
-	struct tpck_point wanted = {0};
-	struct ask *ask;
-
-	pthread_mutex_lock(&peers.lock);
-	ask = ask_of(transfer);
-	if (ask && ask->getting && ask->from == peer->serial)
-		wanted = ask->wanted;
-	if (wanted.generation)
-		*fragment = ask->wanted_fragment;
-	pthread_mutex_unlock(&peers.lock);
-	return wanted;
-}
-
 void incoming_offer(struct peer *peer, const struct tpck_peer_message *head, const char *text, size_t count)
 {
 	struct receive_job *job = calloc(1, sizeof *job);
@@ -261,7 +236,6 @@ void incoming_offer(struct peer *peer, const struct tpck_peer_message *head, con
 	}
 	memcpy(copy, text, count);
 	copy[count] = '\0';
-	job->wanted = wanted_of(peer, head->transfer, &job->wanted_fragment);
 	job->fragment = head->fragment;
 	job->keep = head->value;
 	job->job.run = receive_run;
@@ -371,7 +345,6 @@ void incoming_arrived(struct peer *peer, void *bytes, size_t count, bool whole)
 		fail(in, rc ? err.text : "the connection broke, or it is not needed any more");
 		return;
 	}
-	ask_moved(in->transfer, in->serial, false, 0, "");
 	if (!in->copy->replica->lacks && !in->placed)
 		incoming_whole(in);
 }

@@ -19,7 +19,7 @@ bool peers_owner_is_there(const char *host)
 /* What somebody put here for this node's own start counts as any other. */
 static bool counts(const struct copy *copy)
 {
-	return !copy->doomed && !copy->gathered && copy_newest(copy) >= 0;
+	return !copy->doomed && copy_newest(copy) >= 0;
 }
 
 size_t peers_left(struct peers_left **rows)

@@ -355,6 +355,7 @@ static void *on_place(void *context, struct tpck_link *link, const void *head, s
 {
 	const struct tpck_peer_message *message = head;
 	struct peer *peer = link->owner;
+	void *place;
 
 	(void)context;
 	if (!peer || !is_message(head, head_bytes) || message->version != TPCK_PEER_VERSION)
@@ -362,7 +363,7 @@ static void *on_place(void *context, struct tpck_link *link, const void *head, s
 	if (peer->state != PEER_KNOWN)
 		return bytes <= 4096 ? malloc(bytes + 1) : NULL;
 	if (message->type == TPCK_PEER_CHUNK)
-		return incoming_place(peer, message, bytes);
+		return pulling_place(peer, message, bytes, &place) ? place : incoming_place(peer, message, bytes);
 	return bytes < TPCK_PEER_TEXT_MAX ? malloc(bytes + 1) : NULL;
 }
 
@@ -375,7 +376,8 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 	(void)context;
 	if (is_message(head, head_bytes) && message->version == TPCK_PEER_VERSION && message->type == TPCK_PEER_CHUNK &&
 	    (!peer || peer->state == PEER_KNOWN)) {
-		incoming_arrived(peer, bytes, count, whole);
+		if (!pulling_arrived(peer, bytes, count, whole))
+			incoming_arrived(peer, bytes, count, whole);
 		return;
 	}
 	if (!peer || !whole) {
@@ -577,6 +579,7 @@ static void tick(uint64_t now)
 		else if (peer->state == PEER_KNOWN)
 			(void)peer_send(peer, TPCK_PEER_PING, &(struct tpck_peer_message){.value = own}, NULL, 0, NULL);
 	}
+	pulling_tick(now);
 	look(now);
 	if (peers.folder[0] && now > touch_ns) {
 		tpck_rendezvous_touch(peers.folder, peers.node);

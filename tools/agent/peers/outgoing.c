@@ -448,17 +448,22 @@ static uint64_t wanted_bytes(const struct outgoing *out)
 void outgoing_want(const struct peer *peer, uint64_t transfer, const char *bytes, size_t count)
 {
 	struct outgoing *out = outgoing_of(peer, transfer);
+	struct tpck_peer_want *grown;
+	bool first = out && !out->want;
 
-	if (!out || out->want)
+	/* Who asked for it asks for some chunks after others; what is sent to one who did not is all known at once. */
+	if (!out || (!first && !out->parcel->transfer))
 		return;
-	out->want = malloc(count + 1);
-	if (!out->want) {
+	grown = realloc(out->want, out->count * sizeof *grown + count + 1);
+	if (!grown) {
 		outgoing_end(out, false);
 		return;
 	}
-	memcpy(out->want, bytes, count);
-	out->count = count / sizeof *out->want;
-	pace_begin(&out->pace, out->parcel, wanted_bytes(out));
+	memcpy(grown + out->count, bytes, count);
+	out->want = grown;
+	out->count += count / sizeof *grown;
+	if (first)
+		pace_begin(&out->pace, out->parcel, wanted_bytes(out));
 	pump(out);
 }
 

@@ -50,7 +50,6 @@ struct copy {
 	bool filling;
 	unsigned to;               /* the slot that is */
 	uint64_t keep;             /* the OFFER's */
-	bool gathered;             /* a fragment that a start got to put the whole together */
 	bool doomed;               /* goes when nobody uses it */
 	uint64_t left_ns;          /* since then some of a first snapshot is here, the rest of which somebody may still bring; 0: it is not so */
 	bool detached;             /* its files are gone; freed when it is not filled any more */
@@ -128,14 +127,8 @@ struct ask {
 	/* the newest that somebody has of another start of the program only */
 	char *other_identity;      /* malloc'd */
 	struct tpck_point other_point;
-	/* the GET under way */
-	bool getting, got;
-	int rc;
-	uint64_t from;             /* serial of the one that it is asked of */
-	struct tpck_point wanted;
-	struct tpck_fragment wanted_fragment;
-	char why[200];
-	uint64_t moved_ns;
+	/* what could not be had last */
+	char why[200], why_host[TPCK_PEER_NAME];
 	struct ask *next;
 };
 
@@ -181,7 +174,7 @@ void listed_look(uint64_t now, void (*visit)(const char *name, const char *addre
 /* A node's agent has come: it hears of the programs that there is something of here. */
 void sending_met(struct agent *agent, const char *node);
 void owned_status(json_object *given);
-/* The courier's: takes from the images of the ranks here what a copy wants; how many wants are left, and bytes that were found. */
+/* Takes from the images of the ranks here what a copy wants; how many wants are left, and bytes that were found. */
 size_t sending_twins(struct tpck_replica *replica, struct tpck_peer_want *want, size_t count, uint64_t *bytes);
 void owned_consider(struct agent *agent);
 
@@ -208,8 +201,20 @@ static inline struct tpck_peer_message peer_about(uint64_t transfer, const struc
 
 /* What is asked by this number, or NULL; under the lock (asking.c). */
 struct ask *ask_of(uint64_t number);
-/* Something of a GET moved, or it is over. */
-void ask_moved(uint64_t transfer, uint64_t serial, bool over, int rc, const char *why);
+/* A transfer's that this side asks for. */
+uint64_t ask_number(void);
+
+/* what a start gets (pulling.c). Its own call, which waits: from those that have said to have this snapshot, whole or fragments of it. 0, or a negative errno and why,
+ * in the ask. */
+int pull_snapshot(struct ask *ask, const struct ask_answer *answers, unsigned count);
+/* The thread's. True: it is a pull's. */
+bool pulling_offer(struct peer *peer, const struct tpck_peer_message *head, const char *text, size_t count);
+bool pulling_fail(const struct peer *peer, uint64_t number, const char *why);
+void pulling_gone(const struct peer *peer);
+bool pulling_place(struct peer *peer, const struct tpck_peer_message *head, size_t bytes, void **place);
+bool pulling_arrived(struct peer *peer, void *bytes, size_t count, bool whole);
+void pulling_tick(uint64_t now);
+
 /* A session whose process is gone may be what somebody asks for: answered by the event loop (sending.c). */
 struct inquiry {
 	struct job job;            /* first */

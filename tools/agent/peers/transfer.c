@@ -195,8 +195,8 @@ static void take_fail(struct peer *peer, const struct tpck_peer_message *head, c
 {
 	if (outgoing_fail(peer, head->transfer, why))
 		return;
-	ask_moved(head->transfer, peer->serial, true, -EIO, why);
-	incoming_fail(peer, head->transfer, why);
+	if (!pulling_fail(peer, head->transfer, why))
+		incoming_fail(peer, head->transfer, why);
 }
 
 /* What a start looks for before it asks its agent: in the memory tier, since no folder may be shared. */
@@ -220,7 +220,7 @@ void transfer_message(struct peer *peer, const struct tpck_peer_message *head, c
 		count = 0;
 	switch (head->type) {
 	case TPCK_PEER_OFFER:
-		if (count)
+		if (count && !pulling_offer(peer, head, text, count))
 			incoming_offer(peer, head, text, count);
 		break;
 	case TPCK_PEER_WANT:
@@ -260,13 +260,5 @@ void transfer_gone(struct peer *peer)
 {
 	outgoing_gone(peer);
 	incoming_gone(peer);
-	pthread_mutex_lock(&peers.lock);
-	for (struct ask *ask = peers.asks; ask; ask = ask->next)
-		if (ask->getting && ask->from == peer->serial && !ask->got) {
-			ask->got = true;
-			ask->rc = -EIO;
-			snprintf(ask->why, sizeof ask->why, "it is gone");
-		}
-	pthread_cond_broadcast(&peers.changed);
-	pthread_mutex_unlock(&peers.lock);
+	pulling_gone(peer);
 }
