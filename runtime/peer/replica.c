@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -289,8 +290,8 @@ uint64_t tpck_replica_needs(const struct tpck_replica *r, const struct tpck_mani
 	return bytes > has ? bytes - has : 0;
 }
 
-/* Memory for what is to be there of an image, and none for the rest. */
-static int reserve(int fd, const struct tpck_firsts *firsts, size_t m, const struct tpck_member *member)
+/* Memory for what is to be there of an image, or only of its tables, and none for the rest. */
+static int reserve(int fd, const struct tpck_firsts *firsts, size_t m, const struct tpck_member *member, bool late)
 {
 	const struct tpck_object *data = &member->objects[TPCK_OBJECT_OF_DATA];
 	int rc;
@@ -303,7 +304,7 @@ static int reserve(int fd, const struct tpck_firsts *firsts, size_t m, const str
 		off_t at = (off_t)(TPCK_IMAGE_DATA_AT + i * TPCK_CHUNK_BYTES);
 
 		if (tpck_firsts_is(firsts, m, i))
-			rc = posix_fallocate(fd, at, TPCK_CHUNK_BYTES);
+			rc = late ? 0 : posix_fallocate(fd, at, TPCK_CHUNK_BYTES);
 		else
 			(void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, TPCK_CHUNK_BYTES);
 	}
@@ -328,7 +329,7 @@ static int open_image(struct tpck_replica *r, size_t m, struct tpck_error *err)
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &status) || ((uint64_t)status.st_size < size && ftruncate(fd, (off_t)size)))
 		rc = tpck_error_set(err, errno, "making %s", path);
-	else if ((rc = reserve(fd, &r->coming_firsts, m, member)))
+	else if ((rc = reserve(fd, &r->coming_firsts, m, member, r->late)))
 		tpck_error_set(err, -rc, "reserving memory for %s", path);
 	if (fd >= 0)
 		close(fd);
@@ -430,6 +431,22 @@ static bool fragment_is_here(struct tpck_replica *r, const struct tpck_peer_want
 	return same;
 }
 
+static int get_memory(const struct tpck_replica *r, const struct tpck_peer_want *at, struct tpck_error *err)
+{
+	char path[TPCK_PATH_MAX];
+	int fd, rc;
+
+	if (at->object != TPCK_OBJECT_OF_DATA)
+		return 0;
+	tpck_replica_image_path(r, &r->coming->members[at->member], r->to, path, sizeof path);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return tpck_error_set(err, errno, "opening %s", path);
+	rc = posix_fallocate(fd, (off_t)(TPCK_IMAGE_DATA_AT + (uint64_t)at->chunk * TPCK_CHUNK_BYTES), TPCK_CHUNK_BYTES);
+	close(fd);
+	return rc ? tpck_error_set(err, rc, "reserving memory for %s", path) : 0;
+}
+
 /* Whether a chunk need not come: it is a later one of equals, the slot's older copy has it there already, or the other one
  * has it, from which it is copied, and compared as if it had come. */
 static bool is_here(struct tpck_replica *r, const struct tpck_peer_want *place, const struct earlier *before,
@@ -451,6 +468,8 @@ static bool is_here(struct tpck_replica *r, const struct tpck_peer_want *place, 
 	if (!other->image || !other->image[at.member].header)
 		return false;
 	to = image_place(&r->image[place->member], place->object, place->chunk);
+	if (r->late && get_memory(r, place, NULL))
+		return false;
 	memcpy(to, image_place(&other->image[at.member], place->object, at.chunk), chunk->length);
 	tpck_digest128(to, chunk->length, digest);
 	return memcmp(digest, chunk->digest, sizeof digest) == 0;
@@ -643,11 +662,31 @@ static const struct tpck_chunk *chunk_of(const struct tpck_replica *r, const str
 	return &member->objects[at->object].chunks[at->chunk];
 }
 
+/* What lacks and has memory. */
+enum { LACKS_READY = 2 };
+
+int tpck_replica_reserve(struct tpck_replica *r, const struct tpck_peer_want *at, struct tpck_error *err)
+{
+	int rc = get_memory(r, at, err);
+
+	if (rc)
+		return rc;
+#ifdef MADV_POPULATE_WRITE
+	/* Else each page is found as it is first written to. */
+	if (at->object == TPCK_OBJECT_OF_DATA)
+		(void)madvise(image_place(&r->image[at->member], at->object, at->chunk), TPCK_CHUNK_BYTES, MADV_POPULATE_WRITE);
+#endif
+	r->lacking[at->member][at->object][at->chunk] = LACKS_READY;
+	return 0;
+}
+
 void *tpck_replica_place(struct tpck_replica *r, const struct tpck_peer_want *at, size_t bytes)
 {
 	const struct tpck_chunk *wanted = chunk_of(r, at);
 
 	if (!wanted || (is_fragments(r) ? tpck_fragment_bytes(&r->fragment, wanted->length) : wanted->length) != bytes)
+		return NULL;
+	if (r->late && r->lacking[at->member][at->object][at->chunk] != LACKS_READY && tpck_replica_reserve(r, at, NULL))
 		return NULL;
 	return at->object < 2 && !is_fragments(r) ? image_place(&r->image[at->member], at->object, at->chunk) : malloc(bytes);
 }

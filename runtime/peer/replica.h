@@ -38,6 +38,7 @@ enum { TPCK_REPLICA_SLOTS = 2 };
 struct tpck_replica {
 	struct tpck_session_name name; /* of the first rank */
 	struct tpck_fragment fragment; /* that all are; data 0: copies of the whole */
+	bool late;                     /* of a whole copy: memory for a chunk is got by tpck_replica_reserve(), at the latest with its place */
 	struct tpck_replica_rank {
 		uint32_t rank, ordinal;
 	} *ranks;                      /* NULL: nothing was ever begun or found */
@@ -96,6 +97,8 @@ uint64_t tpck_replica_needs(const struct tpck_replica *replica, const struct tpc
  * failure. */
 int tpck_replica_begin(struct tpck_replica *replica, struct tpck_manifest *manifest, char *text, size_t size, unsigned to,
 		       struct tpck_peer_want **want, size_t *count, struct tpck_error *err);
+/* Gets memory for a chunk that lacks, so that who writes to its place need not wait for it. Beside other calls, but for begin(), finish() and abort(). */
+int tpck_replica_reserve(struct tpck_replica *replica, const struct tpck_peer_want *at, struct tpck_error *err);
 /* Where a chunk of so many bytes goes, or its fragment: into the image, or into memory that take() frees. NULL: it is not wanted. */
 void *tpck_replica_place(struct tpck_replica *replica, const struct tpck_peer_want *at, size_t bytes);
 /* The chunk is at its place (or not, where `whole` is false). -EBADMSG: it is not what the manifest says; or a fragment not what its owner's `digest`

@@ -18,6 +18,7 @@
 #include "runtime/store/container.h"
 #include "runtime/store/parallel.h"
 #include "runtime/store/verify.h"
+#include "runtime/store/writer.h"
 
 #define RESUME_IMAGE "resume.image"
 
@@ -152,6 +153,8 @@ struct loading {
 	const struct tpck_manifest *manifest;
 	const struct tpck_object *object;
 	uint8_t *to;
+	const char *path;     /* NULL: the memory is there already; else it is got for each chunk, beside the others' reading */
+	uint64_t at;
 };
 
 /* Through a buffer: chunks of logs lie behind a header, unaligned. */
@@ -165,10 +168,26 @@ static int load_chunk(void *context, size_t i, uint8_t *buffer, struct tpck_erro
 	return rc;
 }
 
+/* Of what is aligned each chunk has memory for all of itself, and is read right to its place. */
+static int load_whole_chunk(void *context, size_t i, uint8_t *buffer, struct tpck_error *err)
+{
+	const struct loading *loading = context;
+	uint64_t from = (uint64_t)i * TPCK_CHUNK_BYTES, length = loading->object->chunks[i].length;
+	int rc = reserve(loading->path, loading->at + from, TPCK_CHUNK_BYTES, err);
+
+	(void)buffer;
+	if (!rc)
+		rc = tpck_verify_chunk(loading->tier, loading->manifest, loading->object, i, loading->to + from, err);
+	/* Blocks are read whole. */
+	if (!rc)
+		memset(loading->to + from + length, 0, (TPCK_WRITER_ALIGN - length % TPCK_WRITER_ALIGN) % TPCK_WRITER_ALIGN);
+	return rc;
+}
+
 static int load_object(struct tpck_tier *tier, const struct tpck_manifest *manifest,
 		       const struct tpck_object *object, uint8_t *to, struct tpck_error *err)
 {
-	struct loading loading = {tier, manifest, object, to};
+	struct loading loading = {tier, manifest, object, to, NULL, 0};
 
 	return tpck_parallel(object->count, load_chunk, &loading, err);
 }
@@ -259,11 +278,10 @@ static int load_image(struct tpck_tier *tier, const struct tpck_manifest *manife
 	if (!rc)
 		rc = reserve(path, TPCK_IMAGE_INDEX_AT, index->bytes, err);
 	if (!rc)
-		rc = reserve(path, TPCK_IMAGE_DATA_AT, data->bytes, err);
-	if (!rc)
 		rc = load_object(tier, manifest, index, base + TPCK_IMAGE_INDEX_AT, err);
 	if (!rc)
-		rc = load_object(tier, manifest, data, base + TPCK_IMAGE_DATA_AT, err);
+		rc = tpck_parallel(data->count, load_whole_chunk,
+				   &(struct loading){tier, manifest, data, base + TPCK_IMAGE_DATA_AT, path, TPCK_IMAGE_DATA_AT}, err);
 	if (!rc) {
 		image.header = (struct tpck_image_header *)base;
 		fill_header(&image, manifest, member, data);

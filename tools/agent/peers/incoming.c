@@ -72,6 +72,7 @@ static void receive_run(struct job *base)
 		struct tpck_replica *replica = job->copy->replica;
 		struct tpck_point point = manifest->point;
 
+		replica->late = false;
 		job->rc = tpck_replica_begin(replica, manifest, job->text, job->size, job->copy->to, &job->want, &job->count,
 					     &job->error);
 		if (!job->rc) {

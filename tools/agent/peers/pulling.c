@@ -48,8 +48,10 @@ static void consider_offers(struct pull *p)
 	preparing = p->preparing;
 	if (!preparing)
 		p->offered = offered;
-	if (offered)
+	if (offered) {
+		p->offered_ns = tpck_clock_monotonic_ns();
 		pthread_cond_broadcast(&peers.changed);
+	}
 	pthread_mutex_unlock(&peers.lock);
 	if (!preparing && !offered && pull_use_sources(p, p->needed) < p->needed)
 		pull_end(p, -EIO, p->code.data && !p->why[0] ? "too few of its fragments can be had" : p->why);
@@ -287,6 +289,8 @@ static void go_run(struct errand *errand)
 		return;
 	}
 	p->ready = p->prepared == 0 && p->copy;
+	p->ready_ns = tpck_clock_monotonic_ns();
+	p->reserving = p->ready;
 	if (p->ready && !p->ending)
 		p->taken = calloc(p->count + 1, 1);
 	if (p->ending)
@@ -297,6 +301,47 @@ static void go_run(struct errand *errand)
 		pull_end(p, p->prepared == -EALREADY ? 0 : p->prepared, p->prepared == -EALREADY ? "" : p->said);
 	else
 		advance(p);
+}
+
+static void more_run(struct errand *errand)
+{
+	struct pull *p = (struct pull *)((char *)errand - offsetof(struct pull, more));
+
+	p->told = false;
+	if (p->ready && !p->ending)
+		advance(p);
+}
+
+static void full_run(struct errand *errand)
+{
+	struct pull *p = (struct pull *)((char *)errand - offsetof(struct pull, full));
+
+	p->reserving = false;
+	if (p->no_room && !p->ending)
+		pull_end(p, p->no_room, p->said);
+	else
+		advance(p);
+}
+
+/* Memory that is got for the first time takes the system as long as the network takes to bring what it is for: that is done at the same time. */
+static void reserve_all(struct pull *p)
+{
+	struct tpck_error err = {0};
+
+	for (size_t i = 0; i < p->count && !p->enough; i++) {
+		int rc = tpck_replica_reserve(p->copy->replica, &p->want[i], &err);
+
+		if (rc) {
+			snprintf(p->said, sizeof p->said, "%.190s", err.text);
+			p->no_room = rc;
+			break;
+		}
+		p->reserved = i + 1;
+		if (!atomic_exchange(&p->told, true))
+			peers_errand(&p->more);
+	}
+	/* The last that is said of it: behind that it may be over. */
+	peers_errand(&p->full);
 }
 
 /* One attempt to make the place for it. -EBADMSG: the text is no good; -EBUSY: there may be one later. The manifest is the replica's behind 0. */
@@ -317,6 +362,7 @@ static int prepare_once(struct pull *p, struct tpck_manifest *manifest, const ch
 	if (!rc) {
 		memcpy(own, text, size);
 		own[size] = '\0';
+		copy->replica->late = true;
 		rc = tpck_replica_begin(copy->replica, manifest, own, size, copy->to, &p->want, &p->count, err);
 	}
 	if (rc) {
@@ -389,7 +435,7 @@ static void pull_free(struct pull *p)
 int pull_snapshot(struct ask *ask, const struct ask_answer *answers, unsigned count)
 {
 	struct pull *p = calloc(1, sizeof *p);
-	bool over;
+	bool over, reserve;
 	int rc = -EIO;
 
 	snprintf(ask->why, sizeof ask->why, "%s", p ? "it is gone" : "out of memory");
@@ -400,6 +446,8 @@ int pull_snapshot(struct ask *ask, const struct ask_answer *answers, unsigned co
 	}
 	p->begin.run = begin_run;
 	p->go.run = go_run;
+	p->more.run = more_run;
+	p->full.run = full_run;
 	p->identity = ask->identity;
 	p->rank = ask->rank;
 	p->ordinal = ask->ordinal;
@@ -418,13 +466,17 @@ int pull_snapshot(struct ask *ask, const struct ask_answer *answers, unsigned co
 		p->preparing = true;
 		pthread_mutex_unlock(&peers.lock);
 		p->prepared = prepare(p);
+		reserve = !p->prepared;
 		peers_errand(&p->go);
+		if (reserve)
+			reserve_all(p);
 		pthread_mutex_lock(&peers.lock);
 	}
 	/* What the thread has left as it was is nobody's any more. */
 	if (p->over) {
 		rc = p->rc;
-		memcpy(ask->why, p->why, sizeof ask->why);
+		if (p->why[0])
+			memcpy(ask->why, p->why, sizeof ask->why);
 		if (p->host[0])
 			memcpy(ask->why_host, p->host, sizeof ask->why_host);
 	}

@@ -52,7 +52,7 @@ struct row {
 };
 
 struct pull {
-	struct errand begin, go;
+	struct errand begin, go, more, full; /* of the start's */
 	const char *identity;
 	uint32_t rank, ordinal;
 	struct tpck_point point;
@@ -72,13 +72,16 @@ struct pull {
 	uint64_t found;            /* bytes that ranks here had */
 	int prepared;              /* 0, or why there is none */
 	char said[200];
+	_Atomic size_t reserved;   /* of `want`, from its beginning: they have memory */
+	_Atomic int no_room;       /* why the next has not */
+	_Atomic bool told, enough; /* told: `more` is on its way; enough: nothing more is to be reserved */
 	/* The thread's. */
-	bool ready, ending;
+	bool ready, ending, reserving;
 	uint8_t *taken;            /* by number: on its way, or here */
 	size_t next, done;
 	struct row *rows;
 	unsigned started, direct;  /* direct: pieces that are written right to the copy */
-	uint64_t begun_ns, damaged;
+	uint64_t begun_ns, offered_ns, ready_ns, damaged;
 	struct pull *following;
 };
 
@@ -105,7 +108,7 @@ struct part *pull_part_new(struct pull *p, struct row *row, struct source *sourc
 void pull_part_unplace(struct part *part);
 /* What lacks of this part is not waited for any more. False: of a whole chunk somebody writes to its place still. */
 bool pull_part_release(struct part *part);
-/* The next chunk that nobody was asked for; `count`: there is none. */
+/* The next chunk that nobody was asked for and that has memory; `count`: there is none. */
 size_t pull_next_free(struct pull *p);
 /* Asks it what it offers. */
 void pull_source_ask(struct pull *p, struct source *s);

@@ -51,7 +51,7 @@ static bool ask_chunk(struct pull *p, struct source *s)
 	struct row *row;
 
 	if (number == p->count) {
-		row = s->asked ? NULL : row_to_steal(p, s);
+		row = s->asked || p->next < p->count ? NULL : row_to_steal(p, s);
 		if (!row)
 			return false;
 		number = row->number;

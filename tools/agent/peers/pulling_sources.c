@@ -151,6 +151,8 @@ static void tell(const struct pull *p)
 	tpck_log_debug("a copy of step %" PRIu64 " of generation %" PRIu64 " of %s is here: %.1f MiB came in %.3f s; ranks here had %.1f, and %.1f had come before",
 		       p->point.step, p->point.generation, p->copy->owner, (double)replica->received / (1 << 20),
 		       (double)(tpck_clock_monotonic_ns() - p->begun_ns) / 1e9, (double)p->found / (1 << 20), (double)replica->kept / (1 << 20));
+	tpck_log_debug("of that it took %.3f s until somebody offered it, and %.3f s to make the place", (double)(p->offered_ns - p->begun_ns) / 1e9,
+		       (double)(p->ready_ns - p->offered_ns) / 1e9);
 	if (p->code.data)
 		tpck_log_info("step %" PRIu64 " of generation %" PRIu64 " is put together of %u fragments of %u+%u, %" PRIu64 " of whose chunks were damaged",
 			      p->point.step, p->point.generation, gave, p->code.data, p->code.parity, p->damaged);
@@ -193,13 +195,13 @@ void pull_try_close(struct pull *p)
 	pthread_mutex_lock(&peers.lock);
 	preparing = p->preparing;
 	pthread_mutex_unlock(&peers.lock);
-	if (!p->direct && !preparing)
+	if (!p->direct && !preparing && !p->reserving)
 		close_pull(p);
 }
 
 void pull_end(struct pull *p, int rc, const char *why)
 {
-	p->ending = true;
+	p->ending = p->enough = true;
 	p->rc = rc;
 	if (why != p->why) {
 		snprintf(p->why, sizeof p->why, "%.190s", why);
@@ -324,5 +326,5 @@ size_t pull_next_free(struct pull *p)
 {
 	while (p->next < p->count && p->taken[p->next])
 		p->next++;
-	return p->next;
+	return p->next < p->reserved ? p->next : p->count;
 }
