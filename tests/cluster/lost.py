@@ -222,8 +222,9 @@ SOME, MORE = (("--width", "32", "--context", "16", "--bigrams", bigrams) for big
 
 
 def lose_with_same(cluster, size, holders, same):
-    """A job of two ranks whose node is lost when `holders` other nodes have the same of its newest step: run, start, and that step."""
-    a, *others = cluster.nodes
+    """A job of two ranks whose node is lost when that many other nodes have the same of its newest step: run, that step, and who has it."""
+    # Nobody else is there yet who could get one.
+    a, *others = cluster.nodes[:holders + 1]
     run = Ranks(cluster, 2, "--zero", steps=120, size=size)
     first = start_with_peers(run, a, others)
     node.until(lambda: sum(same(n) >= 5 for n in others) >= holders, 90)
@@ -246,7 +247,7 @@ def case_broken():
     """Who gives a copy is lost in the middle of it, by a slow link that has one: only the rest is asked of the next one."""
     with node.Cluster(4, TRANSPCKPT_PEERS="2", memory="1g") as cluster:
         run, has, (early, late) = lose_with_same(cluster, SOME, 2, kept)
-        spare = next(n for n in cluster.nodes if n.alive and n not in (early, late))
+        spare = cluster.nodes[3]
         # Of equals the first by name is asked.
         early.slow("60mbit")
         sent = early.bytes_out(), late.bytes_out()
@@ -266,7 +267,7 @@ def case_both():
     """A copy that is large comes from both nodes that have it at once; the one has a slow link, and gives less. It is lost on the way."""
     with node.Cluster(4, TRANSPCKPT_PEERS="2", memory="2g") as cluster:
         run, has, (slow, fast) = lose_with_same(cluster, MORE, 2, kept)
-        spare = next(n for n in cluster.nodes if n.alive and n not in (slow, fast))
+        spare = cluster.nodes[3]
         slow.slow("40mbit")
         fast.slow("100mbit")
         sent = slow.bytes_out(), fast.bytes_out()
@@ -290,7 +291,7 @@ def case_erasure_broken():
         run, has, held = lose_with_same(cluster, SOME, 3, lambda n: fragments(n, "2+1"))
         # By index of what they have, as they are asked.
         early, other, third = sorted(held, key=lambda n: [os.path.basename(folder) for folder in n.fragments()])
-        spare = next(n for n in cluster.nodes if n.alive and n not in held)
+        spare = cluster.nodes[4]
         for n in held:
             n.slow("30mbit")
         sent = {n: n.bytes_out() for n in held}
