@@ -324,6 +324,47 @@ def fragments():
             note=f"at steps {this['resumed']} and {full['resumed']}")
 
 
+# ---- recovery ------------------------------------------------------------------------------------------------------
+
+def recovered(what):
+    done = subprocess.run([sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "recovery.py"), what],
+                          capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"# recovery, {what}: {(done.stdout + done.stderr).strip().splitlines()[-1:]}")
+        return {}
+    return json.loads(done.stdout)
+
+
+def recovery_row(name, found, raw, bytes_of):
+    if not found:
+        return
+    rates = [r["rate"] for r in found]
+    pairs = [r["rate"] / r["raw"] for r in found if r["raw"]]
+    row(f"recovery, {bytes_of} MiB: {name}", median(rates), median([r["raw"] for r in found]) if pairs else None, "MiB/s",
+        ratio=median(pairs) if pairs else None, aim=">= 0.85",
+        note=f"beside {raw}; of each round {', '.join(f'{x:.2f}' for x in pairs)}" if pairs else "")
+    row(f"recovery, {bytes_of} MiB: {name}: exec until it is live, less running forward", median([r["all"] for r in found]), None, "s",
+        note=f"{median([r['inject'] for r in found]):.2f} s of it from memory to the device")
+
+
+def recovery():
+    """A rank's state from each place that it comes from, beside the place's raw medium."""
+    found = recovered("local")
+    for name, what, raw in (("from local memory to the device", "memory", "the first copy into fresh device memory"),
+                            ("from the store to memory", "durable", "fio, io_uring and O_DIRECT, on the same file")):
+        if found.get(what):
+            recovery_row(name, found[what], raw, round(found[what][0]["mib"]))
+    for transport in ("ucx", "mpi"):
+        found = recovered(transport)
+        if found:
+            recovery_row(f"from a peer's copy to memory, {transport}", found, "iperf3 from that node to this one", round(found[0]["mib"]))
+    found = recovered("consensus")
+    for what, words in (("killed", "all four nodes are there"), ("lost", "one of four is lost")):
+        if found.get(what):
+            row(f"from the question to what each node goes on from, {words}", median(found[what]), None, "s",
+                note=", ".join(f"{x:.3f}" for x in found[what]))
+
+
 # ---- flush ---------------------------------------------------------------------------------------------------------
 
 FLUSHED = re.compile(r"is durable: ([\d.]+) MiB, ([\d.]+) of it new, written in ([\d.]+) s, read back in ([\d.]+) s")
@@ -607,7 +648,7 @@ def commands():
 
 
 GROUPS = {"calls": calls, "instructions": instructions, "stalls": stalls, "iterations": iterations, "replication": replication, "fragments": fragments, "flush": flush,
-          "resume": resume, "memory": memory, "digests": digests, "torch": torch,
+          "resume": resume, "recovery": recovery, "memory": memory, "digests": digests, "torch": torch,
           "torch_instructions": torch_instructions, "saves": saves, "commands": commands}
 
 

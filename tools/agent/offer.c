@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/quarantine.h"
 #include "runtime/store/stage.h"
@@ -170,6 +171,7 @@ static bool stage_all(struct agent *agent, const struct offer_request *requests,
 		      struct offer *offers, size_t count, const struct tpck_point *point, struct tpck_manifest **base)
 {
 	struct choice *taken = NULL, *first = NULL;
+	uint64_t begun = tpck_clock_monotonic_ns();
 	size_t done = 0;
 
 	for (; done < count; done++) {
@@ -193,6 +195,8 @@ static bool stage_all(struct agent *agent, const struct offer_request *requests,
 	}
 	tpck_log_info("offering step %" PRIu64 " of generation %" PRIu64 " from %s", point->step, point->generation,
 		      offers[0].from);
+	tpck_log_debug("step %" PRIu64 " of generation %" PRIu64 " was staged in %.3f s", point->step, point->generation,
+		       (double)(tpck_clock_monotonic_ns() - begun) / 1e9);
 	/* What is published next refers to what the first tier has. */
 	if (!first->memory && first->tier == 0) {
 		*base = *first->manifest;

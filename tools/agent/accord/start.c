@@ -520,6 +520,8 @@ static void stage_next(struct agent *agent, struct launch *launch)
 		start_anew(agent, launch, accord->notice[0] ? accord->notice : notice);
 		return;
 	}
+	tpck_log_debug("step %" PRIu64 " of generation %" PRIu64 " is what all go on from, %.3f s after they were asked", accord->point.step,
+		       accord->point.generation, (double)(tpck_clock_monotonic_ns() - accord->asked_ns) / 1e9);
 	sources = calloc(launch->world, sizeof *sources);
 	if (!sources) {
 		start_anew(agent, launch, "out of memory");
