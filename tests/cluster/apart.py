@@ -293,7 +293,7 @@ def case_broken():
     """A node is lost, and then one of two that have copies of its part, while it gives it to where its ranks start: the other one gives the rest."""
     with node.Cluster(5, memory="1g", TRANSPCKPT_PEERS="2") as cluster:
         a, b, c, d, e = cluster.nodes
-        run = Spread(cluster, 4, "--zero", steps=400, size=("--width", "32", "--context", "16", "--bigrams", "32768"))
+        run = Spread(cluster, 4, "--zero", steps=200, size=("--width", "32", "--context", "16", "--bigrams", "32768"))
         run.what = "broken"
         # The copies are on nodes that have no ranks.
         for n in cluster.nodes:
