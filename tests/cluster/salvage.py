@@ -45,10 +45,12 @@ def meet(cluster, nodes):
     checks.ok(node.until(lambda: all(n.agent_log().count("is a peer") >= len(nodes) - 1 for n in nodes), 60), "the agents meet", cluster.logs())
 
 
-def told_to_end(cluster, nodes):
+def told_to_end(cluster, nodes, together=True):
     """The agents of the nodes that are left end, as they do where the job's allocation is given back; then all of their memory goes."""
     for n in nodes:
         n.signal_agent("TERM")
+        if not together:
+            node.until(lambda one=n: not one.has_agent(), 60)
     checks.ok(node.until(lambda: not any(n.has_agent() for n in nodes), 90), "the agents that are left end", cluster.logs())
     logs = cluster.logs()
     for n in nodes:
@@ -242,7 +244,8 @@ def case_bad():
         start.wait(20)
         flip(b)
         has = kept(c)
-        logs = told_to_end(cluster, (b, c))
+        # Who begins writes what he has himself, if he has it.
+        logs = told_to_end(cluster, (b, c), together=False)
         checks.ok(in_store(cluster) == [has] and "is given up: " in logs, f"bad: step {has} is in the store, and the damage is noticed", in_store(cluster), logs)
         finish(run, run.start(d), has, logs)
 
