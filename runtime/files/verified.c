@@ -552,7 +552,10 @@ bool tpck_files_verifies(int flags)
 /* Whether it is one that is to be compared. */
 static bool concerns(const struct stat *file, struct known *known)
 {
-	return S_ISREG(file->st_mode) && file->st_size > 0 && file->st_uid == geteuid() && find(file, known) &&
+	bool may_be = S_ISREG(file->st_mode) && file->st_size > 0 && file->st_uid == geteuid();
+
+	/* Where nothing has been published, finding that out with any file spares the next openings the question. */
+	return (may_be || !__atomic_load_n(&published.used, __ATOMIC_RELAXED)) && find(file, known) && may_be &&
 	       !same_time(known->good, file->st_ctim);
 }
 

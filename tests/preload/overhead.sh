@@ -41,6 +41,18 @@ if command -v strace >/dev/null && strace -o trace true 2>/dev/null; then
     unset TRANSPCKPT_DISABLE
     echo "# system calls switched off: $off"
     ok "switched off, no more than switched on" test "$off" -le "$ours"
+
+    # Whether what is opened has been published by the job is asked for once in a while, not at each opening.
+    printf '#include <fcntl.h>\n#include <unistd.h>\nint main(int n, char **v) { for (int i = 0; i < 300 * (n - 1); i++) close(open(v[1], O_RDONLY)); return 0; }\n' >open.c
+    ${CC:-cc} -O2 -o open open.c || exit 99
+    for what in empty full; do
+        printf '%s' "${what#empty}" >file
+        strace -f -o opened env LD_PRELOAD="$lib" ./open "$D/work/file"
+        is "300 openings" "$(grep -c '/file", O_RDONLY' opened)" 300
+        looks=$(grep -cE 'stat[a-z0-9]*\([0-9]' opened)
+        echo "# looks at a file that is $what: $looks"
+        ok "a file that is $what is not looked at each time it is opened" test "$looks" -le 250
+    done
 else
     skip "system calls" "no strace"
 fi
