@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/huge.h"
 #include "runtime/base/log.h"
 
 enum { REGISTER_BYTES = 64 << 20 };
@@ -60,7 +61,7 @@ static int image_open(const struct tpck_device *device, const char *folder, uint
 		free(made);
 		return -errno;
 	}
-	at = mmap(NULL, TPCK_IMAGE_DATA_AT + data_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	at = tpck_huge_map(fd, TPCK_IMAGE_DATA_AT + data_bytes, PROT_READ | PROT_WRITE);
 	syscall(SYS_close, fd);
 	if (at == MAP_FAILED) {
 		free(made);

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
+#include "runtime/base/huge.h"
 #include "runtime/track/threads.h"
 
 #ifndef MADV_POPULATE_READ
@@ -129,7 +130,7 @@ static int image_map(const char *session, uint64_t step)
 		return -EBADMSG;
 	}
 	/* Writable, since drivers do not pin what is not; nothing is written. */
-	at = mmap(NULL, (size_t)found.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	at = tpck_huge_map(fd, (size_t)found.st_size, PROT_READ | PROT_WRITE);
 	syscall(SYS_close, fd);
 	if (at == MAP_FAILED)
 		return -ENOMEM;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
+#include "runtime/base/huge.h"
 #include "runtime/store/file.h"
 #include "runtime/store/stage.h"
 
@@ -291,7 +292,7 @@ uint64_t tpck_replica_needs(const struct tpck_replica *r, const struct tpck_mani
 }
 
 /* Memory for what is to be there of an image, or only of its tables, and none for the rest. */
-static int reserve(int fd, const struct tpck_firsts *firsts, size_t m, const struct tpck_member *member, bool late)
+static int reserve(int fd, void *base, const struct tpck_firsts *firsts, size_t m, const struct tpck_member *member, bool late)
 {
 	const struct tpck_object *data = &member->objects[TPCK_OBJECT_OF_DATA];
 	int rc;
@@ -304,7 +305,7 @@ static int reserve(int fd, const struct tpck_firsts *firsts, size_t m, const str
 		off_t at = (off_t)(TPCK_IMAGE_DATA_AT + i * TPCK_CHUNK_BYTES);
 
 		if (tpck_firsts_is(firsts, m, i))
-			rc = late ? 0 : posix_fallocate(fd, at, TPCK_CHUNK_BYTES);
+			rc = late ? 0 : -tpck_huge_reserve(fd, base, (uint64_t)at, TPCK_CHUNK_BYTES);
 		else
 			(void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, TPCK_CHUNK_BYTES);
 	}
@@ -329,12 +330,12 @@ static int open_image(struct tpck_replica *r, size_t m, struct tpck_error *err)
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &status) || ((uint64_t)status.st_size < size && ftruncate(fd, (off_t)size)))
 		rc = tpck_error_set(err, errno, "making %s", path);
-	else if ((rc = reserve(fd, &r->coming_firsts, m, member, r->late)))
+	if (!rc)
+		rc = tpck_image_open(&r->image[m], path, true, err);
+	if (!rc && (rc = reserve(fd, r->image[m].header, &r->coming_firsts, m, member, r->late)))
 		tpck_error_set(err, -rc, "reserving memory for %s", path);
 	if (fd >= 0)
 		close(fd);
-	if (!rc)
-		rc = tpck_image_open(&r->image[m], path, true, err);
 	if (!rc)
 		r->image[m].header->footer = 0;
 	return rc;
@@ -442,9 +443,10 @@ static int get_memory(const struct tpck_replica *r, const struct tpck_peer_want 
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return tpck_error_set(err, errno, "opening %s", path);
-	rc = posix_fallocate(fd, (off_t)(TPCK_IMAGE_DATA_AT + (uint64_t)at->chunk * TPCK_CHUNK_BYTES), TPCK_CHUNK_BYTES);
+	rc = tpck_huge_reserve(fd, r->image[at->member].header, TPCK_IMAGE_DATA_AT + (uint64_t)at->chunk * TPCK_CHUNK_BYTES,
+			       TPCK_CHUNK_BYTES);
 	close(fd);
-	return rc ? tpck_error_set(err, rc, "reserving memory for %s", path) : 0;
+	return rc ? tpck_error_set(err, -rc, "reserving memory for %s", path) : 0;
 }
 
 /* Whether a chunk need not come: it is a later one of equals, the slot's older copy has it there already, or the other one

@@ -12,6 +12,7 @@
 
 #include "runtime/base/block_digest.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/huge.h"
 #include "runtime/store/memory_tier.h"
 
 uint64_t tpck_image_chunk_bytes(const struct tpck_image_header *header, uint32_t i)
@@ -34,7 +35,7 @@ int tpck_image_open(struct tpck_image *image, const char *path, bool writable, s
 		close(fd);
 		return tpck_error_set(err, EBADMSG, "image %s is cut short", path);
 	}
-	base = mmap(NULL, (size_t)status.st_size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+	base = tpck_huge_map(fd, (size_t)status.st_size, PROT_READ | (writable ? PROT_WRITE : 0));
 	close(fd);
 	if (base == MAP_FAILED)
 		return tpck_error_set(err, errno, "mapping image %s", path);
@@ -63,6 +64,25 @@ uint64_t tpck_image_memory(uint64_t data_bytes)
 	return data + (64 << 10) + round_up(data / TPCK_CHUNK_BYTES * 64, 4096) + (1 << 20);
 }
 
+/* The tables are holes: having header, chunk table and data is what counts. */
+static int grow(int fd, uint64_t now, uint64_t data)
+{
+	uint64_t table = 64 * (data / TPCK_CHUNK_BYTES), size = TPCK_IMAGE_DATA_AT + (data ? data : 4096);
+	uint64_t from = now > TPCK_IMAGE_DATA_AT ? now : TPCK_IMAGE_DATA_AT;
+	void *base;
+	int rc;
+
+	if (fallocate(fd, 0, 0, 4096) || fallocate(fd, 0, (off_t)TPCK_IMAGE_CHUNKS_AT, (off_t)(table ? table : 64)) ||
+	    ftruncate(fd, (off_t)size))
+		return -errno;
+	base = tpck_huge_map(fd, size, PROT_READ | PROT_WRITE);
+	if (base == MAP_FAILED)
+		return -errno;
+	rc = tpck_huge_reserve(fd, base, from, size - from);
+	munmap(base, size);
+	return rc;
+}
+
 int tpck_image_allocate(const char *path, uint32_t ordinal, uint64_t data_bytes, struct tpck_error *err)
 {
 	uint64_t data = round_up(data_bytes, TPCK_CHUNK_BYTES);
@@ -77,15 +97,10 @@ int tpck_image_allocate(const char *path, uint32_t ordinal, uint64_t data_bytes,
 		return tpck_error_set(err, errno, "making image %s", path);
 	if (fstat(fd, &status))
 		rc = tpck_error_set(err, errno, "making image %s", path);
-	/* The tables are holes: allocating header, chunk table and data is what counts. */
 	if (!rc && (uint64_t)status.st_size < TPCK_IMAGE_DATA_AT + data) {
-		uint64_t table = 64 * (data / TPCK_CHUNK_BYTES);
-
-		if (fallocate(fd, 0, 0, 4096) ||
-		    fallocate(fd, 0, (off_t)TPCK_IMAGE_CHUNKS_AT, (off_t)(table ? table : 64)) ||
-		    fallocate(fd, 0, (off_t)TPCK_IMAGE_DATA_AT, (off_t)(data ? data : 4096)))
-			rc = tpck_error_set(err, errno, "reserving %llu bytes of memory for image %s",
-					    (unsigned long long)data, path);
+		rc = grow(fd, (uint64_t)status.st_size, data);
+		if (rc)
+			tpck_error_set(err, -rc, "reserving %llu bytes of memory for image %s", (unsigned long long)data, path);
 	}
 	if (!rc && status.st_size == 0 && pwrite(fd, &header, sizeof header, 0) != sizeof header)
 		rc = tpck_error_set(err, errno, "making image %s", path);

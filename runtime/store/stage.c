@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/huge.h"
 #include "runtime/store/container.h"
 #include "runtime/store/parallel.h"
 #include "runtime/store/verify.h"
@@ -127,7 +128,7 @@ static int map_new(const char *path, uint64_t size, uint8_t **base, struct tpck_
 		close(fd);
 		return tpck_error_set(err, errno, "making %s", path);
 	}
-	mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	mapped = tpck_huge_map(fd, size, PROT_READ | PROT_WRITE);
 	close(fd);
 	if (mapped == MAP_FAILED)
 		return tpck_error_set(err, errno, "mapping %s", path);
@@ -136,14 +137,15 @@ static int map_new(const char *path, uint64_t size, uint8_t **base, struct tpck_
 }
 
 /* Memory for a range must be there before it is stored to: a full tmpfs answers a store by SIGBUS. */
-static int reserve(const char *path, uint64_t at, uint64_t bytes, struct tpck_error *err)
+static int reserve(const char *path, void *base, uint64_t at, uint64_t bytes, struct tpck_error *err)
 {
-	int fd = open(path, O_RDWR | O_CLOEXEC), rc = 0;
+	int fd = open(path, O_RDWR | O_CLOEXEC), rc;
 
 	if (fd < 0)
 		return tpck_error_set(err, errno, "opening %s", path);
-	if (bytes && fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)bytes))
-		rc = tpck_error_set(err, errno, "reserving %" PRIu64 " bytes of memory for %s", bytes, path);
+	rc = tpck_huge_reserve(fd, base, at, bytes);
+	if (rc)
+		tpck_error_set(err, -rc, "reserving %" PRIu64 " bytes of memory for %s", bytes, path);
 	close(fd);
 	return rc;
 }
@@ -173,7 +175,7 @@ static int load_whole_chunk(void *context, size_t i, uint8_t *buffer, struct tpc
 {
 	const struct loading *loading = context;
 	uint64_t from = (uint64_t)i * TPCK_CHUNK_BYTES, length = loading->object->chunks[i].length;
-	int rc = reserve(loading->path, loading->at + from, TPCK_CHUNK_BYTES, err);
+	int rc = reserve(loading->path, loading->to - loading->at, loading->at + from, TPCK_CHUNK_BYTES, err);
 
 	(void)buffer;
 	if (!rc)
@@ -208,7 +210,7 @@ static int load_log(struct tpck_tier *tier, const struct tpck_manifest *manifest
 	tpck_log_path(to_session, sequence, path, sizeof path);
 	rc = map_new(path, object->segment_bytes, &base, err);
 	if (!rc)
-		rc = reserve(path, 0, sequence == member->cut.sequence ? object->segment_bytes : end, err);
+		rc = reserve(path, base, 0, sequence == member->cut.sequence ? object->segment_bytes : end, err);
 	if (!rc)
 		rc = load_object(tier, manifest, object, base + sizeof *header, err);
 	if (!rc) {
@@ -272,11 +274,11 @@ static int load_image(struct tpck_tier *tier, const struct tpck_manifest *manife
 	snprintf(path, sizeof path, "%s/" RESUME_IMAGE, to_session);
 	rc = map_new(path, size, &base, err);
 	if (!rc)
-		rc = reserve(path, 0, sizeof *image.header, err);
+		rc = reserve(path, base, 0, sizeof *image.header, err);
 	if (!rc)
-		rc = reserve(path, TPCK_IMAGE_CHUNKS_AT, table, err);
+		rc = reserve(path, base, TPCK_IMAGE_CHUNKS_AT, table, err);
 	if (!rc)
-		rc = reserve(path, TPCK_IMAGE_INDEX_AT, index->bytes, err);
+		rc = reserve(path, base, TPCK_IMAGE_INDEX_AT, index->bytes, err);
 	if (!rc)
 		rc = load_object(tier, manifest, index, base + TPCK_IMAGE_INDEX_AT, err);
 	if (!rc)
