@@ -154,6 +154,47 @@ def case_spread():
             checks.ok(step and there and held < 0.45, f"the last copy is held back for {held:.2f} of an iteration", *run.story())
 
 
+STREAM = """
+import socket, sys, time
+server = socket.create_server(("", 0)) if len(sys.argv) == 1 else None
+if server:
+    print(server.getsockname()[1], flush=True)
+    connection, _ = server.accept()
+    while connection.recv(1 << 20):
+        pass
+connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+while True:
+    connection.sendall(bytes(1 << 20))
+    time.sleep(0.01)
+"""
+
+
+def case_others():
+    """Pieces that are due wait while others send over the links, and the copy is there all the same."""
+    with node.Cluster(2, memory="2g") as cluster:
+        a, b = cluster.nodes
+        b.agent()
+        run = Run(cluster, a, 24000, **LONG)
+        checks.ok(run.wait_copies(3), "copies come to be there", *run.story())
+        waited = []
+        for _ in range(2):
+            before = run.sent()
+            run.wait_copies(before["copies"] + 4)
+            after = run.sent()
+            waited.append((after["yielded_seconds"] - before["yielded_seconds"]) / max(after["copies"] - before["copies"], 1) / iteration_sec(run))
+            if len(waited) == 1:
+                receiver = b.start([sys.executable, "-c", STREAM], cluster.environment, "receiver", cluster.root)
+                port = node.until(lambda: receiver.printed().strip())
+                sender = a.start([sys.executable, "-c", STREAM, b.address, port], cluster.environment, "sender", cluster.root)
+        checks.ok(after["copies"] >= before["copies"] + 4, "beside a stream of others' they come, too", *run.story())
+        checks.ok(waited[1] > 0.02 and waited[1] > 3 * waited[0],
+                  f"and wait {waited[1]:.2f} of an iteration for it, each, and {waited[0]:.3f} without", *run.story())
+        shown = a.run([os.path.join(cluster.build, "transpckpt"), "show"], cluster.environment).stdout
+        checks.ok("while others used the network" in shown, "show says so", shown)
+        sender.kill()
+        receiver.kill()
+
+
 wanted = os.environ.get("CASE", "").split()
 for name, case in list(globals().items()):
     if name.startswith("case_") and (not wanted or name[5:] in wanted):

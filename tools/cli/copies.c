@@ -104,6 +104,8 @@ static void print_replication(json_object *answer)
 	printf("  %s copies sent, %s in %.1f s", text_of(row, "copies"), cli_bytes(strtoull(text_of(row, "bytes"), NULL, 10)), seconds);
 	if (strtod(text_of(row, "paced_seconds"), NULL) > 0)
 		printf(", %.1f s of them between pieces of a copy that was spread", strtod(text_of(row, "paced_seconds"), NULL));
+	if (strtod(text_of(row, "yielded_seconds"), NULL) > 0)
+		printf(", %.1f s while others used the network", strtod(text_of(row, "yielded_seconds"), NULL));
 	if (rate)
 		printf("; held back for %.1f s by the ceiling of %s/s", limited, cli_bytes(rate));
 	printf("\n");

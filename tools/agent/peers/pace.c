@@ -9,10 +9,17 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/policy/bandwidth.h"
+#include "runtime/policy/traffic.h"
 #include "tools/agent/peers/private.h"
 
 /* Over all peers. */
 static struct tpck_bandwidth ceiling;
+
+/* What else uses the network: so much in the time between two looks. */
+#define LOOK_NS 2000000ull
+#define MUCH_BYTES (64ull << 10)
+static struct tpck_traffic traffic;
+static bool traffic_open, busy;
 
 /* Of an iteration, from when the snapshot was held. The rest is for what a copy needs beside its bytes, and for the next snapshot:
  * that finds the image free, and on several nodes the round settled. */
@@ -20,7 +27,7 @@ static struct tpck_bandwidth ceiling;
 
 /* Since the agent began; of copies, but for the last. */
 static struct {
-	_Atomic uint64_t bytes, copies, behind, busy_ns, limited_ns, paced_ns, recovery_bytes;
+	_Atomic uint64_t bytes, copies, behind, busy_ns, limited_ns, paced_ns, yielded_ns, recovery_bytes;
 } counted;
 
 uint64_t pace_until(const struct parcel *parcel)
@@ -71,6 +78,9 @@ void pace_begin(struct pace *pace, const struct parcel *parcel, uint64_t bytes)
 	uint64_t now = tpck_clock_monotonic_ns();
 
 	ceiling.rate = peers.agent->settings.peer_bandwidth;
+	if (!traffic_open)
+		tpck_traffic_begin(&traffic, "");
+	traffic_open = true;
 	*pace = (struct pace){.parcel = parcel, .recovery = parcel->transfer != 0, .begun_ns = now};
 	tpck_spread_begin(&pace->spread, now, parcel->until_ns, bytes);
 }
@@ -80,12 +90,37 @@ static uint64_t spread_next(const struct pace *pace)
 	return pace->parcel->hurry ? 0 : tpck_spread_next(&pace->spread);
 }
 
+/* A piece that is due waits until others have done with the network, which is when a collective is over, but no longer than half of the
+ * time that is left for all pieces: where the network is never free, each comes later, and none at once at the end. */
+static void consider_others(struct pace *pace, uint64_t now)
+{
+	uint64_t due = tpck_spread_next(&pace->spread);
+
+	pace->yields_ns = 0;
+	if (!pace->yields_most_ns)
+		pace->yields_most_ns = due < pace->spread.until_ns ? due + (pace->spread.until_ns - due) / 2 : due;
+	if (now >= pace->yields_most_ns)
+		return;
+	/* Over a longer time it does not say when that was: the next look does. */
+	if (now - traffic.looked_ns >= LOOK_NS)
+		busy = tpck_traffic_look(&traffic, now) >= MUCH_BYTES;
+	if (busy)
+		pace->yields_ns = traffic.looked_ns + LOOK_NS;
+}
+
+static bool others_first(const struct pace *pace)
+{
+	return !pace->parcel->hurry && pace->yields_ns;
+}
+
 uint64_t pace_next(const struct pace *pace)
 {
 	uint64_t limit = tpck_bandwidth_next(&ceiling), even = spread_next(pace);
 
 	if (pace->recovery)
 		return 0;
+	if (others_first(pace) && pace->yields_ns > even)
+		even = pace->yields_ns;
 	return limit > even ? limit : even;
 }
 
@@ -98,8 +133,10 @@ static void count_held(struct pace *pace, uint64_t now)
 {
 	if (!pace->held_ns)
 		return;
-	if (pace->limited)
+	if (pace->by == PACE_CEILING)
 		counted.limited_ns += now - pace->held_ns;
+	else if (pace->by == PACE_OTHERS)
+		counted.yielded_ns += now - pace->held_ns;
 	else
 		counted.paced_ns += now - pace->held_ns;
 	pace->held_ns = 0;
@@ -108,15 +145,23 @@ static void count_held(struct pace *pace, uint64_t now)
 bool pace_may(struct pace *pace, uint64_t now)
 {
 	count_held(pace, now);
-	if (pace_next(pace) <= now)
+	if (!pace->recovery && !pace->parcel->hurry && pace->spread.until_ns > pace->spread.begun_ns && spread_next(pace) <= now)
+		consider_others(pace, now);
+	if (pace_next(pace) <= now) {
+		pace->yields_most_ns = 0;
 		return true;
+	}
 	pace->held_ns = now;
-	pace->limited = tpck_bandwidth_next(&ceiling) > spread_next(pace);
+	if (tpck_bandwidth_next(&ceiling) > now)
+		pace->by = PACE_CEILING;
+	else
+		pace->by = others_first(pace) ? PACE_OTHERS : PACE_SPREAD;
 	return false;
 }
 
 void pace_sent(struct pace *pace, uint64_t now, uint64_t bytes)
 {
+	tpck_traffic_ours(&traffic, now, bytes);
 	if (pace->recovery) {
 		counted.recovery_bytes += bytes;
 		return;
@@ -147,6 +192,7 @@ void pace_status(json_object *json)
 	json_object_object_add(row, "seconds", json_object_new_double((double)counted.busy_ns / 1e9));
 	json_object_object_add(row, "limited_seconds", json_object_new_double((double)counted.limited_ns / 1e9));
 	json_object_object_add(row, "paced_seconds", json_object_new_double((double)counted.paced_ns / 1e9));
+	json_object_object_add(row, "yielded_seconds", json_object_new_double((double)counted.yielded_ns / 1e9));
 	json_object_object_add(row, "behind", json_object_new_uint64(counted.behind));
 	json_object_object_add(row, "recovery_bytes", json_object_new_uint64(counted.recovery_bytes));
 	json_object_object_add(json, "replication", row);

@@ -240,7 +240,9 @@ struct pace {
 	struct tpck_spread spread;
 	uint64_t begun_ns;
 	uint64_t held_ns;          /* since when it is held back; 0: it is not */
-	bool limited;              /* then: by the ceiling */
+	enum pace_by { PACE_SPREAD, PACE_CEILING, PACE_OTHERS } by; /* then: by what */
+	uint64_t yields_ns;        /* not before then: others use the network */
+	uint64_t yields_most_ns;   /* of this piece, and no longer; 0: it has not waited for them */
 };
 void pace_begin(struct pace *pace, const struct parcel *parcel, uint64_t bytes);
 /* When the next piece may go: what is not later than now is at once. */
