@@ -419,6 +419,9 @@ static void welcome(struct agent *agent, struct hello_job *h, size_t i)
 		w.log_offset = offer->cut.offset;
 		w.tries = tpck_program_tries(part->program, &offer->point);
 		memcpy(w.meeting_ports, h->meeting_ports, sizeof w.meeting_ports);
+		/* Another node's rank may have given up before this one is told to go. */
+		if (h->launch->began_anew)
+			atomic_store(&control->go, h->launch->over);
 	}
 	control->pid = part->client->pid;
 	snprintf(w.session, sizeof w.session, "%s", part->session->path);

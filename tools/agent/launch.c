@@ -416,12 +416,13 @@ void launch_start_over(struct launch *launch, const struct live *from, bool agai
 	if (launch->began_anew)
 		return;
 	launch->began_anew = launch->closed = true;
+	launch->over = again ? TPCK_GO_AGAIN : TPCK_GO_OVER;
 	for (uint32_t r = 0; r < launch->world; r++) {
 		struct live *live = launch->rank[r];
 
 		if (!live || live == from || live->life != LIFE_RUNNING)
 			continue;
-		atomic_store(&live->session->control->go, again ? TPCK_GO_AGAIN : TPCK_GO_OVER);
+		atomic_store(&live->session->control->go, launch->over);
 	}
 }
 

@@ -29,6 +29,7 @@ struct launch {
 	bool closed;           /* one of its processes is gone: who comes now belongs to another launch */
 	bool alone_any;        /* one of its ranks runs without having been offered anything */
 	bool began_anew;       /* its ranks were told to start over */
+	uint32_t over;         /* then: TPCK_GO_OVER or TPCK_GO_AGAIN, for those that are welcomed later */
 	bool died_any;         /* one of them did not end well */
 
 	uint64_t stalled_ns;   /* when it was said that no rank gets on; 0: they do */
