@@ -121,6 +121,24 @@ static int current(void)
 	return tpck_cuda.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -ENODEV;
 }
 
+static int describe(int device, struct tpck_device_traits *traits)
+{
+	int count = 0, major = 0, minor = 0, multiprocessors = 0;
+	size_t memory = 0;
+
+	if (!tpck_cuda.cuDeviceGetCount || !tpck_cuda.cuDeviceGetAttribute || !tpck_cuda.cuDeviceTotalMem_v2 ||
+	    tpck_cuda.cuDeviceGetCount(&count) || tpck_cuda.cuDeviceTotalMem_v2(&memory, device) ||
+	    tpck_cuda.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) ||
+	    tpck_cuda.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device) ||
+	    tpck_cuda.cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device))
+		return -EIO;
+	*traits = (struct tpck_device_traits){
+		.count = (uint32_t)count, .capability = (uint32_t)(10 * major + minor), .multiprocessors = (uint32_t)multiprocessors,
+		.memory = memory,
+	};
+	return 0;
+}
+
 static int context_save(void **context)
 {
 	CUcontext current = NULL;
@@ -331,7 +349,7 @@ static int digest(uint64_t units, uint32_t count, uint64_t results, uint32_t res
 
 static struct tpck_device device = {
 	.reserve = reserve, .back = back, .unback = unback, .granule = 2 << 20,
-	.current = current, .context_save = context_save, .context_use = context_use, .synchronize = synchronize,
+	.current = current, .describe = describe, .context_save = context_save, .context_use = context_use, .synchronize = synchronize,
 	.stream_synchronize = stream_synchronize, .stream_create = stream_create,
 	.event_create = event_create, .event_record = event_record, .event_synchronize = event_synchronize,
 	.event_destroy = event_destroy, .stream_wait_event = stream_wait_event,

@@ -18,6 +18,7 @@
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
 #include "runtime/engine/offered.h"
+#include "runtime/engine/place.h"
 #include "runtime/infer/classes.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
@@ -114,6 +115,7 @@ int tpck_attach_fresh(void)
 		tpck_engine_unresumable("files that a resume needs have no place in another user's store");
 	}
 	tpck_follow_record(engine->log, engine->keep, engine->welcome.generation);
+	tpck_place_record(engine->log);
 	result = tpck_log_attach(engine->log, engine->welcome.session, engine->welcome.generation, NULL);
 	if (result) {
 		errno = -result;

@@ -21,6 +21,7 @@
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/identity.h"
 #include "runtime/engine/link.h"
+#include "runtime/engine/place.h"
 #include "runtime/files/files.h"
 #include "runtime/follow/caches.h"
 #include "runtime/follow/contents.h"
@@ -134,6 +135,8 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	}
 	if (engine->settings.allocator[0] == 'a')
 		setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync", 0);
+	if (engine->ranks.world > 1)
+		tpck_place_note(environ);
 	bytes = tpck_identity_make(engine->job, engine->ranks.rank, engine->ranks.world, arguments, environ, identity, sizeof identity);
 	engine->log = tpck_log_new(engine->settings.log_bytes);
 	if (bytes < 0 || !engine->log)

@@ -18,6 +18,7 @@
 #include "runtime/base/digest.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/text.h"
+#include "runtime/engine/place.h"
 
 /* What is long is there by its beginning and a digest, so that the text always fits and nothing is left
  * out of the comparison. */
@@ -219,7 +220,7 @@ static TPCK_AT_START int by_text(const void *a, const void *b)
 	return *first != *second ? *first - *second : strcmp((const char *)first, (const char *)second);
 }
 
-static TPCK_AT_START int add_environment(struct tpck_text *text, char *const *environment)
+static TPCK_AT_START int add_environment(struct tpck_text *text, bool one_of_several, char *const *environment)
 {
 	struct list list = {.text = text, .key = "environment", .from = text->used};
 	const char *few[256], **sorted = few;
@@ -235,7 +236,7 @@ static TPCK_AT_START int add_environment(struct tpck_text *text, char *const *en
 		return -ENOMEM;
 	count = 0;
 	for (char *const *e = environment; e && *e; e++)
-		if (matters(*e))
+		if (matters(*e) && !(one_of_several && tpck_place_tells(*e)))
 			sorted[count++] = *e;
 	qsort(sorted, count, sizeof *sorted, by_text);
 	for (size_t i = 0; i < count; i++)
@@ -328,7 +329,7 @@ TPCK_AT_START long tpck_identity_make(const char *job, uint32_t rank, uint32_t w
 	add_line(&text, "executable-digest", value);
 	add_line(&text, "folder", texts);
 	add_arguments(&text, arguments);
-	if (add_environment(&text, environment))
+	if (add_environment(&text, world > 1, environment))
 		return -ENOMEM;
 	add_line(&text, "library", PACKAGE_VERSION);
 	return text.cut ? -ENOSPC : (long)text.used;

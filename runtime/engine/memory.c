@@ -15,6 +15,7 @@
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
 #include "runtime/engine/engine_private.h"
+#include "runtime/engine/place.h"
 #include "runtime/infer/classes.h"
 #include "runtime/track/mappings.h"
 
@@ -37,9 +38,14 @@ static struct variable {
 
 void tpck_memory_open(void)
 {
+	char why[240];
 	int result;
 
 	engine->ordinal = engine->device->current();
+	if (tpck_engine_mode() == TPCK_MODE_LIVE)
+		tpck_place_record_device(engine->log, engine->device, engine->ordinal);
+	else if (tpck_place_compare(engine->device, engine->ordinal, why, sizeof why))
+		tpck_resume_diverged(why);
 	result = tpck_arena_open(&engine->arena, engine->device, engine->ordinal, ARENA_BASE, ARENA_BYTES);
 
 	if (result) {

@@ -20,6 +20,7 @@
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
 #include "runtime/engine/offered.h"
+#include "runtime/engine/place.h"
 #include "runtime/follow/caches.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
@@ -44,7 +45,7 @@ uint64_t tpck_resume_bytes(void)
 	return tpck_offered() ? tpck_offered()->data_bytes : 0;
 }
 
-static int learn_files(struct tpck_log_position cut)
+static int learn_start(struct tpck_log_position cut)
 {
 	const struct tpck_record *record;
 	struct tpck_log_reader *reader;
@@ -55,6 +56,8 @@ static int learn_files(struct tpck_log_position cut)
 	while ((record = tpck_log_next(reader)))
 		if (record->type == TPCK_RECORD_FILE)
 			tpck_follow_learn(record);
+		else
+			tpck_place_learn(record);
 	/* The records stay mapped: the overlay reads from them. */
 	return 0;
 }
@@ -147,8 +150,13 @@ void tpck_resume_begin(void)
 	}
 	tpck_follow_record(engine->log, engine->keep, tpck_log_timeline(engine->welcome.session));
 	if (!result)
-		result = learn_files(cut);
+		result = learn_start(cut);
 	if (!result && tpck_contents_compare(why, sizeof why)) {
+		decline(why);
+		return;
+	}
+	why[0] = '\0';
+	if (!result && tpck_place_return(why, sizeof why)) {
 		decline(why);
 		return;
 	}

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/track/device.h"
+
 enum tpck_record_type {
 	TPCK_RECORD_MARK = 1, /* device operations of one thread since its last mark: struct tpck_record_mark */
 	TPCK_RECORD_BOUNDARY, /* struct tpck_record_boundary */
@@ -27,6 +29,8 @@ enum tpck_record_type {
 	TPCK_RECORD_FILE,     /* struct tpck_record_file, then the path */
 	TPCK_RECORD_SCALARS,  /* what the host told the iteration's optimizer, where that changed: struct tpck_roles_scalar each */
 	TPCK_RECORD_COMMUNICATORS, /* those of the process, where they became others: struct tpck_image_communicator each */
+	TPCK_RECORD_PLACE,    /* where the log's first process was as a rank: "NAME=VALUE\n" of its environment, each; then a zero */
+	TPCK_RECORD_DEVICE,   /* what device that process was on: struct tpck_record_device */
 	TPCK_RECORD_TYPES,
 };
 
@@ -55,6 +59,11 @@ struct tpck_record_boundary {
 struct tpck_record_query {
 	uint32_t not_ready;  /* answers before `result` */
 	int32_t result;      /* CUresult; -1: none yet */
+};
+
+struct tpck_record_device {
+	struct tpck_device_traits traits;
+	uint32_t ordinal, unused;
 };
 
 struct tpck_log_position {

@@ -16,6 +16,14 @@
 typedef void *tpck_stream_handle;
 typedef void *tpck_event_handle;
 
+/* What programs compute by. */
+struct tpck_device_traits {
+	uint32_t count;            /* devices that the process sees */
+	uint32_t capability;       /* 10 times major, and minor */
+	uint32_t multiprocessors, unused;
+	uint64_t memory;           /* bytes */
+};
+
 struct tpck_device {
 	/* Reserves bytes of address space at hint exactly; -EADDRINUSE where the driver gives another. */
 	int (*reserve)(int device, uint64_t hint, uint64_t bytes);
@@ -25,6 +33,7 @@ struct tpck_device {
 	uint64_t granule;
 
 	int (*current)(void);                         /* * ordinal of the calling thread's device, or -errno */
+	int (*describe)(int device, struct tpck_device_traits *);
 	int (*context_save)(void **context);          /* * the calling thread's current context */
 	int (*context_use)(void *context);            /* * makes it current in the calling thread */
 	int (*synchronize)(void);                     /* the whole context */

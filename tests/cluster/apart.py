@@ -255,6 +255,57 @@ def case_moved():
         finish(run, run.start((b, c), 2), has, "other nodes")
 
 
+def places(what, before, after, lost=(), peers="1", nodes=4, devices=2, then_sees=None):
+    """Four ranks go on as other ones of their nodes, after some of those were lost: `before` and `after` are how many a node has. What they
+    compute follows from their numbers on their nodes, too."""
+    visible = ",".join(str(number) for number in range(devices))
+    with node.Cluster(nodes, memory="1g", TRANSPCKPT_PEERS=peers, SIMGPU_DEVICES=str(devices), CUDA_VISIBLE_DEVICES=visible) as cluster:
+        run = Spread(cluster, 4, "--by-place", steps=300)
+        run.what = what
+        first = cluster.nodes[:4 // before]
+        run.reference(first, before)
+        meet(run, cluster.nodes)
+        start = reached = settled if len(first) > 1 else committed
+        start = begin(run, first, before, 20, reached)
+        has = reached(first[0])
+        for n in lost:
+            cluster.nodes[n].destroy()
+        start.kill()
+        left = [n for n in cluster.nodes if n.alive]
+        node.until(lambda: all(len(re.findall("was killed", n.agent_log())) >= before for n in first if n.alive), 10)
+        start = run.start(left[:4 // after], after, **({"CUDA_VISIBLE_DEVICES": then_sees} if then_sees else {}))
+        if then_sees:
+            # A rank that meets others while they begin anew may fail, as when they have died; then somebody starts the job again.
+            status, said = start.wait(60), run.story()
+            for _ in range(3):
+                if status != 0:
+                    start = run.start(left[:4 // after], after, CUDA_VISIBLE_DEVICES=then_sees)
+                    status, said = start.wait(60), said + run.story()
+            why = re.search(r"cannot resume at step \d+: the rank was on device 1 of 2, and here it sees 1", said)
+            checks.ok(why and not job.LIVE.search(said), f"{what}: nobody goes on, and one says why", said, cluster.logs())
+            checks.ok(status == 0, f"{what}: all begin anew", status, said, cluster.logs())
+            return
+        finish(run, start, has, f"{after} a node")
+        devices = [re.findall(r"rank \d of its node on device \d of \d (\S+)", text) for text in run.said()]
+        really = [sum(devices[i:i + after], []) for i in range(0, 4, after)]
+        checks.ok(all(len(on) == len(set(on)) == after for on in really), f"{what}: each rank of a node has a device of its own: {really}", run.story())
+
+
+def case_together():
+    """One a node, and two nodes go: two a node on the others."""
+    places("together", 1, 2, (1, 3), "2")
+
+
+def case_singly():
+    """Two a node on two nodes, and then one a node on four."""
+    places("singly", 2, 1)
+
+
+def case_fewer():
+    """Two a node, and then one a node where each sees one device only, so that none has the number that the second one's had."""
+    places("fewer", 2, 1, then_sees="0")
+
+
 def case_twice():
     """One node after another is lost; the second time what goes on is what was gone on with before."""
     with node.Cluster(4, memory="1g") as cluster:
@@ -545,7 +596,7 @@ def case_twins():
         finish(run, run.start((nodes[0], nodes[3], nodes[2])), has, "on other nodes")
 
 
-BY_NAME = ("bad", "broken", "copies_only", "dead", "eight", "erasure", "erasure_few", "erasure_wide", "killed", "late", "moved", "node", "nodes", "slow", "stalled", "starting", "twins")
+BY_NAME = ("bad", "broken", "copies_only", "dead", "eight", "erasure", "erasure_few", "erasure_wide", "fewer", "killed", "late", "moved", "node", "nodes", "singly", "slow", "stalled", "starting", "twins")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):

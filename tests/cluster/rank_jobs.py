@@ -124,6 +124,13 @@ class Spread(Ranks):
                  '$p/environ && kill -$1 ${p#/proc/} && echo killed; done 2>/dev/null'
         return "killed" in self.where[rank // self.per_node].run(["sh", "-c", script, str(rank), how], self.cluster.environment).stdout
 
+    def reference(self, where, per_node):
+        """What a start that nothing happens to gives with the ranks on these nodes is what later ones are compared with."""
+        if self.start(where, per_node, preloaded=False).wait(120):
+            raise RuntimeError(self.story())
+        shutil.rmtree(os.path.join(self.plain, "out"))
+        os.rename(os.path.join(self.work, "out"), os.path.join(self.plain, "out"))
+
     def anew(self):
         """The next start finds nothing that the program wrote."""
         shutil.rmtree(os.path.join(self.work, "out"))

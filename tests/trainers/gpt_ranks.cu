@@ -18,6 +18,9 @@
 //
 // --watch looks for errors of NCCL while it waits for the device, and ends.
 //
+// --by-place seeds the masks by the rank's number on its node as well, which only its kernels' parameters show, and says in its log
+// which device it is on.
+//
 // --late RANK:STEP:SECONDS: one rank's data come late once, as from a disk that others read.
 //
 // Each part of the model is model_%08d_m%02d.bin with weights and moments, written by its rank of the first copy; each
@@ -39,7 +42,7 @@ static Options parse(int argc, char **argv)
         {"batch", 1, 0, 'B'},   {"heads", 1, 0, 'H'}, {"bigrams", 1, 0, 'G'}, {"accum", 1, 0, 'a'}, {"lr", 1, 0, 'l'},
         {"clip", 1, 0, 'c'},    {"dropout", 1, 0, 'p'}, {"zero", 0, 0, 'z'}, {"tp", 1, 0, 't'},
         {"pp", 1, 0, 'P'},      {"watch", 0, 0, 'w'}, {"chatty", 0, 0, 'y'}, {"late", 1, 0, 'e'},
-        {"graph", 0, 0, 'g'},   {0, 0, 0, 0}};
+        {"graph", 0, 0, 'g'},   {"by-place", 0, 0, 'b'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
         case 'd': o.data = optarg; break;
@@ -65,6 +68,7 @@ static Options parse(int argc, char **argv)
         case 'w': o.watch = true; break; // end when NCCL has an error
         case 'y': o.chatty = true; break;
         case 'g': o.graph = true; break;
+        case 'b': o.by_place = true; break;
         case 'e':
             if (sscanf(optarg, "%d:%d:%d", &o.late_rank, &o.late_step, &o.late) != 3)
                 die("--late wants RANK:STEP:SECONDS");
@@ -311,11 +315,25 @@ struct Trainer {
         return true;
     }
 
+    // as the program sees it, and which one of the node's it really is
+    void say_place(FILE *to, bool really) const
+    {
+        int device, devices;
+        char bus[32] = "";
+        CHECK(cudaGetDevice(&device));
+        CHECK(cudaGetDeviceCount(&devices));
+        if (really)
+            CHECK(cudaDeviceGetPCIBusId(bus, sizeof bus, device));
+        fprintf(to, "rank %d of its node on device %d of %d %s\n", job.local, device, devices, bus);
+    }
+
     void run()
     {
         bool resumed = o.resume && resume();
         log = open(path("log_r%02d.txt", job.rank), resumed ? "a" : "w");
         fseek(log, 0, SEEK_END);
+        if (o.by_place)
+            say_place(log, false);
         if (job.rank == 0)
             printf("gpt_ranks: %d ranks, %zu parameters, from step %d\n", job.world, model.count, step);
         while (step < o.steps && step < o.stop_at) {
@@ -330,6 +348,8 @@ struct Trainer {
             die("cannot write the end");
         job.barrier(model.square, model.stream);
         CHECK(cudaDeviceSynchronize());
+        if (o.by_place)
+            say_place(stderr, true);
         job.part();
     }
 };

@@ -15,7 +15,7 @@ struct Options {
     int steps = 20, stop_at = 1 << 30, save_every = 0, accum = 2, layers = 2, width = 32, context = 32, batch = 1, heads = 4,
         bigrams = 512, tp = 1, pp = 1, late_rank = -1, late_step = 0, late = 0;
     float lr = 3e-3f, clip = 1.0f, dropout = 0.1f, decay = 0.1f;
-    bool resume = false, zero = false, watch = false, chatty = false, graph = false;
+    bool resume = false, zero = false, watch = false, chatty = false, graph = false, by_place = false;
 };
 
 #define VOCABULARY 96
@@ -338,12 +338,17 @@ struct Model {
 
     float *output(Activations &a) { return a.layers.back().res2; }
 
+    void seek_masks(unsigned long long number)
+    {
+        dropout_seek_kernel<<<1, 1, 0, stream>>>(number + (o.by_place ? (unsigned long long)job.local << 40 : 0));
+    }
+
     // `number`: of the micro-batch in the run. Behind the first stage what it begins with has been received into enc.
     void forward(Activations &a, unsigned long long number)
     {
         float scale = 1.0f / (float)(N * o.accum);
         const float *x = a.enc;
-        dropout_seek_kernel<<<1, 1, 0, stream>>>(number);
+        seek_masks(number);
         if (first)
             encoder_forward_kernel<<<blocks(N * C), BLOCK, 0, stream>>>(a.enc, a.tokens, P(wte), P(wpe), P(wbe), N, o.context, C,
                                                                        o.bigrams);
@@ -364,7 +369,7 @@ struct Model {
     // with a bucket can travel while the layers below it are computed.
     void backward(Activations &a, unsigned long long number, bool done)
     {
-        dropout_seek_kernel<<<1, 1, 0, stream>>>(number);
+        seek_masks(number);
         if (last) {
             linear_backward(dln, a.logits, a.lnf, head, -1, C, V);
             CHECK(cudaMemsetAsync(dres, 0, (size_t)N * C * sizeof(float), stream));
