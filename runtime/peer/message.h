@@ -18,7 +18,7 @@
 #include "runtime/wire/view.h"
 
 #define TPCK_PEER_MAGIC 0x72656570u /* "peer" */
-enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 11 };
+enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 12 };
 /* Of texts: identities, reasons, manifests. */
 enum { TPCK_PEER_TEXT_MAX = 256 << 20, TPCK_PEER_NAME = 128 };
 
@@ -42,7 +42,7 @@ enum tpck_peer_type {
 			      * several ranks the first one stands for all */
 	TPCK_PEER_TELL,      /* to an ASK: value 0: nothing; 1: a copy of generation and step; 2: only one of the program as it
 			      * was with other arguments, variables or ranks, and its identity's text. With 0 and 1: struct tpck_peer_told, one for
-			      * each fragment */
+			      * each fragment, or part of a launch on several nodes */
 	TPCK_PEER_GET,       /* an identity's text, rank, ordinal, generation, step: is answered by an OFFER of what is there of this
 			      * launch and exactly this step, to which this rank belongs: the whole, or this fragment */
 	TPCK_PEER_ACCORD,    /* struct tpck_accord_message (accord.h) and what goes with it */

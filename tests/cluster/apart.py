@@ -296,6 +296,35 @@ def case_together():
     places("together", 1, 2, (1, 3), "2")
 
 
+def case_gathered():
+    """Two a node, and one of two nodes goes: all are on the other."""
+    places("gathered", 2, 4, (1,), nodes=2, devices=4)
+    places("gathered where a copy is", 2, 4, (0, 1), peers="2", nodes=4, devices=4)
+
+
+def case_afresh():
+    """Two a node, and one of two nodes goes: all are on a node that has come since."""
+    with node.Cluster(4, memory="1g", TRANSPCKPT_PEERS="2", SIMGPU_DEVICES="4", CUDA_VISIBLE_DEVICES="0,1,2,3") as cluster:
+        a, b, c, d = cluster.nodes
+        run = Spread(cluster, 4, "--by-place", steps=200)
+        run.what = "afresh"
+        run.reference((a, b), 2)
+        meet(run, (a, b, c))
+        start = begin(run, (a, b), 2, 20, settled)
+        has = settled(a)
+        b.destroy()
+        start.kill()
+        node.until(lambda: len(re.findall("was killed", a.agent_log())) >= 2, 10)
+        d.agent()
+        checks.ok(node.until(lambda: d.agent_log().count("is a peer") >= 2, 60), "afresh: the agents meet", cluster.logs())
+        finish(run, run.start((d,), 4), has, "4 a node")
+
+
+def case_scattered():
+    """All on one node, and then two a node on two others."""
+    places("scattered", 4, 2, nodes=3, devices=4)
+
+
 def case_singly():
     """Two a node on two nodes, and then one a node on four."""
     places("singly", 2, 1)
@@ -596,7 +625,7 @@ def case_twins():
         finish(run, run.start((nodes[0], nodes[3], nodes[2])), has, "on other nodes")
 
 
-BY_NAME = ("bad", "broken", "copies_only", "dead", "eight", "erasure", "erasure_few", "erasure_wide", "fewer", "killed", "late", "moved", "node", "nodes", "singly", "slow", "stalled", "starting", "twins")
+BY_NAME = ("afresh", "bad", "broken", "copies_only", "dead", "eight", "erasure", "erasure_few", "erasure_wide", "fewer", "gathered", "killed", "late", "moved", "node", "nodes", "scattered", "singly", "slow", "stalled", "starting", "twins")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):

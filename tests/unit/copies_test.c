@@ -339,7 +339,7 @@ static int take_fragment(uint16_t index, uint64_t of, uint64_t step, uint64_t ke
 static size_t told(uint64_t of, uint64_t step)
 {
 	size_t count, found = 0;
-	struct tpck_peer_told *rows = copies_here_fragments(session[1]->identity, 1, 0, &count);
+	struct tpck_peer_told *rows = copies_here_pieces(session[1]->identity, 1, 0, &count);
 
 	for (size_t i = 0; i < count; i++)
 		found += rows[i].generation == of && rows[i].step == step && !rows[i].part;

@@ -58,6 +58,7 @@ struct hello_job {
 	struct tpck_manifest *base;
 	uint16_t meeting_ports[2];
 	bool resume;         /* an offer is wanted, and can be made */
+	bool in_parts;       /* by an accord only: nodes have parts of it */
 	char obstacle[300];  /* why it cannot, or "" */
 	/* of a launch on several nodes */
 	struct tpck_point point; /* that is tried */
@@ -215,6 +216,7 @@ static void ask_others(struct hello_job *h, bool store, struct offer_request *re
 	}
 	if (h->resume || peers_first(requests, h->count)->told_only)
 		peers_fetch(h->agent, store, peers_first(requests, h->count));
+	h->in_parts = h->resume && h->launch->world > 1 && !h->launch->apart && peers_first(requests, h->count)->in_parts;
 }
 
 /* Ports of TCP that nobody listens at now; 0: there is none. */
@@ -246,6 +248,11 @@ static void hello_run(struct job *job)
 
 	if (requests)
 		ask_others(h, store_rc != -EPERM, requests);
+	if (h->in_parts) {
+		free(peers_first(requests, h->count)->other_identity);
+		free(requests);
+		return;
+	}
 	if (!h->launch->generation)
 		h->launch->generation = hello_generation(h->agent);
 	for (size_t i = 0; i < h->count; i++)
@@ -465,11 +472,57 @@ static void job_free(struct hello_job *h)
 	free(h);
 }
 
+static bool keep(struct client *client, const struct tpck_hello *hello, const char *identity)
+{
+	if (client->deferred)
+		return true;
+	client->deferred = malloc(sizeof *hello + strlen(identity) + 1);
+	if (!client->deferred)
+		return false;
+	memcpy(client->deferred, hello, sizeof *hello);
+	strcpy(client->deferred + sizeof *hello, identity);
+	return true;
+}
+
+/* All ranks are here, and what they can go on from is in parts on several nodes: as if some of them were elsewhere. */
+static void begin_accord(struct agent *agent, struct hello_job *h)
+{
+	struct launch *launch = h->launch;
+	struct client *next;
+
+	launch->hellos++; /* it stays till the end of this */
+	if (!launch->apart) {
+		launch->accord = accord_new();
+		launch->apart = launch->accord != NULL;
+	}
+	for (size_t i = 0; i < h->count; i++) {
+		struct hello_part *part = &h->part[i];
+
+		part->client->busy = false;
+		give_back_candidates(agent, part);
+		if (part->client->gone || !launch->apart || !keep(part->client, &part->hello, part->identity))
+			client_close(agent, part->client);
+		else
+			part->client->deferred_until_ns = tpck_clock_monotonic_ns() + RANKS_WAIT_NS;
+	}
+	job_free(h);
+	for (struct client *client = agent->clients; client; client = next) {
+		next = client->next;
+		if (client->launch == launch && client->deferred)
+			accord_came(agent, launch, (struct tpck_hello *)client->deferred, client->deferred + sizeof(struct tpck_hello));
+	}
+	launch_said(agent, launch, 1);
+}
+
 static void hello_done(struct agent *agent, struct job *job)
 {
 	struct hello_job *h = (struct hello_job *)job;
 
 	agent->jobs--;
+	if (h->in_parts) {
+		begin_accord(agent, h);
+		return;
+	}
 	if (h->base) {
 		tpck_manifest_free(h->launch->base);
 		h->launch->base = h->base;
@@ -543,18 +596,6 @@ static struct live *predecessor(struct agent *agent, const struct client *client
 			return live;
 	}
 	return NULL;
-}
-
-static bool keep(struct client *client, const struct tpck_hello *hello, const char *identity)
-{
-	if (client->deferred)
-		return true;
-	client->deferred = malloc(sizeof *hello + strlen(identity) + 1);
-	if (!client->deferred)
-		return false;
-	memcpy(client->deferred, hello, sizeof *hello);
-	strcpy(client->deferred + sizeof *hello, identity);
-	return true;
 }
 
 static bool defer(struct client *client, const struct tpck_hello *hello, const char *identity)
@@ -664,6 +705,19 @@ static void gather_ranks(struct agent *agent, struct launch *launch)
 	job_give(h);
 }
 
+/* Whether what is here of this program's ranks is of a launch that was on several nodes: one node's agent alone does not put that
+ * together. */
+static bool was_apart(struct agent *agent, const char *identity)
+{
+	char form[IDENTITY_FORM];
+
+	identity_form(identity, form);
+	for (const struct live *live = agent->lives; live; live = live->next)
+		if (live->session->control->apart && identity_form_among(live->session->identity, form, sizeof form) >= 0)
+			return true;
+	return peers_on() && peers_parts_held(form, sizeof form);
+}
+
 void hello_begin(struct agent *agent, struct client *client, const struct tpck_hello *hello, const char *identity)
 {
 	struct hello_job *h;
@@ -677,7 +731,7 @@ void hello_begin(struct agent *agent, struct client *client, const struct tpck_h
 	if (before && (before->life == LIFE_SETTLING || (hello->flags & TPCK_HELLO_RESUME)) &&
 	    defer(client, hello, identity))
 		return;
-	client->launch = launch_join(agent, hello);
+	client->launch = launch_join(agent, hello, hello->world > 1 && asks(hello) && was_apart(agent, identity));
 	if (!client->launch) {
 		tpck_log_warn("process %d says that it is rank %u of %u", (int)client->pid, hello->rank, hello->world);
 		client_close(agent, client);

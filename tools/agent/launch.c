@@ -50,20 +50,23 @@ static struct launch *launch_new(struct agent *agent, uint64_t key, uint32_t wor
 	return launch;
 }
 
-struct launch *launch_join(struct agent *agent, const struct tpck_hello *hello)
+struct launch *launch_join(struct agent *agent, const struct tpck_hello *hello, bool was_apart)
 {
 	uint32_t world = hello->world ? hello->world : 1;
 	bool apart = world > 1 && (hello->flags & TPCK_HELLO_APART);
 	struct launch *launch;
 
+	/* The first of its ranks has decided. */
+	was_apart = was_apart && world > 1;
+
 	if (world > RANKS_MAX || hello->rank >= world)
 		return NULL;
 	for (launch = agent->launches; launch; launch = launch->next)
-		if (world > 1 && launch->key == hello->launch && launch->world == world && launch->apart == apart && !launch->closed &&
+		if (world > 1 && launch->key == hello->launch && launch->world == world && launch->apart >= apart && !launch->closed &&
 		    !launch->said[hello->rank])
 			break;
 	if (!launch)
-		launch = launch_new(agent, hello->launch, world, apart);
+		launch = launch_new(agent, hello->launch, world, apart || was_apart);
 	if (launch)
 		launch->said[hello->rank] = 1;
 	return launch;

@@ -46,8 +46,9 @@ struct launch {
 };
 
 /* The launch that a HELLO belongs to, made if there is none; the rank is taken. NULL: no memory, or a number that cannot
- * be. */
-struct launch *launch_join(struct agent *agent, const struct tpck_hello *hello);
+ * be. `was_apart`: what there is of the program is parts of several nodes, so that a launch that is made goes by an accord even if all of
+ * its ranks are here. */
+struct launch *launch_join(struct agent *agent, const struct tpck_hello *hello, bool was_apart);
 /* That of an adopted session. */
 struct launch *launch_adopt(struct agent *agent, uint64_t key, uint64_t generation, uint32_t world, bool apart);
 /* The first of its ranks that is here, or NULL. */

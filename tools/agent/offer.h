@@ -34,6 +34,7 @@ struct offer_request {
 	 * not be had. */
 	char *other_identity; /* malloc'd, or NULL */
 	struct tpck_point other_point, lost; /* generation 0: none */
+	bool in_parts;        /* there is something newer, parts of which are on several nodes */
 	char lost_why[300];
 };
 

@@ -158,7 +158,7 @@ static bool get(struct ask *ask, const struct ask_answer *answer)
 static void add_fragments_here(struct ask *ask)
 {
 	size_t count;
-	struct tpck_peer_told *rows = copies_here_fragments(ask->identity, ask->rank, ask->ordinal, &count);
+	struct tpck_peer_told *rows = copies_here_pieces(ask->identity, ask->rank, ask->ordinal, &count);
 
 	for (size_t i = 0; i < count && ask->count < ASK_ANSWERS; i++) {
 		struct ask_answer *answer = &ask->answers[ask->count++];
@@ -267,6 +267,9 @@ void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 		else
 			snprintf(request->lost_why, sizeof request->lost_why, "%.100s: %.180s", ask->why_host, ask->why);
 	}
+	for (unsigned i = 0; i < ask->count && !request->told_only; i++)
+		if (ask->answers[i].serial && ask->answers[i].part && tpck_point_compare(&ask->answers[i].point, &newest) > 0)
+			request->in_parts = true;
 	take_out(ask);
 	/* One that the thread has not come to yet is its to look at. */
 	while (!ask->posted && !peers.ended)

@@ -430,14 +430,14 @@ struct copy *copy_pin_fragment(const char *identity, uint32_t rank, uint32_t ord
 	return pin(identity, rank, ordinal, point, fragment, slot);
 }
 
-struct tpck_peer_told *copies_here_fragments(const char *identity, uint32_t rank, uint32_t ordinal, size_t *count)
+struct tpck_peer_told *copies_here_pieces(const char *identity, uint32_t rank, uint32_t ordinal, size_t *count)
 {
 	struct tpck_peer_told *rows = NULL;
 
 	*count = 0;
 	pthread_mutex_lock(&peers.lock);
 	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
-		int m = copy->doomed || !is_fragment(copy) ? -1 : member_of(copy, rank, ordinal);
+		int m = copy->doomed || !(is_fragment(copy) || copy->part) ? -1 : member_of(copy, rank, ordinal);
 		struct tpck_peer_told *grown;
 
 		if (m < 0 || strcmp(copy->member[m].identity, identity) != 0 ||
@@ -497,6 +497,17 @@ size_t peers_copies_held(const char *forms, size_t size, struct peers_held **row
 			more = copy->doomed || !copy->slot[s].whole || add_held(rows, &count, copy, s, forms, size);
 	pthread_mutex_unlock(&peers.lock);
 	return count;
+}
+
+bool peers_parts_held(const char *forms, size_t size)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&peers.lock);
+	for (const struct copy *copy = peers.copies; copy && !found; copy = copy->next)
+		found = copy->part && !copy->doomed && identity_form_among(copy->member[0].identity, forms, size) >= 0;
+	pthread_mutex_unlock(&peers.lock);
+	return found;
 }
 
 char *copies_here_other(const char *identity, uint32_t rank, struct tpck_point *point)

@@ -80,6 +80,8 @@ struct peers_held {
 };
 /* Of programs of these forms (identity.h). The rows are malloc'd. */
 size_t peers_copies_held(const char *forms, size_t size, struct peers_held **rows);
+/* Event loop. Whether there are copies of parts of launches of these forms. */
+bool peers_parts_held(const char *forms, size_t size);
 /* Event loop. What is here of other nodes' launches, or of their parts that were there (left.c). The rows are malloc'd. */
 struct peers_left {
 	uint64_t generation, step; /* step: the newest */

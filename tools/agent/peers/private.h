@@ -326,8 +326,8 @@ struct copy *copy_pin(const char *identity, uint32_t rank, uint32_t ordinal, con
 /* The same of a fragment, always of a point. */
 struct copy *copy_pin_fragment(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
 			       const struct tpck_fragment *fragment, unsigned *slot);
-/* All fragments here of parts that have this rank; malloc'd, or NULL. */
-struct tpck_peer_told *copies_here_fragments(const char *identity, uint32_t rank, uint32_t ordinal, size_t *count);
+/* All fragments here that have this rank, and all that is of a launch on several nodes; malloc'd, or NULL. */
+struct tpck_peer_told *copies_here_pieces(const char *identity, uint32_t rank, uint32_t ordinal, size_t *count);
 void copy_pin_again(struct copy *copy, unsigned slot);
 void copy_unpin(struct copy *copy, unsigned slot);
 /* What is there is bad; the caller's pin goes. Its place is free at once, if nobody else has one: who fills it may be gone

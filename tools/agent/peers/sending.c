@@ -623,6 +623,21 @@ static void inquiry_answer(struct errand *errand)
 	free(inquiry);
 }
 
+/* Of a launch on several nodes only those ranks that were here are. */
+static void tell_part(struct inquiry *inquiry, const struct tpck_point *point)
+{
+	struct tpck_peer_told told = {.generation = point->generation, .step = point->step, .part = 1};
+	size_t size = inquiry->answer.value == 2 ? 0 : inquiry->other_size;
+	char *grown = realloc(inquiry->other, size + sizeof told);
+
+	if (!grown)
+		return;
+	memcpy(grown + size, &told, sizeof told);
+	inquiry->other = grown;
+	inquiry->other_size = size + sizeof told;
+	inquiry->answer.value = inquiry->answer.value == 1;
+}
+
 static void inquiry_done(struct agent *agent, struct job *job)
 {
 	struct inquiry *inquiry = (struct inquiry *)job;
@@ -644,7 +659,9 @@ static void inquiry_done(struct agent *agent, struct job *job)
 		free(inquiry);
 		return;
 	}
-	if (launch && !inquiry->get && (inquiry->answer.value != 1 || tpck_point_compare(&point, &other) > 0)) {
+	if (launch && !inquiry->get && launch->apart)
+		tell_part(inquiry, &point);
+	else if (launch && !inquiry->get && (inquiry->answer.value != 1 || tpck_point_compare(&point, &other) > 0)) {
 		if (inquiry->answer.value == 2)
 			inquiry->other_size = 0;
 		inquiry->answer.value = 1;

@@ -21,10 +21,10 @@ static void take_ask(struct peer *peer, const struct tpck_peer_message *head, co
 	unsigned slot;
 	struct copy *copy = copy_pin(identity, head->rank, head->ordinal, NULL, &slot);
 	size_t count = 0, size;
-	struct tpck_peer_told *fragments = copies_here_fragments(identity, head->rank, head->ordinal, &count);
-	char *other = (char *)fragments;
+	struct tpck_peer_told *pieces = copies_here_pieces(identity, head->rank, head->ordinal, &count);
+	char *other = (char *)pieces;
 
-	size = count * sizeof *fragments;
+	size = count * sizeof *pieces;
 	outgoing_hurry();
 	if (copy) {
 		answer.value = 1;
@@ -86,7 +86,7 @@ static void take_tell(struct peer *peer, const struct tpck_peer_message *head, c
 			struct tpck_peer_told told;
 
 			memcpy(&told, text + i * sizeof told, sizeof told);
-			if (tpck_fragment_is_valid(&told.fragment))
+			if (tpck_fragment_is_valid(&told.fragment) || (told.part && !told.fragment.data))
 				add_answer(ask, peer, &told);
 		}
 		pthread_cond_broadcast(&peers.changed);
