@@ -7,6 +7,7 @@ their last digests and the checkpoints that they save themselves must be those o
 
   node         a node is destroyed once a step has copies; the same command goes on on the other one and a spare one
   leader       the same; it is the node of rank 0
+  together     one of two nodes with a rank each is destroyed, and both ranks go on on the other one
   rank         one rank is killed, and torchrun starts all of them again where they are
 
 Without arguments those of USUAL. Exits with 77 where there is no PyTorch, or where namespaces are not allowed.
@@ -31,7 +32,7 @@ USUAL = ['node']
 STEPS = 80
 HANG_SEC = 600
 # At the level of the log that says which steps have copies.
-DEBUG = re.compile(r'transpckpt: (the driver is /|digests are taken on the device)')
+DEBUG = re.compile(r'transpckpt: (the driver is /|digests are taken on the device|rank \d of this node goes on as it began)')
 DDP = ['ddp.py', '--loading', '0.03', '--steps', str(STEPS), '--save-every', '10']
 
 
@@ -45,10 +46,11 @@ class Torchrun:
 
     starts = 0
 
-    def __init__(self, cluster, python, where, per_node, folder, name, preloaded=True, restarts=0):
+    def __init__(self, cluster, python, where, per_node, folder, name, preloaded=True, restarts=0, devices=None):
         Torchrun.starts += 1
         self.cluster, self.python, self.where, self.per_node, self.name = cluster, python, where, per_node, name
         self.preloaded, self.restarts, self.folder = preloaded, restarts, os.path.join(cluster.root, folder)
+        self.devices = devices or per_node
         os.makedirs(self.folder, exist_ok=True)
         # Ranks that are left of an earlier start may still have its port.
         self.endpoint = '%s:%d' % (where[0].name, 29400 + Torchrun.starts)
@@ -56,11 +58,12 @@ class Torchrun:
 
     def begin(self, here):
         environment = {k: v for k, v in self.cluster.environment.items() if self.preloaded or not k.startswith('TRANSPCKPT_')}
-        environment.update(OMP_NUM_THREADS='1', SIMGPU_DEVICES=str(self.per_node), SIMGPU_UNKNOWN='list',
+        environment.update(OMP_NUM_THREADS='1', SIMGPU_DEVICES=str(self.devices), SIMGPU_UNKNOWN='list',
+                           CUDA_VISIBLE_DEVICES=','.join(str(number) for number in range(self.devices)),
                            SIMGPU_TORCH=os.environ['SIMGPU_TORCH'], PYTHONUNBUFFERED='1')
         run = [os.path.join(self.cluster.build, 'transpckpt'), 'run', '--'] if self.preloaded else []
         return here.start(self.cluster.runner + run + [
-            self.python, '-W', 'ignore', '-m', 'torch.distributed.run', '--nnodes', '2', '--nproc-per-node', str(self.per_node),
+            self.python, '-W', 'ignore', '-m', 'torch.distributed.run', '--nnodes', str(len(self.where)), '--nproc-per-node', str(self.per_node),
             '--rdzv-backend', 'c10d', '--rdzv-id', 'j', '--rdzv-endpoint', self.endpoint, '--max-restarts', str(self.restarts),
             os.path.join(HERE, DDP[0])] + DDP[1:], environment, '%s.%s' % (self.name, here.name), self.folder)
 
@@ -104,17 +107,18 @@ def judge(plain, runs, ranks):
 
 
 class Case:
-    def __init__(self, checks, python, name, per_node=1):
+    def __init__(self, checks, python, name, per_node=1, devices=None):
+        self.devices = devices
         self.checks, self.python, self.name, self.per_node, self.ranks = checks, python, name, per_node, 2 * per_node
 
     def ok(self, good, what, *more):
         return self.checks.ok(good, '%s: %s' % (self.name, what), *more)
 
     def run(self, cluster, where, name, **more):
-        return Torchrun(cluster, self.python, where, self.per_node, 'killed', name, **more)
+        return Torchrun(cluster, self.python, where, self.ranks // len(where), 'killed', name, devices=self.devices, **more)
 
     def plain(self, cluster, where):
-        plain = Torchrun(cluster, self.python, where, self.per_node, 'plain', 'plain', preloaded=False)
+        plain = Torchrun(cluster, self.python, where, self.per_node, 'plain', 'plain', preloaded=False, devices=self.devices)
         status = plain.launch.wait(HANG_SEC)
         return plain if self.ok(status == 0, 'a plain run on two nodes', status, plain.said()[-3000:]) else None
 
@@ -171,6 +175,22 @@ def case_node(case):
 
 def case_leader(case):
     lose(case, 0)
+
+
+def case_together(case):
+    # What a rank was told of its place at first, and which device, is what its program goes on with.
+    case.devices = 2
+    with node.Cluster(2, memory='1500m') as cluster:
+        a, b = cluster.nodes
+        plain = case.plain(cluster, cluster.nodes)
+        first, step = plain and case.begin(cluster, cluster.nodes) or (None, None)
+        if not first:
+            return
+        b.destroy()
+        node.until(lambda: not first.launch.running(), 20)
+        first.end()
+        second = case.run(cluster, [a], 'second')
+        case.end(cluster, plain, [first, second], second, step)
 
 
 def case_rank(case):
