@@ -42,6 +42,35 @@ static bool place_in_log(const char *text, size_t bytes)
 	return !tpck_place_return(err.text, sizeof err.text);
 }
 
+static struct tpck_device_traits present;
+
+static int describe(int device, struct tpck_device_traits *traits)
+{
+	(void)device;
+	*traits = present;
+	return 0;
+}
+
+/* Whether one may go on here that was on device 1 of 2 of capability 9.0, 132 multiprocessors and 80 GiB. */
+static bool goes_on(int ordinal, uint32_t capability, uint32_t multiprocessors, uint64_t mib)
+{
+	const struct tpck_device device = {.describe = describe};
+
+	present = (struct tpck_device_traits){.count = 2, .capability = capability, .multiprocessors = multiprocessors, .memory = mib << 20};
+	err.text[0] = '\0';
+	return !tpck_place_compare(&device, ordinal, err.text, sizeof err.text);
+}
+
+static void learn_device(void)
+{
+	struct {
+		struct tpck_record head;
+		struct tpck_record_device device;
+	} record = {{.bytes = sizeof record.device, .type = TPCK_RECORD_DEVICE}, {{2, 90, 132, 0, 80ull << 30}, 1, 0}};
+
+	tpck_place_learn(&record.head);
+}
+
 int main(void)
 {
 	static char rank[] = "RANK=1", local[] = "LOCAL_RANK=1", world[] = "LOCAL_WORLD_SIZE=2";
@@ -84,5 +113,13 @@ int main(void)
 	ok(place_in_log("LOCAL_RANK=0\nLOCAL_WORLD_SIZE=10\n", 34) && strcmp(getenv("LOCAL_RANK"), "0") == 0 && strcmp(local, "LOCAL_RANK=0") == 0 &&
 		   strcmp(getenv("LOCAL_WORLD_SIZE"), "10") == 0 && !getenv("GROUP_RANK"),
 	   "what the first start was told is there again, what it was not told is gone");
+	ok(goes_on(0, 80, 108, 40 << 10), "nothing is known of the first run's device");
+	learn_device();
+	ok(goes_on(1, 90, 132, 80 << 10) && goes_on(1, 90, 132, (80 << 10) - 500), "the same device, by another driver");
+	ok(!goes_on(1, 80, 132, 80 << 10) && !goes_on(1, 90, 114, 80 << 10) && !goes_on(1, 90, 132, 94 << 10) && !goes_on(1, 90, 132, 40 << 10) &&
+		   strstr(err.text, "was of compute capability 9.0 with 132 multiprocessors and 81920 MiB, and this one is of 9.0 with 132 and 40960 MiB"),
+	   "another one is refused");
+	ok(!goes_on(0, 90, 132, 80 << 10) && strstr(err.text, "is on device 0, and was on device 1"),
+	   "a program that was given its place back, and takes another device");
 	return tap_done();
 }
