@@ -25,7 +25,7 @@
 #include "runtime/wire/reach.h"
 
 /* Verifying what is offered takes its time; without an offer the answer comes at once. */
-enum { TICK_MS = 100, WELCOME_MS = 10000, APART_MS = 30000, OFFER_MS = 900000, HELLO_AGAIN = 2 };
+enum { TICK_MS = 100, WELCOME_MS = 10000, APART_MS = 30000, OFFER_MS = 900000, HELLO_AGAIN = 20, AGAIN_NS = 100000000 };
 
 static struct tpck_link_options options;
 static struct tpck_link_events events;
@@ -140,8 +140,11 @@ int tpck_link_hello(const struct tpck_link_options *with, struct tpck_welcome *w
 		result = say_hello(fd, (options.resume ? TPCK_HELLO_RESUME : 0) | (options.late ? TPCK_HELLO_LATE : 0), welcome, err);
 		if ((result != -EPIPE && result != -ECONNRESET) || again++ == HELLO_AGAIN)
 			break;
-		/* It has ended without an answer, as one does that was told to: the next one gives it. */
+		/* It has ended without an answer, as one does that was told to: the next one gives it. Where mpirun starts agents there may be one more
+		 * in between, and one that is ending may listen for another moment. */
 		syscall(SYS_close, fd);
+		if (again > 1)
+			syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &(struct timespec){0, AGAIN_NS}, NULL);
 	}
 	if (!result) {
 		generation = welcome->generation;

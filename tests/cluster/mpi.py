@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Agents that mpirun has started on the nodes, and that speak over MPI: a lost node's step is had from a peer, mpirun is called again after
 the loss of an agent, and all end together. CASE=NAME runs one case, BY_NAME only so; MPIRUN=PATH is another Open MPI's mpirun."""
+import glob
 import os
 import re
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import node
-from rank_jobs import SLOW
+from rank_jobs import Spread, SLOW
 
 import job
 
@@ -48,6 +49,13 @@ class Run:
 
 def kept(where):
     return max((int(n) for n in re.findall(r"a copy of step (\d+) of generation \d+ of \w+ is here", where.agent_log())), default=-1)
+
+
+WAITS = r"rank \d of 2 waits for the agent that mpirun is to start here"
+
+
+def newest(where):
+    return max((int(n) for n in re.findall(r"committed step (\d+) ", where.agent_log())), default=-1)
 
 
 def says(where, line):
@@ -114,6 +122,56 @@ def case_end():
         checks.ok(status == 0 and kept(b) > 0, "end: the program ends", status, cluster.logs())
         ends_together(cluster, "end")
         checks.ok(not os.path.exists(a.path("j")) and not os.path.exists(b.path("j")), "end: nothing is left in memory", os.listdir(b.path()))
+
+
+def case_waits():
+    """Ranks of two nodes are started before mpirun's agents are: they wait for these, and have snapshots. Then all is lost but the nodes, and they are started
+    first again: they go on."""
+    with node.Cluster(2, **MPI) as cluster:
+        a, b = cluster.nodes
+        run = Spread(cluster, 2, steps=300)
+        mpi, floor = cluster.mpi, 0
+        for what in ("waits", "waits: again"):
+            # Nobody calls mpirun for them.
+            cluster.mpi = None
+            marks = {n: says(n, WAITS) for n in (a, b)}
+            start = run.start((a, b))
+            checks.ok(node.until(lambda marks=marks: all(says(n, WAITS) > marks[n] for n in (a, b)), 60), f"{what}: the ranks wait", run.story(), cluster.logs())
+            cluster.mpi = mpi
+            mpi.start()
+            checks.ok(node.until(lambda floor=floor: newest(a) > floor and newest(b) > floor, 60), f"{what}: and have snapshots", run.story(), cluster.logs())
+            if floor:
+                break
+            start.kill()
+            node.until(lambda: all("was killed" in n.agent_log() for n in (a, b)), 10)
+            floor = min(newest(a), newest(b))
+            a.signal_agent("KILL")
+            mpi.ended(60)
+        status = start.wait(120)
+        checks.ok(status == 0 and (run.resumed() or -1) >= floor, f"waits: all go on at step {run.resumed()}, at least {floor}, and end", status, run.story(), cluster.logs())
+        checks.ok(not run.same(), "waits: with the same bytes", "\n".join(run.same()))
+
+
+def case_told():
+    """A node is lost, and one agent is told to end that has nothing to do any more. It does not end before the others have made durable what is left, and they do
+    that as if they were told, too."""
+    with node.Cluster(4, **MPI) as cluster:
+        a, b, _, d = cluster.nodes
+        if cluster.mpi.major >= 5:
+            print("# told: not tried, with ULFM each ends for itself")
+            return
+        run = Spread(cluster, 2, steps=400)
+        cluster.mpi.start()
+        start = run.start((a, b))
+        settled = r"step (\d+) of 2 ranks has 1 copies on other nodes"
+        checks.ok(node.until(lambda: re.findall(settled, b.agent_log() + a.agent_log()), 60), "told: there are copies", run.story(), cluster.logs())
+        has = max(int(n) for n in re.findall(settled, a.agent_log()))
+        a.destroy()
+        start.kill()
+        d.signal_agent("TERM")
+        checks.ok(node.until(lambda: not any(n.has_agent() for n in cluster.nodes if n.alive), 60), "told: all end", cluster.logs())
+        there = [int(re.search(r"step-(\d+)", path)[1]) for path in glob.glob(os.path.join(cluster.store, "j/step-*/MANIFEST"))]
+        checks.ok(there and max(there) >= has, f"told: in the store are {there}, in copies was {has}", cluster.logs())
 
 
 def case_stuck():

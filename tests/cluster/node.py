@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
@@ -244,7 +245,7 @@ class MPI:
     """Agents that one mpirun starts, on all nodes that live."""
 
     def __init__(self, cluster):
-        self.cluster, self.running, self.starts, self.said = cluster, None, 0, ""
+        self.cluster, self.running, self.starts, self.said, self.loop = cluster, None, 0, "", None
         self.program = os.environ.get("MPIRUN", "mpirun")
         if not shutil.which(self.program):
             job.skip("mpirun is missing")
@@ -260,23 +261,35 @@ class MPI:
         return path
 
     def start(self, **settings):
-        """Unless they run. Returns once all are peers of each other."""
-        if self.running and self.running.running():
+        """Unless they run. Returns once all are peers of each other; with a loop that is not waited for."""
+        if self.loop or (self.running and self.running.running()):
             return
         nodes = [n for n in self.cluster.nodes if n.alive]
+        mark = {n: n.agent_log().count("is a peer") for n in nodes}
+        self.running = self._call(nodes, settings)
+        met = until(lambda: not self.running.running() or all(n.agent_log().count("is a peer") >= mark[n] + len(nodes) - 1 and
+                                n.agent_log().count("speaks with others over MPI") > 0 for n in nodes), 60)
+        if not met or not self.running.running():
+            raise RuntimeError(f"mpirun's agents do not meet: {self.running.said()}\n{self.cluster.logs()}")
+
+    def _call(self, nodes, settings):
+        """Calls mpirun for these nodes."""
         self.starts += 1
         # mpirun's own, which its daemons on the nodes connect to.
         run("ip", "addr", "replace", "10.77.0.200/24", "dev", "tpck0")
-        enter_node = self._script("rsh", 'host=$1; shift\ncase $host in\n' + "".join(f"{n.address}) pid={n.init} ;;\n" for n in nodes) +
+        enter_node = self._script(f"rsh{self.starts}", 'host=$1; shift\ncase $host in\n' + "".join(f"{n.address}) pid={n.init} ;;\n" for n in nodes) +
                                   f'esac\nexec nsenter -t $pid -m -n -p -u --wdns={self.cluster.root} sh -c "$*"\n')
         environment = {k: v for k, v in {**self.cluster.environment, **settings}.items() if k.startswith(("TRANSPCKPT_", "SIMGPU_"))}
         if os.path.isabs(self.program):
             environment["LD_LIBRARY_PATH"] = os.path.join(os.path.dirname(os.path.dirname(self.program)), "lib")
         agent = self._script("agent", "".join(f"export {k}={shlex.quote(v)}\n" for k, v in environment.items()) +
-                             f"mkdir -p -m 700 $TRANSPCKPT_SHM $TRANSPCKPT_SHM/j\nexec {self.cluster.daemon} --job j --foreground 2>>$TRANSPCKPT_SHM/j/agent.log\n")
+                             f"mkdir -p -m 700 $TRANSPCKPT_SHM $TRANSPCKPT_SHM/j\necho $$ >/dev/shm/mpirun.{self.starts}\nexec {self.cluster.daemon} --job j --foreground 2>>$TRANSPCKPT_SHM/j/agent.log\n")
         # Of launcher and library; those of the other version mean nothing.
         options = {"btl_tcp_if_include": "10.77.0.0/24", "btl": "tcp,self", "pml": "ob1", "oob_tcp_if_include": "10.77.0.0/24",
                    "plm_rsh_agent": enter_node, "plm_rsh_no_tree_spawn": "1", "orte_tmpdir_base": self.cluster.root}
+        if self.loop:
+            # It hears of a node's loss.
+            options.update(oob_tcp_keepalive_time="3", oob_tcp_keepalive_intvl="1", oob_tcp_keepalive_probes="3")
         argv = [self.program, "--allow-run-as-root", "--host", ",".join(f"{n.address}:1" for n in nodes), "--map-by", "ppr:1:node", "--bind-to", "none"]
         if self.major >= 5:
             options = {"btl_tcp_if_include": "10.77.0.0/24", "btl": "tcp,self", "pml": "ob1"}
@@ -285,13 +298,47 @@ class MPI:
             argv += ["--with-ft", "ulfm"]
         for name, value in options.items():
             argv += ["--mca", name, value]
-        self.running = job.Start(self.cluster, [*argv, agent], self.cluster.root, {k: v for k, v in os.environ.items() if not k.startswith(INSIDE)},
-                                 f"mpirun{self.starts}")
-        mark = {n: n.agent_log().count("is a peer") for n in nodes}
-        met = until(lambda: not self.running.running() or all(n.agent_log().count("is a peer") >= mark[n] + len(nodes) - 1 and
-                                n.agent_log().count("speaks with others over MPI") > 0 for n in nodes), 60)
-        if not met or not self.running.running():
-            raise RuntimeError(f"mpirun's agents do not meet: {self.running.said()}\n{self.cluster.logs()}")
+        return job.Start(self.cluster, [*argv, agent], self.cluster.root, {k: v for k, v in os.environ.items() if not k.startswith(INSIDE)},
+                         f"mpirun{self.starts}")
+
+    def keep(self, nodes):
+        """As a job's script does: calls mpirun again whenever it ends otherwise than well, with the nodes that there are (`nodes()`), until end()."""
+        if self.loop:
+            return
+        self.over = threading.Event()
+        self.loop = threading.Thread(target=self._keep, args=(nodes,))
+        self.loop.start()
+
+    def _keep(self, nodes):
+        while not self.over.is_set():
+            if not self.running:
+                called = nodes()
+                self.running, ended = self._call(called, {}), None
+            status = self.running.process.poll()
+            if status is None and self._agents_ended([n for n in called if n in nodes()]):
+                # A node's loss that mpirun has not heard of keeps it from ending.
+                ended = ended or time.monotonic()
+                if time.monotonic() > ended + 5:
+                    self.running.kill()
+                    status = "killed, since it did not end when its agents had"
+            if status is not None:
+                self.said += f"call {self.starts} of mpirun: {status}: {self.running.printed()}{self.running.said()}\n"
+                self.running = None
+                self.over.wait(1)
+            else:
+                self.over.wait(0.05)
+
+    def _agents_ended(self, nodes):
+        """Whether mpirun has started some on these nodes and none is left."""
+        states = []
+        for n in nodes:
+            pid = job.read(f"/proc/{n.init}/root/dev/shm/mpirun.{self.starts}").strip()
+            states.append(pid and job.read(f"/proc/{n.init}/root/proc/{pid}/stat").rpartition(")")[2].strip()[:1] in ("", "Z"))
+        return all(states)
+
+    def story(self):
+        """What each call of the loop's has said."""
+        return self.said + (f"call {self.starts} of mpirun runs: {self.running.printed()}{self.running.said()}" if self.running else "")
 
     def ended(self, seconds=60):
         """Waits for mpirun's end."""
@@ -301,6 +348,10 @@ class MPI:
         return status
 
     def end(self):
+        if self.loop:
+            self.over.set()
+            self.loop.join()
+            self.loop = None
         if self.running:
             self.running.kill()
             self.running = None

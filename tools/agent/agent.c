@@ -60,10 +60,19 @@ static void signals_ready(struct agent *agent, struct watch *watch)
 		agent->nobody_returns = true;
 		return;
 	}
-	if (agent->stopping)
+	/* mpirun passes on what it is told itself, or tells all since one is gone: who has told before does not mean it twice. */
+	if (agent->signalled && !(agent->launched && info.ssi_pid == (uint32_t)getppid()))
 		agent->stop_now = true;
-	else
+	else if (!agent->signalled)
 		tpck_log_info("told to end by process %u; the newest snapshots are made durable first", info.ssi_pid);
+	agent->stopping = agent->signalled = true;
+}
+
+void agent_told_to_end(struct agent *agent, const char *host)
+{
+	if (agent->stopping || !agent->together)
+		return;
+	tpck_log_info("the agent of %s is told to end, and mpirun would end this one with it; the newest snapshots are made durable first", host);
 	agent->stopping = true;
 }
 
@@ -173,14 +182,17 @@ static void consider_leaving(struct agent *agent)
 			return;
 		}
 	}
-	if (agent->stop_now || (agent->stopping && !agent->jobs && (!files_owed() || files_failing()) && !peers_hold_lost() &&
-				((all_durable(agent) && !salvage_owes(agent)) || now < agent->flush_retry_ns))) {
+	/* Once it is: of what comes later, as from programs that run, there is no end. */
+	if (agent->stopping && !agent->jobs && (!files_owed() || files_failing()) && !peers_hold_lost() &&
+	    ((all_durable(agent) && !salvage_owes(agent)) || now < agent->flush_retry_ns))
+		agent->through = true;
+	if (agent->stop_now || (agent->through && (!agent->together || peers_may_leave(true)))) {
 		agent->leaving = true;
 		return;
 	}
 	if (agent->clients || agent->jobs || agent->lives || files_owed())
 		agent->idle_since_ns = now;
-	if (peers_may_leave(leave_at(agent) <= now))
+	if (!agent->through && peers_may_leave(leave_at(agent) <= now))
 		agent->leaving = true;
 }
 
@@ -205,7 +217,7 @@ static uint64_t next_deadline(struct agent *agent)
 	uint64_t soonest = flush_deadline(agent), leave = leave_at(agent), now = tpck_clock_monotonic_ns();
 
 	/* It would leave, but not alone. */
-	if (leave <= now)
+	if (leave <= now || agent->through)
 		leave = now + LEAVE_AGAIN_NS;
 	if (leave < soonest)
 		soonest = leave;

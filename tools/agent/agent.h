@@ -125,9 +125,11 @@ struct agent {
 	uint64_t begun_ns, idle_since_ns, look_ns;
 	uint64_t files_died_ns; /* when a process that writes files died last; 0: the program has ended since, or none did */
 	bool launched;               /* by mpirun, together with those of the job's other nodes */
+	bool together;               /* it ends them all when one ends */
 	bool served;                 /* somebody said HELLO since the start */
 	bool stopping;               /* SIGTERM: finish the newest, keep the memory tier */
-	bool stop_now;
+	bool signalled, stop_now;    /* by a first one, and a second */
+	bool through;                /* stopping: it would leave, but may wait for the others of mpirun's */
 	bool nobody_returns;         /* SIGUSR1: what is durable does not linger, until the next program comes */
 	bool leaving;                /* the loop ends; the memory tier goes too unless stopping */
 
@@ -187,6 +189,8 @@ void live_settle(struct agent *agent, struct live *live);
 
 /* HELLO and what concerns programs (hello.c, offer.c) */
 void hello_begin(struct agent *agent, struct client *client, const struct tpck_hello *hello, const char *identity);
+/* Another agent of the same mpirun's is told to end, and so are all. */
+void agent_told_to_end(struct agent *agent, const char *host);
 void hello_consider(struct agent *agent); /* those that were deferred */
 void hello_adopt(struct agent *agent, struct client *client, const struct tpck_hello *hello);
 /* What is to be remembered of a program; saved by the clerk. */

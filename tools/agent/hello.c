@@ -29,7 +29,7 @@
 #define PREDECESSOR_WAIT_NS 3000000000ull
 /* And for the other ranks to start, which they do not all at once. */
 #define RANKS_WAIT_NS 120000000000ull
-/* A process that runs already does not wait that long for another node: the library gives up soon behind it. */
+/* A process that runs already does not wait that long for another node, since the library gives up soon behind it; nor does anybody for mpirun. */
 #define APART_WAIT_NS 25000000000ull
 
 /* One process's part in it. */
@@ -739,7 +739,7 @@ void hello_begin(struct agent *agent, struct client *client, const struct tpck_h
 	}
 	client->launch->hellos++;
 	if (client->launch->apart) {
-		uint64_t wait_ns = asks(hello) ? RANKS_WAIT_NS : APART_WAIT_NS;
+		uint64_t wait_ns = asks(hello) && !peers_awaited() ? RANKS_WAIT_NS : APART_WAIT_NS;
 
 		if (keep(client, hello, identity)) {
 			client->deferred_until_ns = tpck_clock_monotonic_ns() + wait_ns;

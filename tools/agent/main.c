@@ -388,7 +388,10 @@ static int check_launch(bool foreground, struct tpck_error *err)
 {
 	const char *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
 
+	const char *ulfm = getenv("OMPI_MCA_mpi_ft_enable");
+
 	agent.launched = peers_launched(&agent, foreground);
+	agent.together = agent.launched && !(ulfm && atoi(ulfm));
 	if (agent.launched && here && atoi(here) > 1)
 		return tpck_error_set(err, EINVAL, "mpirun has started %s agents on this node, which is to have one (--map-by ppr:1:node)", here);
 	return 0;

@@ -224,6 +224,11 @@ void accord_came(struct agent *agent, struct launch *launch, const struct tpck_h
 	struct accord *accord = launch->accord;
 	char why[200];
 
+	if (peers_awaited()) {
+		/* The process says it again to that one. */
+		tpck_log_info("rank %u of %u waits for the agent that mpirun is to start here", hello->rank, launch->world);
+		return;
+	}
 	if (!peers_on()) {
 		hello_refuse(agent, launch, "some of the ranks are on other nodes, and this node's agent does not speak with others (TRANSPCKPT_PEERS, UCX)");
 		return;

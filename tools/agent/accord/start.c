@@ -842,6 +842,10 @@ static void give_up_waiting(struct agent *agent, struct launch *launch)
 	struct accord *accord = launch->accord;
 	char why[200];
 
+	if (peers_awaited()) {
+		hello_refuse(agent, launch, "some of the ranks are on other nodes, and mpirun has not started this node's agent in time (TRANSPCKPT_TRANSPORT=mpi)");
+		return;
+	}
 	if (!accord->leads) {
 		hello_refuse(agent, launch, accord->leader[0] ? "the other ranks of this job did not come in time"
 							      : "rank 0 of this job, whose node's agent leads, did not come in time");

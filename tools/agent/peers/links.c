@@ -24,7 +24,7 @@
 /* One of the two connects at once, the other only if that does not happen. */
 #define YIELD_NS (3 * SEC)
 #define TOUCH_NS (30 * SEC)
-enum { PING_WORKING = 1, PING_STAYING = 2 };
+enum { PING_WORKING = 1, PING_STAYING = 2, PING_ENDING = 4 };
 
 struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -372,6 +372,7 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 {
 	const struct tpck_peer_message *message = head;
 	struct peer *peer = link ? link->owner : NULL;
+	bool told;
 
 	(void)context;
 	if (is_message(head, head_bytes) && message->version == TPCK_PEER_VERSION && message->type == TPCK_PEER_CHUNK &&
@@ -406,11 +407,15 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 		pthread_mutex_lock(&peers.lock);
 		peer->working = (message->value & PING_WORKING) != 0;
 		peer->staying = (message->value & PING_STAYING) != 0;
+		told = (message->value & PING_ENDING) && !peer->ending;
+		peer->ending = (message->value & PING_ENDING) != 0;
 		/* One that serves nobody may be there only for copies that it has of this one's. */
 		for (struct copy *copy = peers.copies; copy && peer->working; copy = copy->next)
 			if (strcmp(copy->owner, peer->other.host) == 0)
 				copy->seen_ns = peer->heard_ns;
 		pthread_mutex_unlock(&peers.lock);
+		if (told)
+			peers_news(peer, PEERS_ENDING, NULL, 0);
 	} else if (message->type == TPCK_PEER_ACCORD) {
 		peers_news(peer, PEERS_SAID, bytes, count);
 	} else if (message->type >= TPCK_PEER_FILE_HAS && message->type <= TPCK_PEER_FILE_FULL) {
@@ -568,7 +573,8 @@ static void tick(uint64_t now)
 
 	tick_ns = now + TICK_NS;
 	pthread_mutex_lock(&peers.lock);
-	own = (peers.working ? PING_WORKING : 0) | (peers.staying && peers.ops->each ? PING_STAYING : 0);
+	own = (peers.working ? PING_WORKING : 0) | (peers.staying && peers.ops->each ? PING_STAYING : 0) | (peers.ending ? PING_ENDING : 0);
+	peers.tick_now = false;
 	pthread_mutex_unlock(&peers.lock);
 	for (struct peer *peer = peers.list; peer; peer = next) {
 		next = peer->next;
@@ -613,6 +619,8 @@ static bool run_errands(void)
 	peers.errands = NULL;
 	peers.errands_end = &peers.errands;
 	stop = peers.stop;
+	if (peers.tick_now)
+		tick_ns = 0;
 	pthread_mutex_unlock(&peers.lock);
 	for (; errand; errand = next) {
 		next = errand->next;

@@ -99,6 +99,7 @@ static int choose_transport(const struct agent *agent, struct tpck_error *err)
 		return 0;
 	if (!tpck_transport_mpi.each)
 		return tpck_error_set(err, ENOTSUP, "TRANSPCKPT_TRANSPORT is mpi, which this agent was built without");
+	peers.awaited = true;
 	return tpck_error_set(err, ENOTCONN, "TRANSPCKPT_TRANSPORT is mpi, but this agent was not started by mpirun (mpirun --map-by ppr:1:node transpckptd --job %s --foreground)",
 			      agent->job);
 }
@@ -224,6 +225,15 @@ void peers_stop(struct agent *agent)
 
 /* ---- how long ----------------------------------------------------------------------------- */
 
+/* Under the lock. */
+static void say_at_once(void)
+{
+	uint64_t one = 1;
+
+	peers.tick_now = true;
+	(void)!write(peers.wake, &one, sizeof one);
+}
+
 void peers_consider(struct agent *agent)
 {
 	bool working = agent->clients != NULL || agent->lives != NULL;
@@ -234,6 +244,10 @@ void peers_consider(struct agent *agent)
 		return;
 	pthread_mutex_lock(&peers.lock);
 	peers.working = working;
+	if (!peers.ending && agent->stopping && agent->together) {
+		peers.ending = true;
+		say_at_once();
+	}
 	pthread_mutex_unlock(&peers.lock);
 	owned_consider(agent);
 }
@@ -245,6 +259,8 @@ bool peers_may_leave(bool willing)
 	if (!peers.on || !peers.ops->each)
 		return willing;
 	pthread_mutex_lock(&peers.lock);
+	if (peers.staying == willing && peers.ending)
+		say_at_once();
 	peers.staying = !willing;
 	for (const struct peer *peer = peers.list; peer; peer = peer->next)
 		may = may && !(peer->state == PEER_KNOWN && peer->staying);

@@ -25,6 +25,7 @@ struct peer {
 	struct tpck_greeting self, other;
 	bool working;              /* it serves programs */
 	bool staying;              /* it does not want to end; of those that mpirun has started */
+	bool ending;               /* it is told to */
 	uint64_t begun_ns, heard_ns;
 	size_t window;             /* bytes of chunks that may be under way to it: what the link takes in a second (outgoing.c) */
 	struct peer *next;
@@ -134,6 +135,7 @@ struct ask {
 
 extern struct peers {
 	bool on;
+	bool awaited;              /* mpirun is to start one in this one's place */
 	struct agent *agent;
 	char node[TPCK_PEER_NAME], host[TPCK_PEER_NAME], domain[TPCK_PEER_NAME];
 	char folder[TPCK_PATH_MAX]; /* rendezvous; "": there is none */
@@ -157,6 +159,8 @@ extern struct peers {
 	uint64_t generation;       /* greatest heard of */
 	bool working;              /* this agent serves programs */
 	bool staying;              /* it does not want to end */
+	bool ending;               /* it is told to, and so are all that mpirun has started */
+	bool tick_now;             /* the others are to hear it at once */
 } peers;
 
 /* The port where TRANSPCKPT_NODES names none. */
@@ -230,7 +234,7 @@ void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, cons
 		   const char *identity, char *other, size_t other_size, bool get);
 
 /* launches on several nodes (talk.c): what the event loop is to know of a peer, in order */
-enum peers_news { PEERS_MET, PEERS_LOST, PEERS_SAID };
+enum peers_news { PEERS_MET, PEERS_LOST, PEERS_SAID, PEERS_ENDING };
 void peers_news(const struct peer *peer, enum peers_news what, const void *bytes, size_t size);
 
 /* pace (pace.c): of one parcel to one peer; the thread's unless a line says else */

@@ -77,6 +77,9 @@ static void news_done(struct agent *agent, struct job *job)
 	case PEERS_LOST:
 		accord_lost(agent, news->node, news->host);
 		break;
+	case PEERS_ENDING:
+		agent_told_to_end(agent, news->host);
+		break;
 	case PEERS_SAID:
 		accord_said(agent, news->node, news->host, &news->said->message, news->said->bytes + sizeof news->said->message,
 			    news->size - sizeof news->said->message);
@@ -118,6 +121,11 @@ const char *peers_host(void)
 bool peers_on(void)
 {
 	return peers.on;
+}
+
+bool peers_awaited(void)
+{
+	return peers.awaited;
 }
 
 bool peers_settling(void)
