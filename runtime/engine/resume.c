@@ -80,9 +80,28 @@ static void decline(const char *why)
 	tpck_engine_mode_set(tpck_attach_fresh() ? TPCK_MODE_OFF : TPCK_MODE_LIVE);
 }
 
+/* How long ranks of several nodes wait for this one's next agent, which hears from the others whether they have gone live. */
+#define NEXT_AGENT_NS 60000000000ull
+
+/* Whether nobody will say any more what becomes of this start. *since: when the agent was missed first, 0 at first. */
+static bool left_alone(uint64_t *since)
+{
+	uint64_t now = tpck_clock_monotonic_ns();
+
+	if (!tpck_link_lost()) {
+		*since = 0;
+		return false;
+	}
+	if (!*since)
+		*since = now;
+	return !engine->ranks.elsewhere || now >= *since + NEXT_AGENT_NS;
+}
+
 /* Another rank may give up while this one computes, or waits for it in a call of its own: so a thread looks. */
 static void *ranks_main(void *unused)
 {
+	uint64_t since = 0;
+
 	(void)unused;
 	tpck_thread_own();
 	pthread_setname_np(pthread_self(), "tpck-ranks");
@@ -93,7 +112,7 @@ static void *ranks_main(void *unused)
 		if (go == TPCK_GO_OVER || go == TPCK_GO_AGAIN)
 			begin_anew("another rank does not resume", go == TPCK_GO_AGAIN);
 		/* It would wait for word of the others for as long as it may. */
-		if (go == TPCK_GO_WAIT && tpck_link_lost() && atomic_load(&engine->control->go) == TPCK_GO_WAIT)
+		if (go == TPCK_GO_WAIT && left_alone(&since) && atomic_load(&engine->control->go) == TPCK_GO_WAIT)
 			begin_anew("the agent is gone", true);
 		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 	}
@@ -270,24 +289,32 @@ static int memory_inject(bool *by_chance, char *why, size_t size)
 
 /* How long a rank that is ready waits for the others. */
 #define RANKS_LIMIT_NS 900000000000ull
+/* And how often it says so. */
+#define SAY_NS 1000000000ull
 
 /* Nobody goes live alone: false, with why, where another rank does not resume. */
 static bool ranks_agree(bool *by_chance, char *why, size_t size)
 {
-	uint64_t limit = tpck_clock_monotonic_ns() + RANKS_LIMIT_NS;
+	uint64_t limit = tpck_clock_monotonic_ns() + RANKS_LIMIT_NS, say = tpck_clock_monotonic_ns() + SAY_NS, since = 0;
 	uint32_t go;
 
 	if (engine->ranks.world == 1)
 		return true;
 	atomic_store(&engine->control->injected, 1);
 	tpck_link_send(TPCK_MSG_INJECTED, NULL, 0);
+	tpck_log_debug("ready to go live at step %llu, and waits for the other ranks", (unsigned long long)engine->welcome.offer_step);
 	while ((go = atomic_load(&engine->control->go)) == TPCK_GO_WAIT && tpck_clock_monotonic_ns() < limit) {
 		struct timespec pause = {0, 1000000};
 
 		/* Nobody says anything any more. What it said last is in the page. */
-		if (tpck_link_lost()) {
+		if (left_alone(&since)) {
 			go = atomic_load(&engine->control->go);
 			break;
+		}
+		/* It may have been said to an agent that is gone. */
+		if (tpck_clock_monotonic_ns() >= say) {
+			tpck_link_send(TPCK_MSG_INJECTED, NULL, 0);
+			say = tpck_clock_monotonic_ns() + SAY_NS;
 		}
 		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 	}

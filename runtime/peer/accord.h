@@ -20,7 +20,7 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_STAGE,    /* leader: make ready to go on from parent and step as `generation`; struct tpck_accord_source */
 	TPCK_ACCORD_STAGED,   /* to a STAGE, of all ranks there. value 0: done; 1: rank cannot, a text says why */
 	TPCK_ACCORD_START,    /* leader: go. generation; value: 1 with what was staged; value2: ports to meet at; a text for the user */
-	TPCK_ACCORD_INJECTED, /* to the leader: all ranks there are ready to go live */
+	TPCK_ACCORD_INJECTED, /* to the leader, and to the next one again: all ranks there are ready to go live; value 1: some are live. parent, step: where */
 	TPCK_ACCORD_LIVE,     /* leader: they do */
 	TPCK_ACCORD_OVER,     /* a rank could not go on from parent and step: all begin anew. value 1: with the same once more */
 	/* while it runs */

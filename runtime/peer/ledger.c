@@ -38,6 +38,7 @@ struct tpck_ledger {
 	uint32_t world, joined;
 	uint32_t done[TPCK_ROUNDS]; /* ranks of the nodes that are */
 	uint64_t furthest;
+	bool live;                  /* all are told to go live */
 	uint32_t *where;            /* [world]: their node, from 1; 0: nowhere */
 	uint32_t *next;             /* [world]: the next rank of the same node, from 1; 0: none */
 	struct tpck_names names;
@@ -240,6 +241,16 @@ bool tpck_ledger_done(struct tpck_ledger *ledger, enum tpck_round round, const c
 	node->done[round] = true;
 	ledger->done[round] += node->ranks;
 	return ledger->done[round] == ledger->world;
+}
+
+enum tpck_ready tpck_ledger_ready(struct tpck_ledger *ledger, const char *name, bool is_live)
+{
+	bool all = tpck_ledger_done(ledger, TPCK_ROUND_READY, name);
+
+	if (ledger->live)
+		return TPCK_READY_THIS;
+	ledger->live = all || is_live;
+	return ledger->live ? TPCK_READY_ALL : TPCK_READY_NOBODY;
 }
 
 /* ---- steps -------------------------------------------------------------------------------- */

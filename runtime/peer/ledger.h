@@ -16,7 +16,7 @@
 struct tpck_ledger;
 
 /* What all nodes are asked to do. */
-enum tpck_round { TPCK_ROUND_STAGE, TPCK_ROUND_INJECT, TPCK_ROUND_COPY, TPCK_ROUND_FLUSH, TPCK_ROUNDS };
+enum tpck_round { TPCK_ROUND_STAGE, TPCK_ROUND_READY, TPCK_ROUND_COPY, TPCK_ROUND_FLUSH, TPCK_ROUNDS };
 
 /* NULL: there is no memory. */
 struct tpck_ledger *tpck_ledger_new(uint32_t world);
@@ -37,6 +37,14 @@ const char *tpck_ledger_node(const struct tpck_ledger *ledger, size_t *at);
 void tpck_ledger_begin(struct tpck_ledger *ledger, enum tpck_round round);
 /* A node is through. True: all are, and this was the one that was waited for. */
 bool tpck_ledger_done(struct tpck_ledger *ledger, enum tpck_round round, const char *node);
+
+/*
+ * All ranks of a node are ready to go live, or live already: whom the leader then tells to go live. A node does not take back that it is ready, whoever
+ * leads; so some are live only if all are ready, and what a leader that died has told some only, the next one hears of these, and tells the others, or, where
+ * none has heard it, decides anew once all have said it again.
+ */
+enum tpck_ready { TPCK_READY_NOBODY, TPCK_READY_THIS, TPCK_READY_ALL };
+enum tpck_ready tpck_ledger_ready(struct tpck_ledger *ledger, const char *node, bool is_live);
 
 /* `ranks` of a node, all that it has, hold a step, and have counted this. 0 or -ENOMEM. */
 int tpck_ledger_held(struct tpck_ledger *ledger, const char *node, uint64_t step, uint32_t ranks, const struct tpck_counted *counted,

@@ -528,6 +528,54 @@ def case_starting():
             finish(run, start, has, "its agent is killed")
 
 
+def is_ready(run, rank):
+    return "ready to go live" in run.said()[rank]
+
+
+def is_live(run, rank):
+    return job.LIVE.search(run.said()[rank]) is not None
+
+
+def case_live():
+    """The agent that leads tells all to go live, and dies when one node has heard it and another has not: the next one tells that. Then it dies before it has
+    told anybody: the next one decides. No rank starts anew for it."""
+    with node.Cluster(3) as cluster:
+        a, b, c = cluster.nodes
+        # The second rank is the last to come to its step.
+        run = Spread(cluster, 3, "--late", "1:3:5", steps=300)
+        run.what = "live"
+        start = begin(run, cluster.nodes, 1, 20, settled)
+        for told in (True, False):
+            for _ in range(5):
+                has = min(committed(n) for n in cluster.nodes)
+                start.kill()
+                marks = {n.name: len(n.agent_log()) for n in cluster.nodes}
+                start = run.start(cluster.nodes)
+                node.until(lambda: is_ready(run, 0) and is_ready(run, 2), 60)
+                # What they say of it comes to the leader.
+                node.time.sleep(0.3)
+                if told:
+                    c.cut()
+                else:
+                    a.signal_agent("KILL")
+                if not is_ready(run, 1):
+                    break
+                c.heal()
+            checks.ok(not is_ready(run, 1), "live: two ranks are ready, and the third is not", run.story(), cluster.logs())
+            if told:
+                checks.ok(node.until(lambda: is_live(run, 1), 60) and not is_live(run, 2), "live: one has heard it, and one has not", run.story(), cluster.logs())
+                a.signal_agent("KILL")
+                c.heal()
+            checks.ok(node.until(lambda: all(is_live(run, rank) for rank in range(3)), 60), "live: all are live", run.story(), cluster.logs())
+            missed = [n.name for n in cluster.nodes if "those that are ready wait" in n.agent_log()[marks[n.name]:]]
+            checks.ok(missed, f"live: {missed} had missed the agent that led", cluster.logs())
+            checks.ok("once more" not in run.story() and (run.resumed() or -1) >= has, f"live: none has started anew, at step {run.resumed()}, at least {has}",
+                      run.story())
+            then = settled(a)
+            checks.ok(node.until(lambda: settled(a) > then, 60), "live: and snapshots go on", run.story(), cluster.logs())
+        checks.ok(start.wait(120) == 0 and not run.same(), "live: it ends well", run.story(), cluster.logs())
+
+
 def case_nodes():
     """No folder is shared but the program's own: hosts by name, a secret that was given, a store on each node. Agents are killed, then all
     processes, and then a node is lost."""

@@ -187,6 +187,77 @@ static void missed(void)
 	tap_ok(tpck_ledger_whole(ledger) == 6000 + 3 * TPCK_IMAGES_MAX - 1, "many that come to nothing", NULL);
 }
 
+/* ---- going live, and the deaths of those who lead ----------------------------------------- */
+
+enum { GOING = 4, DEATHS = 2 };
+
+/* Nodes of one rank each; the first one's agent leads, and dies once it has told those whose bits are in `hear` to go live, each time. A node that is not
+ * ready becomes so when `late` leaders have died. */
+struct going {
+	bool ready[GOING], live[GOING];
+	bool wrong; /* one went live, and another was not ready */
+};
+
+static void go_live(struct going *going, unsigned n)
+{
+	going->live[n] = true;
+	for (unsigned i = 0; i < GOING; i++)
+		going->wrong = going->wrong || !going->ready[i];
+}
+
+/* The next leader: all nodes join and say what they are, from `first` on. */
+static void lead_on(struct going *going, unsigned first, unsigned hear)
+{
+	begin(GOING, 1);
+	for (unsigned i = 0; i < GOING; i++) {
+		unsigned n = (first + i) % GOING;
+		enum tpck_ready to = going->ready[n] ? tpck_ledger_ready(ledger, name_of(n), going->live[n]) : TPCK_READY_NOBODY;
+
+		for (unsigned k = 0; k < GOING; k++)
+			if ((hear >> k & 1) && (to == TPCK_READY_ALL || (to == TPCK_READY_THIS && k == n)))
+				go_live(going, k);
+	}
+}
+
+static void going(void)
+{
+	unsigned tried = 0, bad = 0, not_all = 0;
+
+	/* Which hear it of the first leader and of the second, from whom on they say it, and which node is ready only for the latter; GOING: all are. */
+	for (unsigned choice = 0; choice < (1u << (DEATHS * GOING)) * GOING * (GOING + 1); choice++) {
+		unsigned first = choice >> (DEATHS * GOING), late = first / GOING;
+		struct going state = {0};
+
+		for (unsigned n = 0; n < GOING; n++)
+			state.ready[n] = n != late;
+		lead_on(&state, 0, choice & ((1u << GOING) - 1));
+		if (late < GOING)
+			state.ready[late] = true;
+		lead_on(&state, first % GOING, choice >> GOING & ((1u << GOING) - 1));
+		/* One that lives. */
+		lead_on(&state, first % GOING, (1u << GOING) - 1);
+		tried++;
+		bad += state.wrong;
+		for (unsigned n = 0; n < GOING; n++)
+			not_all += !state.live[n];
+	}
+	tap_ok(tried == 5120 && bad == 0, "none goes live before all are ready, whoever hears it of leaders that die", NULL);
+	tap_ok(not_all == 0, "and then all do, by the next one that lives", NULL);
+	begin(3, 1);
+	tpck_ledger_leave(ledger, "node2");
+	tap_ok(tpck_ledger_ready(ledger, "node0", false) == TPCK_READY_NOBODY && tpck_ledger_ready(ledger, "node1", true) == TPCK_READY_ALL,
+	       "where one is live nobody is waited for", NULL);
+	begin(3, 1);
+	tap_ok(tpck_ledger_ready(ledger, "node0", false) == TPCK_READY_NOBODY && tpck_ledger_ready(ledger, "node0", false) == TPCK_READY_NOBODY &&
+		       tpck_ledger_ready(ledger, "node1", false) == TPCK_READY_NOBODY,
+	       "what is said twice counts once", NULL);
+	tpck_ledger_leave(ledger, "node1");
+	tap_ok(tpck_ledger_ready(ledger, "node2", false) == TPCK_READY_NOBODY, "and not for one that is gone", NULL);
+	tpck_ledger_join(ledger, 1, "node1");
+	tap_ok(tpck_ledger_ready(ledger, "node1", false) == TPCK_READY_ALL && tpck_ledger_ready(ledger, "node2", false) == TPCK_READY_THIS,
+	       "its next agent is told with all, and whoever says it later alone", NULL);
+}
+
 static void pace(void)
 {
 	struct tpck_pace all;
@@ -206,6 +277,7 @@ int main(void)
 	rounds();
 	steps();
 	missed();
+	going();
 	pace();
 	tpck_ledger_free(ledger);
 	return tap_done();

@@ -87,9 +87,10 @@ void accord_adopt(struct launch *launch)
 		live->newest = i;
 		live->newest_step = accord->committed = step;
 	}
-	/* Nobody will tell them to go live. */
+	/* Who led may have told some only. */
+	accord->live = accord_has_live(launch);
 	if (accord_is_starting(launch))
-		launch_start_over(launch, NULL, true);
+		accord->until_ns = tpck_clock_monotonic_ns() + ACCORD_NEXT_NS;
 }
 
 /* ---- speaking ----------------------------------------------------------------------------- */

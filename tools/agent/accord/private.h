@@ -14,6 +14,8 @@
 
 /* How often the leader looks who has been met, while it waits for that. */
 #define ACCORD_LOOK_NS 50000000ull
+/* How long ranks that are on their way to their step wait for the next agent of a node. */
+#define ACCORD_NEXT_NS 60000000000ull
 
 /* A rank, as the leader knows it. */
 struct accord_rank {
@@ -43,6 +45,7 @@ struct accord {
 	unsigned copies;
 	uint64_t copy_next;           /* to be copied once what is being copied is through: another leader says so */
 	bool injected_said, closed_said;
+	bool live;                    /* its ranks here were told to go live, which nobody takes back */
 	bool trying, given_up;        /* hello_try() is under way; and nobody waits for it any more */
 
 	/* the leader's */
@@ -100,6 +103,8 @@ void accord_ask_met(struct launch *launch, const char *node);
 void accord_note_node(const char *node, bool there);
 /* Its ranks here are on their way to a step that they go on from. */
 bool accord_is_starting(const struct launch *launch);
+/* Some of its ranks here were told to go live. */
+bool accord_has_live(const struct launch *launch);
 /* A node that has ranks of it, or leads it, is gone. */
 void accord_break(struct agent *agent, struct launch *launch, const char *host);
 

@@ -628,10 +628,33 @@ static bool is_begun(const struct launch *launch, bool *some_ask)
 	return begun;
 }
 
+static void hear_injected(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message)
+{
+	struct accord *accord = launch->accord;
+	struct tpck_accord_message said = accord_message(launch, TPCK_ACCORD_LIVE);
+	enum tpck_ready ready;
+
+	if (accord->broken)
+		return;
+	if (launch->began_anew) {
+		/* It was not here when the others heard of that. */
+		said.kind = TPCK_ACCORD_OVER;
+		said.parent = message->parent;
+		said.step = message->step;
+		said.value = 1;
+		ready = TPCK_READY_THIS;
+	} else {
+		ready = tpck_ledger_ready(accord->ledger, node, message->value != 0);
+	}
+	if (ready == TPCK_READY_ALL)
+		accord_tell_all(agent, launch, &said, NULL, 0);
+	else if (ready == TPCK_READY_THIS && strcmp(node, peers_node()) != 0)
+		peers_talk(node, &said, NULL, 0);
+}
+
 void accord_start_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 		       const char *more, size_t size)
 {
-	struct accord *accord = launch->accord;
 	struct tpck_accord_message said = *message;
 
 	switch ((enum tpck_accord_kind)message->kind) {
@@ -642,10 +665,7 @@ void accord_start_hear(struct agent *agent, struct launch *launch, const char *n
 		hear_staged(agent, launch, node, message, size ? more : "");
 		break;
 	case TPCK_ACCORD_INJECTED:
-		if (tpck_ledger_done(accord->ledger, TPCK_ROUND_INJECT, node) && !launch->began_anew && !accord->broken) {
-			said.kind = TPCK_ACCORD_LIVE;
-			accord_tell_all(agent, launch, &said, NULL, 0);
-		}
+		hear_injected(agent, launch, node, message);
 		break;
 	case TPCK_ACCORD_OVER:
 		accord_tell_all(agent, launch, &said, NULL, 0);
@@ -718,8 +738,10 @@ void accord_start_obey(struct agent *agent, struct launch *launch, const struct 
 			hello_go(agent, launch, message->value != 0, message->value2, size ? more : "");
 		break;
 	case TPCK_ACCORD_LIVE:
-		if (!launch->began_anew)
-			launch_live(launch);
+		if (launch->began_anew)
+			break;
+		accord->live = true;
+		launch_live(launch);
 		break;
 	case TPCK_ACCORD_OVER:
 		begin_anew(agent, launch, message);
@@ -748,9 +770,12 @@ void accord_injected(struct agent *agent, struct launch *launch)
 {
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_INJECTED);
 
-	if (launch->accord->injected_said)
+	if (launch->accord->injected_said || !launch->accord->leader[0])
 		return;
 	launch->accord->injected_said = true;
+	message.value = launch->accord->live;
+	message.parent = launch_first(launch)->session->control->parent_generation;
+	message.step = launch_first(launch)->session->control->resume_step;
 	accord_tell_leader(agent, launch, &message, NULL, 0);
 }
 
@@ -773,6 +798,14 @@ static void ask_anew(struct accord *accord)
 	accord->phase = ACCORD_GATHERING;
 }
 
+bool accord_has_live(const struct launch *launch)
+{
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r] && atomic_load(&launch->rank[r]->session->control->go) == TPCK_GO_LIVE)
+			return true;
+	return false;
+}
+
 bool accord_is_starting(const struct launch *launch)
 {
 	for (uint32_t r = 0; r < launch->world; r++) {
@@ -785,24 +818,35 @@ bool accord_is_starting(const struct launch *launch)
 	return false;
 }
 
-/* Those that wait, or make ready, do not wait for the rest; those on their way to their step try it once more. */
-static void break_start(struct agent *agent, struct launch *launch)
+/* Those on their way to their step have waited long enough for the agent that is gone: they try it once more. */
+static void start_over(struct agent *agent, struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 	struct tpck_accord_message over = accord_message(launch, TPCK_ACCORD_OVER);
 
-	if (accord->leads && accord->phase == ACCORD_STAGING) {
-		start_anew(agent, launch, gone);
-	} else if (accord->leads && accord->phase == ACCORD_RUNNING && accord_is_starting(launch)) {
-		over.parent = accord->point.generation;
-		over.step = accord->point.step;
-		over.value = 1;
+	if (!accord_is_starting(launch) || accord->live || (accord->leads ? tpck_ledger_is_complete(accord->ledger) : accord->leader[0] != 0))
+		return;
+	for (uint32_t r = 0; r < launch->world; r++)
+		if (launch->rank[r]) {
+			over.parent = launch->rank[r]->session->control->parent_generation;
+			over.step = launch->rank[r]->session->control->resume_step;
+		}
+	over.value = 1;
+	if (accord->leads)
 		accord_tell_all(agent, launch, &over, NULL, 0);
-	} else if (launch->staged && !accord->trying) {
-		hello_go(agent, launch, false, 0, gone);
-	} else if (accord->phase == ACCORD_RUNNING && accord_is_starting(launch)) {
+	else
 		launch_start_over(launch, NULL, true);
-	}
+}
+
+/* Those that wait, or make ready, do not wait for the rest. */
+static void break_start(struct agent *agent, struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+
+	if (accord->leads && accord->phase == ACCORD_STAGING)
+		start_anew(agent, launch, gone);
+	else if (launch->staged && !accord->trying)
+		hello_go(agent, launch, false, 0, gone);
 }
 
 void accord_break(struct agent *agent, struct launch *launch, const char *host)
@@ -818,11 +862,17 @@ void accord_break(struct agent *agent, struct launch *launch, const char *host)
 		return;
 	}
 	launch->closed = true;
-	if (accord->phase == ACCORD_RUNNING && !accord_is_starting(launch)) {
+	if (accord->phase == ACCORD_RUNNING && !launch->staged) {
 		/* Of processes that are gone themselves there is nothing to come. */
-		if (!launch_is_dead(launch))
+		if (!accord->live)
+			accord->until_ns = tpck_clock_monotonic_ns() + ACCORD_NEXT_NS;
+		if (accord_is_starting(launch)) {
+			tpck_log_warn("the agent of %s is gone, where ranks of generation %" PRIu64 " are: those that are ready wait until it is back",
+				      host, launch->generation);
+		} else if (!launch_is_dead(launch)) {
 			tpck_log_warn("the agent of %s is gone, where ranks of generation %" PRIu64 " are: no snapshots until it is back",
 				      host, launch->generation);
+		}
 		accord->flushing = 0;
 		if (!accord->leads)
 			accord->leader[0] = '\0';
@@ -866,6 +916,10 @@ void accord_start_consider(struct agent *agent, struct launch *launch)
 	bool some_ask;
 
 	if (accord->phase == ACCORD_RUNNING) {
+		if (accord->until_ns && now >= accord->until_ns) {
+			accord->until_ns = 0;
+			start_over(agent, launch);
+		}
 		/* Processes that run already come when they first use their device. */
 		if (accord->broken && hello_waiting(agent, launch, &until))
 			hello_refuse(agent, launch, "a node that has ranks of this job is gone");

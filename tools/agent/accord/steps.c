@@ -167,6 +167,7 @@ void accord_rejoin(struct agent *agent, struct launch *launch)
 {
 	/* Who leads now has not heard of it. */
 	launch->stalled_ns = 0;
+	launch->accord->injected_said = false;
 	for (uint32_t r = 0; r < launch->world; r++) {
 		struct live *live = launch->rank[r];
 		struct tpck_accord_message member = accord_message(launch, TPCK_ACCORD_MEMBER);
