@@ -3,7 +3,8 @@
 """Jobs whose ranks are on several nodes lose ranks, agents and nodes at random, round after round, and are started again on what is
 left: all ranks go on at one step, no older than what the loss leaves, and end with the same bytes.
 
-SEED=N, SCENARIOS=N and PEERS=2+1 by environment; each scenario prints the seed that gives it alone, with SCENARIOS=1. LINKS=1: over links that
+SEED=N, SCENARIOS=N and PEERS=2+1 by environment; each scenario prints the seed that gives it alone, with SCENARIOS=1. TRANSPORT=mpi: agents speak over MPI, and a loop
+calls mpirun (MPIRUN=PATH) again whenever it ends, with the nodes that there are. LINKS=1: over links that
 are late and lose packets; LINKS=some: every third scenario, which its seed says; LINKS="delay_ms=20 loss=0.1": such ones."""
 import os
 import random
@@ -41,7 +42,8 @@ checks = job.Checks()
 class Scenario:
     """One job in a cluster of its own."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, **settings):
+        self.settings = settings
         draw = self.draw = random.Random(seed)
         self.seed = seed
         self.ranks = draw.choice((2, 2, 4))
@@ -80,7 +82,8 @@ class Scenario:
         return checks.ok(good, f"seed {self.seed}: {what}", *([] if good else [*self.story, self.run.story(), self.logs()]))
 
     def logs(self):
-        return "\n".join(f"--- {n.name}\n{n.agent_log()[-int(os.environ.get('LOG_BYTES', '9000')):]}" for n in self.cluster.nodes if n.alive)
+        said = "\n".join(f"--- {n.name}\n{n.agent_log()[-int(os.environ.get('LOG_BYTES', '9000')):]}" for n in self.cluster.nodes if n.alive)
+        return said + (f"\n--- mpirun\n{self.cluster.mpi.story()}" if self.cluster.mpi else "")
 
     def since(self, where):
         """What its agents have said of the newest start. The one before may still have had its say."""
@@ -103,7 +106,10 @@ class Scenario:
         return max(((int(step), int(copies)) for step, copies in found if int(copies) > 0), default=(-1, 0))
 
     def meet(self, nodes):
-        """Those whose agents are gone get others, as a node's own service gives them."""
+        """Those whose agents are gone get others, as a node's own service gives them. Over MPI a loop calls mpirun again."""
+        if self.cluster.mpi:
+            self.cluster.mpi.keep(lambda: [n for n in self.cluster.nodes if n.alive and n not in self.cut])
+            return
         for n in nodes:
             n.agent()
 
@@ -183,6 +189,9 @@ class Scenario:
             start.wait(30)
         self.wait_gone()
 
+    def agent_pid(self, where):
+        return job.read(where.path("j", "agent.lock")).strip()
+
     def lose_allocation(self, start, settled, copies, committed):
         """The agents that are left end, sooner or later than others; one of their nodes may be lost, too, while they make durable what all had. Then all
         is as on nodes that have never been there."""
@@ -201,18 +210,32 @@ class Scenario:
             self.floor = -1
             self.note("all ranks had ended well before the loss")
         left = [n for n in self.cluster.nodes if n.alive]
+        told = set()
         draw.shuffle(left)
         for n in left:
             time.sleep(draw.choice((0, 0, 0.3, 3)))
             n.signal_agent("TERM")
+            told.add((n.name, self.agent_pid(n)))
         for n in then:
             node.until(lambda n=n: not n.has_agent() or "is made durable of what is left" in n.agent_log(), 30 * draw.random())
             self.note(f"{n.name} is lost, too")
             n.destroy()
         left = [n for n in left if n.alive]
-        self.ok(node.until(lambda: not any(n.has_agent() for n in left), 120), "the agents that are left end")
+
+        def have_ended():
+            there = [n for n in left if n.has_agent()]
+            for n in there:
+                # mpirun may end them for the loss of a node before they are through, and be called again.
+                if self.cluster.mpi and (n.name, self.agent_pid(n)) not in told:
+                    n.signal_agent("TERM")
+                    told.add((n.name, self.agent_pid(n)))
+            return not there
+        self.ok(node.until(have_ended, 120), "the agents that are left end")
         if os.environ.get("VERBOSE"):
             self.note(self.logs())
+        # The script that calls mpirun is on one of the nodes.
+        if self.cluster.mpi:
+            self.cluster.mpi.end()
         self.where = [self.cluster.nodes.index(n) for n in self.where]
         for number in range(self.count):
             self.cluster.replace(number)
@@ -250,7 +273,7 @@ class Scenario:
         return at
 
     def play(self):
-        with node.Cluster(self.count, links=self.links, TRANSPCKPT_PEERS=self.peers) as self.cluster:
+        with node.Cluster(self.count, links=self.links, TRANSPCKPT_PEERS=self.peers, **self.settings) as self.cluster:
             nodes = self.cluster.nodes
             self.run = Spread(self.cluster, self.ranks, *self.layout, steps=self.steps)
             self.where = nodes[:self.needed]
@@ -298,11 +321,23 @@ class Scenario:
         return found
 
 
+def play(seed, **settings):
+    began = time.monotonic()
+    Scenario(seed, **settings).play()
+    print(f"# seed {seed} took {time.monotonic() - began:.0f} s", flush=True)
+
+
 draw = job.drawn_from()
 count = int(os.environ.get("SCENARIOS") or 2)
 first = int(os.environ["SEED"]) if os.environ.get("SEED") else draw.randrange(1 << 32)
 for n in range(count):
-    began = time.monotonic()
-    Scenario(first + n).play()
-    print(f"# seed {first + n} took {time.monotonic() - began:.0f} s", flush=True)
+    play(first + n)
+# By itself it plays over both transports.
+if not os.environ.get("SCENARIOS") and not os.environ.get("TRANSPORT"):
+    if node.lacks_mpi():
+        print(f"# not over MPI: {node.lacks_mpi()}")
+    else:
+        for n in range(2):
+            print(f"# TRANSPORT=mpi SEED={first + count + n}:")
+            play(first + count + n, TRANSPCKPT_TRANSPORT="mpi")
 checks.end()

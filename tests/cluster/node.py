@@ -241,16 +241,21 @@ def makes_fragments():
     return "#define HAVE_ISAL 1" in job.read(os.path.join(os.path.dirname(agent) if agent else job.build_folder(), "config.h"))
 
 
+def lacks_mpi():
+    """Why agents cannot speak over MPI here; "": they can."""
+    if not shutil.which(os.environ.get("MPIRUN", "mpirun")):
+        return "mpirun is missing"
+    return "" if "#define HAVE_OPENMPI 1" in job.read(os.path.join(job.build_folder(), "config.h")) else "the agent was built without Open MPI"
+
+
 class MPI:
     """Agents that one mpirun starts, on all nodes that live."""
 
     def __init__(self, cluster):
         self.cluster, self.running, self.starts, self.said, self.loop = cluster, None, 0, "", None
         self.program = os.environ.get("MPIRUN", "mpirun")
-        if not shutil.which(self.program):
-            job.skip("mpirun is missing")
-        if "#define HAVE_OPENMPI 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
-            job.skip("the agent was built without Open MPI")
+        if lacks_mpi():
+            job.skip(lacks_mpi())
         version = subprocess.run([self.program, "--version"], capture_output=True, text=True, check=False).stdout
         self.major = int(version.split("Open MPI) ")[1].split(".")[0])
 
