@@ -300,7 +300,9 @@ class MPI:
             options = {"btl_tcp_if_include": "10.77.0.0/24", "btl": "tcp,self", "pml": "ob1"}
             for name, value in {"prte_if_include": "10.77.0.0/24", "plm_ssh_agent": enter_node, "plm_ssh_no_tree_spawn": "1"}.items():
                 argv += ["--prtemca", name, value]
-            argv += ["--with-ft", "ulfm"]
+            # With it mpirun goes on without an agent that has died, and does not start another there: a loop has nothing to do.
+            if not self.loop or os.environ.get("ULFM"):
+                argv += ["--with-ft", "ulfm"]
         for name, value in options.items():
             argv += ["--mca", name, value]
         return job.Start(self.cluster, [*argv, agent], self.cluster.root, {k: v for k, v in os.environ.items() if not k.startswith(INSIDE)},
