@@ -32,7 +32,7 @@ USUAL = ['node']
 STEPS = 80
 HANG_SEC = 600
 # At the level of the log that says which steps have copies.
-DEBUG = re.compile(r'transpckpt: (the driver is /|digests are taken on the device|rank \d of this node goes on as it began)')
+DEBUG = re.compile(r'transpckpt: (the driver is /|digests are taken on the device|rank \d of this node goes on as it began|ready to go live)')
 DDP = ['ddp.py', '--loading', '0.03', '--steps', str(STEPS), '--save-every', '10']
 
 
