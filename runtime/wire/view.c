@@ -188,19 +188,24 @@ static void take_out(struct tpck_view *view, struct tpck_view_entry *entry)
 	view->folder[tpck_view_key_of(entry)->folder].used--;
 }
 
+/* Added to what the filter counts while it is made again. */
+enum { REPAIRED = 1 << 14 };
+
 /* Everything that follows from the entries themselves is made again: the lock's holder died in the middle. */
 static void repair(struct tpck_view *view)
 {
 	uint32_t used = 0;
 
 	memset(view->bucket, 0, sizeof view->bucket);
+	/* Who asks meanwhile whether there may be something by a name has to wait for the lock. */
 	for (uint32_t i = 0; i < TPCK_VIEW_FILTER; i++)
-		atomic_store(&view->filter[i], 0);
-	for (uint32_t i = 0; i < TPCK_VIEW_FOLDERS; i++)
+		atomic_store(&view->filter[i], REPAIRED);
+	/* Behind the first one that was never used there is none. */
+	for (uint32_t i = 0; i < TPCK_VIEW_FOLDERS && view->folder[i].inode; i++)
 		view->folder[i].used = 0;
 	view->memory_bytes = 0;
 	view->first_free = 0;
-	for (uint32_t i = 0; i < TPCK_VIEW_ENTRIES; i++) {
+	for (uint32_t i = 0; i < TPCK_VIEW_ENTRIES && view->entry[i].serial; i++) {
 		struct tpck_view_entry *entry = &view->entry[i];
 
 		if (entry->state == TPCK_VIEW_FREE)
@@ -217,6 +222,8 @@ static void repair(struct tpck_view *view)
 			view->order = entry->order;
 	}
 	atomic_store(&view->used, used);
+	for (uint32_t i = 0; i < TPCK_VIEW_FILTER; i++)
+		atomic_fetch_sub(&view->filter[i], REPAIRED);
 }
 
 bool tpck_view_lock(struct tpck_view *view)

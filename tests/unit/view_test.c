@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of pending files when a process is killed that holds its lock: what is in it is seen all the while, by the others that
+ * look for a name without the lock, and is as it was afterwards. */
+#include "config.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/wire/view.h"
+#include "tests/unit/store_tap.h"
+
+#define check(good, what) tap_ok(good, what, NULL)
+
+enum { FILES = 200, DEATHS = 20, DEVICE = 7 };
+
+static struct tpck_view *view;
+static _Atomic bool over;
+static _Atomic unsigned long looks, misses;
+
+static const char *name_of(unsigned i, char name[32])
+{
+	snprintf(name, 32, "shard-%u.pt", i);
+	return name;
+}
+
+static void *look(void *unused)
+{
+	uint32_t hash[FILES];
+	char name[32];
+
+	(void)unused;
+	for (unsigned i = 0; i < FILES; i++)
+		hash[i] = tpck_view_name_hash(name_of(i, name), strlen(name_of(i, name)));
+	for (unsigned i = 0; !over; i++) {
+		looks++;
+		misses += !tpck_view_may_have(view, hash[i % FILES]);
+	}
+	return NULL;
+}
+
+/* Killed in the middle of what it does to the table. */
+static bool die_holding_it(void)
+{
+	int status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		if (tpck_view_lock(view)) {
+			view->filter[0] += 5;
+			view->bucket[3] = 0;
+			view->used += 2;
+			raise(SIGKILL);
+		}
+		_exit(1);
+	}
+	return waitpid(child, &status, 0) == child && WIFSIGNALED(status);
+}
+
+static unsigned found(void)
+{
+	unsigned count = 0;
+	char name[32];
+
+	for (unsigned i = 0; i < FILES; i++)
+		count += tpck_view_find(view, DEVICE, 1 + i % 2, name_of(i, name)) != NULL;
+	return count;
+}
+
+int main(void)
+{
+	char folder[] = "/dev/shm/tpck-view.XXXXXX", path[64], name[32];
+	unsigned died = 0, whole = 0;
+	pthread_t looker;
+
+	if (!mkdtemp(folder) || tpck_view_map(folder, true, &view)) {
+		printf("1..0 # SKIP no table in /dev/shm\n");
+		return 77;
+	}
+	tpck_view_lock(view);
+	for (unsigned i = 0; i < FILES; i++) {
+		struct tpck_view_entry *entry =
+			tpck_view_add(view, DEVICE, 1 + i % 2, i % 2 ? "/odd" : "/even", name_of(i, name), TPCK_VIEW_MEMORY);
+
+		entry->bytes = i;
+		tpck_view_close(view, entry);
+	}
+	tpck_view_remove(view, tpck_view_find(view, DEVICE, 1 + 10 % 2, name_of(10, name)));
+	tpck_view_unlock(view);
+	/* Names that hash alike may stand for the one that has gone: it is there again. */
+	tpck_view_lock(view);
+	tpck_view_close(view, tpck_view_add(view, DEVICE, 1, "/even", name_of(10, name), TPCK_VIEW_REMOVED));
+	view->memory_bytes = FILES * (FILES - 1) / 2 - 10;
+	tpck_view_unlock(view);
+	if (pthread_create(&looker, NULL, look, NULL))
+		return 1;
+	for (unsigned i = 0; i < DEATHS; i++) {
+		died += die_holding_it();
+		if (!tpck_view_lock(view))
+			break;
+		whole += found() == FILES && view->used == FILES && view->memory_bytes == FILES * (FILES - 1) / 2 - 10;
+		tpck_view_unlock(view);
+	}
+	over = true;
+	pthread_join(looker, NULL);
+	printf("# %lu looks\n", looks);
+	check(died == DEATHS && whole == DEATHS, "what a process leaves that is killed with the lock is put right");
+	check(looks > 1000 && misses == 0, "who looks meanwhile finds what is there");
+	for (unsigned i = 0; i < FILES; i++) {
+		struct tpck_view_entry *entry;
+
+		tpck_view_lock(view);
+		entry = tpck_view_find(view, DEVICE, 1 + i % 2, name_of(i, name));
+		if (entry)
+			tpck_view_remove(view, entry);
+		tpck_view_unlock(view);
+	}
+	for (unsigned i = 0, left = 0; i < FILES; i++) {
+		left += tpck_view_may_have(view, tpck_view_name_hash(name_of(i, name), strlen(name_of(i, name))));
+		if (i == FILES - 1)
+			check(view->used == 0 && left == 0, "and nothing once all of it has gone");
+	}
+	snprintf(path, sizeof path, "%s/" TPCK_VIEW_FOLDER "/" TPCK_VIEW_TABLE, folder);
+	unlink(path);
+	snprintf(path, sizeof path, "%s/" TPCK_VIEW_FOLDER, folder);
+	rmdir(path);
+	rmdir(folder);
+	return tap_done();
+}
