@@ -480,6 +480,7 @@ static uint32_t folder_of(struct tpck_view *view, uint64_t device, uint64_t inod
 		return TPCK_VIEW_FOLDERS;
 	view->folder[unused].device = device;
 	view->folder[unused].inode = inode;
+	view->folder[unused].since_ns = tpck_clock_realtime_ns();
 	strcpy(view->folder[unused].path, path);
 	return unused;
 }
@@ -551,15 +552,23 @@ bool tpck_view_move(struct tpck_view *view, struct tpck_view_entry *entry, uint6
 {
 	uint32_t folder = strlen(name) < TPCK_VIEW_NAME ? folder_of(view, device, inode, path) : TPCK_VIEW_FOLDERS;
 	struct tpck_view_key *other = &entry->key[(entry->which & 1) ^ 1];
+	uint32_t before, after;
 
 	if (folder == TPCK_VIEW_FOLDERS)
 		return false;
 	other->folder = folder;
 	strcpy(other->name, name);
+	/* Who asks meanwhile, without the lock, is to see it by one of its names. */
+	before = filter_of(tpck_view_key_of(entry));
+	after = filter_of(other);
+	atomic_fetch_add(&view->filter[after], 1);
+	atomic_fetch_add(&view->filter[before], 1);
 	take_out(view, entry);
 	entry->seen = ++view->serial;
 	atomic_store(&entry->which, entry->which ^ 1);
 	link_in(view, entry);
+	atomic_fetch_sub(&view->filter[before], 1);
+	atomic_fetch_sub(&view->filter[after], 1);
 	return true;
 }
 

@@ -103,6 +103,7 @@ struct tpck_view_entry {
 
 struct tpck_view_folder {
 	uint64_t device, inode;
+	uint64_t since_ns;       /* CLOCK_REALTIME: it was there then; another one that gets its number is younger */
 	uint32_t used;           /* entries that name it */
 	uint32_t reserved;
 	char path[TPCK_VIEW_PATH];

@@ -429,11 +429,14 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 		close(bytes);
 		return -EAGAIN;
 	}
-	folder = tpck_replace_folder(chosen->folder.path, chosen->folder.device, chosen->folder.inode, err);
+	folder = files_folder(&chosen->folder, err);
 	rc = folder < 0 ? folder : 0;
 	if (!rc && chosen->kind == TPCK_VIEW_DIRECT) {
-		part_folder = tpck_replace_folder(chosen->part_folder.path, chosen->part_folder.device, chosen->part_folder.inode, err);
+		part_folder = files_folder(&chosen->part_folder, err);
 		rc = part_folder < 0 ? part_folder : 0;
+		/* Its folder was somewhere else a moment ago. */
+		if (!rc && bytes < 0 && !faccessat(part_folder, chosen->part, F_OK, AT_SYMLINK_NOFOLLOW))
+			rc = -EAGAIN;
 	}
 	if (!rc)
 		sync_before(lane, folder);
@@ -491,7 +494,7 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 
 static int publish_removal(const struct chosen *chosen, struct tpck_error *err)
 {
-	int folder = tpck_replace_folder(chosen->folder.path, chosen->folder.device, chosen->folder.inode, err), rc = 0;
+	int folder = files_folder(&chosen->folder, err), rc = 0;
 
 	if (folder < 0 && folder != -ENOENT && folder != -ESTALE)
 		return folder;
@@ -518,7 +521,7 @@ static int publish_removal(const struct chosen *chosen, struct tpck_error *err)
  * gone since, or is another one, is whoever's did that. */
 static int publish_plain(const struct chosen *chosen, struct tpck_error *err)
 {
-	int folder = tpck_replace_folder(chosen->folder.path, chosen->folder.device, chosen->folder.inode, err), rc = 0, fd = -1;
+	int folder = files_folder(&chosen->folder, err), rc = 0, fd = -1;
 	struct stat found = {0};
 
 	if (folder < 0 && folder != -ENOENT && folder != -ESTALE)

@@ -123,6 +123,9 @@ bool files_may_go_ahead(uint64_t device);
 /* Removes the part of one that is not in the table any more. */
 void files_clear_part(const struct chosen *chosen, int folder);
 
+/* The folder, open. -EAGAIN: it has been renamed, and the table knows by now where it is; what was chosen before does not. */
+int files_folder(const struct tpck_view_folder *folder, struct tpck_error *err);
+
 /* Makes the part of `bytes` beside its target, and syncs it; `ahead`: what there is of it, or NULL. */
 int files_copy(const struct chosen *chosen, int bytes, int folder, struct tpck_ahead *ahead, struct tpck_error *err);
 /* The digests of the part; the caller's from here on. */

@@ -138,13 +138,15 @@ static int do_sync(const struct chosen *chosen, struct tpck_error *err)
 
 	if (bytes < 0)
 		return errno == ENOENT ? 0 : tpck_error_set(err, errno, "reading what %s is to hold", chosen->name);
-	folder = tpck_replace_folder(chosen->folder.path, chosen->folder.device, chosen->folder.inode, err);
+	folder = files_folder(&chosen->folder, err);
 	rc = folder < 0 ? folder : files_copy(chosen, bytes, folder, NULL, err);
 	close(bytes);
 	if (folder >= 0)
 		files_clear_part(chosen, folder);
 	if (folder >= 0)
 		close(folder);
+	if (folder == -EAGAIN)
+		return 0;
 	if (tpck_view_lock(files.view)) {
 		entry = tpck_view_by_serial(files.view, chosen->index, chosen->serial);
 		if (entry) {
