@@ -736,7 +736,7 @@ static TPCK_FILES_SLOW void folder_moved(const char *from, const char *to)
 	struct tpck_view *view = tpck_files_lock();
 	size_t length = strlen(from);
 
-	for (uint32_t i = 0; view && i < TPCK_VIEW_FOLDERS; i++) {
+	for (uint32_t i = 0; view && i < TPCK_VIEW_FOLDERS && view->folder[i].inode; i++) {
 		char *path = view->folder[i].path, rest[TPCK_VIEW_PATH];
 
 		if (!view->folder[i].used || strncmp(path, from, length) != 0 || (path[length] && path[length] != '/'))

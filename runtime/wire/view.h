@@ -149,6 +149,7 @@ struct tpck_view {
 	_Atomic uint32_t replicates; /* 1: what is owed is to have copies on other nodes (TRANSPCKPT_FSYNC=replicated) */
 	_Atomic uint32_t copies;     /* how many peers take copies, and one more; 0: that is not known yet */
 	_Atomic uint64_t replicated; /* what is owed up to this order has its copies */
+	/* The first unused one is taken: behind one that never was (no inode, no serial) there is none, nor are there pages of memory. */
 	struct tpck_view_folder folder[TPCK_VIEW_FOLDERS];
 	struct tpck_view_entry entry[TPCK_VIEW_ENTRIES];
 };

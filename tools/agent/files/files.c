@@ -46,7 +46,7 @@ static void sweep(void)
 
 static bool known(uint64_t serial)
 {
-	for (uint32_t i = 0; i < TPCK_VIEW_ENTRIES; i++)
+	for (uint32_t i = 0; i < TPCK_VIEW_ENTRIES && files.view->entry[i].serial; i++)
 		if (files.view->entry[i].state != TPCK_VIEW_FREE && files.view->entry[i].serial == serial)
 			return true;
 	return false;

@@ -97,7 +97,7 @@ static bool note_moved(const struct tpck_view_folder *folder, const char *path)
 
 	if (strlen(path) >= TPCK_VIEW_PATH || !tpck_view_lock(files.view))
 		return false;
-	for (uint32_t i = 0; i < TPCK_VIEW_FOLDERS && !noted; i++) {
+	for (uint32_t i = 0; i < TPCK_VIEW_FOLDERS && files.view->folder[i].inode && !noted; i++) {
 		struct tpck_view_folder *known = &files.view->folder[i];
 
 		if (known->used && known->device == folder->device && known->inode == folder->inode) {
