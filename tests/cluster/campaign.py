@@ -4,7 +4,7 @@
 left: all ranks go on at one step, no older than what the loss leaves, and end with the same bytes.
 
 SEED=N, SCENARIOS=N and PEERS=2+1 by environment; each scenario prints the seed that gives it alone, with SCENARIOS=1. TRANSPORT=mpi: agents speak over MPI, and a loop
-calls mpirun (MPIRUN=PATH) again whenever it ends, with the nodes that there are. LINKS=1: over links that
+calls mpirun (MPIRUN=PATH) again whenever it ends, with the nodes that there are; ULFM=1: Open MPI 5 with that. LINKS=1: over links that
 are late and lose packets; LINKS=some: every third scenario, which its seed says; LINKS="delay_ms=20 loss=0.1": such ones."""
 import os
 import random

@@ -217,6 +217,65 @@ def case_failed():
         run.finish(run.start(other), "failed: after the loss of its node too", has)
 
 
+def case_gather():
+    """With ULFM, and ranks on two of four nodes. An agent where there is nothing of the job dies: nothing ends. Then one where there are ranks does, and the
+    next one there works alone: all end, mpirun is called again, and snapshots go on. So it is where those of both nodes die at once, and where ranks
+    start on a node whose agent has died before."""
+    with node.Cluster(4, **MPI) as cluster:
+        a, b, c, d = cluster.nodes
+        mpi = cluster.mpi
+        if mpi.major < 5:
+            print(f"# gather: not tried, mpirun is of version {mpi.major}")
+            return
+        run = Spread(cluster, 2, steps=600)
+        mpi.keep(lambda: [n for n in cluster.nodes if n.alive], fault_tolerant=True)
+        checks.ok(node.until(lambda: all(says(n, "is a peer") >= 3 for n in cluster.nodes), 60), "gather: the agents meet", cluster.logs())
+        slow = {"SIMGPU_KERNEL_US": "400"}
+        start = run.start((a, b), **slow)
+        settled = r"step (\d+) of 2 ranks has 1 copies on other nodes"
+
+        def copied():
+            return max((int(n) for n in re.findall(settled, a.agent_log() + b.agent_log())), default=-1)
+        checks.ok(node.until(lambda: copied() >= 0, 60), "gather: there are copies", run.story(), cluster.logs())
+        spare = d if kept(d) < 0 else c
+        gone = f"the agent of {spare.name} is gone: MPI says that it has failed"
+        spare.signal_agent("KILL")
+        checks.ok(node.until(lambda: says(a, gone), 30), "gather: MPI tells of it", cluster.logs())
+        # A call that does not get as far as agents counts too.
+        had, calls = copied(), mpi.starts
+        checks.ok(node.until(lambda: copied() >= had + 10, 60) and mpi.starts == calls, "gather: without one that had nothing to do all go on", mpi.story(),
+                  cluster.logs())
+        for killed in ((b,), (a, b)):
+            what, calls = f"gather: {len(killed)} lost", mpi.starts
+            marks = {n: says(n, "speaks with others over MPI") for n in cluster.nodes}
+            for n in killed:
+                n.signal_agent("KILL")
+            checks.ok(node.until(lambda marks=marks: all(says(n, "speaks with others over MPI") > marks[n] for n in cluster.nodes), 60) and mpi.starts > calls,
+                      f"{what}: mpirun is called again", mpi.story(), cluster.logs())
+            had, calls = min(newest(a), newest(b)), mpi.starts
+            checks.ok(node.until(lambda had=had: min(newest(a), newest(b), copied()) >= had + 10, 60) and mpi.starts == calls,
+                      f"{what}: snapshots and copies go on", run.story(), mpi.story(), cluster.logs())
+        # For a lost node its status may be 0 all the same.
+        checks.ok("of mpirun: 0:" not in mpi.story(), "gather: no call of mpirun's has ended well", mpi.story())
+        has, calls = copied(), mpi.starts
+        a.destroy()
+        start.kill()
+        left = [n for n in cluster.nodes if n.alive]
+        marks = {n: says(n, "is a peer") for n in left}
+        checks.ok(node.until(lambda: mpi.starts > calls and all(says(n, "is a peer") >= marks[n] + 2 for n in left), 60), "gather: with a node mpirun ends",
+                  mpi.story(), cluster.logs())
+        mark, calls = says(b, gone), mpi.starts
+        spare.signal_agent("KILL")
+        checks.ok(node.until(lambda: says(b, gone) > mark, 30) and mpi.starts == calls, "gather: one dies where nothing runs", mpi.story(), cluster.logs())
+        start = run.start((spare, b), **slow)
+        status = start.wait(120)
+        checks.ok(status == 0 and (run.resumed() or -1) >= has and mpi.starts > calls,
+                  f"gather: ranks start there: all go on at step {run.resumed()}, at least {has}, and end", status, run.story(), mpi.story(), cluster.logs())
+        checks.ok(not run.same(), "gather: with the same bytes", "\n".join(run.same()))
+        checks.ok(node.until(lambda: not [name for name in os.listdir(os.path.join(cluster.store, "j/agents")) if name.endswith(".alone")], 60),
+                  "gather: and nobody is alone", os.listdir(os.path.join(cluster.store, "j/agents")), cluster.logs())
+
+
 BY_NAME = ("lost", "failed", "stuck")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):

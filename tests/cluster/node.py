@@ -253,6 +253,7 @@ class MPI:
 
     def __init__(self, cluster):
         self.cluster, self.running, self.starts, self.said, self.loop = cluster, None, 0, "", None
+        self.fault_tolerant = True
         self.program = os.environ.get("MPIRUN", "mpirun")
         if lacks_mpi():
             job.skip(lacks_mpi())
@@ -300,18 +301,19 @@ class MPI:
             options = {"btl_tcp_if_include": "10.77.0.0/24", "btl": "tcp,self", "pml": "ob1"}
             for name, value in {"prte_if_include": "10.77.0.0/24", "plm_ssh_agent": enter_node, "plm_ssh_no_tree_spawn": "1"}.items():
                 argv += ["--prtemca", name, value]
-            # With it mpirun goes on without an agent that has died, and does not start another there: a loop has nothing to do.
-            if not self.loop or os.environ.get("ULFM"):
+            if self.fault_tolerant:
                 argv += ["--with-ft", "ulfm"]
         for name, value in options.items():
             argv += ["--mca", name, value]
         return job.Start(self.cluster, [*argv, agent], self.cluster.root, {k: v for k, v in os.environ.items() if not k.startswith(INSIDE)},
                          f"mpirun{self.starts}")
 
-    def keep(self, nodes):
-        """As a job's script does: calls mpirun again whenever it ends otherwise than well, with the nodes that there are (`nodes()`), until end()."""
+    def keep(self, nodes, fault_tolerant=bool(os.environ.get("ULFM"))):
+        """As a job's script does: calls mpirun again whenever it ends otherwise than well, with the nodes that there are (`nodes()`), until end(). With
+        ULFM, where mpirun has it, others go on without an agent that has died."""
         if self.loop:
             return
+        self.fault_tolerant = fault_tolerant
         self.over = threading.Event()
         self.loop = threading.Thread(target=self._keep, args=(nodes,))
         self.loop.start()

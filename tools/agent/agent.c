@@ -68,10 +68,30 @@ static void signals_ready(struct agent *agent, struct watch *watch)
 	agent->stopping = agent->signalled = true;
 }
 
+/* Memory is all that the next agents need: as mpirun without ULFM does it, nobody waits for disks, since a start may wait for mpirun, and no rank
+ * has snapshots meanwhile. */
+static void gather(struct agent *agent)
+{
+	agent->stopping = agent->stop_now = agent->gathering = true;
+}
+
+void agent_gather(struct agent *agent, const char *host)
+{
+	if (agent->stopping)
+		return;
+	tpck_log_info("the agent of %s has died, and the next one there works alone: all others end, so that mpirun is called again; what is in memory stays", host);
+	gather(agent);
+}
+
 void agent_told_to_end(struct agent *agent, const char *host)
 {
-	if (agent->stopping || !agent->together)
+	if (agent->stopping)
 		return;
+	if (!agent->together) {
+		tpck_log_info("the agent of %s ends, so that mpirun is called again, and this one with it; what is in memory stays", host);
+		gather(agent);
+		return;
+	}
 	tpck_log_info("the agent of %s is told to end, and mpirun would end this one with it; the newest snapshots are made durable first", host);
 	agent->stopping = true;
 }

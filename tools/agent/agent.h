@@ -130,6 +130,7 @@ struct agent {
 	bool stopping;               /* SIGTERM: finish the newest, keep the memory tier */
 	bool signalled, stop_now;    /* by a first one, and a second */
 	bool through;                /* stopping: it would leave, but may wait for the others of mpirun's */
+	bool gathering;              /* stopping: all that mpirun has started end now, and it is to be called again */
 	bool nobody_returns;         /* SIGUSR1: what is durable does not linger, until the next program comes */
 	bool leaving;                /* the loop ends; the memory tier goes too unless stopping */
 
@@ -189,8 +190,10 @@ void live_settle(struct agent *agent, struct live *live);
 
 /* HELLO and what concerns programs (hello.c, offer.c) */
 void hello_begin(struct agent *agent, struct client *client, const struct tpck_hello *hello, const char *identity);
-/* Another agent of the same mpirun's is told to end, and so are all. */
+/* Another agent of the same mpirun's is told to end, and so are all; with ULFM, where each ends for itself, it gathers them. */
 void agent_told_to_end(struct agent *agent, const char *host);
+/* With ULFM: the agent of this host has died, and its next one, which mpirun has not started, works alone. */
+void agent_gather(struct agent *agent, const char *host);
 void hello_consider(struct agent *agent); /* those that were deferred */
 void hello_adopt(struct agent *agent, struct client *client, const struct tpck_hello *hello);
 /* What is to be remembered of a program; saved by the clerk. */

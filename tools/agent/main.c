@@ -32,7 +32,7 @@ extern char **environ;
 #define LOCK_WAIT_NS 10000000000ull
 #define TAKE_OVER_NS 30000000000ull
 #define TELL_AGAIN_NS 1000000000ull
-enum { LOG_KEEP = 256 << 10, FINISH_US = 30000000 };
+enum { LOG_KEEP = 256 << 10, FINISH_US = 30000000, GATHER_US = 2000000 };
 
 static struct agent agent;
 static int report_fd = -1; /* the starter waits here for "" (ready) or a line */
@@ -334,7 +334,16 @@ static void end_launched(bool well)
 
 	if (well && !pthread_create(&thread, NULL, end_anyway, NULL))
 		peers_finish();
-	_exit(0);
+	/* mpirun is to end otherwise than well: then it is called again. */
+	_exit(agent.gathering);
+}
+
+/* What a thread is at, as writing to a store that does not answer, is not waited for longer than mpirun waits for those that it ends. */
+static void *end_gathering(void *unused)
+{
+	(void)unused;
+	usleep(GATHER_US);
+	_exit(1);
 }
 
 /* The agent that is here was started for a program while those of mpirun's were gone, or by an mpirun that has lost it. It
@@ -416,6 +425,7 @@ int main(int argc, char **argv)
 	const char *job = NULL;
 	bool foreground = false;
 	int option, lock, rc;
+	pthread_t thread;
 
 	shed_preload(argv);
 	while ((option = getopt_long(argc, argv, "j:fhv", options, NULL)) != -1) {
@@ -466,6 +476,8 @@ int main(int argc, char **argv)
 	peers_meet();
 	report(foreground ? "" : "ok");
 	agent_loop(&agent);
+	if (agent.gathering && !pthread_create(&thread, NULL, end_gathering, NULL))
+		pthread_detach(thread);
 	leave();
 	if (agent.launched)
 		end_launched(!agent.stopping);

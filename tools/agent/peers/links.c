@@ -35,7 +35,7 @@ struct lead {
 	char node[TPCK_PEER_NAME]; /* who answered there; "": nobody yet */
 	unsigned tries;
 	uint64_t seen_ns, next_ns;
-	bool found;                /* by the present look */
+	bool found;                /* by the present look; one that mpirun knows to be gone is not found any more */
 	bool listed;               /* by Slurm */
 	struct lead *next;
 };
@@ -450,21 +450,27 @@ static void lead_add(void *context, const char *name, const char *addresses)
 	lead->found = true;
 }
 
-/* Those that mpirun has started, less those that it knows to be gone. */
+/* Those that mpirun has started. */
 static void look_for_launched(void)
 {
 	for (struct lead *lead = leads; lead; lead = lead->next)
 		lead->found = false;
 	peers.ops->each(peers.transport, lead_add, NULL);
-	for (struct lead **place = &leads; *place;) {
-		struct lead *lead = *place;
+}
 
-		if (lead->found) {
-			place = &lead->next;
-		} else {
-			*place = lead->next;
-			free(lead);
-		}
+/* With ULFM: an agent has died whose node has another one, which mpirun has not started. The others hear of it with the next sign of life. */
+static void look_for_alone(void)
+{
+	if (!peers.ops->each || peers.agent->together || peers.ending)
+		return;
+	for (const struct lead *lead = leads; lead; lead = lead->next) {
+		if (lead->found || !alone_is(lead->name))
+			continue;
+		pthread_mutex_lock(&peers.lock);
+		peers.ending = true;
+		pthread_mutex_unlock(&peers.lock);
+		peers_news_of(lead->name, PEERS_ALONE);
+		return;
 	}
 }
 
@@ -557,7 +563,7 @@ static void look(uint64_t now)
 	for (struct lead *lead = leads; lead; lead = lead->next) {
 		bool first = !peers.scanned || strcmp(peers.node, lead->name) < 0;
 
-		if (now >= lead->next_ns && !is_reached(lead) && (first || now > lead->seen_ns + YIELD_NS))
+		if ((lead->found || !peers.ops->each) && now >= lead->next_ns && !is_reached(lead) && (first || now > lead->seen_ns + YIELD_NS))
 			try_lead(lead, now);
 	}
 	pthread_mutex_lock(&peers.lock);
@@ -572,6 +578,7 @@ static void tick(uint64_t now)
 	uint64_t own;
 
 	tick_ns = now + TICK_NS;
+	look_for_alone();
 	pthread_mutex_lock(&peers.lock);
 	own = (peers.working ? PING_WORKING : 0) | (peers.staying && peers.ops->each ? PING_STAYING : 0) | (peers.ending ? PING_ENDING : 0);
 	peers.tick_now = false;

@@ -131,6 +131,9 @@ static int begin(struct agent *agent, struct tpck_error *err)
 		rc = own_port(agent, &port);
 	if (rc)
 		return rc;
+	/* Whoever worked alone here has left: its lock is this one's. */
+	if (agent->launched)
+		alone_clear();
 	/* Threads of the transport's own have no signals either. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -172,6 +175,8 @@ int peers_start(struct agent *agent, struct tpck_error *err)
 		return rc;
 	if (rc) {
 		tpck_log_warn("this node works alone, without copies on others: %s", err->text);
+		if (peers.awaited)
+			alone_say(agent);
 		return 0;
 	}
 	peers.on = true;
@@ -207,7 +212,7 @@ void peers_stop(struct agent *agent)
 {
 	uint64_t one = 1;
 
-	(void)agent;
+	alone_end();
 	if (!peers.on)
 		return;
 	owed_end();

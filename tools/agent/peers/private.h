@@ -234,8 +234,18 @@ void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, cons
 		   const char *identity, char *other, size_t other_size, bool get);
 
 /* launches on several nodes (talk.c): what the event loop is to know of a peer, in order */
-enum peers_news { PEERS_MET, PEERS_LOST, PEERS_SAID, PEERS_ENDING };
+enum peers_news { PEERS_MET, PEERS_LOST, PEERS_SAID, PEERS_ENDING, PEERS_ALONE };
 void peers_news(const struct peer *peer, enum peers_news what, const void *bytes, size_t size);
+/* The same of a host whose agent is no peer. */
+void peers_news_of(const char *host, enum peers_news what);
+
+/* Agents that work alone where mpirun is to have one (alone.c). Before there is a thread, and at the end: this one does, or does not any more; whatever
+ * was said of this node before does not hold. */
+void alone_say(struct agent *agent);
+void alone_end(void);
+void alone_clear(void);
+/* The thread's: whether one does on this host. */
+bool alone_is(const char *host);
 
 /* pace (pace.c): of one parcel to one peer; the thread's unless a line says else */
 struct pace {

@@ -80,6 +80,9 @@ static void news_done(struct agent *agent, struct job *job)
 	case PEERS_ENDING:
 		agent_told_to_end(agent, news->host);
 		break;
+	case PEERS_ALONE:
+		agent_gather(agent, news->host);
+		break;
 	case PEERS_SAID:
 		accord_said(agent, news->node, news->host, &news->said->message, news->said->bytes + sizeof news->said->message,
 			    news->size - sizeof news->said->message);
@@ -88,24 +91,33 @@ static void news_done(struct agent *agent, struct job *job)
 	free(news);
 }
 
-void peers_news(const struct peer *peer, enum peers_news what, const void *bytes, size_t size)
+static void news_post(const char *node, const char *host, enum peers_news what, const void *bytes, size_t size)
 {
 	struct news *news;
 
-	if (what == PEERS_SAID && size < sizeof(struct tpck_accord_message))
-		return;
 	/* A NUL behind whatever text there is. */
 	news = calloc(1, sizeof *news + sizeof news->said[0] + size + 1);
 	if (!news)
 		return;
 	news->job.done = news_done;
 	news->what = what;
-	memcpy(news->node, peer->other.node, sizeof news->node);
-	memcpy(news->host, peer->other.host, sizeof news->host);
+	memcpy(news->node, node, strnlen(node, sizeof news->node - 1));
+	memcpy(news->host, host, strnlen(host, sizeof news->host - 1));
 	news->size = size;
 	if (size)
 		memcpy(news->said, bytes, size);
 	outbox_post(&peers.agent->outbox, &news->job);
+}
+
+void peers_news(const struct peer *peer, enum peers_news what, const void *bytes, size_t size)
+{
+	if (what != PEERS_SAID || size >= sizeof(struct tpck_accord_message))
+		news_post(peer->other.node, peer->other.host, what, bytes, size);
+}
+
+void peers_news_of(const char *host, enum peers_news what)
+{
+	news_post("", host, what, NULL, 0);
 }
 
 const char *peers_node(void)
