@@ -174,6 +174,37 @@ def case_told():
         checks.ok(there and max(there) >= has, f"told: in the store are {there}, in copies was {has}", cluster.logs())
 
 
+def case_early():
+    """A node is lost, all agents die, and the next ones are told to end before they have met: whom they meet then is asked, too, for what is left:
+    neither has all of it."""
+    lacks = []
+    node.need_bad_links(lacks.append)
+    if lacks:
+        print(f"# early: not tried, {lacks[0]}")
+        return
+    with node.Cluster(3, **MPI, links={"delay_ms": 100}) as cluster:
+        a, b, c = cluster.nodes
+        run = Spread(cluster, 3, steps=400)
+        cluster.mpi.start()
+        start = run.start((a, b, c))
+        settled = r"step (\d+) of 3 ranks has 1 copies on other nodes"
+        checks.ok(node.until(lambda: re.findall(settled, a.agent_log()), 60), "early: there are copies", run.story(), cluster.logs())
+        has = max(int(n) for n in re.findall(settled, a.agent_log()))
+        a.destroy()
+        start.kill()
+        for n in (b, c):
+            n.signal_agent("KILL")
+        cluster.mpi.end()
+        marks = {n: says(n, "speaks with others over MPI") for n in (b, c)}
+        cluster.mpi.start(wait=False)
+        checks.ok(node.until(lambda: all(says(n, "speaks with others over MPI") > marks[n] for n in (b, c)), 60), "early: there are other agents", cluster.logs())
+        for n in (b, c):
+            n.signal_agent("TERM")
+        checks.ok(node.until(lambda: not b.has_agent() and not c.has_agent(), 60), "early: all end", cluster.logs())
+        there = [int(re.search(r"step-(\d+)", path)[1]) for path in glob.glob(os.path.join(cluster.store, "j/step-*/MANIFEST"))]
+        checks.ok(there and max(there) >= has, f"early: in the store are {there}, in copies was {has}", cluster.logs())
+
+
 def case_stuck():
     """An agent does nothing any more when the program ends: the other one does not wait for it for ever."""
     with node.Cluster(2, **MPI, TRANSPCKPT_LINGER_SEC="2") as cluster:

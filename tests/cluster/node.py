@@ -266,13 +266,15 @@ class MPI:
             f.write("#!/bin/sh\n" + text)
         return path
 
-    def start(self, **settings):
-        """Unless they run. Returns once all are peers of each other; with a loop that is not waited for."""
+    def start(self, wait=True, **settings):
+        """Unless they run. Returns once all are peers of each other; with a loop, or without `wait`, that is not waited for."""
         if self.loop or (self.running and self.running.running()):
             return
         nodes = [n for n in self.cluster.nodes if n.alive]
         mark = {n: n.agent_log().count("is a peer") for n in nodes}
         self.running = self._call(nodes, settings)
+        if not wait:
+            return
         met = until(lambda: not self.running.running() or all(n.agent_log().count("is a peer") >= mark[n] + len(nodes) - 1 and
                                 n.agent_log().count("speaks with others over MPI") > 0 for n in nodes), 60)
         if not met or not self.running.running():

@@ -377,7 +377,7 @@ void accord_said(struct agent *agent, const char *node, const char *host, const 
 void accord_met(struct agent *agent, const char *node)
 {
 	accord_note_node(node, true);
-	salvage_met();
+	salvage_met(agent, node);
 	for (struct launch *launch = agent->launches; launch; launch = launch->next)
 		if (launch->apart && launch->accord->leads && !launch->accord->broken) {
 			announce(launch, node);

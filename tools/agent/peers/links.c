@@ -243,6 +243,7 @@ static void known(struct peer *peer)
 	peer->state = PEER_KNOWN;
 	peer->staying = peers.ops->each != NULL;
 	peers.met++;
+	peers.unheard += first;
 	/* At once: who waits for others to be known or to answer must see either. */
 	transfer_greet(peer);
 	pthread_cond_broadcast(&peers.changed);

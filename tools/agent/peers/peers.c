@@ -197,7 +197,7 @@ void peers_meet(void)
 
 	if (!peers.on || !peers.listed)
 		return;
-	while (peers_settling() && tpck_clock_monotonic_ns() < until)
+	while (peers_connecting() && tpck_clock_monotonic_ns() < until)
 		usleep(5000);
 	pthread_mutex_lock(&peers.lock);
 	for (const struct peer *peer = peers.list; peer; peer = peer->next)

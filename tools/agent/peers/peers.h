@@ -51,7 +51,7 @@ const char *peers_host(void);
 bool peers_on(void);
 /* It speaks with nobody, and an agent that mpirun starts is to come in its place. */
 bool peers_awaited(void);
-/* Others may be there whom this one does not know yet. */
+/* Others may be there whom this one does not know yet, or whom the event loop has not heard of. */
 bool peers_settling(void);
 
 /* Clerk. Gets the newest copy of a launch from other nodes, if it is newer than all that is here and in the store; the request

@@ -154,6 +154,7 @@ extern struct peers {
 	struct errand *errands, **errands_end;
 	struct peer *list;
 	uint64_t met;              /* how often one became known */
+	unsigned unheard;          /* the event loop has not heard of so many of these */
 	struct copy *copies;
 	struct ask *asks;
 	uint64_t generation;       /* greatest heard of */
@@ -238,6 +239,8 @@ enum peers_news { PEERS_MET, PEERS_LOST, PEERS_SAID, PEERS_ENDING, PEERS_ALONE }
 void peers_news(const struct peer *peer, enum peers_news what, const void *bytes, size_t size);
 /* The same of a host whose agent is no peer. */
 void peers_news_of(const char *host, enum peers_news what);
+/* Any thread. Others may be there whom this one does not know yet. */
+bool peers_connecting(void);
 
 /* Agents that work alone where mpirun is to have one (alone.c). Before there is a thread, and at the end: this one does, or does not any more; whatever
  * was said of this node before does not hold. */

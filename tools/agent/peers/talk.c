@@ -65,12 +65,20 @@ struct news {
 	} said[];
 };
 
+static void heard_of_met(void)
+{
+	pthread_mutex_lock(&peers.lock);
+	peers.unheard--;
+	pthread_mutex_unlock(&peers.lock);
+}
+
 static void news_done(struct agent *agent, struct job *job)
 {
 	struct news *news = (struct news *)job;
 
 	switch (news->what) {
 	case PEERS_MET:
+		heard_of_met();
 		sending_met(agent, news->node);
 		accord_met(agent, news->node);
 		break;
@@ -97,6 +105,8 @@ static void news_post(const char *node, const char *host, enum peers_news what, 
 
 	/* A NUL behind whatever text there is. */
 	news = calloc(1, sizeof *news + sizeof news->said[0] + size + 1);
+	if (!news && what == PEERS_MET)
+		heard_of_met();
 	if (!news)
 		return;
 	news->job.done = news_done;
@@ -140,14 +150,32 @@ bool peers_awaited(void)
 	return peers.awaited;
 }
 
+/* Under the lock. */
+static bool is_connecting(void)
+{
+	bool connecting = !peers.scanned;
+
+	for (const struct peer *peer = peers.list; peer; peer = peer->next)
+		connecting = connecting || peer->state == PEER_CONNECTING || peer->state == PEER_GREETED;
+	return connecting;
+}
+
+bool peers_connecting(void)
+{
+	bool connecting;
+
+	pthread_mutex_lock(&peers.lock);
+	connecting = is_connecting();
+	pthread_mutex_unlock(&peers.lock);
+	return connecting;
+}
+
 bool peers_settling(void)
 {
 	bool settling;
 
 	pthread_mutex_lock(&peers.lock);
-	settling = !peers.scanned;
-	for (const struct peer *peer = peers.list; peer; peer = peer->next)
-		settling = settling || peer->state == PEER_CONNECTING || peer->state == PEER_GREETED;
+	settling = peers.unheard || is_connecting();
 	pthread_mutex_unlock(&peers.lock);
 	return settling;
 }

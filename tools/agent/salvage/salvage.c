@@ -296,9 +296,17 @@ static void ask_node(void *context, const char *node)
 	(void)tpck_inquiry_ask(&s->inquiry, node);
 }
 
+/* To one, or to all (NULL). */
+static void say_left(const struct agent *agent, const struct salvage *s, const char *node)
+{
+	struct tpck_accord_message message = message_of(s, TPCK_ACCORD_LEFT);
+
+	message.value = agent->stopping;
+	peers_talk(node, &message, NULL, 0);
+}
+
 static void ask(struct agent *agent, struct salvage *s)
 {
-	struct tpck_accord_message message;
 	struct tpck_accord_holding *rows;
 	size_t count;
 
@@ -322,9 +330,7 @@ static void ask(struct agent *agent, struct salvage *s)
 	count = holdings(agent, s->generation, &rows);
 	salvage_take(s, TPCK_NO_NAME, rows, count);
 	free(rows);
-	message = message_of(s, TPCK_ACCORD_LEFT);
-	message.value = agent->stopping;
-	peers_talk(NULL, &message, NULL, 0);
+	say_left(agent, s, NULL);
 }
 
 static void hear_left(struct agent *agent, const char *node, const struct tpck_accord_message *message)
@@ -555,10 +561,13 @@ void salvage_said(struct agent *agent, const char *node, const struct tpck_accor
 	}
 }
 
-void salvage_met(void)
+void salvage_met(const struct agent *agent, const char *node)
 {
-	for (struct salvage *s = list; s; s = s->next)
+	for (struct salvage *s = list; s; s = s->next) {
 		s->gave_up = false;
+		if (s->phase == SALVAGE_ASKING && !tpck_inquiry_ask(&s->inquiry, node))
+			say_left(agent, s, node);
+	}
 }
 
 void salvage_lost(struct agent *agent, const char *node)

@@ -22,7 +22,8 @@ void salvage_asked(void);
 
 /* From the network. */
 void salvage_said(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *more, size_t size);
-void salvage_met(void);
+/* Whoever is met while others are asked is asked too. */
+void salvage_met(const struct agent *agent, const char *node);
 void salvage_lost(struct agent *agent, const char *node);
 
 #endif
