@@ -544,33 +544,13 @@ static int publish_plain(const struct chosen *chosen, struct tpck_error *err)
 
 /* ---- the thread ------------------------------------------------------------------------------- */
 
-/* Its folder has been removed, and has not only gone with its file system: what was to be in it has gone too. One that was
- * renamed just now is in the table by its new name soon. */
-static bool gone(const struct chosen *chosen, int rc)
-{
-	char path[TPCK_VIEW_PATH], *slash;
-	struct stat found;
-
-	if (rc != -ENOENT && rc != -ESTALE)
-		return false;
-	strcpy(path, chosen->folder.path);
-	if (stat(path, &found) == 0)
-		return found.st_dev == chosen->folder.device && found.st_ino != chosen->folder.inode;
-	while (errno == ENOENT && (slash = strrchr(path, '/')) && slash > path) {
-		*slash = '\0';
-		if (stat(path, &found) == 0)
-			return found.st_dev == chosen->folder.device;
-	}
-	return false;
-}
-
 /* True: it is the second time, and there is nothing more to be done. */
 static bool dropped(const struct chosen *chosen, int rc)
 {
 	struct tpck_view_entry *entry;
 	bool drop = false;
 
-	if (!gone(chosen, rc) || !tpck_view_lock(files.view))
+	if ((rc != -ENOENT && rc != -ESTALE) || !files_folder_gone(&chosen->folder) || !tpck_view_lock(files.view))
 		return false;
 	entry = still(chosen);
 	drop = entry && entry->error == -rc;

@@ -123,3 +123,19 @@ int files_folder(const struct tpck_view_folder *folder, struct tpck_error *err)
 	(void)is_nowhere(folder, !found);
 	return found ? -EAGAIN : fd;
 }
+
+bool files_folder_gone(const struct tpck_view_folder *folder)
+{
+	char path[TPCK_VIEW_PATH], *slash;
+	struct stat found;
+
+	strcpy(path, folder->path);
+	if (stat(path, &found) == 0)
+		return found.st_dev == folder->device && found.st_ino != folder->inode;
+	while (errno == ENOENT && (slash = strrchr(path, '/')) && slash > path) {
+		*slash = '\0';
+		if (stat(path, &found) == 0)
+			return found.st_dev == folder->device;
+	}
+	return false;
+}

@@ -125,6 +125,9 @@ void files_clear_part(const struct chosen *chosen, int folder);
 
 /* The folder, open. -EAGAIN: it has been renamed, and the table knows by now where it is; what was chosen before does not. */
 int files_folder(const struct tpck_view_folder *folder, struct tpck_error *err);
+/* Whether it has been removed, of one that could not be opened, and has not only gone with its file system: what was to be in it has
+ * gone too. One that was renamed just now is in the table by its new name soon. */
+bool files_folder_gone(const struct tpck_view_folder *folder);
 
 /* Makes the part of `bytes` beside its target, and syncs it; `ahead`: what there is of it, or NULL. */
 int files_copy(const struct chosen *chosen, int bytes, int folder, struct tpck_ahead *ahead, struct tpck_error *err);
