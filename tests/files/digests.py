@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import WAIT_SEC, Checks, Place, until
+from place import WAIT_SEC, Checks, Place, run_tests, until
 
 MIB = 1 << 20
 # Numbers differ from chunk to chunk. The first half of a file is the same in each save; a hole in the middle.
@@ -201,10 +201,7 @@ def main():
     if sys.argv[1:] == ["on_btrfs"]:
         on_btrfs(checks)
         checks.end()
-    for test in (rotten, renamed, shared):
-        if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
-            test(checks)
-    checks.end()
+    run_tests(checks, [rotten, renamed, shared])
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import time
 import zipfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import Checks, Place, until
+from place import Checks, Place, run_tests, until
 from view import STEPS, end, go, told
 
 LARGE = 300000
@@ -462,14 +462,7 @@ def real_ones(checks):
 
 def main():
     checks = Checks()
-    tests = [kinds, in_place, device, others, killed, real_ones]
-    chosen = sys.argv[1:]
-    for test in tests:
-        if not chosen or test.__name__ in chosen:
-            begun = time.monotonic()
-            test(checks)
-            print(f"# {test.__name__}: {time.monotonic() - begun:.1f} s")
-    checks.end()
+    run_tests(checks, [kinds, in_place, device, others, killed, real_ones])
 
 
 if __name__ == "__main__":

@@ -6,10 +6,9 @@ import os
 import shutil
 import signal
 import sys
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import Checks, Place, until
+from place import Checks, Place, run_tests, until
 from view import STEPS, end, go, told
 
 SAVES = STEPS + """
@@ -104,12 +103,7 @@ def removed(checks):
 
 def main():
     checks = Checks()
-    for test in [renamed, removed]:
-        if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
-            begun = time.monotonic()
-            test(checks)
-            print(f"# {test.__name__}: {time.monotonic() - begun:.1f} s")
-    checks.end()
+    run_tests(checks, [renamed, removed])
 
 
 if __name__ == "__main__":

@@ -6,15 +6,13 @@ import ctypes
 import errno
 import os
 import shutil
-import signal
 import struct
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import WAIT_SEC, Checks, Place, until
-from view import look, told
+from place import WAIT_SEC, Checks, Place, run_tests, until
+from view import look
 
 # Saves as a trainer does, reads back, removes; prints what it sees and whether its last file was in memory. It goes on for
 # as long as its input is open, so that what is published can be counted.
@@ -424,16 +422,10 @@ def main():
     checks = Checks()
     mounts = [shared_memory, huge_pages, read_only_root, no_proc]
     tests = [children, refused, preloaded, names, clock, another_user, *mounts]
-    chosen = sys.argv[1:]
     if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode:
         print("# no mount namespace:", *[test.__name__ for test in mounts], "are not tried")
         tests = [test for test in tests if test not in mounts]
-    for test in tests:
-        if not chosen or test.__name__ in chosen:
-            begun_at = time.monotonic()
-            test(checks)
-            print(f"# {test.__name__}: {time.monotonic() - begun_at:.1f} s", flush=True)
-    checks.end()
+    run_tests(checks, tests)
 
 
 if __name__ == "__main__":

@@ -149,6 +149,19 @@ class Place:
             return ""
 
 
+def run_tests(checks, tests, by_name=()):
+    """All of the tests, or those that the command names, and the end. `by_name`: run only so."""
+    chosen = sys.argv[1:]
+    unknown = set(chosen) - {test.__name__ for test in [*tests, *by_name]}
+    if unknown:
+        sys.exit(f"no test is called {', '.join(sorted(unknown))}; there are {', '.join(test.__name__ for test in [*tests, *by_name])}")
+    for test in [test for test in [*tests, *by_name] if test.__name__ in chosen] if chosen else tests:
+        begun = time.monotonic()
+        test(checks)
+        print(f"# {test.__name__}: {time.monotonic() - begun:.1f} s", flush=True)
+    checks.end()
+
+
 def until(what, seconds=WAIT_SEC):
     end = time.monotonic() + seconds
     while time.monotonic() < end:

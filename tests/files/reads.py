@@ -10,7 +10,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from digests import MIB, rot
-from place import Checks, Place, until
+from place import Checks, Place, run_tests, until
 
 # The first of a name goes beside its target: there is no copy of it in memory. It stays until it is told to end.
 SAVER = """
@@ -370,10 +370,7 @@ os.waitpid(pid, 0)
 
 def main():
     checks = Checks()
-    for test in (memory, in_place, nothing_left, bad_copies, restart, budget, newest, torn, cheap):
-        if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
-            test(checks)
-    checks.end()
+    run_tests(checks, [memory, in_place, nothing_left, bad_copies, restart, budget, newest, torn, cheap])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import Checks, Place, until
+from place import Checks, Place, run_tests, until
 from view import STEPS, end, go, pause, told
 
 SAVES = STEPS + """
@@ -1040,22 +1040,15 @@ def races(checks):
 def main():
     checks = Checks()
     mounts = [read_only, no_room, small_tier, lanes, hanging, apart, loses]
-    by_name = [large]
     tests = [fails, closes, hangs, levels, grows, meanwhile, stopped, races, *mounts]
-    chosen = sys.argv[1:]
     if "TPCK_OWN_MOUNTS" not in os.environ:
         # Mounts of this test are nobody else's.
         if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode == 0:
             os.environ["TPCK_OWN_MOUNTS"] = "1"
-            os.execvp("unshare", ["unshare", "-m", sys.executable, "-B", os.path.abspath(__file__), *chosen])
+            os.execvp("unshare", ["unshare", "-m", sys.executable, "-B", os.path.abspath(__file__), *sys.argv[1:]])
         print("# no mount namespace:", *[test.__name__ for test in mounts], "are not tried")
         tests = [test for test in tests if test not in mounts]
-    for test in tests + [t for t in by_name if t.__name__ in chosen]:
-        if not chosen or test.__name__ in chosen:
-            begun_at = time.monotonic()
-            test(checks)
-            print(f"# {test.__name__}: {time.monotonic() - begun_at:.1f} s", flush=True)
-    checks.end()
+    run_tests(checks, tests, [large])
 
 
 if __name__ == "__main__":

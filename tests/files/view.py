@@ -10,10 +10,9 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import BARE, Checks, Place, until
+from place import BARE, Checks, Place, run_tests, until
 
 # Stops the agent by SIGSTOP around a program's steps: what is pending stays so, and can be looked at.
 STEPS = """
@@ -854,14 +853,7 @@ def main():
     if sys.argv[1:] == ["on_a_full_disk"]:
         on_a_full_disk(checks)
         checks.end()
-    tests = [views, killed, order, same, two_writers, again, forked, headless, past, cut, spares, reused, full, ahead, ahead_of_a_bad_disk, elders, dead_at_its_place, leased, told_ahead, many]
-    chosen = sys.argv[1:]
-    for test in tests:
-        if not chosen or test.__name__ in chosen:
-            begun = time.monotonic()
-            test(checks)
-            print(f"# {test.__name__}: {time.monotonic() - begun:.1f} s")
-    checks.end()
+    run_tests(checks, [views, killed, order, same, two_writers, again, forked, headless, past, cut, spares, reused, full, ahead, ahead_of_a_bad_disk, elders, dead_at_its_place, leased, told_ahead, many])
 
 
 if __name__ == "__main__":

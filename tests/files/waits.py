@@ -6,10 +6,9 @@ import json
 import os
 import signal
 import sys
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import WAIT_SEC, Checks, Place, until
+from place import WAIT_SEC, Checks, Place, run_tests, until
 from view import STEPS, end, go, told
 
 # The C library's own, by the names that a C program links to.
@@ -89,12 +88,7 @@ def listings(checks):
 
 def main():
     checks = Checks()
-    for test in [listings]:
-        if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
-            begun = time.monotonic()
-            test(checks)
-            print(f"# {test.__name__}: {time.monotonic() - begun:.1f} s")
-    checks.end()
+    run_tests(checks, [listings])
 
 
 if __name__ == "__main__":

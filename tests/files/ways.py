@@ -11,7 +11,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import BARE, Checks, Place, until
+from place import BARE, Checks, Place, run_tests, until
 from view import STEPS, end, go, look, pause, told
 
 # How long a program that should not wait for the agent is let wait.
@@ -230,13 +230,7 @@ def links(checks):
 
 def main():
     checks = Checks()
-    tests = [syscalls, past, links]
-    for test in tests:
-        if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
-            begun = time.monotonic()
-            test(checks)
-            print(f"# {test.__name__}: {time.monotonic() - begun:.1f} s")
-    checks.end()
+    run_tests(checks, [syscalls, past, links])
 
 
 if __name__ == "__main__":
