@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from digests import MIB, rot
 from place import Checks, Place, run_tests, until
 
-# The first of a name goes beside its target: there is no copy of it in memory. It stays until it is told to end.
+# The first of a name goes beside its target; its copy in memory is made when there is time. It stays until it is told to end.
 SAVER = """
 import sys
 CHUNK = 700001
@@ -118,8 +118,8 @@ def memory(checks):
     """From the copy in memory, by each way."""
     with Place() as place:
         saver = saved(place, 0, len(WAYS) + 2)
-        until(lambda: len(kept(place)) == len(WAYS) + 1, 20)
-        checks.ok(len(kept(place)) == len(WAYS) + 1, "what was published from memory has a copy there", kept(place))
+        until(lambda: len(kept(place)) == len(WAYS) + 2, 20)
+        checks.ok(len(kept(place)) == len(WAYS) + 2, "what was published has a copy in memory, the first one too", kept(place))
         for i, way in enumerate(WAYS, 1):
             name = f"step-{i}.pt"
             rot(place.path(name), MIB + i)
@@ -130,7 +130,7 @@ def memory(checks):
                       place.path(name) + ".tpck-bad" in said[0] and "copy in memory" in said[0], "one line says file, place and bytes", said)
             back = until(lambda path=name, i=i: place.content(path) == content_of(i), 20)
             checks.ok(back and place.content(name + ".tpck-bad") == bad, "it is as it was saved for everybody, and the bad one is set aside")
-        until(lambda: len(kept(place)) == len(WAYS) + 1, 20)
+        until(lambda: len(kept(place)) == len(WAYS) + 2, 20)
         got, said = read(place, *(f"plain=step-{i}.pt" for i in range(len(WAYS) + 2)))
         checks.ok(got == [digest_of(content_of(i)) for i in range(len(WAYS) + 2)] and not said, "nothing is said of what is good", got, said)
         # Twice the same.
@@ -138,19 +138,65 @@ def memory(checks):
         got, said = read(place, "plain=step-1.pt", "plain=step-1.pt")
         checks.ok(got == [digest_of(content_of(1))] * 2 and len(said) == 1 and "step-1.pt.tpck-bad.1" in said[0],
                   "what was put back has a copy too, and the next bad one a name of its own", got, said)
-        until(lambda: place.content("step-1.pt") == content_of(1) and len(kept(place)) == len(WAYS) + 1, 20)
+        until(lambda: place.content("step-1.pt") == content_of(1) and len(kept(place)) == len(WAYS) + 2, 20)
         before = set(kept(place))
         place.run(SAVER + "import os; os.unlink('step-2.pt')", 1, 2, input="1\n")
-        gone = until(lambda: len(before - set(kept(place))) == 2 and len(kept(place)) == len(WAYS), 20)
+        gone = until(lambda: len(before - set(kept(place))) == 2 and len(kept(place)) == len(WAYS) + 1, 20)
         checks.ok(gone, "what is saved again and what is removed lose their copies", before, kept(place))
         checks.ok(end(place, saver) and not os.path.exists(place.job_folder), "no copy outlives the agent")
+
+
+# The first of a name, with a mode, a time and holes of its own; and one that is at its path by a rename.
+PAST = """
+import os, sys
+def save(name, part):
+    with open(name, "wb") as f:
+        f.write(part * 1500000)
+        f.seek(5 << 20, 1)
+        f.write(part)
+    os.chmod(name, 0o640)
+    os.utime(name, (1000000000, 1000000000))
+save("first.pt", b"f")
+with open("raw.tmp", "wb") as f: f.write(b"r" * 1500000)
+os.rename("raw.tmp", "raw.safetensors")
+print("saved", flush=True)
+sys.stdin.readline()
+"""
+
+
+def beside(checks):
+    """What was never in memory, once and again."""
+    with Place() as place:
+        saver = place.start(PAST)
+        saver.stdout.readline()
+        until(lambda: len(kept(place)) == 2, 20)
+        checks.ok(len(kept(place)) == 2, "what was never in memory gets a copy there", kept(place))
+        good, before = place.content("first.pt"), os.stat(place.path("first.pt"))
+        held = sum(os.stat(os.path.join(place.job_folder, "files", n)).st_blocks * 512 for n in kept(place))
+        checks.ok(3000000 <= held < 5 * MIB, "with its holes", held)
+        for turn in range(2):
+            rot(place.path("first.pt"), MIB)
+            got, said = read(place, "plain=first.pt")
+            back = until(lambda: place.content("first.pt") == good, 20)
+            after = os.stat(place.path("first.pt"))
+            checks.ok(got == [digest_of(good)] and len(said) == 1 and back and
+                      (after.st_mode, after.st_mtime_ns, after.st_gid) == (before.st_mode, before.st_mtime_ns, before.st_gid),
+                      f"it is read from there and put back as it was, with mode and time: {turn}", got, said, after)
+            until(lambda: len(kept(place)) == 2, 20)
+        # What somebody changes while there is no time yet for its copy has none.
+        with open(place.path("first.pt"), "r+b") as f:
+            f.write(b"x")
+        got, said = read(place, "plain=first.pt")
+        checks.ok(got == [digest_of(b"x" + good[1:])] and not said, "what is changed on purpose is as it is", got, said)
+        checks.ok(not [n for n in os.listdir(os.path.join(place.job_folder, "files")) if n.startswith("spare.second")], "nothing half made is left")
+        end(place, saver)
 
 
 def in_place(checks):
     """Who changes it changes the file at the path, which is as it was saved by then."""
     with Place() as place:
         saver = saved(place, 0, 2)
-        until(lambda: len(kept(place)) == 1, 20)
+        until(lambda: len(kept(place)) == 2, 20)
         rot(place.path("step-1.pt"), MIB)
         want = b"changed" + content_of(1)[7:]
         got, said = read(place, "changed=step-1.pt")
@@ -205,14 +251,14 @@ def bad_copies(checks):
     """An agent that was killed has left the copies; one of them is bad too."""
     with Place() as place:
         saver = saved(place, 0, 4)
-        until(lambda: len(kept(place)) == 3, 20)
+        until(lambda: len(kept(place)) == 4, 20)
         place.kill_agent()
         rot(place.path("step-2.pt"), 5)
         got, said = read(place, "plain=step-2.pt")
         checks.ok(got == [digest_of(content_of(2))] and len(said) == 1, "copies are there when the agent was killed", got, said)
         back = until(lambda: place.content("step-2.pt") == content_of(2), 20)
         checks.ok(back and place.agent_pid(), "and the next agent puts them at their paths")
-        until(lambda: len(kept(place)) == 3, 20)
+        until(lambda: len(kept(place)) == 4, 20)
         for name in kept(place):
             rot(os.path.join(place.job_folder, "files", name), 2 * MIB)
         rot(place.path("step-3.pt"), 1)
@@ -285,8 +331,9 @@ def save(i, at):
         f.write(b"%d" % i * 100000)
         f.flush()
         os.utime(f.fileno(), (at, at))
-    here = os.open(".", os.O_RDONLY)
-    os.fsync(here)
+    if sys.argv[2] == "synced":
+        here = os.open(".", os.O_RDONLY)
+        os.fsync(here)
 for i in range(5): save(i, 1000000000 + i * int(sys.argv[1]))
 print("saved", flush=True)
 sys.stdin.readline()
@@ -295,12 +342,15 @@ sys.stdin.readline()
 
 def newest(checks):
     """Of two checkpoints the newer one has copies: the pages of the older one are used again."""
-    for seconds, want in ((60, 1), (1, 4)):
+    # The first one's copy is made when there is time: before the second one comes, or when all are there.
+    for seconds, how, want in ((60, "synced", 1), (60, "at once", 1), (1, "synced", 5), (1, "at once", 5)):
         with Place() as place:
-            saver = place.start(SPACED, seconds)
+            saver = place.start(SPACED, seconds, how)
             saver.stdout.readline()
             until(lambda: len(kept(place)) == want, 20)
-            checks.ok(len(kept(place)) == want, f"saved {seconds} s apart: {want} of 4 are kept", kept(place))
+            # One more that should not be there comes a moment later.
+            until(lambda: len(kept(place)) != want, 1.5)
+            checks.ok(len(kept(place)) == want, f"saved {seconds} s apart, {how}: {want} of 5 are kept", kept(place))
             saver.communicate()
 
 
@@ -370,7 +420,7 @@ os.waitpid(pid, 0)
 
 def main():
     checks = Checks()
-    run_tests(checks, [memory, in_place, nothing_left, bad_copies, restart, budget, newest, torn, cheap])
+    run_tests(checks, [memory, beside, in_place, nothing_left, bad_copies, restart, budget, newest, torn, cheap])
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@
 
 /* The log is made anew when it has grown by so much. */
 #define LOG_GROWS_BYTES (64ull << 20)
-enum { LAST = 64, LATER = 64 };
+enum { LAST = 64, LATER = 1024 };
 
 static struct {
 	char log[TPCK_PATH_MAX];

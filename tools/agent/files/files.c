@@ -482,6 +482,8 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 			tpck_sums_free(sums);
 		if (!rc && chosen->kind == TPCK_VIEW_MEMORY)
 			files_keep(chosen);
+		else if (!rc && put.st_mode)
+			files_keep_later(chosen, &put);
 	}
 	if (bytes >= 0)
 		close(bytes);
@@ -533,8 +535,10 @@ static int publish_plain(const struct chosen *chosen, struct tpck_error *err)
 	if (!rc && folder >= 0 && fsync(folder))
 		rc = tpck_error_set(err, errno, "syncing the folder of %s", chosen->name);
 	end_commit(chosen, rc, (uint64_t)found.st_size, 0);
-	if (!rc && fd >= 0 && found.st_ino == chosen->inode)
+	if (!rc && fd >= 0 && found.st_ino == chosen->inode) {
 		note_sums(chosen, &found, NULL);
+		files_keep_later(chosen, &found);
+	}
 	if (fd >= 0)
 		close(fd);
 	if (folder >= 0)
@@ -740,7 +744,7 @@ static bool do_more(struct lane *lane, enum work work)
 
 	is_busy(lane);
 	if (work == NOTHING)
-		more = sums_catch_up(busy) || files_make_spare();
+		more = sums_catch_up(busy) || files_make_spare() || files_keep_one(busy);
 	else if (work == WRITERS)
 		more = files_go_ahead(lane);
 	if (!more)

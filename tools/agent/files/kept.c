@@ -43,7 +43,7 @@ static DIR *open_list(void)
 	return opendir(folder);
 }
 
-static uint64_t path_of(const struct chosen *chosen)
+uint64_t files_path_id(const struct chosen *chosen)
 {
 	return tpck_digest64(chosen->name, strlen(chosen->name), tpck_digest64(chosen->folder.path, strlen(chosen->folder.path), 4));
 }
@@ -133,21 +133,48 @@ static bool fits(uint64_t bytes, uint64_t next)
 	       (uint64_t)shm.f_bavail * shm.f_frsize >= bytes + bytes / 4 + next + next / 4 + FILES_FREE_BYTES;
 }
 
-static void yield(uint64_t bytes)
+static bool has_room(uint64_t bytes, uint64_t next)
 {
-	uint64_t next = kept.count ? largest() : 0;
 	char oldest[64];
 	DIR *list;
 
-	if (!kept.count || fits(bytes, next))
-		return;
+	if (fits(bytes, next))
+		return true;
 	list = open_list();
 	if (list) {
 		kept.spares = files_spare_bytes(list, oldest);
 		closedir(list);
 	}
+	return fits(bytes, next);
+}
+
+static void yield(uint64_t bytes)
+{
+	uint64_t next = kept.count ? largest() : 0;
+
+	if (!kept.count || has_room(bytes, next))
+		return;
 	while (kept.count && !fits(bytes, next))
 		drop_oldest();
+}
+
+/* The copy is that of this file from here on, or goes. */
+static void put(const char *from, uint64_t id, uint64_t pattern, const struct stat *file)
+{
+	char name[TPCK_PATH_MAX + 64];
+	struct stat bytes;
+
+	tpck_kept_name(name, sizeof name, files.agent->folder, file);
+	if (stat(from, &bytes) || rename(from, name)) {
+		unlink(from);
+	} else {
+		struct copy *copy = add(strrchr(name, '/') + 1, (uint64_t)bytes.st_blocks * 512);
+
+		copy->path = id;
+		copy->pattern = pattern;
+		copy->since = file->st_mtim;
+	}
+	yield(0);
 }
 
 /* ---- what the publisher does ------------------------------------------------------------------ */
@@ -195,30 +222,61 @@ void files_adopt_kept(void)
 
 void files_keep(const struct chosen *chosen)
 {
-	char path[TPCK_VIEW_PATH + TPCK_VIEW_NAME], name[TPCK_PATH_MAX + 64];
+	char path[TPCK_VIEW_PATH + TPCK_VIEW_NAME];
 	struct stat found, bytes;
 
 	snprintf(path, sizeof path, "%s/%s", chosen->folder.path, chosen->name);
 	pthread_mutex_lock(&kept.lock);
-	drop_of(path_of(chosen));
+	drop_of(files_path_id(chosen));
 	/* Somebody may have written to it by now, or have put another one there. What is all hole is not worth it. */
 	if (strcmp(files.agent->settings.files_verify, "on") != 0 || lstat(path, &found) || stat(chosen->bytes, &bytes) ||
 	    !bytes.st_blocks || found.st_size != bytes.st_size || found.st_mtim.tv_sec != bytes.st_mtim.tv_sec ||
 	    found.st_mtim.tv_nsec != bytes.st_mtim.tv_nsec) {
 		unlink(chosen->bytes);
 	} else {
-		tpck_kept_name(name, sizeof name, files.agent->folder, &found);
 		drop_before(chosen->pattern, found.st_mtim);
-		if (rename(chosen->bytes, name)) {
-			unlink(chosen->bytes);
-		} else {
-			struct copy *copy = add(strrchr(name, '/') + 1, (uint64_t)bytes.st_blocks * 512);
+		put(chosen->bytes, files_path_id(chosen), chosen->pattern, &found);
+	}
+	pthread_mutex_unlock(&kept.lock);
+}
 
-			copy->path = path_of(chosen);
-			copy->pattern = chosen->pattern;
-			copy->since = found.st_mtim;
-		}
-		yield(0);
+int files_keep_folder(void)
+{
+	char folder[TPCK_PATH_MAX + 8];
+
+	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, files.agent->folder);
+	return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+bool files_keep_wants(uint64_t bytes, uint64_t pattern, struct timespec since)
+{
+	bool wants;
+
+	pthread_mutex_lock(&kept.lock);
+	wants = has_room(bytes, largest());
+	/* Of a checkpoint before the one that is kept: it would have gone by now. */
+	for (unsigned i = 0; wants && i < kept.count; i++) {
+		const struct copy *copy = &kept.copy[(kept.first + i) % COPIES];
+
+		wants = !copy->bytes || copy->pattern != pattern || since.tv_sec + TOGETHER_SEC >= copy->since.tv_sec;
+	}
+	pthread_mutex_unlock(&kept.lock);
+	return wants;
+}
+
+void files_keep_put(const char *made, uint64_t id, uint64_t pattern, const struct stat *file, int fd)
+{
+	char from[TPCK_PATH_MAX + 64];
+	struct stat now;
+
+	snprintf(from, sizeof from, "%s/" TPCK_VIEW_FOLDER "/%s", files.agent->folder, made);
+	pthread_mutex_lock(&kept.lock);
+	/* What is removed or replaced behind this is forgotten behind it. */
+	if (fstat(fd, &now) || !now.st_nlink) {
+		unlink(from);
+	} else {
+		drop_of(id);
+		put(from, id, pattern, file);
 	}
 	pthread_mutex_unlock(&kept.lock);
 }
@@ -226,7 +284,7 @@ void files_keep(const struct chosen *chosen)
 void files_forget(const struct chosen *chosen)
 {
 	pthread_mutex_lock(&kept.lock);
-	drop_of(path_of(chosen));
+	drop_of(files_path_id(chosen));
 	pthread_mutex_unlock(&kept.lock);
 }
 

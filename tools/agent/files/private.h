@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of the publisher share. Lanes put what was closed at its path, each on another disk at a time (files.c); the
  * first one also copies what is being written (ahead.c), and makes memory for what comes next (spare.c); what was
- * published is kept in memory while there is room (kept.c); syncers do what somebody waits for in fsync() (sync.c). What is owed
+ * published is kept in memory while there is room (kept.c, second.c); syncers do what somebody waits for in fsync() (sync.c). What is owed
  * is told to those who have copies of it sent to other nodes (owed.c). */
 #ifndef TPCK_TOOLS_AGENT_FILES_PRIVATE_H
 #define TPCK_TOOLS_AGENT_FILES_PRIVATE_H
@@ -149,6 +149,18 @@ bool files_go_ahead(struct lane *lane);
 
 /* Published: its bytes stay in memory for who reads it and finds the file bad, where there is room; or are removed. */
 void files_keep(const struct chosen *chosen);
+/* What was never in memory gets a copy there when there is time and room; any thread. */
+void files_keep_later(const struct chosen *chosen, const struct stat *put);
+/* The first lane makes one, unless `busy` says meanwhile that there is something else to do: it stays then. False: there is none,
+ * or it stays. */
+bool files_keep_one(bool (*busy)(void));
+/* For that: the folder, open; whether there is room for so many bytes more that nobody needs, for a file of this time; the copy, in
+ * the folder, becomes the kept one of this file, which is open, if that is anywhere still. */
+int files_keep_folder(void);
+bool files_keep_wants(uint64_t bytes, uint64_t pattern, struct timespec since);
+void files_keep_put(const char *made, uint64_t id, uint64_t pattern, const struct stat *file, int fd);
+/* By what kept copies know a path. */
+uint64_t files_path_id(const struct chosen *chosen);
 /* What had this path is not there any more. */
 void files_forget(const struct chosen *chosen);
 /* Kept copies make way, the oldest first, for what is pending, for spares, and for so many bytes more. */
