@@ -20,6 +20,8 @@
 
 #define MEET_NS 1500000000ull
 enum { SAY_US = 200000 };
+/* Before it leaves: who is on the way has not said whether it would; one that is gone never says it. */
+#define UNMET_NS 10000000000ull
 
 /* ---- start and end ------------------------------------------------------------------------ */
 
@@ -259,11 +261,15 @@ void peers_consider(struct agent *agent)
 
 bool peers_may_leave(bool willing)
 {
+	uint64_t now = tpck_clock_monotonic_ns();
 	bool may = willing;
 
 	if (!peers.on || !peers.ops->each)
 		return willing;
 	pthread_mutex_lock(&peers.lock);
+	if (!willing || !peers.willing_ns)
+		peers.willing_ns = willing ? now : 0;
+	may = may && (!peers_unmet() || now >= peers.willing_ns + UNMET_NS);
 	if (peers.staying == willing && peers.ending)
 		say_at_once();
 	peers.staying = !willing;

@@ -160,6 +160,7 @@ extern struct peers {
 	uint64_t generation;       /* greatest heard of */
 	bool working;              /* this agent serves programs */
 	bool staying;              /* it does not want to end */
+	uint64_t willing_ns;       /* since when it does; 0: it does not */
 	bool ending;               /* it is told to, and so are all that mpirun has started */
 	bool tick_now;             /* the others are to hear it at once */
 } peers;
@@ -167,6 +168,9 @@ extern struct peers {
 /* The port where TRANSPCKPT_NODES names none. */
 enum { PEERS_PORT = 47117 };
 extern const struct tpck_transport_events peers_events;
+
+/* Whether some are on their way, or the event loop has not heard of them. Under the lock. */
+bool peers_unmet(void);
 
 /* Slurm's nodes (listed.c). Before there is a thread: reads the list, if it is to be looked at, and the user's secret, and says at which
  * port agents of this job are. False: it is not looked at. */

@@ -170,12 +170,17 @@ bool peers_connecting(void)
 	return connecting;
 }
 
+bool peers_unmet(void)
+{
+	return peers.unheard || is_connecting();
+}
+
 bool peers_settling(void)
 {
 	bool settling;
 
 	pthread_mutex_lock(&peers.lock);
-	settling = peers.unheard || is_connecting();
+	settling = peers_unmet();
 	pthread_mutex_unlock(&peers.lock);
 	return settling;
 }
