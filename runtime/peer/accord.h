@@ -12,7 +12,8 @@
 enum tpck_accord_kind {
 	/* the start */
 	TPCK_ACCORD_LEAD = 1, /* leader: here is rank 0. generation: the launch's, or 0: ranks are waited for; value 1: nobody else belongs
-			       * to it but ranks of that generation, whose agent or whose leader's was gone */
+			       * to it but ranks of that generation, whose agent or whose leader's was gone; value2 1: nodes that have such ranks
+			       * are not there */
 	TPCK_ACCORD_CLOSED,   /* leader: nobody else belongs to this start */
 	TPCK_ACCORD_MEMBER,   /* to the leader: a rank is here (again). ordinal, step: the one it wants; value: its HELLO's flags; its identity's text */
 	TPCK_ACCORD_ASK,      /* leader to all: who has what? The forms of all ranks' identities (agent/identity.h) */

@@ -5,6 +5,7 @@ the loss of an agent, and all end together. CASE=NAME runs one case, BY_NAME onl
 import glob
 import os
 import re
+import shutil
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -203,6 +204,38 @@ def case_early():
         checks.ok(node.until(lambda: not b.has_agent() and not c.has_agent(), 60), "early: all end", cluster.logs())
         there = [int(re.search(r"step-(\d+)", path)[1]) for path in glob.glob(os.path.join(cluster.store, "j/step-*/MANIFEST"))]
         checks.ok(there and max(there) >= has, f"early: in the store are {there}, in copies was {has}", cluster.logs())
+
+
+def case_left():
+    """A node is lost whose ranks follow, and with it the only copy of what they had: the agents that are left are told to end, one after the other, and all do,
+    since nothing is whole. With the copy they make durable what was copied, and end."""
+    for copies in (False, True):
+        what = "left: with copies" if copies else "left: without the copy"
+        with node.Cluster(3, **MPI) as cluster:
+            a, b, c = cluster.nodes
+            run = Spread(cluster, 3, steps=400)
+            cluster.mpi.start()
+            start = run.start((a, b, c))
+            settled = r"step (\d+) of 3 ranks has 1 copies on other nodes"
+            checks.ok(node.until(lambda: re.findall(settled, a.agent_log()), 60), f"{what}: there are copies", run.story(), cluster.logs())
+            has = max(int(n) for n in re.findall(settled, a.agent_log()))
+            c.destroy()
+            start.kill()
+            for n in (a, b):
+                n.signal_agent("KILL")
+            cluster.mpi.end()
+            for n in (a, b):
+                if not copies:
+                    for folder in n.copies():
+                        if ".r2." in folder:
+                            shutil.rmtree(folder)
+            cluster.mpi.start()
+            for n in (b, a):
+                n.signal_agent("TERM")
+            ended = node.until(lambda: not any(n.has_agent() for n in (a, b)), 60)
+            checks.ok(ended, f"{what}: all end", cluster.logs())
+            there = [int(re.search(r"step-(\d+)", path)[1]) for path in glob.glob(os.path.join(cluster.store, "j/step-*/MANIFEST"))]
+            checks.ok((there and max(there) >= has) if copies else not there, f"{what}: in the store are {there}, in copies was {has}", cluster.logs())
 
 
 def case_stuck():

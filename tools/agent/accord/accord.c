@@ -19,7 +19,7 @@ struct lead {
 	char node[TPCK_PEER_NAME], host[TPCK_PEER_NAME];
 	uint64_t key, number, generation;
 	uint32_t world;
-	bool closed;
+	bool closed, lacks;
 	char notice[300];
 	struct lead *next;
 };
@@ -123,6 +123,7 @@ static void announce(const struct launch *launch, const char *node)
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_LEAD);
 
 	message.value = launch->closed;
+	message.value2 = launch->accord->lacks;
 	peers_talk(node, &message, launch->accord->notice, strlen(launch->accord->notice) + 1);
 }
 
@@ -178,6 +179,7 @@ static void find_leader(struct agent *agent, struct launch *launch)
 			continue;
 		memcpy(accord->leader, lead->node, sizeof accord->leader);
 		accord->number = lead->number;
+		accord->lacks = lead->lacks;
 		say_members(agent, launch);
 		if (launch->generation)
 			accord_rejoin(agent, launch);
@@ -286,11 +288,14 @@ static void note_lead(struct agent *agent, const char *node, const char *host, c
 	lead->number = message->number;
 	lead->generation = message->generation;
 	lead->closed = message->value != 0;
+	lead->lacks = message->value2 != 0;
 	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
 		struct accord *accord = launch->accord;
 
 		if (!launch->apart || accord->leads || accord->broken || (launch->closed && !launch->generation))
 			continue;
+		if (accord->number == lead->number && strcmp(accord->leader, node) == 0)
+			accord->lacks = lead->lacks;
 		if (!accord->leader[0])
 			find_leader(agent, launch);
 		else if (accord->number == lead->number && strcmp(accord->leader, node) == 0 && lead->generation && !launch->generation)
@@ -404,6 +409,18 @@ void accord_lost(struct agent *agent, const char *node, const char *host)
 	salvage_lost(agent, node);
 }
 
+/* Those that follow do not know who else has ranks: whether all are there is as the leader says. */
+static void say_what_lacks(const struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+	bool lacks = accord->leads && accord->phase == ACCORD_RUNNING && launch->generation && !tpck_ledger_is_complete(accord->ledger);
+
+	if (!accord->leads || accord->lacks == lacks)
+		return;
+	accord->lacks = lacks;
+	announce(launch, NULL);
+}
+
 void accord_consider(struct agent *agent)
 {
 	accord_answer_all(agent);
@@ -428,6 +445,7 @@ void accord_consider(struct agent *agent)
 			accord_tell_leader(agent, launch, &haste, NULL, 0);
 		}
 		accord_start_consider(agent, launch);
+		say_what_lacks(launch);
 	}
 }
 

@@ -47,6 +47,7 @@ struct accord {
 	bool injected_said, closed_said;
 	bool live;                    /* its ranks here were told to go live, which nobody takes back */
 	bool trying, given_up;        /* hello_try() is under way; and nobody waits for it any more */
+	bool lacks;                   /* who leads says that nodes with ranks of it are not there; the leader's: has said so */
 
 	/* the leader's */
 	struct accord_rank *rank;     /* [world] */

@@ -663,7 +663,7 @@ bool accord_is_broken(const struct launch *launch)
 {
 	const struct accord *accord = launch->accord;
 
-	return accord->broken || !accord->leader[0] || (accord->leads && !tpck_ledger_is_complete(accord->ledger));
+	return accord->broken || !accord->leader[0] || (accord->leads ? !tpck_ledger_is_complete(accord->ledger) : accord->lacks);
 }
 
 void accord_ended(struct agent *agent, struct live *live)
