@@ -339,6 +339,14 @@ static int take_lock(struct tpck_tier *tier, int how, bool sure, double wait_sec
 	return fd;
 }
 
+bool tpck_durable_tier_was_locked(struct tpck_tier *tier)
+{
+	struct tpck_error err = {0};
+	char full[TPCK_PATH_MAX];
+
+	return own_path(tier, "lock", full, sizeof full, &err) || !access(full, F_OK);
+}
+
 int tpck_durable_tier_lock(struct tpck_tier *tier, double wait_sec, struct tpck_error *err)
 {
 	return take_lock(tier, LOCK_EX, false, wait_sec, err);

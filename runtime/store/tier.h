@@ -59,6 +59,8 @@ void tpck_tier_close(struct tpck_tier *tier);
 /* Whether the root can be written by us: made if need be, ours, a folder. */
 int tpck_durable_tier_check(struct tpck_tier *tier, struct tpck_error *err);
 
+/* Whether anybody has ever held off others: where nobody has, no checkpoint of this job was begun. */
+bool tpck_durable_tier_was_locked(struct tpck_tier *tier);
 /* Holds off every other process that publishes into or removes from this job; waits at most
  * wait_sec, then -EBUSY. Returns a descriptor to close. */
 int tpck_durable_tier_lock(struct tpck_tier *tier, double wait_sec, struct tpck_error *err);

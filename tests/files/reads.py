@@ -210,7 +210,10 @@ def in_place(checks):
 def nothing_left(checks):
     """The agent has ended: there is the file alone."""
     with Place() as place:
-        end(place, saved(place, 0, len(WAYS) + 4))
+        end(place, saved(place, 0, 1))
+        end(place, saved(place, 1, len(WAYS) + 4))
+        names = os.listdir(os.path.join(place.root, "store/j"))
+        checks.ok(names == ["files.sums"], "a store that no snapshot was written to has digests alone, whoever begins after another", names)
         for i in range(len(WAYS)):
             rot(place.path(f"step-{i}.pt"), i * MIB // 2)
         for i, way in enumerate(WAYS):

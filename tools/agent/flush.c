@@ -161,7 +161,7 @@ static void clear_run(struct job *job)
 	struct tpck_error err = {0};
 	int lock;
 
-	if (access(clear->tier->root, W_OK) != 0)
+	if (access(clear->tier->root, W_OK) != 0 || !tpck_durable_tier_was_locked(clear->tier))
 		return;
 	lock = tpck_durable_tier_lock(clear->tier, LOCK_WAIT_SEC, &err);
 	if (lock == -EPERM)
