@@ -62,6 +62,29 @@ def run(place, text, *words):
         [line for line in done.stderr.splitlines() if line.startswith("transpckpt")] or done.stderr[-500:]
 
 
+def kept(place):
+    """How many copies there are in memory."""
+    try:
+        return sum(n.startswith("kept.") for n in os.listdir(os.path.join(place.job_folder, "files")))
+    except FileNotFoundError:
+        return 0
+
+
+def rotten(place, loaders, i):
+    """The files of these loaders, which rot."""
+    paths = sorted({place.path(path % i) for _, path in loaders})
+    for path in paths:
+        rot(path, 2 * MIB + 5)
+    return paths
+
+
+def judge(checks, loaders, what, wanted, paths, got, said):
+    for (name, _), (_, value) in zip(loaders, got):
+        checks.ok(value == wanted, f"{name} of {what}: {wanted}", got, said)
+    checks.ok(len(got) == len(loaders) and len(said) == len(paths) and all(os.path.basename(path) in " ".join(said) for path in paths),
+              "each file is said once", got, said)
+
+
 def main():
     checks = Checks()
     if not os.path.exists(LOOPS):
@@ -76,28 +99,24 @@ def main():
                 print("1..0 # SKIP torch, numpy or safetensors is not there")
                 sys.exit(77)
             until(lambda: place.recorded() >= 8 and not place.listed(), 60)
+            checks.ok(until(lambda: kept(place) == 8, 60), "each of them has a copy in memory", kept(place))
             got, said = run(place, LOAD, *(f"{name}={i}" for name, _ in loaders for i in (1, 2)))
             checks.ok([v for _, v in got] == ["[1.0]", "[2.0]"] * len(loaders), "what was saved is loaded", got, said)
-            # One loader of a file at a time; then all of what the first save has left beside its target.
+            # One loader of a file at a time.
             seen = set()
             second = [loader for loader in loaders if loader[1] in seen or seen.add(loader[1])]
             first = [loader for loader in loaders if loader not in second]
-            for several, i in ((first, 2), (second, 2), (loaders, 1)):
-                until(lambda: not place.listed(), 20)
-                paths = sorted({place.path(path % i) for _, path in several})
-                for path in paths:
-                    rot(path, 2 * MIB + 5)
+            for several, i in ((first, 2), (second, 2), (first, 1)):
+                paths = rotten(place, several, i)
                 got, said = run(place, LOAD, *(f"{name}={i}" for name, _ in several))
-                for (name, path), (_, value) in zip(several, got):
-                    # safetensors renames its files past the library: they have no copy.
-                    wanted = "refused" if i == 1 or path.endswith("safetensors") else "[2.0]"
-                    checks.ok(value == wanted, f"{name} of save {i}, which has rotted: {wanted}", got, said)
-                checks.ok(len(got) == len(several) and len(said) == len(paths) and all(os.path.basename(path) in " ".join(said) for path in paths),
-                          "each file is said once", got, said)
-                for path in paths:
-                    if i == 1 or path.endswith("safetensors"):
-                        rot(path, 2 * MIB + 5)
+                judge(checks, several, f"save {i}, which has rotted", f"[{i}.0]", paths, got, said)
+                back = until(lambda: not place.listed() and kept(place) == 8, 60)
+                checks.ok(back, "and has a copy again", kept(place), place.listed())
             saver.stdin.close()
+        checks.ok(until(lambda: not place.agent_pid(), 60), "the agent ends, and the copies with it")
+        paths = rotten(place, loaders, 1)
+        got, said = run(place, LOAD, *(f"{name}=1" for name, _ in loaders))
+        judge(checks, loaders, "save 1, which has rotted and has no copy", "refused", paths, got, said)
     checks.end()
 
 
