@@ -155,9 +155,9 @@ def case_waits():
 
 def case_told():
     """A node is lost, and one agent is told to end that has nothing to do any more. It does not end before the others have made durable what is left, and they do
-    that as if they were told, too."""
-    with node.Cluster(4, **MPI) as cluster:
-        a, b, _, d = cluster.nodes
+    that as if they were told, too. None is left behind, for mpirun to kill."""
+    with node.Cluster(5, **MPI) as cluster:
+        a, b = cluster.nodes[:2]
         if cluster.mpi.major >= 5:
             print("# told: not tried, with ULFM each ends for itself")
             return
@@ -169,8 +169,9 @@ def case_told():
         has = max(int(n) for n in re.findall(settled, a.agent_log()))
         a.destroy()
         start.kill()
-        d.signal_agent("TERM")
-        checks.ok(node.until(lambda: not any(n.has_agent() for n in cluster.nodes if n.alive), 60), "told: all end", cluster.logs())
+        spare = next(n for n in cluster.nodes[2:] if not n.copies())
+        spare.signal_agent("TERM")
+        checks.ok(node.until(lambda: not any(n.has_agent() for n in cluster.nodes if n.alive), 60), "told: all end by themselves", cluster.logs())
         there = [int(re.search(r"step-(\d+)", path)[1]) for path in glob.glob(os.path.join(cluster.store, "j/step-*/MANIFEST"))]
         checks.ok(there and max(there) >= has, f"told: in the store are {there}, in copies was {has}", cluster.logs())
 
@@ -204,6 +205,33 @@ def case_early():
         checks.ok(node.until(lambda: not b.has_agent() and not c.has_agent(), 60), "early: all end", cluster.logs())
         there = [int(re.search(r"step-(\d+)", path)[1]) for path in glob.glob(os.path.join(cluster.store, "j/step-*/MANIFEST"))]
         checks.ok(there and max(there) >= has, f"early: in the store are {there}, in copies was {has}", cluster.logs())
+
+
+def case_unmet():
+    """An agent does nothing any more before the others have met it, and these are told to end: when the first one has waited for it long enough, the other one
+    follows it, and does not wait on for mpirun to kill it."""
+    lacks = []
+    node.need_bad_links(lacks.append)
+    if lacks:
+        print(f"# unmet: not tried, {lacks[0]}")
+        return
+    # Who is told by the other one, a second or two later, would wait for so much longer.
+    with node.Cluster(3, **MPI, links={"delay_ms": 700}) as cluster:
+        cluster.mpi.start(wait=False)
+
+        def begun():
+            return [n for n in cluster.nodes if says(n, "speaks with others over MPI")]
+        # The last one of them has everything from the others, and these have nothing from it but what starts MPI.
+        two = node.until(lambda: begun()[1:] and begun(), 60)
+        checks.ok(two and len(two) == 2, "unmet: there are agents, and one on its way", two, cluster.logs())
+        a, b = two[:2]
+        c = next(n for n in cluster.nodes if n not in (a, b))
+        c.signal_agent("STOP")
+        a.signal_agent("TERM")
+        met = r"the agent of {} .* is a peer"
+        checks.ok(node.until(lambda: not a.has_agent(), 60) and says(a, met.format(b.name)) and not says(a, met.format(c.name)),
+                  "unmet: one ends that has met the other one only", cluster.logs())
+        checks.ok(node.until(lambda: not b.has_agent(), 20), "unmet: and so does that one by itself", cluster.logs())
 
 
 def case_left():
@@ -340,7 +368,7 @@ def case_gather():
                   "gather: and nobody is alone", os.listdir(os.path.join(cluster.store, "j/agents")), cluster.logs())
 
 
-BY_NAME = ("lost", "failed", "stuck")
+BY_NAME = ("lost", "failed", "stuck", "unmet")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted if wanted else name[5:] not in BY_NAME):

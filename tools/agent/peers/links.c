@@ -37,6 +37,7 @@ struct lead {
 	uint64_t seen_ns, next_ns;
 	bool found;                /* by the present look; one that mpirun knows to be gone is not found any more */
 	bool listed;               /* by Slurm */
+	bool met;                  /* the agent of the host of this name was a peer */
 	struct lead *next;
 };
 
@@ -148,10 +149,19 @@ static struct peer *another_of(const struct peer *peer)
 	return NULL;
 }
 
+/* One that was to end, and would: all whom it knew would, too. mpirun ends within seconds who does not follow. */
+static void note_left(const struct peer *peer)
+{
+	pthread_mutex_lock(&peers.lock);
+	peers.left = peers.left || (peer->ending && !peer->staying);
+	pthread_mutex_unlock(&peers.lock);
+}
+
 static void peer_lost(struct peer *peer, const char *why)
 {
 	if (peer->state == PEER_KNOWN && !another_of(peer)) {
 		tpck_log_info("the agent of %s is gone: %s", peer->other.host, why);
+		note_left(peer);
 		peers_news(peer, PEERS_LOST, NULL, 0);
 	}
 	peer_free(peer);
@@ -248,9 +258,11 @@ static void known(struct peer *peer)
 	transfer_greet(peer);
 	pthread_cond_broadcast(&peers.changed);
 	pthread_mutex_unlock(&peers.lock);
-	for (struct lead *lead = leads; lead; lead = lead->next)
+	for (struct lead *lead = leads; lead; lead = lead->next) {
 		if (leads_to(lead, peer))
 			memcpy(lead->node, peer->other.node, sizeof lead->node);
+		lead->met = lead->met || strcmp(lead->name, peer->other.host) == 0;
+	}
 	if (first) {
 		tpck_log_info("the agent of %s (domain %s) is a peer", peer->other.host, peer->other.domain);
 		peers_news(peer, PEERS_MET, NULL, 0);
@@ -547,6 +559,7 @@ static void try_lead(struct lead *lead, uint64_t now)
 		peers.ops->close(peers.transport, link);
 		return;
 	}
+	peer->again = lead->met;
 	snprintf(peer->address, sizeof peer->address, "%.60s", chosen);
 	greet(peer, lead->listed ? TPCK_SECRET_USER : TPCK_SECRET_JOB);
 }

@@ -269,7 +269,7 @@ bool peers_may_leave(bool willing)
 	pthread_mutex_lock(&peers.lock);
 	if (!willing || !peers.willing_ns)
 		peers.willing_ns = willing ? now : 0;
-	may = may && (!peers_unmet() || now >= peers.willing_ns + UNMET_NS);
+	may = may && (!peers_unmet() || peers.left || now >= peers.willing_ns + UNMET_NS);
 	if (peers.staying == willing && peers.ending)
 		say_at_once();
 	peers.staying = !willing;

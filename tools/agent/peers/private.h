@@ -21,6 +21,7 @@ struct peer {
 	uint64_t serial;
 	enum peer_state state;
 	bool mine;                 /* this side connected */
+	bool again;                /* to one that had been a peer, and is lost */
 	char address[TPCK_TRANSPORT_ADDRESS];
 	struct tpck_greeting self, other;
 	bool working;              /* it serves programs */
@@ -161,6 +162,7 @@ extern struct peers {
 	bool working;              /* this agent serves programs */
 	bool staying;              /* it does not want to end */
 	uint64_t willing_ns;       /* since when it does; 0: it does not */
+	bool left;                 /* one of those that end together has left already */
 	bool ending;               /* it is told to, and so are all that mpirun has started */
 	bool tick_now;             /* the others are to hear it at once */
 } peers;
@@ -169,7 +171,7 @@ extern struct peers {
 enum { PEERS_PORT = 47117 };
 extern const struct tpck_transport_events peers_events;
 
-/* Whether some are on their way, or the event loop has not heard of them. Under the lock. */
+/* Whether some are on their way that have never been met, or the event loop has not heard of them. Under the lock. */
 bool peers_unmet(void);
 
 /* Slurm's nodes (listed.c). Before there is a thread: reads the list, if it is to be looked at, and the user's secret, and says at which

@@ -150,13 +150,13 @@ bool peers_awaited(void)
 	return peers.awaited;
 }
 
-/* Under the lock. */
-static bool is_connecting(void)
+/* Under the lock. again: those count, too, that were here before, and are lost: they may be dead. */
+static bool is_connecting(bool again)
 {
 	bool connecting = !peers.scanned;
 
 	for (const struct peer *peer = peers.list; peer; peer = peer->next)
-		connecting = connecting || peer->state == PEER_CONNECTING || peer->state == PEER_GREETED;
+		connecting = connecting || ((peer->state == PEER_CONNECTING || peer->state == PEER_GREETED) && (again || !peer->again));
 	return connecting;
 }
 
@@ -165,14 +165,14 @@ bool peers_connecting(void)
 	bool connecting;
 
 	pthread_mutex_lock(&peers.lock);
-	connecting = is_connecting();
+	connecting = is_connecting(true);
 	pthread_mutex_unlock(&peers.lock);
 	return connecting;
 }
 
 bool peers_unmet(void)
 {
-	return peers.unheard || is_connecting();
+	return peers.unheard || is_connecting(false);
 }
 
 bool peers_settling(void)
@@ -180,7 +180,7 @@ bool peers_settling(void)
 	bool settling;
 
 	pthread_mutex_lock(&peers.lock);
-	settling = peers_unmet();
+	settling = peers.unheard || is_connecting(true);
 	pthread_mutex_unlock(&peers.lock);
 	return settling;
 }
