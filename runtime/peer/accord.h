@@ -40,6 +40,7 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_FLUSH,    /* leader: step is to be made durable: each node writes its part */
 	TPCK_ACCORD_FLUSHED,  /* to the leader: value 0: the part of the ranks there is written; else an errno, and a text why not */
 	TPCK_ACCORD_DURABLE,  /* leader: all parts of step are one checkpoint in the store */
+	TPCK_ACCORD_UNSTORED, /* leader: step could not be made durable, and a text says why; it is tried again, later and later */
 	TPCK_ACCORD_HASTE,    /* to the leader: this agent is to end, and waits until the newest is durable */
 	TPCK_ACCORD_ENDED,    /* to the leader: rank has ended; value 1: well */
 	TPCK_ACCORD_RELEASE,  /* leader: all have ended well; nobody comes back */

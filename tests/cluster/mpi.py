@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Agents that mpirun has started on the nodes, and that speak over MPI: a lost node's step is had from a peer, mpirun is called again after
 the loss of an agent, and all end together. CASE=NAME runs one case, BY_NAME only so; MPIRUN=PATH is another Open MPI's mpirun."""
+import errno
 import glob
 import os
 import re
 import shutil
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -61,6 +63,17 @@ def newest(where):
 
 def says(where, line):
     return len(re.findall(line, where.agent_log()))
+
+
+def fill(folder):
+    """Until nothing more fits."""
+    with open(os.path.join(folder, "filled"), "wb", buffering=0) as f:
+        try:
+            while True:
+                f.write(bytes(4096))
+        except OSError as e:
+            if e.errno != errno.ENOSPC:
+                raise
 
 
 def ends_together(cluster, what):
@@ -232,6 +245,41 @@ def case_unmet():
         checks.ok(node.until(lambda: not a.has_agent(), 60) and says(a, met.format(b.name)) and not says(a, met.format(c.name)),
                   "unmet: one ends that has met the other one only", cluster.logs())
         checks.ok(node.until(lambda: not b.has_agent(), 20), "unmet: and so does that one by itself", cluster.logs())
+
+
+def case_full():
+    """The store is full, and agents are told to end: all do, and say what is not durable. It is in memory, and the next start goes on from it."""
+    cluster = node.Cluster(3, **MPI)
+    os.mkdir(cluster.store)
+    node.run("mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs", cluster.store)
+    try:
+        with cluster:
+            a, b, c = cluster.nodes
+            run = Spread(cluster, 2, steps=400)
+            cluster.mpi.start()
+            start = run.start((a, b))
+            settled = r"step (\d+) of 2 ranks has 1 copies on other nodes"
+            checks.ok(node.until(lambda: re.findall(settled, a.agent_log()), 60), "full: there are copies", run.story(), cluster.logs())
+            fill(cluster.store)
+            start.kill()
+            checks.ok(node.until(lambda: all("was killed" in n.agent_log() for n in (a, b)), 20), "full: all ranks are dead", cluster.logs())
+            has = min(newest(a), newest(b))
+            # One that follows.
+            b.signal_agent("TERM")
+            checks.ok(node.until(lambda: not any(n.has_agent() for n in (a, b, c)), 60), "full: all end by themselves", cluster.logs())
+            line = rf"step {has} of generation 1 is not durable, and stays in memory: .*No space left on device"
+            checks.ok([says(n, line) for n in (a, b, c)] == [1, 1, 0], "full: those that have ranks say that their step stays in memory, once", cluster.logs())
+            cluster.mpi.end()
+            os.unlink(os.path.join(cluster.store, "filled"))
+            cluster.mpi.start()
+            start = run.start((a, b))
+            status = start.wait(120)
+            checks.ok(status == 0 and (run.resumed() or -1) >= has, f"full: all go on at step {run.resumed()}, at least {has}, and end", status, run.story(),
+                      cluster.logs())
+            checks.ok(not run.same(), "full: with the same bytes", "\n".join(run.same()))
+    finally:
+        subprocess.run(["umount", "-l", cluster.store], check=False, capture_output=True)
+        shutil.rmtree(cluster.root, ignore_errors=True)
 
 
 def case_left():

@@ -189,6 +189,17 @@ static uint64_t leave_at(struct agent *agent)
 	return linger > idle ? linger : idle;
 }
 
+/* The store does not work: what was to become durable first is here when the next agent begins. */
+static void say_what_stays(struct agent *agent)
+{
+	uint64_t step;
+
+	for (struct launch *launch = agent->launches; launch && agent->flush_said[0]; launch = launch->next)
+		if (!launch_settled(launch) && launch_newest(launch, &step))
+			tpck_log_warn("step %" PRIu64 " of generation %" PRIu64 " is not durable, and stays in memory: %s", step,
+				      launch->generation, agent->flush_said);
+}
+
 static void consider_leaving(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
@@ -207,6 +218,7 @@ static void consider_leaving(struct agent *agent)
 	    ((all_durable(agent) && !salvage_owes(agent)) || now < agent->flush_retry_ns))
 		agent->through = true;
 	if (agent->stop_now || (agent->through && (!agent->together || peers_may_leave(true)))) {
+		say_what_stays(agent);
 		agent->leaving = true;
 		return;
 	}

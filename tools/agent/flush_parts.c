@@ -115,7 +115,7 @@ static void join_done(struct agent *agent, struct job *job)
 {
 	struct flush_job *flush = (struct flush_job *)job;
 	struct launch *launch = flush->launch;
-	char why[400];
+	char why[400] = "";
 
 	agent->jobs--;
 	if (flush->rc == 0) {
@@ -126,14 +126,13 @@ static void join_done(struct agent *agent, struct job *job)
 		agent->history.cost_sec = (double)flush->took_ns / 1e9;
 	} else if (flush->rc == -EAGAIN) {
 		snprintf(why, sizeof why, "%.300s: is TRANSPCKPT_DIR one folder that all nodes see?", flush->error.text);
-		flush_failed(agent, flush->step, why);
 	} else if (flush->rc == -ECANCELED) {
 		tpck_log_info("%s", flush->error.text);
 	} else if (flush->rc != -EEXIST) {
-		flush_failed(agent, flush->step, flush->error.text);
+		snprintf(why, sizeof why, "%.300s", flush->error.text);
 	}
 	tpck_manifest_free(flush->published);
-	accord_joined(agent, launch, flush->step, flush->rc == 0 || flush->rc == -EEXIST);
+	accord_joined(agent, launch, flush->step, flush->rc == 0 || flush->rc == -EEXIST ? NULL : why);
 	flush_end(agent, flush);
 }
 
@@ -142,7 +141,7 @@ void flush_join(struct agent *agent, struct launch *launch, uint64_t step, uint6
 	struct flush_job *flush = launch_first(launch) ? flush_new(agent, launch, peers_shared_tier(agent), step) : NULL;
 
 	if (!flush) {
-		accord_joined(agent, launch, step, false);
+		accord_joined(agent, launch, step, "out of memory");
 		return;
 	}
 	flush->job.run = join_run;

@@ -327,7 +327,7 @@ void accord_obey(struct agent *agent, struct launch *launch, const struct tpck_a
 	else if (message->kind == TPCK_ACCORD_WAITING)
 		accord_stalls_obey(launch, more, size);
 	else
-		accord_steps_obey(agent, launch, message);
+		accord_steps_obey(agent, launch, message, more, size);
 }
 
 void accord_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,

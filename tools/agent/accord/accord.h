@@ -42,9 +42,9 @@ bool accord_may_flush(const struct launch *launch);
 bool accord_hurries(const struct launch *launch);
 /* By the leader: a step is to be made durable. */
 void accord_flush(struct agent *agent, struct launch *launch, uint64_t step);
-/* flush_part(), as the leader said, and flush_join() are through. */
+/* flush_part(), as the leader said, and flush_join() are through. The latter's why, NULL: it is durable; "": it may not be any more, and nothing is wrong. */
 void accord_flushed(struct agent *agent, struct launch *launch, uint64_t step, int rc, const char *why);
-void accord_joined(struct agent *agent, struct launch *launch, uint64_t step, bool durable);
+void accord_joined(struct agent *agent, struct launch *launch, uint64_t step, const char *why);
 /* Nothing is agreed on, for now or for good. */
 bool accord_is_broken(const struct launch *launch);
 /* All ranks here are ready to go live. */

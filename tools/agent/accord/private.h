@@ -64,7 +64,8 @@ struct accord {
 	bool failed;                  /* a rank could not make ready for what is being staged */
 	bool due;                     /* a snapshot is, and there was no room */
 	uint64_t flushing, flush_began_ns; /* step; 0: none */
-	bool flush_failed, haste, haste_said;
+	char flush_why[300];          /* a part of it is not written; "": all are so far */
+	bool haste, haste_said;
 	char notice[300];
 	struct tpck_waiting *waiting; /* nodes whose ranks do not get on; NULL: there were none yet */
 	uint64_t waiting_ns;          /* since when, by the newest of their iterations; 0: it has not been said */
@@ -110,7 +111,7 @@ bool accord_has_live(const struct launch *launch);
 void accord_break(struct agent *agent, struct launch *launch, const char *host);
 
 /* steps.c */
-void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message);
+void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size);
 void accord_steps_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 		       const char *more, size_t size);
 /* What processes of these forms left here in generations before this one. */

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -372,14 +373,12 @@ static void hear_flushed(struct agent *agent, struct launch *launch, const char 
 
 	if (message->step != accord->flushing)
 		return;
-	if (message->value && !accord->flush_failed) {
-		accord->flush_failed = true;
-		flush_failed(agent, message->step, why);
-	}
+	if (message->value && !accord->flush_why[0])
+		snprintf(accord->flush_why, sizeof accord->flush_why, "%s", why[0] ? why : "a node could not write its part");
 	if (!tpck_ledger_done(accord->ledger, TPCK_ROUND_FLUSH, node))
 		return;
-	if (accord->flush_failed)
-		accord_joined(agent, launch, message->step, false);
+	if (accord->flush_why[0])
+		accord_joined(agent, launch, message->step, accord->flush_why);
 	else
 		flush_join(agent, launch, message->step, accord->flush_began_ns);
 }
@@ -547,7 +546,7 @@ static void settle(struct agent *agent, struct launch *launch, uint64_t step, bo
 		peers_settled(agent, launch, step);
 }
 
-void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message)
+void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size)
 {
 	if (message->generation != launch->generation)
 		return;
@@ -572,6 +571,9 @@ void accord_steps_obey(struct agent *agent, struct launch *launch, const struct 
 		break;
 	case TPCK_ACCORD_DURABLE:
 		flush_stored(agent, launch, message->step);
+		break;
+	case TPCK_ACCORD_UNSTORED:
+		flush_failed(agent, message->step, size ? more : "");
 		break;
 	case TPCK_ACCORD_RELEASE:
 		live_release_all(agent, launch);
@@ -620,7 +622,7 @@ void accord_flush(struct agent *agent, struct launch *launch, uint64_t step)
 		return;
 	accord->flushing = step;
 	accord->flush_began_ns = tpck_clock_monotonic_ns();
-	accord->flush_failed = false;
+	accord->flush_why[0] = '\0';
 	tpck_ledger_begin(accord->ledger, TPCK_ROUND_FLUSH);
 	say_step(agent, launch, TPCK_ACCORD_FLUSH, step);
 }
@@ -634,14 +636,21 @@ void accord_flushed(struct agent *agent, struct launch *launch, uint64_t step, i
 	accord_tell_leader(agent, launch, &message, why, rc ? strlen(why) + 1 : 0);
 }
 
-void accord_joined(struct agent *agent, struct launch *launch, uint64_t step, bool durable)
+void accord_joined(struct agent *agent, struct launch *launch, uint64_t step, const char *why)
 {
+	struct tpck_accord_message unstored = accord_message(launch, TPCK_ACCORD_UNSTORED);
+
 	launch->accord->flushing = 0;
-	if (durable && !launch->accord->broken) {
+	if (why && why[0]) {
+		/* All that have ranks: those that are to end must not wait for what the leader does not try now. */
+		unstored.step = step;
+		accord_tell_all(agent, launch, &unstored, why, strlen(why) + 1);
+	} else if (!why && !launch->accord->broken) {
 		say_step(agent, launch, TPCK_ACCORD_DURABLE, step);
 		retire_others(agent, launch);
-	} else if (durable)
+	} else if (!why) {
 		flush_stored(agent, launch, step);
+	}
 }
 
 bool accord_may_flush(const struct launch *launch)
