@@ -53,7 +53,7 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_HAS_LEFT, /* to a LEFT: struct tpck_accord_holding, whose form is the first rank of the part that a rank belongs to; value: enum tpck_left */
 	TPCK_ACCORD_WRITE,    /* the part of step and generation whose first are rank and ordinal is to be written; value: enum tpck_left_from; value2: it is all */
 	TPCK_ACCORD_WRITTEN,  /* to a WRITE: value 0: it is; else an errno, and a text why not */
-	TPCK_ACCORD_SAVED,    /* to all. value: enum tpck_left_end, of generation, at step */
+	TPCK_ACCORD_SAVED,    /* to all. value: enum tpck_left_end, of generation, at step; of a failure a text says why */
 };
 
 /* What a node says of a launch with its answer. */

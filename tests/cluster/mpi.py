@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import node
@@ -248,38 +249,56 @@ def case_unmet():
 
 
 def case_full():
-    """The store is full, and agents are told to end: all do, and say what is not durable. It is in memory, and the next start goes on from it."""
-    cluster = node.Cluster(3, **MPI)
-    os.mkdir(cluster.store)
-    node.run("mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs", cluster.store)
-    try:
-        with cluster:
-            a, b, c = cluster.nodes
-            run = Spread(cluster, 2, steps=400)
-            cluster.mpi.start()
-            start = run.start((a, b))
-            settled = r"step (\d+) of 2 ranks has 1 copies on other nodes"
-            checks.ok(node.until(lambda: re.findall(settled, a.agent_log()), 60), "full: there are copies", run.story(), cluster.logs())
-            fill(cluster.store)
-            start.kill()
-            checks.ok(node.until(lambda: all("was killed" in n.agent_log() for n in (a, b)), 20), "full: all ranks are dead", cluster.logs())
-            has = min(newest(a), newest(b))
-            # One that follows.
-            b.signal_agent("TERM")
-            checks.ok(node.until(lambda: not any(n.has_agent() for n in (a, b, c)), 60), "full: all end by themselves", cluster.logs())
-            line = rf"step {has} of generation 1 is not durable, and stays in memory: .*No space left on device"
-            checks.ok([says(n, line) for n in (a, b, c)] == [1, 1, 0], "full: those that have ranks say that their step stays in memory, once", cluster.logs())
-            cluster.mpi.end()
-            os.unlink(os.path.join(cluster.store, "filled"))
-            cluster.mpi.start()
-            start = run.start((a, b))
-            status = start.wait(120)
-            checks.ok(status == 0 and (run.resumed() or -1) >= has, f"full: all go on at step {run.resumed()}, at least {has}, and end", status, run.story(),
-                      cluster.logs())
-            checks.ok(not run.same(), "full: with the same bytes", "\n".join(run.same()))
-    finally:
-        subprocess.run(["umount", "-l", cluster.store], check=False, capture_output=True)
-        shutil.rmtree(cluster.root, ignore_errors=True)
+    """The store is full, and agents are told to end: all do, and say what is not durable. It is in memory, and the next start goes on from it. So it is where a
+    node is lost before."""
+    for lost in (False, True):
+        what = "full: a node is lost" if lost else "full"
+        cluster = node.Cluster(3, **MPI)
+        os.mkdir(cluster.store)
+        node.run("mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs", cluster.store)
+        try:
+            with cluster:
+                full(cluster, what, lost)
+        finally:
+            subprocess.run(["umount", "-l", cluster.store], check=False, capture_output=True)
+            shutil.rmtree(cluster.root, ignore_errors=True)
+
+
+def full(cluster, what, lost):
+    a, b, c = cluster.nodes
+    run = Spread(cluster, 2, steps=400)
+    cluster.mpi.start()
+    start = run.start((a, b))
+    settled = r"step (\d+) of 2 ranks has 1 copies on other nodes"
+    checks.ok(node.until(lambda: re.findall(settled, a.agent_log()), 60), f"{what}: there are copies", run.story(), cluster.logs())
+    # Each second agents say whether they serve programs: one that does is there until it has been silent for long.
+    time.sleep(1.5)
+    has = max(int(n) for n in re.findall(settled, a.agent_log()))
+    fill(cluster.store)
+    holder = next(n for n in (b, c) if any(".r0." in folder for folder in n.copies()))
+    if lost:
+        a.destroy()
+    start.kill()
+    left = [n for n in cluster.nodes if n.alive]
+    checks.ok(node.until(lambda: all("was killed" in n.agent_log() for n in (a, b) if n.alive), 20), f"{what}: all ranks are dead", cluster.logs())
+    # One that follows.
+    b.signal_agent("TERM")
+    checks.ok(node.until(lambda: not any(n.has_agent() for n in left), 60), f"{what}: all end by themselves", cluster.logs())
+    line = r"step (\d+) of generation 1 is not durable, and stays in memory: .*No space left on device"
+    said = {n: [int(step) for step in re.findall(line, n.agent_log())] for n in left}
+    checks.ok(all(len(said[n]) == (n is not c) and min(said[n], default=has) >= has for n in left),
+              f"{what}: those that have ranks say that their step stays in memory, once", list(said.values()), cluster.logs())
+    line = "what lost nodes had of generation 1 is not durable, and its copies here stay in memory: .*No space left on device"
+    if lost and holder is c:
+        checks.ok(says(c, line) == 1, f"{what}: who has a lost node's copy, and no ranks, says so, too", cluster.logs())
+    cluster.mpi.end()
+    os.unlink(os.path.join(cluster.store, "filled"))
+    cluster.mpi.start()
+    start = run.start((c if lost else a, b))
+    status = start.wait(120)
+    checks.ok(status == 0 and (run.resumed() or -1) >= has, f"{what}: all go on at step {run.resumed()}, at least {has}, and end", status, run.story(),
+              cluster.logs())
+    checks.ok(not run.same(), f"{what}: with the same bytes", "\n".join(run.same()))
 
 
 def case_left():

@@ -194,7 +194,10 @@ static void say_what_stays(struct agent *agent)
 {
 	uint64_t step;
 
-	for (struct launch *launch = agent->launches; launch && agent->flush_said[0]; launch = launch->next)
+	if (!agent->flush_said[0])
+		return;
+	salvage_say_kept(agent);
+	for (struct launch *launch = agent->launches; launch; launch = launch->next)
 		if (!launch_settled(launch) && launch_newest(launch, &step))
 			tpck_log_warn("step %" PRIu64 " of generation %" PRIu64 " is not durable, and stays in memory: %s", step,
 				      launch->generation, agent->flush_said);

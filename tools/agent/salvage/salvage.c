@@ -188,6 +188,14 @@ bool salvage_needs(uint64_t generation)
 	return s && (is_wanted(s) || s->phase != SALVAGE_IDLE);
 }
 
+void salvage_say_kept(struct agent *agent)
+{
+	for (const struct salvage *s = list; s; s = s->next)
+		if (s->left && !s->done && !salvage_launch(agent, s->generation))
+			tpck_log_warn("what lost nodes had of generation %" PRIu64 " is not durable, and its copies here stay in memory: %s",
+				      s->generation, agent->flush_said);
+}
+
 /* ---- saying ------------------------------------------------------------------------------- */
 
 static struct tpck_accord_message message_of(const struct salvage *s, enum tpck_accord_kind kind)
@@ -226,7 +234,7 @@ static void end(struct agent *agent, struct salvage *s, enum tpck_left_end how)
 	struct tpck_accord_message message = message_of(s, TPCK_ACCORD_SAVED);
 
 	message.value = how;
-	peers_talk(NULL, &message, NULL, 0);
+	peers_talk(NULL, &message, s->why, how == TPCK_LEFT_FAILED ? strlen(s->why) + 1 : 0);
 	forget(s);
 	saved(agent, s->generation, s->point.step, how);
 	if (how == TPCK_LEFT_FAILED)
@@ -553,6 +561,8 @@ void salvage_said(struct agent *agent, const char *node, const struct tpck_accor
 		hear_written(agent, node, message, size ? more : "");
 		break;
 	case TPCK_ACCORD_SAVED:
+		if (s && s->phase == SALVAGE_IDLE && message->value == TPCK_LEFT_FAILED && size)
+			flush_failed(agent, message->step, more);
 		if (!s || s->phase == SALVAGE_IDLE)
 			saved(agent, message->generation, message->step, (enum tpck_left_end)message->value);
 		break;

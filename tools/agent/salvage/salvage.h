@@ -15,6 +15,8 @@ void salvage_consider(struct agent *agent);
 uint64_t salvage_deadline(const struct agent *agent);
 /* Whether something is left that is not durable, and it is not known that it cannot be: an agent that is to end waits. */
 bool salvage_owes(const struct agent *agent);
+/* The store does not work, and this agent ends. */
+void salvage_say_kept(struct agent *agent);
 /* Whether copies of a generation are to stay, however long ago their owner was there. */
 bool salvage_needs(uint64_t generation);
 /* A start asks for what is here. */
