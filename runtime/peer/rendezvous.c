@@ -7,15 +7,16 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/peer/address.h"
+#include "runtime/peer/transport.h"
 #include "runtime/store/file.h"
 #include "runtime/store/layout.h"
 
@@ -23,56 +24,117 @@
 #define DEAD_SEC 3600
 #define SUFFIX ".agent"
 
-static void add_line(char *text, size_t size, const char *address, unsigned port)
+/* Of one machine; what does not fit into a file of the folder is of no use. */
+enum { LOCAL_MOST = 64 };
+
+static void add_line(char *text, size_t size, const struct sockaddr *address, uint16_t port)
 {
+	char line[TPCK_TRANSPORT_ADDRESS];
 	size_t used = strlen(text);
 
-	if (used + strlen(address) + 16 < size)
-		snprintf(text + used, size - used, "%s:%u\n", address, port);
+	if (tpck_address_print(address, port, line, sizeof line) && used + strlen(line) + 2 <= size)
+		snprintf(text + used, size - used, "%s\n", line);
 }
 
 void tpck_rendezvous_addresses(uint16_t port, char *text, size_t size)
 {
-	struct ifaddrs *list = NULL;
-	char address[INET_ADDRSTRLEN];
+	struct sockaddr_in loopback = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct tpck_local list[LOCAL_MOST];
+	size_t count = tpck_address_local(list, LOCAL_MOST);
 
 	text[0] = '\0';
-	if (getifaddrs(&list) == 0)
-		for (struct ifaddrs *i = list; i; i = i->ifa_next)
-			if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET && (i->ifa_flags & IFF_UP) &&
-			    !(i->ifa_flags & IFF_LOOPBACK) &&
-			    inet_ntop(AF_INET, &((struct sockaddr_in *)i->ifa_addr)->sin_addr, address, sizeof address))
-				add_line(text, size, address, port);
-	if (list)
-		freeifaddrs(list);
-	add_line(text, size, "127.0.0.1", port);
+	for (size_t i = 0; i < count; i++)
+		add_line(text, size, (struct sockaddr *)&list[i].address, port);
+	add_line(text, size, (struct sockaddr *)&loopback, port);
 }
 
-int tpck_rendezvous_is_local(const char *address)
+bool tpck_rendezvous_is_local(const char *address)
 {
-	char text[4096], line[80];
+	struct sockaddr_storage given;
+	struct tpck_local list[LOCAL_MOST];
+	char wanted[TPCK_TRANSPORT_ADDRESS], own[TPCK_TRANSPORT_ADDRESS];
+	size_t count;
+	socklen_t bytes;
 
-	tpck_rendezvous_addresses(0, text, sizeof text);
-	snprintf(line, sizeof line, "%s:0\n", address);
-	return strstr(text, line) != NULL;
+	if (tpck_address_read(address, &given, &bytes) ||
+	    !tpck_address_print((struct sockaddr *)&given, 0, wanted, sizeof wanted))
+		return false;
+	if (strcmp(wanted, "127.0.0.1:0") == 0 || strcmp(wanted, "[::1]:0") == 0)
+		return true;
+	count = tpck_address_local(list, LOCAL_MOST);
+	for (size_t i = 0; i < count; i++)
+		if (tpck_address_print((struct sockaddr *)&list[i].address, 0, own, sizeof own) &&
+		    strcmp(own, wanted) == 0)
+			return true;
+	return false;
 }
 
-int tpck_rendezvous_resolve(const char *host, uint16_t standard, char *text, size_t size, uint16_t *port)
+bool tpck_rendezvous_answers(const char *lines, char *first, size_t size)
 {
-	struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found = NULL;
-	char name[256], address[INET_ADDRSTRLEN];
-	const char *colon = strchr(host, ':');
+	struct tpck_local list[LOCAL_MOST];
+	size_t count = tpck_address_local(list, LOCAL_MOST);
+	bool other = false;
 
-	snprintf(name, sizeof name, "%.*s", colon ? (int)(colon - host) : (int)strlen(host), host);
-	*port = colon && atoi(colon + 1) > 0 ? (uint16_t)atoi(colon + 1) : standard;
+	for (const char *line = lines, *end; (end = strchr(line, '\n')); line = end + 1) {
+		char one[TPCK_TRANSPORT_ADDRESS], own[TPCK_TRANSPORT_ADDRESS], said[TPCK_TRANSPORT_ADDRESS];
+		const struct tpck_local *found;
+		struct sockaddr_storage given;
+		socklen_t bytes;
+
+		snprintf(one, sizeof one, "%.*s", (int)(end - line), line);
+		if (tpck_address_read(one, &given, &bytes))
+			continue;
+		found = tpck_address_first(list, count, (struct sockaddr *)&given);
+		if (!found)
+			continue;
+		(void)tpck_address_print((struct sockaddr *)&found->address, 0, own, sizeof own);
+		(void)tpck_address_print((struct sockaddr *)&given, 0, said, sizeof said);
+		if (strcmp(own, said) == 0)
+			return true;
+		*strrchr(own, ':') = '\0';
+		snprintf(first, size, "%s", own);
+		other = true;
+	}
+	return !other;
+}
+
+bool tpck_rendezvous_has(const char *lines, const char *address)
+{
+	size_t length = strlen(address);
+
+	for (const char *line = lines, *end; (end = strchr(line, '\n')); line = end + 1)
+		if ((size_t)(end - line) == length && memcmp(line, address, length) == 0)
+			return true;
+	return false;
+}
+
+int tpck_rendezvous_resolve(const char *host, uint16_t standard, char *text, size_t size, uint16_t *port,
+			    struct tpck_error *err)
+{
+	struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
+	char name[TPCK_HOST_NAME];
+	bool link_local = false;
+	int rc = tpck_address_split(host, standard, name, port, err);
+
+	if (rc)
+		return rc;
 	text[0] = '\0';
-	if (getaddrinfo(name, NULL, &hints, &found))
-		return -1;
+	rc = getaddrinfo(name, NULL, &hints, &found);
+	if (rc)
+		return tpck_error_set(err, 0, "'%.100s' has no address: %s", name, gai_strerror(rc));
+	/* In the resolver's order (RFC 6724), which is that in which they are tried. */
 	for (struct addrinfo *i = found; i; i = i->ai_next)
-		if (inet_ntop(AF_INET, &((struct sockaddr_in *)i->ai_addr)->sin_addr, address, sizeof address))
-			add_line(text, size, address, *port);
+		if (tpck_address_is_link_local(i->ai_addr))
+			link_local = true;
+		else
+			add_line(text, size, i->ai_addr, *port);
 	freeaddrinfo(found);
-	return text[0] ? 0 : -1;
+	if (text[0])
+		return 0;
+	if (link_local)
+		return tpck_error_set(err, 0, "'%.100s' is a link-local address, which UCX's TCP does not reach: a global or a unique "
+				      "local one (fd00::/8) is needed", name);
+	return tpck_error_set(err, 0, "'%.100s' has no address of IPv4 or IPv6", name);
 }
 
 static void path_of(const char *folder, const char *node, char *path, size_t size)

@@ -3,17 +3,26 @@
 #ifndef TPCK_RUNTIME_PEER_RENDEZVOUS_H
 #define TPCK_RUNTIME_PEER_RENDEZVOUS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "runtime/base/error.h"
 
-/* This machine's addresses with a port, "ADDRESS:PORT" a line; loopback is the last. */
+/* This machine's addresses with a port, "ADDRESS:PORT" or, of IPv6, "[ADDRESS]:PORT" a line, those of IPv4 first;
+ * loopback is the last. */
 void tpck_rendezvous_addresses(uint16_t port, char *text, size_t size);
-/* Whether a numerical address is one of this machine's. */
-int tpck_rendezvous_is_local(const char *address);
-/* The addresses of "HOST[:PORT]", a line each, and the port; asks the resolver. */
-int tpck_rendezvous_resolve(const char *host, uint16_t standard, char *text, size_t size, uint16_t *port);
+/* Whether one of such a line is one of this machine's, whatever the port. */
+bool tpck_rendezvous_is_local(const char *address);
+/* Of a node's own lines: false where all of them that are this machine's are such as UCX does not answer at, which over
+ * TCP has one address of an interface and family, the first. Then `first` is that of the last of them, without a port. */
+bool tpck_rendezvous_answers(const char *lines, char *first, size_t size);
+/* Whether it is one of these lines. */
+bool tpck_rendezvous_has(const char *lines, const char *address);
+/* The addresses of what tpck_address_split() takes, a line each in the resolver's order, and the port; asks the
+ * resolver. */
+int tpck_rendezvous_resolve(const char *host, uint16_t standard, char *text, size_t size, uint16_t *port,
+			    struct tpck_error *err);
 
 int tpck_rendezvous_write(const char *folder, const char *node, const char *addresses, struct tpck_error *err);
 /* Says that it is still there; what others left long ago is removed. */

@@ -71,10 +71,10 @@ def case_layouts():
             finish(run, run.start(cluster.nodes), 10, "a rank is killed")
 
 
-def lose(name, ranks, per_node, before, lost, after, spares=(), layout=(), peers="1", memory="700m"):
+def lose(name, ranks, per_node, before, lost, after, spares=(), layout=(), peers="1", memory="700m", families=None):
     """The ranks run on nodes `before`; nodes `lost` are destroyed once all have copies; they go on on nodes `after`."""
     every = max(*before, *after, *spares) + 1
-    with node.Cluster(every, TRANSPCKPT_PEERS=peers, memory=memory) as cluster:
+    with node.Cluster(every, TRANSPCKPT_PEERS=peers, memory=memory, families=families) as cluster:
         nodes = cluster.nodes
         run = Spread(cluster, ranks, *layout, steps=400)
         run.what = name
@@ -99,6 +99,14 @@ def lose(name, ranks, per_node, before, lost, after, spares=(), layout=(), peers
 def case_node():
     """A node goes that does not lead."""
     lose("a node", 4, 2, (0, 1), (1,), (0, 2))
+
+
+def case_six():
+    """The same where nodes have IPv6 only, a rank on each."""
+    if node.lacks_six():
+        checks.ok(True, f"IPv6 only # SKIP {node.lacks_six()}")
+        return
+    lose("IPv6 only", 2, 1, (0, 1), (1,), (0, 2), families=["6", "6", "6"])
 
 
 def case_leader():

@@ -162,6 +162,38 @@ def case_nodes():
         finish(run, run.start(a), "and back from its copy there", kept(a))
 
 
+def case_families():
+    """One node has IPv6 only, one IPv4 only and one both, by addresses of either and by name: what the first one's program had comes to the second by the third."""
+    if node.lacks_six():
+        checks.ok(True, f"families # SKIP {node.lacks_six()}")
+        return
+    with node.Cluster(3, families=["6", "4", "46"], TRANSPCKPT_DIR="/dev/shm/d",
+                      TRANSPCKPT_NODES="[fd77::1]:4801,10.77.0.2,nodec:4803,[fd77::4,fe80::1%eth0") as cluster:
+        cluster.give_secret()
+        six, four, both = cluster.nodes
+        run = Run(cluster)
+        both.agent()
+        first = run.start(six)
+        checks.ok(node.until(lambda: kept(both) >= 10, 60), "families: a copy goes over IPv6", first.said(), cluster.logs())
+        # It hears of the program when it comes.
+        four.agent()
+        checks.ok(node.until(lambda: both.agent_log().count("is a peer") == 2, 30), "families: who has both meets either", cluster.logs())
+        checks.ok("of nodea" not in four.agent_log() and "of nodeb" not in six.agent_log(), "families: and those not each other", cluster.logs())
+        # Not that it only goes to them itself.
+        knock = "import socket, sys; socket.create_connection((sys.argv[1], 4803), 5)"
+        for n, address in ((six, node.address_six(2)), (four, both.address)):
+            done = n.run([sys.executable, "-c", knock, address], cluster.environment)
+            checks.ok(done.returncode == 0, f"families: and listens for {n.name}", done.stderr)
+        said = re.findall("of TRANSPCKPT_NODES (.*)", both.agent_log())
+        checks.ok(len(said) == 2 and "'[fd77::4' has no ]" in said[0] and "'fe80::1%eth0' is a link-local address" in said[1],
+                  "families: what is no entry is said once", *said)
+        six.destroy()
+        first.wait(10)
+        has = kept(both)
+        finish(run, run.start(four), "from there over IPv4", has)
+        checks.ok(f"got a copy of step {has} of generation 1 from nodec" in four.agent_log(), "families: it came from the one that has both", cluster.logs())
+
+
 def case_bad():
     """One of two copies is damaged, which its holder does not know."""
     with node.Cluster(4, TRANSPCKPT_PEERS="2") as cluster:

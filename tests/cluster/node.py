@@ -55,9 +55,20 @@ def until(condition, seconds=30):
     return None
 
 
-def node_called(number):
-    """Name and address."""
-    return "node" + "abcdefgh"[number], f"10.77.0.{number + 1}"
+def node_called(number, families="4"):
+    """Name and address; of a node with IPv6 only that is one of these."""
+    return "node" + "abcdefgh"[number], f"10.77.0.{number + 1}" if "4" in families else address_six(number)
+
+
+def address_six(number):
+    return f"fd77::{number + 1}"
+
+
+def lacks_six():
+    """Why nodes cannot have IPv6 here; "": they can."""
+    tried = subprocess.run(["unshare", "--net", "sh", "-c", "ip link set lo up && ip -6 addr add fd77::1/64 dev lo nodad"], capture_output=True, text=True,
+                           check=False)
+    return f"no addresses of IPv6: {tried.stderr.strip()}" if tried.returncode else ""
 
 
 class BadLink:
@@ -90,7 +101,8 @@ class BadLink:
 
 class Node:
     def __init__(self, cluster, number):
-        self.cluster, self.number, self.name, self.address = cluster, number, *node_called(number)
+        self.families = cluster.families[number] if hasattr(cluster, "families") else "4"  # of a cluster of another kind
+        self.cluster, self.number, self.name, self.address = cluster, number, *node_called(number, self.families)
         ready, told = os.pipe()
         self.process = subprocess.Popen(
             ["unshare", "--mount", "--net", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
@@ -107,7 +119,10 @@ class Node:
         if not self.link:
             run("ip", "link", "add", f"v{number}", "type", "veth", "peer", "name", "eth0", "netns", str(self.init))
         run("ip", "link", "set", f"v{number}", "master", "tpck0", "up")
-        run("nsenter", "-t", str(self.init), "-n", "ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
+        if "4" in self.families:
+            run("nsenter", "-t", str(self.init), "-n", "ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
+        if "6" in self.families:
+            run("nsenter", "-t", str(self.init), "-n", "ip", "addr", "add", f"{address_six(number)}/64", "dev", "eth0", "nodad")
         run("nsenter", "-t", str(self.init), "-n", "ip", "link", "set", "eth0", "up")
         self.alive = True
 
@@ -379,8 +394,9 @@ UNSHARED = {"TRANSPCKPT_NODES": "10.77.0.1,10.77.0.2:4800,10.77.0.3", "TRANSPCKP
 class Cluster:
     """A with statement."""
 
-    def __init__(self, count, memory="700m", links=None, **settings):
-        """links: what each node's link is like (BadLink), {"delay_ms": 20, "jitter_ms": 5, "loss": 0.01}; LINK_SEED= gives its chances."""
+    def __init__(self, count, memory="700m", links=None, families=None, **settings):
+        """links: what each node's link is like (BadLink), {"delay_ms": 20, "jitter_ms": 5, "loss": 0.01}; LINK_SEED= gives its chances.
+        families: of addresses, of each node: "4", "6" or "46"; its name has all of them, and its `address` is of IPv4 where there is one."""
         self.build = job.build_folder()
         self.links, self.link_seed = links, int(os.environ.get("LINK_SEED") or random.randrange(1 << 32))
         if links:
@@ -403,11 +419,12 @@ class Cluster:
         if os.environ.get("TRANSPORT"):
             self.environment["TRANSPCKPT_TRANSPORT"] = os.environ["TRANSPORT"]
         self.environment.update(settings)
-        self.count, self.nodes = count, []
+        self.count, self.nodes, self.families = count, [], families or ["4"] * count
         self.mpi = MPI(self) if self.environment.get("TRANSPCKPT_TRANSPORT") == "mpi" else None
         # A node's name is that of its address, as launchers and libraries of ranks take for granted.
         with open(os.path.join(self.root, "hosts"), "w", encoding="ascii") as f:
-            f.write("127.0.0.1 localhost\n" + "".join("{1} {0}\n".format(*node_called(number)) for number in range(count)))
+            f.write("127.0.0.1 localhost\n" + "".join("{1} {0}\n".format(*node_called(number, family))
+                                                      for number in range(count) for family in sorted(self.families[number])))
         self.runner = [os.path.join(self.build, "tests/sim/simgpu-run")]
 
     def give_secret(self):

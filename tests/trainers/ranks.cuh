@@ -82,11 +82,18 @@ struct Ranks {
 
     void serve(const char *port, ncclUniqueId *id)
     {
-        sockaddr_in at = {};
-        int on = 1, server = socket(AF_INET, SOCK_STREAM, 0);
-        at.sin_family = AF_INET, at.sin_addr.s_addr = htonl(INADDR_ANY), at.sin_port = htons((uint16_t)atoi(port));
+        sockaddr_in four = {};
+        sockaddr_in6 six = {};
+        // Of both families, but for kernels that have one.
+        int on = 1, off = 0, server = socket(AF_INET6, SOCK_STREAM, 0);
+        bool both = server >= 0;
+        six.sin6_family = AF_INET6, four.sin_family = AF_INET, six.sin6_port = four.sin_port = htons((uint16_t)atoi(port));
+        if (!both)
+            server = socket(AF_INET, SOCK_STREAM, 0);
+        else
+            setsockopt(server, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
         setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        if (bind(server, (sockaddr *)&at, sizeof at) || listen(server, world))
+        if (bind(server, both ? (sockaddr *)&six : (sockaddr *)&four, both ? sizeof six : sizeof four) || listen(server, world))
             die(std::string("cannot listen at port ") + port);
         for (int i = 1; i < world; i++) {
             int fd = accept(server, nullptr, nullptr);
@@ -101,19 +108,21 @@ struct Ranks {
     void ask(const char *host, const char *port, ncclUniqueId *id)
     {
         addrinfo hint = {}, *at;
-        hint.ai_family = AF_INET, hint.ai_socktype = SOCK_STREAM;
+        hint.ai_socktype = SOCK_STREAM;
         if (getaddrinfo(host, port, &hint, &at))
             die(std::string("no address of ") + host);
-        for (int patience = 3000; patience--; usleep(20000)) {
-            int fd = socket(AF_INET, SOCK_STREAM, 0);
-            if (connect(fd, at->ai_addr, at->ai_addrlen) == 0) {
-                all_of(fd, id, sizeof *id, [](int from, void *p, size_t n) { return read(from, p, n); });
-                close(fd);
-                freeaddrinfo(at);
-                return;
+        for (int patience = 3000; patience--; usleep(20000))
+            for (addrinfo *i = at; i; i = i->ai_next) {
+                int fd = socket(i->ai_family, SOCK_STREAM, 0);
+                if (fd >= 0 && connect(fd, i->ai_addr, i->ai_addrlen) == 0) {
+                    all_of(fd, id, sizeof *id, [](int from, void *p, size_t n) { return read(from, p, n); });
+                    close(fd);
+                    freeaddrinfo(at);
+                    return;
+                }
+                if (fd >= 0)
+                    close(fd);
             }
-            close(fd);
-        }
         die(std::string("nobody answers at ") + host);
     }
 

@@ -191,10 +191,7 @@ static void on_gone(void *context, struct tpck_link *link, const char *why)
 /* Whether a lead names the address that a peer was reached at. */
 static bool leads_to(const struct lead *lead, const struct peer *peer)
 {
-	char line[TPCK_TRANSPORT_ADDRESS + 1];
-
-	snprintf(line, sizeof line, "%s\n", peer->address);
-	return peer->mine && strstr(lead->addresses, line);
+	return peer->mine && tpck_rendezvous_has(lead->addresses, peer->address);
 }
 
 /* ---- who somebody is ---------------------------------------------------------------------- */
@@ -524,7 +521,7 @@ static void look_for_nodes(uint64_t now)
 	resolve_ns = now + 20 * SEC;
 	snprintf(list, sizeof list, "%s", peers.agent->settings.nodes);
 	while ((name = strtok_r(rest, ", ", &rest)))
-		if (tpck_rendezvous_resolve(name, PEERS_PORT, addresses, sizeof addresses, &port) == 0)
+		if (tpck_rendezvous_resolve(name, PEERS_PORT, addresses, sizeof addresses, &port, NULL) == 0)
 			lead_add(NULL, name, addresses);
 }
 
@@ -537,22 +534,35 @@ static bool is_reached(const struct lead *lead)
 	return lead->node[0] && strcmp(lead->node, peers.node) == 0;
 }
 
+/* The address at this place of the lead's; false: there is none. */
+static bool address_of(const struct lead *lead, unsigned place, char address[TPCK_TRANSPORT_ADDRESS])
+{
+	const char *line = lead->addresses, *end;
+
+	while ((end = strchr(line, '\n')) && place--)
+		line = end + 1;
+	if (end)
+		snprintf(address, TPCK_TRANSPORT_ADDRESS, "%.*s", (int)(end - line), line);
+	return end != NULL;
+}
+
+/* One address after the other, from try to try; those that this node has no way to, as of the other family, at once. */
 static void try_lead(struct lead *lead, uint64_t now)
 {
-	char text[sizeof lead->addresses], *rest = text, *address, *chosen = NULL;
-	struct tpck_link *link;
+	char address[TPCK_TRANSPORT_ADDRESS];
+	struct tpck_link *link = NULL;
 	struct peer *peer;
 	unsigned count = 0;
 
-	snprintf(text, sizeof text, "%s", lead->addresses);
-	for (char *p = text; *p; p++)
-		count += *p == '\n';
-	for (unsigned i = 0; count && (address = strtok_r(rest, "\n", &rest)); i++)
-		if (i == lead->tries % count)
-			chosen = address;
-	lead->tries++;
-	lead->next_ns = now + (lead->tries < 2 * count ? SEC / 4 : 10 * SEC);
-	if (!chosen || peers.ops->connect(peers.transport, chosen, &link, NULL))
+	while (address_of(lead, count, address))
+		count++;
+	for (unsigned i = 0; i < count && !link; i++) {
+		(void)address_of(lead, lead->tries++ % count, address);
+		if (peers.ops->connect(peers.transport, address, &link, NULL))
+			link = NULL;
+	}
+	lead->next_ns = now + (link && lead->tries < 2 * count ? SEC / 4 : 10 * SEC);
+	if (!link)
 		return;
 	peer = peer_new(link, true);
 	if (!peer) {
@@ -560,7 +570,7 @@ static void try_lead(struct lead *lead, uint64_t now)
 		return;
 	}
 	peer->again = lead->met;
-	snprintf(peer->address, sizeof peer->address, "%.60s", chosen);
+	snprintf(peer->address, sizeof peer->address, "%.60s", address);
 	greet(peer, lead->listed ? TPCK_SECRET_USER : TPCK_SECRET_JOB);
 }
 

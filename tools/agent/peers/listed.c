@@ -105,7 +105,7 @@ void listed_look(uint64_t now, void (*visit)(const char *name, const char *addre
 
 		if (now < node->next_ns || strcmp(node->name, peers.host) == 0)
 			continue;
-		if (tpck_rendezvous_resolve(node->name, job_port, addresses, sizeof addresses, &port) == 0) {
+		if (tpck_rendezvous_resolve(node->name, job_port, addresses, sizeof addresses, &port, NULL) == 0) {
 			node->next_ns = now + AGAIN_NS;
 			visit(node->name, addresses);
 		} else {

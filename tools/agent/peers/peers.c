@@ -14,6 +14,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "runtime/peer/address.h"
 #include "runtime/peer/rendezvous.h"
 #include "runtime/store/file.h"
 #include "tools/agent/peers/private.h"
@@ -34,28 +35,47 @@ struct tpck_tier *peers_shared_tier(const struct agent *agent)
 	return agent->tier;
 }
 
-static int own_port(const struct agent *agent, uint16_t *port)
+/* Whether an entry of TRANSPCKPT_NODES is this node's. */
+static bool is_own(const char *name, const char *addresses)
 {
-	char list[TPCK_SETTING_TEXT_MAX], *rest = list, *name, addresses[1024], *lines, *line;
+	if (strncmp(name, peers.host, strlen(peers.host)) == 0 && strchr(":.", name[strlen(peers.host)]))
+		return true;
+	for (const char *line = addresses, *end; (end = strchr(line, '\n')); line = end + 1) {
+		char one[TPCK_TRANSPORT_ADDRESS];
 
-	*port = agent->settings.nodes[0] ? PEERS_PORT : 0;
-	snprintf(list, sizeof list, "%s", agent->settings.nodes);
-	while ((name = strtok_r(rest, ", ", &rest))) {
-		uint16_t said;
-		bool own = strncmp(name, peers.host, strlen(peers.host)) == 0 && strchr(":.", name[strlen(peers.host)]);
-
-		if (tpck_rendezvous_resolve(name, PEERS_PORT, addresses, sizeof addresses, &said))
-			continue;
-		for (lines = addresses; !own && (line = strtok_r(lines, "\n", &lines));) {
-			*strrchr(line, ':') = '\0';
-			own = tpck_rendezvous_is_local(line);
-		}
-		if (own) {
-			*port = said;
-			return 0;
-		}
+		snprintf(one, sizeof one, "%.*s", (int)(end - line), line);
+		if (tpck_rendezvous_is_local(one))
+			return true;
 	}
-	return 0;
+	return false;
+}
+
+/* Where this agent listens, by the entry of TRANSPCKPT_NODES that is this node's. What is no entry, or names nobody now,
+ * is said: it is looked for again, but without a word. */
+static uint16_t own_port(const struct agent *agent)
+{
+	char list[TPCK_SETTING_TEXT_MAX], *rest = list, *name, addresses[1024], first[TPCK_TRANSPORT_ADDRESS];
+	uint16_t port = agent->settings.nodes[0] && !agent->launched ? PEERS_PORT : 0, said;
+	bool own = false;
+
+	snprintf(list, sizeof list, "%s", agent->settings.nodes);
+	/* mpirun says who there is. */
+	while (!agent->launched && (name = strtok_r(rest, ", ", &rest))) {
+		struct tpck_error err = {0};
+
+		if (tpck_rendezvous_resolve(name, PEERS_PORT, addresses, sizeof addresses, &said, &err)) {
+			tpck_log_warn("of TRANSPCKPT_NODES %s", err.text);
+			continue;
+		}
+		if (own || !is_own(name, addresses))
+			continue;
+		own = true;
+		port = said;
+		if (!tpck_rendezvous_answers(addresses, first, sizeof first))
+			tpck_log_warn("of TRANSPCKPT_NODES '%.100s' is this node, but UCX answers over TCP at the first address of an "
+				      "interface only: that is %s", name, first);
+	}
+	return port;
 }
 
 static int find_secret(struct agent *agent, struct tpck_error *err)
@@ -129,10 +149,9 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	rc = choose_transport(agent, err);
 	if (!rc)
 		rc = find_secret(agent, err);
-	if (!rc)
-		rc = own_port(agent, &port);
 	if (rc)
 		return rc;
+	port = own_port(agent);
 	/* Whoever worked alone here has left: its lock is this one's. */
 	if (agent->launched)
 		alone_clear();
@@ -149,6 +168,8 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc)
 		return rc;
+	if (!peers.ops->each && tpck_address_all_link_local())
+		tpck_log_warn("this node has link-local addresses only, which UCX's TCP does not use: no agents of other nodes are reached over TCP");
 	tpck_rendezvous_addresses(peers.ops->port(peers.transport), addresses, sizeof addresses);
 	if (!agent->settings.nodes[0] && !peers.ops->each)
 		rc = tpck_rendezvous_write(peers.folder, peers.node, addresses, err);

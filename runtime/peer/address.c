@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hosts, ports and addresses of IPv4 and IPv6. */
+#include "config.h"
+
+#include "runtime/peer/address.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool is_six(const char *host)
+{
+	char address[INET6_ADDRSTRLEN];
+	struct in6_addr six;
+	size_t length = strcspn(host, "%");
+
+	if (length >= sizeof address || (host[length] && !host[length + 1]))
+		return false;
+	memcpy(address, host, length);
+	address[length] = '\0';
+	return inet_pton(AF_INET6, address, &six) == 1;
+}
+
+static bool read_port(const char *text, uint16_t *port)
+{
+	unsigned value = 0;
+	size_t i;
+
+	for (i = 0; text[i] >= '0' && text[i] <= '9' && value <= UINT16_MAX; i++)
+		value = 10 * value + (unsigned)(text[i] - '0');
+	if (!i || text[i] || !value || value > UINT16_MAX)
+		return false;
+	*port = (uint16_t)value;
+	return true;
+}
+
+int tpck_address_split(const char *text, uint16_t standard, char host[TPCK_HOST_NAME], uint16_t *port,
+		       struct tpck_error *err)
+{
+	const char *colon = strchr(text, ':'), *begin = text, *end = text + strlen(text), *said = NULL;
+	char name[TPCK_HOST_NAME];
+	uint16_t number = standard;
+	bool six = false;
+
+	if (text[0] == '[') {
+		six = true;
+		begin = text + 1;
+		end = strchr(text, ']');
+		if (!end)
+			return tpck_error_set(err, 0, "'%.100s' has no ] behind its address", text);
+		if (end[1] && end[1] != ':')
+			return tpck_error_set(err, 0, "'%.100s' has something else than :PORT behind its ]", text);
+		said = end[1] ? end + 2 : NULL;
+	} else if (colon && strchr(colon + 1, ':')) {
+		six = true;
+	} else if (colon) {
+		end = colon;
+		said = colon + 1;
+	}
+	if (end == begin || (size_t)(end - begin) >= sizeof name)
+		return tpck_error_set(err, 0, "'%.100s' names no host", text);
+	snprintf(name, sizeof name, "%.*s", (int)(end - begin), begin);
+	if (strpbrk(name, "[]") || (six && !is_six(name)))
+		return tpck_error_set(err, 0, "'%.100s' has no IPv6 address where one is to be (HOST:PORT, ADDRESS or [ADDRESS]:PORT)",
+				      text);
+	if (said && !read_port(said, &number))
+		return tpck_error_set(err, 0, "'%.100s' has no port from 1 to 65535 behind its colon", text);
+	snprintf(host, TPCK_HOST_NAME, "%s", name);
+	*port = number;
+	return 0;
+}
+
+bool tpck_address_print(const struct sockaddr *address, uint16_t port, char *text, size_t size)
+{
+	const struct sockaddr_in *four = (const struct sockaddr_in *)address;
+	const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
+	char host[INET6_ADDRSTRLEN];
+	const void *bytes = &four->sin_addr;
+	int family = address->sa_family, length;
+
+	if (family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)) {
+		bytes = &six->sin6_addr.s6_addr[12];
+		family = AF_INET;
+	} else if (family == AF_INET6) {
+		bytes = &six->sin6_addr;
+	}
+	if ((family != AF_INET && family != AF_INET6) || !inet_ntop(family, bytes, host, sizeof host))
+		return false;
+	length = snprintf(text, size, family == AF_INET ? "%s:%u" : "[%s]:%u", host, port);
+	return length > 0 && (size_t)length < size;
+}
+
+int tpck_address_read(const char *text, struct sockaddr_storage *address, socklen_t *bytes)
+{
+	struct sockaddr_storage found = {0};
+	struct sockaddr_in *four = (struct sockaddr_in *)&found;
+	struct sockaddr_in6 *six = (struct sockaddr_in6 *)&found;
+	char host[TPCK_HOST_NAME];
+	uint16_t port;
+
+	if (tpck_address_split(text, 0, host, &port, NULL) || !port)
+		return -EINVAL;
+	if (inet_pton(AF_INET, host, &four->sin_addr) == 1) {
+		four->sin_family = AF_INET;
+		four->sin_port = htons(port);
+		*bytes = sizeof *four;
+	} else if (inet_pton(AF_INET6, host, &six->sin6_addr) == 1) {
+		six->sin6_family = AF_INET6;
+		six->sin6_port = htons(port);
+		*bytes = sizeof *six;
+	} else {
+		return -EINVAL;
+	}
+	*address = found;
+	return 0;
+}
+
+bool tpck_address_is_link_local(const struct sockaddr *address)
+{
+	return address->sa_family == AF_INET6 &&
+	       IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)address)->sin6_addr);
+}
+
+int tpck_address_route(const struct sockaddr *address, socklen_t bytes)
+{
+	/* Of a socket of datagrams the kernel only looks for the way. */
+	int fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = connect(fd, address, bytes) ? -errno : 0;
+	close(fd);
+	return rc;
+}
+
+static bool is_outward(const struct ifaddrs *i)
+{
+	return i->ifa_addr && (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6) &&
+	       (i->ifa_flags & IFF_UP) && !(i->ifa_flags & IFF_LOOPBACK);
+}
+
+bool tpck_address_all_link_local(void)
+{
+	struct ifaddrs *all = NULL;
+	unsigned local = 0, others = 0;
+
+	if (getifaddrs(&all))
+		return false;
+	for (struct ifaddrs *i = all; i; i = i->ifa_next) {
+		bool is_local = is_outward(i) && tpck_address_is_link_local(i->ifa_addr);
+
+		local += is_local;
+		others += is_outward(i) && !is_local;
+	}
+	freeifaddrs(all);
+	return local && !others;
+}
+
+size_t tpck_address_local(struct tpck_local *list, size_t most)
+{
+	static const int families[] = {AF_INET, AF_INET6};
+	struct ifaddrs *all = NULL;
+	size_t count = 0;
+
+	if (getifaddrs(&all))
+		return 0;
+	for (size_t f = 0; f < 2; f++)
+		for (struct ifaddrs *i = all; i && count < most; i = i->ifa_next) {
+			struct tpck_local *one = &list[count];
+
+			if (!is_outward(i) || i->ifa_addr->sa_family != families[f] || tpck_address_is_link_local(i->ifa_addr))
+				continue;
+			memset(one, 0, sizeof *one);
+			snprintf(one->interface, sizeof one->interface, "%s", i->ifa_name);
+			one->bytes = f ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+			memcpy(&one->address, i->ifa_addr, one->bytes);
+			count++;
+		}
+	freeifaddrs(all);
+	return count;
+}
+
+static bool same_host(const struct sockaddr *a, const struct sockaddr *b)
+{
+	if (a->sa_family != b->sa_family)
+		return false;
+	if (a->sa_family == AF_INET6)
+		return IN6_ARE_ADDR_EQUAL(&((const struct sockaddr_in6 *)a)->sin6_addr,
+					  &((const struct sockaddr_in6 *)b)->sin6_addr);
+	return ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+}
+
+const struct tpck_local *tpck_address_first(const struct tpck_local *list, size_t count, const struct sockaddr *address)
+{
+	const struct tpck_local *end = list + count, *one = list, *first = list;
+
+	while (one < end && !same_host((const struct sockaddr *)&one->address, address))
+		one++;
+	if (one == end)
+		return NULL;
+	while (first->address.ss_family != one->address.ss_family || strcmp(first->interface, one->interface) != 0)
+		first++;
+	return first;
+}
