@@ -219,21 +219,35 @@ static void ask_others(struct hello_job *h, bool store, struct offer_request *re
 	h->in_parts = h->resume && h->launch->world > 1 && !h->launch->apart && peers_first(requests, h->count)->in_parts;
 }
 
+/* A socket at a port that nobody listens at, of both families where the kernel has them, or -1. */
+static int take_port(uint16_t *port)
+{
+	struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
+	struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+	socklen_t size = sizeof six;
+	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0), off = 0;
+
+	if (fd >= 0 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0 &&
+	    bind(fd, (struct sockaddr *)&six, sizeof six) == 0 && getsockname(fd, (struct sockaddr *)&six, &size) == 0) {
+		*port = ntohs(six.sin6_port);
+		return fd;
+	}
+	if (fd >= 0)
+		close(fd);
+	size = sizeof four;
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && bind(fd, (struct sockaddr *)&four, sizeof four) == 0 &&
+	    getsockname(fd, (struct sockaddr *)&four, &size) == 0)
+		*port = ntohs(four.sin_port);
+	return fd;
+}
+
 /* Ports of TCP that nobody listens at now; 0: there is none. */
 static void find_ports(uint16_t ports[2])
 {
-	int fd[2];
-
 	/* Both at once, so that they are two. */
-	for (int i = 0; i < 2; i++) {
-		struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
-		socklen_t size = sizeof at;
+	int fd[2] = {take_port(&ports[0]), take_port(&ports[1])};
 
-		fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		if (fd[i] >= 0 && bind(fd[i], (struct sockaddr *)&at, sizeof at) == 0 &&
-		    getsockname(fd[i], (struct sockaddr *)&at, &size) == 0)
-			ports[i] = ntohs(at.sin_port);
-	}
 	for (int i = 0; i < 2; i++)
 		if (fd[i] >= 0)
 			close(fd[i]);
