@@ -59,7 +59,8 @@ def look():
     found = []
     for path in saver.there("ck/*.ckpt"):
         found += saver.unless_gone(path, loaded)
-    found += saver.linked("linked/last.ckpt", loaded)
+    # Resumed from a file of before it was made, a link is nobody's, and Lightning makes one of the next version.
+    found += [pair for link in saver.there("linked/last*.ckpt")[-1:] for pair in saver.linked(link, loaded)]
     return found
 
 
