@@ -345,10 +345,12 @@ static void go_live(void)
 		if (!result)
 			result = tpck_log_attach(engine->log, engine->welcome.session, engine->welcome.generation, &cut);
 		if (!result)
-			result = tpck_follow_inject(why, sizeof why);
+			result = tpck_follow_inject(engine->welcome.offer_step, why, sizeof why);
 	}
 	if (!result && !tpck_follow_difference() && !ranks_agree(&by_chance, why, sizeof why))
 		result = -ECANCELED;
+	if (!result)
+		tpck_follow_injected();
 	if (!result && tpck_follow_difference()) {
 		snprintf(why, sizeof why, "%.230s", tpck_follow_difference());
 		result = -EBADMSG;

@@ -68,6 +68,8 @@ int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 		else
 			tpck_follow_opens(absolute, digest, flags);
 		fd = real_open(folder, path, flags, mode);
+		if (fd >= 0 && (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
+			tpck_leftovers_made(fd);
 		if (fd >= 0 && plain_read(flags) && is_file(fd, &found))
 			tpck_follow_lately_note(path, true);
 	}

@@ -52,9 +52,11 @@ void tpck_follow_learn(const struct tpck_record *record);
 uint64_t tpck_follow_begun_ns(void);
 /* Forgets all that was learnt: the program begins anew. */
 void tpck_follow_unlearn(void);
-/* Makes the outside agree with the overlay and gives open scratch descriptors their real files. On
+/* Makes the outside agree with the overlay at this step's boundary and gives open scratch descriptors their real files. On
  * failure *why says what could not be done. */
-int tpck_follow_inject(char *why, size_t size);
+int tpck_follow_inject(uint64_t step, char *why, size_t size);
+/* All ranks have done so. */
+void tpck_follow_injected(void);
 /* Prints the end of what went to standard error while running forward: it may say why the program gave up. */
 void tpck_follow_say_error(void);
 /* Standard output and error back in their place, nothing else (before starting over). */

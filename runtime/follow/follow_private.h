@@ -35,6 +35,7 @@ bool tpck_follow_outside(const char *absolute);
 ssize_t tpck_follow_link_at(const char *absolute, char *target, size_t size);
 
 /* ---- record.c: what the program is about to do, while recording ---- */
+bool tpck_follow_recording(void);
 extern char tpck_follow_keep[TPCK_FOLLOW_FOLDER] __attribute__((visibility("hidden"))); /* versions are kept here; "": none */
 /* `gone`: the name goes, the inode stays. */
 void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool destroys, bool gone);
@@ -60,7 +61,13 @@ void tpck_follow_version_name(char *path, size_t size, uint64_t digest, uint64_t
 
 /* ---- lists.c ---- */
 void tpck_lists_of(uint64_t timeline);
+uint64_t tpck_lists_timeline(void);
 void tpck_lists_add(const char *list, const char *entry);
+/* Each entry, the latest first, until a call does not return 0, which is the result; -ENOMEM. */
+int tpck_lists_each(const char *list, int (*call)(const char *entry));
+/* The same for a list that is the file `path`. */
+void tpck_lists_add_to(const char *path, const char *entry);
+int tpck_lists_each_in(const char *path, int (*call)(const char *entry));
 /* The paths that the run that is resumed made come to be, the latest first, some more than once. */
 void tpck_follow_each_created(void (*call)(const char *path, uint64_t digest));
 /* Whether this is one of them; one more. */
@@ -72,6 +79,20 @@ int tpck_follow_each_changed(int (*call)(const char *path, uint64_t digest, cons
 /* Symbolic links that were there, and that it changed since: where they led. */
 bool tpck_follow_relinked(const char *path);
 int tpck_follow_each_relinked(int (*call)(const char *path, uint64_t digest, const char *target));
+
+/* ---- leftovers.c ----
+ * What is in a folder that the program made after the boundary, and that goes. A temporary file that a library renamed by a
+ * system call of its own is known by its inode only. */
+/* While recording: the program has made this file, and has it open. */
+void tpck_leftovers_made(int fd);
+/* From here to the end: folders go for the boundary of this step. */
+void tpck_leftovers_begin(uint64_t step);
+/* The folder goes, with such files in it; one in which other ranks have something goes with the last of that. */
+void tpck_leftovers_folder(const char *path);
+/* This process has removed what it made after the boundary: those that others could not remove for it go. */
+void tpck_leftovers_of_others(void);
+/* All ranks have. */
+void tpck_leftovers_end(void);
 
 /* ---- names.c ---- */
 /* An absolute path in a buffer of TPCK_FOLLOW_PATH bytes becomes the one name of its file: without "." and "..", and

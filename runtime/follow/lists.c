@@ -25,6 +25,11 @@ TPCK_AT_START void tpck_lists_of(uint64_t timeline)
 	timeline_now = timeline;
 }
 
+uint64_t tpck_lists_timeline(void)
+{
+	return timeline_now;
+}
+
 /* Lists of paths, one behind the other with a NUL each: those that came to be, and those that were there at their first
  * touch and were changed, these with the size and time of then in front. */
 static void list_name(char *path, size_t size, const char *list)
@@ -32,13 +37,11 @@ static void list_name(char *path, size_t size, const char *list)
 	snprintf(path, size, "%s/%s.g%llu", tpck_follow_keep, list, (unsigned long long)timeline_now);
 }
 
-void tpck_lists_add(const char *list, const char *entry)
+void tpck_lists_add_to(const char *path, const char *entry)
 {
-	char path[TPCK_FOLLOW_FOLDER + 40];
 	struct tpck_unsignalled signals;
 	int fd;
 
-	list_name(path, sizeof path, list);
 	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (fd >= 0) {
 		tpck_unsignalled_begin(&signals);
@@ -48,15 +51,21 @@ void tpck_lists_add(const char *list, const char *entry)
 	}
 }
 
-/* The latest first. */
-static int each_listed(const char *list, int (*call)(const char *entry))
+void tpck_lists_add(const char *list, const char *entry)
 {
-	char path[PATH_SIZE], *text = MAP_FAILED;
+	char path[TPCK_FOLLOW_FOLDER + 40];
+
+	list_name(path, sizeof path, list);
+	tpck_lists_add_to(path, entry);
+}
+
+int tpck_lists_each_in(const char *path, int (*call)(const char *entry))
+{
+	char *text = MAP_FAILED;
 	struct stat found = {0};
 	int fd, result = 0;
 
-	list_name(path, sizeof path, list);
-	fd = tpck_follow_keep[0] ? (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0) : -1;
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return 0;
 	if (!syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && found.st_size > 0)
@@ -78,6 +87,14 @@ static int each_listed(const char *list, int (*call)(const char *entry))
 	return result;
 }
 
+int tpck_lists_each(const char *list, int (*call)(const char *entry))
+{
+	char path[TPCK_FOLLOW_FOLDER + 40];
+
+	list_name(path, sizeof path, list);
+	return tpck_follow_keep[0] ? tpck_lists_each_in(path, call) : 0;
+}
+
 static void (*on_created)(const char *path, uint64_t digest);
 static int created(const char *entry)
 {
@@ -88,7 +105,7 @@ static int created(const char *entry)
 void tpck_follow_each_created(void (*call)(const char *path, uint64_t digest))
 {
 	on_created = call;
-	(void)each_listed("created", created);
+	(void)tpck_lists_each("created", created);
 }
 
 static const char *looked_for;
@@ -103,7 +120,7 @@ bool tpck_follow_created(const char *path)
 {
 	looked_for = path;
 	was_found = false;
-	(void)each_listed("created", look);
+	(void)tpck_lists_each("created", look);
 	return was_found;
 }
 
@@ -133,7 +150,7 @@ static int changed(const char *entry)
 int tpck_follow_each_changed(int (*call)(const char *path, uint64_t digest, const struct tpck_record_file *version))
 {
 	on_changed = call;
-	return each_listed("changed", changed);
+	return tpck_lists_each("changed", changed);
 }
 
 static int (*on_relinked)(const char *path, uint64_t digest, const char *target);
@@ -152,7 +169,7 @@ static int relinked(const char *entry)
 int tpck_follow_each_relinked(int (*call)(const char *path, uint64_t digest, const char *target))
 {
 	on_relinked = call;
-	return each_listed("relinked", relinked);
+	return tpck_lists_each("relinked", relinked);
 }
 
 static int look_relinked(const char *path, uint64_t digest, const char *target)

@@ -139,7 +139,7 @@ static void created_settle(const char *path, uint64_t digest)
 	if (S_ISREG(now.st_mode) || S_ISLNK(now.st_mode))
 		syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 	else if (S_ISDIR(now.st_mode))
-		syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR);
+		tpck_leftovers_folder(path);
 }
 
 static bool is_version(const char *path, const struct tpck_record_file *version)
@@ -238,7 +238,7 @@ static int entry_settle(struct tpck_overlay_entry *const *all, uint32_t i)
 	return absent_settle(entry);
 }
 
-int tpck_follow_inject(char *why, size_t size)
+int tpck_follow_inject(uint64_t step, char *why, size_t size)
 {
 	struct tpck_overlay_entry **all;
 	uint32_t all_count;
@@ -254,7 +254,9 @@ int tpck_follow_inject(char *why, size_t size)
 			return result;
 		}
 	}
+	tpck_leftovers_begin(step);
 	tpck_follow_each_created(created_settle);
+	tpck_leftovers_of_others();
 	result = tpck_follow_each_relinked(relinked_settle);
 	if (!result)
 		result = tpck_follow_each_changed(changed_settle);
@@ -278,4 +280,9 @@ int tpck_follow_inject(char *why, size_t size)
 		}
 	free(all);
 	return 0;
+}
+
+void tpck_follow_injected(void)
+{
+	tpck_leftovers_end();
 }

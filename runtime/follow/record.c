@@ -85,6 +85,11 @@ TPCK_AT_START void tpck_follow_record(struct tpck_log *into, const char *keep, u
 		snprintf(tpck_follow_keep, sizeof tpck_follow_keep, "%s", keep);
 }
 
+bool tpck_follow_recording(void)
+{
+	return journal && tpck_follow_keep[0] && !tpck_log_failed(journal);
+}
+
 void tpck_follow_known(uint64_t digest, bool noted, bool file)
 {
 	_Atomic uint64_t *slot = touched_slot(digest);
@@ -337,7 +342,7 @@ void tpck_follow_makes(const char *absolute)
 {
 	int saved = errno;
 
-	if (journal && tpck_follow_keep[0] && !tpck_log_failed(journal) && syscall(SYS_faccessat, AT_FDCWD, absolute, F_OK))
+	if (tpck_follow_recording() && syscall(SYS_faccessat, AT_FDCWD, absolute, F_OK))
 		tpck_lists_add("created", absolute);
 	errno = saved;
 }

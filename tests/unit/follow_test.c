@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -187,6 +188,19 @@ static void compile(const char *temporary, bool leaves)
 		tree_away(AT_FDCWD, in(name));
 }
 
+/* As Rust's tempfile does: by a system call that is not libc's, so that nobody sees what name the file gets. */
+static void move_unseen(const char *from, const char *to)
+{
+#ifdef __x86_64__
+	long result;
+
+	__asm__ volatile("syscall" : "=a"(result) : "a"(SYS_rename), "D"(in(from)), "S"(in(to)) : "rcx", "r11", "memory");
+	say("rename %s: %ld\n", from, result);
+#else
+	move(from, to);
+#endif
+}
+
 /* Part g of the program; parts before the boundary are run twice. */
 static void program(int g)
 {
@@ -311,6 +325,9 @@ static void program(int g)
 		folder("run/.four/deep");
 		put("run/.four/deep/weights", O_CREAT, 0666, "four");
 		move("run/.four", "run/step-4");
+		folder("run/step-5");
+		put("run/step-5/.tmpAbCdEf", O_CREAT | O_EXCL, 0600, "five");
+		move_unseen("run/step-5/.tmpAbCdEf", "run/step-5/weights");
 		break;
 	case 10:
 		away("pointer", 0);
@@ -409,30 +426,43 @@ static void write_text(const char *path, const char *text)
 static struct tpck_log_position cut;
 static char log_folder[200], keep[200], scratch[200], base[160];
 
-static void record(int boundary)
+static struct tpck_log *record_begin(void)
 {
 	struct tpck_log *log = tpck_log_new(1 << 24);
-	char path[300];
 
 	if (!log || tpck_log_attach(log, log_folder, 1, NULL))
 		_exit(97);
 	tpck_follow_record(log, keep, 1);
+	return log;
+}
+
+/* The boundary: where the process that runs forward ends. */
+static void cut_here(struct tpck_log *log)
+{
+	char path[300];
+	int fd;
+
+	cut = tpck_log_end(log);
+	snprintf(path, sizeof path, "%s/cut", log_folder);
+	fd = open(path, O_WRONLY | O_CREAT, 0600);
+	(void)!write(fd, &cut, sizeof cut);
+	close(fd);
+}
+
+static void record(int boundary)
+{
+	struct tpck_log *log = record_begin();
+	char path[300];
+
 	for (int g = 0; g < boundary; g++)
 		program(g);
-	cut = tpck_log_end(log);
+	cut_here(log);
 	snprintf(path, sizeof path, "%s/said", base);
 	write_text(path, said);
 	snprintf(path, sizeof path, "%s/want", base);
 	tree(path);
 	for (int g = 8; g < GROUPS; g++)
 		program(g);
-	snprintf(path, sizeof path, "%s/cut", base);
-	{
-		int fd = open(path, O_WRONLY | O_CREAT, 0600);
-
-		(void)!write(fd, &cut, sizeof cut);
-		close(fd);
-	}
 }
 
 /* A file that is open and mapped at the boundary: both are the real file's behind it, and it is the same one. */
@@ -479,23 +509,30 @@ static bool older(const char *one, const char *other)
 		(a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec <= b.st_mtim.tv_nsec));
 }
 
-static void run_forward(int boundary)
+static void forward_begin(void)
 {
-	struct tpck_log *log = tpck_log_new(1 << 24);
 	struct tpck_log_reader *reader;
 	const struct tpck_record *one;
-	char path[300], why[300] = "";
-	int fd, held;
+	char path[300];
+	int fd;
 
-	snprintf(path, sizeof path, "%s/cut", base);
+	snprintf(path, sizeof path, "%s/cut", log_folder);
 	fd = open(path, O_RDONLY);
 	if (read(fd, &cut, sizeof cut) != sizeof cut || tpck_log_open(&reader, log_folder, cut))
 		_exit(97);
 	close(fd);
-	tpck_follow_record(log, keep, 1);
+	tpck_follow_record(tpck_log_new(1 << 24), keep, 1);
 	while ((one = tpck_log_next(reader)))
 		if (one->type == TPCK_RECORD_FILE)
 			tpck_follow_learn(one);
+}
+
+static void run_forward(int boundary)
+{
+	char path[300], why[300] = "";
+	int held;
+
+	forward_begin();
 	/* Links that the program itself has set elsewhere are no reason to refuse it. */
 	if (!tpck_learnt_links_lead(why, sizeof why))
 		_exit(92);
@@ -507,7 +544,7 @@ static void run_forward(int boundary)
 	hold(boundary > 2 ? "run/step-2/weights" : "log");
 	if (tpck_follow_difference())
 		snprintf(why, sizeof why, "%s", tpck_follow_difference());
-	else if (!tpck_follow_inject(why, sizeof why))
+	else if (!tpck_follow_inject(1, why, sizeof why))
 		why[0] = '\0';
 	snprintf(path, sizeof path, "%s/why", base);
 	write_text(path, why);
@@ -565,6 +602,54 @@ static bool same_text(const char *a, const char *b, const char *what)
 	return same;
 }
 
+/* ---- two ranks, and a folder that one of them makes after the boundary ---- */
+
+static void as_rank(int rank)
+{
+	snprintf(keep, sizeof keep, "%s/keep/%d", base, rank);
+	snprintf(log_folder, sizeof log_folder, "%s/log/%d", base, rank);
+}
+
+static void rank_records(int rank)
+{
+	as_rank(rank);
+	if (mkdir(keep, 0700) || mkdir(log_folder, 0700))
+		_exit(98);
+	cut_here(record_begin());
+	if (rank == 0)
+		folder("shared");
+	put(rank == 0 ? "shared/zero" : "shared/one", O_CREAT, 0644, "text");
+}
+
+static void rank_goes_on(int rank)
+{
+	char why[300];
+
+	as_rank(rank);
+	forward_begin();
+	if (tpck_follow_forward(scratch, true) || tpck_follow_inject(1, why, sizeof why))
+		_exit(98);
+}
+
+static void ranks(void)
+{
+	bool recorded = in_child(rank_records, 0) == 0 && in_child(rank_records, 1) == 0;
+
+	for (int first = 0; first < 2; first++) {
+		tap_ok(recorded && !access(in("shared/one"), F_OK), "two ranks have made a folder and files in it", "");
+		tap_ok(in_child(rank_goes_on, first) == 0 && !access(in("shared"), F_OK) &&
+			       access(in(first ? "shared/one" : "shared/zero"), F_OK),
+		       "one goes on from before: what it made has gone", "");
+		tap_ok(in_child(rank_goes_on, !first) == 0 && access(in("shared"), F_OK), "both do: so has the folder", "");
+		mkdir(in("shared"), 0755);
+		write_text(in("shared/zero"), "text");
+		write_text(in("shared/one"), "text");
+	}
+	write_text(in("shared/other"), "somebody else's");
+	tap_ok(in_child(rank_goes_on, 0) == 0 && in_child(rank_goes_on, 1) == 0 && !access(in("shared/other"), F_OK),
+	       "what is none of theirs stays, and its folder", "");
+}
+
 static int remove_entry(const char *path, const struct stat *found, int flag, struct FTW *where)
 {
 	(void)found;
@@ -613,6 +698,8 @@ int main(void)
 		tap_ok(same_text("said", "said.forward", "said"), "each call said what it said the first time", "");
 		printf("# boundary behind part %d\n", boundary);
 		tap_ok(same_text("want", "got", "tree"), "the tree is what it was at the boundary", "");
+		if (boundary == 1)
+			ranks();
 		nftw(base, remove_entry, 16, FTW_PHYS | FTW_DEPTH);
 	}
 	return tap_done();

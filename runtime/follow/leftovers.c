@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of running forward: folders that the program made after the boundary, and what is in them under names that nobody
+ * saw it get. */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/stat.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/layout.h"
+#include "runtime/base/log.h"
+#include "runtime/follow/follow.h"
+#include "runtime/follow/follow_private.h"
+
+/* A file or folder, whatever its name is by now. Inodes are used again: the time of birth tells one from the next, where the
+ * file system knows it. */
+struct identity {
+	unsigned long long inode;
+	long long born_s;
+	unsigned born_ns;
+};
+
+static bool identity_of(int folder, const char *name, unsigned short type, struct identity *identity)
+{
+	struct statx found = {0};
+
+	if (syscall(SYS_statx, folder, name, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_INO | STATX_BTIME, &found) ||
+	    (found.stx_mode & S_IFMT) != type)
+		return false;
+	*identity = (struct identity){.inode = found.stx_ino};
+	if (found.stx_mask & STATX_BTIME) {
+		identity->born_s = found.stx_btime.tv_sec;
+		identity->born_ns = found.stx_btime.tv_nsec;
+	}
+	return true;
+}
+
+static bool same(const struct identity *a, const struct identity *b)
+{
+	return a->inode == b->inode && a->born_s == b->born_s && a->born_ns == b->born_ns;
+}
+
+void tpck_leftovers_made(int fd)
+{
+	int saved = errno;
+	struct identity made;
+	char entry[80];
+
+	if (tpck_follow_recording() && identity_of(fd, "", S_IFREG, &made)) {
+		snprintf(entry, sizeof entry, "%llu %lld %u", made.inode, made.born_s, made.born_ns);
+		tpck_lists_add("made", entry);
+	}
+	errno = saved;
+}
+
+static struct identity looked_for;
+static int look(const char *entry)
+{
+	struct identity made;
+
+	return sscanf(entry, "%llu %lld %u", &made.inode, &made.born_s, &made.born_ns) == 3 && same(&made, &looked_for);
+}
+
+/* The files in it that the program made, and nothing else. */
+static void own_files_remove(const char *path)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	char buffer[4096];
+	ssize_t got;
+
+	while (fd >= 0 && (got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
+		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
+			const char *name = ((struct dirent64 *)at)->d_name;
+
+			if (identity_of(fd, name, S_IFREG, &looked_for) && tpck_lists_each("made", look) > 0)
+				syscall(SYS_unlinkat, fd, name, 0);
+		}
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+}
+
+static void folder_remove(const char *path)
+{
+	if (!syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR) || (errno != ENOTEMPTY && errno != EEXIST))
+		return;
+	own_files_remove(path);
+	syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR);
+}
+
+/* Folders that are to go from this boundary on, of all ranks, each with its identity. The latest of this one is kept, to say
+ * if it did not go. */
+static char leaving[TPCK_FOLLOW_FOLDER + 80] TPCK_LARGE;
+static bool added;
+static char last_path[TPCK_FOLLOW_PATH] TPCK_LARGE;
+static struct identity last;
+
+static int others_folder(const char *entry)
+{
+	struct identity then, now;
+	int at = 0;
+
+	if (sscanf(entry, "%llu %lld %u %n", &then.inode, &then.born_s, &then.born_ns, &at) >= 3 && entry[at] == '/' &&
+	    identity_of(AT_FDCWD, entry + at, S_IFDIR, &now) && same(&then, &now))
+		folder_remove(entry + at);
+	return 0;
+}
+
+void tpck_leftovers_begin(uint64_t step)
+{
+	const char *own = strrchr(tpck_follow_keep, '/');
+
+	added = false;
+	leaving[0] = '\0';
+	if (own)
+		snprintf(leaving, sizeof leaving, "%.*s/leaving.g%llu.s%llu", (int)(own - tpck_follow_keep), tpck_follow_keep,
+			 (unsigned long long)tpck_lists_timeline(), (unsigned long long)step);
+}
+
+void tpck_leftovers_folder(const char *path)
+{
+	char entry[TPCK_FOLLOW_PATH + 80];
+
+	folder_remove(path);
+	if (!leaving[0] || !identity_of(AT_FDCWD, path, S_IFDIR, &last))
+		return;
+	/* Who removes what is in it after this has been written removes the folder; who did before has left it empty. */
+	snprintf(last_path, sizeof last_path, "%s", path);
+	snprintf(entry, sizeof entry, "%llu %lld %u %s", last.inode, last.born_s, last.born_ns, path);
+	tpck_lists_add_to(leaving, entry);
+	added = true;
+	folder_remove(path);
+}
+
+void tpck_leftovers_of_others(void)
+{
+	if (leaving[0])
+		(void)tpck_lists_each_in(leaving, others_folder);
+}
+
+void tpck_leftovers_end(void)
+{
+	struct identity now;
+
+	if (!added)
+		return;
+	syscall(SYS_unlinkat, AT_FDCWD, leaving, 0);
+	added = false;
+	if (identity_of(AT_FDCWD, last_path, S_IFDIR, &now) && same(&last, &now))
+		tpck_log_warn("%s was made after this step, but holds what the program did not make: it stays there", last_path);
+}
