@@ -151,5 +151,5 @@ void tpck_leftovers_end(void)
 	syscall(SYS_unlinkat, AT_FDCWD, leaving, 0);
 	added = false;
 	if (identity_of(AT_FDCWD, last_path, S_IFDIR, &now) && same(&last, &now))
-		tpck_log_warn("%s was made after this step, but holds what the program did not make: it stays there", last_path);
+		tpck_log_warn("%s was made after this step, and what is in it was not made by the program alone: it stays there", last_path);
 }

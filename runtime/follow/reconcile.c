@@ -126,6 +126,37 @@ static int absent_settle(const struct tpck_overlay_entry *entry)
 	return syscall(SYS_unlinkat, AT_FDCWD, entry->path, 0) ? -errno : 0;
 }
 
+/* All entries, by path, while they are settled. */
+static struct tpck_overlay_entry **settled;
+static uint32_t settled_count;
+
+/* A folder may be another rank's to the overlay, and what this one has in it is its own. */
+static bool something_is_in(const char *folder)
+{
+	size_t length = strlen(folder);
+	uint32_t low = 0, high = settled_count;
+
+	/* Up to the first that comes behind "FOLDER/". */
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		int order = strncmp(settled[middle]->path, folder, length);
+
+		if (order < 0 || (!order && settled[middle]->path[length] < '/'))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < settled_count; low++) {
+		const struct tpck_overlay_entry *entry = settled[low];
+
+		if (strncmp(entry->path, folder, length) || entry->path[length] != '/')
+			return false;
+		if (entry->kind != TPCK_KIND_ABSENT)
+			return true;
+	}
+	return false;
+}
+
 /* A path that the program made, and that was not there at the boundary: it was made after it. */
 static void created_settle(const char *path, uint64_t digest)
 {
@@ -138,7 +169,7 @@ static void created_settle(const char *path, uint64_t digest)
 		return;
 	if (S_ISREG(now.st_mode) || S_ISLNK(now.st_mode))
 		syscall(SYS_unlinkat, AT_FDCWD, path, 0);
-	else if (S_ISDIR(now.st_mode))
+	else if (S_ISDIR(now.st_mode) && !something_is_in(path))
 		tpck_leftovers_folder(path);
 }
 
@@ -254,8 +285,12 @@ int tpck_follow_inject(uint64_t step, char *why, size_t size)
 			return result;
 		}
 	}
+	settled = all;
+	settled_count = all_count;
 	tpck_leftovers_begin(step);
 	tpck_follow_each_created(created_settle);
+	settled = NULL;
+	settled_count = 0;
 	tpck_leftovers_of_others();
 	result = tpck_follow_each_relinked(relinked_settle);
 	if (!result)

@@ -631,6 +631,49 @@ static void rank_goes_on(int rank)
 		_exit(98);
 }
 
+/* Another rank makes a folder while this one is about to, which then has something in it at the boundary. */
+static void in_anothers(bool records)
+{
+	char path[300];
+
+	look("anothers", 0);
+	if (records) {
+		snprintf(path, sizeof path, "%s/anothers", real_root);
+		mkdir(path, 0755);
+		tpck_follow_creates(path);
+	}
+	folder("anothers/own");
+	put("anothers/own/file", O_CREAT, 0644, "text");
+}
+
+static void anothers_recorded(int rank)
+{
+	struct tpck_log *log;
+
+	as_rank(rank);
+	if (mkdir(keep, 0700) || mkdir(log_folder, 0700))
+		_exit(98);
+	log = record_begin();
+	in_anothers(true);
+	cut_here(log);
+}
+
+static void anothers_forward(int rank)
+{
+	char why[300], path[300];
+
+	as_rank(rank);
+	forward_begin();
+	if (tpck_follow_forward(scratch, true))
+		_exit(98);
+	in_anothers(false);
+	if (tpck_follow_inject(2, why, sizeof why))
+		_exit(97);
+	/* Nobody is asked to remove it. */
+	snprintf(path, sizeof path, "%s/keep/leaving.g1.s2", base);
+	_exit(!access(path, F_OK) ? 91 : access(in("anothers/own/file"), F_OK) ? 92 : 0);
+}
+
 static void ranks(void)
 {
 	bool recorded = in_child(rank_records, 0) == 0 && in_child(rank_records, 1) == 0;
@@ -645,6 +688,8 @@ static void ranks(void)
 		write_text(in("shared/zero"), "text");
 		write_text(in("shared/one"), "text");
 	}
+	tap_ok(in_child(anothers_recorded, 2) == 0 && in_child(anothers_forward, 2) == 0,
+	       "a folder that another rank made stays, where something is in it", "");
 	write_text(in("shared/other"), "somebody else's");
 	tap_ok(in_child(rank_goes_on, 0) == 0 && in_child(rank_goes_on, 1) == 0 && !access(in("shared/other"), F_OK),
 	       "what is none of theirs stays, and its folder", "");
