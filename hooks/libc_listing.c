@@ -288,38 +288,50 @@ TPCK_EXPORT int glob64(const char *restrict pattern, int flags, int (*failed)(co
 
 /* ---- walks: all is made real first ------------------------------------------------------------ */
 
+static void walks(void)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+
+	/* It may go into the folders, by calls inside the C library. */
+	if (self) {
+		tpck_follow_leaves();
+		tpck_engine_leave(self);
+	}
+	(void)tpck_files_settle();
+}
+
 TPCK_EXPORT int nftw(const char *path, __nftw_func_t visit, int descriptors, int flags)
 {
-	(void)tpck_files_settle();
+	walks();
 	return REAL(nftw)(path, visit, descriptors, flags);
 }
 
 TPCK_EXPORT int nftw64(const char *path, __nftw64_func_t visit, int descriptors, int flags)
 {
-	(void)tpck_files_settle();
+	walks();
 	return REAL(nftw64)(path, visit, descriptors, flags);
 }
 
 TPCK_EXPORT int ftw(const char *path, __ftw_func_t visit, int descriptors)
 {
-	(void)tpck_files_settle();
+	walks();
 	return REAL(ftw)(path, visit, descriptors);
 }
 
 TPCK_EXPORT int ftw64(const char *path, __ftw64_func_t visit, int descriptors)
 {
-	(void)tpck_files_settle();
+	walks();
 	return REAL(ftw64)(path, visit, descriptors);
 }
 
 TPCK_EXPORT FTS *fts_open(char *const *paths, int options, int (*compare)(const FTSENT **, const FTSENT **))
 {
-	(void)tpck_files_settle();
+	walks();
 	return REAL(fts_open)(paths, options, compare);
 }
 
 TPCK_EXPORT FTS64 *fts64_open(char *const *paths, int options, int (*compare)(const FTSENT64 **, const FTSENT64 **))
 {
-	(void)tpck_files_settle();
+	walks();
 	return REAL(fts64_open)(paths, options, compare);
 }

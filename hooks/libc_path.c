@@ -89,6 +89,31 @@ TPCK_EXPORT int mkdirat(int folder, const char *path, mode_t mode)
 	PATH(tpck_follow_mkdir(folder, path, mode), tpck_files_mkdir(folder, path, mode));
 }
 
+/* Nothing of a folder is pending: where the program is is the kernel's. */
+#define CHANGE_FOLDER(call)                                       \
+	do {                                                      \
+		struct tpck_thread *self = tpck_engine_enter();   \
+		int result;                                       \
+		if (self)                                         \
+			tpck_follow_leaves();                     \
+		result = (int)(call);                             \
+		if (self) {                                       \
+			tpck_follow_left();                       \
+			tpck_engine_leave(self);                  \
+		}                                                 \
+		return result;                                    \
+	} while (0)
+
+TPCK_EXPORT int chdir(const char *path)
+{
+	CHANGE_FOLDER(syscall(SYS_chdir, path));
+}
+
+TPCK_EXPORT int fchdir(int folder)
+{
+	CHANGE_FOLDER(syscall(SYS_fchdir, folder));
+}
+
 TPCK_EXPORT int access(const char *path, int mode)
 {
 	REFUSE(AT_FDCWD, path, 0);

@@ -42,7 +42,7 @@ const unsigned char tpck_syscall_hooked[NUMBERS] = {
 	[SYS_fstat] = 1, [SYS_newfstatat] = 1, [SYS_statx] = 1, [SYS_access] = 1, [SYS_faccessat] = 1, [NR_FACCESSAT2] = 1,
 	[SYS_truncate] = 1, [SYS_chmod] = 1, [SYS_fchmodat] = 1, [NR_FCHMODAT2] = 1, [SYS_utimensat] = 1, [SYS_chown] = 1, [SYS_lchown] = 1,
 	[SYS_fchownat] = 1, [SYS_listxattr] = 1, [SYS_llistxattr] = 1, [SYS_getxattr] = 1, [SYS_lgetxattr] = 1, [SYS_setxattr] = 1,
-	[SYS_lsetxattr] = 1, [SYS_removexattr] = 1, [SYS_lremovexattr] = 1, [SYS_statfs] = 1,
+	[SYS_lsetxattr] = 1, [SYS_removexattr] = 1, [SYS_lremovexattr] = 1, [SYS_statfs] = 1, [SYS_chdir] = 1, [SYS_fchdir] = 1,
 };
 
 TPCK_AT_START void tpck_hooks_syscall(void)
@@ -85,6 +85,10 @@ static long about_name(long number, long a, long b, long c, long d, long e)
 		return rmdir(TEXT(a));
 	case SYS_mkdir:
 		return mkdir(TEXT(a), (mode_t)b);
+	case SYS_chdir:
+		return chdir(TEXT(a));
+	case SYS_fchdir:
+		return fchdir(NUMBER(a));
 	case SYS_mkdirat:
 		return mkdirat(NUMBER(a), TEXT(b), (mode_t)c);
 	case SYS_link:
@@ -206,6 +210,8 @@ long tpck_syscall_seen(long number, long a, long b, long c, long d, long e, long
 	case SYS_rmdir:
 	case SYS_mkdir:
 	case SYS_mkdirat:
+	case SYS_chdir:
+	case SYS_fchdir:
 	case SYS_link:
 	case SYS_linkat:
 	case SYS_symlink:

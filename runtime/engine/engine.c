@@ -153,6 +153,8 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 		tpck_attach_own_keep();
 		tpck_restart_remember(environ);
 		tpck_resume_begin();
+	} else {
+		tpck_follow_early(engine->pid);
 	}
 out:
 	self->depth--;
@@ -196,6 +198,7 @@ void tpck_engine_device(const struct tpck_device *device)
 			tpck_log_warn("no memory to begin with; no checkpoints in this run");
 			tpck_engine_mode_set(TPCK_MODE_OFF);
 		} else {
+			tpck_follow_device();
 			if (tpck_engine_mode() == TPCK_MODE_EARLY && !tpck_attach(false)) {
 				tpck_engine_mode_set(TPCK_MODE_LIVE);
 				if (engine->uncaptured)

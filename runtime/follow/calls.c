@@ -32,18 +32,46 @@ static bool is_file(int fd, struct stat *found)
 	return !syscall(SYS_newfstatat, fd, "", found, AT_EMPTY_PATH) && S_ISREG(found->st_mode);
 }
 
+static bool is_absence(int error)
+{
+	return error == ENOENT || error == ENOTDIR;
+}
+
+/* It was opened for reading before there is a device, or could not be. True: that is noted. */
+static bool opened_early(const char *path, int fd)
+{
+	struct stat found;
+
+	if (fd < 0)
+		return is_absence(errno) && tpck_early_look(path, true, TPCK_LOOK_SEEN, NULL);
+	if (tpck_early_knows(path, true, TPCK_LOOK_READ))
+		return true;
+	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
+		return false;
+	return tpck_early_look(path, true, S_ISREG(found.st_mode) ? TPCK_LOOK_READ : TPCK_LOOK_SEEN, &found);
+}
+
 int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 {
 	char absolute[PATH_SIZE];
+	bool opened = false;
 	struct stat found;
 	uint64_t digest;
-	int fd;
+	int fd = -1;
 
-	if (plain_read(flags) && tpck_follow_lately(path, true))
+	if (plain_read(flags & ~O_DIRECTORY) && tpck_early_defers(folder, path) && !tpck_files_owes()) {
+		fd = real_open(folder, path, flags, mode);
+		opened = true;
+		if (opened_early(path, fd))
+			return fd;
+	} else if (plain_read(flags) && tpck_follow_lately(path, true)) {
 		return real_open(folder, path, flags, mode);
+	}
+	if (tpck_follow_writes(flags) || flags & O_CREAT)
+		tpck_early_changes(folder, path, !(flags & O_NOFOLLOW));
 	if (!tpck_follow_resolve(folder, path, !(flags & O_NOFOLLOW) && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL), absolute,
 		     &digest)) {
-		fd = real_open(folder, path, flags, mode);
+		fd = opened ? fd : real_open(folder, path, flags, mode);
 		if (fd >= 0 && !tpck_follow_writes(flags) && tpck_temporary(absolute))
 			tpck_folders_opened(fd, absolute);
 		return fd;
@@ -55,7 +83,7 @@ int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 		fd = tpck_overlay_open(absolute, digest, flags, mode);
 	} else if (!tpck_overlay_active() && plain_read(flags) && !tpck_files_owes()) {
 		/* What is open now is what is at the path: nothing of it has to be asked for by its name. */
-		fd = real_open(folder, path, flags, mode);
+		fd = opened ? fd : real_open(folder, path, flags, mode);
 		if (fd >= 0 && is_file(fd, &found)) {
 			tpck_follow_has_opened(absolute, digest, &found);
 			tpck_follow_lately_note(path, true);
@@ -67,7 +95,7 @@ int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 			tpck_follow_about(absolute, digest, false, false, false);
 		else
 			tpck_follow_opens(absolute, digest, flags);
-		fd = real_open(folder, path, flags, mode);
+		fd = opened ? fd : real_open(folder, path, flags, mode);
 		if (fd >= 0 && (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
 			tpck_leftovers_made(fd);
 		if (fd >= 0 && plain_read(flags) && is_file(fd, &found))
@@ -89,8 +117,20 @@ bool tpck_follow_redirects(const char *path)
 void tpck_follow_touch(int folder, const char *path, int flags)
 {
 	char absolute[PATH_SIZE];
+	struct stat found;
 	uint64_t digest;
 
+	if (plain_read(flags) && tpck_early_defers(folder, path)) {
+		int saved = errno, result = tpck_files_stat(folder, path, &found, 0);
+		bool noted = result ? is_absence(errno) && tpck_early_look(path, true, TPCK_LOOK_SEEN, NULL)
+				    : tpck_early_look(path, true, S_ISREG(found.st_mode) ? TPCK_LOOK_READ : TPCK_LOOK_SEEN, &found);
+
+		errno = saved;
+		if (noted)
+			return;
+	}
+	if (tpck_follow_writes(flags) || flags & O_CREAT)
+		tpck_early_changes(folder, path, true);
 	if (tpck_follow_resolve(folder, path, true, absolute, &digest))
 		tpck_follow_opens(absolute, digest, flags);
 }
@@ -99,9 +139,12 @@ static int renamed(int from_folder, const char *from, int to_folder, const char 
 {
 	char from_path[PATH_SIZE], to_path[PATH_SIZE];
 	uint64_t from_digest, to_digest;
-	bool from_followed = tpck_follow_resolve(from_folder, from, false, from_path, &from_digest);
-	bool to_followed = tpck_follow_resolve(to_folder, to, false, to_path, &to_digest);
+	bool from_followed, to_followed;
 
+	tpck_early_changes(from_folder, from, false);
+	tpck_early_changes(to_folder, to, false);
+	from_followed = tpck_follow_resolve(from_folder, from, false, from_path, &from_digest);
+	to_followed = tpck_follow_resolve(to_folder, to, false, to_path, &to_digest);
 	if (tpck_overlay_active() && to_followed && !from_followed &&
 	    (tpck_temporary(from_path) || tpck_caches_hold(from_path)))
 		return tpck_overlay_take(from_path, to_path, to_digest);
@@ -134,6 +177,7 @@ static int unlinked(int folder, const char *path, int flags)
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
+	tpck_early_changes(folder, path, false);
 	if (tpck_follow_resolve(folder, path, false, absolute, &digest)) {
 		if (tpck_overlay_active())
 			return tpck_overlay_unlink(absolute, digest, flags);
@@ -155,6 +199,7 @@ int tpck_follow_mkdir(int folder, const char *path, mode_t mode)
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
+	tpck_early_makes(folder, path);
 	if (tpck_follow_resolve(folder, path, false, absolute, &digest)) {
 		if (tpck_overlay_active() && (tpck_overlay_find(digest) || !tpck_temporary_begins(absolute, mode, 0700)))
 			return tpck_overlay_mkdir(absolute, digest, mode);
@@ -166,12 +211,37 @@ int tpck_follow_mkdir(int folder, const char *path, mode_t mode)
 	return tpck_files_mkdir(folder, path, mode);
 }
 
+/* It was asked for before there is a device, by a call that tells nothing of it but that it is there. True: that is noted. */
+static bool asked_early(int folder, const char *path, int flags, bool failed)
+{
+	bool follow = !(flags & AT_SYMLINK_NOFOLLOW), absent = failed && is_absence(errno), noted;
+	struct stat found;
+	int saved = errno;
+
+	if (!absent && tpck_files_stat(folder, path, &found, flags & AT_SYMLINK_NOFOLLOW)) {
+		absent = is_absence(errno);
+		if (!absent) {
+			errno = saved;
+			return false;
+		}
+	}
+	noted = tpck_early_look(path, follow, TPCK_LOOK_SEEN, absent ? NULL : &found);
+	errno = saved;
+	return noted;
+}
+
 int tpck_follow_access(int folder, const char *path, int mode, int flags)
 {
 	char absolute[PATH_SIZE];
 	struct stat found;
 	uint64_t digest;
 
+	if (tpck_early_defers(folder, path)) {
+		int result = tpck_files_access(folder, path, mode, flags);
+
+		if (asked_early(folder, path, flags, result < 0))
+			return result;
+	}
 	if (tpck_follow_resolve(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), absolute, &digest)) {
 		if (tpck_overlay_active()) {
 			int known = tpck_overlay_stat(absolute, digest, &found);
@@ -191,11 +261,11 @@ int tpck_follow_access(int folder, const char *path, int mode, int flags)
 int tpck_follow_stat(int folder, const char *path, struct stat *found, int flags)
 {
 	char absolute[PATH_SIZE];
-	bool first = false;
+	bool first = false, early = tpck_early_defers(folder, path);
 	uint64_t digest;
 	int result;
 
-	if (!tpck_follow_lately(path, false) &&
+	if (!early && !tpck_follow_lately(path, false) &&
 	    tpck_follow_resolve(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), absolute, &digest)) {
 		if (tpck_overlay_active()) {
 			int known = tpck_overlay_stat(absolute, digest, found);
@@ -209,9 +279,14 @@ int tpck_follow_stat(int folder, const char *path, struct stat *found, int flags
 		}
 	}
 	result = tpck_files_stat(folder, path, found, flags);
+	if (early) {
+		if ((result && !is_absence(errno)) ||
+		    !tpck_early_look(path, !(flags & AT_SYMLINK_NOFOLLOW), TPCK_LOOK_SEEN, result ? NULL : found))
+			first = tpck_follow_resolve(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), absolute, &digest);
+	}
 	if (first) {
 		/* What the program is told is what was there; where it is told nothing, somebody has to look. */
-		if (!result || errno == ENOENT || errno == ENOTDIR)
+		if (!result || is_absence(errno))
 			tpck_follow_seen(absolute, digest, result ? NULL : found);
 		else
 			tpck_follow_about(absolute, digest, false, false, false);
@@ -227,6 +302,7 @@ int tpck_follow_truncate(const char *path, off_t bytes)
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
+	tpck_early_changes(AT_FDCWD, path, true);
 	if (tpck_follow_resolve(AT_FDCWD, path, true, absolute, &digest)) {
 		if (tpck_overlay_active()) {
 			int fd = tpck_overlay_open(absolute, digest, O_WRONLY | O_CLOEXEC, 0), result;
@@ -248,6 +324,7 @@ int tpck_follow_symlink(const char *target, int folder, const char *path)
 	uint64_t digest;
 	int result;
 
+	tpck_early_settle();
 	if (tpck_follow_resolve(folder, path, false, absolute, &digest)) {
 		if (tpck_overlay_active()) {
 			result = tpck_overlay_symlink(target, absolute, digest);
@@ -267,6 +344,7 @@ int tpck_follow_link(int from_folder, const char *from, int to_folder, const cha
 	char from_path[PATH_SIZE], to_path[PATH_SIZE];
 	uint64_t from_digest, to_digest;
 
+	tpck_early_makes(to_folder, to);
 	if (tpck_follow_resolve(from_folder, from, flags & AT_SYMLINK_FOLLOW, from_path, &from_digest) &&
 	    tpck_follow_resolve(to_folder, to, false, to_path, &to_digest)) {
 		if (tpck_overlay_active())
@@ -283,6 +361,12 @@ ssize_t tpck_follow_readlink(int folder, const char *path, char *target, size_t 
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
+	if (tpck_early_defers(folder, path)) {
+		ssize_t got = tpck_files_readlink(folder, path, target, size);
+
+		if (asked_early(folder, path, AT_SYMLINK_NOFOLLOW, got < 0))
+			return got;
+	}
 	if (tpck_follow_resolve(folder, path, false, absolute, &digest)) {
 		if (tpck_overlay_active()) {
 			ssize_t known = tpck_overlay_readlink(absolute, digest, target, size);
@@ -316,6 +400,7 @@ int tpck_follow_times(int folder, const char *path, const struct timespec times[
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
+	tpck_early_changes(folder, path, !(flags & AT_SYMLINK_NOFOLLOW));
 	if (tpck_follow_resolve(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), absolute, &digest)) {
 		if (tpck_overlay_active())
 			return tpck_overlay_times(absolute, digest, times);
@@ -352,6 +437,20 @@ static const char *listing(const char *absolute, uint64_t digest)
 	return listed ? tpck_folders_list(listed, absolute) : NULL;
 }
 
+static bool listed_early(const char *path)
+{
+	struct stat found;
+	int saved = errno;
+	bool noted;
+
+	if (tpck_files_stat(AT_FDCWD, path, &found, 0))
+		noted = is_absence(errno) && tpck_early_look(path, true, TPCK_LOOK_SEEN, NULL);
+	else
+		noted = tpck_early_look(path, true, S_ISDIR(found.st_mode) ? TPCK_LOOK_LISTED : TPCK_LOOK_SEEN, &found);
+	errno = saved;
+	return noted;
+}
+
 const char *tpck_follow_listing(const char *path)
 {
 	char absolute[PATH_SIZE];
@@ -359,6 +458,8 @@ const char *tpck_follow_listing(const char *path)
 	int saved = errno;
 	uint64_t digest;
 
+	if (tpck_early_defers(AT_FDCWD, path) && listed_early(path))
+		return NULL;
 	if (tpck_follow_resolve(AT_FDCWD, path, true, absolute, &digest))
 		listed = listing(absolute, digest);
 	errno = saved;
@@ -370,7 +471,8 @@ void tpck_follow_listed(const char *path, int fd)
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
-	if (tpck_follow_resolve(AT_FDCWD, path, true, absolute, &digest))
+	/* What the kernel calls it is its name as long as nothing runs forward. */
+	if (!tpck_early_defers(AT_FDCWD, path) && tpck_follow_resolve(AT_FDCWD, path, true, absolute, &digest))
 		tpck_folders_opened(fd, absolute);
 }
 

@@ -44,6 +44,12 @@ struct tpck_record_read {
 /* Recording into `log`; versions are kept below `keep` ("": none), and a list of the paths that come to be
  * in this timeline. */
 void tpck_follow_record(struct tpck_log *log, const char *keep, uint64_t timeline);
+/* A program that has met no device: what it looks at may be gone into later, at the latest when it meets one. `pid`: its own. */
+void tpck_follow_early(pid_t pid);
+void tpck_follow_device(void);
+/* Around a call that changes the program's folder. */
+void tpck_follow_leaves(void);
+void tpck_follow_left(void);
 /* Running forward: what file records say comes from here, by tpck_follow_learn(). Standard output
  * and error go nowhere until inject unless `output_again`. 0 or -errno. */
 int tpck_follow_forward(const char *scratch, bool output_again);

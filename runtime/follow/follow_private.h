@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Between the parts of following files: calls.c (the calls), paths.c, record.c and lists.c (while recording), overlay.c
+ * Between the parts of following files: calls.c (the calls), paths.c, record.c and lists.c (while recording), early.c (before a
+ * device is met), overlay.c
  * (running forward), learnt.c (what the log says of paths), folders.c (descriptors and names of folders), temporary.c,
  * output.c (standard output and error), and reconcile.c (the real files become what the overlay says).
  */
@@ -33,6 +34,26 @@ bool tpck_follow_outside(const char *absolute);
 /* Where the symbolic link of this canonical name leads, in the run that counts: the length, with room for one byte more
  * and no NUL behind it, or <= 0: it is none. */
 ssize_t tpck_follow_link_at(const char *absolute, char *target, size_t size);
+
+/* ---- early.c: looks that wait until there is a device ---- */
+enum tpck_look {
+	TPCK_LOOK_SEEN,   /* what is there */
+	TPCK_LOOK_READ,   /* a regular file that was opened for reading */
+	TPCK_LOOK_LISTED, /* a folder */
+};
+/* Whether a look at this path may wait: there is no device yet, and the path says where it is without a descriptor. */
+bool tpck_early_defers(int folder, const char *path);
+/* One that may, and was made: what the program was told is there, of where links lead if `follow`; NULL: nothing. False: it is
+ * to be gone into at once. */
+bool tpck_early_look(const char *path, bool follow, enum tpck_look kind, const struct stat *found);
+/* Whether this very look was noted a moment ago, and nothing is new. */
+bool tpck_early_knows(const char *path, bool follow, enum tpck_look kind);
+/* Before the program changes where paths lead: all are gone into. */
+void tpck_early_settle(void);
+/* Before it makes something at this path: listings of its folder are. */
+void tpck_early_makes(int folder, const char *path);
+/* Before it changes, renames or removes what is at this path: those are that this makes a difference to. */
+void tpck_early_changes(int folder, const char *path, bool follow);
 
 /* ---- record.c: what the program is about to do, while recording ---- */
 bool tpck_follow_recording(void);

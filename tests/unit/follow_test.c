@@ -201,6 +201,40 @@ static void move_unseen(const char *from, const char *to)
 #endif
 }
 
+/* By a path from where the program is then. */
+static void from(const char *folder, const char *name)
+{
+	char text[100] = "";
+	struct stat found;
+	int fd;
+
+	tpck_follow_leaves();
+	result_of("chdir", folder, chdir(in(folder)));
+	tpck_follow_left();
+	result_of("stat from there", name, tpck_follow_stat(AT_FDCWD, name, &found, 0));
+	fd = tpck_follow_open(AT_FDCWD, name, O_RDONLY, 0);
+	if (result_of("open from there", name, fd < 0 ? -1 : 0) == 0) {
+		(void)!read(fd, text, sizeof text - 1);
+		say("  %s\n", text);
+		close(fd);
+	}
+}
+
+static void list(const char *name)
+{
+	const char *instead = tpck_follow_listing(in(name));
+	DIR *listed = opendir(instead ? instead : in(name));
+	const struct dirent *entry;
+
+	if (result_of("list", name, listed ? 0 : -1))
+		return;
+	tpck_follow_listed(in(name), dirfd(listed));
+	while ((entry = readdir(listed)))
+		if (entry->d_name[0] != '.')
+			say("  %s\n", entry->d_name);
+	closedir(listed);
+}
+
 /* Part g of the program; parts before the boundary are run twice. */
 static void program(int g)
 {
@@ -208,12 +242,27 @@ static void program(int g)
 	case 0: /* what was there before is read, changed, replaced */
 		get("data");
 		put("log", O_APPEND, 0, "more\n");
+		list("base");
 		put("base/inside", O_CREAT, 0644, "inside");
+		list("old");
 		look("data", 0);
 		look("none", 0);
 		get("none");
+		from("", "data");
+		from("tmp", "../only");
+		from("tmp", "../nothing");
+		/* By a link that leads elsewhere when the file is written over. */
+		get("turned/deep");
+		move("ready", "turned");
+		put("held/deep", O_TRUNC, 0, "written over");
+		look("turned", 0);
 		break;
 	case 1: /* a checkpoint: written beside, renamed; the last one pointed to; the one before removed with its folder */
+		get("first");
+		put("first", O_TRUNC, 0, "first, written over");
+		get("by/second");
+		folder("old/outer");
+		put("second", O_TRUNC, 0, "second, written over by its own name");
 		folder("run");
 		folder("run/step-1");
 		put("run/step-1/weights.tmp", O_CREAT | O_EXCL, 0640, "weights of one");
@@ -310,6 +359,7 @@ static void program(int g)
 	/* Behind the boundary: none of it may be left. */
 	case 8:
 		put("data", O_TRUNC, 0, "other data");
+		put("only", O_TRUNC, 0, "other");
 		put("log", O_APPEND, 0, "beyond\n");
 		put("note.old", O_APPEND, 0, "beyond\n");
 		break;
@@ -426,6 +476,8 @@ static void write_text(const char *path, const char *text)
 static struct tpck_log_position cut;
 static char log_folder[200], keep[200], scratch[200], base[160];
 
+static int early; /* parts that come before there is a device */
+
 static struct tpck_log *record_begin(void)
 {
 	struct tpck_log *log = tpck_log_new(1 << 24);
@@ -454,8 +506,13 @@ static void record(int boundary)
 	struct tpck_log *log = record_begin();
 	char path[300];
 
-	for (int g = 0; g < boundary; g++)
+	if (early)
+		tpck_follow_early(getpid());
+	for (int g = 0; g < boundary; g++) {
 		program(g);
+		if (g + 1 == early)
+			tpck_follow_device();
+	}
 	cut_here(log);
 	snprintf(path, sizeof path, "%s/said", base);
 	write_text(path, said);
@@ -703,49 +760,63 @@ static int remove_entry(const char *path, const struct stat *found, int flag, st
 	return remove(path);
 }
 
+/* The program with its boundary behind so many parts, and the device behind so many of these; 0: at once. */
+static void judge(int boundary, int parts)
+{
+	char *folder_made = tap_folder("/tmp"), path[400];
+
+	early = parts;
+
+	snprintf(base, sizeof base, "%s", folder_made);
+	snprintf(real_root, sizeof real_root, "%s/tree", base);
+	snprintf(root, sizeof root, "%s/home", base);
+	snprintf(log_folder, sizeof log_folder, "%s/log", base);
+	snprintf(keep, sizeof keep, "%s/keep", base);
+	snprintf(scratch, sizeof scratch, "%s/scratch", base);
+	if (mkdir(real_root, 0755) || mkdir(log_folder, 0700) || mkdir(keep, 0700) || mkdir(scratch, 0700) ||
+	    symlink(real_root, root))
+		_exit(99);
+	write_text(in("data"), "data of before");
+	write_text(in("log"), "log of before\n");
+	write_text(in("first"), "first of before");
+	write_text(in("second"), "second of before");
+	(void)!symlink(".", in("by"));
+	write_text(in("only"), "only once");
+	mkdir(in("held"), 0755);
+	write_text(in("held/deep"), "deep");
+	(void)!symlink("held", in("turned"));
+	(void)!symlink("base", in("ready"));
+	write_text(in("note"), "note of before\n");
+	mkdir(in("base"), 0755);
+	mkdir(in("tmp"), 0755);
+	setenv("TMPDIR", in("tmp"), 1);
+	mkdir(in("caches"), 0755);
+	setenv("TRITON_CACHE_DIR", in("caches"), 1);
+	mkdir(in("old"), 0755);
+	mkdir(in("old/inner"), 0755);
+	write_text(in("old/inner/deep"), "deep");
+	write_text(in("old/file"), "file");
+	snprintf(path, sizeof path, "%s/old/file.link", root);
+	(void)!symlink("file", path);
+	(void)!symlink("old/inner", in("pointer"));
+	(void)!symlink("old", in("fixed"));
+	tap_ok(in_child(record, boundary) == 0, "recorded", "");
+	tap_ok(in_child(run_forward, boundary) == 0, "run forward", "");
+	snprintf(path, sizeof path, "%s/why", base);
+	tap_ok(*text_of(path) == '\0', "nothing differs", text_of(path));
+	tap_ok(same_text("said", "said.forward", "said"), "each call said what it said the first time", "");
+	printf("# boundary behind part %d, device behind part %d\n", boundary, parts);
+	tap_ok(same_text("want", "got", "tree"), "the tree is what it was at the boundary", "");
+	if (boundary == 1 && !parts)
+		ranks();
+	nftw(base, remove_entry, 16, FTW_PHYS | FTW_DEPTH);
+}
+
 int main(void)
 {
-	char path[400];
-
 	umask(022);
-	for (int boundary = 1; boundary <= 8; boundary++) {
-		char *folder_made = tap_folder("/tmp");
-
-		snprintf(base, sizeof base, "%s", folder_made);
-		snprintf(real_root, sizeof real_root, "%s/tree", base);
-		snprintf(root, sizeof root, "%s/home", base);
-		snprintf(log_folder, sizeof log_folder, "%s/log", base);
-		snprintf(keep, sizeof keep, "%s/keep", base);
-		snprintf(scratch, sizeof scratch, "%s/scratch", base);
-		if (mkdir(real_root, 0755) || mkdir(log_folder, 0700) || mkdir(keep, 0700) || mkdir(scratch, 0700) ||
-		    symlink(real_root, root))
-			return 99;
-		write_text(in("data"), "data of before");
-		write_text(in("log"), "log of before\n");
-		write_text(in("note"), "note of before\n");
-		mkdir(in("base"), 0755);
-		mkdir(in("tmp"), 0755);
-		setenv("TMPDIR", in("tmp"), 1);
-		mkdir(in("caches"), 0755);
-		setenv("TRITON_CACHE_DIR", in("caches"), 1);
-		mkdir(in("old"), 0755);
-		mkdir(in("old/inner"), 0755);
-		write_text(in("old/inner/deep"), "deep");
-		write_text(in("old/file"), "file");
-		snprintf(path, sizeof path, "%s/old/file.link", root);
-		(void)!symlink("file", path);
-		(void)!symlink("old/inner", in("pointer"));
-		(void)!symlink("old", in("fixed"));
-		tap_ok(in_child(record, boundary) == 0, "recorded", "");
-		tap_ok(in_child(run_forward, boundary) == 0, "run forward", "");
-		snprintf(path, sizeof path, "%s/why", base);
-		tap_ok(*text_of(path) == '\0', "nothing differs", text_of(path));
-		tap_ok(same_text("said", "said.forward", "said"), "each call said what it said the first time", "");
-		printf("# boundary behind part %d\n", boundary);
-		tap_ok(same_text("want", "got", "tree"), "the tree is what it was at the boundary", "");
-		if (boundary == 1)
-			ranks();
-		nftw(base, remove_entry, 16, FTW_PHYS | FTW_DEPTH);
-	}
+	for (int boundary = 1; boundary <= 8; boundary++)
+		for (int parts = 0; parts <= boundary; parts += boundary > 2 ? boundary / 2 : 1)
+			judge(boundary, parts);
 	return tap_done();
 }

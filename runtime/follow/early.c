@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Before a device is met. Most programs that a job starts never meet one: what they look at is noted as they asked for it, with
+ * what they were told, and is gone through when a device comes, or when the program is about to change what it has looked at.
+ * Finding a path's one name, and what is there, takes several system calls; noting it takes none.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
+#include "runtime/files/files.h"
+#include "runtime/follow/follow.h"
+#include "runtime/follow/follow_private.h"
+#include "runtime/track/threads.h"
+
+enum { ROOM = 512 << 10, PATH_MOST = 1000, RECENT = 64 };
+/* What others do to links meanwhile is not seen: no longer than paths are known for elsewhere (follow/names.c), as long as the
+ * program looks at more. */
+#define WAITS_NS 50000000u
+
+struct look {
+	uint16_t bytes; /* with the path and its NUL, a multiple of 8 */
+	uint8_t kind;
+	bool follow, done;
+	uint32_t mode;  /* as st_mode; 0: nothing was there */
+	uint64_t device, inode, size;
+	int64_t mtime_s, mtime_ns;
+	char path[];    /* absolute, not canonical */
+};
+
+static _Atomic bool on; /* looks are noted */
+static tpck_spin lock;  /* of all below */
+static bool settling;   /* another thread goes through them: what comes meanwhile is gone into at once */
+static uint32_t used, reads, listings;
+static uint64_t oldest_ns;
+static char base[PATH_MOST] TPCK_LARGE; /* the program's folder; "": not known */
+static uint16_t base_bytes;
+static uint32_t leaving;     /* its folder is changing */
+static pid_t pid;
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* to go through them */
+static uint64_t recent[RECENT] TPCK_LARGE; /* digests of what came last: programs ask for the same paths over and over */
+static char room[ROOM] TPCK_LARGE __attribute__((aligned(8)));
+
+TPCK_AT_START void tpck_follow_early(pid_t of)
+{
+	pid = of;
+	atomic_store(&on, true);
+}
+
+bool tpck_early_defers(int folder, const char *path)
+{
+	return atomic_load_explicit(&on, memory_order_relaxed) && path && *path && (folder == AT_FDCWD || *path == '/');
+}
+
+/* ---- noting ----------------------------------------------------------------------------------- */
+
+/* With the lock. */
+static bool base_is_known(void)
+{
+	long got;
+
+	if (base_bytes || leaving)
+		return base_bytes && !leaving;
+	got = syscall(SYS_getcwd, base, sizeof base); /* with its NUL; outside of what can be reached it begins with '(' */
+	base_bytes = got > 1 && *base == '/' ? (uint16_t)(got - 1) : 0;
+	return base_bytes;
+}
+
+/* With the lock; a path that lies in `base`, which gets a slash in between. False: no room. */
+static bool add(const char *path, size_t length, const struct look *what)
+{
+	size_t before = *path == '/' ? 0 : base_bytes + 1u;
+	size_t bytes = (sizeof *what + before + length + 1 + 7) & ~(size_t)7;
+	struct look *made = (void *)(room + used);
+
+	if (bytes > ROOM - used)
+		return false;
+	if (!used)
+		oldest_ns = tpck_clock_monotonic_ns();
+	*made = *what;
+	made->bytes = (uint16_t)bytes;
+	if (before) {
+		memcpy(made->path, base, base_bytes);
+		made->path[base_bytes] = '/';
+	}
+	memcpy(made->path + before, path, length + 1);
+	used += (uint32_t)bytes;
+	reads += what->kind == TPCK_LOOK_READ;
+	listings += what->kind == TPCK_LOOK_LISTED;
+	return true;
+}
+
+static uint64_t digest_of(const char *path, size_t length, bool follow, enum tpck_look kind)
+{
+	return tpck_digest64(path, length, (uint64_t)kind * 2 + follow);
+}
+
+bool tpck_early_knows(const char *path, bool follow, enum tpck_look kind)
+{
+	uint64_t digest = digest_of(path, strlen(path), follow, kind);
+	bool known;
+
+	tpck_spin_lock(&lock);
+	known = on && recent[digest % RECENT] == digest;
+	tpck_spin_unlock(&lock);
+	return known;
+}
+
+bool tpck_early_look(const char *path, bool follow, enum tpck_look kind, const struct stat *found)
+{
+	size_t length = strnlen(path, PATH_MOST);
+	struct look what = {.kind = (uint8_t)kind, .follow = follow};
+	uint64_t digest = digest_of(path, length, follow, kind);
+	bool noted = false, full = false;
+	int saved = errno;
+
+	if (length == PATH_MOST)
+		return false;
+	if (found) {
+		what.mode = found->st_mode;
+		what.device = found->st_dev;
+		what.inode = found->st_ino;
+		what.size = (uint64_t)found->st_size;
+		what.mtime_s = found->st_mtim.tv_sec;
+		what.mtime_ns = found->st_mtim.tv_nsec;
+	}
+	for (int tries = 0; tries < 2 && !noted; tries++) {
+		tpck_spin_lock(&lock);
+		noted = on && recent[digest % RECENT] == digest;
+		full = !noted && used && tpck_clock_monotonic_ns() - oldest_ns > WAITS_NS;
+		if (on && !noted && !settling && !full && (*path == '/' || base_is_known())) {
+			noted = add(path, length, &what);
+			full = !noted;
+			if (noted)
+				recent[digest % RECENT] = digest;
+		}
+		tpck_spin_unlock(&lock);
+		if (!full)
+			break;
+		tpck_early_settle();
+	}
+	errno = saved;
+	return noted;
+}
+
+/* ---- going through them ------------------------------------------------------------------------- */
+
+static void go_into(const struct look *look)
+{
+	const struct stat found = {
+		.st_mode = look->mode, .st_dev = look->device, .st_ino = look->inode, .st_size = (off_t)look->size,
+		.st_mtim = {look->mtime_s, look->mtime_ns},
+	};
+	char absolute[TPCK_FOLLOW_PATH];
+	uint64_t digest;
+
+	if (!tpck_follow_resolve(AT_FDCWD, look->path, look->follow, absolute, &digest))
+		return;
+	if (look->kind == TPCK_LOOK_LISTED)
+		tpck_follow_lists(absolute, digest);
+	else if (look->kind == TPCK_LOOK_READ)
+		tpck_follow_has_opened(absolute, digest, &found);
+	else
+		tpck_follow_seen(absolute, digest, look->mode ? &found : NULL);
+}
+
+/* Those that `wanted` says; NULL: all, which are then gone. Whoever comes meanwhile, and has to see them done, waits. */
+static void go_through(bool (*wanted)(const struct look *look, const struct stat *of), const struct stat *of, bool end)
+{
+	int saved = errno;
+
+	if (pthread_mutex_lock(&turn))
+		return;
+	tpck_spin_lock(&lock);
+	settling = true;
+	if (end)
+		on = false;
+	tpck_spin_unlock(&lock);
+	for (uint32_t at = 0; at < used; at += ((struct look *)(void *)(room + at))->bytes) {
+		struct look *look = (void *)(room + at);
+
+		if (look->done || (wanted && !wanted(look, of)))
+			continue;
+		look->done = true;
+		reads -= look->kind == TPCK_LOOK_READ;
+		listings -= look->kind == TPCK_LOOK_LISTED;
+		go_into(look);
+	}
+	tpck_spin_lock(&lock);
+	if (!wanted) {
+		used = base_bytes = 0;
+		memset(recent, 0, sizeof recent);
+	}
+	settling = false;
+	tpck_spin_unlock(&lock);
+	pthread_mutex_unlock(&turn);
+	errno = saved;
+}
+
+void tpck_early_settle(void)
+{
+	if (atomic_load(&on) && used)
+		go_through(NULL, NULL, false);
+}
+
+void tpck_follow_device(void)
+{
+	if (atomic_load(&on))
+		go_through(NULL, NULL, true);
+}
+
+static bool is_listing(const struct look *look, const struct stat *of)
+{
+	return look->kind == TPCK_LOOK_LISTED && look->inode == of->st_ino && look->device == of->st_dev;
+}
+
+static bool is_read(const struct look *look, const struct stat *of)
+{
+	return look->kind == TPCK_LOOK_READ && look->inode == of->st_ino && look->device == of->st_dev;
+}
+
+void tpck_early_makes(int folder, const char *path)
+{
+	const char *slash = path ? strrchr(path, '/') : NULL;
+	size_t length = slash ? (size_t)(slash - path) : 0;
+	char parent[PATH_MOST] = ".";
+	struct stat found;
+	int saved = errno;
+
+	if (!atomic_load(&on) || !listings || !path)
+		return;
+	if (slash && (!slash[1] || length >= sizeof parent)) {
+		tpck_early_settle();
+		return;
+	}
+	if (slash)
+		*(char *)mempcpy(parent, length ? path : "/", length ? length : 1) = '\0';
+	if (!tpck_files_stat(folder, parent, &found, 0))
+		go_through(is_listing, &found, false);
+	errno = saved;
+}
+
+void tpck_early_changes(int folder, const char *path, bool follow)
+{
+	struct stat found;
+	int saved = errno;
+
+	if (!atomic_load(&on) || !used || !path)
+		return;
+	tpck_early_makes(folder, path);
+	if (!tpck_files_stat(folder, path, &found, follow ? 0 : AT_SYMLINK_NOFOLLOW)) {
+		if (S_ISLNK(found.st_mode) || (S_ISDIR(found.st_mode) && !follow))
+			tpck_early_settle();
+		else if (reads)
+			go_through(is_read, &found, false);
+	}
+	errno = saved;
+}
+
+/* ---- the program's folder ----------------------------------------------------------------------- */
+
+void tpck_follow_leaves(void)
+{
+	if (!atomic_load(&on))
+		return;
+	tpck_spin_lock(&lock);
+	leaving++;
+	base_bytes = 0;
+	memset(recent, 0, sizeof recent);
+	tpck_spin_unlock(&lock);
+}
+
+void tpck_follow_left(void)
+{
+	if (!atomic_load(&on))
+		return;
+	tpck_spin_lock(&lock);
+	/* A child that shares this memory is elsewhere from here on. */
+	if (leaving && syscall(SYS_getpid) == pid)
+		leaving--;
+	tpck_spin_unlock(&lock);
+}
