@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Published files that are read: compared with their digests once, and read from the copy in memory where they have rotted
- * (DESIGN 7). A file is known by inode, size and time, whatever its path is by now; one that the job has not published, or
+/* Published files that are read: compared with their digests once, and read from the copy in memory where they have rotted, or
+ * where the page cache does not have them (DESIGN 7). A file is known by inode, size and time, whatever its path is by now; one that the job has not published, or
  * that somebody has changed since, is opened as ever. */
 #include "config.h"
 
@@ -26,14 +26,16 @@
 #define SLAB_BYTES (16ull << 20)
 #define KNOWN_MAX (1u << 18)
 #define KNOWN_FIRST (1u << 10)
-/* A name with so many bad files beside it gets no more of them. */
-enum { ASIDE_MAX = 100 };
+/* A name with so many bad files beside it gets no more of them. A file of which so many places are in the page cache, out of as
+ * many, is. */
+enum { ASIDE_MAX = 100, PLACES = 16 };
 
 struct known {
 	uint64_t inode, bytes; /* inode 0: unused */
 	struct timespec modified;
 	uint64_t at;           /* of its record in the log */
 	struct timespec good;  /* its time of change when its bytes were right */
+	struct timespec copy;  /* and that of its copy in memory */
 	bool said;             /* that it cannot be read */
 };
 
@@ -287,6 +289,18 @@ static bool remember(const struct stat *file, bool good)
 	return said;
 }
 
+static void remember_copy(const struct stat *file, struct timespec copy)
+{
+	struct known *known;
+
+	if (pthread_mutex_lock(&published.lock))
+		return;
+	known = place_of(file->st_ino, (uint64_t)file->st_size, file->st_mtim);
+	if (known && known->inode)
+		known->copy = copy;
+	pthread_mutex_unlock(&published.lock);
+}
+
 /* The record as it is in the log: whether it is the file's. */
 static bool read_record(struct work *w, uint64_t at)
 {
@@ -445,30 +459,80 @@ static const char *text_of(const struct fault *fault)
 	return fault->error ? "cannot be read" : "are not what was saved";
 }
 
-/* `fd`, which is bad, becomes the copy in memory. False: there is none that is good. */
-static bool from_memory(struct work *w, int fd, const char *path, int flags)
+/* The copy in memory, open for reading; -1: there is none that is as it was saved, and `fault` says what of one that is not. `known`
+ * may say that it has been compared, and does afterwards. */
+static int open_copy(struct work *w, struct fault *fault, struct timespec *known)
 {
 	struct stat found;
 	int kept;
-	bool good;
 
 	tpck_kept_name(w->kept, sizeof w->kept, tpck_files_folder, &w->file);
 	kept = (int)syscall(SYS_openat, AT_FDCWD, w->kept, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
 	if (kept < 0)
-		return false;
-	good = !syscall(SYS_newfstatat, kept, "", &found, AT_EMPTY_PATH) && found.st_size == w->file.st_size && is_good(w, kept, &w->memory);
-	if (good) {
-		if (put_back(w, fd))
-			tpck_log_warn("%.500s: bytes %llu to %llu on disk %s; it is read from the copy in memory, which replaces it, and the bad file is %.300s",
-				      path, (unsigned long long)w->disk.from, (unsigned long long)w->disk.to, text_of(&w->disk), w->aside);
-		else
-			tpck_log_warn("%.500s: bytes %llu to %llu on disk %s; it is read from the copy in memory, and stays as it is", path,
-				      (unsigned long long)w->disk.from, (unsigned long long)w->disk.to, text_of(&w->disk));
-		/* At the number that the program would have got. */
-		good = syscall(SYS_dup3, kept, fd, flags & O_CLOEXEC) >= 0;
+		return -1;
+	if (syscall(SYS_newfstatat, kept, "", &found, AT_EMPTY_PATH) || found.st_size != w->file.st_size ||
+	    (!same_time(found.st_ctim, *known) && !is_good(w, kept, fault))) {
+		syscall(SYS_close, kept);
+		return -1;
 	}
+	*known = found.st_ctim;
+	return kept;
+}
+
+/* `fd`, which is bad, becomes the copy in memory. False: there is none that is good. */
+static bool from_memory(struct work *w, int fd, const char *path, int flags)
+{
+	struct timespec never = {0};
+	int kept = open_copy(w, &w->memory, &never);
+	bool good;
+
+	if (kept < 0)
+		return false;
+	if (put_back(w, fd))
+		tpck_log_warn("%.500s: bytes %llu to %llu on disk %s; it is read from the copy in memory, which replaces it, and the bad file is %.300s",
+			      path, (unsigned long long)w->disk.from, (unsigned long long)w->disk.to, text_of(&w->disk), w->aside);
+	else
+		tpck_log_warn("%.500s: bytes %llu to %llu on disk %s; it is read from the copy in memory, and stays as it is", path,
+			      (unsigned long long)w->disk.from, (unsigned long long)w->disk.to, text_of(&w->disk));
+	/* At the number that the program would have got. */
+	good = syscall(SYS_dup3, kept, fd, flags & O_CLOEXEC) >= 0;
 	syscall(SYS_close, kept);
 	return good;
+}
+
+/* Whether the page cache seems to have it, by some of its pages. */
+static bool is_cached(int fd, uint64_t bytes)
+{
+	const uint64_t page = (uint64_t)getpagesize(), pages = (bytes + page - 1) / page;
+	uint8_t *at = (uint8_t *)syscall(SYS_mmap, NULL, bytes, PROT_READ, MAP_SHARED, fd, 0L), resident = 1;
+
+	if (at == MAP_FAILED)
+		return errno != ENODEV;
+	for (unsigned i = 0; i <= PLACES && resident & 1; i++)
+		if (syscall(SYS_mincore, at + (pages - 1) * i / PLACES * page, page, &resident))
+			break;
+	syscall(SYS_munmap, at, bytes);
+	return resident & 1;
+}
+
+/* Who only reads gets the copy in memory where the disk would have to be read. */
+static bool from_nearer(struct work *w, int fd, int flags, struct known *known)
+{
+	struct timespec before = known->copy;
+	struct fault fault;
+	int kept;
+	bool is;
+
+	if ((flags & O_ACCMODE) != O_RDONLY || flags & O_DIRECT || is_cached(fd, (uint64_t)w->file.st_size))
+		return false;
+	kept = open_copy(w, &fault, &known->copy);
+	if (kept < 0)
+		return false;
+	if (!same_time(before, known->copy))
+		remember_copy(&w->file, known->copy);
+	is = syscall(SYS_dup3, kept, fd, flags & O_CLOEXEC) >= 0;
+	syscall(SYS_close, kept);
+	return is;
 }
 
 /* Somebody else of the job has replaced it meanwhile. */
@@ -508,7 +572,7 @@ static int next_copy(struct work *w, int fd, int folder, const char *path, int f
 	return EIO;
 }
 
-static TPCK_FILES_SLOW int compare(int fd, int folder, const char *path, int flags, const struct stat *file, const struct known *known)
+static TPCK_FILES_SLOW int compare(int fd, int folder, const char *path, int flags, const struct stat *file, struct known *known)
 {
 	struct work *w = get_memory(sizeof *w);
 	int plain = fd, error = 0;
@@ -522,7 +586,7 @@ static TPCK_FILES_SLOW int compare(int fd, int folder, const char *path, int fla
 			snprintf(w->path, sizeof w->path, "/proc/self/fd/%d", fd);
 			plain = (int)syscall(SYS_openat, AT_FDCWD, w->path, O_RDONLY | O_CLOEXEC, 0);
 		}
-		if (plain < 0)
+		if (plain < 0 || from_nearer(w, fd, flags, known))
 			;
 		else if (is_good(w, plain, &w->disk))
 			(void)remember(file, true);

@@ -59,6 +59,9 @@ def one_size(row, of, mib):
     plain, ours = of(False, "load", mib), of(True, "load", mib)
     row(f"read of {mib} MiB: plain, from the page cache, beside ours", median(plain["seconds"]), median(ours["seconds"]), "s",
         aim=">= 0.9", note=f"{ours['in memory']} of {len(ours['seconds'])} from the memory tier")
+    plain, ours = of(False, "cold", mib), of(True, "cold", mib)
+    row(f"read of {mib} MiB that the page cache has lost: ours, beside plain, from the disk", median(ours["seconds"]), median(plain["seconds"]),
+        "s", note=f"{ours['in memory']} of {len(ours['seconds'])} from the memory tier, compared with their digests")
 
 
 def huge(row, python, mib):

@@ -126,6 +126,27 @@ def loads(mib, folder):
     return {"seconds": seconds, "in memory": memory}
 
 
+def cold_loads(mib, folder):
+    """Opens and reads what was saved, is on the disk, and is not in the page cache any more."""
+    buffer, seconds, memory = bytearray(8 << 20), [], 0
+    kept = state(mib)
+    for i in range(5):
+        path = os.path.join(folder, f"step-{i}.pt")
+        torch.save(kept, path)
+        sync(path)
+        sync(folder)
+        time.sleep(1 + mib / 400)
+        # By a program that is not of the job, which opens the file itself.
+        subprocess.run(["dd", f"if={path}", "iflag=nocache", "count=0"], env={"PATH": os.environ["PATH"]}, stderr=subprocess.DEVNULL, check=True)
+        begun = time.perf_counter()
+        with open(path, "rb", buffering=0) as f:
+            memory += i > 0 and not os.readlink(f"/proc/self/fd/{f.fileno()}").startswith(os.path.realpath(folder))
+            while f.readinto(buffer):
+                pass
+        seconds.append(time.perf_counter() - begun)
+    return {"seconds": seconds[1:], "in memory": memory}
+
+
 def null(mib):
     kept = state(mib)
     return [timed(lambda: torch.save(kept, "/dev/null")) for _ in range(4)][1:]
@@ -195,6 +216,7 @@ def main():
     print(json.dumps({
         "warm": lambda: warm_copy(mib, folder), "null": lambda: null(mib), "fresh": lambda: fresh(mib, folder),
         "saves": lambda: saves(mib, folder, 5, 1 + mib / 150), "calls": lambda: calls(folder), "load": lambda: loads(mib, folder),
+        "cold": lambda: cold_loads(mib, folder),
         "safetensors": lambda: safetensors_saves(mib, folder, 3, 1 + mib / 400),
         "dcp": lambda: dcp_saves(mib, folder, 3, 0, True), "dcp_save": lambda: dcp_saves(mib, folder, 3, 1 + mib / 400, False),
     }[what]()))

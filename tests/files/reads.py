@@ -421,9 +421,65 @@ os.waitpid(pid, 0)
         checks.ok(second[0] < MIB and second[1] >= size, "a child knows what its parent has compared", second)
 
 
+NEARER = """
+import hashlib, os, sys
+def io(name):
+    with open("/proc/self/io") as f: return dict(line.split(": ") for line in f)[name]
+def opened(path, mode):
+    before = int(io("rchar"))
+    with open(path, mode) as f:
+        compared, place = int(io("rchar")) - before, os.readlink(f"/proc/self/fd/{f.fileno()}")
+        print("memory" if place.startswith(sys.argv[1]) else "disk", hashlib.sha1(f.read()).hexdigest(), compared > 1 << 20)
+for word in sys.argv[2:]:
+    mode, path = word.split("=")
+    opened(path, mode)
+"""
+
+
+def nearer(checks):
+    """What the page cache does not have is read from the copy in memory, if that is as it was saved; what is to be changed is not."""
+    with Place() as place:
+        saver = saved(place, 0, 3)
+        until(lambda: len(kept(place)) == 3, 20)
+        names = [f"step-{i}.pt" for i in range(3)]
+
+        def forget():
+            for name in names:
+                with open(place.path(name), "rb") as f:
+                    os.fsync(f.fileno())
+                    os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+        def opened(*words):
+            return [tuple(line.split()) for line in place.run(NEARER, place.shm, *words).splitlines()]
+        good = [digest_of(content_of(i)) for i in range(3)]
+        forget()
+        got = opened("rb=step-0.pt", "rb=step-0.pt", "r+b=step-1.pt", "rb=step-1.pt")
+        checks.ok(got[:2] == [("memory", good[0], "True"), ("memory", good[0], "False")],
+                  "what the page cache does not have is read from memory, and compared once", got)
+        checks.ok(got[2:] == [("disk", good[1], "True"), ("disk", good[1], "False")],
+                  "what is to be changed is the file itself, which the page cache has behind that", got)
+        forget()
+        with open(place.path(names[0]), "rb") as f:
+            f.read()
+        checks.ok(opened("rb=step-0.pt") == [("disk", good[0], "True")], "what it has is read where it is")
+        saver.kill()
+        saver.communicate()
+        forget()
+        got = opened("rb=step-2.pt")
+        checks.ok(got == [("memory", good[2], "True")], "so does a start behind one that was killed", got)
+        for name in kept(place):
+            rot(os.path.join(place.job_folder, "files", name), MIB + 5)
+        got = opened("rb=step-2.pt")
+        checks.ok(got == [("disk", good[2], "True")], "a copy that is not what was saved is left alone", got)
+        for name in kept(place):
+            os.unlink(os.path.join(place.job_folder, "files", name))
+        forget()
+        checks.ok(opened("rb=step-2.pt") == [("disk", good[2], "True")], "without copies all is as ever")
+
+
 def main():
     checks = Checks()
-    run_tests(checks, [memory, beside, in_place, nothing_left, bad_copies, restart, budget, newest, torn, cheap])
+    run_tests(checks, [memory, nearer, beside, in_place, nothing_left, bad_copies, restart, budget, newest, torn, cheap])
 
 
 if __name__ == "__main__":
