@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/store/file_system.h"
+#include "runtime/base/file_system.h"
 
 const char *tpck_tier_kind(const char *kind, const char *path)
 {

@@ -16,7 +16,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "runtime/store/file_system.h"
+#include "runtime/base/file_system.h"
 #include "runtime/store/tiers.h"
 #include "tools/cli/cli.h"
 
