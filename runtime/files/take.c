@@ -11,6 +11,7 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include "runtime/base/file_system.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/reach.h"
@@ -40,6 +41,7 @@ struct taking {
 	struct stat parent, there;
 	struct tpck_view_there seen; /* on the disk */
 	bool exists;
+	bool remote;              /* several nodes have its file system mounted: what is written there waits for a network */
 	const char *name;
 	mode_t mode;
 	int flags;
@@ -48,12 +50,15 @@ struct taking {
 };
 
 /* Whether the disk has so many bytes; UINT64_MAX: as many as nobody knows yet. */
-static bool disk_has(int folder, uint64_t bytes)
+static bool disk_has(struct taking *t, uint64_t bytes)
 {
 	struct statfs disk;
 
+	if (syscall(SYS_fstatfs, t->folder, &disk))
+		return true;
+	t->remote = tpck_file_system_by((uint32_t)disk.f_type).site;
 	/* Some file systems do not say. */
-	if (syscall(SYS_fstatfs, folder, &disk) || !disk.f_blocks)
+	if (!disk.f_blocks)
 		return true;
 	if (bytes == UINT64_MAX)
 		return disk.f_bavail > disk.f_blocks / 16;
@@ -62,9 +67,9 @@ static bool disk_has(int folder, uint64_t bytes)
 
 /* A file that the disk has no room for meets that disk itself, which tells the program: but not before what the program has
  * removed is gone. */
-static bool fits(struct tpck_view *view, int folder, uint64_t device, uint64_t pattern)
+static bool fits(struct tpck_view *view, struct taking *t, uint64_t pattern)
 {
-	uint64_t last, owed, order;
+	uint64_t last, owed, order, device = t->parent.st_dev;
 	bool fails;
 
 	if (!tpck_view_lock(view))
@@ -74,9 +79,9 @@ static bool fits(struct tpck_view *view, int folder, uint64_t device, uint64_t p
 	order = view->order;
 	fails = tpck_files_failing(view, device);
 	tpck_view_unlock(view);
-	if (disk_has(folder, last == UINT64_MAX ? last : last + owed))
+	if (disk_has(t, last == UINT64_MAX ? last : last + owed))
 		return true;
-	return !fails && !tpck_files_await(order, device) && last != UINT64_MAX && disk_has(folder, last);
+	return !fails && !tpck_files_await(order, device) && last != UINT64_MAX && disk_has(t, last);
 }
 
 /* The mode that a new file gets here, which only the kernel knows the mask of. */
@@ -166,15 +171,20 @@ static int take(struct taking *t)
 	enum tpck_view_kind kind = TPCK_VIEW_DIRECT;
 	uint64_t started = tpck_files_started();
 	uint32_t index = 0;
-	bool fitting;
+	bool fitting, wanted;
 	int fd;
 
 	view = tpck_files_ready();
-	fitting = view && fits(view, t->folder, t->parent.st_dev, pattern);
+	fitting = view && fits(view, t, pattern);
 	if (!view || !(view = tpck_files_lock()))
 		return -1;
 	last = tpck_view_size_of(view, pattern);
-	if (last != UINT64_MAX && fitting && tpck_files_room_for(view, t->parent.st_dev, last, spare_bytes(pattern)))
+	/* Of one whose size nobody knows room is made as it grows. If there turns out to be none it has been written twice, which
+	 * only a network is slower than: a local disk's page cache is memory of this node already. */
+	wanted = last != UINT64_MAX || t->remote;
+	if (last == UINT64_MAX)
+		last = 0;
+	if (wanted && fitting && tpck_files_room_for(view, t->parent.st_dev, last, spare_bytes(pattern)))
 		kind = TPCK_VIEW_MEMORY;
 	entry = tpck_view_add(view, t->parent.st_dev, t->parent.st_ino, t->path, t->name, kind);
 	if (entry) {
@@ -194,7 +204,7 @@ static int take(struct taking *t)
 		tpck_view_bytes(view, entry, tpck_files_folder, t->path, sizeof t->path);
 	}
 	tpck_view_unlock(view);
-	if (last != UINT64_MAX && kind == TPCK_VIEW_DIRECT)
+	if (wanted && kind == TPCK_VIEW_DIRECT)
 		tpck_files_say_small();
 	if (!entry)
 		return -1;

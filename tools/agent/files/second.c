@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Second copies of what was never in memory, as the first file of each name is not: made when there is nothing else to do and room
+/* Second copies of what was never in memory, as the first file of a name on a local disk is not: made when there is nothing else to do and room
  * that nobody needs, they are what was kept of a file that was (kept.c). */
 #include "config.h"
 
