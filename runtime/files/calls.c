@@ -273,18 +273,6 @@ int tpck_files_mkdir(int folder, const char *path, mode_t mode)
 	return (int)syscall(SYS_mkdirat, folder, path, mode);
 }
 
-int tpck_files_symlink(const char *target, int folder, const char *path)
-{
-	if (!tpck_files_idle() && taken(folder, path))
-		return -1;
-	/* It may point to what is not there yet for others. */
-	if (!tpck_files_idle() && !tpck_files_settle()) {
-		errno = EIO;
-		return -1;
-	}
-	return (int)syscall(SYS_symlinkat, target, folder, path);
-}
-
 /* A folder's own name as the agent opens it. False: it is none. */
 static bool own_name(int fd, char *path)
 {
@@ -480,6 +468,73 @@ int tpck_files_link(int from_folder, const char *from, int to_folder, const char
 	if (tpck_files_idle() && !(flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) && tpck_files_may_take() && unnamed(from_folder, from, flags)))
 		return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
 	return seen_link(from_folder, from, to_folder, to, flags);
+}
+
+/* ---- symbolic links --------------------------------------------------------------------------------- */
+
+/* Whether something is owed in this folder or below it, whatever name it has now. The lock is held. */
+static bool owed_below(struct tpck_view *view, const struct stat *folder, const char *path)
+{
+	size_t length = strlen(path);
+	uint32_t left = view->used;
+
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES; i++) {
+		const struct tpck_view_entry *entry = &view->entry[i];
+		const struct tpck_view_folder *in = &view->folder[tpck_view_key_of(entry)->folder];
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if ((in->inode == folder->st_ino && in->device == folder->st_dev) ||
+		    (strncmp(in->path, path, length) == 0 && (in->path[length] == '/' || path[length - 1] == '/')))
+			return true;
+	}
+	return false;
+}
+
+/* Whether what a link at `path` would lead to is another thing for others than for the job. */
+static TPCK_FILES_SLOW bool leads_to_owed(int folder, const char *path, const char *target)
+{
+	char at[TPCK_FILES_PATH];
+	const char *slash = *target == '/' ? NULL : strrchr(path, '/');
+	struct tpck_pending pending;
+	struct tpck_view *view = NULL;
+	struct stat found;
+	bool owed;
+	int fd;
+
+	if ((size_t)snprintf(at, sizeof at, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, target) >= sizeof at ||
+	    tpck_files_look(folder, at, true, &pending) != TPCK_SEEN_REAL)
+		return true;
+	fd = tpck_reach_high((int)syscall(SYS_openat, folder, at, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
+	if (fd < 0)
+		return false;
+	owed = !own_name(fd, at) || syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || !(view = tpck_files_lock()) ||
+	       owed_below(view, &found, at);
+	if (view)
+		tpck_view_unlock(view);
+	syscall(SYS_close, fd);
+	return owed;
+}
+
+static TPCK_FILES_SLOW int seen_symlink(const char *target, int folder, const char *path)
+{
+	int saved = errno;
+
+	if (taken(folder, path))
+		return -1;
+	/* A link to what is whole, or to nothing, cannot be seen ahead of what it names. */
+	if (target && path && leads_to_owed(folder, path, target) && !tpck_files_settle()) {
+		errno = EIO;
+		return -1;
+	}
+	errno = saved;
+	return (int)syscall(SYS_symlinkat, target, folder, path);
+}
+
+int tpck_files_symlink(const char *target, int folder, const char *path)
+{
+	return tpck_files_idle() ? (int)syscall(SYS_symlinkat, target, folder, path) : seen_symlink(target, folder, path);
 }
 
 /* ---- names that go ---------------------------------------------------------------------------------- */

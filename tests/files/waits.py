@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that do not wait for what is owed: what lists folders inside of the C library. While they are made the
+"""Calls that do not wait for what is owed: what lists folders inside of the C library, and links to what is whole. While they are made the
 agent is stopped: what is pending stays so, and who waited for it would never come back."""
 import json
 import os
+import select
 import signal
 import sys
 
@@ -53,7 +54,6 @@ step("seen")
 
 def line_of(program):
     """Who waits for an agent that is stopped says nothing."""
-    import select
     return program.stdout.readline() if select.select([program.stdout], [], [], WAIT_SEC / 4)[0] else "nothing\n"
 
 
@@ -86,9 +86,48 @@ def listings(checks):
                   outside)
 
 
+LINKS = STEPS + """
+for folder in ("whole", "part", "part/below"): os.mkdir(folder)
+def save(name):
+    with open(name, "wb") as f: f.write(b"x" * 1000)
+for name in ("s-0.pt", "part/below/s-0.pt"): save(name)
+step("first")
+for name in ("s-1.pt", "part/below/s-1.pt"): save(name)
+for target in ("s-0.pt", "nowhere", "whole", "../elsewhere", "whole/none"): os.symlink(target, "to-" + target.replace("/", "-"))
+os.symlink("../s-0.pt", "whole/up")
+print(sorted(n for n in os.listdir(".") if os.path.islink(n)), os.path.exists("whole/up"), flush=True)
+step("made")
+os.symlink(sys.argv[1], "last")
+print(os.path.exists("last"), flush=True)
+step("last")
+"""
+
+
+def links(checks):
+    """A link to what is whole, or to nothing, is made at once; one that others would see ahead of what it names waits."""
+    for target in ("s-1.pt", "part", "part/below/s-1.pt", "to-whole/../s-1.pt", "part/below/.."):
+        with Place() as place:
+            program = place.start(LINKS, target)
+            told(program, "first")
+            until(lambda: not place.listed())
+            agent = stopped(place)
+            go(program)
+            said = line_of(program)
+            want = "['to-..-elsewhere', 'to-nowhere', 'to-s-0.pt', 'to-whole', 'to-whole-none'] True\n"
+            checks.ok(said == want, "links to what is whole, and to nothing, wait for nothing", said)
+            told(program, "made")
+            go(program)
+            early = select.select([program.stdout], [], [], 0.5)[0] or os.path.lexists(place.path("last"))
+            os.kill(agent, signal.SIGCONT)
+            told(program, "True")
+            checks.ok(not early and os.path.exists(place.path("last")), f"one to {target}, which is owed, waits until that is there")
+            told(program, "last")
+            end(program)
+
+
 def main():
     checks = Checks()
-    run_tests(checks, [listings])
+    run_tests(checks, [listings, links])
 
 
 if __name__ == "__main__":
