@@ -32,6 +32,21 @@ def needs():
         job.skip("spank_transpckpt.so has not been built")
 
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+# Where cgroups of version 2 are all that a process sees of them, as on machines that have no others.
+ONLY_V2 = ["unshare", "-m", "sh", "-c", "umount -l /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup && mkdir -p /sys/fs/cgroup/system.slice && "]
+
+
+def in_only_v2(script, *arguments):
+    return [*ONLY_V2[:-1], ONLY_V2[-1] + script, "sh", *arguments]
+
+
+def has_v2():
+    """Whether slurmd can have them here."""
+    probe = "mkdir /sys/fs/cgroup/system.slice/tpck-probe.$$ && rmdir /sys/fs/cgroup/system.slice/tpck-probe.$$"
+    return shutil.which("cc") and not subprocess.run(in_only_v2(probe), capture_output=True, check=False).returncode
+
+
 def free_ports(count):
     sockets = [socket.socket() for _ in range(count)]
     for s in sockets:
@@ -56,7 +71,8 @@ def until(condition, seconds=60):
 class Cluster:
     """A with statement."""
 
-    def __init__(self):
+    def __init__(self, cgroups=None):
+        """`cgroups`: of which version those are that steps get; 0: none. None: as CGROUPS says, or as there are."""
         self.build = job.build_folder()
         self.root = tempfile.mkdtemp(prefix="tpck-slurm.", dir="/tmp")
         os.chmod(self.root, 0o755)
@@ -66,7 +82,9 @@ class Cluster:
         self.nodes = self.names()
         self.daemons = {}
         # Where cgroups are to be had, they are what ends a step.
-        self.cgroups = os.environ.get("CGROUPS") != "0" and os.access(FREEZER, os.W_OK)
+        if cgroups is None:
+            cgroups = int(os.environ.get("CGROUPS") or (1 if os.access(FREEZER, os.W_OK) else 2 if has_v2() else 0))
+        self.cgroups = cgroups
         self.home = os.path.join(self.root, "user")
         os.mkdir(self.home)
         os.chown(self.home, self.user.pw_uid, self.user.pw_gid)
@@ -93,8 +111,13 @@ class Cluster:
 
     def on(self, number):
         """What its slurmd is started by."""
-        del number
-        return []
+        if self.cgroups != 2:
+            return []
+        # As systemd starts a service. Beside cgroups of version 1 slurmd would not use those of version 2.
+        subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", self.path("only_v2.so"), os.path.join(HERE, "only_v2.c")], check=True)
+        own = f"/sys/fs/cgroup/system.slice/{self.nodes[number]}.service"
+        return in_only_v2('mkdir "$0" && echo $$ >"$0/cgroup.procs" && LD_PRELOAD=$1 && export LD_PRELOAD && shift && exec "$@"')[:-1] + [
+            own, self.path("only_v2.so")]
 
     def install(self):
         """As `make install` lays it out."""
@@ -146,7 +169,8 @@ class Cluster:
             os.mkdir(self.path(folder))
         with open(os.open(self.path("munge/key"), os.O_WRONLY | os.O_CREAT, 0o600), "wb") as f:
             f.write(os.urandom(128))
-        self.write("cgroup.conf", "CgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n")
+        self.write("cgroup.conf", "CgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n" +
+                   ("CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n" if self.cgroups == 2 else "CgroupPlugin=cgroup/v1\n"))
         self.write("slurm.conf", "\n".join([
             "ClusterName=tpck", f"SlurmctldHost={self.control}", f"SlurmctldPort={ports[0]}", "SlurmUser=root",
             "SlurmdUser=root", "AuthType=auth/munge", "CredType=cred/munge",
@@ -197,7 +221,10 @@ class Cluster:
                 except OSError:
                     pass
             time.sleep(0.05)
-        if self.cgroups:
+        if self.cgroups == 2:
+            subprocess.run(in_only_v2('cd /sys/fs/cgroup && for node; do find system.slice -depth -type d -path "*/${node}[._]*" -exec rmdir {} \\;; done; '
+                                      "rmdir system.slice", *self.nodes), capture_output=True, check=False)
+        if self.cgroups == 1:
             for node in self.nodes:
                 for folder, _, _ in os.walk(os.path.join(FREEZER, f"slurm_{node}"), topdown=False):
                     until(lambda: self.removed(folder), 5)

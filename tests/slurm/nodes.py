@@ -57,7 +57,7 @@ class Nodes(cluster.Cluster):
         return f"NodeHostname={name} NodeAddr={address}"
 
     def on(self, number):
-        return ["nsenter", "-t", str(self.machines[number].init), "-m", "-n", "-p", "-u", "--wdns=" + self.root]
+        return ["nsenter", "-t", str(self.machines[number].init), "-m", "-n", "-p", "-u", "--wdns=" + self.root, *super().on(number)]
 
     def begin(self):
         node.run("ip", "link", "add", "tpck0", "type", "bridge")

@@ -137,7 +137,7 @@ def outside(here, pid):
     lines = []
     groups = job.read(f"/proc/{pid}/cgroup")
     status = job.read(f"/proc/{pid}/status")
-    if "/slurm" in groups:
+    if "/job_" in groups:
         lines.append("it is in a step's cgroup: " + groups)
     if f"Uid:\t{here.user.pw_uid}\t{here.user.pw_uid}\t{here.user.pw_uid}\t{here.user.pw_uid}" not in status:
         lines.append("it is not the user's: " + status)
@@ -291,10 +291,10 @@ def case_ended(here, checks, plain):
 def main():
     cluster.needs()
     checks = job.Checks()
-    wanted = os.environ.get("CASE", "values task export killed_step requeued array ended").split()
+    wanted = os.environ.get("CASE", "values task export killed_step requeued array ended v2").split()
     with cluster.Cluster() as here:
-        if not here.cgroups:
-            print("# no writable cgroups of version 1 here: the process tree ends a step, and cgroups are not tried")
+        print(f"# cgroups of version {here.cgroups} end a step" if here.cgroups else
+              "# no writable cgroups here: the process tree ends a step, and cgroups are not tried")
         if "values" in wanted:
             case_values(here, checks)
         if "task" in wanted:
@@ -309,6 +309,9 @@ def main():
         for case in (case_killed_step, case_requeued, case_array, case_ended):
             if case.__name__[5:] in wanted:
                 case(here, checks, trainer.out)
+        if "v2" in wanted and here.cgroups == 1 and cluster.has_v2():
+            with cluster.Cluster(cgroups=2) as other:
+                case_killed_step(other, checks, trainer.out)
     checks.end()
 
 
