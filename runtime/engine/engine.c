@@ -19,6 +19,7 @@
 #include "runtime/base/text.h"
 #include "runtime/capture/copier.h"
 #include "runtime/engine/engine_private.h"
+#include "runtime/engine/meet.h"
 #include "runtime/engine/identity.h"
 #include "runtime/engine/link.h"
 #include "runtime/engine/place.h"
@@ -103,6 +104,16 @@ static TPCK_AT_START bool marker_present(uint64_t digest)
 	return marker_in(folder, digest);
 }
 
+static void meet_others(void)
+{
+	const struct tpck_reach how = {
+		.settings = &engine->settings, .environment = environ, .job = engine->job, .library = engine->library,
+		.start_folder = engine->start_folder,
+	};
+
+	tpck_meet(&how, &engine->ranks);
+}
+
 TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *arguments)
 {
 	static char identity[TPCK_IDENTITY_MAX] TPCK_LARGE_USED;
@@ -149,6 +160,8 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	tpck_follow_record(engine->log, "", 0);
 	tpck_contents_note_input();
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
+	if (engine->ranks.elsewhere && strcmp(engine->settings.resume, "never") != 0 && !marker_present(digest))
+		meet_others();
 	if (strcmp(engine->settings.resume, "never") != 0 && marker_present(digest)) {
 		tpck_attach_own_keep();
 		tpck_restart_remember(environ);

@@ -74,6 +74,7 @@ static int say_hello(int fd, uint32_t flags, struct tpck_welcome *welcome, struc
 		.launch = options.ranks->launch, .identity_bytes = options.identity_bytes,
 		.generation = generation, .resume_step = options.resume_step,
 	};
+	const char *master = getenv("MASTER_ADDR");
 	char *packet = malloc(sizeof hello + options.identity_bytes);
 	int result, wait_ms = flags & TPCK_HELLO_RESUME ? OFFER_MS : WELCOME_MS;
 
@@ -84,6 +85,8 @@ static int say_hello(int fd, uint32_t flags, struct tpck_welcome *welcome, struc
 		hello.flags |= TPCK_HELLO_APART;
 		wait_ms = wait_ms < APART_MS ? APART_MS : wait_ms;
 	}
+	if (master && strlen(master) < sizeof hello.master)
+		strcpy(hello.master, master);
 	memcpy(packet, &hello, sizeof hello);
 	memcpy(packet + sizeof hello, options.identity, options.identity_bytes);
 	result = send_message(fd, TPCK_MSG_HELLO, packet, (uint32_t)sizeof hello + options.identity_bytes);

@@ -54,6 +54,10 @@ static TPCK_AT_START void find_rank(struct tpck_ranks *ranks)
 			ranks->world = (uint32_t)world;
 			/* Slurm writes "2(x4)" where there are several nodes. */
 			ranks->elsewhere = getenv(names[i][2]) ? here != world : slurm_has_more(rank, world);
+			if (number("SLURM_STEP_NUM_NODES") > 0 && here < 0)
+				ranks->nodes = (uint32_t)number("SLURM_STEP_NUM_NODES");
+			else if (here > 0)
+				ranks->nodes = (uint32_t)((world + here - 1) / here);
 			return;
 		}
 	}

@@ -9,6 +9,7 @@
 struct tpck_ranks {
 	uint32_t rank, world; /* 0 of 1 where nobody says */
 	bool elsewhere;       /* some of them are on other nodes */
+	uint32_t nodes;       /* how many those are on, if each has as many; 0: not known */
 	uint64_t launch;      /* digest of what tells this start of the job from others, the same in all ranks; 0: nothing does */
 };
 

@@ -4,11 +4,9 @@
 #include "config.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -18,7 +16,6 @@
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/message.h"
-#include "runtime/wire/segment.h"
 
 /* In the environment of what a program starts: who has asked where, and when, "NODE SECONDS". */
 #define VARIABLE "_TRANSPCKPT_LOOKED"
@@ -34,29 +31,10 @@ static bool is_level(void)
 
 /* ---- at the start ----------------------------------------------------------------------------- */
 
-static void say_late(void)
-{
-	tpck_log_warn("the agent does not say whether nodes that are lost owed files: what they owed may come later");
-}
-
 static void ask(int fd)
 {
-	struct tpck_message head = {TPCK_MESSAGE_MAGIC, TPCK_WIRE_VERSION, TPCK_MSG_LOOK, 0, 0};
-	struct pollfd wait = {.fd = fd, .events = POLLIN};
-	uint64_t until = tpck_clock_monotonic_ns() + ANSWER_MS * 1000000ull, now;
-	int got = 0;
-
-	if (send(fd, &head, sizeof head, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof head) {
-		say_late();
-		return;
-	}
-	while (got <= 0 && (now = tpck_clock_monotonic_ns()) < until) {
-		got = poll(&wait, 1, (int)((until - now) / 1000000 + 1));
-		if (got < 0 && errno != EINTR)
-			break;
-	}
-	if (got <= 0 || recv(fd, &head, sizeof head, MSG_DONTWAIT) != sizeof head || head.type != TPCK_MSG_LOOKED)
-		say_late();
+	if (tpck_reach_ask(fd, TPCK_MSG_LOOK, NULL, 0, TPCK_MSG_LOOKED, ANSWER_MS))
+		tpck_log_warn("the agent does not say whether nodes that are lost owed files: what they owed may come later");
 }
 
 /* Whether a program that started this one has asked just now, on this node: an environment may come from another one. */

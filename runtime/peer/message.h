@@ -63,6 +63,10 @@ enum tpck_peer_type {
 	TPCK_PEER_FILE_TAKE, /* put at their paths what you have of this table, unless its owner is there */
 	TPCK_PEER_FILE_TOOK, /* to a TAKE: that has been done, or cannot be for now */
 	TPCK_PEER_FILE_TAKEN, /* what this table owed up to order `step` is at its paths: it is not to be kept any longer */
+	/* Where all that nodes know of each other is the one at which the ranks meet: */
+	TPCK_PEER_WHERE,     /* the sender's addresses, a line each */
+	TPCK_PEER_MASTER,    /* a host: the ranks meet there now */
+	TPCK_PEER_THERE,     /* another one's node, and its addresses, a line each */
 };
 
 enum tpck_peer_looked {

@@ -32,6 +32,9 @@ enum tpck_message_type {
 	TPCK_MSG_LOOK,       /* library -> agent: a process begins, and will look at what was saved; no payload. Answered by LOOKED once
 			      * what lost nodes owed is at its path, or cannot be for now */
 	TPCK_MSG_LOOKED,     /* agent -> library */
+	TPCK_MSG_MEET,       /* library -> agent: struct tpck_meet. Answered by MET once the agent knows those of the launch's other nodes and what
+			      * they have, or cannot for now */
+	TPCK_MSG_MET,        /* agent -> library */
 };
 
 struct tpck_message {
@@ -61,6 +64,13 @@ struct tpck_hello {
 	uint64_t generation;    /* with ADOPT */
 	uint64_t resume_step;   /* UINT64_MAX: the newest */
 	uint64_t launch;        /* digest of what the launcher told all ranks alike, and not those of another start; 0: nothing */
+	char master[256];       /* the host where the ranks meet (MASTER_ADDR), NUL-terminated; "": nobody says */
+};
+
+struct tpck_meet {
+	uint32_t nodes;         /* of the launch; 0: nobody says */
+	uint32_t reserved;
+	char master[256];       /* as in struct tpck_hello */
 };
 
 struct tpck_welcome {

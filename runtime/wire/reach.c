@@ -22,6 +22,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/wire/message.h"
+#include "runtime/wire/segment.h"
 
 enum { START_MS = 5000, GIVE_UP_MS = 300 };
 
@@ -192,6 +193,27 @@ void tpck_reach_pause(long ms)
 	struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
 
 	syscall(SYS_nanosleep, &pause, NULL);
+}
+
+int tpck_reach_ask(int fd, unsigned type, const void *payload, size_t bytes, unsigned answer, unsigned limit_ms)
+{
+	struct tpck_message head = {TPCK_MESSAGE_MAGIC, TPCK_WIRE_VERSION, (uint16_t)type, (uint32_t)bytes, 0};
+	struct iovec parts[] = {{&head, sizeof head}, {(void *)payload, bytes}};
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+	struct pollfd wait = {.fd = fd, .events = POLLIN};
+	uint64_t until = tpck_clock_monotonic_ns() + limit_ms * 1000000ull, now;
+	int got = 0;
+
+	if (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)(sizeof head + bytes))
+		return -errno;
+	while (got <= 0 && (now = tpck_clock_monotonic_ns()) < until) {
+		got = poll(&wait, 1, (int)((until - now) / 1000000 + 1));
+		if (got < 0 && errno != EINTR)
+			return -errno;
+	}
+	if (got <= 0)
+		return -ETIMEDOUT;
+	return recv(fd, &head, sizeof head, MSG_DONTWAIT) == sizeof head && head.type == answer ? 0 : -EPROTO;
 }
 
 /* At most size - 1 bytes of a file; false: none can be read. */

@@ -3,6 +3,8 @@
 #ifndef TPCK_RUNTIME_WIRE_REACH_H
 #define TPCK_RUNTIME_WIRE_REACH_H
 
+#include <stddef.h>
+
 #include "runtime/base/error.h"
 #include "runtime/base/settings.h"
 
@@ -23,5 +25,8 @@ int tpck_reach_connect(const char *socket_path);
 /* Moves a descriptor out of the way of the numbers that the program gets. */
 int tpck_reach_high(int fd);
 void tpck_reach_pause(long ms);
+/* Sends the agent a message of this type (enum tpck_message_type) and waits for its answer, which has no payload. 0, -ETIMEDOUT, or
+ * another -errno. */
+int tpck_reach_ask(int fd, unsigned type, const void *payload, size_t bytes, unsigned answer, unsigned limit_ms);
 
 #endif

@@ -609,6 +609,30 @@ def case_nodes():
         finish(run, run.start((c, a), 2), has, "without a node")
 
 
+def case_master():
+    """No folder is shared but the program's own, and nobody says who there is: all that a node knows is where the ranks meet, that is, one
+    node. Agents are killed; then that node is lost, and the ranks meet on one that had no agent before."""
+    with node.Cluster(4, memory="1g", TRANSPCKPT_DIR="/dev/shm/d", TRANSPCKPT_PEERS="2") as cluster:
+        cluster.give_secret()
+        a, b, c, d = cluster.nodes
+        run = Spread(cluster, 4, "--zero", steps=500)
+        run.what = "master"
+        for n in (b, c, a):
+            n.agent(MASTER_ADDR=a.address)
+        checks.ok(node.until(lambda: all(n.agent_log().count("is a peer") >= 2 for n in (a, b, c)), 60), "master: agents are told of each other",
+                  cluster.logs())
+        start = begin(run, (a, b), 2, 20, settled)
+        for n in (b, a):
+            n.signal_agent("KILL")
+        has = max(settled(n) for n in (a, b))
+        checks.ok(node.until(lambda: settled(a) >= has + 10, 30), "master: agents are killed, and others come in their place", run.story(),
+                  cluster.logs())
+        has = destroy(run, start, cluster, a, (b,))
+        finish(run, run.start((d, b), 2), has, "where the ranks met is gone")
+        checks.ok(node.until(lambda: f"the agent of {d.name} " in c.agent_log(), 30), "master: who has no ranks hears where they meet now",
+                  cluster.logs())
+
+
 def case_early():
     """Ranks that fail on their way to where they go on, as they do where another one has died, or the network is gone: what there is
     stays on offer, and they end with their own status."""

@@ -411,7 +411,7 @@ class Cluster:
         self.environment.update(TRANSPCKPT_SHM="/dev/shm/t", TRANSPCKPT_DIR=self.store, TRANSPCKPT_JOB="j", TRANSPCKPT_CONF="",
                                 TRANSPCKPT_LOG="debug", TRANSPCKPT_PEERS="1", TRANSPCKPT_DURABLE_INTERVAL="1000000",
                                 TRANSPCKPT_FILES="none", TRANSPCKPT_LINGER_SEC="60",
-                                TRANSPCKPT_AGENT=self.daemon,
+                                TRANSPCKPT_AGENT=self.daemon, XDG_STATE_HOME=os.path.join(self.root, "state"),
                                 TRANSPCKPT_KERNELS=os.path.join(self.build, "kernels", "digest.simgpu"))
         # Devices of all nodes reach each other whatever becomes of the network.
         self.environment["SIMGPU_FABRIC"] = os.path.join(self.root, "fabric")

@@ -264,6 +264,8 @@ static uint64_t next_deadline(struct agent *agent)
 		soonest = stall_deadline(agent);
 	if (accord_deadline(agent) < soonest)
 		soonest = accord_deadline(agent);
+	if (peers_meets_deadline(agent) < soonest)
+		soonest = peers_meets_deadline(agent);
 	if (salvage_deadline(agent) < soonest)
 		soonest = salvage_deadline(agent);
 	for (const struct live *live = agent->lives; live; live = live->next)

@@ -37,6 +37,8 @@ struct client {
 	struct launch *launch; /* that the HELLO belongs to; NULL: not yet */
 	bool gone;          /* closed while busy */
 	uint64_t look;      /* the number of its LOOK; 0: none is to be answered */
+	uint64_t meets_until_ns; /* it waits for others' agents until then; 0: it does not */
+	uint32_t meets;     /* of so many nodes; 0: it does not say */
 	bool files, ended;  /* it writes files; it is at its end, and has not failed */
 	struct client *next;
 };

@@ -175,6 +175,7 @@ static void take_message(struct agent *agent, struct client *client, const struc
 {
 	const struct tpck_hello *hello = payload;
 	const struct tpck_ending *ending = payload;
+	const struct tpck_meet *meet = payload;
 
 	if (head->type == TPCK_MSG_QUERY) {
 		status_answer(agent, client);
@@ -184,6 +185,8 @@ static void take_message(struct agent *agent, struct client *client, const struc
 		files_begin(agent);
 	} else if (head->type == TPCK_MSG_LOOK) {
 		peers_look(agent, client);
+	} else if (head->type == TPCK_MSG_MEET && head->bytes == sizeof *meet && memchr(meet->master, 0, sizeof meet->master)) {
+		peers_meet_for(agent, client, meet);
 	} else if (head->type == TPCK_MSG_ENDING && client->files && head->bytes >= sizeof *ending) {
 		client->ended = ending->status == 0;
 		if (client->ended)
@@ -191,7 +194,7 @@ static void take_message(struct agent *agent, struct client *client, const struc
 	} else if (head->type != TPCK_MSG_HELLO) {
 		if (client->live)
 			take_session_message(agent, client, head->type, payload, head->bytes);
-	} else if (head->bytes < sizeof *hello || hello->identity_bytes != head->bytes - sizeof *hello ||
+	} else if (head->bytes < sizeof *hello || hello->identity_bytes != head->bytes - sizeof *hello || !memchr(hello->master, 0, sizeof hello->master) ||
 		   client->live || client->busy) {
 		tpck_log_warn("process %d sent a HELLO that is none", (int)client->pid);
 		client_close(agent, client);

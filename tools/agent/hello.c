@@ -741,6 +741,7 @@ void hello_begin(struct agent *agent, struct client *client, const struct tpck_h
 	agent->nobody_returns = false;
 	salvage_asked();
 	live_poll(agent);
+	peers_master(hello->master);
 	before = predecessor(agent, client, identity);
 	if (before && (before->life == LIFE_SETTLING || (hello->flags & TPCK_HELLO_RESUME)) &&
 	    defer(client, hello, identity))

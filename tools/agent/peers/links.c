@@ -24,11 +24,14 @@
 /* One of the two connects at once, the other only if that does not happen. */
 #define YIELD_NS (3 * SEC)
 #define TOUCH_NS (30 * SEC)
+/* So long one is looked for that somebody has told of. */
+#define TOLD_NS (600 * SEC)
 enum { PING_WORKING = 1, PING_STAYING = 2, PING_ENDING = 4 };
 
 struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-/* Somebody who may be there: a file of the rendezvous, an entry of TRANSPCKPT_NODES, a node of Slurm's list, or one that mpirun has started. */
+/* Somebody who may be there: a file of the rendezvous, an entry of TRANSPCKPT_NODES, a node of Slurm's list, the one where the ranks meet,
+ * one that this one has told of, or one that mpirun has started. */
 struct lead {
 	char name[TPCK_PEER_NAME];
 	char addresses[1024];
@@ -36,7 +39,8 @@ struct lead {
 	unsigned tries;
 	uint64_t seen_ns, next_ns;
 	bool found;                /* by the present look; one that mpirun knows to be gone is not found any more */
-	bool listed;               /* by Slurm */
+	bool listed;               /* the environment names it, or who was told of it */
+	bool told;                 /* its name is a node's, which is not looked for for ever */
 	bool met;                  /* the agent of the host of this name was a peer */
 	struct lead *next;
 };
@@ -138,6 +142,7 @@ static void peer_free(struct peer *peer)
 	transfer_gone(peer);
 	owed_gone(peer);
 	held_gone(peer);
+	free(peer->where);
 	free(peer);
 }
 
@@ -250,6 +255,7 @@ static void known(struct peer *peer)
 	peer->state = PEER_KNOWN;
 	peer->staying = peers.ops->each != NULL;
 	peers.met++;
+	peers.met_ns = tpck_clock_monotonic_ns();
 	peers.unheard += first;
 	/* At once: who waits for others to be known or to answer must see either. */
 	transfer_greet(peer);
@@ -260,6 +266,7 @@ static void known(struct peer *peer)
 			memcpy(lead->node, peer->other.node, sizeof lead->node);
 		lead->met = lead->met || strcmp(lead->name, peer->other.host) == 0;
 	}
+	meeting_known(peer);
 	if (first) {
 		tpck_log_info("the agent of %s (domain %s) is a peer", peer->other.host, peer->other.domain);
 		peers_news(peer, PEERS_MET, NULL, 0);
@@ -350,6 +357,42 @@ static bool get_to_know(struct peer *peer, const struct tpck_peer_message *head,
 	return false;
 }
 
+static void lead_add(void *context, const char *name, const char *addresses)
+{
+	struct lead *lead = leads;
+
+	(void)context;
+	while (lead && strcmp(lead->name, name) != 0)
+		lead = lead->next;
+	if (!lead) {
+		lead = calloc(1, sizeof *lead);
+		if (!lead)
+			return;
+		snprintf(lead->name, sizeof lead->name, "%s", name);
+		lead->seen_ns = tpck_clock_monotonic_ns();
+		lead->next = leads;
+		leads = lead;
+	}
+	snprintf(lead->addresses, sizeof lead->addresses, "%s", addresses);
+	lead->found = true;
+}
+
+/* Where the ranks meet one is known that this one may not know. */
+static void told_of(char *text, size_t count)
+{
+	char *addresses;
+
+	if (!meeting_there(text, count, &addresses) || strcmp(text, peers.node) == 0)
+		return;
+	lead_add(NULL, text, addresses);
+	for (struct lead *lead = leads; lead; lead = lead->next)
+		if (strcmp(lead->name, text) == 0) {
+			lead->listed = lead->told = true;
+			lead->seen_ns = tpck_clock_monotonic_ns();
+			snprintf(lead->node, sizeof lead->node, "%s", text);
+		}
+}
+
 /* ---- messages ----------------------------------------------------------------------------- */
 
 static bool is_message(const void *head, size_t head_bytes)
@@ -428,6 +471,12 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 			peers_news(peer, PEERS_ENDING, NULL, 0);
 	} else if (message->type == TPCK_PEER_ACCORD) {
 		peers_news(peer, PEERS_SAID, bytes, count);
+	} else if (message->type == TPCK_PEER_WHERE) {
+		meeting_where(peer, bytes, bytes ? count : 0);
+	} else if (message->type == TPCK_PEER_MASTER) {
+		(void)listed_follow(bytes);
+	} else if (message->type == TPCK_PEER_THERE) {
+		told_of(bytes, bytes ? count : 0);
 	} else if (message->type >= TPCK_PEER_FILE_HAS && message->type <= TPCK_PEER_FILE_FULL) {
 		owed_message(peer, message, bytes, bytes ? count : 0);
 	} else if (message->type >= TPCK_PEER_FILE_BEGIN) {
@@ -439,26 +488,6 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 }
 
 /* ---- looking for others ------------------------------------------------------------------- */
-
-static void lead_add(void *context, const char *name, const char *addresses)
-{
-	struct lead *lead = leads;
-
-	(void)context;
-	while (lead && strcmp(lead->name, name) != 0)
-		lead = lead->next;
-	if (!lead) {
-		lead = calloc(1, sizeof *lead);
-		if (!lead)
-			return;
-		snprintf(lead->name, sizeof lead->name, "%s", name);
-		lead->seen_ns = tpck_clock_monotonic_ns();
-		lead->next = leads;
-		leads = lead;
-	}
-	snprintf(lead->addresses, sizeof lead->addresses, "%s", addresses);
-	lead->found = true;
-}
 
 /* Those that mpirun has started. */
 static void look_for_launched(void)
@@ -511,6 +540,40 @@ static void listed_add(const char *name, const char *addresses)
 		lead->listed = lead->listed || strcmp(lead->name, name) == 0;
 }
 
+static bool is_reached(const struct lead *lead)
+{
+	for (const struct peer *peer = peers.list; peer; peer = peer->next)
+		if ((lead->node[0] && strcmp(peer->other.node, lead->node) == 0) ||
+		    leads_to(lead, peer) || (lead->listed && peer->state == PEER_KNOWN && strcmp(peer->other.host, lead->name) == 0))
+			return true;
+	return lead->node[0] && strcmp(lead->node, peers.node) == 0;
+}
+
+/* Whether other hosts' files are in the store: it is shared, and shows all there are. */
+static bool store_shows_others(void)
+{
+	size_t length = strlen(peers.host);
+
+	for (const struct lead *lead = leads; lead; lead = lead->next)
+		if (!lead->listed && (strncmp(lead->name, peers.host, length) != 0 || lead->name[length] != '.'))
+			return true;
+	return false;
+}
+
+static void forget_told(uint64_t now)
+{
+	for (struct lead **place = &leads, *lead; (lead = *place);) {
+		if (lead->told && is_reached(lead))
+			lead->seen_ns = now;
+		if (lead->told && now > lead->seen_ns + TOLD_NS) {
+			*place = lead->next;
+			free(lead);
+		} else {
+			place = &lead->next;
+		}
+	}
+}
+
 static void look_for_nodes(uint64_t now)
 {
 	char list[TPCK_SETTING_TEXT_MAX], *rest = list, *name, addresses[1024];
@@ -523,15 +586,6 @@ static void look_for_nodes(uint64_t now)
 	while ((name = strtok_r(rest, ", ", &rest)))
 		if (tpck_rendezvous_resolve(name, PEERS_PORT, addresses, sizeof addresses, &port, NULL) == 0)
 			lead_add(NULL, name, addresses);
-}
-
-static bool is_reached(const struct lead *lead)
-{
-	for (const struct peer *peer = peers.list; peer; peer = peer->next)
-		if ((lead->node[0] && strcmp(peer->other.node, lead->node) == 0) ||
-		    leads_to(lead, peer) || (lead->listed && peer->state == PEER_KNOWN && strcmp(peer->other.host, lead->name) == 0))
-			return true;
-	return lead->node[0] && strcmp(lead->node, peers.node) == 0;
 }
 
 /* The address at this place of the lead's; false: there is none. */
@@ -561,7 +615,7 @@ static void try_lead(struct lead *lead, uint64_t now)
 		if (peers.ops->connect(peers.transport, address, &link, NULL))
 			link = NULL;
 	}
-	lead->next_ns = now + (link && lead->tries < 2 * count ? SEC / 4 : 10 * SEC);
+	lead->next_ns = now + (link && lead->tries < 2 * count ? SEC / 4 : lead->listed && !lead->told && listed_is_master() ? SEC : 10 * SEC);
 	if (!link)
 		return;
 	peer = peer_new(link, true);
@@ -582,10 +636,12 @@ static void look(uint64_t now)
 		look_for_nodes(now);
 	else
 		look_for_files();
-	if (peers.listed)
+	if (peers.listed && !(listed_is_master() && store_shows_others()))
 		listed_look(now, listed_add);
+	forget_told(now);
 	for (struct lead *lead = leads; lead; lead = lead->next) {
-		bool first = !peers.scanned || strcmp(peers.node, lead->name) < 0;
+		/* Where the ranks meet nobody knows of this one. */
+		bool first = !peers.scanned || strcmp(peers.node, lead->name) < 0 || (listed_is_master() && lead->listed && !lead->told);
 
 		if ((lead->found || !peers.ops->each) && now >= lead->next_ns && !is_reached(lead) && (first || now > lead->seen_ns + YIELD_NS))
 			try_lead(lead, now);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finding each other by Slurm's list of a job's nodes, where no folder is known to be shared: each agent of a job listens at a port that
- * follows from the job, and has the user's secret. */
+/* Finding each other where no folder is known to be shared, by Slurm's list of a job's nodes, or by the one node at which the ranks
+ * meet (MASTER_ADDR): each agent of a job listens at a port that follows from the job, and has the user's secret. */
 #include "config.h"
 
 #include <stdio.h>
@@ -33,6 +33,9 @@ static struct node {
 } *nodes;
 static size_t count, turn;
 static uint16_t job_port;
+/* Where the ranks meet: the only node, whose name may come to be another. */
+static bool by_master, here;
+static char master[TPCK_NODELIST_NAME]; /* under the lock */
 
 static void add(void *unused, const char *name)
 {
@@ -41,12 +44,12 @@ static void add(void *unused, const char *name)
 }
 
 /* False: there are no others, or the store shows them. */
-static bool read_list(const struct agent *agent)
+static bool read_list(void)
 {
 	const char *list = getenv("SLURM_JOB_NODELIST");
 	long long all;
 
-	if (!list || !list[0] || !tpck_settings_are_local(&agent->settings))
+	if (!list || !list[0])
 		return false;
 	all = tpck_nodelist_each(list, 0, NULL, NULL);
 	if (all < 0)
@@ -59,6 +62,57 @@ static bool read_list(const struct agent *agent)
 	if (nodes)
 		(void)tpck_nodelist_each(list, NODES_MOST, add, NULL);
 	return nodes != NULL;
+}
+
+static bool is_of_others(const char *host)
+{
+	return host && host[0] && strlen(host) < sizeof master && strcmp(host, "localhost") != 0 && strncmp(host, "127.", 4) != 0 &&
+	       strcmp(host, "::1") != 0;
+}
+
+static bool read_master(void)
+{
+	const char *host = getenv("MASTER_ADDR");
+
+	if (!is_of_others(host))
+		return false;
+	nodes = calloc(1, sizeof *nodes);
+	if (!nodes)
+		return false;
+	count = 1;
+	by_master = true;
+	strcpy(master, host);
+	return true;
+}
+
+bool listed_follow(const char *host)
+{
+	bool is_new = by_master && is_of_others(host);
+
+	if (!is_new)
+		return false;
+	pthread_mutex_lock(&peers.lock);
+	is_new = strcmp(master, host) != 0;
+	strcpy(master, host);
+	pthread_mutex_unlock(&peers.lock);
+	return is_new;
+}
+
+/* Those who have no rank of it are told, too. */
+void peers_master(const char *host)
+{
+	if (listed_follow(host))
+		owed_say(0, TPCK_PEER_MASTER, NULL, host, strlen(host));
+}
+
+bool listed_is_master(void)
+{
+	return by_master;
+}
+
+bool listed_here(void)
+{
+	return here;
 }
 
 /* What TRANSPCKPT_SECRET says, or one in the user's state folder, which is mostly at home and all nodes see. */
@@ -83,21 +137,52 @@ bool listed_begin(struct agent *agent, uint16_t *port)
 	char path[TPCK_PATH_MAX], text[256];
 	struct tpck_error err = {0};
 
-	if (!read_list(agent))
+	if (!tpck_settings_are_local(&agent->settings) || !(read_list() || read_master()))
 		return false;
 	if (find_secret(agent, path, sizeof path, &err)) {
-		tpck_log_warn("nodes are not found by Slurm's list of them, for TRANSPCKPT_SECRET is not set: %s", err.text);
+		tpck_log_warn("nodes are not found by %s, for TRANSPCKPT_SECRET is not set: %s", by_master ? "MASTER_ADDR" : "Slurm's list of them",
+			      err.text);
+		by_master = false;
 		return false;
 	}
 	snprintf(text, sizeof text, "%u %.200s", (unsigned)getuid(), agent->job);
 	*port = job_port = (uint16_t)(PORT_FIRST + tpck_digest64(text, strlen(text), 0) % PORT_COUNT);
-	tpck_log_info("the store may be this node's own: others are also looked for at port %u of the %zu nodes that Slurm lists, by the secret %s",
-		      job_port, count, path);
+	if (by_master)
+		tpck_log_info("the store may be this node's own: others are also looked for at port %u of %.200s, where the ranks meet, by the secret %s",
+			      job_port, master, path);
+	else
+		tpck_log_info("the store may be this node's own: others are also looked for at port %u of the %zu nodes that Slurm lists, by the secret %s",
+			      job_port, count, path);
 	return true;
+}
+
+/* The name may be another one by now: a start has said so. */
+static void follow_master(void)
+{
+	pthread_mutex_lock(&peers.lock);
+	if (strcmp(nodes->name, master) != 0) {
+		strcpy(nodes->name, master);
+		nodes->next_ns = 0;
+	}
+	pthread_mutex_unlock(&peers.lock);
+}
+
+static bool are_here(const char *addresses)
+{
+	char address[TPCK_TRANSPORT_ADDRESS];
+
+	for (const char *end; (end = strchr(addresses, '\n')); addresses = end + 1) {
+		snprintf(address, sizeof address, "%.*s", (int)(end - addresses), addresses);
+		if (tpck_rendezvous_is_local(address))
+			return true;
+	}
+	return false;
 }
 
 void listed_look(uint64_t now, void (*visit)(const char *name, const char *addresses))
 {
+	if (by_master)
+		follow_master();
 	for (size_t i = 0; i < count && tpck_clock_monotonic_ns() < now + LOOK_NS; i++, turn++) {
 		struct node *node = &nodes[turn % count];
 		char addresses[1024];
@@ -107,7 +192,9 @@ void listed_look(uint64_t now, void (*visit)(const char *name, const char *addre
 			continue;
 		if (tpck_rendezvous_resolve(node->name, job_port, addresses, sizeof addresses, &port, NULL) == 0) {
 			node->next_ns = now + AGAIN_NS;
-			visit(node->name, addresses);
+			here = by_master && are_here(addresses);
+			if (!here)
+				visit(node->name, addresses);
 		} else {
 			node->next_ns = now + UNKNOWN_NS;
 		}

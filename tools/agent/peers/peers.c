@@ -268,6 +268,7 @@ void peers_consider(struct agent *agent)
 
 	owed_consider_alone();
 	held_consider(agent);
+	meeting_consider(agent);
 	if (!peers.on)
 		return;
 	pthread_mutex_lock(&peers.lock);

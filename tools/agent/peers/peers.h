@@ -22,6 +22,12 @@ void peers_stop(struct agent *agent);
 /* Where nodes are found by Slurm's list: waits, for some 1.5 s at most, until those that are there have said of what programs they
  * have something. A rank that starts here looks for that once, and no folder tells it. */
 void peers_meet(void);
+/* Of a start: the host at which its ranks meet; "": nobody says. */
+void peers_master(const char *host);
+/* The process waits until those of its launch's other nodes are known. */
+void peers_meet_for(struct agent *agent, struct client *client, const struct tpck_meet *meet);
+/* When somebody who waits so is to be looked after. */
+uint64_t peers_meets_deadline(const struct agent *agent);
 /* The tier that all nodes see, if there is one. */
 struct tpck_tier *peers_shared_tier(const struct agent *agent);
 /* All ranks of a launch have a new committed image. Of one with ranks on other nodes, too, peers_copy() is told. */

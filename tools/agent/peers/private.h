@@ -27,6 +27,7 @@ struct peer {
 	bool working;              /* it serves programs */
 	bool staying;              /* it does not want to end; of those that mpirun has started */
 	bool ending;               /* it is told to */
+	char *where;               /* its addresses, where it has said them */
 	uint64_t begun_ns, heard_ns;
 	size_t window;             /* bytes of chunks that may be under way to it: what the link takes in a second (outgoing.c) */
 	struct peer *next;
@@ -141,7 +142,7 @@ extern struct peers {
 	char node[TPCK_PEER_NAME], host[TPCK_PEER_NAME], domain[TPCK_PEER_NAME];
 	char folder[TPCK_PATH_MAX]; /* rendezvous; "": there is none */
 	uint8_t secret[TPCK_SECRETS][TPCK_SECRET_BYTES];
-	bool listed;               /* Slurm's list of nodes is looked at, and there is a user's secret */
+	bool listed;               /* Slurm's list of nodes, or the node at which the ranks meet, is looked at, and there is a user's secret */
 	const struct tpck_transport_operations *ops;
 	struct tpck_transport *transport;
 	struct worker courier;
@@ -155,6 +156,7 @@ extern struct peers {
 	struct errand *errands, **errands_end;
 	struct peer *list;
 	uint64_t met;              /* how often one became known */
+	uint64_t met_ns;           /* when the last one did */
 	unsigned unheard;          /* the event loop has not heard of so many of these */
 	struct copy *copies;
 	struct ask *asks;
@@ -174,12 +176,27 @@ extern const struct tpck_transport_events peers_events;
 /* Whether some are on their way that have never been met, or the event loop has not heard of them. Under the lock. */
 bool peers_unmet(void);
 
-/* Slurm's nodes (listed.c). Before there is a thread: reads the list, if it is to be looked at, and the user's secret, and says at which
- * port agents of this job are. False: it is not looked at. */
+/* Nodes that the environment names (listed.c): those of Slurm's list, or else the one at which the ranks meet. Before there is a thread:
+ * reads what there is, if it is to be looked at, and the user's secret, and says at which port agents of this job are. False: it
+ * is not looked at. */
 bool listed_begin(struct agent *agent, uint16_t *port);
+/* Any thread: the ranks meet at this host now. Whether that is new. */
+bool listed_follow(const char *host);
+/* Whether all that is named is where the ranks meet: that node tells the others of each other. */
+bool listed_is_master(void);
 /* The thread's: the nodes that it is time to look for, and their addresses. Takes not much longer than a name that cannot be
  * resolved. */
 void listed_look(uint64_t now, void (*visit)(const char *name, const char *addresses));
+/* The thread's: whether the ranks meet on this node, as far as has been looked. */
+bool listed_here(void);
+
+/* Nodes that are told of each other (meeting.c): the thread's. A peer is known now; it says where it is. */
+void meeting_known(struct peer *peer);
+void meeting_where(struct peer *peer, const char *text, size_t count);
+/* Of a THERE: the node and its addresses. False: it is none. */
+bool meeting_there(char *text, size_t count, char **addresses);
+/* The event loop's: ranks that wait for other nodes, and need not any more. */
+void meeting_consider(struct agent *agent);
 
 /* sending (sending.c): the event loop's */
 /* A node's agent has come: it hears of the programs that there is something of here. */
