@@ -133,6 +133,7 @@ static int copy_image(const struct job *job, const uint64_t **digests, struct tp
 		result = device->event_synchronize(early_event);
 	early = tpck_clock_monotonic_ns();
 	roles_resolve(job, roles);
+	tpck_pieces_gaps(&p);
 	if (!result)
 		result = tpck_pieces_copy(&p, plan->lazy_bytes);
 	if (!result && taken) {

@@ -19,6 +19,7 @@ struct tpck_staging {
 	uint64_t constants_of;
 	uint64_t *constants;
 	uint64_t constants_step;
+	uint64_t gaps_of; /* the plan between whose rows there are zeros */
 };
 
 static inline char *tpck_staging_data(const struct tpck_staging *staging)

@@ -27,23 +27,6 @@ int tpck_pieces_open(const struct tpck_device *with, tpck_stream_handle on)
 	return result;
 }
 
-static void chunks_ready(struct tpck_pieces *p, uint64_t done)
-{
-	uint64_t total = p->plan->data_bytes;
-
-	for (;;) {
-		uint64_t from = (uint64_t)p->chunks_ready * TPCK_CHUNK_BYTES;
-		uint64_t to = from + TPCK_CHUNK_BYTES < total ? from + TPCK_CHUNK_BYTES : total;
-		struct tpck_image_chunk *chunk = tpck_staging_chunk(p->staging, p->chunks_ready);
-
-		if (from >= total || to > done)
-			return;
-		chunk->bytes = to - from;
-		atomic_store_explicit(&chunk->ready, 1, memory_order_release);
-		p->chunks_ready++;
-	}
-}
-
 /* The largest power of two that the device copies in PIECE_NS, as far as the host can see. */
 static void piece_learn(uint64_t bytes, uint64_t ns)
 {
@@ -62,12 +45,9 @@ static int piece_finish(struct tpck_pieces *p)
 	int result = device->event_synchronize(events[at]);
 	uint64_t now = tpck_clock_monotonic_ns();
 
-	if (!result) {
-		chunks_ready(p, p->piece[at].end);
-		/* It began when the one before it was over. */
-		if (p->finished_ns)
-			piece_learn(p->piece[at].bytes, now - p->finished_ns);
-	}
+	/* It began when the one before it was over. */
+	if (!result && p->finished_ns)
+		piece_learn(p->bytes[at], now - p->finished_ns);
 	p->finished++;
 	p->finished_ns = p->finished < p->begun ? now : 0;
 	return result;
@@ -78,43 +58,42 @@ static int piece_room(struct tpck_pieces *p)
 	return p->begun - p->finished == TPCK_PIECES_QUEUED ? piece_finish(p) : 0;
 }
 
-/* What was queued since the last piece is one; with it the data area is complete up to `end`. */
-static int piece_mark(struct tpck_pieces *p, uint64_t bytes, uint64_t end)
+/* What was queued since the last piece is one. */
+static int piece_mark(struct tpck_pieces *p, uint64_t bytes)
 {
 	uint32_t at = p->begun++ % TPCK_PIECES_QUEUED;
 
-	p->piece[at].bytes = bytes;
-	p->piece[at].end = end;
+	p->bytes[at] = bytes;
 	return device->event_record(events[at], stream);
 }
 
-/* Queues the copies of what lies in [from, to). */
+/* Queues the copies of what has its turn in [from, to). */
 static int piece_begin(struct tpck_pieces *p, uint64_t from, uint64_t to)
 {
 	const struct tpck_plan *plan = p->plan;
 	int result = piece_room(p);
 
-	while (!result && p->placed < plan->placed_count) {
-		const struct tpck_image_row *row = &plan->row[plan->placed[p->placed]];
-		uint64_t begin = row->data_offset > from ? row->data_offset : from;
-		uint64_t end = row->data_offset + row->bytes < to ? row->data_offset + row->bytes : to;
+	while (!result && p->turn < plan->turn_count) {
+		const struct tpck_turn *turn = &plan->turn[p->turn];
+		const struct tpck_image_row *row = &plan->row[turn->row];
+		uint64_t begin = turn->from > from ? turn->from : from;
+		uint64_t end = turn->from + row->bytes < to ? turn->from + row->bytes : to;
 
-		if (row->data_offset >= to)
+		if (turn->from >= to)
 			break;
 		if (begin < end)
-			result = device->copy_from_device(tpck_staging_data(p->staging) + begin,
-							  row->address + (begin - row->data_offset), end - begin, stream);
-		if (row->data_offset + row->bytes > to)
+			result = device->copy_from_device(tpck_staging_data(p->staging) + row->data_offset + (begin - turn->from),
+							  row->address + (begin - turn->from), end - begin, stream);
+		if (turn->from + row->bytes > to)
 			break;
-		p->placed++;
+		p->turn++;
 	}
 	if (!result)
-		result = piece_mark(p, to - from, to);
+		result = piece_mark(p, to - from);
 	p->queued = to;
 	return result;
 }
 
-/* No piece crosses a chunk's end. */
 int tpck_pieces_copy(struct tpck_pieces *p, uint64_t end)
 {
 	int result = 0;
@@ -127,7 +106,7 @@ int tpck_pieces_copy(struct tpck_pieces *p, uint64_t end)
 	return result;
 }
 
-/* One constant row again, in pieces; the data area is no more complete than before. */
+/* One constant row again, in pieces. */
 static int copy_row(struct tpck_pieces *p, const struct tpck_image_row *row)
 {
 	int result = 0;
@@ -139,7 +118,7 @@ static int copy_row(struct tpck_pieces *p, const struct tpck_image_row *row)
 			result = device->copy_from_device(tpck_staging_data(p->staging) + row->data_offset + at,
 							  row->address + at, bytes, stream);
 		if (!result)
-			result = piece_mark(p, bytes, p->queued);
+			result = piece_mark(p, bytes);
 	}
 	return result;
 }
@@ -153,13 +132,13 @@ int tpck_pieces_constants(struct tpck_pieces *p, const uint64_t *digests, uint64
 	int result = 0;
 
 	if (known) {
-		for (uint32_t i = p->placed; i < plan->placed_count && !result; i++) {
-			const struct tpck_image_row *row = &plan->row[plan->placed[i]];
+		for (uint32_t i = p->turn; i < plan->turn_count && !result; i++) {
+			uint32_t row = plan->turn[i].row;
 
-			if (staging->constants[plan->placed[i]] == digests[plan->placed[i]])
+			if (staging->constants[row] == digests[row])
 				continue;
 			copied++;
-			result = copy_row(p, row);
+			result = copy_row(p, &plan->row[row]);
 		}
 	} else {
 		result = tpck_pieces_copy(p, plan->data_bytes);
@@ -178,6 +157,32 @@ int tpck_pieces_constants(struct tpck_pieces *p, const uint64_t *digests, uint64
 	return 0;
 }
 
+void tpck_pieces_gaps(struct tpck_pieces *p)
+{
+	const struct tpck_plan *plan = p->plan;
+
+	if (p->staging->gaps_of == plan->serial)
+		return;
+	for (uint32_t i = 0; i < plan->turn_count; i++) {
+		const struct tpck_image_row *row = &plan->row[plan->turn[i].row];
+
+		memset(tpck_staging_data(p->staging) + row->data_offset + row->bytes, 0, tpck_plan_room(row) - row->bytes);
+	}
+	p->staging->gaps_of = plan->serial;
+}
+
+static void chunks_ready(const struct tpck_pieces *p)
+{
+	uint64_t total = p->plan->data_bytes;
+
+	for (uint64_t from = 0; from < total; from += TPCK_CHUNK_BYTES) {
+		struct tpck_image_chunk *chunk = tpck_staging_chunk(p->staging, (uint32_t)(from / TPCK_CHUNK_BYTES));
+
+		chunk->bytes = total - from < TPCK_CHUNK_BYTES ? total - from : TPCK_CHUNK_BYTES;
+		atomic_store_explicit(&chunk->ready, 1, memory_order_release);
+	}
+}
+
 int tpck_pieces_finish(struct tpck_pieces *p)
 {
 	int result = 0;
@@ -187,6 +192,6 @@ int tpck_pieces_finish(struct tpck_pieces *p)
 	if (!result)
 		result = device->stream_synchronize(stream);
 	if (!result)
-		chunks_ready(p, p->plan->data_bytes);
+		chunks_ready(p);
 	return result;
 }

@@ -18,19 +18,18 @@ enum { TPCK_PIECES_QUEUED = 2 };
 struct tpck_pieces {
 	const struct tpck_plan *plan;
 	struct tpck_staging *staging;
-	uint32_t placed;                    /* next row by data offset */
+	uint32_t turn;                      /* the plan's next */
 	uint32_t begun, finished;           /* pieces */
-	uint32_t chunks_ready;
-	uint64_t queued;                    /* bytes of the data area */
+	uint64_t queued;                    /* bytes in the plan's order of copying */
 	uint64_t finished_ns;               /* when the last piece was seen to be over with another behind it, else 0 */
-	struct {
-		uint64_t bytes, end;        /* with it the data area is complete up to `end` */
-	} piece[TPCK_PIECES_QUEUED];
+	uint64_t bytes[TPCK_PIECES_QUEUED]; /* of each piece that is queued */
 };
 
 /* Before the first copy. 0 or -errno. */
 int tpck_pieces_open(const struct tpck_device *device, tpck_stream_handle stream);
-/* All that follow return 0 or -errno. Queues everything up to `end` of the data area. */
+/* What lies between the rows becomes zero, as in the images of every rank that holds the same. */
+void tpck_pieces_gaps(struct tpck_pieces *pieces);
+/* All that follow return 0 or -errno. Queues everything up to `end` in the plan's order of copying. */
 int tpck_pieces_copy(struct tpck_pieces *pieces, uint64_t end);
 /* Queues the constant rows whose digests are not those that the image has: all, without digests. */
 int tpck_pieces_constants(struct tpck_pieces *pieces, const uint64_t *digests, uint64_t step);

@@ -6,7 +6,9 @@
 
 #include <stdlib.h>
 
-enum { ALIGN = 512 };
+/* Parts of the data area: blocks of whole chunks, which then share none with others; of more than a chunk; of less; and those of which there
+ * are many in one. */
+enum { WHOLE, LARGE, MIDDLE, SMALL, SIZES, SMALL_BYTES = TPCK_CHUNK_BYTES / 64 };
 
 struct tpck_plan *tpck_plan_new(uint32_t rows)
 {
@@ -15,8 +17,8 @@ struct tpck_plan *tpck_plan_new(uint32_t rows)
 
 	if (!plan)
 		return NULL;
-	plan->placed = calloc(rows ? rows : 1, sizeof *plan->placed);
-	if (!plan->placed) {
+	plan->turn = calloc(rows ? rows : 1, sizeof *plan->turn);
+	if (!plan->turn) {
 		free(plan);
 		return NULL;
 	}
@@ -24,49 +26,78 @@ struct tpck_plan *tpck_plan_new(uint32_t rows)
 	return plan;
 }
 
+/* Parts of the order of copying, and what is not copied. */
+enum { EARLY, LAZY, CONSTANT, DEAD };
+
 static int part_of(const struct tpck_image_row *row)
 {
 	switch (row->class_) {
 	case TPCK_CLASS_OPTIMIZER:
-		return 1;
+		return LAZY;
 	case TPCK_CLASS_CONSTANT:
-		return 2;
+		return CONSTANT;
 	case TPCK_CLASS_DEAD:
-		return 3;
+		return DEAD;
 	default:
-		return 0;
+		return EARLY;
+	}
+}
+
+static int size_of(const struct tpck_image_row *row)
+{
+	if (row->bytes >= TPCK_CHUNK_BYTES)
+		return row->bytes % TPCK_CHUNK_BYTES ? LARGE : WHOLE;
+	return row->bytes >= SMALL_BYTES ? MIDDLE : SMALL;
+}
+
+static void offsets_give(struct tpck_plan *plan)
+{
+	uint64_t at = 0;
+
+	for (int size = 0; size < SIZES; size++) {
+		for (uint32_t i = 0; i < plan->rows; i++) {
+			struct tpck_image_row *row = &plan->row[i];
+
+			if (size_of(row) != size)
+				continue;
+			if (part_of(row) == DEAD) {
+				row->data_offset = UINT64_MAX;
+				continue;
+			}
+			row->data_offset = at;
+			at += tpck_plan_room(row);
+		}
+	}
+	plan->data_bytes = at;
+}
+
+static void turns_give(struct tpck_plan *plan)
+{
+	uint64_t from = 0;
+
+	plan->turn_count = 0;
+	for (int part = 0; part < DEAD; part++) {
+		for (uint32_t i = 0; i < plan->rows; i++) {
+			if (part_of(&plan->row[i]) != part)
+				continue;
+			plan->turn[plan->turn_count++] = (struct tpck_turn){from, i};
+			from += tpck_plan_room(&plan->row[i]);
+		}
+		if (part == EARLY)
+			plan->early_bytes = from;
+		else if (part == LAZY)
+			plan->lazy_bytes = from;
 	}
 }
 
 void tpck_plan_place(struct tpck_plan *plan)
 {
-	uint64_t at = 0;
-
-	plan->placed_count = 0;
-	for (int part = 0; part < 4; part++) {
-		for (uint32_t i = 0; i < plan->rows; i++) {
-			struct tpck_image_row *row = &plan->row[i];
-
-			if (part_of(row) != part)
-				continue;
-			if (part == 3) {
-				row->data_offset = UINT64_MAX;
-				continue;
-			}
-			row->data_offset = at;
-			plan->placed[plan->placed_count++] = i;
-			at += (row->bytes + ALIGN - 1) / ALIGN * ALIGN;
-		}
-		if (part == 0)
-			plan->early_bytes = at;
-		else if (part == 1)
-			plan->lazy_bytes = at;
-	}
-	plan->data_bytes = at;
+	offsets_give(plan);
+	turns_give(plan);
 }
 
 void tpck_plan_free(struct tpck_plan *plan)
 {
-	free(plan->placed);
+	free(plan->turn);
 	free(plan);
 }
