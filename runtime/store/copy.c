@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/store/parallel.h"
 #include "runtime/store/parts.h"
 #include "runtime/store/verify.h"
 
@@ -105,75 +106,123 @@ static void forget(struct known *known)
 	free(known->catalog.manifests);
 }
 
+/* Parts of checkpoints that are there, which are read at the same time. */
+struct wanted {
+	struct tpck_tier *tier;
+	struct other {
+		const struct tpck_manifest *of;
+		uint32_t part;
+	} *others;
+	size_t count;
+	struct tpck_manifest **found;
+};
+
+static int read_other(void *context, size_t i, uint8_t *buffer, struct tpck_error *err)
+{
+	struct wanted *wanted = context;
+
+	(void)buffer;
+	(void)err;
+	/* What one that cannot be read has is compared as if it were not there. */
+	if (tpck_manifest_part(&wanted->found[i], wanted->tier, wanted->others[i].of, wanted->others[i].part, NULL))
+		wanted->found[i] = NULL;
+	return 0;
+}
+
+/* Which parts of it have these ranks. */
+static void want(struct wanted *wanted, const struct tpck_manifest *other, const struct tpck_manifest *part)
+{
+	uint32_t last = UINT32_MAX;
+
+	for (size_t m = 0; other->part_count && m < part->member_count; m++) {
+		uint32_t rank = part->members[m].rank;
+
+		if (rank >= other->world || other->part_of[rank] == last)
+			continue;
+		last = other->part_of[rank];
+		wanted->others[wanted->count++] = (struct other){other, last};
+	}
+}
+
 static int recall(struct known *known, struct tpck_tier *tier, const struct tpck_catalog *there, const struct tpck_manifest *part)
 {
 	size_t room = there->count * (1 + part->member_count) + 1;
+	struct wanted wanted = {.tier = tier};
 
 	memset(known, 0, sizeof *known);
 	known->catalog.manifests = calloc(room, sizeof(struct tpck_manifest *));
-	if (!known->catalog.manifests)
+	wanted.others = calloc(room, sizeof *wanted.others);
+	if (!known->catalog.manifests || !wanted.others) {
+		free(known->catalog.manifests);
+		free(wanted.others);
 		return -ENOMEM;
+	}
 	for (size_t i = 0; i < there->count; i++)
 		if (!there->manifests[i]->part_count)
 			known->catalog.manifests[known->catalog.count++] = there->manifests[i];
 	known->borrowed = known->catalog.count;
-	for (size_t i = 0; i < there->count; i++) {
-		const struct tpck_manifest *other = there->manifests[i];
-		uint32_t last = UINT32_MAX;
-
-		for (size_t m = 0; other->part_count && m < part->member_count; m++) {
-			uint32_t rank = part->members[m].rank;
-
-			if (rank >= other->world || other->part_of[rank] == last)
-				continue;
-			last = other->part_of[rank];
-			/* What one that cannot be read has is compared as if it were not there. */
-			if (tpck_manifest_part(&known->catalog.manifests[known->catalog.count], tier, other, last, NULL) == 0)
-				known->catalog.count++;
-		}
-	}
+	for (size_t i = 0; i < there->count; i++)
+		want(&wanted, there->manifests[i], part);
+	wanted.found = &known->catalog.manifests[known->borrowed];
+	tpck_parallel_small(wanted.count, read_other, &wanted, NULL);
+	for (size_t i = 0; i < wanted.count; i++)
+		if (wanted.found[i])
+			known->catalog.manifests[known->catalog.count++] = wanted.found[i];
+	free(wanted.others);
 	return 0;
 }
 
-static int copy_part(struct tpck_copy *copy, size_t i, bool *done, const struct tpck_catalog *there, const char *folder,
-		     struct tpck_error *err)
-{
-	char name[TPCK_MARK_NAME], path[128], *mark = NULL;
-	struct tpck_manifest *part;
-	struct known known;
-	int rc = tpck_manifest_part(&part, copy->from, copy->manifest, i, err);
+/* What all parts' copies have in common. */
+struct parts {
+	struct tpck_copy *copy;
+	const struct tpck_catalog *there;
+	const char *folder;
+	bool *done; /* by container of the checkpoint */
+	struct tpck_error *err;
+};
 
-	if (rc)
-		return rc;
-	rc = copy_containers(copy, part, done, there, err);
-	if (!rc && recall(&known, copy->to, there, part))
-		rc = tpck_error_set(err, ENOMEM, "copying %s", folder);
+static int copy_part(void *context, size_t i, const struct tpck_manifest *part, const struct tpck_error *why)
+{
+	struct parts *parts = context;
+	struct tpck_copy *copy = parts->copy;
+	char name[TPCK_MARK_NAME], path[128], *mark = NULL;
+	struct known known;
+	int rc;
+
+	if (!part) {
+		*parts->err = *why;
+		return -why->code;
+	}
+	rc = copy_containers(copy, part, parts->done, parts->there, parts->err);
+	if (!rc && recall(&known, copy->to, parts->there, part))
+		rc = tpck_error_set(parts->err, ENOMEM, "copying %s", parts->folder);
 	else if (!rc) {
-		rc = tpck_verify_unlike(copy->to, part, &known.catalog, err);
+		rc = tpck_verify_unlike(copy->to, part, &known.catalog, parts->err);
 		forget(&known);
 	}
 	if (!rc)
-		rc = tpck_mark_format(part, &mark, err);
+		rc = tpck_mark_format(part, &mark, parts->err);
 	if (!rc) {
 		tpck_part_mark(&copy->manifest->parts[i], name);
-		snprintf(path, sizeof path, "%s/%s", folder, name);
-		rc = copy->to->operations->mark(copy->to, path, mark, err);
+		snprintf(path, sizeof path, "%s/%s", parts->folder, name);
+		rc = copy->to->operations->mark(copy->to, path, mark, parts->err);
 	}
 	free(mark);
-	tpck_manifest_free(part);
 	return rc;
 }
 
-/* One after another, so that one is all that is in memory. */
+/* One after another, so that few are in memory. */
 static int copy_parts(struct tpck_copy *copy, const struct tpck_catalog *there, const char *folder, struct tpck_error *err)
 {
-	bool *done = calloc(copy->manifest->container_count + 1, sizeof *done);
-	int rc = done ? 0 : tpck_error_set(err, ENOMEM, "copying %s", folder);
+	struct tpck_error own = {0};
+	struct parts parts = {copy, there, folder, calloc(copy->manifest->container_count + 1, sizeof(bool)), err ? err : &own};
+	int rc = -ENOMEM;
 
-	for (size_t i = 0; !rc && i < copy->manifest->part_count; i++)
-		rc = copy_part(copy, i, done, there, folder, err);
-	free(done);
-	return rc;
+	parts.err->code = 0;
+	if (parts.done)
+		rc = tpck_manifest_each_part(copy->from, copy->manifest, copy_part, &parts);
+	free(parts.done);
+	return rc && !parts.err->code ? tpck_error_set(err, -rc, "copying %s", folder) : rc;
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */

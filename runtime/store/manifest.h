@@ -108,6 +108,12 @@ int tpck_manifest_need(struct tpck_manifest *manifest, struct tpck_tier *tier, u
 /* The manifest of the i-th part alone, to be freed. */
 int tpck_manifest_part(struct tpck_manifest **part, struct tpck_tier *tier, const struct tpck_manifest *manifest, size_t i,
 		       struct tpck_error *err);
+/* All parts, each handed to `each` once, in order, by the calling thread: why is NULL, or part is where it cannot be read. It is freed
+ * behind the call. A value other than 0 ends it, and is returned. Marks are read up to sixteen at a time, but no more of them than
+ * 16 MiB, if it is not one that is larger; one part at a time is in memory. */
+int tpck_manifest_each_part(struct tpck_tier *tier, const struct tpck_manifest *manifest,
+			    int (*each)(void *context, size_t i, const struct tpck_manifest *part, const struct tpck_error *why),
+			    void *context);
 /* Index of a container, added if it is not there. Negative: -ENOMEM, -ENAMETOOLONG. */
 int tpck_manifest_container(struct tpck_manifest *manifest, const char *path, uint64_t bytes);
 /* Whether the container lies in the checkpoint's own folder; a joined checkpoint has one of each node. */

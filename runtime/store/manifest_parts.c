@@ -246,29 +246,57 @@ static int say_gone(struct tpck_tier *tier, const struct tpck_manifest *manifest
 			      tier->root, path, tpck_ranks_text(&ranks), manifest->world);
 }
 
-int tpck_manifest_part(struct tpck_manifest **out, struct tpck_tier *tier, const struct tpck_manifest *manifest, size_t i,
-		       struct tpck_error *err)
+static void mark_path(char *path, size_t room, const struct tpck_manifest *manifest, size_t i)
 {
-	const struct tpck_part *part = &manifest->parts[i];
-	char folder[64], name[TPCK_MARK_NAME], path[128];
-	struct tpck_manifest *loaded;
-	uint8_t digest[16];
-	int rc;
+	char folder[64], name[TPCK_MARK_NAME];
 
 	tpck_checkpoint_name_format(&manifest->point, folder, sizeof folder);
-	tpck_part_mark(part, name);
-	snprintf(path, sizeof path, "%s/%s", folder, name);
-	rc = tpck_mark_load(&loaded, digest, tier, path, err);
-	if (rc == -ENOENT)
-		return say_gone(tier, manifest, part, path, err);
+	tpck_part_mark(&manifest->parts[i], name);
+	snprintf(path, room, "%s/%s", folder, name);
+}
+
+int tpck_part_text(char **text, size_t *size, struct tpck_tier *tier, const struct tpck_manifest *manifest, size_t i, struct tpck_error *err)
+{
+	char path[128];
+	int rc;
+
+	mark_path(path, sizeof path, manifest, i);
+	rc = tier->operations->get_text(tier, path, 1 << 30, text, size, err);
+	return rc == -ENOENT ? say_gone(tier, manifest, &manifest->parts[i], path, err) : rc;
+}
+
+int tpck_part_parse(struct tpck_manifest **out, const char *text, size_t size, struct tpck_tier *tier, const struct tpck_manifest *manifest,
+		    size_t i, struct tpck_error *err)
+{
+	struct tpck_manifest *loaded;
+	uint8_t digest[16];
+	char path[128];
+	int rc;
+
+	mark_path(path, sizeof path, manifest, i);
+	rc = tpck_mark_parse(&loaded, digest, tier, path, text, size, err);
 	if (rc)
 		return rc;
-	if (memcmp(digest, part->digest, sizeof digest) != 0 || tpck_point_compare(&loaded->point, &manifest->point) != 0) {
+	if (memcmp(digest, manifest->parts[i].digest, sizeof digest) != 0 || tpck_point_compare(&loaded->point, &manifest->point) != 0) {
 		tpck_manifest_free(loaded);
 		return tpck_error_set(err, EBADMSG, "mark %s/%s is not the one that the manifest names", tier->root, path);
 	}
 	*out = loaded;
 	return 0;
+}
+
+int tpck_manifest_part(struct tpck_manifest **out, struct tpck_tier *tier, const struct tpck_manifest *manifest, size_t i,
+		       struct tpck_error *err)
+{
+	char *text = NULL;
+	size_t size;
+	int rc = tpck_part_text(&text, &size, tier, manifest, i, err);
+
+	if (rc)
+		return rc;
+	rc = tpck_part_parse(out, text, size, tier, manifest, i, err);
+	free(text);
+	return rc;
 }
 
 /* Where each of the part's containers is in the whole. */

@@ -101,16 +101,24 @@ static int read_mark(struct tpck_manifest **out, uint8_t digest[16], const char 
 	return rc;
 }
 
+int tpck_mark_parse(struct tpck_manifest **part, uint8_t digest[16], struct tpck_tier *tier, const char *path, const char *text, size_t size,
+		    struct tpck_error *err)
+{
+	char where[TPCK_PATH_MAX];
+
+	snprintf(where, sizeof where, "%.800s/%.200s", tier->root, path);
+	return read_mark(part, digest, text, size, where, err);
+}
+
 int tpck_mark_load(struct tpck_manifest **part, uint8_t digest[16], struct tpck_tier *tier, const char *path, struct tpck_error *err)
 {
-	char where[TPCK_PATH_MAX], *text;
+	char *text;
 	size_t size;
 	int rc = tier->operations->get_text(tier, path, 1 << 30, &text, &size, err);
 
 	if (rc)
 		return rc;
-	snprintf(where, sizeof where, "%.800s/%.200s", tier->root, path);
-	rc = read_mark(part, digest, text, size, where, err);
+	rc = tpck_mark_parse(part, digest, tier, path, text, size, err);
 	free(text);
 	return rc;
 }

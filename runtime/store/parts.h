@@ -18,6 +18,13 @@ bool tpck_published(struct tpck_tier *tier, const struct tpck_point *point);
 int tpck_part_load(struct tpck_manifest **part, struct tpck_tier *tier, const char *path, struct tpck_error *err);
 /* The same, with the digest of the part's own text, by which manifests name it. */
 int tpck_mark_load(struct tpck_manifest **part, uint8_t digest[16], struct tpck_tier *tier, const char *path, struct tpck_error *err);
+/* Of the text that was read there. */
+int tpck_mark_parse(struct tpck_manifest **part, uint8_t digest[16], struct tpck_tier *tier, const char *path, const char *text, size_t size,
+		    struct tpck_error *err);
+/* The text of the mark of a manifest's i-th part, malloc'd, and what it says, as tpck_manifest_part() gives it. */
+int tpck_part_text(char **text, size_t *size, struct tpck_tier *tier, const struct tpck_manifest *manifest, size_t i, struct tpck_error *err);
+int tpck_part_parse(struct tpck_manifest **out, const char *text, size_t size, struct tpck_tier *tier, const struct tpck_manifest *manifest,
+		    size_t i, struct tpck_error *err);
 /* The text of a part's mark, malloc'd. */
 int tpck_mark_format(const struct tpck_manifest *part, char **text, struct tpck_error *err);
 

@@ -99,6 +99,7 @@ struct visit {
 	void *context;
 	struct item *items;
 	size_t count;
+	struct tpck_error error; /* of a part */
 	pthread_mutex_t lock; /* of what follows */
 	long faults;
 };
@@ -192,32 +193,37 @@ static int visit_one(struct visit *visit, struct tpck_error *err)
 	return rc;
 }
 
-/* A part at a time, so that a node's is all that is in memory. */
+static int visit_part(void *context, size_t i, const struct tpck_manifest *part, const struct tpck_error *why)
+{
+	struct visit *visit = context;
+
+	(void)i;
+	if (part) {
+		visit->manifest = part;
+		return visit_one(visit, &visit->error);
+	}
+	visit->error = *why;
+	if (!visit->fault || why->code == ENOMEM)
+		return -why->code;
+	visit->faults++;
+	visit->fault(visit->context, why);
+	return 0;
+}
+
+/* Parts one after another, so that few nodes' are in memory. */
 static int visit_all(struct visit *visit, struct tpck_error *err)
 {
 	const struct tpck_manifest *manifest = visit->manifest;
-	int rc = 0;
+	int rc;
 
 	if (!manifest->part_count)
 		return visit_one(visit, err);
-	for (size_t i = 0; !rc && i < manifest->part_count; i++) {
-		struct tpck_manifest *part = NULL;
-		struct tpck_error one = {0};
-
-		rc = tpck_manifest_part(&part, visit->tier, manifest, i, &one);
-		if (!rc) {
-			visit->manifest = part;
-			rc = visit_one(visit, &one);
-		} else if (visit->fault && rc != -ENOMEM) {
-			visit->faults++;
-			visit->fault(visit->context, &one);
-			rc = 0;
-		}
-		if (rc && err)
-			*err = one;
-		tpck_manifest_free(part);
-	}
+	rc = tpck_manifest_each_part(visit->tier, manifest, visit_part, visit);
 	visit->manifest = manifest;
+	if (rc && !visit->error.code)
+		return tpck_error_set(err, -rc, "verifying a checkpoint");
+	if (rc && err)
+		*err = visit->error;
 	return rc;
 }
 

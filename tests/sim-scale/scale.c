@@ -44,6 +44,8 @@
 enum { EACH = 8, RACK = 16, COPIES = 2, STEP = 300, TURNS = 7, PLACED = 40, IDENTITY_BYTES = 2000, HEAD_BYTES = 4096 };
 /* What whoever joins may need of memory: so much, and the 20th part of all marks. */
 enum { MEMORY_LEAST = 8 << 20, MEMORY_SHARE = 20 };
+/* Whole marks that are here, of 141 KB each, and 3 ms to make and to read: without arguments, and with. */
+enum { MARKS_USUAL = 125, MARKS_MOST = 1250 };
 
 /* ---- the model ---------------------------------------------------------------------------- */
 
@@ -342,22 +344,27 @@ static struct tpck_manifest *part_of(uint32_t first)
 	return part;
 }
 
-/* The store: what each node has marked, of which all but two have only their beginnings here, and what is published. Each
+/* The store: what each node has marked, of which, where there are many, all but two have only their beginnings here, and what is published. Each
  * answer takes a while, as that of a file system on other machines does. */
 struct store {
 	struct tpck_tier tier; /* first */
 	char (*heads)[HEAD_BYTES];
-	char *mark[2]; /* of the first node, and of the one that is in the middle */
+	char **mark; /* by node */
 	char *published;
 	size_t published_bytes;
-	_Atomic uint32_t answers, whole_marks;
+	_Atomic uint32_t answers, whole_marks, waiting, waiting_most; /* how many wait for an answer at a time */
 };
 static struct store store;
 
 static void answer(void)
 {
+	uint32_t now = atomic_fetch_add(&store.waiting, 1) + 1, most = atomic_load(&store.waiting_most);
+
 	atomic_fetch_add(&store.answers, 1);
+	while (now > most && !atomic_compare_exchange_weak(&store.waiting_most, &most, now))
+		;
 	nanosleep(&(struct timespec){0, (long)ANSWER_NS}, NULL);
+	atomic_fetch_sub(&store.waiting, 1);
 }
 
 static uint32_t middle(void)
@@ -392,7 +399,7 @@ static int store_get(struct tpck_tier *tier, const char *path, uint64_t offset, 
 static int store_get_text(struct tpck_tier *tier, const char *path, size_t limit, char **text, size_t *size, struct tpck_error *err)
 {
 	uint32_t n = node_of(path, "mark.r");
-	const char *from = strstr(path, TPCK_MANIFEST) ? store.published : n == 0 ? store.mark[0] : n == middle() ? store.mark[1] : NULL;
+	const char *from = strstr(path, TPCK_MANIFEST) ? store.published : n < nodes ? store.mark[n] : NULL;
 
 	(void)tier;
 	(void)limit;
@@ -448,6 +455,14 @@ static const struct tpck_tier_operations store_operations = {
 	.kind = "modelled", .get = store_get, .get_text = store_get_text, .list = store_list, .commit_if_absent = store_commit, .mark = store_mark,
 };
 
+static uint32_t marks_most = MARKS_USUAL;
+
+/* Whether whole marks of all are here: they are much of what such a checkpoint's reader has to read. */
+static bool marks_are_whole(void)
+{
+	return nodes <= marks_most;
+}
+
 /* Every node has marked its part. */
 static size_t mark_all(void)
 {
@@ -455,6 +470,7 @@ static size_t mark_all(void)
 
 	store = (struct store){.tier = {.operations = &store_operations, .root = "/model"}};
 	store.heads = calloc(nodes, sizeof *store.heads);
+	store.mark = calloc(nodes, sizeof *store.mark);
 	for (uint32_t n = 0; n < nodes; n++) {
 		struct tpck_manifest *part = part_of(n * EACH), *head = NULL;
 		static const uint8_t none[16];
@@ -462,10 +478,10 @@ static size_t mark_all(void)
 		char *text = NULL;
 		size_t size = 0;
 
-		if (n == 0 || n == middle()) {
+		if (n == 0 || n == middle() || marks_are_whole()) {
 			if (tpck_mark_format(part, &text, &err))
 				abort();
-			store.mark[n != 0] = strdup(text);
+			store.mark[n] = strdup(text);
 			bytes = strlen(text);
 		} else if (tpck_part_head(&head, part, none, bytes) || tpck_manifest_format(head, &text, &size, &err)) {
 			abort();
@@ -507,7 +523,7 @@ static size_t status_of(const char *key)
 struct cost {
 	double ns, busy_ns; /* with the store's answers; of the processor */
 	size_t memory, text; /* at most; of the manifest */
-	uint32_t answers, whole_marks;
+	uint32_t answers, whole_marks, waiting_most;
 	bool right;
 };
 
@@ -537,6 +553,46 @@ static bool read_one(void)
 	return right;
 }
 
+/* Whether it is the part that is next. */
+static int take_part(void *context, size_t i, const struct tpck_manifest *part, const struct tpck_error *why)
+{
+	size_t *next = context;
+
+	(void)why;
+	return part && i == (*next)++ && part->members[0].rank == i * EACH && part->member_count == ranks_of((uint32_t)i) ? 0 : -EBADMSG;
+}
+
+/* What whoever verifies or copies it reads of marks. */
+static bool read_all(void)
+{
+	struct tpck_point point = {4, STEP};
+	struct tpck_manifest *whole = NULL;
+	struct tpck_error err = {0};
+	size_t next = 0;
+	bool right = tpck_manifest_load(&whole, &store.tier, &point, &err) == 0 &&
+		     tpck_manifest_each_part(&store.tier, whole, take_part, &next) == 0 && next == nodes;
+
+	tpck_manifest_free(whole);
+	return right;
+}
+
+/* The same with one after another, to compare with. */
+static bool read_singly(void)
+{
+	struct tpck_point point = {4, STEP};
+	struct tpck_manifest *whole = NULL, *part;
+	struct tpck_error err = {0};
+	bool right = tpck_manifest_load(&whole, &store.tier, &point, &err) == 0;
+
+	for (uint32_t n = 0; right && n < nodes; n++) {
+		right = tpck_manifest_part(&part, &store.tier, whole, n, &err) == 0;
+		if (right)
+			tpck_manifest_free(part);
+	}
+	tpck_manifest_free(whole);
+	return right;
+}
+
 /* In a process of its own, whose memory is what it had at most. */
 static struct cost cost_of(bool (*work)(void))
 {
@@ -552,7 +608,7 @@ static struct cost cost_of(bool (*work)(void))
 		double wall = process_ns(CLOCK_MONOTONIC), busy = process_ns(CLOCK_PROCESS_CPUTIME_ID);
 		size_t before = status_of("VmRSS:");
 
-		store.answers = store.whole_marks = 0;
+		store.answers = store.whole_marks = store.waiting_most = 0;
 		cost.right = work();
 		cost.ns = process_ns(CLOCK_MONOTONIC) - wall;
 		cost.busy_ns = process_ns(CLOCK_PROCESS_CPUTIME_ID) - busy;
@@ -560,6 +616,7 @@ static struct cost cost_of(bool (*work)(void))
 		cost.text = store.published_bytes;
 		cost.answers = store.answers;
 		cost.whole_marks = store.whole_marks;
+		cost.waiting_most = store.waiting_most;
 		_exit(write(pipes[1], &cost, sizeof cost) != sizeof cost);
 	}
 	close(pipes[1]);
@@ -576,7 +633,7 @@ static struct cost cost_of(bool (*work)(void))
 /* Of what is said of each number of ranks. */
 struct row {
 	double step_ns, step_busy_ns, start_ns, start_busy_ns, place_ns;
-	struct cost join, reader;
+	struct cost join, reader, all, singly; /* the last two where whole marks are here */
 	size_t part_bytes, step_bytes, ledger_bytes, start_memory;
 	uint32_t nodes;
 };
@@ -639,9 +696,17 @@ static bool run(uint32_t ranks, struct row *row)
 	row->reader = cost_of(read_one);
 	snprintf(what, sizeof what, "%u ranks: a node that goes on reads the manifest and its own part", ranks);
 	tap_ok(row->reader.right && row->reader.answers == 2 && row->reader.whole_marks == 1, what, NULL);
+	if (marks_are_whole()) {
+		row->all = cost_of(read_all);
+		row->singly = cost_of(read_singly);
+		snprintf(what, sizeof what, "%u ranks: whoever verifies or copies reads each mark once, up to sixteen at a time, and has them in order", ranks);
+		tap_ok(row->all.right && row->singly.right && row->all.whole_marks == nodes && row->all.waiting_most > 1 && row->all.waiting_most <= 16 &&
+			       row->singly.waiting_most == 1, what, NULL);
+	}
 	free(store.heads);
-	free(store.mark[0]);
-	free(store.mark[1]);
+	for (uint32_t n = 0; n < nodes; n++)
+		free(store.mark[n]);
+	free(store.mark);
 	free(store.published);
 	row->nodes = nodes;
 	tpck_ledger_free(ledger);
@@ -662,6 +727,10 @@ static void print(uint32_t ranks, const struct row *row, const struct row *last)
 	       "processor, %u answers) and %.1f MB, a node's reading %.1f ms and %.1f MB\n",
 	       ranks, (double)row->part_bytes / 1e3, (double)row->join.text / 1e6, row->join.ns / 1e9, ANSWER_NS / 1e3, row->join.busy_ns / 1e9,
 	       row->join.answers, (double)row->join.memory / 1e6, row->reader.ns / 1e6, (double)row->reader.memory / 1e6);
+	if (row->all.ns)
+		printf("# %7u ranks of a GiB: reading all marks takes %.3f s (%.3f s of processors) and %.1f MB, one after another %.3f s (%.3f s) and "
+		       "%.1f MB\n", ranks, row->all.ns / 1e9, row->all.busy_ns / 1e9, (double)row->all.memory / 1e6, row->singly.ns / 1e9,
+		       row->singly.busy_ns / 1e9, (double)row->singly.memory / 1e6);
 }
 
 static bool grows(const struct row *row, const struct row *last)
@@ -677,6 +746,8 @@ int main(int count, char **arguments)
 	struct row last = {0};
 	char what[120];
 
+	if (count > 1)
+		marks_most = MARKS_MOST;
 	for (int i = 1; i < (count > 1 ? count : 4); i++) {
 		const char *text = count > 1 ? arguments[i] : usual[i - 1];
 		unsigned long ranks = strtoul(text, NULL, 10);

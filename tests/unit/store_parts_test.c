@@ -715,11 +715,11 @@ static int faulty_remove(struct tpck_tier *t, const char *path, struct tpck_erro
 	return real->remove(t, path, error);
 }
 
-static int whole_marks; /* that were read */
+static _Atomic int whole_marks; /* that were read, by several threads at a time */
 
 static int faulty_get_text(struct tpck_tier *t, const char *path, size_t limit, char **text, size_t *size, struct tpck_error *error)
 {
-	whole_marks += strstr(path, "/" TPCK_MARK_PREFIX) != NULL;
+	atomic_fetch_add(&whole_marks, strstr(path, "/" TPCK_MARK_PREFIX) != NULL);
 	return real->get_text(t, path, limit, text, size, error);
 }
 
