@@ -9,13 +9,15 @@
 
 #include <stdint.h>
 
+#include "runtime/store/layout.h"
+
 enum tpck_accord_kind {
 	/* the start */
 	TPCK_ACCORD_LEAD = 1, /* leader: here is rank 0. generation: the launch's, or 0: ranks are waited for; value 1: nobody else belongs
 			       * to it but ranks of that generation, whose agent or whose leader's was gone; value2 1: nodes that have such ranks
 			       * are not there */
 	TPCK_ACCORD_CLOSED,   /* leader: nobody else belongs to this start */
-	TPCK_ACCORD_MEMBER,   /* to the leader: a rank is here (again). ordinal, step: the one it wants; value: its HELLO's flags; its identity's text */
+	TPCK_ACCORD_MEMBER,   /* to the leader: a rank is here (again). ordinal, step: the one it wants; value: its HELLO's flags; struct tpck_accord_member */
 	TPCK_ACCORD_ASK,      /* leader to all: who has what? The forms of all ranks' identities (agent/identity.h) */
 	TPCK_ACCORD_HOLDS,    /* to an ASK: struct tpck_accord_holding, of ranks of these forms; value: greatest generation heard of */
 	TPCK_ACCORD_STAGE,    /* leader: make ready to go on from parent and step as `generation`; struct tpck_accord_source */
@@ -80,6 +82,12 @@ struct tpck_accord_message {
 	uint64_t step;
 	uint32_t rank, ordinal;
 	uint64_t value, value2;
+};
+
+/* A rank's identity: by its digests, and its form (agent/identity.h). The text stays where the rank is. */
+struct tpck_accord_member {
+	struct tpck_identity_key key;
+	char form[40];
 };
 
 /* A snapshot that a node has of a rank. */

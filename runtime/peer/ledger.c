@@ -211,6 +211,13 @@ const char *tpck_ledger_node(const struct tpck_ledger *ledger, size_t *at)
 	return NULL;
 }
 
+uint32_t tpck_ledger_ranks(const struct tpck_ledger *ledger, const char *name)
+{
+	const struct node *node = find(ledger, name);
+
+	return node ? node->ranks : 0;
+}
+
 bool tpck_ledger_rank(const struct tpck_ledger *ledger, const char *name, uint32_t *at, uint32_t *rank)
 {
 	const struct node *node = find(ledger, name);

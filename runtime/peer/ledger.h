@@ -29,6 +29,8 @@ bool tpck_ledger_leave(struct tpck_ledger *ledger, const char *node);
 bool tpck_ledger_is_complete(const struct tpck_ledger *ledger);
 /* The node that a rank is on, the ledger's own text; NULL: nobody has it. */
 const char *tpck_ledger_where(const struct tpck_ledger *ledger, uint32_t rank);
+/* How many ranks a node has. */
+uint32_t tpck_ledger_ranks(const struct tpck_ledger *ledger, const char *node);
 /* The next rank of a node, in order, with *at 0 at first; false: there are no more. */
 bool tpck_ledger_rank(const struct tpck_ledger *ledger, const char *node, uint32_t *at, uint32_t *rank);
 /* The next node behind *at that has ranks, with *at 0 at first; NULL: there are no more. */

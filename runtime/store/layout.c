@@ -76,6 +76,14 @@ void tpck_program_id(const char *identity, char id[TPCK_PROGRAM_ID])
 	snprintf(id, TPCK_PROGRAM_ID, "%016" PRIx64, tpck_digest64(identity, strlen(identity), 0));
 }
 
+void tpck_identity_key(const char *identity, struct tpck_identity_key *key)
+{
+	size_t length = strlen(identity);
+
+	tpck_digest128(identity, length, key->digest);
+	key->program = tpck_digest64(identity, length, 0);
+}
+
 int tpck_path_join(char *path, size_t size, const char *folder, const char *name)
 {
 	int length = snprintf(path, size, "%s/%s", folder, name);

@@ -35,6 +35,12 @@ bool tpck_job_name_valid(const char *text);
 /* The program's id, from its identity text: 16 hexadecimal digits. */
 enum { TPCK_PROGRAM_ID = 17 };
 void tpck_program_id(const char *identity, char id[TPCK_PROGRAM_ID]);
+/* An identity text by its digests, for whoever compares very many of them: of all of it, and the program's id as a number. */
+struct tpck_identity_key {
+	uint8_t digest[16];
+	uint64_t program;
+};
+void tpck_identity_key(const char *identity, struct tpck_identity_key *key);
 
 /* "a/b", cut never: 0, or -ENAMETOOLONG. */
 int tpck_path_join(char *path, size_t size, const char *folder, const char *name);

@@ -100,6 +100,8 @@ void tpck_manifest_free(struct tpck_manifest *manifest);
 const char *tpck_manifest_identity(const struct tpck_manifest *manifest);
 /* Whether a rank of the checkpoint is of that program; of parts without loading any, by the program's id. */
 bool tpck_manifest_is_of(const struct tpck_manifest *manifest, uint32_t rank, uint32_t ordinal, const char *identity);
+/* The same, by the identity's digests. */
+bool tpck_manifest_is_of_key(const struct tpck_manifest *manifest, uint32_t rank, uint32_t ordinal, const struct tpck_identity_key *key);
 /* Whether all ranks can go on from it. */
 bool tpck_manifest_resumable(const struct tpck_manifest *manifest);
 /* Loads the part that has the rank, if the checkpoint is of parts and has it: its ranks are members then. -EBADMSG: the mark

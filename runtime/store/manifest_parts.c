@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,13 +43,28 @@ static const struct tpck_part_rank *find_rank(const struct tpck_manifest *manife
 bool tpck_manifest_is_of(const struct tpck_manifest *manifest, uint32_t rank, uint32_t ordinal, const char *identity)
 {
 	const struct tpck_member *member = tpck_manifest_member(manifest, rank, ordinal);
-	const struct tpck_part_rank *found;
-	char id[TPCK_PROGRAM_ID];
+	struct tpck_identity_key key;
 
 	if (member || !manifest->part_count)
 		return member && strcmp(member->identity, identity) == 0;
+	tpck_identity_key(identity, &key);
+	return tpck_manifest_is_of_key(manifest, rank, ordinal, &key);
+}
+
+bool tpck_manifest_is_of_key(const struct tpck_manifest *manifest, uint32_t rank, uint32_t ordinal, const struct tpck_identity_key *key)
+{
+	const struct tpck_member *member = tpck_manifest_member(manifest, rank, ordinal);
+	const struct tpck_part_rank *found;
+	struct tpck_identity_key its;
+	char id[TPCK_PROGRAM_ID];
+
+	if (member || !manifest->part_count) {
+		if (member)
+			tpck_identity_key(member->identity, &its);
+		return member && memcmp(its.digest, key->digest, sizeof its.digest) == 0;
+	}
 	found = find_rank(manifest, rank);
-	tpck_program_id(identity, id);
+	snprintf(id, sizeof id, "%016" PRIx64, key->program);
 	return found && found->ordinal == ordinal && strcmp(found->program, id) == 0;
 }
 

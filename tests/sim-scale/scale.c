@@ -32,6 +32,7 @@
 #include "runtime/store/manifest_text.h"
 #include "runtime/store/parts.h"
 #include "runtime/store/publish.h"
+#include "tests/sim-scale/agents.h"
 #include "tests/unit/store_tap.h"
 
 /* The model: a link of 10 Gb/s at each node, 50 us away, and what a message costs besides its handling. */
@@ -41,7 +42,7 @@
 /* How much more a node may cost with ten times as many, at the best of some turns: a cache has its limits, and what is looked for is ten. */
 #define GROWTH_MAX 7.0
 #define ANSWER_NS 1000000.0 /* of the store */
-enum { EACH = 8, RACK = 16, COPIES = 2, STEP = 300, TURNS = 7, PLACED = 40, IDENTITY_BYTES = 2000, HEAD_BYTES = 4096 };
+enum { RACK = 16, COPIES = 2, STEP = 300, TURNS = 7, PLACED = 40, HEAD_BYTES = 4096 };
 /* What whoever joins may need of memory: so much, and the 20th part of all marks. */
 enum { MEMORY_LEAST = 8 << 20, MEMORY_SHARE = 20 };
 /* Whole marks that are here, of 141 KB each, and 3 ms to make and to read: without arguments, and with. */
@@ -628,15 +629,50 @@ static struct cost cost_of(bool (*work)(void))
 	return cost;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------ */
-
 /* Of what is said of each number of ranks. */
 struct row {
 	double step_ns, step_busy_ns, start_ns, start_busy_ns, place_ns;
 	struct cost join, reader, all, singly; /* the last two where whole marks are here */
+	struct agent_costs leader, follower;
 	size_t part_bytes, step_bytes, ledger_bytes, start_memory;
 	uint32_t nodes;
 };
+
+/* ---- agents -------------------------------------------------------------------------------- */
+
+/* One that does not lead is the same however many others there are. */
+enum { FOLLOWER_GROWTH_PERCENT = 10 };
+
+static void run_agents(uint32_t ranks, struct row *row)
+{
+	char what[120];
+
+	row->leader = agent_that_leads(ranks);
+	snprintf(what, sizeof what, "%u ranks: an agent leads them through a start and a step", ranks);
+	tap_ok(row->leader.right, what, NULL);
+	row->follower = agent_that_follows(ranks);
+	snprintf(what, sizeof what, "%u ranks: another one is led", ranks);
+	tap_ok(row->follower.right, what, NULL);
+	/* Identities as they are would be all of it. */
+	snprintf(what, sizeof what, "%u ranks: the leader does not keep their identities' texts", ranks);
+	tap_ok(row->leader.running < (size_t)ranks * IDENTITY_BYTES / 4, what, NULL);
+}
+
+static void print_agents(uint32_t ranks, const struct row *row, const struct row *last)
+{
+	const struct agent_costs *leader = &row->leader, *follower = &row->follower;
+
+	printf("# %7u ranks with identities of %.1f KB: the leader's memory %7.2f MB while it chooses what all go on from, %7.2f MB then; %.3f s of "
+	       "its processor for %.2f MB that ranks say of themselves, %.3f s for their ends; another agent's memory %.1f KB",
+	       ranks, IDENTITY_BYTES / 1e3, (double)leader->choosing / 1e6, (double)leader->running / 1e6, leader->members_ns / 1e9,
+	       (double)leader->said / 1e6, leader->ended_ns / 1e9, (double)follower->running / 1e3);
+	if (last)
+		printf("; %.1f times the nodes: leader's memory x %.1f, another one's x %.2f", (double)row->nodes / last->nodes,
+		       (double)leader->running / (double)last->leader.running, (double)follower->running / (double)last->follower.running);
+	printf("\n");
+}
+
+/* ---- all of it ------------------------------------------------------------------------------ */
 
 static bool better(double *best, double ns)
 {
@@ -711,13 +747,14 @@ static bool run(uint32_t ranks, struct row *row)
 	row->nodes = nodes;
 	tpck_ledger_free(ledger);
 	free(names);
+	run_agents(ranks, row);
 	return right;
 }
 
 static void print(uint32_t ranks, const struct row *row, const struct row *last)
 {
 	printf("# %7u ranks on %6u nodes: step committed %8.3f ms (leader works %8.3f, %7.3f MB to it), consensus at a start %8.3f ms "
-	       "(works %8.3f), placement %6.3f ms a node, leader's memory %6.1f + %6.1f MB, another agent's 0",
+	       "(works %8.3f), placement %6.3f ms a node, leader's memory for these %6.1f + %6.1f MB",
 	       ranks, row->nodes, row->step_ns / 1e6, row->step_busy_ns / 1e6, (double)row->step_bytes / 1e6, row->start_ns / 1e6,
 	       row->start_busy_ns / 1e6, row->place_ns / 1e6, (double)row->ledger_bytes / 1e6, (double)row->start_memory / 1e6);
 	if (last)
@@ -735,7 +772,9 @@ static void print(uint32_t ranks, const struct row *row, const struct row *last)
 
 static bool grows(const struct row *row, const struct row *last)
 {
-	return row->join.busy_ns / row->nodes > GROWTH_MAX * last->join.busy_ns / last->nodes ||
+	return row->leader.members_ns / row->nodes > GROWTH_MAX * last->leader.members_ns / last->nodes ||
+	       row->leader.ended_ns / row->nodes > GROWTH_MAX * last->leader.ended_ns / last->nodes ||
+	       row->join.busy_ns / row->nodes > GROWTH_MAX * last->join.busy_ns / last->nodes ||
 	       row->step_busy_ns / row->nodes > GROWTH_MAX * last->step_busy_ns / last->nodes ||
 	       row->start_busy_ns / row->nodes > GROWTH_MAX * last->start_busy_ns / last->nodes;
 }
@@ -760,9 +799,15 @@ int main(int count, char **arguments)
 		}
 		run((uint32_t)ranks, &row);
 		print((uint32_t)ranks, &row, last.nodes ? &last : NULL);
+		print_agents((uint32_t)ranks, &row, last.nodes ? &last : NULL);
 		snprintf(what, sizeof what, "%lu ranks: a node costs the leader what it cost with fewer", ranks);
 		if (last.nodes)
 			tap_ok(!grows(&row, &last), what, NULL);
+		snprintf(what, sizeof what, "%lu ranks: an agent that does not lead needs the memory that it needed with fewer", ranks);
+		if (last.nodes)
+			tap_ok(row.follower.running * 100 <= last.follower.running * (100 + FOLLOWER_GROWTH_PERCENT) &&
+				       row.follower.choosing * 100 <= last.follower.choosing * (100 + FOLLOWER_GROWTH_PERCENT),
+			       what, NULL);
 		last = row;
 	}
 	return tap_done();

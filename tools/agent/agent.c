@@ -146,14 +146,16 @@ static bool is_rest(const struct launch *launch)
  * not durable. The rest of one lingers even if nobody was to return: a job that is submitted again goes on with it. */
 static uint64_t linger_until(const struct agent *agent, const struct launch *launch)
 {
+	const struct live *live;
 	uint64_t died_ns = 0;
+	uint32_t at = 0;
 	bool rest = is_rest(launch);
 
 	if (!launch_is_dead(launch) || !(rest || launch_settled(launch)) || (rest && salvage_needs(launch->generation)))
 		return UINT64_MAX;
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r] && launch->rank[r]->died_ns > died_ns)
-			died_ns = launch->rank[r]->died_ns;
+	while ((live = launch_next(launch, &at)))
+		if (live->died_ns > died_ns)
+			died_ns = live->died_ns;
 	return died_ns + (rest ? (uint64_t)(agent->settings.linger_sec * 1e9) : linger_ns(agent));
 }
 

@@ -80,6 +80,8 @@ static void diverged(struct agent *agent, struct live *live, const struct tpck_d
 {
 	struct tpck_point point = {what->generation, what->at < what->step ? what->at : what->step};
 	struct launch *launch = live->launch;
+	struct live *other;
+	uint32_t at = 0;
 
 	/* The others say so, too, once they were told. */
 	if (launch->began_anew)
@@ -97,9 +99,8 @@ static void diverged(struct agent *agent, struct live *live, const struct tpck_d
 		return;
 	}
 	/* A start that did not come to its step is counted when its session ends. */
-	for (uint32_t r = 0; r < launch->world && !what->again; r++)
-		if (launch->rank[r])
-			clerk_tell(agent, launch->rank[r], NEWS_DIVERGED, &point, TPCK_DEATH_FAR);
+	while (!what->again && (other = launch_next(launch, &at)))
+		clerk_tell(agent, other, NEWS_DIVERGED, &point, TPCK_DEATH_FAR);
 	launch_start_over(launch, live, what->again);
 	if (launch->apart)
 		accord_over(agent, live, what->again);

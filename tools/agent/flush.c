@@ -206,13 +206,12 @@ void flush_failed(struct agent *agent, uint64_t step, const char *why)
 
 void flush_stored(struct agent *agent, struct launch *launch, uint64_t step)
 {
+	struct live *live;
+	uint32_t at = 0;
+
 	launch->durable_any = true;
 	launch->durable_step = step;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		struct live *live = launch->rank[r];
-
-		if (!live)
-			continue;
+	while ((live = launch_next(launch, &at))) {
 		/* A process that has but one image gets it back: what was in it is safe. */
 		if (live->life == LIFE_RUNNING && live->image_count == 1 && !live->ending)
 			live->newest = -1;
@@ -255,9 +254,12 @@ static void discard(struct agent *agent, struct flush_job *flush)
 
 static void retire_dead(struct agent *agent, struct launch *launch)
 {
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r] && launch->rank[r]->life == LIFE_DEAD)
-			live_retire(agent, launch->rank[r]);
+	struct live *live;
+	uint32_t at = 0;
+
+	while ((live = launch_next(launch, &at)))
+		if (live->life == LIFE_DEAD)
+			live_retire(agent, live);
 }
 
 void flush_end(struct agent *agent, struct flush_job *flush)
@@ -345,14 +347,16 @@ struct flush_job *flush_new(struct agent *agent, struct launch *launch, struct t
 {
 	struct flush_job *flush = calloc(1, sizeof *flush);
 	const struct tpck_control *control = launch_first(launch)->session->control;
+	struct live *live;
+	uint32_t at = 0;
 
 	if (!flush)
 		return NULL;
 	flush->running = flush_running(agent);
-	flush->publication.shares = calloc(launch->world, sizeof *flush->publication.shares);
-	flush->live = calloc(launch->world, sizeof *flush->live);
-	flush->image = calloc(launch->world, sizeof *flush->image);
-	flush->program = calloc(launch->world, sizeof *flush->program);
+	flush->publication.shares = calloc(launch->here.count, sizeof *flush->publication.shares);
+	flush->live = calloc(launch->here.count, sizeof *flush->live);
+	flush->image = calloc(launch->here.count, sizeof *flush->image);
+	flush->program = calloc(launch->here.count, sizeof *flush->program);
 	if (!flush->running || !flush->publication.shares || !flush->live || !flush->image || !flush->program) {
 		flush_end(agent, flush);
 		return NULL;
@@ -366,11 +370,11 @@ struct flush_job *flush_new(struct agent *agent, struct launch *launch, struct t
 	flush->publication.permitted = flush_permitted;
 	flush->publication.context = flush;
 	flush->publication.write_ns = &flush->write_ns;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		int i = launch->rank[r] ? live_image_of(launch->rank[r], step) : -1;
+	while ((live = launch_next(launch, &at))) {
+		int i = live_image_of(live, step);
 
 		if (i >= 0)
-			add_share(flush, launch->rank[r], (unsigned)i);
+			add_share(flush, live, (unsigned)i);
 	}
 	return flush;
 }
@@ -399,13 +403,10 @@ struct condition {
 static struct condition condition_of(const struct launch *launch)
 {
 	struct condition c = {.known = true, .ending = true};
+	const struct live *live;
+	uint32_t at = 0;
 
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct live *live = launch->rank[r];
-
-		/* It is on another node. */
-		if (!live)
-			continue;
+	while ((live = launch_next(launch, &at))) {
 		c.known = c.known && live->program;
 		c.settling = c.settling || live->life == LIFE_SETTLING;
 		c.died = c.died || (live->life == LIFE_DEAD && !live->ended_well);

@@ -456,7 +456,7 @@ static void welcome(struct agent *agent, struct hello_job *h, size_t i)
 	live->program = part->program;
 	live->launch = h->launch;
 	live->offered_from = offer->from;
-	h->launch->rank[part->hello.rank] = live;
+	ranks_here_find(&h->launch->here, part->hello.rank)->live = live;
 	if (h->launch->world > 1)
 		tpck_log_info("process %d is rank %u of generation %" PRIu64 "%s%s", (int)live->pid, part->hello.rank, w.generation,
 			      w.notice[0] ? "; " : "", w.notice);
@@ -703,7 +703,7 @@ static void gather_ranks(struct agent *agent, struct launch *launch)
 	if (!h)
 		return;
 	h->resume = here == launch->world;
-	while (missing < launch->world - 1 && launch->said[missing])
+	while (missing < launch->world - 1 && ranks_here_find(&launch->here, missing))
 		missing++;
 	if (launch->alone_any)
 		snprintf(h->obstacle, sizeof h->obstacle, "not resuming: another rank of this job has begun from its beginning");

@@ -27,17 +27,10 @@ static struct launch *launch_new(struct agent *agent, uint64_t key, uint32_t wor
 {
 	struct launch *launch = calloc(1, sizeof *launch);
 
-	if (launch) {
-		launch->rank = calloc(world, sizeof *launch->rank);
-		launch->said = calloc(world, 1);
-		launch->accord = apart ? accord_new() : NULL;
-	}
-	if (!launch || !launch->rank || !launch->said || (apart && !launch->accord)) {
-		if (launch) {
-			accord_free(agent, launch);
-			free(launch->rank);
-			free(launch->said);
-		}
+	if (!launch)
+		return NULL;
+	launch->accord = apart ? accord_new() : NULL;
+	if (apart && !launch->accord) {
 		free(launch);
 		return NULL;
 	}
@@ -48,6 +41,25 @@ static struct launch *launch_new(struct agent *agent, uint64_t key, uint32_t wor
 	launch->next = agent->launches;
 	agent->launches = launch;
 	return launch;
+}
+
+static void launch_free(struct agent *agent, struct launch *launch)
+{
+	for (struct launch **place = &agent->launches; *place; place = &(*place)->next)
+		if (*place == launch) {
+			*place = launch->next;
+			break;
+		}
+	accord_free(agent, launch);
+	tpck_manifest_free(launch->base);
+	ranks_here_free(&launch->here);
+	free(launch);
+}
+
+static void free_if_empty(struct agent *agent, struct launch *launch)
+{
+	if (!launch_first(launch) && launch->hellos == 0)
+		launch_free(agent, launch);
 }
 
 struct launch *launch_join(struct agent *agent, const struct tpck_hello *hello, bool was_apart)
@@ -63,12 +75,14 @@ struct launch *launch_join(struct agent *agent, const struct tpck_hello *hello, 
 		return NULL;
 	for (launch = agent->launches; launch; launch = launch->next)
 		if (world > 1 && launch->key == hello->launch && launch->world == world && launch->apart >= apart && !launch->closed &&
-		    !launch->said[hello->rank])
+		    !ranks_here_find(&launch->here, hello->rank))
 			break;
 	if (!launch)
 		launch = launch_new(agent, hello->launch, world, apart || was_apart);
-	if (launch)
-		launch->said[hello->rank] = 1;
+	if (launch && !ranks_here_add(&launch->here, hello->rank)) {
+		free_if_empty(agent, launch);
+		return NULL;
+	}
 	return launch;
 }
 
@@ -85,34 +99,11 @@ struct launch *launch_adopt(struct agent *agent, uint64_t key, uint64_t generati
 	return launch;
 }
 
-static void launch_free(struct agent *agent, struct launch *launch)
-{
-	for (struct launch **place = &agent->launches; *place; place = &(*place)->next)
-		if (*place == launch) {
-			*place = launch->next;
-			break;
-		}
-	accord_free(agent, launch);
-	tpck_manifest_free(launch->base);
-	free(launch->rank);
-	free(launch->said);
-	free(launch);
-}
-
-static void free_if_empty(struct agent *agent, struct launch *launch)
-{
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r])
-			return;
-	if (launch->hellos == 0)
-		launch_free(agent, launch);
-}
-
 void launch_leave(struct agent *agent, struct live *live)
 {
 	struct launch *launch = live->launch;
 
-	launch->rank[live->session->name.rank] = NULL;
+	ranks_here_find(&launch->here, live->session->name.rank)->live = NULL;
 	launch->closed = true;
 	live->launch = NULL;
 	free_if_empty(agent, launch);
@@ -125,20 +116,39 @@ void launch_said(struct agent *agent, struct launch *launch, uint32_t hellos)
 	free_if_empty(agent, launch);
 }
 
+struct live *launch_rank(const struct launch *launch, uint32_t rank)
+{
+	const struct rank_here *row = ranks_here_find(&launch->here, rank);
+
+	return row ? row->live : NULL;
+}
+
+struct live *launch_next(const struct launch *launch, uint32_t *at)
+{
+	while (*at < launch->here.count) {
+		struct live *live = launch->here.row[(*at)++].live;
+
+		if (live)
+			return live;
+	}
+	return NULL;
+}
+
 struct live *launch_first(const struct launch *launch)
 {
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r])
-			return launch->rank[r];
-	return NULL;
+	uint32_t at = 0;
+
+	return launch_next(launch, &at);
 }
 
 bool launch_is_whole(const struct launch *launch)
 {
-	for (uint32_t r = 0; r < launch->world; r++) {
-		if (launch->apart && !launch->said[r])
-			continue;
-		if (!launch->rank[r] || launch->rank[r]->life == LIFE_GONE)
+	if (!launch->apart && launch->here.count < launch->world)
+		return false;
+	for (uint32_t i = 0; i < launch->here.count; i++) {
+		const struct live *live = launch->here.row[i].live;
+
+		if (!live || live->life == LIFE_GONE)
 			return false;
 	}
 	return launch_first(launch) != NULL;
@@ -146,16 +156,22 @@ bool launch_is_whole(const struct launch *launch)
 
 bool launch_is_dead(const struct launch *launch)
 {
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r] && (launch->rank[r]->life == LIFE_RUNNING || launch->rank[r]->life == LIFE_SETTLING))
+	const struct live *live;
+	uint32_t at = 0;
+
+	while ((live = launch_next(launch, &at)))
+		if (live->life == LIFE_RUNNING || live->life == LIFE_SETTLING)
 			return false;
 	return launch->hellos == 0;
 }
 
 bool launch_ended_well(const struct launch *launch)
 {
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r] && !launch->rank[r]->ended_well)
+	const struct live *live;
+	uint32_t at = 0;
+
+	while ((live = launch_next(launch, &at)))
+		if (!live->ended_well)
 			return false;
 	return !launch->died_any;
 }
@@ -164,12 +180,15 @@ bool launch_ended_well(const struct launch *launch)
 
 bool launch_newest(const struct launch *launch, uint64_t *step)
 {
+	const struct live *live;
+	uint32_t at = 0;
+
 	if (!launch_is_whole(launch))
 		return false;
 	if (launch->apart)
 		return accord_newest(launch, step);
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r]->newest < 0 || launch->rank[r]->newest_step != launch_first(launch)->newest_step)
+	while ((live = launch_next(launch, &at)))
+		if (live->newest < 0 || live->newest_step != launch_first(launch)->newest_step)
 			return false;
 	*step = launch_first(launch)->newest_step;
 	return true;
@@ -186,8 +205,10 @@ bool launch_settled(const struct launch *launch)
 
 static bool held_by_all(const struct launch *launch, uint64_t step)
 {
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (!launch->rank[r] || live_image_of(launch->rank[r], step) < 0)
+	if (launch->here.count < launch->world)
+		return false;
+	for (uint32_t i = 0; i < launch->world; i++)
+		if (!launch->here.row[i].live || live_image_of(launch->here.row[i].live, step) < 0)
 			return false;
 	return true;
 }
@@ -208,11 +229,12 @@ bool launch_is_one_cut(struct launch *launch, struct tpck_counts *counts, uint64
 
 int launch_counts(const struct launch *launch, uint64_t step, struct tpck_counts *counts)
 {
+	const struct live *live;
+	uint32_t at = 0;
 	int rc = 0;
 
-	for (uint32_t r = 0; r < launch->world && !rc; r++) {
-		const struct live *live = launch->rank[r];
-		int i = live ? live_image_of(live, step) : -1;
+	while (!rc && (live = launch_next(launch, &at))) {
+		int i = live_image_of(live, step);
 
 		if (i >= 0)
 			rc = tpck_counts_add_image(counts, &live->images[i].map);
@@ -236,10 +258,11 @@ static bool one_cut(struct launch *launch, uint64_t step)
  */
 static bool commit(struct agent *agent, struct launch *launch, uint64_t step)
 {
+	const struct rank_here *rank = launch->here.row;
 	uint32_t done = 0;
 
 	for (; done < launch->world; done++) {
-		struct live *live = launch->rank[done];
+		struct live *live = rank[done].live;
 		unsigned i = (unsigned)live_image_of(live, step);
 		struct tpck_image_header *header = live->images[i].map.header;
 
@@ -253,20 +276,20 @@ static bool commit(struct agent *agent, struct launch *launch, uint64_t step)
 	}
 	if (done < launch->world) {
 		while (done--)
-			live_image_state(launch->rank[done], (unsigned)live_image_of(launch->rank[done], step),
-					 TPCK_IMAGE_COMMITTED, TPCK_IMAGE_HELD);
+			live_image_state(rank[done].live, (unsigned)live_image_of(rank[done].live, step), TPCK_IMAGE_COMMITTED,
+					 TPCK_IMAGE_HELD);
 		return false;
 	}
 	/* Only now do the images stay as they are while they are compared. */
 	if (launch->world > 1 && !one_cut(launch, step)) {
 		while (done--)
-			live_image_state(launch->rank[done], (unsigned)live_image_of(launch->rank[done], step),
-					 TPCK_IMAGE_COMMITTED, TPCK_IMAGE_ABANDONED);
+			live_image_state(rank[done].live, (unsigned)live_image_of(rank[done].live, step), TPCK_IMAGE_COMMITTED,
+					 TPCK_IMAGE_ABANDONED);
 		return false;
 	}
 	tpck_log_debug("committed step %" PRIu64 " of generation %" PRIu64, step, launch->generation);
-	for (uint32_t r = 0; r < launch->world; r++)
-		live_committed(agent, launch->rank[r], (unsigned)live_image_of(launch->rank[r], step));
+	for (uint32_t i = 0; i < launch->world; i++)
+		live_committed(agent, rank[i].live, (unsigned)live_image_of(rank[i].live, step));
 	peers_committed(agent, launch);
 	return true;
 }
@@ -274,10 +297,11 @@ static bool commit(struct agent *agent, struct launch *launch, uint64_t step)
 /* A rank that holds a newer step has left this one out: nobody needs it. */
 static bool missed_by_one(const struct launch *launch, uint64_t step)
 {
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct live *live = launch->rank[r];
+	const struct live *live;
+	uint32_t at = 0;
 
-		if (!live || live_image_of(live, step) >= 0)
+	while ((live = launch_next(launch, &at))) {
+		if (live_image_of(live, step) >= 0)
 			continue;
 		for (unsigned i = 0; i < live->image_count; i++) {
 			const struct tpck_image_header *header = live->images[i].map.header;
@@ -292,16 +316,18 @@ static bool missed_by_one(const struct launch *launch, uint64_t step)
 
 static void abandon_missed(struct launch *launch)
 {
-	for (uint32_t r = 0; r < launch->world; r++) {
-		struct live *live = launch->rank[r];
+	struct live *live;
+	uint32_t at = 0;
 
-		for (unsigned i = 0; live && i < live->image_count; i++) {
+	while ((live = launch_next(launch, &at))) {
+		for (unsigned i = 0; i < live->image_count; i++) {
 			uint64_t step = live->images[i].good_step;
 
 			if (!live->images[i].good || live_image_of(live, step) != (int)i || !missed_by_one(launch, step))
 				continue;
 			if (live_image_state(live, i, TPCK_IMAGE_HELD, TPCK_IMAGE_ABANDONED))
-				tpck_log_debug("step %" PRIu64 " of rank %u is abandoned: another rank left it out", step, r);
+				tpck_log_debug("step %" PRIu64 " of rank %u is abandoned: another rank left it out", step,
+					       live->session->name.rank);
 		}
 	}
 }
@@ -337,8 +363,9 @@ static bool one_adopted_cut(struct launch *launch, uint64_t step)
 {
 	if (launch->world == 1)
 		return true;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct live_image *image = &launch->rank[r]->images[live_image_of(launch->rank[r], step)];
+	for (uint32_t i = 0; i < launch->world; i++) {
+		const struct live *live = launch->here.row[i].live;
+		const struct live_image *image = &live->images[live_image_of(live, step)];
 
 		if (tpck_image_check(&image->map, image->path, NULL))
 			return false;
@@ -349,7 +376,9 @@ static bool one_adopted_cut(struct launch *launch, uint64_t step)
 void launch_settle_adopted(struct agent *agent)
 {
 	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
+		struct live *live;
 		uint64_t best = 0;
+		uint32_t at = 0;
 		bool any = false;
 
 		if (launch->apart) {
@@ -357,21 +386,19 @@ void launch_settle_adopted(struct agent *agent)
 			continue;
 		}
 		/* The newest that every rank has committed; what only some have, the last agent was about to. */
-		for (unsigned i = 0; launch_is_whole(launch) && i < launch->rank[0]->image_count; i++) {
-			struct tpck_image_header *header = launch->rank[0]->images[i].map.header;
+		for (unsigned i = 0; launch_is_whole(launch) && i < launch->here.row[0].live->image_count; i++) {
+			struct tpck_image_header *header = launch->here.row[0].live->images[i].map.header;
 			bool all = atomic_load(&header->state) == TPCK_IMAGE_COMMITTED;
 
 			for (uint32_t r = 1; all && r < launch->world; r++)
-				all = live_image_of(launch->rank[r], header->step) >= 0;
+				all = live_image_of(launch->here.row[r].live, header->step) >= 0;
 			if (all && (!any || header->step > best) && one_adopted_cut(launch, header->step)) {
 				best = header->step;
 				any = true;
 			}
 		}
-		for (uint32_t r = 0; r < launch->world; r++) {
-			struct live *live = launch->rank[r];
-
-			for (unsigned i = 0; live && i < live->image_count; i++) {
+		while ((live = launch_next(launch, &at))) {
+			for (unsigned i = 0; i < live->image_count; i++) {
 				struct tpck_image_header *header = live->images[i].map.header;
 
 				if (atomic_load(&header->state) != TPCK_IMAGE_COMMITTED)
@@ -391,11 +418,11 @@ void launch_settle_adopted(struct agent *agent)
 
 void launch_injected(struct agent *agent, struct launch *launch)
 {
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct live *live = launch->rank[r];
+	if (!launch->apart && launch->here.count < launch->world)
+		return;
+	for (uint32_t i = 0; i < launch->here.count; i++) {
+		const struct live *live = launch->here.row[i].live;
 
-		if (launch->apart && !launch->said[r])
-			continue;
 		if (!live || live->life != LIFE_RUNNING || !atomic_load(&live->session->control->injected))
 			return;
 	}
@@ -409,24 +436,25 @@ void launch_injected(struct agent *agent, struct launch *launch)
 
 void launch_live(struct launch *launch)
 {
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r])
-			atomic_store(&launch->rank[r]->session->control->go, TPCK_GO_LIVE);
+	struct live *live;
+	uint32_t at = 0;
+
+	while ((live = launch_next(launch, &at)))
+		atomic_store(&live->session->control->go, TPCK_GO_LIVE);
 }
 
 void launch_start_over(struct launch *launch, const struct live *from, bool again)
 {
+	struct live *live;
+	uint32_t at = 0;
+
 	if (launch->began_anew)
 		return;
 	launch->began_anew = launch->closed = true;
 	launch->over = again ? TPCK_GO_AGAIN : TPCK_GO_OVER;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		struct live *live = launch->rank[r];
-
-		if (!live || live == from || live->life != LIFE_RUNNING)
-			continue;
-		atomic_store(&live->session->control->go, launch->over);
-	}
+	while ((live = launch_next(launch, &at)))
+		if (live != from && live->life == LIFE_RUNNING)
+			atomic_store(&live->session->control->go, launch->over);
 }
 
 /* ---- which boundary ----------------------------------------------------------------------- */
@@ -450,21 +478,26 @@ void launch_capture(struct agent *agent, struct launch *launch)
 
 void launch_pace(const struct launch *launch, uint64_t *furthest, uint64_t *iteration_ns)
 {
-	*furthest = *iteration_ns = 0;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct tpck_status *status = launch->rank[r] ? &launch->rank[r]->session->control->status : NULL;
+	const struct live *live;
+	uint32_t at = 0;
 
-		if (status && status->boundaries > *furthest)
+	*furthest = *iteration_ns = 0;
+	while ((live = launch_next(launch, &at))) {
+		const struct tpck_status *status = &live->session->control->status;
+
+		if (status->boundaries > *furthest)
 			*furthest = status->boundaries;
-		if (status && status->iteration_ns && (!*iteration_ns || status->iteration_ns < *iteration_ns))
+		if (status->iteration_ns && (!*iteration_ns || status->iteration_ns < *iteration_ns))
 			*iteration_ns = status->iteration_ns;
 	}
 }
 
 void launch_name(struct launch *launch, uint64_t step)
 {
+	struct live *live;
+	uint32_t at = 0;
+
 	launch->capture_step = step;
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r])
-			atomic_store(&launch->rank[r]->session->control->capture_step, step);
+	while ((live = launch_next(launch, &at)))
+		atomic_store(&live->session->control->capture_step, step);
 }

@@ -12,6 +12,7 @@
 #include "runtime/store/cut.h"
 #include "runtime/store/manifest.h"
 #include "runtime/wire/message.h"
+#include "tools/agent/ranks_here.h"
 
 struct agent;
 struct live;
@@ -23,9 +24,8 @@ struct launch {
 	bool apart;            /* some of its ranks are on other nodes */
 	struct accord *accord; /* then */
 	struct hello_job *staged; /* of its ranks here, which wait for the others */
-	struct live **rank;    /* [world]; NULL: not met, or gone, or on another node */
+	struct ranks_here here; /* those that have said HELLO on this node */
 	uint32_t hellos;       /* HELLOs of it that wait or that the clerk has */
-	uint8_t *said;         /* [world] 1: this rank has said HELLO */
 	bool closed;           /* one of its processes is gone: who comes now belongs to another launch */
 	bool alone_any;        /* one of its ranks runs without having been offered anything */
 	bool began_anew;       /* its ranks were told to start over */
@@ -51,6 +51,10 @@ struct launch {
 struct launch *launch_join(struct agent *agent, const struct tpck_hello *hello, bool was_apart);
 /* That of an adopted session. */
 struct launch *launch_adopt(struct agent *agent, uint64_t key, uint64_t generation, uint32_t world, bool apart);
+/* A rank that is here and was welcomed, or NULL. */
+struct live *launch_rank(const struct launch *launch, uint32_t rank);
+/* The next of its ranks that are here, in order, with *at 0 at first; NULL: there are no more. */
+struct live *launch_next(const struct launch *launch, uint32_t *at);
 /* The first of its ranks that is here, or NULL. */
 struct live *launch_first(const struct launch *launch);
 /* Whether all of its ranks are here. */

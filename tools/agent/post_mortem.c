@@ -61,17 +61,17 @@ static enum tpck_death how_it_died(const struct live *live)
 /* Nobody goes on from a run that ended well. */
 void live_release_all(struct agent *agent, struct launch *launch)
 {
-	for (uint32_t r = 0; r < launch->world; r++) {
-		struct live *live = launch->rank[r];
+	struct live *live;
+	uint32_t at = 0;
+
+	while ((live = launch_next(launch, &at))) {
 		struct tpck_point all;
 
-		if (!live)
-			continue;
 		tpck_log_info("process %d ended with status 0; its snapshots are released", (int)live->session->control->pid);
 		all = (struct tpck_point){live->session->name.generation, 0};
 		clerk_tell(agent, live, NEWS_ENDED, &all, TPCK_DEATH_FAR);
 		peers_ended(agent, live->session->identity, live->session->name.generation);
-		if (r == 0)
+		if (live->session->name.rank == 0)
 			history_ended(agent, live);
 		for (struct live *other = agent->lives; other; other = other->next)
 			if (other == live || (other->life == LIFE_DEAD && other->program == live->program))
@@ -81,15 +81,15 @@ void live_release_all(struct agent *agent, struct launch *launch)
 
 void live_settle_launch(struct agent *agent, struct launch *launch)
 {
+	struct live *live;
 	uint64_t step;
+	uint32_t at = 0;
 
 	/* Other nodes may still need what is held here. */
 	if (!launch_is_dead(launch) || launch->apart)
 		return;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		struct live *live = launch->rank[r];
-
-		if (!live || live->life != LIFE_DEAD)
+	while ((live = launch_next(launch, &at))) {
+		if (live->life != LIFE_DEAD)
 			continue;
 		if (launch_newest(launch, &step))
 			drop_useless_images(live);
@@ -214,6 +214,7 @@ static void adopt(struct agent *agent, const char *name)
 	struct tpck_error err = {0};
 	char path[TPCK_NAME_MAX];
 	struct launch *launch;
+	struct rank_here *row;
 	struct live *live;
 	uint32_t world;
 	pid_t pid;
@@ -231,7 +232,8 @@ static void adopt(struct agent *agent, const char *name)
 	world = session->control->world ? session->control->world : 1;
 	launch = session->name.rank < world
 			 ? launch_adopt(agent, session->control->launch, session->name.generation, world, session->control->apart) : NULL;
-	if (!launch || launch->rank[session->name.rank]) {
+	row = launch ? ranks_here_add(&launch->here, session->name.rank) : NULL;
+	if (!row || row->live) {
 		tpck_log_warn("session %s does not fit the others of its generation; it is left alone", name);
 		tpck_session_close(session);
 		return;
@@ -241,8 +243,7 @@ static void adopt(struct agent *agent, const char *name)
 		tpck_session_close(session);
 		return;
 	}
-	launch->rank[session->name.rank] = live;
-	launch->said[session->name.rank] = 1;
+	row->live = live;
 	live->launch = launch;
 	if (!pid)
 		close_gaps(session->path);

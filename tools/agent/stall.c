@@ -25,11 +25,6 @@ enum { ITERATIONS = 10 };
 
 /* ---- what is seen ------------------------------------------------------------------------- */
 
-static const struct tpck_control *control_of(const struct launch *launch, uint32_t rank)
-{
-	return launch->rank[rank]->session->control;
-}
-
 /* The process's state as /proc has it: T where it is stopped; 0: not known. */
 static char process_state(pid_t pid)
 {
@@ -46,11 +41,11 @@ static char process_state(pid_t pid)
 	return state;
 }
 
-static size_t put_rank(char *at, const struct launch *launch, uint32_t rank, uint64_t now)
+static size_t put_rank(char *at, const struct live *live, uint64_t now)
 {
-	const struct tpck_communicator_mark *marks = control_of(launch, rank)->communicator;
+	const struct tpck_communicator_mark *marks = live->session->control->communicator;
 	struct tpck_waiting_rank row = {
-		.rank = rank, .pid = launch->rank[rank]->pid, .state = (uint32_t)process_state(launch->rank[rank]->pid),
+		.rank = live->session->name.rank, .pid = live->pid, .state = (uint32_t)process_state(live->pid),
 	};
 	size_t size = sizeof row;
 
@@ -76,16 +71,13 @@ static char *rows_of(const struct launch *launch, size_t *size)
 {
 	const size_t most = sizeof(struct tpck_waiting_rank) + TPCK_MARKS_MAX * sizeof(struct tpck_waiting_mark);
 	uint64_t now = tpck_clock_monotonic_ns();
-	uint32_t ranks = 0;
-	char *rows;
+	char *rows = malloc(launch->here.count * most + 1);
+	const struct live *live;
+	uint32_t at = 0;
 
-	for (uint32_t r = 0; r < launch->world; r++)
-		ranks += launch->rank[r] != NULL;
-	rows = malloc(ranks * most + 1);
 	*size = 0;
-	for (uint32_t r = 0; rows && r < launch->world; r++)
-		if (launch->rank[r])
-			*size += put_rank(rows + *size, launch, r, now);
+	while (rows && (live = launch_next(launch, &at)))
+		*size += put_rank(rows + *size, live, now);
 	return rows;
 }
 
@@ -105,9 +97,11 @@ static bool add_since(char *text, size_t size, uint64_t since_ns)
 
 void stall_show(struct launch *launch, const char *text)
 {
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r])
-			snprintf(launch->rank[r]->session->control->waiting, sizeof launch->rank[r]->session->control->waiting, "%s", text);
+	struct live *live;
+	uint32_t at = 0;
+
+	while ((live = launch_next(launch, &at)))
+		snprintf(live->session->control->waiting, sizeof live->session->control->waiting, "%s", text);
 }
 
 void stall_describe(const struct tpck_waiting *waiting, uint64_t since_ns, char text[STALL_TEXT])
@@ -159,21 +153,19 @@ static void tell_leader(struct agent *agent, struct launch *launch, uint64_t sin
 static uint64_t stalled_at(const struct agent *agent, const struct launch *launch, uint64_t *newest_ns)
 {
 	uint64_t limit = (uint64_t)(agent->settings.stall_sec * 1e9);
+	const struct live *live;
+	uint32_t at = 0;
 	bool any = false;
 
 	*newest_ns = 0;
 	if (!limit || launch->world < 2 || (launch->apart ? accord_is_broken(launch) : !launch_is_whole(launch)))
 		return UINT64_MAX;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct tpck_control *control;
-		uint64_t alive_ns;
+	while ((live = launch_next(launch, &at))) {
+		const struct tpck_control *control = live->session->control;
+		uint64_t alive_ns = control->alive_ns;
 
-		if (!launch->rank[r])
-			continue;
 		any = true;
-		control = control_of(launch, r);
-		alive_ns = control->alive_ns;
-		if (launch->rank[r]->life != LIFE_RUNNING || !alive_ns || control->exit_status)
+		if (live->life != LIFE_RUNNING || !alive_ns || control->exit_status)
 			return UINT64_MAX;
 		if (alive_ns > *newest_ns)
 			*newest_ns = alive_ns;

@@ -12,6 +12,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/accord/private.h"
+#include "tools/agent/identity.h"
 #include "tools/agent/salvage/salvage.h"
 
 /* What other nodes' agents lead. */
@@ -46,11 +47,9 @@ void accord_free(struct agent *agent, struct launch *launch)
 
 		peers_talk(NULL, &closed, NULL, 0);
 	}
-	for (uint32_t r = 0; accord->leads && r < launch->world; r++)
-		free(accord->rank[r].identity);
-	free(accord->rank);
+	free(accord->identity);
+	tpck_roll_free(accord->roll);
 	tpck_ledger_free(accord->ledger);
-	tpck_names_free(&accord->forms);
 	tpck_inquiry_free(&accord->inquiry);
 	tpck_waiting_free(accord->waiting);
 	free(accord->stored);
@@ -69,15 +68,16 @@ struct tpck_accord_message accord_message(const struct launch *launch, enum tpck
 void accord_adopt(struct launch *launch)
 {
 	struct accord *accord = launch->accord;
+	struct live *live;
+	uint32_t at = 0;
 
 	launch->closed = true;
 	accord->phase = ACCORD_RUNNING;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		struct live *live = launch->rank[r];
-		uint64_t step = live ? atomic_load(&live->session->control->committed_step) : 0;
+	while ((live = launch_next(launch, &at))) {
+		uint64_t step = atomic_load(&live->session->control->committed_step);
 		int i = step ? live_image_of(live, step) : -1;
 
-		for (unsigned k = 0; live && k < live->image_count; k++)
+		for (unsigned k = 0; k < live->image_count; k++)
 			if (atomic_load(&live->images[k].map.header->state) == TPCK_IMAGE_COMMITTED) {
 				atomic_fetch_add(&live->images[k].map.header->pins, 1);
 				live->images[k].adopted = true;
@@ -134,6 +134,25 @@ static const struct tpck_hello *hello_of(const struct client *client)
 	return (const struct tpck_hello *)client->deferred;
 }
 
+void accord_say_member(struct agent *agent, struct launch *launch, struct tpck_accord_message *message, const char *identity)
+{
+	struct accord *accord = launch->accord;
+	struct tpck_accord_member member = {.form = ""};
+
+	_Static_assert(sizeof member.form >= IDENTITY_FORM, "a form and its NUL");
+	tpck_identity_key(identity, &member.key);
+	identity_form(identity, member.form);
+	if (accord->leads && message->rank == 0) {
+		char *text = strdup(identity);
+
+		if (!text)
+			return;
+		free(accord->identity);
+		accord->identity = text;
+	}
+	accord_tell_leader(agent, launch, message, &member, sizeof member);
+}
+
 static void say_member(struct agent *agent, struct launch *launch, const struct tpck_hello *hello, const char *identity)
 {
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_MEMBER);
@@ -142,7 +161,7 @@ static void say_member(struct agent *agent, struct launch *launch, const struct 
 	message.ordinal = hello->ordinal;
 	message.step = hello->resume_step;
 	message.value = hello->flags;
-	accord_tell_leader(agent, launch, &message, identity, strlen(identity) + 1);
+	accord_say_member(agent, launch, &message, identity);
 }
 
 /* Those who wait, to whom nobody has said anything yet. */
@@ -194,12 +213,12 @@ static bool lead(struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 
-	accord->rank = calloc(launch->world, sizeof *accord->rank);
+	accord->roll = tpck_roll_new(launch->world);
 	accord->ledger = tpck_ledger_new(launch->world);
-	if (!accord->rank || !accord->ledger) {
-		free(accord->rank);
+	if (!accord->roll || !accord->ledger) {
+		tpck_roll_free(accord->roll);
 		tpck_ledger_free(accord->ledger);
-		accord->rank = NULL;
+		accord->roll = NULL;
 		accord->ledger = NULL;
 		return false;
 	}
@@ -215,10 +234,15 @@ static bool lead(struct launch *launch)
 
 static bool is_taken(const struct agent *agent, const struct launch *launch, uint32_t rank)
 {
-	for (const struct launch *other = agent->launches; other; other = other->next)
-		if (other != launch && other->apart && other->key == launch->key && other->world == launch->world && other->rank[rank] &&
-		    other->rank[rank]->life == LIFE_RUNNING && !other->began_anew)
+	for (const struct launch *other = agent->launches; other; other = other->next) {
+		const struct live *live;
+
+		if (other == launch || !other->apart || other->key != launch->key || other->world != launch->world || other->began_anew)
+			continue;
+		live = launch_rank(other, rank);
+		if (live && live->life == LIFE_RUNNING)
 			return true;
+	}
 	return false;
 }
 
@@ -390,6 +414,16 @@ void accord_met(struct agent *agent, const char *node)
 		}
 }
 
+/* False: it had none. */
+static bool ranks_leave(struct accord *accord, const char *node)
+{
+	uint32_t at = 0, rank;
+
+	while (tpck_ledger_rank(accord->ledger, node, &at, &rank))
+		tpck_roll_leave(accord->roll, rank);
+	return tpck_ledger_leave(accord->ledger, node);
+}
+
 void accord_lost(struct agent *agent, const char *node, const char *host)
 {
 	accord_note_node(node, false);
@@ -402,7 +436,7 @@ void accord_lost(struct agent *agent, const char *node, const char *host)
 		accord_stalls_forget(launch, node);
 		if (accord->broken)
 			continue;
-		if (accord->leads ? tpck_ledger_leave(accord->ledger, node) : strcmp(accord->leader, node) == 0)
+		if (accord->leads ? ranks_leave(accord, node) : strcmp(accord->leader, node) == 0)
 			accord_break(agent, launch, host);
 	}
 	accord_forget_asked(agent, node);
@@ -436,7 +470,7 @@ void accord_consider(struct agent *agent)
 			peers_talk(NULL, &closed, NULL, 0);
 		}
 		/* Its last agent led it. */
-		if (accord->phase == ACCORD_RUNNING && launch->generation && !accord->leader[0] && launch->rank[0] && !accord->broken && peers_on() && lead(launch))
+		if (accord->phase == ACCORD_RUNNING && launch->generation && !accord->leader[0] && launch_rank(launch, 0) && !accord->broken && peers_on() && lead(launch))
 			accord_rejoin(agent, launch);
 		if (agent->stopping && !accord->leads && !accord->haste_said && !launch_settled(launch)) {
 			struct tpck_accord_message haste = accord_message(launch, TPCK_ACCORD_HASTE);

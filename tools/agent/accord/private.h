@@ -6,6 +6,7 @@
 #include "runtime/peer/inquiry.h"
 #include "runtime/peer/ledger.h"
 #include "runtime/peer/message.h"
+#include "runtime/peer/roll.h"
 #include "runtime/peer/waiting.h"
 #include "runtime/store/cut.h"
 #include "tools/agent/accord/accord.h"
@@ -16,14 +17,6 @@
 #define ACCORD_LOOK_NS 50000000ull
 /* How long ranks that are on their way to their step wait for the next agent of a node. */
 #define ACCORD_NEXT_NS 60000000000ull
-
-/* A rank, as the leader knows it. */
-struct accord_rank {
-	bool ended, well;
-	uint32_t flags, ordinal, form; /* form: of its identity, by number */
-	uint64_t wanted;              /* step */
-	char *identity;
-};
 
 enum accord_phase {
 	ACCORD_GATHERING, /* ranks, or who leads, are waited for */
@@ -50,9 +43,11 @@ struct accord {
 	bool lacks;                   /* who leads says that nodes with ranks of it are not there; the leader's: has said so */
 
 	/* the leader's */
-	struct accord_rank *rank;     /* [world] */
-	struct tpck_ledger *ledger;
-	struct tpck_names forms;      /* of ranks' identities */
+	struct tpck_roll *roll;       /* the ranks */
+	struct tpck_ledger *ledger;   /* the nodes that have them */
+	char *identity;               /* of rank 0, which is here */
+	uint32_t ordinal;
+	uint64_t wanted;              /* the step that rank 0 wants; UINT64_MAX: the newest */
 	struct tpck_inquiry inquiry;
 	uint64_t asked_ns;            /* when */
 	struct tpck_point *stored;
@@ -81,6 +76,8 @@ void accord_obey(struct agent *agent, struct launch *launch, const struct tpck_a
 void accord_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 		 const char *more, size_t size);
 struct tpck_accord_message accord_message(const struct launch *launch, enum tpck_accord_kind kind);
+/* Of a rank here: `message` has all but its identity. */
+void accord_say_member(struct agent *agent, struct launch *launch, struct tpck_accord_message *message, const char *identity);
 /* Ranks here tell the leader what it is to know of them. */
 void accord_rejoin(struct agent *agent, struct launch *launch);
 /* A rank has come back: what its node has missed. */

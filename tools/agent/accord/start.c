@@ -27,32 +27,35 @@
 
 static const char gone[] = "not resuming: a node that has ranks of this job is gone";
 
-static struct node {
-	char name[TPCK_PEER_NAME];
-	struct node *next;
-} *nodes;
+/* Nodes that have been met, and which of them are there: by their names' numbers. */
+static struct tpck_names nodes;
+static bool *is_there;
+static size_t there_room;
 
 void accord_note_node(const char *name, bool there)
 {
-	struct node **place = &nodes, *node;
+	uint32_t number = there ? tpck_names_add(&nodes, name) : tpck_names_find(&nodes, name);
 
-	while (*place && strcmp((*place)->name, name) != 0)
-		place = &(*place)->next;
-	node = *place;
-	if (node && !there) {
-		*place = node->next;
-		free(node);
-	} else if (!node && there && (node = calloc(1, sizeof *node))) {
-		snprintf(node->name, sizeof node->name, "%s", name);
-		node->next = nodes;
-		nodes = node;
+	if (number == TPCK_NO_NAME)
+		return;
+	if (number >= there_room) {
+		size_t room = 2 * (size_t)number + 16;
+		bool *grown = realloc(is_there, room * sizeof *grown);
+
+		if (!grown)
+			return;
+		memset(grown + there_room, 0, (room - there_room) * sizeof *grown);
+		is_there = grown;
+		there_room = room;
 	}
+	is_there[number] = there;
 }
 
 void accord_each_node(void (*visit)(void *context, const char *node), void *context)
 {
-	for (const struct node *node = nodes; node; node = node->next)
-		visit(context, node->name);
+	for (size_t i = 0; i < nodes.count && i < there_room; i++)
+		if (is_there[i])
+			visit(context, nodes.name[i]);
 }
 
 static bool asks(uint64_t flags)
@@ -111,10 +114,12 @@ size_t accord_holdings_of(const struct launch *launch, struct tpck_accord_holdin
 {
 	const struct live *first = launch_first(launch);
 	struct holdings all = {0};
+	struct live *live;
+	uint32_t at = 0;
 
-	for (uint32_t r = 0; first && r < launch->world; r++)
-		if (launch->rank[r] && launch->rank[r]->life != LIFE_GONE)
-			holdings_of_session(launch->rank[r], first->session->name.rank, &all);
+	while ((live = launch_next(launch, &at)))
+		if (live->life != LIFE_GONE)
+			holdings_of_session(live, first->session->name.rank, &all);
 	*rows = all.row;
 	return all.count;
 }
@@ -229,8 +234,7 @@ static void take_rows(struct launch *launch, uint32_t node, const struct tpck_ac
 	struct accord *accord = launch->accord;
 
 	for (size_t i = 0; i < count; i++)
-		if (rows[i].rank < launch->world && rows[i].resumable && rows[i].form == accord->rank[rows[i].rank].form &&
-		    rows[i].ordinal == accord->rank[rows[i].rank].ordinal &&
+		if (rows[i].resumable && tpck_roll_is(accord->roll, rows[i].rank, rows[i].ordinal, rows[i].form) &&
 		    tpck_inquiry_add(&accord->inquiry, &(struct tpck_evidence){
 							       .point = {rows[i].generation, rows[i].step}, .rank = rows[i].rank,
 							       .kind = rows[i].kind, .node = node, .data = rows[i].data,
@@ -267,7 +271,7 @@ void accord_forget_asked(struct agent *agent, const char *node)
 
 char *accord_forms(const struct launch *launch, size_t *size)
 {
-	const struct tpck_names *names = &launch->accord->forms;
+	const struct tpck_names *names = tpck_roll_forms(launch->accord->roll);
 	char *forms = malloc(names->count * IDENTITY_FORM + 1);
 
 	*size = names->count * IDENTITY_FORM;
@@ -276,33 +280,22 @@ char *accord_forms(const struct launch *launch, size_t *size)
 	return forms;
 }
 
-/* Identities of all ranks, one behind another, each with its NUL; malloc'd. NULL: there is no memory. */
-static char *identities_of(const struct launch *launch, size_t *size)
-{
-	char *text, *at;
-
-	*size = 0;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		if (!launch->accord->rank[r].identity)
-			return NULL;
-		*size += strlen(launch->accord->rank[r].identity) + 1;
-	}
-	text = at = malloc(*size);
-	for (uint32_t r = 0; text && r < launch->world; r++)
-		at = stpcpy(at, launch->accord->rank[r].identity) + 1;
-	return text;
-}
-
 static void ask_node(const struct launch *launch, const char *node)
 {
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_ASK);
 	size_t size;
 	char *forms = accord_forms(launch, &size);
 
-	message.ordinal = launch->accord->rank[0].ordinal;
+	message.ordinal = launch->accord->ordinal;
 	if (forms)
 		peers_talk(node, &message, forms, size);
 	free(forms);
+}
+
+/* One that there is no memory for is not waited for. */
+static void add_asked(void *inquiry, const char *node)
+{
+	(void)tpck_inquiry_ask(inquiry, node);
 }
 
 static void ask(struct agent *agent, struct launch *launch)
@@ -314,9 +307,7 @@ static void ask(struct agent *agent, struct launch *launch)
 
 	if (!forms)
 		return;
-	for (struct node *node = nodes; node; node = node->next)
-		if (tpck_inquiry_ask(&accord->inquiry, node->name))
-			break;
+	accord_each_node(add_asked, &accord->inquiry);
 	here = holdings_here(agent, forms, size);
 	take_rows(launch, TPCK_NO_NAME, here.row, here.count);
 	free(here.row);
@@ -342,7 +333,7 @@ static bool is_asked_out(const struct launch *launch, uint64_t now)
 	if ((!accord->inquiry.waiting && !peers_settling()) || now >= accord->asked_ns + PATIENT_NS)
 		return true;
 	return (!accord->inquiry.waiting || now >= accord->asked_ns + ASK_NS) &&
-	       tpck_consensus(accord->inquiry.rows, accord->inquiry.count, NULL, 0, launch->world, accord->rank[0].wanted, &point);
+	       tpck_consensus(accord->inquiry.rows, accord->inquiry.count, NULL, 0, launch->world, accord->wanted, &point);
 }
 
 /* ---- the store's part --------------------------------------------------------------------- */
@@ -351,8 +342,8 @@ struct survey {
 	struct job job; /* first */
 	struct agent *agent;
 	struct launch *launch;
-	char *identities;
-	size_t size;
+	char *identity;             /* of rank 0 */
+	struct tpck_roll *roll;
 	struct tpck_point *points;  /* of the evidence: which may not be offered gets generation 0 */
 	size_t point_count;
 	struct tpck_point *stored;
@@ -360,22 +351,18 @@ struct survey {
 	uint64_t generation;
 };
 
-static bool has_all(const struct tpck_manifest *manifest, const struct survey *survey)
+static void survey_free(struct survey *survey)
 {
-	uint32_t rank = 0;
-
-	if (!tpck_manifest_resumable(manifest))
-		return false;
-	for (size_t at = 0; at < survey->size; at += strlen(survey->identities + at) + 1, rank++)
-		if (!tpck_manifest_is_of(manifest, rank, survey->launch->accord->rank[rank].ordinal, survey->identities + at))
-			return false;
-	return true;
+	tpck_roll_free(survey->roll);
+	free(survey->points);
+	free(survey->identity);
+	free(survey);
 }
 
 static void survey_run(struct job *job)
 {
 	struct survey *survey = (struct survey *)job;
-	struct tpck_program *program = program_of(survey->agent, survey->identities, NULL);
+	struct tpck_program *program = program_of(survey->agent, survey->identity, NULL);
 
 	if (program)
 		tpck_program_refresh(program, &survey->agent->tiers);
@@ -393,7 +380,7 @@ static void survey_run(struct job *job)
 		if (grown)
 			survey->stored = grown;
 		for (size_t i = 0; grown && i < catalog.count; i++)
-			if (has_all(catalog.manifests[i], survey) &&
+			if (tpck_roll_may_take(survey->roll, catalog.manifests[i]) &&
 			    (!program || tpck_program_allows(program, &catalog.manifests[i]->point) == TPCK_ALLOWED))
 				survey->stored[survey->stored_count++] = catalog.manifests[i]->point;
 		tpck_catalog_free(&catalog);
@@ -415,15 +402,13 @@ static void survey_done(struct agent *agent, struct job *job)
 	launch->generation = survey->generation;
 	accord->stored = survey->stored;
 	accord->stored_count = survey->stored_count;
-	for (size_t i = 0; i < survey->point_count; i++)
+	for (size_t i = 0; i < survey->point_count && i < accord->inquiry.count; i++)
 		accord->inquiry.rows[i].bad = !survey->points[i].generation;
 	if (accord->broken)
 		start_anew(agent, launch, gone);
 	else
 		stage_next(agent, launch);
-	free(survey->points);
-	free(survey->identities);
-	free(survey);
+	survey_free(survey);
 	launch_said(agent, launch, 1);
 }
 
@@ -439,12 +424,11 @@ static void begin_survey(struct agent *agent, struct launch *launch)
 	survey->job.done = survey_done;
 	survey->agent = agent;
 	survey->launch = launch;
-	survey->identities = identities_of(launch, &survey->size);
+	survey->identity = accord->identity ? strdup(accord->identity) : NULL;
+	survey->roll = tpck_roll_copy(accord->roll);
 	survey->points = calloc(accord->inquiry.count + 1, sizeof *survey->points);
-	if (!survey->identities || !survey->points) {
-		free(survey->identities);
-		free(survey->points);
-		free(survey);
+	if (!survey->identity || !survey->roll || !survey->points) {
+		survey_free(survey);
 		return;
 	}
 	survey->point_count = accord->inquiry.count;
@@ -478,64 +462,73 @@ static void start_anew(struct agent *agent, struct launch *launch, const char *n
 	accord_tell_all(agent, launch, &message, accord->notice, strlen(accord->notice) + 1);
 }
 
-/* What ranks of one node get from others. */
-static size_t sources_for(struct launch *launch, const char *node, struct tpck_accord_source *sources)
+/* What ranks of one node get from others; malloc'd. NULL: there is no memory. */
+static struct tpck_accord_source *sources_for(struct launch *launch, const char *node, size_t *size)
 {
 	struct accord *accord = launch->accord;
 	uint32_t here = tpck_names_find(&accord->inquiry.nodes, node), at = 0, r;
+	struct tpck_accord_source *sources = calloc(tpck_ledger_ranks(accord->ledger, node) + 1, sizeof *sources);
 	size_t count = 0;
 
-	while (tpck_ledger_rank(accord->ledger, node, &at, &r)) {
+	while (sources && tpck_ledger_rank(accord->ledger, node, &at, &r)) {
 		const struct tpck_evidence *from;
 
 		from = tpck_consensus_source(accord->inquiry.rows, accord->inquiry.count, &accord->point, r, here);
 		if (!from || (from->node == here && from->kind != TPCK_HOLDING_FRAGMENT))
 			continue;
-		sources[count] = (struct tpck_accord_source){.rank = r, .ordinal = accord->rank[r].ordinal};
+		sources[count] = (struct tpck_accord_source){.rank = r, .ordinal = tpck_roll_ordinal(accord->roll, r)};
 		if (from->kind != TPCK_HOLDING_FRAGMENT)
 			snprintf(sources[count].node, sizeof sources[count].node, "%s",
 				 from->node == TPCK_NO_NAME ? peers_node() : accord->inquiry.nodes.name[from->node]);
 		count++;
 	}
-	return count;
+	*size = count * sizeof *sources;
+	return sources;
+}
+
+/* False: there is no memory. */
+static bool say_stage(struct agent *agent, struct launch *launch, const char *node, struct tpck_accord_message *message)
+{
+	size_t size;
+	struct tpck_accord_source *sources = sources_for(launch, node, &size);
+
+	if (sources && strcmp(node, peers_node()) != 0)
+		peers_talk(node, message, sources, size);
+	else if (sources)
+		accord_obey(agent, launch, message, (char *)sources, size);
+	free(sources);
+	return sources != NULL;
 }
 
 static void stage_next(struct agent *agent, struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_STAGE);
-	struct tpck_accord_source *sources;
 	const char *node;
 	char notice[200] = "";
 	size_t at = 0;
+	bool there = true;
 
 	accord->phase = ACCORD_STAGING;
 	accord->until_ns = tpck_clock_monotonic_ns() + STAGE_NS;
 	accord->failed = false;
 	tpck_ledger_begin(accord->ledger, TPCK_ROUND_STAGE);
 	if (!tpck_consensus(accord->inquiry.rows, accord->inquiry.count, accord->stored, accord->stored_count, launch->world,
-			    accord->rank[0].wanted, &accord->point)) {
-		if (accord->rank[0].wanted != UINT64_MAX)
-			snprintf(notice, sizeof notice, "there is no checkpoint of step %" PRIu64 " to resume at", accord->rank[0].wanted);
+			    accord->wanted, &accord->point)) {
+		if (accord->wanted != UINT64_MAX)
+			snprintf(notice, sizeof notice, "there is no checkpoint of step %" PRIu64 " to resume at", accord->wanted);
 		start_anew(agent, launch, accord->notice[0] ? accord->notice : notice);
 		return;
 	}
 	tpck_log_debug("step %" PRIu64 " of generation %" PRIu64 " is what all go on from, %.3f s after they were asked", accord->point.step,
 		       accord->point.generation, (double)(tpck_clock_monotonic_ns() - accord->asked_ns) / 1e9);
-	sources = calloc(launch->world, sizeof *sources);
-	if (!sources) {
-		start_anew(agent, launch, "out of memory");
-		return;
-	}
 	message.parent = accord->point.generation;
 	message.step = accord->point.step;
-	while ((node = tpck_ledger_node(accord->ledger, &at)))
-		if (node != tpck_ledger_where(accord->ledger, 0))
-			peers_talk(node, &message, sources, sources_for(launch, node, sources) * sizeof *sources);
-	/* Rank 0 is here. */
-	node = tpck_ledger_where(accord->ledger, 0);
-	accord_obey(agent, launch, &message, (char *)sources, (node ? sources_for(launch, node, sources) : 0) * sizeof *sources);
-	free(sources);
+	while (there && (node = tpck_ledger_node(accord->ledger, &at)))
+		there = strcmp(node, peers_node()) == 0 || say_stage(agent, launch, node, &message);
+	/* This one last: what it says may be the answer that was waited for. */
+	if (!there || !say_stage(agent, launch, peers_node(), &message))
+		start_anew(agent, launch, "out of memory");
 }
 
 /* A rank's part was not what it should be: it is not asked for again. */
@@ -584,29 +577,29 @@ static bool wait_here(struct agent *agent, const struct launch *launch)
 {
 	size_t size;
 	char *forms = accord_forms(launch, &size);
-	bool going = forms && are_going(agent, launch->accord->rank[0].ordinal, forms, size);
+	bool going = forms && are_going(agent, launch->accord->ordinal, forms, size);
 
 	free(forms);
 	return going;
 }
 
-static void hear_member(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message, const char *identity,
+static void hear_member(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message, const char *more,
 			size_t size)
 {
-	struct accord_rank *rank = &launch->accord->rank[message->rank];
-	char form[IDENTITY_FORM];
+	struct accord *accord = launch->accord;
+	struct tpck_accord_member member;
 
-	if (!size || identity[size - 1] || (launch->closed && launch->accord->phase != ACCORD_RUNNING))
+	if (size != sizeof member || (launch->closed && accord->phase != ACCORD_RUNNING))
 		return;
-	free(rank->identity);
-	rank->identity = strdup(identity);
-	identity_form(identity, form);
-	rank->form = tpck_names_add(&launch->accord->forms, form);
-	if (!rank->identity || rank->form == TPCK_NO_NAME || tpck_ledger_join(launch->accord->ledger, message->rank, node))
+	memcpy(&member, more, sizeof member);
+	if (member.form[sizeof member.form - 1] ||
+	    tpck_roll_enter(accord->roll, message->rank, message->ordinal, &member.key, member.form, asks(message->value)) ||
+	    tpck_ledger_join(accord->ledger, message->rank, node))
 		return;
-	rank->flags = (uint32_t)message->value;
-	rank->ordinal = message->ordinal;
-	rank->wanted = message->step;
+	if (message->rank == 0) {
+		accord->ordinal = message->ordinal;
+		accord->wanted = message->step;
+	}
 	if (launch->closed)
 		accord_catch_up(agent, launch, node);
 }
@@ -614,18 +607,8 @@ static void hear_member(struct agent *agent, struct launch *launch, const char *
 /* Who began without asking will not come to any step but its own: none goes on then. */
 static bool is_begun(const struct launch *launch, bool *some_ask)
 {
-	bool begun = false;
-
-	*some_ask = false;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		uint32_t flags = launch->accord->rank[r].flags;
-
-		if (!tpck_ledger_where(launch->accord->ledger, r))
-			continue;
-		begun = begun || !asks(flags);
-		*some_ask = *some_ask || asks(flags);
-	}
-	return begun;
+	*some_ask = tpck_roll_asking(launch->accord->roll) > 0;
+	return tpck_roll_begun(launch->accord->roll) > 0;
 }
 
 static void hear_injected(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message)
@@ -695,14 +678,24 @@ void accord_promote(struct agent *agent, const struct tpck_point *point)
 static void begin_anew(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message)
 {
 	struct tpck_point point = {message->parent, message->step};
+	struct live *live;
+	uint32_t at = 0;
 
 	if (launch->began_anew)
 		return;
 	tpck_log_warn("a rank of another node does not resume at step %" PRIu64 ": all begin anew", message->step);
-	for (uint32_t r = 0; r < launch->world && !message->value; r++)
-		if (launch->rank[r])
-			clerk_tell(agent, launch->rank[r], NEWS_DIVERGED, &point, TPCK_DEATH_FAR);
+	while (!message->value && (live = launch_next(launch, &at)))
+		clerk_tell(agent, live, NEWS_DIVERGED, &point, TPCK_DEATH_FAR);
 	launch_start_over(launch, NULL, message->value != 0);
+}
+
+/* Nobody goes back to it. */
+static void forget_choice(struct accord *accord)
+{
+	tpck_inquiry_free(&accord->inquiry);
+	free(accord->stored);
+	accord->stored = NULL;
+	accord->stored_count = 0;
 }
 
 void accord_start_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size)
@@ -731,6 +724,7 @@ void accord_start_obey(struct agent *agent, struct launch *launch, const struct 
 		launch->generation = message->generation;
 		accord->phase = ACCORD_RUNNING;
 		accord->until_ns = 0;
+		forget_choice(accord);
 		/* What is under way is through first. */
 		if (accord->trying)
 			accord->given_up = true;
@@ -800,21 +794,24 @@ static void ask_anew(struct accord *accord)
 
 bool accord_has_live(const struct launch *launch)
 {
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r] && atomic_load(&launch->rank[r]->session->control->go) == TPCK_GO_LIVE)
+	const struct live *live;
+	uint32_t at = 0;
+
+	while ((live = launch_next(launch, &at)))
+		if (atomic_load(&live->session->control->go) == TPCK_GO_LIVE)
 			return true;
 	return false;
 }
 
 bool accord_is_starting(const struct launch *launch)
 {
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct live *live = launch->rank[r];
+	const struct live *live;
+	uint32_t at = 0;
 
-		if (live && live->life == LIFE_RUNNING && live->session->control->parent_generation &&
+	while ((live = launch_next(launch, &at)))
+		if (live->life == LIFE_RUNNING && live->session->control->parent_generation &&
 		    atomic_load(&live->session->control->go) == TPCK_GO_WAIT)
 			return true;
-	}
 	return false;
 }
 
@@ -823,14 +820,15 @@ static void start_over(struct agent *agent, struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 	struct tpck_accord_message over = accord_message(launch, TPCK_ACCORD_OVER);
+	const struct live *live;
+	uint32_t at = 0;
 
 	if (!accord_is_starting(launch) || accord->live || (accord->leads ? tpck_ledger_is_complete(accord->ledger) : accord->leader[0] != 0))
 		return;
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r]) {
-			over.parent = launch->rank[r]->session->control->parent_generation;
-			over.step = launch->rank[r]->session->control->resume_step;
-		}
+	while ((live = launch_next(launch, &at))) {
+		over.parent = live->session->control->parent_generation;
+		over.step = live->session->control->resume_step;
+	}
 	over.value = 1;
 	if (accord->leads)
 		accord_tell_all(agent, launch, &over, NULL, 0);

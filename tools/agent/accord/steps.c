@@ -45,11 +45,12 @@ static bool is_here(const struct live *live)
 /* All ranks that are here hold a step, and the leader has not heard so. */
 static bool is_to_tell(const struct launch *launch, uint64_t step, uint32_t *ranks)
 {
+	const struct live *live;
+	uint32_t at = 0;
 	bool told = true;
 
 	*ranks = 0;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct live *live = launch->rank[r];
+	while ((live = launch_next(launch, &at))) {
 		int i = is_here(live) ? live_image_of(live, step) : 0;
 
 		if (i < 0)
@@ -64,11 +65,14 @@ static bool is_to_tell(const struct launch *launch, uint64_t step, uint32_t *ran
 
 static void note_told(struct launch *launch, uint64_t step)
 {
-	for (uint32_t r = 0; r < launch->world; r++) {
-		int i = is_here(launch->rank[r]) ? live_image_of(launch->rank[r], step) : -1;
+	struct live *live;
+	uint32_t at = 0;
+
+	while ((live = launch_next(launch, &at))) {
+		int i = is_here(live) ? live_image_of(live, step) : -1;
 
 		if (i >= 0)
-			launch->rank[r]->images[i].told_step = step;
+			live->images[i].told_step = step;
 	}
 }
 
@@ -128,9 +132,10 @@ static void tell_missed(struct agent *agent, struct launch *launch, uint64_t ste
 static void tell_what_is_missed(struct agent *agent, struct launch *launch, const struct live *live)
 {
 	uint64_t newest = newest_held(live);
+	const struct live *other;
+	uint32_t at = 0;
 
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const struct live *other = launch->rank[r];
+	while ((other = launch_next(launch, &at))) {
 		uint64_t others = is_here(other) && other != live ? newest_held(other) : 0;
 
 		for (unsigned i = 0; others && i < other->image_count; i++) {
@@ -166,26 +171,25 @@ void accord_held(struct agent *agent, struct live *live)
 
 void accord_rejoin(struct agent *agent, struct launch *launch)
 {
+	struct live *live;
+
 	/* Who leads now has not heard of it. */
 	launch->stalled_ns = 0;
 	launch->accord->injected_said = false;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		struct live *live = launch->rank[r];
+	for (uint32_t at = 0; (live = launch_next(launch, &at));) {
 		struct tpck_accord_message member = accord_message(launch, TPCK_ACCORD_MEMBER);
 
-		if (!live || live->life == LIFE_GONE)
+		if (live->life == LIFE_GONE)
 			continue;
-		member.rank = r;
+		member.rank = live->session->name.rank;
 		member.ordinal = live->session->name.ordinal;
 		member.step = UINT64_MAX;
-		accord_tell_leader(agent, launch, &member, live->session->identity, strlen(live->session->identity) + 1);
+		accord_say_member(agent, launch, &member, live->session->identity);
 	}
-	for (uint32_t r = 0; r < launch->world; r++)
-		for (unsigned i = 0; is_here(launch->rank[r]) && i < launch->rank[r]->image_count; i++)
-			launch->rank[r]->images[i].told_step = 0;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		struct live *live = launch->rank[r];
-
+	for (uint32_t at = 0; (live = launch_next(launch, &at));)
+		for (unsigned i = 0; is_here(live) && i < live->image_count; i++)
+			live->images[i].told_step = 0;
+	for (uint32_t at = 0; (live = launch_next(launch, &at));) {
 		if (!is_here(live))
 			continue;
 		/* The last leader may have told some only. */
@@ -385,15 +389,8 @@ static void hear_flushed(struct agent *agent, struct launch *launch, const char 
 
 static void hear_ended(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message)
 {
-	struct accord_rank *ranks = launch->accord->rank;
-	bool all = true;
-
-	ranks[message->rank].ended = true;
-	ranks[message->rank].well = message->value == 1;
 	launch->closed = true;
-	for (uint32_t r = 0; r < launch->world; r++)
-		all = all && ranks[r].ended && ranks[r].well;
-	if (!all)
+	if (!tpck_roll_ended(launch->accord->roll, message->rank, message->value == 1))
 		return;
 	say_step(agent, launch, TPCK_ACCORD_RELEASE, 0);
 	say_retire(agent, launch);
@@ -441,10 +438,12 @@ void accord_steps_hear(struct agent *agent, struct launch *launch, const char *n
 
 static void commit(struct agent *agent, struct launch *launch, uint64_t step)
 {
+	struct live *live;
+	uint32_t at = 0;
+
 	launch->accord->committed = step;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		struct live *live = launch->rank[r];
-		int i = live ? live_image_of(live, step) : -1;
+	while ((live = launch_next(launch, &at))) {
+		int i = live_image_of(live, step);
 
 		if (i < 0)
 			continue;
@@ -460,21 +459,25 @@ static void commit(struct agent *agent, struct launch *launch, uint64_t step)
 
 static void abandon(struct launch *launch, uint64_t step)
 {
-	for (uint32_t r = 0; r < launch->world; r++) {
-		struct live *live = launch->rank[r];
-		int i = live ? live_image_of(live, step) : -1;
+	struct live *live;
+	uint32_t at = 0;
+
+	while ((live = launch_next(launch, &at))) {
+		int i = live_image_of(live, step);
 
 		if (i >= 0 && live_image_state(live, (unsigned)i, TPCK_IMAGE_HELD, TPCK_IMAGE_ABANDONED))
-			tpck_log_debug("step %" PRIu64 " of rank %u is abandoned", step, r);
+			tpck_log_debug("step %" PRIu64 " of rank %u is abandoned", step, live->session->name.rank);
 	}
 }
 
 /* Images of a step stay until their pins go. */
 static void pin(struct agent *agent, struct launch *launch, uint64_t step, bool down)
 {
-	for (uint32_t r = 0; r < launch->world; r++) {
-		struct live *live = launch->rank[r];
-		int i = live && step ? live_image_of(live, step) : -1;
+	struct live *live;
+	uint32_t at = 0;
+
+	while ((live = launch_next(launch, &at))) {
+		int i = step ? live_image_of(live, step) : -1;
 
 		if (i >= 0 && down)
 			live_unpin(agent, live, (unsigned)i);
@@ -519,10 +522,11 @@ static void copy(struct agent *agent, struct launch *launch, uint64_t step)
 
 static void unpin_adopted(struct agent *agent, struct launch *launch)
 {
-	for (uint32_t r = 0; r < launch->world; r++) {
-		struct live *live = launch->rank[r];
+	struct live *live;
+	uint32_t at = 0;
 
-		for (unsigned i = 0; live && i < live->image_count; i++)
+	while ((live = launch_next(launch, &at))) {
+		for (unsigned i = 0; i < live->image_count; i++)
 			if (live->images[i].adopted) {
 				live->images[i].adopted = false;
 				live_unpin(agent, live, i);
@@ -588,14 +592,16 @@ void accord_steps_obey(struct agent *agent, struct launch *launch, const struct 
 void accord_due(struct agent *agent, struct launch *launch)
 {
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_DUE);
+	const struct live *live;
+	uint32_t at = 0;
 
 	if (launch->accord->broken || launch->accord->phase != ACCORD_RUNNING)
 		return;
 	launch_pace(launch, &message.step, &message.value);
 	message.value2 = TPCK_IMAGES_MAX;
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r] && launch->rank[r]->image_count && launch->rank[r]->image_count < message.value2)
-			message.value2 = launch->rank[r]->image_count;
+	while ((live = launch_next(launch, &at)))
+		if (live->image_count && live->image_count < message.value2)
+			message.value2 = live->image_count;
 	accord_tell_leader(agent, launch, &message, NULL, 0);
 }
 

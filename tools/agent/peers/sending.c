@@ -54,10 +54,10 @@ static pthread_mutex_t twins_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static uint32_t ranks_here(const struct launch *launch)
 {
-	uint32_t count = 0;
+	uint32_t count = 0, at = 0;
 
-	for (uint32_t r = 0; r < launch->world; r++)
-		count += launch->rank[r] != NULL;
+	while (launch_next(launch, &at))
+		count++;
 	return count;
 }
 
@@ -257,8 +257,11 @@ void sending_met(struct agent *agent, const char *node)
 /* Tells the peers that the programs of the ranks that are here have copies: a start there looks for its own mark. */
 static void mark(struct owned *owned, const struct launch *launch, uint64_t met)
 {
-	for (uint32_t r = 0; r < launch->world; r++) {
-		struct drop_errand *drop = launch->rank[r] ? drop_new(launch->rank[r]->session->identity, launch->generation) : NULL;
+	const struct live *live;
+	uint32_t at = 0;
+
+	while ((live = launch_next(launch, &at))) {
+		struct drop_errand *drop = drop_new(live->session->identity, launch->generation);
 
 		if (!drop)
 			continue;
@@ -274,6 +277,8 @@ static void settle(struct owned *owned, const struct launch *launch, uint64_t me
 	char now[sizeof owned->told] = "";
 	uint64_t newest = 0;
 	unsigned left = 0;
+	const struct live *live;
+	uint32_t at = 0;
 
 	for (unsigned i = 0; i < owned->holders; i++)
 		if (owned->holder[i].step > newest)
@@ -297,9 +302,9 @@ static void settle(struct owned *owned, const struct launch *launch, uint64_t me
 		return;
 	memcpy(owned->told, now, sizeof now);
 	owned->told_met = met;
-	for (uint32_t r = 0; r < launch->world; r++) {
-		const char *identity = launch->rank[r] ? launch->rank[r]->session->identity : NULL;
-		struct drop_errand *drop = identity ? drop_new(identity, launch->generation) : NULL;
+	while ((live = launch_next(launch, &at))) {
+		const char *identity = live->session->identity;
+		struct drop_errand *drop = drop_new(identity, launch->generation);
 
 		if (!drop)
 			continue;
@@ -507,7 +512,8 @@ static struct parcel *parcel_new(struct agent *agent, struct launch *launch, uin
 {
 	const struct tpck_control *control = launch_first(launch)->session->control;
 	struct parcel *parcel = calloc(1, sizeof *parcel);
-	uint32_t ranks = ranks_here(launch);
+	uint32_t ranks = ranks_here(launch), at = 0;
+	struct live *live;
 
 	if (!parcel)
 		return NULL;
@@ -524,9 +530,8 @@ static struct parcel *parcel_new(struct agent *agent, struct launch *launch, uin
 	parcel->publication.share_count = ranks;
 	parcel->publication.world = launch->world;
 	parcel->publication.parent = (struct tpck_point){control->parent_generation, control->resume_step};
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r])
-			add_part(parcel, launch->rank[r], step);
+	while ((live = launch_next(launch, &at)))
+		add_part(parcel, live, step);
 	agent->jobs++;
 	return parcel;
 }
@@ -562,9 +567,14 @@ void peers_committed(struct agent *agent, struct launch *launch)
 /* Whether all ranks that are here have an image of this step. */
 static bool have_all(const struct launch *launch, uint64_t step)
 {
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r] ? launch->rank[r]->life == LIFE_GONE || live_image_of(launch->rank[r], step) < 0 : !launch->apart)
+	if (!launch->apart && launch->here.count < launch->world)
+		return false;
+	for (uint32_t i = 0; i < launch->here.count; i++) {
+		const struct live *live = launch->here.row[i].live;
+
+		if (live ? live->life == LIFE_GONE || live_image_of(live, step) < 0 : !launch->apart)
 			return false;
+	}
 	return launch_first(launch) != NULL;
 }
 
@@ -582,15 +592,16 @@ bool peers_copy(struct agent *agent, struct launch *launch, uint64_t step)
 static bool is_dead_with(const struct launch *launch, const struct inquiry *inquiry, uint64_t *step)
 {
 	const struct tpck_peer_message *head = &inquiry->head;
-	const struct live *live = head->rank < launch->world ? launch->rank[head->rank] : NULL;
+	const struct live *live = launch_rank(launch, head->rank);
+	uint32_t at = 0;
 
 	if (!live || live->session->name.ordinal != head->ordinal || strcmp(live->session->identity, inquiry->identity) != 0)
 		return false;
 	*step = head->step;
 	if (inquiry->get ? launch->generation != head->generation || !have_all(launch, *step) : !launch_newest(launch, step))
 		return false;
-	for (uint32_t r = 0; r < launch->world; r++)
-		if (launch->rank[r] && launch->rank[r]->life != LIFE_DEAD)
+	while ((live = launch_next(launch, &at)))
+		if (live->life != LIFE_DEAD)
 			return false;
 	return true;
 }
