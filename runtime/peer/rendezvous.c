@@ -170,12 +170,21 @@ static int is_entry(const char *name)
 void tpck_rendezvous_touch(const char *folder, const char *node)
 {
 	char path[TPCK_PATH_MAX];
+
+	path_of(folder, node, path, sizeof path);
+	(void)utimensat(AT_FDCWD, path, NULL, 0);
+}
+
+void tpck_rendezvous_clear(const char *folder, const char *node)
+{
+	char path[TPCK_PATH_MAX];
 	struct stat own, other;
 	struct dirent *entry;
 	DIR *list;
 
+	tpck_rendezvous_touch(folder, node);
 	path_of(folder, node, path, sizeof path);
-	if (utimensat(AT_FDCWD, path, NULL, 0) || stat(path, &own))
+	if (stat(path, &own))
 		return;
 	list = opendir(folder);
 	while (list && (entry = readdir(list)))
@@ -186,7 +195,7 @@ void tpck_rendezvous_touch(const char *folder, const char *node)
 		closedir(list);
 }
 
-void tpck_rendezvous_each(const char *folder, const char *node,
+void tpck_rendezvous_each(const char *folder, const char *node, bool (*known)(void *context, const char *node),
 			  void (*visit)(void *context, const char *node, const char *addresses), void *context)
 {
 	DIR *list = opendir(folder);
@@ -198,7 +207,7 @@ void tpck_rendezvous_each(const char *folder, const char *node,
 		if (!is_entry(entry->d_name))
 			continue;
 		snprintf(name, sizeof name, "%.*s", (int)(strlen(entry->d_name) - strlen(SUFFIX)), entry->d_name);
-		if (strcmp(name, node) == 0 || tpck_path_join(path, sizeof path, folder, entry->d_name) ||
+		if (strcmp(name, node) == 0 || known(context, name) || tpck_path_join(path, sizeof path, folder, entry->d_name) ||
 		    tpck_file_read(path, 4096, &text, NULL, NULL))
 			continue;
 		visit(context, name, text);

@@ -25,11 +25,14 @@ int tpck_rendezvous_resolve(const char *host, uint16_t standard, char *text, siz
 			    struct tpck_error *err);
 
 int tpck_rendezvous_write(const char *folder, const char *node, const char *addresses, struct tpck_error *err);
-/* Says that it is still there; what others left long ago is removed. */
+/* Says that it is still there. */
 void tpck_rendezvous_touch(const char *folder, const char *node);
+/* Removes what others left long ago; it looks at every file. */
+void tpck_rendezvous_clear(const char *folder, const char *node);
 void tpck_rendezvous_remove(const char *folder, const char *node);
-/* Calls visit for every other node's file. */
-void tpck_rendezvous_each(const char *folder, const char *node,
+/* Calls visit for every other node's file. What is in one never changes, so it is read only where `known` says no: else a job's agents
+ * would read as many files in a second as there are pairs of them. */
+void tpck_rendezvous_each(const char *folder, const char *node, bool (*known)(void *context, const char *node),
 			  void (*visit)(void *context, const char *node, const char *addresses), void *context);
 
 #endif

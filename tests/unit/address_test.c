@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/peer/address.h"
 #include "runtime/peer/rendezvous.h"
@@ -179,6 +180,47 @@ static void own(void)
 	tap_ok(!tpck_rendezvous_is_local("[2001:db8::1]:4800") && !tpck_rendezvous_is_local("192.0.2.1:4800"), "those of documents are not", lines);
 }
 
+/* ---- files of the rendezvous -------------------------------------------------------------- */
+
+static char visited[100];
+
+static void note_visit(void *context, const char *node, const char *addresses)
+{
+	(void)context;
+	snprintf(visited + strlen(visited), sizeof visited - strlen(visited), "%s %s", node, addresses);
+}
+
+static bool is_b(void *context, const char *node)
+{
+	(void)context;
+	return strcmp(node, "b") == 0;
+}
+
+static bool is_nobody(void *context, const char *node)
+{
+	(void)context;
+	(void)node;
+	return false;
+}
+
+static void files(void)
+{
+	char *folder = tap_folder("/tmp");
+
+	for (const char *name = "abc"; *name; name++)
+		(void)tpck_rendezvous_write(folder, (char[]){*name, 0}, "10.0.0.1:80\n", NULL);
+	tpck_rendezvous_each(folder, "a", is_b, note_visit, NULL);
+	tap_ok(strcmp(visited, "c 10.0.0.1:80\n") == 0, "of the others' files those that are known are not read", visited);
+	visited[0] = '\0';
+	tpck_rendezvous_remove(folder, "b");
+	tpck_rendezvous_clear(folder, "a");
+	tpck_rendezvous_each(folder, "a", is_nobody, note_visit, NULL);
+	tap_ok(strcmp(visited, "c 10.0.0.1:80\n") == 0, "and one whose agent was there lately stays", visited);
+	tpck_rendezvous_remove(folder, "a");
+	tpck_rendezvous_remove(folder, "c");
+	rmdir(folder);
+}
+
 int main(void)
 {
 	static const char lines[] = "110.77.0.1:80\n[fd00::1]:80\n10.77.0.2:8000\n";
@@ -206,5 +248,6 @@ int main(void)
 	has(lines, "", false);
 	firsts();
 	own();
+	files();
 	return tap_done();
 }

@@ -26,6 +26,10 @@
 #define TOUCH_NS (30 * SEC)
 /* So long one is looked for that somebody has told of. */
 #define TOLD_NS (600 * SEC)
+#define CLEAR_NS (1800 * SEC)
+/* Who comes looks for the others, so those need not look for him: once nothing has changed for so long they look less often. */
+#define QUIET_NS (30 * SEC)
+#define LOOK_NS (10 * SEC)
 enum { PING_WORKING = 1, PING_STAYING = 2, PING_ENDING = 4 };
 
 struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -46,7 +50,7 @@ struct lead {
 };
 
 static struct lead *leads;
-static uint64_t serials, tick_ns, touch_ns, resolve_ns;
+static uint64_t serials, tick_ns, touch_ns, clear_ns, resolve_ns, list_ns, unquiet_ns;
 
 /* ---- sending ------------------------------------------------------------------------------ */
 
@@ -489,6 +493,19 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 
 /* ---- looking for others ------------------------------------------------------------------- */
 
+/* Its file is there still. */
+static bool lead_is_known(void *context, const char *name)
+{
+	struct lead *lead = leads;
+
+	(void)context;
+	while (lead && (lead->listed || strcmp(lead->name, name) != 0))
+		lead = lead->next;
+	if (lead)
+		lead->found = true;
+	return lead != NULL;
+}
+
 /* Those that mpirun has started. */
 static void look_for_launched(void)
 {
@@ -510,26 +527,6 @@ static void look_for_alone(void)
 		pthread_mutex_unlock(&peers.lock);
 		peers_news_of(lead->name, PEERS_ALONE);
 		return;
-	}
-}
-
-static void look_for_files(void)
-{
-	for (struct lead *lead = leads; lead; lead = lead->next)
-		lead->found = false;
-	tpck_rendezvous_each(peers.folder, peers.node, lead_add, NULL);
-	for (struct lead **place = &leads; *place;) {
-		struct lead *lead = *place;
-
-		if (lead->listed) {
-			place = &lead->next;
-		} else if (lead->found) {
-			snprintf(lead->node, sizeof lead->node, "%s", lead->name);
-			place = &lead->next;
-		} else {
-			*place = lead->next;
-			free(lead);
-		}
 	}
 }
 
@@ -628,6 +625,34 @@ static void try_lead(struct lead *lead, uint64_t now)
 	greet(peer, lead->listed ? TPCK_SECRET_USER : TPCK_SECRET_JOB);
 }
 
+static void look_for_files(uint64_t now)
+{
+	if (now < list_ns)
+		return;
+	if (!peers.scanned)
+		unquiet_ns = now + QUIET_NS;
+	for (struct lead *lead = leads; lead; lead = lead->next)
+		lead->found = false;
+	tpck_rendezvous_each(peers.folder, peers.node, lead_is_known, lead_add, NULL);
+	for (struct lead **place = &leads; *place;) {
+		struct lead *lead = *place;
+
+		if (lead->listed) {
+			place = &lead->next;
+		} else if (lead->found) {
+			if (!lead->node[0] || !is_reached(lead))
+				unquiet_ns = now + QUIET_NS;
+			snprintf(lead->node, sizeof lead->node, "%s", lead->name);
+			place = &lead->next;
+		} else {
+			*place = lead->next;
+			free(lead);
+			unquiet_ns = now + QUIET_NS;
+		}
+	}
+	list_ns = now < unquiet_ns ? 0 : now + LOOK_NS;
+}
+
 static void look(uint64_t now)
 {
 	if (peers.ops->each)
@@ -635,7 +660,7 @@ static void look(uint64_t now)
 	else if (peers.agent->settings.nodes[0])
 		look_for_nodes(now);
 	else
-		look_for_files();
+		look_for_files(now);
 	if (peers.listed && !(listed_is_master() && store_shows_others()))
 		listed_look(now, listed_add);
 	forget_told(now);
@@ -675,7 +700,11 @@ static void tick(uint64_t now)
 	pulling_tick(now);
 	look(now);
 	if (peers.folder[0] && now > touch_ns) {
-		tpck_rendezvous_touch(peers.folder, peers.node);
+		if (now > clear_ns)
+			tpck_rendezvous_clear(peers.folder, peers.node);
+		else
+			tpck_rendezvous_touch(peers.folder, peers.node);
+		clear_ns = now > clear_ns ? now + CLEAR_NS : clear_ns;
 		touch_ns = now + TOUCH_NS;
 	}
 }
