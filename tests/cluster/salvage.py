@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node is lost before the store had the newest step, and then all others' memory goes: what they had of it, copies among it, is in the store
 by then, and fresh nodes go on from that. CASE=NAME runs one case; BY_NAME only so, for the time they take."""
+import fcntl
 import glob
+import json
 import os
 import re
 import sys
@@ -103,6 +105,68 @@ def case_equal():
 def case_linger():
     """Nobody is told to end, and nobody comes: it is in the store before the copy goes."""
     one_node("linger", 1, told=False, TRANSPCKPT_LINGER_SEC="5")
+
+
+class Held:
+    """The store's lock, which nobody else gets meanwhile: a tier that does not get on. A with statement."""
+
+    def __init__(self, cluster):
+        folder = os.path.join(cluster.store, "j")
+        os.makedirs(folder, exist_ok=True)
+        self.lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+
+    def __enter__(self):
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+
+    def __exit__(self, *_):
+        os.close(self.lock)
+
+
+def in_own_tier(where):
+    """The newest step of the node's own tier."""
+    names = glob.glob(f"/proc/{where.init}/root/dev/shm/own/j/step-*/MANIFEST")
+    return max((int(os.path.basename(os.path.dirname(name)).split("-")[1].split(".")[0]) for name in names), default=-1)
+
+
+def behind(what, leaves):
+    """The newest step is in the tier of its node, which is no use once that is lost, and has not come to the one that all see: what is in the
+    node's memory goes after a while, but not the copy of the peer. leaves: its agent does, before the node is lost."""
+    with node.Cluster(3, TRANSPCKPT_LINGER_SEC="3") as cluster:
+        cluster.environment["TRANSPCKPT_DIR"] = f"node:/dev/shm/own,site:{cluster.store}"
+        a, b, c = cluster.nodes
+        run = Ranks(cluster, 1, steps=300)
+        run.what = what
+        b.agent(TRANSPCKPT_LINGER_SEC="60")
+        with Held(cluster):
+            start = run.start(a)
+            checks.ok(node.until(lambda: kept(b) >= 10, 60), f"{what}: the peer gets copies", run.story(), cluster.logs())
+            start.kill()
+            checks.ok(node.until(lambda: newest(a, r"step (\d+) is durable") == newest(a, r"committed step (\d+) "), 30),
+                      f"{what}: its node's tier has the newest step", cluster.logs())
+            has = newest(a, r"committed step (\d+) ")
+            checks.ok(node.until(lambda: kept(b) == has, 20), f"{what}: the peer has step {has}, too", cluster.logs())
+            shown = a.run([os.path.join(cluster.build, "transpckpt"), "show", "--json"], cluster.environment).stdout
+            checks.ok(json.loads(shown)[0].get("behind") == "site" and in_own_tier(a) == has, f"{what}: show says which tier is behind", shown)
+            checks.ok(node.until(lambda: not sessions(a), 30), f"{what}: it goes from its node's memory after a while", cluster.logs())
+            checks.ok(not in_store(cluster), f"{what}: the tier that all see has nothing", in_store(cluster))
+            checks.ok(not node.until(lambda: not b.copies(), 3), f"{what}: the peer keeps its copy", cluster.logs())
+            if leaves:
+                a.signal_agent("KILL")
+            else:
+                a.destroy()
+        if leaves:
+            checks.ok(node.until(lambda: in_store(cluster) == [has], 60), f"{what}: step {has} comes to the store from the peer", cluster.logs())
+            a.destroy()
+            b.destroy()
+        finish(run, run.start(c), has, cluster.logs())
+
+
+def case_behind():
+    behind("behind", False)
+
+
+def case_behind_left():
+    behind("behind_left", True)
 
 
 def sessions(where):

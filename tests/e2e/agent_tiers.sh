@@ -139,4 +139,34 @@ ok "an older one is" "$command" rm --job j "$older"
 ok "from the first tier" sh -c "! test -e $near/j/$older/MANIFEST"
 ok "and from the second" sh -c "! test -e $far/j/$older/MANIFEST"
 ok "what is left is good" "$command" verify
+
+# A tier that hangs: what is looked at there is a manifest, which is a pipe that nobody writes to.
+rm -rf "${SHM:?}/j" "${near:?}/j" "${far:?}/j" "${third:?}/j"
+in_every_tier() { "$command" show | grep -q "step $1 is in every tier; node has $1; site has $1; node2 has $1"; }
+: >"$D/agent.err"
+export TRANSPCKPT_STALL_SEC=1
+start_agent
+"$builddir/tests/e2e/agent_trainer" --steps 80 --kill-at 70 --pause 100 >"$D/out" 2>&1 &
+running=$!
+ok "all tiers have something" until_true sh -c "ls $near/j/step-*/MANIFEST && ls $far/j/step-*/MANIFEST && ls $third/j/step-*/MANIFEST"
+# At once: a folder without a manifest is remains.
+mkdir "$far/made"
+mkfifo "$far/made/MANIFEST"
+mv "$far/made" "$far/j/step-000000000000.g1"
+ok "one line says that it is behind" until_true grep -q "tier 'site' is behind: copying.* has been going on for" "$D/agent.err"
+wait $running
+ok "the first tier gets what comes" until_true in_tier "$near" step-000000000069.g1
+ok "the third one, too" until_true in_tier "$third" step-000000000069.g1
+ok "once" sh -c "[ \$(grep -c \"tier 'site' is behind\" $D/agent.err) = 1 ]"
+ok "what the first one keeps is bounded" sh -c "[ \$(ls $near/j/step-*/MANIFEST | wc -l) -le 4 ]"
+ok "the other one has not got the newest" sh -c "! ls $far/j/step-000000000069.g1/MANIFEST"
+# Whoever waits for the pipe is told that nothing comes, and it is gone.
+exec 9>"$far/j/step-000000000000.g1/MANIFEST"
+rm -r "$far/j/step-000000000000.g1"
+exec 9>&-
+ok "once it gets on, it is made up for" until_true in_tier "$far" step-000000000069.g1
+ok "what was on its way was still there" sh -c "! grep \"not copied to tier 'site'\" $D/agent.err"
+ok "and show says that nothing is behind" until_true in_every_tier 69
+unset TRANSPCKPT_STALL_SEC
+stop_agent
 done_testing

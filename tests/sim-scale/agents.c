@@ -48,8 +48,6 @@ static double thread_ns(void)
 
 /* ---- the rest of the agent ---------------------------------------------------------------- */
 
-pthread_mutex_t store_in_use = PTHREAD_MUTEX_INITIALIZER;
-
 void peers_talk(const char *node, const struct tpck_accord_message *message, const void *more, size_t size)
 {
 	(void)node;
@@ -129,6 +127,8 @@ void flush_stored(struct agent *agent, struct launch *launch, uint64_t step) { (
 void live_committed(struct agent *agent, struct live *live, unsigned image) { (void)agent; (void)live; (void)image; }
 int live_image_of(const struct live *live, uint64_t step) { (void)live; (void)step; return -1; }
 bool live_image_state(struct live *live, unsigned image, enum tpck_image_state from, enum tpck_image_state to) { (void)live; (void)image; (void)from; (void)to; return false; }
+void store_enter(size_t tier) { (void)tier; }
+void store_leave(size_t tier) { (void)tier; }
 void live_poll(struct agent *agent) { (void)agent; }
 void live_release_all(struct agent *agent, struct launch *launch) { (void)agent; (void)launch; }
 void live_retire(struct agent *agent, struct live *live) { (void)agent; (void)live; }

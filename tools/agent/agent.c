@@ -20,6 +20,7 @@
 #include "tools/agent/history.h"
 #include "tools/agent/peers/peers.h"
 #include "tools/agent/salvage/salvage.h"
+#include "tools/agent/watermark.h"
 
 /* An agent that nobody has spoken to, or whose last program ended well, waits this long. */
 #define FIRST_WAIT_NS 30000000000ull
@@ -156,7 +157,7 @@ static uint64_t linger_until(const struct agent *agent, const struct launch *lau
 	while ((live = launch_next(launch, &at)))
 		if (live->died_ns > died_ns)
 			died_ns = live->died_ns;
-	return died_ns + (rest ? (uint64_t)(agent->settings.linger_sec * 1e9) : linger_ns(agent));
+	return died_ns + (rest ? (uint64_t)(agent->settings.linger_sec * 1e9) : linger_ns(agent) + watermark_patience_ns(agent, launch));
 }
 
 /* One that is not durable stays until it is, however long that takes, but where it is only the rest of one. */
@@ -167,11 +168,14 @@ static void retire_forgotten(struct agent *agent)
 	for (struct live *live = agent->lives; live; live = live->next) {
 		if (live->life != LIFE_DEAD || linger_until(agent, live->launch) > now)
 			continue;
-		if (is_rest(live->launch))
+		/* Who has a copy, as this node may have of theirs, need not keep it either: it would be for ever. */
+		if (is_rest(live->launch)) {
 			tpck_log_warn("what rank %u left in memory goes, and is not durable: its other ranks' nodes did not come back",
 				      live->session->name.rank);
-		/* Who has a copy, as this node may have of theirs, need not keep it either: it would be for ever. */
-		peers_ended(agent, live->session->identity, live->session->name.generation);
+			peers_ended(agent, live->session->identity, live->session->name.generation);
+		} else {
+			watermark_let_go(agent, live);
+		}
 		live_retire(agent, live);
 	}
 }

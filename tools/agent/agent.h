@@ -105,8 +105,7 @@ struct slower {
 	double backoff_sec;
 	char said[sizeof ((struct tpck_error *)0)->text];
 	struct tpck_interval_history history;
-	uint64_t step;               /* newest copied, if any */
-	bool any;
+	bool slow_said;              /* it has been said that what is on its way takes long */
 };
 
 struct agent {
@@ -213,8 +212,12 @@ double agent_backoff(double last);
 /* Logs a fault unless it is one of the last few that were logged. Any thread. */
 void agent_complain(const struct tpck_error *err);
 
-/* Held by the clerk's and the flusher's threads: a checkpoint that is being read is not removed. */
-extern pthread_mutex_t store_in_use;
+/* Any thread but the event loop's: a checkpoint of this tier that is being read is not removed. One lock a tier, so that one that hangs holds
+ * up nobody who needs another; who takes several takes those of slower tiers first. */
+void store_enter(size_t tier);
+void store_leave(size_t tier);
+/* Which of the agent's tiers it is. */
+size_t store_number(const struct agent *agent, const struct tpck_tier *tier);
 
 /* images (prepare.c) */
 /* Takes a folder's memory back, in the background. */
@@ -244,11 +247,11 @@ void copies_stop(struct agent *agent);
 void copies_wanted(struct agent *agent);
 void copies_consider(struct agent *agent);
 uint64_t copies_deadline(const struct agent *agent);
-/* Whether a checkpoint of the first tier is being copied. Any thread; store_in_use is held. */
+/* Whether a checkpoint of the first tier is being copied. Any thread. */
 bool copies_need(const struct tpck_point *point);
 
 /* Retention for every tier: a rule of this agent's settings; `generations` (0 at the end) may have work in progress in
- * the tier. store_in_use is held. */
+ * the tier, which is entered. */
 int flush_retain(struct agent *agent, struct tpck_tier *tier, const uint64_t *generations, struct tpck_error *err);
 
 /* the program's own files (files/files.c) */

@@ -18,7 +18,26 @@ struct entry {
 static pthread_mutex_t entries_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct entry *entries;
 
-pthread_mutex_t store_in_use = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t in_use[TPCK_TIERS_MAX] = {[0 ... TPCK_TIERS_MAX - 1] = PTHREAD_MUTEX_INITIALIZER};
+
+void store_enter(size_t tier)
+{
+	pthread_mutex_lock(&in_use[tier]);
+}
+
+void store_leave(size_t tier)
+{
+	pthread_mutex_unlock(&in_use[tier]);
+}
+
+size_t store_number(const struct agent *agent, const struct tpck_tier *tier)
+{
+	size_t number = 0;
+
+	while (number + 1 < agent->tiers.count && agent->tiers.tier[number] != tier)
+		number++;
+	return number;
+}
 
 struct tpck_program *program_of(struct agent *agent, const char *identity, struct tpck_error *err)
 {

@@ -16,6 +16,7 @@
 #include "runtime/store/retention.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
+#include "tools/agent/watermark.h"
 
 #define LOCK_WAIT_SEC 30.0
 
@@ -30,18 +31,39 @@ struct copy_job {
 	uint64_t took_ns, bytes;
 	struct tpck_point point;
 	bool copied;
+	struct handled *handled;
+};
+
+/* The newest checkpoint of a program, which the tier has now, or which is left out. */
+struct handled {
+	char *identity;
+	struct tpck_point point;
+	bool has;
+	struct handled *next;
 };
 
 static _Atomic bool ending; /* the agent wants to be gone: what is being copied is left */
-/* What is being copied from the first tier, by tier; generation 0: nothing. store_in_use is held. */
+/* What is being copied from the first tier, by tier; generation 0: nothing. It is chosen where that tier is entered. */
+static pthread_mutex_t needed_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tpck_point needed[TPCK_TIERS_MAX];
+static _Atomic uint64_t under_way[TPCK_TIERS_MAX]; /* one more than its step; 0: nothing is */
 
 bool copies_need(const struct tpck_point *point)
 {
+	bool found = false;
+
+	pthread_mutex_lock(&needed_lock);
 	for (size_t i = 0; i < TPCK_TIERS_MAX; i++)
-		if (needed[i].generation && tpck_point_compare(&needed[i], point) == 0)
-			return true;
-	return false;
+		found = found || (needed[i].generation && tpck_point_compare(&needed[i], point) == 0);
+	pthread_mutex_unlock(&needed_lock);
+	return found;
+}
+
+static void need(size_t tier, const struct tpck_point *point)
+{
+	pthread_mutex_lock(&needed_lock);
+	needed[tier] = point ? *point : (struct tpck_point){0};
+	pthread_mutex_unlock(&needed_lock);
 }
 
 /* ---- the copier's part ---------------------------------------------------------------------- */
@@ -100,35 +122,71 @@ static int copy_one(struct copy_job *job, struct tpck_tier *to, const struct tpc
 	} else if (bad_source) {
 		tpck_quarantine(job->agent->tier, &manifest->point, job->error.text, NULL);
 	}
+	job->handled->has = rc == 0 || rc == -EEXIST;
 	return rc == -EEXIST || rc == -ECANCELED ? 0 : rc;
 }
 
-static void need(size_t tier, const struct tpck_point *point)
+static bool is_handled(const struct copy_job *job, const char *identity)
 {
-	pthread_mutex_lock(&store_in_use);
-	needed[tier] = *point;
-	pthread_mutex_unlock(&store_in_use);
+	const struct handled *handled = job->handled;
+
+	while (handled && strcmp(handled->identity, identity) != 0)
+		handled = handled->next;
+	return handled != NULL;
+}
+
+static int handle(struct copy_job *job, const struct tpck_manifest *manifest)
+{
+	struct handled *handled = calloc(1, sizeof *handled);
+	char *identity = handled ? strdup(tpck_manifest_identity(manifest)) : NULL;
+
+	if (!identity) {
+		free(handled);
+		return tpck_error_set(&job->error, ENOMEM, "copying step %" PRIu64, manifest->point.step);
+	}
+	*handled = (struct handled){identity, manifest->point, false, job->handled};
+	job->handled = handled;
+	return 0;
+}
+
+/* The newest checkpoint of a program that has not been handled, which nobody removes from now on; *next NULL: there is none. */
+static int next_newest(struct copy_job *job, struct tpck_manifest **next)
+{
+	struct tpck_catalog catalog;
+	int rc;
+
+	*next = NULL;
+	store_enter(0);
+	need(job->tier, NULL);
+	rc = tpck_catalog_load(&catalog, job->agent->tier, NULL, NULL, NULL, &job->error);
+	for (size_t i = 0; !rc && i < catalog.count && !*next; i++)
+		if (!is_handled(job, tpck_manifest_identity(catalog.manifests[i])) && is_newest(job->agent, &catalog, i)) {
+			*next = catalog.manifests[i];
+			catalog.manifests[i] = NULL;
+			need(job->tier, &(*next)->point);
+			atomic_store(&under_way[job->tier], (*next)->point.step + 1);
+		}
+	store_leave(0);
+	if (!rc)
+		tpck_catalog_free(&catalog);
+	return rc;
 }
 
 static int copy_newest(struct copy_job *job, struct tpck_tier *to)
 {
-	static const struct tpck_point nothing;
-	struct tpck_catalog catalog;
+	struct tpck_manifest *manifest;
 	int rc;
 
-	pthread_mutex_lock(&store_in_use);
-	rc = tpck_catalog_load(&catalog, job->agent->tier, NULL, NULL, NULL, &job->error);
-	pthread_mutex_unlock(&store_in_use);
-	if (rc)
-		return rc;
-	for (size_t i = 0; i < catalog.count && !rc; i++) {
-		if (!is_newest(job->agent, &catalog, i))
-			continue;
-		need(job->tier, &catalog.manifests[i]->point);
-		rc = copy_one(job, to, catalog.manifests[i]);
-		need(job->tier, &nothing);
+	atomic_store(&under_way[job->tier], 0);
+	while ((rc = next_newest(job, &manifest)) == 0 && manifest) {
+		rc = handle(job, manifest);
+		if (!rc)
+			rc = copy_one(job, to, manifest);
+		tpck_manifest_free(manifest);
+		if (rc)
+			break;
 	}
-	tpck_catalog_free(&catalog);
+	need(job->tier, NULL);
 	return rc;
 }
 
@@ -154,10 +212,10 @@ static void copy_run(struct job *base)
 	if (job->rc) {
 		(void)tpck_retention_clear(to, NULL);
 	} else if (job->copied) {
-		pthread_mutex_lock(&store_in_use);
+		store_enter(job->tier);
 		if (flush_retain(job->agent, to, nobody, &err))
 			agent_complain(&err);
-		pthread_mutex_unlock(&store_in_use);
+		store_leave(job->tier);
 	}
 	close(lock);
 }
@@ -172,6 +230,7 @@ static void copy_done(struct agent *agent, struct job *base)
 
 	agent->jobs--;
 	slower->busy = false;
+	slower->slow_said = false;
 	if (job->rc) {
 		if (strcmp(slower->said, job->error.text) != 0) {
 			snprintf(slower->said, sizeof slower->said, "%s", job->error.text);
@@ -190,10 +249,17 @@ static void copy_done(struct agent *agent, struct job *base)
 		slower->backoff_sec = 0;
 		slower->retry_ns = 0;
 	}
+	while (job->handled) {
+		struct handled *handled = job->handled;
+
+		if (handled->has)
+			watermark_note(agent, job->tier, &handled->point);
+		job->handled = handled->next;
+		free(handled->identity);
+		free(handled);
+	}
 	if (job->copied) {
 		slower->history.cost_sec = (double)job->took_ns / 1e9;
-		slower->any = true;
-		slower->step = job->point.step;
 		history_copied(agent, job->tier, &job->point, job->bytes, job->took_ns);
 		tpck_log_info("step %" PRIu64 " is in tier '%s' (%s): %.1f MiB copied and read back in %.2f s", job->point.step,
 			      agent->tiers.name[job->tier], root, (double)job->bytes / (1 << 20), (double)job->took_ns / 1e9);
@@ -246,12 +312,41 @@ static uint64_t due_in(const struct agent *agent, const struct slower *slower, u
 	return at > now ? at - now : 0;
 }
 
+/* When it is to be said that what is on its way to a tier takes long: longer than ranks may stand still, and ten times as long as before. */
+static uint64_t slow_at(const struct agent *agent, const struct slower *slower)
+{
+	double limit = agent->settings.stall_sec;
+
+	if (!slower->busy || slower->slow_said || limit <= 0)
+		return UINT64_MAX;
+	if (10 * slower->history.cost_sec > limit)
+		limit = 10 * slower->history.cost_sec;
+	return slower->begun_ns + (uint64_t)(limit * 1e9);
+}
+
+static void say_slow(struct agent *agent, size_t tier, uint64_t now)
+{
+	struct slower *slower = &agent->slower[tier];
+	uint64_t step = atomic_load(&under_way[tier]);
+	char what[40] = "", why[200];
+
+	slower->slow_said = true;
+	if (step)
+		snprintf(what, sizeof what, " of step %" PRIu64, step - 1);
+	snprintf(why, sizeof why, "copying%s has been going on for %.0f s", what, (double)(now - slower->begun_ns) / 1e9);
+	tpck_log_warn("tier '%s' is behind: %s; what is newer waits, and the first tier keeps what is being copied", agent->tiers.name[tier], why);
+	history_store(agent, tier, why);
+}
+
 uint64_t copies_deadline(const struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns(), soonest = UINT64_MAX;
 
 	for (size_t i = 1; i < agent->tiers.count; i++) {
 		uint64_t due = due_in(agent, &agent->slower[i], now);
+
+		if (slow_at(agent, &agent->slower[i]) < soonest)
+			soonest = slow_at(agent, &agent->slower[i]);
 
 		if (due != UINT64_MAX && now + due < soonest)
 			soonest = now + due;
@@ -267,6 +362,8 @@ void copies_consider(struct agent *agent)
 		struct slower *slower = &agent->slower[i];
 		struct copy_job *job = due_in(agent, slower, now) == 0 ? calloc(1, sizeof *job) : NULL;
 
+		if (now >= slow_at(agent, slower))
+			say_slow(agent, i, now);
 		if (!job)
 			continue;
 		job->job.run = copy_run;

@@ -18,6 +18,7 @@
 #include "tools/agent/accord/accord.h"
 #include "tools/agent/flush_private.h"
 #include "tools/agent/history.h"
+#include "tools/agent/watermark.h"
 
 /* ---- the flusher's part ------------------------------------------------------------------- */
 
@@ -114,14 +115,15 @@ int flush_retain(struct agent *agent, struct tpck_tier *tier, const uint64_t *ge
 void flush_retain_all(struct flush_job *flush)
 {
 	static char said[sizeof ((struct tpck_error *)0)->text];
+	size_t tier = store_number(flush->agent, flush->publication.tier);
 	struct tpck_error err = {0};
 
-	pthread_mutex_lock(&store_in_use);
+	store_enter(tier);
 	if (flush_retain(flush->agent, flush->publication.tier, flush->running, &err) && strcmp(said, err.text) != 0) {
 		snprintf(said, sizeof said, "%s", err.text);
 		tpck_log_warn("old checkpoints stay: %s", err.text);
 	}
-	pthread_mutex_unlock(&store_in_use);
+	store_leave(tier);
 }
 
 static void flush_run(struct job *job)
@@ -211,6 +213,7 @@ void flush_stored(struct agent *agent, struct launch *launch, uint64_t step)
 
 	launch->durable_any = true;
 	launch->durable_step = step;
+	watermark_durable(agent, launch, step);
 	while ((live = launch_next(launch, &at))) {
 		/* A process that has but one image gets it back: what was in it is safe. */
 		if (live->life == LIFE_RUNNING && live->image_count == 1 && !live->ending)

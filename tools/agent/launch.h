@@ -11,6 +11,7 @@
 
 #include "runtime/store/cut.h"
 #include "runtime/store/manifest.h"
+#include "runtime/store/tiers.h"
 #include "runtime/wire/message.h"
 #include "tools/agent/ranks_here.h"
 
@@ -37,6 +38,7 @@ struct launch {
 
 	bool durable_any;
 	uint64_t durable_step; /* newest step published, if durable_any */
+	uint64_t in_tier[TPCK_TIERS_MAX]; /* one more than the newest step that each tier has; 0: none (watermark.h) */
 	uint64_t salvaged;     /* the newest step when all that could be was, since nodes of it are lost; 0: it is not */
 	struct tpck_manifest *base; /* what that looks like */
 	bool flushing;

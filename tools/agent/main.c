@@ -25,6 +25,7 @@
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
 #include "tools/agent/peers/peers.h"
+#include "tools/agent/watermark.h"
 
 extern char **environ;
 
@@ -296,6 +297,7 @@ static void leave(void)
 	worker_stop(&agent.checker);
 	worker_stop(&agent.flusher);
 	copies_stop(&agent);
+	watermark_stop();
 	history_stop(&agent);
 	worker_stop(&agent.prefaulter);
 	if (!files_stop() || agent.stopping)

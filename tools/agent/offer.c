@@ -349,10 +349,10 @@ void offer_choose(struct agent *agent, bool store, const struct offer_request *r
 	memset(offers, 0, count * sizeof *offers);
 	if (!choices)
 		return;
-	pthread_mutex_lock(&store_in_use);
-	for (size_t t = store ? 0 : 1; t < agent->tiers.count; t++) {
+	for (size_t t = agent->tiers.count, first = store ? 0 : 1; t-- > first;) {
 		struct tpck_error err = {0};
 
+		store_enter(t);
 		if (tpck_catalog_load(&catalogs[t], agent->tiers.tier[t], NULL, say_unreadable, agent->tiers.tier[t], &err))
 			agent_complain(&err);
 	}
@@ -367,6 +367,8 @@ void offer_choose(struct agent *agent, bool store, const struct offer_request *r
 			if (!offers[r].made && choices[r].count == 0 && !offers[r].notice[0])
 				notice_difference(agent, &requests[r], agent->tiers.tier[t], &catalogs[t], &offers[r]);
 		tpck_catalog_free(&catalogs[t]);
+		if (t > 0 || store)
+			store_leave(t);
 	}
 	for (size_t r = 0; r < count; r++) {
 		if (!offers[r].made && requests[r].lost.generation && !offers[r].notice[0])
@@ -376,18 +378,17 @@ void offer_choose(struct agent *agent, bool store, const struct offer_request *r
 		free(choices[r].at);
 	}
 	free(choices);
-	pthread_mutex_unlock(&store_in_use);
 }
 
 void offer_tell(struct agent *agent, bool store, const struct offer_request *request, struct offer *offer)
 {
-	pthread_mutex_lock(&store_in_use);
 	for (size_t t = store ? 0 : 1; t < agent->tiers.count && !offer->notice[0]; t++) {
 		struct tpck_catalog catalog = {0};
 
+		store_enter(t);
 		(void)tpck_catalog_load(&catalog, agent->tiers.tier[t], NULL, NULL, NULL, NULL);
 		notice_difference(agent, request, agent->tiers.tier[t], &catalog, offer);
 		tpck_catalog_free(&catalog);
+		store_leave(t);
 	}
-	pthread_mutex_unlock(&store_in_use);
 }

@@ -17,6 +17,7 @@
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
 #include "tools/agent/peers/peers.h"
+#include "tools/agent/watermark.h"
 
 static void drop_image(struct live *live, unsigned i)
 {
@@ -254,6 +255,7 @@ static void adopt(struct agent *agent, const char *name)
 	if (atomic_load(&session->control->durable_step)) {
 		launch->durable_any = true;
 		launch->durable_step = atomic_load(&session->control->durable_step);
+		watermark_durable(agent, launch, launch->durable_step);
 	}
 	live->program = program_of(agent, session->identity, &err);
 	if (!live->program)

@@ -8,6 +8,7 @@
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
 #include "tools/agent/peers/peers.h"
+#include "tools/agent/watermark.h"
 
 void status_answer(struct agent *agent, struct client *client)
 {
@@ -34,6 +35,7 @@ void status_answer(struct agent *agent, struct client *client)
 			json_object_object_add(row, "committed_step", json_object_new_uint64(live->newest_step));
 		if (live->launch->durable_any)
 			json_object_object_add(row, "durable_step", json_object_new_uint64(live->launch->durable_step));
+		watermark_status(agent, live->launch, row);
 		json_object_object_add(row, "flushing", json_object_new_boolean(live->launch->flushing));
 		json_object_array_add(sessions, row);
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* show: where copies of snapshots are on other nodes, as the job's agent says. */
+/* show: where copies of snapshots are on other nodes, and which steps in every tier, as the job's agent says. */
 #include "config.h"
 
+#include <inttypes.h>
 #include <json-c/json.h>
 #include <poll.h>
 #include <stdio.h>
@@ -111,17 +112,63 @@ static void print_replication(json_object *answer)
 	printf("\n");
 }
 
+/* The newest step of each start that is in every tier, where there are several. */
+static void print_watermarks(json_object *answer)
+{
+	json_object *list, *tiers;
+	uint64_t last = 0;
+
+	if (!json_object_object_get_ex(answer, "sessions", &list))
+		return;
+	for (size_t i = 0; i < json_object_array_length(list); i++) {
+		json_object *row = json_object_array_get_idx(list, i);
+		uint64_t generation = strtoull(text_of(row, "generation"), NULL, 10);
+
+		/* Ranks of one have the same. */
+		if (generation == last || !json_object_object_get_ex(row, "in_tiers", &tiers))
+			continue;
+		last = generation;
+		if (text_of(row, "watermark")[0])
+			printf("  generation %" PRIu64 ": step %s is in every tier", generation, text_of(row, "watermark"));
+		else
+			printf("  generation %" PRIu64 ": no step is in every tier", generation);
+		if (text_of(row, "behind")[0])
+			printf("; %s is behind", text_of(row, "behind"));
+		json_object_object_foreach(tiers, name, step)
+			printf("; %s has %s", name, json_object_get_string(step));
+		printf("\n");
+	}
+}
+
 void cli_show_copies(const struct cli *cli, const char *job)
 {
 	json_object *answer = ask_agent(cli, job);
 
 	if (!answer)
 		return;
+	print_watermarks(answer);
 	print_list(answer, "copies_elsewhere", "copy", "on", "host");
 	print_list(answer, "copies_here", "holds a copy", "for", "owner");
 	print_files(answer);
 	print_replication(answer);
 	json_object_put(answer);
+}
+
+static void add_watermark(json_object *answer, uint64_t generation, json_object *to)
+{
+	static const char *const keys[] = {"watermark", "behind", "in_tiers"};
+	json_object *list, *value;
+
+	for (size_t i = 0; json_object_object_get_ex(answer, "sessions", &list) && i < json_object_array_length(list); i++) {
+		json_object *row = json_object_array_get_idx(list, i);
+
+		if (strtoull(text_of(row, "generation"), NULL, 10) != generation)
+			continue;
+		for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+			if (json_object_object_get_ex(row, keys[k], &value))
+				json_object_object_add(to, keys[k], json_object_get(value));
+		return;
+	}
 }
 
 void cli_copies_json(const struct cli *cli, const char *job, uint64_t generation, json_object *to)
@@ -136,6 +183,8 @@ void cli_copies_json(const struct cli *cli, const char *job, uint64_t generation
 				json_object_array_add(found, json_object_get(row));
 		}
 	json_object_object_add(to, "copies", found);
+	if (answer)
+		add_watermark(answer, generation, to);
 	if (answer && json_object_object_get_ex(answer, "replication", &list))
 		json_object_object_add(to, "replication", json_object_get(list));
 	json_object_put(answer);

@@ -369,13 +369,15 @@ static void survey_run(struct job *job)
 	for (size_t i = 0; i < survey->point_count; i++)
 		if (program && tpck_program_allows(program, &survey->points[i]) != TPCK_ALLOWED)
 			survey->points[i].generation = 0;
-	pthread_mutex_lock(&store_in_use);
 	for (size_t t = 0; t < survey->agent->tiers.count; t++) {
 		struct tpck_catalog catalog = {0};
 		struct tpck_point *grown;
 
-		if (tpck_catalog_load(&catalog, survey->agent->tiers.tier[t], NULL, NULL, NULL, NULL))
+		store_enter(t);
+		if (tpck_catalog_load(&catalog, survey->agent->tiers.tier[t], NULL, NULL, NULL, NULL)) {
+			store_leave(t);
 			continue;
+		}
 		grown = reallocarray(survey->stored, survey->stored_count + catalog.count + 1, sizeof *grown);
 		if (grown)
 			survey->stored = grown;
@@ -384,8 +386,8 @@ static void survey_run(struct job *job)
 			    (!program || tpck_program_allows(program, &catalog.manifests[i]->point) == TPCK_ALLOWED))
 				survey->stored[survey->stored_count++] = catalog.manifests[i]->point;
 		tpck_catalog_free(&catalog);
+		store_leave(t);
 	}
-	pthread_mutex_unlock(&store_in_use);
 	survey->generation = hello_generation(survey->agent);
 }
 

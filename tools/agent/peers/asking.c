@@ -200,7 +200,7 @@ static struct tpck_point newest_here(struct agent *agent, bool store, const stru
 	for (size_t t = store ? 0 : 1; t < agent->tiers.count; t++) {
 		struct tpck_catalog catalog;
 
-		pthread_mutex_lock(&store_in_use);
+		store_enter(t);
 		if (tpck_catalog_load(&catalog, agent->tiers.tier[t], NULL, NULL, NULL, NULL) == 0) {
 			for (size_t i = 0; i < catalog.count; i++)
 				if (tpck_manifest_is_of(catalog.manifests[i], request->rank, request->ordinal, request->identity) &&
@@ -208,7 +208,7 @@ static struct tpck_point newest_here(struct agent *agent, bool store, const stru
 					newest = catalog.manifests[i]->point;
 			tpck_catalog_free(&catalog);
 		}
-		pthread_mutex_unlock(&store_in_use);
+		store_leave(t);
 	}
 	return newest;
 }

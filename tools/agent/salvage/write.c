@@ -106,10 +106,11 @@ static void look_run(struct job *base)
 
 	job->of = program_of(job->flush.agent, job->identity, NULL);
 	job->there = job->of && !permitted(job, &job->point);
-	pthread_mutex_lock(&store_in_use);
-	for (size_t t = 0; t < tiers->count && !job->there; t++)
+	for (size_t t = 0; t < tiers->count && !job->there; t++) {
+		store_enter(t);
 		job->there = has_newer(job, tiers->tier[t]);
-	pthread_mutex_unlock(&store_in_use);
+		store_leave(t);
+	}
 }
 
 static void look_done(struct agent *agent, struct job *base)
