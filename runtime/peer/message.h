@@ -65,7 +65,7 @@ enum tpck_peer_type {
 	TPCK_PEER_FILE_TAKEN, /* what this table owed up to order `step` is at its paths: it is not to be kept any longer */
 	/* Where all that nodes know of each other is the one at which the ranks meet: */
 	TPCK_PEER_WHERE,     /* the sender's addresses, a line each */
-	TPCK_PEER_MASTER,    /* a host: the ranks meet there now */
+	TPCK_PEER_MASTER,    /* a host: the ranks of a start meet there; value: when it was, CLOCK_REALTIME */
 	TPCK_PEER_THERE,     /* another one's node, and its addresses, a line each */
 };
 

@@ -478,7 +478,7 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 	} else if (message->type == TPCK_PEER_WHERE) {
 		meeting_where(peer, bytes, bytes ? count : 0);
 	} else if (message->type == TPCK_PEER_MASTER) {
-		(void)listed_follow(bytes);
+		(void)listed_follow(bytes, message->value);
 	} else if (message->type == TPCK_PEER_THERE) {
 		told_of(bytes, bytes ? count : 0);
 	} else if (message->type >= TPCK_PEER_FILE_HAS && message->type <= TPCK_PEER_FILE_FULL) {

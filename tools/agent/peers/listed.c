@@ -35,7 +35,9 @@ static size_t count, turn;
 static uint16_t job_port;
 /* Where the ranks meet: the only node, whose name may come to be another. */
 static bool by_master, here;
-static char master[TPCK_NODELIST_NAME]; /* under the lock */
+/* Under the lock. */
+static char master[TPCK_NODELIST_NAME];
+static uint64_t master_since_ns; /* CLOCK_REALTIME of the start whose ranks said so; 0: this agent's environment does */
 
 static void add(void *unused, const char *name)
 {
@@ -85,24 +87,40 @@ static bool read_master(void)
 	return true;
 }
 
-bool listed_follow(const char *host)
+bool listed_follow(const char *host, uint64_t since_ns)
 {
-	bool is_new = by_master && is_of_others(host);
+	bool is_new = false;
 
-	if (!is_new)
+	if (!by_master || !is_of_others(host))
 		return false;
 	pthread_mutex_lock(&peers.lock);
-	is_new = strcmp(master, host) != 0;
-	strcpy(master, host);
+	if (since_ns > master_since_ns) {
+		is_new = strcmp(master, host) != 0;
+		strcpy(master, host);
+		master_since_ns = since_ns;
+	}
 	pthread_mutex_unlock(&peers.lock);
 	return is_new;
+}
+
+void listed_say(uint64_t serial)
+{
+	struct tpck_peer_message head = {0};
+	char host[sizeof master];
+
+	pthread_mutex_lock(&peers.lock);
+	head.value = by_master ? master_since_ns : 0;
+	strcpy(host, master);
+	pthread_mutex_unlock(&peers.lock);
+	if (head.value)
+		owed_say(serial, TPCK_PEER_MASTER, &head, host, strlen(host));
 }
 
 /* Those who have no rank of it are told, too. */
 void peers_master(const char *host)
 {
-	if (listed_follow(host))
-		owed_say(0, TPCK_PEER_MASTER, NULL, host, strlen(host));
+	if (listed_follow(host, tpck_clock_realtime_ns()))
+		listed_say(0);
 }
 
 bool listed_is_master(void)

@@ -36,6 +36,7 @@ void meeting_known(struct peer *peer)
 
 	if (!listed_is_master())
 		return;
+	listed_say(peer->serial);
 	tpck_rendezvous_addresses(peers.ops->port(peers.transport), addresses, sizeof addresses);
 	(void)peer_send_text(peer, TPCK_PEER_WHERE, NULL, addresses, strlen(addresses));
 }

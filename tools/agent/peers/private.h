@@ -180,8 +180,10 @@ bool peers_unmet(void);
  * reads what there is, if it is to be looked at, and the user's secret, and says at which port agents of this job are. False: it
  * is not looked at. */
 bool listed_begin(struct agent *agent, uint16_t *port);
-/* Any thread: the ranks meet at this host now. Whether that is new. */
-bool listed_follow(const char *host);
+/* Any thread: the ranks of a start, which began at this time of CLOCK_REALTIME, meet at this host. Whether that is new. */
+bool listed_follow(const char *host, uint64_t since_ns);
+/* Tells the peer of this serial, or all (0), where the ranks of the newest start meet, if one has said so. */
+void listed_say(uint64_t serial);
 /* Whether all that is named is where the ranks meet: that node tells the others of each other. */
 bool listed_is_master(void);
 /* The thread's: the nodes that it is time to look for, and their addresses. Takes not much longer than a name that cannot be
