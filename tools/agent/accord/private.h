@@ -83,14 +83,24 @@ void accord_rejoin(struct agent *agent, struct launch *launch);
 /* A rank has come back: what its node has missed. */
 void accord_catch_up(struct agent *agent, struct launch *launch, const char *node);
 
+/* holdings.c */
+struct accord_holdings {
+	struct tpck_accord_holding *row; /* malloc'd */
+	size_t count, room;
+};
+/* Snapshots that are here of ranks of these forms (agent/identity.h). */
+struct accord_holdings accord_holdings_here(struct agent *agent, const char *forms, size_t size);
+/* Whether processes of these forms that an earlier start left are not quite gone. */
+bool accord_are_going(struct agent *agent, uint32_t ordinal, const char *forms, size_t size);
+void accord_answer(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *forms, size_t size);
+void accord_answer_all(struct agent *agent);
+uint64_t accord_answer_deadline(void);
+
 /* start.c */
 void accord_start_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size);
 void accord_start_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 		       const char *more, size_t size);
 void accord_start_consider(struct agent *agent, struct launch *launch);
-void accord_answer(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *forms, size_t size);
-void accord_answer_all(struct agent *agent);
-uint64_t accord_answer_deadline(void);
 void accord_take_holdings(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 			  const char *more, size_t size);
 /* The forms of all ranks' identities; malloc'd. NULL: there is no memory. */
