@@ -20,8 +20,10 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_MEMBER,   /* to the leader: a rank is here (again). ordinal, step: the one it wants; value: its HELLO's flags; struct tpck_accord_member */
 	TPCK_ACCORD_ASK,      /* leader to all: who has what? The forms of all ranks' identities (agent/identity.h) */
 	TPCK_ACCORD_HOLDS,    /* to an ASK: struct tpck_accord_holding, of ranks of these forms; value: greatest generation heard of */
-	TPCK_ACCORD_STAGE,    /* leader: make ready to go on from parent and step as `generation`; struct tpck_accord_source */
-	TPCK_ACCORD_STAGED,   /* to a STAGE, of all ranks there. value 0: done; 1: rank cannot, a text says why */
+	TPCK_ACCORD_STAGE,    /* leader: make ready to go on from parent and step as `generation`; struct tpck_accord_source. value2: number of the
+			       * attempt. What was made ready before counts no more */
+	TPCK_ACCORD_STAGED,   /* to a STAGE, of all ranks there, with its value2. value 0: done; 1: rank cannot, a text says why; 2: nor can it, since
+			       * the node is gone that was to give its part */
 	TPCK_ACCORD_START,    /* leader: go. generation; value: 1 with what was staged; value2: ports to meet at; a text for the user */
 	TPCK_ACCORD_INJECTED, /* to the leader, and to the next one again: all ranks there are ready to go live; value 1: some are live. parent, step: where */
 	TPCK_ACCORD_LIVE,     /* leader: they do */

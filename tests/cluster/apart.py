@@ -536,6 +536,54 @@ def case_starting():
             finish(run, start, has, "its agent is killed")
 
 
+def generations(where):
+    """Whose sessions are in a node's memory."""
+    return sorted({re.search(r"/g(\d+)\.r\d+[^/]*$", path).group(1) for path in glob.glob(where.path("j", "g*.r*"))})
+
+
+def case_staging():
+    """Each of two ranks gets its part from the node that the other one is on, and no other has it, when one of the agents dies, which gives and
+    gets: the node's next one is taken in again, and nobody begins anew. Then so where a node gets a lost one's part. In turn the agent of the
+    leader and another one; without CASE= two of the four."""
+    for number in range(4) if wanted else (0, 3):
+        swapped, which = number < 2, number % 2
+        with node.Cluster(4, memory="1g") as cluster:
+            a, b, c, d = cluster.nodes
+            run = Spread(cluster, 2, "--zero", steps=200, size=("--width", "32", "--context", "16", "--bigrams", "32768"))
+            run.what = f"staging: {'an agent gives and gets' if swapped else 'a part is on its way'}, rank {which}'s"
+            # The copies are on a node that has no ranks.
+            for n in (a, b, c) if swapped else cluster.nodes:
+                n.agent(TRANSPCKPT_DOMAIN="holder" if n is c else "ranks")
+            start = begin(run, (a, b), 1, 10, settled)
+            where = (b, a) if swapped else (a, d)
+            if swapped:
+                start.kill()
+                node.until(lambda: all("was killed" in n.agent_log() for n in (a, b)), 10)
+                has, givers = min(committed(n) for n in (a, b)), (a, b)
+                c.destroy()
+            else:
+                has, givers = settled(a), (c,)
+                b.destroy()
+                start.kill()
+                node.until(lambda: "was killed" in a.agent_log(), 10)
+            node.time.sleep(1)
+            for n in givers:
+                n.slow("10mbit")
+            sent = {n: n.bytes_out() for n in givers}
+            start = run.start(where)
+            moving = node.until(lambda: all(n.bytes_out() - sent[n] > 2 << 20 for n in givers), 60)
+            checks.ok(moving and not any(job.LIVE.search(text) for text in run.said()), f"{run.what}: parts are on their way", run.story(), cluster.logs())
+            where[which].signal_agent("KILL")
+            for n in givers:
+                n.slow(None)
+            checks.ok(node.until(lambda: all(is_live(run, rank) for rank in (0, 1)), 60) and "not resuming" not in run.story() and
+                      "once more" not in run.story(), f"{run.what}: nobody begins anew", run.story(), cluster.logs())
+            # Of the start before this one, and of this one.
+            made = {n.name: generations(n) for n in where}
+            checks.ok(all(len(of) <= 2 for of in made.values()), f"{run.what}: nothing else is in memory: {made}", cluster.logs())
+            finish(run, start, has, "an agent is killed")
+
+
 def is_ready(run, rank):
     return "ready to go live" in run.said()[rank]
 

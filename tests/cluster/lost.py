@@ -295,6 +295,21 @@ def case_broken():
                   cluster.logs())
 
 
+def case_staging():
+    """The agent dies while a start of ranks that are all on its node gets their copies: they ask its next one, and go on from them."""
+    with node.Cluster(3, memory="1g") as cluster:
+        run, has, (early,) = lose_with_same(cluster, SOME, 1, kept)
+        spare = next(n for n in cluster.nodes[1:] if n is not early)
+        early.slow("20mbit")
+        sent = early.bytes_out()
+        second = run.start(spare)
+        checks.ok(node.until(lambda: early.bytes_out() - sent > 4 << 20, 60), "staging: a part of it has come", run.story(), cluster.logs())
+        spare.signal_agent("KILL")
+        early.slow(None)
+        finish_ranks(run, second, "staging: the agent is killed", has)
+        checks.ok("not resuming" not in run.story(), "staging: nobody begins anew", run.story(), cluster.logs())
+
+
 def case_both():
     """A copy that is large comes from both nodes that have it at once; the one has a slow link, and gives less. It is lost on the way."""
     with node.Cluster(4, TRANSPCKPT_PEERS="2", memory="2g") as cluster:
@@ -775,7 +790,7 @@ def case_erasure_bad():
             checks.ok("has 1 good fragments of 2" in second.said(), "bad: and says why", second.said(), cluster.logs())
 
 
-BY_NAME = ("both", "erasure_bad", "erasure_broken", "erasure_few", "erasure_wide", "ranks_sent_bad", "ranks_none", "ranks_memory", "ranks_moved", "ranks_bytes")
+BY_NAME = ("both", "erasure_bad", "erasure_broken", "erasure_few", "erasure_wide", "ranks_sent_bad", "ranks_none", "ranks_memory", "ranks_moved", "ranks_bytes", "staging")
 wanted = os.environ.get("CASE")
 for name, case in list(globals().items()):
     if name.startswith("case_") and (name[5:] == wanted if wanted else name[5:] not in BY_NAME):

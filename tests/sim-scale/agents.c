@@ -25,6 +25,7 @@ enum { KINDS = TPCK_ACCORD_SAVED + 1 };
 static struct {
 	char node[24];
 	uint64_t number;          /* the leader's of the launch */
+	uint64_t attempt;         /* at making ready, as it said */
 	uint32_t said[KINDS];     /* by it, to whomever */
 	size_t bytes[KINDS];
 	bool tried, gone_on;      /* its ranks were to make ready, and to go */
@@ -56,6 +57,8 @@ void peers_talk(const char *node, const struct tpck_accord_message *message, con
 	model.bytes[message->kind] += size;
 	if (message->kind == TPCK_ACCORD_LEAD)
 		model.number = message->number;
+	if (message->kind == TPCK_ACCORD_STAGE)
+		model.attempt = message->value2;
 }
 
 const char *peers_node(void)
@@ -118,6 +121,7 @@ void peers_settled(struct agent *agent, struct launch *launch, uint64_t step) { 
 void hello_refuse(struct agent *agent, struct launch *launch, const char *why) { (void)agent; (void)launch; fprintf(stderr, "refused: %s\n", why); abort(); }
 uint32_t hello_waiting(const struct agent *agent, const struct launch *launch, uint64_t *until_ns) { (void)agent; (void)launch; *until_ns = UINT64_MAX; return 0; }
 uint64_t hello_ports(void) { return 0; }
+void hello_each_staged(struct agent *agent, struct launch *launch, void (*visit)(struct agent *, struct launch *, const struct tpck_hello *, const char *)) { (void)agent; (void)launch; (void)visit; }
 struct tpck_program *program_of(struct agent *agent, const char *identity, struct tpck_error *err) { (void)agent; (void)identity; (void)err; return NULL; }
 void clerk_tell(struct agent *agent, struct live *live, enum clerk_news news, const struct tpck_point *point, enum tpck_death death) { (void)agent; (void)live; (void)news; (void)point; (void)death; }
 void flush_failed(struct agent *agent, uint64_t step, const char *why) { (void)agent; (void)step; (void)why; }
@@ -239,7 +243,7 @@ static struct agent_costs follow(uint32_t world)
 	message.parent = GENERATION - 1;
 	message.step = STEP;
 	led(here, message, NULL, 0);
-	accord_staged(&here->agent, here->launch, true, 0, "");
+	accord_staged(&here->agent, here->launch, ACCORD_STAGED_ALL, 0, "");
 	costs.choosing = memory() - before;
 	message = message_of(here, TPCK_ACCORD_START);
 	message.value = 1;
@@ -312,6 +316,7 @@ static void all_say(struct here *here, enum tpck_accord_kind kind, uint64_t step
 	message.parent = GENERATION - 1;
 	message.step = step;
 	message.value = value;
+	message.value2 = kind == TPCK_ACCORD_STAGED ? model.attempt : 0;
 	for (uint32_t n = 0; n < nodes; n++) {
 		message.rank = n * EACH;
 		if (kind == TPCK_ACCORD_HELD)
@@ -351,7 +356,7 @@ static struct agent_costs lead(uint32_t world)
 		holds(here, n);
 	costs.choosing = memory() - before;
 	costs.right = costs.right && model.said[TPCK_ACCORD_STAGE] == nodes - 1 && model.tried;
-	accord_staged(&here->agent, here->launch, true, 0, "");
+	accord_staged(&here->agent, here->launch, ACCORD_STAGED_ALL, 0, "");
 	all_say(here, TPCK_ACCORD_STAGED, STEP, 0);
 	all_say(here, TPCK_ACCORD_INJECTED, STEP, 0);
 	costs.right = costs.right && model.gone_on && model.said[TPCK_ACCORD_LIVE] == nodes - 1;

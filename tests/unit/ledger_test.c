@@ -116,6 +116,14 @@ static void rounds(void)
 	tap_ok(!tpck_ledger_done(ledger, TPCK_ROUND_COPY, "node0") && !tpck_ledger_done(ledger, TPCK_ROUND_COPY, "node1") &&
 		       tpck_ledger_done(ledger, TPCK_ROUND_COPY, "node2"),
 	       "the next one", NULL);
+	tpck_ledger_begin(ledger, TPCK_ROUND_STAGE);
+	tpck_ledger_done(ledger, TPCK_ROUND_STAGE, "node0");
+	tpck_ledger_done(ledger, TPCK_ROUND_STAGE, "node1");
+	tpck_ledger_join(ledger, 0, "next0");
+	tpck_ledger_join(ledger, 1, "next0");
+	tap_ok(!tpck_ledger_leave(ledger, "node0") && tpck_ledger_is_complete(ledger) && !tpck_ledger_done(ledger, TPCK_ROUND_STAGE, "node2") &&
+		       tpck_ledger_done(ledger, TPCK_ROUND_STAGE, "next0"),
+	       "a node's next agent comes before the last one is known to be gone: that was through, and this is not", NULL);
 }
 
 static void steps(void)

@@ -44,6 +44,9 @@ void client_close(struct agent *agent, struct client *client)
 	/* The clerk still holds it; hello_done() frees it then. */
 	if (client->busy) {
 		client->gone = true;
+		/* Nobody waits for others of its start. */
+		if (client->launch && client->launch->apart)
+			client->launch->closed = true;
 		return;
 	}
 	for (struct client **c = &agent->clients; *c; c = &(*c)->next) {

@@ -65,7 +65,9 @@ struct hello_job {
 	struct tpck_accord_source *sources;
 	size_t source_count;
 	size_t failed;       /* the part that could not go on, or count */
+	bool gone;           /* since the node was gone that was to give it */
 	bool begun;          /* its sessions are made */
+	uint64_t generation; /* then: theirs */
 };
 
 /* ---- generations -------------------------------------------------------------------------- */
@@ -292,13 +294,30 @@ static void hello_run(struct job *job)
 
 /* ---- the clerk's part where ranks are on several nodes ------------------------------------ */
 
+/* What is there was made for a leader that is gone. */
+static void discard_sessions(struct hello_job *h)
+{
+	char path[TPCK_PATH_MAX];
+
+	for (size_t i = 0; i < h->count; i++) {
+		if (!h->part[i].session)
+			continue;
+		snprintf(path, sizeof path, "%s", h->part[i].session->path);
+		tpck_session_close(h->part[i].session);
+		h->part[i].session = NULL;
+		(void)tpck_session_remove(path);
+	}
+}
+
 static void begin_all(struct hello_job *h)
 {
-	if (h->begun)
-		return;
-	h->begun = true;
 	if (!h->launch->generation)
 		h->launch->generation = hello_generation(h->agent);
+	if (h->begun && h->generation == h->launch->generation)
+		return;
+	discard_sessions(h);
+	h->begun = true;
+	h->generation = h->launch->generation;
 	for (size_t i = 0; i < h->count; i++)
 		begin_session(h, &h->part[i]);
 }
@@ -318,6 +337,7 @@ static bool get_all(struct hello_job *h)
 			if (source->node[0] ? peers_get(h->agent, source->node, part->identity, source->rank, source->ordinal, &h->point, &err)
 					    : peers_gather(h->agent, part->identity, source->rank, source->ordinal, &h->point, &err)) {
 				h->failed = i;
+				h->gone = source->node[0] && !peers_has(source->node);
 				snprintf(h->offer[i].notice, sizeof h->offer[i].notice, "step %" PRIu64 " cannot be resumed: %.400s",
 					 h->point.step, err.text);
 				return false;
@@ -336,6 +356,7 @@ static void try_run(struct job *job)
 
 	begin_all(h);
 	h->failed = 0;
+	h->gone = false;
 	if (!requests)
 		return;
 	for (size_t i = 0; i < h->count; i++) {
@@ -853,7 +874,8 @@ static void try_done(struct agent *agent, struct job *job)
 	size_t i = done ? 0 : h->failed;
 
 	agent->jobs--;
-	accord_staged(agent, h->launch, done, h->part[i].hello.rank, h->part[i].rc ? h->part[i].error.text : h->offer[i].notice);
+	accord_staged(agent, h->launch, done ? ACCORD_STAGED_ALL : h->gone ? ACCORD_STAGED_GONE : ACCORD_STAGED_BAD, h->part[i].hello.rank,
+		      h->part[i].rc ? h->part[i].error.text : h->offer[i].notice);
 }
 
 void hello_try(struct agent *agent, struct launch *launch, const struct tpck_point *point, const struct tpck_accord_source *sources,
@@ -862,7 +884,7 @@ void hello_try(struct agent *agent, struct launch *launch, const struct tpck_poi
 	struct hello_job *h = launch->staged ? launch->staged : job_of_waiting(agent, launch);
 
 	if (!h) {
-		accord_staged(agent, launch, false, 0, "none of its processes is there any more");
+		accord_staged(agent, launch, ACCORD_STAGED_BAD, 0, "none of its processes is there any more");
 		return;
 	}
 	launch->staged = h;
@@ -893,6 +915,16 @@ void hello_go(struct agent *agent, struct launch *launch, bool staged, uint64_t 
 	h->job.done = hello_done;
 	agent->jobs++;
 	worker_give(&agent->clerk, &h->job);
+}
+
+void hello_each_staged(struct agent *agent, struct launch *launch,
+		       void (*visit)(struct agent *agent, struct launch *launch, const struct tpck_hello *hello, const char *identity))
+{
+	struct hello_job *h = launch->staged;
+
+	for (size_t i = 0; h && i < h->count; i++)
+		if (!h->part[i].client->gone)
+			visit(agent, launch, &h->part[i].hello, h->part[i].identity);
 }
 
 void hello_refuse(struct agent *agent, struct launch *launch, const char *why)

@@ -9,11 +9,14 @@
 struct hello_job;
 
 /* Makes all ranks that wait ready to go on from a point, as `generation`; accord_staged() says how that went. It may be called
- * again with another point. The sources are copied. */
+ * again with another point, or as another generation. The sources are copied. */
 void hello_try(struct agent *agent, struct launch *launch, const struct tpck_point *point, const struct tpck_accord_source *sources,
 	       size_t count);
 /* Welcomes them: with what was staged, or to begin from their beginning. */
 void hello_go(struct agent *agent, struct launch *launch, bool staged, uint64_t ports, const char *notice);
+/* Visits those that have been, or are being, made ready, and have yet to be welcomed. */
+void hello_each_staged(struct agent *agent, struct launch *launch,
+		       void (*visit)(struct agent *agent, struct launch *launch, const struct tpck_hello *hello, const char *identity));
 /* They run without the agent. */
 void hello_refuse(struct agent *agent, struct launch *launch, const char *why);
 /* How many of its ranks wait, and until when the first of them does. */

@@ -209,11 +209,31 @@ static void close_gaps(const char *session_path)
 	}
 }
 
+/* Folders that nobody needs, on their way to be removed: their names are free at once. */
+static const char discarded[] = ".discarded.";
+
+static void remove_discarded(struct agent *agent, const char *name)
+{
+	char path[TPCK_PATH_MAX];
+
+	if (tpck_path_join(path, sizeof path, agent->folder, name) == 0)
+		prepare_remove(agent, path);
+}
+
+static void discard(struct agent *agent, const char *name)
+{
+	char path[TPCK_PATH_MAX], away[TPCK_PATH_MAX], as[TPCK_NAME_MAX + sizeof discarded];
+
+	snprintf(as, sizeof as, "%s%.255s", discarded, name);
+	if (tpck_path_join(path, sizeof path, agent->folder, name) || tpck_path_join(away, sizeof away, agent->folder, as))
+		return;
+	remove_discarded(agent, rename(path, away) == 0 ? as : name);
+}
+
 static void adopt(struct agent *agent, const char *name)
 {
 	struct tpck_session *session;
 	struct tpck_error err = {0};
-	char path[TPCK_NAME_MAX];
 	struct launch *launch;
 	struct rank_here *row;
 	struct live *live;
@@ -225,8 +245,15 @@ static void adopt(struct agent *agent, const char *name)
 		 * control page's magic comes last. */
 		if (err.code == EPROTO)
 			tpck_log_warn("%s", err.text);
-		else if (tpck_path_join(path, sizeof path, agent->folder, name) == 0)
-			prepare_remove(agent, path);
+		else
+			discard(agent, name);
+		return;
+	}
+	/* It was being made ready: nobody was welcomed to it, and whoever waits for that says HELLO again. */
+	if (!session->control->pid) {
+		tpck_log_info("session %s was not begun; it is removed", name);
+		tpck_session_close(session);
+		discard(agent, name);
 		return;
 	}
 	pid = still_mapped(session->control->pid, session->path) ? session->control->pid : 0;
@@ -277,6 +304,8 @@ void live_adopt_all(struct agent *agent)
 	while ((entry = readdir(folder)))
 		if (tpck_session_name_parse(entry->d_name, &name) == 0)
 			adopt(agent, entry->d_name);
+		else if (strncmp(entry->d_name, discarded, strlen(discarded)) == 0)
+			remove_discarded(agent, entry->d_name);
 	closedir(folder);
 	launch_settle_adopted(agent);
 	/* Only now, when all ranks of each launch are here. */

@@ -52,6 +52,7 @@ void accord_free(struct agent *agent, struct launch *launch)
 	tpck_ledger_free(accord->ledger);
 	tpck_inquiry_free(&accord->inquiry);
 	tpck_waiting_free(accord->waiting);
+	free(accord->to_stage);
 	free(accord->stored);
 	free(accord);
 	launch->accord = NULL;
@@ -122,6 +123,9 @@ static void announce(const struct launch *launch, const char *node)
 {
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_LEAD);
 
+	/* As long as it is being staged nobody has begun. */
+	if (launch->accord->phase != ACCORD_RUNNING)
+		message.generation = 0;
 	message.value = launch->closed;
 	message.value2 = launch->accord->lacks;
 	peers_talk(node, &message, launch->accord->notice, strlen(launch->accord->notice) + 1);
@@ -170,6 +174,7 @@ static void say_members(struct agent *agent, struct launch *launch)
 	for (struct client *client = agent->clients; client; client = client->next)
 		if (client->launch == launch && client->deferred && !client->busy)
 			say_member(agent, launch, hello_of(client), client->deferred + sizeof(struct tpck_hello));
+	hello_each_staged(agent, launch, say_member);
 }
 
 /* The others have begun: so do those who wait here. */
@@ -193,14 +198,17 @@ static void find_leader(struct agent *agent, struct launch *launch)
 	struct accord *accord = launch->accord;
 
 	for (struct lead *lead = leads; lead; lead = lead->next) {
+		bool runs = accord->phase == ACCORD_RUNNING && launch->generation;
+
 		if (lead->key != launch->key || lead->world != launch->world || is_followed(agent, lead) ||
-		    (launch->generation ? lead->generation != launch->generation : lead->closed))
+		    (runs ? lead->generation != launch->generation : lead->closed))
 			continue;
 		memcpy(accord->leader, lead->node, sizeof accord->leader);
 		accord->number = lead->number;
 		accord->lacks = lead->lacks;
+		accord->next_ns = 0;
 		say_members(agent, launch);
-		if (launch->generation)
+		if (runs)
 			accord_rejoin(agent, launch);
 		else if (lead->generation)
 			follow(agent, launch, lead->generation, lead->notice);
@@ -316,13 +324,14 @@ static void note_lead(struct agent *agent, const char *node, const char *host, c
 	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
 		struct accord *accord = launch->accord;
 
-		if (!launch->apart || accord->leads || accord->broken || (launch->closed && !launch->generation))
+		if (!launch->apart || accord->leads || accord->broken ||
+		    (launch->closed && (!launch->generation || accord->phase != ACCORD_RUNNING)))
 			continue;
 		if (accord->number == lead->number && strcmp(accord->leader, node) == 0)
 			accord->lacks = lead->lacks;
 		if (!accord->leader[0])
 			find_leader(agent, launch);
-		else if (accord->number == lead->number && strcmp(accord->leader, node) == 0 && lead->generation && !launch->generation)
+		else if (accord->number == lead->number && strcmp(accord->leader, node) == 0 && lead->generation && accord->phase == ACCORD_GATHERING)
 			follow(agent, launch, lead->generation, lead->notice);
 	}
 }
@@ -488,6 +497,8 @@ uint64_t accord_deadline(const struct agent *agent)
 	uint64_t soonest = accord_answer_deadline(), now = tpck_clock_monotonic_ns();
 
 	for (const struct launch *launch = agent->launches; launch; launch = launch->next) {
+		if (launch->apart && launch->accord->next_ns && launch->accord->next_ns < soonest)
+			soonest = launch->accord->next_ns;
 		if (!launch->apart || !launch->accord->until_ns)
 			continue;
 		if (launch->accord->until_ns < soonest)

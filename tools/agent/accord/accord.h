@@ -18,8 +18,13 @@ void accord_free(struct agent *agent, struct launch *launch);
 
 /* One of its ranks has said HELLO, and waits. */
 void accord_came(struct agent *agent, struct launch *launch, const struct tpck_hello *hello, const char *identity);
-/* hello_try() is through: all ranks here can go on, or one cannot. */
-void accord_staged(struct agent *agent, struct launch *launch, bool done, uint32_t rank, const char *why);
+/* hello_try() is through. */
+enum accord_staged {
+	ACCORD_STAGED_ALL,  /* all ranks here can go on */
+	ACCORD_STAGED_BAD,  /* one cannot */
+	ACCORD_STAGED_GONE, /* nor can it, since the node is gone that was to give its part */
+};
+void accord_staged(struct agent *agent, struct launch *launch, enum accord_staged how, uint32_t rank, const char *why);
 /* Ranks of it were welcomed. */
 void accord_welcomed(struct agent *agent, struct launch *launch);
 /* What may have waited for anything. */

@@ -32,6 +32,7 @@ struct accord {
 	uint64_t number;
 	enum accord_phase phase;
 	uint64_t until_ns;            /* nobody waits longer for the next phase; 0: for ever */
+	uint64_t next_ns;             /* gathering again since an agent was gone: nobody waits longer for its node's next one; 0: this is not so */
 	struct tpck_point point;      /* that is being staged, or was */
 	uint64_t committed, kept, copying; /* steps; 0: none. Images of the latter two are pinned */
 	bool copied;                  /* what is being copied is through here, with so many copies */
@@ -40,6 +41,8 @@ struct accord {
 	bool injected_said, closed_said;
 	bool live;                    /* its ranks here were told to go live, which nobody takes back */
 	bool trying, given_up;        /* hello_try() is under way; and nobody waits for it any more */
+	uint64_t attempt;             /* at staging, by the leader's number */
+	struct accord_stage *to_stage; /* a STAGE that came while another one was under way */
 	bool lacks;                   /* who leads says that nodes with ranks of it are not there; the leader's: has said so */
 
 	/* the leader's */
@@ -50,6 +53,9 @@ struct accord {
 	uint64_t wanted;              /* the step that rank 0 wants; UINT64_MAX: the newest */
 	struct tpck_inquiry inquiry;
 	uint64_t asked_ns;            /* when */
+	uint64_t asked_times;         /* what is under way for an earlier question is of no use */
+	unsigned gone_times;          /* how often somebody who was to give a part was gone */
+	bool gone;                    /* so it is in this attempt */
 	struct tpck_point *stored;
 	size_t stored_count;
 	uint64_t named, named_ns;     /* boundary */
@@ -64,6 +70,13 @@ struct accord {
 	char notice[300];
 	struct tpck_waiting *waiting; /* nodes whose ranks do not get on; NULL: there were none yet */
 	uint64_t waiting_ns;          /* since when, by the newest of their iterations; 0: it has not been said */
+};
+
+/* A STAGE, as it came. */
+struct accord_stage {
+	struct tpck_accord_message message;
+	size_t count;
+	struct tpck_accord_source sources[];
 };
 
 /* To the leader, which may be this one. */

@@ -21,6 +21,8 @@
  */
 #define PATIENT_NS (10 * SEC)
 #define STAGE_NS (600 * SEC)
+/* How often all are asked anew since somebody was gone that was to give a part: later on it counts as one that is not good. */
+enum { GONE_TIMES = 8 };
 
 static const char gone[] = "not resuming: a node that has ranks of this job is gone";
 
@@ -181,12 +183,13 @@ struct survey {
 	size_t point_count;
 	struct tpck_point *stored;
 	size_t stored_count;
-	uint64_t generation;
+	uint64_t generation, asked_times;
 };
 
 static void survey_free(struct survey *survey)
 {
 	tpck_roll_free(survey->roll);
+	free(survey->stored);
 	free(survey->points);
 	free(survey->identity);
 	free(survey);
@@ -221,7 +224,8 @@ static void survey_run(struct job *job)
 		tpck_catalog_free(&catalog);
 		store_leave(t);
 	}
-	survey->generation = hello_generation(survey->agent);
+	if (!survey->launch->generation)
+		survey->generation = hello_generation(survey->agent);
 }
 
 static void stage_next(struct agent *agent, struct launch *launch);
@@ -234,15 +238,20 @@ static void survey_done(struct agent *agent, struct job *job)
 	struct accord *accord = launch->accord;
 
 	agent->jobs--;
-	launch->generation = survey->generation;
-	accord->stored = survey->stored;
-	accord->stored_count = survey->stored_count;
-	for (size_t i = 0; i < survey->point_count && i < accord->inquiry.count; i++)
-		accord->inquiry.rows[i].bad = !survey->points[i].generation;
-	if (accord->broken)
-		start_anew(agent, launch, gone);
-	else
-		stage_next(agent, launch);
+	if (!launch->generation)
+		launch->generation = survey->generation;
+	if (survey->asked_times == accord->asked_times) {
+		free(accord->stored);
+		accord->stored = survey->stored;
+		accord->stored_count = survey->stored_count;
+		survey->stored = NULL;
+		for (size_t i = 0; i < survey->point_count && i < accord->inquiry.count; i++)
+			accord->inquiry.rows[i].bad = !survey->points[i].generation;
+		if (accord->broken)
+			start_anew(agent, launch, gone);
+		else
+			stage_next(agent, launch);
+	}
 	survey_free(survey);
 	launch_said(agent, launch, 1);
 }
@@ -259,6 +268,7 @@ static void begin_survey(struct agent *agent, struct launch *launch)
 	survey->job.done = survey_done;
 	survey->agent = agent;
 	survey->launch = launch;
+	survey->asked_times = accord->asked_times;
 	survey->identity = accord->identity ? strdup(accord->identity) : NULL;
 	survey->roll = tpck_roll_copy(accord->roll);
 	survey->points = calloc(accord->inquiry.count + 1, sizeof *survey->points);
@@ -346,7 +356,8 @@ static void stage_next(struct agent *agent, struct launch *launch)
 
 	accord->phase = ACCORD_STAGING;
 	accord->until_ns = tpck_clock_monotonic_ns() + STAGE_NS;
-	accord->failed = false;
+	accord->failed = accord->gone = false;
+	message.value2 = ++accord->attempt;
 	tpck_ledger_begin(accord->ledger, TPCK_ROUND_STAGE);
 	if (!tpck_consensus(accord->inquiry.rows, accord->inquiry.count, accord->stored, accord->stored_count, launch->world,
 			    accord->wanted, &accord->point)) {
@@ -364,6 +375,18 @@ static void stage_next(struct agent *agent, struct launch *launch)
 	/* This one last: what it says may be the answer that was waited for. */
 	if (!there || !say_stage(agent, launch, peers_node(), &message))
 		start_anew(agent, launch, "out of memory");
+}
+
+/* What was said is forgotten, and so is what is to be made ready. */
+static void ask_anew(struct accord *accord)
+{
+	tpck_inquiry_free(&accord->inquiry);
+	free(accord->to_stage);
+	accord->to_stage = NULL;
+	accord->asked_times++;
+	accord->notice[0] = '\0';
+	accord->phase = ACCORD_GATHERING;
+	accord->until_ns = 0;
 }
 
 /* A rank's part was not what it should be: it is not asked for again. */
@@ -390,12 +413,20 @@ static void hear_staged(struct agent *agent, struct launch *launch, const char *
 	struct accord *accord = launch->accord;
 	struct tpck_accord_message start;
 
-	if (accord->phase != ACCORD_STAGING || message->step != accord->point.step || message->parent != accord->point.generation)
+	/* What was made ready for an earlier attempt may have been taken away. */
+	if (accord->phase != ACCORD_STAGING || message->generation != launch->generation || message->value2 != accord->attempt)
 		return;
-	if (message->value)
+	if (message->value == ACCORD_STAGED_GONE && accord->gone_times < GONE_TIMES)
+		accord->gone = true;
+	else if (message->value != ACCORD_STAGED_ALL)
 		note_failure(launch, message->rank, why);
 	if (!tpck_ledger_done(accord->ledger, TPCK_ROUND_STAGE, node))
 		return;
+	if (accord->gone) {
+		accord->gone_times++;
+		ask_anew(accord);
+		return;
+	}
 	if (accord->failed) {
 		stage_next(agent, launch);
 		return;
@@ -406,6 +437,19 @@ static void hear_staged(struct agent *agent, struct launch *launch, const char *
 	start.value = 1;
 	start.value2 = hello_ports();
 	accord_tell_all(agent, launch, &start, NULL, 0);
+}
+
+/* An agent is gone. Nobody has begun: its node's next one is as good, and has what this one had. */
+static void wait_for_next(struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+
+	/* As long as nothing is staged ranks are waited for by their HELLOs. */
+	if (accord->next_ns || launch->staged || accord->phase > ACCORD_ASKING)
+		accord->next_ns = tpck_clock_monotonic_ns() + ACCORD_NEXT_NS;
+	ask_anew(accord);
+	if (!accord->leads)
+		accord->leader[0] = '\0';
 }
 
 static bool wait_here(struct agent *agent, const struct launch *launch)
@@ -437,6 +481,9 @@ static void hear_member(struct agent *agent, struct launch *launch, const char *
 	}
 	if (launch->closed)
 		accord_catch_up(agent, launch, node);
+	/* All were there: this agent, or the one before it, has been lost, which is not known here yet. */
+	else if (launch->accord->phase == ACCORD_ASKING || launch->accord->phase == ACCORD_CHOOSING || launch->accord->phase == ACCORD_STAGING)
+		wait_for_next(launch);
 }
 
 /* Who began without asking will not come to any step but its own: none goes on then. */
@@ -533,32 +580,54 @@ static void forget_choice(struct accord *accord)
 	accord->stored_count = 0;
 }
 
+/* The newest of what the leader wants, once nothing is under way. */
+static void stage_wanted(struct agent *agent, struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+	struct accord_stage *stage = accord->to_stage;
+
+	accord->to_stage = NULL;
+	launch->generation = stage->message.generation;
+	accord->point = (struct tpck_point){stage->message.parent, stage->message.step};
+	accord->trying = true;
+	accord_promote(agent, &accord->point);
+	hello_try(agent, launch, &accord->point, stage->sources, stage->count);
+	free(stage);
+}
+
+static void want_stage(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size)
+{
+	struct accord *accord = launch->accord;
+	size_t count = size / sizeof *accord->to_stage->sources;
+	struct accord_stage *stage = malloc(sizeof *stage + count * sizeof *stage->sources);
+
+	/* Then the leader hears nothing, and begins without in its time. */
+	if (!stage)
+		return;
+	stage->message = *message;
+	stage->count = count;
+	if (count)
+		memcpy(stage->sources, more, count * sizeof *stage->sources);
+	free(accord->to_stage);
+	accord->to_stage = stage;
+	accord->attempt = message->value2;
+	accord->phase = ACCORD_STAGING;
+	if (!accord->trying)
+		stage_wanted(agent, launch);
+}
+
 void accord_start_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size)
 {
 	struct accord *accord = launch->accord;
-	struct tpck_point point = {message->parent, message->step};
-	struct tpck_accord_source *sources;
-	size_t count = size / sizeof *sources;
 
 	switch ((enum tpck_accord_kind)message->kind) {
 	case TPCK_ACCORD_STAGE:
-		if (accord->trying)
-			break;
-		sources = calloc(count + 1, sizeof *sources);
-		if (sources && count)
-			memcpy(sources, more, count * sizeof *sources);
-		launch->generation = message->generation;
-		accord->phase = ACCORD_STAGING;
-		accord->point = point;
-		accord->trying = true;
-		accord_promote(agent, &point);
-		hello_try(agent, launch, &point, sources, sources ? count : 0);
-		free(sources);
+		want_stage(agent, launch, message, more, size);
 		break;
 	case TPCK_ACCORD_START:
 		launch->generation = message->generation;
 		accord->phase = ACCORD_RUNNING;
-		accord->until_ns = 0;
+		accord->until_ns = accord->next_ns = 0;
 		forget_choice(accord);
 		/* What is under way is through first. */
 		if (accord->trying)
@@ -580,19 +649,24 @@ void accord_start_obey(struct agent *agent, struct launch *launch, const struct 
 	}
 }
 
-void accord_staged(struct agent *agent, struct launch *launch, bool done, uint32_t rank, const char *why)
+void accord_staged(struct agent *agent, struct launch *launch, enum accord_staged how, uint32_t rank, const char *why)
 {
+	struct accord *accord = launch->accord;
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_STAGED);
 
-	launch->accord->trying = false;
-	message.parent = launch->accord->point.generation;
-	message.step = launch->accord->point.step;
+	accord->trying = false;
+	message.parent = accord->point.generation;
+	message.step = accord->point.step;
 	message.rank = rank;
-	message.value = !done;
-	if (launch->accord->broken || launch->accord->given_up)
+	message.value = how;
+	message.value2 = accord->attempt;
+	if (accord->broken || accord->given_up)
 		hello_go(agent, launch, false, 0, "not resuming: a node that has ranks of this job is gone, or was not ready in time");
-	else
-		accord_tell_leader(agent, launch, &message, why, done ? 0 : strlen(why) + 1);
+	else if (accord->to_stage)
+		stage_wanted(agent, launch);
+	/* Else it was for a leader that is gone. */
+	else if (accord->phase == ACCORD_STAGING)
+		accord_tell_leader(agent, launch, &message, why, how == ACCORD_STAGED_ALL ? 0 : strlen(why) + 1);
 }
 
 void accord_injected(struct agent *agent, struct launch *launch)
@@ -619,13 +693,6 @@ void accord_over(struct agent *agent, struct live *live, bool again)
 }
 
 /* ---- time --------------------------------------------------------------------------------- */
-
-/* What was said is forgotten. */
-static void ask_anew(struct accord *accord)
-{
-	tpck_inquiry_free(&accord->inquiry);
-	accord->phase = ACCORD_GATHERING;
-}
 
 bool accord_has_live(const struct launch *launch)
 {
@@ -676,26 +743,31 @@ static void break_start(struct agent *agent, struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 
-	if (accord->leads && accord->phase == ACCORD_STAGING)
+	launch->closed = accord->broken = true;
+	accord->until_ns = accord->next_ns = 0;
+	tpck_log_warn("a node's agent is gone, where ranks of this job are that are to go on: they start over");
+	/* The clerk may be choosing its generation: the others hear of it then. */
+	if (accord->phase == ACCORD_CHOOSING)
+		return;
+	if (accord->leads && accord->phase != ACCORD_RUNNING)
 		start_anew(agent, launch, gone);
 	else if (launch->staged && !accord->trying)
 		hello_go(agent, launch, false, 0, gone);
+	accord->phase = ACCORD_RUNNING;
 }
 
 void accord_break(struct agent *agent, struct launch *launch, const char *host)
 {
 	struct accord *accord = launch->accord;
 
-	if (accord->phase == ACCORD_GATHERING || accord->phase == ACCORD_ASKING) {
-		/* Nothing is begun: whoever comes in its place is as good. */
-		ask_anew(accord);
-		if (!accord->leads)
-			accord->leader[0] = '\0';
-		accord->until_ns = 0;
+	if (accord->phase == ACCORD_GATHERING || accord->phase == ACCORD_ASKING || (accord->phase != ACCORD_RUNNING && !launch->closed)) {
+		if (accord->phase > ACCORD_ASKING)
+			tpck_log_warn("the agent of %s is gone, where ranks of this job are that are to go on: they wait until it is back", host);
+		wait_for_next(launch);
 		return;
 	}
-	launch->closed = true;
 	if (accord->phase == ACCORD_RUNNING && !launch->staged) {
+		launch->closed = true;
 		/* Of processes that are gone themselves there is nothing to come. */
 		if (!accord->live)
 			accord->until_ns = tpck_clock_monotonic_ns() + ACCORD_NEXT_NS;
@@ -711,13 +783,7 @@ void accord_break(struct agent *agent, struct launch *launch, const char *host)
 			accord->leader[0] = '\0';
 		return;
 	}
-	accord->broken = true;
-	tpck_log_warn("the agent of %s is gone, where ranks of this job are that are to go on: they start over", host);
 	break_start(agent, launch);
-	/* The clerk is choosing its generation: the others hear of it then. */
-	if (accord->phase != ACCORD_CHOOSING)
-		accord->phase = ACCORD_RUNNING;
-	accord->until_ns = 0;
 }
 
 static void give_up_waiting(struct agent *agent, struct launch *launch)
@@ -763,11 +829,15 @@ void accord_start_consider(struct agent *agent, struct launch *launch)
 	if (accord->phase == ACCORD_GATHERING) {
 		if (accord->leads && is_begun(launch, &some_ask)) {
 			start_anew(agent, launch, some_ask ? "not resuming: another rank of this job has begun from its beginning" : "");
+		} else if (accord->next_ns && (launch->closed || now >= accord->next_ns) &&
+			   !(accord->leads && tpck_ledger_is_complete(accord->ledger))) {
+			break_start(agent, launch);
 		} else if (accord->leads && tpck_ledger_is_complete(accord->ledger) && !accord->until_ns) {
 			accord->until_ns = now + ASK_NS;
 		} else if (accord->leads && tpck_ledger_is_complete(accord->ledger) &&
 			   ((!peers_settling() && !wait_here(agent, launch)) || now >= accord->until_ns)) {
 			accord->phase = ACCORD_ASKING;
+			accord->next_ns = 0;
 			accord->asked_ns = now;
 			accord->until_ns = now + ASK_NS;
 			ask(agent, launch);

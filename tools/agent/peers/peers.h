@@ -59,6 +59,8 @@ bool peers_on(void);
 bool peers_awaited(void);
 /* Others may be there whom this one does not know yet, or whom the event loop has not heard of. */
 bool peers_settling(void);
+/* This node is a peer. Any thread. */
+bool peers_has(const char *node);
 
 /* Clerk. Gets the newest copy of a launch from other nodes, if it is newer than all that is here and in the store; the request
  * is that of its first rank, and is told of what could not be had. `store`: the first tier may be looked at. */

@@ -185,6 +185,17 @@ bool peers_settling(void)
 	return settling;
 }
 
+bool peers_has(const char *node)
+{
+	bool has = false;
+
+	pthread_mutex_lock(&peers.lock);
+	for (const struct peer *peer = peers.list; peer; peer = peer->next)
+		has = has || (peer->state == PEER_KNOWN && strcmp(peer->other.node, node) == 0);
+	pthread_mutex_unlock(&peers.lock);
+	return has;
+}
+
 void peers_heard(uint64_t generation)
 {
 	pthread_mutex_lock(&peers.lock);
