@@ -175,9 +175,13 @@ void live_died(struct agent *agent, struct live *live)
 
 /* ---- adoption ----------------------------------------------------------------------------- */
 
-/* Whether the process of a session is still the one that maps it: numbers are used again. */
-static bool still_mapped(pid_t pid, const char *session_path)
+/* Whether the process of a session is still the one that maps it, or is about to: numbers are used again. */
+static bool still_mapped(const struct tpck_session *session)
 {
+	const struct tpck_control *control = session->control;
+	/* It may have been welcomed just before the last agent died. */
+	const char *wanted = atomic_load(&control->status.state) == TPCK_ENGINE_OFF ? "/libtranspckpt.so" : session->path;
+	pid_t pid = control->pid;
 	char path[64], line[4096];
 	bool found = false;
 	FILE *maps;
@@ -189,7 +193,7 @@ static bool still_mapped(pid_t pid, const char *session_path)
 	if (!maps)
 		return false;
 	while (!found && fgets(line, sizeof line, maps))
-		found = strstr(line, session_path) != NULL;
+		found = strstr(line, session->path) || strstr(line, wanted);
 	fclose(maps);
 	return found;
 }
@@ -256,7 +260,7 @@ static void adopt(struct agent *agent, const char *name)
 		discard(agent, name);
 		return;
 	}
-	pid = still_mapped(session->control->pid, session->path) ? session->control->pid : 0;
+	pid = still_mapped(session) ? session->control->pid : 0;
 	world = session->control->world ? session->control->world : 1;
 	launch = session->name.rank < world
 			 ? launch_adopt(agent, session->control->launch, session->name.generation, world, session->control->apart) : NULL;
