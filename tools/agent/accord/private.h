@@ -130,6 +130,16 @@ bool accord_has_live(const struct launch *launch);
 /* A node that has ranks of it, or leads it, is gone. */
 void accord_break(struct agent *agent, struct launch *launch, const char *host);
 
+/* The best that is left of what has been said, or from the beginning. */
+void accord_stage_next(struct agent *agent, struct launch *launch);
+/* All begin from their beginning. */
+void accord_start_anew(struct agent *agent, struct launch *launch, const char *notice);
+extern const char accord_gone[]; /* why, where an agent is gone */
+
+/* survey.c */
+/* Behind the inquiry; then accord_stage_next(). */
+void accord_begin_survey(struct agent *agent, struct launch *launch);
+
 /* steps.c */
 void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size);
 void accord_steps_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,

@@ -24,7 +24,7 @@
 /* How often all are asked anew since somebody was gone that was to give a part: later on it counts as one that is not good. */
 enum { GONE_TIMES = 8 };
 
-static const char gone[] = "not resuming: a node that has ranks of this job is gone";
+const char accord_gone[] = "not resuming: a node that has ranks of this job is gone";
 
 /* Nodes that have been met, and which of them are there: by their names' numbers. */
 static struct tpck_names nodes;
@@ -171,125 +171,9 @@ static bool is_asked_out(const struct launch *launch, uint64_t now)
 	       tpck_consensus(accord->inquiry.rows, accord->inquiry.count, NULL, 0, launch->world, accord->wanted, &point);
 }
 
-/* ---- the store's part --------------------------------------------------------------------- */
-
-struct survey {
-	struct job job; /* first */
-	struct agent *agent;
-	struct launch *launch;
-	char *identity;             /* of rank 0 */
-	struct tpck_roll *roll;
-	struct tpck_point *points;  /* of the evidence: which may not be offered gets generation 0 */
-	size_t point_count;
-	struct tpck_point *stored;
-	size_t stored_count;
-	uint64_t generation, asked_times;
-};
-
-static void survey_free(struct survey *survey)
-{
-	tpck_roll_free(survey->roll);
-	free(survey->stored);
-	free(survey->points);
-	free(survey->identity);
-	free(survey);
-}
-
-static void survey_run(struct job *job)
-{
-	struct survey *survey = (struct survey *)job;
-	struct tpck_program *program = program_of(survey->agent, survey->identity, NULL);
-
-	if (program)
-		tpck_program_refresh(program, &survey->agent->tiers);
-	for (size_t i = 0; i < survey->point_count; i++)
-		if (program && tpck_program_allows(program, &survey->points[i]) != TPCK_ALLOWED)
-			survey->points[i].generation = 0;
-	for (size_t t = 0; t < survey->agent->tiers.count; t++) {
-		struct tpck_catalog catalog = {0};
-		struct tpck_point *grown;
-
-		store_enter(t);
-		if (tpck_catalog_load(&catalog, survey->agent->tiers.tier[t], NULL, NULL, NULL, NULL)) {
-			store_leave(t);
-			continue;
-		}
-		grown = reallocarray(survey->stored, survey->stored_count + catalog.count + 1, sizeof *grown);
-		if (grown)
-			survey->stored = grown;
-		for (size_t i = 0; grown && i < catalog.count; i++)
-			if (tpck_roll_may_take(survey->roll, catalog.manifests[i]) &&
-			    (!program || tpck_program_allows(program, &catalog.manifests[i]->point) == TPCK_ALLOWED))
-				survey->stored[survey->stored_count++] = catalog.manifests[i]->point;
-		tpck_catalog_free(&catalog);
-		store_leave(t);
-	}
-	if (!survey->launch->generation)
-		survey->generation = hello_generation(survey->agent);
-}
-
-static void stage_next(struct agent *agent, struct launch *launch);
-static void start_anew(struct agent *agent, struct launch *launch, const char *notice);
-
-static void survey_done(struct agent *agent, struct job *job)
-{
-	struct survey *survey = (struct survey *)job;
-	struct launch *launch = survey->launch;
-	struct accord *accord = launch->accord;
-
-	agent->jobs--;
-	if (!launch->generation)
-		launch->generation = survey->generation;
-	if (survey->asked_times == accord->asked_times) {
-		free(accord->stored);
-		accord->stored = survey->stored;
-		accord->stored_count = survey->stored_count;
-		survey->stored = NULL;
-		for (size_t i = 0; i < survey->point_count && i < accord->inquiry.count; i++)
-			accord->inquiry.rows[i].bad = !survey->points[i].generation;
-		if (accord->broken)
-			start_anew(agent, launch, gone);
-		else
-			stage_next(agent, launch);
-	}
-	survey_free(survey);
-	launch_said(agent, launch, 1);
-}
-
-static void begin_survey(struct agent *agent, struct launch *launch)
-{
-	struct accord *accord = launch->accord;
-	struct survey *survey = calloc(1, sizeof *survey);
-
-	accord->until_ns = 0;
-	if (!survey)
-		return;
-	survey->job.run = survey_run;
-	survey->job.done = survey_done;
-	survey->agent = agent;
-	survey->launch = launch;
-	survey->asked_times = accord->asked_times;
-	survey->identity = accord->identity ? strdup(accord->identity) : NULL;
-	survey->roll = tpck_roll_copy(accord->roll);
-	survey->points = calloc(accord->inquiry.count + 1, sizeof *survey->points);
-	if (!survey->identity || !survey->roll || !survey->points) {
-		survey_free(survey);
-		return;
-	}
-	survey->point_count = accord->inquiry.count;
-	for (size_t i = 0; i < survey->point_count; i++)
-		survey->points[i] = accord->inquiry.rows[i].point;
-	accord->phase = ACCORD_CHOOSING;
-	/* It stays until this is through. */
-	launch->hellos++;
-	agent->jobs++;
-	worker_give(&agent->clerk, &survey->job);
-}
-
 /* ---- the leader's choice ------------------------------------------------------------------ */
 
-/* All begin from their beginning. */
-static void start_anew(struct agent *agent, struct launch *launch, const char *notice)
+void accord_start_anew(struct agent *agent, struct launch *launch, const char *notice)
 {
 	struct accord *accord = launch->accord;
 	struct tpck_accord_message message;
@@ -345,7 +229,7 @@ static bool say_stage(struct agent *agent, struct launch *launch, const char *no
 	return sources != NULL;
 }
 
-static void stage_next(struct agent *agent, struct launch *launch)
+void accord_stage_next(struct agent *agent, struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_STAGE);
@@ -363,7 +247,7 @@ static void stage_next(struct agent *agent, struct launch *launch)
 			    accord->wanted, &accord->point)) {
 		if (accord->wanted != UINT64_MAX)
 			snprintf(notice, sizeof notice, "there is no checkpoint of step %" PRIu64 " to resume at", accord->wanted);
-		start_anew(agent, launch, accord->notice[0] ? accord->notice : notice);
+		accord_start_anew(agent, launch, accord->notice[0] ? accord->notice : notice);
 		return;
 	}
 	tpck_log_debug("step %" PRIu64 " of generation %" PRIu64 " is what all go on from, %.3f s after they were asked", accord->point.step,
@@ -374,7 +258,7 @@ static void stage_next(struct agent *agent, struct launch *launch)
 		there = strcmp(node, peers_node()) == 0 || say_stage(agent, launch, node, &message);
 	/* This one last: what it says may be the answer that was waited for. */
 	if (!there || !say_stage(agent, launch, peers_node(), &message))
-		start_anew(agent, launch, "out of memory");
+		accord_start_anew(agent, launch, "out of memory");
 }
 
 /* What was said is forgotten, and so is what is to be made ready. */
@@ -428,7 +312,7 @@ static void hear_staged(struct agent *agent, struct launch *launch, const char *
 		return;
 	}
 	if (accord->failed) {
-		stage_next(agent, launch);
+		accord_stage_next(agent, launch);
 		return;
 	}
 	tpck_log_info("all %u ranks go on from step %" PRIu64 " of generation %" PRIu64, launch->world, accord->point.step,
@@ -750,9 +634,9 @@ static void break_start(struct agent *agent, struct launch *launch)
 	if (accord->phase == ACCORD_CHOOSING)
 		return;
 	if (accord->leads && accord->phase != ACCORD_RUNNING)
-		start_anew(agent, launch, gone);
+		accord_start_anew(agent, launch, accord_gone);
 	else if (launch->staged && !accord->trying)
-		hello_go(agent, launch, false, 0, gone);
+		hello_go(agent, launch, false, 0, accord_gone);
 	accord->phase = ACCORD_RUNNING;
 }
 
@@ -803,7 +687,7 @@ static void give_up_waiting(struct agent *agent, struct launch *launch)
 	for (uint32_t r = 0; r < launch->world; r++)
 		if (!tpck_ledger_where(accord->ledger, r)) {
 			snprintf(why, sizeof why, "not resuming: rank %u did not come in time", r);
-			start_anew(agent, launch, why);
+			accord_start_anew(agent, launch, why);
 			return;
 		}
 }
@@ -828,7 +712,7 @@ void accord_start_consider(struct agent *agent, struct launch *launch)
 	}
 	if (accord->phase == ACCORD_GATHERING) {
 		if (accord->leads && is_begun(launch, &some_ask)) {
-			start_anew(agent, launch, some_ask ? "not resuming: another rank of this job has begun from its beginning" : "");
+			accord_start_anew(agent, launch, some_ask ? "not resuming: another rank of this job has begun from its beginning" : "");
 		} else if (accord->next_ns && (launch->closed || now >= accord->next_ns) &&
 			   !(accord->leads && tpck_ledger_is_complete(accord->ledger))) {
 			break_start(agent, launch);
@@ -847,12 +731,12 @@ void accord_start_consider(struct agent *agent, struct launch *launch)
 	}
 	if (accord->phase == ACCORD_ASKING) {
 		if (is_asked_out(launch, now))
-			begin_survey(agent, launch);
+			accord_begin_survey(agent, launch);
 		else if (now >= accord->until_ns)
 			accord->until_ns = now + ACCORD_LOOK_NS;
 	}
 	if (accord->phase == ACCORD_STAGING && accord->leads && accord->until_ns && now >= accord->until_ns) {
 		accord->until_ns = 0;
-		start_anew(agent, launch, "not resuming: a node did not make ready in time");
+		accord_start_anew(agent, launch, "not resuming: a node did not make ready in time");
 	}
 }
