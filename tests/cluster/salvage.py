@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -167,6 +168,27 @@ def case_behind():
 
 def case_behind_left():
     behind("behind_left", True)
+
+
+def case_third():
+    """Ranks of several nodes are written to the first tier that all see; the one behind it has it from there, and is all that is left."""
+    with node.Cluster(4, TRANSPCKPT_DURABLE_INTERVAL="1s", memory="700m") as cluster:
+        third = cluster.store + ".third"
+        cluster.environment["TRANSPCKPT_DIR"] = f"node:/dev/shm/own,site:{cluster.store},site:{third}"
+        nodes = cluster.nodes
+        run = Spread(cluster, 4, steps=400)
+        run.what = "third"
+        meet(cluster, nodes[:2])
+        start = run.start(nodes[:2], 2)
+        leader = nodes[0]
+        checks.ok(node.until(lambda: newest(leader, r"step (\d+) is in tier 'site") > 0, 60), "third: a step comes to the third tier", run.story(), cluster.logs())
+        has = newest(leader, r"step (\d+) is in tier 'site")
+        for n in nodes[:2]:
+            n.destroy()
+        start.wait(20)
+        for folder in os.listdir(cluster.store):
+            shutil.rmtree(os.path.join(cluster.store, folder))
+        finish(run, run.start(nodes[2:], 2), has, cluster.logs())
 
 
 def sessions(where):

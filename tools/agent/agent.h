@@ -101,6 +101,7 @@ struct slower {
 	struct worker worker;
 	bool busy;
 	bool behind;                 /* the first tier may have something newer */
+	bool joined;                 /* and so may the one that all nodes see, which is another */
 	uint64_t begun_ns, retry_ns;
 	double backoff_sec;
 	char said[sizeof ((struct tpck_error *)0)->text];
@@ -245,6 +246,8 @@ int copies_start(struct agent *agent);
 void copies_stop(struct agent *agent);
 /* The first tier has something new. */
 void copies_wanted(struct agent *agent);
+/* The tier that all nodes see has something newer, from several of them: tiers behind it get it from there. */
+void copies_joined(struct agent *agent);
 void copies_consider(struct agent *agent);
 uint64_t copies_deadline(const struct agent *agent);
 /* Whether a checkpoint of the first tier is being copied. Any thread. */

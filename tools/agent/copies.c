@@ -16,6 +16,7 @@
 #include "runtime/store/retention.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
+#include "tools/agent/peers/peers.h"
 #include "tools/agent/watermark.h"
 
 #define LOCK_WAIT_SEC 30.0
@@ -25,6 +26,7 @@ struct copy_job {
 	struct agent *agent;
 	size_t tier;
 	bool first; /* of this agent: remains of earlier ones are cleared */
+	bool joined; /* also from the tier that all nodes see */
 	/* found by the copier */
 	int rc;
 	struct tpck_error error;
@@ -39,6 +41,7 @@ struct handled {
 	char *identity;
 	struct tpck_point point;
 	bool has;
+	size_t from;
 	struct handled *next;
 };
 
@@ -104,11 +107,12 @@ static bool is_newest(struct agent *agent, const struct tpck_catalog *catalog, s
 	return true;
 }
 
-static int copy_one(struct copy_job *job, struct tpck_tier *to, const struct tpck_manifest *manifest)
+static int copy_one(struct copy_job *job, size_t from, struct tpck_tier *to, const struct tpck_manifest *manifest)
 {
+	struct tpck_tier *source = job->agent->tiers.tier[from];
 	struct permission permission = {program_of(job->agent, tpck_manifest_identity(manifest), NULL)};
 	struct tpck_copy copy = {
-		.from = job->agent->tier, .to = to, .manifest = manifest, .permitted = permitted, .context = &permission,
+		.from = source, .to = to, .manifest = manifest, .permitted = permitted, .context = &permission,
 	};
 	uint64_t begun = tpck_clock_monotonic_ns();
 	bool bad_source = false;
@@ -120,22 +124,24 @@ static int copy_one(struct copy_job *job, struct tpck_tier *to, const struct tpc
 		job->bytes = copy.copied_bytes;
 		job->point = manifest->point;
 	} else if (bad_source) {
-		tpck_quarantine(job->agent->tier, &manifest->point, job->error.text, NULL);
+		tpck_quarantine(source, &manifest->point, job->error.text, NULL);
 	}
 	job->handled->has = rc == 0 || rc == -EEXIST;
 	return rc == -EEXIST || rc == -ECANCELED ? 0 : rc;
 }
 
-static bool is_handled(const struct copy_job *job, const char *identity)
+/* One of each program from each tier; of the second none that is older. */
+static bool is_handled(const struct copy_job *job, size_t from, const struct tpck_manifest *manifest)
 {
 	const struct handled *handled = job->handled;
 
-	while (handled && strcmp(handled->identity, identity) != 0)
+	while (handled && (strcmp(handled->identity, tpck_manifest_identity(manifest)) != 0 ||
+			   (handled->from != from && tpck_point_compare(&handled->point, &manifest->point) < 0)))
 		handled = handled->next;
 	return handled != NULL;
 }
 
-static int handle(struct copy_job *job, const struct tpck_manifest *manifest)
+static int handle(struct copy_job *job, size_t from, const struct tpck_manifest *manifest)
 {
 	struct handled *handled = calloc(1, sizeof *handled);
 	char *identity = handled ? strdup(tpck_manifest_identity(manifest)) : NULL;
@@ -144,44 +150,44 @@ static int handle(struct copy_job *job, const struct tpck_manifest *manifest)
 		free(handled);
 		return tpck_error_set(&job->error, ENOMEM, "copying step %" PRIu64, manifest->point.step);
 	}
-	*handled = (struct handled){identity, manifest->point, false, job->handled};
+	*handled = (struct handled){identity, manifest->point, false, from, job->handled};
 	job->handled = handled;
 	return 0;
 }
 
-/* The newest checkpoint of a program that has not been handled, which nobody removes from now on; *next NULL: there is none. */
-static int next_newest(struct copy_job *job, struct tpck_manifest **next)
+/* The newest checkpoint of a program that has not been handled, which nobody here removes from now on; *next NULL: there is none. */
+static int next_newest(struct copy_job *job, size_t from, struct tpck_manifest **next)
 {
 	struct tpck_catalog catalog;
 	int rc;
 
 	*next = NULL;
-	store_enter(0);
+	store_enter(from);
 	need(job->tier, NULL);
-	rc = tpck_catalog_load(&catalog, job->agent->tier, NULL, NULL, NULL, &job->error);
+	rc = tpck_catalog_load(&catalog, job->agent->tiers.tier[from], NULL, NULL, NULL, &job->error);
 	for (size_t i = 0; !rc && i < catalog.count && !*next; i++)
-		if (!is_handled(job, tpck_manifest_identity(catalog.manifests[i])) && is_newest(job->agent, &catalog, i)) {
+		if (!is_handled(job, from, catalog.manifests[i]) && is_newest(job->agent, &catalog, i)) {
 			*next = catalog.manifests[i];
 			catalog.manifests[i] = NULL;
 			need(job->tier, &(*next)->point);
 			atomic_store(&under_way[job->tier], (*next)->point.step + 1);
 		}
-	store_leave(0);
+	store_leave(from);
 	if (!rc)
 		tpck_catalog_free(&catalog);
 	return rc;
 }
 
-static int copy_newest(struct copy_job *job, struct tpck_tier *to)
+static int copy_newest(struct copy_job *job, size_t from, struct tpck_tier *to)
 {
 	struct tpck_manifest *manifest;
 	int rc;
 
 	atomic_store(&under_way[job->tier], 0);
-	while ((rc = next_newest(job, &manifest)) == 0 && manifest) {
-		rc = handle(job, manifest);
+	while ((rc = next_newest(job, from, &manifest)) == 0 && manifest) {
+		rc = handle(job, from, manifest);
 		if (!rc)
-			rc = copy_one(job, to, manifest);
+			rc = copy_one(job, from, to, manifest);
 		tpck_manifest_free(manifest);
 		if (rc)
 			break;
@@ -208,7 +214,9 @@ static void copy_run(struct job *base)
 	}
 	if (job->first && tpck_retention_clear(to, &err))
 		tpck_log_warn("remains of earlier runs stay: %s", err.text);
-	job->rc = copy_newest(job, to);
+	job->rc = copy_newest(job, 0, to);
+	if (!job->rc && job->joined)
+		job->rc = copy_newest(job, store_number(job->agent, peers_shared_tier(job->agent)), to);
 	if (job->rc) {
 		(void)tpck_retention_clear(to, NULL);
 	} else if (job->copied) {
@@ -238,6 +246,7 @@ static void copy_done(struct agent *agent, struct job *base)
 			history_store(agent, job->tier, job->error.text);
 		}
 		slower->behind = true;
+		slower->joined |= job->joined;
 		slower->backoff_sec = agent_backoff(slower->backoff_sec);
 		slower->retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(slower->backoff_sec * 1e9);
 	} else {
@@ -289,6 +298,18 @@ void copies_wanted(struct agent *agent)
 {
 	for (size_t i = 1; i < agent->tiers.count; i++)
 		agent->slower[i].behind = true;
+}
+
+void copies_joined(struct agent *agent)
+{
+	size_t shared = store_number(agent, peers_shared_tier(agent));
+
+	if (!shared)
+		return;
+	for (size_t i = shared + 1; i < agent->tiers.count; i++) {
+		agent->slower[i].behind = true;
+		agent->slower[i].joined = true;
+	}
 }
 
 /* Nanoseconds until a copy into the tier is due; UINT64_MAX: none is. */
@@ -371,8 +392,9 @@ void copies_consider(struct agent *agent)
 		job->agent = agent;
 		job->tier = i;
 		job->first = slower->begun_ns == 0;
+		job->joined = slower->joined;
 		slower->busy = true;
-		slower->behind = false;
+		slower->behind = slower->joined = false;
 		slower->begun_ns = now;
 		agent->jobs++;
 		worker_give(&slower->worker, &job->job);

@@ -124,6 +124,7 @@ static void join_done(struct agent *agent, struct job *job)
 			      (double)flush->published->stored_bytes / (1 << 20));
 		history_durable(agent, launch_first(launch), flush->published, flush->took_ns, 0);
 		agent->history.cost_sec = (double)flush->took_ns / 1e9;
+		copies_joined(agent);
 	} else if (flush->rc == -EAGAIN) {
 		snprintf(why, sizeof why, "%.300s: is TRANSPCKPT_DIR one folder that all nodes see?", flush->error.text);
 	} else if (flush->rc == -ECANCELED) {

@@ -230,6 +230,7 @@ static void durable(struct agent *agent, const struct salvage_job *job)
 		      job->point.generation, (double)tpck_manifest_bytes(manifest) / (1 << 20), (double)manifest->stored_bytes / (1 << 20));
 	history_salvaged(agent, job->of, manifest, job->flush.took_ns);
 	flush_works(agent, job->point.step);
+	copies_joined(agent);
 }
 
 static void write_done(struct agent *agent, struct job *base)
