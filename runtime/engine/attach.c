@@ -143,6 +143,7 @@ static void on_ready(const struct tpck_prepare *granted)
 {
 	int result;
 
+	engine->answered_room = granted->bytes;
 	if (!granted->bytes) {
 		tpck_log_warn("no snapshots: %.240s", granted->reason);
 		tpck_engine_reason("%.180s", granted->reason);
@@ -154,6 +155,15 @@ static void on_ready(const struct tpck_prepare *granted)
 		errno = -result;
 		tpck_log_warn("no snapshots: cannot map the images in %s: %m", engine->welcome.session);
 	}
+}
+
+/* What the agent that died had been asked for it may have taken with it. */
+static void on_again(void)
+{
+	struct tpck_prepare prepare = {.bytes = atomic_load(&engine->asked_room), .images = 3};
+
+	if (prepare.bytes > engine->answered_room)
+		tpck_link_send(TPCK_MSG_PREPARE, &prepare, sizeof prepare);
 }
 
 static void on_surprise(const struct tpck_held *what)
@@ -191,7 +201,7 @@ static void on_tick(void)
 
 void tpck_attach_threads(void)
 {
-	static const struct tpck_link_events events = {on_ready, on_surprise, on_tick};
+	static const struct tpck_link_events events = {on_ready, on_surprise, on_again, on_tick};
 	const struct tpck_copier_options copier = {
 		.device = engine->device, .context = engine->context, .control = engine->control, .held = on_held,
 		.digests = on_digests, .library = engine->library, .kernels = engine->settings.kernels,

@@ -309,8 +309,9 @@ void tpck_engine_ask_for_room(uint64_t bytes)
 	struct tpck_prepare prepare = {.bytes = bytes + bytes / 8, .images = 3};
 
 	prepare.bytes = (prepare.bytes + TPCK_CHUNK_BYTES - 1) / TPCK_CHUNK_BYTES * TPCK_CHUNK_BYTES;
-	if (engine->asked_room >= prepare.bytes)
+	if (atomic_load(&engine->asked_room) >= prepare.bytes)
 		return;
-	engine->asked_room = prepare.bytes;
+	/* Before it is sent: on_again() sends it if the agent is gone by then. */
+	atomic_store(&engine->asked_room, prepare.bytes);
 	tpck_link_send(TPCK_MSG_PREPARE, &prepare, sizeof prepare);
 }

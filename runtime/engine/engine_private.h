@@ -64,7 +64,8 @@ struct tpck_engine {
 	uint64_t asked_step;            /* at which the agent was last asked to name a boundary */
 	uint64_t last_digest_step;      /* of the last boundary at which digests were queued */
 	bool learning;                  /* classes were being learnt at the last boundary */
-	uint64_t asked_room;            /* data bytes that the agent was asked for */
+	_Atomic uint64_t asked_room;    /* data bytes that an agent was asked for */
+	uint64_t answered_room;         /* so many it gave last; the link's */
 	struct tpck_plan *plan;
 	bool digests;                   /* whether the plan was made with classes */
 	uint64_t variables_planned;

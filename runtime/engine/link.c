@@ -202,6 +202,7 @@ static void reconnect(void)
 	}
 	if (fd >= 0) {
 		atomic_store(&socket_now, fd);
+		events.again();
 		return;
 	}
 	if (!complaints++)

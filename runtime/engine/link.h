@@ -40,6 +40,7 @@ bool tpck_link_lost(void);
 struct tpck_link_events {
 	void (*ready)(const struct tpck_prepare *granted);
 	void (*surprise)(const struct tpck_held *what);
+	void (*again)(void); /* another agent has taken the session over */
 	void (*tick)(void); /* some times a second */
 };
 /* Starts the thread: it listens, and when the agent dies finds or starts another and says hello

@@ -6,6 +6,8 @@ import glob
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 import threading
 
@@ -582,6 +584,67 @@ def case_staging():
             made = {n.name: generations(n) for n in where}
             checks.ok(all(len(of) <= 2 for of in made.values()), f"{run.what}: nothing else is in memory: {made}", cluster.logs())
             finish(run, start, has, "an agent is killed")
+
+
+def agent_of(where):
+    """The process that is a node's agent, as the test sees it."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            # Those that are dead have no program.
+            if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "transpckptd" and \
+                    os.readlink(f"/proc/{pid}/ns/pid") == os.readlink(f"/proc/{where.init}/ns/pid"):
+                return pid
+        except OSError:
+            pass
+    raise RuntimeError(f"{where.name} has no agent")
+
+
+def welcoming(run, here, other, number):
+    """Starts the ranks again; the agent of a node dies when it would welcome the rank there that is `number` in its order, from 1. Its log so far."""
+    log = len(here.agent_log())
+    # All ranks wait until the agents speak to each other again.
+    other.cut()
+    start = run.start(run.cluster.nodes, 3)
+    node.time.sleep(2)
+    pid = agent_of(here)
+    # Only the thread that welcomes: nothing else is sent by it until it has done so.
+    tracer = subprocess.Popen(["strace", "-q", "-o", "/dev/null", "-p", pid, "-etrace=sendmsg", f"-einject=sendmsg:signal=KILL:when={number}"],
+                              stderr=subprocess.DEVNULL)
+    checks.ok(node.until(lambda: f"TracerPid:\t{tracer.pid}\n" in job.read(f"/proc/{pid}/status"), 5), f"{run.what}: the agent is traced")
+    other.heal()
+    try:
+        tracer.wait(30)
+    except subprocess.TimeoutExpired:
+        tracer.terminate()
+        checks.ok(False, f"{run.what}: the agent dies", run.story(), run.cluster.logs())
+    return start, log
+
+
+def case_welcome():
+    """The agent of a node, the leader's and another one, dies when it has welcomed none, one or two of its three ranks: its next one tells the others
+    the same, and all go live at once. Without CASE= one of the six."""
+    if not shutil.which("strace"):
+        checks.ok(True, "welcome # SKIP strace is missing")
+        return
+    with node.Cluster(2, memory="1g") as cluster:
+        a, b = cluster.nodes
+        run = Spread(cluster, 6, steps=1200)
+        run.what = "welcome"
+        start = begin(run, (a, b), 3, 10, settled)
+        for here, other, number in ((a, b, 2), (b, a, 1), (b, a, 2), (b, a, 3), (a, b, 1), (a, b, 3))[:None if wanted else 1]:
+            run.what = f"welcome: {'the leader' if here is a else 'another'}'s agent, {number - 1} of 3 were told"
+            has = min(committed(n) for n in (a, b))
+            start.kill()
+            node.until(lambda: not any(n.run(["pgrep", "-x", "gpt_ranks"], cluster.environment).stdout for n in (a, b)), 10)
+            start, log = welcoming(run, here, other, number)
+            checks.ok(node.until(lambda: all(is_live(run, rank) for rank in range(6)), 40) and "not resuming" not in run.story() and
+                      "once more" not in run.story() and (run.resumed() or -1) >= has, f"{run.what}: all go on at step {run.resumed()}, at least {has}",
+                      run.story(), cluster.logs())
+            told = here.agent_log()[log:].count("as the last agent was about to tell it")
+            checks.ok(told == 4 - number, f"{run.what}: the next agent tells {told}", run.story(), cluster.logs())
+            then = settled(a)
+            checks.ok(node.until(lambda: settled(a) > then, 60), f"{run.what}: and snapshots go on", run.story(), cluster.logs())
+        checks.ok(start.wait(120) == 0 and not run.same(), "welcome: it ends well", run.story(), cluster.logs())
 
 
 def is_ready(run, rank):

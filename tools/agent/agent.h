@@ -90,6 +90,7 @@ struct live {
 	int32_t status;
 	bool end_known;               /* it ended by itself, with `status` */
 	bool ended_well;              /* with status 0; the others of its launch have not all */
+	bool adopted;                 /* from the last agent, and its process has not come to this one yet */
 	bool resumed;
 	const char *offered_from;     /* memory or a tier's name, if it was offered something */
 	uint64_t died_ns, begun_ns;

@@ -23,6 +23,7 @@
 #include "tools/agent/offer.h"
 #include "tools/agent/peers/peers.h"
 #include "tools/agent/salvage/salvage.h"
+#include "tools/agent/welcome.h"
 
 #define GENERATION "generation"
 /* How long a starting process waits for an earlier one of the same program to be quite gone. */
@@ -443,17 +444,14 @@ static void refuse(struct client *client, const char *why)
 	client_send(client, TPCK_MSG_WELCOME, &welcome, sizeof welcome);
 }
 
-static void welcome(struct agent *agent, struct hello_job *h, size_t i)
+/* What one process is told, by what its session says of it. */
+static struct tpck_welcome welcome_of(const struct hello_job *h, size_t i)
 {
-	struct hello_part *part = &h->part[i];
+	const struct hello_part *part = &h->part[i];
 	const struct offer *offer = &h->offer[i];
-	struct tpck_control *control = part->session->control;
 	struct tpck_welcome w = {.generation = part->session->name.generation};
-	struct live *live;
 
 	if (offer->made) {
-		control->parent_generation = offer->point.generation;
-		control->resume_step = offer->point.step;
 		w.offer = 1;
 		w.offer_generation = offer->point.generation;
 		w.offer_step = offer->point.step;
@@ -461,13 +459,48 @@ static void welcome(struct agent *agent, struct hello_job *h, size_t i)
 		w.log_offset = offer->cut.offset;
 		w.tries = tpck_program_tries(part->program, &offer->point);
 		memcpy(w.meeting_ports, h->meeting_ports, sizeof w.meeting_ports);
-		/* Another node's rank may have given up before this one is told to go. */
-		if (h->launch->began_anew)
-			atomic_store(&control->go, h->launch->over);
 	}
-	control->pid = part->client->pid;
 	snprintf(w.session, sizeof w.session, "%s", part->session->path);
 	snprintf(w.notice, sizeof w.notice, "%s", offer->notice);
+	return w;
+}
+
+/*
+ * From here on all of them go on so, or begin so: one that has not been told when this agent dies is told by the next one. First all is noted, since the first
+ * session that says whose it is stands for all.
+ */
+static void settle_welcomes(struct hello_job *h)
+{
+	for (size_t i = 0; i < h->count; i++) {
+		struct hello_part *part = &h->part[i];
+		struct tpck_welcome w;
+
+		if (part->rc)
+			continue;
+		if (h->offer[i].made) {
+			part->session->control->parent_generation = h->offer[i].point.generation;
+			part->session->control->resume_step = h->offer[i].point.step;
+		}
+		w = welcome_of(h, i);
+		if (h->launch->world > 1)
+			welcome_note(part->session, part->client->pid, &w);
+	}
+	atomic_thread_fence(memory_order_seq_cst);
+	for (size_t i = 0; i < h->count; i++)
+		if (!h->part[i].rc)
+			h->part[i].session->control->pid = h->part[i].client->pid;
+}
+
+static void welcome(struct agent *agent, struct hello_job *h, size_t i)
+{
+	struct hello_part *part = &h->part[i];
+	const struct offer *offer = &h->offer[i];
+	struct tpck_welcome w = welcome_of(h, i);
+	struct live *live;
+
+	/* Another node's rank may have given up before this one is told to go. */
+	if (offer->made && h->launch->began_anew)
+		atomic_store(&part->session->control->go, h->launch->over);
 	live = live_new(agent, part->session, part->client->pid);
 	if (!live) {
 		refuse(part->client, "out of memory");
@@ -563,6 +596,7 @@ static void hello_done(struct agent *agent, struct job *job)
 		h->launch->base = h->base;
 		h->base = NULL;
 	}
+	settle_welcomes(h);
 	for (size_t i = 0; i < h->count; i++) {
 		struct hello_part *part = &h->part[i];
 
@@ -763,6 +797,8 @@ void hello_begin(struct agent *agent, struct client *client, const struct tpck_h
 	salvage_asked();
 	live_poll(agent);
 	peers_master(hello->master);
+	if (welcome_again(agent, client, hello, identity))
+		return;
 	before = predecessor(agent, client, identity);
 	if (before && (before->life == LIFE_SETTLING || (hello->flags & TPCK_HELLO_RESUME)) &&
 	    defer(client, hello, identity))
@@ -911,6 +947,9 @@ void hello_go(struct agent *agent, struct launch *launch, bool staged, uint64_t 
 	h->meeting_ports[0] = (uint16_t)ports;
 	h->meeting_ports[1] = (uint16_t)(ports >> 16);
 	snprintf(h->obstacle, sizeof h->obstacle, "%.290s", notice);
+	/* Other nodes' ranks may be told already: the store, which is asked next, can take its time. */
+	if (staged && h->begun && h->generation == launch->generation)
+		settle_welcomes(h);
 	h->job.run = go_run;
 	h->job.done = hello_done;
 	agent->jobs++;

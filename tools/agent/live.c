@@ -72,6 +72,7 @@ struct live *live_new(struct agent *agent, struct tpck_session *session, pid_t p
 void live_attach(struct live *live, struct client *client)
 {
 	live->client = client;
+	live->adopted = false;
 	client->live = live;
 }
 

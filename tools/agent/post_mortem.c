@@ -18,6 +18,7 @@
 #include "tools/agent/history.h"
 #include "tools/agent/peers/peers.h"
 #include "tools/agent/watermark.h"
+#include "tools/agent/welcome.h"
 
 static void drop_image(struct live *live, unsigned i)
 {
@@ -253,8 +254,8 @@ static void adopt(struct agent *agent, const char *name)
 			discard(agent, name);
 		return;
 	}
-	/* It was being made ready: nobody was welcomed to it, and whoever waits for that says HELLO again. */
-	if (!session->control->pid) {
+	/* It was being made ready: nobody of its generation was welcomed, and whoever waits for that says HELLO again. */
+	if (!session->control->pid && !welcome_complete(agent, session)) {
 		tpck_log_info("session %s was not begun; it is removed", name);
 		tpck_session_close(session);
 		discard(agent, name);
@@ -277,6 +278,7 @@ static void adopt(struct agent *agent, const char *name)
 	}
 	row->live = live;
 	live->launch = launch;
+	live->adopted = true;
 	if (!pid)
 		close_gaps(session->path);
 	live_open_images(agent, live);
