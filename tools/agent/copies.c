@@ -202,7 +202,7 @@ static void copy_run(struct job *base)
 	struct copy_job *job = (struct copy_job *)base;
 	struct tpck_tier *to = job->agent->tiers.tier[job->tier];
 	struct tpck_error err = {0};
-	int lock;
+	int lock, joined = 0;
 
 	job->rc = tpck_durable_tier_check(to, &job->error);
 	if (job->rc)
@@ -214,9 +214,12 @@ static void copy_run(struct job *base)
 	}
 	if (job->first && tpck_retention_clear(to, &err))
 		tpck_log_warn("remains of earlier runs stay: %s", err.text);
+	/* One that does not work keeps nothing from the other. */
+	if (job->joined)
+		joined = copy_newest(job, store_number(job->agent, peers_shared_tier(job->agent)), to);
 	job->rc = copy_newest(job, 0, to);
-	if (!job->rc && job->joined)
-		job->rc = copy_newest(job, store_number(job->agent, peers_shared_tier(job->agent)), to);
+	if (!job->rc)
+		job->rc = joined;
 	if (job->rc) {
 		(void)tpck_retention_clear(to, NULL);
 	} else if (job->copied) {
