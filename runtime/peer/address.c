@@ -160,6 +160,22 @@ bool tpck_address_all_link_local(void)
 	return local && !others;
 }
 
+size_t tpck_address_carriers(char names[][IF_NAMESIZE], size_t most)
+{
+	struct ifaddrs *all = NULL;
+	size_t count = 0;
+
+	if (getifaddrs(&all))
+		return 0;
+	/* The kernel's links come first, one each, and then addresses. */
+	for (struct ifaddrs *i = all; i && count < most; i = i->ifa_next)
+		if (i->ifa_addr && i->ifa_addr->sa_family == AF_PACKET && (i->ifa_flags & IFF_UP) && (i->ifa_flags & IFF_RUNNING) &&
+		    !(i->ifa_flags & IFF_LOOPBACK))
+			snprintf(names[count++], IF_NAMESIZE, "%s", i->ifa_name);
+	freeifaddrs(all);
+	return count;
+}
+
 size_t tpck_address_local(struct tpck_local *list, size_t most)
 {
 	static const int families[] = {AF_INET, AF_INET6};

@@ -59,6 +59,8 @@ struct tpck_transport_operations {
 	/* Waits until there is something to do, `wake` is readable, or the time is over. */
 	void (*wait)(struct tpck_transport *transport, int wake, int timeout_ms);
 	void (*stop)(struct tpck_transport *transport);
+	/* NULL, or whether it does not see an interface that can be used by now: who starts it anew may reach more. */
+	bool (*outdated)(struct tpck_transport *transport);
 	/* NULL, or who there is: a launcher has said so, and nobody else is looked for. A host's name, and its addresses. */
 	void (*each)(struct tpck_transport *transport, void (*visit)(void *context, const char *name, const char *addresses),
 		     void *context);

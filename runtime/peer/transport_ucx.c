@@ -100,6 +100,8 @@ struct tpck_transport {
 	struct listening listening[LISTENERS_MOST];
 	unsigned listeners;
 	struct tpck_local local[LOCAL_MOST];
+	char carriers[LOCAL_MOST][IF_NAMESIZE]; /* interfaces that UCX has looked at */
+	size_t carrier_count;
 	size_t locals;
 	uint16_t port;
 	struct ucx_link *links;
@@ -565,6 +567,23 @@ static ucs_status_t open_halves(struct tpck_transport *t)
 	return status;
 }
 
+/* UCX takes interfaces that have a carrier when it is started, and no others later. */
+static bool ucx_outdated(struct tpck_transport *t)
+{
+	char now[LOCAL_MOST][IF_NAMESIZE];
+	size_t count = tpck_address_carriers(now, LOCAL_MOST);
+
+	for (size_t i = 0; i < count; i++) {
+		size_t k = 0;
+
+		while (k < t->carrier_count && strcmp(now[i], t->carriers[k]) != 0)
+			k++;
+		if (k == t->carrier_count)
+			return true;
+	}
+	return false;
+}
+
 static int start(struct tpck_transport **out, const struct tpck_transport_events *events, void *context, uint16_t port,
 		 struct tpck_error *err)
 {
@@ -580,6 +599,7 @@ static int start(struct tpck_transport **out, const struct tpck_transport_events
 	t->events = events;
 	t->context = context;
 	t->locals = tpck_address_local(t->local, LOCAL_MOST);
+	t->carrier_count = tpck_address_carriers(t->carriers, LOCAL_MOST);
 	status = open_halves(t);
 	if (status == UCS_OK)
 		status = listen_somewhere(t, port);
@@ -593,7 +613,7 @@ static int start(struct tpck_transport **out, const struct tpck_transport_events
 
 const struct tpck_transport_operations tpck_transport_ucx = {
 	.name = "ucx", .start = start, .port = ucx_port, .connect = ucx_connect, .send = ucx_send, .close = ucx_close,
-	.progress = ucx_progress, .wait = ucx_wait, .stop = ucx_stop,
+	.progress = ucx_progress, .wait = ucx_wait, .stop = ucx_stop, .outdated = ucx_outdated,
 };
 
 #endif

@@ -19,6 +19,8 @@
 #define SEC 1000000000ull
 /* A peer is spoken to every second, and one that is silent for so long is dead: the network may not say so. */
 #define TICK_NS SEC
+/* How often an agent that knows nobody looks at its interfaces. */
+#define RENEW_NS (2 * SEC)
 #define SILENCE_NS (8 * SEC)
 #define WAIT_NS (SEC / 10)
 /* One of the two connects at once, the other only if that does not happen. */
@@ -50,7 +52,7 @@ struct lead {
 };
 
 static struct lead *leads;
-static uint64_t serials, tick_ns, touch_ns, clear_ns, resolve_ns, list_ns, unquiet_ns;
+static uint64_t serials, tick_ns, touch_ns, clear_ns, resolve_ns, list_ns, unquiet_ns, renew_ns;
 
 /* ---- sending ------------------------------------------------------------------------------ */
 
@@ -677,12 +679,51 @@ static void look(uint64_t now)
 	pthread_mutex_unlock(&peers.lock);
 }
 
+/*
+ * What has no carrier when the transport is started stays unknown to it: an agent that begins while its node's network is down would stay alone. False: it does
+ * not run now.
+ */
+static bool renew_transport(uint64_t now)
+{
+	struct tpck_error err = {0};
+	char addresses[4096];
+
+	if (peers.transport) {
+		if (now < renew_ns || !peers.ops->outdated)
+			return true;
+		renew_ns = now + RENEW_NS;
+		for (const struct peer *peer = peers.list; peer; peer = peer->next)
+			if (peer->state == PEER_KNOWN)
+				return true;
+		if (!peers.ops->outdated(peers.transport))
+			return true;
+		while (peers.list)
+			peer_close(peers.list, "an interface has come up");
+		peers.ops->stop(peers.transport);
+		peers.transport = NULL;
+	}
+	if (peers.ops->start(&peers.transport, &peers_events, NULL, peers.port, &err)) {
+		peers.transport = NULL;
+		tpck_log_debug("%s", err.text);
+		return false;
+	}
+	tpck_log_info("an interface has come up: listening for others anew, at port %u", peers.ops->port(peers.transport));
+	tpck_rendezvous_addresses(peers.ops->port(peers.transport), addresses, sizeof addresses);
+	if (!peers.agent->settings.nodes[0] && tpck_rendezvous_write(peers.folder, peers.node, addresses, &err))
+		tpck_log_warn("%s", err.text);
+	for (struct lead *lead = leads; lead; lead = lead->next)
+		lead->next_ns = 0;
+	return true;
+}
+
 static void tick(uint64_t now)
 {
 	struct peer *next;
 	uint64_t own;
 
 	tick_ns = now + TICK_NS;
+	if (!renew_transport(now))
+		return;
 	look_for_alone();
 	pthread_mutex_lock(&peers.lock);
 	own = (peers.working ? PING_WORKING : 0) | (peers.staying && peers.ops->each ? PING_STAYING : 0) | (peers.ending ? PING_ENDING : 0);
@@ -768,7 +809,9 @@ void *peers_thread(void *unused)
 		if (now >= tick_ns)
 			tick(now);
 		resume_ns = outgoing_resume();
-		if (!peers.ops->progress(peers.transport))
+		if (!peers.transport)
+			(void)poll(&(struct pollfd){.fd = peers.wake, .events = POLLIN}, 1, wait_ms(tick_ns));
+		else if (!peers.ops->progress(peers.transport))
 			peers.ops->wait(peers.transport, peers.wake, wait_ms(resume_ns));
 	}
 	while (peers.list)

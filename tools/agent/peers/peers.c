@@ -163,11 +163,13 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	if (rc && peers.listed) {
 		tpck_log_info("port %u is taken: nodes are not found by Slurm's list of them, but in the store", port);
 		peers.listed = false;
-		rc = peers.ops->start(&peers.transport, &peers_events, NULL, 0, err);
+		port = 0;
+		rc = peers.ops->start(&peers.transport, &peers_events, NULL, port, err);
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc)
 		return rc;
+	peers.port = port;
 	if (!peers.ops->each && tpck_address_all_link_local())
 		tpck_log_warn("this node has link-local addresses only, which UCX's TCP does not use: no agents of other nodes are reached over TCP");
 	tpck_rendezvous_addresses(peers.ops->port(peers.transport), addresses, sizeof addresses);

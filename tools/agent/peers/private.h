@@ -144,7 +144,8 @@ extern struct peers {
 	uint8_t secret[TPCK_SECRETS][TPCK_SECRET_BYTES];
 	bool listed;               /* Slurm's list of nodes, or the node at which the ranks meet, is looked at, and there is a user's secret */
 	const struct tpck_transport_operations *ops;
-	struct tpck_transport *transport;
+	struct tpck_transport *transport; /* NULL: it is to be started anew */
+	uint16_t port; /* that it is asked to listen at; 0: any */
 	struct worker courier;
 	pthread_t thread;
 	int wake;
