@@ -34,7 +34,7 @@ static _Atomic int socket_now = -1;
 static uint64_t generation;
 static struct tpck_control *page;
 static char session[256] TPCK_LARGE;
-static _Atomic bool ending, bye;
+static _Atomic bool ending, bye, seeking;
 
 static int send_message(int fd, enum tpck_message_type type, const void *payload, uint32_t bytes)
 {
@@ -202,12 +202,34 @@ static void reconnect(void)
 	}
 	if (fd >= 0) {
 		atomic_store(&socket_now, fd);
-		events.again();
+		/* Nothing has been asked for before the link's thread runs. */
+		if (events.again)
+			events.again();
 		return;
 	}
 	if (!complaints++)
 		tpck_log_warn("%s; snapshots stay in memory until it does", err.text);
 	tpck_reach_pause(1000);
+}
+
+/* Two threads may find that the agent behind this socket is gone. */
+static void seek(int lost)
+{
+	if (atomic_exchange(&seeking, true)) {
+		tpck_reach_pause(20);
+		return;
+	}
+	if (atomic_load(&socket_now) == lost)
+		reconnect();
+	atomic_store(&seeking, false);
+}
+
+void tpck_link_seek(void)
+{
+	int fd = atomic_load(&socket_now);
+
+	if (tpck_link_lost())
+		seek(fd);
 }
 
 static void *link_main(void *unused)
@@ -228,7 +250,7 @@ static void *link_main(void *unused)
 		if (fd < 0) {
 			if (atomic_load(&ending))
 				break;
-			reconnect();
+			seek(fd);
 			continue;
 		}
 		type = receive(fd, &payload, sizeof payload, TICK_MS);
@@ -243,7 +265,7 @@ static void *link_main(void *unused)
 				atomic_store(&bye, true);
 				break;
 			}
-			reconnect();
+			seek(fd);
 		}
 		events.tick();
 	}

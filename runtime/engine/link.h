@@ -34,8 +34,10 @@ int tpck_link_hello(const struct tpck_link_options *options, struct tpck_welcome
 /* Sends a message without waiting; one that cannot be sent is dropped (the control page and the
  * images say the same). */
 void tpck_link_send(enum tpck_message_type type, const void *payload, uint32_t bytes);
-/* Whether the agent is gone. Before tpck_link_start() nobody looks for another. */
+/* Whether the agent is gone. Before tpck_link_start() nobody looks for another but tpck_link_seek(). */
 bool tpck_link_lost(void);
+/* Finds or starts another agent and says hello again for the same session, for up to some seconds; nothing while another thread does so. */
+void tpck_link_seek(void);
 /* Called by the link's thread. */
 struct tpck_link_events {
 	void (*ready)(const struct tpck_prepare *granted);

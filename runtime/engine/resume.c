@@ -114,6 +114,9 @@ static void *ranks_main(void *unused)
 		/* It would wait for word of the others for as long as it may. */
 		if (go == TPCK_GO_WAIT && left_alone(&since) && atomic_load(&engine->control->go) == TPCK_GO_WAIT)
 			begin_anew("the agent is gone", true);
+		/* Ranks that wait for one another in a call of their own do not come to where the link's thread begins. */
+		if (since)
+			tpck_link_seek();
 		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 	}
 	return NULL;
