@@ -13,11 +13,11 @@
 
 enum tpck_accord_kind {
 	/* the start */
-	TPCK_ACCORD_LEAD = 1, /* leader: here is rank 0. generation: the launch's, or 0: ranks are waited for; value 1: nobody else belongs
-			       * to it but ranks of that generation, whose agent or whose leader's was gone; value2 1: nodes that have such ranks
-			       * are not there */
+	TPCK_ACCORD_LEAD = 1, /* leader: here is rank 0. generation: the launch's, or 0: ranks are waited for; parent, step: what its ranks went on
+			       * from, parent 0: nothing; value: enum tpck_lead; value2 1: nodes that have ranks of that generation are not there */
 	TPCK_ACCORD_CLOSED,   /* leader: nobody else belongs to this start */
-	TPCK_ACCORD_MEMBER,   /* to the leader: a rank is here (again). ordinal, step: the one it wants; value: its HELLO's flags; struct tpck_accord_member */
+	TPCK_ACCORD_MEMBER,   /* to the leader: a rank is here (again). ordinal, step: the one it wants; value: its HELLO's flags; struct tpck_accord_member.
+			       * value2 1: it waits, and has been told nothing; generation: what it was made ready for, 0: nothing */
 	TPCK_ACCORD_ASK,      /* leader to all: who has what? The forms of all ranks' identities (agent/identity.h) */
 	TPCK_ACCORD_HOLDS,    /* to an ASK: struct tpck_accord_holding, of ranks of these forms; value: greatest generation heard of */
 	TPCK_ACCORD_STAGE,    /* leader: make ready to go on from parent and step as `generation`; struct tpck_accord_source. value2: number of the
@@ -58,6 +58,13 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_WRITE,    /* the part of step and generation whose first are rank and ordinal is to be written; value: enum tpck_left_from; value2: it is all */
 	TPCK_ACCORD_WRITTEN,  /* to a WRITE: value 0: it is; else an errno, and a text why not */
 	TPCK_ACCORD_SAVED,    /* to all. value: enum tpck_left_end, of generation, at step; of a failure a text says why */
+};
+
+/* Whom a leader takes in. */
+enum tpck_lead {
+	TPCK_LEAD_OPEN,   /* all that have its key */
+	TPCK_LEAD_CLOSED, /* ranks of its generation, whose agent or whose leader's was gone; and of these such as wait may ask, by MEMBER */
+	TPCK_LEAD_LATE,   /* those that have asked, and are told: with STAGE, if parent is not 0, and START */
 };
 
 /* What a node says of a launch with its answer. */

@@ -18,7 +18,7 @@
 #include "runtime/wire/view.h"
 
 #define TPCK_PEER_MAGIC 0x72656570u /* "peer" */
-enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 16 };
+enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 17 };
 /* Of texts: identities, reasons, manifests. */
 enum { TPCK_PEER_TEXT_MAX = 256 << 20, TPCK_PEER_NAME = 128 };
 

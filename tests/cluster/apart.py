@@ -647,6 +647,48 @@ def case_welcome():
         checks.ok(start.wait(120) == 0 and not run.same(), "welcome: it ends well", run.story(), cluster.logs())
 
 
+def case_unheard():
+    """The leader says that all begin, which one of three nodes does not hear: its agent dies, and the leader's, too; or its link is cut, and one of the two dies, or
+    none: its next agent begins without a network then. Its ranks are taken in as they are, and nobody begins anew. The part of the last one to be ready comes from a node without ranks, whose link is
+    slow. Without CASE= one of the five."""
+    for cut, dies in ((False, "ac"), (False, "c"), (True, "a"), (True, ""), (True, "c"))[:None if wanted else 1]:
+        with node.Cluster(5, memory="1g") as cluster:
+            a, b, c, d, e = cluster.nodes
+            run = Spread(cluster, 3, "--zero", steps=300, size=("--width", "32", "--context", "16", "--bigrams", "32768"))
+            run.what = f"unheard: {'the link is cut' if cut else 'no cut'}, {len(dies)} agents die"
+            for n in (a, b, c, d):
+                n.agent(TRANSPCKPT_DOMAIN="holder" if n is d else "ranks")
+            start = begin(run, (a, b, c), 1, 10, settled)
+            has = settled(a)
+            b.destroy()
+            start.kill()
+            node.until(lambda: all("was killed" in n.agent_log() for n in (a, c)), 10)
+            node.time.sleep(1)
+            d.slow("10mbit")
+            sent, logs, old = d.bytes_out(), {n: len(n.agent_log()) for n in (a, c)}, generations(c)
+            start = run.start((a, e, c))
+            moving = node.until(lambda: d.bytes_out() - sent > 1 << 20 and generations(c) != old, 60)
+            node.time.sleep(1)
+            if cut:
+                c.cut()
+            else:
+                c.signal_agent("STOP")
+            d.slow(None)
+            checks.ok(moving and node.until(lambda: "go on from step" in a.agent_log()[logs[a]:], 30), f"{run.what}: all begin", run.story(), cluster.logs())
+            checks.ok(node.until(lambda: "resuming at step" in run.said()[1], 20), f"{run.what}: another node has heard it", run.story(), cluster.logs())
+            for n in (a, c):
+                if n.name[-1] in dies:
+                    n.signal_agent("KILL")
+            if cut:
+                # What is on its way would come yet.
+                node.until(lambda: f"{a.name} is gone" in c.agent_log()[logs[c]:] and (dies or f"{c.name} is gone" in a.agent_log()[logs[a]:]), 30)
+                c.heal()
+            checks.ok(node.until(lambda: all(is_live(run, rank) for rank in range(3)), 50) and "not resuming" not in run.story() and
+                      "once more" not in run.story(), f"{run.what}: nobody begins anew", run.story(), cluster.logs())
+            checks.ok("has not heard yet" in a.agent_log()[logs[a]:], f"{run.what}: the leader knows of it", cluster.logs())
+            finish(run, start, has, "it is said again")
+
+
 def is_ready(run, rank):
     return "ready to go live" in run.said()[rank]
 

@@ -18,6 +18,7 @@
 #include "tools/agent/identity.h"
 #include "tools/agent/peers/peers.h"
 #include "tools/agent/salvage/salvage.h"
+#include "tools/agent/welcome.h"
 
 enum { STEP = 300, GENERATION = 5, KEY = 77 };
 enum { KINDS = TPCK_ACCORD_SAVED + 1 };
@@ -143,6 +144,8 @@ void salvage_lost(struct agent *agent, const char *node) { (void)agent; (void)no
 void salvage_met(const struct agent *agent, const char *node) { (void)agent; (void)node; }
 void salvage_said(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *more, size_t size) { (void)agent; (void)node; (void)message; (void)more; (void)size; }
 void stall_describe(const struct tpck_waiting *waiting, uint64_t since_ns, char text[STALL_TEXT]) { (void)waiting; (void)since_ns; text[0] = '\0'; }
+uint64_t welcome_missed(uint64_t launch, uint32_t rank, uint32_t ordinal) { (void)launch; (void)rank; (void)ordinal; return 0; }
+uint64_t welcome_ports(const struct tpck_session *session) { (void)session; return 0; }
 void stall_over(uint64_t since_ns) { (void)since_ns; }
 void stall_show(struct launch *launch, const char *text) { (void)launch; (void)text; }
 /* clang-format on */

@@ -257,6 +257,7 @@ static void adopt(struct agent *agent, const char *name)
 	/* It was being made ready: nobody of its generation was welcomed, and whoever waits for that says HELLO again. */
 	if (!session->control->pid && !welcome_complete(agent, session)) {
 		tpck_log_info("session %s was not begun; it is removed", name);
+		welcome_note_missed(session);
 		tpck_session_close(session);
 		discard(agent, name);
 		return;

@@ -19,6 +19,14 @@ struct noted {
 	struct tpck_welcome welcome;
 };
 
+/* Sessions that were made ready, as many as an agent finds at its start. */
+struct missed {
+	uint64_t launch;
+	struct tpck_session_name name;
+	struct missed *next;
+};
+static struct missed *missed;
+
 static int noted_path(const struct tpck_session *session, char path[TPCK_PATH_MAX])
 {
 	return tpck_path_join(path, TPCK_PATH_MAX, session->path, "welcome");
@@ -80,6 +88,35 @@ bool welcome_complete(struct agent *agent, struct tpck_session *session)
 		return false;
 	session->control->pid = (int32_t)noted.pid;
 	return true;
+}
+
+uint64_t welcome_ports(const struct tpck_session *session)
+{
+	struct noted noted;
+
+	return read_noted(session, &noted) ? (uint64_t)noted.welcome.meeting_ports[1] << 16 | noted.welcome.meeting_ports[0] : 0;
+}
+
+void welcome_note_missed(const struct tpck_session *session)
+{
+	struct missed *one = calloc(1, sizeof *one);
+
+	if (!one)
+		return;
+	one->launch = session->control->launch;
+	one->name = session->name;
+	one->next = missed;
+	missed = one;
+}
+
+uint64_t welcome_missed(uint64_t launch, uint32_t rank, uint32_t ordinal)
+{
+	uint64_t newest = 0;
+
+	for (const struct missed *one = missed; one; one = one->next)
+		if (one->launch == launch && one->name.rank == rank && one->name.ordinal == ordinal && one->name.generation > newest)
+			newest = one->name.generation;
+	return newest;
 }
 
 /* One that was welcomed says ADOPT; if it is another program text already, and so says HELLO, nothing has come into the session. */

@@ -14,6 +14,12 @@
 void welcome_note(const struct tpck_session *session, pid_t pid, const struct tpck_welcome *welcome);
 /* A session says not whose it is. True: others of its generation did, and now it does. */
 bool welcome_complete(struct agent *agent, struct tpck_session *session);
+/* Where its generation's ranks meet, as it was told, in the form of TPCK_ACCORD_START; 0: it is not known. */
+uint64_t welcome_ports(const struct tpck_session *session);
+/* One that an agent from before made ready for its process, who has been told nothing of it; it is not opened any more. */
+void welcome_note_missed(const struct tpck_session *session);
+/* The newest generation that this rank's process was made ready for so, or 0. */
+uint64_t welcome_missed(uint64_t launch, uint32_t rank, uint32_t ordinal);
 /* The last agent was about to welcome this process, to a session that was taken over: it is now. False: this is not so. */
 bool welcome_again(struct agent *agent, struct client *client, const struct tpck_hello *hello, const char *identity);
 

@@ -14,13 +14,15 @@
 #include "tools/agent/accord/private.h"
 #include "tools/agent/identity.h"
 #include "tools/agent/salvage/salvage.h"
+#include "tools/agent/welcome.h"
 
 /* What other nodes' agents lead. */
 struct lead {
 	char node[TPCK_PEER_NAME], host[TPCK_PEER_NAME];
 	uint64_t key, number, generation;
 	uint32_t world;
-	bool closed, lacks;
+	bool closed, lacks, resumed;
+	bool late; /* while it is said */
 	char notice[300];
 	struct lead *next;
 };
@@ -52,6 +54,7 @@ void accord_free(struct agent *agent, struct launch *launch)
 	tpck_ledger_free(accord->ledger);
 	tpck_inquiry_free(&accord->inquiry);
 	tpck_waiting_free(accord->waiting);
+	accord_late_free(accord);
 	free(accord->to_stage);
 	free(accord->stored);
 	free(accord);
@@ -107,7 +110,7 @@ void accord_tell_leader(struct agent *agent, struct launch *launch, struct tpck_
 		peers_talk(accord->leader, message, more, size);
 }
 
-void accord_tell_all(struct agent *agent, struct launch *launch, struct tpck_accord_message *message, const void *more, size_t size)
+static void tell_others(struct launch *launch, struct tpck_accord_message *message, const void *more, size_t size)
 {
 	const char *node;
 	size_t at = 0;
@@ -116,19 +119,40 @@ void accord_tell_all(struct agent *agent, struct launch *launch, struct tpck_acc
 	while ((node = tpck_ledger_node(launch->accord->ledger, &at)))
 		if (strcmp(node, peers_node()) != 0)
 			peers_talk(node, message, more, size);
+}
+
+void accord_tell_all(struct agent *agent, struct launch *launch, struct tpck_accord_message *message, const void *more, size_t size)
+{
+	tell_others(launch, message, more, size);
 	accord_obey(agent, launch, message, more, size);
+}
+
+void accord_do_and_tell_all(struct agent *agent, struct launch *launch, struct tpck_accord_message *message, const void *more, size_t size)
+{
+	accord_obey(agent, launch, message, more, size);
+	tell_others(launch, message, more, size);
+}
+
+void accord_announce(const struct launch *launch, const char *node, enum tpck_lead whom)
+{
+	const struct accord *accord = launch->accord;
+	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_LEAD);
+
+	/* As long as it is being staged nobody has begun. */
+	if (accord->phase != ACCORD_RUNNING)
+		message.generation = 0;
+	if (accord->resumed) {
+		message.parent = accord->point.generation;
+		message.step = accord->point.step;
+	}
+	message.value = whom;
+	message.value2 = accord->lacks;
+	peers_talk(node, &message, accord->notice, strlen(accord->notice) + 1);
 }
 
 static void announce(const struct launch *launch, const char *node)
 {
-	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_LEAD);
-
-	/* As long as it is being staged nobody has begun. */
-	if (launch->accord->phase != ACCORD_RUNNING)
-		message.generation = 0;
-	message.value = launch->closed;
-	message.value2 = launch->accord->lacks;
-	peers_talk(node, &message, launch->accord->notice, strlen(launch->accord->notice) + 1);
+	accord_announce(launch, node, launch->closed ? TPCK_LEAD_CLOSED : TPCK_LEAD_OPEN);
 }
 
 /* ---- who leads ---------------------------------------------------------------------------- */
@@ -165,11 +189,13 @@ static void say_member(struct agent *agent, struct launch *launch, const struct 
 	message.ordinal = hello->ordinal;
 	message.step = hello->resume_step;
 	message.value = hello->flags;
+	message.value2 = 1;
+	if (!message.generation)
+		message.generation = welcome_missed(hello->launch, hello->rank, hello->ordinal);
 	accord_say_member(agent, launch, &message, identity);
 }
 
-/* Those who wait, to whom nobody has said anything yet. */
-static void say_members(struct agent *agent, struct launch *launch)
+void accord_say_members(struct agent *agent, struct launch *launch)
 {
 	for (struct client *client = agent->clients; client; client = client->next)
 		if (client->launch == launch && client->deferred && !client->busy)
@@ -201,13 +227,21 @@ static void find_leader(struct agent *agent, struct launch *launch)
 		bool runs = accord->phase == ACCORD_RUNNING && launch->generation;
 
 		if (lead->key != launch->key || lead->world != launch->world || is_followed(agent, lead) ||
-		    (runs ? lead->generation != launch->generation : lead->closed))
+		    (runs && lead->generation != launch->generation))
 			continue;
+		if (!runs && !lead->late && (lead->closed || (lead->generation && lead->resumed))) {
+			if (lead->generation)
+				accord_late_ask(agent, launch, lead->node, lead->number);
+			continue;
+		}
 		memcpy(accord->leader, lead->node, sizeof accord->leader);
 		accord->number = lead->number;
 		accord->lacks = lead->lacks;
 		accord->next_ns = 0;
-		say_members(agent, launch);
+		accord->late = !runs && lead->late;
+		if (accord->late)
+			return;
+		accord_say_members(agent, launch);
 		if (runs)
 			accord_rejoin(agent, launch);
 		else if (lead->generation)
@@ -235,6 +269,8 @@ static bool lead(struct launch *launch)
 	accord->leads = true;
 	accord->number = ++numbers;
 	accord->announced = launch->generation;
+	if (launch->generation)
+		accord_late_adopt(launch);
 	snprintf(accord->leader, sizeof accord->leader, "%s", peers_node());
 	announce(launch, NULL);
 	return true;
@@ -282,7 +318,7 @@ void accord_came(struct agent *agent, struct launch *launch, const struct tpck_h
 		return;
 	}
 	if (lead(launch))
-		say_members(agent, launch);
+		accord_say_members(agent, launch);
 	else
 		hello_refuse(agent, launch, "out of memory");
 }
@@ -319,8 +355,10 @@ static void note_lead(struct agent *agent, const char *node, const char *host, c
 	lead->world = message->world;
 	lead->number = message->number;
 	lead->generation = message->generation;
-	lead->closed = message->value != 0;
+	lead->closed = message->value != TPCK_LEAD_OPEN;
+	lead->late = message->value == TPCK_LEAD_LATE;
 	lead->lacks = message->value2 != 0;
+	lead->resumed = message->parent != 0;
 	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
 		struct accord *accord = launch->accord;
 
@@ -331,9 +369,11 @@ static void note_lead(struct agent *agent, const char *node, const char *host, c
 			accord->lacks = lead->lacks;
 		if (!accord->leader[0])
 			find_leader(agent, launch);
-		else if (accord->number == lead->number && strcmp(accord->leader, node) == 0 && lead->generation && accord->phase == ACCORD_GATHERING)
+		else if (accord->number == lead->number && strcmp(accord->leader, node) == 0 && lead->generation && accord->phase == ACCORD_GATHERING &&
+			 !accord->late)
 			follow(agent, launch, lead->generation, lead->notice);
 	}
+	lead->late = false;
 }
 
 /* number 0: all that the node leads. */
@@ -394,7 +434,7 @@ void accord_said(struct agent *agent, const char *node, const char *host, const 
 		note_lead(agent, node, host, message, size ? more : "");
 	} else if (message->kind == TPCK_ACCORD_CLOSED) {
 		forget_leads(node, message->number);
-		if (launch && !launch->accord->leads)
+		if (launch && !launch->accord->leads && !launch->accord->late)
 			launch->closed = true;
 	} else if (message->kind == TPCK_ACCORD_ASK) {
 		accord_answer(agent, node, message, more, size);
@@ -443,6 +483,7 @@ void accord_lost(struct agent *agent, const char *node, const char *host)
 		if (!launch->apart)
 			continue;
 		accord_stalls_forget(launch, node);
+		accord_late_forget(launch, node);
 		if (accord->broken)
 			continue;
 		if (accord->leads ? ranks_leave(accord, node) : strcmp(accord->leader, node) == 0)
@@ -477,6 +518,9 @@ void accord_consider(struct agent *agent)
 
 			accord->closed_said = true;
 			peers_talk(NULL, &closed, NULL, 0);
+			/* Ranks of its generation may still come. */
+			if (accord->phase == ACCORD_RUNNING && launch->generation)
+				announce(launch, NULL);
 		}
 		/* Its last agent led it. */
 		if (accord->phase == ACCORD_RUNNING && launch->generation && !accord->leader[0] && launch_rank(launch, 0) && !accord->broken && peers_on() && lead(launch))

@@ -44,6 +44,7 @@ struct accord {
 	uint64_t attempt;             /* at staging, by the leader's number */
 	struct accord_stage *to_stage; /* a STAGE that came while another one was under way */
 	bool lacks;                   /* who leads says that nodes with ranks of it are not there; the leader's: has said so */
+	bool late;                    /* the others have begun, and who leads will say how (late.c) */
 
 	/* the leader's */
 	struct tpck_roll *roll;       /* the ranks */
@@ -68,6 +69,9 @@ struct accord {
 	char flush_why[300];          /* a part of it is not written; "": all are so far */
 	bool haste, haste_said;
 	char notice[300];
+	bool resumed;                 /* its ranks went on from `point`, and meet at `ports` */
+	uint64_t ports;
+	struct accord_late *latecomers; /* nodes that were not told that all begin */
 	struct tpck_waiting *waiting; /* nodes whose ranks do not get on; NULL: there were none yet */
 	uint64_t waiting_ns;          /* since when, by the newest of their iterations; 0: it has not been said */
 };
@@ -81,8 +85,14 @@ struct accord_stage {
 
 /* To the leader, which may be this one. */
 void accord_tell_leader(struct agent *agent, struct launch *launch, struct tpck_accord_message *message, const void *more, size_t size);
-/* From the leader to all nodes that have ranks, itself among them. */
+/* From the leader to all nodes that have ranks, itself among them, and last. */
 void accord_tell_all(struct agent *agent, struct launch *launch, struct tpck_accord_message *message, const void *more, size_t size);
+/* And first: what it has noted its next agent finds, if the others have heard it. */
+void accord_do_and_tell_all(struct agent *agent, struct launch *launch, struct tpck_accord_message *message, const void *more, size_t size);
+/* Those who wait here, to whom nobody has said anything yet. */
+void accord_say_members(struct agent *agent, struct launch *launch);
+/* To one node: what it leads, and whom it takes in. */
+void accord_announce(const struct launch *launch, const char *node, enum tpck_lead whom);
 /* What the leader says: of this launch. */
 void accord_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size);
 /* What is said to the leader. */
@@ -135,6 +145,22 @@ void accord_stage_next(struct agent *agent, struct launch *launch);
 /* All begin from their beginning. */
 void accord_start_anew(struct agent *agent, struct launch *launch, const char *notice);
 extern const char accord_gone[]; /* why, where an agent is gone */
+
+/* late.c */
+/* By a node that waits: who leads a launch that has begun is asked whether it is of it. */
+void accord_late_ask(struct agent *agent, struct launch *launch, const char *leader, uint64_t number);
+/* By the leader: a rank asks so. False: it is no latecomer. */
+bool accord_late_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+		      const struct tpck_accord_member *member);
+/* Once all are there again those that are late are told. */
+void accord_late_consider(struct agent *agent, struct launch *launch);
+void accord_late_staged(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message, const char *why);
+/* One is gone. */
+void accord_late_forget(struct launch *launch, const char *node);
+void accord_late_free(struct accord *accord);
+bool accord_late_any(const struct launch *launch);
+/* Its sessions are a dead agent's: what that told the ranks. */
+void accord_late_adopt(struct launch *launch);
 
 /* survey.c */
 /* Behind the inquiry; then accord_stage_next(). */

@@ -188,7 +188,7 @@ void accord_start_anew(struct agent *agent, struct launch *launch, const char *n
 	}
 	message = accord_message(launch, TPCK_ACCORD_START);
 	message.value2 = hello_ports();
-	accord_tell_all(agent, launch, &message, accord->notice, strlen(accord->notice) + 1);
+	accord_do_and_tell_all(agent, launch, &message, accord->notice, strlen(accord->notice) + 1);
 }
 
 /* What ranks of one node get from others; malloc'd. NULL: there is no memory. */
@@ -297,6 +297,10 @@ static void hear_staged(struct agent *agent, struct launch *launch, const char *
 	struct accord *accord = launch->accord;
 	struct tpck_accord_message start;
 
+	if (accord->phase == ACCORD_RUNNING) {
+		accord_late_staged(agent, launch, node, message, why);
+		return;
+	}
 	/* What was made ready for an earlier attempt may have been taken away. */
 	if (accord->phase != ACCORD_STAGING || message->generation != launch->generation || message->value2 != accord->attempt)
 		return;
@@ -320,7 +324,7 @@ static void hear_staged(struct agent *agent, struct launch *launch, const char *
 	start = accord_message(launch, TPCK_ACCORD_START);
 	start.value = 1;
 	start.value2 = hello_ports();
-	accord_tell_all(agent, launch, &start, NULL, 0);
+	accord_do_and_tell_all(agent, launch, &start, NULL, 0);
 }
 
 /* An agent is gone. Nobody has begun: its node's next one is as good, and has what this one had. */
@@ -331,6 +335,7 @@ static void wait_for_next(struct launch *launch)
 	/* As long as nothing is staged ranks are waited for by their HELLOs. */
 	if (accord->next_ns || launch->staged || accord->phase > ACCORD_ASKING)
 		accord->next_ns = tpck_clock_monotonic_ns() + ACCORD_NEXT_NS;
+	accord->late = false;
 	ask_anew(accord);
 	if (!accord->leads)
 		accord->leader[0] = '\0';
@@ -355,7 +360,7 @@ static void hear_member(struct agent *agent, struct launch *launch, const char *
 	if (size != sizeof member || (launch->closed && accord->phase != ACCORD_RUNNING))
 		return;
 	memcpy(&member, more, sizeof member);
-	if (member.form[sizeof member.form - 1] ||
+	if (member.form[sizeof member.form - 1] || accord_late_hear(agent, launch, node, message, &member) ||
 	    tpck_roll_enter(accord->roll, message->rank, message->ordinal, &member.key, member.form, asks(message->value)) ||
 	    tpck_ledger_join(accord->ledger, message->rank, node))
 		return;
@@ -363,8 +368,10 @@ static void hear_member(struct agent *agent, struct launch *launch, const char *
 		accord->ordinal = message->ordinal;
 		accord->wanted = message->step;
 	}
-	if (launch->closed)
+	if (launch->closed) {
+		accord_late_consider(agent, launch);
 		accord_catch_up(agent, launch, node);
+	}
 	/* All were there: this agent, or the one before it, has been lost, which is not known here yet. */
 	else if (launch->accord->phase == ACCORD_ASKING || launch->accord->phase == ACCORD_CHOOSING || launch->accord->phase == ACCORD_STAGING)
 		wait_for_next(launch);
@@ -510,6 +517,11 @@ void accord_start_obey(struct agent *agent, struct launch *launch, const struct 
 		break;
 	case TPCK_ACCORD_START:
 		launch->generation = message->generation;
+		/* Nobody else is to come. */
+		launch->closed = launch->closed || accord->late;
+		accord->late = false;
+		accord->resumed = message->value != 0;
+		accord->ports = message->value2;
 		accord->phase = ACCORD_RUNNING;
 		accord->until_ns = accord->next_ns = 0;
 		forget_choice(accord);
@@ -526,7 +538,11 @@ void accord_start_obey(struct agent *agent, struct launch *launch, const struct 
 		launch_live(launch);
 		break;
 	case TPCK_ACCORD_OVER:
-		begin_anew(agent, launch, message);
+		/* Those who were to come late wait for the others again. */
+		if (accord->late)
+			wait_for_next(launch);
+		else
+			begin_anew(agent, launch, message);
 		break;
 	default:
 		break;
@@ -609,7 +625,8 @@ static void start_over(struct agent *agent, struct launch *launch)
 	const struct live *live;
 	uint32_t at = 0;
 
-	if (!accord_is_starting(launch) || accord->live || (accord->leads ? tpck_ledger_is_complete(accord->ledger) : accord->leader[0] != 0))
+	if (!accord_is_starting(launch) || accord->live ||
+	    (accord->leads ? tpck_ledger_is_complete(accord->ledger) && !accord_late_any(launch) : accord->leader[0] != 0))
 		return;
 	while ((live = launch_next(launch, &at))) {
 		over.parent = live->session->control->parent_generation;
