@@ -14,7 +14,7 @@
 
 #include "tools/agent/accord/accord.h"
 #include "tools/agent/flush_private.h"
-#include "tools/agent/hello.h"
+#include "tools/agent/hello/hello.h"
 #include "tools/agent/identity.h"
 #include "tools/agent/peers/peers.h"
 #include "tools/agent/salvage/salvage.h"

@@ -10,7 +10,7 @@
 #include "runtime/peer/waiting.h"
 #include "runtime/store/cut.h"
 #include "tools/agent/accord/accord.h"
-#include "tools/agent/hello.h"
+#include "tools/agent/hello/hello.h"
 #include "tools/agent/peers/peers.h"
 
 /* How often the leader looks who has been met, while it waits for that. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting the ranks of a launch that are here, as its leader says (accord.h). Event loop. */
-#ifndef TPCK_TOOLS_AGENT_HELLO_H
-#define TPCK_TOOLS_AGENT_HELLO_H
+#ifndef TPCK_TOOLS_AGENT_HELLO_HELLO_H
+#define TPCK_TOOLS_AGENT_HELLO_HELLO_H
 
 #include "runtime/peer/accord.h"
 #include "tools/agent/agent.h"
