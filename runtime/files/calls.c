@@ -394,7 +394,7 @@ static TPCK_FILES_SLOW int link_later(int from_folder, const char *from, int to_
 		return -1;
 	if (!S_ISREG(file.st_mode) ||
 	    !folder_of(to_folder, to, &to_parent, to_path, &to_name) || file.st_dev != to_parent.st_dev ||
-	    !may_change(to_path))
+	    tpck_rules_excepted(tpck_files_settings, to_path) || !may_change(to_path))
 		return -2;
 	exists = !syscall(SYS_newfstatat, to_folder, to, &there, AT_SYMLINK_NOFOLLOW);
 	if (exists && (S_ISDIR(there.st_mode) || there.st_ino == file.st_ino || to_parent.st_mode & S_ISVTX))
@@ -739,7 +739,7 @@ static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int
 
 	if (flags & ~(unsigned)RENAME_NOREPLACE || !folder_of(from_folder, from, &from_parent, from_path, &from_name))
 		return -2;
-	if (!folder_of(to_folder, to, &to_parent, to_path, &to_name))
+	if (!folder_of(to_folder, to, &to_parent, to_path, &to_name) || tpck_rules_excepted(tpck_files_settings, to_path))
 		return -2;
 	if (from_parent.st_dev != to_parent.st_dev) {
 		errno = EXDEV;

@@ -239,9 +239,9 @@ static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mod
 	/* The kernel's name of the folder: the agent has another working folder. */
 	snprintf(link, sizeof link, "/proc/self/fd/%d", t.folder);
 	got = syscall(SYS_readlink, link, t.path, sizeof t.path - 1);
-	if (got > 0 && t.path[0] == '/' &&
+	t.path[got > 0 ? got : 0] = '\0';
+	if (got > 0 && t.path[0] == '/' && !tpck_rules_excepted(tpck_files_settings, t.path) &&
 	    tpck_rule_takes(tpck_rules_place(t.folder, t.name, pending && pending->kind == TPCK_VIEW_REMOVED, &t.parent, &t.there, &t.exists))) {
-		t.path[got] = '\0';
 		t.seen = tpck_view_there_of(t.exists ? &t.there : NULL);
 		if (pending && !syscall(SYS_newfstatat, AT_FDCWD, pending->path, &t.there, 0)) {
 			t.exists = true;

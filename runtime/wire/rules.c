@@ -60,6 +60,7 @@ const char *tpck_rule_text(enum tpck_rule rule)
 		[TPCK_RULE_LINKS] = "it has several names",
 		[TPCK_RULE_OWNER] = "it is another user's",
 		[TPCK_RULE_READONLY] = "it cannot be written, or its folder cannot",
+		[TPCK_RULE_EXCEPT] = "TRANSPCKPT_FILES_EXCEPT has its folder",
 	};
 
 	return texts[rule];
@@ -93,6 +94,16 @@ static bool below(const char *path, const char *folder)
 	return length && strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == '\0');
 }
 
+/* The next of the globs, or folders, with colons between them: its length, and what is behind it in `next`. */
+static size_t glob_of(const char *globs, const char **next)
+{
+	const char *colon = strchr(globs, ':');
+	size_t length = colon ? (size_t)(colon - globs) : strlen(globs);
+
+	*next = globs + length + (globs[length] == ':');
+	return length;
+}
+
 static bool outside(const struct tpck_settings *settings, const char *absolute)
 {
 	char folder[TPCK_SETTING_TEXT_MAX + 16], kind[TPCK_TIER_KIND];
@@ -106,6 +117,23 @@ static bool outside(const struct tpck_settings *settings, const char *absolute)
 	for (unsigned i = 0; tpck_settings_tier(settings, i, kind, folder, sizeof folder); i++)
 		if (below(absolute, folder))
 			return true;
+	return false;
+}
+
+bool tpck_rules_excepted(const struct tpck_settings *settings, const char *absolute)
+{
+	char folder[TPCK_SETTING_TEXT_MAX];
+	const char *next;
+
+	for (const char *at = settings->files_except; *at; at = next) {
+		size_t length = glob_of(at, &next);
+
+		while (length && at[length - 1] == '/')
+			length--;
+		snprintf(folder, sizeof folder, "%.*s", (int)length, at);
+		if (below(absolute, folder))
+			return true;
+	}
 	return false;
 }
 
@@ -133,16 +161,6 @@ static enum tpck_rule recognised(const char *absolute, const char *name, char *o
 	if (glob)
 		say(out, size, glob, (int)strlen(glob));
 	return rule;
-}
-
-/* The next of the globs with colons between them: its length, and what is behind it in `next`. */
-static size_t glob_of(const char *globs, const char **next)
-{
-	const char *colon = strchr(globs, ':');
-	size_t length = colon ? (size_t)(colon - globs) : strlen(globs);
-
-	*next = globs + length + (globs[length] == ':');
-	return length;
 }
 
 static bool is_auto(const char *glob, size_t length)
@@ -181,6 +199,8 @@ enum tpck_rule tpck_rules_name(const struct tpck_settings *settings, const char 
 	if (!name || !*++name || name == absolute + 1 || outside(settings, absolute) ||
 	    strncmp(name, TPCK_VIEW_PART, sizeof TPCK_VIEW_PART - 1) == 0)
 		return TPCK_RULE_OUTSIDE;
+	if (tpck_rules_excepted(settings, absolute))
+		return TPCK_RULE_EXCEPT;
 	if (tpck_rules_renamed_past_us(name))
 		return TPCK_RULE_PAST_US;
 	for (const char *at = settings->files; *at && !tpck_rule_takes(rule); at = next) {

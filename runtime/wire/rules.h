@@ -33,6 +33,7 @@ enum tpck_rule {
 	TPCK_RULE_LINKS,    /* it has several names */
 	TPCK_RULE_OWNER,    /* another user's */
 	TPCK_RULE_READONLY, /* it, or its folder, cannot be written */
+	TPCK_RULE_EXCEPT,   /* TRANSPCKPT_FILES_EXCEPT has its folder */
 };
 
 static inline bool tpck_rule_takes(enum tpck_rule rule)
@@ -52,6 +53,8 @@ const char *tpck_rule_text(enum tpck_rule rule);
 bool tpck_rules_may_be(const struct tpck_settings *settings, const char *path);
 /* Whether files are recognised, or taken by globs alone. */
 bool tpck_rules_auto(const struct tpck_settings *settings);
+/* Whether a folder of TRANSPCKPT_FILES_EXCEPT has an absolute path. */
+bool tpck_rules_excepted(const struct tpck_settings *settings, const char *absolute);
 /* By an absolute path. `glob`, where it is not NULL, gets what said so ("" where nothing did), in `size` bytes. */
 enum tpck_rule tpck_rules_name(const struct tpck_settings *settings, const char *absolute, char *glob, size_t size);
 /* Whether a file that replaces the one of this name, in the folder `folder` (O_PATH is enough), would be the same to

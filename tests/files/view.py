@@ -536,7 +536,8 @@ def leased(checks):
 
 
 NAMES = ["model.pt", "b.safetensors", "latest", "notes.txt", "train.log", "checkpoint-3/anything", "checkpoint-3/out.log",
-         "more.bin", "state.bin", "quiet/.tmpAb12Cd", "two.pt", "theirs.pt", "pipe.pt/x", "link.pt", "sub/own.dat", "sub/other.dat"]
+         "more.bin", "state.bin", "quiet/.tmpAb12Cd", "two.pt", "theirs.pt", "pipe.pt/x", "link.pt", "sub/own.dat", "sub/other.dat",
+         "away/far.pt"]
 WRITES = STEPS + """
 # Its agent begins with the first file: it is stopped then.
 for name in ("first.pt", "first.txt"): open(name, "w").close()
@@ -554,6 +555,9 @@ def told_ahead(checks):
         with Place(TRANSPCKPT_FILES=setting) as place:
             for folder in ("checkpoint-3", "sub", "pipe.pt", "quiet"):
                 os.mkdir(place.path(folder))
+            place.environment["TRANSPCKPT_FILES_EXCEPT"] = f"/nowhere:{place.path('away')}/"
+            os.mkdir(place.path("away"))
+            os.symlink("away", place.path("road"))
             for name in ("two.pt", "theirs.pt"):
                 place.run("import sys; open(sys.argv[1], 'w').close()", name, preload=False)
             os.link(place.path("two.pt"), place.path("also.txt"))
@@ -561,7 +565,8 @@ def told_ahead(checks):
             os.symlink("nowhere", place.path("link.pt"))
             said = json.loads(place.command("show", "--files", "--json", *NAMES).stdout)
             told_of = {os.path.relpath(row["path"], place.work): row for row in said}
-            program = place.start(WRITES, *NAMES)
+            # Which is the same folder by another name.
+            program = place.start(WRITES, *NAMES, "road/by.pt")
             told(program, "begin")
             until(lambda: not place.listed())
             agent = pause(place) if place.agent_pid() else 0
