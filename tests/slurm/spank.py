@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import sys
 import time
 
@@ -236,6 +237,40 @@ def case_array(here, checks, plain):
     checks.ok(until(lambda: not tier(0) and not tier(1), 60), "nothing is left in memory", here.memory())
 
 
+def case_shm(here, checks):
+    """The administrator's folder of the memory tier: each user has one in it, which root makes."""
+    shared = here.shm + ".all"
+    own = os.path.join(shared, f"transpckpt-{here.user.pw_uid}")
+    here.plugstack(f"shm={shared}")
+    environment = here.settings()
+    del environment["TRANSPCKPT_SHM"]
+    try:
+        for mode, what in ((None, "made"), (0o1777, "one that all can write")):
+            if mode:
+                os.chmod(shared, mode)
+            done = here.run(["srun", "--transpckpt", "sh", "-c", "umask; echo $TRANSPCKPT_SHM; stat -c '%a %u' $TRANSPCKPT_SHM"], **environment)
+            checks.ok(done.stdout.split()[1:] == [own, "700", str(here.user.pw_uid)] and not done.stderr,
+                      f"plugstack.conf's folder of the memory tier, {what}: the user's own is in it", done)
+        checks.ok(os.stat(shared).st_uid == 0, "it is root's")
+        until(lambda: not os.listdir(own), 60)
+        os.rmdir(own)
+        elsewhere = here.path("elsewhere")
+        os.mkdir(elsewhere, 0o700)
+        os.symlink(elsewhere, own)
+        done = here.run(["srun", "--transpckpt", "echo", "it runs"], **environment)
+        checks.ok("it runs" in done.stdout and f"transpckpt: {own} cannot be used" in done.stderr and os.stat(elsewhere).st_uid == 0 and
+                  not os.listdir(elsewhere), "a link in its place is not followed, and the job runs", done)
+        os.unlink(own)
+        os.chmod(shared, 0o777)
+        done = here.run(["srun", "--transpckpt", "echo", "it runs"], **environment)
+        checks.ok("it runs" in done.stdout and "others than root can change what is in it" in done.stderr and
+                  len(re.findall("error: transpckpt: ", done.stderr)) == 1,
+                  "nor is a folder where others could put one taken", done)
+    finally:
+        here.plugstack()
+        shutil.rmtree(shared, ignore_errors=True)
+
+
 def case_export(here, checks):
     """A job that gets nothing of the user's environment has what the command line says."""
     done = here.run(["srun", "--export=NONE", "--transpckpt=7s", f"--transpckpt-dir={here.path('user/other')}", "/bin/sh", *LOOK[1:]],
@@ -291,7 +326,7 @@ def case_ended(here, checks, plain):
 def main():
     cluster.needs()
     checks = job.Checks()
-    wanted = os.environ.get("CASE", "values task export killed_step requeued array ended v2").split()
+    wanted = os.environ.get("CASE", "values task shm export killed_step requeued array ended v2").split()
     with cluster.Cluster() as here:
         print(f"# cgroups of version {here.cgroups} end a step" if here.cgroups else
               "# no writable cgroups here: the process tree ends a step, and cgroups are not tried")
@@ -299,6 +334,8 @@ def main():
             case_values(here, checks)
         if "task" in wanted:
             case_task(here, checks)
+        if "shm" in wanted:
+            case_shm(here, checks)
         if "export" in wanted:
             case_export(here, checks)
         trainer = Trainer(here, "plain")

@@ -19,9 +19,10 @@
 #include "runtime/base/settings.h"
 #include "runtime/wire/reach.h"
 #include "tools/spank/options.h"
+#include "tools/spank/shared.h"
 #include "tools/spank/task.h"
 
-enum { START_MS = 10000, LINE_MAX_BYTES = 2 * PATH_MAX };
+enum { START_MS = 10000, SAID = 99 /* what is wrong has been said */, LINE_MAX_BYTES = 2 * PATH_MAX };
 
 /* ---- state folder ------------------------------------------------------------------------- */
 
@@ -130,6 +131,7 @@ static bool leave_cgroups(void)
 
 struct start {
 	char job[TPCK_SETTINGS_JOB_MAX + 64], folder[PATH_MAX], program[PATH_MAX], record[PATH_MAX];
+	char shared[PATH_MAX]; /* where root makes folders of the memory tier for users; "": they do themselves */
 	char **environment; /* of the job */
 	uid_t uid;
 	gid_t gid;
@@ -155,29 +157,38 @@ static void name_job(spank_t spank, struct start *start)
 	spank_setenv(spank, "TRANSPCKPT_JOB", start->job, 1);
 }
 
-/* Of the library's settings, as its task will read them. */
-static int prepare(spank_t spank, struct start *start)
+int agent_settings(spank_t spank, struct tpck_settings *settings)
 {
-	char library[PATH_MAX], **kept;
-	struct tpck_settings settings;
+	char **environment = NULL, **kept;
 	size_t count = 0;
-	int used;
 
-	if (spank_get_item(spank, S_JOB_ENV, &start->environment) != ESPANK_SUCCESS || !start->environment)
+	if (spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS || !environment)
 		return -EINVAL;
-	while (start->environment[count])
+	while (environment[count])
 		count++;
 	kept = calloc(count + 1, sizeof *kept);
 	if (!kept)
 		return -ENOMEM;
 	/* Not its log: this process has one. */
 	count = 0;
-	for (char **e = start->environment; *e; e++)
+	for (char **e = environment; *e; e++)
 		if (strncmp(*e, "TRANSPCKPT_", 11) == 0 && strncmp(*e, "TRANSPCKPT_LOG=", 15) != 0)
 			kept[count++] = *e;
 	tpck_log_hold(1);
-	(void)tpck_settings_read(&settings, kept);
+	(void)tpck_settings_read(settings, kept);
 	free(kept);
+	return 0;
+}
+
+/* Of those. */
+static int prepare(spank_t spank, struct start *start)
+{
+	char library[PATH_MAX];
+	struct tpck_settings settings;
+	int used, rc = agent_settings(spank, &settings);
+
+	if (rc)
+		return rc;
 	if (settings.disable)
 		return -ECANCELED;
 	if (settings.job[0]) {
@@ -186,6 +197,10 @@ static int prepare(spank_t spank, struct start *start)
 	} else {
 		name_job(spank, start);
 	}
+	if (options_shm_folder(start->uid, start->shared) && strcmp(start->shared, settings.shm) == 0)
+		*strrchr(start->shared, '/') = '\0';
+	else
+		start->shared[0] = '\0';
 	if (settings.shm[0])
 		used = snprintf(start->folder, sizeof start->folder, "%s/%s", settings.shm, start->job);
 	else
@@ -234,6 +249,8 @@ static void become_agent(const struct start *start)
 
 	if (seteuid(0) || setegid(0))
 		_exit(1);
+	if (start->shared[0] && shared_make(start->shared, start->uid, start->gid))
+		_exit(SAID);
 	note_record(start);
 	if (!leave_cgroups())
 		slurm_error("transpckpt: the agent cannot leave the step's cgroup, and ends with it: slurmd has to be started with "
@@ -279,6 +296,8 @@ static int start_agent(const struct start *start)
 	}
 	if (pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;
+	if (pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == SAID)
+		return -1;
 	slurm_error("transpckpt: the agent %s cannot be started: '%s --job %s --foreground' says why", start->program, start->program,
 		    start->job);
 	return -1;

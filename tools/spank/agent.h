@@ -12,6 +12,9 @@ void agent_note_slurmd(void);
 /* In a step, as the user, in the job's folder: gives the job a name where the user gives it none, starts the agent unless
  * one answers, and holds it until this process ends. */
 void agent_hold(spank_t spank);
+struct tpck_settings;
+/* The library's settings, as a task will read them. 0 or -errno. */
+int agent_settings(spank_t spank, struct tpck_settings *settings);
 /* STATE/JOBID.job: one line "UID GID FOLDER" a step, FOLDER the agent's. */
 int agent_record_path(spank_t spank, char path[static PATH_MAX]);
 

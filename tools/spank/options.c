@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/base/settings.h"
 
@@ -17,7 +18,7 @@ enum { OPTION_ON, OPTION_OFF, OPTION_DIR, OPTION_PEERS };
 enum { ARGUMENTS_MAX = 32 };
 
 static bool said_on, said_off, on_by_default;
-static char *interval, *dir, *copies, *state_folder;
+static char *interval, *dir, *copies, *state_folder, *shm_folder;
 /* Settings of plugstack.conf, as "TRANSPCKPT_NAME=value". */
 static char *arguments_kept[ARGUMENTS_MAX];
 static int arguments_used;
@@ -25,6 +26,13 @@ static int arguments_used;
 const char *options_state_folder(void)
 {
 	return state_folder ? state_folder : RUNDIR "/transpckpt";
+}
+
+bool options_shm_folder(uid_t uid, char path[static PATH_MAX])
+{
+	int used = shm_folder ? snprintf(path, PATH_MAX, "%s/transpckpt-%u", shm_folder, (unsigned)uid) : -1;
+
+	return used > 0 && used < PATH_MAX;
 }
 
 /* ---- values ------------------------------------------------------------------------------- */
@@ -114,11 +122,13 @@ void options_take_arguments(int count, char *arguments[])
 			good = on_by_default || strcmp(equals + 1, "off") == 0;
 		} else if (length == 5 && memcmp(arguments[i], "state", 5) == 0) {
 			good = equals[1] == '/' && keep(&state_folder, equals + 1);
+		} else if (length == 3 && memcmp(arguments[i], "shm", 3) == 0) {
+			good = equals[1] == '/' && equals[2] && parses("TRANSPCKPT_SHM", equals + 1) && keep(&shm_folder, equals + 1);
 		} else if (length) {
 			good = take_setting(arguments[i], length, equals + 1);
 		}
 		if (!good)
-			slurm_error("transpckpt: '%s' in plugstack.conf is not default=on|off, state=FOLDER or SETTING=VALUE with "
+			slurm_error("transpckpt: '%s' in plugstack.conf is not default=on|off, state=FOLDER, shm=FOLDER or SETTING=VALUE with "
 				    "a value that the setting has; ignored", arguments[i]);
 	}
 }
@@ -202,6 +212,10 @@ enum options_answer options_asked(spank_t spank)
 
 void options_export(spank_t spank)
 {
+	char shm[PATH_MAX];
+
+	if (options_shm_folder(geteuid(), shm))
+		spank_setenv(spank, "TRANSPCKPT_SHM", shm, 0);
 	for (int i = 0; i < arguments_used; i++) {
 		const char *equals = strchr(arguments_kept[i], '=');
 		char name[64];

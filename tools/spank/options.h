@@ -3,12 +3,17 @@
 #ifndef TPCK_TOOLS_SPANK_OPTIONS_H
 #define TPCK_TOOLS_SPANK_OPTIONS_H
 
+#include <limits.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include <slurm/spank.h>
 
 /* Where the plugin keeps what it knows of jobs between their steps and their end: root's. */
 const char *options_state_folder(void);
+
+/* That of the user's memory tier in the folder of plugstack.conf's shm=. False: there is none. */
+bool options_shm_folder(uid_t uid, char path[static PATH_MAX]);
 
 /* Takes plugstack.conf's arguments; each bad one is a line and is left out. */
 void options_take_arguments(int count, char *arguments[]);
