@@ -19,6 +19,7 @@ import job
 USER = "nobody"
 DAEMONS = ("munged", "slurmctld", "slurmd")
 FREEZER = "/sys/fs/cgroup/freezer"
+LIMITS = ("/sys/fs/cgroup/memory", "/sys/fs/cgroup/cpuset")
 
 
 def needs():
@@ -47,6 +48,20 @@ def has_v2():
     return shutil.which("cc") and not subprocess.run(in_only_v2(probe), capture_output=True, check=False).returncode
 
 
+def has_private():
+    """Why jobs cannot have mounts of their own here, or None."""
+    if not any(glob.glob(f"/usr/{folder}/job_container_tmpfs.so") for folder in ("lib/*/slurm*", "lib*/slurm*", "local/lib/slurm")):
+        return "Slurm's job_container/tmpfs is not installed"
+    if not shutil.which("taskset") or subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
+        return "mount namespaces are not allowed"
+    return None
+
+
+def has_limits():
+    """Whether steps can be given limits here, of memory and cores."""
+    return all(os.access(os.path.join(kind, "cgroup.procs"), os.W_OK) for kind in LIMITS)
+
+
 def free_ports(count):
     sockets = [socket.socket() for _ in range(count)]
     for s in sockets:
@@ -71,10 +86,13 @@ def until(condition, seconds=60):
 class Cluster:
     """A with statement."""
 
-    def __init__(self, cgroups=None):
-        """`cgroups`: of which version those are that steps get; 0: none. None: as CGROUPS says, or as there are."""
+    def __init__(self, cgroups=None, private=False, constrained=False):
+        """`cgroups`: of which version those are that steps get; 0: none. None: as CGROUPS says, or as there are. `private`: each
+        job has a /tmp and a /dev/shm of its own. `constrained`: a step's memory and cores are what it has asked for."""
         self.build = job.build_folder()
-        self.root = tempfile.mkdtemp(prefix="tpck-slurm.", dir="/tmp")
+        self.private, self.constrained = private, constrained
+        # What jobs see, too.
+        self.root = tempfile.mkdtemp(prefix="tpck-slurm.", dir="/var/tmp" if private else "/tmp")
         os.chmod(self.root, 0o755)
         self.shm = tempfile.mkdtemp(prefix="tpck-slurm.", dir="/dev/shm")
         self.user = pwd.getpwnam(USER)
@@ -112,7 +130,9 @@ class Cluster:
     def on(self, number):
         """What its slurmd is started by."""
         if self.cgroups != 2:
-            return []
+            # Mounts of the jobs' are nothing to the machine. On one processor, since Linux 6.18 counts namespaces on each by itself, and
+            # lets no namespace be bound in one that has a greater number.
+            return ["taskset", "-c", str(min(os.sched_getaffinity(0))), "unshare", "-m"] if self.private else []
         # As systemd starts a service. Beside cgroups of version 1 slurmd would not use those of version 2.
         subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", self.path("only_v2.so"), os.path.join(HERE, "only_v2.c")], check=True)
         own = f"/sys/fs/cgroup/system.slice/{self.nodes[number]}.service"
@@ -170,7 +190,10 @@ class Cluster:
         with open(os.open(self.path("munge/key"), os.O_WRONLY | os.O_CREAT, 0o600), "wb") as f:
             f.write(os.urandom(128))
         self.write("cgroup.conf", "CgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n" +
-                   ("CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n" if self.cgroups == 2 else "CgroupPlugin=cgroup/v1\n"))
+                   ("CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n" if self.cgroups == 2 else "CgroupPlugin=cgroup/v1\n") +
+                   ("ConstrainCores=yes\nConstrainRAMSpace=yes\n" if self.constrained else ""))
+        if self.private:
+            self.write("job_container.conf", f"AutoBasePath=true\nBasePath={self.path('jobs')}\n")
         self.write("slurm.conf", "\n".join([
             "ClusterName=tpck", f"SlurmctldHost={self.control}", f"SlurmctldPort={ports[0]}", "SlurmUser=root",
             "SlurmdUser=root", "AuthType=auth/munge", "CredType=cred/munge",
@@ -178,10 +201,11 @@ class Cluster:
             f"SlurmdSpoolDir={self.path('%n.spool')}", f"SlurmctldPidFile={self.path('ctld.pid')}",
             f"SlurmdPidFile={self.path('%n.pid')}", f"SlurmctldLogFile={self.path('log/slurmctld')}",
             f"SlurmdLogFile={self.path('log/%n')}", f"ProctrackType=proctrack/{'cgroup' if self.cgroups else 'linuxproc'}",
-            "TaskPlugin=task/none", "JobAcctGatherType=jobacct_gather/none", "SelectType=select/cons_tres",
-            "SelectTypeParameters=CR_Core", "SchedulerType=sched/builtin", "SchedulerParameters=sched_interval=1,sched_min_interval=0",
+            f"TaskPlugin=task/{'cgroup' if self.constrained else 'none'}",
+            *(["JobContainerType=job_container/tmpfs", "PrologFlags=Contain"] if self.private else []), "JobAcctGatherType=jobacct_gather/none", "SelectType=select/cons_tres",
+            f"SelectTypeParameters=CR_Core{'_Memory' if self.constrained else ''}", "SchedulerType=sched/builtin", "SchedulerParameters=sched_interval=1,sched_min_interval=0",
             "MpiDefault=none", "SlurmdParameters=config_overrides", "ReturnToService=2", "KillWait=2", "SlurmdTimeout=12", "MinJobAge=600", f"PlugStackConfig={self.path('plugstack.conf')}",
-            *[f"NodeName={node} {self.place(number)} Port={ports[1 + number]} CPUs=4" for number, node in enumerate(self.nodes)],
+            *[f"NodeName={node} {self.place(number)} Port={ports[1 + number]} CPUs=4{' RealMemory=2000' if self.constrained else ''}" for number, node in enumerate(self.nodes)],
             f"PartitionName=all Nodes={','.join(self.nodes)} Default=YES State=UP", ""]))
         self.plugstack()
         self.start("munged", shutil.which("munged", path="/usr/sbin:/sbin:" + os.environ["PATH"]), "--foreground", "--force",
@@ -225,9 +249,10 @@ class Cluster:
             subprocess.run(in_only_v2('cd /sys/fs/cgroup && for node; do find system.slice -depth -type d -path "*/${node}[._]*" -exec rmdir {} \\;; done; '
                                       "rmdir system.slice", *self.nodes), capture_output=True, check=False)
         if self.cgroups == 1:
-            for node in self.nodes:
-                for folder, _, _ in os.walk(os.path.join(FREEZER, f"slurm_{node}"), topdown=False):
-                    until(lambda: self.removed(folder), 5)
+            for kind in (FREEZER, *(LIMITS if self.constrained else ())):
+                for node in self.nodes:
+                    for folder, _, _ in os.walk(os.path.join(kind, f"slurm_{node}"), topdown=False):
+                        until(lambda: self.removed(folder), 5)
         if os.environ.get("KEEP"):
             print(f"# left for you: {self.root} {self.shm}")
             return

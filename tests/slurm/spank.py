@@ -237,6 +237,79 @@ def case_array(here, checks, plain):
     checks.ok(until(lambda: not tier(0) and not tier(1), 60), "nothing is left in memory", here.memory())
 
 
+def agents_of(here, trainer):
+    """All of this job, wherever their folders are."""
+    found = []
+    for entry in os.listdir("/proc"):
+        words = job.read(f"/proc/{entry}/cmdline").split("\0") if entry.isdigit() else []
+        if len(words) > 2 and words[0].startswith(here.root) and words[2].startswith(trainer.name + "-"):
+            found.append(int(entry))
+    return found
+
+
+def case_private(here, checks, plain):
+    """Each job has a /dev/shm and a /tmp of its own, and what memory it has asked for. Its step is killed, then it is requeued: the next
+    start goes on from the node's memory, while the store does not work. A file that it saves in its own /tmp is there."""
+    trainer = Trainer(here, "private")
+    line = " ".join(trainer.command)
+    kept, odd = f"/tmp/model-{os.getpid()}.pt", here.shm + ".odd"
+    number = trainer.submit(f"stat -c %d /dev/shm >>devices; srun {line}; touch ended$SLURM_RESTART_COUNT; srun {line}; touch whole; "
+                            f"srun sh -c 'echo saved >{kept}'; srun --no-transpckpt cat {kept} >saved; "
+                            f"touch {odd}; TRANSPCKPT_JOB=odd TRANSPCKPT_SHM={odd} srun echo runs >odd 2>&1; touch said; "
+                            "while [ ! -e end ]; do sleep 0.1; done", "--transpckpt", "--requeue",
+                            *(["--mem=200M"] if here.constrained else []))
+    reached = until(lambda: trainer.steps() >= 12)
+    before = trainer.agent()
+    checks.ok(reached and before, "with a /dev/shm of the job's own the trainer runs, and has the node's agent", here.story())
+    if not before:
+        return
+    checks.ok(int(job.read(os.path.join(trainer.work, "devices"))) != os.stat("/dev/shm").st_dev, "the job's /dev/shm is another")
+    checks.ok(agents_of(here, trainer) == [before[0]], "there is no other agent", agents_of(here, trainer), before)
+    checks.ok(not outside(here, before[0]), "the agent is outside of the step", *outside(here, before[0]))
+    # A file in the store's place.
+    store = trainer.settings["TRANSPCKPT_DIR"]
+    os.rename(store, store + ".away")
+    with open(store, "w", encoding="ascii"):
+        pass
+    here.run(["scancel", "--signal=KILL", f"{number}.0"])
+    checks.ok(until(lambda: os.path.exists(os.path.join(trainer.work, "ended"))), "the step ends when it is killed", here.story())
+    first = trainer.steps()
+    checks.ok(until(lambda: trainer.live() and trainer.steps() >= first + 8), "the next step goes on", here.story())
+    here.run(["scontrol", "requeue", number])
+    until(lambda: here.state_of(number) == "PENDING" and
+          f"job {number} comes back" in "".join(job.read(here.path("log", node)) for node in here.nodes), 30)
+    second = trainer.steps()
+    checks.ok(trainer.agent() == before and agents_of(here, trainer) == [before[0]], "its agent stays when it is requeued",
+              before, agents_of(here, trainer), here.story())
+    # Where slurmd still knows the job by its credential it makes no mounts for it: Slurm lets a requeued job wait for as long.
+    time.sleep(7)
+    here.run(["scontrol", "update", f"jobid={number}", "starttime=now"], root=True)
+    whole = until(lambda: os.path.exists(os.path.join(trainer.work, "whole")) or here.state_of(number) == "FAILED", 120)
+    checks.ok(whole and here.state_of(number) == "RUNNING", "it runs again, to its end", job.read(trainer.said), here.story())
+    if here.state_of(number) != "RUNNING":
+        return
+    devices = job.read(os.path.join(trainer.work, "devices")).split()
+    live = trainer.live()
+    checks.ok(len(devices) == 2 and len(live) >= 2 and live[0] >= first - 2 and live[1] >= second - 2,
+              f"killed at {first}, requeued at {second}, it went on at {live}, from memory", devices, here.story())
+    checks.ok(agents_of(here, trainer) == [before[0]], "it is the agent of before", before, agents_of(here, trainer))
+    checks.ok(until(lambda: job.read(os.path.join(trainer.work, "saved")) == "saved\n", 30) and not os.path.exists(kept),
+              "what is saved in a /tmp of the job's own is there, and nowhere else", here.story())
+    until(lambda: os.path.exists(os.path.join(trainer.work, "said")), 30)
+    said = job.read(os.path.join(trainer.work, "odd"))
+    checks.ok("runs\n" in said and len(re.findall(r"error: transpckpt: this job has mounts of its own, and \S+ of the node cannot be mounted there", said)) == 1,
+              "where the job has a file in the folder's place it runs, and one line says so", said)
+    checks.ok(not re.findall(r"transpckpt: .*mounts of its own", job.read(trainer.said)), "nothing is said", job.read(trainer.said))
+    os.unlink(store)
+    os.rename(store + ".away", store)
+    here.run(["touch", "end"], cwd=trainer.work)
+    checks.ok(until(lambda: here.state_of(number) == "COMPLETED"), "the job ends", here.state_of(number), here.story())
+    checks.ok(not job.differences(plain, trainer.out), "bit for bit", *job.differences(plain, trainer.out))
+    checks.ok(until(lambda: not trainer.agent() and os.path.basename(before[1]) not in here.memory(), 90),
+              "the memory tier goes with the job", here.memory(), here.story())
+    shutil.rmtree(odd, ignore_errors=True)
+
+
 def case_shm(here, checks):
     """The administrator's folder of the memory tier: each user has one in it, which root makes."""
     shared = here.shm + ".all"
@@ -326,7 +399,7 @@ def case_ended(here, checks, plain):
 def main():
     cluster.needs()
     checks = job.Checks()
-    wanted = os.environ.get("CASE", "values task shm export killed_step requeued array ended v2").split()
+    wanted = os.environ.get("CASE", "values task shm export killed_step requeued array ended v2 private").split()
     with cluster.Cluster() as here:
         print(f"# cgroups of version {here.cgroups} end a step" if here.cgroups else
               "# no writable cgroups here: the process tree ends a step, and cgroups are not tried")
@@ -349,6 +422,12 @@ def main():
         if "v2" in wanted and here.cgroups == 1 and cluster.has_v2():
             with cluster.Cluster(cgroups=2) as other:
                 case_killed_step(other, checks, trainer.out)
+        why_not = cluster.has_private()
+        if "private" in wanted and why_not:
+            print(f"# private is skipped: {why_not}")
+        elif "private" in wanted:
+            with cluster.Cluster(private=True, constrained=here.cgroups == 1 and cluster.has_limits()) as other:
+                case_private(other, checks, trainer.out)
     checks.end()
 
 

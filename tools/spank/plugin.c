@@ -11,6 +11,7 @@ SPANK_PLUGIN(transpckpt, 1)
 #include "tools/spank/agent.h"
 #include "tools/spank/epilog.h"
 #include "tools/spank/options.h"
+#include "tools/spank/private.h"
 #include "tools/spank/task.h"
 
 int slurm_spank_init(spank_t spank, int count, char *arguments[])
@@ -40,6 +41,14 @@ int slurm_spank_user_init(spank_t spank, int count, char *arguments[])
 		options_export(spank);
 		agent_hold(spank);
 	}
+	return 0;
+}
+
+int slurm_spank_task_init_privileged(spank_t spank, int count, char *arguments[])
+{
+	(void)count, (void)arguments;
+	if (options_asked(spank) == OPTIONS_ON)
+		private_enter(spank);
 	return 0;
 }
 
