@@ -97,7 +97,8 @@ class Cluster:
         self.shm = tempfile.mkdtemp(prefix="tpck-slurm.", dir="/dev/shm")
         self.user = pwd.getpwnam(USER)
         os.chown(self.shm, self.user.pw_uid, self.user.pw_gid)
-        self.nodes = self.names()
+        # Others than those of a cluster without, which may be there at the same time.
+        self.nodes = [name + ("p" if private else "") for name in self.names()]
         self.daemons = {}
         # Where cgroups are to be had, they are what ends a step.
         if cgroups is None:
@@ -129,14 +130,15 @@ class Cluster:
 
     def on(self, number):
         """What its slurmd is started by."""
+        # On one processor, since Linux 6.18 counts namespaces on each by itself, and lets no namespace be bound in one that has a greater number.
+        pinned = ["taskset", "-c", str(min(os.sched_getaffinity(0)))] if self.private else []
         if self.cgroups != 2:
-            # Mounts of the jobs' are nothing to the machine. On one processor, since Linux 6.18 counts namespaces on each by itself, and
-            # lets no namespace be bound in one that has a greater number.
-            return ["taskset", "-c", str(min(os.sched_getaffinity(0))), "unshare", "-m"] if self.private else []
+            # Mounts of the jobs' are nothing to the machine.
+            return [*pinned, "unshare", "-m"] if self.private else []
         # As systemd starts a service. Beside cgroups of version 1 slurmd would not use those of version 2.
         subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", self.path("only_v2.so"), os.path.join(HERE, "only_v2.c")], check=True)
         own = f"/sys/fs/cgroup/system.slice/{self.nodes[number]}.service"
-        return in_only_v2('mkdir "$0" && echo $$ >"$0/cgroup.procs" && LD_PRELOAD=$1 && export LD_PRELOAD && shift && exec "$@"')[:-1] + [
+        return pinned + in_only_v2('mkdir "$0" && echo $$ >"$0/cgroup.procs" && LD_PRELOAD=$1 && export LD_PRELOAD && shift && exec "$@"')[:-1] + [
             own, self.path("only_v2.so")]
 
     def install(self):
