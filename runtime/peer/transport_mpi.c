@@ -45,6 +45,7 @@ enum {
 	PACKET_BYTES = 256 << 10, /* of a message's bytes in one packet */
 	SENT_MOST = 8,            /* packets on their way to one rank */
 	RECEIVED_MOST = 64,       /* that come, from all of them */
+	SPARES_MOST = 32,         /* kept for the next while something moves */
 	ADDRESSES = 1024,
 	/* Numbers of the errors that ULFM adds, as of Open MPI 5: version 4's header, of the same binary interface, lacks them. */
 	PROC_FAILED = 75, PROC_FAILED_PENDING = 76,
@@ -90,7 +91,7 @@ struct packet_head {
 struct packet {
 	MPI_Request request;
 	struct rank *rank;
-	bool done, good;
+	bool done, good, large;
 	struct packet *next;
 	size_t size;
 	struct packet_head head;
@@ -142,6 +143,8 @@ struct tpck_transport {
 	struct rank *ranks;
 	struct packet *coming, **coming_end;
 	unsigned coming_count;
+	struct packet *spares;
+	unsigned spare_count;
 	struct mpi_link *links;
 	uint64_t numbers;
 	uint64_t look_ns, busy_ns;
@@ -375,6 +378,49 @@ static bool is_good(struct tpck_transport *t, int rc, struct rank *rank)
 	return false;
 }
 
+/* ---- packets ------------------------------------------------------------------------------ */
+
+/* Of a size's content behind `head`; a large one has been used before where there is one: what malloc() takes back it gives to the kernel, and a page that is
+ * met for the first time costs more than what is copied into it. */
+static struct packet *packet_new(struct tpck_transport *t, size_t size)
+{
+	size_t most = sizeof(struct packet_head) + TPCK_TRANSPORT_HEAD_MAX + PACKET_BYTES;
+	bool large = size > PACKET_BYTES / 4 && size <= most;
+	struct packet *packet = large ? t->spares : NULL;
+
+	if (packet) {
+		t->spares = packet->next;
+		t->spare_count--;
+	} else {
+		packet = malloc(offsetof(struct packet, head) + sizeof packet->head + (large ? most : size));
+	}
+	if (packet)
+		*packet = (struct packet){.size = size, .large = large};
+	return packet;
+}
+
+static void packet_free(struct tpck_transport *t, struct packet *packet)
+{
+	if (!packet->large || t->spare_count == SPARES_MOST) {
+		free(packet);
+		return;
+	}
+	packet->next = t->spares;
+	t->spares = packet;
+	t->spare_count++;
+}
+
+static void free_spares(struct tpck_transport *t)
+{
+	while (t->spares) {
+		struct packet *packet = t->spares;
+
+		t->spares = packet->next;
+		free(packet);
+	}
+	t->spare_count = 0;
+}
+
 /* ---- packets out -------------------------------------------------------------------------- */
 
 static int mpi_send(struct tpck_transport *t, struct tpck_link *base, const void *head, size_t head_bytes,
@@ -400,7 +446,7 @@ static bool send_packet(struct tpck_transport *t, struct rank *rank)
 	struct sending *s = rank->queue;
 	size_t left = s->count - s->offset, bytes = left < PACKET_BYTES ? left : PACKET_BYTES;
 	size_t head_bytes = s->offset ? 0 : s->head_bytes, size = sizeof(struct packet_head) + head_bytes + bytes;
-	struct packet *packet = malloc(offsetof(struct packet, head) + size);
+	struct packet *packet = packet_new(t, size);
 	struct mpi_link *link = s->link;
 	void *token = s->token;
 
@@ -411,15 +457,16 @@ static bool send_packet(struct tpck_transport *t, struct rank *rank)
 			t->events->sent(t->context, link->open ? &link->link : NULL, token);
 		return false;
 	}
-	*packet = (struct packet){.rank = rank, .size = size, .head = {
+	packet->rank = rank;
+	packet->head = (struct packet_head){
 		.kind = s->kind == PACKET_FIRST && s->offset ? PACKET_MORE : s->kind, .opener = link->mine, .link = link->number,
-		.count = s->count, .offset = s->offset, .head_bytes = (uint32_t)head_bytes, .bytes = (uint32_t)bytes}};
+		.count = s->count, .offset = s->offset, .head_bytes = (uint32_t)head_bytes, .bytes = (uint32_t)bytes};
 	memcpy(packet->rest, s->head, head_bytes);
 	if (bytes)
 		memcpy(packet->rest + head_bytes, s->bytes + s->offset, bytes);
 	if (!is_good(t, mpi.MPI_Isend(&packet->head, (int)size, mpi.byte, rank->number, PACKET_TAG, t->comm, &packet->request), rank)) {
 		rank_failed(t, rank, "MPI does not send to it");
-		free(packet);
+		packet_free(t, packet);
 		return false;
 	}
 	packet->next = rank->under_way;
@@ -451,7 +498,7 @@ static bool send_to(struct tpck_transport *t, struct rank *rank)
 		}
 		*place = packet->next;
 		rank->packets--;
-		free(packet);
+		packet_free(t, packet);
 		any = true;
 	}
 	while (rank->queue && rank->packets < SENT_MOST && !rank->failed && send_packet(t, rank))
@@ -528,15 +575,15 @@ static bool match_packets(struct tpck_transport *t)
 		if (!is_good(t, mpi.MPI_Improbe(MPI_ANY_SOURCE, PACKET_TAG, t->comm, &found, &message, &status), NULL) || !found)
 			break;
 		mpi.MPI_Get_count(&status, mpi.byte, &size);
-		packet = malloc(offsetof(struct packet, head) + sizeof packet->head + (size_t)size);
+		packet = packet_new(t, (size_t)size);
 		if (!packet) {
 			/* The message stays matched for ever: nothing that follows it can be understood. */
 			rank_failed(t, &t->ranks[status.MPI_SOURCE], "no memory");
 			break;
 		}
-		*packet = (struct packet){.rank = &t->ranks[status.MPI_SOURCE], .size = (size_t)size};
+		packet->rank = &t->ranks[status.MPI_SOURCE];
 		if (!is_good(t, mpi.MPI_Imrecv(&packet->head, size, mpi.byte, &message, &packet->request), packet->rank)) {
-			free(packet);
+			packet_free(t, packet);
 			break;
 		}
 		*t->coming_end = packet;
@@ -586,7 +633,7 @@ static bool receive(struct tpck_transport *t)
 			take_packet(t, packet->rank, &packet->head, packet->size);
 		else
 			rank_failed(t, packet->rank, "what it sent is lost");
-		free(packet);
+		packet_free(t, packet);
 		any = true;
 	}
 	return any;
@@ -624,10 +671,13 @@ static void mpi_wait(struct tpck_transport *t, int wake, int timeout_ms)
 
 	for (; now < until; now = tpck_clock_monotonic_ns()) {
 		bool moving = is_moving(t);
-		uint64_t pause = moving || now < t->busy_ns ? PAUSE_SHORT_NS : PAUSE_NS;
+		bool busy = moving || now < t->busy_ns;
+		uint64_t pause = busy ? PAUSE_SHORT_NS : PAUSE_NS;
 		struct timespec time = {.tv_nsec = (long)(pause < until - now ? pause : until - now)};
 		int found = 0;
 
+		if (!busy)
+			free_spares(t);
 		if (ppoll(&fd, 1, &time, NULL) > 0 || moving)
 			return;
 		if (!t->broken && (mpi.MPI_Iprobe(MPI_ANY_SOURCE, PACKET_TAG, t->comm, &found, MPI_STATUS_IGNORE) != MPI_SUCCESS || found))
