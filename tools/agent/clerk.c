@@ -85,6 +85,7 @@ struct news_job {
 	enum clerk_news news;
 	struct tpck_point point;
 	enum tpck_death death;
+	bool runs_anew; /* a newer generation of the program is there */
 };
 
 /* What the next start will make of it. */
@@ -120,10 +121,13 @@ static void news_run(struct job *job)
 		say_death(news, deaths);
 		break;
 	case NEWS_ENDED:
+		tpck_program_ended(news->program, news->point.generation);
+		/* What a newer start has noted, and keeps, is its own. */
+		if (news->runs_anew)
+			break;
 		/* Versions of files that its log refers to. */
 		snprintf(keep, sizeof keep, "keep/%s", news->program->id);
 		(void)agent->tier->operations->remove(agent->tier, keep, NULL);
-		tpck_program_ended(news->program, news->point.generation);
 		rc = tpck_program_mark(news->program, agent->folder, &agent->tiers, false, &err);
 		break;
 	case NEWS_RESUMED:
@@ -163,6 +167,9 @@ void clerk_tell(struct agent *agent, struct live *live, enum clerk_news kind, co
 	news->news = kind;
 	news->point = *point;
 	news->death = death;
+	for (const struct live *other = agent->lives; other; other = other->next)
+		if (other->program == live->program && other->session->name.generation > live->session->name.generation)
+			news->runs_anew = true;
 	agent->jobs++;
 	worker_give(&agent->clerk, &news->job);
 }
