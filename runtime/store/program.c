@@ -5,6 +5,7 @@
 #include "runtime/store/program.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,17 @@ static void forget(struct tpck_program_notes *notes)
 	free(notes->rows);
 	notes->rows = NULL;
 	notes->count = 0;
+}
+
+/* Those of generations up to this one. */
+static void forget_up_to(struct tpck_program_notes *notes, uint64_t generation)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < notes->count; i++)
+		if (notes->rows[i].point.generation > generation)
+			notes->rows[kept++] = notes->rows[i];
+	notes->count = kept;
 }
 
 enum tpck_allowed tpck_program_allows(struct tpck_program *program, const struct tpck_point *point)
@@ -128,10 +140,10 @@ void tpck_program_ended(struct tpck_program *program, uint64_t generation)
 	pthread_mutex_lock(&program->lock);
 	if (generation > program->ended)
 		program->ended = generation;
-	forget(&program->fences);
-	forget(&program->deaths);
-	forget(&program->starts);
-	forget(&program->refused);
+	forget_up_to(&program->fences, generation);
+	forget_up_to(&program->deaths, generation);
+	forget_up_to(&program->starts, generation);
+	forget_up_to(&program->refused, generation);
 	pthread_mutex_unlock(&program->lock);
 }
 
@@ -338,15 +350,57 @@ int tpck_program_save(struct tpck_program *program, const char *memory_job, cons
 	return rc;
 }
 
-int tpck_program_mark(struct tpck_program *program, const char *memory_job, const struct tpck_tiers *tiers,
-		      bool present, struct tpck_error *err)
+/* ---- the marker --------------------------------------------------------------------------- */
+
+#define MARKED "generation "
+enum { MARKER_MAX = 1 << 20 };
+
+int tpck_program_mark(struct tpck_program *program, uint64_t generation, const char *memory_job, const struct tpck_tiers *tiers,
+		      struct tpck_error *err)
+{
+	char name[64], *text;
+	int rc;
+
+	if (asprintf(&text, MARKED "%" PRIu64 "\n%s", generation, program->identity) < 0)
+		return tpck_error_set(err, ENOMEM, "marking a program");
+	snprintf(name, sizeof name, TPCK_PROGRAMS "/%s", program->id);
+	rc = write_all(memory_job, tiers, name, text, err);
+	free(text);
+	return rc;
+}
+
+static void marked_by(char *text, uint64_t *newest)
+{
+	uint64_t generation = 0;
+
+	if (text && strncmp(text, MARKED, strlen(MARKED)) == 0)
+		generation = strtoull(text + strlen(MARKED), NULL, 10);
+	if (generation > *newest)
+		*newest = generation;
+	free(text);
+}
+
+uint64_t tpck_program_marked(struct tpck_program *program, const char *memory_job, const struct tpck_tiers *tiers)
+{
+	char name[64], path[TPCK_PATH_MAX], *text;
+	uint64_t newest = 0;
+
+	snprintf(name, sizeof name, TPCK_PROGRAMS "/%s", program->id);
+	if (tpck_path_join(path, sizeof path, memory_job, name) == 0 && tpck_file_read(path, MARKER_MAX, &text, NULL, NULL) == 0)
+		marked_by(text, &newest);
+	for (size_t i = 0; tiers && i < tiers->count; i++)
+		if (tiers->tier[i]->operations->get_text(tiers->tier[i], name, MARKER_MAX, &text, NULL, NULL) == 0)
+			marked_by(text, &newest);
+	return newest;
+}
+
+int tpck_program_unmark(struct tpck_program *program, const char *memory_job, const struct tpck_tiers *tiers,
+			struct tpck_error *err)
 {
 	char name[64], path[TPCK_PATH_MAX];
 	int rc = 0;
 
 	snprintf(name, sizeof name, TPCK_PROGRAMS "/%s", program->id);
-	if (present)
-		return write_all(memory_job, tiers, name, program->identity, err);
 	if (tpck_path_join(path, sizeof path, memory_job, name) == 0)
 		unlink(path);
 	for (size_t i = 0; tiers && i < tiers->count; i++) {

@@ -12,8 +12,9 @@
 #include "runtime/store/layout.h"
 #include "runtime/store/tiers.h"
 
-/* Folder "programs" of the job, in all durable tiers and in the memory tier: file ID holds the identity
- * text and exists while a start of the program may be offered something; ID.state is kept. */
+/* Folder "programs" of the job, in all durable tiers and in the memory tier: file ID, the marker, exists while a
+ * start of the program may be offered something, and holds "generation N" of the newest start and the identity text;
+ * ID.state is kept. */
 #define TPCK_PROGRAMS "programs"
 /* So many deaths in a row make a point be passed over: right after going live there, when its state may be
  * the cause; and before that, which is most often somebody who ends jobs. */
@@ -54,9 +55,15 @@ void tpck_program_free(struct tpck_program *program);
 /* Saves everywhere, memory first; the error is the first tier's or, without one, memory's. */
 int tpck_program_save(struct tpck_program *program, const char *memory_job, const struct tpck_tiers *tiers,
 		      struct tpck_error *err);
-/* Makes or removes the marker file everywhere. */
-int tpck_program_mark(struct tpck_program *program, const char *memory_job, const struct tpck_tiers *tiers,
-		      bool present, struct tpck_error *err);
+/* Makes the marker file everywhere. */
+int tpck_program_mark(struct tpck_program *program, uint64_t generation, const char *memory_job, const struct tpck_tiers *tiers,
+		      struct tpck_error *err);
+/* The newest generation that a marker anywhere is of; 0: there is none, or none that says. Who hears late that a run has
+ * ended well leaves the marker of a newer one alone. */
+uint64_t tpck_program_marked(struct tpck_program *program, const char *memory_job, const struct tpck_tiers *tiers);
+/* Removes it everywhere. */
+int tpck_program_unmark(struct tpck_program *program, const char *memory_job, const struct tpck_tiers *tiers,
+			struct tpck_error *err);
 
 enum tpck_allowed {
 	TPCK_ALLOWED,
@@ -82,6 +89,7 @@ uint64_t tpck_program_died(struct tpck_program *program, const struct tpck_point
 uint64_t tpck_program_tries(struct tpck_program *program, const struct tpck_point *point);
 /* How many resume points are given up because of repeated deaths. */
 size_t tpck_program_loops(struct tpck_program *program);
+/* What is noted of generations up to this one goes. */
 void tpck_program_ended(struct tpck_program *program, uint64_t generation);
 void tpck_program_refuse(struct tpck_program *program, const struct tpck_point *from);
 

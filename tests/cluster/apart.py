@@ -431,6 +431,34 @@ def steps_done(run):
     return max((int(n) for text in run.logs() for n in re.findall(r"step (\d+) ", text)), default=0)
 
 
+def case_settled_late():
+    """The agents die as their run ends well, and one of the next ones comes only once another start has begun: what it hears of then is the end of the
+    one run, and the other goes on after a kill."""
+    with node.Cluster(3) as cluster:
+        a, b, c = cluster.nodes
+        run = Spread(cluster, 2, steps=600)
+        run.what = "settled late"
+        start = begin(run, (a, b), 1, 20, TRANSPCKPT_EXIT_WAIT_SEC="0")
+        for n in (a, b):
+            n.signal_agent("STOP")
+        status = start.wait(60)
+        checks.ok(status == 0, "settled late: it ends well", status, start.said(), run.story())
+        for n in (a, b):
+            n.signal_agent("KILL")
+        run.anew()
+        # Its first snapshot would take the place of what is left of that run.
+        start = run.start((a, c), TRANSPCKPT_RESUME="never", TRANSPCKPT_INTERVAL="100")
+        checks.ok(node.until(lambda: "of generation 2" in c.agent_log(), 60) and "are released" not in a.agent_log(),
+                  "settled late: another one begins, and that is not known yet", cluster.logs())
+        b.agent()
+        checks.ok(node.until(lambda: all("snapshots are released" in n.agent_log() for n in (a, b)), 60), "settled late: then it is", cluster.logs())
+        copied = node.until(lambda: re.search(r"step (\d+) of 2 ranks has 1 copies on other nodes, of generation 2", a.agent_log()), 60)
+        checks.ok(copied, "settled late: the other one has copies", cluster.logs())
+        start.kill()
+        node.until(lambda: all("was killed" in n.agent_log() for n in (a, c)), 10)
+        finish(run, run.start((a, c)), int(copied[1]) if copied else 0, "the other one")
+
+
 def case_partition():
     """Two nodes do not reach each other for a while: neither side commits or publishes anything, the ranks train on, and then it
     goes on."""

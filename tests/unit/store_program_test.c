@@ -20,7 +20,7 @@ static void check_program(void)
 	char *memory = tap_folder("/dev/shm"), *disk = tap_folder(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	struct tpck_program *p = NULL, *again = NULL;
 	struct tpck_tiers tiers = {.count = 1};
-	struct tpck_point a = {1, 100}, b = {1, 90}, c = {2, 95}, d = {2, 90};
+	struct tpck_point a = {1, 100}, b = {1, 90}, c = {2, 95}, d = {2, 90}, e = {3, 95};
 	uint64_t died = 0;
 	char marker[256], state[256];
 
@@ -52,12 +52,21 @@ static void check_program(void)
 	   "read from the store alone");
 	tpck_program_died(again, &b, TPCK_DEATH_FAR);
 	ok(tpck_program_loops(again) == 0, "progress ends a loop");
-	ok(tpck_program_mark(p, memory, &tiers, true, &err) == 0, "marked");
+	ok(tpck_program_mark(p, 2, memory, &tiers, &err) == 0, "marked");
 	snprintf(marker, sizeof marker, "%s/j/programs/%s", disk, p->id);
 	ok(access(marker, F_OK) == 0, "the marker is there");
+	ok(tpck_program_marked(p, memory, &tiers) == 2, "of the start's generation");
+	unlink(marker);
+	ok(tpck_program_mark(p, 3, memory, NULL, &err) == 0 && tpck_program_marked(p, memory, &tiers) == 3 && access(marker, F_OK) != 0,
+	   "the next one's in memory counts too");
+	ok(tpck_program_mark(p, 3, memory, &tiers, &err) == 0, "and is made in the store");
+	tpck_program_resumed(p, 3, 95);
+	tpck_program_died(p, &e, TPCK_DEATH_NEAR);
 	tpck_program_ended(p, 2);
+	ok(tpck_program_allows(p, &e) == TPCK_ALLOWED && tpck_program_died(p, &e, TPCK_DEATH_NEAR) == 2,
+	   "an end that is heard of late leaves what is noted of a newer generation");
 	ok(tpck_program_allows(p, &b) == TPCK_ALLOWED_NOT_ENDED, "a good end ends all of it");
-	ok(tpck_program_mark(p, memory, &tiers, false, &err) == 0 && access(marker, F_OK) != 0, "the marker is gone");
+	ok(tpck_program_unmark(p, memory, &tiers, &err) == 0 && access(marker, F_OK) != 0, "the marker is gone");
 	tpck_program_free(p);
 	tpck_program_free(again);
 	tpck_tiers_close(&tiers);

@@ -85,7 +85,6 @@ struct news_job {
 	enum clerk_news news;
 	struct tpck_point point;
 	enum tpck_death death;
-	bool runs_anew; /* a newer generation of the program is there */
 };
 
 /* What the next start will make of it. */
@@ -123,12 +122,12 @@ static void news_run(struct job *job)
 	case NEWS_ENDED:
 		tpck_program_ended(news->program, news->point.generation);
 		/* What a newer start has noted, and keeps, is its own. */
-		if (news->runs_anew)
+		if (tpck_program_marked(news->program, agent->folder, &agent->tiers) > news->point.generation)
 			break;
 		/* Versions of files that its log refers to. */
 		snprintf(keep, sizeof keep, "keep/%s", news->program->id);
 		(void)agent->tier->operations->remove(agent->tier, keep, NULL);
-		rc = tpck_program_mark(news->program, agent->folder, &agent->tiers, false, &err);
+		rc = tpck_program_unmark(news->program, agent->folder, &agent->tiers, &err);
 		break;
 	case NEWS_RESUMED:
 		tpck_program_resumed(news->program, news->point.generation, news->point.step);
@@ -167,9 +166,6 @@ void clerk_tell(struct agent *agent, struct live *live, enum clerk_news kind, co
 	news->news = kind;
 	news->point = *point;
 	news->death = death;
-	for (const struct live *other = agent->lives; other; other = other->next)
-		if (other->program == live->program && other->session->name.generation > live->session->name.generation)
-			news->runs_anew = true;
 	agent->jobs++;
 	worker_give(&agent->clerk, &news->job);
 }

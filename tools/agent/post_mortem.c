@@ -60,7 +60,7 @@ static enum tpck_death how_it_died(const struct live *live)
 	return reached <= control->resume_step + 1 ? TPCK_DEATH_NEAR : TPCK_DEATH_FAR;
 }
 
-/* Nobody goes on from a run that ended well. */
+/* Nobody goes on from a run that ended well, nor from what came before it; one that began since is its own. */
 void live_release_all(struct agent *agent, struct launch *launch)
 {
 	struct live *live;
@@ -76,7 +76,8 @@ void live_release_all(struct agent *agent, struct launch *launch)
 		if (live->session->name.rank == 0)
 			history_ended(agent, live);
 		for (struct live *other = agent->lives; other; other = other->next)
-			if (other == live || (other->life == LIFE_DEAD && other->program == live->program))
+			if (other == live || (other->life == LIFE_DEAD && other->program == live->program &&
+					      other->session->name.generation < live->session->name.generation))
 				live_retire(agent, other);
 	}
 }

@@ -104,7 +104,7 @@ static void mark_program(struct hello_job *h, size_t i, int store_rc, struct tpc
 {
 	char text[340];
 
-	if (tpck_program_mark(h->part[i].program, h->agent->folder, store_rc ? NULL : &h->agent->tiers, true, store))
+	if (tpck_program_mark(h->part[i].program, h->launch->generation, h->agent->folder, store_rc ? NULL : &h->agent->tiers, store))
 		store_rc = store_rc ? store_rc : -store->code;
 	if (!store_rc)
 		return;

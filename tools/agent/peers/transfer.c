@@ -199,14 +199,19 @@ static void take_fail(struct peer *peer, const struct tpck_peer_message *head, c
 		incoming_fail(peer, head->transfer, why);
 }
 
-/* What a start looks for before it asks its agent: in the memory tier, since no folder may be shared. */
-static void mark(const char *identity, bool present)
+/* What a start looks for before it asks its agent: in the memory tier, since no folder may be shared. generation 0: of some, which who
+ * tells it does not know; a marker that says more stays. */
+static void mark(const char *identity, uint64_t generation, bool present)
 {
 	struct tpck_program *program;
 	struct tpck_error err = {0};
 
 	if (tpck_program_load(&program, peers.agent->folder, NULL, identity, &err) == 0) {
-		if (tpck_program_mark(program, peers.agent->folder, NULL, present, &err))
+		uint64_t marked = tpck_program_marked(program, peers.agent->folder, NULL);
+
+		if (present && marked <= generation && tpck_program_mark(program, generation, peers.agent->folder, NULL, &err))
+			agent_complain(&err);
+		else if (!present && marked <= generation && tpck_program_unmark(program, peers.agent->folder, NULL, &err))
 			agent_complain(&err);
 		tpck_program_free(program);
 	} else {
@@ -236,11 +241,11 @@ void transfer_message(struct peer *peer, const struct tpck_peer_message *head, c
 		if (count)
 			copies_here_drop(text, head->generation);
 		if (count && head->value)
-			mark(text, false);
+			mark(text, head->generation, false);
 		break;
 	case TPCK_PEER_MARK:
 		if (count)
-			mark(text, true);
+			mark(text, head->generation, true);
 		break;
 	case TPCK_PEER_ASK:
 		take_ask(peer, head, count ? text : "");
