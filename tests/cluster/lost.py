@@ -540,6 +540,9 @@ def case_ranks_number():
             run = Ranks(cluster, 2, steps=200, launcher=launcher)
             lose_with_copies(cluster, run, a, (b,))
             has = kept(b)
+            # A program that has begun does not wait for long for agents to meet.
+            c.agent()
+            checks.ok(node.until(lambda: lines(c, "is a peer") >= 1, 60), f"{launcher}: the agents meet", cluster.logs())
             other = run.start(c, ranks=3)
             node.until(lambda: "not resuming" in run.said()[0] or not other.running(), 60)
             if other.running():
