@@ -98,6 +98,11 @@ TRANSPCKPT_SHM=/proc/x "$command" doctor >"$D/run.out" 2>"$D/run.err"
 ok "and what stands in the way" grep -q "^bad.*memory tier" "$D/run.out"
 TRANSPCKPT_DIR="node:$D/store,s3:/lustre" "$command" doctor >"$D/run.out" 2>"$D/run.err"
 ok "and a tier whose kind there is not" grep -q "no kind of tier" "$D/run.err"
+TRANSPCKPT_PEERS=1 TRANSPCKPT_NODES="127.0.0.1:4700,[::1,no.such.host.invalid" "$command" doctor >"$D/run.out" 2>"$D/run.err"
+ok "and each node that cannot be reached so" sh -c "[ \$(grep -c '^note.*TRANSPCKPT_NODES' '$D/run.out') = 2 ]"
+ok "and which is this one" grep -q "^good.*TRANSPCKPT_NODES.*this node as 127.0.0.1:4700" "$D/run.out"
+TRANSPCKPT_PEERS=1 TRANSPCKPT_NODES="192.0.2.1" "$command" doctor >"$D/run.out" 2>"$D/run.err"
+ok "or that it is none" grep -q "^note.*TRANSPCKPT_NODES.*not among them" "$D/run.out"
 status_of "$command" frobnicate
 ok "no verb" ended 2
 done_testing

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "runtime/base/file_system.h"
+#include "runtime/peer/rendezvous.h"
 #include "runtime/store/tiers.h"
 #include "tools/cli/cli.h"
 
@@ -237,6 +238,38 @@ static void examine_transport(struct examination *e)
 		dlclose(library);
 }
 
+/* Each entry of TRANSPCKPT_NODES, as agents read it. */
+static void examine_nodes(struct examination *e)
+{
+	char list[TPCK_SETTING_TEXT_MAX], *rest = list, *name, addresses[1024], *address, *lines;
+	unsigned good = 0, bad = 0;
+	const char *own = NULL;
+	uint16_t port;
+
+	snprintf(list, sizeof list, "%s", e->cli->settings.nodes);
+	while ((name = strtok_r(rest, ", ", &rest))) {
+		struct tpck_error err = {0};
+
+		if (tpck_rendezvous_resolve(name, TPCK_PEERS_PORT, addresses, sizeof addresses, &port, &err)) {
+			find(e, NOTE, "TRANSPCKPT_NODES", "%s", err.text);
+			bad++;
+			continue;
+		}
+		good++;
+		for (lines = addresses; (address = strtok_r(lines, "\n", &lines));)
+			if (tpck_rendezvous_is_local(address))
+				own = name;
+	}
+	if (!good && !bad)
+		return;
+	if (!e->cli->settings.peers.count)
+		find(e, NOTE, "TRANSPCKPT_NODES", "agents do not look for each other: TRANSPCKPT_PEERS is 0");
+	else if (own)
+		find(e, GOOD, "TRANSPCKPT_NODES", "%u found, this node as %s", good, own);
+	else if (good)
+		find(e, NOTE, "TRANSPCKPT_NODES", "%u found, and this node is not among them: others do not look for it", good);
+}
+
 /* ---- settings ----------------------------------------------------------------------------- */
 
 static const char *value_of(const struct tpck_setting_row *row, const struct tpck_settings *settings)
@@ -324,6 +357,7 @@ int verb_doctor(int argc, char **argv)
 	examine_io_uring(&e);
 	examine_addresses(&e);
 	examine_transport(&e);
+	examine_nodes(&e);
 	examine_settings(&e);
 	if (e.json) {
 		puts(json_object_to_json_string_ext(e.json, JSON_C_TO_STRING_PRETTY));

@@ -583,7 +583,7 @@ static void look_for_nodes(uint64_t now)
 	resolve_ns = now + 20 * SEC;
 	snprintf(list, sizeof list, "%s", peers.agent->settings.nodes);
 	while ((name = strtok_r(rest, ", ", &rest)))
-		if (tpck_rendezvous_resolve(name, PEERS_PORT, addresses, sizeof addresses, &port, NULL) == 0)
+		if (tpck_rendezvous_resolve(name, TPCK_PEERS_PORT, addresses, sizeof addresses, &port, NULL) == 0)
 			lead_add(NULL, name, addresses);
 }
 

@@ -55,7 +55,7 @@ static bool is_own(const char *name, const char *addresses)
 static uint16_t own_port(const struct agent *agent)
 {
 	char list[TPCK_SETTING_TEXT_MAX], *rest = list, *name, addresses[1024], first[TPCK_TRANSPORT_ADDRESS];
-	uint16_t port = agent->settings.nodes[0] && !agent->launched ? PEERS_PORT : 0, said;
+	uint16_t port = agent->settings.nodes[0] && !agent->launched ? TPCK_PEERS_PORT : 0, said;
 	bool own = false;
 
 	snprintf(list, sizeof list, "%s", agent->settings.nodes);
@@ -63,7 +63,7 @@ static uint16_t own_port(const struct agent *agent)
 	while (!agent->launched && (name = strtok_r(rest, ", ", &rest))) {
 		struct tpck_error err = {0};
 
-		if (tpck_rendezvous_resolve(name, PEERS_PORT, addresses, sizeof addresses, &said, &err)) {
+		if (tpck_rendezvous_resolve(name, TPCK_PEERS_PORT, addresses, sizeof addresses, &said, &err)) {
 			tpck_log_warn("of TRANSPCKPT_NODES %s", err.text);
 			continue;
 		}

@@ -170,8 +170,6 @@ extern struct peers {
 	bool tick_now;             /* the others are to hear it at once */
 } peers;
 
-/* The port where TRANSPCKPT_NODES names none. */
-enum { PEERS_PORT = 47117 };
 extern const struct tpck_transport_events peers_events;
 
 /* Whether some are on their way that have never been met, or the event loop has not heard of them. Under the lock. */
