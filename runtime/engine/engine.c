@@ -22,6 +22,7 @@
 #include "runtime/engine/meet.h"
 #include "runtime/engine/identity.h"
 #include "runtime/engine/link.h"
+#include "runtime/engine/marker.h"
 #include "runtime/engine/place.h"
 #include "runtime/files/files.h"
 #include "runtime/follow/caches.h"
@@ -69,41 +70,6 @@ const struct tpck_settings *tpck_engine_settings(void)
 
 /* ---- life ------------------------------------------------------------------------------------- */
 
-/* STORE/JOB/FOLDER/ID */
-static TPCK_AT_START void job_path(char *path, size_t size, const char *store, const char *folder, uint64_t id)
-{
-	struct tpck_text text = tpck_text_in(path, size);
-
-	tpck_text_add(&text, store);
-	tpck_text_add(&text, "/");
-	tpck_text_add(&text, engine->job);
-	tpck_text_add(&text, "/");
-	tpck_text_add(&text, folder);
-	tpck_text_add(&text, "/");
-	tpck_text_hexadecimal(&text, id, 16);
-}
-
-static TPCK_AT_START bool marker_in(const char *store, uint64_t digest)
-{
-	char path[TPCK_SETTING_TEXT_MAX + 256];
-
-	job_path(path, sizeof path, store, "programs", digest);
-	return !syscall(SYS_faccessat, AT_FDCWD, path, F_OK);
-}
-
-/* A resume may be on offer if a marker of this very program lies in a tier of the store. */
-static TPCK_AT_START bool marker_present(uint64_t digest)
-{
-	char folder[TPCK_SETTING_TEXT_MAX], kind[TPCK_TIER_KIND];
-
-	for (unsigned i = 0; tpck_settings_tier(&engine->settings, i, kind, folder, sizeof folder); i++)
-		if (marker_in(folder, digest))
-			return true;
-	/* A store that cannot be written leaves the marker in the memory tier. */
-	tpck_settings_shm(&engine->settings, folder, sizeof folder);
-	return marker_in(folder, digest);
-}
-
 static void meet_others(void)
 {
 	const struct tpck_reach how = {
@@ -119,6 +85,7 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	static char identity[TPCK_IDENTITY_MAX] TPCK_LARGE_USED;
 	char store[TPCK_SETTING_TEXT_MAX];
 	struct tpck_thread *self = tpck_thread_self();
+	enum tpck_marker marker = TPCK_MARKER_ABSENT;
 	uint64_t digest;
 	long bytes;
 
@@ -156,13 +123,21 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	engine->identity_bytes = (uint32_t)bytes;
 	tpck_settings_store(&engine->settings, store, sizeof store);
 	digest = tpck_digest64(identity, (size_t)bytes, 0);
-	job_path(engine->keep, sizeof engine->keep, store, "keep", digest);
+	tpck_marker_path(engine->keep, sizeof engine->keep, store, engine->job, "keep", digest);
 	tpck_follow_record(engine->log, "", 0);
 	tpck_contents_note_input();
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
-	if (engine->ranks.elsewhere && strcmp(engine->settings.resume, "never") != 0 && !marker_present(digest))
+	if (strcmp(engine->settings.resume, "never") != 0)
+		marker = tpck_marker_look(&engine->settings, engine->job, digest);
+	if (engine->ranks.elsewhere && strcmp(engine->settings.resume, "never") != 0 && marker == TPCK_MARKER_ABSENT) {
 		meet_others();
-	if (strcmp(engine->settings.resume, "never") != 0 && marker_present(digest)) {
+		marker = tpck_marker_look(&engine->settings, engine->job, digest);
+	}
+	engine->unanswered = marker == TPCK_MARKER_UNKNOWN;
+	/* That would ask the store whenever the program opens a file. */
+	if (engine->unanswered)
+		strcpy(engine->settings.files_verify, "off");
+	if (marker == TPCK_MARKER_PRESENT) {
 		tpck_attach_own_keep();
 		tpck_restart_remember(environ);
 		tpck_resume_begin();
@@ -207,7 +182,11 @@ void tpck_engine_device(const struct tpck_device *device)
 		if (engine->complaints)
 			tpck_settings_read(&again, environ);
 		engine->infer = infer_new();
-		if (!engine->infer || device->context_save(&engine->context)) {
+		if (engine->unanswered) {
+			/* A snapshot of this run would be newer than what may be there. */
+			tpck_log_warn("no checkpoints in this run: the store did not answer when it began, and what may be there to go on from is for the next one");
+			tpck_engine_mode_set(TPCK_MODE_OFF);
+		} else if (!engine->infer || device->context_save(&engine->context)) {
 			tpck_log_warn("no memory to begin with; no checkpoints in this run");
 			tpck_engine_mode_set(TPCK_MODE_OFF);
 		} else {

@@ -26,6 +26,7 @@ enum tpck_mode {
 struct tpck_engine {
 	pid_t pid;
 	int complaints;                 /* settings that are wrong; said once a device is used */
+	bool unanswered;                /* a store at the start */
 	uint64_t start_ns, forward_ns;
 	const char *library, *start_folder;
 	struct tpck_ranks ranks;

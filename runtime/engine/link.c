@@ -76,10 +76,14 @@ static int say_hello(int fd, uint32_t flags, struct tpck_welcome *welcome, struc
 	};
 	const char *master = getenv("MASTER_ADDR");
 	char *packet = malloc(sizeof hello + options.identity_bytes);
+	double late_ms = options.settings->start_wait_sec * 1e3;
 	int result, wait_ms = flags & TPCK_HELLO_RESUME ? OFFER_MS : WELCOME_MS;
 
 	if (!packet)
 		return tpck_error_set(err, ENOMEM, "saying hello to the agent");
+	/* It has nothing to get: what takes so long is a store. */
+	if ((flags & TPCK_HELLO_LATE) && late_ms < wait_ms)
+		wait_ms = late_ms > WELCOME_MS ? (int)late_ms : WELCOME_MS;
 	/* Rank 0's node has a word in it. */
 	if (options.ranks->elsewhere && !(flags & TPCK_HELLO_ADOPT)) {
 		hello.flags |= TPCK_HELLO_APART;
