@@ -138,6 +138,16 @@ static bool capture_begin(const struct tpck_log_position *cut, uint64_t now)
 	return true;
 }
 
+/* Room takes some iterations, and a snapshot that is due goes without where there is none: the first may be due in a thousand. The gate is
+ * closed. */
+static void ask_ahead(void)
+{
+	const struct tpck_plan *plan = atomic_load(&engine->asked_room) ? NULL : tpck_memory_plan();
+
+	if (plan)
+		tpck_engine_ask_for_room(plan->data_bytes);
+}
+
 /* Classes are learnt by digests alone where no snapshot is due. The gate is closed. */
 static void probe(void)
 {
@@ -216,12 +226,14 @@ void tpck_boundary(struct tpck_thread *self)
 		engine->control->status.skipped++;
 	} else {
 		mark(&cut, now);
-		if (engine->uncaptured)
+		if (engine->uncaptured) {
 			;
-		else if (!capture_due(now))
+		} else if (!capture_due(now)) {
+			ask_ahead();
 			probe();
-		else if (!capture_begin(&cut, now))
+		} else if (!capture_begin(&cut, now)) {
 			engine->control->status.skipped++;
+		}
 		tpck_gate_open();
 		status_stall(now, cpu);
 	}

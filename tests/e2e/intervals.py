@@ -40,6 +40,11 @@ def main():
             checks.ok(row["held_step"] and row["held_step"] % 40 == 0, f"the newest snapshot is of step {row['held_step']}")
             checks.ok(notes["captured"] <= row["iterations"] / 40, f"{notes['captured']} snapshots in {row['iterations']} iterations")
             checks.ok(classes_known(row), "classes are known all the same", notes["classes"])
+    # There is time for what the first one needs.
+    with job.Place(TRANSPCKPT_INTERVAL="60", TRANSPCKPT_LOG="debug", SIMGPU_KERNEL_US="100") as place:
+        row = running(place, 130)
+        log = place.agent_log()
+        checks.ok(row and "committed step 60 " in log, "the first snapshot is of the first step that is due", log)
     # Copies so slow that a snapshot takes many iterations.
     with job.Place(TRANSPCKPT_INTERVAL="auto", TRANSPCKPT_OVERHEAD="5") as place:
         row = running(place, 130, SIMGPU_COPY_GBPS="0.01")
