@@ -68,6 +68,11 @@ def case_waits(checks, place, hung):
     checks.ok(start.wait() == 0 and start.printed() == "done\n" and start.said().count("has not answered") == 1 and
               "no checkpoints" not in start.said(), "what a program starts then says nothing", start.said())
 
+    tiers = {"TRANSPCKPT_DIR": f"node:{place.root}/fast,site:{hung.at}", "TRANSPCKPT_START_WAIT_SEC": "2"}
+    start = job.Start(place, shell, this.work, {**place.environment, **tiers}, "tiers")
+    checks.ok(start.wait() == 0 and start.printed() == "done\n" and start.said().count(f"{hung.at} has not answered") == 1,
+              "so it is where it is the second tier", start.said())
+
     shutil.rmtree(this.out)
     start = this.start()
     checks.ok(start.until(lambda: "waiting for" in start.said()), "a start waits for an answer", start.said())

@@ -77,7 +77,7 @@ void live_release_all(struct agent *agent, struct launch *launch)
 			history_ended(agent, live);
 		for (struct live *other = agent->lives; other; other = other->next)
 			if (other == live || (other->life == LIFE_DEAD && other->program == live->program &&
-					      other->session->name.generation < live->session->name.generation))
+					      other->session->name.generation <= live->session->name.generation))
 				live_retire(agent, other);
 	}
 }
