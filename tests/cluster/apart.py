@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# needs: cores=1.0 memory=1500M minutes=20 about=240s
 """Jobs whose ranks are on several nodes: all ranks have their snapshots of one step, whatever dies, and all go on at one step and
 end with the same bytes. CASE=NAME runs one case; BY_NAME only so, for the time they take."""
 import glob
@@ -21,6 +22,8 @@ node.enter()
 if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
     job.skip("the agent was built without UCX")
 checks = job.Checks()
+# Then all variants of it are run.
+BY_CASE = bool(os.environ.get("CASE"))
 
 
 def committed(where):
@@ -50,7 +53,7 @@ def finish(run, start, floor, what):
 def case_killed():
     """All processes die, the nodes stay."""
     with node.Cluster(2) as cluster:
-        run = Spread(cluster, 4, steps=300)
+        run = Spread(cluster, 4, steps=120)
         run.what = "killed"
         start = begin(run, cluster.nodes, 2, 20)
         start.kill()
@@ -63,7 +66,7 @@ def case_layouts():
     """Four nodes of one rank each; what goes between the nodes differs."""
     for number, layout in enumerate((("--zero",), ("--tp", "2"), ("--tp", "2", "--pp", "2"))):
         with node.Cluster(4) as cluster:
-            run = Spread(cluster, 4, *layout, steps=300)
+            run = Spread(cluster, 4, *layout, steps=120)
             run.what = " ".join(layout)
             start = begin(run, cluster.nodes, 1, 10)
             start.starts[number].kill()
@@ -78,7 +81,7 @@ def lose(name, ranks, per_node, before, lost, after, spares=(), layout=(), peers
     every = max(*before, *after, *spares) + 1
     with node.Cluster(every, TRANSPCKPT_PEERS=peers, memory=memory, families=families) as cluster:
         nodes = cluster.nodes
-        run = Spread(cluster, ranks, *layout, steps=400)
+        run = Spread(cluster, ranks, *layout, steps=160)
         run.what = name
         for n in range(every):
             nodes[n].agent()
@@ -150,7 +153,7 @@ def everything(what, damage):
     """All nodes go, what is in the store stays: on others the ranks go on from that."""
     with node.Cluster(4, TRANSPCKPT_DURABLE_INTERVAL="20") as cluster:
         a, b, c, d = cluster.nodes
-        run = Spread(cluster, 4, "--zero", steps=400)
+        run = Spread(cluster, 4, "--zero", steps=160)
         run.what = what
         start = begin(run, (a, b), 2, 80, durable)
         has = durable(a)
@@ -192,7 +195,7 @@ def case_mark():
 def case_dead():
     """All processes die: their newest step is made durable without them."""
     with node.Cluster(2) as cluster:
-        run = Spread(cluster, 2, steps=300)
+        run = Spread(cluster, 2, steps=120)
         run.what = "dead"
         start = begin(run, cluster.nodes, 1, 20)
         start.kill()
@@ -240,7 +243,7 @@ def case_copies_only():
     """Both nodes of the job are lost: all ranks go on from copies, each from its own part, some of which come from where they are."""
     with node.Cluster(5, memory="1g", TRANSPCKPT_PEERS="3") as cluster:
         a, b, c, d, e = cluster.nodes
-        run = Spread(cluster, 4, "--zero", steps=400)
+        run = Spread(cluster, 4, "--zero", steps=160)
         run.what = "copies only"
         meet(run, cluster.nodes)
         start = begin(run, (a, b), 2, 20, settled)
@@ -255,7 +258,7 @@ def case_moved():
     """All processes die, and the first two go on where the others were, and the others on a third node."""
     with node.Cluster(3, memory="1g") as cluster:
         a, b, c = cluster.nodes
-        run = Spread(cluster, 4, "--zero", steps=400)
+        run = Spread(cluster, 4, "--zero", steps=160)
         run.what = "moved"
         meet(run, cluster.nodes)
         start = begin(run, (a, b), 2, 20, settled)
@@ -270,7 +273,7 @@ def places(what, before, after, lost=(), peers="1", nodes=4, devices=2, then_see
     compute follows from their numbers on their nodes, too."""
     visible = ",".join(str(number) for number in range(devices))
     with node.Cluster(nodes, memory="1g", TRANSPCKPT_PEERS=peers, SIMGPU_DEVICES=str(devices), CUDA_VISIBLE_DEVICES=visible) as cluster:
-        run = Spread(cluster, 4, "--by-place", steps=300)
+        run = Spread(cluster, 4, "--by-place", steps=120)
         run.what = what
         first = cluster.nodes[:4 // before]
         run.reference(first, before)
@@ -349,7 +352,7 @@ def case_twice():
     """One node after another is lost; the second time what goes on is what was gone on with before."""
     with node.Cluster(4, memory="1g") as cluster:
         a, b, c, d = cluster.nodes
-        run = Spread(cluster, 4, "--zero", steps=500)
+        run = Spread(cluster, 4, "--zero", steps=200)
         run.what = "twice"
         meet(run, cluster.nodes)
         start = begin(run, (a, b), 2, 20, settled)
@@ -368,7 +371,7 @@ def case_bad():
     """Of two copies of the lost ranks' part one is damaged: the other one is taken, and the step is the same."""
     with node.Cluster(4, memory="1g", TRANSPCKPT_PEERS="2") as cluster:
         a, b, c, d = cluster.nodes
-        run = Spread(cluster, 4, "--zero", steps=400)
+        run = Spread(cluster, 4, "--zero", steps=160)
         run.what = "bad"
         meet(run, cluster.nodes)
         start = begin(run, (a, b), 2, 20, settled)
@@ -413,7 +416,7 @@ def case_agents():
     """The agents die while the ranks run, the leader's first: the next ones take over, go on, and have their copies."""
     with node.Cluster(2) as cluster:
         a, b = cluster.nodes
-        run = Spread(cluster, 4, steps=600)
+        run = Spread(cluster, 4, steps=240)
         run.what = "agents"
         start = begin(run, (a, b), 2, 20, settled)
         for where, which in (((a,), "a leader"), ((b,), "another one"), ((a, b), "all")):
@@ -436,7 +439,7 @@ def case_settled_late():
     one run, and the other goes on after a kill."""
     with node.Cluster(3) as cluster:
         a, b, c = cluster.nodes
-        run = Spread(cluster, 2, steps=600)
+        run = Spread(cluster, 2, steps=240)
         run.what = "settled late"
         start = begin(run, (a, b), 1, 20, TRANSPCKPT_EXIT_WAIT_SEC="0")
         for n in (a, b):
@@ -464,16 +467,16 @@ def case_partition():
     goes on."""
     with node.Cluster(2, TRANSPCKPT_DURABLE_INTERVAL="10") as cluster:
         a, b = cluster.nodes
-        run = Spread(cluster, 4, steps=900)
+        run = Spread(cluster, 4, steps=300)
         run.what = "partition"
         # Longer than it takes to notice.
-        slower = {"SIMGPU_KERNEL_US": "60"}
+        slower = {"SIMGPU_KERNEL_US": "800"}
         start = begin(run, (a, b), 2, 20, settled, **slower)
         b.cut()
         alone = node.until(lambda: all("no snapshots until it is back" in n.agent_log() for n in (a, b)), 30)
         checks.ok(alone, "partition: each side says so", run.story(), cluster.logs())
         before, then = [(committed(n), durable(n)) for n in (a, b)], steps_done(run)
-        checks.ok(node.until(lambda: steps_done(run) >= then + 60, 30), "partition: the ranks train on", run.story())
+        checks.ok(node.until(lambda: steps_done(run) >= then + 20, 30), "partition: the ranks train on", run.story())
         after = [(committed(n), durable(n)) for n in (a, b)]
         checks.ok(before == after and abs(after[0][0] - after[1][0]) <= 20, f"partition: nothing is agreed on meanwhile: {after}", before, cluster.logs())
         b.heal()
@@ -488,9 +491,9 @@ def case_slow():
     """Copies of one node take long, and the leader's agent dies meanwhile: the round that nobody ended does not hold up the next."""
     with node.Cluster(3) as cluster:
         a, b, c = cluster.nodes
-        run = Spread(cluster, 3, steps=900)
+        run = Spread(cluster, 3, steps=300)
         run.what = "slow"
-        start = begin(run, (a, b, c), 1, 20, settled, SIMGPU_KERNEL_US="60")
+        start = begin(run, (a, b, c), 1, 20, settled, SIMGPU_KERNEL_US="800")
         c.slow("100kbit")
         held_up = node.until(lambda: committed(a) > settled(a) and node.time.sleep(1) is None and committed(a) > settled(a), 20)
         a.signal_agent("KILL")
@@ -521,7 +524,7 @@ def case_late():
     """A process that has the only image of its rank ends when the next start, which is elsewhere, is there already."""
     with node.Cluster(4) as cluster:
         a, b, c, d = cluster.nodes
-        run = Spread(cluster, 2, steps=300)
+        run = Spread(cluster, 2, steps=120)
         run.what = "late"
         # Copies go to another domain.
         for n in cluster.nodes:
@@ -545,7 +548,7 @@ def case_starting():
     """An agent dies while its ranks are on their way to their step, and those of the other node wait there: all try it once more."""
     for number in (0, 1):
         with node.Cluster(2) as cluster:
-            run = Spread(cluster, 2, steps=300)
+            run = Spread(cluster, 2, steps=120)
             run.what = f"starting: agent {number}"
             start = begin(run, cluster.nodes, 1, 20, settled)
             # A rank is stopped on its way, if it is not there yet by then.
@@ -575,7 +578,7 @@ def case_staging():
     """Each of two ranks gets its part from the node that the other one is on, and no other has it, when one of the agents dies, which gives and
     gets: the node's next one is taken in again, and nobody begins anew. Then so where a node gets a lost one's part. In turn the agent of the
     leader and another one; without CASE= two of the four."""
-    for number in range(4) if wanted else (0, 3):
+    for number in range(4) if BY_CASE else (0, 3):
         swapped, which = number < 2, number % 2
         with node.Cluster(4, memory="1g") as cluster:
             a, b, c, d = cluster.nodes
@@ -656,10 +659,10 @@ def case_welcome():
         return
     with node.Cluster(2, memory="1g") as cluster:
         a, b = cluster.nodes
-        run = Spread(cluster, 6, steps=1200)
+        run = Spread(cluster, 6, steps=150)
         run.what = "welcome"
         start = begin(run, (a, b), 3, 10, settled)
-        for here, other, number in ((a, b, 2), (b, a, 1), (b, a, 2), (b, a, 3), (a, b, 1), (a, b, 3))[:None if wanted else 1]:
+        for here, other, number in ((a, b, 2), (b, a, 1), (b, a, 2), (b, a, 3), (a, b, 1), (a, b, 3))[:None if BY_CASE else 1]:
             run.what = f"welcome: {'the leader' if here is a else 'another'}'s agent, {number - 1} of 3 were told"
             has = min(committed(n) for n in (a, b))
             start.kill()
@@ -679,10 +682,10 @@ def case_unheard():
     """The leader says that all begin, which one of three nodes does not hear: its agent dies, and the leader's, too; or its link is cut, and one of the two dies, or
     none: its next agent begins without a network then. Its ranks are taken in as they are, and nobody begins anew. The part of the last one to be ready comes from a node without ranks, whose link is
     slow. Without CASE= one of the five."""
-    for cut, dies in ((False, "ac"), (False, "c"), (True, "a"), (True, ""), (True, "c"))[:None if wanted else 1]:
+    for cut, dies in ((False, "ac"), (False, "c"), (True, "a"), (True, ""), (True, "c"))[:None if BY_CASE else 1]:
         with node.Cluster(5, memory="1g") as cluster:
             a, b, c, d, e = cluster.nodes
-            run = Spread(cluster, 3, "--zero", steps=300, size=("--width", "32", "--context", "16", "--bigrams", "32768"))
+            run = Spread(cluster, 3, "--zero", steps=120, size=("--width", "32", "--context", "16", "--bigrams", "32768"))
             run.what = f"unheard: {'the link is cut' if cut else 'no cut'}, {len(dies)} agents die"
             for n in (a, b, c, d):
                 n.agent(TRANSPCKPT_DOMAIN="holder" if n is d else "ranks")
@@ -731,7 +734,7 @@ def case_live():
     with node.Cluster(3) as cluster:
         a, b, c = cluster.nodes
         # The second rank is the last to come to its step.
-        run = Spread(cluster, 3, "--late", "1:3:5", steps=300)
+        run = Spread(cluster, 3, "--late", "1:3:5", steps=120)
         run.what = "live"
         start = begin(run, cluster.nodes, 1, 20, settled)
         for told in (True, False):
@@ -771,7 +774,7 @@ def case_nodes():
     with node.Cluster(3, **node.UNSHARED) as cluster:
         cluster.give_secret()
         a, b, c = cluster.nodes
-        run = Spread(cluster, 4, "--zero", steps=500)
+        run = Spread(cluster, 4, "--zero", steps=200)
         run.what = "nodes"
         meet(run, cluster.nodes)
         start = begin(run, (a, b), 2, 20, settled)
@@ -796,7 +799,7 @@ def case_master():
     with node.Cluster(4, memory="1g", TRANSPCKPT_DIR="/dev/shm/d", TRANSPCKPT_PEERS="2") as cluster:
         cluster.give_secret()
         a, b, c, d = cluster.nodes
-        run = Spread(cluster, 4, "--zero", steps=500)
+        run = Spread(cluster, 4, "--zero", steps=200)
         run.what = "master"
         for n in (b, c, a):
             n.agent(MASTER_ADDR=a.address)
@@ -851,7 +854,7 @@ def case_stalled():
              'then kill -{} ${{p#/proc/}}; fi; done')
     with node.Cluster(2, TRANSPCKPT_STALL_SEC="1") as cluster:
         a, b = cluster.nodes
-        run = Spread(cluster, 4, "--late", "3:150:8", steps=400)
+        run = Spread(cluster, 4, "--late", "3:150:8", steps=160)
         run.what = "stalled"
         start = begin(run, cluster.nodes, 2, 20)
         queued = r" not queued collective \d+ of communicator 0(, ncclAllReduce of \d+ elements)?; ranks? [012](, 1 and 2| and [12])? queued it"
@@ -887,8 +890,5 @@ def case_twins():
 
 
 BY_NAME = ("afresh", "bad", "broken", "copies_only", "dead", "eight", "erasure", "erasure_few", "erasure_wide", "fewer", "gathered", "killed", "late", "moved", "node", "nodes", "scattered", "singly", "slow", "stalled", "starting", "twins")
-wanted = os.environ.get("CASE")
-for name, case in list(globals().items()):
-    if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):
-        case()
+node.run_cases(globals(), BY_NAME)
 checks.end()

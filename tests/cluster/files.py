@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# needs: cores=0.1 memory=1500M minutes=9 about=71s
 """A node is lost with files of the program's own that it had not put at their paths yet: at TRANSPCKPT_FSYNC=replicated its peers
 have them, and the next start finds them. CASE=NAME runs one case; BY_NAME only so, for the time they take."""
 import glob
@@ -497,8 +498,5 @@ for n in range(1, 8):
         checks.ok(status == 0, "torch.load on the other node has all of them, tensor for tensor", second.said(), run.there(), cluster.logs())
 
 
-wanted = os.environ.get("CASE")
-for name, case in list(globals().items()):
-    if name.startswith("case_") and (name[5:] == wanted if wanted else name[5:] not in BY_NAME):
-        case()
+node.run_cases(globals(), BY_NAME)
 checks.end()

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# needs: cores=0.3 memory=1500M minutes=12 about=150s
 """A node is lost with all its memory: the same command goes on elsewhere from a peer's copy, and ends with the same bytes.
 CASE=NAME runs one case; BY_NAME only so, for the time they take."""
 import glob
@@ -13,6 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import node
 from rank_jobs import Ranks, SLOW
 
+import baseline
 import job
 
 node.enter()
@@ -20,7 +22,7 @@ if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config
     job.skip("the agent was built without UCX")
 checks = job.Checks()
 # Whoever looks for a copy may be late on a busy machine: the program is not to end before its node does.
-STEPS = "200"
+STEPS = "120"
 
 
 class Run:
@@ -35,9 +37,12 @@ class Run:
         self.argv = [*cluster.runner, os.path.join(cluster.build, "transpckpt"), "run", "--", os.path.join(cluster.build, "tests/trainers/gpt"),
                      "--steps", steps, "--seed", "7", "--out", "out"]
         environment = {k: v for k, v in cluster.environment.items() if not k.startswith("TRANSPCKPT_")}
-        plain = job.Start(cluster, [*cluster.runner, *self.argv[4:]], self.plain, environment, "plain")
-        if plain.wait() != 0:
-            raise RuntimeError(plain.said())
+        def run_plain(folder):
+            plain = job.Start(cluster, [*cluster.runner, *self.argv[4:]], folder, environment, "plain")
+            if plain.wait() != 0:
+                raise RuntimeError(plain.said())
+
+        baseline.copy(cluster.build, [self.argv[4]], self.argv[5:], environment, run_plain, self.plain)
         self.starts = 0
 
     def start(self, where, **settings):
@@ -441,7 +446,7 @@ def case_ranks():
     with node.Cluster(3) as cluster:
         a, b, c = cluster.nodes
         # It must not end while it is looked at.
-        run = Ranks(cluster, 2, steps=500)
+        run = Ranks(cluster, 2, steps=200)
         first = start_with_peers(run, a, (b,))
         checks.ok(node.until(lambda: kept(b) >= 20, 60), "ranks: the peer gets copies", run.story(), cluster.logs())
         shown = a.run([os.path.join(cluster.build, "transpckpt"), "show", "--json"], cluster.environment).stdout
@@ -796,8 +801,5 @@ def case_erasure_bad():
 
 
 BY_NAME = ("both", "erasure_bad", "erasure_broken", "erasure_few", "erasure_wide", "ranks_sent_bad", "ranks_none", "ranks_memory", "ranks_moved", "ranks_bytes", "staging")
-wanted = os.environ.get("CASE")
-for name, case in list(globals().items()):
-    if name.startswith("case_") and (name[5:] == wanted if wanted else name[5:] not in BY_NAME):
-        case()
+node.run_cases(globals(), BY_NAME)
 checks.end()

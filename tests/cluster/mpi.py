@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# needs: cores=0.1 memory=1500M minutes=12 about=150s
 """Agents that mpirun has started on the nodes, and that speak over MPI: a lost node's step is had from a peer, mpirun is called again after
 the loss of an agent, and all end together. CASE=NAME runs one case, BY_NAME only so; MPIRUN=PATH is another Open MPI's mpirun."""
 import errno
@@ -15,6 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import node
 from rank_jobs import Spread, SLOW
 
+import baseline
 import job
 
 node.enter()
@@ -34,9 +36,13 @@ class Run:
         trainer = [os.path.join(cluster.build, "tests/trainers/gpt"), "--steps", STEPS, "--seed", "7", "--out", "out"]
         self.argv = [*cluster.runner, os.path.join(cluster.build, "transpckpt"), "run", "--", *trainer]
         environment = {k: v for k, v in cluster.environment.items() if not k.startswith("TRANSPCKPT_")}
-        plain = job.Start(cluster, [*cluster.runner, *trainer], self.plain, environment, "plain")
-        if plain.wait() != 0:
-            raise RuntimeError(plain.said())
+
+        def run_plain(folder):
+            plain = job.Start(cluster, [*cluster.runner, *trainer], folder, environment, "plain")
+            if plain.wait() != 0:
+                raise RuntimeError(plain.said())
+
+        baseline.copy(cluster.build, trainer[:1], trainer[1:], environment, run_plain, self.plain)
 
     def start(self, where, **settings):
         self.starts += 1
@@ -144,7 +150,7 @@ def case_waits():
     first again: they go on."""
     with node.Cluster(2, **MPI) as cluster:
         a, b = cluster.nodes
-        run = Spread(cluster, 2, steps=300)
+        run = Spread(cluster, 2, steps=120)
         mpi, floor = cluster.mpi, 0
         for what in ("waits", "waits: again"):
             # Nobody calls mpirun for them.
@@ -175,7 +181,7 @@ def case_told():
         if cluster.mpi.major >= 5:
             print("# told: not tried, with ULFM each ends for itself")
             return
-        run = Spread(cluster, 2, steps=400)
+        run = Spread(cluster, 2, steps=160)
         cluster.mpi.start()
         start = run.start((a, b))
         settled = r"step (\d+) of 2 ranks has 1 copies on other nodes"
@@ -200,7 +206,7 @@ def case_early():
         return
     with node.Cluster(3, **MPI, links={"delay_ms": 100}) as cluster:
         a, b, c = cluster.nodes
-        run = Spread(cluster, 3, steps=400)
+        run = Spread(cluster, 3, steps=160)
         cluster.mpi.start()
         start = run.start((a, b, c))
         settled = r"step (\d+) of 3 ranks has 1 copies on other nodes"
@@ -266,7 +272,7 @@ def case_full():
 
 def full(cluster, what, lost):
     a, b, c = cluster.nodes
-    run = Spread(cluster, 2, steps=400)
+    run = Spread(cluster, 2, steps=160)
     cluster.mpi.start()
     start = run.start((a, b))
     settled = r"step (\d+) of 2 ranks has 1 copies on other nodes"
@@ -308,7 +314,7 @@ def case_left():
         what = "left: with copies" if copies else "left: without the copy"
         with node.Cluster(3, **MPI) as cluster:
             a, b, c = cluster.nodes
-            run = Spread(cluster, 3, steps=400)
+            run = Spread(cluster, 3, steps=160)
             cluster.mpi.start()
             start = run.start((a, b, c))
             settled = r"step (\d+) of 3 ranks has 1 copies on other nodes"
@@ -386,7 +392,7 @@ def case_gather():
         if mpi.major < 5:
             print(f"# gather: not tried, mpirun is of version {mpi.major}")
             return
-        run = Spread(cluster, 2, steps=600)
+        run = Spread(cluster, 2, steps=240)
         mpi.keep(lambda: [n for n in cluster.nodes if n.alive], fault_tolerant=True)
         checks.ok(node.until(lambda: all(says(n, "is a peer") >= 3 for n in cluster.nodes), 60), "gather: the agents meet", cluster.logs())
         slow = {"SIMGPU_KERNEL_US": "400"}
@@ -436,8 +442,5 @@ def case_gather():
 
 
 BY_NAME = ("lost", "failed", "stuck", "unmet")
-wanted = os.environ.get("CASE")
-for name, case in list(globals().items()):
-    if name.startswith("case_") and (name[5:] == wanted if wanted else name[5:] not in BY_NAME):
-        case()
+node.run_cases(globals(), BY_NAME)
 checks.end()

@@ -46,13 +46,20 @@ def run(*argv):
 
 def until(condition, seconds=30):
     """What the condition gives once it holds, or None."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.01)
-    return None
+    return job.look_until(condition, seconds, 0.01)
+
+
+def run_cases(module, by_name):
+    """Those of a module's functions case_NAME that CASE names (several, or `by_name`: all that run only so), else all that are not in by_name."""
+    cases = {name[5:]: case for name, case in module.items() if name.startswith("case_")}
+    wanted = os.environ.get("CASE", "").split()
+    chosen = [name for word in wanted for name in (by_name if word == "by_name" else [word])] if wanted else [n for n in cases if n not in by_name]
+    if unknown := set(chosen) - set(cases):
+        sys.exit(f"there is no case {', '.join(sorted(unknown))}; there are {', '.join(cases)}")
+    for name in chosen:
+        begun = time.monotonic()
+        cases[name]()
+        print(f"# {name}: {time.monotonic() - begun:.1f} s", flush=True)
 
 
 def node_called(number, families="4"):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# needs: cores=0.1 memory=1500M about=19s
 """What one more peer costs an agent: memory, descriptors, and what it reads. The agents have a host name each and one network, so
 that there may be many: COUNTS=2,8,24,48 says how many there are, one time after the other, and SECONDS= how long each is looked at."""
 import os

@@ -7,11 +7,12 @@ import time
 
 import node
 
+import baseline
 import job
 
 LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../trainers/launch.py")
 # Iterations take long enough for each to have its copy.
-SLOW = {"SIMGPU_KERNEL_US": os.environ.get("KERNEL_US", "20")}
+SLOW = {"SIMGPU_KERNEL_US": os.environ.get("KERNEL_US", "300")}
 
 
 class Ranks:
@@ -28,9 +29,12 @@ class Ranks:
         self.trainer = [os.path.join(cluster.build, "tests/trainers/gpt_ranks"), "--seed", "3", "--steps", str(steps), "--out", "out",
                         "--save-every", "20", *size, *more]
         self.environment = {k: v for k, v in cluster.environment.items() if not k.startswith("TRANSPCKPT_")}
-        plain = job.Start(self, self.argv(os.path.join(self.plain, "said"), self.trainer), self.plain, self.environment, "plain")
+        baseline.copy(cluster.build, [self.trainer[0]], [ranks, launcher, *self.trainer[1:]], self.environment, self.run_plain, self.plain)
+
+    def run_plain(self, folder):
+        plain = job.Start(self, self.argv(os.path.join(folder, "said"), self.trainer), folder, self.environment, "plain")
         if plain.wait() != 0:
-            raise RuntimeError(plain.said() + job.read(os.path.join(self.plain, "said", "err.00")))
+            raise RuntimeError(plain.said() + job.read(os.path.join(folder, "said", "err.00")))
 
     def argv(self, said, command, ranks=None, node_of=()):
         return [*self.cluster.runner, sys.executable, LAUNCH, "--as", self.launcher, "--outputs", said, *node_of,

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# needs: cores=0.7 memory=1500M minutes=8 about=100s
 """A node is lost before the store had the newest step, and then all others' memory goes: what they had of it, copies among it, is in the store
 by then, and fresh nodes go on from that. CASE=NAME runs one case; BY_NAME only so, for the time they take."""
 import fcntl
@@ -75,7 +76,7 @@ def one_node(what, ranks, told=True, **settings):
     """The ranks are all on one node, which is lost; who has their copy is told to end, or lets go of it."""
     with node.Cluster(3, **settings) as cluster:
         a, b, c = cluster.nodes
-        run = Ranks(cluster, ranks, steps=300)
+        run = Ranks(cluster, ranks, steps=120)
         run.what = what
         b.agent()
         start = run.start(a)
@@ -135,7 +136,7 @@ def behind(what, leaves):
     with node.Cluster(3, TRANSPCKPT_LINGER_SEC="3") as cluster:
         cluster.environment["TRANSPCKPT_DIR"] = f"node:/dev/shm/own,site:{cluster.store}"
         a, b, c = cluster.nodes
-        run = Ranks(cluster, 1, steps=300)
+        run = Ranks(cluster, 1, steps=120)
         run.what = what
         b.agent(TRANSPCKPT_LINGER_SEC="60")
         with Held(cluster):
@@ -176,7 +177,7 @@ def case_third():
         third = cluster.store + ".third"
         cluster.environment["TRANSPCKPT_DIR"] = f"node:/dev/shm/own,site:{cluster.store},site:{third}"
         nodes = cluster.nodes
-        run = Spread(cluster, 4, steps=400)
+        run = Spread(cluster, 4, steps=160)
         run.what = "third"
         meet(cluster, nodes[:2])
         start = run.start(nodes[:2], 2)
@@ -200,7 +201,7 @@ def several(what, lost, before=(0, 1), after=(3, 4), spares=(2,), layout=(), pee
     every = max(*before, *after, *spares) + 1
     with node.Cluster(every, TRANSPCKPT_PEERS=peers, memory=memory, **settings) as cluster:
         nodes = cluster.nodes
-        run = Spread(cluster, 4, *layout, steps=400)
+        run = Spread(cluster, 4, *layout, steps=160)
         run.what = what
         there = [nodes[n] for n in sorted({*before, *spares})]
         meet(cluster, there)
@@ -245,7 +246,7 @@ def case_too_many():
     """With the node of a rank the only copy of its part is lost, too: nothing is published, what is left goes after a while, with a line, and nobody waits
     for anything."""
     with node.Cluster(3, TRANSPCKPT_LINGER_SEC="5") as cluster:
-        run = Spread(cluster, 3, steps=400)
+        run = Spread(cluster, 3, steps=160)
         run.what = "too many"
         meet(cluster, cluster.nodes)
         start = run.start(cluster.nodes, 1)
@@ -271,7 +272,7 @@ def case_fragments_one():
     """The same of a program of one rank: of three nodes that have fragments one writes it."""
     with node.Cluster(5, TRANSPCKPT_PEERS="2+1") as cluster:
         a, *holders, fresh = cluster.nodes
-        run = Ranks(cluster, 1, steps=300)
+        run = Ranks(cluster, 1, steps=120)
         run.what = "fragments of one rank"
         meet(cluster, holders)
         start = run.start(a)
@@ -290,7 +291,7 @@ def case_holders():
     """Of two that have a copy one writes it, when it is time."""
     with node.Cluster(4, TRANSPCKPT_PEERS="2", TRANSPCKPT_LINGER_SEC="12") as cluster:
         a, b, c, d = cluster.nodes
-        run = Ranks(cluster, 1, steps=300)
+        run = Ranks(cluster, 1, steps=120)
         run.what = "holders"
         meet(cluster, (b, c))
         start = run.start(a)
@@ -321,7 +322,7 @@ def case_bad():
     """Of two copies the one that would be written is damaged: the other one is."""
     with node.Cluster(4, TRANSPCKPT_PEERS="2") as cluster:
         a, b, c, d = cluster.nodes
-        run = Ranks(cluster, 1, steps=300)
+        run = Ranks(cluster, 1, steps=120)
         run.what = "bad"
         meet(cluster, (b, c))
         start = run.start(a)
@@ -340,10 +341,10 @@ def case_cut():
     """The owner is not lost, but cut off: what its holder publishes meanwhile is its own, and it goes on, publishes newer ones, and dies."""
     with node.Cluster(3) as cluster:
         a, b, c = cluster.nodes
-        run = Ranks(cluster, 1, steps=900)
+        run = Ranks(cluster, 1, steps=300)
         run.what = "cut"
         b.agent()
-        slower = {"SIMGPU_KERNEL_US": "60"}
+        slower = {"SIMGPU_KERNEL_US": "800"}
         start = run.start(a, **slower)
         checks.ok(node.until(lambda: kept(b) >= 10, 60), "cut: the peer gets copies", run.story(), cluster.logs())
         a.cut()
@@ -365,7 +366,7 @@ def case_sides():
     """Two nodes do not reach each other, and the ranks die: either side has a whole step, by its own part and its copy, and both write it."""
     with node.Cluster(4) as cluster:
         a, b, c, d = cluster.nodes
-        run = Spread(cluster, 4, "--zero", steps=400)
+        run = Spread(cluster, 4, "--zero", steps=160)
         run.what = "sides"
         meet(cluster, (a, b))
         start = run.start((a, b), 2)
@@ -380,8 +381,5 @@ def case_sides():
 
 
 BY_NAME = ("bad", "equal", "fragments", "fragments_one", "holders", "later", "leader", "sides")
-wanted = os.environ.get("CASE")
-for name, case in list(globals().items()):
-    if name.startswith("case_") and (name[5:] == wanted or (wanted is None and name[5:] not in BY_NAME)):
-        case()
+node.run_cases(globals(), BY_NAME)
 checks.end()

@@ -240,6 +240,21 @@ def signal_if_there(pid, how=signal.SIGKILL, whole_group=False):
     return True
 
 
+def look_until(condition, seconds, least, going=lambda: True):
+    """What the condition gives once it holds; None at the end of its time, or once nothing is going on any more. It is looked at
+    often, but a look that takes a processor's time, such as a command, gets a fifth of one at most: the tests beside this one,
+    and what is waited for, need the rest."""
+    end = time.monotonic() + seconds
+    while going():
+        begun = time.monotonic()
+        found = condition()
+        now = time.monotonic()
+        if found or now > end:
+            return found or None
+        time.sleep(max(least, min(4 * (now - begun), 0.2)))
+    return None
+
+
 class Start:
     """One start of a command. Its standard output and error go to files of their own."""
 
@@ -273,14 +288,7 @@ class Start:
 
     def until(self, condition, seconds=WAIT_SEC):
         """Looks often; False if the command ended first."""
-        end = time.monotonic() + seconds
-        while self.running():
-            if condition():
-                return True
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.0005)
-        return False
+        return bool(look_until(condition, seconds, 0.0005, self.running))
 
 
 class Kill:

@@ -10,7 +10,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e"))
-from job import SKIP, Checks  # pylint: disable=unused-import
+from job import SKIP, Checks, look_until  # pylint: disable=unused-import
 
 # A program's own system calls, which no library sees: bare(number, ...) by an instruction of its own.
 BARE = """
@@ -163,9 +163,4 @@ def run_tests(checks, tests, by_name=()):
 
 
 def until(what, seconds=WAIT_SEC):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.005)
-    return False
+    return bool(look_until(what, seconds, 0.005))

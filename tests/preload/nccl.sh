@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
+# needs: cores=0.2 about=5s
 # Every door by which a program comes to NCCL: open, its communicators are known, so that an error on one is one line that
 # names it; shut, nobody says anything. NCCL itself, and what is called like a part of it, is alone with the driver.
 . "${srcdir:-.}/tests/preload/preload_case.sh"

@@ -208,7 +208,7 @@ class Suite:
         test.left -= 1
         environment = {**self.environment, MARK: f"{os.getpid()}.{test.name}"}
         output = tempfile.TemporaryFile()
-        process = subprocess.Popen([*self.options.make, "-s", "--no-print-directory", test.log], env=environment,
+        process = subprocess.Popen([*self.options.make, "-s", "--no-print-directory", "-o", "Makefile", test.log], env=environment,
                                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         run = Run(test, process, output)
         self.running.append(run)
@@ -264,7 +264,7 @@ class Suite:
         run.output.seek(0)
         said = run.output.read().decode(errors="replace").strip().splitlines()
         run.output.close()
-        lines = [line for line in said if not re.match(r"make(\[\d+\])?: ", line)] or [f"{result}: {test.name}"]
+        lines = [f"{result}: {test.name}", *(line for line in said if not re.match(r"make(\[\d+\])?: |(FAIL|ERROR|X?PASS|XFAIL|SKIP)[: ]", line))]
         print(f"{lines[0]} ({spell(seconds)}{', hung' if run.hung else ''})", *lines[1:], sep="\n", flush=True)
         if result in ("FAIL", "ERROR", "XPASS"):
             self.broken = True
@@ -435,7 +435,7 @@ def main():
             tests = part_of(tests, os.environ["PART"])
         suite = Suite(tests, options)
         suite.know_times()
-        if options.list:
+        if options.list or asked_what_for():
             for test in sorted(tests, key=lambda t: -t.expected):
                 print(f"{test.expected:6.1f} s  {test.numbers['cores']:4.1f} cores  {test.numbers['memory'] / (1 << 20):6.0f} MiB  "
                       f"{test.name}  {' '.join(sorted(test.words))}")
@@ -461,6 +461,12 @@ def main():
                             env=suite.environment, check=False).returncode
     suite.tell_times(time.monotonic() - begun)
     return status
+
+
+def asked_what_for():
+    """Whether make was called with -n: this program is run all the same."""
+    first = (os.environ.get("MAKEFLAGS") or "").split(" ")[0]
+    return not first.startswith("-") and "=" not in first and "n" in first
 
 
 def asks_again(test):

@@ -121,7 +121,7 @@ def order(root):
     folder.write("tests/suite/times.json", "[1")
     ok(folder.run() == 0, "times that cannot be read are no fault", folder.out)
     many = Folder(root, {f"t{i}": ("cores=0.1", "sleep 1") for i in range(12)})
-    ok(many.run() == 0 and len(re.findall(r"^ +[\d.]+ s  t\d+\.sh: .*sleep asleep", many.out, re.M)) == 10,
+    ok(many.run() == 0 and len(re.findall(r"^ +[\d.]+ s  t\d+\.sh: \d+% of a processor", many.out, re.M)) == 10 and "sleep asleep" in many.out,
        "the ten slowest are told, with what they wait for", many.out)
 
 
@@ -185,6 +185,9 @@ def parts(root):
 
 
 def needs(root):
+    folder = Folder(root, {"a": ("", "true")})
+    ok(folder.run(MAKEFLAGS="kn") == 0 and "a.sh" in folder.out and not folder.has("said") and folder.run(MAKEFLAGS="k -- CC=gcc-n") == 0 and
+       folder.has("said"), "make -n runs nothing", folder.out)
     for line, said in (("cores=many", "cores=many"), ("core=1", "'core'")):
         folder = Folder(root, {"a": (line, "true")})
         ok(folder.run() == 2 and said in folder.out and "a.sh" in folder.out and not folder.has("said"), f"'{line}' is refused, and named", folder.out)
