@@ -8,6 +8,7 @@
 #   ./bootstrap.sh check         builds and runs every test suite that needs no large packages
 #   ./bootstrap.sh check-frameworks
 #                                the other ones: PyTorch, other stacks, savers; installs what they need (9 GB)
+#   ./bootstrap.sh check-long    campaigns and whole sweeps of all of these, which take hours; PART=2/5 is one of five parts
 #   ./bootstrap.sh torch         installs PyTorch (5 GB) where they look for it, unless it is there, and beside it
 #                                Lightning, accelerate, transformers and DeepSpeed (400 MB), JAX, TensorFlow, CuPy, numba and Orbax (3.5 GB)
 #   ./bootstrap.sh build [DIR]   configures in DIR (default: build), builds everything, the tests'
@@ -286,7 +287,7 @@ check)
 	build "${2:-}"
 	exec make -k -j"$jobs" check-without-frameworks
 	;;
-check-frameworks)
+check-frameworks | check-long)
 	build "${2:-}"
 	if torch; then
 		loops || say "tests/torch/kill_loops.py is skipped"
@@ -296,10 +297,10 @@ check-frameworks)
 	fi
 	stacks || say "cases of tests/stacks are skipped"
 	frameworks || say "cases of tests/frameworks are skipped"
-	exec make -k -j"$jobs" check-frameworks
+	exec make -k -j"$jobs" "$1"
 	;;
 *)
-	sed -n '3,15s/^# \{0,1\}//p' "$0"
+	sed -n '3,16s/^# \{0,1\}//p' "$0"
 	exit 2
 	;;
 esac

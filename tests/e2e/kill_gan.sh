@@ -1,4 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Two optimizers in turn, with skipped steps, killed twenty times; and with extensions that keep state of their own.
-exec "${PYTHON3:-python3}" "${srcdir:-.}/tests/e2e/kill_resume.py" gan=20 gan-long-growth gan-extensions
+# needs: cores=0.6 about=16s
+# Two optimizers in turn, with skipped steps, killed; and with extensions that keep state of their own.
+exec "${PYTHON3:-python3}" "${srcdir:-.}/tests/e2e/kill_resume.py" gan gan-long-growth gan-extensions

@@ -1,4 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The GPT killed twenty times, with fast and with slow copies.
-exec "${PYTHON3:-python3}" "${srcdir:-.}/tests/e2e/kill_resume.py" gpt=20 gpt-slow-copies=8
+# needs: cores=0.5 about=13s
+# The GPT killed, with fast and with slow copies.
+exec "${PYTHON3:-python3}" "${srcdir:-.}/tests/e2e/kill_resume.py" gpt=9 gpt-slow-copies=5

@@ -1,4 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
+# needs: cores=0.2 about=17s
 # The GPT with other optimizers, graphs, asynchronous losses, lengths and accumulation, killed.
 exec "${PYTHON3:-python3}" "${srcdir:-.}/tests/e2e/kill_resume.py" gpt-fused gpt-graph gpt-async-loss gpt-varlen gpt-accum

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# needs: cores=0.7 minutes=14 about=106s
 """Jobs of several ranks on one node: killed and started again by the same command, they go on at one step, all of them
 or none, and end with the bytes of a run that was never killed. Arguments: cases, or none for all.
 
@@ -169,9 +170,9 @@ def every_step(checks, rng):
 
 
 def layouts(checks, rng):
-    """Data parallel, a sharded optimizer, tensor and pipeline parallel, and all of them at once."""
-    for ranks, steps, more in ((2, 400, []), (4, 200, ["--zero", "--chatty"]), (2, 200, ["--tp 2"]), (2, 250, ["--pp 2"]),
-                               (8, 60, ["--tp 2", "--pp 2"])):
+    """Data parallel, a sharded optimizer, tensor and pipeline parallel, and all of them at once; two of these, unless LAYOUTS=all."""
+    every = [(2, 400, []), (4, 200, ["--zero", "--chatty"]), (2, 200, ["--tp 2"]), (2, 250, ["--pp 2"]), (8, 60, ["--tp 2", "--pp 2"])]
+    for ranks, steps, more in every if os.environ.get("LAYOUTS") == "all" else rng.sample(every, 2):
         kills(checks, rng, ranks, rng.sample(["rank", "job", "agent", "node"], 1 if ranks > 4 else 2), *more, steps=steps,
               together=True)
 

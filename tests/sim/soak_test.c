@@ -5,8 +5,9 @@
 #include "check.h"
 
 #define THREADS 4
-#define ROUNDS 1500
 #define N 512
+/* SOAK_ROUNDS= is for a longer one. */
+static int rounds = 1500;
 
 static CUcontext ctx;
 static CUfunction add;
@@ -26,7 +27,7 @@ static void *worker(void *arg)
 	OK(cuMemHostAlloc((void **)&pinned, sizeof pageable, 0));
 	OK(cuMemAlloc(&p, sizeof pageable));
 	OK(cuMemsetD32Async(p, 0, N, s));
-	for (int i = 0; i < ROUNDS; i++) {
+	for (int i = 0; i < rounds; i++) {
 		int v = rand_r(&seed) % 100;
 
 		OK(launch_add(add, s, p, N, v));
@@ -79,6 +80,8 @@ static void *worker(void *arg)
 
 int main(void)
 {
+	if (getenv("SOAK_ROUNDS"))
+		rounds = atoi(getenv("SOAK_ROUNDS"));
 	pthread_t t[THREADS];
 	size_t before, after, total;
 	CUmemoryPool pool;

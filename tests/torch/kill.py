@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# needs: cores=1 memory=4G minutes=20 about=200s
 """PyTorch scripts are killed at random instants and started again by the same command; what they print, the files they
 write and their last digest must be those of a run that was never killed.
 
   kill.py [CASE[=KILLS]...]    environment: as for scripts.py; KILLS, SEED
+
+`all` is all of them; without names some are left out, other ones each time.
 
 Each must have gone on at a snapshot at least once, and none may say anything else than that, or begin anew without a word.
 """
@@ -54,8 +57,9 @@ CASES = {
     'compiled_cold': (['compiled.py', '--steps', '120'], {}),
     'compiled_graphs': (['compiled.py', '--steps', '120', '--mode', 'reduce-overhead'], {}),
 }
-# Two kills find more than one; what these do, others of their kind do, too.
-ONCE = {'adam_fused', 'adadelta', 'adamax', 'gpt_async', 'gpt_expandable', 'gpt_loop', 'gpt_fp16', 'conv_async', 'conv_benchmark'}
+# Of these a few at a time, since what they do others do, too; and of all a few that are killed twice.
+DRAWN = ['sgd', 'adam_fused', 'adadelta', 'adamax', 'muon', 'gpt_loop', 'gpt_bf16', 'conv', 'conv_async', 'conv_benchmark']
+DRAW, TWICE = 3, 4
 # Here the compilers make their caches in the run that is killed, and again in each start: a kill costs half a minute.
 COLD = {'compiled_cold', 'compiled_graphs_cold'}
 # Asked for by name only: the same two the other way round, and what kill_ranks.py does with two ranks.
@@ -109,7 +113,9 @@ def main(cases, judge, python=None):
         sys.exit(job.SKIP)
     kills, seed = int(os.environ.get('KILLS') or 0), int(os.environ.get('SEED') or random.randrange(1 << 32))
     print('# SEED=%d' % seed)
-    wanted = [(name, int(n or kills or (1 if name in ONCE or name in COLD else 2)))
+    rng = random.Random(seed)
+    twice = rng.sample(sorted(cases), min(TWICE, len(cases)))
+    wanted = [(name, int(n or kills or (2 if name in twice and name not in COLD else 1)))
               for name, _, n in (case.partition('=') for case in sys.argv[1:] or cases)]
     scripts.run(python, ['mlp.py', '--steps', '1'])  # the stand-ins are made once
     checks = job.Checks()
@@ -119,5 +125,14 @@ def main(cases, judge, python=None):
     checks.end()
 
 
+def chosen():
+    """Without names on the command line."""
+    if sys.argv[1:] == ['all']:
+        sys.argv[1:] = [*CASES, *MORE]
+    seed = os.environ.setdefault('SEED', str(random.randrange(1 << 32)))
+    left = set(DRAWN) - set(random.Random(seed).sample(DRAWN, DRAW))
+    return [name for name in CASES if name not in left]
+
+
 if __name__ == '__main__':
-    main(CASES, judge)
+    main(chosen(), judge)
