@@ -97,16 +97,19 @@ if command -v readelf >/dev/null; then
 fi
 
 # ---- instructions, with an environment of known size: the program's identity is made from it ----
-# 133000 here.
+# 133000 here. Valgrind 3.19 has no openat2, by which a start asks whether the store is on a block device; without an answer
+# a child looks there, by a clone that valgrind refuses. What is counted then is a start that does not look.
 MAY_RUN=200000
 instructions() {
-    env -i PATH="$PATH" TRANSPCKPT_SHM="$SHM" TRANSPCKPT_DIR="$D/store" LD_PRELOAD="$1" \
+    env -i PATH="$PATH" TRANSPCKPT_SHM="$SHM" TRANSPCKPT_DIR="$D/store" TRANSPCKPT_RESUME="$2" LD_PRELOAD="$1" \
         valgrind --tool=callgrind --callgrind-out-file=/dev/null --log-file=grind ./nothing >/dev/null 2>&1 || return 1
     sed -n 's/.*Collected : \([0-9]*\)$/\1/p' grind
 }
-if command -v valgrind >/dev/null && empty=$(instructions "$D/work/empty.so") && ours=$(instructions "$lib") &&
+resume=auto
+if command -v valgrind >/dev/null && empty=$(instructions "$D/work/empty.so" auto) &&
+    { ours=$(instructions "$lib" auto) || { resume=never && ours=$(instructions "$lib" never); }; } &&
     [ -n "$empty" ] && [ -n "$ours" ]; then
-    echo "# instructions: $empty with an empty library, $ours with ours"
+    echo "# instructions: $empty with an empty library, $ours with ours (TRANSPCKPT_RESUME=$resume)"
     ok "at most $MAY_RUN instructions more" test $((ours - empty)) -le $MAY_RUN
 else
     skip "instructions" "no valgrind, or it does not run here"
