@@ -144,13 +144,20 @@ STEADY = {"launch": "launch", "upload": "upload", "download": "download", "alloc
 INSTRUCTION_STEPS = (100, 20)
 
 
+def under_valgrind(runs, preload):
+    """The environment of a program that valgrind runs. Valgrind 3.19 has no openat2, by which a start asks whether
+    the store is on a block device; without an answer a child looks there, by a clone that valgrind refuses. So such a
+    program does not look for something to go on from. That is before its first iteration; what is counted comes later."""
+    if not preload:
+        return dict(runs.plain_environment)
+    return {**runs.environment, "TRANSPCKPT_RESUME": "never", "LD_PRELOAD": os.path.join(runs.place.build, ".libs/libtranspckpt.so")}
+
+
 def callgrind(runs, preload):
     """What a call of the program's cost in the iterations that count, by its name: {"Ir": instructions, "Ge": atomic
     ones among them, "sysCount": system calls}."""
     out = os.path.join(runs.place.root, "callgrind")
-    environment = dict(runs.environment if preload else runs.plain_environment)
-    if preload:
-        environment["LD_PRELOAD"] = os.path.join(runs.place.build, ".libs/libtranspckpt.so")
+    environment = under_valgrind(runs, preload)
     learning, steady = INSTRUCTION_STEPS
     said = subprocess.run(
         ["valgrind", "--tool=callgrind", "--collect-bus=yes", "--collect-systime=yes", "--trace-children=yes",
@@ -608,9 +615,7 @@ COUNTED_STEPS = (60, 140)
 def instructions_of(runs, argv, preload):
     """Of the process of a run that took most of them, all its threads."""
     out = os.path.join(runs.place.root, "callgrind")
-    environment = dict(runs.environment if preload else runs.plain_environment)
-    if preload:
-        environment["LD_PRELOAD"] = os.path.join(runs.place.build, ".libs/libtranspckpt.so")
+    environment = under_valgrind(runs, preload)
     subprocess.run(["valgrind", "--tool=callgrind", "--trace-children=yes", "--trace-children-skip=*transpckptd*,*simgpu-device*",
                     f"--callgrind-out-file={out}.%p", "-q", *runs.runner, *argv], env=environment, capture_output=True, text=True,
                    check=True, cwd=runs.place.root, stdin=subprocess.DEVNULL)
