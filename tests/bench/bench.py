@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what the library costs beside the plain run, in one go and side by side, and prints a table and bench.json.
-Arguments: groups of rows (default: all). Environment: builddir. ROUNDS is how often each pair is run (default 5)."""
+"""Measures what the library costs beside the plain run, side by side: prints a table, says what has moved since the committed
+results (last.json), and writes bench.json into the folder that it runs in. Arguments: groups of rows (default: all). Environment:
+builddir; ROUNDS, how often each pair is run (default 5); UPDATE=1: the results become the committed ones."""
 import glob
 import json
 import os
@@ -14,28 +15,14 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e"))
+import compare
 import file_rows
 import job
+from table import LeftOut, Table
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+COMMITTED = os.path.join(HERE, "last.json")
 ROUNDS = int(os.environ.get("ROUNDS") or 5)
-ROWS = []
-
-
-def row(name, figure, baseline=None, unit="", ratio=None, aim="", note=""):
-    if ratio is None and baseline:
-        ratio = figure / baseline
-    ROWS.append({"name": name, "figure": figure, "baseline": baseline, "unit": unit, "ratio": ratio, "aim": aim,
-                 "note": note})
-
-    def number(x):
-        return "" if x is None else f"{x:.0f}" if abs(x) >= 1000 else f"{x:.3g}"
-
-    print(f"{name:58} {number(figure):>8} {number(baseline):>9} {unit:7} {'' if ratio is None else f'{ratio:.3f}':>8}  "
-          f"{aim:16} {note}", flush=True)
-
-
-def head():
-    print(f"{'what':58} {'figure':>8} {'baseline':>9} {'unit':7} {'ratio':>8}  {'aim':16}")
 
 
 class Runs:
@@ -113,15 +100,32 @@ def median(values):
     return statistics.median(values) if values else float("nan")
 
 
+def ratios(figures, baselines):
+    """Of each round."""
+    return [a / b for a, b in zip(figures, baselines) if b]
+
+
+def script(name, *arguments):
+    """What a script of this folder prints as JSON. It ends with 77 where it cannot be run here."""
+    done = subprocess.run([sys.executable, "-B", os.path.join(HERE, name), *arguments], capture_output=True, text=True, check=False)
+    said = (done.stdout + done.stderr).strip().splitlines()
+    if done.returncode == job.SKIP:
+        raise LeftOut(said[-1].partition("SKIP ")[2] if said else "it does not say why")
+    if done.returncode:
+        raise RuntimeError(f"{name} ended with {done.returncode}: {' '.join(said[-1:])}")
+    return json.loads(done.stdout)
+
+
 # ---- calls ---------------------------------------------------------------------------------------------------------
 
-def calls():
+def calls(table):
     """Steady state: iterations are known; nothing is captured meanwhile, so that calls alone are compared."""
     plain, preloaded = {}, {}
     with job.Place(TRANSPCKPT_INTERVAL="1000000", SIMGPU_EXECUTE="0", TRANSPCKPT_LOG="none") as place:
         runs = Runs(place)
         idle = IdleRuns(place)
-        for _ in range(ROUNDS + 2):
+        for number in range(ROUNDS + 2):
+            table.step(f"round {number + 1} of {ROUNDS + 2}")
             for found, how in ((plain, runs.plain), (preloaded, runs.preloaded)):
                 for line in how(runs.program("calls")).stdout.splitlines():
                     name, value, _ = line.split()
@@ -132,7 +136,7 @@ def calls():
                     found.setdefault(f"{name}, driver idle", []).append(float(value))
     for name, values in plain.items():
         base, figure = median(values), median(preloaded[name])
-        row(f"call: {name}", figure, base, "ns", aim="<= 50 ns more" if "launch" in name else "",
+        table.row(f"call: {name}", figure, base, "ns", ratios=ratios(preloaded[name], values), aim="<= 50 ns more" if "launch" in name else "",
             note=f"{figure - base:+.0f} ns")
 
 
@@ -193,30 +197,30 @@ def callgrind(runs, preload):
     return found
 
 
-def instructions():
+def instructions(table):
     """Instructions of the calling thread, over the idle driver: they do not depend on what else the machine does."""
     if not shutil.which("valgrind"):
-        print("# instructions: there is no valgrind")
-        return
+        raise LeftOut("there is no valgrind")
     with job.Place(TRANSPCKPT_INTERVAL="1000000", SIMGPU_EXECUTE="0", TRANSPCKPT_LOG="none") as place:
         runs = IdleRuns(place)
         plain, preloaded = (callgrind(runs, preload) for preload in (False, True))
         for name in STEADY.values():
             figure, base = preloaded[name], plain[name]
-            row(f"instructions: {name}", figure["Ir"], base["Ir"], "",
+            table.row(f"instructions: {name}", figure["Ir"], base["Ir"], "", tolerance=0.01,
                 note=f"{figure['Ir'] - base['Ir']:+.0f}; {figure['Ge'] - base['Ge']:+.1f} atomic, "
                      f"{figure['sysCount'] - base['sysCount']:+.2f} system calls")
 
 
 # ---- stalls --------------------------------------------------------------------------------------------------------
 
-def stalls():
+def stalls(table):
     """Beside the plain run, and beside the plain run under the same load: a thread of the program's own reads all of
     the state on the device and copies it to the host at every boundary, since the software device does both on the
     processors that the program runs on."""
     for mib, steps, rounds in ((16, 100, ROUNDS), (256, 15, min(ROUNDS, 3)), (2048, 5, 1)):
         plain, loaded, lines, notes = [], [], [], []
-        for _ in range(rounds):
+        for number in range(rounds):
+            table.step(f"{mib} MiB, run {number + 1} of {rounds}")
             with job.Place(SIMGPU_MEMORY="6G", TRANSPCKPT_DURABLE_INTERVAL="1000000") as place:
                 if mib > 1000 and shutil.disk_usage(place.shm).free < (9 << 30):
                     break
@@ -228,37 +232,44 @@ def stalls():
                 lines.append(line)
                 notes.append(shown["notes"])
         if not notes:
-            print(f"# {mib} MiB: too little memory here")
+            table.left_out(f"stall, {mib} MiB", "there is too little memory")
             continue
 
         def of(key, found, what=median):
             return what([line[key] for line in found])
 
+        def each(key):
+            return ratios(of(key, lines, list), of(key, loaded, list))
+
         boundaries = sum(n["stall_count"] for n in notes)
         longest = [n["stall_ns_max"] / 1e3 for n in notes]
         cpu = max(n["stall_cpu_ns_max"] for n in notes) / 1e3
-        row(f"stall, {mib} MiB: longest time in hooks at a boundary, CPU", cpu, None, "us", aim="<= 1000 us",
+        table.row(f"stall, {mib} MiB: longest time in hooks at a boundary, CPU", cpu, None, "us", aim="<= 1000 us",
             note=f"{boundaries} boundaries, {sum(n['captured'] for n in notes)} captured")
-        row(f"stall, {mib} MiB: longest time in hooks at a boundary, clock", median(longest),
-            of("boundary_max_us", loaded), "us", aim="<= 1000 us",
+        table.row(f"stall, {mib} MiB: longest time in hooks at a boundary, clock", median(longest),
+            of("boundary_max_us", loaded), "us", ratios=ratios(longest, of("boundary_max_us", loaded, list)), aim="<= 1000 us",
             note=f"beside starting such a copy by hand; longest of {len(longest)} runs: "
                  f"{', '.join(f'{x:.0f}' for x in longest)}")
-        row(f"stall, {mib} MiB: mean time in hooks at a boundary",
+        table.row(f"stall, {mib} MiB: mean time in hooks at a boundary",
             sum(n["stall_ns_sum"] for n in notes) / 1e3 / max(boundaries, 1), None, "us", aim="<= 1000 us",
             note=f"{boundaries} boundaries")
         figure, base = of("call_p999_us", lines), of("call_p999_us", loaded)
-        row(f"stall, {mib} MiB: p99.9 of a launch, same load", figure, base, "us", aim="<= 1000 us more",
+        table.row(f"stall, {mib} MiB: p99.9 of a launch, same load", figure, base, "us", ratios=each("call_p999_us"), aim="<= 1000 us more",
             note=f"{figure - base:+.0f} us; worst run {of('call_p999_us', lines, max):.0f}, loaded "
                  f"{of('call_p999_us', loaded, max):.0f}; without the load {of('call_p999_us', plain):.0f}")
-        row(f"stall, {mib} MiB: a small copy of the program's own, same load", of("small_us", lines),
-            of("small_us", loaded), "us",
+        table.row(f"stall, {mib} MiB: a small copy of the program's own, same load", of("small_us", lines),
+            of("small_us", loaded), "us", ratios=each("small_us"),
             note=f"median; longest {of('small_max_us', lines, max):.0f}, loaded {of('small_max_us', loaded, max):.0f}; "
                  f"without the load {of('small_us', plain):.0f}")
 
 
 # ---- iterations under the clock model ------------------------------------------------------------------------------
 
-def iterations():
+# The model sets how long an iteration takes; what moves it from run to run is other work on the processors.
+ITERATION_TOLERANCE = 0.02
+
+
+def iterations(table):
     """8 MiB whose copy takes 300 ms, so that what the software device computes for real (digests) is small beside
     what it models; an iteration takes 1.5 and 0.5 times that."""
     mib, copy_ms, kernels = 8, 300, 20
@@ -266,6 +277,9 @@ def iterations():
     overhead = 5
     for times, kind, interval, steps in ((1.5, "", "1", 30), (1.5, "late-loss", "1", 30), (1.5, "graph", "1", 30),
                                          (0.5, "", "1", 30), (0.5, "", "auto", 130)):
+        words = {"": "", "late-loss": ", loss read behind the update", "graph": ", whole-step graph"}[kind]
+        what = f"iteration, {times} x copy{words}, interval {interval}"
+        table.step(what)
         kernel_us = f"{copy_ms * 1e3 * times / (kernels + 1):.0f}"
         with job.Place(TRANSPCKPT_INTERVAL=interval, TRANSPCKPT_DURABLE_INTERVAL="1000000",
                        TRANSPCKPT_OVERHEAD=str(overhead)) as place:
@@ -280,9 +294,7 @@ def iterations():
             unknown = notes["classes"]["unknown"]["bytes"] >> 10
             captured = notes["captured"] - then["captured"]
             wait = (notes["wait_ns_sum"] - then["wait_ns_sum"]) / 1e6 / max(captured, 1)
-            words = {"": "", "late-loss": ", loss read behind the update", "graph": ", whole-step graph"}[kind]
-            row(f"iteration, {times} x copy{words}, interval {interval}",
-                line["iteration_mean_us"] / 1e3, plain["iteration_mean_us"] / 1e3, "ms",
+            table.row(what, line["iteration_mean_us"] / 1e3, plain["iteration_mean_us"] / 1e3, "ms", tolerance=ITERATION_TOLERANCE,
                 aim=f"<= {1 + overhead / 100}" if interval == "auto"
                 else "<= 1.01" if times > 1 and kind != "graph" else "",
                 note=f"{captured} of {steps - 10} captured, device waits {wait:.1f} ms each, "
@@ -291,84 +303,79 @@ def iterations():
 
 # ---- copies to another node ------------------------------------------------------------------------------------------
 
-def replication():
+def replication(table):
     """The same trainer beside a stream on one limited link: plain, without peers, and with copies, spread and not."""
-    done = subprocess.run([sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "replication.py")],
-                          capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(f"# replication: {(done.stdout + done.stderr).strip().splitlines()[-1:]}")
-        return
-    found = json.loads(done.stdout)
+    found = script("replication.py")
     plain, none = found["plain"], found["none"]
-    row("iteration, without peers, beside plain", none["iteration_ms"], plain["iteration_ms"], "ms", note=f"{none['captured']} captured")
+    table.row("iteration, without peers, beside plain", none["iteration_ms"], plain["iteration_ms"], "ms", tolerance=ITERATION_TOLERANCE,
+        note=f"{none['captured']} captured")
     for mode in ("paced", "unpaced"):
         this = found[mode]
         words = "spread" if mode == "paced" else "as fast as the link takes"
         note = f"{this['captured']} captured, {this['copies']} copies, {this['bytes'] / (1 << 20):.0f} MiB sent, {this['behind']} behind"
-        row(f"iteration, copies {words}, beside no peers", this["iteration_ms"], none["iteration_ms"], "ms",
-            aim="<= 1.01" if mode == "paced" else "", note=note)
-        row(f"iteration, copies {words}, beside plain", this["iteration_ms"], plain["iteration_ms"], "ms")
-        row(f"stream of 1 MB, copies {words}: mean, beside no peers", this["stream_ms"], none["stream_ms"], "ms",
+        table.row(f"iteration, copies {words}, beside no peers", this["iteration_ms"], none["iteration_ms"], "ms",
+            tolerance=ITERATION_TOLERANCE, aim="<= 1.01" if mode == "paced" else "", note=note)
+        table.row(f"iteration, copies {words}, beside plain", this["iteration_ms"], plain["iteration_ms"], "ms",
+            tolerance=ITERATION_TOLERANCE)
+        table.row(f"stream of 1 MB, copies {words}: mean, beside no peers", this["stream_ms"], none["stream_ms"], "ms",
             note=f"95 of 100 within {this['stream_p95_ms']:.0f} ms, without peers {none['stream_p95_ms']:.0f}; {this['streams']} times")
 
 
-def fragments():
+def fragments(table):
     """Fragments on other nodes beside whole copies that survive as much."""
-    done = subprocess.run([sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "fragments.py")],
-                          capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(f"# fragments: {(done.stdout + done.stderr).strip().splitlines()[-1:]}")
-        return
-    found = json.loads(done.stdout)
+    found = script("fragments.py")
     for copies, code in (("2", "2+1"), ("3", "4+2")):
         this, full = found[code], found[copies]
         words = f"{code} fragments beside {copies} copies"
-        row(f"{words}: memory on other nodes", this["memory_mib"], full["memory_mib"], "MiB", note="of two snapshots and the log")
-        row(f"{words}: sent for a snapshot", this["sent_mib"], full["sent_mib"], "MiB", note=f"{this['snapshots']} and {full['snapshots']} snapshots")
-        row(f"{words}: until a snapshot is there", this["seconds"], full["seconds"], "s")
-        row(f"{words}: processor time of the agent, a snapshot", this["agent_seconds"], full["agent_seconds"], "s")
-        row(f"{words}: a start on a spare node, until it is live", this["resume_seconds"], full["resume_seconds"], "s",
+        table.row(f"{words}: memory on other nodes", this["memory_mib"], full["memory_mib"], "MiB", note="of two snapshots and the log")
+        table.row(f"{words}: sent for a snapshot", this["sent_mib"], full["sent_mib"], "MiB", note=f"{this['snapshots']} and {full['snapshots']} snapshots")
+        table.row(f"{words}: until a snapshot is there", this["seconds"], full["seconds"], "s")
+        table.row(f"{words}: processor time of the agent, a snapshot", this["agent_seconds"], full["agent_seconds"], "s")
+        table.row(f"{words}: a start on a spare node, until it is live", this["resume_seconds"], full["resume_seconds"], "s",
             note=f"at steps {this['resumed']} and {full['resumed']}")
 
 
 # ---- recovery ------------------------------------------------------------------------------------------------------
 
-def recovered(what):
-    done = subprocess.run([sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "recovery.py"), what],
-                          capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(f"# recovery, {what}: {(done.stdout + done.stderr).strip().splitlines()[-1:]}")
-        return {}
-    return json.loads(done.stdout)
+def recovered(table, what):
+    """{} where it cannot be measured, so that the other places still are."""
+    table.step(what)
+    try:
+        return script("recovery.py", what)
+    except LeftOut as why:
+        table.left_out(f"recovery, {what}", why)
+    except (RuntimeError, ValueError) as error:
+        table.failed(f"recovery, {what}", error)
+    return {}
 
 
-def recovery_row(name, found, raw, bytes_of):
-    if not found:
-        return
-    rates = [r["rate"] for r in found]
-    pairs = [r["rate"] / r["raw"] for r in found if r["raw"]]
-    row(f"recovery, {bytes_of} MiB: {name}", median(rates), median([r["raw"] for r in found]) if pairs else None, "MiB/s",
-        ratio=median(pairs) if pairs else None, aim=">= 0.85",
+def recovery_row(table, name, found, raw, bytes_of):
+    rates, raws, pairs = [r["rate"] for r in found], [r["raw"] for r in found if r["raw"]], [r["rate"] / r["raw"] for r in found if r["raw"]]
+    table.row(f"recovery, {bytes_of} MiB: {name}", median(rates), median(raws) if pairs else None, "MiB/s",
+        ratio=median(pairs) if pairs else None, ratios=pairs, aim=">= 0.85",
         note=f"beside {raw}; of each round {', '.join(f'{x:.2f}' for x in pairs)}" if pairs else "")
-    row(f"recovery, {bytes_of} MiB: {name}: exec until it is live, less running forward", median([r["all"] for r in found]), None, "s",
+    table.row(f"recovery, {bytes_of} MiB: {name}: exec until it is live, less running forward", median([r["all"] for r in found]), None, "s",
         note=f"{median([r['inject'] for r in found]):.2f} s of it from memory to the device")
 
 
-def recovery():
+def recovery(table):
     """A rank's state from each place that it comes from, beside the place's raw medium."""
-    found = recovered("local")
+    for tool in ("fio", "iperf3"):
+        if not shutil.which(tool):
+            table.left_out(f"recovery beside {tool}", f"there is no {tool}")
+    found = recovered(table, "local")
     for name, what, raw in (("from local memory to the device", "memory", "the first copy into fresh device memory"),
                             ("from the store to memory", "durable", "fio, io_uring and O_DIRECT, on the same file")):
         if found.get(what):
-            recovery_row(name, found[what], raw, round(found[what][0]["mib"]))
+            recovery_row(table, name, found[what], raw, round(found[what][0]["mib"]))
     for transport in ("ucx", "mpi"):
-        found = recovered(transport)
+        found = recovered(table, transport)
         if found:
-            recovery_row(f"from a peer's copy to memory, {transport}", found, "iperf3 from that node to this one", round(found[0]["mib"]))
-    found = recovered("consensus")
+            recovery_row(table, f"from a peer's copy to memory, {transport}", found, "iperf3 from that node to this one", round(found[0]["mib"]))
+    found = recovered(table, "consensus")
     for what, words in (("killed", "all four nodes are there"), ("lost", "one of four is lost")):
         if found.get(what):
-            row(f"from the question to what each node goes on from, {words}", median(found[what]), None, "s",
+            table.row(f"from the question to what each node goes on from, {words}", median(found[what]), None, "s",
                 note=", ".join(f"{x:.3f}" for x in found[what]))
 
 
@@ -390,12 +397,13 @@ def fio(folder, mib):
         return None
 
 
-def flush():
+def flush(table):
     """The trainer is killed three times. What the agent wrote before had the trainer beside it, what it writes then has
     not; nor has fio."""
     mib = 512
-    beside, alone, base, back = [], [], [], []
-    for _ in range(3):
+    beside, alone, base, back, pairs, pairs_beside = [], [], [], [], [], []
+    for number in range(3):
+        table.step(f"run {number + 1} of 3")
         with job.Place(SIMGPU_MEMORY="4G", TRANSPCKPT_DURABLE_INTERVAL="3") as place:
             runs = Runs(place, {"SIMGPU_KERNEL_US": "200"})
             process = runs.begin(runs.program("trainer"), "--mib", str(mib))
@@ -423,29 +431,35 @@ def flush():
             alone += [rate for rate, _ in found[written:]]
             back += [rate for _, rate in found[written:]]
             if shutil.which("fio"):
-                base += [x for x in (fio(place.root, mib) for _ in range(2)) if x]
+                raw = [x for x in (fio(place.root, mib) for _ in range(2)) if x]
+                base += raw
+                pairs += ratios([rate for rate, _ in found[written:]], [median(raw)] * len(found) if raw else [])
+                pairs_beside += ratios([rate for rate, _ in found[:written]], [median(raw)] * len(found) if raw else [])
     if not alone:
-        print("# nothing large became durable")
-        return
-    row("flush: written by the agent", median(alone), median(base) if base else None, "MiB/s", aim=">= 0.95 of fio",
+        raise RuntimeError("nothing large became durable")
+    if not base:
+        table.left_out("flush beside fio", "there is no fio, or it cannot use io_uring here")
+    table.row("flush: written by the agent", median(alone), median(base) if base else None, "MiB/s", ratios=pairs, aim=">= 0.95 of fio",
         note=f"{len(alone)} times {mib} MiB; agent {', '.join(f'{x:.0f}' for x in alone)}; fio "
              f"{', '.join(f'{x:.0f}' for x in base)}")
-    row("flush: written by the agent, while training goes on", median(beside), median(base) if base else None, "MiB/s",
+    table.row("flush: written by the agent, while training goes on", median(beside), median(base) if base else None, "MiB/s",
+        ratios=pairs_beside,
         note=f"{len(beside)} times {mib} MiB")
-    row("publish: reading back after the last byte, a GiB", median(back), None, "s")
+    table.row("publish: reading back after the last byte, a GiB", median(back), None, "s")
 
 
 # ---- resume --------------------------------------------------------------------------------------------------------
 
-def resume():
+def resume(table):
     mib = 256
     with job.Place(SIMGPU_MEMORY="4G", TRANSPCKPT_LINGER_SEC="60") as place:
         runs = Runs(place)
-        first, best = [], []
+        first, best, pairs = [], [], []
         argv = [*runs.preloaded_argv(runs.program("trainer"), "--mib", str(mib), "--steps", "4000")]
         starts, injects = [], []
         steps = 0
         for number in range(6):
+            table.step(f"{mib} MiB, start {number + 1} of 6")
             # Beside each resume, so that both meet the machine in the same state.
             found = json.loads(runs.plain(runs.program("upload"), str(mib)).stdout)
             if number:
@@ -461,6 +475,7 @@ def resume():
                 if live:
                     starts.append(time.monotonic() - begun - float(live[2]) - float(live[3]))
                     injects.append(float(live[3]))
+                    pairs.append(mib / 1024 / injects[-1] / first[-1])
                     steps = int(live[1])
                     break
                 time.sleep(0.001)
@@ -474,14 +489,14 @@ def resume():
             process.send_signal(signal.SIGKILL)
             process.wait()
         if not injects:
-            print("# never resumed")
-            return
-        row(f"resume, {mib} MiB: exec to running forward", median(starts) * 1e3, None, "ms")
-        row(f"resume, {mib} MiB: putting the state in place", mib / 1024 / median(injects), median(first), "GiB/s",
+            raise RuntimeError("it was never resumed")
+        table.row(f"resume, {mib} MiB: exec to running forward", median(starts) * 1e3, None, "ms")
+        table.row(f"resume, {mib} MiB: putting the state in place", mib / 1024 / median(injects), median(first), "GiB/s", ratios=pairs,
             aim=">= 0.90", note=f"beside the first copy into fresh device memory; copied again: {median(best):.2f}; seconds "
                                 f"{', '.join(f'{x:.3f}' for x in injects)}, first copies "
                                 f"{', '.join(f'{mib / 1024 / x:.3f}' for x in first)}")
 
+    table.step("gpt")
     with job.Place() as place:
         this = job.Job(place, "gpt", "--seed", "5", "--steps", "400")
         this.run_plain()
@@ -497,8 +512,9 @@ def resume():
             start.until(lambda: this.progress() >= goal)
             goal += 40
             start.kill()
-        row("resume, gpt: exec to first live iteration", median(starts) * 1e3, None, "ms")
-        row("resume, gpt: iterations/s forward, beside plain", median(forwards), 400 / this.plain_sec, "1/s")
+        table.row("resume, gpt: exec to first live iteration", median(starts) * 1e3, None, "ms")
+        table.row("resume, gpt: iterations/s forward, beside plain", median(forwards), 400 / this.plain_sec, "1/s",
+                  ratios=ratios(forwards, [400 / this.plain_sec] * len(forwards)))
 
 
 # ---- memory --------------------------------------------------------------------------------------------------------
@@ -509,7 +525,7 @@ def resident(pid):
     return "RssAnon" in text and sum(int(re.search(rf"{name}:\s+(\d+)", text)[1]) for name in ("RssAnon", "RssFile"))
 
 
-def memory():
+def memory(table):
     with job.Place() as place:
         this = job.Job(place, "gpt", "--seed", "5", "--steps", "300")
         plain, preloaded, agents = [], [], []
@@ -528,22 +544,22 @@ def memory():
             shutil.rmtree(os.path.join(place.shm, "j"), ignore_errors=True)
             for pid in place.agents():
                 os.kill(pid, signal.SIGKILL)
-        row("memory: library in a trainer, without images", (median(preloaded) - median(plain)) / 1024, None, "MiB",
+        table.row("memory: library in a trainer, without images", (median(preloaded) - median(plain)) / 1024, None, "MiB",
             aim="<= 16 MiB", note=f"trainer {median(plain) / 1024:.1f}, preloaded {median(preloaded) / 1024:.1f}")
         if agents:
-            row("memory: agent, buffers of its writers included", median(agents) / 1024, None, "MiB",
+            table.row("memory: agent, buffers of its writers included", median(agents) / 1024, None, "MiB",
                 aim="<= 32 + buffers")
 
 
 # ---- digests -------------------------------------------------------------------------------------------------------
 
-def digests():
-    found = json.loads(subprocess.run([os.path.join(job.build_folder(), "tests/bench/digest")], capture_output=True,
-                                      text=True, check=True).stdout)
-    row("digest of a stored chunk, memory", found["stored"], found["xxh3"], "GiB/s", note="beside XXH3-128 alone")
-    row("digest of a stored chunk, cached", found["stored_cached"], found["xxh3_cached"], "GiB/s")
-    row("block digest (twin of the device's), memory", found["block"], found["xxh3"], "GiB/s")
-    row("block digest (twin of the device's), cached", found["block_cached"], found["xxh3_cached"], "GiB/s")
+def digests(table):
+    found = [json.loads(subprocess.run([os.path.join(job.build_folder(), "tests/bench/digest")], capture_output=True, text=True,
+                                       check=True).stdout) for _ in range(min(ROUNDS, 3))]
+    for what, which in (("digest of a stored chunk", "stored"), ("block digest (twin of the device's)", "block")):
+        for where, end in (("memory", ""), ("cached", "_cached")):
+            ours, raw = ([one[name + end] for one in found] for name in (which, "xxh3"))
+            table.row(f"{what}, {where}", median(ours), median(raw), "GiB/s", ratios=ratios(ours, raw))
 
 
 # ---- PyTorch -------------------------------------------------------------------------------------------------------
@@ -576,16 +592,17 @@ def pace(argv, environment, folder, until=None, said=""):
     return [b - a for a, b in zip(marks[TORCH_FROM], marks[TORCH_TO])]
 
 
-def torch():
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../torch"))
+def torch(table):
+    sys.path.insert(0, os.path.join(HERE, "../torch"))
     import scripts
     python = scripts.find_python()
     if not python:
-        print("# torch: no Python with PyTorch: ./bootstrap.sh torch installs one")
-        return
+        raise LeftOut("there is no Python with PyTorch: ./bootstrap.sh torch installs one")
     steps, off, forward, plain, preloaded = TORCH_TO - TORCH_FROM, [], [], [], []
     script = [python, "-W", "ignore", os.path.join(scripts.HERE, "gpt.py"), "--steps", str(TORCH_STEPS)]
-    for _ in range(min(ROUNDS, 3)):
+    rounds = min(ROUNDS, 3)
+    for number in range(rounds):
+        table.step(f"run {number + 1} of {rounds}")
         with job.Place(OMP_NUM_THREADS="1", TRANSPCKPT_OUTPUT="again") as place:
             runs = Runs(place)
             argv = runs.preloaded_argv(*script)
@@ -601,10 +618,10 @@ def torch():
             plain.append(pace([*runs.runner, *script], runs.plain_environment, place.root))
             preloaded.append(pace(runs.preloaded_argv(*script), runs.environment, place.root))
     wall = [[steps / wall for wall, _ in found] for found in (forward, off)]
-    row("torch, gpt: steps/s forward, beside plain without kernels", *map(median, wall), "1/s", aim=">= 0.80",
+    table.row("torch, gpt: steps/s forward, beside plain without kernels", *map(median, wall), "1/s", ratios=ratios(*wall), aim=">= 0.80",
         note=f"{', '.join(f'{x:.1f}' for x in wall[0])} beside {', '.join(f'{x:.1f}' for x in wall[1])}")
     cpu = [[cpu / steps * 1e3 for _, cpu in found] for found in (preloaded, plain)]
-    row("torch, gpt: processor time of a step without a snapshot", *map(median, cpu), "ms", aim="<= 1.02",
+    table.row("torch, gpt: processor time of a step without a snapshot", *map(median, cpu), "ms", ratios=ratios(*cpu), aim="<= 1.02",
         note=f"{', '.join(f'{x:.2f}' for x in cpu[0])} beside {', '.join(f'{x:.2f}' for x in cpu[1])}")
 
 
@@ -625,49 +642,77 @@ def instructions_of(runs, argv, preload):
     return max(found)
 
 
-def torch_instructions():
+def torch_instructions(table):
     """Instructions of a step without a snapshot, inference and all, beside the plain step's; both over simgpu's driver."""
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../torch"))
+    sys.path.insert(0, os.path.join(HERE, "../torch"))
     import scripts
     python = scripts.find_python()
     if not python or not shutil.which("valgrind"):
-        print("# torch_instructions: no Python with PyTorch, or no valgrind")
-        return
+        raise LeftOut("there is no Python with PyTorch (./bootstrap.sh torch installs one), or no valgrind")
     counted = []
     for preload in (False, True):
         each = []
         for steps in COUNTED_STEPS:
+            table.step(f"{'preloaded' if preload else 'plain'}, {steps} steps")
             with job.Place(OMP_NUM_THREADS="1", TRANSPCKPT_INTERVAL="1000000", TRANSPCKPT_LOG="none", SIMGPU_EXECUTE="0") as place:
                 each.append(instructions_of(Runs(place), [python, "-W", "ignore", os.path.join(scripts.HERE, "gpt.py"), "--accumulate",
                                                           "1", "--steps", str(steps)], preload))
         counted.append((each[1] - each[0]) / (COUNTED_STEPS[1] - COUNTED_STEPS[0]))
-    row("torch, gpt: instructions of a step without a snapshot", counted[1] / 1e6, counted[0] / 1e6, "10^6", aim="<= 1.02")
+    table.row("torch, gpt: instructions of a step without a snapshot", counted[1] / 1e6, counted[0] / 1e6, "10^6", tolerance=0.01, aim="<= 1.02")
 
 
-def saves():
-    file_rows.saves(row)
+GROUPS = {
+    "calls": (calls, "a call of the program's"),
+    "instructions": (instructions, "instructions of a call"),
+    "stalls": (stalls, "time in the library at a boundary"),
+    "iterations": (iterations, "an iteration with a snapshot, under the clock model"),
+    "replication": (replication, "an iteration and a stream while copies go to another node"),
+    "fragments": (fragments, "fragments on other nodes beside whole copies"),
+    "flush": (flush, "what the agent writes beside fio"),
+    "resume": (resume, "exec to running forward, and the state's copy"),
+    "recovery": (recovery, "a rank's state from memory, store and peers"),
+    "memory": (memory, "resident memory"),
+    "digests": (digests, "one core's digests beside XXH3-128"),
+    "torch": (torch, "a PyTorch step"),
+    "torch_instructions": (torch_instructions, "instructions of a PyTorch step"),
+    "saves": (file_rows.saves, "a save by torch.save"),
+    "commands": (file_rows.commands, "programs that save nothing"),
+}
 
 
-def commands():
-    file_rows.commands(row)
-
-
-GROUPS = {"calls": calls, "instructions": instructions, "stalls": stalls, "iterations": iterations, "replication": replication, "fragments": fragments, "flush": flush,
-          "resume": resume, "recovery": recovery, "memory": memory, "digests": digests, "torch": torch,
-          "torch_instructions": torch_instructions, "saves": saves, "commands": commands}
+def chosen(words):
+    """The groups that the words name, with commas or spaces between them, each once; all where there are none."""
+    names = list(dict.fromkeys(re.split(r"[\s,]+", " ".join(words).strip(" ,\t"))))
+    if names == [""]:
+        return list(GROUPS)
+    for name in names:
+        if name not in GROUPS:
+            sys.exit(f"bench: there is no group {name}; there are {', '.join(GROUPS)}")
+    return names
 
 
 def main():
-    head()
-    for name in sys.argv[1:] or GROUPS:
-        try:
-            GROUPS[name]()
-        except (subprocess.CalledProcessError, OSError, ValueError, TypeError, KeyError) as error:
-            print(f"# {name} could not be measured: {error} {getattr(error, 'stderr', '') or ''}")
-    with open("bench.json", "w", encoding="utf-8") as f:
-        json.dump(ROWS, f, indent=1)
-        f.write("\n")
+    names, update = chosen(sys.argv[1:]), os.environ.get("UPDATE") == "1"
+    try:
+        reference = compare.load(COMMITTED)
+    except ValueError as error:
+        if not update:
+            sys.exit(f"bench: {error}; UPDATE=1 writes it anew")
+        reference = compare.nothing()
+    table = Table(reference, names, GROUPS)
+    try:
+        for name in names:
+            function, what = GROUPS[name]
+            table.measure(name, what, lambda function=function: function(table))
+    finally:
+        with open("bench.json", "w", encoding="utf-8") as f:
+            json.dump(table.results(), f, indent=1)
+            f.write("\n")
+    status = table.end("tests/bench/last.json")
+    if update:
+        compare.save(COMMITTED, compare.merged(reference, table.results(), table.whole(), GROUPS))
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -11,6 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../e2e"), os.path.join(HERE, "../torch")]
 import job
 import scripts
+from table import LeftOut
 
 LIBRARY = ".libs/libtranspckpt.so"
 median = statistics.median
@@ -41,39 +42,49 @@ class Measured:
         return json.loads(done.stdout)
 
 
-def one_size(row, of, mib):
-    null, warm, fresh = (median(of(False, what, mib, of.place.shm)) for what in ("null", "warm", "fresh"))
+def one_size(table, of, mib):
+    def beside(what, figures, baselines, **more):
+        table.row(what, median(figures), median(baselines), "s", ratios=[figure / median(baselines) for figure in figures], **more)
+
+    table.step(f"{mib} MiB: what bounds a save")
+    null, warm, fresh = (of(False, what, mib, of.place.shm) for what in ("null", "warm", "fresh"))
+    least = median(null) + median(warm)
+    table.step(f"{mib} MiB: torch.save")
     disk, ours = of(False, "saves", mib), of(True, "saves", mib)
-    stall, durable = median(ours["stall"]), median(ours["durable"])
-    each = ", ".join(f"{t:.3f}" for t in ours["stall"])
-    row(f"torch.save, {mib} MiB: stall, beside /dev/null + a warm copy", stall, null + warm, "s", aim="<= 1.25",
-        note=f"{null:.3f} + {warm:.3f}; {each}")
-    row(f"torch.save, {mib} MiB: stall, beside a fresh tmpfs file", stall, fresh, "s", aim="<= 0.7")
-    row(f"torch.save, {mib} MiB: stall, beside save + fsync", stall, median(disk["durable"]), "s", aim="<= 0.5")
-    row(f"torch.save, {mib} MiB: until durable, beside save + fsync", durable, median(disk["durable"]), "s", aim="<= 1.1")
-    row(f"torch.save, {mib} MiB: stall, beside DCP async_save's own", stall, median(of(False, "dcp", mib)["stall"]), "s")
+    stall = ours["stall"]
+    beside(f"torch.save, {mib} MiB: stall, beside /dev/null + a warm copy", stall, [least], aim="<= 1.25",
+           note=f"{median(null):.3f} + {median(warm):.3f}; {', '.join(f'{t:.3f}' for t in stall)}")
+    beside(f"torch.save, {mib} MiB: stall, beside a fresh tmpfs file", stall, fresh, aim="<= 0.7")
+    beside(f"torch.save, {mib} MiB: stall, beside save + fsync", stall, disk["durable"], aim="<= 0.5")
+    beside(f"torch.save, {mib} MiB: until durable, beside save + fsync", ours["durable"], disk["durable"], aim="<= 1.1")
+    table.step(f"{mib} MiB: DCP, safetensors")
+    beside(f"torch.save, {mib} MiB: stall, beside DCP async_save's own", stall, of(False, "dcp", mib)["stall"])
     for what, named in (("safetensors", "safetensors' save_file"), ("dcp_save", "DCP save")):
         plain, ours = of(False, what, mib), of(True, what, mib)
         if plain["stall"]:
-            row(f"{named}, {mib} MiB: stall, beside save + fsync", median(ours["stall"]), median(plain["durable"]), "s")
+            beside(f"{named}, {mib} MiB: stall, beside save + fsync", ours["stall"], plain["durable"])
+        else:
+            table.left_out(f"{named}, {mib} MiB", "it is not installed beside PyTorch")
+    table.step(f"{mib} MiB: reads")
     plain, ours = of(False, "load", mib), of(True, "load", mib)
-    row(f"read of {mib} MiB: plain, from the page cache, beside ours", median(plain["seconds"]), median(ours["seconds"]), "s",
-        aim=">= 0.9", note=f"{ours['in memory']} of {len(ours['seconds'])} from the memory tier")
+    beside(f"read of {mib} MiB: plain, from the page cache, beside ours", plain["seconds"], ours["seconds"], aim=">= 0.9",
+           note=f"{ours['in memory']} of {len(ours['seconds'])} from the memory tier")
     plain, ours = of(False, "cold", mib), of(True, "cold", mib)
-    row(f"read of {mib} MiB that the page cache has lost: ours, beside plain, from the disk", median(ours["seconds"]), median(plain["seconds"]),
-        "s", note=f"{ours['in memory']} of {len(ours['seconds'])} from the memory tier, compared with their digests")
+    beside(f"read of {mib} MiB that the page cache has lost: ours, beside plain, from the disk", ours["seconds"], plain["seconds"],
+           note=f"{ours['in memory']} of {len(ours['seconds'])} from the memory tier, compared with their digests")
 
 
-def huge(row, python, mib):
+def huge(table, python, mib):
     """The same in a mount namespace, with the memory tier on a tmpfs that has huge pages."""
     argv = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o huge=within_size none /mnt && exec "$@"', "sh", sys.executable, __file__]
     done = subprocess.run([*argv, python, str(mib)], capture_output=True, text=True, check=False, timeout=900)
     if done.returncode:
-        print(f"# no tmpfs with huge pages: {done.stderr.strip()[-200:]}")
+        table.left_out("torch.save, huge pages", f"no tmpfs with huge pages: {done.stderr.strip()[-200:]}")
         return
     found = json.loads(done.stdout)
-    row(f"torch.save, {mib} MiB, huge pages: beside /dev/null + warm copy", median(found["stall"]), found["null"] + found["warm"], "s",
-        aim="<= 1.25", note=f"{found['huge'] >> 10} MiB in huge pages; " + ", ".join(f"{t:.3f}" for t in found["stall"]))
+    least = found["null"] + found["warm"]
+    table.row(f"torch.save, {mib} MiB, huge pages: beside /dev/null + warm copy", median(found["stall"]), least, "s",
+        ratios=[t / least for t in found["stall"]], aim="<= 1.25", note=f"{found['huge'] >> 10} MiB in huge pages; " + ", ".join(f"{t:.3f}" for t in found["stall"]))
 
 
 def huge_inside(python, mib):
@@ -86,33 +97,38 @@ def huge_inside(python, mib):
     print(json.dumps({"stall": found["stall"], "null": null, "warm": warm, "huge": found["huge"]}))
 
 
-def saves(row):
+def saves(table):
     """The program's own saves, beside what bounds them and what is done today."""
     python = find_python()
     if not python:
-        print("# saves: no Python with PyTorch: ./bootstrap.sh torch installs one")
-        return
+        raise LeftOut("there is no Python with PyTorch: ./bootstrap.sh torch installs one")
     sizes = [int(n) for n in os.environ.get("SAVES_MIB", "64 2048 6144").split()]
     for mib in sizes:
         with job.Place() as place:
-            one_size(row, Measured(place, python), mib)
-    huge(row, python, min(2048, max(sizes)))
+            one_size(table, Measured(place, python), mib)
+    table.step("huge pages")
+    huge(table, python, min(2048, max(sizes)))
+    table.step("files that are not taken")
     with job.Place() as place:
         of = Measured(place, python)
         plain, ours = of(False, "calls", 1), of(True, "calls", 1)
     for what, figure in ours.items():
-        row(f"file that is not taken: {what}", figure, plain[what], "ns", aim="<= 200 ns more", note=f"{figure - plain[what]:+.0f} ns")
+        table.row(f"file that is not taken: {what}", figure, plain[what], "ns", aim="<= 200 ns more", note=f"{figure - plain[what]:+.0f} ns")
+
+
+# Single starts differ by more than what is looked for: a round is the median of so many that there are five.
+BATCHES = 5
 
 
 def alternately(rounds, *runs):
-    """The median of the seconds that each takes, one after the other so that all meet the same noise."""
-    times = [[] for _ in runs]
-    for _ in range(rounds):
+    """Medians of the seconds that each takes, one for each batch of rounds; one after the other so that all meet the same noise."""
+    times = [[[] for _ in range(BATCHES)] for _ in runs]
+    for number in range(rounds):
         for i, (argv, environment, cwd) in enumerate(runs):
             begun = time.perf_counter()
             subprocess.run(argv, env=environment, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-            times[i].append(time.perf_counter() - begun)
-    return [median(t) for t in times]
+            times[i][number * BATCHES // rounds].append(time.perf_counter() - begun)
+    return [[median(batch) for batch in batches] for batches in times]
 
 
 def make_tree(path, files):
@@ -125,7 +141,7 @@ def make_tree(path, files):
     subprocess.run(["git", "add", "."], cwd=path, check=True)
 
 
-def commands(row):
+def commands(table):
     """Programs that save nothing."""
     with job.Place() as place:
         with open(os.path.join(place.root, "empty.c"), "w", encoding="ascii") as f:
@@ -141,21 +157,27 @@ def commands(row):
         for what, argv, cwd, rounds in (
                 ("`true`", ["true"], place.root, 1000), ("`git status` without files", ["git", "status"], os.path.join(place.root, "empty"), 300),
                 ("`git status` of 1,000 files", ["git", "status"], os.path.join(place.root, "tree"), 300)):
-            base, figure = alternately(rounds, (argv, empty, cwd), (argv, ours, cwd))
-            row(f"{what}, beside preloading an empty library", figure * 1e6, base * 1e6, "us", aim="<= 100 us more",
-                note=f"{(figure - base) * 1e6:+.0f} us")
+            table.step(what)
+            bases, figures = alternately(rounds, (argv, empty, cwd), (argv, ours, cwd))
+            base, figure = median(bases), median(figures)
+            table.row(f"{what}, beside preloading an empty library", figure * 1e6, base * 1e6, "us",
+                ratios=[a / b for a, b in zip(figures, bases)], aim="<= 100 us more", note=f"{(figure - base) * 1e6:+.0f} us")
         python = find_python()
         source = os.path.abspath(os.path.join(HERE, "../.."))
         large = os.path.join(source, "runtime/files/calls.c")
         with open(large, encoding="utf-8") as f:
             lines = len(f.readlines())
         for what, argv, rounds in (("compiling a C file", ["cc", "-O2", "-c", "-o", "some.o", "some.c"], 40),
-                                   (f"compiling a C file of {lines} lines",
-                                    ["cc", "-std=gnu11", "-O2", "-I", place.build, "-I", source, "-c", "-o", "large.o", large], 12),
-                                   ("importing torch", [python, "-c", "import torch"], 8)):
-            if argv[0]:
-                base, figure = alternately(rounds, (argv, plain, place.root), (argv, ours, place.root))
-                row(what, figure, base, "s", aim="<= 1.02")
+                                   ("compiling a long C file",
+                                    ["cc", "-std=gnu11", "-O2", "-I", place.build, "-I", source, "-c", "-o", "large.o", large], 10),
+                                   ("importing torch", [python, "-c", "import torch"], 10)):
+            if not argv[0]:
+                table.left_out(what, "there is no Python with PyTorch: ./bootstrap.sh torch installs one")
+                continue
+            table.step(what)
+            bases, figures = alternately(rounds, (argv, plain, place.root), (argv, ours, place.root))
+            table.row(what, median(figures), median(bases), "s", ratios=[a / b for a, b in zip(figures, bases)], aim="<= 1.02",
+                note=f"{lines} lines" if "long" in what else "")
 
 
 if __name__ == "__main__":
