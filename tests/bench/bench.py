@@ -107,13 +107,24 @@ def ratios(figures, baselines):
 
 def script(name, *arguments):
     """What a script of this folder prints as JSON. It ends with 77 where it cannot be run here."""
-    done = subprocess.run([sys.executable, "-B", os.path.join(HERE, name), *arguments], capture_output=True, text=True, check=False)
-    said = (done.stdout + done.stderr).strip().splitlines()
-    if done.returncode == job.SKIP:
+    with subprocess.Popen([sys.executable, "-B", os.path.join(HERE, name), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, start_new_session=True) as process:
+        try:
+            out, err = process.communicate()
+        except BaseException:
+            # So that it ends what it has started, and removes its folders. It may be behind an unshare, which takes no such signal.
+            os.killpg(process.pid, signal.SIGINT)
+            try:
+                process.communicate(timeout=60)
+            finally:
+                process.kill()
+            raise
+    said = (out + err).strip().splitlines()
+    if process.returncode == job.SKIP:
         raise LeftOut(said[-1].partition("SKIP ")[2] if said else "it does not say why")
-    if done.returncode:
-        raise RuntimeError(f"{name} ended with {done.returncode}: {' '.join(said[-1:])}")
-    return json.loads(done.stdout)
+    if process.returncode:
+        raise RuntimeError(f"{name} ended with {process.returncode}: {' '.join(said[-1:])}")
+    return json.loads(out)
 
 
 # ---- calls ---------------------------------------------------------------------------------------------------------
@@ -700,6 +711,9 @@ def main():
             sys.exit(f"bench: {error}; UPDATE=1 writes it anew")
         reference = compare.nothing()
     table = Table(reference, names, GROUPS)
+    # Who is ended ends what it has started, and removes its folders.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         for name in names:
             function, what = GROUPS[name]
