@@ -3,6 +3,7 @@
 """Measures what the library costs beside the plain run, side by side: prints a table, says what has moved since the committed
 results (last.json), and writes bench.json into the folder that it runs in. Arguments: groups of rows (default: all). Environment:
 builddir; ROUNDS, how often each pair is run (default 5); UPDATE=1: the results become the committed ones."""
+import concurrent.futures
 import glob
 import json
 import os
@@ -12,13 +13,14 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e"))
 import compare
 import file_rows
 import job
-from table import LeftOut, Table
+from table import LIMIT_SEC, LeftOut, Table
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMMITTED = os.path.join(HERE, "last.json")
@@ -112,7 +114,7 @@ def script(name, *arguments):
         try:
             out, err = process.communicate()
         except BaseException:
-            # So that it ends what it has started, and removes its folders. It may be behind an unshare, which takes no such signal.
+            # An interrupted script ends what it has started and removes its folders. One behind an unshare, which takes no such signal, is in its group.
             os.killpg(process.pid, signal.SIGINT)
             try:
                 process.communicate(timeout=60)
@@ -159,20 +161,19 @@ STEADY = {"launch": "launch", "upload": "upload", "download": "download", "alloc
 INSTRUCTION_STEPS = (100, 20)
 
 
-def under_valgrind(runs, preload):
-    """The environment of a program that valgrind runs. Valgrind 3.19 has no openat2, by which a start asks whether
-    the store is on a block device; without an answer a child looks there, by a clone that valgrind refuses. So such a
-    program does not look for something to go on from. That is before its first iteration; what is counted comes later."""
-    if not preload:
-        return dict(runs.plain_environment)
-    return {**runs.environment, "TRANSPCKPT_RESUME": "never", "LD_PRELOAD": os.path.join(runs.place.build, ".libs/libtranspckpt.so")}
+# Valgrind 3.19 has no openat2, by which a start asks whether the store is on a block device; without an answer a child looks
+# there, by a clone that valgrind refuses. So a program under valgrind does not look for something to go on from. That is
+# before its first iteration; what is counted comes later.
+WITHOUT_LOOK = {"TRANSPCKPT_RESUME": "never"}
 
 
 def callgrind(runs, preload):
     """What a call of the program's cost in the iterations that count, by its name: {"Ir": instructions, "Ge": atomic
     ones among them, "sysCount": system calls}."""
     out = os.path.join(runs.place.root, "callgrind")
-    environment = under_valgrind(runs, preload)
+    environment = dict(runs.plain_environment)
+    if preload:
+        environment = {**runs.environment, **WITHOUT_LOOK, "LD_PRELOAD": os.path.join(runs.place.build, ".libs/libtranspckpt.so")}
     learning, steady = INSTRUCTION_STEPS
     said = subprocess.run(
         ["valgrind", "--tool=callgrind", "--collect-bus=yes", "--collect-systime=yes", "--trace-children=yes",
@@ -296,11 +297,12 @@ def iterations(table):
                        TRANSPCKPT_OVERHEAD=str(overhead)) as place:
             runs = Runs(place, {"SIMGPU_KERNEL_US_ward": kernel_us, "SIMGPU_KERNEL_US_adamw": kernel_us,
                                 "SIMGPU_COPY_GBPS": f"{gbps:.5f}"})
-            argv = [runs.program("trainer"), "--mib", str(mib), "--steps", str(steps), "--kernels", str(kernels), "--quiet",
-                    "--batch", "512", *([f"--{kind}"] if kind else [])]
-            plain = runs.measured(*argv, preload=False)[0]
+            argv = [runs.program("trainer"), "--mib", str(mib), "--kernels", str(kernels), "--quiet", "--batch", "512",
+                    *([f"--{kind}"] if kind else []), "--steps"]
+            # Ten iterations that nothing disturbs.
+            plain = runs.measured(*argv, "20", preload=False)[0]
             # Until classes are known, which takes some twenty iterations.
-            line, shown, before = runs.measured(*argv, captured=1, boundaries=30)
+            line, shown, before = runs.measured(*argv, str(steps), captured=1, boundaries=30)
             notes, then = shown["notes"], before["notes"]
             unknown = notes["classes"]["unknown"]["bytes"] >> 10
             captured = notes["captured"] - then["captured"]
@@ -575,7 +577,7 @@ def digests(table):
 
 # ---- PyTorch -------------------------------------------------------------------------------------------------------
 
-TORCH_STEPS, TORCH_FROM, TORCH_TO = 700, 100, 500
+TORCH_STEPS, TORCH_FROM, TORCH_TO = 500, 100, 300
 
 
 def used(pid):
@@ -636,21 +638,26 @@ def torch(table):
         note=f"{', '.join(f'{x:.2f}' for x in cpu[0])} beside {', '.join(f'{x:.2f}' for x in cpu[1])}")
 
 
-# Both ends are behind what is learnt from; what comes before is in both and goes away.
+# Two steps behind what is learnt from.
 COUNTED_STEPS = (60, 140)
 
 
-def instructions_of(runs, argv, preload):
-    """Of the process of a run that took most of them, all its threads."""
-    out = os.path.join(runs.place.root, "callgrind")
-    environment = under_valgrind(runs, preload)
-    subprocess.run(["valgrind", "--tool=callgrind", "--trace-children=yes", "--trace-children-skip=*transpckptd*,*simgpu-device*",
-                    f"--callgrind-out-file={out}.%p", "-q", *runs.runner, *argv], env=environment, capture_output=True, text=True,
-                   check=True, cwd=runs.place.root, stdin=subprocess.DEVNULL)
-    found = [int(n) for path in glob.glob(f"{out}.*") for n in re.findall(r"^(?:totals|summary): (\d+)", job.read(path), re.M)]
-    for path in glob.glob(f"{out}.*"):
-        os.unlink(path)
-    return max(found)
+def instructions_of(python, library, preload):
+    """Of a step, all threads of the process. What the wrapper does before the program is not under valgrind: the first time it makes the
+    libraries that stand for the vendor's."""
+    first, last = COUNTED_STEPS
+    with job.Place(OMP_NUM_THREADS="1", TRANSPCKPT_INTERVAL="1000000", TRANSPCKPT_LOG="none", SIMGPU_EXECUTE="0") as place:
+        runs, out = Runs(place), os.path.join(place.root, "callgrind")
+        argv = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}.%p", "-q", python, "-W", "ignore",
+                os.path.join(HERE, "counted.py"), library, str(first), str(last), os.path.join(HERE, "../torch/gpt.py"), "--accumulate", "1",
+                "--steps", str(last + 10)]
+        subprocess.run(runs.preloaded_argv(*argv) if preload else [*runs.runner, *argv],
+                       env={**runs.environment, **WITHOUT_LOOK} if preload else runs.plain_environment,
+                       capture_output=True, text=True, check=True, cwd=place.root, stdin=subprocess.DEVNULL, timeout=LIMIT_SEC)
+        found = [int(n) for path in glob.glob(f"{out}.*") for n in re.findall(r"^(?:totals|summary): (\d+)", job.read(path), re.M)]
+        if not any(found):
+            raise RuntimeError("callgrind has counted nothing")
+        return max(found) / (last - first)
 
 
 def torch_instructions(table):
@@ -660,16 +667,15 @@ def torch_instructions(table):
     python = scripts.find_python()
     if not python or not shutil.which("valgrind"):
         raise LeftOut("there is no Python with PyTorch (./bootstrap.sh torch installs one), or no valgrind")
-    counted = []
-    for preload in (False, True):
-        each = []
-        for steps in COUNTED_STEPS:
-            table.step(f"{'preloaded' if preload else 'plain'}, {steps} steps")
-            with job.Place(OMP_NUM_THREADS="1", TRANSPCKPT_INTERVAL="1000000", TRANSPCKPT_LOG="none", SIMGPU_EXECUTE="0") as place:
-                each.append(instructions_of(Runs(place), [python, "-W", "ignore", os.path.join(scripts.HERE, "gpt.py"), "--accumulate",
-                                                          "1", "--steps", str(steps)], preload))
-        counted.append((each[1] - each[0]) / (COUNTED_STEPS[1] - COUNTED_STEPS[0]))
-    table.row("torch, gpt: instructions of a step without a snapshot", counted[1] / 1e6, counted[0] / 1e6, "10^6", tolerance=0.01, aim="<= 1.02")
+    with tempfile.TemporaryDirectory() as folder:
+        library = os.path.join(folder, "instrument.so")
+        built = subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, os.path.join(HERE, "instrument.c")], capture_output=True, text=True, check=False)
+        if built.returncode:
+            raise LeftOut(f"valgrind's header cannot be used: {built.stderr.strip()[-200:]}")
+        # Beside each other: what is counted does not depend on what else the machine does.
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            plain, preloaded = pool.map(lambda preload: instructions_of(python, library, preload), (False, True))
+    table.row("torch, gpt: instructions of a step without a snapshot", preloaded / 1e6, plain / 1e6, "10^6", tolerance=0.01, aim="<= 1.02")
 
 
 GROUPS = {

@@ -25,7 +25,7 @@ def available_gib():
 
 # Device, images, copies and what is started from them are there at the same time.
 MIB = int(os.environ.get("RECOVERY_MIB") or (1024 if available_gib() >= 16 else 512))
-ROUNDS = int(os.environ.get("ROUNDS") or 5)
+ROUNDS = int(os.environ.get("ROUNDS") or 3)
 ARGV = ["--mib", str(MIB), "--steps", "100000", "--quiet"]
 
 
