@@ -9,7 +9,7 @@ import time
 import compare
 
 # A group that hangs is one that failed.
-LIMIT_SEC = 600
+LIMIT_SEC = int(os.environ.get("LIMIT_SEC") or 600)
 # What others take of the processors before it is said.
 BUSY = 0.25
 
