@@ -71,8 +71,20 @@ absolute() {
 	esac
 }
 
+# Ends the script, before anything is made or installed, where make, a shell or LD_PRELOAD would take apart a folder's
+# path, by its name or by what that is a link to. Whoever calls configure hears it from m4/tpck_place.m4.
+check_path() {
+	for path in "$2" "$(realpath -m -- "$2")"; do
+		bad=$(printf '%s' "$path" | LC_ALL=C tr '\n' ' ' | LC_ALL=C tr -d 'A-Za-z0-9/._+@~\200-\377-')
+		[ -z "$bad" ] || die "cannot build: the path of the $1 folder, \"$path\", has characters that a build does not take: \"$bad\"." \
+			"$3 that has only letters, digits and . _ + @ ~ - in its whole path."
+	done
+}
+
 build() {
 	dir=$(absolute "${1:-build}")
+	check_path source "$top" "Clone the project into one"
+	check_path build "$dir" "Name one, as $0 build DIR does,"
 	install_packages
 	mkdir -p "$dir"
 	headers=$(cuda_headers "$dir/cuda-headers")
