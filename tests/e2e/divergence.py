@@ -424,16 +424,20 @@ def unprivileged(checks):
         print("# not root or no setpriv: not run as another user")
         return
     with job.Place() as place:
-        # A build folder that others cannot enter would be the only thing that is shown.
-        if subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", place.trainer("gpt"), "--help"],
-                          capture_output=True, check=False).returncode in (126, 127):
-            print("# others cannot read the build folder")
+        # As in a home of mode 0700, wherever this clone is.
+        closed = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o mode=0700 none "$0" && exec "$@"', place.build]
+        closed = [] if subprocess.run([*closed, "true"], capture_output=True, check=False).returncode else closed
+        place.copy_build("gpt")
+        os.chown(place.root, 65534, 65534)
+        # A folder for temporary files that others cannot enter would be the only thing that is shown.
+        if subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "test", "-x", place.root], check=False).returncode:
+            print(f"# others cannot enter the folders above {place.root}: not run as another user")
             return
         this = gpt(place)
         for folder in (place.root, this.work, os.path.dirname(this.plain), place.shm):
             os.chown(folder, 65534, 65534)
         this.environment["HOME"] = place.root
-        user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "prlimit", "--memlock=8388608:8388608"]
+        user = [*closed, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "prlimit", "--memlock=8388608:8388608"]
         this.run_plain()
         killed_at(this, 25, under=user)
         start = this.start(under=user)

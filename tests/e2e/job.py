@@ -157,6 +157,22 @@ class Place:
             time.sleep(0.05)
         return not self.agents()
 
+    def copy_build(self, name):
+        """What a job of that trainer runs, copied to where another user may read it, as the build folder may lie in a home of
+        mode 0700; from here on the place uses the copy."""
+        copy = os.path.join(self.root, "build")
+        for path in ("transpckpt", "transpckptd", ".libs/libtranspckpt.so", "shim/lib/transpckpt/libcuda.so.1", "kernels/digest.simgpu",
+                     "tests/sim/simgpu-run", os.path.join("tests/trainers", name)):
+            os.makedirs(os.path.dirname(os.path.join(copy, path)), exist_ok=True)
+            shutil.copy(os.path.join(self.build, path), os.path.join(copy, path))
+        shutil.copytree(os.path.join(self.build, "tests/sim/lib"), os.path.join(copy, "tests/sim/lib"), symlinks=True,
+                        ignore=shutil.ignore_patterns(".libs", "*.a", "*.o"))
+        subprocess.run(["chmod", "-R", "a+rX", copy], check=True)
+        self.runner = [os.path.join(copy, os.path.relpath(word, self.build)) for word in self.runner]
+        self.environment.update(TRANSPCKPT_AGENT=os.path.join(copy, "transpckptd"),
+                                TRANSPCKPT_KERNELS=os.path.join(copy, "kernels/digest.simgpu"))
+        self.build = copy
+
     def trainer(self, name):
         return os.path.join(self.build, "tests/gpu" if HARDWARE else "tests/trainers", name)
 
