@@ -2,6 +2,8 @@
 # shellcheck shell=sh disable=SC2034
 # Sourced by the agent's tests: folders of their own, an agent, a trainer, TAP.
 set -u
+. "${srcdir:-.}/tests/e2e/need_shm.sh"
+need_shm 1024 "$@"
 builddir=${builddir:-.}
 D=$(mktemp -d "${TMPDIR:-/tmp}/tpck-agent.XXXXXX")
 SHM=$(mktemp -d /dev/shm/tpck-agent.XXXXXX) || { echo "1..0 # SKIP no /dev/shm"; exit 77; }

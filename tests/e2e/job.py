@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trainer's job as its user sees it: run it plain, run it with snapshots, kill it at chosen moments, start the same
 command again, and compare what it leaves behind with the plain run, byte for byte."""
+import functools
 import glob
 import json
 import os
@@ -23,6 +24,30 @@ LIVE = re.compile(r"live at step (\d+) after ([\d.]+) s forward and ([\d.]+) s i
 def skip(why):
     print(f"1..0 # SKIP {why}")
     sys.exit(SKIP)
+
+
+# MiB free in /dev/shm that a job needs: the library leaves 256 alone, and the agent 512 beside what is kept of files.
+SHM_MIB = 1024
+
+
+@functools.lru_cache(None)
+def need_shm(mib=SHM_MIB):
+    """Skips the test where /dev/shm has less than that free: containers have 64 MiB unless they are told otherwise. Where mounts
+    are allowed the test is started again with a tmpfs of its own there. Asked at the beginning, before anything is made: what is
+    free later, while others run beside it, ends no test."""
+    try:
+        found = os.statvfs("/dev/shm")
+        free = found.f_bavail * found.f_frsize >> 20
+    except OSError:
+        free = 0
+    if max(free, int(os.environ.get("TPCK_OWN_SHM", 0))) >= mib:
+        return
+    own = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size={mib}m tmpfs /dev/shm && exec "$@"', "sh"]
+    if shutil.which("unshare") and not subprocess.run([*own, "true"], capture_output=True, check=False).returncode:
+        os.environ["TPCK_OWN_SHM"] = str(mib)  # is enough, however much of it is in use later
+        sys.stdout.flush()
+        os.execvp("unshare", [*own, sys.executable, "-B", os.path.abspath(sys.argv[0]), *sys.argv[1:]])
+    skip(f"needs {mib} MiB free in /dev/shm, which has {free} (docker run --shm-size=2g)")
 
 
 # DEVICE=gpu: the trainers that nvcc built, on the hardware's own driver.
@@ -71,6 +96,7 @@ class Place:
     """Folders of one test's own, and the end of every agent that it started. A with statement."""
 
     def __init__(self, **settings):
+        need_shm()
         self.build = build_folder()
         self.root = tempfile.mkdtemp(prefix="tpck-e2e.", dir=os.environ.get("TMPDIR", "/tmp"))
         try:

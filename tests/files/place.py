@@ -10,7 +10,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e"))
-from job import SKIP, Checks, look_until  # pylint: disable=unused-import
+from job import SKIP, Checks, look_until, need_shm  # pylint: disable=unused-import
 
 # A program's own system calls, which no library sees: bare(number, ...) by an instruction of its own.
 BARE = """
@@ -36,6 +36,7 @@ class Place:
     """A with statement; agents that were started in it are ended."""
 
     def __init__(self, at=None, **settings):
+        need_shm()
         build = os.path.abspath(os.environ.get("builddir", "."))
         self.library = os.path.join(build, ".libs/libtranspckpt.so")
         self.agent = os.path.join(build, "transpckptd")

@@ -3,6 +3,8 @@
 # needs: cores=0.4 about=7s
 # A job of several ranks, whichever launcher says that it is one, leaves the same bytes, logs, checkpoints and output as
 # without the library, and its ranks are one generation. What only looks like one is followed by itself.
+. "${srcdir:-.}/tests/e2e/need_shm.sh"
+need_shm 1024 "$@"
 . "${srcdir:-.}/tests/preload/preload_case.sh"
 trainers=$builddir/tests/trainers
 if ! [ -x "$trainers/gpt_ranks" ]; then

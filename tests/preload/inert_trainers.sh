@@ -3,6 +3,8 @@
 # needs: cores=0.4 about=14s
 # Trainers, and programs that use the device badly, give the same bytes, results and status with the library
 # preloaded; also where the device fails, and where the library cannot do its work.
+. "${srcdir:-.}/tests/e2e/need_shm.sh"
+need_shm 1024 "$@"
 . "${srcdir:-.}/tests/preload/preload_case.sh"
 trainers=$builddir/tests/trainers
 kernels=$sim/test_kernels.simimg

@@ -3,6 +3,8 @@
 # needs: cores=0.5 about=8s
 # A kernel, or a filter, that refuses membarrier(), from the start or from some moment on: the trainer does what it does
 # without the library, and there are snapshots for as long as it is certain that none misses a call.
+. "${srcdir:-.}/tests/e2e/need_shm.sh"
+need_shm 1024 "$@"
 . "${srcdir:-.}/tests/preload/preload_case.sh"
 trainer=$builddir/tests/trainers/classifier
 if ! [ -x "$trainer" ]; then

@@ -29,6 +29,7 @@ def needs():
             job.skip(f"Slurm is not installed ({program} is missing)")
     if os.geteuid() != 0:
         job.skip("slurmd starts tasks of other users, which only root can")
+    job.need_shm()
     if not os.path.exists(os.path.join(job.build_folder(), ".libs", "spank_transpckpt.so")):
         job.skip("spank_transpckpt.so has not been built")
 

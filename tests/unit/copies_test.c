@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "tests/unit/rank_images.h"
+#include "tests/unit/shm_room.h"
 #include "tools/agent/identity.h"
 #include "tools/agent/peers/private.h"
 #include "tools/agent/salvage/salvage.h"
@@ -459,6 +460,7 @@ int main(void)
 {
 	struct agent *agent = calloc(1, sizeof *agent);
 
+	tap_need_shm(256);
 	if (!agent)
 		return 1;
 	forms();

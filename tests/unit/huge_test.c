@@ -13,6 +13,7 @@
 
 #include "runtime/base/huge.h"
 #include "runtime/store/memory_tier.h"
+#include "tests/unit/shm_room.h"
 #include "tests/unit/store_tap.h"
 
 #define check(good, what) tap_ok(good, what, NULL)
@@ -131,6 +132,7 @@ static void image(void)
 
 int main(void)
 {
+	tap_need_shm(256);
 	ranges();
 	image();
 	return tap_done();

@@ -13,6 +13,7 @@
 #include "runtime/base/log.h"
 #include "runtime/replay/log.h"
 #include "runtime/wire/segment.h"
+#include "tests/unit/shm_room.h"
 #include "tests/unit/store_tap.h"
 
 #define is_true(good) tap_ok(good, #good, "")
@@ -365,6 +366,7 @@ static void test_left_alone(void)
 
 int main(void)
 {
+	tap_need_shm(256);
 	tmp = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
 	test_attach();
 	test_cut();

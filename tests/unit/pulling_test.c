@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "tests/unit/rank_images.h"
+#include "tests/unit/shm_room.h"
 #include "tools/agent/identity.h"
 #include "tools/agent/peers/private.h"
 #include "tools/agent/salvage/salvage.h"
@@ -302,6 +303,7 @@ int main(void)
 {
 	struct agent *agent = calloc(1, sizeof *agent);
 
+	tap_need_shm(256);
 	setenv("TRANSPCKPT_LOG", "none", 1);
 	if (!agent)
 		return 1;

@@ -6,6 +6,7 @@
 
 #include "runtime/peer/twins.h"
 #include "tests/unit/rank_images.h"
+#include "tests/unit/shm_room.h"
 
 static char *to;
 
@@ -479,6 +480,7 @@ int main(void)
 	struct tpck_session_name name = {GENERATION, 0, 0};
 	struct tpck_replica *replica = NULL;
 
+	tap_need_shm(256);
 	to = tap_folder("/dev/shm");
 	make_sessions();
 	ok(tpck_replica_open(&replica, to, &name, NULL, &err) == 0 && tpck_replica_newest(replica) < 0, "no copy yet");

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The commands on checkpoints that several nodes have written.
 # shellcheck disable=SC2317 # functions that ok calls
+. "${srcdir:-.}/tests/e2e/need_shm.sh"
+need_shm 256 "$@"
 builddir=${builddir:-.}
 count=0
 failed=0

@@ -22,6 +22,7 @@
 #include "runtime/store/retention.h"
 #include "runtime/store/stage.h"
 #include "runtime/store/verify.h"
+#include "tests/unit/shm_room.h"
 #include "tests/unit/store_tap.h"
 
 enum { WORLD = 4, CHUNKS = 2, BYTES = TPCK_CHUNK_BYTES + 5000, LOG_BYTES = 1 << 16 };
@@ -991,6 +992,7 @@ static int make_store(void)
 
 int main(int argc, char **argv)
 {
+	tap_need_shm(256);
 	memory = tap_folder("/dev/shm");
 	disk = argc > 1 ? argv[1] : tap_folder(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	for (uint32_t r = 0; r < WORLD; r++)

@@ -14,6 +14,7 @@
 #include "runtime/store/retention.h"
 #include "runtime/store/stage.h"
 #include "runtime/store/verify.h"
+#include "tests/unit/shm_room.h"
 #include "tests/unit/store_tap.h"
 
 enum { CHUNKS = 4, BYTES = 3 * TPCK_CHUNK_BYTES + 5000, LOG_BYTES = 1 << 20 };
@@ -292,6 +293,7 @@ int main(void)
 {
 	struct tpck_session_name name = {1, 0, 0};
 
+	tap_need_shm(640);
 	memory = tap_folder("/dev/shm");
 	disk = tap_folder(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	ok(tpck_session_create(&session, memory, &name, "executable a\n", &err) == 0, "a session");
