@@ -401,10 +401,10 @@ void tpck_files_descriptors_forked(void)
 
 static ssize_t copy_range(int from, off_t *from_at, int to, off_t *to_at, size_t bytes, unsigned flags)
 {
+	int saved = errno;
 	long result = syscall(SYS_copy_file_range, from, from_at, to, to_at, bytes, flags);
 	char buffer[16 << 10];
 	size_t done = 0;
-	int saved = errno;
 
 	if (result >= 0 || errno != EXDEV || flags || !atomic_load(&tpck_files_view))
 		return result;
@@ -412,13 +412,17 @@ static ssize_t copy_range(int from, off_t *from_at, int to, off_t *to_at, size_t
 		size_t part = bytes - done < sizeof buffer ? bytes - done : sizeof buffer;
 		long got = from_at ? syscall(SYS_pread64, from, buffer, part, *from_at) : syscall(SYS_read, from, buffer, part), put;
 
+		if (got < 0 && !done)
+			return -1;
 		if (got <= 0)
-			return done || !got ? (ssize_t)done : -1;
+			break;
 		put = to_at ? syscall(SYS_pwrite64, to, buffer, got, *to_at) : syscall(SYS_write, to, buffer, got);
 		if (!from_at && put < got)
 			syscall(SYS_lseek, from, (put > 0 ? put : 0) - got, SEEK_CUR);
+		if (put <= 0 && !done)
+			return -1;
 		if (put <= 0)
-			return done ? (ssize_t)done : -1;
+			break;
 		if (from_at)
 			*from_at += put;
 		if (to_at)
