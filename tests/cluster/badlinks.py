@@ -101,7 +101,7 @@ def case_lost():
     with node.Cluster(3, links=FAR) as cluster:
         a, b, c = cluster.nodes
         is_bad(cluster)
-        run = Spread(cluster, 2, "--zero", steps=400)
+        run = Spread(cluster, 2, "--zero", steps=160)
         run.what = "lost"
         meet(run, cluster.nodes)
         start = begin(run, (a, b), 20)
@@ -152,7 +152,7 @@ def case_answer():
     over for it."""
     with node.Cluster(4, links=FAR) as cluster:
         a, b, c, d = cluster.nodes
-        run = Spread(cluster, 2, "--zero", steps=400)
+        run = Spread(cluster, 2, "--zero", steps=160)
         run.what = "answer"
         # Copies go to another domain.
         for n in cluster.nodes:

@@ -39,18 +39,6 @@ def gpt(place, *more):
     return this
 
 
-def killed_at(this, iteration, **options):
-    start = this.start(**options)
-    start.until(lambda: this.progress() >= iteration)
-    # A busy machine may be slow to make room for the first snapshots.
-    while start.running() and not any(row["offered"] for row in this.place.listed()):
-        time.sleep(0.02)
-    time.sleep(0.02)
-    start.kill()
-    this.place.agent_log()
-    return start
-
-
 def ours(start):
     return [line for line in start.said().splitlines() if line.startswith("transpckpt:")]
 
@@ -138,7 +126,7 @@ def identity(checks):
             if before:
                 before(this)
             this.run_plain()
-            killed_at(this, 20)
+            this.killed_at(20)
             checks.ok(any(row["offered"] for row in place.listed()), f"{what}: there is something to resume",
                       this.story())
             change(this)
@@ -150,7 +138,7 @@ def identity(checks):
         with job.Place() as place:
             this = gpt(place)
             this.run_plain()
-            killed_at(this, 20)
+            this.killed_at(20)
             if resumes:
                 shutil.copyfile(this.data, this.data + ".new")
                 os.rename(this.data + ".new", this.data)
@@ -167,7 +155,7 @@ def identity(checks):
     with job.Place() as place:
         this = gpt(place)
         this.run_plain()
-        killed_at(this, 20)
+        this.killed_at(20)
         start = this.start(environment={"TERM": "other", "SSH_TTY": "x", "PWD": "/elsewhere", "MASTER_ADDR": "node7"})
         status = start.wait()
         checks.ok(status == 0 and job.Job.resumed_at(start) and not this.differences(),
@@ -183,7 +171,7 @@ def identity(checks):
             def devices(given):
                 names = ("CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
                 return {name: value for name, value in zip(names, given) if value}
-            killed_at(this, 20, environment=devices(first))
+            this.killed_at(20, environment=devices(first))
             start = this.start(environment=devices(then))
             status = start.wait()
             checks.ok(status == 0 and not this.differences(printed_too=resumes) and bool(job.Job.resumed_at(start)) == resumes,
@@ -237,7 +225,7 @@ def damage(checks):
         with job.Place(TRANSPCKPT_DURABLE_INTERVAL="4") as place:
             this = gpt(place)
             this.run_plain()
-            killed_at(this, 30)
+            this.killed_at(30, ready=lambda place=place: sum(row["state"] == "durable" for row in place.listed()) >= 2)
             on_disk_only(place)
             before = [row["step"] for row in place.listed()]
             checks.ok(len(before) >= 2, f"{what}: several are durable {before}", this.story())
@@ -324,7 +312,7 @@ def room(checks):
         if there:
             this = gpt(place)
             this.run_plain()
-            killed_at(this, 25)
+            this.killed_at(25, ready=lambda: "No space left" in place.agent_log())
             start = this.start()
             checks.ok(start.wait() == 0 and not this.differences() and job.Job.resumed_at(start),
                       "no room on disk: resumed from memory, the same bytes", *this.differences(), this.story())
@@ -340,7 +328,7 @@ def life(checks):
         trainer = " ".join(this.arguments)
         prepare = f"{place.trainer('classifier')} --seed 1 --steps 12 --out prep >/dev/null"
         this.arguments = ["/bin/sh", "-c", f"{prepare} && {trainer}"]
-        killed_at(this, 20)
+        this.killed_at(20)
         this.start().wait()
         checks.ok(not job.differences(this.plain, this.out), "two programs under one preload: the same bytes",
                   *job.differences(this.plain, this.out), this.story())
@@ -387,7 +375,7 @@ def life(checks):
                 place.environment["TRANSPCKPT_DIR"] = f"node:{near},site:{place.store}"
             this = gpt(place)
             this.run_plain()
-            killed_at(this, 30)
+            this.killed_at(30)
             on_disk_only(place)
             if not disk:
                 shutil.rmtree(place.store)
@@ -439,7 +427,7 @@ def unprivileged(checks):
         this.environment["HOME"] = place.root
         user = [*closed, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "prlimit", "--memlock=8388608:8388608"]
         this.run_plain()
-        killed_at(this, 25, under=user)
+        this.killed_at(25, under=user)
         start = this.start(under=user)
         status = start.wait()
         checks.ok(status == 0 and not this.differences(), "as nobody with 8 MiB of locked memory: the same bytes",
@@ -467,7 +455,7 @@ def with_habits(place, library, habit, give_input):
     this.environment.update(LD_PRELOAD=library, HABITS=change, HABIT=habit)
     this.arguments[-1] = this.out  # it changes its folder
     this.input = give_input
-    killed_at(this, 20)
+    this.killed_at(20)
     change_byte(this, True)
     plain = this.arguments[-1]
     this.arguments[-1] = "out"
@@ -492,7 +480,7 @@ def draws(checks):
         this = gpt(place)
         this.run_plain()
         this.environment.update(LD_PRELOAD=job.built(place, "draws.so", "draws.cc"), DRAWS=place.root + "/draws")
-        killed_at(this, 15)
+        this.killed_at(15)
         start = this.start()
         status = start.wait()
         checks.ok(status == 0 and job.Job.resumed_at(start) and not this.differences(), "a program that draws: resumed",
@@ -514,7 +502,7 @@ def chance(checks):
             with open(count, "w", encoding="ascii") as f:
                 f.write("0")
             this.environment.update(LD_PRELOAD=job.built(place, "elsewhere.so", "elsewhere.c"), ELSEWHERE=count)
-            killed_at(this, 20)
+            this.killed_at(20)
             with open(count, "w", encoding="ascii") as f:
                 f.write(str(misses))
             start = this.start()
@@ -578,7 +566,7 @@ def early(checks):
         this = gpt(place)
         this.run_plain()
         this.environment.update(LD_PRELOAD=job.built(place, "early.so", "early.c"), EARLY=place.root + "/early")
-        killed_at(this, 20)
+        this.killed_at(20)
         start = this.start()
         status = start.wait()
         heard = job.read(place.root + "/early").splitlines()

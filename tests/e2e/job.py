@@ -333,6 +333,21 @@ class Start:
         return bool(look_until(condition, seconds, 0.0005, self.running))
 
 
+    def slowly_until(self, condition, seconds=WAIT_SEC):
+        """The same, with all its processes stopped while it is looked at: a short program cannot end before that, however busy the
+        machine is. They are stopped when it returns, unless the command ended first."""
+        end = time.monotonic() + seconds
+        while self.running():
+            signal_if_there(self.process.pid, signal.SIGSTOP, whole_group=True)
+            if condition():
+                return True
+            signal_if_there(self.process.pid, signal.SIGCONT, whole_group=True)
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.004)
+        return False
+
+
 class Kill:
     """What one kill did."""
 
@@ -393,6 +408,14 @@ class Job:
                       f"start{len(self.starts)}", self.input)
         start.offers = self.place.agent_log().count("offering step")
         self.starts.append(start)
+        return start
+
+    def killed_at(self, iteration, ready=lambda: True, **options):
+        """A start that is killed once it has come so far, and there is something to go on from, and it is ready for what comes."""
+        start = self.start(**options)
+        start.slowly_until(lambda: len(re.findall(r"^step ", start.printed(), re.M)) >= iteration and
+                           any(row["offered"] for row in self.place.listed()) and ready())
+        start.kill()
         return start
 
     def progress(self):

@@ -28,9 +28,7 @@ def main():
         this = job.Job(place, *ARGUMENTS, environment={"LD_PRELOAD": tool, "NCCL_CALLS": calls})
         this.run_plain()
         plain = taken(calls)
-        first = this.start()
-        first.until(lambda: first.printed().count("\nstep ") >= 30)
-        first.kill()
+        this.killed_at(30)
         kept = [row for row in place.shown("--state") if row.get("state_of_snapshot")]
         before = taken(calls)
         second = this.start()
@@ -70,9 +68,7 @@ def graph(checks, whole):
     with job.Place() as place:
         this = job.Job(place, *ARGUMENTS, "--graph")
         this.run_plain()
-        first = this.start()
-        first.until(lambda: first.printed().count("\nstep ") >= 30)
-        first.kill()
+        this.killed_at(30)
         kept = [row for row in place.shown("--state") if row.get("state_of_snapshot")]
         second = this.start()
         status = second.wait()
