@@ -49,11 +49,14 @@ def until(condition, seconds=30):
     return job.look_until(condition, seconds, 0.01)
 
 
-def run_cases(module, by_name):
-    """Those of a module's functions case_NAME that CASE names (several, or `by_name`: all that run only so), else all that are not in by_name."""
+def run_cases(module, by_name, **groups):
+    """Those of a module's functions case_NAME that CASE names: several, or a group by its name, or `by_name`, which are those that run only
+    so. Without CASE all that are in no group."""
+    groups["by_name"] = by_name
     cases = {name[5:]: case for name, case in module.items() if name.startswith("case_")}
     wanted = os.environ.get("CASE", "").split()
-    chosen = [name for word in wanted for name in (by_name if word == "by_name" else [word])] if wanted else [n for n in cases if n not in by_name]
+    chosen = [name for word in wanted for name in groups.get(word, [word])] if wanted else \
+        [name for name in cases if not any(name in group for group in groups.values())]
     if unknown := set(chosen) - set(cases):
         sys.exit(f"there is no case {', '.join(sorted(unknown))}; there are {', '.join(cases)}")
     for name in chosen:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.2 memory=1G minutes=9 about=41s
+# needs: cores=0.2 memory=1G minutes=9 about=41s disk
 """A memory control group with a limit, as containers and Slurm's steps are in: what is kept in memory of a program's files counts there,
 and cannot be taken back. A program that fits into its group without the library fits with it."""
 import os
@@ -14,6 +14,7 @@ from place import SKIP, Checks, Place, until
 
 MIB = 1 << 20
 LIMIT = 480
+SAVED = 3
 
 
 def write(path, text):
@@ -110,10 +111,10 @@ def cases(checks, group, outside):
                 agent = subprocess.Popen([place.agent, "--job", "j", "--foreground"], env=environment, stderr=subprocess.DEVNULL)
                 until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")), 20)
             place.plain["MORE"] = "230"
-            plain = started(place, group, program, own, each, 5, preload=False)
+            plain = started(place, group, program, own, each, SAVED, preload=False)
             for name in place.listing():
                 os.unlink(place.path(name))
-            done = started(place, group, program, own, each, 5)
+            done = started(place, group, program, own, each, SAVED)
             until(lambda: not place.listed())
             sizes = {os.path.getsize(place.path(name)) for name in place.listing()}
             in_memory = int((done.stdout.split() or ["0"])[0])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.1 memory=1G about=5s
+# needs: cores=0.1 memory=1G about=5s disk
 """A folder in which files are owed gets another name, by somebody who is not of the job: they come to it there. One that is
 removed takes with it what was owed."""
 import os

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# needs: cores=0.5 memory=512M disk
 """Other ways to a file than open, write, rename and close by libc's own functions: syscall(), system calls that no library
 sees, unnamed files, links."""
 import os

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
+# needs: disk
 # A process that is no trainer pays little for the library: few system calls and instructions beyond those of
 # preloading an empty library, no thread, no process, no file.
 . "${srcdir:-.}/tests/preload/preload_case.sh"

@@ -120,7 +120,7 @@ class Trainer:
         os.mkdir(self.work)
         os.chown(self.work, here.user.pw_uid, here.user.pw_gid)
         # Iterations take long enough for each to have its copy.
-        self.settings = {**here.settings(**settings), "SIMGPU_KERNEL_US": "20"}
+        self.settings = {**here.settings(**settings), "SIMGPU_KERNEL_US": "300"}
         self.gone_on = 0
         self.out, self.said = os.path.join(self.work, "out"), os.path.join(here.home, name + ".txt")
 

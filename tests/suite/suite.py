@@ -12,13 +12,17 @@ memory   the most that it takes, shared memory included (default 256M)
 minutes  after which it is taken for hung, is ended and has failed (default 5; three times that where LOAD is set)
 about    how long it takes alone (default 2s), until there is a time of its own from an earlier run
 alone    it measures, and nothing else may run meanwhile
+disk     its temporary files have to be where TMPDIR says, or in /tmp. Root gives the others a file system in memory, which goes
+         with the suite: a disk that all sync to is what they would wait for
 another word    a thing of which there is one on the machine: tests with the same word run one after the other
 
 Environment: CORES, as many processors as tests may fill (default: all); REPEAT=20, each test so many times; LOAD=2, two
 endless builds beside the tests; PART=2/5, the second of five parts of about the same length; FAIL_FAST=1, no test
 begins once one has failed."""
 import argparse
+import atexit
 import collections
+import ctypes
 import heapq
 import json
 import os
@@ -40,6 +44,9 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # In the environment of all that a test starts, so that what it leaves running is found.
 MARK = "TPCK_SUITE_TEST"
 TIMES = "tests/suite/times.json"
+# Words that are no thing of which there is one.
+NO_THINGS = {"alone", "disk"}
+CLONE_NEWNS, MS_REC, MS_PRIVATE, MNT_DETACH = 0x20000, 0x4000, 1 << 18, 2
 
 
 class Problem(Exception):
@@ -172,6 +179,22 @@ def spell(seconds):
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
+def file_system_in_memory():
+    """A folder that is one, for this process and what it starts alone; None where it cannot be had, or is not wanted."""
+    if os.geteuid() != 0 or os.environ.get("TMPDIR") or memory_available() < 8 << 30:
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    # In a namespace of mounts of its own, so that it goes with the last process, whatever ends this one.
+    if libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
+        return None
+    folder = tempfile.mkdtemp(prefix="tpck-suite.")
+    if libc.mount(b"tmpfs", folder.encode(), b"tmpfs", 0, b"size=50%,mode=1777"):
+        os.rmdir(folder)
+        return None
+    atexit.register(lambda: (libc.umount2(folder.encode(), MNT_DETACH), os.rmdir(folder)))
+    return folder
+
+
 class Suite:
     def __init__(self, tests, options):
         self.tests, self.options = tests, options
@@ -181,6 +204,7 @@ class Suite:
         self.running, self.selector = [], selectors.DefaultSelector()
         self.left_behind = collections.Counter()
         self.done = 0
+        self.temporary = file_system_in_memory()
         self.environment = {**os.environ, "MAKEFLAGS": self._make_flags()}
         self.environment.pop("MAKELEVEL", None)
         self.broken = False
@@ -196,7 +220,7 @@ class Suite:
         if not self.running:
             return True
         others = [run.test for run in self.running]
-        if "alone" in test.words or any("alone" in other.words or other.words & test.words or other is test for other in others):
+        if "alone" in test.words or any("alone" in other.words or other.words & test.words - NO_THINGS or other is test for other in others):
             return False
         return (sum(o.numbers["cores"] for o in others) + min(test.numbers["cores"], self.cores) <= self.cores + 1e-6 and
                 sum(o.numbers["memory"] for o in others) + test.numbers["memory"] <= self.memory)
@@ -207,6 +231,8 @@ class Suite:
                 os.unlink(path)
         test.left -= 1
         environment = {**self.environment, MARK: f"{os.getpid()}.{test.name}"}
+        if self.temporary and "disk" not in test.words:
+            environment["TMPDIR"] = self.temporary
         output = tempfile.TemporaryFile()
         process = subprocess.Popen([*self.options.make, "-s", "--no-print-directory", "-o", "Makefile", test.log], env=environment,
                                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
@@ -320,10 +346,10 @@ class Suite:
         # What waits for a thing of which there is one has the time of all that wait for it before it.
         behind = collections.Counter()
         for test in self.tests:
-            for word in test.words - {"alone"}:
+            for word in test.words - NO_THINGS:
                 behind[word] += test.left * test.expected
         waiting = [test for test in self.tests if test.left]
-        waiting.sort(key=lambda t: ("alone" in t.words, -max([t.left * t.expected, *(behind[w] for w in t.words)]), -t.expected))
+        waiting.sort(key=lambda t: ("alone" in t.words, -max([t.left * t.expected, *(behind[w] for w in t.words - NO_THINGS)]), -t.expected))
         for test in waiting:
             if "alone" in test.words and self.running:
                 continue
@@ -399,7 +425,7 @@ def waits_for(test, at):
     seen, looks = test.seen[at], test.seen[at][""] or 1
     words = [f"{test.cpu[at] / test.seconds[at]:.0%} of a processor"]
     words += [f"{what} {count / looks:.0%}" for what, count in seen.most_common(5) if what and count > looks / 10]
-    if things := sorted(test.words - {"alone"}):
+    if things := sorted(test.words - NO_THINGS):
         words.append(f"has {', '.join(things)} for itself")
     if "alone" in test.words:
         words.append("nothing runs beside it")
@@ -412,7 +438,7 @@ def about(tests, cores):
     others = [t for t in tests if "alone" not in t.words]
     things = collections.Counter()
     for test in others:
-        for word in test.words:
+        for word in test.words - NO_THINGS:
             things[word] += test.expected
     work = sum(t.expected * min(t.numbers["cores"], cores) for t in others) / cores
     return alone + max([work, *things.values(), *(t.expected for t in others)], default=0)

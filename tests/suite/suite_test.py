@@ -120,7 +120,7 @@ def order(root):
     ok(folder.run() == 0 and folder.begun()[0] == "short", "and is what counts the next time", folder.out)
     folder.write("tests/suite/times.json", "[1")
     ok(folder.run() == 0, "times that cannot be read are no fault", folder.out)
-    many = Folder(root, {f"t{i}": ("cores=0.1", "sleep 1") for i in range(12)})
+    many = Folder(root, {f"t{i}": ("cores=0.1", "sleep 3") for i in range(12)})
     ok(many.run() == 0 and len(re.findall(r"^ +[\d.]+ s  t\d+\.sh: \d+% of a processor", many.out, re.M)) == 10 and "sleep asleep" in many.out,
        "the ten slowest are told, with what they wait for", many.out)
 

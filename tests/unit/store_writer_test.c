@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* needs: disk */
 /* The writer, each way of writing: the same bytes, padded, and failures that are reported. */
 #include "config.h"
 
