@@ -275,12 +275,22 @@ static void *engine_main(void *arg)
 	return NULL;
 }
 
+/* Sleeps between two looks at what another process does: an eighth of the time that has been waited for it since `since`, so that
+ * whoever waits long costs little and hears of it little later. */
+static void sleep_between_looks(uint64_t since)
+{
+	uint64_t ns = (sim_now() - since) / 8;
+	struct timespec t = { .tv_nsec = ns < 10000 ? 10000 : ns > 500000 ? 500000 : (long)ns };
+
+	nanosleep(&t, NULL);
+}
+
 /* Memory waits are polled, the way a channel polls its semaphore. */
 static void *poll_main(void *arg)
 {
 	struct queue *q = arg;
 	struct sim_op *waiting = NULL;
-	uint64_t idle = 0;
+	uint64_t since = 0;
 
 	prctl(PR_SET_NAME, "simgpu-poll");
 	prctl(PR_SET_TIMERSLACK, 1000);
@@ -289,7 +299,7 @@ static void *poll_main(void *arg)
 		if (!waiting) {
 			waiting = pop(q);
 			waiting->queue_next = NULL;
-			idle = 0;
+			since = sim_now();
 		}
 		while (q->head) {
 			struct sim_op *op = pop(q), **end = &waiting;
@@ -298,7 +308,7 @@ static void *poll_main(void *arg)
 			while (*end)
 				end = &(*end)->queue_next;
 			*end = op;
-			idle = 0;
+			since = sim_now();
 		}
 		for (struct sim_op **link = &waiting; *link;) {
 			struct sim_op *op = *link;
@@ -309,16 +319,14 @@ static void *poll_main(void *arg)
 			}
 			*link = op->queue_next;
 			op->end_ns = sim_now();
-			idle = 0;
+			since = sim_now();
 			finish(op);
 			link = &waiting;
 		}
 		if (!waiting)
 			continue;
 		pthread_mutex_unlock(&sim_lock);
-		idle++;
-		struct timespec t = { .tv_nsec = idle < 50 ? 10000 : idle < 500 ? 50000 : 500000 };
-		nanosleep(&t, NULL);
+		sleep_between_looks(since);
 		pthread_mutex_lock(&sim_lock);
 	}
 	return NULL;
@@ -384,7 +392,8 @@ static void *exchange_main(void *arg)
 {
 	struct queue *q = arg;
 	struct exchanging *list = NULL;
-	uint64_t idle = 0;
+	uint64_t since = 0;
+	bool first = true;
 
 	prctl(PR_SET_NAME, "simgpu-exchange");
 	prctl(PR_SET_TIMERSLACK, 1000);
@@ -396,7 +405,7 @@ static void *exchange_main(void *arg)
 			while (*end)
 				end = &(*end)->next;
 			*end = exchange_new(pop(q));
-			idle = 0;
+			first = true;
 		}
 		for (struct exchanging **link = &list, *e; (e = *link);) {
 			bool over = !e->x, moved = false;
@@ -410,7 +419,7 @@ static void *exchange_main(void *arg)
 			pthread_mutex_lock(&sim_lock);
 			sim_set_sticky(r);
 			if (moved)
-				idle = 0;
+				first = true;
 			if (!over && r == CUDA_SUCCESS) {
 				link = &e->next;
 				continue;
@@ -420,14 +429,16 @@ static void *exchange_main(void *arg)
 			e->op->end_ns = sim_now();
 			finish(e->op);
 			free(e);
-			idle = 0;
+			first = true;
 		}
 		if (!list)
 			continue;
 		pthread_mutex_unlock(&sim_lock);
-		struct timespec t = { .tv_nsec = ++idle < 50 ? 10000 : idle < 500 ? 50000 : 500000 };
-		if (idle > 1)
-			nanosleep(&t, NULL);
+		if (first)
+			since = sim_now();
+		else
+			sleep_between_looks(since);
+		first = false;
 		pthread_mutex_lock(&sim_lock);
 	}
 	return NULL;
