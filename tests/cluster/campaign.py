@@ -56,7 +56,7 @@ class Scenario:
             # Fragments until too many nodes are gone, and then whole copies.
             self.count = max(self.count, sum(int(n) for n in self.peers.split("+")) + draw.choice((1, 2)))
         self.layout = draw.choice(LAYOUTS[self.ranks])
-        self.steps = draw.choice((80, 120, 160))
+        self.steps = draw.choice((160, 200, 240))
         self.rounds = draw.choice((1, 2, 2, 3))
         self.story = [f"seed {seed}: {self.ranks} ranks, {self.per_node} a node, {self.count} nodes, {self.peers} peers, "
                       f"{' '.join(self.layout) or 'data parallel'}, {self.steps} steps"]
@@ -289,7 +289,9 @@ class Scenario:
                 def ready(start=start, wants_copies=wants_copies):
                     return not start.running() or (self.settled()[0] >= 0 if wants_copies
                                                    else all(self.committed(n) >= 0 for n in self.where))
-                if not self.ok(node.until(ready, 90), f"round {number}: snapshots of all ranks"):
+                # What agents say of the start before is in their logs, too.
+                if not self.ok(node.until(lambda start=start: not start.running() or self.run.trains(), 90) and node.until(ready, 90),
+                               f"round {number}: snapshots of all ranks"):
                     start.kill()
                     return
                 if not start.running():

@@ -62,6 +62,10 @@ class Ranks:
     def story(self):
         return "\n".join(f"rank {rank}: {line}" for rank, text in enumerate(self.said()) for line in text.splitlines())
 
+    def trains(self):
+        """Whether the newest start has come so far that it makes steps."""
+        return any("step " in job.read(os.path.join(self.said_in, f"out.{rank:02d}")) for rank in range(self.now))
+
     def resumed(self):
         """The one step that all ranks went on at; None: not all of them did, or not at the same."""
         found = [job.LIVE.search(text) for text in self.said()]

@@ -222,7 +222,8 @@ class Suite:
         others = [run.test for run in self.running]
         if "alone" in test.words or any("alone" in other.words or other.words & test.words - NO_THINGS or other is test for other in others):
             return False
-        return (sum(o.numbers["cores"] for o in others) + min(test.numbers["cores"], self.cores) <= self.cores + 1e-6 and
+        # A quarter more than there is: tests wait now and then.
+        return (sum(o.numbers["cores"] for o in others) + min(test.numbers["cores"], self.cores) <= 1.25 * self.cores + 1e-6 and
                 sum(o.numbers["memory"] for o in others) + test.numbers["memory"] <= self.memory)
 
     def begin(self, test):
