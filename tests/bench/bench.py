@@ -54,9 +54,9 @@ class Runs:
     def begin(self, *argv, preload=True):
         """A trainer that waits for its word to measure."""
         argv = [*(self.preloaded_argv(*argv) if preload else [*self.runner, *argv]), "--go"]
-        return subprocess.Popen(argv, env=self.environment if preload else self.plain_environment,
-                                cwd=self.place.root, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                stderr=subprocess.DEVNULL, text=True)
+        with open(os.path.join(self.place.root, "said"), "wb") as err:
+            return subprocess.Popen(argv, env=self.environment if preload else self.plain_environment,
+                                    cwd=self.place.root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True)
 
     def look(self, process):
         rows = [r for r in self.place.shown() if r.get("pid") == process.pid]
@@ -70,6 +70,8 @@ class Runs:
             if shown and shown["notes"]["captured"] >= count and shown["iterations"] >= boundaries:
                 return
             time.sleep(0.1)
+        last = job.read(os.path.join(self.place.root, "said")).strip().splitlines()[-1:]
+        raise RuntimeError(f"the trainer has no {count} snapshots and {boundaries} iterations after {seconds} s; it said {' '.join(last) or 'nothing'}")
 
     def measured(self, *argv, preload=True, captured=3, boundaries=0):
         """(The trainer's line, the row of show when it was done, the row when it began to measure)."""
