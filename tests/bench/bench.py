@@ -726,11 +726,10 @@ def main():
     # Who is ended ends what it has started, and removes its folders.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    try:
-        for name in names:
-            function, what = GROUPS[name]
-            table.measure(name, what, lambda function=function: function(table))
-    finally:
+    for name in names:
+        function, what = GROUPS[name]
+        table.measure(name, what, lambda function=function: function(table))
+        # Written after each group: what has been measured stays where the bench is ended.
         with open("bench.json", "w", encoding="utf-8") as f:
             json.dump(table.results(), f, indent=1)
             f.write("\n")

@@ -168,8 +168,9 @@ def peer(transport):
             start = c.start(argv, cluster.environment, f"again{number}", work)
             live = until(lambda start=start: job.LIVE.search(start.said()))
             took = time.monotonic() - begun - float(live[2])
-            mib, seconds = map(float, re.search(r"is here: ([\d.]+) MiB came in ([\d.]+) s", c.agent_log()).groups())
-            offer, place = map(float, re.search(r"took ([\d.]+) s until somebody offered it, and ([\d.]+) s to make", c.agent_log()).groups())
+            # The agent may say so when the program is live already.
+            mib, seconds = map(float, until(lambda: re.search(r"is here: ([\d.]+) MiB came in ([\d.]+) s", c.agent_log())).groups())
+            offer, place = map(float, until(lambda: re.search(r"took ([\d.]+) s until somebody offered it, and ([\d.]+) s to make", c.agent_log())).groups())
             rows.append({"seconds": seconds, "rate": mib / seconds, "raw": raw, "mib": mib, "offer": offer, "place": place, "inject": float(live[3]), "all": took})
             c.signal_agent("KILL")
             start.kill()
