@@ -45,7 +45,6 @@ def need_shm(mib=SHM_MIB):
     own = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size={mib}m tmpfs /dev/shm && exec "$@"', "sh"]
     if shutil.which("unshare") and not subprocess.run([*own, "true"], capture_output=True, check=False).returncode:
         os.environ["TPCK_OWN_SHM"] = str(mib)  # is enough, however much of it is in use later
-        sys.stdout.flush()
         os.execvp("unshare", [*own, sys.executable, "-B", os.path.abspath(sys.argv[0]), *sys.argv[1:]])
     skip(f"needs {mib} MiB free in /dev/shm, which has {free} (docker run --shm-size=2g)")
 
