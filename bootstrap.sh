@@ -44,7 +44,8 @@ install_packages() {
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
 }
 
-# Prints the folder with cuda.h; without a toolkit the headers come from the vendor's wheels.
+# Prints the folder with cuda.h; without a toolkit the headers come from the vendor's wheels, of the release whose calls
+# shim/driver_symbols.txt lists: a later one has more, which tests/preload/exports.sh would miss.
 cuda_headers() {
 	for dir in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda; do
 		if [ -n "$dir" ] && [ -r "$dir/include/cuda.h" ]; then
@@ -56,7 +57,7 @@ cuda_headers() {
 		mkdir -p "$1"
 		say "no CUDA toolkit here: fetching its headers" >&2
 		python3 -m venv "$1/venv" >/dev/null
-		"$1/venv/bin/python" -m pip download -q --no-deps -d "$1" nvidia-cuda-runtime nvidia-cuda-crt >&2
+		"$1/venv/bin/python" -m pip download -q --no-deps -d "$1" 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*' >&2
 		for wheel in "$1"/*.whl; do
 			python3 -m zipfile -e "$wheel" "$1"
 		done

@@ -180,9 +180,9 @@ static void waiting(CUcontext c[2])
 
 static void pools_and_mappings(CUcontext c[2])
 {
-	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = { CU_MEM_LOCATION_TYPE_DEVICE, 1 } };
-	CUmemAccessDesc mine = { .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 }, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-	CUmemLocation where[2] = { { CU_MEM_LOCATION_TYPE_DEVICE, 0 }, { CU_MEM_LOCATION_TYPE_DEVICE, 1 } };
+	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1 } };
+	CUmemAccessDesc mine = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 }, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemLocation where[2] = { { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 }, { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1 } };
 	CUmemGenericAllocationHandle h;
 	CUmemoryPool pool[2];
 	unsigned long long access;
