@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.6 memory=1500M about=25s
+# needs: cores=0.3 memory=1500M about=21s
 """Jobs whose nodes are far from each other, by links that are late at random and lose packets (badlink.c): copies arrive, all ranks go on at
 one step when a node is lost, and nobody takes a bad link for a dead node for good. CASE=NAME runs one case; BY_NAME only so, for the time
 they take. LINK_SEED=N gives the links' chances again, though not the moments at which packets come."""

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.3 memory=1500M minutes=6 about=70s alone
+# needs: cores=0.2 memory=1500M minutes=8 about=78s alone
 """Copies to other nodes leave the network to the program: by counters of the agents, and ratios of what one run measures twice.
 CASE=NAME runs one case."""
 import json

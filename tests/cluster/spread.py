@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.8 memory=1500M about=30s
+# needs: cores=0.9 memory=1500M about=12s
 """Jobs whose ranks are on several nodes end with the bytes of the same job on one node. CASE=NAME runs one case."""
 import os
 import sys

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.5 memory=512M disk
+# needs: cores=0.7 memory=512M disk
 # The command: run keeps statuses and restarts, ls, show, verify and rm tell what is there.
 # shellcheck source=tests/e2e/agent_case.sh disable=SC2154
 . "${srcdir:-.}/tests/e2e/agent_case.sh"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.5 memory=512M disk
+# needs: cores=0.3 memory=512M disk
 # A step that is not the same moment on all ranks: one has made a collective more. It is given up, with a line; the next one
 # counts.
 # shellcheck source=tests/e2e/agent_case.sh disable=SC2154

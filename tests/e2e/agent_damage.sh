@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.5 memory=512M disk
+# needs: cores=0.7 memory=512M disk
 # Whatever happens to the newest durable checkpoint, the one before is offered, and a line says why.
 # shellcheck source=tests/e2e/agent_case.sh disable=SC2154
 . "${srcdir:-.}/tests/e2e/agent_case.sh"

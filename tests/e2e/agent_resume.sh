@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.1 about=6s disk
+# needs: cores=0.2 about=9s disk
 # A killed process goes on from memory, from the store, at a step that was named; one that ended does not.
 # shellcheck source=tests/e2e/agent_case.sh disable=SC2154
 . "${srcdir:-.}/tests/e2e/agent_case.sh"

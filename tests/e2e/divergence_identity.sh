@@ -1,5 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.0 about=39s
+# needs: cores=0.9 about=44s
 # A program that is another one than before is not resumed: data, arguments, environment, executable.
 exec "${PYTHON3:-python3}" "${srcdir:-.}/tests/e2e/divergence.py" identity

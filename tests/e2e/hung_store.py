@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.1 about=25s disk
+# needs: cores=0.1 about=32s disk
 """A store that does not answer, as one on a network may: a program begins all the same, or goes on once it answers, says what it waited
 for, and leaves what is there for the next start."""
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.0 about=8s
+# needs: cores=0.7 about=6s
 """How often snapshots are taken: every Nth iteration, or as often as the overhead allows; and that the classes of state
 are learnt meanwhile, although few snapshots show them."""
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.5 memory=512M disk
+# needs: cores=0.9 memory=512M disk
 """What a program's own limits and descriptors earn a process that writes: signals of the kernel's, which end it. What is ours
 never earns the program one, nor the agent, which has its environment from it."""
 import os

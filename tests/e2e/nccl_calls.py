@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.4 about=8s
+# needs: cores=0.6 about=5s
 """What comes to NCCL of a trainer that is killed and goes on: communicators are made anew, and no collective, transfer or
 group of the iterations before the snapshot is made again. The counts in the snapshot's index are those of the calls."""
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.2 about=12s
+# needs: cores=0.2 about=13s
 """What `show --state` says of trainers: which tensors their optimizers name, alive and from the disk after a kill; and
 nothing where names are not looked at."""
 import glob

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.6 about=5s
+# needs: cores=1.0 about=2s
 """transpckpt top: plain lines about a trainer that runs, was killed, and runs again; on a terminal it draws, leaves at q or a
 signal, and leaves the terminal as it was."""
 import fcntl

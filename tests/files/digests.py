@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.2 memory=1G about=8s disk
+# needs: cores=0.2 memory=1G about=6s disk
 """Digests of published files: what has rotted is named, what was changed on purpose is no fault, and what two saves have in
 common is stored once where the file system can."""
 import json

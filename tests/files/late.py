@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.5 memory=1G about=12s disk
+# needs: cores=0.7 memory=1G about=6s disk
 """Checkpoints whose names say nothing: the first one of a pattern is written as ever, and recognised when it is closed; the next
 one is taken. Programs are plain Python, and NumPy, PyTorch and h5py are not needed: what they write is written here."""
 import io

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.2 memory=1G about=13s disk
+# needs: cores=0.2 memory=1G about=10s disk
 """Files whose target is on a file system that several nodes may have mounted, and is slow: FUSE, with a rate. There the first
 save of a name goes into memory, too, though nobody knows how large it will be."""
 import os

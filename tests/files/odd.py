@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.2 memory=1G about=13s disk
+# needs: cores=0.2 memory=1G about=11s disk
 """Hosts that are not as one expects: children that cannot be preloaded, no or little shared memory, no /proc, a root that is
 read-only, system calls that are refused, other preloaded libraries. A program saves there what it saves without us."""
 import ctypes

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.5 memory=512M disk
+# needs: cores=0.2 memory=512M disk about=3s
 """Calls that do not wait for what is owed: what lists folders inside of the C library, and links to what is whole. While they are made the
 agent is stopped: what is pending stays so, and who waited for it would never come back."""
 import json

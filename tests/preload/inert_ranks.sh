@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.4 about=7s
+# needs: cores=0.3 about=7s
 # A job of several ranks, whichever launcher says that it is one, leaves the same bytes, logs, checkpoints and output as
 # without the library, and its ranks are one generation. What only looks like one is followed by itself.
 . "${srcdir:-.}/tests/e2e/need_shm.sh"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.1 about=4s
+# needs: cores=0.1 about=6s
 # Memory and events that processes share by CUDA's IPC are, preloaded, what they are without the library, faults included;
 # each process says in one line that it cannot be resumed.
 . "${srcdir:-.}/tests/preload/preload_case.sh"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.5 about=8s
+# needs: cores=0.5 about=10s
 # A kernel, or a filter, that refuses membarrier(), from the start or from some moment on: the trainer does what it does
 # without the library, and there are snapshots for as long as it is certain that none misses a call.
 . "${srcdir:-.}/tests/e2e/need_shm.sh"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* needs: cores=0.5 about=7s */
 /*
  * How far the agreement of many ranks goes: the leader's real code (peer/ledger.h, inquiry.h, consensus.h, placement.h, store/cut.h,
  * store/publish.h) over a modelled network and store. Each message takes its time on the leader's link and MESSAGE_NS of its processor, and then what its

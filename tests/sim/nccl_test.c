@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* needs: cores=0.9 about=4s */
+/* needs: cores=0.8 about=3s */
 /*
  * Collectives and transfers against arithmetic done here: ranks as processes, in one process and on nodes of their own, groups,
  * graphs, and a rank that dies.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.2 memory=1G minutes=7 about=72s slurm
+# needs: cores=0.2 memory=1G minutes=8 about=76s slurm
 """Activation by Slurm, on a Slurm of its own: options and their twins, what a task gets, a killed step, a requeued job, and what
 is left of a job that has ended."""
 import glob

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.4 about=12s
+# needs: cores=0.2 about=9s
 """What tests/suite/suite.py promises of tests, held to tests made for it: who runs beside whom, that the longest begin
 first, what becomes of one that hangs or leaves something running, repeats, and parts."""
 import json

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.7 about=5s
+# needs: cores=0.8 about=4s
 # The trainers repeat themselves: the same seed gives the same bytes, and their own --resume goes on as if never stopped.
 # TAP. Environment: builddir; RUN is what starts a program on the software device.
 set -u

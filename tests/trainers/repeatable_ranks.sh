@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.9 about=19s
+# needs: cores=1.0 about=12s
 # gpt_ranks in each layout: it repeats itself bit for bit, its own --resume goes on as if never stopped, and it computes
 # what one rank does with the same global batch, but for the order of sums. TAP.
 # Environment: builddir, srcdir; RUN is what starts a program on the software device; TOLERANCE of the last.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* needs: cores=0.8 about=6s */
 /* What a start pulls from peers that get lost, damage what they give and are slow, by chance: it is whole in the end, or nothing is, and no more comes than has to. */
 #include "config.h"
 

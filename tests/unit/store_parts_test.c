@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* needs: cores=0.9 about=9s */
 /* Parts of several nodes become one checkpoint, or none: what is joined is what one publication of all ranks is, whoever
  * fails, races or is killed on the way. */
 #include "config.h"
