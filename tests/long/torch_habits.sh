@@ -2,4 +2,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: cores=2 memory=6G minutes=60 about=600s
 # What chance, time and threads do to PyTorch programs, each killed four times.
-KILLS=4 exec "${PYTHON3:-python3}" "${srcdir:-.}/tests/torch/kill_habits.py"
+LONG=1 KILLS=4 exec "${PYTHON3:-python3}" "${srcdir:-.}/tests/torch/kill_habits.py" all

@@ -57,9 +57,11 @@ CASES = {
     'compiled_cold': (['compiled.py', '--steps', '120'], {}),
     'compiled_graphs': (['compiled.py', '--steps', '120', '--mode', 'reduce-overhead'], {}),
 }
-# Of these a few at a time, since what they do others do, too; and of all a few that are killed twice.
-DRAWN = ['sgd', 'adam_fused', 'adadelta', 'adamax', 'muon', 'gpt_loop', 'gpt_bf16', 'conv', 'conv_async', 'conv_benchmark']
-DRAW, TWICE = 3, 4
+# Each time one of each of these kinds, and of all a few that are killed twice; with LONG= they make all of their steps.
+KINDS = (('sgd', 'adam_fused', 'adadelta', 'adamax'), ('lbfgs', 'muon'), ('gpt', 'gpt_save'), ('gpt_async', 'gpt_expandable', 'conv_async'),
+         ('gpt_foreach', 'gpt_loop'), ('gpt_bf16', 'gpt_fp16'), ('conv', 'conv_benchmark', 'conv_gan'), ('graph',), ('loader', 'housekeeping'),
+         ('compiled_cold', 'compiled_graphs'))
+TWICE = 3
 # Here the compilers make their caches in the run that is killed, and again in each start: a kill costs half a minute.
 COLD = {'compiled_cold', 'compiled_graphs_cold'}
 # Asked for by name only: the same two the other way round, and what kill_ranks.py does with two ranks.
@@ -102,8 +104,15 @@ def judge_script(python, script, environment, kills, rng, cold=False):
     return until_killed(lambda: judge_once(python, script, environment, kills, rng, cold))
 
 
+def some_steps(count):
+    """Of so many: what a start costs is its imports mostly, up to there."""
+    return count if os.environ.get('LONG') else max(count // 3, min(count, 50))
+
+
 def judge(python, name, kills, rng):
-    return judge_script(python, *{**CASES, **MORE}[name], kills, rng, name in COLD)
+    script, environment = {**CASES, **MORE}[name]
+    script = [str(some_steps(int(word))) if before in ('--steps', '--epochs') else word for before, word in zip([''] + script, script)]
+    return judge_script(python, script, environment, kills, rng, name in COLD)
 
 
 def main(cases, judge, python=None):
@@ -129,9 +138,8 @@ def chosen():
     """Without names on the command line."""
     if sys.argv[1:] == ['all']:
         sys.argv[1:] = [*CASES, *MORE]
-    seed = os.environ.setdefault('SEED', str(random.randrange(1 << 32)))
-    left = set(DRAWN) - set(random.Random(seed).sample(DRAWN, DRAW))
-    return [name for name in CASES if name not in left]
+    rng = random.Random(os.environ.setdefault('SEED', str(random.randrange(1 << 32))))
+    return [rng.choice(kind) for kind in KINDS]
 
 
 if __name__ == '__main__':

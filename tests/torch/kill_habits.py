@@ -4,9 +4,10 @@
 """What chance, time and threads do to PyTorch programs, killed and started again: each goes on where it was, or is refused
 in one line and begins anew; and always ends as a program does that is given the same draws and is never killed.
 
-  kill_habits.py [HABIT[=KILLS]...]    environment: as for kill.py
+  kill_habits.py [HABIT[=KILLS]...]    environment: as for kill.py; `all`: not half of them, another half each time
 """
 import os
+import random
 import re
 import sys
 
@@ -51,6 +52,7 @@ def last_said(lines):
 
 def judge_once(python, name, kills, rng):
     steps, refusal = HABITS[name]
+    steps = kill.some_steps(steps)
     with job.Place() as place:
         this = script_job.ScriptJob(place, python, ['habits.py'] + name.split() + ['--steps', str(steps)], {})
         if this.run_plain():
@@ -79,5 +81,13 @@ def judge(python, name, kills, rng):
     return kill.until_killed(lambda: judge_once(python, name, kills, rng))
 
 
+def chosen():
+    if sys.argv[1:] == ['all']:
+        sys.argv[1:] = []
+        return HABITS
+    rng = random.Random(os.environ.setdefault('SEED', str(random.randrange(1 << 32))))
+    return rng.sample(list(HABITS), len(HABITS) // 2)
+
+
 if __name__ == '__main__':
-    kill.main(HABITS, judge)
+    kill.main(chosen(), judge)

@@ -9,6 +9,7 @@ killed at random instants and started again by the same command, and must end as
 Exits with 77 where there is none.
 """
 import os
+import random
 import subprocess
 import sys
 
@@ -23,7 +24,7 @@ CASES = {
     'accelerate': ['accelerate_loop.py', '--epochs', '40'],
     'transformers': ['transformers_trainer.py', '--steps', '60'],
 }
-# What runs without arguments; a start takes some ten seconds.
+# Two of these run without arguments, others each time; a start takes some ten seconds.
 USUAL = ['nanogpt=2', 'lightning=2', 'accelerate=2', 'transformers=2']
 WHERE = 'import os, torch, accelerate, lightning, numpy, transformers; print(os.path.dirname(torch.__file__))'
 
@@ -45,7 +46,8 @@ def main():
         print('no Python with lightning, accelerate and transformers: ./bootstrap.sh torch installs one')
         sys.exit(job.SKIP)
     os.environ['SIMGPU_TORCH'] = torch
-    kill.main(USUAL, lambda python, name, *how: kill.judge_script(python, CASES[name], {'SIMGPU_TORCH': torch}, *how), python)
+    rng = random.Random(os.environ.setdefault('SEED', str(random.randrange(1 << 32))))
+    kill.main(rng.sample(USUAL, 2), lambda python, name, *how: kill.judge_script(python, CASES[name], {'SIMGPU_TORCH': torch}, *how), python)
 
 
 if __name__ == '__main__':

@@ -6,7 +6,7 @@ without a rule.
 
   scripts.py [NAME...]     environment: srcdir, builddir; TORCH_PYTHON is a Python with PyTorch (CUDA build)
 
-`all` is all of them; without names some of the optimizers are left out, other ones each time (SEED).
+`all` is all of them; without names most of those that are alike are left out, others each time (SEED).
 
 Exits with 77 where there is none.
 """
@@ -54,9 +54,9 @@ SCRIPTS = {
     'nvrtc': ['kernels.py', '--how', 'nvrtc'],
     'compiled': ['compiled.py', '--steps', '4'],
 }
-# Of these a few at a time: each is one more optimizer of the same script.
-DRAWN = ['sgd_fused', 'amsgrad', 'adadelta', 'adagrad', 'adagrad_fused', 'adamax', 'nadam', 'radam', 'rmsprop', 'rprop', 'asgd', 'adafactor', 'muon',
-         'gpt_loop', 'gpt_fp16_foreach']
+# Of these a few at a time: most are one more optimizer of the same script.
+DRAWN = ['sgd', 'sgd_fused', 'adam', 'adam_fused', 'amsgrad', 'adadelta', 'adagrad', 'adagrad_fused', 'adamax', 'nadam', 'radam', 'rmsprop', 'rprop',
+         'asgd', 'adafactor', 'lbfgs', 'muon', 'gpt_loop', 'gpt_fp16_foreach', 'gpt_bf16', 'conv', 'conv_gan', 'triton', 'nvrtc']
 ALLOCATORS = ('', 'backend:cudaMallocAsync', 'expandable_segments:True')
 
 
@@ -124,7 +124,7 @@ def main():
     if not python:
         print('no Python with PyTorch: ./bootstrap.sh torch installs one')
         sys.exit(77)
-    left = set(DRAWN) - set(job.drawn_from().sample(DRAWN, 4))
+    left = set(DRAWN) - set(job.drawn_from().sample(DRAWN, 6))
     names = list(SCRIPTS) if sys.argv[1:] == ['all'] else sys.argv[1:] or [name for name in SCRIPTS if name not in left]
     bad = 0
     run(python, ['mlp.py', '--steps', '1'])  # the stand-ins are made once
