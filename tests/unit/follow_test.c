@@ -18,7 +18,7 @@
 #include "runtime/follow/follow_private.h"
 #include "tests/unit/store_tap.h"
 
-enum { SAID = 1 << 16, GROUPS = 12 };
+enum { SAID = 1 << 16, GROUPS = 12, MANY = 50 };
 
 static char root[200], real_root[200]; /* the program knows its folder by a symbolic link */
 static char said[SAID];
@@ -701,6 +701,26 @@ static void in_anothers(bool records)
 	}
 	folder("anothers/own");
 	put("anothers/own/file", O_CREAT, 0644, "text");
+	/* Enough beside it that its place among all is found only where they are in order. */
+	folder("many");
+	for (unsigned i = 0; i < MANY; i++) {
+		snprintf(path, sizeof path, "many/file-%u", i * 37 % MANY);
+		put(path, O_CREAT, 0644, "text");
+	}
+}
+
+static bool in_order(void)
+{
+	struct tpck_overlay_entry **all;
+	uint32_t count;
+	bool good;
+
+	all = tpck_overlay_sorted(&count);
+	good = all && count > MANY;
+	for (uint32_t i = 1; good && i < count; i++)
+		good = strcmp(all[i - 1]->path, all[i]->path) < 0;
+	free(all);
+	return good;
 }
 
 static void anothers_recorded(int rank)
@@ -724,6 +744,8 @@ static void anothers_forward(int rank)
 	if (tpck_follow_forward(scratch, true))
 		_exit(98);
 	in_anothers(false);
+	if (!in_order())
+		_exit(96);
 	if (tpck_follow_inject(2, why, sizeof why))
 		_exit(97);
 	/* Nobody is asked to remove it. */

@@ -29,6 +29,7 @@ static struct stat file(uint64_t inode, uint64_t bytes, int64_t seconds)
 
 static void test_records(void)
 {
+	static const char *const leaving[] = {"../../etc/passwd", "/etc/passwd", "a/b", "..", ".", ""};
 	struct tpck_error err = {0};
 	struct tpck_owed owed = sample(3, TPCK_OWED_CHUNK + 1, 50), back;
 	char path[] = "/tmp/tpck-owed.XXXXXX";
@@ -67,10 +68,31 @@ static void test_records(void)
 				tpck_owed_give_attributes(&back, fd);
 		}
 	ok(true, "any bit may be another one");
-	owed.name = "../../etc/passwd";
+	for (size_t i = 0; i < sizeof leaving / sizeof *leaving; i++) {
+		free(record);
+		owed.name = leaving[i];
+		owed.part = ".tpck-1.part";
+		record = tpck_owed_write(&owed, &size);
+		refused = refused && tpck_owed_read(record, size, &back);
+		/* None at all is allowed for a part. */
+		if (!*leaving[i])
+			continue;
+		free(record);
+		owed.name = "model.pt";
+		owed.part = leaving[i];
+		record = tpck_owed_write(&owed, &size);
+		refused = refused && tpck_owed_read(record, size, &back);
+	}
+	ok(refused, "a name that leaves its folder is refused, and so is a part's");
+	owed.name = "..model.pt";
+	owed.part = "";
 	free(record);
 	record = tpck_owed_write(&owed, &size);
-	ok(tpck_owed_read(record, size, &back), "a name that leaves its folder is refused");
+	ok(!tpck_owed_read(record, size, &back), "one that only begins so is not");
+	owed.folder = "a/folder";
+	free(record);
+	record = tpck_owed_write(&owed, &size);
+	ok(tpck_owed_read(record, size, &back), "a folder without a root is refused");
 	free(record);
 	free(copy);
 	close(fd);
