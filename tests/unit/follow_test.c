@@ -251,6 +251,11 @@ static void program(int g)
 		from("", "data");
 		from("tmp", "../only");
 		from("tmp", "../nothing");
+		/* By a link that is made when its name has been looked at. */
+		get("linked/deep");
+		look("linked", 0);
+		point("held", "linked");
+		get("linked/deep");
 		/* By a link that leads elsewhere when the file is written over. */
 		get("turned/deep");
 		move("ready", "turned");
