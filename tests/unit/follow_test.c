@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "runtime/follow/follow.h"
@@ -159,6 +160,18 @@ static void times(const char *name)
 	result_of("times", name, tpck_follow_times(AT_FDCWD, in(name), when, 0));
 }
 
+/* An extended attribute, where the file system has them. */
+static void note(const char *name, const char *value)
+{
+	char buffer[TPCK_FOLLOW_PLACE], got[40] = "";
+	const char *at = tpck_follow_place(AT_FDCWD, in(name), true, true, buffer);
+
+	result_of("setxattr", name, at ? setxattr(at, "user.note", value, strlen(value), 0) : -1);
+	at = tpck_follow_place(AT_FDCWD, in(name), true, false, buffer);
+	result_of("getxattr", name, at ? getxattr(at, "user.note", got, sizeof got - 1) : -1);
+	say("  %s\n", got);
+}
+
 /* A program that is started: it knows nothing of what is held back. */
 static void other_program(const char *command)
 {
@@ -304,6 +317,7 @@ static void program(int g)
 		result_of("chmod", "data", tpck_follow_chmod(AT_FDCWD, in("data"), 0444));
 		look("secret", 0);
 		put("stamped", O_CREAT, 0644, "t");
+		note("stamped", "an attribute");
 		times("stamped");
 		compile("one", false);
 		compile("two", true);
@@ -411,7 +425,7 @@ static int tree_out;
 
 static int tree_entry(const char *path, const struct stat *found, int flag, struct FTW *where)
 {
-	char text[300] = "", line[800];
+	char text[300] = "", line[800], attribute[40] = "";
 	int fd, length;
 
 	(void)flag;
@@ -423,9 +437,10 @@ static int tree_entry(const char *path, const struct stat *found, int flag, stru
 	} else if (S_ISREG(found->st_mode)) {
 		fd = open(path, O_RDONLY);
 		(void)!read(fd, text, sizeof text - 1);
+		(void)!fgetxattr(fd, "user.note", attribute, sizeof attribute - 1);
 		close(fd);
 	}
-	length = snprintf(line, sizeof line, "%s %o %s%s\n", path + strlen(real_root), (unsigned)found->st_mode, text,
+	length = snprintf(line, sizeof line, "%s %o %s %s%s\n", path + strlen(real_root), (unsigned)found->st_mode, text, attribute,
 			  strstr(path, "/stamped") && found->st_mtim.tv_sec != 2000000 ? " (of another time)" : "");
 	(void)!write(tree_out, line, (size_t)length);
 	return 0;
