@@ -126,9 +126,38 @@ def links(checks):
             end(program)
 
 
+SYNCS = STEPS + """
+def save(i):
+    with open(f"s-{i}.pt", "wb") as f:
+        f.write(b"x" * 1000)
+        f.flush()
+        os.fsync(f.fileno())
+for i in range(5): save(i)
+step("some")
+for i in range(5, 30): save(i)
+step("many")
+"""
+
+
+def descriptors(checks):
+    """An agent lives as long as the job: what it opens for a save it closes."""
+    with Place() as place:
+        program = place.start(SYNCS)
+        told(program, "some")
+        until(lambda: not place.listed())
+        open_files = f"/proc/{place.agent_pid()}/fd"
+        some = len(os.listdir(open_files))
+        go(program)
+        told(program, "many")
+        closed = until(lambda: not place.listed() and len(os.listdir(open_files)) <= some, WAIT_SEC / 24)
+        checks.ok(closed, "after many syncs the agent has no more open than after some", some, os.listdir(open_files))
+        go(program)
+        end(program)
+
+
 def main():
     checks = Checks()
-    run_tests(checks, [listings, links])
+    run_tests(checks, [listings, links, descriptors])
 
 
 if __name__ == "__main__":

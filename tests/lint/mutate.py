@@ -290,9 +290,9 @@ class Runner:
         return status, round(seconds, 1), reached, words
 
 
-def baseline(results, runner, suite, tests, limit, jobs):
+def baseline(results, runner, suite, tests, limit, jobs, retry):
     """Every test once with all faults off. Added ones may have changed since."""
-    known = {r["test"] for r in results.of("base")} if suite != "added" else set()
+    known = {r["test"] for r in results.of("base") if not retry or r["status"] in (0, 77)} if suite != "added" else set()
     left = [t for t in tests if t not in known]
 
     def one(test):
@@ -313,6 +313,9 @@ def try_fault(results, runner, number, suite, budget):
     coming = [r for r in base.values() if number in r["reached"] and r["status"] != 77]
     able = sorted((r for r in coming if r["status"] == 0), key=lambda r: (not r["test"].startswith("tests/unit/"), r["seconds"]))
     left_out = [r["test"] for r in coming if r["status"] != 0]
+    if suite != "added":
+        passed = {t for r in results.of("result", number=number, suite=suite) for t in r["ran"] if t not in r["unsteady"]}
+        able = [r for r in able if r["test"] not in passed]
     ran, unsteady, spent, by, how = [], [], 0.0, None, None
     outcome = "not run" if coming else "not reached"
     for r in able:
@@ -386,6 +389,7 @@ def arguments():
     parser.add_argument("--jobs", type=int, default=1, help="tests at a time (1)")
     parser.add_argument("--work", default=os.path.join(BUILD, "mutate"), help="folder for copy and results (mutate)")
     parser.add_argument("--continue", dest="go_on", action="store_true", help="with what a former run has drawn and found")
+    parser.add_argument("--retry", action="store_true", help="with --continue: once more what failed or took too long without a fault")
     parser.add_argument("--table", action="store_true", help="only say what is known")
     parser.add_argument("--added", metavar="PATTERN", help="with --continue: take the working tree's tests as they are now, "
                         "and try what nobody noticed against those whose names match")
@@ -450,9 +454,9 @@ def main():
     without = tuple(f.rstrip("/") + "/" for f in asked.without.split(",") if f)
     for suite in ["added"] if asked.added else asked.suites.split(","):
         tests = [t for t in suites[suite] if not t.startswith(without) and re.search(asked.tests or "", t)]
-        baseline(results, runner, suite, tests, asked.budget, asked.jobs)
+        baseline(results, runner, suite, tests, asked.budget, asked.jobs, asked.retry)
         left = [n for n in faults if settled(results, n)[0] not in ("noticed", "hangs") and
-                (suite == "added" or not results.of("result", number=n, suite=suite))]
+                (suite == "added" or asked.retry or not results.of("result", number=n, suite=suite))]
         base = results.of("base", suite=suite)
         most = sum(min(asked.budget, sum(r["seconds"] for r in base if n in r["reached"] and r["status"] == 0)) for n in left)
         said(f"{suite}: {len(left)} faults, at most about {most / 60 / asked.jobs:.0f} min")
