@@ -290,16 +290,21 @@ class Runner:
         return status, round(seconds, 1), reached, words
 
 
+def complaint(words, status):
+    lines = words.strip().splitlines()
+    return next((line for line in lines if line.startswith("not ok")), lines[-1] if lines else f"status {status}")[:300]
+
+
 def baseline(results, runner, suite, tests, limit, jobs, retry):
     """Every test once with all faults off. Added ones may have changed since."""
     known = {r["test"] for r in results.of("base") if not retry or r["status"] in (0, 77)} if suite != "added" else set()
     left = [t for t in tests if t not in known]
 
     def one(test):
-        status, seconds, reached, _ = runner.run(test, None, limit)
+        status, seconds, reached, words = runner.run(test, None, limit)
         results.add("base", suite=suite, test=test, status=status, seconds=seconds, reached=reached)
         if status not in (0, 77):
-            why = f"takes longer than {limit:g} s" if status is None else f"fails ({status})"
+            why = f"takes longer than {limit:g} s" if status is None else f"fails ({complaint(words, status)})"
             said(f"{test} {why} without a fault: left out")
 
     said(f"{suite}: {len(left)} tests with all faults off, at most {limit:g} s each")
@@ -334,8 +339,7 @@ def try_fault(results, runner, number, suite, budget):
             unsteady.append(r["test"])
             continue
         outcome, by = ("hangs" if status is None else "noticed"), r["test"]
-        lines = words.strip().splitlines()
-        how = next((line for line in lines if line.startswith("not ok")), lines[-1] if lines else f"status {status}")[:300]
+        how = complaint(words, status)
         break
     results.add("result", number=number, suite=suite, outcome=outcome, by=by, how=how, ran=ran, left_out=left_out,
                 unsteady=unsteady, seconds=round(spent, 1))

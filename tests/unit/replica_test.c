@@ -381,6 +381,39 @@ static int fragments_of(struct tpck_replica *const *replica)
 	return data;
 }
 
+/* Files of a slot of a snapshot whose index had three chunks and now has a short one. */
+static void check_fragments_shrink(void)
+{
+	const struct tpck_fragment code = {DATA, PARITY, 0, 0};
+	struct tpck_object object;
+	struct tpck_member member = {.objects = &object, .object_count = 1};
+	char *folder = tap_folder("/dev/shm"), path[512];
+	uint8_t *bytes = malloc(TPCK_CHUNK_BYTES);
+	struct stat large = {0}, small = {0};
+	bool good = true;
+
+	snprintf(path, sizeof path, "%s/part.1.0", folder);
+	if (!bytes || tpck_object_make(&object, TPCK_OBJECT_INDEX, "image.index", 3ull * TPCK_CHUNK_BYTES))
+		abort();
+	memset(bytes, 7, TPCK_CHUNK_BYTES);
+	good = tpck_fragments_reserve(folder, 1, &code, &member, 0, NULL, &err) == 0;
+	for (uint32_t i = 0; i < 3; i++)
+		good = good && tpck_fragments_write(folder, 1, &code, 0, i, bytes, TPCK_CHUNK_BYTES, &err) == 0;
+	stat(path, &large);
+	tpck_object_clear(&object);
+	if (tpck_object_make(&object, TPCK_OBJECT_INDEX, "image.index", 1000))
+		abort();
+	good = good && tpck_fragments_reserve(folder, 1, &code, &member, 0, NULL, &err) == 0;
+	stat(path, &small);
+	ok(good && small.st_size * 3 == large.st_size, "fragments: the file of a slot is as long as what is in it now");
+	ok(large.st_blocks * 512 >= 3ll * TPCK_CHUNK_BYTES / DATA && small.st_blocks * 512 < 3ll * TPCK_CHUNK_BYTES / DATA / 2,
+	   "fragments: what it had before takes no memory");
+	tpck_object_clear(&object);
+	free(bytes);
+	unlink(path);
+	rmdir(folder);
+}
+
 static void check_fragments(void)
 {
 	struct tpck_session_name name = {GENERATION, 0, 0}, found;
@@ -497,6 +530,7 @@ int main(void)
 	check_twins();
 	if (tpck_erasure_can())
 		check_fragments();
+	check_fragments_shrink();
 	remove_sessions();
 	return tap_done();
 }
