@@ -917,7 +917,8 @@ def stopped(checks):
             second = place.start(SECOND, way)
             said, goes = "", False
             while not said.endswith("done\n"):
-                if select.select([second.stdout], [], [], 60 if goes else 2)[0]:
+                # Who only writes is not to wait at all: a busy machine has time for it.
+                if select.select([second.stdout], [], [], 60 if goes or (way, delay) == STOPS[0] else 2)[0]:
                     more = os.read(second.stdout.fileno(), 4096).decode()
                     if not more:
                         break
