@@ -112,7 +112,7 @@ def case_again():
         run = Run(cluster)
         cluster.mpi.start()
         # It is not to end while agents are started.
-        slow = {"SIMGPU_KERNEL_US": "800"}
+        slow = {"SIMGPU_KERNEL_US": "2000"}
         first = run.start(a, **slow)
         holder = node.until(lambda: [n for n in (b, c) if kept(n) >= 10][:1], 60)
         checks.ok(holder, "again: a peer gets copies", first.said(), cluster.logs())

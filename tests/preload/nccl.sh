@@ -46,6 +46,7 @@ shut() {
     mkdir -p "$D/$1"
     "${PYTHON3:-python3}" "$doors/shut.py" "$lib" "$D/$1/libtranspckpt.so" "$2" || exit 99
     ln -sf ../inst/lib/transpckpt "$D/$1/transpckpt"
+    ln -sfn inst/bin "$D/bin"
 }
 shut no-init ncclCommInitRank
 shut no-error ncclCommGetAsyncError
