@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.1 memory=1500M minutes=7 about=70s
+# needs: cores=0.1 memory=1500M minutes=7 about=50s
 """A node is lost with files of the program's own that it had not put at their paths yet: at TRANSPCKPT_FSYNC=replicated its peers
 have them, and the next start finds them. CASE=NAME runs one case; BY_NAME only so, for the time they take."""
 import glob

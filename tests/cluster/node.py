@@ -50,13 +50,15 @@ def until(condition, seconds=30):
 
 
 def run_cases(module, by_name, **groups):
-    """Those of a module's functions case_NAME that CASE names: several, or a group by its name, or `by_name`, which are those that run only
-    so. Without CASE all that are in no group."""
-    groups["by_name"] = by_name
+    """Those of a module's functions case_NAME that CASE names: several; `by_name`: those that run only so; `every`: all. Otherwise three in
+    five, others each time (SEED), of those of a group that CASE names, or of those that are in none."""
     cases = {name[5:]: case for name, case in module.items() if name.startswith("case_")}
     wanted = os.environ.get("CASE", "").split()
-    chosen = [name for word in wanted for name in groups.get(word, [word])] if wanted else \
-        [name for name in cases if not any(name in group for group in groups.values())]
+    if len(wanted) == 1 and wanted[0] in groups or not wanted:
+        drawn = list(groups[wanted[0]]) if wanted else [n for n in cases if not any(n in group for group in (by_name, *groups.values()))]
+        chosen = job.drawn_from().sample(drawn, (3 * len(drawn) + 4) // 5)
+    else:
+        chosen = [name for word in wanted for name in (by_name if word == "by_name" else cases if word == "every" else [word])]
     if unknown := set(chosen) - set(cases):
         sys.exit(f"there is no case {', '.join(sorted(unknown))}; there are {', '.join(cases)}")
     for name in chosen:
