@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.2 memory=1500M minutes=8 about=78s alone
+# needs: cores=0.2 memory=1500M minutes=8 about=60s alone
 """Copies to other nodes leave the network to the program: by counters of the agents, and ratios of what one run measures twice.
-CASE=NAME runs one case."""
+CASE=NAME runs one case, CASE=every all; otherwise some."""
 import json
 import os
 import re
@@ -196,8 +196,5 @@ def case_others():
         receiver.kill()
 
 
-wanted = os.environ.get("CASE", "").split()
-for name, case in list(globals().items()):
-    if name.startswith("case_") and (not wanted or name[5:] in wanted):
-        case()
+node.run_cases(globals(), ())
 checks.end()
