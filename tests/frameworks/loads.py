@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1 memory=4G minutes=20 about=30s disk
+# needs: cores=0.7 memory=4G minutes=20 about=15s disk
 """Loaders of checkpoints as published, of files that have rotted: what they load is what was saved, from the copy in memory, or
 they say that it cannot be read. No device."""
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1 memory=4G minutes=20 about=150s disk
+# needs: cores=0.8 memory=4G minutes=20 about=200s disk
 """Savers as their makers publish them, under the preload: what they leave is what they leave without the library,
 and what others find when they are killed is old or new, each file whole and no pointer ahead. No device."""
 import filecmp

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1 memory=4G minutes=20 about=60s disk
+# needs: cores=1.0 memory=4G minutes=20 about=20s disk
 """Savers of several ranks as their makers publish them, under torchrun and the preload: what they leave is what they leave without
 the library; and when one rank is killed, or all of them, or all and the agent, what others find is whole, each pointer behind the
 parts of all ranks, and the ranks that begin again have one and the same save, the newest that the job had. No device.

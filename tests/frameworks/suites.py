@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1 memory=4G minutes=20 about=100s disk
+# needs: cores=1.0 memory=4G minutes=20 about=90s disk
 """What the makers of CPython, PyTorch and safetensors test of files: each test has the same outcome with the preload as
 without it, be it that the usual files are taken or every one. Arguments name suites: `suites.py test_os`. ALL=1 leaves
 nothing out for its time."""

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1 memory=4G minutes=20 about=90s
+# needs: cores=1.0 memory=4G minutes=20 about=35s
 """Programs of other stacks than PyTorch. Those that leave the device alone must do the same under the library as without, and the
 library must say nothing and leave nothing but the digests of what they saved. Those that train on it are killed at random instants and started again by the same
 command, and must end as one that was never killed.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1 memory=4G minutes=20 about=20s
+# needs: cores=1.0 memory=4G minutes=20 about=20s
 """A PyTorch script on simgpu that sends tensors of the device to another process: plain and with the preloaded library it
 prints the same and leaves the same files, and the library says in one line that such a program is not resumed.
 

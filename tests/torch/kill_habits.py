@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1 memory=4G minutes=20 about=150s
+# needs: cores=1.2 memory=4G minutes=20 about=175s
 """What chance, time and threads do to PyTorch programs, killed and started again: each goes on where it was, or is refused
 in one line and begins anew; and always ends as a program does that is given the same draws and is never killed.
 

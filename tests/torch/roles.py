@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1 memory=4G minutes=20 about=30s
+# needs: cores=1.0 memory=4G minutes=20 about=20s
 """Roles of tensors with PyTorch: what `show --state` says is held against what the script itself says of where its
 parameters, gradients and moments lie, tensor by tensor.
 
