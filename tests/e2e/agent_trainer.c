@@ -425,6 +425,11 @@ static void iterate(uint64_t step)
 	log_step(step);
 	control->status.boundaries = step;
 	i = take_image();
+	/* Who is to die at this step does so, however long the agent takes to free one. */
+	for (int wait = 0; i < 0 && step == set.kill_at && wait < 20000; wait++) {
+		usleep(1000);
+		i = take_image();
+	}
 	if (i < 0) {
 		printf("skip %" PRIu64 "\n", step);
 		return;
