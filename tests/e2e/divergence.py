@@ -143,7 +143,7 @@ def identity(checks):
                 shutil.copyfile(this.data, this.data + ".new")
                 os.rename(this.data + ".new", this.data)
             start = this.start(environment=settings)
-            start.until(lambda start=start: "step 30 " in start.printed())
+            start.slowly_until(lambda start=start: "step 30 " in start.printed())
             start.kill()
             checks.ok(bool(job.Job.resumed_at(start)) == resumes, f"{what}: {'' if resumes else 'not '}resumed", this.story())
             said = [line for line in ours(start) if "not resuming" in line]
@@ -357,9 +357,10 @@ def life(checks):
         this.run_plain()
         start = this.start()
         for goal in (15, 30):
-            start.until(lambda goal=goal: this.progress() >= goal)
+            start.slowly_until(lambda goal=goal: this.progress() >= goal)
             place.signal_agents()
-        start.until(lambda: this.progress() >= 110)
+            start.go_on()
+        start.slowly_until(lambda: this.progress() >= 110)
         start.kill()
         adopted = "adopted session" in place.agent_log()
         held = max((row["step"] for row in place.listed()), default=0)

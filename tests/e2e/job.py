@@ -281,6 +281,26 @@ def signal_if_there(pid, how=signal.SIGKILL, whole_group=False):
     return True
 
 
+def stand_still(pid, seconds=10):
+    """Stops a process. The kernel tells one thread first, which may be waiting for a disk, and the others go on until that one is
+    back: a stopped process is one of which every thread is. False if it had ended, or would not stop."""
+    def moves():
+        try:
+            states = [read(f"/proc/{pid}/task/{task}/stat").rpartition(")")[2].split()[:1] for task in os.listdir(f"/proc/{pid}/task")]
+        except OSError:
+            return False
+        return any(state and state[0] not in "TtZX" for state in states)
+
+    if not pid or not signal_if_there(pid, signal.SIGSTOP):
+        return False
+    end = time.monotonic() + seconds
+    while moves():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)
+    return os.path.exists(f"/proc/{pid}")
+
+
 def look_until(condition, seconds, least, going=lambda: True):
     """What the condition gives once it holds; None at the end of its time, or once nothing is going on any more. It is looked at
     often, but a look that takes a processor's time, such as a command, gets a fifth of one at most: the tests beside this one,
@@ -340,11 +360,14 @@ class Start:
             signal_if_there(self.process.pid, signal.SIGSTOP, whole_group=True)
             if condition():
                 return True
-            signal_if_there(self.process.pid, signal.SIGCONT, whole_group=True)
+            self.go_on()
             if time.monotonic() > end:
                 return False
             time.sleep(0.004)
         return False
+
+    def go_on(self):
+        signal_if_there(self.process.pid, signal.SIGCONT, whole_group=True)
 
 
 class Kill:

@@ -24,19 +24,25 @@ def main():
         subprocess.run([place.environment["TRANSPCKPT_AGENT"], "--job", "j"], env=place.environment, check=True)
         with open(os.path.join(place.shm, "j", "agent.lock"), encoding="ascii") as f:
             agent = int(f.read())
-        os.kill(agent, signal.SIGSTOP)
+        job.stand_still(agent)
         this = job.Job(place, "gpt", "--seed", "5", "--steps", "60")
         start = this.start()
         met = start.until(lambda: waits_for_agent(place))
         # What it says goes with the agent, whether that has come or comes yet.
         time.sleep(0.05)
         os.kill(agent, signal.SIGKILL)
+
+        def log():
+            """Of the agents; it moves to the store when one ends."""
+            return job.read(os.path.join(place.shm, "j", "agent.log")) + job.read(os.path.join(place.store, "j", "agent.log"))
+
+        # The next agent is there in time, however fast the trainer is.
+        start.slowly_until(lambda: "committed step" in log())
+        start.go_on()
         status = start.wait()
         checks.ok(met and status == 0, "the program starts at an agent that does not answer", status, start.said())
         checks.ok("no checkpoints in this run" not in start.said(), "and has checkpoints by the next one", start.said())
-        # It moves to the store when the agent ends.
-        log = job.read(os.path.join(place.shm, "j", "agent.log")) + job.read(os.path.join(place.store, "j", "agent.log"))
-        checks.ok("committed step" in log, "which commits its snapshots", log)
+        checks.ok("committed step" in log(), "which commits its snapshots", log())
     checks.end()
 
 

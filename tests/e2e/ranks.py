@@ -197,8 +197,7 @@ def diverges(checks, _):
                 with open(os.path.join(folder, f"r{rank}", "data.txt"), "wb") as f:
                     f.write(b"some text that is learnt from, again and again. " * 1000)
         start = this.start()
-        start.until(lambda: this.progress() >= 30)
-        start.until(this.common)
+        start.slowly_until(lambda: this.progress() >= 30 and this.common())
         start.kill()
         for folder in (this.plain, this.work):
             path = os.path.join(folder, "r1", "data.txt")

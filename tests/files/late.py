@@ -17,7 +17,7 @@ import time
 import zipfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import Checks, Place, run_tests, until
+from place import Checks, Place, run_tests, stand_still, until
 from view import STEPS, end, go, told
 
 LARGE = 300000
@@ -143,7 +143,7 @@ def pause(place):
     pid = place.agent_pid()
     environment = {k: v for k, v in place.environment.items() if k != "LD_PRELOAD"}
     while pid:
-        os.kill(pid, signal.SIGSTOP)
+        stand_still(pid)
         # It has just begun: not while it has the table locked, as the command would find it.
         try:
             subprocess.run([os.path.join(os.path.dirname(place.agent), "transpckpt"), "ls", "--files"], env=environment, timeout=3,

@@ -9,7 +9,7 @@ import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import Checks, Place, run_tests, until
+from place import Checks, Place, run_tests, stand_still, until
 from view import STEPS, end, go, told
 
 SAVES = STEPS + """
@@ -62,7 +62,7 @@ def owed_and(checks, what, change, want, says, synced="synced"):
         told(program, "first")
         until(lambda: not place.listed())
         agent = place.agent_pid()
-        os.kill(agent, signal.SIGSTOP)
+        stand_still(agent)
         go(program)
         told(program, "owed")
         change(place.path("run"))

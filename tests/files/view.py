@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import BARE, Checks, Place, run_tests, until
+from place import BARE, Checks, Place, run_tests, stand_still, until
 
 # Stops the agent by SIGSTOP around a program's steps: what is pending stays so, and can be looked at.
 STEPS = """
@@ -43,7 +43,7 @@ def end(program):
 
 def pause(place):
     pid = place.agent_pid()
-    os.kill(pid, signal.SIGSTOP)
+    stand_still(pid)
     return pid
 
 

@@ -10,7 +10,7 @@ import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import WAIT_SEC, Checks, Place, run_tests, until
+from place import WAIT_SEC, Checks, Place, run_tests, stand_still, until
 from view import STEPS, end, go, told
 
 # The C library's own, by the names that a C program links to.
@@ -60,7 +60,7 @@ def line_of(program):
 
 def stopped(place):
     pid = place.agent_pid()
-    os.kill(pid, signal.SIGSTOP)
+    stand_still(pid)
     return pid
 
 
