@@ -184,6 +184,40 @@ static struct copy *pin(uint32_t rank, uint64_t of, uint64_t step, unsigned *slo
 
 /* ---- checks ------------------------------------------------------------------------------- */
 
+/* Its owner, which lives and has copies elsewhere now, says that it may go in the moment in which a start here goes on from it. */
+static void check_wanted(void)
+{
+	struct tpck_point point = {4, 50};
+	struct tpck_manifest *manifest;
+	struct copy *coming, *pinned;
+	unsigned slot;
+
+	snapshot(4, 50);
+	manifest = describe(1, 2, RANKS);
+	copies_here_want(session[2]->identity, 2, 0, &point);
+	ok(copy_for(manifest, &(struct tpck_fragment){0}, "owner", 0, true, &coming, &err) == 0, "a start gets a copy");
+	copies_here_drop(session[2]->identity, 4);
+	ok(receive(coming, manifest) == 0, "which comes, though its owner says meanwhile that it may go");
+	pinned = pin(1, 4, 50, &slot);
+	ok(pinned && peers_get(NULL, "nobody", session[2]->identity, 2, 0, &point, &err) == 0, "it can be gone on from");
+	if (pinned)
+		copy_unpin(pinned, slot);
+	ok(take(1, 2, 4, 50, 0, true) == -EALREADY, "and need not come again");
+	pinned = pin(1, 4, 50, &slot);
+	copies_here_want_none();
+	ok(pinned && pinned->slot[slot].pins == 1 && !pin(1, 4, 50, &slot), "behind the start nobody else can");
+	if (pinned)
+		copy_unpin(pinned, slot);
+	ok(holds(1, 4, 0, 0) && take(1, 2, 4, 50, 0, true) == 0, "and it goes with who reads it");
+	copies_here_want(session[2]->identity, 2, 0, &point);
+	pinned = pin(1, 4, 50, &slot);
+	if (!pinned)
+		abort();
+	copy_discard(pinned, slot);
+	ok(!pin(1, 4, 50, &slot), "one that is bad goes, whoever wants it");
+	copies_here_want_none();
+}
+
 static void check_steps(void)
 {
 	struct copy *pinned;
@@ -208,6 +242,7 @@ static void check_steps(void)
 	ok(peers_get(NULL, "nobody", session[2]->identity, 2, 0, &(struct tpck_point){5, 9}, &err) == 0 &&
 		   peers_get(NULL, "nobody", session[2]->identity, 2, 0, &(struct tpck_point){5, 10}, &err) == -ENOENT,
 	   "what is here need not be got");
+	peers_got();
 }
 
 /* A copy that comes by itself is on its way, and is there a moment after it is asked for. */
@@ -244,6 +279,7 @@ static void check_busy(void)
 	ok(peers_get(NULL, "there", session[2]->identity, 2, 0, &point, &err) == 0 && asked == 2 && holds(2, 5, 14, 15),
 	   "one that comes by itself is waited for");
 	pthread_join(thread, NULL);
+	peers_got();
 	free(offered);
 	peers.on = false;
 	peers.list = NULL;
@@ -468,6 +504,7 @@ int main(void)
 	snprintf(agent->folder, sizeof agent->folder, "%s", tap_folder("/dev/shm"));
 	agent->settings.peers.count = 1;
 	peers.agent = agent;
+	check_wanted();
 	check_steps();
 	check_busy();
 	check_generations();

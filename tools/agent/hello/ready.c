@@ -215,6 +215,7 @@ void hello_run(struct job *job)
 	if (requests)
 		ask_others(h, store_rc != -EPERM, requests);
 	if (h->in_parts) {
+		peers_got();
 		free(peers_first(requests, h->count)->other_identity);
 		free(requests);
 		return;
@@ -226,6 +227,7 @@ void hello_run(struct job *job)
 	/* What somebody else could have put there is not looked at. */
 	if (h->resume && requests)
 		choose(h, store_rc != -EPERM, requests);
+	peers_got();
 	for (size_t i = 0; requests && i < h->count; i++) {
 		if (requests[i].told_only)
 			offer_tell(h->agent, store_rc != -EPERM, &requests[i], &h->offer[i]);
@@ -336,6 +338,7 @@ void hello_run_try(struct job *job)
 				h->failed = 0;
 		}
 	}
+	peers_got();
 	free(requests);
 }
 

@@ -137,6 +137,7 @@ static bool get(struct ask *ask, const struct ask_answer *answer)
 	if (list)
 		qsort(list, count, sizeof *list, compare_answers);
 	pthread_mutex_unlock(&peers.lock);
+	copies_here_want(ask->identity, ask->rank, ask->ordinal, &like.point);
 	if (list && like.fragment.data && !tpck_erasure_can())
 		snprintf(ask->why, sizeof ask->why, "this agent was built without ISA-L");
 	else if (list)
@@ -330,6 +331,7 @@ int peers_gather(struct agent *agent, const char *identity, uint32_t rank, uint3
 	struct ask *ask;
 
 	(void)agent;
+	copies_here_want(identity, rank, ordinal, point);
 	if (is_here(identity, rank, ordinal, point))
 		return 0;
 	ask = ask_new(identity, rank, ordinal);
@@ -361,6 +363,7 @@ int peers_get(struct agent *agent, const char *node, const char *identity, uint3
 	struct ask *ask;
 
 	(void)agent;
+	copies_here_want(identity, rank, ordinal, point);
 	if (is_here(identity, rank, ordinal, point))
 		return 0;
 	ask = ask_new(identity, rank, ordinal);
@@ -372,8 +375,8 @@ int peers_get(struct agent *agent, const char *node, const char *identity, uint3
 		/* Nobody is asked what there is. */
 		take_out(ask);
 		pthread_mutex_unlock(&peers.lock);
-		if (found && pull_snapshot(ask, &from, 1))
-			memcpy(why, ask->why, sizeof why);
+		if (found)
+			snprintf(why, sizeof why, "%s", pull_snapshot(ask, &from, 1) ? ask->why : "it came, and is gone again");
 		free(ask);
 	}
 	if (is_here(identity, rank, ordinal, point))
@@ -459,6 +462,11 @@ void peers_candidates(struct offer_request *requests, size_t count)
 	point = copy->slot[slot].point;
 	peers_candidates_at(requests, count, &point);
 	copy_unpin(copy, slot);
+}
+
+void peers_got(void)
+{
+	copies_here_want_none();
 }
 
 bool peers_release(struct offer_request *requests, size_t count)

@@ -132,6 +132,85 @@ static bool unused(const struct copy *copy)
 	return !is_pinned(copy) && !copy->filling;
 }
 
+/* ---- what a start here is about to go on from --------------------------------------------- */
+
+/* Under the lock. */
+static struct want {
+	char *identity;
+	uint32_t rank, ordinal;
+	struct tpck_point point;
+	struct want *next;
+} *wants;
+
+static bool is_what(const struct want *want, const struct copy *copy)
+{
+	int m = member_of(copy, want->rank, want->ordinal);
+
+	if (m < 0 || strcmp(copy->member[m].identity, want->identity) != 0)
+		return false;
+	for (unsigned s = 0; s < TPCK_REPLICA_SLOTS; s++)
+		if (copy->slot[s].whole && tpck_point_compare(&copy->slot[s].point, &want->point) == 0)
+			return true;
+	return false;
+}
+
+static bool is_wanted(const struct copy *copy)
+{
+	for (const struct want *want = wants; want; want = want->next)
+		if (is_what(want, copy))
+			return true;
+	return false;
+}
+
+static void forget_wants(const struct copy *copy)
+{
+	struct want **place = &wants;
+
+	while (*place) {
+		struct want *want = *place;
+
+		if (copy && !is_what(want, copy)) {
+			place = &want->next;
+			continue;
+		}
+		*place = want->next;
+		free(want->identity);
+		free(want);
+	}
+}
+
+void copies_here_want(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point)
+{
+	struct want *want = calloc(1, sizeof *want);
+
+	/* Without memory it is only not kept from going. */
+	if (!want || !(want->identity = strdup(identity))) {
+		free(want);
+		return;
+	}
+	want->rank = rank;
+	want->ordinal = ordinal;
+	want->point = *point;
+	pthread_mutex_lock(&peers.lock);
+	want->next = wants;
+	wants = want;
+	pthread_mutex_unlock(&peers.lock);
+}
+
+void copies_here_want_none(void)
+{
+	pthread_mutex_lock(&peers.lock);
+	forget_wants(NULL);
+	copies_here_sweep();
+	pthread_mutex_unlock(&peers.lock);
+}
+
+/* It is to go, and is nobody's start's. */
+static bool goes(const struct copy *copy)
+{
+	return copy->doomed && !is_wanted(copy);
+}
+
 /* ---- what an earlier agent left ----------------------------------------------------------- */
 
 static void adopt(const char *folder, const char *name)
@@ -244,7 +323,7 @@ static int may_be_written(const struct copy *copy, const struct tpck_manifest *m
 	if (!is_of(copy, manifest))
 		return tpck_error_set(err, EEXIST, "keeping a copy of generation %" PRIu64 ", which is another program's",
 				      manifest->point.generation);
-	if (!copy->doomed && has_step(copy, manifest->point.step))
+	if (!goes(copy) && has_step(copy, manifest->point.step))
 		return -EALREADY;
 	if (copy->filling || copy->doomed)
 		return tpck_error_set(err, EBUSY, "keeping a copy where another one is being written or read");
@@ -370,6 +449,7 @@ void copy_discard(struct copy *copy, unsigned slot)
 	pthread_mutex_lock(&peers.lock);
 	copy->slot[slot].pins--;
 	copy->doomed = true;
+	forget_wants(copy);
 	if (copy->filling && !is_pinned(copy)) {
 		take_out(copy);
 		copy->detached = true;
@@ -398,7 +478,7 @@ static struct copy *pin(const char *identity, uint32_t rank, uint32_t ordinal, c
 
 	pthread_mutex_lock(&peers.lock);
 	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
-		int m = copy->doomed ? -1 : member_of(copy, rank, ordinal);
+		int m = goes(copy) ? -1 : member_of(copy, rank, ordinal);
 
 		if (m < 0 || strcmp(copy->member[m].identity, identity) != 0 ||
 		    memcmp(&copy->replica->fragment, fragment, sizeof *fragment) != 0)
@@ -593,7 +673,7 @@ void copies_here_sweep(void)
 
 	for (struct copy *copy = peers.copies; copy; copy = next) {
 		next = copy->next;
-		if (copy->doomed && unused(copy)) {
+		if (goes(copy) && unused(copy)) {
 			tpck_log_info("the copy of generation %" PRIu64 " is not needed any more",
 				      copy->replica->name.generation);
 			forget(copy, true);

@@ -78,6 +78,8 @@ int peers_get(struct agent *agent, const char *node, const char *identity, uint3
 /* The same by fragments, whoever has them. */
 int peers_gather(struct agent *agent, const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
 		 struct tpck_error *err);
+/* The end of a start's choice: what came for it, or was here, and is in no use may go as its owner says. */
+void peers_got(void);
 /* That of the first rank, which stands for all in what agents say to each other. */
 struct offer_request *peers_first(struct offer_request *requests, size_t count);
 /* Any thread. What is here of the rank with this identity, up to two points of each generation; *rows is malloc'd. */

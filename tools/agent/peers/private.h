@@ -384,6 +384,10 @@ void copies_here_drop(const char *identity, uint64_t generation);
 /* What is only some of a snapshot goes, of this rank, or (NULL) of all. */
 void copies_here_drop_left(const char *identity, uint32_t rank, uint32_t ordinal);
 void copies_here_sweep(void);
+/* A start here is about to go on from this point of this rank: a copy of it, here or on its way, can be pinned although its owner has said that it may go, and
+ * stays until there is no such start any more. The clerk makes one start ready at a time. */
+void copies_here_want(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point);
+void copies_here_want_none(void);
 /* Under the lock. An agent that comes back to a host is another one, and serves nobody: what was there is lost (left.c). */
 bool peers_owner_is_there(const char *host);
 uint64_t copies_here_until(void);
