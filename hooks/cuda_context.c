@@ -32,47 +32,97 @@ CUresult tpck_hook_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaV
 	return result;
 }
 
+/* The primary contexts that were asked for. A driver gives the same handle for a device again and again, behind a reset too. */
+enum { DEVICES = 64 };
+static _Atomic(CUcontext) primary[DEVICES];
+
+static CUcontext primary_of(CUdevice dev)
+{
+	return dev >= 0 && dev < DEVICES ? atomic_load(&primary[dev]) : NULL;
+}
+
+static bool is_primary(CUcontext context)
+{
+	for (CUdevice dev = 0; dev < DEVICES; dev++)
+		if (primary_of(dev) == context)
+			return true;
+	return false;
+}
+
 CUresult tpck_hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
-	return TPCK_CALL(cuDevicePrimaryCtxRetain, pctx, dev);
+	CUresult result = TPCK_CALL(cuDevicePrimaryCtxRetain, pctx, dev);
+
+	if (result == CUDA_SUCCESS && dev >= 0 && dev < DEVICES)
+		atomic_store(&primary[dev], *pctx);
+	return result;
 }
 
-CUresult tpck_hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
-{
-	return TPCK_CALL(cuDevicePrimaryCtxRelease_v2, dev);
-}
-
-/* A reset frees all memory of the context at once. */
-CUresult tpck_hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
+/* Around the call by which the driver destroys or resets a context (vendor documentation, context management): what is ours in it ends first, while the
+ * device can still be asked. */
+static CUresult end_context(CUcontext context, CUresult (*call)(CUcontext, CUdevice), CUdevice dev)
 {
 	struct tpck_thread *self = tpck_engine_enter();
-	CUcontext context = NULL;
 	CUresult result;
 
-	/* The one that is reset is the caller's, if it is a runtime that calls. */
-	(void)TPCK_CALL(cuCtxGetCurrent, &context);
-	result = TPCK_CALL(cuDevicePrimaryCtxReset_v2, dev);
+	if (self && context)
+		tpck_engine_context_ends(context);
+	result = call(context, dev);
 	if (context && result == CUDA_SUCCESS)
 		tpck_ipc_context_destroyed(context);
-	if (self && result == CUDA_SUCCESS)
-		tpck_engine_context_destroyed();
 	if (self)
 		tpck_engine_leave(self);
 	return result;
 }
 
-CUresult tpck_hook_cuCtxDestroy_v2(CUcontext ctx)
+static CUresult reset(CUcontext unused, CUdevice dev)
 {
-	struct tpck_thread *self = tpck_engine_enter();
-	CUresult result = TPCK_CALL(cuCtxDestroy_v2, ctx);
+	(void)unused;
+	return TPCK_CALL(cuDevicePrimaryCtxReset_v2, dev);
+}
 
-	if (result == CUDA_SUCCESS)
-		tpck_ipc_context_destroyed(ctx);
-	if (self && result == CUDA_SUCCESS)
-		tpck_engine_context_destroyed();
+static CUresult destroy(CUcontext context, CUdevice unused)
+{
+	(void)unused;
+	return TPCK_CALL(cuCtxDestroy_v2, context);
+}
+
+/* The last one destroys it; who has it, too, without having asked here, is not known before. What the program has not freed by then stays the process's:
+ * without a context it may not be unmapped. */
+CUresult tpck_hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+	CUcontext context = primary_of(dev);
+	struct tpck_thread *self;
+	unsigned flags;
+	int active = 1;
+	CUresult result;
+
+	if (!context)
+		return TPCK_CALL(cuDevicePrimaryCtxRelease_v2, dev);
+	self = tpck_engine_enter();
+	if (self)
+		tpck_engine_context_settle(context);
+	result = TPCK_CALL(cuDevicePrimaryCtxRelease_v2, dev);
+	if (result == CUDA_SUCCESS && tpck_cuda.cuDevicePrimaryCtxGetState &&
+	    tpck_cuda.cuDevicePrimaryCtxGetState(dev, &flags, &active) == CUDA_SUCCESS && !active) {
+		tpck_ipc_context_destroyed(context);
+		if (self)
+			tpck_engine_context_ends(context);
+	}
 	if (self)
 		tpck_engine_leave(self);
 	return result;
+}
+
+CUresult tpck_hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+	return end_context(primary_of(dev), reset, dev);
+}
+
+/* The driver refuses it of primary contexts, and of what is none. */
+CUresult tpck_hook_cuCtxDestroy_v2(CUcontext ctx)
+{
+	return is_primary(ctx) ? destroy(ctx, 0) : end_context(ctx, destroy, 0);
 }
 
 CUresult tpck_hook_cuCtxSynchronize(void)

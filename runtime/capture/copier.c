@@ -488,6 +488,11 @@ bool tpck_copier_busy(void)
 	return atomic_load(&jobs_begun) != atomic_load(&jobs_done);
 }
 
+void tpck_copier_close(void)
+{
+	flags = NULL;
+}
+
 void tpck_copier_drain(double seconds)
 {
 	uint64_t limit = tpck_clock_monotonic_ns() + (uint64_t)(seconds * 1e9);

@@ -77,5 +77,7 @@ static inline void tpck_copier_fence(struct tpck_stream *stream, tpck_stream_han
 /* Waits until nothing is under way, at most so many seconds (a device that hangs never ends). */
 void tpck_copier_drain(double seconds);
 bool tpck_copier_busy(void);
+/* The context ends, in which nothing is under way any more, and nobody begins anything. */
+void tpck_copier_close(void);
 
 #endif

@@ -212,6 +212,15 @@ void tpck_readback_arrived_on(uint32_t stream_ordinal, uint64_t mark)
 	arrived(mark, false, stream_ordinal);
 }
 
+void tpck_readback_close(void)
+{
+	if (!device)
+		return;
+	if (!device->synchronize())
+		tpck_readback_arrived(tpck_readback_mark());
+	device = NULL;
+}
+
 bool tpck_readback_touches(const void *host, size_t bytes)
 {
 	const char *begin = host;

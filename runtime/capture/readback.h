@@ -15,6 +15,8 @@
 
 /* Pinned memory for the bytes under way. 0 or -errno. */
 int tpck_readback_open(const struct tpck_device *device);
+/* The context ends, and the pinned memory with it: all that is under way arrives. The device is done with it. */
+void tpck_readback_close(void);
 /* Queues the copy of bytes at address behind what is on the stream; payload (in the log) gets them
  * later. `host` is where the application's own copy goes. 0, or -errno and nothing is queued. */
 int tpck_readback_queue(void *payload, uint64_t address, size_t bytes, tpck_stream_handle handle,

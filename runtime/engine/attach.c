@@ -144,6 +144,8 @@ static void on_ready(const struct tpck_prepare *granted)
 	int result;
 
 	engine->answered_room = granted->bytes;
+	if (atomic_load(&engine->context_ended))
+		return;
 	if (!granted->bytes) {
 		tpck_log_warn("no snapshots: %.240s", granted->reason);
 		tpck_engine_reason("%.180s", granted->reason);

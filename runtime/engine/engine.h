@@ -125,7 +125,11 @@ void tpck_engine_access(struct tpck_thread *self, uint64_t address, uint64_t byt
 void tpck_engine_unmap(struct tpck_thread *self, uint64_t address, uint64_t bytes);
 /* Whether memory on this device is followed. */
 bool tpck_engine_maps_here(int device);
-void tpck_engine_context_destroyed(void);
+/* Before the driver destroys or resets a context: of the one that all is in no snapshots are taken any more, and the program's memory is given back, as the
+ * driver would. What other contexts have is not touched. */
+void tpck_engine_context_ends(const void *context);
+/* Before a call that may destroy it: what is under way in it comes to its end. */
+void tpck_engine_context_settle(const void *context);
 void tpck_engine_module_variable(const char *symbol, uint64_t address, uint64_t bytes);
 
 /* ---- answers of the device ---- */

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
+#include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/place.h"
 #include "runtime/infer/classes.h"
@@ -29,6 +31,8 @@
 #define IDLE_BYTES (64ull << 20)
 
 enum { VARIABLES = 4096 };
+/* As long a copy that is under way may take when its context is to end. */
+enum { CONTEXT_SEC = 600 };
 
 static struct tpck_engine *const engine = &tpck_engine;
 static struct variable {
@@ -95,6 +99,18 @@ static void wait_for(uint32_t freed_on, tpck_stream_handle stream, bool ordered)
 	engine->device->event_destroy(event);
 }
 
+/* Whether there is no context of ours any more. Most programs that end theirs end as well: it is said of those that go on. */
+static bool is_without_context(void)
+{
+	static _Atomic bool said;
+
+	if (!atomic_load(&engine->context_ended))
+		return false;
+	if (!atomic_exchange(&said, true))
+		tpck_log_warn("the program ended the context that its memory was in, and goes on: no snapshots from here on");
+	return true;
+}
+
 int tpck_engine_allocate(struct tpck_thread *self, uint64_t bytes, tpck_stream_handle handle, bool ordered,
 			 uint64_t *address)
 {
@@ -102,7 +118,7 @@ int tpck_engine_allocate(struct tpck_thread *self, uint64_t bytes, tpck_stream_h
 	uint32_t freed_on = TPCK_STREAM_NONE;
 	int device, result;
 
-	if (!engine->arena || (ordered && !stream))
+	if (!engine->arena || is_without_context() || (ordered && !stream))
 		return -ENOTSUP;
 	if (ordered && engine->stream_captures > 0 && engine->device->is_capturing(handle)) {
 		tpck_engine_unresumable("a graph of the program owns memory");
@@ -240,13 +256,36 @@ bool tpck_engine_is_device_memory(uint64_t address)
 	return engine->arena && tpck_arena_contains(engine->arena, address);
 }
 
-void tpck_engine_context_destroyed(void)
+void tpck_engine_context_settle(const void *context)
 {
+	if (!engine->device || context != engine->context || tpck_engine_mode() != TPCK_MODE_LIVE || atomic_load(&engine->context_ended))
+		return;
+	tpck_copier_drain(CONTEXT_SEC);
+	if (!engine->device->synchronize())
+		tpck_readback_arrived(tpck_readback_mark());
+}
+
+void tpck_engine_context_ends(const void *context)
+{
+	if (!engine->device || context != engine->context || tpck_engine_mode() == TPCK_MODE_OFF ||
+	    atomic_exchange(&engine->context_ended, true))
+		return;
+	if (tpck_engine_mode() == TPCK_MODE_FORWARD)
+		tpck_resume_diverged("the program ends its context, which it did not the first time");
+	engine->uncaptured = true;
+	/* One that another thread is at: it had begun before. */
+	while (atomic_load(&engine->boundary_busy))
+		sched_yield();
+	tpck_copier_drain(CONTEXT_SEC);
+	tpck_copier_close();
+	tpck_readback_close();
 	pthread_mutex_lock(&engine->allocation);
+	engine->device->synchronize();
 	if (engine->arena)
 		tpck_arena_reset(engine->arena);
 	tpck_mappings_reset();
 	pthread_mutex_unlock(&engine->allocation);
+	tpck_engine_reason("the program ended the context that its memory was in");
 }
 
 /* What a row of an image calls a variable: its name, a long one shortened; and where binaries have one of the same

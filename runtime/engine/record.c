@@ -119,7 +119,7 @@ void tpck_engine_read_back(struct tpck_thread *self, const struct tpck_call *cal
 
 	if (!call->gated && tpck_engine_mode() == TPCK_MODE_LIVE)
 		tpck_engine_unresumable("a graph of the program copies to the host");
-	if (!call->gated || tpck_log_failed(engine->log))
+	if (!call->gated || tpck_log_failed(engine->log) || atomic_load(&engine->context_ended))
 		return;
 	payload = tpck_log_append(engine->log, TPCK_RECORD_FROM_DEVICE, 0, self->id, 0, queued ? NULL : host, bytes);
 	if (!payload || !queued)

@@ -633,10 +633,21 @@ void tpck_arena_totals(const struct tpck_arena *arena, uint64_t *blocks, uint64_
 	*backed = arena->backed_bytes;
 }
 
+/* Each mapping, whatever lies in it. */
+static void unback_all(const struct tpck_arena *arena)
+{
+	uint64_t unit = arena->device->granule;
+	struct span all = {0, arena->bytes / unit}, mapping;
+
+	while (next_mapping(arena, &all, &mapping))
+		arena->device->unback(arena->ordinal, arena->base + mapping.first * unit, (mapping.end - mapping.first) * unit);
+}
+
 void tpck_arena_reset(struct tpck_arena *arena)
 {
 	struct tpck_block *block = arena->live_first;
 
+	unback_all(arena);
 	while (block) {
 		struct tpck_block *after = block->next;
 

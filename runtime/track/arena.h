@@ -70,7 +70,7 @@ struct tpck_block *tpck_arena_first(const struct tpck_arena *arena);
 /* Grows with every change of the live set. */
 uint64_t tpck_arena_version(const struct tpck_arena *arena);
 void tpck_arena_totals(const struct tpck_arena *arena, uint64_t *blocks, uint64_t *bytes, uint64_t *backed);
-/* Forgets every block (the context was destroyed); the range stays reserved. */
+/* Forgets every block and gives its memory back to the device, which does nothing with it any more; the range stays reserved. */
 void tpck_arena_reset(struct tpck_arena *arena);
 
 #endif

@@ -92,6 +92,11 @@ same 0 "iterations" "$D/work/device" "$kernels" loop
 same 0 "children" "$D/work/device" "$kernels" fork
 same 1 "memory that comes and goes" "$D/work/device" "$kernels" memory
 ok "memory: as much as before" test "$(grep -c "as it should be" plain.out)" -eq 4
+for how in contexts release; do
+    same 1 "contexts that end ($how)" "$D/work/device" "$kernels" $how
+    ok "contexts ($how): the program goes on" grep -q '^59: 0 ' plain.out
+    ok "contexts ($how): a line says that snapshots do not" grep -q '^transpckpt: .*ended the context' preloaded.err
+done
 CLOSE_FROM=100
 export CLOSE_FROM
 same 1 "descriptors closed while training" "$D/work/device" "$kernels" loop

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program that uses the driver well and badly, and prints every result: the codes and their order are to be
  * the same with and without a preloaded library.
- *   device KERNELS errors | capture | loop | fork | full | memory
+ *   device KERNELS errors | capture | loop | fork | full | memory | contexts | release
  * With CLOSE_FROM=N in its environment it closes all descriptors from N on every ten iterations. */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -412,13 +412,93 @@ static int do_memory(void)
 	return 0;
 }
 
+static void check(const char *what, CUdeviceptr p, int value)
+{
+	int host[16] = {0};
+
+	TRY(cuMemcpyDtoH(host, p, sizeof host));
+	printf("%s: %d\n", what, host[9] == value);
+}
+
+/* A context beside the one that all is in comes and goes; then that one goes, by a reset or by the last of its users, and the program goes on in the
+ * next. */
+static int end_contexts(bool by_release)
+{
+	CUdeviceptr first = 0, second = 0, large = 0;
+	CUcontext context = NULL, other = NULL;
+	static int host[1024];
+	void *pinned = NULL;
+	int n = -1;
+
+	begin();
+	TRY(cuMemAlloc(&first, 4096));
+	TRY(cuMemsetD32(first, 11, 1024));
+	TRY(cuCtxGetCurrent(&context));
+	TRY(cuCtxDestroy(context));
+	TRY(cuCtxCreate(&other, NULL, 0, 0));
+	TRY(cuMemAlloc(&large, 8 << 20));
+	TRY(cuMemsetD32(large, 22, 1024));
+	check("the other context's memory", large, 22);
+	TRY(cuMemFree(large));
+	TRY(cuCtxDestroy(other));
+	TRY(cuCtxSetCurrent(context));
+	check("the first context's memory", first, 11);
+	TRY(cuMemAlloc(&second, 4096));
+	TRY(cuMemsetD32(second, 33, 1024));
+	printf("apart: %d\n", first != second);
+	check("the first context's memory", first, 11);
+	TRY(cuCtxSynchronize());
+	for (int step = 0; step < 30; step++)
+		iteration(first, host, step);
+	TRY(cuMemHostAlloc(&pinned, 4096, 0));
+	if (by_release) {
+		TRY(cuDevicePrimaryCtxRetain(&other, 0));
+		TRY(cuDevicePrimaryCtxRelease(0));
+		check("there is one user", second, 33);
+		TRY(cuMemFree(second));
+		TRY(cuDevicePrimaryCtxRelease(0));
+		TRY(cuDevicePrimaryCtxRelease(0));
+		TRY(cuDevicePrimaryCtxRetain(&context, 0));
+		TRY(cuCtxSetCurrent(context));
+	} else {
+		TRY(cuDevicePrimaryCtxReset(0));
+	}
+	TRY(cuMemFree(first));
+	if (!by_release)
+		TRY(cuMemcpyDtoH(host, second, 64));
+	TRY(cuStreamSynchronize(stream));
+	TRY(cuModuleLoad(&module, kernels));
+	TRY(cuModuleGetFunction(&add, module, "add"));
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuMemAlloc(&first, 4096));
+	TRY(cuMemsetD8(first, 0, 4096));
+	TRY(cuCtxSynchronize());
+	memset(host, 0, sizeof host);
+	for (int step = 0; step < 60; step++)
+		iteration(first, host, step);
+	TRY(cuDeviceGetCount(&n));
+	TRY(cuMemFree(first));
+	TRY(cuDevicePrimaryCtxReset(0));
+	return 0;
+}
+
+static int do_contexts(void)
+{
+	return end_contexts(false);
+}
+
+static int do_release(void)
+{
+	return end_contexts(true);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		int (*run)(void);
 	} habits[] = {{"errors", do_errors}, {"capture", do_capture}, {"loop", do_loop}, {"fork", do_fork}, {"full", do_full},
-		      {"memory", do_memory}};
+		      {"memory", do_memory}, {"contexts", do_contexts}, {"release", do_release}};
 
 	if (argc != 3)
 		return 2;

@@ -269,6 +269,10 @@ void sim_alloc_free_all(struct sim_ctx *ctx)
 			sim_heap_free(a);
 		else if (a->ctx == ctx && a->kind == SIM_ALLOC_IPC)
 			sim_ipc_close(a);
+		else if (a->ctx == ctx && (a->kind == SIM_ALLOC_HOST || a->kind == SIM_ALLOC_MANAGED))
+			sim_host_free(a);
+		else if (a->ctx == ctx && a->kind == SIM_ALLOC_REGISTERED)
+			sim_alloc_remove(a);
 		else
 			i++;
 	}

@@ -33,7 +33,7 @@ SIM_API CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t widt
 	return mem_alloc(out, *pitch * height);
 }
 
-static CUresult host_free(struct sim_alloc *a)
+CUresult sim_host_free(struct sim_alloc *a)
 {
 	uint64_t va = a->va, bytes = a->reserved;
 
@@ -62,7 +62,7 @@ SIM_API CUresult cuMemFree_v2(CUdeviceptr va)
 	if (a->kind == SIM_ALLOC_POOL)
 		r = sim_pool_free_now(a);
 	else
-		r = a->kind == SIM_ALLOC_MANAGED ? host_free(a) : sim_heap_free(a);
+		r = a->kind == SIM_ALLOC_MANAGED ? sim_host_free(a) : sim_heap_free(a);
 	return sim_return(r == CUDA_SUCCESS ? sim_sticky() : r);
 }
 
@@ -145,7 +145,7 @@ SIM_API CUresult cuMemFreeHost(void *p)
 	if (!a || a->va != (uint64_t)(uintptr_t)p || a->kind != SIM_ALLOC_HOST)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
 	sim_wait_device(a->device);
-	return sim_return(host_free(a));
+	return sim_return(sim_host_free(a));
 }
 
 SIM_API CUresult cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags)

@@ -149,6 +149,8 @@ struct sim_alloc *sim_alloc_next(uint64_t va);  /* the first at or after va */
 void sim_alloc_remove(struct sim_alloc *a);
 CUresult sim_heap_alloc(int device, uint64_t bytes, enum sim_alloc_kind kind, struct sim_alloc **out);
 CUresult sim_heap_free(struct sim_alloc *a);
+/* Page-locked and managed memory. */
+CUresult sim_host_free(struct sim_alloc *a);
 /* The memory in which it lies, and where. */
 struct sim_phys *sim_heap_phys(const struct sim_alloc *a, uint64_t *offset);
 /* Page-locked memory as the copy engines care: the whole range lies in one pinned, registered or managed allocation. */
