@@ -149,6 +149,35 @@ int tpck_door_passes(const void *caller)
 void *tpck_door_dlsym(void *handle, const char *symbol, const void *caller);
 void tpck_door_dlopen(const char *path, int flags);
 
+static bool is_forwarder(void *handle)
+{
+	static const char end[] = "/transpckpt/libcuda.so.1";
+	struct link_map *map;
+	size_t length;
+
+	if (dlinfo(handle, RTLD_DI_LINKMAP, &map))
+		return false;
+	length = strlen(map->l_name);
+	return length >= sizeof end - 1 && strcmp(map->l_name + length - (sizeof end - 1), end) == 0;
+}
+
+/* A driver may be newer than the forwarder's list: what that does not have is looked for in the driver itself. */
+static void *beyond_forwarder(void *handle, const char *symbol)
+{
+	void *found;
+
+	if (!atomic_load(&forwarder_tried) && !tpck_driver_mapped())
+		return NULL;
+	found = tpck_real_dlsym(handle, symbol);
+	if (found || !is_forwarder(handle))
+		return NULL;
+	found = tpck_driver_symbol(symbol);
+	/* Nothing is wrong any more. */
+	if (found)
+		(void)dlerror();
+	return found;
+}
+
 /* The hook to return for dlsym(handle, symbol), or NULL: jump to the real one. */
 __attribute__((visibility("hidden"))) void *tpck_door_dlsym(void *handle, const char *symbol, const void *caller)
 {
@@ -173,8 +202,9 @@ __attribute__((visibility("hidden"))) void *tpck_door_dlsym(void *handle, const 
 	}
 	row = tpck_table_find(symbol);
 	if (!row || tpck_driver_bind()) {
+		found = row ? NULL : beyond_forwarder(handle, symbol);
 		errno = saved;
-		return NULL;
+		return found;
 	}
 	/* Ask first, then swap: only the real driver's own function is replaced. */
 	found = tpck_real_dlsym(handle, symbol);

@@ -92,6 +92,12 @@ done
 opens "a program with a dlsym of its own" inst/lib $yes ./own dlsym
 opens "a program with a dlsym of its own, no forwarder" no-forwarder "$no" ./own dlsym
 
+# A driver with calls that the forwarder does not know.
+for libraries in "" "$lib" "$forwarder:$lib"; do
+    is "a newer driver's call${libraries:+ by ${libraries##*/}}" "$(with "$libraries" ./lookup newer cuSimNewerThanTheList 2>&1)" "there, no error"
+    is "a call that no driver has${libraries:+ by ${libraries##*/}}" "$(with "$libraries" ./lookup newer cuSimNowhere 2>&1)" "not there, an error"
+done
+
 # transpckpt run names the forwarder in front of the library.
 run() { "$sim/simgpu-run" "$D/inst/bin/transpckpt" run -- "$@" 2>&1; }
 for program in ./shared ./static ./linked "./lookup dlsym" "./lookup proc" "./own dlsym" \

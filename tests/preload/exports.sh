@@ -29,8 +29,8 @@ sed '/^#/d; /^$/d' "$srcdir/shim/driver_symbols.txt" | sort >symbols
 exported "$forwarder" >forwarded
 is "a driver symbol is listed once" "$(uniq -d symbols)" ""
 is "forwarder: exactly the listed symbols" "$(comm -3 symbols forwarded)" ""
-# What it offers beyond the API (simgpu_mark) is for programs that know it.
-exported "$sim/lib/libcuda.so.1" | grep -v "^simgpu_" >device
+# What it offers beyond the API is for programs that know it (simgpu_mark), or stands for calls of later drivers (cuSim).
+exported "$sim/lib/libcuda.so.1" | grep -v "^simgpu_\|^cuSim" >device
 is "forwarder: all that the software device's driver exports" "$(comm -23 device forwarded)" ""
 if [ -r "$sim/driver_names.txt" ]; then
     sort -u "$sim/driver_names.txt" >vendor

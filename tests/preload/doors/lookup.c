@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Comes by dlopen and dlsym, or by the driver's own look-up function; a program, or with -DPLUGIN a library.
  * As a program it can also load one of the libraries:
- *   lookup dlsym | proc | plugin FILE local|global|deepbind
+ *   lookup dlsym | proc | newer SYMBOL | plugin FILE local|global|deepbind
  * With -DOWN_DLSYM it defines dlsym itself, as some profilers and allocators do. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -67,6 +67,13 @@ int main(int argc, char **argv)
 	if (argc == 2 && strcmp(argv[1], "proc") == 0) {
 		driver = dlopen("libcuda.so.1", RTLD_NOW);
 		return driver ? door_alloc(by_proc) : 1;
+	}
+	if (argc == 3 && strcmp(argv[1], "newer") == 0) {
+		driver = dlopen("libcuda.so.1", RTLD_NOW);
+		(void)dlerror();
+		plugin = driver ? dlsym(driver, argv[2]) : NULL;
+		printf("%s, %s\n", plugin ? "there" : "not there", dlerror() ? "an error" : "no error");
+		return plugin ? ((int (*)(void))plugin)() : 0;
 	}
 	if (argc != 4)
 		return 2;
