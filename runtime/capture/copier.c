@@ -119,7 +119,7 @@ static int copy_image(const struct job *job, const uint64_t **digests, struct tp
 	if (!result)
 		result = device->event_synchronize(begin_event);
 	begun = tpck_clock_monotonic_ns();
-	taken = !tpck_digests_queue(plan, stream);
+	taken = tpck_digests_ready() && !tpck_digests_queue(plan, stream);
 	if (result)
 		return result;
 	/* An image that lacks the constant rows gets everything before the next iteration begins: what is
@@ -289,11 +289,17 @@ static void job_run(struct job *job)
 
 static void *copier_main(void *unused)
 {
+	int result;
+
 	(void)unused;
 	tpck_thread_own();
 	pthread_setname_np(pthread_self(), "tpck-copier");
 	device->context_use(options.context);
-	if (!tpck_digests_open(device, options.library, options.kernels))
+	result = tpck_digests_open(device, options.library, options.kernels, stream);
+	if (result == -EILSEQ)
+		tpck_log_warn("this device computes other digests than the processor; snapshots are taken without: they are copied as a whole, and not "
+			      "compared with what the device has");
+	else if (!result)
 		tpck_log_debug("digests are taken on the device");
 	for (;;) {
 		uint32_t done = atomic_load(&jobs_done), begun = atomic_load(&jobs_begun);

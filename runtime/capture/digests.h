@@ -9,10 +9,10 @@
 #include "runtime/capture/plan.h"
 #include "runtime/track/device.h"
 
-/* Loads the device code. 0, or -errno: digests are not taken. */
-int tpck_digests_open(const struct tpck_device *device, const char *library, const char *setting);
+/* Loads the device code and compares what it computes with the CPU. 0, or -errno: digests are not taken; -EILSEQ: it computes something else. */
+int tpck_digests_open(const struct tpck_device *device, const char *library, const char *setting, tpck_stream_handle stream);
 bool tpck_digests_ready(void);
-/* Queues the digests of all rows of the plan and their way to the host. 0 or -errno. */
+/* Where they are ready: queues the digests of all rows of the plan and their way to the host. 0 or -errno. */
 int tpck_digests_queue(const struct tpck_plan *plan, tpck_stream_handle stream);
 /* Waits for the last queued ones; one value a row, in the rows' order, valid until the next queue.
  * NULL if they failed. */

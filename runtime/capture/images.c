@@ -15,8 +15,6 @@
 #include "runtime/base/huge.h"
 #include "runtime/base/log.h"
 
-enum { REGISTER_BYTES = 64 << 20 };
-
 static struct tpck_staging *_Atomic stagings[TPCK_IMAGES_MAX];
 static _Atomic uint32_t image_count;
 static _Atomic uint64_t room;
@@ -32,17 +30,21 @@ static void header_begin(struct tpck_image_header *header, uint32_t ordinal)
 	atomic_store(&header->state, TPCK_IMAGE_FREE);
 }
 
-/* Registered in pieces, so that no single call holds the driver for long. Where it is refused (locked
- * memory is limited) copies still work, by way of the driver's own pages. */
+/* Registered in pieces, so that no single call holds the driver for long. Where one is refused (locked
+ * memory is limited) none stays: copies still work, by way of the driver's own pages. */
 static void register_pieces(const struct tpck_device *device, const struct tpck_staging *staging)
 {
-	for (uint64_t from = 0; from < staging->data_bytes; from += REGISTER_BYTES) {
+	for (uint64_t from = 0; from < staging->data_bytes; from += TPCK_REGISTER_BYTES) {
 		uint64_t left = staging->data_bytes - from;
 
-		if (device->host_register(tpck_staging_data(staging) + from, left < REGISTER_BYTES ? left : REGISTER_BYTES)) {
-			tpck_log_info("image memory could not be pinned; copies are slower");
-			return;
+		if (!device->host_register(tpck_staging_data(staging) + from, left < TPCK_REGISTER_BYTES ? left : TPCK_REGISTER_BYTES))
+			continue;
+		tpck_log_info("image memory could not be pinned; copies are slower");
+		while (from) {
+			from -= TPCK_REGISTER_BYTES;
+			device->host_unregister(tpck_staging_data(staging) + from);
 		}
+		return;
 	}
 }
 

@@ -67,6 +67,22 @@ static int piece_mark(struct tpck_pieces *p, uint64_t bytes)
 	return device->event_record(events[at], stream);
 }
 
+/* Queues the copy of bytes at a device's address to an offset in the data area, cut where registrations end. */
+static int copy_to(const struct tpck_pieces *p, uint64_t offset, uint64_t address, uint64_t bytes)
+{
+	int result = 0;
+
+	while (bytes && !result) {
+		uint64_t room = TPCK_REGISTER_BYTES - offset % TPCK_REGISTER_BYTES, now = bytes < room ? bytes : room;
+
+		result = device->copy_from_device(tpck_staging_data(p->staging) + offset, address, now, stream);
+		offset += now;
+		address += now;
+		bytes -= now;
+	}
+	return result;
+}
+
 /* Queues the copies of what has its turn in [from, to). */
 static int piece_begin(struct tpck_pieces *p, uint64_t from, uint64_t to)
 {
@@ -82,8 +98,7 @@ static int piece_begin(struct tpck_pieces *p, uint64_t from, uint64_t to)
 		if (turn->from >= to)
 			break;
 		if (begin < end)
-			result = device->copy_from_device(tpck_staging_data(p->staging) + row->data_offset + (begin - turn->from),
-							  row->address + (begin - turn->from), end - begin, stream);
+			result = copy_to(p, row->data_offset + (begin - turn->from), row->address + (begin - turn->from), end - begin);
 		if (turn->from + row->bytes > to)
 			break;
 		p->turn++;
@@ -115,8 +130,7 @@ static int copy_row(struct tpck_pieces *p, const struct tpck_image_row *row)
 		result = piece_room(p);
 		bytes = row->bytes - at < piece_bytes ? row->bytes - at : piece_bytes;
 		if (!result)
-			result = device->copy_from_device(tpck_staging_data(p->staging) + row->data_offset + at,
-							  row->address + at, bytes, stream);
+			result = copy_to(p, row->data_offset + at, row->address + at, bytes);
 		if (!result)
 			result = piece_mark(p, bytes);
 	}

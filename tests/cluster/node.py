@@ -181,7 +181,22 @@ class Node:
         return glob.glob(self.path("j", "fragment.*"))
 
     def agent_log(self):
-        return job.read(self.path("j", "agent.log"))
+        """Of the agent that is here, or of the last one that was."""
+        self.keep_log()
+        return job.read(self.path("j", "agent.log")) or job.read(self.kept())
+
+    def kept(self):
+        return f"/proc/{self.init}/root/dev/shm/agent.log"
+
+    def keep_log(self):
+        """An agent that ends removes its log, which a test may come to late on a busy machine: another name keeps it."""
+        path = self.path("j", "agent.log")
+        try:
+            if not os.path.exists(self.kept()) or not os.path.samefile(path, self.kept()):
+                os.link(path, self.kept() + ".new")
+                os.rename(self.kept() + ".new", self.kept())
+        except OSError:
+            pass
 
     def cut(self):
         """Nothing comes from it and nothing goes there, and nobody is told."""
@@ -432,6 +447,7 @@ class Cluster:
             self.environment["TRANSPCKPT_TRANSPORT"] = os.environ["TRANSPORT"]
         self.environment.update(settings)
         self.count, self.nodes, self.families = count, [], families or ["4"] * count
+        self.over, self.keeper = threading.Event(), None
         self.mpi = MPI(self) if self.environment.get("TRANSPCKPT_TRANSPORT") == "mpi" else None
         # A node's name is that of its address, as launchers and libraries of ranks take for granted.
         with open(os.path.join(self.root, "hosts"), "w", encoding="ascii") as f:
@@ -456,9 +472,20 @@ class Cluster:
         except BaseException:
             self.__exit__()
             raise
+        self.keeper = threading.Thread(target=self.keep_logs, daemon=True)
+        self.keeper.start()
         return self
 
+    def keep_logs(self):
+        while not self.over.wait(0.2):
+            for node in list(self.nodes):
+                if node.alive:
+                    node.keep_log()
+
     def __exit__(self, *_):
+        self.over.set()
+        if self.keeper:
+            self.keeper.join()
         if self.mpi:
             self.mpi.end()
         for node in self.nodes:

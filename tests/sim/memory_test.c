@@ -2,6 +2,7 @@
 /* Memory: out of the host's reach, pools that follow the device's progress, virtual memory management, pointer queries. */
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,6 +75,31 @@ static void reach(void)
 	OK(cuCtxSynchronize());
 	CHECK(*(int *)(uintptr_t)managed == 3);
 	OK(cuMemFree(managed));
+}
+
+/* Copies know of registrations by whole ranges. */
+static void registered(void)
+{
+	enum { PIECE = 1 << 20 };
+	char *host = mmap(NULL, 4 * PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CUdeviceptr p;
+
+	CHECK(host != MAP_FAILED);
+	OK(cuMemAlloc(&p, 4 * PIECE));
+	OK(cuMemHostRegister(host, PIECE, 0));
+	OK(cuMemHostRegister(host + PIECE, PIECE, 0));
+	OK(cuMemcpyDtoH(host, p, PIECE));
+	OK(cuMemcpyDtoH(host + PIECE, p, PIECE));
+	OK(cuMemcpyDtoH(host + 2 * PIECE, p, 2 * PIECE));
+	EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH(host, p, 2 * PIECE));
+	EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoHAsync(host + PIECE - 4, p, 8, NULL));
+	EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD(p, host + PIECE, 2 * PIECE));
+	OK(cuMemHostUnregister(host));
+	EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoDAsync(p, host + PIECE / 2, PIECE, NULL));
+	OK(cuMemHostUnregister(host + PIECE));
+	OK(cuMemcpyHtoD(p, host, 4 * PIECE));
+	OK(cuMemFree(p));
+	munmap(host, 4 * PIECE);
 }
 
 static void pools(void)
@@ -203,6 +229,7 @@ int main(void)
 	device_start();
 	add = kernel(kernels_load(), "add");
 	reach();
+	registered();
 	pools();
 	vmm();
 	return 0;

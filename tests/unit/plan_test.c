@@ -159,10 +159,15 @@ static void turns(void)
 /* ---- copies ------------------------------------------------------------------------------------------ */
 
 static char *memory; /* the device's; addresses count from 1, as there is no block at 0 */
+static const char *data; /* of the image that is filled */
+static unsigned straddled; /* copies that touch two registrations of it */
 
 static int copy(void *host, uint64_t address, size_t bytes, tpck_stream_handle stream)
 {
+	uint64_t at = (uint64_t)((const char *)host - data);
+
 	(void)stream;
+	straddled += at / TPCK_REGISTER_BYTES != (at + bytes - 1) / TPCK_REGISTER_BYTES;
 	memcpy(host, memory + address, bytes);
 	return 0;
 }
@@ -261,6 +266,38 @@ static bool filled(struct tpck_plan *plan, struct tpck_staging *staging)
 	return good;
 }
 
+/* Blocks that lie across where registrations of the image end. */
+static uint64_t large_bytes(uint32_t i)
+{
+	return i == 0 ? 1000 : i == 1 ? (37 << 20) + 1000 : i == 2 ? 33 << 20 : (61 << 20) + 3;
+}
+
+static void borders(void)
+{
+	enum { LARGE = 136 << 20 };
+	struct tpck_staging staging = {.data_bytes = LARGE};
+	struct tpck_plan *plan = plan_of(4, large_bytes, true);
+	uint64_t at = 1;
+
+	memory = calloc(1, LARGE);
+	staging.header = mmap(NULL, TPCK_IMAGE_DATA_AT + LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (!memory || staging.header == MAP_FAILED)
+		exit(1);
+	data = tpck_staging_data(&staging);
+	for (uint32_t k = 0; k < plan->rows; k++) {
+		plan->row[k].address = at;
+		plan->row[k].class_ = k == 2 ? TPCK_CLASS_CONSTANT : TPCK_CLASS_EARLY;
+		at += plan->row[k].bytes;
+	}
+	tpck_plan_place(plan);
+	straddled = 0;
+	ok(at <= LARGE && filled(plan, &staging) && straddled == 0, "no copy touches two registrations of the image");
+	munmap(staging.header, TPCK_IMAGE_DATA_AT + LARGE);
+	free(memory);
+	free(staging.constants);
+	tpck_plan_free(plan);
+}
+
 static void copies(void)
 {
 	struct tpck_staging staging = {.data_bytes = ROOM};
@@ -270,6 +307,7 @@ static void copies(void)
 	staging.header = mmap(NULL, TPCK_IMAGE_DATA_AT + ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (!memory || staging.header == MAP_FAILED || tpck_pieces_open(&device, NULL))
 		exit(1);
+	data = tpck_staging_data(&staging);
 	memset(tpck_staging_data(&staging), 0x55, ROOM); /* what earlier fillings left */
 	for (int i = 0; i < FILLINGS && good; i++) {
 		struct tpck_plan *plan = plan_of(30, device_bytes, true);
@@ -291,5 +329,6 @@ int main(void)
 	places();
 	turns();
 	copies();
+	borders();
 	return tap_done();
 }

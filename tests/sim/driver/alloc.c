@@ -110,6 +110,13 @@ bool sim_is_pinned(const void *p, uint64_t bytes)
 	       (uint64_t)(uintptr_t)p + bytes <= a->va + a->bytes;
 }
 
+bool sim_is_partly_pinned(uint64_t va, uint64_t bytes)
+{
+	struct sim_alloc *a = sim_alloc_find(va), *n = sim_alloc_next(va);
+
+	return sim_is_pinned((void *)(uintptr_t)va, 1) || (a == NULL && n && n->va < va + bytes && sim_is_pinned((void *)(uintptr_t)n->va, 1));
+}
+
 static uint64_t slab_take(struct slab *s, uint64_t bytes)
 {
 	uint64_t at = 0;

@@ -16,6 +16,8 @@
  * SIMGPU_KERNEL_US_<part>=x      the same for kernels whose name contains part
  * SIMGPU_EXECUTE=0               kernels take their time and do nothing
  * SIMGPU_RECORD=FILE            writes there what is enqueued, and what the program says by simgpu_mark()
+ * SIMGPU_HELPFUL=n[,n...]        what real drivers do that helps nobody is left out: all, or
+ *   straddle       copies to or from page-locked memory of two registrations, or registered in part, are carried out
  * SIMGPU_FAULT=f[,f...]          counts start at 1 and count calls of this process
  *   oom@N          the Nth allocation fails with CUDA_ERROR_OUT_OF_MEMORY
  *   launch@N       the Nth launch is refused with CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
@@ -81,6 +83,16 @@ static void read_fault(char *f)
 		fprintf(stderr, "simgpu: unknown fault '%s' in SIMGPU_FAULT\n", f);
 }
 
+static void read_helpful(char *name)
+{
+	bool all = !strcmp(name, "all"), known = all;
+
+	if (all || !strcmp(name, "straddle"))
+		known = sim_settings.helpful_straddle = true;
+	if (!known)
+		fprintf(stderr, "simgpu: unknown behaviour '%s' in SIMGPU_HELPFUL\n", name);
+}
+
 /* As documented: what comes behind a number that is none of a device is not looked at. */
 static void read_devices(struct sim_settings *s)
 {
@@ -104,6 +116,16 @@ static void read_devices(struct sim_settings *s)
 		s->physical[s->devices++] = (int)i;
 		visible = *end == ',' ? end + 1 : "";
 	}
+}
+
+static void read_list(const char *name, void (*read)(char *one))
+{
+	const char *v = getenv(name);
+	char *copy = v ? strdup(v) : NULL, *save = NULL;
+
+	for (char *one = copy ? strtok_r(copy, ", ", &save) : NULL; one; one = strtok_r(NULL, ", ", &save))
+		read(one);
+	free(copy);
 }
 
 void sim_settings_read(void)
@@ -132,14 +154,8 @@ void sim_settings_read(void)
 		o->ns = (uint64_t)(strtod(eq + 1, NULL) * 1000);
 	}
 	sim_record_start(getenv("SIMGPU_RECORD"));
-	v = getenv("SIMGPU_FAULT");
-	if (v && *v) {
-		char *copy = strdup(v), *save = NULL;
-
-		for (char *f = strtok_r(copy, ", ", &save); f; f = strtok_r(NULL, ", ", &save))
-			read_fault(f);
-		free(copy);
-	}
+	read_list("SIMGPU_HELPFUL", read_helpful);
+	read_list("SIMGPU_FAULT", read_fault);
 }
 
 bool sim_fault_alloc(void)

@@ -38,6 +38,7 @@ struct sim_settings {
 	int n_overrides;
 	bool execute;
 	bool refuse_hint, move_hint;
+	bool helpful_straddle;
 	uint64_t oom_at, launch_at, sticky_at, lost_at, drop_at, stall_at, stall_ns;
 	uint64_t nccl_stall_at, nccl_stall_ns, nccl_error_at;
 	int nccl_stall_rank, nccl_error_rank; /* of the job; -1 for all */
@@ -155,6 +156,8 @@ CUresult sim_host_free(struct sim_alloc *a);
 struct sim_phys *sim_heap_phys(const struct sim_alloc *a, uint64_t *offset);
 /* Page-locked memory as the copy engines care: the whole range lies in one pinned, registered or managed allocation. */
 bool sim_is_pinned(const void *p, uint64_t bytes);
+/* Some of it lies in such an allocation. */
+bool sim_is_partly_pinned(uint64_t va, uint64_t bytes);
 void sim_alloc_free_all(struct sim_ctx *ctx);
 
 /* ---- modules and kernels (module.c) ---- */

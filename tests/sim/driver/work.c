@@ -277,7 +277,7 @@ static CUresult place_of(uint64_t va, uint64_t bytes, uint8_t *kind)
 		if (a && a->kind == SIM_ALLOC_VMM)
 			return CUDA_ERROR_INVALID_VALUE;
 		*kind = sim_is_pinned((void *)(uintptr_t)va, bytes) ? SIM_PINNED : SIM_PAGEABLE;
-		return CUDA_SUCCESS;
+		return *kind == SIM_PAGEABLE && !sim_settings.helpful_straddle && sim_is_partly_pinned(va, bytes) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 	}
 	/* The range may span allocations only where virtual memory management put them side by side. */
 	for (uint64_t end = va + bytes, at = va; at < end;) {

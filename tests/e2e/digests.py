@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# needs: cores=0.5 about=8s
+"""A device that computes other digests than the processor costs nothing but them: one line, and snapshots that a run goes on from."""
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import job
+
+LINE = "this device computes other digests than the processor"
+# Each is wrong for some bytes only: in a word's place, in the tail behind the last word, and by a lane.
+WRONG = {"step": ("(unit.first_word + i + 1) * TPCK_DIGEST_STEP", "(unit.first_word + i) * TPCK_DIGEST_STEP"),
+         "tail": ("(8 * b)", "(4 * b)"),
+         "lane": ("threadIdx.x; i < count", "threadIdx.x; i < count && threadIdx.x < 31")}
+
+
+def built(place, name, old, new):
+    """The library's kernel with a fault."""
+    source = os.path.join(os.environ.get("srcdir", "."), "kernels/digest.cu")
+    text = job.read(source)
+    assert text.count(old) >= 1, (name, old)
+    path = os.path.join(place.root, name)
+    with open(path + ".cu", "w", encoding="utf-8") as f:
+        f.write(text.replace(old, new))
+    subprocess.run([os.path.join(place.build, "tests/sim/simnvcc"), "-O2", "-I" + os.environ.get("srcdir", "."), "--image", path + ".cu",
+                    "-o", path + ".simgpu"], check=True)
+    return path + ".simgpu"
+
+
+def trains(checks, what, kernels, wrong):
+    with job.Place() as place:
+        if kernels:
+            place.environment["TRANSPCKPT_KERNELS"] = built(place, what, *kernels)
+        this = job.Job(place, "gpt", "--seed", "5", "--steps", "60")
+        this.run_plain()
+        this.killed_at(20)
+        second = job.Job.resumed_at(this.killed_at(10)) or 0
+        start = this.start()
+        status = start.wait()
+        third = job.Job.resumed_at(start) or 0
+        checks.ok(status == 0 and 0 < second < third and not this.differences(), f"{what}: killed, and goes on at step {second}, then {third}, to the "
+                  "same bytes", status, *this.differences(), this.story())
+        said = this.starts[0].said().count(LINE)
+        checks.ok(said == wrong, f"{what}: it is said {said} times", this.story())
+        checks.ok("does not hold what the device had" not in this.story() and "failed" not in this.story(), f"{what}: no snapshot is dropped", this.story())
+
+
+def main():
+    checks = job.Checks()
+    trains(checks, "right", None, 0)
+    for what, fault in WRONG.items():
+        trains(checks, what, fault, 1)
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()
