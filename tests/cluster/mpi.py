@@ -28,12 +28,12 @@ MPI = {"TRANSPCKPT_TRANSPORT": "mpi"}
 class Run:
     """The trainer, plain and on nodes of a cluster that see one folder."""
 
-    def __init__(self, cluster):
+    def __init__(self, cluster, steps=STEPS):
         self.cluster, self.starts = cluster, 0
         self.work, self.plain = os.path.join(cluster.root, "work"), os.path.join(cluster.root, "plain")
         for folder in (self.work, self.plain):
             os.makedirs(folder)
-        trainer = [os.path.join(cluster.build, "tests/trainers/gpt"), "--steps", STEPS, "--seed", "7", "--out", "out"]
+        trainer = [os.path.join(cluster.build, "tests/trainers/gpt"), "--steps", str(steps), "--seed", "7", "--out", "out"]
         self.argv = [*cluster.runner, os.path.join(cluster.build, "transpckpt"), "run", "--", *trainer]
         environment = {k: v for k, v in cluster.environment.items() if not k.startswith("TRANSPCKPT_")}
 
@@ -109,9 +109,9 @@ def case_again():
     node is lost, of which mpirun does not hear: the others go on."""
     with node.Cluster(3, **MPI) as cluster:
         a, b, c = cluster.nodes
-        run = Run(cluster)
+        # It is not to end while agents are started, which takes mpirun long on a busy machine.
+        run = Run(cluster, steps=300)
         cluster.mpi.start()
-        # It is not to end while agents are started.
         slow = {"SIMGPU_KERNEL_US": "2000"}
         first = run.start(a, **slow)
         holder = node.until(lambda: [n for n in (b, c) if kept(n) >= 10][:1], 60)

@@ -29,6 +29,8 @@ start_agent
 trainer --steps 2 --exit-at 1 --bytes 30000000
 ok "one image where only one fits, with the reason" said "ready 1 images.*TRANSPCKPT_MEMORY allows"
 ok "it became durable at the end" until_true published step-000000000001.g3
+# The agent knows it a moment later, and the stand-in asks for room once.
+until_true logged "step 1 is durable"
 trainer --steps 3 --exit-at 2 --bytes 30000000
 ok "the next run goes on from it" said "^offer 3 1"
 ok "what is durable makes room" said "ready 1 images"

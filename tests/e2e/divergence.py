@@ -4,6 +4,7 @@
 or disk that has no room, other programs under the same preload. Argument: a group of cases.
 
 Each time there is one clear line, and the run ends like a plain run of what was started."""
+import fcntl
 import glob
 import os
 import re
@@ -290,6 +291,22 @@ def room(checks):
         this = gpt(place)
         this.run_plain()
         unharmed(checks, this, "an agent that is not there", r"/nonexistent/transpckptd")
+    # What the run that was killed had is not durable yet when the next one asks for room, and there is none beside it.
+    with job.Place(TRANSPCKPT_MEMORY="38M", TRANSPCKPT_DURABLE_INTERVAL="1000") as place:
+        this = gpt(place)
+        this.run_plain()
+        os.makedirs(os.path.join(place.store, "j"))
+        with open(os.path.join(place.store, "j", "lock"), "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            this.killed_at(10)
+            start = this.start()
+            full = start.slowly_until(lambda: "no snapshots of process" in place.agent_log())
+        checks.ok(full, "no room beside what is not durable yet: said", this.story())
+        start.go_on()
+        second = start.slowly_until(lambda: any(row["generation"] == 2 and row["offered"] for row in place.listed()))
+        checks.ok(second, "and snapshots are taken once that is", this.story())
+        start.go_on()
+        checks.ok(start.wait() == 0 and not this.differences(), "and it trains to the same bytes", *this.differences(), this.story())
     if not root:
         print("# not root: no small file systems, no other owner")
         return

@@ -51,7 +51,7 @@ def rotten(checks):
         place.run(SAVE, 0, 4, 4)
         # The first of a name is read once there is nothing else to do.
         names = {"latest", *(f"step-{i}.pt" for i in range(4))}
-        good = until(lambda: said_of(place) == ({name: "good" for name in names}, [], 0), 30)
+        good = until(lambda: said_of(place) == ({name: "good" for name in names}, [], 0))
         checks.ok(good, "all that was saved is good", said_of(place))
         rot(place.path("step-0.pt"), 7)
         rot(place.path("step-3.pt"), 5 * MIB + 3)
@@ -69,10 +69,10 @@ def rotten(checks):
                   "what was changed or removed is no fault", states, faults)
         # By a new agent where the last has nothing to do any more: it tidies, and what was changed is not listed then.
         place.run(SAVE, 0, 1, 4)
-        again = until(lambda: said_of(place)[0].get("step-0.pt") == "good", 30)
+        again = until(lambda: said_of(place)[0].get("step-0.pt") == "good")
         _, faults, _ = said_of(place)
         checks.ok(again and len(faults) == 1, "nor what was saved again", *said_of(place))
-        until(lambda: said_of(place)[0].get("latest") == "good", 30)
+        until(lambda: said_of(place)[0].get("latest") == "good")
         # What the last crash cut off, and what it left in between.
         log = os.path.join(place.root, "store/j/files.sums")
         with open(log, "r+b") as f:
@@ -109,7 +109,7 @@ def renamed(checks):
         def good():
             done = place.command("verify", "--files", "--json")
             return {r["path"]: r["state"] for r in json.loads(done.stdout or "[]")}
-        checks.ok(until(lambda: good() == dict.fromkeys(wanted, "good"), 30), "folders renamed into place", good(), wanted)
+        checks.ok(until(lambda: good() == dict.fromkeys(wanted, "good")), "folders renamed into place", good(), wanted)
         os.rename(place.path("ckpt-0"), place.path("kept"))
         os.rename(place.path("model.pt"), place.path("best.pt"))
         rot(place.path("kept/rank/optim.pt"), 7)
@@ -124,9 +124,9 @@ def renamed(checks):
         os.rename(place.path("best.pt"), place.path("ckpt-1/rank/other.pt"))
         checks.ok(place.path("ckpt-1/rank/other.pt") not in good(), "what was moved to another folder is not known", good())
         # The next agent tidies the log: it has the names of today.
-        until(lambda: not place.agent_pid(), 30)
+        until(lambda: not place.agent_pid())
         place.run(SAVE, 0, 1, 2)
-        until(lambda: "step-0.pt" in said_of(place)[0], 30)
+        until(lambda: "step-0.pt" in said_of(place)[0])
         os.rename(place.path("kept"), place.path("kept again"))
         states = good()
         checks.ok(states.get(place.path("kept again/model.pt")) == "good" and states.get(place.path("kept again/rank/optim.pt")) == "BAD",
@@ -160,7 +160,7 @@ def shared_by(place, program, *saves):
     """Bytes, once these have been saved, by the agent of a program that is there; it ends."""
     for begin, end in saves:
         place.run(SAVE, begin, end, 16)
-        until(lambda last=f"step-{end - 1}.pt": last in said_of(place)[0], 30)
+        until(lambda last=f"step-{end - 1}.pt": last in said_of(place)[0])
     bytes_shared = sum(row["shared"] for row in place.rows() if row["state"] == "published")
     program.communicate("\n")
     return bytes_shared
@@ -185,7 +185,7 @@ def on_btrfs(checks):
             # Another one's rot is not inherited: what is shared is compared.
             rot(place.path("step-3.pt"), 2 * MIB + 3)
             # By another agent, which finds in the log what the last save was.
-            until(lambda: not place.agent_pid(), 30)
+            until(lambda: not place.agent_pid())
             logged = len(place.log())
             with place.start(STAY, stderr=subprocess.DEVNULL) as program:
                 checks.ok(until(lambda: "saves of 3 names are known" in place.log()[logged:], 60), "what was saved before is known", place.log())

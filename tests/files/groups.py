@@ -59,7 +59,7 @@ class Group:
     def __exit__(self, *_):
         for pid in read(os.path.join(self.path, "cgroup.procs")).split():
             os.kill(int(pid), signal.SIGKILL)
-        until(lambda: not read(os.path.join(self.path, "cgroup.procs")).strip(), 20)
+        until(lambda: not read(os.path.join(self.path, "cgroup.procs")).strip())
         os.rmdir(self.path)
 
     def enter(self):
@@ -109,7 +109,7 @@ def cases(checks, group, outside):
             if outside:
                 environment = {k: v for k, v in place.environment.items() if k != "LD_PRELOAD"}
                 agent = subprocess.Popen([place.agent, "--job", "j", "--foreground"], env=environment, stderr=subprocess.DEVNULL)
-                until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")), 20)
+                until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")))
             place.plain["MORE"] = "230"
             plain = started(place, group, program, own, each, SAVED, preload=False)
             for name in place.listing():

@@ -92,7 +92,7 @@ def outside(place):
 def settled(place):
     """The job is started again; what was owed is made real by it."""
     inside = place.run(INSIDE)
-    until(lambda: ".tpck-" not in outside(place), 30)
+    until(lambda: ".tpck-" not in outside(place))
     return inside, outside(place)
 
 
@@ -107,7 +107,7 @@ def agent_alone(place, when):
     del environment["LD_PRELOAD"]
     agent = subprocess.Popen([tool("killer"), str(when), place.agent, "--job", "j", "--foreground"], cwd=place.work,
                              env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")) or agent.poll() is not None, 20)
+    until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")) or agent.poll() is not None)
     program = start(place, 0, tool("sequence"), str(ROUNDS))
     status = program.wait(120)
     program.stderr.close()
@@ -281,7 +281,7 @@ def power(checks):
                   "trace=openat,pwrite64,write,fsync,fdatasync,renameat,renameat2,unlinkat", "-o"]
         agent = subprocess.Popen([*strace, trace, place.agent, "--job", "j", "--foreground"], cwd=place.work, env=environment,
                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")), 20)
+        until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")))
         # The second run goes through memory, whose bytes are all the agent's writing.
         for _ in range(2):
             for name in os.listdir(place.work):

@@ -89,7 +89,7 @@ time.sleep(600)
         saver.stdout.readline()
         saver.kill()
         saver.communicate()
-        gone = until(lambda: not place.listed() and not os.listdir(place.behind), 30)
+        gone = until(lambda: not place.listed() and not os.listdir(place.behind))
         checks.ok(gone, "of one that was never closed nothing appears, and nothing is left", place.listed(), os.listdir(place.behind))
 
 

@@ -119,7 +119,7 @@ def memory(checks):
     """From the copy in memory, by each way."""
     with Place() as place:
         saver = saved(place, 0, len(WAYS) + 2)
-        until(lambda: len(kept(place)) == len(WAYS) + 2, 20)
+        until(lambda: len(kept(place)) == len(WAYS) + 2)
         checks.ok(len(kept(place)) == len(WAYS) + 2, "what was published has a copy in memory, the first one too", kept(place))
         for i, way in enumerate(WAYS, 1):
             name = f"step-{i}.pt"
@@ -129,9 +129,9 @@ def memory(checks):
             checks.ok(bad != content_of(i) and got == [digest_of(content_of(i))], f"a file that has rotted is read as it was saved: {way}", got, said)
             checks.ok(len(said) == 1 and f"{name}: bytes {MIB} to {2 * MIB - 1} on disk are not what was saved" in said[0] and
                       place.path(name) + ".tpck-bad" in said[0] and "copy in memory" in said[0], "one line says file, place and bytes", said)
-            back = until(lambda path=name, i=i: place.content(path) == content_of(i), 20)
+            back = until(lambda path=name, i=i: place.content(path) == content_of(i))
             checks.ok(back and place.content(name + ".tpck-bad") == bad, "it is as it was saved for everybody, and the bad one is set aside")
-        until(lambda: len(kept(place)) == len(WAYS) + 2, 20)
+        until(lambda: len(kept(place)) == len(WAYS) + 2)
         got, said = read(place, *(f"plain=step-{i}.pt" for i in range(len(WAYS) + 2)))
         checks.ok(got == [digest_of(content_of(i)) for i in range(len(WAYS) + 2)] and not said, "nothing is said of what is good", got, said)
         # Twice the same.
@@ -139,10 +139,10 @@ def memory(checks):
         got, said = read(place, "plain=step-1.pt", "plain=step-1.pt")
         checks.ok(got == [digest_of(content_of(1))] * 2 and len(said) == 1 and "step-1.pt.tpck-bad.1" in said[0],
                   "what was put back has a copy too, and the next bad one a name of its own", got, said)
-        until(lambda: place.content("step-1.pt") == content_of(1) and len(kept(place)) == len(WAYS) + 2, 20)
+        until(lambda: place.content("step-1.pt") == content_of(1) and len(kept(place)) == len(WAYS) + 2)
         before = set(kept(place))
         place.run(SAVER + "import os; os.unlink('step-2.pt')", 1, 2, input="1\n")
-        gone = until(lambda: len(before - set(kept(place))) == 2 and len(kept(place)) == len(WAYS) + 1, 20)
+        gone = until(lambda: len(before - set(kept(place))) == 2 and len(kept(place)) == len(WAYS) + 1)
         checks.ok(gone, "what is saved again and what is removed lose their copies", before, kept(place))
         checks.ok(end(place, saver) and not os.path.exists(place.job_folder), "no copy outlives the agent")
 
@@ -170,7 +170,7 @@ def beside(checks):
     with Place() as place:
         saver = place.start(PAST)
         saver.stdout.readline()
-        until(lambda: len(kept(place)) == 2, 20)
+        until(lambda: len(kept(place)) == 2)
         checks.ok(len(kept(place)) == 2, "what was never in memory gets a copy there", kept(place))
         good, before = place.content("first.pt"), os.stat(place.path("first.pt"))
         held = sum(os.stat(os.path.join(place.job_folder, "files", n)).st_blocks * 512 for n in kept(place))
@@ -178,12 +178,12 @@ def beside(checks):
         for turn in range(2):
             rot(place.path("first.pt"), MIB)
             got, said = read(place, "plain=first.pt")
-            back = until(lambda: place.content("first.pt") == good, 20)
+            back = until(lambda: place.content("first.pt") == good)
             after = os.stat(place.path("first.pt"))
             checks.ok(got == [digest_of(good)] and len(said) == 1 and back and
                       (after.st_mode, after.st_mtime_ns, after.st_gid) == (before.st_mode, before.st_mtime_ns, before.st_gid),
                       f"it is read from there and put back as it was, with mode and time: {turn}", got, said, after)
-            until(lambda: len(kept(place)) == 2, 20)
+            until(lambda: len(kept(place)) == 2)
         # What somebody changes while there is no time yet for its copy has none.
         with open(place.path("first.pt"), "r+b") as f:
             f.write(b"x")
@@ -197,7 +197,7 @@ def in_place(checks):
     """Who changes it changes the file at the path, which is as it was saved by then."""
     with Place() as place:
         saver = saved(place, 0, 2)
-        until(lambda: len(kept(place)) == 2, 20)
+        until(lambda: len(kept(place)) == 2)
         rot(place.path("step-1.pt"), MIB)
         want = b"changed" + content_of(1)[7:]
         got, said = read(place, "changed=step-1.pt")
@@ -255,14 +255,14 @@ def bad_copies(checks):
     """An agent that was killed has left the copies; one of them is bad too."""
     with Place() as place:
         saver = saved(place, 0, 4)
-        until(lambda: len(kept(place)) == 4, 20)
+        until(lambda: len(kept(place)) == 4)
         place.kill_agent()
         rot(place.path("step-2.pt"), 5)
         got, said = read(place, "plain=step-2.pt")
         checks.ok(got == [digest_of(content_of(2))] and len(said) == 1, "copies are there when the agent was killed", got, said)
-        back = until(lambda: place.content("step-2.pt") == content_of(2), 20)
+        back = until(lambda: place.content("step-2.pt") == content_of(2))
         checks.ok(back and place.agent_pid(), "and the next agent puts them at their paths")
-        until(lambda: len(kept(place)) == 4, 20)
+        until(lambda: len(kept(place)) == 4)
         for name in kept(place):
             rot(os.path.join(place.job_folder, "files", name), 2 * MIB)
         rot(place.path("step-3.pt"), 1)
@@ -295,7 +295,7 @@ def restart(checks):
         saver = saved(place, 0, 2)
         saver.kill()
         saver.wait()
-        checks.ok(until(lambda: not os.path.exists(place.job_folder), 20), "nor longer than that", kept(place))
+        checks.ok(until(lambda: not os.path.exists(place.job_folder)), "nor longer than that", kept(place))
 
 
 def budget(checks):
@@ -307,19 +307,19 @@ def budget(checks):
         for i in range(2, 9):
             saver.stdin.write(f"{i}\n")
             saver.stdin.flush()
-            until(lambda i=i: place.content(f"step-{i}.pt") == content_of(i) and not place.listed(), 20)
+            until(lambda i=i: place.content(f"step-{i}.pt") == content_of(i) and not place.listed())
         folder = os.path.join(place.job_folder, "files")
 
         def held():
             return sum(os.stat(os.path.join(folder, n)).st_blocks * 512 for n in os.listdir(folder) if not n.startswith("table"))
-        inside = until(lambda: 0 < held() <= limit and any(n.startswith("spare.") for n in os.listdir(folder)), 20)
+        inside = until(lambda: 0 < held() <= limit and any(n.startswith("spare.") for n in os.listdir(folder)))
         count = len(kept(place))
         checks.ok(inside and 1 <= count < 8, f"{count} copies and a spare are within the half of TRANSPCKPT_MEMORY", held())
         for name in ("step-8.pt", "step-1.pt"):
             rot(place.path(name), 3)
         got, said = read(place, "plain=step-8.pt", "plain=step-1.pt")
         checks.ok(got == [digest_of(content_of(8)), "errno 5"], "the newest ones are kept", got, said)
-        until(lambda: place.content("step-8.pt") == content_of(8) and len(kept(place)) == count, 20)
+        until(lambda: place.content("step-8.pt") == content_of(8) and len(kept(place)) == count)
         end(place, saver)
     with Place(TRANSPCKPT_FILES_VERIFY="off") as place:
         saver = saved(place, 0, 3)
@@ -351,7 +351,7 @@ def newest(checks):
         with Place() as place:
             saver = place.start(SPACED, seconds, how)
             saver.stdout.readline()
-            until(lambda: len(kept(place)) == want, 20)
+            until(lambda: len(kept(place)) == want)
             # One more that should not be there comes a moment later.
             until(lambda: len(kept(place)) != want, 1.5)
             checks.ok(len(kept(place)) == want, f"saved {seconds} s apart, {how}: {want} of 5 are kept", kept(place))
@@ -388,7 +388,7 @@ for line in sys.stdin:
         got, said = read(place, *(f"plain=step-{i}.pt" for i in range(4)))
         checks.ok(got == [digest_of(content_of(0))] + ["errno 5"] * 3, "and so does one that begins then", got, said)
         place.run(SAVER, 4, 6, input="")
-        until(lambda: place.content("step-5.pt") == content_of(5) and not place.agent_pid(), 20)
+        until(lambda: place.content("step-5.pt") == content_of(5) and not place.agent_pid())
         rot(place.path("step-5.pt"), 1)
         time.sleep(0.3)
         checks.ok(ask("step-5.pt") == "errno 5", "what is saved meanwhile is known")
@@ -441,7 +441,7 @@ def nearer(checks):
     """What the page cache does not have is read from the copy in memory, if that is as it was saved; what is to be changed is not."""
     with Place() as place:
         saver = saved(place, 0, 3)
-        until(lambda: len(kept(place)) == 3, 20)
+        until(lambda: len(kept(place)) == 3)
         names = [f"step-{i}.pt" for i in range(3)]
 
         def forget():

@@ -172,7 +172,7 @@ def fails(checks):
             struck = Struck(place, "tpck-files", f"-etrace={call}", f"-einject={call}:error={code}")
             go(program)
             told(program, "owed")
-            there = until(lambda words=words: errors(place).get("a-2.pt") == words, 20)
+            there = until(lambda words=words: errors(place).get("a-2.pt") == words)
             checks.ok(there and place.content("a-2.pt") is None, f"{call} that fails with {code} is told by ls, nothing half is there",
                       place.listed(), place.log())
             go(program)
@@ -212,7 +212,7 @@ def closes(checks):
             struck = Struck(place, "tpck-files", "-etrace=pwrite64", "-einject=pwrite64:error=EDQUOT")
             go(program)
             told(program, "owed")
-            until(lambda: errors(place).get("a-2.pt") == "Disk quota exceeded", 20)
+            until(lambda: errors(place).get("a-2.pt") == "Disk quota exceeded")
             go(program)
             said = line(program)
             checks.ok(said == expected, f"close() of a file that cannot be made durable now, TRANSPCKPT_FSYNC={level}: {expected}", said)
@@ -411,10 +411,10 @@ def hanging(checks):
             told(program, "owed")
             # Each disk has got its lane, and all syncers that it may have, before the healthy one comes.
             threads = f"/proc/{place.agent_pid()}/task"
-            until(lambda: len(os.listdir(threads)) > 7 + 3 * 7, 20)
+            until(lambda: len(os.listdir(threads)) > 7 + 3 * 7)
             go(program)
             names = ["b-0.pt", "b-1.pt", "b-2.pt", "b-3.pt", "b-4.pt", "c-2.pt", "c-3.pt", "c-4.pt"]
-            came = until(lambda: [n for n in names if os.path.exists(os.path.join(folders[-1], n))] == names, 20)
+            came = until(lambda: [n for n in names if os.path.exists(os.path.join(folders[-1], n))] == names)
             owed = [os.path.exists(f"{folder}/b-2.pt") for folder in folders[:-1]]
             busy = len(os.listdir(threads))
             if not came:
@@ -512,7 +512,7 @@ def apart(checks):
             struck = Struck(place, "tpck-files", "-P", os.path.realpath(place.work), "-etrace=openat", "-einject=openat:error=EDQUOT")
             go(program)
             told(program, "owed")
-            until(lambda: errors(place).get("a-2.pt") == "Disk quota exceeded", 20)
+            until(lambda: errors(place).get("a-2.pt") == "Disk quota exceeded")
             go(program)
             said = [line(program) for _ in range(4)]
             checks.ok(said == ["nothing", "nothing", "True", "nothing"] and
@@ -578,7 +578,7 @@ def loses(checks):
             program = begun(place, LOSES)
             go(program)
             told(program, "owed")
-            there = until(lambda: errors(place).get("big-0.pt"), 30)
+            there = until(lambda: errors(place).get("big-0.pt"))
             first = errors(place).get("big-0.pt")
             until(lambda: place.log().count("big-0.pt") > 1, 3)
             checks.ok(there and place.content("big-0.pt") == b"old", "a sync that failed is not taken for one that worked the next time: "
@@ -596,7 +596,7 @@ def loses(checks):
             room("96m")
             go(program)
             told(program, "closed")
-            there = until(lambda: errors(place).get("more.pt") == "Input/output error", 30)
+            there = until(lambda: errors(place).get("more.pt") == "Input/output error")
             lines = len(re.findall("the disk has lost some", place.log()))
             checks.ok(said == "an error" and there and place.content("more.pt") == b"old" and lines == 1,
                       "what the disk has lost and memory has not does not come, which is said in a line", said, place.listed(), place.log())
@@ -940,7 +940,7 @@ def stopped(checks):
                 continue
             go(second)
             status, _ = end(second)
-            came = until(lambda place=place: not place.listed(), 30)
+            came = until(lambda place=place: not place.listed())
             content = place.content("a-2.pt") or b""
             last = ("(1000000, b'3', b'3')", b"3" * 1000000) if way == "reads" else ("(2000000, b'2', b'2')", b"2" * 2000000)
             if said != ["(3000000, b'1', b'1')" if way == "reads" else "", "(2000000, b'2', b'2') 2000000 True", f"{last[0]} False", "done"] or \

@@ -146,7 +146,7 @@ def killed(checks):
         place.run("import os; print(os.listdir('.'))")
         checks.ok(until(lambda: place.content("later.pt") == b"later") and place.content("again.pt") is None,
                   "the next start of the job has it finished", place.log())
-        checks.ok(until(lambda: not [n for n in os.listdir(place.work) if n.startswith(".tpck-")], 10), "and nothing is left beside",
+        checks.ok(until(lambda: not [n for n in os.listdir(place.work) if n.startswith(".tpck-")]), "and nothing is left beside",
                   os.listdir(place.work))
 
 
@@ -372,7 +372,7 @@ def ahead(checks):
             until(lambda: not place.listed())
             go(program)
             told(program, "written")
-            checks.ok(until(lambda: beside(place), 20), "a large file that is being written is beside its target already", place.listing())
+            checks.ok(until(lambda: beside(place)), "a large file that is being written is beside its target already", place.listing())
             go(program)
             told(program, "to be killed" if kill else "closed")
             if kill:
@@ -413,7 +413,7 @@ def elders(checks):
             agent = subprocess.Popen(["strace", "-f", "-o", os.devnull, "-e", "trace=renameat", "-e", "inject=renameat:delay_enter=2000000",
                                       place.agent, "--job", "j", "--foreground"], env=environment, stdout=subprocess.DEVNULL,
                                      stderr=subprocess.DEVNULL) if shutil.which("strace") else None
-            until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")), 20)
+            until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")))
             said = place.run(PARENT, 1000 * turn).splitlines()[-1]
             checks.ok(said.startswith("5 ['a.pt'"), "a process that began before all files sees its child's at once", said, place.log())
             place.kill_agent()
@@ -451,7 +451,7 @@ def dead_at_its_place(checks):
                 agent = subprocess.Popen(["strace", "-f", "-o", os.devnull, "-e", "trace=renameat", "-e", "inject=renameat:signal=KILL:when=1",
                                           place.agent, "--job", "j", "--foreground"], env=environment, stdout=subprocess.DEVNULL,
                                          stderr=subprocess.DEVNULL)
-                until(lambda: place.agent_pid() not in (None, 0, before) or agent.poll() is not None, 20)
+                until(lambda: place.agent_pid() not in (None, 0, before) or agent.poll() is not None)
                 if agent.poll() is None:
                     break
             go(program)
@@ -462,7 +462,7 @@ def dead_at_its_place(checks):
             if said == "nothing":
                 program.kill()
             end(program)
-            until(lambda: not place.listed(), 20)
+            until(lambda: not place.listed())
             checks.ok(killed and said == want and place.content("a.pt") == left, f"the agent dies at a rename, and the program calls {call}", said,
                       place.content("a.pt"), place.log())
 
@@ -477,7 +477,7 @@ def ahead_of_a_bad_disk(checks):
         agent = subprocess.Popen(["strace", "-f", "-o", place.path("../calls"), "-e", "trace=sync_file_range,unlinkat",
                                   "-e", "inject=sync_file_range:error=EIO", place.agent, "--job", "j", "--foreground"],
                                  env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")), 20)
+        until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")))
         program = place.start(AHEAD)
         told(program, "one")
         until(lambda: not place.listed())
@@ -487,7 +487,7 @@ def ahead_of_a_bad_disk(checks):
         def given_up():
             with open(place.path("../calls"), encoding="utf-8") as f:
                 return re.search(r'unlinkat\(\d+, "\.tpck-[^"]*", 0\) += 0', f.read())
-        checks.ok(until(given_up, 20) and place.listing() == ["a-0.pt"] and not [n for n in os.listdir(place.work) if n.startswith(".tpck-")],
+        checks.ok(until(given_up) and place.listing() == ["a-0.pt"] and not [n for n in os.listdir(place.work) if n.startswith(".tpck-")],
                   "a part whose disk fails is given up", os.listdir(place.work))
         go(program)
         told(program, "closed")
@@ -522,7 +522,7 @@ def leased(checks):
         agent = subprocess.Popen(["strace", "-f", "-o", place.path("../calls"), "-e", "trace=fcntl", "-e", "inject=fcntl:delay_exit=20000",
                                   place.agent, "--job", "j", "--foreground"], env=environment, stdout=subprocess.DEVNULL,
                                  stderr=subprocess.DEVNULL)
-        until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")), 20)
+        until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")))
         before = place.agent_pid()
         program = place.start(CUT_AT_ONCE)
         told(program, "written")
@@ -610,7 +610,7 @@ def headless(checks):
     """The thread that is the process in /proc has ended; another one goes on writing."""
     with Place() as place:
         place.run(HEADLESS)
-        until(lambda: place.content("model.pt") is not None, 5)
+        until(lambda: place.content("model.pt") is not None)
         checks.ok(place.content("model.pt") == b"firstsecond", "a process without its first thread is no dead one",
                   place.content("model.pt"), place.log())
 
@@ -691,7 +691,7 @@ def spares(checks):
             return [n for n in os.listdir(os.path.join(place.job_folder, "files")) if re.match(r"spare\.[0-9a-f]+$", n)]
         program = place.start(SPARES)
         told(program, "one")
-        checks.ok(until(lambda: not place.listed() and len(held()) == 3, 20), "some of eight names have memory ready", held())
+        checks.ok(until(lambda: not place.listed() and len(held()) == 3), "some of eight names have memory ready", held())
         agent = pause(place)
         go(program)
         told(program, "two")
@@ -766,7 +766,7 @@ def reused(checks):
         trace = os.path.join(place.root, "trace")
         program = place.start(REUSED)
         told(program, "begun")
-        until(lambda: settled() and copies(), 20)
+        until(lambda: settled() and copies())
         begun = set(copies())
         agent = pause(place)
         tracer = subprocess.Popen(["strace", "-f", "-q", "-o", trace, "-e", "trace=fallocate", "-p", str(agent)], stderr=subprocess.DEVNULL)
@@ -777,16 +777,16 @@ def reused(checks):
         os.kill(agent, signal.SIGCONT)
         go(program)
         told(program, "one")
-        until(lambda: settled() and set(copies()) - begun, 20)
+        until(lambda: settled() and set(copies()) - begun)
         first = (set(copies()) - begun).pop()
         go(program)
         told(program, "over")
-        calm = until(lambda: settled(first), 20)
+        calm = until(lambda: settled(first))
         go(program)
         checks.ok(calm and in_memory == "True" and program.stdout.readline().strip() == "True" and not punched(),
                   "what is mapped from memory stays as it is when two newer ones have been saved", in_memory, punched())
         told(program, "end")
-        checks.ok(until(settled, 20) and until(punched, 20), "what nobody reads gives its pages to the next one")
+        checks.ok(until(settled, 20) and until(punched), "what nobody reads gives its pages to the next one")
         go(program)
         end(program)
         tracer.terminate()

@@ -92,7 +92,7 @@ def syscalls(checks):
             said.append([program.stdout.readline()])
             told(program, "begun")
             if preload:
-                until(lambda: not place.listed(), 20)
+                until(lambda: not place.listed())
                 agent = hold(place)
             go(program)
             while (line := program.stdout.readline().strip()) not in ("pending", ""):
@@ -136,7 +136,7 @@ def past(checks):
         # What is owed in the folder when such a file is made is waited for: here it is not in that folder.
         program = place.start(PAST.replace('"first.pt"', '"e/first.pt"').replace('step("begun")', 'step("begun"); os.mkdir("e")'))
         told(program, "begun")
-        until(lambda: not place.listed(), 20)
+        until(lambda: not place.listed())
         agent = hold(place)
         go(program)
         seen = program.stdout.readline().strip()
@@ -151,10 +151,10 @@ def past(checks):
         if shutil.which("strace"):
             strace = subprocess.Popen(["strace", "-f", "-y", "-qq", "-e", "trace=fsync,renameat", "-o", trace, "-p", str(agent[0])],
                                       stderr=subprocess.DEVNULL)
-            until(lambda: os.path.exists(trace), 5)
+            until(lambda: os.path.exists(trace))
             time.sleep(0.3)
         release(agent)
-        checks.ok(until(lambda: not place.listed(), 20), "nothing of it stays owed", place.listed(), place.log())
+        checks.ok(until(lambda: not place.listed()), "nothing of it stays owed", place.listed(), place.log())
         if strace:
             strace.terminate()
             strace.wait(20)
@@ -206,7 +206,7 @@ def links(checks):
             program = where.start(LINKS, preload=preload)
             told(program, "begun")
             if preload:
-                until(lambda: not place.listed(), 20)
+                until(lambda: not place.listed())
                 agent = hold(place)
             go(program)
             said.append([])
@@ -218,7 +218,7 @@ def links(checks):
                 rows = [os.path.basename(r["path"]) for r in place.listed()]
                 checks.ok(rows[:6] == ["first.pt", "best.pt", "prev.pt", "last.pt", "last.pt", "unnamed.pt"], "all in its turn", rows)
                 release(agent)
-                checks.ok(until(lambda: not place.listed(), 20), "and comes", place.listed(), place.log())
+                checks.ok(until(lambda: not place.listed()), "and comes", place.listed(), place.log())
             go(program)
             checks.ok(end(program)[0] == 0, "the program ends")
         # A file that is about to lose a name has both for a moment.

@@ -30,17 +30,23 @@ def loaded(path, **how):
     return saver.number([found["weight"], *found["moment"], torch.tensor(found["step"])])
 
 
+def which(path):
+    """An inode's number comes again soon after it was given back."""
+    found = os.stat(path)
+    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+
+
 def mapped(path):
     """torch opens it twice, for the index and for the map: two files, where another takes its place in between."""
     while True:
-        before = os.stat(path).st_ino
+        before = which(path)
         try:
             found = loaded(path, mmap=True)
         except Exception:  # pylint: disable=broad-except
-            if os.stat(path).st_ino == before:
+            if which(path) == before:
                 raise
             continue
-        if os.stat(path).st_ino == before:
+        if which(path) == before:
             return found
 
 

@@ -309,6 +309,8 @@ static void flush_done(struct agent *agent, struct job *job)
 		flush_failed(agent, flush->step, flush->error.text);
 	}
 	flush_end(agent, flush);
+	/* What is durable now may give way to who was told that there is no room. */
+	prepare_again(agent);
 }
 
 uint64_t *flush_running(const struct agent *agent)

@@ -284,6 +284,8 @@ void prepare_again(struct agent *agent)
 		if (!live->answered ||
 		    how_many(agent, live, asked.bytes, asked.images, reason, sizeof reason) > live->granted)
 			prepare_begin(agent, live, &asked);
+		else if (make_room(agent))
+			break; /* it is free in a moment, and this is called again */
 	}
 }
 
