@@ -122,7 +122,9 @@ RULES = [
      r"cuStreamQuery(_ptsz)?|cuEventQuery|cuEventElapsedTime(_v2)?"),
     ("stream", F, "an operation; a wait is not made while running forward, since the write before it is not made either",
      r"cuStream(Wait|Write)Value(32|64)_v2(_ptsz)?"),
-    ("stream", F, "frees all memory at once: the arena forgets its blocks", r"cuCtxDestroy_v2|cuDevicePrimaryCtxReset_v2"),
+    ("stream", F, "the end of the context that all is in frees all memory at once: the arena gives it back, and no snapshots are taken from then on",
+     r"cuCtxDestroy_v2|cuDevicePrimaryCtxRe(set|lease)_v2"),
+    ("stream", M, "by its body in hooks/cuda_context.c: the other device gets access to the arena, as to what the driver makes", r"cuCtxEnablePeerAccess"),
     ("stream", P, "real in every mode", r"cuCtxSynchronize|cuStreamWaitEvent(_ptsz)?|cuEvent(Create|Destroy_v2|Synchronize)|"
      r"cuEventRecord(WithFlags)?(_ptsz)?|cuStreamAddCallback(_ptsz)?|cuDevicePrimaryCtxRetain"),
     ("stream", G, "frees all memory when the last reference goes; the arena is not told",

@@ -125,6 +125,36 @@ CUresult tpck_hook_cuCtxDestroy_v2(CUcontext ctx)
 	return is_primary(ctx) ? destroy(ctx, 0) : end_context(ctx, destroy, 0);
 }
 
+/* The driver gives the current context's device access to what cuMemAlloc made on the other one. What the library serves in its place is mapped memory, for
+ * which each device needs access of its own (vendor documentation, virtual memory management). */
+static void share(CUcontext owner)
+{
+	CUdevice with, of;
+	CUcontext popped;
+
+	if (tpck_cuda.cuCtxGetDevice(&with) != CUDA_SUCCESS || tpck_cuda.cuCtxPushCurrent_v2(owner) != CUDA_SUCCESS)
+		return;
+	if (tpck_cuda.cuCtxGetDevice(&of) != CUDA_SUCCESS)
+		of = -1;
+	tpck_cuda.cuCtxPopCurrent_v2(&popped);
+	tpck_engine_share_memory(of, with);
+}
+
+CUresult tpck_hook_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	CUresult result;
+
+	if (self)
+		tpck_engine_unresumable("the program lets one device use the memory of another (cuCtxEnablePeerAccess)");
+	result = TPCK_CALL(cuCtxEnablePeerAccess, peerContext, Flags);
+	if (self && result == CUDA_SUCCESS && !tpck_cuda_bind())
+		share(peerContext);
+	if (self)
+		tpck_engine_leave(self);
+	return result;
+}
+
 CUresult tpck_hook_cuCtxSynchronize(void)
 {
 	return TPCK_CALL(cuCtxSynchronize);

@@ -61,17 +61,19 @@ static int reserve(int device, uint64_t hint, uint64_t bytes)
 	return settle(before, result);
 }
 
+static bool has(int device, CUdevice_attribute what)
+{
+	int there = 0;
+
+	return tpck_cuda.cuDeviceGetAttribute && tpck_cuda.cuDeviceGetAttribute(&there, what, device) == CUDA_SUCCESS && there;
+}
+
 /* Memory that has to become a descriptor when the program shares it with other processes (hooks/cuda_ipc.c) must be
  * made so. */
 static CUmemAllocationHandleType handle_type(int device)
 {
-	int there = 0;
-
-	if (!tpck_cuda.cuDeviceGetAttribute ||
-	    tpck_cuda.cuDeviceGetAttribute(&there, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device) ||
-	    !there)
-		return CU_MEM_HANDLE_TYPE_NONE;
-	return CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	return has(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+											    : CU_MEM_HANDLE_TYPE_NONE;
 }
 
 static CUmemAllocationProp properties(int device)
@@ -80,6 +82,8 @@ static CUmemAllocationProp properties(int device)
 		.requestedHandleTypes = handle_type(device),
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+		/* What cuMemAlloc makes can be registered with a network's adapter; of mapped memory that has to be asked for. */
+		.allocFlags.gpuDirectRDMACapable = has(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
 	};
 }
 
@@ -112,6 +116,13 @@ static int unback(int device, uint64_t address, uint64_t bytes)
 {
 	(void)device;
 	DEVICE_CALL(cuMemUnmap, address, bytes);
+}
+
+static int share(int with, uint64_t address, uint64_t bytes)
+{
+	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = with}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+
+	DEVICE_CALL(cuMemSetAccess, address, bytes, &access, 1);
 }
 
 static int current(void)
@@ -348,7 +359,7 @@ static int digest(uint64_t units, uint32_t count, uint64_t results, uint32_t res
 }
 
 static struct tpck_device device = {
-	.reserve = reserve, .back = back, .unback = unback, .granule = 2 << 20,
+	.reserve = reserve, .back = back, .unback = unback, .share = share, .granule = 2 << 20,
 	.current = current, .describe = describe, .context_save = context_save, .context_use = context_use, .synchronize = synchronize,
 	.stream_synchronize = stream_synchronize, .stream_create = stream_create,
 	.event_create = event_create, .event_record = event_record, .event_synchronize = event_synchronize,

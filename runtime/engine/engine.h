@@ -125,6 +125,8 @@ void tpck_engine_access(struct tpck_thread *self, uint64_t address, uint64_t byt
 void tpck_engine_unmap(struct tpck_thread *self, uint64_t address, uint64_t bytes);
 /* Whether memory on this device is followed. */
 bool tpck_engine_maps_here(int device);
+/* Whatever the program has on this device, now or later, can be used by another one as well. */
+void tpck_engine_share_memory(int of, int with);
 /* Before the driver destroys or resets a context: of the one that all is in no snapshots are taken any more, and the program's memory is given back, as the
  * driver would. What other contexts have is not touched. */
 void tpck_engine_context_ends(const void *context);

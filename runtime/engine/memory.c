@@ -256,6 +256,14 @@ bool tpck_engine_is_device_memory(uint64_t address)
 	return engine->arena && tpck_arena_contains(engine->arena, address);
 }
 
+void tpck_engine_share_memory(int of, int with)
+{
+	pthread_mutex_lock(&engine->allocation);
+	if (engine->arena && of == engine->ordinal)
+		tpck_arena_share(engine->arena, with);
+	pthread_mutex_unlock(&engine->allocation);
+}
+
 void tpck_engine_context_settle(const void *context)
 {
 	if (!engine->device || context != engine->context || tpck_engine_mode() != TPCK_MODE_LIVE || atomic_load(&engine->context_ended))

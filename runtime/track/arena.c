@@ -14,6 +14,8 @@ enum {
 	HASH_BITS = 14,
 };
 
+enum { SHARED_DEVICES = 64 };
+
 struct tpck_arena {
 	const struct tpck_device *device;
 	int ordinal;
@@ -24,6 +26,7 @@ struct tpck_arena {
 	uint64_t live_blocks, live_bytes, backed_bytes;
 	uint64_t live_room;           /* what live blocks occupy */
 	uint64_t trimmed;             /* calls up to the last time that memory was looked for to give back */
+	uint64_t shared;              /* a bit a device that may use all of it, beside its own */
 	bool unjoined;                /* free neighbours of different streams were left apart */
 	struct tpck_block *highest;   /* block just below top */
 	struct tpck_block *bins[BINS];
@@ -306,6 +309,9 @@ static int back(struct tpck_arena *arena, uint64_t address, uint64_t room)
 		if (result)
 			return result;
 		granules_mark(arena, g, run, true);
+		for (int with = 0; with < SHARED_DEVICES && arena->shared >> with; with++)
+			if (arena->shared >> with & 1)
+				(void)arena->device->share(with, arena->base + g * unit, (run - g) * unit);
 		g = run;
 	}
 	return 0;
@@ -631,6 +637,18 @@ void tpck_arena_totals(const struct tpck_arena *arena, uint64_t *blocks, uint64_
 	*blocks = arena->live_blocks;
 	*bytes = arena->live_bytes;
 	*backed = arena->backed_bytes;
+}
+
+void tpck_arena_share(struct tpck_arena *arena, int with)
+{
+	uint64_t unit = arena->device->granule;
+	struct span all = {0, arena->bytes / unit}, mapping;
+
+	if (with < 0 || with >= SHARED_DEVICES || with == arena->ordinal || arena->shared >> with & 1)
+		return;
+	arena->shared |= 1ull << with;
+	while (next_mapping(arena, &all, &mapping))
+		(void)arena->device->share(with, arena->base + mapping.first * unit, (mapping.end - mapping.first) * unit);
 }
 
 /* Each mapping, whatever lies in it. */

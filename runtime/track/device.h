@@ -30,6 +30,8 @@ struct tpck_device {
 	/* Backs [address, address + bytes), a multiple of granule, with memory of its own; -ENOMEM. */
 	int (*back)(int device, uint64_t address, uint64_t bytes);
 	int (*unback)(int device, uint64_t address, uint64_t bytes);
+	/* Another device may use it, too. */
+	int (*share)(int with, uint64_t address, uint64_t bytes);
 	uint64_t granule;
 
 	int (*current)(void);                         /* * ordinal of the calling thread's device, or -errno */

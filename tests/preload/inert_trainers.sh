@@ -92,6 +92,11 @@ same 0 "iterations" "$D/work/device" "$kernels" loop
 same 0 "children" "$D/work/device" "$kernels" fork
 same 1 "memory that comes and goes" "$D/work/device" "$kernels" memory
 ok "memory: as much as before" test "$(grep -c "as it should be" plain.out)" -eq 4
+SIMGPU_DEVICES=2
+export SIMGPU_DEVICES
+same 1 "one device uses the other's memory" "$D/work/device" "$kernels" peers
+ok "one device uses the other's memory: it may" grep -q 'and comes again, device 1: 3' plain.out
+unset SIMGPU_DEVICES
 for how in contexts release; do
     same 1 "contexts that end ($how)" "$D/work/device" "$kernels" $how
     ok "contexts ($how): the program goes on" grep -q '^59: 0 ' plain.out

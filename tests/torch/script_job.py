@@ -67,10 +67,10 @@ class ScriptJob:
                 start.until(lambda: False, rng.uniform(0, 1.5 * self.first_sec))
             else:
                 step_sec = (self.plain_sec - self.first_sec) / max(lines, 1)
-                start.until(lambda: start.printed().count('\n') >= 6 and self.printed() >= goal)
                 # A busy machine may be slow to make room for the first snapshots.
-                while start.running() and not any(row['offered'] for row in self.place.listed()):
-                    time.sleep(0.1)
+                start.slowly_until(lambda: start.printed().count('\n') >= 6 and self.printed() >= goal and
+                                   any(row['offered'] for row in self.place.listed()))
+                start.go_on()
                 time.sleep(3 * rng.random() * step_sec)
             if not start.running():
                 return start.wait()

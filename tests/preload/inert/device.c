@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program that uses the driver well and badly, and prints every result: the codes and their order are to be
  * the same with and without a preloaded library.
- *   device KERNELS errors | capture | loop | fork | full | memory | contexts | release
+ *   device KERNELS errors | capture | loop | fork | full | memory | contexts | release | peers
  * With CLOSE_FROM=N in its environment it closes all descriptors from N on every ten iterations. */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -106,6 +106,9 @@ static void bad_memory(void)
 	printf("pointer %d\n", data == (void *)(uintptr_t)(p + 8));
 	TRY(cuPointerGetAttribute(&data, CU_POINTER_ATTRIBUTE_RANGE_SIZE, p + 8));
 	printf("size %zu\n", (size_t)data);
+	data = NULL;
+	TRY(cuPointerGetAttribute(&data, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, p));
+	printf("for a network's adapter: %d\n", *(int *)&data);
 	TRY(cuPointerGetAttribute(&data, (CUpointer_attribute)999, p));
 	TRY(cuPointerGetAttribute(NULL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
 	TRY(cuMemcpyHtoD(p, host, 64));
@@ -492,13 +495,55 @@ static int do_release(void)
 	return end_contexts(true);
 }
 
+static void access_of(const char *what, CUdeviceptr p)
+{
+	for (int device = 0; device < 2; device++) {
+		CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+		unsigned long long flags = 99;
+
+		TRY(cuMemGetAccess(&flags, &location, p));
+		printf("%s, device %d: %llu\n", what, device, flags);
+	}
+}
+
+/* One device is given access to what the other has, has later, and gets again. */
+static int do_peers(void)
+{
+	CUdeviceptr before = 0, behind = 0, large = 0;
+	CUcontext first = NULL, second = NULL;
+
+	begin();
+	TRY(cuCtxGetCurrent(&first));
+	TRY(cuMemAlloc(&before, 4096));
+	access_of("before", before);
+	TRY(cuDevicePrimaryCtxRetain(&second, 1));
+	TRY(cuCtxEnablePeerAccess(second, 0));
+	access_of("the other way round", before);
+	TRY(cuCtxSetCurrent(second));
+	TRY(cuCtxEnablePeerAccess(first, 0));
+	TRY(cuCtxEnablePeerAccess(first, 0));
+	TRY(cuCtxSetCurrent(first));
+	access_of("what was there", before);
+	TRY(cuMemAlloc(&behind, 4096));
+	TRY(cuMemAlloc(&large, 64 << 20));
+	access_of("what came behind it", behind);
+	access_of("and what is large", large);
+	TRY(cuMemFree(large));
+	TRY(cuMemAlloc(&large, 512 << 20));
+	access_of("and comes again", large);
+	TRY(cuMemFree(large));
+	TRY(cuMemFree(behind));
+	TRY(cuMemFree(before));
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		int (*run)(void);
 	} habits[] = {{"errors", do_errors}, {"capture", do_capture}, {"loop", do_loop}, {"fork", do_fork}, {"full", do_full},
-		      {"memory", do_memory}, {"contexts", do_contexts}, {"release", do_release}};
+		      {"memory", do_memory}, {"contexts", do_contexts}, {"release", do_release}, {"peers", do_peers}};
 
 	if (argc != 3)
 		return 2;

@@ -464,6 +464,14 @@ SIM_API CUresult cuCtxEnablePeerAccess(CUcontext h, unsigned flags)
 	return sim_return(CUDA_SUCCESS);
 }
 
+bool sim_is_peer(int device, int of)
+{
+	for (struct sim_ctx *c = contexts; c; c = c->next)
+		if (c->device == device && c->peers & 1u << of)
+			return true;
+	return false;
+}
+
 SIM_API CUresult cuCtxDisablePeerAccess(CUcontext h)
 {
 	SIM_ENTER();

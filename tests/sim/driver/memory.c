@@ -262,7 +262,9 @@ static CUresult attribute(void *out, CUpointer_attribute what, CUdeviceptr va)
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		*(unsigned long long *)out = a->phys && a->kind == SIM_ALLOC_VMM ? (unsigned long long)a->phys->prop.requestedHandleTypes : 0;
 		break;
-	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: *(unsigned *)out = 0; break;
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+		*(unsigned *)out = a->kind == SIM_ALLOC_VMM ? a->phys->prop.allocFlags.gpuDirectRDMACapable : a->kind == SIM_ALLOC_DEVICE;
+		break;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		*(unsigned *)out = a->prot & PROT_WRITE ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE :
 				   a->prot ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;

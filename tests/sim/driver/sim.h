@@ -408,6 +408,8 @@ static inline CUresult sim_return(CUresult r)
 }
 extern __thread bool sim_in_callback;
 void sim_ctx_stop(struct sim_ctx *c);
+/* A context of the one device was given access to what cuMemAlloc makes on the other. */
+bool sim_is_peer(int device, int of);
 
 /* ---- streams and events (stream.c, event.c) ---- */
 #define SIM_STREAM_MAGIC 0x5253494du
