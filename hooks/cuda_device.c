@@ -184,7 +184,7 @@ static int stream_create(tpck_stream_handle *stream)
 
 static int event_create(tpck_event_handle *event)
 {
-	DEVICE_CALL(cuEventCreate, (CUevent *)event, CU_EVENT_DISABLE_TIMING);
+	DEVICE_CALL(cuEventCreate, (CUevent *)event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
 }
 
 static int event_record(tpck_event_handle event, tpck_stream_handle stream)
