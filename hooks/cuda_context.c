@@ -4,6 +4,7 @@
 
 #include "hooks/cuda_driver.h"
 #include "hooks/cuda_ipc.h"
+#include "runtime/base/layout.h"
 #include "shim/doors.h"
 
 CUresult tpck_hook_cuInit(unsigned int Flags)
@@ -34,7 +35,7 @@ CUresult tpck_hook_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaV
 
 /* The primary contexts that were asked for. A driver gives the same handle for a device again and again, behind a reset too. */
 enum { DEVICES = 64 };
-static _Atomic(CUcontext) primary[DEVICES];
+static _Atomic(CUcontext) primary[DEVICES] TPCK_LARGE;
 
 static CUcontext primary_of(CUdevice dev)
 {

@@ -619,7 +619,7 @@ def torch(table):
         raise LeftOut("there is no Python with PyTorch: ./bootstrap.sh torch installs one")
     steps, off, forward, plain, preloaded = TORCH_TO - TORCH_FROM, [], [], [], []
     script = [python, "-W", "ignore", os.path.join(scripts.HERE, "gpt.py"), "--steps", str(TORCH_STEPS)]
-    rounds = min(ROUNDS, 3)
+    rounds = min(ROUNDS, 2)
     for number in range(rounds):
         table.step(f"run {number + 1} of {rounds}")
         with job.Place(OMP_NUM_THREADS="1", TRANSPCKPT_OUTPUT="again") as place:

@@ -102,7 +102,7 @@ def saves(table):
     python = find_python()
     if not python:
         raise LeftOut("there is no Python with PyTorch: ./bootstrap.sh torch installs one")
-    sizes = [int(n) for n in os.environ.get("SAVES_MIB", "64 256").split()]
+    sizes = [int(n) for n in os.environ.get("SAVES_MIB", "256").split()]
     for mib in sizes:
         with job.Place() as place:
             one_size(table, Measured(place, python), mib)

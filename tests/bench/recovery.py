@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """How fast a rank's state comes back: from local memory, from a peer's copy, from the store, each beside its raw medium in the same round, and how long
-several nodes take to agree on what they go on from. Prints JSON for bench.py. Arguments: local, ucx, mpi, consensus. RECOVERY_MIB sets the size, ROUNDS how often."""
+several nodes take to agree on what they go on from. Prints JSON for bench.py. Arguments: local, ucx, mpi, consensus. RECOVERY_MIB sets the size, ROUNDS how often (default 2)."""
 import glob
 import json
 import os
@@ -21,7 +21,7 @@ import job
 
 # Device, images, copies and what is started from them are there at the same time: some six times as much.
 MIB = int(os.environ.get("RECOVERY_MIB") or 512)
-ROUNDS = int(os.environ.get("ROUNDS") or 3)
+ROUNDS = int(os.environ.get("ROUNDS") or 2)
 ARGV = ["--mib", str(MIB), "--steps", "100000", "--quiet"]
 
 

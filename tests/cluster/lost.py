@@ -276,7 +276,7 @@ def lose_with_same(cluster, size, holders, same):
 
 def come_from(where, lost):
     """MiB that had come from this node when it was lost."""
-    found = re.search(rf"that {lost.name} has cannot be had: .*; ([\d.]+) MiB of it have come", where.agent_log())
+    found = re.search(rf"that {lost.name} has cannot be had: .*; ([\d.]+) MiB of it have come", where.last_log())
     return float(found[1]) if found else 0
 
 
@@ -292,7 +292,7 @@ def case_broken():
         checks.ok(node.until(lambda: early.bytes_out() - sent[0] > 16 << 20, 60), "broken: a part of it has come", run.story(), cluster.logs())
         early.destroy()
         finish_ranks(run, second, "broken: from the other one", has)
-        came = re.search(r"is here: ([\d.]+) MiB came in", spare.agent_log())
+        came = re.search(r"is here: ([\d.]+) MiB came in", spare.last_log())
         came, before = float(came[1]) if came else 0, come_from(spare, early)
         # Chunks that have not all come are sent again.
         again = (late.bytes_out() - sent[1]) / 2**20
@@ -329,7 +329,7 @@ def case_both():
         checks.ok(1.2 * shares[0] < shares[1], f"both: meanwhile {shares[0]:.1f} MiB of one, {shares[1]:.1f} of the other", cluster.logs())
         slow.destroy()
         finish_ranks(run, second, "both: from one in the end", has)
-        came = re.search(r"is here: ([\d.]+) MiB came in", spare.agent_log())
+        came = re.search(r"is here: ([\d.]+) MiB came in", spare.last_log())
         came, before, other = float(came[1]) if came else 0, come_from(spare, slow), (fast.bytes_out() - sent[1]) / 2**20
         checks.ok(before >= 4 and came - before <= other < came - 3, f"both: {before} MiB had come of {came}, and the other one sent {other:.1f}",
                   cluster.logs())
@@ -357,7 +357,7 @@ def case_erasure_broken():
         checks.ok(so_far[1] > 4 and so_far[2] < 1, f"erasure, broken: of two at the same time, {so_far} MiB", cluster.logs())
         early.destroy()
         finish_ranks(run, second, "erasure, broken: with another one", has)
-        checks.ok(re.search(rf"step {has} of generation 1 is put together of 3 fragments of 2\+1, 0 ", spare.agent_log()), "erasure, broken: of three",
+        checks.ok(re.search(rf"step {has} of generation 1 is put together of 3 fragments of 2\+1, 0 ", spare.last_log()), "erasure, broken: of three",
                   cluster.logs())
         before, (whole, rest) = come_from(spare, early), shares(other, third)
         checks.ok(before >= 4 and whole - before - 1 < rest < whole - before + 9,
@@ -438,7 +438,7 @@ def finish_ranks(run, start, what, floor):
 
 def sent_bytes(where):
     """Of each copy that was sent: MiB that went, and of all ranks."""
-    return [(float(a), float(b)) for a, b in re.findall(r"copies on other nodes: ([\d.]+) MiB of ([\d.]+) sent", where.agent_log())]
+    return [(float(a), float(b)) for a, b in re.findall(r"copies on other nodes: ([\d.]+) MiB of ([\d.]+) sent", where.last_log())]
 
 
 def case_ranks():
@@ -729,7 +729,7 @@ def case_erasure_wide():
         spare = next(n for n in others if n not in held)
         second = run.start(spare)
         finish(run, second, "4+2: without two of the six", has)
-        checks.ok(f"step {resumed(second)} of generation 1 is put together of 4 fragments of 4+2" in spare.agent_log(), "4+2: of four fragments", cluster.logs())
+        checks.ok(f"step {resumed(second)} of generation 1 is put together of 4 fragments of 4+2" in spare.last_log(), "4+2: of four fragments", cluster.logs())
 
 
 def case_erasure_few():

@@ -181,9 +181,12 @@ class Node:
         return glob.glob(self.path("j", "fragment.*"))
 
     def agent_log(self):
+        return job.read(self.path("j", "agent.log"))
+
+    def last_log(self):
         """Of the agent that is here, or of the last one that was."""
         self.keep_log()
-        return job.read(self.path("j", "agent.log")) or job.read(self.kept())
+        return self.agent_log() or job.read(self.kept())
 
     def kept(self):
         return f"/proc/{self.init}/root/dev/shm/agent.log"
@@ -503,7 +506,7 @@ class Cluster:
         self.nodes[number] = Node(self, number)
 
     def logs(self):
-        return "\n".join(f"--- {node.name}\n{node.agent_log()[-6000:]}" for node in self.nodes if node.alive)
+        return "\n".join(f"--- {node.name}\n{node.last_log()[-6000:]}" for node in self.nodes if node.alive)
 
     def rendezvous(self):
         return glob.glob(os.path.join(self.store, "j", "agents", "*.agent"))
