@@ -95,7 +95,11 @@ static int back(int device, uint64_t address, uint64_t bytes)
 	CUmemGenericAllocationHandle handle;
 	CUresult result = tpck_cuda.cuMemCreate(&handle, bytes, &prop, 0);
 
-	/* Devices say that descriptors are there, and containers forbid them. */
+	/* What a device says that it has may be refused all the same, as in containers. */
+	if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY && prop.allocFlags.gpuDirectRDMACapable) {
+		prop.allocFlags.gpuDirectRDMACapable = 0;
+		result = tpck_cuda.cuMemCreate(&handle, bytes, &prop, 0);
+	}
 	if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY && prop.requestedHandleTypes) {
 		prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
 		result = tpck_cuda.cuMemCreate(&handle, bytes, &prop, 0);
