@@ -366,7 +366,7 @@ static void test_left_alone(void)
 
 int main(void)
 {
-	tap_need_shm(256);
+	tap_need_shm(512);
 	tmp = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
 	test_attach();
 	test_cut();
