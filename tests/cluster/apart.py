@@ -43,7 +43,7 @@ def begin(run, where, per_node, step, ready=committed, **settings):
 
 
 def finish(run, start, floor, what):
-    status = start.wait(120)
+    status = start.wait()
     checks.ok(status == 0, f"{run.what}: {what}: it ends well", status, start.said(), run.story(), run.cluster.logs())
     at = run.resumed()
     checks.ok(at is not None and at >= floor, f"{run.what}: {what}: all ranks go on at step {at}, at least {floor}", run.story(), run.cluster.logs())
@@ -205,7 +205,7 @@ def case_dead():
         checks.ok(has == committed(newest), f"dead: that is step {has}", cluster.logs())
         for n in cluster.nodes:
             n.signal_agent("TERM")
-        node.until(lambda: not any(n.agent_log() for n in cluster.nodes), 10)
+        node.until(lambda: not any(n.has_agent() for n in cluster.nodes))
         finish(run, run.start(cluster.nodes), has, "by new agents")
 
 
@@ -675,7 +675,7 @@ def case_welcome():
             checks.ok(told == 4 - number, f"{run.what}: the next agent tells {told}", run.story(), cluster.logs())
             then = settled(a)
             checks.ok(node.until(lambda: settled(a) > then, 60), f"{run.what}: and snapshots go on", run.story(), cluster.logs())
-        checks.ok(start.wait(120) == 0 and not run.same(), "welcome: it ends well", run.story(), cluster.logs())
+        checks.ok(start.wait() == 0 and not run.same(), "welcome: it ends well", run.story(), cluster.logs())
 
 
 def case_unheard():
@@ -765,7 +765,7 @@ def case_live():
                       run.story())
             then = settled(a)
             checks.ok(node.until(lambda: settled(a) > then, 60), "live: and snapshots go on", run.story(), cluster.logs())
-        checks.ok(start.wait(120) == 0 and not run.same(), "live: it ends well", run.story(), cluster.logs())
+        checks.ok(start.wait() == 0 and not run.same(), "live: it ends well", run.story(), cluster.logs())
 
 
 def case_nodes():
@@ -864,7 +864,7 @@ def case_stalled():
         shows(rf"rank 3 \(process \d+, which is stopped\) on {b.name} (has{queued}|may hold up the others; every rank has queued the same collectives)",
               "stalled: one that is stopped")
         b.run(["sh", "-c", third.format("CONT")], cluster.environment)
-        status = start.wait(120)
+        status = start.wait()
         log = a.agent_log()
         checks.ok(status == 0 and not run.same(), "stalled: it ends well", status, run.story())
         checks.ok(log.count("no iteration has ended") >= 2 and log.count("no iteration has ended") == log.count("the ranks go on after") and

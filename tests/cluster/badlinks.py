@@ -76,7 +76,7 @@ def begin(run, where, step, **settings):
 
 
 def finish(run, start, floor, what):
-    status = start.wait(150)
+    status = start.wait()
     ok(run, status == 0, f"{what}: it ends well", status, start.said())
     at = run.resumed()
     ok(run, at is not None and at >= floor, f"{what}: all ranks go on at step {at}, at least {floor}")

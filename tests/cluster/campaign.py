@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.5 memory=1500M minutes=6 about=55s
+# needs: cores=0.5 memory=1500M minutes=20 about=55s
 """Jobs whose ranks are on several nodes lose ranks, agents and nodes at random, round after round, and are started again on what is
 left: all ranks go on at one step, no older than what the loss leaves, and end with the same bytes.
 
@@ -303,7 +303,7 @@ class Scenario:
                 start = self.begin()
                 if self.draw.random() < EARLY:
                     start = self.lose_early(start)
-            status = start.wait(150)
+            status = start.wait()
             self.ok(status == 0, f"the last start ends well: {status}")
             self.came_back("the last start")
             differ = self.run.same()

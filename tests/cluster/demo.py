@@ -158,7 +158,7 @@ def demonstrate(cluster):
     again = time.monotonic()
     start = run.start(after)
     watch.more = [(f"rank {rank}", os.path.join(run.said_in, f"err.{rank:02d}")) for rank in range(4)]
-    status = start.wait(150)
+    status = start.wait()
     watch.end()
     at = run.resumed()
     if status != 0 or at is None:

@@ -71,7 +71,7 @@ def resumed(start):
 
 
 def finish(run, start, what, floor):
-    status = start.wait(120)
+    status = start.wait()
     checks.ok(status == 0, f"{what}: it ends well", status, start.said(), run.cluster.logs())
     checks.ok(resumed(start) >= floor, f"{what}: it goes on at step {resumed(start)}, at least {floor}", start.said(), run.cluster.logs())
     checks.ok(not run.same(), f"{what}: with the same bytes", "\n".join(run.same()))
@@ -276,7 +276,7 @@ def lose_with_same(cluster, size, holders, same):
 
 def come_from(where, lost):
     """MiB that had come from this node when it was lost."""
-    found = re.search(rf"that {lost.name} has cannot be had: .*; ([\d.]+) MiB of it have come", where.last_log())
+    found = re.search(rf"that {lost.name} has cannot be had: .*; ([\d.]+) MiB of it have come", where.agent_log())
     return float(found[1]) if found else 0
 
 
@@ -292,7 +292,7 @@ def case_broken():
         checks.ok(node.until(lambda: early.bytes_out() - sent[0] > 16 << 20, 60), "broken: a part of it has come", run.story(), cluster.logs())
         early.destroy()
         finish_ranks(run, second, "broken: from the other one", has)
-        came = re.search(r"is here: ([\d.]+) MiB came in", spare.last_log())
+        came = re.search(r"is here: ([\d.]+) MiB came in", spare.agent_log())
         came, before = float(came[1]) if came else 0, come_from(spare, early)
         # Chunks that have not all come are sent again.
         again = (late.bytes_out() - sent[1]) / 2**20
@@ -329,7 +329,7 @@ def case_both():
         checks.ok(1.2 * shares[0] < shares[1], f"both: meanwhile {shares[0]:.1f} MiB of one, {shares[1]:.1f} of the other", cluster.logs())
         slow.destroy()
         finish_ranks(run, second, "both: from one in the end", has)
-        came = re.search(r"is here: ([\d.]+) MiB came in", spare.last_log())
+        came = re.search(r"is here: ([\d.]+) MiB came in", spare.agent_log())
         came, before, other = float(came[1]) if came else 0, come_from(spare, slow), (fast.bytes_out() - sent[1]) / 2**20
         checks.ok(before >= 4 and came - before <= other < came - 3, f"both: {before} MiB had come of {came}, and the other one sent {other:.1f}",
                   cluster.logs())
@@ -357,7 +357,7 @@ def case_erasure_broken():
         checks.ok(so_far[1] > 4 and so_far[2] < 1, f"erasure, broken: of two at the same time, {so_far} MiB", cluster.logs())
         early.destroy()
         finish_ranks(run, second, "erasure, broken: with another one", has)
-        checks.ok(re.search(rf"step {has} of generation 1 is put together of 3 fragments of 2\+1, 0 ", spare.last_log()), "erasure, broken: of three",
+        checks.ok(re.search(rf"step {has} of generation 1 is put together of 3 fragments of 2\+1, 0 ", spare.agent_log()), "erasure, broken: of three",
                   cluster.logs())
         before, (whole, rest) = come_from(spare, early), shares(other, third)
         checks.ok(before >= 4 and whole - before - 1 < rest < whole - before + 9,
@@ -422,14 +422,14 @@ def case_off():
         a.destroy()
         first.wait(10)
         second = run.start(b)
-        status = second.wait(120)
+        status = second.wait()
         checks.ok(status == 0 and resumed(second) < 30 and not run.same(),
                   "without peers: it goes back to what is durable, which is nothing or little", status, second.said(), "\n".join(run.same()),
                   left, cluster.logs())
 
 
 def finish_ranks(run, start, what, floor):
-    status = start.wait(120)
+    status = start.wait()
     checks.ok(status == 0, f"{what}: it ends well", status, run.story(), run.cluster.logs())
     at = run.resumed()
     checks.ok(at is not None and at >= floor, f"{what}: all ranks go on at step {at}, at least {floor}", run.story(), run.cluster.logs())
@@ -438,7 +438,7 @@ def finish_ranks(run, start, what, floor):
 
 def sent_bytes(where):
     """Of each copy that was sent: MiB that went, and of all ranks."""
-    return [(float(a), float(b)) for a, b in re.findall(r"copies on other nodes: ([\d.]+) MiB of ([\d.]+) sent", where.last_log())]
+    return [(float(a), float(b)) for a, b in re.findall(r"copies on other nodes: ([\d.]+) MiB of ([\d.]+) sent", where.agent_log())]
 
 
 def case_ranks():
@@ -530,7 +530,7 @@ def case_ranks_none():
         lose_with_copies(cluster, run, a, (b,))
         flip(b, 1)
         start = run.start(c)
-        status = start.wait(120)
+        status = start.wait()
         checks.ok(status == 0 and not any(job.LIVE.search(text) for text in run.said()) and not run.same(),
                   "no good part of one rank: all begin anew, and end with the same bytes", status, run.story(), "\n".join(run.same()), cluster.logs())
         found = [line for text in run.said() for line in text.splitlines() if "not resuming" in line]
@@ -558,7 +558,7 @@ def case_ranks_number():
             if launcher == "torchrun":
                 # The others of the three leave their files.
                 start = run.start(b)
-                checks.ok(start.wait(120) == 0 and (run.resumed() or 0) >= has, f"the ranks that it was go on at step {run.resumed()}",
+                checks.ok(start.wait() == 0 and (run.resumed() or 0) >= has, f"the ranks that it was go on at step {run.resumed()}",
                           run.story(), cluster.logs())
                 checks.ok(all("_r02" in line for line in run.same()), "with the same bytes", *run.same())
 
@@ -729,7 +729,7 @@ def case_erasure_wide():
         spare = next(n for n in others if n not in held)
         second = run.start(spare)
         finish(run, second, "4+2: without two of the six", has)
-        checks.ok(f"step {resumed(second)} of generation 1 is put together of 4 fragments of 4+2" in spare.last_log(), "4+2: of four fragments", cluster.logs())
+        checks.ok(f"step {resumed(second)} of generation 1 is put together of 4 fragments of 4+2" in spare.agent_log(), "4+2: of four fragments", cluster.logs())
 
 
 def case_erasure_few():
@@ -795,7 +795,7 @@ def case_erasure_bad():
                 checks.ok(re.search(r"put together of 3 fragments of 2\+1, [1-9]\d* of whose chunks were damaged", e.agent_log()), "bad: which is noticed",
                           cluster.logs())
                 continue
-            status = second.wait(120)
+            status = second.wait()
             checks.ok(status == 0 and not resumed(second) and not run.same(), "bad: with two of three it begins anew, and ends with the same bytes", second.said())
             checks.ok("has 1 good fragments of 2" in second.said(), "bad: and says why", second.said(), cluster.logs())
 

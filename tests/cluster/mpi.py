@@ -49,7 +49,7 @@ class Run:
         return where.start(self.argv, {**self.cluster.environment, **SLOW, **settings}, f"start{self.starts}", self.work)
 
     def finish(self, start, what, floor):
-        status = start.wait(120)
+        status = start.wait()
         found = job.LIVE.search(start.said())
         checks.ok(status == 0 and found and int(found[1]) >= floor, f"{what}: it goes on at step {found and found[1]}, at least {floor}, and ends well", status,
                   start.said(), self.cluster.logs())
@@ -139,7 +139,7 @@ def case_end():
         cluster.mpi = node.MPI(cluster)
         run = Run(cluster)
         cluster.mpi.start()
-        status = run.start(a).wait(120)
+        status = run.start(a).wait()
         checks.ok(status == 0 and kept(b) > 0, "end: the program ends", status, cluster.logs())
         ends_together(cluster, "end")
         checks.ok(not os.path.exists(a.path("j")) and not os.path.exists(b.path("j")), "end: nothing is left in memory", os.listdir(b.path()))
@@ -168,7 +168,7 @@ def case_waits():
             floor = min(newest(a), newest(b))
             a.signal_agent("KILL")
             mpi.ended(60)
-        status = start.wait(120)
+        status = start.wait()
         checks.ok(status == 0 and (run.resumed() or -1) >= floor, f"waits: all go on at step {run.resumed()}, at least {floor}, and end", status, run.story(), cluster.logs())
         checks.ok(not run.same(), "waits: with the same bytes", "\n".join(run.same()))
 
@@ -301,7 +301,7 @@ def full(cluster, what, lost):
     os.unlink(os.path.join(cluster.store, "filled"))
     cluster.mpi.start()
     start = run.start((c if lost else a, b))
-    status = start.wait(120)
+    status = start.wait()
     checks.ok(status == 0 and (run.resumed() or -1) >= has, f"{what}: all go on at step {run.resumed()}, at least {has}, and end", status, run.story(),
               cluster.logs())
     checks.ok(not run.same(), f"{what}: with the same bytes", "\n".join(run.same()))
@@ -348,7 +348,7 @@ def case_stuck():
         first = run.start(a)
         checks.ok(node.until(lambda: kept(b) >= 10, 60), "stuck: the peer gets copies", first.said(), cluster.logs())
         b.signal_agent("STOP")
-        status = first.wait(120)
+        status = first.wait()
         checks.ok(status == 0, "stuck: the program ends", status, first.said())
         status = cluster.mpi.ended(120)
         checks.ok(status != "hung", "stuck: and mpirun, since the agent did", status, cluster.mpi.said, cluster.logs())
@@ -433,7 +433,7 @@ def case_gather():
         spare.signal_agent("KILL")
         checks.ok(node.until(lambda: says(b, gone) > mark, 30) and mpi.starts == calls, "gather: one dies where nothing runs", mpi.story(), cluster.logs())
         start = run.start((spare, b), **slow)
-        status = start.wait(120)
+        status = start.wait()
         checks.ok(status == 0 and (run.resumed() or -1) >= has and mpi.starts > calls,
                   f"gather: ranks start there: all go on at step {run.resumed()}, at least {has}, and end", status, run.story(), mpi.story(), cluster.logs())
         checks.ok(not run.same(), "gather: with the same bytes", "\n".join(run.same()))

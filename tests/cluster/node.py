@@ -44,9 +44,18 @@ def run(*argv):
     subprocess.run(argv, check=True, capture_output=True, text=True)
 
 
+# A wait ends when what it waits for is there: how much longer it may take on a machine that has other work costs nothing.
+PATIENCE = 3
+
+
 def until(condition, seconds=30):
-    """What the condition gives once it holds, or None."""
-    return job.look_until(condition, seconds, 0.01)
+    """What the condition gives once it holds, or None. It takes so many seconds at most on a machine that has nothing else to do."""
+    return job.look_until(condition, PATIENCE * seconds, 0.01)
+
+
+def never(condition, seconds):
+    """Whether the condition does not hold once in so many seconds."""
+    return not job.look_until(condition, seconds, 0.01)
 
 
 def run_cases(module, by_name, **groups):
@@ -181,12 +190,9 @@ class Node:
         return glob.glob(self.path("j", "fragment.*"))
 
     def agent_log(self):
-        return job.read(self.path("j", "agent.log"))
-
-    def last_log(self):
         """Of the agent that is here, or of the last one that was."""
         self.keep_log()
-        return self.agent_log() or job.read(self.kept())
+        return job.read(self.path("j", "agent.log")) or job.read(self.kept())
 
     def kept(self):
         return f"/proc/{self.init}/root/dev/shm/agent.log"
@@ -506,7 +512,7 @@ class Cluster:
         self.nodes[number] = Node(self, number)
 
     def logs(self):
-        return "\n".join(f"--- {node.name}\n{node.last_log()[-6000:]}" for node in self.nodes if node.alive)
+        return "\n".join(f"--- {node.name}\n{node.agent_log()[-6000:]}" for node in self.nodes if node.alive)
 
     def rendezvous(self):
         return glob.glob(os.path.join(self.store, "j", "agents", "*.agent"))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.2 memory=1500M minutes=8 about=60s alone
+# needs: cores=0.2 memory=1500M minutes=20 about=60s alone
 """Copies to other nodes leave the network to the program: by counters of the agents, and ratios of what one run measures twice.
 CASE=NAME runs one case, CASE=every all; otherwise some."""
 import json

@@ -134,7 +134,7 @@ class Spread(Ranks):
 
     def reference(self, where, per_node):
         """What a start that nothing happens to gives with the ranks on these nodes is what later ones are compared with."""
-        if self.start(where, per_node, preloaded=False).wait(120):
+        if self.start(where, per_node, preloaded=False).wait():
             raise RuntimeError(self.story())
         shutil.rmtree(os.path.join(self.plain, "out"))
         os.rename(os.path.join(self.work, "out"), os.path.join(self.plain, "out"))

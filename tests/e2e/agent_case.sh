@@ -54,12 +54,12 @@ done_testing() {
     exit $failed
 }
 
-# Waits at most ten seconds for a command to succeed.
+# Waits for a command to succeed; on a busy machine that may be a minute and more.
 until_true() {
     tries=0
     until "$@" >/dev/null 2>&1; do
         tries=$((tries + 1))
-        [ $tries -gt 500 ] && return 1
+        [ $tries -gt 5000 ] && return 1
         sleep 0.02
     done
 }

@@ -48,7 +48,7 @@ at() {
         "$agent" --job j --foreground 2>>"$D/agent.err" &
     AGENT=$!
     tries=0
-    until [ -S "$SHM/j/agent.sock" ] || ! kill -0 $AGENT 2>/dev/null || [ $tries -gt 200 ]; do
+    until [ -S "$SHM/j/agent.sock" ] || ! kill -0 $AGENT 2>/dev/null || [ $tries -gt 2000 ]; do
         sleep 0.01
         tries=$((tries + 1))
     done

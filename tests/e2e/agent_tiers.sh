@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.1 minutes=9 about=94s disk
+# needs: cores=0.1 minutes=20 about=94s disk
 # Several tiers: what the first one gets is copied to the others, each at its own pace; a resume comes from the
 # fastest that is good; and a tier that does not work costs its copies, no more.
 # shellcheck source=tests/e2e/agent_case.sh disable=SC2154,SC2012,SC2317

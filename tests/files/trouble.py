@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.1 memory=1G minutes=7 about=67s disk
+# needs: cores=0.1 memory=1G minutes=20 about=67s disk
 """Disks that refuse, fail, hang or are full; files that turn out much larger than the last one of their name; what is done to
 files just while they are copied. `large`, 20 GiB, is only tried where it is named: trouble.py large."""
 import os

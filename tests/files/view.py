@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.2 memory=1G minutes=6 about=59s disk
+# needs: cores=0.2 memory=1G minutes=20 about=59s disk
 """What the job sees of its files, what others see, and that the two come together. Programs are plain Python."""
 import json
 import os
@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import BARE, Checks, Place, run_tests, stand_still, until
+from place import BARE, WAIT_SEC, Checks, Place, run_tests, stand_still, until
 
 # Stops the agent by SIGSTOP around a program's steps: what is pending stays so, and can be looked at.
 STEPS = """
@@ -586,7 +586,8 @@ def told_ahead(checks):
 
 def many(checks):
     with Place() as place:
-        printed = place.run(MANY)
+        # Each of them is synced: a disk may take a minute and more for that.
+        printed = place.run(MANY, timeout=4 * WAIT_SEC)
         names = os.listdir(place.path("step-1"))
         wrong = [n for n in names if place.content(f"step-1/{n}") != n.encode()]
         checks.ok(printed.strip() == "10000" and len(names) == 10000 and not wrong, "10,000 small files", printed, len(names), wrong[:3])

@@ -74,8 +74,8 @@ def free_ports(count):
 
 
 def until(condition, seconds=60):
-    """What the condition gives once it holds, or None."""
-    end = time.monotonic() + seconds
+    """What the condition gives once it holds, or None. It takes so many seconds at most on a machine that has nothing else to do."""
+    end = time.monotonic() + 3 * seconds
     while time.monotonic() < end:
         found = condition()
         if found:

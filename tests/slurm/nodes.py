@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.3 memory=1G minutes=6 about=64s slurm
+# needs: cores=0.3 memory=1G minutes=20 about=64s slurm
 """Jobs whose ranks are on several nodes, started by srun: each slurmd is on a node of its own (tests/cluster/node.py). A step is
 killed and the next one of the job goes on from memory; a job is cancelled, and what it left becomes durable; a node is lost, and the job, requeued, goes on
 with another one from copies. CASE=NAME runs one case; `timeout`, `alone` and `rest` are run so only, for the
@@ -16,7 +16,7 @@ import cluster
 import job
 import node
 
-STEPS = 120
+STEPS = 200
 # What users write: who leads is the first of the nodes, by Slurm's own command, and where it listens is the job's.
 SCRIPT = """#!/bin/sh
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)

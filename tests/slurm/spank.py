@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.2 memory=1G minutes=8 about=76s slurm
+# needs: cores=0.2 memory=1G minutes=20 about=76s slurm
 """Activation by Slurm, on a Slurm of its own: options and their twins, what a task gets, a killed step, a requeued job, and what
 is left of a job that has ended."""
 import glob
@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 import time
 
@@ -113,6 +114,33 @@ class Trainer:
     def steps(self):
         return len(re.findall(r"^step (\d+) ", job.read(os.path.join(self.out, "log.txt")), re.M))
 
+    def processes(self):
+        """Those that train in its folder."""
+        found = []
+        for entry in os.listdir("/proc"):
+            try:
+                if entry.isdigit() and os.readlink(f"/proc/{entry}/cwd") == self.work and os.path.basename(os.readlink(f"/proc/{entry}/exe")) == "gpt":
+                    found.append(int(entry))
+            except OSError:
+                pass
+        return found
+
+    def held_at(self, reached):
+        """Its processes once that holds, stopped: a short run does not end while Slurm's commands take their time. None: it ended before."""
+        def held():
+            pids = [pid for pid in self.processes() if job.stand_still(pid)]
+            if reached():
+                return pids
+            self.go_on(pids)
+            return None
+
+        return until(held)
+
+    @staticmethod
+    def go_on(pids):
+        for pid in pids or ():
+            job.signal_if_there(pid, signal.SIGCONT)
+
     def submit(self, script, *options):
         done = self.here.run(["sbatch", "--parsable", "-n1", "-o", self.said, "--open-mode=append", "-J", self.name, *options,
                               "--wrap", script], cwd=self.work, **self.settings)
@@ -156,7 +184,7 @@ def case_killed_step(here, checks, plain):
     line = " ".join(trainer.command)
     number = trainer.submit(f"srun {line}; touch ended; while [ ! -e go ]; do sleep 0.1; done; srun {line}; touch whole; "
                             "while [ ! -e end ]; do sleep 0.1; done", "--transpckpt")
-    reached = until(lambda: trainer.steps() >= 15)
+    reached = trainer.held_at(lambda: trainer.steps() >= 15)
     before = trainer.agent()
     checks.ok(reached and before, "the trainer runs and has an agent", here.story())
     if not before:
@@ -186,7 +214,7 @@ def case_requeued(here, checks, plain):
     """A job that comes back finds its memory tier."""
     trainer = Trainer(here, "requeued")
     number = trainer.submit(" ".join(trainer.command), "--requeue", "--transpckpt=1")
-    until(lambda: trainer.steps() >= 15)
+    trainer.held_at(lambda: trainer.steps() >= 15)
     before = trainer.agent()
     checks.ok(before, "the batch step itself has an agent", here.story())
     if not before:
@@ -219,13 +247,14 @@ def case_array(here, checks, plain):
 
     command = " ".join(trainer.command).replace("--out out", "--out out$SLURM_ARRAY_TASK_ID")
     number = trainer.submit(command, "--array=0-1", "-o", f"{trainer.said}-%a.txt", "--requeue", "--transpckpt=1")
-    until(lambda: min(steps(0), steps(1)) >= 15)
+    held = trainer.held_at(lambda: min(steps(0), steps(1)) >= 15)
     # That of another job may still be on its way out.
     agents = {os.path.basename(folder) for folder in here.agents().values()}
     checks.ok(tier(0) and tier(1) and {tier(0), tier(1)} <= agents, "each task of an array has an agent, and memory, of its own", here.memory(), agents,
               here.story())
     here.run(["scontrol", "requeue", f"{number}_1"])
     until(lambda: here.state_of(f"{number}_1") == "PENDING" and "comes back" in "".join(job.read(here.path("log", n)) for n in here.nodes), 30)
+    trainer.go_on(held)
     reached = steps(1)
     here.run(["scontrol", "update", f"jobid={number}_1", "starttime=now"], root=True)
     checks.ok(until(lambda: {here.state_of(f"{number}_{task}") for task in range(2)} == {"COMPLETED"}, 120), "both end well",
@@ -259,7 +288,7 @@ def case_private(here, checks, plain):
                             f"touch {odd}; TRANSPCKPT_JOB=odd TRANSPCKPT_SHM={odd} srun echo runs >odd 2>&1; touch said; "
                             "while [ ! -e end ]; do sleep 0.1; done", "--transpckpt", "--requeue",
                             *(["--mem=200M"] if here.constrained else []))
-    reached = until(lambda: trainer.steps() >= 12)
+    reached = trainer.held_at(lambda: trainer.steps() >= 12)
     before = trainer.agent()
     checks.ok(reached and before, "with a /dev/shm of the job's own the trainer runs, and has the node's agent", here.story())
     if not before:
@@ -275,7 +304,7 @@ def case_private(here, checks, plain):
     here.run(["scancel", "--signal=KILL", f"{number}.0"])
     checks.ok(until(lambda: os.path.exists(os.path.join(trainer.work, "ended"))), "the step ends when it is killed", here.story())
     first = trainer.steps()
-    checks.ok(until(lambda: trainer.live() and trainer.steps() >= first + 8), "the next step goes on", here.story())
+    checks.ok(trainer.held_at(lambda: trainer.live() and trainer.steps() >= first + 8), "the next step goes on", here.story())
     here.run(["scontrol", "requeue", number])
     until(lambda: here.state_of(number) == "PENDING" and
           f"job {number} comes back" in "".join(job.read(here.path("log", node)) for node in here.nodes), 30)
@@ -366,7 +395,7 @@ def case_ended(here, checks, plain):
         return ["srun", "-w", node, "-J", trainer.name, "--transpckpt", *trainer.command]
 
     first = here.popen(begin(here.nodes[0]), trainer.said, cwd=trainer.work, **trainer.settings)
-    until(lambda: trainer.steps() >= 15)
+    trainer.held_at(lambda: trainer.steps() >= 15)
     before = trainer.agent()
     checks.ok(before, "srun alone has an agent", here.story())
     if not before:

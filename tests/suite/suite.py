@@ -9,7 +9,7 @@ summary by Automake's rule for it; this program decides when. What a test needs 
 
 cores    how much of the processors it keeps busy (default 1): tests that mostly wait say little, and run side by side
 memory   the most that it takes, shared memory included (default 256M)
-minutes  after which it is taken for hung, is ended and has failed (default 5; three times that where LOAD is set)
+minutes  after which it is taken for hung, is ended and has failed (default 12; three times that where LOAD is set)
 about    how long it takes alone (default 2s), until there is a time of its own from an earlier run
 alone    it measures, and nothing else may run meanwhile
 disk     its temporary files have to be where TMPDIR says, or in /tmp. Root gives the others a file system in memory, which goes
@@ -36,7 +36,7 @@ import sys
 import tempfile
 import time
 
-DEFAULTS = {"cores": 1.0, "memory": 256 << 20, "minutes": 5.0, "about": 2.0}
+DEFAULTS = {"cores": 1.0, "memory": 256 << 20, "minutes": 12.0, "about": 2.0}
 # A compiled test has its line in its source.
 SOURCES = (".c", ".cc", ".cu", "")
 NEEDS = re.compile(r"^(?:#|//|/?\s?\*)\s*needs: (.+?)(?:\s*\*/)?$", re.M)

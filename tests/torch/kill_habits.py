@@ -61,9 +61,10 @@ def judge_once(python, name, kills, rng):
         life = [line for start in last_life(this.starts) for line in start.printed().splitlines()]
         drawn = [line[6:] for line in life if line.startswith('drawn ')]
         told = '%d starts, %d resumed, %d refused' % (len(this.starts), this.resumed(), len(this.remarks()))
-        wrong = ['ended with %s: %s' % (status, this.starts[-1].said()[-500:])] if status or len(drawn) != 1 else []
+        wrong = ['ended with %s, and said %d times what it had drawn: %s' % (status, len(drawn), this.starts[-1].said()[-500:])] if status or not drawn else []
         if not wrong:
-            this.argv += ['--given', drawn[0]]
+            # One that was killed behind its last line said it, too.
+            this.argv += ['--given', drawn[-1]]
             if this.run_plain():
                 wrong.append('with what was drawn it fails: %s' % this.plain.said()[-300:])
             plain, killed = last_said(this.plain.printed().splitlines()), last_said(life)
