@@ -268,7 +268,7 @@ def case_array(here, checks, plain):
 
 
 def agents_of(here, trainer):
-    """All of this job, wherever their folders are."""
+    """All of this job, wherever their folders are. One that a program starts while there is one is there for a moment."""
     found = []
     for entry in os.listdir("/proc"):
         words = job.read(f"/proc/{entry}/cmdline").split("\0") if entry.isdigit() else []
@@ -294,7 +294,7 @@ def case_private(here, checks, plain):
     if not before:
         return
     checks.ok(int(job.read(os.path.join(trainer.work, "devices"))) != os.stat("/dev/shm").st_dev, "the job's /dev/shm is another")
-    checks.ok(agents_of(here, trainer) == [before[0]], "there is no other agent", agents_of(here, trainer), before)
+    checks.ok(until(lambda: agents_of(here, trainer) == [before[0]], 10), "there is no other agent", agents_of(here, trainer), before)
     checks.ok(not outside(here, before[0]), "the agent is outside of the step", *outside(here, before[0]))
     # A file in the store's place.
     store = trainer.settings["TRANSPCKPT_DIR"]
@@ -309,7 +309,7 @@ def case_private(here, checks, plain):
     until(lambda: here.state_of(number) == "PENDING" and
           f"job {number} comes back" in "".join(job.read(here.path("log", node)) for node in here.nodes), 30)
     second = trainer.steps()
-    checks.ok(trainer.agent() == before and agents_of(here, trainer) == [before[0]], "its agent stays when it is requeued",
+    checks.ok(trainer.agent() == before and until(lambda: agents_of(here, trainer) == [before[0]], 10), "its agent stays when it is requeued",
               before, agents_of(here, trainer), here.story())
     # Where slurmd still knows the job by its credential it makes no mounts for it: Slurm lets a requeued job wait for as long.
     time.sleep(7)
@@ -322,7 +322,7 @@ def case_private(here, checks, plain):
     live = trainer.live()
     checks.ok(len(devices) == 2 and len(live) >= 2 and live[0] >= first - 2 and live[1] >= second - 2,
               f"killed at {first}, requeued at {second}, it went on at {live}, from memory", devices, here.story())
-    checks.ok(agents_of(here, trainer) == [before[0]], "it is the agent of before", before, agents_of(here, trainer))
+    checks.ok(until(lambda: agents_of(here, trainer) == [before[0]], 10), "it is the agent of before", before, agents_of(here, trainer))
     checks.ok(until(lambda: job.read(os.path.join(trainer.work, "saved")) == "saved\n", 30) and not os.path.exists(kept),
               "what is saved in a /tmp of the job's own is there, and nowhere else", here.story())
     until(lambda: os.path.exists(os.path.join(trainer.work, "said")), 30)
