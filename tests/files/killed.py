@@ -80,11 +80,16 @@ def outside(place):
     os.chdir(place.work)
     try:
         exec(LOOK, scope)  # pylint: disable=exec-used
+        # Not at one instant: the agent may be publishing. What is the same twice was there in between.
+        before = None
         while True:
             try:
-                return scope["look"]()
+                now = scope["look"]()
             except FileNotFoundError:
-                pass
+                continue
+            if now == before:
+                return now
+            before = now
     finally:
         os.chdir(here)
 
