@@ -158,5 +158,8 @@ CUresult tpck_hook_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Fla
 
 CUresult tpck_hook_cuCtxSynchronize(void)
 {
-	return TPCK_CALL(cuCtxSynchronize);
+	CUresult result = TPCK_CALL(cuCtxSynchronize);
+
+	tpck_engine_device_waited();
+	return result;
 }

@@ -77,6 +77,8 @@ static void copy_end(struct tpck_thread *self, const struct copy *copy, struct t
 	if (result == CUDA_SUCCESS && copy->direction == TO_HOST)
 		tpck_engine_read_back(self, call, (const void *)copy->dst, copy->src, copy->bytes, copy->queued);
 	tpck_engine_after(self, call);
+	if (copy->direction == TO_HOST && !copy->queued)
+		tpck_engine_device_waited();
 	tpck_engine_leave(self);
 }
 

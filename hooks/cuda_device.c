@@ -186,9 +186,9 @@ static int stream_create(tpck_stream_handle *stream)
 	DEVICE_CALL(cuStreamCreate, (CUstream *)stream, CU_STREAM_NON_BLOCKING);
 }
 
-static int event_create(tpck_event_handle *event)
+static int event_create(tpck_event_handle *event, bool timed)
 {
-	DEVICE_CALL(cuEventCreate, (CUevent *)event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+	DEVICE_CALL(cuEventCreate, (CUevent *)event, (timed ? 0 : CU_EVENT_DISABLE_TIMING) | CU_EVENT_BLOCKING_SYNC);
 }
 
 static int event_record(tpck_event_handle event, tpck_stream_handle stream)
@@ -201,6 +201,11 @@ static int event_synchronize(tpck_event_handle event)
 	DEVICE_CALL(cuEventSynchronize, event);
 }
 
+static bool event_passed(tpck_event_handle event)
+{
+	return tpck_cuda.cuEventQuery(event) == CUDA_SUCCESS;
+}
+
 static int event_destroy(tpck_event_handle event)
 {
 	DEVICE_CALL(cuEventDestroy_v2, event);
@@ -211,14 +216,11 @@ static int stream_wait_event(tpck_stream_handle stream, tpck_event_handle event)
 	DEVICE_CALL(cuStreamWaitEvent, stream, event, 0);
 }
 
-static int stream_wait_flag(tpck_stream_handle stream, uint64_t flag, uint32_t value)
+static uint64_t event_elapsed(tpck_event_handle from, tpck_event_handle to)
 {
-	DEVICE_CALL(cuStreamWaitValue32_v2, stream, flag, value, CU_STREAM_WAIT_VALUE_GEQ);
-}
+	float ms = 0;
 
-static int stream_write_flag(tpck_stream_handle stream, uint64_t flag, uint32_t value)
-{
-	DEVICE_CALL(cuStreamWriteValue32_v2, stream, flag, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+	return tpck_cuda.cuEventElapsedTime && tpck_cuda.cuEventElapsedTime(&ms, from, to) == CUDA_SUCCESS && ms > 0 ? (uint64_t)((double)ms * 1e6) : 0;
 }
 
 static int host_alloc(void **host, uint64_t *device_address, size_t bytes)
@@ -367,8 +369,8 @@ static struct tpck_device device = {
 	.current = current, .describe = describe, .context_save = context_save, .context_use = context_use, .synchronize = synchronize,
 	.stream_synchronize = stream_synchronize, .stream_create = stream_create,
 	.event_create = event_create, .event_record = event_record, .event_synchronize = event_synchronize,
-	.event_destroy = event_destroy, .stream_wait_event = stream_wait_event,
-	.stream_wait_flag = stream_wait_flag, .stream_write_flag = stream_write_flag,
+	.event_passed = event_passed, .event_destroy = event_destroy, .stream_wait_event = stream_wait_event,
+	.event_elapsed = event_elapsed,
 	.host_alloc = host_alloc, .host_free = host_free, .host_register = host_register,
 	.host_unregister = host_unregister, .copy_from_device = copy_from_device, .copy_to_device = copy_to_device,
 	.is_capturing = is_capturing, .variables = variables,

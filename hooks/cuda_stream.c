@@ -204,7 +204,10 @@ CUresult tpck_hook_cuEventQuery(CUevent hEvent)
 
 CUresult tpck_hook_cuEventSynchronize(CUevent hEvent)
 {
-	return TPCK_CALL(cuEventSynchronize, hEvent);
+	CUresult result = TPCK_CALL(cuEventSynchronize, hEvent);
+
+	tpck_engine_device_waited();
+	return result;
 }
 
 static bool elapsed_answer(struct tpck_thread *self, float *milliseconds)

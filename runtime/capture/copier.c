@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The copier: captures and probes, one after another, in a thread of ours. */
+/* The copier: captures and probes, one after another. One thread submits what the device has to do for each, all at once; another one waits for it, and
+ * finishes images. */
 #include "config.h"
 
 #include "runtime/capture/copier.h"
@@ -17,11 +18,14 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/digests.h"
+#include "runtime/capture/fences.h"
 #include "runtime/capture/pieces.h"
 #include "runtime/capture/readback.h"
 #include "runtime/track/threads.h"
 
-enum { JOBS = 6, EVENTS = 128 };
+enum { JOBS = TPCK_FENCES, EVENTS = 128, GIVEN_UP_MANY = 16 };
+#define SECOND_NS 1000000000ull
+#define CATCH_UP_NS 50000000ull
 
 struct job {
 	enum tpck_copier_job kind;
@@ -31,56 +35,50 @@ struct job {
 	uint64_t readbacks;
 	tpck_event_handle events[EVENTS];
 	uint32_t made, recorded; /* events that exist; events of this job */
+	tpck_event_handle begin; /* behind them */
+	struct tpck_pieces pieces;
+	bool digested;           /* digests are on their way */
+	int result;              /* of what was submitted */
 };
 
 static struct tpck_copier_options options;
 static const struct tpck_device *device;
 static struct tpck_control *control;
-static tpck_stream_handle stream;
-static tpck_event_handle begin_event, early_event;
+static tpck_stream_handle stream, late_stream; /* what is behind the fences is none of the first one's */
+static _Atomic uint32_t ready; /* also a futex */
 
 static struct job jobs[JOBS] TPCK_LARGE;
-static _Atomic uint32_t jobs_begun, jobs_done; /* requests ever made and finished; also a futex */
-
-/* Two flags in memory that the device sees: the fences whose early part, and whose whole, has passed. */
-enum { FLAG_EARLY, FLAG_ALL = 16, FLAGS = 32 };
-static _Atomic uint32_t *flags;
-static uint64_t flags_address;
-struct tpck_fences tpck_copier_fences;
-static struct tpck_fences *const fences = &tpck_copier_fences;
+static _Atomic uint32_t jobs_begun, jobs_submitted, jobs_done; /* requests ever; also futexes */
 
 static void futex_wake(_Atomic uint32_t *word)
 {
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
 }
 
-static void futex_wait(_Atomic uint32_t *word, uint32_t value)
+static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns)
 {
-	struct timespec limit = {1, 0};
+	struct timespec limit = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+	int saved = errno;
 
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &limit, NULL, 0);
+	errno = saved;
 }
 
 /* ---- copying --------------------------------------------------------------------------------------- */
 
-static int flag_raise(const struct job *job, uint32_t which)
-{
-	return device->stream_write_flag(stream, flags_address + which * sizeof *flags, job->fence);
-}
-
 /* How long the device held the application up for this capture: until the early part was copied, and
  * by what the rest took longer than an iteration runs before its optimizer phase. The latter is an
  * estimate from iterations in which nothing was copied; before there is one, all of the copy counts. */
-static void wait_note(uint64_t classes, uint64_t begun, uint64_t early, uint64_t all)
+static void wait_note(uint64_t classes, uint64_t early, uint64_t all)
 {
 	static uint64_t waited_classes;
 	struct tpck_status *status = &control->status;
-	uint64_t window = status->free_iteration_ns, wait = early - begun;
+	uint64_t window = status->free_iteration_ns, wait = early;
 
 	if (status->period > status->optimizer_operations)
 		window = window / status->period * (status->period - status->optimizer_operations);
-	if (all - begun > window && all > early)
-		wait += all - begun - window < all - early ? all - begun - window : all - early;
+	if (all > window && all > early)
+		wait += all - window < all - early ? all - window : all - early;
 	status->wait_ns_sum += wait;
 	/* What was waited for before the classes were these tells nothing of now. */
 	if (waited_classes != classes)
@@ -107,46 +105,66 @@ static void roles_resolve(const struct job *job, struct tpck_roles *roles)
 		tpck_roles_free(roles);
 }
 
-static int copy_image(const struct job *job, const uint64_t **digests, struct tpck_roles *roles)
+/* Everything that streams will wait for. */
+static int submit_image(struct job *job)
 {
 	const struct tpck_plan *plan = job->capture.plan;
-	struct tpck_pieces p = {.plan = plan, .staging = job->staging};
-	uint64_t begun = 0, early = 0;
-	bool taken;
-	int result = device->event_record(begin_event, stream);
+	struct tpck_pieces *p = &job->pieces;
+	bool known;
+	int result = device->event_record(job->begin, stream);
 
-	*digests = NULL;
-	if (!result)
-		result = device->event_synchronize(begin_event);
-	begun = tpck_clock_monotonic_ns();
-	taken = tpck_digests_ready() && !tpck_digests_queue(plan, stream);
+	*p = (struct tpck_pieces){.plan = plan, .staging = job->staging, .fence = job->fence, .stream = stream};
 	if (result)
 		return result;
+	job->digested = tpck_digests_ready() && !tpck_digests_queue(plan, job->fence, stream);
+	tpck_fences_progress();
+	known = tpck_pieces_knows(p);
 	/* An image that lacks the constant rows gets everything before the next iteration begins: what is
 	 * called constant may yet be written in it. Digests would tell, and the image would be lost. */
-	result = tpck_pieces_copy(&p, job->staging->constants_of == plan->serial ? plan->early_bytes : plan->data_bytes);
+	result = tpck_pieces_copy(p, known ? plan->early_bytes : plan->data_bytes);
 	if (!result)
-		result = flag_raise(job, FLAG_EARLY);
+		result = tpck_fences_submitted(job->fence, TPCK_PART_EARLY, stream);
 	if (!result)
-		result = device->event_record(early_event, stream);
+		result = tpck_pieces_copy(p, known && job->digested ? plan->lazy_bytes : plan->data_bytes);
 	if (!result)
-		result = device->event_synchronize(early_event);
-	early = tpck_clock_monotonic_ns();
-	roles_resolve(job, roles);
-	tpck_pieces_gaps(&p);
-	if (!result)
-		result = tpck_pieces_copy(&p, plan->lazy_bytes);
-	if (!result && taken) {
-		*digests = tpck_digests_wait(plan, stream);
-		if (!*digests)
-			result = -EIO;
+		result = tpck_fences_submitted(job->fence, TPCK_PART_ALL, stream);
+	return result;
+}
+
+/* What was submitted has its end, and what the image needs besides. */
+static int finish_image(struct job *job, const uint64_t **digests, struct tpck_roles *roles)
+{
+	const struct tpck_plan *plan = job->capture.plan;
+	struct tpck_pieces *p = &job->pieces;
+	uint64_t early, all;
+	int result = job->result ? job->result : tpck_fences_pass(job->fence, TPCK_PART_EARLY);
+
+	*digests = NULL;
+	if (!result) {
+		roles_resolve(job, roles);
+		tpck_pieces_gaps(p);
+		result = tpck_fences_pass(job->fence, TPCK_PART_ALL);
 	}
-	if (!result)
-		result = tpck_pieces_constants(&p, *digests, job->capture.step);
-	if (!result)
-		result = tpck_pieces_finish(&p);
-	if (!result)
-		wait_note(plan->classes, begun, early, tpck_clock_monotonic_ns());
+	/* Copies into the image that have no fence behind them. */
+	if (result && device->stream_synchronize(stream))
+		result = -EIO;
+	if (!result && !tpck_fences_wanted(job->fence))
+		result = -ECANCELED;
+	if (result)
+		return result;
+	early = tpck_fences_took(job->fence, TPCK_PART_EARLY, job->begin);
+	all = tpck_fences_took(job->fence, TPCK_PART_ALL, job->begin);
+	tpck_pieces_learn(p->queued, all);
+	if (job->digested) {
+		*digests = tpck_digests_get(plan, job->fence);
+		result = tpck_pieces_constants(p, *digests, job->capture.step, late_stream);
+	} else {
+		job->staging->constants_of = 0;
+	}
+	if (!result) {
+		tpck_pieces_ready(p);
+		wait_note(plan->classes, early, all);
+	}
 	return result;
 }
 
@@ -184,6 +202,16 @@ static void image_roles(struct tpck_image_header *header, const struct tpck_role
 		memcpy(at + all->communicators * sizeof *all->communicator, all->peer, all->peers * sizeof *all->peer);
 }
 
+static void chunks_begin(const struct job *job)
+{
+	uint64_t chunks = (job->capture.plan->data_bytes + TPCK_CHUNK_BYTES - 1) / TPCK_CHUNK_BYTES;
+
+	for (uint32_t c = 0; c < chunks; c++) {
+		atomic_store(&tpck_staging_chunk(job->staging, c)->ready, 0);
+		atomic_store(&tpck_staging_chunk(job->staging, c)->hashed, 0);
+	}
+}
+
 static void image_finish(const struct job *job, uint32_t chunks, const uint64_t *digests, const struct tpck_roles *roles)
 {
 	struct tpck_image_header *header = job->staging->header;
@@ -210,28 +238,33 @@ static void image_finish(const struct job *job, uint32_t chunks, const uint64_t 
 	atomic_store_explicit(&header->state, TPCK_IMAGE_HELD, memory_order_release);
 }
 
-/* Whatever happened, nobody may wait for ever. */
-static void flags_settle(const struct job *job)
+/* A snapshot that is not to be had. */
+static void drop(const struct job *job, int result)
 {
-	if (atomic_load(&flags[FLAG_EARLY]) < job->fence)
-		atomic_store(&flags[FLAG_EARLY], job->fence);
-	if (atomic_load(&flags[FLAG_ALL]) < job->fence)
-		atomic_store(&flags[FLAG_ALL], job->fence);
+	static uint32_t given_up;
+
+	job->staging->constants_of = 0;
+	atomic_store(&job->staging->header->state, TPCK_IMAGE_ABANDONED);
+	if (result == -ECANCELED || result == -ESTALE) {
+		control->status.skipped++;
+		tpck_log_debug("step %llu is not captured: %s", (unsigned long long)job->capture.step,
+			       result == -ECANCELED ? "its copies were not queued in time, and the program went on" : "memory that did not change does");
+		if (result == -ECANCELED && ++given_up == GIVEN_UP_MANY)
+			tpck_log_warn("%d snapshots could not be queued in time, and were given up: the driver lets two threads wait for each other, or the "
+				      "processors are busy; going on with those that can", GIVEN_UP_MANY);
+	} else if (!control->status.abandoned++) {
+		tpck_log_warn("the snapshot of step %llu failed: %s; going on without it", (unsigned long long)job->capture.step, strerror(-result));
+	}
 }
 
-static void capture_run(const struct job *job)
+static void capture_finish(struct job *job)
 {
 	struct tpck_image_header *header = job->staging->header;
 	uint32_t chunks = (uint32_t)((job->capture.plan->data_bytes + TPCK_CHUNK_BYTES - 1) / TPCK_CHUNK_BYTES);
 	struct tpck_roles roles = {0};
 	const uint64_t *digests;
-	int result;
+	int result = finish_image(job, &digests, &roles);
 
-	for (uint32_t c = 0; c < chunks; c++) {
-		atomic_store(&tpck_staging_chunk(job->staging, c)->ready, 0);
-		atomic_store(&tpck_staging_chunk(job->staging, c)->hashed, 0);
-	}
-	result = copy_image(job, &digests, &roles);
 	if (!result && !index_has_room(header, index_bytes(job, &roles))) {
 		tpck_roles_free(&roles);
 		if (!index_has_room(header, index_bytes(job, &roles)))
@@ -242,49 +275,84 @@ static void capture_run(const struct job *job)
 		image_finish(job, chunks, digests, &roles);
 	}
 	tpck_roles_free(&roles);
-	/* The next optimizer phase waits for this: when it runs, the image is held, so that a kill never
-	 * costs more than the iteration under way and the one being copied. */
-	flags_settle(job);
-	if (!result) {
-		control->status.captured++;
-		control->status.last_step = job->capture.step;
-		options.held(job->image, job->capture.step);
-		if (digests)
-			options.digests(job->capture.plan, digests, job->capture.step, false);
-	} else {
-		job->staging->constants_of = 0;
-		atomic_store(&header->state, TPCK_IMAGE_ABANDONED);
-		if (!control->status.abandoned++)
-			tpck_log_warn("the snapshot of step %llu failed: %s; going on without it",
-				      (unsigned long long)job->capture.step, strerror(-result));
+	if (result) {
+		drop(job, result);
+		return;
 	}
-}
-
-static void probe_run(const struct job *job)
-{
-	const uint64_t *digests = NULL;
-
-	if (!tpck_digests_queue(job->capture.plan, stream) && !flag_raise(job, FLAG_EARLY) &&
-	    !flag_raise(job, FLAG_ALL))
-		digests = tpck_digests_wait(job->capture.plan, stream);
-	flags_settle(job);
+	control->status.captured++;
+	control->status.last_step = job->capture.step;
+	options.held(job->image, job->capture.step);
 	if (digests)
-		options.digests(job->capture.plan, digests, job->capture.step, job->kind == TPCK_JOB_PROBE_PHASE);
+		options.digests(job->capture.plan, digests, job->capture.step, false);
 }
 
-static void job_run(struct job *job)
+static int submit_probe(struct job *job)
+{
+	int result = tpck_digests_queue(job->capture.plan, job->fence, stream);
+
+	tpck_fences_progress();
+	for (int part = 0; part < TPCK_PARTS && !result; part++)
+		result = tpck_fences_submitted(job->fence, part, stream);
+	return result;
+}
+
+static void probe_finish(const struct job *job)
+{
+	if (!job->result && !tpck_fences_pass(job->fence, TPCK_PART_EARLY) && !tpck_fences_pass(job->fence, TPCK_PART_ALL) &&
+	    tpck_fences_wanted(job->fence))
+		options.digests(job->capture.plan, tpck_digests_get(job->capture.plan, job->fence), job->capture.step,
+				job->kind == TPCK_JOB_PROBE_PHASE);
+}
+
+static void job_submit(struct job *job)
 {
 	int result = 0;
 
+	if (job->kind == TPCK_JOB_CAPTURE)
+		chunks_begin(job);
 	for (uint32_t i = 0; i < job->recorded && !result; i++)
 		result = device->stream_wait_event(stream, job->events[i]);
+	if (!result)
+		result = job->kind == TPCK_JOB_CAPTURE ? submit_image(job) : submit_probe(job);
+	job->result = result;
+	tpck_fences_settle(job->fence);
+}
+
+static void job_finish(struct job *job)
+{
 	if (job->kind == TPCK_JOB_CAPTURE)
-		capture_run(job);
+		capture_finish(job);
 	else
-		probe_run(job);
+		probe_finish(job);
 	tpck_roles_give_back(job->capture.gathered);
 	tpck_communicators_free(&job->capture.communicators);
 	__atomic_sub_fetch(&job->capture.plan->users, 1, __ATOMIC_RELEASE);
+}
+
+/* Takes each job once it has got so far, and lets it go a step further. */
+static void serve(void (*work)(struct job *), _Atomic uint32_t *from, _Atomic uint32_t *to)
+{
+	for (;;) {
+		uint32_t done = atomic_load(to), there = atomic_load(from);
+
+		if (done == there) {
+			futex_wait(from, there, SECOND_NS);
+			continue;
+		}
+		work(&jobs[done % JOBS]);
+		atomic_store(to, done + 1);
+		futex_wake(to);
+	}
+}
+
+static void *finisher_main(void *unused)
+{
+	(void)unused;
+	tpck_thread_own();
+	pthread_setname_np(pthread_self(), "tpck-images");
+	device->context_use(options.context);
+	serve(job_finish, &jobs_submitted, &jobs_done);
+	return NULL;
 }
 
 static void *copier_main(void *unused)
@@ -301,65 +369,30 @@ static void *copier_main(void *unused)
 			      "compared with what the device has");
 	else if (!result)
 		tpck_log_debug("digests are taken on the device");
-	for (;;) {
-		uint32_t done = atomic_load(&jobs_done), begun = atomic_load(&jobs_begun);
-
-		if (done == begun) {
-			futex_wait(&jobs_begun, begun);
-			continue;
-		}
-		job_run(&jobs[done % JOBS]);
-		atomic_store(&jobs_done, done + 1);
-		futex_wake(&jobs_done);
-	}
+	atomic_store(&ready, 1);
+	futex_wake(&ready);
+	serve(job_submit, &jobs_begun, &jobs_submitted);
 	return NULL;
-}
-
-/* Flags in memory must work before anything relies on them. */
-static int flags_try(void)
-{
-	int result = device->stream_write_flag(stream, flags_address, 1);
-
-	if (!result)
-		result = device->stream_wait_flag(stream, flags_address, 1);
-	if (!result)
-		result = device->stream_synchronize(stream);
-	if (!result && atomic_load(&flags[FLAG_EARLY]) != 1)
-		result = -ENOTSUP;
-	if (!result)
-		atomic_store(&flags[FLAG_ALL], 1);
-	return result;
 }
 
 int tpck_copier_start(const struct tpck_copier_options *with)
 {
-	void *host;
 	int result;
 
 	options = *with;
 	device = with->device;
 	control = with->control;
-	result = device->host_alloc(&host, &flags_address, 4096);
-	if (result)
-		return result;
-	memset(host, 0, FLAGS * sizeof *flags);
+	tpck_pieces_open(device);
 	result = device->stream_create(&stream);
 	if (!result)
-		result = tpck_pieces_open(device, stream);
+		result = device->stream_create(&late_stream);
+	for (int i = 0; i < JOBS && !result; i++)
+		result = device->event_create(&jobs[i].begin, true);
 	if (!result)
-		result = device->event_create(&begin_event);
+		result = tpck_fences_open(device);
 	if (!result)
-		result = device->event_create(&early_event);
-	flags = host;
-	if (!result)
-		result = flags_try();
-	if (result) {
-		flags = NULL;
-		return result;
-	}
-	atomic_store(&fences->all, 1);
-	atomic_store(&fences->early, 1);
-	return tpck_thread_start(copier_main);
+		result = tpck_thread_start(finisher_main);
+	return result ? result : tpck_thread_start(copier_main);
 }
 
 /* ---- requests: by the application's thread, gate closed ------------------------------------------------ */
@@ -382,7 +415,7 @@ static int record_streams(struct job *job)
 		if (job->recorded == EVENTS)
 			return device->synchronize();
 		if (job->recorded == job->made) {
-			result = device->event_create(&job->events[job->made]);
+			result = device->event_create(&job->events[job->made], false);
 			if (result)
 				return result;
 			job->made++;
@@ -395,21 +428,30 @@ static int record_streams(struct job *job)
 	return 0;
 }
 
+/* The copier's thread has the kernels to load and to try before its first job. Some milliseconds, once; on a busy machine that may be longer. */
+static bool is_ready(void)
+{
+	static bool waited;
+
+	if (!atomic_load(&ready) && !waited) {
+		waited = true;
+		futex_wait(&ready, 0, SECOND_NS);
+	}
+	return atomic_load(&ready);
+}
+
 static struct job *job_next(void)
 {
 	uint32_t begun = atomic_load(&jobs_begun);
 
-	return begun - atomic_load(&jobs_done) == JOBS ? NULL : &jobs[begun % JOBS];
+	return !is_ready() || begun - atomic_load(&jobs_done) == JOBS ? NULL : &jobs[begun % JOBS];
 }
 
 static void job_go(struct job *job)
 {
-	job->fence = atomic_load(&fences->early) + 1;
 	__atomic_add_fetch(&job->capture.plan->users, 1, __ATOMIC_ACQUIRE);
 	/* A probe holds everything up until it has passed. */
-	if (job->kind != TPCK_JOB_CAPTURE)
-		atomic_store(&fences->all, job->fence);
-	atomic_store(&fences->early, job->fence);
+	job->fence = tpck_fences_begin(job->kind != TPCK_JOB_CAPTURE);
 	atomic_fetch_add(&jobs_begun, 1);
 	futex_wake(&jobs_begun);
 }
@@ -465,38 +507,32 @@ bool tpck_copier_digests(void)
 	return tpck_digests_ready();
 }
 
-void tpck_copier_fence_all(void)
-{
-	atomic_store(&fences->all, atomic_load(&fences->early));
-}
-
-static void fence(_Atomic uint32_t *seen, uint32_t now, uint32_t which, tpck_stream_handle handle)
-{
-	if (__builtin_expect(atomic_load_explicit(seen, memory_order_relaxed) == now, 1))
-		return;
-	atomic_store_explicit(seen, now, memory_order_relaxed);
-	if (atomic_load_explicit(&flags[which], memory_order_acquire) >= now)
-		return;
-	if (device->stream_wait_flag(handle, flags_address + which * sizeof *flags, now))
-		device->stream_synchronize(stream);
-}
-
-void tpck_copier_fence_put(struct tpck_stream *of, tpck_stream_handle handle)
-{
-	if (!flags)
-		return;
-	fence(&of->fence, atomic_load_explicit(&fences->early, memory_order_acquire), FLAG_EARLY, handle);
-	fence(&of->fence_all, atomic_load_explicit(&fences->all, memory_order_acquire), FLAG_ALL, handle);
-}
-
 bool tpck_copier_busy(void)
 {
 	return atomic_load(&jobs_begun) != atomic_load(&jobs_done);
 }
 
+void tpck_copier_catch_up(void)
+{
+	uint64_t limit = 0;
+
+	for (;;) {
+		uint32_t done = atomic_load(&jobs_done);
+		uint64_t now;
+
+		if (__builtin_expect(done == atomic_load(&jobs_submitted), 1) || !tpck_fences_over(jobs[done % JOBS].fence, TPCK_PART_ALL))
+			return;
+		now = tpck_clock_monotonic_ns();
+		limit = limit ? limit : now + CATCH_UP_NS;
+		if (now >= limit)
+			return;
+		futex_wait(&jobs_done, done, limit - now);
+	}
+}
+
 void tpck_copier_close(void)
 {
-	flags = NULL;
+	tpck_fences_close();
 }
 
 void tpck_copier_drain(double seconds)
@@ -508,6 +544,6 @@ void tpck_copier_drain(double seconds)
 
 		if (done == atomic_load(&jobs_begun) || tpck_clock_monotonic_ns() > limit)
 			return;
-		futex_wait(&jobs_done, done);
+		futex_wait(&jobs_done, done, SECOND_NS);
 	}
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The copier: a thread of ours that brings memory into staging images behind the application's
+ * The copier: threads of ours that bring memory into staging images behind the application's
  * back (DESIGN 6.4). A capture is requested at a boundary, under the closed gate; the copier's
  * stream waits for what the application had queued by then, and streams that go on wait, on the
- * device, until the copy has passed: the host never does.
+ * device, until the copy has passed (runtime/capture/fences.h): the host waits for its submission at most.
  */
 #ifndef TPCK_RUNTIME_CAPTURE_COPIER_H
 #define TPCK_RUNTIME_CAPTURE_COPIER_H
@@ -46,37 +46,21 @@ struct tpck_copier_options {
 	const char *library, *kernels; /* where the device code is looked for */
 };
 
-/* Starts the thread in the given context. 0 or -errno (among it -ENOTSUP: the device has no waits on
- * memory; nothing will be captured). */
+/* Starts the threads in the given context. 0 or -errno. */
 int tpck_copier_start(const struct tpck_copier_options *options);
 /* At a boundary, gate closed: queues a capture. -EAGAIN: no image is free or too many are under way. */
 int tpck_copier_request(const struct tpck_capture *capture);
 /* Gate closed: queues the digests of a plan. -EAGAIN, -ENOTSUP. */
 int tpck_copier_probe(enum tpck_copier_job kind, struct tpck_plan *plan, uint64_t step);
-/* From here on streams wait for the whole of the last capture, not only for its early part. */
-void tpck_copier_fence_all(void);
 /* Whether digests can be taken on this device. */
 bool tpck_copier_digests(void);
-/* The fences of the last capture: its early part, and what streams wait for now. */
-struct tpck_fences {
-	_Atomic uint32_t early, all;
-};
-extern struct tpck_fences tpck_copier_fences __attribute__((visibility("hidden")));
-void tpck_copier_fence_put(struct tpck_stream *stream, tpck_stream_handle handle);
-
-/* Puts the fence into the stream if the last capture is not known to have passed it yet. Called
- * before anything is queued on it; never on a capturing stream. */
-static inline void tpck_copier_fence(struct tpck_stream *stream, tpck_stream_handle handle)
-{
-	if (__builtin_expect(atomic_load_explicit(&stream->fence, memory_order_relaxed) !=
-				     atomic_load_explicit(&tpck_copier_fences.early, memory_order_acquire) ||
-			     atomic_load_explicit(&stream->fence_all, memory_order_relaxed) !=
-				     atomic_load_explicit(&tpck_copier_fences.all, memory_order_acquire), 0))
-		tpck_copier_fence_put(stream, handle);
-}
 /* Waits until nothing is under way, at most so many seconds (a device that hangs never ends). */
 void tpck_copier_drain(double seconds);
 bool tpck_copier_busy(void);
+/* By a thread of the program that has waited for the device: if the device has passed a whole capture, waits for its image to be held, which is a matter
+ * of microseconds unless the processors are busy; 50 ms at most. So no thread that shows what the device did is further ahead of the snapshots than
+ * the device is: a kill never costs more than the iteration under way and the one being copied. */
+void tpck_copier_catch_up(void);
 /* The context ends, in which nothing is under way any more, and nobody begins anything. */
 void tpck_copier_close(void);
 

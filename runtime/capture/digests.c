@@ -8,17 +8,22 @@
 #include <stdlib.h>
 
 #include "runtime/base/block_digest.h"
+#include "runtime/capture/fences.h"
 
 static const struct tpck_device *device;
 static _Atomic bool ready;
-/* The units of a plan, in memory that the device sees; made anew for another plan. */
-static uint64_t plan_serial;
-static struct tpck_digest_unit *units;
-static uint64_t units_address, units_room;
-static uint32_t units_count;
+/* The units of two plans, in memory that the device sees. One is made anew for a third plan, once the device has passed what read it. */
+static struct table {
+	struct tpck_digest_unit *units;
+	uint64_t address, room, serial;
+	uint32_t count;
+	tpck_event_handle read; /* behind the last kernel that reads it */
+} tables[2], *table = tables;
 static uint64_t sums_address, device_room; /* on the device */
-static uint64_t *sums, sums_room;          /* pinned */
-static tpck_event_handle done;
+/* Pinned, and one for each fence under way: the next kernel may be through before the last one's sums are looked at. */
+static struct {
+	uint64_t *sums, room;
+} hosts[TPCK_FENCES];
 
 bool tpck_digests_ready(void)
 {
@@ -31,63 +36,68 @@ static uint64_t grown(uint64_t room, uint64_t count)
 	return count > 2 * room ? count * 3 / 2 : 2 * room;
 }
 
-/* What is too small is never given back: freeing waits for the device, and the program's streams wait there for what this
- * thread has yet to do. */
-static int make_room(uint64_t unit_count, uint64_t rows)
+/* What is too small is never given back: freeing waits for the device, and the program's streams may have much to do until then. */
+static int make_pinned(void **host, uint64_t *address, uint64_t *room, uint64_t count, size_t size)
 {
-	uint64_t unused, room = grown(units_room, unit_count);
+	uint64_t more = grown(*room, count);
+	int result;
+
+	if (count <= *room)
+		return 0;
+	result = device->host_alloc(host, address, more * size);
+	if (!result)
+		*room = more;
+	return result;
+}
+
+static int make_sums(uint32_t slot, uint64_t rows)
+{
+	uint64_t unused;
+	void *host = hosts[slot].sums;
+	int result = make_pinned(&host, &unused, &hosts[slot].room, rows, sizeof *hosts->sums);
+
+	hosts[slot].sums = host;
+	if (result || hosts[slot].room <= device_room)
+		return result;
+	result = device->device_alloc(&sums_address, hosts[slot].room * sizeof *hosts->sums);
+	if (!result)
+		device_room = hosts[slot].room;
+	return result;
+}
+
+static int table_make(const struct tpck_plan *plan)
+{
+	uint64_t count = 0;
 	void *host;
 	int result;
 
-	if (unit_count > units_room) {
-		result = device->host_alloc(&host, &units_address, room * sizeof *units);
-		if (result)
-			return result;
-		units = host;
-		units_room = room;
-	}
-	room = grown(sums_room, rows);
-	if (rows > sums_room) {
-		result = device->host_alloc(&host, &unused, room * sizeof *sums);
-		if (result)
-			return result;
-		sums = host;
-		sums_room = room;
-	}
-	if (sums_room > device_room) {
-		result = device->device_alloc(&sums_address, sums_room * sizeof *sums);
-		if (result)
-			return result;
-		device_room = sums_room;
-	}
-	return 0;
-}
-
-static int units_make(const struct tpck_plan *plan)
-{
-	uint64_t count = 0;
-	int result;
-
+	table = table == tables ? tables + 1 : tables;
+	table->serial = 0;
 	for (uint32_t i = 0; i < plan->rows; i++)
 		count += (plan->row[i].bytes + TPCK_DIGEST_UNIT_BYTES - 1) / TPCK_DIGEST_UNIT_BYTES;
-	plan_serial = 0;
-	result = count > UINT32_MAX ? -E2BIG : make_room(count ? count : 1, plan->rows ? plan->rows : 1);
+	if (count > UINT32_MAX)
+		return -E2BIG;
+	result = device->event_synchronize(table->read);
+	host = table->units;
+	if (!result)
+		result = make_pinned(&host, &table->address, &table->room, count ? count : 1, sizeof *table->units);
+	table->units = host;
 	if (result)
 		return result;
-	units_count = 0;
+	table->count = 0;
 	for (uint32_t i = 0; i < plan->rows; i++) {
 		const struct tpck_image_row *row = &plan->row[i];
 
 		for (uint64_t at = 0; at < row->bytes; at += TPCK_DIGEST_UNIT_BYTES) {
 			uint64_t left = row->bytes - at;
 
-			units[units_count++] = (struct tpck_digest_unit){
+			table->units[table->count++] = (struct tpck_digest_unit){
 				row->address + at, at / 8,
 				(uint32_t)(left < TPCK_DIGEST_UNIT_BYTES ? left : TPCK_DIGEST_UNIT_BYTES), i,
 			};
 		}
 	}
-	plan_serial = plan->serial;
+	table->serial = plan->serial;
 	return 0;
 }
 
@@ -118,14 +128,14 @@ static int compare_twins(tpck_stream_handle stream)
 		plan->row[i].bytes = twin_bytes[i];
 		at += tpck_plan_room(&plan->row[i]);
 	}
-	result = tpck_digests_queue(plan, stream);
-	got = result ? NULL : tpck_digests_wait(plan, stream);
-	if (!result && !got)
-		result = -EIO;
+	result = tpck_digests_queue(plan, 0, stream);
+	if (!result)
+		result = device->stream_synchronize(stream);
+	got = result ? NULL : tpck_digests_get(plan, 0);
 	for (uint32_t i = 0; i < TWIN_ROWS && !result; i++)
 		if (got[i] != tpck_block_digest((char *)host + (plan->row[i].address - address), plan->row[i].bytes))
 			result = -EILSEQ;
-	plan_serial = 0;
+	table->serial = 0;
 	tpck_plan_free(plan);
 	return result;
 }
@@ -134,8 +144,8 @@ int tpck_digests_open(const struct tpck_device *with, const char *library, const
 {
 	int result = with->digest_open(library, setting);
 
-	if (!result)
-		result = with->event_create(&done);
+	for (int i = 0; i < 2 && !result; i++)
+		result = with->event_create(&tables[i].read, false);
 	if (result)
 		return result;
 	device = with;
@@ -144,26 +154,26 @@ int tpck_digests_open(const struct tpck_device *with, const char *library, const
 	return result;
 }
 
-int tpck_digests_queue(const struct tpck_plan *plan, tpck_stream_handle stream)
+int tpck_digests_queue(const struct tpck_plan *plan, uint32_t fence, tpck_stream_handle stream)
 {
-	int result = 0;
+	uint32_t slot = fence % TPCK_FENCES;
+	int result = table->serial == plan->serial ? 0 : table_make(plan);
 
-	if (plan_serial != plan->serial)
-		result = units_make(plan);
 	if (!result)
-		result = device->digest(units_address, units_count, sums_address, plan->rows, stream);
+		result = make_sums(slot, plan->rows ? plan->rows : 1);
+	if (!result)
+		result = device->digest(table->address, table->count, sums_address, plan->rows, stream);
+	if (!result)
+		result = device->event_record(table->read, stream);
 	if (!result && plan->rows)
-		result = device->copy_from_device(sums, sums_address, plan->rows * sizeof *sums, stream);
-	if (!result)
-		result = device->event_record(done, stream);
+		result = device->copy_from_device(hosts[slot].sums, sums_address, plan->rows * sizeof *hosts->sums, stream);
 	return result;
 }
 
-const uint64_t *tpck_digests_wait(const struct tpck_plan *plan, tpck_stream_handle stream)
+const uint64_t *tpck_digests_get(const struct tpck_plan *plan, uint32_t fence)
 {
-	(void)stream;
-	if (device->event_synchronize(done))
-		return NULL;
+	uint64_t *sums = hosts[fence % TPCK_FENCES].sums;
+
 	for (uint32_t i = 0; i < plan->rows; i++)
 		sums[i] = tpck_block_digest_finish(sums[i], plan->row[i].bytes);
 	return sums;

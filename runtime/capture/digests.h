@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Digests of a plan's rows as the device has them, taken on the copier's stream. One at a time, by the
- * copier's thread. */
+/* Digests of a plan's rows as the device has them, taken on the copier's stream. */
 #ifndef TPCK_RUNTIME_CAPTURE_DIGESTS_H
 #define TPCK_RUNTIME_CAPTURE_DIGESTS_H
 
@@ -12,10 +11,9 @@
 /* Loads the device code and compares what it computes with the CPU. 0, or -errno: digests are not taken; -EILSEQ: it computes something else. */
 int tpck_digests_open(const struct tpck_device *device, const char *library, const char *setting, tpck_stream_handle stream);
 bool tpck_digests_ready(void);
-/* Where they are ready: queues the digests of all rows of the plan and their way to the host. 0 or -errno. */
-int tpck_digests_queue(const struct tpck_plan *plan, tpck_stream_handle stream);
-/* Waits for the last queued ones; one value a row, in the rows' order, valid until the next queue.
- * NULL if they failed. */
-const uint64_t *tpck_digests_wait(const struct tpck_plan *plan, tpck_stream_handle stream);
+/* By the thread that submits, where they are ready: queues the digests of all rows of the plan and their way to the host, for that fence. 0 or -errno. */
+int tpck_digests_queue(const struct tpck_plan *plan, uint32_t fence, tpck_stream_handle stream);
+/* Once, by the thread that waits, when the device has passed what was queued: one value a row, in the rows' order, valid until the fence's job is done. */
+const uint64_t *tpck_digests_get(const struct tpck_plan *plan, uint32_t fence);
 
 #endif

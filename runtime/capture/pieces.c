@@ -4,71 +4,39 @@
 
 #include "runtime/capture/pieces.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/clock.h"
+#include "runtime/base/block_digest.h"
+#include "runtime/capture/fences.h"
 
-enum { PIECE_NS = 100000, PIECE_MIN = 64 << 10, PIECE_MAX = TPCK_CHUNK_BYTES };
+/* A driver's queue takes some 1,000 operations, and makes its caller wait for the device beyond that. */
+enum { PIECE_NS = 100000, PIECE_MIN = 64 << 10, PIECE_MAX = TPCK_CHUNK_BYTES, PIECES = 256 };
 
 static const struct tpck_device *device;
-static tpck_stream_handle stream;
-static tpck_event_handle events[TPCK_PIECES_QUEUED];
-static uint64_t piece_bytes = 256 << 10;
+static _Atomic uint64_t piece_bytes = 256 << 10;
 
-int tpck_pieces_open(const struct tpck_device *with, tpck_stream_handle on)
+void tpck_pieces_open(const struct tpck_device *with)
 {
-	int result = 0;
-
 	device = with;
-	stream = on;
-	for (int i = 0; i < TPCK_PIECES_QUEUED && !result; i++)
-		result = device->event_create(&events[i]);
-	return result;
 }
 
-/* The largest power of two that the device copies in PIECE_NS, as far as the host can see. */
-static void piece_learn(uint64_t bytes, uint64_t ns)
+void tpck_pieces_learn(uint64_t bytes, uint64_t ns)
 {
 	static double rate; /* bytes a nanosecond */
+	uint64_t piece = PIECE_MIN;
 
 	if (!ns || bytes < PIECE_MIN)
 		return;
 	rate = rate > 0 ? rate * 0.75 + (double)bytes / (double)ns * 0.25 : (double)bytes / (double)ns;
-	for (piece_bytes = PIECE_MIN; piece_bytes < PIECE_MAX && (double)piece_bytes * 2 <= rate * PIECE_NS;)
-		piece_bytes *= 2;
-}
-
-static int piece_finish(struct tpck_pieces *p)
-{
-	uint32_t at = p->finished % TPCK_PIECES_QUEUED;
-	int result = device->event_synchronize(events[at]);
-	uint64_t now = tpck_clock_monotonic_ns();
-
-	/* It began when the one before it was over. */
-	if (!result && p->finished_ns)
-		piece_learn(p->bytes[at], now - p->finished_ns);
-	p->finished++;
-	p->finished_ns = p->finished < p->begun ? now : 0;
-	return result;
-}
-
-static int piece_room(struct tpck_pieces *p)
-{
-	return p->begun - p->finished == TPCK_PIECES_QUEUED ? piece_finish(p) : 0;
-}
-
-/* What was queued since the last piece is one. */
-static int piece_mark(struct tpck_pieces *p, uint64_t bytes)
-{
-	uint32_t at = p->begun++ % TPCK_PIECES_QUEUED;
-
-	p->bytes[at] = bytes;
-	return device->event_record(events[at], stream);
+	while (piece < PIECE_MAX && (double)piece * 2 <= rate * PIECE_NS)
+		piece *= 2;
+	atomic_store_explicit(&piece_bytes, piece, memory_order_relaxed);
 }
 
 /* Queues the copy of bytes at a device's address to an offset in the data area, cut where registrations end. */
-static int copy_to(const struct tpck_pieces *p, uint64_t offset, uint64_t address, uint64_t bytes)
+static int copy_to(const struct tpck_pieces *p, uint64_t offset, uint64_t address, uint64_t bytes, tpck_stream_handle stream)
 {
 	int result = 0;
 
@@ -87,7 +55,7 @@ static int copy_to(const struct tpck_pieces *p, uint64_t offset, uint64_t addres
 static int piece_begin(struct tpck_pieces *p, uint64_t from, uint64_t to)
 {
 	const struct tpck_plan *plan = p->plan;
-	int result = piece_room(p);
+	int result = 0;
 
 	while (!result && p->turn < plan->turn_count) {
 		const struct tpck_turn *turn = &plan->turn[p->turn];
@@ -98,68 +66,79 @@ static int piece_begin(struct tpck_pieces *p, uint64_t from, uint64_t to)
 		if (turn->from >= to)
 			break;
 		if (begin < end)
-			result = copy_to(p, row->data_offset + (begin - turn->from), row->address + (begin - turn->from), end - begin);
+			result = copy_to(p, row->data_offset + (begin - turn->from), row->address + (begin - turn->from), end - begin, p->stream);
 		if (turn->from + row->bytes > to)
 			break;
 		p->turn++;
 	}
-	if (!result)
-		result = piece_mark(p, to - from);
 	p->queued = to;
 	return result;
 }
 
 int tpck_pieces_copy(struct tpck_pieces *p, uint64_t end)
 {
+	uint64_t piece = atomic_load_explicit(&piece_bytes, memory_order_relaxed);
 	int result = 0;
 
+	if (piece < p->plan->data_bytes / PIECES)
+		piece = p->plan->data_bytes / PIECES;
 	while (!result && p->queued < end) {
-		uint64_t next = (p->queued / piece_bytes + 1) * piece_bytes;
+		uint64_t next = (p->queued / piece + 1) * piece;
 
 		result = piece_begin(p, p->queued, next < end ? next : end);
+		tpck_fences_progress();
+		if (!result && !tpck_fences_wanted(p->fence))
+			result = -ECANCELED;
 	}
 	return result;
 }
 
-/* One constant row again, in pieces. */
-static int copy_row(struct tpck_pieces *p, const struct tpck_image_row *row)
+/* The program may be writing to these rows by now, and to one that is no constant after all it does: what came is the row of the step if its digest is. */
+static int copy_again(const struct tpck_pieces *p, const uint64_t *digests, uint32_t *copied, tpck_stream_handle stream)
 {
+	const struct tpck_plan *plan = p->plan;
+	const uint64_t *has = p->staging->constants;
 	int result = 0;
 
-	for (uint64_t at = 0, bytes; at < row->bytes && !result; at += bytes) {
-		result = piece_room(p);
-		bytes = row->bytes - at < piece_bytes ? row->bytes - at : piece_bytes;
-		if (!result)
-			result = copy_to(p, row->data_offset + at, row->address + at, bytes);
-		if (!result)
-			result = piece_mark(p, bytes);
+	for (uint32_t i = p->turn; i < plan->turn_count && !result; i++) {
+		const struct tpck_image_row *row = &plan->row[plan->turn[i].row];
+
+		if (has[plan->turn[i].row] == digests[plan->turn[i].row])
+			continue;
+		++*copied;
+		result = copy_to(p, row->data_offset, row->address, row->bytes, stream);
+	}
+	if (!*copied)
+		return 0;
+	/* Even where one was refused: those before it are under way into the image. */
+	if (device->stream_synchronize(stream) && !result)
+		result = -EIO;
+	for (uint32_t i = p->turn; i < plan->turn_count && !result; i++) {
+		const struct tpck_image_row *row = &plan->row[plan->turn[i].row];
+
+		if (has[plan->turn[i].row] != digests[plan->turn[i].row] &&
+		    tpck_block_digest(tpck_staging_data(p->staging) + row->data_offset, row->bytes) != digests[plan->turn[i].row])
+			result = -ESTALE;
 	}
 	return result;
 }
 
-int tpck_pieces_constants(struct tpck_pieces *p, const uint64_t *digests, uint64_t step)
+bool tpck_pieces_knows(const struct tpck_pieces *p)
+{
+	return p->staging->constants_of == p->plan->serial && p->staging->constants;
+}
+
+int tpck_pieces_constants(struct tpck_pieces *p, const uint64_t *digests, uint64_t step, tpck_stream_handle stream)
 {
 	const struct tpck_plan *plan = p->plan;
 	struct tpck_staging *staging = p->staging;
-	bool known = digests && staging->constants_of == plan->serial && staging->constants;
+	bool known = tpck_pieces_knows(p);
 	uint32_t copied = 0;
-	int result = 0;
+	int result = known && p->turn < plan->turn_count ? copy_again(p, digests, &copied, stream) : 0;
 
-	if (known) {
-		for (uint32_t i = p->turn; i < plan->turn_count && !result; i++) {
-			uint32_t row = plan->turn[i].row;
-
-			if (staging->constants[row] == digests[row])
-				continue;
-			copied++;
-			result = copy_row(p, &plan->row[row]);
-		}
-	} else {
-		result = tpck_pieces_copy(p, plan->data_bytes);
-	}
-	if (result || !digests)
+	if (result)
 		return result;
-	if (staging->constants_of != plan->serial) {
+	if (!known) {
 		free(staging->constants);
 		staging->constants = malloc(plan->rows * sizeof *staging->constants);
 		staging->constants_of = staging->constants ? plan->serial : 0;
@@ -185,7 +164,7 @@ void tpck_pieces_gaps(struct tpck_pieces *p)
 	p->staging->gaps_of = plan->serial;
 }
 
-static void chunks_ready(const struct tpck_pieces *p)
+void tpck_pieces_ready(const struct tpck_pieces *p)
 {
 	uint64_t total = p->plan->data_bytes;
 
@@ -195,17 +174,4 @@ static void chunks_ready(const struct tpck_pieces *p)
 		chunk->bytes = total - from < TPCK_CHUNK_BYTES ? total - from : TPCK_CHUNK_BYTES;
 		atomic_store_explicit(&chunk->ready, 1, memory_order_release);
 	}
-}
-
-int tpck_pieces_finish(struct tpck_pieces *p)
-{
-	int result = 0;
-
-	while (!result && p->finished < p->begun)
-		result = piece_finish(p);
-	if (!result)
-		result = device->stream_synchronize(stream);
-	if (!result)
-		chunks_ready(p);
-	return result;
 }

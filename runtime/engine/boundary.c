@@ -9,6 +9,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
+#include "runtime/capture/fences.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
 #include "runtime/infer/classes.h"
@@ -242,9 +243,16 @@ void tpck_boundary(struct tpck_thread *self)
 	atomic_store(&engine->boundary_busy, 0);
 }
 
+void tpck_engine_device_waited(void)
+{
+	if (tpck_engine_mode() == TPCK_MODE_LIVE)
+		tpck_copier_catch_up();
+}
+
 void tpck_boundary_phase(const struct tpck_thread *self)
 {
-	tpck_copier_fence_all();
+	tpck_copier_catch_up();
+	tpck_fences_all();
 	engine->phase_seen = true;
 	if (!engine->plan || engine->uncaptured || engine->last_digest_step != engine->step || !tpck_classes_learning() ||
 	    !tpck_copier_digests() || atomic_exchange(&engine->boundary_busy, 1))

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "runtime/base/log.h"
-#include "runtime/capture/copier.h"
+#include "runtime/capture/fences.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/offered.h"
 #include "runtime/track/communicators.h"
@@ -19,7 +19,7 @@ void tpck_engine_also(struct tpck_thread *self, tpck_stream_handle handle)
 
 	if (!stream)
 		return;
-	tpck_copier_fence(stream, handle);
+	tpck_fence(stream, handle);
 	atomic_store_explicit(&stream->dirty, 1, memory_order_relaxed);
 }
 

@@ -95,6 +95,8 @@ void tpck_engine_deliver(struct tpck_thread *self, void *host, size_t bytes);
 /* Around a real wait for a stream: what was queued on it before has arrived. */
 void tpck_engine_waiting(struct tpck_thread *self);
 void tpck_engine_waited(struct tpck_thread *self, tpck_stream_handle stream);
+/* A thread has waited for the device, for whatever part of what it does. */
+void tpck_engine_device_waited(void);
 
 /* ---- memory ---- */
 /* 0, -ENOMEM, or -ENOTSUP: the call is not ours, make the real one. stream as for tpck_stream_of();

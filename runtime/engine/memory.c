@@ -89,7 +89,7 @@ static void wait_for(uint32_t freed_on, tpck_stream_handle stream, bool ordered)
 	struct tpck_stream *other = freed_on == TPCK_STREAM_MANY ? NULL : tpck_stream_by_ordinal(freed_on);
 	tpck_event_handle event = NULL;
 
-	if (!other || !ordered || engine->device->event_create(&event)) {
+	if (!other || !ordered || engine->device->event_create(&event, false)) {
 		engine->device->synchronize();
 		return;
 	}

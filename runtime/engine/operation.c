@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/digest.h"
-#include "runtime/capture/copier.h"
+#include "runtime/capture/fences.h"
 #include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/infer/roles.h"
@@ -120,7 +120,7 @@ static inline void admit(struct tpck_thread *self, struct tpck_call *call, struc
 	call->boundary_after = verdict & TPCK_V_BOUNDARY_AFTER;
 	call->gated = true;
 	if (stream) {
-		tpck_copier_fence(stream, call->stream);
+		tpck_fence(stream, call->stream);
 		if (!atomic_load_explicit(&stream->dirty, memory_order_relaxed))
 			atomic_store_explicit(&stream->dirty, 1, memory_order_relaxed);
 	}

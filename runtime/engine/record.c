@@ -150,6 +150,7 @@ void tpck_engine_waited(struct tpck_thread *self, tpck_stream_handle handle)
 
 	if (tpck_engine_mode() == TPCK_MODE_LIVE && stream)
 		tpck_readback_arrived_on(stream->ordinal, self->waited_mark);
+	tpck_engine_device_waited();
 }
 
 /* ---- queries --------------------------------------------------------------------------------------- */

@@ -41,14 +41,14 @@ struct tpck_device {
 	int (*synchronize)(void);                     /* the whole context */
 	int (*stream_synchronize)(tpck_stream_handle);
 	int (*stream_create)(tpck_stream_handle *);   /* non-blocking */
-	int (*event_create)(tpck_event_handle *);     /* without timing */
+	int (*event_create)(tpck_event_handle *, bool timed);
 	int (*event_record)(tpck_event_handle, tpck_stream_handle);
 	int (*event_synchronize)(tpck_event_handle);
+	bool (*event_passed)(tpck_event_handle);      /* false, too, where it cannot be told */
 	int (*event_destroy)(tpck_event_handle);
 	int (*stream_wait_event)(tpck_stream_handle, tpck_event_handle);
-	/* 32-bit flags in memory that host and device see; values only grow. */
-	int (*stream_wait_flag)(tpck_stream_handle, uint64_t flag, uint32_t value);
-	int (*stream_write_flag)(tpck_stream_handle, uint64_t flag, uint32_t value);
+	/* Nanoseconds between two timed events that have been passed; 0: not known. */
+	uint64_t (*event_elapsed)(tpck_event_handle from, tpck_event_handle to);
 	int (*host_alloc)(void **host, uint64_t *device_address, size_t bytes); /* pinned */
 	int (*host_free)(void *host);
 	int (*host_register)(void *host, size_t bytes);
