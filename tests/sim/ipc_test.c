@@ -585,6 +585,8 @@ int main(int argc, char **argv)
 {
 	if (argc == 4 && argv[1][0] <= '9') {
 		alarm(60);
+		/* A first launch waits for the device, and that for the other process, which waits for this one. */
+		setenv("CUDA_MODULE_LOADING", "EAGER", 1);
 		device_start();
 		add = kernel(kernels_load(), "add");
 		cases[atoi(argv[1])].role[atoi(argv[2])](atoi(argv[3]));

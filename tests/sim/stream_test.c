@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Order and overlap: streams, events, callbacks, memory operations, and what a copy takes from the host before it returns. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -249,13 +250,88 @@ static void full_queue(void)
 	OK(cuMemFree(x));
 }
 
+/* ---- calls that wait with what others need ---- */
+
+static CUcontext context;
+static CUfunction once; /* never launched before */
+
+struct caller {
+	CUstream stream;
+	CUdeviceptr x;
+	CUfunction kernel; /* or a fill */
+	int times;
+	atomic_int done;
+};
+
+static void *call(void *arg)
+{
+	struct caller *c = arg;
+
+	OK(cuCtxSetCurrent(context));
+	for (int i = 0; i < c->times; i++)
+		OK(c->kernel ? cuLaunchKernel(c->kernel, 1, 1, 1, 32, 1, 1, 0, c->stream, (void *[]){ &c->x }, NULL)
+			     : cuMemsetD8Async(c->x, 1, 16, c->stream));
+	c->done = 1;
+	return NULL;
+}
+
+/* One thread's call waits for the device, on a stream of its own; another one's, which has nothing to do with it, comes behind that. */
+static void held_up(CUfunction kernel, int times, bool holds)
+{
+	volatile uint32_t *flag;
+	struct caller first = { .kernel = kernel, .times = times }, second = { .times = 1 };
+	pthread_t threads[2];
+	CUstream s;
+
+	OK(cuCtxGetCurrent(&context));
+	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&second.stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAlloc(&first.x, 4096));
+	OK(cuMemAlloc(&second.x, 4096));
+	OK(cuMemHostAlloc((void **)(uintptr_t)&flag, 64, 0));
+	*flag = 0;
+	OK(cuStreamWaitValue32(s, (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+	first.stream = s;
+	pthread_create(&threads[0], NULL, call, &first);
+	usleep(30000);
+	pthread_create(&threads[1], NULL, call, &second);
+	usleep(30000);
+	if (holds)
+		CHECK(!first.done && !second.done);
+	else
+		SOON(first.done && second.done);
+	*flag = 1;
+	pthread_join(threads[0], NULL);
+	pthread_join(threads[1], NULL);
+	CHECK(first.done && second.done);
+	OK(cuCtxSynchronize());
+	OK(cuMemFree(first.x));
+	OK(cuMemFree(second.x));
+	OK(cuMemFreeHost((void *)(uintptr_t)flag));
+	OK(cuStreamDestroy(s));
+	OK(cuStreamDestroy(second.stream));
+}
+
+static void holds(void)
+{
+	static bool loaded;
+
+	if (!loaded)
+		held_up(once, 1, true);
+	loaded = true;
+	held_up(once, 1, false);
+	held_up(NULL, 1100, true);
+}
+
 int main(void)
 {
 	setenv("SIMGPU_KERNEL_US", "20000", 1);
 	setenv("SIMGPU_COPY_GBPS", "0.4", 1);
 	device_start();
-	add = kernel(kernels_load(), "add");
-	static void (*const cases[])(void) = { overlap, events, default_streams, host_functions, staging, values, full_queue };
+	CUmodule kernels = kernels_load();
+	add = kernel(kernels, "add");
+	once = kernel(kernels, "early_exit");
+	static void (*const cases[])(void) = { overlap, events, default_streams, host_functions, staging, values, full_queue, holds };
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		int tries = 0;
 

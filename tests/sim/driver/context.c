@@ -63,6 +63,9 @@ SIM_API CUresult cuInit(unsigned flags)
 	return r;
 }
 
+/* Devices whose context a call holds. */
+static bool held[SIM_DEVICES];
+
 CUresult sim_enter_no_ctx(void)
 {
 	if (!initialised || !*initialised)
@@ -73,6 +76,25 @@ CUresult sim_enter_no_ctx(void)
 	return CUDA_SUCCESS;
 }
 
+static void wait_for_holder(int device)
+{
+	while (held[device])
+		pthread_cond_wait(&sim_progress, &sim_lock);
+}
+
+void sim_hold(int device)
+{
+	/* Somebody else may have begun to while this one waited for something else. */
+	wait_for_holder(device);
+	held[device] = true;
+}
+
+void sim_let_go(int device)
+{
+	held[device] = false;
+	pthread_cond_broadcast(&sim_progress);
+}
+
 CUresult sim_enter(void)
 {
 	CUresult r = sim_enter_no_ctx();
@@ -80,6 +102,8 @@ CUresult sim_enter(void)
 	if (r != CUDA_SUCCESS)
 		return r;
 	struct sim_ctx *c = sim_current();
+	if (c)
+		wait_for_holder(sim_device());
 	r = !c ? CUDA_ERROR_INVALID_CONTEXT : !c->alive ? CUDA_ERROR_CONTEXT_IS_DESTROYED : sim_sticky();
 	if (r != CUDA_SUCCESS)
 		pthread_mutex_unlock(&sim_lock);

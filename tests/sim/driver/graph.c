@@ -485,7 +485,7 @@ static CUresult launch(CUgraphExec h, CUstream sh)
 	r = sim_capture_implicit(s);
 	if (r != CUDA_SUCCESS)
 		return sim_return(r);
-	while (s->depth >= 1024)
+	while (s->depth >= sim_settings.queue)
 		pthread_cond_wait(&sim_progress, &sim_lock);
 	sim_record_graph(e->graph, s->id);
 	struct sim_work none = { .kind = SIM_WORK_EMPTY };

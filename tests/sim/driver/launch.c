@@ -60,6 +60,19 @@ static CUresult check_shape(const struct sim_launch *l, const struct sim_kernel 
 
 static atomic_uint_fast64_t calls;
 
+/* A kernel's code is loaded when it is launched first (lazy loading): no other call gets on while the device finishes what it has. */
+void sim_load(struct sim_kernel *k, int device)
+{
+	if (k->loaded[device])
+		return;
+	k->loaded[device] = true;
+	if (sim_settings.eager || sim_settings.helpful_loading)
+		return;
+	sim_hold(device);
+	sim_wait_device(device);
+	sim_let_go(device);
+}
+
 static CUresult launch(const void *f, const uint32_t g[3], const uint32_t b[3], unsigned shared, CUstream h, void **params,
 		       void **extra, bool cooperative)
 {
@@ -82,6 +95,8 @@ static CUresult launch(const void *f, const uint32_t g[3], const uint32_t b[3], 
 		r = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
 	if (r == CUDA_SUCCESS)
 		r = sim_launch_pack(&w.u.launch, k, params, extra);
+	if (r == CUDA_SUCCESS && !s->capture)
+		sim_load(k, s->ctx->device);
 	return sim_return(r == CUDA_SUCCESS ? sim_submit(s, &w, NULL) : r);
 }
 

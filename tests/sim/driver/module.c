@@ -473,10 +473,22 @@ SIM_API CUresult cuKernelSetCacheConfig(CUkernel k, CUfunc_cache c, CUdevice d)
 	return sim_kernel_check(k) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-SIM_API CUresult cuFuncLoad(CUfunction f) { return sim_kernel_check(f) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; }
+SIM_API CUresult cuFuncLoad(CUfunction f)
+{
+	SIM_ENTER();
+	struct sim_kernel *k = sim_kernel_check(f);
+	if (!k)
+		return sim_return(CUDA_ERROR_INVALID_HANDLE);
+	sim_load(k, sim_device());
+	return sim_return(CUDA_SUCCESS);
+}
 
 SIM_API CUresult cuFuncIsLoaded(CUfunctionLoadingState *s, CUfunction f)
 {
-	*s = CU_FUNCTION_LOADING_STATE_LOADED;
-	return sim_kernel_check(f) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+	SIM_ENTER();
+	struct sim_kernel *k = sim_kernel_check(f);
+	if (!s || !k)
+		return sim_return(s ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE);
+	*s = sim_settings.eager || k->loaded[sim_device()] ? CU_FUNCTION_LOADING_STATE_LOADED : CU_FUNCTION_LOADING_STATE_UNLOADED;
+	return sim_return(CUDA_SUCCESS);
 }

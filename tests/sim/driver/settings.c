@@ -18,6 +18,9 @@
  * SIMGPU_RECORD=FILE            writes there what is enqueued, and what the program says by simgpu_mark()
  * SIMGPU_HELPFUL=n[,n...]        what real drivers do that helps nobody is left out: all, or
  *   straddle       copies to or from page-locked memory of two registrations, or registered in part, are carried out
+ *   loading        the first launch of a kernel does not wait for the device, nor other threads' calls for it
+ *   queues         who waits at a full queue lets other threads' calls through
+ * SIMGPU_QUEUE=n                 a stream takes n operations before a call for it waits, 1024
  * SIMGPU_FAULT=f[,f...]          counts start at 1 and count calls of this process
  *   oom@N          the Nth allocation fails with CUDA_ERROR_OUT_OF_MEMORY
  *   launch@N       the Nth launch is refused with CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
@@ -89,6 +92,10 @@ static void read_helpful(char *name)
 
 	if (all || !strcmp(name, "straddle"))
 		known = sim_settings.helpful_straddle = true;
+	if (all || !strcmp(name, "loading"))
+		known = sim_settings.helpful_loading = true;
+	if (all || !strcmp(name, "queues"))
+		known = sim_settings.helpful_queues = true;
 	if (!known)
 		fprintf(stderr, "simgpu: unknown behaviour '%s' in SIMGPU_HELPFUL\n", name);
 }
@@ -137,6 +144,10 @@ void sim_settings_read(void)
 
 	s->memory = v ? size_of(v) : 4ull << 30;
 	s->memory = (s->memory + SIM_PAGE - 1) / SIM_PAGE * SIM_PAGE;
+	v = getenv("CUDA_MODULE_LOADING");
+	s->eager = v && !strcmp(v, "EAGER");
+	v = getenv("SIMGPU_QUEUE");
+	s->queue = v && atoi(v) > 0 ? atoi(v) : 1024;
 	v = getenv("SIMGPU_COPY_GBPS");
 	s->copy_bytes_per_ns = v ? strtod(v, NULL) : 0;
 	v = getenv("SIMGPU_KERNEL_US");

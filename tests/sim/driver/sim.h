@@ -38,7 +38,9 @@ struct sim_settings {
 	int n_overrides;
 	bool execute;
 	bool refuse_hint, move_hint;
-	bool helpful_straddle;
+	bool helpful_straddle, helpful_loading, helpful_queues;
+	int queue;  /* operations that a stream takes */
+	bool eager; /* CUDA_MODULE_LOADING=EAGER: kernels are there before they are launched */
 	uint64_t oom_at, launch_at, sticky_at, lost_at, drop_at, stall_at, stall_ns;
 	uint64_t nccl_stall_at, nccl_stall_ns, nccl_error_at;
 	int nccl_stall_rank, nccl_error_rank; /* of the job; -1 for all */
@@ -174,8 +176,12 @@ struct sim_kernel {
 	int attribute_shared;
 	int carveout;
 	bool exchange; /* with other ranks: the exchange engine's */
+	bool loaded[SIM_DEVICES]; /* it was launched there */
 	uint64_t ns; /* modelled duration */
 };
+
+/* Before its first launch on a device, unless that is captured. */
+void sim_load(struct sim_kernel *k, int device);
 
 struct sim_variable {
 	const char *name;
@@ -395,6 +401,10 @@ int sim_device(void);
 CUresult sim_enter(void);
 CUresult sim_enter_no_ctx(void);
 void sim_leave(void);
+/* While a call waits for the device it may hold what other threads' calls for that device need: they wait, too, but those that wait for the device
+ * anyway. Such a wait is between the two. */
+void sim_hold(int device);
+void sim_let_go(int device);
 #define SIM_ENTER() \
 	do { \
 		CUresult entered = sim_enter(); \

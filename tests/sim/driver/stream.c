@@ -7,7 +7,6 @@
 #include "driver/sim.h"
 
 /* A channel's ring is finite: a thread that launches faster than the device works waits here. */
-#define QUEUE_DEPTH 1024
 
 static __thread struct {
 	struct sim_stream *stream;
@@ -113,13 +112,19 @@ CUresult sim_submit(struct sim_stream *s, struct sim_work *w, struct sim_op **ou
 		return r;
 	}
 	r = sim_capture_implicit(s);
-	while (r == CUDA_SUCCESS && s->depth >= QUEUE_DEPTH) {
+	bool holds = r == CUDA_SUCCESS && s->depth >= sim_settings.queue && !sim_settings.helpful_queues;
+	int device = s->ctx->device;
+	if (holds)
+		sim_hold(device);
+	while (r == CUDA_SUCCESS && s->depth >= sim_settings.queue) {
 		pthread_cond_wait(&sim_progress, &sim_lock);
 		if (s->magic != SIM_STREAM_MAGIC)
 			r = CUDA_ERROR_INVALID_HANDLE;
 		else if (sim_sticky() != CUDA_SUCCESS)
 			r = sim_sticky();
 	}
+	if (holds)
+		sim_let_go(device);
 	if (r != CUDA_SUCCESS) {
 		sim_work_clear(w);
 		return r;

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# needs: cores=1.0 minutes=20 about=20s
+"""Drivers that block: a call that waits for the device holds up those of other threads, the library's too. A program that launches a kernel for the
+first time while a snapshot is copied, fills its queues, reads back to ordinary memory, takes and gives back memory, or has many streams, goes on, takes
+its snapshots, and is killed and continued to the same bytes."""
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import job
+
+# Of each: the trainer's arguments, the device's settings, and how many snapshots it has taken when it is killed. A queue of 32 does not take the copies
+# of one at once.
+CASES = {
+    "late": (["--late"], {}, 8),
+    "queue": (["--launches", "2400"], {}, 8),
+    "short queue": (["--launches", "480", "--late"], {"SIMGPU_QUEUE": "32"}, 3),
+    "readback": (["--pageable", "--allocate", "--late"], {}, 8),
+    "streams": (["--streams", "40", "--late"], {}, 8),
+}
+STEPS = 200
+# So long a snapshot is copied that the next iteration begins meanwhile.
+SLOW = {"SIMGPU_COPY_GBPS": "0.4", "SIMGPU_KERNEL_US": "10"}
+
+
+def captured(place):
+    done = subprocess.run([os.path.join(place.build, "transpckpt"), "show", "--json"], env=place.environment, capture_output=True, text=True,
+                          check=False)
+    return max((row["notes"]["captured"] for row in json.loads(done.stdout or "[]") if row.get("notes")), default=0)
+
+
+def case(checks, name):
+    arguments, settings, least = CASES[name]
+    with job.Place(**SLOW, **settings) as place:
+        this = job.Job(place, "rough", "--seed", "3", "--steps", str(STEPS), *arguments)
+        this.run_plain()
+        first = this.killed_at(25, lambda: captured(place) >= least)
+        checks.ok(first.process.returncode == -9 and captured(place) >= least, f"{name}: it takes {captured(place)} snapshots until it is killed",
+                  this.story())
+        second = this.start()
+        status = second.wait()
+        at = job.Job.resumed_at(second) or 0
+        checks.ok(status == 0 and at > 0 and not this.differences(), f"{name}: continued at step {at}, to the same bytes", status, *this.differences(),
+                  this.story())
+
+
+def main():
+    checks = job.Checks()
+    for name in sys.argv[1:] or CASES:
+        case(checks, name)
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// A linear model of many small layers, trained as by scripts that nobody has tuned.
+//
+// With --late each iteration from the tenth on launches a kernel that was never launched before; with --launches so many small ones; with
+// --streams the layers' gradients are computed on so many streams; with --pageable all weights are copied to ordinary memory in each iteration,
+// and with --allocate memory is taken and given back in each. Adam, one launch a layer. The loss is read back and printed.
+#include <cuda_runtime.h>
+
+#include <getopt.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#define CHECK(call) check_cuda((call), #call, __LINE__)
+#define BLOCK 128
+#define LATE 200
+
+static void check_cuda(cudaError_t e, const char *call, int line)
+{
+    if (e != cudaSuccess) {
+        fprintf(stderr, "rough.cu:%d: %s: %s\n", line, call, cudaGetErrorString(e));
+        exit(1);
+    }
+}
+
+struct Options {
+    const char *out = ".";
+    unsigned long long seed = 1;
+    int steps = 40, layers = 24, size = 4096, launches = 0, streams = 1;
+    bool late = false, pageable = false, allocate = false;
+};
+
+static Options parse(int argc, char **argv)
+{
+    Options o;
+    static const option table[] = {{"steps", 1, 0, 'n'},    {"out", 1, 0, 'o'},      {"seed", 1, 0, 's'}, {"layers", 1, 0, 'L'}, {"size", 1, 0, 'S'},
+                                   {"launches", 1, 0, 'l'}, {"streams", 1, 0, 't'}, {"late", 0, 0, 'a'}, {"pageable", 0, 0, 'p'}, {"allocate", 0, 0, 'A'},
+                                   {0, 0, 0, 0}};
+    for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
+        switch (c) {
+        case 'n': o.steps = atoi(optarg); break;
+        case 'o': o.out = optarg; break;
+        case 's': o.seed = strtoull(optarg, nullptr, 0); break;
+        case 'L': o.layers = atoi(optarg); break;
+        case 'S': o.size = atoi(optarg); break;
+        case 'l': o.launches = atoi(optarg); break;
+        case 't': o.streams = atoi(optarg); break;
+        case 'a': o.late = true; break;
+        case 'p': o.pageable = true; break;
+        case 'A': o.allocate = true; break;
+        default: exit(2);
+        }
+    return o;
+}
+
+__device__ unsigned mix(unsigned x)
+{
+    x = (x ^ (x >> 16)) * 0x45d9f3bu;
+    x = (x ^ (x >> 16)) * 0x45d9f3bu;
+    return x ^ (x >> 16);
+}
+
+__device__ float drawn(unsigned seed, unsigned i)
+{
+    return (float)(mix(seed * 2654435761u + i) >> 8) / 8388608.0f - 1.0f;
+}
+
+__global__ void init_weights(float *w, int n, unsigned seed)
+{
+    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i < n)
+        w[i] = drawn(seed, (unsigned)i);
+}
+
+// What the layer should be, seen through noise.
+__global__ void gradient(const float *w, float *g, int n, unsigned layer, unsigned batch)
+{
+    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i < n)
+        g[i] = w[i] - drawn(layer + 1000, (unsigned)i) + 0.1f * drawn(batch, (unsigned)i);
+}
+
+template <int N> __global__ void regularize(float *g, const float *w, int n)
+{
+    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i < n)
+        g[i] += w[i] * (1e-4f * (N + 1));
+}
+
+__global__ void scale(float *g, int n, float by)
+{
+    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i < n)
+        g[i] *= by;
+}
+
+__global__ void add_loss(float *loss, const float *g, int n)
+{
+    float sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += g[i] * g[i];
+    *loss += sum / (float)n;
+}
+
+__global__ void adam(float *w, const float *g, float *m, float *v, int n, float rate, float correct1, float correct2)
+{
+    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i >= n)
+        return;
+    m[i] = 0.9f * m[i] + 0.1f * g[i];
+    v[i] = 0.999f * v[i] + 0.001f * g[i] * g[i];
+    w[i] -= rate * (m[i] / correct1) / (sqrtf(v[i] / correct2) + 1e-8f);
+}
+
+template <int N> static void launch_late(int grid, cudaStream_t stream, float *g, const float *w, int n)
+{
+    regularize<N><<<grid, BLOCK, 0, stream>>>(g, w, n);
+}
+
+using Late = void (*)(int, cudaStream_t, float *, const float *, int);
+template <int... N> static std::array<Late, sizeof...(N)> late_kernels(std::integer_sequence<int, N...>)
+{
+    return {{launch_late<N>...}};
+}
+
+struct Layer {
+    float *w, *g, *m, *v;
+};
+
+int main(int argc, char **argv)
+{
+    Options o = parse(argc, argv);
+    auto late = late_kernels(std::make_integer_sequence<int, LATE>());
+    std::vector<Layer> layers((size_t)o.layers);
+    std::vector<cudaStream_t> streams((size_t)o.streams);
+    std::vector<cudaEvent_t> done((size_t)o.streams);
+    std::vector<float> host((size_t)o.size);
+    size_t bytes = (size_t)o.size * sizeof(float);
+    int grid = (o.size + BLOCK - 1) / BLOCK;
+    float *loss, correct1 = 1, correct2 = 1;
+    cudaEvent_t ready;
+    double seen = 0;
+    std::string path = std::string(o.out) + "/log.txt";
+    FILE *log;
+
+    mkdir(o.out, 0777);
+    log = fopen(path.c_str(), "w");
+    if (!log) {
+        perror(path.c_str());
+        return 1;
+    }
+    CHECK(cudaMalloc((void **)&loss, sizeof *loss));
+    CHECK(cudaEventCreateWithFlags(&ready, cudaEventDisableTiming));
+    for (int i = 0; i < o.streams; i++) {
+        CHECK(cudaStreamCreateWithFlags(&streams[(size_t)i], cudaStreamNonBlocking));
+        CHECK(cudaEventCreateWithFlags(&done[(size_t)i], cudaEventDisableTiming));
+    }
+    for (Layer &l : layers) {
+        for (float **p : {&l.w, &l.g, &l.m, &l.v}) {
+            CHECK(cudaMalloc((void **)p, bytes));
+            CHECK(cudaMemset(*p, 0, bytes));
+        }
+        init_weights<<<grid, BLOCK>>>(l.w, o.size, (unsigned)(o.seed * 77 + (unsigned)(&l - layers.data())));
+    }
+    for (int step = 1; step <= o.steps; step++) {
+        float now = 0, *scratch = nullptr;
+
+        if (o.allocate)
+            CHECK(cudaMalloc((void **)&scratch, bytes * (size_t)(1 + step % 3)));
+        CHECK(cudaMemsetAsync(loss, 0, sizeof *loss, 0));
+        CHECK(cudaEventRecord(ready, 0));
+        for (int i = 0; i < o.streams; i++)
+            CHECK(cudaStreamWaitEvent(streams[(size_t)i], ready, 0));
+        for (int k = 0; k < o.layers; k++) {
+            Layer &l = layers[(size_t)k];
+            cudaStream_t stream = streams[(size_t)(k % o.streams)];
+
+            gradient<<<grid, BLOCK, 0, stream>>>(l.w, l.g, o.size, (unsigned)k, (unsigned)(o.seed * 1000003 + (unsigned)(step * o.layers + k)));
+            if (o.late && step >= 10 && k == 0)
+                late[(size_t)(step - 10) % LATE](grid, stream, l.g, l.w, o.size);
+            for (int i = 0; i < o.launches / o.layers; i++)
+                scale<<<1, BLOCK, 0, stream>>>(l.g, BLOCK, i % 2 ? 0.5f : 2.0f);
+        }
+        for (int i = 0; i < o.streams; i++) {
+            CHECK(cudaEventRecord(done[(size_t)i], streams[(size_t)i]));
+            CHECK(cudaStreamWaitEvent(0, done[(size_t)i], 0));
+        }
+        for (Layer &l : layers)
+            add_loss<<<1, 1>>>(loss, l.g, 64);
+        if (scratch) {
+            CHECK(cudaMemcpyAsync(scratch, layers[0].g, bytes, cudaMemcpyDeviceToDevice, 0));
+            CHECK(cudaFree(scratch));
+        }
+        correct1 = 1 - (step == 1 ? 1 : 1 - correct1) * 0.9f;
+        correct2 = 1 - (step == 1 ? 1 : 1 - correct2) * 0.999f;
+        for (Layer &l : layers)
+            adam<<<grid, BLOCK>>>(l.w, l.g, l.m, l.v, o.size, 0.01f, correct1, correct2);
+        if (o.pageable)
+            for (Layer &l : layers) {
+                CHECK(cudaMemcpy(host.data(), l.w, bytes, cudaMemcpyDeviceToHost));
+                seen += host[(size_t)step % host.size()];
+            }
+        CHECK(cudaMemcpy(&now, loss, sizeof now, cudaMemcpyDeviceToHost));
+        for (FILE *to : {log, stdout}) {
+            fprintf(to, "step %d loss %.6f seen %.6f\n", step, (double)now, seen);
+            fflush(to);
+        }
+    }
+    fclose(log);
+    path = std::string(o.out) + "/final.bin";
+    FILE *f = fopen(path.c_str(), "wb");
+    if (!f) {
+        perror(path.c_str());
+        return 1;
+    }
+    for (Layer &l : layers) {
+        CHECK(cudaMemcpy(host.data(), l.w, bytes, cudaMemcpyDeviceToHost));
+        if (fwrite(host.data(), 1, bytes, f) != bytes) {
+            perror(path.c_str());
+            return 1;
+        }
+    }
+    return fclose(f) ? 1 : 0;
+}
