@@ -203,7 +203,9 @@ static int event_synchronize(tpck_event_handle event)
 
 static bool event_passed(tpck_event_handle event)
 {
-	return tpck_cuda.cuEventQuery(event) == CUDA_SUCCESS;
+	struct relaxed before = relax();
+
+	return settle(before, tpck_cuda.cuEventQuery(event)) == 0;
 }
 
 static int event_destroy(tpck_event_handle event)
@@ -218,9 +220,11 @@ static int stream_wait_event(tpck_stream_handle stream, tpck_event_handle event)
 
 static uint64_t event_elapsed(tpck_event_handle from, tpck_event_handle to)
 {
+	struct relaxed before = relax();
 	float ms = 0;
+	CUresult result = tpck_cuda.cuEventElapsedTime ? tpck_cuda.cuEventElapsedTime(&ms, from, to) : CUDA_ERROR_NOT_SUPPORTED;
 
-	return tpck_cuda.cuEventElapsedTime && tpck_cuda.cuEventElapsedTime(&ms, from, to) == CUDA_SUCCESS && ms > 0 ? (uint64_t)((double)ms * 1e6) : 0;
+	return settle(before, result) == 0 && ms > 0 ? (uint64_t)((double)ms * 1e6) : 0;
 }
 
 static int host_alloc(void **host, uint64_t *device_address, size_t bytes)

@@ -246,7 +246,7 @@ static void drop(const struct job *job, int result)
 	job->staging->constants_of = 0;
 	atomic_store(&job->staging->header->state, TPCK_IMAGE_ABANDONED);
 	if (result == -ECANCELED || result == -ESTALE) {
-		control->status.skipped++;
+		__atomic_fetch_add(&control->status.skipped, 1, __ATOMIC_RELAXED);
 		tpck_log_debug("step %llu is not captured: %s", (unsigned long long)job->capture.step,
 			       result == -ECANCELED ? "its copies were not queued in time, and the program went on" : "memory that did not change does");
 		if (result == -ECANCELED && ++given_up == GIVEN_UP_MANY)

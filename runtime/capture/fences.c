@@ -20,6 +20,7 @@
 enum state { PENDING, SUBMITTED, PASSED, GIVEN_UP };
 
 struct tpck_fences tpck_fences;
+struct tpck_submit_waits tpck_submit_waits;
 
 static const struct tpck_device *device;
 static _Atomic bool closed = true;
@@ -103,10 +104,20 @@ static bool give_up(uint32_t fence)
 	return any;
 }
 
+static void note_wait(uint64_t ns)
+{
+	uint64_t most = atomic_load(&tpck_submit_waits.ns_max);
+
+	atomic_fetch_add(&tpck_submit_waits.ns_sum, ns);
+	atomic_fetch_add(&tpck_submit_waits.count, 1);
+	while (ns > most && !atomic_compare_exchange_weak(&tpck_submit_waits.ns_max, &most, ns))
+		;
+}
+
 /* The state of a part once it is submitted, or is not going to be waited for. */
 static enum state settled(uint32_t fence, enum tpck_part part)
 {
-	uint64_t patience = PATIENCE_NS >> atomic_load(&given_up), since = 0;
+	uint64_t patience = PATIENCE_NS >> atomic_load(&given_up), begun = 0, since = 0;
 	uint32_t seen = atomic_load(&submissions);
 
 	if (patience < PATIENCE_LEAST_NS)
@@ -117,10 +128,14 @@ static enum state settled(uint32_t fence, enum tpck_part part)
 
 		/* Another one has its place by now: it has been passed. */
 		if (word >> 2 != fence)
-			return PASSED;
-		if ((word & 3) != PENDING)
+			word = PASSED;
+		if ((word & 3) != PENDING) {
+			if (begun)
+				note_wait(tpck_clock_monotonic_ns() - begun);
 			return word & 3;
+		}
 		now = tpck_clock_monotonic_ns();
+		begun = begun ? begun : now;
 		count = atomic_load(&submissions);
 		if (!since || count != seen) {
 			since = now;

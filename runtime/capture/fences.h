@@ -26,6 +26,12 @@ struct tpck_fences {
 };
 extern struct tpck_fences tpck_fences __attribute__((visibility("hidden")));
 
+/* What waiting for submissions has cost the program's threads by now. */
+struct tpck_submit_waits {
+	_Atomic uint64_t ns_max, ns_sum, count;
+};
+extern struct tpck_submit_waits tpck_submit_waits __attribute__((visibility("hidden")));
+
 /* Before anything else. 0 or -errno. */
 int tpck_fences_open(const struct tpck_device *device);
 /* The context ends: no stream waits any more. */

@@ -180,6 +180,9 @@ static void status_inference(struct tpck_thread *self, uint64_t now)
 	}
 	engine->last_boundary_ns = now;
 	engine->free_since = !tpck_copier_busy();
+	status->submit_ns_max = atomic_load(&tpck_submit_waits.ns_max);
+	status->submit_ns_sum = atomic_load(&tpck_submit_waits.ns_sum);
+	status->submit_count = atomic_load(&tpck_submit_waits.count);
 	if (engine->step % 16 != 1 && status->period)
 		return;
 	if (!tpck_bias_lock(&engine->infer_lock, self))
@@ -224,7 +227,7 @@ void tpck_boundary(struct tpck_thread *self)
 		tpck_copier_drain(60);
 	if (engine->stream_captures > 0 || !tpck_gate_close(self, GATE_LIMIT_NS)) {
 		tpck_log_debug("step %llu is not captured: another thread is in a call", (unsigned long long)engine->step);
-		engine->control->status.skipped++;
+		__atomic_fetch_add(&engine->control->status.skipped, 1, __ATOMIC_RELAXED);
 	} else {
 		mark(&cut, now);
 		if (engine->uncaptured) {
@@ -233,7 +236,7 @@ void tpck_boundary(struct tpck_thread *self)
 			ask_ahead();
 			probe();
 		} else if (!capture_begin(&cut, now)) {
-			engine->control->status.skipped++;
+			__atomic_fetch_add(&engine->control->status.skipped, 1, __ATOMIC_RELAXED);
 		}
 		tpck_gate_open();
 		status_stall(now, cpu);
@@ -245,13 +248,13 @@ void tpck_boundary(struct tpck_thread *self)
 
 void tpck_engine_device_waited(void)
 {
-	if (tpck_engine_mode() == TPCK_MODE_LIVE)
+	if (tpck_engine_mode() == TPCK_MODE_LIVE && !engine->stream_captures)
 		tpck_copier_catch_up();
 }
 
 void tpck_boundary_phase(const struct tpck_thread *self)
 {
-	tpck_copier_catch_up();
+	tpck_engine_device_waited();
 	tpck_fences_all();
 	engine->phase_seen = true;
 	if (!engine->plan || engine->uncaptured || engine->last_digest_step != engine->step || !tpck_classes_learning() ||

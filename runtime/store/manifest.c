@@ -38,6 +38,9 @@ void tpck_notes_take(struct tpck_notes *notes, const struct tpck_status *status)
 	notes->stall_count = status->stall_count;
 	notes->stall_cpu_ns_max = status->stall_cpu_ns_max;
 	notes->stall_cpu_ns_sum = status->stall_cpu_ns_sum;
+	notes->submit_ns_max = status->submit_ns_max;
+	notes->submit_ns_sum = status->submit_ns_sum;
+	notes->submit_count = status->submit_count;
 	notes->wait_ns_sum = status->wait_ns_sum;
 	notes->sure_by_names = status->sure_by_names;
 	notes->sure_by_pattern = status->sure_by_pattern;

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 21,
+	TPCK_WIRE_VERSION = 22,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
@@ -225,6 +225,7 @@ struct tpck_status {
 	uint64_t class_blocks[TPCK_CLASSES], class_bytes[TPCK_CLASSES]; /* by enum tpck_class */
 	uint64_t stall_ns_max, stall_ns_sum, stall_count; /* time inside our hooks at boundaries, by the clock */
 	uint64_t stall_cpu_ns_max, stall_cpu_ns_sum;      /* and the processor's */
+	uint64_t submit_ns_max, submit_ns_sum, submit_count; /* waits of the program's threads for copies to be submitted */
 	uint64_t wait_ns_sum, wait_ns_mean; /* how long the device held the program up for copies; all, and of late */
 	uint64_t iteration_ns;         /* running mean between boundaries */
 	uint64_t free_iteration_ns;    /* the same of iterations in which nothing was copied; 0 none yet */

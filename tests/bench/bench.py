@@ -267,6 +267,9 @@ def stalls(table):
         table.row(f"stall, {mib} MiB: mean time in hooks at a boundary",
             sum(n["stall_ns_sum"] for n in notes) / 1e3 / max(boundaries, 1), None, "us", aim="<= 1000 us",
             note=f"{boundaries} boundaries")
+        waits = sum(n["submit_count"] for n in notes)
+        table.row(f"stall, {mib} MiB: longest wait for copies to be handed over", median([n["submit_ns_max"] / 1e3 for n in notes]), None, "us",
+            aim="<= 1000 us", note=f"{waits} waits, {sum(n['submit_ns_sum'] for n in notes) / 1e3 / max(waits, 1):.0f} us in the mean")
         figure, base = of("call_p999_us", lines), of("call_p999_us", loaded)
         table.row(f"stall, {mib} MiB: p99.9 of a launch, same load", figure, base, "us", ratios=each("call_p999_us"), aim="<= 1000 us more",
             note=f"{figure - base:+.0f} us; worst run {of('call_p999_us', lines, max):.0f}, loaded "

@@ -42,6 +42,9 @@ static json_object *notes_json(const struct tpck_notes *notes)
 	json_object_object_add(json, "stall_count", json_object_new_uint64(notes->stall_count));
 	json_object_object_add(json, "stall_cpu_ns_max", json_object_new_uint64(notes->stall_cpu_ns_max));
 	json_object_object_add(json, "stall_cpu_ns_sum", json_object_new_uint64(notes->stall_cpu_ns_sum));
+	json_object_object_add(json, "submit_ns_max", json_object_new_uint64(notes->submit_ns_max));
+	json_object_object_add(json, "submit_ns_sum", json_object_new_uint64(notes->submit_ns_sum));
+	json_object_object_add(json, "submit_count", json_object_new_uint64(notes->submit_count));
 	json_object_object_add(json, "wait_ns_sum", json_object_new_uint64(notes->wait_ns_sum));
 	for (int i = 0; i < TPCK_CLASSES; i++) {
 		json_object *class;
@@ -80,6 +83,9 @@ static void print_notes(const struct tpck_notes *notes)
 		       "device waited %.1f ms in all\n",
 		       (double)notes->stall_ns_sum / (double)notes->stall_count / 1e3, (double)notes->stall_ns_max / 1e3,
 		       (double)notes->stall_cpu_ns_max / 1e3, (double)notes->wait_ns_sum / 1e6);
+	if (notes->submit_count)
+		printf("  waits until copies were handed to the device: %" PRIu64 ", mean %.1f us, longest %.1f us\n", notes->submit_count,
+		       (double)notes->submit_ns_sum / (double)notes->submit_count / 1e3, (double)notes->submit_ns_max / 1e3);
 }
 
 static void show_state(struct state *state, json_object *row)
