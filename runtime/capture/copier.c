@@ -45,7 +45,6 @@ static struct tpck_copier_options options;
 static const struct tpck_device *device;
 static struct tpck_control *control;
 static tpck_stream_handle stream, late_stream; /* what is behind the fences is none of the first one's */
-static _Atomic uint32_t ready; /* also a futex */
 
 static struct job jobs[JOBS] TPCK_LARGE;
 static _Atomic uint32_t jobs_begun, jobs_submitted, jobs_done; /* requests ever; also futexes */
@@ -357,22 +356,25 @@ static void *finisher_main(void *unused)
 
 static void *copier_main(void *unused)
 {
-	int result;
-
 	(void)unused;
 	tpck_thread_own();
 	pthread_setname_np(pthread_self(), "tpck-copier");
 	device->context_use(options.context);
-	result = tpck_digests_open(device, options.library, options.kernels, stream);
+	serve(job_submit, &jobs_begun, &jobs_submitted);
+	return NULL;
+}
+
+/* Loading a kernel waits for all that the device has to do, and holds up the program's calls meanwhile. A stream of the program's that waits for one of
+ * its threads would then wait for ever: so it is done before the program has anything under way. */
+static void open_digests(void)
+{
+	int result = tpck_digests_open(device, options.library, options.kernels, stream);
+
 	if (result == -EILSEQ)
 		tpck_log_warn("this device computes other digests than the processor; snapshots are taken without: they are copied as a whole, and not "
 			      "compared with what the device has");
 	else if (!result)
 		tpck_log_debug("digests are taken on the device");
-	atomic_store(&ready, 1);
-	futex_wake(&ready);
-	serve(job_submit, &jobs_begun, &jobs_submitted);
-	return NULL;
 }
 
 int tpck_copier_start(const struct tpck_copier_options *with)
@@ -390,8 +392,10 @@ int tpck_copier_start(const struct tpck_copier_options *with)
 		result = device->event_create(&jobs[i].begin, true);
 	if (!result)
 		result = tpck_fences_open(device);
-	if (!result)
-		result = tpck_thread_start(finisher_main);
+	if (result)
+		return result;
+	open_digests();
+	result = tpck_thread_start(finisher_main);
 	return result ? result : tpck_thread_start(copier_main);
 }
 
@@ -428,23 +432,11 @@ static int record_streams(struct job *job)
 	return 0;
 }
 
-/* The copier's thread has the kernels to load and to try before its first job. Some milliseconds, once; on a busy machine that may be longer. */
-static bool is_ready(void)
-{
-	static bool waited;
-
-	if (!atomic_load(&ready) && !waited) {
-		waited = true;
-		futex_wait(&ready, 0, SECOND_NS);
-	}
-	return atomic_load(&ready);
-}
-
 static struct job *job_next(void)
 {
 	uint32_t begun = atomic_load(&jobs_begun);
 
-	return !is_ready() || begun - atomic_load(&jobs_done) == JOBS ? NULL : &jobs[begun % JOBS];
+	return begun - atomic_load(&jobs_done) == JOBS ? NULL : &jobs[begun % JOBS];
 }
 
 static void job_go(struct job *job)

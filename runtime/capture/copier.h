@@ -46,7 +46,7 @@ struct tpck_copier_options {
 	const char *library, *kernels; /* where the device code is looked for */
 };
 
-/* Starts the threads in the given context. 0 or -errno. */
+/* Before the program's first operation, its context current: readies digests and starts the threads. 0 or -errno. */
 int tpck_copier_start(const struct tpck_copier_options *options);
 /* At a boundary, gate closed: queues a capture. -EAGAIN: no image is free or too many are under way. */
 int tpck_copier_request(const struct tpck_capture *capture);
