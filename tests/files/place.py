@@ -10,7 +10,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e"))
-from job import SKIP, Checks, look_until, need_shm, stand_still  # pylint: disable=unused-import
+from job import SKIP, Checks, look_until, need_shm, signal_if_there, stand_still  # pylint: disable=unused-import
 
 # A program's own system calls, which no library sees: bare(number, ...) by an instruction of its own.
 BARE = """
@@ -135,9 +135,9 @@ class Place:
             return 0
 
     def kill_agent(self, how=signal.SIGKILL):
+        """One that has nothing to do may end by itself."""
         pid = self.agent_pid()
-        if pid:
-            os.kill(pid, how)
+        if pid and signal_if_there(pid, how):
             while self.agent_pid() == pid:
                 time.sleep(0.002)
         return pid
