@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -130,7 +129,7 @@ class Run:
         """A node whose agent is being held back: the namespace ends only once the tracer has let go of the dead."""
         where.cut()
         for pid in self.agents(where):
-            os.kill(pid, signal.SIGKILL)
+            job.signal_if_there(pid)
         tracer.kill()
         tracer.wait()
         where.end()
@@ -291,7 +290,7 @@ def case_restarted():
             return
         checks.ok(run.holds(b) and run.there() == OLD, "an agent that dies: the peer has what it owed", run.there(), cluster.logs())
         for pid in run.agents(a):
-            os.kill(pid, signal.SIGKILL)
+            job.signal_if_there(pid)
         tracer.kill()
         tracer.wait()
         run.go("saved")
@@ -353,7 +352,7 @@ def case_twice():
             return
         checks.ok(run.holds(b) and run.holds(c), "both of two peers have it", cluster.logs())
         for pid in run.agents(b):
-            os.kill(pid, signal.SIGKILL)
+            job.signal_if_there(pid)
         run.destroy(a, tracer)
         b.agent()
         found, start = run.look(b)

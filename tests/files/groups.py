@@ -10,7 +10,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import SKIP, Checks, Place, until
+from place import SKIP, Checks, Place, signal_if_there, until
 
 MIB = 1 << 20
 LIMIT = 480
@@ -58,7 +58,7 @@ class Group:
 
     def __exit__(self, *_):
         for pid in read(os.path.join(self.path, "cgroup.procs")).split():
-            os.kill(int(pid), signal.SIGKILL)
+            signal_if_there(int(pid))
         until(lambda: not read(os.path.join(self.path, "cgroup.procs")).strip())
         os.rmdir(self.path)
 
