@@ -10,6 +10,8 @@ STEP = re.compile(r'(rank \d of \d step \d+) loss [\d.]{8} mean [\d.]{8}|(?:rank
 FINE = re.compile(r'transpckpt: (resuming at|live at)')
 # What a rank may live to say of the death of another.
 LEFT_ALONE = re.compile(r'transpckpt: NCCL on rank \d of communicator \d+, of \d ranks: remote process exited')
+# What a start may say of a folder that it takes away, where the agent is still putting a file at its path that the dead ranks had closed.
+FOLDER_STAYS = re.compile(r'transpckpt: \S+ was made after this step, and what is in it was not made by the program alone: it stays there')
 
 
 def printed(start):
