@@ -3,7 +3,9 @@
 # needs: cores=0.2 memory=1G about=6s disk
 """Digests of published files: what has rotted is named, what was changed on purpose is no fault, and what two saves have in
 common is stored once where the file system can."""
+import ctypes
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -44,6 +46,23 @@ def rot(path, at):
         f.write(bytes([byte[0] ^ 1]))
         os.fsync(f.fileno())
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def keep_cached(path):
+    """The page cache keeps it while the test runs: what a full machine has dropped is read from the copy in memory, and nobody sees
+    what is on the disk."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    size = ctypes.c_size_t(os.path.getsize(path))
+    with open(path, "rb") as f:
+        mapped = ctypes.c_void_p(libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, f.fileno(), ctypes.c_long(0)))
+    # Without the privilege it is mapped, and dropped later than others.
+    libc.mlock(mapped, size)
+
+
+def rot_cached(path, at):
+    rot(path, at)
+    keep_cached(path)
 
 
 def rotten(checks):

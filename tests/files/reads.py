@@ -10,7 +10,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from digests import MIB, rot
+from digests import MIB, keep_cached, rot, rot_cached
 from place import Checks, Place, run_tests, until
 
 # The first of a name goes beside its target; its copy in memory is made when there is time. It stays until it is told to end.
@@ -129,7 +129,7 @@ def memory(checks):
         checks.ok(len(kept(place)) == len(WAYS) + 2, "what was published has a copy in memory, the first one too", kept(place))
         for i, way in enumerate(WAYS, 1):
             name = f"step-{i}.pt"
-            rot(place.path(name), MIB + i)
+            rot_cached(place.path(name), MIB + i)
             bad = place.content(name)
             got, said = read(place, f"{way}={name}")
             checks.ok(bad != content_of(i) and got == [digest_of(content_of(i))], f"a file that has rotted is read as it was saved: {way}", got, said)
@@ -141,7 +141,7 @@ def memory(checks):
         got, said = read(place, *(f"plain=step-{i}.pt" for i in range(len(WAYS) + 2)))
         checks.ok(got == [digest_of(content_of(i)) for i in range(len(WAYS) + 2)] and not said, "nothing is said of what is good", got, said)
         # Twice the same.
-        rot(place.path("step-1.pt"), 0)
+        rot_cached(place.path("step-1.pt"), 0)
         got, said = read(place, "plain=step-1.pt", "plain=step-1.pt")
         checks.ok(got == [digest_of(content_of(1))] * 2 and len(said) == 1 and "step-1.pt.tpck-bad.1" in said[0],
                   "what was put back has a copy too, and the next bad one a name of its own", got, said)
@@ -182,7 +182,7 @@ def beside(checks):
         held = sum(os.stat(os.path.join(place.job_folder, "files", n)).st_blocks * 512 for n in kept(place))
         checks.ok(3000000 <= held < 5 * MIB, "with its holes", held)
         for turn in range(2):
-            rot(place.path("first.pt"), MIB)
+            rot_cached(place.path("first.pt"), MIB)
             got, said = read(place, "plain=first.pt")
             back = until(lambda: place.content("first.pt") == good)
             after = os.stat(place.path("first.pt"))
@@ -204,7 +204,7 @@ def in_place(checks):
     with Place() as place:
         saver = saved(place, 0, 2)
         until(lambda: len(kept(place)) == 2)
-        rot(place.path("step-1.pt"), MIB)
+        rot_cached(place.path("step-1.pt"), MIB)
         want = b"changed" + content_of(1)[7:]
         got, said = read(place, "changed=step-1.pt")
         checks.ok(got == [digest_of(want)] and len(said) == 1 and place.content("step-1.pt") == want,
@@ -222,7 +222,7 @@ def nothing_left(checks):
         names = os.listdir(os.path.join(place.root, "store/j"))
         checks.ok(names == ["files.sums"], "a store that no snapshot was written to has digests alone, whoever begins after another", names)
         for i in range(len(WAYS)):
-            rot(place.path(f"step-{i}.pt"), i * MIB // 2)
+            rot_cached(place.path(f"step-{i}.pt"), i * MIB // 2)
         for i, way in enumerate(WAYS):
             name, first = f"step-{i}.pt", i // 2 * MIB
             got, said = read(place, f"{way}={name}", f"{way}={name}")
@@ -263,7 +263,7 @@ def bad_copies(checks):
         saver = saved(place, 0, 4)
         until(lambda: len(kept(place)) == 4)
         place.kill_agent()
-        rot(place.path("step-2.pt"), 5)
+        rot_cached(place.path("step-2.pt"), 5)
         got, said = read(place, "plain=step-2.pt")
         checks.ok(got == [digest_of(content_of(2))] and len(said) == 1, "copies are there when the agent was killed", got, said)
         back = until(lambda: place.content("step-2.pt") == content_of(2))
@@ -271,7 +271,7 @@ def bad_copies(checks):
         until(lambda: len(kept(place)) == 4)
         for name in kept(place):
             rot(os.path.join(place.job_folder, "files", name), 2 * MIB)
-        rot(place.path("step-3.pt"), 1)
+        rot_cached(place.path("step-3.pt"), 1)
         got, said = read(place, "plain=step-3.pt")
         wanted = f"step-3.pt cannot be read: bytes 0 to {MIB - 1} on disk are not what was saved, and bytes {2 * MIB} to "
         checks.ok(got == ["errno 5"] and len(said) == 1 and wanted in said[0] and "of the copy in memory are not what was saved" in said[0],
@@ -286,12 +286,12 @@ def restart(checks):
         saver.kill()
         saver.wait()
         time.sleep(4)
-        rot(place.path("step-2.pt"), 1)
+        rot_cached(place.path("step-2.pt"), 1)
         got, said = read(place, "plain=step-2.pt")
         checks.ok(got == [digest_of(content_of(2))] and len(said) == 1 and "copy in memory" in said[0], "a start after a kill reads the copy", got, said)
         failed = place.run(SAVER + "sys.exit(3)", 5, 6, check=False, input="6\n")
         time.sleep(4)
-        rot(place.path("step-6.pt"), 1)
+        rot_cached(place.path("step-6.pt"), 1)
         got, said = read(place, "plain=step-6.pt")
         checks.ok(failed.returncode == 3 and got == [digest_of(content_of(6))], "and so does one after a failure", got, said)
         agent = place.agent_pid()
@@ -322,7 +322,7 @@ def budget(checks):
         count = len(kept(place))
         checks.ok(inside and 1 <= count < 8, f"{count} copies and a spare are within the half of TRANSPCKPT_MEMORY", held())
         for name in ("step-8.pt", "step-1.pt"):
-            rot(place.path(name), 3)
+            rot_cached(place.path(name), 3)
         got, said = read(place, "plain=step-8.pt", "plain=step-1.pt")
         checks.ok(got == [digest_of(content_of(8)), "errno 5"], "the newest ones are kept", got, said)
         until(lambda: place.content("step-8.pt") == content_of(8) and len(kept(place)) == count)
@@ -388,14 +388,14 @@ for line in sys.stdin:
             f.write(b"nonsense" * 7 + content[:second + 100] + content + content[:second - 10])
         os.replace(log + ".new", log)
         for i in range(1, 4):
-            rot(place.path(f"step-{i}.pt"), i * 7)
+            rot_cached(place.path(f"step-{i}.pt"), i * 7)
         got = [ask(f"step-{i}.pt") for i in range(4)]
         checks.ok(got == [digest_of(content_of(0))] + ["errno 5"] * 3, "finds all records of a log that was torn and made anew", got)
         got, said = read(place, *(f"plain=step-{i}.pt" for i in range(4)))
         checks.ok(got == [digest_of(content_of(0))] + ["errno 5"] * 3, "and so does one that begins then", got, said)
         place.run(SAVER, 4, 6, input="")
         until(lambda: place.content("step-5.pt") == content_of(5) and not place.agent_pid())
-        rot(place.path("step-5.pt"), 1)
+        rot_cached(place.path("step-5.pt"), 1)
         time.sleep(0.3)
         checks.ok(ask("step-5.pt") == "errno 5", "what is saved meanwhile is known")
         reading.communicate()
@@ -466,8 +466,7 @@ def nearer(checks):
         checks.ok(got[2:] == [("disk", good[1], "True"), ("disk", good[1], "False")],
                   "what is to be changed is the file itself, which the page cache has behind that", got)
         forget()
-        with open(place.path(names[0]), "rb") as f:
-            f.read()
+        keep_cached(place.path(names[0]))
         checks.ok(opened("rb=step-0.pt") == [("disk", good[0], "True")], "what it has is read where it is")
         saver.kill()
         saver.communicate()
