@@ -20,6 +20,7 @@ CASES = {
     "short queue": (["--launches", "480", "--late"], {"SIMGPU_QUEUE": "32"}, 3),
     "readback": (["--pageable", "--allocate", "--late"], {}, 8),
     "streams": (["--streams", "40", "--late"], {}, 8),
+    "one channel": (["--streams", "40", "--late", "--pageable"], {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, 3),
 }
 STEPS = 200
 # So long a snapshot is copied that the next iteration begins meanwhile.

@@ -255,13 +255,50 @@ static void full_queue(void)
 static CUcontext context;
 static CUfunction once; /* never launched before */
 
+enum { LONG = 1 << 20 };
+
 struct caller {
 	CUstream stream;
 	CUdeviceptr x;
-	CUfunction kernel; /* or a fill */
 	int times;
+	CUresult (*call)(struct caller *c);
 	atomic_int done;
 };
+
+static CUresult fill(struct caller *c)
+{
+	return cuMemsetD8Async(c->x, 1, 16, c->stream);
+}
+
+static CUresult launch_once(struct caller *c)
+{
+	return cuLaunchKernel(once, 1, 1, 1, 32, 1, 1, 0, c->stream, (void *[]){ &c->x }, NULL);
+}
+
+static char ordinary[LONG];
+
+static CUresult read_back(struct caller *c)
+{
+	return cuMemcpyDtoHAsync(ordinary, c->x, 4, c->stream);
+}
+
+static CUresult write_short(struct caller *c)
+{
+	return cuMemcpyHtoDAsync(c->x, ordinary, 4096, c->stream);
+}
+
+static CUresult write_long(struct caller *c)
+{
+	return cuMemcpyHtoDAsync(c->x, ordinary, LONG, c->stream);
+}
+
+static CUresult give_back(struct caller *c)
+{
+	CUresult r = cuMemFree(c->x);
+
+	c->x = 0;
+	return r;
+}
 
 static void *call(void *arg)
 {
@@ -269,24 +306,23 @@ static void *call(void *arg)
 
 	OK(cuCtxSetCurrent(context));
 	for (int i = 0; i < c->times; i++)
-		OK(c->kernel ? cuLaunchKernel(c->kernel, 1, 1, 1, 32, 1, 1, 0, c->stream, (void *[]){ &c->x }, NULL)
-			     : cuMemsetD8Async(c->x, 1, 16, c->stream));
+		OK(c->call(c));
 	c->done = 1;
 	return NULL;
 }
 
 /* One thread's call waits for the device, on a stream of its own; another one's, which has nothing to do with it, comes behind that. */
-static void held_up(CUfunction kernel, int times, bool holds)
+static void held_up(CUresult (*what)(struct caller *c), int times, bool holds)
 {
 	volatile uint32_t *flag;
-	struct caller first = { .kernel = kernel, .times = times }, second = { .times = 1 };
+	struct caller first = { .call = what, .times = times }, second = { .call = fill, .times = 1 };
 	pthread_t threads[2];
 	CUstream s;
 
 	OK(cuCtxGetCurrent(&context));
 	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
 	OK(cuStreamCreate(&second.stream, CU_STREAM_NON_BLOCKING));
-	OK(cuMemAlloc(&first.x, 4096));
+	OK(cuMemAlloc(&first.x, LONG));
 	OK(cuMemAlloc(&second.x, 4096));
 	OK(cuMemHostAlloc((void **)(uintptr_t)&flag, 64, 0));
 	*flag = 0;
@@ -305,7 +341,8 @@ static void held_up(CUfunction kernel, int times, bool holds)
 	pthread_join(threads[1], NULL);
 	CHECK(first.done && second.done);
 	OK(cuCtxSynchronize());
-	OK(cuMemFree(first.x));
+	if (first.x)
+		OK(cuMemFree(first.x));
 	OK(cuMemFree(second.x));
 	OK(cuMemFreeHost((void *)(uintptr_t)flag));
 	OK(cuStreamDestroy(s));
@@ -317,10 +354,74 @@ static void holds(void)
 	static bool loaded;
 
 	if (!loaded)
-		held_up(once, 1, true);
+		held_up(launch_once, 1, true);
 	loaded = true;
-	held_up(once, 1, false);
-	held_up(NULL, 1100, true);
+	held_up(launch_once, 1, false);
+	held_up(fill, 1100, true);
+	held_up(read_back, 1, true);
+	held_up(write_short, 1, false);
+	held_up(write_long, 1, true);
+	held_up(give_back, 1, true);
+}
+
+/* ---- streams that share a channel ---- */
+
+static bool is_done(CUstream s)
+{
+	return cuStreamQuery(s) == CUDA_SUCCESS;
+}
+
+/* Nine streams, and a tenth that shares the first one's channel for kernels: what comes behind a wait there waits, too. Copies go another way. */
+static void channels(void)
+{
+	enum { N = 8 };
+	volatile uint32_t *flag;
+	CUstream s[N + 1];
+	CUdeviceptr x;
+	CUevent e;
+	void *h;
+
+	OK(cuMemHostAlloc((void **)(uintptr_t)&flag, 64, 0));
+	OK(cuMemHostAlloc(&h, 4096, 0));
+	OK(cuMemAlloc(&x, 4096));
+	OK(cuEventCreate(&e, 0));
+	for (int i = 0; i <= N; i++)
+		OK(cuStreamCreate(&s[i], CU_STREAM_NON_BLOCKING));
+	*flag = 0;
+	OK(cuStreamWaitValue32(s[0], (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+	for (int i = 1; i <= N; i++)
+		OK(cuMemsetD8Async(x, 1, 16, s[i]));
+	usleep(30000);
+	for (int i = 1; i < N; i++)
+		SOON(is_done(s[i]));
+	CHECK(!is_done(s[N]));
+	*flag = 1;
+	OK(cuStreamSynchronize(s[N]));
+	/* A kernel that has begun lets those behind it go; what waits for its end lets nobody by. */
+	OK(cuStreamSynchronize(s[0]));
+	OK(launch_add(add, s[0], x, 16, 1));
+	OK(cuMemsetD8Async(x, 1, 16, s[N]));
+	usleep(5000);
+	SOON(!is_done(s[0]) && is_done(s[N]));
+	OK(cuEventRecord(e, s[0]));
+	OK(cuMemsetD8Async(x, 1, 16, s[N]));
+	CHECK(!is_done(s[N]) || is_done(s[0]));
+	OK(cuStreamSynchronize(s[N]));
+	CHECK(is_done(s[0]));
+	/* A copy has a channel of its own. */
+	*flag = 0;
+	OK(cuStreamWaitValue32(s[0], (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+	OK(cuMemcpyDtoHAsync(h, x, 4096, s[N]));
+	OK(cuStreamSynchronize(s[N]));
+	CHECK(!is_done(s[0]));
+	*flag = 1;
+	OK(cuCtxSynchronize());
+	for (int i = 0; i <= N; i++)
+		OK(cuStreamDestroy(s[i]));
+	OK(cuEventDestroy(e));
+	OK(cuMemFree(x));
+	OK(cuMemFreeHost(h));
+	OK(cuMemFreeHost((void *)(uintptr_t)flag));
 }
 
 int main(void)
@@ -331,7 +432,7 @@ int main(void)
 	CUmodule kernels = kernels_load();
 	add = kernel(kernels, "add");
 	once = kernel(kernels, "early_exit");
-	static void (*const cases[])(void) = { overlap, events, default_streams, host_functions, staging, values, full_queue, holds };
+	static void (*const cases[])(void) = { overlap, events, default_streams, host_functions, staging, values, full_queue, holds, channels };
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		int tries = 0;
 

@@ -95,6 +95,15 @@ void sim_let_go(int device)
 	pthread_cond_broadcast(&sim_progress);
 }
 
+void sim_wait_device_held(int device)
+{
+	if (!sim_settings.helpful_memory)
+		sim_hold(device);
+	sim_wait_device(device);
+	if (!sim_settings.helpful_memory)
+		sim_let_go(device);
+}
+
 CUresult sim_enter(void)
 {
 	CUresult r = sim_enter_no_ctx();
@@ -146,6 +155,11 @@ void sim_ctx_stop(struct sim_ctx *c)
 	while (c->streams)
 		sim_stream_free(c->streams);
 	c->legacy = NULL;
+	for (int kind = 0; kind < SIM_CHANNEL_KINDS; kind++)
+		for (int i = 0; i < SIM_CHANNELS; i++) {
+			sim_op_unref(c->channel[kind][i]);
+			c->channel[kind][i] = NULL;
+		}
 	sim_alloc_free_all(c);
 	c->alive = false;
 	for (struct sim_ctx **link = &contexts; *link; link = &(*link)->next)

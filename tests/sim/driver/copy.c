@@ -5,6 +5,9 @@
 
 #include "driver/sim.h"
 
+/* Bytes that a copy from pageable memory leaves in the driver's buffer (CUDA driver API, API synchronization behavior). */
+#define STAGED 65536
+
 static CUresult sync_allowed(struct sim_stream *s)
 {
 	CUresult r = sim_capture_unsafe();
@@ -62,6 +65,16 @@ CUresult sim_copy_call(struct sim_rect *r, CUstream h, bool async)
 	bool wait = async ? r->dst_kind == SIM_PAGEABLE || (to_host && from_host) : to_host || from_host;
 	wait = wait || (async && (sync_memops(r->dst) || sync_memops(r->src)));
 	char *staging = NULL;
+	const bool pageable = (r->src_kind == SIM_PAGEABLE || r->dst_kind == SIM_PAGEABLE) && !(to_host && from_host);
+	const bool holds = pageable && !sim_settings.helpful_pageable;
+	const int device = s->ctx->device;
+	/* What the driver's buffer does not take at once goes through it when the stream has come so far. */
+	if (async && holds && from_host && r->width * r->height * r->depth > STAGED && s->last && !s->last->done) {
+		sim_hold(device);
+		if (s->last)
+			sim_op_wait(s->last);
+		sim_let_go(device);
+	}
 	if (async && r->src_kind == SIM_PAGEABLE && !to_host) {
 		/* The copy into the staging buffer is the host's own time. */
 		sim_leave();
@@ -78,7 +91,11 @@ CUresult sim_copy_call(struct sim_rect *r, CUstream h, bool async)
 	w.u.copy.staging = staging;
 	e = sim_submit(s, &w, wait ? &op : NULL);
 	if (e == CUDA_SUCCESS && op) {
+		if (holds)
+			sim_hold(device);
 		sim_op_wait(op);
+		if (holds)
+			sim_let_go(device);
 		sim_op_unref(op);
 		e = sim_sticky();
 	}

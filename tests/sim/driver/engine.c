@@ -79,7 +79,7 @@ void sim_op_after(struct sim_op *op, struct sim_op *before)
 	op->refs++;
 }
 
-static enum sim_engine engine_of(const struct sim_op *op)
+enum sim_engine sim_op_engine(const struct sim_op *op)
 {
 	const struct sim_rect *r = &op->work.u.copy.rect;
 
@@ -113,13 +113,31 @@ static void push(struct queue *q, struct sim_op *op)
 
 static void finish(struct sim_op *op);
 
+static void release(struct sim_op *op);
+
+/* Its channel comes to the next one. */
+static void pass(struct sim_op *op)
+{
+	struct sim_op *next = op->channel_next;
+
+	op->passed = true;
+	op->channel_next = NULL;
+	if (next) {
+		release(next);
+		sim_op_unref(next);
+	}
+}
+
 static void op_ready(struct sim_op *op)
 {
-	enum sim_engine e = engine_of(op);
+	enum sim_engine e = sim_op_engine(op);
 
 	op->ready_ns = sim_now();
 	if (e != SIM_ENGINE_NONE) {
 		push(&queues[e], op);
+		/* A channel waits for a value in memory itself. */
+		if (e != SIM_ENGINE_POLL)
+			pass(op);
 		return;
 	}
 	/* Records, allocations and writes take no engine. */
@@ -150,6 +168,7 @@ static void finish(struct sim_op *op)
 	op->next = NULL;
 	op->n_next = op->cap_next = 0;
 	sim_work_clear(&op->work);
+	pass(op);
 	for (int i = 0; i < n; i++) {
 		struct sim_op *o = next[i];
 
@@ -226,6 +245,8 @@ static int follow(struct sim_op *op, struct sim_op **run)
 		op = op->next[0];
 		run[n++] = op;
 	}
+	for (int i = 1; i < n; i++)
+		pass(run[i]);
 	return n;
 }
 

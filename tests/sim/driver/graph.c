@@ -485,12 +485,14 @@ static CUresult launch(CUgraphExec h, CUstream sh)
 	r = sim_capture_implicit(s);
 	if (r != CUDA_SUCCESS)
 		return sim_return(r);
-	while (s->depth >= sim_settings.queue)
-		pthread_cond_wait(&sim_progress, &sim_lock);
+	r = sim_stream_room(s);
+	if (r != CUDA_SUCCESS)
+		return sim_return(r);
 	sim_record_graph(e->graph, s->id);
 	struct sim_work none = { .kind = SIM_WORK_EMPTY };
 	struct sim_op *start = sim_stream_op(s, &none);
 	sim_op_after(start, e->last);
+	sim_stream_pass(s, start);
 	/* Held back until all of it is there. */
 	sim_op_ref(start);
 	struct sim_op *end = emit(e->graph, start);

@@ -55,7 +55,7 @@ SIM_API CUresult cuMemFree_v2(CUdeviceptr va)
 	if (!a || a->va != va || (a->kind != SIM_ALLOC_DEVICE && a->kind != SIM_ALLOC_POOL && a->kind != SIM_ALLOC_MANAGED))
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
 	/* Freeing waits for everything that was launched before it. */
-	sim_wait_device(a->device);
+	sim_wait_device_held(a->device);
 	a = sim_alloc_find(va);
 	if (!a || a->va != va)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
@@ -144,8 +144,9 @@ SIM_API CUresult cuMemFreeHost(void *p)
 	struct sim_alloc *a = sim_alloc_find((uint64_t)(uintptr_t)p);
 	if (!a || a->va != (uint64_t)(uintptr_t)p || a->kind != SIM_ALLOC_HOST)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
-	sim_wait_device(a->device);
-	return sim_return(sim_host_free(a));
+	sim_wait_device_held(a->device);
+	a = sim_alloc_find((uint64_t)(uintptr_t)p);
+	return sim_return(a ? sim_host_free(a) : CUDA_ERROR_INVALID_VALUE);
 }
 
 SIM_API CUresult cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags)
@@ -183,9 +184,11 @@ SIM_API CUresult cuMemHostUnregister(void *p)
 	struct sim_alloc *a = sim_alloc_find((uint64_t)(uintptr_t)p);
 	if (!a || a->va != (uint64_t)(uintptr_t)p || a->kind != SIM_ALLOC_REGISTERED)
 		return sim_return(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-	sim_wait_device(a->device);
-	sim_alloc_remove(a);
-	return sim_return(CUDA_SUCCESS);
+	sim_wait_device_held(a->device);
+	a = sim_alloc_find((uint64_t)(uintptr_t)p);
+	if (a)
+		sim_alloc_remove(a);
+	return sim_return(a ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 
 SIM_API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *p, unsigned flags)

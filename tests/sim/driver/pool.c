@@ -357,7 +357,7 @@ static CUresult free_async(CUdeviceptr va, CUstream sh)
 		return sim_return(CUDA_SUCCESS);
 	}
 	if (a->kind == SIM_ALLOC_DEVICE) {
-		sim_wait_device(a->device);
+		sim_wait_device_held(a->device);
 		return sim_return(sim_heap_free(a));
 	}
 	r = sim_submit(s, &w, &op);

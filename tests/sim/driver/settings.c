@@ -20,6 +20,10 @@
  *   straddle       copies to or from page-locked memory of two registrations, or registered in part, are carried out
  *   loading        the first launch of a kernel does not wait for the device, nor other threads' calls for it
  *   queues         who waits at a full queue lets other threads' calls through
+ *   pageable       so does who waits in a copy to or from ordinary memory; only the latter waits for what is there already
+ *   channels       streams share no channels
+ *   memory         who waits for the device to give memory back lets other threads' calls through
+ * CUDA_DEVICE_MAX_CONNECTIONS=n  channels of a kind that streams share, 1 to 32; 8
  * SIMGPU_QUEUE=n                 a stream takes n operations before a call for it waits, 1024
  * SIMGPU_FAULT=f[,f...]          counts start at 1 and count calls of this process
  *   oom@N          the Nth allocation fails with CUDA_ERROR_OUT_OF_MEMORY
@@ -96,6 +100,12 @@ static void read_helpful(char *name)
 		known = sim_settings.helpful_loading = true;
 	if (all || !strcmp(name, "queues"))
 		known = sim_settings.helpful_queues = true;
+	if (all || !strcmp(name, "pageable"))
+		known = sim_settings.helpful_pageable = true;
+	if (all || !strcmp(name, "channels"))
+		known = sim_settings.helpful_channels = true;
+	if (all || !strcmp(name, "memory"))
+		known = sim_settings.helpful_memory = true;
 	if (!known)
 		fprintf(stderr, "simgpu: unknown behaviour '%s' in SIMGPU_HELPFUL\n", name);
 }
@@ -146,6 +156,9 @@ void sim_settings_read(void)
 	s->memory = (s->memory + SIM_PAGE - 1) / SIM_PAGE * SIM_PAGE;
 	v = getenv("CUDA_MODULE_LOADING");
 	s->eager = v && !strcmp(v, "EAGER");
+	v = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+	s->connections = v && atoi(v) > 0 ? (unsigned)atoi(v) : 8;
+	s->connections = s->connections > SIM_CHANNELS ? SIM_CHANNELS : s->connections;
 	v = getenv("SIMGPU_QUEUE");
 	s->queue = v && atoi(v) > 0 ? atoi(v) : 1024;
 	v = getenv("SIMGPU_COPY_GBPS");

@@ -38,7 +38,8 @@ struct sim_settings {
 	int n_overrides;
 	bool execute;
 	bool refuse_hint, move_hint;
-	bool helpful_straddle, helpful_loading, helpful_queues;
+	bool helpful_straddle, helpful_loading, helpful_queues, helpful_pageable, helpful_channels, helpful_memory;
+	unsigned connections; /* channels of a kind and context */
 	int queue;  /* operations that a stream takes */
 	bool eager; /* CUDA_MODULE_LOADING=EAGER: kernels are there before they are launched */
 	uint64_t oom_at, launch_at, sticky_at, lost_at, drop_at, stall_at, stall_ns;
@@ -358,6 +359,8 @@ struct sim_op {
 	int n_next, cap_next;
 	struct sim_op *queue_next;
 	struct sim_stream *stream;
+	struct sim_op *channel_next; /* what its channel comes to once it has passed */
+	bool passed;                 /* it has what it waits for, and its channel goes on */
 	int device; /* whose waits it holds up */
 	uint64_t order; /* of its submission */
 	struct sim_op *older, *younger; /* unfinished ones, in that order */
@@ -373,6 +376,8 @@ void sim_op_after(struct sim_op *op, struct sim_op *before);
 /* Hands over the caller's reference after all dependencies are named. */
 void sim_op_submit(struct sim_op *op);
 void sim_op_wait(struct sim_op *op);
+/* Which of the engines carries it out. */
+enum sim_engine sim_op_engine(const struct sim_op *op);
 /* Waits for all that was submitted to the device so far. */
 void sim_wait_device(int device);
 CUresult sim_sticky(void);
@@ -380,6 +385,9 @@ void sim_set_sticky(CUresult r);
 
 /* ---- contexts (context.c) ---- */
 #define SIM_CTX_MAGIC 0x5853494du
+/* Most channels of a kind; kinds: kernels and whatever has no engine, copies to the device, copies from it. */
+#define SIM_CHANNELS 32
+#define SIM_CHANNEL_KINDS 3
 struct sim_ctx {
 	uint32_t magic;
 	bool primary, alive;
@@ -390,6 +398,8 @@ struct sim_ctx {
 	uint64_t id;
 	struct sim_stream *legacy;
 	struct sim_stream *streams; /* all of them, the default ones included */
+	unsigned streams_made;
+	struct sim_op *channel[SIM_CHANNEL_KINDS][SIM_CHANNELS]; /* the last that came through each */
 	size_t limit[16];
 	struct sim_ctx *next;
 };
@@ -405,6 +415,8 @@ void sim_leave(void);
  * anyway. Such a wait is between the two. */
 void sim_hold(int device);
 void sim_let_go(int device);
+/* As sim_wait_device(), and other calls for the device wait for it. */
+void sim_wait_device_held(int device);
 #define SIM_ENTER() \
 	do { \
 		CUresult entered = sim_enter(); \
@@ -431,6 +443,7 @@ struct sim_stream {
 	uint64_t id;
 	struct sim_op *last;
 	int depth;
+	unsigned channel, kind; /* kind: of its last operation */
 	bool is_default, destroyed;
 	struct sim_capture *capture;
 	struct sim_node **frontier; /* while capturing: what the next node depends on */
@@ -464,6 +477,10 @@ CUresult sim_submit(struct sim_stream *s, struct sim_work *w, struct sim_op **ou
 /* The operation with the stream's dependencies named, not submitted yet. */
 struct sim_op *sim_stream_op(struct sim_stream *s, struct sim_work *w);
 void sim_stream_push(struct sim_stream *s, struct sim_op *op);
+/* Puts an operation that is not submitted yet behind what came through the stream's channel before. */
+void sim_stream_pass(struct sim_stream *s, struct sim_op *op);
+/* Waits while the stream's queue is full. */
+CUresult sim_stream_room(struct sim_stream *s);
 /* Like the driver, drop memory that pools hold above their threshold when something was synchronised. */
 void sim_pools_trim(void);
 

@@ -25,6 +25,7 @@ struct sim_stream *sim_stream_new(struct sim_ctx *c, unsigned flags, int priorit
 	s->flags = flags;
 	s->priority = priority < -5 ? -5 : priority > 0 ? 0 : priority;
 	s->id = ++next_id;
+	s->channel = c->streams_made++ % sim_settings.connections;
 	s->next = c->streams;
 	c->streams = s;
 	return s;
@@ -91,6 +92,25 @@ struct sim_op *sim_stream_op(struct sim_stream *s, struct sim_work *w)
 	return op;
 }
 
+void sim_stream_pass(struct sim_stream *s, struct sim_op *op)
+{
+	const enum sim_engine e = sim_op_engine(op);
+
+	if (e != SIM_ENGINE_NONE)
+		s->kind = e == SIM_ENGINE_H2D ? 1 : e == SIM_ENGINE_D2H ? 2 : 0;
+	struct sim_op **last = &s->ctx->channel[s->kind][s->channel];
+
+	/* Behind one of the same stream it comes anyway. */
+	if (*last && !(*last)->passed && (*last)->stream != s && !sim_settings.helpful_channels) {
+		(*last)->channel_next = op;
+		sim_op_ref(op);
+		op->waits++;
+	}
+	sim_op_unref(*last);
+	*last = op;
+	sim_op_ref(op);
+}
+
 void sim_stream_push(struct sim_stream *s, struct sim_op *op)
 {
 	sim_op_unref(s->last);
@@ -98,7 +118,28 @@ void sim_stream_push(struct sim_stream *s, struct sim_op *op)
 	sim_op_ref(op);
 	op->counted = true;
 	s->depth++;
+	sim_stream_pass(s, op);
 	sim_op_submit(op);
+}
+
+CUresult sim_stream_room(struct sim_stream *s)
+{
+	CUresult r = CUDA_SUCCESS;
+	bool holds = s->depth >= sim_settings.queue && !sim_settings.helpful_queues;
+	int device = s->ctx->device;
+
+	if (holds)
+		sim_hold(device);
+	while (r == CUDA_SUCCESS && s->depth >= sim_settings.queue) {
+		pthread_cond_wait(&sim_progress, &sim_lock);
+		if (s->magic != SIM_STREAM_MAGIC)
+			r = CUDA_ERROR_INVALID_HANDLE;
+		else if (sim_sticky() != CUDA_SUCCESS)
+			r = sim_sticky();
+	}
+	if (holds)
+		sim_let_go(device);
+	return r;
 }
 
 CUresult sim_submit(struct sim_stream *s, struct sim_work *w, struct sim_op **out)
@@ -112,19 +153,8 @@ CUresult sim_submit(struct sim_stream *s, struct sim_work *w, struct sim_op **ou
 		return r;
 	}
 	r = sim_capture_implicit(s);
-	bool holds = r == CUDA_SUCCESS && s->depth >= sim_settings.queue && !sim_settings.helpful_queues;
-	int device = s->ctx->device;
-	if (holds)
-		sim_hold(device);
-	while (r == CUDA_SUCCESS && s->depth >= sim_settings.queue) {
-		pthread_cond_wait(&sim_progress, &sim_lock);
-		if (s->magic != SIM_STREAM_MAGIC)
-			r = CUDA_ERROR_INVALID_HANDLE;
-		else if (sim_sticky() != CUDA_SUCCESS)
-			r = sim_sticky();
-	}
-	if (holds)
-		sim_let_go(device);
+	if (r == CUDA_SUCCESS)
+		r = sim_stream_room(s);
 	if (r != CUDA_SUCCESS) {
 		sim_work_clear(w);
 		return r;

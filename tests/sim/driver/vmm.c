@@ -181,7 +181,7 @@ SIM_API CUresult cuMemUnmap(CUdeviceptr va, size_t bytes)
 	/* Whoever was given access may be at it. */
 	for (int d = 0; d < sim_settings.devices; d++)
 		if (reached_by(va, bytes, d))
-			sim_wait_device(d);
+			sim_wait_device_held(d);
 	for (uint64_t at = va; at < va + bytes;) {
 		struct sim_alloc *a = sim_alloc_find(at);
 		uint64_t n = a->bytes;
