@@ -58,12 +58,18 @@ static void function_add(const void *handle, const char *name, bool kernel)
 void tpck_cuda_function_learn(CUfunction function)
 {
 	const char *name = NULL;
+	bool kernel = false;
 
 	if (tpck_cuda_bind())
 		return;
 	if (!tpck_cuda.cuFuncGetName || tpck_cuda.cuFuncGetName(&name, function) != CUDA_SUCCESS)
 		name = NULL;
-	function_add(function, name, false);
+	/* A launch takes a CUkernel as well, which a driver need not take for a function elsewhere. */
+	if (!name && tpck_cuda.cuKernelGetName) {
+		kernel = tpck_cuda.cuKernelGetName(&name, (CUkernel)function) == CUDA_SUCCESS;
+		name = kernel ? name : NULL;
+	}
+	function_add(function, name, kernel);
 }
 
 CUresult tpck_hook_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)

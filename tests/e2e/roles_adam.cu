@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A training loop with the AdamW kernel of llm.c, by its very name, a launch for each tensor. It prints where its tensors
  * lie: [address, elements] by role. The rate of learning changes every eighth step. Compiled with ANOTHER_SIZE the kernel
- * of that name has a parameter more. */
+ * of that name has a parameter more; with ENUMERATED it is the kernel of that name in a library, a file that the second argument names, and launched by
+ * the handle that the library lists it with. */
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #ifdef ANOTHER_SIZE
@@ -50,6 +53,21 @@ static void list(const char *role, float *const *tensors, const long *sizes, con
     printf("%s", end);
 }
 
+#ifdef ENUMERATED
+static CUfunction listed(const char *path, const char *wanted)
+{
+    CUkernel kernels[16] = {};
+    CUlibrary library;
+    const char *name;
+    if (cuLibraryLoadFromFile(&library, path, nullptr, nullptr, 0, nullptr, nullptr, 0) || cuLibraryEnumerateKernels(kernels, 16, library))
+        exit(3);
+    for (CUkernel kernel : kernels)
+        if (kernel && !cuKernelGetName(&name, kernel) && !strcmp(name, wanted))
+            return (CUfunction)kernel;
+    exit(4);
+}
+#endif
+
 int main(int argc, char **argv)
 {
     int steps = argc > 1 ? atoi(argv[1]) : 10;
@@ -64,6 +82,9 @@ int main(int argc, char **argv)
         p[i] = lists[0][i], g[i] = lists[1][i], m[i] = lists[2][i], v[i] = lists[3][i];
     }
     cudaMalloc((void **)&out, 4096);
+#ifdef ENUMERATED
+    CUfunction adam = listed(argv[2], "_Z13adamw_kernel2PfS_S_S_lfffffff");
+#endif
     printf("{");
     list("parameters", p, n, ", ");
     list("gradients", g, n, ", ");
@@ -75,9 +96,18 @@ int main(int argc, char **argv)
             forward_kernel<<<4, 128>>>(p[i], out, n[i]);
             backward_kernel<<<4, 128>>>(out, g[i], n[i], step);
         }
+#ifdef ENUMERATED
+        float rate = 0.5f / (1 + step / 8), beta1 = 0.75f, beta2 = 0.875f, half = 0.5f, eps = 0.0625f, decay = 0.25f;
+        for (int i = 0; i < TENSORS; i++) {
+            void *values[] = {&p[i], &g[i], &m[i], &v[i], &n[i], &rate, &beta1, &beta2, &half, &half, &eps, &decay};
+            if (cuLaunchKernel(adam, 4, 1, 1, 128, 1, 1, 0, nullptr, values, nullptr))
+                exit(5);
+        }
+#else
         for (int i = 0; i < TENSORS; i++)
             _Z13adamw_kernel2PfS_S_S_lfffffff<<<4, 128>>>(p[i], g[i], m[i], v[i], n[i], 0.5f / (1 + step / 8), 0.75f,
                                                           0.875f, 0.5f, 0.5f, 0.0625f, 0.25f NO_MORE);
+#endif
         cudaDeviceSynchronize();
     }
     return 0;

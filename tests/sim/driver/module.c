@@ -12,9 +12,15 @@
 
 #define SHORTEST 32 /* bytes in which every kind of image says what it is */
 
+/* A kernel of a library has another handle than the function that it is in a module. */
+static bool is_of_library(const void *handle)
+{
+	return (uintptr_t)handle & 1;
+}
+
 struct sim_kernel *sim_kernel_check(const void *handle)
 {
-	struct sim_kernel *k = (struct sim_kernel *)(uintptr_t)handle;
+	struct sim_kernel *k = (struct sim_kernel *)((uintptr_t)handle & ~(uintptr_t)1);
 
 	return k && k->magic == SIM_KERNEL_MAGIC ? k : NULL;
 }
@@ -331,10 +337,34 @@ SIM_API CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, CUjit_o
 }
 
 SIM_API CUresult cuLibraryUnload(CUlibrary h) { return cuModuleUnload((CUmodule)h); }
-SIM_API CUresult cuLibraryGetKernel(CUkernel *out, CUlibrary h, const char *name) { return get_kernel(out, h, name); }
+static CUkernel of_library(const void *kernel)
+{
+	return (CUkernel)((uintptr_t)kernel | 1);
+}
+
+SIM_API CUresult cuLibraryGetKernel(CUkernel *out, CUlibrary h, const char *name)
+{
+	CUresult r = get_kernel(out, h, name);
+
+	if (r == CUDA_SUCCESS)
+		*out = of_library(*out);
+	return r;
+}
+
 SIM_API CUresult cuLibraryGetGlobal(CUdeviceptr *va, size_t *n, CUlibrary h, const char *name) { return get_global(va, n, h, name); }
 SIM_API CUresult cuLibraryGetKernelCount(unsigned *n, CUlibrary h) { return count(n, h); }
-SIM_API CUresult cuLibraryEnumerateKernels(CUkernel *out, unsigned n, CUlibrary h) { return enumerate(out, n, h); }
+
+SIM_API CUresult cuLibraryEnumerateKernels(CUkernel *out, unsigned n, CUlibrary h)
+{
+	unsigned there = 0;
+	CUresult r = count(&there, h);
+
+	if (r == CUDA_SUCCESS)
+		r = enumerate(out, n, h);
+	for (unsigned i = 0; r == CUDA_SUCCESS && i < n && i < there; i++)
+		out[i] = of_library(out[i]);
+	return r;
+}
 
 SIM_API CUresult cuLibraryGetModule(CUmodule *out, CUlibrary h)
 {
@@ -353,7 +383,7 @@ SIM_API CUresult cuLibraryGetManaged(CUdeviceptr *va, size_t *n, CUlibrary h, co
 SIM_API CUresult cuKernelGetFunction(CUfunction *out, CUkernel h)
 {
 	SIM_ENTER();
-	struct sim_kernel *k = sim_kernel_check(h);
+	struct sim_kernel *k = is_of_library(h) ? sim_kernel_check(h) : NULL;
 	if (!k)
 		return sim_return(CUDA_ERROR_INVALID_HANDLE);
 	*out = (CUfunction)k;
@@ -372,7 +402,7 @@ SIM_API CUresult cuKernelGetLibrary(CUlibrary *out, CUkernel h)
 
 SIM_API CUresult cuFuncGetModule(CUmodule *out, CUfunction h)
 {
-	struct sim_kernel *k = sim_kernel_check(h);
+	struct sim_kernel *k = is_of_library(h) ? NULL : sim_kernel_check(h);
 
 	if (!k)
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -380,9 +410,9 @@ SIM_API CUresult cuFuncGetModule(CUmodule *out, CUfunction h)
 	return CUDA_SUCCESS;
 }
 
-static CUresult get_name(const char **out, const void *h)
+static CUresult get_name(const char **out, const void *h, bool kernel)
 {
-	struct sim_kernel *k = sim_kernel_check(h);
+	struct sim_kernel *k = kernel == is_of_library(h) ? sim_kernel_check(h) : NULL;
 
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -392,12 +422,12 @@ static CUresult get_name(const char **out, const void *h)
 	return CUDA_SUCCESS;
 }
 
-SIM_API CUresult cuFuncGetName(const char **out, CUfunction f) { return get_name(out, f); }
-SIM_API CUresult cuKernelGetName(const char **out, CUkernel k) { return get_name(out, k); }
+SIM_API CUresult cuFuncGetName(const char **out, CUfunction f) { return get_name(out, f, false); }
+SIM_API CUresult cuKernelGetName(const char **out, CUkernel k) { return get_name(out, k, true); }
 
-static CUresult param_info(const void *h, size_t i, size_t *offset, size_t *size)
+static CUresult param_info(const void *h, size_t i, size_t *offset, size_t *size, bool kernel)
 {
-	struct sim_kernel *k = sim_kernel_check(h);
+	struct sim_kernel *k = kernel == is_of_library(h) ? sim_kernel_check(h) : NULL;
 
 	if (!k)
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -409,8 +439,8 @@ static CUresult param_info(const void *h, size_t i, size_t *offset, size_t *size
 	return CUDA_SUCCESS;
 }
 
-SIM_API CUresult cuFuncGetParamInfo(CUfunction f, size_t i, size_t *o, size_t *s) { return param_info(f, i, o, s); }
-SIM_API CUresult cuKernelGetParamInfo(CUkernel k, size_t i, size_t *o, size_t *s) { return param_info(k, i, o, s); }
+SIM_API CUresult cuFuncGetParamInfo(CUfunction f, size_t i, size_t *o, size_t *s) { return param_info(f, i, o, s, false); }
+SIM_API CUresult cuKernelGetParamInfo(CUkernel k, size_t i, size_t *o, size_t *s) { return param_info(k, i, o, s, true); }
 
 static CUresult get_attribute(int *v, CUfunction_attribute a, const void *h)
 {
