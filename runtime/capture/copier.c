@@ -141,9 +141,10 @@ static int finish_image(struct job *job, const uint64_t **digests, struct tpck_r
 	*digests = NULL;
 	if (!result) {
 		roles_resolve(job, roles);
-		tpck_pieces_gaps(p);
 		result = tpck_fences_pass(job->fence, TPCK_PART_ALL);
 	}
+	if (!result)
+		tpck_pieces_gaps(p);
 	/* Copies into the image that have no fence behind them. */
 	if (result && device->stream_synchronize(stream))
 		result = -EIO;

@@ -51,10 +51,41 @@ static int copy_to(const struct tpck_pieces *p, uint64_t offset, uint64_t addres
 	return result;
 }
 
+/* Rows that lie side by side on the device as they do in the data area: one copy. */
+struct run {
+	uint64_t offset, address, bytes;
+	uint32_t device;
+	bool arena;
+};
+
+static uint64_t aligned(uint64_t bytes)
+{
+	return (bytes + TPCK_PLAN_ALIGN - 1) / TPCK_PLAN_ALIGN * TPCK_PLAN_ALIGN;
+}
+
+/* Adds bytes to the run, or begins another one with them once the copy of the last is queued. What is between two blocks of the arena is mapped, and
+ * comes along; variables of modules are apart, as drivers refuse copies that touch two. */
+static int run_add(struct tpck_pieces *p, struct run *run, const struct run *more)
+{
+	uint64_t end = aligned(run->bytes);
+	int result;
+
+	if (run->arena && more->arena && run->device == more->device && run->offset + end == more->offset && run->address + end == more->address) {
+		if (end != run->bytes)
+			p->staging->gaps_of = 0;
+		run->bytes = end + more->bytes;
+		return 0;
+	}
+	result = copy_to(p, run->offset, run->address, run->bytes, p->stream);
+	*run = *more;
+	return result;
+}
+
 /* Queues the copies of what has its turn in [from, to). */
 static int piece_begin(struct tpck_pieces *p, uint64_t from, uint64_t to)
 {
 	const struct tpck_plan *plan = p->plan;
+	struct run run = {0};
 	int result = 0;
 
 	while (!result && p->turn < plan->turn_count) {
@@ -66,11 +97,14 @@ static int piece_begin(struct tpck_pieces *p, uint64_t from, uint64_t to)
 		if (turn->from >= to)
 			break;
 		if (begin < end)
-			result = copy_to(p, row->data_offset + (begin - turn->from), row->address + (begin - turn->from), end - begin, p->stream);
+			result = run_add(p, &run, &(struct run){row->data_offset + (begin - turn->from), row->address + (begin - turn->from), end - begin,
+								row->device, row->kind == TPCK_MEMORY_ARENA});
 		if (turn->from + row->bytes > to)
 			break;
 		p->turn++;
 	}
+	if (!result)
+		result = copy_to(p, run.offset, run.address, run.bytes, p->stream);
 	p->queued = to;
 	return result;
 }

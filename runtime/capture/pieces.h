@@ -26,7 +26,7 @@ struct tpck_pieces {
 void tpck_pieces_open(const struct tpck_device *device);
 /* Of so many bytes the device needed so long, or 0 where that is not known. */
 void tpck_pieces_learn(uint64_t bytes, uint64_t ns);
-/* What lies between the rows becomes zero, as in the images of every rank that holds the same. */
+/* When all that was queued has been passed: what lies between the rows becomes zero, as in the images of every rank that holds the same. */
 void tpck_pieces_gaps(struct tpck_pieces *pieces);
 /* Queues everything up to `end` in the plan's order of copying. 0; -ECANCELED: the fence is given up; or another -errno. */
 int tpck_pieces_copy(struct tpck_pieces *pieces, uint64_t end);

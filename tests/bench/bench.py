@@ -227,26 +227,32 @@ def instructions(table):
 
 # ---- stalls --------------------------------------------------------------------------------------------------------
 
+# MiB of state, in how many blocks if not of 16 MiB, steps, runs.
+STALLS = ((16, 0, 100, ROUNDS), (256, 0, 15, min(ROUNDS, 3)), (32, 8192, 15, min(ROUNDS, 3)), *([(2048, 0, 5, 1)] if os.environ.get("LARGE") == "1" else []))
+
+
 def stalls(table):
     """Beside the plain run, and beside the plain run under the same load: a thread of the program's own reads all of
     the state on the device and copies it to the host at every boundary, since the software device does both on the
     processors that the program runs on."""
-    for mib, steps, rounds in ((16, 100, ROUNDS), (256, 15, min(ROUNDS, 3)), *([(2048, 5, 1)] if os.environ.get("LARGE") == "1" else [])):
+    for mib, blocks, steps, rounds in STALLS:
+        what = f"{mib} MiB" + (f" in {blocks:,} blocks" if blocks else "")
         plain, loaded, lines, notes = [], [], [], []
         for number in range(rounds):
-            table.step(f"{mib} MiB, run {number + 1} of {rounds}")
+            table.step(f"{what}, run {number + 1} of {rounds}")
             with job.Place(SIMGPU_MEMORY="6G", TRANSPCKPT_DURABLE_INTERVAL="1000000") as place:
                 if mib > 1000 and shutil.disk_usage(place.shm).free < (9 << 30):
                     break
-                runs = Runs(place, {"SIMGPU_KERNEL_US": "200"})
+                runs = Runs(place, {"SIMGPU_KERNEL_US": "5" if blocks else "200"})
                 argv = [runs.program("trainer"), "--mib", str(mib), "--steps", str(steps + 10)]
+                argv += ["--block-kib", str((mib << 10) // blocks)] if blocks else []
                 plain.append(runs.measured(*argv, preload=False)[0])
                 loaded.append(runs.measured(*argv, "--load", preload=False)[0])
                 line, shown, _ = runs.measured(*argv)
                 lines.append(line)
                 notes.append(shown["notes"])
         if not notes:
-            table.left_out(f"stall, {mib} MiB", "there is too little memory")
+            table.left_out(f"stall, {what}", "there is too little memory")
             continue
 
         def of(key, found, what=median):
@@ -258,23 +264,23 @@ def stalls(table):
         boundaries = sum(n["stall_count"] for n in notes)
         longest = [n["stall_ns_max"] / 1e3 for n in notes]
         cpu = max(n["stall_cpu_ns_max"] for n in notes) / 1e3
-        table.row(f"stall, {mib} MiB: longest time in hooks at a boundary, CPU", cpu, None, "us", aim="<= 1000 us",
+        table.row(f"stall, {what}: longest time in hooks at a boundary, CPU", cpu, None, "us", aim="<= 1000 us",
             note=f"{boundaries} boundaries, {sum(n['captured'] for n in notes)} captured")
-        table.row(f"stall, {mib} MiB: longest time in hooks at a boundary, clock", median(longest),
+        table.row(f"stall, {what}: longest time in hooks at a boundary, clock", median(longest),
             of("boundary_max_us", loaded), "us", ratios=ratios(longest, of("boundary_max_us", loaded, list)), aim="<= 1000 us",
             note=f"beside starting such a copy by hand; longest of {len(longest)} runs: "
                  f"{', '.join(f'{x:.0f}' for x in longest)}")
-        table.row(f"stall, {mib} MiB: mean time in hooks at a boundary",
+        table.row(f"stall, {what}: mean time in hooks at a boundary",
             sum(n["stall_ns_sum"] for n in notes) / 1e3 / max(boundaries, 1), None, "us", aim="<= 1000 us",
             note=f"{boundaries} boundaries")
         waits = sum(n["submit_count"] for n in notes)
-        table.row(f"stall, {mib} MiB: longest wait for copies to be handed over", median([n["submit_ns_max"] / 1e3 for n in notes]), None, "us",
+        table.row(f"stall, {what}: longest wait for copies to be handed over", median([n["submit_ns_max"] / 1e3 for n in notes]), None, "us",
             aim="<= 1000 us", note=f"{waits} waits, {sum(n['submit_ns_sum'] for n in notes) / 1e3 / max(waits, 1):.0f} us in the mean")
         figure, base = of("call_p999_us", lines), of("call_p999_us", loaded)
-        table.row(f"stall, {mib} MiB: p99.9 of a launch, same load", figure, base, "us", ratios=each("call_p999_us"), aim="<= 1000 us more",
+        table.row(f"stall, {what}: p99.9 of a launch, same load", figure, base, "us", ratios=each("call_p999_us"), aim="<= 1000 us more",
             note=f"{figure - base:+.0f} us; worst run {of('call_p999_us', lines, max):.0f}, loaded "
                  f"{of('call_p999_us', loaded, max):.0f}; without the load {of('call_p999_us', plain):.0f}")
-        table.row(f"stall, {mib} MiB: a small copy of the program's own, same load", of("small_us", lines),
+        table.row(f"stall, {what}: a small copy of the program's own, same load", of("small_us", lines),
             of("small_us", loaded), "us", ratios=each("small_us"),
             note=f"median; longest {of('small_max_us', lines, max):.0f}, loaded {of('small_max_us', loaded, max):.0f}; "
                  f"without the load {of('small_us', plain):.0f}")

@@ -31,7 +31,6 @@
     } while (0)
 
 #define PAGE_FLOATS 1024
-#define BLOCK_BYTES (16u << 20)
 
 __global__ void forward_kernel(float *activations, const float *tokens, int n)
 {
@@ -170,10 +169,11 @@ int main(int argc, char **argv)
 {
     int steps = 30, kernels = 20, warm = 10;
     long mib = 16;
+    size_t block_bytes = 16u << 20;
     int n = 4096; // floats of a batch
     bool graph = false, go = false, quiet = false, late = false, load = false;
     static const option table[] = {{"steps", 1, 0, 'n'}, {"mib", 1, 0, 'm'},  {"kernels", 1, 0, 'k'}, {"warm", 1, 0, 'w'},
-                                   {"batch", 1, 0, 'b'},
+                                   {"batch", 1, 0, 'b'},  {"block-kib", 1, 0, 'B'},
                                    {"graph", 0, 0, 'g'}, {"go", 0, 0, 'h'},  {"quiet", 0, 0, 'q'},
                                    {"late-loss", 0, 0, 'l'}, {"load", 0, 0, 'o'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
@@ -185,6 +185,7 @@ int main(int argc, char **argv)
         case 'g': graph = true; break;
         case 'h': go = true; break;
         case 'b': n = atoi(optarg); break;
+        case 'B': block_bytes = strtoull(optarg, nullptr, 0) << 10; break;
         case 'l': late = true; break; // read the loss behind the update, and wait for it
         case 'o': load = true; break;
         case 'q': quiet = true; break; // no small copies in the middle of an iteration
@@ -194,9 +195,9 @@ int main(int argc, char **argv)
     size_t bytes = (size_t)mib << 20;
     std::vector<float *> state;
     std::vector<size_t> sizes;
-    for (size_t at = 0; at < bytes; at += BLOCK_BYTES) {
+    for (size_t at = 0; at < bytes; at += block_bytes) {
         float *block;
-        sizes.push_back(std::min((size_t)BLOCK_BYTES, bytes - at));
+        sizes.push_back(std::min(block_bytes, bytes - at));
         CHECK(cudaMalloc((void **)&block, sizes.back()));
         CHECK(cudaMemset(block, 0, sizes.back()));
         state.push_back(block);

@@ -163,12 +163,14 @@ static void turns(void)
 static char *memory; /* the device's; addresses count from 1, as there is no block at 0 */
 static const char *data; /* of the image that is filled */
 static unsigned straddled; /* copies that touch two registrations of it */
+static unsigned copied; /* copies of all */
 
 static int copy(void *host, uint64_t address, size_t bytes, tpck_stream_handle stream)
 {
 	uint64_t at = (uint64_t)((const char *)host - data);
 
 	(void)stream;
+	copied++;
 	straddled += at / TPCK_REGISTER_BYTES != (at + bytes - 1) / TPCK_REGISTER_BYTES;
 	memcpy(host, memory + address, bytes);
 	return 0;
@@ -248,8 +250,8 @@ static bool filled(struct tpck_plan *plan, struct tpck_staging *staging)
 				digests[i] = tpck_block_digest(memory + plan->row[i].address, plan->row[i].bytes);
 			}
 		good = good && tpck_pieces_knows(&p) == (filling == 1) && !tpck_pieces_copy(&p, filling ? plan->early_bytes : plan->data_bytes) && has(plan, staging, 0, filling ? 0 : 2);
-		tpck_pieces_gaps(&p);
 		good = good && !tpck_pieces_copy(&p, plan->lazy_bytes) && has(plan, staging, 0, 1);
+		tpck_pieces_gaps(&p);
 		good = good && !tpck_pieces_constants(&p, digests, 1, NULL) && has(plan, staging, 0, 2);
 		tpck_pieces_ready(&p);
 		good = good && zero_between(plan, staging) && ready(plan, staging);
@@ -320,12 +322,53 @@ static void stale(struct tpck_staging *staging)
 	tpck_plan_free(plan);
 }
 
+static uint64_t tensor_bytes(uint32_t i)
+{
+	return 1000 + 4 * (i % 3);
+}
+
+/* How many copies so many small blocks are that lie side by side on the device. */
+static unsigned copies_of(struct tpck_staging *staging, enum tpck_memory_kind kind, uint32_t devices)
+{
+	enum { TENSORS = 8192 };
+	struct tpck_plan *plan = plan_of(TENSORS, tensor_bytes, true);
+	struct tpck_pieces p = {.plan = plan, .staging = staging};
+	uint64_t at = TPCK_PLAN_ALIGN;
+	bool good;
+
+	for (uint32_t k = 0; k < plan->rows; k++) {
+		plan->row[k].address = at;
+		plan->row[k].class_ = TPCK_CLASS_EARLY;
+		plan->row[k].kind = kind;
+		plan->row[k].device = k % devices;
+		at += tpck_plan_room(&plan->row[k]);
+	}
+	tpck_plan_place(plan);
+	copied = 0;
+	good = !tpck_pieces_copy(&p, plan->data_bytes) && has(plan, staging, 0, 2);
+	tpck_pieces_gaps(&p);
+	good = good && zero_between(plan, staging);
+	tpck_plan_free(plan);
+	return good ? copied : 0;
+}
+
+static void together(struct tpck_staging *staging)
+{
+	unsigned arena = copies_of(staging, TPCK_MEMORY_ARENA, 1), variables = copies_of(staging, TPCK_MEMORY_MODULE_VARIABLE, 1),
+		 apart = copies_of(staging, TPCK_MEMORY_ARENA, 2);
+
+	ok(arena > 0 && arena <= 300, "8,192 blocks of the arena side by side are one copy a piece");
+	ok(variables >= 8192 && apart >= 8192, "variables of modules, and blocks of several devices, are a copy each");
+}
+
 static void copies(void)
 {
 	struct tpck_staging staging = {.data_bytes = ROOM};
 	bool good = true;
 
 	memory = malloc(ROOM);
+	if (memory)
+		memset(memory, 0x77, ROOM);
 	staging.header = mmap(NULL, TPCK_IMAGE_DATA_AT + ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (!memory || staging.header == MAP_FAILED)
 		exit(1);
@@ -338,13 +381,14 @@ static void copies(void)
 
 		for (uint32_t k = 0; k < plan->rows; k++) {
 			plan->row[k].address = at;
-			at += plan->row[k].bytes;
+			at += i % 2 ? tpck_plan_room(&plan->row[k]) : plan->row[k].bytes;
 		}
 		good = at <= ROOM && plan->data_bytes <= ROOM && filled(plan, &staging);
 		tpck_plan_free(plan);
 	}
 	ok(good, "each part is in an image in its time, changed constants too, with zeros between the blocks whatever was there before");
 	stale(&staging);
+	together(&staging);
 	free(staging.constants);
 }
 
