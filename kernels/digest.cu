@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The block digest on a device (runtime/base/block_digest.h): one thread block a piece, no synchronisation;
- * integer atomics make the sum the same whatever the order. */
+/* The block digest on a device (runtime/base/block_digest.h): one thread block, which is one warp, a piece. Its lanes' sums are added up in the warp, so
+ * that a piece is one atomic operation; sums of integers are the same whatever the order. */
 #include <cuda_runtime.h>
 
 #include "runtime/base/block_digest.h"
@@ -11,6 +11,7 @@ extern "C" __global__ void tpck_digest_units(const tpck_digest_unit *units, unsi
 	const unsigned long long *words = (const unsigned long long *)unit.address;
 	unsigned count = unit.bytes / 8;
 	unsigned long long sum = 0;
+	__shared__ unsigned long long sums[TPCK_DIGEST_THREADS];
 
 	for (unsigned i = threadIdx.x; i < count; i += TPCK_DIGEST_THREADS) {
 		unsigned long long w = words[i], v = w ^ ((unit.first_word + i + 1) * TPCK_DIGEST_STEP);
@@ -26,5 +27,11 @@ extern "C" __global__ void tpck_digest_units(const tpck_digest_unit *units, unsi
 		v = w ^ ((unit.first_word + count + 1) * TPCK_DIGEST_STEP);
 		sum += (v & 0xffffffffu) * (v >> 32) + w;
 	}
+	sums[threadIdx.x] = sum;
+	__syncwarp();
+	if (threadIdx.x)
+		return;
+	for (unsigned lane = 1; lane < TPCK_DIGEST_THREADS; lane++)
+		sum += sums[lane];
 	atomicAdd(&results[unit.result], sum);
 }

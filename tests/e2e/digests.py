@@ -13,6 +13,7 @@ LINE = "this device computes other digests than the processor"
 # Each is wrong for some bytes only: in a word's place, in the tail behind the last word, and by a lane.
 WRONG = {"step": ("(unit.first_word + i + 1) * TPCK_DIGEST_STEP", "(unit.first_word + i) * TPCK_DIGEST_STEP"),
          "tail": ("(8 * b)", "(4 * b)"),
+         "sum": ("lane = 1; lane <", "lane = 2; lane <"),
          "lane": ("threadIdx.x; i < count", "threadIdx.x; i < count && threadIdx.x < 31")}
 
 
