@@ -125,6 +125,7 @@ RULES = [
     ("stream", F, "the end of the context that all is in frees all memory at once: the arena gives it back, and no snapshots are taken from then on",
      r"cuCtxDestroy_v2|cuDevicePrimaryCtxRe(set|lease)_v2"),
     ("stream", M, "by its body in hooks/cuda_context.c: the other device gets access to the arena, as to what the driver makes", r"cuCtxEnablePeerAccess"),
+    ("stream", M, "by its body in hooks/cuda_context.c: a larger heap for memory that kernels take themselves", r"cuCtxSetLimit"),
     ("stream", P, "real in every mode", r"cuCtxSynchronize|cuStreamWaitEvent(_ptsz)?|cuEvent(Create|Destroy_v2|Synchronize)|"
      r"cuEventRecord(WithFlags)?(_ptsz)?|cuStreamAddCallback(_ptsz)?|cuDevicePrimaryCtxRetain"),
     ("stream", G, "frees all memory when the last reference goes; the arena is not told",

@@ -7,6 +7,8 @@
 #include "runtime/base/layout.h"
 #include "shim/doors.h"
 
+enum { HEAP_BYTES = 8 << 20 };
+
 CUresult tpck_hook_cuInit(unsigned int Flags)
 {
 	return TPCK_CALL(cuInit, Flags);
@@ -153,6 +155,17 @@ CUresult tpck_hook_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Fla
 		share(peerContext);
 	if (self)
 		tpck_engine_leave(self);
+	return result;
+}
+
+/* Kernels that take memory themselves have it in a heap of the context's, which nobody else can read. All have one of 8 MiB (CUDA C++ programming guide,
+ * dynamic global memory allocation): who asks for more uses it. */
+CUresult tpck_hook_cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	CUresult result = TPCK_CALL(cuCtxSetLimit, limit, value);
+
+	if (result == CUDA_SUCCESS && limit == CU_LIMIT_MALLOC_HEAP_SIZE && value > HEAP_BYTES)
+		tpck_engine_unresumable("kernels of the program take memory themselves (cudaLimitMallocHeapSize)");
 	return result;
 }
 

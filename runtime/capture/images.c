@@ -10,10 +10,15 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/huge.h"
 #include "runtime/base/log.h"
+
+/* The longest rest between two pieces. */
+enum { REST_MAX_NS = 20000000 };
 
 static struct tpck_staging *_Atomic stagings[TPCK_IMAGES_MAX];
 static _Atomic uint32_t image_count;
@@ -30,15 +35,27 @@ static void header_begin(struct tpck_image_header *header, uint32_t ordinal)
 	atomic_store(&header->state, TPCK_IMAGE_FREE);
 }
 
-/* Registered in pieces, so that no single call holds the driver for long. Where one is refused (locked
+/* Lets others have the driver for as long as it was held. */
+static void rest(uint64_t since)
+{
+	uint64_t ns = tpck_clock_monotonic_ns() - since;
+	struct timespec wait = {.tv_nsec = (long)(ns < REST_MAX_NS ? ns : REST_MAX_NS)};
+
+	syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &wait, NULL);
+}
+
+/* Registered in pieces, so that no single call holds the driver for long, with a rest behind each: a driver registers some 10 GB a second, with locks that
+ * launches need. Where one is refused (locked
  * memory is limited) none stays: copies still work, by way of the driver's own pages. */
 static void register_pieces(const struct tpck_device *device, const struct tpck_staging *staging)
 {
 	for (uint64_t from = 0; from < staging->data_bytes; from += TPCK_REGISTER_BYTES) {
-		uint64_t left = staging->data_bytes - from;
+		uint64_t left = staging->data_bytes - from, begun = tpck_clock_monotonic_ns();
 
-		if (!device->host_register(tpck_staging_data(staging) + from, left < TPCK_REGISTER_BYTES ? left : TPCK_REGISTER_BYTES))
+		if (!device->host_register(tpck_staging_data(staging) + from, left < TPCK_REGISTER_BYTES ? left : TPCK_REGISTER_BYTES)) {
+			rest(begun);
 			continue;
+		}
 		tpck_log_info("image memory could not be pinned; copies are slower");
 		while (from) {
 			from -= TPCK_REGISTER_BYTES;

@@ -102,6 +102,12 @@ for how in contexts release; do
     ok "contexts ($how): the program goes on" grep -q '^59: 0 ' plain.out
     ok "contexts ($how): a line says that snapshots do not" grep -q '^transpckpt: .*ended the context' preloaded.err
 done
+same 0 "a heap for kernels as large as ever" "$D/work/device" "$kernels" heap
+HEAP=1
+export HEAP
+same 1 "a larger heap for kernels" "$D/work/device" "$kernels" heap
+ok "a larger heap: a line says that there is no going on" grep -q '^transpckpt: .*cannot be resumed: kernels of the program take memory' preloaded.err
+unset HEAP
 CLOSE_FROM=100
 export CLOSE_FROM
 same 1 "descriptors closed while training" "$D/work/device" "$kernels" loop

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/capture/images.h"
@@ -21,10 +22,22 @@ static unsigned pinned_calls;
 static struct tpck_staging *staging[IMAGES];
 
 static unsigned refused; /* the call that is; 0: none */
+static long takes_ms;    /* a call */
+static double pinned_end, shortest_rest_ms = 1e9; /* of the last call; between the end of one and the next */
 
 static int register_some(void *host, size_t bytes)
 {
+	struct timespec piece = {.tv_nsec = takes_ms * 1000000l}, now;
+	double at;
+
 	(void)host;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	at = (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+	if (pinned_end > 0 && at - pinned_end < shortest_rest_ms)
+		shortest_rest_ms = at - pinned_end;
+	nanosleep(&piece, NULL);
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	pinned_end = (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 	if (++pinned_calls == refused)
 		return -ENOMEM;
 	pinned_bytes += bytes;
@@ -121,11 +134,16 @@ static void test_larger(const char *folder)
 	      "an image of which a part cannot be pinned is not pinned at all");
 	refused = 0;
 	pinned_calls = 0;
+	takes_ms = 5;
+	pinned_end = 0;
+	shortest_rest_ms = 1e9;
 	make_files(folder, LARGER);
 	check(tpck_images_map(&device, folder, IMAGES, LARGER) == 0 && tpck_images_room() == LARGER, "larger ones");
 	check(tpck_images_take(&image, &staging[0]) == 0 && image == 0 && staging[0] != old && staging[0]->data_bytes == LARGER,
 	      "what is taken has the room");
 	check(pinned_bytes == IMAGES * (uint64_t)LARGER && pinned_calls == 2 * IMAGES, "all of it is pinned, in pieces");
+	check(shortest_rest_ms >= 5, "and the driver rests behind each for as long as it took");
+	takes_ms = 0;
 	check(old->data_bytes == SMALL && atomic_load(&old->header->state) == TPCK_IMAGE_FILLING,
 	      "who still has the old one sees the same image");
 	atomic_store(&staging[0]->header->state, TPCK_IMAGE_COMMITTED);

@@ -537,13 +537,32 @@ static int do_peers(void)
 	return 0;
 }
 
+/* More room for what kernels take themselves. */
+static int do_heap(void)
+{
+	size_t got = 0;
+	CUdeviceptr p = 0;
+
+	begin();
+	TRY(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 2048));
+	TRY(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20));
+	if (getenv("HEAP"))
+		TRY(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 64 << 20));
+	TRY(cuCtxGetLimit(&got, CU_LIMIT_MALLOC_HEAP_SIZE));
+	printf("%zu\n", got);
+	TRY(cuMemAlloc(&p, 4096));
+	TRY(cuMemsetD8(p, 1, 4096));
+	TRY(cuMemFree(p));
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		int (*run)(void);
 	} habits[] = {{"errors", do_errors}, {"capture", do_capture}, {"loop", do_loop}, {"fork", do_fork}, {"full", do_full},
-		      {"memory", do_memory}, {"contexts", do_contexts}, {"release", do_release}, {"peers", do_peers}};
+		      {"memory", do_memory}, {"contexts", do_contexts}, {"release", do_release}, {"peers", do_peers}, {"heap", do_heap}};
 
 	if (argc != 3)
 		return 2;
