@@ -8,9 +8,48 @@
 #include "hooks/cuda_graph.h"
 #include "runtime/track/functions.h"
 
+/* Digest of the numbers among a launch's parameters; 0: there are none. An integer that may be a host's address is left out, as these need not come again. */
+static __attribute__((noinline)) uint64_t numbers_digest(const struct tpck_function *known, void **params, void **extra)
+{
+	const char *buffer = NULL;
+	uint64_t h = 0;
+
+	for (; !params && extra && *extra != CU_LAUNCH_PARAM_END; extra += 2)
+		if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			buffer = extra[1];
+	if (!params && !buffer)
+		return 0;
+	for (uint32_t i = 0; i < known->number_count; i++) {
+		const struct tpck_number *number = &known->numbers[i];
+		const void *at = params ? params[number->index] : buffer + number->offset;
+		uint64_t value = 0;
+
+		/* Of a size that is known: a call of memcpy() costs more than all the rest. */
+		switch (number->bytes) {
+		case 4:
+			memcpy(&value, at, 4);
+			break;
+		case 8:
+			memcpy(&value, at, 8);
+			break;
+		case 2:
+			memcpy(&value, at, 2);
+			break;
+		default:
+			memcpy(&value, at, 1);
+			break;
+		}
+		if (number->address && value >> 32 && !(value >> 47) && !tpck_engine_is_device_memory(value))
+			continue;
+		h = (h ^ value) * 0xff51afd7ed558ccdull;
+		h ^= h >> 32;
+	}
+	return h;
+}
+
 /* Every member is written, and nothing is written twice: this is in the way of every launch. */
-static inline void kernel_call(struct tpck_call *call, CUfunction function, unsigned gx, unsigned gy, unsigned gz,
-			       unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream)
+static inline __attribute__((always_inline)) void kernel_call(struct tpck_call *call, CUfunction function, unsigned gx, unsigned gy, unsigned gz,
+			       unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream, void **params, void **extra)
 {
 	static const struct tpck_function nothing;
 	struct tpck_function *found = tpck_functions_find(function);
@@ -37,6 +76,7 @@ static inline void kernel_call(struct tpck_call *call, CUfunction function, unsi
 	call->stream = stream;
 	call->content = NULL;
 	call->places[0] = call->places[1] = 0;
+	call->numbers = known->number_count ? numbers_digest(known, params, extra) : 0;
 	call->orders = false;
 }
 
@@ -65,7 +105,7 @@ static CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsi
 	if (!self)
 		return TPCK_CALL(cuLaunchKernel, f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);
 	tpck_cuda_context_seen();
-	kernel_call(&call, f, gx, gy, gz, bx, by, bz, shared, stream);
+	kernel_call(&call, f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);
 	tpck_cuda_graph_node(&call);
 	if (goes(self, &call, f, params))
 		result = TPCK_CALL(cuLaunchKernel, f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);
@@ -104,7 +144,7 @@ static CUresult launch_ex(const CUlaunchConfig *config, CUfunction f, void **par
 	}
 	tpck_cuda_context_seen();
 	kernel_call(&call, f, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY,
-		    config->blockDimZ, config->sharedMemBytes, config->hStream);
+		    config->blockDimZ, config->sharedMemBytes, config->hStream, params, extra);
 	tpck_cuda_graph_node(&call);
 	if (goes(self, &call, f, params))
 		result = TPCK_CALL(cuLaunchKernelEx, config, f, params, extra);
@@ -140,7 +180,7 @@ static CUresult launch_cooperative(CUfunction f, const unsigned grid[3], const u
 		return TPCK_CALL(cuLaunchCooperativeKernel, f, grid[0], grid[1], grid[2], block[0], block[1], block[2],
 				 shared, stream, params);
 	tpck_cuda_context_seen();
-	kernel_call(&call, f, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared, stream);
+	kernel_call(&call, f, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared, stream, params, NULL);
 	tpck_cuda_graph_node(&call);
 	if (goes(self, &call, f, params))
 		result = TPCK_CALL(cuLaunchCooperativeKernel, f, grid[0], grid[1], grid[2], block[0], block[1],

@@ -9,6 +9,7 @@
 #include "hooks/cuda_graph.h"
 #include "runtime/infer/layouts.h"
 #include "runtime/track/functions.h"
+#include "runtime/track/signature.h"
 
 enum { PARAMETERS_MAX = 256 };
 
@@ -25,18 +26,52 @@ static const struct tpck_layout *layout_of(const char *name, const struct tpck_p
 	return kept;
 }
 
+/* Which parameters are plain numbers: what the name says, if the sizes agree; where a compiler mangles no names (Triton's, numba's, extern "C"), whatever
+ * has four bytes. Kept, as above. */
+static const struct tpck_number *numbers_of(const char *name, const struct tpck_parameter *parameters, size_t count, uint32_t *found)
+{
+	uint8_t bytes[TPCK_SIGNATURE_MAX];
+	struct tpck_number numbers[TPCK_SIGNATURE_MAX], *kept;
+	uint32_t used = 0;
+
+	if (count > TPCK_SIGNATURE_MAX)
+		return NULL;
+	if (strncmp(name, "_Z", 2) == 0) {
+		if (tpck_signature_numbers(name, bytes) != (int)count)
+			return NULL;
+	} else {
+		for (size_t i = 0; i < count; i++)
+			bytes[i] = parameters[i].size == 4 ? 4 : 0;
+	}
+	for (size_t i = 0; i < count; i++) {
+		uint8_t size = bytes[i] & (uint8_t)~TPCK_NUMBER_ADDRESS;
+
+		if (!bytes[i])
+			continue;
+		if (size != parameters[i].size || parameters[i].offset > UINT16_MAX)
+			return NULL;
+		numbers[used++] = (struct tpck_number){(uint16_t)i, (uint16_t)parameters[i].offset, size, bytes[i] & TPCK_NUMBER_ADDRESS};
+	}
+	kept = used ? malloc(used * sizeof *kept) : NULL;
+	if (!kept)
+		return NULL;
+	memcpy(kept, numbers, used * sizeof *kept);
+	*found = used;
+	return kept;
+}
+
 /* Remembers the function, with its parameters as it describes them itself; none where the driver has no description. */
 static void function_add(const void *handle, const char *name, bool kernel)
 {
-	struct tpck_parameter parameters[TPCK_LAYOUT_PARAMETERS];
-	uint32_t bytes = 0;
+	struct tpck_parameter parameters[TPCK_SIGNATURE_MAX];
+	struct tpck_function known = {.name = name};
 	size_t count = 0;
 
 	/* NCCL's own library comes past the hooks (shim/doors.h). */
 	if (name && (strstr(name, "ncclDevKernel") || strstr(name, "ncclKernel_")))
 		tpck_engine_unresumable("NCCL is linked into the program, and what it does cannot be told from the program's own work");
 	if (!name || (kernel ? !tpck_cuda.cuKernelGetParamInfo : !tpck_cuda.cuFuncGetParamInfo)) {
-		tpck_functions_add(handle, name, 0, NULL);
+		tpck_functions_add(handle, &known);
 		return;
 	}
 	for (size_t i = 0; i < PARAMETERS_MAX; i++) {
@@ -46,12 +81,15 @@ static void function_add(const void *handle, const char *name, bool kernel)
 
 		if (result != CUDA_SUCCESS)
 			break;
-		bytes = (uint32_t)(offset + size);
-		if (i < TPCK_LAYOUT_PARAMETERS)
+		known.parameters = (uint32_t)(offset + size);
+		if (i < TPCK_SIGNATURE_MAX)
 			parameters[i] = (struct tpck_parameter){(uint32_t)offset, (uint32_t)size};
 		count = i + 1;
 	}
-	tpck_functions_add(handle, name, bytes, layout_of(name, parameters, count));
+	if (count <= TPCK_SIGNATURE_MAX)
+		known.layout = layout_of(name, parameters, count);
+	known.numbers = numbers_of(name, parameters, count, &known.number_count);
+	tpck_functions_add(handle, &known);
 }
 
 /* A handle whose creation was not seen. */
@@ -134,7 +172,7 @@ CUresult tpck_hook_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
 	const struct tpck_function *known = tpck_functions_find(kernel);
 
 	if (self && result == CUDA_SUCCESS && known)
-		tpck_functions_add(*pFunc, known->name, known->parameters, known->layout);
+		tpck_functions_add(*pFunc, known);
 	if (self)
 		tpck_engine_leave(self);
 	return result;

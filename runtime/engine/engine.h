@@ -41,6 +41,7 @@ struct tpck_call {
 	tpck_stream_handle stream;
 	const void *content;       /* host bytes that are uploaded, or NULL */
 	uint64_t places[2];        /* device addresses that it reads or writes, or 0 */
+	uint64_t numbers;          /* of a launch: digest of the numbers among its parameters; else 0 */
 	bool orders;               /* an allocation call: the token is not fed to inference */
 	/* the engine's; set by tpck_engine_before() */
 	bool boundary_after, gated;

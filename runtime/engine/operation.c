@@ -16,14 +16,14 @@ enum { SETTLE_NS = 1000000, SETTLE_FORWARD_NS = 20000000 };
 
 static struct tpck_engine *const engine = &tpck_engine;
 
-static uint32_t token_digest(const struct tpck_token *token)
+static uint32_t token_digest(const struct tpck_token *token, uint64_t numbers)
 {
 	uint64_t h = token->func ^ ((uint64_t)token->op << 56) ^ token->stream * 0x9e3779b97f4a7c15ull;
 
 	h = (h ^ ((uint64_t)token->grid[0] << 32 | token->grid[1])) * 0xff51afd7ed558ccdull;
 	h = (h ^ h >> 33 ^ ((uint64_t)token->grid[2] << 32 | token->block[0])) * 0xc4ceb9fe1a85ec53ull;
 	h = (h ^ h >> 29 ^ ((uint64_t)token->block[1] << 32 | token->block[2])) * 0xff51afd7ed558ccdull;
-	h = (h ^ h >> 32 ^ token->bytes) * 0xc4ceb9fe1a85ec53ull;
+	h = (h ^ h >> 32 ^ token->bytes ^ numbers) * 0xc4ceb9fe1a85ec53ull;
 	return (uint32_t)(h >> 32) ^ (uint32_t)h;
 }
 
@@ -140,7 +140,7 @@ enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call
 		return TPCK_GO_RUN; /* goes into a graph, which is launched later */
 	call->token.stream = stream ? stream->ordinal : 0;
 	call->token.thread = self->id;
-	token = token_digest(&call->token);
+	token = token_digest(&call->token, call->numbers);
 	mode = tpck_engine_mode();
 	if (self->launches)
 		tpck_settle(self, mode == TPCK_MODE_FORWARD ? SETTLE_FORWARD_NS : SETTLE_NS, mode == TPCK_MODE_FORWARD);

@@ -27,7 +27,7 @@ static uint32_t slot_of(const void *handle)
 	return (uint32_t)(((uintptr_t)handle >> 3) * 0x9e3779b97f4a7c15ull >> (64 - BITS));
 }
 
-int tpck_functions_add(const void *handle, const char *name, uint32_t parameters, const void *layout)
+int tpck_functions_add(const void *handle, const struct tpck_function *known)
 {
 	struct tpck_function *function = malloc(sizeof *function);
 	uint32_t slot = slot_of(handle);
@@ -35,10 +35,9 @@ int tpck_functions_add(const void *handle, const char *name, uint32_t parameters
 
 	if (!function)
 		return -ENOSPC;
-	function->name = name ? strdup(name) : NULL;
-	function->id = name ? tpck_digest64(name, strlen(name), 0) : 0;
-	function->parameters = parameters;
-	function->layout = layout;
+	*function = *known;
+	function->name = known->name ? strdup(known->name) : NULL;
+	function->id = known->name ? tpck_digest64(known->name, strlen(known->name), 0) : 0;
 	function->memo = NULL;
 	tpck_spin_lock(&lock);
 	while (atomic_load(&table[slot].handle) && atomic_load(&table[slot].handle) != handle)

@@ -4,18 +4,28 @@
 #ifndef TPCK_RUNTIME_TRACK_FUNCTIONS_H
 #define TPCK_RUNTIME_TRACK_FUNCTIONS_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+/* Parameters that are plain numbers: which of the list of pointers, and where in a packed buffer. */
+struct tpck_number {
+	uint16_t index, offset;
+	uint8_t bytes; /* 1, 2, 4 or 8 */
+	bool address;  /* it may be one */
+};
 
 struct tpck_function {
 	const char *name;     /* lives as long as the process; NULL unknown */
 	uint64_t id;          /* digest of the name */
 	uint32_t parameters;  /* bytes; 0 unknown */
+	const struct tpck_number *numbers; /* of them, `number_count`; live as long as the process */
+	uint32_t number_count;
 	const void *layout;   /* what the parameters hold, for whoever reads them; NULL unknown; lives as long as the process */
 	void *memo;           /* inference's, under its lock */
 };
 
-/* Remembers a handle; a second call for it replaces what is known. -ENOSPC. */
-int tpck_functions_add(const void *handle, const char *name, uint32_t parameters, const void *layout);
+/* Remembers a handle with what `known` says of it, but for id and memo; a second call for it replaces what is known. The name is copied. -ENOSPC. */
+int tpck_functions_add(const void *handle, const struct tpck_function *known);
 /* NULL if the handle is not known. */
 struct tpck_function *tpck_functions_find(const void *handle);
 

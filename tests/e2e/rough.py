@@ -48,10 +48,26 @@ def case(checks, name):
                   this.story())
 
 
+def clock(checks):
+    """A number that a launch is given follows a clock that no start has again: nothing goes on from there, and a line says so."""
+    with job.Place() as place:
+        this = job.Job(place, "rough", "--seed", "3", "--steps", "60", "--clock")
+        this.killed_at(20)
+        start = this.start()
+        status = start.wait()
+        said = [line for line in start.said().splitlines() if line.startswith("transpckpt:") and "starting the program again" in line]
+        steps = len(job.read(os.path.join(this.out, "log.txt")).splitlines())
+        checks.ok(status == 0 and len(said) == 1 and job.Job.resumed_at(start) is None and steps == 60, f"clock: begins anew, with a line: {said}",
+                  status, steps, this.story())
+
+
 def main():
     checks = job.Checks()
-    for name in sys.argv[1:] or CASES:
-        case(checks, name)
+    for name in sys.argv[1:] or [*CASES, "clock"]:
+        if name == "clock":
+            clock(checks)
+        else:
+            case(checks, name)
     checks.end()
 
 

@@ -3,7 +3,7 @@
 //
 // With --late each iteration from the tenth on launches a kernel that was never launched before; with --launches so many small ones; with
 // --streams the layers' gradients are computed on so many streams; with --pageable all weights are copied to ordinary memory in each iteration,
-// and with --allocate memory is taken and given back in each. Adam, one launch a layer. The loss is read back and printed.
+// and with --allocate memory is taken and given back in each. With --clock the gradients are scaled by a number that follows the time since the start. Adam, one launch a layer. The loss is read back and printed.
 #include <cuda_runtime.h>
 
 #include <getopt.h>
@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,14 +33,14 @@ struct Options {
     const char *out = ".";
     unsigned long long seed = 1;
     int steps = 40, layers = 24, size = 4096, launches = 0, streams = 1;
-    bool late = false, pageable = false, allocate = false;
+    bool late = false, pageable = false, allocate = false, clock = false;
 };
 
 static Options parse(int argc, char **argv)
 {
     Options o;
     static const option table[] = {{"steps", 1, 0, 'n'},    {"out", 1, 0, 'o'},      {"seed", 1, 0, 's'}, {"layers", 1, 0, 'L'}, {"size", 1, 0, 'S'},
-                                   {"launches", 1, 0, 'l'}, {"streams", 1, 0, 't'}, {"late", 0, 0, 'a'}, {"pageable", 0, 0, 'p'}, {"allocate", 0, 0, 'A'},
+                                   {"launches", 1, 0, 'l'}, {"streams", 1, 0, 't'}, {"late", 0, 0, 'a'}, {"pageable", 0, 0, 'p'}, {"allocate", 0, 0, 'A'}, {"clock", 0, 0, 'c'},
                                    {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
@@ -53,9 +54,17 @@ static Options parse(int argc, char **argv)
         case 'a': o.late = true; break;
         case 'p': o.pageable = true; break;
         case 'A': o.allocate = true; break;
+        case 'c': o.clock = true; break;
         default: exit(2);
         }
     return o;
+}
+
+static double seconds()
+{
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 __device__ unsigned mix(unsigned x)
@@ -144,7 +153,7 @@ int main(int argc, char **argv)
     int grid = (o.size + BLOCK - 1) / BLOCK;
     float *loss, correct1 = 1, correct2 = 1;
     cudaEvent_t ready;
-    double seen = 0;
+    double seen = 0, began = seconds();
     std::string path = std::string(o.out) + "/log.txt";
     FILE *log;
 
@@ -190,6 +199,9 @@ int main(int argc, char **argv)
             CHECK(cudaEventRecord(done[(size_t)i], streams[(size_t)i]));
             CHECK(cudaStreamWaitEvent(0, done[(size_t)i], 0));
         }
+        if (o.clock)
+            for (Layer &l : layers)
+                scale<<<grid, BLOCK>>>(l.g, o.size, 1.0f + (float)(seconds() - began));
         for (Layer &l : layers)
             add_loss<<<1, 1>>>(loss, l.g, 64);
         if (scratch) {

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which parameters of a function are plain numbers, by its name as the compiler makes it (Itanium C++ ABI, section 5.1, name mangling). Numbers alone
+ * have no padding, and mean the same in every run. */
+#ifndef TPCK_RUNTIME_TRACK_SIGNATURE_H
+#define TPCK_RUNTIME_TRACK_SIGNATURE_H
+
+#include <stdint.h>
+
+/* Parameters that are looked at; a flag of numbers that may be addresses. */
+enum { TPCK_SIGNATURE_MAX = 64, TPCK_NUMBER_ADDRESS = 0x80 };
+
+/* Sets bytes[i] to the size of parameter i if that is a number, with the flag if it is an integer as wide as a pointer, else to 0. The count of parameters; -1: the name has no signature, or not one that is
+ * understood. */
+int tpck_signature_numbers(const char *name, uint8_t bytes[TPCK_SIGNATURE_MAX]);
+
+#endif
