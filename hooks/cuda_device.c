@@ -10,6 +10,7 @@
 
 #include "hooks/cuda_driver.h"
 #include "runtime/base/block_digest.h"
+#include "runtime/base/log.h"
 
 struct relaxed {
 	CUstreamCaptureMode mode;
@@ -392,6 +393,7 @@ void tpck_cuda_context_look(void)
 {
 	CUmemAllocationProp prop = properties(0);
 	CUcontext current = NULL;
+	CUdevice ordinal = 0;
 	size_t granule = 0;
 
 	if (tpck_cuda_bind())
@@ -402,6 +404,9 @@ void tpck_cuda_context_look(void)
 	    tpck_cuda.cuMemGetAllocationGranularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS &&
 	    granule > device.granule)
 		device.granule = granule;
+	if (!tpck_cuda_seen && tpck_cuda.cuCtxGetDevice && tpck_cuda.cuCtxGetDevice(&ordinal) == CUDA_SUCCESS &&
+	    has(ordinal, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS))
+		tpck_log_info("kernels on this device can write ordinary memory of the program; what they write there is in no snapshot");
 	tpck_engine_device(&device);
 	tpck_cuda_seen = true;
 }

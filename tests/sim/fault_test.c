@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Faults on demand, each in a process of its own. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +28,80 @@ static void out_of_memory(void)
 	OK(cuMemAlloc(&p, 16));
 	EXPECT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&p, 16));
 	OK(cuMemAlloc(&p, 16));
+}
+
+static CUcontext context;
+
+static void *allocate(void *name)
+{
+	CUdeviceptr p;
+	static char registered[4096] __attribute__((aligned(4096)));
+
+	pthread_setname_np(pthread_self(), name);
+	OK(cuCtxSetCurrent(context));
+	if (!strcmp(name, "poor")) {
+		EXPECT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&p, 16));
+		EXPECT(CUDA_ERROR_OUT_OF_MEMORY, cuMemHostRegister(registered, sizeof registered, 0));
+	} else {
+		OK(cuMemAlloc(&p, 16));
+		OK(cuMemHostRegister(registered, sizeof registered, 0));
+	}
+	return NULL;
+}
+
+static void poor_thread(void)
+{
+	static char *const names[] = { "poor", "rich" };
+	pthread_t thread;
+
+	start("oom_thread@poor");
+	OK(cuCtxGetCurrent(&context));
+	for (int i = 0; i < 2; i++) {
+		pthread_create(&thread, NULL, allocate, names[i]);
+		pthread_join(thread, NULL);
+	}
+}
+
+static void memops(const char *fault)
+{
+	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+	CUmemAccessDesc access = { .location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr mapped;
+	CUstream s;
+	int has;
+
+	start(fault);
+	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	OK(cuDeviceGetAttribute(&has, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 0));
+	CHECK(has == (*fault == 'd'));
+	if (!has) {
+		EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuStreamWaitValue32(s, x, 0, CU_STREAM_WAIT_VALUE_EQ));
+		EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuStreamWriteValue32(s, x, 0, 0));
+		return;
+	}
+	OK(cuMemAddressReserve(&mapped, 2 << 20, 0, 0, 0));
+	OK(cuMemCreate(&handle, 2 << 20, &prop, 0));
+	OK(cuMemMap(mapped, 2 << 20, 0, handle, 0));
+	OK(cuMemSetAccess(mapped, 2 << 20, &access, 1));
+	OK(cuMemsetD32(mapped, 7, 1));
+	OK(cuMemsetD32(x, 7, 1));
+	OK(cuStreamWaitValue32(s, x, 7, CU_STREAM_WAIT_VALUE_EQ));
+	OK(cuStreamSynchronize(s));
+	OK(cuStreamWaitValue32(s, mapped, 7, CU_STREAM_WAIT_VALUE_EQ));
+	usleep(50000);
+	EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(s));
+}
+
+static void no_memops(void)
+{
+	memops("no_memops");
+}
+
+static void dead_memops(void)
+{
+	memops("dead_memops");
+	_exit(0); /* what waits for ever waits at the end, too */
 }
 
 static void launch(void)
@@ -115,7 +192,7 @@ static void no_execute(void)
 
 int main(void)
 {
-	static void (*const cases[])(void) = { out_of_memory, launch, sticky, lost, stall, refuse, move, wild, no_execute };
+	static void (*const cases[])(void) = { out_of_memory, poor_thread, no_memops, dead_memops, launch, sticky, lost, stall, refuse, move, wild, no_execute };
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		pid_t child = fork();

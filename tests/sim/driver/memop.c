@@ -9,7 +9,7 @@ static CUresult value(CUstream h, bool wait, bool wide, CUdeviceptr va, uint64_t
 	struct sim_stream *s;
 
 	SIM_ENTER();
-	CUresult r = sim_stream_get(h, &s);
+	CUresult r = sim_settings.no_memops ? CUDA_ERROR_NOT_SUPPORTED : sim_stream_get(h, &s);
 	if (r == CUDA_SUCCESS && (!va || va % (wide ? 8 : 4)))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS && !sim_is_device_va(va) && !sim_is_pinned((void *)(uintptr_t)va, wide ? 8 : 4))
@@ -35,7 +35,7 @@ FAMILY(cuStreamWriteValue, false, 64, true)
 
 static CUresult batch(CUstream h, unsigned n, CUstreamBatchMemOpParams *p, unsigned flags)
 {
-	CUresult r = n && p && !flags && n <= 256 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	CUresult r = sim_settings.no_memops ? CUDA_ERROR_NOT_SUPPORTED : n && p && !flags && n <= 256 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
 	for (unsigned i = 0; i < n && r == CUDA_SUCCESS; i++)
 		switch (p[i].operation) {

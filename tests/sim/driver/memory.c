@@ -155,6 +155,8 @@ SIM_API CUresult cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags)
 
 	SIM_ENTER();
 	CUresult r = p && bytes ? sim_capture_unsafe() : CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS && sim_fault_thread())
+		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (r == CUDA_SUCCESS) {
 		struct sim_alloc *a = sim_alloc_find(va), *n = sim_alloc_next(va);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "driver/sim.h"
@@ -27,6 +28,7 @@
  * SIMGPU_QUEUE=n                 a stream takes n operations before a call for it waits, 1024
  * SIMGPU_FAULT=f[,f...]          counts start at 1 and count calls of this process
  *   oom@N          the Nth allocation fails with CUDA_ERROR_OUT_OF_MEMORY
+ *   oom_thread@T   allocations and registrations by threads of that name fail so, all of them
  *   launch@N       the Nth launch is refused with CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
  *   sticky@N       the Nth kernel hits an illegal address: every later call fails with it
  *   lost@N         the device is gone at the Nth kernel
@@ -34,6 +36,9 @@
  *   drop@N         the Nth kernel does nothing, and nobody is told
  *   nccl_stall@N[:ms][/R]  the Nth kernel of NCCL, of rank R of the job or of each, begins ms later; without ms never
  *   nccl_error@N[/R]       an error of the network at the Nth such kernel: it never ends, ncclCommGetAsyncError() says so
+ *   no_memops      memory operations on streams are refused, and the device says that it has none
+ *   dead_memops    a wait for a value in mapped memory (cuMemMap) never ends
+ *   pageable_access  the device says that kernels can use ordinary memory
  *   refuse_hint    a reservation at a fixed address fails
  *   move_hint      a reservation at a fixed address is made elsewhere
  */
@@ -64,6 +69,8 @@ static void read_fault(char *f)
 		*at = 0;
 	if (!strcmp(f, "oom"))
 		sim_settings.oom_at = n;
+	else if (!strcmp(f, "oom_thread"))
+		snprintf(sim_settings.oom_thread, sizeof sim_settings.oom_thread, "%s", at ? at + 1 : "");
 	else if (!strcmp(f, "launch"))
 		sim_settings.launch_at = n;
 	else if (!strcmp(f, "sticky"))
@@ -82,7 +89,13 @@ static void read_fault(char *f)
 	} else if (!strcmp(f, "nccl_error")) {
 		sim_settings.nccl_error_at = n;
 		sim_settings.nccl_error_rank = rank;
-	} else if (!strcmp(f, "refuse_hint"))
+	} else if (!strcmp(f, "no_memops"))
+		sim_settings.no_memops = true;
+	else if (!strcmp(f, "dead_memops"))
+		sim_settings.dead_memops = true;
+	else if (!strcmp(f, "pageable_access"))
+		sim_settings.pageable_access = true;
+	else if (!strcmp(f, "refuse_hint"))
 		sim_settings.refuse_hint = true;
 	else if (!strcmp(f, "move_hint"))
 		sim_settings.move_hint = true;
@@ -182,9 +195,16 @@ void sim_settings_read(void)
 	read_list("SIMGPU_FAULT", read_fault);
 }
 
+bool sim_fault_thread(void)
+{
+	char name[16] = "";
+
+	return sim_settings.oom_thread[0] && !prctl(PR_GET_NAME, name) && !strcmp(name, sim_settings.oom_thread);
+}
+
 bool sim_fault_alloc(void)
 {
-	return atomic_fetch_add(&allocs, 1) + 1 == sim_settings.oom_at;
+	return atomic_fetch_add(&allocs, 1) + 1 == sim_settings.oom_at || sim_fault_thread();
 }
 
 enum sim_fault sim_fault_launch(void)

@@ -37,11 +37,12 @@ struct sim_settings {
 	struct sim_override kernel_override[16];
 	int n_overrides;
 	bool execute;
-	bool refuse_hint, move_hint;
+	bool refuse_hint, move_hint, no_memops, dead_memops, pageable_access;
 	bool helpful_straddle, helpful_loading, helpful_queues, helpful_pageable, helpful_channels, helpful_memory;
 	unsigned connections; /* channels of a kind and context */
 	int queue;  /* operations that a stream takes */
 	bool eager; /* CUDA_MODULE_LOADING=EAGER: kernels are there before they are launched */
+	char oom_thread[16];
 	uint64_t oom_at, launch_at, sticky_at, lost_at, drop_at, stall_at, stall_ns;
 	uint64_t nccl_stall_at, nccl_stall_ns, nccl_error_at;
 	int nccl_stall_rank, nccl_error_rank; /* of the job; -1 for all */
@@ -51,6 +52,8 @@ extern struct sim_settings sim_settings;
 void sim_settings_read(void);
 /* Counts one event of a kind; true when it is the one that SIMGPU_FAULT asked for. */
 bool sim_fault_alloc(void);
+/* The calling thread is one whose allocations fail. */
+bool sim_fault_thread(void);
 enum sim_fault { SIM_FAULT_NONE, SIM_FAULT_STICKY, SIM_FAULT_LOST, SIM_FAULT_DROP, SIM_FAULT_STALL, SIM_FAULT_ERROR };
 enum sim_fault sim_fault_launch(void);
 /* The same for kernels that exchange data with others, of a rank of the job. */

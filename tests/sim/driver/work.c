@@ -168,6 +168,12 @@ static bool value_holds(const struct sim_work *w)
 
 	if (!p)
 		return true;
+	if (sim_settings.dead_memops) {
+		struct sim_alloc *a = sim_alloc_find(w->u.value.address);
+
+		if (a && a->kind == SIM_ALLOC_VMM)
+			return false;
+	}
 	have = w->u.value.wide ? __atomic_load_n((uint64_t *)p, __ATOMIC_ACQUIRE) : __atomic_load_n((uint32_t *)p, __ATOMIC_ACQUIRE);
 	switch (w->u.value.flags & 3) {
 	case CU_STREAM_WAIT_VALUE_GEQ:
