@@ -18,7 +18,7 @@ CASES = {
     "late": (["--late"], {}, 8),
     "queue": (["--launches", "2400"], {}, 8),
     "short queue": (["--launches", "480", "--late"], {"SIMGPU_QUEUE": "32"}, 3),
-    "readback": (["--pageable", "--allocate", "--late"], {}, 8),
+    "readback": (["--pageable", "--allocate", "--late"], {"SIMGPU_ALLOCATIONS": "wait"}, 8),
     "streams": (["--streams", "40", "--late"], {}, 8),
     "not pinned": (["--streams", "4", "--late"], {"SIMGPU_FAULT": "oom_thread@tpck-link"}, 3),
     "one channel": (["--streams", "40", "--late", "--pageable"], {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "SIMGPU_FAULT": "no_memops,pageable_access"}, 3),

@@ -54,6 +54,33 @@ static void overlap(void)
 	EXPECT(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(a));
 }
 
+/* A long copy, and a short one on another stream behind it: the engine turns to that after its time slice. */
+static void slices(void)
+{
+	enum { BYTES = 20 << 20 };
+	CUstream a, b;
+	CUdeviceptr x;
+	void *h;
+	double t;
+
+	OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAlloc(&x, BYTES));
+	OK(cuMemHostAlloc(&h, BYTES, 0));
+	t = now_ms();
+	OK(cuMemcpyDtoHAsync(h, x, BYTES, a));
+	usleep(1000);
+	OK(cuMemcpyDtoHAsync(h, x, 4096, b));
+	OK(cuStreamSynchronize(b));
+	SOON(cuStreamQuery(a) == CUDA_ERROR_NOT_READY);
+	OK(cuStreamSynchronize(a));
+	CHECK(now_ms() - t > 51);
+	OK(cuMemFreeHost(h));
+	OK(cuMemFree(x));
+	OK(cuStreamDestroy(a));
+	OK(cuStreamDestroy(b));
+}
+
 static void events(void)
 {
 	CUstream a, b;
@@ -292,6 +319,14 @@ static CUresult write_long(struct caller *c)
 	return cuMemcpyHtoDAsync(c->x, ordinary, LONG, c->stream);
 }
 
+static CUresult take(struct caller *c)
+{
+	CUdeviceptr p; /* kept: giving it back would wait, too */
+
+	(void)c;
+	return cuMemAlloc(&p, 4096);
+}
+
 static CUresult give_back(struct caller *c)
 {
 	CUresult r = cuMemFree(c->x);
@@ -362,6 +397,7 @@ static void holds(void)
 	held_up(write_short, 1, false);
 	held_up(write_long, 1, true);
 	held_up(give_back, 1, true);
+	held_up(take, 1, true);
 }
 
 /* ---- streams that share a channel ---- */
@@ -428,11 +464,12 @@ int main(void)
 {
 	setenv("SIMGPU_KERNEL_US", "20000", 1);
 	setenv("SIMGPU_COPY_GBPS", "0.4", 1);
+	setenv("SIMGPU_ALLOCATIONS", "wait", 1);
 	device_start();
 	CUmodule kernels = kernels_load();
 	add = kernel(kernels, "add");
 	once = kernel(kernels, "early_exit");
-	static void (*const cases[])(void) = { overlap, events, default_streams, host_functions, staging, values, full_queue, holds, channels };
+	static void (*const cases[])(void) = { overlap, slices, events, default_streams, host_functions, staging, values, full_queue, holds, channels };
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		int tries = 0;
 

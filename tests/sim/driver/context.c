@@ -104,6 +104,12 @@ void sim_wait_device_held(int device)
 		sim_let_go(device);
 }
 
+void sim_allocating(void)
+{
+	if (sim_settings.waiting_allocations)
+		sim_wait_device_held(sim_device());
+}
+
 CUresult sim_enter(void)
 {
 	CUresult r = sim_enter_no_ctx();

@@ -263,6 +263,34 @@ static void finish_run(struct sim_op **run, int n)
 	}
 }
 
+/* An operation takes its modelled time from `begin` on. Where others wait for a copy engine that comes after a time slice, and then it goes behind them:
+ * true. An engine that was late starts the next piece where this one should have ended. */
+static bool take_time(struct queue *q, struct sim_op *op, uint64_t begin, uint64_t model, uint64_t *free_at)
+{
+	const bool sliced = sim_settings.slice_ns && (q == &queues[SIM_ENGINE_H2D] || q == &queues[SIM_ENGINE_D2H]);
+
+	*free_at = model ? begin : sim_now();
+	while (model) {
+		uint64_t now = sliced && model > sim_settings.slice_ns ? sim_settings.slice_ns : model;
+
+		*free_at += now;
+		model -= now;
+		if (*free_at > sim_now()) {
+			pthread_mutex_unlock(&sim_lock);
+			sleep_until(*free_at);
+			pthread_mutex_lock(&sim_lock);
+		}
+		if (model && q->head && sticky == CUDA_SUCCESS) {
+			op->left_ns = model;
+			push(q, op);
+			return true;
+		}
+	}
+	if (*free_at + 200000 < sim_now())
+		*free_at = sim_now();
+	return false;
+}
+
 static void *engine_main(void *arg)
 {
 	struct queue *q = arg;
@@ -277,19 +305,19 @@ static void *engine_main(void *arg)
 		uint64_t model = 0;
 		int n = follow(op, run);
 
-		if (sticky == CUDA_SUCCESS || op->work.kind == SIM_WORK_CALLBACK) {
+		if (op->left_ns) {
+			/* What it does is done; the rest of its time comes by and by. */
+			if (take_time(q, op, op->ready_ns > free_at ? op->ready_ns : free_at, op->left_ns, &free_at))
+				continue;
+		} else if (sticky == CUDA_SUCCESS || op->work.kind == SIM_WORK_CALLBACK) {
 			uint64_t begin = op->ready_ns > free_at ? op->ready_ns : free_at;
 
 			pthread_mutex_unlock(&sim_lock);
 			CUresult r = n > 1 ? sim_work_do_batch(run, n) : sim_work_do(&op->work, &model);
-			if (model && begin + model > sim_now())
-				sleep_until(begin + model);
 			pthread_mutex_lock(&sim_lock);
 			sim_set_sticky(r);
-			/* An engine that was late starts the next piece where this one should have ended. */
-			free_at = model ? begin + model : sim_now();
-			if (free_at + 200000 < sim_now())
-				free_at = sim_now();
+			if (take_time(q, op, begin, model, &free_at))
+				continue;
 		}
 		finish_run(run, n);
 	}

@@ -14,6 +14,7 @@ static CUresult mem_alloc(CUdeviceptr *out, size_t bytes)
 	struct sim_alloc *a;
 
 	SIM_ENTER();
+	sim_allocating();
 	CUresult r = out && bytes ? sim_capture_unsafe() : CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = sim_heap_alloc(sim_device(), bytes, SIM_ALLOC_DEVICE, &a);
@@ -73,6 +74,7 @@ static CUresult shared_alloc(uint64_t *out, size_t bytes, unsigned flags, enum s
 
 	if (!bytes)
 		return CUDA_ERROR_INVALID_VALUE;
+	sim_allocating();
 	if (sim_fault_alloc())
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	uint64_t va = sim_va_reserve(size, SIM_PAGE, 0, false);
@@ -154,6 +156,7 @@ SIM_API CUresult cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags)
 	uint64_t va = (uint64_t)(uintptr_t)p;
 
 	SIM_ENTER();
+	sim_allocating();
 	CUresult r = p && bytes ? sim_capture_unsafe() : CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS && sim_fault_thread())
 		r = CUDA_ERROR_OUT_OF_MEMORY;

@@ -13,6 +13,7 @@
  * SIMGPU_MEMORY=bytes[K|M|G]     memory of each device, 4 GiB
  * SIMGPU_DEVICES=n               how many devices there are, 1; CUDA_VISIBLE_DEVICES says which are seen, by number
  * SIMGPU_COPY_GBPS=x             each direction of host copies, in 1e9 bytes/s; as fast as it goes
+ * SIMGPU_COPY_SLICE_US=x         after which a copy engine turns to another stream's copy, 2000; 0: when one is over
  * SIMGPU_KERNEL_US=x             a kernel takes at least that long
  * SIMGPU_KERNEL_US_<part>=x      the same for kernels whose name contains part
  * SIMGPU_EXECUTE=0               kernels take their time and do nothing
@@ -25,6 +26,7 @@
  *   channels       streams share no channels
  *   memory         who waits for the device to give memory back lets other threads' calls through
  * CUDA_DEVICE_MAX_CONNECTIONS=n  channels of a kind that streams share, 1 to 32; 8
+ * SIMGPU_ALLOCATIONS=wait        what makes or registers memory waits for the device, and other threads' calls for that
  * SIMGPU_QUEUE=n                 a stream takes n operations before a call for it waits, 1024
  * SIMGPU_FAULT=f[,f...]          counts start at 1 and count calls of this process
  *   oom@N          the Nth allocation fails with CUDA_ERROR_OUT_OF_MEMORY
@@ -172,10 +174,14 @@ void sim_settings_read(void)
 	v = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
 	s->connections = v && atoi(v) > 0 ? (unsigned)atoi(v) : 8;
 	s->connections = s->connections > SIM_CHANNELS ? SIM_CHANNELS : s->connections;
+	v = getenv("SIMGPU_ALLOCATIONS");
+	s->waiting_allocations = v && !strcmp(v, "wait");
 	v = getenv("SIMGPU_QUEUE");
 	s->queue = v && atoi(v) > 0 ? atoi(v) : 1024;
 	v = getenv("SIMGPU_COPY_GBPS");
 	s->copy_bytes_per_ns = v ? strtod(v, NULL) : 0;
+	v = getenv("SIMGPU_COPY_SLICE_US");
+	s->slice_ns = (uint64_t)((v ? strtod(v, NULL) : 2000) * 1000);
 	v = getenv("SIMGPU_KERNEL_US");
 	s->kernel_ns = v ? (uint64_t)(strtod(v, NULL) * 1000) : 0;
 	v = getenv("SIMGPU_EXECUTE");

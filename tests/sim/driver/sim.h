@@ -32,11 +32,13 @@ struct sim_settings {
 	int devices;               /* that this process sees */
 	int physical[SIM_DEVICES]; /* which they are */
 	uint64_t memory;           /* of each */
+	uint64_t slice_ns; /* of a copy engine; 0: first come, first served */
 	double copy_bytes_per_ns; /* 0: as fast as it goes */
 	uint64_t kernel_ns;
 	struct sim_override kernel_override[16];
 	int n_overrides;
 	bool execute;
+	bool waiting_allocations;
 	bool refuse_hint, move_hint, no_memops, dead_memops, pageable_access;
 	bool helpful_straddle, helpful_loading, helpful_queues, helpful_pageable, helpful_channels, helpful_memory;
 	unsigned connections; /* channels of a kind and context */
@@ -358,6 +360,7 @@ struct sim_op {
 	int waits; /* unfinished operations it depends on */
 	bool done, queued, counted;
 	uint64_t ready_ns, end_ns;
+	uint64_t left_ns; /* of a copy that others came between */
 	struct sim_op **next; /* operations that depend on it */
 	int n_next, cap_next;
 	struct sim_op *queue_next;
@@ -420,6 +423,8 @@ void sim_hold(int device);
 void sim_let_go(int device);
 /* As sim_wait_device(), and other calls for the device wait for it. */
 void sim_wait_device_held(int device);
+/* In a call that makes or registers memory: it may wait for the device. */
+void sim_allocating(void);
 #define SIM_ENTER() \
 	do { \
 		CUresult entered = sim_enter(); \

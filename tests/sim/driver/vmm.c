@@ -107,6 +107,7 @@ static CUmemGenericAllocationHandle handle_of(struct sim_phys *p)
 SIM_API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes, const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	SIM_ENTER();
+	sim_allocating();
 	CUresult r = !out || !bytes || bytes % SIM_PAGE || flags ? CUDA_ERROR_INVALID_VALUE : check_prop(prop);
 	if (r == CUDA_SUCCESS && sim_fault_alloc())
 		r = CUDA_ERROR_OUT_OF_MEMORY;
