@@ -7,11 +7,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/unsignalled.h"
 
@@ -49,6 +52,43 @@ TPCK_AT_START void tpck_log_hold(int held)
 	held_back = held;
 }
 
+/* What goes wrong at each snapshot would fill a terminal. Places in the code that write lines, as they came; what finds no room is not counted. */
+enum { PLACES = 64, LINES_MAX = 8 };
+#define MINUTE_NS 60000000000ull
+
+static struct counted {
+	_Atomic(const void *) place;
+	_Atomic uint64_t since;
+	_Atomic uint32_t written, left_out;
+} counted[PLACES] TPCK_LARGE;
+
+/* Whether one more line from there is to be written; `before`: how many were not, since one was. */
+static bool is_welcome(const void *place, uint32_t *before)
+{
+	uint64_t now = tpck_clock_coarse_ns();
+	struct counted *c = NULL;
+
+	for (size_t i = 0; i < PLACES && !c; i++) {
+		const void *there = atomic_load(&counted[i].place);
+
+		if (there == place || (!there && atomic_compare_exchange_strong(&counted[i].place, &there, place)) || there == place)
+			c = &counted[i];
+	}
+	*before = 0;
+	if (!c)
+		return true;
+	if (now - atomic_load(&c->since) > MINUTE_NS) {
+		atomic_store(&c->since, now);
+		atomic_store(&c->written, 0);
+	}
+	if (atomic_fetch_add(&c->written, 1) >= LINES_MAX) {
+		atomic_fetch_add(&c->left_out, 1);
+		return false;
+	}
+	*before = atomic_exchange(&c->left_out, 0);
+	return true;
+}
+
 /* By system call, so that a line of ours never meets our own hook of open(). */
 static int destination(void)
 {
@@ -66,11 +106,16 @@ void tpck_log(enum tpck_log_level level, const char *format, ...)
 	struct tpck_unsignalled signals;
 	char line[1024];
 	va_list args;
+	uint32_t before = 0;
 	int prefix, text;
 	size_t length;
 
 	if (level > level_now || held_back)
 		return;
+	if (level <= TPCK_LOG_WARN && !is_welcome(__builtin_return_address(0), &before)) {
+		errno = saved;
+		return;
+	}
 	prefix = snprintf(line, sizeof line, "transpckpt: ");
 	va_start(args, format);
 	errno = saved;
@@ -78,6 +123,9 @@ void tpck_log(enum tpck_log_level level, const char *format, ...)
 	va_end(args);
 	if (text >= 0) {
 		length = strlen(line);
+		if (before)
+			length += (size_t)snprintf(line + length, sizeof line - length - 1, " (and %u more such lines in the last minutes)", before);
+		length = length < sizeof line - 1 ? length : sizeof line - 2;
 		line[length++] = '\n';
 		tpck_unsignalled_begin(&signals);
 		if (syscall(SYS_write, destination(), line, length) < 0)

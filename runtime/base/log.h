@@ -19,7 +19,8 @@ enum tpck_log_level tpck_log_level(void);
 /* While held, lines are dropped. */
 void tpck_log_hold(int held);
 /* Writes "transpckpt: text\n". Allocates nothing, takes no lock, keeps errno, and says nothing
- * more of a line that cannot be written. `%m` works. At most 1000 bytes of a line are kept. */
+ * more of a line that cannot be written. `%m` works. At most 1000 bytes of a line are kept. Of warnings
+ * and errors from one place in the code eight a minute are written; the next one behind them says how many were not. */
 void tpck_log(enum tpck_log_level level, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
