@@ -318,7 +318,7 @@ SIM_API CUresult cuModuleEnumerateFunctions(CUfunction *out, unsigned n, CUmodul
 
 SIM_API CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
-	*mode = CU_MODULE_LAZY_LOADING;
+	*mode = sim_settings.eager ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
 	return CUDA_SUCCESS;
 }
 
