@@ -8,12 +8,9 @@
 
 #include <stdint.h>
 
+#include "runtime/base/asks.h"
 #include "runtime/track/device.h"
 #include "runtime/wire/segment.h"
-
-/* The data area is registered with the driver in pieces of so many bytes from its beginning. A copy that touches two registrations is refused
- * (vendor documentation, cuMemcpyAsync: a range is registered as a whole or not at all). */
-enum { TPCK_REGISTER_BYTES = 64 << 20 };
 
 /* A mapping of one image file; replaced, never unmapped, when the image grows while it is in use. */
 struct tpck_staging {

@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/asks.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
@@ -21,9 +22,6 @@
 #include "runtime/infer/classes.h"
 #include "runtime/track/mappings.h"
 
-/* Where the arena lies: above what loaders and sanitizers use, below the mapping area. */
-#define ARENA_BASE 0x4a0000000000ull
-#define ARENA_BYTES (1ull << 38)
 /* Memory that freeing leaves mapped for no block, so that small ones come and go without the device. What is beyond goes
  * back when a free waits for the device anyway; all of it before the program is told that memory is out. To the program it
  * is free memory: cuMemGetInfo says so, and its allocations get it. What it cannot have is up to so much of it for what the
@@ -50,12 +48,12 @@ void tpck_memory_open(void)
 		tpck_place_record_device(engine->log, engine->device, engine->ordinal);
 	else if (tpck_place_compare(engine->device, engine->ordinal, why, sizeof why))
 		tpck_resume_diverged(why);
-	result = tpck_arena_open(&engine->arena, engine->device, engine->ordinal, ARENA_BASE, ARENA_BYTES);
+	result = tpck_arena_open(&engine->arena, engine->device, engine->ordinal, TPCK_ARENA_BASE, TPCK_ARENA_BYTES);
 
 	if (result) {
 		engine->arena = NULL;
 		tpck_engine_unresumable("the driver does not give the address range that a resumed process would need again");
-		tpck_log_info("reserving the arena at %#llx: %s", ARENA_BASE, strerror(-result));
+		tpck_log_info("reserving the arena at %#llx: %s", TPCK_ARENA_BASE, strerror(-result));
 	}
 }
 
