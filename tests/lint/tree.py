@@ -138,7 +138,10 @@ def rule_table_keeps_the_sides_apart():
 
 
 def rule_only_hooks_see_the_vendor_header():
+    """And the command's probes of a device, which call the driver as a program does."""
     for name in FILES:
+        if name.startswith("tools/cli/device/"):
+            continue
         if name.split("/")[0] in ("runtime", "shim", "tools", "kernels") and name.endswith((".c", ".h", ".def")):
             for match in re.finditer(r'^[ \t]*#[ \t]*include[ \t]+[<"]((?:cuda|nccl|cudart)\w*\.h)[>"]', text(name), re.M):
                 yield f"{name}:{line_at(text(name), match.start())}: {match.group(1)} belongs to hooks/"
@@ -226,6 +229,18 @@ def rule_tables_and_bodies_agree():
         yield f"{symbol} is exported, but has no row in a table"
     for symbol in sorted(listed - visible):
         yield f"{symbol} has a row, but no exported body"
+
+
+def rule_doctor_asks_for_what_the_library_calls():
+    """Each call of the driver that the library makes by itself is one that `transpckpt doctor --device` looks for."""
+    tables = {"hooks/cuda_used.def", "hooks/cuda_device.c", "tools/cli/device/driver.def"}
+    if not tables <= set(FILES):
+        return
+    asked = {s for s, _ in rows("TPCK_NEEDED|TPCK_MISSED|TPCK_TRIED", ["tools/cli/device/driver.def"])}
+    made = {s: table for s, table in rows("TPCK_USE", ["hooks/cuda_used.def"])}
+    made.update({s: "hooks/cuda_device.c" for s in re.findall(r"tpck_cuda\.(cu\w+)|DEVICE_CALL\((cu\w+)", code("hooks/cuda_device.c")) for s in s if s})
+    for symbol in sorted(set(made) - asked):
+        yield f"{made[symbol]}: {symbol} is not in tools/cli/device/driver.def"
 
 
 def rule_headers_compile_alone():

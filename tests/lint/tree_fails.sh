@@ -56,6 +56,7 @@ reports 'shim/table.c:55: exit'
 reports 'realpath has a row, but no exported body'
 reports 'acct is exported, but has no row in a table'
 reports 'cuNothing is not in shim/driver_symbols.txt'
+reports 'cuNothing is not in tools/cli/device/driver.def'
 if command -v shellcheck >/dev/null; then reports 'tools/cli/careless.sh:4'; fi
 [ "$(grep -c 'shim/table.c:.*exit' said)" -eq 1 ] && [ "$status" -eq 1 ] || failed=1
 [ $failed -eq 0 ] || sed 's/^/# /' said

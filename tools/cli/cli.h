@@ -20,9 +20,10 @@ struct cli {
 	int complaints;         /* of reading the settings */
 	char shm[TPCK_PATH_MAX], store[TPCK_PATH_MAX];
 	const char *job;        /* NULL: all */
-	bool json, force, state, files;
+	bool json, force, state, files, device;
 	const char *output;     /* NULL: standard output */
 	double delay;           /* seconds; 0: not said */
+	double wait;            /* seconds a probe */
 	long times;             /* 0: not said */
 	int count;              /* what is left of the command line */
 	char **operands;
@@ -30,6 +31,7 @@ struct cli {
 
 /* The options that a verb may have of its own. */
 enum cli_own { CLI_OWN_NONE, CLI_OWN_FORCE = 1, CLI_OWN_STATE = 2, CLI_OWN_FILES = 4, CLI_OWN_OUTPUT = 8, CLI_OWN_TIMES = 16,
+	       CLI_OWN_DEVICE = 64 /* --device and --wait */,
 	       CLI_OWN_JOB = 32 /* the operand, if there is one, is the job */ };
 
 /* Reads --json, --job, --dir and the verb's own. Prints usage itself; CLI_GOOD to go on, -1 when --help was all. */
@@ -56,6 +58,10 @@ void cli_copies_json(const struct cli *cli, const char *job, uint64_t generation
 
 /* verify --files: published files against their digests (runtime/store/sums.h). */
 int cli_verify_files(struct cli *cli);
+
+/* The path of one of the library's own files ("libtranspckpt.so"): beside a command that was not installed; in the lib of the tree
+ * that this one lies in, wherever that was moved to; else where it was installed to. False: it is not there, and `path` is where it should be. */
+bool cli_library(const char *name, char path[static TPCK_PATH_MAX]);
 
 /* A checkpoint as a user names it: STEP, STEP.gG, or the folder's name. generation 0: any. */
 int cli_point_parse(const char *text, struct tpck_point *point);

@@ -19,7 +19,8 @@
 #include "runtime/base/file_system.h"
 #include "runtime/peer/rendezvous.h"
 #include "runtime/store/tiers.h"
-#include "tools/cli/cli.h"
+#include "tools/cli/device/probe.h"
+#include "tools/cli/doctor.h"
 
 extern char **environ;
 
@@ -36,20 +37,33 @@ extern char **environ;
 
 static const char usage[] =
 	"usage: transpckpt doctor [--json] [--dir DIR]\n"
+	"       transpckpt doctor --device [--wait SEC] [--json] [PROBE]...\n"
 	"Says what this machine lacks, where things are kept, and every setting with its value.\n"
+	"  --device    instead, tries what the library needs of the device and its driver: all of it, or\n"
+	"              the probes of these names, which are those of its lines\n"
+	"  --wait SEC  how long each of these probes may take, 10 s if not said\n"
 	"Exit status 1 if something stands in the way of snapshots.\n";
 
-enum finding { GOOD, NOTE, BAD };
-static const char *const finding_names[] = {"good", "note", "bad"};
+const char *const cli_finding_names[] = {"good", "note", "bad"};
 
-struct examination {
-	struct cli *cli;
-	json_object *json;
-	bool bad;
-};
+void cli_find_names(struct examination *e, enum finding finding, const char *what, const char *text, json_object *names)
+{
+	e->bad = e->bad || finding == BAD;
+	if (e->json) {
+		json_object *row = json_object_new_object();
 
-static void __attribute__((format(printf, 4, 5)))
-find(struct examination *e, enum finding finding, const char *what, const char *format, ...)
+		json_object_object_add(row, "what", json_object_new_string(what));
+		json_object_object_add(row, "finding", json_object_new_string(cli_finding_names[finding]));
+		json_object_object_add(row, "text", json_object_new_string(text));
+		if (names)
+			json_object_object_add(row, "names", json_object_get(names));
+		json_object_array_add(e->json, row);
+	} else {
+		printf("%-4s  %-18s %s\n", cli_finding_names[finding], what, text);
+	}
+}
+
+void cli_find(struct examination *e, enum finding finding, const char *what, const char *format, ...)
 {
 	char text[1500];
 	va_list args;
@@ -57,17 +71,7 @@ find(struct examination *e, enum finding finding, const char *what, const char *
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
-	e->bad = e->bad || finding == BAD;
-	if (e->json) {
-		json_object *row = json_object_new_object();
-
-		json_object_object_add(row, "what", json_object_new_string(what));
-		json_object_object_add(row, "finding", json_object_new_string(finding_names[finding]));
-		json_object_object_add(row, "text", json_object_new_string(text));
-		json_object_array_add(e->json, row);
-	} else {
-		printf("%-4s  %-18s %s\n", finding_names[finding], what, text);
-	}
+	cli_find_names(e, finding, what, text, NULL);
 }
 
 /* The nearest folder of a path that is there. */
@@ -90,25 +94,25 @@ static void examine_tier(struct examination *e, const char *path, const char *ki
 
 	existing_part(path, part, sizeof part);
 	if (access(part, W_OK | X_OK) != 0) {
-		find(e, BAD, "store", "%s cannot be written: %s; %s. Set TRANSPCKPT_DIR", part, strerror(errno),
+		cli_find(e, BAD, "store", "%s cannot be written: %s; %s. Set TRANSPCKPT_DIR", part, strerror(errno),
 		     strcmp(path, e->cli->store) == 0 ? "checkpoints stay in memory" : "no checkpoints are copied there");
 		return;
 	}
 	if (strcmp(part, path) == 0 && stat(path, &status) == 0 && status.st_uid != geteuid())
-		find(e, NOTE, "store", "%s belongs to user %u; jobs' folders in it are ours", path,
+		cli_find(e, NOTE, "store", "%s belongs to user %u; jobs' folders in it are ours", path,
 		     (unsigned)status.st_uid);
 	known = tpck_file_system_of(path, &file_system);
 	kind = tpck_tier_kind(kind, path);
 	if (known && strcmp(file_system.name, "tmpfs") == 0)
-		find(e, NOTE, "store", "%s is on tmpfs: what is there does not survive the machine. Set TRANSPCKPT_DIR",
+		cli_find(e, NOTE, "store", "%s is on tmpfs: what is there does not survive the machine. Set TRANSPCKPT_DIR",
 		     path);
 	else
-		find(e, GOOD, "store", "%s, on %s: tier '%s', survives the loss of %s", path, file_system.name, kind,
+		cli_find(e, GOOD, "store", "%s, on %s: tier '%s', survives the loss of %s", path, file_system.name, kind,
 		     strcmp(kind, "site") == 0 ? "a node" : "a process and a restart of this node, not of the node");
 	if (statvfs(part, &space) == 0) {
 		uint64_t free_bytes = (uint64_t)space.f_bavail * space.f_frsize;
 
-		find(e, free_bytes < (1ull << 30) ? NOTE : GOOD, "store space", "%s free", cli_bytes(free_bytes));
+		cli_find(e, free_bytes < (1ull << 30) ? NOTE : GOOD, "store space", "%s free", cli_bytes(free_bytes));
 	}
 }
 
@@ -130,18 +134,18 @@ static void examine_memory_tier(struct examination *e)
 
 	existing_part(path, part, sizeof part);
 	if (access(part, W_OK | X_OK) != 0) {
-		find(e, BAD, "memory tier", "%s cannot be written: %s. Set TRANSPCKPT_SHM", part, strerror(errno));
+		cli_find(e, BAD, "memory tier", "%s cannot be written: %s. Set TRANSPCKPT_SHM", part, strerror(errno));
 		return;
 	}
 	if (!tpck_file_system_of(part, &file_system) || strcmp(file_system.name, "tmpfs") != 0)
-		find(e, BAD, "memory tier", "%s is on %s, not on tmpfs: snapshots would wait for a disk", path,
+		cli_find(e, BAD, "memory tier", "%s is on %s, not on tmpfs: snapshots would wait for a disk", path,
 		     file_system.name);
 	if (statvfs(part, &space))
 		return;
 	size = (uint64_t)space.f_blocks * space.f_frsize;
 	free_bytes = (uint64_t)space.f_bavail * space.f_frsize;
 	/* Docker's default is 64 MiB. */
-	find(e, free_bytes < (256ull << 20) ? BAD : GOOD, "memory tier",
+	cli_find(e, free_bytes < (256ull << 20) ? BAD : GOOD, "memory tier",
 	     "%s: %s of %s free; at most %s are used (TRANSPCKPT_MEMORY)%s", path, cli_bytes(free_bytes), cli_bytes(size),
 	     cli_bytes(e->cli->settings.memory),
 	     size <= (64ull << 20) ? "; a container's default: start it with --shm-size" : "");
@@ -154,9 +158,9 @@ static void examine_container(struct examination *e)
 	struct stat self, init;
 
 	if (access("/.dockerenv", F_OK) == 0 || access("/run/.containerenv", F_OK) == 0)
-		find(e, NOTE, "container", "this is a container: its end takes the memory tier, the store is what stays");
+		cli_find(e, NOTE, "container", "this is a container: its end takes the memory tier, the store is what stays");
 	if (stat("/proc/self/ns/mnt", &self) == 0 && stat("/proc/1/ns/mnt", &init) == 0 && self.st_ino != init.st_ino)
-		find(e, NOTE, "/dev/shm",
+		cli_find(e, NOTE, "/dev/shm",
 		     "this process has its own mount namespace: a private /dev/shm ends with it (PrivateTmp, job_container)");
 }
 
@@ -178,7 +182,7 @@ static void examine_logind(struct examination *e)
 		fclose(conf);
 	snprintf(linger, sizeof linger, "/var/lib/systemd/linger/%.200s", user ? user->pw_name : "");
 	if (removes && access(linger, F_OK) != 0)
-		find(e, NOTE, "logind",
+		cli_find(e, NOTE, "logind",
 		     "RemoveIPC is on and user %s does not linger: logging out removes the memory tier (loginctl enable-linger)",
 		     user ? user->pw_name : "?");
 }
@@ -190,16 +194,16 @@ static void examine_io_uring(struct examination *e)
 	int rc = io_uring_queue_init(8, &ring, 0);
 
 	if (rc) {
-		find(e, NOTE, "io_uring", "refused (%s): the agent writes with threads", strerror(-rc));
+		cli_find(e, NOTE, "io_uring", "refused (%s): the agent writes with threads", strerror(-rc));
 	} else {
 		io_uring_queue_exit(&ring);
-		find(e, GOOD, "io_uring", "allowed");
+		cli_find(e, GOOD, "io_uring", "allowed");
 	}
 	if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) {
 		bool enough = limit.rlim_cur == RLIM_INFINITY ||
 			      limit.rlim_cur >= (rlim_t)TPCK_WRITER_DEPTH * (4 << 20) || geteuid() == 0;
 
-		find(e, enough ? GOOD : NOTE, "RLIMIT_MEMLOCK", "%s%s",
+		cli_find(e, enough ? GOOD : NOTE, "RLIMIT_MEMLOCK", "%s%s",
 		     limit.rlim_cur == RLIM_INFINITY ? "unlimited" : cli_bytes(limit.rlim_cur),
 		     enough ? "" : ": io_uring writes from buffers that are not registered");
 	}
@@ -210,9 +214,9 @@ static void examine_addresses(struct examination *e)
 	int now = personality(0xffffffff);
 
 	if (now < 0)
-		find(e, NOTE, "addresses", "personality() is refused: transpckpt run cannot switch randomisation off");
+		cli_find(e, NOTE, "addresses", "personality() is refused: transpckpt run cannot switch randomisation off");
 	else
-		find(e, GOOD, "addresses", "transpckpt run %s address randomisation",
+		cli_find(e, GOOD, "addresses", "transpckpt run %s address randomisation",
 		     e->cli->settings.aslr ? "keeps" : "switches off");
 }
 
@@ -228,11 +232,11 @@ static void examine_transport(struct examination *e)
 		return;
 	library = built ? dlopen(file, RTLD_LAZY | RTLD_LOCAL) : NULL;
 	if (!built)
-		find(e, NOTE, "peers", "built without %s: nodes work alone, without copies on others", name);
+		cli_find(e, NOTE, "peers", "built without %s: nodes work alone, without copies on others", name);
 	else if (!library)
-		find(e, NOTE, "peers", "%s is missing (%s): nodes work alone, without copies on others", name, dlerror());
+		cli_find(e, NOTE, "peers", "%s is missing (%s): nodes work alone, without copies on others", name, dlerror());
 	else
-		find(e, GOOD, "peers", "agents reach each other over %s%s", name,
+		cli_find(e, GOOD, "peers", "agents reach each other over %s%s", name,
 		     mpi ? ", if mpirun starts them" : strcmp(wanted, "auto") == 0 && HAS_OPENMPI ? ", or over MPI if mpirun starts them" : "");
 	if (library)
 		dlclose(library);
@@ -251,7 +255,7 @@ static void examine_nodes(struct examination *e)
 		struct tpck_error err = {0};
 
 		if (tpck_rendezvous_resolve(name, TPCK_PEERS_PORT, addresses, sizeof addresses, &port, &err)) {
-			find(e, NOTE, "TRANSPCKPT_NODES", "%s", err.text);
+			cli_find(e, NOTE, "TRANSPCKPT_NODES", "%s", err.text);
 			bad++;
 			continue;
 		}
@@ -263,11 +267,11 @@ static void examine_nodes(struct examination *e)
 	if (!good && !bad)
 		return;
 	if (!e->cli->settings.peers.count)
-		find(e, NOTE, "TRANSPCKPT_NODES", "agents do not look for each other: TRANSPCKPT_PEERS is 0");
+		cli_find(e, NOTE, "TRANSPCKPT_NODES", "agents do not look for each other: TRANSPCKPT_PEERS is 0");
 	else if (own)
-		find(e, GOOD, "TRANSPCKPT_NODES", "%u found, this node as %s", good, own);
+		cli_find(e, GOOD, "TRANSPCKPT_NODES", "%u found, this node as %s", good, own);
 	else if (good)
-		find(e, NOTE, "TRANSPCKPT_NODES", "%u found, and this node is not among them: others do not look for it", good);
+		cli_find(e, NOTE, "TRANSPCKPT_NODES", "%u found, and this node is not among them: others do not look for it", good);
 }
 
 /* ---- settings ----------------------------------------------------------------------------- */
@@ -308,7 +312,7 @@ static void examine_settings(struct examination *e)
 	json_object *rows = json_object_new_array();
 
 	if (e->cli->complaints)
-		find(e, NOTE, "settings", "%d of the given settings are not used, see the lines above", e->cli->complaints);
+		cli_find(e, NOTE, "settings", "%d of the given settings are not used, see the lines above", e->cli->complaints);
 	for (const struct tpck_setting_row *row = tpck_setting_rows; row->name; row++) {
 		const char *given = getenv(row->name);
 		const char *value = value_of(row, &e->cli->settings);
@@ -337,28 +341,40 @@ static void examine_settings(struct examination *e)
 	}
 }
 
+static void examine_machine(struct examination *e)
+{
+	examine_memory_tier(e);
+	examine_store(e);
+	examine_container(e);
+	examine_logind(e);
+	examine_io_uring(e);
+	examine_addresses(e);
+	examine_transport(e);
+	examine_nodes(e);
+	examine_settings(e);
+}
+
 int verb_doctor(int argc, char **argv)
 {
 	struct examination e = {0};
 	struct cli cli;
-	int rc = cli_options(&cli, argc, argv, usage, CLI_OWN_NONE);
+	int rc;
 
+	/* One of the processes that --device starts. */
+	if (argc == 3 && strcmp(argv[1], PROBE_WORD) == 0)
+		return probe_main(argv[2]);
+	rc = cli_options(&cli, argc, argv, usage, CLI_OWN_DEVICE);
 	if (rc)
 		return rc < 0 ? CLI_GOOD : rc;
 	e.cli = &cli;
 	if (cli.json)
 		e.json = json_object_new_array();
 	if (cli.settings.disable)
-		find(&e, BAD, "TRANSPCKPT_DISABLE", "is 1: everything is switched off");
-	examine_memory_tier(&e);
-	examine_store(&e);
-	examine_container(&e);
-	examine_logind(&e);
-	examine_io_uring(&e);
-	examine_addresses(&e);
-	examine_transport(&e);
-	examine_nodes(&e);
-	examine_settings(&e);
+		cli_find(&e, BAD, "TRANSPCKPT_DISABLE", "is 1: everything is switched off");
+	if (!cli.device)
+		examine_machine(&e);
+	else if (cli_examine_device(&e))
+		return CLI_USAGE;
 	if (e.json) {
 		puts(json_object_to_json_string_ext(e.json, JSON_C_TO_STRING_PRETTY));
 		json_object_put(e.json);

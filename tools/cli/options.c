@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/cli/cli.h"
 
@@ -33,12 +34,14 @@ int cli_options(struct cli *cli, int argc, char **argv, const char *usage, unsig
 		{"dir", required_argument, NULL, 'P'}, {"help", no_argument, NULL, 'h'},
 		{"force", no_argument, NULL, 'f'}, {"state", no_argument, NULL, 's'},
 		{"files", no_argument, NULL, 'F'}, {"output", required_argument, NULL, 'o'},
-		{"delay", required_argument, NULL, 'D'}, {"times", required_argument, NULL, 'n'}, {NULL, 0, NULL, 0},
+		{"delay", required_argument, NULL, 'D'}, {"times", required_argument, NULL, 'n'},
+		{"device", no_argument, NULL, 'V'}, {"wait", required_argument, NULL, 'w'}, {NULL, 0, NULL, 0},
 	};
 	const char *letters = own & CLI_OWN_FORCE ? "j:d:fh" : own & CLI_OWN_OUTPUT ? "j:d:o:h" : own & CLI_OWN_TIMES ? "j:d:n:h" : "j:d:h";
 	int option;
 
 	memset(cli, 0, sizeof *cli);
+	cli->wait = 10;
 	cli->complaints = tpck_settings_read(&cli->settings, environ);
 	if (cli->settings.job[0])
 		cli->job = cli->settings.job;
@@ -58,6 +61,11 @@ int cli_options(struct cli *cli, int argc, char **argv, const char *usage, unsig
 			if (!number_parse(optarg, 1, 1e9, &times))
 				return CLI_USAGE;
 			cli->times = (long)times;
+		} else if (option == 'V' && own & CLI_OWN_DEVICE) {
+			cli->device = true;
+		} else if (option == 'w' && own & CLI_OWN_DEVICE) {
+			if (!number_parse(optarg, 0.1, 3600, &cli->wait))
+				return CLI_USAGE;
 		} else if (option == 'P' || option == 'd') {
 			snprintf(cli->settings.dir, sizeof cli->settings.dir, "%s", optarg);
 		} else if (option == 'f' && own & CLI_OWN_FORCE) {
@@ -172,6 +180,22 @@ const char *cli_span(double seconds)
 	else
 		snprintf(text, 32, "%.0f days", seconds / 86400);
 	return text;
+}
+
+bool cli_library(const char *name, char path[static TPCK_PATH_MAX])
+{
+	static const char *const places[] = {".libs", "../lib"};
+	char self[TPCK_PATH_MAX];
+	ssize_t length = readlink("/proc/self/exe", self, sizeof self - 16);
+
+	while (length > 0 && self[length - 1] != '/')
+		length--;
+	for (size_t i = 0; length > 0 && i < sizeof places / sizeof *places; i++) {
+		strcpy(self + length, places[i]);
+		if (tpck_path_join(path, TPCK_PATH_MAX, self, name) == 0 && access(path, R_OK) == 0)
+			return true;
+	}
+	return tpck_path_join(path, TPCK_PATH_MAX, LIBDIR, name) == 0 && access(path, R_OK) == 0;
 }
 
 int cli_point_parse(const char *text, struct tpck_point *point)

@@ -29,22 +29,6 @@ struct running {
 
 /* ---- the libraries ------------------------------------------------------------------------ */
 
-/* Beside a command that was not installed, else where this one was installed to. */
-static bool library_path(const char *name, char path[static TPCK_PATH_MAX])
-{
-	char self[TPCK_PATH_MAX];
-	ssize_t length = readlink("/proc/self/exe", self, sizeof self - 16);
-
-	while (length > 0 && self[length - 1] != '/')
-		length--;
-	if (length > 0) {
-		strcpy(self + length, ".libs");
-		if (tpck_path_join(path, TPCK_PATH_MAX, self, name) == 0 && access(path, R_OK) == 0)
-			return true;
-	}
-	return tpck_path_join(path, TPCK_PATH_MAX, LIBDIR, name) == 0 && access(path, R_OK) == 0;
-}
-
 /* The forwarder first, so that it is found under the driver's name; then the library. */
 static int preload(void)
 {
@@ -53,7 +37,7 @@ static int preload(void)
 	char *value;
 	int rc;
 
-	if (!library_path("libtranspckpt.so", library)) {
+	if (!cli_library("libtranspckpt.so", library)) {
 		fprintf(stderr, "transpckpt: %s is not there; the command runs without snapshots\n", library);
 		return 0;
 	}
