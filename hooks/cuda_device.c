@@ -155,6 +155,16 @@ static int describe(int device, struct tpck_device_traits *traits)
 	return 0;
 }
 
+static void driver(char *path, size_t size, uint32_t *version)
+{
+	int now = 0;
+
+	snprintf(path, size, "%s", tpck_driver_path());
+	if (!tpck_cuda.cuDriverGetVersion || tpck_cuda.cuDriverGetVersion(&now) != CUDA_SUCCESS)
+		now = 0;
+	*version = (uint32_t)now;
+}
+
 static int context_save(void **context)
 {
 	CUcontext current = NULL;
@@ -371,7 +381,7 @@ static int digest(uint64_t units, uint32_t count, uint64_t results, uint32_t res
 
 static struct tpck_device device = {
 	.reserve = reserve, .back = back, .unback = unback, .share = share, .granule = 2 << 20,
-	.current = current, .describe = describe, .context_save = context_save, .context_use = context_use, .synchronize = synchronize,
+	.current = current, .describe = describe, .driver = driver, .context_save = context_save, .context_use = context_use, .synchronize = synchronize,
 	.stream_synchronize = stream_synchronize, .stream_create = stream_create,
 	.event_create = event_create, .event_record = event_record, .event_synchronize = event_synchronize,
 	.event_passed = event_passed, .event_destroy = event_destroy, .stream_wait_event = stream_wait_event,

@@ -26,6 +26,7 @@
 #define FORWARDER_END "/transpckpt/" DRIVER_NAME
 
 static void *_Atomic driver;
+static char driver_path[512] TPCK_LARGE; /* two threads that bind at once write the same */
 static _Atomic int state; /* 0 not tried, 1 bound, -1 none */
 extern void *tpck_dlsym_next, *tpck_dlopen_next; /* doors_x86_64.S jumps through them */
 void *tpck_dlsym_next, *tpck_dlopen_next;
@@ -225,8 +226,14 @@ static int bind_now(void)
 	for (size_t i = 0; i < count; i++)
 		*rows[i].real = tpck_real_dlsym(found, rows[i].symbol);
 	driver = found;
+	snprintf(driver_path, sizeof driver_path, "%s", path);
 	tpck_log_debug("the driver is %s", path);
 	return 1;
+}
+
+const char *tpck_driver_path(void)
+{
+	return driver_path;
 }
 
 /* Without a lock: a thread that runs a library's constructor holds the loader's, and another that binds

@@ -9,6 +9,8 @@
 int tpck_driver_bind(void);
 /* A symbol of the real driver, or NULL. Binds first. */
 void *tpck_driver_symbol(const char *symbol);
+/* Its path, or "". */
+const char *tpck_driver_path(void);
 /* Whether a driver library has been mapped by somebody, so that symbols asked for may be its. */
 int tpck_driver_mapped(void);
 /* Whether there is a driver library, mapped or to be found. Loads nothing. */

@@ -371,6 +371,7 @@ static void open_digests(void)
 {
 	int result = tpck_digests_open(device, options.library, options.kernels, stream);
 
+	control->status.ways.digests = !result ? TPCK_DIGESTS_DEVICE : result == -EILSEQ ? TPCK_DIGESTS_OTHER : TPCK_DIGESTS_NO_KERNEL;
 	if (result == -EILSEQ)
 		tpck_log_warn("this device computes other digests than the processor; snapshots are taken without: they are copied as a whole, and not "
 			      "compared with what the device has");

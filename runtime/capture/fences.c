@@ -156,8 +156,10 @@ static void put(_Atomic uint32_t *has, uint32_t fence, enum tpck_part part, tpck
 	if (atomic_load_explicit(has, memory_order_relaxed) == fence)
 		return;
 	/* Where the device refuses to wait the program's thread does. */
-	if (settled(fence, part) == SUBMITTED && device->stream_wait_event(handle, event))
+	if (settled(fence, part) == SUBMITTED && device->stream_wait_event(handle, event)) {
+		atomic_fetch_add(&tpck_submit_waits.refused, 1);
 		device->event_synchronize(event);
+	}
 	atomic_store_explicit(has, fence, memory_order_relaxed);
 }
 

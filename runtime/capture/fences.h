@@ -29,6 +29,7 @@ extern struct tpck_fences tpck_fences __attribute__((visibility("hidden")));
 /* What waiting for submissions has cost the program's threads by now. */
 struct tpck_submit_waits {
 	_Atomic uint64_t ns_max, ns_sum, count;
+	_Atomic uint64_t refused; /* streams that the device did not let wait */
 };
 extern struct tpck_submit_waits tpck_submit_waits __attribute__((visibility("hidden")));
 

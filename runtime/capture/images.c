@@ -47,7 +47,7 @@ static void rest(uint64_t since)
 /* Registered in pieces, so that no single call holds the driver for long, with a rest behind each: a driver registers some 10 GB a second, with locks that
  * launches need. Where one is refused (locked
  * memory is limited) none stays: copies still work, by way of the driver's own pages. */
-static void register_pieces(const struct tpck_device *device, const struct tpck_staging *staging)
+static bool register_pieces(const struct tpck_device *device, const struct tpck_staging *staging)
 {
 	for (uint64_t from = 0; from < staging->data_bytes; from += TPCK_REGISTER_BYTES) {
 		uint64_t left = staging->data_bytes - from, begun = tpck_clock_monotonic_ns();
@@ -61,8 +61,9 @@ static void register_pieces(const struct tpck_device *device, const struct tpck_
 			from -= TPCK_REGISTER_BYTES;
 			device->host_unregister(tpck_staging_data(staging) + from);
 		}
-		return;
+		return false;
 	}
+	return true;
 }
 
 static int image_open(const struct tpck_device *device, const char *folder, uint32_t image, uint64_t data_bytes)
@@ -89,7 +90,7 @@ static int image_open(const struct tpck_device *device, const char *folder, uint
 	made->header = at;
 	made->data_bytes = data_bytes;
 	header_begin(made->header, image);
-	register_pieces(device, made);
+	made->pinned = register_pieces(device, made);
 	atomic_store(&stagings[image], made);
 	return 0;
 }
@@ -116,6 +117,16 @@ int tpck_images_map(const struct tpck_device *device, const char *folder, uint32
 void tpck_images_share(bool with_ranks)
 {
 	shared = with_ranks;
+}
+
+uint32_t tpck_images_pinned(uint32_t *images)
+{
+	uint32_t pinned = 0;
+
+	*images = atomic_load(&image_count);
+	for (uint32_t i = 0; i < *images; i++)
+		pinned += atomic_load(&stagings[i])->pinned;
+	return pinned;
 }
 
 uint64_t tpck_images_room(void)

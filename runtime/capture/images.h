@@ -6,6 +6,7 @@
 #ifndef TPCK_RUNTIME_CAPTURE_IMAGES_H
 #define TPCK_RUNTIME_CAPTURE_IMAGES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "runtime/base/asks.h"
@@ -21,6 +22,7 @@ struct tpck_staging {
 	uint64_t *constants;
 	uint64_t constants_step;
 	uint64_t gaps_of; /* the plan between whose rows there are zeros */
+	bool pinned;
 };
 
 static inline char *tpck_staging_data(const struct tpck_staging *staging)
@@ -38,6 +40,8 @@ static inline struct tpck_image_chunk *tpck_staging_chunk(const struct tpck_stag
 int tpck_images_map(const struct tpck_device *device, const char *folder, uint32_t images, uint64_t data_bytes);
 /* Data bytes that every image can take; 0 before images are there. */
 uint64_t tpck_images_room(void);
+/* How many of the images that are mapped are pinned, of how many. */
+uint32_t tpck_images_pinned(uint32_t *images);
 /* Other ranks hold the same steps: no image that is held is taken back before the agent says so. */
 void tpck_images_share(bool with_ranks);
 /* An image that nobody needs, now FILLING. -EAGAIN if there is none. */

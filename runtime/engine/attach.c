@@ -208,8 +208,10 @@ void tpck_attach_threads(void)
 		.device = engine->device, .context = engine->context, .control = engine->control, .held = on_held,
 		.digests = on_digests, .library = engine->library, .kernels = engine->settings.kernels,
 	};
+	struct tpck_ways *ways = &engine->control->status.ways;
 	int result = tpck_readback_open(engine->device);
 
+	engine->device->driver(ways->driver, sizeof ways->driver, &ways->driver_version);
 	tpck_images_share(engine->ranks.world > 1);
 	if (!result)
 		result = tpck_copier_start(&copier);

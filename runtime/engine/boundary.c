@@ -183,6 +183,9 @@ static void status_inference(struct tpck_thread *self, uint64_t now)
 	status->submit_ns_max = atomic_load(&tpck_submit_waits.ns_max);
 	status->submit_ns_sum = atomic_load(&tpck_submit_waits.ns_sum);
 	status->submit_count = atomic_load(&tpck_submit_waits.count);
+	status->ways.refused_waits = atomic_load(&tpck_submit_waits.refused);
+	status->ways.pinned = tpck_images_pinned(&status->ways.images);
+	status->ways.arena = engine->arena != NULL;
 	if (engine->step % 16 != 1 && status->period)
 		return;
 	if (!tpck_bias_lock(&engine->infer_lock, self))

@@ -36,6 +36,8 @@ struct tpck_device {
 
 	int (*current)(void);                         /* * ordinal of the calling thread's device, or -errno */
 	int (*describe)(int device, struct tpck_device_traits *);
+	/* * The path of the driver's library, and the version of CUDA that it has, 13000; 0 where it does not say. */
+	void (*driver)(char *path, size_t size, uint32_t *version);
 	int (*context_save)(void **context);          /* * the calling thread's current context */
 	int (*context_use)(void *context);            /* * makes it current in the calling thread */
 	int (*synchronize)(void);                     /* the whole context */

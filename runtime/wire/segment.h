@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 23,
+	TPCK_WIRE_VERSION = 24,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
@@ -211,6 +211,20 @@ struct tpck_log_header {
 
 enum tpck_engine_state { TPCK_ENGINE_OFF, TPCK_ENGINE_LEARNING, TPCK_ENGINE_CAPTURING, TPCK_ENGINE_FORWARD, TPCK_ENGINE_ENDED };
 
+/* Who takes the digests of what the device has. */
+enum tpck_digest_way { TPCK_DIGESTS_UNKNOWN, TPCK_DIGESTS_DEVICE, TPCK_DIGESTS_NO_KERNEL, TPCK_DIGESTS_OTHER /* it computes others */ };
+
+/* In which of several ways things are done with this driver and device. [shim] */
+struct tpck_ways {
+	char driver[256];              /* path of its library, or "" */
+	uint32_t driver_version;       /* of CUDA, as the driver counts: 13000; 0: not known */
+	uint32_t digests;              /* enum tpck_digest_way */
+	uint32_t pinned, images;       /* of those that are mapped, and how many those are */
+	uint32_t arena;                /* 1: memory is served from the arena; 0: by the driver, at any address */
+	uint32_t reserved;
+	uint64_t refused_waits;        /* for a copy, by the device: threads of the program waited instead */
+};
+
 /* What `transpckpt show` prints; counters only grow. All [shim] unless marked. */
 struct tpck_status {
 	_Atomic uint32_t state;        /* enum tpck_engine_state */
@@ -232,6 +246,7 @@ struct tpck_status {
 	uint64_t forward_from, forward_to, forward_ns, start_ns, inject_ns; /* of the resume, if any */
 	uint64_t last_step;            /* newest image held */
 	char trouble[192];             /* the last error of NCCL's, or "" */
+	struct tpck_ways ways;
 };
 
 /* Calls of NCCL's that ranks make together. */

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: cores=0.5 about=8s
 """A device that computes other digests than the processor costs nothing but them: one line, and snapshots that a run goes on from."""
+import json
 import os
 import subprocess
 import sys
@@ -30,6 +31,20 @@ def built(place, name, old, new):
     return path + ".simgpu"
 
 
+def shown(place, *options):
+    return subprocess.run([os.path.join(place.build, "transpckpt"), "show", *options], env=place.environment, capture_output=True, text=True, check=False).stdout
+
+
+def says_ways(checks, place, what, digests, words):
+    """What `show` says of the driver, and of the way in which things are done with it."""
+    rows, text = json.loads(shown(place, "--json") or "[]"), shown(place)
+    ways = rows[0].get("ways", {}) if rows else {}
+    checks.ok(ways.get("digests") == digests and f"digests: {words};" in text, f"{what}: show says who takes digests", ways, text)
+    checks.ok(ways.get("driver", "").endswith("/tests/sim/lib/libcuda.so.1") and ways["driver_version"] == 13000 and "/libcuda.so.1, of CUDA 13.0\n" in text and
+              ways["arena"] and ways["images_mapped"] and ways["images_pinned"] == ways["images_mapped"] and not ways["refused_waits"] and
+              "from the arena; images: {0} of {0} pinned\n".format(ways["images_mapped"]) in text, f"{what}: and what else", ways, text)
+
+
 def trains(checks, what, kernels, wrong):
     with job.Place() as place:
         if kernels:
@@ -37,6 +52,7 @@ def trains(checks, what, kernels, wrong):
         this = job.Job(place, "gpt", "--seed", "5", "--steps", "60")
         this.run_plain()
         this.killed_at(20)
+        says_ways(checks, place, what, "other" if wrong else "device", "none: this device computes others than the processor" if wrong else "on the device")
         # How long a snapshot takes is not known beforehand: killed once there is one of this start's own.
         second = job.Job.resumed_at(this.killed_at(10, lambda: any(row["generation"] == 2 and row["offered"] for row in place.listed()))) or 0
         start = this.start()

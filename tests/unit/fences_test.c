@@ -149,6 +149,7 @@ int main(void)
 	put(&third);
 	ok(sum(synchronized) == 4 && synchronized[fence % TPCK_FENCES * 2] == 1 && synchronized[fence % TPCK_FENCES * 2 + 1] == 1,
 	   "where the device refuses to wait the thread waits for the same");
+	ok(tpck_submit_waits.refused == 2, "and it is counted");
 	refuses = false;
 
 	fence = tpck_fences_begin(false);

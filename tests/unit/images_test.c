@@ -132,6 +132,7 @@ static void test_larger(const char *folder)
 	refused = 2;
 	check(tpck_images_map(&device, folder, 1, LARGE) == 0 && pinned_calls == 2 && pinned_bytes == 0,
 	      "an image of which a part cannot be pinned is not pinned at all");
+	check(tpck_images_pinned(&image) == 0 && image == 1, "which is known");
 	refused = 0;
 	pinned_calls = 0;
 	takes_ms = 5;
@@ -144,6 +145,7 @@ static void test_larger(const char *folder)
 	check(pinned_bytes == IMAGES * (uint64_t)LARGER && pinned_calls == 2 * IMAGES, "all of it is pinned, in pieces");
 	check(shortest_rest_ms >= 5, "and the driver rests behind each for as long as it took");
 	takes_ms = 0;
+	check(tpck_images_pinned(&image) == IMAGES && image == IMAGES, "which is known, too");
 	check(old->data_bytes == SMALL && atomic_load(&old->header->state) == TPCK_IMAGE_FILLING,
 	      "who still has the old one sees the same image");
 	atomic_store(&staging[0]->header->state, TPCK_IMAGE_COMMITTED);

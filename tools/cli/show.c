@@ -60,6 +60,40 @@ static json_object *notes_json(const struct tpck_notes *notes)
 	return json;
 }
 
+static const char *digests_word(uint32_t way)
+{
+	static const char *const words[] = {"not known yet", "on the device", "none: there is no kernel for this device",
+					    "none: this device computes others than the processor"};
+
+	return words[way < sizeof words / sizeof *words ? way : 0];
+}
+
+static json_object *ways_json(const struct tpck_ways *ways)
+{
+	static const char *const words[] = {"unknown", "device", "no kernel", "other"};
+	json_object *json = json_object_new_object();
+
+	json_object_object_add(json, "driver", json_object_new_string(ways->driver));
+	json_object_object_add(json, "driver_version", json_object_new_int64(ways->driver_version));
+	json_object_object_add(json, "digests", json_object_new_string(words[ways->digests < sizeof words / sizeof *words ? ways->digests : 0]));
+	json_object_object_add(json, "images_pinned", json_object_new_int64(ways->pinned));
+	json_object_object_add(json, "images_mapped", json_object_new_int64(ways->images));
+	json_object_object_add(json, "arena", json_object_new_boolean(ways->arena != 0));
+	json_object_object_add(json, "refused_waits", json_object_new_uint64(ways->refused_waits));
+	return json;
+}
+
+static void print_ways(const struct tpck_ways *ways)
+{
+	if (!ways->driver[0])
+		return;
+	printf("  driver: %s, of CUDA %u.%u\n", ways->driver, ways->driver_version / 1000, ways->driver_version % 1000 / 10);
+	printf("  digests: %s; memory: %s; images: %u of %u pinned%s\n", digests_word(ways->digests), ways->arena ? "from the arena" : "from the driver",
+	       ways->pinned, ways->images, ways->pinned < ways->images ? ", copies to others are slower" : "");
+	if (ways->refused_waits)
+		printf("  streams that the device did not let wait for a copy: %" PRIu64 " times; the program's threads waited\n", ways->refused_waits);
+}
+
 static void print_notes(const struct tpck_notes *notes)
 {
 	const char *names = notes->sure_by_names ? "names" : NULL, *pattern = notes->sure_by_pattern ? "pattern" : NULL;
@@ -126,6 +160,7 @@ static void show_session(const struct tpck_session *session, json_object *rows, 
 		json_object_object_add(row, "durable_step", json_object_new_uint64(control->durable_step));
 		json_object_object_add(row, "images", json_object_new_int64(control->images));
 		json_object_object_add(row, "image_bytes", json_object_new_uint64(control->image_bytes));
+		json_object_object_add(row, "ways", ways_json(&status->ways));
 		json_object_object_add(row, "notes", notes_json(&notes));
 		if (with_state && state_of_session(&held, session))
 			show_state(&held, row);
@@ -146,6 +181,7 @@ static void show_session(const struct tpck_session *session, json_object *rows, 
 	if (control->waiting[0])
 		printf("  waiting: %s\n", control->waiting);
 	printf("  memory: %u images of %s\n", control->images, cli_bytes(control->image_bytes));
+	print_ways(&status->ways);
 	print_notes(&notes);
 	if (with_state && state_of_session(&held, session))
 		show_state(&held, NULL);
