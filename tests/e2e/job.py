@@ -99,7 +99,7 @@ class Place:
         self.build = build_folder()
         self.root = tempfile.mkdtemp(prefix="tpck-e2e.", dir=os.environ.get("TMPDIR", "/tmp"))
         try:
-            self.shm = tempfile.mkdtemp(prefix="tpck-e2e.", dir="/dev/shm")
+            self.shm = tempfile.mkdtemp(prefix="tpck-e2e.", dir=os.environ.get("TPCK_TEST_SHM", "/dev/shm"))
         except OSError as error:
             shutil.rmtree(self.root)
             skip(f"no memory tier: {error}")
@@ -395,7 +395,8 @@ class Job:
 
     def __init__(self, place, name, *arguments, environment=None, base=0):
         self.place = place
-        self.arguments = [place.trainer(name), *arguments, "--out", "out"]
+        data = os.environ.get("TPCK_TEST_DATA")  # else the trainers look for texts that most machines have
+        self.arguments = [place.trainer(name), *arguments, *(["--data", data] if data else []), "--out", "out"]
         self.environment = {**place.environment, **(environment or {})}
         at = len(arguments) - arguments[::-1].index("--steps")  # where it is given twice, the last one holds
         self.last = int(arguments[at])

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stage `probes`: what the driver does, without the library."""
+import concurrent.futures
+import os
+import sys
+
+import machine
+import programs
+
+ACTIONS = ("lazy", "load", "launches", "one-queue", "d2h-4B", "h2d-4B", "d2h-1G", "h2d-1G", "null-copy", "malloc", "hostalloc", "register",
+           "sync-other", "graph", "blocking", "ctx-sync")
+CONNECTIONS, STREAMS = (1, 8, 32), (2, 40)
+# At the same time: what hangs only waits, and each process has a context of its own.
+CELLS_AT_ONCE = 6
+
+TORCH_ADDRESS = """
+import json, os, subprocess, sys, ctypes
+if sys.argv[2] == "after":
+    import torch
+    torch.zeros(1).cuda()
+cuda = ctypes.CDLL("libcuda.so.1")
+device, context, got = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_ulonglong()
+done = [cuda.cuInit(0), cuda.cuDeviceGet(ctypes.byref(device), 0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
+        cuda.cuCtxSetCurrent(context),
+        cuda.cuMemAddressReserve(ctypes.byref(got), ctypes.c_size_t(256 << 30), ctypes.c_size_t(0), ctypes.c_ulonglong(int(sys.argv[1], 16)),
+                                 ctypes.c_ulonglong(0))]
+if sys.argv[2] == "before":
+    import torch
+    torch.zeros(1).cuda()
+print(json.dumps({"result": "passed" if got.value == int(sys.argv[1], 16) else "elsewhere", "got": hex(got.value), "answers": done}), flush=True)
+"""
+ARENA = "4a0000000000"
+
+
+def mib(stage_mib):
+    """Sizes are smaller where MIB says so."""
+    return str(min(stage_mib, int(os.environ.get("MIB") or stage_mib)))
+
+
+def doctor(stage):
+    command = machine.path("inst", "bin", "transpckpt")
+    if not stage.wanted("doctor"):
+        return
+    if "--device" not in machine.said_by([command, "doctor", "--help"]):
+        stage.say("doctor", "not there", why="transpckpt doctor has no --device")
+        return
+    stage.run("doctor", [command, "doctor", "--device", "--json"], 60,
+              environment={"TRANSPCKPT_KERNELS": machine.digest_kernel()},
+              judge=lambda status, printed, said: {"result": "passed" if status == 0 else "failed", "doctor": printed[:20000], "said": said[:4000]})
+
+
+def hazards(stage):
+    """Those with waits on a value that wait for what is submitted later come last: that is the fence that was given up."""
+    cells = [(fence, action, connections, streams) for fence in ("event", "value") for action in ACTIONS
+             for connections in CONNECTIONS for streams in STREAMS]
+
+    def run(cell):
+        fence, action, connections, streams = cell
+        environment = {"CUDA_DEVICE_MAX_CONNECTIONS": str(connections)}
+        if action == "blocking":
+            environment["CUDA_LAUNCH_BLOCKING"] = "1"
+        stage.run(f"hazard-{fence}-{action}-{connections}-{streams}",
+                  [machine.probe("hazard"), machine.kernels(), fence, action, str(streams), mib(1024)], 10, environment=environment, about=3,
+                  judge=lambda status, printed, said: {"cell": {"fence": fence, "action": action, "connections": connections, "streams": streams}})
+
+    with concurrent.futures.ThreadPoolExecutor(CELLS_AT_ONCE) as pool:
+        list(pool.map(run, cells))
+
+
+def addresses(stage):
+    for i in range(20):
+        stage.run(f"address-{i}", [machine.probe("address"), ARENA], 10)
+    if not any(stage.wanted(f"address-torch-{when}-{i}") for when in ("before", "after") for i in range(3)):
+        return
+    if not machine.torch_python():
+        stage.say("address-torch", "not there", why="no Python with PyTorch")
+        return
+    for when in ("before", "after"):
+        for i in range(3):
+            stage.run(f"address-torch-{when}-{i}", [machine.torch_python(), "-c", TORCH_ADDRESS, ARENA, when], 60, about=5)
+
+
+def main(stage):
+    if stage.wanted("machine"):
+        stage.say("machine", "passed", **machine.facts())
+    stage.run("device", [sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "device.py")], 20)
+    doctor(stage)
+    programs.ready(stage, ["kernels.fatbin", "digest.fatbin"])
+    stage.run("names", [machine.probe("names"), machine.kernels()], 10)
+    stage.run("digest", [machine.probe("digest"), machine.digest_kernel(), mib(4096)], 30)
+    stage.run("vmm", [machine.probe("vmm"), mib(4096)], 30)
+    hazards(stage)
+    pieces = str(max(4, int(mib(4096)) // 64))
+    stage.run("tmpfs", [machine.probe("tmpfs"), machine.kernels(), f"/dev/shm/tpck-kit-probe.{os.getpid()}", pieces], 60)
+    addresses(stage)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stage `trainers`: those of tests/trainers plain, with the library, and killed and started again, by tests/e2e/kill_resume.py,
+which compares every byte."""
+import os
+import re
+import shutil
+import sys
+
+import machine
+import programs
+
+# What matters most comes first: the stage may not get through.
+ORDER = ("gpt", "classifier", "gan", "gpt-graph", "gpt-fused", "gpt-async-loss", "classifier-churn", "gpt-accum", "gpt-varlen",
+         "classifier-loader-thread", "gan-extensions", "classifier-drawn-seed", "gpt-overwrite", "gpt-rename", "gpt-save-best", "gpt-own-resume",
+         "gpt-log-append", "gan-long-growth", "gpt-mapped", "classifier-mapped-churn", "gpt-freeing")
+NEED_COMPILER = ("mapped", "freeing")
+KILL_RESUME = os.path.join(machine.TESTS, "e2e", "kill_resume.py")
+
+
+def taps(status, printed, said):
+    """What a test that prints TAP found."""
+    good = len(re.findall(r"^ok ", printed, re.M))
+    bad = re.findall(r"^not ok \d+ - (.*)", printed, re.M)
+    found = {"checks": good + len(bad), "kills": [line[2:] for line in re.findall(r"^# killed at .*", printed, re.M)],
+             "remarks": sorted({line[4:] for line in re.findall(r"^#   transpckpt: .*", printed, re.M)})[:40]}
+    if status == 77:
+        found.update(result="skipped", why=printed.partition("SKIP ")[2].strip())
+    elif bad or status:
+        found.update(result="failed", why="; ".join(bad) or f"status {status}")
+    return found
+
+
+def kill_resume(stage, case, name, kills, seconds, environment):
+    stage.run(case, [sys.executable, "-B", KILL_RESUME, f"{name}={kills}"], seconds, about=8, environment=environment, judge=taps)
+
+
+def main(stage):
+    if not programs.ready(stage, ["gpt", "classifier", "gan", "augment.so", "augment-too.so"]):
+        return
+    environment = machine.test_environment(stage.work)
+    kills = int(os.environ.get("KILLS") or 4)
+    for name in ("gpt", "classifier", "gan"):
+        kill_resume(stage, f"{name}-not-killed", name, 0, 60, environment)
+    for name in ORDER:
+        if any(word in name for word in NEED_COMPILER) and not shutil.which("cc"):
+            if stage.wanted(name):
+                stage.say(name, "not run", why="no C compiler here")
+            continue
+        kill_resume(stage, name, name, kills, 60, environment)
+    stage.run("demo", [sys.executable, "-B", os.path.join(machine.TESTS, "e2e", "demo.py")], 90, about=15, environment=environment,
+              judge=lambda status, printed, said: {"table": printed})
