@@ -10,10 +10,11 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import job
 
-STEPS = 150
+TIMES = int(os.environ.get("TPCK_TEST_TIMES") or 1)  # on hardware an iteration is short
+STEPS = 150 * TIMES
 # When each start is killed: at an iteration, or while it runs forward.
-PLAN = [("at iteration", 12), ("at iteration", 45), ("while running forward", 0), ("at iteration", 80),
-        ("while it saves", 100), ("at iteration", 140)]
+PLAN = [("at iteration", 12 * TIMES), ("at iteration", 45 * TIMES), ("while running forward", 0), ("at iteration", 80 * TIMES),
+        ("while it saves", 100 * TIMES), ("at iteration", 140 * TIMES)]
 
 
 def until_moment(this, start, how, goal):
@@ -65,7 +66,7 @@ def main():
           "first left alone, then under `transpckpt run` and killed with SIGKILL again and again. The same command\n"
           "starts it each time. The trainer knows nothing of all this.\n")
     with job.Place(TRANSPCKPT_DURABLE_INTERVAL="20") as place:
-        this = job.Job(place, "gpt", "--seed", "7", "--steps", str(STEPS), "--save-every", "20")
+        this = job.Job(place, "gpt", "--seed", "7", "--steps", str(STEPS), "--save-every", str(20 * TIMES))
         this.run_plain()
         print(f"plain run: {STEPS} iterations in {this.plain_sec:.1f} s\n")
         print(f"$ TRANSPCKPT_INTERVAL=1 transpckpt run -- {' '.join(['gpt', *this.arguments[1:]])}")

@@ -95,7 +95,7 @@ def check(checks, rng, case, kills, tries=3):
     with job.Place(**settings) as place:
         # A kill wants some iterations before and after it.
         arguments = [*CASES[name], "--steps", str(10 * kills)] if kills > 8 else CASES[name]
-        arguments = [place.trainer(a) if a.endswith(".so") else a for a in arguments]
+        arguments = [place.trainer(a) if a.endswith(".so") else a for a in job.scaled(arguments)]
         this = job.Job(place, *arguments)
         for habit in ("mapped", "freeing"):
             if f"-{habit}" in name:

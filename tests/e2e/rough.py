@@ -37,7 +37,7 @@ def captured(place):
 def case(checks, name):
     arguments, settings, least = CASES[name]
     with job.Place(**SLOW, **settings) as place:
-        this = job.Job(place, "rough", "--seed", "3", "--steps", str(STEPS), *arguments)
+        this = job.Job(place, "rough", "--seed", "3", *job.scaled(["--steps", str(STEPS)]), *arguments)
         this.run_plain()
         first = this.killed_at(25, lambda: captured(place) >= least)
         checks.ok(first.process.returncode == -9 and captured(place) >= least, f"{name}: it takes {captured(place)} snapshots until it is killed",

@@ -15,7 +15,8 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
 fi
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | sed 's/^/# /'
 DEVICE=gpu PYTHONDONTWRITEBYTECODE=1
-export builddir DEVICE PYTHONDONTWRITEBYTECODE
+TPCK_TEST_TIMES=${TPCK_TEST_TIMES:-40}
+export builddir DEVICE PYTHONDONTWRITEBYTECODE TPCK_TEST_TIMES
 "$PYTHON3" "$srcdir/tests/e2e/demo.py" || exit 1
 failed=0
 for case in $("$PYTHON3" "$srcdir/tests/e2e/kill_resume.py" | grep -v slow-copies); do
