@@ -34,7 +34,7 @@ cp "$builddir/kernels/digest.simgpu" "$root/programs/digest.fatbin"
 cp "$builddir/tests/gpu/probes/kernels.simimg" "$root/programs/kernels.fatbin"
 
 stage() {
-	env -i PATH=/bin HOME=/tmp DRIVER=/driver PROGRAMS=/programs MIB=128 LIMIT="${LIMIT:-60}" RESULTS="${RESULTS:-/kit/results}" KILLS=3 \
+	env -i PATH=/bin HOME=/tmp DRIVER=/driver PROGRAMS=/programs MIB=128 TIMES=1 LIMIT="${LIMIT:-60}" RESULTS="${RESULTS:-/kit/results}" KILLS=3 \
 		"$chroot" "$root" /bin/sh /kit/run.sh "$@" >"$root/said" 2>&1
 	echo "# $1: status $?"
 	sed 's/^/#   /' "$root/said"

@@ -46,7 +46,10 @@ def main():
     checks.ok(stuck.get("released_by_store") and stuck.get("program_in") == "cuLaunchKernel", "what is stuck says in which calls, and what releases it", stuck)
     doctor = found["probes"].get("doctor", {}).get("result")
     checks.ok(doctor in ("passed", "not there"), f"transpckpt doctor --device: {doctor}", found["probes"].get("doctor"))
-    environment = found["probes"].get("machine", {}).get("environment")
+    machine = found["probes"].get("machine", {})
+    checks.ok("cuMemAlloc_v2" not in machine.get("unknown_to_us", ["cuMemAlloc_v2"]) and machine.get("exported", 0) > 500,
+              "the driver's functions are compared with those that the library knows", machine)
+    environment = machine.get("environment")
     checks.ok(environment == {"LD_LIBRARY_PATH": "/driver"}, "what the kit needs for itself is in nobody's environment", environment)
     classifier = found["trainers"].get("classifier", {})
     checks.ok(len(classifier.get("kills", [])) == 3, "the trainer was killed, and each kill is told of", classifier)

@@ -2,7 +2,7 @@
 """The machine that the kit is on: what it has, and where. Nothing but a driver is taken for granted.
 
 In the environment: DRIVER is a folder with a libcuda.so.1 (and more) that comes before what the loader finds; PROGRAMS a folder with
-trainers, probes' kernels and digest kernel made elsewhere; TORCH_PYTHON a Python with PyTorch; NVCC a compiler."""
+trainers, probes' kernels and digest kernel made elsewhere; TORCH_PYTHON a Python with PyTorch; NVCC a compiler; TIMES how much longer the trainers run than on a slow device."""
 import functools
 import glob
 import os
@@ -119,7 +119,7 @@ def driver_path():
 def facts():
     """Of the machine, without its driver's help."""
     library = driver_path()
-    known = set(stacks.read(path("src", "shim", "driver_symbols.txt")).split())
+    known = set(stacks.read(path("shim", "driver_symbols.txt")).split())
     exported = driver_symbols(library) if library else set()
     return {
         "kernel": platform.release(), "glibc": " ".join(platform.libc_ver()), "python": platform.python_version(), "cores": os.cpu_count(),
@@ -156,7 +156,7 @@ def build_folder(work):
 def test_environment(work):
     """For the tests of tests/e2e and tests/torch."""
     environment = {"builddir": build_folder(work), "srcdir": KIT, "DEVICE": "gpu", "PYTHONDONTWRITEBYTECODE": "1",
-                   "TPCK_TEST_DATA": path("data.txt")}
+                   "TPCK_TEST_DATA": path("data.txt"), "TPCK_TEST_TIMES": os.environ.get("TIMES") or "40"}
     if nvcc():
         environment["CUDA_CPPFLAGS"] = "-I" + os.path.join(os.path.dirname(os.path.dirname(nvcc())), "include")
     return environment

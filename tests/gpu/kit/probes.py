@@ -49,10 +49,8 @@ def doctor(stage):
               judge=lambda status, printed, said: {"result": "passed" if status == 0 else "failed", "doctor": printed[:20000], "said": said[:4000]})
 
 
-def hazards(stage):
-    """Those with waits on a value that wait for what is submitted later come last: that is the fence that was given up."""
-    cells = [(fence, action, connections, streams) for fence in ("event", "value") for action in ACTIONS
-             for connections in CONNECTIONS for streams in STREAMS]
+def hazards(stage, fence):
+    cells = [(fence, action, connections, streams) for action in ACTIONS for connections in CONNECTIONS for streams in STREAMS]
 
     def run(cell):
         fence, action, connections, streams = cell
@@ -68,16 +66,28 @@ def hazards(stage):
 
 
 def addresses(stage):
-    for i in range(20):
+    def run(i):
         stage.run(f"address-{i}", [machine.probe("address"), ARENA], 10)
-    if not any(stage.wanted(f"address-torch-{when}-{i}") for when in ("before", "after") for i in range(3)):
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(run, range(20)))
+
+
+def addresses_with_torch(stage):
+    """Before and after its import, which maps much."""
+    cases = [(when, i) for i in range(10) for when in ("before", "after")]
+    if not any(stage.wanted(f"address-torch-{when}-{i}") for when, i in cases):
         return
     if not machine.torch_python():
         stage.say("address-torch", "not there", why="no Python with PyTorch")
         return
-    for when in ("before", "after"):
-        for i in range(3):
-            stage.run(f"address-torch-{when}-{i}", [machine.torch_python(), "-c", TORCH_ADDRESS, ARENA, when], 60, about=5)
+
+    def run(case):
+        when, i = case
+        stage.run(f"address-torch-{when}-{i}", [machine.torch_python(), "-c", TORCH_ADDRESS, ARENA, when], 60, about=5)
+
+    with concurrent.futures.ThreadPoolExecutor(5) as pool:
+        list(pool.map(run, cases))
 
 
 def main(stage):
@@ -89,7 +99,9 @@ def main(stage):
     stage.run("names", [machine.probe("names"), machine.kernels()], 10)
     stage.run("digest", [machine.probe("digest"), machine.digest_kernel(), mib(4096)], 30)
     stage.run("vmm", [machine.probe("vmm"), mib(4096)], 30)
-    hazards(stage)
     pieces = str(max(4, int(mib(4096)) // 64))
     stage.run("tmpfs", [machine.probe("tmpfs"), machine.kernels(), f"/dev/shm/tpck-kit-probe.{os.getpid()}", pieces], 60)
     addresses(stage)
+    hazards(stage, "event")
+    addresses_with_torch(stage)
+    hazards(stage, "value")  # the fence that was given up

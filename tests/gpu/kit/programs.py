@@ -35,7 +35,8 @@ def command(name):
         return [machine.nvcc(), "-fatbin", "-arch=native", "-o", out, machine.path("tests", "gpu", "probes", "kernels.cu")]
     if name == "digest.fatbin":
         return [machine.nvcc(), "-fatbin", "-arch=native", "-I" + machine.KIT, "-o", out, machine.path("kernels", "digest.cu")]
-    argv = [machine.nvcc(), "-std=c++17", "-O2", "-arch=native", "--cudart", "shared", "-o", out,
+    runtime = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(machine.nvcc()))), "lib64")
+    argv = [machine.nvcc(), "-std=c++17", "-O2", "-arch=native", "--cudart", "shared", "-Xlinker", "-rpath", "-Xlinker", runtime, "-o", out,
             machine.path("tests", "trainers", SOURCE.get(name, name) + ".cu")]
     if name == "gpt_ranks":
         folder = machine.nccl_folder()

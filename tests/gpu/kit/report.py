@@ -3,9 +3,12 @@
 import glob
 import json
 import os
+import re
 
 import stacks
 
+# What the library says where all goes well.
+FINE = re.compile(r"transpckpt: (resuming at|live at) ")
 STAGES = ("probes", "trainers", "pytorch", "nccl", "large", "self")
 
 
@@ -65,7 +68,7 @@ def probes(rows):
 
 def plain(rows):
     """A row for each case."""
-    keys = [key for key in ("seconds", "kills", "resumed_at", "plain_ms", "disabled_ms", "on_ms", "first_snapshot_s", "state_GiB", "repeatable", "why")
+    keys = [key for key in ("seconds", "steps", "kills", "resumed_at", "plain_ms", "disabled_ms", "on_ms", "first_snapshot_s", "state_GiB", "repeatable", "why")
             if any(key in row for row in rows)]
     return table(("case", "result", *keys), [(row["case"], row["result"], *(row.get(key, "") for key in keys)) for row in rows])
 
@@ -76,7 +79,7 @@ def trouble(rows):
         if row["result"] in ("failed", "hung"):
             lines.append(f"{row['case']}: {row['result']} {row.get('why', '')}")
             for part in ("said", "printed"):
-                lines += ["    " + line for line in str(row.get(part, "")).splitlines()[-12:]]
+                lines += ["    " + line[:300] for line in str(row.get(part, "")).splitlines()[-12:]]
             lines += ["    " + line for line in stacks.text(row.get("stacks") or [])[:60]]
         for key in ("left", "not_killable"):
             if row.get(key):
@@ -87,8 +90,7 @@ def trouble(rows):
 def marks(rows):
     lines = []
     for row in rows:
-        for line in row.get("remarks", []):
-            lines.append((row["case"], line))
+        lines += [(row["case"], line) for line in row.get("remarks", []) if not FINE.match(line)]
     return table(("case", "the library said"), lines)
 
 

@@ -14,7 +14,12 @@ ORDER = ("gpt", "classifier", "gan", "gpt-graph", "gpt-fused", "gpt-async-loss",
          "classifier-loader-thread", "gan-extensions", "classifier-drawn-seed", "gpt-overwrite", "gpt-rename", "gpt-save-best", "gpt-own-resume",
          "gpt-log-append", "gan-long-growth", "gpt-mapped", "classifier-mapped-churn", "gpt-freeing")
 NEED_COMPILER = ("mapped", "freeing")
-KILL_RESUME = os.path.join(machine.TESTS, "e2e", "kill_resume.py")
+KILL_RESUME, ROUGH = (os.path.join(machine.TESTS, "e2e", name) for name in ("kill_resume.py", "rough.py"))
+# Of rough.py, whose trainer does what drivers block in. Name: case, environment.
+ROUGH_CASES = {"rough-late": ("late", {}), "rough-queue": ("queue", {}), "rough-readback": ("readback", {}), "rough-streams": ("streams", {}),
+               "rough-streams-one-connection": ("streams", {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}),
+               "rough-late-eager": ("late", {"CUDA_MODULE_LOADING": "EAGER"}),
+               "rough-readback-blocking": ("readback", {"CUDA_LAUNCH_BLOCKING": "1"})}
 
 
 def taps(status, printed, said):
@@ -35,12 +40,14 @@ def kill_resume(stage, case, name, kills, seconds, environment):
 
 
 def main(stage):
-    if not programs.ready(stage, ["gpt", "classifier", "gan", "augment.so", "augment-too.so"]):
+    if not programs.ready(stage, ["gpt", "classifier", "gan", "rough", "augment.so", "augment-too.so"]):
         return
     environment = machine.test_environment(stage.work)
     kills = int(os.environ.get("KILLS") or 4)
     for name in ("gpt", "classifier", "gan"):
         kill_resume(stage, f"{name}-not-killed", name, 0, 60, environment)
+    for name, (case, more) in ROUGH_CASES.items():
+        stage.run(name, [sys.executable, "-B", ROUGH, case], 60, about=8, environment={**environment, **more}, judge=taps)
     for name in ORDER:
         if any(word in name for word in NEED_COMPILER) and not shutil.which("cc"):
             if stage.wanted(name):
