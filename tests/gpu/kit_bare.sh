@@ -6,7 +6,7 @@
 srcdir=${srcdir:-.}
 builddir=${builddir:-.}
 PYTHON3=${PYTHON3:-python3}
-if [ "$(id -u)" != 0 ] || ! unshare --mount true 2>/dev/null || ! chroot=$(command -v chroot); then
+if [ "$(id -u)" != 0 ] || ! unshare --mount true 2>/dev/null || ! chroot=$(command -v chroot) || ! timeout=$(command -v timeout); then
 	echo "1..0 # SKIP needs root, and leave to mount and to change the root"
 	exit 77
 fi
@@ -42,6 +42,10 @@ stage() {
 stage probes machine device doctor names digest vmm tmpfs address-0 'hazard-*-lazy-8-2' 'hazard-event-launches-1-40' 'hazard-event-blocking-32-2'
 stage trainers gpt-not-killed classifier
 stage self
+LIMIT=1.5 RESULTS=/cut stage self
 LIMIT=1 RESULTS=/late stage trainers 'gpt*'
+# One that is ended from outside leaves nobody behind either.
+env -i PATH=/bin HOME=/tmp RESULTS=/ended "$timeout" 1 "$chroot" "$root" /bin/sh /kit/run.sh self >/dev/null 2>&1
+echo "# ended: status $?"
 env -i PATH=/bin "$chroot" "$root" /bin/sh /kit/run.sh report >"$root/report" || echo "# report: status $?"
 "$PYTHON3" -B "$srcdir/tests/gpu/kit_found.py" "$root"

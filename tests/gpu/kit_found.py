@@ -58,8 +58,11 @@ def main():
     checks.ok("stuck:main" in told, "and those of its child in a session of its own", told)
     unkillable = [row for stage in found.values() for row in stage.values() if row.get("not_killable") or row.get("left")]
     checks.ok(not unkillable, "no case left processes behind when it ended", unkillable)
+    cut = rows("self", "cut").get("stuck", {})
+    checks.ok(cut.get("result") == "cut off", "what the stage's end cuts off is not said to hang", cut)
     late = rows("trainers", "late")
     checks.ok("gpt-varlen" in late and all(row["result"] == "not run" for row in late.values()), "what does not fit into the stage's time is written down", late)
+    checks.ok(os.path.exists(f"{ROOT}/ended/self.jsonl") and not rows("self", "ended"), "the kit that was to be ended had begun", rows("self", "ended"))
     report = read(f"{ROOT}/report")
     checks.ok("| fence | program does |" in report and "STUCK" in report and "| classifier | passed |" in report, "the report has tables", report)
     checks.ok(not of_root(), "no process is left", of_root())

@@ -12,6 +12,7 @@ STAGE.jsonl as soon as it is known. The status is 0 if nothing failed or hung.""
 import importlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,24 @@ def stage(name, results, limit, patterns):
     return good
 
 
+def end_all(number, _):
+    """Nobody of ours stays where the kit itself is ended."""
+    signal.signal(number, signal.SIG_IGN)
+    cases.end(cases.descendants(os.getpid()))
+    sys.exit(128 + number)
+
+
+def may_run():
+    """Where the kit was carried the programs' modes may have been lost."""
+    for folder in ("inst/bin", "probes", "programs"):
+        for base, _, names in os.walk(machine.path(folder)):
+            for name in names:
+                try:
+                    os.chmod(os.path.join(base, name), 0o755)
+                except OSError:
+                    pass
+
+
 def with_shared_memory():
     """Containers have 64 MiB of it unless they are told otherwise: where that is allowed, the kit is started again with more, of its own."""
     wanted = machine.memory_available() * 5 // 8
@@ -68,6 +87,9 @@ def main():
     os.environ.pop("LD_PRELOAD", None)
     machine.use_driver()
     cases.adopt_orphans()
+    may_run()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, end_all)
     limit, good, spared = float(os.environ.get("LIMIT") or LIMIT_SEC), True, 0
     if sys.argv[1] != "first":
         return 0 if all([stage(name, results, limit, sys.argv[2:]) for name in (STAGES if sys.argv[1] == "all" else sys.argv[1:2])]) else 1

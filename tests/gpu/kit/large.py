@@ -36,9 +36,9 @@ def main(stage):
     if stage.wanted("room"):
         stage.say("room", "passed", **room)
     script = os.path.join(pytorch.SCRIPTS, "large.py")
-    sizes = sorted({min(size, room["state_GiB"]) for size in (1, 8, float(os.environ.get("GIB") or 1e6))})
-    plan = [(size, "") for size in sizes] + [(sizes[-1], variant) for variant in VARIANTS if variant]
-    for size, variant in plan:
+    most = min(room["state_GiB"], float(os.environ.get("GIB") or 1e6))
+    plan = [(min(1, most), ""), (most, "")] + [(most, variant) for variant in VARIANTS if variant] + [(8, "")]
+    for size, variant in dict.fromkeys(one for one in plan if one[0] <= most):
         # The disk is not what is measured: nothing is to be written there meanwhile.
         pytorch.script(stage, f"{size:g}GiB{variant}", [script, "--gib", str(size)], VARIANTS[variant], phases=pytorch.SOME, seconds=150, about=45,
                        settings={"TRANSPCKPT_DURABLE_INTERVAL": "3600s"})

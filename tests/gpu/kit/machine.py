@@ -5,12 +5,14 @@ In the environment: DRIVER is a folder with a libcuda.so.1 (and more) that comes
 trainers, probes' kernels and digest kernel made elsewhere; TORCH_PYTHON a Python with PyTorch; NVCC a compiler; TIMES how much longer the trainers run than on a slow device."""
 import functools
 import glob
+import json
 import os
 import platform
 import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import stacks
 
@@ -49,12 +51,18 @@ def prepend(environment, name, folder):
 
 
 def said_by(argv, seconds=60):
-    """What a command prints; nothing if it fails."""
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=seconds, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    """What a command prints; nothing if it fails, or does not come back: it is not waited for then, as it may not end by being killed."""
+    with tempfile.TemporaryFile("w+") as out:
+        try:
+            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True)
+            status = process.wait(seconds)
+        except OSError:
+            return ""
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return ""
+        out.seek(0)
+        return out.read().strip() if status == 0 else ""
 
 
 @functools.lru_cache(None)
@@ -107,7 +115,7 @@ def limits():
 def driver_symbols(library):
     """The functions that a driver exports."""
     names = stacks.Names(library)
-    return {name for name, _ in names.symbols if name.startswith("cu")}
+    return {name for name, _ in names.symbols if name.startswith("cu") and "." not in name}
 
 
 def driver_path():
@@ -160,3 +168,7 @@ def test_environment(work):
     if nvcc():
         environment["CUDA_CPPFLAGS"] = "-I" + os.path.join(os.path.dirname(os.path.dirname(nvcc())), "include")
     return environment
+
+
+if __name__ == "__main__":
+    print(json.dumps(facts()))

@@ -31,13 +31,13 @@ def of_trainer(stage):
 
 
 def main(stage):
+    of_trainer(stage)
     if not machine.torch_python():
         stage.say("python", "not there", why="no Python with PyTorch")
-    else:
-        ddp = os.path.join(pytorch.TORCH, "ddp.py")
-        pytorch.script(stage, "ddp", [ddp], one_rank())
-        pytorch.script(stage, "ddp-graph", [os.path.join(pytorch.SCRIPTS, "ddp_graph.py")], one_rank(), pytorch.SOME)
-        pytorch.script(stage, "fsdp", [ddp, "--fsdp"], one_rank(), pytorch.SOME)
-        pytorch.script(stage, "ddp-registers", [ddp], {**one_rank(), "NCCL_LOCAL_REGISTER": "1", "NCCL_GRAPH_REGISTER": "1",
-                                                            "NCCL_CUMEM_ENABLE": "1"}, phases=pytorch.SOME)
-    of_trainer(stage)
+        return
+    ddp = os.path.join(pytorch.TORCH, "ddp.py")
+    pytorch.script(stage, "ddp", [ddp], one_rank(), pytorch.SOME)
+    pytorch.script(stage, "ddp-graph", [os.path.join(pytorch.SCRIPTS, "ddp_graph.py")], one_rank(), pytorch.SOME)
+    pytorch.script(stage, "fsdp", [ddp, "--fsdp"], one_rank(), pytorch.SOME)
+    pytorch.script(stage, "ddp-registers", [ddp], {**one_rank(), "NCCL_LOCAL_REGISTER": "1", "NCCL_GRAPH_REGISTER": "1", "NCCL_CUMEM_ENABLE": "1"},
+                   pytorch.SOME)

@@ -10,8 +10,8 @@ import programs
 ACTIONS = ("lazy", "load", "launches", "one-queue", "d2h-4B", "h2d-4B", "d2h-1G", "h2d-1G", "null-copy", "malloc", "hostalloc", "register",
            "sync-other", "graph", "blocking", "ctx-sync")
 CONNECTIONS, STREAMS = (1, 8, 32), (2, 40)
-# At the same time: what hangs only waits, and each process has a context of its own.
-CELLS_AT_ONCE = 6
+# Processes at the same time: what hangs only waits, and each has a context of its own.
+AT_ONCE = int(os.environ.get("AT_ONCE") or 6)
 
 TORCH_ADDRESS = """
 import json, os, subprocess, sys, ctypes
@@ -30,6 +30,11 @@ if sys.argv[2] == "before":
 print(json.dumps({"result": "passed" if got.value == int(sys.argv[1], 16) else "elsewhere", "got": hex(got.value), "answers": done}), flush=True)
 """
 ARENA = "4a0000000000"
+
+
+def at_once():
+    exclusive = "Exclusive" in machine.said_by(["nvidia-smi", "--query-gpu=compute_mode", "--format=csv,noheader"], 20)
+    return 1 if exclusive else AT_ONCE
 
 
 def mib(stage_mib):
@@ -61,7 +66,7 @@ def hazards(stage, fence):
                   [machine.probe("hazard"), machine.kernels(), fence, action, str(streams), mib(1024)], 10, environment=environment, about=3,
                   judge=lambda status, printed, said: {"cell": {"fence": fence, "action": action, "connections": connections, "streams": streams}})
 
-    with concurrent.futures.ThreadPoolExecutor(CELLS_AT_ONCE) as pool:
+    with concurrent.futures.ThreadPoolExecutor(at_once()) as pool:
         list(pool.map(run, cells))
 
 
@@ -69,7 +74,7 @@ def addresses(stage):
     def run(i):
         stage.run(f"address-{i}", [machine.probe("address"), ARENA], 10)
 
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+    with concurrent.futures.ThreadPoolExecutor(at_once()) as pool:
         list(pool.map(run, range(20)))
 
 
@@ -86,14 +91,14 @@ def addresses_with_torch(stage):
         when, i = case
         stage.run(f"address-torch-{when}-{i}", [machine.torch_python(), "-c", TORCH_ADDRESS, ARENA, when], 60, about=5)
 
-    with concurrent.futures.ThreadPoolExecutor(5) as pool:
+    with concurrent.futures.ThreadPoolExecutor(at_once()) as pool:
         list(pool.map(run, cases))
 
 
 def main(stage):
-    if stage.wanted("machine"):
-        stage.say("machine", "passed", **machine.facts())
-    stage.run("device", [sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "device.py")], 20)
+    here = os.path.dirname(os.path.abspath(__file__))
+    for name in ("machine", "device"):
+        stage.run(name, [sys.executable, "-B", os.path.join(here, name + ".py")], 60)
     doctor(stage)
     programs.ready(stage, ["kernels.fatbin", "digest.fatbin"])
     stage.run("names", [machine.probe("names"), machine.kernels()], 10)

@@ -66,17 +66,37 @@ def probes(rows):
     return "\n".join(part for part in parts if part)
 
 
+def of_kills(row):
+    """How many, and what they cost."""
+    lost = [int(x) for line in row["kills"] for x in re.findall(r"lost (\d+)", line)]
+    return f"{len(row['kills'])}, at most {max(lost)} lost" if lost else len(row["kills"])
+
+
+def of_show(row):
+    """What the agent said of the run."""
+    notes = (row["show"] or {}).get("notes") or {}
+    told = f"{notes.get('captured', 0)} taken, {notes.get('skipped', 0)} skipped, stall at most {notes.get('stall_ns_max', 0) / 1e6:.2f} ms"
+    return " ".join([told, *((row["show"] or {}).get(key, "") for key in ("reason", "trouble"))]).strip()
+
+
+COLUMNS = {
+    "seconds": None, "steps": None, "kills": of_kills, "resumed_at": None, "plain_ms": None, "disabled_ms": None, "on_ms": None, "plain_first_step_s": None,
+    "on_first_step_s": None, "first_snapshot_s": None, "show": of_show, "forward_s": None, "inject_s": None, "device_free_GiB": None, "shm_GiB": None,
+    "state_GiB": None, "repeatable": None, "why": None,
+}
+
+
 def plain(rows):
-    """A row for each case."""
-    keys = [key for key in ("seconds", "steps", "kills", "resumed_at", "plain_ms", "disabled_ms", "on_ms", "first_snapshot_s", "state_GiB", "repeatable", "why")
-            if any(key in row for row in rows)]
-    return table(("case", "result", *keys), [(row["case"], row["result"], *(row.get(key, "") for key in keys)) for row in rows])
+    """A row for each case. Milliseconds are median, 99th percentile and longest."""
+    keys = [key for key in COLUMNS if any(key in row for row in rows)]
+    return table(("case", "result", *keys), [(row["case"], row["result"], *((COLUMNS[key] or row.get)(row if COLUMNS[key] else key) if key in row else ""
+                                                                           for key in keys)) for row in rows])
 
 
 def trouble(rows):
     lines = []
     for row in rows:
-        if row["result"] in ("failed", "hung"):
+        if row["result"] in ("failed", "hung", "cut off"):
             lines.append(f"{row['case']}: {row['result']} {row.get('why', '')}")
             for part in ("said", "printed"):
                 lines += ["    " + line[:300] for line in str(row.get(part, "")).splitlines()[-12:]]
@@ -103,14 +123,16 @@ def page(name, rows):
 
 
 def load(path):
-    rows = []
+    """The last row of each case."""
+    rows = {}
     with open(path, encoding="utf-8") as f:
         for line in f:
             try:
-                rows.append(json.loads(line))
+                row = json.loads(line)
+                rows[row["case"]] = row
             except ValueError:
                 pass  # cut off where the machine was
-    return rows
+    return list(rows.values())
 
 
 def document(results):

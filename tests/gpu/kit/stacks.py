@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the threads of a process are that does not come back, without a debugger: what the kernel says of each, and the return
-addresses on its stack with the names of their functions. The processes are stopped, and stay so."""
+addresses on its stack with the names of their functions. stacks.py PID...: a line of JSON for each; the processes are stopped, and stay so."""
 import bisect
+import json
 import os
 import signal
 import struct
+import sys
 import time
 
 FRAMES, STACK_BYTES = 30, 64 << 10
@@ -158,8 +160,8 @@ def tasks(pid):
 
 
 def collect(pids):
-    """All threads of the processes, which are stopped."""
-    before, processes = {}, []
+    """Each process with all its threads; they are stopped."""
+    before = {}
     for pid in pids:
         for task in tasks(pid):
             state, ticks = fields(pid, task)
@@ -178,18 +180,22 @@ def collect(pids):
     for pid in sorted(pids):
         memory = Memory(pid)
         command = read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()[:300]
-        processes.append({"pid": pid, "command": command, "threads": [thread(memory, pid, task, before) for task in tasks(pid)[:64]]})
+        yield {"pid": pid, "command": command, "threads": [thread(memory, pid, task, before) for task in tasks(pid)[:64]]}
         if memory.file:
             memory.file.close()
-    return processes
 
 
 def text(processes):
-    """For a page."""
+    """For a page: programs that are busy first, and agents last."""
     lines = []
-    for process in processes:
+    for process in sorted(processes, key=lambda p: ("transpckptd" in p["command"], not any(one.get("busy") for one in p["threads"]))):
         lines.append(f"{process['pid']} {process['command']}")
         for one in process["threads"]:
             lines.append(f"  {one['tid']} {one['name']}: {one.get('state', '?')}{', busy' if one.get('busy') else ''}, in {one['call']}")
             lines += [f"    {frame}" for frame in one.get("frames", [])[:12]]
     return lines
+
+
+if __name__ == "__main__":
+    for one_process in collect({int(word) for word in sys.argv[1:]}):
+        print(json.dumps(one_process), flush=True)

@@ -9,13 +9,15 @@ import sys
 import machine
 import programs
 
-# What matters most comes first: the stage may not get through.
-ORDER = ("gpt", "classifier", "gan", "gpt-graph", "gpt-fused", "gpt-async-loss", "classifier-churn", "gpt-accum", "gpt-varlen",
-         "classifier-loader-thread", "gan-extensions", "classifier-drawn-seed", "gpt-overwrite", "gpt-rename", "gpt-save-best", "gpt-own-resume",
-         "gpt-log-append", "gan-long-growth", "gpt-mapped", "classifier-mapped-churn", "gpt-freeing")
+# What matters most comes first: the stage may not get through. Those of ROUGH_CASES are rough.py's, the others kill_resume.py's; a number is how
+# often it is killed.
+ORDER = ("gpt=0", "gpt", "rough-late", "rough-readback", "rough-streams", "classifier", "gan", "gpt-graph", "rough-streams-one-connection",
+         "gpt-fused", "gpt-async-loss", "classifier-churn", "rough-queue", "demo", "gpt-accum", "gpt-varlen", "classifier=0", "gan=0",
+         "rough-late-eager", "rough-readback-blocking", "classifier-loader-thread", "gan-extensions", "classifier-drawn-seed", "gpt-overwrite", "gpt-rename",
+         "gpt-save-best", "gpt-own-resume", "gpt-log-append", "gan-long-growth", "gpt-mapped", "classifier-mapped-churn", "gpt-freeing")
 NEED_COMPILER = ("mapped", "freeing")
 KILL_RESUME, ROUGH = (os.path.join(machine.TESTS, "e2e", name) for name in ("kill_resume.py", "rough.py"))
-# Of rough.py, whose trainer does what drivers block in. Name: case, environment.
+# Its trainer does what drivers block in. Name: case, environment.
 ROUGH_CASES = {"rough-late": ("late", {}), "rough-queue": ("queue", {}), "rough-readback": ("readback", {}), "rough-streams": ("streams", {}),
                "rough-streams-one-connection": ("streams", {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}),
                "rough-late-eager": ("late", {"CUDA_MODULE_LOADING": "EAGER"}),
@@ -39,20 +41,26 @@ def kill_resume(stage, case, name, kills, seconds, environment):
     stage.run(case, [sys.executable, "-B", KILL_RESUME, f"{name}={kills}"], seconds, about=8, environment=environment, judge=taps)
 
 
+def demo(stage, environment):
+    stage.run("demo", [sys.executable, "-B", os.path.join(machine.TESTS, "e2e", "demo.py")], 90, about=15, environment=environment,
+              judge=lambda status, printed, said: {"table": printed})
+
+
 def main(stage):
     if not programs.ready(stage, ["gpt", "classifier", "gan", "rough", "augment.so", "augment-too.so"]):
         return
     environment = machine.test_environment(stage.work)
-    kills = int(os.environ.get("KILLS") or 4)
-    for name in ("gpt", "classifier", "gan"):
-        kill_resume(stage, f"{name}-not-killed", name, 0, 60, environment)
-    for name, (case, more) in ROUGH_CASES.items():
-        stage.run(name, [sys.executable, "-B", ROUGH, case], 60, about=8, environment={**environment, **more}, judge=taps)
-    for name in ORDER:
-        if any(word in name for word in NEED_COMPILER) and not shutil.which("cc"):
-            if stage.wanted(name):
-                stage.say(name, "not run", why="no C compiler here")
-            continue
-        kill_resume(stage, name, name, kills, 60, environment)
-    stage.run("demo", [sys.executable, "-B", os.path.join(machine.TESTS, "e2e", "demo.py")], 90, about=15, environment=environment,
-              judge=lambda status, printed, said: {"table": printed})
+    often = int(os.environ.get("KILLS") or 4)
+    for one in ORDER:
+        name, _, kills = one.partition("=")
+        case = f"{name}-not-killed" if kills == "0" else name
+        if name in ROUGH_CASES:
+            which, more = ROUGH_CASES[name]
+            stage.run(name, [sys.executable, "-B", ROUGH, which], 60, about=8, environment={**environment, **more}, judge=taps)
+        elif name == "demo":
+            demo(stage, environment)
+        elif any(word in name for word in NEED_COMPILER) and not shutil.which("cc"):
+            if stage.wanted(case):
+                stage.say(case, "not run", why="no C compiler here")
+        else:
+            kill_resume(stage, case, name, int(kills or often), 60, environment)
