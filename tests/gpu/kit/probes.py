@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stage `probes`: what the driver does, without the library."""
 import concurrent.futures
+import json
 import os
 import sys
 
@@ -42,16 +43,27 @@ def mib(stage_mib):
     return str(min(stage_mib, int(os.environ.get("MIB") or stage_mib)))
 
 
+def diagnosis(status, printed, said):
+    """What transpckpt doctor says, as rows."""
+    try:
+        findings = json.loads(printed)
+    except ValueError:
+        return {"result": "failed", "why": "what it says is not JSON", "printed": printed[:4000], "said": said[:4000]}
+    return {"result": "passed" if status == 0 else "failed", "why": "; ".join(row["text"] for row in findings if row.get("finding") == "bad"),
+            "findings": findings}
+
+
 def doctor(stage):
     command = machine.path("inst", "bin", "transpckpt")
-    if not stage.wanted("doctor"):
+    cases = {"doctor": {}, "doctor-one-connection": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}}
+    if not any(stage.wanted(case) for case in cases):
         return
     if "--device" not in machine.said_by([command, "doctor", "--help"]):
         stage.say("doctor", "not there", why="transpckpt doctor has no --device")
         return
-    stage.run("doctor", [command, "doctor", "--device", "--json"], 60,
-              environment={"TRANSPCKPT_KERNELS": machine.digest_kernel()},
-              judge=lambda status, printed, said: {"result": "passed" if status == 0 else "failed", "doctor": printed[:20000], "said": said[:4000]})
+    for case, environment in cases.items():
+        stage.run(case, [command, "doctor", "--device", "--json"], 100, about=20, judge=diagnosis,
+                  environment={"TRANSPCKPT_KERNELS": machine.digest_kernel(), **environment})
 
 
 def hazards(stage, fence):

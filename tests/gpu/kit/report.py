@@ -52,6 +52,9 @@ def probes(rows):
                                      "memory_available_GiB", "nvcc", "exported") if key in found])]
     if machine.get("unknown_to_us"):
         parts.append(f"Functions of the driver that the forwarder does not list: {', '.join(machine['unknown_to_us'])}\n")
+    for row in rows:
+        if row.get("findings"):
+            parts.append(table((row["case"], "finding", "it says"), [(f.get("what"), f.get("finding"), f.get("text")) for f in row["findings"]]))
     parts.append(hazards(rows))
     addresses = [row for row in rows if row["case"].startswith("address-")]
     if addresses:
