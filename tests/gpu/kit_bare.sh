@@ -34,15 +34,15 @@ cp "$builddir/kernels/digest.simgpu" "$root/programs/digest.fatbin"
 cp "$builddir/tests/gpu/probes/kernels.simimg" "$root/programs/kernels.fatbin"
 
 stage() {
-	env -i PATH=/bin HOME=/tmp DRIVER=/driver PROGRAMS=/programs MIB=128 TIMES=1 LIMIT="${LIMIT:-60}" RESULTS="${RESULTS:-/kit/results}" KILLS=3 \
+	env -i PATH=/bin HOME=/tmp DRIVER=/driver PROGRAMS=/programs MIB=128 TIMES=1 PATIENCE="${PATIENCE:-3}" LIMIT="${LIMIT:-60}" RESULTS="${RESULTS:-/kit/results}" KILLS=3 \
 		"$chroot" "$root" /bin/sh /kit/run.sh "$@" >"$root/said" 2>&1
 	echo "# $1: status $?"
 	sed 's/^/#   /' "$root/said"
 }
 stage probes machine device doctor names digest vmm tmpfs address-0 'hazard-*-lazy-8-2' 'hazard-event-launches-1-40' 'hazard-event-blocking-32-2'
 stage trainers gpt-not-killed classifier
-stage self
-LIMIT=1.5 RESULTS=/cut stage self
+PATIENCE=1 stage self
+PATIENCE=1 LIMIT=1.5 RESULTS=/cut stage self
 LIMIT=1 RESULTS=/late stage trainers 'gpt*'
 # One that is ended from outside leaves nobody behind either.
 env -i PATH=/bin HOME=/tmp RESULTS=/ended "$timeout" 1 "$chroot" "$root" /bin/sh /kit/run.sh self >/dev/null 2>&1

@@ -31,7 +31,7 @@ stage() {
 	wanted=$1
 	shift
 	number=$((number + 1))
-	if DRIVER="$builddir/tests/sim/lib" PROGRAMS="$work/programs" TORCH_PYTHON="$work/python" RUN_SEC=1 TIMES=1 GIB=0.005 KILLS=2 TMPDIR="$work" \
+	if DRIVER="$builddir/tests/sim/lib" PROGRAMS="$work/programs" TORCH_PYTHON="$work/python" RUN_SEC=1 PATIENCE=3 TIMES=1 GIB=0.005 KILLS=2 TMPDIR="$work" \
 		"$work/kit/run.sh" "$@" >"$work/said" 2>&1 && [ "$(grep -c '^passed' "$work/said")" = "$wanted" ]; then
 		echo "ok $number - $*"
 	else

@@ -16,6 +16,8 @@ import time
 import stacks
 
 MARK = "TPCK_KIT_CASE"
+# How much longer than on an idle machine cases may take.
+PATIENCE = float(os.environ.get("PATIENCE") or 1)
 # Results that stand for something a person should look at.
 BAD = ("failed", "hung", "stuck")
 PR_SET_CHILD_SUBREAPER = 36
@@ -162,6 +164,7 @@ class Stage:
                 process = subprocess.Popen(argv, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=to, stderr=said, start_new_session=True)
             except OSError as error:
                 return self.say(case, "failed", why=f"{argv[0]}: {error}")
+        seconds *= PATIENCE
         hung, alarm = None, min(seconds, self.left())
         try:
             status = process.wait(alarm)

@@ -101,10 +101,13 @@ def free_bytes(folder):
 
 
 def memory_available():
-    for line in stacks.read("/proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 10
-    return 0
+    """Of the machine, and of this process's control group where that has a limit."""
+    found = next((int(line.split()[1]) << 10 for line in stacks.read("/proc/meminfo").splitlines() if line.startswith("MemAvailable:")), 0)
+    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+        limit, used = (stacks.read("/sys/fs/cgroup/" + name).strip() for name in (limit, used))
+        if limit.isdigit() and used.isdigit():
+            found = min(found, max(int(limit) - int(used), 0))
+    return found
 
 
 def limits():
@@ -151,7 +154,7 @@ def build_folder(work):
     wanted = {"transpckpt": path("inst", "bin", "transpckpt"), "transpckptd": path("inst", "bin", "transpckptd"),
               "kernels/digest.fatbin": digest_kernel()}
     for name in TRAINERS:
-        wanted["tests/gpu/" + name] = os.path.join(PROGRAMS, name)
+        wanted["tests/gpu/" + name] = next((p for p in (os.path.join(PROGRAMS, name), path("programs", name)) if os.path.exists(p)), "")
     for name, target in wanted.items():
         place = os.path.join(made, name)
         if os.path.lexists(place):

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 
+import cases
 import machine
 import programs
 
@@ -75,7 +76,7 @@ def hazards(stage, fence):
         if action == "blocking":
             environment["CUDA_LAUNCH_BLOCKING"] = "1"
         stage.run(f"hazard-{fence}-{action}-{connections}-{streams}",
-                  [machine.probe("hazard"), machine.kernels(), fence, action, str(streams), mib(1024)], 10, environment=environment, about=3,
+                  [machine.probe("hazard"), machine.kernels(), fence, action, str(streams), mib(1024), str(int(3000 * cases.PATIENCE))], 10, environment=environment, about=3,
                   judge=lambda status, printed, said: {"cell": {"fence": fence, "action": action, "connections": connections, "streams": streams}})
 
     with concurrent.futures.ThreadPoolExecutor(at_once()) as pool:

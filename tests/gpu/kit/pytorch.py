@@ -41,7 +41,7 @@ for name, of in (("nccl", torch.cuda.nccl.version), ("cudnn", torch.backends.cud
 """
 
 
-def script(stage, case, argv, environment=None, phases=None, seconds=110, about=30, settings=None):
+def script(stage, case, argv, environment=None, phases=None, seconds=140, about=30, settings=None):
     """One script, which is given --steps."""
     given = {"python": machine.torch_python(), "script": argv, "phases": phases or ALL, "environment": environment or {}, "settings": settings or {},
              "seconds": float(os.environ.get("RUN_SEC") or RUN_SEC)}

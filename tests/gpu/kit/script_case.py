@@ -110,7 +110,12 @@ class Case:
                 time.sleep(0.15)
             self.shown = last
             say(show=last)
-        return self.timed("on", self.run + self.argv, self.settings("on"), watch)
+        # As users have it, not as often as tests do.
+        environment = self.settings("on")
+        for name in ("TRANSPCKPT_INTERVAL", "TRANSPCKPT_DURABLE_INTERVAL"):
+            if name not in self.spec.get("settings", {}):
+                del environment[name]
+        return self.timed("on", self.run + self.argv, environment, watch)
 
     def killed(self, lines):
         """Killed once it has got half way and there is something to go on from, and started again. Returns status, what both printed,

@@ -3,12 +3,12 @@
  * One cell of the matrix of hazards: a program's streams wait for copies of another thread, and the program goes on with calls that
  * a driver may block in. Does all of it move?
  *
- *   hazard KERNELS FENCE ACTION STREAMS [MIB]
+ *   hazard KERNELS FENCE ACTION STREAMS [MIB [MILLISECONDS]]
  *
  * FENCE: `value`: the streams wait for a word in host memory, which the copier's thread writes after it has submitted its copies and
  * has waited for them, piece by piece, while the program goes on. `event`: they wait for an event behind copies that were all
  * submitted before. MIB is how much is copied.
- * The last line says whether it moved within three seconds; if not, in which calls the threads were, and whether it moved once the
+ * The last line says whether it moved within MILLISECONDS, else three seconds; if not, in which calls the threads were, and whether it moved once the
  * CPU had written the word.
  */
 #include <pthread.h>
@@ -19,13 +19,14 @@
 
 #include "tests/gpu/probes/probe.h"
 
-enum { MOST_STREAMS = 64, PIECE = 4 << 20, LANDING = 64 << 20, PATIENCE_MS = 3000 };
+enum { MOST_STREAMS = 64, PIECE = 4 << 20, LANDING = 64 << 20 };
 
 struct cell {
 	const char *image;
 	bool by_value;
 	const char *action;
 	int streams;
+	double patience_ms;
 	size_t copied;
 	CUcontext context;
 	CUfunction touch;
@@ -232,14 +233,14 @@ static void *watch(void *argument)
 	struct cell *c = argument;
 	bool released = false;
 
-	if (moves_within(c, PATIENCE_MS))
+	if (moves_within(c, c->patience_ms))
 		return NULL;
 	atomic_store(&c->stuck, 1);
 	probe_say("{\"result\": \"stuck\", \"moved\": false, \"program_in\": \"%s\", \"copier_in\": \"%s\"}",
 		  atomic_load(&c->program.call), atomic_load(&c->copying.call));
 	if (c->by_value) {
 		*c->flag = 1;
-		released = moves_within(c, PATIENCE_MS);
+		released = moves_within(c, c->patience_ms);
 		probe_say("{\"released_by_store\": %s}", released ? "true" : "false");
 	}
 	_exit(0); /* what hangs cannot be taken back */
@@ -307,6 +308,7 @@ int main(int argc, char **argv)
 	c.action = argv[3];
 	c.streams = atoi(argv[4]);
 	c.copied = (size_t)(argc > 5 ? atoi(argv[5]) : 1024) << 20;
+	c.patience_ms = argc > 6 ? atoi(argv[6]) : 3000;
 	for (size_t i = 0; i < sizeof actions / sizeof *actions; i++)
 		if (strcmp(actions[i].name, c.action) == 0)
 			action = &actions[i];
