@@ -82,11 +82,15 @@ def toolkit():
 
 def main():
     source, build, kit = (os.path.abspath(p) for p in sys.argv[1:4])
-    shutil.rmtree(kit, ignore_errors=True)
+    for name in os.listdir(kit) if os.path.isdir(kit) else ():
+        if name != "results":  # a run's, which may not be had again
+            path = os.path.join(kit, name)
+            (os.unlink if os.path.isfile(path) else shutil.rmtree)(path)
     made = fill(source, build, kit)
     with open(os.path.join(kit, "kit.json"), "w", encoding="utf-8") as f:
         json.dump({"toolkit": toolkit() if made else 0, "programs": made}, f)
-    size = sum(os.path.getsize(os.path.join(base, name)) for base, _, names in os.walk(kit) for name in names)
+    size = sum(os.path.getsize(os.path.join(base, name)) for base, _, names in os.walk(kit) for name in names
+               if not base.startswith(os.path.join(kit, "results")))
     print(f"{kit}: {size / 2**20:.1f} MiB" + ("" if made else ", without programs for hardware: there is no nvcc here"))
     if size > MOST_BYTES:
         sys.exit(f"make_kit: that is more than {MOST_BYTES >> 20} MiB")

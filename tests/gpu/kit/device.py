@@ -7,7 +7,11 @@ ATTRIBUTES = 160
 
 
 def main():
-    cuda = ctypes.CDLL("libcuda.so.1")
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        print(json.dumps({"result": "refused", "call": "dlopen", "error": str(error)}))
+        return
     number, name = ctypes.c_int(), ctypes.create_string_buffer(200)
     device = ctypes.c_int()
     found = {}

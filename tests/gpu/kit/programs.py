@@ -50,6 +50,9 @@ def ready(stage, names):
     """Makes what is needed of these, and says so. False if they cannot be had."""
     if are_carried():
         return True
+    if not driver_version():
+        stage.say("programs", "not there", why="no driver that tells its version")
+        return False
     missing = [name for name in names if not os.path.exists(os.path.join(MADE, name))]
     if missing and not machine.nvcc():
         stage.say("programs", "not there", why="the kit has none for this driver, and there is no nvcc")
