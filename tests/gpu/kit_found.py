@@ -65,6 +65,7 @@ def main():
     checks.ok(os.path.exists(f"{ROOT}/ended/self.jsonl") and not rows("self", "ended"), "the kit that was to be ended had begun", rows("self", "ended"))
     report = read(f"{ROOT}/report")
     checks.ok("| fence | program does |" in report and "STUCK" in report and "| classifier | passed |" in report, "the report has tables", report)
+    checks.ok(os.path.exists(f"{ROOT}/kit/results/report.md"), "and lies beside the results")
     checks.ok(not of_root(), "no process is left", of_root())
     left = [os.path.join(folder, name) for folder in ("dev/shm", "tmp") for name in os.listdir(f"{ROOT}/{folder}")]
     checks.ok(not left, "and no files", left)

@@ -34,7 +34,8 @@ def parents():
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             fields = stacks.read(f"/proc/{entry}/stat").rpartition(")")[2].split()
-            if len(fields) > 1 and fields[0] not in "ZX":
+            # One that has ended, but for a thread that cannot, is still there.
+            if len(fields) > 17 and (fields[0] not in "ZX" or int(fields[17]) > 1):
                 found[int(entry)] = int(fields[1])
     return found
 
@@ -48,9 +49,9 @@ def descendants(root):
 
 
 def marked(mark):
-    """The processes that have it in their environment."""
+    """Those of this process's descendants that have it in their environment. Orphans are among them: they are adopted."""
     found = set()
-    for pid in parents():
+    for pid in descendants(os.getpid()):
         try:
             with open(f"/proc/{pid}/environ", "rb") as f:
                 if f"{MARK}={mark}".encode() in f.read().split(b"\0"):

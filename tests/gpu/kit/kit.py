@@ -4,7 +4,7 @@
 
   run.sh STAGE [CASE...]    probes, trainers, pytorch, nccl or large; `all` is all of them in this order. CASE may be a pattern
   run.sh first              all of them in nine minutes, each with its share of the time: what matters most in each comes first
-  run.sh report             the tables of what is in the folder of results, as Markdown
+  run.sh report             the tables of what is in the folder of results, as Markdown; report.md there has them, too
   run.sh self               a case that hangs, to see that it becomes a result
 
 RESULTS is the folder of results (results/ beside run.sh), LIMIT how many seconds a stage may take. Each result is a line of
@@ -42,6 +42,8 @@ def stage(name, results, limit, patterns):
         good = this.close()
         shutil.rmtree(work, ignore_errors=True)
     print("\n" + report.page(name, this.rows), flush=True)
+    with open(os.path.join(results, "report.md"), "w", encoding="utf-8") as f:
+        f.write(report.document(results))
     return good
 
 
