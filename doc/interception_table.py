@@ -126,7 +126,7 @@ RULES = [
      r"cuCtxDestroy_v2|cuDevicePrimaryCtxRe(set|lease)_v2"),
     ("stream", M, "by its body in hooks/cuda_context.c: the other device gets access to the arena, as to what the driver makes", r"cuCtxEnablePeerAccess"),
     ("stream", M, "by its body in hooks/cuda_context.c: a larger heap for memory that kernels take themselves", r"cuCtxSetLimit"),
-    ("stream", P, "real in every mode", r"cuCtxSynchronize|cuStreamWaitEvent(_ptsz)?|cuEvent(Create|Destroy_v2|Synchronize)|"
+    ("stream", P, "real in every mode", r"cuCtxSynchronize(_v2)?|cuStreamWaitEvent(_ptsz)?|cuEvent(Create|Destroy_v2|Synchronize)|"
      r"cuEventRecord(WithFlags)?(_ptsz)?|cuStreamAddCallback(_ptsz)?|cuDevicePrimaryCtxRetain"),
     ("stream", G, "frees all memory when the last reference goes; the arena is not told",
      r"cuDevicePrimaryCtxRelease(_v2)?|cuCtxDetach"),
@@ -145,7 +145,7 @@ RULES = [
     ("stream", N, "streams of green contexts get an identity at their first operation; all such streams share one",
      r"cuGreenCtx\w+"),
     ("stream", N, "waiting for and ordering whole contexts: real in every mode",
-     r"cuCtxSynchronize_v2|cuCtxRecordEvent|cuCtxWaitEvent|cuFlushGPUDirectRDMAWrites"),
+     r"cuCtxRecordEvent|cuCtxWaitEvent|cuFlushGPUDirectRDMAWrites"),
     ("stream", N, "questions and limits: real in every mode, answers are not logged",
      r"cuCtx(Get|Set|Reset)\w+|cuStream(Get|Set|Copy)\w+"),
     ("stream", N, "managed memory, whose allocation marks", r"cuStreamAttachMemAsync(_ptsz)?"),

@@ -176,3 +176,12 @@ CUresult tpck_hook_cuCtxSynchronize(void)
 	tpck_engine_device_waited();
 	return result;
 }
+
+/* What the name means to programs of CUDA 13: of a context that need not be the current one. */
+CUresult tpck_hook_cuCtxSynchronize_v2(CUcontext ctx)
+{
+	CUresult result = TPCK_CALL(cuCtxSynchronize_v2, ctx);
+
+	tpck_engine_device_waited();
+	return result;
+}
