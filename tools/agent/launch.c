@@ -408,6 +408,9 @@ void launch_settle_adopted(struct agent *agent)
 					live->newest_step = best;
 				} else if (!any || header->step > best) {
 					live_image_state(live, i, TPCK_IMAGE_COMMITTED, TPCK_IMAGE_HELD);
+				} else if (live->pid > 0) {
+					/* The last agent kept it while it was read. If all images are such, none would be free again. */
+					live_image_state(live, i, TPCK_IMAGE_COMMITTED, TPCK_IMAGE_FREE);
 				}
 			}
 		}
