@@ -9,7 +9,7 @@
 int tpck_driver_bind(void);
 /* A symbol of the real driver, or NULL. Binds first. */
 void *tpck_driver_symbol(const char *symbol);
-/* Its path, or "". */
+/* The path of the driver's library, or "". */
 const char *tpck_driver_path(void);
 /* Whether a driver library has been mapped by somebody, so that symbols asked for may be its. */
 int tpck_driver_mapped(void);

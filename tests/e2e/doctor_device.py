@@ -173,7 +173,7 @@ def is_empty(place):
 def whole(doctor):
     begun = time.monotonic()
     doctor.look()
-    # That were some 18 processes.
+    # By now some 18 processes have been started.
     doctor.patience = round(max(2.0, (time.monotonic() - begun) / 2), 1)
     bad = [r for r in doctor.rows if r["finding"] == "bad"]
     absent = [w for w in PROBES + ROWS if not any(r["what"] == w for r in doctor.rows)]

@@ -115,7 +115,7 @@ static void finish(struct sim_op *op);
 
 static void release(struct sim_op *op);
 
-/* Its channel comes to the next one. */
+/* The operation's channel comes to the next one. */
 static void pass(struct sim_op *op)
 {
 	struct sim_op *next = op->channel_next;
