@@ -11,6 +11,7 @@
 #include "hooks/cuda_driver.h"
 #include "runtime/base/block_digest.h"
 #include "runtime/base/log.h"
+#include "runtime/base/whole_file.h"
 
 struct relaxed {
 	CUstreamCaptureMode mode;
@@ -310,29 +311,9 @@ static int device_free(uint64_t address)
 
 static CUfunction digest_function;
 
-/* The whole of a file in memory, or NULL. */
-static void *read_whole(const char *path)
-{
-	FILE *file = fopen(path, "re");
-	void *content = NULL;
-	long bytes;
-
-	if (!file)
-		return NULL;
-	if (!fseek(file, 0, SEEK_END) && (bytes = ftell(file)) > 0 && !fseek(file, 0, SEEK_SET)) {
-		content = malloc((size_t)bytes);
-		if (content && fread(content, 1, (size_t)bytes, file) != (size_t)bytes) {
-			free(content);
-			content = NULL;
-		}
-	}
-	fclose(file);
-	return content;
-}
-
 static int digest_load(const char *path)
 {
-	void *code = read_whole(path);
+	void *code = tpck_whole_file(path);
 	struct relaxed before = relax();
 	CUmodule module;
 	CUresult result;

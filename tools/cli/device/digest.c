@@ -7,30 +7,12 @@
 
 #include "runtime/base/block_digest.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/whole_file.h"
 #include "tools/cli/device/driver.h"
 #include "tools/cli/device/probe.h"
 #include "tools/cli/device/probes.h"
 
 /* ---- the file ------------------------------------------------------------------------------------------ */
-
-static void *read_whole(const char *path)
-{
-	FILE *file = fopen(path, "re");
-	void *content = NULL;
-	long bytes;
-
-	if (!file)
-		return NULL;
-	if (!fseek(file, 0, SEEK_END) && (bytes = ftell(file)) > 0 && !fseek(file, 0, SEEK_SET)) {
-		content = malloc((size_t)bytes);
-		if (content && fread(content, 1, (size_t)bytes, file) != (size_t)bytes) {
-			free(content);
-			content = NULL;
-		}
-	}
-	fclose(file);
-	return content;
-}
 
 void *probe_kernel_code(char *path, size_t size)
 {
@@ -40,14 +22,14 @@ void *probe_kernel_code(char *path, size_t size)
 
 	if (probe_cli.settings.kernels[0]) {
 		snprintf(path, size, "%s", probe_cli.settings.kernels);
-		return read_whole(path);
+		return tpck_whole_file(path);
 	}
 	(void)cli_library("libtranspckpt.so", library);
 	slash = strrchr(library, '/');
 	/* The last that was looked for is not the one to name where there is none. */
 	for (size_t i = sizeof names / sizeof *names; i-- && !code;) {
 		if (snprintf(path, size, "%.*s/transpckpt/%s", slash ? (int)(slash - library) : 1, slash ? library : ".", names[i]) < (int)size)
-			code = read_whole(path);
+			code = tpck_whole_file(path);
 	}
 	return code;
 }
