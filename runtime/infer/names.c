@@ -168,6 +168,7 @@ static struct tpck_named_kernel name_list_kernel(const char *name, uint32_t para
 {
     struct tpck_named_kernel kernel = {.role = TPCK_ROLE_NEUTRAL, .list = true};
     kernel.checks = strstr(name, "non_finite") || strstr(name, "ScaleFunctor") || strstr(name, "ScalePtrFunctor");
+    kernel.fill = strstr(name, "ZeroFunctor") != NULL;
     for (size_t i = 0; i < sizeof list_kernels / sizeof *list_kernels; i++)
         if (strstr(name, list_kernels[i].part)) {
             kernel.family = list_kernels[i].family;

@@ -391,6 +391,19 @@ def clear_after():
 
 
 @job
+def clear_after_large():
+    """So many parameters that optimizer and clearing are several launches each, and batches that are drawn on the device."""
+    parameters = [nn.Parameter(torch.zeros(n, device='cuda')) for n in (60 << 20, 24 << 20)]
+    optimizer = optim.Adam(parameters, fused=True)
+    for i in steps(8):
+        for w in parameters:
+            (w - torch.randn(1, device='cuda')).square().mean().backward()
+        apply(i, optimizer)
+        with window('zero_grad'):
+            optimizer.zero_grad(set_to_none=False)
+
+
+@job
 def evaluate_often():
     """Evaluation every fourth step, of changing length, with the best model saved."""
     model = GPT().cuda()
