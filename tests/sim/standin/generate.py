@@ -95,7 +95,7 @@ def version_script(rows):
     nodes = {}
     for name, (version, _, _) in rows.items():
         nodes.setdefault(version, []).append(name)
-    if set(nodes) == {''}:
+    if set(nodes) <= {''}:  # also where it is needed, and nothing of it is imported
         return None
     own = max(nodes, key=lambda v: len(nodes[v]))
     text = []
