@@ -233,6 +233,7 @@ void tpck_boundary(struct tpck_thread *self)
 			       (unsigned long long)engine->step);
 	engine->phase_seen = false;
 	status_inference(self, now);
+	tpck_host_memory_look(true);
 	if (engine->settings.backpressure[1] == 't' && tpck_images_room())
 		tpck_copier_drain(60);
 	if (engine->stream_captures > 0 || !tpck_gate_close(self, GATE_LIMIT_NS)) {
@@ -258,7 +259,10 @@ void tpck_boundary(struct tpck_thread *self)
 
 void tpck_engine_device_waited(void)
 {
-	if (tpck_engine_mode() == TPCK_MODE_LIVE && !engine->stream_captures)
+	if (tpck_engine_mode() != TPCK_MODE_LIVE)
+		return;
+	tpck_host_memory_look(false);
+	if (!engine->stream_captures)
 		tpck_copier_catch_up();
 }
 

@@ -126,6 +126,11 @@ void tpck_engine_unreserve(struct tpck_thread *self, uint64_t address, uint64_t 
 void tpck_engine_map(struct tpck_thread *self, uint64_t address, uint64_t bytes, uint64_t handle);
 void tpck_engine_access(struct tpck_thread *self, uint64_t address, uint64_t bytes);
 void tpck_engine_unmap(struct tpck_thread *self, uint64_t address, uint64_t bytes);
+/* Pinned host memory of the driver's: it was given; before it is given back; the program asked for the device address of one within it, so that kernels
+ * may write there. */
+void tpck_engine_host_memory(const void *host, uint64_t bytes);
+void tpck_engine_host_memory_ends(const void *host);
+void tpck_engine_host_memory_shown(const void *host);
 /* Whether memory on this device is followed. */
 bool tpck_engine_maps_here(int device);
 /* Whatever the program has on this device, now or later, can be used by another one as well. */

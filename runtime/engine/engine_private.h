@@ -168,4 +168,8 @@ static inline void tpck_record_operation(struct tpck_thread *thread, uint32_t to
 	thread->operations++;
 }
 
+/* ---- host_memory.c ---- */
+/* Host memory that kernels may write to has been changed: later snapshots are marked so. Only small pieces are looked at unless all are to be. */
+void tpck_host_memory_look(bool all);
+
 #endif

@@ -7,6 +7,7 @@
 #include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/infer/roles.h"
+#include "runtime/track/host_memory.h"
 #include "runtime/track/mappings.h"
 #include "runtime/track/settle.h"
 
@@ -142,6 +143,8 @@ enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call
 	call->token.thread = self->id;
 	token = token_digest(&call->token, call->numbers);
 	mode = tpck_engine_mode();
+	if (__builtin_expect(atomic_load_explicit(&tpck_host_memory_shown_anew, memory_order_relaxed), 0))
+		tpck_host_memory_keep();
 	if (self->launches)
 		tpck_settle(self, mode == TPCK_MODE_FORWARD ? SETTLE_FORWARD_NS : SETTLE_NS, mode == TPCK_MODE_FORWARD);
 	if (__builtin_expect(mode != TPCK_MODE_LIVE, 0)) {

@@ -108,6 +108,13 @@ export HEAP
 same 1 "a larger heap for kernels" "$D/work/device" "$kernels" heap
 ok "a larger heap: a line says that there is no going on" grep -q '^transpckpt: .*cannot be resumed: kernels of the program take memory' preloaded.err
 unset HEAP
+same 0 "host memory that kernels may write to" "$D/work/device" "$kernels" mapped
+MAPPED=1
+export MAPPED
+same 1 "host memory that a kernel writes to" "$D/work/device" "$kernels" mapped
+ok "host memory that a kernel writes to: a line says that there is no going on" grep -q '^transpckpt: .*cannot be resumed: host memory' preloaded.err
+ok "host memory that a kernel writes to: it does" grep -qx 1 plain.out
+unset MAPPED
 CLOSE_FROM=100
 export CLOSE_FROM
 same 1 "descriptors closed while training" "$D/work/device" "$kernels" loop

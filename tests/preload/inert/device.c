@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program that uses the driver well and badly, and prints every result: the codes and their order are to be
  * the same with and without a preloaded library.
- *   device KERNELS errors | capture | loop | fork | full | memory | contexts | release | peers
+ *   device KERNELS errors | capture | loop | fork | full | memory | contexts | release | peers | heap | mapped
  * With CLOSE_FROM=N in its environment it closes all descriptors from N on every ten iterations. */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -556,13 +556,34 @@ static int do_heap(void)
 	return 0;
 }
 
+/* Host memory that a kernel may write to, and does where MAPPED says so. */
+static int do_mapped(void)
+{
+	int *host = NULL;
+	CUdeviceptr p = 0;
+
+	begin();
+	TRY(cuMemHostAlloc((void **)(void *)&host, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+	TRY(cuMemHostGetDevicePointer(&p, host, 0));
+	memset(host, 0, 4096);
+	TRY(launch(0, 0));
+	if (getenv("MAPPED"))
+		TRY(launch(p, 10));
+	TRY(cuStreamSynchronize(stream));
+	printf("%d\n", host[9]);
+	TRY(cuMemFreeHost(host));
+	TRY(cuCtxSynchronize());
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		int (*run)(void);
 	} habits[] = {{"errors", do_errors}, {"capture", do_capture}, {"loop", do_loop}, {"fork", do_fork}, {"full", do_full},
-		      {"memory", do_memory}, {"contexts", do_contexts}, {"release", do_release}, {"peers", do_peers}, {"heap", do_heap}};
+		      {"memory", do_memory}, {"contexts", do_contexts}, {"release", do_release}, {"peers", do_peers}, {"heap", do_heap},
+		      {"mapped", do_mapped}};
 
 	if (argc != 3)
 		return 2;
