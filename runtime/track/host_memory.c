@@ -26,7 +26,7 @@ static struct {
 	uint64_t bytes;
 	void *kept;
 	bool filled;
-} watched[WATCHED_MOST];
+} watched[WATCHED_MOST] TPCK_LARGE;
 static unsigned known_count, watched_count;
 static uint64_t watched_bytes;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -14,6 +14,7 @@
 #define FIRST 0x4b0000000000ull
 #define END 0x540000000000ull
 #define UNIT (2ull << 20)
+#define LARGEST (256ull << 30)
 
 enum { HASH_BITS = 12, VACANT = 64 };
 
@@ -40,6 +41,9 @@ uint64_t tpck_mappings_place(uint64_t bytes, uint64_t alignment)
 
 	if (!bytes || bytes > END - FIRST || (unit & (unit - 1)))
 		return 0;
+	/* A range of its own size begins at a multiple of it, as page tables have it: a driver need not give a large one at any other place. */
+	while (unit < bytes && unit < LARGEST)
+		unit *= 2;
 	for (unsigned i = vacant_count; i-- > 0;) {
 		if (vacant[i].bytes != bytes || vacant[i].address & (unit - 1))
 			continue;

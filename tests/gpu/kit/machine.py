@@ -130,7 +130,7 @@ def driver_path():
 def facts():
     """Of the machine, without its driver's help."""
     library = driver_path()
-    known = set(stacks.read(path("shim", "driver_symbols.txt")).split())
+    known = {line for line in stacks.read(path("shim", "driver_symbols.txt")).splitlines() if line and not line.startswith("#")}
     exported = driver_symbols(library) if library else set()
     return {
         "kernel": platform.release(), "glibc": " ".join(platform.libc_ver()), "python": platform.python_version(), "cores": os.cpu_count(),

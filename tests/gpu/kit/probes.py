@@ -76,7 +76,7 @@ def hazards(stage, fence):
         if action == "blocking":
             environment["CUDA_LAUNCH_BLOCKING"] = "1"
         stage.run(f"hazard-{fence}-{action}-{connections}-{streams}",
-                  [machine.probe("hazard"), machine.kernels(), fence, action, str(streams), mib(1024), str(int(3000 * cases.PATIENCE))], 10, environment=environment, about=3,
+                  [machine.probe("hazard"), machine.kernels(), fence, action, str(streams), mib(1024), str(int(3000 * cases.PATIENCE))], 40, environment=environment, about=3,
                   judge=lambda status, printed, said: {"cell": {"fence": fence, "action": action, "connections": connections, "streams": streams}})
 
     with concurrent.futures.ThreadPoolExecutor(at_once()) as pool:
@@ -119,6 +119,7 @@ def main(stage):
     stage.run("vmm", [machine.probe("vmm"), mib(4096)], 30)
     pieces = str(max(4, int(mib(4096)) // 64))
     stage.run("tmpfs", [machine.probe("tmpfs"), machine.kernels(), f"/dev/shm/tpck-kit-probe.{os.getpid()}", pieces], 60)
+    stage.run("places", [machine.probe("address"), ARENA, "places"], 20)
     addresses(stage)
     hazards(stage, "event")
     addresses_with_torch(stage)

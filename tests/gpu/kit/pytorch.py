@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stage `pytorch`: scripts of users plain, with the library switched off and on, killed and started again."""
+"""The stage `pytorch`: scripts of users plain, with the library switched off and on, killed and started again. Those of JAX and CuPy are among
+them, where their Python has them."""
+import concurrent.futures
 import json
 import os
 import sys
@@ -10,6 +12,7 @@ import programs
 TORCH, SCRIPTS = os.path.join(machine.TESTS, "torch"), os.path.join(machine.TESTS, "gpu", "scripts")
 ALL, SOME = ["disabled", "on", "killed"], ["on", "killed"]
 GPT = [os.path.join(TORCH, "gpt.py"), "--accumulate", "1"]
+REPEATABLE_JAX = {"XLA_FLAGS": "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"}
 # What matters most comes first. Name: script, environment, what is done beside the plain run.
 CASES = {
     "mlp": ([os.path.join(TORCH, "mlp.py"), "--optimizer", "Adam-fused", "--hidden", "512,512"], {}, ALL),
@@ -17,7 +20,7 @@ CASES = {
     "conv": ([os.path.join(TORCH, "conv.py")], {}, ALL),
     "readback": ([os.path.join(SCRIPTS, "readback.py")], {}, SOME),
     "graph": ([os.path.join(TORCH, "graph.py")], {}, SOME),
-    "expandable": (GPT, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, SOME),
+    "expandable": (GPT, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "TRANSPCKPT_LOG": "debug"}, SOME),
     "compiled": ([os.path.join(TORCH, "compiled.py")], {}, SOME),
     "compiled-graphs": ([os.path.join(TORCH, "compiled.py"), "--mode", "reduce-overhead"], {}, SOME),
     "one-connection": (GPT, {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, SOME),
@@ -25,7 +28,18 @@ CASES = {
     "bf16": (GPT + ["--precision", "bf16", "--recompute"], {}, SOME),
     "foreach": (GPT + ["--optimizer", "foreach"], {}, SOME),
     "blocking": (GPT, {"CUDA_LAUNCH_BLOCKING": "1"}, SOME),
+    "gpt2-not-killed": ([os.path.join(SCRIPTS, "gpt2.py")], {}, ["on"]),
+    "gpt2": ([os.path.join(SCRIPTS, "gpt2.py")], {}, SOME),
+    "nanogpt": ([os.path.join(TORCH, "nanogpt.py")], {}, SOME),
+    "transformers": ([os.path.join(TORCH, "transformers_trainer.py")], {}, SOME),
+    "jax": ([os.path.join(SCRIPTS, "jax_mlp.py")], {**REPEATABLE_JAX, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, SOME),
+    "jax-most-memory": ([os.path.join(SCRIPTS, "jax_mlp.py")], REPEATABLE_JAX, SOME),
+    "cupy": ([os.path.join(machine.TESTS, "stacks", "cupy_loop.py"), "--allocator", "async"], {}, SOME),
 }
+# Scripts that need no PyTorch, and what they need.
+OWN = {"jax": "jax, optax", "jax-most-memory": "jax, optax", "cupy": "cupy"}
+# How many cases at the same time: no figure of time is worth anything then.
+TOGETHER = int(os.environ.get("TOGETHER") or 1)
 # A run's steps are to take so long: time for the library to learn, and to be killed in.
 RUN_SEC = 4
 
@@ -41,12 +55,16 @@ for name, of in (("nccl", torch.cuda.nccl.version), ("cudnn", torch.backends.cud
 """
 
 
-def script(stage, case, argv, environment=None, phases=None, seconds=140, about=30, settings=None):
-    """One script, which is given --steps."""
+def script(stage, case, argv, environment=None, phases=None, seconds=140, about=30, settings=None, tests=None):
+    """One script, which is given --steps. `tests` is machine.test_environment's, where it was made already."""
+    if case in OWN and not machine.said_by([machine.torch_python(), "-c", f"import {OWN[case]}; print(1)"]):
+        if stage.wanted(case):
+            stage.say(case, "not there", why=f"no {OWN[case]} there")
+        return
     given = {"python": machine.torch_python(), "script": argv, "phases": phases or ALL, "environment": environment or {}, "settings": settings or {},
-             "seconds": float(os.environ.get("RUN_SEC") or RUN_SEC)}
+             "own": case in OWN, "seconds": float(os.environ.get("RUN_SEC") or RUN_SEC)}
     stage.run(case, [sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "script_case.py"), json.dumps(given)], seconds,
-              about=about, environment=machine.test_environment(stage.work))
+              about=about, environment=tests or machine.test_environment(stage.work))
 
 
 def main(stage):
@@ -55,5 +73,6 @@ def main(stage):
         return
     programs.ready(stage, ["digest.fatbin"])
     stage.run("versions", [machine.torch_python(), "-c", VERSIONS], 60)
-    for name, (argv, environment, phases) in CASES.items():
-        script(stage, name, argv, environment, phases)
+    tests = machine.test_environment(stage.work)
+    with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:
+        list(pool.map(lambda name: script(stage, name, CASES[name][0], *CASES[name][1:], tests=tests), CASES))

@@ -43,6 +43,7 @@
  *   pageable_access  the device says that kernels can use ordinary memory
  *   refuse_hint    a reservation at a fixed address fails
  *   move_hint      a reservation at a fixed address is made elsewhere
+ *   odd_hint       the same, unless its size is a power of two
  */
 struct sim_settings sim_settings;
 static atomic_uint_fast64_t allocs, launches, nccl_stalls, nccl_errors;
@@ -101,6 +102,8 @@ static void read_fault(char *f)
 		sim_settings.refuse_hint = true;
 	else if (!strcmp(f, "move_hint"))
 		sim_settings.move_hint = true;
+	else if (!strcmp(f, "odd_hint"))
+		sim_settings.odd_hint = true;
 	else
 		fprintf(stderr, "simgpu: unknown fault '%s' in SIMGPU_FAULT\n", f);
 }

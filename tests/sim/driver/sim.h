@@ -39,7 +39,7 @@ struct sim_settings {
 	int n_overrides;
 	bool execute;
 	bool waiting_allocations;
-	bool refuse_hint, move_hint, no_memops, dead_memops, pageable_access;
+	bool refuse_hint, move_hint, odd_hint, no_memops, dead_memops, pageable_access;
 	bool helpful_straddle, helpful_loading, helpful_queues, helpful_pageable, helpful_channels, helpful_memory;
 	unsigned connections; /* channels of a kind and context */
 	int queue;  /* operations that a stream takes */

@@ -40,7 +40,7 @@ SIM_API CUresult cuMemAddressReserve(CUdeviceptr *out, size_t bytes, size_t alig
 	struct reservation *r = calloc(1, sizeof *r);
 	if (!r)
 		return sim_return(CUDA_ERROR_OUT_OF_MEMORY);
-	r->va = sim_va_reserve(bytes, align, sim_settings.move_hint ? 0 : hint, false);
+	r->va = sim_va_reserve(bytes, align, sim_settings.move_hint || (sim_settings.odd_hint && (bytes & (bytes - 1))) ? 0 : hint, false);
 	if (!r->va) {
 		free(r);
 		return sim_return(CUDA_ERROR_OUT_OF_MEMORY);
