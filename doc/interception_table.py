@@ -109,9 +109,8 @@ RULES = [
     ("copy", F, "an operation; the value is part of the token",
      r"cuMemsetD(2D)?(8|16|32)(_v2)?(Async)?(_ptds|_ptsz)?"),
     ("copy", N, "copies of arrays, whose creation marks", r"cuMemcpy(AtoA|AtoD|AtoH|DtoA|HtoA)\w*"),
-    ("copy", G, "batches as CUDA 12.8 and 12.9 know them, batches in three dimensions, copies between contexts in three "
-     "dimensions, and decompression: made in every mode; what they bring to the host is not in the log",
-     r"cuMemcpyBatchAsync(_ptsz)?|cuMemcpy3DBatchAsync\w*|cuMemcpy3DPeer\w*|cuMemBatchDecompressAsync(_ptsz)?"),
+    ("copy", G, "batches as CUDA 12.8 and 12.9 know them, batches in three dimensions, and decompression: made in every mode; what they bring to the host is not in the log",
+     r"cuMemcpyBatchAsync(_ptsz)?|cuMemcpy3DBatchAsync\w*|cuMemBatchDecompressAsync(_ptsz)?"),
     ("copy", G, "entry points of CUDA before 3.2 with another ABI: made in every mode, and not in the log",
      r"cuMemcpy(2D|3D|2DUnaligned|HtoD|DtoH|DtoD)(Async)?|cuMemsetD(2D)?(8|16|32)"),
 
@@ -124,7 +123,7 @@ RULES = [
     ("stream", F, "the answer is logged and given again while running forward",
      r"cuStreamQuery(_ptsz)?|cuEventQuery|cuEventElapsedTime(_v2)?"),
     ("stream", F, "an operation; a wait is not made while running forward, since the write before it is not made either",
-     r"cuStream(Wait|Write)Value(32|64)_v2(_ptsz)?"),
+     r"cuStream(Wait|Write)Value(32|64)(_v2)?(_ptsz)?"),
     ("stream", F, "the end of the context that all is in frees all memory at once: the arena gives it back, and no snapshots are taken from then on",
      r"cuCtxDestroy_v2|cuDevicePrimaryCtxRe(set|lease)_v2"),
     ("stream", M, "by its body in hooks/cuda_context.c: the other device gets access to the arena, as to what the driver makes", r"cuCtxEnablePeerAccess"),
@@ -138,9 +137,6 @@ RULES = [
      r"cuStreamBeginCapture_ptsz"),
     ("stream", N, "capture from the inside: real", r"cuStreamGetCaptureInfo\w*|cuStreamUpdateCaptureDependencies\w*|"
      r"cuStreamIsCapturing(_ptsz)?|cuThreadExchangeStreamCaptureMode"),
-    ("stream", G, "memory operations as CUDA before 11.7 knows them: made in every mode; while running forward a wait may be for a "
-     "write that is not made",
-     r"cuStream(Wait|Write)Value(32|64)(_ptsz)?|cuStreamBatchMemOp(_ptsz)?"),
     ("stream", G, "waiting for and signalling other APIs: real in every mode",
      r"cu(Signal|Wait)ExternalSemaphoresAsync(_ptsz)?"),
     ("stream", N, "contexts are the driver's; the engine uses the one that is current at the first operation",

@@ -328,6 +328,47 @@ CUresult tpck_hook_cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback c
 		return result;                                             \
 	} while (0)
 
+/* As CUDA before 11.7 knows them. */
+CUresult tpck_hook_cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
+{
+	MEMORY_OPERATION(4, stream, addr, value, cuStreamWaitValue32, stream, addr, value, flags);
+}
+
+CUresult tpck_hook_cuStreamWaitValue32_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
+{
+	MEMORY_OPERATION(4, tpck_per_thread(stream), addr, value, cuStreamWaitValue32_ptsz, stream, addr, value, flags);
+}
+
+CUresult tpck_hook_cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
+{
+	MEMORY_OPERATION(8, stream, addr, value, cuStreamWaitValue64, stream, addr, value, flags);
+}
+
+CUresult tpck_hook_cuStreamWaitValue64_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
+{
+	MEMORY_OPERATION(8, tpck_per_thread(stream), addr, value, cuStreamWaitValue64_ptsz, stream, addr, value, flags);
+}
+
+CUresult tpck_hook_cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
+{
+	MEMORY_OPERATION(4, stream, addr, value, cuStreamWriteValue32, stream, addr, value, flags);
+}
+
+CUresult tpck_hook_cuStreamWriteValue32_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
+{
+	MEMORY_OPERATION(4, tpck_per_thread(stream), addr, value, cuStreamWriteValue32_ptsz, stream, addr, value, flags);
+}
+
+CUresult tpck_hook_cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
+{
+	MEMORY_OPERATION(8, stream, addr, value, cuStreamWriteValue64, stream, addr, value, flags);
+}
+
+CUresult tpck_hook_cuStreamWriteValue64_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
+{
+	MEMORY_OPERATION(8, tpck_per_thread(stream), addr, value, cuStreamWriteValue64_ptsz, stream, addr, value, flags);
+}
+
 CUresult tpck_hook_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	MEMORY_OPERATION(4, stream, addr, value, cuStreamWaitValue32_v2, stream, addr, value, flags);
