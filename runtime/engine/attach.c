@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
 #include "runtime/capture/readback.h"
@@ -176,6 +177,26 @@ static void on_surprise(const struct tpck_held *what)
 		      (unsigned long long)what->step);
 }
 
+/* A job of which no iteration is found is not protected, and its user may not know. One that uploads little may be at something else than training. */
+enum { UPLOADS_OF_TRAINING = 200 };
+
+static void unprotected_note(const struct tpck_infer_summary *summary)
+{
+	static uint64_t begun;
+	static bool said;
+	uint64_t now = tpck_clock_monotonic_ns();
+	double seconds = engine->settings.stall_sec / 2;
+
+	if (!summary->ops || engine->uncaptured || seconds <= 0)
+		return;
+	begun = begun ? begun : now;
+	if (said || summary->uploads < UPLOADS_OF_TRAINING || (double)(now - begun) < seconds * 1e9)
+		return;
+	said = true;
+	tpck_log_warn("no checkpoints so far: in %llu operations on the device no iteration of a training loop is found (%s). If this is training, it is not "
+		      "protected: keep the program's own checkpoints, and see transpckpt show", (unsigned long long)summary->ops, summary->reason);
+}
+
 /* While no boundary has been seen, `show` says what inference is missing. */
 static void reason_note(void)
 {
@@ -188,8 +209,10 @@ static void reason_note(void)
 		return;
 	tpck_infer_summary(engine->infer, &summary);
 	tpck_bias_unlock(&engine->infer_lock, self);
-	if (!engine->step)
+	if (!engine->step) {
 		tpck_engine_reason("%.190s", summary.reason);
+		unprotected_note(&summary);
+	}
 	engine->control->status.operations = summary.ops;
 }
 

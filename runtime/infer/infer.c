@@ -33,7 +33,7 @@ struct tpck_infer {
     uint32_t first_thread, backward_thread; /* of the first kernel, and of the last of a backward pass */
     uint32_t other_thread;                  /* of the last kernel of another thread than that */
     uint64_t backward_kernels, other_kernels;
-    uint64_t now, short_ops;
+    uint64_t now, short_ops, uploads;
     uint64_t iterations, last_boundary, period, sure_since;
     uint64_t disputes, last_dispute;
     uint32_t optimizer_ops;
@@ -388,6 +388,7 @@ static bool pass_copy(struct tpck_infer *infer, const struct tpck_token *token)
 unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *token)
 {
     unsigned verdict;
+    infer->uploads += token->op == TPCK_OP_H2D;
     if (infer->calm && (token->op == TPCK_OP_KERNEL ? pass_kernel(infer, token) : pass_copy(infer, token))) {
         tpck_pattern_pass(&infer->pattern);
         infer->now++;
@@ -437,6 +438,7 @@ void tpck_infer_summary(const struct tpck_infer *infer, struct tpck_infer_summar
     *summary = (struct tpck_infer_summary){
         .ops = infer->now,
         .short_ops = infer->short_ops,
+        .uploads = infer->uploads,
         .iterations = infer->iterations,
         .period = infer->period,
         .sure_since = infer->sure ? infer->sure_since : infer->now,

@@ -77,6 +77,7 @@ struct tpck_infer_options {
 struct tpck_infer_summary {
     uint64_t ops;             /**< operations fed */
     uint64_t short_ops;       /**< of them, those that could not matter and were taken in at little cost */
+    uint64_t uploads;         /**< of them, copies from the host to the device */
     uint64_t iterations;      /**< boundaries announced */
     uint64_t period;          /**< operations between the last two of them; 0 before */
     uint64_t sure_since;      /**< the operation (from 0) since which boundaries are announced; ops if not sure */
