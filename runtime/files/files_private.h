@@ -53,6 +53,8 @@ void tpck_files_breathe(void);
 int tpck_files_await(uint64_t order, uint64_t device);
 
 /* ---- wanted.c ---- */
+/* This process copies, packs, builds, edits or starts what others have made (runtime/wire/rules.h): nothing is recognised here. */
+extern bool tpck_files_tool __attribute__((visibility("hidden")));
 bool tpck_files_wanted(int folder, const char *path);
 /* A path of the text `path`, made absolute without looking at links. */
 bool tpck_files_absolute(int folder, const char *path, char *out, size_t size);

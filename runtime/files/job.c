@@ -88,6 +88,7 @@ TPCK_AT_START void tpck_files_start(const struct tpck_settings *settings, const 
 	char shm[TPCK_SETTING_TEXT_MAX + 16];
 	struct tpck_view *view = NULL;
 	struct tpck_text folder;
+	ssize_t got;
 
 	tpck_files_settings = settings;
 	if (strcmp(settings->files, "none") == 0)
@@ -102,7 +103,10 @@ TPCK_AT_START void tpck_files_start(const struct tpck_settings *settings, const 
 		.settings = settings, .environment = environ, .job = job, .library = library, .start_folder = start_folder,
 	};
 	home = (int32_t)syscall(SYS_getpid);
-	learns = tpck_rules_auto(settings);
+	got = syscall(SYS_readlink, "/proc/self/exe", shm, sizeof shm - 1);
+	shm[got > 0 ? got : 0] = '\0';
+	tpck_files_tool = tpck_rules_tool(shm);
+	learns = tpck_rules_auto(settings) && !tpck_files_tool;
 	tpck_files_verify_start(job, start_folder);
 	off = false;
 	tpck_files_ask_for_lost(&who);

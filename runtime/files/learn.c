@@ -172,7 +172,7 @@ static TPCK_FILES_SLOW void teach(int fd, uint64_t size, enum tpck_rule rule)
 	got = syscall(SYS_readlink, link, path, sizeof path - 1);
 	path[got > 0 ? got : 0] = '\0';
 	if (*path != '/' || !tpck_files_split(path, folder, &name) ||
-	    tpck_rules_name(tpck_files_settings, path, NULL, 0) != TPCK_RULE_UNKNOWN)
+	    tpck_rules_name(tpck_files_settings, path, false, NULL, 0) != TPCK_RULE_UNKNOWN)
 		return;
 	if (view && !view->ended && tpck_learnt_rule(view->pattern, view->learnt, folder, name) != TPCK_RULE_UNKNOWN)
 		return;
@@ -248,7 +248,7 @@ static TPCK_FILES_SLOW bool learnt_at(const struct tpck_view *view, int folder, 
 		return false;
 	parent[length++] = '/';
 	memcpy(parent + length, name, rest + 1);
-	return tpck_rules_name(tpck_files_settings, length > 1 && parent[length - 2] == '/' ? parent + 1 : parent, NULL, 0) ==
+	return tpck_rules_name(tpck_files_settings, length > 1 && parent[length - 2] == '/' ? parent + 1 : parent, false, NULL, 0) ==
 	       TPCK_RULE_UNKNOWN;
 }
 

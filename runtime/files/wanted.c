@@ -10,6 +10,8 @@
 
 #include "runtime/files/files_private.h"
 
+bool tpck_files_tool;
+
 bool tpck_files_absolute(int folder, const char *path, char *out, size_t size)
 {
 	char link[40];
@@ -35,10 +37,10 @@ static TPCK_FILES_SLOW bool wanted_by_path(int folder, const char *path)
 	char absolute[TPCK_FILES_PATH];
 
 	return tpck_files_absolute(folder, path, absolute, sizeof absolute) &&
-	       tpck_rule_takes(tpck_rules_name(tpck_files_settings, absolute, NULL, 0));
+	       tpck_rule_takes(tpck_rules_name(tpck_files_settings, absolute, tpck_files_tool, NULL, 0));
 }
 
 bool tpck_files_wanted(int folder, const char *path)
 {
-	return tpck_rules_may_be(tpck_files_settings, path) && (wanted_by_path(folder, path) || tpck_files_learnt(folder, path));
+	return tpck_rules_may_be(tpck_files_settings, path) && (wanted_by_path(folder, path) || (!tpck_files_tool && tpck_files_learnt(folder, path)));
 }

@@ -61,6 +61,7 @@ const char *tpck_rule_text(enum tpck_rule rule)
 		[TPCK_RULE_OWNER] = "it is another user's",
 		[TPCK_RULE_READONLY] = "it cannot be written, or its folder cannot",
 		[TPCK_RULE_EXCEPT] = "TRANSPCKPT_FILES_EXCEPT has its folder",
+		[TPCK_RULE_TOOL] = "a program that handles files of others writes it",
 	};
 
 	return texts[rule];
@@ -188,7 +189,7 @@ bool tpck_rules_may_be(const struct tpck_settings *settings, const char *path)
 }
 
 /* One without a slash is for names, else for absolute paths; "auto" is what is recognised. */
-enum tpck_rule tpck_rules_name(const struct tpck_settings *settings, const char *absolute, char *out, size_t size)
+enum tpck_rule tpck_rules_name(const struct tpck_settings *settings, const char *absolute, bool tool, char *out, size_t size)
 {
 	const char *name = strrchr(absolute, '/'), *next;
 	enum tpck_rule rule = TPCK_RULE_UNKNOWN;
@@ -209,6 +210,9 @@ enum tpck_rule tpck_rules_name(const struct tpck_settings *settings, const char 
 
 		if (is_auto(at, length)) {
 			rule = recognised(absolute, name, out, size);
+			/* What says that others are whole waits for them, whoever writes it. */
+			if (tool && tpck_rule_takes(rule) && !tpck_rules_points(name))
+				rule = TPCK_RULE_TOOL;
 			continue;
 		}
 		snprintf(glob, sizeof glob, "%.*s", (int)length, at);

@@ -34,6 +34,7 @@ enum tpck_rule {
 	TPCK_RULE_OWNER,    /* another user's */
 	TPCK_RULE_READONLY, /* it, or its folder, cannot be written */
 	TPCK_RULE_EXCEPT,   /* TRANSPCKPT_FILES_EXCEPT has its folder */
+	TPCK_RULE_TOOL,     /* it would be recognised, but who writes it handles files of others: tpck_rules_tool() */
 };
 
 static inline bool tpck_rule_takes(enum tpck_rule rule)
@@ -55,8 +56,11 @@ bool tpck_rules_may_be(const struct tpck_settings *settings, const char *path);
 bool tpck_rules_auto(const struct tpck_settings *settings);
 /* Whether a folder of TRANSPCKPT_FILES_EXCEPT has an absolute path. */
 bool tpck_rules_excepted(const struct tpck_settings *settings, const char *absolute);
-/* By an absolute path. `glob`, where it is not NULL, gets what said so ("" where nothing did), in `size` bytes. */
-enum tpck_rule tpck_rules_name(const struct tpck_settings *settings, const char *absolute, char *glob, size_t size);
+/* Whether an executable of this path copies, packs, builds, edits or starts what others have made: a shell, cp, tar, git, a compiler. What it writes has
+ * been saved by somebody else already. */
+bool tpck_rules_tool(const char *program);
+/* By an absolute path; `tool`: of the process that writes it. `glob`, where it is not NULL, gets what said so ("" where nothing did), in `size` bytes. */
+enum tpck_rule tpck_rules_name(const struct tpck_settings *settings, const char *absolute, bool tool, char *glob, size_t size);
 /* Whether a file that replaces the one of this name, in the folder `folder` (O_PATH is enough), would be the same to
  * everybody: TPCK_RULE_NAME, or why not. `parent` is the folder; `there` what has the name, if `exists`. `removed`: the job does
  * not see what has it any more. */

@@ -70,7 +70,7 @@ static enum tpck_rule rule_of(const struct tpck_settings *settings, const struct
 	if (strcmp(absolute, "/") != 0)
 		strcat(absolute, "/");
 	strcat(absolute, name);
-	rule = tpck_rules_name(settings, absolute, glob, size);
+	rule = tpck_rules_name(settings, absolute, false, glob, size);
 	if (rule == TPCK_RULE_UNKNOWN && tpck_rules_auto(settings))
 		rule = tpck_learnt_rule(known->patterns, known->count, real, name);
 	fd = tpck_rule_takes(rule) ? open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
