@@ -104,6 +104,9 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	if (tpck_identity_job(&engine->settings, engine->job))
 		goto out;
 	tpck_files_start(&engine->settings, engine->job, engine->library, engine->start_folder);
+	/* It has no state on a device, and what it was told is nothing that a later start would need: there is no record. */
+	if (tpck_files_of_tool())
+		goto out;
 	tpck_ranks_find(&engine->ranks);
 	/* Snapshots of several ranks are worth something only if all take the same step: agents see to that. */
 	if (engine->ranks.elsewhere && !engine->settings.peers.count) {

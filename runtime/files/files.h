@@ -26,6 +26,8 @@
 
 /* At load, with the job's name, this library's path and the folder the process began in; all of them stay. */
 void tpck_files_start(const struct tpck_settings *settings, const char *job, const char *library, const char *start_folder);
+/* Whether this program handles files of others and has nothing of its own to save (tpck_rules_tool()). Known once the files have started. */
+bool tpck_files_of_tool(void);
 /* At the normal end: what is open is whole; waits for what is owed, at most so long. */
 void tpck_files_end(int status, double seconds);
 /* Around a fork, and in the forked child. */

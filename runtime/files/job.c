@@ -91,6 +91,9 @@ TPCK_AT_START void tpck_files_start(const struct tpck_settings *settings, const 
 	ssize_t got;
 
 	tpck_files_settings = settings;
+	got = syscall(SYS_readlink, "/proc/self/exe", shm, sizeof shm - 1);
+	shm[got > 0 ? got : 0] = '\0';
+	tpck_files_tool = tpck_rules_tool(shm);
 	if (strcmp(settings->files, "none") == 0)
 		return;
 	job = job_of(job);
@@ -103,9 +106,6 @@ TPCK_AT_START void tpck_files_start(const struct tpck_settings *settings, const 
 		.settings = settings, .environment = environ, .job = job, .library = library, .start_folder = start_folder,
 	};
 	home = (int32_t)syscall(SYS_getpid);
-	got = syscall(SYS_readlink, "/proc/self/exe", shm, sizeof shm - 1);
-	shm[got > 0 ? got : 0] = '\0';
-	tpck_files_tool = tpck_rules_tool(shm);
 	learns = tpck_rules_auto(settings) && !tpck_files_tool;
 	tpck_files_verify_start(job, start_folder);
 	off = false;
@@ -116,6 +116,11 @@ TPCK_AT_START void tpck_files_start(const struct tpck_settings *settings, const 
 	atomic_store(&tpck_files_view, view);
 	if (!tpck_files_idle())
 		sweep(view);
+}
+
+bool tpck_files_of_tool(void)
+{
+	return tpck_files_tool;
 }
 
 int32_t tpck_files_pid(void)
