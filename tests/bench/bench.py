@@ -710,6 +710,7 @@ GROUPS = {
     "torch_instructions": (torch_instructions, "instructions of a PyTorch step"),
     "saves": (file_rows.saves, "a save by torch.save"),
     "commands": (file_rows.commands, "programs that save nothing"),
+    "small": (file_rows.small, "programs that pass many small files along"),
 }
 
 

@@ -180,5 +180,44 @@ def commands(table):
                 note=f"{lines} lines" if "long" in what else "")
 
 
+SMALL_FILES, SMALL_ROUNDS = 4000, 5
+# Each works in a folder of its own, which has source/ and source.tar.
+SMALL = {
+    "tar x": "tar xf ../source.tar", "cp -a": "cp -a ../source copy", "rm -rf": "rm -rf there",
+    "copytree": f"{sys.executable} -c \"import shutil; shutil.copytree('../source', 'copy')\"",
+    "a Python loop": f"{sys.executable} -c \"import os; os.mkdir('made'); [open(f'made/{{i}}.' + ('txt' if i % 4 else 'pt'), 'wb').write(b'x' * 3000) for i in range({SMALL_FILES})]\"",
+}
+
+
+def small(table):
+    """Programs that pass many small files along, a quarter of them called .pt."""
+    with job.Place() as place:
+        source = os.path.join(place.root, "source")
+        for i in range(SMALL_FILES):
+            folder = os.path.join(source, str(i % 40))
+            os.makedirs(folder, exist_ok=True)
+            with open(os.path.join(folder, f"{i}.{'txt' if i % 4 else 'pt'}"), "wb") as f:
+                f.write(b"x" * 3000)
+        subprocess.run(["tar", "cf", "source.tar", "source"], cwd=place.root, check=True)
+        plain = {k: v for k, v in place.environment.items() if not k.startswith("TRANSPCKPT_")}
+        ours = {**place.environment, "LD_PRELOAD": os.path.join(place.build, LIBRARY)}
+        for what, command in SMALL.items():
+            table.step(what)
+            times = {True: [], False: []}
+            for number in range(2 * SMALL_ROUNDS):
+                preload, folder = number % 2 == 1, os.path.join(place.root, "round")
+                os.mkdir(folder)
+                if what == "rm -rf":
+                    subprocess.run(["cp", "-a", "source", "round/there"], cwd=place.root, check=True)
+                os.sync()
+                begun = time.perf_counter()
+                subprocess.run(["sh", "-c", command], cwd=folder, env=ours if preload else plain, check=True)
+                times[preload].append(time.perf_counter() - begun)
+                place.agent_settles(5)
+                subprocess.run(["rm", "-rf", folder], check=True)
+            table.row(f"{SMALL_FILES:,} small files: {what}", median(times[True]), median(times[False]), "s", ratios=[a / b for a, b in zip(times[True], times[False])],
+                aim="<= 1.1", note="with the end of the process" if "py" in what.lower() else "")
+
+
 if __name__ == "__main__":
     huge_inside(sys.argv[1], int(sys.argv[2]))
