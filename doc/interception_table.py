@@ -51,7 +51,7 @@ RULES = [
     ("alloc", M, "legacy IPC of memory, by bodies in hooks/cuda_ipc.c: the driver refuses it for the arena's, so descriptors of "
      "the mappings go from process to process; handles of the driver's go to the driver. What is opened is in no snapshot",
      r"cuIpcGetMemHandle|cuIpcOpenMemHandle_v2|cuIpcCloseMemHandle"),
-    ("alloc", F, "real in every mode. Memory of up to 1 MiB whose device address is asked for is watched: as long as nothing changes there, kernels "
+    ("alloc", F, "real in every mode. Memory of up to 4 MiB whose device address is asked for is watched: as long as nothing changes there, kernels "
      "have written nothing that the record lacks. Larger memory of that kind, memory that was registered, and a change mark",
      r"cuMemHostAlloc|cuMemAllocHost_v2|cuMemFreeHost|cuMemHostGetDevicePointer_v2"),
     ("alloc", G, "page-locked and mapped host memory: real in every mode. What a kernel writes there is read by the CPU "

@@ -14,8 +14,8 @@
 #include <stdint.h>
 
 /* Bytes of one allocation, and of all together, that are watched at most. */
-#define TPCK_WATCH_ONE (1u << 20)
-#define TPCK_WATCH_ALL (4u << 20)
+#define TPCK_WATCH_ONE (4u << 20)
+#define TPCK_WATCH_ALL (8u << 20)
 
 /* Whether bytes are to be kept before the next operation; see tpck_host_memory_keep(). */
 extern _Atomic bool tpck_host_memory_shown_anew __attribute__((visibility("hidden")));
