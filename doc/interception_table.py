@@ -179,9 +179,9 @@ RULES = [
     ("resolve", N, "hands out tables of private functions; never touched", r"cuGetExportTable"),
     ("resolve", N, "questions about devices and the driver, errors, profiling, the driver's own checkpointing",
      r"cu(Checkpoint|Coredump|Device|Driver|GetError|Logs|Profiler)\w+"),
-    ("other", G, "memory of graphics APIs: neither in a snapshot nor marked", r"cuGraphics\w+"),
+    ("other", G, "memory of graphics APIs: neither in a snapshot nor marked", r"cuGraphics\w+|cuGL\w+|cuEGL\w+|cuVDPAU\w+"),
     ("other", N, "graphs that are built node by node: see launches", r"cuGraph\w+"),
-    ("other", N, "questions", r"cuDevResource\w+|cuDevSm\w+|cuMemGetAccess"),
+    ("other", N, "questions", r"cuDevResource\w+|cuDevSm\w+|cuMemGetAccess|cuMemGetAttribute(_v2)?"),
 ]
 
 TITLES = {"alloc": "Allocation and freeing", "launch": "Launches and graphs", "copy": "Copies and sets",
