@@ -172,20 +172,21 @@ stacks() {
 	[ -z "$lacking" ]
 }
 
-# What only tests/frameworks runs: h5py and Orbax, in an environment that sees JAX of the other stacks.
+# What only tests/frameworks and tests/files/databases.py run: h5py, Orbax and databases, in an environment that sees JAX of the other stacks.
 frameworks() {
 	venv=${XDG_CACHE_HOME:-$HOME/.cache}/transpckpt/frameworks
 	python=${STACKS_PYTHON:-${venv%/frameworks}/stacks/bin/python}
-	if "$venv/bin/python" -c 'import h5py, orbax.checkpoint' 2>/dev/null; then
+	if "$venv/bin/python" -c 'import h5py, orbax.checkpoint, lmdb, plyvel, rocksdict' 2>/dev/null; then
 		return 0
 	fi
-	say "installing h5py and Orbax into $venv"
+	say "installing h5py, Orbax and databases into $venv"
 	rm -rf "$venv"
 	if ! { "$python" -m venv "$venv" &&
 		"$python" -c 'import os, jax; print(os.path.dirname(os.path.dirname(jax.__file__)))' 2>/dev/null |
 		tee "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/stacks.pth" | grep -q . &&
 		timeout "${STACKS_INSTALL_SEC:-600}" "$venv/bin/python" -m pip install -q --no-cache-dir \
-			'numpy==2.*' 'h5py==3.*' 'orbax-checkpoint==0.12.*'; } >"$venv.log" 2>&1; then
+			'numpy==2.*' 'h5py==3.*' 'orbax-checkpoint==0.12.*' \
+			'lmdb==3.*' 'plyvel==1.*' 'rocksdict==0.3.*'; } >"$venv.log" 2>&1; then
 		say "they cannot be installed: $(tail -n 1 "$venv.log")"
 		rm -rf "$venv"
 		return 1

@@ -92,6 +92,12 @@ TPCK_EXPORT int dup3(int from, int to, int flags)
 	return copy;
 }
 
+/* Whether byte ranges are locked; or unlocked, by who has locked some before. What is asked for is the kernel's to read. */
+static bool locks(int command)
+{
+	return command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK || command == F_OFD_SETLKW;
+}
+
 #define FCNTL(name)                                                  \
 	static int (*real)(int, int, ...);                           \
 	va_list args;                                                \
@@ -103,6 +109,8 @@ TPCK_EXPORT int dup3(int from, int to, int flags)
 	va_end(args);                                                \
 	if (!real)                                                   \
 		real = REAL(name);                                   \
+	if (locks(command))                                          \
+		tpck_files_locks(fd);                                \
 	held = tpck_files_hold(fd, -1);                              \
 	result = real(fd, command, argument);                        \
 	if (result >= 0 && (command == F_DUPFD || command == F_DUPFD_CLOEXEC)) \
@@ -130,6 +138,46 @@ TPCK_EXPORT int fdatasync(int fd)
 	return tpck_files_fsync(fd, true);
 }
 
+TPCK_EXPORT void sync(void)
+{
+	int saved = errno;
+
+	(void)tpck_files_sync_all(-1);
+	errno = saved;
+	syscall(SYS_sync);
+}
+
+TPCK_EXPORT int syncfs(int fd)
+{
+	return tpck_files_sync_all(fd) ? -1 : (int)syscall(SYS_syncfs, fd);
+}
+
+TPCK_EXPORT int sync_file_range(int fd, off64_t at, off64_t bytes, unsigned int flags)
+{
+	return tpck_files_sync_range(fd, at, bytes, flags);
+}
+
+TPCK_EXPORT int msync(void *address, size_t bytes, int flags)
+{
+	return tpck_files_msync(address, bytes, flags);
+}
+
+TPCK_EXPORT int lockf(int fd, int command, off_t bytes)
+{
+	static int (*real)(int, int, off_t);
+
+	if (!real)
+		real = REAL(lockf);
+	if (command == F_LOCK || command == F_TLOCK)
+		tpck_files_locks(fd);
+	return real(fd, command, bytes);
+}
+
+TPCK_EXPORT int lockf64(int fd, int command, off64_t bytes)
+{
+	return lockf(fd, command, bytes);
+}
+
 TPCK_EXPORT ssize_t copy_file_range(int from, off64_t *from_at, int to, off64_t *to_at, size_t bytes, unsigned int flags)
 {
 	return tpck_files_copy_range(from, from_at, to, to_at, bytes, flags);
@@ -137,9 +185,13 @@ TPCK_EXPORT ssize_t copy_file_range(int from, off64_t *from_at, int to, off64_t 
 
 static TPCK_AT_START void *map(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
-	bool held = fd >= 0 && tpck_files_hold(fd, -1);
-	void *at = (void *)syscall(SYS_mmap, address, bytes, protection, flags, fd, offset);
+	bool held;
+	void *at;
 
+	if (fd >= 0 && protection & PROT_WRITE && (flags & MAP_TYPE) != MAP_PRIVATE && !(flags & MAP_ANONYMOUS))
+		tpck_files_maps(fd);
+	held = fd >= 0 && tpck_files_hold(fd, -1);
+	at = (void *)syscall(SYS_mmap, address, bytes, protection, flags, fd, offset);
 	if (fd >= 0 && at != MAP_FAILED && (flags & MAP_TYPE) != MAP_PRIVATE && !(flags & MAP_ANONYMOUS))
 		tpck_files_mapped(fd, at, bytes);
 	tpck_files_let_go(held);

@@ -271,7 +271,7 @@ static FILE *real_stream(const char *path, const char *mode, FILE *(*real)(const
 	FILE *stream = real(path, mode);
 
 	TPCK_MAYBE_NULL(mode);
-	if (stream && mode && *mode != 'r')
+	if (stream && mode && (flags_of(mode) & O_ACCMODE) != O_RDONLY)
 		tpck_files_opened(fileno(stream), flags_of(mode));
 	return stream;
 }

@@ -377,7 +377,7 @@ static struct tpck_view_entry *add_linked(struct tpck_view *view, const struct s
 /* The part is the file itself, by one more name: it gets the new one in its turn, whole, and what it is called now goes
  * behind that if it is renamed. -2: it is the file system's. */
 static TPCK_FILES_SLOW int link_later(int from_folder, const char *from, int to_folder, const char *to, int flags, bool renames,
-				      bool replaces)
+				      bool replaces, enum tpck_wanted wanted)
 {
 	char to_path[TPCK_FILES_PATH], from_path[TPCK_FILES_PATH], part[TPCK_FILES_PATH + 80];
 	struct stat to_parent, from_parent, there, file;
@@ -394,7 +394,8 @@ static TPCK_FILES_SLOW int link_later(int from_folder, const char *from, int to_
 		return -1;
 	if (!S_ISREG(file.st_mode) ||
 	    !folder_of(to_folder, to, &to_parent, to_path, &to_name) || file.st_dev != to_parent.st_dev ||
-	    tpck_rules_excepted(tpck_files_settings, to_path) || !may_change(to_path))
+	    tpck_rules_excepted(tpck_files_settings, to_path) || !may_change(to_path) ||
+	    (wanted == TPCK_WANTED_UNSURE && tpck_files_in_place_in(&to_parent)))
 		return -2;
 	exists = !syscall(SYS_newfstatat, to_folder, to, &there, AT_SYMLINK_NOFOLLOW);
 	if (exists && (S_ISDIR(there.st_mode) || there.st_ino == file.st_ino || to_parent.st_mode & S_ISVTX))
@@ -445,10 +446,11 @@ static TPCK_FILES_SLOW bool unnamed(int folder, const char *path, int flags)
 static TPCK_FILES_SLOW int seen_link(int from_folder, const char *from, int to_folder, const char *to, int flags)
 {
 	int saved = errno, result;
+	enum tpck_wanted wanted;
 
-	if (from && to && tpck_files_may_take() && tpck_files_wanted(to_folder, to) &&
+	if (from && to && tpck_files_may_take() && (wanted = tpck_files_wanted(to_folder, to)) != TPCK_WANTED_NOT &&
 	    !is_pending(from_folder, from, flags & AT_SYMLINK_FOLLOW)) {
-		result = link_later(from_folder, from, to_folder, to, flags, false, false);
+		result = link_later(from_folder, from, to_folder, to, flags, false, false, wanted);
 		if (result != -2) {
 			if (!result)
 				errno = saved;
@@ -543,7 +545,7 @@ int tpck_files_symlink(const char *target, int folder, const char *path)
 static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 {
 	char absolute[TPCK_FILES_PATH];
-	bool exists, mine, later = false, dropped = false;
+	bool exists, mine, beside, later = false, dropped = false;
 	struct stat parent, there;
 	struct tpck_view *view;
 	const char *name;
@@ -553,6 +555,7 @@ static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 		return -2;
 	mine = may_change(absolute);
 	refusal = errno;
+	beside = tpck_files_in_place_in(&parent) && tpck_files_wanted(folder, path) != TPCK_WANTED;
 	for (;;) {
 		struct tpck_view_entry *entry;
 
@@ -568,6 +571,11 @@ static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 			tpck_view_unlock(view);
 			errno = ENOENT;
 			return dropped ? 0 : -1;
+		}
+		/* Beside a file that is changed in place: a journal whose end is what a database's change is made by. */
+		if (!entry && exists && mine && beside) {
+			tpck_view_unlock(view);
+			break;
 		}
 		/* What is whole may be what something that closed behind it points to: it comes, and goes in its turn. */
 		if (mine && (entry ? entry->state == TPCK_VIEW_CLOSED && owed_behind(view, entry->order) : exists && owed_behind(view, 0))) {
@@ -836,9 +844,11 @@ static TPCK_FILES_SLOW int rename_real(int from_folder, const char *from, int to
 /* A file that is at its path, to a name that is wanted. */
 static TPCK_FILES_SLOW int rename_later(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
 {
-	if (flags & ~(unsigned)RENAME_NOREPLACE || !tpck_files_may_take() || !tpck_files_wanted(to_folder, to))
+	enum tpck_wanted wanted;
+
+	if (flags & ~(unsigned)RENAME_NOREPLACE || !tpck_files_may_take() || (wanted = tpck_files_wanted(to_folder, to)) == TPCK_WANTED_NOT)
 		return -2;
-	return link_later(from_folder, from, to_folder, to, 0, true, !flags);
+	return link_later(from_folder, from, to_folder, to, 0, true, !flags, wanted);
 }
 
 int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)

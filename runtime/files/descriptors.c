@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -31,7 +32,7 @@ static struct {
 static _Atomic uint32_t mapped;
 static tpck_spin mappings_lock;
 
-static uint64_t pack(uint32_t index, uint64_t serial)
+uint64_t tpck_files_pack(uint32_t index, uint64_t serial)
 {
 	return (serial & 0xffffffff) << 32 | (index + 1);
 }
@@ -61,7 +62,7 @@ bool tpck_files_writes(int fd, uint32_t index, uint64_t serial, uint64_t limit)
 		return false;
 	if (!process)
 		process = (int32_t)syscall(SYS_getpid);
-	set(fd, pack(index, serial), limit);
+	set(fd, tpck_files_pack(index, serial), limit);
 	return true;
 }
 
@@ -227,7 +228,7 @@ static int release(uint64_t what, bool whole)
 
 void tpck_files_release(uint32_t index, uint64_t serial, bool whole)
 {
-	(void)release(pack(index, serial), whole);
+	(void)release(tpck_files_pack(index, serial), whole);
 }
 
 int tpck_files_closed(uint64_t closing, bool whole)
@@ -321,6 +322,8 @@ void tpck_files_close_range(unsigned first, unsigned last)
 		(void)tpck_files_closed(tpck_files_closing((int)fd), true);
 }
 
+static int mapping_synced(uint64_t what);
+
 /* ---- mappings: bytes that are written without a descriptor ------------------------------------ */
 
 void tpck_files_mapped(int fd, const void *address, size_t bytes)
@@ -363,6 +366,48 @@ void tpck_files_unmapped(const void *address, size_t bytes)
 			break;
 		(void)release(what, true);
 	}
+}
+
+/* What is mapped somewhere in there; 0: nothing that is ours. `from`: the first of the mappings that is looked at. */
+static uint64_t mapped_in(const void *address, size_t bytes, unsigned *from)
+{
+	uintptr_t begin = (uintptr_t)address, end = begin + bytes;
+	uint64_t what = 0;
+
+	tpck_spin_lock(&mappings_lock);
+	for (; *from < MAPPINGS && !what; ++*from)
+		if (mappings[*from].what && mappings[*from].from < end && mappings[*from].to > begin)
+			what = mappings[*from].what;
+	tpck_spin_unlock(&mappings_lock);
+	return what;
+}
+
+static TPCK_FILES_SLOW int seen_msync(void *address, size_t bytes, int flags)
+{
+	bool durable = strcmp(tpck_files_settings->fsync, "memory") != 0;
+	int error = 0, failed, saved;
+	unsigned from = 0;
+	uint64_t what;
+
+	if (syscall(SYS_msync, address, bytes, flags))
+		return -1;
+	saved = errno;
+	while ((what = mapped_in(address, bytes, &from))) {
+		failed = tpck_files_let_be(what, durable);
+		if (failed < 0 && durable)
+			failed = mapping_synced(what);
+		if (failed > 0 && !error)
+			error = failed;
+	}
+	errno = error ? error : saved;
+	return error ? -1 : 0;
+}
+
+int tpck_files_msync(void *address, size_t bytes, int flags)
+{
+	if (!(flags & MS_SYNC) || !atomic_load_explicit(&mapped, memory_order_relaxed) || !own())
+		return (int)syscall(SYS_msync, address, bytes, flags);
+	return seen_msync(address, bytes, flags);
 }
 
 void tpck_files_remapped(const void *address, size_t bytes, const void *at, size_t now)
@@ -494,6 +539,66 @@ static bool sync_at_close(uint64_t what)
 	return entry;
 }
 
+/* No descriptor of the process is that entry's any more. */
+static void forget(uint64_t what)
+{
+	for (uint32_t fd = 0; fd <= atomic_load(&highest); fd++) {
+		uint64_t was = what;
+
+		if (atomic_compare_exchange_strong(&descriptors[fd], &was, 0))
+			atomic_fetch_sub(&known, 1);
+	}
+}
+
+TPCK_FILES_SLOW int tpck_files_let_be(uint64_t what, bool wait)
+{
+	struct tpck_view *view = own() ? tpck_files_lock() : NULL;
+	struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
+	uint64_t order = 0, device = 0;
+	bool gone = view && !entry;
+	int saved = errno, error = 0;
+
+	if (entry && entry->until_sync && entry->state == TPCK_VIEW_OPEN) {
+		memset(entry->holder, 0, sizeof entry->holder);
+		entry->goes_on = 1;
+		tpck_view_close(view, entry);
+	}
+	if (entry && entry->goes_on) {
+		order = entry->order;
+		device = tpck_view_device_of(view, entry);
+	}
+	if (view)
+		tpck_view_unlock(view);
+	if (order) {
+		tpck_view_tell(&view->news);
+		tpck_files_revive();
+		error = wait ? tpck_files_await(order, device) : 0;
+	}
+	/* Until it is there, whoever syncs it waits for that. */
+	if (gone || (order && wait && !error))
+		forget(what);
+	errno = saved;
+	return order || gone ? error : -1;
+}
+
+/* A part that the program wrote itself is on the disk as it was when it was `found`; NULL: nobody can tell how it was. What is
+ * written to it by a call from here on says so. */
+static TPCK_FILES_SLOW void part_synced(uint64_t what, const struct stat *found)
+{
+	int saved = errno;
+	struct tpck_view *view = tpck_files_lock();
+	struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
+	bool is = entry && entry->kind == TPCK_VIEW_DIRECT && !entry->sync_error;
+
+	if (is)
+		tpck_view_synced(entry, entry->mapped ? NULL : found);
+	if (view)
+		tpck_view_unlock(view);
+	if (is)
+		tpck_files_set_limit(what, 0);
+	errno = saved;
+}
+
 /* The agent copies what is there now to its place beside the target. 0 or an errno. */
 static int sync_memory(uint64_t what)
 {
@@ -526,6 +631,32 @@ static int sync_memory(uint64_t what)
 	return view ? error : EIO;
 }
 
+/* 0 or an errno. */
+static int mapping_synced(uint64_t what)
+{
+	struct tpck_view *view = atomic_load(&tpck_files_view);
+	struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
+
+	if (sync_at_close(what))
+		return 0;
+	if (entry && entry->kind == TPCK_VIEW_MEMORY)
+		return sync_memory(what);
+	part_synced(what, NULL);
+	return 0;
+}
+
+/* The file system that it is owed to; 0: it is none of the job's any more. */
+static uint64_t device_of(uint64_t what)
+{
+	struct tpck_view *view = tpck_files_lock();
+	const struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
+	uint64_t device = entry ? tpck_view_device_of(view, entry) : 0;
+
+	if (view)
+		tpck_view_unlock(view);
+	return device;
+}
+
 /* The kernel tells it once: whoever syncs the part behind this hears that all is well. */
 static TPCK_FILES_SLOW void sync_failed(uint64_t what)
 {
@@ -545,9 +676,17 @@ int tpck_files_fsync(int fd, bool data)
 	uint64_t what = what_of(fd);
 	bool durable = tpck_files_settings && strcmp(tpck_files_settings->fsync, "memory") != 0;
 	int saved = errno, error = 0;
+	struct stat found;
+	bool ours;
 
 	if (what == PAST)
 		what = 0;
+	ours = what;
+	/* What only its folder speaks for is a plain file from here on, at whatever level. */
+	if (what && (error = tpck_files_let_be(what, durable)) >= 0)
+		what = 0;
+	if (error < 0)
+		error = 0;
 	if (what && durable && sync_at_close(what)) {
 		errno = saved;
 		return 0;
@@ -558,7 +697,7 @@ int tpck_files_fsync(int fd, bool data)
 
 		if (entry && entry->kind == TPCK_VIEW_MEMORY)
 			error = sync_memory(what);
-	} else if (!what && durable && !tpck_files_idle()) {
+	} else if (!what && !error && durable && !tpck_files_idle()) {
 		error = sync_folder(fd);
 	}
 	if (error) {
@@ -566,10 +705,93 @@ int tpck_files_fsync(int fd, bool data)
 		return -1;
 	}
 	errno = saved;
-	if (what && !durable)
+	if (ours && !durable)
 		return 0;
+	if (what && syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
+		what = 0;
 	error = (int)syscall(data ? SYS_fdatasync : SYS_fsync, fd);
 	if (error && what)
 		sync_failed(what);
+	else if (what)
+		part_synced(what, &found);
 	return error;
 }
+
+int tpck_files_sync_range(int fd, off_t at, off_t bytes, unsigned flags)
+{
+	/* Who waits for the bytes may have them at the path after a crash. */
+	if (what_of(fd) && flags & SYNC_FILE_RANGE_WAIT_AFTER)
+		return tpck_files_fsync(fd, true);
+	return (int)syscall(SYS_sync_file_range, fd, at, bytes, flags);
+}
+
+static TPCK_FILES_SLOW int seen_sync_all(int fd)
+{
+	bool durable = strcmp(tpck_files_settings->fsync, "memory") != 0;
+	int saved = errno, error = 0, failed;
+	struct tpck_view *view;
+	uint64_t done = 0, what = what_of(fd), order, device = 0;
+	struct stat found;
+
+	/* One in memory is not on the file system that is meant. */
+	if (what && what != PAST)
+		device = device_of(what);
+	if (fd >= 0 && !device && syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
+		return 0;
+	if (fd >= 0 && !device)
+		device = found.st_dev;
+	for (uint32_t i = 0; own() && atomic_load(&known) && i <= atomic_load(&highest); i++) {
+		what = what_of((int)i);
+		if (!what || what == PAST || what == done)
+			continue;
+		done = what;
+		if (fd >= 0 && device_of(what) != device)
+			continue;
+		failed = tpck_files_fsync((int)i, false) ? errno : 0;
+		error = error ? error : failed;
+	}
+	if (durable && !tpck_files_idle() && (view = tpck_files_lock())) {
+		order = view->order;
+		tpck_view_unlock(view);
+		failed = tpck_files_await(order, device);
+		error = error ? error : failed;
+	}
+	errno = error ? error : saved;
+	return error ? -1 : 0;
+}
+
+int tpck_files_sync_all(int fd)
+{
+	return tpck_files_settings && (tpck_files_some() || !tpck_files_idle()) ? seen_sync_all(fd) : 0;
+}
+
+/* ---- locks ------------------------------------------------------------------------------------ */
+
+static TPCK_FILES_SLOW void settle_inode(uint64_t what)
+{
+	int saved = errno;
+
+	if (tpck_files_let_be(what, true) == -1)
+		tpck_files_to_disk(what);
+	errno = saved;
+}
+
+void tpck_files_locks(int fd)
+{
+	uint64_t what = what_of(fd);
+
+	if (!tpck_files_may_take() || (int32_t)syscall(SYS_getpid) != tpck_files_pid())
+		return;
+	if (what && what != PAST)
+		settle_inode(what);
+	tpck_files_in_place_locked(fd);
+}
+
+void tpck_files_maps(int fd)
+{
+	uint64_t what = what_of(fd);
+
+	if (what && what != PAST && own())
+		tpck_files_to_disk(what);
+}
+

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the parts of the file path: job.c (the table, the agent, start and end), wanted.c (which files), look.c (what
  * is at a path), peers.c (copies on other nodes), take.c (opening), verified.c (reading what was published), grow.c (writing more than there is room for),
- * learn.c (what turned out to be a checkpoint), calls.c (the other calls on paths), descriptors.c, listing.c. */
+ * learn.c (what turned out to be a checkpoint), in_place.c (what is changed in place), calls.c (the other calls on paths), descriptors.c, listing.c. */
 #ifndef TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 #define TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 
@@ -55,7 +55,12 @@ int tpck_files_await(uint64_t order, uint64_t device);
 /* ---- wanted.c ---- */
 /* This process copies, packs, builds, edits or starts what others have made (runtime/wire/rules.h): nothing is recognised here. */
 extern bool tpck_files_tool __attribute__((visibility("hidden")));
-bool tpck_files_wanted(int folder, const char *path);
+enum tpck_wanted {
+	TPCK_WANTED_NOT,
+	TPCK_WANTED_UNSURE, /* only its folder, or a glob that has every name, says so */
+	TPCK_WANTED,
+};
+enum tpck_wanted tpck_files_wanted(int folder, const char *path);
 /* A path of the text `path`, made absolute without looking at links. */
 bool tpck_files_absolute(int folder, const char *path, char *out, size_t size);
 
@@ -109,6 +114,8 @@ static inline uint64_t tpck_files_limit(uint64_t bytes)
 {
 	return bytes + bytes / 4 + (256 << 10);
 }
+/* The file goes on beside its target, in the inode that it will have there, if it can. */
+void tpck_files_to_disk(uint64_t what);
 void tpck_files_gate_enter(void);
 void tpck_files_gate_leave(void);
 void tpck_files_gate_forked(void);
@@ -124,11 +131,15 @@ void tpck_files_past(int fd);
 void tpck_files_descriptors_forked(void);
 /* What a descriptor writes, as one number; 0: nothing that is pending. */
 uint64_t tpck_files_what(int fd);
+uint64_t tpck_files_pack(uint32_t index, uint64_t serial);
 struct tpck_view_entry *tpck_files_unpack(struct tpck_view *view, uint64_t what);
 uint64_t tpck_files_limit_of(int fd);
 void tpck_files_set_limit(uint64_t what, uint64_t limit);
 /* All descriptors of it; 0: too many, or there was a fork behind one of them. */
 unsigned tpck_files_descriptors_of(uint64_t what, uint32_t forks, int *fd, unsigned room);
+/* A file that is taken until it is synced is owed to its path as it is from here on, and is the program's own there. `wait`: until it
+ * is there, and on the disk. 0, an errno that keeps it, or -1: it is no such file. */
+int tpck_files_let_be(uint64_t what, bool wait);
 /* One descriptor less. */
 void tpck_files_release(uint32_t index, uint64_t serial, bool whole);
 
@@ -139,7 +150,19 @@ extern _Atomic uint8_t tpck_files_fresh[TPCK_FILES_DESCRIPTORS] __attribute__((v
 void tpck_files_turned_out(int fd);
 void tpck_files_fresh_copied(int from, int to);
 void tpck_files_fresh_closed(unsigned first, unsigned last);
+/* This descriptor is one of in_place.c, until it is closed. */
+void tpck_files_fresh_in_place(int fd);
 /* Whether a name that no rule takes was learnt. */
 bool tpck_files_learnt(int folder, const char *path);
+
+/* ---- in_place.c ---- */
+/* Whether this process changes a file in place in this folder: nothing new is taken there. */
+bool tpck_files_in_place_in(const struct stat *folder);
+/* A descriptor was opened, of a file that is pending, or not (NULL). Whether it is such a file's. */
+bool tpck_files_in_place_opened(int fd, int flags, const struct tpck_pending *pending);
+/* Byte ranges of it are locked. */
+void tpck_files_in_place_locked(int fd);
+void tpck_files_in_place_copied(int from, int to);
+void tpck_files_in_place_closed(int fd);
 
 #endif

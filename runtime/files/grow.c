@@ -86,6 +86,7 @@ struct moving {
 	uint64_t serial, to_serial;
 	int fd[DESCRIPTORS], made[DESCRIPTORS]; /* the program's, and what each is to be; of copies the first has it */
 	unsigned first[DESCRIPTORS], count;
+	bool durable; /* a sync of it has succeeded: its bytes are on the disk, and stay there */
 	char bytes[TPCK_FILES_PATH], part[TPCK_FILES_PATH];
 };
 
@@ -122,6 +123,8 @@ static bool begin(struct tpck_view *view, struct moving *m)
 		return false;
 	holder = tpck_view_holder_of(to, tpck_files_pid(), tpck_files_started());
 	holder->count = m->count;
+	to->over = entry->over;
+	m->durable = entry->durable;
 	m->to_index = (uint32_t)(to - view->entry);
 	m->to_serial = to->serial;
 	tpck_view_bytes(view, entry, tpck_files_folder, m->bytes, sizeof m->bytes);
@@ -211,6 +214,8 @@ static int make_part(struct moving *m)
 		return EBADF;
 	to = open_high(m->part, O_RDWR | O_CREAT | O_EXCL, 0600);
 	error = to < 0 ? errno : copy_bytes(from, to);
+	if (!error && m->durable && syscall(SYS_fsync, to))
+		error = errno;
 	if (!error) {
 		tpck_files_keep_attributes(m->bytes, to);
 		error = open_parts(m);
@@ -234,6 +239,9 @@ static void turn(struct tpck_view *view, struct moving *m, struct tpck_view_entr
 		tpck_files_writes(m->fd[i], m->to_index, m->to_serial, UINT64_MAX);
 	}
 	to->pattern = entry->pattern;
+	to->there = entry->there;
+	if (entry->durable)
+		tpck_view_synced(to, NULL);
 	(void)tpck_view_move(view, to, folder->device, folder->inode, folder->path, tpck_view_key_of(entry)->name);
 	to->seen = seen;
 	tpck_view_discard(view, entry, tpck_files_folder);
@@ -280,6 +288,9 @@ static bool reserve(uint64_t what, uint64_t end, bool anyway)
 	uint64_t limit = UINT64_MAX, more, device;
 	bool good = true;
 
+	/* Asked for since it was synced: it is about to be another file than then. */
+	if (entry && entry->kind == TPCK_VIEW_DIRECT)
+		entry->sync_bytes = TPCK_VIEW_UNSYNCED;
 	if (entry && entry->kind == TPCK_VIEW_MEMORY) {
 		more = end > entry->bytes ? end - entry->bytes : 0;
 		device = tpck_view_device_of(view, entry);
@@ -300,8 +311,8 @@ static bool reserve(uint64_t what, uint64_t end, bool anyway)
 	return good;
 }
 
-/* 0, or an errno that the disk has for what is to be written. */
-static TPCK_FILES_SLOW int make_room(uint64_t what, uint64_t end)
+/* 0: it is beside its target; EBADF: it stays where it is; what the disk said. */
+static TPCK_FILES_SLOW int move_out(uint64_t what)
 {
 	struct moving m = {.what = what, .index = (uint32_t)what - 1};
 	struct tpck_view_entry *entry;
@@ -309,8 +320,6 @@ static TPCK_FILES_SLOW int make_room(uint64_t what, uint64_t end)
 	struct tpck_view *view;
 	int error = EBADF;
 
-	if (reserve(what, end, false))
-		return 0;
 	/* A handler must not come to the gate that its thread holds. */
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
 	if (gate_close()) {
@@ -325,6 +334,31 @@ static TPCK_FILES_SLOW int make_room(uint64_t what, uint64_t end)
 		atomic_store(&switching, 0);
 	}
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof all);
+	return error;
+}
+
+void tpck_files_to_disk(uint64_t what)
+{
+	int saved = errno;
+	struct tpck_view *view = tpck_files_lock();
+	struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
+	bool in_memory = entry && entry->kind == TPCK_VIEW_MEMORY;
+
+	if (view)
+		tpck_view_unlock(view);
+	if (in_memory)
+		(void)move_out(what);
+	errno = saved;
+}
+
+/* 0, or an errno that the disk has for what is to be written. */
+static int make_room(uint64_t what, uint64_t end)
+{
+	int error;
+
+	if (reserve(what, end, false))
+		return 0;
+	error = move_out(what);
 	if (!error || error == ENOSPC || error == EDQUOT || error == EIO || error == EROFS)
 		return error;
 	(void)reserve(what, end, true);

@@ -25,6 +25,7 @@ enum fresh {
 	NO,
 	EMPTY,      /* it was empty when it was opened */
 	FROM_DEVICE, /* and has been written from what a device was copied to */
+	IN_PLACE,    /* it is changed in place: in_place.c has more of it */
 };
 
 _Atomic uint8_t tpck_files_fresh[TPCK_FILES_DESCRIPTORS] TPCK_LARGE;
@@ -94,16 +95,41 @@ void tpck_files_wrote_parts(int fd, const struct iovec *parts, size_t bytes)
 
 /* ---- what is written from empty --------------------------------------------------------------- */
 
-void tpck_files_opened(int fd, int flags)
+static void is_from_now(int fd, uint8_t what)
 {
 	uint32_t top = atomic_load_explicit(&highest, memory_order_relaxed);
+
+	atomic_store_explicit(&tpck_files_fresh[fd], what, memory_order_relaxed);
+	while ((uint32_t)fd > top && !atomic_compare_exchange_weak(&highest, &top, (uint32_t)fd))
+		;
+}
+
+/* What it was has ended. */
+static void was(int fd)
+{
+	uint8_t is = atomic_load_explicit(&tpck_files_fresh[fd], memory_order_relaxed);
+
+	if (is == IN_PLACE)
+		tpck_files_in_place_closed(fd);
+	if (is)
+		atomic_store_explicit(&tpck_files_fresh[fd], NO, memory_order_relaxed);
+}
+
+void tpck_files_fresh_in_place(int fd)
+{
+	is_from_now(fd, IN_PLACE);
+}
+
+void tpck_files_opened(int fd, int flags)
+{
 	struct stat found;
 
-	if (fd < 0 || fd >= TPCK_FILES_DESCRIPTORS || !tpck_files_may_take() || !tpck_files_learns())
+	if (fd < 0 || fd >= TPCK_FILES_DESCRIPTORS || !tpck_files_may_take())
 		return;
 	/* It may still be what another one of this number was. */
-	if (atomic_load_explicit(&tpck_files_fresh[fd], memory_order_relaxed))
-		atomic_store_explicit(&tpck_files_fresh[fd], NO, memory_order_relaxed);
+	was(fd);
+	if (tpck_files_in_place_opened(fd, flags, NULL) || !tpck_files_learns())
+		return;
 	/* What is made to be read and written in place is a database's. */
 	if (!(flags & O_TRUNC) && ((flags & O_ACCMODE) != O_WRONLY || !(flags & O_CREAT)))
 		return;
@@ -111,9 +137,7 @@ void tpck_files_opened(int fd, int flags)
 		return;
 	if (!(flags & (O_TRUNC | O_EXCL)) && (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || found.st_size))
 		return;
-	atomic_store_explicit(&tpck_files_fresh[fd], EMPTY, memory_order_relaxed);
-	while ((uint32_t)fd > top && !atomic_compare_exchange_weak(&highest, &top, (uint32_t)fd))
-		;
+	is_from_now(fd, EMPTY);
 }
 
 void tpck_files_fresh_copied(int from, int to)
@@ -123,9 +147,14 @@ void tpck_files_fresh_copied(int from, int to)
 	if (from < 0 || from >= TPCK_FILES_DESCRIPTORS || to < 0 || to >= TPCK_FILES_DESCRIPTORS)
 		return;
 	is = atomic_load_explicit(&tpck_files_fresh[from], memory_order_relaxed);
-	if (is != atomic_load_explicit(&tpck_files_fresh[to], memory_order_relaxed) &&
-	    (int32_t)syscall(SYS_getpid) == tpck_files_pid())
-		atomic_store_explicit(&tpck_files_fresh[to], is, memory_order_relaxed);
+	if ((is == atomic_load_explicit(&tpck_files_fresh[to], memory_order_relaxed) && is != IN_PLACE) || from == to ||
+	    (int32_t)syscall(SYS_getpid) != tpck_files_pid())
+		return;
+	was(to);
+	if (is == IN_PLACE)
+		tpck_files_in_place_copied(from, to);
+	else
+		is_from_now(to, is);
 }
 
 void tpck_files_fresh_closed(unsigned first, unsigned last)
@@ -136,7 +165,7 @@ void tpck_files_fresh_closed(unsigned first, unsigned last)
 	if (!top || first > top || (int32_t)syscall(SYS_getpid) != tpck_files_pid())
 		return;
 	for (unsigned fd = first; fd <= last && fd <= top; fd++)
-		atomic_store_explicit(&tpck_files_fresh[fd], NO, memory_order_relaxed);
+		was((int)fd);
 }
 
 /* Most are opened for writing only: the kernel opens them once more. The program closes the file just now, so that the
@@ -210,14 +239,22 @@ void tpck_files_turned_out(int fd)
 {
 	int saved = errno;
 	struct stat found;
-	bool whole = large(fd, &found);
-	uint8_t was = NO;
+	uint8_t is = NO;
+	bool whole;
+
+	if (atomic_load_explicit(&tpck_files_fresh[fd], memory_order_relaxed) == IN_PLACE) {
+		if ((int32_t)syscall(SYS_getpid) == tpck_files_pid())
+			was(fd);
+		errno = saved;
+		return;
+	}
+	whole = large(fd, &found);
 
 	/* A child that shares this memory does not close the program's. */
 	if (!whole || (int32_t)syscall(SYS_getpid) == tpck_files_pid())
-		was = atomic_exchange_explicit(&tpck_files_fresh[fd], NO, memory_order_relaxed);
-	if (was && whole && tpck_files_may_take())
-		look_back(fd, &found, was == FROM_DEVICE);
+		is = atomic_exchange_explicit(&tpck_files_fresh[fd], NO, memory_order_relaxed);
+	if (is && whole && tpck_files_may_take())
+		look_back(fd, &found, is == FROM_DEVICE);
 	errno = saved;
 }
 

@@ -46,6 +46,7 @@ struct taking {
 	mode_t mode;
 	int flags;
 	const char *old;            /* of one that is pending */
+	bool unsure;                /* only its folder, or a glob that has every name, says that it is a checkpoint */
 	char path[TPCK_FILES_PATH]; /* the folder's own name, then where the bytes are */
 };
 
@@ -179,9 +180,10 @@ static int take(struct taking *t)
 	if (!view || !(view = tpck_files_lock()))
 		return -1;
 	last = tpck_view_size_of(view, pattern);
-	/* Of one whose size nobody knows room is made as it grows. If there turns out to be none it has been written twice, which
+	/* One that is taken until it is synced has the inode that it will have at its path from the begin: whoever has opened, mapped or
+	 * locked it by then goes on with the same file. Of one whose size nobody knows room is made as it grows. If there turns out to be none it has been written twice, which
 	 * only a network is slower than: a local disk's page cache is memory of this node already. */
-	wanted = last != UINT64_MAX || t->remote;
+	wanted = (last != UINT64_MAX || t->remote) && !t->unsure;
 	if (last == UINT64_MAX)
 		last = 0;
 	if (wanted && fitting && tpck_files_room_for(view, t->parent.st_dev, last, spare_bytes(pattern)))
@@ -194,6 +196,8 @@ static int take(struct taking *t)
 		holder->count = 1;
 		entry->pattern = pattern;
 		entry->there = t->seen;
+		entry->until_sync = t->unsure;
+		entry->over = t->exists;
 		if (strcmp(tpck_files_settings->fsync, "replicated") == 0)
 			view->replicates = 1;
 		if (kind == TPCK_VIEW_MEMORY) {
@@ -224,9 +228,9 @@ static int take(struct taking *t)
 }
 
 /* `pending`: what the job sees there, or NULL. -1: it is not taken. */
-static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mode_t mode, const struct tpck_pending *pending)
+static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mode_t mode, const struct tpck_pending *pending, bool unsure)
 {
-	struct taking t = {.flags = flags, .mode = mode};
+	struct taking t = {.flags = flags, .mode = mode, .unsure = unsure};
 	int saved = errno, fd = -1;
 	char link[40];
 	ssize_t got;
@@ -241,7 +245,8 @@ static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mod
 	got = syscall(SYS_readlink, link, t.path, sizeof t.path - 1);
 	t.path[got > 0 ? got : 0] = '\0';
 	if (got > 0 && t.path[0] == '/' && !tpck_rules_excepted(tpck_files_settings, t.path) &&
-	    tpck_rule_takes(tpck_rules_place(t.folder, t.name, pending && pending->kind == TPCK_VIEW_REMOVED, &t.parent, &t.there, &t.exists))) {
+	    tpck_rule_takes(tpck_rules_place(t.folder, t.name, pending && pending->kind == TPCK_VIEW_REMOVED, &t.parent, &t.there, &t.exists)) &&
+	    !tpck_files_in_place_in(&t.parent)) {
 		t.seen = tpck_view_there_of(t.exists ? &t.there : NULL);
 		if (pending && !syscall(SYS_newfstatat, AT_FDCWD, pending->path, &t.there, 0)) {
 			t.exists = true;
@@ -268,9 +273,19 @@ static int reopen(const struct tpck_pending *pending, int flags)
 	uint64_t limit = UINT64_MAX;
 	int fd, saved;
 
+	if (entry && entry->goes_on) {
+		/* It has the inode that it will have at its path, and is an ordinary file. */
+		tpck_view_unlock(view);
+		fd = real_open(AT_FDCWD, pending->path, flags & ~(O_CREAT | O_EXCL | O_NOFOLLOW), 0);
+		if (fd >= 0)
+			(void)tpck_files_in_place_opened(fd, flags, pending);
+		return fd;
+	}
 	if (entry && entry->state != TPCK_VIEW_COMMITTING)
 		holder = tpck_view_holder_of(entry, tpck_files_pid(), started);
 	if (holder) {
+		if (entry->kind == TPCK_VIEW_DIRECT && flags & O_DSYNC)
+			tpck_view_synced(entry, NULL);
 		holder->count++;
 		atomic_store(&entry->state, TPCK_VIEW_OPEN);
 		if (entry->kind == TPCK_VIEW_MEMORY)
@@ -291,8 +306,25 @@ static int reopen(const struct tpck_pending *pending, int flags)
 	}
 	if (fd < 0)
 		tpck_files_release(pending->index, pending->serial, true);
+	else
+		(void)tpck_files_in_place_opened(fd, flags, pending);
 	errno = saved;
 	return fd;
+}
+
+/* Whoever opens it so that each write is a sync has no file in memory. */
+static TPCK_FILES_SLOW void ready_to_sync(int folder, const char *path, const struct tpck_pending *pending)
+{
+	struct tpck_view *view = tpck_files_lock();
+	struct tpck_view_entry *entry = view ? tpck_view_by_serial(view, pending->index, pending->serial) : NULL;
+	uint64_t what = entry && entry->state == TPCK_VIEW_OPEN ? tpck_files_pack(pending->index, pending->serial) : 0;
+
+	if (view)
+		tpck_view_unlock(view);
+	if (!what)
+		(void)tpck_files_settle_at(folder, path);
+	else if (tpck_files_let_be(what, true) == -1)
+		tpck_files_to_disk(what);
 }
 
 /* Whether this process or its parent is writing it: they made the name, and what is written by it is what they made. Other
@@ -327,8 +359,8 @@ static int open_pending(int folder, const char *path, int flags, mode_t mode, co
 	if (!writes(flags) || flags & O_PATH)
 		return real_open(AT_FDCWD, pending->path, flags & ~(O_CREAT | O_NOFOLLOW), 0);
 	/* What is whole and owed stays so until the new one is. */
-	if (flags & O_TRUNC && tpck_files_may_take() && !writes_already(pending)) {
-		fd = try_take(folder, path, flags, mode, pending);
+	if (flags & O_TRUNC && !passes(flags) && tpck_files_may_take() && !writes_already(pending)) {
+		fd = try_take(folder, path, flags, mode, pending, tpck_files_wanted(folder, path) == TPCK_WANTED_UNSURE);
 		if (fd >= 0)
 			return fd;
 	}
@@ -371,12 +403,15 @@ static int open_there(int folder, const char *path, int flags, mode_t mode)
 /* Where nothing of it is pending: taken, or the real one. A thread's stack may be small: no buffers here. */
 static TPCK_FILES_SLOW int fresh_open(int folder, const char *path, int flags, mode_t mode)
 {
+	enum tpck_wanted wanted;
 	int fd;
 
-	if (path && writes(flags) && !passes(flags) && tpck_files_may_take() && tpck_files_wanted(folder, path)) {
+	if (path && writes(flags) && !passes(flags) && tpck_files_may_take() && (wanted = tpck_files_wanted(folder, path)) != TPCK_WANTED_NOT) {
 		/* In place, and not written by us from its begin: as ever. */
 		if (flags & O_TRUNC || flags & O_CREAT) {
-			fd = flags & O_TRUNC || syscall(SYS_faccessat, folder, path, F_OK) ? try_take(folder, path, flags, mode, NULL) : -1;
+			fd = flags & O_TRUNC || syscall(SYS_faccessat, folder, path, F_OK)
+				     ? try_take(folder, path, flags, mode, NULL, wanted == TPCK_WANTED_UNSURE)
+				     : -1;
 			if (fd >= 0)
 				return fd;
 		}
@@ -412,10 +447,16 @@ static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mo
 				errno = ENOENT;
 				return -1;
 			}
-			fd = tpck_files_may_take() && !passes(flags) ? try_take(folder, path, flags, mode, &pending) : -1;
+			fd = tpck_files_may_take() && !passes(flags)
+				     ? try_take(folder, path, flags, mode, &pending, tpck_files_wanted(folder, path) == TPCK_WANTED_UNSURE)
+				     : -1;
 			if (fd >= 0)
 				return fd;
 			(void)tpck_files_settle_at(folder, path);
+			continue;
+		}
+		if (!tries && flags & O_DSYNC && writes(flags) && !(flags & O_PATH)) {
+			ready_to_sync(folder, path, &pending);
 			continue;
 		}
 		fd = open_pending(folder, path, flags, mode, &pending);

@@ -32,15 +32,25 @@ bool tpck_files_absolute(int folder, const char *path, char *out, size_t size)
 	return written >= 0 && (size_t)written < size - (size_t)got;
 }
 
-static TPCK_FILES_SLOW bool wanted_by_path(int folder, const char *path)
+static TPCK_FILES_SLOW enum tpck_wanted wanted_by_path(int folder, const char *path)
 {
-	char absolute[TPCK_FILES_PATH];
+	char absolute[TPCK_FILES_PATH], glob[TPCK_SETTING_TEXT_MAX];
+	enum tpck_rule rule;
 
-	return tpck_files_absolute(folder, path, absolute, sizeof absolute) &&
-	       tpck_rule_takes(tpck_rules_name(tpck_files_settings, absolute, tpck_files_tool, NULL, 0));
+	if (!tpck_files_absolute(folder, path, absolute, sizeof absolute))
+		return TPCK_WANTED_NOT;
+	rule = tpck_rules_name(tpck_files_settings, absolute, tpck_files_tool, glob, sizeof glob);
+	if (!tpck_rule_takes(rule))
+		return TPCK_WANTED_NOT;
+	return tpck_rules_unsure(rule, glob, absolute) ? TPCK_WANTED_UNSURE : TPCK_WANTED;
 }
 
-bool tpck_files_wanted(int folder, const char *path)
+enum tpck_wanted tpck_files_wanted(int folder, const char *path)
 {
-	return tpck_rules_may_be(tpck_files_settings, path) && (wanted_by_path(folder, path) || (!tpck_files_tool && tpck_files_learnt(folder, path)));
+	enum tpck_wanted wanted;
+
+	if (!tpck_rules_may_be(tpck_files_settings, path))
+		return TPCK_WANTED_NOT;
+	wanted = wanted_by_path(folder, path);
+	return wanted == TPCK_WANTED_NOT && !tpck_files_tool && tpck_files_learnt(folder, path) ? TPCK_WANTED : wanted;
 }

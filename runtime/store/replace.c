@@ -300,18 +300,21 @@ int tpck_replace_copy(int bytes, int folder, const char *part, const char *name,
 		      const struct tpck_sums *before, struct tpck_sums **sums, struct tpck_error *err)
 {
 	struct copying c = {.from = bytes};
+	char made[PART_NAME];
 	struct stat from;
 	int fd, rc = 0;
 
 	*sums = NULL;
+	/* What an earlier sync has made stays until there is something in its place. */
+	snprintf(made, sizeof made, "%s%s", part, (ahead && tpck_replace_ahead_valid(ahead)) || faccessat(folder, part, F_OK, AT_SYMLINK_NOFOLLOW) ? "" : ".new");
 	if (fstat(bytes, &from))
 		return tpck_error_set(err, errno, "reading what %s is to hold", name);
 	if (ahead && tpck_replace_ahead_valid(ahead)) {
 		c.ahead = ahead;
 		fd = fcntl(ahead->fd, F_DUPFD_CLOEXEC, 0);
 	} else {
-		unlinkat(folder, part, 0);
-		fd = openat(folder, part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		unlinkat(folder, made, 0);
+		fd = openat(folder, made, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	}
 	if (fd < 0)
 		return tpck_error_set(err, errno, "making a file beside %s", name);
@@ -337,12 +340,14 @@ int tpck_replace_copy(int bytes, int folder, const char *part, const char *name,
 		rc = finish(bytes, fd, &from);
 	if (close(fd) && !rc)
 		rc = -errno;
+	if (!rc && strcmp(made, part) != 0 && renameat(folder, made, folder, part))
+		rc = -errno;
 	if (rc || !c.sums) {
 		tpck_sums_free(*sums);
 		*sums = NULL;
 	}
 	if (rc)
-		unlinkat(folder, part, 0);
+		unlinkat(folder, made, 0);
 	return rc ? tpck_error_set(err, -rc, "writing %s", name) : 0;
 }
 

@@ -224,6 +224,17 @@ enum tpck_rule tpck_rules_name(const struct tpck_settings *settings, const char 
 	return rule;
 }
 
+/* A glob whose last part is nothing but stars says where a file lies, not what it is. */
+bool tpck_rules_unsure(enum tpck_rule rule, const char *glob, const char *absolute)
+{
+	const char *name = strrchr(absolute, '/'), *last = strrchr(glob, '/');
+
+	if (rule == TPCK_RULE_FOLDER)
+		return true;
+	last = last ? last + 1 : glob;
+	return rule == TPCK_RULE_ASKED && !last[strspn(last, "*")] && !ONE_OF(name ? name + 1 : absolute, names);
+}
+
 enum tpck_rule tpck_rules_place(int folder, const char *name, bool removed, struct stat *parent, struct stat *there, bool *exists)
 {
 	if (syscall(SYS_newfstatat, folder, "", parent, AT_EMPTY_PATH) || syscall(SYS_faccessat, folder, ".", W_OK | X_OK))

@@ -61,6 +61,9 @@ bool tpck_rules_excepted(const struct tpck_settings *settings, const char *absol
 bool tpck_rules_tool(const char *program);
 /* By an absolute path; `tool`: of the process that writes it. `glob`, where it is not NULL, gets what said so ("" where nothing did), in `size` bytes. */
 enum tpck_rule tpck_rules_name(const struct tpck_settings *settings, const char *absolute, bool tool, char *glob, size_t size);
+/* Of a rule that takes: whether nothing but the file's folder, or a glob that has every name, says that it is a checkpoint. `glob` is
+ * what tpck_rules_name() gave. */
+bool tpck_rules_unsure(enum tpck_rule rule, const char *glob, const char *absolute);
 /* Whether a file that replaces the one of this name, in the folder `folder` (O_PATH is enough), would be the same to
  * everybody: TPCK_RULE_NAME, or why not. `parent` is the folder; `there` what has the name, if `exists`. `removed`: the job does
  * not see what has it any more. */

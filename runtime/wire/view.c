@@ -382,9 +382,33 @@ bool tpck_view_held(const struct tpck_view_entry *entry)
 	return false;
 }
 
+void tpck_view_aside_name(char aside[TPCK_VIEW_NAME], const char *name)
+{
+	snprintf(aside, TPCK_VIEW_NAME, "%.*s" TPCK_VIEW_ASIDE, (int)(TPCK_VIEW_NAME - sizeof TPCK_VIEW_ASIDE), name);
+}
+
+/* Nobody will close it, but what was synced of it is to stay. Where something else is at its path, or may be, the job goes on seeing
+ * that: whether the orphan is as whole as it was at its last sync, and so replaces it after all, is for the agent to find out, which
+ * may wait for the disk. */
+static void orphaned(struct tpck_view *view, struct tpck_view_entry *entry)
+{
+	const struct tpck_view_key *key = tpck_view_key_of(entry);
+	const struct tpck_view_folder *folder = &view->folder[key->folder];
+	char aside[TPCK_VIEW_NAME];
+	bool moved = false;
+
+	memset(entry->holder, 0, sizeof entry->holder);
+	tpck_view_aside_name(aside, key->name);
+	if (entry->over || tpck_view_versions(view, folder->device, folder->inode, key->name) > 1)
+		moved = tpck_view_move(view, entry, folder->device, folder->inode, folder->path, aside);
+	entry->orphan = moved ? TPCK_ORPHAN_ASIDE : TPCK_ORPHAN_HERE;
+	tpck_view_close(view, entry);
+}
+
 bool tpck_view_sweep(struct tpck_view *view, const char *job_folder, char *lost)
 {
 	uint32_t left;
+	bool dead;
 
 	if (!tpck_view_lock(view))
 		return false;
@@ -397,7 +421,14 @@ bool tpck_view_sweep(struct tpck_view *view, const char *job_folder, char *lost)
 		left--;
 		if (entry->state != TPCK_VIEW_OPEN)
 			continue;
-		if (!lives(entry)) {
+		dead = !lives(entry);
+		if (dead && entry->durable) {
+			*lost = '\0';
+			orphaned(view, entry);
+			tpck_view_unlock(view);
+			return true;
+		}
+		if (dead) {
 			const struct tpck_view_key *key = tpck_view_key_of(entry);
 
 			snprintf(lost, TPCK_VIEW_PATH + TPCK_VIEW_NAME, "%s/%s", view->folder[key->folder].path, key->name);
@@ -514,6 +545,8 @@ struct tpck_view_entry *tpck_view_add(struct tpck_view *view, uint64_t device, u
 	entry->order = entry->bytes = entry->synced = entry->sync_done = 0;
 	entry->error = entry->sync_error = 0;
 	entry->mapped = entry->changed = entry->linked = entry->at_close = 0;
+	entry->until_sync = entry->goes_on = entry->over = entry->durable = entry->orphan = 0;
+	entry->sync_bytes = TPCK_VIEW_UNSYNCED;
 	entry->there = (struct tpck_view_there){0};
 	entry->inode = 0;
 	atomic_store(&entry->state, TPCK_VIEW_OPEN);
@@ -565,6 +598,7 @@ bool tpck_view_move(struct tpck_view *view, struct tpck_view_entry *entry, uint6
 	atomic_fetch_add(&view->filter[before], 1);
 	take_out(view, entry);
 	entry->seen = ++view->serial;
+	entry->orphan = TPCK_ORPHAN_NOT;
 	atomic_store(&entry->which, entry->which ^ 1);
 	link_in(view, entry);
 	atomic_fetch_sub(&view->filter[before], 1);
@@ -608,6 +642,14 @@ void tpck_view_close(struct tpck_view *view, struct tpck_view_entry *entry)
 {
 	entry->order = ++view->order;
 	atomic_store(&entry->state, TPCK_VIEW_CLOSED);
+}
+
+void tpck_view_synced(struct tpck_view_entry *entry, const struct stat *found)
+{
+	entry->durable = 1;
+	entry->sync_bytes = found ? (uint64_t)found->st_size : TPCK_VIEW_UNSYNCED;
+	entry->sync_seconds = found ? found->st_ctim.tv_sec : 0;
+	entry->sync_nanoseconds = found ? (uint32_t)found->st_ctim.tv_nsec : 0;
 }
 
 /* ---- sizes ------------------------------------------------------------------------------------ */

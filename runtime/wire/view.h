@@ -52,6 +52,15 @@ enum tpck_view_kind {
 			    * its key has no name, the other key has the one that it had last */
 };
 
+/* A file that was synced, and whose writer was killed before it closed it. */
+enum tpck_view_orphan {
+	TPCK_ORPHAN_NOT,
+	TPCK_ORPHAN_HERE,  /* nothing was at its path: it appears as far as it came */
+	TPCK_ORPHAN_ASIDE, /* something was: it has another name, the other key has its own */
+};
+#define TPCK_VIEW_ASIDE ".tpck-synced" /* behind its own name */
+#define TPCK_VIEW_UNSYNCED UINT64_MAX /* sync_bytes: it has been written since, or may have been */
+
 /* What was at a path when the program looked. */
 enum { TPCK_THERE_UNKNOWN, TPCK_THERE_NOTHING, TPCK_THERE_FILE };
 struct tpck_view_there {
@@ -95,7 +104,15 @@ struct tpck_view_entry {
 	uint32_t linked;         /* DIRECT: its part is another name of a file that was whole already */
 	uint64_t inode;          /* PLAIN */
 	uint32_t at_close;       /* 1: a sync of it is done once it is closed and has copies on other nodes */
-	uint32_t reserved;
+	uint32_t until_sync;     /* DIRECT, 1: only its folder, or a glob that has every name, says that it is a checkpoint: it is taken
+				  * until it is synced */
+	uint32_t goes_on;        /* 1: it is to be at its path as it is, and its writer goes on with it there as with any file */
+	uint32_t over;           /* 1: something was at its path when it was opened */
+	uint32_t durable;        /* 1: a sync of it has succeeded: what was synced stays, whatever becomes of its writer */
+	uint32_t orphan;         /* enum tpck_view_orphan */
+	uint32_t sync_nanoseconds; /* of the last change that the last sync found, */
+	int64_t sync_seconds;
+	uint64_t sync_bytes;       /* and how long the file was; or TPCK_VIEW_UNSYNCED */
 	struct tpck_view_there there; /* what it replaces, or removes */
 	struct tpck_view_holder holder[TPCK_VIEW_HOLDERS];
 	struct tpck_view_key key[2];
@@ -169,9 +186,12 @@ static inline bool tpck_view_may_have(const struct tpck_view *view, uint32_t has
 {
 	return atomic_load_explicit(&view->filter[hash % TPCK_VIEW_FILTER], memory_order_acquire) != 0;
 }
-/* Looks at who holds OPEN entries: what processes had whole when they ended is closed, what they had not is removed, with its
- * bytes. True: one was lost, its path is in `lost`, of TPCK_VIEW_PATH + TPCK_VIEW_NAME bytes, and there may be more. */
+/* Looks at who holds OPEN entries: what processes had whole when they ended is closed, so is, as an orphan, what they had synced; else
+ * what they had not closed is removed, with its bytes. True: there was one, and there may be more; its path is in `lost`, of
+ * TPCK_VIEW_PATH + TPCK_VIEW_NAME bytes, if it is removed, else that is empty. */
 bool tpck_view_sweep(struct tpck_view *view, const char *job_folder, char *lost);
+/* The name that an orphan gets beside what was at its path. */
+void tpck_view_aside_name(char aside[TPCK_VIEW_NAME], const char *name);
 /* Wakes the agent, or those that wait for it. */
 void tpck_view_tell(_Atomic uint32_t *futex);
 /* Waits until *futex is not `seen` any more, at most so long. */
@@ -228,6 +248,8 @@ void tpck_view_plain(struct tpck_view *view, uint64_t device, uint64_t folder_in
 		     uint64_t inode);
 /* The file is whole: it gets its place in the order. */
 void tpck_view_close(struct tpck_view *view, struct tpck_view_entry *entry);
+/* A sync of it has succeeded, whose bytes were as `found` says; NULL: nobody can tell later whether they still are. */
+void tpck_view_synced(struct tpck_view_entry *entry, const struct stat *found);
 /* Whether a process has it open for writing. */
 bool tpck_view_held(const struct tpck_view_entry *entry);
 /* Where its bytes are, or are to be. */

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SQLite, whose files are never taken: not even in a folder of checkpoints, nor with its journal in another mode."""
+"""SQLite, whose files are never taken: not even in a folder of checkpoints, by whatever name, nor with its journal in another mode."""
 import os
 import sqlite3
 
 import saver
 
 
+NAMES = ("study.db", "study.sqlite3", "checkpoint-1/runs.db", "checkpoint-1/rows")
+
+
 def save(i):
     os.makedirs("checkpoint-1", exist_ok=True)
-    for name in ("study.db", "study.sqlite3", "checkpoint-1/runs.db"):
+    for name in NAMES:
         with sqlite3.connect(name, timeout=60) as database:
             if "3" in name:
                 database.execute("PRAGMA journal_mode=WAL")
@@ -30,8 +33,8 @@ def loaded(path):
 
 def look():
     """Only what is there and has been begun: an empty one is one that was just made."""
-    return [("study" if "runs" not in path else "runs", loaded(path)) for path in
-            ("study.db", "study.sqlite3", "checkpoint-1/runs.db") if os.path.exists(path) and os.path.getsize(path) > 8192]
+    return [(os.path.basename(path).split(".")[0], loaded(path)) for path in
+            NAMES if os.path.exists(path) and os.path.getsize(path) > 8192]
 
 
 run = saver.each(save)

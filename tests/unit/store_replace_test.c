@@ -99,6 +99,28 @@ static void test_copy(void)
 	close(fd);
 }
 
+/* What a sync has made stays until there is something whole in its place. */
+static void test_kept(void)
+{
+	struct tpck_error err = {0};
+	struct tpck_sums *sums;
+	char path[160];
+	int fd = saved(), blind, old = openat(disk_folder, "kept", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	write_all(old, content, TAIL, 0);
+	close(old);
+	snprintf(path, sizeof path, "%s/saved", memory);
+	blind = open(path, O_WRONLY | O_CLOEXEC);
+	ok(tpck_replace_copy(blind, disk_folder, "kept", "model.pt", NULL, NULL, &sums, &err) < 0 && !sums, "one that cannot be read is not copied");
+	ok(holds(disk_folder, "kept", content, TAIL) && !is_there(disk_folder, "kept.new"), "and the part that was there stays as it was");
+	ok(tpck_replace_copy(fd, disk_folder, "kept", "model.pt", NULL, NULL, &sums, &err) == 0 && holds(disk_folder, "kept", content, BYTES) &&
+		   !is_there(disk_folder, "kept.new"), "one that can be read takes its place");
+	tpck_sums_free(sums);
+	close(blind);
+	close(fd);
+	unlinkat(disk_folder, "kept", 0);
+}
+
 static void test_ahead(void)
 {
 	struct tpck_ahead ahead = {.fd = -1};
@@ -218,6 +240,7 @@ int main(void)
 		content[i] = (uint8_t)(1 + i % 251);
 	memset(content + CHUNK, 0, CHUNK + HALF);
 	test_copy();
+	test_kept();
 	test_ahead();
 	test_commit();
 	test_again();

@@ -39,7 +39,7 @@ static void sweep(void)
 
 	while (tpck_view_sweep(files.view, files.agent->folder, lost))
 		/* One that was being moved to its disk has two names. */
-		if (!strstr(lost, "/" TPCK_VIEW_PART))
+		if (*lost && !strstr(lost, "/" TPCK_VIEW_PART))
 			tpck_log_warn("%s was being written when its process was killed; what was there before stays", lost);
 	files.swept_ns = tpck_clock_monotonic_ns();
 }
@@ -89,7 +89,11 @@ void files_choose(const struct tpck_view_entry *entry, struct chosen *chosen)
 		.folder = files.view->folder[key->folder], .part_folder = files.view->folder[entry->part_folder],
 		.mapped = entry->mapped, .changed = entry->changed, .inode = entry->inode,
 		.linked = entry->linked, .there = entry->there, .suspect = entry->kind == TPCK_VIEW_DIRECT && entry->sync_error,
+		.until_sync = entry->until_sync, .goes_on = entry->goes_on, .orphan = entry->orphan, .sync_seconds = entry->sync_seconds,
+		.sync_nanoseconds = entry->sync_nanoseconds, .sync_bytes = entry->sync_bytes,
 	};
+	if (entry->orphan == TPCK_ORPHAN_ASIDE)
+		strcpy(chosen->own_name, entry->key[(entry->which & 1) ^ 1].name);
 	strcpy(chosen->name, tpck_view_name_of(entry));
 	tpck_view_part_name(chosen->part, entry->serial);
 	tpck_view_bytes(files.view, entry, files.agent->folder, chosen->bytes, sizeof chosen->bytes);
@@ -381,8 +385,8 @@ static int sync_part(struct lane *lane, int bytes, int part_folder, struct tpck_
 		return 0;
 	if (!chosen->suspect) {
 		rc = tpck_error_set(err, errno, "writing %s", chosen->name);
-		/* One with other names is at one of them, by the program itself. */
-		if (chosen->linked)
+		/* One with other names is at one of them, by the program itself; one that goes on is not to be another. */
+		if (chosen->linked || chosen->goes_on)
 			return rc;
 		note_suspect(chosen, -rc);
 	}
@@ -413,11 +417,41 @@ static void outdated_now(const struct chosen *chosen, int folder)
 		unlinkat(folder, chosen->part, 0);
 }
 
+/* A file that was synced, and whose writer was killed before it closed it: it gets its own name if it is as it was when it was synced
+ * last, or nothing is there. False. Else what is there stays, and it has the name that the job sees it by. True. */
+static bool goes_aside(struct chosen *chosen, const struct stat *found, int folder)
+{
+	const char *own = chosen->orphan == TPCK_ORPHAN_ASIDE ? chosen->own_name : chosen->name;
+	bool whole = !chosen->mapped && (uint64_t)found->st_size == chosen->sync_bytes && found->st_ctim.tv_sec == chosen->sync_seconds &&
+		     (uint32_t)found->st_ctim.tv_nsec == chosen->sync_nanoseconds;
+	char aside[TPCK_VIEW_NAME];
+
+	if (whole || faccessat(folder, own, F_OK, AT_SYMLINK_NOFOLLOW)) {
+		memmove(chosen->name, own, strlen(own) + 1);
+		return false;
+	}
+	tpck_view_aside_name(aside, own);
+	memmove(chosen->own_name, own, strlen(own) + 1);
+	strcpy(chosen->name, aside);
+	return true;
+}
+
+static void say_orphan(const struct chosen *chosen, bool aside)
+{
+	if (aside)
+		tpck_log_warn("%s/%s was being written when its process was killed; what was there before stays, and what had been synced is %s",
+			      chosen->folder.path, chosen->own_name, chosen->name);
+	else
+		tpck_log_warn("%s/%s was not closed when its process was killed; it is there, since it had been synced",
+			      chosen->folder.path, chosen->name);
+}
+
 /* -EAGAIN: somebody still writes, or it has changed meanwhile. */
 static int publish_file(struct lane *lane, struct tpck_error *err)
 {
 	const struct chosen *chosen = &lane->chosen;
 	int bytes = open(chosen->bytes, O_RDONLY | O_CLOEXEC), folder = -1, part_folder = -1, rc = 0;
+	bool aside = false;
 	struct tpck_ahead ahead = {.fd = -1};
 	struct tpck_sums *sums = NULL;
 	struct stat found = {0}, put = {0};
@@ -425,7 +459,7 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 	if (bytes < 0 && errno != ENOENT)
 		return tpck_error_set(err, errno, "reading what %s is to hold", chosen->name);
 	/* A part that is gone is at its place: an agent was killed behind the rename. */
-	if (bytes >= 0 && !chosen->linked && written(lane->disk, chosen, bytes)) {
+	if (bytes >= 0 && !chosen->linked && !chosen->goes_on && written(lane->disk, chosen, bytes)) {
 		close(bytes);
 		return -EAGAIN;
 	}
@@ -442,7 +476,12 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 		sync_before(lane, folder);
 	if (!rc && bytes >= 0)
 		fstat(bytes, &found);
-	if (!rc && bytes >= 0 && chosen->kind == TPCK_VIEW_MEMORY)
+	if (!rc && bytes >= 0 && chosen->orphan)
+		aside = goes_aside(&lane->chosen, &found, folder);
+	/* Aside is what was synced, not what came behind it. */
+	if (!rc && aside && chosen->kind == TPCK_VIEW_MEMORY && !faccessat(folder, chosen->part, F_OK, AT_SYMLINK_NOFOLLOW))
+		tpck_log_debug("%s/%s: what a sync has made of it is kept", chosen->folder.path, chosen->name);
+	else if (!rc && bytes >= 0 && chosen->kind == TPCK_VIEW_MEMORY)
 		rc = files_copy(chosen, bytes, folder, files_ahead_take(chosen, folder, &ahead) ? &ahead : NULL, err);
 	else if (!rc && bytes >= 0)
 		rc = sync_part(lane, bytes, part_folder, err);
@@ -476,13 +515,18 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 		if (!rc)
 			owed_put(chosen, put.st_mode ? &put : NULL);
 		end_commit(chosen, rc, (uint64_t)found.st_size, sums ? sums->shared : 0);
-		if (!rc && put.st_mode)
+		if (!rc && chosen->orphan)
+			say_orphan(chosen, aside);
+		/* What its writer goes on with is another file in a moment. */
+		if (!rc && put.st_mode && !chosen->goes_on)
 			note_sums(chosen, &put, sums);
 		else
 			tpck_sums_free(sums);
-		if (!rc && chosen->kind == TPCK_VIEW_MEMORY)
+		if (!rc && aside && chosen->kind == TPCK_VIEW_MEMORY)
+			unlink(chosen->bytes);
+		else if (!rc && chosen->kind == TPCK_VIEW_MEMORY)
 			files_keep(chosen);
-		else if (!rc && put.st_mode)
+		else if (!rc && put.st_mode && !chosen->goes_on)
 			files_keep_later(chosen, &put);
 	}
 	if (bytes >= 0)
@@ -715,7 +759,7 @@ static void publish(struct lane *lane)
 		failed(lane, rc, &err);
 	} else {
 		succeeded(lane);
-		if (chosen->kind == TPCK_VIEW_MEMORY || chosen->kind == TPCK_VIEW_DIRECT)
+		if (chosen->kind == TPCK_VIEW_MEMORY || (chosen->kind == TPCK_VIEW_DIRECT && !chosen->until_sync))
 			files_want_spare(chosen->pattern);
 	}
 	if (tpck_view_lock(files.view)) {

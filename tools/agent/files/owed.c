@@ -54,10 +54,10 @@ static int by_order(const void *a, const void *b)
 	return left->order < right->order ? -1 : left->order > right->order;
 }
 
-/* One that is at its path already is its disk's affair. */
+/* One that is at its path already, or is to be there while its writer goes on with it, is its disk's affair. */
 static bool is_owed(const struct tpck_view_entry *entry)
 {
-	return (entry->state == TPCK_VIEW_CLOSED || entry->state == TPCK_VIEW_COMMITTING) && entry->kind != TPCK_VIEW_PLAIN;
+	return (entry->state == TPCK_VIEW_CLOSED || entry->state == TPCK_VIEW_COMMITTING) && entry->kind != TPCK_VIEW_PLAIN && !entry->goes_on;
 }
 
 /* One that was whole, and is being written again: who has it as it was keeps it until it is whole again. */

@@ -39,6 +39,12 @@ struct chosen {
 	uint64_t inode;
 	bool mapped, linked, suspect; /* suspect: the disk may have lost of it */
 	struct tpck_view_there there;
+	bool until_sync, goes_on;
+	enum tpck_view_orphan orphan;
+	char own_name[TPCK_VIEW_NAME]; /* of an orphan that has another one */
+	int64_t sync_seconds;
+	uint32_t sync_nanoseconds;
+	uint64_t sync_bytes;
 };
 
 /* A part that a sync has made, and what it is a copy of. */

@@ -135,10 +135,11 @@ static int do_sync(const struct chosen *chosen, struct tpck_error *err)
 {
 	int bytes = open(chosen->bytes, O_RDONLY | O_CLOEXEC), folder, rc;
 	struct tpck_view_entry *entry;
+	struct stat found;
 
 	if (bytes < 0)
 		return errno == ENOENT ? 0 : tpck_error_set(err, errno, "reading what %s is to hold", chosen->name);
-	folder = files_folder(&chosen->folder, err);
+	folder = fstat(bytes, &found) ? tpck_error_set(err, errno, "reading what %s is to hold", chosen->name) : files_folder(&chosen->folder, err);
 	rc = folder < 0 ? folder : files_copy(chosen, bytes, folder, NULL, err);
 	close(bytes);
 	if (folder >= 0)
@@ -152,6 +153,8 @@ static int do_sync(const struct chosen *chosen, struct tpck_error *err)
 		if (entry) {
 			entry->sync_done = chosen->synced;
 			entry->sync_error = entry->error = -rc;
+			if (!rc)
+				tpck_view_synced(entry, entry->mapped ? NULL : &found);
 			if (rc)
 				files.view->failing = 1;
 		}
