@@ -10,12 +10,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
 #include "runtime/track/threads.h"
 
-enum { MAPPINGS = 256 };
+enum { MAPPINGS = 256, COARSE_NS = 20000000 };
 /* No entry's: a file of the program's own that will be renamed past us. */
 #define PAST UINT32_MAX
 
@@ -394,7 +395,7 @@ static TPCK_FILES_SLOW int seen_msync(void *address, size_t bytes, int flags)
 	saved = errno;
 	while ((what = mapped_in(address, bytes, &from))) {
 		failed = tpck_files_let_be(what, durable);
-		if (failed < 0 && durable)
+		if (failed < 0)
 			failed = mapping_synced(what);
 		if (failed > 0 && !error)
 			error = failed;
@@ -532,7 +533,10 @@ static bool sync_at_close(uint64_t what)
 
 	if (!tpck_files_replicated(0) || !(view = tpck_files_lock()))
 		return false;
+	/* What is taken until it is synced is its disk's alone. */
 	entry = tpck_files_unpack(view, what);
+	if (entry && entry->until_sync)
+		entry = NULL;
 	if (entry)
 		entry->at_close = 1;
 	tpck_view_unlock(view);
@@ -581,20 +585,22 @@ TPCK_FILES_SLOW int tpck_files_let_be(uint64_t what, bool wait)
 	return order || gone ? error : -1;
 }
 
-/* A part that the program wrote itself is on the disk as it was when it was `found`; NULL: nobody can tell how it was. What is
- * written to it by a call from here on says so. */
-static TPCK_FILES_SLOW void part_synced(uint64_t what, const struct stat *found)
+/* The bytes are to stay as they were when they were `found`; NULL: nobody can tell how that was. What is written beside the target by
+ * a call from here on says so. In memory the time must tell, which is as coarse as the kernel's clock. */
+static TPCK_FILES_SLOW void synced(uint64_t what, const struct stat *found)
 {
 	int saved = errno;
 	struct tpck_view *view = tpck_files_lock();
 	struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
-	bool is = entry && entry->kind == TPCK_VIEW_DIRECT && !entry->sync_error;
+	bool is = entry && !entry->sync_error, part = is && entry->kind == TPCK_VIEW_DIRECT;
 
+	if (is && found && !part && tpck_clock_realtime_ns() < (uint64_t)found->st_ctim.tv_sec * 1000000000u + (uint64_t)found->st_ctim.tv_nsec + COARSE_NS)
+		found = NULL;
 	if (is)
 		tpck_view_synced(entry, entry->mapped ? NULL : found);
 	if (view)
 		tpck_view_unlock(view);
-	if (is)
+	if (part)
 		tpck_files_set_limit(what, 0);
 	errno = saved;
 }
@@ -636,12 +642,11 @@ static int mapping_synced(uint64_t what)
 {
 	struct tpck_view *view = atomic_load(&tpck_files_view);
 	struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
+	bool waits = strcmp(tpck_files_settings->fsync, "memory") != 0 && !sync_at_close(what);
 
-	if (sync_at_close(what))
-		return 0;
-	if (entry && entry->kind == TPCK_VIEW_MEMORY)
+	if (waits && entry && entry->kind == TPCK_VIEW_MEMORY)
 		return sync_memory(what);
-	part_synced(what, NULL);
+	synced(what, NULL);
 	return 0;
 }
 
@@ -671,50 +676,57 @@ static TPCK_FILES_SLOW void sync_failed(uint64_t what)
 	errno = saved;
 }
 
+/* A file of ours, with the level `durable`, or where nobody has copies. */
+static TPCK_FILES_SLOW int sync_ours(int fd, uint64_t what, bool data)
+{
+	struct tpck_view *view = atomic_load(&tpck_files_view);
+	struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
+	struct stat found;
+	int error;
+
+	if (entry && entry->kind == TPCK_VIEW_MEMORY) {
+		error = sync_memory(what);
+		errno = error ? error : errno;
+		return error ? -1 : 0;
+	}
+	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
+		return -1;
+	/* What the disk says is told at once, and before anything is at the path. */
+	if (syscall(data ? SYS_fdatasync : SYS_fsync, fd)) {
+		sync_failed(what);
+		return -1;
+	}
+	error = tpck_files_let_be(what, true);
+	if (error == -1)
+		synced(what, &found);
+	if (error <= 0)
+		return 0;
+	errno = error;
+	return -1;
+}
+
 int tpck_files_fsync(int fd, bool data)
 {
 	uint64_t what = what_of(fd);
 	bool durable = tpck_files_settings && strcmp(tpck_files_settings->fsync, "memory") != 0;
-	int saved = errno, error = 0;
+	int saved = errno, error;
 	struct stat found;
-	bool ours;
 
 	if (what == PAST)
 		what = 0;
-	ours = what;
-	/* What only its folder speaks for is a plain file from here on, at whatever level. */
-	if (what && (error = tpck_files_let_be(what, durable)) >= 0)
-		what = 0;
-	if (error < 0)
-		error = 0;
-	if (what && durable && sync_at_close(what)) {
+	/* At any level it is to survive its process. */
+	if (what && !durable && tpck_files_let_be(what, false) != -1)
+		return 0;
+	if (what && (!durable || sync_at_close(what))) {
+		synced(what, syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) ? NULL : &found);
 		errno = saved;
 		return 0;
 	}
-	if (what && durable) {
-		struct tpck_view *view = atomic_load(&tpck_files_view);
-		struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
-
-		if (entry && entry->kind == TPCK_VIEW_MEMORY)
-			error = sync_memory(what);
-	} else if (!what && !error && durable && !tpck_files_idle()) {
-		error = sync_folder(fd);
-	}
-	if (error) {
-		errno = error;
-		return -1;
-	}
-	errno = saved;
-	if (ours && !durable)
-		return 0;
-	if (what && syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
-		what = 0;
-	error = (int)syscall(data ? SYS_fdatasync : SYS_fsync, fd);
-	if (error && what)
-		sync_failed(what);
-	else if (what)
-		part_synced(what, &found);
-	return error;
+	if (what)
+		return sync_ours(fd, what, data);
+	error = durable && !tpck_files_idle() ? sync_folder(fd) : 0;
+	errno = error ? error : saved;
+	return error ? -1 : (int)syscall(data ? SYS_fdatasync : SYS_fsync, fd);
 }
 
 int tpck_files_sync_range(int fd, off_t at, off_t bytes, unsigned flags)

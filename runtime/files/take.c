@@ -227,6 +227,19 @@ static int take(struct taking *t)
 	return -1;
 }
 
+/* Why a checkpoint is written as ever is said once. */
+static bool beside_in_place(const struct taking *t)
+{
+	static _Atomic bool said;
+
+	if (!tpck_files_in_place_in(&t->parent))
+		return false;
+	if (!t->unsure && !atomic_exchange(&said, true))
+		tpck_log_info("%s/%s is written as ever, and so is all else there: this process changes a file in place in that folder",
+			      t->path, t->name);
+	return true;
+}
+
 /* `pending`: what the job sees there, or NULL. -1: it is not taken. */
 static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mode_t mode, const struct tpck_pending *pending, bool unsure)
 {
@@ -246,7 +259,7 @@ static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mod
 	t.path[got > 0 ? got : 0] = '\0';
 	if (got > 0 && t.path[0] == '/' && !tpck_rules_excepted(tpck_files_settings, t.path) &&
 	    tpck_rule_takes(tpck_rules_place(t.folder, t.name, pending && pending->kind == TPCK_VIEW_REMOVED, &t.parent, &t.there, &t.exists)) &&
-	    !tpck_files_in_place_in(&t.parent)) {
+	    !beside_in_place(&t)) {
 		t.seen = tpck_view_there_of(t.exists ? &t.there : NULL);
 		if (pending && !syscall(SYS_newfstatat, AT_FDCWD, pending->path, &t.there, 0)) {
 			t.exists = true;
