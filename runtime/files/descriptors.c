@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -556,7 +557,7 @@ static void forget(uint64_t what)
 
 TPCK_FILES_SLOW int tpck_files_let_be(uint64_t what, bool wait)
 {
-	struct tpck_view *view = own() ? tpck_files_lock() : NULL;
+	struct tpck_view *view = tpck_files_lock();
 	struct tpck_view_entry *entry = view ? tpck_files_unpack(view, what) : NULL;
 	uint64_t order = 0, device = 0;
 	bool gone = view && !entry;
@@ -676,6 +677,44 @@ static TPCK_FILES_SLOW void sync_failed(uint64_t what)
 	errno = saved;
 }
 
+/* What a descriptor writes that another process has opened, as one that was there before a fork: its name says so. 0: nothing. */
+static TPCK_FILES_SLOW uint64_t inherited(int fd)
+{
+	size_t length = strlen(tpck_files_folder);
+	char link[40], path[TPCK_FILES_PATH], name[TPCK_FILES_PATH];
+	const char *last, *digits = NULL;
+	struct tpck_view *view;
+	uint64_t serial, what = 0;
+	ssize_t got;
+
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	got = syscall(SYS_readlink, link, path, sizeof path - 1);
+	path[got > 0 ? got : 0] = '\0';
+	last = strrchr(path, '/');
+	if (last && strncmp(last + 1, TPCK_VIEW_PART, sizeof TPCK_VIEW_PART - 1) == 0)
+		digits = last + sizeof TPCK_VIEW_PART;
+	else if (last && length && strncmp(path, tpck_files_folder, length) == 0 && path[length] == '/')
+		digits = last + 1;
+	serial = digits ? strtoull(digits, NULL, 16) : 0;
+	view = serial ? tpck_files_lock() : NULL;
+	if (!view)
+		return 0;
+	for (uint32_t i = 0, left = view->used; left && i < TPCK_VIEW_ENTRIES && !what; i++) {
+		const struct tpck_view_entry *entry = &view->entry[i];
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (entry->serial != serial || (entry->state != TPCK_VIEW_OPEN && !entry->goes_on))
+			continue;
+		tpck_view_bytes(view, entry, tpck_files_folder, name, sizeof name);
+		if (strcmp(strrchr(name, '/'), last) == 0)
+			what = tpck_files_pack(i, serial);
+	}
+	tpck_view_unlock(view);
+	return what;
+}
+
 /* A file of ours, with the level `durable`, or where nobody has copies. */
 static TPCK_FILES_SLOW int sync_ours(int fd, uint64_t what, bool data)
 {
@@ -697,8 +736,9 @@ static TPCK_FILES_SLOW int sync_ours(int fd, uint64_t what, bool data)
 		return -1;
 	}
 	error = tpck_files_let_be(what, true);
+	/* Who has it open may write to it, and does not know of this sync. */
 	if (error == -1)
-		synced(what, &found);
+		synced(what, what_of(fd) ? &found : NULL);
 	if (error <= 0)
 		return 0;
 	errno = error;
@@ -712,13 +752,17 @@ int tpck_files_fsync(int fd, bool data)
 	int saved = errno, error;
 	struct stat found;
 
-	if (what == PAST)
+	if (what == PAST) {
 		what = 0;
+	} else if (!what && !tpck_files_idle()) {
+		what = inherited(fd);
+		errno = saved;
+	}
 	/* At any level it is to survive its process. */
 	if (what && !durable && tpck_files_let_be(what, false) != -1)
 		return 0;
 	if (what && (!durable || sync_at_close(what))) {
-		synced(what, syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) ? NULL : &found);
+		synced(what, !what_of(fd) || syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) ? NULL : &found);
 		errno = saved;
 		return 0;
 	}

@@ -67,6 +67,7 @@ WAYS = {
     "sync_file_range": "libc.sync_file_range(fd, ctypes.c_long(0), ctypes.c_long(0), 7)",
     "syscall(SYS_fsync)": "libc.syscall(74, fd)",
     "fsync of a copy": "copy = os.dup(fd); os.fsync(copy); os.close(copy)",
+    "a child's fsync": "child = os.fork() or (os.fsync(fd), os._exit(0)); os.waitpid(child, 0)",
     "msync": "m = mmap.mmap(fd, 4096); m[0:5] = b'first'; m.flush()",
     "O_DSYNC": "other = os.open(name, os.O_WRONLY | os.O_DSYNC); os.pwrite(other, b'first', 0)",
     "a lock of a byte range": "fcntl.lockf(fd, fcntl.LOCK_EX, 1)",
