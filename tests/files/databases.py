@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.6 memory=1G minutes=10 about=30s disk
+# needs: cores=0.6 memory=1G minutes=10 about=20s disk
 """Databases that are killed: what they have said is committed is there, and whole, as without the library. In a folder of checkpoints,
 by a name that says nothing, and with every file taken; by each kind of journal. KILLS says how often each of them is killed (SEED=)."""
 import os
@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from place import Checks, Place, run_tests, until
 
-KILLS = int(os.environ.get("KILLS", 3))
+KILLS = int(os.environ.get("KILLS", 10))
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "transpckpt")
 PYTHONS = [os.environ.get("DATABASES_PYTHON", ""), os.path.join(CACHE, "frameworks/bin/python"), sys.executable]
 SEED = int(os.environ.get("SEED", random.randrange(1 << 30)))
