@@ -22,17 +22,19 @@
  * uses the variable `at`, and `follows`: whether it goes where a symbolic link leads. */
 #define AT_PLACE(folder, path, follow, changes, call)                                           \
 	do {                                                                                    \
-		struct tpck_thread *self = tpck_engine_enter();                                 \
+		bool there = tpck_readable_path(path);                                          \
+		struct tpck_thread *self = there ? tpck_engine_enter() : NULL;                  \
 		char buffer[TPCK_FOLLOW_PLACE];                                                  \
 		bool follows;                                                                   \
 		const char *at;                                                                 \
 		long result;                                                                    \
 		int tries = 0;                                                                  \
 		do {                                                                            \
-			at = self ? tpck_follow_place(folder, path, follow, changes, buffer)    \
-				  : tpck_files_place(folder, path, follow, changes, buffer);    \
+			at = !there ? (path)                                                    \
+			     : self ? tpck_follow_place(folder, path, follow, changes, buffer)  \
+				    : tpck_files_place(folder, path, follow, changes, buffer);  \
 			follows = (follow) || at != (path);                                     \
-			result = at ? (call) : -1;                                              \
+			result = at || !there ? (call) : -1;                                    \
 		} while (at == buffer && result < 0 && tpck_files_again(tries++));              \
 		(void)follows;                                                                  \
 		if (self)                                                                       \
@@ -102,9 +104,11 @@ TPCK_EXPORT int lchown(const char *path, uid_t owner, gid_t group)
 #define AROUND(name, path, found)                                                              \
 	static int (*real)(const char *, __typeof__(found));                                   \
 	char buffer[TPCK_FILES_PATH];                                                          \
-	const char *at = tpck_files_around(path, buffer);                                      \
+	const char *at;                                                                        \
 	if (!real)                                                                             \
 		real = (int (*)(const char *, __typeof__(found)))tpck_real_dlsym(RTLD_NEXT, name); \
+	TPCK_UNREADABLE(path, real(path, found));                                              \
+	at = tpck_files_around(path, buffer);                                                  \
 	return at ? real(at, found) : -1
 
 TPCK_EXPORT int statvfs(const char *restrict path, struct statvfs *restrict found)

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <immintrin.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -22,7 +23,7 @@ TPCK_EXPORT ssize_t getrandom(void *buffer, size_t bytes, unsigned int flags)
 	struct tpck_thread *self = tpck_engine_enter();
 	ssize_t got;
 
-	if (self && buffer && tpck_engine_chance_answer(self, buffer, bytes)) {
+	if (self && buffer && (!tpck_engine_forward() || tpck_readable(buffer, bytes)) && tpck_engine_chance_answer(self, buffer, bytes)) {
 		tpck_engine_leave(self);
 		return (ssize_t)bytes;
 	}
@@ -38,19 +39,19 @@ TPCK_EXPORT ssize_t getrandom(void *buffer, size_t bytes, unsigned int flags)
 
 TPCK_EXPORT int getentropy(void *buffer, size_t bytes)
 {
+	uintptr_t at = (uintptr_t)buffer, end = at + bytes;
+
 	if (bytes > 256) {
 		errno = EIO;
 		return -1;
 	}
-	while (bytes) {
-		ssize_t got = getrandom(buffer, bytes, 0);
+	/* As glibc compares them, whatever that means of a buffer that wraps around. */
+	while (at < end) {
+		ssize_t got = getrandom((void *)at, end - at, 0);
 
 		if (got < 0 && errno != EINTR)
 			return -1;
-		if (got > 0) {
-			buffer = (char *)buffer + got;
-			bytes -= (size_t)got;
-		}
+		at += got > 0 ? (uintptr_t)got : 0;
 	}
 	return 0;
 }

@@ -24,15 +24,16 @@
 
 static bool is_random(const char *path)
 {
-	TPCK_MAYBE_NULL(path);
-	return path && (strcmp(path, "/dev/urandom") == 0 || strcmp(path, "/dev/random") == 0);
+	return strcmp(path, "/dev/urandom") == 0 || strcmp(path, "/dev/random") == 0;
 }
 
 static int open_file(int folder, const char *path, int flags, mode_t mode)
 {
-	struct tpck_thread *self = tpck_engine_enter();
+	struct tpck_thread *self;
 	int fd;
 
+	TPCK_UNREADABLE(path, (int)syscall(SYS_openat, folder, path, flags, mode));
+	self = tpck_engine_enter();
 	if (tpck_caches_refuse(folder, path, flags)) {
 		if (self)
 			tpck_engine_leave(self);
@@ -278,21 +279,19 @@ static FILE *real_stream(const char *path, const char *mode, FILE *(*real)(const
 
 static FILE *stream_open(const char *path, const char *mode, FILE *(*real)(const char *, const char *))
 {
-	struct tpck_thread *self = tpck_engine_enter();
+	struct tpck_thread *self;
 	FILE *stream;
 
-	TPCK_MAYBE_NULL(path);
-	TPCK_MAYBE_NULL(mode);
-	if (path && mode && tpck_caches_refuse(AT_FDCWD, path, flags_of(mode))) {
+	TPCK_UNREADABLE(path, real(path, mode));
+	TPCK_UNREADABLE(mode, real(path, mode));
+	self = tpck_engine_enter();
+	if (tpck_caches_refuse(AT_FDCWD, path, flags_of(mode))) {
 		if (self)
 			tpck_engine_leave(self);
 		return NULL;
 	}
-	if (!self || !path || !mode) {
-		if (self)
-			tpck_engine_leave(self);
-		return path && mode && tpck_files_concerns(path, flags_of(mode)) ? open_stream(path, mode, false) : real_stream(path, mode, real);
-	}
+	if (!self)
+		return tpck_files_concerns(path, flags_of(mode)) ? open_stream(path, mode, false) : real_stream(path, mode, real);
 	if (tpck_follow_redirects(path) || tpck_files_concerns(path, flags_of(mode))) {
 		stream = open_stream(path, mode, true);
 	} else {
@@ -332,13 +331,11 @@ static FILE *stream_reopen(const char *path, const char *mode, FILE *stream, fre
 {
 	struct tpck_thread *self = tpck_engine_enter();
 	uint64_t closing = tpck_files_closing(fileno(stream));
-	bool ours;
+	bool there = tpck_readable_path(path) && tpck_readable_path(mode), ours;
 	char link[64];
 	int fd;
 
-	TPCK_MAYBE_NULL(path);
-	TPCK_MAYBE_NULL(mode);
-	ours = path && mode && ((self && tpck_follow_redirects(path)) || tpck_files_concerns(path, flags_of(mode)));
+	ours = there && ((self && tpck_follow_redirects(path)) || tpck_files_concerns(path, flags_of(mode)));
 	if (ours) {
 		fd = self ? tpck_follow_open(AT_FDCWD, path, flags_of(mode), 0666)
 			  : tpck_files_open(AT_FDCWD, path, flags_of(mode), 0666);
@@ -353,7 +350,7 @@ static FILE *stream_reopen(const char *path, const char *mode, FILE *stream, fre
 			stream = NULL;
 		}
 	} else {
-		if (self && path && mode)
+		if (self && there)
 			tpck_follow_touch(AT_FDCWD, path, flags_of(mode));
 		stream = real(path, mode, stream);
 	}

@@ -27,13 +27,14 @@
 TPCK_EXPORT DIR *opendir(const char *path)
 {
 	static DIR *(*real)(const char *);
-	struct tpck_thread *self = tpck_engine_enter();
+	struct tpck_thread *self;
 	const char *instead;
 	DIR *folder;
 
-	TPCK_MAYBE_NULL(path);
 	if (!real)
 		real = (DIR * (*)(const char *)) tpck_real_dlsym(RTLD_NEXT, "opendir");
+	TPCK_UNREADABLE(path, real(path));
+	self = tpck_engine_enter();
 	if (!self) {
 		folder = real(path);
 		if (folder)
@@ -42,7 +43,7 @@ TPCK_EXPORT DIR *opendir(const char *path)
 			tpck_files_no_folder(path);
 		return folder;
 	}
-	instead = path ? tpck_follow_listing(path) : NULL;
+	instead = tpck_follow_listing(path);
 	folder = real(instead ? instead : path);
 	if (folder && !instead) {
 		tpck_follow_listed(path, dirfd(folder));
@@ -207,7 +208,7 @@ static int scan(const char *path, struct dirent ***names, int (*filter)(const st
 TPCK_EXPORT int scandir(const char *restrict path, struct dirent ***restrict names, int (*filter)(const struct dirent *),
 			int (*compare)(const struct dirent **, const struct dirent **))
 {
-	if (!tpck_files_owes())
+	if (!tpck_files_owes() || !tpck_readable_path(path))
 		return REAL(scandir)(path, names, filter, compare);
 	return scan(path, names, filter, compare);
 }
@@ -217,7 +218,7 @@ TPCK_EXPORT int scandir64(const char *restrict path, struct dirent64 ***restrict
 			  int (*filter)(const struct dirent64 *),
 			  int (*compare)(const struct dirent64 **, const struct dirent64 **))
 {
-	if (!tpck_files_owes())
+	if (!tpck_files_owes() || !tpck_readable_path(path))
 		return REAL(scandir64)(path, names, filter, compare);
 	return scan(path, (struct dirent ***)names, (int (*)(const struct dirent *))filter,
 		    (int (*)(const struct dirent **, const struct dirent **))compare);

@@ -41,28 +41,35 @@
 
 TPCK_EXPORT int rename(const char *from, const char *to)
 {
+	TPCK_UNREADABLE(from, (int)syscall(SYS_rename, from, to));
+	TPCK_UNREADABLE(to, (int)syscall(SYS_rename, from, to));
 	REFUSE(AT_FDCWD, from, 0);
 	PATH(tpck_follow_rename(AT_FDCWD, from, AT_FDCWD, to), tpck_files_rename(AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
 TPCK_EXPORT int renameat(int from_folder, const char *from, int to_folder, const char *to)
 {
+	TPCK_UNREADABLE(from, (int)syscall(SYS_renameat, from_folder, from, to_folder, to));
+	TPCK_UNREADABLE(to, (int)syscall(SYS_renameat, from_folder, from, to_folder, to));
 	REFUSE(from_folder, from, 0);
 	PATH(tpck_follow_rename(from_folder, from, to_folder, to), tpck_files_rename(from_folder, from, to_folder, to, 0));
 }
 
 TPCK_EXPORT int unlink(const char *path)
 {
+	TPCK_UNREADABLE(path, (int)syscall(SYS_unlink, path));
 	PATH(tpck_follow_unlink(AT_FDCWD, path, 0), tpck_files_unlink(AT_FDCWD, path, 0));
 }
 
 TPCK_EXPORT int unlinkat(int folder, const char *path, int flags)
 {
+	TPCK_UNREADABLE(path, (int)syscall(SYS_unlinkat, folder, path, flags));
 	PATH(tpck_follow_unlink(folder, path, flags), tpck_files_unlink(folder, path, flags));
 }
 
 TPCK_EXPORT int rmdir(const char *path)
 {
+	TPCK_UNREADABLE(path, (int)syscall(SYS_rmdir, path));
 	PATH(tpck_follow_unlink(AT_FDCWD, path, AT_REMOVEDIR), tpck_files_unlink(AT_FDCWD, path, AT_REMOVEDIR));
 }
 
@@ -81,11 +88,13 @@ TPCK_EXPORT int remove(const char *path)
 
 TPCK_EXPORT int mkdir(const char *path, mode_t mode)
 {
+	TPCK_UNREADABLE(path, (int)syscall(SYS_mkdir, path, mode));
 	PATH(tpck_follow_mkdir(AT_FDCWD, path, mode), tpck_files_mkdir(AT_FDCWD, path, mode));
 }
 
 TPCK_EXPORT int mkdirat(int folder, const char *path, mode_t mode)
 {
+	TPCK_UNREADABLE(path, (int)syscall(SYS_mkdirat, folder, path, mode));
 	PATH(tpck_follow_mkdir(folder, path, mode), tpck_files_mkdir(folder, path, mode));
 }
 
@@ -114,51 +123,83 @@ TPCK_EXPORT int fchdir(int folder)
 	CHANGE_FOLDER(syscall(SYS_fchdir, folder));
 }
 
+static int kernel_access(int folder, const char *path, int mode, int flags)
+{
+	return flags ? (int)syscall(439 /* faccessat2 */, folder, path, mode, flags) : (int)syscall(SYS_faccessat, folder, path, mode);
+}
+
+static int access_at(int folder, const char *path, int mode, int flags)
+{
+	if (tpck_follow_asks_first(folder))
+		PATH(tpck_follow_first_access(path, mode, flags), kernel_access(folder, path, mode, flags));
+	TPCK_UNREADABLE(path, kernel_access(folder, path, mode, flags));
+	REFUSE(folder, path, 0);
+	PATH(tpck_follow_access(folder, path, mode, flags), tpck_files_access(folder, path, mode, flags));
+}
+
 TPCK_EXPORT int access(const char *path, int mode)
 {
-	REFUSE(AT_FDCWD, path, 0);
-	PATH(tpck_follow_access(AT_FDCWD, path, mode, 0), tpck_files_access(AT_FDCWD, path, mode, 0));
+	return access_at(AT_FDCWD, path, mode, 0);
 }
 
 TPCK_EXPORT int faccessat(int folder, const char *path, int mode, int flags)
 {
-	REFUSE(folder, path, 0);
-	PATH(tpck_follow_access(folder, path, mode, flags),
-	     tpck_files_access(folder, path, mode, flags));
+	return access_at(folder, path, mode, flags);
 }
 
 TPCK_EXPORT int truncate(const char *path, off_t bytes)
 {
+	TPCK_UNREADABLE(path, (int)syscall(SYS_truncate, path, bytes));
 	REFUSE(AT_FDCWD, path, 0);
 	PATH(tpck_follow_truncate(path, bytes), tpck_files_truncate(path, bytes));
 }
 
 TPCK_EXPORT int truncate64(const char *path, off64_t bytes)
 {
+	TPCK_UNREADABLE(path, (int)syscall(SYS_truncate, path, bytes));
 	REFUSE(AT_FDCWD, path, 0);
 	PATH(tpck_follow_truncate(path, bytes), tpck_files_truncate(path, bytes));
 }
 
 TPCK_EXPORT int symlink(const char *target, const char *path)
 {
+	TPCK_UNREADABLE(target, (int)syscall(SYS_symlink, target, path));
+	TPCK_UNREADABLE(path, (int)syscall(SYS_symlink, target, path));
 	REFUSE(AT_FDCWD, path, O_CREAT);
 	PATH(tpck_follow_symlink(target, AT_FDCWD, path), tpck_files_symlink(target, AT_FDCWD, path));
 }
 
 TPCK_EXPORT int symlinkat(const char *target, int folder, const char *path)
 {
+	TPCK_UNREADABLE(target, (int)syscall(SYS_symlinkat, target, folder, path));
+	TPCK_UNREADABLE(path, (int)syscall(SYS_symlinkat, target, folder, path));
 	REFUSE(folder, path, O_CREAT);
 	PATH(tpck_follow_symlink(target, folder, path), tpck_files_symlink(target, folder, path));
 }
 
+/* A link by a name that cannot be read. The kernel asks for what is linked first, which the job may see where the kernel has
+ * nothing: what it says of the name is what it says with anything that is there. */
+static int link_nowhere(int from_folder, const char *from, int to_folder, const char *to, int flags)
+{
+	struct stat found;
+
+	if (tpck_files_owes() && !tpck_files_stat(from_folder, from, &found, flags & AT_SYMLINK_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW))
+		return (int)syscall(SYS_linkat, AT_FDCWD, "/", to_folder, to, 0);
+	return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+}
+
 TPCK_EXPORT int link(const char *from, const char *to)
 {
+	TPCK_UNREADABLE(from, (int)syscall(SYS_link, from, to));
+	TPCK_UNREADABLE(to, link_nowhere(AT_FDCWD, from, AT_FDCWD, to, 0));
 	REFUSE(AT_FDCWD, to, O_CREAT);
 	PATH(tpck_follow_link(AT_FDCWD, from, AT_FDCWD, to, 0), tpck_files_link(AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
 TPCK_EXPORT int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags)
 {
+	TPCK_UNREADABLE(from, (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags));
+	TPCK_UNREADABLE(to, link_nowhere(from_folder, from, to_folder, to, flags));
 	REFUSE(to_folder, to, O_CREAT);
 	PATH(tpck_follow_link(from_folder, from, to_folder, to, flags),
 	     tpck_files_link(from_folder, from, to_folder, to, flags));
@@ -166,6 +207,7 @@ TPCK_EXPORT int linkat(int from_folder, const char *from, int to_folder, const c
 
 TPCK_EXPORT int chmod(const char *path, mode_t mode)
 {
+	TPCK_UNREADABLE(path, (int)syscall(SYS_chmod, path, mode));
 	PATH(tpck_follow_chmod(AT_FDCWD, path, mode), tpck_files_chmod(AT_FDCWD, path, mode));
 }
 
@@ -178,17 +220,25 @@ TPCK_EXPORT int fchmodat(int folder, const char *path, mode_t mode, int flags)
 			real = (int (*)(int, const char *, mode_t, int))tpck_real_dlsym(RTLD_NEXT, "fchmodat");
 		return real(folder, path, mode, flags);
 	}
+	TPCK_UNREADABLE(path, (int)syscall(SYS_fchmodat, folder, path, mode));
 	PATH(tpck_follow_chmod(folder, path, mode), tpck_files_chmod(folder, path, mode));
+}
+
+static int set_times(int folder, const char *path, const struct timespec times[2], int flags)
+{
+	TPCK_UNREADABLE(path, (int)syscall(SYS_utimensat, folder, path, times, flags));
+	PATH(tpck_follow_times(folder, path, times, flags), tpck_files_times(folder, path, times, flags));
 }
 
 TPCK_EXPORT int utimensat(int folder, const char *path, const struct timespec times[2], int flags)
 {
+	/* To the kernel it would mean the descriptor itself. */
 	TPCK_MAYBE_NULL(path);
 	if (!path) {
 		errno = EINVAL;
 		return -1;
 	}
-	PATH(tpck_follow_times(folder, path, times, flags), tpck_files_times(folder, path, times, flags));
+	return set_times(folder, path, times, flags);
 }
 
 TPCK_EXPORT int utimes(const char *path, const struct timeval times[2])
@@ -198,7 +248,7 @@ TPCK_EXPORT int utimes(const char *path, const struct timeval times[2])
 	TPCK_MAYBE_NULL(times);
 	for (int i = 0; times && i < 2; i++)
 		precise[i] = (struct timespec){times[i].tv_sec, times[i].tv_usec * 1000};
-	return utimensat(AT_FDCWD, path, times ? precise : NULL, 0);
+	return set_times(AT_FDCWD, path, times ? precise : NULL, 0);
 }
 
 TPCK_EXPORT int lutimes(const char *path, const struct timeval times[2])
@@ -208,7 +258,7 @@ TPCK_EXPORT int lutimes(const char *path, const struct timeval times[2])
 	TPCK_MAYBE_NULL(times);
 	for (int i = 0; times && i < 2; i++)
 		precise[i] = (struct timespec){times[i].tv_sec, times[i].tv_usec * 1000};
-	return utimensat(AT_FDCWD, path, times ? precise : NULL, AT_SYMLINK_NOFOLLOW);
+	return set_times(AT_FDCWD, path, times ? precise : NULL, AT_SYMLINK_NOFOLLOW);
 }
 
 TPCK_EXPORT int utime(const char *path, const struct utimbuf *times)
@@ -220,14 +270,16 @@ TPCK_EXPORT int utime(const char *path, const struct utimbuf *times)
 		precise[0] = (struct timespec){times->actime, 0};
 		precise[1] = (struct timespec){times->modtime, 0};
 	}
-	return utimensat(AT_FDCWD, path, times ? precise : NULL, 0);
+	return set_times(AT_FDCWD, path, times ? precise : NULL, 0);
 }
 
 static ssize_t read_link(int folder, const char *path, char *target, size_t size)
 {
-	struct tpck_thread *self = tpck_engine_enter();
+	struct tpck_thread *self;
 	ssize_t got;
 
+	TPCK_UNREADABLE(path, syscall(SYS_readlinkat, folder, path, target, size));
+	self = tpck_engine_enter();
 	if (!self)
 		return tpck_files_readlink(folder, path, target, size);
 	got = tpck_follow_readlink(folder, path, target, size);
@@ -262,6 +314,8 @@ TPCK_EXPORT int renameat2(int from_folder, const char *from, int to_folder, cons
 {
 	struct tpck_thread *self;
 
+	TPCK_UNREADABLE(from, (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+	TPCK_UNREADABLE(to, (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
 	if (!flags)
 		return renameat(from_folder, from, to_folder, to);
 	self = tpck_engine_enter();
@@ -272,38 +326,43 @@ TPCK_EXPORT int renameat2(int from_folder, const char *from, int to_folder, cons
 	return tpck_files_rename(from_folder, from, to_folder, to, flags);
 }
 
-#define STAT(folder, path, found, flags)  \
-	REFUSE(folder, path, 0);         \
-	PATH(tpck_follow_stat(folder, path, (struct stat *)(found), flags), tpck_files_stat(folder, path, (struct stat *)(found), flags))
+static int stat_at(int folder, const char *path, struct stat *found, int flags)
+{
+	if (tpck_follow_asks_first(folder))
+		PATH(tpck_follow_first_stat(path, found, flags), (int)syscall(SYS_newfstatat, folder, path, found, flags));
+	TPCK_UNREADABLE(path, (int)syscall(SYS_newfstatat, folder, path, found, flags));
+	REFUSE(folder, path, 0);
+	PATH(tpck_follow_stat(folder, path, found, flags), tpck_files_stat(folder, path, found, flags));
+}
 
 TPCK_EXPORT int stat(const char *restrict path, struct stat *restrict found)
 {
-	STAT(AT_FDCWD, path, found, 0);
+	return stat_at(AT_FDCWD, path, (struct stat *)found, 0);
 }
 
 TPCK_EXPORT int stat64(const char *restrict path, struct stat64 *restrict found)
 {
-	STAT(AT_FDCWD, path, found, 0);
+	return stat_at(AT_FDCWD, path, (struct stat *)found, 0);
 }
 
 TPCK_EXPORT int lstat(const char *restrict path, struct stat *restrict found)
 {
-	STAT(AT_FDCWD, path, found, AT_SYMLINK_NOFOLLOW);
+	return stat_at(AT_FDCWD, path, (struct stat *)found, AT_SYMLINK_NOFOLLOW);
 }
 
 TPCK_EXPORT int lstat64(const char *restrict path, struct stat64 *restrict found)
 {
-	STAT(AT_FDCWD, path, found, AT_SYMLINK_NOFOLLOW);
+	return stat_at(AT_FDCWD, path, (struct stat *)found, AT_SYMLINK_NOFOLLOW);
 }
 
 TPCK_EXPORT int fstatat(int folder, const char *restrict path, struct stat *restrict found, int flags)
 {
-	STAT(folder, path, found, flags);
+	return stat_at(folder, path, (struct stat *)found, flags);
 }
 
 TPCK_EXPORT int fstatat64(int folder, const char *restrict path, struct stat64 *restrict found, int flags)
 {
-	STAT(folder, path, found, flags);
+	return stat_at(folder, path, (struct stat *)found, flags);
 }
 
 /* Of a descriptor's nothing is followed: only who it is. */
@@ -384,8 +443,12 @@ TPCK_EXPORT int __fxstatat64(int version, int folder, const char *path, struct s
 	return bad_version(version) ? -1 : fstatat64(folder, path, found, flags);
 }
 
-static void to_statx(const struct stat *from, struct statx *to)
+static int to_statx(const struct stat *from, struct statx *to)
 {
+	if (!tpck_readable(to, sizeof *to)) {
+		errno = EFAULT;
+		return -1;
+	}
 	memset(to, 0, sizeof *to);
 	to->stx_mask = STATX_BASIC_STATS;
 	to->stx_blksize = (uint32_t)from->st_blksize;
@@ -404,22 +467,24 @@ static void to_statx(const struct stat *from, struct statx *to)
 	to->stx_ctime.tv_nsec = (uint32_t)from->st_ctim.tv_nsec;
 	to->stx_dev_major = major(from->st_dev);
 	to->stx_dev_minor = minor(from->st_dev);
+	return 0;
 }
 
 TPCK_EXPORT int statx(int folder, const char *restrict path, int flags, unsigned int mask, struct statx *restrict found)
 {
-	struct tpck_thread *self = tpck_engine_enter();
+	struct tpck_thread *self;
 	struct stat plain;
 	int result;
 
-	TPCK_MAYBE_NULL(path);
-	if (path && *path && tpck_caches_refuse(folder, path, 0)) {
+	TPCK_UNREADABLE(path, (int)syscall(SYS_statx, folder, path, flags, mask, found));
+	self = tpck_engine_enter();
+	if (*path && tpck_caches_refuse(folder, path, 0)) {
 		if (self)
 			tpck_engine_leave(self);
 		return -1;
 	}
 	/* With the overlay the answer is its own; else ours only notes the touch and the real call answers. */
-	if (!self || !path || !*path) {
+	if (!self || !*path) {
 		if (self)
 			tpck_engine_leave(self);
 		result = tpck_files_statx(folder, path, flags, mask, found);
@@ -429,7 +494,7 @@ TPCK_EXPORT int statx(int folder, const char *restrict path, int flags, unsigned
 	}
 	result = tpck_follow_stat(folder, path, &plain, flags & AT_SYMLINK_NOFOLLOW);
 	if (!result && tpck_engine_forward())
-		to_statx(&plain, found);
+		result = to_statx(&plain, found);
 	else if (!result)
 		result = tpck_files_statx(folder, path, flags, mask, found);
 	if (!result && tpck_follow_shows())

@@ -68,7 +68,8 @@ static ssize_t random_read(struct tpck_thread *self, int fd, void *buffer, size_
 {
 	ssize_t got;
 
-	if (bytes <= RANDOM_LOGGED && tpck_engine_chance_answer(self, buffer, bytes))
+	if (bytes <= RANDOM_LOGGED && (!tpck_engine_forward() || tpck_readable(buffer, bytes)) &&
+	    tpck_engine_chance_answer(self, buffer, bytes))
 		return (ssize_t)bytes;
 	got = syscall(SYS_read, fd, buffer, bytes);
 	if (got == (ssize_t)bytes && bytes <= RANDOM_LOGGED)

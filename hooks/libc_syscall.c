@@ -57,7 +57,9 @@ TPCK_AT_START void tpck_hooks_syscall(void)
 /* One that says how a path is to be resolved is the kernel's, once what is pending is where it looks. */
 static long open_how(long number, int folder, const char *path, const struct how *how, size_t size)
 {
-	if (how && size >= sizeof *how && !how->resolve && how->flags <= INT32_MAX)
+	if (!tpck_readable_path(path) || !tpck_readable(how, size < sizeof *how ? size : sizeof *how))
+		return syscall(number, folder, path, how, size);
+	if (size >= sizeof *how && !how->resolve && how->flags <= INT32_MAX)
 		return openat(folder, path, (int)how->flags, (mode_t)how->mode);
 	(void)tpck_files_settle();
 	return syscall(number, folder, path, how, size);

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
@@ -39,7 +40,7 @@ static uint64_t sum(const struct iovec *parts, int count)
 	uint64_t bytes = 0;
 
 	/* The kernel's to look at, where nothing is written that concerns us. */
-	if (!tpck_files_some())
+	if (!tpck_files_some() || count < 0 || count > IOV_MAX || !tpck_readable(parts, (size_t)count * sizeof *parts))
 		return 0;
 	for (int i = 0; i < count; i++)
 		bytes += parts[i].iov_len;

@@ -10,6 +10,7 @@
 
 #include "hooks/hooks.h"
 #include "runtime/base/layout.h"
+#include "runtime/base/readable.h"
 #include "runtime/engine/engine.h"
 #include "runtime/files/files.h"
 #include "runtime/replay/restart.h"
@@ -57,6 +58,7 @@ __attribute__((constructor)) static void start(int count, char **arguments)
 
 	(void)count;
 	tpck_hooks_syscall();
+	tpck_readable_start();
 	tpck_hooks_cuda();
 	tpck_hooks_nccl();
 	__register_atfork(before_fork, after_fork, tpck_engine_forked, &__dso_handle);

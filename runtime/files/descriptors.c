@@ -14,6 +14,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
+#include "runtime/base/readable.h"
 #include "runtime/files/files_private.h"
 #include "runtime/track/threads.h"
 
@@ -480,6 +481,12 @@ static ssize_t copy_range(int from, off_t *from_at, int to, off_t *to_at, size_t
 	return (ssize_t)done;
 }
 
+/* What a call is told by a pointer; -1: where the descriptor stands, or the kernel cannot read it either. */
+static off_t offset_of(const off_t *at)
+{
+	return at && tpck_readable(at, sizeof *at) ? *at : -1;
+}
+
 /* Who asks for more than there is means all that there is. */
 static size_t at_most(int from, const off_t *at, size_t bytes)
 {
@@ -488,13 +495,15 @@ static size_t at_most(int from, const off_t *at, size_t bytes)
 
 	if (syscall(SYS_newfstatat, from, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode))
 		return bytes;
-	begin = at ? *at : syscall(SYS_lseek, from, 0, SEEK_CUR);
+	begin = offset_of(at);
+	if (begin < 0)
+		begin = syscall(SYS_lseek, from, 0, SEEK_CUR);
 	return begin < 0 || begin > found.st_size ? 0 : bytes < (size_t)(found.st_size - begin) ? bytes : (size_t)(found.st_size - begin);
 }
 
 ssize_t tpck_files_copy_range(int from, off_t *from_at, int to, off_t *to_at, size_t bytes, unsigned flags)
 {
-	int grows = what_of(to) ? tpck_files_grows(to, to_at ? *to_at : -1, at_most(from, from_at, bytes)) : 0;
+	int grows = what_of(to) ? tpck_files_grows(to, offset_of(to_at), at_most(from, from_at, bytes)) : 0;
 	ssize_t result = grows < 0 ? -1 : copy_range(from, from_at, to, to_at, bytes, flags);
 
 	tpck_files_grown(grows);

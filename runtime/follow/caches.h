@@ -29,10 +29,13 @@ void tpck_caches_inherit(void);
 /* For the hooks, of a path as a call names it; a forked child, whose hooks are off otherwise, asks too. True: the call
  * fails, with the errno that is set. With O_CREAT in `flags` what is hidden there goes, and the call is made. */
 bool tpck_caches_refuse_slow(int folder, const char *path, int flags);
+static inline bool tpck_caches_hiding(void)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_caches_hiding_now, memory_order_relaxed), 0);
+}
 static inline bool tpck_caches_refuse(int folder, const char *path, int flags)
 {
-	return __builtin_expect(atomic_load_explicit(&tpck_caches_hiding_now, memory_order_relaxed), 0) &&
-	       tpck_caches_refuse_slow(folder, path, flags);
+	return tpck_caches_hiding() && tpck_caches_refuse_slow(folder, path, flags);
 }
 
 #endif

@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/readable.h"
 #include "runtime/files/files.h"
 #include "runtime/follow/caches.h"
 #include "runtime/follow/follow_private.h"
@@ -218,6 +219,8 @@ static bool asked_early(int folder, const char *path, int flags, bool failed)
 	struct stat found;
 	int saved = errno;
 
+	if ((!failed || absent) && tpck_early_knows(path, follow, TPCK_LOOK_SEEN))
+		return true;
 	if (!absent && tpck_files_stat(folder, path, &found, flags & AT_SYMLINK_NOFOLLOW)) {
 		absent = is_absence(errno);
 		if (!absent) {
@@ -258,6 +261,17 @@ int tpck_follow_access(int folder, const char *path, int mode, int flags)
 	return tpck_files_access(folder, path, mode, flags);
 }
 
+/* An answer that the kernel does not give: 0, or -1 with what it says of a pointer that is none. */
+static int given(void *to, const void *answer, size_t bytes)
+{
+	if (!tpck_readable(to, bytes)) {
+		errno = EFAULT;
+		return -1;
+	}
+	memcpy(to, answer, bytes);
+	return 0;
+}
+
 int tpck_follow_stat(int folder, const char *path, struct stat *found, int flags)
 {
 	char absolute[PATH_SIZE];
@@ -268,8 +282,11 @@ int tpck_follow_stat(int folder, const char *path, struct stat *found, int flags
 	if (!early && !tpck_follow_lately(path, false) &&
 	    tpck_follow_resolve(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), absolute, &digest)) {
 		if (tpck_overlay_active()) {
-			int known = tpck_overlay_stat(absolute, digest, found);
+			struct stat answer;
+			int known = tpck_overlay_stat(absolute, digest, &answer);
 
+			if (!known)
+				return given(found, &answer, sizeof answer);
 			if (known != TPCK_OVERLAY_REAL)
 				return known;
 			folder = AT_FDCWD;
@@ -295,6 +312,29 @@ int tpck_follow_stat(int folder, const char *path, struct stat *found, int flags
 	if (!result && tpck_follow_shows())
 		tpck_follow_shown(found);
 	return result;
+}
+
+/* What the kernel has found, or found nothing at, it has read. All else is rare, and asked for once more. */
+int tpck_follow_first_access(const char *path, int mode, int flags)
+{
+	int result = flags ? (int)syscall(439 /* faccessat2 */, AT_FDCWD, path, mode, flags) : (int)syscall(SYS_faccessat, AT_FDCWD, path, mode);
+
+	if (result && !is_absence(errno) && !tpck_readable_path(path))
+		return result;
+	return asked_early(AT_FDCWD, path, flags, result < 0) ? result : tpck_follow_access(AT_FDCWD, path, mode, flags);
+}
+
+int tpck_follow_first_stat(const char *path, struct stat *found, int flags)
+{
+	int result = (int)syscall(SYS_newfstatat, AT_FDCWD, path, found, flags);
+	bool there = !result || is_absence(errno);
+
+	/* The kernel takes no path at all with AT_EMPTY_PATH. */
+	if (!path || (!there && !tpck_readable_path(path)))
+		return result;
+	if (there && tpck_early_look(path, !(flags & AT_SYMLINK_NOFOLLOW), TPCK_LOOK_SEEN, result ? NULL : found))
+		return result;
+	return tpck_follow_stat(AT_FDCWD, path, found, flags);
 }
 
 int tpck_follow_truncate(const char *path, off_t bytes)

@@ -18,6 +18,7 @@
 #include "runtime/base/digest.h"
 #include "runtime/base/layout.h"
 #include "runtime/files/files.h"
+#include "runtime/follow/caches.h"
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
 #include "runtime/track/threads.h"
@@ -59,6 +60,11 @@ TPCK_AT_START void tpck_follow_early(pid_t of)
 bool tpck_early_defers(int folder, const char *path)
 {
 	return atomic_load_explicit(&on, memory_order_relaxed) && path && *path && (folder == AT_FDCWD || *path == '/');
+}
+
+bool tpck_follow_asks_first(int folder)
+{
+	return folder == AT_FDCWD && atomic_load_explicit(&on, memory_order_relaxed) && !tpck_files_owes() && !tpck_caches_hiding();
 }
 
 /* ---- noting ----------------------------------------------------------------------------------- */
@@ -123,7 +129,7 @@ bool tpck_early_look(const char *path, bool follow, enum tpck_look kind, const s
 	bool noted = false, full = false;
 	int saved = errno;
 
-	if (length == PATH_MOST)
+	if (!length || length == PATH_MOST)
 		return false;
 	if (found) {
 		what.mode = found->st_mode;

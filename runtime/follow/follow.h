@@ -47,6 +47,11 @@ void tpck_follow_record(struct tpck_log *log, const char *keep, uint64_t timelin
 /* A program that has met no device: what it looks at may be gone into later, at the latest when it meets one. `pid`: its own. */
 void tpck_follow_early(pid_t pid);
 void tpck_follow_device(void);
+/* Whether access() and stat() of a path that begins there may ask the kernel before anybody here looks at the path: no device has
+ * been met, and nothing is pending. The two calls are for a path of which nobody knows whether it can be read. */
+bool tpck_follow_asks_first(int folder);
+int tpck_follow_first_access(const char *path, int mode, int flags);
+int tpck_follow_first_stat(const char *path, struct stat *found, int flags);
 /* Around a call that changes the program's folder. */
 void tpck_follow_leaves(void);
 void tpck_follow_left(void);

@@ -16,6 +16,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/follow/follow.h"
 #include "runtime/base/log.h"
+#include "runtime/base/readable.h"
 #include "runtime/files/files.h"
 #include "runtime/follow/follow_private.h"
 #include "runtime/follow/syscalls.h"
@@ -681,6 +682,8 @@ ssize_t tpck_overlay_readlink(const char *path, uint64_t digest, char *target, s
 
 	if (entry && entry->kind == TPCK_KIND_LINK) {
 		length = strlen(entry->target) < size ? strlen(entry->target) : size;
+		if (!tpck_readable(target, length))
+			return fail(EFAULT);
 		memcpy(target, entry->target, length);
 		return (ssize_t)length;
 	}

@@ -18,6 +18,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "runtime/base/readable.h"
 #include "runtime/follow/follow.h"
 
 #ifndef PR_SET_SYSCALL_USER_DISPATCH
@@ -68,11 +69,33 @@ static int renamed(int from_folder, const char *from, int to_folder, const char 
 	return tpck_follow_rename(from_folder, from, to_folder, to);
 }
 
+/* Whether the paths of those below can be read; of any other call nothing is looked at afterwards. */
+static bool paths_readable(long number, long a, long b, long d)
+{
+	switch (number) {
+	case SYS_rename:
+		return tpck_readable_path((const char *)a) && tpck_readable_path((const char *)b);
+	case SYS_renameat:
+	case SYS_renameat2:
+		return tpck_readable_path((const char *)b) && tpck_readable_path((const char *)d);
+	case SYS_unlinkat:
+	case SYS_openat:
+	case SYS_newfstatat:
+	case SYS_mkdirat:
+	case SYS_fchmodat:
+		return tpck_readable_path((const char *)b);
+	default:
+		return tpck_readable_path((const char *)a);
+	}
+}
+
 /* True: it was about a path, and this is what it gave. */
 static bool about_path(long number, const greg_t *regs, long *result)
 {
 	long a = regs[REG_RDI], b = regs[REG_RSI], c = regs[REG_RDX], d = regs[REG_R10], e = regs[REG_R8];
 
+	if (!paths_readable(number, a, b, d))
+		return false;
 	switch (number) {
 	case SYS_rename:
 		*result = renamed(AT_FDCWD, (const char *)a, AT_FDCWD, (const char *)b, 0);
