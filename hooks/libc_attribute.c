@@ -111,6 +111,21 @@ TPCK_EXPORT int lchown(const char *path, uid_t owner, gid_t group)
 	at = tpck_files_around(path, buffer);                                                  \
 	return at ? real(at, found) : -1
 
+/* What may be asked of a path in its file system. */
+TPCK_EXPORT long pathconf(const char *path, int name)
+{
+	static long (*real)(const char *, int);
+	char buffer[TPCK_FILES_PATH];
+	const char *at;
+
+	if (!real)
+		real = (long (*)(const char *, int))tpck_real_dlsym(RTLD_NEXT, "pathconf");
+	TPCK_UNREADABLE(path, real(path, name));
+	/* One of these is of the file, not of where it is. */
+	at = name == _PC_ASYNC_IO ? tpck_files_place(AT_FDCWD, path, true, false, buffer) : tpck_files_around(path, buffer);
+	return at ? real(at, name) : -1;
+}
+
 TPCK_EXPORT int statvfs(const char *restrict path, struct statvfs *restrict found)
 {
 	AROUND("statvfs", path, found);

@@ -5,12 +5,15 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <utime.h>
 
@@ -98,6 +101,50 @@ TPCK_EXPORT int mkdirat(int folder, const char *path, mode_t mode)
 	PATH(tpck_follow_mkdir(folder, path, mode), tpck_files_mkdir(folder, path, mode));
 }
 
+static int make_node(int folder, const char *path, mode_t mode, dev_t device)
+{
+	TPCK_UNREADABLE(path, (int)syscall(SYS_mknodat, folder, path, mode, (unsigned)device));
+	/* The kernel's numbers have 32 bits. */
+	if ((unsigned)device != device) {
+		errno = EINVAL;
+		return -1;
+	}
+	return tpck_files_mknod(folder, path, mode, device);
+}
+
+TPCK_EXPORT int mknod(const char *path, mode_t mode, dev_t device)
+{
+	return make_node(AT_FDCWD, path, mode, device);
+}
+
+TPCK_EXPORT int mknodat(int folder, const char *path, mode_t mode, dev_t device)
+{
+	return make_node(folder, path, mode, device);
+}
+
+TPCK_EXPORT int mkfifo(const char *path, mode_t mode)
+{
+	return make_node(AT_FDCWD, path, mode | S_IFIFO, 0);
+}
+
+TPCK_EXPORT int mkfifoat(int folder, const char *path, mode_t mode)
+{
+	return make_node(folder, path, mode | S_IFIFO, 0);
+}
+
+/* A socket's name is one in a folder, with or without a NUL behind it. */
+TPCK_EXPORT int bind(int fd, const struct sockaddr *address, socklen_t bytes)
+{
+	const struct sockaddr_un *local = (const void *)address;
+	char path[sizeof local->sun_path + 1] = "";
+
+	if (bytes <= offsetof(struct sockaddr_un, sun_path) || bytes > sizeof *local || !tpck_files_owes() || !tpck_readable(local, bytes) ||
+	    local->sun_family != AF_UNIX || !local->sun_path[0])
+		return (int)syscall(SYS_bind, fd, address, bytes);
+	memcpy(path, local->sun_path, bytes - offsetof(struct sockaddr_un, sun_path));
+	return tpck_files_bind(fd, address, bytes, path);
+}
+
 /* Nothing of a folder is pending: where the program is is the kernel's. */
 #define CHANGE_FOLDER(call)                                       \
 	do {                                                      \
@@ -113,9 +160,19 @@ TPCK_EXPORT int mkdirat(int folder, const char *path, mode_t mode)
 		return result;                                    \
 	} while (0)
 
+static int change_folder(const char *path)
+{
+	int result = (int)syscall(SYS_chdir, path);
+
+	/* It may be a file that is pending. */
+	if (result)
+		tpck_files_no_folder(path);
+	return result;
+}
+
 TPCK_EXPORT int chdir(const char *path)
 {
-	CHANGE_FOLDER(syscall(SYS_chdir, path));
+	CHANGE_FOLDER(change_folder(path));
 }
 
 TPCK_EXPORT int fchdir(int folder)
@@ -261,6 +318,16 @@ TPCK_EXPORT int lutimes(const char *path, const struct timeval times[2])
 	return set_times(AT_FDCWD, path, times ? precise : NULL, AT_SYMLINK_NOFOLLOW);
 }
 
+TPCK_EXPORT int futimesat(int folder, const char *path, const struct timeval times[2])
+{
+	struct timespec precise[2];
+
+	TPCK_MAYBE_NULL(times);
+	for (int i = 0; times && i < 2; i++)
+		precise[i] = (struct timespec){times[i].tv_sec, times[i].tv_usec * 1000};
+	return set_times(folder, path, times ? precise : NULL, 0);
+}
+
 TPCK_EXPORT int utime(const char *path, const struct utimbuf *times)
 {
 	struct timespec precise[2];
@@ -393,6 +460,19 @@ static int bad_version(int version)
 		return 0;
 	errno = EINVAL;
 	return -1;
+}
+
+/* Where 0 is the version of a node's number, which they point to. */
+int __xmknod(int version, const char *path, mode_t mode, dev_t *device);
+TPCK_EXPORT int __xmknod(int version, const char *path, mode_t mode, dev_t *device)
+{
+	return version ? bad_version(-1) : make_node(AT_FDCWD, path, mode, *device);
+}
+
+int __xmknodat(int version, int folder, const char *path, mode_t mode, dev_t *device);
+TPCK_EXPORT int __xmknodat(int version, int folder, const char *path, mode_t mode, dev_t *device)
+{
+	return version ? bad_version(-1) : make_node(folder, path, mode, *device);
 }
 
 int __xstat(int version, const char *path, struct stat *found);

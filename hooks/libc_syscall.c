@@ -8,11 +8,14 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+#include <utime.h>
 
 #include "hooks/hooks.h"
 #include "hooks/libc.h"
@@ -43,6 +46,7 @@ const unsigned char tpck_syscall_hooked[NUMBERS] = {
 	[SYS_truncate] = 1, [SYS_chmod] = 1, [SYS_fchmodat] = 1, [NR_FCHMODAT2] = 1, [SYS_utimensat] = 1, [SYS_chown] = 1, [SYS_lchown] = 1,
 	[SYS_fchownat] = 1, [SYS_listxattr] = 1, [SYS_llistxattr] = 1, [SYS_getxattr] = 1, [SYS_lgetxattr] = 1, [SYS_setxattr] = 1,
 	[SYS_lsetxattr] = 1, [SYS_removexattr] = 1, [SYS_lremovexattr] = 1, [SYS_statfs] = 1, [SYS_chdir] = 1, [SYS_fchdir] = 1,
+	[SYS_mknod] = 1, [SYS_mknodat] = 1, [SYS_bind] = 1, [SYS_futimesat] = 1, [SYS_utime] = 1, [SYS_utimes] = 1,
 };
 
 TPCK_AT_START void tpck_hooks_syscall(void)
@@ -93,6 +97,10 @@ static long about_name(long number, long a, long b, long c, long d, long e)
 		return fchdir(NUMBER(a));
 	case SYS_mkdirat:
 		return mkdirat(NUMBER(a), TEXT(b), (mode_t)c);
+	case SYS_mknod:
+		return mknod(TEXT(a), (mode_t)b, (unsigned)c);
+	case SYS_mknodat:
+		return mknodat(NUMBER(a), TEXT(b), (mode_t)c, (unsigned)d);
 	case SYS_link:
 		return link(TEXT(a), TEXT(b));
 	case SYS_linkat:
@@ -209,6 +217,14 @@ long tpck_syscall_seen(long number, long a, long b, long c, long d, long e, long
 		if (!b)
 			return syscall(number, a, b, c, d);
 		return utimensat(NUMBER(a), TEXT(b), AT(const struct timespec, c), NUMBER(d));
+	case SYS_futimesat:
+		return futimesat(NUMBER(a), TEXT(b), AT(const struct timeval, c));
+	case SYS_utime:
+		return utime(TEXT(a), AT(const struct utimbuf, b));
+	case SYS_utimes:
+		return utimes(TEXT(a), AT(const struct timeval, b));
+	case SYS_bind:
+		return bind(NUMBER(a), AT(const struct sockaddr, b), (socklen_t)c);
 	case NR_FCHMODAT2:
 		if (d)
 			return syscall(number, a, b, c, d);
@@ -221,6 +237,8 @@ long tpck_syscall_seen(long number, long a, long b, long c, long d, long e, long
 	case SYS_rmdir:
 	case SYS_mkdir:
 	case SYS_mkdirat:
+	case SYS_mknod:
+	case SYS_mknodat:
 	case SYS_chdir:
 	case SYS_fchdir:
 	case SYS_link:

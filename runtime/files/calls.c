@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -271,6 +272,27 @@ int tpck_files_mkdir(int folder, const char *path, mode_t mode)
 	if (!tpck_files_idle() && taken(folder, path))
 		return -1;
 	return (int)syscall(SYS_mkdirat, folder, path, mode);
+}
+
+int tpck_files_mknod(int folder, const char *path, mode_t mode, dev_t device)
+{
+	if (!tpck_files_idle() && taken(folder, path))
+		return -1;
+	return (int)syscall(SYS_mknodat, folder, path, mode, (unsigned)device);
+}
+
+int tpck_files_bind(int fd, const void *address, unsigned bytes, const char *path)
+{
+	int domain = 0, saved = errno;
+	unsigned size = sizeof domain;
+
+	if (!tpck_files_idle() && !syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) && domain == AF_UNIX &&
+	    taken(AT_FDCWD, path)) {
+		errno = EADDRINUSE;
+		return -1;
+	}
+	errno = saved;
+	return (int)syscall(SYS_bind, fd, address, bytes);
 }
 
 /* A folder's own name as the agent opens it. False: it is none. */

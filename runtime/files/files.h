@@ -48,6 +48,9 @@ int tpck_files_open(int folder, const char *path, int flags, mode_t mode);
 int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
 int tpck_files_unlink(int folder, const char *path, int flags);
 int tpck_files_mkdir(int folder, const char *path, mode_t mode);
+int tpck_files_mknod(int folder, const char *path, mode_t mode, dev_t device);
+/* bind(2) of a local socket to a path, which has an end. */
+int tpck_files_bind(int fd, const void *address, unsigned bytes, const char *path);
 int tpck_files_access(int folder, const char *path, int mode, int flags);
 int tpck_files_stat(int folder, const char *path, struct stat *found, int flags);
 struct statx;

@@ -43,9 +43,17 @@ bool tpck_files_owes(void)
 
 static TPCK_FILES_SLOW void seen_no_folder(const char *path)
 {
+	size_t length = strnlen(path, TPCK_FILES_PATH);
 	struct tpck_pending pending;
+	char name[TPCK_FILES_PATH];
 
-	if (tpck_files_look(AT_FDCWD, path, true, &pending) == TPCK_SEEN_PENDING)
+	if (length == TPCK_FILES_PATH)
+		return;
+	/* Whoever means a folder may say so. */
+	while (length > 1 && path[length - 1] == '/')
+		length--;
+	*(char *)mempcpy(name, path, length) = '\0';
+	if (tpck_files_look(AT_FDCWD, name, true, &pending) == TPCK_SEEN_PENDING)
 		errno = ENOTDIR;
 }
 

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# needs: cores=0.3 memory=512M disk about=5s
+"""Calls that few programs make, on a file that is pending: each gives what it gives when the file is at its path, which is what the same
+program without the library is told, and what it makes is not replaced when the file comes."""
+import os
+import signal
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from place import Checks, Place, run_tests, until
+from view import STEPS, end, go, pause, told
+
+# Of the C library, and by number. Prints what each call gave.
+CALLS = STEPS + """
+import ctypes, socket, stat, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def call(name, *arguments, by=None):
+    held = [ctypes.c_char_p(a) if isinstance(a, bytes) else a if isinstance(a, ctypes.Array) else ctypes.c_long(a) for a in arguments]
+    function = getattr(libc, name) if by is None else libc.syscall
+    function.restype = ctypes.c_long if name in ("pathconf", "syscall") else ctypes.c_int
+    ctypes.set_errno(0)
+    result = function(*held) if by is None else function(ctypes.c_long(by), *held)
+    error = ctypes.get_errno()
+    print(name, by or "", result if result >= 0 and not error else os.strerror(error) if error else result, flush=True)
+    return result
+def save(name, data=b"x" * 1000):
+    with open(name, "wb") as f: f.write(data)
+AT = -100
+"""
+
+NAMES = CALLS + """
+import time
+save("gone.pt")
+step("first")
+save("a.pt", b"saved" * 100)
+os.unlink("gone.pt")
+for name in (b"a.pt", b"./a.pt", os.getcwd().encode() + b"/a.pt"):
+    call("mknod", name, stat.S_IFREG | 0o600, 0)
+    call("mkfifo", name, 0o600)
+call("mknodat", AT, b"a.pt", stat.S_IFREG | 0o600, 0)
+call("mkfifoat", AT, b"a.pt", 0o600)
+call("mknod", b"a.pt", stat.S_IFREG | 0o600, 0, by=133)
+call("mknodat", AT, b"a.pt", stat.S_IFIFO | 0o600, 0, by=259)
+call("mkfifo", b"pipe", 0o600)
+call("mkfifo", b"none/pipe", 0o600)
+def local(name): return struct.pack("H", socket.AF_UNIX) + name
+def bind(name, size=None, kind=socket.AF_UNIX, by=None):
+    with socket.socket(kind, socket.SOCK_STREAM) as s: call("bind", s.fileno(), local(name), size or 2 + len(name), by=by)
+bind(b"a.pt")
+bind(b"a.pt", 2 + 5)
+bind(os.getcwd().encode() + b"/a.pt")
+bind(b"a.pt", by=49)
+bind(b"a.pt", kind=socket.AF_INET)
+bind(b"socket")
+bind(b"socket")
+bind(bytes(1) + b"tpck" + str(os.getpid()).encode())
+bind(b"x" * 200)
+call("chdir", b"a.pt")
+call("chdir", b"a.pt/")
+call("chdir", b"none")
+call("chdir", b"a.pt", by=80)
+for name in range(0, 21): call("pathconf", b"a.pt", name)
+call("pathconf", b"none", 3)
+call("futimesat", AT, b"a.pt", struct.pack("qqqq", 10**9, 5, 10**9, 6))
+print(os.stat("a.pt").st_mtime_ns)
+call("utimes", b"a.pt", struct.pack("qqqq", 10**9, 5, 10**9, 7), by=235)
+print(os.stat("a.pt").st_mtime_ns)
+call("utime", b"a.pt", struct.pack("qq", 10**9, 10**9 + 8), by=132)
+print(os.stat("a.pt").st_mtime_ns)
+print(sorted(os.listdir(".")), stat.S_ISREG(os.stat("a.pt").st_mode), flush=True)
+step("made")
+call("mkfifo", b"gone.pt", 0o600)
+step("again")
+"""
+
+
+def said(program, until_line):
+    lines = []
+    while not lines or lines[-1] != until_line:
+        lines.append(program.stdout.readline().strip())
+        if not lines[-1]:
+            raise RuntimeError("\n".join(lines))
+    return lines
+
+
+def differences(want, got):
+    return [f"{w}; preloaded: {g}" for w, g in zip(want, got) if w != g] + ([] if len(want) == len(got) else [len(want), len(got)])
+
+
+def names(checks):
+    """The agent stands still: what is pending stays so."""
+    with Place() as place, Place() as other:
+        program, plain = place.start(NAMES), other.start(NAMES, preload=False)
+        for at, process in ((place, program), (other, plain)):
+            told(process, "first")
+            until(lambda at=at: "gone.pt" in at.listing())
+        until(lambda: not place.listed())
+        agent = pause(place)
+        go(program)
+        got = [line.replace(place.work, "") for line in said(program, "made")]
+        pending = "a.pt" not in place.listing()
+        os.kill(agent, signal.SIGCONT)
+        go(plain)
+        want = [line.replace(other.work, "") for line in said(plain, "made")]
+        checks.ok(want == got and pending, f"what {len(want)} calls say of a file that is pending", pending, *differences(want, got))
+        go(program)
+        go(plain)
+        want, got = said(plain, "again"), said(program, "again")
+        checks.ok(want == got and not os.path.isfile(place.path("gone.pt")), "a name that is about to go goes before its next is made", want, got)
+        end(program)
+        end(plain)
+        until(lambda: not place.listed())
+        checks.ok(place.content("a.pt") == b"saved" * 100 and place.listing() == other.listing(), "all is there in the end", place.listing())
+
+
+def main():
+    run_tests(Checks(), [names])
+
+
+if __name__ == "__main__":
+    main()
