@@ -176,7 +176,11 @@ int tpck_files_times(int folder, const char *path, const struct timespec times[2
 static TPCK_FILES_SLOW ssize_t seen_readlink(int folder, const char *path, char *target, size_t size)
 {
 	struct tpck_pending pending;
+	int numbered = path ? tpck_files_numbered(path) : -1;
+	ssize_t got = numbered >= 0 ? tpck_files_name_of(numbered, target, size) : -2;
 
+	if (got != -2)
+		return got;
 	if (!tpck_files_idle() && tpck_files_look(folder, path, false, &pending) != TPCK_SEEN_REAL) {
 		errno = pending.kind == TPCK_VIEW_REMOVED ? ENOENT : EINVAL;
 		return -1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the parts of the file path: job.c (the table, the agent, start and end), wanted.c (which files), look.c (what
  * is at a path), peers.c (copies on other nodes), take.c (opening), verified.c (reading what was published), grow.c (writing more than there is room for),
- * learn.c (what turned out to be a checkpoint), in_place.c (what is changed in place), calls.c (the other calls on paths), descriptors.c, listing.c. */
+ * learn.c (what turned out to be a checkpoint), in_place.c (what is changed in place), numbered.c (paths of descriptors), calls.c (the other calls on paths), descriptors.c, listing.c. */
 #ifndef TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 #define TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 
@@ -142,6 +142,14 @@ unsigned tpck_files_descriptors_of(uint64_t what, uint32_t forks, int *fd, unsig
 int tpck_files_let_be(uint64_t what, bool wait);
 /* One descriptor less. */
 void tpck_files_release(uint32_t index, uint64_t serial, bool whole);
+
+/* ---- numbered.c ---- */
+/* The descriptor that a path names (/proc/self/fd/7), if it writes a pending file; -1: it is no such path. */
+int tpck_files_numbered(const char *path);
+/* Such a path opened for writing: one descriptor more of the file. */
+int tpck_files_open_numbered(int fd, const char *path, int flags);
+/* As readlink(): where the file will be. -2: the kernel knows. */
+ssize_t tpck_files_name_of(int fd, char *target, size_t size);
 
 /* ---- learn.c ---- */
 /* Not 0: this descriptor writes a file that was empty, and nothing of ours. */

@@ -484,6 +484,10 @@ static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mo
 
 int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
 {
+	int numbered = writes(flags) && !(flags & O_PATH) && tpck_files_some() ? tpck_files_numbered(path) : -1;
+
+	if (numbered >= 0)
+		return tpck_files_open_numbered(numbered, path, flags);
 	if (tpck_files_idle() && !(writes(flags) && tpck_files_may_take()))
 		return open_there(folder, path, flags, mode);
 	return tpck_files_idle() ? fresh_open(folder, path, flags, mode) : seen_open(folder, path, flags, mode);
@@ -498,7 +502,7 @@ static TPCK_FILES_SLOW bool is_pending(const char *path)
 
 static bool seen_concerns(const char *path, int flags)
 {
-	if (!tpck_files_idle() && is_pending(path))
+	if (!tpck_files_idle() && (is_pending(path) || (writes(flags) && tpck_files_numbered(path) >= 0)))
 		return true;
 	return writes(flags) && tpck_files_may_take() && tpck_files_wanted(AT_FDCWD, path);
 }

@@ -22,8 +22,8 @@ import hashlib, os, sys
 def save(name, data):
     with open(name, "wb") as f:
         f.write(data)
-        link = f"/proc/self/fd/{f.fileno()}"
-        return "memory" if os.path.islink(link) and os.environ.get("TRANSPCKPT_SHM", "-") in os.readlink(link) else "disk"
+        shm = os.environ.get("TRANSPCKPT_SHM", "-")
+        return "memory" if os.path.exists(shm) and os.fstat(f.fileno()).st_dev == os.stat(shm).st_dev else "disk"
 for i in range(4):
     os.makedirs(f"checkpoint-{i}", exist_ok=True)
     save(f"checkpoint-{i}/rng", b"%d" % i)

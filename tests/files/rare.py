@@ -75,6 +75,50 @@ step("again")
 """
 
 
+# The paths by which the kernel names a descriptor. What is written by another one of the file belongs to it.
+NUMBERED = CALLS + """
+libc.fopen.restype = ctypes.c_void_p
+f = os.open("a.pt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
+os.write(f, b"first")
+for path in (f"/proc/self/fd/{f}", f"/proc/{os.getpid()}/fd/{f}", f"/proc/thread-self/fd/{f}", f"/dev/fd/{f}"):
+    print("readlink", os.readlink(path), os.path.realpath(path), os.stat(path).st_size, os.path.samestat(os.stat(path), os.fstat(f)))
+    with open(path, "rb") as g: print("read", g.read())
+print("short", call("readlink", f"/proc/self/fd/{f}".encode(), ctypes.create_string_buffer(9), 4) if sys.argv[1:] else 4)
+print("other", os.readlink(f"/proc/self/fd/{os.open('/', os.O_RDONLY)}"), os.path.exists("/proc/self/fd/999"))
+os.rename("a.pt", "b.pt")
+print("renamed", os.readlink(f"/proc/self/fd/{f}"))
+more = [os.open(f"/proc/self/fd/{f}", os.O_WRONLY), os.open(f"/dev/fd/{f}", os.O_RDWR | os.O_APPEND)]
+stream = libc.fopen(f"/proc/self/fd/{f}".encode(), b"a")
+os.close(f)
+os.pwrite(more[0], b"SECOND", 5)
+os.write(more[1], b"third")
+os.close(more[0])
+os.close(more[1])
+save("behind.pt")
+step("first")
+libc.fputs(b"fourth", ctypes.c_void_p(stream))
+libc.fclose(ctypes.c_void_p(stream))
+step("closed")
+"""
+
+
+def numbered(checks):
+    with Place() as place, Place() as other:
+        program, plain = place.start(NUMBERED, "short"), other.start(NUMBERED, "short", preload=False)
+        want = [line.replace(other.work, "").replace(str(plain.pid), "") for line in said(plain, "first")]
+        got = [line.replace(place.work, "").replace(str(program.pid), "") for line in said(program, "first")]
+        checks.ok(want == got, "the paths of a descriptor of a file that is pending", *differences(want, got))
+        until(lambda: place.content("behind.pt"))
+        checks.ok(place.content("b.pt") is None, "it is not whole while a descriptor that was opened by such a path writes it", place.content("b.pt"))
+        for process in (plain, program):
+            go(process)
+            told(process, "closed")
+            end(process)
+        until(lambda: not place.listed())
+        checks.ok(place.content("b.pt") == b"firstSECONDthirdfourth" == other.content("b.pt"), "and then holds what was written by all",
+                  place.content("b.pt"), other.content("b.pt"))
+
+
 def said(program, until_line):
     lines = []
     while not lines or lines[-1] != until_line:
@@ -115,7 +159,7 @@ def names(checks):
 
 
 def main():
-    run_tests(Checks(), [names])
+    run_tests(Checks(), [names, numbered])
 
 
 if __name__ == "__main__":

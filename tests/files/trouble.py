@@ -489,7 +489,7 @@ says(f.close)
 says(sync, other)
 save(f"{other}/b-3.pt", b"z" * 100000)
 g = open(f"{other}/b-4.pt", "wb")
-print(os.environ["TRANSPCKPT_SHM"] in os.readlink(f"/proc/self/fd/{g.fileno()}"), flush=True)
+print(os.fstat(g.fileno()).st_dev == os.stat(os.environ["TRANSPCKPT_SHM"]).st_dev, flush=True)
 g.close()
 says(sync, other)
 save(f"{other}/latest", b"a-2")
@@ -684,7 +684,7 @@ def grow(way, name, count):
     if way in ("write", "pwrite", "writev", "dup", "append", "threads"):
         fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | (os.O_APPEND if way == "append" else 0), 0o640)
         os.set_inheritable(fd, True)
-        assert count == 1 or os.environ["TRANSPCKPT_SHM"] in os.readlink(f"/proc/self/fd/{fd}")
+        assert count == 1 or os.fstat(fd).st_dev == os.stat(os.environ["TRANSPCKPT_SHM"]).st_dev
         copy = os.dup(fd)
         half = []
         def odd():
@@ -728,7 +728,7 @@ def grow(way, name, count):
         assert libc.fclose(f) == 0
     elif way == "mapped":
         with open(name, "wb+") as f:
-            assert count == 1 or os.environ["TRANSPCKPT_SHM"] in os.readlink(f"/proc/self/fd/{f.fileno()}")
+            assert count == 1 or os.fstat(f.fileno()).st_dev == os.stat(os.environ["TRANSPCKPT_SHM"]).st_dev
             f.truncate(count * MIB)
             with mmap.mmap(f.fileno(), count * MIB) as m:
                 for i in range(count):

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Paths of descriptors that this process has (/proc/self/fd/7, /dev/fd/7): of one that writes a pending file they lead to where its
+ * bytes are. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/readable.h"
+#include "runtime/base/text.h"
+#include "runtime/files/files_private.h"
+
+/* The number that a text is up to `end`, which is moved behind it. -1: none. */
+static int number(const char **text)
+{
+	int value = 0, digits = 0;
+
+	for (; **text >= '0' && **text <= '9' && digits < 9; ++*text, digits++)
+		value = 10 * value + (**text - '0');
+	return digits ? value : -1;
+}
+
+static bool begins(const char **text, const char *with)
+{
+	size_t length = strlen(with);
+
+	if (strncmp(*text, with, length) != 0)
+		return false;
+	*text += length;
+	return true;
+}
+
+/* The number of a path that is a descriptor's of this process; -1: it is none. */
+static int number_of(const char *path)
+{
+	static const char *const streams[] = {"stdin", "stdout", "stderr"};
+	int fd;
+
+	if (begins(&path, "/dev/")) {
+		for (int i = 0; i < 3; i++)
+			if (strcmp(path, streams[i]) == 0)
+				return i;
+	} else {
+		if (!begins(&path, "/proc/"))
+			return -1;
+		if (!begins(&path, "self/") && !begins(&path, "thread-self/") &&
+		    (number(&path) != (int)syscall(SYS_getpid) || !begins(&path, "/")))
+			return -1;
+		/* A thread's are the process's. */
+		if (begins(&path, "task/") && (number(&path) < 0 || !begins(&path, "/")))
+			return -1;
+	}
+	if (!begins(&path, "fd/"))
+		return -1;
+	fd = number(&path);
+	return *path ? -1 : fd;
+}
+
+int tpck_files_numbered(const char *path)
+{
+	int fd = tpck_files_some() ? number_of(path) : -1;
+
+	return tpck_files_what(fd) ? fd : -1;
+}
+
+int tpck_files_open_numbered(int fd, const char *path, int flags)
+{
+	bool held = tpck_files_hold(fd, -1);
+	int opened = (int)syscall(SYS_openat, AT_FDCWD, path, flags, 0);
+
+	if (opened >= 0)
+		tpck_files_copied(fd, opened);
+	tpck_files_let_go(held);
+	return opened;
+}
+
+TPCK_FILES_SLOW ssize_t tpck_files_name_of(int fd, char *target, size_t size)
+{
+	struct tpck_view *view = tpck_files_lock();
+	struct tpck_view_entry *entry = view ? tpck_files_unpack(view, tpck_files_what(fd)) : NULL;
+	const struct tpck_view_key *key = entry ? tpck_view_key_of(entry) : NULL;
+	char path[TPCK_FILES_PATH];
+	struct tpck_text text = tpck_text_in(path, sizeof path);
+	size_t length = 0;
+
+	if (key) {
+		const char *folder = view->folder[key->folder].path;
+
+		tpck_text_add(&text, folder);
+		tpck_text_add(&text, folder[strlen(folder) - 1] == '/' ? "" : "/");
+		tpck_text_add(&text, key->name);
+		length = strlen(path);
+	}
+	if (view)
+		tpck_view_unlock(view);
+	if (!length || !size || (ssize_t)size < 0)
+		return -2;
+	length = length < size ? length : size;
+	if (!tpck_readable(target, length)) {
+		errno = EFAULT;
+		return -1;
+	}
+	memcpy(target, path, length);
+	return (ssize_t)length;
+}
