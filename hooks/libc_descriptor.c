@@ -5,8 +5,11 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -126,6 +129,26 @@ TPCK_EXPORT int fcntl(int fd, int command, ...)
 TPCK_EXPORT int fcntl64(int fd, int command, ...)
 {
 	FCNTL(fcntl64);
+}
+
+/* What is asked of a disk: where the file's blocks are, to share them, its flags. */
+static bool asks_disk(unsigned long request)
+{
+	return request == FS_IOC_FIEMAP || request == FICLONE || request == FICLONERANGE || request == FIDEDUPERANGE || request == FS_IOC_GETFLAGS ||
+	       request == FS_IOC_SETFLAGS || request == FS_IOC_FSGETXATTR || request == FS_IOC_FSSETXATTR;
+}
+
+TPCK_EXPORT int ioctl(int fd, unsigned long request, ...)
+{
+	va_list args;
+	void *argument;
+
+	va_start(args, request);
+	argument = va_arg(args, void *);
+	va_end(args);
+	if (__builtin_expect(tpck_files_some(), 0) && asks_disk(request) && tpck_files_leaves_memory(fd))
+		return -1;
+	return (int)syscall(SYS_ioctl, fd, request, argument);
 }
 
 TPCK_EXPORT int fsync(int fd)

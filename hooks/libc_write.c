@@ -139,8 +139,12 @@ TPCK_EXPORT int ftruncate64(int fd, off64_t bytes)
 
 TPCK_EXPORT int fallocate(int fd, int mode, off_t at, off_t bytes)
 {
-	int grows = mode & ~FALLOC_FL_KEEP_SIZE ? 0 : tpck_files_grows(fd, at < 0 ? 0 : at, bytes < 0 ? 0 : (uint64_t)bytes), result;
+	int grows = 0, result;
 
+	if (!(mode & ~FALLOC_FL_KEEP_SIZE))
+		grows = tpck_files_grows(fd, at < 0 ? 0 : at, bytes < 0 ? 0 : (uint64_t)bytes);
+	else if (mode != (FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE))
+		grows = tpck_files_leaves_memory(fd); /* to take out or put in blocks is not for memory */
 	REAL(fallocate);
 	result = grows < 0 ? -1 : real(fd, mode, at, bytes);
 	tpck_files_grown(grows);

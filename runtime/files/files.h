@@ -76,6 +76,8 @@ const char *tpck_files_around(const char *path, char *buffer);
 int tpck_files_grows(int fd, int64_t at, uint64_t bytes);
 int tpck_files_stream_grows(FILE *stream, uint64_t bytes);
 void tpck_files_grown(int grows);
+/* Before a call that files in memory do not have: one goes on beside its target if it can. -1: errno is what the disk says. */
+int tpck_files_leaves_memory(int fd);
 /* Whether this process writes a file that is pending. */
 bool tpck_files_some(void);
 /* Around a call that copies or maps a descriptor: it stays the one of that file meanwhile. */

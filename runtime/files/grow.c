@@ -405,6 +405,15 @@ int tpck_files_grows(int fd, int64_t at, uint64_t bytes)
 	return tpck_files_what(fd) && tpck_files_limit_of(fd) != UINT64_MAX ? seen_grows(fd, at, bytes) : 0;
 }
 
+int tpck_files_leaves_memory(int fd)
+{
+	uint64_t what = tpck_files_what(fd);
+	int saved = errno, error = what && tpck_files_limit_of(fd) != UINT64_MAX ? move_out(what) : 0;
+
+	errno = error && error != EBADF ? error : saved;
+	return error && error != EBADF ? -1 : 0;
+}
+
 int tpck_files_stream_grows(FILE *stream, uint64_t bytes)
 {
 	return tpck_files_some() ? tpck_files_grows(fileno(stream), -1, bytes + BUFFERED_BYTES) : 0;

@@ -119,6 +119,58 @@ def numbered(checks):
                   place.content("b.pt"), other.content("b.pt"))
 
 
+# What a file in memory cannot do. The second file of a name is one.
+BLOCKS = CALLS + """
+import fcntl
+PAGE = 4096
+for i in range(8): save(f"s-{i}.pt", bytes([65 + i]) * 8 * PAGE)
+step("first")
+def begin(name):
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o640)
+    for i in range(8): os.write(fd, bytes([97 + i]) * PAGE)
+    return fd
+for i, mode in enumerate((0x8, 0x20, 0x10, 0x11, 0x3, 0x40, 0x1, 0x200)):
+    fd = begin(f"s-{i}.pt")
+    call("fallocate", fd, mode, 2 * PAGE, 3 * PAGE)
+    print(mode, os.fstat(fd).st_size, os.lseek(fd, 0, os.SEEK_CUR), [os.pread(fd, 1, p * PAGE) for p in range(12)], flush=True)
+    os.write(fd, b"behind")
+    os.close(fd)
+    os.rename(f"s-{i}.pt", f"d-{i}.pt")
+fd = begin("s-0.pt")
+call("fallocate", fd, 0x8, 0, PAGE, by=285)
+os.close(fd)
+# Where its blocks are, its flags, and those of one that is no file.
+for request, size in ((0xc020660b, 32 + 56 * 8), (0x80086601, 8), (0x801c581f, 28)):
+    fd = begin("s-1.pt")
+    asked = ctypes.create_string_buffer(struct.pack("QQIIII", 0, 1 << 40, 1, 0, 8, 0) if size > 100 else bytes(size), size)
+    call("ioctl", fd, request, asked)
+    print(struct.unpack_from("I", asked, 20)[0] > 0 if size > 100 else asked.raw[:8], flush=True)
+    os.close(fd)
+with open("other", "w+b") as f: f.write(b"x" * PAGE); f.flush(); fd = begin("s-2.pt"); call("ioctl", fd, 0x40049409, f.fileno()); os.close(fd)
+call("ioctl", 999, 0xc020660b, 0)
+call("ioctl", 0, 0x5401, ctypes.create_string_buffer(100))
+step("done")
+"""
+
+
+def blocks(checks):
+    with Place() as place, Place() as other:
+        program, plain = place.start(BLOCKS), other.start(BLOCKS, preload=False)
+        for process in (program, plain):
+            told(process, "first")
+        until(lambda: not place.listed())
+        go(program)
+        go(plain)
+        want, got = said(plain, "done"), said(program, "done")
+        checks.ok(want == got, f"what {len(want)} lines say of a file's blocks", *differences(want, got))
+        for process in (program, plain):
+            end(process)
+        until(lambda: not place.listed())
+        names = other.listing()
+        checks.ok(names == place.listing() and all(place.content(n) == other.content(n) for n in names), "the files are the same in the end",
+                  names, place.listing(), [n for n in names if place.content(n) != other.content(n)])
+
+
 def said(program, until_line):
     lines = []
     while not lines or lines[-1] != until_line:
@@ -159,7 +211,7 @@ def names(checks):
 
 
 def main():
-    run_tests(Checks(), [names, numbered])
+    run_tests(Checks(), [names, numbered, blocks])
 
 
 if __name__ == "__main__":
