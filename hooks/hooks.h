@@ -7,6 +7,8 @@ void tpck_hooks_cuda(void);
 void tpck_hooks_nccl(void);
 /* The real syscall() is looked up. */
 void tpck_hooks_syscall(void);
+/* So is the real execve(). */
+void tpck_hooks_execute(void);
 /* NULL, or which launcher the program has joined, for tpck_restart_launcher(). */
 const char *tpck_launcher_joined(void);
 

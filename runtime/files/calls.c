@@ -215,6 +215,32 @@ const char *tpck_files_place(int folder, const char *path, bool follow, bool cha
 	return tpck_files_idle() ? path : seen_place(folder, path, follow, changes, buffer);
 }
 
+static TPCK_FILES_SLOW int seen_runs(int folder, const char *path)
+{
+	struct tpck_pending pending;
+	enum tpck_seen seen = tpck_files_look(folder, path, true, &pending);
+	int saved = errno;
+
+	if (seen == TPCK_SEEN_PENDING) {
+		(void)tpck_files_settle_at(folder, path);
+		seen = tpck_files_look(folder, path, true, &pending);
+	}
+	if (seen == TPCK_SEEN_REAL) {
+		errno = saved;
+		return 0;
+	}
+	if (seen == TPCK_SEEN_REMOVED)
+		errno = ENOENT;
+	else if (tpck_files_may(pending.path, X_OK))
+		errno = ETXTBSY; /* somebody writes it */
+	return -1;
+}
+
+int tpck_files_runs(int folder, const char *path)
+{
+	return tpck_files_idle() ? 0 : seen_runs(folder, path);
+}
+
 bool tpck_files_again(int tries)
 {
 	if (errno != ENOENT || tpck_files_idle())

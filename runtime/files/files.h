@@ -68,6 +68,8 @@ enum { TPCK_FILES_PATH = 4096 };
 const char *tpck_files_place(int folder, const char *path, bool follow, bool changes, char *buffer);
 /* Whether the failed call is to be made once more: the file may have been published just then. */
 bool tpck_files_again(int tries);
+/* Before the kernel runs what is at the path: a file that is pending is put there first. -1: errno is what running it fails with. */
+int tpck_files_runs(int folder, const char *path);
 /* What is asked of the file system of a path: the path, or the folder of a pending file. */
 const char *tpck_files_around(const char *path, char *buffer);
 

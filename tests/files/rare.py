@@ -171,6 +171,74 @@ def blocks(checks):
                   names, place.listing(), [n for n in names if place.content(n) != other.content(n)])
 
 
+# Run as soon as it has been written, by every way that libc has. `old.pt` goes, and may not be run then; `open.pt` is being written.
+RUNS = CALLS + """
+import signal
+libc.execve.restype = ctypes.c_int
+def script(name, mode, close=True):
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    os.write(fd, b"#!/bin/sh\\necho ran $0 $1 $WORD\\n")
+    return os.close(fd) if close else fd
+def array(*words): return (ctypes.c_char_p * (len(words) + 1))(*words, None)
+def run(name, *arguments):
+    pid = os.fork()
+    if not pid:
+        signal.alarm(30)
+        ctypes.set_errno(0)
+        getattr(libc, name)(*arguments)
+        print(name, os.strerror(ctypes.get_errno()), flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+def spawn(name, path):
+    pid, log = ctypes.c_int(), ctypes.c_int()
+    error = getattr(libc, name)(ctypes.byref(pid), path, None, None, array(b"x", b"one"), array(b"WORD=w", b"PATH=/bin:/usr/bin"))
+    if error: print(name, os.strerror(error), flush=True)
+    else: os.waitpid(pid.value, 0)
+script("old.pt", 0o750)
+step("first")
+os.environ["PATH"] = os.getcwd() + ":" + os.environ["PATH"]
+os.environ["WORD"] = "inherited"
+libc.setenv(b"PATH", os.environ["PATH"].encode(), 1)
+words, variables = array(b"x", b"one"), array(b"WORD=w")
+ways = [("execve", words, variables), ("execv", words), ("execvp", words), ("execvpe", words, variables), ("execl", b"x", b"one", None),
+        ("execlp", b"x", b"one", None), ("execle", b"x", b"one", None, variables)]
+for i, (name, *rest) in enumerate(ways):
+    script(f"s-{i}.pt", 0o750)
+    run(name, f"./s-{i}.pt".encode(), *rest)
+for i, name in enumerate(("execvp", "execlp", "execvpe")):
+    script(f"p-{i}.pt", 0o750)
+    run(name, f"p-{i}.pt".encode(), *dict((n, r) for n, *r in ways)[name])
+script("e.pt", 0o750); run("execveat", AT, b"e.pt", words, variables, 0)
+script("n.pt", 0o750); run("syscall", ctypes.c_long(59), b"n.pt", words, variables)
+for name in ("posix_spawn", "posix_spawnp"):
+    script(name + ".pt", 0o750); spawn(name, f"./{name}.pt".encode())
+    spawn(name, b"./none.pt")
+script("plain.pt", 0o640); run("execv", b"./plain.pt", words)
+fd = script("open.pt", 0o750, False); run("execv", b"./open.pt", words); spawn("posix_spawn", b"./open.pt"); os.close(fd)
+save("behind.pt"); os.unlink("old.pt"); run("execv", b"./old.pt", words)
+for name in (b"none.pt", b"./none.pt", b"", b"x" * 300): run("execvp", name, words)
+with open("noexec", "w") as f: f.write("echo shell $0 $1\\n")
+os.chmod("noexec", 0o755); run("execvp", b"noexec", words); run("execv", b"./noexec", words); run("execlp", b"./noexec", b"x", None)
+run("execvp", b"true", array(b"true"))
+step("done")
+"""
+
+
+def runs(checks):
+    with Place() as place, Place() as other:
+        program, plain = place.start(RUNS), other.start(RUNS, preload=False)
+        for process in (program, plain):
+            told(process, "first")
+        until(lambda: not place.listed())
+        go(program)
+        go(plain)
+        want = [line.replace(other.work, "") for line in said(plain, "done")]
+        got = [line.replace(place.work, "") for line in said(program, "done")]
+        checks.ok(want == got and sum("ran" in w for w in want) == 14, f"{len(want)} ways to run a program that is pending", *differences(want, got))
+        for process in (program, plain):
+            end(process)
+
+
 def said(program, until_line):
     lines = []
     while not lines or lines[-1] != until_line:
@@ -211,7 +279,7 @@ def names(checks):
 
 
 def main():
-    run_tests(Checks(), [names, numbered, blocks])
+    run_tests(Checks(), [names, numbered, blocks, runs])
 
 
 if __name__ == "__main__":
