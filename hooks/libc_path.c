@@ -175,6 +175,47 @@ TPCK_EXPORT int chdir(const char *path)
 	CHANGE_FOLDER(change_folder(path));
 }
 
+/* What the program has saved is at its paths before nobody can tell it where they are. Another name of the root that it has is no
+ * change. */
+static int change_root(const char *path, bool *changed)
+{
+	struct stat before, after;
+	int saved = errno, result;
+	bool known;
+
+	(void)tpck_files_settle();
+	known = !syscall(SYS_newfstatat, AT_FDCWD, "/", &before, 0);
+	errno = saved;
+	result = (int)syscall(SYS_chroot, path);
+	if (result) {
+		tpck_files_no_folder(path);
+		return result;
+	}
+	*changed = !known || syscall(SYS_newfstatat, AT_FDCWD, "/", &after, 0) || before.st_dev != after.st_dev || before.st_ino != after.st_ino;
+	if (*changed)
+		tpck_files_leave_root();
+	errno = saved;
+	return result;
+}
+
+TPCK_EXPORT int chroot(const char *path)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	bool changed = false;
+	int result;
+
+	if (self)
+		tpck_follow_leaves();
+	result = change_root(path, &changed);
+	if (self) {
+		tpck_follow_left();
+		if (changed)
+			tpck_engine_unresumable("the program has changed its root (chroot)");
+		tpck_engine_leave(self);
+	}
+	return result;
+}
+
 TPCK_EXPORT int fchdir(int folder)
 {
 	CHANGE_FOLDER(syscall(SYS_fchdir, folder));

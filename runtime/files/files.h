@@ -35,6 +35,8 @@ void tpck_files_forking(bool before);
 void tpck_files_forked(void);
 /* Nothing new is taken while this holds (running forward). */
 void tpck_files_pause(bool paused);
+/* The root is another from here on: no path of this process is looked at any more. What it has open is whole at its close. */
+void tpck_files_leave_root(void);
 /* Waits until all that is owed now has been published. False: it cannot be. */
 bool tpck_files_settle(void);
 /* The same of what is owed to the file system of this path, and of what that waits for. */

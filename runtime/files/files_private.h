@@ -17,6 +17,8 @@
 extern struct tpck_view *_Atomic tpck_files_view __attribute__((visibility("hidden"))); /* NULL: no process of the job has one */
 extern const struct tpck_settings *tpck_files_settings __attribute__((visibility("hidden")));
 extern char tpck_files_folder[TPCK_VIEW_PATH / 2] __attribute__((visibility("hidden"))); /* SHM/JOB */
+/* This process has another root than it began with: its paths are no names for the agent, nor the agent's for it. */
+extern _Atomic bool tpck_files_away __attribute__((visibility("hidden")));
 /* Whether there is still no table of the job, or nothing in it. */
 bool tpck_files_no_table(void);
 /* Nothing is pending: every call is the real one. */
@@ -24,7 +26,8 @@ static inline bool tpck_files_idle(void)
 {
 	struct tpck_view *view = atomic_load_explicit(&tpck_files_view, memory_order_acquire);
 
-	if (__builtin_expect(!view || atomic_load_explicit(&view->ended, memory_order_acquire), 0))
+	if (__builtin_expect(!view || atomic_load_explicit(&tpck_files_away, memory_order_relaxed) ||
+				     atomic_load_explicit(&view->ended, memory_order_acquire), 0))
 		return tpck_files_no_table();
 	return !atomic_load_explicit(&view->used, memory_order_acquire);
 }

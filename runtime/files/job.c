@@ -30,6 +30,7 @@ struct tpck_view *_Atomic tpck_files_view;
 const struct tpck_settings *tpck_files_settings;
 char tpck_files_folder[TPCK_VIEW_PATH / 2] TPCK_LARGE_USED;
 static struct tpck_reach who TPCK_LARGE_USED;
+_Atomic bool tpck_files_away;
 static _Atomic bool paused, off = true, complained;
 static bool learns;
 static _Atomic bool took; /* this process has something pending, or had */
@@ -140,9 +141,14 @@ void tpck_files_pause(bool pause)
 	paused = pause;
 }
 
+void tpck_files_leave_root(void)
+{
+	tpck_files_away = true;
+}
+
 bool tpck_files_may_take(void)
 {
-	return !off && !paused;
+	return !off && !paused && !tpck_files_away;
 }
 
 bool tpck_files_learns(void)
@@ -152,7 +158,7 @@ bool tpck_files_learns(void)
 
 bool tpck_files_on(void)
 {
-	return !off;
+	return !off && !tpck_files_away;
 }
 
 /* ---- the agent -------------------------------------------------------------------------------- */
@@ -232,7 +238,7 @@ bool tpck_files_no_table(void)
 	uint64_t now;
 	int saved = errno;
 
-	if (off)
+	if (off || tpck_files_away)
 		return true;
 	now = tpck_clock_monotonic_ns();
 	if (now - atomic_load_explicit(&looked_ns, memory_order_relaxed) < TPCK_VIEW_LOOK_NS)
@@ -479,7 +485,7 @@ static TPCK_AT_START void wait_for_owed(double seconds)
 	bool said = false;
 
 	/* A child that shares this memory (vfork) is not the program. */
-	if (off || !atomic_load(&tpck_files_view) || home != (int32_t)syscall(SYS_getpid) || tpck_files_idle() || !(view = tpck_files_lock()))
+	if (off || !atomic_load(&tpck_files_view) || home != (int32_t)syscall(SYS_getpid) || (!tpck_files_away && tpck_files_idle()) || !(view = tpck_files_lock()))
 		return;
 	at_its_end(view, home);
 	order = view->order;

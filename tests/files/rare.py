@@ -239,6 +239,51 @@ def runs(checks):
             end(process)
 
 
+# A root of its own, with a /proc of its own where it may be mounted.
+ROOTS = CALLS + """
+os.makedirs("jail/w"); os.makedirs("jail/proc")
+open_file = open("kept.pt", "wb")
+open_file.write(b"kept")
+save("first.pt")
+call("chroot", b"first.pt")
+call("chroot", b"none")
+call("chroot", b"/")
+save("jail/w/before.pt")
+mounted = libc.mount(b"proc", b"jail/proc", b"proc", 0, None) == 0
+call("chroot", b"jail")
+os.chdir("/w")
+save("x.pt", b"x" * 5000)
+save("x.pt", b"y" * 5000)
+os.rename("x.pt", "y.pt")
+save("z.pt", b"z" * 5000)
+open_file.write(b" on")
+open_file.close()
+print(mounted, sorted(os.listdir(".")), os.path.getsize("y.pt"), os.path.exists("before.pt"), open("y.pt", "rb").read(3))
+step("rooted")
+"""
+
+
+def roots(checks):
+    if os.geteuid():
+        print("# roots: needs root")
+        return
+    with Place() as place, Place() as other:
+        said_by = {}
+        for at, preload in ((other, False), (place, True)):
+            # Mounts in a namespace of its own: nothing of it is left.
+            program = at.start("import os, sys; os.unshare(0x20000) if hasattr(os, 'unshare') else None\n" + ROOTS, preload=preload)
+            said_by[preload] = said(program, "rooted")
+            inside = sorted(os.listdir(at.path("jail/w")))
+            go(program)
+            end(program)
+            checks.ok([n for n in inside if n != "before.pt"] == ["y.pt", "z.pt"], "what is saved below another root is there as ever", inside)
+            os.system(f"umount {at.path('jail/proc')} 2>/dev/null")
+        checks.ok(said_by[True] == said_by[False], "it sees what it has saved", *differences(said_by[False], said_by[True]))
+        until(lambda: not place.listed())
+        checks.ok(place.content("kept.pt") == b"kept on" and place.content("jail/w/before.pt") == b"x" * 1000 and place.listing() == other.listing(),
+                  "what was saved before is at its path", place.listing())
+
+
 def said(program, until_line):
     lines = []
     while not lines or lines[-1] != until_line:
@@ -279,7 +324,7 @@ def names(checks):
 
 
 def main():
-    run_tests(Checks(), [names, numbered, blocks, runs])
+    run_tests(Checks(), [names, numbered, blocks, runs, roots])
 
 
 if __name__ == "__main__":
