@@ -4,6 +4,9 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
@@ -126,6 +129,15 @@ TPCK_EXPORT long pathconf(const char *path, int name)
 	return at ? real(at, name) : -1;
 }
 
+/* Of a descriptor of a file in memory: of where the file will be. */
+#define AROUND_DESCRIPTOR(name, at_path, found)                                                \
+	static int (*real)(int, __typeof__(found));                                            \
+	char buffer[TPCK_FILES_PATH];                                                          \
+	const char *at = tpck_files_around_descriptor(fd, buffer);                             \
+	if (!real)                                                                             \
+		real = (int (*)(int, __typeof__(found)))tpck_real_dlsym(RTLD_NEXT, name);      \
+	return at ? at_path(at, found) : real(fd, found)
+
 TPCK_EXPORT int statvfs(const char *restrict path, struct statvfs *restrict found)
 {
 	AROUND("statvfs", path, found);
@@ -144,4 +156,57 @@ TPCK_EXPORT int statfs(const char *path, struct statfs *found)
 TPCK_EXPORT int statfs64(const char *path, struct statfs64 *found)
 {
 	AROUND("statfs64", path, found);
+}
+
+TPCK_EXPORT int fstatvfs(int fd, struct statvfs *found)
+{
+	AROUND_DESCRIPTOR("fstatvfs", statvfs, found);
+}
+
+TPCK_EXPORT int fstatvfs64(int fd, struct statvfs64 *found)
+{
+	AROUND_DESCRIPTOR("fstatvfs64", statvfs64, found);
+}
+
+TPCK_EXPORT int fstatfs(int fd, struct statfs *found)
+{
+	AROUND_DESCRIPTOR("fstatfs", statfs, found);
+}
+
+TPCK_EXPORT int fstatfs64(int fd, struct statfs64 *found)
+{
+	AROUND_DESCRIPTOR("fstatfs64", statfs64, found);
+}
+
+/* ---- the one name of a path ------------------------------------------------------------------- */
+
+/* libc's goes along the path by calls of its own, and finds nothing where a file is pending. */
+TPCK_EXPORT char *realpath(const char *restrict path, char *restrict name)
+{
+	static char *(*real)(const char *, char *);
+	char buffer[TPCK_FILES_PATH];
+
+	if (!real)
+		real = (char *(*)(const char *, char *))tpck_real_dlsym(RTLD_NEXT, "realpath");
+	if (!tpck_files_owes() || !tpck_readable_path(path) || !tpck_files_canonical(path, buffer))
+		return real(path, name);
+	return name ? strcpy(name, buffer) : strdup(buffer);
+}
+
+TPCK_EXPORT char *canonicalize_file_name(const char *path)
+{
+	return realpath(path, NULL);
+}
+
+char *__realpath_chk(const char *path, char *name, size_t room);
+TPCK_EXPORT char *__realpath_chk(const char *path, char *name, size_t room)
+{
+	static char *(*real)(const char *, char *, size_t);
+
+	/* Less room than any name may need is libc's, which ends the program. */
+	if (room >= PATH_MAX)
+		return realpath(path, name);
+	if (!real)
+		real = (char *(*)(const char *, char *, size_t))tpck_real_dlsym(RTLD_NEXT, "__realpath_chk");
+	return real(path, name, room);
 }

@@ -74,6 +74,10 @@ bool tpck_files_again(int tries);
 int tpck_files_runs(int folder, const char *path);
 /* What is asked of the file system of a path: the path, or the folder of a pending file. */
 const char *tpck_files_around(const char *path, char *buffer);
+/* The same of a descriptor that writes a pending file; NULL: of the descriptor itself. */
+const char *tpck_files_around_descriptor(int fd, char *buffer);
+/* The one name of a file that is pending, in a buffer of TPCK_FILES_PATH bytes. False: the kernel knows. */
+bool tpck_files_canonical(const char *path, char *buffer);
 
 /* Before a call that writes so many bytes at `at`, or where the descriptor stands (-1): what is to be given to grown() behind
  * it. -1: errno is what the call fails with. */

@@ -77,27 +77,70 @@ int tpck_files_open_numbered(int fd, const char *path, int flags)
 	return opened;
 }
 
-TPCK_FILES_SLOW ssize_t tpck_files_name_of(int fd, char *target, size_t size)
+/* Where the entry will be, in a buffer of TPCK_FILES_PATH bytes. The lock is held. */
+static bool name_in(const struct tpck_view *view, const struct tpck_view_entry *entry, char *path)
+{
+	const struct tpck_view_key *key = tpck_view_key_of(entry);
+	const char *folder = view->folder[key->folder].path;
+	struct tpck_text text = tpck_text_in(path, TPCK_FILES_PATH);
+
+	tpck_text_add(&text, folder);
+	tpck_text_add(&text, *folder && folder[strlen(folder) - 1] == '/' ? "" : "/");
+	tpck_text_add(&text, key->name);
+	return !text.cut;
+}
+
+/* `folder`: the one it lies in. */
+static TPCK_FILES_SLOW bool descriptor_name(int fd, char *path, bool folder)
 {
 	struct tpck_view *view = tpck_files_lock();
 	struct tpck_view_entry *entry = view ? tpck_files_unpack(view, tpck_files_what(fd)) : NULL;
-	const struct tpck_view_key *key = entry ? tpck_view_key_of(entry) : NULL;
-	char path[TPCK_FILES_PATH];
-	struct tpck_text text = tpck_text_in(path, sizeof path);
-	size_t length = 0;
+	bool good = entry && name_in(view, entry, path);
 
-	if (key) {
-		const char *folder = view->folder[key->folder].path;
-
-		tpck_text_add(&text, folder);
-		tpck_text_add(&text, folder[strlen(folder) - 1] == '/' ? "" : "/");
-		tpck_text_add(&text, key->name);
-		length = strlen(path);
-	}
+	if (good && folder)
+		strcpy(path, view->folder[tpck_view_key_of(entry)->folder].path);
 	if (view)
 		tpck_view_unlock(view);
-	if (!length || !size || (ssize_t)size < 0)
+	return good;
+}
+
+const char *tpck_files_around_descriptor(int fd, char *buffer)
+{
+	return tpck_files_some() && tpck_files_what(fd) && descriptor_name(fd, buffer, true) ? buffer : NULL;
+}
+
+static TPCK_FILES_SLOW bool seen_canonical(const char *path, char *buffer)
+{
+	struct tpck_pending pending;
+	struct tpck_view_entry *entry;
+	struct tpck_view *view;
+	bool good;
+
+	if (tpck_files_look(AT_FDCWD, path, true, &pending) != TPCK_SEEN_PENDING || !(view = tpck_files_lock()))
+		return false;
+	entry = tpck_view_by_serial(view, pending.index, pending.serial);
+	good = entry && name_in(view, entry, buffer);
+	tpck_view_unlock(view);
+	return good;
+}
+
+bool tpck_files_canonical(const char *path, char *buffer)
+{
+	int fd = tpck_files_numbered(path);
+
+	if (fd >= 0)
+		return descriptor_name(fd, buffer, false);
+	return !tpck_files_idle() && seen_canonical(path, buffer);
+}
+
+TPCK_FILES_SLOW ssize_t tpck_files_name_of(int fd, char *target, size_t size)
+{
+	char path[TPCK_FILES_PATH];
+	size_t length;
+
+	if (!size || (ssize_t)size < 0 || !descriptor_name(fd, path, false))
 		return -2;
+	length = strlen(path);
 	length = length < size ? length : size;
 	if (!tpck_readable(target, length)) {
 		errno = EFAULT;

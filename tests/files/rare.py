@@ -284,6 +284,54 @@ def roots(checks):
                   "what was saved before is at its path", place.listing())
 
 
+# Where a file will be: its one name, and its file system; the second file of a name is in memory.
+PLACES = CALLS + """
+libc.realpath.restype = libc.canonicalize_file_name.restype = libc.__realpath_chk.restype = ctypes.c_char_p
+os.mkdir("sub")
+save("s-0.pt")
+step("first")
+f = open("s-1.pt", "wb")
+f.write(b"x" * 1000)
+os.symlink("nowhere", "dangling")
+step("open")
+for path in (b"s-1.pt", b"sub/../s-1.pt", b"./sub/.././/s-1.pt", b"none", b"sub", b".", f"/proc/self/fd/{f.fileno()}".encode(), b"", b"dangling"):
+    room = ctypes.create_string_buffer(4096)
+    ctypes.set_errno(0)
+    print(path[:11], libc.realpath(path, None), libc.realpath(path, room), libc.canonicalize_file_name(path),
+          libc.__realpath_chk(path, room, ctypes.c_size_t(4096)) or os.strerror(ctypes.get_errno()), flush=True)
+for name in ("fstatfs", "fstatfs64", "fstatvfs", "fstatvfs64"):
+    found = ctypes.create_string_buffer(200)
+    call(name, f.fileno(), found)
+    at = found.raw[:8] if "vfs" not in name else found.raw[72:88]
+    print(at, found.raw[:200] == bytes(200), flush=True)
+found = ctypes.create_string_buffer(200)
+call("fstatfs", f.fileno(), found, by=138)
+print(found.raw[:8], os.fstatvfs(f.fileno()).f_blocks == os.statvfs(".").f_blocks, os.fstatvfs(0).f_namemax, flush=True)
+call("fstatfs", 999, found)
+f.close()
+step("done")
+"""
+
+
+def places(checks):
+    with Place() as place, Place() as other:
+        program, plain = place.start(PLACES), other.start(PLACES, preload=False)
+        for process in (program, plain):
+            told(process, "first")
+        until(lambda: not place.listed())
+        for process in (program, plain):
+            go(process)
+            told(process, "open")
+        memory = [r for r in place.listed() if r["where"] != "disk"]
+        for process in (program, plain):
+            go(process)
+        want = [line.replace(other.work, "").replace(str(plain.pid), "") for line in said(plain, "done")]
+        got = [line.replace(place.work, "").replace(str(program.pid), "") for line in said(program, "done")]
+        checks.ok(want == got and memory, f"where a file in memory will be, by {len(want)} lines", memory, *differences(want, got))
+        for process in (program, plain):
+            end(process)
+
+
 def said(program, until_line):
     lines = []
     while not lines or lines[-1] != until_line:
@@ -324,7 +372,7 @@ def names(checks):
 
 
 def main():
-    run_tests(Checks(), [names, numbered, blocks, runs, roots])
+    run_tests(Checks(), [names, numbered, blocks, runs, roots, places])
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A header. */\n#ifndef A_H\
 printf '#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n# A script.\nrm $1\nunused=1\n' >tools/cli/careless.sh
 # shellcheck disable=SC2028 # the escape is for the C compiler
 echo 'void stop(void) { if (!"exit(2)") return; /* exit(3) */ exit(4); }' >>shim/table.c
-echo 'TPCK_HOOK_EXPORT(realpath, path)' >>hooks/libc.def
+echo 'TPCK_HOOK_EXPORT(futimes, path)' >>hooks/libc.def
 echo 'TPCK_EXPORT int acct(const char *path) { return !path; }' >>hooks/libc_path.c
 echo 'TPCK_USE(cuNothing)' >>hooks/cuda_used.def
 "${PYTHON3:-python3}" "$lint" "$D" "$D" >said 2>&1
@@ -53,7 +53,7 @@ reports 'shim/bare.c:1: no SPDX line at its head'
 reports 'shim/lonely.h: its guard is not TPCK_SHIM_LONELY_H'
 reports 'lonely.h:5:8: error: unknown type name'
 reports 'shim/table.c:55: exit'
-reports 'realpath has a row, but no exported body'
+reports 'futimes has a row, but no exported body'
 reports 'acct is exported, but has no row in a table'
 reports 'cuNothing is not in shim/driver_symbols.txt'
 reports 'cuNothing is not in tools/cli/device/driver.def'
