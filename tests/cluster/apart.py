@@ -440,7 +440,7 @@ def case_settled_late():
     one run, and the other goes on after a kill."""
     with node.Cluster(3) as cluster:
         a, b, c = cluster.nodes
-        run = Spread(cluster, 2, steps=240)
+        run = Spread(cluster, 2, steps=480)
         run.what = "settled late"
         start = begin(run, (a, b), 1, 20, TRANSPCKPT_EXIT_WAIT_SEC="0")
         for n in (a, b):

@@ -63,13 +63,14 @@ def case_waits(checks, place, hung):
     checks.ok(status == 0 and not job.differences(this.plain, this.out), "where it does not answer the program runs all the same", status, said)
     checks.ok(said.count(f"waiting for {hung.at}") == 1 and said.count(f"{hung.at} has not answered for 6 s") == 1 and
               said.count("no checkpoints in this run: the store did not answer") == 1, "and says so", said)
-    shell = [*place.runner, os.path.join(place.build, "transpckpt"), "run", "--", "sh", "-c", "cat /dev/null; ls / >/dev/null; echo done"]
-    start = job.Start(place, shell, this.work, {**place.environment, "TRANSPCKPT_START_WAIT_SEC": "2"}, "shell")
+    program = [*place.runner, os.path.join(place.build, "transpckpt"), "run", "--", sys.executable, "-c",
+             "import subprocess, sys; [subprocess.run([sys.executable, '-c', '']) for _ in range(2)]; print('done')"]
+    start = job.Start(place, program, this.work, {**place.environment, "TRANSPCKPT_START_WAIT_SEC": "2"}, "program")
     checks.ok(start.wait() == 0 and start.printed() == "done\n" and start.said().count("has not answered") == 1 and
               "no checkpoints" not in start.said(), "what a program starts then says nothing", start.said())
 
     tiers = {"TRANSPCKPT_DIR": f"node:{place.root}/fast,site:{hung.at}", "TRANSPCKPT_START_WAIT_SEC": "2"}
-    start = job.Start(place, shell, this.work, {**place.environment, **tiers}, "tiers")
+    start = job.Start(place, program, this.work, {**place.environment, **tiers}, "tiers")
     checks.ok(start.wait() == 0 and start.printed() == "done\n" and start.said().count(f"{hung.at} has not answered") == 1,
               "so it is where it is the second tier", start.said())
 
