@@ -4,10 +4,9 @@
 
 #include "hooks/cuda_driver.h"
 
-CUresult tpck_hook_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
+static CUresult given(CUresult result, void **pp, size_t bytesize)
 {
 	struct tpck_thread *self = tpck_engine_enter();
-	CUresult result = TPCK_CALL(cuMemHostAlloc, pp, bytesize, Flags);
 
 	if (!self)
 		return result;
@@ -17,17 +16,14 @@ CUresult tpck_hook_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags
 	return result;
 }
 
+CUresult tpck_hook_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
+{
+	return given(TPCK_CALL(cuMemHostAlloc, pp, bytesize, Flags), pp, bytesize);
+}
+
 CUresult tpck_hook_cuMemAllocHost_v2(void **pp, size_t bytesize)
 {
-	struct tpck_thread *self = tpck_engine_enter();
-	CUresult result = TPCK_CALL(cuMemAllocHost_v2, pp, bytesize);
-
-	if (!self)
-		return result;
-	if (result == CUDA_SUCCESS)
-		tpck_engine_host_memory(*pp, bytesize);
-	tpck_engine_leave(self);
-	return result;
+	return given(TPCK_CALL(cuMemAllocHost_v2, pp, bytesize), pp, bytesize);
 }
 
 CUresult tpck_hook_cuMemFreeHost(void *p)

@@ -164,7 +164,7 @@ static int change_folder(const char *path)
 {
 	int result = (int)syscall(SYS_chdir, path);
 
-	/* It may be a file that is pending. */
+	/* The path may be of a file that is pending. */
 	if (result)
 		tpck_files_no_folder(path);
 	return result;

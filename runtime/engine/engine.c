@@ -104,7 +104,7 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	if (tpck_identity_job(&engine->settings, engine->job))
 		goto out;
 	tpck_files_start(&engine->settings, engine->job, engine->library, engine->start_folder);
-	/* It has no state on a device, and what it was told is nothing that a later start would need: there is no record. */
+	/* A tool has no state on a device, and what it was told is nothing that a later start would need: there is no record. */
 	if (tpck_files_of_tool())
 		goto out;
 	tpck_ranks_find(&engine->ranks);

@@ -124,7 +124,7 @@ int tpck_files_sync_range(int fd, off_t at, off_t bytes, unsigned flags);
 int tpck_files_msync(void *address, size_t bytes, int flags);
 /* Byte ranges of it are about to be locked: it is the program's own file from here on, or is where it will be. */
 void tpck_files_locks(int fd);
-/* It is about to be mapped, and written through the mapping. */
+/* The descriptor's file is about to be mapped, and written through the mapping. */
 void tpck_files_maps(int fd);
 /* copy_file_range(2), also between memory and the file system that the file will be in. */
 ssize_t tpck_files_copy_range(int from, off_t *from_at, int to, off_t *to_at, size_t bytes, unsigned flags);

@@ -65,6 +65,7 @@ void tpck_host_memory_drop(const void *host)
 /* The lock is held. */
 static int watch(const void *host, uint64_t bytes)
 {
+	int saved = errno;
 	void *kept;
 
 	for (unsigned i = 0; i < watched_count; i++)
@@ -73,6 +74,7 @@ static int watch(const void *host, uint64_t bytes)
 	if (watched_count == WATCHED_MOST || bytes > TPCK_WATCH_ONE || watched_bytes + bytes > TPCK_WATCH_ALL)
 		return -EFBIG;
 	kept = malloc(bytes);
+	errno = saved;
 	if (!kept)
 		return -ENOMEM;
 	watched[watched_count].host = host;
@@ -102,8 +104,11 @@ int tpck_host_memory_shown(const void *host)
 static bool is_there(const void *host, uint64_t bytes)
 {
 	uintptr_t first = (uintptr_t)host & ~(uintptr_t)4095;
+	int saved = errno;
+	bool there = syscall(SYS_msync, first, (uintptr_t)host + bytes - first, MS_ASYNC) == 0;
 
-	return syscall(SYS_msync, first, (uintptr_t)host + bytes - first, MS_ASYNC) == 0;
+	errno = saved;
+	return there;
 }
 
 void tpck_host_memory_keep(void)

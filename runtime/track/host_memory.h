@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pinned host memory that the program has of the driver, and which of it kernels may write to: that whose device address was asked for. A kernel's
- * stores there are in no record. Where nothing changes there is nothing to miss: cuDNN has such memory for errors of its kernels, which never come.
+ * stores there are in no record. Where nothing changes there is nothing to miss: a library may have such memory for errors of its kernels, which never come.
  * Small memory of that kind is watched: its bytes are kept as they are before the next operation of the device, and compared.
  *
  * Thread-safe. No driver call is made here. Memory that the program registers is not known here: it may be unmapped at any time.
