@@ -131,7 +131,7 @@ int32_t tpck_files_pid(void)
 
 uint64_t tpck_files_started(void)
 {
-	if (!started)
+	if (!started || started == TPCK_VIEW_STARTED_UNKNOWN)
 		started = tpck_view_process_started(home);
 	return started;
 }

@@ -316,11 +316,13 @@ uint64_t tpck_view_process_started(int32_t pid)
 	snprintf(path, sizeof path, "/proc/%d/stat", pid);
 	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
-		return syscall(SYS_kill, pid, 0) && errno == ESRCH ? 0 : 1; /* no /proc: whether there is one must do */
+		return syscall(SYS_kill, pid, 0) && errno == ESRCH ? 0 : TPCK_VIEW_STARTED_UNKNOWN;
 	got = syscall(SYS_read, fd, text, sizeof text - 1);
+	if (got < 0 && errno != ESRCH)
+		got = syscall(SYS_kill, pid, 0) && errno == ESRCH ? 0 : -1;
 	syscall(SYS_close, fd);
 	if (got <= 0)
-		return 0;
+		return got ? TPCK_VIEW_STARTED_UNKNOWN : 0;
 	text[got] = '\0';
 	/* Behind the command's name, which may hold anything: state is the 3rd field, num_threads the 20th, starttime the 22nd.
 	 * One whose first thread has ended, or was quicker to be killed, is there as long as another one is. */
@@ -353,6 +355,14 @@ struct tpck_view_holder *tpck_view_holder_of(struct tpck_view_entry *entry, int3
 	return unused;
 }
 
+/* Where one of the two times is not known, whether there is a process of that number must do. */
+static bool holder_lives(const struct tpck_view_holder *holder)
+{
+	uint64_t now = tpck_view_process_started(holder->pid);
+
+	return now && (now == holder->started || now == TPCK_VIEW_STARTED_UNKNOWN || holder->started == TPCK_VIEW_STARTED_UNKNOWN);
+}
+
 /* False: nobody ends it any more; whoever began it died at once, or was killed. */
 static bool lives(struct tpck_view_entry *entry)
 {
@@ -363,7 +373,7 @@ static bool lives(struct tpck_view_entry *entry)
 
 		if (!holder->pid)
 			continue;
-		if (tpck_view_process_started(holder->pid) == holder->started) {
+		if (holder_lives(holder)) {
 			held = true;
 			continue;
 		}

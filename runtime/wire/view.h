@@ -206,7 +206,9 @@ static inline uint32_t tpck_view_table_of(uint64_t serial)
 }
 /* A name's pattern: its hash, with runs of digits counted as one. The folder's own name counts too. */
 uint64_t tpck_view_pattern(const char *folder, const char *name);
-/* When the process began, in the kernel's ticks; 0: there is none. */
+/* When the process began, in the kernel's ticks and two more; 0: there is none. TPCK_VIEW_STARTED_UNKNOWN: there is one, and /proc
+ * does not say: it is not mounted, hides others' processes, or the caller is out of descriptors. */
+#define TPCK_VIEW_STARTED_UNKNOWN 1u
 uint64_t tpck_view_process_started(int32_t pid);
 
 /* ---- with it ---- */

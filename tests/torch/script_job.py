@@ -13,7 +13,8 @@ import job
 import scripts
 
 # What the library says in a run that goes well.
-FINE = re.compile(r'transpckpt: (resuming at|live at|not resuming at|the snapshot of step \d+ does not hold what the device had)')
+FINE = re.compile(r'transpckpt: (resuming at|live at|not resuming at|the snapshot of step \d+ does not hold what the device had|'
+                  r'.* is written as ever, and so is all else there: this process changes a file in place in that folder$)')
 
 
 class ScriptJob:

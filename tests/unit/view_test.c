@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -74,6 +75,36 @@ static unsigned found(void)
 	return count;
 }
 
+/* Out of descriptors, one learns nothing from /proc of a process that writes. Then it dies. */
+static void out_of_descriptors(const char *folder)
+{
+	char lost[TPCK_VIEW_PATH + TPCK_VIEW_NAME];
+	struct rlimit limit, none = {0};
+	struct tpck_view_entry *entry;
+	bool kept, unknown, gone;
+	pid_t child = fork();
+
+	if (!child) {
+		pause();
+		_exit(1);
+	}
+	tpck_view_lock(view);
+	entry = tpck_view_add(view, DEVICE, 1, "/even", "written.pt", TPCK_VIEW_DIRECT);
+	tpck_view_holder_of(entry, child, tpck_view_process_started(child))->count = 1;
+	tpck_view_unlock(view);
+	getrlimit(RLIMIT_NOFILE, &limit);
+	none.rlim_max = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &none);
+	unknown = tpck_view_process_started(child) == TPCK_VIEW_STARTED_UNKNOWN;
+	kept = !tpck_view_sweep(view, folder, lost) && entry->state == TPCK_VIEW_OPEN;
+	setrlimit(RLIMIT_NOFILE, &limit);
+	check(unknown && kept, "who is out of descriptors takes no process that writes for dead");
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	gone = tpck_view_sweep(view, folder, lost) && strcmp(lost, "/even/written.pt") == 0;
+	check(gone && !tpck_view_sweep(view, folder, lost), "one that has been killed is found dead, once");
+}
+
 int main(void)
 {
 	char folder[] = "/dev/shm/tpck-view.XXXXXX", path[64], name[32];
@@ -116,6 +147,7 @@ int main(void)
 	printf("# %lu looks\n", looks);
 	check(died == DEATHS && whole == DEATHS, "what a process leaves that is killed with the lock is put right");
 	check(looks > 1000 && misses == 0, "who looks meanwhile finds what is there");
+	out_of_descriptors(folder);
 	for (unsigned i = 0; i < FILES; i++) {
 		struct tpck_view_entry *entry;
 
