@@ -20,7 +20,8 @@ struct entry {
 	const void *host;
 	size_t bytes;
 	uint32_t stream;
-	bool done, large;
+	bool done, large, stashed;
+	struct tpck_record_stashed where;
 };
 
 struct large {
@@ -123,8 +124,8 @@ static void reach_add(const void *host, size_t bytes)
 		atomic_store_explicit(&reach_high, high, memory_order_relaxed);
 }
 
-int tpck_readback_queue(void *payload, uint64_t address, size_t bytes, tpck_stream_handle handle,
-			uint32_t stream_ordinal, const void *host)
+int tpck_readback_queue(void *payload, const struct tpck_record_stashed *stashed, uint64_t address, size_t bytes,
+			tpck_stream_handle handle, uint32_t stream_ordinal, const void *host)
 {
 	bool is_large = bytes > LARGE;
 	struct entry *entry;
@@ -146,7 +147,9 @@ int tpck_readback_queue(void *payload, uint64_t address, size_t bytes, tpck_stre
 		return -ENOSPC;
 	}
 	entry = entry_of(end);
-	*entry = (struct entry){payload, pinned, host, bytes, stream_ordinal, false, is_large};
+	*entry = (struct entry){payload, pinned, host, bytes, stream_ordinal, .large = is_large, .stashed = stashed != NULL};
+	if (stashed)
+		entry->where = *stashed;
 	end++;
 	reach_add(host, bytes);
 	tpck_spin_unlock(&lock);
@@ -177,6 +180,8 @@ static void arrived(uint64_t mark, bool any, uint32_t stream)
 			continue;
 		if (entry->payload)
 			memcpy(entry->payload, entry->pinned, entry->bytes);
+		if (entry->payload && entry->stashed)
+			tpck_stash_came(&entry->where);
 		entry->done = true;
 	}
 	while (first < end && entry_of(first)->done) {

@@ -11,16 +11,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/replay/stash.h"
 #include "runtime/track/device.h"
 
 /* Pinned memory for the bytes under way. 0 or -errno. */
 int tpck_readback_open(const struct tpck_device *device);
 /* The context ends, and the pinned memory with it: all that is under way arrives. The device is done with it. */
 void tpck_readback_close(void);
-/* Queues the copy of bytes at address behind what is on the stream; payload (in the log) gets them
+/* Queues the copy of bytes at address behind what is on the stream; payload (in the log, or in a stash that `stashed` names, else NULL) gets them
  * later. `host` is where the application's own copy goes. 0, or -errno and nothing is queued. */
-int tpck_readback_queue(void *payload, uint64_t address, size_t bytes, tpck_stream_handle handle,
-			uint32_t stream_ordinal, const void *host);
+int tpck_readback_queue(void *payload, const struct tpck_record_stashed *stashed, uint64_t address, size_t bytes,
+			tpck_stream_handle handle, uint32_t stream_ordinal, const void *host);
 /* Everything queued so far has this mark or a lower one. */
 uint64_t tpck_readback_mark(void);
 /* All with this mark or lower have arrived. */

@@ -16,6 +16,7 @@
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
 #include "runtime/capture/readback.h"
+#include "runtime/replay/stash.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
 #include "runtime/engine/offered.h"
@@ -72,6 +73,17 @@ void tpck_attach_own_keep(void)
 		engine->keep[0] = '\0';
 }
 
+void tpck_attach_stashes(void)
+{
+	char memory[sizeof engine->keep];
+	const char *session = engine->welcome.session, *end = strrchr(session, '/'), *program = strrchr(engine->keep, '/');
+
+	/* SHM/JOB/stash/ID; a store that is another user's is none. */
+	if (!end || !program || snprintf(memory, sizeof memory, "%.*s/" TPCK_STASH_FOLDER "%s", (int)(end - session), session, program) >= (int)sizeof memory)
+		return;
+	tpck_stash_folders(memory, engine->keep);
+}
+
 int tpck_attach(bool resume)
 {
 	const char *setting = engine->settings.resume;
@@ -115,6 +127,10 @@ int tpck_attach_fresh(void)
 	} else {
 		tpck_engine_unresumable("files that a resume needs have no place in another user's store");
 	}
+	tpck_attach_stashes();
+	if (!engine->welcome.offer)
+		tpck_stash_clear();
+	tpck_stash_begin(engine->welcome.generation);
 	tpck_follow_record(engine->log, engine->keep, engine->welcome.generation);
 	tpck_place_record(engine->log);
 	result = tpck_log_attach(engine->log, engine->welcome.session, engine->welcome.generation, NULL);

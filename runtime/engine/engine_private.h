@@ -142,6 +142,8 @@ int tpck_attach(bool resume);
 int tpck_attach_fresh(void);
 /* Forgets the folder for versions of files where the job's folder in the store is another user's. */
 void tpck_attach_own_keep(void);
+/* Says where stashes are (replay/stash.h): beside the session that tpck_attach() got, and in the store. */
+void tpck_attach_stashes(void);
 /* Starts link and copier threads once there is a context. */
 void tpck_attach_threads(void);
 

@@ -2,6 +2,8 @@
 /* What goes into the log: operations as marks, and the answers of device, chance and time. */
 #include "config.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/base/digest.h"
@@ -9,6 +11,7 @@
 #include "runtime/base/log.h"
 #include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
+#include "runtime/replay/stash.h"
 
 enum { SEEN_BITS = 14 };
 
@@ -111,9 +114,33 @@ void tpck_record_mark(struct tpck_thread *thread)
 
 /* ---- copies to the host -------------------------------------------------------------------------- */
 
+/* So much of what was read back the log holds itself, of which peers have copies and a resume reads less. */
+#define INLINE_BYTES (32ull << 20)
+
+/* Where the bytes of one copy go: into the log, or into a stash that the log refers to. NULL: nowhere, or they are there already. */
+static void *make_room(struct tpck_thread *self, const void *host, size_t bytes, bool queued, struct tpck_record_stashed *where)
+{
+	uint64_t limit = engine->settings.log_bytes, few = engine->settings.peers.count || limit / 4 < INLINE_BYTES ? limit / 4 : INLINE_BYTES;
+	void *piece = NULL;
+	const char *why;
+
+	where->bytes = 0;
+	if (bytes < TPCK_STASH_LEAST || tpck_log_bytes(engine->log) + bytes < few)
+		return tpck_log_append(engine->log, TPCK_RECORD_FROM_DEVICE, 0, self->id, 0, queued ? NULL : host, bytes);
+	tpck_stash_limit(limit + atomic_load(&engine->control->image_bytes));
+	why = queued ? tpck_stash_room(bytes, where, &piece) : tpck_stash_put(host, bytes, where);
+	if (why) {
+		tpck_log_fail(engine->log, why);
+		return NULL;
+	}
+	tpck_log_append(engine->log, TPCK_RECORD_FROM_DEVICE, TPCK_READ_STASHED, self->id, 0, where, sizeof *where);
+	return piece;
+}
+
 void tpck_engine_read_back(struct tpck_thread *self, const struct tpck_call *call, const void *host,
 			   uint64_t device_address, size_t bytes, bool queued)
 {
+	struct tpck_record_stashed where;
 	struct tpck_stream *stream;
 	void *payload;
 
@@ -121,22 +148,36 @@ void tpck_engine_read_back(struct tpck_thread *self, const struct tpck_call *cal
 		tpck_engine_unresumable("a graph of the program copies to the host");
 	if (!call->gated || tpck_log_failed(engine->log) || atomic_load(&engine->context_ended))
 		return;
-	payload = tpck_log_append(engine->log, TPCK_RECORD_FROM_DEVICE, 0, self->id, 0, queued ? NULL : host, bytes);
+	payload = make_room(self, host, bytes, queued, &where);
 	if (!payload || !queued)
 		return;
 	stream = tpck_stream_of(call->stream, self);
-	if (tpck_readback_queue(payload, device_address, bytes, call->stream, stream ? stream->ordinal : 0, host))
+	if (tpck_readback_queue(payload, where.bytes ? &where : NULL, device_address, bytes, call->stream, stream ? stream->ordinal : 0, host))
 		tpck_log_fail(engine->log, "too many bytes on their way to the host at once");
 }
 
 void tpck_engine_deliver(struct tpck_thread *self, void *host, size_t bytes)
 {
 	const struct tpck_record *record = NULL;
+	struct tpck_record_stashed where;
+	char why[160];
+	int rc;
 
-	if (tpck_forward_record(self, TPCK_RECORD_FROM_DEVICE, &record) != TPCK_FORWARD_SAME || record->bytes != bytes)
+	if (tpck_forward_record(self, TPCK_RECORD_FROM_DEVICE, &record) != TPCK_FORWARD_SAME) {
 		tpck_resume_diverged("a copy to the host has another size than in the first run");
-	else
+		return;
+	}
+	if (record->detail == TPCK_READ_STASHED)
+		memcpy(&where, record + 1, sizeof where);
+	if ((record->detail == TPCK_READ_STASHED ? where.bytes : record->bytes) != bytes) {
+		tpck_resume_diverged("a copy to the host has another size than in the first run");
+	} else if (record->detail != TPCK_READ_STASHED) {
 		memcpy(host, record + 1, bytes);
+	} else if ((rc = tpck_stash_get(&where, host))) {
+		snprintf(why, sizeof why, "what the first run read back from the device cannot be read from the store: %s",
+			 rc == -EBADMSG ? "it has been damaged" : strerror(-rc));
+		tpck_resume_diverged(why);
+	}
 }
 
 void tpck_engine_waiting(struct tpck_thread *self)

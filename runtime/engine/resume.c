@@ -25,6 +25,7 @@
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
 #include "runtime/replay/restart.h"
+#include "runtime/replay/stash.h"
 
 /* How long a thread waits for others while the process does nothing, and at all. */
 #define IDLE_LIMIT_NS 8000000000ull
@@ -161,6 +162,7 @@ void tpck_resume_begin(void)
 	cut = (struct tpck_log_position){engine->welcome.log_sequence, engine->welcome.log_offset};
 	snprintf(scratch, sizeof scratch, "%s/forward", engine->welcome.session);
 	syscall(SYS_mkdirat, AT_FDCWD, scratch, 0700);
+	tpck_attach_stashes();
 	result = tpck_offered_open(engine->welcome.session, engine->welcome.offer_step);
 	if (!result)
 		result = tpck_forward_open(engine->welcome.session, cut);
@@ -189,7 +191,8 @@ void tpck_resume_begin(void)
 		result = tpck_follow_forward(scratch, strcmp(engine->settings.output, "again") == 0);
 	if (result) {
 		snprintf(why, sizeof why, "what step %llu needs cannot be read: %s",
-			 (unsigned long long)engine->welcome.offer_step, strerror(-result));
+			 (unsigned long long)engine->welcome.offer_step,
+			 result == -ENODATA ? "what the first run read back from the device is neither in memory nor in the store" : strerror(-result));
 		tpck_resume_diverged(why);
 		return;
 	}
@@ -364,6 +367,8 @@ static void go_live(void)
 		pthread_mutex_unlock(&injecting);
 		begin_anew(why, by_chance);
 	}
+	tpck_stash_begin(engine->welcome.generation);
+	tpck_stash_settle();
 	engine->step = tpck_offered()->step;
 	status->forward_to = engine->step;
 	status->start_ns = engine->forward_ns - engine->start_ns;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "runtime/base/layout.h"
+#include "runtime/replay/stash.h"
 
 struct list {
 	const struct tpck_record **at;
@@ -143,6 +144,8 @@ static bool record_sound(const struct tpck_record *record)
 		return record->bytes >= sizeof last;
 	if (record->type == TPCK_RECORD_TURN)
 		return record->bytes >= sizeof turns->number;
+	if (record->type == TPCK_RECORD_FROM_DEVICE && record->detail == TPCK_READ_STASHED)
+		return record->bytes == sizeof(struct tpck_record_stashed);
 	if (record->type != TPCK_RECORD_MARK)
 		return true;
 	return record->bytes >= sizeof *mark &&
@@ -161,6 +164,9 @@ int tpck_forward_open(const char *folder, struct tpck_log_position cut)
 
 		if (!record_sound(record)) {
 			result = -EBADMSG;
+		} else if (record->type == TPCK_RECORD_FROM_DEVICE && record->detail == TPCK_READ_STASHED &&
+			   !tpck_stash_refers((const void *)(record + 1))) {
+			result = -ENODATA;
 		} else if (record->type == TPCK_RECORD_BOUNDARY) {
 			uint64_t before = last.wall_ns;
 

@@ -283,6 +283,11 @@ TPCK_AT_START void *tpck_log_append(struct tpck_log *log, enum tpck_record_type 
 	return record ? record + 1 : NULL;
 }
 
+uint64_t tpck_log_bytes(const struct tpck_log *log)
+{
+	return log->total;
+}
+
 struct tpck_log_position tpck_log_end(struct tpck_log *log)
 {
 	struct tpck_log_position end;

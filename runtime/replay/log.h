@@ -17,7 +17,7 @@
 enum tpck_record_type {
 	TPCK_RECORD_MARK = 1, /* device operations of one thread since its last mark: struct tpck_record_mark */
 	TPCK_RECORD_BOUNDARY, /* struct tpck_record_boundary */
-	TPCK_RECORD_FROM_DEVICE, /* bytes copied to the host */
+	TPCK_RECORD_FROM_DEVICE, /* bytes copied to the host; detail TPCK_READ_STASHED: where they are (replay/stash.h) */
 	TPCK_RECORD_QUERY,    /* struct tpck_record_query; order: the thread's device operations so far */
 	TPCK_RECORD_ELAPSED,  /* float, milliseconds */
 	TPCK_RECORD_MEMINFO,  /* two uint64_t */
@@ -33,6 +33,8 @@ enum tpck_record_type {
 	TPCK_RECORD_DEVICE,   /* what device that process was on: struct tpck_record_device */
 	TPCK_RECORD_TYPES,
 };
+
+enum { TPCK_READ_STASHED = 1 };
 
 /* Each record begins 16-byte aligned. */
 struct tpck_record {
@@ -82,6 +84,8 @@ int tpck_log_attach(struct tpck_log *log, const char *folder, uint64_t generatio
  * log takes no more. `payload` is copied if not NULL. Thread-safe; holds a spin lock briefly. */
 void *tpck_log_append(struct tpck_log *log, enum tpck_record_type type, uint16_t detail, uint32_t thread,
 		      uint32_t order, const void *payload, size_t bytes);
+/* How much it holds, of all processes that wrote it. */
+uint64_t tpck_log_bytes(const struct tpck_log *log);
 struct tpck_log_position tpck_log_end(struct tpck_log *log);
 /* Makes the next segment ready ahead of time. Called by a thread of this library. */
 void tpck_log_prepare(struct tpck_log *log);

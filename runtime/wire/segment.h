@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 25,
+	TPCK_WIRE_VERSION = 26,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
@@ -30,6 +30,7 @@ enum {
 #define TPCK_CONTROL_MAGIC 0x6c7274636b637074ull /* "tpckctrl" */
 #define TPCK_IMAGE_MAGIC 0x67616d696b637074ull   /* "tpckimag" */
 #define TPCK_LOG_MAGIC 0x20676f6c6b637074ull     /* "tpcklog " */
+#define TPCK_STASH_MAGIC 0x747361736b637074ull   /* "tpcksast" */
 
 /* ---- image ------------------------------------------------------------------------------- */
 
@@ -206,6 +207,44 @@ struct tpck_log_header {
 	uint64_t bytes;                /* size of the segment's file */
 	_Atomic uint64_t used;         /* [shim] end of the last whole record, from the file's start */
 };
+
+/* ---- stashes ----------------------------------------------------------------------------- */
+
+/* What a program reads back from the device is kept beside the log where it is much: in files SHM/JOB/stash/PROGRAM/GENERATION.NUMBER, both decimal, which the agent
+ * puts into the store (STORE/JOB/keep/PROGRAM, by the same name), and takes away from memory once they are whole there. The log's record
+ * says in which file, and where in it. Pieces lie behind one another from TPCK_STASH_AT on, each aligned to 64 bytes. */
+enum { TPCK_STASH_AT = 4096 };
+#define TPCK_STASH_FOLDER "stash"
+enum tpck_stash_state { TPCK_STASH_OPEN, TPCK_STASH_FULL /* no more pieces will come */ };
+
+struct tpck_stash_header {
+	uint64_t magic;                /* TPCK_STASH_MAGIC; written last */
+	uint32_t version;
+	_Atomic uint32_t state;        /* enum tpck_stash_state. [shim] */
+	_Atomic uint32_t awaited;      /* pieces whose bytes have not come yet. [shim] */
+	uint32_t reserved;
+	uint64_t generation, number;   /* as its name says */
+	_Atomic uint64_t used;         /* end of the last piece, from the file's start. [shim] */
+	uint64_t digest;               /* in the store: of [TPCK_STASH_AT, used) */
+};
+
+/* The digest of a stash's bytes is that of pieces of so many bytes, each with the last one's as its seed; the first seed is its number. */
+enum { TPCK_STASH_PIECE = 1 << 20 };
+
+/* Whether a name in such a folder is a stash's: two numbers with a dot between them. */
+static inline int tpck_stash_is_name(const char *name)
+{
+	int parts = 0;
+
+	for (;; name++) {
+		const char *first = name;
+
+		while (*name >= '0' && *name <= '9')
+			name++;
+		if (name == first || ++parts > 2 || *name != '.')
+			return parts == 2 && !*name && name != first;
+	}
+}
 
 /* ---- control ----------------------------------------------------------------------------- */
 

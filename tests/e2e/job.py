@@ -425,7 +425,7 @@ class Job:
         environment = {k: v for k, v in self.environment.items() if not k.startswith("TRANSPCKPT_")}
         start = Start(self.place, [*self.runner, *self.arguments, *more], os.path.dirname(self.plain), environment,
                       "plain")
-        status = start.wait()
+        status = start.wait(WAIT_SEC)
         self.plain_sec = time.monotonic() - start.begun
         if status != 0:
             raise RuntimeError(f"the plain run ended with {status}: {start.said()}")

@@ -20,6 +20,7 @@
 #include "tools/agent/history.h"
 #include "tools/agent/peers/peers.h"
 #include "tools/agent/salvage/salvage.h"
+#include "tools/agent/stash.h"
 #include "tools/agent/watermark.h"
 
 /* An agent that nobody has spoken to, or whose last program ended well, waits this long. */
@@ -243,6 +244,7 @@ void agent_consider(struct agent *agent)
 	accord_consider(agent);
 	salvage_consider(agent);
 	flush_consider(agent);
+	stash_consider(agent);
 	copies_consider(agent);
 	history_consider(agent);
 	peers_consider(agent);
@@ -264,6 +266,8 @@ static uint64_t next_deadline(struct agent *agent)
 		soonest = leave;
 	if (copies_deadline(agent) < soonest)
 		soonest = copies_deadline(agent);
+	if (stash_deadline(agent) < soonest)
+		soonest = stash_deadline(agent);
 	if (history_deadline(agent) < soonest)
 		soonest = history_deadline(agent);
 	if (stall_deadline(agent) < soonest)

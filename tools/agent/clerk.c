@@ -9,6 +9,7 @@
 
 #include "runtime/base/log.h"
 #include "tools/agent/agent.h"
+#include "tools/agent/stash.h"
 
 /* Every program met; the structures lock themselves. */
 struct entry {
@@ -127,6 +128,7 @@ static void news_run(struct job *job)
 		/* Versions of files that its log refers to. */
 		snprintf(keep, sizeof keep, "keep/%s", news->program->id);
 		(void)agent->tier->operations->remove(agent->tier, keep, NULL);
+		stash_remove(agent, news->program);
 		rc = tpck_program_unmark(news->program, agent->folder, &agent->tiers, &err);
 		break;
 	case NEWS_RESUMED:

@@ -18,6 +18,7 @@
 #include "tools/agent/accord/accord.h"
 #include "tools/agent/flush_private.h"
 #include "tools/agent/history.h"
+#include "tools/agent/stash.h"
 #include "tools/agent/watermark.h"
 
 /* ---- the flusher's part ------------------------------------------------------------------- */
@@ -140,6 +141,8 @@ static void flush_run(struct job *job)
 		flush->rc = lock;
 		return;
 	}
+	for (size_t i = 0; i < p->share_count; i++)
+		stash_settle(flush->agent, flush->program[i]);
 	flush_find_base(flush);
 	p->base = flush->base;
 	flush->began_ns = tpck_clock_monotonic_ns();

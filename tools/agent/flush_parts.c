@@ -15,6 +15,7 @@
 #include "tools/agent/flush_private.h"
 #include "tools/agent/history.h"
 #include "tools/agent/peers/peers.h"
+#include "tools/agent/stash.h"
 
 /* The last checkpoint that all nodes made, if it was another one than what is known, and of it what this node's ranks have. A
  * reference into it is compared with its digest as it is made. */
@@ -49,6 +50,8 @@ static void part_run(struct job *job)
 		flush->rc = lock;
 		return;
 	}
+	for (size_t i = 0; i < p->share_count; i++)
+		stash_settle(flush->agent, flush->program[i]);
 	refresh_base(flush);
 	p->base = flush->base;
 	flush->rc = tpck_publish_part(p, &flush->published, &flush->error);

@@ -2,10 +2,13 @@
 /* transpckpt ls: one row a checkpoint. */
 #include "config.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "runtime/wire/segment.h"
 #include "tools/cli/inventory.h"
 
 static const char usage[] =
@@ -35,8 +38,39 @@ static const char *where_name(const struct tpck_tiers *tiers, const struct check
 	return text;
 }
 
-static json_object *as_json(const char *job, const struct tpck_tiers *tiers, const struct checkpoint *c)
+static uint64_t stashes_in(const char *path)
 {
+	DIR *list = opendir(path);
+	struct dirent *entry;
+	struct stat found;
+	uint64_t bytes = 0;
+
+	while (list && (entry = readdir(list)))
+		if (tpck_stash_is_name(entry->d_name) && !fstatat(dirfd(list), entry->d_name, &found, 0))
+			bytes += (uint64_t)found.st_blocks * 512;
+	if (list)
+		closedir(list);
+	return bytes;
+}
+
+/* What a program's log keeps outside of itself: in memory, and on the first tier's disk. */
+static void stashes_of(const struct cli *cli, const char *job, const struct tpck_tiers *tiers, const char *program, uint64_t *memory,
+		       uint64_t *disk)
+{
+	char path[2 * TPCK_PATH_MAX];
+
+	snprintf(path, sizeof path, "%s/%s/" TPCK_STASH_FOLDER "/%s", cli->shm, job, program);
+	*memory = stashes_in(path);
+	*path = '\0';
+	if (tiers->count)
+		snprintf(path, sizeof path, "%s/keep/%s", tiers->tier[0]->root, program);
+	*disk = stashes_in(path);
+}
+
+static json_object *as_json(const struct cli *cli, const char *job, const struct tpck_tiers *tiers, const struct checkpoint *c)
+{
+	uint64_t memory, disk;
+
 	json_object *row = json_object_new_object(), *where = json_object_new_array();
 
 	json_object_object_add(row, "job", json_object_new_string(job));
@@ -54,6 +88,9 @@ static json_object *as_json(const char *job, const struct tpck_tiers *tiers, con
 	json_object_object_add(row, "where", where);
 	json_object_object_add(row, "bytes", json_object_new_uint64(c->bytes));
 	json_object_object_add(row, "stored_bytes", json_object_new_uint64(c->stored_bytes));
+	stashes_of(cli, job, tiers, c->program, &memory, &disk);
+	json_object_object_add(row, "read_back_memory_bytes", json_object_new_uint64(memory));
+	json_object_object_add(row, "read_back_disk_bytes", json_object_new_uint64(disk));
 	json_object_object_add(row, "age_sec", json_object_new_double(c->age_sec));
 	json_object_object_add(row, "resumable", json_object_new_boolean(c->resumable));
 	json_object_object_add(row, "offered", json_object_new_boolean(c->offerable));
@@ -117,6 +154,27 @@ static void print_row(const char *job, const struct tpck_tiers *tiers, const str
 	       c->durable ? cli_bytes(c->stored_bytes) : "-", cli_span(c->age_sec), forward, shared);
 }
 
+/* A line for each program of the job that has some. */
+static void print_stashes(const struct cli *cli, const char *job, const struct inventory *inventory)
+{
+	for (size_t i = 0; i < inventory->count; i++) {
+		const char *program = inventory->checkpoints[i].program;
+		uint64_t memory, disk;
+		bool again = false;
+		char first[32];
+
+		for (size_t j = 0; j < i; j++)
+			again = again || strcmp(inventory->checkpoints[j].program, program) == 0;
+		if (again)
+			continue;
+		stashes_of(cli, job, &inventory->tiers, program, &memory, &disk);
+		snprintf(first, sizeof first, "%s", cli_bytes(disk));
+		if (memory || disk)
+			printf("%-20s read back from the device by rank %u, and kept for its resumes: %s on disk, %s in memory\n", job,
+			       inventory->checkpoints[i].rank, first, cli_bytes(memory));
+	}
+}
+
 static int list_files(struct cli *cli, const char *job, void *context)
 {
 	struct listing *listing = context;
@@ -135,7 +193,7 @@ static int list_job(struct cli *cli, const char *job, void *context)
 		return CLI_BAD;
 	}
 	for (size_t i = 0; listing->json && i < inventory.count; i++)
-		json_object_array_add(listing->json, as_json(job, &inventory.tiers, &inventory.checkpoints[i]));
+		json_object_array_add(listing->json, as_json(cli, job, &inventory.tiers, &inventory.checkpoints[i]));
 	for (size_t i = 0, ranks; !listing->json && i < inventory.count; i += ranks) {
 		struct checkpoint all;
 
@@ -144,6 +202,8 @@ static int list_job(struct cli *cli, const char *job, void *context)
 		print_row(job, &inventory.tiers, &all, ranks, !listing->headed);
 		listing->headed = true;
 	}
+	if (!listing->json)
+		print_stashes(cli, job, &inventory);
 	inventory_free(&inventory);
 	return 0;
 }

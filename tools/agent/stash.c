@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stashes: from memory into the store. */
+#include "config.h"
+
+#include "tools/agent/stash.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/digest.h"
+#include "runtime/base/log.h"
+#include "runtime/store/file.h"
+#include "runtime/wire/segment.h"
+
+/* How often memory is looked through for some that are full; while there are such. */
+#define LOOK_NS 1000000000ull
+#define BUSY_NS 100000000ull
+/* A twentieth of the disk stays free. */
+enum { FREE_PART = 20 };
+
+struct moving {
+	char memory[TPCK_PATH_MAX], store[TPCK_PATH_MAX]; /* folders */
+	uint64_t stored, limit;
+	bool all;          /* those that are not full, too */
+	bool changed;      /* something has come to the store */
+	void *piece;
+	struct tpck_error error;
+};
+
+static int header_of(int fd, struct tpck_stash_header *header)
+{
+	if (pread(fd, header, sizeof *header, 0) != (ssize_t)sizeof *header)
+		return -ENODATA;
+	return header->magic == TPCK_STASH_MAGIC && header->version == TPCK_WIRE_VERSION ? 0 : -EBADMSG;
+}
+
+static bool is_full(const struct tpck_stash_header *header)
+{
+	return atomic_load(&header->state) == TPCK_STASH_FULL && !atomic_load(&header->awaited);
+}
+
+static int write_all(int fd, const void *bytes, uint64_t size, uint64_t at)
+{
+	for (uint64_t done = 0; done < size;) {
+		ssize_t put = pwrite(fd, (const char *)bytes + done, size - done, (off_t)(at + done));
+
+		if (put <= 0 && !(put && errno == EINTR))
+			return put ? -errno : -EIO;
+		if (put > 0)
+			done += (uint64_t)put;
+	}
+	return 0;
+}
+
+static int copy_bytes(struct moving *moving, int from, int to, struct tpck_stash_header *header)
+{
+	uint64_t used = atomic_load(&header->used), digest = header->number;
+	int rc = 0;
+
+	for (uint64_t at = TPCK_STASH_AT; at < used && !rc; at += TPCK_STASH_PIECE) {
+		uint64_t bytes = used - at < TPCK_STASH_PIECE ? used - at : TPCK_STASH_PIECE;
+		ssize_t got = pread(from, moving->piece, bytes, (off_t)at);
+
+		/* A piece that is awaited may not have its pages yet; then they are holes. */
+		if (got != (ssize_t)bytes)
+			return got < 0 ? -errno : -ENODATA;
+		digest = tpck_digest64(moving->piece, bytes, digest);
+		rc = write_all(to, moving->piece, bytes, at);
+	}
+	header->digest = digest;
+	if (!rc)
+		rc = write_all(to, header, sizeof *header, 0);
+	return rc ? rc : fsync(to) ? -errno : 0;
+}
+
+/* Whether there may be so much more in the store. */
+static int room(struct moving *moving, uint64_t bytes)
+{
+	struct statvfs disk;
+	uint64_t left;
+
+	if (moving->stored + bytes > moving->limit)
+		return tpck_error_set(&moving->error, 0, "what the program reads back from the device has come to TRANSPCKPT_RECORD_DISK");
+	if (statvfs(moving->store, &disk))
+		return tpck_error_set(&moving->error, errno, "putting what the program reads back into %s", moving->store);
+	left = (uint64_t)disk.f_bavail * disk.f_frsize;
+	if (left < bytes + (uint64_t)disk.f_blocks * disk.f_frsize / FREE_PART)
+		return tpck_error_set(&moving->error, ENOSPC, "putting what the program reads back into %s", moving->store);
+	return 0;
+}
+
+/* It has its name when it is whole. */
+static int put(struct moving *moving, int from, struct tpck_stash_header *header, const char *name)
+{
+	char making[TPCK_PATH_MAX + 300], path[TPCK_PATH_MAX + 310];
+	int rc, to;
+
+	snprintf(path, sizeof path, "%s/%s", moving->store, name);
+	snprintf(making, sizeof making, "%s/.%s.part", moving->store, name);
+	rc = room(moving, atomic_load(&header->used));
+	if (rc)
+		return rc;
+	to = open(making, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	rc = to < 0 ? -errno : copy_bytes(moving, from, to, header);
+	if (to >= 0)
+		close(to);
+	if (!rc && rename(making, path))
+		rc = -errno;
+	if (rc) {
+		unlink(making);
+		return tpck_error_set(&moving->error, -rc, "putting what the program reads back into %s", moving->store);
+	}
+	moving->stored += atomic_load(&header->used);
+	moving->changed = true;
+	return 0;
+}
+
+/* Whether the store has as much of it. */
+static bool stored(const struct moving *moving, const struct tpck_stash_header *header, const char *name)
+{
+	struct tpck_stash_header there;
+	char path[TPCK_PATH_MAX + 300];
+	bool same;
+	int fd;
+
+	snprintf(path, sizeof path, "%s/%s", moving->store, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	same = !header_of(fd, &there) && there.generation == header->generation && there.number == header->number &&
+	       atomic_load(&there.used) == atomic_load(&header->used) && (is_full(&there) || !is_full(header));
+	close(fd);
+	return same;
+}
+
+static int move_one(struct moving *moving, const char *name)
+{
+	char path[TPCK_PATH_MAX + 300];
+	struct tpck_stash_header header;
+	bool full;
+	int fd, rc;
+
+	snprintf(path, sizeof path, "%s/%s", moving->memory, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	rc = header_of(fd, &header);
+	full = !rc && is_full(&header);
+	if (rc || (!full && !moving->all)) {
+		close(fd);
+		return 0;
+	}
+	if (!stored(moving, &header, name))
+		rc = put(moving, fd, &header, name);
+	close(fd);
+	if (!rc && full) {
+		/* Its name survives a crash before the memory goes. */
+		rc = moving->changed ? tpck_folder_sync(moving->store, &moving->error) : 0;
+		if (!rc)
+			unlink(path);
+	}
+	return rc;
+}
+
+static uint64_t bytes_in(const char *folder)
+{
+	DIR *list = opendir(folder);
+	struct dirent *entry;
+	struct stat found;
+	uint64_t bytes = 0;
+
+	while (list && (entry = readdir(list)))
+		if (tpck_stash_is_name(entry->d_name) && !fstatat(dirfd(list), entry->d_name, &found, 0))
+			bytes += (uint64_t)found.st_size;
+	if (list)
+		closedir(list);
+	return bytes;
+}
+
+static int folders(const struct agent *agent, const struct tpck_program *program, char *memory, char *store)
+{
+	return snprintf(memory, TPCK_PATH_MAX, "%s/" TPCK_STASH_FOLDER "/%s", agent->folder, program->id) < TPCK_PATH_MAX &&
+			       snprintf(store, TPCK_PATH_MAX, "%s/keep/%s", agent->tier->root, program->id) < TPCK_PATH_MAX
+		       ? 0
+		       : -ENAMETOOLONG;
+}
+
+/* The flusher's thread alone. */
+static void move(struct agent *agent, const struct tpck_program *program, bool all)
+{
+	static char said[sizeof ((struct tpck_error *)0)->text];
+	struct moving moving = {.limit = agent->settings.record_disk, .all = all};
+	struct dirent *entry;
+	DIR *list;
+	int rc = 0;
+
+	if (folders(agent, program, moving.memory, moving.store))
+		return;
+	list = opendir(moving.memory);
+	if (!list)
+		return;
+	moving.stored = bytes_in(moving.store);
+	moving.piece = malloc(TPCK_STASH_PIECE);
+	while (moving.piece && !rc && (entry = readdir(list)))
+		if (tpck_stash_is_name(entry->d_name))
+			rc = move_one(&moving, entry->d_name);
+	closedir(list);
+	free(moving.piece);
+	if (!rc && moving.changed && all)
+		rc = tpck_folder_sync(moving.store, &moving.error);
+	if (rc && strcmp(said, moving.error.text) != 0) {
+		snprintf(said, sizeof said, "%s", moving.error.text);
+		tpck_log_warn("%s; it stays in memory, and where that goes snapshots cannot be resumed", moving.error.text);
+	}
+}
+
+void stash_settle(struct agent *agent, const struct tpck_program *program)
+{
+	if (program)
+		move(agent, program, true);
+}
+
+void stash_remove(struct agent *agent, const struct tpck_program *program)
+{
+	char memory[TPCK_PATH_MAX], store[TPCK_PATH_MAX];
+
+	if (!folders(agent, program, memory, store))
+		(void)tpck_folder_remove(memory);
+}
+
+/* ---- the event loop's part ---------------------------------------------------------------- */
+
+struct stash_job {
+	struct job job; /* first */
+	struct agent *agent;
+	struct tpck_program *program;
+};
+
+static bool moving_now;
+static uint64_t look_ns;
+
+static void stash_run(struct job *job)
+{
+	struct stash_job *stash = (struct stash_job *)job;
+
+	move(stash->agent, stash->program, false);
+}
+
+static void stash_done(struct agent *agent, struct job *job)
+{
+	agent->jobs--;
+	moving_now = false;
+	look_ns = tpck_clock_monotonic_ns() + BUSY_NS;
+	free(job);
+}
+
+static bool any_full(const char *folder)
+{
+	DIR *list = opendir(folder);
+	struct tpck_stash_header header;
+	struct dirent *entry;
+	bool any = false;
+
+	while (list && !any && (entry = readdir(list))) {
+		int fd = tpck_stash_is_name(entry->d_name) ? openat(dirfd(list), entry->d_name, O_RDONLY | O_CLOEXEC) : -1;
+
+		any = fd >= 0 && !header_of(fd, &header) && is_full(&header);
+		if (fd >= 0)
+			close(fd);
+	}
+	if (list)
+		closedir(list);
+	return any;
+}
+
+static bool any_stashes(const struct agent *agent)
+{
+	char path[TPCK_PATH_MAX + 16];
+
+	snprintf(path, sizeof path, "%s/" TPCK_STASH_FOLDER, agent->folder);
+	return agent->lives && access(path, F_OK) == 0;
+}
+
+void stash_consider(struct agent *agent)
+{
+	uint64_t now = tpck_clock_monotonic_ns();
+	char memory[TPCK_PATH_MAX], store[TPCK_PATH_MAX];
+
+	if (now < look_ns)
+		return;
+	look_ns = now + LOOK_NS;
+	if (moving_now || !any_stashes(agent))
+		return;
+	for (struct live *live = agent->lives; live && !moving_now; live = live->next) {
+		struct stash_job *stash;
+
+		if (!live->program || folders(agent, live->program, memory, store) || !any_full(memory))
+			continue;
+		stash = calloc(1, sizeof *stash);
+		if (!stash)
+			return;
+		*stash = (struct stash_job){{stash_run, stash_done, NULL}, agent, live->program};
+		moving_now = true;
+		agent->jobs++;
+		worker_give(&agent->flusher, &stash->job);
+	}
+}
+
+uint64_t stash_deadline(const struct agent *agent)
+{
+	return any_stashes(agent) ? look_ns : UINT64_MAX;
+}

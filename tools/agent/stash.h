@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stashes, which are what programs have read back from the device (wire/segment.h), on their way from memory into the store. */
+#ifndef TPCK_TOOLS_AGENT_STASH_H
+#define TPCK_TOOLS_AGENT_STASH_H
+
+#include "tools/agent/agent.h"
+
+/* Puts all that a program has read back so far into the store, before a checkpoint is published whose log refers to it. What cannot be
+ * put there is said, and stays in memory. The flusher's thread. */
+void stash_settle(struct agent *agent, const struct tpck_program *program);
+/* The program has ended well. Any thread but the event loop's. */
+void stash_remove(struct agent *agent, const struct tpck_program *program);
+
+/* The event loop's: what is full goes to the store soon. */
+void stash_consider(struct agent *agent);
+uint64_t stash_deadline(const struct agent *agent);
+
+#endif
