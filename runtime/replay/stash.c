@@ -354,7 +354,7 @@ static int read_at(int fd, void *to, uint64_t bytes, uint64_t offset)
 
 bool tpck_stash_refers(const struct tpck_record_stashed *where)
 {
-	static struct tpck_stash_header header TPCK_LARGE;
+	struct tpck_stash_header header;
 	bool stored;
 	int fd;
 
@@ -404,7 +404,7 @@ static int check(int fd, const struct tpck_stash_header *header)
 int tpck_stash_get(const struct tpck_record_stashed *where, void *to)
 {
 	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
-	static struct tpck_stash_header header TPCK_LARGE;
+	struct tpck_stash_header header;
 	bool stored;
 	int fd, rc = 0;
 
