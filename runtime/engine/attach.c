@@ -208,6 +208,8 @@ static void unprotected_note(const struct tpck_infer_summary *summary)
 	begun = begun ? begun : now;
 	if (said || summary->uploads < UPLOADS_OF_TRAINING || (double)(now - begun) < seconds * 1e9)
 		return;
+	if (tpck_uploads_watch(summary->reason))
+		return;
 	said = true;
 	tpck_log_warn("no checkpoints so far: in %llu operations on the device no iteration of a training loop is found (%s). If this is training, it is not "
 		      "protected: keep the program's own checkpoints, and see transpckpt show", (unsigned long long)summary->ops, summary->reason);

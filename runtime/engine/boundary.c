@@ -108,7 +108,7 @@ static void mark(struct tpck_log_position *cut, uint64_t now)
 	if (engine->bounded)
 		mark_scalars();
 	tpck_record_communicators();
-	tpck_log_append(engine->log, TPCK_RECORD_BOUNDARY, 0, 0, (uint32_t)engine->step, &record, sizeof record);
+	tpck_log_append(engine->log, TPCK_RECORD_BOUNDARY, tpck_uploads_on() ? TPCK_BOUNDARY_UPLOAD : 0, 0, (uint32_t)engine->step, &record, sizeof record);
 	*cut = tpck_log_end(engine->log);
 }
 
@@ -193,6 +193,7 @@ static void status_inference(struct tpck_thread *self, uint64_t now)
 	status->ways.refused_waits = atomic_load(&tpck_submit_waits.refused);
 	status->ways.pinned = tpck_images_pinned(&status->ways.images);
 	status->ways.arena = engine->arena != NULL;
+	status->by_uploads = tpck_uploads_on();
 	if (engine->step % 16 != 1 && status->period)
 		return;
 	if (!tpck_bias_lock(&engine->infer_lock, self))

@@ -57,6 +57,7 @@ struct tpck_engine {
 	struct tpck_infer *infer;
 	struct tpck_bias infer_lock;
 	_Atomic uint32_t boundary_busy;
+	_Atomic bool uploads;           /* uploads may be boundaries: see tpck_uploads_boundary() */
 	_Atomic int32_t stream_captures;
 	uint64_t step;
 	bool free_since;                /* nothing is being copied since the last boundary */
@@ -106,6 +107,19 @@ struct tpck_plan *tpck_memory_plan(void);
 /* Compares the live set with an image's rows. NULL if they agree, else what does not. */
 const char *tpck_memory_compare(const struct tpck_image_row *rows, uint32_t count, char *buffer, size_t size);
 uint64_t tpck_memory_variable(const char *symbol, uint64_t bytes);
+
+/* ---- uploads.c ---- */
+/* No iteration is found, for that reason. False: uploads cannot be boundaries in its place; true: they are, or whether they are to be is looked at.
+ * By the link's thread, now and then. */
+bool tpck_uploads_watch(const char *reason);
+/* They were in the run that this one goes on with. */
+void tpck_uploads_go_on(void);
+/* An iteration has been found after all. */
+void tpck_uploads_end(void);
+/* Whether boundaries are at uploads. */
+bool tpck_uploads_on(void);
+/* Whether there is one before this operation. Called inside the gate, which may be left and entered again. */
+bool tpck_uploads_boundary(struct tpck_thread *self, const struct tpck_call *call);
 
 /* ---- boundary.c ---- */
 /* An iteration ended: every operation before is the last one's. */

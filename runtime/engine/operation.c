@@ -130,6 +130,16 @@ static inline void admit(struct tpck_thread *self, struct tpck_call *call, struc
 		place(self, call);
 }
 
+/* What inference finds goes before. */
+static unsigned uploads(struct tpck_thread *self, const struct tpck_call *call, unsigned verdict)
+{
+	if (verdict & (TPCK_V_BOUNDARY_BEFORE | TPCK_V_BOUNDARY_AFTER)) {
+		tpck_uploads_end();
+		return verdict;
+	}
+	return tpck_uploads_boundary(self, call) ? verdict | TPCK_V_BOUNDARY_BEFORE : verdict;
+}
+
 enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call)
 {
 	struct tpck_stream *stream = tpck_stream_of(call->stream, self);
@@ -157,6 +167,8 @@ enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call
 		content = content_digest(call->content, call->token.bytes);
 	tpck_gate_enter(self);
 	verdict = feed(self, call);
+	if (__builtin_expect(atomic_load_explicit(&engine->uploads, memory_order_relaxed), 0))
+		verdict = uploads(self, call, verdict);
 	if (__builtin_expect(verdict & (TPCK_V_BOUNDARY_BEFORE | TPCK_V_OPT_BEGIN | TPCK_V_LISTS), 0)) {
 		enum tpck_go go = act(self, verdict);
 

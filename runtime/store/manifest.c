@@ -44,6 +44,7 @@ void tpck_notes_take(struct tpck_notes *notes, const struct tpck_status *status)
 	notes->wait_ns_sum = status->wait_ns_sum;
 	notes->sure_by_names = status->sure_by_names;
 	notes->sure_by_pattern = status->sure_by_pattern;
+	notes->by_uploads = status->by_uploads;
 	memcpy(notes->class_blocks, status->class_blocks, sizeof notes->class_blocks);
 	memcpy(notes->class_bytes, status->class_bytes, sizeof notes->class_bytes);
 }

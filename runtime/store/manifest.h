@@ -29,7 +29,7 @@ struct tpck_container {
 struct tpck_notes {
 	uint64_t period, optimizer_operations, captured, skipped, abandoned, iteration_ns;
 	uint64_t stall_ns_max, stall_ns_sum, stall_count, stall_cpu_ns_max, stall_cpu_ns_sum, submit_ns_max, submit_ns_sum, submit_count, wait_ns_sum;
-	uint64_t sure_by_names, sure_by_pattern;
+	uint64_t sure_by_names, sure_by_pattern, by_uploads;
 	uint64_t class_blocks[TPCK_CLASSES], class_bytes[TPCK_CLASSES];
 };
 void tpck_notes_take(struct tpck_notes *notes, const struct tpck_status *status);

@@ -66,7 +66,7 @@ static json_object *object_json(const struct tpck_object *object)
 #define NOTES(X) X(period) X(optimizer_operations) X(captured) X(skipped) X(abandoned) X(iteration_ns) \
 	X(stall_ns_max) X(stall_ns_sum) X(stall_count) X(stall_cpu_ns_max) X(stall_cpu_ns_sum) \
 	X(submit_ns_max) X(submit_ns_sum) X(submit_count) \
-	X(wait_ns_sum) X(sure_by_names) X(sure_by_pattern)
+	X(wait_ns_sum) X(sure_by_names) X(sure_by_pattern) X(by_uploads)
 
 static json_object *notes_json(const struct tpck_notes *notes)
 {

@@ -273,6 +273,7 @@ struct tpck_status {
 	uint64_t period;               /* device operations an iteration */
 	uint64_t optimizer_operations;
 	uint32_t sure_by_names, sure_by_pattern;
+	uint32_t by_uploads, reserved_too; /* 1: no iteration is found, boundaries are before uploads */
 	uint64_t captured, skipped, abandoned;
 	uint64_t operations;
 	uint64_t class_blocks[TPCK_CLASSES], class_bytes[TPCK_CLASSES]; /* by enum tpck_class */

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.5 about=12s
-"""A program works on the device and no iteration of it is found: one line says that it is not protected. It says nothing of a program that uploads little,
+# needs: cores=0.7 about=60s
+"""A program works on the device and no iteration of it is found: where its memory shows that it trains, snapshots are taken at uploads; else
+one line says that it is not protected. It says nothing of a program that uploads little,
 of one whose iterations are found, or where it was told not to."""
 import os
 import sys
@@ -31,6 +32,83 @@ for i in range(batches):
 """
 
 
+# The same kernel adds to weights of 2 MiB what nobody overwrites, in one launch among others; a sum of them is read at times.
+TRAINS = """
+import ctypes, sys, time
+kernels, batches, seconds = sys.argv[1].encode(), int(sys.argv[2]), float(sys.argv[3])
+cuda, context, module, add = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+memory = [ctypes.c_ulonglong() for _ in range(3)]
+COUNT = 1 << 19
+done = [cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cuda.cuCtxSetCurrent(context),
+        cuda.cuModuleLoad(ctypes.byref(module), kernels), cuda.cuModuleGetFunction(ctypes.byref(add), module, b"add"),
+        *(cuda.cuMemAlloc_v2(ctypes.byref(m), ctypes.c_size_t(COUNT * 4)) for m in memory)]
+done += [cuda.cuMemsetD32_v2(m, ctypes.c_uint(5), ctypes.c_size_t(COUNT)) for m in memory]
+assert not any(done), done
+weights, constant, activations = memory
+batch, back = (ctypes.c_int * 256)(), (ctypes.c_int * COUNT)()
+def launch(where, count, what):
+    given = ctypes.c_ulonglong(where.value), ctypes.c_int(count), ctypes.c_int(what)
+    pointers = (ctypes.c_void_p * 3)(*(ctypes.cast(ctypes.pointer(g), ctypes.c_void_p) for g in given))
+    assert not cuda.cuLaunchKernel(add, count // 256, 1, 1, 256, 1, 1, 0, None, pointers, None)
+for i in range(batches):
+    batch[0] = i
+    cuda.cuMemcpyHtoD_v2(activations, batch, ctypes.c_size_t(ctypes.sizeof(batch)))
+    for k in range(3):
+        launch(activations, 256, k)
+    if "infers" not in sys.argv:
+        launch(weights, COUNT, i % 7 + 1)
+    cuda.cuCtxSynchronize()
+    if i % 20 == 0:
+        cuda.cuMemcpyDtoH_v2(back, weights, ctypes.c_size_t(COUNT * 4))
+        print("batch", i, sum(back[::4096]), flush=True)
+    time.sleep(seconds / batches)
+cuda.cuMemcpyDtoH_v2(back, weights, ctypes.c_size_t(COUNT * 4))
+print("weights", hash(bytes(back)), sum(back), flush=True)
+"""
+UPLOADS = "snapshots are taken where a batch comes to the device"
+
+
+def trainer(place, name, batches, seconds, *more, plain=False):
+    kernels = os.path.join(place.build, "tests/sim/test_kernels.simimg")
+    run = [] if plain else [os.path.join(place.build, "transpckpt"), "run", "--"]
+    environment = {k: v for k, v in place.environment.items() if not plain or not k.startswith("TRANSPCKPT_")}
+    return job.Start(place, [*run, *place.runner, sys.executable, "-c", TRAINS, kernels, str(batches), str(seconds), *more], place.root,
+                     {**environment, "PYTHONHASHSEED": "0", "TRANSPCKPT_STALL_SEC": "2"}, name)
+
+
+def by_uploads(checks):
+    """A program that changes its weights by a kernel of which nothing is known is protected all the same, one that changes none is not."""
+    with job.Place(TRANSPCKPT_STALL_SEC="2") as place:
+        plain = trainer(place, "plain", 1500, 0, plain=True)
+        plain.wait()
+        start = trainer(place, "first", 1500, 25)
+        start.until(lambda: any(row["offered"] and row["step"] > 20 for row in place.listed()))
+        shown = place.shown()
+        start.kill()
+        checks.ok(UPLOADS in start.said() and any(row.get("notes", {}).get("by_uploads") for row in shown), "weights that change: snapshots at uploads, and a line",
+                  start.said(), shown)
+        again = trainer(place, "again", 1500, 25)
+        again.until(lambda: job.LIVE.search(again.said()))
+        live = job.LIVE.search(again.said())
+        step = int(live[1]) if live else 0
+        # The wait for an iteration is not made a second time.
+        newer = again.until(lambda: any(row["offered"] and row["step"] > step + 5 for row in place.listed()), 60)
+        again.kill()
+        last = trainer(place, "last", 1500, 25)
+        status = last.wait()
+        printed = job.each_once(start.printed() + again.printed() + last.printed())
+        checks.ok(status == 0 and step > 0 and newer and job.LIVE.search(last.said()) and printed == job.each_once(plain.printed()),
+                  "killed twice, it ends as if it had not been", status, step, newer, last.said(), *printed[-3:], *plain.printed().splitlines()[-3:])
+    with job.Place(TRANSPCKPT_STALL_SEC="2") as place:
+        start = trainer(place, "infers", 600, 8, "infers")
+        status = start.wait()
+        checks.ok(status == 0 and UPLOADS not in start.said() and LINE in start.said(), "weights that stay: none, and the other line", status, start.said())
+    with job.Place(TRANSPCKPT_STALL_SEC="2", TRANSPCKPT_INFER="both") as place:
+        start = trainer(place, "both", 600, 8)
+        status = start.wait()
+        checks.ok(status == 0 and UPLOADS not in start.said() and LINE in start.said(), "TRANSPCKPT_INFER=both: none either", status, start.said())
+
+
 def lines(place, batches, seconds, **settings):
     """Status, and the lines that say it."""
     kernels = os.path.join(place.build, "tests/sim/test_kernels.simimg")
@@ -48,6 +126,7 @@ def main():
         checks.ok(status == 0 and not found, "few batches: none", status, found, said)
         status, found, said = lines(place, 300, 3, TRANSPCKPT_STALL_SEC="0")
         checks.ok(status == 0 and not found, "TRANSPCKPT_STALL_SEC=0: none", status, found, said)
+    by_uploads(checks)
     with job.Place(TRANSPCKPT_STALL_SEC="2") as place:
         this = job.Job(place, "gpt", "--seed", "3", "--steps", "400", "--save-every", "1000")
         start = this.start()

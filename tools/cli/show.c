@@ -33,6 +33,7 @@ static json_object *notes_json(const struct tpck_notes *notes)
 	json_object_object_add(json, "optimizer_operations", json_object_new_uint64(notes->optimizer_operations));
 	json_object_object_add(json, "sure_by_names", json_object_new_boolean(notes->sure_by_names != 0));
 	json_object_object_add(json, "sure_by_pattern", json_object_new_boolean(notes->sure_by_pattern != 0));
+	json_object_object_add(json, "by_uploads", json_object_new_boolean(notes->by_uploads != 0));
 	json_object_object_add(json, "iteration_ns", json_object_new_uint64(notes->iteration_ns));
 	json_object_object_add(json, "captured", json_object_new_uint64(notes->captured));
 	json_object_object_add(json, "skipped", json_object_new_uint64(notes->skipped));
@@ -100,7 +101,8 @@ static void print_notes(const struct tpck_notes *notes)
 
 	printf("  iteration: %" PRIu64 " device operations, %" PRIu64 " of them the optimizer's; %s\n", notes->period,
 	       notes->optimizer_operations,
-	       names && pattern ? "found by names and by pattern"
+	       notes->by_uploads ? "not found: snapshots are taken where batches come to the device"
+	       : names && pattern ? "found by names and by pattern"
 	       : names          ? "found by names"
 	       : pattern        ? "found by pattern"
 				: "not sure yet");
