@@ -206,9 +206,8 @@ static void unprotected_note(const struct tpck_infer_summary *summary)
 	if (!summary->ops || engine->uncaptured || seconds <= 0)
 		return;
 	begun = begun ? begun : now;
-	if (said || summary->uploads < UPLOADS_OF_TRAINING || (double)(now - begun) < seconds * 1e9)
-		return;
-	if (tpck_uploads_watch(summary->reason))
+	if (said || engine->copies < UPLOADS_OF_TRAINING || (double)(now - begun) < seconds * 1e9 || tpck_uploads_watch(summary->reason) ||
+	    summary->uploads < UPLOADS_OF_TRAINING)
 		return;
 	said = true;
 	tpck_log_warn("no checkpoints so far: in %llu operations on the device no iteration of a training loop is found (%s). If this is training, it is not "

@@ -108,7 +108,7 @@ static void mark(struct tpck_log_position *cut, uint64_t now)
 	if (engine->bounded)
 		mark_scalars();
 	tpck_record_communicators();
-	tpck_log_append(engine->log, TPCK_RECORD_BOUNDARY, tpck_uploads_on() ? TPCK_BOUNDARY_UPLOAD : 0, 0, (uint32_t)engine->step, &record, sizeof record);
+	tpck_log_append(engine->log, TPCK_RECORD_BOUNDARY, !tpck_uploads_on() ? 0 : tpck_uploads_any() ? TPCK_BOUNDARY_COPY : TPCK_BOUNDARY_UPLOAD, 0, (uint32_t)engine->step, &record, sizeof record);
 	*cut = tpck_log_end(engine->log);
 }
 

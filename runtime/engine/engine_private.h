@@ -57,6 +57,7 @@ struct tpck_engine {
 	struct tpck_infer *infer;
 	struct tpck_bias infer_lock;
 	_Atomic uint32_t boundary_busy;
+	uint64_t copies;                /* between host and device, about so many */
 	_Atomic bool uploads;           /* uploads may be boundaries: see tpck_uploads_boundary() */
 	_Atomic int32_t stream_captures;
 	uint64_t step;
@@ -112,8 +113,9 @@ uint64_t tpck_memory_variable(const char *symbol, uint64_t bytes);
 /* No iteration is found, for that reason. False: uploads cannot be boundaries in its place; true: they are, or whether they are to be is looked at.
  * By the link's thread, now and then. */
 bool tpck_uploads_watch(const char *reason);
-/* They were in the run that this one goes on with. */
-void tpck_uploads_go_on(void);
+/* They were in the run that this one goes on with; of `any` thread, read-backs too. */
+void tpck_uploads_go_on(bool any);
+bool tpck_uploads_any(void);
 /* An iteration has been found after all. */
 void tpck_uploads_end(void);
 /* Whether boundaries are at uploads. */

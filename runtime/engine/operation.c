@@ -54,6 +54,8 @@ static unsigned feed(struct tpck_thread *self, const struct tpck_call *call)
 
 	if (call->orders)
 		return TPCK_V_NONE;
+	if (call->token.op == TPCK_OP_H2D || call->token.op == TPCK_OP_D2H)
+		engine->copies++;
 	if (call->token.op == TPCK_OP_KERNEL || call->token.op == TPCK_OP_GRAPH)
 		self->launches = true;
 	/* A thread that only copies (a loader) is not in step with the iterations. */

@@ -370,7 +370,7 @@ static void go_live(void)
 	tpck_stash_begin(engine->welcome.generation);
 	tpck_stash_settle();
 	if (tpck_forward_by_uploads())
-		tpck_uploads_go_on();
+		tpck_uploads_go_on(tpck_forward_by_uploads() == TPCK_BOUNDARY_COPY);
 	engine->step = tpck_offered()->step;
 	status->forward_to = engine->step;
 	status->start_ns = engine->forward_ns - engine->start_ns;

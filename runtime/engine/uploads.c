@@ -18,6 +18,10 @@ enum { CHANGING_PART = 2 };
 /* For so long nothing is said of a program that is looked at. */
 #define WATCH_NS 30000000000ull
 
+/* Uploads by threads that launch are the nearest to where an iteration begins. Where there are none for so long, copies of any thread to
+ * the device, or from it, will do. */
+#define NARROW_NS 3000000000ull
+
 enum { OFF, WATCHING, ON, GIVEN_UP };
 
 static struct tpck_engine *const engine = &tpck_engine;
@@ -25,6 +29,7 @@ static _Atomic uint32_t state;
 static _Atomic bool launched;        /* since the last upload that counted */
 static uint64_t looks, older;        /* digests taken; blocks of fewer allocations were there at the first */
 static uint64_t watched_ns;
+static _Atomic bool any_copy;
 static char why[200];
 
 bool tpck_uploads_watch(const char *reason)
@@ -41,11 +46,14 @@ bool tpck_uploads_watch(const char *reason)
 		atomic_store(&state, WATCHING);
 		atomic_store(&engine->uploads, true);
 	}
+	if (atomic_load(&state) == WATCHING && !looks && now - watched_ns > NARROW_NS)
+		atomic_store(&any_copy, true);
 	return atomic_load(&state) == ON || now - watched_ns < WATCH_NS;
 }
 
-void tpck_uploads_go_on(void)
+void tpck_uploads_go_on(bool any)
 {
+	atomic_store(&any_copy, any);
 	atomic_store(&state, ON);
 	atomic_store(&engine->uploads, true);
 }
@@ -55,6 +63,11 @@ void tpck_uploads_end(void)
 	atomic_store(&engine->uploads, false);
 	atomic_store(&state, OFF);
 	looks = 0;
+}
+
+bool tpck_uploads_any(void)
+{
+	return atomic_load(&any_copy);
 }
 
 bool tpck_uploads_on(void)
@@ -114,7 +127,9 @@ bool tpck_uploads_boundary(struct tpck_thread *self, const struct tpck_call *cal
 			atomic_store_explicit(&launched, true, memory_order_relaxed);
 		return false;
 	}
-	if (call->token.op != TPCK_OP_H2D || !self->launches || call->orders || !atomic_exchange(&launched, false))
+	if (call->orders || (atomic_load_explicit(&any_copy, memory_order_relaxed) ? call->token.op != TPCK_OP_H2D && call->token.op != TPCK_OP_D2H
+										       : call->token.op != TPCK_OP_H2D || !self->launches) ||
+	    !atomic_exchange(&launched, false))
 		return false;
 	if (tpck_uploads_on())
 		return true;

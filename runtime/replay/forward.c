@@ -46,7 +46,7 @@ static struct tpck_expected *all;
 static struct sequence *sequences[SEQUENCE_BUCKETS] TPCK_LARGE;
 static struct tpck_record_boundary last;
 static uint64_t wall_ns;
-static bool by_uploads;
+static int by_uploads;
 static _Atomic uint32_t waiting_for; /* threads with operations that are not at the cut yet */
 static char difference[240];
 static bool chance; /* the difference may be one of chance */
@@ -172,7 +172,7 @@ int tpck_forward_open(const char *folder, struct tpck_log_position cut)
 			uint64_t before = last.wall_ns;
 
 			memcpy(&last, record + 1, sizeof last);
-			by_uploads = record->detail == TPCK_BOUNDARY_UPLOAD;
+			by_uploads = record->detail;
 			/* A restart begins a new clock reading, perhaps on another machine. */
 			if (before && last.wall_ns > before && last.wall_ns - before < 3600000000000ull)
 				wall_ns += last.wall_ns - before;
@@ -386,7 +386,7 @@ uint64_t tpck_forward_step(void)
 	return last.step;
 }
 
-bool tpck_forward_by_uploads(void)
+int tpck_forward_by_uploads(void)
 {
 	return by_uploads;
 }

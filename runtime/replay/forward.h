@@ -47,8 +47,8 @@ bool tpck_forward_turn(const struct tpck_thread *self, uint64_t number);
 /* The iteration that the thread is in, for messages; the boundary's step and allocation calls. */
 uint64_t tpck_forward_iteration(const struct tpck_thread *self);
 uint64_t tpck_forward_step(void);
-/* Whether that boundary is before an upload, as no iteration was found. */
-bool tpck_forward_by_uploads(void);
+/* 0, or TPCK_BOUNDARY_*, as no iteration was found. */
+int tpck_forward_by_uploads(void);
 /* Time from the first boundary to the last in the run that wrote the log: more than running forward takes. */
 uint64_t tpck_forward_wall_ns(void);
 const char *tpck_forward_difference(void);

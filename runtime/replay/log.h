@@ -16,7 +16,7 @@
 
 enum tpck_record_type {
 	TPCK_RECORD_MARK = 1, /* device operations of one thread since its last mark: struct tpck_record_mark */
-	TPCK_RECORD_BOUNDARY, /* struct tpck_record_boundary; detail TPCK_BOUNDARY_UPLOAD: before an upload, as no iteration was found */
+	TPCK_RECORD_BOUNDARY, /* struct tpck_record_boundary; detail TPCK_BOUNDARY_*: before an upload, or any copy, as no iteration was found */
 	TPCK_RECORD_FROM_DEVICE, /* bytes copied to the host; detail TPCK_READ_STASHED: where they are (replay/stash.h) */
 	TPCK_RECORD_QUERY,    /* struct tpck_record_query; order: the thread's device operations so far */
 	TPCK_RECORD_ELAPSED,  /* float, milliseconds */
@@ -34,7 +34,7 @@ enum tpck_record_type {
 	TPCK_RECORD_TYPES,
 };
 
-enum { TPCK_READ_STASHED = 1, TPCK_BOUNDARY_UPLOAD = 1 };
+enum { TPCK_READ_STASHED = 1, TPCK_BOUNDARY_UPLOAD = 1, TPCK_BOUNDARY_COPY };
 
 /* Each record begins 16-byte aligned. */
 struct tpck_record {

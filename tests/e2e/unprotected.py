@@ -52,7 +52,10 @@ def launch(where, count, what):
     assert not cuda.cuLaunchKernel(add, count // 256, 1, 1, 256, 1, 1, 0, None, pointers, None)
 for i in range(batches):
     batch[0] = i
-    cuda.cuMemcpyHtoD_v2(activations, batch, ctypes.c_size_t(ctypes.sizeof(batch)))
+    if "reads" in sys.argv:
+        cuda.cuMemcpyDtoH_v2(batch, activations, ctypes.c_size_t(ctypes.sizeof(batch)))
+    else:
+        cuda.cuMemcpyHtoD_v2(activations, batch, ctypes.c_size_t(ctypes.sizeof(batch)))
     for k in range(3):
         launch(activations, 256, k)
     if "infers" not in sys.argv:
@@ -76,29 +79,34 @@ def trainer(place, name, batches, seconds, *more, plain=False):
                      {**environment, "PYTHONHASHSEED": "0", "TRANSPCKPT_STALL_SEC": "2"}, name)
 
 
-def by_uploads(checks):
-    """A program that changes its weights by a kernel of which nothing is known is protected all the same, one that changes none is not."""
+def killed_twice(checks, what, *more):
     with job.Place(TRANSPCKPT_STALL_SEC="2") as place:
-        plain = trainer(place, "plain", 1500, 0, plain=True)
+        plain = trainer(place, "plain", 800, 0, *more, plain=True)
         plain.wait()
-        start = trainer(place, "first", 1500, 25)
+        start = trainer(place, "first", 800, 9, *more)
         start.until(lambda: any(row["offered"] and row["step"] > 20 for row in place.listed()))
         shown = place.shown()
         start.kill()
-        checks.ok(UPLOADS in start.said() and any(row.get("notes", {}).get("by_uploads") for row in shown), "weights that change: snapshots at uploads, and a line",
+        checks.ok(UPLOADS in start.said() and any(row.get("notes", {}).get("by_uploads") for row in shown), f"{what}: weights that change: snapshots at copies, and a line",
                   start.said(), shown)
-        again = trainer(place, "again", 1500, 25)
+        again = trainer(place, "again", 800, 9, *more)
         again.until(lambda: job.LIVE.search(again.said()))
         live = job.LIVE.search(again.said())
         step = int(live[1]) if live else 0
         # The wait for an iteration is not made a second time.
         newer = again.until(lambda: any(row["offered"] and row["step"] > step + 5 for row in place.listed()), 60)
         again.kill()
-        last = trainer(place, "last", 1500, 25)
+        last = trainer(place, "last", 800, 9, *more)
         status = last.wait()
         printed = job.each_once(start.printed() + again.printed() + last.printed())
         checks.ok(status == 0 and step > 0 and newer and job.LIVE.search(last.said()) and printed == job.each_once(plain.printed()),
-                  "killed twice, it ends as if it had not been", status, step, newer, last.said(), *printed[-3:], *plain.printed().splitlines()[-3:])
+                  f"{what}: killed twice, it ends as if it had not been", status, step, newer, last.said(), *printed[-3:], *plain.printed().splitlines()[-3:])
+
+
+def by_uploads(checks):
+    """A program that changes its weights by a kernel of which nothing is known is protected all the same, one that changes none is not."""
+    killed_twice(checks, "uploads")
+    killed_twice(checks, "read-backs", "reads")
     with job.Place(TRANSPCKPT_STALL_SEC="2") as place:
         start = trainer(place, "infers", 600, 8, "infers")
         status = start.wait()
