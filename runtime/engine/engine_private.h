@@ -58,6 +58,7 @@ struct tpck_engine {
 	struct tpck_bias infer_lock;
 	_Atomic uint32_t boundary_busy;
 	uint64_t copies;                /* between host and device, about so many */
+	uint64_t turns;                 /* first uploads behind launches, of threads that launch; the same in each run, and in ranks that do the same */
 	_Atomic bool uploads;           /* uploads may be boundaries: see tpck_uploads_boundary() */
 	_Atomic int32_t stream_captures;
 	uint64_t step;

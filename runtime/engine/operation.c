@@ -56,8 +56,13 @@ static unsigned feed(struct tpck_thread *self, const struct tpck_call *call)
 		return TPCK_V_NONE;
 	if (call->token.op == TPCK_OP_H2D || call->token.op == TPCK_OP_D2H)
 		engine->copies++;
-	if (call->token.op == TPCK_OP_KERNEL || call->token.op == TPCK_OP_GRAPH)
-		self->launches = true;
+	if (call->token.op == TPCK_OP_KERNEL || call->token.op == TPCK_OP_GRAPH) {
+		self->launches = self->launched = true;
+	} else if (call->token.op == TPCK_OP_H2D && self->launched) {
+		self->launched = false;
+		self->at_upload = true;
+		engine->turns++;
+	}
 	/* A thread that only copies (a loader) is not in step with the iterations. */
 	if (!self->launches && call->token.thread != 1)
 		return TPCK_V_NONE;
@@ -97,6 +102,7 @@ static bool answered(struct tpck_thread *self, struct tpck_call *call, uint32_t 
 		return false;
 	}
 	feed(self, call);
+	self->at_upload = false;
 	return true;
 }
 

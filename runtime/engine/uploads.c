@@ -26,7 +26,7 @@ enum { OFF, WATCHING, ON, GIVEN_UP };
 
 static struct tpck_engine *const engine = &tpck_engine;
 static _Atomic uint32_t state;
-static _Atomic bool launched;        /* since the last upload that counted */
+static _Atomic bool launched;        /* since the last copy that counted */
 static uint64_t looks, older;        /* digests taken; blocks of fewer allocations were there at the first */
 static uint64_t watched_ns;
 static _Atomic bool any_copy;
@@ -36,8 +36,7 @@ bool tpck_uploads_watch(const char *reason)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 
-	/* Ranks begin to number their uploads at different times, and would never have a step in common. */
-	if (engine->settings.infer[0] != 'a' || engine->ranks.world > 1 || !tpck_copier_digests() || atomic_load(&state) == GIVEN_UP)
+	if (engine->settings.infer[0] != 'a' || !tpck_copier_digests() || atomic_load(&state) == GIVEN_UP)
 		return false;
 	if (atomic_load(&state) == OFF) {
 		snprintf(why, sizeof why, "%s", reason);
@@ -46,7 +45,8 @@ bool tpck_uploads_watch(const char *reason)
 		atomic_store(&state, WATCHING);
 		atomic_store(&engine->uploads, true);
 	}
-	if (atomic_load(&state) == WATCHING && !looks && now - watched_ns > NARROW_NS)
+	/* Ranks have steps in common by the number of such uploads only. */
+	if (atomic_load(&state) == WATCHING && !looks && engine->ranks.world == 1 && now - watched_ns > NARROW_NS)
 		atomic_store(&any_copy, true);
 	return atomic_load(&state) == ON || now - watched_ns < WATCH_NS;
 }
@@ -122,19 +122,21 @@ static void look(const struct tpck_thread *self)
 
 bool tpck_uploads_boundary(struct tpck_thread *self, const struct tpck_call *call)
 {
-	if (call->token.op == TPCK_OP_KERNEL || call->token.op == TPCK_OP_GRAPH) {
-		if (!atomic_load_explicit(&launched, memory_order_relaxed))
-			atomic_store_explicit(&launched, true, memory_order_relaxed);
+	bool any = atomic_load_explicit(&any_copy, memory_order_relaxed), upload = self->at_upload;
+
+	self->at_upload = false;
+	if (any && (call->token.op == TPCK_OP_KERNEL || call->token.op == TPCK_OP_GRAPH))
+		atomic_store_explicit(&launched, true, memory_order_relaxed);
+	if (any ? call->orders || (call->token.op != TPCK_OP_H2D && call->token.op != TPCK_OP_D2H) || !atomic_exchange(&launched, false) : !upload)
 		return false;
+	if (!tpck_uploads_on()) {
+		tpck_gate_leave(self);
+		look(self);
+		tpck_gate_enter(self);
 	}
-	if (call->orders || (atomic_load_explicit(&any_copy, memory_order_relaxed) ? call->token.op != TPCK_OP_H2D && call->token.op != TPCK_OP_D2H
-										       : call->token.op != TPCK_OP_H2D || !self->launches) ||
-	    !atomic_exchange(&launched, false))
+	if (!tpck_uploads_on())
 		return false;
-	if (tpck_uploads_on())
-		return true;
-	tpck_gate_leave(self);
-	look(self);
-	tpck_gate_enter(self);
-	return tpck_uploads_on();
+	if (!any)
+		engine->step = engine->turns - 1;
+	return true;
 }

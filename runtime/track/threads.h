@@ -30,6 +30,8 @@ struct tpck_thread {
 	bool ours;               /* a thread of this library: every hook passes through */
 	bool elsewhere;          /* it is in a call of another library's (NCCL), and so are threads that it starts there */
 	bool launches;           /* it has launched kernels: its operations carry the iteration */
+	bool launched;           /* since its last upload */
+	bool at_upload;          /* its operation is the first upload behind launches */
 	uint32_t room;           /* for operations in the list below; 0 before the first one */
 	struct tpck_stream *stream; /* the one that it used last */
 	uint64_t operations;     /* device operations so far */

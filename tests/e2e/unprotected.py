@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.7 about=60s
+# needs: cores=1.2 about=50s
 """A program works on the device and no iteration of it is found: where its memory shows that it trains, snapshots are taken at uploads; else
 one line says that it is not protected. It says nothing of a program that uploads little,
 of one whose iterations are found, or where it was told not to."""
+import concurrent.futures
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import job
 
+LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../trainers/launch.py")
 LINE = "no iteration of a training loop is found"
 # Two launches for each batch, of a kernel whose name tells nothing, of a grid of one block: nothing about them comes one a tensor.
 PROGRAM = """
@@ -103,10 +105,34 @@ def killed_twice(checks, what, *more):
                   f"{what}: killed twice, it ends as if it had not been", status, step, newer, last.said(), *printed[-3:], *plain.printed().splitlines()[-3:])
 
 
-def by_uploads(checks):
-    """A program that changes its weights by a kernel of which nothing is known is protected all the same, one that changes none is not."""
-    killed_twice(checks, "uploads")
-    killed_twice(checks, "read-backs", "reads")
+def two_ranks(checks):
+    """Their uploads have the same numbers, whenever each begins to take snapshots there."""
+    with job.Place(TRANSPCKPT_STALL_SEC="2") as place:
+        kernels = os.path.join(place.build, "tests/sim/test_kernels.simimg")
+
+        def begin(name, seconds, *under):
+            environment = {k: v for k, v in place.environment.items() if under or not k.startswith("TRANSPCKPT_")}
+            start = job.Start(place, [*place.runner, sys.executable, LAUNCH, "--outputs", os.path.join(place.root, name), "2", *under, sys.executable, "-c",
+                                      TRAINS, kernels, "800", str(seconds)], place.root, {**environment, "PYTHONHASHSEED": "0"}, name)
+            start.each = lambda what: [job.read(os.path.join(place.root, name, f"{what}.{rank:02d}")) for rank in range(2)]
+            return start
+        plain = begin("plain", 0)
+        plain.wait()
+        run = [os.path.join(place.build, "transpckpt"), "run", "--"]
+        first = begin("first", 9, *run)
+        first.until(lambda: any(row["offered"] and row["state"] != "held" and row["step"] > 20 for row in place.listed()))
+        first.kill()
+        last = begin("last", 9, *run)
+        status = last.wait()
+        live = [job.LIVE.search(said) for said in last.each("err")]
+        printed = [job.each_once(a + b) for a, b in zip(first.each("out"), last.each("out"))]
+        checks.ok(status == 0 and all(live) and live[0][1] == live[1][1] and printed == [job.each_once(text) for text in plain.each("out")],
+                  "two ranks: killed, both go on at one step, and end as if they had not been", status, *last.each("err"), place.agent_log()[-800:],
+                  *[p[-2:] for p in printed], *[text[-100:] for text in plain.each("out")])
+
+
+def infers(checks):
+    """Weights that stay, and where uploads are not to be boundaries."""
     with job.Place(TRANSPCKPT_STALL_SEC="2") as place:
         start = trainer(place, "infers", 600, 8, "infers")
         status = start.wait()
@@ -134,7 +160,10 @@ def main():
         checks.ok(status == 0 and not found, "few batches: none", status, found, said)
         status, found, said = lines(place, 300, 3, TRANSPCKPT_STALL_SEC="0")
         checks.ok(status == 0 and not found, "TRANSPCKPT_STALL_SEC=0: none", status, found, said)
-    by_uploads(checks)
+    tests = (lambda: killed_twice(checks, "uploads"), lambda: killed_twice(checks, "read-backs", "reads"), lambda: two_ranks(checks), lambda: infers(checks))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(test) for test in tests]:
+            done.result()
     with job.Place(TRANSPCKPT_STALL_SEC="2") as place:
         this = job.Job(place, "gpt", "--seed", "3", "--steps", "400", "--save-every", "1000")
         start = this.start()
