@@ -45,6 +45,17 @@ static uint32_t content_digest(const void *content, uint64_t bytes)
 	return (uint32_t)digest ? (uint32_t)digest : 1;
 }
 
+static void copied(struct tpck_thread *self, enum tpck_op op)
+{
+	if (op == TPCK_OP_H2D || op == TPCK_OP_D2H)
+		engine->copies++;
+	if (op == TPCK_OP_H2D && self->launched) {
+		self->launched = false;
+		self->at_upload = true;
+		engine->turns++;
+	}
+}
+
 /* The order in which threads come by here is the order of operations that inference sees. Whoever is inside the gate
  * while it feeds has its operation, too, on the side of a boundary on which inference has it. Where the lock is lost there
  * are no boundaries any more. */
@@ -54,15 +65,10 @@ static unsigned feed(struct tpck_thread *self, const struct tpck_call *call)
 
 	if (call->orders)
 		return TPCK_V_NONE;
-	if (call->token.op == TPCK_OP_H2D || call->token.op == TPCK_OP_D2H)
-		engine->copies++;
-	if (call->token.op == TPCK_OP_KERNEL || call->token.op == TPCK_OP_GRAPH) {
+	if (call->token.op == TPCK_OP_KERNEL || call->token.op == TPCK_OP_GRAPH)
 		self->launches = self->launched = true;
-	} else if (call->token.op == TPCK_OP_H2D && self->launched) {
-		self->launched = false;
-		self->at_upload = true;
-		engine->turns++;
-	}
+	else
+		copied(self, call->token.op);
 	/* A thread that only copies (a loader) is not in step with the iterations. */
 	if (!self->launches && call->token.thread != 1)
 		return TPCK_V_NONE;
