@@ -163,6 +163,8 @@ void tpck_resume_begin(void)
 	snprintf(scratch, sizeof scratch, "%s/forward", engine->welcome.session);
 	syscall(SYS_mkdirat, AT_FDCWD, scratch, 0700);
 	tpck_attach_stashes();
+	if (engine->settings.record_full[0] == 'f')
+		tpck_stash_forgive();
 	result = tpck_offered_open(engine->welcome.session, engine->welcome.offer_step);
 	if (!result)
 		result = tpck_forward_open(engine->welcome.session, cut);
@@ -187,6 +189,9 @@ void tpck_resume_begin(void)
 	if (!result)
 		tpck_log_warn("resuming at step %llu of generation %llu", (unsigned long long)engine->welcome.offer_step,
 			      (unsigned long long)engine->welcome.offer_generation);
+	if (!result && tpck_stash_forgotten())
+		tpck_log_warn("%.1f MiB of what the first run read back from the device count as zeros (TRANSPCKPT_RECORD_FULL=forget): a program that "
+			      "did more with them than save them goes on otherwise", (double)tpck_stash_forgotten() / (1 << 20));
 	if (!result)
 		result = tpck_follow_forward(scratch, strcmp(engine->settings.output, "again") == 0);
 	if (result) {

@@ -36,7 +36,12 @@ const char *tpck_stash_room(size_t size, struct tpck_record_stashed *where, void
 void tpck_stash_came(const struct tpck_record_stashed *where);
 
 /* ---- running forward ---- */
-/* The log refers to this; stashes that it does not refer to are of no use once the process is live. False: it is not there any more. */
+/* Those that are not there any more count as zeros. */
+void tpck_stash_forgive(void);
+/* Bytes that the log refers to and that are not there any more. */
+uint64_t tpck_stash_forgotten(void);
+/* The log refers to this; stashes that it does not refer to are of no use once the process is live. False: it is not there any more, and
+ * that is not forgiven. */
 bool tpck_stash_refers(const struct tpck_record_stashed *where);
 /* 0 or -errno; -EBADMSG: they are not what they were. */
 int tpck_stash_get(const struct tpck_record_stashed *where, void *to);

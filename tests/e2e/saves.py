@@ -133,6 +133,21 @@ def no_room(checks):
                   "and one line says that it is not protected any more", said, log[-600:])
 
 
+def forgets(checks):
+    """The oldest goes where the user knows that it was read to be saved only."""
+    with job.Place(TRANSPCKPT_LOG_BYTES="8M", TRANSPCKPT_RECORD_DISK="4M", TRANSPCKPT_RECORD_FULL="forget", TRANSPCKPT_LINGER_SEC="0") as place:
+        this = job.Job(place, *GPT)
+        this.run_plain()
+        start = killed_behind(this, 70)
+        job.look_until(lambda: not place.agents(), 60, 0.05)
+        held, newest = in_store(place)[1], durable(place)
+        start = this.start()
+        status = start.wait()
+        checks.ok(status == 0 and this.resumed_at(start) == newest and newest > 60 and held <= 4 * MIB and "count as zeros" in start.said() and
+                  not this.differences(), "TRANSPCKPT_RECORD_FULL=forget: little is kept, and what saved its state goes on as ever", status, held, newest,
+                  this.differences(), this.story())
+
+
 def large(checks):
     rows = os.environ.get("SAVES_ROWS") or "5592405"
     job.WAIT_SEC = 2400
@@ -161,8 +176,8 @@ def large(checks):
 
 def main():
     checks = job.Checks()
-    tests = {test.__name__: test for test in (from_memory, from_store, no_room, large)}
-    for name in sys.argv[1:] or ["from_memory", "from_store", "no_room"]:
+    tests = {test.__name__: test for test in (from_memory, from_store, no_room, forgets, large)}
+    for name in sys.argv[1:] or ["from_memory", "from_store", "no_room", "forgets"]:
         tests[name](checks)
     checks.end()
 

@@ -48,6 +48,8 @@ CASES = {
     'gpt_bf16': (GPT + ['--precision', 'bf16', '--recompute'], {}),
     'gpt_fp16': (GPT + ['--precision', 'fp16', '--optimizer', 'foreach'], {}),
     'gpt_save': (GPT + ['--save', 'own.pt', '--save-every', '20'], {}),
+    # What it reads back to save is more than the record holds.
+    'gpt_save_much': (GPT + ['--save', 'own.pt', '--save-every', '5'], {'TRANSPCKPT_LOG_BYTES': '4M'}),
     'conv': (['conv.py', '--steps', '80'], {}),
     'conv_async': (['conv.py', '--steps', '80'], ASYNC),
     'conv_benchmark': (['conv.py', '--steps', '80', '--benchmark'], {}),
@@ -59,7 +61,7 @@ CASES = {
     'compiled_graphs': (['compiled.py', '--steps', '120', '--mode', 'reduce-overhead'], {}),
 }
 # Each time one of each of these kinds, and of all a few that are killed twice; with LONG= they make all of their steps.
-KINDS = (('sgd', 'adam_fused', 'adadelta', 'adamax'), ('lbfgs', 'muon'), ('gpt', 'gpt_save'), ('gpt_async', 'gpt_expandable', 'gpt_expandable_odd', 'conv_async'),
+KINDS = (('sgd', 'adam_fused', 'adadelta', 'adamax'), ('lbfgs', 'muon'), ('gpt', 'gpt_save', 'gpt_save_much'), ('gpt_async', 'gpt_expandable', 'gpt_expandable_odd', 'conv_async'),
          ('gpt_foreach', 'gpt_loop'), ('gpt_bf16', 'gpt_fp16'), ('conv', 'conv_benchmark', 'conv_gan'), ('graph',), ('loader', 'housekeeping'),
          ('compiled_cold', 'compiled_graphs'))
 TWICE = 3

@@ -31,6 +31,7 @@ struct moving {
 	char memory[TPCK_PATH_MAX], store[TPCK_PATH_MAX]; /* folders */
 	uint64_t stored, limit;
 	bool all;          /* those that are not full, too */
+	bool forgets;      /* the oldest go where there is no room */
 	bool changed;      /* something has come to the store */
 	void *piece;
 	struct tpck_error error;
@@ -82,6 +83,35 @@ static int copy_bytes(struct moving *moving, int from, int to, struct tpck_stash
 	return rc ? rc : fsync(to) ? -errno : 0;
 }
 
+/* Whether the first of two names is of an earlier stash. */
+static bool is_before(const char *a, const char *b)
+{
+	char *rest_a, *rest_b;
+	uint64_t of_a = strtoull(a, &rest_a, 10), of_b = strtoull(b, &rest_b, 10);
+
+	return of_a != of_b ? of_a < of_b : strtoull(rest_a + 1, NULL, 10) < strtoull(rest_b + 1, NULL, 10);
+}
+
+/* The oldest go, as TRANSPCKPT_RECORD_FULL says, until there is room. False: there is none of them. */
+static bool forget_oldest(struct moving *moving)
+{
+	DIR *list = opendir(moving->store);
+	char oldest[256] = "";
+	struct dirent *entry;
+	struct stat found;
+	bool gone;
+
+	while (list && (entry = readdir(list)))
+		if (tpck_stash_is_name(entry->d_name) && (!*oldest || is_before(entry->d_name, oldest)))
+			snprintf(oldest, sizeof oldest, "%s", entry->d_name);
+	gone = *oldest && !fstatat(dirfd(list), oldest, &found, 0) && !unlinkat(dirfd(list), oldest, 0);
+	if (gone)
+		moving->stored -= (uint64_t)found.st_size < moving->stored ? (uint64_t)found.st_size : moving->stored;
+	if (list)
+		closedir(list);
+	return gone;
+}
+
 /* Whether there may be so much more in the store. */
 static int room(struct moving *moving, uint64_t bytes)
 {
@@ -106,7 +136,8 @@ static int put(struct moving *moving, int from, struct tpck_stash_header *header
 
 	snprintf(path, sizeof path, "%s/%s", moving->store, name);
 	snprintf(making, sizeof making, "%s/.%s.part", moving->store, name);
-	rc = room(moving, atomic_load(&header->used));
+	while ((rc = room(moving, atomic_load(&header->used))) && moving->forgets && forget_oldest(moving))
+		;
 	if (rc)
 		return rc;
 	to = open(making, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -198,7 +229,7 @@ static int folders(const struct agent *agent, const struct tpck_program *program
 static void move(struct agent *agent, const struct tpck_program *program, bool all)
 {
 	static char said[sizeof ((struct tpck_error *)0)->text];
-	struct moving moving = {.limit = agent->settings.record_disk, .all = all};
+	struct moving moving = {.limit = agent->settings.record_disk, .forgets = agent->settings.record_full[0] == 'f', .all = all};
 	struct dirent *entry;
 	DIR *list;
 	int rc = 0;
