@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* What is smaller stays in the log. */
-enum { TPCK_STASH_LEAST = 64 << 10 };
+enum { TPCK_STASH_LEAST = 4 << 10 };
 
 /* Where bytes are: payload of TPCK_RECORD_FROM_DEVICE with detail TPCK_READ_STASHED. */
 struct tpck_record_stashed {
