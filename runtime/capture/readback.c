@@ -13,6 +13,9 @@
 #include "runtime/track/threads.h"
 
 enum { ENTRIES = 8192, POOL_BYTES = 4 << 20, LARGE = 1 << 18 };
+/* A program that asks events, and waits for no stream, never tells that its copies have arrived: events of ours do, one each so many copies, or so much
+ * of the pool. They are asked once half of the room is taken. */
+enum { MARKS = 8, MARK_EVERY = 512, MARK_BYTES = POOL_BYTES / 16, LARGE_MANY = 64 << 20 };
 
 struct entry {
 	void *payload;
@@ -30,8 +33,19 @@ struct large {
 	struct large *next;
 };
 
+/* Behind copies on a stream. */
+struct mark {
+	tpck_event_handle event;
+	uint64_t mark;
+	uint32_t stream;
+	enum { MARK_FREE, MARK_TAKEN, MARK_SET } state; /* TAKEN: a thread is at it */
+};
+
 static const struct tpck_device *device;
 static tpck_spin lock;
+static struct mark marks[MARKS];
+static uint32_t unmarked, unmarked_bytes;
+static uint64_t large_bytes;            /* of buffers of their own that are under way */
 static struct entry entries[ENTRIES] TPCK_LARGE;
 static uint64_t first;                  /* marks */
 static _Atomic uint64_t end;            /* changed under the lock */
@@ -78,6 +92,62 @@ static char *pool_take(size_t bytes)
 	at = pool_end % POOL_BYTES;
 	pool_end += rounded(bytes);
 	return pool + at;
+}
+
+/* The copy that comes now wants a mark behind it: a free one, or NULL. Called with the lock held. */
+static struct mark *mark_take(size_t bytes)
+{
+	unmarked++;
+	unmarked_bytes += bytes < MARK_BYTES ? (uint32_t)bytes : MARK_BYTES;
+	if (unmarked < MARK_EVERY && unmarked_bytes < MARK_BYTES)
+		return NULL;
+	for (int i = 0; i < MARKS; i++)
+		if (marks[i].state == MARK_FREE) {
+			unmarked = unmarked_bytes = 0;
+			marks[i].state = MARK_TAKEN;
+			return &marks[i];
+		}
+	return NULL;
+}
+
+static void mark_set(struct mark *mark, uint64_t behind, tpck_stream_handle handle, uint32_t stream)
+{
+	bool good = mark->event || !device->event_create(&mark->event, false);
+
+	good = good && !device->event_record(mark->event, handle);
+	tpck_spin_lock(&lock);
+	mark->mark = behind;
+	mark->stream = stream;
+	mark->state = good ? MARK_SET : MARK_FREE;
+	tpck_spin_unlock(&lock);
+}
+
+static bool room_is_short(void)
+{
+	return end - first > ENTRIES / 2 || pool_end - pool_first > POOL_BYTES / 2 || large_bytes > LARGE_MANY;
+}
+
+/* Asks the marks, if there is little room. */
+static void marks_ask(void)
+{
+	for (int i = 0; i < MARKS; i++) {
+		struct mark *mark = &marks[i];
+		bool ask, passed;
+
+		tpck_spin_lock(&lock);
+		ask = mark->state == MARK_SET && room_is_short();
+		if (ask)
+			mark->state = MARK_TAKEN;
+		tpck_spin_unlock(&lock);
+		if (!ask)
+			continue;
+		passed = device->event_passed(mark->event);
+		if (passed)
+			tpck_readback_arrived_on(mark->stream, mark->mark);
+		tpck_spin_lock(&lock);
+		mark->state = passed ? MARK_FREE : MARK_SET;
+		tpck_spin_unlock(&lock);
+	}
 }
 
 static char *large_take(size_t bytes)
@@ -129,11 +199,15 @@ int tpck_readback_queue(void *payload, const struct tpck_record_stashed *stashed
 {
 	bool is_large = bytes > LARGE;
 	struct entry *entry;
+	struct mark *mark;
+	uint64_t behind;
 	char *pinned;
 	int result;
 
 	if (!device)
 		return -ENODEV;
+	if (room_is_short())
+		marks_ask();
 	pinned = is_large ? large_take(bytes) : NULL;
 	tpck_spin_lock(&lock);
 	if (end - first == ENTRIES) {
@@ -150,10 +224,14 @@ int tpck_readback_queue(void *payload, const struct tpck_record_stashed *stashed
 	*entry = (struct entry){payload, pinned, host, bytes, stream_ordinal, .large = is_large, .stashed = stashed != NULL};
 	if (stashed)
 		entry->where = *stashed;
-	end++;
+	behind = ++end;
+	large_bytes += is_large ? bytes : 0;
 	reach_add(host, bytes);
+	mark = mark_take(bytes);
 	tpck_spin_unlock(&lock);
 	result = device->copy_from_device(pinned, address, bytes, handle);
+	if (mark)
+		mark_set(mark, behind, handle, stream_ordinal);
 	if (result) {
 		tpck_spin_lock(&lock);
 		entry->payload = NULL;
@@ -188,6 +266,7 @@ static void arrived(uint64_t mark, bool any, uint32_t stream)
 		struct entry *entry = entry_of(first);
 
 		if (entry->large) {
+			large_bytes -= entry->bytes;
 			large_give(entry);
 		} else {
 			uint64_t at = (uint64_t)(entry->pinned - pool);
