@@ -31,6 +31,8 @@ CASES = {
     "gpt-overwrite": [*GPT, "--overwrite"],
     "gpt-rename": [*GPT, "--overwrite", "--rename"],
     "gpt-save-best": [*GPT, "--save-best", "--eval-every", "5"],
+    # What it reads back to save is more than the record holds; the agent, which brings it into the store, is killed too.
+    "gpt-save-much": [*GPT, "--save-every", "2"],
     "gpt-own-resume": [*GPT, "--resume"],
     "gpt-accum": [*GPT, "--accum", "4", "--eval-every", "6"],
     "classifier": [*CLASSIFIER, "--seed", "5"],
@@ -91,6 +93,8 @@ def check(checks, rng, case, kills, tries=3):
     settings = {"TRANSPCKPT_INFER": witness} if witness else {}
     if name.endswith("slow-copies"):
         settings["SIMGPU_COPY_GBPS"] = "0.1"
+    if name == "gpt-save-much":
+        settings["TRANSPCKPT_LOG_BYTES"] = "16M"
     drawn = name == "classifier-drawn-seed"
     with job.Place(**settings) as place:
         # A kill wants some iterations before and after it.
@@ -107,7 +111,8 @@ def check(checks, rng, case, kills, tries=3):
         else:
             this.plain_sec = 2.0
         plan = this.kill_plan(rng, kills)
-        status = this.run_killed(plan, between=forget_best if name == "gpt-save-best" else None)
+        agent_too = (lambda: rng.random() < 0.5) if name == "gpt-save-much" else None
+        status = this.run_killed(plan, agent_too, between=forget_best if name == "gpt-save-best" else None)
         # On a machine whose memory is slow just now all may have come before the first snapshot: that shows nothing.
         if tries > 1 and witness != "pattern" and status == 0 and len(this.kills) > 2 and not any(k.capturing for k in this.kills):
             print(f"# {case}: no kill found a snapshot; once more")
