@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 #include "runtime/files/files_private.h"
 #include "runtime/track/threads.h"
 
-enum { MAPPINGS = 256, COARSE_NS = 20000000 };
+enum { MAPPINGS = 256, COARSE_NS = 20000000, FEW = 16 };
 /* No entry's: a file of the program's own that will be renamed past us. */
 #define PAST UINT32_MAX
 
@@ -26,6 +27,7 @@ enum { MAPPINGS = 256, COARSE_NS = 20000000 };
 static _Atomic uint64_t descriptors[TPCK_FILES_DESCRIPTORS] TPCK_LARGE;
 static _Atomic uint64_t limits[TPCK_FILES_DESCRIPTORS] TPCK_LARGE; /* how long the file may get by it; UINT64_MAX: as long as it likes */
 static uint32_t born[TPCK_FILES_DESCRIPTORS] TPCK_LARGE;           /* forks until then */
+static _Atomic uint64_t inodes[TPCK_FILES_DESCRIPTORS] TPCK_LARGE; /* which file it was, as one number; 0: that could not be asked */
 static _Atomic uint32_t known, highest;
 static int32_t process; /* whose descriptors these are */
 static struct {
@@ -47,11 +49,27 @@ struct tpck_view_entry *tpck_files_unpack(struct tpck_view *view, uint64_t what)
 	return what != PAST && entry->state != TPCK_VIEW_FREE && (entry->serial & 0xffffffff) == what >> 32 ? entry : NULL;
 }
 
+/* What the kernel knows without asking a network. 0: it does not say; UINT64_MAX: there is no such descriptor. */
+static uint64_t inode_of(int fd)
+{
+	int saved = errno;
+	struct statx found;
+	uint64_t inode = 0;
+
+	if (!syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &found))
+		inode = (found.stx_ino ^ (uint64_t)found.stx_dev_major << 52 ^ (uint64_t)found.stx_dev_minor << 32) | 1ull << 63;
+	else if (errno == EBADF)
+		inode = UINT64_MAX;
+	errno = saved;
+	return inode;
+}
+
 static void set(int fd, uint64_t what, uint64_t limit)
 {
 	uint32_t top = atomic_load(&highest);
 
 	atomic_store(&limits[fd], limit);
+	atomic_store(&inodes[fd], inode_of(fd));
 	born[fd] = tpck_files_forks();
 	if (!atomic_exchange(&descriptors[fd], what))
 		atomic_fetch_add(&known, 1);
@@ -146,6 +164,58 @@ uint64_t tpck_files_closing(int fd)
 	return what;
 }
 
+/* ---- what was closed by a call that nobody saw: by a ring, or an instruction of the program's own -- */
+
+/* Whether the kernel has another file there by now, or none. */
+static bool is_another(int fd)
+{
+	uint64_t was = atomic_load(&inodes[fd]), is = was ? inode_of(fd) : 0;
+
+	return is && is != was;
+}
+
+/* What it was; 0: it is that still. The gate is for those that give a descriptor another file just now. */
+static uint64_t no_more(int fd)
+{
+	uint64_t what;
+
+	tpck_files_gate_enter();
+	what = atomic_load(&descriptors[fd]);
+	if (what && (!is_another(fd) || !atomic_compare_exchange_strong(&descriptors[fd], &what, 0)))
+		what = 0;
+	if (what)
+		atomic_fetch_sub(&known, 1);
+	tpck_files_gate_leave();
+	return what;
+}
+
+static int release(uint64_t what, bool whole);
+
+TPCK_FILES_SLOW void tpck_files_seen_again(int fd)
+{
+	uint64_t what = own() ? no_more(fd) : 0;
+
+	if (what && what != PAST)
+		(void)release(what, true);
+}
+
+/* It closed before what is closed just now. Where there are many, the agent finds it. */
+static void release_unseen(uint32_t most)
+{
+	uint32_t some = atomic_load(&known);
+
+	if (!some || some > most || !own())
+		return;
+	for (uint32_t fd = 0; fd <= atomic_load(&highest) && atomic_load(&known); fd++)
+		if (atomic_load_explicit(&descriptors[fd], memory_order_relaxed))
+			tpck_files_seen_again((int)fd);
+}
+
+void tpck_files_release_unseen(void)
+{
+	release_unseen(TPCK_FILES_DESCRIPTORS);
+}
+
 /* ---- the count of who writes ------------------------------------------------------------------ */
 
 /* The last one is gone: its size is what the next one of its name may have. */
@@ -186,29 +256,79 @@ static int held_up(const struct tpck_view *view, const struct tpck_view_entry *e
 	return 0;
 }
 
+/* Whether the kernel has it open for writing still, by whatever: EAGAIN; 0: nobody has; else it does not say. The lock is held: no
+ * process of the job opens it just now. */
+static TPCK_FILES_SLOW int still_written(const struct tpck_view *view, const struct tpck_view_entry *entry)
+{
+	char path[TPCK_FILES_PATH];
+	int error = 0, fd;
+
+	/* A network's have no leases. */
+	if (entry->kind == TPCK_VIEW_DIRECT && entry->remote)
+		return EINVAL;
+	tpck_view_bytes(view, entry, tpck_files_folder, path, sizeof path);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : errno;
+	/* Who would open it meanwhile waits for these few calls; the signal by which the kernel says so is one that nobody minds. */
+	if (syscall(SYS_fcntl, fd, F_SETSIG, SIGURG) || syscall(SYS_fcntl, fd, F_SETLEASE, F_RDLCK))
+		error = errno;
+	syscall(SYS_close, fd);
+	return error;
+}
+
+/* A descriptor of this process less. Its holder is to go if it has none left, unless a ring of the process may write the file still: that
+ * is as a descriptor that is open, and the agent finds out when it has ended. A child of a fork who may is not waited for. Gives the
+ * lock back and returns NULL where there is nothing more to be done. */
+static struct tpck_view_holder *one_less(struct tpck_view *view, uint64_t what, bool whole)
+{
+	struct tpck_view_entry *entry = tpck_files_unpack(view, what);
+	struct tpck_view_holder *holder = entry ? tpck_view_holder_of(entry, tpck_files_pid(), 0) : NULL;
+	int written;
+
+	if (holder && holder->count)
+		holder->count--;
+	if (holder && !holder->count && whole && entry->state == TPCK_VIEW_OPEN && (written = still_written(view, entry))) {
+		holder->lingers = 1;
+		tpck_view_unlock(view);
+		if (tpck_files_has_ring(written != EAGAIN) || !tpck_view_lock(view))
+			return NULL;
+		entry = tpck_files_unpack(view, what);
+		holder = entry ? tpck_view_holder_of(entry, tpck_files_pid(), 0) : NULL;
+		/* Another thread has opened it again. */
+		if (holder && (holder->count || !holder->lingers))
+			holder = NULL;
+	}
+	if (holder && !holder->count)
+		holder->pid = 0;
+	if (!holder)
+		tpck_view_unlock(view);
+	return holder;
+}
+
 /* 0, or the errno that the last close is to tell. */
 static int release(uint64_t what, bool whole)
 {
 	struct tpck_view *view = atomic_load(&tpck_files_view);
 	struct tpck_view_entry *entry;
-	struct tpck_view_holder *holder;
 	int saved = errno, error = 0;
 	uint64_t order = 0, device = 0;
 	bool news = false;
 
 	if (!view || !tpck_view_lock(view))
 		return 0;
+	if (!one_less(view, what, whole)) {
+		errno = saved;
+		return 0;
+	}
 	entry = tpck_files_unpack(view, what);
-	holder = entry ? tpck_view_holder_of(entry, tpck_files_pid(), 0) : NULL;
-	if (holder && (!holder->count || !--holder->count))
-		holder->pid = 0;
 	/* What could not be written to its end stays as it was. */
-	if (holder && !whole) {
+	if (!whole) {
 		tpck_view_discard(view, entry, tpck_files_folder);
 		errno = saved;
 		return 0;
 	}
-	if (holder && !tpck_view_held(entry) && entry->state == TPCK_VIEW_OPEN) {
+	if (!tpck_view_held(entry) && entry->state == TPCK_VIEW_OPEN) {
 		whole_now(view, entry);
 		error = held_up(view, entry);
 		news = true;
@@ -236,7 +356,10 @@ void tpck_files_release(uint32_t index, uint64_t serial, bool whole)
 
 int tpck_files_closed(uint64_t closing, bool whole)
 {
-	return closing && closing != PAST ? release(closing, whole) : 0;
+	if (!closing || closing == PAST)
+		return 0;
+	release_unseen(FEW);
+	return release(closing, whole);
 }
 
 /* Where it is by now tells whether it has been renamed to a name that is wanted: what closes behind it is not to be on the
@@ -273,7 +396,7 @@ int tpck_files_close(int fd)
 		what = 0;
 	}
 	result = (int)syscall(SYS_close, fd);
-	if (__builtin_expect(what != 0, 0) && (error = release(what, true)) && !result) {
+	if (__builtin_expect(what != 0, 0) && (error = tpck_files_closed(what, true)) && !result) {
 		errno = error;
 		result = -1;
 	}
@@ -291,8 +414,10 @@ static void hold(uint64_t what, bool maps)
 		return;
 	entry = tpck_files_unpack(view, what);
 	holder = entry ? tpck_view_holder_of(entry, tpck_files_pid(), started) : NULL;
-	if (holder)
+	if (holder) {
 		holder->count++;
+		holder->turns++;
+	}
 	if (entry && maps)
 		entry->mapped = 1;
 	tpck_view_unlock(view);
@@ -310,8 +435,7 @@ void tpck_files_copied(int from, int to)
 		hold(what, false);
 		set(to, what, tpck_files_limit_of(from));
 	}
-	if (before && before != PAST)
-		(void)release(before, true);
+	(void)tpck_files_closed(before, true);
 }
 
 void tpck_files_close_range(unsigned first, unsigned last)
@@ -321,8 +445,10 @@ void tpck_files_close_range(unsigned first, unsigned last)
 		return;
 	if (last > atomic_load(&highest))
 		last = atomic_load(&highest);
+	/* Another thread may have opened one since, by the same number. */
 	for (unsigned fd = first; fd <= last; fd++)
-		(void)tpck_files_closed(tpck_files_closing((int)fd), true);
+		if (what_of((int)fd) && (!atomic_load(&inodes[fd]) || is_another((int)fd)))
+			(void)tpck_files_closed(tpck_files_closing((int)fd), true);
 }
 
 static int mapping_synced(uint64_t what);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the parts of the file path: job.c (the table, the agent, start and end), wanted.c (which files), look.c (what
  * is at a path), peers.c (copies on other nodes), take.c (opening), verified.c (reading what was published), grow.c (writing more than there is room for),
- * learn.c (what turned out to be a checkpoint), in_place.c (what is changed in place), numbered.c (paths of descriptors), calls.c (the other calls on paths), descriptors.c, listing.c. */
+ * learn.c (what turned out to be a checkpoint), rings.c (io_uring), in_place.c (what is changed in place), numbered.c (paths of descriptors), calls.c (the other calls on paths), descriptors.c, listing.c. */
 #ifndef TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 #define TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 
@@ -37,6 +37,8 @@ bool tpck_files_may(const char *path, int mode);
 int32_t tpck_files_pid(void);
 uint64_t tpck_files_started(void);
 bool tpck_files_may_take(void);
+/* It takes no more from here on. */
+void tpck_files_take_none(void);
 /* Whether files are recognised by more than globs that the user gave. */
 bool tpck_files_learns(void);
 /* The file path is on in this process. */
@@ -143,8 +145,26 @@ unsigned tpck_files_descriptors_of(uint64_t what, uint32_t forks, int *fd, unsig
 /* A file that is taken until it is synced is owed to its path as it is from here on, and is the program's own there. `wait`: until it
  * is there, and on the disk. 0, an errno that keeps it, or -1: it is no such file. */
 int tpck_files_let_be(uint64_t what, bool wait);
+/* The kernel has just given this number to another file: what it was has been closed by a call that nobody saw. */
+void tpck_files_seen_again(int fd);
+static inline void tpck_files_number(int fd)
+{
+	if (__builtin_expect(tpck_files_what(fd) != 0, 0))
+		tpck_files_seen_again(fd);
+}
+/* All that has been closed so, in no order that is known. */
+void tpck_files_release_unseen(void);
 /* One descriptor less. */
 void tpck_files_release(uint32_t index, uint64_t serial, bool whole);
+
+/* ---- rings.c ---- */
+/* Whether this process has a ring (io_uring), which may have files open of which no descriptor is left. `unsure`: the kernel does not
+ * say whether somebody has. */
+bool tpck_files_has_ring(bool unsure);
+/* Whether a ring may write this file, of which there are descriptors. */
+bool tpck_files_in_ring(uint64_t serial);
+/* One more file is taken. */
+void tpck_files_taken(struct tpck_view *view);
 
 /* ---- numbered.c ---- */
 /* The descriptor that a path names (/proc/self/fd/7), if it writes a pending file; -1: it is no such path. */

@@ -123,7 +123,9 @@ static bool begin(struct tpck_view *view, struct moving *m)
 		return false;
 	holder = tpck_view_holder_of(to, tpck_files_pid(), tpck_files_started());
 	holder->count = m->count;
+	holder->opening = 1;
 	to->over = entry->over;
+	to->remote = entry->remote;
 	m->durable = entry->durable;
 	m->to_index = (uint32_t)(to - view->entry);
 	m->to_serial = to->serial;
@@ -238,6 +240,7 @@ static void turn(struct tpck_view *view, struct moving *m, struct tpck_view_entr
 		syscall(SYS_dup3, m->made[m->first[i]], m->fd[i], own & FD_CLOEXEC ? O_CLOEXEC : 0);
 		tpck_files_writes(m->fd[i], m->to_index, m->to_serial, UINT64_MAX);
 	}
+	tpck_view_opened(view, m->to_index, m->to_serial, tpck_files_pid());
 	to->pattern = entry->pattern;
 	to->there = entry->there;
 	if (entry->durable)
@@ -329,7 +332,7 @@ static TPCK_FILES_SLOW int move_out(uint64_t what)
 		if (view)
 			tpck_view_unlock(view);
 		m.count = tpck_files_descriptors_of(what, forks, m.fd, DESCRIPTORS);
-		if (entry && m.count)
+		if (entry && m.count && !tpck_files_in_ring(m.serial))
 			error = move(&m);
 		atomic_store(&switching, 0);
 	}

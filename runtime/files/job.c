@@ -31,7 +31,7 @@ const struct tpck_settings *tpck_files_settings;
 char tpck_files_folder[TPCK_VIEW_PATH / 2] TPCK_LARGE_USED;
 static struct tpck_reach who TPCK_LARGE_USED;
 _Atomic bool tpck_files_away;
-static _Atomic bool paused, off = true, complained;
+static _Atomic bool paused, off = true, complained, takes_none;
 static bool learns;
 static _Atomic bool took; /* this process has something pending, or had */
 static int32_t home; /* the process */
@@ -148,7 +148,12 @@ void tpck_files_leave_root(void)
 
 bool tpck_files_may_take(void)
 {
-	return !off && !paused && !tpck_files_away;
+	return !off && !paused && !tpck_files_away && !takes_none;
+}
+
+void tpck_files_take_none(void)
+{
+	takes_none = true;
 }
 
 bool tpck_files_learns(void)
@@ -485,7 +490,10 @@ static TPCK_AT_START void wait_for_owed(double seconds)
 	bool said = false;
 
 	/* A child that shares this memory (vfork) is not the program. */
-	if (off || !atomic_load(&tpck_files_view) || home != (int32_t)syscall(SYS_getpid) || (!tpck_files_away && tpck_files_idle()) || !(view = tpck_files_lock()))
+	if (off || !atomic_load(&tpck_files_view) || home != (int32_t)syscall(SYS_getpid) || (!tpck_files_away && tpck_files_idle()))
+		return;
+	tpck_files_release_unseen();
+	if (!(view = tpck_files_lock()))
 		return;
 	at_its_end(view, home);
 	order = view->order;

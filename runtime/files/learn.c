@@ -124,6 +124,7 @@ void tpck_files_opened(int fd, int flags)
 {
 	struct stat found;
 
+	tpck_files_number(fd);
 	if (fd < 0 || fd >= TPCK_FILES_DESCRIPTORS || !tpck_files_may_take())
 		return;
 	/* It may still be what another one of this number was. */

@@ -20,7 +20,19 @@ enum { TRIES = 2000 };
 
 static int real_open(int folder, const char *path, int flags, mode_t mode)
 {
-	return (int)syscall(SYS_openat, folder, path, flags, mode);
+	int fd = (int)syscall(SYS_openat, folder, path, flags, mode);
+
+	tpck_files_number(fd);
+	return fd;
+}
+
+/* The descriptor that its holder counts is there, or will not be. */
+static void is_there(struct tpck_view *view, uint32_t index, uint64_t serial)
+{
+	if (!tpck_view_lock(view))
+		return;
+	tpck_view_opened(view, index, serial, tpck_files_pid());
+	tpck_view_unlock(view);
 }
 
 static bool writes(int flags)
@@ -167,7 +179,6 @@ static int take(struct taking *t)
 {
 	struct tpck_view *view;
 	struct tpck_view_entry *entry;
-	struct tpck_view_holder *holder = NULL;
 	uint64_t pattern = tpck_view_pattern(t->path, t->name), last, serial = 0;
 	enum tpck_view_kind kind = TPCK_VIEW_DIRECT;
 	uint64_t started = tpck_files_started();
@@ -192,12 +203,12 @@ static int take(struct taking *t)
 	if (entry) {
 		index = (uint32_t)(entry - view->entry);
 		serial = entry->serial;
-		holder = tpck_view_holder_of(entry, tpck_files_pid(), started);
-		holder->count = 1;
+		tpck_view_opening(tpck_view_holder_of(entry, tpck_files_pid(), started));
 		entry->pattern = pattern;
 		entry->there = t->seen;
 		entry->until_sync = t->unsure;
 		entry->over = t->exists;
+		entry->remote = t->remote;
 		if (strcmp(tpck_files_settings->fsync, "replicated") == 0)
 			view->replicates = 1;
 		if (kind == TPCK_VIEW_MEMORY) {
@@ -213,8 +224,11 @@ static int take(struct taking *t)
 	if (!entry)
 		return -1;
 	fd = make_bytes(t, kind, pattern);
-	if (fd >= 0 && tpck_files_writes(fd, index, serial, kind == TPCK_VIEW_MEMORY ? tpck_files_limit(last) : UINT64_MAX))
+	if (fd >= 0 && tpck_files_writes(fd, index, serial, kind == TPCK_VIEW_MEMORY ? tpck_files_limit(last) : UINT64_MAX)) {
+		is_there(view, index, serial);
+		tpck_files_taken(view);
 		return fd;
+	}
 	if (fd >= 0)
 		syscall(SYS_close, fd);
 	if (tpck_view_lock(view)) {
@@ -299,7 +313,7 @@ static int reopen(const struct tpck_pending *pending, int flags)
 	if (holder) {
 		if (entry->kind == TPCK_VIEW_DIRECT && flags & O_DSYNC)
 			tpck_view_synced(entry, NULL);
-		holder->count++;
+		tpck_view_opening(holder);
 		atomic_store(&entry->state, TPCK_VIEW_OPEN);
 		if (entry->kind == TPCK_VIEW_MEMORY)
 			limit = tpck_files_limit(entry->bytes);
@@ -317,6 +331,7 @@ static int reopen(const struct tpck_pending *pending, int flags)
 		fd = -1;
 		saved = EMFILE;
 	}
+	is_there(view, pending->index, pending->serial);
 	if (fd < 0)
 		tpck_files_release(pending->index, pending->serial, true);
 	else

@@ -355,6 +355,23 @@ struct tpck_view_holder *tpck_view_holder_of(struct tpck_view_entry *entry, int3
 	return unused;
 }
 
+void tpck_view_opening(struct tpck_view_holder *holder)
+{
+	holder->count++;
+	holder->turns++;
+	holder->opening++;
+	holder->lingers = 0;
+}
+
+void tpck_view_opened(struct tpck_view *view, uint32_t index, uint64_t serial, int32_t pid)
+{
+	struct tpck_view_entry *entry = tpck_view_by_serial(view, index, serial);
+	struct tpck_view_holder *holder = entry ? tpck_view_holder_of(entry, pid, 0) : NULL;
+
+	if (holder && holder->opening)
+		holder->opening--;
+}
+
 /* Where one of the two times is not known, whether there is a process of that number must do. */
 static bool holder_lives(const struct tpck_view_holder *holder)
 {

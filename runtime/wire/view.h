@@ -73,10 +73,12 @@ struct tpck_view_there {
 /* A process that has the file open for writing. */
 struct tpck_view_holder {
 	int32_t pid;       /* 0: unused */
-	uint32_t count;    /* descriptors */
+	uint32_t count;    /* descriptors, and mappings */
 	uint64_t started;  /* of the process, as the kernel counts it: pids come again */
 	uint32_t ending;   /* it is at its normal end: what it leaves is whole */
-	uint32_t reserved;
+	uint32_t opening;  /* so many are counted, and not there yet */
+	uint32_t turns;    /* so often has one come */
+	uint32_t lingers;  /* 1: none is left, but a ring (io_uring) of the process may write the file still */
 };
 
 struct tpck_view_key {
@@ -107,6 +109,7 @@ struct tpck_view_entry {
 	uint32_t until_sync;     /* DIRECT, 1: only its folder, or a glob that has every name, says that it is a checkpoint: it is taken
 				  * until it is synced */
 	uint32_t goes_on;        /* 1: it is to be at its path as it is, and its writer goes on with it there as with any file */
+	uint32_t remote;         /* 1: several nodes have its file system mounted: to ask that for more than has to be may take long */
 	uint32_t over;           /* 1: something was at its path when it was opened */
 	uint32_t durable;        /* 1: a sync of it has succeeded: what was synced stays, whatever becomes of its writer */
 	uint32_t orphan;         /* enum tpck_view_orphan */
@@ -166,6 +169,7 @@ struct tpck_view {
 	_Atomic uint32_t replicates; /* 1: what is owed is to have copies on other nodes (TRANSPCKPT_FSYNC=replicated) */
 	_Atomic uint32_t copies;     /* how many peers take copies, and one more; 0: that is not known yet */
 	_Atomic uint64_t replicated; /* what is owed up to this order has its copies */
+	_Atomic int32_t ring;        /* a process that had files open for writing and had a ring (io_uring), the last one that was seen */
 	/* The first unused one is taken: behind one that never was (no inode, no serial) there is none, nor are there pages of memory. */
 	struct tpck_view_folder folder[TPCK_VIEW_FOLDERS];
 	struct tpck_view_entry entry[TPCK_VIEW_ENTRIES];
@@ -259,6 +263,9 @@ void tpck_view_bytes(const struct tpck_view *view, const struct tpck_view_entry 
 		     size_t size);
 /* The holder of this process; `started` not 0: made where there is none. NULL: there is none, or no room. */
 struct tpck_view_holder *tpck_view_holder_of(struct tpck_view_entry *entry, int32_t pid, uint64_t started);
+/* One descriptor more of it is about to be opened; is there, or not after all. */
+void tpck_view_opening(struct tpck_view_holder *holder);
+void tpck_view_opened(struct tpck_view *view, uint32_t index, uint64_t serial, int32_t pid);
 uint64_t tpck_view_size_of(const struct tpck_view *view, uint64_t pattern);
 void tpck_view_size_note(struct tpck_view *view, uint64_t pattern, uint64_t bytes);
 

@@ -19,6 +19,7 @@
 #include "runtime/base/file_system.h"
 #include "runtime/peer/rendezvous.h"
 #include "runtime/store/tiers.h"
+#include "runtime/wire/view.h"
 #include "tools/cli/device/probe.h"
 #include "tools/cli/doctor.h"
 
@@ -341,6 +342,24 @@ static void examine_settings(struct examination *e)
 	}
 }
 
+/* Whose files are taken, and who does things to them that nobody sees. */
+static int examine_files(struct cli *cli, const char *job, void *context)
+{
+	char folder[TPCK_PATH_MAX];
+	struct tpck_view *view;
+	int32_t pid;
+
+	if (tpck_path_join(folder, sizeof folder, cli->shm, job) || tpck_view_map(folder, false, &view))
+		return 0;
+	pid = atomic_load(&view->ring);
+	if (pid && tpck_view_process_started(pid))
+		cli_find(context, NOTE, "files",
+			 "process %d of job %s uses io_uring: what it opens, closes and renames by that is not seen, and may be at its path before what it has closed otherwise",
+			 pid, job);
+	tpck_view_unmap(view);
+	return 0;
+}
+
 static void examine_machine(struct examination *e)
 {
 	examine_memory_tier(e);
@@ -348,6 +367,7 @@ static void examine_machine(struct examination *e)
 	examine_container(e);
 	examine_logind(e);
 	examine_io_uring(e);
+	(void)cli_each_job(e->cli, examine_files, e);
 	examine_addresses(e);
 	examine_transport(e);
 	examine_nodes(e);

@@ -724,7 +724,7 @@ static void leave_for_now(struct lane *lane)
 static void *lane_main(void *argument);
 
 /* What it is at may not come to an end: the next one looks after the rest. */
-static void is_busy(struct lane *lane)
+void files_is_busy(struct lane *lane)
 {
 	struct lane *next = lane + 1;
 
@@ -743,7 +743,7 @@ static void publish(struct lane *lane)
 	struct tpck_error err = {0};
 	int rc;
 
-	is_busy(lane);
+	files_is_busy(lane);
 	lane->lost = false;
 	if (chosen->kind == TPCK_VIEW_REMOVED)
 		rc = publish_removal(chosen, &err);
@@ -769,10 +769,11 @@ static void publish(struct lane *lane)
 	lane->busy_ns = 0;
 }
 
-static void look_at_writers(void)
+static void look_at_writers(struct lane *lane)
 {
 	if (tpck_clock_monotonic_ns() - files.swept_ns >= SWEEP_NS)
 		sweep();
+	files_look_at_open(lane);
 }
 
 /* Whether somebody waits for what the publisher does. */
@@ -786,7 +787,7 @@ static bool do_more(struct lane *lane, enum work work)
 {
 	bool more = false;
 
-	is_busy(lane);
+	files_is_busy(lane);
 	if (work == NOTHING)
 		more = sums_catch_up(busy) || files_make_spare() || files_keep_one(busy);
 	else if (work == WRITERS)
@@ -822,7 +823,7 @@ static void *files_main(void *unused)
 			continue;
 		}
 		if (work != NOTHING)
-			look_at_writers();
+			look_at_writers(lane);
 		if (do_more(lane, work))
 			continue;
 		limited = files_relieve();
@@ -874,7 +875,7 @@ static void *lane_main(void *argument)
 			continue;
 		}
 		if (work != NOTHING)
-			look_at_writers();
+			look_at_writers(lane);
 		tpck_view_wait(&files.view->news, seen, work == SOON ? WRITTEN_MS : OPEN_MS);
 	}
 	return NULL;

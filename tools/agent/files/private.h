@@ -126,6 +126,10 @@ bool files_is_syncing(uint64_t serial);
 bool files_is_publishing(uint64_t serial);
 /* Whether the first lane may copy to this file system what is not closed yet: nobody is at it, and it does not fail. */
 bool files_may_go_ahead(uint64_t device);
+/* What the lane is at may not come to an end: the next one looks after the rest. */
+void files_is_busy(struct lane *lane);
+/* What processes have closed by calls that the library does not see is whole; every lane may come by. */
+void files_look_at_open(struct lane *lane);
 /* Removes the part of one that is not in the table any more. */
 void files_clear_part(const struct chosen *chosen, int folder);
 
