@@ -7,6 +7,8 @@ void tpck_hooks_cuda(void);
 void tpck_hooks_nccl(void);
 /* The real syscall() is looked up. */
 void tpck_hooks_syscall(void);
+/* write(2), pwrite64(2), writev(2), pwritev(2) or pwritev2(2), by number. */
+long tpck_hooks_write(long number, long fd, long from, long count, long at, long high, long flags);
 /* So is the real execve(). */
 void tpck_hooks_execute(void);
 /* NULL, or which launcher the program has joined, for tpck_restart_launcher(). */

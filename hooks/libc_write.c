@@ -9,10 +9,12 @@
 #include <limits.h>
 #include <stdio.h>
 #include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "hooks/hooks.h"
 #include "hooks/libc.h"
 #include "runtime/files/files.h"
 #include "shim/driver.h"
@@ -93,6 +95,64 @@ TPCK_EXPORT ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t 
 TPCK_EXPORT ssize_t pwritev64(int fd, const struct iovec *parts, int count, off64_t at)
 {
 	return pwritev(fd, parts, count, at);
+}
+
+/* Where a call that has flags begins to write. */
+static int64_t begins(int fd, off_t at, int flags)
+{
+	int saved = errno;
+	struct stat found;
+
+	if (flags & RWF_APPEND && tpck_files_some()) {
+		at = syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) ? -1 : found.st_size;
+		errno = saved;
+	}
+	return at;
+}
+
+static ssize_t flagged(int fd, ssize_t done, int flags)
+{
+	return flags & (RWF_SYNC | RWF_DSYNC) ? tpck_files_wrote_synced(fd, done) : done;
+}
+
+TPCK_EXPORT ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t at, int flags)
+{
+	int grows = tpck_files_grows(fd, begins(fd, at, flags), sum(parts, count));
+	ssize_t done;
+
+	REAL(pwritev2);
+	done = grows < 0 ? -1 : real(fd, parts, count, at, flags);
+	tpck_files_grown(grows);
+	if (__builtin_expect(done >= TPCK_FILES_MUCH, 0))
+		tpck_files_wrote_parts(fd, parts, (size_t)done);
+	return flagged(fd, done, flags);
+}
+
+TPCK_EXPORT ssize_t pwritev64v2(int fd, const struct iovec *parts, int count, off64_t at, int flags)
+{
+	return pwritev2(fd, parts, count, at, flags);
+}
+
+/* By number a thread is not cancelled in it, as it may be in libc's function. */
+long tpck_hooks_write(long number, long fd, long from, long count, long at, long high, long flags)
+{
+	const struct iovec *parts = (const struct iovec *)from;
+	bool plain = number == SYS_write || number == SYS_pwrite64;
+	uint64_t bytes = plain ? (uint64_t)count : sum(parts, count < 0 || count > IOV_MAX ? -1 : (int)count);
+	int64_t begin = number == SYS_write || number == SYS_writev ? -1 : at;
+	int grows;
+	long done;
+
+	if (number != SYS_pwritev2)
+		flags = 0;
+	grows = tpck_files_grows((int)fd, begins((int)fd, begin, (int)flags), bytes);
+	done = grows < 0 ? -1 : syscall(number, fd, from, count, at, high, flags);
+	tpck_files_grown(grows);
+	if (plain)
+		tpck_files_wrote((int)fd, (const void *)from, done);
+	else if (__builtin_expect(done >= TPCK_FILES_MUCH, 0))
+		tpck_files_wrote_parts((int)fd, parts, (size_t)done);
+	return flagged((int)fd, done, (int)flags);
 }
 
 /* What stdio writes later from its own buffer is little. */

@@ -908,6 +908,13 @@ int tpck_files_fsync(int fd, bool data)
 	return error ? -1 : (int)syscall(data ? SYS_fdatasync : SYS_fsync, fd);
 }
 
+ssize_t tpck_files_wrote_synced(int fd, ssize_t bytes)
+{
+	uint64_t what = what_of(fd);
+
+	return bytes > 0 && what && what != PAST && tpck_files_fsync(fd, true) ? -1 : bytes;
+}
+
 int tpck_files_sync_range(int fd, off_t at, off_t bytes, unsigned flags)
 {
 	/* Who waits for the bytes may have them at the path after a crash. */

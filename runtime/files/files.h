@@ -116,6 +116,8 @@ int tpck_files_closed(uint64_t closing, bool whole);
 /* `to` is a copy of `from` now; what `to` was is closed. */
 void tpck_files_copied(int from, int to);
 int tpck_files_fsync(int fd, bool data);
+/* So much was written by a call that is a sync, too (RWF_DSYNC): what that returns. */
+ssize_t tpck_files_wrote_synced(int fd, ssize_t bytes);
 /* Before the real calls. Of a descriptor's file system, or of all (-1): what is owed to it, and what this process has open. 0, or -1. */
 int tpck_files_sync_all(int fd);
 /* sync_file_range(2). */

@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from place import WAIT_SEC, Checks, Place, run_tests, stand_still, until
 
 HEAD = """
-import ctypes, fcntl, mmap, os, sys, time
+import ctypes, fcntl, mmap, os, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 def say(*words):
     print(*words, flush=True)
@@ -66,6 +66,9 @@ WAYS = {
     "syncfs": "libc.syncfs(fd)",
     "sync_file_range": "libc.sync_file_range(fd, ctypes.c_long(0), ctypes.c_long(0), 7)",
     "syscall(SYS_fsync)": "libc.syscall(74, fd)",
+    "RWF_DSYNC": "os.pwritev(fd, [b'first'], 0, os.RWF_DSYNC)",
+    "RWF_SYNC": "os.pwritev(fd, [b'fi', b'rst'], 0, os.RWF_SYNC)",
+    "syscall(SYS_pwritev2)": "libc.syscall(328, fd, parts, *map(ctypes.c_long, (1, 0, 0, 2)))",
     "fsync of a copy": "copy = os.dup(fd); os.fsync(copy); os.close(copy)",
     "a child's fsync": "child = os.fork() or (os.fsync(fd), os._exit(0)); os.waitpid(child, 0)",
     "msync": "m = mmap.mmap(fd, 4096); m[0:5] = b'first'; m.flush()",
@@ -79,6 +82,8 @@ fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o640)
 os.write(fd, b"first" + b"-" * 5000)
 say("written")
 inode = os.fstat(fd).st_ino
+text = ctypes.create_string_buffer(b"first")
+parts = struct.pack("QQ", ctypes.addressof(text), 5)
 {way}
 say(int(inode == os.fstat(fd).st_ino == os.stat(name).st_ino))
 os.pwrite(fd, b"FIRST", 0)
@@ -217,6 +222,24 @@ def by_name(checks):
                   "synced is there", *wrong)
 
 
+def by_flag(checks):
+    """A write that is a sync, of one in memory."""
+    for way in ("os.pwritev(fd, [b'n' * 70000], 0, os.RWF_DSYNC)", "libc.syscall(328, fd, parts, *map(ctypes.c_long, (1, 0, 0, 4)))"):
+        with Place() as place:
+            place.run("for i in (1, 2): open(f'step-{i}.pt', 'wb').write(b'o' * 70000)")
+            settled(place)
+            process = stopped_at(place, f"""
+fd = os.open('step-3.pt', os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+text = ctypes.create_string_buffer(b'n' * 70000)
+parts = struct.pack("QQ", ctypes.addressof(text), 70000)
+time.sleep(0.05)
+say({way})
+""")
+            kill(process)
+            checks.ok(process.said == ["70000"] and settled(place) and place.content("step-3.pt") == b"n" * 70000,
+                      f"{way.split('(')[0]} with a flag: what it has written stays when its process is killed", process.said, place.listing())
+
+
 def closed_behind(checks):
     """What a sync has made stays on the disk until the rest is there."""
     with Place() as place:
@@ -352,4 +375,4 @@ say("removed")
 
 
 if __name__ == "__main__":
-    run_tests(Checks(), [by_folder, not_synced, seen_by_all, by_name, closed_behind, final_inode, in_place, not_in_place, removed_at_once])
+    run_tests(Checks(), [by_folder, not_synced, seen_by_all, by_name, by_flag, closed_behind, final_inode, in_place, not_in_place, removed_at_once])

@@ -681,7 +681,7 @@ MIB = 1 << 20
 def piece(i):
     return bytes([i % 251]) * MIB
 def grow(way, name, count):
-    if way in ("write", "pwrite", "writev", "dup", "append", "threads"):
+    if way in ("write", "pwrite", "writev", "pwritev2", "appending", "numbered", "dup", "append", "threads"):
         fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | (os.O_APPEND if way == "append" else 0), 0o640)
         os.set_inheritable(fd, True)
         assert count == 1 or os.fstat(fd).st_dev == os.stat(os.environ["TRANSPCKPT_SHM"]).st_dev
@@ -706,6 +706,12 @@ def grow(way, name, count):
                     os.pwrite(fd, piece(i), i * MIB)
             elif way == "writev":
                 assert os.writev(fd, [piece(i)[:MIB // 2]] * 2) == MIB
+            elif way == "pwritev2":
+                assert os.pwritev(fd, [piece(i)[:MIB // 2]] * 2, i * MIB) == MIB
+            elif way == "appending":
+                assert os.pwritev(fd, [piece(i)], 0, 16) == MIB
+            elif way == "numbered":
+                assert libc.syscall(18, fd, piece(i), *map(ctypes.c_long, (MIB, i * MIB))) == MIB
             elif way == "dup":
                 os.write(copy if i % 2 else fd, piece(i))
             else:
@@ -753,7 +759,7 @@ if "sparse" in sys.argv:
     os.close(fd)
 step("grown")
 """
-WAYS = ["write", "pwrite", "writev", "dup", "append", "threads", "stdio", "mapped", "copied"]
+WAYS = ["write", "pwrite", "writev", "pwritev2", "appending", "numbered", "dup", "append", "threads", "stdio", "mapped", "copied"]
 
 
 def of_pieces(place, name, count, step=1):
