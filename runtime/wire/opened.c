@@ -124,7 +124,7 @@ static __attribute__((noinline)) void look_into_ring(const char *process, const 
 			continue;
 		colon = strchr(line, ':');
 		/* Each has its place in front: "    0: /path". */
-		if (named == files || !colon || colon[1] != ' ' || strspn(line, " 0123456789") != (size_t)(colon - line))
+		if (!colon || colon[1] != ' ' || strspn(line, " 0123456789") != (size_t)(colon - line))
 			break;
 		named++;
 		found = find(opened, count, colon + 2);
