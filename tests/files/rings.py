@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.3 memory=512M disk about=60s
+# needs: cores=0.3 memory=512M disk about=80s
 """Files that are closed by calls that no library sees, by io_uring above all, and files that a ring has open when no descriptor of
 them is left. What a program says of its saves it says by tests/files/ring.c, step by step."""
 import os
@@ -242,24 +242,24 @@ def killed(checks):
     drawn, torn = random.Random(seed), []
     with Place() as place:
         for n in range(int(os.environ.get("KILLS", "12"))):
-            before = place.content("a.pt")
+            before, letter = place.content("a.pt"), chr(ord("a") + n % 26)
             with Ring(place) as ring:
                 ring.step("ring")
                 fd = ring.step("open", "a.pt")
                 ring.step("register", fd)
                 ring.step("close", fd)
                 for piece in range(24):
-                    ring.tell("put", 1, ord("a") + n, piece * PIECE)
+                    ring.tell("put", 1, ord(letter), piece * PIECE)
                 if n % 3:
                     time.sleep(drawn.uniform(0, 0.005))
                 else:
                     for piece in range(24):
                         ring.process.stdout.readline()
                     ring.step("unregister")
-                    there(place, "a.pt", whole(chr(ord("a") + n), 24))
+                    there(place, "a.pt", whole(letter, 24))
             until(lambda: not place.listed(), SOON_SEC)
             got = place.content("a.pt")
-            if got not in (before, whole(chr(ord("a") + n), 24)) or (not n % 3 and got == before):
+            if got not in (before, whole(letter, 24)) or (not n % 3 and got == before):
                 torn.append((n, got and (len(got), got[:1], got[-1:])))
     checks.ok(not torn, f"old or new, whenever a process is killed that writes by a ring alone (SEED={seed})", *torn)
 
