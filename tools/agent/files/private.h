@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of the publisher share. Lanes put what was closed at its path, each on another disk at a time (files.c); the
+/* What the parts of the publisher share. Lanes put what was closed at its path, each on another disk at a time (files.c, publish.c); the
  * first one also copies what is being written (ahead.c), and makes memory for what comes next (spare.c); what was
  * published is kept in memory while there is room (kept.c, second.c); syncers do what somebody waits for in fsync() (sync.c). What is owed
  * is told to those who have copies of it sent to other nodes (owed.c). */
@@ -130,6 +130,11 @@ bool files_may_go_ahead(uint64_t device);
 void files_is_busy(struct lane *lane);
 /* What processes have closed by calls that the library does not see is whole; every lane may come by. */
 void files_look_at_open(struct lane *lane);
+/* The entry if it is still what was chosen. */
+struct tpck_view_entry *files_still(const struct chosen *chosen);
+
+/* Puts what the lane has chosen at its path, or takes it from there. -EAGAIN: somebody still writes, or it has changed meanwhile. */
+int files_publish(struct lane *lane, struct tpck_error *err);
 /* Removes the part of one that is not in the table any more. */
 void files_clear_part(const struct chosen *chosen, int folder);
 
