@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Many files are synced together: each is answered for, a bad one by its own error, more of them than are under way at a time. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "runtime/store/sync_all.h"
+#include "tests/unit/store_tap.h"
+
+enum { FILES = 100, BAD = 37, NONE = 70 };
+
+static bool answers(size_t count)
+{
+	int fd[FILES], result[FILES], pipes[2];
+	char *folder = tap_folder("/tmp"), path[160];
+	bool good = pipe(pipes) == 0;
+
+	for (size_t i = 0; i < count; i++) {
+		snprintf(path, sizeof path, "%s/%zu", folder, i);
+		fd[i] = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		good = good && fd[i] >= 0 && write(fd[i], path, sizeof path) == sizeof path;
+		unlink(path);
+		result[i] = 1;
+	}
+	rmdir(folder);
+	/* A pipe cannot be synced. */
+	if (count > BAD && good)
+		good = dup2(pipes[1], fd[BAD]) == fd[BAD];
+	if (count > NONE) {
+		close(fd[NONE]);
+		fd[NONE] = -1;
+	}
+	tpck_sync_all(fd, result, count);
+	for (size_t i = 0; i < count; i++) {
+		good = good && result[i] == (i == BAD ? -EINVAL : 0);
+		if (fd[i] >= 0)
+			close(fd[i]);
+	}
+	close(pipes[0]);
+	close(pipes[1]);
+	return good;
+}
+
+int main(void)
+{
+	tap_ok(answers(FILES), "a hundred files, one that cannot be synced, and one that is none", NULL);
+	tap_ok(answers(1), "one file", NULL);
+	tap_ok(answers(0), "no file", NULL);
+	return tap_done();
+}
