@@ -51,6 +51,6 @@ enum tpck_wanted tpck_files_wanted(int folder, const char *path)
 
 	if (!tpck_rules_may_be(tpck_files_settings, path))
 		return TPCK_WANTED_NOT;
-	wanted = wanted_by_path(folder, path);
+	wanted = tpck_rules_may_recognise(tpck_files_settings, path) ? wanted_by_path(folder, path) : TPCK_WANTED_NOT;
 	return wanted == TPCK_WANTED_NOT && !tpck_files_tool && tpck_files_learnt(folder, path) ? TPCK_WANTED : wanted;
 }

@@ -24,6 +24,8 @@
 #include "runtime/track/threads.h"
 
 enum { ROOM = 512 << 10, PATH_MOST = 1000, RECENT = 64 };
+/* Who changes so many paths changes more: the looks are gone through at once, rather than compared with each. */
+enum { CHANGES = 16 };
 /* What others do to links meanwhile is not seen: no longer than paths are known for elsewhere (follow/names.c), as long as the
  * program looks at more. */
 #define WAITS_NS 50000000u
@@ -42,6 +44,7 @@ static _Atomic bool on; /* looks are noted */
 static tpck_spin lock;  /* of all below */
 static bool settling;   /* another thread goes through them: what comes meanwhile is gone into at once */
 static uint32_t used, reads, listings;
+static _Atomic uint32_t changes; /* so many came while there were looks */
 static uint64_t oldest_ns;
 static char base[PATH_MOST] TPCK_LARGE; /* the program's folder; "": not known */
 static uint16_t base_bytes;
@@ -262,6 +265,10 @@ void tpck_early_changes(int folder, const char *path, bool follow)
 
 	if (!atomic_load(&on) || !used || !path)
 		return;
+	if (atomic_fetch_add_explicit(&changes, 1, memory_order_relaxed) % CHANGES == CHANGES - 1) {
+		tpck_early_settle();
+		return;
+	}
 	tpck_early_makes(folder, path);
 	if (!tpck_files_stat(folder, path, &found, follow ? 0 : AT_SYMLINK_NOFOLLOW)) {
 		if (S_ISLNK(found.st_mode) || (S_ISDIR(found.st_mode) && !follow))

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -67,22 +68,33 @@ const char *tpck_rule_text(enum tpck_rule rule)
 	return texts[rule];
 }
 
-/* Most globs are an ending, or no globs: each file that is written from empty is held against all of them. */
-static bool matches(const char *glob, const char *name)
+/* As fnmatch() does it with the globs of the lists above, which have stars and [0-9] and no more: that function makes wide characters
+ * of name and glob first, and each file that is written is held against some sixty. */
+static bool is_like(const char *glob, const char *name)
 {
-	size_t ending = strlen(glob) - 1, length = strlen(name);
+	const char *star = NULL, *from = NULL;
 
-	if (strpbrk(glob + 1, "*?[\\") || *glob == '?' || *glob == '[' || *glob == '\\')
-		return fnmatch(glob, name, 0) == 0;
-	if (*glob != '*')
-		return strcmp(glob, name) == 0;
-	return length >= ending && memcmp(name + length - ending, glob + 1, ending) == 0;
+	while (*name) {
+		if (*glob == '*') {
+			star = ++glob;
+			from = name;
+		} else if (strncmp(glob, "[0-9]", 5) == 0 ? *name >= '0' && *name <= '9' : *glob == *name) {
+			glob += *glob == '[' ? 5 : 1;
+			name++;
+		} else if (star) {
+			glob = star;
+			name = ++from;
+		} else {
+			return false;
+		}
+	}
+	return !glob[strspn(glob, "*")];
 }
 
 static const char *one_of(const char *name, const char *const *globs, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		if (matches(globs[i], name))
+		if (is_like(globs[i], name))
 			return globs[i];
 	return NULL;
 }
@@ -186,6 +198,22 @@ bool tpck_rules_may_be(const struct tpck_settings *settings, const char *path)
 	if (!*name || strcmp(settings->files, "none") == 0)
 		return false;
 	return strcmp(settings->files, "auto") != 0 || !ONE_OF(name, never);
+}
+
+bool tpck_rules_may_recognise(const struct tpck_settings *settings, const char *path)
+{
+	const char *slash = strrchr(path, '/'), *begin = slash;
+	char parent[TPCK_VIEW_NAME];
+
+	if (strcmp(settings->files, "auto") != 0 || ONE_OF(slash ? slash + 1 : path, names))
+		return true;
+	while (begin && begin > path && begin[-1] != '/')
+		begin--;
+	/* The folder's own name is not in the text, or may not be. */
+	if (!slash || begin == slash || slash - begin >= (ptrdiff_t)sizeof parent || *begin == '.')
+		return true;
+	*(char *)mempcpy(parent, begin, (size_t)(slash - begin)) = '\0';
+	return ONE_OF(parent, folders);
 }
 
 /* One without a slash is for names, else for absolute paths; "auto" is what is recognised. */

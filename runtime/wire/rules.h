@@ -52,6 +52,8 @@ const char *tpck_rule_text(enum tpck_rule rule);
 
 /* By the last part of any path, without a buffer: false where tpck_rules_name() would say no. */
 bool tpck_rules_may_be(const struct tpck_settings *settings, const char *path);
+/* By the last two parts: false where it would say that nothing is known of it, or no. */
+bool tpck_rules_may_recognise(const struct tpck_settings *settings, const char *path);
 /* Whether files are recognised, or taken by globs alone. */
 bool tpck_rules_auto(const struct tpck_settings *settings);
 /* Whether a folder of TRANSPCKPT_FILES_EXCEPT has an absolute path. */
