@@ -388,6 +388,7 @@ int tpck_files_await(uint64_t order, uint64_t device)
 			failing_ns = now;
 		else if (now - failing_ns > GIVE_UP_NS)
 			break;
+		tpck_view_await(view, order);
 		tpck_view_tell(&view->news);
 		tpck_files_revive();
 		tpck_view_wait(&view->done, seen, LOOK_MS);
@@ -513,6 +514,7 @@ static TPCK_AT_START void wait_for_owed(double seconds)
 			tpck_log_warn("waiting until the program's files are durable (TRANSPCKPT_EXIT_WAIT_SEC=%.0f)", seconds);
 			said = true;
 		}
+		tpck_view_await(view, order);
 		tpck_view_tell(&view->news);
 		tpck_files_revive();
 		tpck_view_wait(&view->done, seen, LOOK_MS);

@@ -53,6 +53,7 @@ struct taking {
 	struct stat parent, there;
 	struct tpck_view_there seen; /* on the disk */
 	bool exists;
+	bool spare;               /* the agent may have made memory ready */
 	bool remote;              /* several nodes have its file system mounted: what is written there waits for a network */
 	const char *name;
 	mode_t mode;
@@ -158,9 +159,9 @@ static void keep_attributes(const struct taking *t, int fd)
 	tpck_files_keep_attributes(t->old ? t->old : from, fd);
 }
 
-static int make_bytes(struct taking *t, enum tpck_view_kind kind, uint64_t pattern)
+static int make_bytes(struct taking *t, uint64_t pattern)
 {
-	int fd = kind == TPCK_VIEW_MEMORY ? spare_file(t, pattern, t->path) : new_file(t->path, t->flags, t->mode);
+	int fd = t->spare ? spare_file(t, pattern, t->path) : new_file(t->path, t->flags, t->mode);
 
 	if (fd >= 0 && t->exists && syscall(SYS_fchmod, fd, t->there.st_mode & 07777)) {
 		syscall(SYS_close, fd);
@@ -197,8 +198,9 @@ static int take(struct taking *t)
 	wanted = (last != UINT64_MAX || t->remote) && !t->unsure;
 	if (last == UINT64_MAX)
 		last = 0;
-	if (wanted && fitting && tpck_files_room_for(view, t->parent.st_dev, last, spare_bytes(pattern)))
+	if (wanted && fitting && tpck_files_room_for(view, t->parent.st_dev, last, last < TPCK_VIEW_SPARE_LEAST ? 0 : spare_bytes(pattern)))
 		kind = TPCK_VIEW_MEMORY;
+	t->spare = kind == TPCK_VIEW_MEMORY && last >= TPCK_VIEW_SPARE_LEAST;
 	entry = tpck_view_add(view, t->parent.st_dev, t->parent.st_ino, t->path, t->name, kind);
 	if (entry) {
 		index = (uint32_t)(entry - view->entry);
@@ -223,7 +225,7 @@ static int take(struct taking *t)
 		tpck_files_say_small();
 	if (!entry)
 		return -1;
-	fd = make_bytes(t, kind, pattern);
+	fd = make_bytes(t, pattern);
 	if (fd >= 0 && tpck_files_writes(fd, index, serial, kind == TPCK_VIEW_MEMORY ? tpck_files_limit(last) : UINT64_MAX)) {
 		is_there(view, index, serial);
 		tpck_files_taken(view);

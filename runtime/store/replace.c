@@ -217,8 +217,8 @@ static void copy_attributes(int from, int to)
 	}
 }
 
-/* All but the bytes; then it goes to the disk. */
-static int finish(int bytes, int fd, const struct stat *from)
+/* All but the bytes; then it goes to the disk, unless somebody else sees to that. */
+static int finish(int bytes, int fd, const struct stat *from, bool sync)
 {
 	struct stat to;
 
@@ -226,7 +226,8 @@ static int finish(int bytes, int fd, const struct stat *from)
 	/* A folder may give its group to what is made in it: one that the program chose goes before. */
 	if (!fstat(fd, &to) && to.st_gid != from->st_gid && from->st_gid != getegid())
 		(void)!fchown(fd, (uid_t)-1, from->st_gid);
-	if (fchmod(fd, from->st_mode & 07777) || futimens(fd, (const struct timespec[2]){from->st_atim, from->st_mtim}) || fsync(fd))
+	if (fchmod(fd, from->st_mode & 07777) || futimens(fd, (const struct timespec[2]){from->st_atim, from->st_mtim}) ||
+	    (sync && fsync(fd)))
 		return -errno;
 	return 0;
 }
@@ -296,8 +297,9 @@ int tpck_replace_ahead(int bytes, int folder, const char *part, struct tpck_ahea
 
 /* ---- the copy --------------------------------------------------------------------------------- */
 
-int tpck_replace_copy(int bytes, int folder, const char *part, const char *name, struct tpck_ahead *ahead,
-		      const struct tpck_sums *before, struct tpck_sums **sums, struct tpck_error *err)
+/* `kept`: gets the part, open, which is not synced then; NULL: it is synced, and closed. */
+static int copy(int bytes, int folder, const char *part, const char *name, struct tpck_ahead *ahead, const struct tpck_sums *before,
+		struct tpck_sums **sums, int *kept, struct tpck_error *err)
 {
 	struct copying c = {.from = bytes};
 	char made[PART_NAME];
@@ -324,7 +326,7 @@ int tpck_replace_copy(int bytes, int folder, const char *part, const char *name,
 	if (*sums)
 		(*sums)->modified = from.st_mtim;
 	c.before = *sums ? before : NULL;
-	c.piece = malloc(TPCK_SUMS_CHUNK);
+	c.piece = malloc(c.size < TPCK_SUMS_CHUNK ? (size_t)c.size + 1 : TPCK_SUMS_CHUNK);
 	c.other = c.before ? malloc(TPCK_SUMS_CHUNK) : NULL;
 	if (!c.other)
 		c.before = NULL;
@@ -337,8 +339,10 @@ int tpck_replace_copy(int bytes, int folder, const char *part, const char *name,
 	if (ahead)
 		tpck_replace_ahead_end(ahead);
 	if (!rc)
-		rc = finish(bytes, fd, &from);
-	if (close(fd) && !rc)
+		rc = finish(bytes, fd, &from, !kept);
+	if (kept && !rc)
+		*kept = fd;
+	else if (close(fd) && !rc)
 		rc = -errno;
 	if (!rc && strcmp(made, part) != 0 && renameat(folder, made, folder, part))
 		rc = -errno;
@@ -349,6 +353,20 @@ int tpck_replace_copy(int bytes, int folder, const char *part, const char *name,
 	if (rc)
 		unlinkat(folder, made, 0);
 	return rc ? tpck_error_set(err, -rc, "writing %s", name) : 0;
+}
+
+int tpck_replace_copy(int bytes, int folder, const char *part, const char *name, struct tpck_ahead *ahead,
+		      const struct tpck_sums *before, struct tpck_sums **sums, struct tpck_error *err)
+{
+	return copy(bytes, folder, part, name, ahead, before, sums, NULL, err);
+}
+
+int tpck_replace_copy_unsynced(int bytes, int folder, const char *part, const char *name, const struct tpck_sums *before,
+			       struct tpck_sums **sums, int *made, struct tpck_error *err)
+{
+	if (!faccessat(folder, part, F_OK, AT_SYMLINK_NOFOLLOW))
+		return tpck_error_set(err, EEXIST, "making a file beside %s", name);
+	return copy(bytes, folder, part, name, NULL, before, sums, made, err);
 }
 
 /* ---- what a disk may have lost ---------------------------------------------------------------- */
@@ -408,7 +426,7 @@ int tpck_replace_rewrite(int bytes, int folder, const char *part, const char *na
 		at += rc ? 0 : (uint64_t)got;
 	}
 	if (!rc)
-		rc = finish(bytes, c.to, &from);
+		rc = finish(bytes, c.to, &from, true);
 	if (c.to >= 0 && close(c.to) && !rc)
 		rc = -errno;
 	if (!rc && renameat(folder, made, folder, part))

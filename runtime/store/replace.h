@@ -24,6 +24,11 @@ struct tpck_ahead;
 int tpck_replace_copy(int bytes, int folder, const char *part, const char *name, struct tpck_ahead *ahead,
 		      const struct tpck_sums *before, struct tpck_sums **sums, struct tpck_error *err);
 
+/* The same of a part that is not there yet, else -EEXIST, and nobody has waited for the disk: the caller syncs *made, which is the part
+ * open for writing, and closes it. */
+int tpck_replace_copy_unsynced(int bytes, int folder, const char *part, const char *name, const struct tpck_sums *before,
+			       struct tpck_sums **sums, int *made, struct tpck_error *err);
+
 /* A part that is written while its file still grows. All zero but fd, -1: there is none. */
 struct tpck_ahead {
 	int fd;

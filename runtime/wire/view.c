@@ -297,6 +297,14 @@ void tpck_view_tell(_Atomic uint32_t *futex)
 	syscall(SYS_futex, futex, FUTEX_WAKE, 0x7fffffff, NULL, NULL, 0);
 }
 
+void tpck_view_await(struct tpck_view *view, uint64_t order)
+{
+	uint64_t before = atomic_load(&view->awaited);
+
+	while (before < order && !atomic_compare_exchange_weak(&view->awaited, &before, order))
+		;
+}
+
 void tpck_view_wait(_Atomic uint32_t *futex, uint32_t seen, long ms)
 {
 	struct timespec limit = {ms / 1000, ms % 1000 * 1000000};

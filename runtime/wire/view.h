@@ -35,6 +35,7 @@ enum {
 	TPCK_VIEW_HOLDERS = 4,
 	TPCK_VIEW_NAME = 256,
 	TPCK_VIEW_PATH = 4096,
+	TPCK_VIEW_SPARE_LEAST = 64 << 10, /* files of this size on may find memory that is ready */
 };
 
 enum tpck_view_state {
@@ -170,6 +171,7 @@ struct tpck_view {
 	_Atomic uint32_t copies;     /* how many peers take copies, and one more; 0: that is not known yet */
 	_Atomic uint64_t replicated; /* what is owed up to this order has its copies */
 	_Atomic int32_t ring;        /* a process that had files open for writing and had a ring (io_uring), the last one that was seen */
+	_Atomic uint64_t awaited;    /* somebody waits, or has waited, for what is owed up to this order */
 	/* The first unused one is taken: behind one that never was (no inode, no serial) there is none, nor are there pages of memory. */
 	struct tpck_view_folder folder[TPCK_VIEW_FOLDERS];
 	struct tpck_view_entry entry[TPCK_VIEW_ENTRIES];
@@ -198,6 +200,8 @@ bool tpck_view_sweep(struct tpck_view *view, const char *job_folder, char *lost)
 void tpck_view_aside_name(char aside[TPCK_VIEW_NAME], const char *name);
 /* Wakes the agent, or those that wait for it. */
 void tpck_view_tell(_Atomic uint32_t *futex);
+/* Somebody waits for what is owed up to this order: the agent is not to gather it. */
+void tpck_view_await(struct tpck_view *view, uint64_t order);
 /* Waits until *futex is not `seen` any more, at most so long. */
 void tpck_view_wait(_Atomic uint32_t *futex, uint32_t seen, long ms);
 /* SHM/JOB/files/SERIAL. */

@@ -21,6 +21,10 @@
 /* How often the processes are looked at that write. */
 #define SWEEP_NS 100000000ull
 enum { OPEN_MS = 100, WRITTEN_MS = 10, PATIENCE_MS = 5 };
+/* Files that are closed in quick succession are gathered, for at most GATHER_MS, as long as more come, unless somebody waits for
+ * them: to put each at its path alone keeps the processors and the journal busy that the program makes the next ones with.
+ * SUCCESSION_MS: so soon behind one that was put at its path, or closed, another one is of the same succession. */
+enum { GATHER_MS = 200, SUCCESSION_MS = 10, GATHERED_BYTES = 1 << 20 };
 
 struct files files = {
 	.prepared_lock = PTHREAD_MUTEX_INITIALIZER, .spare_lock = PTHREAD_MUTEX_INITIALIZER, .ahead_lock = PTHREAD_MUTEX_INITIALIZER,
@@ -108,9 +112,13 @@ bool files_is_syncing(uint64_t serial)
 
 bool files_is_publishing(uint64_t serial)
 {
-	for (unsigned i = 0; i < FILES_LANES; i++)
-		if (files.lane[i].serial == serial)
+	for (const struct lane *lane = files.lane; lane < files.lane + FILES_LANES; lane++) {
+		if (lane->serial == serial)
 			return true;
+		for (unsigned i = 0; i < lane->grouped; i++)
+			if (lane->group[i] == serial)
+				return true;
+	}
 	return false;
 }
 
@@ -230,6 +238,8 @@ static enum work next(struct lane *lane)
 		files_choose(first, &lane->chosen);
 		lane->serial = first->serial;
 		lane->device = lane->chosen.folder.device;
+		lane->gathers = !first->error && first->kind != TPCK_VIEW_PLAIN && !first->goes_on && first->bytes < GATHERED_BYTES &&
+				!tpck_view_after_all(first);
 		lane->disk = disk_of(lane->device);
 		work = PUBLISH;
 	}
@@ -384,14 +394,36 @@ void files_is_busy(struct lane *lane)
 		tpck_view_tell(&next->turn);
 }
 
+static void gather(const struct lane *lane)
+{
+	const uint64_t ms = 1000000, begun = tpck_clock_monotonic_ns();
+	uint64_t now = begun, last = begun;
+	uint32_t news = files.view->news;
+
+	if (!lane->gathers || begun - lane->disk->put_ns > SUCCESSION_MS * ms)
+		return;
+	while (!files.stop && files.view->awaited < lane->chosen.order && now - begun < GATHER_MS * ms && now - last < SUCCESSION_MS * ms) {
+		usleep(1000);
+		now = tpck_clock_monotonic_ns();
+		if (files.view->news != news) {
+			news = files.view->news;
+			last = now;
+		}
+	}
+}
+
 static void publish(struct lane *lane)
 {
 	const struct chosen *chosen = &lane->chosen;
 	struct tpck_error err = {0};
+	unsigned put;
 	int rc;
 
 	files_is_busy(lane);
-	rc = files_publish(lane, &err);
+	gather(lane);
+	rc = files_publish_group(lane, &put, &err);
+	if (!rc && !put)
+		rc = files_publish(lane, &err);
 	if (rc == -EAGAIN) {
 		leave_for_now(lane);
 	} else if (rc && (dropped(chosen, rc) || outdated(lane))) {
@@ -400,10 +432,11 @@ static void publish(struct lane *lane)
 		failed(lane, rc, &err);
 	} else {
 		succeeded(lane);
-		if (chosen->kind == TPCK_VIEW_MEMORY || (chosen->kind == TPCK_VIEW_DIRECT && !chosen->until_sync))
+		if (!put && (chosen->kind == TPCK_VIEW_MEMORY || (chosen->kind == TPCK_VIEW_DIRECT && !chosen->until_sync)))
 			files_want_spare(chosen->pattern);
 	}
 	if (tpck_view_lock(files.view)) {
+		lane->disk->put_ns = tpck_clock_monotonic_ns();
 		lane->serial = 0;
 		tpck_view_unlock(files.view);
 	}

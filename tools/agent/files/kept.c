@@ -124,7 +124,7 @@ static uint64_t largest(void)
 
 static bool fits(uint64_t bytes, uint64_t next)
 {
-	struct tpck_cgroup_room room = files_groups_room();
+	struct tpck_cgroup_room room = files_groups_room(bytes);
 	struct statvfs shm;
 
 	/* The program takes files into memory while there is room for them on the tmpfs: there must be for the largest. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of the publisher share. Lanes put what was closed at its path, each on another disk at a time (files.c, publish.c); the
- * first one also copies what is being written (ahead.c), and makes memory for what comes next (spare.c); what was
- * published is kept in memory while there is room (kept.c, second.c); syncers do what somebody waits for in fsync() (sync.c). What is owed
- * is told to those who have copies of it sent to other nodes (owed.c). */
+/* What the parts of the publisher share. Lanes put what was closed at its path, each on another disk at a time (files.c, publish.c),
+ * small files together (group.c); the first one also copies what is being written (ahead.c), and makes memory for what comes next
+ * (spare.c); what was published is kept in memory while there is room (kept.c, second.c); syncers do what somebody waits for in
+ * fsync() (sync.c). What is owed is told to those who have copies of it sent to other nodes (owed.c). */
 #ifndef TPCK_TOOLS_AGENT_FILES_PRIVATE_H
 #define TPCK_TOOLS_AGENT_FILES_PRIVATE_H
 
@@ -20,6 +20,9 @@
 
 struct tpck_sums;
 
+/* From how many small files on that are owed to one file system they are published as a group, and how many at most: each has two
+ * descriptors of the agent meanwhile. */
+enum { FILES_GROUP_LEAST = 8, FILES_GROUP = 256 };
 enum { FILES_PREPARED = 64, FILES_SYNCED = 64, FILES_SPARES = 64, FILES_IDLE_MS = 1000, FILES_LIMITED_MS = 100 };
 /* A disk that hangs has one lane at most and so many syncers, which begin when they are needed: it holds up those alone that write to
  * it, as long as there are a lane and a syncer left. */
@@ -74,6 +77,7 @@ struct syncer {
 struct disk {
 	uint64_t device, used_ns;
 	uint64_t retry_ns; /* not before */
+	uint64_t put_ns;   /* when a lane was at it last */
 	double backoff_sec; /* 0: the last attempt worked */
 	char said[sizeof ((struct tpck_error *)0)->text];
 	uint64_t waiting_serial, waiting_ns; /* the entry that somebody still may write, since when it has not changed */
@@ -88,6 +92,9 @@ struct lane {
 	_Atomic bool asleep;
 	_Atomic uint32_t turn;    /* futex: the one before has become busy */
 	uint64_t serial, device; /* what it is at, and where; 0: nothing. Under the view's lock, as a syncer's */
+	bool gathers;             /* it is one of which more may come in a moment */
+	unsigned grouped;         /* how many it is at together, the first one among them. Under the view's lock, as what they are */
+	uint64_t group[FILES_GROUP];
 	struct disk *disk;
 	bool lost;                /* what the disk has lost of it is nowhere else */
 	struct chosen chosen;
@@ -133,6 +140,17 @@ void files_look_at_open(struct lane *lane);
 /* The entry if it is still what was chosen. */
 struct tpck_view_entry *files_still(const struct chosen *chosen);
 
+/* What the program did in the folder comes to the disk before what is owed to it; and: the folder is as it is on the disk. */
+void files_sync_before(struct lane *lane, int folder);
+void files_sync_note(struct lane *lane, int folder);
+/* A sync of its part has failed, or none has by now: 0. */
+void files_note_suspect(const struct chosen *chosen, int error);
+/* What is at its path is as `put` says; takes the digests, NULL: they are taken later. */
+void files_note_sums(const struct chosen *chosen, const struct stat *put, struct tpck_sums *sums);
+/* Of many small files that are owed to the lane's file system those that are plain, from the one that it has chosen on. *put: so many
+ * are at their paths; 0 and no error: it is to be published alone. An error is that of the lane's chosen file, which is another one
+ * then. */
+int files_publish_group(struct lane *lane, unsigned *put, struct tpck_error *err);
 /* Puts what the lane has chosen at its path, or takes it from there. -EAGAIN: somebody still writes, or it has changed meanwhile. */
 int files_publish(struct lane *lane, struct tpck_error *err);
 /* Removes the part of one that is not in the table any more. */
@@ -146,6 +164,10 @@ bool files_folder_gone(const struct tpck_view_folder *folder);
 
 /* Makes the part of `bytes` beside its target, and syncs it; `ahead`: what there is of it, or NULL. */
 int files_copy(const struct chosen *chosen, int bytes, int folder, struct tpck_ahead *ahead, struct tpck_error *err);
+/* The same, not synced: *part is to be, and closed; -1: a sync has made it. -EEXIST: it has been made, and not of what there is
+ * now. The digests are the caller's. `share`: it may have blocks of the save before. */
+int files_copy_unsynced(const struct chosen *chosen, int bytes, int folder, bool share, int *part, struct tpck_sums **sums,
+			struct tpck_error *err);
 /* The digests of the part; the caller's from here on. */
 struct tpck_sums *files_prepared_sums(const struct chosen *chosen);
 /* False: there is nothing to sync. */
@@ -182,8 +204,9 @@ void files_forget(const struct chosen *chosen);
 void files_yield(uint64_t bytes);
 /* Those that an agent left that died. */
 void files_adopt_kept(void);
-/* What the control groups of the agent, and of who wrote last, leave: the tighter of them. */
-struct tpck_cgroup_room files_groups_room(void);
+/* What the control groups of the agent, and of who wrote last, leave: the tighter of them. For so many bytes: where they are few the
+ * answer may be that of a moment ago. */
+struct tpck_cgroup_room files_groups_room(uint64_t bytes);
 /* Kept copies and spares make way for what the program needs itself. True: there are some, and they may have to soon. */
 bool files_relieve(void);
 /* What all spares in the list take; `oldest` gets the name of the one that has waited longest. */

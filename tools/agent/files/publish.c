@@ -53,7 +53,7 @@ static struct synced *synced_of(struct lane *lane, const struct stat *folder)
 
 /* What the program itself did in the folder before it closed the file comes to the disk before the file: a rename of one
  * that is at its path already, say. A folder that is new here may be new in the one above. */
-static void sync_before(struct lane *lane, int folder)
+void files_sync_before(struct lane *lane, int folder)
 {
 	struct synced *synced;
 	struct stat now;
@@ -75,7 +75,7 @@ static void sync_before(struct lane *lane, int folder)
 	}
 }
 
-static void sync_note(struct lane *lane, int folder)
+void files_sync_note(struct lane *lane, int folder)
 {
 	struct stat now;
 
@@ -131,7 +131,7 @@ void files_clear_part(const struct chosen *chosen, int folder)
 		unlinkat(folder, chosen->part, 0);
 }
 
-static void note_sums(const struct chosen *chosen, const struct stat *put, struct tpck_sums *sums)
+void files_note_sums(const struct chosen *chosen, const struct stat *put, struct tpck_sums *sums)
 {
 	char path[TPCK_VIEW_PATH + TPCK_VIEW_NAME];
 
@@ -139,7 +139,7 @@ static void note_sums(const struct chosen *chosen, const struct stat *put, struc
 	sums_published(chosen->pattern, path, put, sums);
 }
 
-static void note_suspect(const struct chosen *chosen, int error)
+void files_note_suspect(const struct chosen *chosen, int error)
 {
 	struct tpck_view_entry *entry;
 
@@ -165,14 +165,14 @@ static int sync_part(struct lane *lane, int bytes, int part_folder, struct tpck_
 		/* One with other names is at one of them, by the program itself; one that goes on is not to be another. */
 		if (chosen->linked || chosen->goes_on)
 			return rc;
-		note_suspect(chosen, -rc);
+		files_note_suspect(chosen, -rc);
 	}
 	lane->lost = !tpck_replace_cached(bytes);
 	if (lane->lost)
 		return tpck_error_set(err, EIO, "writing %s, of which the disk has lost some", chosen->name);
 	rc = tpck_replace_rewrite(bytes, part_folder, chosen->part, chosen->name, err);
 	if (!rc)
-		note_suspect(chosen, 0);
+		files_note_suspect(chosen, 0);
 	return rc;
 }
 
@@ -250,7 +250,7 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 			rc = -EAGAIN;
 	}
 	if (!rc)
-		sync_before(lane, folder);
+		files_sync_before(lane, folder);
 	if (!rc && bytes >= 0)
 		fstat(bytes, &found);
 	if (!rc && bytes >= 0 && chosen->orphan)
@@ -283,7 +283,7 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 		if (!rc && chosen->linked)
 			unlinkat(part_folder, chosen->part, 0);
 		if (!rc)
-			sync_note(lane, folder);
+			files_sync_note(lane, folder);
 		if (chosen->kind == TPCK_VIEW_MEMORY)
 			sums = files_prepared_sums(chosen);
 		/* Before others may change it, or give its folder another name. */
@@ -296,7 +296,7 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 			say_orphan(chosen, aside);
 		/* What its writer goes on with is another file in a moment. */
 		if (!rc && put.st_mode && !chosen->goes_on)
-			note_sums(chosen, &put, sums);
+			files_note_sums(chosen, &put, sums);
 		else
 			tpck_sums_free(sums);
 		if (!rc && aside && chosen->kind == TPCK_VIEW_MEMORY)
@@ -357,7 +357,7 @@ static int publish_plain(const struct chosen *chosen, struct tpck_error *err)
 		rc = tpck_error_set(err, errno, "syncing the folder of %s", chosen->name);
 	end_commit(chosen, rc, (uint64_t)found.st_size, 0);
 	if (!rc && fd >= 0 && found.st_ino == chosen->inode) {
-		note_sums(chosen, &found, NULL);
+		files_note_sums(chosen, &found, NULL);
 		files_keep_later(chosen, &found);
 	}
 	if (fd >= 0)

@@ -13,7 +13,7 @@
 
 #include "tools/agent/files/private.h"
 
-enum { SPARE_LEAST = 64 << 10, PIECE_BYTES = 2 << 20 };
+enum { PIECE_BYTES = 2 << 20 };
 
 uint64_t files_spare_bytes(DIR *list, char oldest[64])
 {
@@ -142,7 +142,7 @@ bool files_spares(void)
 static bool make_way(uint64_t bytes)
 {
 	uint64_t limit = files.agent->settings.memory / 2, used = files.view->memory_bytes + bytes;
-	struct tpck_cgroup_room room = files_groups_room();
+	struct tpck_cgroup_room room = files_groups_room(bytes);
 	char oldest[64];
 	DIR *list;
 
@@ -163,7 +163,7 @@ static void make_from(uint64_t pattern, int old, uint64_t old_bytes)
 	struct statvfs shm;
 	int fd;
 
-	if (bytes == UINT64_MAX || bytes < SPARE_LEAST)
+	if (bytes == UINT64_MAX || bytes < TPCK_VIEW_SPARE_LEAST)
 		return;
 	spare_name(name, sizeof name, pattern, "");
 	if (access(name, F_OK) == 0)

@@ -62,6 +62,34 @@ static bool is_prepared(const struct chosen *chosen, const struct stat *found)
 	return is;
 }
 
+/* The save before it. One that was written by another name: an agent before this one left only the name that it has at last. */
+static struct tpck_sums *save_before(const struct chosen *chosen)
+{
+	struct tpck_sums *before = sums_before(chosen->pattern);
+
+	return before ? before : sums_before(tpck_view_pattern(chosen->folder.path, chosen->name));
+}
+
+int files_copy_unsynced(const struct chosen *chosen, int bytes, int folder, bool share, int *part, struct tpck_sums **sums,
+			struct tpck_error *err)
+{
+	struct tpck_sums *before;
+	struct stat found;
+	int rc;
+
+	*part = -1;
+	if (fstat(bytes, &found))
+		return tpck_error_set(err, errno, "reading what %s is to hold", chosen->name);
+	if (is_prepared(chosen, &found) && faccessat(folder, chosen->part, F_OK, 0) == 0) {
+		*sums = files_prepared_sums(chosen);
+		return 0;
+	}
+	before = share ? save_before(chosen) : NULL;
+	rc = tpck_replace_copy_unsynced(bytes, folder, chosen->part, chosen->name, before, sums, part, err);
+	tpck_sums_free(before);
+	return rc;
+}
+
 int files_copy(const struct chosen *chosen, int bytes, int folder, struct tpck_ahead *ahead, struct tpck_error *err)
 {
 	struct tpck_sums *before, *sums;
@@ -72,10 +100,7 @@ int files_copy(const struct chosen *chosen, int bytes, int folder, struct tpck_a
 		return tpck_error_set(err, errno, "reading what %s is to hold", chosen->name);
 	if (is_prepared(chosen, &found) && faccessat(folder, chosen->part, F_OK, 0) == 0)
 		return 0;
-	before = sums_before(chosen->pattern);
-	/* One that was written by another name: an agent before this one left only the name that it has at last. */
-	if (!before)
-		before = sums_before(tpck_view_pattern(chosen->folder.path, chosen->name));
+	before = save_before(chosen);
 	rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, ahead, before, &sums, err);
 	tpck_sums_free(before);
 	if (!rc)
