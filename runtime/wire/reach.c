@@ -29,14 +29,21 @@ enum { START_MS = 5000, GIVE_UP_MS = 300 };
 /* Descriptors of ours lie high, out of the way of the numbers that the program gets. */
 int tpck_reach_high(int fd)
 {
+	static _Atomic long from;
 	struct rlimit limit;
-	int moved;
+	int moved = -1;
 
 	if (fd < 0)
 		return fd;
-	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur > 4096)
-		limit.rlim_cur = 1024;
-	moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, (long)(limit.rlim_cur / 2));
+	/* Where it was good a moment ago it mostly is. */
+	if (from)
+		moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, from);
+	if (moved < 0) {
+		if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur > 4096)
+			limit.rlim_cur = 1024;
+		from = (long)(limit.rlim_cur / 2);
+		moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, from);
+	}
 	if (moved < 0)
 		return fd;
 	syscall(SYS_close, fd);

@@ -17,6 +17,9 @@ static const char *const tools[] = {
 	/* copying */
 	"cp", "mv", "ln", "install", "dd", "cat", "tee", "head", "tail", "split", "csplit", "sort", "sed", "gawk", "mawk", "original-awk", "patch", "rm",
 	"rsync", "scp", "sftp", "sftp-server", "curl", "wget", "aria2c", "rclone", "s5cmd", "azcopy", "ssh",
+	/* looking */
+	"ls", "dir", "vdir", "du", "df", "stat", "tree", "file", "wc", "cmp", "diff", "grep", "less", "more", "cksum", "b2sum", "md5sum", "sha1sum",
+	"sha256sum", "sha512sum",
 	/* packing */
 	"tar", "bsdtar", "cpio", "bsdcpio", "zip", "unzip", "gzip", "pigz", "bzip2", "pbzip2", "xz", "zstd", "lz4", "brotli", "7z", "7za", "7zr", "7zz", "ar",
 	/* version control */

@@ -23,6 +23,7 @@ TOOLS = {
     "ninja": None, "cc1": None, "x86_64-linux-gnu-gcc-12": None, "x86_64-linux-gnu-ld.bfd": None, "rustc": None, "nvcc": None, "dpkg-deb": None, "rpm": None,
     "pacman": None, "vim.basic": None, "nano": None, "ed": None, "sqlite3": ["sqlite3", "model.ckpt", "create table t(x); insert into t values(1)"], "ffmpeg": None, "jq": None,
     "srun": None, "mpirun": ["mpirun", "--version"], "env": ["env", "cp", "a.pt", "b.pt"], "timeout": ["timeout", "5", "cp", "a.pt", "b.pt"],
+    "ls": ["ls", "-lR", "."], "du": ["du", "."], "stat": None, "diff": None, "sha256sum": ["sha256sum", "a.pt"],
     "find": ["find", "a.pt", "-exec", "cp", "{}", "b.pt", ";"],
 }
 # Taken.
