@@ -364,6 +364,9 @@ static int owed(const struct tpck_view *view, uint64_t order, uint64_t device)
 		if (entry->state != TPCK_VIEW_OPEN && error <= 0 &&
 		    (entry->order <= all || (entry->order <= order && tpck_view_device_of(view, entry) == device)))
 			error = entry->error;
+		/* Nothing has one, and of thousands the first says that something is left. */
+		if (!error && !view->failing)
+			break;
 	}
 	return error;
 }

@@ -78,8 +78,8 @@ static bool is_like(const char *glob, const char *name)
 		if (*glob == '*') {
 			star = ++glob;
 			from = name;
-		} else if (strncmp(glob, "[0-9]", 5) == 0 ? *name >= '0' && *name <= '9' : *glob == *name) {
-			glob += *glob == '[' ? 5 : 1;
+		} else if (*glob == '[' ? *name >= '0' && *name <= '9' : *glob == *name) {
+			glob += *glob == '[' ? strlen("[0-9]") : 1;
 			name++;
 		} else if (star) {
 			glob = star;
@@ -88,7 +88,9 @@ static bool is_like(const char *glob, const char *name)
 			return false;
 		}
 	}
-	return !glob[strspn(glob, "*")];
+	while (*glob == '*')
+		glob++;
+	return !*glob;
 }
 
 static const char *one_of(const char *name, const char *const *globs, size_t count)

@@ -551,6 +551,9 @@ static void *lane_main(void *argument)
 		if (work != NOTHING)
 			look_at_writers(lane);
 		tpck_view_wait(&files.view->news, seen, work == SOON ? WRITTEN_MS : OPEN_MS);
+		/* With thousands in the table a look at each closing is what the program would wait for. */
+		if (files.view->used > FILES_GROUP)
+			usleep(PATIENCE_MS * 1000);
 	}
 	return NULL;
 }

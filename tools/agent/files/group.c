@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/store/replace.h"
 #include "runtime/store/sync_all.h"
 #include "tools/agent/files/owed.h"
@@ -101,12 +102,12 @@ static bool is_plain(const struct tpck_view_entry *entry)
 	return entry->kind == TPCK_VIEW_DIRECT && files.view->folder[entry->part_folder].device == tpck_view_device_of(files.view, entry);
 }
 
-/* The lane has claimed the first one: no other is at its file system. What is claimed here no sync begins with. */
+/* No other lane is at the file system. What is claimed here no sync begins with. */
 static unsigned claim(struct lane *lane, const struct candidate *found, unsigned count)
 {
 	unsigned claimed = 0;
 
-	if (!count || found[0].serial != lane->serial || !tpck_view_lock(files.view))
+	if (!count || !tpck_view_lock(files.view))
 		return 0;
 	while (claimed < count && claimed < FILES_GROUP) {
 		const struct tpck_view_entry *entry = tpck_view_by_serial(files.view, found[claimed].index, found[claimed].serial);
@@ -378,11 +379,34 @@ static int commit(struct lane *lane, struct group *group, unsigned *put, struct 
 	return rc;
 }
 
+/* The next of them, as far as they are plain; `first`: the first one must be what the lane has chosen. How many were to come; *put: have
+ * come. */
+static unsigned publish_some(struct lane *lane, struct group *group, const struct candidate *found, unsigned count, bool first,
+			     unsigned *put, struct tpck_error *err, int *rc)
+{
+	unsigned claimed = first && found[0].serial != lane->serial ? 0 : claim(lane, found, count);
+
+	*put = 0;
+	*rc = 0;
+	if (claimed >= (first ? FILES_GROUP_LEAST : 1)) {
+		group->count = 0;
+		prepare_all(lane, group, found, claimed);
+		sync_all(group);
+		if (group->count)
+			*rc = commit(lane, group, put, err);
+	}
+	if (claimed)
+		let_go(lane);
+	while (group->folders)
+		close(group->folder[--group->folders]);
+	return claimed;
+}
+
 int files_publish_group(struct lane *lane, unsigned *put, struct tpck_error *err)
 {
 	struct candidate *found;
-	struct group *group;
-	unsigned count, claimed;
+	struct group *group = NULL;
+	unsigned count, claimed = 0, some = 0;
 	int rc = 0;
 
 	*put = 0;
@@ -390,19 +414,19 @@ int files_publish_group(struct lane *lane, unsigned *put, struct tpck_error *err
 	if (files.view->used < FILES_GROUP_LEAST || owed_view())
 		return 0;
 	found = candidates(lane, &count);
-	claimed = found && count >= FILES_GROUP_LEAST ? claim(lane, found, count) : 0;
-	group = claimed >= FILES_GROUP_LEAST ? malloc(sizeof *group) : NULL;
-	if (group) {
-		group->count = group->folders = 0;
-		prepare_all(lane, group, found, claimed);
-		sync_all(group);
-		if (group->count)
-			rc = commit(lane, group, put, err);
-		while (group->folders)
-			close(group->folder[--group->folders]);
+	if (found && count >= FILES_GROUP_LEAST)
+		group = malloc(sizeof *group);
+	if (group)
+		group->folders = 0;
+	/* What closes meanwhile has its place behind these: thousands are looked for once. */
+	while (group && *put < count && some == claimed && !rc && !files.stop) {
+		claimed = publish_some(lane, group, found + *put, count - *put, !*put, &some, err, &rc);
+		*put += some;
+		if (!claimed)
+			break;
+		lane->busy_ns = tpck_clock_monotonic_ns();
+		tpck_view_tell(&files.view->done);
 	}
-	if (claimed)
-		let_go(lane);
 	free(group);
 	free(found);
 	return rc;
