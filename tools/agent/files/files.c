@@ -24,7 +24,7 @@ enum { OPEN_MS = 100, WRITTEN_MS = 10, PATIENCE_MS = 5 };
 /* Files that are closed in quick succession are gathered, for at most GATHER_MS, as long as more come, unless somebody waits for
  * them: to put each at its path alone keeps the processors and the journal busy that the program makes the next ones with.
  * SUCCESSION_MS: so soon behind one that was put at its path, or closed, another one is of the same succession. */
-enum { GATHER_MS = 200, SUCCESSION_MS = 10, GATHERED_BYTES = 1 << 20 };
+enum { GATHER_MS = 500, SUCCESSION_MS = 10, GATHERED_BYTES = 1 << 20 };
 
 struct files files = {
 	.prepared_lock = PTHREAD_MUTEX_INITIALIZER, .spare_lock = PTHREAD_MUTEX_INITIALIZER, .ahead_lock = PTHREAD_MUTEX_INITIALIZER,
