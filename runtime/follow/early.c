@@ -265,7 +265,8 @@ void tpck_early_changes(int folder, const char *path, bool follow)
 
 	if (!atomic_load(&on) || !used || !path)
 		return;
-	if (atomic_fetch_add_explicit(&changes, 1, memory_order_relaxed) % CHANGES == CHANGES - 1) {
+	/* Going into all takes more of a stack than a thread may have that was given a small one. */
+	if (atomic_fetch_add_explicit(&changes, 1, memory_order_relaxed) % CHANGES == CHANGES - 1 && syscall(SYS_gettid) == getpid()) {
 		tpck_early_settle();
 		return;
 	}

@@ -195,7 +195,7 @@ void tpck_follow_version_name(char *path, size_t size, uint64_t digest, uint64_t
 }
 
 /* Where a symbolic link leads, before that changes. */
-static void keep_link(const char *absolute, const struct stat *found)
+static __attribute__((noinline)) void keep_link(const char *absolute, const struct stat *found)
 {
 	char target[PATH_SIZE], entry[2 * PATH_SIZE + 32];
 	ssize_t got = syscall(SYS_readlink, absolute, target, sizeof target);
@@ -211,7 +211,7 @@ static void keep_link(const char *absolute, const struct stat *found)
 static void keep_version(const char *absolute, uint64_t digest, bool gone)
 {
 	const struct tpck_record_file *first = tpck_learnt_first(digest);
-	char kept[PATH_SIZE], making[PATH_SIZE + 16], entry[PATH_SIZE + 80];
+	char kept[TPCK_FOLLOW_FOLDER + 96], making[TPCK_FOLLOW_FOLDER + 128], entry[PATH_SIZE + 80];
 	struct stat found;
 	int from, to;
 
@@ -263,7 +263,7 @@ static int copy_bytes(int from, int to, uint64_t bytes)
 		ssize_t moved = syscall(SYS_copy_file_range, from, &at, to, &put, bytes - (uint64_t)at, 0);
 
 		if (moved <= 0) {
-			char buffer[65536];
+			char buffer[4096]; /* threads' stacks may be small */
 
 			moved = syscall(SYS_pread64, from, buffer, sizeof buffer, at);
 			if (moved <= 0)
