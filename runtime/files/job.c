@@ -202,7 +202,7 @@ static bool served(const struct tpck_view *view)
 
 	if (fd >= 0 && agent)
 		return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
-	return agent && tpck_view_process_started(agent);
+	return agent && tpck_view_agent_serves(agent);
 }
 
 static bool join(struct tpck_view *view, struct tpck_error *err)

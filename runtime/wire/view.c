@@ -314,7 +314,8 @@ void tpck_view_wait(_Atomic uint32_t *futex, uint32_t seen, long ms)
 
 /* ---- processes -------------------------------------------------------------------------------- */
 
-uint64_t tpck_view_process_started(int32_t pid)
+/* `alone`: it has ended once its first thread has. */
+static uint64_t started(int32_t pid, bool alone)
 {
 	char path[64], text[512], *at;
 	ssize_t got;
@@ -340,10 +341,20 @@ uint64_t tpck_view_process_started(int32_t pid)
 	ended = at[2] == 'Z';
 	for (int field = 2; at && field < 22; field++) {
 		at = strchr(at + 1, ' ');
-		if (at && field + 1 == 20 && ended && strtoull(at + 1, NULL, 10) <= 1)
+		if (at && field + 1 == 20 && ended && (alone || strtoull(at + 1, NULL, 10) <= 1))
 			return 0;
 	}
 	return at ? strtoull(at + 1, NULL, 10) + 2 : 0;
+}
+
+uint64_t tpck_view_process_started(int32_t pid)
+{
+	return started(pid, false);
+}
+
+bool tpck_view_agent_serves(int32_t pid)
+{
+	return started(pid, true) != 0;
 }
 
 struct tpck_view_holder *tpck_view_holder_of(struct tpck_view_entry *entry, int32_t pid, uint64_t started)

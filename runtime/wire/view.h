@@ -218,6 +218,9 @@ uint64_t tpck_view_pattern(const char *folder, const char *name);
  * does not say: it is not mounted, hides others' processes, or the caller is out of descriptors. */
 #define TPCK_VIEW_STARTED_UNKNOWN 1u
 uint64_t tpck_view_process_started(int32_t pid);
+/* Whether an agent's process goes on. One that was killed may be there for long, as a thread of it waits for a disk: its first thread,
+ * which never ends before the others by itself, has ended then. */
+bool tpck_view_agent_serves(int32_t pid);
 
 /* ---- with it ---- */
 static inline const struct tpck_view_key *tpck_view_key_of(const struct tpck_view_entry *entry)
