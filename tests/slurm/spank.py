@@ -154,7 +154,7 @@ class Trainer:
     def durable(self):
         """Steps on disk."""
         done = self.here.run([self.here.path("inst/bin/transpckpt"), "ls", "--json"], **self.settings)
-        return [row["step"] for row in json.loads(done.stdout or "[]") if "disk" in json.dumps(row)]
+        return [row["step"] for row in json.loads(done.stdout or "[]") if "disk" in row["where"]]
 
     def newest(self):
         """The newest step that could be gone on from, of each of its jobs (a task of an array is one)."""
