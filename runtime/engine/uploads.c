@@ -136,7 +136,8 @@ bool tpck_uploads_boundary(struct tpck_thread *self, const struct tpck_call *cal
 	}
 	if (!tpck_uploads_on())
 		return false;
-	if (!any)
+	/* Steps never go back. */
+	if (!any && engine->turns > engine->step + 1)
 		engine->step = engine->turns - 1;
 	return true;
 }
