@@ -14,6 +14,8 @@ import scripts
 
 # What the library says in a run that goes well.
 FINE = re.compile(r'transpckpt: (resuming at|live at|not resuming at|the snapshot of step \d+ does not hold what the device had|'
+                  # libuv, by which PyTorch's store speaks, has a ring.
+                  r'this process uses io_uring: |'
                   r'.* is written as ever, and so is all else there: this process changes a file in place in that folder$)')
 
 
