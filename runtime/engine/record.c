@@ -117,6 +117,17 @@ void tpck_record_mark(struct tpck_thread *thread)
 /* So much of what was read back the log holds itself, of which peers have copies and a resume reads less. */
 #define INLINE_BYTES (32ull << 20)
 
+/* How large a whole save may be: a program may make one before there is any image. */
+static uint64_t state_bytes(void)
+{
+	uint64_t most = atomic_load(&engine->control->image_bytes), asked = atomic_load(&engine->asked_room), blocks, bytes = 0, backed;
+
+	if (engine->arena)
+		tpck_arena_totals(engine->arena, &blocks, &bytes, &backed);
+	most = most > asked ? most : asked;
+	return most > bytes ? most : bytes;
+}
+
 /* Where the bytes of one copy go: into the log, or into a stash that the log refers to. NULL: nowhere, or they are there already. */
 static void *make_room(struct tpck_thread *self, const void *host, size_t bytes, bool queued, struct tpck_record_stashed *where)
 {
@@ -127,7 +138,7 @@ static void *make_room(struct tpck_thread *self, const void *host, size_t bytes,
 	where->bytes = 0;
 	if (bytes < TPCK_STASH_LEAST || tpck_log_bytes(engine->log) + bytes < few)
 		return tpck_log_append(engine->log, TPCK_RECORD_FROM_DEVICE, 0, self->id, 0, queued ? NULL : host, bytes);
-	tpck_stash_limit(limit + atomic_load(&engine->control->image_bytes));
+	tpck_stash_limit(limit + state_bytes());
 	why = queued ? tpck_stash_room(bytes, where, &piece) : tpck_stash_put(host, bytes, where);
 	if (why) {
 		tpck_log_fail(engine->log, why);
