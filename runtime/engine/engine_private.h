@@ -114,7 +114,7 @@ uint64_t tpck_memory_variable(const char *symbol, uint64_t bytes);
 /* No iteration is found, for that reason. False: uploads cannot be boundaries in its place; true: they are, or whether they are to be is looked at.
  * By the link's thread, now and then. */
 bool tpck_uploads_watch(const char *reason);
-/* They were in the run that this one goes on with; of `any` thread, read-backs too. */
+/* Uploads were boundaries in the run that this one goes on with; copies of `any` thread, read-backs too. */
 void tpck_uploads_go_on(bool any);
 bool tpck_uploads_any(void);
 /* An iteration has been found after all. */

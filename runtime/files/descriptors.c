@@ -199,7 +199,7 @@ TPCK_FILES_SLOW void tpck_files_seen_again(int fd)
 		(void)release(what, true);
 }
 
-/* It closed before what is closed just now. Where there are many, the agent finds it. */
+/* What the kernel has closed unseen closed before what is closed just now. Where there are many, the agent finds it. */
 static void release_unseen(uint32_t most)
 {
 	uint32_t some = atomic_load(&known);

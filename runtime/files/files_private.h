@@ -37,7 +37,7 @@ bool tpck_files_may(const char *path, int mode);
 int32_t tpck_files_pid(void);
 uint64_t tpck_files_started(void);
 bool tpck_files_may_take(void);
-/* It takes no more from here on. */
+/* The process takes no more files from here on. */
 void tpck_files_take_none(void);
 /* Whether files are recognised by more than globs that the user gave. */
 bool tpck_files_learns(void);

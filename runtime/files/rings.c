@@ -9,7 +9,7 @@
 #include "runtime/files/files_private.h"
 #include "runtime/wire/opened.h"
 
-/* Its first thread may have ended, and this one may have descriptors of its own. */
+/* The process's first thread may have ended, and this one may have descriptors of its own. */
 #define SELF "/proc/thread-self"
 
 static _Atomic uint32_t taken;

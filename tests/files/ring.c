@@ -149,7 +149,7 @@ static long pass_on(int fd)
 	return sendmsg(pair[0], &message, 0) < 0 ? -errno : 0;
 }
 
-/* Its end takes long, by what it has to give back and by how little of processor `cpu` it gets. */
+/* The program's end takes long, by what it has to give back and by how little of processor `cpu` it gets. */
 static long heavy(long mib, int cpu)
 {
 	struct sched_param none = {0};

@@ -164,7 +164,7 @@ static bool choose(struct member *member, const struct candidate *candidate)
 	return entry;
 }
 
-/* Its bytes are on their way to the disk, beside its target. False: it is to be published alone. */
+/* The member's bytes are on their way to the disk, beside its target. False: it is to be published alone. */
 static bool prepare(struct lane *lane, struct group *group, struct member *member)
 {
 	const struct chosen *chosen = &member->chosen;
