@@ -23,7 +23,10 @@ command="$builddir/transpckpt"
 finish() {
     stop_agent KILL
     for lock in "$SHM"/*/agent.lock; do
-        [ -s "$lock" ] && kill -KILL "$(cat "$lock")" 2>/dev/null
+        [ -s "$lock" ] || continue
+        pid=$(cat "$lock")
+        # One that was killed left a number that may be another process's by now.
+        [ "$(readlink "/proc/$pid/exe")" = "$(readlink -f "$agent")" ] && kill -KILL "$pid" 2>/dev/null
     done
     rm -rf "$SHM" "$D"
 }

@@ -163,7 +163,8 @@ ok "one line says that it is behind" until_true grep -q "tier 'site' is behind: 
 wait $running
 ok "the first tier gets what comes" until_true in_tier "$near" step-000000000069.g1
 ok "the third one, too" until_true in_tier "$third" step-000000000069.g1
-ok "once" sh -c "[ \$(grep -c \"tier 'site' is behind\" $D/agent.err) = 1 ]"
+# On a slow disk a copy before that one may have taken long, too, and have its own line.
+ok "once" sh -c "[ -z \"\$(grep \"tier 'site' is behind\" $D/agent.err | sed 's/for [0-9]* s.*//' | sort | uniq -d)\" ]"
 ok "what the first one keeps is bounded" sh -c "[ \$(ls $near/j/step-*/MANIFEST | wc -l) -le 4 ]"
 ok "the other one has not got the newest" sh -c "! ls $far/j/step-000000000069.g1/MANIFEST"
 # Whoever waits for the pipe is told that nothing comes, and it is gone.

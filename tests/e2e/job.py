@@ -329,6 +329,7 @@ class Start:
     def __init__(self, place, argv, cwd, environment, name, give_input=None):
         self.out, self.err = os.path.join(place.root, name + ".out"), os.path.join(place.root, name + ".err")
         self.begun = time.monotonic()
+        self.missed = ""  # why it was killed at another moment than meant
         with open(self.out, "wb") as out, open(self.err, "wb") as err, \
                 (give_input() if give_input else open(os.devnull, "rb")) as given:
             self.process = subprocess.Popen(argv, cwd=cwd, env=environment, stdin=given, stdout=out, stderr=err,
@@ -344,7 +345,10 @@ class Start:
         return read(self.out)
 
     def kill(self):
-        signal_if_there(self.process.pid, whole_group=True)
+        """With all of its group. The number of a leader that has been waited for may be another's by now."""
+        pid = self.process.pid
+        if self.process.returncode is None or not os.path.exists(f"/proc/{pid}"):
+            signal_if_there(pid, whole_group=True)
         self.process.wait()
 
     def wait(self, seconds=WAIT_SEC):
@@ -444,8 +448,10 @@ class Job:
     def killed_at(self, iteration, ready=lambda: True, **options):
         """A start that is killed once it has come so far, and there is something to go on from, and it is ready for what comes."""
         start = self.start(**options)
-        start.slowly_until(lambda: len(re.findall(r"^step ", start.printed(), re.M)) >= iteration and
-                           any(row["offered"] for row in self.place.listed()) and ready())
+        if not start.slowly_until(lambda: len(re.findall(r"^step ", start.printed(), re.M)) >= iteration and
+                                  any(row["offered"] for row in self.place.listed()) and ready()):
+            start.missed = (f", {len(re.findall(r'^step ', start.printed(), re.M))} of {iteration} iterations after "
+                            f"{time.monotonic() - start.begun:.0f} s, status {start.process.returncode}, {self.place.listed()}")
         start.kill()
         return start
 
@@ -602,5 +608,5 @@ class Job:
 
     def story(self):
         """Everything said, for a failure."""
-        text = "".join(f"--- start {i}: {s.process.returncode}\n{s.said()}" for i, s in enumerate(self.starts))
+        text = "".join(f"--- start {i}: {s.process.returncode}{s.missed}\n{s.said()}" for i, s in enumerate(self.starts))
         return text + "--- agent\n" + "\n".join(self.place.agent_log().splitlines()[-60:])

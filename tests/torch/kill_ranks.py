@@ -74,7 +74,8 @@ class Torchrun:
 
     def end(self):
         """All at once."""
-        for pid in [self.start.process.pid, *self.processes().values()]:
+        self.start.process.kill()
+        for pid in self.processes().values():
             job.signal_if_there(pid)
         self.start.process.wait()
         while self.processes():
