@@ -19,6 +19,7 @@
 #include "hooks/libc.h"
 #include "runtime/base/layout.h"
 #include "runtime/files/files.h"
+#include "runtime/programs/programs.h"
 #include "shim/driver.h"
 
 extern char **environ;
@@ -34,11 +35,19 @@ TPCK_AT_START void tpck_hooks_execute(void)
 
 static int execute(int folder, const char *path, char *const arguments[], char *const variables[], int flags)
 {
+	struct tpck_programs_instead instead;
+	int result;
+
 	if (tpck_files_owes() && tpck_readable_path(path) && tpck_files_runs(folder, path))
 		return -1;
 	if (folder != AT_FDCWD || flags)
 		return (int)syscall(SYS_execveat, folder, path, arguments, variables, flags);
-	return next ? next(path, arguments, variables) : (int)syscall(SYS_execve, path, arguments, variables);
+	if (tpck_readable_path(path) && tpck_programs_execute(path, arguments, variables, &instead))
+		result = (int)syscall(SYS_execve, instead.path, instead.arguments, instead.variables);
+	else
+		result = next ? next(path, arguments, variables) : (int)syscall(SYS_execve, path, arguments, variables);
+	tpck_programs_failed();
+	return result;
 }
 
 TPCK_EXPORT int execve(const char *path, char *const arguments[], char *const variables[])
@@ -206,6 +215,25 @@ static int comes(const char *path)
 	return error;
 }
 
+static int spawn(spawn_type real, pid_t *child, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
+		 char *const arguments[], char *const variables[])
+{
+	struct tpck_programs_instead instead;
+	pid_t made = 0;
+	int error, place;
+
+	if (!tpck_readable_path(path))
+		return real(child, path, actions, how, arguments, variables);
+	if (tpck_programs_spawn(path, arguments, variables, &instead, &place))
+		error = real(&made, instead.path, actions, how, instead.arguments, instead.variables);
+	else
+		error = real(&made, path, actions, how, arguments, variables);
+	tpck_programs_spawned(place, error ? 0 : made, actions && actions->__used);
+	if (!error && child)
+		*child = made;
+	return error;
+}
+
 TPCK_EXPORT int posix_spawn(pid_t *restrict child, const char *restrict path, const posix_spawn_file_actions_t *actions,
 			    const posix_spawnattr_t *restrict how, char *const arguments[restrict], char *const variables[restrict])
 {
@@ -214,7 +242,7 @@ TPCK_EXPORT int posix_spawn(pid_t *restrict child, const char *restrict path, co
 
 	if (!real)
 		real = (spawn_type)tpck_real_dlsym(RTLD_NEXT, "posix_spawn");
-	return error ? error : real(child, path, actions, how, arguments, variables);
+	return error ? error : spawn(real, child, path, actions, how, arguments, variables);
 }
 
 TPCK_EXPORT int posix_spawnp(pid_t *restrict child, const char *restrict name, const posix_spawn_file_actions_t *actions,
@@ -225,5 +253,21 @@ TPCK_EXPORT int posix_spawnp(pid_t *restrict child, const char *restrict name, c
 
 	if (!real)
 		real = (spawn_type)tpck_real_dlsym(RTLD_NEXT, "posix_spawnp");
-	return error ? error : real(child, name, actions, how, arguments, variables);
+	return error ? error : spawn(real, child, name, actions, how, arguments, variables);
+}
+
+TPCK_EXPORT int system(const char *command)
+{
+	static int (*real)(const char *);
+	int status, place = -1, saved;
+
+	if (!real)
+		real = (int (*)(const char *))tpck_real_dlsym(RTLD_NEXT, "system");
+	if (command && tpck_programs_system(&status, &place))
+		return status;
+	status = real(command);
+	saved = errno;
+	tpck_programs_system_ended(place, status);
+	errno = saved;
+	return status;
 }

@@ -14,6 +14,7 @@
 
 #include "hooks/libc.h"
 #include "runtime/engine/engine.h"
+#include "runtime/programs/programs.h"
 #include "runtime/replay/restart.h"
 #include "shim/driver.h"
 
@@ -87,6 +88,7 @@ TPCK_EXPORT ssize_t read(int fd, void *buffer, size_t bytes)
 		real = (ssize_t(*)(int, void *, size_t))tpck_real_dlsym(RTLD_NEXT, "read");
 	if (__builtin_expect(is_plain(fd), 1) || !random_descriptor(fd)) {
 		got = real(fd, buffer, bytes);
+		tpck_programs_read(fd, buffer, got);
 		if (fd == STDIN_FILENO && got > 0)
 			tpck_restart_input_taken();
 		return got;

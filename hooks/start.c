@@ -13,6 +13,7 @@
 #include "runtime/base/readable.h"
 #include "runtime/engine/engine.h"
 #include "runtime/files/files.h"
+#include "runtime/programs/programs.h"
 #include "runtime/replay/restart.h"
 #include "shim/doors.h"
 
@@ -28,6 +29,7 @@ static TPCK_AT_START void at_exit(int status, void *unused)
 static void before_fork(void)
 {
 	tpck_files_forking(true);
+	tpck_programs_forking();
 }
 
 static void after_fork(void)

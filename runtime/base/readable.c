@@ -15,7 +15,7 @@
 #include "runtime/base/layout.h"
 
 /* The smallest page there is; the kernel maps nothing at addresses so low that a pointer near NULL may reach. */
-enum { PAGE = 4096, SIGNALS_BYTES = 8 };
+enum { PAGE = 4096, SIGNALS_BYTES = 8, TEXT_MOST = 32 * PAGE /* of an argument, for the kernel */ };
 /* No mapping that the kernel places comes so near to the main thread's stack. */
 #define STACK_NEAR (8u << 20)
 
@@ -74,9 +74,9 @@ bool tpck_readable(const void *at, size_t bytes)
 	return true;
 }
 
-bool tpck_readable_path(const char *path)
+static bool text_readable(const char *text, size_t most)
 {
-	uintptr_t from = (uintptr_t)path, end = from + PATH_MAX;
+	uintptr_t from = (uintptr_t)text, end = from + most;
 
 	while (from < end) {
 		uintptr_t next = (from | (PAGE - 1)) + 1;
@@ -90,4 +90,22 @@ bool tpck_readable_path(const char *path)
 		from = next;
 	}
 	return false;
+}
+
+bool tpck_readable_path(const char *path)
+{
+	return text_readable(path, PATH_MAX);
+}
+
+bool tpck_readable_list(char *const list[])
+{
+	for (char *const *at = list; at; at++) {
+		if (!tpck_readable(at, sizeof *at))
+			return false;
+		if (!*at)
+			return true;
+		if (!text_readable(*at, TEXT_MOST))
+			return false;
+	}
+	return true;
 }

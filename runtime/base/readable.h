@@ -18,5 +18,7 @@ void tpck_readable_start(void);
 bool tpck_readable(const void *at, size_t bytes);
 /* A path that the kernel would take: it ends within PATH_MAX bytes, all of which can be read. NULL is none. */
 bool tpck_readable_path(const char *path);
+/* A list of texts as execve() takes it: it ends with NULL, and the texts end within what the kernel takes. NULL is an empty one. */
+bool tpck_readable_list(char *const list[]);
 
 #endif

@@ -28,6 +28,7 @@
 #include "runtime/follow/caches.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
+#include "runtime/programs/programs.h"
 #include "runtime/replay/restart.h"
 #include "runtime/track/barrier.h"
 
@@ -128,6 +129,7 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	digest = tpck_digest64(identity, (size_t)bytes, 0);
 	tpck_marker_path(engine->keep, sizeof engine->keep, store, engine->job, "keep", digest);
 	tpck_follow_record(engine->log, "", 0);
+	tpck_programs_record(engine->log);
 	tpck_contents_note_input();
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
 	if (strcmp(engine->settings.resume, "never") != 0)
@@ -259,6 +261,7 @@ TPCK_AT_START void tpck_engine_end(int status)
 void tpck_engine_forked(void)
 {
 	tpck_files_forked();
+	tpck_programs_forked_child();
 	atomic_store(&tpck_engine_mode_now, TPCK_MODE_OFF);
 }
 

@@ -24,6 +24,7 @@
 #include "runtime/follow/caches.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
+#include "runtime/programs/programs.h"
 #include "runtime/replay/restart.h"
 #include "runtime/replay/stash.h"
 
@@ -57,8 +58,11 @@ static int learn_start(struct tpck_log_position cut)
 	while ((record = tpck_log_next(reader)))
 		if (record->type == TPCK_RECORD_FILE)
 			tpck_follow_learn(record);
+		else if (record->type == TPCK_RECORD_PROGRAM)
+			tpck_programs_learn(record);
 		else
 			tpck_place_learn(record);
+	tpck_log_behind(engine->welcome.session, cut, tpck_programs_learn_behind);
 	/* The records stay mapped: the overlay reads from them. */
 	return 0;
 }
@@ -74,6 +78,7 @@ static void decline(const char *why)
 	tpck_log_warn("not resuming at step %llu: %s", (unsigned long long)engine->welcome.offer_step, why);
 	tpck_forward_close();
 	tpck_follow_unlearn();
+	tpck_programs_unlearn();
 	tpck_offered_close();
 	snprintf(path, sizeof path, "%s/resume.image", engine->welcome.session);
 	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
@@ -194,6 +199,9 @@ void tpck_resume_begin(void)
 			      "did more with them than save them goes on otherwise", (double)tpck_stash_forgotten() / (1 << 20));
 	if (!result)
 		result = tpck_follow_forward(scratch, strcmp(engine->settings.output, "again") == 0);
+	if (!result && tpck_programs_forward(engine->welcome.session, engine->library))
+		tpck_log_warn("programs that the first run started are started again on the way to step %llu: what stands in for them "
+			      "(standin, beside %s) cannot be used", (unsigned long long)engine->welcome.offer_step, engine->library);
 	if (result) {
 		snprintf(why, sizeof why, "what step %llu needs cannot be read: %s",
 			 (unsigned long long)engine->welcome.offer_step,
@@ -227,6 +235,7 @@ static void begin_anew(const char *what, bool by_chance)
 	message.at = self && self->expected ? tpck_forward_iteration(self) : 0;
 	snprintf(message.what, sizeof message.what, "%s", what);
 	tpck_follow_abandon();
+	tpck_programs_abandon();
 	obstacle = tpck_restart_obstacle();
 	message.ends = obstacle != NULL;
 	if (obstacle && !maybe_another)
@@ -388,6 +397,7 @@ static void go_live(void)
 	tpck_log_info("live at step %llu after %.3f s forward and %.3f s inject", (unsigned long long)engine->step,
 		      (double)status->forward_ns / 1e9, (double)status->inject_ns / 1e9);
 	tpck_engine_mode_set(TPCK_MODE_LIVE);
+	tpck_programs_live(engine->step);
 }
 
 /* Whether what a thread waits for may still come: another one computes (it compiles, it loads data). */

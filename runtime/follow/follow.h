@@ -108,6 +108,8 @@ static inline bool tpck_follow_shows(void)
 {
 	return __builtin_expect(atomic_load_explicit(&tpck_held_aliases, memory_order_relaxed) != 0, 0);
 }
+/* Whether the path lies in a temporary file or folder that the program has made while running forward. Takes no lock. */
+bool tpck_follow_scratch(const char *path);
 /* True: a call that the overlay cannot answer was made on one of its paths. */
 const char *tpck_follow_difference(void);
 

@@ -101,6 +101,11 @@ bool tpck_temporary(const char *path)
 	return false;
 }
 
+bool tpck_follow_scratch(const char *path)
+{
+	return tpck_temporary(path);
+}
+
 void tpck_temporary_forget(void)
 {
 	atomic_store(&count, 0);

@@ -176,7 +176,8 @@ int tpck_forward_open(const char *folder, struct tpck_log_position cut)
 			/* A restart begins a new clock reading, perhaps on another machine. */
 			if (before && last.wall_ns > before && last.wall_ns - before < 3600000000000ull)
 				wall_ns += last.wall_ns - before;
-		} else if (record->type == TPCK_RECORD_SCALARS || record->type == TPCK_RECORD_PLACE || record->type == TPCK_RECORD_DEVICE) {
+		} else if (record->type == TPCK_RECORD_SCALARS || record->type == TPCK_RECORD_PLACE || record->type == TPCK_RECORD_DEVICE ||
+			   record->type == TPCK_RECORD_PROGRAM) {
 			continue; /* no thread's answers */
 		} else if (record->type == TPCK_RECORD_TURN) {
 			result = turn_add(record);
@@ -346,6 +347,15 @@ enum tpck_forward tpck_forward_draw(struct tpck_thread *self, enum tpck_record_t
 void tpck_forward_unread(struct tpck_thread *self, enum tpck_record_type type)
 {
 	self->expected->lists[type].next--;
+}
+
+enum tpck_forward tpck_forward_stands(struct tpck_thread *self)
+{
+	const struct tpck_expected *expected = expected_for(self);
+
+	if (!expected || !expected->device)
+		return TPCK_FORWARD_FOREIGN;
+	return atomic_load(&expected->at_cut) ? TPCK_FORWARD_END : TPCK_FORWARD_SAME;
 }
 
 bool tpck_forward_complete(void)

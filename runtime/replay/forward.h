@@ -38,6 +38,8 @@ enum tpck_forward tpck_forward_draw(struct tpck_thread *self, enum tpck_record_t
 				    const struct tpck_record **record);
 /* The same record again at the next call: it was not used up. */
 void tpck_forward_unread(struct tpck_thread *self, enum tpck_record_type type);
+/* Where a thread stands: SAME: on its way, END: at the boundary, FOREIGN. */
+enum tpck_forward tpck_forward_stands(struct tpck_thread *self);
 /* Whether every thread of the log stands at the boundary. */
 bool tpck_forward_complete(void);
 /* A thread that does not, for messages: its identity, or 0. */

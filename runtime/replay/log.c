@@ -288,6 +288,11 @@ uint64_t tpck_log_bytes(const struct tpck_log *log)
 	return log->total;
 }
 
+bool tpck_log_attached(const struct tpck_log *log)
+{
+	return log->folder[0] != '\0';
+}
+
 struct tpck_log_position tpck_log_end(struct tpck_log *log)
 {
 	struct tpck_log_position end;
@@ -451,4 +456,50 @@ void tpck_log_close(struct tpck_log_reader *reader)
 			munmap(reader->maps[s].at, reader->maps[s].bytes);
 	free(reader->maps);
 	free(reader);
+}
+
+/* What one segment has from `at` on. False: there is nothing behind it. */
+static bool segment_behind(const struct tpck_log_header *segment, uint64_t size, uint64_t sequence, uint64_t at, void (*call)(const struct tpck_record *))
+{
+	uint64_t end = atomic_load(&segment->used);
+
+	if (segment->magic != TPCK_LOG_MAGIC || segment->version != TPCK_WIRE_VERSION || segment->sequence != sequence || end > size)
+		return false;
+	while (at < end) {
+		const struct tpck_record *record = (const void *)((const char *)segment + at);
+
+		if (end - at < sizeof *record || record->type == 0 || record->type >= TPCK_RECORD_TYPES || end - at - sizeof *record < record->bytes)
+			return false;
+		call(record);
+		at += (sizeof *record + record->bytes + ALIGN - 1) / ALIGN * ALIGN;
+	}
+	return segment->sealed;
+}
+
+void tpck_log_behind(const char *folder, struct tpck_log_position cut, void (*call)(const struct tpck_record *))
+{
+	uint64_t sequence = cut.sequence, at = cut.offset;
+	bool more = true;
+
+	for (; more && sequence < cut.sequence + KEPT; sequence++) {
+		struct stat found = {0};
+		char path[320];
+		void *map;
+		int fd;
+
+		snprintf(path, sizeof path, "%s/" TPCK_LOG_BEHIND "%06llu", folder, (unsigned long long)sequence);
+		fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+		if (fd < 0)
+			return;
+		syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+		map = syscall(SYS_newfstatat, fd, "", &found, 0x1000 /* AT_EMPTY_PATH */) || found.st_size < (off_t)sizeof(struct tpck_log_header)
+			      ? MAP_FAILED
+			      : mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0);
+		syscall(SYS_close, fd);
+		if (map == MAP_FAILED)
+			return;
+		more = segment_behind(map, (uint64_t)found.st_size, sequence, at, call);
+		munmap(map, (size_t)found.st_size);
+		at = (sizeof(struct tpck_log_header) + ALIGN - 1) / ALIGN * ALIGN;
+	}
 }

@@ -31,6 +31,7 @@ enum tpck_record_type {
 	TPCK_RECORD_COMMUNICATORS, /* those of the process, where they became others: struct tpck_image_communicator each */
 	TPCK_RECORD_PLACE,    /* where the log's first process was as a rank: "NAME=VALUE\n" of its environment, each; then a zero */
 	TPCK_RECORD_DEVICE,   /* what device that process was on: struct tpck_record_device */
+	TPCK_RECORD_PROGRAM,  /* of a program that it started: struct tpck_record_program (runtime/programs) */
 	TPCK_RECORD_TYPES,
 };
 
@@ -86,6 +87,8 @@ void *tpck_log_append(struct tpck_log *log, enum tpck_record_type type, uint16_t
 		      uint32_t order, const void *payload, size_t bytes);
 /* How much it holds, of all processes that wrote it. */
 uint64_t tpck_log_bytes(const struct tpck_log *log);
+/* Whether it lies in a session's folder, and not in private memory any more. */
+bool tpck_log_attached(const struct tpck_log *log);
 struct tpck_log_position tpck_log_end(struct tpck_log *log);
 /* Makes the next segment ready ahead of time. Called by a thread of this library. */
 void tpck_log_prepare(struct tpck_log *log);
@@ -103,5 +106,8 @@ int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tp
 /* The records in order; NULL at the end. Valid until the reader is closed. */
 const struct tpck_record *tpck_log_next(struct tpck_log_reader *reader);
 void tpck_log_close(struct tpck_log_reader *reader);
+/* What the log of the run that is resumed has behind the cut, as far as the agent has put it into this folder, from where it is
+ * removed; each record during the call only. */
+void tpck_log_behind(const char *folder, struct tpck_log_position cut, void (*call)(const struct tpck_record *));
 
 #endif

@@ -31,7 +31,8 @@ void tpck_stage_clear(const char *to_session)
 	if (!folder)
 		return;
 	while ((entry = readdir(folder)))
-		if (strcmp(entry->d_name, RESUME_IMAGE) == 0 || strncmp(entry->d_name, "log.", 4) == 0)
+		if (strcmp(entry->d_name, RESUME_IMAGE) == 0 || strncmp(entry->d_name, "log.", 4) == 0 ||
+		    strncmp(entry->d_name, TPCK_LOG_BEHIND, sizeof TPCK_LOG_BEHIND - 1) == 0)
 			unlinkat(dirfd(folder), entry->d_name, 0);
 	closedir(folder);
 }
@@ -94,6 +95,20 @@ static int copy_cut_segment(const char *from, const char *to, uint64_t offset, s
 	return rc;
 }
 
+/* What the log has from the cut on is no part of what is resumed: it tells the program what will be done again. */
+static void link_behind(const char *from_session, const struct tpck_cut *cut, const char *to_session)
+{
+	enum { MOST = 64 };
+	char from[TPCK_PATH_MAX], to[TPCK_PATH_MAX];
+
+	for (uint64_t sequence = cut->sequence; sequence < cut->sequence + MOST; sequence++) {
+		tpck_log_path(from_session, sequence, from, sizeof from);
+		snprintf(to, sizeof to, "%s/" TPCK_LOG_BEHIND "%06" PRIu64, to_session, sequence);
+		if (link(from, to))
+			break;
+	}
+}
+
 int tpck_stage_memory(const char *from_session, const char *image_path, const struct tpck_cut *cut,
 		      const char *to_session, struct tpck_error *err)
 {
@@ -112,6 +127,8 @@ int tpck_stage_memory(const char *from_session, const char *image_path, const st
 		else if (link(from, to))
 			rc = tpck_error_set(err, errno, "linking %s to %s", from, to);
 	}
+	if (!rc)
+		link_behind(from_session, cut, to_session);
 	return rc;
 }
 

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 27,
+	TPCK_WIRE_VERSION = 28,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
@@ -29,6 +29,8 @@ enum {
 };
 #define TPCK_CONTROL_MAGIC 0x6c7274636b637074ull /* "tpckctrl" */
 #define TPCK_IMAGE_MAGIC 0x67616d696b637074ull   /* "tpckimag" */
+/* "SESSION/behind.NNNNNN": segments of the run that is resumed, from the one with the cut on. */
+#define TPCK_LOG_BEHIND "behind."
 #define TPCK_LOG_MAGIC 0x20676f6c6b637074ull     /* "tpcklog " */
 #define TPCK_STASH_MAGIC 0x747361736b637074ull   /* "tpcksast" */
 

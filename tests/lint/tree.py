@@ -18,7 +18,7 @@ SRC = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("src
 BUILD = os.path.realpath(sys.argv[2] if len(sys.argv) > 2 else os.environ.get("builddir", "."))
 
 # What the preloaded library is made of, and the agent; base and wire are in both.
-SHIM_SIDE = {"base", "wire", "track", "infer", "capture", "replay", "files", "follow", "engine"}
+SHIM_SIDE = {"base", "wire", "track", "infer", "capture", "replay", "files", "follow", "programs", "engine"}
 AGENT_SIDE = {"base", "wire", "store", "peer", "policy"}
 
 # Who may include whom. A folder may always include itself.
@@ -30,7 +30,8 @@ MAY_INCLUDE = {
     "runtime/replay": {"runtime/base", "runtime/wire", "runtime/track"},
     "runtime/files": {"runtime/base", "runtime/wire", "runtime/track"},
     "runtime/follow": {"runtime/base", "runtime/wire", "runtime/track", "runtime/replay", "runtime/files"},
-    "runtime/capture": {"runtime/" + r for r in SHIM_SIDE - {"engine", "follow", "files"}},
+    "runtime/programs": {"runtime/base", "runtime/wire", "runtime/track", "runtime/replay", "runtime/follow"},
+    "runtime/capture": {"runtime/" + r for r in SHIM_SIDE - {"engine", "follow", "files", "programs"}},
     "runtime/engine": {"runtime/" + r for r in SHIM_SIDE} | {"kernels"},
     "runtime/policy": {"runtime/base", "runtime/wire"},
     "runtime/store": {"runtime/base", "runtime/wire", "runtime/policy"},
@@ -41,6 +42,7 @@ MAY_INCLUDE = {
     "tools/agent": {"runtime/" + r for r in AGENT_SIDE},
     "tools/cli": {"runtime/" + r for r in AGENT_SIDE | {"infer"}},
     "tools/spank": {"runtime/base", "runtime/wire"},
+    "tools/standin": {"runtime/base", "runtime/wire"},
 }
 SOURCE = (".c", ".h", ".S", ".cu", ".cuh", ".cpp", ".hpp", ".def", ".py", ".sh")
 BUILD_FILE = (".inc", ".am", ".ac", ".m4", ".in")

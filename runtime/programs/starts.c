@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is started while running forward, and by what. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
+#include "runtime/base/log.h"
+#include "runtime/base/readable.h"
+#include "runtime/base/text.h"
+#include "runtime/follow/caches.h"
+#include "runtime/follow/follow.h"
+#include "runtime/programs/programs_private.h"
+#include "runtime/track/threads.h"
+#include "runtime/wire/segment.h"
+
+/* What the log says of a program. */
+struct learnt {
+	const struct tpck_record_program *started;
+	const char *name;
+	int32_t status;
+	uint32_t polls;
+	bool ended, lost;
+	struct said {
+		const struct tpck_record_program *record;
+		uint32_t bytes;
+		struct said *next;
+	} *said, **said_end;
+	struct learnt *next;
+};
+
+enum { BUCKETS = 1024, NAMES = 160 };
+static struct learnt *learnt[BUCKETS] TPCK_LARGE;
+static char behind[NAMES];
+static unsigned behind_count;
+static bool forwarding;
+static struct tpck_standin_page *page;
+static char session[300] TPCK_LARGE, standin[300] TPCK_LARGE;
+static char difference[200];
+static enum tpck_forward stands = TPCK_FORWARD_FOREIGN; /* the thread that makes a child */
+static char *nothing[1];
+
+/* ---- what the log says ------------------------------------------------------------------------------ */
+
+static struct learnt *learnt_of(uint32_t thread, uint32_t ordinal)
+{
+	struct learnt *found = learnt[(thread * 31 + ordinal) % BUCKETS];
+
+	while (found && (found->started->thread != thread || found->started->ordinal != ordinal))
+		found = found->next;
+	return found;
+}
+
+static bool names_one(const struct tpck_record *record)
+{
+	const char *payload = (const char *)(record + 1);
+
+	return record->bytes > sizeof(struct tpck_record_program) && !payload[record->bytes - 1];
+}
+
+void tpck_programs_learn(const struct tpck_record *record)
+{
+	const struct tpck_record_program *program = (const void *)(record + 1);
+	struct learnt *of = record->bytes >= sizeof *program ? learnt_of(program->thread, program->ordinal) : NULL;
+	struct said *said;
+
+	if (record->type != TPCK_RECORD_PROGRAM || record->bytes < sizeof *program)
+		return;
+	if (record->detail == TPCK_PROGRAM_STARTED && !of && names_one(record)) {
+		struct learnt **bucket = &learnt[(program->thread * 31 + program->ordinal) % BUCKETS];
+
+		of = calloc(1, sizeof *of);
+		if (!of)
+			return;
+		of->started = program;
+		of->name = (const char *)(program + 1);
+		of->said_end = &of->said;
+		of->next = *bucket;
+		*bucket = of;
+	} else if (of && record->detail == TPCK_PROGRAM_ENDED) {
+		of->ended = true;
+		of->status = program->status;
+		of->polls = program->polls;
+	} else if (of && record->detail == TPCK_PROGRAM_LOST) {
+		of->lost = true;
+	} else if (of && record->detail == TPCK_PROGRAM_SAID) {
+		said = calloc(1, sizeof *said);
+		if (!said)
+			return;
+		said->record = program;
+		said->bytes = record->bytes - (uint32_t)sizeof *program;
+		*of->said_end = said;
+		of->said_end = &said->next;
+	}
+}
+
+static void add_name(char names[NAMES], const char *name)
+{
+	size_t used = strlen(names);
+
+	snprintf(names + used, NAMES - used, "%s%.40s", used ? ", " : "", name);
+}
+
+void tpck_programs_learn_behind(const struct tpck_record *record)
+{
+	if (record->type != TPCK_RECORD_PROGRAM || record->detail != TPCK_PROGRAM_STARTED || !names_one(record))
+		return;
+	behind_count++;
+	add_name(behind, (const char *)(record + 1) + sizeof(struct tpck_record_program));
+}
+
+void tpck_programs_unlearn(void)
+{
+	memset(learnt, 0, sizeof learnt);
+	behind[0] = '\0';
+	behind_count = 0;
+}
+
+/* ---- running forward -------------------------------------------------------------------------------- */
+
+bool tpck_programs_forwarding(void)
+{
+	return forwarding;
+}
+
+/* Beside the library when it is installed, or where both were built. */
+static bool find_standin(const char *library)
+{
+	const char *slash = strrchr(library, '/');
+	int length = slash ? (int)(slash - library) : 1;
+
+	snprintf(standin, sizeof standin, "%.*s/transpckpt/standin", length, slash ? library : ".");
+	if (!syscall(SYS_faccessat, AT_FDCWD, standin, X_OK))
+		return true;
+	snprintf(standin, sizeof standin, "%.*s/../tools/standin/standin", length, slash ? library : ".");
+	return !syscall(SYS_faccessat, AT_FDCWD, standin, X_OK);
+}
+
+static int open_page(void)
+{
+	char path[340];
+	int fd;
+
+	snprintf(path, sizeof path, "%s/" TPCK_STANDIN_CONTROL, session);
+	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	page = ftruncate(fd, sizeof *page) ? MAP_FAILED : mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	syscall(SYS_close, fd);
+	if (page == MAP_FAILED) {
+		page = NULL;
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+int tpck_programs_forward(const char *folder, const char *library)
+{
+	int result = 0;
+
+	snprintf(session, sizeof session, "%s", folder);
+	if (strlen(folder) >= sizeof session)
+		result = -ENAMETOOLONG;
+	else if (!find_standin(library))
+		result = -ENOENT;
+	else
+		result = open_page();
+	forwarding = !result;
+	return result;
+}
+
+void tpck_starts_thread(struct tpck_thread *self)
+{
+	if (forwarding)
+		stands = tpck_forward_stands(self);
+}
+
+void tpck_programs_live(uint64_t step)
+{
+	uint32_t used = atomic_load(&tpck_programs_places);
+	char names[NAMES] = "", again[NAMES] = "";
+	unsigned count = 0;
+
+	for (uint32_t i = 0; forwarding && i < used; i++) {
+		struct tpck_child *at = &tpck_children[i];
+		const struct learnt *of = atomic_load(&at->pid) ? learnt_of(at->thread, at->ordinal) : NULL;
+
+		if (of) {
+			atomic_store(&at->noted, of->ended ? 3 : 1);
+			if (of->lost)
+				add_name(again, at->name);
+		}
+		if (atomic_load(&at->pid) && atomic_load(&at->doing) == TPCK_DOING_WAITS) {
+			atomic_store(&at->doing, TPCK_DOING_PROGRAM);
+			count += of != NULL;
+			if (of)
+				add_name(names, at->name);
+		}
+	}
+	if (again[0])
+		tpck_log_warn("what some programs said or wrote the first time is not known, and they were started again on the way to step %llu: %s",
+			      (unsigned long long)step, again);
+	if (count)
+		tpck_log_warn("%u programs that the first run had started were not at their end at step %llu, and are started anew: %s", count,
+			      (unsigned long long)step, names);
+	if (behind_count)
+		tpck_log_warn("what comes behind step %llu is done again, with what it starts; the first run started %u programs there: %s",
+			      (unsigned long long)step, behind_count, behind);
+	forwarding = false;
+	if (page)
+		atomic_store(&page->live, 1);
+}
+
+void tpck_programs_abandon(void)
+{
+	forwarding = false;
+	if (page)
+		atomic_store(&page->live, 2);
+}
+
+const char *tpck_programs_difference(void)
+{
+	uint32_t used = atomic_load(&tpck_programs_places);
+
+	for (uint32_t i = 0; forwarding && !difference[0] && i < used; i++)
+		if (atomic_load(&tpck_children[i].noted) == 4)
+			snprintf(difference, sizeof difference, "a program is started that the first run did not start there: %s", tpck_children[i].name);
+	return difference[0] ? difference : NULL;
+}
+
+/* ---- which ones are started ------------------------------------------------------------------------- */
+
+/* How programs begin that go on with their parent's work: an argument that contains this. */
+static const char *const workers[] = {
+	"from multiprocessing.", "--multiprocessing-fork", "loky.backend", "torch/_inductor/compile_worker", "torch._inductor.compile_worker",
+	"concurrent.futures.process",
+};
+
+bool tpck_programs_is_worker(char *const arguments[])
+{
+	for (size_t i = 0; arguments && arguments[0] && i < 12 && arguments[i]; i++)
+		for (size_t w = 0; w < sizeof workers / sizeof *workers; w++)
+			if (strstr(arguments[i], workers[w]))
+				return true;
+	return false;
+}
+
+/* Whether the name is one of these, maybe with a target before it or a version behind it: x86_64-linux-gnu-gcc-12. */
+static bool is_compiler(const char *path)
+{
+	static const char *const names[] = {"gcc", "g++", "cc", "c++", "clang", "clang++", "ld", "as", "ar", "nvcc", "ptxas", "cicc", "nvlink", "fatbinary",
+					    "cuobjdump", "nvdisasm", "ninja", "make", "cmake"};
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		const char *found = strstr(name, names[i]), *end = found ? found + strlen(names[i]) : NULL;
+
+		if (found && (found == name || found[-1] == '-') && (!*end || (*end == '-' && end[1] >= '0' && end[1] <= '9')))
+			return true;
+	}
+	return false;
+}
+
+static bool is_scratch(const char *path)
+{
+	return path[0] == '/' && strlen(path) < 4096 && (tpck_follow_scratch(path) || tpck_caches_hold(path));
+}
+
+/* A compiler that works on what only this run has. */
+static bool compiles(const char *path, char *const arguments[])
+{
+	char folder[4096];
+	long got;
+
+	if (!is_compiler(path))
+		return false;
+	for (size_t i = 1; arguments && arguments[0] && arguments[i]; i++)
+		if (is_scratch(arguments[i]))
+			return true;
+	got = syscall(SYS_getcwd, folder, sizeof folder);
+	return got > 0 && is_scratch(folder);
+}
+
+static enum tpck_doing decide(int place, const char *path, char *const arguments[], const struct learnt **of)
+{
+	struct tpck_child *at = &tpck_children[place];
+
+	*of = learnt_of(at->thread, at->ordinal);
+	if (tpck_programs_is_worker(arguments))
+		return TPCK_DOING_WORKER;
+	if (!forwarding || compiles(path, arguments))
+		return TPCK_DOING_PROGRAM;
+	if (!*of) {
+		if (stands == TPCK_FORWARD_SAME)
+			atomic_store(&at->noted, 4);
+		return TPCK_DOING_WAITS;
+	}
+	if ((*of)->started->path != tpck_digest64(path, strlen(path), 0)) {
+		atomic_store(&at->noted, 4);
+		return TPCK_DOING_WAITS;
+	}
+	if ((*of)->lost)
+		return TPCK_DOING_PROGRAM;
+	if ((*of)->ended)
+		return TPCK_DOING_STANDIN;
+	return (*of)->started->flags & TPCK_PROGRAM_TALKS ? TPCK_DOING_PROGRAM : TPCK_DOING_WAITS;
+}
+
+/* ---- plans -------------------------------------------------------------------------------------------- */
+
+struct out {
+	int fd;
+	bool bad;
+	size_t used;
+	char bytes[1024];
+};
+
+static void out_flush(struct out *out)
+{
+	if (out->used && syscall(SYS_write, out->fd, out->bytes, out->used) != (long)out->used)
+		out->bad = true;
+	out->used = 0;
+}
+
+static void out_put(struct out *out, const void *bytes, size_t count)
+{
+	if (out->used + count > sizeof out->bytes)
+		out_flush(out);
+	if (count > sizeof out->bytes) {
+		if (syscall(SYS_write, out->fd, bytes, count) != (long)count)
+			out->bad = true;
+		return;
+	}
+	memcpy(out->bytes + out->used, bytes, count);
+	out->used += count;
+}
+
+static void out_text(struct out *out, const char *text)
+{
+	out_put(out, text, strlen(text) + 1);
+}
+
+static uint32_t count_of(char *const list[])
+{
+	uint32_t count = 0;
+
+	while (list && list[count])
+		count++;
+	return count;
+}
+
+/* Whether the program at the place is played, or started later; then *instead is executed. */
+static bool stood_in(int place, enum tpck_doing doing, const struct learnt *of, const char *path, char *const arguments[],
+		     char *const variables[], struct tpck_programs_instead *instead)
+{
+	struct tpck_standin_plan plan = {
+		.magic = TPCK_STANDIN_MAGIC, .version = TPCK_WIRE_VERSION, .place = (uint32_t)place,
+		.flags = doing == TPCK_DOING_WAITS ? TPCK_STANDIN_STARTS : 0, .status = of ? of->status : 0,
+		.arguments = count_of(arguments), .variables = count_of(variables),
+	};
+	struct out out = {.bad = false};
+
+	if (doing != TPCK_DOING_STANDIN && doing != TPCK_DOING_WAITS)
+		return false;
+	for (const struct said *said = of ? of->said : NULL; said; said = said->next)
+		plan.output += sizeof(struct tpck_standin_piece) + said->bytes;
+	snprintf(plan.control, sizeof plan.control, "%s/" TPCK_STANDIN_CONTROL, session);
+	snprintf(instead->plan, sizeof instead->plan, "%s/" TPCK_STANDIN_PLAN ".%u.%u.%d", session, tpck_children[place].thread,
+		 tpck_children[place].ordinal, place);
+	atomic_store(&page->finish[place], 0);
+	syscall(SYS_unlinkat, AT_FDCWD, instead->plan, 0);
+	out.fd = (int)syscall(SYS_openat, AT_FDCWD, instead->plan, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (out.fd < 0) {
+		atomic_store(&tpck_children[place].noted, 4);
+		return false;
+	}
+	out_put(&out, &plan, sizeof plan);
+	for (const struct said *said = of ? of->said : NULL; said; said = said->next) {
+		struct tpck_standin_piece piece = {said->record->stream, said->bytes};
+
+		out_put(&out, &piece, sizeof piece);
+		out_put(&out, said->record + 1, said->bytes);
+	}
+	out_text(&out, path);
+	for (uint32_t i = 0; i < plan.arguments; i++)
+		out_text(&out, arguments[i]);
+	for (uint32_t i = 0; i < plan.variables; i++)
+		out_text(&out, variables[i]);
+	out_flush(&out);
+	syscall(SYS_close, out.fd);
+	if (out.bad)
+		atomic_store(&tpck_children[place].noted, 4);
+	instead->path = standin;
+	instead->arguments[0] = (char *)"transpckpt-standin";
+	instead->arguments[1] = instead->plan;
+	instead->arguments[2] = NULL;
+	instead->variables[0] = nothing[0];
+	return true;
+}
+
+/* ---- starting ----------------------------------------------------------------------------------------- */
+
+bool tpck_programs_execute(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead)
+{
+	int saved = errno, place = tpck_child_here();
+	const struct learnt *of = NULL;
+	enum tpck_doing doing;
+	bool other = false;
+
+	/* The search along PATH comes by with files that are not there. */
+	if (place >= 0 && tpck_readable_list(arguments) && tpck_readable_list(variables) && !syscall(SYS_faccessat, AT_FDCWD, path, X_OK)) {
+		doing = decide(place, path, arguments, &of);
+		tpck_child_executes(place, path, doing, true);
+		other = stood_in(place, doing, of, path, arguments, variables, instead);
+	}
+	errno = saved;
+	return other;
+}
+
+void tpck_programs_failed(void)
+{
+	int saved = errno, place = tpck_child_here();
+
+	if (place >= 0)
+		atomic_store(&tpck_children[place].doing, TPCK_DOING_NOTHING);
+	errno = saved;
+}
+
+static int place_for(bool *known)
+{
+	struct tpck_thread *self = tpck_thread_self();
+
+	*known = false;
+	if (!self || self->ours || self->elsewhere || !tpck_programs_own() || !(tpck_programs_recording() || forwarding))
+		return -1;
+	tpck_starts_thread(self);
+	*known = true;
+	return tpck_child_take(self, -1);
+}
+
+bool tpck_programs_spawn(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead, int *place)
+{
+	const struct learnt *of = NULL;
+	enum tpck_doing doing;
+	bool known;
+
+	*place = tpck_readable_list(arguments) && tpck_readable_list(variables) ? place_for(&known) : -1;
+	if (*place < 0)
+		return false;
+	doing = decide(*place, path, arguments, &of);
+	tpck_child_executes(*place, path, doing, false);
+	return stood_in(*place, doing, of, path, arguments, variables, instead);
+}
+
+void tpck_programs_spawned(int place, pid_t child, bool own)
+{
+	int saved = errno;
+
+	if (place >= 0 && child > 0)
+		tpck_child_spawned(place, child, own);
+	else
+		tpck_child_free(place);
+	errno = saved;
+}
+
+bool tpck_programs_system(int *status, int *place)
+{
+	struct timespec pause = {0, 1000000};
+	const struct learnt *of;
+	bool known;
+
+	*place = place_for(&known);
+	if (*place < 0)
+		return false;
+	tpck_child_executes(*place, "/bin/sh", TPCK_DOING_PROGRAM, false);
+	of = learnt_of(tpck_children[*place].thread, tpck_children[*place].ordinal);
+	if (!forwarding) {
+		tpck_child_note(*place);
+		return false;
+	}
+	if (of && of->ended) {
+		*status = of->status;
+		tpck_child_free(*place);
+		return true;
+	}
+	if (!of && stands == TPCK_FORWARD_SAME)
+		atomic_store(&tpck_children[*place].noted, 4);
+	while (forwarding)
+		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+	return false;
+}
+
+void tpck_programs_system_ended(int place, int status)
+{
+	if (place >= 0)
+		tpck_child_ended(place, status);
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------------ */
+
+enum tpck_programs_wait tpck_starts_wait(int place, bool polls)
+{
+	struct tpck_child *at = &tpck_children[place];
+	uint32_t doing = atomic_load(&at->doing);
+	const struct learnt *of = learnt_of(at->thread, at->ordinal);
+
+	if (doing == TPCK_DOING_WAITS) {
+		/* These were asked in the first run, too: the next one that is run forward is told the same. */
+		atomic_fetch_add(&at->polls, polls);
+		return polls ? TPCK_PROGRAMS_NOT_YET : TPCK_PROGRAMS_ASK;
+	}
+	if (doing != TPCK_DOING_STANDIN || !of)
+		return TPCK_PROGRAMS_ASK;
+	if (polls && atomic_load(&at->polls) < of->polls) {
+		atomic_fetch_add(&at->polls, 1);
+		return TPCK_PROGRAMS_NOT_YET;
+	}
+	atomic_store(&page->finish[place], 1);
+	return TPCK_PROGRAMS_ENDS;
+}
+
+void tpck_starts_finish_all(void)
+{
+	uint32_t used = atomic_load(&tpck_programs_places);
+
+	for (uint32_t i = 0; i < used; i++)
+		if (atomic_load(&tpck_children[i].doing) == TPCK_DOING_STANDIN)
+			atomic_store(&page->finish[i], 1);
+}

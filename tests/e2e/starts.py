@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# needs: cores=1.2 about=20s
+"""A trainer starts other programs by each way that libc has, is killed, and is started again. Programs that it had started before the step that it
+goes on from are not started again, and what it heard from them is what it heard the first time; those behind that step are started again, and
+a line says which."""
+import os
+import re
+import shutil
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import job
+
+BEHIND = re.compile(r"what comes behind step \d+ is done again, with what it starts; the first run started (\d+) programs there: (.*)")
+AGAIN = "were started again on the way"
+
+
+def lines(*path):
+    return job.read(os.path.join(*path)).splitlines()
+
+
+def life(checks, kills, **settings):
+    with job.Place(**settings) as place:
+        this = job.Job(place, "gpt", "--seed", "3", "--steps", "160")
+        plain = os.path.dirname(this.plain)
+        for folder in (plain, this.work):
+            os.mkfifo(os.path.join(folder, "ready"))
+        this.environment.update(LD_PRELOAD=job.built(place, "starts.so", "starts.c"), STARTS="1")
+        this.run_plain()
+        once = lines(plain, "calls")
+        checks.ok(len(once) >= 50 and len(set(once)) == len(once), f"plain: it starts {len(once)} programs")
+        for kill in range(kills):
+            this.killed_at(40 * (kill + 1))
+            before = lines(this.work, "calls")
+            if settings:
+                shutil.rmtree(place.shm, ignore_errors=True)
+        last = this.start()
+        status = last.wait()
+        after = lines(this.work, "calls")
+        at = job.Job.resumed_at(last) or 0
+        again = [call for call in before if after.count(call) > before.count(call)]
+        said = BEHIND.search(last.said())
+        checks.ok(status == 0 and at > 0, f"killed {kills} times, it goes on at step {at}", status, this.story())
+        checks.ok(set(after) == set(once), "everything has been started", *(set(once) ^ set(after)))
+        checks.ok(len(again) < len(before) / 2 and again == before[len(before) - len(again):] and len(again) <= int(said[1] if said else 0),
+                  f"what it had started is not started again, but for {len(again)} behind that step, which a line names", again, before, last.said())
+        for name in ("told", "mixed"):
+            checks.ok(lines(this.work, name) == lines(plain, name), f"{name}: as without the library",
+                      *(set(lines(this.work, name)) ^ set(lines(plain, name))))
+        checks.ok(AGAIN not in last.said(), "of all it is known what they said", last.said())
+        checks.ok(not this.differences(), "and the trainer wrote the same bytes", *this.differences())
+
+
+def main():
+    checks = job.Checks()
+    life(checks, 1)
+    life(checks, 2)
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()

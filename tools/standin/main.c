@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stands in for a program while its parent is run forward (runtime/programs): says what the program said in the first run, and ends
+ * as it ended, or waits until the parent is live and becomes the program. Its argument is the plan (wire/standin.h).
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/wire/segment.h"
+#include "runtime/wire/standin.h"
+
+enum { LOOK_MS = 2, QUIET_MS = 1000, AT_ONCE = 4096 };
+
+static struct tpck_standin_page *page;
+static bool hears; /* standard input has something that its parent wrote */
+
+/* NULL: it cannot be read. */
+static struct tpck_standin_plan *plan_read(const char *path, size_t *size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	struct stat found;
+	size_t got = 0;
+	ssize_t more = 1;
+	char *bytes;
+
+	if (fd < 0 || fstat(fd, &found))
+		return NULL;
+	*size = (size_t)found.st_size;
+	bytes = malloc(*size + 1);
+	while (bytes && got < *size && (more = read(fd, bytes + got, *size - got)) > 0)
+		got += (size_t)more;
+	close(fd);
+	unlink(path);
+	if (!bytes || got < *size || *size < sizeof(struct tpck_standin_plan))
+		return NULL;
+	bytes[*size] = '\0';
+	return (void *)bytes;
+}
+
+static void page_map(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+
+	page = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (fd >= 0)
+		close(fd);
+	if (page == MAP_FAILED)
+		page = NULL;
+}
+
+static bool is_pipe(int fd)
+{
+	struct stat found;
+
+	return !fstat(fd, &found) && (S_ISFIFO(found.st_mode) || S_ISSOCK(found.st_mode));
+}
+
+/* Takes what the parent has written. False: there is no more. */
+static bool drain(void)
+{
+	char bytes[AT_ONCE];
+	ssize_t got = read(STDIN_FILENO, bytes, sizeof bytes);
+
+	hears = got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN));
+	return hears;
+}
+
+/* Writes all, and takes meanwhile what its parent writes, who may do so first. */
+static void say(int fd, const char *bytes, size_t count)
+{
+	while (count) {
+		struct pollfd both[2] = {{.fd = fd, .events = POLLOUT}, {.fd = hears ? STDIN_FILENO : -1, .events = POLLIN}};
+		ssize_t put;
+
+		if (poll(both, 2, -1) < 0 && errno != EINTR)
+			return;
+		if (both[1].revents)
+			drain();
+		if (both[0].revents & (POLLERR | POLLNVAL))
+			return;
+		/* As much as a pipe that can be written takes at once. */
+		put = both[0].revents & POLLOUT ? write(fd, bytes, count < AT_ONCE ? count : AT_ONCE) : 0;
+		if (put < 0 && errno != EINTR && errno != EAGAIN)
+			return;
+		if (put > 0) {
+			bytes += put;
+			count -= (size_t)put;
+		}
+	}
+}
+
+static void say_all(const char *pieces, uint64_t bytes)
+{
+	const char *end = pieces + bytes;
+
+	while ((size_t)(end - pieces) >= sizeof(struct tpck_standin_piece)) {
+		struct tpck_standin_piece piece;
+
+		memcpy(&piece, pieces, sizeof piece);
+		pieces += sizeof piece;
+		if (piece.bytes > (size_t)(end - pieces))
+			return;
+		if (piece.stream == 1 || piece.stream == 2)
+			say((int)piece.stream, pieces, piece.bytes);
+		pieces += piece.bytes;
+	}
+}
+
+/* Until its parent has said all, or waits for its end. */
+static void listen_to(uint32_t place)
+{
+	int quiet = 0;
+
+	while (hears && quiet < QUIET_MS && page && place < TPCK_STANDIN_PLACES && !atomic_load(&page->finish[place])) {
+		struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+
+		if (poll(&input, 1, LOOK_MS) > 0) {
+			drain();
+			quiet = 0;
+		} else {
+			quiet += LOOK_MS;
+		}
+	}
+}
+
+static void end_as(int status)
+{
+	if (WIFSIGNALED(status)) {
+		int number = WTERMSIG(status);
+		sigset_t set;
+
+		setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+		signal(number, SIG_DFL);
+		sigemptyset(&set);
+		sigaddset(&set, number);
+		sigprocmask(SIG_UNBLOCK, &set, NULL);
+		raise(number);
+	}
+	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+/* Where the parent's output goes now, in place of the memory that it went to before. */
+static void output_back(pid_t parent)
+{
+	for (int fd = 1; fd <= 2; fd++) {
+		char link[64], target[64];
+		ssize_t got;
+		int real;
+
+		snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+		got = readlink(link, target, sizeof target - 1);
+		if (got <= 0 || strncmp(target, TPCK_STANDIN_DIVERTED, sizeof TPCK_STANDIN_DIVERTED - 1) != 0)
+			continue;
+		snprintf(link, sizeof link, "/proc/%d/fd/%d", parent, fd);
+		real = open(link, O_WRONLY | O_APPEND | O_NOCTTY);
+		if (real < 0)
+			real = open("/dev/null", O_WRONLY);
+		if (real >= 0 && real != fd) {
+			dup2(real, fd);
+			close(real);
+		}
+	}
+}
+
+/* `texts` are so many, each NUL-terminated, before `end`; NULL: they are not. */
+static char **list_of(char **texts, const char *end, uint32_t count)
+{
+	char **list = calloc((size_t)count + 1, sizeof *list);
+
+	for (uint32_t i = 0; list && i < count; i++) {
+		if (*texts >= end)
+			return NULL;
+		list[i] = *texts;
+		*texts += strlen(*texts) + 1;
+	}
+	return list;
+}
+
+static int become(char *texts, const char *end, const struct tpck_standin_plan *plan, pid_t parent)
+{
+	char *path = texts, **arguments, **variables;
+
+	texts += strlen(texts) + 1;
+	arguments = list_of(&texts, end, plan->arguments);
+	variables = list_of(&texts, end, plan->variables);
+	while (page && !atomic_load(&page->live) && getppid() == parent)
+		nanosleep(&(struct timespec){0, LOOK_MS * 1000000L}, NULL);
+	if (!arguments || !variables || !page || atomic_load(&page->live) != 1)
+		return 127;
+	output_back(parent);
+	/* A name is looked for along PATH, as posix_spawnp() does. */
+	execvpe(path, arguments, variables);
+	return 127;
+}
+
+int main(int count, char **arguments)
+{
+	struct sigaction before, ignore = {.sa_handler = SIG_IGN};
+	pid_t parent = getppid();
+	struct tpck_standin_plan *plan;
+	size_t size;
+	char *behind;
+
+	if (count != 2) {
+		fprintf(stderr, "standin: it is started by libtranspckpt.so only\n");
+		return 2;
+	}
+	plan = plan_read(arguments[1], &size);
+	if (!plan || plan->magic != TPCK_STANDIN_MAGIC || plan->version != TPCK_WIRE_VERSION || plan->output > size - sizeof *plan ||
+	    !memchr(plan->control, '\0', sizeof plan->control))
+		return 127;
+	page_map(plan->control);
+	hears = !(plan->flags & TPCK_STANDIN_STARTS) && is_pipe(STDIN_FILENO);
+	sigaction(SIGPIPE, &ignore, &before);
+	behind = (char *)(plan + 1) + plan->output;
+	say_all((char *)(plan + 1), plan->output);
+	if (plan->flags & TPCK_STANDIN_STARTS) {
+		sigaction(SIGPIPE, &before, NULL);
+		return become(behind, (char *)plan + size, plan, parent);
+	}
+	close(STDOUT_FILENO);
+	close(STDERR_FILENO);
+	listen_to(plan->place);
+	end_as(plan->status);
+}
