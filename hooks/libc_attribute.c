@@ -103,7 +103,19 @@ TPCK_EXPORT int lchown(const char *path, uid_t owner, gid_t group)
 	return fchownat(AT_FDCWD, path, owner, group, AT_SYMLINK_NOFOLLOW);
 }
 
-/* Of the file system that a pending file will be in. */
+/* Of the file system that a pending file, or one of the overlay, will be in. Not inlined: threads' stacks may be small. */
+static __attribute__((noinline)) const char *around(const char *path, char *buffer)
+{
+	char forward[TPCK_FOLLOW_PLACE];
+	struct tpck_thread *self = tpck_engine_enter();
+	const char *at = self ? tpck_follow_around(path, forward) : path;
+	const char *found = at ? tpck_files_around(at, buffer) : NULL;
+
+	if (self)
+		tpck_engine_leave(self);
+	return found == forward ? strcpy(buffer, forward) : found;
+}
+
 #define AROUND(name, path, found)                                                              \
 	static int (*real)(const char *, __typeof__(found));                                   \
 	char buffer[TPCK_FILES_PATH];                                                          \
@@ -111,7 +123,7 @@ TPCK_EXPORT int lchown(const char *path, uid_t owner, gid_t group)
 	if (!real)                                                                             \
 		real = (int (*)(const char *, __typeof__(found)))tpck_real_dlsym(RTLD_NEXT, name); \
 	TPCK_UNREADABLE(path, real(path, found));                                              \
-	at = tpck_files_around(path, buffer);                                                  \
+	at = around(path, buffer);                                                             \
 	return at ? real(at, found) : -1
 
 /* What may be asked of a path in its file system. */
@@ -125,7 +137,7 @@ TPCK_EXPORT long pathconf(const char *path, int name)
 		real = (long (*)(const char *, int))tpck_real_dlsym(RTLD_NEXT, "pathconf");
 	TPCK_UNREADABLE(path, real(path, name));
 	/* One of these is of the file, not of where it is. */
-	at = name == _PC_ASYNC_IO ? tpck_files_place(AT_FDCWD, path, true, false, buffer) : tpck_files_around(path, buffer);
+	at = name == _PC_ASYNC_IO ? tpck_files_place(AT_FDCWD, path, true, false, buffer) : around(path, buffer);
 	return at ? real(at, name) : -1;
 }
 

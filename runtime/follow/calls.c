@@ -463,6 +463,23 @@ const char *tpck_follow_place(int folder, const char *path, bool follow, bool ch
 	return tpck_files_place(folder, path, follow, changes, buffer);
 }
 
+const char *tpck_follow_around(const char *path, char *buffer)
+{
+	struct stat found;
+	uint64_t digest;
+	char *slash;
+	int known;
+
+	if (!tpck_overlay_active() || !tpck_follow_resolve(AT_FDCWD, path, true, buffer, &digest))
+		return path;
+	known = tpck_overlay_stat(buffer, digest, &found);
+	if (known)
+		return known == TPCK_OVERLAY_REAL ? path : NULL;
+	while (syscall(SYS_faccessat, AT_FDCWD, buffer, F_OK) && (slash = strrchr(buffer, '/')) && slash != buffer)
+		*slash = '\0';
+	return buffer;
+}
+
 /* ---- listings ------------------------------------------------------------------------------- */
 
 static const char *listing(const char *absolute, uint64_t digest)
@@ -473,7 +490,7 @@ static const char *listing(const char *absolute, uint64_t digest)
 		tpck_follow_lists(absolute, digest);
 		return NULL;
 	}
-	listed = tpck_learnt_listing(digest);
+	listed = tpck_learnt_listing(absolute, digest);
 	return listed ? tpck_folders_list(listed, absolute) : NULL;
 }
 

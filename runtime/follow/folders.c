@@ -162,7 +162,7 @@ const char *tpck_folders_list(const struct tpck_record_file *listing, const char
 	static __thread char folder[TPCK_FOLLOW_FOLDER + 32];
 	const char **entries = calloc(listing->names + 1, sizeof *entries);
 	const char *at = (const char *)(listing + 1);
-	char path[TPCK_FOLLOW_FOLDER + 320];
+	char path[TPCK_FOLLOW_FOLDER + 320], called[TPCK_FOLLOW_PATH];
 
 	if (!entries || !folder_new(folder, sizeof folder, "list")) {
 		free(entries);
@@ -174,7 +174,7 @@ const char *tpck_folders_list(const struct tpck_record_file *listing, const char
 	}
 	/* tmpfs lists what was made last first. */
 	for (uint32_t i = listing->names; i-- > 0;) {
-		snprintf(path, sizeof path, "%s/%s", folder, entries[i] + 1);
+		snprintf(path, sizeof path, "%s/%s", folder, tpck_learnt_renumbered(of, entries[i] + 1, called, sizeof called));
 		if (entries[i][0] == 'd') {
 			syscall(SYS_mkdirat, AT_FDCWD, path, 0700);
 		} else if (entries[i][0] == 'l') {

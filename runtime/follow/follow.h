@@ -25,7 +25,7 @@
  * come where it leads and its path, each NUL-terminated. All paths are canonical (follow/names.c). With TPCK_FILE_LISTING: `path` is the folder's, then names follow, each a type letter ('d', 'f', 'l') and a
  * NUL-terminated string, in the order in which they were listed. With TPCK_FILE_READ: struct
  * tpck_record_read, then the path, NUL-terminated. With TPCK_FILE_BEGUN: of no path; `mtime` is when the program
- * was started, by tpck_clock_coarse_ns(). */
+ * was started first, by tpck_clock_coarse_ns(), `bytes` the process that goes on from here. */
 enum { TPCK_FILE_FIRST, TPCK_FILE_LISTING, TPCK_FILE_READ, TPCK_FILE_BEGUN };
 struct tpck_record_file {
 	uint64_t path;      /* digest of the absolute path */
@@ -93,20 +93,26 @@ int tpck_follow_times(int folder, const char *path, const struct timespec times[
  * `buffer`, with links followed. NULL: errno says what it fails with. */
 enum { TPCK_FOLLOW_PLACE = 4096 };
 const char *tpck_follow_place(int folder, const char *path, bool follow, bool changes, char *buffer);
+/* Where a question about the file system of a path is to be asked: while running forward, for what is in the overlay only, the
+ * nearest folder above it that is there, in `buffer` of TPCK_FOLLOW_PLACE bytes. NULL: errno says what it fails with. */
+const char *tpck_follow_around(const char *path, char *buffer);
 /* A folder to list in place of path (the caller opens and then forgets it), or NULL: list the real one. */
 const char *tpck_follow_listing(const char *path);
 /* The same for the folder of a descriptor that is about to be listed: it becomes that folder. */
 void tpck_follow_listing_of(int fd);
 /* A folder that was opened by this path is being listed. */
 void tpck_follow_listed(const char *path, int fd);
-/* A file that the program held at the boundary has the identity that it had while running forward. For all that tells one. */
+/* A file that the program held at the boundary has the identity that it had while running forward, and while running forward one
+ * that has no name to the kernel has those of the overlay. For all that tells one. */
 extern _Atomic uint32_t tpck_held_aliases __attribute__((visibility("hidden")));
+extern _Atomic bool tpck_overlay_scratch __attribute__((visibility("hidden"))); /* running forward */
 struct statx;
 void tpck_follow_shown(struct stat *found);
 void tpck_follow_shown_x(struct statx *found);
 static inline bool tpck_follow_shows(void)
 {
-	return __builtin_expect(atomic_load_explicit(&tpck_held_aliases, memory_order_relaxed) != 0, 0);
+	return __builtin_expect(atomic_load_explicit(&tpck_held_aliases, memory_order_relaxed) != 0 ||
+				atomic_load_explicit(&tpck_overlay_scratch, memory_order_relaxed), 0);
 }
 /* Whether the path lies in a temporary file or folder that the program has made while running forward. Takes no lock. */
 bool tpck_follow_scratch(const char *path);

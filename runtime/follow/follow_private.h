@@ -61,6 +61,8 @@ extern char tpck_follow_keep[TPCK_FOLLOW_FOLDER] __attribute__((visibility("hidd
 /* `gone`: the name goes, the inode stays. */
 void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool destroys, bool gone);
 void tpck_follow_opens(const char *absolute, uint64_t digest, int flags);
+/* This process goes on where the one before ended: from here on its number may be in the names of files. */
+void tpck_follow_goes_on(void);
 /* The program has just looked at the path itself, and has seen this; NULL: nothing is there. */
 void tpck_follow_seen(const char *absolute, uint64_t digest, const struct stat *found);
 /* It has opened it for reading, and has this now. */
@@ -84,6 +86,10 @@ void tpck_follow_version_name(char *path, size_t size, uint64_t digest, uint64_t
 void tpck_lists_of(uint64_t timeline);
 uint64_t tpck_lists_timeline(void);
 void tpck_lists_add(const char *list, const char *entry);
+/* A path that the program made before it has met a device, when nobody knows yet where lists are: it is held until then, as long
+ * as there is room. Then all of them come into the list of what was made, or are dropped. */
+void tpck_lists_wait(const char *path);
+void tpck_lists_waited(bool wanted);
 /* Each entry, the latest first, until a call does not return 0, which is the result; -ENOMEM. */
 int tpck_lists_each(const char *list, int (*call)(const char *entry));
 /* The same for a list that is the file `path`. */
@@ -125,6 +131,11 @@ uint64_t tpck_names_changed_ns(void);
 
 /* ---- learnt.c ---- */
 const struct tpck_record_file *tpck_learnt_first(uint64_t digest);
+/* A path that the log does not know, and that has this process's number in it: what it says of the same path with the number of a
+ * process that the program was before counts for this one. */
+void tpck_learnt_numbered(const char *path, uint64_t digest);
+/* A name out of a listing, as it is called in this run, in `path` if it is another: the program has made that. */
+const char *tpck_learnt_renumbered(const char *folder, const char *name, char *path, size_t size);
 /* Where the content of a path that the overlay has no entry for comes from. */
 enum tpck_source { TPCK_SOURCE_ABSENT, TPCK_SOURCE_REAL, TPCK_SOURCE_VERSION, TPCK_SOURCE_LOST };
 enum tpck_source tpck_learnt_source(const char *path, uint64_t digest, char *version, size_t size);
@@ -140,7 +151,7 @@ bool tpck_learnt_links_lead(char *why, size_t size);
 /* What is at the path now counts as what was there at first. */
 void tpck_learnt_accept(uint64_t digest);
 /* The next listing of the folder, or NULL. */
-const struct tpck_record_file *tpck_learnt_listing(uint64_t digest);
+const struct tpck_record_file *tpck_learnt_listing(const char *path, uint64_t digest);
 
 /* ---- folders.c ---- */
 /* What the kernel calls a descriptor's file. */
@@ -191,6 +202,7 @@ struct tpck_overlay_entry {
 	uint64_t digest;
 	enum tpck_overlay_kind kind;
 	int fd;           /* KIND_FILE: its scratch */
+	ino_t inode;      /* of the scratch */
 	mode_t mode;      /* KIND_FOLDER made by the program */
 	char *target;     /* KIND_LINK */
 	bool changed;     /* by the program itself, not merely seen to be absent */
@@ -204,6 +216,8 @@ bool tpck_overlay_active(void);
 /* No more answers: the process is live, or begins anew. */
 void tpck_overlay_end(void);
 mode_t tpck_overlay_mask(void);
+/* How many names a scratch file has in the overlay; 0 for other files. */
+nlink_t tpck_overlay_names(dev_t device, ino_t inode);
 struct tpck_overlay_entry *tpck_overlay_find(uint64_t digest);
 /* All of them by path, parents first; NULL where there is no memory. The caller frees the list. */
 struct tpck_overlay_entry **tpck_overlay_sorted(uint32_t *count);

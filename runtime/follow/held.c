@@ -68,6 +68,8 @@ void tpck_follow_shown(struct stat *found)
 		found->st_dev = as->device;
 		found->st_ino = as->inode;
 	}
+	if (!found->st_nlink && S_ISREG(found->st_mode) && tpck_overlay_active())
+		found->st_nlink = tpck_overlay_names(found->st_dev, found->st_ino);
 }
 
 void tpck_follow_shown_x(struct statx *found)
@@ -79,6 +81,8 @@ void tpck_follow_shown_x(struct statx *found)
 		found->stx_dev_minor = minor(as->device);
 		found->stx_ino = as->inode;
 	}
+	if (found->stx_mask & STATX_NLINK && !found->stx_nlink && S_ISREG(found->stx_mode) && tpck_overlay_active())
+		found->stx_nlink = (uint32_t)tpck_overlay_names(makedev(found->stx_dev_major, found->stx_dev_minor), found->stx_ino);
 }
 
 /* ---- descriptors ----------------------------------------------------------------------------- */

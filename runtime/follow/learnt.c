@@ -19,6 +19,7 @@ enum { BUCKETS = 4096 };
 
 /* What the log says of a path. */
 struct first {
+	uint64_t digest;
 	const struct tpck_record_file *record;
 	const char *target, *path; /* of a symbolic link */
 	bool same;        /* what is there now is what was there then, whatever its time */
@@ -35,11 +36,17 @@ static struct listing *listings, **listings_end = &listings;
 static uint64_t begun_ns;
 static tpck_spin lock;
 
+/* Processes that the program has been, the first of them first, and the one that it is: names of files have these numbers in them. */
+enum { PROCESSES = 64, DIGITS = 24 };
+static char processes[PROCESSES][DIGITS] TPCK_LARGE;
+static uint32_t process_count;
+static char own[DIGITS];
+
 static struct first *find_first(uint64_t digest)
 {
 	struct first *first = firsts[digest % BUCKETS];
 
-	while (first && first->record->path != digest)
+	while (first && first->digest != digest)
 		first = first->next;
 	return first;
 }
@@ -51,6 +58,93 @@ const struct tpck_record_file *tpck_learnt_first(uint64_t digest)
 	return first ? first->record : NULL;
 }
 
+static void process_learn(uint64_t process)
+{
+	snprintf(own, sizeof own, "%d", getpid());
+	if (process && process_count < PROCESSES && process != (uint64_t)getpid())
+		snprintf(processes[process_count++], DIGITS, "%llu", (unsigned long long)process);
+}
+
+static bool is_digit(char letter)
+{
+	return letter >= '0' && letter <= '9';
+}
+
+/* The text with each number that is `from` made `to`; a number is digits between what are none. False: there is none, or no room. */
+static bool renumbered(const char *text, const char *from, const char *to, char *out, size_t size)
+{
+	size_t from_length = strlen(from), to_length = strlen(to), used = 0;
+	const char *at = text, *next;
+	bool any = false;
+
+	while (from_length && (next = strstr(at, from))) {
+		bool whole = (next == text || !is_digit(next[-1])) && !is_digit(next[from_length]);
+		size_t before = (size_t)(next - at) + (whole ? 0 : from_length), put = whole ? to_length : 0;
+
+		if (used + before + put >= size)
+			return false;
+		memcpy(out + used, at, before);
+		memcpy(out + used + before, to, put);
+		used += before + put;
+		at = next + from_length;
+		any |= whole;
+	}
+	if (!any || used + strlen(at) >= size)
+		return false;
+	strcpy(out + used, at);
+	return true;
+}
+
+/* Not inlined: threads' stacks may be small. */
+static __attribute__((noinline)) void find_former(const char *path, uint64_t digest)
+{
+	char former[TPCK_FOLLOW_PATH];
+	const struct first *first = NULL;
+	struct first *made;
+
+	for (uint32_t i = 0; i < process_count && !first; i++)
+		if (renumbered(path, own, processes[i], former, sizeof former))
+			first = find_first(tpck_follow_digest(former));
+	made = first ? malloc(sizeof *made) : NULL;
+	if (!made)
+		return;
+	*made = *first;
+	made->digest = digest;
+	tpck_spin_lock(&lock);
+	if (find_first(digest)) {
+		free(made);
+	} else {
+		made->next = firsts[digest % BUCKETS];
+		__atomic_store_n(&firsts[digest % BUCKETS], made, __ATOMIC_RELEASE);
+	}
+	tpck_spin_unlock(&lock);
+}
+
+void tpck_learnt_numbered(const char *path, uint64_t digest)
+{
+	if (process_count && strstr(path, own) && !find_first(digest))
+		find_former(path, digest);
+}
+
+const char *tpck_learnt_renumbered(const char *folder, const char *name, char *path, size_t size)
+{
+	size_t length = strlen(folder);
+	const struct tpck_overlay_entry *entry;
+
+	if (length + 2 >= size)
+		return name;
+	for (uint32_t i = 0; i < process_count; i++) {
+		if (!renumbered(name, processes[i], own, path + length + 1, size - length - 1))
+			continue;
+		memcpy(path, folder, length);
+		path[length] = '/';
+		entry = tpck_overlay_find(tpck_follow_digest(path));
+		if (entry && entry->kind != TPCK_KIND_ABSENT)
+			return path + length + 1;
+	}
+	return name;
+}
+
 void tpck_follow_learn(const struct tpck_record *record)
 {
 	const struct tpck_record_file *file = (const void *)(record + 1);
@@ -59,6 +153,7 @@ void tpck_follow_learn(const struct tpck_record *record)
 		return;
 	if (record->detail == TPCK_FILE_BEGUN) {
 		begun_ns = (uint64_t)file->mtime_s * 1000000000u + (uint64_t)file->mtime_ns;
+		process_learn(file->bytes);
 	} else if (record->detail == TPCK_FILE_LISTING) {
 		struct listing *made = calloc(1, sizeof *made);
 
@@ -75,7 +170,7 @@ void tpck_follow_learn(const struct tpck_record *record)
 		struct first *made = malloc(sizeof *made);
 
 		if (made) {
-			*made = (struct first){.record = file, .next = firsts[file->path % BUCKETS]};
+			*made = (struct first){.digest = file->path, .record = file, .next = firsts[file->path % BUCKETS]};
 			if (S_ISLNK(file->mode) && record->bytes > sizeof *file + file->bytes + 1 &&
 			    !((const char *)file)[record->bytes - 1]) {
 				made->target = (const char *)(file + 1);
@@ -95,6 +190,7 @@ uint64_t tpck_follow_begun_ns(void)
 void tpck_follow_unlearn(void)
 {
 	memset(firsts, 0, sizeof firsts);
+	process_count = 0;
 	listings = NULL;
 	listings_end = &listings;
 	tpck_follow_forget();
@@ -173,13 +269,34 @@ void tpck_learnt_accept(uint64_t digest)
 		first->same = true;
 }
 
-const struct tpck_record_file *tpck_learnt_listing(uint64_t digest)
+/* What the folder was called in the runs before this one. Not inlined: threads' stacks may be small. */
+static __attribute__((noinline)) uint32_t former_names(const char *path, uint64_t digests[PROCESSES])
 {
+	char former[TPCK_FOLLOW_PATH];
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < process_count; i++)
+		if (renumbered(path, own, processes[i], former, sizeof former))
+			digests[count++] = tpck_follow_digest(former);
+	return count;
+}
+
+static bool is_one(uint64_t digest, const uint64_t *digests, uint32_t count)
+{
+	while (count && digests[count - 1] != digest)
+		count--;
+	return count;
+}
+
+const struct tpck_record_file *tpck_learnt_listing(const char *path, uint64_t digest)
+{
+	uint64_t former[PROCESSES];
+	uint32_t count = process_count && strstr(path, own) ? former_names(path, former) : 0;
 	struct listing *listed;
 
 	tpck_spin_lock(&lock);
 	listed = listings;
-	while (listed && (listed->used || listed->record->path != digest))
+	while (listed && (listed->used || (listed->record->path != digest && !is_one(listed->record->path, former, count))))
 		listed = listed->next;
 	if (listed)
 		listed->used = true;

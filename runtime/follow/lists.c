@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,6 +20,11 @@
 enum { PATH_SIZE = TPCK_FOLLOW_PATH };
 
 static uint64_t timeline_now;
+
+/* Paths that came to be before there was a place for lists, each with its NUL. Without a lock: a child of a fork comes here too. */
+enum { WAITING = 64 << 10, WAITED = 1 << 24 };
+static char waiting[WAITING] TPCK_LARGE;
+static _Atomic uint32_t waiting_bytes; /* WAITED or more: there is a place by now */
 
 TPCK_AT_START void tpck_lists_of(uint64_t timeline)
 {
@@ -57,6 +63,26 @@ void tpck_lists_add(const char *list, const char *entry)
 
 	list_name(path, sizeof path, list);
 	tpck_lists_add_to(path, entry);
+}
+
+void tpck_lists_wait(const char *path)
+{
+	uint32_t bytes = (uint32_t)strlen(path) + 1, at = atomic_load(&waiting_bytes);
+
+	while (at < WAITING && bytes <= WAITING - at)
+		if (atomic_compare_exchange_weak(&waiting_bytes, &at, at + bytes)) {
+			memcpy(waiting + at, path, bytes);
+			break;
+		}
+}
+
+void tpck_lists_waited(bool wanted)
+{
+	uint32_t bytes = atomic_exchange(&waiting_bytes, WAITED);
+
+	for (uint32_t at = 0; wanted && bytes <= WAITING && at < bytes; at += (uint32_t)strlen(waiting + at) + 1)
+		if (waiting[at])
+			tpck_lists_add("created", waiting + at);
 }
 
 int tpck_lists_each_in(const char *path, int (*call)(const char *entry))

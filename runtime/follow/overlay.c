@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,11 +26,12 @@
 
 enum { BUCKETS = 4096 };
 
-static bool active;
+_Atomic bool tpck_overlay_scratch;
 static tpck_spin lock;   /* never held across anything that can wait for the application */
 static struct tpck_overlay_entry *entries[BUCKETS] TPCK_LARGE;
 static char difference[300] TPCK_LARGE;
 static mode_t mask;
+static _Atomic dev_t scratch_device; /* of what is in memory only */
 
 static int scratch_new(mode_t mode)
 {
@@ -38,6 +40,37 @@ static int scratch_new(mode_t mode)
 	if (fd >= 0)
 		(void)!fchmod(fd, mode & 07777);
 	return fd;
+}
+
+static void entry_gets(struct tpck_overlay_entry *entry, int fd)
+{
+	struct stat made;
+
+	entry->fd = fd;
+	entry->inode = 0;
+	if (fd >= 0 && !syscall(SYS_newfstatat, fd, "", &made, AT_EMPTY_PATH)) {
+		entry->inode = made.st_ino;
+		scratch_device = made.st_dev;
+	}
+}
+
+/* How many names the scratch file has: to the kernel it has none, and programs take a file without a name for one that somebody
+ * has removed. */
+static nlink_t names_of(ino_t inode)
+{
+	nlink_t names = 0;
+
+	tpck_spin_lock(&lock);
+	for (unsigned b = 0; b < BUCKETS; b++)
+		for (const struct tpck_overlay_entry *entry = entries[b]; entry; entry = entry->next)
+			names += entry->inode == inode && entry->fd >= 0;
+	tpck_spin_unlock(&lock);
+	return names;
+}
+
+nlink_t tpck_overlay_names(dev_t device, ino_t inode)
+{
+	return device == scratch_device ? names_of(inode) : 0;
 }
 
 /* Another open file description of a scratch file. */
@@ -52,13 +85,13 @@ static int scratch_reopen(int fd, int flags)
 
 bool tpck_overlay_active(void)
 {
-	return active;
+	return atomic_load_explicit(&tpck_overlay_scratch, memory_order_relaxed);
 }
 
 void tpck_overlay_end(void)
 {
 	tpck_syscalls_end();
-	active = false;
+	atomic_store(&tpck_overlay_scratch, false);
 	tpck_files_pause(false);
 }
 
@@ -76,7 +109,7 @@ int tpck_follow_forward(const char *scratch, bool output_again)
 	tpck_folders_forward(scratch);
 	mask = umask(022);
 	umask(mask);
-	active = true;
+	atomic_store(&tpck_overlay_scratch, true);
 	return output_again ? 0 : tpck_output_divert();
 }
 
@@ -209,7 +242,7 @@ static struct tpck_overlay_entry *import(const char *path, uint64_t digest, bool
 	entry = enter(path, digest);
 	if (!entry)
 		return NULL;
-	entry->fd = scratch_new(*existed ? found.st_mode : 0666 & ~mask);
+	entry_gets(entry, scratch_new(*existed ? found.st_mode : 0666 & ~mask));
 	if (entry->fd < 0)
 		return NULL;
 	entry->kind = TPCK_KIND_FILE;
@@ -276,7 +309,7 @@ static int open_changing(const char *path, uint64_t digest, int flags, mode_t mo
 		if (existed && flags & O_CREAT && flags & O_EXCL)
 			return fail(EEXIST);
 		if (entry) {
-			entry->fd = scratch_new(mode & ~mask);
+			entry_gets(entry, scratch_new(mode & ~mask));
 			if (entry->fd < 0)
 				return -1;
 			entry->kind = TPCK_KIND_FILE;
@@ -402,6 +435,7 @@ static int move(struct tpck_overlay_entry *source, const char *to, uint64_t to_d
 		syscall(SYS_close, target->fd);
 	free(target->target);
 	target->fd = source->fd;
+	target->inode = source->inode;
 	target->kind = source->kind;
 	target->mode = source->mode;
 	target->target = source->target;
@@ -600,7 +634,7 @@ int tpck_overlay_link(const char *from, uint64_t from_digest, const char *to, ui
 	fd = entry ? tpck_reach_high((int)syscall(SYS_dup, source->fd)) : -1;
 	if (fd < 0)
 		return fail(ENOMEM);
-	entry->fd = fd;
+	entry_gets(entry, fd);
 	entry->kind = TPCK_KIND_FILE;
 	entry->changed = source->changed = true;
 	entry->linked = source->linked = true;
@@ -715,6 +749,15 @@ static int link_stat(const struct tpck_overlay_entry *entry, struct stat *found)
 	return 0;
 }
 
+static int scratch_stat(const struct tpck_overlay_entry *entry, struct stat *found)
+{
+	int result = (int)syscall(SYS_newfstatat, entry->fd, "", found, AT_EMPTY_PATH);
+
+	if (!result)
+		found->st_nlink = entry->linked ? names_of(found->st_ino) : 1;
+	return result;
+}
+
 int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found)
 {
 	char version[TPCK_FOLLOW_FOLDER + 128];
@@ -723,7 +766,7 @@ int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found)
 	if (entry && entry->kind == TPCK_KIND_ABSENT)
 		return fail(ENOENT);
 	if (entry && entry->kind == TPCK_KIND_FILE)
-		return (int)syscall(SYS_newfstatat, entry->fd, "", found, AT_EMPTY_PATH);
+		return scratch_stat(entry, found);
 	if (entry && entry->kind == TPCK_KIND_LINK)
 		return link_stat(entry, found);
 	if (entry) {

@@ -119,6 +119,8 @@ bool tpck_follow_resolve(int folder, const char *path, bool follow, char *absolu
 	if (found) {
 		*digest = tpck_follow_digest(absolute);
 		found = *digest == asked || followed(absolute);
+		if (found && tpck_overlay_active())
+			tpck_learnt_numbered(absolute, *digest);
 	}
 	errno = saved;
 	return found;

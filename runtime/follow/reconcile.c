@@ -62,6 +62,7 @@ static int file_settle(const struct tpck_overlay_entry *entry)
 	int fd, result = 0;
 
 	parents_settle(entry->path);
+	tpck_follow_makes(entry->path);
 	fd = (int)syscall(SYS_openat, AT_FDCWD, entry->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666 & ~tpck_overlay_mask());
 	if (fd < 0)
 		return -errno;
@@ -97,6 +98,7 @@ static int link_to(const char *path, const char *target)
 	if (got >= 0 && (size_t)got == strlen(target) && memcmp(now, target, (size_t)got) == 0)
 		return 0;
 	parents_settle(path);
+	tpck_follow_makes(path);
 	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 	return syscall(SYS_symlinkat, target, AT_FDCWD, path) ? -errno : 0;
 }
@@ -111,6 +113,7 @@ static int folder_settle(const struct tpck_overlay_entry *entry)
 	if (!entry->changed)
 		return 0;
 	parents_settle(entry->path);
+	tpck_follow_makes(entry->path);
 	return syscall(SYS_mkdirat, AT_FDCWD, entry->path, entry->mode) && errno != EEXIST ? -errno : 0;
 }
 
@@ -240,6 +243,7 @@ static int linked_settle(const struct tpck_overlay_entry *entry, struct tpck_ove
 		    now.st_dev == real.st_dev)
 			return 0;
 		parents_settle(entry->path);
+		tpck_follow_makes(entry->path);
 		syscall(SYS_unlinkat, AT_FDCWD, entry->path, 0);
 		return syscall(SYS_linkat, AT_FDCWD, before[i]->path, AT_FDCWD, entry->path, 0) ? -errno : 0;
 	}
@@ -280,6 +284,8 @@ int tpck_follow_inject(uint64_t step, char *why, size_t size)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < all_count; i++) {
 		result = entry_settle(all, i);
+		/* What is there from now on is the program's own, also under a name that the first run did not know. */
+		tpck_follow_known(all[i]->digest, false, false);
 		if (result) {
 			snprintf(why, size, "cannot bring %s to its state at the boundary: %s", all[i]->path, strerror(-result));
 			return result;
@@ -308,6 +314,7 @@ int tpck_follow_inject(uint64_t step, char *why, size_t size)
 	tpck_output_back();
 	tpck_overlay_end();
 	tpck_temporary_forget();
+	tpck_follow_goes_on();
 	for (uint32_t i = 0; i < all_count; i++)
 		if (all[i]->fd >= 0) {
 			syscall(SYS_close, all[i]->fd);

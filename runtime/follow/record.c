@@ -73,7 +73,7 @@ TPCK_AT_START void tpck_follow_record(struct tpck_log *into, const char *keep, u
 	if (begins) {
 		uint64_t start_ns = tpck_clock_coarse_ns();
 		struct tpck_record_file record = {
-			.mtime_s = (int64_t)(start_ns / 1000000000), .mtime_ns = (int64_t)(start_ns % 1000000000),
+			.bytes = (uint64_t)getpid(), .mtime_s = (int64_t)(start_ns / 1000000000), .mtime_ns = (int64_t)(start_ns % 1000000000),
 		};
 
 		begun_ns = tpck_clock_realtime_ns();
@@ -83,6 +83,18 @@ TPCK_AT_START void tpck_follow_record(struct tpck_log *into, const char *keep, u
 	tpck_lists_of(of_timeline);
 	if (*keep || !begins)
 		snprintf(tpck_follow_keep, sizeof tpck_follow_keep, "%s", keep);
+	if (!begins)
+		tpck_lists_waited(*keep);
+}
+
+void tpck_follow_goes_on(void)
+{
+	uint64_t began_ns = tpck_follow_begun_ns();
+	struct tpck_record_file record = {
+		.bytes = (uint64_t)getpid(), .mtime_s = (int64_t)(began_ns / 1000000000), .mtime_ns = (int64_t)(began_ns % 1000000000),
+	};
+
+	tpck_log_append(journal, TPCK_RECORD_FILE, TPCK_FILE_BEGUN, 0, 0, &record, sizeof record);
 }
 
 bool tpck_follow_recording(void)
@@ -342,8 +354,12 @@ void tpck_follow_makes(const char *absolute)
 {
 	int saved = errno;
 
-	if (tpck_follow_recording() && syscall(SYS_faccessat, AT_FDCWD, absolute, F_OK))
+	if (!journal || tpck_log_failed(journal) || !syscall(SYS_faccessat, AT_FDCWD, absolute, F_OK))
+		;
+	else if (tpck_follow_keep[0])
 		tpck_lists_add("created", absolute);
+	else
+		tpck_lists_wait(absolute);
 	errno = saved;
 }
 

@@ -794,6 +794,146 @@ static void ranks(void)
 	       "what is none of theirs stays, and its folder", "");
 }
 
+/* ---- names with the process's number ---- */
+
+/* Whether a listing of the folder has the name. */
+static bool lists(const char *folder_name, const char *name)
+{
+	const char *instead = tpck_follow_listing(in(folder_name));
+	DIR *listed = opendir(instead ? instead : in(folder_name));
+	const struct dirent *entry;
+	bool found = false;
+
+	while (listed && (entry = readdir(listed)))
+		found |= strcmp(entry->d_name, name) == 0;
+	if (listed)
+		closedir(listed);
+	return found;
+}
+
+/* A name with the process's number in it. */
+static void number_of(const char *form, char *name, size_t size)
+{
+	snprintf(name, size, form, getpid());
+}
+
+static void numbered_begins(void)
+{
+	char name[80];
+
+	number_of("n-%d.log", name, sizeof name);
+	put(name, O_CREAT, 0644, "begun\n");
+	number_of("n-%d", name, sizeof name);
+	folder(name);
+}
+
+/* A part of the program: a file that it makes, and sees in its folders. */
+static void numbered_part(int part)
+{
+	char name[80], own_folder[80], file[80], around[TPCK_FOLLOW_PLACE];
+	struct stat found;
+	int fd;
+
+	number_of("n-%d", own_folder, sizeof own_folder);
+	snprintf(name, sizeof name, "n-%d/%d.part-%d", getpid(), getpid(), part);
+	put(name, O_CREAT | O_EXCL, 0644, "part\n");
+	number_of("n-%d.log", file, sizeof file);
+	put(file, O_APPEND, 0, "part\n");
+	fd = tpck_follow_open(AT_FDCWD, in(file), O_RDONLY, 0);
+	if (fd < 0 || fstat(fd, &found))
+		_exit(70);
+	tpck_follow_shown(&found);
+	if (found.st_nlink != 1 || tpck_follow_stat(AT_FDCWD, in(file), &found, 0) || found.st_nlink != 1)
+		_exit(71);
+	close(fd);
+	put("n-gone", O_CREAT, 0644, "gone");
+	fd = tpck_follow_open(AT_FDCWD, in("n-gone"), O_RDONLY, 0);
+	tpck_follow_unlink(AT_FDCWD, in("n-gone"), 0);
+	if (fd < 0 || fstat(fd, &found))
+		_exit(72);
+	tpck_follow_shown(&found);
+	if (found.st_nlink)
+		_exit(73);
+	close(fd);
+	if (faccessat(AT_FDCWD, tpck_follow_around(in(own_folder), around), F_OK, 0) || tpck_follow_around(in("n-none"), around) == around)
+		_exit(74);
+	if (!lists(own_folder, strchr(name, '/') + 1) || !lists(".", own_folder) || !lists(".", file))
+		_exit(90 + part);
+}
+
+static int numbered_left; /* entries that a process of another number has made */
+static int count_numbered(const char *path, const struct stat *found, int flag, struct FTW *at)
+{
+	const char *name = path + at->base;
+	char own[20];
+
+	(void)found;
+	(void)flag;
+	snprintf(own, sizeof own, "%d", getpid());
+	numbered_left += (strncmp(name, "n-", 2) == 0 || strstr(name, ".part-")) && !strstr(path, own);
+	return 0;
+}
+
+/* Goes on from the cut of the log, if there is one, makes parts up to the boundary, and one more behind it. */
+static void numbered_run(int boundary)
+{
+	struct tpck_log *log = tpck_log_new(1 << 24);
+	char path[300], why[300];
+	int fd, part = 0;
+
+	as_rank(5);
+	snprintf(scratch, sizeof scratch, "%s/scratch/%d", base, getpid());
+	mkdir(scratch, 0700);
+	snprintf(path, sizeof path, "%s/cut", log_folder);
+	fd = open(path, O_RDONLY);
+	if (fd < 0) {
+		if (mkdir(keep, 0700) || mkdir(log_folder, 0700))
+			_exit(80);
+		tpck_follow_record(log, "", 0);
+		numbered_begins(); /* before there is a place to say so */
+		tpck_follow_record(log, keep, 1);
+		if (tpck_log_attach(log, log_folder, 1, NULL))
+			_exit(81);
+	} else {
+		struct tpck_log_reader *reader;
+		const struct tpck_record *one;
+
+		if (read(fd, &cut, sizeof cut) != sizeof cut || tpck_log_open(&reader, log_folder, cut))
+			_exit(82);
+		close(fd);
+		tpck_follow_record(log, "", 0);
+		tpck_follow_record(log, keep, 1);
+		while ((one = tpck_log_next(reader)))
+			if (one->type == TPCK_RECORD_FILE)
+				tpck_follow_learn(one);
+		if (tpck_follow_forward(scratch, true))
+			_exit(83);
+		numbered_begins();
+		while (part < boundary - 2)
+			numbered_part(part++);
+		if (tpck_log_attach(log, log_folder, 1, &cut) || tpck_follow_inject(1, why, sizeof why))
+			_exit(84);
+		nftw(in("."), count_numbered, 16, FTW_PHYS);
+		if (numbered_left)
+			_exit(85);
+	}
+	while (part < boundary)
+		numbered_part(part++);
+	cut_here(log);
+	numbered_part(part);
+}
+
+static void numbered(void)
+{
+	tap_ok(in_child(numbered_run, 2) == 0, "files are called after the process, some made before it has met a device", "");
+	for (int boundary = 4; boundary <= 6; boundary += 2) {
+		int status = in_child(numbered_run, boundary);
+
+		printf("# status %d\n", status);
+		tap_ok(status == 0, "another process goes on, sees them by its own number, and leaves none that the one before made", "");
+	}
+}
+
 static int remove_entry(const char *path, const struct stat *found, int flag, struct FTW *where)
 {
 	(void)found;
@@ -849,8 +989,10 @@ static void judge(int boundary, int parts)
 	tap_ok(same_text("said", "said.forward", "said"), "each call said what it said the first time", "");
 	printf("# boundary behind part %d, device behind part %d\n", boundary, parts);
 	tap_ok(same_text("want", "got", "tree"), "the tree is what it was at the boundary", "");
-	if (boundary == 1 && !parts)
+	if (boundary == 1 && !parts) {
 		ranks();
+		numbered();
+	}
 	nftw(base, remove_entry, 16, FTW_PHYS | FTW_DEPTH);
 }
 
