@@ -53,8 +53,12 @@ static int receive(int fd, void *payload, size_t size, int limit_ms)
 	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
 	struct pollfd wait = {.fd = fd, .events = POLLIN};
 	ssize_t got;
+	uint64_t until = tpck_clock_monotonic_ns() + (uint64_t)limit_ms * 1000000u, now;
 	int ready = poll(&wait, 1, limit_ms);
 
+	/* The program's own signals, its timers', come while it waits at its start. */
+	while (ready < 0 && errno == EINTR && (now = tpck_clock_monotonic_ns()) < until)
+		ready = poll(&wait, 1, (int)((until - now) / 1000000u + 1));
 	if (ready <= 0)
 		return ready < 0 && errno != EINTR ? -errno : 0;
 	got = recvmsg(fd, &message, MSG_DONTWAIT);
