@@ -172,6 +172,27 @@ stacks() {
 	[ -z "$lacking" ]
 }
 
+# What tests/torch/kill_strangers.py runs beside PyTorch, in an environment that sees PyTorch's; without one of them its case is left out.
+strangers() {
+	venv=${XDG_CACHE_HOME:-$HOME/.cache}/transpckpt/strangers
+	python=${TORCH_PYTHON:-${venv%/strangers}/torch/bin/python}
+	if "$venv/bin/python" -c 'import torch, numpy, tensorboard, tqdm, datasets, webdataset, gymnasium, optuna, hydra, mlflow, wandb' 2>/dev/null; then
+		return 0
+	fi
+	say "installing what many training scripts use into $venv"
+	rm -rf "$venv"
+	if ! { "$python" -m venv "$venv" &&
+		"$python" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' 2>/dev/null |
+		tee "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth" | grep -q . &&
+		timeout "${TORCH_INSTALL_SEC:-1500}" "$venv/bin/python" -m pip install -q --no-cache-dir \
+			'numpy==2.4.*' 'tensorboard==2.*' 'tqdm==4.*' 'datasets==5.*' 'webdataset==1.*' 'gymnasium==1.*' 'optuna==5.*' \
+			'hydra-core==1.3.*' 'mlflow-skinny==3.*' 'wandb==0.*'; } >"$venv.log" 2>&1; then
+		say "they cannot be installed: $(tail -n 1 "$venv.log")"
+		rm -rf "$venv"
+		return 1
+	fi
+}
+
 # What only tests/frameworks and tests/files/databases.py run: h5py, Orbax and databases, in an environment that sees JAX of the other stacks.
 frameworks() {
 	venv=${XDG_CACHE_HOME:-$HOME/.cache}/transpckpt/frameworks
@@ -275,7 +296,7 @@ case ${1:-} in
 torch)
 	install_packages
 	status=0
-	{ torch && loops; } || status=1
+	{ torch && loops && strangers; } || status=1
 	stacks || status=1
 	frameworks || status=1
 	suites || status=1
@@ -305,6 +326,7 @@ check-frameworks | check-long)
 	build "${2:-}"
 	if torch; then
 		loops || say "tests/torch/kill_loops.py is skipped"
+		strangers || say "tests/torch/kill_strangers.py runs what needs PyTorch only"
 		suites || say "suites of tests/frameworks are skipped"
 	else
 		say "the suite of tests/torch is skipped"

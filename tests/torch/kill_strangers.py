@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# needs: cores=1.2 memory=4G minutes=20 about=100s
+"""Training scripts with habits of many people (tests/torch/strangers): each is run plain, and again with the library, killed at
+random instants and started again by the same command. What it prints and every file that it leaves must be those of the plain run.
+
+  kill_strangers.py [CASE[=KILLS]...]    environment: as for kill.py; STRANGERS_PYTHON is a Python with PyTorch and the packages
+
+`all` is all of them, killed three times each; without names a few, others each time. A case whose package is missing is left out.
+"""
+import collections
+import os
+import random
+import re
+import sqlite3
+import subprocess
+import sys
+
+import kill
+import script_job
+import scripts
+from script_job import job
+
+
+def bytes_of(path):
+    with open(path, 'rb') as f:
+        return f.read()
+
+
+def events(path):
+    """What an event file of TensorBoard says, without when."""
+    data, said = bytes_of(path), []
+    at = 0
+    while at + 12 <= len(data):
+        length = int.from_bytes(data[at:at + 8], 'little')
+        record = data[at + 12:at + 12 + length]
+        said.append(record[9:] if record[:1] == b'\x09' else record)  # field 1: a double, the time
+        at += 16 + length
+    return said + [data[at:]]
+
+
+def nothing(path):
+    """Of a file whose content is another in any two runs."""
+    return b''
+
+
+def text_but(pattern):
+    """Bytes, without what time and process numbers decide."""
+    return lambda path: re.sub(pattern.encode(), b'#', bytes_of(path))
+
+
+def rows(path):
+    """All rows of a database, without times."""
+    with sqlite3.connect('file:%s?mode=ro' % path, uri=True) as db:
+        tables = [name for name, in db.execute("select name from sqlite_master where type = 'table' order by name")]
+        return [re.sub(r"'[-\d]+ [:.\d]+'", '#', repr(db.execute('select * from %s' % name).fetchall())) for name in tables]
+
+
+class Case:
+    """script: and its arguments. imports: packages. names: what of the names of files differs between any two runs; contents:
+    [(pattern of names, reader)], the first that matches. anew: the line that may refuse it, if some habit cannot be followed.
+    printed: what differs in lines. temporary: what children that are killed leave, with the library and without."""
+
+    def __init__(self, script, *arguments, imports=(), names=None, contents=(), anew=None, printed=None, temporary=None):
+        self.script = [os.path.join('strangers', script)] + list(arguments)
+        self.imports, self.names, self.contents, self.anew = imports, names, contents, anew
+        self.printed, self.temporary = printed, temporary
+
+    def name(self, path):
+        return re.sub(self.names, '#', path) if self.names else path
+
+    def content(self, path):
+        read = next((read for pattern, read in self.contents if re.search(pattern, path)), bytes_of)
+        return read(path)
+
+
+# The line that may refuse a habit.
+ANEW = r'cannot resume at step \d+: %s than in the first run; (trying once more|starting the program again from its beginning)$'
+CASES = {
+    'board': Case('board.py', imports=('tensorboard',), names=r'\w{3}\d\d_\d\d-\d\d-\d\d_[^/]*|(?<=tfevents\.).*|\d{9,}\.\d+',
+                  contents=[('tfevents', events)]),
+    'numbered': Case('numbered.py', names=r'\d{2,}'),
+    'loggers': Case('loggers.py', contents=[(r'\.log', text_but(r'[-\d]+ [:,\d]+ +\d+ |after +[\d.]+ s'))]),
+    'progress': Case('progress.py', imports=('tqdm',)),
+    'savers': Case('savers.py'),
+    'prefetch': Case('prefetch.py'),
+    'workers': Case('workers.py', temporary='pymp-'),
+    'mapped': Case('mapped.py', imports=('datasets',), names=r'[0-9a-f]{16,}|_\w+[-.\w]*_(?=hf_)|_(plain|killed)_', contents=[(r'\.json$', nothing), ('cache-', os.path.getsize)],
+                   anew=ANEW % 'random bytes are drawn in another number'),
+    'shards': Case('shards.py', imports=('webdataset',)),
+    'reinforce': Case('reinforce.py', imports=('gymnasium',)),
+    'study': Case('study.py', imports=('optuna',), contents=[(r'\.db', rows)]),
+    'dated': Case('dated.py', imports=('hydra',), names=r'\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d', contents=[(r'\.(log|yaml)', text_but(r'[-\d]+ [:,\d]+|/\S*'))],
+                  printed=r'\[[-\d]+ [:,\d]+\]'),
+    'distributed_save': Case('distributed_save.py', contents=[('metadata', nothing)]),
+    'signalled': Case('signalled.py'),
+    'named': Case('named.py', names=r'[0-9a-f-]{32,}|\d{5,}|(?<=-)[0-9a-f]{8}'),
+    'scratch': Case('scratch.py', imports=('numpy',)),
+    'timed': Case('timed.py', anew=ANEW % '.* another call'),
+    'stopped': Case('stopped.py'),
+    'finder': Case('finder.py'),
+    'averaged': Case('averaged.py'),
+    'tracked': Case('tracked.py', imports=('mlflow',), names=r'[0-9a-f]{32}|\d{10,}', contents=[('meta.yaml|runName', nothing), ('.', text_but(r'[0-9a-f]{32}|\d{10,}|/\S*'))]),
+}
+# Asked for by name only: what its own process records, which is linked statically and not followed, is less than the plain run's.
+MORE = {
+    'offline': Case('offline.py', imports=('wandb',), names=r'\d{8}_\d{6}(-\d+)?|(?<=-)[a-z0-9]{8}(?=$|\.|/)|\d{8,}', contents=[('.', nothing)]),
+}
+
+
+def left(case, folder):
+    """(name, content) of all that is there, sorted."""
+    found = []
+    for base, folders, names in os.walk(folder):
+        for name in folders + names:
+            path = os.path.join(base, name)
+            shown = case.name(os.path.relpath(path, folder))
+            if os.path.islink(path):
+                found.append((shown, 'link to ' + case.name(os.readlink(path))))
+            elif os.path.isdir(path):
+                found.append((shown, 'folder'))
+            else:
+                found.append((shown, case.content(path)))
+    return found
+
+
+def differences(case, plain, killed):
+    """What differs between two folders, as lines."""
+    names = [collections.defaultdict(list), collections.defaultdict(list)]
+    for of, folder in zip(names, (plain, killed)):
+        for name, content in left(case, folder):
+            of[name].append(content)
+    lines = []
+    for name in sorted(names[0].keys() | names[1].keys()):
+        a, b = (sorted(of[name], key=repr) for of in names)
+        if len(a) != len(b):
+            lines.append('%d of %s in place of %d' % (len(b), name, len(a)))
+        elif a != b:
+            lines.append('%s has other content' % name)
+    return lines
+
+
+class Stranger(script_job.ScriptJob):
+    """The script of a case, whose temporary files have a folder of their own."""
+
+    def __init__(self, place, python, case, torch):
+        self.case = case
+        self.temporary = os.path.join(place.root, 'tmp')
+        os.makedirs(self.temporary)
+        super().__init__(place, python, case.script, {'SIMGPU_TORCH': torch, 'TMPDIR': self.temporary})
+
+    def differences(self):
+        lines = differences(self.case, *self.folders)
+        texts = [self.plain.printed(), '\n'.join(start.printed() for start in self.starts)]
+        if self.case.printed:
+            texts = [re.sub(self.case.printed, '#', text) for text in texts]
+        plain, killed = ([line for line in job.each_once(text) if line] for text in texts)
+        if plain != killed:
+            extra = [line for line in killed if line not in plain] or ['(fewer lines)']
+            lines.append('it printed something else: %s' % extra[0])
+        begun = sum(not job.LIVE.search(start.said()) for start in self.starts)
+        there = sorted(name for name in os.listdir(self.temporary) if not re.match(self.case.temporary or '$', name))
+        if len(there) >= max(begun, 1):
+            lines.append('it leaves temporary files: %s' % ' '.join(there))
+        return lines
+
+
+def judge_once(python, torch, name, kills, rng):
+    case = {**CASES, **MORE}[name]
+    with job.Place() as place:
+        this = Stranger(place, python, case, torch)
+        if this.run_plain():
+            return 'the plain run failed: %s' % this.plain.said()[-600:], '', 0
+        status = this.run_killed(rng, kills)
+        told = '%d starts, %d resumed' % (len(this.starts), this.resumed())
+        wrong = ['ended with %s: %s' % (status, this.starts[-1].said()[-600:])] if status else []
+        wrong += this.differences() + [line for line in this.remarks() if not (case.anew and re.search(case.anew, line))]
+        if not this.resumed() and not case.anew:
+            wrong.append('it never went on at a snapshot')
+        wrong += this.silent()
+        return '; '.join(wrong + ([place.root] if wrong and os.environ.get('KEEP') else [])), told, len(this.starts)
+
+
+def find_python():
+    """A Python with PyTorch, which need not be of its installation, and the folder of that."""
+    cache = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+    for python in (os.environ.get('STRANGERS_PYTHON'), os.path.join(cache, 'transpckpt', 'strangers', 'bin', 'python')):
+        if python and os.access(python, os.X_OK):
+            found = subprocess.run([python, '-W', 'ignore', '-c', 'import os, torch; print(os.path.dirname(torch.__file__))'],
+                                   capture_output=True, text=True)
+            if not found.returncode:
+                return python, found.stdout.split()[-1]
+    python = scripts.find_python()
+    return python, python and scripts.package(python)
+
+
+def has(python, case):
+    return not case.imports or not subprocess.run(
+        [python, '-c', 'import importlib.util, sys; sys.exit(any(not importlib.util.find_spec(n) for n in sys.argv[1:]))', *case.imports]).returncode
+
+
+def main():
+    python, torch = find_python()
+    if not python:
+        print('no Python with PyTorch: ./bootstrap.sh torch installs one')
+        sys.exit(job.SKIP)
+    os.environ['SIMGPU_TORCH'] = torch
+    rng = random.Random(os.environ.setdefault('SEED', str(random.randrange(1 << 32))))
+    if sys.argv[1:] == ['all']:
+        sys.argv[1:] = ['%s=3' % name for name in CASES]
+    there = [name for name, case in CASES.items() if has(python, case)]
+    kill.main(rng.sample(there, min(3, len(there))),
+              lambda python, name, kills, rng: kill.until_killed(lambda: judge_once(python, torch, name, kills, rng)), python)
+
+
+if __name__ == '__main__':
+    main()
