@@ -197,3 +197,18 @@ uint64_t tpck_folder_memory(const char *path)
 	closedir(folder);
 	return bytes;
 }
+
+uint64_t tpck_stash_sum(const char *folder)
+{
+	DIR *list = opendir(folder);
+	struct dirent *entry;
+	struct stat found;
+	uint64_t bytes = 0;
+
+	while (list && (entry = readdir(list)))
+		if (tpck_stash_is_name(entry->d_name) && !fstatat(dirfd(list), entry->d_name, &found, 0))
+			bytes += found.st_blocks ? (uint64_t)found.st_blocks * 512 : (uint64_t)found.st_size;
+	if (list)
+		closedir(list);
+	return bytes;
+}

@@ -95,4 +95,7 @@ void tpck_log_path(const char *session_path, uint64_t sequence, char *path, size
 /* Bytes of memory that a folder's files take; of a file with two names, half. */
 uint64_t tpck_folder_memory(const char *path);
 
+/* What the stashes in such a folder take, in memory or on the disk; where its file system does not say that, their size. */
+uint64_t tpck_stash_sum(const char *folder);
+
 #endif

@@ -19,6 +19,7 @@
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
+#include "runtime/store/memory_tier.h"
 #include "runtime/wire/segment.h"
 
 /* How often memory is looked through for some that are full; while there are such. */
@@ -202,21 +203,6 @@ static int move_one(struct moving *moving, const char *name)
 	return rc;
 }
 
-static uint64_t bytes_in(const char *folder)
-{
-	DIR *list = opendir(folder);
-	struct dirent *entry;
-	struct stat found;
-	uint64_t bytes = 0;
-
-	while (list && (entry = readdir(list)))
-		if (tpck_stash_is_name(entry->d_name) && !fstatat(dirfd(list), entry->d_name, &found, 0))
-			bytes += (uint64_t)found.st_size;
-	if (list)
-		closedir(list);
-	return bytes;
-}
-
 static int folders(const struct agent *agent, const struct tpck_program *program, char *memory, char *store)
 {
 	return snprintf(memory, TPCK_PATH_MAX, "%s/" TPCK_STASH_FOLDER "/%s", agent->folder, program->id) < TPCK_PATH_MAX &&
@@ -239,7 +225,7 @@ static void move(struct agent *agent, const struct tpck_program *program, bool a
 	list = opendir(moving.memory);
 	if (!list)
 		return;
-	moving.stored = bytes_in(moving.store);
+	moving.stored = tpck_stash_sum(moving.store);
 	moving.piece = malloc(TPCK_STASH_PIECE);
 	while (moving.piece && !rc && (entry = readdir(list)))
 		if (tpck_stash_is_name(entry->d_name))

@@ -2,12 +2,11 @@
 /* transpckpt ls: one row a checkpoint. */
 #include "config.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "runtime/store/memory_tier.h"
 #include "runtime/wire/segment.h"
 #include "tools/cli/inventory.h"
 
@@ -38,21 +37,6 @@ static const char *where_name(const struct tpck_tiers *tiers, const struct check
 	return text;
 }
 
-static uint64_t stashes_in(const char *path)
-{
-	DIR *list = opendir(path);
-	struct dirent *entry;
-	struct stat found;
-	uint64_t bytes = 0;
-
-	while (list && (entry = readdir(list)))
-		if (tpck_stash_is_name(entry->d_name) && !fstatat(dirfd(list), entry->d_name, &found, 0))
-			bytes += (uint64_t)found.st_blocks * 512;
-	if (list)
-		closedir(list);
-	return bytes;
-}
-
 /* What a program's log keeps outside of itself: in memory, and on the first tier's disk. */
 static void stashes_of(const struct cli *cli, const char *job, const struct tpck_tiers *tiers, const char *program, uint64_t *memory,
 		       uint64_t *disk)
@@ -60,11 +44,11 @@ static void stashes_of(const struct cli *cli, const char *job, const struct tpck
 	char path[2 * TPCK_PATH_MAX];
 
 	snprintf(path, sizeof path, "%s/%s/" TPCK_STASH_FOLDER "/%s", cli->shm, job, program);
-	*memory = stashes_in(path);
+	*memory = tpck_stash_sum(path);
 	*path = '\0';
 	if (tiers->count)
 		snprintf(path, sizeof path, "%s/keep/%s", tiers->tier[0]->root, program);
-	*disk = stashes_in(path);
+	*disk = tpck_stash_sum(path);
 }
 
 static json_object *as_json(const struct cli *cli, const char *job, const struct tpck_tiers *tiers, const struct checkpoint *c)

@@ -98,16 +98,6 @@ static bool choose_open(struct lane *lane)
 	return found;
 }
 
-/* A sync of it may begin. */
-static void let_go(struct lane *lane)
-{
-	if (tpck_view_lock(files.view)) {
-		lane->serial = 0;
-		tpck_view_unlock(files.view);
-	}
-	tpck_view_tell(&files.view->syncs);
-}
-
 static int copy_ahead(const struct chosen *chosen)
 {
 	int bytes = open(chosen->bytes, O_RDONLY | O_CLOEXEC), folder, done;
@@ -150,6 +140,6 @@ bool files_go_ahead(struct lane *lane)
 	pthread_mutex_lock(&files.ahead_lock);
 	done = copy_ahead(&lane->chosen);
 	pthread_mutex_unlock(&files.ahead_lock);
-	let_go(lane);
+	files_let_go(lane, false);
 	return done > 0;
 }

@@ -159,6 +159,18 @@ static struct disk *disk_of(uint64_t device)
 	return disk;
 }
 
+void files_let_go(struct lane *lane, bool group)
+{
+	if (tpck_view_lock(files.view)) {
+		if (group)
+			lane->grouped = 0;
+		else
+			lane->serial = 0;
+		tpck_view_unlock(files.view);
+	}
+	tpck_view_tell(&files.view->syncs);
+}
+
 bool files_may_go_ahead(uint64_t device)
 {
 	const struct disk *disk = find_disk(device);

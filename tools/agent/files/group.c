@@ -121,15 +121,6 @@ static unsigned claim(struct lane *lane, const struct candidate *found, unsigned
 	return claimed;
 }
 
-static void let_go(struct lane *lane)
-{
-	if (tpck_view_lock(files.view)) {
-		lane->grouped = 0;
-		tpck_view_unlock(files.view);
-	}
-	tpck_view_tell(&files.view->syncs);
-}
-
 /* ---- beside their targets --------------------------------------------------------------------- */
 
 /* The folder's index; mostly that of the one before. -1: it cannot be opened, or there are too many. */
@@ -396,7 +387,7 @@ static unsigned publish_some(struct lane *lane, struct group *group, const struc
 			*rc = commit(lane, group, put, err);
 	}
 	if (claimed)
-		let_go(lane);
+		files_let_go(lane, true);
 	while (group->folders)
 		close(group->folder[--group->folders]);
 	return claimed;

@@ -130,6 +130,8 @@ extern struct files files;
 /* The view's lock is held in these. */
 void files_choose(const struct tpck_view_entry *entry, struct chosen *chosen);
 bool files_is_syncing(uint64_t serial);
+/* The lane has done with its group, or with the one file that it had chosen: syncs of them may begin. */
+void files_let_go(struct lane *lane, bool group);
 bool files_is_publishing(uint64_t serial);
 /* Whether the first lane may copy to this file system what is not closed yet: nobody is at it, and it does not fail. */
 bool files_may_go_ahead(uint64_t device);
