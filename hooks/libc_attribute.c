@@ -40,6 +40,8 @@
 			result = at || !there ? (call) : -1;                                    \
 		} while (at == buffer && result < 0 && tpck_files_again(tries++));              \
 		(void)follows;                                                                  \
+		if (result < 0 && there && tpck_files_owes())                                   \
+			tpck_files_through(folder, path, TPCK_THROUGH_PATH);                                \
 		if (self)                                                                       \
 			tpck_engine_leave(self);                                                \
 		return (int)result;                                                             \
@@ -124,7 +126,14 @@ static __attribute__((noinline)) const char *around(const char *path, char *buff
 		real = (int (*)(const char *, __typeof__(found)))tpck_real_dlsym(RTLD_NEXT, name); \
 	TPCK_UNREADABLE(path, real(path, found));                                              \
 	at = around(path, buffer);                                                             \
-	return at ? real(at, found) : -1
+	return (int)told(at ? real(at, found) : -1, path)
+
+static long told(long result, const char *path)
+{
+	if (result < 0)
+		tpck_files_through(AT_FDCWD, path, TPCK_THROUGH_PATH);
+	return result;
+}
 
 /* What may be asked of a path in its file system. */
 TPCK_EXPORT long pathconf(const char *path, int name)
@@ -138,7 +147,7 @@ TPCK_EXPORT long pathconf(const char *path, int name)
 	TPCK_UNREADABLE(path, real(path, name));
 	/* One of these is of the file, not of where it is. */
 	at = name == _PC_ASYNC_IO ? tpck_files_place(AT_FDCWD, path, true, false, buffer) : around(path, buffer);
-	return at ? real(at, name) : -1;
+	return told(at ? real(at, name) : -1, path);
 }
 
 /* Of a descriptor of a file in memory: of where the file will be. */
@@ -200,8 +209,11 @@ TPCK_EXPORT char *realpath(const char *restrict path, char *restrict name)
 
 	if (!real)
 		real = (char *(*)(const char *, char *))tpck_real_dlsym(RTLD_NEXT, "realpath");
-	if (!tpck_files_owes() || !tpck_readable_path(path) || !tpck_files_canonical(path, buffer))
+	if (!tpck_files_owes() || !tpck_readable_path(path))
 		return real(path, name);
+	if (!tpck_files_canonical(path, buffer))
+		/* What the job does not see has no name. */
+		return tpck_files_access(AT_FDCWD, path, F_OK, 0) ? NULL : real(path, name);
 	return name ? strcpy(name, buffer) : strdup(buffer);
 }
 

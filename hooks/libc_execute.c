@@ -33,21 +33,29 @@ TPCK_AT_START void tpck_hooks_execute(void)
 	next = (int (*)(const char *, char *const[], char *const[]))tpck_real_dlsym(RTLD_NEXT, "execve");
 }
 
+/* The kernel has said no. */
+static int refused(int folder, const char *path)
+{
+	if (tpck_files_owes() && tpck_readable_path(path))
+		tpck_files_through(folder, path, TPCK_THROUGH_PATH);
+	return -1;
+}
+
 static int execute(int folder, const char *path, char *const arguments[], char *const variables[], int flags)
 {
 	struct tpck_programs_instead instead;
-	int result;
 
 	if (tpck_files_owes() && tpck_readable_path(path) && tpck_files_runs(folder, path))
 		return -1;
 	if (folder != AT_FDCWD || flags)
-		return (int)syscall(SYS_execveat, folder, path, arguments, variables, flags);
-	if (tpck_readable_path(path) && tpck_programs_execute(path, arguments, variables, &instead))
-		result = (int)syscall(SYS_execve, instead.path, instead.arguments, instead.variables);
+		(void)syscall(SYS_execveat, folder, path, arguments, variables, flags);
+	else if (tpck_readable_path(path) && tpck_programs_execute(path, arguments, variables, &instead))
+		(void)syscall(SYS_execve, instead.path, instead.arguments, instead.variables);
 	else
-		result = next ? next(path, arguments, variables) : (int)syscall(SYS_execve, path, arguments, variables);
-	tpck_programs_failed();
-	return result;
+		(void)(next ? next(path, arguments, variables) : (int)syscall(SYS_execve, path, arguments, variables));
+	if (folder == AT_FDCWD && !flags)
+		tpck_programs_failed();
+	return refused(folder, path);
 }
 
 TPCK_EXPORT int execve(const char *path, char *const arguments[], char *const variables[])

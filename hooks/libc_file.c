@@ -271,6 +271,8 @@ static FILE *real_stream(const char *path, const char *mode, FILE *(*real)(const
 {
 	FILE *stream = real(path, mode);
 
+	if (!stream)
+		tpck_files_through(AT_FDCWD, path, TPCK_THROUGH_PATH);
 	TPCK_MAYBE_NULL(mode);
 	if (stream && mode && (flags_of(mode) & O_ACCMODE) != O_RDONLY)
 		tpck_files_opened(fileno(stream), flags_of(mode));

@@ -40,7 +40,7 @@ TPCK_EXPORT DIR *opendir(const char *path)
 		if (folder)
 			tpck_files_listing_opened(folder);
 		else
-			tpck_files_no_folder(path);
+			tpck_files_through(AT_FDCWD, path, TPCK_THROUGH_ALL);
 		return folder;
 	}
 	instead = tpck_follow_listing(path);
@@ -49,7 +49,7 @@ TPCK_EXPORT DIR *opendir(const char *path)
 		tpck_follow_listed(path, dirfd(folder));
 		tpck_files_listing_opened(folder);
 	} else if (!folder) {
-		tpck_files_no_folder(path);
+		tpck_files_through(AT_FDCWD, path, TPCK_THROUGH_ALL);
 	}
 	tpck_engine_leave(self);
 	return folder;
@@ -126,7 +126,7 @@ static DIR *open_seen(const char *path)
 	if (folder)
 		tpck_files_listing_opened(folder);
 	else
-		tpck_files_no_folder(path);
+		tpck_files_through(AT_FDCWD, path, TPCK_THROUGH_ALL);
 	return folder;
 }
 

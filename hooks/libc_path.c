@@ -78,14 +78,11 @@ TPCK_EXPORT int rmdir(const char *path)
 
 TPCK_EXPORT int remove(const char *path)
 {
-	int saved = errno;
-
-	/* As the C library does it: a file, else a folder. */
+	/* As the C library does it: a file, else a folder; errno is what the first said. */
 	if (unlink(path) == 0)
 		return 0;
 	if (errno != EISDIR && errno != EPERM)
 		return -1;
-	errno = saved;
 	return rmdir(path);
 }
 
@@ -132,17 +129,43 @@ TPCK_EXPORT int mkfifoat(int folder, const char *path, mode_t mode)
 	return make_node(folder, path, mode | S_IFIFO, 0);
 }
 
-/* A socket's name is one in a folder, with or without a NUL behind it. */
-TPCK_EXPORT int bind(int fd, const struct sockaddr *address, socklen_t bytes)
+/* A local socket's name is one in a folder, with or without a NUL behind it: in a buffer of a byte more than it may have. False: it is
+ * none, or nothing is pending. */
+static bool local_name(const struct sockaddr *address, socklen_t bytes, char *path)
 {
 	const struct sockaddr_un *local = (const void *)address;
-	char path[sizeof local->sun_path + 1] = "";
 
 	if (bytes <= offsetof(struct sockaddr_un, sun_path) || bytes > sizeof *local || !tpck_files_owes() || !tpck_readable(local, bytes) ||
 	    local->sun_family != AF_UNIX || !local->sun_path[0])
-		return (int)syscall(SYS_bind, fd, address, bytes);
-	memcpy(path, local->sun_path, bytes - offsetof(struct sockaddr_un, sun_path));
-	return tpck_files_bind(fd, address, bytes, path);
+		return false;
+	bytes -= offsetof(struct sockaddr_un, sun_path);
+	memcpy(path, local->sun_path, bytes);
+	path[bytes] = '\0';
+	return true;
+}
+
+TPCK_EXPORT int bind(int fd, const struct sockaddr *address, socklen_t bytes)
+{
+	char path[sizeof((struct sockaddr_un *)0)->sun_path + 1];
+
+	return local_name(address, bytes, path) ? tpck_files_bind(fd, address, bytes, path) : (int)syscall(SYS_bind, fd, address, bytes);
+}
+
+/* A point of cancellation, which only the C library's own is. */
+TPCK_EXPORT int connect(int fd, const struct sockaddr *address, socklen_t bytes)
+{
+	static int (*real)(int, const struct sockaddr *, socklen_t);
+	char path[sizeof((struct sockaddr_un *)0)->sun_path + 1];
+	int result;
+
+	if (!real)
+		real = (int (*)(int, const struct sockaddr *, socklen_t))tpck_real_dlsym(RTLD_NEXT, "connect");
+	if (!local_name(address, bytes, path))
+		return real(fd, address, bytes);
+	result = tpck_files_connects(fd, path) ? -1 : real(fd, address, bytes);
+	if (result < 0)
+		tpck_files_through(AT_FDCWD, path, TPCK_THROUGH_PATH);
+	return result;
 }
 
 /* Nothing of a folder is pending: where the program is is the kernel's. */
@@ -166,7 +189,7 @@ static int change_folder(const char *path)
 
 	/* The path may be of a file that is pending. */
 	if (result)
-		tpck_files_no_folder(path);
+		tpck_files_through(AT_FDCWD, path, TPCK_THROUGH_ALL);
 	return result;
 }
 
@@ -188,7 +211,7 @@ static int change_root(const char *path, bool *changed)
 	errno = saved;
 	result = (int)syscall(SYS_chroot, path);
 	if (result) {
-		tpck_files_no_folder(path);
+		tpck_files_through(AT_FDCWD, path, TPCK_THROUGH_ALL);
 		return result;
 	}
 	*changed = !known || syscall(SYS_newfstatat, AT_FDCWD, "/", &after, 0) || before.st_dev != after.st_dev || before.st_ino != after.st_ino;

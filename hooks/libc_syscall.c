@@ -49,7 +49,7 @@ const unsigned char tpck_syscall_hooked[NUMBERS] = {
 	[SYS_truncate] = 1, [SYS_chmod] = 1, [SYS_fchmodat] = 1, [NR_FCHMODAT2] = 1, [SYS_utimensat] = 1, [SYS_chown] = 1, [SYS_lchown] = 1,
 	[SYS_fchownat] = 1, [SYS_listxattr] = 1, [SYS_llistxattr] = 1, [SYS_getxattr] = 1, [SYS_lgetxattr] = 1, [SYS_setxattr] = 1,
 	[SYS_lsetxattr] = 1, [SYS_removexattr] = 1, [SYS_lremovexattr] = 1, [SYS_statfs] = 1, [SYS_chdir] = 1, [SYS_fchdir] = 1,
-	[SYS_mknod] = 1, [SYS_mknodat] = 1, [SYS_bind] = 1, [SYS_chroot] = 1, [SYS_fstatfs] = 1, [SYS_ioctl] = 1, [SYS_execve] = 1, [SYS_execveat] = 1, [SYS_fallocate] = 1, [SYS_ftruncate] = 1, [SYS_futimesat] = 1, [SYS_utime] = 1, [SYS_utimes] = 1,
+	[SYS_mknod] = 1, [SYS_mknodat] = 1, [SYS_bind] = 1, [SYS_connect] = 1, [SYS_chroot] = 1, [SYS_fstatfs] = 1, [SYS_ioctl] = 1, [SYS_execve] = 1, [SYS_execveat] = 1, [SYS_fallocate] = 1, [SYS_ftruncate] = 1, [SYS_futimesat] = 1, [SYS_utime] = 1, [SYS_utimes] = 1,
 };
 
 TPCK_AT_START void tpck_hooks_syscall(void)
@@ -250,6 +250,8 @@ long tpck_syscall_seen(long number, long a, long b, long c, long d, long e, long
 		return utimes(TEXT(a), AT(const struct timeval, b));
 	case SYS_bind:
 		return bind(NUMBER(a), AT(const struct sockaddr, b), (socklen_t)c);
+	case SYS_connect:
+		return connect(NUMBER(a), AT(const struct sockaddr, b), (socklen_t)c);
 	case NR_FCHMODAT2:
 		if (d)
 			return syscall(number, a, b, c, d);

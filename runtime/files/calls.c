@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,7 +96,7 @@ static TPCK_FILES_SLOW int seen_stat(int folder, const char *path, struct stat *
 
 int tpck_files_stat(int folder, const char *path, struct stat *found, int flags)
 {
-	return tpck_files_idle() ? (int)syscall(SYS_newfstatat, folder, path, found, flags) : seen_stat(folder, path, found, flags);
+	return tpck_files_idle() ? (int)syscall(SYS_newfstatat, folder, path, found, flags) : tpck_files_verdict(seen_stat(folder, path, found, flags), folder, path);
 }
 
 static TPCK_FILES_SLOW int seen_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found)
@@ -106,7 +107,7 @@ static TPCK_FILES_SLOW int seen_statx(int folder, const char *path, int flags, u
 
 int tpck_files_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found)
 {
-	return tpck_files_idle() ? (int)syscall(SYS_statx, folder, path, flags, mask, found) : seen_statx(folder, path, flags, mask, found);
+	return tpck_files_idle() ? (int)syscall(SYS_statx, folder, path, flags, mask, found) : tpck_files_verdict(seen_statx(folder, path, flags, mask, found), folder, path);
 }
 
 static int real_access(int folder, const char *path, int mode, int flags)
@@ -123,7 +124,7 @@ static TPCK_FILES_SLOW int seen_access(int folder, const char *path, int mode, i
 
 int tpck_files_access(int folder, const char *path, int mode, int flags)
 {
-	return tpck_files_idle() ? real_access(folder, path, mode, flags) : seen_access(folder, path, mode, flags);
+	return tpck_files_idle() || mode & ~(R_OK | W_OK | X_OK) ? real_access(folder, path, mode, flags) : tpck_files_verdict(seen_access(folder, path, mode, flags), folder, path);
 }
 
 static TPCK_FILES_SLOW int seen_truncate(const char *path, off_t bytes)
@@ -134,7 +135,7 @@ static TPCK_FILES_SLOW int seen_truncate(const char *path, off_t bytes)
 
 int tpck_files_truncate(const char *path, off_t bytes)
 {
-	return tpck_files_idle() ? (int)syscall(SYS_truncate, path, bytes) : seen_truncate(path, bytes);
+	return tpck_files_idle() || bytes < 0 ? (int)syscall(SYS_truncate, path, bytes) : tpck_files_verdict(seen_truncate(path, bytes), AT_FDCWD, path);
 }
 
 static TPCK_FILES_SLOW bool is_pending(int folder, const char *path, bool follow)
@@ -159,7 +160,7 @@ static TPCK_FILES_SLOW int seen_chmod(int folder, const char *path, mode_t mode)
 
 int tpck_files_chmod(int folder, const char *path, mode_t mode)
 {
-	return tpck_files_idle() ? (int)syscall(SYS_fchmodat, folder, path, mode) : seen_chmod(folder, path, mode);
+	return tpck_files_idle() ? (int)syscall(SYS_fchmodat, folder, path, mode) : tpck_files_verdict(seen_chmod(folder, path, mode), folder, path);
 }
 
 static TPCK_FILES_SLOW int seen_times(int folder, const char *path, const struct timespec times[2], int flags)
@@ -170,7 +171,7 @@ static TPCK_FILES_SLOW int seen_times(int folder, const char *path, const struct
 
 int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags)
 {
-	return tpck_files_idle() ? (int)syscall(SYS_utimensat, folder, path, times, flags) : seen_times(folder, path, times, flags);
+	return tpck_files_idle() ? (int)syscall(SYS_utimensat, folder, path, times, flags) : tpck_files_verdict(seen_times(folder, path, times, flags), folder, path);
 }
 
 static TPCK_FILES_SLOW ssize_t seen_readlink(int folder, const char *path, char *target, size_t size)
@@ -190,7 +191,7 @@ static TPCK_FILES_SLOW ssize_t seen_readlink(int folder, const char *path, char 
 
 ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t size)
 {
-	return tpck_files_idle() ? syscall(SYS_readlinkat, folder, path, target, size) : seen_readlink(folder, path, target, size);
+	return tpck_files_idle() ? syscall(SYS_readlinkat, folder, path, target, size) : tpck_files_verdict((int)seen_readlink(folder, path, target, size), folder, path);
 }
 
 static TPCK_FILES_SLOW const char *seen_place(int folder, const char *path, bool follow, bool changes, char *buffer)
@@ -284,11 +285,25 @@ const char *tpck_files_around(const char *path, char *buffer)
 
 /* ---- names ------------------------------------------------------------------------------------ */
 
+/* What the job sees by this name, whether or not a slash behind it says that a folder is meant. */
+static TPCK_FILES_SLOW enum tpck_seen look_at_name(int folder, const char *path, struct tpck_pending *pending)
+{
+	size_t length = strnlen(path, TPCK_FILES_PATH);
+	char name[TPCK_FILES_PATH];
+
+	if (!length || length == TPCK_FILES_PATH || path[length - 1] != '/')
+		return tpck_files_look(folder, path, false, pending);
+	while (length > 1 && path[length - 1] == '/')
+		length--;
+	*(char *)mempcpy(name, path, length) = '\0';
+	return tpck_files_look(folder, name, false, pending);
+}
+
 /* Whether the name of something that is to be made is one of a file that the job sees; what is to go goes first. */
 static TPCK_FILES_SLOW bool taken(int folder, const char *path)
 {
 	struct tpck_pending pending;
-	enum tpck_seen seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(folder, path, false, &pending);
+	enum tpck_seen seen = tpck_files_idle() || !path ? TPCK_SEEN_REAL : look_at_name(folder, path, &pending);
 
 	if (seen == TPCK_SEEN_REMOVED)
 		(void)tpck_files_settle_at(folder, path);
@@ -301,14 +316,14 @@ int tpck_files_mkdir(int folder, const char *path, mode_t mode)
 {
 	if (!tpck_files_idle() && taken(folder, path))
 		return -1;
-	return (int)syscall(SYS_mkdirat, folder, path, mode);
+	return tpck_files_verdict((int)syscall(SYS_mkdirat, folder, path, mode), folder, path);
 }
 
 int tpck_files_mknod(int folder, const char *path, mode_t mode, dev_t device)
 {
 	if (!tpck_files_idle() && taken(folder, path))
 		return -1;
-	return (int)syscall(SYS_mknodat, folder, path, mode, (unsigned)device);
+	return tpck_files_verdict((int)syscall(SYS_mknodat, folder, path, mode, (unsigned)device), folder, path);
 }
 
 int tpck_files_bind(int fd, const void *address, unsigned bytes, const char *path)
@@ -322,7 +337,25 @@ int tpck_files_bind(int fd, const void *address, unsigned bytes, const char *pat
 		return -1;
 	}
 	errno = saved;
-	return (int)syscall(SYS_bind, fd, address, bytes);
+	return tpck_files_verdict((int)syscall(SYS_bind, fd, address, bytes), AT_FDCWD, path);
+}
+
+int tpck_files_connects(int fd, const char *path)
+{
+	int domain = 0, saved = errno;
+	unsigned size = sizeof domain;
+	struct tpck_pending pending;
+	enum tpck_seen seen = TPCK_SEEN_REAL;
+
+	if (!tpck_files_idle() && !syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) && domain == AF_UNIX)
+		seen = tpck_files_look(AT_FDCWD, path, true, &pending);
+	if (seen == TPCK_SEEN_REAL) {
+		errno = saved;
+		return 0;
+	}
+	/* A file is no socket, which is said to those who may write it. */
+	errno = seen == TPCK_SEEN_REMOVED ? ENOENT : tpck_files_may(pending.path, W_OK) ? ECONNREFUSED : EACCES;
+	return -1;
 }
 
 /* A folder's own name as the agent opens it. False: it is none. */
@@ -426,6 +459,12 @@ static struct tpck_view_entry *add_linked(struct tpck_view *view, const struct s
 	return entry;
 }
 
+static int real_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+	return flags ? (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags)
+		     : (int)syscall(SYS_renameat, from_folder, from, to_folder, to);
+}
+
 /* The part is the file itself, by one more name: it gets the new one in its turn, whole, and what it is called now goes
  * behind that if it is renamed. -2: it is the file system's. */
 static TPCK_FILES_SLOW int link_later(int from_folder, const char *from, int to_folder, const char *to, int flags, bool renames,
@@ -441,9 +480,9 @@ static TPCK_FILES_SLOW int link_later(int from_folder, const char *from, int to_
 	uint32_t index;
 	bool exists, made;
 
-	/* What is not there is so at once. */
+	/* What is not there is so at once; a renaming has more to say. */
 	if (syscall(SYS_newfstatat, from_folder, from, &file, look))
-		return -1;
+		return renames ? real_rename(from_folder, from, to_folder, to, replaces ? 0 : RENAME_NOREPLACE) : -1;
 	if (!S_ISREG(file.st_mode) ||
 	    !folder_of(to_folder, to, &to_parent, to_path, &to_name) || file.st_dev != to_parent.st_dev ||
 	    tpck_rules_excepted(tpck_files_settings, to_path) || !may_change(to_path) ||
@@ -495,11 +534,47 @@ static TPCK_FILES_SLOW bool unnamed(int folder, const char *path, int flags)
 	       !syscall(SYS_newfstatat, folder, path, &found, flags & AT_EMPTY_PATH) && S_ISREG(found.st_mode) && !found.st_nlink;
 }
 
+/* A file that is still being written is to get one more name: it goes on in the inode that it will have at its path, of which another name can be. */
+static TPCK_FILES_SLOW void ready_to_link(int from_folder, const char *from, int flags, struct tpck_pending *pending)
+{
+	int fd = flags & AT_EMPTY_PATH && !*from ? from_folder : flags & AT_SYMLINK_FOLLOW ? tpck_files_numbered(from) : -1;
+	uint64_t what = fd >= 0 && tpck_files_some() ? tpck_files_what(fd) : 0;
+
+	if (!what && tpck_files_look(from_folder, from, flags & AT_SYMLINK_FOLLOW, pending) == TPCK_SEEN_PENDING) {
+		struct tpck_view *view = tpck_files_lock();
+		const struct tpck_view_entry *entry = view ? tpck_view_by_serial(view, pending->index, pending->serial) : NULL;
+
+		if (entry && entry->state == TPCK_VIEW_OPEN)
+			what = tpck_files_pack(pending->index, pending->serial);
+		if (view)
+			tpck_view_unlock(view);
+	}
+	if (what && tpck_files_let_be(what, true) == -1)
+		tpck_files_to_disk(what);
+}
+
 static TPCK_FILES_SLOW int seen_link(int from_folder, const char *from, int to_folder, const char *to, int flags)
 {
 	int saved = errno, result;
+	struct tpck_pending pending;
 	enum tpck_wanted wanted;
+	struct stat found;
 
+	if (from && to) {
+		int look = flags & AT_EMPTY_PATH ? AT_EMPTY_PATH : flags & AT_SYMLINK_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW;
+
+		/* The kernel asks for what is linked before it looks at the new name. */
+		if (flags & ~(AT_EMPTY_PATH | AT_SYMLINK_FOLLOW))
+			return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+		if (tpck_files_stat(from_folder, from, &found, look))
+			return -1;
+		if (look_at_name(to_folder, to, &pending) == TPCK_SEEN_PENDING) {
+			errno = EEXIST;
+			return -1;
+		}
+		ready_to_link(from_folder, from, flags, &pending);
+		errno = saved;
+	}
 	if (from && to && tpck_files_may_take() && (wanted = tpck_files_wanted(to_folder, to)) != TPCK_WANTED_NOT &&
 	    !is_pending(from_folder, from, flags & AT_SYMLINK_FOLLOW)) {
 		result = link_later(from_folder, from, to_folder, to, flags, false, false, wanted);
@@ -513,8 +588,13 @@ static TPCK_FILES_SLOW int seen_link(int from_folder, const char *from, int to_f
 		errno = EIO;
 		return -1;
 	}
+	/* It is open still: what it will be at its path has its other name now. */
+	if (from && tpck_files_look(from_folder, from, flags & AT_SYMLINK_FOLLOW, &pending) == TPCK_SEEN_PENDING && pending.kind == TPCK_VIEW_DIRECT) {
+		from_folder = AT_FDCWD;
+		from = pending.path;
+	}
 	errno = saved;
-	return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+	return tpck_files_verdict((int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags), to_folder, to);
 }
 
 int tpck_files_link(int from_folder, const char *from, int to_folder, const char *to, int flags)
@@ -588,7 +668,8 @@ static TPCK_FILES_SLOW int seen_symlink(const char *target, int folder, const ch
 
 int tpck_files_symlink(const char *target, int folder, const char *path)
 {
-	return tpck_files_idle() ? (int)syscall(SYS_symlinkat, target, folder, path) : seen_symlink(target, folder, path);
+	/* A link to "" is refused before anything is looked at. */
+	return tpck_files_idle() || !*target ? (int)syscall(SYS_symlinkat, target, folder, path) : tpck_files_verdict(seen_symlink(target, folder, path), folder, path);
 }
 
 /* ---- names that go ---------------------------------------------------------------------------------- */
@@ -746,7 +827,11 @@ static TPCK_FILES_SLOW int seen_unlink(int folder, const char *path, int flags)
 
 	if (flags & AT_REMOVEDIR) {
 		struct tpck_pending pending;
+		const char *name = path ? strrchr(path, '/') : NULL;
 
+		/* A folder is not removed by this name of it. */
+		if (path && strcmp(name ? name + 1 : path, ".") == 0)
+			return (int)syscall(SYS_unlinkat, folder, path, flags);
 		if (path && !tpck_files_idle() && tpck_files_look(folder, path, false, &pending) != TPCK_SEEN_REAL) {
 			errno = pending.kind == TPCK_VIEW_REMOVED ? ENOENT : ENOTDIR;
 			return -1;
@@ -781,9 +866,10 @@ static TPCK_FILES_SLOW int seen_unlink(int folder, const char *path, int flags)
 
 int tpck_files_unlink(int folder, const char *path, int flags)
 {
-	if (!atomic_load_explicit(&tpck_files_view, memory_order_acquire) || (!(flags & AT_REMOVEDIR) && tpck_files_idle()))
+	if (!atomic_load_explicit(&tpck_files_view, memory_order_acquire) || (!(flags & AT_REMOVEDIR) && tpck_files_idle()) ||
+	    flags & ~AT_REMOVEDIR)
 		return (int)syscall(SYS_unlinkat, folder, path, flags);
-	return seen_unlink(folder, path, flags);
+	return tpck_files_verdict(seen_unlink(folder, path, flags), folder, path);
 }
 
 /* A pending file gets another name, which the agent will put it at. -2: not before what is owed is there. */
@@ -805,10 +891,14 @@ static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int
 		errno = EXDEV;
 		return -1;
 	}
-	if (!may_change(to_path) || !may_change(from_path))
+	if (!may_change(to_path) || !may_change(from_path)) {
+		int refusal = errno;
+
+		errno = flags && !tpck_files_stat(to_folder, to, &there, AT_SYMLINK_NOFOLLOW) ? EEXIST : refusal;
 		return -1;
+	}
 	if (!syscall(SYS_newfstatat, to_folder, to, &there, AT_SYMLINK_NOFOLLOW)) {
-		if (flags || S_ISDIR(there.st_mode)) {
+		if (S_ISDIR(there.st_mode)) {
 			errno = flags ? EEXIST : EISDIR;
 			return -1;
 		}
@@ -826,7 +916,7 @@ static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int
 	    tpck_view_versions(view, from_parent.st_dev, from_parent.st_ino, from_name) == 1) {
 		struct tpck_view_entry *other = tpck_view_find(view, to_parent.st_dev, to_parent.st_ino, to_name);
 
-		if (flags && other && other->kind != TPCK_VIEW_REMOVED) {
+		if (flags && (other ? other->kind != TPCK_VIEW_REMOVED : replaced.kind != TPCK_THERE_NOTHING)) {
 			tpck_view_unlock(view);
 			errno = EEXIST;
 			return -1;
@@ -864,12 +954,6 @@ static TPCK_FILES_SLOW void folder_moved(const char *from, const char *to)
 		tpck_view_unlock(view);
 }
 
-static int real_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
-{
-	return flags ? (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags)
-		     : (int)syscall(SYS_renameat, from_folder, from, to_folder, to);
-}
-
 /* One that may be a folder with files in it that are being written. */
 static TPCK_FILES_SLOW int rename_real(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
 {
@@ -903,17 +987,92 @@ static TPCK_FILES_SLOW int rename_later(int from_folder, const char *from, int t
 	return link_later(from_folder, from, to_folder, to, 0, true, !flags, wanted);
 }
 
-int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+static bool ends_in_slash(const char *path)
+{
+	size_t length = strnlen(path, TPCK_FILES_PATH);
+
+	return length && path[length - 1] == '/';
+}
+
+/* "." or "..", which no folder is renamed or removed by. */
+static bool is_dots(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+
+	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+static int said(int error)
+{
+	errno = error;
+	return -1;
+}
+
+/* The kernel does not find a pending file that is renamed, and says so before it looks at the new name: too long, or a folder's. True: errno
+ * says which. */
+static TPCK_FILES_SLOW bool refuses_name(int folder, const char *path, unsigned flags, bool pending)
+{
+	char text[TPCK_FILES_PATH];
+	size_t length = strnlen(path, TPCK_FILES_PATH - 1), name;
+	bool slash = ends_in_slash(path), exists;
+	struct stat found;
+
+	while (length > 1 && path[length - 1] == '/')
+		length--;
+	*(char *)mempcpy(text, path, length) = '\0';
+	exists = pending || !tpck_files_stat(folder, text, &found, AT_SYMLINK_NOFOLLOW);
+	for (name = length; name && text[name - 1] != '/'; name--)
+		;
+	/* What it is to lie in is judged first. */
+	text[name] = '\0';
+	if (name && syscall(SYS_newfstatat, folder, text, &found, 0))
+		return false;
+	if (length - name > NAME_MAX)
+		errno = ENAMETOOLONG;
+	else if (slash)
+		errno = flags && exists ? EEXIST : ENOTDIR;
+	return length - name > NAME_MAX || slash;
+}
+
+/* What is pending, or to go, says no: a folder takes no file's place, nor that of a folder which only the job sees something in; a file
+ * gets no folder's name. 0, or -1 with errno. */
+static TPCK_FILES_SLOW int may_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+	struct tpck_pending pending;
+	enum tpck_seen seen = tpck_files_look(from_folder, from, false, &pending), at;
+	struct stat found, there;
+	int saved = errno;
+	bool owed;
+
+	if (seen == TPCK_SEEN_REMOVED)
+		return said(ENOENT);
+	at = look_at_name(to_folder, to, &pending);
+	if (seen == TPCK_SEEN_PENDING && !(flags & RENAME_EXCHANGE) && refuses_name(to_folder, to, flags, at == TPCK_SEEN_PENDING))
+		return -1;
+	if (!flags && seen == TPCK_SEEN_REAL && !syscall(SYS_newfstatat, from_folder, from, &found, AT_SYMLINK_NOFOLLOW) && S_ISDIR(found.st_mode)) {
+		if (at == TPCK_SEEN_PENDING)
+			return said(ENOTDIR);
+		if (!syscall(SYS_newfstatat, to_folder, to, &there, AT_SYMLINK_NOFOLLOW) && there.st_ino != found.st_ino && !is_dots(to) &&
+		    holds_pending(to_folder, to, &owed))
+			return said(ENOTEMPTY);
+	}
+	errno = saved;
+	return 0;
+}
+
+static int seen_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
 {
 	int saved = errno, result;
 
-	if (!atomic_load_explicit(&tpck_files_view, memory_order_acquire))
-		return real_rename(from_folder, from, to_folder, to, flags);
+	if (!tpck_files_idle() && from && to && may_rename(from_folder, from, to_folder, to, flags))
+		return -1;
 	for (int tries = 0; tries < TRIES && !tpck_files_idle() && from && to; tries++) {
 		bool pending = is_pending(from_folder, from, false);
 
 		if (pending)
 			result = rename_pending(from_folder, from, to_folder, to, flags);
+		else if (ends_in_slash(from))
+			result = -2;
 		else
 			result = rename_later(from_folder, from, to_folder, to, flags);
 		if (result != -2) {
@@ -930,4 +1089,18 @@ int tpck_files_rename(int from_folder, const char *from, int to_folder, const ch
 			break;
 	}
 	return rename_real(from_folder, from, to_folder, to, flags);
+}
+
+int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+	int saved = errno, result;
+
+	if (!atomic_load_explicit(&tpck_files_view, memory_order_acquire) || flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT))
+		return real_rename(from_folder, from, to_folder, to, flags);
+	result = tpck_files_verdict(seen_rename(from_folder, from, to_folder, to, flags), from_folder, from);
+	if (result < 0)
+		tpck_files_through(to_folder, to, TPCK_THROUGH_FOLDERS);
+	else
+		errno = saved;
+	return result;
 }

@@ -53,6 +53,8 @@ int tpck_files_mkdir(int folder, const char *path, mode_t mode);
 int tpck_files_mknod(int folder, const char *path, mode_t mode, dev_t device);
 /* bind(2) of a local socket to a path, which has an end. */
 int tpck_files_bind(int fd, const void *address, unsigned bytes, const char *path);
+/* Before connect(2) to such a path. -1: errno is what it fails with. */
+int tpck_files_connects(int fd, const char *path);
 int tpck_files_access(int folder, const char *path, int mode, int flags);
 int tpck_files_stat(int folder, const char *path, struct stat *found, int flags);
 struct statx;
@@ -139,8 +141,14 @@ void tpck_files_remapped(const void *address, size_t bytes, const void *at, size
 
 /* Whether anything is pending in the job: what libc lists inside itself is not what the job sees. */
 bool tpck_files_owes(void);
-/* A folder could not be opened: what the job sees at the path may be a file. */
-void tpck_files_no_folder(const char *path);
+/* A call on a path has failed. Where errno is ENOENT or ENOTDIR it becomes what the job is to be told of a path that leads through
+ * what is pending (ENOTDIR), or through what is about to go (ENOENT). */
+enum tpck_through {
+	TPCK_THROUGH_FOLDERS, /* all parts but the last are to be folders, */
+	TPCK_THROUGH_PATH,    /* the last one too if there is a slash behind it, */
+	TPCK_THROUGH_ALL,     /* the last one too */
+};
+void tpck_files_through(int folder, const char *path, enum tpck_through how);
 /* Listings: what was pending in a folder when its listing began; NULL: nothing. */
 struct tpck_files_listing *tpck_files_listing_begin(int folder);
 void tpck_files_listing_end(struct tpck_files_listing *listing);

@@ -80,6 +80,13 @@ struct tpck_pending {
 	char path[TPCK_FILES_PATH]; /* where its bytes are; scratch before */
 };
 enum tpck_seen tpck_files_look(int folder, const char *path, bool follow, struct tpck_pending *pending);
+/* What the kernel says of a path that leads through a name which is pending, or about to go, is what it says of the job's. */
+static inline int tpck_files_verdict(int result, int folder, const char *path)
+{
+	if (__builtin_expect(result < 0, 0))
+		tpck_files_through(folder, path, TPCK_THROUGH_PATH);
+	return result;
+}
 /* The folder of a path: its text in `parent`, of TPCK_FILES_PATH bytes, and the last part. False: there is none. */
 bool tpck_files_split(const char *path, char *parent, const char **name);
 

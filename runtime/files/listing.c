@@ -41,28 +41,6 @@ bool tpck_files_owes(void)
 	return !tpck_files_idle();
 }
 
-static TPCK_FILES_SLOW void seen_no_folder(const char *path)
-{
-	size_t length = strnlen(path, TPCK_FILES_PATH);
-	struct tpck_pending pending;
-	char name[TPCK_FILES_PATH];
-
-	if (length == TPCK_FILES_PATH)
-		return;
-	/* Whoever means a folder may say so. */
-	while (length > 1 && path[length - 1] == '/')
-		length--;
-	*(char *)mempcpy(name, path, length) = '\0';
-	if (tpck_files_look(AT_FDCWD, name, true, &pending) == TPCK_SEEN_PENDING)
-		errno = ENOTDIR;
-}
-
-void tpck_files_no_folder(const char *path)
-{
-	if (errno == ENOENT && !tpck_files_idle())
-		seen_no_folder(path);
-}
-
 /* ---- one listing ------------------------------------------------------------------------------ */
 
 static struct listed *find(struct tpck_files_listing *listing, const char *name)

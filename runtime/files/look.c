@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -100,4 +101,61 @@ enum tpck_seen tpck_files_look(int folder, const char *path, bool follow, struct
 	}
 	errno = saved;
 	return seen;
+}
+
+/* The folders of a path, from its begin: what is pending or to go among them says what the path is: an errno,
+ * or 0: the kernel has said it. `length`: up to where it leads through. */
+static int along(int folder, char *path, size_t length)
+{
+	struct tpck_pending pending;
+	struct stat found;
+
+	for (size_t at = 1; at <= length; at++) {
+		char was = path[at];
+		enum tpck_seen seen;
+		bool real;
+
+		if ((was && was != '/') || path[at - 1] == '/')
+			continue;
+		path[at] = '\0';
+		seen = tpck_files_look(folder, path, true, &pending);
+		real = seen == TPCK_SEEN_REAL && !syscall(SYS_newfstatat, folder, path, &found, 0) && S_ISDIR(found.st_mode);
+		path[at] = was;
+		if (real)
+			continue;
+		return seen == TPCK_SEEN_REAL ? 0 : seen == TPCK_SEEN_PENDING ? ENOTDIR : ENOENT;
+	}
+	return 0;
+}
+
+static TPCK_FILES_SLOW void seen_through(int folder, const char *path, enum tpck_through how)
+{
+	size_t length = strnlen(path, TPCK_FILES_PATH);
+	char text[TPCK_FILES_PATH];
+	int said = errno, now;
+	struct stat found;
+	bool good, whole = how == TPCK_THROUGH_ALL;
+
+	if (!length || length == TPCK_FILES_PATH)
+		return;
+	/* Whoever means a folder may say so by a slash. */
+	for (; length > 1 && path[length - 1] == '/'; length--)
+		whole = how != TPCK_THROUGH_FOLDERS;
+	for (; !whole && length && path[length - 1] != '/'; length--)
+		;
+	for (; length > 1 && path[length - 1] == '/'; length--)
+		;
+	if (!length)
+		return;
+	*(char *)mempcpy(text, path, length) = '\0';
+	/* The common case: a name that is not there, in a folder that is. */
+	good = !syscall(SYS_newfstatat, folder, text, &found, 0) && S_ISDIR(found.st_mode);
+	now = good ? 0 : along(folder, text, length);
+	errno = now ? now : said;
+}
+
+void tpck_files_through(int folder, const char *path, enum tpck_through how)
+{
+	if ((errno == ENOENT || errno == ENOTDIR) && path && !tpck_files_idle())
+		seen_through(folder, path, how);
 }

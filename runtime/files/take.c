@@ -439,9 +439,11 @@ static TPCK_FILES_SLOW int fresh_open(int folder, const char *path, int flags, m
 	if (path && writes(flags) && !passes(flags) && tpck_files_may_take() && (wanted = tpck_files_wanted(folder, path)) != TPCK_WANTED_NOT) {
 		/* In place, and not written by us from its begin: as ever. */
 		if (flags & O_TRUNC || flags & O_CREAT) {
-			fd = flags & O_TRUNC || syscall(SYS_faccessat, folder, path, F_OK)
-				     ? try_take(folder, path, flags, mode, NULL, wanted == TPCK_WANTED_UNSURE)
-				     : -1;
+			int saved = errno;
+			bool begins = flags & O_TRUNC || syscall(SYS_faccessat, folder, path, F_OK);
+
+			errno = saved;
+			fd = begins ? try_take(folder, path, flags, mode, NULL, wanted == TPCK_WANTED_UNSURE) : -1;
 			if (fd >= 0)
 				return fd;
 		}
@@ -502,12 +504,16 @@ static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mo
 int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
 {
 	int numbered = writes(flags) && !(flags & O_PATH) && tpck_files_some() ? tpck_files_numbered(path) : -1;
+	int saved = errno, fd;
 
 	if (numbered >= 0)
 		return tpck_files_open_numbered(numbered, path, flags);
 	if (tpck_files_idle() && !(writes(flags) && tpck_files_may_take()))
 		return open_there(folder, path, flags, mode);
-	return tpck_files_idle() ? fresh_open(folder, path, flags, mode) : seen_open(folder, path, flags, mode);
+	fd = tpck_files_idle() ? fresh_open(folder, path, flags, mode) : tpck_files_verdict(seen_open(folder, path, flags, mode), folder, path);
+	if (fd >= 0)
+		errno = saved;
+	return fd;
 }
 
 static TPCK_FILES_SLOW bool is_pending(const char *path)
