@@ -51,6 +51,13 @@ enum tpck_wanted tpck_files_wanted(int folder, const char *path)
 
 	if (!tpck_rules_may_be(tpck_files_settings, path))
 		return TPCK_WANTED_NOT;
+	/* Of what such a program writes only that is recognised which says of others that they are whole: the name alone tells. */
+	if (tpck_files_tool && strcmp(tpck_files_settings->files, "auto") == 0) {
+		const char *slash = strrchr(path, '/');
+
+		if (!tpck_rules_points(slash ? slash + 1 : path))
+			return TPCK_WANTED_NOT;
+	}
 	wanted = tpck_rules_may_recognise(tpck_files_settings, path) ? wanted_by_path(folder, path) : TPCK_WANTED_NOT;
 	return wanted == TPCK_WANTED_NOT && !tpck_files_tool && tpck_files_learnt(folder, path) ? TPCK_WANTED : wanted;
 }
