@@ -15,6 +15,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "runtime/base/door.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/base/text.h"
@@ -445,20 +446,46 @@ TPCK_AT_START int tpck_settings_read_first(struct tpck_settings *settings, char 
 
 TPCK_AT_START void tpck_settings_shm(const struct tpck_settings *settings, char *path, size_t size)
 {
+	static char known[TPCK_DOOR_MEMORY_NAME];
+	static _Atomic uint64_t known_of; /* a user's number and one */
+	char state[TPCK_SETTING_TEXT_MAX];
 	struct tpck_text text = tpck_text_in(path, size);
+	uint64_t user = (uint64_t)getuid() + 1;
 
-	tpck_text_add(&text, settings->shm[0] ? settings->shm : "/dev/shm/transpckpt-");
-	if (!settings->shm[0])
-		tpck_text_number(&text, getuid());
+	tpck_text_add(&text, settings->shm);
+	if (settings->shm[0])
+		return;
+	/* A process stays with what it has found: the name is asked for often, and by several threads once there are some. */
+	if (!known_of) {
+		tpck_settings_state(state, sizeof state);
+		tpck_door_memory(getuid(), state, known, sizeof known);
+		known_of = user;
+	}
+	if (known_of == user) {
+		tpck_text_add(&text, known);
+		return;
+	}
+	tpck_settings_state(state, sizeof state);
+	tpck_door_memory(getuid(), state, path, size);
 }
 
 TPCK_AT_START void tpck_settings_state(char *path, size_t size)
 {
-	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	tpck_settings_state_of(getenv("XDG_STATE_HOME"), getenv("HOME"), getuid(), path, size);
+}
+
+TPCK_AT_START void tpck_settings_state_of(const char *state, const char *home, uid_t uid, char *path, size_t size)
+{
 	struct tpck_text text = tpck_text_in(path, size);
 	bool set = state && state[0] == '/';
 
-	tpck_text_add(&text, set ? state : home && home[0] == '/' ? home : "/tmp");
+	/* Without a home: of the user's own name, in a folder where others cannot replace it. */
+	if (!set && !(home && home[0] == '/')) {
+		tpck_text_add(&text, "/tmp/transpckpt-");
+		tpck_text_number(&text, uid);
+		return;
+	}
+	tpck_text_add(&text, set ? state : home);
 	tpck_text_add(&text, set ? "/transpckpt" : "/.local/state/transpckpt");
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* An interval: automatic, or so many iterations, or so many seconds. */
 struct tpck_interval {
@@ -64,7 +65,7 @@ int tpck_settings_read_first(struct tpck_settings *settings, char *const *enviro
 int tpck_settings_parse(const struct tpck_setting_row *row, const char *text,
 			struct tpck_settings *settings);
 
-/* The memory tier's folder: the setting, or /dev/shm/transpckpt-UID. */
+/* The memory tier's folder: the setting, or the one that tpck_door_memory() gives. A process gets the same one each time. */
 void tpck_settings_shm(const struct tpck_settings *settings, char *path, size_t size);
 /* Tiers of the store, the fastest first: TRANSPCKPT_DIR's, or one in the user's state folder. False: there is no
  * tier `index`. `kind` gets "node", "site" or, where the setting does not say, "". */
@@ -78,6 +79,8 @@ void tpck_settings_shared_tier(const struct tpck_settings *settings, char *path,
 bool tpck_settings_are_local(const struct tpck_settings *settings);
 /* The folder that the store is in where no setting says. */
 void tpck_settings_state(char *path, size_t size);
+/* The same by what a user's environment says of XDG_STATE_HOME and HOME, or NULL. */
+void tpck_settings_state_of(const char *state, const char *home, uid_t uid, char *path, size_t size);
 /* The first one's folder. */
 void tpck_settings_store(const struct tpck_settings *settings, char *path, size_t size);
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/door.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/base/text.h"
@@ -265,6 +266,14 @@ bool tpck_files_no_table(void)
 	return !view || view->ended || !view->used;
 }
 
+static __attribute__((noinline)) void refused(struct tpck_error *err)
+{
+	char shm[TPCK_SETTING_TEXT_MAX + 16];
+
+	tpck_settings_shm(tpck_files_settings, shm, sizeof shm);
+	tpck_door_refused(shm, -EPERM, "TRANSPCKPT_SHM", err);
+}
+
 /* `learning`: nothing of the program's depends on it; where there is none nothing is learnt, and nothing said. */
 static struct tpck_view *ready(bool learning)
 {
@@ -288,7 +297,9 @@ static struct tpck_view *ready(bool learning)
 		}
 		pthread_mutex_unlock(&joining);
 	}
-	if (rc)
+	if (rc == -EPERM)
+		refused(&err);
+	else if (rc)
 		tpck_error_set(&err, -rc, "cannot use %s/" TPCK_VIEW_FOLDER, tpck_files_folder);
 	if (rc || !join(view, &err))
 		view = NULL;

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/door.h"
 #include "runtime/wire/message.h"
 #include "runtime/wire/segment.h"
 
@@ -158,6 +159,29 @@ static int start_agent(const struct tpck_reach *who, const char *path, int *aliv
 	return 0;
 }
 
+enum { SOCKET_BYTES = sizeof ((struct tpck_reach *)0)->socket };
+
+/* `tier` gets SHM of SHM/JOB/agent.sock. 0, or -errno; -EPERM: it is not the user's own. */
+static int look_at_tier(const char *socket_path, char tier[SOCKET_BYTES])
+{
+	int folder;
+
+	if (snprintf(tier, SOCKET_BYTES, "%s", socket_path) >= SOCKET_BYTES)
+		return -ENAMETOOLONG;
+	for (int up = 0; up < 2; up++) {
+		char *slash = strrchr(tier, '/');
+
+		if (!slash || slash == tier)
+			return 0;
+		*slash = '\0';
+	}
+	folder = tpck_door_open(AT_FDCWD, tier, 0);
+	if (folder < 0)
+		return folder;
+	syscall(SYS_close, folder);
+	return 0;
+}
+
 int tpck_reach_connect(const char *socket_path)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -165,8 +189,13 @@ int tpck_reach_connect(const char *socket_path)
 	socklen_t length = sizeof peer;
 	int fd;
 
+	char tier[SOCKET_BYTES];
 	int code, folder = -1;
 
+	/* A socket of another user's whose queue is full would let the caller wait. */
+	code = look_at_tier(socket_path, tier);
+	if (code)
+		return code;
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
@@ -226,7 +255,7 @@ int tpck_reach_ask(int fd, unsigned type, const void *payload, size_t bytes, uns
 /* At most size - 1 bytes of a file; false: none can be read. */
 static bool read_text(const char *path, char *text, size_t size)
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	int fd = tpck_door_read(AT_FDCWD, path);
 	long got;
 
 	if (fd < 0)
@@ -253,6 +282,14 @@ static bool is_coming(const struct tpck_reach *who)
 	return pid > 0 && read_text(path, text, sizeof text) && strncmp(text, "transpckptd", 11) == 0;
 }
 
+static __attribute__((noinline)) int refused(const char *socket_path, struct tpck_error *err)
+{
+	char tier[SOCKET_BYTES];
+
+	(void)look_at_tier(socket_path, tier);
+	return tpck_door_refused(tier, -EPERM, "TRANSPCKPT_SHM", err);
+}
+
 int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
 {
 	uint64_t begun = tpck_clock_monotonic_ns(), gone = 0;
@@ -268,6 +305,8 @@ int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
 	fd = tpck_reach_connect(who->socket);
 	if (fd >= 0)
 		return fd;
+	if (fd == -EPERM)
+		return refused(who->socket, err);
 	if (fd != -ENOENT && fd != -ECONNREFUSED)
 		return tpck_error_set(err, -fd, "reaching the agent at %s", who->socket);
 	find_agent(who, agent_path, sizeof agent_path);

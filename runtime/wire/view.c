@@ -18,6 +18,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/door.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/text.h"
 #include "runtime/base/unsignalled.h"
@@ -51,19 +52,33 @@ static int set_up(struct tpck_view *view)
 	return -rc;
 }
 
-/* Made under another name: whoever sees the table sees all of it. */
-static int make_table(const char *folder, const char *path)
+/* Made under another name: whoever sees the table sees all of it. A process of the same number may have left one, or make one in
+ * another namespace. */
+static int open_new(int folder, char name[64])
+{
+	static _Atomic unsigned serial;
+	int fd = -1;
+
+	for (int tries = 0; tries < 100 && fd < 0; tries++) {
+		snprintf(name, 64, TPCK_VIEW_TABLE ".%d.%u", (int)syscall(SYS_getpid), atomic_fetch_add(&serial, 1));
+		fd = (int)syscall(SYS_openat, folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		if (fd < 0 && errno != EEXIST)
+			break;
+	}
+	return fd < 0 ? -errno : fd;
+}
+
+static int make_table(int folder)
 {
 	const struct timespec found_by = {0, 2 * TPCK_VIEW_LOOK_NS};
 	struct tpck_unsignalled signals;
-	char name[TPCK_VIEW_PATH];
 	struct tpck_view *view;
+	char name[64];
 	int fd, rc;
 
-	snprintf(name, sizeof name, "%s/" TPCK_VIEW_TABLE ".%d", folder, (int)syscall(SYS_getpid));
-	fd = (int)syscall(SYS_openat, AT_FDCWD, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	fd = open_new(folder, name);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	tpck_unsignalled_begin(&signals);
 	rc = syscall(SYS_ftruncate, fd, sizeof *view) ? -errno : 0;
 	tpck_unsignalled_end(&signals);
@@ -76,59 +91,67 @@ static int make_table(const char *folder, const char *path)
 		munmap(view, sizeof *view);
 	}
 	/* link(2) rather than rename: the first one stays. */
-	if (!rc && syscall(SYS_linkat, AT_FDCWD, name, AT_FDCWD, path, 0) && errno != EEXIST)
+	if (!rc && syscall(SYS_linkat, folder, name, folder, TPCK_VIEW_TABLE, 0) && errno != EEXIST)
 		rc = -errno;
 	/* Until then there are processes that have looked for it and have not found it. */
 	syscall(SYS_nanosleep, &found_by, NULL);
-	syscall(SYS_unlinkat, AT_FDCWD, name, 0);
+	syscall(SYS_unlinkat, folder, name, 0);
 	return rc;
 }
 
-static int make_folders(const char *job_folder, const char *folder)
+/* `tier`: the memory tier's folder, open. */
+static __attribute__((noinline)) int make_all(int tier, const char *job)
 {
-	char parent[TPCK_VIEW_PATH];
-	const char *slash = strrchr(job_folder, '/');
+	int of_job = tpck_door_open(tier, job, TPCK_DOOR_MAKE), folder, rc;
 
-	snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - job_folder) : 0, job_folder);
-	if (*parent)
-		syscall(SYS_mkdirat, AT_FDCWD, parent, 0700);
-	syscall(SYS_mkdirat, AT_FDCWD, job_folder, 0700);
-	return syscall(SYS_mkdirat, AT_FDCWD, folder, 0700) && errno != EEXIST ? -errno : 0;
+	if (of_job < 0)
+		return of_job;
+	folder = tpck_door_open(of_job, TPCK_VIEW_FOLDER, TPCK_DOOR_MAKE);
+	rc = folder < 0 ? folder : make_table(folder);
+	if (folder >= 0)
+		syscall(SYS_close, folder);
+	syscall(SYS_close, of_job);
+	return rc;
 }
 
-/* Its room on the stack is for who makes one, which are few. */
-static __attribute__((noinline)) int make_all(const char *job_folder, const char *path)
+/* The table's descriptor. */
+static TPCK_AT_START int open_table(const char *job_folder, bool make)
 {
-	char folder[TPCK_VIEW_PATH - 64];
-	int rc;
+	const char *slash = strrchr(job_folder, '/'), *job = slash ? slash + 1 : job_folder;
+	char path[TPCK_VIEW_PATH];
+	struct tpck_text text = tpck_text_in(path, sizeof path);
+	int tier, fd, rc = 0;
 
-	snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
-	rc = make_folders(job_folder, folder);
-	return rc ? rc : make_table(folder, path);
+	if (strlen(job_folder) + 1 >= sizeof path || !*job)
+		return -ENAMETOOLONG;
+	tpck_text_bytes(&text, job_folder, slash ? (size_t)(slash - job_folder) : 0);
+	tier = tpck_door_open(AT_FDCWD, slash ? path : ".", make ? TPCK_DOOR_MAKE | TPCK_DOOR_ABOVE : 0);
+	if (tier < 0)
+		return tier;
+	text = tpck_text_in(path, sizeof path);
+	tpck_text_add(&text, job);
+	tpck_text_add(&text, "/" TPCK_VIEW_FOLDER "/" TPCK_VIEW_TABLE);
+	fd = (int)syscall(SYS_openat, tier, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+	if (fd < 0 && errno == ENOENT && make) {
+		rc = make_all(tier, job);
+		if (!rc)
+			fd = (int)syscall(SYS_openat, tier, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+	}
+	if (!rc && (fd < 0 || text.cut))
+		rc = text.cut ? -ENAMETOOLONG : -errno;
+	syscall(SYS_close, tier);
+	return rc ? rc : fd;
 }
 
 TPCK_AT_START int tpck_view_map(const char *job_folder, bool make, struct tpck_view **view)
 {
-	char path[TPCK_VIEW_PATH];
-	struct tpck_text text = tpck_text_in(path, sizeof path);
 	struct stat found;
 	struct tpck_view *at;
-	int fd, rc = 0;
+	int fd = open_table(job_folder, make), rc;
 
-	tpck_text_add(&text, job_folder);
-	tpck_text_add(&text, "/" TPCK_VIEW_FOLDER "/" TPCK_VIEW_TABLE);
-	if (text.used >= sizeof path - 64)
-		return -ENAMETOOLONG;
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
-	if (fd < 0 && errno == ENOENT && make) {
-		rc = make_all(job_folder, path);
-		if (rc)
-			return rc;
-		fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
-	}
 	if (fd < 0)
-		return -errno;
-	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || found.st_uid != geteuid() ||
+		return fd;
+	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || found.st_uid != geteuid() || !S_ISREG(found.st_mode) ||
 	    (uint64_t)found.st_size != sizeof *at) {
 		syscall(SYS_close, fd);
 		return -EPROTO;

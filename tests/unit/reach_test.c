@@ -171,6 +171,7 @@ static void test_ends(const char *self)
 int main(int argc, char **argv)
 {
 	char self[PATH_MAX], here[160];
+	const char *tier;
 	ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
 
 	if (argc == 3 && strcmp(argv[1], "--job") == 0)
@@ -178,7 +179,9 @@ int main(int argc, char **argv)
 	if (length < 0)
 		return 99;
 	self[length] = '\0';
-	snprintf(folder, sizeof folder, "%s", tap_folder("/tmp"));
+	tier = tap_folder("/tmp");
+	snprintf(folder, sizeof folder, "%s/j", tier);
+	mkdir(folder, 0700);
 	snprintf(started, sizeof started, "%s/started", folder);
 	snprintf(here, sizeof here, "%s/here", folder);
 	snprintf(lock, sizeof lock, "%s/agent.lock", folder);
@@ -189,5 +192,6 @@ int main(int argc, char **argv)
 	test_ends(self);
 	unlink(here);
 	rmdir(folder);
+	rmdir(tier);
 	return tap_done();
 }

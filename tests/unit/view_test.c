@@ -107,11 +107,13 @@ static void out_of_descriptors(const char *folder)
 
 int main(void)
 {
-	char folder[] = "/dev/shm/tpck-view.XXXXXX", path[64], name[32];
+	char tier[] = "/dev/shm/tpck-view.XXXXXX", folder[sizeof tier + 2] = "", path[64], name[32];
 	unsigned died = 0, whole = 0;
 	pthread_t looker;
 
-	if (!mkdtemp(folder) || tpck_view_map(folder, true, &view)) {
+	if (mkdtemp(tier))
+		snprintf(folder, sizeof folder, "%s/j", tier);
+	if (tpck_view_map(folder, true, &view)) {
 		printf("1..0 # SKIP no table in /dev/shm\n");
 		return 77;
 	}
@@ -167,5 +169,6 @@ int main(void)
 	snprintf(path, sizeof path, "%s/" TPCK_VIEW_FOLDER, folder);
 	rmdir(path);
 	rmdir(folder);
+	rmdir(tier);
 	return tap_done();
 }

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/door.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
 #include "tools/agent/agent.h"
@@ -85,6 +86,13 @@ static bool lock_is_current(int fd, const char *path)
 	       held.st_dev == there.st_dev;
 }
 
+static bool is_file(int fd)
+{
+	struct stat found;
+
+	return fstat(fd, &found) == 0 && S_ISREG(found.st_mode);
+}
+
 /* The lock's descriptor, or -EAGAIN when another agent has it. */
 static int try_lock(struct tpck_error *err)
 {
@@ -94,9 +102,13 @@ static int try_lock(struct tpck_error *err)
 	if (rc)
 		return rc;
 	tpck_path_join(path, sizeof path, agent.folder, "agent.lock");
-	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	if (fd < 0 && errno != ENOENT)
 		return tpck_error_set(err, errno, "opening %s", path);
+	if (fd >= 0 && !is_file(fd)) {
+		close(fd);
+		return tpck_error_set(err, EINVAL, "opening %s, which is no file: remove it", path);
+	}
 	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && lock_is_current(fd, path)) {
 		/* For people; the lock is what counts. */
 		if (ftruncate(fd, 0) == 0)
@@ -126,22 +138,26 @@ static int take_lock(struct tpck_error *err)
 	}
 }
 
-/* The memory tier's folder must be ours alone. */
-static int check_memory_folder(const char *path, struct tpck_error *err)
+/* The memory tier's folder must be ours alone; that others may read it is mended. */
+static int check_memory_folder(const char *path, int flags, struct tpck_error *err)
 {
-	struct stat status;
-	int rc = tpck_folder_make(path, err);
+	char parent[TPCK_PATH_MAX];
+	int folder, listed, rc;
 
+	snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(path, '/') - path), path);
+	rc = *parent ? tpck_folder_make(parent, err) : 0;
 	if (rc)
 		return rc;
-	if (lstat(path, &status))
-		return tpck_error_set(err, errno, "opening %s", path);
-	if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid())
-		return tpck_error_set(err, EPERM, "using %s, which is not a folder of user %u", path,
-				      (unsigned)geteuid());
-	if ((status.st_mode & 077) && chmod(path, 0700))
-		return tpck_error_set(err, errno, "making %s private", path);
-	return 0;
+	folder = tpck_door_open(AT_FDCWD, path, TPCK_DOOR_MAKE | flags);
+	if (folder < 0)
+		return tpck_door_refused(path, folder, "TRANSPCKPT_SHM", err);
+	listed = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (listed < 0 || fchmod(listed, 0700))
+		rc = tpck_error_set(err, errno, "making %s private", path);
+	if (listed >= 0)
+		close(listed);
+	close(folder);
+	return rc;
 }
 
 /* ---- coming and going --------------------------------------------------------------------- */
@@ -220,8 +236,8 @@ static void redirect(bool foreground)
 	if (foreground)
 		return;
 	tpck_path_join(path, sizeof path, agent.folder, "agent.log");
-	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	if (fd >= 0)
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	if (fd >= 0 && is_file(fd))
 		dup2(fd, STDERR_FILENO);
 	if (fd > STDERR_FILENO)
 		close(fd);
@@ -383,9 +399,9 @@ static int set_up(const char *job, struct tpck_error *err)
 	if (tpck_path_join(agent.folder, sizeof agent.folder - 64, shm, job))
 		return tpck_error_set(err, ENAMETOOLONG, "using %s", shm);
 	tpck_path_join(agent.socket_path, sizeof agent.socket_path, agent.folder, "agent.sock");
-	rc = check_memory_folder(shm, err);
+	rc = check_memory_folder(shm, TPCK_DOOR_ABOVE, err);
 	if (!rc)
-		rc = check_memory_folder(agent.folder, err);
+		rc = check_memory_folder(agent.folder, 0, err);
 	if (!rc)
 		rc = tpck_tiers_open(&agent.tiers, &agent.settings, job, TPCK_WRITER_AUTO, err);
 	for (size_t i = 0; i < agent.tiers.count; i++)

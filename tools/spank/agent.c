@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
+#include "runtime/base/door.h"
 #include "runtime/base/log.h"
 #include "runtime/base/settings.h"
 #include "runtime/wire/reach.h"
@@ -180,10 +181,26 @@ int agent_settings(spank_t spank, struct tpck_settings *settings)
 	return 0;
 }
 
+void agent_tier(spank_t spank, const struct tpck_settings *settings, uid_t uid, char path[static PATH_MAX])
+{
+	char state[PATH_MAX] = "", home[PATH_MAX] = "", folder[TPCK_SETTING_TEXT_MAX];
+
+	if (settings->shm[0]) {
+		snprintf(path, PATH_MAX, "%s", settings->shm);
+		return;
+	}
+	if (spank_getenv(spank, "XDG_STATE_HOME", state, sizeof state) != ESPANK_SUCCESS)
+		state[0] = '\0';
+	if (spank_getenv(spank, "HOME", home, sizeof home) != ESPANK_SUCCESS)
+		home[0] = '\0';
+	tpck_settings_state_of(state, home, uid, folder, sizeof folder);
+	tpck_door_memory(uid, folder, path, PATH_MAX);
+}
+
 /* Of those. */
 static int prepare(spank_t spank, struct start *start)
 {
-	char library[PATH_MAX];
+	char library[PATH_MAX], tier[PATH_MAX];
 	struct tpck_settings settings;
 	int used, rc = agent_settings(spank, &settings);
 
@@ -201,10 +218,8 @@ static int prepare(spank_t spank, struct start *start)
 		*strrchr(start->shared, '/') = '\0';
 	else
 		start->shared[0] = '\0';
-	if (settings.shm[0])
-		used = snprintf(start->folder, sizeof start->folder, "%s/%s", settings.shm, start->job);
-	else
-		used = snprintf(start->folder, sizeof start->folder, "/dev/shm/transpckpt-%u/%s", (unsigned)start->uid, start->job);
+	agent_tier(spank, &settings, start->uid, tier);
+	used = snprintf(start->folder, sizeof start->folder, "%s/%s", tier, start->job);
 	if (used < 0 || (size_t)used >= sizeof start->folder - 16)
 		return -ENAMETOOLONG;
 	if (strchr(start->folder, '\n'))

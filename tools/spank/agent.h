@@ -4,6 +4,7 @@
 #define TPCK_TOOLS_SPANK_AGENT_H
 
 #include <limits.h>
+#include <sys/types.h>
 
 #include <slurm/spank.h>
 
@@ -15,6 +16,8 @@ void agent_hold(spank_t spank);
 struct tpck_settings;
 /* The library's settings, as a task will read them. 0 or -errno. */
 int agent_settings(spank_t spank, struct tpck_settings *settings);
+/* The folder of the memory tier by those, as the library finds it; called with the rights of that user. */
+void agent_tier(spank_t spank, const struct tpck_settings *settings, uid_t uid, char path[static PATH_MAX]);
 /* STATE/JOBID.job: one line "UID GID FOLDER" a step, FOLDER the agent's. */
 int agent_record_path(spank_t spank, char path[static PATH_MAX]);
 

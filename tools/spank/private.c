@@ -244,10 +244,12 @@ static void enter(spank_t spank, int outside, int inside)
 		return;
 	tpck_settings_job_clean(settings.job);
 	leave_files(spank, &settings, getppid());
-	if (settings.shm[0])
-		snprintf(folder, sizeof folder, "%s", settings.shm);
-	else
-		snprintf(folder, sizeof folder, "/dev/shm/transpckpt-%u", (unsigned)uid);
+	/* A link in the user's folder may be read, or made. */
+	if (setegid(gid) || seteuid(uid))
+		return;
+	agent_tier(spank, &settings, uid, folder);
+	if (seteuid(0) || setegid(0))
+		return;
 	pid = fork();
 	if (pid == 0)
 		_exit(mount_tier(outside, inside, folder, settings.job, uid, gid));
