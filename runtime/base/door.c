@@ -24,19 +24,20 @@ enum { NOBODY_HERE = 65534 };
 
 /* ---- the look --------------------------------------------------------------------------------- */
 
-static TPCK_AT_START bool is_own(const struct stat *found, uid_t uid)
+static TPCK_AT_START bool is_own(const struct stat *found, uid_t uid, bool sticky)
 {
-	return S_ISDIR(found->st_mode) && found->st_uid == uid && !(found->st_mode & (S_IWGRP | S_IWOTH));
+	return S_ISDIR(found->st_mode) && found->st_uid == uid &&
+	       (!(found->st_mode & (S_IWGRP | S_IWOTH)) || (sticky && found->st_mode & S_ISVTX));
 }
 
-TPCK_AT_START int tpck_door_look(int folder)
+static TPCK_AT_START int look(int folder, bool sticky)
 {
 	struct stat found;
 	int saved = errno, rc = 0;
 
 	if (syscall(SYS_newfstatat, folder, "", &found, AT_EMPTY_PATH))
 		rc = -errno;
-	else if (!is_own(&found, geteuid()))
+	else if (!is_own(&found, geteuid(), sticky))
 		rc = -EPERM;
 	errno = saved;
 	return rc;
@@ -69,7 +70,7 @@ TPCK_AT_START int tpck_door_open(int above, const char *path, int flags)
 		}
 	}
 	if (!rc)
-		rc = tpck_door_look(fd);
+		rc = look(fd, flags & TPCK_DOOR_STICKY);
 	if (!rc && flags & TPCK_DOOR_ABOVE)
 		rc = look_above(fd);
 	if (rc && fd >= 0)
@@ -98,7 +99,7 @@ int tpck_door_refused(const char *path, int code, const char *setting, struct tp
 {
 	struct stat found = {0};
 	uid_t own = geteuid();
-	int saved = errno, rc, folder = tpck_door_open(AT_FDCWD, path, 0);
+	int saved = errno, rc, folder = tpck_door_open(AT_FDCWD, path, TPCK_DOOR_STICKY);
 
 	if (code != -EPERM || syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW))
 		rc = tpck_error_set(err, -code, "opening folder %s", path);
@@ -108,7 +109,7 @@ int tpck_door_refused(const char *path, int code, const char *setting, struct tp
 	else if (found.st_uid != own)
 		rc = tpck_error_set(err, EPERM, "%s is not used, since it belongs to user %u, not to %u: have it removed, or set %s to a folder of your own",
 				    path, (unsigned)found.st_uid, (unsigned)own, setting);
-	else if (found.st_mode & (S_IWGRP | S_IWOTH))
+	else if (found.st_mode & (S_IWGRP | S_IWOTH) && !(found.st_mode & S_ISVTX))
 		rc = tpck_error_set(err, EPERM, "%s is not used, since others may write to it (mode %03o): chmod go-w, or set %s to a folder of your own",
 				    path, (unsigned)found.st_mode & 0777, setting);
 	else if (folder >= 0 && look_above(folder) == -EPERM)
@@ -131,7 +132,7 @@ static TPCK_AT_START int look_at(const char *path, uid_t uid)
 
 	if (syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW))
 		return errno == ENOENT ? 0 : -1;
-	return is_own(&found, uid) ? 1 : -1;
+	return is_own(&found, uid, false) ? 1 : -1;
 }
 
 static bool read_name(const char *link, const char *plain, char *name, size_t size)

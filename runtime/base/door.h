@@ -14,14 +14,13 @@
 #define TPCK_DOOR_READ (O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
 
 enum {
-	TPCK_DOOR_MAKE = 1,  /* made with mode 0700 where nothing is */
-	TPCK_DOOR_ABOVE = 2, /* nobody else may put another folder into its place: the folder above it is looked at too */
+	TPCK_DOOR_MAKE = 1,   /* made with mode 0700 where nothing is */
+	TPCK_DOOR_ABOVE = 2,  /* nobody else may put another folder into its place: the folder above it is looked at too */
+	TPCK_DOOR_STICKY = 4, /* with the sticky bit others may write to it: the caller looks at each folder in it as well */
 };
 /* A descriptor of O_PATH for *at() calls, or -errno. -ENOENT: nothing is there. -EPERM: a link, no folder, another user's, or one
  * that others may write to; tpck_door_refused() has the words. System calls only, and errno stays. */
 int tpck_door_open(int above, const char *path, int flags);
-/* The same look at what is open already: 0 or -EPERM. */
-int tpck_door_look(int folder);
 /* A file below a folder, for reading: -EPERM where it is no regular file. */
 int tpck_door_read(int folder, const char *name);
 

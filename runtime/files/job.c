@@ -269,9 +269,13 @@ bool tpck_files_no_table(void)
 static __attribute__((noinline)) void refused(struct tpck_error *err)
 {
 	char shm[TPCK_SETTING_TEXT_MAX + 16];
+	int tier;
 
 	tpck_settings_shm(tpck_files_settings, shm, sizeof shm);
-	tpck_door_refused(shm, -EPERM, "TRANSPCKPT_SHM", err);
+	tier = tpck_door_open(AT_FDCWD, shm, TPCK_DOOR_STICKY | TPCK_DOOR_ABOVE);
+	tpck_door_refused(tier < 0 ? shm : tpck_files_folder, -EPERM, "TRANSPCKPT_SHM", err);
+	if (tier >= 0)
+		syscall(SYS_close, tier);
 }
 
 /* `learning`: nothing of the program's depends on it; where there is none nothing is learnt, and nothing said. */

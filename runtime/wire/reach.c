@@ -161,24 +161,28 @@ static int start_agent(const struct tpck_reach *who, const char *path, int *aliv
 
 enum { SOCKET_BYTES = sizeof ((struct tpck_reach *)0)->socket };
 
-/* `tier` gets SHM of SHM/JOB/agent.sock. 0, or -errno; -EPERM: it is not the user's own. */
-static int look_at_tier(const char *socket_path, char tier[SOCKET_BYTES])
+/* SHM and JOB of SHM/JOB/agent.sock: 0, or -errno. -EPERM: `folder` gets the one that is not the user's own. */
+static int look_at_tier(const char *socket_path, char folder[SOCKET_BYTES])
 {
-	int folder;
+	static const int flags[] = {TPCK_DOOR_STICKY, 0};
 
-	if (snprintf(tier, SOCKET_BYTES, "%s", socket_path) >= SOCKET_BYTES)
-		return -ENAMETOOLONG;
-	for (int up = 0; up < 2; up++) {
-		char *slash = strrchr(tier, '/');
+	for (int i = 0; i < 2; i++) {
+		int fd;
 
-		if (!slash || slash == tier)
-			return 0;
-		*slash = '\0';
+		if (snprintf(folder, SOCKET_BYTES, "%s", socket_path) >= SOCKET_BYTES)
+			return -ENAMETOOLONG;
+		for (int up = i; up < 2; up++) {
+			char *slash = strrchr(folder, '/');
+
+			if (!slash || slash == folder)
+				return 0;
+			*slash = '\0';
+		}
+		fd = tpck_door_open(AT_FDCWD, folder, flags[i]);
+		if (fd < 0)
+			return fd;
+		syscall(SYS_close, fd);
 	}
-	folder = tpck_door_open(AT_FDCWD, tier, 0);
-	if (folder < 0)
-		return folder;
-	syscall(SYS_close, folder);
 	return 0;
 }
 

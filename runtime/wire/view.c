@@ -99,47 +99,53 @@ static int make_table(int folder)
 	return rc;
 }
 
-/* `tier`: the memory tier's folder, open. */
-static __attribute__((noinline)) int make_all(int tier, const char *job)
+static __attribute__((noinline)) int make_all(int of_job)
 {
-	int of_job = tpck_door_open(tier, job, TPCK_DOOR_MAKE), folder, rc;
+	int folder = tpck_door_open(of_job, TPCK_VIEW_FOLDER, TPCK_DOOR_MAKE), rc;
 
-	if (of_job < 0)
-		return of_job;
-	folder = tpck_door_open(of_job, TPCK_VIEW_FOLDER, TPCK_DOOR_MAKE);
-	rc = folder < 0 ? folder : make_table(folder);
-	if (folder >= 0)
-		syscall(SYS_close, folder);
-	syscall(SYS_close, of_job);
+	if (folder < 0)
+		return folder;
+	rc = make_table(folder);
+	syscall(SYS_close, folder);
 	return rc;
+}
+
+/* The job's folder, by way of the memory tier's. */
+static TPCK_AT_START int open_job(const char *job_folder, bool make)
+{
+	const char *slash = strrchr(job_folder, '/'), *job = slash ? slash + 1 : job_folder;
+	char path[TPCK_VIEW_PATH];
+	struct tpck_text text = tpck_text_in(path, sizeof path);
+	int tier, of_job;
+
+	tpck_text_bytes(&text, job_folder, slash ? (size_t)(slash - job_folder) : 0);
+	if (text.cut || !*job)
+		return -ENAMETOOLONG;
+	tier = tpck_door_open(AT_FDCWD, slash ? path : ".", TPCK_DOOR_STICKY | (make ? TPCK_DOOR_MAKE | TPCK_DOOR_ABOVE : 0));
+	if (tier < 0)
+		return tier;
+	of_job = tpck_door_open(tier, job, make ? TPCK_DOOR_MAKE : 0);
+	syscall(SYS_close, tier);
+	return of_job;
 }
 
 /* The table's descriptor. */
 static TPCK_AT_START int open_table(const char *job_folder, bool make)
 {
-	const char *slash = strrchr(job_folder, '/'), *job = slash ? slash + 1 : job_folder;
-	char path[TPCK_VIEW_PATH];
-	struct tpck_text text = tpck_text_in(path, sizeof path);
-	int tier, fd, rc = 0;
+	static const char name[] = TPCK_VIEW_FOLDER "/" TPCK_VIEW_TABLE;
+	int of_job = open_job(job_folder, make), fd, rc = 0;
 
-	if (strlen(job_folder) + 1 >= sizeof path || !*job)
-		return -ENAMETOOLONG;
-	tpck_text_bytes(&text, job_folder, slash ? (size_t)(slash - job_folder) : 0);
-	tier = tpck_door_open(AT_FDCWD, slash ? path : ".", make ? TPCK_DOOR_MAKE | TPCK_DOOR_ABOVE : 0);
-	if (tier < 0)
-		return tier;
-	text = tpck_text_in(path, sizeof path);
-	tpck_text_add(&text, job);
-	tpck_text_add(&text, "/" TPCK_VIEW_FOLDER "/" TPCK_VIEW_TABLE);
-	fd = (int)syscall(SYS_openat, tier, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+	if (of_job < 0)
+		return of_job;
+	fd = (int)syscall(SYS_openat, of_job, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
 	if (fd < 0 && errno == ENOENT && make) {
-		rc = make_all(tier, job);
+		rc = make_all(of_job);
 		if (!rc)
-			fd = (int)syscall(SYS_openat, tier, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+			fd = (int)syscall(SYS_openat, of_job, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
 	}
-	if (!rc && (fd < 0 || text.cut))
-		rc = text.cut ? -ENAMETOOLONG : -errno;
-	syscall(SYS_close, tier);
+	if (!rc && fd < 0)
+		rc = -errno;
+	syscall(SYS_close, of_job);
 	return rc ? rc : fd;
 }
 

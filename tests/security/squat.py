@@ -101,9 +101,33 @@ def kinds(checks):
             checks.ok(agent.returncode < 128, f"{what}: the command ends", agent.stderr)
 
 
+def sticky(checks):
+    """A tmpfs as it is when it has been mounted: others may make what they like in it, and rename nothing of the user's."""
+    with Others() as here:
+        here.precious()
+        at = here.folder("tier", here.victim, 0o1777)
+        here.environment["TRANSPCKPT_SHM"] = at
+        process = here.start()
+        good = ready(process)
+        here.attack(SQUAT, at, os.path.join(here.home, "thesis.tex"), process.pid)
+        planted = left_there(at)
+        good = good and saves(process, "a.pt")
+        code = ended(process)
+        checks.ok(here.precious() == "years of work\n" and left_there(at) == planted and good and code == 0,
+                  "another user's folder in it, of the job's name, is not used", here.said())
+        checks.ok(f"{at}/j is not used, since it belongs to user {here.attacker}" in here.said(), "and a line says so", here.said())
+    with Others() as here:
+        at = here.folder("tier", here.victim, 0o1777)
+        here.environment["TRANSPCKPT_SHM"] = at
+        process = here.start()
+        good = ready(process) and saves(process, "a.pt")
+        checks.ok(good and os.path.exists(os.path.join(at, "j/files/table")) and "not used" not in here.said(), "without such a folder it is used", here.said())
+        ended(process)
+
+
 def main():
     checks = Checks()
-    for test in (before, between, kinds):
+    for test in (before, between, kinds, sticky):
         if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
             test(checks)
     checks.end()

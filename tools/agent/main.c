@@ -138,26 +138,49 @@ static int take_lock(struct tpck_error *err)
 	}
 }
 
-/* The memory tier's folder must be ours alone; that others may read it is mended. */
+static bool all_own(DIR *list)
+{
+	struct dirent *entry;
+	struct stat found;
+
+	while ((entry = readdir(list)))
+		if (strcmp(entry->d_name, "..") != 0 &&
+		    (fstatat(dirfd(list), entry->d_name, &found, AT_SYMLINK_NOFOLLOW) || found.st_uid != geteuid()))
+			return false;
+	return true;
+}
+
+/* A tmpfs that has just been mounted lets all write to it, and has nothing in it. */
+static void close_to_others(const char *path)
+{
+	int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *list = folder < 0 ? NULL : fdopendir(folder);
+	struct stat found;
+
+	if (list && fstat(folder, &found) == 0 && found.st_uid == geteuid() && found.st_mode & 077 && fchmod(folder, 0700) == 0 && !all_own(list))
+		(void)fchmod(folder, found.st_mode & 07777);
+	if (list)
+		closedir(list);
+	else if (folder >= 0)
+		close(folder);
+}
+
+/* The memory tier's folder must be ours alone. */
 static int check_memory_folder(const char *path, int flags, struct tpck_error *err)
 {
 	char parent[TPCK_PATH_MAX];
-	int folder, listed, rc;
+	int folder, rc;
 
 	snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(path, '/') - path), path);
 	rc = *parent ? tpck_folder_make(parent, err) : 0;
 	if (rc)
 		return rc;
+	close_to_others(path);
 	folder = tpck_door_open(AT_FDCWD, path, TPCK_DOOR_MAKE | flags);
 	if (folder < 0)
 		return tpck_door_refused(path, folder, "TRANSPCKPT_SHM", err);
-	listed = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (listed < 0 || fchmod(listed, 0700))
-		rc = tpck_error_set(err, errno, "making %s private", path);
-	if (listed >= 0)
-		close(listed);
 	close(folder);
-	return rc;
+	return 0;
 }
 
 /* ---- coming and going --------------------------------------------------------------------- */
@@ -399,7 +422,7 @@ static int set_up(const char *job, struct tpck_error *err)
 	if (tpck_path_join(agent.folder, sizeof agent.folder - 64, shm, job))
 		return tpck_error_set(err, ENAMETOOLONG, "using %s", shm);
 	tpck_path_join(agent.socket_path, sizeof agent.socket_path, agent.folder, "agent.sock");
-	rc = check_memory_folder(shm, TPCK_DOOR_ABOVE, err);
+	rc = check_memory_folder(shm, TPCK_DOOR_ABOVE | TPCK_DOOR_STICKY, err);
 	if (!rc)
 		rc = check_memory_folder(agent.folder, 0, err);
 	if (!rc)
