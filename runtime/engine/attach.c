@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/door.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
 #include "runtime/capture/readback.h"
@@ -62,15 +63,18 @@ static void clear_keep(void)
 void tpck_attach_own_keep(void)
 {
 	char job_folder[sizeof engine->keep];
-	struct stat found;
 	char *end;
+	int folder;
 
 	/* STORE/JOB/keep/ID */
 	snprintf(job_folder, sizeof job_folder, "%s", engine->keep);
 	for (int i = 0; i < 2 && (end = strrchr(job_folder, '/')); i++)
 		*end = '\0';
-	if (!syscall(SYS_newfstatat, AT_FDCWD, job_folder, &found, 0) && found.st_uid != geteuid())
+	folder = tpck_door_open(AT_FDCWD, job_folder, 0);
+	if (folder == -EPERM)
 		engine->keep[0] = '\0';
+	if (folder >= 0)
+		syscall(SYS_close, folder);
 }
 
 void tpck_attach_stashes(void)

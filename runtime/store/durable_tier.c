@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/door.h"
 #include "runtime/base/log.h"
 #include "runtime/store/container.h"
 #include "runtime/store/file.h"
@@ -36,101 +37,162 @@ static int full_path(struct tpck_tier *tier, const char *path, char *full, size_
 	return 0;
 }
 
-/* Somebody else's folder is neither written to nor, by an agent, believed. One that is not there yet will
- * be ours. */
-static int check_owner(struct tpck_tier *tier, struct tpck_error *err)
-{
-	struct stat status;
+/* A tier's folder while it is used. Who reads what others have, as `transpckpt ls` may, has it by its path. */
+struct opened {
+	struct tpck_below below;
+	char path[TPCK_PATH_MAX]; /* of what is asked for, as it is said */
+};
 
-	if (stat(tier->root, &status))
-		return errno == ENOENT || errno == ENOTDIR ? 0 : tpck_error_set(err, errno, "opening store %s", tier->root);
-	if (status.st_uid != geteuid())
-		return tpck_error_set(err, EPERM, "store %s belongs to user %u, not to %u", tier->root,
-				      (unsigned)status.st_uid, (unsigned)geteuid());
+static void close_root(struct opened *opened)
+{
+	if (opened->below.at >= 0)
+		close(opened->below.at);
+}
+
+/* The folder above, which a setting names and may be a group's, or which is the user's state folder. */
+static int look_above(const struct tpck_tier *tier, struct tpck_error *err)
+{
+	char above[TPCK_PATH_MAX];
+	int folder;
+
+	snprintf(above, sizeof above, "%.*s", (int)(strrchr(tier->root, '/') - tier->root), tier->root);
+	folder = tier->in_state ? tpck_door_open(AT_FDCWD, above, 0) : -ENOENT;
+	if (folder >= 0)
+		close(folder);
+	return folder == -EPERM ? tpck_door_refused(above, folder, "TRANSPCKPT_DIR", err) : 0;
+}
+
+/* Somebody else's folder is neither written to nor, by an agent, believed. What is looked at is what is used: who may rename things
+ * above it cannot put another one into its place in between. -ENOENT, without a text: it is not there. */
+static int open_own(struct tpck_tier *tier, bool make, const char *path, struct opened *opened, struct tpck_error *err)
+{
+	int rc = full_path(tier, path, opened->path, sizeof opened->path, err), root;
+
+	opened->below.at = -1;
+	if (!rc)
+		rc = look_above(tier, err);
+	if (rc)
+		return rc;
+	root = tpck_door_open(AT_FDCWD, tier->root, 0);
+	if (root == -ENOENT && make) {
+		rc = tpck_folder_make(tier->root, err);
+		if (rc)
+			return rc;
+		root = tpck_door_open(AT_FDCWD, tier->root, 0);
+	}
+	if (root == -ENOENT && !make)
+		return -ENOENT;
+	if (root < 0)
+		return tpck_door_refused(tier->root, root, "TRANSPCKPT_DIR", err);
+	opened->below = (struct tpck_below){root, strlen(tier->root) + 1};
 	return 0;
 }
 
-/* The path of something that is about to be written or removed. */
-static int own_path(struct tpck_tier *tier, const char *path, char *full, size_t size, struct tpck_error *err)
+/* What is about to be written, or removed, in a folder that is there. */
+static int open_there(struct tpck_tier *tier, const char *path, struct opened *opened, struct tpck_error *err)
 {
-	int rc = check_owner(tier, err);
+	int rc = open_own(tier, false, path, opened, err);
 
-	return rc ? rc : full_path(tier, path, full, size, err);
+	return rc == -ENOENT ? tpck_error_set(err, ENOENT, "opening %s", opened->path) : rc;
 }
 
-/* The path of something that is about to be read. */
-static int readable_path(struct tpck_tier *tier, const char *path, char *full, size_t size, struct tpck_error *err)
+static int open_readable(struct tpck_tier *tier, const char *path, struct opened *opened, struct tpck_error *err)
 {
-	return tier->own_only ? own_path(tier, path, full, size, err) : full_path(tier, path, full, size, err);
+	if (tier->own_only)
+		return open_there(tier, path, opened, err);
+	opened->below = (struct tpck_below){AT_FDCWD, 0};
+	return full_path(tier, path, opened->path, sizeof opened->path, err);
 }
 
-static int make_parent(const char *full, struct tpck_error *err)
+static int make_parent(const struct opened *opened, struct tpck_error *err)
 {
 	char parent[TPCK_PATH_MAX];
 
-	snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(full, '/') - full), full);
-	return tpck_folder_make(parent, err);
+	snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(opened->path, '/') - opened->path), opened->path);
+	return tpck_folder_make_below(opened->below, parent, err);
+}
+
+static const char *rest_of(const struct opened *opened)
+{
+	return strlen(opened->path) > opened->below.skip ? opened->path + opened->below.skip : ".";
 }
 
 /* Opened with O_DIRECT where the file system knows it. */
-static int open_direct(const char *path, int flags)
+static int open_direct(int at, const char *path, int flags)
 {
-	int fd = open(path, flags | O_DIRECT, 0600);
+	int fd = openat(at, path, flags | O_DIRECT, 0600);
 
-	return fd < 0 && errno == EINVAL ? open(path, flags, 0600) : fd;
+	return fd < 0 && errno == EINVAL ? openat(at, path, flags, 0600) : fd;
+}
+
+static int put_container(struct durable_tier *durable, const struct opened *opened, const struct tpck_source *source, uint64_t *end,
+			 struct tpck_error *err)
+{
+	int fd, rc = make_parent(opened, err);
+
+	if (rc)
+		return rc;
+	fd = open_direct(opened->below.at, rest_of(opened), O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return tpck_error_set(err, errno, "making container %s", opened->path);
+	pthread_mutex_lock(&durable->lock);
+	rc = durable->writer ? 0 : tpck_writer_open(&durable->writer, durable->engine, err);
+	if (!rc)
+		rc = tpck_writer_write(durable->writer, fd, opened->path, 0, source, end, err);
+	pthread_mutex_unlock(&durable->lock);
+	if (!rc && fsync(fd))
+		rc = tpck_error_set(err, errno, "syncing container %s", opened->path);
+	if (close(fd) && !rc)
+		rc = tpck_error_set(err, errno, "closing container %s", opened->path);
+	return rc;
 }
 
 static int durable_put(struct tpck_tier *tier, const char *path, const struct tpck_source *source,
 		       uint64_t *bytes, struct tpck_error *err)
 {
-	struct durable_tier *durable = (struct durable_tier *)tier;
-	char full[TPCK_PATH_MAX], parent[TPCK_PATH_MAX];
+	char parent[TPCK_PATH_MAX];
+	struct opened opened;
 	uint64_t end = 0;
-	int fd, rc;
+	int rc = open_own(tier, true, path, &opened, err);
 
-	rc = own_path(tier, path, full, sizeof full, err);
-	if (!rc)
-		rc = make_parent(full, err);
 	if (rc)
 		return rc;
-	fd = open_direct(full, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC);
-	if (fd < 0)
-		return tpck_error_set(err, errno, "making container %s", full);
-	pthread_mutex_lock(&durable->lock);
-	rc = durable->writer ? 0 : tpck_writer_open(&durable->writer, durable->engine, err);
-	if (!rc)
-		rc = tpck_writer_write(durable->writer, fd, full, 0, source, &end, err);
-	pthread_mutex_unlock(&durable->lock);
-	if (!rc && fsync(fd))
-		rc = tpck_error_set(err, errno, "syncing container %s", full);
-	if (close(fd) && !rc)
-		rc = tpck_error_set(err, errno, "closing container %s", full);
+	rc = put_container((struct durable_tier *)tier, &opened, source, &end, err);
 	if (!rc) {
-		snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(full, '/') - full), full);
-		rc = tpck_folder_sync(parent, err);
+		snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(opened.path, '/') - opened.path), opened.path);
+		rc = tpck_folder_sync_below(opened.below, parent, err);
 	}
 	if (!rc)
 		*bytes = end;
+	close_root(&opened);
 	return rc;
 }
 
 static int durable_mark(struct tpck_tier *tier, const char *path, const char *text, struct tpck_error *err)
 {
-	char full[TPCK_PATH_MAX];
-	int rc = own_path(tier, path, full, sizeof full, err);
+	struct opened opened;
+	int rc = open_own(tier, true, path, &opened, err);
 
+	if (rc)
+		return rc;
+	rc = make_parent(&opened, err);
 	if (!rc)
-		rc = make_parent(full, err);
-	return rc ? rc : tpck_file_write(full, text, strlen(text), TPCK_FILE_DURABLE, err);
+		rc = tpck_file_write_below(opened.below, opened.path, text, strlen(text), TPCK_FILE_DURABLE, err);
+	close_root(&opened);
+	return rc;
 }
 
 static int durable_commit(struct tpck_tier *tier, const char *path, const char *text, size_t size,
 			  struct tpck_error *err)
 {
-	char full[TPCK_PATH_MAX];
-	int rc = own_path(tier, path, full, sizeof full, err);
+	struct opened opened;
+	int rc = open_there(tier, path, &opened, err);
 
-	return rc ? rc : tpck_file_write(full, text, size, TPCK_FILE_DURABLE | TPCK_FILE_ABSENT, err);
+	if (rc)
+		return rc;
+	rc = tpck_file_write_below(opened.below, opened.path, text, size, TPCK_FILE_DURABLE | TPCK_FILE_ABSENT, err);
+	close_root(&opened);
+	return rc;
 }
 
 static int read_whole(int fd, uint8_t *buffer, size_t wanted, size_t least, uint64_t offset)
@@ -151,107 +213,142 @@ static int read_whole(int fd, uint8_t *buffer, size_t wanted, size_t least, uint
 	return 0;
 }
 
-static int durable_get(struct tpck_tier *tier, const char *path, uint64_t offset, void *buffer, size_t bytes,
-		       struct tpck_error *err)
+/* For reading: a link is followed, and a FIFO lets nobody wait. */
+static int open_container(const struct opened *opened, const char *rest, bool aligned)
+{
+	enum { FLAGS = TPCK_DOOR_READ & ~O_NOFOLLOW };
+
+	return aligned ? open_direct(opened->below.at, rest, FLAGS) : openat(opened->below.at, rest, FLAGS);
+}
+
+static int get_below(struct tpck_tier *tier, const struct opened *opened, const char *path, uint64_t offset, void *buffer, size_t bytes,
+		     struct tpck_error *err)
 {
 	bool aligned = ((uintptr_t)buffer | offset) % TPCK_WRITER_ALIGN == 0;
 	size_t padded = (bytes + TPCK_WRITER_ALIGN - 1) / TPCK_WRITER_ALIGN * TPCK_WRITER_ALIGN;
-	char full[TPCK_PATH_MAX];
-	int fd, rc = readable_path(tier, path, full, sizeof full, err);
+	char aside[TPCK_PATH_MAX];
+	const char *rest = rest_of(opened);
+	int fd = open_container(opened, rest, aligned), rc;
 
-	if (rc)
-		return rc;
-	fd = aligned ? open_direct(full, O_RDONLY | O_CLOEXEC) : open(full, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 && errno == ENOENT) {
-		/* A checkpoint that was set aside still serves others with its good chunks. */
-		if (snprintf(full, sizeof full, "%s/%s/%s", tier->root, TPCK_QUARANTINE, path) < (int)sizeof full)
-			fd = aligned ? open_direct(full, O_RDONLY | O_CLOEXEC) : open(full, O_RDONLY | O_CLOEXEC);
-		if (fd < 0) {
-			rc = errno;
-			full_path(tier, path, full, sizeof full, NULL);
-			errno = rc;
-		}
+	/* A checkpoint that was set aside still serves others with its good chunks. */
+	if (fd < 0 && errno == ENOENT &&
+	    snprintf(aside, sizeof aside, "%s/%s/%s", tier->root, TPCK_QUARANTINE, path) < (int)sizeof aside) {
+		rest = aside + opened->below.skip;
+		fd = open_container(opened, rest, aligned);
 	}
 	if (fd < 0)
-		return tpck_error_set(err, errno, "opening %s", full);
+		return tpck_error_set(err, errno, "opening %s", opened->path);
 	rc = read_whole(fd, buffer, aligned ? padded : bytes, bytes, offset);
 	if (rc == -EINVAL && aligned) {
 		close(fd);
-		fd = open(full, O_RDONLY | O_CLOEXEC);
+		fd = open_container(opened, rest, false);
 		rc = fd < 0 ? -errno : read_whole(fd, buffer, bytes, bytes, offset);
 	}
 	if (fd >= 0)
 		close(fd);
 	if (rc == -ENODATA)
-		return tpck_error_set(err, EBADMSG, "%s ends before byte %llu", full,
+		return tpck_error_set(err, EBADMSG, "%s ends before byte %llu", opened->path,
 				      (unsigned long long)(offset + bytes));
-	return rc ? tpck_error_set(err, -rc, "reading %s", full) : 0;
+	return rc ? tpck_error_set(err, -rc, "reading %s", opened->path) : 0;
+}
+
+static int durable_get(struct tpck_tier *tier, const char *path, uint64_t offset, void *buffer, size_t bytes,
+		       struct tpck_error *err)
+{
+	struct opened opened;
+	int rc = open_readable(tier, path, &opened, err);
+
+	if (rc)
+		return rc;
+	rc = get_below(tier, &opened, path, offset, buffer, bytes, err);
+	close_root(&opened);
+	return rc;
 }
 
 static int durable_get_text(struct tpck_tier *tier, const char *path, size_t limit, char **text, size_t *size,
 			    struct tpck_error *err)
 {
-	char full[TPCK_PATH_MAX];
-	int rc = readable_path(tier, path, full, sizeof full, err);
+	struct opened opened;
+	int rc = open_readable(tier, path, &opened, err);
 
-	return rc ? rc : tpck_file_read(full, limit, text, size, err);
+	if (rc)
+		return rc;
+	rc = tpck_file_read_below(opened.below, opened.path, limit, text, size, err);
+	close_root(&opened);
+	return rc;
 }
 
 static int durable_list(struct tpck_tier *tier, const char *path,
 			int (*visit)(void *context, const char *name), void *context, struct tpck_error *err)
 {
-	char full[TPCK_PATH_MAX];
+	struct opened opened;
 	struct dirent *entry;
 	DIR *folder;
-	int rc = readable_path(tier, path, full, sizeof full, err);
+	int fd, rc = open_readable(tier, path, &opened, err);
 
 	if (rc)
-		return rc;
-	folder = opendir(full);
-	if (!folder)
-		return errno == ENOENT ? 0 : tpck_error_set(err, errno, "listing %s", full);
-	while (!rc && (entry = readdir(folder)))
+		return rc == -ENOENT ? 0 : rc;
+	fd = openat(opened.below.at, rest_of(&opened), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	rc = fd < 0 && errno != ENOENT ? tpck_error_set(err, errno, "listing %s", opened.path) : 0;
+	folder = fd < 0 ? NULL : fdopendir(fd);
+	while (folder && !rc && (entry = readdir(folder)))
 		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
 			rc = visit(context, entry->d_name);
-	closedir(folder);
+	if (folder)
+		closedir(folder);
+	else if (fd >= 0)
+		close(fd);
+	close_root(&opened);
 	return rc;
 }
 
 static int durable_remove(struct tpck_tier *tier, const char *path, struct tpck_error *err)
 {
-	char full[TPCK_PATH_MAX];
-	int rc = own_path(tier, path, full, sizeof full, err);
+	struct opened opened;
+	int rc = open_own(tier, false, path, &opened, err);
 
 	if (rc)
-		return rc;
-	if (unlink(full) == 0 || errno == ENOENT)
-		return 0;
-	rc = errno == EISDIR || errno == EPERM ? tpck_folder_remove(full) : -errno;
-	return rc && rc != -ENOENT ? tpck_error_set(err, -rc, "removing %s", full) : 0;
+		return rc == -ENOENT ? 0 : rc;
+	if (path[0] && (unlinkat(opened.below.at, rest_of(&opened), 0) == 0 || errno == ENOENT))
+		rc = 0;
+	else if (!path[0])
+		rc = tpck_folder_remove(tier->root);
+	else
+		rc = errno == EISDIR || errno == EPERM ? tpck_folder_remove_below(opened.below, opened.path) : -errno;
+	close_root(&opened);
+	return rc && rc != -ENOENT ? tpck_error_set(err, -rc, "removing %s", opened.path) : 0;
 }
 
 static int durable_set_aside(struct tpck_tier *tier, const char *checkpoint, const char *reason,
 			     struct tpck_error *err)
 {
-	char from[TPCK_PATH_MAX], to[TPCK_PATH_MAX], folder[TPCK_PATH_MAX], mark[TPCK_PATH_MAX + 8];
-	int rc = own_path(tier, checkpoint, from, sizeof from, err);
+	char to[TPCK_PATH_MAX], folder[TPCK_PATH_MAX], mark[TPCK_PATH_MAX + 8];
+	struct opened from;
+	size_t skip;
+	int rc = open_there(tier, checkpoint, &from, err);
 
-	if (!rc)
-		rc = full_path(tier, TPCK_QUARANTINE, folder, sizeof folder, err);
+	if (rc)
+		return rc;
+	skip = from.below.skip;
+	rc = full_path(tier, TPCK_QUARANTINE, folder, sizeof folder, err);
 	if (!rc)
 		rc = tpck_path_join(to, sizeof to, folder, checkpoint);
 	if (!rc)
-		rc = tpck_folder_make(folder, err);
-	for (int i = 1; !rc && rename(from, to); i++) {
+		rc = tpck_folder_make_below(from.below, folder, err);
+	for (int i = 1; !rc && renameat(from.below.at, rest_of(&from), from.below.at, to + skip); i++) {
 		if ((errno != ENOTEMPTY && errno != EEXIST) || i == 100)
-			return tpck_error_set(err, errno, "setting aside %s", from);
-		snprintf(to, sizeof to, "%.900s/%.100s.%d", folder, checkpoint, i);
+			rc = tpck_error_set(err, errno, "setting aside %s", from.path);
+		else
+			snprintf(to, sizeof to, "%.900s/%.100s.%d", folder, checkpoint, i);
 	}
-	if (rc)
-		return rc;
-	snprintf(mark, sizeof mark, "%s/reason", to);
-	rc = tpck_file_write(mark, reason, strlen(reason), TPCK_FILE_DURABLE, err);
-	return rc ? rc : tpck_folder_sync(folder, err);
+	if (!rc) {
+		snprintf(mark, sizeof mark, "%s/reason", to);
+		rc = tpck_file_write_below(from.below, mark, reason, strlen(reason), TPCK_FILE_DURABLE, err);
+	}
+	if (!rc)
+		rc = tpck_folder_sync_below(from.below, folder, err);
+	close_root(&from);
+	return rc;
 }
 
 static void durable_close(struct tpck_tier *tier)
@@ -302,35 +399,34 @@ void tpck_tier_close(struct tpck_tier *tier)
 
 int tpck_durable_tier_check(struct tpck_tier *tier, struct tpck_error *err)
 {
-	int rc = check_owner(tier, err);
+	struct opened opened;
+	int rc = open_own(tier, true, "", &opened, err);
 
-	if (!rc)
-		rc = tpck_folder_make(tier->root, err);
-	/* Again: somebody else may have made it meanwhile. */
-	if (!rc)
-		rc = check_owner(tier, err);
-	if (!rc && access(tier->root, R_OK | W_OK | X_OK))
+	if (!rc && faccessat(opened.below.at, ".", R_OK | W_OK | X_OK, AT_EACCESS))
 		rc = tpck_error_set(err, errno, "writing to store %s", tier->root);
+	close_root(&opened);
 	return rc;
 }
 
 static int take_lock(struct tpck_tier *tier, int how, bool sure, double wait_sec, struct tpck_error *err)
 {
 	uint64_t until = tpck_clock_monotonic_ns() + (uint64_t)(wait_sec * 1e9);
-	char full[TPCK_PATH_MAX];
-	int fd, rc = own_path(tier, "lock", full, sizeof full, err);
+	struct opened opened;
+	int fd, rc = open_there(tier, "lock", &opened, err);
 
 	if (rc)
 		return rc;
-	fd = open(full, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return tpck_error_set(err, errno, "opening %s", full);
+	fd = openat(opened.below.at, rest_of(&opened), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	rc = fd < 0 ? tpck_error_set(err, errno, "opening %s", opened.path) : 0;
+	close_root(&opened);
+	if (rc)
+		return rc;
 	while (flock(fd, how | LOCK_NB)) {
 		/* A file system without locks has none to wait for. */
 		if (!sure && (errno == ENOLCK || errno == ENOTSUP || errno == ENOSYS))
 			return fd;
 		if (tpck_clock_monotonic_ns() >= until || errno != EWOULDBLOCK) {
-			rc = tpck_error_set(err, errno == EWOULDBLOCK ? EBUSY : errno, "locking %s", full);
+			rc = tpck_error_set(err, errno == EWOULDBLOCK ? EBUSY : errno, "locking %s", opened.path);
 			close(fd);
 			return rc;
 		}
@@ -342,9 +438,12 @@ static int take_lock(struct tpck_tier *tier, int how, bool sure, double wait_sec
 bool tpck_durable_tier_was_locked(struct tpck_tier *tier)
 {
 	struct tpck_error err = {0};
-	char full[TPCK_PATH_MAX];
+	struct opened opened;
+	int rc = open_own(tier, false, "lock", &opened, &err);
+	bool was = rc ? rc != -ENOENT : !faccessat(opened.below.at, rest_of(&opened), F_OK, 0);
 
-	return own_path(tier, "lock", full, sizeof full, &err) || !access(full, F_OK);
+	close_root(&opened);
+	return was;
 }
 
 int tpck_durable_tier_lock(struct tpck_tier *tier, double wait_sec, struct tpck_error *err)

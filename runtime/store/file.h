@@ -7,6 +7,17 @@
 
 #include "runtime/base/error.h"
 
+/* A path as it is said, and how it is reached: by its bytes from `skip` on, from the folder `at`, or by the whole path (AT_FDCWD, 0). */
+struct tpck_below {
+	int at;
+	size_t skip;
+};
+int tpck_file_read_below(struct tpck_below below, const char *path, size_t limit, char **text, size_t *size, struct tpck_error *err);
+int tpck_file_write_below(struct tpck_below below, const char *path, const void *bytes, size_t size, int flags, struct tpck_error *err);
+int tpck_folder_sync_below(struct tpck_below below, const char *path, struct tpck_error *err);
+int tpck_folder_make_below(struct tpck_below below, const char *path, struct tpck_error *err);
+int tpck_folder_remove_below(struct tpck_below below, const char *path);
+
 /* Whole content with a NUL behind it, malloc'd; -EFBIG beyond limit. size may be NULL. */
 int tpck_file_read(const char *path, size_t limit, char **text, size_t *size, struct tpck_error *err);
 

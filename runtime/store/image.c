@@ -30,7 +30,7 @@ int tpck_image_open(struct tpck_image *image, const char *path, bool writable, s
 {
 	struct stat status;
 	void *base;
-	int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+	int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
 	if (fd < 0)
 		return tpck_error_set(err, errno, "opening image %s", path);
@@ -92,7 +92,7 @@ int tpck_image_allocate(const char *path, uint32_t ordinal, uint64_t data_bytes,
 	struct tpck_image_header header = {
 		.magic = TPCK_IMAGE_MAGIC, .version = TPCK_WIRE_VERSION, .ordinal = ordinal,
 	};
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	struct stat status;
 	int rc = 0;
 

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/door.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
 
@@ -25,7 +26,7 @@ static int map_control(struct tpck_session *session, bool create, bool writable,
 	int fd;
 
 	snprintf(path, sizeof path, "%s/control", session->path);
-	fd = open(path, (writable ? O_RDWR : O_RDONLY) | (create ? O_CREAT | O_EXCL : 0) | O_CLOEXEC, 0600);
+	fd = open(path, (writable ? O_RDWR : O_RDONLY) | (create ? O_CREAT | O_EXCL : 0) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return tpck_error_set(err, errno, "opening control page %s", path);
 	/* fallocate, not ftruncate: on a full tmpfs the first store into a hole is SIGBUS. */
@@ -158,7 +159,7 @@ int tpck_log_check(const char *session_path, const struct tpck_cut *cut, struct 
 		int fd;
 
 		tpck_log_path(session_path, sequence, path, sizeof path);
-		fd = open(path, O_RDONLY | O_CLOEXEC);
+		fd = open(path, TPCK_DOOR_READ);
 		if (fd < 0)
 			return tpck_error_set(err, errno, "opening log segment %s", path);
 		got = pread(fd, &header, sizeof header, 0);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
+#include "runtime/base/door.h"
 #include "runtime/store/file.h"
 
 #define LOG_BYTES_MAX (1ull << 30)
@@ -166,11 +167,20 @@ int tpck_sums_append(const char *log, const struct tpck_sums *sums, struct tpck_
 {
 	size_t size = record_bytes(sums);
 	uint8_t *record = malloc(size);
-	int fd = open(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), rc = 0;
+	char folder[PATH_MAX];
+	int fd = -1, rc = 0, door;
 	ssize_t put;
 
-	if (!record || fd < 0) {
-		rc = tpck_error_set(err, record ? errno : ENOMEM, "opening %s", log);
+	snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(log, '/') - log), log);
+	door = tpck_door_open(AT_FDCWD, folder, 0);
+	if (door >= 0) {
+		fd = openat(door, strrchr(log, '/') + 1, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+		close(door);
+	}
+	if (door == -EPERM) {
+		rc = tpck_door_refused(folder, door, "TRANSPCKPT_DIR", err);
+	} else if (!record || fd < 0) {
+		rc = tpck_error_set(err, !record ? ENOMEM : door < 0 ? -door : errno, "opening %s", log);
 	} else {
 		record_put(sums, record);
 		put = write(fd, record, size);

@@ -47,6 +47,7 @@ struct tpck_tier_operations {
 /* Every verb that writes or removes first looks whose the root is: -EPERM where it is not ours. */
 struct tpck_tier {
 	const struct tpck_tier_operations *operations;
+	bool in_state; /* the folder above it is the user's state folder, whose owner counts too */
 	bool own_only; /* verbs that read do so too; whoever acts on what it reads sets it */
 	char root[TPCK_PATH_MAX];
 };

@@ -34,6 +34,7 @@ int tpck_tiers_open(struct tpck_tiers *tiers, const struct tpck_settings *settin
 			tpck_tiers_close(tiers);
 			return rc;
 		}
+		tiers->tier[at]->in_state = !settings->dir[0];
 		snprintf(kinds[at], sizeof kinds[at], "%s", tpck_tier_kind(told, path));
 		for (size_t i = 0; i < at; i++)
 			same += strcmp(kinds[i], kinds[at]) == 0;
