@@ -233,6 +233,8 @@ int tpck_overlay_take(const char *from, const char *to, uint64_t to_digest);
 /* The other way round. */
 int tpck_overlay_give(const char *from, uint64_t from_digest, const char *to);
 int tpck_overlay_unlink(const char *path, uint64_t digest, int flags);
+/* A file beside a path, open for writing, of a name that nothing has; -1 with errno. */
+int tpck_overlay_beside(const char *path, char *beside, size_t size);
 int tpck_overlay_mkdir(const char *path, uint64_t digest, mode_t mode);
 int tpck_overlay_symlink(const char *target, const char *path, uint64_t digest);
 int tpck_overlay_link(const char *from, uint64_t from_digest, const char *to, uint64_t to_digest);

@@ -514,6 +514,22 @@ int tpck_overlay_take(const char *from, const char *to, uint64_t to_digest)
 	return result;
 }
 
+int tpck_overlay_beside(const char *path, char *beside, size_t size)
+{
+	int fd = -1;
+
+	for (unsigned i = 0; i < 1000 && fd < 0; i++) {
+		if (snprintf(beside, size, "%s.transpckpt.%u", path, i) >= (int)size) {
+			errno = ENAMETOOLONG;
+			break;
+		}
+		fd = (int)syscall(SYS_openat, AT_FDCWD, beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		if (fd < 0 && errno != EEXIST)
+			break;
+	}
+	return fd;
+}
+
 int tpck_overlay_give(const char *from, uint64_t from_digest, const char *to)
 {
 	int in = tpck_overlay_open(from, from_digest, O_RDONLY | O_CLOEXEC, 0), out = -1, result = -1;
@@ -525,10 +541,8 @@ int tpck_overlay_give(const char *from, uint64_t from_digest, const char *to)
 	if (syscall(SYS_newfstatat, in, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode)) {
 		tpck_overlay_differs("a folder is renamed to be a real one:", from);
 		errno = EXDEV;
-	} else if (snprintf(beside, sizeof beside, "%s.%d", to, getpid()) >= (int)sizeof beside) {
-		errno = ENAMETOOLONG;
 	} else {
-		out = (int)syscall(SYS_openat, AT_FDCWD, beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+		out = tpck_overlay_beside(to, beside, sizeof beside);
 	}
 	if (out >= 0 && !tpck_follow_copy(in, out, (uint64_t)found.st_size) && !fchmod(out, found.st_mode & 07777) &&
 	    !syscall(SYS_renameat, AT_FDCWD, beside, AT_FDCWD, to))

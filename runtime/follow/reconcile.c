@@ -212,8 +212,7 @@ static int changed_settle(const char *path, uint64_t digest, const struct tpck_r
 	from = (int)syscall(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC, 0);
 	/* Beside it first: what is there now goes when the version is whole, and is not written into, since it may have other
 	 * names. */
-	snprintf(beside, sizeof beside, "%s.transpckpt", path);
-	to = from < 0 ? -1 : (int)syscall(SYS_openat, AT_FDCWD, beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	to = from < 0 ? -1 : tpck_overlay_beside(path, beside, sizeof beside);
 	result = to < 0 ? -errno : tpck_follow_copy(from, to, version->bytes);
 	if (!result && (fchmod(to, kept.st_mode & 07777) || futimens(to, (const struct timespec[2]){kept.st_atim, kept.st_mtim}) ||
 			syscall(SYS_renameat, AT_FDCWD, beside, AT_FDCWD, path)))

@@ -996,9 +996,33 @@ static void judge(int boundary, int parts)
 	nftw(base, remove_entry, 16, FTW_PHYS | FTW_DEPTH);
 }
 
+/* A user's own files of the names that are taken beside a path stay what they are. */
+static void beside(void)
+{
+	char folder[] = "/tmp/tpck-beside.XXXXXX", path[64], own[80], link[80], name[96] = "", text[16] = "";
+	int fd, made;
+
+	if (!mkdtemp(folder))
+		exit(99);
+	snprintf(path, sizeof path, "%s/x", folder);
+	snprintf(own, sizeof own, "%s.transpckpt.0", path);
+	snprintf(link, sizeof link, "%s.transpckpt.1", path);
+	fd = open(own, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	if (fd < 0 || write(fd, "mine", 4) != 4 || symlink(own, link))
+		exit(99);
+	made = tpck_overlay_beside(path, name, sizeof name);
+	tap_ok(made >= 0 && strcmp(name, own) != 0 && strcmp(name, link) != 0 && write(made, "ours", 4) == 4 && pread(fd, text, 15, 0) == 4 &&
+		       strcmp(text, "mine") == 0,
+	       "what is put beside a file takes no name that there is", name);
+	close(made);
+	close(fd);
+	nftw(folder, remove_entry, 16, FTW_PHYS | FTW_DEPTH);
+}
+
 int main(void)
 {
 	umask(022);
+	beside();
 	for (int boundary = 1; boundary <= 8; boundary++)
 		for (int parts = 0; parts <= boundary; parts += boundary > 2 ? boundary / 2 : 1)
 			judge(boundary, parts);
