@@ -78,6 +78,25 @@ static TPCK_AT_START bool add_entry(struct list *list, const char *value)
 	return false;
 }
 
+/* Of a variable its name, and a digest of what it says: values may be secret. */
+static TPCK_AT_START void add_variable(struct list *list, const char *variable)
+{
+	const char *equals = strchr(variable, '=');
+	size_t length = equals ? (size_t)(equals - variable) : 0;
+	char shown[256];
+	struct tpck_text text = tpck_text_in(shown, sizeof shown);
+
+	if (!equals || length > sizeof shown - 20) {
+		tpck_text_add(&text, "=");
+		tpck_text_hexadecimal(&text, tpck_digest64(variable, strlen(variable), 0), 16);
+	} else {
+		tpck_text_bytes(&text, variable, length);
+		tpck_text_add(&text, "=");
+		tpck_text_hexadecimal(&text, tpck_digest64(equals + 1, strlen(equals + 1), 0), 16);
+	}
+	add_entry(list, shown);
+}
+
 static TPCK_AT_START void end_list(const struct list *list)
 {
 	char value[64];
@@ -240,7 +259,7 @@ static TPCK_AT_START int add_environment(struct tpck_text *text, bool one_of_sev
 			sorted[count++] = *e;
 	qsort(sorted, count, sizeof *sorted, by_text);
 	for (size_t i = 0; i < count; i++)
-		add_entry(&list, by_slurm && without_numbers(sorted[i], shown, sizeof shown) ? shown : sorted[i]);
+		add_variable(&list, by_slurm && without_numbers(sorted[i], shown, sizeof shown) ? shown : sorted[i]);
 	end_list(&list);
 	if (sorted != few)
 		free(sorted);

@@ -77,6 +77,17 @@ static void test_variables(void)
 }
 
 /* Which devices it gets is Slurm's choice, how many is the job's. */
+/* Only so much of a value is kept that another one is noticed. */
+static void test_secrets(void)
+{
+	char *secret[] = {(char *)"WANDB_API_KEY=sk-abcdef0123456789", (char *)"EMPTY=", (char *)"no_equals_sign_in_it", NULL};
+	char *other[] = {(char *)"WANDB_API_KEY=sk-abcdef0123456780", (char *)"EMPTY=", (char *)"no_equals_sign_in_it", NULL};
+
+	check(make(one, program, secret) > 0 && strstr(one, "environment WANDB_API_KEY=") && !strstr(one, "sk-") && !strstr(one, "no_equals"),
+	      "a variable is kept by its name, and without its value");
+	check(make(two, program, other) > 0 && strcmp(one, two) != 0, "another value is another program all the same");
+}
+
 static void test_devices(void)
 {
 	char *first[] = {(char *)"CUDA_VISIBLE_DEVICES=0,1", (char *)"GPU_DEVICE_ORDINAL=0,1", NULL};
@@ -147,6 +158,7 @@ int main(void)
 		return 99;
 	test_arguments();
 	test_variables();
+	test_secrets();
 	test_devices();
 	test_long();
 	test_ranks();

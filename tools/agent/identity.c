@@ -86,11 +86,7 @@ static void say(const struct line *now, const struct line *was, char *what, size
 		int order = strncmp(now->value, was->value, (size_t)(length_now > length_was ? length_now : length_was));
 
 		if (length_now == length_was && memcmp(now->value, was->value, (size_t)length_now) == 0)
-			snprintf(what, size, "environment variable %.*s is '%.*s', was '%.*s'", length_now,
-				 now->value, now->value_length - length_now > 80 ? 80 : now->value_length - length_now - 1,
-				 now->value + length_now + 1,
-				 was->value_length - length_was > 80 ? 80 : was->value_length - length_was - 1,
-				 was->value + length_was + 1);
+			snprintf(what, size, "environment variable %.*s has another value than before", length_now, now->value);
 		else if (order < 0)
 			snprintf(what, size, "environment variable %.*s is set, was not", length_now, now->value);
 		else
