@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tools/cli/cli.h"
+#include "tools/cli/plain.h"
 
 static const struct {
 	const char *name;
@@ -49,6 +50,9 @@ int main(int argc, char **argv)
 		return usage(stderr, CLI_USAGE);
 	if (strcmp(argv[1], "run") != 0)
 		shed_preload(argv);
+	/* The screen of `top` is curses', which shows such characters by itself; what `run` starts has its own streams. */
+	if (strcmp(argv[1], "top") != 0 && strcmp(argv[1], "run") != 0)
+		plain_streams();
 	for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
 		if (strcmp(argv[1], verbs[i].name) == 0)
 			return verbs[i].verb(argc - 1, argv + 1);
