@@ -48,7 +48,7 @@ void tpck_lists_add_to(const char *path, const char *entry)
 	struct tpck_unsignalled signals;
 	int fd;
 
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd >= 0) {
 		tpck_unsignalled_begin(&signals);
 		(void)!syscall(SYS_write, fd, entry, strlen(entry) + 1);

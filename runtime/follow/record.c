@@ -251,7 +251,7 @@ static void keep_version(const char *absolute, uint64_t digest, bool gone)
 	/* It has its name when it is whole: who is killed before that leaves none that a later run would take for one. */
 	snprintf(making, sizeof making, "%s.%ld", kept, syscall(SYS_gettid));
 	from = (int)syscall(SYS_openat, AT_FDCWD, absolute, O_RDONLY | O_CLOEXEC, 0);
-	to = (int)syscall(SYS_openat, AT_FDCWD, making, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	to = (int)syscall(SYS_openat, AT_FDCWD, making, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (from < 0 || to < 0 || tpck_follow_copy(from, to, (uint64_t)found.st_size) || fchmod(to, found.st_mode & 07777) ||
 	    futimens(to, (const struct timespec[2]){found.st_atim, found.st_mtim}) ||
 	    syscall(SYS_renameat2, AT_FDCWD, making, AT_FDCWD, kept, 0)) {

@@ -82,7 +82,7 @@ static int reserve_object(const char *path, const struct tpck_fragment *fragment
 {
 	const struct tpck_object *object = &member->objects[o];
 	off_t size = (off_t)(object->count * stride(fragment));
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600), rc = 0;
+	int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600), rc = 0;
 	struct stat status;
 
 	if (fd < 0 || fstat(fd, &status) || ((!shared || status.st_size < size) && ftruncate(fd, size))) {

@@ -352,7 +352,7 @@ static int open_logs(struct tpck_replica *r, const struct tpck_member *member, s
 		if (object->segment_bytes < sizeof(struct tpck_log_header) + object->bytes || object->segment_bytes > (1ull << 40))
 			return tpck_error_set(err, EBADMSG, "using %s, which is larger than its segment", object->name);
 		log_path(r, member, i, path, sizeof path);
-		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 		if (fd < 0 || ftruncate(fd, (off_t)object->segment_bytes)) {
 			tpck_error_set(err, errno, "making log segment %s", path);
 			if (fd >= 0)

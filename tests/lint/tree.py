@@ -188,6 +188,38 @@ def rule_names():
             yield f"{name}: say what is in it"
 
 
+# Where the path is the program's or the user's own, who may have a link there.
+MADE_THROUGH_LINKS = {
+    ("runtime/base/log.c", "O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC"),
+    ("runtime/follow/overlay.c", "O_WRONLY | O_CREAT"),
+    ("runtime/follow/reconcile.c", "O_RDWR | O_CREAT | O_CLOEXEC"),
+    ("runtime/follow/folders.c", "O_WRONLY | O_CREAT | O_CLOEXEC"),
+}
+# All that these reach is below a descriptor that the door gave.
+BEHIND_THE_DOOR = {"runtime/wire/view.c": r"AT_FDCWD|\bopen\s*\(|\bmkdir\s*\(", "runtime/store/durable_tier.c": r"\b(open|mkdir|stat|unlink|rename|opendir)\s*\("}
+BEHIND_THE_DOOR_ALLOWED = re.compile(r"tpck_door_open\(AT_FDCWD|SYS_openat, AT_FDCWD, path, O_RDONLY \| O_CLOEXEC, 0\)|SYS_unlinkat, AT_FDCWD, (bytes|synced)|\{AT_FDCWD, 0\}")
+
+
+def rule_nothing_of_ours_is_made_through_a_link():
+    for name in FILES:
+        if not name.endswith(".c") or not name.startswith(("runtime/", "tools/")):
+            continue
+        body = code(name)
+        for match in re.finditer(r"(?:\bO_\w+ \| )*\bO_CREAT\b(?:\s*\| O_\w+)*", body):
+            flags = re.sub(r"\s+", " ", match.group(0))
+            before = body[max(0, match.start() - 3):match.start()]
+            # A look at flags that somebody gave, not flags of a call.
+            if "|" not in flags or re.search(r"[~&(] ?\(?$", before) and "O_WRONLY" not in flags and "O_RDWR" not in flags:
+                continue
+            if "O_EXCL" not in flags and "O_NOFOLLOW" not in flags and (name, flags) not in MADE_THROUGH_LINKS:
+                yield f"{name}:{line_at(body, match.start())}: {flags}: a file of ours is made with O_EXCL or O_NOFOLLOW"
+    for name, ways in BEHIND_THE_DOOR.items():
+        body = code(name) if name in FILES else ""
+        for number, line in enumerate(body.splitlines(), 1):
+            if re.search(ways, line) and not BEHIND_THE_DOOR_ALLOWED.search(line):
+                yield f"{name}:{number}: not by way of tpck_door_open()"
+
+
 def rule_never_ends_its_host():
     for name in FILES:
         room = room_of(name)

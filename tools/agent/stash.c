@@ -141,7 +141,7 @@ static int put(struct moving *moving, int from, struct tpck_stash_header *header
 		;
 	if (rc)
 		return rc;
-	to = open(making, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	to = open(making, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	rc = to < 0 ? -errno : copy_bytes(moving, from, to, header);
 	if (to >= 0)
 		close(to);

@@ -176,7 +176,7 @@ static void make_from(uint64_t pattern, int old, uint64_t old_bytes)
 	if (statvfs(files.agent->folder, &shm) || (uint64_t)shm.f_bavail * shm.f_frsize < more + bytes / 4 + FILES_FREE_BYTES)
 		return;
 	spare_name(making, sizeof making, pattern, ".new");
-	fd = open(making, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	fd = open(making, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return;
 	if (fill(fd, old, old_bytes, bytes) || rename(making, name))

@@ -245,7 +245,7 @@ static void coming_begin(struct held_table *table, struct peer *peer, uint64_t s
 		snprintf(why, sizeof why, "no room: %s", reason);
 	} else {
 		path_in(table->table, path, "coming");
-		table->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+		table->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 		if (table->fd >= 0)
 			return;
 		snprintf(why, sizeof why, "making a file in memory: %s", strerror(errno));
