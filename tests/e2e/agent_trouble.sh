@@ -97,16 +97,17 @@ if [ "$(id -u)" -eq 0 ]; then
         export TRANSPCKPT_DIR="$D/store"
         J=$D/store/j
     fi
-    mkdir -p "$SHM/small"
-    if mount -t tmpfs -o size=100m none "$SHM/small" 2>/dev/null; then
-        export TRANSPCKPT_SHM="$SHM/small"
+    # Not below /dev/shm: where something is mounted there Slurm cannot give a job its own.
+    mkdir -p "$D/full"
+    if mount -t tmpfs -o size=100m none "$D/full" 2>/dev/null; then
+        export TRANSPCKPT_SHM="$D/full"
         "$agent" --job j --foreground 2>>"$D/agent.err" &
         AGENT=$!
-        until_true test -S "$SHM/small/j/agent.sock"
+        until_true test -S "$D/full/j/agent.sock"
         trainer --steps 2 --kill-at 2 --bytes 90000000 --arg c
         ok "full tmpfs: said" said "ready 0 images.*tmpfs"
         stop_agent
-        umount "$SHM/small"
+        umount "$D/full"
         export TRANSPCKPT_SHM="$SHM"
     fi
 fi
