@@ -88,6 +88,7 @@ static TPCK_FILES_SLOW int seen_stat(int folder, const char *path, struct stat *
 {
 	int plain;
 
+	tpck_files_stays(folder, path, !(flags & AT_SYMLINK_NOFOLLOW));
 	if (!tpck_files_idle() && stat_plainly(folder, path, found, flags, &plain))
 		return plain;
 	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_newfstatat, AT_FDCWD, pending.path, found, 0));
@@ -101,6 +102,7 @@ int tpck_files_stat(int folder, const char *path, struct stat *found, int flags)
 
 static TPCK_FILES_SLOW int seen_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found)
 {
+	tpck_files_stays(folder, path, !(flags & AT_SYMLINK_NOFOLLOW));
 	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_statx, AT_FDCWD, pending.path, flags, mask, found));
 	return (int)syscall(SYS_statx, folder, path, flags, mask, found);
 }

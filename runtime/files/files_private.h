@@ -59,6 +59,8 @@ int tpck_files_await(uint64_t order, uint64_t device);
 
 /* ---- wanted.c ---- */
 /* This process copies, packs, builds, edits or starts what others have made (runtime/wire/rules.h): nothing is recognised here. */
+/* same.c: in a program that compares what it looks at with what it opens, a file that is whole comes to its path first. errno stays. */
+void tpck_files_stays(int folder, const char *path, bool follow);
 extern bool tpck_files_tool __attribute__((visibility("hidden")));
 enum tpck_wanted {
 	TPCK_WANTED_NOT,

@@ -86,5 +86,39 @@ def test_asked(checks):
         checks.ok(takes(place, "sh", ["sh", "-c", "echo checkpoint-3 > latest"])[0], "so is what says that others are whole")
 
 
+# Before a.pt is opened a while passes.
+SLOW = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+static void wait_for(const char *path)
+{
+	if (path && strlen(path) >= 4 && strcmp(path + strlen(path) - 4, "a.pt") == 0)
+		sleep(2);
+}
+#define OPEN(name) int name(const char *path, int flags, int mode) { wait_for(path); return ((int (*)(const char *, int, int))dlsym(RTLD_NEXT, #name))(path, flags, mode); }
+#define OPENAT(name) int name(int at, const char *path, int flags, int mode) { wait_for(path); return ((int (*)(int, const char *, int, int))dlsym(RTLD_NEXT, #name))(at, path, flags, mode); }
+OPEN(open) OPEN(open64) OPENAT(openat) OPENAT(openat64)
+"""
+
+
+def test_copied(checks):
+    """A file that was saved a moment ago, and comes to its path between two looks at it."""
+    for tool in (["cp", "a.pt", "b.pt"], ["tar", "cf", "b.tar", "a.pt"], ["install", "a.pt", "b.pt"]):
+        with Place() as place:
+            slow = os.path.join(place.root, "slow.so")
+            subprocess.run([*os.environ.get("CC", "cc").split(), "-x", "c", "-w", "-shared", "-fPIC", "-o", slow, "-", "-ldl"], input=SLOW, text=True, check=True)
+            # From its second time on a file is written in memory. The agent stands still until the copier has looked at the path once.
+            # From its second time on a file is written in memory. The agent stands still until the copier has looked at the path once.
+            save = ("import os, signal, subprocess, time; open('a.pt', 'wb').write(b'x' * 90000); time.sleep(0.3)\n"
+                    f"agent = int(open({os.path.join(place.shm, 'j', 'agent.lock')!r}).read())\n"
+                    "subprocess.Popen(['sh', '-c', f'sleep 0.7; kill -CONT {agent}']); os.kill(agent, signal.SIGSTOP)\n"
+                    "open('a.pt', 'wb').write(b'x' * 100000)\n"
+                    f"os.environ['LD_PRELOAD'] = {slow!r} + ':' + os.environ['LD_PRELOAD']; os.execvp({tool[0]!r}, {tool!r})")
+            done = subprocess.run([sys.executable, "-c", save], cwd=place.work, capture_output=True, text=True, check=False, env=place.environment, timeout=120)
+            checks.ok(done.returncode == 0 and not done.stderr, f"{tool[0]}: copies what was saved a moment ago", done.returncode, done.stderr)
+
+
 if __name__ == "__main__":
-    run_tests(Checks(), [test_tools, test_savers, test_asked])
+    run_tests(Checks(), [test_tools, test_savers, test_asked, test_copied])
