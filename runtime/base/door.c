@@ -102,7 +102,7 @@ int tpck_door_refused(const char *path, int code, const char *setting, struct tp
 	int saved = errno, rc, folder = tpck_door_open(AT_FDCWD, path, TPCK_DOOR_STICKY);
 
 	if (code != -EPERM || syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW))
-		rc = tpck_error_set(err, -code, "opening folder %s", path);
+		rc = tpck_error_set(err, code != -EPERM ? -code : errno, "opening folder %s", path);
 	else if (S_ISLNK(found.st_mode) || !S_ISDIR(found.st_mode))
 		rc = tpck_error_set(err, EPERM, "%s is not used, since it is %s: remove it, or set %s to a folder of your own", path,
 				    S_ISLNK(found.st_mode) ? "a link" : "no folder", setting);

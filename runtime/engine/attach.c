@@ -25,7 +25,11 @@
 #include "runtime/infer/classes.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
+#include "runtime/programs/programs.h"
 #include "runtime/track/communicators.h"
+
+/* How long a program that is run forward may do nothing on the device, with something unknown to be started. */
+#define STILL_NS 10000000000ull
 
 static struct tpck_engine *const engine = &tpck_engine;
 extern char **environ;
@@ -63,6 +67,7 @@ static void clear_keep(void)
 void tpck_attach_own_keep(void)
 {
 	char job_folder[sizeof engine->keep];
+	struct stat found;
 	char *end;
 	int folder;
 
@@ -71,7 +76,8 @@ void tpck_attach_own_keep(void)
 	for (int i = 0; i < 2 && (end = strrchr(job_folder, '/')); i++)
 		*end = '\0';
 	folder = tpck_door_open(AT_FDCWD, job_folder, 0);
-	if (folder == -EPERM)
+	/* Below a file there is nothing that could be another user's. */
+	if (folder == -EPERM && !syscall(SYS_newfstatat, AT_FDCWD, job_folder, &found, AT_SYMLINK_NOFOLLOW))
 		engine->keep[0] = '\0';
 	if (folder >= 0)
 		syscall(SYS_close, folder);
@@ -237,8 +243,28 @@ static void reason_note(void)
 	engine->control->status.operations = summary.ops;
 }
 
+/* A program that waits to be started, since the log does not know it, may be waited for by who made it: then nothing moves any more. */
+static void look_for_stillness(void)
+{
+	static uint64_t operations, since;
+	uint64_t now = tpck_clock_monotonic_ns(), sum = 0;
+	const char *difference = tpck_programs_difference();
+	uint32_t count;
+	const struct tpck_thread *threads = tpck_threads(&count);
+
+	for (uint32_t i = 0; difference && i < count; i++)
+		sum += threads[i].operations;
+	if (!difference || sum != operations || !since)
+		since = now;
+	operations = sum;
+	if (difference && now - since > STILL_NS)
+		tpck_resume_diverged(difference);
+}
+
 static void on_tick(void)
 {
+	if (tpck_engine_mode() == TPCK_MODE_FORWARD)
+		look_for_stillness();
 	tpck_log_prepare(engine->log);
 	if (tpck_engine_mode() == TPCK_MODE_LIVE)
 		tpck_contents_take(engine->log);

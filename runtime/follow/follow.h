@@ -26,7 +26,7 @@
  * NUL-terminated string, in the order in which they were listed. With TPCK_FILE_READ: struct
  * tpck_record_read, then the path, NUL-terminated. With TPCK_FILE_BEGUN: of no path; `mtime` is when the program
  * was started first, by tpck_clock_coarse_ns(), `bytes` the process that goes on from here. */
-enum { TPCK_FILE_FIRST, TPCK_FILE_LISTING, TPCK_FILE_READ, TPCK_FILE_BEGUN };
+enum { TPCK_FILE_FIRST, TPCK_FILE_LISTING, TPCK_FILE_READ, TPCK_FILE_BEGUN, TPCK_FILE_AGAIN };
 struct tpck_record_file {
 	uint64_t path;      /* digest of the absolute path */
 	uint32_t mode;      /* st_mode; 0: nothing there */
@@ -114,6 +114,8 @@ static inline bool tpck_follow_shows(void)
 	return __builtin_expect(atomic_load_explicit(&tpck_held_aliases, memory_order_relaxed) != 0 ||
 				atomic_load_explicit(&tpck_overlay_scratch, memory_order_relaxed), 0);
 }
+/* A program has ended that this thread had started: what is at paths that the trainer does not write itself may be another thing since. */
+void tpck_follow_others_ran(void);
 /* Whether the path lies in a temporary file or folder that the program has made while running forward. Takes no lock. */
 bool tpck_follow_scratch(const char *path);
 /* True: a call that the overlay cannot answer was made on one of its paths. */

@@ -23,6 +23,11 @@ struct first {
 	const struct tpck_record_file *record;
 	const char *target, *path; /* of a symbolic link */
 	bool same;        /* what is there now is what was there then, whatever its time */
+	struct again {    /* what was there later, the latest first */
+		const struct tpck_record_file *record;
+		uint32_t thread;
+		struct again *next;
+	} *again;
 	struct first *next;
 };
 struct listing {
@@ -51,11 +56,34 @@ static struct first *find_first(uint64_t digest)
 	return first;
 }
 
+/* What a thread found that has seen as many programs end as this one has. */
+static const struct tpck_record_file *record_of(const struct first *first)
+{
+	const struct tpck_thread *self = first->again ? tpck_thread_peek() : NULL;
+
+	for (const struct again *again = self ? first->again : NULL; again; again = again->next)
+		if (again->thread == self->id && again->record->names <= self->others)
+			return again->record;
+	return first->record;
+}
+
 const struct tpck_record_file *tpck_learnt_first(uint64_t digest)
 {
 	const struct first *first = find_first(digest);
 
-	return first ? first->record : NULL;
+	return first ? record_of(first) : NULL;
+}
+
+static void learn_again(const struct tpck_record *record)
+{
+	const struct tpck_record_file *file = (const void *)(record + 1);
+	struct first *first = find_first(file->path);
+	struct again *made = first ? malloc(sizeof *made) : NULL;
+
+	if (!made)
+		return;
+	*made = (struct again){file, record->thread, first->again};
+	first->again = made;
 }
 
 static void process_learn(uint64_t process)
@@ -166,7 +194,9 @@ void tpck_follow_learn(const struct tpck_record *record)
 		if (!file->names)
 			tpck_follow_known(file->path, true, false);
 		tpck_contents_learn(record);
-	} else if (!tpck_learnt_first(file->path)) {
+	} else if (record->detail == TPCK_FILE_AGAIN) {
+		learn_again(record);
+	} else if (!find_first(file->path)) {
 		struct first *made = malloc(sizeof *made);
 
 		if (made) {
@@ -209,10 +239,10 @@ bool tpck_learnt_kept(const struct tpck_record_file *version, char *name, size_t
 enum tpck_source tpck_learnt_source(const char *path, uint64_t digest, char *version, size_t size)
 {
 	const struct first *known = find_first(digest);
-	const struct tpck_record_file *first = known ? known->record : NULL;
+	const struct tpck_record_file *first = known ? record_of(known) : NULL;
 	struct stat now;
 
-	if (!first || known->same)
+	if (!first || (known->same && first == known->record))
 		return TPCK_SOURCE_REAL;
 	if (!first->mode)
 		return TPCK_SOURCE_ABSENT;

@@ -30,7 +30,9 @@ static struct tpck_log *journal;
 static uint64_t begun_ns;
 
 enum { COPIED_MAX = 1 << 20 };
-enum { TOUCHED_BITS = 16, SOME_BITS = 13, FEW_BITS = 10, READ_BIT = 1, NOTED_BIT = 2, FILE_BIT = 4, STATE_BITS = 7 };
+enum { TOUCHED_BITS = 16, SOME_BITS = 13, FEW_BITS = 10, READ_BIT = 1, NOTED_BIT = 2, FILE_BIT = 4, OWN_BIT = 8, STATE_BITS = 15 };
+/* Of versions of files that others made and the program read, so much is kept in all. */
+enum { KEPT_READ = 64 << 20 };
 
 /* Paths touched so far: the digest, with its lowest bits telling whether the program may have read it, whether
  * follow/contents.h knows, and whether the regular file that was there at the first touch may be there still. */
@@ -218,14 +220,96 @@ static __attribute__((noinline)) void keep_link(const char *absolute, const stru
 	tpck_lists_add("relinked", entry);
 }
 
+/* ---- after programs that the thread had started have ended ---- */
+
+enum { AGAIN = 2048 };
+static struct again {
+	uint64_t key; /* of path and thread */
+	uint32_t others, mode;
+	uint64_t bytes;
+	int64_t mtime_s, mtime_ns;
+} again[AGAIN] TPCK_LARGE;
+static tpck_spin again_lock;
+static _Atomic uint64_t kept_read;
+
+void tpck_follow_others_ran(void)
+{
+	struct tpck_thread *self = tpck_thread_peek();
+
+	if (self)
+		self->others++;
+	tpck_names_changed();
+}
+
+static uint64_t again_key(const struct tpck_thread *self, uint64_t digest)
+{
+	return digest ^ self->id * 0x9e3779b97f4a7c15u;
+}
+
+/* Whether the path has not been looked at since a program ended that this thread had started. */
+static bool is_stale(uint64_t digest, _Atomic uint64_t *slot)
+{
+	const struct tpck_thread *self = tpck_thread_peek();
+	const struct again *at = self ? &again[again_key(self, digest) % AGAIN] : NULL;
+
+	return self && self->others && !(atomic_load(slot) & OWN_BIT) && (at->key != again_key(self, digest) || at->others != self->others);
+}
+
+/* What is there now goes into the log, if it is another thing than at the last look. */
+static void note_again(uint64_t digest, const struct stat *found, bool first)
+{
+	const struct tpck_thread *self = tpck_thread_peek();
+	struct again now = {.key = again_key(self, digest), .others = self->others}, *at = &again[now.key % AGAIN];
+	struct tpck_record_file record = {.path = digest, .names = self->others};
+	bool same;
+
+	if (found) {
+		record.mode = now.mode = found->st_mode;
+		record.bytes = now.bytes = (uint64_t)found->st_size;
+		record.mtime_s = now.mtime_s = found->st_mtim.tv_sec;
+		record.mtime_ns = now.mtime_ns = found->st_mtim.tv_nsec;
+	}
+	tpck_spin_lock(&again_lock);
+	same = at->key == now.key && at->mode == now.mode && at->bytes == now.bytes && at->mtime_s == now.mtime_s && at->mtime_ns == now.mtime_ns;
+	*at = now;
+	tpck_spin_unlock(&again_lock);
+	/* Before it goes it is kept: that is what this thread will look at again. */
+	if (found && S_ISREG(found->st_mode))
+		atomic_fetch_or(touched_slot(digest), FILE_BIT);
+	if (!same && !first)
+		tpck_log_append(journal, TPCK_RECORD_FILE, TPCK_FILE_AGAIN, self->id, 0, &record, sizeof record);
+}
+
+/* Under the name `kept`, which is there once the copy is whole: who is killed before that leaves none that a later run would take for one. */
+static void copy_version(const char *absolute, const char *kept, const struct stat *found)
+{
+	char making[TPCK_FOLLOW_FOLDER + 128];
+	int from, to;
+
+	snprintf(making, sizeof making, "%s.%ld", kept, syscall(SYS_gettid));
+	from = (int)syscall(SYS_openat, AT_FDCWD, absolute, O_RDONLY | O_CLOEXEC, 0);
+	to = (int)syscall(SYS_openat, AT_FDCWD, making, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (from < 0 || to < 0 || tpck_follow_copy(from, to, (uint64_t)found->st_size) || fchmod(to, found->st_mode & 07777) ||
+	    futimens(to, (const struct timespec[2]){found->st_atim, found->st_mtim}) ||
+	    syscall(SYS_renameat2, AT_FDCWD, making, AT_FDCWD, kept, 0)) {
+		tpck_log_warn("cannot keep the version of %s that was read: %m; snapshots from here on may not be resumable",
+			      absolute);
+		if (to >= 0)
+			syscall(SYS_unlinkat, AT_FDCWD, making, 0);
+	}
+	if (from >= 0)
+		syscall(SYS_close, from);
+	if (to >= 0)
+		syscall(SYS_close, to);
+}
+
 /* Keeps the version of the first touch, before it goes away. `gone`: the name goes, the inode stays: a link will do, but
  * is worth nothing once the program changes the file under its new name, as is done with small ones. */
 static void keep_version(const char *absolute, uint64_t digest, bool gone)
 {
 	const struct tpck_record_file *first = tpck_learnt_first(digest);
-	char kept[TPCK_FOLLOW_FOLDER + 96], making[TPCK_FOLLOW_FOLDER + 128], entry[PATH_SIZE + 80];
+	char kept[TPCK_FOLLOW_FOLDER + 96], entry[PATH_SIZE + 80];
 	struct stat found;
-	int from, to;
 
 	if (!tpck_follow_keep[0] || syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW))
 		return;
@@ -248,22 +332,23 @@ static void keep_version(const char *absolute, uint64_t digest, bool gone)
 		return;
 	if (gone && found.st_size > COPIED_MAX && !syscall(SYS_linkat, AT_FDCWD, absolute, AT_FDCWD, kept, 0))
 		return;
-	/* It has its name when it is whole: who is killed before that leaves none that a later run would take for one. */
-	snprintf(making, sizeof making, "%s.%ld", kept, syscall(SYS_gettid));
-	from = (int)syscall(SYS_openat, AT_FDCWD, absolute, O_RDONLY | O_CLOEXEC, 0);
-	to = (int)syscall(SYS_openat, AT_FDCWD, making, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (from < 0 || to < 0 || tpck_follow_copy(from, to, (uint64_t)found.st_size) || fchmod(to, found.st_mode & 07777) ||
-	    futimens(to, (const struct timespec[2]){found.st_atim, found.st_mtim}) ||
-	    syscall(SYS_renameat2, AT_FDCWD, making, AT_FDCWD, kept, 0)) {
-		tpck_log_warn("cannot keep the version of %s that was read: %m; snapshots from here on may not be resumable",
-			      absolute);
-		if (to >= 0)
-			syscall(SYS_unlinkat, AT_FDCWD, making, 0);
-	}
-	if (from >= 0)
-		syscall(SYS_close, from);
-	if (to >= 0)
-		syscall(SYS_close, to);
+	copy_version(absolute, kept, &found);
+}
+
+/* A file that the program reads, and that another program made: the next one of it is made by that, too, and nobody keeps this one. */
+static void keep_read(const char *absolute, uint64_t digest, const struct stat *found)
+{
+	char kept[TPCK_FOLLOW_FOLDER + 96];
+
+	if (!tpck_follow_keep[0] || !S_ISREG(found->st_mode) || found->st_size > COPIED_MAX ||
+	    (uint64_t)found->st_mtim.tv_sec * 1000000000u + (uint64_t)found->st_mtim.tv_nsec < begun_ns ||
+	    atomic_load(&kept_read) + (uint64_t)found->st_size > KEPT_READ)
+		return;
+	tpck_follow_version_name(kept, sizeof kept, digest, (uint64_t)found->st_size, found->st_mtim.tv_sec, found->st_mtim.tv_nsec);
+	if (!syscall(SYS_faccessat, AT_FDCWD, kept, F_OK))
+		return;
+	atomic_fetch_add(&kept_read, (uint64_t)found->st_size);
+	copy_version(absolute, kept, found);
 }
 
 /* ftruncate first, so that a reflink or copy_file_range can do the rest. */
@@ -300,13 +385,23 @@ int tpck_follow_copy(int from, int to, uint64_t bytes)
 	return rc;
 }
 
+static void note_look(const char *absolute, uint64_t digest, _Atomic uint64_t *slot, const struct stat *found)
+{
+	bool first = !atomic_load(slot);
+
+	if (first)
+		note_first(absolute, digest, slot, found);
+	if (is_stale(digest, slot))
+		note_again(digest, found, first);
+}
+
 void tpck_follow_seen(const char *absolute, uint64_t digest, const struct stat *found)
 {
 	int saved = errno;
 	_Atomic uint64_t *slot = touched_slot(digest);
 
-	if (journal && !tpck_log_failed(journal) && !atomic_load(slot))
-		note_first(absolute, digest, slot, found);
+	if (journal && !tpck_log_failed(journal) && (!atomic_load(slot) || is_stale(digest, slot)))
+		note_look(absolute, digest, slot, found);
 	errno = saved;
 }
 
@@ -322,8 +417,14 @@ void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool d
 	/* A version is kept of the file itself, not of what is still on its way there; where none is kept nothing is waited for. */
 	if (destroys && atomic_load(slot) & FILE_BIT && (gone || reads || atomic_load(slot) & READ_BIT))
 		tpck_files_settle_path(absolute);
-	if (!atomic_load(slot))
-		note_first(absolute, digest, slot, tpck_files_stat(AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW) ? NULL : &found);
+	if (!atomic_load(slot) || is_stale(digest, slot)) {
+		bool first = !atomic_load(slot), absent = tpck_files_stat(AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW);
+
+		if (first)
+			note_first(absolute, digest, slot, absent ? NULL : &found);
+		if (is_stale(digest, slot))
+			note_again(digest, absent ? NULL : &found, first);
+	}
 	if (reads && atomic_load(slot))
 		atomic_fetch_or(slot, READ_BIT);
 	if (destroys && atomic_load(slot) & FILE_BIT) {
@@ -332,6 +433,8 @@ void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool d
 			keep_version(absolute, digest, gone);
 		atomic_fetch_and(slot, ~(uint64_t)FILE_BIT);
 	}
+	if (destroys && atomic_load(slot))
+		atomic_fetch_or(slot, OWN_BIT);
 	errno = saved;
 }
 
@@ -420,8 +523,12 @@ void tpck_follow_has_opened(const char *absolute, uint64_t digest, const struct 
 	_Atomic uint64_t *slot = touched_slot(digest);
 
 	if (journal && !tpck_log_failed(journal)) {
-		if (!atomic_load(slot))
-			note_first(absolute, digest, slot, found);
+		bool stale = is_stale(digest, slot);
+
+		if (stale || !atomic_load(slot))
+			note_look(absolute, digest, slot, found);
+		if (stale)
+			keep_read(absolute, digest, found);
 		if (atomic_load(slot) && !(atomic_fetch_or(slot, READ_BIT | NOTED_BIT) & NOTED_BIT))
 			tpck_contents_note(absolute, digest, found);
 	}

@@ -14,6 +14,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/follow/follow.h"
 #include "runtime/programs/programs_private.h"
 #include "runtime/track/threads.h"
 
@@ -244,7 +245,7 @@ static void note_start(struct tpck_child *at)
 {
 	uint32_t doing = atomic_load(&at->doing);
 
-	if (doing == TPCK_DOING_NOTHING || doing == TPCK_DOING_WORKER || atomic_fetch_or(&at->noted, 1) & 1)
+	if (doing == TPCK_DOING_NOTHING || doing == TPCK_DOING_WORKER || atomic_fetch_or(&at->noted, TPCK_NOTED_START) & TPCK_NOTED_START)
 		return;
 	note(at, TPCK_PROGRAM_STARTED, 0, at->name, strnlen(at->name, sizeof at->name - 1) + 1);
 	if (at->lost)
@@ -281,11 +282,11 @@ static void note_file(struct tpck_child *at, uint32_t stream)
 static void note_end(struct tpck_child *at, int status)
 {
 	note_start(at);
-	if (atomic_load(&at->noted) == 1) {
+	if (atomic_load(&at->noted) == TPCK_NOTED_START) {
 		note_file(at, 1);
 		note_file(at, 2);
 	}
-	if (atomic_load(&at->noted) & 1 && !(atomic_fetch_or(&at->noted, 2) & 2))
+	if (atomic_load(&at->noted) & TPCK_NOTED_START && !(atomic_fetch_or(&at->noted, TPCK_NOTED_END) & TPCK_NOTED_END))
 		note(at, TPCK_PROGRAM_ENDED, 0, &status, sizeof status);
 }
 
@@ -297,6 +298,10 @@ void tpck_child_note(int place)
 
 void tpck_child_ended(int place, int status)
 {
+	uint32_t doing = atomic_load(&tpck_children[place].doing);
+
+	if (doing != TPCK_DOING_NOTHING && doing != TPCK_DOING_WORKER)
+		tpck_follow_others_ran();
 	if (tpck_programs_recording() && !tpck_programs_forwarding())
 		note_end(&tpck_children[place], status);
 	tpck_child_free(place);
@@ -317,11 +322,11 @@ void tpck_programs_boundary(void)
 		int32_t pid = atomic_load(&at->pid);
 		siginfo_t info = {.si_pid = 0};
 
-		if (pid <= 0 || atomic_load(&at->noted) & 2)
+		if (pid <= 0 || atomic_load(&at->noted) & TPCK_NOTED_END)
 			continue;
 		note_start(at);
 		/* It may have ended without having been waited for. */
-		if (atomic_load(&at->noted) & 1 && !syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, NULL) && info.si_pid == pid)
+		if (atomic_load(&at->noted) & TPCK_NOTED_START && !syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, NULL) && info.si_pid == pid)
 			note_end(at, status_of(&info));
 	}
 	errno = saved;
@@ -396,6 +401,11 @@ int tpck_child_here(void)
 		return -1;
 	tpck_starts_thread(self);
 	return tpck_child_take(self, pid);
+}
+
+bool tpck_child_shares(void)
+{
+	return forked_place < 0 && home != (int32_t)syscall(SYS_getpid);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------ */

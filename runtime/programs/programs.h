@@ -38,7 +38,7 @@ int tpck_programs_forward(const char *session, const char *library);
 void tpck_programs_live(uint64_t step);
 /* It begins anew: no stand-in starts anything. */
 void tpck_programs_abandon(void);
-/* NULL, or what was started that the first run did not start. */
+/* NULL, or what is to be started that the first run did not start: it waits, and its parent may wait for it. */
 const char *tpck_programs_difference(void);
 
 /* ---- forks ---- */

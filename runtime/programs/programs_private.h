@@ -31,6 +31,9 @@ enum tpck_doing {
 	TPCK_DOING_WORKER,  /* it goes on in the same program: nothing of it is in the log */
 };
 
+/* What the log has of a child; UNKNOWN: while running forward, that it has nothing of what the child is to execute. */
+enum { TPCK_NOTED_START = 1, TPCK_NOTED_END = 2, TPCK_NOTED_UNKNOWN = 4 };
+
 /* A child of this process, in memory that both share. */
 struct tpck_child {
 	_Atomic int32_t pid;         /* 0: nobody's; -1: about to be made */
@@ -45,7 +48,7 @@ struct tpck_child {
 	} files[3];                  /* the same, where they are files that its parent has opened for it */
 	char name[TPCK_PROGRAM_NAME];
 	/* its parent's: */
-	_Atomic uint32_t noted;      /* in the log: 1 that it started, 2 that it ended */
+	_Atomic uint32_t noted;      /* TPCK_NOTED_* */
 	_Atomic uint32_t polls;
 	uint32_t said;               /* bytes in the log */
 	bool lost;                   /* more than that */
@@ -58,6 +61,8 @@ int tpck_child_take(struct tpck_thread *self, int32_t pid);
 void tpck_child_free(int place);
 /* The place of a child, or -1. */
 int tpck_child_of(pid_t child);
+/* Whether this is a child that shares its parent's memory (vfork). */
+bool tpck_child_shares(void);
 /* What the child executes. `own`: this is the child, with the descriptors that the program gets. */
 void tpck_child_executes(int place, const char *path, enum tpck_doing doing, bool own);
 /* It is this process, whose descriptors are looked at if it may have its `own`. */

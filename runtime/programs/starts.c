@@ -47,7 +47,8 @@ static bool forwarding;
 static struct tpck_standin_page *page;
 static char session[300] TPCK_LARGE, standin[300] TPCK_LARGE;
 static char difference[200];
-static enum tpck_forward stands = TPCK_FORWARD_FOREIGN; /* the thread that makes a child */
+/* Where the thread stands that makes a child. */
+static __thread enum tpck_forward stands __attribute__((tls_model("initial-exec"))) = TPCK_FORWARD_FOREIGN;
 static char *nothing[1];
 
 /* ---- what the log says ------------------------------------------------------------------------------ */
@@ -76,7 +77,10 @@ void tpck_programs_learn(const struct tpck_record *record)
 
 	if (record->type != TPCK_RECORD_PROGRAM || record->bytes < sizeof *program)
 		return;
-	if (record->detail == TPCK_PROGRAM_STARTED && !of && names_one(record)) {
+	if (record->detail == TPCK_PROGRAM_STARTED && of && names_one(record)) {
+		/* A thread of its own pace had started fewer when the run was gone on from: what it started last by that number counts. */
+		*of = (struct learnt){.started = program, .name = (const char *)(program + 1), .said_end = &of->said, .next = of->next};
+	} else if (record->detail == TPCK_PROGRAM_STARTED && names_one(record)) {
 		struct learnt **bucket = &learnt[(program->thread * 31 + program->ordinal) % BUCKETS];
 
 		of = calloc(1, sizeof *of);
@@ -196,8 +200,10 @@ void tpck_programs_live(uint64_t step)
 		struct tpck_child *at = &tpck_children[i];
 		const struct learnt *of = atomic_load(&at->pid) ? learnt_of(at->thread, at->ordinal) : NULL;
 
+		if (!of)
+			atomic_store(&at->noted, 0);
 		if (of) {
-			atomic_store(&at->noted, of->ended ? 3 : 1);
+			atomic_store(&at->noted, TPCK_NOTED_START | (of->ended ? TPCK_NOTED_END : 0));
 			if (of->lost)
 				add_name(again, at->name);
 		}
@@ -234,7 +240,7 @@ const char *tpck_programs_difference(void)
 	uint32_t used = atomic_load(&tpck_programs_places);
 
 	for (uint32_t i = 0; forwarding && !difference[0] && i < used; i++)
-		if (atomic_load(&tpck_children[i].noted) == 4)
+		if (atomic_load(&tpck_children[i].noted) & TPCK_NOTED_UNKNOWN && atomic_load(&tpck_children[i].pid) > 0)
 			snprintf(difference, sizeof difference, "a program is started that the first run did not start there: %s", tpck_children[i].name);
 	return difference[0] ? difference : NULL;
 }
@@ -303,11 +309,11 @@ static enum tpck_doing decide(int place, const char *path, char *const arguments
 		return TPCK_DOING_PROGRAM;
 	if (!*of) {
 		if (stands == TPCK_FORWARD_SAME)
-			atomic_store(&at->noted, 4);
+			atomic_store(&at->noted, TPCK_NOTED_UNKNOWN);
 		return TPCK_DOING_WAITS;
 	}
 	if ((*of)->started->path != tpck_digest64(path, strlen(path), 0)) {
-		atomic_store(&at->noted, 4);
+		atomic_store(&at->noted, TPCK_NOTED_UNKNOWN);
 		return TPCK_DOING_WAITS;
 	}
 	if ((*of)->lost)
@@ -382,7 +388,7 @@ static bool stood_in(int place, enum tpck_doing doing, const struct learnt *of, 
 	syscall(SYS_unlinkat, AT_FDCWD, instead->plan, 0);
 	out.fd = (int)syscall(SYS_openat, AT_FDCWD, instead->plan, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (out.fd < 0) {
-		atomic_store(&tpck_children[place].noted, 4);
+		atomic_store(&tpck_children[place].noted, TPCK_NOTED_UNKNOWN);
 		return false;
 	}
 	out_put(&out, &plan, sizeof plan);
@@ -400,7 +406,7 @@ static bool stood_in(int place, enum tpck_doing doing, const struct learnt *of, 
 	out_flush(&out);
 	syscall(SYS_close, out.fd);
 	if (out.bad)
-		atomic_store(&tpck_children[place].noted, 4);
+		atomic_store(&tpck_children[place].noted, TPCK_NOTED_UNKNOWN);
 	instead->path = standin;
 	instead->arguments[0] = (char *)"transpckpt-standin";
 	instead->arguments[1] = instead->plan;
@@ -422,6 +428,9 @@ bool tpck_programs_execute(const char *path, char *const arguments[], char *cons
 	if (place >= 0 && tpck_readable_list(arguments) && tpck_readable_list(variables) && !syscall(SYS_faccessat, AT_FDCWD, path, X_OK)) {
 		doing = decide(place, path, arguments, &of);
 		tpck_child_executes(place, path, doing, true);
+		/* A child that shares this memory tells the log itself; that of a fork leaves it to its parent. */
+		if (!forwarding && tpck_child_shares())
+			tpck_child_note(place);
 		other = stood_in(place, doing, of, path, arguments, variables, instead);
 	}
 	errno = saved;
@@ -467,10 +476,13 @@ void tpck_programs_spawned(int place, pid_t child, bool own)
 {
 	int saved = errno;
 
-	if (place >= 0 && child > 0)
+	if (place >= 0 && child > 0) {
 		tpck_child_spawned(place, child, own);
-	else
+		if (!forwarding)
+			tpck_child_note(place);
+	} else {
 		tpck_child_free(place);
+	}
 	errno = saved;
 }
 
@@ -491,11 +503,11 @@ bool tpck_programs_system(int *status, int *place)
 	}
 	if (of && of->ended) {
 		*status = of->status;
-		tpck_child_free(*place);
+		tpck_child_ended(*place, of->status);
 		return true;
 	}
 	if (!of && stands == TPCK_FORWARD_SAME)
-		atomic_store(&tpck_children[*place].noted, 4);
+		atomic_store(&tpck_children[*place].noted, TPCK_NOTED_UNKNOWN);
 	while (forwarding)
 		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 	return false;

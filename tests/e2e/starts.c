@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -129,9 +130,33 @@ static void into_file(int number)
 	close(fd);
 }
 
+/* What programs have left in files that this process reads: each time another one at the same path, and one that was not there before. */
+static void files_of_others(int number)
+{
+	char line[100], name[40], said[200] = "";
+	struct stat found = {0};
+	int before, fd;
+
+	snprintf(name, sizeof name, "made.%d", number);
+	before = access(name, F_OK);
+	snprintf(line, sizeof line, "echo result %d >result; echo x%d >%s", number * number, number, name);
+	if (system(line))
+		return;
+	stat(name, &found);
+	fd = open("result", O_RDONLY | O_CLOEXEC);
+	read_all(fd, said, sizeof said);
+	tell("files", number, said, before + 10 * (long)found.st_size);
+	if (number > 2) {
+		snprintf(name, sizeof name, "made.%d", number - 2);
+		unlink(name);
+	}
+}
+
 static void start_all(int number)
 {
 	char line[100];
+
+	files_of_others(number);
 
 	by_fork(number, 0);
 	by_fork(number, 1);

@@ -36,13 +36,17 @@ def twice(this):
     plain, killed = (calls(folder) for folder in this.folders)
     lives = [(int(job.LIVE.search(start.said())[1]), start.said()) for start in this.starts if job.LIVE.search(start.said())]
     wrong = [f'never started: {call}' for call in plain if not killed[call]]
+    unnamed = []
     for call, count in killed.items():
         step = int(call.split()[1])
         # Steps of the library count iterations: the programs of step s are started behind iteration s.
         behind = [said for at, said in lives if at <= step + 1]
-        if count > 1 + len(behind) or (count > 1 and not any(BEHIND.search(said) for said in behind)):
+        if count > 1 and count <= 1 + len(behind) and not any(BEHIND.search(said) for said in behind):
+            unnamed.append(call)
+        if count > 1 + len(behind):
             wrong.append(f'started {count} times: {call}, gone on from {[at for at, _ in lives]}')
-    return wrong
+    # Of each life the last one may have said so before its parent knew.
+    return wrong + ([f'started again without a word: {unnamed}'] if len(unnamed) > len(lives) else [])
 
 
 def judge_once(python, name, kills, rng):
