@@ -68,6 +68,8 @@ static _Atomic uint64_t *touched_slot(uint64_t digest)
 	return slot_in(touched, TOUCHED_BITS, digest);
 }
 
+static void put_held_versions(void);
+
 TPCK_AT_START void tpck_follow_record(struct tpck_log *into, const char *keep, uint64_t of_timeline)
 {
 	bool begins = !journal;
@@ -87,6 +89,8 @@ TPCK_AT_START void tpck_follow_record(struct tpck_log *into, const char *keep, u
 		snprintf(tpck_follow_keep, sizeof tpck_follow_keep, "%s", keep);
 	if (!begins)
 		tpck_lists_waited(*keep);
+	if (!begins && *keep)
+		put_held_versions();
 }
 
 void tpck_follow_goes_on(void)
@@ -303,31 +307,103 @@ static void copy_version(const char *absolute, const char *kept, const struct st
 		syscall(SYS_close, to);
 }
 
+/* ---- before there is a place for versions ----
+ * What a program reads and writes over before it has met a device, as libuuid does with its clock: small files are held until then. Without a
+ * lock: a child of a fork comes here too. */
+
+enum { EARLY_BYTES = 256 << 10, EARLY_MOST = 64 << 10 };
+static char early[EARLY_BYTES] TPCK_LARGE;
+static _Atomic uint32_t early_used;
+struct early_version {
+	uint64_t digest; /* of its path; 0: it could not be read */
+	uint32_t size, whole; /* of its content, and of this with content and path behind it */
+	mode_t mode;
+	struct timespec accessed, modified;
+};
+
+static void hold_version(const char *absolute, uint64_t digest, const struct stat *found)
+{
+	uint32_t whole = (uint32_t)((sizeof(struct early_version) + (size_t)found->st_size + strlen(absolute) + 1 + 15) / 16 * 16);
+	uint32_t at = atomic_load(&early_used);
+	struct early_version *held;
+	int fd;
+
+	if (found->st_size > EARLY_MOST)
+		return;
+	do {
+		if (whole > EARLY_BYTES - at)
+			return;
+	} while (!atomic_compare_exchange_weak(&early_used, &at, at + whole));
+	held = (void *)(early + at);
+	*held = (struct early_version){0, (uint32_t)found->st_size, whole, found->st_mode, found->st_atim, found->st_mtim};
+	fd = (int)syscall(SYS_openat, AT_FDCWD, absolute, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+	if (fd >= 0 && syscall(SYS_read, fd, held + 1, held->size) == (long)held->size)
+		held->digest = digest;
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	strcpy((char *)(held + 1) + held->size, absolute);
+}
+
+static void list_version(const char *absolute, int64_t bytes, const struct timespec *modified)
+{
+	char entry[PATH_SIZE + 80];
+
+	snprintf(entry, sizeof entry, "%llu %lld %ld %s", (unsigned long long)bytes, (long long)modified->tv_sec, modified->tv_nsec, absolute);
+	/* What others have made since the program began was not there at every boundary. */
+	if ((uint64_t)modified->tv_sec * 1000000000u + (uint64_t)modified->tv_nsec < begun_ns)
+		tpck_lists_add("changed", entry);
+}
+
+/* There is a place now. */
+static void put_held_versions(void)
+{
+	uint32_t used = atomic_exchange(&early_used, EARLY_BYTES);
+
+	for (uint32_t at = 0; used < EARLY_BYTES && at < used;) {
+		const struct early_version *held = (const void *)(early + at);
+		char kept[TPCK_FOLLOW_FOLDER + 96];
+		int fd;
+
+		at += held->whole;
+		if (!held->digest)
+			continue;
+		list_version((const char *)(held + 1) + held->size, held->size, &held->modified);
+		tpck_follow_version_name(kept, sizeof kept, held->digest, held->size, held->modified.tv_sec, held->modified.tv_nsec);
+		fd = (int)syscall(SYS_openat, AT_FDCWD, kept, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (fd < 0)
+			continue;
+		if (syscall(SYS_write, fd, held + 1, held->size) != (long)held->size || fchmod(fd, held->mode & 07777) ||
+		    futimens(fd, (const struct timespec[2]){held->accessed, held->modified}))
+			syscall(SYS_unlinkat, AT_FDCWD, kept, 0);
+		syscall(SYS_close, fd);
+	}
+}
+
 /* Keeps the version of the first touch, before it goes away. `gone`: the name goes, the inode stays: a link will do, but
  * is worth nothing once the program changes the file under its new name, as is done with small ones. */
 static void keep_version(const char *absolute, uint64_t digest, bool gone)
 {
 	const struct tpck_record_file *first = tpck_learnt_first(digest);
-	char kept[TPCK_FOLLOW_FOLDER + 96], entry[PATH_SIZE + 80];
+	char kept[TPCK_FOLLOW_FOLDER + 96];
 	struct stat found;
 
-	if (!tpck_follow_keep[0] || syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW))
+	if (syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW))
 		return;
-	if (S_ISLNK(found.st_mode))
+	if (S_ISLNK(found.st_mode) && tpck_follow_keep[0])
 		keep_link(absolute, &found);
 	if (!S_ISREG(found.st_mode))
 		return;
+	if (!tpck_follow_keep[0]) {
+		hold_version(absolute, digest, &found);
+		return;
+	}
 	/* A run that was resumed: it may have gone in the one before. */
 	if (first && ((uint64_t)found.st_size != first->bytes || found.st_mtim.tv_sec != first->mtime_s ||
 		      found.st_mtim.tv_nsec != first->mtime_ns))
 		return;
 	tpck_follow_version_name(kept, sizeof kept, digest, (uint64_t)found.st_size, found.st_mtim.tv_sec,
 				found.st_mtim.tv_nsec);
-	snprintf(entry, sizeof entry, "%llu %lld %ld %s", (unsigned long long)found.st_size, (long long)found.st_mtim.tv_sec,
-		 found.st_mtim.tv_nsec, absolute);
-	/* What others have made since the program began was not there at every boundary. */
-	if ((uint64_t)found.st_mtim.tv_sec * 1000000000u + (uint64_t)found.st_mtim.tv_nsec < begun_ns)
-		tpck_lists_add("changed", entry);
+	list_version(absolute, found.st_size, &found.st_mtim);
 	if (!syscall(SYS_faccessat, AT_FDCWD, kept, F_OK))
 		return;
 	if (gone && found.st_size > COPIED_MAX && !syscall(SYS_linkat, AT_FDCWD, absolute, AT_FDCWD, kept, 0))
