@@ -1019,10 +1019,62 @@ static void beside(void)
 	nftw(folder, remove_entry, 16, FTW_PHYS | FTW_DEPTH);
 }
 
+/* A file that a program reads and writes over before there is a place for versions. */
+static char early_folder[] = "/tmp/tpck-early.XXXXXX";
+
+static void overwrite_early(int unused)
+{
+	struct tpck_log *log = tpck_log_new(1 << 24);
+	char path[64], place[64];
+	int fd;
+
+	(void)unused;
+	snprintf(path, sizeof path, "%s/clock", early_folder);
+	snprintf(place, sizeof place, "%s/keep", early_folder);
+	tpck_follow_record(log, "", 0);
+	fd = tpck_follow_open(AT_FDCWD, path, O_RDWR, 0);
+	if (fd < 0 || pwrite(fd, "new time", 8, 0) != 8 || close(fd) || mkdir(place, 0700))
+		_exit(90);
+	tpck_follow_record(log, place, 1);
+}
+
+static int versions;
+
+static int find_version(const char *path, const struct stat *found, int flag, struct FTW *at)
+{
+	char text[16] = "";
+	int fd = flag == FTW_F && found->st_size == 8 && strstr(path, "/keep/") ? open(path, O_RDONLY) : -1;
+
+	(void)at;
+	if (fd >= 0) {
+		versions += read(fd, text, 8) == 8 && strcmp(text, "old time") == 0 && found->st_mtim.tv_sec == 1000000000;
+		close(fd);
+	}
+	return 0;
+}
+
+static void overwritten_early(void)
+{
+	char path[64];
+	int fd;
+
+	if (!mkdtemp(early_folder))
+		exit(99);
+	snprintf(path, sizeof path, "%s/clock", early_folder);
+	fd = open(path, O_WRONLY | O_CREAT, 0644);
+	if (fd < 0 || write(fd, "old time", 8) != 8 || futimens(fd, (const struct timespec[2]){{1000000000, 0}, {1000000000, 0}}) || close(fd))
+		exit(99);
+	tap_ok(in_child(overwrite_early, 0) == 0, "a file is read and written over before there is a place for versions", "");
+	nftw(early_folder, find_version, 16, FTW_PHYS);
+	tap_ok(versions == 1, "it is kept all the same", "");
+	nftw(early_folder, remove_entry, 16, FTW_PHYS | FTW_DEPTH);
+}
+
 int main(void)
 {
 	umask(022);
 	beside();
+	overwritten_early();
 	for (int boundary = 1; boundary <= 8; boundary++)
 		for (int parts = 0; parts <= boundary; parts += boundary > 2 ? boundary / 2 : 1)
 			judge(boundary, parts);
