@@ -228,6 +228,7 @@ static void note(struct tpck_child *at, uint16_t detail, uint32_t stream, const 
 {
 	struct tpck_record_program record = {
 		.thread = at->thread, .ordinal = at->ordinal, .flags = at->flags, .polls = atomic_load(&at->polls), .stream = stream, .path = at->path,
+		.made_ns = at->made_ns,
 	};
 	char *payload;
 

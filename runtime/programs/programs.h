@@ -8,7 +8,7 @@
  *
  * Started for real are: a fork that executes nothing; what is known to go on in the same program (Python's multiprocessing, loky,
  * compile workers); compilers at work in temporary folders or compilers' caches, whose files were hidden; a program that had not
- * ended and is spoken with through a pipe or socket as its standard input; and programs started by such children.
+ * ended and is spoken with through a pipe or socket as its standard input, or had run for half a minute (a service); and programs started by such children.
  */
 #ifndef TPCK_RUNTIME_PROGRAMS_PROGRAMS_H
 #define TPCK_RUNTIME_PROGRAMS_PROGRAMS_H

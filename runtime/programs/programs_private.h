@@ -19,6 +19,7 @@ struct tpck_record_program {
 	uint32_t polls;    /* how often the program asked whether it has ended, and it had not */
 	uint32_t stream;   /* of what it said to a pipe, or wrote to a file: 1 or 2; the bytes follow */
 	uint64_t path;     /* digest of what was executed; its name follows, without folders, NUL-terminated */
+	uint64_t made_ns;  /* when the child was made, by tpck_clock_monotonic_ns() */
 };
 enum { TPCK_PROGRAM_TALKS = 1 }; /* its standard input is a pipe or a socket of its own */
 

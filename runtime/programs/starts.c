@@ -39,6 +39,8 @@ struct learnt {
 	struct learnt *next;
 };
 
+/* What has run for so long will go on running. */
+#define SERVICE_NS 30000000000ull
 enum { BUCKETS = 1024, NAMES = 160 };
 static struct learnt *learnt[BUCKETS] TPCK_LARGE;
 static char behind[NAMES];
@@ -193,7 +195,7 @@ void tpck_starts_thread(struct tpck_thread *self)
 void tpck_programs_live(uint64_t step)
 {
 	uint32_t used = atomic_load(&tpck_programs_places);
-	char names[NAMES] = "", again[NAMES] = "";
+	char names[NAMES] = "", again[NAMES] = "", services[NAMES] = "";
 	unsigned count = 0;
 
 	for (uint32_t i = 0; forwarding && i < used; i++) {
@@ -206,6 +208,8 @@ void tpck_programs_live(uint64_t step)
 			atomic_store(&at->noted, TPCK_NOTED_START | (of->ended ? TPCK_NOTED_END : 0));
 			if (of->lost)
 				add_name(again, at->name);
+			else if (!of->ended && atomic_load(&at->doing) == TPCK_DOING_PROGRAM)
+				add_name(services, at->name);
 		}
 		if (atomic_load(&at->pid) && atomic_load(&at->doing) == TPCK_DOING_WAITS) {
 			atomic_store(&at->doing, TPCK_DOING_PROGRAM);
@@ -217,6 +221,9 @@ void tpck_programs_live(uint64_t step)
 	if (again[0])
 		tpck_log_warn("what some programs said or wrote the first time is not known, and they were started again on the way to step %llu: %s",
 			      (unsigned long long)step, again);
+	if (services[0])
+		tpck_log_info("programs that had run for long, or are spoken with, were started again on the way to step %llu: %s", (unsigned long long)step,
+			      services);
 	if (count)
 		tpck_log_warn("%u programs that the first run had started were not at their end at step %llu, and are started anew: %s", count,
 			      (unsigned long long)step, names);
@@ -283,6 +290,18 @@ static bool is_scratch(const char *path)
 	return path[0] == '/' && strlen(path) < 4096 && (tpck_follow_scratch(path) || tpck_caches_hold(path));
 }
 
+/* Whether an argument is, or ends in, a path that only this run has, as of the file in which a service says its port. */
+static bool names_scratch(char *const arguments[])
+{
+	for (size_t i = 1; arguments && arguments[0] && arguments[i]; i++) {
+		const char *path = strchr(arguments[i], '/');
+
+		if (path && is_scratch(path))
+			return true;
+	}
+	return false;
+}
+
 /* A compiler that works on what only this run has. */
 static bool compiles(const char *path, char *const arguments[])
 {
@@ -291,11 +310,19 @@ static bool compiles(const char *path, char *const arguments[])
 
 	if (!is_compiler(path))
 		return false;
-	for (size_t i = 1; arguments && arguments[0] && arguments[i]; i++)
-		if (is_scratch(arguments[i]))
-			return true;
+	if (names_scratch(arguments))
+		return true;
 	got = syscall(SYS_getcwd, folder, sizeof folder);
 	return got > 0 && is_scratch(folder);
+}
+
+/* One that is spoken with, or that has run for long by the boundary, as wandb's and Ray's do, is waited for before the program goes on. After the
+ * machine was started again its age is not known. */
+static bool is_service(const struct learnt *of)
+{
+	uint64_t then = tpck_forward_boundary_ns();
+
+	return of->started->flags & TPCK_PROGRAM_TALKS || then < of->started->made_ns || then - of->started->made_ns > SERVICE_NS;
 }
 
 static enum tpck_doing decide(int place, const char *path, char *const arguments[], const struct learnt **of)
@@ -320,7 +347,7 @@ static enum tpck_doing decide(int place, const char *path, char *const arguments
 		return TPCK_DOING_PROGRAM;
 	if ((*of)->ended)
 		return TPCK_DOING_STANDIN;
-	return (*of)->started->flags & TPCK_PROGRAM_TALKS ? TPCK_DOING_PROGRAM : TPCK_DOING_WAITS;
+	return is_service(*of) || names_scratch(arguments) ? TPCK_DOING_PROGRAM : TPCK_DOING_WAITS;
 }
 
 /* ---- plans -------------------------------------------------------------------------------------------- */

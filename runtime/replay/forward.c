@@ -396,6 +396,11 @@ uint64_t tpck_forward_step(void)
 	return last.step;
 }
 
+uint64_t tpck_forward_boundary_ns(void)
+{
+	return last.wall_ns;
+}
+
 int tpck_forward_by_uploads(void)
 {
 	return by_uploads;

@@ -51,6 +51,8 @@ uint64_t tpck_forward_iteration(const struct tpck_thread *self);
 uint64_t tpck_forward_step(void);
 /* 0, or TPCK_BOUNDARY_*, as no iteration was found. */
 int tpck_forward_by_uploads(void);
+/* When the boundary was, by tpck_clock_monotonic_ns() of then. */
+uint64_t tpck_forward_boundary_ns(void);
 /* Time from the first boundary to the last in the run that wrote the log: more than running forward takes. */
 uint64_t tpck_forward_wall_ns(void);
 const char *tpck_forward_difference(void);

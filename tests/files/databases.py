@@ -149,8 +149,10 @@ def one_kill(place, python, program, path, mode, chance, preload):
         said = int(line[1])
     time.sleep(chance.uniform(0, 0.03))
     process.send_signal(signal.SIGKILL)
-    # What it had said before; a line without an end is none.
-    for text in process.communicate()[0].split("\n")[:-1]:
+    # What it had said before; a line without an end is none. communicate() would lose what readline() has read ahead.
+    with process:
+        rest = process.stdout.read()
+    for text in rest.split("\n")[:-1]:
         said = int(text.split()[1])
     return said
 
