@@ -146,34 +146,40 @@ ok "from the first tier" sh -c "! test -e $near/j/$older/MANIFEST"
 ok "and from the second" sh -c "! test -e $far/j/$older/MANIFEST"
 ok "what is left is good" "$command" verify
 
-# A tier that hangs: what is looked at there is a manifest, which is a pipe that nobody writes to.
+# A tier that hangs: a disk of its own, which is frozen.
 rm -rf "${SHM:?}/j" "${near:?}/j" "${far:?}/j" "${third:?}/j"
+end_disk() {
+    fsfreeze -u "$far" 2>/dev/null
+    stop_agent
+    umount "$far" 2>/dev/null
+    finish
+}
 in_every_tier() { "$command" show | grep -q "step $1 is in every tier; node has $1; site has $1; node2 has $1"; }
 : >"$D/agent.err"
 export TRANSPCKPT_STALL_SEC=1
-start_agent
-"$builddir/tests/e2e/agent_trainer" --steps 80 --kill-at 70 --pause 100 >"$D/out" 2>&1 &
-running=$!
-ok "all tiers have something" until_true sh -c "ls $near/j/step-*/MANIFEST && ls $far/j/step-*/MANIFEST && ls $third/j/step-*/MANIFEST"
-# At once: a folder without a manifest is remains.
-mkdir "$far/made"
-mkfifo "$far/made/MANIFEST"
-mv "$far/made" "$far/j/step-000000000000.g1"
-ok "one line says that it is behind" until_true grep -q "tier 'site' is behind: copying.* has been going on for" "$D/agent.err"
-wait $running
-ok "the first tier gets what comes" until_true in_tier "$near" step-000000000069.g1
-ok "the third one, too" until_true in_tier "$third" step-000000000069.g1
-# On a slow disk a copy before that one may have taken long, too, and have its own line.
-ok "once" sh -c "[ -z \"\$(grep \"tier 'site' is behind\" $D/agent.err | sed 's/for [0-9]* s.*//' | sort | uniq -d)\" ]"
-ok "what the first one keeps is bounded" sh -c "[ \$(ls $near/j/step-*/MANIFEST | wc -l) -le 4 ]"
-ok "the other one has not got the newest" sh -c "! ls $far/j/step-000000000069.g1/MANIFEST"
-# Whoever waits for the pipe is told that nothing comes, and it is gone.
-exec 9>"$far/j/step-000000000000.g1/MANIFEST"
-rm -r "$far/j/step-000000000000.g1"
-exec 9>&-
-ok "once it gets on, it is made up for" until_true in_tier "$far" step-000000000069.g1
-ok "what was on its way was still there" sh -c "! grep \"not copied to tier 'site'\" $D/agent.err"
-ok "and show says that nothing is behind" until_true in_every_tier 69
+truncate -s 300M "$D/disk"
+if mkfs.ext4 -q -F "$D/disk" 2>/dev/null && mount -o loop "$D/disk" "$far" 2>/dev/null; then
+    trap end_disk EXIT
+    start_agent
+    "$builddir/tests/e2e/agent_trainer" --steps 80 --kill-at 70 --pause 100 >"$D/out" 2>&1 &
+    running=$!
+    ok "all tiers have something" until_true sh -c "ls $near/j/step-*/MANIFEST && ls $far/j/step-*/MANIFEST && ls $third/j/step-*/MANIFEST"
+    fsfreeze -f "$far"
+    ok "one line says that it is behind" until_true grep -q "tier 'site' is behind: copying.* has been going on for" "$D/agent.err"
+    wait $running
+    ok "the first tier gets what comes" until_true in_tier "$near" step-000000000069.g1
+    ok "the third one, too" until_true in_tier "$third" step-000000000069.g1
+    # On a slow disk a copy before that one may have taken long, too, and have its own line.
+    ok "once" sh -c "[ -z \"\$(grep \"tier 'site' is behind\" $D/agent.err | sed 's/for [0-9]* s.*//' | sort | uniq -d)\" ]"
+    ok "what the first one keeps is bounded" sh -c "[ \$(ls $near/j/step-*/MANIFEST | wc -l) -le 4 ]"
+    ok "the other one has not got the newest" sh -c "! ls $far/j/step-000000000069.g1/MANIFEST"
+    fsfreeze -u "$far"
+    ok "once it gets on, it is made up for" until_true in_tier "$far" step-000000000069.g1
+    ok "what was on its way was still there" sh -c "! grep \"not copied to tier 'site'\" $D/agent.err"
+    ok "and show says that nothing is behind" until_true in_every_tier 69
+    stop_agent
+    umount "$far"
+    trap finish EXIT
+fi
 unset TRANSPCKPT_STALL_SEC
-stop_agent
 done_testing
