@@ -326,7 +326,7 @@ void tpck_programs_boundary(void)
 		if (pid <= 0 || atomic_load(&at->noted) & TPCK_NOTED_END)
 			continue;
 		note_start(at);
-		/* It may have ended without having been waited for. */
+		/* A child may have ended without having been waited for. */
 		if (atomic_load(&at->noted) & TPCK_NOTED_START && !syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, NULL) && info.si_pid == pid)
 			note_end(at, status_of(&info));
 	}

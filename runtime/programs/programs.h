@@ -28,15 +28,15 @@ void tpck_programs_boundary(void);
 
 /* ---- running forward ---- */
 void tpck_programs_learn(const struct tpck_record *record);
-/* The same for records behind the cut: what they say was started will be started again. */
+/* Learns records behind the cut: what they say was started will be started again. */
 void tpck_programs_learn_behind(const struct tpck_record *record);
 void tpck_programs_unlearn(void);
 /* `session`: the folder for plans; `library`: this library's path, beside which the stand-in is. 0, or -errno: programs are started
  * for real then. */
 int tpck_programs_forward(const char *session, const char *library);
-/* It is live, at this step: programs that had not ended are started. Lines say which. */
+/* The program is live, at this step: programs that had not ended are started. Lines say which. */
 void tpck_programs_live(uint64_t step);
-/* It begins anew: no stand-in starts anything. */
+/* The program begins anew: no stand-in starts anything. */
 void tpck_programs_abandon(void);
 /* NULL, or what is to be started that the first run did not start: it waits, and its parent may wait for it. */
 const char *tpck_programs_difference(void);
@@ -56,7 +56,7 @@ struct tpck_programs_instead {
  * tpck_programs_failed(). Makes system calls only. */
 bool tpck_programs_execute(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead);
 void tpck_programs_failed(void);
-/* The same around posix_spawn(), in the parent. *place is for tpck_programs_spawned(), with the child's id, or 0: none came to be. `own`: it may
+/* What tpck_programs_execute() is for an exec, around posix_spawn(), in the parent. *place is for tpck_programs_spawned(), with the child's id, or 0: none came to be. `own`: it may
  * have other descriptors than its parent. */
 bool tpck_programs_spawn(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead, int *place);
 void tpck_programs_spawned(int place, pid_t child, bool own);

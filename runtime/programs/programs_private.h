@@ -66,7 +66,7 @@ int tpck_child_of(pid_t child);
 bool tpck_child_shares(void);
 /* What the child executes. `own`: this is the child, with the descriptors that the program gets. */
 void tpck_child_executes(int place, const char *path, enum tpck_doing doing, bool own);
-/* It is this process, whose descriptors are looked at if it may have its `own`. */
+/* The child is this process, whose descriptors are looked at if it may have its `own`. */
 void tpck_child_spawned(int place, pid_t child, bool own);
 /* The log gets that it started, or how it ended. */
 void tpck_child_note(int place);

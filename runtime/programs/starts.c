@@ -473,15 +473,13 @@ void tpck_programs_failed(void)
 	errno = saved;
 }
 
-static int place_for(bool *known)
+static int place_for(void)
 {
 	struct tpck_thread *self = tpck_thread_self();
 
-	*known = false;
 	if (!self || self->ours || self->elsewhere || !tpck_programs_own() || !(tpck_programs_recording() || forwarding))
 		return -1;
 	tpck_starts_thread(self);
-	*known = true;
 	return tpck_child_take(self, -1);
 }
 
@@ -489,9 +487,8 @@ bool tpck_programs_spawn(const char *path, char *const arguments[], char *const 
 {
 	const struct learnt *of = NULL;
 	enum tpck_doing doing;
-	bool known;
 
-	*place = tpck_readable_list(arguments) && tpck_readable_list(variables) ? place_for(&known) : -1;
+	*place = tpck_readable_list(arguments) && tpck_readable_list(variables) ? place_for() : -1;
 	if (*place < 0)
 		return false;
 	doing = decide(*place, path, arguments, &of);
@@ -517,9 +514,8 @@ bool tpck_programs_system(int *status, int *place)
 {
 	struct timespec pause = {0, 1000000};
 	const struct learnt *of;
-	bool known;
 
-	*place = place_for(&known);
+	*place = place_for();
 	if (*place < 0)
 		return false;
 	tpck_child_executes(*place, "/bin/sh", TPCK_DOING_PROGRAM, false);
@@ -555,7 +551,7 @@ enum tpck_programs_wait tpck_starts_wait(int place, bool polls)
 	const struct learnt *of = learnt_of(at->thread, at->ordinal);
 
 	if (doing == TPCK_DOING_WAITS) {
-		/* These were asked in the first run, too: the next one that is run forward is told the same. */
+		/* Such questions were asked in the first run, too: the next one that is run forward is told the same. */
 		atomic_fetch_add(&at->polls, polls);
 		return polls ? TPCK_PROGRAMS_NOT_YET : TPCK_PROGRAMS_ASK;
 	}
