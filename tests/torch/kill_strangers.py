@@ -94,7 +94,7 @@ CASES = {
                   printed=r'\[[-\d]+ [:,\d]+\]'),
     'distributed_save': Case('distributed_save.py', contents=[('metadata', nothing)]),
     'signalled': Case('signalled.py'),
-    'named': Case('named.py', names=r'[0-9a-f-]{32,}|\d{5,}|(?<=-)[0-9a-f]{8}'),
+    'named': Case('named.py', names=r'[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|-\d+-\d+-[0-9a-f]{8}(?=\.txt)|(?<=at-)\d+'),
     'scratch': Case('scratch.py', imports=('numpy',)),
     'timed': Case('timed.py', anew=ANEW % '.* another call'),
     'stopped': Case('stopped.py'),
