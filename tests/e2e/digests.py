@@ -49,7 +49,7 @@ def trains(checks, what, kernels, wrong):
     with job.Place() as place:
         if kernels:
             place.environment["TRANSPCKPT_KERNELS"] = built(place, what, *kernels)
-        this = job.Job(place, "gpt", "--seed", "5", "--steps", "60")
+        this = job.Job(place, "gpt", "--seed", "5", "--steps", "300")
         this.run_plain()
         this.killed_at(20)
         says_ways(checks, place, what, "other" if wrong else "device", "none: this device computes others than the processor" if wrong else "on the device")
