@@ -9,6 +9,10 @@ void tpck_hooks_nccl(void);
 void tpck_hooks_syscall(void);
 /* write(2), pwrite64(2), writev(2), pwritev(2) or pwritev2(2), by number. */
 long tpck_hooks_write(long number, long fd, long from, long count, long at, long high, long flags);
+/* So is the real clock_gettime(). */
+void tpck_hooks_time(void);
+/* futex(2), clock_nanosleep(2), clock_gettime(2) and the like, by number. */
+long tpck_hooks_time_call(long number, long a, long b, long c, long d, long e, long f);
 /* So is the real execve(). */
 void tpck_hooks_execute(void);
 /* NULL, or which launcher the program has joined, for tpck_restart_launcher(). */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of what seeds a program: random bytes and the wall clock. */
+/* Hooks of what seeds a program: random bytes. */
 #include "config.h"
 
 #include <dlfcn.h>
@@ -10,8 +10,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "hooks/libc.h"
@@ -85,66 +83,4 @@ TPCK_EXPORT unsigned int _ZNSt13random_device9_M_getvalEv(void *device)
 		tpck_engine_leave(self);
 	}
 	return value;
-}
-
-/* The real clock, past our own symbols, by the vDSO where there is one. */
-static int real_clock(clockid_t clock, struct timespec *now)
-{
-	static int (*vdso)(clockid_t, struct timespec *);
-
-	if (!vdso)
-		vdso = (int (*)(clockid_t, struct timespec *))tpck_real_dlsym(RTLD_NEXT, "clock_gettime");
-	return vdso ? vdso(clock, now) : (int)syscall(SYS_clock_gettime, clock, now);
-}
-
-static int wall_clock(clockid_t clock, struct timespec *now)
-{
-	struct tpck_thread *self = tpck_engine_enter();
-	int64_t seconds, nanoseconds;
-	int result;
-
-	TPCK_MAYBE_NULL(now);
-	if (self && now && tpck_engine_time_answer(self, &seconds, &nanoseconds)) {
-		now->tv_sec = seconds;
-		now->tv_nsec = nanoseconds;
-		tpck_engine_leave(self);
-		return 0;
-	}
-	result = real_clock(clock, now);
-	if (self) {
-		if (!result && now)
-			tpck_engine_time_note(self, now->tv_sec, now->tv_nsec);
-		tpck_engine_leave(self);
-	}
-	return result;
-}
-
-TPCK_EXPORT int clock_gettime(clockid_t clock, struct timespec *now)
-{
-	return clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE ? wall_clock(clock, now)
-									  : real_clock(clock, now);
-}
-
-TPCK_EXPORT int gettimeofday(struct timeval *restrict now, void *restrict zone)
-{
-	struct timespec precise;
-
-	TPCK_MAYBE_NULL(now);
-	if (zone)
-		memset(zone, 0, sizeof(struct timezone));
-	if (!now || wall_clock(CLOCK_REALTIME, &precise))
-		return now ? -1 : 0;
-	now->tv_sec = precise.tv_sec;
-	now->tv_usec = precise.tv_nsec / 1000;
-	return 0;
-}
-
-TPCK_EXPORT time_t time(time_t *seconds)
-{
-	struct timespec now = {0};
-
-	wall_clock(CLOCK_REALTIME, &now);
-	if (seconds)
-		*seconds = now.tv_sec;
-	return now.tv_sec;
 }

@@ -50,6 +50,7 @@ const unsigned char tpck_syscall_hooked[NUMBERS] = {
 	[SYS_fchownat] = 1, [SYS_listxattr] = 1, [SYS_llistxattr] = 1, [SYS_getxattr] = 1, [SYS_lgetxattr] = 1, [SYS_setxattr] = 1,
 	[SYS_lsetxattr] = 1, [SYS_removexattr] = 1, [SYS_lremovexattr] = 1, [SYS_statfs] = 1, [SYS_chdir] = 1, [SYS_fchdir] = 1,
 	[SYS_mknod] = 1, [SYS_mknodat] = 1, [SYS_bind] = 1, [SYS_connect] = 1, [SYS_chroot] = 1, [SYS_fstatfs] = 1, [SYS_ioctl] = 1, [SYS_execve] = 1, [SYS_execveat] = 1, [SYS_fallocate] = 1, [SYS_ftruncate] = 1, [SYS_futimesat] = 1, [SYS_utime] = 1, [SYS_utimes] = 1,
+	[SYS_futex] = 1, [SYS_clock_gettime] = 1, [SYS_gettimeofday] = 1, [SYS_time] = 1, [SYS_clock_nanosleep] = 1, [SYS_timerfd_settime] = 1, [SYS_timer_settime] = 1,
 };
 
 TPCK_AT_START void tpck_hooks_syscall(void)
@@ -252,6 +253,14 @@ long tpck_syscall_seen(long number, long a, long b, long c, long d, long e, long
 		return bind(NUMBER(a), AT(const struct sockaddr, b), (socklen_t)c);
 	case SYS_connect:
 		return connect(NUMBER(a), AT(const struct sockaddr, b), (socklen_t)c);
+	case SYS_futex:
+	case SYS_clock_gettime:
+	case SYS_gettimeofday:
+	case SYS_time:
+	case SYS_clock_nanosleep:
+	case SYS_timerfd_settime:
+	case SYS_timer_settime:
+		return tpck_hooks_time_call(number, a, b, c, d, e, f);
 	case NR_FCHMODAT2:
 		if (d)
 			return syscall(number, a, b, c, d);

@@ -63,6 +63,7 @@ __attribute__((constructor)) static void start(int count, char **arguments)
 	(void)count;
 	tpck_hooks_syscall();
 	tpck_hooks_execute();
+	tpck_hooks_time();
 	tpck_readable_start();
 	tpck_hooks_cuda();
 	tpck_hooks_nccl();

@@ -208,6 +208,30 @@ int tpck_driver_exists(void)
 	return state > 0 || find(path, sizeof path);
 }
 
+/* Where the driver's code lies. */
+static _Atomic uintptr_t code_from, code_to;
+
+static int find_code(struct dl_phdr_info *info, size_t size, void *path)
+{
+	(void)size;
+	if (!info->dlpi_name || strcmp(info->dlpi_name, path) != 0)
+		return 0;
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+
+		if (part->p_type != PT_LOAD || !(part->p_flags & PF_X))
+			continue;
+		code_to = info->dlpi_addr + part->p_vaddr + part->p_memsz;
+		code_from = info->dlpi_addr + part->p_vaddr;
+	}
+	return 1;
+}
+
+int tpck_driver_has(const void *code)
+{
+	return (uintptr_t)code >= code_from && (uintptr_t)code < code_to;
+}
+
 static int bind_now(void)
 {
 	char path[4096] = "";
@@ -226,6 +250,7 @@ static int bind_now(void)
 	for (size_t i = 0; i < count; i++)
 		*rows[i].real = tpck_real_dlsym(found, rows[i].symbol);
 	driver = found;
+	dl_iterate_phdr(find_code, path);
 	snprintf(driver_path, sizeof driver_path, "%s", path);
 	tpck_log_debug("the driver is %s", path);
 	return 1;

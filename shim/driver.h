@@ -11,6 +11,8 @@ int tpck_driver_bind(void);
 void *tpck_driver_symbol(const char *symbol);
 /* The path of the driver's library, or "". */
 const char *tpck_driver_path(void);
+/* Whether this code is the driver library's own. */
+int tpck_driver_has(const void *code);
 /* Whether a driver library has been mapped by somebody, so that symbols asked for may be its. */
 int tpck_driver_mapped(void);
 /* Whether there is a driver library, mapped or to be found. Loads nothing. */

@@ -1,9 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time by system call or vDSO under a private name, so that it never meets our own clock hooks. */
+/* Time as it is, past the hooks of clocks; and the clocks that those hooks know. */
 #ifndef TPCK_RUNTIME_BASE_CLOCK_H
 #define TPCK_RUNTIME_BASE_CLOCK_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
+
+/* Clocks that programs look at and that the record has. The numbers are in logs. */
+enum tpck_clock {
+	TPCK_CLOCK_REAL, TPCK_CLOCK_REAL_COARSE, TPCK_CLOCK_MONOTONIC, TPCK_CLOCK_RAW, TPCK_CLOCK_COARSE, TPCK_CLOCK_BOOT,
+	TPCK_CLOCK_PROCESS, TPCK_CLOCK_THREAD, TPCK_CLOCKS,
+};
+
+/* What clock_gettime() calls it. */
+clockid_t tpck_clock_id(enum tpck_clock clock);
+/* Which one clock_gettime() calls so. False: none of them. */
+bool tpck_clock_known(clockid_t id, enum tpck_clock *clock);
+/* The clock in nanoseconds, by system call. */
+uint64_t tpck_clock_read(enum tpck_clock clock);
+/* From here on CLOCK_MONOTONIC is read by this function, which is libc's, and until then by system call. */
+void tpck_clock_by(int (*real)(clockid_t, struct timespec *));
 
 /* Nanoseconds of CLOCK_MONOTONIC. */
 uint64_t tpck_clock_monotonic_ns(void);

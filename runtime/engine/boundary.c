@@ -15,6 +15,7 @@
 #include "runtime/infer/classes.h"
 #include "runtime/infer/roles.h"
 #include "runtime/programs/programs.h"
+#include "runtime/replay/looks.h"
 #include "runtime/track/communicators.h"
 
 #define GATE_LIMIT_NS 100000u
@@ -99,13 +100,16 @@ static void mark_scalars(void)
 
 static void mark(struct tpck_log_position *cut, uint64_t now)
 {
-	struct tpck_record_boundary record = {engine->step, engine->allocations, now};
+	struct tpck_record_boundary record = {engine->step, engine->allocations, now, tpck_clocks_shown_ns()};
 	uint32_t count;
 	struct tpck_thread *threads = tpck_threads(&count);
 
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
 		if (threads[i].pending || threads[i].not_ready)
 			tpck_record_mark(&threads[i]);
+		if (tpck_looks_pending(&threads[i]))
+			tpck_looks_flush(&threads[i], engine->log);
+	}
 	if (engine->bounded)
 		mark_scalars();
 	tpck_record_communicators();

@@ -60,6 +60,7 @@ const struct tpck_settings *tpck_engine_settings(void);
 
 /* ---- guard ---- */
 extern _Atomic uint32_t tpck_engine_mode_now __attribute__((visibility("hidden"))); /* enum tpck_mode; the engine's */
+extern _Atomic bool tpck_engine_clocks_moved __attribute__((visibility("hidden")));
 /* NULL: pass through (off, a thread of ours, or a call from inside a call). */
 static inline struct tpck_thread *tpck_engine_enter(void)
 {
@@ -153,11 +154,24 @@ void tpck_engine_elapsed_note(struct tpck_thread *self, float milliseconds);
 bool tpck_engine_meminfo_answer(struct tpck_thread *self, size_t *available, size_t *total);
 void tpck_engine_meminfo_note(struct tpck_thread *self, size_t available, size_t total);
 
-/* ---- chance and time ---- */
+/* ---- chance ---- */
 bool tpck_engine_chance_answer(struct tpck_thread *self, void *bytes, size_t count);
 void tpck_engine_chance_note(struct tpck_thread *self, const void *bytes, size_t count);
-bool tpck_engine_time_answer(struct tpck_thread *self, int64_t *seconds, int64_t *nanoseconds);
-void tpck_engine_time_note(struct tpck_thread *self, int64_t seconds, int64_t nanoseconds);
+
+/* ---- clocks ----
+ * Clocks of this machine and what the program is told they say may be apart: while running forward it is told what they said in the first
+ * run, and from then on the clocks that count time since a start go on from there, as if the machine had been suspended
+ * in between. CLOCK_REALTIME goes live with the truth. */
+/* Whether they may be apart, or looks are recorded: else there is nothing to ask for. */
+static inline bool tpck_engine_clocks(void)
+{
+	return atomic_load_explicit(&tpck_engine_mode_now, memory_order_relaxed) ||
+	       atomic_load_explicit(&tpck_engine_clocks_moved, memory_order_relaxed);
+}
+/* What the calling thread is told of a clock that stands at ns. */
+uint64_t tpck_engine_look(enum tpck_clock clock, uint64_t ns);
+/* When the machine's clock stands at what the calling thread means by ns. Nobody waits for less than nothing. */
+uint64_t tpck_engine_deadline(enum tpck_clock clock, uint64_t ns);
 
 /* ---- graphs ---- */
 /* A node of a graph that is being captured. */

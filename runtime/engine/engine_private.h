@@ -141,9 +141,11 @@ enum tpck_go tpck_resume_operation(struct tpck_thread *self, struct tpck_call *c
 /* The next record of a type for this thread; NULL: the caller does the real thing (the process went live,
  * or the thread is foreign). */
 const struct tpck_record *tpck_resume_record(struct tpck_thread *self, enum tpck_record_type type);
-/* The same for a draw from chance or a look at the clock. *again: the first run did not look so often; the record is the
- * last one that it did look at, or NULL. */
+/* The same for a draw from chance or a query. *again: the first run did not draw so often; the record is the
+ * last one that it did draw, or NULL. */
 const struct tpck_record *tpck_resume_draw(struct tpck_thread *self, enum tpck_record_type type, bool *again);
+/* The thread has come to its end in the log: goes live if all have, else waits until they do. */
+void tpck_resume_at_boundary(struct tpck_thread *self);
 /* Waits for the thread's turn to allocate. */
 void tpck_resume_turn(struct tpck_thread *self);
 /* The program differs from the first run: says so and starts over. Returns only if that is not possible;
@@ -186,6 +188,14 @@ static inline void tpck_record_operation(struct tpck_thread *thread, uint32_t to
 		thread->pending_contents[thread->contents++] = content;
 	thread->operations++;
 }
+
+/* ---- clocks.c ---- */
+/* Running forward begins: other threads than those of the record are told the first run's time, too. */
+void tpck_clocks_begin(void);
+/* It ends: CLOCK_MONOTONIC goes on from the boundary. */
+void tpck_clocks_live(void);
+/* What CLOCK_MONOTONIC tells the program now. */
+uint64_t tpck_clocks_shown_ns(void);
 
 /* ---- host_memory.c ---- */
 /* Host memory that kernels may write to has been changed: later snapshots are marked so. Only small pieces are looked at unless all are to be. */

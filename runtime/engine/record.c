@@ -312,7 +312,7 @@ void tpck_engine_meminfo_note(struct tpck_thread *self, size_t available, size_t
 		tpck_log_append(engine->log, TPCK_RECORD_MEMINFO, 0, self->id, 0, both, sizeof both);
 }
 
-/* ---- chance and time --------------------------------------------------------------------------------- */
+/* ---- chance --------------------------------------------------------------------------------- */
 
 bool tpck_engine_chance_answer(struct tpck_thread *self, void *bytes, size_t count)
 {
@@ -336,30 +336,4 @@ void tpck_engine_chance_note(struct tpck_thread *self, const void *bytes, size_t
 {
 	if (recording())
 		tpck_log_append(engine->log, TPCK_RECORD_CHANCE, 0, self->id, (uint32_t)self->operations, bytes, count);
-}
-
-bool tpck_engine_time_answer(struct tpck_thread *self, int64_t *seconds, int64_t *nanoseconds)
-{
-	const struct tpck_record *record;
-	int64_t both[2];
-	bool again;
-
-	if (tpck_engine_mode() != TPCK_MODE_FORWARD)
-		return false;
-	/* One look more than in the first run sees the time stand still, not the present. */
-	record = tpck_resume_draw(self, TPCK_RECORD_TIME, &again);
-	if (!record || record->bytes != sizeof both)
-		return false;
-	memcpy(both, record + 1, sizeof both);
-	*seconds = both[0];
-	*nanoseconds = both[1];
-	return true;
-}
-
-void tpck_engine_time_note(struct tpck_thread *self, int64_t seconds, int64_t nanoseconds)
-{
-	int64_t both[2] = {seconds, nanoseconds};
-
-	if (recording())
-		tpck_log_append(engine->log, TPCK_RECORD_TIME, 0, self->id, (uint32_t)self->operations, both, sizeof both);
 }

@@ -215,6 +215,7 @@ void tpck_resume_begin(void)
 	}
 	tpck_caches_hide(tpck_follow_begun_ns(), tpck_clock_coarse_ns());
 	engine->forward_ns = tpck_clock_monotonic_ns();
+	tpck_clocks_begin();
 	tpck_engine_mode_set(TPCK_MODE_FORWARD);
 }
 
@@ -396,6 +397,7 @@ static void go_live(void)
 	tpck_link_send(TPCK_MSG_RESUMED, NULL, 0);
 	tpck_log_info("live at step %llu after %.3f s forward and %.3f s inject", (unsigned long long)engine->step,
 		      (double)status->forward_ns / 1e9, (double)status->inject_ns / 1e9);
+	tpck_clocks_live();
 	tpck_engine_mode_set(TPCK_MODE_LIVE);
 	tpck_programs_live(engine->step);
 }
@@ -422,8 +424,7 @@ static bool patient(struct patience *patience)
 	return now - patience->busy_ns < IDLE_LIMIT_NS && now - patience->begun_ns < WAIT_LIMIT_NS;
 }
 
-/* The thread stands at the boundary: goes live if all do, else waits until they do. */
-static void at_boundary(struct tpck_thread *self)
+void tpck_resume_at_boundary(struct tpck_thread *self)
 {
 	struct patience patience = {0};
 
@@ -468,7 +469,7 @@ enum tpck_go tpck_resume_operation(struct tpck_thread *self, struct tpck_call *c
 	default:
 		break;
 	}
-	at_boundary(self);
+	tpck_resume_at_boundary(self);
 	return TPCK_GO_RUN;
 }
 
@@ -480,7 +481,7 @@ const struct tpck_record *tpck_resume_record(struct tpck_thread *self, enum tpck
 	case TPCK_FORWARD_SAME:
 		return record;
 	case TPCK_FORWARD_END:
-		at_boundary(self);
+		tpck_resume_at_boundary(self);
 		return NULL;
 	default:
 		return NULL;
@@ -499,7 +500,7 @@ const struct tpck_record *tpck_resume_draw(struct tpck_thread *self, enum tpck_r
 		*again = true;
 		return record;
 	case TPCK_FORWARD_END:
-		at_boundary(self);
+		tpck_resume_at_boundary(self);
 		return NULL;
 	default:
 		return NULL;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "runtime/base/layout.h"
+#include "runtime/replay/looks.h"
 #include "runtime/replay/stash.h"
 
 struct list {
@@ -21,6 +22,7 @@ struct list {
 struct tpck_expected {
 	uint32_t thread;
 	struct list lists[TPCK_RECORD_TYPES];
+	struct tpck_looks_reader looks[TPCK_CLOCKS];
 	/* the mark that the thread is in */
 	const struct tpck_record_mark *mark;
 	const uint32_t *tokens, *contents;
@@ -50,6 +52,7 @@ static int by_uploads;
 static _Atomic uint32_t waiting_for; /* threads with operations that are not at the cut yet */
 static char difference[240];
 static bool chance; /* the difference may be one of chance */
+static uint64_t first_looks[TPCK_CLOCKS];
 static tpck_spin lock;
 
 struct tpck_expected_turns {
@@ -153,6 +156,19 @@ static bool record_sound(const struct tpck_record *record)
 	       record->bytes == sizeof *mark + 4ull * mark->contents + (record->detail ? 4ull * mark->operations : 0);
 }
 
+/* The main thread's where it has looked: it began first. */
+static void find_first_looks(void)
+{
+	for (const struct tpck_expected *of = all; of; of = of->next)
+		for (unsigned i = 0; i < TPCK_CLOCKS; i++) {
+			struct tpck_looks_reader from = {0};
+
+			if ((!first_looks[i] || of->thread == 1) &&
+			    tpck_looks_next(&from, (enum tpck_clock)i, of->lists[TPCK_RECORD_LOOKS].at, of->lists[TPCK_RECORD_LOOKS].count))
+				first_looks[i] = from.there_ns;
+		}
+}
+
 int tpck_forward_open(const char *folder, struct tpck_log_position cut)
 {
 	const struct tpck_record *record;
@@ -194,6 +210,8 @@ int tpck_forward_open(const char *folder, struct tpck_log_position cut)
 	}
 	if (result)
 		tpck_forward_close();
+	else
+		find_first_looks();
 	return result;
 }
 
@@ -344,6 +362,39 @@ enum tpck_forward tpck_forward_draw(struct tpck_thread *self, enum tpck_record_t
 	return TPCK_FORWARD_MORE;
 }
 
+enum tpck_forward tpck_forward_look(struct tpck_thread *self, enum tpck_clock clock, uint64_t *ns)
+{
+	struct tpck_expected *expected = expected_for(self);
+	uint32_t now = (uint32_t)self->operations;
+	struct tpck_looks_reader *reader_of;
+	const struct list *list;
+
+	*ns = 0;
+	if (!expected)
+		return TPCK_FORWARD_FOREIGN;
+	list = &expected->lists[TPCK_RECORD_LOOKS];
+	reader_of = &expected->looks[clock];
+	while (tpck_looks_next(reader_of, clock, list->at, list->count) && (int32_t)(reader_of->there_order - now) <= 0) {
+		reader_of->there = false;
+		self->shown[clock] = reader_of->there_ns;
+		if (reader_of->there_order == now) {
+			*ns = reader_of->there_ns;
+			return TPCK_FORWARD_SAME;
+		}
+	}
+	if (!expected->device)
+		return TPCK_FORWARD_FOREIGN;
+	if (mark_done(expected) && !more_marks(expected))
+		return TPCK_FORWARD_END;
+	*ns = self->shown[clock];
+	return TPCK_FORWARD_MORE;
+}
+
+uint64_t tpck_forward_first_look(enum tpck_clock clock)
+{
+	return first_looks[clock];
+}
+
 void tpck_forward_unread(struct tpck_thread *self, enum tpck_record_type type)
 {
 	self->expected->lists[type].next--;
@@ -399,6 +450,11 @@ uint64_t tpck_forward_step(void)
 uint64_t tpck_forward_boundary_ns(void)
 {
 	return last.wall_ns;
+}
+
+uint64_t tpck_forward_shown_ns(void)
+{
+	return last.shown_ns;
 }
 
 int tpck_forward_by_uploads(void)

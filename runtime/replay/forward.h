@@ -32,10 +32,14 @@ enum tpck_forward tpck_forward_operation(struct tpck_thread *self, uint32_t toke
 /* The next record of a type. On SAME *record is it. */
 enum tpck_forward tpck_forward_record(struct tpck_thread *self, enum tpck_record_type type,
 				      const struct tpck_record **record);
-/* The next draw from chance or look at the clock that the thread made at this count of its operations; what it drew
+/* The next draw from chance, or query, that the thread made at this count of its operations; what it drew
  * at earlier counts, and does not here, is left out. On SAME *record is it; on MORE the last one before, or NULL. */
 enum tpck_forward tpck_forward_draw(struct tpck_thread *self, enum tpck_record_type type,
 				    const struct tpck_record **record);
+/* The same of a look at a clock. On SAME *ns is what it said; on MORE what it said at the look before, or 0. */
+enum tpck_forward tpck_forward_look(struct tpck_thread *self, enum tpck_clock clock, uint64_t *ns);
+/* What the first look of the log at a clock said; 0: there is none. */
+uint64_t tpck_forward_first_look(enum tpck_clock clock);
 /* The same record again at the next call: it was not used up. */
 void tpck_forward_unread(struct tpck_thread *self, enum tpck_record_type type);
 /* Where a thread stands: SAME: on its way, END: at the boundary, FOREIGN. */
@@ -51,8 +55,9 @@ uint64_t tpck_forward_iteration(const struct tpck_thread *self);
 uint64_t tpck_forward_step(void);
 /* 0, or TPCK_BOUNDARY_*, as no iteration was found. */
 int tpck_forward_by_uploads(void);
-/* When the boundary was, by tpck_clock_monotonic_ns() of then. */
+/* When the boundary was, by tpck_clock_monotonic_ns() of then, and by what CLOCK_MONOTONIC told the program. */
 uint64_t tpck_forward_boundary_ns(void);
+uint64_t tpck_forward_shown_ns(void);
 /* Time from the first boundary to the last in the run that wrote the log: more than running forward takes. */
 uint64_t tpck_forward_wall_ns(void);
 const char *tpck_forward_difference(void);

@@ -25,7 +25,7 @@ enum tpck_record_type {
 	/* order of the next two: the thread's device operations so far. How often a program draws between two may differ from
 	 * run to run (a pool of workers that is ready sooner). */
 	TPCK_RECORD_CHANCE,   /* bytes drawn: getrandom, random_device, /dev/urandom */
-	TPCK_RECORD_TIME,     /* two int64_t: seconds, nanoseconds */
+	TPCK_RECORD_LOOKS,    /* looks at clocks, many in one: replay/looks.h */
 	TPCK_RECORD_FILE,     /* struct tpck_record_file, then the path */
 	TPCK_RECORD_SCALARS,  /* what the host told the iteration's optimizer, where that changed: struct tpck_roles_scalar each */
 	TPCK_RECORD_COMMUNICATORS, /* those of the process, where they became others: struct tpck_image_communicator each */
@@ -57,6 +57,7 @@ struct tpck_record_boundary {
 	uint64_t step;
 	uint64_t allocations; /* allocation calls so far */
 	uint64_t wall_ns;     /* CLOCK_MONOTONIC at the boundary: for estimates only */
+	uint64_t shown_ns;    /* the same as the program is told it */
 };
 
 struct tpck_record_query {

@@ -55,7 +55,7 @@ static TPCK_AT_START struct tpck_thread *slot_take(uint32_t id, pid_t tid)
 
 	tpck_spin_lock(&slots_lock);
 	for (uint32_t i = 0; i < slots_used && !taken; i++)
-		if (!atomic_load(&slots[i].alive) && !slots[i].pending && !slots[i].not_ready)
+		if (!atomic_load(&slots[i].alive) && !slots[i].pending && !slots[i].not_ready && !slots[i].looks.used && !slots[i].looks.runs)
 			taken = &slots[i];
 	if (!taken && slots_used < TPCK_THREADS_MAX)
 		taken = &slots[slots_used++];

@@ -11,10 +11,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/base/clock.h"
+
 enum {
 	TPCK_THREADS_MAX = 512, TPCK_PENDING_OPS = 2048, TPCK_PENDING_CONTENTS = 256, TPCK_THREAD_KINDS = 16,
-	TPCK_EARLY_QUERIES = 128,
+	TPCK_EARLY_QUERIES = 128, TPCK_LOOK_BYTES = 256,
 };
+
+/* A lock for short sections of ours, never held across a call of the application's or driver's. */
+typedef _Atomic uint32_t tpck_spin;
+void tpck_spin_lock(tpck_spin *lock);
+void tpck_spin_unlock(tpck_spin *lock);
 
 struct tpck_expected;
 struct tpck_stream;
@@ -54,8 +61,23 @@ struct tpck_thread {
 	uint64_t waited_mark;    /* copies to the host that were queued when its current wait began */
 	struct tpck_expected *expected; /* while running forward: what the log says of this thread */
 	uint32_t early;          /* queries from before its first operation, which the log gets with that: below */
+	/* Its looks at clocks: what is written of them and not in the log yet (replay/looks.h). */
+	struct tpck_looks {
+		tpck_spin lock;              /* of its own thread, and of a boundary */
+		bool begun;                  /* the log has some of this thread */
+		bool runs;                   /* there is a run, below */
+		uint32_t used;               /* bytes, below */
+		uint32_t from, order;        /* the thread's operations at the first of these bytes; at the last look */
+		uint32_t row[TPCK_CLOCKS];   /* looks at a clock in a row, at one count of operations */
+		uint32_t run[TPCK_CLOCKS];   /* how many of them are not in the bytes */
+		uint64_t run_before[TPCK_CLOCKS], run_last[TPCK_CLOCKS]; /* ns of the last two of these */
+		uint64_t last[TPCK_CLOCKS];  /* ns of the last one in the bytes */
+	} looks;
+	uint64_t shown[TPCK_CLOCKS]; /* while running forward: what it was told last */
+	int64_t cpu_moved;           /* ns that its own CPU clock is ahead of the kernel's for the program */
 	uint32_t pending_ops[TPCK_PENDING_OPS];
 	uint32_t pending_contents[TPCK_PENDING_CONTENTS];
+	unsigned char look_bytes[TPCK_LOOK_BYTES];
 	struct tpck_early_query {
 		uint32_t not_ready;
 		int32_t result;  /* < 0: none yet */
@@ -121,10 +143,5 @@ void tpck_gate_open(void);
 
 /* A heavy barrier, unless no other thread relies on one. False: it was refused. */
 bool tpck_threads_barrier(const struct tpck_thread *self);
-
-/* ---- a lock for short sections of ours, never held across a call of the application's or driver's ---- */
-typedef _Atomic uint32_t tpck_spin;
-void tpck_spin_lock(tpck_spin *lock);
-void tpck_spin_unlock(tpck_spin *lock);
 
 #endif

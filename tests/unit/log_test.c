@@ -282,7 +282,7 @@ static void *append_all(void *argument)
 	uint32_t thread = (uint32_t)(uintptr_t)argument;
 
 	for (uint32_t i = 0; i < EACH; i++)
-		tpck_log_append(shared, TPCK_RECORD_TIME, 0, thread, i, &i, sizeof i);
+		tpck_log_append(shared, TPCK_RECORD_ELAPSED, 0, thread, i, &i, sizeof i);
 	return NULL;
 }
 
