@@ -51,11 +51,11 @@ RULES = [
     ("alloc", M, "legacy IPC of memory, by bodies in hooks/cuda_ipc.c: the driver refuses it for the arena's, so descriptors of "
      "the mappings go from process to process; handles of the driver's go to the driver. What is opened is in no snapshot",
      r"cuIpcGetMemHandle|cuIpcOpenMemHandle_v2|cuIpcCloseMemHandle"),
-    ("alloc", F, "real in every mode. Memory of up to 4 MiB whose device address is asked for is watched: as long as nothing changes there, kernels "
+    ("alloc", F, "real in every mode. Memory of up to 4 MiB whose device address is asked for, or of which a kernel is given an address (not to const; in structures of up to 64 bytes), is watched: as long as nothing changes there, kernels "
      "have written nothing that the record lacks. Larger memory of that kind, memory that was registered, and a change mark",
-     r"cuMemHostAlloc|cuMemAllocHost_v2|cuMemFreeHost|cuMemHostGetDevicePointer_v2"),
-    ("alloc", G, "page-locked and mapped host memory: real in every mode. What a kernel writes there is read by the CPU "
-     "without a call; it is not in the log", r"cuMemAllocHost(_v2)?|cuMemHost\w+|cuMemFreeHost"),
+     r"cuMemHostAlloc|cuMemAllocHost_v2|cuMemFreeHost|cuMemHostGetDevicePointer_v2|cuMemHostRegister_v2|cuMemHostUnregister"),
+    ("alloc", G, "page-locked and mapped host memory: real in every mode. What a kernel that is given its address otherwise writes there is "
+     "read by the CPU without a call; it is not in the log", r"cuMemAllocHost(_v2)?|cuMemHost\w+|cuMemFreeHost"),
     ("alloc", G, "older entry points, most of them with another ABI: what they give comes from the driver, is in no snapshot, "
      "and does not mark", r"cuMemAlloc|cuMemAllocPitch|cuMemFree|cuMemGetAddressRange|cuMemGetInfo|cuIpcOpenMemHandle|"
      r"cuArrayCreate|cuArray3DCreate"),

@@ -7,16 +7,40 @@
 #include "hooks/cuda_driver.h"
 #include "hooks/cuda_graph.h"
 #include "runtime/track/functions.h"
+#include "runtime/track/host_memory.h"
 
-/* Digest of the numbers among a launch's parameters; 0: there are none. An integer that may be a host's address is left out, as these need not come again. */
-static __attribute__((noinline)) uint64_t numbers_digest(const struct tpck_function *known, void **params, void **extra)
+/* The buffer that a launch's parameters are in where they are in one, else NULL. */
+static const char *packed(void **params, void **extra)
 {
 	const char *buffer = NULL;
-	uint64_t h = 0;
 
 	for (; !params && extra && *extra != CU_LAUNCH_PARAM_END; extra += 2)
 		if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
 			buffer = extra[1];
+	return buffer;
+}
+
+/* Memory of the host's that this kernel may write to is watched from here on: there may be a word in its parameters that is an address of it. */
+static __attribute__((noinline)) void look_for_host_memory(const struct tpck_function *known, void **params, void **extra)
+{
+	const char *buffer = packed(params, extra);
+
+	for (uint32_t i = 0; i < known->word_count && (params || buffer); i++) {
+		const struct tpck_word *word = &known->words[i];
+		uint64_t value;
+
+		memcpy(&value, params ? (const char *)params[word->index] + word->within : buffer + word->offset, sizeof value);
+		if (__builtin_expect(tpck_host_memory_maybe(value), 0))
+			tpck_engine_host_memory_launched(value);
+	}
+}
+
+/* Digest of the numbers among a launch's parameters; 0: there are none. An integer that may be a host's address is left out, as these need not come again. */
+static __attribute__((noinline)) uint64_t numbers_digest(const struct tpck_function *known, void **params, void **extra)
+{
+	const char *buffer = packed(params, extra);
+	uint64_t h = 0;
+
 	if (!params && !buffer)
 		return 0;
 	for (uint32_t i = 0; i < known->number_count; i++) {
@@ -78,6 +102,8 @@ static inline __attribute__((always_inline)) void kernel_call(struct tpck_call *
 	call->places[0] = call->places[1] = 0;
 	call->numbers = known->number_count ? numbers_digest(known, params, extra) : 0;
 	call->orders = false;
+	if (__builtin_expect(known->word_count && tpck_host_memory_any(), 0))
+		look_for_host_memory(known, params, extra);
 }
 
 /* Whether the real call is to be made; where the engine asks for it, what the optimizer's launch names is noted. */

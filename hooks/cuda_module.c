@@ -46,7 +46,7 @@ static const struct tpck_number *numbers_of(const char *name, const struct tpck_
 	for (size_t i = 0; i < count; i++) {
 		uint8_t size = bytes[i] & (uint8_t)~TPCK_NUMBER_ADDRESS;
 
-		if (!bytes[i])
+		if (!bytes[i] || bytes[i] == TPCK_READS_THERE)
 			continue;
 		if (size != parameters[i].size || parameters[i].offset > UINT16_MAX)
 			return NULL;
@@ -56,6 +56,32 @@ static const struct tpck_number *numbers_of(const char *name, const struct tpck_
 	if (!kept)
 		return NULL;
 	memcpy(kept, numbers, used * sizeof *kept);
+	*found = used;
+	return kept;
+}
+
+/* Which words of the parameters may be addresses by which it writes: all that no number is known to be, of pointers and of small structures; the
+ * lists of a kernel for many tensors are long, and are no host's. Kept, as above. */
+static const struct tpck_word *words_of(const char *name, const struct tpck_parameter *parameters, size_t count, uint32_t *found)
+{
+	enum { MOST = 32, STRUCTURE = 64 };
+	uint8_t bytes[TPCK_SIGNATURE_MAX];
+	struct tpck_word words[MOST], *kept;
+	bool told = count <= TPCK_SIGNATURE_MAX && strncmp(name, "_Z", 2) == 0 && tpck_signature_numbers(name, bytes) == (int)count;
+	uint32_t used = 0;
+
+	for (size_t i = 0; i < count && i < TPCK_SIGNATURE_MAX; i++) {
+		uint32_t size = parameters[i].size, offset = parameters[i].offset;
+
+		if (size > STRUCTURE || offset > UINT16_MAX || (told && (bytes[i] == TPCK_READS_THERE || (bytes[i] && !(bytes[i] & TPCK_NUMBER_ADDRESS)))))
+			continue;
+		for (uint32_t at = 0; at + 8 <= size && used < MOST; at += 8)
+			words[used++] = (struct tpck_word){(uint16_t)i, (uint16_t)at, (uint16_t)(offset + at)};
+	}
+	kept = used ? malloc(used * sizeof *kept) : NULL;
+	if (!kept)
+		return NULL;
+	memcpy(kept, words, used * sizeof *kept);
 	*found = used;
 	return kept;
 }
@@ -89,6 +115,7 @@ static void function_add(const void *handle, const char *name, bool kernel)
 	if (count <= TPCK_SIGNATURE_MAX)
 		known.layout = layout_of(name, parameters, count);
 	known.numbers = numbers_of(name, parameters, count, &known.number_count);
+	known.words = words_of(name, parameters, count, &known.word_count);
 	tpck_functions_add(handle, &known);
 }
 

@@ -132,6 +132,10 @@ void tpck_engine_unmap(struct tpck_thread *self, uint64_t address, uint64_t byte
 void tpck_engine_host_memory(const void *host, uint64_t bytes);
 void tpck_engine_host_memory_ends(const void *host);
 void tpck_engine_host_memory_shown(const void *host);
+/* A kernel is about to be launched with a parameter that may be an address of such memory, or of memory that the program has registered. */
+void tpck_engine_host_memory_launched(uint64_t address);
+/* The same of memory that the program registers with the driver, and does not any more. */
+void tpck_engine_host_memory_registered(const void *host, uint64_t bytes);
 /* Whether memory on this device is followed. */
 bool tpck_engine_maps_here(int device);
 /* Whatever the program has on this device, now or later, can be used by another one as well. */

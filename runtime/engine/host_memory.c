@@ -4,6 +4,8 @@
 
 #include "runtime/track/host_memory.h"
 
+#include <errno.h>
+
 #include "runtime/base/log.h"
 #include "runtime/engine/engine_private.h"
 
@@ -32,8 +34,22 @@ void tpck_engine_host_memory_shown(const void *host)
 		tpck_log_debug("the program, or a library of it, has host memory that kernels may write to: it is watched");
 }
 
+void tpck_engine_host_memory_launched(uint64_t address)
+{
+	int result = engine->unresumable ? 0 : tpck_host_memory_shown((const void *)(uintptr_t)address); // NOLINT(performance-no-int-to-ptr)
+
+	/* It is another number then. */
+	if (result && result != -ENOENT)
+		tpck_engine_unresumable("kernels of the program may write to host memory by its own address");
+}
+
+void tpck_engine_host_memory_registered(const void *host, uint64_t bytes)
+{
+	tpck_host_memory_register(host, bytes);
+}
+
 void tpck_host_memory_look(bool all)
 {
 	if (!engine->unresumable && tpck_host_memory_changed(all ? UINT64_MAX : SMALL))
-		tpck_engine_unresumable("host memory that kernels of the program may write to (cuMemHostGetDevicePointer) was changed");
+		tpck_engine_unresumable("host memory that kernels of the program may write to was changed");
 }

@@ -14,12 +14,19 @@ struct tpck_number {
 	bool address;  /* it may be one */
 };
 
+/* Eight bytes of a launch's parameters that may be an address by which the kernel writes: of which parameter, where in it, and where in a packed
+ * buffer. */
+struct tpck_word {
+	uint16_t index, within, offset;
+};
+
 struct tpck_function {
 	const char *name;     /* lives as long as the process; NULL unknown */
 	uint64_t id;          /* digest of the name */
 	uint32_t parameters;  /* bytes; 0 unknown */
 	const struct tpck_number *numbers; /* of them, `number_count`; live as long as the process */
-	uint32_t number_count;
+	const struct tpck_word *words; /* of them, `word_count`; the same */
+	uint32_t number_count, word_count;
 	const void *layout;   /* what the parameters hold, for whoever reads them; NULL unknown; lives as long as the process */
 	void *memo;           /* inference's, under its lock */
 };

@@ -20,6 +20,7 @@ enum { MOST = 4096, WATCHED_MOST = 64 };
 static struct {
 	uintptr_t host;
 	uint64_t bytes;
+	bool registered;
 } known[MOST] TPCK_LARGE;
 static struct {
 	const void *host;
@@ -31,16 +32,32 @@ static unsigned known_count, watched_count;
 static uint64_t watched_bytes;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 _Atomic bool tpck_host_memory_shown_anew;
+_Atomic uintptr_t tpck_host_memory_from, tpck_host_memory_to;
 static _Atomic bool any;
 
-void tpck_host_memory_add(const void *host, uint64_t bytes)
+static void add(uintptr_t host, uint64_t bytes, bool registered)
 {
 	pthread_mutex_lock(&lock);
 	if (known_count < MOST) {
-		known[known_count].host = (uintptr_t)host;
+		known[known_count].host = host;
+		known[known_count].registered = registered;
 		known[known_count++].bytes = bytes;
+		if (!tpck_host_memory_from || host < tpck_host_memory_from)
+			tpck_host_memory_from = host;
+		if (host + bytes > tpck_host_memory_to)
+			tpck_host_memory_to = host + bytes;
 	}
 	pthread_mutex_unlock(&lock);
+}
+
+void tpck_host_memory_add(const void *host, uint64_t bytes)
+{
+	add((uintptr_t)host, bytes, false);
+}
+
+void tpck_host_memory_register(const void *host, uint64_t bytes)
+{
+	add((uintptr_t)host, bytes, true);
 }
 
 static void unwatch(unsigned i)
@@ -95,7 +112,7 @@ int tpck_host_memory_shown(const void *host)
 	pthread_mutex_lock(&lock);
 	for (unsigned i = 0; i < known_count && result == -ENOENT; i++)
 		if (at >= known[i].host && at - known[i].host < known[i].bytes)
-			result = watch((const void *)known[i].host, known[i].bytes); // NOLINT(performance-no-int-to-ptr)
+			result = known[i].registered ? -EFBIG : watch((const void *)known[i].host, known[i].bytes); // NOLINT(performance-no-int-to-ptr)
 	pthread_mutex_unlock(&lock);
 	return result;
 }

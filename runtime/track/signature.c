@@ -42,10 +42,12 @@ static bool is_builtin(char c)
 	return c && strchr("vwbcahstijlmxynofdegz", c) != NULL;
 }
 
-/* The size of a type that is a number, as the devices have it; else 0. */
-static uint8_t number_of(char c)
+/* The size of a type that is a number, as the devices have it, or that nothing is written by this pointer; else 0. */
+static uint8_t number_of(const char *at)
 {
-	switch (c) {
+	switch (*at) {
+	case 'P':
+		return at[1] == 'K' ? TPCK_READS_THERE : 0;
 	case 'b': case 'c': case 'a': case 'h':
 		return 1;
 	case 's': case 't':
@@ -230,10 +232,10 @@ static uint8_t number_at(const struct reader *r, const char *at)
 	while (*place.at == 'K' || *place.at == 'V')
 		place.at++;
 	if (*place.at != 'T')
-		return number_of(*place.at);
+		return number_of(place.at);
 	place.at++;
 	i = sequence(&place);
-	return place.bad || i >= r->arguments ? 0 : number_of(*r->argument[i]);
+	return place.bad || i >= r->arguments ? 0 : number_of(r->argument[i]);
 }
 
 /* Parameters that are a pack: those that the template's argument holds. The count with them. */
@@ -248,7 +250,7 @@ static int pack(struct reader *r, uint8_t *bytes, int count)
 	}
 	place.at = r->argument[i] + 1;
 	while (*place.at && *place.at != 'E' && count < TPCK_SIGNATURE_MAX) {
-		bytes[count++] = number_of(*place.at);
+		bytes[count++] = number_of(place.at);
 		argument(&place);
 	}
 	if (place.bad)

@@ -70,11 +70,26 @@ def clock(checks):
             checks.ok(len(log) == 60, f"{option}: to its end", len(log))
 
 
+def tally(checks):
+    """A kernel counts in host memory by its own address: what it did there is in no record, so nothing goes on from a snapshot, and a line says why."""
+    with job.Place() as place:
+        this = job.Job(place, "rough", "--seed", "3", "--steps", "60", "--tally")
+        this.run_plain()
+        first = this.start()
+        first.slowly_until(lambda: first.printed().count("step ") >= 20 and ("host memory" in first.said() or place.listed()))
+        first.kill()
+        start = this.start()
+        status = start.wait()
+        said = [line for line in first.said().splitlines() if "may write to" in line]
+        checks.ok(status == 0 and len(said) == 1 and job.Job.resumed_at(start) is None, f"tally: begins anew, and a line said why: {said}", status, this.story())
+        checks.ok(not this.differences(), "tally: to the same end", *this.differences())
+
+
 def main():
     checks = job.Checks()
-    for name in sys.argv[1:] or [*CASES, "clock"]:
-        if name == "clock":
-            clock(checks)
+    for name in sys.argv[1:] or [*CASES, "clock", "tally"]:
+        if name in ("clock", "tally"):
+            {"clock": clock, "tally": tally}[name](checks)
         else:
             case(checks, name)
     checks.end()

@@ -3,7 +3,8 @@
 //
 // With --late each iteration from the tenth on launches a kernel that was never launched before; with --launches so many small ones; with
 // --streams the layers' gradients are computed on so many streams; with --pageable all weights are copied to ordinary memory in each iteration,
-// and with --allocate memory is taken and given back in each. With --clock the gradients are scaled by a number that follows the time since the start, with --counter by the processor's counter. Adam, one launch a layer. The loss is read back and printed.
+// and with --allocate memory is taken and given back in each. With --clock the gradients are scaled by a number that follows the time since the start, with --counter by the processor's counter. With --tally a
+// kernel counts in pinned host memory, by its own address, and the count is printed. Adam, one launch a layer. The loss is read back and printed.
 #include <cuda_runtime.h>
 
 #include <getopt.h>
@@ -12,6 +13,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <string>
 #include <utility>
@@ -33,14 +35,14 @@ struct Options {
     const char *out = ".";
     unsigned long long seed = 1;
     int steps = 40, layers = 24, size = 4096, launches = 0, streams = 1;
-    bool late = false, pageable = false, allocate = false, clock = false, counter = false;
+    bool late = false, pageable = false, allocate = false, clock = false, counter = false, tally = false;
 };
 
 static Options parse(int argc, char **argv)
 {
     Options o;
     static const option table[] = {{"steps", 1, 0, 'n'},    {"out", 1, 0, 'o'},      {"seed", 1, 0, 's'}, {"layers", 1, 0, 'L'}, {"size", 1, 0, 'S'},
-                                   {"launches", 1, 0, 'l'}, {"streams", 1, 0, 't'}, {"late", 0, 0, 'a'}, {"pageable", 0, 0, 'p'}, {"allocate", 0, 0, 'A'}, {"clock", 0, 0, 'c'}, {"counter", 0, 0, 'C'},
+                                   {"launches", 1, 0, 'l'}, {"streams", 1, 0, 't'}, {"late", 0, 0, 'a'}, {"pageable", 0, 0, 'p'}, {"allocate", 0, 0, 'A'}, {"clock", 0, 0, 'c'}, {"counter", 0, 0, 'C'}, {"tally", 0, 0, 'T'},
                                    {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
@@ -56,6 +58,7 @@ static Options parse(int argc, char **argv)
         case 'A': o.allocate = true; break;
         case 'c': o.clock = true; break;
         case 'C': o.counter = true; break;
+        case 'T': o.tally = true; break;
         default: exit(2);
         }
     return o;
@@ -137,6 +140,21 @@ __global__ void adam(float *w, const float *g, float *m, float *v, int n, float 
     w[i] -= rate * (m[i] / correct1) / (sqrtf(v[i] / correct2) + 1e-8f);
 }
 
+__global__ void tally(unsigned *count)
+{
+    ++*count;
+}
+
+struct Tally {
+    unsigned *count;
+    unsigned by;
+};
+
+__global__ void tally_by(Tally t)
+{
+    *t.count += t.by;
+}
+
 template <int N> static void launch_late(int grid, cudaStream_t stream, float *g, const float *w, int n)
 {
     regularize<N><<<grid, BLOCK, 0, stream>>>(g, w, n);
@@ -166,6 +184,7 @@ int main(int argc, char **argv)
     cudaEvent_t ready;
     double seen = 0, began = o.counter ? counter() : seconds();
     std::string path = std::string(o.out) + "/log.txt";
+    unsigned *counts = nullptr;
     FILE *log;
 
     mkdir(o.out, 0777);
@@ -173,6 +192,10 @@ int main(int argc, char **argv)
     if (!log) {
         perror(path.c_str());
         return 1;
+    }
+    if (o.tally) {
+        CHECK(cudaHostAlloc((void **)&counts, 4096, cudaHostAllocMapped));
+        memset(counts, 0, 4096);
     }
     CHECK(cudaMalloc((void **)&loss, sizeof *loss));
     CHECK(cudaEventCreateWithFlags(&ready, cudaEventDisableTiming));
@@ -229,6 +252,12 @@ int main(int argc, char **argv)
                 seen += host[(size_t)step % host.size()];
             }
         CHECK(cudaMemcpy(&now, loss, sizeof now, cudaMemcpyDeviceToHost));
+        if (o.tally) {
+            tally<<<1, 1>>>(counts);
+            tally_by<<<1, 1>>>(Tally{counts + 1, 1000});
+            CHECK(cudaDeviceSynchronize());
+            seen = counts[0] + counts[1];
+        }
         for (FILE *to : {log, stdout}) {
             fprintf(to, "step %d loss %.6f seen %.6f\n", step, (double)now, seen);
             fflush(to);

@@ -30,6 +30,8 @@ int main(void)
 	tpck_host_memory_add(middle, 64 << 10);
 	tpck_host_memory_add(large, TPCK_WATCH_ONE + 4096);
 	tpck_host_memory_add(gone, 4096);
+	ok(tpck_host_memory_any() && tpck_host_memory_maybe((uintptr_t)small) && tpck_host_memory_maybe((uintptr_t)middle + 100) &&
+		   !tpck_host_memory_maybe(4096) && !tpck_host_memory_maybe(0x4a0000000000u), "where it is at all");
 	ok(tpck_host_memory_shown(stranger) == -ENOENT, "memory that the driver did not give is not known");
 	ok(tpck_host_memory_shown(small + 64) == -ENOENT, "nor is what lies behind an allocation");
 	ok(tpck_host_memory_shown(large) == -EFBIG, "what is large is not watched");
@@ -47,6 +49,10 @@ int main(void)
 	ok(!tpck_host_memory_changed(UINT64_MAX), "the same bytes again are no change");
 	small[0] = 2;
 	ok(tpck_host_memory_changed(64), "small memory is compared at once");
+	tpck_host_memory_register(stranger, 64);
+	ok(tpck_host_memory_maybe((uintptr_t)stranger) && tpck_host_memory_shown(stranger + 8) == -EFBIG, "what the program registers is not watched");
+	tpck_host_memory_drop(stranger);
+	ok(tpck_host_memory_shown(stranger + 8) == -ENOENT, "and is forgotten");
 	tpck_host_memory_drop(small);
 	ok(!tpck_host_memory_changed(UINT64_MAX), "what was given back is not looked at");
 	munmap(small, 4096);

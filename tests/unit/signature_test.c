@@ -5,7 +5,7 @@
 #include "runtime/track/signature.h"
 #include "tests/unit/store_tap.h"
 
-/* A name, and its parameters: the size of each number, 9 for one of eight bytes that may be an address, . for what is none; "?" where there is no signature to be understood. */
+/* A name, and its parameters: the size of each number, 9 for one of eight bytes that may be an address, r for a pointer to const, . for what is neither; "?" where there is no signature to be understood. */
 static const struct {
 	const char *name, *parameters;
 } cases[] = {
@@ -13,8 +13,8 @@ static const struct {
 	{"_Z13adamw_kernel2PfS_S_S_lfffffff", "....94444444"},
 	{"_Z5emptyv", ""},
 	{"_ZL12scale_kernelPfif", ".44"},
-	{"_ZN5space6kernelEPKdjbsh", ".4121"},
-	{"_Z10regularizeILi3EEvPfPKfi", "..4"},
+	{"_ZN5space6kernelEPKdjbsh", "r4121"},
+	{"_Z10regularizeILi3EEvPfPKfi", ".r4"},
 	{"_Z3addIfdEvPT_T0_S1_i", ".8.4"},
 	/* Of PyTorch. */
 	{"_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT0_T1_", "4.."},
@@ -23,6 +23,7 @@ static const struct {
 	/* Functions, arrays and pointers to them. */
 	{"_Z4callPFvidEPA4_fA2_iRKd", "...."},
 	{"_Z5constKiVf", "44"},
+	{"_Z4readIPKfPfEvT_T0_PKPf", "r.r"},
 	/* Of compilers that mangle nothing. */
 	{"triton_poi_fused_add_0", "?"},
 	{"tpck_digest_units", "?"},
@@ -63,7 +64,7 @@ int main(void)
 		int count = tpck_signature_numbers(cases[i].name, bytes);
 
 		for (int k = 0; k < count; k++)
-			got[k] = (char)(!bytes[k] ? '.' : bytes[k] & TPCK_NUMBER_ADDRESS ? '9' : '0' + bytes[k]);
+			got[k] = (char)(!bytes[k] ? '.' : bytes[k] == TPCK_READS_THERE ? 'r' : bytes[k] & TPCK_NUMBER_ADDRESS ? '9' : '0' + bytes[k]);
 		if (count >= 0)
 			got[count] = 0;
 		tap_ok(strcmp(got, cases[i].parameters) == 0, cases[i].name, got);
