@@ -18,7 +18,8 @@ another word    a thing of which there is one on the machine: tests with the sam
 
 Environment: CORES, as many processors as tests may fill (default: all); REPEAT=20, each test so many times; LOAD=2, two
 endless builds beside the tests; PART=2/5, the second of five parts of about the same length; FAIL_FAST=1, no test
-begins once one has failed."""
+begins once one has failed; AGAIN=2, what failed beside others is run so many times alone once all are through, and has passed if it
+does each time: for machines that others use, and what it says of such a test is still a fault of somebody's."""
 import argparse
 import atexit
 import collections
@@ -44,6 +45,9 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # In the environment of all that a test starts, so that what it leaves running is found.
 MARK = "TPCK_SUITE_TEST"
 TIMES = "tests/suite/times.json"
+# So many that fail are no matter of chance, and are not run again.
+AGAIN_MOST = 6
+BAD = ("FAIL", "ERROR", "XPASS")
 # Words that are no thing of which there is one.
 NO_THINGS = {"alone", "disk"}
 CLONE_NEWNS, MS_REC, MS_PRIVATE, MNT_DETACH = 0x20000, 0x4000, 1 << 18, 2
@@ -293,7 +297,7 @@ class Suite:
         run.output.close()
         lines = [f"{result}: {test.name}", *(line for line in said if not re.match(r"make(\[\d+\])?: |(FAIL|ERROR|X?PASS|XFAIL|SKIP)[: ]", line))]
         print(f"{lines[0]} ({spell(seconds)}{', hung' if run.hung else ''})", *lines[1:], sep="\n", flush=True)
-        if result in ("FAIL", "ERROR", "XPASS"):
+        if result in BAD:
             self.broken = True
             if self.options.repeat > 1:
                 shutil.copy(test.log, f"{test.log}.{len(test.results)}")
@@ -327,19 +331,40 @@ class Suite:
             test.left = self.options.repeat
         load = self.load_begins()
         try:
-            while self.running or any(test.left for test in self.tests):
-                self.begin_what_fits()
-                if not self.running:
-                    break
-                self.wait()
-                if any(process.poll() is not None for process in load):
-                    raise Problem("LOAD: the build beside the tests does not work")
+            self.run_what_is_left(load)
         finally:
             for run in self.running:
                 end_all(marked(f"{os.getpid()}.{run.test.name}"))
             for process in load:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+    def run_again(self, times):
+        """What failed, alone. One that passes each time has passed, and a line says what its first run had to say."""
+        bad = [test for test in self.tests if test.results[-1:] and test.results[-1] in BAD]
+        if not bad or len(bad) > AGAIN_MOST or os.environ.get("FAIL_FAST"):
+            return
+        print(f"\n{len(bad)} of them again, alone, {times} times", flush=True)
+        for test in bad:
+            shutil.copy(test.log, f"{test.log}.first")
+            test.words |= {"alone"}
+            for _ in range(times):
+                test.left = 1
+                self.run_what_is_left([])
+                if test.results[-1] in BAD:
+                    break
+            else:
+                print(f"failed beside others, and passed {times} times alone: {test.name}; its first log is {test.log}.first",
+                      *what_failed(f"{test.log}.first"), sep="\n  ", flush=True)
+
+    def run_what_is_left(self, load):
+        while self.running or any(test.left for test in self.tests):
+            self.begin_what_fits()
+            if not self.running:
+                break
+            self.wait()
+            if any(process.poll() is not None for process in load):
+                raise Problem("LOAD: the build beside the tests does not work")
 
     def begin_what_fits(self):
         if self.broken and os.environ.get("FAIL_FAST"):
@@ -421,6 +446,14 @@ class Suite:
                 f.write(":test-result: FAIL\n:global-test-result: FAIL\n:recheck: yes\n:copy-in-global-log: yes\n")
 
 
+def what_failed(log):
+    """The lines of a log that say so, with a few behind each."""
+    with open(log, encoding="utf-8", errors="replace") as f:
+        lines = f.read().splitlines()
+    wanted = {at for i, line in enumerate(lines) if line.startswith(("not ok", "Traceback")) for at in range(i, i + 6)}
+    return [lines[i][:300] for i in sorted(wanted) if i < len(lines) and not lines[i].startswith("ok ")][:40]
+
+
 def waits_for(test, at):
     """In words. What the library's agents use is nobody's child, and not in the share of a processor."""
     seen, looks = test.seen[at], test.seen[at][""] or 1
@@ -474,6 +507,8 @@ def main():
         begun = time.monotonic()
         try:
             suite.run()
+            if int(os.environ.get("AGAIN") or 0) and options.repeat == 1:
+                suite.run_again(int(os.environ["AGAIN"]))
         except KeyboardInterrupt:
             print("\ninterrupted: what was running has been ended", file=sys.stderr)
             return 130

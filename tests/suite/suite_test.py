@@ -55,7 +55,7 @@ class Folder:
             f.write(text)
 
     def run(self, *more, **environment):
-        base = {k: v for k, v in os.environ.items() if k not in ("REPEAT", "LOAD", "PART", "FAIL_FAST", "MAKEFLAGS", "CORES")}
+        base = {k: v for k, v in os.environ.items() if k not in ("REPEAT", "LOAD", "PART", "FAIL_FAST", "AGAIN", "MAKEFLAGS", "CORES")}
         done = subprocess.run([sys.executable, SUITE, "--make", os.path.join(self.root, "make"), "--srcdir", self.root, *more, *self.names],
                               cwd=self.root, env={**base, "CORES": "2", "XDG_CACHE_HOME": self.root, **environment},
                               capture_output=True, text=True, check=False, timeout=120)
@@ -106,6 +106,21 @@ def side_by_side(root):
        "nothing runs beside one that measures, which comes last", alone.out)
     things = Folder(root, {"a": ("cores=0.1 slurm", meets("c")), "b": ("cores=0.1 slurm tap", "sleep 0.2"), "c": ("cores=0.1 tap", "sleep 0.2")})
     ok(things.run() == 0 and not {("a", "b"), ("b", "c")} & things.overlap(), "those that need one thing run one after the other, others beside them", things.out)
+
+
+def again(root):
+    once = 'echo "not ok 1 - too slow"; [ -e once.was ] || { touch once.was; false; }'
+    third = 'echo x >>third.runs; [ $(wc -l <third.runs) = 2 ]'
+    one = Folder(root, {"once": ("cores=0.1", once), "good": ("cores=0.1", "true")})
+    ok(one.run(AGAIN="2") == 0 and re.search(r"failed beside others, and passed 2 times alone: once.sh.*\n  not ok 1 - too slow", one.out) and
+       one.begun().count("once") == 3 and one.begun().count("good") == 1 and one.has("once.log.first"), "what failed and passes each time alone has passed, with a line", one.out)
+    os.unlink(os.path.join(one.root, "once.was"))
+    ok(one.run() != 0, "but not unasked", one.out)
+    bad = Folder(root, {"third": ("cores=0.1", third), "never": ("cores=0.1", "false"), "once": ("cores=0.1", once)})
+    ok(bad.run(AGAIN="2") != 0 and "alone: third" not in bad.out and "alone: never" not in bad.out and "alone: once" in bad.out and
+       bad.begun().count("never") == 2 and "FAIL" in bad.text("third.trs") and "PASS" in bad.text("once.trs"), "one that fails once more has failed", bad.out)
+    many = Folder(root, {f"bad{i}": ("cores=0.1", "false") for i in range(7)})
+    ok(many.run(AGAIN="2") != 0 and len(many.begun()) == 7, "where many fail none is run again", many.out)
 
 
 def order(root):
@@ -200,7 +215,7 @@ def needs(root):
 
 def main():
     with tempfile.TemporaryDirectory(prefix="tpck-suite.") as root:
-        for case in (side_by_side, order, hangs, repeats, parts, needs):
+        for case in (side_by_side, order, hangs, repeats, again, parts, needs):
             case(root)
     print(f"1..{count}")
     sys.exit(1 if failed else 0)
