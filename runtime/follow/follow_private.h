@@ -121,6 +121,13 @@ void tpck_leftovers_of_others(void);
 /* All ranks have. */
 void tpck_leftovers_end(void);
 
+/* ---- services.c ---- */
+/* While running forward: the program makes this folder, which is there from the first run. */
+void tpck_services_folder(const char *path);
+/* The process is live; the resume is given up. */
+void tpck_services_live(void);
+void tpck_services_abandon(void);
+
 /* ---- names.c ---- */
 /* An absolute path in a buffer of TPCK_FOLLOW_PATH bytes becomes the one name of its file: without "." and "..", and
  * without links; where !follow, the last part may be one. False: too long, or links that go round. */

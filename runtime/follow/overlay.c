@@ -117,6 +117,7 @@ void tpck_follow_abandon(void)
 {
 	tpck_output_back();
 	tpck_overlay_end();
+	tpck_services_abandon();
 	tpck_temporary_abandon();
 }
 
@@ -607,6 +608,7 @@ int tpck_overlay_mkdir(const char *path, uint64_t digest, mode_t mode)
 	entry->changed = true;
 	syscall(SYS_clock_gettime, CLOCK_REALTIME, &entry->when);
 	folder_changes(path);
+	tpck_services_folder(path);
 	return 0;
 }
 

@@ -326,4 +326,5 @@ int tpck_follow_inject(uint64_t step, char *why, size_t size)
 void tpck_follow_injected(void)
 {
 	tpck_leftovers_end();
+	tpck_services_live();
 }

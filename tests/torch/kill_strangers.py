@@ -49,6 +49,22 @@ def text_but(pattern):
     return lambda path: re.sub(pattern.encode(), b'#', bytes_of(path))
 
 
+def tracked(path):
+    """What a run's file of Weights & Biases has of its history: records in blocks of 32 KiB, each a message."""
+    from_it = ('import json, struct, sys\nfrom wandb.proto import wandb_internal_pb2 as pb\n'
+               'data, at, part, found = open(sys.argv[1], "rb").read(), 7, b"", []\n'
+               'while at + 7 <= len(data):\n'
+               '    if 32768 - at % 32768 < 7:\n        at += 32768 - at % 32768\n        continue\n'
+               '    length, kind = struct.unpack("<HB", data[at + 4:at + 7])\n'
+               '    part = (part if kind in (3, 4) else b"") + data[at + 7:at + 7 + length]\n    at += 7 + length\n'
+               '    if kind in (1, 4):\n        record = pb.Record()\n        record.ParseFromString(part)\n'
+               '        if record.WhichOneof("record_type") == "history":\n'
+               '            found.append([record.history.step.num] + [i.value_json for i in record.history.item if "loss" in (i.key, *i.nested_key)])\n'
+               'print(json.dumps(found))')
+    done = subprocess.run([find_python()[0], '-W', 'ignore', '-c', from_it, path], capture_output=True, text=True)
+    return done.stdout or done.stderr[-300:]
+
+
 def rows(path):
     """All rows of a database, without times."""
     with sqlite3.connect('file:%s?mode=ro' % path, uri=True) as db:
@@ -59,12 +75,13 @@ def rows(path):
 class Case:
     """script: and its arguments. imports: packages. names: what of the names of files differs between any two runs; contents:
     [(pattern of names, reader)], the first that matches. anew: the line that may refuse it, if some habit cannot be followed.
-    printed: what differs in lines. temporary: what children that are killed leave, with the library and without."""
+    printed: what differs in lines. temporary: what children that are killed leave, with the library and without. said: a line that the library has to say.
+    besides: files of a program for itself alone."""
 
-    def __init__(self, script, *arguments, imports=(), names=None, contents=(), anew=None, printed=None, temporary=None):
+    def __init__(self, script, *arguments, imports=(), names=None, contents=(), anew=None, printed=None, temporary=None, said=None, besides=None):
         self.script = [os.path.join('strangers', script)] + list(arguments)
         self.imports, self.names, self.contents, self.anew = imports, names, contents, anew
-        self.printed, self.temporary = printed, temporary
+        self.printed, self.temporary, self.said, self.besides = printed, temporary, said, besides
 
     def name(self, path):
         return re.sub(self.names, '#', path) if self.names else path
@@ -101,10 +118,8 @@ CASES = {
     'finder': Case('finder.py'),
     'averaged': Case('averaged.py'),
     'tracked': Case('tracked.py', imports=('mlflow',), names=r'[0-9a-f]{32}|\d{10,}', contents=[('meta.yaml|runName', nothing), ('.', text_but(r'[0-9a-f]{32}|\d{10,}|/\S*'))]),
-}
-# Asked for by name only: what its own process records, which is linked statically and not followed, is less than the plain run's.
-MORE = {
-    'offline': Case('offline.py', imports=('wandb',), names=r'\d{8}_\d{6}(-\d+)?|(?<=-)[a-z0-9]{8}(?=$|\.|/)|\d{8,}', contents=[('.', nothing)]),
+    'offline': Case('offline.py', imports=('wandb',), names=r'\d{8}_\d{6}-[a-z0-9]{8}|\d{8}_\d{6}|(?<=run-)[a-z0-9]{8}|\d{8,}', besides=r'\.cache/wandb|debug.*\.log',
+                    contents=[(r'\.wandb$', tracked), ('output.log', bytes_of), ('.', nothing)], said=r'started again on the way to step \d+: wandb-core$'),
 }
 
 
@@ -114,6 +129,8 @@ def left(case, folder):
     for base, folders, names in os.walk(folder):
         for name in folders + names:
             path = os.path.join(base, name)
+            if case.besides and re.search(case.besides, os.path.relpath(path, folder)):
+                continue
             shown = case.name(os.path.relpath(path, folder))
             if os.path.islink(path):
                 found.append((shown, 'link to ' + case.name(os.readlink(path))))
@@ -166,7 +183,7 @@ class Stranger(script_job.ScriptJob):
 
 
 def judge_once(python, torch, name, kills, rng):
-    case = {**CASES, **MORE}[name]
+    case = CASES[name]
     with job.Place() as place:
         this = Stranger(place, python, case, torch)
         if this.run_plain():
@@ -174,7 +191,7 @@ def judge_once(python, torch, name, kills, rng):
         status = this.run_killed(rng, kills)
         told = '%d starts, %d resumed' % (len(this.starts), this.resumed())
         wrong = ['ended with %s: %s' % (status, this.starts[-1].said()[-600:])] if status else []
-        wrong += this.differences() + [line for line in this.remarks() if not (case.anew and re.search(case.anew, line))]
+        wrong += this.differences() + [line for line in this.remarks() if not any(may and re.search(may, line) for may in (case.anew, case.said))]
         if not this.resumed() and not case.anew:
             wrong.append('it never went on at a snapshot')
         wrong += this.silent()

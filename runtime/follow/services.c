@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files of services that nobody can follow. Weights & Biases keeps a run's rows by a program of its own, which is linked statically, and tells
+ * it of the run's folder, which the trainer makes. On a resume that program is started for real, is told all rows again, and makes their file;
+ * but it refuses to where the file is there already, and all rows from then on would be lost. So when the trainer makes the folder
+ * while running forward, the first run's file steps aside. It goes once the process is live, or comes back where the resume is given up.
+ */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/layout.h"
+#include "runtime/follow/follow_private.h"
+
+enum { MOST = 8, NAME = 200, ATTEMPTS = 100 };
+
+static const char *const endings[] = {".wandb"};
+
+static struct {
+	char folder[TPCK_FOLLOW_PATH];
+	char name[NAME];
+	int attempts; /* as many lie aside: one of the first run, and one of each start that died on its way */
+} aside[MOST] TPCK_LARGE;
+static unsigned count;
+
+static void aside_name(char *out, size_t size, const char *name, int attempt)
+{
+	snprintf(out, size, "%s.transpckpt-aside.%d", name, attempt);
+}
+
+static bool is_theirs(int folder, const char *name)
+{
+	size_t length = strlen(name);
+	struct stat found;
+	bool ends = false;
+
+	for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+		ends = ends || (length > strlen(endings[i]) && strcmp(name + length - strlen(endings[i]), endings[i]) == 0);
+	return ends && length < NAME - 32 && !syscall(SYS_newfstatat, folder, name, &found, AT_SYMLINK_NOFOLLOW) && S_ISREG(found.st_mode);
+}
+
+static void step_aside(const char *path, int folder, const char *name)
+{
+	char to[NAME];
+	int attempt = 1;
+
+	do
+		aside_name(to, sizeof to, name, attempt);
+	while (syscall(SYS_renameat2, folder, name, folder, to, 1 /* RENAME_NOREPLACE */) && errno == EEXIST && ++attempt < ATTEMPTS);
+	if (syscall(SYS_faccessat, folder, name, F_OK) == 0)
+		return;
+	snprintf(aside[count].folder, sizeof aside[count].folder, "%s", path);
+	snprintf(aside[count].name, NAME, "%s", name);
+	aside[count++].attempts = attempt;
+}
+
+static int open_folder(const char *path)
+{
+	return (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+}
+
+void tpck_services_folder(const char *path)
+{
+	int saved = errno, fd = open_folder(path);
+	char buffer[4096];
+	ssize_t got;
+
+	while (fd >= 0 && (got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
+		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen)
+			if (count < MOST && is_theirs(fd, ((struct dirent64 *)at)->d_name))
+				step_aside(path, fd, ((struct dirent64 *)at)->d_name);
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	errno = saved;
+}
+
+/* Each file at its name, or what lies aside in its place. */
+static void settle(bool live)
+{
+	char from[NAME];
+
+	for (unsigned i = 0; i < count; i++) {
+		int folder = open_folder(aside[i].folder);
+		struct stat made;
+		/* What the service has made since is the whole of it once the process is live, and a part before. */
+		bool whole = live && !syscall(SYS_newfstatat, folder, aside[i].name, &made, AT_SYMLINK_NOFOLLOW);
+
+		if (folder < 0)
+			continue;
+		if (!whole) {
+			aside_name(from, sizeof from, aside[i].name, 1);
+			syscall(SYS_renameat, folder, from, folder, aside[i].name);
+		}
+		for (int attempt = whole ? 1 : 2; attempt <= aside[i].attempts; attempt++) {
+			aside_name(from, sizeof from, aside[i].name, attempt);
+			syscall(SYS_unlinkat, folder, from, 0);
+		}
+		syscall(SYS_close, folder);
+	}
+	count = 0;
+}
+
+void tpck_services_live(void)
+{
+	settle(true);
+}
+
+void tpck_services_abandon(void)
+{
+	settle(false);
+}
