@@ -23,8 +23,10 @@ static inline bool tpck_cuda_graph_node(const struct tpck_call *call)
 }
 /* Such a node is a call on a communicator, to be counted at each launch. */
 void tpck_cuda_graph_calls_add(const struct tpck_communicator_call *call);
-/* The token of a graph's launch; returns the calls that it makes, for the caller to drop, or NULL. */
-struct tpck_communicator_calls *tpck_cuda_graph_token(CUgraphExec graph, struct tpck_token *token);
+/* The token and numbers of a graph's launch; returns the calls that it makes, for the caller to drop, or NULL. */
+struct tpck_communicator_calls *tpck_cuda_graph_token(CUgraphExec graph, struct tpck_call *call);
+/* A kernel's node as a launch of it would be. */
+void tpck_cuda_node_call(struct tpck_call *call, const CUDA_KERNEL_NODE_PARAMS *node);
 /* Learns name and parameters of a function from the driver. */
 void tpck_cuda_function_learn(CUfunction function);
 

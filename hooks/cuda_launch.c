@@ -106,6 +106,12 @@ static inline __attribute__((always_inline)) void kernel_call(struct tpck_call *
 		look_for_host_memory(known, params, extra);
 }
 
+void tpck_cuda_node_call(struct tpck_call *call, const CUDA_KERNEL_NODE_PARAMS *node)
+{
+	kernel_call(call, node->func ? node->func : (CUfunction)node->kern, node->gridDimX, node->gridDimY, node->gridDimZ, node->blockDimX, node->blockDimY, node->blockDimZ,
+		    node->sharedMemBytes, NULL, node->kernelParams, node->extra);
+}
+
 /* Whether the real call is to be made; where the engine asks for it, what the optimizer's launch names is noted. */
 static inline bool goes(struct tpck_thread *self, struct tpck_call *call, CUfunction function, void **params)
 {
@@ -280,7 +286,7 @@ static CUresult graph_launch(CUgraphExec graph, CUstream stream)
 		return TPCK_CALL(cuGraphLaunch, graph, stream);
 	tpck_cuda_context_seen();
 	call.token.op = TPCK_OP_GRAPH;
-	calls = tpck_cuda_graph_token(graph, &call.token);
+	calls = tpck_cuda_graph_token(graph, &call);
 	go = tpck_engine_before(self, &call);
 	if (go == TPCK_GO_RUN)
 		result = TPCK_CALL(cuGraphLaunch, graph, stream);

@@ -54,20 +54,20 @@ def case(checks, name):
 def clock(checks):
     """A number that a launch is given follows a clock: it does so again, and goes on. Where it follows what the record has not, as the processor's
     counter, nothing goes on from there, and a line says so."""
-    for option in ("--clock", "--counter"):
+    for option, *how in (("--clock",), ("--counter",), ("--clock", "--captured"), ("--counter", "--captured"), ("--clock", "--built"), ("--counter", "--built")):
         with job.Place() as place:
-            this = job.Job(place, "rough", "--seed", "3", "--steps", "60", option)
+            this = job.Job(place, "rough", "--seed", "3", "--steps", "60", option, *how)
             first = this.killed_at(20)
             start = this.start()
             status = start.wait()
             said = [line for line in start.said().splitlines() if line.startswith("transpckpt:") and "starting the program again" in line]
             log, at = job.read(os.path.join(this.out, "log.txt")).splitlines(), job.Job.resumed_at(start)
             if option == "--clock":
-                checks.ok(status == 0 and not said and at and log[:at] == first.printed().splitlines()[:at], f"clock: goes on at step {at}, and was told the same times", status,
+                checks.ok(status == 0 and not said and at and log[:at] == first.printed().splitlines()[:at], f"clock {how}: goes on at step {at}, and was told the same times", status,
                           said, log[:3], this.story())
             else:
-                checks.ok(status == 0 and len(said) == 1 and at is None, f"counter: begins anew, with a line: {said}", status, this.story())
-            checks.ok(len(log) == 60, f"{option}: to its end", len(log))
+                checks.ok(status == 0 and len(said) == 1 and at is None, f"counter {how}: begins anew, with a line: {said}", status, this.story())
+            checks.ok(len(log) == 60, f"{option} {how}: to its end", len(log))
 
 
 def tally(checks):

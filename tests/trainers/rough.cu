@@ -3,7 +3,8 @@
 //
 // With --late each iteration from the tenth on launches a kernel that was never launched before; with --launches so many small ones; with
 // --streams the layers' gradients are computed on so many streams; with --pageable all weights are copied to ordinary memory in each iteration,
-// and with --allocate memory is taken and given back in each. With --clock the gradients are scaled by a number that follows the time since the start, with --counter by the processor's counter. With --tally a
+// and with --allocate memory is taken and given back in each. With --clock the gradients are scaled by a number that follows the time since the start, with --counter by the processor's counter; with --captured in a graph, which is
+// captured in each step, and with --built in one that is built once, whose node is changed. With --tally a
 // kernel counts in pinned host memory, by its own address, and the count is printed. Adam, one launch a layer. The loss is read back and printed.
 #include <cuda_runtime.h>
 
@@ -35,14 +36,14 @@ struct Options {
     const char *out = ".";
     unsigned long long seed = 1;
     int steps = 40, layers = 24, size = 4096, launches = 0, streams = 1;
-    bool late = false, pageable = false, allocate = false, clock = false, counter = false, tally = false;
+    bool late = false, pageable = false, allocate = false, clock = false, counter = false, tally = false, captured = false, built = false;
 };
 
 static Options parse(int argc, char **argv)
 {
     Options o;
     static const option table[] = {{"steps", 1, 0, 'n'},    {"out", 1, 0, 'o'},      {"seed", 1, 0, 's'}, {"layers", 1, 0, 'L'}, {"size", 1, 0, 'S'},
-                                   {"launches", 1, 0, 'l'}, {"streams", 1, 0, 't'}, {"late", 0, 0, 'a'}, {"pageable", 0, 0, 'p'}, {"allocate", 0, 0, 'A'}, {"clock", 0, 0, 'c'}, {"counter", 0, 0, 'C'}, {"tally", 0, 0, 'T'},
+                                   {"launches", 1, 0, 'l'}, {"streams", 1, 0, 't'}, {"late", 0, 0, 'a'}, {"pageable", 0, 0, 'p'}, {"allocate", 0, 0, 'A'}, {"clock", 0, 0, 'c'}, {"counter", 0, 0, 'C'}, {"tally", 0, 0, 'T'}, {"captured", 0, 0, 'G'}, {"built", 0, 0, 'B'},
                                    {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
@@ -59,6 +60,8 @@ static Options parse(int argc, char **argv)
         case 'c': o.clock = true; break;
         case 'C': o.counter = true; break;
         case 'T': o.tally = true; break;
+        case 'G': o.captured = true; break;
+        case 'B': o.built = true; break;
         default: exit(2);
         }
     return o;
@@ -155,6 +158,26 @@ __global__ void tally_by(Tally t)
     *t.count += t.by;
 }
 
+// The scaling as a graph of one node, which is built once.
+static void set_scale(cudaGraphExec_t *kept, float *g, int n, float by, int grid)
+{
+    static cudaGraphNode_t node;
+    void *arguments[] = {&g, &n, &by};
+    cudaKernelNodeParams p = {(void *)scale, dim3((unsigned)grid), dim3(BLOCK), 0, arguments, nullptr};
+
+    if (!kept)
+        return;
+    if (!*kept) {
+        cudaGraph_t graph;
+        CHECK(cudaGraphCreate(&graph, 0));
+        CHECK(cudaGraphAddKernelNode(&node, graph, nullptr, 0, &p));
+        CHECK(cudaGraphInstantiate(kept, graph, 0));
+    } else {
+        CHECK(cudaGraphExecKernelNodeSetParams(*kept, node, &p));
+    }
+    CHECK(cudaGraphLaunch(*kept, 0));
+}
+
 template <int N> static void launch_late(int grid, cudaStream_t stream, float *g, const float *w, int n)
 {
     regularize<N><<<grid, BLOCK, 0, stream>>>(g, w, n);
@@ -185,6 +208,8 @@ int main(int argc, char **argv)
     double seen = 0, began = o.counter ? counter() : seconds();
     std::string path = std::string(o.out) + "/log.txt";
     unsigned *counts = nullptr;
+    cudaStream_t capturing = nullptr;
+    cudaGraphExec_t kept = nullptr;
     FILE *log;
 
     mkdir(o.out, 0777);
@@ -197,6 +222,8 @@ int main(int argc, char **argv)
         CHECK(cudaHostAlloc((void **)&counts, 4096, cudaHostAllocMapped));
         memset(counts, 0, 4096);
     }
+    if (o.captured)
+        CHECK(cudaStreamCreateWithFlags(&capturing, cudaStreamNonBlocking));
     CHECK(cudaMalloc((void **)&loss, sizeof *loss));
     CHECK(cudaEventCreateWithFlags(&ready, cudaEventDisableTiming));
     for (int i = 0; i < o.streams; i++) {
@@ -233,9 +260,28 @@ int main(int argc, char **argv)
             CHECK(cudaEventRecord(done[(size_t)i], streams[(size_t)i]));
             CHECK(cudaStreamWaitEvent(0, done[(size_t)i], 0));
         }
-        if (o.clock || o.counter)
-            for (Layer &l : layers)
-                scale<<<grid, BLOCK>>>(l.g, o.size, 1.0f + (float)((o.counter ? counter() : seconds()) - began));
+        if (o.clock || o.counter) {
+            cudaGraph_t graph;
+            cudaGraphExec_t executable;
+
+            if (o.captured)
+                CHECK(cudaStreamBeginCapture(capturing, cudaStreamCaptureModeGlobal));
+            for (Layer &l : layers) {
+                float by = 1.0f + (float)((o.counter ? counter() : seconds()) - began);
+                if (o.built)
+                    set_scale(&l == &layers[0] ? &kept : nullptr, l.g, o.size, by, grid);
+                else
+                    scale<<<grid, BLOCK, 0, o.captured ? capturing : 0>>>(l.g, o.size, by);
+            }
+            if (o.captured) {
+                CHECK(cudaStreamEndCapture(capturing, &graph));
+                CHECK(cudaGraphInstantiate(&executable, graph, 0));
+                CHECK(cudaGraphLaunch(executable, 0));
+                CHECK(cudaStreamSynchronize(0));
+                CHECK(cudaGraphExecDestroy(executable));
+                CHECK(cudaGraphDestroy(graph));
+            }
+        }
         for (Layer &l : layers)
             add_loss<<<1, 1>>>(loss, l.g, 64);
         if (scratch) {
