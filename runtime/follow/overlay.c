@@ -334,6 +334,17 @@ static int open_changing(const char *path, uint64_t digest, int flags, mode_t mo
 	return scratch_reopen(entry->fd, flags);
 }
 
+/* A file without a name (O_TMPFILE) in a folder that is in the overlay alone. */
+static int nameless(int flags, mode_t mode)
+{
+	int fd = scratch_new(mode & ~mask), opened = fd < 0 ? fd : scratch_reopen(fd, flags & ~O_TMPFILE), saved = errno;
+
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	errno = saved;
+	return opened;
+}
+
 int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
 {
 	char version[TPCK_FOLLOW_FOLDER + 128];
@@ -341,9 +352,11 @@ int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
 	bool changes = (flags & O_ACCMODE) != O_RDONLY || flags & (O_TRUNC | O_CREAT);
 	enum tpck_source source;
 
-	if ((flags & O_TMPFILE) == O_TMPFILE)
-		return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 	entry = known(path, digest);
+	if ((flags & O_TMPFILE) == O_TMPFILE)
+		return ((entry && entry->kind == TPCK_KIND_FOLDER) || was_folder(path, digest)) && !really_folder(path)
+			       ? nameless(flags, mode)
+			       : (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 	if (entry && entry->kind == TPCK_KIND_LINK)
 		return fail(changes && flags & O_EXCL ? EEXIST : ELOOP); /* it is not to be followed */
 	source = entry ? TPCK_SOURCE_REAL : tpck_learnt_source(path, digest, version, sizeof version);

@@ -63,6 +63,21 @@ static void put(const char *name, int flags, mode_t mode, const char *text)
 	}
 }
 
+/* A file without a name in a folder. */
+static void nameless(const char *name)
+{
+	char text[20] = "";
+	int fd = tpck_follow_open(AT_FDCWD, in(name), O_TMPFILE | O_RDWR, 0600);
+
+	result_of("open without a name", name, fd < 0 ? -1 : 0);
+	if (fd >= 0) {
+		(void)!write(fd, "nameless", 8);
+		(void)!pread(fd, text, sizeof text - 1, 0);
+		say("  %s\n", text);
+		close(fd);
+	}
+}
+
 static void get(const char *name)
 {
 	char text[200] = "";
@@ -283,6 +298,7 @@ static void program(int g)
 		put("second", O_TRUNC, 0, "second, written over by its own name");
 		folder("run");
 		folder("run/step-1");
+		nameless("run/step-1");
 		put("run/step-1/weights.tmp", O_CREAT | O_EXCL, 0640, "weights of one");
 		move("run/step-1/weights.tmp", "run/step-1/weights");
 		put("run/step-1/state", O_CREAT, 0666, "state of one");
