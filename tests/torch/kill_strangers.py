@@ -108,6 +108,8 @@ CASES = {
     'study': Case('study.py', imports=('optuna',), contents=[(r'\.db', rows)]),
     'dated': Case('dated.py', imports=('hydra',), names=r'\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d', contents=[(r'\.(log|yaml)', text_but(r'[-\d]+ [:,\d]+|/\S*'))],
                   printed=r'\[[-\d]+ [:,\d]+\]'),
+    'swept': Case('dated.py', '--multirun', 'lr=0.01,0.02', 'steps=150', imports=('hydra',), names=r'\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d',
+                  contents=[(r'\.(log|yaml)', text_but(r'[-\d]+ [:,\d]+|/\S*'))], printed=r'\[[-\d]+ [:,\d]+\]'),
     'distributed_save': Case('distributed_save.py', contents=[('metadata', nothing)]),
     'signalled': Case('signalled.py'),
     'named': Case('named.py', names=r'[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|-\d+-\d+-[0-9a-f]{8}(?=\.txt)|(?<=at-)\d+'),
