@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/vfs.h>
@@ -281,12 +282,24 @@ static __attribute__((noinline)) int apply_lines(struct tpck_settings *settings,
 	return complaints;
 }
 
+/* A pipe or a device might let the program wait, or do what it does for who opens it. */
+static __attribute__((noinline)) int apply_opened(struct tpck_settings *settings, int fd, const char *path, bool must)
+{
+	struct stat found = {0};
+
+	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) == 0 && S_ISREG(found.st_mode))
+		return apply_lines(settings, fd, path, must);
+	errno = S_ISDIR(found.st_mode) ? EISDIR : EINVAL;
+	syscall(SYS_close, fd);
+	return unreadable(path, must);
+}
+
 /* Mostly there is none, and room for its text is pages of the stack. */
 static TPCK_AT_START int apply_file(struct tpck_settings *settings, const char *path, bool must)
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
 
-	return fd < 0 ? unreadable(path, must) : apply_lines(settings, fd, path, must);
+	return fd < 0 ? unreadable(path, must) : apply_opened(settings, fd, path, must);
 }
 
 /* Bytes of "node:" or "site:" at the begin of a tier; 0: it does not say its kind. */

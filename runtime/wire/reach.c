@@ -25,7 +25,7 @@
 #include "runtime/wire/message.h"
 #include "runtime/wire/segment.h"
 
-enum { START_MS = 5000, GIVE_UP_MS = 300 };
+enum { START_MS = 5000, GIVE_UP_MS = 300, QUEUE_MS = 2000 };
 
 /* Descriptors of ours lie high, out of the way of the numbers that the program gets. */
 int tpck_reach_high(int fd)
@@ -186,6 +186,25 @@ static int look_at_tier(const char *socket_path, char folder[SOCKET_BYTES])
 	return 0;
 }
 
+/* A queue that is full is waited for, since many ranks may begin at once, and no longer: an agent that is stopped empties it never. 0 or an errno. */
+static int connect_soon(int fd, const struct sockaddr_un *address)
+{
+	uint64_t until = tpck_clock_monotonic_ns() + QUEUE_MS * 1000000ull;
+	long flags;
+
+	while (connect(fd, (const struct sockaddr *)address, sizeof *address)) {
+		if (errno != EAGAIN && errno != EINTR)
+			return errno;
+		if (tpck_clock_monotonic_ns() > until)
+			return ETIMEDOUT;
+		tpck_reach_pause(2);
+	}
+	flags = syscall(SYS_fcntl, fd, F_GETFL);
+	if (flags >= 0)
+		(void)syscall(SYS_fcntl, fd, F_SETFL, flags & ~O_NONBLOCK);
+	return 0;
+}
+
 int tpck_reach_connect(const char *socket_path)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -196,11 +215,11 @@ int tpck_reach_connect(const char *socket_path)
 	char tier[SOCKET_BYTES];
 	int code, folder = -1;
 
-	/* A socket of another user's whose queue is full would let the caller wait. */
+	/* Another user's is not waited for at all. */
 	code = look_at_tier(socket_path, tier);
 	if (code)
 		return code;
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
 	fd = tpck_reach_high(fd);
@@ -214,7 +233,7 @@ int tpck_reach_connect(const char *socket_path)
 		folder = (int)syscall(SYS_openat, AT_FDCWD, parent, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 		snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/agent.sock", folder);
 	}
-	code = connect(fd, (struct sockaddr *)&address, sizeof address) ? errno : 0;
+	code = connect_soon(fd, &address);
 	if (folder >= 0)
 		syscall(SYS_close, folder);
 	if (code) {

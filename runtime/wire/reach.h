@@ -20,7 +20,7 @@ struct tpck_reach {
 /* Connects to the job's agent, which is started if none answers: at most 5 s. The socket's descriptor, high and
  * closed at an execve, or -errno with err filled in. */
 int tpck_reach(struct tpck_reach *who, struct tpck_error *err);
-/* Only connects. -ENOENT or -ECONNREFUSED: there is no agent; -EACCES: it is another user's. */
+/* Only connects, within 2 s. -ENOENT or -ECONNREFUSED: there is no agent; -EACCES: it is another user's; -ETIMEDOUT: its queue is full. */
 int tpck_reach_connect(const char *socket_path);
 /* Moves a descriptor out of the way of the numbers that the program gets. */
 int tpck_reach_high(int fd);

@@ -129,6 +129,42 @@ static int reached(const char *does, const char *path, struct tpck_error *err, l
 	return fd;
 }
 
+/* One whose queue is full does not let anybody wait for long; and one that gets to it is reached. */
+static void test_full(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd, listener, held[64], count = 0;
+	char path[160];
+	pid_t pid;
+
+	snprintf(path, sizeof path, "%s/agent.sock", folder);
+	strcpy(address.sun_path, path);
+	listener = listening(folder);
+	listen(listener, 0);
+	do
+		held[count] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	while (connect(held[count++], (struct sockaddr *)&address, sizeof address) == 0 && count < 64);
+	alarm(60); /* without an end it would wait here */
+	check(tpck_reach_connect(path) == -ETIMEDOUT, "an agent whose queue stays full is given up");
+	pid = fork();
+	if (pid == 0) {
+		pause_ms(200);
+		for (int i = 0; i < 60; i++)
+			(void)!accept(listener, NULL, NULL);
+		_exit(0);
+	}
+	fd = tpck_reach_connect(path);
+	check(fd > 2 && !(fcntl(fd, F_GETFL) & O_NONBLOCK), "one that gets to it is reached");
+	alarm(0);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	close(fd);
+	for (int i = 0; i < count; i++)
+		close(held[i]);
+	close(listener);
+	forget();
+}
+
 static void test_starts(const char *self)
 {
 	struct tpck_error err = {0};
@@ -189,6 +225,7 @@ int main(int argc, char **argv)
 	setenv("REACH_TEST_FOLDER", folder, 1);
 	setenv("LD_LIBRARY_PATH", "/nonexistent", 1);
 	test_starts(self);
+	test_full();
 	test_ends(self);
 	unlink(here);
 	rmdir(folder);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/log.h"
@@ -163,6 +164,16 @@ static const char *conf(const char *text)
 	return pair;
 }
 
+static const char *a_pipe(void)
+{
+	static char pair[300];
+
+	snprintf(pair, sizeof pair, "TRANSPCKPT_CONF=%s/pipe", folder);
+	if (mkfifo(strchr(pair, '=') + 1, 0600) && errno != EEXIST)
+		exit(99);
+	return pair;
+}
+
 /* A setting, a long remark, and a setting of 23 bytes at the very end. */
 static const char *long_text(size_t bytes)
 {
@@ -213,6 +224,10 @@ static void test_reading(void)
 	       "a file that is not there: one line", said());
 	tap_ok(READ(&s, "TRANSPCKPT_CONF=/") == 1 && lines(said()) == 1 && s.keep == 3, "a folder for a file: one line",
 	       said());
+	alarm(60); /* without an end it would wait here */
+	tap_ok(READ(&s, a_pipe()) == 1 && lines(said()) == 1 && s.keep == 3, "a pipe that nobody writes to: one line", said());
+	tap_ok(READ(&s, "TRANSPCKPT_CONF=/dev/zero") == 1 && lines(said()) == 1 && s.keep == 3, "a device: one line", said());
+	alarm(0);
 	tap_ok(READ(&s, conf(long_text(16383))) == 0 && s.keep == 6 && s.milestone == 2, "a long file is read to its end",
 	       said());
 	tap_ok(READ(&s, conf(long_text(16384))) == 1 && lines(said()) == 1 && s.keep == 6 && s.milestone == 0 &&
@@ -303,6 +318,8 @@ int main(void)
 	test_logging();
 	unlink(complaints_path);
 	strcpy(strrchr(complaints_path, '/'), "/conf");
+	unlink(complaints_path);
+	strcpy(strrchr(complaints_path, '/'), "/pipe");
 	unlink(complaints_path);
 	rmdir(folder);
 	return tap_done();

@@ -54,13 +54,16 @@ static pid_t listener(void)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int folder = open(agent.folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct ucred other = {0};
 	socklen_t size = sizeof other;
 	pid_t pid = 0;
 
 	snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/agent.sock", folder);
-	if (fd >= 0 && folder >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+	/* A queue that is full is somebody's. */
+	if (fd >= 0 && folder >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address))
+		pid = errno == EAGAIN ? -1 : 0;
+	else if (fd >= 0 && folder >= 0)
 		pid = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &size) || !other.pid ? -1 : other.pid;
 	if (fd >= 0)
 		close(fd);
