@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <sys/mman.h>
 
+#include "runtime/base/undumped.h"
+
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
@@ -29,7 +31,7 @@ void *tpck_huge_map(int fd, size_t bytes, int protection)
 	/* Where address space is short, small pages will do. */
 	if (begin == MAP_FAILED) {
 		errno = saved;
-		return mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+		return tpck_undumped(mmap(NULL, bytes, protection, MAP_SHARED, fd, 0), bytes);
 	}
 	at = begin + (up((uintptr_t)begin) - (uintptr_t)begin);
 	end = begin + room;
@@ -45,7 +47,7 @@ void *tpck_huge_map(int fd, size_t bytes, int protection)
 		munmap(at + pages, (size_t)(end - (at + pages)));
 	}
 	errno = saved;
-	return mapped;
+	return tpck_undumped(mapped, bytes);
 }
 
 /* What has pages already keeps them: making huge ones of them would be a copy. */

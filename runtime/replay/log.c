@@ -16,6 +16,7 @@
 
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
+#include "runtime/base/undumped.h"
 #include "runtime/base/unsignalled.h"
 #include "runtime/track/threads.h"
 #include "runtime/wire/segment.h"
@@ -87,7 +88,7 @@ static struct tpck_log_header *segment_create(const struct tpck_log *log, const 
 		return NULL;
 	/* A page that tmpfs cannot give later would be SIGBUS: ask for all of them now. */
 	rc = give_bytes(fd, (off_t)bytes);
-	segment = rc ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	segment = rc ? MAP_FAILED : tpck_undumped(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), bytes);
 	if (!rc && segment == MAP_FAILED)
 		rc = -errno;
 	syscall(SYS_close, fd);
@@ -143,7 +144,7 @@ static int attach_behind(struct tpck_log *log, const struct tpck_log_position *c
 		}
 		found.st_size = TPCK_LOG_SEGMENT_BYTES;
 	}
-	segment = mmap(NULL, (size_t)found.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	segment = tpck_undumped(mmap(NULL, (size_t)found.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), (size_t)found.st_size);
 	syscall(SYS_close, fd);
 	if (segment == MAP_FAILED)
 		return -ENOMEM;
@@ -406,7 +407,7 @@ int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tp
 		    found.st_size < (off_t)sizeof *header)
 			result = -EBADMSG;
 		else
-			made->maps[s].at = mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0);
+			made->maps[s].at = tpck_undumped(mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
 		syscall(SYS_close, fd);
 		if (result || made->maps[s].at == MAP_FAILED) {
 			made->maps[s].at = NULL;
@@ -494,7 +495,7 @@ void tpck_log_behind(const char *folder, struct tpck_log_position cut, void (*ca
 		syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 		map = syscall(SYS_newfstatat, fd, "", &found, 0x1000 /* AT_EMPTY_PATH */) || found.st_size < (off_t)sizeof(struct tpck_log_header)
 			      ? MAP_FAILED
-			      : mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0);
+			      : tpck_undumped(mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
 		syscall(SYS_close, fd);
 		if (map == MAP_FAILED)
 			return;

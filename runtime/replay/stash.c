@@ -20,6 +20,7 @@
 #include "runtime/base/cgroup.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/layout.h"
+#include "runtime/base/undumped.h"
 #include "runtime/base/unsignalled.h"
 #include "runtime/track/threads.h"
 #include "runtime/wire/segment.h"
@@ -177,7 +178,7 @@ static const char *next_file(uint64_t need)
 	tpck_unsignalled_begin(&signals);
 	failed = ftruncate(fd, (off_t)bytes) || fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, TPCK_STASH_AT);
 	tpck_unsignalled_end(&signals);
-	map = failed ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	map = failed ? MAP_FAILED : tpck_undumped(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), bytes);
 	syscall(SYS_close, fd);
 	if (map == MAP_FAILED) {
 		syscall(SYS_unlinkat, AT_FDCWD, path, 0);
