@@ -152,6 +152,65 @@ bool tpck_there_is(const struct tpck_view_there *there, const struct stat *found
 					   there->seconds == now.seconds && there->nanoseconds == now.nanoseconds));
 }
 
+static bool same(char listed, char given)
+{
+	return listed == given || (given == '\n' && listed == '\1');
+}
+
+/* Whether a folder is this line's or below it. */
+static bool is_below(const char *line, size_t length, const char *folder)
+{
+	size_t i = 0;
+
+	while (i < length && folder[i] && same(line[i], folder[i]))
+		i++;
+	return length && i == length && (folder[i] == '\0' || folder[i] == '/' || line[length - 1] == '/');
+}
+
+/* By its text it would be below one, and by its meaning it might not. */
+static bool goes_up(const char *folder)
+{
+	for (const char *at = folder; (at = strstr(at, "/.")); at++)
+		if (at[2] == '/' || !at[2] || (at[2] == '.' && (at[3] == '/' || !at[3])))
+			return true;
+	return folder[0] != '/';
+}
+
+bool tpck_owed_folder_is_in(const char *list, const char *folder)
+{
+	if (goes_up(folder))
+		return false;
+	while (*list) {
+		size_t length = strcspn(list, "\n");
+
+		if (is_below(list, length, folder))
+			return true;
+		list += length + (list[length] == '\n');
+	}
+	return false;
+}
+
+char *tpck_owed_folders_with(const char *list, const char *folder)
+{
+	size_t lines = 0, length;
+	char *all;
+
+	for (const char *at = list; (at = strchr(at, '\n')); at++)
+		lines++;
+	if (lines >= TPCK_OWED_FOLDERS)
+		list = strchr(list, '\n') + 1;
+	length = strlen(list);
+	all = malloc(length + strlen(folder) + 2);
+	if (!all)
+		return NULL;
+	memcpy(all, list, length);
+	for (; *folder; folder++)
+		all[length++] = *folder == '\n' ? '\1' : *folder;
+	all[length++] = '\n';
+	all[length] = '\0';
+	return all;
+}
+
 static bool is_same_path(const struct tpck_owed *a, const struct tpck_owed *b)
 {
 	return a->head.folder_inode == b->head.folder_inode && strcmp(a->name, b->name) == 0 && strcmp(a->folder, b->folder) == 0;

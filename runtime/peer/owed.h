@@ -64,6 +64,12 @@ enum tpck_owed_verdict {
  * is there now, NULL: nothing. */
 enum tpck_owed_verdict tpck_owed_judge(const struct tpck_owed *list, size_t count, size_t which, const struct tpck_view_there *lawful,
 				       size_t lawful_count, const struct stat *found);
+/* The folders that a job's own files were in, as nodes tell each other by way of the store: a text of a line each. Whether this folder is
+ * one of them or below one. */
+bool tpck_owed_folder_is_in(const char *list, const char *folder);
+/* The list with this folder, where it does not have it: the oldest go beyond TPCK_OWED_FOLDERS of them. malloc'd; NULL: no memory. */
+char *tpck_owed_folders_with(const char *list, const char *folder);
+enum { TPCK_OWED_FOLDERS = 1024 };
 bool tpck_there_is(const struct tpck_view_there *there, const struct stat *found);
 
 #endif

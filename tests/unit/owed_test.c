@@ -129,9 +129,40 @@ static void test_verdicts(void)
 	ok(judge(list, 3, 1, &older) == TPCK_OWED_LEAVE, "other names do not count");
 }
 
+static void test_folders(void)
+{
+	struct tpck_error err = {0};
+	char *list = strdup(""), *more, folder[32];
+	const char *at = NULL;
+	size_t count = 0;
+
+	for (int i = 0; i < TPCK_OWED_FOLDERS + 3; i++) {
+		snprintf(folder, sizeof folder, i == 1 ? "/out/step%d\nb" : "/out/step%d", i);
+		more = tpck_owed_folders_with(list, folder);
+		free(list);
+		list = more;
+		if (i == 1) {
+			ok(tpck_owed_folder_is_in(list, "/out/step0") && tpck_owed_folder_is_in(list, "/out/step0/below"), "a folder is one of the list's, or below one");
+			ok(tpck_owed_folder_is_in(list, "/out/step1\nb"), "whatever it is called");
+			ok(!tpck_owed_folder_is_in(list, "/out") && !tpck_owed_folder_is_in(list, "/out/step00") && !tpck_owed_folder_is_in(list, "/out/step"),
+			   "not above one, nor beside it");
+			ok(!tpck_owed_folder_is_in(list, "/out/step0/..") && !tpck_owed_folder_is_in(list, "/out/step0/../x") &&
+				   !tpck_owed_folder_is_in(list, "/out/step0/./x") && !tpck_owed_folder_is_in(list, "out/step0"),
+			   "nor by a way that leads up");
+			ok(tpck_owed_folder_is_in(list, "/out/step0/..x"), "which a name with dots is not");
+		}
+	}
+	for (at = list; (at = strchr(at, '\n')); at++)
+		count++;
+	ok(count == TPCK_OWED_FOLDERS && !tpck_owed_folder_is_in(list, "/out/step0"), "the oldest go where there are too many");
+	ok(!tpck_owed_folder_is_in("", "/out"), "none is in a list of none");
+	free(list);
+}
+
 int main(void)
 {
 	test_records();
+	test_folders();
 	test_verdicts();
 	return tap_done();
 }

@@ -23,6 +23,9 @@
 
 #define PREFIX "owed."
 enum { RECORD_MAX = 1 << 30 };
+/* Who speaks for a table, and how much: a peer is another node's agent of this job, and may be broken. A node has as many files as its table has
+ * entries, and a table for each of its agents. */
+enum { FILES_MAX = TPCK_VIEW_ENTRIES, TABLES_MAX = 256 };
 
 struct held held = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -71,8 +74,12 @@ struct held_table *held_table_of(uint32_t table)
 
 static struct held_table *table_new(uint32_t number)
 {
-	struct held_table *table = calloc(1, sizeof *table);
+	struct held_table *table;
+	unsigned count = 0;
 
+	for (table = held.tables; table; table = table->next)
+		count++;
+	table = count < TABLES_MAX ? calloc(1, sizeof *table) : NULL;
 	if (!table)
 		return NULL;
 	table->table = number;
@@ -95,7 +102,7 @@ static void coming_end(struct held_table *table, bool remove)
 			unlink(path);
 	}
 	table->fd = -1;
-	table->serial = table->version = table->bytes_count = 0;
+	table->serial = table->version = table->bytes_count = table->chunks = 0;
 	table->refused = false;
 	free(table->record);
 	table->record = NULL;
@@ -211,6 +218,11 @@ static void take_begin(struct peer *peer, uint32_t number)
 		table = table_new(number);
 	if (!table)
 		return;
+	/* Files of one node are kept for that node: another one has no say in them. */
+	if (table->count && strcmp(table->host, peer->other.host) != 0) {
+		tpck_log_warn("%.60s speaks of files that %.60s owes, and is not heard", peer->other.host, table->host);
+		return;
+	}
 	coming_end(table, true);
 	table->attempt = 0;
 	table->peer = peer->serial;
@@ -239,8 +251,11 @@ static void coming_begin(struct held_table *table, struct peer *peer, uint64_t s
 	table->serial = serial;
 	table->version = version;
 	table->attempt = attempt;
+	table->chunks = chunks;
 	if (table->taking) {
 		snprintf(why, sizeof why, "what it has is being put at its path");
+	} else if (table->count >= FILES_MAX) {
+		snprintf(why, sizeof why, "more files than a table has");
 	} else if (!prepare_room(peers.agent, chunks * TPCK_OWED_CHUNK, reason, sizeof reason)) {
 		snprintf(why, sizeof why, "no room: %s", reason);
 	} else {
@@ -310,7 +325,8 @@ static void take_bytes(struct held_table *table, struct peer *peer, const struct
 	bytes += sizeof digest;
 	count -= sizeof digest;
 	tpck_digest128(bytes, count, digest);
-	if (memcmp(digest, bytes - sizeof digest, sizeof digest) != 0 || head->value >= head->rank ||
+	/* There is room for so many chunks as were told first. */
+	if (memcmp(digest, bytes - sizeof digest, sizeof digest) != 0 || head->value >= table->chunks ||
 	    pwrite(table->fd, bytes, count, (off_t)(head->value * TPCK_OWED_CHUNK)) != (ssize_t)count) {
 		table->refused = true;
 		refuse(peer, table->table, head->step, "its bytes are others here, or cannot be kept");
@@ -333,7 +349,7 @@ static void take_record(struct held_table *table, struct peer *peer, const struc
 	}
 	if (head->offset > table->attempt)
 		coming_begin(table, peer, owed.head.serial, owed.head.version, head->value ? owed.head.chunks : 0, head->offset);
-	if (table->refused || table->fd < 0) {
+	if (table->refused || table->fd < 0 || owed.head.serial != table->serial || owed.head.version != table->version) {
 		free(copy);
 		return;
 	}
@@ -420,7 +436,7 @@ void held_message(struct peer *peer, const struct tpck_peer_message *head, const
 			take_record(table, peer, head, bytes, count);
 		break;
 	case TPCK_PEER_FILE_GONE:
-		if (table)
+		if (table && table->peer == peer->serial)
 			take_gone(table, bytes, count);
 		break;
 	case TPCK_PEER_FILE_LOOK:
@@ -434,7 +450,8 @@ void held_message(struct peer *peer, const struct tpck_peer_message *head, const
 		take_answer(peer, head);
 		break;
 	case TPCK_PEER_FILE_TAKEN:
-		if (table && !table->taking)
+		/* An owner that is there says itself what is gone. */
+		if (table && !table->taking && (!table->peer || table->peer == peer->serial))
 			held_drop(table, head->step);
 		break;
 	default:

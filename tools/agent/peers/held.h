@@ -32,7 +32,7 @@ struct held_table {
 	struct held_lawful *lawful;
 	size_t lawful_count;
 	/* What is coming: pieces, and the record, in any order. */
-	uint64_t serial, version, bytes_count;
+	uint64_t serial, version, bytes_count, chunks;
 	uint32_t attempt;      /* each is of a higher one than that before */
 	int fd;                /* -1: nothing */
 	bool refused;

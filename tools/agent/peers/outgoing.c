@@ -445,6 +445,19 @@ static uint64_t wanted_bytes(const struct outgoing *out)
 	return bytes;
 }
 
+/* A chunk may be asked for again where it came otherwise than its digest says; who asks for ever is sent nothing more. */
+static bool asks_too_often(const struct outgoing *out, size_t more)
+{
+	enum { TIMES = 4 };
+	const struct tpck_manifest *manifest = out->parcel->manifest;
+	uint64_t chunks = 0;
+
+	for (size_t m = 0; m < manifest->member_count; m++)
+		for (size_t o = 0; o < manifest->members[m].object_count; o++)
+			chunks += manifest->members[m].objects[o].count;
+	return out->count + more > TIMES * chunks;
+}
+
 void outgoing_want(const struct peer *peer, uint64_t transfer, const char *bytes, size_t count)
 {
 	struct outgoing *out = outgoing_of(peer, transfer);
@@ -454,6 +467,10 @@ void outgoing_want(const struct peer *peer, uint64_t transfer, const char *bytes
 	/* Who asked for it asks for some chunks after others; what is sent to one who did not is all known at once. */
 	if (!out || (!first && !out->parcel->transfer))
 		return;
+	if (asks_too_often(out, count / sizeof *grown)) {
+		outgoing_end(out, false);
+		return;
+	}
 	grown = realloc(out->want, out->count * sizeof *grown + count + 1);
 	if (!grown) {
 		outgoing_end(out, false);

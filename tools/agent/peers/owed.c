@@ -58,6 +58,7 @@ static struct {
 	bool running, stop;
 	struct target target[PARCEL_TARGETS];
 	uint32_t marked;   /* the table that a mark was made for */
+	char *folders;     /* that are in it */
 } owed = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 /* ---- messages --------------------------------------------------------------------------------- */
@@ -309,21 +310,53 @@ void owed_mark_path(char path[TPCK_PATH_MAX], const char *what, uint32_t table)
 	snprintf(path, TPCK_PATH_MAX, "%.1000s/%s.%08x", peers.folder, what, table);
 }
 
-/* All nodes see that something of this table is with peers. */
-static bool mark(uint32_t table)
+/* What an agent before this one has marked. */
+static void read_mark(const char *path)
 {
+	char *text;
+
+	free(owed.folders);
+	owed.folders = NULL;
+	if (tpck_file_read(path, OWED_MARK_MAX, &text, NULL, NULL))
+		return;
+	owed.folders = strdup(owed_mark_folders(text));
+	free(text);
+}
+
+const char *owed_mark_folders(const char *text)
+{
+	const char *end = strchr(text, '\n');
+
+	return end ? end + 1 : "";
+}
+
+/* All nodes see that something of this table is with peers, and in which folders its files are: what a peer says of that is not enough. */
+static bool mark(uint32_t table, const char *folder)
+{
+	char path[TPCK_PATH_MAX], *folders = NULL, *text = NULL;
 	struct tpck_error err = {0};
-	char path[TPCK_PATH_MAX];
+	bool good = false;
 
 	owed_mark_path(path, "files", table);
-	if (owed.marked == table && access(path, F_OK) == 0)
+	if (owed.marked != table)
+		read_mark(path);
+	if (owed.marked == table && owed.folders && tpck_owed_folder_is_in(owed.folders, folder) && access(path, F_OK) == 0)
 		return true;
-	if (tpck_file_write(path, peers.host, strlen(peers.host), TPCK_FILE_DURABLE, &err)) {
+	folders = tpck_owed_folders_with(owed.folders ? owed.folders : "", folder);
+	if (folders && asprintf(&text, "%s\n%s", peers.host, folders) < 0)
+		text = NULL;
+	if (text && tpck_file_write(path, text, strlen(text), TPCK_FILE_DURABLE, &err) == 0) {
+		free(owed.folders);
+		owed.folders = folders;
+		owed.marked = table;
+		folders = NULL;
+		good = true;
+	} else if (err.text[0]) {
 		agent_complain(&err);
-		return false;
 	}
-	owed.marked = table;
-	return true;
+	free(folders);
+	free(text);
+	return good;
 }
 
 static struct sent *sent_of(struct target *target, uint64_t serial)
@@ -462,7 +495,7 @@ static bool send_file(struct tpck_view *view, struct target *target, const struc
 	target->outcome = WAITING;
 	target->attempt++;
 	pthread_mutex_unlock(&owed.lock);
-	digest = mark(file.owed.head.table) ? calloc(file.owed.head.chunks + 1, sizeof *digest) : NULL;
+	digest = mark(file.owed.head.table, file.folder) ? calloc(file.owed.head.chunks + 1, sizeof *digest) : NULL;
 	rc = digest ? 0 : -EIO;
 	if (digest) {
 		file.owed.digest = (const uint8_t (*)[16])digest;

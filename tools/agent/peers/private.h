@@ -335,6 +335,9 @@ void owed_message(struct peer *peer, const struct tpck_peer_message *head, const
 void owed_say(uint64_t serial, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count);
 /* Any thread: PATH of what is told of this table in the folder that all nodes see. */
 void owed_mark_path(char path[TPCK_PATH_MAX], const char *what, uint32_t table);
+/* Of what a "files" mark says: its first line is the owner's host, and each other one a folder that the owner's files were in. */
+enum { OWED_MARK_MAX = 8 << 20 };
+const char *owed_mark_folders(const char *text);
 /* The event loop's. */
 void owed_consider_alone(void); /* nobody has copies: who waits is told */
 void owed_begin(void);

@@ -94,6 +94,7 @@ struct taking {
 	struct held_table *table;
 	struct tpck_owed *list;
 	size_t count, put, there, left;
+	char *folders; /* that the owner's files were in, by the store: a peer's word does not lead to others */
 };
 
 static bool look_at(int folder, const char *name, struct stat *found)
@@ -124,7 +125,7 @@ static enum tpck_owed_verdict judge(const struct taking *taking, size_t which, i
 }
 
 /* What the owner has beside the target: it is nobody's any more. */
-static void clear_part(const struct tpck_owed *owed, int folder)
+static void clear_part(const struct tpck_owed *owed, const char *folders, int folder)
 {
 	char part[64];
 	int other;
@@ -133,7 +134,9 @@ static void clear_part(const struct tpck_owed *owed, int folder)
 	unlinkat(folder, part, 0);
 	if (!*owed->part || strncmp(owed->part, TPCK_VIEW_PART, sizeof TPCK_VIEW_PART - 1) != 0)
 		return;
-	other = open(owed->part_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (!tpck_owed_folder_is_in(folders, owed->part_folder))
+		return;
+	other = open(owed->part_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (other >= 0) {
 		unlinkat(other, owed->part, 0);
 		close(other);
@@ -155,8 +158,8 @@ static int give_all(const struct tpck_owed *owed, const struct tpck_sums *sums, 
 	tpck_owed_give_attributes(owed, fd);
 	if (owed->head.group != getegid())
 		(void)!fchown(fd, (uid_t)-1, owed->head.group);
-	/* Behind the change of the group, which takes bits away. */
-	(void)!fchmod(fd, owed->head.mode);
+	/* Behind the change of the group, which takes bits away. What runs with rights of its owner's is nobody's checkpoint. */
+	(void)!fchmod(fd, owed->head.mode & 01777);
 	(void)!fsync(fd);
 	close(fd);
 	return 0;
@@ -196,7 +199,7 @@ static int put_file(struct taking *taking, size_t which, int folder, struct tpck
 		unlinkat(folder, part, 0);
 		return rc;
 	}
-	clear_part(owed, folder);
+	clear_part(owed, taking->folders, folder);
 	if (!fstatat(folder, owed->name, &put, AT_SYMLINK_NOFOLLOW)) {
 		struct tpck_view_there there = tpck_view_there_of(&put);
 
@@ -210,10 +213,17 @@ static int put_file(struct taking *taking, size_t which, int folder, struct tpck
 static int put_one(struct taking *taking, size_t which, struct tpck_error *err)
 {
 	const struct tpck_owed *owed = &taking->list[which];
-	int folder = open(owed->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
 	enum tpck_owed_verdict verdict;
 	struct stat found;
+	int folder, rc = 0;
 
+	if (!tpck_owed_folder_is_in(taking->folders, owed->folder)) {
+		taking->left++;
+		tpck_log_warn("%s/%s, which %s is said to have owed, is left as it is: as far as the store says, the job has no files in that folder",
+			      owed->folder, owed->name, taking->table->host);
+		return 0;
+	}
+	folder = open(owed->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if ((folder < 0 && errno == ENOENT) || (folder >= 0 && (fstat(folder, &found) || found.st_ino != owed->head.folder_inode))) {
 		/* What is gone with its folder is gone. */
 		if (!owed->head.removed)
@@ -244,7 +254,7 @@ static int put_one(struct taking *taking, size_t which, struct tpck_error *err)
 			      taking->table->host);
 	}
 	if (verdict != TPCK_OWED_PUT)
-		clear_part(owed, folder);
+		clear_part(owed, taking->folders, folder);
 	else
 		taking->put += !rc;
 	taking->there += verdict == TPCK_OWED_THERE;
@@ -277,6 +287,18 @@ static int fence(uint32_t table, uint64_t order, struct tpck_error *err)
 	return tpck_file_write(path, text, strlen(text), TPCK_FILE_DURABLE, err);
 }
 
+/* Or NULL. */
+static char *read_folders(const char *mark)
+{
+	char *text, *folders;
+
+	if (tpck_file_read(mark, OWED_MARK_MAX, &text, NULL, NULL))
+		return NULL;
+	folders = strdup(owed_mark_folders(text));
+	free(text);
+	return folders;
+}
+
 /* True: it is done, or given up; false: it is tried again. */
 static bool put_all(struct taking *taking, struct tpck_error *err)
 {
@@ -289,9 +311,14 @@ static bool put_all(struct taking *taking, struct tpck_error *err)
 
 	owed_mark_path(mark, "files", table->table);
 	owed_mark_path(missed, "missed", table->table);
+	taking->folders = read_folders(mark);
+	if (!taking->folders)
+		taking->folders = read_folders(missed);
 	/* Without a mark all of it has been at its path already. */
 	marked = access(mark, F_OK) == 0 || errno != ENOENT || access(missed, F_OK) == 0 || errno != ENOENT;
-	if (marked) {
+	if (marked && !taking->folders)
+		rc = tpck_error_set(err, EIO, "reading %s: what %s owed waits for that", mark, table->host);
+	if (marked && !rc) {
 		rc = fence(table->table, last, err);
 		for (; !rc && i < taking->count; i += !rc) {
 			rc = put_one(taking, i, err);
@@ -346,6 +373,7 @@ static bool take_over(uint32_t number)
 	if (!done)
 		agent_complain(&err);
 	free(taking.list);
+	free(taking.folders);
 	return done;
 }
 
@@ -445,8 +473,9 @@ static void give_up(uint32_t table)
 	char path[TPCK_PATH_MAX], missed[TPCK_PATH_MAX], *host = NULL;
 
 	owed_mark_path(path, "files", table);
-	if (tpck_file_read(path, 4096, &host, NULL, NULL))
+	if (tpck_file_read(path, OWED_MARK_MAX, &host, NULL, NULL))
 		return;
+	host[strcspn(host, "\n")] = '\0';
 	tpck_error_set(&err, 0, "files that %.60s owed are not at their paths, and may be lost: no peer is there that has them", host);
 	agent_complain(&err);
 	free(host);
