@@ -49,10 +49,40 @@ static void make_folders(const char *path)
 	syscall(SYS_mkdirat, AT_FDCWD, part, 0700);
 }
 
+/* STORE/JOB of STORE/JOB/keep/ID. */
+static void job_folder_of(const char *keep, char path[sizeof engine->keep])
+{
+	char *end;
+
+	snprintf(path, sizeof engine->keep, "%s", keep);
+	for (int i = 0; i < 2 && (end = strrchr(path, '/')); i++)
+		*end = '\0';
+}
+
+/* What is looked at is what is emptied: who may rename the job's folder would else lead to another one of the user's. -1: it is not there. */
+static int open_keep(void)
+{
+	const char *id = strrchr(engine->keep, '/');
+	char path[sizeof engine->keep];
+	int job, above = -1, folder = -1;
+
+	job_folder_of(engine->keep, path);
+	job = id ? tpck_door_open(AT_FDCWD, path, 0) : -1;
+	if (job >= 0)
+		above = (int)syscall(SYS_openat, job, "keep", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (above >= 0)
+		folder = (int)syscall(SYS_openat, above, id + 1, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (above >= 0)
+		syscall(SYS_close, above);
+	if (job >= 0)
+		syscall(SYS_close, job);
+	return folder;
+}
+
 /* A new timeline: what was kept for an older one is of no use. */
 static void clear_keep(void)
 {
-	int folder = (int)syscall(SYS_openat, AT_FDCWD, engine->keep, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	int folder = open_keep();
 	char buffer[8192];
 	ssize_t got;
 
@@ -68,13 +98,9 @@ void tpck_attach_own_keep(void)
 {
 	char job_folder[sizeof engine->keep];
 	struct stat found;
-	char *end;
 	int folder;
 
-	/* STORE/JOB/keep/ID */
-	snprintf(job_folder, sizeof job_folder, "%s", engine->keep);
-	for (int i = 0; i < 2 && (end = strrchr(job_folder, '/')); i++)
-		*end = '\0';
+	job_folder_of(engine->keep, job_folder);
 	folder = tpck_door_open(AT_FDCWD, job_folder, 0);
 	/* Below a file there is nothing that could be another user's. */
 	if (folder == -EPERM && !syscall(SYS_newfstatat, AT_FDCWD, job_folder, &found, AT_SYMLINK_NOFOLLOW))

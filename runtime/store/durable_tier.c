@@ -397,15 +397,25 @@ void tpck_tier_close(struct tpck_tier *tier)
 		tier->operations->close(tier);
 }
 
-int tpck_durable_tier_check(struct tpck_tier *tier, struct tpck_error *err)
+int tpck_durable_tier_folder(struct tpck_tier *tier, struct tpck_error *err)
 {
 	struct opened opened;
 	int rc = open_own(tier, true, "", &opened, err);
 
 	if (!rc && faccessat(opened.below.at, ".", R_OK | W_OK | X_OK, AT_EACCESS))
 		rc = tpck_error_set(err, errno, "writing to store %s", tier->root);
-	close_root(&opened);
-	return rc;
+	if (rc)
+		close_root(&opened);
+	return rc ? rc : opened.below.at;
+}
+
+int tpck_durable_tier_check(struct tpck_tier *tier, struct tpck_error *err)
+{
+	int folder = tpck_durable_tier_folder(tier, err);
+
+	if (folder >= 0)
+		close(folder);
+	return folder < 0 ? folder : 0;
 }
 
 static int take_lock(struct tpck_tier *tier, int how, bool sure, double wait_sec, struct tpck_error *err)

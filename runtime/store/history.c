@@ -205,12 +205,12 @@ bool tpck_event_is(const struct tpck_event *event, const char *kind)
 /* ---- writing -------------------------------------------------------------------------------- */
 
 /* The file, locked: whoever cuts it puts another one in its place. */
-static int open_locked(const char *path, struct tpck_error *err)
+static int open_locked(struct tpck_below below, const char *path, struct tpck_error *err)
 {
 	uint64_t until = tpck_clock_monotonic_ns() + LOCK_WAIT_NS;
 
 	for (;;) {
-		int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+		int fd = openat(below.at, path + below.skip, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 		struct stat held, there;
 		bool locked;
 
@@ -224,7 +224,7 @@ static int open_locked(const char *path, struct tpck_error *err)
 		/* A file system without locks has none to wait for. */
 		if (!locked && (errno == ENOLCK || errno == ENOTSUP || errno == ENOSYS))
 			return fd;
-		if (locked && lstat(path, &there) == 0 && there.st_ino == held.st_ino && there.st_dev == held.st_dev)
+		if (locked && fstatat(below.at, path + below.skip, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == held.st_ino && there.st_dev == held.st_dev)
 			return fd;
 		close(fd);
 		if (tpck_clock_monotonic_ns() > until)
@@ -235,11 +235,11 @@ static int open_locked(const char *path, struct tpck_error *err)
 }
 
 /* The newest lines of a file, half of what it may hold, take its place. The lock is held. */
-static int cut(const char *path, uint64_t limit, struct tpck_error *err)
+static int cut(struct tpck_below below, const char *path, uint64_t limit, struct tpck_error *err)
 {
 	size_t size, from;
 	char *text, *line;
-	int rc = tpck_file_read(path, READ_BYTES_MAX, &text, &size, err);
+	int rc = tpck_file_read_below(below, path, READ_BYTES_MAX, &text, &size, err);
 
 	if (rc)
 		return rc;
@@ -251,17 +251,17 @@ static int cut(const char *path, uint64_t limit, struct tpck_error *err)
 	else
 		while (from && text[from - 1] != '\n')
 			from--;
-	rc = from ? tpck_file_write(path, text + from, size - from, TPCK_FILE_DURABLE, err) : 0;
+	rc = from ? tpck_file_write_below(below, path, text + from, size - from, TPCK_FILE_DURABLE, err) : 0;
 	free(text);
 	return rc;
 }
 
-int tpck_history_append(const char *path, const char *lines, size_t size, uint64_t limit, struct tpck_error *err)
+int tpck_history_append(struct tpck_below below, const char *path, const char *lines, size_t size, uint64_t limit, struct tpck_error *err)
 {
 	struct stat status;
 	char *with = NULL, last;
 	ssize_t put;
-	int rc = 0, fd = open_locked(path, err);
+	int rc = 0, fd = open_locked(below, path, err);
 
 	if (fd < 0)
 		return fd;
@@ -284,7 +284,7 @@ int tpck_history_append(const char *path, const char *lines, size_t size, uint64
 	if (!rc && fdatasync(fd))
 		rc = tpck_error_set(err, errno, "syncing %s", path);
 	if (!rc && fstat(fd, &status) == 0 && (uint64_t)status.st_size > limit)
-		rc = cut(path, limit, err);
+		rc = cut(below, path, limit, err);
 	close(fd);
 	free(with);
 	return rc;

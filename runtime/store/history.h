@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "runtime/base/error.h"
+#include "runtime/store/file.h"
 #include "runtime/store/tiers.h"
 
 #define TPCK_HISTORY "history"
@@ -48,7 +49,7 @@ bool tpck_event_is(const struct tpck_event *event, const char *kind);
 
 /* Appends whole lines, each with its newline, and syncs them. Other processes, of other nodes too, may append and cut at
  * the same time; a line that a crash has left torn is closed first. Cuts the file if it is longer than `limit` now. */
-int tpck_history_append(const char *path, const char *lines, size_t size, uint64_t limit, struct tpck_error *err);
+int tpck_history_append(struct tpck_below below, const char *path, const char *lines, size_t size, uint64_t limit, struct tpck_error *err);
 /* Lines of `history` that `have` lacks, malloc'd; of those that are older than all it has none, as they were cut off. */
 int tpck_history_missing(const struct tpck_history *history, const struct tpck_history *have, char **lines, size_t *size);
 

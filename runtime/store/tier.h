@@ -60,6 +60,9 @@ void tpck_tier_close(struct tpck_tier *tier);
 /* Whether the root can be written by us: made if need be, ours, a folder. */
 int tpck_durable_tier_check(struct tpck_tier *tier, struct tpck_error *err);
 
+/* The same, and its descriptor (O_PATH), by which what is below it is reached: to be closed. */
+int tpck_durable_tier_folder(struct tpck_tier *tier, struct tpck_error *err);
+
 /* Whether anybody has ever held off others: where nobody has, no checkpoint of this job was begun. */
 bool tpck_durable_tier_was_locked(struct tpck_tier *tier);
 /* Holds off every other process that publishes into or removes from this job; waits at most

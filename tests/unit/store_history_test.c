@@ -20,7 +20,7 @@ static int append(const char *where, unsigned at, const char *more, uint64_t lim
 	char line[400];
 
 	snprintf(line, sizeof line, "{\"at_ns\":%u,\"event\":\"e\",\"more\":\"%s\"}\n", at, more);
-	return tpck_history_append(where, line, strlen(line), limit, &err);
+	return tpck_history_append((struct tpck_below){AT_FDCWD, 0}, where, line, strlen(line), limit, &err);
 }
 
 static struct tpck_history load(const char *where)
@@ -38,6 +38,28 @@ static void add_raw(const char *text)
 
 	(void)!write(fd, text, strlen(text));
 	close(fd);
+}
+
+/* What was looked at is written to, whatever has its name by now. */
+static void check_renamed(void)
+{
+	char root[320], away[330], there[340], elsewhere[340];
+	int below;
+
+	snprintf(root, sizeof root, "%.300s.job", path);
+	snprintf(away, sizeof away, "%s.away", root);
+	snprintf(there, sizeof there, "%s/history", root);
+	snprintf(elsewhere, sizeof elsewhere, "%s/history", away);
+	mkdir(root, 0700);
+	below = open(root, O_PATH | O_DIRECTORY);
+	(void)!rename(root, away);
+	mkdir(root, 0700);
+	ok(tpck_history_append((struct tpck_below){below, strlen(root) + 1}, there, "{}\n", 3, 1 << 20, &err) == 0 && access(there, F_OK) &&
+		   access(elsewhere, F_OK) == 0,
+	   "lines come into the folder that was looked at, whatever is called so by now");
+	close(below);
+	(void)tpck_folder_remove(root);
+	(void)tpck_folder_remove(away);
 }
 
 static void check_torn(void)
@@ -143,7 +165,7 @@ static void check_places(const char *folder)
 	tpck_history_settle(&all);
 	ok(all.count == 5 && all.events[2].at_ns == 25, "two places are one history, in order");
 	ok(tpck_history_missing(&all, &old, &text, &size) == 0 && size && text[size - 1] == '\n', "what one of them lacks");
-	ok(tpck_history_append(here, text, size, 1 << 20, &err) == 0, "is added");
+	ok(tpck_history_append((struct tpck_below){AT_FDCWD, 0}, here, text, size, 1 << 20, &err) == 0, "is added");
 	free(text);
 	tpck_history_free(&old);
 	tpck_history_free(&all);
@@ -220,6 +242,7 @@ int main(void)
 
 	snprintf(path, sizeof path, "%s/" TPCK_HISTORY, folder);
 	check_torn();
+	check_renamed();
 	check_cut();
 	check_together();
 	check_places(folder);

@@ -6,6 +6,7 @@
 #include "tools/agent/history.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <stdio.h>
@@ -63,6 +64,18 @@ static double flush_sec;
 
 /* ---- the tier's thread ---------------------------------------------------------------------- */
 
+/* Below the folder that was looked at: who may rename it does not lead elsewhere. */
+static int append(struct tpck_tier *tier, const char *path, const struct lines *lines, struct tpck_error *err)
+{
+	int root = tpck_durable_tier_folder(tier, err), rc;
+
+	if (root < 0)
+		return root;
+	rc = tpck_history_append((struct tpck_below){root, strlen(tier->root) + 1}, path, lines->text, lines->size, TPCK_HISTORY_BYTES, err);
+	close(root);
+	return rc;
+}
+
 /* What was written elsewhere, while this tier was away or before it was there at all, and the job's lines: the memory
  * tier may have them already. */
 static int merge(struct history_job *job, const char *path)
@@ -80,9 +93,7 @@ static int merge(struct history_job *job, const char *path)
 	if (!rc)
 		rc = tpck_history_missing(&all, &here, &missing.text, &missing.size);
 	if (!rc && missing.size)
-		rc = tpck_durable_tier_check(job->agent->tiers.tier[job->tier], &job->error);
-	if (!rc && missing.size)
-		rc = tpck_history_append(path, missing.text, missing.size, TPCK_HISTORY_BYTES, &job->error);
+		rc = append(job->agent->tiers.tier[job->tier], path, &missing, &job->error);
 	free(missing.text);
 	tpck_history_free(&all);
 	tpck_history_free(&here);
@@ -99,9 +110,7 @@ static void history_run(struct job *base)
 	if (!job->rc && job->merge) {
 		job->rc = merge(job, path);
 	} else if (!job->rc && job->lines.size) {
-		job->rc = tpck_durable_tier_check(tier, &job->error);
-		if (!job->rc)
-			job->rc = tpck_history_append(path, job->lines.text, job->lines.size, TPCK_HISTORY_BYTES, &job->error);
+		job->rc = append(tier, path, &job->lines, &job->error);
 	}
 }
 
@@ -367,7 +376,7 @@ static void note(struct agent *agent, json_object *event)
 		line[size - 1] = '\n';
 		/* On a tmpfs, which no other agent writes. */
 		if (tpck_path_join(path, sizeof path, agent->folder, TPCK_HISTORY) == 0)
-			(void)tpck_history_append(path, line, size, TPCK_HISTORY_BYTES, NULL);
+			(void)tpck_history_append((struct tpck_below){AT_FDCWD, 0}, path, line, size, TPCK_HISTORY_BYTES, NULL);
 		for (size_t i = 0; i < agent->tiers.count; i++)
 			wait_for_tier(&keepers[i].waiting, line, size, false);
 	}

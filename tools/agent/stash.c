@@ -29,7 +29,8 @@
 enum { FREE_PART = 20 };
 
 struct moving {
-	char memory[TPCK_PATH_MAX], store[TPCK_PATH_MAX]; /* folders */
+	char memory[TPCK_PATH_MAX], store[TPCK_PATH_MAX]; /* folders, as they are said */
+	int from, to;      /* and as they are reached: who may rename the job's folder in the store does not lead elsewhere */
 	uint64_t stored, limit;
 	bool all;          /* those that are not full, too */
 	bool forgets;      /* the oldest go where there is no room */
@@ -93,10 +94,20 @@ static bool is_before(const char *a, const char *b)
 	return of_a != of_b ? of_a < of_b : strtoull(rest_a + 1, NULL, 10) < strtoull(rest_b + 1, NULL, 10);
 }
 
+static DIR *list_of(int folder)
+{
+	int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *list = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!list && fd >= 0)
+		close(fd);
+	return list;
+}
+
 /* The oldest go, as TRANSPCKPT_RECORD_FULL says, until there is room. False: there is none of them. */
 static bool forget_oldest(struct moving *moving)
 {
-	DIR *list = opendir(moving->store);
+	DIR *list = list_of(moving->to);
 	char oldest[256] = "";
 	struct dirent *entry;
 	struct stat found;
@@ -121,7 +132,7 @@ static int room(struct moving *moving, uint64_t bytes)
 
 	if (moving->stored + bytes > moving->limit)
 		return tpck_error_set(&moving->error, 0, "what the program reads back from the device has come to TRANSPCKPT_RECORD_DISK");
-	if (statvfs(moving->store, &disk))
+	if (fstatvfs(moving->to, &disk))
 		return tpck_error_set(&moving->error, errno, "putting what the program reads back into %s", moving->store);
 	left = (uint64_t)disk.f_bavail * disk.f_frsize;
 	if (left < bytes + (uint64_t)disk.f_blocks * disk.f_frsize / FREE_PART)
@@ -132,23 +143,22 @@ static int room(struct moving *moving, uint64_t bytes)
 /* It has its name when it is whole. */
 static int put(struct moving *moving, int from, struct tpck_stash_header *header, const char *name)
 {
-	char making[TPCK_PATH_MAX + 300], path[TPCK_PATH_MAX + 310];
+	char making[300];
 	int rc, to;
 
-	snprintf(path, sizeof path, "%s/%s", moving->store, name);
-	snprintf(making, sizeof making, "%s/.%s.part", moving->store, name);
+	snprintf(making, sizeof making, ".%s.part", name);
 	while ((rc = room(moving, atomic_load(&header->used))) && moving->forgets && forget_oldest(moving))
 		;
 	if (rc)
 		return rc;
-	to = open(making, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	to = openat(moving->to, making, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	rc = to < 0 ? -errno : copy_bytes(moving, from, to, header);
 	if (to >= 0)
 		close(to);
-	if (!rc && rename(making, path))
+	if (!rc && renameat(moving->to, making, moving->to, name))
 		rc = -errno;
 	if (rc) {
-		unlink(making);
+		unlinkat(moving->to, making, 0);
 		return tpck_error_set(&moving->error, -rc, "putting what the program reads back into %s", moving->store);
 	}
 	moving->stored += atomic_load(&header->used);
@@ -160,12 +170,9 @@ static int put(struct moving *moving, int from, struct tpck_stash_header *header
 static bool stored(const struct moving *moving, const struct tpck_stash_header *header, const char *name)
 {
 	struct tpck_stash_header there;
-	char path[TPCK_PATH_MAX + 300];
 	bool same;
-	int fd;
+	int fd = openat(moving->to, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 
-	snprintf(path, sizeof path, "%s/%s", moving->store, name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
 	same = !header_of(fd, &there) && there.generation == header->generation && there.number == header->number &&
@@ -174,15 +181,17 @@ static bool stored(const struct moving *moving, const struct tpck_stash_header *
 	return same;
 }
 
+static int sync_store(struct moving *moving)
+{
+	return fsync(moving->to) ? tpck_error_set(&moving->error, errno, "syncing %s", moving->store) : 0;
+}
+
 static int move_one(struct moving *moving, const char *name)
 {
-	char path[TPCK_PATH_MAX + 300];
 	struct tpck_stash_header header;
 	bool full;
-	int fd, rc;
+	int fd = openat(moving->from, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC), rc;
 
-	snprintf(path, sizeof path, "%s/%s", moving->memory, name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return 0;
 	rc = header_of(fd, &header);
@@ -196,9 +205,9 @@ static int move_one(struct moving *moving, const char *name)
 	close(fd);
 	if (!rc && full) {
 		/* Its name survives a crash before the memory goes. */
-		rc = moving->changed ? tpck_folder_sync(moving->store, &moving->error) : 0;
+		rc = moving->changed ? sync_store(moving) : 0;
 		if (!rc)
-			unlink(path);
+			unlinkat(moving->from, name, 0);
 	}
 	return rc;
 }
@@ -211,11 +220,48 @@ static int folders(const struct agent *agent, const struct tpck_program *program
 		       : -ENAMETOOLONG;
 }
 
+/* What of it the store has, by the list of its folder. */
+static uint64_t sum_of(int folder)
+{
+	char path[40];
+
+	snprintf(path, sizeof path, "/proc/self/fd/%d", folder);
+	return tpck_stash_sum(path);
+}
+
+/* The program's folder of the store, which is made where it is missing; once. */
+static int open_store(struct moving *moving, struct tpck_tier *tier, const char *id)
+{
+	int root, keep, folder = -1;
+
+	if (moving->to >= 0)
+		return 0;
+	root = tpck_durable_tier_folder(tier, &moving->error);
+	if (root < 0)
+		return root;
+	(void)mkdirat(root, "keep", 0700);
+	keep = openat(root, "keep", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (keep >= 0) {
+		(void)mkdirat(keep, id, 0700);
+		folder = openat(keep, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	}
+	if (folder < 0)
+		tpck_error_set(&moving->error, errno, "opening %s", moving->store);
+	if (keep >= 0)
+		close(keep);
+	close(root);
+	if (folder < 0)
+		return -EIO;
+	moving->to = folder;
+	moving->stored = sum_of(folder);
+	return 0;
+}
+
 /* The flusher's thread alone. */
 static void move(struct agent *agent, const struct tpck_program *program, bool all)
 {
 	static char said[sizeof ((struct tpck_error *)0)->text];
-	struct moving moving = {.limit = agent->settings.record_disk, .forgets = agent->settings.record_full[0] == 'f', .all = all};
+	struct moving moving = {.limit = agent->settings.record_disk, .forgets = agent->settings.record_full[0] == 'f', .all = all, .to = -1};
 	struct dirent *entry;
 	DIR *list;
 	int rc = 0;
@@ -225,15 +271,20 @@ static void move(struct agent *agent, const struct tpck_program *program, bool a
 	list = opendir(moving.memory);
 	if (!list)
 		return;
-	moving.stored = tpck_stash_sum(moving.store);
+	moving.from = dirfd(list);
 	moving.piece = malloc(TPCK_STASH_PIECE);
 	while (moving.piece && !rc && (entry = readdir(list)))
-		if (tpck_stash_is_name(entry->d_name))
-			rc = move_one(&moving, entry->d_name);
+		if (tpck_stash_is_name(entry->d_name)) {
+			rc = open_store(&moving, agent->tier, program->id);
+			if (!rc)
+				rc = move_one(&moving, entry->d_name);
+		}
+	if (!rc && moving.changed && all)
+		rc = sync_store(&moving);
 	closedir(list);
 	free(moving.piece);
-	if (!rc && moving.changed && all)
-		rc = tpck_folder_sync(moving.store, &moving.error);
+	if (moving.to >= 0)
+		close(moving.to);
 	if (rc && strcmp(said, moving.error.text) != 0) {
 		snprintf(said, sizeof said, "%s", moving.error.text);
 		tpck_log_warn("%s; it stays in memory, and where that goes snapshots cannot be resumed", moving.error.text);
