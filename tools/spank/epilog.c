@@ -5,21 +5,21 @@
 #include "tools/spank/epilog.h"
 
 #include <errno.h>
-#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <slurm/slurm.h>
 
 #include "runtime/wire/reach.h"
-#include "tools/spank/agent.h"
+#include "tools/spank/keeper.h"
+#include "tools/spank/record.h"
+#include "tools/spank/user.h"
 
-enum { TELL_SEC = 5 };
+enum { TELL_MS = 2500, TELL_ALL_MS = 6000 };
 
 /* A requeued job is pending again while its nodes are still being cleaned. SLURM_RESTART_COUNT only tells of the times
  * before. Who cannot be asked is taken to come back: the agent's TRANSPCKPT_LINGER_SEC ends it all the same. */
@@ -44,59 +44,67 @@ static bool comes_back(uint32_t job)
 }
 
 /* As the user, so that the path and whoever listens there are the user's own. */
-static void tell_agent(uid_t uid, gid_t gid, const char *folder)
+static int tell_agent(void *argument, void *answer)
 {
 	char socket_path[PATH_MAX + 16];
 	struct ucred peer;
 	socklen_t size = sizeof peer;
 	int fd;
 
-	/* The user's socket may let one wait. */
-	alarm(TELL_SEC);
-	if (setgroups(0, NULL) || setresgid(gid, gid, gid) || setresuid(uid, uid, uid))
-		_exit(1);
-	snprintf(socket_path, sizeof socket_path, "%s/agent.sock", folder);
+	(void)answer;
+	snprintf(socket_path, sizeof socket_path, "%s/agent.sock", (const char *)argument);
 	fd = tpck_reach_connect(socket_path);
-	if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) || peer.pid <= 1)
-		_exit(fd == -ENOENT || fd == -ECONNREFUSED ? 0 : 1);
-	_exit(kill(peer.pid, SIGUSR1) ? 1 : 0);
+	if (fd == -ENOENT || fd == -ECONNREFUSED)
+		return 0;
+	if (fd < 0)
+		return fd;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) || peer.pid <= 1 || kill(peer.pid, SIGUSR1))
+		return -errno;
+	return 0;
+}
+
+/* All of them together take so long: a job may have had very many. */
+static void tell_agents(uint32_t job, const char *record)
+{
+	uint64_t until = user_now_ms() + TELL_ALL_MS, now;
+	char *text = strdup(record), *rest = text;
+	struct record_line line;
+
+	while (text && keeper_next(&rest, &line)) {
+		struct user user = {line.uid, line.gid, NULL, 0};
+		int rc = -ETIMEDOUT;
+
+		now = user_now_ms();
+		if (now < until)
+			rc = user_run(&user, tell_agent, line.folder, NULL, 0, (unsigned)(until - now < TELL_MS ? until - now : TELL_MS));
+		if (rc)
+			slurm_error("transpckpt: job %u: the agent of %s cannot be told of its end (%s)", (unsigned)job, line.folder, strerror(-rc));
+		else
+			slurm_info("transpckpt: job %u has ended: %s goes once it is all durable", (unsigned)job, line.folder);
+		if (now >= until) {
+			slurm_error("transpckpt: job %u: other agents are not told either, since those before took %d s", (unsigned)job, TELL_ALL_MS / 1000);
+			break;
+		}
+	}
+	free(text);
 }
 
 void epilog_run(spank_t spank)
 {
-	char path[PATH_MAX], *line = NULL;
-	size_t size = 0;
+	char *record;
 	uint32_t job;
-	FILE *record;
 
-	if (agent_record_path(spank, path) || spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS)
+	if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS)
 		return;
-	record = fopen(path, "re");
-	if (!record)
-		return; /* it has not asked for snapshots here */
-	if (comes_back(job)) {
-		slurm_info("transpckpt: job %u comes back: its memory tier stays", (unsigned)job);
-		fclose(record);
-		unlink(path);
-		return;
-	}
-	while (getline(&line, &size, record) > 0) {
-		char folder[PATH_MAX];
-		unsigned uid, gid;
-		int status = 0;
-		pid_t pid;
-
-		if (sscanf(line, "%u %u %4095[^\n]", &uid, &gid, folder) != 3)
-			continue;
-		pid = fork();
-		if (pid == 0)
-			tell_agent((uid_t)uid, (gid_t)gid, folder);
-		if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
-			slurm_error("transpckpt: job %u: the agent of %s cannot be told of its end", (unsigned)job, folder);
+	record = malloc(RECORD_MAX);
+	/* Without one it has not asked for snapshots here. */
+	if (record && record_read(job, "job", record) >= 0) {
+		if (comes_back(job))
+			slurm_info("transpckpt: job %u comes back: its memory tier stays", (unsigned)job);
 		else
-			slurm_info("transpckpt: job %u has ended: %s goes once it is all durable", (unsigned)job, folder);
+			tell_agents(job, record);
+		record_remove(job, "job");
+		keeper_start(job, record);
 	}
-	free(line);
-	fclose(record);
-	unlink(path);
+	free(record);
 }

@@ -22,6 +22,7 @@ static char *interval, *dir, *copies, *state_folder, *shm_folder;
 /* Settings of plugstack.conf, as "TRANSPCKPT_NAME=value". */
 static char *arguments_kept[ARGUMENTS_MAX];
 static int arguments_used;
+static unsigned stay_sec = 3600;
 
 const char *options_state_folder(void)
 {
@@ -33,6 +34,21 @@ bool options_shm_folder(uid_t uid, char path[static PATH_MAX])
 	int used = shm_folder ? snprintf(path, PATH_MAX, "%s/transpckpt-%u", shm_folder, (unsigned)uid) : -1;
 
 	return used > 0 && used < PATH_MAX;
+}
+
+unsigned options_stay_sec(void)
+{
+	return stay_sec;
+}
+
+const char *options_agent(void)
+{
+	static const char name[] = "TRANSPCKPT_AGENT=";
+
+	for (int i = 0; i < arguments_used; i++)
+		if (strncmp(arguments_kept[i], name, sizeof name - 1) == 0)
+			return arguments_kept[i] + sizeof name - 1;
+	return NULL;
 }
 
 /* ---- values ------------------------------------------------------------------------------- */
@@ -110,6 +126,17 @@ static bool take_setting(const char *key, size_t length, const char *value)
 	return true;
 }
 
+static bool take_seconds(const char *text)
+{
+	char *end;
+	unsigned long value = strtoul(text, &end, 10);
+
+	if (!isdigit((unsigned char)*text) || *end || value > 100000000)
+		return false;
+	stay_sec = (unsigned)value;
+	return true;
+}
+
 void options_take_arguments(int count, char *arguments[])
 {
 	for (int i = 0; i < count; i++) {
@@ -124,11 +151,13 @@ void options_take_arguments(int count, char *arguments[])
 			good = equals[1] == '/' && keep(&state_folder, equals + 1);
 		} else if (length == 3 && memcmp(arguments[i], "shm", 3) == 0) {
 			good = equals[1] == '/' && equals[2] && parses("TRANSPCKPT_SHM", equals + 1) && keep(&shm_folder, equals + 1);
+		} else if (length == 4 && memcmp(arguments[i], "stay", 4) == 0) {
+			good = take_seconds(equals + 1);
 		} else if (length) {
 			good = take_setting(arguments[i], length, equals + 1);
 		}
 		if (!good)
-			slurm_error("transpckpt: '%s' in plugstack.conf is not default=on|off, state=FOLDER, shm=FOLDER or SETTING=VALUE with "
+			slurm_error("transpckpt: '%s' in plugstack.conf is not default=on|off, state=FOLDER, shm=FOLDER, stay=SECONDS or SETTING=VALUE with "
 				    "a value that the setting has; ignored", arguments[i]);
 	}
 }

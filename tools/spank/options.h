@@ -15,6 +15,11 @@ const char *options_state_folder(void);
 /* That of the user's memory tier in the folder of plugstack.conf's shm=. False: there is none. */
 bool options_shm_folder(uid_t uid, char path[static PATH_MAX]);
 
+/* plugstack.conf's agent=, or NULL. */
+const char *options_agent(void);
+/* How many seconds an agent may stay behind the end of its job. */
+unsigned options_stay_sec(void);
+
 /* Takes plugstack.conf's arguments; each bad one is a line and is left out. */
 void options_take_arguments(int count, char *arguments[]);
 /* To be called from slurm_spank_init(). */

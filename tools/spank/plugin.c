@@ -12,6 +12,7 @@ SPANK_PLUGIN(transpckpt, 1)
 #include "tools/spank/epilog.h"
 #include "tools/spank/options.h"
 #include "tools/spank/private.h"
+#include "tools/spank/record.h"
 #include "tools/spank/task.h"
 
 int slurm_spank_init(spank_t spank, int count, char *arguments[])
@@ -20,7 +21,7 @@ int slurm_spank_init(spank_t spank, int count, char *arguments[])
 
 	options_take_arguments(count, arguments);
 	if (context == S_CTX_SLURMD)
-		agent_note_slurmd();
+		record_slurmd();
 	if (context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR || context == S_CTX_REMOTE)
 		return options_register(spank) && context != S_CTX_REMOTE ? -1 : 0;
 	return 0;

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <limits.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -21,10 +20,11 @@
 
 #include <linux/mount.h>
 
-#include "runtime/base/settings.h"
-#include "tools/spank/agent.h"
+#include "runtime/wire/reach.h"
+#include "tools/spank/place.h"
+#include "tools/spank/user.h"
 
-enum { MOUNT_SEC = 10, MOUNTS_BYTES = 1 << 20 };
+enum { MOUNT_MS = 10000, OPEN_MS = 3000, LOCK_MS = 3000, MOUNTS_BYTES = 1 << 20 };
 
 /* ---- the user's folder -------------------------------------------------------------------- */
 
@@ -42,24 +42,40 @@ static void make_folders(const char *path)
 	(void)mkdir(part, 0700);
 }
 
-/* Opens the folder with the rights of the user's alone. -errno where it is not the user's own. */
-static int open_folder(const char *path, bool make, uid_t uid, gid_t gid)
-{
-	struct stat found;
-	int fd = -1, rc = 0;
+struct folder {
+	const char *path;
+	const char *agent; /* of its socket below that; NULL: the folder is made where it is missing */
+};
 
-	if (setegid(gid) || seteuid(uid))
-		return -errno;
-	if (make)
-		make_folders(path);
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &found))
+/* As the user. Without the agent there is nothing to be had there, and what is in the job should not be hidden. */
+static int open_folder(void *argument, void *answer)
+{
+	const struct folder *folder = argument;
+	struct stat socket;
+	int fd;
+
+	(void)answer;
+	if (!folder->agent)
+		make_folders(folder->path);
+	fd = open(folder->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd >= 0 && (!folder->agent || fstatat(fd, folder->agent, &socket, AT_SYMLINK_NOFOLLOW) == 0))
+		return fd;
+	return -errno;
+}
+
+/* A folder of the user's own: its descriptor, or -errno. */
+static int take_folder(const struct user *user, const char *path, const char *agent, struct stat *found)
+{
+	struct folder folder = {path, agent};
+	int fd = user_run(user, open_folder, &folder, NULL, 0, OPEN_MS), rc = 0;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, found))
 		rc = -errno;
-	else if (found.st_uid != uid)
+	else if (!S_ISDIR(found->st_mode) || found->st_uid != user->uid)
 		rc = -EPERM;
-	if (seteuid(0) || setegid(0))
-		rc = -errno;
-	if (rc && fd >= 0)
+	if (rc)
 		close(fd);
 	return rc ? rc : fd;
 }
@@ -104,33 +120,42 @@ static bool spreads(int folder)
 	return shared;
 }
 
-/* In a child. `job`: its agent's folder in that. 0, or an errno. */
-static int mount_tier(int outside, int inside, const char *path, const char *job, uid_t uid, gid_t gid)
+/* Tasks of a step come at the same time; the user may hold the lock, too. */
+static int lock_folder(int folder)
 {
-	char socket[TPCK_SETTINGS_JOB_MAX + 16];
-	int from, to, tree, rc;
+	uint64_t until = user_now_ms() + LOCK_MS;
+
+	while (flock(folder, LOCK_EX | LOCK_NB)) {
+		if (errno != EWOULDBLOCK || user_now_ms() > until)
+			return -errno;
+		tpck_reach_pause(5);
+	}
+	return 0;
+}
+
+/* In a child, by descriptors that the user's own rights have opened. 0, or an errno. */
+static int mount_tier(int outside, int inside, const struct place *place, const struct user *user)
+{
+	char socket[sizeof place->job + 16];
+	int from, to, tree, rc, locked;
 	struct stat ours, theirs;
 
-	alarm(MOUNT_SEC);
-	if (setgroups(0, NULL) || setns(outside, CLONE_NEWNS))
+	if (setns(outside, CLONE_NEWNS))
 		return errno;
-	from = open_folder(path, false, uid, gid);
+	snprintf(socket, sizeof socket, "%s/agent.sock", place->job);
+	from = take_folder(user, place->tier, socket, &ours);
 	if (from < 0)
 		return -from;
-	/* Without the agent's there is nothing to be had there, and what is in the job should not be hidden. */
-	snprintf(socket, sizeof socket, "%.*s/agent.sock", TPCK_SETTINGS_JOB_MAX, job);
-	if (fstatat(from, socket, &ours, AT_SYMLINK_NOFOLLOW))
-		return errno;
 	tree = (int)syscall(SYS_open_tree, from, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
 	rc = errno;
-	/* Tasks of a step come at the same time. */
-	if (flock(from, LOCK_EX) || setns(inside, CLONE_NEWNS))
+	locked = lock_folder(from);
+	if (locked)
+		return -locked;
+	if (setns(inside, CLONE_NEWNS))
 		return errno;
-	to = open_folder(path, true, uid, gid);
+	to = take_folder(user, place->tier, NULL, &theirs);
 	if (to < 0)
 		return -to;
-	if (fstat(from, &ours) || fstat(to, &theirs))
-		return errno;
 	if (ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino)
 		return 0;
 	if (tree < 0 || spreads(to))
@@ -195,13 +220,13 @@ static bool add_other(char *const *these, char *const *those, char *list, size_t
 }
 
 /* The agent would put a file of /tmp into the node's. */
-static void leave_files(spank_t spank, const struct tpck_settings *settings, long above)
+static void leave_files(spank_t spank, const struct place *place, long above)
 {
 	char *ours = malloc(MOUNTS_BYTES), *theirs = malloc(MOUNTS_BYTES), **here = NULL, **there = NULL;
 	char list[TPCK_SETTING_TEXT_MAX];
 	bool known = false;
 
-	snprintf(list, sizeof list, "%s", settings->files_except);
+	snprintf(list, sizeof list, "%s", place->files_except);
 	if (ours && theirs && read_mounts(getpid(), ours) && read_mounts(above, theirs)) {
 		here = list_mounts(ours);
 		there = list_mounts(theirs);
@@ -230,33 +255,42 @@ static int open_namespace(long pid, struct stat *status)
 	return fd;
 }
 
+/* 0, or the errno of what went wrong. */
+static int mount_within(int outside, int inside, const struct place *place, const struct user *user)
+{
+	uint64_t until = user_now_ms() + MOUNT_MS;
+	pid_t child = fork(), done;
+	int status = 0;
+
+	if (child == 0)
+		_exit(mount_tier(outside, inside, place, user));
+	if (child < 0)
+		return errno;
+	while ((done = waitpid(child, &status, WNOHANG)) == 0 && user_now_ms() < until)
+		tpck_reach_pause(1);
+	if (done == 0)
+		user_end(child);
+	return done == child && WIFEXITED(status) ? WEXITSTATUS(status) : ETIMEDOUT;
+}
+
 static void enter(spank_t spank, int outside, int inside)
 {
-	struct tpck_settings settings;
-	char folder[PATH_MAX];
-	int status = 0;
-	pid_t pid;
-	uid_t uid;
-	gid_t gid;
+	struct user user;
+	struct place place;
+	int rc = user_of(spank, &user);
 
-	if (agent_settings(spank, &settings) || settings.disable || spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS ||
-	    spank_get_item(spank, S_JOB_GID, &gid) != ESPANK_SUCCESS)
+	if (!rc)
+		rc = place_find(spank, &user, &place);
+	if (rc)
+		slurm_error("transpckpt: this job has mounts of its own, and its settings cannot be read (%s): snapshots in memory go with the job",
+			    strerror(-rc));
+	if (rc || place.disabled)
 		return;
-	tpck_settings_job_clean(settings.job);
-	leave_files(spank, &settings, getppid());
-	/* A link in the user's folder may be read, or made. */
-	if (setegid(gid) || seteuid(uid))
-		return;
-	agent_tier(spank, &settings, uid, folder);
-	if (seteuid(0) || setegid(0))
-		return;
-	pid = fork();
-	if (pid == 0)
-		_exit(mount_tier(outside, inside, folder, settings.job, uid, gid));
-	if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
+	leave_files(spank, &place, getppid());
+	rc = mount_within(outside, inside, &place, &user);
+	if (rc)
 		slurm_error("transpckpt: this job has mounts of its own, and %s of the node cannot be mounted there (%s): snapshots in memory go with the "
-			    "job. shm=FOLDER in plugstack.conf, a tmpfs that all jobs see, keeps them", folder,
-			    WIFEXITED(status) ? strerror(WEXITSTATUS(status)) : "it takes too long");
+			    "job. shm=FOLDER in plugstack.conf, a tmpfs that all jobs see, keeps them", place.tier, strerror(rc));
 }
 
 void private_enter(spank_t spank)
