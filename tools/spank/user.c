@@ -8,6 +8,7 @@
 #include <grp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -144,6 +145,7 @@ int user_run(const struct user *user, user_work *work, void *argument, void *ans
 	uint64_t until = user_now_ms() + limit_ms, now;
 	struct pollfd wait = {.events = POLLIN};
 	int ends[2], rc = 0;
+	bool heard = false;
 	pid_t child;
 
 	if (!parcel)
@@ -158,10 +160,9 @@ int user_run(const struct user *user, user_work *work, void *argument, void *ans
 	rc = child < 0 ? -errno : -ETIMEDOUT;
 	close(ends[1]);
 	wait.fd = ends[0];
-	for (now = user_now_ms(); child > 0 && rc == -ETIMEDOUT && now < until; now = user_now_ms()) {
-		int got = poll(&wait, 1, (int)(until - now));
-
-		if (got > 0)
+	for (now = user_now_ms(); child > 0 && !heard && now < until; now = user_now_ms()) {
+		heard = poll(&wait, 1, (int)(until - now)) > 0;
+		if (heard)
 			rc = hear(ends[0], parcel, size);
 	}
 	if (child > 0)
