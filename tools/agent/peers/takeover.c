@@ -19,6 +19,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/door.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
 #include "runtime/store/replace.h"
@@ -287,15 +288,26 @@ static int fence(uint32_t table, uint64_t order, struct tpck_error *err)
 	return tpck_file_write(path, text, strlen(text), TPCK_FILE_DURABLE, err);
 }
 
-/* Or NULL. */
+/* NULL: it cannot be read, or is not the user's own, as where somebody has renamed the job's folder. */
 static char *read_folders(const char *mark)
 {
-	char *text, *folders;
+	int fd = tpck_door_read(AT_FDCWD, mark);
+	char *text = NULL, *folders = NULL;
+	struct stat found;
+	ssize_t got = -1;
 
-	if (tpck_file_read(mark, OWED_MARK_MAX, &text, NULL, NULL))
+	if (fd < 0)
 		return NULL;
-	folders = strdup(owed_mark_folders(text));
+	if (!fstat(fd, &found) && found.st_uid == geteuid() && !(found.st_mode & 022) && found.st_size <= OWED_MARK_MAX)
+		text = malloc((size_t)found.st_size + 1);
+	if (text)
+		got = pread(fd, text, (size_t)found.st_size, 0);
+	if (got >= 0) {
+		text[got] = '\0';
+		folders = strdup(owed_mark_folders(text));
+	}
 	free(text);
+	close(fd);
 	return folders;
 }
 
