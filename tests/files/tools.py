@@ -5,11 +5,12 @@
 Programs that are here do their work on checkpoints; for all others a program that writes one has their name."""
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import Checks, Place, run_tests
+from place import WAIT_SEC, Checks, Place, run_tests, stand_still, until
 
 # Left alone. What is done with a.pt, which is there, or makes one; None: by its name alone.
 TOOLS = {
@@ -86,38 +87,103 @@ def test_asked(checks):
         checks.ok(takes(place, "sh", ["sh", "-c", "echo checkpoint-3 > latest"])[0], "so is what says that others are whole")
 
 
-# Before a.pt is opened a while passes.
+# Each look at a.pt is told before and behind it, and what opens it waits until it may: by files in a folder that STEPS names.
 SLOW = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+static int concerns(const char *path)
+{
+	return path && strlen(path) >= 4 && strcmp(path + strlen(path) - 4, "a.pt") == 0;
+}
+static const char *in(const char *name)
+{
+	static char path[4096];
+	snprintf(path, sizeof path, "%s/%s", getenv("STEPS"), name);
+	return path;
+}
+static void tell(const char *path, const char *what)
+{
+	if (concerns(path))
+		syscall(SYS_close, syscall(SYS_openat, -100, in(what), 0101, 0600));
+}
 static void wait_for(const char *path)
 {
-	if (path && strlen(path) >= 4 && strcmp(path + strlen(path) - 4, "a.pt") == 0)
-		sleep(2);
+	while (concerns(path) && syscall(SYS_faccessat, -100, in("go"), F_OK))
+		usleep(1000);
 }
 #define OPEN(name) int name(const char *path, int flags, int mode) { wait_for(path); return ((int (*)(const char *, int, int))dlsym(RTLD_NEXT, #name))(path, flags, mode); }
 #define OPENAT(name) int name(int at, const char *path, int flags, int mode) { wait_for(path); return ((int (*)(int, const char *, int, int))dlsym(RTLD_NEXT, #name))(at, path, flags, mode); }
-OPEN(open) OPEN(open64) OPENAT(openat) OPENAT(openat64)
+#define LOOK(name, parameters, ...) int name parameters { int result; tell(path, "looking"); result = ((int (*) parameters)dlsym(RTLD_NEXT, #name))(__VA_ARGS__); tell(path, "looked"); return result; }
+OPEN(open) OPEN(open64) OPENAT(openat) OPENAT(openat64) OPEN(__open_2) OPEN(__open64_2) OPENAT(__openat_2) OPENAT(__openat64_2)
+LOOK(stat, (const char *path, void *found), path, found) LOOK(stat64, (const char *path, void *found), path, found)
+LOOK(lstat, (const char *path, void *found), path, found) LOOK(lstat64, (const char *path, void *found), path, found)
+LOOK(fstatat, (int at, const char *path, void *found, int flags), at, path, found, flags)
+LOOK(fstatat64, (int at, const char *path, void *found, int flags), at, path, found, flags)
+LOOK(statx, (int at, const char *path, int flags, unsigned mask, void *found), at, path, flags, mask, found)
+LOOK(__xstat, (int version, const char *path, void *found), version, path, found) LOOK(__xstat64, (int version, const char *path, void *found), version, path, found)
+LOOK(__lxstat, (int version, const char *path, void *found), version, path, found) LOOK(__lxstat64, (int version, const char *path, void *found), version, path, found)
+LOOK(__fxstatat, (int version, int at, const char *path, void *found, int flags), version, at, path, found, flags)
+LOOK(__fxstatat64, (int version, int at, const char *path, void *found, int flags), version, at, path, found, flags)
+"""
+# From its second time on a file is written in memory.
+COPIES = """
+import os, sys
+def save(count):
+    with open("a.pt", "wb") as f: f.write(b"x" * count)
+    print("saved", flush=True)
+    sys.stdin.readline()
+save(90000)
+save(100000)
+os.environ["LD_PRELOAD"] = sys.argv[1] + ":" + os.environ["LD_PRELOAD"]
+os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
+def sleeps(pid):
+    """How often a process has given up the processor to wait for something."""
+    with open(f"/proc/{pid}/status", encoding="utf-8") as f:
+        return int(next(line for line in f if line.startswith("voluntary_ctxt_switches")).split()[1])
+
+
+def has_looked(steps, pid):
+    """The first look at the file has ended, or waits for the agent: time and again, where nothing else is to be waited for."""
+    slept = sleeps(pid)
+    return until(lambda: os.path.exists(os.path.join(steps, "looked")) or sleeps(pid) > slept + 3)
+
+
 def test_copied(checks):
-    """A file that was saved a moment ago, and comes to its path between two looks at it."""
+    """A file that was saved a moment ago, and comes to its path between two looks at it: the agent stands still until the first look has
+    been, or waits, and the file is not opened before it is at its path."""
     for tool in (["cp", "a.pt", "b.pt"], ["tar", "cf", "b.tar", "a.pt"], ["install", "a.pt", "b.pt"]):
         with Place() as place:
-            slow = os.path.join(place.root, "slow.so")
-            subprocess.run([*os.environ.get("CC", "cc").split(), "-x", "c", "-w", "-shared", "-fPIC", "-o", slow, "-", "-ldl"], input=SLOW, text=True, check=True)
-            # From its second time on a file is written in memory. The agent stands still until the copier has looked at the path once.
-            # From its second time on a file is written in memory. The agent stands still until the copier has looked at the path once.
-            save = ("import os, signal, subprocess, time; open('a.pt', 'wb').write(b'x' * 90000); time.sleep(0.3)\n"
-                    f"agent = int(open({os.path.join(place.shm, 'j', 'agent.lock')!r}).read())\n"
-                    "subprocess.Popen(['sh', '-c', f'sleep 0.7; kill -CONT {agent}']); os.kill(agent, signal.SIGSTOP)\n"
-                    "open('a.pt', 'wb').write(b'x' * 100000)\n"
-                    f"os.environ['LD_PRELOAD'] = {slow!r} + ':' + os.environ['LD_PRELOAD']; os.execvp({tool[0]!r}, {tool!r})")
-            done = subprocess.run([sys.executable, "-c", save], cwd=place.work, capture_output=True, text=True, check=False, env=place.environment, timeout=120)
-            checks.ok(done.returncode == 0 and not done.stderr, f"{tool[0]}: copies what was saved a moment ago", done.returncode, done.stderr)
+            slow, steps = os.path.join(place.root, "slow.so"), os.path.join(place.shm, "steps")
+            os.mkdir(steps)
+            subprocess.run([*os.environ.get("CC", "cc").split(), "-x", "c", "-w", "-shared", "-fPIC", "-fno-builtin", "-o", slow, "-", "-ldl"], input=SLOW, text=True, check=True)
+            place.environment["STEPS"] = steps
+            program = place.start(COPIES, slow, *tool, stderr=subprocess.PIPE)
+            program.stdout.readline()
+            until(lambda: not place.listed())  # pylint: disable=cell-var-from-loop
+            agent = place.agent_pid()
+            stand_still(agent)
+            program.stdin.write("\n")
+            program.stdin.flush()
+            program.stdout.readline()
+            pending = len(place.content("a.pt")) == 90000
+            program.stdin.write("\n")
+            program.stdin.flush()
+            looks = until(lambda: os.path.exists(os.path.join(steps, "looking"))) and has_looked(steps, program.pid)  # pylint: disable=cell-var-from-loop
+            os.kill(agent, signal.SIGCONT)
+            there = until(lambda: len(place.content("a.pt")) == 100000 and not place.listed())  # pylint: disable=cell-var-from-loop
+            with open(os.path.join(steps, "go"), "wb"):
+                pass
+            said = program.communicate(timeout=WAIT_SEC)[1]
+            checks.ok(pending and looks and there and program.returncode == 0 and not said, f"{tool[0]}: copies what was saved a moment ago", pending, looks, there,
+                      program.returncode, said)
 
 
 if __name__ == "__main__":
