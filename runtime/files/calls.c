@@ -373,8 +373,7 @@ static bool own_name(int fd, char *path)
 	return got > 0 && *path == '/';
 }
 
-/* The folder of a path: what names it, and its own name as the agent can open it. */
-static TPCK_FILES_SLOW bool folder_of(int folder, const char *path, struct stat *found, char *absolute, const char **name)
+TPCK_FILES_SLOW bool tpck_files_folder_of(int folder, const char *path, struct stat *found, char *absolute, const char **name)
 {
 	bool good;
 	int fd;
@@ -486,14 +485,14 @@ static TPCK_FILES_SLOW int link_later(int from_folder, const char *from, int to_
 	if (syscall(SYS_newfstatat, from_folder, from, &file, look))
 		return renames ? real_rename(from_folder, from, to_folder, to, replaces ? 0 : RENAME_NOREPLACE) : -1;
 	if (!S_ISREG(file.st_mode) ||
-	    !folder_of(to_folder, to, &to_parent, to_path, &to_name) || file.st_dev != to_parent.st_dev ||
+	    !tpck_files_folder_of(to_folder, to, &to_parent, to_path, &to_name) || file.st_dev != to_parent.st_dev ||
 	    tpck_rules_excepted(tpck_files_settings, to_path) || !may_change(to_path) ||
 	    (wanted == TPCK_WANTED_UNSURE && tpck_files_in_place_in(&to_parent)))
 		return -2;
 	exists = !syscall(SYS_newfstatat, to_folder, to, &there, AT_SYMLINK_NOFOLLOW);
 	if (exists && (S_ISDIR(there.st_mode) || there.st_ino == file.st_ino || to_parent.st_mode & S_ISVTX))
 		return -2;
-	if (renames && (!folder_of(from_folder, from, &from_parent, from_path, &from_name) || from_parent.st_mode & S_ISVTX ||
+	if (renames && (!tpck_files_folder_of(from_folder, from, &from_parent, from_path, &from_name) || from_parent.st_mode & S_ISVTX ||
 			!may_change(from_path)))
 		return -2;
 	if (!tpck_files_ready() || !(view = tpck_files_lock()))
@@ -686,7 +685,7 @@ static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 	const char *name;
 	int refusal;
 
-	if (!folder_of(folder, path, &parent, absolute, &name))
+	if (!tpck_files_folder_of(folder, path, &parent, absolute, &name))
 		return -2;
 	mine = may_change(absolute);
 	refusal = errno;
@@ -885,9 +884,9 @@ static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int
 	struct tpck_view *view;
 	bool left, moved = false;
 
-	if (flags & ~(unsigned)RENAME_NOREPLACE || !folder_of(from_folder, from, &from_parent, from_path, &from_name))
+	if (flags & ~(unsigned)RENAME_NOREPLACE || !tpck_files_folder_of(from_folder, from, &from_parent, from_path, &from_name))
 		return -2;
-	if (!folder_of(to_folder, to, &to_parent, to_path, &to_name) || tpck_rules_excepted(tpck_files_settings, to_path))
+	if (!tpck_files_folder_of(to_folder, to, &to_parent, to_path, &to_name) || tpck_rules_excepted(tpck_files_settings, to_path))
 		return -2;
 	if (from_parent.st_dev != to_parent.st_dev) {
 		errno = EXDEV;
@@ -904,8 +903,11 @@ static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int
 			errno = flags ? EEXIST : EISDIR;
 			return -1;
 		}
-		if (guarded(&to_parent, &there))
-			return -2;
+		/* Only who is somebody else's superior may. */
+		if (guarded(&to_parent, &there)) {
+			errno = flags ? EEXIST : EPERM;
+			return flags || geteuid() ? -1 : -2;
+		}
 		replaced = tpck_view_there_of(&there);
 	}
 	left = !syscall(SYS_newfstatat, from_folder, from, &there, AT_SYMLINK_NOFOLLOW);
@@ -937,34 +939,45 @@ static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int
 	return moved ? 0 : -2;
 }
 
-/* A folder has another name now: what is being written below it is to appear there. */
-static TPCK_FILES_SLOW void folder_moved(const char *from, const char *to)
+/* A folder has another name now: what is being written below it is to appear there. `exchanged`: what had that name has the folder's. */
+static TPCK_FILES_SLOW void folder_moved(const char *from, const char *to, bool exchanged)
 {
 	struct tpck_view *view = tpck_files_lock();
-	size_t length = strlen(from);
 
 	for (uint32_t i = 0; view && i < TPCK_VIEW_FOLDERS && view->folder[i].inode; i++) {
 		char *path = view->folder[i].path, rest[TPCK_VIEW_PATH];
+		const char *before = from, *after = to;
 
-		if (!view->folder[i].used || strncmp(path, from, length) != 0 || (path[length] && path[length] != '/'))
+		if (exchanged && strncmp(path, to, strlen(to)) == 0 && strchr("/", path[strlen(to)])) {
+			before = to;
+			after = from;
+		}
+		if (!view->folder[i].used || strncmp(path, before, strlen(before)) != 0 || !strchr("/", path[strlen(before)]))
 			continue;
-		strcpy(rest, path + length);
-		if (strlen(to) + strlen(rest) < TPCK_VIEW_PATH)
-			sprintf(path, "%s%s", to, rest);
+		strcpy(rest, path + strlen(before));
+		if (strlen(after) + strlen(rest) < TPCK_VIEW_PATH)
+			sprintf(path, "%s%s", after, rest);
 	}
 	if (view)
 		tpck_view_unlock(view);
 }
 
+static int open_folder(int folder, const char *path)
+{
+	return tpck_reach_high((int)syscall(SYS_openat, folder, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
+}
+
 /* One that may be a folder with files in it that are being written. */
-static TPCK_FILES_SLOW int rename_real(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+TPCK_FILES_SLOW int tpck_files_rename_real(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
 {
 	char before[TPCK_FILES_PATH], after[TPCK_FILES_PATH];
 	int fd, result, saved = errno;
 
-	if (tpck_files_idle() || !from || flags & RENAME_EXCHANGE)
+	if (tpck_files_idle() || !from)
 		return real_rename(from_folder, from, to_folder, to, flags);
-	fd = tpck_reach_high((int)syscall(SYS_openat, from_folder, from, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
+	fd = open_folder(from_folder, from);
+	if (fd < 0 && flags & RENAME_EXCHANGE && to)
+		fd = open_folder(to_folder, to);
 	errno = saved;
 	if (fd < 0)
 		return real_rename(from_folder, from, to_folder, to, flags);
@@ -973,7 +986,7 @@ static TPCK_FILES_SLOW int rename_real(int from_folder, const char *from, int to
 	result = real_rename(from_folder, from, to_folder, to, flags);
 	saved = errno;
 	if (!result && *before && own_name(fd, after))
-		folder_moved(before, after);
+		folder_moved(before, after, flags & RENAME_EXCHANGE);
 	syscall(SYS_close, fd);
 	errno = saved;
 	return result;
@@ -1071,12 +1084,16 @@ static int seen_rename(int from_folder, const char *from, int to_folder, const c
 	for (int tries = 0; tries < TRIES && !tpck_files_idle() && from && to; tries++) {
 		bool pending = is_pending(from_folder, from, false);
 
-		if (pending)
+		if (flags & RENAME_EXCHANGE)
+			result = tpck_files_exchange(from_folder, from, to_folder, to);
+		else if (pending)
 			result = rename_pending(from_folder, from, to_folder, to, flags);
 		else if (ends_in_slash(from))
 			result = -2;
 		else
 			result = rename_later(from_folder, from, to_folder, to, flags);
+		if (result == 1)
+			break;
 		if (result != -2) {
 			if (!result)
 				errno = saved;
@@ -1087,10 +1104,10 @@ static int seen_rename(int from_folder, const char *from, int to_folder, const c
 			errno = EIO;
 			return -1;
 		}
-		if (!pending)
+		if (!pending && !(flags & RENAME_EXCHANGE && is_pending(to_folder, to, false)))
 			break;
 	}
-	return rename_real(from_folder, from, to_folder, to, flags);
+	return tpck_files_rename_real(from_folder, from, to_folder, to, flags);
 }
 
 int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the parts of the file path: job.c (the table, the agent, start and end), wanted.c (which files), look.c (what
  * is at a path), peers.c (copies on other nodes), take.c (opening), verified.c (reading what was published), grow.c (writing more than there is room for),
- * learn.c (what turned out to be a checkpoint), rings.c (io_uring), in_place.c (what is changed in place), numbered.c (paths of descriptors), calls.c (the other calls on paths), descriptors.c, listing.c. */
+ * learn.c (what turned out to be a checkpoint), rings.c (io_uring), in_place.c (what is changed in place), numbered.c (paths of descriptors), exchange.c (two that change names), calls.c (the other calls on paths), descriptors.c, listing.c. */
 #ifndef TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 #define TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 
@@ -174,6 +174,17 @@ bool tpck_files_has_ring(bool unsure);
 bool tpck_files_in_ring(uint64_t serial);
 /* One more file is taken. */
 void tpck_files_taken(struct tpck_view *view);
+
+/* ---- calls.c ---- */
+/* The folder of a path: what names it, and its own name as the agent can open it, in TPCK_FILES_PATH bytes. False: there is none. */
+bool tpck_files_folder_of(int folder, const char *path, struct stat *found, char *absolute, const char **name);
+/* What is at its path, which may be a folder with files in it that are being written. */
+int tpck_files_rename_real(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
+
+/* ---- exchange.c ---- */
+/* Two names exchange what they have, one of which is being written still: 0, or -1 with errno. 1: the kernel is to be asked; -2: what is
+ * owed is to be at its path first. */
+int tpck_files_exchange(int from_folder, const char *from, int to_folder, const char *to);
 
 /* ---- numbered.c ---- */
 /* The descriptor that a path names (/proc/self/fd/7), if it writes a pending file; -1: it is no such path. */

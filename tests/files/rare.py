@@ -371,8 +371,90 @@ def names(checks):
         checks.ok(place.content("a.pt") == b"saved" * 100 and place.listing() == other.listing(), "all is there in the end", place.listing())
 
 
+# Files that are open still change places with others: beside their targets, in memory, over an old one; with what is there, with a folder, with
+# each other, with themselves.
+EXCHANGES = CALLS + """
+def look():
+    return [(n, open(n, "rb").read() if os.path.isfile(n) else sorted(os.listdir(n))) for n in sorted(os.listdir("."))]
+def begin(name, data):
+    f = open(name, "wb", buffering=0)
+    f.write(data)
+    return f
+save("m-0.pt")
+step("first")
+cases = [(one, other, way) for one in ("n.pt", "m-1.pt", "old.pt") for other in ("real.pt", "real", "d", "d/", "d/in.pt", "o.pt", "m-2.pt", "none.pt", "none/x.pt", one) for way in (0, 1)]
+for number, (one, other, way) in enumerate(cases):
+    os.mkdir("c")
+    os.chdir("c")
+    os.mkdir("d")
+    for name in ("m-0.pt", "old.pt", "real.pt", "real", "d/in.pt"): save(name, name.encode())
+    before = open("d/before.pt", "wb", buffering=0)
+    before.write(b"before")
+    f = begin(one, b"1" * 10)
+    g = begin(other, b"2" * 20) if other in ("o.pt", "m-2.pt") else None
+    print(one, other, way, flush=True)
+    call("renameat2", AT, (one, other)[way].encode(), AT, (other, one)[way].encode(), 2)
+    print(look(), flush=True)
+    f.write(b"more")
+    for file in (f, g, before):
+        if file: file.close()
+    print(look(), flush=True)
+    os.chdir("..")
+    os.rename("c", f"c-{number}")
+step("done")
+"""
+
+
+def tree(place):
+    """All that is there for everybody."""
+    found = {}
+    for folder, _, files in os.walk(place.work):
+        for name in files:
+            path = os.path.relpath(os.path.join(folder, name), place.work)
+            found[path] = place.content(path)
+    return found
+
+
+def exchanges(checks):
+    with Place() as place, Place() as other:
+        program, plain = place.start(EXCHANGES), other.start(EXCHANGES, preload=False)
+        for process in (program, plain):
+            told(process, "first")
+        until(lambda: not place.listed())
+        go(program)
+        go(plain)
+        want, got = said(plain, "done"), said(program, "done")
+        checks.ok(want == got and len(want) > 200, f"files that are open still change places with others: {len(want)} lines", *differences(want, got))
+        for process in (program, plain):
+            end(process)
+        until(lambda: not place.listed())
+        want, got = tree(other), tree(place)
+        checks.ok(want == got, "and are where they are without the library", *sorted(name for name in want.keys() | got.keys() if want.get(name) != got.get(name)))
+    with Place() as place:
+        program = place.start(EXCHANGED)
+        while program.stdout.readline().strip() != "exchanged":
+            pass
+        early = place.content("new.pt"), place.content("real.pt")
+        program.kill()
+        program.communicate()
+        until(lambda: not place.listed())
+        checks.ok(early == (b"real", None) and place.listing() == ["new.pt"] and place.content("new.pt") == b"real",
+                  "others see what is whole by its new name, and nothing of the other when its process is killed", early, place.listing())
+
+
+# What others see meanwhile.
+EXCHANGED = CALLS + """
+save("real.pt", b"real")
+f = open("new.pt", "wb", buffering=0)
+f.write(b"new")
+assert not call("renameat2", AT, b"new.pt", AT, b"real.pt", 2)
+assert open("real.pt", "rb").read() == b"new"
+step("exchanged")
+"""
+
+
 def main():
-    run_tests(Checks(), [names, numbered, blocks, runs, roots, places])
+    run_tests(Checks(), [names, numbered, blocks, runs, roots, places, exchanges])
 
 
 if __name__ == "__main__":
