@@ -85,6 +85,16 @@ static __attribute__((noinline)) void sweep(struct tpck_view *view)
 	tpck_files_revive();
 }
 
+/* Who began with another root than the job's first process has, as a child of chroot(1), or a container that shares the memory tier. */
+static TPCK_AT_START bool has_another_root(struct tpck_view *view)
+{
+	if (tpck_view_has_root(view))
+		return false;
+	tpck_files_leave_root();
+	tpck_log_info("this process has another root folder than job %s began with: its files are written as ever", who.job);
+	return true;
+}
+
 TPCK_AT_START void tpck_files_start(const struct tpck_settings *settings, const char *job, const char *library, const char *start_folder)
 {
 	char shm[TPCK_SETTING_TEXT_MAX + 16];
@@ -115,6 +125,10 @@ TPCK_AT_START void tpck_files_start(const struct tpck_settings *settings, const 
 	/* What others of the job have pending is seen from the first call on. */
 	if (tpck_view_map(tpck_files_folder, false, &view))
 		return;
+	if (has_another_root(view)) {
+		tpck_view_unmap(view);
+		return;
+	}
 	atomic_store(&tpck_files_view, view);
 	if (!tpck_files_idle())
 		sweep(view);
@@ -254,7 +268,7 @@ bool tpck_files_no_table(void)
 	if (!syscall(SYS_faccessat, AT_FDCWD, table, F_OK) && !pthread_mutex_lock(&joining)) {
 		old = atomic_load(&tpck_files_view);
 		if ((!old || old->ended) && !tpck_view_map(tpck_files_folder, false, &view)) {
-			if (view->ended)
+			if (view->ended || has_another_root(view))
 				tpck_view_unmap(view);
 			else
 				atomic_store(&tpck_files_view, view); /* others may be looking into the old one */
@@ -295,11 +309,19 @@ static struct tpck_view *ready(bool learning)
 		if (!view || view->ended) {
 			/* Others may be looking into the old one: it stays mapped. */
 			rc = tpck_view_map(tpck_files_folder, true, &mapped);
-			if (!rc)
+			if (!rc && has_another_root(mapped)) {
+				tpck_view_unmap(mapped);
+				mapped = NULL;
+			}
+			if (!rc && mapped)
 				atomic_store(&tpck_files_view, mapped);
 			view = mapped;
 		}
 		pthread_mutex_unlock(&joining);
+		if (!rc && !view) {
+			errno = saved;
+			return NULL;
+		}
 	}
 	if (rc == -EPERM)
 		refused(&err);

@@ -31,6 +31,7 @@ static int set_up(struct tpck_view *view)
 {
 	pthread_mutexattr_t kind;
 	uint32_t begin = 0;
+	struct stat root;
 	int rc;
 
 	rc = pthread_mutexattr_init(&kind);
@@ -43,6 +44,10 @@ static int set_up(struct tpck_view *view)
 	rc = pthread_mutex_init(&view->lock, &kind);
 	pthread_mutexattr_destroy(&kind);
 	view->version = TPCK_WIRE_VERSION;
+	if (!syscall(SYS_newfstatat, AT_FDCWD, "/", &root, 0)) {
+		view->root_device = root.st_dev;
+		view->root_inode = root.st_ino;
+	}
 	/* Parts of other jobs may lie in the same folder: their names must not be ours. */
 	if (syscall(SYS_getrandom, &begin, sizeof begin, 0) != sizeof begin)
 		begin = (uint32_t)tpck_clock_monotonic_ns() ^ (uint32_t)syscall(SYS_getpid);
@@ -178,6 +183,13 @@ TPCK_AT_START int tpck_view_map(const char *job_folder, bool make, struct tpck_v
 void tpck_view_unmap(struct tpck_view *view)
 {
 	munmap(view, sizeof *view);
+}
+
+bool tpck_view_has_root(const struct tpck_view *view)
+{
+	struct stat root;
+
+	return !view->root_inode || syscall(SYS_newfstatat, AT_FDCWD, "/", &root, 0) || (root.st_dev == view->root_device && root.st_ino == view->root_inode);
 }
 
 /* ---- the lock --------------------------------------------------------------------------------- */

@@ -172,6 +172,7 @@ struct tpck_view {
 	_Atomic uint64_t replicated; /* what is owed up to this order has its copies */
 	_Atomic int32_t ring;        /* a process that had files open for writing and had a ring (io_uring), the last one that was seen */
 	_Atomic uint64_t awaited;    /* somebody waits, or has waited, for what is owed up to this order */
+	uint64_t root_device, root_inode; /* the root folder of who made the table, in which all paths here are names; 0: not known */
 	/* The first unused one is taken: behind one that never was (no inode, no serial) there is none, nor are there pages of memory. */
 	struct tpck_view_folder folder[TPCK_VIEW_FOLDERS];
 	struct tpck_view_entry entry[TPCK_VIEW_ENTRIES];
@@ -180,6 +181,8 @@ struct tpck_view {
 /* Maps SHM/JOB/files/table, made where `make`. 0, -ENOENT where it is not there, or -errno. */
 int tpck_view_map(const char *job_folder, bool make, struct tpck_view **view);
 void tpck_view_unmap(struct tpck_view *view);
+/* Whether this process has the root folder that paths in the table are names in. */
+bool tpck_view_has_root(const struct tpck_view *view);
 
 /* False: the table cannot be used any more, or this thread has it locked and is in a signal's handler. */
 bool tpck_view_lock(struct tpck_view *view);

@@ -284,6 +284,50 @@ def roots(checks):
                   "what was saved before is at its path", place.listing())
 
 
+# A program with another root is started by one that has files of the job: whatever it is run by, it has the library, the agent and the memory
+# tier, and its paths are no names for the agent.
+JAILED = STEPS + """
+import ctypes, subprocess
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.unshare(0x20000) or libc.mount(b"none", b"/", None, 0x44000, None): print("none", ctypes.get_errno(), flush=True)
+jail = os.path.abspath("jail")
+for folder in sys.argv[2:]:
+    if not os.path.isdir(folder): continue
+    os.makedirs(jail + folder, exist_ok=True)
+    if libc.mount(folder.encode(), (jail + folder).encode(), None, 0x5000, None): print("none", ctypes.get_errno(), flush=True)
+os.makedirs("jail/w/step-1")
+open("jail/w/old.pt", "wb").write(b"old")
+open("first.pt", "wb").write(b"first")
+step("first")
+SAVES = "import os; open('/w/new.pt', 'wb').write(b'new'); open('/w/old.pt', 'wb').write(b'newer'); open('/w/step-1/any', 'wb').write(b'any'); os.rename('/w/new.pt', '/w/last.pt'); print(sorted(os.listdir('/w')))"
+print(subprocess.run(["chroot", jail, sys.argv[1], "-c", SAVES], capture_output=True, text=True), flush=True)
+step("saved")
+"""
+
+
+def jailed(checks):
+    if os.geteuid():
+        print("# jailed: needs root")
+        return
+    with Place(TRANSPCKPT_LOG="info") as place:
+        folders = dict.fromkeys(["/usr", "/bin", "/lib", "/lib64", "/proc", "/dev", os.path.dirname(place.agent), os.path.realpath(sys.prefix)])
+        program = place.start(JAILED, os.path.realpath(sys.executable), *folders)
+        line = program.stdout.readline().strip()
+        if line != "first":
+            print(f"# jailed: mounts are not allowed: {line}")
+            program.kill()
+            return
+        until(lambda: not place.listed())
+        go(program)
+        ran, *_ = said(program, "saved")
+        until(lambda: not place.listed())
+        got = {name: place.content(f"jail/w/{name}") for name in ("last.pt", "new.pt", "old.pt", "step-1/any")}
+        checks.ok("returncode=0" in ran and "['last.pt', 'old.pt', 'step-1']" in ran and "has another root folder" in ran and
+                  got == {"last.pt": b"new", "new.pt": None, "old.pt": b"newer", "step-1/any": b"any"},
+                  "what a program saves that was started with another root is at its paths", ran, got, place.log()[-500:])
+        end(program)
+
+
 # Where a file will be: its one name, and its file system; the second file of a name is in memory.
 PLACES = CALLS + """
 libc.realpath.restype = libc.canonicalize_file_name.restype = libc.__realpath_chk.restype = ctypes.c_char_p
@@ -454,7 +498,7 @@ step("exchanged")
 
 
 def main():
-    run_tests(Checks(), [names, numbered, blocks, runs, roots, places, exchanges])
+    run_tests(Checks(), [names, numbered, blocks, runs, roots, jailed, places, exchanges])
 
 
 if __name__ == "__main__":

@@ -199,7 +199,7 @@ MADE_THROUGH_LINKS = {
 BEHIND_THE_DOOR = {"runtime/wire/view.c": r"AT_FDCWD|\bopen\s*\(|\bmkdir\s*\(", "runtime/store/durable_tier.c": r"\b(open|mkdir|stat|unlink|rename|opendir)\s*\(",
                    "runtime/store/history.c": r"\b(open|mkdir|stat|lstat|unlink|rename|tpck_file_write)\s*\(", "runtime/engine/attach.c": r"AT_FDCWD, engine->keep",
                    "tools/agent/stash.c": r"\b(open|mkdir|stat|unlink|rename|statvfs|tpck_folder_sync)\s*\("}
-BEHIND_THE_DOOR_ALLOWED = re.compile(r"tpck_door_open\(AT_FDCWD|SYS_openat, AT_FDCWD, path, O_RDONLY \| O_CLOEXEC, 0\)|SYS_unlinkat, AT_FDCWD, (bytes|synced)|\{AT_FDCWD, 0\}")
+BEHIND_THE_DOOR_ALLOWED = re.compile(r"tpck_door_open\(AT_FDCWD|SYS_openat, AT_FDCWD, path, O_RDONLY \| O_CLOEXEC, 0\)|SYS_unlinkat, AT_FDCWD, (bytes|synced)|\{AT_FDCWD, 0\}|SYS_newfstatat, AT_FDCWD, .{1,4}, &root, 0")
 
 
 def rule_nothing_of_ours_is_made_through_a_link():
