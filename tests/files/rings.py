@@ -5,6 +5,7 @@
 them is left. What a program says of its saves it says by tests/files/ring.c, step by step."""
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -334,8 +335,61 @@ def told(checks):
         checks.ok(until(lambda: "uses io_uring" in place.log(), SOON_SEC), "the agent says it of one that comes while a file is open", place.log())
 
 
+class Fuse(Place):
+    """The folder of work is on FUSE, of which the kernel gives no leases."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        behind = os.path.join(self.root, "behind")
+        os.makedirs(behind)
+        subprocess.run(["bindfs", behind, self.work], check=True, capture_output=True)
+
+    def __exit__(self, *what):
+        self.kill_agent()
+        subprocess.run(["umount", "-l", self.work], check=False)
+        super().__exit__(*what)
+
+
+def on_fuse(checks):
+    """Who has files registered is asked for by the ring's own list; each kind of file: beside its target, and in memory."""
+    if not shutil.which("bindfs") or not os.access("/dev/fuse", os.W_OK) or os.geteuid():
+        print("# on_fuse: needs root, bindfs and /dev/fuse")
+        return
+    for end_of, where, settings in (("pt", "memory", {}), ("dat", "disk", {"TRANSPCKPT_FILES": "*"})):
+        with Fuse(**settings) as place, Ring(place) as ring:
+            ring.step("close", ring.save(f"a-1.{end_of}", 2, "x"))
+            without = there(place, f"a-1.{end_of}", whole("x", 2))
+            ring.step("ring")
+            fd = ring.save(f"a-2.{end_of}", 1, "n")
+            row = place.listed()
+            ring.step("close", fd)
+            beside = there(place, f"a-2.{end_of}", whole("n", 1))
+            checks.ok(without and beside and row[0]["where"] == where, f"FUSE, {where}: a file of a process that has a ring is closed as ever", without, beside, row)
+        for after in ("is killed", "unregisters it", "ends"):
+            with Fuse(**settings) as place, Ring(place) as ring:
+                with open(place.path(f"a-2.{end_of}"), "wb") as f:
+                    f.write(b"old")
+                ring.step("ring")
+                fd = ring.save(f"a-2.{end_of}", 1, "n")
+                ring.step("register", fd)
+                ring.step("close", fd)
+                ring.step("put", 11, ord("n"), PIECE)
+                held = stays(place, f"a-2.{end_of}", b"old", HELD_SEC if after == "is killed" else MOMENT_SEC)
+                ring.step("put", 12, ord("n"), 12 * PIECE)
+                if after == "is killed":
+                    ring.kill()
+                    until(lambda: not place.listed(), SOON_SEC)  # pylint: disable=cell-var-from-loop
+                elif after == "ends":
+                    ring.end()
+                else:
+                    ring.step("unregister")
+                got = there(place, f"a-2.{end_of}", b"old" if after == "is killed" else whole("n", 24))
+                checks.ok(held and got, f"FUSE, {where}: registered, and closed: it is not closed; its process {after}", held, len(place.content(f"a-2.{end_of}")),
+                          place.listed(), ring.said(), place.log()[-300:])
+
+
 def main():
-    run_tests(Checks(), [closed, in_order, still_open, registered, killed, slow_end, locked, empty, told])
+    run_tests(Checks(), [closed, in_order, still_open, registered, killed, slow_end, locked, empty, told, on_fuse])
 
 
 if __name__ == "__main__":
