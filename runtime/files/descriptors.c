@@ -218,18 +218,22 @@ void tpck_files_release_unseen(void)
 
 /* ---- the count of who writes ------------------------------------------------------------------ */
 
-/* The last one is gone: its size is what the next one of its name may have. */
-static void whole_now(struct tpck_view *view, struct tpck_view_entry *entry)
+/* The last one is gone: its size, if it is known, is what the next one of its name may have. */
+static void whole_now(struct tpck_view *view, struct tpck_view_entry *entry, int64_t bytes)
 {
 	char path[TPCK_FILES_PATH];
 	struct stat found;
 
-	tpck_view_bytes(view, entry, tpck_files_folder, path, sizeof path);
-	if (!syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW)) {
-		tpck_view_size_note(view, entry->pattern, (uint64_t)found.st_size);
+	if (bytes < 0) {
+		tpck_view_bytes(view, entry, tpck_files_folder, path, sizeof path);
+		if (!syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW))
+			bytes = found.st_size;
+	}
+	if (bytes >= 0) {
+		tpck_view_size_note(view, entry->pattern, (uint64_t)bytes);
 		if (entry->kind == TPCK_VIEW_MEMORY) {
-			view->memory_bytes += (uint64_t)found.st_size - entry->bytes;
-			entry->bytes = (uint64_t)found.st_size;
+			view->memory_bytes += (uint64_t)bytes - entry->bytes;
+			entry->bytes = (uint64_t)bytes;
 		}
 	}
 	tpck_view_close(view, entry);
@@ -256,11 +260,12 @@ static int held_up(const struct tpck_view *view, const struct tpck_view_entry *e
 	return 0;
 }
 
-/* Whether the kernel has it open for writing still, by whatever: EAGAIN; 0: nobody has; else it does not say. The lock is held: no
- * process of the job opens it just now. */
-static TPCK_FILES_SLOW int still_written(const struct tpck_view *view, const struct tpck_view_entry *entry)
+/* Whether the kernel has it open for writing still, by whatever: EAGAIN; 0: nobody has, and so many bytes are what it has; else it does
+ * not say. The lock is held: no process of the job opens it just now. */
+static TPCK_FILES_SLOW int still_written(const struct tpck_view *view, const struct tpck_view_entry *entry, int64_t *bytes)
 {
 	char path[TPCK_FILES_PATH];
+	struct stat found;
 	int error = 0, fd;
 
 	/* A network's have no leases. */
@@ -273,6 +278,8 @@ static TPCK_FILES_SLOW int still_written(const struct tpck_view *view, const str
 	/* Who would open it meanwhile waits for these few calls; the signal by which the kernel says so is one that nobody minds. */
 	if (syscall(SYS_fcntl, fd, F_SETSIG, SIGURG) || syscall(SYS_fcntl, fd, F_SETLEASE, F_RDLCK))
 		error = errno;
+	else if (!syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
+		*bytes = found.st_size;
 	syscall(SYS_close, fd);
 	return error;
 }
@@ -280,7 +287,7 @@ static TPCK_FILES_SLOW int still_written(const struct tpck_view *view, const str
 /* A descriptor of this process less. Its holder is to go if it has none left, unless a ring of the process may write the file still: that
  * is as a descriptor that is open, and the agent finds out when it has ended. A child of a fork who may is not waited for. Gives the
  * lock back and returns NULL where there is nothing more to be done. */
-static struct tpck_view_holder *one_less(struct tpck_view *view, uint64_t what, bool whole)
+static struct tpck_view_holder *one_less(struct tpck_view *view, uint64_t what, bool whole, int64_t *bytes)
 {
 	struct tpck_view_entry *entry = tpck_files_unpack(view, what);
 	struct tpck_view_holder *holder = entry ? tpck_view_holder_of(entry, tpck_files_pid(), 0) : NULL;
@@ -288,7 +295,7 @@ static struct tpck_view_holder *one_less(struct tpck_view *view, uint64_t what, 
 
 	if (holder && holder->count)
 		holder->count--;
-	if (holder && !holder->count && whole && entry->state == TPCK_VIEW_OPEN && (written = still_written(view, entry))) {
+	if (holder && !holder->count && whole && entry->state == TPCK_VIEW_OPEN && (written = still_written(view, entry, bytes))) {
 		holder->lingers = 1;
 		tpck_view_unlock(view);
 		if (tpck_files_has_ring(written != EAGAIN) || !tpck_view_lock(view))
@@ -313,11 +320,12 @@ static int release(uint64_t what, bool whole)
 	struct tpck_view_entry *entry;
 	int saved = errno, error = 0;
 	uint64_t order = 0, device = 0;
+	int64_t bytes = -1;
 	bool news = false;
 
 	if (!view || !tpck_view_lock(view))
 		return 0;
-	if (!one_less(view, what, whole)) {
+	if (!one_less(view, what, whole, &bytes)) {
 		errno = saved;
 		return 0;
 	}
@@ -329,7 +337,7 @@ static int release(uint64_t what, bool whole)
 		return 0;
 	}
 	if (!tpck_view_held(entry) && entry->state == TPCK_VIEW_OPEN) {
-		whole_now(view, entry);
+		whole_now(view, entry, bytes);
 		error = held_up(view, entry);
 		news = true;
 		if (entry->at_close) {

@@ -47,6 +47,10 @@ void tpck_files_settle_path(const char *path);
 /* Whether open() of this path may give another descriptor than the real one: streams must be made of it. */
 bool tpck_files_concerns(const char *path, int flags);
 int tpck_files_open(int folder, const char *path, int flags, mode_t mode);
+/* The same where the kernel had nothing by that name a moment ago, not even a link. */
+int tpck_files_open_new(int folder, const char *path, int flags, mode_t mode);
+/* Whether something may be pending by the last part of this path. */
+bool tpck_files_may_be_pending(const char *path);
 int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
 int tpck_files_unlink(int folder, const char *path, int flags);
 int tpck_files_mkdir(int folder, const char *path, mode_t mode);

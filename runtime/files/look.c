@@ -37,6 +37,13 @@ bool tpck_files_split(const char *path, char *parent, const char **name)
 	return true;
 }
 
+bool tpck_files_may_be_pending(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+
+	return !tpck_files_idle() && tpck_view_may_have(atomic_load(&tpck_files_view), tpck_view_name_hash(name, strlen(name)));
+}
+
 /* By the name itself. */
 static enum tpck_seen look_at(int folder, const char *path, struct tpck_pending *pending)
 {

@@ -16,7 +16,7 @@
 
 /* What is left free on the tmpfs, and what a file may turn out larger than the last one of its name. */
 #define SPARE_BYTES (256ull << 20)
-/* What is known of the control groups is that old at most, for files that are small. */
+/* What is known of the control groups, and of the tmpfs, is that old at most, for files that are small. */
 #define KNOWN_NS 100000000ull
 #define SMALL_BYTES (16ull << 20)
 
@@ -74,15 +74,28 @@ static bool groups_have(const struct tpck_view *view, uint64_t bytes)
 	return tpck_cgroup_has(&room, bytes + view->memory_bytes) || tpck_cgroup_has(&room, bytes + promised(view));
 }
 
-bool tpck_files_room_for(const struct tpck_view *view, uint64_t device, uint64_t bytes, uint64_t ready)
+/* Whether the tmpfs has so many bytes. Where it had many times what is small a moment ago it is not asked again. The lock is held, which
+ * also keeps what is static here. */
+static bool tmpfs_has(uint64_t bytes)
 {
-	uint64_t limit = tpck_files_settings->memory / 2, room, more = bytes > ready ? bytes - ready : 0;
+	static uint64_t room, known_ns;
+	uint64_t now = tpck_clock_monotonic_ns();
 	struct statfs shm;
 
-	if (tpck_files_failing(view, device) || view->memory_bytes + bytes > limit || syscall(SYS_statfs, tpck_files_folder, &shm))
+	if (known_ns && now - known_ns < KNOWN_NS && bytes < SMALL_BYTES && room / 4 > SMALL_BYTES + SPARE_BYTES)
+		return true;
+	if (syscall(SYS_statfs, tpck_files_folder, &shm))
 		return false;
+	known_ns = now;
 	room = (uint64_t)shm.f_bavail * (uint64_t)shm.f_frsize;
-	return room > more + bytes / 4 + SPARE_BYTES && groups_have(view, more);
+	return room > bytes + SPARE_BYTES;
+}
+
+bool tpck_files_room_for(const struct tpck_view *view, uint64_t device, uint64_t bytes, uint64_t ready)
+{
+	uint64_t limit = tpck_files_settings->memory / 2, more = bytes > ready ? bytes - ready : 0;
+
+	return !tpck_files_failing(view, device) && view->memory_bytes + bytes <= limit && tmpfs_has(more + bytes / 4) && groups_have(view, more);
 }
 
 /* Containers have 64 MiB unless they are told otherwise. */

@@ -11,7 +11,9 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/file_system.h"
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/reach.h"
@@ -49,7 +51,8 @@ static bool passes(int flags)
 /* ---- one that is taken ------------------------------------------------------------------------ */
 
 struct taking {
-	int folder;               /* O_PATH */
+	int folder;               /* O_PATH; -1: its name is known */
+	uint64_t free;            /* bytes that its disk had a moment ago, beyond those that stay free; 0: not known */
 	struct stat parent, there;
 	struct tpck_view_there seen; /* on the disk */
 	bool exists;
@@ -63,17 +66,92 @@ struct taking {
 	char path[TPCK_FILES_PATH]; /* the folder's own name, then where the bytes are */
 };
 
+/* Folders in which files were taken a moment ago. To find the kernel's name of one takes several calls, to see that it still has it one. */
+enum { KNOWN = 8 };
+#define KNOWN_NS 50000000ull
+static struct {
+	uint64_t device, inode, looked_ns, free;
+	bool remote;
+	char path[TPCK_FILES_PATH];
+} known[KNOWN] TPCK_LARGE;
+/* Who comes while another thread, or one of a process that has forked, is at them does without. */
+static _Atomic bool known_taken;
+
+static bool is_of(unsigned i, const struct stat *folder)
+{
+	return known[i].inode == folder->st_ino && known[i].device == folder->st_dev;
+}
+
+static unsigned place_of(const struct stat *folder)
+{
+	return (unsigned)((folder->st_ino * 0x9e3779b97f4a7c15ull ^ folder->st_dev) >> 32) % KNOWN;
+}
+
+static void remember_name(const struct taking *t)
+{
+	unsigned i = place_of(&t->parent);
+
+	if (atomic_exchange(&known_taken, true))
+		return;
+	if (!is_of(i, &t->parent) || strcmp(known[i].path, t->path) != 0) {
+		known[i].device = t->parent.st_dev;
+		known[i].inode = t->parent.st_ino;
+		known[i].looked_ns = 0;
+		strcpy(known[i].path, t->path);
+	}
+	atomic_store(&known_taken, false);
+}
+
+static void remember_room(const struct taking *t, uint64_t free)
+{
+	unsigned i = place_of(&t->parent);
+
+	if (atomic_exchange(&known_taken, true))
+		return;
+	if (is_of(i, &t->parent)) {
+		known[i].looked_ns = tpck_clock_monotonic_ns();
+		known[i].free = free;
+		known[i].remote = t->remote;
+	}
+	atomic_store(&known_taken, false);
+}
+
+/* The folder's name in t->path. False: it is not known. */
+static bool recall(struct taking *t)
+{
+	unsigned i = place_of(&t->parent);
+	bool found;
+
+	if (atomic_exchange(&known_taken, true))
+		return false;
+	found = is_of(i, &t->parent);
+	if (found)
+		strcpy(t->path, known[i].path);
+	if (found && known[i].looked_ns && tpck_clock_monotonic_ns() - known[i].looked_ns < KNOWN_NS) {
+		t->free = known[i].free;
+		t->remote = known[i].remote;
+	}
+	atomic_store(&known_taken, false);
+	return found;
+}
+
 /* Whether the disk has so many bytes; UINT64_MAX: as many as nobody knows yet. */
 static bool disk_has(struct taking *t, uint64_t bytes)
 {
 	struct statfs disk;
+	uint64_t room, least;
 
-	if (syscall(SYS_fstatfs, t->folder, &disk))
+	if (t->free && (bytes == UINT64_MAX || bytes + bytes / 4 < t->free / 2))
+		return true;
+	if (t->folder >= 0 ? syscall(SYS_fstatfs, t->folder, &disk) : syscall(SYS_statfs, t->path, &disk))
 		return true;
 	t->remote = tpck_file_system_by((uint32_t)disk.f_type).site;
 	/* Some file systems do not say. */
 	if (!disk.f_blocks)
 		return true;
+	room = (uint64_t)disk.f_bavail * (uint64_t)disk.f_bsize;
+	least = disk.f_blocks / 16 * (uint64_t)disk.f_bsize;
+	remember_room(t, room / 2 > least ? room - least : 0);
 	if (bytes == UINT64_MAX)
 		return disk.f_bavail > disk.f_blocks / 16;
 	return (uint64_t)disk.f_bavail * (uint64_t)disk.f_bsize > bytes + bytes / 4;
@@ -151,6 +229,7 @@ void tpck_files_keep_attributes(const char *from, int fd)
 	}
 }
 
+/* Of a folder whose name is known nothing is there to be kept. */
 static void keep_attributes(const struct taking *t, int fd)
 {
 	char from[TPCK_VIEW_NAME + 40];
@@ -256,26 +335,51 @@ static bool beside_in_place(const struct taking *t)
 	return true;
 }
 
+/* A new file in a folder whose name is known: t->path is that. False: all is to be looked at. */
+static bool is_new_in_known(struct taking *t, int folder, const char *path)
+{
+	struct stat named;
+
+	t->folder = -1;
+	return !syscall(SYS_newfstatat, folder, t->path, &t->parent, 0) && S_ISDIR(t->parent.st_mode) &&
+	       !syscall(SYS_faccessat, folder, t->path, W_OK | X_OK) && syscall(SYS_newfstatat, folder, path, &t->there, AT_SYMLINK_NOFOLLOW) &&
+	       errno == ENOENT && recall(t) && !syscall(SYS_newfstatat, AT_FDCWD, t->path, &named, AT_SYMLINK_NOFOLLOW) &&
+	       named.st_ino == t->parent.st_ino && named.st_dev == t->parent.st_dev;
+}
+
+/* `path` may be taken by what is there. The kernel's name of its folder is in t->path: the agent has another working folder. */
+static bool look_around(struct taking *t, int folder, const char *path, const struct tpck_pending *pending)
+{
+	char link[40];
+	ssize_t got;
+
+	if (!pending && is_new_in_known(t, folder, path))
+		return true;
+	if (!tpck_files_split(path, t->path, &t->name))
+		return false;
+	t->folder = tpck_reach_high(real_open(folder, t->path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
+	if (t->folder < 0)
+		return false;
+	snprintf(link, sizeof link, "/proc/self/fd/%d", t->folder);
+	got = syscall(SYS_readlink, link, t->path, sizeof t->path - 1);
+	t->path[got > 0 ? got : 0] = '\0';
+	if (got <= 0 || t->path[0] != '/' ||
+	    !tpck_rule_takes(tpck_rules_place(t->folder, t->name, pending && pending->kind == TPCK_VIEW_REMOVED, &t->parent, &t->there, &t->exists)))
+		return false;
+	remember_name(t);
+	return true;
+}
+
 /* `pending`: what the job sees there, or NULL. -1: it is not taken. */
 static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mode_t mode, const struct tpck_pending *pending, bool unsure)
 {
 	struct taking t = {.flags = flags, .mode = mode, .unsure = unsure};
 	int saved = errno, fd = -1;
-	char link[40];
-	ssize_t got;
 
+	t.folder = -1;
 	if (!tpck_files_split(path, t.path, &t.name))
 		return -1;
-	t.folder = tpck_reach_high(real_open(folder, t.path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
-	if (t.folder < 0)
-		return -1;
-	/* The kernel's name of the folder: the agent has another working folder. */
-	snprintf(link, sizeof link, "/proc/self/fd/%d", t.folder);
-	got = syscall(SYS_readlink, link, t.path, sizeof t.path - 1);
-	t.path[got > 0 ? got : 0] = '\0';
-	if (got > 0 && t.path[0] == '/' && !tpck_rules_excepted(tpck_files_settings, t.path) &&
-	    tpck_rule_takes(tpck_rules_place(t.folder, t.name, pending && pending->kind == TPCK_VIEW_REMOVED, &t.parent, &t.there, &t.exists)) &&
-	    !beside_in_place(&t)) {
+	if (look_around(&t, folder, path, pending) && !tpck_rules_excepted(tpck_files_settings, t.path) && !beside_in_place(&t)) {
 		t.seen = tpck_view_there_of(t.exists ? &t.there : NULL);
 		if (pending && !syscall(SYS_newfstatat, AT_FDCWD, pending->path, &t.there, 0)) {
 			t.exists = true;
@@ -285,7 +389,8 @@ static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mod
 		if (t.old ? !(flags & O_EXCL) && tpck_files_may(t.old, W_OK) : t.exists ? !(flags & O_EXCL) : flags & O_CREAT)
 			fd = take(&t);
 	}
-	syscall(SYS_close, t.folder);
+	if (t.folder >= 0)
+		syscall(SYS_close, t.folder);
 	errno = saved;
 	return fd;
 }
@@ -464,13 +569,14 @@ static TPCK_FILES_SLOW int fresh_open(int folder, const char *path, int flags, m
 	return fd;
 }
 
-static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mode_t mode)
+/* `absent`: the kernel had nothing by that name a moment ago: it leads nowhere else. */
+static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mode_t mode, bool absent)
 {
 	struct tpck_pending pending;
 	int fd;
 
 	for (int tries = 0; !tpck_files_idle() && tries < TRIES; tries++) {
-		enum tpck_seen seen = tpck_files_look(folder, path, !(flags & O_NOFOLLOW), &pending);
+		enum tpck_seen seen = tpck_files_look(folder, path, !(flags & O_NOFOLLOW) && !absent, &pending);
 
 		if (seen == TPCK_SEEN_REAL)
 			break;
@@ -501,7 +607,7 @@ static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mo
 	return fresh_open(folder, path, flags, mode);
 }
 
-int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
+static int open_at(int folder, const char *path, int flags, mode_t mode, bool absent)
 {
 	int numbered = writes(flags) && !(flags & O_PATH) && tpck_files_some() ? tpck_files_numbered(path) : -1;
 	int saved = errno, fd;
@@ -510,10 +616,20 @@ int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
 		return tpck_files_open_numbered(numbered, path, flags);
 	if (tpck_files_idle() && !(writes(flags) && tpck_files_may_take()))
 		return open_there(folder, path, flags, mode);
-	fd = tpck_files_idle() ? fresh_open(folder, path, flags, mode) : tpck_files_verdict(seen_open(folder, path, flags, mode), folder, path);
+	fd = tpck_files_idle() ? fresh_open(folder, path, flags, mode) : tpck_files_verdict(seen_open(folder, path, flags, mode, absent), folder, path);
 	if (fd >= 0)
 		errno = saved;
 	return fd;
+}
+
+int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
+{
+	return open_at(folder, path, flags, mode, false);
+}
+
+int tpck_files_open_new(int folder, const char *path, int flags, mode_t mode)
+{
+	return open_at(folder, path, flags, mode, true);
 }
 
 static TPCK_FILES_SLOW bool is_pending(const char *path)

@@ -55,7 +55,7 @@ static bool opened_early(const char *path, int fd)
 int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 {
 	char absolute[PATH_SIZE];
-	bool opened = false;
+	bool opened = false, absent;
 	struct stat found;
 	uint64_t digest;
 	int fd = -1;
@@ -70,8 +70,8 @@ int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 	}
 	if (tpck_follow_writes(flags) || flags & O_CREAT)
 		tpck_early_changes(folder, path, !(flags & O_NOFOLLOW));
-	if (!tpck_follow_resolve(folder, path, !(flags & O_NOFOLLOW) && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL), absolute,
-		     &digest)) {
+	if (!tpck_follow_resolve_new(folder, path, !(flags & O_NOFOLLOW) && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL), absolute,
+				     &digest, &absent)) {
 		fd = opened ? fd : real_open(folder, path, flags, mode);
 		if (fd >= 0 && !tpck_follow_writes(flags) && tpck_temporary(absolute))
 			tpck_folders_opened(fd, absolute);
@@ -90,13 +90,14 @@ int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 			tpck_follow_lately_note(path, true);
 			return fd;
 		}
-		tpck_follow_opens(absolute, digest, flags);
+		tpck_follow_opens(absolute, digest, flags, false);
 	} else {
 		if (flags & (O_PATH | O_DIRECTORY))
 			tpck_follow_about(absolute, digest, false, false, false);
 		else
-			tpck_follow_opens(absolute, digest, flags);
-		fd = opened ? fd : real_open(folder, path, flags, mode);
+			tpck_follow_opens(absolute, digest, flags, absent && !opened);
+		if (!opened)
+			fd = absent ? tpck_files_open_new(folder, path, flags, mode) : real_open(folder, path, flags, mode);
 		if (fd >= 0 && (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
 			tpck_leftovers_made(fd);
 		if (fd >= 0 && plain_read(flags) && is_file(fd, &found))
@@ -120,6 +121,7 @@ void tpck_follow_touch(int folder, const char *path, int flags)
 	char absolute[PATH_SIZE];
 	struct stat found;
 	uint64_t digest;
+	bool absent;
 
 	if (plain_read(flags) && tpck_early_defers(folder, path)) {
 		int saved = errno, result = tpck_files_stat(folder, path, &found, 0);
@@ -132,8 +134,8 @@ void tpck_follow_touch(int folder, const char *path, int flags)
 	}
 	if (tpck_follow_writes(flags) || flags & O_CREAT)
 		tpck_early_changes(folder, path, true);
-	if (tpck_follow_resolve(folder, path, true, absolute, &digest))
-		tpck_follow_opens(absolute, digest, flags);
+	if (tpck_follow_resolve_new(folder, path, true, absolute, &digest, &absent))
+		tpck_follow_opens(absolute, digest, flags, absent);
 }
 
 static int renamed(int from_folder, const char *from, int to_folder, const char *to)
@@ -353,7 +355,7 @@ int tpck_follow_truncate(const char *path, off_t bytes)
 			syscall(SYS_close, fd);
 			return result;
 		}
-		tpck_follow_opens(absolute, digest, O_WRONLY);
+		tpck_follow_opens(absolute, digest, O_WRONLY, false);
 	}
 	return tpck_files_truncate(path, bytes);
 }

@@ -25,6 +25,8 @@ uint64_t tpck_follow_digest(const char *absolute);
 /* Whether the path's file is followed: its canonical name in a buffer of TPCK_FOLLOW_PATH bytes, and that name's digest.
  * `follow`: the call goes where the path's last part leads, if that is a symbolic link. */
 bool tpck_follow_resolve(int folder, const char *path, bool follow, char *absolute, uint64_t *digest);
+/* The same. *absent: as tpck_names_canonical() says. */
+bool tpck_follow_resolve_new(int folder, const char *path, bool follow, char *absolute, uint64_t *digest, bool *absent);
 static inline bool tpck_follow_writes(int flags)
 {
 	return (flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC;
@@ -60,7 +62,8 @@ bool tpck_follow_recording(void);
 extern char tpck_follow_keep[TPCK_FOLLOW_FOLDER] __attribute__((visibility("hidden"))); /* versions are kept here; "": none */
 /* `gone`: the name goes, the inode stays. */
 void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool destroys, bool gone);
-void tpck_follow_opens(const char *absolute, uint64_t digest, int flags);
+/* `absent`: the kernel had nothing by that name a moment ago. */
+void tpck_follow_opens(const char *absolute, uint64_t digest, int flags, bool absent);
 /* This process goes on where the one before ended: from here on its number may be in the names of files. */
 void tpck_follow_goes_on(void);
 /* The program has just looked at the path itself, and has seen this; NULL: nothing is there. */
@@ -130,8 +133,9 @@ void tpck_services_abandon(void);
 
 /* ---- names.c ---- */
 /* An absolute path in a buffer of TPCK_FOLLOW_PATH bytes becomes the one name of its file: without "." and "..", and
- * without links; where !follow, the last part may be one. False: too long, or links that go round. */
-bool tpck_names_canonical(char *path, bool follow);
+ * without links; where !follow, the last part may be one. *absent: the kernel has nothing by that name, which was found out on the way.
+ * False: too long, or links that go round. */
+bool tpck_names_canonical(char *path, bool follow, bool *absent);
 /* The program has changed links or folders; when it did so last, by tpck_clock_monotonic_ns(). */
 void tpck_names_changed(void);
 uint64_t tpck_names_changed_ns(void);

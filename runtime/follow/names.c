@@ -163,12 +163,13 @@ __attribute__((noinline)) static bool folder_name(const char *path, char *name)
 	return true;
 }
 
-bool tpck_names_canonical(char *path, bool follow)
+bool tpck_names_canonical(char *path, bool follow, bool *absent)
 {
 	char name[TPCK_FOLLOW_PATH], *slash;
 	size_t length = strlen(path);
 	uint64_t at_ns;
 
+	*absent = false;
 	while (length > 1 && length < TPCK_FOLLOW_PATH && path[length - 1] == '/')
 		path[--length] = '\0';
 	slash = strrchr(path, '/');
@@ -198,10 +199,14 @@ bool tpck_names_canonical(char *path, bool follow)
 		*name = '\0';
 	memmove(path + strlen(name), slash, length + 1);
 	memcpy(path, name, strlen(name));
-	if (follow && !tpck_follow_outside(path) && tpck_follow_link_at(path, name, sizeof name) > 0) {
-		if (!walk(path, name, true))
+	if (follow && !tpck_follow_outside(path)) {
+		ssize_t got = tpck_follow_link_at(path, name, sizeof name);
+
+		*absent = got < 0 && errno == ENOENT && !tpck_overlay_active();
+		if (got > 0 && !walk(path, name, true))
 			return false;
-		strcpy(path, name);
+		if (got > 0)
+			strcpy(path, name);
 	}
 	return true;
 }

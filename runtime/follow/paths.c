@@ -104,16 +104,17 @@ static bool followed(const char *absolute)
 	return !tpck_caches_hold(absolute);
 }
 
-bool tpck_follow_resolve(int folder, const char *path, bool follow, char *absolute, uint64_t *digest)
+bool tpck_follow_resolve_new(int folder, const char *path, bool follow, char *absolute, uint64_t *digest, bool *absent)
 {
 	int saved = errno;
 	uint64_t asked;
 	bool found;
 
+	*absent = false;
 	*absolute = '\0'; /* and no more: filling callers' buffers cost half of an open */
 	found = tpck_follow_absolute(folder, path, absolute, PATH_SIZE) && followed(absolute);
 	asked = found ? tpck_follow_digest(absolute) : 0;
-	if (found && !tpck_names_canonical(absolute, follow))
+	if (found && !tpck_names_canonical(absolute, follow, absent))
 		absolute[0] = '\0';
 	found = found && absolute[0] && !tpck_temporary(absolute);
 	if (found) {
@@ -124,4 +125,11 @@ bool tpck_follow_resolve(int folder, const char *path, bool follow, char *absolu
 	}
 	errno = saved;
 	return found;
+}
+
+bool tpck_follow_resolve(int folder, const char *path, bool follow, char *absolute, uint64_t *digest)
+{
+	bool absent;
+
+	return tpck_follow_resolve_new(folder, path, follow, absolute, digest, &absent);
 }

@@ -481,8 +481,8 @@ void tpck_follow_seen(const char *absolute, uint64_t digest, const struct stat *
 	errno = saved;
 }
 
-/* What the program is about to do with the path, while recording. */
-void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool destroys, bool gone)
+/* What the program is about to do with the path, while recording. `absent`: the kernel had nothing by that name a moment ago. */
+static void about(const char *absolute, uint64_t digest, bool reads, bool destroys, bool gone, bool absent)
 {
 	int saved = errno;
 	_Atomic uint64_t *slot = touched_slot(digest);
@@ -494,8 +494,9 @@ void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool d
 	if (destroys && atomic_load(slot) & FILE_BIT && (gone || reads || atomic_load(slot) & READ_BIT))
 		tpck_files_settle_path(absolute);
 	if (!atomic_load(slot) || is_stale(digest, slot)) {
-		bool first = !atomic_load(slot), absent = tpck_files_stat(AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW);
+		bool first = !atomic_load(slot);
 
+		absent = (absent && !tpck_files_may_be_pending(absolute)) || tpck_files_stat(AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW);
 		if (first)
 			note_first(absolute, digest, slot, absent ? NULL : &found);
 		if (is_stale(digest, slot))
@@ -514,6 +515,11 @@ void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool d
 	errno = saved;
 }
 
+void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool destroys, bool gone)
+{
+	about(absolute, digest, reads, destroys, gone, false);
+}
+
 ssize_t tpck_follow_link_at(const char *absolute, char *target, size_t size)
 {
 	uint64_t digest = tpck_follow_digest(absolute);
@@ -529,17 +535,22 @@ ssize_t tpck_follow_link_at(const char *absolute, char *target, size_t size)
 
 /* A path comes to be that was not there: should the program be resumed from before, it must not be
  * there again, and only this list tells it from one that somebody else made. Paths end with NUL. */
-void tpck_follow_makes(const char *absolute)
+static void makes(const char *absolute, bool absent)
 {
 	int saved = errno;
 
-	if (!journal || tpck_log_failed(journal) || !syscall(SYS_faccessat, AT_FDCWD, absolute, F_OK))
+	if (!journal || tpck_log_failed(journal) || (!absent && !syscall(SYS_faccessat, AT_FDCWD, absolute, F_OK)))
 		;
 	else if (tpck_follow_keep[0])
 		tpck_lists_add("created", absolute);
 	else
 		tpck_lists_wait(absolute);
 	errno = saved;
+}
+
+void tpck_follow_makes(const char *absolute)
+{
+	makes(absolute, false);
 }
 
 /* A folder that goes to another name takes with it what is in it: what the program knows there by its old name was not there
@@ -611,18 +622,18 @@ void tpck_follow_has_opened(const char *absolute, uint64_t digest, const struct 
 	errno = saved;
 }
 
-void tpck_follow_opens(const char *absolute, uint64_t digest, int flags)
+void tpck_follow_opens(const char *absolute, uint64_t digest, int flags, bool absent)
 {
 	/* What is appended to or updated in place needs its old content when it is run again. */
 	bool old_needed = tpck_follow_writes(flags) && !(flags & O_TRUNC);
 
-	tpck_follow_about(absolute, digest, !tpck_follow_writes(flags) || old_needed, false, false);
+	about(absolute, digest, !tpck_follow_writes(flags) || old_needed, false, false, absent);
 	if (tpck_follow_writes(flags))
-		tpck_follow_about(absolute, digest, false, true, false);
+		about(absolute, digest, false, true, false, absent);
 	else
 		note_read(absolute, digest, NULL);
 	if (flags & O_CREAT)
-		tpck_follow_makes(absolute);
+		makes(absolute, absent);
 }
 
 enum { LISTING_BYTES = 64 << 10 };

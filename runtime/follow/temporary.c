@@ -26,11 +26,12 @@ static bool temporary_place(const char *path)
 	const char *const usual[] = {getenv("TMPDIR"), "/tmp", "/var/tmp"};
 	size_t length = (size_t)(strrchr(path, '/') - path);
 	char place[TPCK_FOLLOW_PATH];
+	bool absent;
 
 	for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
 		if (!usual[i] || *usual[i] != '/' || strlen(usual[i]) >= sizeof place)
 			continue;
-		if (tpck_names_canonical(strcpy(place, usual[i]), true) && strlen(place) == length &&
+		if (tpck_names_canonical(strcpy(place, usual[i]), true, &absent) && strlen(place) == length &&
 		    memcmp(place, path, length) == 0)
 			return true;
 	}
