@@ -283,5 +283,43 @@ def few_calls(checks):
         checks.ok(a > 3 and b - a <= most, f"a small file, {name}: {b - a:.1f} system calls beyond the {a:.1f} of the plain program")
 
 
+# The longest time between two closings, in seconds, and when the last one was.
+QUICKLY = """
+import os, sys, time
+for name in sys.argv[2:]:
+    os.mkdir(name)
+    last, longest = time.monotonic(), 0
+    for i in range(int(sys.argv[1])):
+        with open(f"{name}/{i}.x", "wb") as f:
+            f.write(b"x" * 2000)
+        now = time.monotonic()
+        last, longest = now, max(longest, now - last)
+    print(longest, last, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def gathered(checks):
+    """What is closed in quick succession waits for the last of it, the first of all too: at five times when it was quick."""
+    count, tries, quick, early, came = 400, 0, 0, [], True
+    with Place(TRANSPCKPT_FILES="*") as place:
+        program = place.start(QUICKLY, count, *(f"t{n}" for n in range(15)))
+        while quick < 5 and tries < 15:
+            longest, last = map(float, program.stdout.readline().split())
+            there = [name for name in os.listdir(place.path(f"t{tries}")) if name.endswith(".x")]
+            if max(longest, time.monotonic() - last) < 0.008:
+                quick += 1
+                early += there
+            came = came and until(lambda: sum(name.endswith(".x") for name in os.listdir(place.path(f"t{tries}"))) == count)  # pylint: disable=cell-var-from-loop
+            until(lambda: not place.listed())
+            program.stdin.write("\n")
+            program.stdin.flush()
+            tries += 1
+        program.kill()
+        program.communicate()
+    print(f"# {quick} of {tries} times quick enough")
+    checks.ok(came and not early, f"{count} files that are closed in quick succession are at their paths behind the last one", came, early)
+
+
 if __name__ == "__main__":
-    run_tests(Checks(), [in_order, killed, power, fails, loses, few_calls])
+    run_tests(Checks(), [in_order, killed, power, fails, loses, few_calls, gathered])

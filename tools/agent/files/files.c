@@ -21,10 +21,10 @@
 /* How often the processes are looked at that write. */
 #define SWEEP_NS 100000000ull
 enum { OPEN_MS = 100, WRITTEN_MS = 10, PATIENCE_MS = 5 };
-/* Files that are closed in quick succession are gathered, for at most GATHER_MS, as long as more come, unless somebody waits for
- * them: to put each at its path alone keeps the processors and the journal busy that the program makes the next ones with.
- * SUCCESSION_MS: so soon behind one that was put at its path, or closed, another one is of the same succession. */
-enum { GATHER_MS = 500, SUCCESSION_MS = 10, GATHERED_BYTES = 1 << 20 };
+/* Files that are closed in quick succession are gathered, for at most GATHER_MS and as many bytes in memory, as long as more come, unless
+ * somebody waits for them: to put each at its path alone keeps the processors and the journal busy that the program makes the next ones
+ * with. SUCCESSION_MS: so soon behind one that was closed another one is of the same succession, the second of all too. */
+enum { GATHER_MS = 2000, SUCCESSION_MS = 10, GATHERED_BYTES = 1 << 20, GATHERED_MOST = 64 << 20 };
 
 struct files files = {
 	.prepared_lock = PTHREAD_MUTEX_INITIALIZER, .spare_lock = PTHREAD_MUTEX_INITIALIZER, .ahead_lock = PTHREAD_MUTEX_INITIALIZER,
@@ -412,9 +412,10 @@ static void gather(const struct lane *lane)
 	uint64_t now = begun, last = begun;
 	uint32_t news = files.view->news;
 
-	if (!lane->gathers || begun - lane->disk->put_ns > SUCCESSION_MS * ms)
+	if (!lane->gathers)
 		return;
-	while (!files.stop && files.view->awaited < lane->chosen.order && now - begun < GATHER_MS * ms && now - last < SUCCESSION_MS * ms) {
+	while (!files.stop && files.view->awaited < lane->chosen.order && files.view->memory_bytes < GATHERED_MOST && now - begun < GATHER_MS * ms &&
+	       now - last < SUCCESSION_MS * ms) {
 		usleep(1000);
 		now = tpck_clock_monotonic_ns();
 		if (files.view->news != news) {
@@ -563,9 +564,8 @@ static void *lane_main(void *argument)
 		if (work != NOTHING)
 			look_at_writers(lane);
 		tpck_view_wait(&files.view->news, seen, work == SOON ? WRITTEN_MS : OPEN_MS);
-		/* With thousands in the table a look at each closing is what the program would wait for. */
-		if (files.view->used > FILES_GROUP)
-			usleep(PATIENCE_MS * 1000);
+		/* A look at each closing is what the program would wait for, where many are closed in a row. */
+		usleep(PATIENCE_MS * 1000);
 	}
 	return NULL;
 }

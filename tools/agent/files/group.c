@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,8 +41,20 @@ struct group {
 	unsigned count, folders;
 	int folder[FOLDERS];
 	struct tpck_view_folder known[FOLDERS];
-	struct member member[FILES_GROUP];
+	unsigned most; /* members */
+	struct member member[];
 };
+
+/* As many as there are, and as the agent may have descriptors for: half of what it may have in all. */
+static unsigned most_members(unsigned count)
+{
+	struct rlimit limit;
+	unsigned most = FILES_GROUP;
+
+	if (!getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur < 4 * most)
+		most = (unsigned)limit.rlim_cur / 4;
+	return count < most ? count : most;
+}
 
 /* ---- who is in it ----------------------------------------------------------------------------- */
 
@@ -103,13 +116,13 @@ static bool is_plain(const struct tpck_view_entry *entry)
 }
 
 /* No other lane is at the file system. What is claimed here no sync begins with. */
-static unsigned claim(struct lane *lane, const struct candidate *found, unsigned count)
+static unsigned claim(struct lane *lane, const struct candidate *found, unsigned count, unsigned most)
 {
 	unsigned claimed = 0;
 
 	if (!count || !tpck_view_lock(files.view))
 		return 0;
-	while (claimed < count && claimed < FILES_GROUP) {
+	while (claimed < count && claimed < most) {
 		const struct tpck_view_entry *entry = tpck_view_by_serial(files.view, found[claimed].index, found[claimed].serial);
 
 		if (!entry || entry->order != found[claimed].order || !is_plain(entry))
@@ -375,7 +388,7 @@ static int commit(struct lane *lane, struct group *group, unsigned *put, struct 
 static unsigned publish_some(struct lane *lane, struct group *group, const struct candidate *found, unsigned count, bool first,
 			     unsigned *put, struct tpck_error *err, int *rc)
 {
-	unsigned claimed = first && found[0].serial != lane->serial ? 0 : claim(lane, found, count);
+	unsigned claimed = first && found[0].serial != lane->serial ? 0 : claim(lane, found, count, group->most);
 
 	*put = 0;
 	*rc = 0;
@@ -406,9 +419,11 @@ int files_publish_group(struct lane *lane, unsigned *put, struct tpck_error *err
 		return 0;
 	found = candidates(lane, &count);
 	if (found && count >= FILES_GROUP_LEAST)
-		group = malloc(sizeof *group);
-	if (group)
+		group = malloc(sizeof *group + most_members(count) * sizeof *group->member);
+	if (group) {
 		group->folders = 0;
+		group->most = most_members(count);
+	}
 	/* What closes meanwhile has its place behind these: thousands are looked for once. */
 	while (group && *put < count && some == claimed && !rc && !files.stop) {
 		claimed = publish_some(lane, group, found + *put, count - *put, !*put, &some, err, &rc);

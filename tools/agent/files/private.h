@@ -22,7 +22,7 @@ struct tpck_sums;
 
 /* From how many small files on that are owed to one file system they are published as a group, and how many at most: each has two
  * descriptors of the agent meanwhile. */
-enum { FILES_GROUP_LEAST = 8, FILES_GROUP = 256 };
+enum { FILES_GROUP_LEAST = 8, FILES_GROUP = 1024 };
 enum { FILES_PREPARED = 64, FILES_SYNCED = 64, FILES_SPARES = 64, FILES_IDLE_MS = 1000, FILES_LIMITED_MS = 100 };
 /* A disk that hangs has one lane at most and so many syncers, which begin when they are needed: it holds up those alone that write to
  * it, as long as there are a lane and a syncer left. */
