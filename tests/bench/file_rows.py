@@ -2,6 +2,7 @@
 """The rows `saves` and `commands` of bench.py: what the program's own files, and programs that have none, cost."""
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -181,8 +182,9 @@ def commands(table):
 
 
 SMALL_FILES, SMALL_ROUNDS = 4000, 5
-# Each works in a folder of its own, beside source/ and source.tar.
-SMALL = {"tar x": "tar xf ../source.tar", "cp -a": "cp -a ../source copy", "rm -rf": "rm -rf there", "ls -lR": "ls -lR ../source"}
+# Each works in a folder of its own, beside source/, source.tar, and repository/ with source/ in it.
+SMALL = {"tar x": "tar xf ../source.tar", "cp -a": "cp -a ../source copy", "rm -rf": "rm -rf there", "ls -lR": "ls -lR ../source",
+         "rsync -a": "rsync -a ../source copy", "git clone": "git clone -q --no-hardlinks ../repository copy"}
 # Until the last close, and then, plain, one sync of the file system. What is measured is what they print.
 SMALL_PROGRAM = """
 import ctypes, os, shutil, sys, time
@@ -262,8 +264,13 @@ def small(table):
             with open(os.path.join(folder, f"{i}.{'txt' if i % 4 else 'pt'}"), "wb") as f:
                 f.write(b"x" * 3000)
         subprocess.run(["tar", "cf", "source.tar", "source"], cwd=place.root, check=True)
+        subprocess.run("git init -q repository && cp -a source repository && cd repository && git add . && git -c user.name=n -c user.email=e commit -qm all",
+                       shell=True, cwd=place.root, check=True)
         files = SmallFiles(place)
         for what in SMALL:
+            if not shutil.which(what.split()[0]):
+                table.left_out(f"{SMALL_FILES:,} small files: {what}", "it is not installed")
+                continue
             table.step(what)
             times = {True: [], False: []}
             for number in range(2 * SMALL_ROUNDS):
