@@ -4,8 +4,9 @@
  * is said there. TPCK_PEER_VERSION must be raised whenever something here, the manifest's format or TPCK_WIRE_VERSION
  * changes its layout or meaning; agents of different versions say so in one line and leave each other alone.
  *
- * One that connects sends GREET; the other answers ANSWER, with its proof; then comes PROOF. Before it is proven who
- * somebody is nothing else is listened to. Integers are little endian.
+ * One that connects sends GREET; the other answers ANSWER, with its proof; then comes PROOF, which is sealed already, as all that follows
+ * is (seal.h), unless both sides are content without. Before it is proven who somebody is nothing else is listened to. Integers are little
+ * endian.
  */
 #ifndef TPCK_RUNTIME_PEER_MESSAGE_H
 #define TPCK_RUNTIME_PEER_MESSAGE_H
@@ -13,12 +14,13 @@
 #include <stdint.h>
 
 #include "runtime/peer/erasure.h"
+#include "runtime/peer/seal.h"
 #include "runtime/peer/secret.h"
 #include "runtime/wire/segment.h"
 #include "runtime/wire/view.h"
 
 #define TPCK_PEER_MAGIC 0x72656570u /* "peer" */
-enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 17 };
+enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 18 };
 /* Of texts: identities, reasons, manifests. */
 enum { TPCK_PEER_TEXT_MAX = 256 << 20, TPCK_PEER_NAME = 128 };
 
@@ -112,12 +114,17 @@ struct tpck_peer_told {
 /* By which secret one is known: that of the job's store, or of TRANSPCKPT_SECRET; and the user's, where Slurm says who there is. */
 enum { TPCK_SECRET_JOB, TPCK_SECRET_USER, TPCK_SECRETS };
 
-/* Names are NUL-terminated. Who connects says which secret it is, and the other one answers by the same. The proof of an ANSWER is of "answer", the asker's nonce and the answerer's greeting; that
- * of a PROOF of "proof", the answerer's nonce and the asker's: neither can be sent back as the other. */
+/*
+ * Names are NUL-terminated. Who connects says which secret it is, how strict it is (enum tpck_seal_level) and which ciphers it has; the other
+ * one answers by the same secret, with the stricter level of both, and with the one cipher that is used. The proof of an ANSWER is of "answer",
+ * the GREET as it came and the ANSWER; that of a PROOF of "proof", the ANSWER and the GREET, each without its proof: neither can be sent back as
+ * the other, and both have seen the same, so that nobody between them makes them less strict. Of GREET and ANSWER are the keys, too.
+ */
 struct tpck_greeting {
 	uint8_t nonce[TPCK_NONCE_BYTES];
 	uint8_t proof[TPCK_PROOF_BYTES];
-	uint32_t by, reserved;
+	uint32_t by;
+	uint16_t level, ciphers;
 	char job[TPCK_PEER_NAME], node[TPCK_PEER_NAME], host[TPCK_PEER_NAME], domain[TPCK_PEER_NAME];
 };
 

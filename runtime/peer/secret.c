@@ -17,7 +17,9 @@
 
 #include "runtime/store/file.h"
 
-_Static_assert(TPCK_SECRET_BYTES == crypto_auth_KEYBYTES && TPCK_PROOF_BYTES == crypto_auth_BYTES, "sizes of libsodium");
+_Static_assert(TPCK_SECRET_BYTES == crypto_auth_KEYBYTES && TPCK_PROOF_BYTES == crypto_auth_BYTES &&
+		       TPCK_NONCE_BYTES == crypto_scalarmult_BYTES && TPCK_NONCE_BYTES == crypto_scalarmult_SCALARBYTES,
+	       "sizes of libsodium");
 
 static int read_secret(const char *path, uint8_t secret[TPCK_SECRET_BYTES], struct tpck_error *err)
 {
@@ -60,9 +62,15 @@ int tpck_secret_load(const char *path, int make, uint8_t secret[TPCK_SECRET_BYTE
 	return read_secret(path, secret, err);
 }
 
-void tpck_nonce(uint8_t nonce[TPCK_NONCE_BYTES])
+void tpck_nonce(uint8_t kept[TPCK_NONCE_BYTES], uint8_t nonce[TPCK_NONCE_BYTES])
 {
-	randombytes_buf(nonce, TPCK_NONCE_BYTES);
+	randombytes_buf(kept, TPCK_NONCE_BYTES);
+	(void)crypto_scalarmult_base(nonce, kept);
+}
+
+int tpck_nonce_shared(const uint8_t kept[TPCK_NONCE_BYTES], const uint8_t nonce[TPCK_NONCE_BYTES], uint8_t shared[TPCK_NONCE_BYTES])
+{
+	return crypto_scalarmult(shared, kept, nonce);
 }
 
 void tpck_proof(const uint8_t secret[TPCK_SECRET_BYTES], const void *text, size_t size, uint8_t proof[TPCK_PROOF_BYTES])
@@ -86,9 +94,18 @@ int tpck_secret_load(const char *path, int make, uint8_t secret[TPCK_SECRET_BYTE
 	return tpck_error_set(err, ENOTSUP, "using libsodium, which this agent was built without");
 }
 
-void tpck_nonce(uint8_t nonce[TPCK_NONCE_BYTES])
+void tpck_nonce(uint8_t kept[TPCK_NONCE_BYTES], uint8_t nonce[TPCK_NONCE_BYTES])
 {
+	(void)kept;
 	(void)nonce;
+}
+
+int tpck_nonce_shared(const uint8_t kept[TPCK_NONCE_BYTES], const uint8_t nonce[TPCK_NONCE_BYTES], uint8_t shared[TPCK_NONCE_BYTES])
+{
+	(void)kept;
+	(void)nonce;
+	(void)shared;
+	return -1;
 }
 
 void tpck_proof(const uint8_t secret[TPCK_SECRET_BYTES], const void *text, size_t size, uint8_t proof[TPCK_PROOF_BYTES])

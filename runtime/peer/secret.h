@@ -13,7 +13,11 @@ enum { TPCK_SECRET_BYTES = 32, TPCK_NONCE_BYTES = 32, TPCK_PROOF_BYTES = 32 };
 /* Reads the secret of a file that is its user's alone; makes it where there is none and `make` is set. Of several that
  * make it at once one wins, and all have that one's. */
 int tpck_secret_load(const char *path, int make, uint8_t secret[TPCK_SECRET_BYTES], struct tpck_error *err);
-void tpck_nonce(uint8_t nonce[TPCK_NONCE_BYTES]);
+/* A nonce of one connection, and what its maker keeps of it: the halves of a pair of keys (X25519). */
+void tpck_nonce(uint8_t kept[TPCK_NONCE_BYTES], uint8_t nonce[TPCK_NONCE_BYTES]);
+/* What both sides, and nobody else, get of what each kept and the other one's nonce: who gets hold of the secret later cannot open what was
+ * recorded. -1: it is no nonce that tpck_nonce() has made. */
+int tpck_nonce_shared(const uint8_t kept[TPCK_NONCE_BYTES], const uint8_t nonce[TPCK_NONCE_BYTES], uint8_t shared[TPCK_NONCE_BYTES]);
 /* HMAC-SHA-512-256 of a text by the secret. */
 void tpck_proof(const uint8_t secret[TPCK_SECRET_BYTES], const void *text, size_t size, uint8_t proof[TPCK_PROOF_BYTES]);
 /* 0: it is that; takes the same time whatever differs. */

@@ -41,6 +41,8 @@ struct tpck_transport_events {
 
 struct tpck_transport_operations {
 	const char *name;
+	/* The messages of a link come in the order in which they were sent, and each is whole before the next begins. */
+	bool ordered;
 	/* Listens on a port; 0: any. What it needs may not be here: one clear error. */
 	int (*start)(struct tpck_transport **transport, const struct tpck_transport_events *events, void *context,
 		     uint16_t port, struct tpck_error *err);

@@ -808,7 +808,7 @@ static void mpi_finish(void)
 }
 
 const struct tpck_transport_operations tpck_transport_mpi = {
-	.name = "mpi", .start = start, .port = mpi_port, .connect = mpi_connect, .send = mpi_send, .close = mpi_close,
+	.name = "mpi", .ordered = true, .start = start, .port = mpi_port, .connect = mpi_connect, .send = mpi_send, .close = mpi_close,
 	.progress = mpi_progress, .wait = mpi_wait, .stop = mpi_stop, .each = mpi_each, .finish = mpi_finish,
 };
 

@@ -7,7 +7,10 @@
  * badlink PID INNER OUTER SEED [NAME=VALUE...]
  *
  * Says "ready" once both devices are there. Its input has lines of NAME=VALUE, from when on that holds, each answered by a line with the
- * packets that left the node until then: "passed N lost N overflowed N". It ends with its input, and the devices end with it.
+ * packets that left the node until then: "passed N lost N overflowed N altered N". It ends with its input, and the devices end with it.
+ *
+ * It is also what somebody between two nodes can be: with record=PATH what leaves the node over TCP is appended to this file, and with alter=N
+ * one byte in the middle of each of the next N full packets of TCP is changed, so that TCP does not notice.
  */
 #include "config.h"
 
@@ -33,7 +36,7 @@
 #include "runtime/base/clock.h"
 
 /* Two to the power of something. A queue that is full loses what comes. */
-enum { QUEUE = 8192, PACKET = 2048, ROUND = 64 };
+enum { QUEUE = 8192, PACKET = 2048, ROUND = 64, FULL = 1300 };
 
 struct packet {
 	uint64_t due_ns;
@@ -45,10 +48,12 @@ static struct {
 	double delay_ms, jitter_ms; /* evenly between delay - jitter and delay + jitter; packets keep their order */
 	double loss;                /* 0.01: one of a hundred, each by itself */
 	double rate_mbit;           /* 0: as it comes */
-} link_is;
+	double alter;               /* packets */
+	int record;                 /* a file, or -1 */
+} link_is = {.record = -1};
 
 static struct packet queue[QUEUE];
-static uint64_t head, tail, chance, passed, lost, overflowed, sent_ns;
+static uint64_t head, tail, chance, passed, lost, overflowed, altered, sent_ns;
 
 static double draw(void)
 {
@@ -108,8 +113,14 @@ static bool set(char *text)
 {
 	static const struct { const char *name; double *value; } settings[] = {
 		{"delay_ms", &link_is.delay_ms}, {"jitter_ms", &link_is.jitter_ms}, {"loss", &link_is.loss}, {"rate_mbit", &link_is.rate_mbit},
+		{"alter", &link_is.alter},
 	};
 	char *value = strchr(text, '='), *end;
+
+	if (strncmp(text, "record=", 7) == 0) {
+		link_is.record = open(value + 1, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+		return link_is.record >= 0 || fail(value + 1) == 0;
+	}
 
 	for (size_t i = 0; value && i < sizeof settings / sizeof *settings; i++)
 		if (strncmp(text, settings[i].name, (size_t)(value - text)) == 0 && !settings[i].name[value - text]) {
@@ -137,14 +148,63 @@ static bool read_input(void)
 		for (char *rest = line, *word; (word = strtok_r(rest, " ", &rest));)
 			if (!set(word))
 				return false;
-		printf("passed %llu lost %llu overflowed %llu\n", (unsigned long long)passed, (unsigned long long)lost,
-		       (unsigned long long)overflowed);
+		printf("passed %llu lost %llu overflowed %llu altered %llu\n", (unsigned long long)passed, (unsigned long long)lost,
+		       (unsigned long long)overflowed, (unsigned long long)altered);
 		fflush(stdout);
 		line = end + 1;
 	}
 	have = strlen(line);
 	memmove(text, line, have + 1);
 	return true;
+}
+
+/* What a packet of TCP over IPv4 has for its receiver; NULL: it is none, or has nothing. */
+static uint8_t *tcp_bytes(struct packet *packet, size_t *count, uint8_t **checksum)
+{
+	uint8_t *frame = (uint8_t *)packet->bytes, *ip = frame + 14, *tcp;
+	size_t header, whole;
+
+	if (packet->size < 54 || frame[12] != 8 || frame[13] || ip[0] >> 4 != 4 || ip[9] != 6)
+		return NULL;
+	tcp = ip + (ip[0] & 15) * 4;
+	header = (size_t)(tcp - ip) + (size_t)(tcp[12] >> 4) * 4;
+	whole = (size_t)ip[2] << 8 | ip[3];
+	if (whole <= header || whole + 14 > packet->size)
+		return NULL;
+	*count = whole - header;
+	*checksum = tcp + 16;
+	return ip + header;
+}
+
+/* RFC 1624. A word of the packet is changed, which begins an even number of bytes behind the header. */
+static void alter(uint8_t *word, uint8_t *checksum)
+{
+	uint32_t before = (uint32_t)word[0] << 8 | word[1], after, sum = (uint32_t)checksum[0] << 8 | checksum[1];
+
+	word[0] ^= 0x10;
+	after = (uint32_t)word[0] << 8 | word[1];
+	sum = (~sum & 0xffff) + (~before & 0xffff) + after;
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = ~sum & 0xffff;
+	checksum[0] = (uint8_t)(sum >> 8);
+	checksum[1] = (uint8_t)sum;
+	altered++;
+	link_is.alter--;
+}
+
+static void listen_in(struct packet *packet)
+{
+	uint8_t *checksum, *bytes;
+	size_t count;
+
+	if (link_is.record < 0 && link_is.alter < 1)
+		return;
+	bytes = tcp_bytes(packet, &count, &checksum);
+	if (bytes && link_is.record >= 0)
+		(void)!write(link_is.record, bytes, count);
+	if (bytes && link_is.alter >= 1 && count >= FULL)
+		alter(bytes + FULL / 2, checksum);
 }
 
 static void take(int from, uint64_t now)
@@ -165,6 +225,7 @@ static void take(int from, uint64_t now)
 			continue;
 		}
 		packet->size = (size_t)size;
+		listen_in(packet);
 		if (link_is.rate_mbit > 0) {
 			sent_ns = (sent_ns > now ? sent_ns : now) + (uint64_t)((double)size * 8e3 / link_is.rate_mbit);
 			wait_ms += (double)(sent_ns - now) / 1e6;

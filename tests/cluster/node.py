@@ -94,7 +94,8 @@ def lacks_six():
 
 class BadLink:
     """A node's link by way of tests/cluster/badlink.c: what leaves the node is late by delay_ms, more or less by up to jitter_ms, goes with
-    a probability of `loss`, and comes at rate_mbit at most. A packet between two such nodes meets this once each way."""
+    a probability of `loss`, and comes at rate_mbit at most. A packet between two such nodes meets this once each way. It can also read along
+    (record=PATH), and alter packets (alter=N)."""
 
     def __init__(self, node, settings):
         program = os.path.join(node.cluster.build, "tests/cluster/badlink")
@@ -109,7 +110,7 @@ class BadLink:
         return [f"{name}={value}" for name, value in settings.items()]
 
     def tell(self, **settings):
-        """From now on; gives how many packets that left the node have passed, were lost, and found the queue full."""
+        """From now on; gives how many packets that left the node have passed, were lost, found the queue full, and were altered."""
         self.process.stdin.write(" ".join(self.words(settings)) + "\n")
         self.process.stdin.flush()
         return tuple(int(word) for word in self.process.stdout.readline().split()[1::2])

@@ -14,6 +14,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/peer/rendezvous.h"
+#include "runtime/peer/sealed.h"
 #include "tools/agent/peers/private.h"
 
 #define SEC 1000000000ull
@@ -194,9 +195,15 @@ static void on_came(void *context, struct tpck_link *link)
 
 static void on_gone(void *context, struct tpck_link *link, const char *why)
 {
+	struct peer *peer = link->owner;
+
 	(void)context;
-	if (link->owner)
-		peer_lost(link->owner, why);
+	if (!peer)
+		return;
+	if (tpck_sealed_is_broken(link))
+		tpck_log_warn("the connection to the agent of %.100s is ended, since it brought what that agent has not sent: %s; who is between the "
+			      "nodes may have changed it", peer->other.host[0] ? peer->other.host : peer->address, why);
+	peer_lost(peer, why);
 }
 
 /* Whether a lead names the address that a peer was reached at. */
@@ -209,25 +216,28 @@ static bool leads_to(const struct lead *lead, const struct peer *peer)
 
 struct proof_text {
 	char label[8];
-	uint8_t nonce[TPCK_NONCE_BYTES];
-	struct tpck_greeting greeting;
+	struct tpck_greeting asked, by;
 };
 
 static struct proof_text proof_text(const char *label, const struct tpck_greeting *asked, const struct tpck_greeting *by)
 {
-	struct proof_text text = {.greeting = *by};
+	struct proof_text text = {.asked = *asked, .by = *by};
 
 	memcpy(text.label, label, strlen(label));
-	memcpy(text.nonce, asked->nonce, sizeof text.nonce);
-	memset(text.greeting.proof, 0, sizeof text.greeting.proof);
+	memset(text.asked.proof, 0, sizeof text.asked.proof);
+	memset(text.by.proof, 0, sizeof text.by.proof);
 	return text;
 }
 
-static void introduce(struct tpck_greeting *self, uint32_t by)
+static void introduce(struct peer *peer, uint32_t by, enum tpck_seal_level level, uint32_t ciphers)
 {
+	struct tpck_greeting *self = &peer->self;
+
 	memset(self, 0, sizeof *self);
 	self->by = by;
-	tpck_nonce(self->nonce);
+	self->level = (uint16_t)level;
+	self->ciphers = (uint16_t)ciphers;
+	tpck_nonce(peer->kept, self->nonce);
 	snprintf(self->job, sizeof self->job, "%.120s", peers.agent->job);
 	memcpy(self->node, peers.node, sizeof self->node);
 	memcpy(self->host, peers.host, sizeof self->host);
@@ -248,7 +258,7 @@ static void refuse(struct peer *peer, const char *why)
 
 static void greet(struct peer *peer, uint32_t by)
 {
-	introduce(&peer->self, by);
+	introduce(peer, by, peers.level, tpck_seal_ciphers());
 	peer->state = PEER_GREETED;
 	(void)peer_send_text(peer, TPCK_PEER_GREET, NULL, (char *)&peer->self, sizeof peer->self);
 }
@@ -256,6 +266,7 @@ static void greet(struct peer *peer, uint32_t by)
 static void known(struct peer *peer)
 {
 	bool first = !another_of(peer);
+	char sealed[80];
 
 	pthread_mutex_lock(&peers.lock);
 	peer->state = PEER_KNOWN;
@@ -274,7 +285,8 @@ static void known(struct peer *peer)
 	}
 	meeting_known(peer);
 	if (first) {
-		tpck_log_info("the agent of %s (domain %s) is a peer", peer->other.host, peer->other.domain);
+		tpck_seal_describe(peer->level, peer->cipher, sealed, sizeof sealed);
+		tpck_log_info("the agent of %s (domain %s) is a peer; what is sent is %s", peer->other.host, peer->other.domain, sealed);
 		peers_news(peer, PEERS_MET, NULL, 0);
 	}
 }
@@ -310,6 +322,40 @@ static void prove(const char *label, const struct tpck_greeting *asked, struct t
 	tpck_proof(peers.secret[by->by], &text, sizeof text, by->proof);
 }
 
+/* Both have the ANSWER: what follows is sealed as it says, with keys of GREET and ANSWER. False: it says what this side does not agree to. */
+static bool seal(struct peer *peer)
+{
+	struct { struct tpck_greeting greet, answer; } said = {peer->mine ? peer->self : peer->other, peer->mine ? peer->other : peer->self};
+	uint8_t shared[TPCK_NONCE_BYTES];
+	struct tpck_seal made;
+
+	memset(said.greet.proof, 0, sizeof said.greet.proof);
+	memset(said.answer.proof, 0, sizeof said.answer.proof);
+	if (said.answer.level < peers.level || said.answer.level > TPCK_SEAL_ENCRYPT)
+		return false;
+	if (said.answer.level == TPCK_SEAL_OFF)
+		return true;
+	if (!said.answer.ciphers || said.answer.ciphers != tpck_seal_choose(tpck_seal_ciphers(), said.answer.ciphers) ||
+	    tpck_nonce_shared(peer->kept, peer->other.nonce, shared))
+		return false;
+	tpck_seal_make(&made, said.answer.level, said.answer.ciphers, peers.secret[said.answer.by], shared, &said, sizeof said, peer->mine);
+	/* Who has asked knows the other one by now. Who has answered may get a text in clear, which says why there will be no proof. */
+	tpck_sealed_use(peer->link, &made, peer->mine);
+	pthread_mutex_lock(&peers.lock);
+	peer->level = said.answer.level;
+	peer->cipher = said.answer.ciphers;
+	pthread_mutex_unlock(&peers.lock);
+	return true;
+}
+
+static bool is_greeting(const struct tpck_greeting *first, const struct tpck_greeting *again)
+{
+	struct tpck_greeting same = *again;
+
+	memcpy(same.proof, first->proof, sizeof same.proof);
+	return memcmp(first, &same, sizeof same) == 0;
+}
+
 /* Messages of one who is not known yet. False: it is not spoken to any more. */
 static bool get_to_know(struct peer *peer, const struct tpck_peer_message *head, const void *bytes, size_t count)
 {
@@ -320,11 +366,12 @@ static bool get_to_know(struct peer *peer, const struct tpck_peer_message *head,
 			refuse(peer, other_secret);
 			return true;
 		}
-		introduce(&peer->self, peer->other.by);
+		introduce(peer, peer->other.by, peer->other.level > peers.level ? peer->other.level : peers.level,
+			  tpck_seal_choose(tpck_seal_ciphers(), peer->other.ciphers));
 		prove("answer", &peer->other, &peer->self);
 		peer->state = PEER_GREETED;
 		(void)peer_send_text(peer, TPCK_PEER_ANSWER, NULL, (char *)&peer->self, sizeof peer->self);
-		return true;
+		return seal(peer);
 	}
 	if (head->type == TPCK_PEER_ANSWER && peer->mine && peer->state == PEER_GREETED) {
 		if (!take_greeting(peer, bytes, count) || !proven("answer", &peer->self, &peer->other)) {
@@ -337,6 +384,10 @@ static bool get_to_know(struct peer *peer, const struct tpck_peer_message *head,
 					memcpy(lead->node, peers.node, sizeof lead->node);
 			return false;
 		}
+		if (!seal(peer)) {
+			refuse(peer, "it does not agree to what TRANSPCKPT_PEER_SECURITY asks for here");
+			return true;
+		}
 		prove("proof", &peer->other, &peer->self);
 		(void)peer_send_text(peer, TPCK_PEER_PROOF, NULL, (char *)&peer->self, sizeof peer->self);
 		known(peer);
@@ -345,8 +396,8 @@ static bool get_to_know(struct peer *peer, const struct tpck_peer_message *head,
 	if (head->type == TPCK_PEER_PROOF && !peer->mine && peer->state == PEER_GREETED) {
 		struct tpck_greeting before = peer->other;
 
-		if (!take_greeting(peer, bytes, count) || memcmp(before.nonce, peer->other.nonce, sizeof before.nonce) != 0 ||
-		    !proven("proof", &peer->self, &peer->other)) {
+		if (!take_greeting(peer, bytes, count) || !is_greeting(&before, &peer->other) ||
+		    (peer->level != TPCK_SEAL_OFF && !tpck_sealed_has_come(peer->link)) || !proven("proof", &peer->self, &peer->other)) {
 			refuse(peer, other_secret);
 			return true;
 		}

@@ -12,6 +12,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
+#include "runtime/peer/sealed.h"
 #include "tools/agent/peers/private.h"
 
 /* What is held back goes in pieces of a chunk, which leave others their turn. */
@@ -197,6 +198,9 @@ static size_t piece_bytes(const struct outgoing *out, size_t left)
 
 	if (most > PIECE_BYTES && pace_is_held_back(&out->pace))
 		most = PIECE_BYTES;
+	/* One piece is sealed while the one before it goes. */
+	if (most > TPCK_SEALED_PIECE && out->peer->level != TPCK_SEAL_OFF)
+		most = TPCK_SEALED_PIECE;
 	if (most < WINDOW_LEAST)
 		most = WINDOW_LEAST;
 	return left < most ? left : most;

@@ -16,6 +16,7 @@
 #include "runtime/base/log.h"
 #include "runtime/peer/address.h"
 #include "runtime/peer/rendezvous.h"
+#include "runtime/peer/sealed.h"
 #include "runtime/store/file.h"
 #include "tools/agent/peers/private.h"
 
@@ -116,7 +117,10 @@ bool peers_launched(const struct agent *agent, bool foreground)
 
 static int choose_transport(const struct agent *agent, struct tpck_error *err)
 {
-	peers.ops = agent->launched ? &tpck_transport_mpi : &tpck_transport_ucx;
+	const char *security = agent->settings.peer_security;
+
+	peers.ops = tpck_sealed_over(agent->launched ? &tpck_transport_mpi : &tpck_transport_ucx);
+	peers.level = strcmp(security, "off") == 0 ? TPCK_SEAL_OFF : strcmp(security, "auth") == 0 ? TPCK_SEAL_AUTH : TPCK_SEAL_ENCRYPT;
 	if (agent->launched || strcmp(agent->settings.transport, "mpi") != 0)
 		return 0;
 	if (!tpck_transport_mpi.each)
@@ -207,6 +211,9 @@ int peers_start(struct agent *agent, struct tpck_error *err)
 	peers.on = true;
 	held_begin();
 	owed_begin();
+	if (peers.level == TPCK_SEAL_OFF)
+		tpck_log_warn("TRANSPCKPT_PEER_SECURITY is off: who is between the nodes can read and change copies that agents send each other, and "
+			      "copies go right into the memory of images");
 	if (agent->launched)
 		tpck_log_info("node %s of domain %s speaks with others over MPI", peers.host, peers.domain);
 	else
@@ -338,6 +345,7 @@ void peers_fragment_status(json_object *row, const struct tpck_fragment *fragmen
 void peers_status(struct agent *agent, json_object *json)
 {
 	json_object *list = json_object_new_array(), *held = json_object_new_array(), *given = json_object_new_array(), *row;
+	char sealed[80];
 
 	if (!agent->settings.peers.count) {
 		json_object_put(list);
@@ -352,6 +360,8 @@ void peers_status(struct agent *agent, json_object *json)
 		row = json_object_new_object();
 		json_object_object_add(row, "host", json_object_new_string(peer->other.host));
 		json_object_object_add(row, "domain", json_object_new_string(peer->other.domain));
+		tpck_seal_describe(peer->level, peer->cipher, sealed, sizeof sealed);
+		json_object_object_add(row, "security", json_object_new_string(sealed));
 		json_object_array_add(list, row);
 	}
 	for (const struct copy *copy = peers.copies; copy; copy = copy->next) {

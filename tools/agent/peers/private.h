@@ -24,6 +24,9 @@ struct peer {
 	bool again;                /* to one that had been a peer, and is lost */
 	char address[TPCK_TRANSPORT_ADDRESS];
 	struct tpck_greeting self, other;
+	uint8_t kept[TPCK_NONCE_BYTES]; /* of this side's nonce */
+	enum tpck_seal_level level; /* how what is sent is sealed, and by which cipher; off before it is agreed on */
+	uint32_t cipher;
 	bool working;              /* it serves programs */
 	bool staying;              /* it does not want to end; of those that mpirun has started */
 	bool ending;               /* it is told to */
@@ -146,6 +149,7 @@ extern struct peers {
 	const struct tpck_transport_operations *ops;
 	struct tpck_transport *transport; /* NULL: it is to be started anew */
 	uint16_t port; /* that it is asked to listen at; 0: any */
+	enum tpck_seal_level level; /* the least that is agreed to */
 	struct worker courier;
 	pthread_t thread;
 	int wake;
