@@ -128,7 +128,7 @@ int tpck_seal_head(const struct tpck_seal *seal, uint64_t number, const void *he
 		return 0;
 	}
 	memcpy(at, head, head_bytes);
-	lock(seal, number, HEAD_NONCE, sealed, sizeof front + head_bytes, NULL, 0, NULL, at + head_bytes);
+	lock(seal, number, HEAD_NONCE, sealed, sizeof front + head_bytes, NULL, 0, at, at + head_bytes);
 	return 0;
 }
 
@@ -143,7 +143,7 @@ int tpck_seal_open_head(const struct tpck_seal *seal, const void *sealed, size_t
 		return -EBADMSG;
 	if (seal->level == TPCK_SEAL_ENCRYPT)
 		return unlock(seal, front.number, HEAD_NONCE, &front, sizeof front, at, front.head_bytes, at + front.head_bytes, head);
-	rc = unlock(seal, front.number, HEAD_NONCE, sealed, sizeof front + front.head_bytes, NULL, 0, at + front.head_bytes, NULL);
+	rc = unlock(seal, front.number, HEAD_NONCE, sealed, sizeof front + front.head_bytes, at, 0, at + front.head_bytes, NULL);
 	if (!rc)
 		memcpy(head, at, front.head_bytes);
 	return rc;
@@ -163,7 +163,7 @@ int tpck_seal_bytes(const struct tpck_seal *seal, uint64_t number, const void *b
 	}
 	/* What is sent is what the tag is of, though somebody writes to the bytes meanwhile. */
 	memcpy(sealed, bytes, count);
-	lock(seal, number, BYTES_NONCE, sealed, count, NULL, 0, NULL, tag);
+	lock(seal, number, BYTES_NONCE, sealed, count, NULL, 0, sealed, tag);
 	return 0;
 }
 
@@ -176,7 +176,7 @@ int tpck_seal_open_bytes(const struct tpck_seal *seal, uint64_t number, const vo
 		return -EBADMSG;
 	if (seal->level == TPCK_SEAL_ENCRYPT)
 		return unlock(seal, number, BYTES_NONCE, NULL, 0, sealed, count, tag, bytes);
-	rc = unlock(seal, number, BYTES_NONCE, sealed, count, NULL, 0, tag, NULL);
+	rc = unlock(seal, number, BYTES_NONCE, sealed, count, sealed, 0, tag, NULL);
 	if (!rc)
 		memcpy(bytes, sealed, count);
 	return rc;
