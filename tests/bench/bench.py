@@ -364,6 +364,19 @@ def fragments(table):
             note=f"at steps {this['resumed']} and {full['resumed']}")
 
 
+def security(table):
+    """Copies to another node that nobody between can change, or read, beside such as anybody can."""
+    found = script("security.py")
+    off = found["off"]
+    for level in ("auth", "encrypt"):
+        this = found[level]
+        for key, unit, words in (("rate", "MiB/s", "rate of a copy"), ("sender_seconds_gib", "s", "processor time of who sends, a GiB"),
+                                 ("receiver_seconds_gib", "s", "processor time of who receives, a GiB")):
+            pairs = [one[key] / other[key] for one, other in zip(this, off)]
+            table.row(f"{level}: {words}, beside off", median([one[key] for one in this]), median([one[key] for one in off]), unit, ratio=median(pairs),
+                ratios=pairs, note=this[0]["how"])
+
+
 # ---- recovery ------------------------------------------------------------------------------------------------------
 
 def recovered(table, what):
@@ -701,6 +714,7 @@ GROUPS = {
     "iterations": (iterations, "an iteration with a snapshot, under the clock model"),
     "replication": (replication, "an iteration and a stream while copies go to another node"),
     "fragments": (fragments, "fragments on other nodes beside whole copies"),
+    "security": (security, "copies to another node that are authenticated or encrypted"),
     "flush": (flush, "what the agent writes beside fio"),
     "resume": (resume, "exec to running forward, and the state's copy"),
     "recovery": (recovery, "a rank's state from memory, store and peers"),
