@@ -345,7 +345,6 @@ void peers_fragment_status(json_object *row, const struct tpck_fragment *fragmen
 void peers_status(struct agent *agent, json_object *json)
 {
 	json_object *list = json_object_new_array(), *held = json_object_new_array(), *given = json_object_new_array(), *row;
-	char sealed[80];
 
 	if (!agent->settings.peers.count) {
 		json_object_put(list);
@@ -360,8 +359,6 @@ void peers_status(struct agent *agent, json_object *json)
 		row = json_object_new_object();
 		json_object_object_add(row, "host", json_object_new_string(peer->other.host));
 		json_object_object_add(row, "domain", json_object_new_string(peer->other.domain));
-		tpck_seal_describe(peer->level, peer->cipher, sealed, sizeof sealed);
-		json_object_object_add(row, "security", json_object_new_string(sealed));
 		json_object_array_add(list, row);
 	}
 	for (const struct copy *copy = peers.copies; copy; copy = copy->next) {
