@@ -86,7 +86,7 @@ RULES = [
     ("launch", F, "one operation however many nodes it has; a graph's identity is the order of its capture",
      r"cuGraphLaunch(_ptsz)?"),
     ("launch", F, "real in every mode; what the node does, with the numbers that it is given, is compared at the graph's launches, as with captured nodes",
-     r"cuGraphAddKernelNode_v2|cuGraphExecKernelNodeSetParams_v2"),
+     r"cuGraphAddKernelNode(_v2)?|cuGraphExecKernelNodeSetParams(_v2)?"),
     ("launch", F, "the executable graph gets the identity of the graph", r"cuGraphInstantiateWith\w+"),
     ("launch", F, "real in every mode; what gets the handle next is another graph", r"cuGraph(Exec)?Destroy"),
     ("launch", P, "the CPU's own work: made in every mode", r"cuLaunchHostFunc(_ptsz)?"),

@@ -166,6 +166,37 @@ static void node_is(const void *handle, const CUDA_KERNEL_NODE_PARAMS *node)
 	tpck_engine_leave(self);
 }
 
+/* As programs give it that were made with CUDA 11. */
+static void older_node_is(const void *handle, const CUDA_KERNEL_NODE_PARAMS_v1 *node)
+{
+	CUDA_KERNEL_NODE_PARAMS now = {
+		.func = node->func, .gridDimX = node->gridDimX, .gridDimY = node->gridDimY, .gridDimZ = node->gridDimZ, .blockDimX = node->blockDimX,
+		.blockDimY = node->blockDimY, .blockDimZ = node->blockDimZ, .sharedMemBytes = node->sharedMemBytes, .kernelParams = node->kernelParams,
+		.extra = node->extra,
+	};
+
+	node_is(handle, &now);
+}
+
+CUresult tpck_hook_cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
+					const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+	CUresult result = TPCK_CALL(cuGraphAddKernelNode, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+
+	if (result == CUDA_SUCCESS)
+		older_node_is(hGraph, nodeParams);
+	return result;
+}
+
+CUresult tpck_hook_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+	CUresult result = TPCK_CALL(cuGraphExecKernelNodeSetParams, hGraphExec, hNode, nodeParams);
+
+	if (result == CUDA_SUCCESS)
+		older_node_is(hGraphExec, nodeParams);
+	return result;
+}
+
 CUresult tpck_hook_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
 					   const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {

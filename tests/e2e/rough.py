@@ -56,7 +56,7 @@ def clock(checks):
     counter, nothing goes on from there, and a line says so."""
     for option, *how in (("--clock",), ("--counter",), ("--clock", "--captured"), ("--counter", "--captured"), ("--clock", "--built"), ("--counter", "--built")):
         with job.Place() as place:
-            this = job.Job(place, "rough", "--seed", "3", "--steps", "60", option, *how)
+            this = job.Job(place, "rough", "--seed", "3", "--steps", "300", option, *how)
             first = this.killed_at(20)
             start = this.start()
             status = start.wait()
@@ -67,7 +67,7 @@ def clock(checks):
                           said, log[:3], this.story())
             else:
                 checks.ok(status == 0 and len(said) == 1 and at is None, f"counter {how}: begins anew, with a line: {said}", status, this.story())
-            checks.ok(len(log) == 60, f"{option} {how}: to its end", len(log))
+            checks.ok(len(log) == 300, f"{option} {how}: to its end", len(log))
 
 
 def tally(checks):

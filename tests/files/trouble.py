@@ -457,7 +457,7 @@ def levels(checks):
     """What fsync of a file that is still open has waited for."""
     for level, there in (("durable", True), ("replicated", True), ("memory", False)):
         with Place(TRANSPCKPT_FSYNC=level) as place:
-            said, sizes = "", []
+            said, sizes = [], []
             for _ in range(2):
                 program = place.start(SAVES + LEVELS, stderr=subprocess.PIPE)
                 told(program, "begun")
@@ -467,11 +467,12 @@ def levels(checks):
                 sizes.append([os.path.getsize(place.path(n)) for n in os.listdir(place.work) if n.startswith(".tpck-")])
                 go(program)
                 end(program)
-                said += program.stderr.read()
+                said.append(program.stderr.read())
             checks.ok(sizes == [[100000] if there else []] * 2,
                       f"TRANSPCKPT_FSYNC={level}: fsync {'has' if there else 'does not have'} the bytes on the disk", sizes)
-            lines = [s for s in said.splitlines() if "there are no peers" in s]
-            checks.ok(len(lines) == (level == "replicated") and len(said.splitlines()) == len(lines),
+            # Once for each agent of the job: on a slow machine the first one may have ended before the second program began.
+            lines = [[s for s in text.splitlines() if "there are no peers" in s] for text in said]
+            checks.ok(len(lines[0]) == (level == "replicated") and len(lines[1]) <= len(lines[0]) and [text.splitlines() for text in said] == lines,
                       f"TRANSPCKPT_FSYNC={level}: said once if it is not what was asked for", said)
 
 

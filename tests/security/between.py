@@ -50,7 +50,7 @@ class Wire:
     """A program on the first node, whose copies go to the second one by links that somebody reads, or by a relay. A with statement."""
 
     def __init__(self, first, second, relayed=False):
-        self.cluster = node.Cluster(2 + relayed, memory="1g", links=None if relayed else {"alter": 0}, TRANSPCKPT_INTERVAL="1",
+        self.cluster = node.Cluster(2 + relayed, memory="1g", links=None if relayed else {"alter": 0}, TRANSPCKPT_INTERVAL="8",  # the agent keeps the end of its log only
                                     TRANSPCKPT_PEER_PACING="off", SIMGPU_KERNEL_US="2000")
         self.settings = ({"TRANSPCKPT_PEER_SECURITY": first}, {"TRANSPCKPT_PEER_SECURITY": second})
         self.record, self.relay = os.path.join(self.cluster.root, "record"), None
