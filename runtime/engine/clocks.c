@@ -97,10 +97,17 @@ static bool is_program(const struct tpck_thread *self)
 	return !self->depth && !self->ours && !self->elsewhere;
 }
 
+/* Of clocks that count since a start only threads are recorded that have done something else before. There may be more threads than slots,
+ * and who has none would look for one in vain each time. */
+static struct tpck_thread *thread_for(enum tpck_clock clock)
+{
+	return of_calendar(clock) ? tpck_thread_self() : tpck_thread_peek();
+}
+
 uint64_t tpck_engine_look(enum tpck_clock clock, uint64_t ns)
 {
 	uint32_t mode = tpck_engine_mode();
-	struct tpck_thread *self = mode == TPCK_MODE_OFF ? NULL : tpck_thread_self();
+	struct tpck_thread *self = mode == TPCK_MODE_OFF ? NULL : thread_for(clock);
 	uint64_t shown;
 
 	if (!self)
@@ -122,7 +129,7 @@ uint64_t tpck_engine_look(enum tpck_clock clock, uint64_t ns)
 uint64_t tpck_engine_deadline(enum tpck_clock clock, uint64_t ns)
 {
 	uint32_t mode = tpck_engine_mode();
-	struct tpck_thread *self = mode == TPCK_MODE_OFF ? NULL : tpck_thread_self();
+	struct tpck_thread *self = mode == TPCK_MODE_OFF ? NULL : tpck_thread_peek();
 	uint64_t now, shown;
 	int64_t more;
 
