@@ -15,7 +15,7 @@ enum tpck_clock {
 
 /* What clock_gettime() calls it. */
 clockid_t tpck_clock_id(enum tpck_clock clock);
-/* Which one clock_gettime() calls so. False: none of them. */
+/* The clock that clock_gettime() calls so. False: it is none of these. */
 bool tpck_clock_known(clockid_t id, enum tpck_clock *clock);
 /* The clock in nanoseconds, by system call. */
 uint64_t tpck_clock_read(enum tpck_clock clock);

@@ -192,7 +192,7 @@ static inline void tpck_record_operation(struct tpck_thread *thread, uint32_t to
 /* ---- clocks.c ---- */
 /* Running forward begins: other threads than those of the record are told the first run's time, too. */
 void tpck_clocks_begin(void);
-/* It ends: CLOCK_MONOTONIC goes on from the boundary. */
+/* Running forward ends: CLOCK_MONOTONIC goes on from the boundary. */
 void tpck_clocks_live(void);
 /* What CLOCK_MONOTONIC tells the program now. */
 uint64_t tpck_clocks_shown_ns(void);

@@ -38,7 +38,7 @@ void tpck_engine_host_memory_launched(uint64_t address)
 {
 	int result = engine->unresumable ? 0 : tpck_host_memory_shown((const void *)(uintptr_t)address); // NOLINT(performance-no-int-to-ptr)
 
-	/* It is another number then. */
+	/* A word that is no address of such memory is another number. */
 	if (result && result != -ENOENT)
 		tpck_engine_unresumable("kernels of the program may write to host memory by its own address");
 }

@@ -49,9 +49,9 @@ struct tpck_seal {
 	uint8_t sends[TPCK_SEAL_KEY], receives[TPCK_SEAL_KEY];
 };
 
-/* Those that this processor has, as a mask. */
+/* The ciphers that this processor has, as a mask. */
 uint32_t tpck_seal_ciphers(void);
-/* The one of these that both sides take; 0: there is none. */
+/* The cipher of these that both sides take; 0: there is none. */
 uint32_t tpck_seal_choose(uint32_t mine, uint32_t theirs);
 /* "AES-256-GCM", and what it does: "encrypted with AES-256-GCM", "authenticated with ...", "neither encrypted nor authenticated". */
 const char *tpck_seal_cipher_name(uint32_t cipher);

@@ -302,7 +302,7 @@ static void link_close(struct sealed_link *link)
 	if (link->under)
 		t->ops->close(t->under, link->under);
 	link->under = NULL;
-	/* Those that the transport still writes to are freed when it says that it does not any more. */
+	/* Messages that the transport still writes to are freed when it says that it does not any more. */
 	for (struct inbound *in; (in = link->coming);) {
 		link->coming = in->next;
 		if (in->here)

@@ -112,7 +112,7 @@ int main(void)
 	bytes = tpck_log_bytes(log);
 	waits.operations = 5;
 	for (uint32_t i = 0; i < 1000000; i++) {
-		/* It did not run for long before the last one. */
+		/* The loop did not run for long before its last look. */
 		last = 1000000000 + i * 40ull + (i == 999999 ? 50000000 : 0);
 		tpck_looks_note(&waits, log, TPCK_CLOCK_MONOTONIC, last);
 		tpck_looks_note(&waits, log, TPCK_CLOCK_REAL, 7 * last);

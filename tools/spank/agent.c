@@ -58,7 +58,7 @@ static char **environment_of(spank_t spank)
 	return kept;
 }
 
-/* This installation's, or plugstack.conf's: which one root takes out of the step is not the user's to say. */
+/* The agent is this installation's, or plugstack.conf's: which one root takes out of the step is not the user's to say. */
 static int find_program(char program[static PATH_MAX])
 {
 	const char *named = options_agent();
