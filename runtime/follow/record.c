@@ -250,13 +250,21 @@ static uint64_t again_key(const struct tpck_thread *self, uint64_t digest)
 	return digest ^ self->id * 0x9e3779b97f4a7c15u;
 }
 
+/* Whether the program has written it while running forward: it is its own, as what it writes once it is live. */
+static bool is_own_since_forward(uint64_t digest)
+{
+	const struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
+
+	return entry && entry->changed;
+}
+
 /* Whether the path has not been looked at since a program ended that this thread had started. */
 static bool is_stale(uint64_t digest, _Atomic uint64_t *slot)
 {
 	const struct tpck_thread *self = tpck_thread_peek();
 	const struct again *at = self ? &again[again_key(self, digest) % AGAIN] : NULL;
 
-	return self && self->others && !(atomic_load(slot) & OWN_BIT) && (at->key != again_key(self, digest) || at->others != self->others);
+	return self && self->others && !(atomic_load(slot) & OWN_BIT) && !is_own_since_forward(digest) && (at->key != again_key(self, digest) || at->others != self->others);
 }
 
 /* What is there now goes into the log, if it is another thing than at the last look. */
