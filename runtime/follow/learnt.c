@@ -25,7 +25,7 @@ struct first {
 	bool same;        /* what is there now is what was there then, whatever its time */
 	struct again {    /* what was there later, the latest first */
 		const struct tpck_record_file *record;
-		uint32_t thread;
+		uint32_t thread, order;
 		struct again *next;
 	} *again;
 	struct first *next;
@@ -56,13 +56,14 @@ static struct first *find_first(uint64_t digest)
 	return first;
 }
 
-/* What a thread found that has seen as many programs end as this one has. */
+/* What this thread found when it had seen as many programs end as it has, and had made as many operations: what it found later, as when it
+ * was live again and no further program had ended, was not there yet. */
 static const struct tpck_record_file *record_of(const struct first *first)
 {
 	const struct tpck_thread *self = first->again ? tpck_thread_peek() : NULL;
 
 	for (const struct again *again = self ? first->again : NULL; again; again = again->next)
-		if (again->thread == self->id && again->record->names <= self->others)
+		if (again->thread == self->id && again->record->names <= self->others && (int32_t)(again->order - (uint32_t)self->operations) <= 0)
 			return again->record;
 	return first->record;
 }
@@ -82,7 +83,7 @@ static void learn_again(const struct tpck_record *record)
 
 	if (!made)
 		return;
-	*made = (struct again){file, record->thread, first->again};
+	*made = (struct again){file, record->thread, record->order, first->again};
 	first->again = made;
 }
 

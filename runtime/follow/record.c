@@ -289,7 +289,7 @@ static void note_again(uint64_t digest, const struct stat *found, bool first)
 	if (found && S_ISREG(found->st_mode))
 		atomic_fetch_or(touched_slot(digest), FILE_BIT);
 	if (!same && !first)
-		tpck_log_append(journal, TPCK_RECORD_FILE, TPCK_FILE_AGAIN, self->id, 0, &record, sizeof record);
+		tpck_log_append(journal, TPCK_RECORD_FILE, TPCK_FILE_AGAIN, self->id, (uint32_t)self->operations, &record, sizeof record);
 }
 
 /* Under the name `kept`, which is there once the copy is whole: who is killed before that leaves none that a later run would take for one. */

@@ -166,15 +166,36 @@ static void start_all(int number)
 	tell("system", number, "", WEXITSTATUS(system(line)));
 }
 
+/* One program alone, before all else; then a file is made where there is none, and changed in place. Whether there was one, and another file, is
+ * told each time. */
+static void start_one(int number)
+{
+	char line[60];
+	int fd;
+
+	if (number == 1 && system("echo system 1 >> calls"))
+		return;
+	fd = open("ledger", O_RDWR | O_CLOEXEC);
+	snprintf(line, sizeof line, "%s, %s", fd < 0 ? "made" : "found", access("stamp", F_OK) ? "no stamp" : "a stamp");
+	if (fd < 0)
+		fd = open("ledger", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	(void)!pwrite(fd, &number, sizeof number, 8 * number);
+	close(fd);
+	tell("ledger", number, line, fd < 0);
+}
+
 static void copied(int kind)
 {
 	static int copies, inside;
+	const char *what = getenv("STARTS");
 
-	if (kind != TO_HOST || inside || !getenv("STARTS"))
+	if (kind != TO_HOST || inside || !what)
 		return;
 	inside = 1;
-	if (++copies % EVERY == 0)
+	if (++copies % EVERY == 0 && *what == '1')
 		start_all(copies / EVERY);
+	else if (copies % EVERY == 0)
+		start_one(copies / EVERY);
 	inside = 0;
 }
 

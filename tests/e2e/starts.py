@@ -59,10 +59,33 @@ def life(checks, kills, **settings):
         checks.ok(not this.differences(), "and the trainer wrote the same bytes", *this.differences())
 
 
+def found_later(checks):
+    """What a start that had gone on found behind its step, no further program having ended, was not there at the program's beginning."""
+    with job.Place() as place:
+        this = job.Job(place, "gpt", "--seed", "3", "--steps", "160")
+        this.environment.update(LD_PRELOAD=job.built(place, "starts.so", "starts.c"), STARTS="one")
+        this.run_plain()
+        plain = lines(os.path.dirname(this.plain), "told")
+        checks.ok(len(plain) >= 30 and "made, no stamp" in plain[0] and "found, no stamp" in plain[1], "plain: a file is made once", *plain[:3])
+        first = this.killed_at(40)
+        with open(os.path.join(this.work, "stamp"), "wb"):
+            pass
+        second = this.killed_at(80, lambda: any(row["generation"] == 2 and row["offered"] for row in place.listed()))
+        before = lines(this.work, "told")
+        last = this.start()
+        status = last.wait()
+        after, at = lines(this.work, "told"), [job.Job.resumed_at(start) or 0 for start in (second, last)]
+        checks.ok(status == 0 and 0 < at[0] < at[1], f"two resumes in a row, at steps {at}", status, first.said(), this.story())
+        checks.ok(after[:len(before) - 2] == before[:len(before) - 2] and "made, no stamp" in after[0] and "a stamp" in after[-1] and len(after) == len(plain) and
+                  not any("made" in line for line in after[1:]), "each look finds what it found the first time", before, after)
+        checks.ok(not this.differences(), "and the trainer wrote the same bytes", *this.differences())
+
+
 def main():
     checks = job.Checks()
     life(checks, 1)
     life(checks, 2)
+    found_later(checks)
     checks.end()
 
 
