@@ -230,6 +230,11 @@ TPCK_AT_START void tpck_engine_end(int status)
 	if (!self || mode == TPCK_MODE_OFF || mode == TPCK_MODE_EARLY || !engine->control || getpid() != engine->pid)
 		return;
 	self->depth++;
+	/* One that was killed behind its last operation has nothing more to do on the device: it ends live, as it would have. */
+	if (mode == TPCK_MODE_FORWARD && !status && tpck_forward_complete()) {
+		tpck_resume_at_boundary(self);
+		mode = tpck_engine_mode();
+	}
 	if (mode == TPCK_MODE_FORWARD && status && engine->ranks.world > 1) {
 		/* Not the log's fault, as far as can be seen from here: what it had of the others, or of the network, has failed. The
 		 * state says that it died on its way, which is counted. */
