@@ -230,7 +230,7 @@ TPCK_AT_START void tpck_engine_end(int status)
 	if (!self || mode == TPCK_MODE_OFF || mode == TPCK_MODE_EARLY || !engine->control || getpid() != engine->pid)
 		return;
 	self->depth++;
-	/* One that was killed behind its last operation has nothing more to do on the device: it ends live, as it would have. */
+	/* A program that was killed behind its last operation has nothing more to do on the device: it ends live, as it would have. */
 	if (mode == TPCK_MODE_FORWARD && !status && tpck_forward_complete()) {
 		tpck_resume_at_boundary(self);
 		mode = tpck_engine_mode();

@@ -126,7 +126,7 @@ static enum found find(struct side *side)
 	return seen == TPCK_SEEN_REAL || hold_open(side) ? FOUND : LATER;
 }
 
-/* Both are there, and one is being written. */
+/* Both files are there, and one is being written. */
 static int exchange(const struct side *from, const struct side *to)
 {
 	int result, saved;

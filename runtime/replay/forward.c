@@ -338,9 +338,18 @@ enum tpck_forward tpck_forward_record(struct tpck_thread *self, enum tpck_record
 	return TPCK_FORWARD_SAME;
 }
 
+/* What a thread is told that draws, or looks, once more than the log has it at this count of operations. */
+static enum tpck_forward no_more(const struct tpck_expected *expected)
+{
+	if (!expected->device)
+		return TPCK_FORWARD_FOREIGN;
+	return mark_done(expected) && !more_marks(expected) ? TPCK_FORWARD_END : TPCK_FORWARD_MORE;
+}
+
 enum tpck_forward tpck_forward_draw(struct tpck_thread *self, enum tpck_record_type type,
 				    const struct tpck_record **record)
 {
+	enum tpck_forward result;
 	struct tpck_expected *expected = expected_for(self);
 	uint32_t now = (uint32_t)self->operations;
 	struct list *list;
@@ -354,12 +363,10 @@ enum tpck_forward tpck_forward_draw(struct tpck_thread *self, enum tpck_record_t
 		*record = list->at[list->next++];
 		return TPCK_FORWARD_SAME;
 	}
-	if (!expected->device)
-		return TPCK_FORWARD_FOREIGN;
-	if (mark_done(expected) && !more_marks(expected))
-		return TPCK_FORWARD_END;
-	*record = list->next ? list->at[list->next - 1] : NULL;
-	return TPCK_FORWARD_MORE;
+	result = no_more(expected);
+	if (result == TPCK_FORWARD_MORE)
+		*record = list->next ? list->at[list->next - 1] : NULL;
+	return result;
 }
 
 enum tpck_forward tpck_forward_look(struct tpck_thread *self, enum tpck_clock clock, uint64_t *ns)
@@ -367,6 +374,7 @@ enum tpck_forward tpck_forward_look(struct tpck_thread *self, enum tpck_clock cl
 	struct tpck_expected *expected = expected_for(self);
 	uint32_t now = (uint32_t)self->operations;
 	struct tpck_looks_reader *reader_of;
+	enum tpck_forward result;
 	const struct list *list;
 
 	*ns = 0;
@@ -382,12 +390,10 @@ enum tpck_forward tpck_forward_look(struct tpck_thread *self, enum tpck_clock cl
 			return TPCK_FORWARD_SAME;
 		}
 	}
-	if (!expected->device)
-		return TPCK_FORWARD_FOREIGN;
-	if (mark_done(expected) && !more_marks(expected))
-		return TPCK_FORWARD_END;
-	*ns = self->shown[clock];
-	return TPCK_FORWARD_MORE;
+	result = no_more(expected);
+	if (result == TPCK_FORWARD_MORE)
+		*ns = self->shown[clock];
+	return result;
 }
 
 uint64_t tpck_forward_first_look(enum tpck_clock clock)

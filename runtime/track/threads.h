@@ -61,7 +61,7 @@ struct tpck_thread {
 	uint64_t waited_mark;    /* copies to the host that were queued when its current wait began */
 	struct tpck_expected *expected; /* while running forward: what the log says of this thread */
 	uint32_t early;          /* queries from before its first operation, which the log gets with that: below */
-	/* Its looks at clocks: what is written of them and not in the log yet (replay/looks.h). */
+	/* Looks at clocks: what is written of them and not in the log yet (replay/looks.h). */
 	struct tpck_looks {
 		tpck_spin lock;              /* of its own thread, and of a boundary */
 		bool begun;                  /* the log has some of this thread */

@@ -5,7 +5,6 @@
  * trainer's process.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -16,9 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "copied.h"
+
 extern char **environ;
 
-enum { TO_HOST = 2, EVERY = 10 };
+enum { EVERY = 10 };
 
 static void tell(const char *way, int number, const char *what, long status)
 {
@@ -197,23 +198,4 @@ static void copied(int kind)
 	else if (copies % EVERY == 0)
 		start_one(copies / EVERY);
 	inside = 0;
-}
-
-int cudaMemcpy(void *to, const void *from, size_t bytes, int kind)
-{
-	int (*real)(void *, const void *, size_t, int) = (int (*)(void *, const void *, size_t, int))dlsym(RTLD_NEXT, "cudaMemcpy");
-	int result = real(to, from, bytes, kind);
-
-	copied(kind);
-	return result;
-}
-
-int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream)
-{
-	int (*real)(void *, const void *, size_t, int, void *) =
-		(int (*)(void *, const void *, size_t, int, void *))dlsym(RTLD_NEXT, "cudaMemcpyAsync");
-	int result = real(to, from, bytes, kind, stream);
-
-	copied(kind);
-	return result;
 }

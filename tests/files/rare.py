@@ -153,14 +153,19 @@ step("done")
 """
 
 
+def after_first(place, *programs):
+    """Both go on once what they did first is at its paths."""
+    for program in programs:
+        told(program, "first")
+    until(lambda: not place.listed())
+    for program in programs:
+        go(program)
+
+
 def blocks(checks):
     with Place() as place, Place() as other:
         program, plain = place.start(BLOCKS), other.start(BLOCKS, preload=False)
-        for process in (program, plain):
-            told(process, "first")
-        until(lambda: not place.listed())
-        go(program)
-        go(plain)
+        after_first(place, program, plain)
         want, got = said(plain, "done"), said(program, "done")
         checks.ok(want == got, f"what {len(want)} lines say of a file's blocks", *differences(want, got))
         for process in (program, plain):
@@ -227,11 +232,7 @@ step("done")
 def runs(checks):
     with Place() as place, Place() as other:
         program, plain = place.start(RUNS), other.start(RUNS, preload=False)
-        for process in (program, plain):
-            told(process, "first")
-        until(lambda: not place.listed())
-        go(program)
-        go(plain)
+        after_first(place, program, plain)
         want = [line.replace(other.work, "") for line in said(plain, "done")]
         got = [line.replace(place.work, "") for line in said(program, "done")]
         checks.ok(want == got and sum("ran" in w for w in want) == 14, f"{len(want)} ways to run a program that is pending", *differences(want, got))
@@ -462,11 +463,7 @@ def tree(place):
 def exchanges(checks):
     with Place() as place, Place() as other:
         program, plain = place.start(EXCHANGES), other.start(EXCHANGES, preload=False)
-        for process in (program, plain):
-            told(process, "first")
-        until(lambda: not place.listed())
-        go(program)
-        go(plain)
+        after_first(place, program, plain)
         want, got = said(plain, "done"), said(program, "done")
         checks.ok(want == got and len(want) > 200, f"files that are open still change places with others: {len(want)} lines", *differences(want, got))
         for process in (program, plain):
