@@ -3,11 +3,9 @@
  * in every mode; reservations are asked for at addresses that come again in a resumed process. */
 #include "config.h"
 
-#include <pthread.h>
+#include <errno.h>
 
 #include "hooks/cuda_driver.h"
-#include "runtime/base/layout.h"
-#include "runtime/base/log.h"
 
 /* Where the record may end while running forward, and what it compares. Until tpck_engine_after() nobody's boundary can
  * be: the record and the live blocks say the same of the call. */
@@ -18,94 +16,31 @@ static void announce(struct tpck_thread *self, struct tpck_call *call, enum tpck
 	(void)tpck_engine_before(self, call);
 }
 
-/* Reservations that were made larger than asked for, since the driver would have them elsewhere otherwise. */
-enum { WIDENED = 64 };
-static struct {
-	CUdeviceptr address;
-	size_t asked, made;
-} widened[WIDENED] TPCK_LARGE;
-static pthread_mutex_t widened_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* What is freed for `asked` bytes at an address; its entry is cleared. */
-static size_t made_of(CUdeviceptr address, size_t asked)
-{
-	size_t made = asked;
-
-	pthread_mutex_lock(&widened_lock);
-	for (int i = 0; i < WIDENED; i++)
-		if (widened[i].address == address && widened[i].asked == asked) {
-			made = widened[i].made;
-			widened[i].address = 0;
-		}
-	pthread_mutex_unlock(&widened_lock);
-	return made;
-}
-
-static bool remember_made(CUdeviceptr address, size_t asked, size_t made)
-{
-	bool noted = false;
-
-	pthread_mutex_lock(&widened_lock);
-	for (int i = 0; i < WIDENED && !noted; i++)
-		if (!widened[i].address) {
-			widened[i].address = address;
-			widened[i].asked = asked;
-			widened[i].made = made;
-			noted = true;
-		}
-	pthread_mutex_unlock(&widened_lock);
-	return noted;
-}
-
-/* At that very place, or not at all. */
-static bool reserve_at(CUdeviceptr place, size_t size, size_t alignment, unsigned long long flags)
-{
-	CUdeviceptr got = 0;
-	CUresult result = TPCK_CALL(cuMemAddressReserve, &got, size, alignment, place, flags);
-
-	if (result == CUDA_SUCCESS && got == place)
-		return true;
-	tpck_log_debug("the driver does not reserve %zu bytes at %#llx: error %d, %#llx", size, (unsigned long long)place, (int)result,
-		      (unsigned long long)got);
-	if (result == CUDA_SUCCESS)
-		TPCK_CALL(cuMemAddressFree, got, size);
-	return false;
-}
-
-/* A power of two, as the arena's range is one that drivers give. */
-static bool reserve_wider(CUdeviceptr place, size_t size, unsigned long long flags)
-{
-	size_t made = (size_t)2 << 20;
-
-	while (made < size && made << 1)
-		made <<= 1;
-	if (made <= size || !reserve_at(place, made, 0, flags))
-		return false;
-	if (remember_made(place, size, made))
-		return true;
-	TPCK_CALL(cuMemAddressFree, place, made);
-	return false;
-}
-
+/* The driver's own, where the program has one in mind and gets it, and where it asks for what the driver alone answers; else a part of one of the library's:
+ * its address comes again. */
 CUresult tpck_hook_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
 				       unsigned long long flags)
 {
 	struct tpck_thread *self = tpck_engine_enter();
-	CUdeviceptr place;
+	CUdeviceptr place = 0;
 	struct tpck_call call;
 	CUresult result = CUDA_SUCCESS;
 
 	if (!self)
 		return TPCK_CALL(cuMemAddressReserve, ptr, size, alignment, addr, flags);
 	announce(self, &call, TPCK_OP_MEMSET, size);
-	place = addr || !ptr ? 0 : tpck_engine_reserve(self, size, alignment);
-	if (place && (reserve_at(place, size, alignment, flags) || reserve_wider(place, size, flags)))
-		*ptr = place;
-	else
+	if (ptr && !flags && !addr && TPCK_REAL(cuMemAddressReserve))
+		place = tpck_engine_reserve(self, tpck_cuda_device(), size, alignment);
+	if (!place)
 		result = TPCK_CALL(cuMemAddressReserve, ptr, size, alignment, addr, flags);
-	if (addr)
-		place = addr;
-	if (result == CUDA_SUCCESS && (!place || *ptr != place))
+	if (result == CUDA_SUCCESS && !place && addr && *ptr != addr) {
+		place = tpck_engine_reserve(self, tpck_cuda_device(), size, alignment);
+		if (place)
+			(void)TPCK_CALL(cuMemAddressFree, *ptr, size);
+	}
+	if (place)
+		*ptr = place;
+	else if (result == CUDA_SUCCESS && *ptr != addr)
 		tpck_engine_unresumable("the driver does not give the program's own mappings an address that a resumed process "
 					"would need again");
 	tpck_engine_after(self, &call);
@@ -118,13 +53,13 @@ CUresult tpck_hook_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	struct tpck_thread *self = tpck_engine_enter();
 	struct tpck_call call;
 	CUresult result;
+	int ours;
 
 	if (!self)
 		return TPCK_CALL(cuMemAddressFree, ptr, size);
 	announce(self, &call, TPCK_OP_D2D, size);
-	result = TPCK_CALL(cuMemAddressFree, ptr, made_of(ptr, size));
-	if (result == CUDA_SUCCESS)
-		tpck_engine_unreserve(self, ptr, size);
+	ours = tpck_engine_unreserve(self, ptr, size);
+	result = ours == -ENOENT ? TPCK_CALL(cuMemAddressFree, ptr, size) : ours ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 	tpck_engine_after(self, &call);
 	tpck_engine_leave(self);
 	return result;

@@ -120,10 +120,11 @@ bool tpck_engine_is_device_memory(uint64_t address);
 uint64_t tpck_engine_idle_memory(void);
 /* Memory is out elsewhere: gives it back. Whether there was any, so that trying again may help. */
 bool tpck_engine_give_back(void);
-/* Device memory that the program reserves and maps itself: where a reservation shall lie (0: anywhere); it is given back;
- * memory `handle` was mapped there; this device may read it now; before it is unmapped. */
-uint64_t tpck_engine_reserve(struct tpck_thread *self, uint64_t bytes, uint64_t alignment);
-void tpck_engine_unreserve(struct tpck_thread *self, uint64_t address, uint64_t bytes);
+/* Device memory that the program reserves and maps itself: a reservation within the library's own (runtime/track/mappings.h; 0: there is
+ * none to be had); it is given back (0, or -ENOENT where it is none of these, or -EBUSY); memory `handle` was mapped there; this device may read it now;
+ * before it is unmapped. */
+uint64_t tpck_engine_reserve(struct tpck_thread *self, const struct tpck_device *device, uint64_t bytes, uint64_t alignment);
+int tpck_engine_unreserve(struct tpck_thread *self, uint64_t address, uint64_t bytes);
 void tpck_engine_map(struct tpck_thread *self, uint64_t address, uint64_t bytes, uint64_t handle);
 void tpck_engine_access(struct tpck_thread *self, uint64_t address, uint64_t bytes);
 void tpck_engine_unmap(struct tpck_thread *self, uint64_t address, uint64_t bytes);

@@ -13,25 +13,41 @@
 
 static struct tpck_engine *const engine = &tpck_engine;
 
-uint64_t tpck_engine_reserve(struct tpck_thread *self, uint64_t bytes, uint64_t alignment)
+/* One call on the program's addresses after another, as its allocations: before there is a context nothing is recorded, and a program begins alike. */
+static void order_begin(struct tpck_thread *self)
+{
+	if (engine->arena)
+		tpck_memory_order_begin(self);
+	else
+		pthread_mutex_lock(&engine->allocation);
+}
+
+static void order_end(struct tpck_thread *self)
+{
+	if (engine->arena)
+		tpck_memory_order_end(self);
+	else
+		pthread_mutex_unlock(&engine->allocation);
+}
+
+uint64_t tpck_engine_reserve(struct tpck_thread *self, const struct tpck_device *device, uint64_t bytes, uint64_t alignment)
 {
 	uint64_t address;
 
-	if (!engine->arena)
-		return 0;
-	tpck_memory_order_begin(self);
-	address = tpck_mappings_place(bytes, alignment);
-	tpck_memory_order_end(self);
+	order_begin(self);
+	address = tpck_mappings_place(device, bytes, alignment);
+	order_end(self);
 	return address;
 }
 
-void tpck_engine_unreserve(struct tpck_thread *self, uint64_t address, uint64_t bytes)
+int tpck_engine_unreserve(struct tpck_thread *self, uint64_t address, uint64_t bytes)
 {
-	if (!engine->arena)
-		return;
-	tpck_memory_order_begin(self);
-	tpck_mappings_vacate(address, bytes);
-	tpck_memory_order_end(self);
+	int result;
+
+	order_begin(self);
+	result = tpck_mappings_vacate(address, bytes);
+	order_end(self);
+	return result;
 }
 
 void tpck_engine_map(struct tpck_thread *self, uint64_t address, uint64_t bytes, uint64_t handle)

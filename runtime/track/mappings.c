@@ -14,15 +14,17 @@
 #define FIRST 0x4b0000000000ull
 #define END 0x540000000000ull
 #define UNIT (2ull << 20)
-#define LARGEST (256ull << 30)
+/* What the driver is asked for at a time. */
+#define WINDOW (1ull << 40)
 
-enum { HASH_BITS = 12, VACANT = 64 };
+enum { HASH_BITS = 12, WINDOWS = (END - FIRST) / WINDOW };
 
-static uint64_t next = FIRST;
-static struct {
+struct range {
 	uint64_t address, bytes;
-} vacant[VACANT] TPCK_LARGE;
-static unsigned vacant_count;
+	struct range *next; /* by address */
+};
+static struct range *taken;
+static enum { UNKNOWN, OURS, REFUSED } windows[WINDOWS];
 static struct tpck_mapping *by_address[1 << HASH_BITS] TPCK_LARGE, *by_handle[1 << HASH_BITS] TPCK_LARGE;
 
 static struct tpck_mapping **slot(struct tpck_mapping **table, uint64_t key)
@@ -35,41 +37,71 @@ bool tpck_mappings_range(uint64_t address)
 	return address >= FIRST && address < END;
 }
 
-uint64_t tpck_mappings_place(uint64_t bytes, uint64_t alignment)
+static bool is_ours(const struct tpck_device *device, uint64_t address)
 {
-	uint64_t unit = alignment > UNIT ? alignment : UNIT, address;
+	uint64_t window = (address - FIRST) / WINDOW;
 
-	if (!bytes || bytes > END - FIRST || (unit & (unit - 1)))
-		return 0;
-	/* A range of its own size begins at a multiple of it, as page tables have it: a driver need not give a large one at any other place. */
-	while (unit < bytes && unit < LARGEST)
-		unit *= 2;
-	for (unsigned i = vacant_count; i-- > 0;) {
-		if (vacant[i].bytes != bytes || vacant[i].address & (unit - 1))
-			continue;
-		address = vacant[i].address;
-		for (vacant_count--; i < vacant_count; i++)
-			vacant[i] = vacant[i + 1];
-		return address;
-	}
-	address = (next + unit - 1) & ~(unit - 1);
-	if (address > END - bytes)
-		return 0;
-	next = (address + bytes + UNIT - 1) & ~(UNIT - 1);
-	return address;
+	if (windows[window] == UNKNOWN)
+		windows[window] = device->reserve(-1, FIRST + window * WINDOW, WINDOW) ? REFUSED : OURS;
+	return windows[window] == OURS;
 }
 
-void tpck_mappings_vacate(uint64_t address, uint64_t bytes)
+uint64_t tpck_mappings_place(const struct tpck_device *device, uint64_t bytes, uint64_t alignment)
 {
-	if (address < FIRST || address >= next)
-		return;
-	if (vacant_count == VACANT) { /* the oldest stays unused */
-		for (unsigned i = 1; i < VACANT; i++)
-			vacant[i - 1] = vacant[i];
-		vacant_count--;
+	uint64_t unit = alignment > UNIT ? alignment : UNIT, at = FIRST;
+	struct range **link = &taken, *made;
+
+	if (!bytes || bytes % UNIT || bytes > WINDOW || (unit & (unit - 1)))
+		return 0;
+	for (;;) {
+		uint64_t last;
+
+		at = (at + unit - 1) & ~(unit - 1);
+		last = at + bytes - 1;
+		if (last < at || last >= END)
+			return 0;
+		if ((at - FIRST) / WINDOW != (last - FIRST) / WINDOW || !is_ours(device, at)) {
+			at = FIRST + ((at - FIRST) / WINDOW + 1) * WINDOW;
+			while (*link && (*link)->address < at)
+				link = &(*link)->next;
+		} else if (*link && last >= (*link)->address) {
+			at = (*link)->address + (*link)->bytes;
+			link = &(*link)->next;
+		} else {
+			break;
+		}
 	}
-	vacant[vacant_count].address = address;
-	vacant[vacant_count++].bytes = bytes;
+	made = malloc(sizeof *made);
+	if (!made)
+		return 0;
+	*made = (struct range){at, bytes, *link};
+	*link = made;
+	return at;
+}
+
+static bool is_mapped(uint64_t address, uint64_t bytes)
+{
+	for (size_t i = 0; i < sizeof by_address / sizeof *by_address; i++)
+		for (const struct tpck_mapping *mapping = by_address[i]; mapping; mapping = mapping->chain)
+			if (mapping->address < address + bytes && address < mapping->address + mapping->bytes)
+				return true;
+	return false;
+}
+
+int tpck_mappings_vacate(uint64_t address, uint64_t bytes)
+{
+	struct range **link = &taken, *range;
+
+	while (*link && (*link)->address < address)
+		link = &(*link)->next;
+	range = *link;
+	if (!range || range->address != address || range->bytes != bytes)
+		return -ENOENT;
+	if (is_mapped(address, bytes))
+		return -EBUSY;
+	*link = range->next;
+	free(range);
+	return 0;
 }
 
 int tpck_mappings_add(uint64_t address, uint64_t bytes, uint64_t handle)

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "runtime/track/device.h"
+
 struct tpck_mapping {
 	uint64_t address, bytes;
 	uint64_t handle;              /* of the memory, as the driver names it */
@@ -20,11 +22,12 @@ struct tpck_mapping {
 
 /* Whether an address lies where reservations are asked to lie. Needs no lock. */
 bool tpck_mappings_range(uint64_t address);
-/* Where the next reservation shall lie: one that was given back and is of that size, else above all before. 0: no room, or
- * an alignment that is no power of two. */
-uint64_t tpck_mappings_place(uint64_t bytes, uint64_t alignment);
-/* A reservation that the program gives back. */
-void tpck_mappings_vacate(uint64_t address, uint64_t bytes);
+/* Takes so much of an address range that nobody has, the first that fits; it begins at a multiple of alignment, 0 or a power of two, and of 2 MiB.
+ * Drivers move small reservations, so that the program's lie within a few large ones of the process's, which stay. 0: bytes are no multiple of 2 MiB, or
+ * the driver gives no range. */
+uint64_t tpck_mappings_place(const struct tpck_device *device, uint64_t bytes, uint64_t alignment);
+/* Gives back what was taken. -ENOENT where that is nothing of the kind; -EBUSY while memory is mapped there. */
+int tpck_mappings_vacate(uint64_t address, uint64_t bytes);
 /* -EEXIST where the memory is mapped elsewhere already; -ENOMEM. */
 int tpck_mappings_add(uint64_t address, uint64_t bytes, uint64_t handle);
 /* The mapping that begins at address, or NULL. */

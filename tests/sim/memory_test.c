@@ -161,6 +161,7 @@ static void vmm(void)
 				     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
 	CUmemAccessDesc rw = { .location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	const CUdeviceptr fixed = 0x300000000000ull;
+	const size_t whole = (size_t)256 << 30;
 	CUmemGenericAllocationHandle h, k, imported;
 	CUdeviceptr va, other;
 	size_t g;
@@ -168,11 +169,14 @@ static void vmm(void)
 
 	OK(cuMemGetAllocationGranularity(&g, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
 	CHECK(g == 2 << 20);
-	OK(cuMemAddressReserve(&va, 8 * g, 0, fixed, 0));
+	OK(cuMemAddressReserve(&va, whole, 0, fixed, 0));
 	CHECK(va == fixed);
-	/* A hint is a hint: taken, the reservation goes elsewhere. */
-	OK(cuMemAddressReserve(&other, g, 0, fixed, 0));
+	/* A hint is a hint: taken, the reservation goes elsewhere, and so does a small one always. */
+	OK(cuMemAddressReserve(&other, whole, 0, fixed, 0));
 	CHECK(other != fixed);
+	OK(cuMemAddressFree(other, whole));
+	OK(cuMemAddressReserve(&other, g, 0, fixed + whole, 0));
+	CHECK(other != fixed + whole);
 	OK(cuMemAddressFree(other, g));
 	EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&h, 4096, &prop, 0));
 	OK(cuMemCreate(&h, 2 * g, &prop, 0));
@@ -203,12 +207,12 @@ static void vmm(void)
 	OK(cuMemRelease(h));
 	EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemRelease(h));
 	EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(va, g));
-	EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(va, 8 * g));
+	EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(va, whole));
 	OK(cuMemUnmap(va, 2 * g));
 	OK(cuMemUnmap(va + 4 * g, 2 * g));
 	OK(cuMemRelease(imported));
 	EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH(&v, va, 4));
-	OK(cuMemAddressFree(va, 8 * g));
+	OK(cuMemAddressFree(va, whole));
 	/* Read only means so to kernels. That ends the context, so it comes last. */
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
 	OK(cuMemAddressReserve(&va, g, 0, 0, 0));

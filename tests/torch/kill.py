@@ -42,7 +42,6 @@ CASES = {
     'gpt': (GPT, {}),
     'gpt_async': (GPT, ASYNC),
     'gpt_expandable': (GPT, EXPANDABLE),
-    'gpt_expandable_odd': (GPT, {**EXPANDABLE, 'SIMGPU_FAULT': 'odd_hint'}),
     'gpt_foreach': (GPT + ['--optimizer', 'foreach', '--accumulate', '3'], {}),
     'gpt_loop': (GPT + ['--optimizer', 'loop'], {}),
     'gpt_bf16': (GPT + ['--precision', 'bf16', '--recompute'], {}),
@@ -61,7 +60,7 @@ CASES = {
     'compiled_graphs': (['compiled.py', '--steps', '120', '--mode', 'reduce-overhead'], {}),
 }
 # Each time one of each of these kinds, and of all a few that are killed twice; with LONG= they make all of their steps.
-KINDS = (('sgd', 'adam_fused', 'adadelta', 'adamax'), ('lbfgs', 'muon'), ('gpt', 'gpt_save', 'gpt_save_much'), ('gpt_async', 'gpt_expandable', 'gpt_expandable_odd', 'conv_async'),
+KINDS = (('sgd', 'adam_fused', 'adadelta', 'adamax'), ('lbfgs', 'muon'), ('gpt', 'gpt_save', 'gpt_save_much'), ('gpt_async', 'gpt_expandable', 'conv_async'),
          ('gpt_foreach', 'gpt_loop'), ('gpt_bf16', 'gpt_fp16'), ('conv', 'conv_benchmark', 'conv_gan'), ('graph',), ('loader', 'housekeeping'),
          ('compiled_cold', 'compiled_graphs'))
 TWICE = 3

@@ -27,6 +27,7 @@
  *   memory         who waits for the device to give memory back lets other threads' calls through
  * CUDA_DEVICE_MAX_CONNECTIONS=n  channels of a kind that streams share, 1 to 32; 8
  * SIMGPU_ALLOCATIONS=wait        what makes or registers memory waits for the device, and other threads' calls for that
+ * SIMGPU_FRESH=n                 new memory is filled with that byte
  * SIMGPU_QUEUE=n                 a stream takes n operations before a call for it waits, 1024
  * SIMGPU_FAULT=f[,f...]          counts start at 1 and count calls of this process
  *   oom@N          the Nth allocation fails with CUDA_ERROR_OUT_OF_MEMORY
@@ -43,7 +44,6 @@
  *   pageable_access  the device says that kernels can use ordinary memory
  *   refuse_hint    a reservation at a fixed address fails
  *   move_hint      a reservation at a fixed address is made elsewhere
- *   odd_hint       the same, unless its size is a power of two
  */
 struct sim_settings sim_settings;
 static atomic_uint_fast64_t allocs, launches, nccl_stalls, nccl_errors;
@@ -102,8 +102,6 @@ static void read_fault(char *f)
 		sim_settings.refuse_hint = true;
 	else if (!strcmp(f, "move_hint"))
 		sim_settings.move_hint = true;
-	else if (!strcmp(f, "odd_hint"))
-		sim_settings.odd_hint = true;
 	else
 		fprintf(stderr, "simgpu: unknown fault '%s' in SIMGPU_FAULT\n", f);
 }
@@ -124,6 +122,8 @@ static void read_helpful(char *name)
 		known = sim_settings.helpful_channels = true;
 	if (all || !strcmp(name, "memory"))
 		known = sim_settings.helpful_memory = true;
+	if (all || !strcmp(name, "hints"))
+		known = sim_settings.helpful_hints = true;
 	if (!known)
 		fprintf(stderr, "simgpu: unknown behaviour '%s' in SIMGPU_HELPFUL\n", name);
 }
@@ -179,6 +179,8 @@ void sim_settings_read(void)
 	s->connections = s->connections > SIM_CHANNELS ? SIM_CHANNELS : s->connections;
 	v = getenv("SIMGPU_ALLOCATIONS");
 	s->waiting_allocations = v && !strcmp(v, "wait");
+	v = getenv("SIMGPU_FRESH");
+	s->fresh = v ? atoi(v) & 255 : -1;
 	v = getenv("SIMGPU_QUEUE");
 	s->queue = v && atoi(v) > 0 ? atoi(v) : 1024;
 	v = getenv("SIMGPU_COPY_GBPS");

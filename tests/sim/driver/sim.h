@@ -39,10 +39,11 @@ struct sim_settings {
 	int n_overrides;
 	bool execute;
 	bool waiting_allocations;
-	bool refuse_hint, move_hint, odd_hint, no_memops, dead_memops, pageable_access;
-	bool helpful_straddle, helpful_loading, helpful_queues, helpful_pageable, helpful_channels, helpful_memory;
+	bool refuse_hint, move_hint, no_memops, dead_memops, pageable_access;
+	bool helpful_straddle, helpful_loading, helpful_queues, helpful_pageable, helpful_channels, helpful_memory, helpful_hints;
 	unsigned connections; /* channels of a kind and context */
 	int queue;  /* operations that a stream takes */
+	int fresh;  /* the byte that new memory is filled with; -1: as it comes */
 	bool eager; /* CUDA_MODULE_LOADING=EAGER: kernels are there before they are launched */
 	char oom_thread[16];
 	uint64_t oom_at, launch_at, sticky_at, lost_at, drop_at, stall_at, stall_ns;

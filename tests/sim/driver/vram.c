@@ -174,6 +174,8 @@ struct sim_phys *sim_phys_create(int device, uint64_t bytes)
 	}
 	for (uint64_t i = 0; i < pages; i++)
 		p->granule[i] = part[device].granule[--part[device].n_free];
+	for (uint64_t i = 0; i < pages && sim_settings.fresh >= 0; i++)
+		memset((char *)alias + (uint64_t)p->granule[i] * SIM_PAGE, sim_settings.fresh, SIM_PAGE);
 	return p;
 }
 
