@@ -56,7 +56,7 @@ def clock(checks):
     counter, nothing goes on from there, and a line says so."""
     for option, *how in (("--clock",), ("--counter",), ("--clock", "--captured"), ("--counter", "--captured"), ("--clock", "--built"), ("--counter", "--built")):
         with job.Place() as place:
-            this = job.Job(place, "rough", "--seed", "3", "--steps", "300", option, *how)
+            this = job.Job(place, "rough", "--seed", "3", *job.scaled(["--steps", "300"]), option, *how)
             first = this.killed_at(20)
             start = this.start()
             status = start.wait()
@@ -67,13 +67,13 @@ def clock(checks):
                           said, log[:3], this.story())
             else:
                 checks.ok(status == 0 and len(said) == 1 and at is None, f"counter {how}: begins anew, with a line: {said}", status, this.story())
-            checks.ok(len(log) == 300, f"{option} {how}: to its end", len(log))
+            checks.ok(len(log) == int(job.scaled(["--steps", "300"])[1]), f"{option} {how}: to its end", len(log))
 
 
 def tally(checks):
     """A kernel counts in host memory by its own address: what it did there is in no record, so nothing goes on from a snapshot, and a line says why."""
     with job.Place() as place:
-        this = job.Job(place, "rough", "--seed", "3", "--steps", "60", "--tally")
+        this = job.Job(place, "rough", "--seed", "3", *job.scaled(["--steps", "60"]), "--tally")
         this.run_plain()
         first = this.start()
         first.slowly_until(lambda: first.printed().count("step ") >= 20 and ("host memory" in first.said() or place.listed()))

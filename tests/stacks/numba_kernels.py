@@ -6,6 +6,8 @@ import argparse
 import math
 
 import numpy as np
+
+np.row_stack = getattr(np, 'row_stack', np.vstack)  # newer releases of numpy lack what numba's releases of before them ask for
 from numba import cuda, float32
 
 INPUTS, HIDDEN, BATCH = 16, 32, 32

@@ -41,4 +41,5 @@ def main(stage):
     for size, variant in dict.fromkeys(one for one in plan if one[0] <= most):
         # The disk is not what is measured: nothing is to be written there meanwhile.
         pytorch.script(stage, f"{size:g}GiB{variant}", [script, "--gib", str(size)], VARIANTS[variant], phases=pytorch.SOME, seconds=150, about=45,
+                       killed={"TRANSPCKPT_INTERVAL": "20"},  # each holds the next iteration up for longer than that takes
                        settings={"TRANSPCKPT_DURABLE_INTERVAL": "3600s", "TRANSPCKPT_EXIT_WAIT_SEC": "5", "TRANSPCKPT_MEMORY": "85%"})

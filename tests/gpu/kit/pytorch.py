@@ -13,6 +13,8 @@ TORCH, SCRIPTS = os.path.join(machine.TESTS, "torch"), os.path.join(machine.TEST
 ALL, SOME = ["disabled", "on", "killed"], ["on", "killed"]
 GPT = [os.path.join(TORCH, "gpt.py"), "--accumulate", "1"]
 REPEATABLE_JAX = {"XLA_FLAGS": "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"}
+# Where no iteration is found copies are boundaries, after half of this.
+SOON = {"TRANSPCKPT_STALL_SEC": "1"}
 # What matters most comes first. Name: script, environment, what is done beside the plain run.
 CASES = {
     "mlp": ([os.path.join(TORCH, "mlp.py"), "--optimizer", "Adam-fused", "--hidden", "512,512"], {}, ALL),
@@ -31,13 +33,15 @@ CASES = {
     "gpt2-not-killed": ([os.path.join(SCRIPTS, "gpt2.py")], {}, ["on"]),
     "gpt2": ([os.path.join(SCRIPTS, "gpt2.py")], {}, SOME),
     "nanogpt": ([os.path.join(TORCH, "nanogpt.py")], {}, SOME),
+    "resnet": ([os.path.join(SCRIPTS, "resnet.py")], {}, SOME),
     "transformers": ([os.path.join(TORCH, "transformers_trainer.py")], {}, SOME),
-    "jax": ([os.path.join(SCRIPTS, "jax_mlp.py")], {**REPEATABLE_JAX, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, SOME),
-    "jax-most-memory": ([os.path.join(SCRIPTS, "jax_mlp.py")], REPEATABLE_JAX, SOME),
+    "jax": ([os.path.join(SCRIPTS, "jax_mlp.py")], {**REPEATABLE_JAX, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **SOON}, SOME),
+    "jax-most-memory": ([os.path.join(SCRIPTS, "jax_mlp.py")], {**REPEATABLE_JAX, **SOON}, SOME),
     "cupy": ([os.path.join(machine.TESTS, "stacks", "cupy_loop.py"), "--allocator", "async"], {}, SOME),
+    "numba": ([os.path.join(machine.TESTS, "stacks", "numba_kernels.py")], {}, SOME),
 }
 # Scripts that need no PyTorch, and what they need.
-OWN = {"jax": "jax, optax", "jax-most-memory": "jax, optax", "cupy": "cupy"}
+OWN = {"jax": "jax, optax", "jax-most-memory": "jax, optax", "cupy": "cupy", "numba": "numba.cuda"}
 # How many cases at the same time: no figure of time is worth anything then.
 TOGETHER = int(os.environ.get("TOGETHER") or 1)
 # A run's steps are to take so long: time for the library to learn, and to be killed in.
@@ -55,13 +59,13 @@ for name, of in (("nccl", torch.cuda.nccl.version), ("cudnn", torch.backends.cud
 """
 
 
-def script(stage, case, argv, environment=None, phases=None, seconds=140, about=30, settings=None, tests=None):
-    """One script, which is given --steps. `tests` is machine.test_environment's, where it was made already."""
+def script(stage, case, argv, environment=None, phases=None, seconds=140, about=30, settings=None, killed=None, tests=None):
+    """One script, which is given --steps. `killed` are settings where it is to be killed, `tests` is machine.test_environment's, where it was made already."""
     if case in OWN and not machine.said_by([machine.torch_python(), "-c", f"import {OWN[case]}; print(1)"]):
         if stage.wanted(case):
             stage.say(case, "not there", why=f"no {OWN[case]} there")
         return
-    given = {"python": machine.torch_python(), "script": argv, "phases": phases or ALL, "environment": environment or {}, "settings": settings or {},
+    given = {"python": machine.torch_python(), "script": argv, "phases": phases or ALL, "environment": environment or {}, "settings": settings or {}, "killed": killed or {},
              "own": case in OWN, "seconds": float(os.environ.get("RUN_SEC") or RUN_SEC)}
     stage.run(case, [sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "script_case.py"), json.dumps(given)], seconds,
               about=about, environment=tests or machine.test_environment(stage.work))

@@ -17,7 +17,7 @@ import scripts
 STEP = re.compile(r"(rank \d+ .*)?(step|iter) (\d+)")
 WARM = 10  # steps that are not judged
 OTHER = "it printed something else"
-TRIED, LEAST, MOST = 30, 60, 6000  # steps of the first run, and of the others
+TRIED, LEAST, MOST = 30, 60, 30000  # steps of the first run, and of the others
 
 
 def say(**found):
@@ -132,7 +132,7 @@ class Case:
         and where it went on."""
         goal, starts = max(len(lines) // 2, 5), []
         for i in range(2):
-            starts.append(job.Start(self.place, self.run + self.argv, self.folder("killed"), self.settings("killed"), f"start{i}"))
+            starts.append(job.Start(self.place, self.run + self.argv, self.folder("killed"), self.settings("killed", **self.spec.get("killed", {})), f"start{i}"))
             if i == 0:
                 starts[0].until(lambda: starts[0].printed().count("\n") >= goal and
                                 any(row["offered"] and row["resumable"] for row in self.rows("killed", "ls")), 120)
@@ -184,7 +184,7 @@ def judge(this, spec):
 
 def main():
     """The specification: python, script (with its arguments), phases (disabled, on, killed), seconds that a run's steps are to take, and
-    maybe environment, settings, and whether it is not one of PyTorch's (own)."""
+    maybe environment, settings, those of the phase killed beside, and whether it is not one of PyTorch's (own)."""
     spec = json.loads(sys.argv[1])
     with job.Place(**spec.get("settings", {})) as place:
         wrong = judge(Case(place, spec), spec)

@@ -13,14 +13,15 @@ import programs
 # often it is killed.
 ORDER = ("gpt=0", "gpt", "rough-late", "rough-readback", "rough-streams", "classifier", "gan", "gpt-graph", "rough-streams-one-connection",
          "gpt-fused", "gpt-async-loss", "classifier-churn", "rough-queue", "demo", "gpt-accum", "gpt-varlen", "classifier=0", "gan=0",
-         "rough-late-eager", "rough-readback-blocking", "classifier-loader-thread", "gan-extensions", "classifier-drawn-seed", "gpt-overwrite", "gpt-rename",
+         "rough-clock", "rough-tally", "rough-late-eager", "rough-readback-blocking", "classifier-loader-thread", "gan-extensions", "classifier-drawn-seed", "gpt-overwrite", "gpt-rename",
          "gpt-save-best", "gpt-own-resume", "gpt-log-append", "gan-long-growth", "gpt-mapped", "classifier-mapped-churn", "gpt-freeing")
-# Each step of this one launches 2,400 kernels.
-FEWER = {"rough-queue": {"TPCK_TEST_TIMES": "4"}}
+# Each step of the first launches 2,400 kernels; the second are twelve runs.
+FEWER = {"rough-queue": {"TPCK_TEST_TIMES": "4"}, "rough-clock": {"TPCK_TEST_TIMES": "10"}}
 NEED_COMPILER = ("mapped", "freeing")
 KILL_RESUME, ROUGH = (os.path.join(machine.TESTS, "e2e", name) for name in ("kill_resume.py", "rough.py"))
 # Its trainer does what drivers block in. Name: case, environment.
-ROUGH_CASES = {"rough-late": ("late", {}), "rough-queue": ("queue", {}), "rough-readback": ("readback", {}), "rough-streams": ("streams", {}),
+ROUGH_CASES = {"rough-late": ("late", {}), "rough-queue": ("queue", {}), "rough-readback": ("readback", {}), "rough-clock": ("clock", {}),
+               "rough-tally": ("tally", {}), "rough-streams": ("streams", {}),
                "rough-streams-one-connection": ("streams", {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}),
                "rough-late-eager": ("late", {"CUDA_MODULE_LOADING": "EAGER"}),
                "rough-readback-blocking": ("readback", {"CUDA_LAUNCH_BLOCKING": "1"})}
