@@ -294,6 +294,14 @@ static void variables(void)
 	settle(before, CUDA_SUCCESS);
 }
 
+static void variables_ahead(void)
+{
+	struct relaxed before = relax();
+
+	tpck_cuda_variables_ahead();
+	settle(before, CUDA_SUCCESS);
+}
+
 static int device_alloc(uint64_t *address, size_t bytes)
 {
 	struct relaxed before = relax();
@@ -369,7 +377,7 @@ static struct tpck_device device = {
 	.event_elapsed = event_elapsed,
 	.host_alloc = host_alloc, .host_free = host_free, .host_register = host_register,
 	.host_unregister = host_unregister, .copy_from_device = copy_from_device, .copy_to_device = copy_to_device,
-	.is_capturing = is_capturing, .variables = variables,
+	.is_capturing = is_capturing, .variables = variables, .variables_ahead = variables_ahead,
 	.device_alloc = device_alloc, .device_free = device_free, .digest_open = digest_open, .digest = digest,
 };
 

@@ -60,8 +60,13 @@ static inline void tpck_memory_call(struct tpck_call *call, enum tpck_op op, uin
 
 /* The device interface of runtime/track/device.h over the real driver. */
 const struct tpck_device *tpck_cuda_device(void);
-/* Tells the engine of the program's device variables that it does not know yet. */
+/* Asks libraries that are used for the registered variables that they have not been asked for, and tells the engine of them. The first question loads a
+ * library. */
 void tpck_cuda_variables(void);
+/* Has them loaded before. By one thread. */
+void tpck_cuda_variables_ahead(void);
+/* The program asked for one; library NULL: of a module. */
+void tpck_cuda_variable_asked(CUlibrary library, const char *name, CUdeviceptr address, size_t bytes);
 /* A kernel or module of it was asked for: its variables may change from here on. */
 void tpck_cuda_library_used(CUlibrary library);
 /* A context became current for the first time: the engine may touch the device. */

@@ -205,10 +205,10 @@ CUresult tpck_hook_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
 	return result;
 }
 
-static void variable(CUresult result, const char *name, const CUdeviceptr *address, const size_t *bytes)
+static void variable(CUresult result, CUlibrary library, const char *name, const CUdeviceptr *address, const size_t *bytes)
 {
 	if (result == CUDA_SUCCESS && name && address && bytes)
-		tpck_engine_module_variable(name, *address, *bytes);
+		tpck_cuda_variable_asked(library, name, *address, *bytes);
 }
 
 CUresult tpck_hook_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
@@ -217,7 +217,7 @@ CUresult tpck_hook_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodu
 	CUresult result = TPCK_CALL(cuModuleGetGlobal_v2, dptr, bytes, hmod, name);
 
 	if (self) {
-		variable(result, name, dptr, bytes);
+		variable(result, NULL, name, dptr, bytes);
 		tpck_engine_leave(self);
 	}
 	return result;
@@ -229,7 +229,7 @@ CUresult tpck_hook_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrar
 	CUresult result = TPCK_CALL(cuLibraryGetGlobal, dptr, bytes, library, name);
 
 	if (self) {
-		variable(result, name, dptr, bytes);
+		variable(result, library, name, dptr, bytes);
 		tpck_engine_leave(self);
 	}
 	return result;

@@ -6,26 +6,30 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "hooks/cuda_driver.h"
 #include "hooks/cudart_registry.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/layout.h"
 #include "runtime/track/threads.h"
 
+#define ASKING_NS 1000000000u
 enum { LIBRARIES = 4096, STRINGS_BYTES = 16 << 20, NAME_BYTES = 4096 };
 
 /* What the runtime, or the program, loaded. It is asked for variables only once something of it is used: a
  * question loads the library, and a program may hold hundreds of which it uses ten. */
 static struct library {
-	CUlibrary library; /* NULL: unloaded */
+	CUlibrary volatile library; /* NULL: unloaded */
 	tpck_binary binary;
 	uint32_t names_asked;
-	bool used;
+	bool used, ahead;
 } libraries[LIBRARIES] TPCK_LARGE;
 static _Atomic uint32_t libraries_count, libraries_used;
 static uint32_t names_seen, used_seen;
+static _Atomic bool asking; /* ahead of time, for a module */
 static tpck_spin lock;
 
 /* A runtime that is linked statically registers variables where nobody can see it. Their names are
@@ -78,7 +82,7 @@ struct holder {
 	CUmodule module;
 };
 
-static void ask(const struct holder *holder, const char *name)
+static void ask(const struct holder *holder, const char *name, uint32_t rank)
 {
 	CUdeviceptr address = 0;
 	size_t bytes = 0;
@@ -89,7 +93,7 @@ static void ask(const struct holder *holder, const char *name)
 	else if (holder->module && tpck_cuda.cuModuleGetGlobal_v2)
 		result = tpck_cuda.cuModuleGetGlobal_v2(&address, &bytes, holder->module, name);
 	if (result == CUDA_SUCCESS)
-		tpck_engine_module_variable(name, address, bytes);
+		tpck_engine_module_variable(name, rank, address, bytes);
 }
 
 static void ask_strings(const char *at, const char *end, const struct holder *holder)
@@ -98,7 +102,7 @@ static void ask_strings(const char *at, const char *end, const struct holder *ho
 		size_t length = strnlen(at, (size_t)(end - at));
 
 		if (at + length < end && identifier(at, length))
-			ask(holder, at);
+			ask(holder, at, 0);
 		at += length + 1;
 	}
 }
@@ -117,7 +121,7 @@ static void ask_words(const char *at, const struct holder *holder)
 		if (identifier(at, length)) {
 			memcpy(word, at, length);
 			word[length] = '\0';
-			ask(holder, word);
+			ask(holder, word, 0);
 		}
 		at += length ? length : 1;
 	}
@@ -238,6 +242,9 @@ CUresult tpck_hook_cuLibraryUnload(CUlibrary library)
 		if (libraries[i].library == library)
 			libraries[i].library = NULL;
 	tpck_spin_unlock(&lock);
+	/* The one that is being asked may be this one. A thread of ours that does not go on asks nothing either. */
+	for (uint64_t begun = tpck_clock_monotonic_ns(); atomic_load(&asking) && tpck_clock_monotonic_ns() - begun < ASKING_NS;)
+		sched_yield();
 	return TPCK_CALL(cuLibraryUnload, library);
 }
 
@@ -260,12 +267,10 @@ static void ask_registered(struct library *library, uint32_t names)
 
 	for (uint32_t n = library->names_asked; n < names; n++)
 		if (tpck_registry_name(n, library->binary, name, sizeof name))
-			ask(&(struct holder){.library = library->library}, name);
+			ask(&(struct holder){.library = library->library}, name, tpck_registry_rank(n));
 	library->names_asked = names;
 }
 
-/* Asks libraries that are used for the registered variables that they have not been asked for. Not
- * while a stream captures: the first question loads the module. */
 void tpck_cuda_variables(void)
 {
 	uint32_t names = tpck_registry_names(), used = atomic_load(&libraries_used);
@@ -277,4 +282,38 @@ void tpck_cuda_variables(void)
 			ask_registered(&libraries[i], names);
 	names_seen = names;
 	used_seen = used;
+}
+
+void tpck_cuda_variables_ahead(void)
+{
+	static uint32_t seen;
+	uint32_t used = atomic_load(&libraries_used);
+	CUmodule module;
+
+	if (used == seen || !tpck_cuda.cuLibraryGetModule)
+		return;
+	for (uint32_t i = 0; i < libraries_count; i++) {
+		if (!libraries[i].used || libraries[i].ahead)
+			continue;
+		atomic_store(&asking, true);
+		if (libraries[i].library)
+			(void)tpck_cuda.cuLibraryGetModule(&module, libraries[i].library);
+		atomic_store(&asking, false);
+		libraries[i].ahead = true;
+	}
+	seen = used;
+}
+
+void tpck_cuda_variable_asked(CUlibrary library, const char *name, CUdeviceptr address, size_t bytes)
+{
+	tpck_binary binary = TPCK_BINARY_ANY;
+
+	tpck_spin_lock(&lock);
+	for (uint32_t i = libraries_count; library && i-- > 0;)
+		if (libraries[i].library == library) {
+			binary = libraries[i].binary;
+			break;
+		}
+	tpck_spin_unlock(&lock);
+	tpck_engine_module_variable(name, library ? tpck_registry_rank_of(binary, name) : 0, address, bytes);
 }

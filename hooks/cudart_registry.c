@@ -10,6 +10,7 @@
 #include "hooks/cuda_driver.h"
 #include "hooks/cudart_registry.h"
 #include "hooks/libc.h"
+#include "runtime/base/digest.h"
 #include "runtime/base/layout.h"
 #include "runtime/track/threads.h"
 
@@ -29,8 +30,15 @@ static struct binary {
 } binaries[BINARIES] TPCK_LARGE;
 static struct name {
 	const char *text; /* NULL: taken back */
+	uint64_t digest;  /* of the text, and stays */
 	tpck_binary binary;
+	uint32_t rank;    /* which of those of its text it is, from 1 */
 } names[NAMES] TPCK_LARGE;
+/* How many names there are of a text, by its digest; 0: unused. */
+static struct {
+	uint64_t digest;
+	uint32_t count;
+} counts[2 * NAMES] TPCK_LARGE;
 static _Atomic uint32_t names_count;
 static uint32_t binaries_count;
 static _Atomic bool overflow; /* said later: objects register before the engine is there */
@@ -64,6 +72,16 @@ static void *runtime_symbol(const char *symbol)
 	if (!search.found)
 		dl_iterate_phdr(find_runtime, &search);
 	return search.found;
+}
+
+static uint32_t rank_next(uint64_t digest)
+{
+	uint32_t at = (uint32_t)(digest % (2 * NAMES));
+
+	while (counts[at].count && counts[at].digest != digest)
+		at = (at + 1) % (2 * NAMES);
+	counts[at].digest = digest;
+	return ++counts[at].count;
 }
 
 /* The one taken last, where an address was used again. */
@@ -137,12 +155,13 @@ TPCK_EXPORT void __cudaRegisterVar(void **handle, char *host, char *device_addre
 	if (!real)
 		real = (__typeof__(real))runtime_symbol("__cudaRegisterVar");
 	if (device_name && !is_empty_object(device_name, bytes)) {
+		uint64_t digest = tpck_digest64(device_name, strlen(device_name), 0);
 		uint32_t at;
 
 		tpck_spin_lock(&lock);
 		at = atomic_load(&names_count);
 		if (at < NAMES) {
-			names[at] = (struct name){device_name, find_handle(handle)};
+			names[at] = (struct name){device_name, digest, find_handle(handle), rank_next(digest)};
 			atomic_store(&names_count, at + 1);
 		}
 		tpck_spin_unlock(&lock);
@@ -200,4 +219,20 @@ bool tpck_registry_name(uint32_t index, tpck_binary binary, char *text, uint32_t
 	if (length >= room)
 		tpck_engine_unresumable("the name of a variable on the device is too long to be asked for");
 	return length > 0 && length < room;
+}
+
+uint32_t tpck_registry_rank(uint32_t index)
+{
+	return names[index].rank;
+}
+
+uint32_t tpck_registry_rank_of(tpck_binary binary, const char *text)
+{
+	uint32_t count = atomic_load(&names_count);
+	uint64_t digest = tpck_digest64(text, strlen(text), 0);
+
+	for (uint32_t i = 0; i < count; i++)
+		if (names[i].digest == digest && (binary == TPCK_BINARY_ANY || names[i].binary == TPCK_BINARY_ANY || names[i].binary == binary))
+			return names[i].rank;
+	return 0;
 }

@@ -19,5 +19,9 @@ tpck_binary tpck_registry_find(const void *code);
 uint32_t tpck_registry_names(void);
 /* Copies the name `index` if it is one of `binary` and still mapped; false if not. */
 bool tpck_registry_name(uint32_t index, tpck_binary binary, char *text, uint32_t room);
+/* Which of those of its text the name `index` is, in the order in which they were registered, from 1. */
+uint32_t tpck_registry_rank(uint32_t index);
+/* The rank of the first name of that text and binary; 0: there is none. */
+uint32_t tpck_registry_rank_of(tpck_binary binary, const char *text);
 
 #endif

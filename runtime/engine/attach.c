@@ -287,13 +287,26 @@ static void look_for_stillness(void)
 		tpck_resume_diverged(difference);
 }
 
+/* A boundary asks modules for variables, and the program would wait there for them to be loaded. */
+static void load_ahead(void)
+{
+	atomic_store(&engine->link_asks, true);
+	if (!atomic_load(&engine->context_ended) && !engine->stream_captures) {
+		engine->device->context_use(engine->context);
+		engine->device->variables_ahead();
+	}
+	atomic_store(&engine->link_asks, false);
+}
+
 static void on_tick(void)
 {
 	if (tpck_engine_mode() == TPCK_MODE_FORWARD)
 		look_for_stillness();
 	tpck_log_prepare(engine->log);
-	if (tpck_engine_mode() == TPCK_MODE_LIVE)
+	if (tpck_engine_mode() == TPCK_MODE_LIVE) {
+		load_ahead();
 		tpck_contents_take(engine->log);
+	}
 	reason_note();
 }
 

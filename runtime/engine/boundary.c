@@ -19,8 +19,11 @@
 #include "runtime/track/communicators.h"
 
 #define GATE_LIMIT_NS 100000u
+/* A boundary that takes longer is told of. */
+#define LONG_NS 1000000u
 
 static struct tpck_engine *const engine = &tpck_engine;
+static uint64_t plan_ns; /* at this boundary */
 
 /* By this process's own clock. */
 static bool due_by_time(uint64_t now)
@@ -118,13 +121,22 @@ static void mark(struct tpck_log_position *cut, uint64_t now)
 	*cut = tpck_log_end(engine->log);
 }
 
+static struct tpck_plan *plan_now(void)
+{
+	uint64_t begun = tpck_clock_monotonic_ns();
+	struct tpck_plan *plan = tpck_memory_plan();
+
+	plan_ns += tpck_clock_monotonic_ns() - begun;
+	return plan;
+}
+
 /* Whether a snapshot was begun. The gate is closed. */
 static bool capture_begin(const struct tpck_log_position *cut, uint64_t now)
 {
 	struct tpck_capture capture = {engine->welcome.generation, engine->step, cut->sequence, cut->offset, .plan = NULL};
 	int result;
 
-	capture.plan = tpck_memory_plan();
+	capture.plan = plan_now();
 	if (!capture.plan)
 		return false;
 	if (capture.plan->data_bytes > tpck_images_room()) {
@@ -156,7 +168,7 @@ static bool capture_begin(const struct tpck_log_position *cut, uint64_t now)
  * closed. */
 static void ask_ahead(void)
 {
-	const struct tpck_plan *plan = atomic_load(&engine->asked_room) ? NULL : tpck_memory_plan();
+	const struct tpck_plan *plan = atomic_load(&engine->asked_room) ? NULL : plan_now();
 
 	if (plan)
 		tpck_engine_ask_for_room(plan->data_bytes);
@@ -165,7 +177,7 @@ static void ask_ahead(void)
 /* Classes are learnt by digests alone where no snapshot is due. The gate is closed. */
 static void probe(void)
 {
-	struct tpck_plan *plan = engine->last_capture_step && tpck_classes_learning() ? tpck_memory_plan() : NULL;
+	struct tpck_plan *plan = engine->last_capture_step && tpck_classes_learning() ? plan_now() : NULL;
 
 	if (!plan || tpck_copier_probe(TPCK_JOB_PROBE_BOUNDARY, plan, engine->step))
 		return;
@@ -213,10 +225,16 @@ static void status_inference(struct tpck_thread *self, uint64_t now)
 	status->reason[0] = '\0';
 }
 
-static void status_stall(uint64_t begun, uint64_t cpu_begun)
+/* `closed`: when the gate was; `marked`: when the log had the boundary. */
+static void status_stall(uint64_t begun, uint64_t cpu_begun, uint64_t closed, uint64_t marked)
 {
 	struct tpck_status *status = &engine->control->status;
 	uint64_t took = tpck_clock_monotonic_ns() - begun, cpu = tpck_clock_thread_cpu_ns() - cpu_begun;
+
+	if (took > LONG_NS)
+		tpck_log_debug("the boundary of step %llu took %.2f ms, %.2f of them of the processor: %.2f until no other thread was in a call, %.2f for the log, "
+			       "%.2f for the plan", (unsigned long long)engine->step, (double)took * 1e-6, (double)cpu * 1e-6, (double)(closed - begun) * 1e-6,
+			       (double)(marked - closed) * 1e-6, (double)plan_ns * 1e-6);
 
 	status->stall_ns_sum += took;
 	status->stall_cpu_ns_sum += cpu;
@@ -229,7 +247,7 @@ static void status_stall(uint64_t begun, uint64_t cpu_begun)
 
 void tpck_boundary(struct tpck_thread *self)
 {
-	uint64_t now = tpck_clock_monotonic_ns(), cpu = tpck_clock_thread_cpu_ns();
+	uint64_t now = tpck_clock_monotonic_ns(), cpu = tpck_clock_thread_cpu_ns(), closed, marked;
 	struct tpck_log_position cut;
 
 	if (atomic_exchange(&engine->boundary_busy, 1))
@@ -247,7 +265,10 @@ void tpck_boundary(struct tpck_thread *self)
 		tpck_log_debug("step %llu is not captured: another thread is in a call", (unsigned long long)engine->step);
 		__atomic_fetch_add(&engine->control->status.skipped, 1, __ATOMIC_RELAXED);
 	} else {
+		closed = tpck_clock_monotonic_ns();
 		mark(&cut, now);
+		marked = tpck_clock_monotonic_ns();
+		plan_ns = 0;
 		if (engine->uncaptured) {
 			;
 		} else if (!capture_due(now)) {
@@ -257,7 +278,7 @@ void tpck_boundary(struct tpck_thread *self)
 			__atomic_fetch_add(&engine->control->status.skipped, 1, __ATOMIC_RELAXED);
 		}
 		tpck_gate_open();
-		status_stall(now, cpu);
+		status_stall(now, cpu, closed, marked);
 	}
 	tpck_roles_forget();
 	engine->bounded = true;

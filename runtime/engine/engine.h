@@ -146,7 +146,8 @@ void tpck_engine_share_memory(int of, int with);
 void tpck_engine_context_ends(const void *context);
 /* Before a call that may destroy it: what is under way in it comes to its end. */
 void tpck_engine_context_settle(const void *context);
-void tpck_engine_module_variable(const char *symbol, uint64_t address, uint64_t bytes);
+/* A variable of a module; rank: which of those of that name it is, from 1, or 0 where modules tell in the order in which they are loaded. */
+void tpck_engine_module_variable(const char *symbol, uint32_t rank, uint64_t address, uint64_t bytes);
 
 /* ---- answers of the device ---- */
 /* What a query that is not ready says: CUDA_ERROR_NOT_READY. */

@@ -53,6 +53,7 @@ struct tpck_engine {
 	uint32_t last_allocator;        /* thread of the last one */
 	_Atomic uint32_t futex_turn;
 	_Atomic uint32_t variables_count;
+	_Atomic bool link_asks;         /* the link's thread has the device load modules */
 
 	struct tpck_infer *infer;
 	struct tpck_bias infer_lock;

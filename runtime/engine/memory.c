@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "runtime/base/asks.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
@@ -28,6 +29,7 @@
  * driver allocates by itself (code, its own pools, graphs), and other processes likewise. */
 #define IDLE_BYTES (64ull << 20)
 
+#define ASKS_NS 1000000000u
 enum { VARIABLES = 4096 };
 /* As long a copy that is under way may take when its context is to end. */
 enum { CONTEXT_SEC = 600 };
@@ -282,6 +284,9 @@ void tpck_engine_context_ends(const void *context)
 	/* One that another thread is at: it had begun before. */
 	while (atomic_load(&engine->boundary_busy))
 		sched_yield();
+	/* Another one of ours that does not go on asks nothing either. */
+	for (uint64_t begun = tpck_clock_monotonic_ns(); atomic_load(&engine->link_asks) && tpck_clock_monotonic_ns() - begun < ASKS_NS;)
+		sched_yield();
 	tpck_copier_drain(CONTEXT_SEC);
 	tpck_copier_close();
 	tpck_readback_close();
@@ -294,9 +299,9 @@ void tpck_engine_context_ends(const void *context)
 	tpck_engine_reason("the program ended the context that its memory was in");
 }
 
-/* What a row of an image calls a variable: its name, a long one shortened; and where binaries have one of the same
- * name and size each, which of them in the order of being learnt, which the program repeats. */
-static void variable_name(char *out, size_t room, const char *symbol, uint64_t bytes, uint32_t count)
+/* What a row of an image calls a variable: its name, a long one shortened; and where several have that name, which of them. Those that are registered have
+ * a rank, whenever they are asked for. Of others, which are learnt as the program loads their module, it is the order of that, which the program repeats. */
+static void variable_name(char *out, size_t room, const char *symbol, uint32_t rank, uint32_t count)
 {
 	size_t length = strlen(symbol), kept = room - 1 - strlen("#0123456789abcdef~4294967295");
 	uint32_t same = 1;
@@ -306,18 +311,15 @@ static void variable_name(char *out, size_t room, const char *symbol, uint64_t b
 	else
 		snprintf(out, room, "%.*s#%016llx", (int)kept, symbol, (unsigned long long)tpck_digest64(symbol, length, 0));
 	length = strlen(out);
-	for (uint32_t i = 0; i < count; i++) {
-		const struct variable *other = &variables[i];
-
-		if (other->bytes == bytes && strncmp(other->symbol, out, length) == 0 &&
-		    (other->symbol[length] == '\0' || other->symbol[length] == '~'))
-			same++;
-	}
-	if (same > 1)
-		snprintf(out + length, room - length, "~%u", same);
+	for (uint32_t i = 0; i < count && !rank; i++)
+		same += strncmp(variables[i].symbol, out, length) == 0 && variables[i].symbol[length] == '^';
+	if (!rank)
+		snprintf(out + length, room - length, "^%u", same);
+	else if (rank > 1)
+		snprintf(out + length, room - length, "~%u", rank);
 }
 
-void tpck_engine_module_variable(const char *symbol, uint64_t address, uint64_t bytes)
+void tpck_engine_module_variable(const char *symbol, uint32_t rank, uint64_t address, uint64_t bytes)
 {
 	struct variable *variable;
 	uint32_t count;
@@ -335,7 +337,7 @@ void tpck_engine_module_variable(const char *symbol, uint64_t address, uint64_t 
 		return;
 	}
 	variable = &variables[count];
-	variable_name(variable->symbol, sizeof variable->symbol, symbol, bytes, count);
+	variable_name(variable->symbol, sizeof variable->symbol, symbol, rank, count);
 	variable->address = address;
 	variable->bytes = bytes;
 	atomic_store(&engine->variables_count, count + 1);

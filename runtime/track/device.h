@@ -60,6 +60,8 @@ struct tpck_device {
 	bool (*is_capturing)(tpck_stream_handle);     /* * */
 	/* Tells the engine of module variables that it does not know yet. */
 	void (*variables)(void);
+	/* Loads the modules that the next such call would load. By one thread. */
+	void (*variables_ahead)(void);
 	/* Queues the digest kernel (runtime/base/block_digest.h) over `count` units whose descriptions lie at the
 	 * device-visible address `units`; sums are added to the 64-bit words at `results`, which are
 	 * zeroed first. -ENOTSUP where there is no kernel for this device. */
