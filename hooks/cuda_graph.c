@@ -68,6 +68,7 @@ void tpck_cuda_graph_begin(struct tpck_thread *self, CUstream stream)
 	}
 	tpck_spin_unlock(&lock);
 	tpck_communicator_calls_drop(before);
+	tpck_engine_graphs();
 	tpck_engine_stream_capture(1);
 }
 

@@ -286,6 +286,7 @@ static CUresult graph_launch(CUgraphExec graph, CUstream stream)
 		return TPCK_CALL(cuGraphLaunch, graph, stream);
 	tpck_cuda_context_seen();
 	call.token.op = TPCK_OP_GRAPH;
+	tpck_engine_graphs();
 	calls = tpck_cuda_graph_token(graph, &call);
 	go = tpck_engine_before(self, &call);
 	if (go == TPCK_GO_RUN)

@@ -65,6 +65,12 @@ static int make_sums(uint32_t slot, uint64_t rows)
 	return result;
 }
 
+/* Nothing is asked of what has no data. */
+static uint64_t units_bytes(const struct tpck_image_row *row)
+{
+	return row->class_ == TPCK_CLASS_DEAD ? 0 : row->bytes;
+}
+
 static int table_make(const struct tpck_plan *plan)
 {
 	uint64_t count = 0;
@@ -74,7 +80,7 @@ static int table_make(const struct tpck_plan *plan)
 	table = table == tables ? tables + 1 : tables;
 	table->serial = 0;
 	for (uint32_t i = 0; i < plan->rows; i++)
-		count += (plan->row[i].bytes + TPCK_DIGEST_UNIT_BYTES - 1) / TPCK_DIGEST_UNIT_BYTES;
+		count += (units_bytes(&plan->row[i]) + TPCK_DIGEST_UNIT_BYTES - 1) / TPCK_DIGEST_UNIT_BYTES;
 	if (count > UINT32_MAX)
 		return -E2BIG;
 	result = device->event_synchronize(table->read);
@@ -88,7 +94,7 @@ static int table_make(const struct tpck_plan *plan)
 	for (uint32_t i = 0; i < plan->rows; i++) {
 		const struct tpck_image_row *row = &plan->row[i];
 
-		for (uint64_t at = 0; at < row->bytes; at += TPCK_DIGEST_UNIT_BYTES) {
+		for (uint64_t at = 0; at < units_bytes(row); at += TPCK_DIGEST_UNIT_BYTES) {
 			uint64_t left = row->bytes - at;
 
 			table->units[table->count++] = (struct tpck_digest_unit){
@@ -175,6 +181,6 @@ const uint64_t *tpck_digests_get(const struct tpck_plan *plan, uint32_t fence)
 	uint64_t *sums = hosts[fence % TPCK_FENCES].sums;
 
 	for (uint32_t i = 0; i < plan->rows; i++)
-		sums[i] = tpck_block_digest_finish(sums[i], plan->row[i].bytes);
+		sums[i] = units_bytes(&plan->row[i]) ? tpck_block_digest_finish(sums[i], plan->row[i].bytes) : 0;
 	return sums;
 }

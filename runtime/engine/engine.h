@@ -116,6 +116,10 @@ bool tpck_engine_block_of_its_own(uint64_t address, uint64_t *base, uint64_t *by
 /* The mapping of our own that holds address: memory with a handle of its own. False: there is none. */
 bool tpck_engine_mapping(uint64_t address, uint64_t *start, uint64_t *bytes);
 bool tpck_engine_is_device_memory(uint64_t address);
+/* An allocator within the program hands out a part of device memory of so many bytes, or, negative, has it back. */
+void tpck_engine_handed(uint64_t address, int64_t bytes);
+/* The program works with graphs: what one was made for it may read again, whoever has it back. */
+void tpck_engine_graphs(void);
 /* Device memory that no block of the program's uses and that the library keeps for the next one. */
 uint64_t tpck_engine_idle_memory(void);
 /* Memory is out elsewhere: gives it back. Whether there was any, so that trying again may help. */

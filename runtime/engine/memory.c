@@ -19,8 +19,10 @@
 #include "runtime/capture/copier.h"
 #include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
+#include "runtime/engine/parts.h"
 #include "runtime/engine/place.h"
 #include "runtime/infer/classes.h"
+#include "runtime/track/handed.h"
 #include "runtime/track/mappings.h"
 
 /* Memory that freeing leaves mapped for no block, so that small ones come and go without the device. What is beyond goes
@@ -372,16 +374,34 @@ static void plan_retire(struct tpck_plan *plan)
 	/* More plans than jobs can be under way cannot be in use. */
 }
 
+void tpck_engine_handed(uint64_t address, int64_t bytes)
+{
+	if (tpck_engine_mode() == TPCK_MODE_OFF)
+		return;
+	if (engine->settings.unused[0] == 'c')
+		tpck_handed_distrust();
+	else if (bytes > 0)
+		tpck_handed_out(address, (uint64_t)bytes, engine->arena ? tpck_arena_orders(engine->arena) : 0);
+	else
+		tpck_handed_back(address);
+}
+
+void tpck_engine_graphs(void)
+{
+	tpck_handed_distrust();
+}
+
 static struct tpck_plan *plan_make(void)
 {
 	uint64_t classes = tpck_classes_version();
-	uint32_t known = atomic_load(&engine->variables_count), at = 0;
+	uint32_t known = atomic_load(&engine->variables_count), at = 0, parts = tpck_parts_begin(engine->arena, engine->step);
 	uint64_t blocks = 0, bytes = 0, backed = 0;
 	struct tpck_plan *plan;
 
 	if (engine->arena)
 		tpck_arena_totals(engine->arena, &blocks, &bytes, &backed);
-	plan = tpck_plan_new((uint32_t)blocks + known);
+	/* A part may reach over several blocks, and of each there is a row in front of it and behind it. */
+	plan = tpck_plan_new((uint32_t)blocks * (parts ? 3 : 1) + known + parts);
 	if (!plan)
 		return NULL;
 	for (uint32_t i = 0; i < known; i++) {
@@ -396,13 +416,11 @@ static struct tpck_plan *plan_make(void)
 	}
 	for (const struct tpck_block *block = engine->arena ? tpck_arena_first(engine->arena) : NULL; block;
 	     block = block->next) {
-		struct tpck_image_row *row = &plan->row[at++];
+		uint32_t count = tpck_parts_rows(block, &plan->row[at]);
 
-		row->address = block->address;
-		row->bytes = block->bytes;
-		row->order = block->order;
-		row->class_ = tpck_copier_digests() ? tpck_classes_of(block->order, block->address) : TPCK_CLASS_UNKNOWN;
-		row->kind = TPCK_MEMORY_ARENA;
+		for (struct tpck_image_row *row = &plan->row[at]; count--; row++, at++)
+			if (row->class_ != TPCK_CLASS_DEAD && tpck_copier_digests())
+				row->class_ = tpck_classes_of(row->order, row->address);
 	}
 	plan->rows = at;
 	plan->version = engine->arena ? tpck_arena_version(engine->arena) : 0;
@@ -418,7 +436,7 @@ static struct tpck_plan *plan_now(void)
 
 	if (engine->plan && engine->variables_planned == atomic_load(&engine->variables_count) &&
 	    engine->plan->classes == tpck_classes_version() && engine->digests == tpck_copier_digests() &&
-	    (!engine->arena || engine->plan->version == tpck_arena_version(engine->arena)))
+	    (!engine->arena || engine->plan->version == tpck_arena_version(engine->arena)) && tpck_parts_hold(engine->step))
 		return engine->plan;
 	made = plan_make();
 	if (!made)
@@ -446,6 +464,8 @@ struct tpck_plan *tpck_memory_plan(void)
 const char *tpck_memory_compare(const struct tpck_image_row *rows, uint32_t count, char *buffer, size_t size)
 {
 	const struct tpck_block *block = engine->arena ? tpck_arena_first(engine->arena) : NULL;
+	uint64_t bytes;
+	uint32_t first;
 
 	engine->device->variables();
 	for (uint32_t i = 0; i < count; i++) {
@@ -456,9 +476,14 @@ const char *tpck_memory_compare(const struct tpck_image_row *rows, uint32_t coun
 			}
 			continue;
 		}
-		if (!block || block->address != rows[i].address || block->bytes != rows[i].bytes) {
+		bytes = rows[i].bytes;
+		/* The parts of a block that was handed out in parts follow each other. */
+		for (first = i; i + 1 < count && rows[i + 1].kind == TPCK_MEMORY_ARENA && rows[i + 1].order == rows[first].order &&
+				rows[i + 1].address == rows[first].address + bytes;)
+			bytes += rows[++i].bytes;
+		if (!block || block->address != rows[first].address || block->bytes != bytes) {
 			snprintf(buffer, size, "memory block %u of the snapshot is %llu bytes at %#llx, here it is %llu at %#llx",
-				 i, (unsigned long long)rows[i].bytes, (unsigned long long)rows[i].address,
+				 first, (unsigned long long)bytes, (unsigned long long)rows[first].address,
 				 block ? (unsigned long long)block->bytes : 0,
 				 block ? (unsigned long long)block->address : 0);
 			return buffer;

@@ -82,7 +82,7 @@ static bool is_training(const struct tpck_plan *plan)
 	for (uint32_t i = 0; i < plan->rows; i++) {
 		const struct tpck_image_row *row = &plan->row[i];
 
-		if (row->order >= older)
+		if (row->order >= older || row->class_ == TPCK_CLASS_DEAD)
 			continue;
 		all += row->bytes;
 		if (tpck_classes_of(row->order, row->address) != TPCK_CLASS_CONSTANT)

@@ -84,10 +84,10 @@ void tpck_classes_boundary(const struct tpck_image_row *rows, uint32_t count, co
 		teaching_until = step + TEACHING;
 	}
 	for (uint32_t i = 0; i < count; i++) {
-		struct known *block = find(rows[i].order, rows[i].address, true);
+		struct known *block = rows[i].class_ == TPCK_CLASS_DEAD ? NULL : find(rows[i].order, rows[i].address, true);
 
 		if (!block)
-			break;
+			continue;
 		if (block->seen && block->seen + 1 == step) {
 			if (block->boundary == digests[i])
 				evidence(block, TPCK_CLASS_CONSTANT);
@@ -109,10 +109,10 @@ void tpck_classes_optimizer(const struct tpck_image_row *rows, uint32_t count, c
 {
 	pthread_mutex_lock(&lock);
 	for (uint32_t i = 0; i < count; i++) {
-		struct known *block = find(rows[i].order, rows[i].address, true);
+		struct known *block = rows[i].class_ == TPCK_CLASS_DEAD ? NULL : find(rows[i].order, rows[i].address, true);
 
 		if (!block)
-			break;
+			continue;
 		block->phase_step = step;
 		block->phase = digests[i];
 	}

@@ -517,6 +517,7 @@ int tpck_arena_allocate(struct tpck_arena *arena, uint64_t bytes, uint32_t strea
 	block->live = true;
 	block->bytes = bytes ? bytes : 1;
 	block->ordered = stream != TPCK_STREAM_NONE;
+	block->handed = false;
 	block->order = arena->orders++;
 	block->freed_on = TPCK_STREAM_NONE;
 	block->freed = 0;
@@ -571,6 +572,11 @@ void tpck_arena_disown(struct tpck_arena *arena, uint64_t address)
 		return;
 	live_remove(arena, block);
 	descriptor_drop(arena, block);
+}
+
+uint64_t tpck_arena_orders(const struct tpck_arena *arena)
+{
+	return __atomic_load_n(&arena->orders, __ATOMIC_RELAXED);
 }
 
 uint64_t tpck_arena_calls(const struct tpck_arena *arena)

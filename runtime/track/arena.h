@@ -26,6 +26,7 @@ struct tpck_block {
 	uint32_t freed_on;       /* free blocks: stream of the free, or TPCK_STREAM_MANY */
 	bool live;
 	bool ordered;            /* live blocks: asked for in the order of a stream */
+	bool handed;             /* live blocks: an allocator of the program's hands out parts of it, and says which (runtime/track/handed.h) */
 	uint64_t freed;          /* free blocks: number of the call that freed it, of several the last */
 	struct tpck_block *lower, *higher;       /* neighbours by address */
 	struct tpck_block *previous, *next;      /* free: in its bin; live: in order of allocation */
@@ -49,6 +50,8 @@ int tpck_arena_free(struct tpck_arena *arena, uint64_t address, uint32_t stream)
 int tpck_arena_adopt(struct tpck_arena *arena, uint64_t address, uint64_t bytes);
 /* It is not there any more. */
 void tpck_arena_disown(struct tpck_arena *arena, uint64_t address);
+/* Blocks that were allocated up to now. */
+uint64_t tpck_arena_orders(const struct tpck_arena *arena);
 /* Allocations and frees up to now; each call has the next number, from 1. */
 uint64_t tpck_arena_calls(const struct tpck_arena *arena);
 /* All that was queued before call number `call` is known to be done: what was freed by then is anybody's at once. For the

@@ -26,6 +26,8 @@ class ScriptJob:
         self.place = place
         self.argv = [python, '-W', 'ignore', os.path.join(HERE, script[0])] + script[1:]
         self.environment = {**place.environment, 'OMP_NUM_THREADS': '1', **scripts.caches(os.path.join(place.root, 'caches')), **environment}
+        # What no snapshot put in place is no number.
+        self.garbage = {'SIMGPU_FRESH': '255'}
         self.cold = cold
         self.folders = [os.path.join(place.root, name) for name in ('plain', 'killed')]
         for folder in self.folders:
@@ -56,7 +58,7 @@ class ScriptJob:
     def start(self):
         argv = self.place.runner + [os.path.join(self.place.build, 'transpckpt'), 'run', '--'] + self.argv
         offered = any(row['offered'] and row['resumable'] for row in self.place.listed())
-        self.starts.append(job.Start(self.place, argv, self.folders[1], self.environment, 'start%d' % len(self.starts)))
+        self.starts.append(job.Start(self.place, argv, self.folders[1], {**self.environment, **self.garbage}, 'start%d' % len(self.starts)))
         self.starts[-1].offered = offered
         return self.starts[-1]
 
