@@ -422,6 +422,7 @@ static struct tpck_plan *plan_make(void)
 			if (row->class_ != TPCK_CLASS_DEAD && tpck_copier_digests())
 				row->class_ = tpck_classes_of(row->order, row->address);
 	}
+	tpck_parts_end();
 	plan->rows = at;
 	plan->version = engine->arena ? tpck_arena_version(engine->arena) : 0;
 	plan->classes = classes;
@@ -436,7 +437,7 @@ static struct tpck_plan *plan_now(void)
 
 	if (engine->plan && engine->variables_planned == atomic_load(&engine->variables_count) &&
 	    engine->plan->classes == tpck_classes_version() && engine->digests == tpck_copier_digests() &&
-	    (!engine->arena || engine->plan->version == tpck_arena_version(engine->arena)) && tpck_parts_hold(engine->step))
+	    (!engine->arena || engine->plan->version == tpck_arena_version(engine->arena)) && tpck_parts_hold(engine->arena, engine->step))
 		return engine->plan;
 	made = plan_make();
 	if (!made)

@@ -16,10 +16,13 @@ enum { KEPT_BOUNDARIES = 64, KEPT_BYTES = 64 << 20 };
 /* Sets of parts that the plan is known to hold. */
 enum { HELD = 8 };
 
-/* Of the last plan: what it holds of blocks that are handed out in parts, by address, none overlapping. NULL: it has no such blocks. */
-static struct tpck_handed_part *needed;
-static uint32_t needed_count;
-static uint64_t needed_bytes, since; /* the step at which nothing was kept */
+/* While a plan is made what is to be in it; then what it holds of blocks that are handed out in parts, gaps that are copied too. By address, none
+ * overlapping. NULL: it has no such blocks. */
+static struct tpck_handed_part *needed, *rows;
+static uint32_t needed_count, rows_count, rows_room;
+static uint64_t out_bytes;        /* when the plan was made */
+static uint64_t needed_bytes, gap_bytes, since; /* gaps in it when nothing was kept, and the step of that */
+static bool is_fresh;
 static uint64_t held[HELD], looked;
 static unsigned held_next;
 
@@ -36,7 +39,7 @@ static bool is_wasteful(const struct tpck_handed *now, uint64_t step)
 {
 	uint64_t out = bytes_of(now->out, now->out_count);
 
-	return step - since >= KEPT_BOUNDARIES && needed_bytes > out + out / 2 + KEPT_BYTES;
+	return step - since >= KEPT_BOUNDARIES && needed_bytes > out + out / 2 + gap_bytes + KEPT_BYTES;
 }
 
 /* Both by address. What touches becomes one. Returns how many there are. */
@@ -86,8 +89,9 @@ static bool is_handed(const struct tpck_block *block, const struct tpck_handed *
 static void forget(void)
 {
 	free(needed);
-	needed = NULL;
-	needed_count = 0;
+	free(rows);
+	needed = rows = NULL;
+	needed_count = rows_count = rows_room = 0;
 	for (unsigned i = 0; i < HELD; i++)
 		held[i] = 0;
 }
@@ -108,13 +112,14 @@ uint32_t tpck_parts_begin(const struct tpck_arena *arena, uint64_t step)
 		last[i] = !i || now->back[i].end >= now->back[last[i - 1]].end ? i : last[i - 1];
 	for (struct tpck_block *block = tpck_arena_first(arena); block; block = block->next)
 		block->handed = block->handed || is_handed(block, now, last);
-	if (!keep)
+	is_fresh = !keep;
+	if (is_fresh)
 		since = step;
 	keep = unite(now->out, now->out_count, needed, keep, made);
 	forget();
 	needed = made;
 	needed_count = keep;
-	needed_bytes = bytes_of(needed, needed_count);
+	out_bytes = bytes_of(now->out, now->out_count);
 	held[0] = now->digest;
 	held_next = 1;
 	looked = step;
@@ -123,8 +128,25 @@ uint32_t tpck_parts_begin(const struct tpck_arena *arena, uint64_t step)
 	return 2 * needed_count;
 }
 
+/* Without memory for it the plan is known to hold less than it does, and is made anew sooner. */
+static void note(uint64_t begin, uint64_t end)
+{
+	if (rows_count == rows_room) {
+		uint32_t more = rows_room ? 2 * rows_room : 256;
+		struct tpck_handed_part *grown = realloc(rows, more * sizeof *grown);
+
+		if (!grown)
+			return;
+		rows = grown;
+		rows_room = more;
+	}
+	rows[rows_count++] = (struct tpck_handed_part){begin, end, 0};
+}
+
 static void add(struct tpck_image_row *row, const struct tpck_block *block, uint64_t begin, uint64_t end, bool dead)
 {
+	if (!dead && needed && block->handed)
+		note(begin, end);
 	row->address = begin;
 	row->bytes = end - begin;
 	row->order = block->order;
@@ -159,12 +181,40 @@ uint32_t tpck_parts_rows(const struct tpck_block *block, struct tpck_image_row *
 	return count;
 }
 
-bool tpck_parts_hold(uint64_t step)
+static int by_begin(const void *a, const void *b)
+{
+	const struct tpck_handed_part *x = a, *y = b;
+
+	return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+void tpck_parts_end(void)
+{
+	struct tpck_handed_part *made = needed && rows ? malloc((rows_count + needed_count) * sizeof *made) : NULL;
+
+	needed_bytes = bytes_of(rows, rows_count);
+	if (is_fresh)
+		gap_bytes = needed_bytes > out_bytes ? needed_bytes - out_bytes : 0;
+	if (made) {
+		/* What lies in no block, as on another device, is never in a plan. */
+		qsort(rows, rows_count, sizeof *rows, by_begin);
+		needed_count = unite(rows, rows_count, needed, needed_count, made);
+		free(needed);
+		needed = made;
+	}
+	free(rows);
+	rows = NULL;
+	rows_count = rows_room = 0;
+}
+
+bool tpck_parts_hold(const struct tpck_arena *arena, uint64_t step)
 {
 	uint64_t digest = tpck_handed_digest();
 	struct tpck_handed *now;
 	bool hold = true;
 
+	if (!arena)
+		return true;
 	if (!digest || !needed)
 		return !digest && !needed;
 	for (unsigned i = 0; i < HELD; i++)

@@ -18,7 +18,9 @@
 uint32_t tpck_parts_begin(const struct tpck_arena *arena, uint64_t step);
 /* Fills in the rows of a block, by address: those that are needed, without a class yet, and dead ones. Returns how many, at least one. */
 uint32_t tpck_parts_rows(const struct tpck_block *block, struct tpck_image_row *row);
+/* All blocks have theirs. */
+void tpck_parts_end(void);
 /* Whether the last plan holds all that is handed out now, and not much more. */
-bool tpck_parts_hold(uint64_t step);
+bool tpck_parts_hold(const struct tpck_arena *arena, uint64_t step);
 
 #endif

@@ -52,7 +52,11 @@ static const char *rows(uint64_t address, uint64_t step)
 	size_t at = 0;
 
 	(void)tpck_parts_begin(arena, step);
+	for (const struct tpck_block *block = tpck_arena_first(arena); block; block = block->next)
+		if (block->address != address)
+			(void)tpck_parts_rows(block, row);
 	count = tpck_parts_rows(tpck_arena_find(arena, address), row);
+	tpck_parts_end();
 	for (uint32_t i = 0; i < count; i++)
 		at += (size_t)snprintf(text + at, sizeof text - at, "%c%llu-%llu ", row[i].class_ == TPCK_CLASS_DEAD ? '-' : '+',
 				       (unsigned long long)((row[i].address - address) / MIB), (unsigned long long)((row[i].address + row[i].bytes - address) / MIB));
@@ -74,22 +78,25 @@ int main(void)
 	if (tpck_arena_open(&arena, &device, 0, BASE, 1024 * MIB))
 		return 1;
 	whole = allocate(20 * MIB);
-	ok(!tpck_handed_digest() && tpck_parts_hold(1) && is(rows(whole, 1), "+0-20 "), "without word of an allocator's a block is needed whole");
+	ok(!tpck_handed_digest() && tpck_parts_hold(arena, 1) && is(rows(whole, 1), "+0-20 "), "without word of an allocator's a block is needed whole");
 	block = allocate(40 * MIB);
 	out(block + 4 * MIB, 2 * MIB);
 	out(block + 6 * MIB, MIB / 2);
 	out(block + 30 * MIB, 2 * MIB);
-	ok(!tpck_parts_hold(1), "once there is word the plan is made anew");
+	ok(!tpck_parts_hold(arena, 1), "once there is word the plan is made anew");
 	ok(is(rows(block, 1), "-0-4 +4-6 -6-30 +30-32 -32-40 ") && row[1].bytes == 2 * MIB + MIB / 2, "what is handed out is needed, and the rest is not");
 	ok(row[0].order == row[4].order && row[4].address + row[4].bytes == block + 40 * MIB && row[3].address == block + 30 * MIB, "the rows are the whole block");
 	ok(is(rows(whole, 1), "+0-20 "), "another block stays whole");
-	ok(tpck_parts_hold(2), "nothing has changed");
+	ok(tpck_parts_hold(arena, 2), "nothing has changed");
 	tpck_handed_back(block + 30 * MIB);
-	ok(tpck_parts_hold(3), "a plan holds less, too");
+	ok(tpck_parts_hold(arena, 3), "a plan holds less, too");
 	out(block + 30 * MIB, MIB);
-	ok(tpck_parts_hold(3), "and a part of a part");
+	ok(tpck_parts_hold(arena, 3), "and a part of a part");
+	out(block + 8 * MIB, MIB / 4);
+	ok(!tpck_parts_hold(arena, 3), "what lies elsewhere is not in it");
+	tpck_handed_back(block + 8 * MIB);
 	out(block + 31 * MIB + MIB / 2, MIB);
-	ok(!tpck_parts_hold(3) && is(rows(block, 3), "-0-4 +4-6 -6-30 +30-32 -32-40 ") && row[3].bytes == 2 * MIB + MIB / 2, "what reaches further is not in it");
+	ok(!tpck_parts_hold(arena, 3) && is(rows(block, 3), "-0-4 +4-6 -6-30 +30-32 -32-40 ") && row[3].bytes == 2 * MIB + MIB / 2, "what reaches further is not in it");
 	tpck_handed_back(block + 30 * MIB);
 	tpck_handed_back(block + 31 * MIB + MIB / 2);
 	tpck_handed_back(block + 4 * MIB);
@@ -99,21 +106,29 @@ int main(void)
 	out(other, 200 * MIB);
 	(void)rows(other, 5);
 	tpck_handed_back(other);
-	ok(tpck_parts_hold(5 + 32) && !tpck_parts_hold(5 + 128) && is(rows(other, 5 + 128), "-0-200 ") && is(rows(block, 5 + 128), "-0-40 "), "but not for ever");
+	ok(tpck_parts_hold(arena, 5 + 32) && !tpck_parts_hold(arena, 5 + 128) && is(rows(other, 5 + 128), "-0-200 ") && is(rows(block, 5 + 128), "-0-40 "), "but not for ever");
 	/* The address is another block's now, whose user says nothing. */
 	(void)tpck_arena_free(arena, block, TPCK_STREAM_NONE);
 	ok(allocate(40 * MIB) == block && is(rows(block, 170), "+0-40 "), "who comes after it is not known to hand out parts");
 	out(block + MIB, 2 * MIB);
 	tpck_handed_back(block + MIB);
 	ok(is(rows(block, 171), "-0-40 "), "one of which all came back is not needed");
+	out(block, MIB / 4);
+	out(block + MIB, MIB);
+	ok(is(rows(block, 172), "+0-2 -2-40 "), "a small gap is copied");
+	out(block + MIB / 2, MIB / 4);
+	ok(tpck_parts_hold(arena, 172), "and what is handed out there is in the plan");
+	tpck_handed_back(block);
+	tpck_handed_back(block + MIB / 2);
+	tpck_handed_back(block + MIB);
 	for (uint64_t i = 0; i < 20000; i++)
 		out(other + i * 4096, 4096);
 	for (uint64_t i = 0; i < 20000; i += 2)
 		tpck_handed_back(other + i * 4096);
 	ok(is(rows(other, 172), "+0-78 -78-200 "), "gaps that are small are copied: rows stay few");
 	tpck_handed_distrust();
-	ok(!tpck_handed_digest() && !tpck_parts_hold(173) && is(rows(block, 173), "+0-40 ") && tpck_parts_hold(174), "once a graph is there all is needed");
+	ok(!tpck_handed_digest() && !tpck_parts_hold(arena, 173) && is(rows(block, 173), "+0-40 ") && tpck_parts_hold(arena, 174), "once a graph is there all is needed");
 	out(block, MIB);
-	ok(tpck_parts_hold(175) && is(rows(block, 175), "+0-40 "), "and stays so");
+	ok(tpck_parts_hold(arena, 175) && is(rows(block, 175), "+0-40 "), "and stays so");
 	return tap_done();
 }
