@@ -100,8 +100,8 @@ CUresult probe_map(size_t bytes, CUdeviceptr *at)
 	CUresult result;
 
 	bytes = (bytes + unit - 1) / unit * unit;
-	/* Where the range is refused, what is tried here is tried elsewhere. */
-	result = CALL(cuMemAddressReserve, &got, bytes, 0, TPCK_ARENA_BASE, 0);
+	/* The range as the library has it: a small one lies where the driver wants. Where it is refused, what is tried here is tried elsewhere. */
+	result = CALL(cuMemAddressReserve, &got, TPCK_ARENA_BYTES, 0, TPCK_ARENA_BASE, 0);
 	if (result != CUDA_SUCCESS)
 		result = CALL(cuMemAddressReserve, &got, bytes, 0, 0, 0);
 	if (result == CUDA_SUCCESS)
