@@ -63,7 +63,7 @@ const struct tpck_device *tpck_cuda_device(void);
 /* Asks libraries that are used for the registered variables that they have not been asked for, and tells the engine of them. The first question loads a
  * library. */
 void tpck_cuda_variables(void);
-/* Has them loaded before. By one thread. */
+/* Has such libraries loaded before that question. By one thread. */
 void tpck_cuda_variables_ahead(void);
 /* The program asked for one; library NULL: of a module. */
 void tpck_cuda_variable_asked(CUlibrary library, const char *name, CUdeviceptr address, size_t bytes);

@@ -22,7 +22,7 @@ enum { DEVICE_CUDA = 1 };
 typedef void report(void *part, int64_t bytes, size_t allocated, size_t reserved, struct device device);
 report _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE;
 
-/* That of the object which calls, or of those that it needs: PyTorch is mostly loaded where RTLD_NEXT does not look. */
+/* The real function, of the object which calls or of those that it needs: PyTorch is mostly loaded where RTLD_NEXT does not look. */
 static report *find(const void *caller)
 {
 	report *found = (report *)tpck_real_dlsym(RTLD_NEXT, REPORT);
