@@ -276,6 +276,11 @@ static struct copy copy_3d(const CUDA_MEMCPY3D *p, CUstream stream)
 			  p->WidthInBytes * p->Height * p->Depth, stream);
 }
 
+bool tpck_cuda_copies_to_host(const CUDA_MEMCPY3D *copy)
+{
+	return copy_3d(copy, NULL).direction == TO_HOST;
+}
+
 CUresult tpck_hook_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
 {
 	COPY_BLOCK(copy_2d(pCopy, NULL), cuMemcpy2D_v2, pCopy);

@@ -286,12 +286,13 @@ static bool is_capturing(tpck_stream_handle stream)
 	return tpck_cuda.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static void variables(void)
+static bool variables(bool all)
 {
 	struct relaxed before = relax();
+	bool every = tpck_cuda_variables(all);
 
-	tpck_cuda_variables();
 	settle(before, CUDA_SUCCESS);
+	return every;
 }
 
 static void variables_ahead(void)

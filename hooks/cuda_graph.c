@@ -15,6 +15,7 @@ static struct graph {
 	uint64_t id;
 	uint64_t work; /* digest of what its nodes do, in whatever order they were captured, and of changes to them since */
 	uint32_t nodes;
+	const void *within; /* the graph that owns this one, as the body of a condition is owned, or NULL */
 	struct tpck_communicator_calls *calls;
 } graphs[GRAPHS] TPCK_LARGE;
 static uint32_t graphs_next;
@@ -53,6 +54,37 @@ static void enter(const struct graph *entry)
 	tpck_communicator_calls_drop(before);
 }
 
+/* The entry of a graph that is being built or changed, or of the one that owns it; made where there is none. NULL: its place is taken by one that has calls on
+ * communicators. Called with the lock held. */
+static struct graph *built(const void *handle)
+{
+	struct graph *graph = find(handle);
+
+	for (int depth = 0; graph && graph->within && depth < 16; depth++)
+		handle = graph->within, graph = find(handle);
+	if (graph)
+		return graph;
+	graph = &graphs[graphs_next % GRAPHS];
+	if (graph->calls)
+		return NULL;
+	graphs_next++;
+	*graph = (struct graph){.handle = handle, .id = 1};
+	return graph;
+}
+
+static void mix(struct graph *graph, uint64_t work)
+{
+	graph->work = (graph->work ^ work) * 0x9e3779b97f4a7c15ull + work;
+}
+
+/* Adds what a part does to a graph. Called with the lock held. */
+static void take(struct graph *graph, uint64_t work, uint32_t nodes, const struct tpck_communicator_calls *calls)
+{
+	mix(graph, work);
+	graph->nodes += nodes;
+	(void)tpck_communicator_calls_append(&graph->calls, calls);
+}
+
 void tpck_cuda_graph_begin(struct tpck_thread *self, CUstream stream)
 {
 	struct tpck_communicator_calls *before = NULL;
@@ -74,7 +106,7 @@ void tpck_cuda_graph_begin(struct tpck_thread *self, CUstream stream)
 
 void tpck_cuda_graph_end(struct tpck_thread *self, CUstream stream, CUgraph graph)
 {
-	struct graph known = {.handle = graph};
+	struct graph known = {.handle = graph}, *owned;
 
 	(void)self;
 	(void)stream;
@@ -82,12 +114,17 @@ void tpck_cuda_graph_end(struct tpck_thread *self, CUstream stream, CUgraph grap
 	known.id = capture.id;
 	known.nodes = capture.nodes;
 	known.work = capture.work;
-	if (graph)
+	owned = graph ? find(graph) : NULL;
+	if (owned && owned->within && (owned = built(graph)))
+		take(owned, known.work, known.nodes, capture.calls);
+	else
+		owned = NULL;
+	if (graph && !owned)
 		known.calls = tpck_communicator_calls_hold(capture.calls);
 	if (tpck_cuda_captures)
 		atomic_fetch_sub(&tpck_cuda_captures, 1);
 	tpck_spin_unlock(&lock);
-	if (graph)
+	if (graph && !owned)
 		enter(&known);
 	tpck_engine_stream_capture(-1);
 }
@@ -140,81 +177,33 @@ struct tpck_communicator_calls *tpck_cuda_graph_token(CUgraphExec exec, struct t
 	return calls;
 }
 
-/* A kernel's node of this graph, or executable graph, is made or changed, outside of a capture. */
-static void node_is(const void *handle, const CUDA_KERNEL_NODE_PARAMS *node)
+void tpck_cuda_graph_node_is(const void *handle, const struct tpck_call *call)
 {
-	struct tpck_thread *self = tpck_engine_enter();
-	struct tpck_call call = {.stream = NULL};
+	uint64_t work = work_of(call);
 	struct graph *graph;
-	uint64_t work;
 
-	if (!self)
-		return;
-	tpck_cuda_node_call(&call, node);
-	work = work_of(&call);
 	tpck_spin_lock(&lock);
-	graph = find(handle);
-	if (!graph) {
-		graph = &graphs[graphs_next++ % GRAPHS];
-		if (graph->calls)
-			graph = NULL; /* another one's, which has calls on communicators: that one stays */
-		else
-			*graph = (struct graph){.handle = handle, .id = 1};
-	}
+	graph = built(handle);
 	if (graph)
-		graph->work = (graph->work ^ work) * 0x9e3779b97f4a7c15ull + work;
+		mix(graph, work);
 	tpck_spin_unlock(&lock);
-	tpck_engine_leave(self);
 }
 
-/* As programs give it that were made with CUDA 11. */
-static void older_node_is(const void *handle, const CUDA_KERNEL_NODE_PARAMS_v1 *node)
+void tpck_cuda_graph_holds(const void *handle, const void *child, enum tpck_cuda_graph_part part)
 {
-	CUDA_KERNEL_NODE_PARAMS now = {
-		.func = node->func, .gridDimX = node->gridDimX, .gridDimY = node->gridDimY, .gridDimZ = node->gridDimZ, .blockDimX = node->blockDimX,
-		.blockDimY = node->blockDimY, .blockDimZ = node->blockDimZ, .sharedMemBytes = node->sharedMemBytes, .kernelParams = node->kernelParams,
-		.extra = node->extra,
-	};
+	struct graph *graph, *of;
 
-	node_is(handle, &now);
-}
-
-CUresult tpck_hook_cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
-					const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
-{
-	CUresult result = TPCK_CALL(cuGraphAddKernelNode, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
-
-	if (result == CUDA_SUCCESS)
-		older_node_is(hGraph, nodeParams);
-	return result;
-}
-
-CUresult tpck_hook_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
-{
-	CUresult result = TPCK_CALL(cuGraphExecKernelNodeSetParams, hGraphExec, hNode, nodeParams);
-
-	if (result == CUDA_SUCCESS)
-		older_node_is(hGraphExec, nodeParams);
-	return result;
-}
-
-CUresult tpck_hook_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
-					   const CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-	CUresult result = TPCK_CALL(cuGraphAddKernelNode_v2, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
-
-	if (result == CUDA_SUCCESS)
-		node_is(hGraph, nodeParams);
-	return result;
-}
-
-CUresult tpck_hook_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-	CUresult result = TPCK_CALL(cuGraphExecKernelNodeSetParams_v2, hGraphExec, hNode, nodeParams);
-
-	if (result == CUDA_SUCCESS)
-		node_is(hGraphExec, nodeParams);
-	return result;
+	tpck_spin_lock(&lock);
+	graph = built(handle);
+	of = find(child);
+	if (graph && of && part == TPCK_PART_CHANGED)
+		mix(graph, of->work);
+	else if (graph && of)
+		take(graph, of->work, of->nodes, of->calls);
+	of = part == TPCK_PART_OWNED ? built(child) : NULL;
+	if (of && of->handle == child)
+		of->within = handle;
+	tpck_spin_unlock(&lock);
 }
 
 /* What gets its handle next is another one, and may come in a way that is not followed. */
@@ -229,6 +218,9 @@ static void forget(const void *handle)
 		calls = graph->calls;
 		*graph = (struct graph){.handle = handle, .id = 1};
 	}
+	for (uint32_t i = 0; graph && i < GRAPHS && i < graphs_next; i++)
+		if (graphs[i].within == handle)
+			graphs[i].within = NULL, graphs[i].work = 0;
 	tpck_spin_unlock(&lock);
 	tpck_communicator_calls_drop(calls);
 }
@@ -245,22 +237,45 @@ CUresult tpck_hook_cuGraphExecDestroy(CUgraphExec hGraphExec)
 	return TPCK_CALL(cuGraphExecDestroy, hGraphExec);
 }
 
-static void instantiated(CUgraphExec *exec, CUgraph graph, CUresult result)
+void tpck_cuda_graph_copied(const void *to, const void *graph)
 {
 	struct graph known = {0};
 	const struct graph *from;
 
-	if (result != CUDA_SUCCESS || !exec)
-		return;
 	tpck_spin_lock(&lock);
 	from = find(graph);
 	if (from)
 		known = *from;
 	tpck_communicator_calls_hold(known.calls);
 	tpck_spin_unlock(&lock);
-	known.handle = *exec;
+	known.handle = to;
 	known.id = known.id ? known.id : 1;
+	known.within = NULL;
 	enter(&known);
+}
+
+void tpck_cuda_graph_updated(const void *exec, const void *graph)
+{
+	struct tpck_communicator_calls *before = NULL;
+	struct graph *known;
+	const struct graph *from;
+
+	tpck_spin_lock(&lock);
+	known = find(exec);
+	from = find(graph);
+	if (known && from) {
+		before = known->calls;
+		known->work = from->work;
+		known->calls = tpck_communicator_calls_hold(from->calls);
+	}
+	tpck_spin_unlock(&lock);
+	tpck_communicator_calls_drop(before);
+}
+
+static void instantiated(CUgraphExec *exec, CUgraph graph, CUresult result)
+{
+	if (result == CUDA_SUCCESS && exec)
+		tpck_cuda_graph_copied(*exec, graph);
 }
 
 CUresult tpck_hook_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)

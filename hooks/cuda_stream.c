@@ -42,6 +42,7 @@ CUresult tpck_hook_cuStreamDestroy_v2(CUstream hStream)
 
 	/* Forgotten before the real call: the handle may be given out again at once. */
 	if (self) {
+		tpck_engine_stream_ends(self, hStream);
 		tpck_stream_destroyed(hStream);
 		tpck_engine_leave(self);
 	}

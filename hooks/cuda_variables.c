@@ -17,6 +17,12 @@
 #include "runtime/track/threads.h"
 
 #define ASKING_NS 1000000000u
+/* A question that takes longer loads the module, which the driver puts off until then. */
+#define LOADING_NS 300000u
+/* What a boundary asks for so long. */
+#define BOUNDARY_NS 300000u
+/* So long a boundary leaves such modules to the thread that loads them ahead. */
+#define AHEAD_NS 2000000000u
 enum { LIBRARIES = 4096, STRINGS_BYTES = 16 << 20, NAME_BYTES = 4096 };
 
 /* What the runtime, or the program, loaded. It is asked for variables only once something of it is used: a
@@ -25,7 +31,9 @@ static struct library {
 	CUlibrary volatile library; /* NULL: unloaded */
 	tpck_binary binary;
 	uint32_t names_asked;
-	bool used, ahead;
+	bool used;
+	_Atomic bool ahead;
+	uint64_t used_ns; /* since when */
 } libraries[LIBRARIES] TPCK_LARGE;
 static _Atomic uint32_t libraries_count, libraries_used;
 static uint32_t names_seen, used_seen;
@@ -253,8 +261,10 @@ void tpck_cuda_library_used(CUlibrary library)
 	tpck_spin_lock(&lock);
 	for (uint32_t i = libraries_count; i-- > 0;)
 		if (libraries[i].library == library) {
-			if (!libraries[i].used)
+			if (!libraries[i].used) {
+				libraries[i].used_ns = tpck_clock_monotonic_ns();
 				libraries_used++;
+			}
 			libraries[i].used = true;
 			break;
 		}
@@ -271,35 +281,70 @@ static void ask_registered(struct library *library, uint32_t names)
 	library->names_asked = names;
 }
 
-void tpck_cuda_variables(void)
+bool tpck_cuda_variables(bool all)
 {
+	static bool loads; /* questions are seen to load modules */
 	uint32_t names = tpck_registry_names(), used = atomic_load(&libraries_used);
+	uint64_t begun, before, now;
+	bool every = true;
 
 	if (names == names_seen && used == used_seen)
-		return;
-	for (uint32_t i = 0; i < libraries_count; i++)
-		if (libraries[i].used && libraries[i].library)
-			ask_registered(&libraries[i], names);
-	names_seen = names;
-	used_seen = used;
+		return true;
+	begun = now = tpck_clock_monotonic_ns();
+	for (uint32_t i = 0; i < libraries_count; i++) {
+		struct library *library = &libraries[i];
+
+		if (!library->used || !library->library || library->names_asked == names)
+			continue;
+		if (!all && (now - begun > BOUNDARY_NS || (loads && !atomic_load(&library->ahead) && now - library->used_ns < AHEAD_NS))) {
+			every = false;
+			continue;
+		}
+		before = now;
+		ask_registered(library, names);
+		now = tpck_clock_monotonic_ns();
+		loads = loads || now - before > LOADING_NS;
+	}
+	if (every) {
+		names_seen = names;
+		used_seen = used;
+	}
+	return every;
+}
+
+/* By a question as a boundary asks it: some drivers load at no other. */
+static void load(const struct library *library)
+{
+	uint32_t names = tpck_registry_names();
+	char name[NAME_BYTES];
+	CUdeviceptr address;
+	CUmodule module;
+	size_t bytes;
+
+	if (tpck_cuda.cuLibraryGetModule)
+		(void)tpck_cuda.cuLibraryGetModule(&module, library->library);
+	for (uint32_t n = 0; n < names && tpck_cuda.cuLibraryGetGlobal; n++)
+		if (tpck_registry_name(n, library->binary, name, sizeof name)) {
+			(void)tpck_cuda.cuLibraryGetGlobal(&address, &bytes, library->library, name);
+			break;
+		}
 }
 
 void tpck_cuda_variables_ahead(void)
 {
 	static uint32_t seen;
 	uint32_t used = atomic_load(&libraries_used);
-	CUmodule module;
 
-	if (used == seen || !tpck_cuda.cuLibraryGetModule)
+	if (used == seen)
 		return;
 	for (uint32_t i = 0; i < libraries_count; i++) {
-		if (!libraries[i].used || libraries[i].ahead)
+		if (!libraries[i].used || atomic_load(&libraries[i].ahead))
 			continue;
 		atomic_store(&asking, true);
 		if (libraries[i].library)
-			(void)tpck_cuda.cuLibraryGetModule(&module, libraries[i].library);
+			load(&libraries[i]);
 		atomic_store(&asking, false);
-		libraries[i].ahead = true;
+		atomic_store(&libraries[i].ahead, true);
 	}
 	seen = used;
 }

@@ -10,12 +10,13 @@
 #include <string.h>
 
 #include "runtime/base/layout.h"
+#include "runtime/track/streams.h"
 #include "runtime/track/threads.h"
 
 enum { ENTRIES = 8192, POOL_BYTES = 4 << 20, LARGE = 1 << 18 };
 /* A program that asks events, and waits for no stream, never tells that its copies have arrived: events of ours do, one each so many copies, or so much
  * of the pool. They are asked once half of the room is taken. */
-enum { MARKS = 8, MARK_EVERY = 512, MARK_BYTES = POOL_BYTES / 16, LARGE_MANY = 64 << 20 };
+enum { MARKS = 32, MARK_EVERY = 512, MARK_BYTES = POOL_BYTES / 16, LARGE_MANY = 64 << 20 };
 
 struct entry {
 	void *payload;
@@ -94,27 +95,43 @@ static char *pool_take(size_t bytes)
 	return pool + at;
 }
 
-/* The copy that comes now wants a mark behind it: a free one, or NULL. Called with the lock held. */
-static struct mark *mark_take(size_t bytes)
+/* A free mark, or one that was never asked and has nothing under way in front of it any more; NULL. Called with the lock held. */
+static struct mark *mark_any(void)
 {
-	unmarked++;
-	unmarked_bytes += bytes < MARK_BYTES ? (uint32_t)bytes : MARK_BYTES;
-	if (unmarked < MARK_EVERY && unmarked_bytes < MARK_BYTES)
-		return NULL;
 	for (int i = 0; i < MARKS; i++)
-		if (marks[i].state == MARK_FREE) {
-			unmarked = unmarked_bytes = 0;
+		if (marks[i].state == MARK_FREE || (marks[i].state == MARK_SET && marks[i].mark <= first)) {
 			marks[i].state = MARK_TAKEN;
 			return &marks[i];
 		}
 	return NULL;
 }
 
+/* The copy that comes now wants a mark behind it: a mark, or NULL. Called with the lock held. */
+static struct mark *mark_take(size_t bytes)
+{
+	struct mark *mark;
+
+	unmarked++;
+	unmarked_bytes += bytes < MARK_BYTES ? (uint32_t)bytes : MARK_BYTES;
+	if (unmarked < MARK_EVERY && unmarked_bytes < MARK_BYTES)
+		return NULL;
+	mark = mark_any();
+	if (mark)
+		unmarked = unmarked_bytes = 0;
+	return mark;
+}
+
 static void mark_set(struct mark *mark, uint64_t behind, tpck_stream_handle handle, uint32_t stream)
 {
-	bool good = mark->event || !device->event_create(&mark->event, false);
+	bool good = mark->event && !device->event_record(mark->event, handle);
 
-	good = good && !device->event_record(mark->event, handle);
+	/* An event is of one context, and the stream may be another one's. */
+	if (!good) {
+		if (mark->event)
+			device->event_destroy(mark->event);
+		mark->event = NULL;
+		good = !device->event_create(&mark->event, false) && !device->event_record(mark->event, handle);
+	}
 	tpck_spin_lock(&lock);
 	mark->mark = behind;
 	mark->stream = stream;
@@ -125,6 +142,67 @@ static void mark_set(struct mark *mark, uint64_t behind, tpck_stream_handle hand
 static bool room_is_short(void)
 {
 	return end - first > ENTRIES / 2 || pool_end - pool_first > POOL_BYTES / 2 || large_bytes > LARGE_MANY;
+}
+
+/* Sets a mark behind the copies of a stream that are under way. */
+static void mark_stream(tpck_stream_handle handle, uint32_t stream)
+{
+	struct mark *mark;
+	uint64_t behind;
+
+	tpck_spin_lock(&lock);
+	behind = end;
+	mark = mark_any();
+	tpck_spin_unlock(&lock);
+	if (mark)
+		mark_set(mark, behind, handle, stream);
+}
+
+/* Whether copies are under way on a stream, and no mark is behind the first of them. Called with the lock held. */
+static bool unmarked_on(uint32_t stream)
+{
+	uint64_t at = first;
+
+	while (at < end && (entry_of(at)->done || entry_of(at)->stream != stream))
+		at++;
+	if (at == end)
+		return false;
+	for (int i = 0; i < MARKS; i++)
+		if (marks[i].state != MARK_FREE && (marks[i].state == MARK_TAKEN || (marks[i].stream == stream && marks[i].mark > at)))
+			return false;
+	return true;
+}
+
+/* The copy that keeps the room of all behind it may be the last one on its stream, of which no mark is told. */
+static void mark_oldest(void)
+{
+	const struct tpck_stream *entry = NULL;
+	uint32_t stream;
+	bool ask;
+
+	tpck_spin_lock(&lock);
+	ask = first < end;
+	stream = ask ? entry_of(first)->stream : 0;
+	ask = ask && unmarked_on(stream);
+	tpck_spin_unlock(&lock);
+	if (ask)
+		entry = tpck_stream_by_ordinal(stream);
+	/* A thread's own default stream is known by that name to its thread alone. */
+	if (entry && !atomic_load(&entry->owner) && !device->is_capturing(atomic_load(&entry->handle)))
+		mark_stream(atomic_load(&entry->handle), stream);
+}
+
+void tpck_readback_stream_ends(tpck_stream_handle handle, uint32_t stream_ordinal)
+{
+	bool ask;
+
+	if (!device || !atomic_load_explicit(&reach_high, memory_order_acquire))
+		return;
+	tpck_spin_lock(&lock);
+	ask = unmarked_on(stream_ordinal);
+	tpck_spin_unlock(&lock);
+	if (ask)
+		mark_stream(handle, stream_ordinal);
 }
 
 /* Asks the marks, if there is little room. */
@@ -206,8 +284,11 @@ int tpck_readback_queue(void *payload, const struct tpck_record_stashed *stashed
 
 	if (!device)
 		return -ENODEV;
-	if (room_is_short())
+	if (room_is_short()) {
 		marks_ask();
+		if (room_is_short())
+			mark_oldest();
+	}
 	pinned = is_large ? large_take(bytes) : NULL;
 	tpck_spin_lock(&lock);
 	if (end - first == ENTRIES) {

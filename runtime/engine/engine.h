@@ -197,6 +197,8 @@ void tpck_engine_trouble(const char *format, ...) __attribute__((format(printf, 
 void tpck_engine_memory_on(int device);
 /* A stream entered or left capture mode. */
 void tpck_engine_stream_capture(int change);
+/* The program is about to destroy a stream, which is still known. */
+void tpck_engine_stream_ends(struct tpck_thread *self, tpck_stream_handle stream);
 bool tpck_engine_forward(void);
 
 #endif

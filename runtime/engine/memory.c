@@ -453,8 +453,9 @@ struct tpck_plan *tpck_memory_plan(void)
 {
 	struct tpck_plan *plan;
 
-	engine->device->variables();
-	/* Another thread allocates, which may take long: not at this boundary. */
+	/* Modules are still being loaded, or another thread allocates, which may take long: not at this boundary. */
+	if (!engine->device->variables(false))
+		return NULL;
 	if (pthread_mutex_trylock(&engine->allocation))
 		return NULL;
 	plan = plan_now();
@@ -468,7 +469,7 @@ const char *tpck_memory_compare(const struct tpck_image_row *rows, uint32_t coun
 	uint64_t bytes;
 	uint32_t first;
 
-	engine->device->variables();
+	(void)engine->device->variables(true);
 	for (uint32_t i = 0; i < count; i++) {
 		if (rows[i].kind == TPCK_MEMORY_MODULE_VARIABLE) {
 			if (!tpck_memory_variable(rows[i].symbol, rows[i].bytes)) {

@@ -154,6 +154,7 @@ void tpck_engine_read_back(struct tpck_thread *self, const struct tpck_call *cal
 	struct tpck_record_stashed where;
 	struct tpck_stream *stream;
 	void *payload;
+	int result;
 
 	if (!call->gated && tpck_engine_mode() == TPCK_MODE_LIVE)
 		tpck_engine_unresumable("a graph of the program copies to the host");
@@ -163,8 +164,11 @@ void tpck_engine_read_back(struct tpck_thread *self, const struct tpck_call *cal
 	if (!payload || !queued)
 		return;
 	stream = tpck_stream_of(call->stream, self);
-	if (tpck_readback_queue(payload, where.bytes ? &where : NULL, device_address, bytes, call->stream, stream ? stream->ordinal : 0, host))
+	result = tpck_readback_queue(payload, where.bytes ? &where : NULL, device_address, bytes, call->stream, stream ? stream->ordinal : 0, host);
+	if (result == -ENOSPC)
 		tpck_log_fail(engine->log, "too many bytes on their way to the host at once");
+	else if (result)
+		tpck_log_fail(engine->log, "what the program copies to the host could not be copied for the record");
 }
 
 void tpck_engine_deliver(struct tpck_thread *self, void *host, size_t bytes)
@@ -203,6 +207,14 @@ void tpck_engine_waited(struct tpck_thread *self, tpck_stream_handle handle)
 	if (tpck_engine_mode() == TPCK_MODE_LIVE && stream)
 		tpck_readback_arrived_on(stream->ordinal, self->waited_mark);
 	tpck_engine_device_waited();
+}
+
+void tpck_engine_stream_ends(struct tpck_thread *self, tpck_stream_handle handle)
+{
+	struct tpck_stream *stream = tpck_engine_mode() == TPCK_MODE_LIVE ? tpck_stream_of(handle, self) : NULL;
+
+	if (stream)
+		tpck_readback_stream_ends(handle, stream->ordinal);
 }
 
 /* ---- queries --------------------------------------------------------------------------------------- */

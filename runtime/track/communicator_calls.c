@@ -66,6 +66,15 @@ int tpck_communicator_calls_add(struct tpck_communicator_calls **calls, const st
 	return 0;
 }
 
+int tpck_communicator_calls_append(struct tpck_communicator_calls **calls, const struct tpck_communicator_calls *more)
+{
+	int result = 0;
+
+	for (uint32_t i = 0; more && i < more->count && !result; i++)
+		result = tpck_communicator_calls_add(calls, &more->call[i]);
+	return result;
+}
+
 struct tpck_communicator_calls *tpck_communicator_calls_hold(struct tpck_communicator_calls *calls)
 {
 	if (calls)

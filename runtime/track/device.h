@@ -58,8 +58,8 @@ struct tpck_device {
 	int (*copy_from_device)(void *host, uint64_t address, size_t bytes, tpck_stream_handle); /* queued */
 	int (*copy_to_device)(uint64_t address, const void *host, size_t bytes);                 /* done on return */
 	bool (*is_capturing)(tpck_stream_handle);     /* * */
-	/* Tells the engine of module variables that it does not know yet. */
-	void (*variables)(void);
+	/* Tells the engine of module variables that it does not know yet: of `all`, or of those that can be asked for at once. Whether it knows all then. */
+	bool (*variables)(bool all);
 	/* Loads the modules that the next such call would load. By one thread. */
 	void (*variables_ahead)(void);
 	/* Queues the digest kernel (runtime/base/block_digest.h) over `count` units whose descriptions lie at the

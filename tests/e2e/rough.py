@@ -54,7 +54,8 @@ def case(checks, name):
 def clock(checks):
     """A number that a launch is given follows a clock: it does so again, and goes on. Where it follows what the record has not, as the processor's
     counter, nothing goes on from there, and a line says so."""
-    for option, *how in (("--clock",), ("--counter",), ("--clock", "--captured"), ("--counter", "--captured"), ("--clock", "--built"), ("--counter", "--built")):
+    cases = [(option, *(["--graph", graph] if graph else [])) for graph in ("", "captured", "updated", "built", "added") for option in ("--clock", "--counter")]
+    for option, *how in cases:
         with job.Place() as place:
             this = job.Job(place, "rough", "--seed", "3", *job.scaled(["--steps", "300"]), option, *how)
             first = this.killed_at(20)
@@ -70,26 +71,36 @@ def clock(checks):
             checks.ok(len(log) == int(job.scaled(["--steps", "300"])[1]), f"{option} {how}: to its end", len(log))
 
 
-def tally(checks):
-    """A kernel counts in host memory by its own address: what it did there is in no record, so nothing goes on from a snapshot, and a line says why."""
+def marked(checks, why, *arguments):
+    """Something happens that is in no record: nothing goes on from there, and a line says why."""
     with job.Place() as place:
-        this = job.Job(place, "rough", "--seed", "3", *job.scaled(["--steps", "60"]), "--tally")
+        this = job.Job(place, "rough", "--seed", "3", *job.scaled(["--steps", "60"]), *arguments)
         this.run_plain()
         first = this.start()
-        first.slowly_until(lambda: first.printed().count("step ") >= 20 and ("host memory" in first.said() or place.listed()))
+        first.slowly_until(lambda: first.printed().count("step ") >= 20 and (why in first.said() or place.listed()))
         first.kill()
         start = this.start()
         status = start.wait()
-        said = [line for line in first.said().splitlines() if "may write to" in line]
-        checks.ok(status == 0 and len(said) == 1 and job.Job.resumed_at(start) is None, f"tally: begins anew, and a line said why: {said}", status, this.story())
-        checks.ok(not this.differences(), "tally: to the same end", *this.differences())
+        said = [line for line in first.said().splitlines() if why in line]
+        checks.ok(status == 0 and len(said) == 1 and job.Job.resumed_at(start) is None, f"{arguments}: begins anew, and a line said why: {said}", status, this.story())
+        checks.ok(not this.differences(), f"{arguments}: to the same end", *this.differences())
+
+
+def tally(checks):
+    """A kernel counts in host memory by its own address."""
+    marked(checks, "may write to", "--tally")
+
+
+def host(checks):
+    """A graph that was built copies to the host."""
+    marked(checks, "a graph of the program copies to the host", "--graph", "host")
 
 
 def main():
     checks = job.Checks()
-    for name in sys.argv[1:] or [*CASES, "clock", "tally"]:
-        if name in ("clock", "tally"):
-            {"clock": clock, "tally": tally}[name](checks)
+    for name in sys.argv[1:] or [*CASES, "clock", "tally", "host"]:
+        if name in ("clock", "tally", "host"):
+            {"clock": clock, "tally": tally, "host": host}[name](checks)
         else:
             case(checks, name)
     checks.end()

@@ -3,8 +3,9 @@
 //
 // With --late each iteration from the tenth on launches a kernel that was never launched before; with --launches so many small ones; with
 // --streams the layers' gradients are computed on so many streams; with --pageable all weights are copied to ordinary memory in each iteration,
-// and with --allocate memory is taken and given back in each. With --clock the gradients are scaled by a number that follows the time since the start, with --counter by the processor's counter; with --captured in a graph, which is
-// captured in each step, and with --built in one that is built once, whose node is changed. With --tally a
+// and with --allocate memory is taken and given back in each. With --clock the gradients are scaled by a number that follows the time since the start, with --counter by the processor's counter; with --graph in a graph: `captured` in
+// each step, `updated` by what was captured in each step, `built` once, with a node that is changed, or `added` as a part of another one, by the call that adds
+// nodes of any type, in each step; with `host` the loss comes by a node that copies it. With --tally a
 // kernel counts in pinned host memory, by its own address, and the count is printed. Adam, one launch a layer. The loss is read back and printed.
 #include <cuda_runtime.h>
 
@@ -36,14 +37,15 @@ struct Options {
     const char *out = ".";
     unsigned long long seed = 1;
     int steps = 40, layers = 24, size = 4096, launches = 0, streams = 1;
-    bool late = false, pageable = false, allocate = false, clock = false, counter = false, tally = false, captured = false, built = false;
+    bool late = false, pageable = false, allocate = false, clock = false, counter = false, tally = false;
+    std::string graph;
 };
 
 static Options parse(int argc, char **argv)
 {
     Options o;
     static const option table[] = {{"steps", 1, 0, 'n'},    {"out", 1, 0, 'o'},      {"seed", 1, 0, 's'}, {"layers", 1, 0, 'L'}, {"size", 1, 0, 'S'},
-                                   {"launches", 1, 0, 'l'}, {"streams", 1, 0, 't'}, {"late", 0, 0, 'a'}, {"pageable", 0, 0, 'p'}, {"allocate", 0, 0, 'A'}, {"clock", 0, 0, 'c'}, {"counter", 0, 0, 'C'}, {"tally", 0, 0, 'T'}, {"captured", 0, 0, 'G'}, {"built", 0, 0, 'B'},
+                                   {"launches", 1, 0, 'l'}, {"streams", 1, 0, 't'}, {"late", 0, 0, 'a'}, {"pageable", 0, 0, 'p'}, {"allocate", 0, 0, 'A'}, {"clock", 0, 0, 'c'}, {"counter", 0, 0, 'C'}, {"tally", 0, 0, 'T'}, {"graph", 1, 0, 'G'},
                                    {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
@@ -60,8 +62,7 @@ static Options parse(int argc, char **argv)
         case 'c': o.clock = true; break;
         case 'C': o.counter = true; break;
         case 'T': o.tally = true; break;
-        case 'G': o.captured = true; break;
-        case 'B': o.built = true; break;
+        case 'G': o.graph = optarg; break;
         default: exit(2);
         }
     return o;
@@ -178,6 +179,39 @@ static void set_scale(cudaGraphExec_t *kept, float *g, int n, float by, int grid
     CHECK(cudaGraphLaunch(*kept, 0));
 }
 
+// The same as a part of a graph, both new.
+static void add_scale(cudaGraph_t graph, float *g, int n, float by, int grid)
+{
+    void *arguments[] = {&g, &n, &by};
+    cudaGraphNodeParams kernel = {}, part = {};
+    cudaGraphNode_t node;
+    cudaGraph_t child;
+
+    CHECK(cudaGraphCreate(&child, 0));
+    kernel.type = cudaGraphNodeTypeKernel;
+    kernel.kernel = {(void *)scale, dim3((unsigned)grid), dim3(BLOCK), 0, arguments, nullptr};
+    CHECK(cudaGraphAddNode(&node, child, nullptr, nullptr, 0, &kernel));
+    part.type = cudaGraphNodeTypeGraph;
+    part.graph.graph = child;
+    CHECK(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &part));
+    CHECK(cudaGraphDestroy(child));
+}
+
+// A graph that brings a number to the host, which is built once.
+static void copy_out(cudaGraphExec_t *kept, float *to, const float *from)
+{
+    cudaGraphNode_t node;
+    cudaGraph_t graph;
+
+    if (!*kept) {
+        CHECK(cudaGraphCreate(&graph, 0));
+        CHECK(cudaGraphAddMemcpyNode1D(&node, graph, nullptr, 0, to, from, sizeof *to, cudaMemcpyDeviceToHost));
+        CHECK(cudaGraphInstantiate(kept, graph, 0));
+    }
+    CHECK(cudaGraphLaunch(*kept, 0));
+    CHECK(cudaStreamSynchronize(0));
+}
+
 template <int N> static void launch_late(int grid, cudaStream_t stream, float *g, const float *w, int n)
 {
     regularize<N><<<grid, BLOCK, 0, stream>>>(g, w, n);
@@ -205,6 +239,7 @@ int main(int argc, char **argv)
     int grid = (o.size + BLOCK - 1) / BLOCK;
     float *loss, correct1 = 1, correct2 = 1;
     cudaEvent_t ready;
+    static float shown;
     double seen = 0, began = o.counter ? counter() : seconds();
     std::string path = std::string(o.out) + "/log.txt";
     unsigned *counts = nullptr;
@@ -222,7 +257,7 @@ int main(int argc, char **argv)
         CHECK(cudaHostAlloc((void **)&counts, 4096, cudaHostAllocMapped));
         memset(counts, 0, 4096);
     }
-    if (o.captured)
+    if (!o.graph.empty())
         CHECK(cudaStreamCreateWithFlags(&capturing, cudaStreamNonBlocking));
     CHECK(cudaMalloc((void **)&loss, sizeof *loss));
     CHECK(cudaEventCreateWithFlags(&ready, cudaEventDisableTiming));
@@ -261,25 +296,37 @@ int main(int argc, char **argv)
             CHECK(cudaStreamWaitEvent(0, done[(size_t)i], 0));
         }
         if (o.clock || o.counter) {
-            cudaGraph_t graph;
-            cudaGraphExec_t executable;
+            bool captured = o.graph == "captured" || o.graph == "updated", added = o.graph == "added";
+            cudaGraph_t graph = nullptr;
 
-            if (o.captured)
+            if (captured)
                 CHECK(cudaStreamBeginCapture(capturing, cudaStreamCaptureModeGlobal));
+            if (added)
+                CHECK(cudaGraphCreate(&graph, 0));
             for (Layer &l : layers) {
-                float by = 1.0f + (float)((o.counter ? counter() : seconds()) - began);
-                if (o.built)
+                float by = 1.0f + (step == 1 ? 0.0f : (float)((o.counter ? counter() : seconds()) - began));
+                if (o.graph == "built")
                     set_scale(&l == &layers[0] ? &kept : nullptr, l.g, o.size, by, grid);
+                else if (added)
+                    add_scale(graph, l.g, o.size, by, grid);
                 else
-                    scale<<<grid, BLOCK, 0, o.captured ? capturing : 0>>>(l.g, o.size, by);
+                    scale<<<grid, BLOCK, 0, captured ? capturing : 0>>>(l.g, o.size, by);
             }
-            if (o.captured) {
+            if (captured)
                 CHECK(cudaStreamEndCapture(capturing, &graph));
-                CHECK(cudaGraphInstantiate(&executable, graph, 0));
-                CHECK(cudaGraphLaunch(executable, 0));
-                CHECK(cudaStreamSynchronize(0));
-                CHECK(cudaGraphExecDestroy(executable));
+            if (graph) {
+                if (kept && o.graph == "updated") {
+                    cudaGraphExecUpdateResultInfo info;
+                    CHECK(cudaGraphExecUpdate(kept, graph, &info));
+                } else {
+                    CHECK(cudaGraphInstantiate(&kept, graph, 0));
+                }
+                CHECK(cudaGraphLaunch(kept, 0));
                 CHECK(cudaGraphDestroy(graph));
+                if (o.graph != "updated") {
+                    CHECK(cudaStreamSynchronize(0));
+                    CHECK(cudaGraphExecDestroy(kept));
+                }
             }
         }
         for (Layer &l : layers)
@@ -297,6 +344,8 @@ int main(int argc, char **argv)
                 CHECK(cudaMemcpy(host.data(), l.w, bytes, cudaMemcpyDeviceToHost));
                 seen += host[(size_t)step % host.size()];
             }
+        if (o.graph == "host")
+            copy_out(&kept, &shown, loss);
         CHECK(cudaMemcpy(&now, loss, sizeof now, cudaMemcpyDeviceToHost));
         if (o.tally) {
             tally<<<1, 1>>>(counts);

@@ -43,6 +43,28 @@ RT_API cudaError_t cudaGraphAddKernelNode(ADD, const struct cudaKernelNodeParams
 	return rt_result((cudaError_t)rt_drv.cuGraphAddKernelNode(out, g, deps, n, &x));
 }
 
+/* Kernels and graphs; of the others nobody has asked for one yet. */
+RT_API cudaError_t cudaGraphAddNode(cudaGraphNode_t *out, cudaGraph_t g, const cudaGraphNode_t *deps, const cudaGraphEdgeData *d, size_t n,
+				    struct cudaGraphNodeParams *p)
+{
+	CUgraphNodeParams x = { .type = (CUgraphNodeType)p->type };
+	cudaError_t e = rt_init();
+
+	if (e == cudaSuccess && p->type == cudaGraphNodeTypeKernel) {
+		e = rt_function_of(p->kernel.func, &x.kernel.func);
+		x.kernel.gridDimX = p->kernel.gridDim.x, x.kernel.gridDimY = p->kernel.gridDim.y, x.kernel.gridDimZ = p->kernel.gridDim.z;
+		x.kernel.blockDimX = p->kernel.blockDim.x, x.kernel.blockDimY = p->kernel.blockDim.y, x.kernel.blockDimZ = p->kernel.blockDim.z;
+		x.kernel.sharedMemBytes = p->kernel.sharedMemBytes;
+		x.kernel.kernelParams = p->kernel.kernelParams;
+		x.kernel.extra = p->kernel.extra;
+	} else if (e == cudaSuccess && p->type == cudaGraphNodeTypeGraph) {
+		x.graph.graph = p->graph.graph;
+	} else if (e == cudaSuccess) {
+		e = cudaErrorNotSupported;
+	}
+	return rt_result(e == cudaSuccess ? (cudaError_t)rt_drv.cuGraphAddNode(out, g, deps, (const CUgraphEdgeData *)d, n, &x) : e);
+}
+
 static cudaError_t current(CUcontext *c)
 {
 	cudaError_t e = rt_init();
