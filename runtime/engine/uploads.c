@@ -28,7 +28,8 @@ static struct tpck_engine *const engine = &tpck_engine;
 static _Atomic uint32_t state;
 static _Atomic bool launched;        /* since the last copy that counted */
 static uint64_t looks, older;        /* digests taken; blocks of fewer allocations were there at the first */
-static uint64_t watched_ns;
+static uint64_t watched_ns, counted;    /* since when; looks at the last question */
+static uint64_t narrow_ns;              /* since when no look was taken */
 static _Atomic bool any_copy;
 static char why[200];
 
@@ -41,12 +42,15 @@ bool tpck_uploads_watch(const char *reason)
 	if (atomic_load(&state) == OFF) {
 		snprintf(why, sizeof why, "%s", reason);
 		tpck_classes_forget();
-		watched_ns = now;
+		watched_ns = narrow_ns = now;
 		atomic_store(&state, WATCHING);
 		atomic_store(&engine->uploads, true);
 	}
+	if (looks != counted)
+		narrow_ns = now;
+	counted = looks;
 	/* Ranks have steps in common by the number of such uploads only. */
-	if (atomic_load(&state) == WATCHING && !looks && engine->ranks.world == 1 && now - watched_ns > NARROW_NS)
+	if (atomic_load(&state) == WATCHING && engine->ranks.world == 1 && now - narrow_ns > NARROW_NS)
 		atomic_store(&any_copy, true);
 	return atomic_load(&state) == ON || now - watched_ns < WATCH_NS;
 }
