@@ -44,7 +44,7 @@ struct mark {
 
 static const struct tpck_device *device;
 static tpck_spin lock;
-static struct mark marks[MARKS];
+static struct mark marks[MARKS] TPCK_LARGE;
 static uint32_t unmarked, unmarked_bytes;
 static uint64_t large_bytes;            /* of buffers of their own that are under way */
 static struct entry entries[ENTRIES] TPCK_LARGE;

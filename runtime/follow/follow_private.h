@@ -187,6 +187,8 @@ const char *tpck_folders_list(const struct tpck_record_file *listing, const char
  * above all, and nobody misses what is in it. */
 /* A file or folder that is about to be made: whether it is such; `wanted` is the mode that makes it one. */
 bool tpck_temporary_begins(const char *path, mode_t mode, mode_t wanted);
+/* The same of a file of any mode whose path the first run never came to: its name has a time, or something else that is another in each run. */
+bool tpck_temporary_named(const char *path);
 /* Whether the path is such, or in one. */
 bool tpck_temporary(const char *path);
 /* The program begins anew: they go. */

@@ -302,7 +302,13 @@ static bool names_scratch(char *const arguments[])
 	return false;
 }
 
-/* A compiler that works on what only this run has. */
+/* A program that is asked for its version does nothing else. A pool of threads that compile asks by whichever has something to do. */
+static bool tells_version(char *const arguments[])
+{
+	return arguments && arguments[0] && arguments[1] && !arguments[2] && (strcmp(arguments[1], "--version") == 0 || strcmp(arguments[1], "-V") == 0);
+}
+
+/* A compiler that works on what only this run has, or on nothing. */
 static bool compiles(const char *path, char *const arguments[])
 {
 	char folder[4096];
@@ -310,7 +316,7 @@ static bool compiles(const char *path, char *const arguments[])
 
 	if (!is_compiler(path))
 		return false;
-	if (names_scratch(arguments))
+	if (tells_version(arguments) || names_scratch(arguments))
 		return true;
 	got = syscall(SYS_getcwd, folder, sizeof folder);
 	return got > 0 && is_scratch(folder);
