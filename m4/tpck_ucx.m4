@@ -6,7 +6,7 @@ AC_DEFUN([TPCK_UCX], [
   PKG_CHECK_MODULES([UCX], [ucx >= 1.11],
     [tpck_ucx_found=`$PKG_CONFIG --modversion ucx`
      AC_DEFINE([HAVE_UCX], [1], [Define to 1 where UCX's headers are.])],
-    [tpck_ucx_found="no (agents of several nodes do not reach each other: install libucx-dev)"])
+    [tpck_ucx_found="no (agents do not use UCX: install libucx-dev)"])
   PKG_CHECK_MODULES([OPENMPI], [ompi-c >= 4.1],
     [tpck_openmpi_found=`$PKG_CONFIG --modversion ompi-c`
      AC_DEFINE([HAVE_OPENMPI], [1], [Define to 1 where Open MPI's headers are.])],
@@ -14,7 +14,7 @@ AC_DEFUN([TPCK_UCX], [
   PKG_CHECK_MODULES([SODIUM], [libsodium],
     [tpck_sodium_found=`$PKG_CONFIG --modversion libsodium`
      AC_DEFINE([HAVE_SODIUM], [1], [Define to 1 where libsodium is.])],
-    [tpck_sodium_found="no (the same: install libsodium-dev)"])
+    [tpck_sodium_found="no (agents of several nodes do not reach each other: install libsodium-dev)"])
   PKG_CHECK_MODULES([ISAL], [libisal],
     [tpck_isal_found=`$PKG_CONFIG --modversion libisal`
      AC_DEFINE([HAVE_ISAL], [1], [Define to 1 where ISA-L is.])],

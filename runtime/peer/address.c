@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { CARRIERS_MOST = 64 };
+
 static bool is_six(const char *host)
 {
 	char address[INET6_ADDRSTRLEN];
@@ -174,6 +176,22 @@ size_t tpck_address_carriers(char names[][IF_NAMESIZE], size_t most)
 			snprintf(names[count++], IF_NAMESIZE, "%s", i->ifa_name);
 	freeifaddrs(all);
 	return count;
+}
+
+bool tpck_address_has_more_carriers(char names[][IF_NAMESIZE], size_t count)
+{
+	char now[CARRIERS_MOST][IF_NAMESIZE];
+	size_t found = tpck_address_carriers(now, CARRIERS_MOST);
+
+	for (size_t i = 0; i < found; i++) {
+		size_t k = 0;
+
+		while (k < count && strcmp(now[i], names[k]) != 0)
+			k++;
+		if (k == count)
+			return true;
+	}
+	return false;
 }
 
 size_t tpck_address_local(struct tpck_local *list, size_t most)

@@ -40,6 +40,8 @@ struct tpck_local {
 size_t tpck_address_local(struct tpck_local *list, size_t most);
 /* Names of interfaces that have a carrier, without loopback; how many, `most` at most. */
 size_t tpck_address_carriers(char names[][IF_NAMESIZE], size_t most);
+/* Whether there is one by now that is not among these. */
+bool tpck_address_has_more_carriers(char names[][IF_NAMESIZE], size_t count);
 /* Whether there are no such, but link-local ones. */
 bool tpck_address_all_link_local(void);
 /* The first of the same interface and family as this address has, or NULL: it is none of these. */

@@ -132,7 +132,7 @@ int tpck_rendezvous_resolve(const char *host, uint16_t standard, char *text, siz
 	if (text[0])
 		return 0;
 	if (link_local)
-		return tpck_error_set(err, 0, "'%.100s' is a link-local address, which UCX's TCP does not reach: a global or a unique "
+		return tpck_error_set(err, 0, "'%.100s' is a link-local address, which agents do not use: a global or a unique "
 				      "local one (fd00::/8) is needed", name);
 	return tpck_error_set(err, 0, "'%.100s' has no address of IPv4 or IPv6", name);
 }

@@ -348,6 +348,14 @@ static int sealed_connect(struct tpck_transport *t, const char *address, struct 
 	return 0;
 }
 
+static void sealed_proven(struct tpck_transport *t, struct tpck_link *base)
+{
+	struct sealed_link *link = (struct sealed_link *)base;
+
+	if (link->under)
+		t->ops->proven(t->under, link->under);
+}
+
 static void sealed_close(struct tpck_transport *t, struct tpck_link *base)
 {
 	(void)t;
@@ -807,8 +815,8 @@ const struct tpck_transport_operations *tpck_sealed_over(const struct tpck_trans
 
 	below = under;
 	over = (struct tpck_transport_operations){
-		.name = under->name, .ordered = true, .start = sealed_start, .port = sealed_port, .connect = sealed_connect, .send = sealed_send,
-		.close = sealed_close, .progress = sealed_progress, .wait = sealed_wait, .stop = sealed_stop,
+		.name = under->name, .ordered = true, .start = sealed_start, .port = sealed_port, .connect = sealed_connect,
+		.proven = under->proven ? sealed_proven : NULL, .send = sealed_send, .close = sealed_close, .progress = sealed_progress, .wait = sealed_wait, .stop = sealed_stop,
 		.outdated = under->outdated ? sealed_outdated : NULL, .each = under->each ? sealed_each : NULL, .finish = under->finish,
 	};
 	return &over;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A transport over another one, whose messages are sealed (seal.h) from when on its user says so. Below it is UCX or MPI; above it are the
+ * A transport over another one, whose messages are sealed (seal.h) from when on its user says so. Below it is TCP, UCX or MPI; above it are the
  * peers' messages.
  *
  * Messages of a sealed link come in the order in which they were sent, each once, whatever the transport below it makes of them: one that comes

@@ -50,6 +50,8 @@ struct tpck_transport_operations {
 	uint16_t (*port)(struct tpck_transport *transport);
 	/* To "ADDRESS:PORT", numerical. Whether somebody is there shows later. */
 	int (*connect)(struct tpck_transport *transport, const char *address, struct tpck_link **link, struct tpck_error *err);
+	/* NULL, or: the other side has proved that it has the job's secret. Of others there are only so many, each for a short time. */
+	void (*proven)(struct tpck_transport *transport, struct tpck_link *link);
 	/* The head is copied, the bytes must stay until `sent` with a token that is not NULL. 0 or -errno: then there is
 	 * no `sent`. */
 	int (*send)(struct tpck_transport *transport, struct tpck_link *link, const void *head, size_t head_bytes,
@@ -71,6 +73,6 @@ struct tpck_transport_operations {
 	void (*finish)(void);
 };
 
-extern const struct tpck_transport_operations tpck_transport_ucx, tpck_transport_mpi;
+extern const struct tpck_transport_operations tpck_transport_tcp, tpck_transport_ucx, tpck_transport_mpi;
 
 #endif

@@ -570,18 +570,7 @@ static ucs_status_t open_halves(struct tpck_transport *t)
 /* UCX takes interfaces that have a carrier when it is started, and no others later. */
 static bool ucx_outdated(struct tpck_transport *t)
 {
-	char now[LOCAL_MOST][IF_NAMESIZE];
-	size_t count = tpck_address_carriers(now, LOCAL_MOST);
-
-	for (size_t i = 0; i < count; i++) {
-		size_t k = 0;
-
-		while (k < t->carrier_count && strcmp(now[i], t->carriers[k]) != 0)
-			k++;
-		if (k == t->carrier_count)
-			return true;
-	}
-	return false;
+	return tpck_address_has_more_carriers(t->carriers, t->carrier_count);
 }
 
 static int start(struct tpck_transport **out, const struct tpck_transport_events *events, void *context, uint16_t port,

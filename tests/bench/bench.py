@@ -410,7 +410,7 @@ def recovery(table):
                             ("from the store to memory", "durable", "fio, io_uring and O_DIRECT, on the same file")):
         if found.get(what):
             recovery_row(table, name, found[what], raw, round(found[what][0]["mib"]))
-    for transport in ("ucx", "mpi"):
+    for transport in ("tcp", "mpi"):
         found = recovered(table, transport)
         if found:
             recovery_row(table, f"from a peer's copy to memory, {transport}", found, "iperf3 from that node to this one", round(found[0]["mib"]))

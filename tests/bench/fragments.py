@@ -65,8 +65,8 @@ def measure(setting):
 
 
 node.enter()
-if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
-    job.skip("the agent was built without UCX")
+if "#define HAVE_SODIUM 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
+    job.skip("the agent was built without libsodium")
 if not node.makes_fragments():
     job.skip("the agent was built without ISA-L")
 print(json.dumps({mode: measure(mode) for mode in (os.environ.get("MODES") or MODES).split()}))

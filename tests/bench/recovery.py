@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """How fast a rank's state comes back: from local memory, from a peer's copy, from the store, each beside its raw medium in the same round, and how long
-several nodes take to agree on what they go on from. Prints JSON for bench.py. Arguments: local, ucx, mpi, consensus. RECOVERY_MIB sets the size, ROUNDS how often (default 2)."""
+several nodes take to agree on what they go on from. Prints JSON for bench.py. Arguments: local, tcp, ucx, mpi, consensus. RECOVERY_MIB sets the size, ROUNDS how often (default 2)."""
 import glob
 import json
 import os
@@ -210,10 +210,10 @@ def main():
     what = sys.argv[1]
     if what != "local":
         node.enter()
-        needed = "#define HAVE_OPENMPI 1" if what == "mpi" else "#define HAVE_UCX 1"
+        needed = {"mpi": "#define HAVE_OPENMPI 1", "ucx": "#define HAVE_UCX 1"}.get(what, "#define HAVE_SODIUM 1")
         if needed not in job.read(os.path.join(job.build_folder(), "config.h")):
             job.skip(f"the agent was built without what {what} takes")
-    print(json.dumps({"local": local, "ucx": lambda: peer("ucx"), "mpi": lambda: peer("mpi"), "consensus": consensus}[what]()))
+    print(json.dumps({"local": local, "tcp": lambda: peer("tcp"), "ucx": lambda: peer("ucx"), "mpi": lambda: peer("mpi"), "consensus": consensus}[what]()))
 
 
 main()

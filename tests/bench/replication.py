@@ -99,6 +99,6 @@ def measure(mode):
 
 
 node.enter()
-if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
-    job.skip("the agent was built without UCX")
+if "#define HAVE_SODIUM 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
+    job.skip("the agent was built without libsodium")
 print(json.dumps({mode: measure(mode) for mode in (os.environ.get("MODES") or "plain none paced").split()}))

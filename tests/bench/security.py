@@ -53,8 +53,8 @@ def measure(level):
 
 
 node.enter()
-if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
-    job.skip("the agent was built without UCX")
+if "#define HAVE_SODIUM 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
+    job.skip("the agent was built without libsodium")
 levels = (os.environ.get("LEVELS") or "off auth encrypt").split()
 found = {level: [] for level in levels}
 for _ in range(int(os.environ.get("ROUNDS") or 3)):

@@ -19,8 +19,8 @@ from rank_jobs import Spread
 import job
 
 node.enter()
-if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
-    job.skip("the agent was built without UCX")
+if "#define HAVE_SODIUM 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
+    job.skip("the agent was built without libsodium")
 checks = job.Checks()
 # Then all variants of it are run.
 BY_CASE = os.environ.get("CASE") not in (None, "", "starts")

@@ -19,8 +19,8 @@ import job
 
 node.enter()
 node.need_bad_links()
-if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
-    job.skip("the agent was built without UCX")
+if "#define HAVE_SODIUM 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
+    job.skip("the agent was built without libsodium")
 checks = job.Checks()
 FAR = {"delay_ms": 25, "jitter_ms": 8, "loss": 0.01}
 

@@ -35,8 +35,8 @@ LINKS = os.environ.get("LINKS", "")
 node.enter()
 if LINKS:
     node.need_bad_links()
-if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
-    job.skip("the agent was built without UCX")
+if "#define HAVE_SODIUM 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
+    job.skip("the agent was built without libsodium")
 checks = job.Checks()
 
 

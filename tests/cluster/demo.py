@@ -185,8 +185,8 @@ def demonstrate(cluster):
 
 def main():
     node.enter(cannot)
-    if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
-        cannot("the agent was built without UCX, by which nodes send copies")
+    if "#define HAVE_SODIUM 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
+        cannot("the agent was built without libsodium, by which nodes know each other")
     begun = time.monotonic()
     with node.Cluster(5) as cluster:
         same = demonstrate(cluster)

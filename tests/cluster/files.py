@@ -21,8 +21,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import scripts
 
 node.enter()
-if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
-    job.skip("the agent was built without UCX")
+if "#define HAVE_SODIUM 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
+    job.skip("the agent was built without libsodium")
 if not shutil.which("strace"):
     job.skip("strace is missing")
 checks = job.Checks()

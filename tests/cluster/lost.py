@@ -18,8 +18,9 @@ import baseline
 import job
 
 node.enter()
-if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
-    job.skip("the agent was built without UCX")
+if "#define HAVE_SODIUM 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
+    job.skip("the agent was built without libsodium")
+HAS_UCX = "#define HAVE_UCX 1" in job.read(os.path.join(job.build_folder(), "config.h"))
 checks = job.Checks()
 # Whoever looks for a copy may be late on a busy machine: the program is not to end before its node does.
 STEPS = "120"
@@ -100,6 +101,40 @@ def case_lost():
         second = run.start(b)
         finish(run, second, "on the peer", has)
         print(f"# {time.monotonic() - begun:.1f} s")
+
+
+def case_ucx():
+    """Over UCX, which is asked for: a line says what that means, and all else is as ever."""
+    if not HAS_UCX:
+        return
+    with node.Cluster(2, TRANSPCKPT_TRANSPORT="ucx") as cluster:
+        a, b = cluster.nodes
+        run = Run(cluster)
+        b.agent()
+        first = run.start(a)
+        checks.ok(node.until(lambda: kept(b) >= 10, 60), "over UCX: the peer gets copies", first.said(), cluster.logs())
+        checks.ok(all(lines(n, r"TRANSPCKPT_TRANSPORT is ucx: whoever reaches UCX's ports can end this agent") == 1 for n in (a, b)),
+                  "over UCX: the agents say what that means", cluster.logs())
+        a.destroy()
+        first.wait(10)
+        has = kept(b)
+        finish(run, run.start(b), "over UCX: on the peer", has)
+
+
+def case_mixed():
+    """One agent speaks TCP, and the other one UCX: they do not meet, which a line says, and neither is harmed."""
+    if not HAS_UCX:
+        return
+    with node.Cluster(2) as cluster:
+        a, b = cluster.nodes
+        ways = ["tcp", "ucx"]
+        job.drawn_from().shuffle(ways)
+        for n, way in zip((a, b), ways):
+            n.agent(TRANSPCKPT_TRANSPORT=way)
+        over_tcp = (a, b)[ways.index("tcp")]
+        checks.ok(node.until(lambda: lines(over_tcp, "no message of an agent's.*TRANSPCKPT_TRANSPORT has to be the same on all nodes"), 30),
+                  f"mixed, {ways}: it is said", cluster.logs())
+        checks.ok(a.has_agent() and b.has_agent() and lines(a, "is a peer") == 0, f"mixed, {ways}: they leave each other alone", cluster.logs())
 
 
 def case_third():
@@ -397,8 +432,10 @@ def case_strangers():
 
 
 def case_alone():
-    """UCX is not to be had: the node works alone."""
-    with node.Cluster(1) as cluster:
+    """UCX is asked for, and not to be had: the node works alone."""
+    if not HAS_UCX:
+        return
+    with node.Cluster(1, TRANSPCKPT_TRANSPORT="ucx") as cluster:
         a, = cluster.nodes
         run = Run(cluster)
         for library in glob.glob("/usr/lib/*/libucp.so.0") + glob.glob("/usr/lib64/libucp.so.0"):

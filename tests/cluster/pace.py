@@ -15,8 +15,8 @@ import node
 import job
 
 node.enter()
-if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
-    job.skip("the agent was built without UCX")
+if "#define HAVE_SODIUM 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
+    job.skip("the agent was built without libsodium")
 checks = job.Checks()
 # What is sent at once, and for how long a ceiling may be caught up with (runtime/policy/bandwidth.h).
 PIECE, DEPTH_SEC = 256 << 10, 0.1

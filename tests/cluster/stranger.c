@@ -10,6 +10,7 @@
 #include "runtime/peer/message.h"
 #include "runtime/peer/transport.h"
 
+static const struct tpck_transport_operations *ops = &tpck_transport_tcp;
 static bool over;
 
 static void came(void *context, struct tpck_link *link)
@@ -68,15 +69,17 @@ int main(int argc, char **argv)
 	struct tpck_error err = {0};
 	struct tpck_link *link;
 
-	if (argc != 2 || tpck_transport_ucx.start(&transport, &events, NULL, 0, &err) ||
-	    tpck_transport_ucx.connect(transport, argv[1], &link, &err) ||
-	    tpck_transport_ucx.send(transport, link, &head, sizeof head, &greeting, sizeof greeting, NULL)) {
+	if (getenv("TRANSPCKPT_TRANSPORT") && strcmp(getenv("TRANSPCKPT_TRANSPORT"), "ucx") == 0)
+		ops = &tpck_transport_ucx;
+	if (argc != 2 || ops->start(&transport, &events, NULL, 0, &err) ||
+	    ops->connect(transport, argv[1], &link, &err) ||
+	    ops->send(transport, link, &head, sizeof head, &greeting, sizeof greeting, NULL)) {
 		fprintf(stderr, "%s\n", err.text);
 		return 1;
 	}
 	while (!over && tpck_clock_monotonic_ns() < end)
-		if (!tpck_transport_ucx.progress(transport))
-			tpck_transport_ucx.wait(transport, -1, 100);
-	tpck_transport_ucx.stop(transport);
+		if (!ops->progress(transport))
+			ops->wait(transport, -1, 100);
+	ops->stop(transport);
 	return over ? 0 : 1;
 }

@@ -31,6 +31,7 @@ struct end {
 	bool asker;
 };
 
+static const struct tpck_transport_operations *ops = &tpck_transport_tcp;
 static struct tpck_transport *transport;
 static const char *target;
 static char wanted[16];
@@ -45,15 +46,20 @@ static void came(void *context, struct tpck_link *link)
 	*asker = (struct end){link, answerer, true};
 	*answerer = (struct end){NULL, asker, false};
 	link->owner = asker;
-	if (tpck_transport_ucx.connect(transport, target, &answerer->link, &err)) {
+	if (ops->connect(transport, target, &answerer->link, &err)) {
 		fprintf(stderr, "%s\n", err.text);
-		tpck_transport_ucx.close(transport, link);
+		ops->close(transport, link);
 		link->owner = NULL;
 		free(asker);
 		free(answerer);
 		return;
 	}
 	answerer->link->owner = answerer;
+	/* It waits for others to prove themselves to each other. */
+	if (ops->proven) {
+		ops->proven(transport, link);
+		ops->proven(transport, answerer->link);
+	}
 }
 
 static void gone(void *context, struct tpck_link *link, const char *why)
@@ -65,7 +71,7 @@ static void gone(void *context, struct tpck_link *link, const char *why)
 	if (!end)
 		return;
 	end->other->link->owner = NULL;
-	tpck_transport_ucx.close(transport, end->other->link);
+	ops->close(transport, end->other->link);
 	free(end->other);
 	free(end);
 }
@@ -85,7 +91,7 @@ static void pass(struct end *to, const void *head, size_t head_bytes, const void
 
 	if (count)
 		memcpy(copy, bytes, count);
-	if (tpck_transport_ucx.send(transport, to->link, head, head_bytes, copy, count, copy))
+	if (ops->send(transport, to->link, head, head_bytes, copy, count, copy))
 		free(copy);
 }
 
@@ -148,6 +154,8 @@ int main(int argc, char **argv)
 	struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
 	struct tpck_error err = {0};
 
+	if (getenv("TRANSPCKPT_TRANSPORT") && strcmp(getenv("TRANSPCKPT_TRANSPORT"), "ucx") == 0)
+		ops = &tpck_transport_ucx;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	record_fd = argc == 4 ? open(argv[3], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
 	if (record_fd < 0) {
@@ -155,15 +163,15 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	target = argv[2];
-	if (tpck_transport_ucx.start(&transport, &events, NULL, (uint16_t)atoi(argv[1]), &err)) {
+	if (ops->start(&transport, &events, NULL, (uint16_t)atoi(argv[1]), &err)) {
 		fprintf(stderr, "%s\n", err.text);
 		return 1;
 	}
 	puts("ready");
 	fflush(stdout);
 	for (;;) {
-		if (!tpck_transport_ucx.progress(transport))
-			tpck_transport_ucx.wait(transport, STDIN_FILENO, 100);
+		if (!ops->progress(transport))
+			ops->wait(transport, STDIN_FILENO, 100);
 		if (poll(&input, 1, 0) > 0 && !read_input())
 			return 0;
 	}

@@ -283,8 +283,8 @@ def case_rest(here, checks, plain):
 def main():
     cluster.needs()
     node.enter(other_users=True)
-    if "#define HAVE_UCX 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
-        job.skip("the agent was built without UCX")
+    if "#define HAVE_SODIUM 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
+        job.skip("the agent was built without libsodium")
     checks = job.Checks()
     wanted = os.environ.get("CASE", "killed lost").split()
     with Nodes(3) as here:

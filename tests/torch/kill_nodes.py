@@ -210,8 +210,8 @@ def main():
         sys.exit(job.SKIP)
     scripts.run(python, ['mlp.py', '--steps', '1'])  # the stand-ins are made once
     checks = job.Checks()
-    if '#define HAVE_UCX 1' not in job.read(os.path.join(job.build_folder(), 'config.h')):
-        job.skip('the agent was built without UCX')
+    if '#define HAVE_SODIUM 1' not in job.read(os.path.join(job.build_folder(), 'config.h')):
+        job.skip('the agent was built without libsodium')
     os.environ['SIMGPU_TORCH'] = scripts.package(python)
     for name in sys.argv[1:] or USUAL:
         globals()['case_' + name](Case(checks, python, name, 2 if name.endswith('2') else 1))

@@ -30,6 +30,11 @@ extern char **environ;
 #else
 #define HAS_UCX false
 #endif
+#ifdef HAVE_SODIUM
+#define HAS_SODIUM true
+#else
+#define HAS_SODIUM false
+#endif
 #ifdef HAVE_OPENMPI
 #define HAS_OPENMPI true
 #else
@@ -231,6 +236,15 @@ static void examine_transport(struct examination *e)
 
 	if (!e->cli->settings.peers.count)
 		return;
+	if (!HAS_SODIUM) {
+		cli_find(e, NOTE, "peers", "built without libsodium: nodes work alone, without copies on others");
+		return;
+	}
+	if (!mpi && strcmp(wanted, "ucx") != 0) {
+		cli_find(e, GOOD, "peers", "agents reach each other over TCP%s",
+			 strcmp(wanted, "auto") == 0 && HAS_OPENMPI ? ", or over MPI if mpirun starts them" : "");
+		return;
+	}
 	library = built ? dlopen(file, RTLD_LAZY | RTLD_LOCAL) : NULL;
 	if (!built)
 		cli_find(e, NOTE, "peers", "built without %s: nodes work alone, without copies on others", name);
@@ -238,7 +252,7 @@ static void examine_transport(struct examination *e)
 		cli_find(e, NOTE, "peers", "%s is missing (%s): nodes work alone, without copies on others", name, dlerror());
 	else
 		cli_find(e, GOOD, "peers", "agents reach each other over %s%s", name,
-		     mpi ? ", if mpirun starts them" : strcmp(wanted, "auto") == 0 && HAS_OPENMPI ? ", or over MPI if mpirun starts them" : "");
+			 mpi ? ", if mpirun starts them" : "; whoever reaches its ports can end them");
 	if (library)
 		dlclose(library);
 }

@@ -33,6 +33,9 @@
 /* Who comes looks for the others, so those need not look for him: once nothing has changed for so long they look less often. */
 #define QUIET_NS (30 * SEC)
 #define LOOK_NS (10 * SEC)
+/* So many lines in so long say who has connected and is no peer. */
+#define REFUSED_NS (600 * SEC)
+enum { REFUSED_LINES = 8 };
 enum { PING_WORKING = 1, PING_STAYING = 2, PING_ENDING = 4 };
 
 struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -244,13 +247,29 @@ static void introduce(struct peer *peer, uint32_t by, enum tpck_seal_level level
 	memcpy(self->domain, peers.domain, sizeof self->domain);
 }
 
+/* Who has connected says of himself what he likes: lines about such are few. */
+static bool may_say(const struct peer *peer, uint64_t now)
+{
+	static uint64_t since_ns;
+	static unsigned said;
+
+	if (peer->mine)
+		return true;
+	if (now > since_ns + REFUSED_NS) {
+		since_ns = now;
+		said = 0;
+	}
+	return said++ < REFUSED_LINES;
+}
+
 static void refuse(struct peer *peer, const char *why)
 {
 	struct tpck_error err = {0};
 
 	tpck_error_set(&err, 0, "no copies from or to an agent of another node (%.100s): %s",
 		       peer->other.host[0] ? peer->other.host : peer->address[0] ? peer->address : "which connected here", why);
-	agent_complain(&err);
+	if (may_say(peer, tpck_clock_monotonic_ns()))
+		agent_complain(&err);
 	/* The text is to arrive: it is closed a moment later, or by the other side. */
 	peer->state = PEER_REFUSED;
 	(void)peer_send_text(peer, TPCK_PEER_REFUSE, NULL, why, strlen(why) + 1);
@@ -268,6 +287,8 @@ static void known(struct peer *peer)
 	bool first = !another_of(peer);
 	char sealed[80];
 
+	if (peers.ops->proven)
+		peers.ops->proven(peers.transport, peer->link);
 	pthread_mutex_lock(&peers.lock);
 	peer->state = PEER_KNOWN;
 	peer->staying = peers.ops->each != NULL;
@@ -409,7 +430,8 @@ static bool get_to_know(struct peer *peer, const struct tpck_peer_message *head,
 
 		tpck_error_set(&err, 0, "an agent of another node (%.60s) takes no copies from here: %.*s",
 			       peer->address, count < 200 ? (int)count : 200, count ? (const char *)bytes : "");
-		agent_complain(&err);
+		if (may_say(peer, tpck_clock_monotonic_ns()))
+			agent_complain(&err);
 	}
 	return false;
 }

@@ -72,7 +72,7 @@ static uint16_t own_port(const struct agent *agent)
 			continue;
 		own = true;
 		port = said;
-		if (!tpck_rendezvous_answers(addresses, first, sizeof first))
+		if (strcmp(peers.ops->name, "ucx") == 0 && !tpck_rendezvous_answers(addresses, first, sizeof first))
 			tpck_log_warn("of TRANSPCKPT_NODES '%.100s' is this node, but UCX answers over TCP at the first address of an "
 				      "interface only: that is %s", name, first);
 	}
@@ -112,14 +112,15 @@ bool peers_launched(const struct agent *agent, bool foreground)
 {
 	/* One that the library has started may have the environment of a rank of the program's, and must not pass for it. */
 	return foreground && getenv("OMPI_COMM_WORLD_SIZE") && agent->settings.peers.count && tpck_transport_mpi.each &&
-	       strcmp(agent->settings.transport, "ucx") != 0;
+	       strcmp(agent->settings.transport, "ucx") != 0 && strcmp(agent->settings.transport, "tcp") != 0;
 }
 
 static int choose_transport(const struct agent *agent, struct tpck_error *err)
 {
 	const char *security = agent->settings.peer_security;
 
-	peers.ops = tpck_sealed_over(agent->launched ? &tpck_transport_mpi : &tpck_transport_ucx);
+	peers.ops = tpck_sealed_over(agent->launched ? &tpck_transport_mpi
+				     : strcmp(agent->settings.transport, "ucx") == 0 ? &tpck_transport_ucx : &tpck_transport_tcp);
 	peers.level = strcmp(security, "off") == 0 ? TPCK_SEAL_OFF : strcmp(security, "auth") == 0 ? TPCK_SEAL_AUTH : TPCK_SEAL_ENCRYPT;
 	if (agent->launched || strcmp(agent->settings.transport, "mpi") != 0)
 		return 0;
@@ -175,7 +176,7 @@ static int begin(struct agent *agent, struct tpck_error *err)
 		return rc;
 	peers.port = port;
 	if (!peers.ops->each && tpck_address_all_link_local())
-		tpck_log_warn("this node has link-local addresses only, which UCX's TCP does not use: no agents of other nodes are reached over TCP");
+		tpck_log_warn("this node has link-local addresses only, which agents do not use: no agents of other nodes are reached over TCP");
 	tpck_rendezvous_addresses(peers.ops->port(peers.transport), addresses, sizeof addresses);
 	if (!agent->settings.nodes[0] && !peers.ops->each)
 		rc = tpck_rendezvous_write(peers.folder, peers.node, addresses, err);
@@ -214,6 +215,8 @@ int peers_start(struct agent *agent, struct tpck_error *err)
 	if (peers.level == TPCK_SEAL_OFF)
 		tpck_log_warn("TRANSPCKPT_PEER_SECURITY is off: who is between the nodes can read and change copies that agents send each other, and "
 			      "copies go right into the memory of images");
+	if (strcmp(peers.ops->name, "ucx") == 0)
+		tpck_log_warn("TRANSPCKPT_TRANSPORT is ucx: whoever reaches UCX's ports can end this agent, before it has been asked for the job's secret");
 	if (agent->launched)
 		tpck_log_info("node %s of domain %s speaks with others over MPI", peers.host, peers.domain);
 	else
