@@ -104,6 +104,8 @@ ok "and each node that cannot be reached so" sh -c "[ \$(grep -c '^note.*TRANSPC
 ok "and which is this one" grep -q "^good.*TRANSPCKPT_NODES.*this node as 127.0.0.1:4700" "$D/run.out"
 TRANSPCKPT_PEERS=1 TRANSPCKPT_NODES="192.0.2.1" "$command" doctor >"$D/run.out" 2>"$D/run.err"
 ok "or that it is none" grep -q "^note.*TRANSPCKPT_NODES.*not among them" "$D/run.out"
+TRANSPCKPT_PEERS=1 TRANSPCKPT_TRANSPORT=tcp "$command" doctor >"$D/run.out" 2>"$D/run.err"
+ok "doctor says how agents reach each other" grep -Eq "peers .*(agents reach each other over TCP$|without libsodium)" "$D/run.out"
 status_of "$command" frobnicate
 ok "no verb" ended 2
 done_testing

@@ -19,14 +19,17 @@ if "#define HAVE_SODIUM 1" not in job.read(os.path.join(job.build_folder(), "con
 checks = job.Checks()
 GARBAGE = int(os.environ.get("GARBAGE", "10000"))
 IDLE = 1000
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "runtime")
+VERSION = 100 * int(re.search(r"TPCK_WIRE_VERSION = (\d+)", job.read(os.path.join(SOURCE, "wire", "segment.h")))[1]) + \
+    int(re.search(r"TPCK_PEER_VERSION = 100 \* TPCK_WIRE_VERSION \+ (\d+)", job.read(os.path.join(SOURCE, "peer", "message.h")))[1])
 # What an agent has at most of connections that have not proved themselves (transport_tcp.c), for one address.
 EACH = 64
 
-# Words: how, how many (or for how many seconds), ADDRESS:PORT... It says "ready" once it has begun, and at its end how many it has made.
+# Words: how, how many (or for how many seconds), the version of the peers' protocol, ADDRESS:PORT... It says "ready" once it has begun, and at its end how many it has made.
 ATTACK = """
 import random, resource, socket, struct, sys, time
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-how, count, targets = sys.argv[1], int(sys.argv[2]), [t.rsplit(":", 1) for t in sys.argv[3:]]
+how, count, version, targets = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), [t.rsplit(":", 1) for t in sys.argv[4:]]
 
 def connected(i):
     s = socket.socket()
@@ -40,6 +43,13 @@ def connected(i):
 def some(most):
     return random.randbytes(random.randrange(most))
 
+# By runtime/peer/message.h: struct tpck_peer_message behind a frame, and struct tpck_greeting.
+def peer(kind, behind):
+    return struct.pack("<IHHQIHH", 0x31504354, 88, 0, len(behind), 0x72656570, version, kind) + random.randbytes(80) + behind
+
+def greeting():
+    return random.randbytes(64) + struct.pack("<IHH", *(random.randrange(4) for _ in range(3))) + b"j" + bytes(127) + random.randbytes(384)
+
 LENGTHS = (0, 1, 7, 8, 511, 512, 513, 4096, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**47, 2**63 - 1, 2**63, 2**64 - 1)
 def message():
     length = random.choice(LENGTHS)
@@ -50,8 +60,10 @@ def message():
         lambda: struct.pack("<QBI", 0xcafebabe12345678, random.randrange(256), length & 0xffffffff) + some(200),
         # A frame of an agent's, more or less: its head, its flags and its count are anything, or one that promises what does not come.
         lambda: struct.pack("<IHHQ", 0x31504354, random.choice(LENGTHS) & 0xffff, random.randrange(4), length) + some(700),
-        lambda: struct.pack("<IHHQ", 0x31504354, 104, 0, 672) + struct.pack("<IHH", 0x72656570, random.randrange(65536), random.randrange(6)) + some(900),
-        lambda: struct.pack("<IHHQ", 0x31504354, 104, random.randrange(2), random.randrange(70000)) + some(120)))()
+        lambda: struct.pack("<IHHQ", 0x31504354, 88, random.randrange(2), random.randrange(70000)) + some(120),
+        # What is said before the proof, and others of an agent's messages, as it would say them but for the secret.
+        lambda: peer(random.randrange(40), some(900)), lambda: peer(1, greeting()), lambda: peer(1, greeting()) + peer(3, greeting()),
+        lambda: peer(2, greeting()) + peer(random.choice((4, 5, 8, 13, 17)), some(600))))()
 
 print("ready", flush=True)
 made, kept, until = 0, [], time.monotonic() + count
@@ -149,7 +161,7 @@ class Job:
         return [f"{n.address}:{port}" for n in (self.a, self.b) for port in listening(n)]
 
     def attack(self, where, how, count):
-        attacker = where.start([sys.executable, "-c", ATTACK, how, str(count), *self.targets()], self.cluster.environment, f"{how}.{where.name}",
+        attacker = where.start([sys.executable, "-c", ATTACK, how, str(count), str(VERSION), *self.targets()], self.cluster.environment, f"{how}.{where.name}",
                                self.cluster.root)
         node.until(lambda: "ready" in attacker.printed(), 20)
         return attacker
@@ -196,8 +208,13 @@ def case_garbage():
         checks.ok(went_on, "garbage: copies arrive, a step becomes durable, and the program trains on meanwhile", run.story())
         checks.ok(run.goes_on(), "garbage: and afterwards", run.story())
         for n in (run.a, run.b):
-            said = len(re.findall(r"no message|no copies from or to|not proved", n.agent_log()))
-            checks.ok(1 <= said <= 40, f"garbage: {n.name} says so in some lines: {said}, of {lines(n) - begun[n]} more", n.agent_log()[-6000:])
+            said = len(re.findall(r"a connection from \S+ to port", n.agent_log()))
+            checks.ok(1 <= said <= 20, f"garbage: {n.name} says so in some lines: {said}, of {lines(n) - begun[n]} more", n.agent_log()[-6000:])
+            said = re.findall(r"(?:no copies from or to|takes no copies from here).*", n.agent_log())
+            checks.ok(1 <= len(said) <= 4, f"garbage: some of it has come as far as the proof at {n.name}, in lines: {len(said)}", n.agent_log()[-6000:])
+            checks.ok(all(line.startswith("transpckpt: ") and line.isascii() and line.isprintable() for line in n.agent_log().splitlines()),
+                      f"garbage: no stranger's characters are in the log of {n.name}", n.agent_log()[-6000:])
+        run.never_parted("garbage")
 
 
 def case_idle():

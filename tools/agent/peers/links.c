@@ -35,7 +35,7 @@
 #define LOOK_NS (10 * SEC)
 /* So many lines in so long say who has connected and is no peer. */
 #define REFUSED_NS (600 * SEC)
-enum { REFUSED_LINES = 8 };
+enum { REFUSED_LINES = 4, SHOWN = 200 };
 enum { PING_WORKING = 1, PING_STAYING = 2, PING_ENDING = 4 };
 
 struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -247,6 +247,16 @@ static void introduce(struct peer *peer, uint32_t by, enum tpck_seal_level level
 	memcpy(self->domain, peers.domain, sizeof self->domain);
 }
 
+/* What somebody says who has proved nothing, for a line: other characters in it could be lines of their own, or orders to a terminal. */
+static void show(const char *text, size_t count, char out[SHOWN + 1])
+{
+	size_t i;
+
+	for (i = 0; i < count && i < SHOWN && text[i]; i++)
+		out[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+	out[i] = '\0';
+}
+
 /* Who has connected says of himself what he likes: lines about such are few. */
 static bool may_say(const struct peer *peer, uint64_t now)
 {
@@ -265,9 +275,11 @@ static bool may_say(const struct peer *peer, uint64_t now)
 static void refuse(struct peer *peer, const char *why)
 {
 	struct tpck_error err = {0};
+	char host[SHOWN + 1];
 
+	show(peer->other.host, sizeof peer->other.host, host);
 	tpck_error_set(&err, 0, "no copies from or to an agent of another node (%.100s): %s",
-		       peer->other.host[0] ? peer->other.host : peer->address[0] ? peer->address : "which connected here", why);
+		       host[0] ? host : peer->address[0] ? peer->address : "which connected here", why);
 	if (may_say(peer, tpck_clock_monotonic_ns()))
 		agent_complain(&err);
 	/* The text is to arrive: it is closed a moment later, or by the other side. */
@@ -427,9 +439,11 @@ static bool get_to_know(struct peer *peer, const struct tpck_peer_message *head,
 	}
 	if (head->type == TPCK_PEER_REFUSE) {
 		struct tpck_error err = {0};
+		char text[SHOWN + 1];
 
-		tpck_error_set(&err, 0, "an agent of another node (%.60s) takes no copies from here: %.*s",
-			       peer->address, count < 200 ? (int)count : 200, count ? (const char *)bytes : "");
+		show(bytes, count, text);
+		tpck_error_set(&err, 0, "an agent of another node (%.60s) takes no copies from here: %s",
+			       peer->address[0] ? peer->address : "which connected here", text);
 		if (may_say(peer, tpck_clock_monotonic_ns()))
 			agent_complain(&err);
 	}
