@@ -9,6 +9,7 @@
 #   ./bootstrap.sh check-frameworks
 #                                the other ones: PyTorch, other stacks, savers; installs what they need (9 GB)
 #   ./bootstrap.sh check-long    campaigns and whole sweeps of all of these, which take hours; PART=2/5 is one of five parts
+#   ./bootstrap.sh fuzz          gives parsers inputs that nobody has thought of, FUZZ_SEC seconds each; installs clang
 #   ./bootstrap.sh torch         installs PyTorch (5 GB) where they look for it, unless it is there, and beside it
 #                                Lightning, accelerate, transformers and DeepSpeed (400 MB), JAX, TensorFlow, CuPy, numba and Orbax (3.5 GB)
 #   ./bootstrap.sh build [DIR]   configures in DIR (default: build), builds everything, the tests'
@@ -22,11 +23,15 @@ libjson-c-dev zlib1g-dev libncurses-dev xz-utils strace fio shellcheck procps ut
 libtcmalloc-minimal4 btrfs-progs libslurm-dev slurmctld slurmd slurm-client munge libucx-dev libsodium-dev libisal-dev iproute2
 libopenmpi-dev openmpi-bin bindfs fuse3 iperf3 valgrind"
 
+# For `make fuzz` alone.
+fuzz_packages="clang libclang-rt-dev"
+more_packages=
+
 say() { printf '%s\n' "bootstrap: $*"; }
 die() { printf '%s\n' "bootstrap: $*" >&2; exit 1; }
 
 missing_packages() {
-	for package in $packages; do
+	for package in $packages $more_packages; do
 		dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || printf '%s ' "$package"
 	done
 }
@@ -322,7 +327,13 @@ check)
 	build "${2:-}"
 	exec make -k -j"$jobs" check-without-frameworks
 	;;
+fuzz)
+	more_packages=$fuzz_packages
+	build "${2:-}"
+	exec make fuzz
+	;;
 check-frameworks | check-long)
+	[ "$1" = check-frameworks ] || more_packages=$fuzz_packages
 	build "${2:-}"
 	if torch; then
 		loops || say "tests/torch/kill_loops.py is skipped"
@@ -336,7 +347,7 @@ check-frameworks | check-long)
 	exec make -k -j"$jobs" "$1"
 	;;
 *)
-	sed -n '3,16s/^# \{0,1\}//p' "$0"
+	sed -n '3,17s/^# \{0,1\}//p' "$0"
 	exit 2
 	;;
 esac
