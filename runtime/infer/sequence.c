@@ -186,6 +186,22 @@ static int add_line(struct reader *r, char *line)
     return rc;
 }
 
+/* Takes one line in, with its newline or, the last one, without; `text` is changed. */
+static int take_line(struct reader *r, char *text, tpck_sequence_line line, void *context)
+{
+    size_t length = strcspn(text, "\n");
+    int rc = 0;
+    r->line++;
+    if (!text[length] && length == LINE_MAX_BYTES - 1)
+        rc = wrong(r, "line of more than 65534 bytes");
+    text[length] = '\0';
+    if (!rc && text[0] && text[0] != '#')
+        rc = add_line(r, text);
+    if (!rc && line && text[0])
+        line(context, r->s, text[0] == '#' ? text : NULL);
+    return rc;
+}
+
 int tpck_sequence_read(struct tpck_sequence *s, const char *path, tpck_sequence_line line, void *context,
                        struct tpck_error *err)
 {
@@ -198,23 +214,38 @@ int tpck_sequence_read(struct tpck_sequence *s, const char *path, tpck_sequence_
         rc = tpck_error_set(err, errno ? errno : ENOMEM, "reading %s", path);
     else
         *r = (struct reader){.s = s, .path = path, .err = err};
-    while (!rc && gzgets(file, text, LINE_MAX_BYTES)) {
-        size_t length = strcspn(text, "\n");
-        r->line++;
-        if (!text[length] && length == LINE_MAX_BYTES - 1)
-            rc = wrong(r, "line of more than 65534 bytes");
-        text[length] = '\0';
-        if (!rc && text[0] && text[0] != '#')
-            rc = add_line(r, text);
-        if (!rc && line && text[0])
-            line(context, s, text[0] == '#' ? text : NULL);
-    }
+    while (!rc && gzgets(file, text, LINE_MAX_BYTES))
+        rc = take_line(r, text, line, context);
     /* A file that is cut short also ends in the middle of a line: that is the consequence. */
     if (file && (gzerror(file, &code), code < 0))
         rc = code == Z_ERRNO ? tpck_error_set(err, errno, "reading %s", path)
                              : tpck_error_set(err, 0, "reading %s: it is cut short or damaged", path);
     if (file)
         gzclose(file);
+    free(text);
+    free(r);
+    return rc;
+}
+
+int tpck_sequence_parse(struct tpck_sequence *s, const char *bytes, size_t size, const char *name, struct tpck_error *err)
+{
+    struct reader *r = calloc(1, sizeof *r);
+    char *text = malloc(LINE_MAX_BYTES);
+    int rc = 0;
+    memset(s, 0, sizeof *s);
+    if (!r || !text)
+        rc = tpck_error_set(err, ENOMEM, "reading %s", name);
+    else
+        *r = (struct reader){.s = s, .path = name, .err = err};
+    for (size_t at = 0, length; !rc && at < size; at += length) {
+        const char *end = memchr(bytes + at, '\n', size - at);
+        length = end ? (size_t)(end + 1 - bytes) - at : size - at;
+        if (length >= LINE_MAX_BYTES)
+            length = LINE_MAX_BYTES - 1;
+        memcpy(text, bytes + at, length);
+        text[length] = '\0';
+        rc = take_line(r, text, NULL, NULL);
+    }
     free(text);
     free(r);
     return rc;

@@ -46,6 +46,8 @@ typedef void (*tpck_sequence_line)(void *context, const struct tpck_sequence *se
  * Either way the caller frees. */
 int tpck_sequence_read(struct tpck_sequence *sequence, const char *path, tpck_sequence_line line, void *context,
                        struct tpck_error *err);
+/** The same of bytes in memory, which are not compressed; the name is for messages. */
+int tpck_sequence_parse(struct tpck_sequence *sequence, const char *bytes, size_t size, const char *name, struct tpck_error *err);
 void tpck_sequence_free(struct tpck_sequence *sequence);
 
 /** Tells an engine of all nodes of graphs. */
