@@ -147,7 +147,7 @@ static int add_op(struct reader *r, const struct tpck_token *token)
 static int add_node(struct reader *r, char *const *field, const struct tpck_token *token)
 {
     struct tpck_sequence *s = r->s;
-    bool same = strcmp(r->graph_us, field[HOST_US]) == 0 && strcmp(r->graph_tid, field[TID]) == 0;
+    bool same = r->graph_us[0] && strcmp(r->graph_us, field[HOST_US]) == 0 && strcmp(r->graph_tid, field[TID]) == 0;
     uint64_t id = same ? s->ops[s->count - 1].token.func : ~token->func;
     struct tpck_token graph = {
         .op = TPCK_OP_GRAPH, .thread = token->thread, .stream = token->stream, .grid = {1, 0, 0}, .func = id};
