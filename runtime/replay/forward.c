@@ -138,24 +138,6 @@ static int sequence_add(const struct tpck_record *record)
 	return 0;
 }
 
-static bool record_sound(const struct tpck_record *record)
-{
-	const struct tpck_record_mark *mark = (const void *)(record + 1);
-
-	if (record->type == 0 || record->type >= TPCK_RECORD_TYPES)
-		return false;
-	if (record->type == TPCK_RECORD_BOUNDARY)
-		return record->bytes >= sizeof last;
-	if (record->type == TPCK_RECORD_TURN)
-		return record->bytes >= sizeof turns->number;
-	if (record->type == TPCK_RECORD_FROM_DEVICE && record->detail == TPCK_READ_STASHED)
-		return record->bytes == sizeof(struct tpck_record_stashed);
-	if (record->type != TPCK_RECORD_MARK)
-		return true;
-	return record->bytes >= sizeof *mark &&
-	       record->bytes == sizeof *mark + 4ull * mark->contents + (record->detail ? 4ull * mark->operations : 0);
-}
-
 /* The main thread's where it has looked: it began first. */
 static void find_first_looks(void)
 {
@@ -179,7 +161,7 @@ int tpck_forward_open(const char *folder, struct tpck_log_position cut)
 	while (!result && (record = tpck_log_next(reader))) {
 		struct tpck_expected *expected;
 
-		if (!record_sound(record)) {
+		if (!tpck_record_is_sound(record)) {
 			result = -EBADMSG;
 		} else if (record->type == TPCK_RECORD_FROM_DEVICE && record->detail == TPCK_READ_STASHED &&
 			   !tpck_stash_refers((const void *)(record + 1))) {

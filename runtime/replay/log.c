@@ -18,6 +18,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/undumped.h"
 #include "runtime/base/unsignalled.h"
+#include "runtime/replay/stash.h"
 #include "runtime/track/threads.h"
 #include "runtime/wire/segment.h"
 
@@ -357,18 +358,60 @@ struct tpck_log_reader {
 	uint64_t count;
 };
 
-/* Whether records of known types fill the segment up to `end` exactly. */
-static bool segment_whole(const struct tpck_log_header *segment, uint64_t end)
+bool tpck_record_is_sound(const struct tpck_record *record)
+{
+	const struct tpck_record_mark *mark = (const void *)(record + 1);
+
+	switch (record->type) {
+	case TPCK_RECORD_MARK:
+		return record->bytes >= sizeof *mark &&
+		       record->bytes == sizeof *mark + 4ull * mark->contents + (record->detail ? 4ull * mark->operations : 0);
+	case TPCK_RECORD_BOUNDARY:
+		return record->bytes >= sizeof(struct tpck_record_boundary);
+	case TPCK_RECORD_TURN:
+		return record->bytes >= sizeof(uint64_t);
+	case TPCK_RECORD_FROM_DEVICE:
+		return record->detail != TPCK_READ_STASHED || record->bytes == sizeof(struct tpck_record_stashed);
+	default:
+		return record->type != 0 && record->type < TPCK_RECORD_TYPES;
+	}
+}
+
+/* The record at `at`, of a segment whose records end at `end`; NULL: there is none. */
+static const struct tpck_record *record_at(const struct tpck_log_header *segment, uint64_t at, uint64_t end)
+{
+	const struct tpck_record *record = (const void *)((const char *)segment + at);
+
+	if (at % ALIGN || end - at < sizeof *record || record->type == 0 || record->type >= TPCK_RECORD_TYPES ||
+	    end - at - sizeof *record < record->bytes)
+		return NULL;
+	return record;
+}
+
+static uint64_t behind(const struct tpck_record *record, uint64_t at)
+{
+	return at + (sizeof *record + record->bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* Whether bytes begin as a segment does, with no more records than there are bytes. */
+static bool is_segment(const struct tpck_log_header *segment, uint64_t size, uint64_t sequence, uint64_t end)
+{
+	return size >= sizeof *segment && segment->magic == TPCK_LOG_MAGIC && segment->version == TPCK_WIRE_VERSION &&
+	       segment->sequence == sequence && end <= size;
+}
+
+bool tpck_log_is_whole(const struct tpck_log_header *segment, uint64_t size, uint64_t sequence, uint64_t end)
 {
 	uint64_t at = (sizeof *segment + ALIGN - 1) / ALIGN * ALIGN;
+	const struct tpck_record *record;
 
+	if (!is_segment(segment, size, sequence, end))
+		return false;
 	while (at < end) {
-		const struct tpck_record *record = (const void *)((const char *)segment + at);
-
-		if (end - at < sizeof *record || record->type == 0 || record->type >= TPCK_RECORD_TYPES ||
-		    end - at - sizeof *record < record->bytes)
+		record = record_at(segment, at, end);
+		if (!record)
 			return false;
-		at += (sizeof *record + record->bytes + ALIGN - 1) / ALIGN * ALIGN;
+		at = behind(record, at);
 	}
 	return at == end;
 }
@@ -418,8 +461,7 @@ int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tp
 		made->count = s + 1;
 		header = made->maps[s].at;
 		end = s == cut.sequence ? cut.offset : atomic_load(&header->used);
-		if (header->magic != TPCK_LOG_MAGIC || header->version != TPCK_WIRE_VERSION ||
-		    header->sequence != s || end > made->maps[s].bytes || !segment_whole(header, end))
+		if (!tpck_log_is_whole(header, made->maps[s].bytes, s, end))
 			result = -EBADMSG;
 	}
 	made->offset = (sizeof(struct tpck_log_header) + ALIGN - 1) / ALIGN * ALIGN;
@@ -440,7 +482,7 @@ const struct tpck_record *tpck_log_next(struct tpck_log_reader *reader)
 
 		if (reader->offset + sizeof *record <= end &&
 		    reader->offset + sizeof *record + record->bytes <= end) {
-			reader->offset += (sizeof *record + record->bytes + ALIGN - 1) / ALIGN * ALIGN;
+			reader->offset = behind(record, reader->offset);
 			return record;
 		}
 		if (reader->sequence == reader->cut.sequence)
@@ -459,20 +501,18 @@ void tpck_log_close(struct tpck_log_reader *reader)
 	free(reader);
 }
 
-/* What one segment has from `at` on. False: there is nothing behind it. */
-static bool segment_behind(const struct tpck_log_header *segment, uint64_t size, uint64_t sequence, uint64_t at, void (*call)(const struct tpck_record *))
+bool tpck_log_each(const struct tpck_log_header *segment, uint64_t size, uint64_t sequence, uint64_t at, void (*call)(const struct tpck_record *))
 {
-	uint64_t end = atomic_load(&segment->used);
+	uint64_t end = size >= sizeof *segment ? atomic_load(&segment->used) : 0;
+	const struct tpck_record *record;
 
-	if (segment->magic != TPCK_LOG_MAGIC || segment->version != TPCK_WIRE_VERSION || segment->sequence != sequence || end > size)
+	if (!is_segment(segment, size, sequence, end))
 		return false;
-	while (at < end) {
-		const struct tpck_record *record = (const void *)((const char *)segment + at);
-
-		if (end - at < sizeof *record || record->type == 0 || record->type >= TPCK_RECORD_TYPES || end - at - sizeof *record < record->bytes)
+	for (; at < end; at = behind(record, at)) {
+		record = record_at(segment, at, end);
+		if (!record)
 			return false;
 		call(record);
-		at += (sizeof *record + record->bytes + ALIGN - 1) / ALIGN * ALIGN;
 	}
 	return segment->sealed;
 }
@@ -499,7 +539,7 @@ void tpck_log_behind(const char *folder, struct tpck_log_position cut, void (*ca
 		syscall(SYS_close, fd);
 		if (map == MAP_FAILED)
 			return;
-		more = segment_behind(map, (uint64_t)found.st_size, sequence, at, call);
+		more = tpck_log_each(map, (uint64_t)found.st_size, sequence, at, call);
 		munmap(map, (size_t)found.st_size);
 		at = (sizeof(struct tpck_log_header) + ALIGN - 1) / ALIGN * ALIGN;
 	}

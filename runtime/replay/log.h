@@ -99,6 +99,15 @@ void tpck_log_fail(struct tpck_log *log, const char *why);
 const char *tpck_log_failed(const struct tpck_log *log);
 
 /* ---- reading, for running forward ---- */
+struct tpck_log_header;
+/* Whether bytes, 16-byte aligned, are segment `sequence`, and records of known types fill it up to `end` exactly. */
+bool tpck_log_is_whole(const struct tpck_log_header *segment, uint64_t size, uint64_t sequence, uint64_t end);
+/* Calls with each record of such bytes from `at` on, which is where a record begins, as long as there are whole ones. False:
+ * the next segment does not belong to them. */
+bool tpck_log_each(const struct tpck_log_header *segment, uint64_t size, uint64_t sequence, uint64_t at, void (*call)(const struct tpck_record *));
+/* Whether the payload of a whole record has what its type's structure says. Of files, programs, places and looks, whoever
+ * reads them says it. */
+bool tpck_record_is_sound(const struct tpck_record *record);
 /* The generation that began the log in this folder, from the program's beginning; 0: none that can be read. */
 uint64_t tpck_log_timeline(const char *folder);
 struct tpck_log_reader;
