@@ -202,7 +202,8 @@ void tpck_follow_learn(const struct tpck_record *record)
 
 		if (made) {
 			*made = (struct first){.digest = file->path, .record = file, .next = firsts[file->path % BUCKETS]};
-			if (S_ISLNK(file->mode) && record->bytes > sizeof *file + file->bytes + 1 &&
+			/* `bytes` may be any number. */
+			if (S_ISLNK(file->mode) && file->bytes < record->bytes && record->bytes > sizeof *file + file->bytes + 1 &&
 			    !((const char *)file)[record->bytes - 1]) {
 				made->target = (const char *)(file + 1);
 				made->path = made->target + file->bytes + 1;
