@@ -368,6 +368,8 @@ bool tpck_record_is_sound(const struct tpck_record *record)
 		       record->bytes == sizeof *mark + 4ull * mark->contents + (record->detail ? 4ull * mark->operations : 0);
 	case TPCK_RECORD_BOUNDARY:
 		return record->bytes >= sizeof(struct tpck_record_boundary);
+	case TPCK_RECORD_QUERY:
+		return record->bytes >= sizeof(struct tpck_record_query);
 	case TPCK_RECORD_TURN:
 		return record->bytes >= sizeof(uint64_t);
 	case TPCK_RECORD_FROM_DEVICE:
