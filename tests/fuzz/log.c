@@ -14,6 +14,11 @@
 /* What is learnt of files and programs stays in memory for threads that are late: so many records of them are given. */
 enum { RECORDS = 4096, LOOKS = 10000, LEARNT = 4 << 20 };
 static unsigned learnt;
+/* Forgetting takes longer than all else: it is done once for so many inputs, which stay until then. */
+enum { KEPT = 32 };
+static void *kept[KEPT];
+static unsigned kept_count;
+static bool to_keep;
 
 static const struct tpck_record *looks[RECORDS];
 static uint32_t looks_count;
@@ -34,6 +39,7 @@ static void learn(const struct tpck_record *record)
 {
 	if (learnt++ >= LEARNT)
 		return;
+	to_keep = true;
 	if (__lsan_disable)
 		__lsan_disable();
 	tpck_follow_learn(record);
@@ -109,8 +115,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size >= sizeof *segment)
 		(void)tpck_log_is_whole(segment, size, 0, segment->used);
 	read_looks();
+	if (!to_keep) {
+		free(segment);
+		return 0;
+	}
+	to_keep = false;
+	kept[kept_count++] = segment;
+	if (kept_count < KEPT)
+		return 0;
 	tpck_programs_unlearn();
 	tpck_follow_unlearn();
-	free(segment);
+	while (kept_count)
+		free(kept[--kept_count]);
 	return 0;
 }
