@@ -254,9 +254,27 @@ static TPCK_AT_START int unreadable(const char *path, bool must)
 	return must || errno != ENOENT;
 }
 
+int tpck_settings_parse_lines(struct tpck_settings *settings, char *text, const char *path)
+{
+	char *line, *next, *end;
+	int complaints = 0;
+
+	for (line = text; line; line = next) {
+		next = strchr(line, '\n');
+		if (next)
+			*next++ = '\0';
+		line += strspn(line, " \t");
+		for (end = line + strlen(line); end > line && strchr(" \t\r", end[-1]); end--)
+			end[-1] = '\0';
+		if (*line && *line != '#')
+			complaints += apply(settings, line, path);
+	}
+	return complaints;
+}
+
 static __attribute__((noinline)) int apply_lines(struct tpck_settings *settings, int fd, const char *path, bool must)
 {
-	char text[16384], *line, *next, *end;
+	char text[16384];
 	int complaints = 0;
 	bool more;
 	ssize_t got = read_lines(fd, text, sizeof text, &more);
@@ -269,17 +287,7 @@ static __attribute__((noinline)) int apply_lines(struct tpck_settings *settings,
 		tpck_log_warn("%s has more than %zu bytes; what comes after byte %zd is ignored", path, sizeof text - 1, got);
 		complaints++;
 	}
-	for (line = text; line; line = next) {
-		next = strchr(line, '\n');
-		if (next)
-			*next++ = '\0';
-		line += strspn(line, " \t");
-		for (end = line + strlen(line); end > line && strchr(" \t\r", end[-1]); end--)
-			end[-1] = '\0';
-		if (*line && *line != '#')
-			complaints += apply(settings, line, path);
-	}
-	return complaints;
+	return complaints + tpck_settings_parse_lines(settings, text, path);
 }
 
 /* A pipe or a device might let the program wait, or do what it does for who opens it. */
@@ -441,6 +449,19 @@ TPCK_AT_START int tpck_settings_read_first(struct tpck_settings *settings, char 
 	for (char *const *e = environment; e && *e; e++)
 		if (begins(*e, PREFIX))
 			complaints += apply(settings, *e, "environment");
+	complaints += tpck_settings_settle(settings);
+	if (tpck_log_configure(settings->log)) {
+		tpck_log_warn("TRANSPCKPT_LOG=%s is not none, error, warn, info or debug with an optional :FILE; using warn",
+			      settings->log);
+		complaints++;
+	}
+	return complaints;
+}
+
+TPCK_AT_START int tpck_settings_settle(struct tpck_settings *settings)
+{
+	int complaints = 0;
+
 	if (strcmp(settings->resume, "auto") != 0 && strcmp(settings->resume, "never") != 0 &&
 	    strcmp(settings->resume, "must") != 0 && (!settings->resume[0] ||
 	    settings->resume[strspn(settings->resume, "0123456789")])) {
@@ -448,13 +469,7 @@ TPCK_AT_START int tpck_settings_read_first(struct tpck_settings *settings, char 
 		strcpy(settings->resume, "auto");
 		complaints++;
 	}
-	complaints += settle_tiers(settings->dir) + make_absolute(settings->shm);
-	if (tpck_log_configure(settings->log)) {
-		tpck_log_warn("TRANSPCKPT_LOG=%s is not none, error, warn, info or debug with an optional :FILE; using warn",
-			      settings->log);
-		complaints++;
-	}
-	return complaints;
+	return complaints + settle_tiers(settings->dir) + make_absolute(settings->shm);
 }
 
 TPCK_AT_START void tpck_settings_shm(const struct tpck_settings *settings, char *path, size_t size)

@@ -65,6 +65,12 @@ int tpck_settings_read_first(struct tpck_settings *settings, char *const *enviro
 int tpck_settings_parse(const struct tpck_setting_row *row, const char *text,
 			struct tpck_settings *settings);
 
+/* Parses the lines of a configuration file, a NUL behind them, which are changed. Complaints name `path`; their number. */
+int tpck_settings_parse_lines(struct tpck_settings *settings, char *text, const char *path);
+/* Once all were given: which step a start goes on from is one, tiers and the memory tier's folder are absolute, each once. The
+ * number of complaints. */
+int tpck_settings_settle(struct tpck_settings *settings);
+
 /* The memory tier's folder: the setting, or the one that tpck_door_memory() gives. A process gets the same one each time. */
 void tpck_settings_shm(const struct tpck_settings *settings, char *path, size_t size);
 /* Tiers of the store, the fastest first: TRANSPCKPT_DIR's, or one in the user's state folder. False: there is no
