@@ -5,7 +5,7 @@ AC_DEFUN([TPCK_FUZZ], [
   AC_ARG_ENABLE([fuzzing], [AS_HELP_STRING([--enable-fuzzing], [build the programs of tests/fuzz with libFuzzer])])
   FUZZ_CFLAGS=
   FUZZ_LDFLAGS=
-  tpck_fuzz_sanitizers="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+  tpck_fuzz_sanitizers="-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=undefined,float-cast-overflow -fno-omit-frame-pointer"
   dnl Another sanitizer may not stand beside these.
   AS_IF([test -z "$enable_sanitizers" || test "x$enable_sanitizers" = xno], [
     tpck_fuzz_cflags=$CFLAGS

@@ -79,6 +79,8 @@ static TPCK_AT_START int parse_bytes(const char *text, uint64_t *bytes)
 		for (const char *u = units; u <= unit; u++)
 			value *= 1024;
 	}
+	if (value >= 0x1p64)
+		return -EINVAL;
 	*bytes = (uint64_t)value;
 	return 0;
 }
