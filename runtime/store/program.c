@@ -196,13 +196,10 @@ static uint64_t read_u64(json_object *json, const char *key)
 	return json_object_object_get_ex(json, key, &value) ? json_object_get_uint64(value) : 0;
 }
 
-/* A state that cannot be read counts as none: what it says only narrows what is offered, and every
- * offer is verified all the same. */
-static void adopt_text(struct tpck_program *program, char *text)
+void tpck_program_parse_state(struct tpck_program *program, const char *text)
 {
-	json_object *json = text ? json_tokener_parse(text) : NULL;
+	json_object *json = json_tokener_parse(text);
 
-	free(text);
 	if (json_object_is_type(json, json_type_object) && read_u64(json, "format") == TPCK_PROGRAM_STATE_FORMAT &&
 	    read_u64(json, "serial") > program->serial) {
 		forget(&program->fences);
@@ -217,6 +214,12 @@ static void adopt_text(struct tpck_program *program, char *text)
 		read_notes(json, "refused", &program->refused);
 	}
 	json_object_put(json);
+}
+
+static void adopt_text(struct tpck_program *program, char *text)
+{
+	tpck_program_parse_state(program, text);
+	free(text);
 }
 
 static char *state_text(struct tpck_program *program)
@@ -255,16 +258,25 @@ int tpck_program_load(struct tpck_program **out, const char *memory_job, const s
 	return rc;
 }
 
+struct tpck_program *tpck_program_new(const char *id)
+{
+	struct tpck_program *program = calloc(1, sizeof *program);
+
+	if (!program)
+		return NULL;
+	pthread_mutex_init(&program->lock, NULL);
+	snprintf(program->id, sizeof program->id, "%s", id);
+	return program;
+}
+
 int tpck_program_load_id(struct tpck_program **out, const char *memory_job, const struct tpck_tiers *tiers, const char *id,
 			 struct tpck_error *err)
 {
-	struct tpck_program *program = calloc(1, sizeof *program);
+	struct tpck_program *program = tpck_program_new(id);
 	char path[TPCK_PATH_MAX], name[64], *text;
 
 	if (!program)
 		return tpck_error_set(err, ENOMEM, "reading a program's state");
-	pthread_mutex_init(&program->lock, NULL);
-	snprintf(program->id, sizeof program->id, "%s", id);
 	snprintf(name, sizeof name, TPCK_PROGRAMS "/%s.state", program->id);
 	if (tpck_path_join(path, sizeof path, memory_job, name) == 0 &&
 	    tpck_file_read(path, 1 << 20, &text, NULL, NULL) == 0)
@@ -369,12 +381,15 @@ int tpck_program_mark(struct tpck_program *program, uint64_t generation, const c
 	return rc;
 }
 
+uint64_t tpck_program_parse_mark(const char *text)
+{
+	return strncmp(text, MARKED, strlen(MARKED)) == 0 ? strtoull(text + strlen(MARKED), NULL, 10) : 0;
+}
+
 static void marked_by(char *text, uint64_t *newest)
 {
-	uint64_t generation = 0;
+	uint64_t generation = tpck_program_parse_mark(text);
 
-	if (text && strncmp(text, MARKED, strlen(MARKED)) == 0)
-		generation = strtoull(text + strlen(MARKED), NULL, 10);
 	if (generation > *newest)
 		*newest = generation;
 	free(text);

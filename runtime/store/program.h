@@ -42,6 +42,13 @@ struct tpck_program {
 	struct tpck_program_notes refused; /* from point.step on, generation's log cannot be run forward */
 };
 
+/* One of which nothing is known; NULL: no memory. */
+struct tpck_program *tpck_program_new(const char *id);
+/* Adopts a state's text that is newer. One that cannot be read counts as none: what it says only narrows what is offered, and
+ * every offer is verified all the same. */
+void tpck_program_parse_state(struct tpck_program *program, const char *text);
+/* The generation that a marker's text is of; 0: it does not say. */
+uint64_t tpck_program_parse_mark(const char *text);
 /* The state of the program with this identity, from the place where it is newest; none is fine. tiers NULL: memory
  * alone, here and below. */
 int tpck_program_load(struct tpck_program **program, const char *memory_job, const struct tpck_tiers *tiers,

@@ -198,8 +198,10 @@ struct all {
 	size_t count, room;
 };
 
-static int add(struct all *all, struct tpck_sums *sums)
+static int add(void *context, struct tpck_sums *sums)
 {
+	struct all *all = context;
+
 	if (all->count == all->room) {
 		size_t room = all->room ? all->room * 2 : 64;
 		struct tpck_sums **grown = reallocarray(all->sums, room, sizeof *grown);
@@ -249,11 +251,31 @@ static void free_all(struct all *all)
 	free(all->sums);
 }
 
-/* Behind what is no record the next one is looked for: several may have been cut off by crashes. */
+int tpck_sums_parse(const void *log, size_t size, int (*take)(void *context, struct tpck_sums *sums), void *context)
+{
+	const uint8_t *text = log;
+	struct tpck_sums *sums;
+	int rc = 0;
+
+	for (size_t at = 0; !rc && at + sizeof(struct tpck_sums_record) <= size;) {
+		size_t length = record_get(text + at, size - at, &sums);
+
+		if (!sums) {
+			at++;
+			continue;
+		}
+		sums->shared = UINT64_MAX - at; /* the newest first */
+		at += length;
+		rc = take(context, sums);
+		if (rc)
+			tpck_sums_free(sums);
+	}
+	return rc;
+}
+
 static int load(const char *log, struct all *all, struct tpck_error *err)
 {
 	struct tpck_error why = {0};
-	struct tpck_sums *sums;
 	size_t size;
 	char *text;
 	int rc = tpck_file_read(log, LOG_BYTES_MAX, &text, &size, &why);
@@ -265,19 +287,7 @@ static int load(const char *log, struct all *all, struct tpck_error *err)
 			*err = why;
 		return rc;
 	}
-	for (size_t at = 0; !rc && at + sizeof(struct tpck_sums_record) <= size;) {
-		size_t length = record_get((uint8_t *)text + at, size - at, &sums);
-
-		if (!sums) {
-			at++;
-			continue;
-		}
-		sums->shared = UINT64_MAX - at; /* the newest first */
-		at += length;
-		rc = add(all, sums);
-		if (rc)
-			tpck_sums_free(sums);
-	}
+	rc = tpck_sums_parse(text, size, add, all);
 	free(text);
 	if (rc)
 		return tpck_error_set(err, -rc, "reading %s", log);

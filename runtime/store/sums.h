@@ -39,6 +39,9 @@ long tpck_sums_check(const struct tpck_sums *sums, int fd, void (*fault)(void *c
 
 /* Adds to the log; not synced: what a crash cuts off is noticed and left out. */
 int tpck_sums_append(const char *log, const struct tpck_sums *sums, struct tpck_error *err);
+/* Hands over each record of a log's bytes, in order, which `take` has to free; behind what is no record the next one is looked
+ * for, as several may have been cut off by crashes. Ends at the first answer that is not 0, and frees that one. */
+int tpck_sums_parse(const void *log, size_t size, int (*take)(void *context, struct tpck_sums *sums), void *context);
 /* Calls visit with the newest of each path that is there, by the name that it has now. A log that is not there is empty. Stops
  * at the first non-zero answer. */
 int tpck_sums_each(const char *log, int (*visit)(void *context, struct tpck_sums *sums), void *context, struct tpck_error *err);
