@@ -98,6 +98,12 @@ int tpck_lists_each(const char *list, int (*call)(const char *entry));
 /* The same for a list that is the file `path`. */
 void tpck_lists_add_to(const char *path, const char *entry);
 int tpck_lists_each_in(const char *path, int (*call)(const char *entry));
+/* The same for the bytes of such a file. */
+int tpck_lists_parse(const char *text, size_t size, int (*call)(const char *entry));
+/* The path in an entry of "changed", and what was there; NULL: it is none. */
+const char *tpck_lists_parse_changed(const char *entry, struct tpck_record_file *version);
+/* The path in one of "relinked", and where the link led. */
+const char *tpck_lists_parse_relinked(const char *entry, char *target, size_t size);
 /* The paths that the run that is resumed made come to be, the latest first, some more than once. */
 void tpck_follow_each_created(void (*call)(const char *path, uint64_t digest));
 /* Whether this is one of them; one more. */
@@ -115,6 +121,15 @@ int tpck_follow_each_relinked(int (*call)(const char *path, uint64_t digest, con
  * system call of its own is known by its inode only. */
 /* While recording: the program has made this file, and has it open. */
 void tpck_leftovers_made(int fd);
+/* A file or folder, whatever its name is by now. Inodes are used again: the time of birth tells one from the next, where the
+ * file system knows it. */
+struct tpck_leftover {
+	unsigned long long inode;
+	long long born_s;
+	unsigned born_ns;
+};
+/* What an entry of "made" or "leaving" names, and what stands behind that: a path, or nothing. NULL: it is no entry. */
+const char *tpck_leftovers_parse(const char *entry, struct tpck_leftover *leftover);
 /* From here to the end: folders go for the boundary of this step. */
 void tpck_leftovers_begin(uint64_t step);
 /* The folder goes, with such files in it; one in which other ranks have something goes with the last of that. */

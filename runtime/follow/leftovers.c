@@ -17,22 +17,14 @@
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
 
-/* A file or folder, whatever its name is by now. Inodes are used again: the time of birth tells one from the next, where the
- * file system knows it. */
-struct identity {
-	unsigned long long inode;
-	long long born_s;
-	unsigned born_ns;
-};
-
-static bool identity_of(int folder, const char *name, unsigned short type, struct identity *identity)
+static bool identity_of(int folder, const char *name, unsigned short type, struct tpck_leftover *identity)
 {
 	struct statx found = {0};
 
 	if (syscall(SYS_statx, folder, name, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_INO | STATX_BTIME, &found) ||
 	    (found.stx_mode & S_IFMT) != type)
 		return false;
-	*identity = (struct identity){.inode = found.stx_ino};
+	*identity = (struct tpck_leftover){.inode = found.stx_ino};
 	if (found.stx_mask & STATX_BTIME) {
 		identity->born_s = found.stx_btime.tv_sec;
 		identity->born_ns = found.stx_btime.tv_nsec;
@@ -40,7 +32,7 @@ static bool identity_of(int folder, const char *name, unsigned short type, struc
 	return true;
 }
 
-static bool same(const struct identity *a, const struct identity *b)
+static bool same(const struct tpck_leftover *a, const struct tpck_leftover *b)
 {
 	return a->inode == b->inode && a->born_s == b->born_s && a->born_ns == b->born_ns;
 }
@@ -48,7 +40,7 @@ static bool same(const struct identity *a, const struct identity *b)
 void tpck_leftovers_made(int fd)
 {
 	int saved = errno;
-	struct identity made;
+	struct tpck_leftover made;
 	char entry[80];
 
 	if (tpck_follow_recording() && identity_of(fd, "", S_IFREG, &made)) {
@@ -58,12 +50,19 @@ void tpck_leftovers_made(int fd)
 	errno = saved;
 }
 
-static struct identity looked_for;
+const char *tpck_leftovers_parse(const char *entry, struct tpck_leftover *identity)
+{
+	int at = 0;
+
+	return sscanf(entry, "%llu %lld %u %n", &identity->inode, &identity->born_s, &identity->born_ns, &at) >= 3 ? entry + at : NULL;
+}
+
+static struct tpck_leftover looked_for;
 static int look(const char *entry)
 {
-	struct identity made;
+	struct tpck_leftover made;
 
-	return sscanf(entry, "%llu %lld %u", &made.inode, &made.born_s, &made.born_ns) == 3 && same(&made, &looked_for);
+	return tpck_leftovers_parse(entry, &made) && same(&made, &looked_for);
 }
 
 /* The files in it that the program made, and nothing else. */
@@ -97,16 +96,15 @@ static void folder_remove(const char *path)
 static char leaving[TPCK_FOLLOW_FOLDER + 80] TPCK_LARGE;
 static bool added;
 static char last_path[TPCK_FOLLOW_PATH] TPCK_LARGE;
-static struct identity last;
+static struct tpck_leftover last;
 
 static int others_folder(const char *entry)
 {
-	struct identity then, now;
-	int at = 0;
+	struct tpck_leftover then, now;
+	const char *path = tpck_leftovers_parse(entry, &then);
 
-	if (sscanf(entry, "%llu %lld %u %n", &then.inode, &then.born_s, &then.born_ns, &at) >= 3 && entry[at] == '/' &&
-	    identity_of(AT_FDCWD, entry + at, S_IFDIR, &now) && same(&then, &now))
-		folder_remove(entry + at);
+	if (path && *path == '/' && identity_of(AT_FDCWD, path, S_IFDIR, &now) && same(&then, &now))
+		folder_remove(path);
 	return 0;
 }
 
@@ -144,7 +142,7 @@ void tpck_leftovers_of_others(void)
 
 void tpck_leftovers_end(void)
 {
-	struct identity now;
+	struct tpck_leftover now;
 
 	if (!added)
 		return;

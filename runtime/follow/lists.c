@@ -85,11 +85,28 @@ void tpck_lists_waited(bool wanted)
 			tpck_lists_add("created", waiting + at);
 }
 
+int tpck_lists_parse(const char *text, size_t size, int (*call)(const char *entry))
+{
+	int result = 0;
+
+	/* One that was cut off by a kill has no NUL behind it. */
+	for (size_t end = size; end > 0 && !result;) {
+		size_t at = end - 1;
+
+		while (at > 0 && text[at - 1])
+			at--;
+		if (!text[end - 1])
+			result = call(text + at);
+		end = at;
+	}
+	return result;
+}
+
 int tpck_lists_each_in(const char *path, int (*call)(const char *entry))
 {
 	char *text = MAP_FAILED;
 	struct stat found = {0};
-	int fd, result = 0;
+	int fd, result;
 
 	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
@@ -99,16 +116,7 @@ int tpck_lists_each_in(const char *path, int (*call)(const char *entry))
 	syscall(SYS_close, fd);
 	if (text == MAP_FAILED)
 		return found.st_size > 0 ? -ENOMEM : 0;
-	/* One that was cut off by a kill has no NUL behind it. */
-	for (size_t end = (size_t)found.st_size; end > 0 && !result;) {
-		size_t at = end - 1;
-
-		while (at > 0 && text[at - 1])
-			at--;
-		if (!text[end - 1])
-			result = call(text + at);
-		end = at;
-	}
+	result = tpck_lists_parse(text, (size_t)found.st_size, call);
 	munmap(text, (size_t)found.st_size);
 	return result;
 }
@@ -156,21 +164,25 @@ void tpck_follow_creates(const char *path)
 		tpck_lists_add("created", path);
 }
 
-static int (*on_changed)(const char *path, uint64_t digest, const struct tpck_record_file *version);
-static int changed(const char *entry)
+const char *tpck_lists_parse_changed(const char *entry, struct tpck_record_file *version)
 {
-	struct tpck_record_file version = {.mode = S_IFREG};
 	unsigned long long bytes;
 	long long s, ns;
 	int at = 0;
 
 	if (sscanf(entry, "%llu %lld %lld %n", &bytes, &s, &ns, &at) < 3 || entry[at] != '/')
-		return 0;
-	version.path = tpck_follow_digest(entry + at);
-	version.bytes = bytes;
-	version.mtime_s = s;
-	version.mtime_ns = ns;
-	return on_changed(entry + at, version.path, &version);
+		return NULL;
+	*version = (struct tpck_record_file){.mode = S_IFREG, .path = tpck_follow_digest(entry + at), .bytes = bytes, .mtime_s = s, .mtime_ns = ns};
+	return entry + at;
+}
+
+static int (*on_changed)(const char *path, uint64_t digest, const struct tpck_record_file *version);
+static int changed(const char *entry)
+{
+	struct tpck_record_file version;
+	const char *path = tpck_lists_parse_changed(entry, &version);
+
+	return path ? on_changed(path, version.path, &version) : 0;
 }
 
 int tpck_follow_each_changed(int (*call)(const char *path, uint64_t digest, const struct tpck_record_file *version))
@@ -179,17 +191,24 @@ int tpck_follow_each_changed(int (*call)(const char *path, uint64_t digest, cons
 	return tpck_lists_each("changed", changed);
 }
 
+const char *tpck_lists_parse_relinked(const char *entry, char *target, size_t size)
+{
+	size_t length;
+	int at = 0;
+
+	if (sscanf(entry, "%zu %n", &length, &at) < 1 || length >= size || strlen(entry + at) <= length)
+		return NULL;
+	snprintf(target, length + 1, "%s", entry + at);
+	return entry + at + length;
+}
+
 static int (*on_relinked)(const char *path, uint64_t digest, const char *target);
 static int relinked(const char *entry)
 {
 	char target[PATH_SIZE];
-	size_t length;
-	int at = 0;
+	const char *path = tpck_lists_parse_relinked(entry, target, sizeof target);
 
-	if (sscanf(entry, "%zu %n", &length, &at) < 1 || length >= sizeof target || strlen(entry + at) <= length)
-		return 0;
-	snprintf(target, length + 1, "%s", entry + at);
-	return on_relinked(entry + at + length, tpck_follow_digest(entry + at + length), target);
+	return path ? on_relinked(path, tpck_follow_digest(path), target) : 0;
 }
 
 int tpck_follow_each_relinked(int (*call)(const char *path, uint64_t digest, const char *target))

@@ -4,105 +4,22 @@
 
 #include <ctype.h>
 #include <dlfcn.h>
-#include <elf.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/cli/device/driver.h"
+#include "tools/cli/device/exported.h"
 #include "tools/cli/device/probe.h"
 #include "tools/cli/device/probes.h"
-
-/* Names of the driver's API that a library exports, in order. */
-struct exported {
-	char **names;
-	size_t count;
-};
-
-static int by_name(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static bool has(const struct exported *exported, const char *name)
-{
-	return exported->count && bsearch(&name, exported->names, exported->count, sizeof *exported->names, by_name);
-}
-
-static bool is_call(const char *name)
-{
-	return name[0] == 'c' && name[1] == 'u' && isupper((unsigned char)name[2]);
-}
-
-/* The symbols that the table of one section defines. The file is `size` bytes at `file`. */
-static void read_symbols(const char *file, size_t size, const Elf64_Shdr *section, const Elf64_Shdr *strings, struct exported *exported)
-{
-	size_t count = section->sh_size / sizeof(Elf64_Sym);
-
-	if (section->sh_offset > size || section->sh_size > size - section->sh_offset || strings->sh_offset > size ||
-	    strings->sh_size > size - strings->sh_offset || !strings->sh_size || file[strings->sh_offset + strings->sh_size - 1])
-		return;
-	exported->names = calloc(count + 1, sizeof *exported->names);
-	for (size_t i = 0; i < count && exported->names; i++) {
-		Elf64_Sym symbol;
-
-		memcpy(&symbol, file + section->sh_offset + i * sizeof symbol, sizeof symbol);
-		if (symbol.st_shndx == SHN_UNDEF || symbol.st_name >= strings->sh_size || !is_call(file + strings->sh_offset + symbol.st_name))
-			continue;
-		exported->names[exported->count] = strdup(file + strings->sh_offset + symbol.st_name);
-		exported->count += exported->names[exported->count] != NULL;
-	}
-	if (exported->count)
-		qsort(exported->names, exported->count, sizeof *exported->names, by_name);
-}
-
-/* 0, or -errno: -ENOEXEC where it is no such file. */
-static int read_exported(const char *path, struct exported *exported)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	struct stat status;
-	Elf64_Ehdr head;
-	const char *file;
-
-	*exported = (struct exported){0};
-	if (fd < 0)
-		return -errno;
-	if (fstat(fd, &status) || (size_t)status.st_size < sizeof head) {
-		close(fd);
-		return -ENOEXEC;
-	}
-	file = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-	close(fd);
-	if (file == MAP_FAILED)
-		return -errno;
-	memcpy(&head, file, sizeof head);
-	for (unsigned i = 0; memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && i < head.e_shnum && !exported->count; i++) {
-		Elf64_Shdr section, strings;
-		size_t at = head.e_shoff + i * sizeof section, of;
-
-		if (at + sizeof section > (size_t)status.st_size)
-			break;
-		memcpy(&section, file + at, sizeof section);
-		of = head.e_shoff + section.sh_link * sizeof strings;
-		if (section.sh_type != SHT_DYNSYM || of + sizeof strings > (size_t)status.st_size)
-			continue;
-		memcpy(&strings, file + of, sizeof strings);
-		read_symbols(file, (size_t)status.st_size, &section, &strings, exported);
-	}
-	munmap((void *)(uintptr_t)file, (size_t)status.st_size);
-	return exported->count ? 0 : -ENOEXEC;
-}
 
 /* The preloaded library's own names: the calls that it follows. */
 static bool read_library(struct exported *hooked, char path[static TPCK_PATH_MAX])
 {
-	return cli_library("libtranspckpt.so", path) && read_exported(path, hooked) == 0;
+	return cli_library("libtranspckpt.so", path) && exported_read(path, hooked) == 0;
 }
 
 /* ---- the calls that the library makes ---------------------------------------------------------------- */
@@ -144,18 +61,18 @@ static void examine_newer(void)
 	}
 	slash = strrchr(library, '/');
 	if (snprintf(forwarder, sizeof forwarder, "%.*s/transpckpt/libcuda.so.1", (int)(slash - library), library) >= (int)sizeof forwarder ||
-	    read_exported(forwarder, &listed)) {
+	    exported_read(forwarder, &listed)) {
 		probe_find(NOTE, "forwarder", "%s is not there, or cannot be read: programs that are linked to the driver itself, or have a "
 			   "look-up of their own, are not followed", forwarder);
 		return;
 	}
-	if (read_exported(probe_driver_path, &driver)) {
+	if (exported_read(probe_driver_path, &driver)) {
 		probe_find(NOTE, "newer calls", "the names in %s cannot be read", probe_driver_path);
 		return;
 	}
 	names = json_object_new_array();
 	for (size_t i = 0; i < driver.count; i++)
-		if (!has(&listed, driver.names[i]) && (!i || strcmp(driver.names[i], driver.names[i - 1]) != 0))
+		if (!exported_has(&listed, driver.names[i]) && (!i || strcmp(driver.names[i], driver.names[i - 1]) != 0))
 			json_object_array_add(names, json_object_new_string(driver.names[i]));
 	if (json_object_array_length(names))
 		probe_find_names(NOTE, "newer calls", names, "%zu of the driver's %zu are not in the forwarder's list (--json names them): found by "
@@ -204,7 +121,7 @@ static enum known known_by(const struct exported *hooked, const char *base, void
 			return KNOWN;
 	if (!dladdr(found, &info) || info.dli_saddr != found || !info.dli_sname)
 		return UNKNOWN;
-	if (has(hooked, info.dli_sname))
+	if (exported_has(hooked, info.dli_sname))
 		return info.dli_fname && strstr(info.dli_fname, "libcuda.so") ? KNOWN : UNKNOWN;
 	/* A form of the call that is newer, or older, than those that are followed. */
 	*symbol = info.dli_sname;
