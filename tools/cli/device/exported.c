@@ -29,6 +29,14 @@ static bool is_call(const char *name)
 	return name[0] == 'c' && name[1] == 'u' && isupper((unsigned char)name[2]);
 }
 
+void exported_free(struct exported *exported)
+{
+	for (size_t i = 0; i < exported->count; i++)
+		free(exported->names[i]);
+	free(exported->names);
+	*exported = (struct exported){0};
+}
+
 /* The symbols that the table of one section defines. The file is `size` bytes at `file`. */
 static void read_symbols(const char *file, size_t size, const Elf64_Shdr *section, const Elf64_Shdr *strings, struct exported *exported)
 {
@@ -49,6 +57,17 @@ static void read_symbols(const char *file, size_t size, const Elf64_Shdr *sectio
 	}
 	if (exported->count)
 		qsort(exported->names, exported->count, sizeof *exported->names, by_name);
+	else
+		exported_free(exported);
+}
+
+/* The header of a section by its number. False: it lies outside of the file. */
+static bool section_at(const char *file, size_t size, uint64_t table, uint64_t number, Elf64_Shdr *section)
+{
+	if (table > size || number >= (size - table) / sizeof *section)
+		return false;
+	memcpy(section, file + table + number * sizeof *section, sizeof *section);
+	return true;
 }
 
 int exported_parse(const void *bytes, size_t size, struct exported *exported)
@@ -62,16 +81,11 @@ int exported_parse(const void *bytes, size_t size, struct exported *exported)
 	memcpy(&head, file, sizeof head);
 	for (unsigned i = 0; memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && i < head.e_shnum && !exported->count; i++) {
 		Elf64_Shdr section, strings;
-		size_t at = head.e_shoff + i * sizeof section, of;
 
-		if (at + sizeof section > size)
+		if (!section_at(file, size, head.e_shoff, i, &section))
 			break;
-		memcpy(&section, file + at, sizeof section);
-		of = head.e_shoff + section.sh_link * sizeof strings;
-		if (section.sh_type != SHT_DYNSYM || of + sizeof strings > size)
-			continue;
-		memcpy(&strings, file + of, sizeof strings);
-		read_symbols(file, size, &section, &strings, exported);
+		if (section.sh_type == SHT_DYNSYM && section_at(file, size, head.e_shoff, section.sh_link, &strings))
+			read_symbols(file, size, &section, &strings, exported);
 	}
 	return exported->count ? 0 : -ENOEXEC;
 }
@@ -96,12 +110,4 @@ int exported_read(const char *path, struct exported *exported)
 	rc = exported_parse(file, (size_t)status.st_size, exported);
 	munmap(file, (size_t)status.st_size);
 	return rc;
-}
-
-void exported_free(struct exported *exported)
-{
-	for (size_t i = 0; i < exported->count; i++)
-		free(exported->names[i]);
-	free(exported->names);
-	*exported = (struct exported){0};
 }
