@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names in the memory tier and in the store, which who lists them meets. An input is names, a line each. */
+/* Names in the memory tier and in the store, which who lists them meets, and lines of a job's record. An input is names, a
+ * line each; all of it is a record. */
 #include "config.h"
 
 #include "tests/fuzz/fuzz.h"
@@ -9,6 +10,7 @@
 #include "runtime/store/chunk.h"
 #include "runtime/store/layout.h"
 #include "runtime/store/manifest_text.h"
+#include "tools/spank/line.h"
 
 static void look_at(const char *name)
 {
@@ -38,7 +40,13 @@ static void look_at(const char *name)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct fuzz_input input = {data, size};
-	char *name;
+	char *name, *record = fuzz_text(&input, size), *rest = record;
+	struct record_line line;
+
+	while (record_line_parse(&rest, &line))
+		FUZZ_HOLDS(*line.folder && strlen(line.folder) < sizeof line.folder && rest > record);
+	free(record);
+	input = (struct fuzz_input){data, size};
 
 	while ((name = fuzz_line(&input, '\n'))) {
 		look_at(name);

@@ -16,6 +16,7 @@
 
 #include "runtime/wire/reach.h"
 #include "tools/spank/keeper.h"
+#include "tools/spank/line.h"
 #include "tools/spank/record.h"
 #include "tools/spank/user.h"
 
@@ -70,7 +71,7 @@ static void tell_agents(uint32_t job, const char *record)
 	char *text = strdup(record), *rest = text;
 	struct record_line line;
 
-	while (text && keeper_next(&rest, &line)) {
+	while (text && record_line_parse(&rest, &line)) {
 		struct user user = {line.uid, line.gid, NULL, 0};
 		int rc = -ETIMEDOUT;
 

@@ -20,29 +20,12 @@
 #include "runtime/base/door.h"
 #include "runtime/wire/reach.h"
 #include "tools/spank/groups.h"
+#include "tools/spank/line.h"
 #include "tools/spank/options.h"
 #include "tools/spank/record.h"
 #include "tools/spank/user.h"
 
 enum { LOOK_MS = 500, PAUSE_MAX_MS = 16000, FOLDER_MS = 60000, DEEP = 32 };
-
-int keeper_next(char **text, struct record_line *line)
-{
-	while (**text) {
-		char *this = *text;
-		size_t length = strcspn(this, "\n");
-		unsigned uid, gid;
-
-		*text += length + (this[length] == '\n');
-		this[length] = '\0';
-		if (sscanf(this, "%u %u %4095[^\n]", &uid, &gid, line->folder) == 3) {
-			line->uid = uid;
-			line->gid = gid;
-			return true;
-		}
-	}
-	return false;
-}
 
 /* ---- as the user -------------------------------------------------------------------------- */
 
@@ -131,7 +114,7 @@ static bool each_folder(const char *record, user_work *work)
 	struct record_line line;
 	bool any = false;
 
-	while (text && keeper_next(&rest, &line)) {
+	while (text && record_line_parse(&rest, &line)) {
 		struct user user = {line.uid, line.gid, NULL, 0};
 
 		any = user_run(&user, work, line.folder, NULL, 0, FOLDER_MS) == 0 || any;

@@ -3,17 +3,7 @@
 #ifndef TPCK_TOOLS_SPANK_KEEPER_H
 #define TPCK_TOOLS_SPANK_KEEPER_H
 
-#include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
-
-struct record_line {
-	uid_t uid;
-	gid_t gid;
-	char folder[4096];
-};
-/* The next line of a record, "UID GID FOLDER"; lines of another form are passed over. False: there is none. */
-int keeper_next(char **text, struct record_line *line);
 
 /* At a job's end, as root: a process that waits, for plugstack.conf's stay=SECONDS at most, until nobody is left in the job's groups, and
  * ends who is. Then folders of the record that no agent serves are removed, as their user. A job that is back on the node is left alone. */
