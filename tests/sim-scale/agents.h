@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What one agent keeps of a launch with very many ranks: the agent's real code for launches and accords (agent/launch.c, agent/accord),
- * with the rest of the agent, its network and the other nodes modelled. Ranks are EACH a node.
- */
+/* What one agent keeps of a launch with very many ranks; what is around its code is modelled (around.h). */
 #ifndef TPCK_TESTS_SIM_SCALE_AGENTS_H
 #define TPCK_TESTS_SIM_SCALE_AGENTS_H
 
