@@ -24,6 +24,8 @@ void peers_talk(const char *node, const struct tpck_accord_message *message, con
 	model.bytes[message->kind] += size;
 	if (message->kind == TPCK_ACCORD_LEAD)
 		model.number = message->number;
+	if (message->kind == TPCK_ACCORD_LEFT)
+		model.left = message->number;
 	if (message->kind == TPCK_ACCORD_STAGE)
 		model.attempt = message->value2;
 }

@@ -24,6 +24,7 @@ enum { KINDS = TPCK_ACCORD_SAVED + 1 };
 extern struct around {
 	char node[24];
 	uint64_t number;          /* the leader's of the launch */
+	uint64_t left;            /* that of the last question about what is left of a launch */
 	uint64_t attempt;         /* at making ready, as it said */
 	uint32_t said[KINDS];     /* by it, to whomever */
 	size_t bytes[KINDS];
