@@ -587,7 +587,8 @@ void files_begin(struct agent *agent)
 	atomic_store(&files.view->ended, 0);
 	atomic_store(&files.view->agent, (int32_t)getpid());
 	files_sync_begin();
-	files.running = files.lane[0].running = pthread_create(&files.lane[0].thread, NULL, files_main, NULL) == 0;
+	files.running = pthread_create(&files.lane[0].thread, NULL, files_main, NULL) == 0;
+	files.lane[0].running = files.running;
 	if (!files.running)
 		tpck_log_warn("cannot start a thread: the program's files stay pending");
 }

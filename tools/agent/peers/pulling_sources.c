@@ -201,7 +201,8 @@ void pull_try_close(struct pull *p)
 
 void pull_end(struct pull *p, int rc, const char *why)
 {
-	p->ending = p->enough = true;
+	p->enough = true;
+	p->ending = true;
 	p->rc = rc;
 	if (why != p->why) {
 		snprintf(p->why, sizeof p->why, "%.190s", why);
