@@ -518,6 +518,8 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 {
 	const struct tpck_peer_message *message = head;
 	struct peer *peer = link ? link->owner : NULL;
+	/* A message without bytes has an empty text. */
+	char nothing[1] = "", *text = bytes ? bytes : nothing;
 	bool told;
 
 	(void)context;
@@ -536,8 +538,8 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 		return;
 	}
 	peer->heard_ns = tpck_clock_monotonic_ns();
-	if (bytes)
-		((char *)bytes)[count] = '\0';
+	count = bytes ? count : 0;
+	text[count] = '\0';
 	if (!is_message(head, head_bytes)) {
 		refuse(peer, "it sends what is no message");
 	} else if (message->version != TPCK_PEER_VERSION) {
@@ -547,7 +549,7 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 			 TPCK_PEER_VERSION);
 		refuse(peer, why);
 	} else if (peer->state != PEER_KNOWN) {
-		if (!get_to_know(peer, message, bytes, count))
+		if (!get_to_know(peer, message, text, count))
 			peer_close(peer, "refused");
 	} else if (message->type == TPCK_PEER_PING) {
 		pthread_mutex_lock(&peers.lock);
@@ -563,19 +565,19 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 		if (told)
 			peers_news(peer, PEERS_ENDING, NULL, 0);
 	} else if (message->type == TPCK_PEER_ACCORD) {
-		peers_news(peer, PEERS_SAID, bytes, count);
+		peers_news(peer, PEERS_SAID, text, count);
 	} else if (message->type == TPCK_PEER_WHERE) {
-		meeting_where(peer, bytes, bytes ? count : 0);
+		meeting_where(peer, text, count);
 	} else if (message->type == TPCK_PEER_MASTER) {
-		(void)listed_follow(bytes, message->value);
+		(void)listed_follow(text, message->value);
 	} else if (message->type == TPCK_PEER_THERE) {
-		told_of(bytes, bytes ? count : 0);
+		told_of(text, count);
 	} else if (message->type >= TPCK_PEER_FILE_HAS && message->type <= TPCK_PEER_FILE_FULL) {
-		owed_message(peer, message, bytes, bytes ? count : 0);
+		owed_message(peer, message, text, count);
 	} else if (message->type >= TPCK_PEER_FILE_BEGIN) {
-		held_message(peer, message, bytes, bytes ? count : 0);
+		held_message(peer, message, text, count);
 	} else {
-		transfer_message(peer, message, bytes, count);
+		transfer_message(peer, message, text, count);
 	}
 	free(bytes);
 }

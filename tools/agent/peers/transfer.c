@@ -221,8 +221,6 @@ static void mark(const char *identity, uint64_t generation, bool present)
 
 void transfer_message(struct peer *peer, const struct tpck_peer_message *head, char *text, size_t count)
 {
-	if (!text)
-		count = 0;
 	switch (head->type) {
 	case TPCK_PEER_OFFER:
 		if (count && !pulling_offer(peer, head, text, count))
