@@ -8,6 +8,8 @@
 #ifndef TPCK_RUNTIME_WIRE_MESSAGE_H
 #define TPCK_RUNTIME_WIRE_MESSAGE_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define TPCK_MESSAGE_MAGIC 0x6b637074u /* "tpck" */
@@ -111,5 +113,11 @@ struct tpck_ending {
 	int32_t status;
 	uint32_t reserved;
 };
+
+/* Whether bytes that came are one message, whole: 0, -EPROTO, or -EPROTONOSUPPORT: of another version. */
+int tpck_message_check(const void *packet, size_t size);
+/* Whether the payload of such a message to the agent is what its type says: there is all of its structure, and texts in it have
+ * an end. Behind it, in memory, is a NUL. */
+bool tpck_message_is_sound(const struct tpck_message *head, const void *payload);
 
 #endif

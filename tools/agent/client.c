@@ -109,17 +109,16 @@ static void diverged(struct agent *agent, struct live *live, const struct tpck_d
 		accord_over(agent, live, what->again);
 }
 
-static void take_session_message(struct agent *agent, struct client *client, int type, const void *payload,
-				 size_t size)
+static void take_session_message(struct agent *agent, struct client *client, int type, const void *payload)
 {
 	struct live *live = client->live;
 	const struct tpck_held *held = payload;
 	const struct tpck_ending *ending = payload;
 	struct tpck_point point;
 
-	if (type == TPCK_MSG_PREPARE && size >= sizeof(struct tpck_prepare)) {
+	if (type == TPCK_MSG_PREPARE) {
 		prepare_begin(agent, live, payload);
-	} else if (type == TPCK_MSG_HELD && size >= sizeof *held) {
+	} else if (type == TPCK_MSG_HELD) {
 		if (held->image < live->image_count && held->generation == live->session->name.generation)
 			live_held(agent, live, held->image);
 		else
@@ -136,25 +135,18 @@ static void take_session_message(struct agent *agent, struct client *client, int
 		clerk_tell(agent, live, NEWS_RESUMED, &point, TPCK_DEATH_FAR);
 		if (live->session->name.rank == 0)
 			history_resumed(agent, live);
-	} else if (type == TPCK_MSG_DIVERGED && size >= sizeof(struct tpck_diverged)) {
+	} else if (type == TPCK_MSG_DIVERGED) {
 		diverged(agent, live, payload);
 	} else if (type == TPCK_MSG_INJECTED) {
 		launch_injected(agent, live->launch);
 	} else if (type == TPCK_MSG_DUE) {
 		launch_capture(agent, live->launch);
-	} else if (type == TPCK_MSG_ENDING && size >= sizeof *ending) {
+	} else if (type == TPCK_MSG_ENDING) {
 		live->ending = live->end_known = true;
 		live->status = ending->status;
 	} else {
-		tpck_log_warn("process %d sent a message of type %d and %zu bytes, which is none", (int)client->pid,
-			      type, size);
+		tpck_log_warn("process %d sent a message of type %d, which is none", (int)client->pid, type);
 	}
-}
-
-static bool is_whole(const struct tpck_message *head, ssize_t got)
-{
-	return (size_t)got >= sizeof *head && head->magic == TPCK_MESSAGE_MAGIC &&
-	       head->bytes == (size_t)got - sizeof *head;
 }
 
 void client_last_words(struct agent *agent, struct client *client)
@@ -168,9 +160,9 @@ void client_last_words(struct agent *agent, struct client *client)
 	while ((got = recv(client->watch.fd, packet.bytes, sizeof packet, MSG_DONTWAIT)) > 0) {
 		int type = packet.head.type;
 
-		if (is_whole(&packet.head, got) && packet.head.version == TPCK_WIRE_VERSION && client->live &&
-		    (type == TPCK_MSG_RESUMED || type == TPCK_MSG_DIVERGED || type == TPCK_MSG_ENDING))
-			take_session_message(agent, client, type, packet.bytes + sizeof packet.head, packet.head.bytes);
+		if (!tpck_message_check(packet.bytes, (size_t)got) && tpck_message_is_sound(&packet.head, packet.bytes + sizeof packet.head) &&
+		    client->live && (type == TPCK_MSG_RESUMED || type == TPCK_MSG_DIVERGED || type == TPCK_MSG_ENDING))
+			take_session_message(agent, client, type, packet.bytes + sizeof packet.head);
 	}
 }
 
@@ -181,7 +173,11 @@ static void take_message(struct agent *agent, struct client *client, const struc
 	const struct tpck_ending *ending = payload;
 	const struct tpck_meet *meet = payload;
 
-	if (head->type == TPCK_MSG_QUERY) {
+	if (!tpck_message_is_sound(head, payload)) {
+		tpck_log_warn("process %d sent a message of type %d and %u bytes, which is none", (int)client->pid, head->type, head->bytes);
+		if (head->type == TPCK_MSG_HELLO)
+			client_close(agent, client);
+	} else if (head->type == TPCK_MSG_QUERY) {
 		status_answer(agent, client);
 	} else if (head->type == TPCK_MSG_FILES) {
 		agent->served = client->files = true;
@@ -189,18 +185,17 @@ static void take_message(struct agent *agent, struct client *client, const struc
 		files_begin(agent);
 	} else if (head->type == TPCK_MSG_LOOK) {
 		peers_look(agent, client);
-	} else if (head->type == TPCK_MSG_MEET && head->bytes == sizeof *meet && memchr(meet->master, 0, sizeof meet->master)) {
+	} else if (head->type == TPCK_MSG_MEET) {
 		peers_meet_for(agent, client, meet);
-	} else if (head->type == TPCK_MSG_ENDING && client->files && head->bytes >= sizeof *ending) {
+	} else if (head->type == TPCK_MSG_ENDING && client->files) {
 		client->ended = ending->status == 0;
 		if (client->ended)
 			agent->files_died_ns = 0;
 	} else if (head->type != TPCK_MSG_HELLO) {
 		if (client->live)
-			take_session_message(agent, client, head->type, payload, head->bytes);
-	} else if (head->bytes < sizeof *hello || hello->identity_bytes != head->bytes - sizeof *hello || !memchr(hello->master, 0, sizeof hello->master) ||
-		   client->live || client->busy) {
-		tpck_log_warn("process %d sent a HELLO that is none", (int)client->pid);
+			take_session_message(agent, client, head->type, payload);
+	} else if (client->live || client->busy) {
+		tpck_log_warn("process %d sent a second HELLO", (int)client->pid);
 		client_close(agent, client);
 	} else if (hello->flags & TPCK_HELLO_ADOPT) {
 		hello_adopt(agent, client, hello);
@@ -218,6 +213,7 @@ static void client_ready(struct agent *agent, struct watch *watch)
 	} packet;
 	struct client *client = (struct client *)watch;
 	ssize_t got = recv(watch->fd, packet.bytes, TPCK_MESSAGE_BYTES_MAX, MSG_DONTWAIT | MSG_TRUNC);
+	int rc;
 
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
@@ -225,12 +221,13 @@ static void client_ready(struct agent *agent, struct watch *watch)
 		connection_ended(agent, client);
 		return;
 	}
-	if (got > TPCK_MESSAGE_BYTES_MAX || !is_whole(&packet.head, got)) {
+	rc = got > TPCK_MESSAGE_BYTES_MAX ? -EPROTO : tpck_message_check(packet.bytes, (size_t)got);
+	if (rc == -EPROTO) {
 		tpck_log_warn("process %d sent a packet of %zd bytes that is no message", (int)client->pid, got);
 		connection_ended(agent, client);
 		return;
 	}
-	if (packet.head.version != TPCK_WIRE_VERSION) {
+	if (rc) {
 		tpck_log_warn("process %d speaks version %u of the agent's protocol, this is %d", (int)client->pid,
 			      packet.head.version, TPCK_WIRE_VERSION);
 		connection_ended(agent, client);
