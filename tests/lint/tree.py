@@ -296,6 +296,69 @@ def rule_doctor_asks_for_what_the_library_calls():
         yield f"{made[symbol]}: {symbol} is not in tools/cli/device/driver.def"
 
 
+# Names of functions that take bytes apart; and calls by which a file does so by itself, or gets packets.
+PARSES = re.compile(r"(?:^|_)(parse|read|decode|split|load|scan|unpack|hear|said|obey|message|learn|arrived)(?:_|$)")
+TAKES_APART = re.compile(r"\b(v?sscanf|json_tokener_parse\w*|strtok_r|strtok|strsep|recv|recvmsg|recvfrom)\s*\(")
+# Parameters that are bytes, or a structure that begins some.
+OF_BYTES = re.compile(r"\b(void|char|uint8_t|unsigned char|struct tpck_(?:record|message|accord_message|peer_message)) \*")
+FUZZED_ROOMS = ("runtime/", "hooks/", "shim/", "tools/")
+
+
+def declarations(name):
+    """The functions that a header declares: (function, parameters, line)."""
+    for match in re.finditer(r"^[A-Za-z_][\w \t]*[\w*][ \t*]+(\w+)\s*\(([^;{}]*?)\)\s*(?:__attribute__\(\(.*?\)\)\s*)?;", code(name), re.M):
+        yield match.group(1), re.sub(r"\s+", " ", match.group(2)), line_at(code(name), match.start(1))
+
+
+def rule_each_parser_is_fuzzed():
+    """tests/fuzz/parsers.txt names the target of each parser, or why there is none."""
+    table = "tests/fuzz/parsers.txt"
+    if table not in FILES:
+        yield f"{table} is not there"
+        return
+    known, declared, calls = {}, {}, {}
+    for number, line in enumerate(text(table).splitlines(), 1):
+        words = line.split(None, 2)
+        if words and not line.startswith("#"):
+            known[words[0]] = (words[1] if len(words) > 1 else "", words[2] if len(words) > 2 else "", f"{table}:{number}")
+    for name in FILES:
+        if name.startswith(FUZZED_ROOMS) and name.endswith(".h"):
+            for function, parameters, line in declarations(name):
+                declared[function] = name
+                if PARSES.search(function) and OF_BYTES.search(parameters) and function not in known:
+                    yield f"{name}:{line}: {function} has no line in {table}"
+        elif name.startswith(FUZZED_ROOMS) and name.endswith(".c"):
+            match = TAKES_APART.search(code(name))
+            if match:
+                calls[name] = match.group(1)
+                if name not in known:
+                    yield f"{name}:{line_at(code(name), match.start())}: it calls {match.group(1)}(), and has no line in {table}"
+    for what, (target, why, at) in known.items():
+        source = f"tests/fuzz/{target}.c"
+        if what not in declared and what not in calls:
+            yield f"{at}: {what} is no parser any more"
+        elif target == "-":
+            if not why:
+                yield f"{at}: {what} has neither a target nor a reason"
+        elif source not in FILES:
+            yield f"{at}: there is no {source}"
+        elif what in declared and not re.search(r"\b" + what + r"\b", code(source)):
+            yield f"{at}: {source} does not call {what}"
+
+
+def rule_each_target_is_run():
+    table = "tests/fuzz/Makefile.inc"
+    built = set(re.findall(r"^  tests/fuzz/(\w+)(?: \\)?$", text(table), re.M)) if table in FILES else set()
+    for name in FILES:
+        match = re.fullmatch(r"tests/fuzz/(\w+)\.c", name)
+        if not match or "LLVMFuzzerTestOneInput(const uint8_t" not in code(name):
+            continue
+        if match.group(1) not in built:
+            yield f"{name}: it is not in fuzz_targets of {table}"
+        if not any(n.startswith(f"tests/fuzz/corpus/{match.group(1)}/") for n in FILES):
+            yield f"{name}: there is no input for it in tests/fuzz/corpus/{match.group(1)}"
+
+
 def rule_headers_compile_alone():
     compiler = shlex.split(os.environ.get("CC", "cc"))
     cuda = shlex.split(os.environ.get("CUDA_CPPFLAGS", ""))

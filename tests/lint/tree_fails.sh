@@ -9,6 +9,7 @@ trap 'rm -rf "$D"' EXIT
 for room in runtime kernels shim hooks tools; do
     mkdir -p "$D/$room" && cp -R "$srcdir/$room/." "$D/$room/" || exit 99
 done
+mkdir -p "$D/tests/fuzz" && cp -R "$srcdir/tests/fuzz/." "$D/tests/fuzz/" || exit 99
 chmod -R u+w "$D"
 cp "${builddir:-.}/config.h" "$D/" || exit 99
 
@@ -31,6 +32,10 @@ echo 'TPCK_USE(cuNothing)' >>hooks/cuda_used.def
 echo 'int made(void) { return open("x", O_WRONLY | O_CREAT, 0600); }' >>tools/agent/stash.c
 echo 'int looked(void) { return (int)syscall(SYS_openat, AT_FDCWD, "x", O_RDONLY, 0); }' >>runtime/wire/view.c
 echo 'void root(void) { tpck_settings_read(0, 0); }' >>tools/spank/epilog.c
+echo 'int tpck_news_parse(const char *text, size_t size);' >>runtime/store/layout.h
+echo 'int news(const char *text) { int x; return sscanf(text, "%d", &x); }' >>runtime/policy/interval.c
+printf 'tpck_gone_parse names\ntpck_file_write -\ntpck_owed_judge names\ntpck_there_is nowhere\n' >>tests/fuzz/parsers.txt
+printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A target. */\nint LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) { return 0; }\n' >tests/fuzz/lost.c
 "${PYTHON3:-python3}" "$lint" "$D" "$D" >said 2>&1
 status=$?
 
@@ -63,6 +68,14 @@ reports 'cuNothing is not in tools/cli/device/driver.def'
 reports 'O_WRONLY | O_CREAT: a file of ours is made with O_EXCL or O_NOFOLLOW'
 reports 'not by way of tpck_door_open()'
 reports 'in what user_run() calls only'
+reports 'tpck_news_parse has no line in tests/fuzz/parsers.txt'
+reports 'runtime/policy/interval.c:36: it calls sscanf(), and has no line in tests/fuzz/parsers.txt'
+reports 'tpck_gone_parse is no parser any more'
+reports 'tpck_file_write has neither a target nor a reason'
+reports 'tests/fuzz/names.c does not call tpck_owed_judge'
+reports 'there is no tests/fuzz/nowhere.c'
+reports 'tests/fuzz/lost.c: it is not in fuzz_targets of tests/fuzz/Makefile.inc'
+reports 'there is no input for it in tests/fuzz/corpus/lost'
 if command -v shellcheck >/dev/null; then reports 'tools/cli/careless.sh:4'; fi
 [ "$(grep -c 'shim/table.c:.*exit' said)" -eq 1 ] && [ "$status" -eq 1 ] || failed=1
 [ $failed -eq 0 ] || sed 's/^/# /' said
