@@ -4,7 +4,6 @@
 #include "config.h"
 
 #include <dlfcn.h>
-#include <elf.h>
 #include <link.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/layout.h"
 #include "runtime/track/threads.h"
+#include "runtime/track/variables.h"
 
 #define ASKING_NS 1000000000u
 /* A question that takes longer loads the module, which the driver puts off until then. */
@@ -73,17 +73,6 @@ static int find_strings(struct dl_phdr_info *info, size_t size, void *argument)
 	return holds;
 }
 
-static bool identifier(const char *text, size_t length)
-{
-	if (!length || length > 96 || (text[0] >= '0' && text[0] <= '9'))
-		return false;
-	for (size_t i = 0; i < length; i++)
-		if (!(text[i] == '_' || text[i] == '$' || (text[i] >= '0' && text[i] <= '9') ||
-		      (text[i] >= 'a' && text[i] <= 'z') || (text[i] >= 'A' && text[i] <= 'Z')))
-			return false;
-	return true;
-}
-
 /* Where a variable may be: a library or a module. */
 struct holder {
 	CUlibrary library;
@@ -104,50 +93,9 @@ static void ask(const struct holder *holder, const char *name, uint32_t rank)
 		tpck_engine_module_variable(name, rank, address, bytes);
 }
 
-static void ask_strings(const char *at, const char *end, const struct holder *holder)
+static void ask_name(void *context, const char *name)
 {
-	while (at < end) {
-		size_t length = strnlen(at, (size_t)(end - at));
-
-		if (at + length < end && identifier(at, length))
-			ask(holder, at, 0);
-		at += length + 1;
-	}
-}
-
-/* The words of a text (PTX), which no NUL ends. */
-static void ask_words(const char *at, const struct holder *holder)
-{
-	char word[97];
-
-	while (*at) {
-		size_t length = 0;
-
-		while (at[length] == '_' || at[length] == '$' || (at[length] >= '0' && at[length] <= '9') ||
-		       (at[length] >= 'a' && at[length] <= 'z') || (at[length] >= 'A' && at[length] <= 'Z'))
-			length++;
-		if (identifier(at, length)) {
-			memcpy(word, at, length);
-			word[length] = '\0';
-			ask(holder, word, 0);
-		}
-		at += length ? length : 1;
-	}
-}
-
-/* What an image says of itself: an ELF file's strings, or a text's words. Anything else (a fat binary is
- * compressed) has its names in the object that holds it, if anywhere. */
-static void ask_image(const void *image, const struct holder *holder)
-{
-	const Elf64_Ehdr *elf = image;
-	const char *text = image;
-
-	if (!image)
-		return;
-	if (memcmp(text, ELFMAG, SELFMAG) == 0)
-		ask_strings(text, text + elf->e_shoff + (uint64_t)elf->e_shnum * elf->e_shentsize, holder);
-	else if (text[0] == '/' || text[0] == '.' || text[0] == '\n')
-		ask_words(text, holder);
+	ask(context, name, 0);
 }
 
 /* The vendor's libraries keep no training state in variables, and have too many strings to ask about. */
@@ -164,7 +112,7 @@ static bool vendors(const char *path)
 }
 
 /* Asks about everything that the object of the caller, and the image, may call a variable. */
-static void learn(const struct holder *holder, const void *image, const void *caller)
+static void learn(struct holder *holder, const void *image, const void *caller)
 {
 	struct strings strings = {.address = caller};
 	struct tpck_thread *self;
@@ -177,8 +125,9 @@ static void learn(const struct holder *holder, const void *image, const void *ca
 		return;
 	if (dl_iterate_phdr(find_strings, &strings))
 		for (int i = 0; i < strings.parts; i++)
-			ask_strings(strings.begin[i], strings.end[i], holder);
-	ask_image(image, holder);
+			tpck_variables_read_strings(strings.begin[i], (size_t)(strings.end[i] - strings.begin[i]), ask_name, holder);
+	if (image)
+		tpck_variables_read_image(image, ask_name, holder);
 	tpck_engine_leave(self);
 }
 

@@ -7,6 +7,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/settings.h"
+#include "runtime/wire/rules.h"
 
 static void look_at(const struct tpck_settings *settings)
 {
@@ -23,6 +24,24 @@ static void look_at(const struct tpck_settings *settings)
 	tpck_settings_shm(settings, path, sizeof path);
 }
 
+/* Settings that are lists of globs and folders. */
+static void look_at_files(const struct tpck_settings *settings)
+{
+	static const char *const paths[] = {"/a/model.pt", "/a/checkpoint-7/x", "/tmp/.tmpAbCdEf", "/x"};
+	char glob[40];
+
+	for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+		enum tpck_rule rule = tpck_rules_name(settings, paths[i], i & 1, glob, sizeof glob);
+
+		FUZZ_HOLDS(strlen(glob) < sizeof glob && tpck_rule_text(rule));
+		(void)tpck_rules_unsure(rule, glob, paths[i]);
+		(void)tpck_rules_excepted(settings, paths[i]);
+		(void)tpck_rules_may_be(settings, paths[i]);
+		(void)tpck_rules_may_recognise(settings, paths[i]);
+	}
+	(void)tpck_rules_auto(settings);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct tpck_settings settings = {.dir = ""};
@@ -37,6 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	(void)tpck_settings_parse_lines(&settings, text, "input");
 	(void)tpck_settings_settle(&settings);
 	look_at(&settings);
+	look_at_files(&settings);
 	free(text);
 	/* A job's name is a folder's. */
 	input = (struct fuzz_input){data, size};
