@@ -6,6 +6,7 @@ set -u
 srcdir=$(cd "${srcdir:-.}" && pwd) || exit 99
 D=$(mktemp -d "${TMPDIR:-/tmp}/tpck-fuzz.XXXXXX") || exit 99
 trap 'rm -rf "$D"' EXIT
+export TMPDIR="$D"
 n=0
 failed=0
 for corpus in "$srcdir"/tests/fuzz/corpus/*/; do

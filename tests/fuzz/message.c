@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(packet + sizeof head, input.at, head.bytes);
 	packet[sizeof head + head.bytes] = '\0';
 	if (head.type == TPCK_MSG_HELLO && head.bytes >= sizeof(struct tpck_hello)) {
-		/* Its number of bytes is right, or hardly any would be looked at. */
+		/* The number of bytes is made right, or hardly any HELLO would be looked at. */
 		struct tpck_hello *hello = (struct tpck_hello *)(void *)(packet + sizeof head);
 
 		hello->identity_bytes = head.bytes - (uint32_t)sizeof *hello;

@@ -14,7 +14,7 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 mkdir -p "$build/tests/fuzz/found" || exit 99
 
-# Its output is long, and the end of it is what matters.
+# The output of a target is long, and only its end matters.
 # shellcheck disable=SC2016 # another shell's
 one='
 name=${1##*/}
@@ -23,6 +23,9 @@ found=$build/tests/fuzz/found
 corpus=$srcdir/tests/fuzz/corpus/$name
 mkdir -p "$learnt" 2>/dev/null
 [ -d "$corpus" ] || corpus=
+TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/tpck-fuzz.XXXXXX") || exit 99
+export TMPDIR
+trap "rm -rf \"$TMPDIR\"" EXIT
 dict=$srcdir/tests/fuzz/$name.dict
 [ -r "$dict" ] || dict=
 if "$build/tests/fuzz/$name" -max_total_time="$FUZZ_SEC" -timeout=20 -rss_limit_mb=3000 -print_final_stats=1 \

@@ -26,8 +26,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	FUZZ_HOLDS(names <= 2 * size);
 	free(text);
 	/* What the driver takes for an image is as large as its header says, or ends with a NUL. */
-	if (size >= sizeof head && memcmp(data, ELFMAG, SELFMAG) == 0) {
-		memcpy(&head, data, sizeof head);
+	if (size >= SELFMAG && memcmp(data, ELFMAG, SELFMAG) == 0) {
+		memset(&head, 0xff, sizeof head);
+		memcpy(&head, data, size < sizeof head ? 0 : sizeof head);
 		if (head.e_shoff <= size && (uint64_t)head.e_shnum * head.e_shentsize <= size - head.e_shoff)
 			tpck_variables_read_image(data, take, &names);
 	} else if (size && !data[size - 1]) {
