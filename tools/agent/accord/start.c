@@ -360,7 +360,7 @@ static void hear_member(struct agent *agent, struct launch *launch, const char *
 	if (size != sizeof member || (launch->closed && accord->phase != ACCORD_RUNNING))
 		return;
 	memcpy(&member, more, sizeof member);
-	if (member.form[sizeof member.form - 1] || accord_late_hear(agent, launch, node, message, &member) ||
+	if (strnlen(member.form, sizeof member.form) != IDENTITY_FORM - 1 || accord_late_hear(agent, launch, node, message, &member) ||
 	    tpck_roll_enter(accord->roll, message->rank, message->ordinal, &member.key, member.form, asks(message->value)) ||
 	    tpck_ledger_join(accord->ledger, message->rank, node))
 		return;
