@@ -276,7 +276,7 @@ static const struct tpck_transport_operations operations = {
 /* ---- an agent ----------------------------------------------------------------------------- */
 
 static struct agent agent;
-static char folder[64];
+static char folder[400];
 
 static void tidy(void)
 {
@@ -285,10 +285,10 @@ static void tidy(void)
 
 static void begin(void)
 {
-	char store[80];
+	char store[sizeof folder + 8];
 
 	(void)tpck_log_configure("none");
-	snprintf(folder, sizeof folder, "%.40s/tpck-fuzz.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	snprintf(folder, sizeof folder, "%.350s/tpck-fuzz.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	FUZZ_HOLDS(mkdtemp(folder));
 	atexit(tidy);
 	for (const struct tpck_setting_row *row = tpck_setting_rows; row->name; row++)
