@@ -3,6 +3,9 @@
 #ifndef TPCK_HOOKS_HOOKS_H
 #define TPCK_HOOKS_HOOKS_H
 
+#include <stdbool.h>
+#include <stdio.h>
+
 void tpck_hooks_cuda(void);
 void tpck_hooks_nccl(void);
 /* The real syscall() is looked up. */
@@ -19,6 +22,8 @@ void tpck_hooks_machine(void);
 long tpck_hooks_machine_call(long number, long a, long b, long c);
 /* So is the real execve(). */
 void tpck_hooks_execute(void);
+/* Whether popen() made the stream here. */
+bool tpck_hooks_popened(FILE *stream);
 /* NULL, or which launcher the program has joined, for tpck_restart_launcher(). */
 const char *tpck_launcher_joined(void);
 

@@ -14,6 +14,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
 #include "runtime/follow/follow.h"
 #include "runtime/programs/programs_private.h"
 #include "runtime/track/threads.h"
@@ -141,10 +142,10 @@ static uint64_t file_at(int folder, const char *name, int flags)
 }
 
 /* Where this child's output goes, if that is a file that is not its parent's own output. */
-static void look_at_file(struct tpck_child *at, int fd)
+static void look_at_file(struct tpck_child *at, int stream, int fd)
 {
-	struct tpck_child_file *out = &at->files[fd];
-	uint64_t file = file_at(fd, "", AT_EMPTY_PATH);
+	struct tpck_child_file *out = &at->files[stream];
+	uint64_t file = fd < 0 ? 0 : file_at(fd, "", AT_EMPTY_PATH);
 	char link[40];
 	long got;
 
@@ -154,7 +155,7 @@ static void look_at_file(struct tpck_child *at, int fd)
 		if (file == file_at(AT_FDCWD, link, 0))
 			return;
 	}
-	if (!file || (fd == 2 && at->files[1].file == file))
+	if (!file || (stream == 2 && at->files[1].file == file))
 		return;
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
 	got = syscall(SYS_readlink, link, out->path, sizeof out->path);
@@ -167,25 +168,37 @@ static void look_at_file(struct tpck_child *at, int fd)
 	out->file = file;
 }
 
-void tpck_child_executes(int place, const char *path, enum tpck_doing doing, bool own)
+const char *tpck_child_program(const char *path, char *name, size_t size)
+{
+	ssize_t got = strncmp(path, "/proc/self/fd/", 14) == 0 ? syscall(SYS_readlink, path, name, size - 1) : 0;
+
+	if (got <= 0)
+		return path;
+	name[got] = '\0';
+	return name;
+}
+
+void tpck_child_executes(int place, const char *path, enum tpck_doing doing, const int fds[3])
 {
 	struct tpck_child *at = &tpck_children[place];
-	const char *name = strrchr(path, '/');
-	char parents[40];
+	char parents[40], buffer[TPCK_PROGRAM_PATH];
+	const char *name;
 
+	path = tpck_child_program(path, buffer, sizeof buffer);
+	name = strrchr(path, '/');
 	at->path = tpck_digest64(path, strlen(path), 0);
 	snprintf(at->name, sizeof at->name, "%s", name ? name + 1 : path);
 	at->flags = 0;
-	if (own) {
-		uint64_t input = pipe_at(0, "", AT_EMPTY_PATH);
+	if (fds) {
+		uint64_t input = fds[0] < 0 ? 0 : pipe_at(fds[0], "", AT_EMPTY_PATH);
 
 		snprintf(parents, sizeof parents, "/proc/%d/fd/0", home);
 		if (input && input != pipe_at(AT_FDCWD, parents, 0))
 			at->flags = TPCK_PROGRAM_TALKS;
-		at->pipes[1] = pipe_at(1, "", AT_EMPTY_PATH);
-		at->pipes[2] = pipe_at(2, "", AT_EMPTY_PATH);
-		look_at_file(at, 1);
-		look_at_file(at, 2);
+		for (int stream = 1; stream <= 2; stream++) {
+			at->pipes[stream] = fds[stream] < 0 ? 0 : pipe_at(fds[stream], "", AT_EMPTY_PATH);
+			look_at_file(at, stream, fds[stream]);
+		}
 	}
 	atomic_store(&at->doing, doing);
 }
@@ -333,6 +346,38 @@ void tpck_programs_boundary(void)
 	errno = saved;
 }
 
+/* Ends of socket pairs, as they are told from others; the oldest goes first. */
+enum { PAIRS = 128 };
+static struct {
+	uint64_t one, other;
+} pairs[PAIRS] TPCK_LARGE;
+static uint32_t pairs_made;
+
+void tpck_programs_paired(int one, int other)
+{
+	int saved = errno;
+	uint64_t ends[2] = {pipe_at(one, "", AT_EMPTY_PATH), pipe_at(other, "", AT_EMPTY_PATH)};
+
+	tpck_spin_lock(&lock);
+	pairs[pairs_made % PAIRS].one = ends[0];
+	pairs[pairs_made++ % PAIRS].other = ends[1];
+	tpck_spin_unlock(&lock);
+	errno = saved;
+}
+
+/* What is written into when this is read from: the same pipe, or the other socket of a pair. */
+static uint64_t far_end(uint64_t pipe)
+{
+	uint64_t far = pipe;
+
+	tpck_spin_lock(&lock);
+	for (uint32_t i = 0; pipe && i < PAIRS; i++)
+		if (pairs[i].one == pipe || pairs[i].other == pipe)
+			far = pairs[i].one == pipe ? pairs[i].other : pairs[i].one;
+	tpck_spin_unlock(&lock);
+	return far;
+}
+
 void tpck_programs_read_slow(int fd, const void *bytes, size_t count)
 {
 	uint32_t used = atomic_load(&tpck_programs_places);
@@ -343,7 +388,7 @@ void tpck_programs_read_slow(int fd, const void *bytes, size_t count)
 		errno = saved;
 		return;
 	}
-	pipe = pipe_at(fd, "", AT_EMPTY_PATH);
+	pipe = far_end(pipe_at(fd, "", AT_EMPTY_PATH));
 	for (uint32_t i = 0; pipe && i < used; i++) {
 		struct tpck_child *at = &tpck_children[i];
 		uint32_t doing = atomic_load(&at->doing), stream = at->pipes[1] == pipe ? 1 : 2;

@@ -56,13 +56,16 @@ struct tpck_programs_instead {
  * tpck_programs_failed(). Makes system calls only. */
 bool tpck_programs_execute(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead);
 void tpck_programs_failed(void);
-/* What tpck_programs_execute() is for an exec, around posix_spawn(), in the parent. *place is for tpck_programs_spawned(), with the child's id, or 0: none came to be. `own`: it may
- * have other descriptors than its parent. */
-bool tpck_programs_spawn(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead, int *place);
+/* What tpck_programs_execute() is for an exec, around posix_spawn(), in the parent. `fds`: which of the parent's descriptors will be the child's 0 to 2, -1 none;
+ * NULL: that is not known. *place is for tpck_programs_spawned(), with the child's id, or 0: none came to be. `own`: its descriptors are to be looked at there. */
+bool tpck_programs_spawn(const char *path, char *const arguments[], char *const variables[], const int fds[3], struct tpck_programs_instead *instead, int *place);
 void tpck_programs_spawned(int place, pid_t child, bool own);
 /* Around system(): true, if it has been done by the first run, with *status. */
 bool tpck_programs_system(int *status, int *place);
 void tpck_programs_system_ended(int place, int status);
+
+/* Whether what this process starts is followed. */
+bool tpck_programs_followed(void);
 
 /* ---- what the parent sees of them ---- */
 extern _Atomic uint32_t tpck_programs_places __attribute__((visibility("hidden"))); /* taken so far; 0: no child was made */
@@ -73,6 +76,8 @@ static inline void tpck_programs_read(int fd, const void *bytes, ssize_t count)
 	if (__builtin_expect(count > 0 && atomic_load_explicit(&tpck_programs_places, memory_order_relaxed), 0))
 		tpck_programs_read_slow(fd, bytes, (size_t)count);
 }
+/* Both ends of a pair of sockets: what is read from one the other has said. */
+void tpck_programs_paired(int one, int other);
 enum tpck_programs_wait {
 	TPCK_PROGRAMS_ASK,     /* the kernel is asked, as the caller says */
 	TPCK_PROGRAMS_NOT_YET, /* it has not ended yet */

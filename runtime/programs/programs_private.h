@@ -64,8 +64,10 @@ void tpck_child_free(int place);
 int tpck_child_of(pid_t child);
 /* Whether this is a child that shares its parent's memory (vfork). */
 bool tpck_child_shares(void);
-/* What the child executes. `own`: this is the child, with the descriptors that the program gets. */
-void tpck_child_executes(int place, const char *path, enum tpck_doing doing, bool own);
+/* The path, or what the kernel calls the file where it is the path of a descriptor, whose number differs from run to run: in `name`. */
+const char *tpck_child_program(const char *path, char *name, size_t size);
+/* What the child executes. `fds`: this process's descriptors that are the program's 0 to 2, -1 none; NULL: not known. */
+void tpck_child_executes(int place, const char *path, enum tpck_doing doing, const int fds[3]);
 /* The child is this process, whose descriptors are looked at if it may have its `own`. */
 void tpck_child_spawned(int place, pid_t child, bool own);
 /* The log gets that it started, or how it ended. */

@@ -334,6 +334,8 @@ static bool is_service(const struct learnt *of)
 static enum tpck_doing decide(int place, const char *path, char *const arguments[], const struct learnt **of)
 {
 	struct tpck_child *at = &tpck_children[place];
+	char buffer[TPCK_PROGRAM_PATH];
+	const char *program = tpck_child_program(path, buffer, sizeof buffer);
 
 	*of = learnt_of(at->thread, at->ordinal);
 	if (tpck_programs_is_worker(arguments))
@@ -345,7 +347,7 @@ static enum tpck_doing decide(int place, const char *path, char *const arguments
 			atomic_store(&at->noted, TPCK_NOTED_UNKNOWN);
 		return TPCK_DOING_WAITS;
 	}
-	if ((*of)->started->path != tpck_digest64(path, strlen(path), 0)) {
+	if ((*of)->started->path != tpck_digest64(program, strlen(program), 0)) {
 		atomic_store(&at->noted, TPCK_NOTED_UNKNOWN);
 		return TPCK_DOING_WAITS;
 	}
@@ -460,7 +462,7 @@ bool tpck_programs_execute(const char *path, char *const arguments[], char *cons
 	/* The search along PATH comes by with files that are not there. */
 	if (place >= 0 && tpck_readable_list(arguments) && tpck_readable_list(variables) && !syscall(SYS_faccessat, AT_FDCWD, path, X_OK)) {
 		doing = decide(place, path, arguments, &of);
-		tpck_child_executes(place, path, doing, true);
+		tpck_child_executes(place, path, doing, (const int[3]){0, 1, 2});
 		/* A child that shares this memory tells the log itself; that of a fork leaves it to its parent. */
 		if (!forwarding && tpck_child_shares())
 			tpck_child_note(place);
@@ -479,6 +481,11 @@ void tpck_programs_failed(void)
 	errno = saved;
 }
 
+bool tpck_programs_followed(void)
+{
+	return tpck_programs_own() && (tpck_programs_recording() || forwarding);
+}
+
 static int place_for(void)
 {
 	struct tpck_thread *self = tpck_thread_self();
@@ -489,7 +496,7 @@ static int place_for(void)
 	return tpck_child_take(self, -1);
 }
 
-bool tpck_programs_spawn(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead, int *place)
+bool tpck_programs_spawn(const char *path, char *const arguments[], char *const variables[], const int fds[3], struct tpck_programs_instead *instead, int *place)
 {
 	const struct learnt *of = NULL;
 	enum tpck_doing doing;
@@ -498,7 +505,7 @@ bool tpck_programs_spawn(const char *path, char *const arguments[], char *const 
 	if (*place < 0)
 		return false;
 	doing = decide(*place, path, arguments, &of);
-	tpck_child_executes(*place, path, doing, false);
+	tpck_child_executes(*place, path, doing, fds);
 	return stood_in(*place, doing, of, path, arguments, variables, instead);
 }
 
@@ -524,7 +531,7 @@ bool tpck_programs_system(int *status, int *place)
 	*place = place_for();
 	if (*place < 0)
 		return false;
-	tpck_child_executes(*place, "/bin/sh", TPCK_DOING_PROGRAM, false);
+	tpck_child_executes(*place, "/bin/sh", TPCK_DOING_PROGRAM, NULL);
 	of = learnt_of(tpck_children[*place].thread, tpck_children[*place].ordinal);
 	if (!forwarding) {
 		tpck_child_note(*place);

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A program that has others do things for it, and hears from them, by ways that are not fork, exec, read and wait. Preloaded into a trainer: with every
+ * tenth copy to the host it goes the way that $TOOLS names. What is started notes in the file `calls` that it was; what the trainer heard, and how it
+ * ended, goes to the file `told`.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "copied.h"
+
+extern char **environ;
+
+enum { EVERY = 10, SAID = 2000 };
+
+static char number_text[16], said[SAID];
+static size_t heard;
+static char *arguments[] = {"sh", "-c", NULL, NULL, number_text, NULL};
+
+static void tell(const char *way, int number, long status)
+{
+	FILE *to = fopen("told", "a");
+
+	said[heard < SAID ? heard : SAID - 1] = '\0';
+	for (char *at = said; *at; at++)
+		*at = *at == '\n' ? ' ' : *at;
+	if (to)
+		fprintf(to, "%s %d: %ld %s\n", way, number, status, said);
+	if (to)
+		fclose(to);
+}
+
+/* $0 is the way, $1 the number. */
+static char *const *command(const char *way, const char *script)
+{
+	arguments[2] = (char *)script;
+	arguments[3] = (char *)way;
+	return arguments;
+}
+
+static long ended(pid_t child)
+{
+	int status = -1;
+
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	return status;
+}
+
+static void hear_lines(FILE *from)
+{
+	while (heard < SAID - 1 && fgets(said + heard, (int)(SAID - heard), from))
+		heard += strlen(said + heard);
+}
+
+static long by_popen(const char *way, int number)
+{
+	char line[200];
+	FILE *shell, *other;
+
+	(void)way;
+	snprintf(line, sizeof line, "echo popen %d >> calls; echo one; echo %d; exit 3", number, number * number);
+	shell = popen(line, "r");
+	snprintf(line, sizeof line, "read word; echo writer %d $word >> calls; exit 4", number);
+	other = popen(line, "w");
+	fprintf(other, "hello\n");
+	hear_lines(shell);
+	/* One of them by the name for any stream. */
+	return pclose(other) + 100000L * fclose(shell);
+}
+
+/* A child's output, by a stream, by a list of pieces, or by calls for sockets. */
+static long by_reading(const char *way, int number)
+{
+	char *const *list = command(way, "echo $0 $1 >> calls; echo said $1; echo more >&2; exit 5");
+	struct iovec pieces[2];
+	struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 2};
+	int ends[2];
+	ssize_t got = 1;
+	FILE *stream;
+	pid_t child;
+
+	(void)number;
+	if (strncmp(way, "recv", 4) == 0 ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) : pipe2(ends, O_CLOEXEC))
+		return -1;
+	child = fork();
+	if (child == 0) {
+		dup2(ends[1], 1);
+		dup2(ends[1], 2);
+		execvp("sh", list);
+		_exit(127);
+	}
+	close(ends[1]);
+	if (strcmp(way, "stream") == 0) {
+		stream = fdopen(ends[0], "r");
+		if (fileno(stream) == ends[0])
+			hear_lines(stream);
+		fclose(stream);
+		return ended(child);
+	}
+	while (got > 0 && heard < SAID - 200) {
+		pieces[0] = (struct iovec){said + heard, 3};
+		pieces[1] = (struct iovec){said + heard + 3, 100};
+		got = strcmp(way, "readv") == 0   ? readv(ends[0], pieces, 2)
+		      : strcmp(way, "recvmsg") == 0 ? recvmsg(ends[0], &message, 0)
+		      : heard					? recvfrom(ends[0], said + heard, 100, 0, NULL, NULL)
+							  : recv(ends[0], said, 4, 0);
+		heard += got > 0 ? (size_t)got : 0;
+	}
+	close(ends[0]);
+	return ended(child);
+}
+
+/* Programs that are known by a descriptor. The last one has no path: it is a script in memory. */
+static long by_descriptor(const char *way, int number)
+{
+	static const char script[] = "#!/bin/sh\necho memory $1 >> calls; echo memory\n";
+	char *const *list = command(way, "echo $0 $1 >> calls; echo said $1; exit 6");
+	char *const of_script[] = {"script", number_text, NULL};
+	int ends[2], fd = number % 3 == 0 ? memfd_create("script", 0) : number % 3 == 1 ? open("/bin/sh", O_RDONLY | O_CLOEXEC) : open("/bin", O_RDONLY | O_CLOEXEC);
+	ssize_t got;
+	pid_t child;
+
+	if (fd < 0 || pipe2(ends, O_CLOEXEC) || (number % 3 == 0 && write(fd, script, sizeof script - 1) < 0))
+		return -1;
+	child = fork();
+	if (child == 0) {
+		dup2(ends[1], 1);
+		if (number % 3 == 0)
+			fexecve(fd, of_script, environ);
+		else if (number % 3 == 1)
+			execveat(fd, "", list, environ, AT_EMPTY_PATH);
+		else
+			execveat(fd, "sh", list, environ, 0);
+		_exit(127);
+	}
+	close(fd);
+	close(ends[1]);
+	while ((got = read(ends[0], said + heard, SAID - 1 - heard)) > 0)
+		heard += (size_t)got;
+	close(ends[0]);
+	return ended(child);
+}
+
+/* Its output in a file that posix_spawn() opens, and in a pipe; it may have ended when that returns. */
+static long by_spawn(const char *way, int number)
+{
+	posix_spawn_file_actions_t actions;
+	struct stat found = {0};
+	int ends[2];
+	ssize_t got;
+	pid_t child = -1;
+	long status;
+
+	if (pipe2(ends, O_CLOEXEC) || posix_spawn_file_actions_init(&actions))
+		return -1;
+	posix_spawn_file_actions_addopen(&actions, 1, number % 2 ? "log" : "latest", O_WRONLY | O_CREAT | (number % 2 ? O_APPEND : O_TRUNC), 0644);
+	posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
+	posix_spawn_file_actions_addclose(&actions, ends[0]);
+	posix_spawnp(&child, "sh", &actions, NULL, command(way, "echo $0 $1 >> calls; echo said $1; echo heard $1 >&2"), environ);
+	posix_spawn_file_actions_destroy(&actions);
+	close(ends[1]);
+	while ((got = read(ends[0], said + heard, SAID - 1 - heard)) > 0)
+		heard += (size_t)got;
+	close(ends[0]);
+	status = ended(child);
+	if (stat(number % 2 ? "log" : "latest", &found))
+		return -1;
+	return status + 1000000 * (long)found.st_size;
+}
+
+static const struct way {
+	const char *name;
+	long (*go)(const char *way, int number);
+} ways[] = {
+	{"popen", by_popen}, {"stream", by_reading}, {"readv", by_reading}, {"recv", by_reading}, {"recvmsg", by_reading}, {"descriptor", by_descriptor}, {"spawn", by_spawn},
+};
+
+static void copied(int kind)
+{
+	static int copies, inside;
+	const char *name = getenv("TOOLS");
+
+	if (kind != TO_HOST || inside || !name || ++copies % EVERY)
+		return;
+	inside = 1;
+	snprintf(number_text, sizeof number_text, "%d", copies / EVERY);
+	heard = 0;
+	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+		if (strcmp(ways[i].name, name) == 0)
+			tell(name, copies / EVERY, ways[i].go(name, copies / EVERY));
+	inside = 0;
+}
