@@ -154,7 +154,7 @@ TPCK_EXPORT FILE *fdopen(int fd, const char *mode)
 	FILE *stream;
 
 	REAL(fdopen);
-	if (!tpck_engine_clocks() || !tpck_readable_path(mode) || mode[0] != 'r' || strchr(mode, '+') || strchr(mode, ',') || !is_pipe(fd))
+	if (!tpck_programs_followed() || !tpck_readable_path(mode) || mode[0] != 'r' || strchr(mode, '+') || strchr(mode, ',') || !is_pipe(fd))
 		return real(fd, mode);
 	stream = fopencookie((void *)(intptr_t)(fd + 1), "r", (cookie_io_functions_t){stream_read, NULL, stream_seek, stream_close});
 	if (!stream)

@@ -128,3 +128,8 @@ void tpck_temporary_forget(void)
 {
 	atomic_store(&count, 0);
 }
+
+void tpck_temporary_forked(void)
+{
+	tpck_spin_unlock(&lock);
+}

@@ -23,14 +23,32 @@
 enum { SAID_MOST = 4 << 20, SAID_EARLY = 1 << 20, PLACES = TPCK_STANDIN_PLACES, FRESH = 64 };
 #define FORGOTTEN_NS 10000000000ull
 
+/* What forked children have to say to the log lies here until its process takes it. */
+enum { MAIL_BYTES = 256 << 10, PATIENCE = 20000 };
+struct shared {
+	tpck_spin lock;          /* of the places */
+	_Atomic uint32_t used;   /* places */
+	tpck_spin mail_lock;
+	_Atomic uint32_t mail;   /* bytes */
+	_Atomic bool mail_lost;  /* there was more */
+	unsigned char bytes[MAIL_BYTES];
+	struct tpck_child child[PLACES];
+};
+struct letter {
+	uint32_t detail, count; /* bytes behind the record */
+	struct tpck_record_program record;
+};
+
 struct tpck_child *tpck_children;
 _Atomic uint32_t tpck_programs_places;
+static struct shared *shared;
 static struct tpck_log *journal;
 static _Atomic uint32_t early_said;
 static int32_t home;          /* this process */
+static uint32_t nest, nest_above; /* in the child of a fork: what its children's numbers are mixed with; and those of its parent's */
 static int forked_place = -1; /* in the child of a fork: its place */
 static __thread int forking __attribute__((tls_model("initial-exec"))) = -1;
-static tpck_spin lock;
+static tpck_spin lock;        /* of what this process alone has */
 
 bool tpck_programs_recording(void)
 {
@@ -50,6 +68,44 @@ void tpck_programs_record(struct tpck_log *log)
 
 /* ---- places ------------------------------------------------------------------------------------- */
 
+/* One that others may have been killed with. False: so it seems. */
+static bool shared_lock(tpck_spin *of)
+{
+	for (unsigned tries = 0; atomic_exchange_explicit(of, 1, memory_order_acquire); tries++) {
+		if (tries > PATIENCE)
+			return false;
+		syscall(SYS_sched_yield);
+	}
+	return true;
+}
+
+uint32_t tpck_children_used(void)
+{
+	return shared ? atomic_load(&shared->used) : 0;
+}
+
+bool tpck_child_own(int place)
+{
+	return tpck_children[place].parent == home;
+}
+
+bool tpck_child_nested(void)
+{
+	return nest != 0;
+}
+
+bool tpck_child_of_nested(int place)
+{
+	return place == forked_place ? nest_above != 0 : nest != 0;
+}
+
+static uint32_t mixed(uint32_t one, uint32_t other)
+{
+	uint64_t both = ((uint64_t)one << 32 | other) * 0x9e3779b97f4a7c15ull;
+
+	return (uint32_t)(both >> 32) | 1;
+}
+
 static bool is_gone(struct tpck_child *place, uint64_t now)
 {
 	int32_t pid = atomic_load(&place->pid);
@@ -57,16 +113,35 @@ static bool is_gone(struct tpck_child *place, uint64_t now)
 	return pid == -1 ? now - place->made_ns > FORGOTTEN_NS : pid > 0 && syscall(SYS_kill, pid, 0) && errno == ESRCH;
 }
 
-static struct tpck_child *table(void)
+static bool table(void)
 {
-	if (!tpck_children) {
-		void *at = mmap(NULL, PLACES * sizeof *tpck_children, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (!shared) {
+		void *at = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 		if (at == MAP_FAILED)
-			return NULL;
-		tpck_children = at;
+			return false;
+		shared = at;
+		tpck_children = shared->child;
 	}
-	return tpck_children;
+	return true;
+}
+
+/* The lock is held. */
+static int find_place(uint64_t now)
+{
+	uint32_t used = tpck_children_used();
+	int found = -1;
+
+	/* One that has been waited for may have left something in a pipe: the one that was left longest ago is taken. */
+	for (uint32_t i = 0; i < used && used >= FRESH; i++)
+		if (!atomic_load(&tpck_children[i].pid) && (found < 0 || tpck_children[i].made_ns < tpck_children[found].made_ns))
+			found = (int)i;
+	if (found < 0 && used < PLACES)
+		found = (int)used;
+	for (uint32_t i = 0; i < used && found < 0; i++)
+		if (is_gone(&tpck_children[i], now))
+			found = (int)i;
+	return found;
 }
 
 int tpck_child_take(struct tpck_thread *self, int32_t pid)
@@ -74,30 +149,27 @@ int tpck_child_take(struct tpck_thread *self, int32_t pid)
 	uint32_t ordinal = self->programs++;
 	uint64_t now = tpck_clock_monotonic_ns();
 	int saved = errno, found = -1;
-	uint32_t used;
 
 	tpck_spin_lock(&lock);
-	used = atomic_load(&tpck_programs_places);
-	/* One that has been waited for may have left something in a pipe: the one that was left longest ago is taken. */
-	for (uint32_t i = 0; i < used && used >= FRESH && table(); i++)
-		if (!atomic_load(&tpck_children[i].pid) && (found < 0 || tpck_children[i].made_ns < tpck_children[found].made_ns))
-			found = (int)i;
-	if (found < 0 && used < PLACES && table())
-		found = (int)used;
-	for (uint32_t i = 0; i < used && found < 0 && tpck_children; i++)
-		if (is_gone(&tpck_children[i], now))
-			found = (int)i;
-	if (found >= 0) {
-		memset(&tpck_children[found], 0, sizeof *tpck_children);
-		tpck_children[found].thread = self->id;
-		tpck_children[found].ordinal = ordinal;
-		tpck_children[found].made_ns = now;
-		atomic_store(&tpck_children[found].pid, pid);
-		if ((uint32_t)found == used)
-			atomic_store(&tpck_programs_places, used + 1);
+	if (table() && shared_lock(&shared->lock)) {
+		found = find_place(now);
+		if (found >= 0) {
+			memset(&tpck_children[found], 0, sizeof *tpck_children);
+			tpck_children[found].parent = home;
+			tpck_children[found].thread = nest ? mixed(nest, self->id) : self->id;
+			tpck_children[found].ordinal = ordinal;
+			tpck_children[found].made_ns = now;
+			atomic_store(&tpck_children[found].pid, pid);
+			if ((uint32_t)found == tpck_children_used())
+				atomic_store(&shared->used, (uint32_t)found + 1);
+		}
+		tpck_spin_unlock(&shared->lock);
+		atomic_store(&tpck_programs_places, 1);
 	}
 	tpck_spin_unlock(&lock);
-	if (found < 0 && journal)
+	if (found < 0 && nest)
+		atomic_store(&shared->mail_lost, true);
+	else if (found < 0 && journal)
 		tpck_log_fail(journal, "too many children are there at once to tell what each of them does");
 	errno = saved;
 	return found;
@@ -111,10 +183,10 @@ void tpck_child_free(int place)
 
 int tpck_child_of(pid_t child)
 {
-	uint32_t used = atomic_load(&tpck_programs_places);
+	uint32_t used = tpck_children_used();
 
 	for (uint32_t i = 0; child > 0 && i < used; i++)
-		if (atomic_load(&tpck_children[i].pid) == child)
+		if (atomic_load(&tpck_children[i].pid) == child && tpck_child_own((int)i))
 			return (int)i;
 	return -1;
 }
@@ -151,7 +223,7 @@ static void look_at_file(struct tpck_child *at, int stream, int fd)
 
 	out->file = 0;
 	for (int other = 1; file && other <= 2; other++) {
-		snprintf(link, sizeof link, "/proc/%d/fd/%d", home, other);
+		snprintf(link, sizeof link, "/proc/%d/fd/%d", at->parent, other);
 		if (file == file_at(AT_FDCWD, link, 0))
 			return;
 	}
@@ -192,7 +264,7 @@ void tpck_child_executes(int place, const char *path, enum tpck_doing doing, con
 	if (fds) {
 		uint64_t input = fds[0] < 0 ? 0 : pipe_at(fds[0], "", AT_EMPTY_PATH);
 
-		snprintf(parents, sizeof parents, "/proc/%d/fd/0", home);
+		snprintf(parents, sizeof parents, "/proc/%d/fd/0", at->parent);
 		if (input && input != pipe_at(AT_FDCWD, parents, 0))
 			at->flags = TPCK_PROGRAM_TALKS;
 		for (int stream = 1; stream <= 2; stream++) {
@@ -237,22 +309,73 @@ void tpck_child_spawned(int place, pid_t child, bool own)
 
 /* ---- the log ------------------------------------------------------------------------------------ */
 
+static void append(uint32_t detail, const struct tpck_record_program *record, const void *bytes, size_t count)
+{
+	char *payload = tpck_log_append(journal, TPCK_RECORD_PROGRAM, (uint16_t)detail, 0, 0, NULL, sizeof *record + count);
+
+	if (!payload)
+		return;
+	memcpy(payload, record, sizeof *record);
+	if (count)
+		memcpy(payload + sizeof *record, bytes, count);
+}
+
+/* From a forked child. */
+static void mail(uint32_t detail, const struct tpck_record_program *record, const void *bytes, size_t count)
+{
+	struct letter letter = {detail, (uint32_t)count, *record};
+	uint32_t at;
+
+	if (!shared_lock(&shared->mail_lock)) {
+		atomic_store(&shared->mail_lost, true);
+		return;
+	}
+	at = atomic_load(&shared->mail);
+	if (count <= MAIL_BYTES && sizeof letter + count <= MAIL_BYTES - at) {
+		memcpy(shared->bytes + at, &letter, sizeof letter);
+		if (count)
+			memcpy(shared->bytes + at + sizeof letter, bytes, count);
+		atomic_store(&shared->mail, at + (uint32_t)(sizeof letter + count));
+	} else {
+		atomic_store(&shared->mail_lost, true);
+	}
+	tpck_spin_unlock(&shared->mail_lock);
+}
+
+/* What came from forked children goes before what this process has to say, which may be about their ends. */
+static void take_mail(void)
+{
+	struct letter letter;
+	uint32_t end;
+
+	if (!shared || nest || !atomic_load(&shared->mail) || !shared_lock(&shared->mail_lock))
+		return;
+	end = atomic_load(&shared->mail);
+	for (uint32_t at = 0; at + sizeof letter <= end; at += (uint32_t)sizeof letter + letter.count) {
+		memcpy(&letter, shared->bytes + at, sizeof letter);
+		append(letter.detail, &letter.record, shared->bytes + at + sizeof letter, letter.count);
+	}
+	atomic_store(&shared->mail, 0);
+	tpck_spin_unlock(&shared->mail_lock);
+}
+
 static void note(struct tpck_child *at, uint16_t detail, uint32_t stream, const void *bytes, size_t count)
 {
 	struct tpck_record_program record = {
 		.thread = at->thread, .ordinal = at->ordinal, .flags = at->flags, .polls = atomic_load(&at->polls), .stream = stream, .path = at->path,
 		.made_ns = at->made_ns,
 	};
-	char *payload;
 
-	if (detail == TPCK_PROGRAM_ENDED)
+	if (detail == TPCK_PROGRAM_ENDED || detail == TPCK_PROGRAM_FORKED) {
 		memcpy(&record.status, bytes, sizeof record.status);
-	payload = tpck_log_append(journal, TPCK_RECORD_PROGRAM, detail, 0, 0, NULL, sizeof record + (detail == TPCK_PROGRAM_ENDED ? 0 : count));
-	if (!payload)
+		count = 0;
+	}
+	if (nest) {
+		mail(detail, &record, bytes, count);
 		return;
-	memcpy(payload, &record, sizeof record);
-	if (detail != TPCK_PROGRAM_ENDED && count)
-		memcpy(payload + sizeof record, bytes, count);
+	}
+	take_mail();
+	append(detail, &record, bytes, count);
 }
 
 static void note_start(struct tpck_child *at)
@@ -295,6 +418,11 @@ static void note_file(struct tpck_child *at, uint32_t stream)
 
 static void note_end(struct tpck_child *at, int status)
 {
+	if (atomic_load(&at->doing) == TPCK_DOING_NOTHING && !(atomic_fetch_or(&at->noted, TPCK_NOTED_END) & TPCK_NOTED_END)) {
+		at->flags = atomic_load(&shared->mail_lost) ? TPCK_PROGRAM_UNSURE : 0;
+		note(at, TPCK_PROGRAM_FORKED, 0, &status, sizeof status);
+		return;
+	}
 	note_start(at);
 	if (atomic_load(&at->noted) == TPCK_NOTED_START) {
 		note_file(at, 1);
@@ -314,7 +442,7 @@ void tpck_child_ended(int place, int status)
 {
 	uint32_t doing = atomic_load(&tpck_children[place].doing);
 
-	if (doing != TPCK_DOING_NOTHING && doing != TPCK_DOING_WORKER)
+	if (doing != TPCK_DOING_WORKER)
 		tpck_follow_others_ran();
 	if (tpck_programs_recording() && !tpck_programs_forwarding())
 		note_end(&tpck_children[place], status);
@@ -326,11 +454,31 @@ static int status_of(const siginfo_t *info)
 	return info->si_code == CLD_EXITED ? info->si_status << 8 : info->si_status | (info->si_code == CLD_DUMPED ? 0x80 : 0);
 }
 
+/* A process of which nothing runs, whether somebody has waited for it or not. */
+static bool has_ended(int32_t pid)
+{
+	char path[40], target[8];
+
+	snprintf(path, sizeof path, "/proc/%d/exe", pid);
+	return syscall(SYS_readlink, path, target, sizeof target) < 0 && (errno == ENOENT || errno == ESRCH);
+}
+
+/* A program whose parent, a forked child, has gone: nobody will say how it ended. */
+static void look_at_orphan(struct tpck_child *at, int32_t pid)
+{
+	if (atomic_load(&at->noted) & TPCK_NOTED_START && has_ended(at->parent) && has_ended(pid)) {
+		note_end(at, 0);
+		atomic_store(&at->pid, 0);
+	}
+}
+
 void tpck_programs_boundary(void)
 {
-	uint32_t used = atomic_load(&tpck_programs_places);
+	uint32_t used = tpck_children_used();
 	int saved = errno;
 
+	if (tpck_programs_recording())
+		take_mail();
 	for (uint32_t i = 0; i < used && tpck_programs_recording(); i++) {
 		struct tpck_child *at = &tpck_children[i];
 		int32_t pid = atomic_load(&at->pid);
@@ -338,9 +486,13 @@ void tpck_programs_boundary(void)
 
 		if (pid <= 0 || atomic_load(&at->noted) & TPCK_NOTED_END)
 			continue;
+		if (!tpck_child_own((int)i)) {
+			look_at_orphan(at, pid);
+			continue;
+		}
 		note_start(at);
 		/* A child may have ended without having been waited for. */
-		if (atomic_load(&at->noted) & TPCK_NOTED_START && !syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, NULL) && info.si_pid == pid)
+		if ((atomic_load(&at->noted) & TPCK_NOTED_START || atomic_load(&at->doing) == TPCK_DOING_NOTHING) && !syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, NULL) && info.si_pid == pid)
 			note_end(at, status_of(&info));
 	}
 	errno = saved;
@@ -380,7 +532,7 @@ static uint64_t far_end(uint64_t pipe)
 
 void tpck_programs_read_slow(int fd, const void *bytes, size_t count)
 {
-	uint32_t used = atomic_load(&tpck_programs_places);
+	uint32_t used = tpck_children_used();
 	int saved = errno;
 	uint64_t pipe;
 
@@ -395,7 +547,7 @@ void tpck_programs_read_slow(int fd, const void *bytes, size_t count)
 		bool early = !tpck_log_attached(journal);
 
 		/* One that has been waited for may still have something to say, until its place is another's. */
-		if (doing == TPCK_DOING_NOTHING || doing == TPCK_DOING_WORKER || (at->pipes[1] != pipe && at->pipes[2] != pipe) || at->lost)
+		if (!tpck_child_own((int)i) || doing == TPCK_DOING_NOTHING || doing == TPCK_DOING_WORKER || (at->pipes[1] != pipe && at->pipes[2] != pipe) || at->lost)
 			continue;
 		note_start(at);
 		at->lost = at->said + count > SAID_MOST || (early && atomic_load(&early_said) + count > SAID_EARLY);
@@ -421,11 +573,21 @@ void tpck_programs_forking(void)
 	forking = tpck_child_take(self, -1);
 }
 
-void tpck_programs_forked_child(void)
+/* From here on it is a process with children of its own. */
+bool tpck_programs_forked_child(void)
 {
+	struct tpck_thread *self = tpck_thread_peek();
+
 	forked_place = forking;
-	if (forked_place >= 0)
-		atomic_store(&tpck_children[forked_place].pid, (int32_t)syscall(SYS_getpid));
+	if (forked_place < 0 || !self)
+		return false;
+	home = (int32_t)syscall(SYS_getpid);
+	nest_above = nest;
+	nest = mixed(tpck_children[forked_place].thread, tpck_children[forked_place].ordinal);
+	lock = 0;
+	self->programs = 0;
+	atomic_store(&tpck_children[forked_place].pid, home);
+	return tpck_starts_forked(forked_place);
 }
 
 int tpck_child_here(void)
@@ -434,10 +596,10 @@ int tpck_child_here(void)
 	struct tpck_thread *self;
 	int place;
 
-	if (!journal || pid == home)
+	if (!journal)
 		return -1;
-	if (forked_place >= 0)
-		return atomic_load(&tpck_children[forked_place].pid) == pid ? forked_place : -1;
+	if (pid == home)
+		return forked_place >= 0 && atomic_load(&tpck_children[forked_place].pid) == pid ? forked_place : -1;
 	/* A child that shares this memory, with the thread that made it waiting. */
 	place = tpck_child_of(pid);
 	if (place >= 0)
@@ -451,7 +613,7 @@ int tpck_child_here(void)
 
 bool tpck_child_shares(void)
 {
-	return forked_place < 0 && home != (int32_t)syscall(SYS_getpid);
+	return home != (int32_t)syscall(SYS_getpid);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------ */

@@ -8,7 +8,8 @@
  *
  * Started for real are: a fork that executes nothing; what is known to go on in the same program (Python's multiprocessing, loky,
  * compile workers); compilers at work in temporary folders or compilers' caches, whose files were hidden; a program that had not
- * ended and is spoken with through a pipe or socket as its standard input, or had run for half a minute (a service); and programs started by such children.
+ * ended and is spoken with through a pipe or socket as its standard input, or had run for half a minute (a service); and programs that are started
+ * by these, but for a fork that executes nothing: what it starts is followed as what its parent starts.
  */
 #ifndef TPCK_RUNTIME_PROGRAMS_PROGRAMS_H
 #define TPCK_RUNTIME_PROGRAMS_PROGRAMS_H
@@ -43,7 +44,8 @@ const char *tpck_programs_difference(void);
 
 /* ---- forks ---- */
 void tpck_programs_forking(void);
-void tpck_programs_forked_child(void);
+/* In the child. True: while running forward, one that had ended in the first run, as itself or as a program that it executes: what it did was done. */
+bool tpck_programs_forked_child(void);
 
 /* ---- starting ---- */
 /* What is to be executed in place of a program; `plan` is where `arguments` point to. */
@@ -68,7 +70,7 @@ void tpck_programs_system_ended(int place, int status);
 bool tpck_programs_followed(void);
 
 /* ---- what the parent sees of them ---- */
-extern _Atomic uint32_t tpck_programs_places __attribute__((visibility("hidden"))); /* taken so far; 0: no child was made */
+extern _Atomic uint32_t tpck_programs_places __attribute__((visibility("hidden"))); /* 0: no child was made */
 void tpck_programs_read_slow(int fd, const void *bytes, size_t count);
 /* Bytes were read from the descriptor. */
 static inline void tpck_programs_read(int fd, const void *bytes, ssize_t count)

@@ -11,17 +11,23 @@
 enum { TPCK_PROGRAM_NAME = 40, TPCK_PROGRAM_PATH = 256 };
 
 /* Payload of TPCK_RECORD_PROGRAM. The program is the ordinal-th that the thread made a child for. */
-enum { TPCK_PROGRAM_STARTED, TPCK_PROGRAM_SAID, TPCK_PROGRAM_ENDED, TPCK_PROGRAM_LOST };
+enum {
+	TPCK_PROGRAM_STARTED, TPCK_PROGRAM_SAID, TPCK_PROGRAM_ENDED, TPCK_PROGRAM_LOST,
+	TPCK_PROGRAM_FORKED, /* the child executed nothing, and has ended */
+};
 struct tpck_record_program {
-	uint32_t thread, ordinal;
-	uint32_t flags;    /* of one that started: TPCK_PROGRAM_TALKS */
+	uint32_t thread, ordinal; /* of a forked child's: what tpck_child_take() calls it */
+	uint32_t flags;    /* TPCK_PROGRAM_TALKS, TPCK_PROGRAM_UNSURE */
 	int32_t status;    /* of one that ended: as wait() gives it */
 	uint32_t polls;    /* how often the program asked whether it has ended, and it had not */
 	uint32_t stream;   /* of what it said to a pipe, or wrote to a file: 1 or 2; the bytes follow */
 	uint64_t path;     /* digest of what was executed; its name follows, without folders, NUL-terminated */
 	uint64_t made_ns;  /* when the child was made, by tpck_clock_monotonic_ns() */
 };
-enum { TPCK_PROGRAM_TALKS = 1 }; /* its standard input is a pipe or a socket of its own */
+enum {
+	TPCK_PROGRAM_TALKS = 1,  /* its standard input is a pipe or a socket of its own */
+	TPCK_PROGRAM_UNSURE = 2, /* of a forked child: not all that it started is in the log */
+};
 
 /* What a child does. */
 enum tpck_doing {
@@ -35,9 +41,10 @@ enum tpck_doing {
 /* What the log has of a child; UNKNOWN: while running forward, that it has nothing of what the child is to execute. */
 enum { TPCK_NOTED_START = 1, TPCK_NOTED_END = 2, TPCK_NOTED_UNKNOWN = 4 };
 
-/* A child of this process, in memory that both share. */
+/* A child of this process, or of one of its forked children, in memory that all of them share. */
 struct tpck_child {
 	_Atomic int32_t pid;         /* 0: nobody's; -1: about to be made */
+	int32_t parent;              /* who made it: this process, or a forked child */
 	_Atomic uint32_t doing;
 	uint32_t thread, ordinal, flags;
 	uint64_t path, made_ns;
@@ -57,6 +64,15 @@ struct tpck_child {
 
 /* ---- children.c ---- */
 extern struct tpck_child *tpck_children;
+/* How many there are, some of them others'. */
+uint32_t tpck_children_used(void);
+/* Whether it is this process's child. */
+bool tpck_child_own(int place);
+/* Whether this process is a forked child whose own children are followed. What it starts goes by a name of its own, and to the log by the process that
+ * has the log. */
+bool tpck_child_nested(void);
+/* Whether this process, which is about to execute, was made by such a one. */
+bool tpck_child_of_nested(int place);
 /* Another child of the thread; -1: no place. */
 int tpck_child_take(struct tpck_thread *self, int32_t pid);
 void tpck_child_free(int place);
@@ -80,6 +96,8 @@ bool tpck_programs_own(void);
 int tpck_child_here(void);
 
 /* ---- starts.c ---- */
+/* In a forked child: it is the child at this place. True: it, or the program that it executes, had ended in the first run. */
+bool tpck_starts_forked(int place);
 bool tpck_programs_is_worker(char *const arguments[]);
 bool tpck_programs_forwarding(void);
 /* What the log says of the place's program. */

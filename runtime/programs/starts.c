@@ -30,7 +30,7 @@ struct learnt {
 	const char *name;
 	int32_t status;
 	uint32_t polls;
-	bool ended, lost;
+	bool ended, lost, forked;
 	struct said {
 		const struct tpck_record_program *record;
 		uint32_t bytes;
@@ -71,6 +71,19 @@ static bool names_one(const struct tpck_record *record)
 	return record->bytes > sizeof(struct tpck_record_program) && !payload[record->bytes - 1];
 }
 
+static struct learnt *learnt_new(const struct tpck_record_program *program)
+{
+	struct learnt **bucket = &learnt[(program->thread * 31 + program->ordinal) % BUCKETS], *of = calloc(1, sizeof *of);
+
+	if (of) {
+		of->started = program;
+		of->said_end = &of->said;
+		of->next = *bucket;
+		*bucket = of;
+	}
+	return of;
+}
+
 void tpck_programs_learn(const struct tpck_record *record)
 {
 	const struct tpck_record_program *program = (const void *)(record + 1);
@@ -83,16 +96,19 @@ void tpck_programs_learn(const struct tpck_record *record)
 		/* A thread of its own pace had started fewer when the run was gone on from: what it started last by that number counts. */
 		*of = (struct learnt){.started = program, .name = (const char *)(program + 1), .said_end = &of->said, .next = of->next};
 	} else if (record->detail == TPCK_PROGRAM_STARTED && names_one(record)) {
-		struct learnt **bucket = &learnt[(program->thread * 31 + program->ordinal) % BUCKETS];
-
-		of = calloc(1, sizeof *of);
+		of = learnt_new(program);
+		if (of)
+			of->name = (const char *)(program + 1);
+	} else if (record->detail == TPCK_PROGRAM_FORKED) {
+		if (!of)
+			of = learnt_new(program);
 		if (!of)
 			return;
-		of->started = program;
-		of->name = (const char *)(program + 1);
-		of->said_end = &of->said;
-		of->next = *bucket;
-		*bucket = of;
+		of->name = "";
+		of->forked = of->ended = true;
+		of->status = program->status;
+		of->polls = program->polls;
+		of->lost = program->flags & TPCK_PROGRAM_UNSURE;
 	} else if (of && record->detail == TPCK_PROGRAM_ENDED) {
 		of->ended = true;
 		of->status = program->status;
@@ -136,6 +152,9 @@ void tpck_programs_unlearn(void)
 
 bool tpck_programs_forwarding(void)
 {
+	/* A forked child goes live with the process that runs forward. */
+	if (forwarding && tpck_child_nested() && page && atomic_load(&page->live))
+		forwarding = false;
 	return forwarding;
 }
 
@@ -188,13 +207,23 @@ int tpck_programs_forward(const char *folder, const char *library)
 
 void tpck_starts_thread(struct tpck_thread *self)
 {
-	if (forwarding)
+	if (forwarding && !tpck_child_nested())
 		stands = tpck_forward_stands(self);
+}
+
+bool tpck_starts_forked(int place)
+{
+	const struct learnt *of = forwarding ? learnt_of(tpck_children[place].thread, tpck_children[place].ordinal) : NULL;
+
+	/* One that had ended is on its way; of one that had not nobody knows how far it had come. */
+	if (forwarding)
+		stands = of && of->ended && !of->lost ? TPCK_FORWARD_SAME : TPCK_FORWARD_FOREIGN;
+	return of && of->ended && !of->lost;
 }
 
 void tpck_programs_live(uint64_t step)
 {
-	uint32_t used = atomic_load(&tpck_programs_places);
+	uint32_t used = tpck_children_used();
 	char names[NAMES] = "", again[NAMES] = "", services[NAMES] = "";
 	unsigned count = 0;
 
@@ -207,7 +236,7 @@ void tpck_programs_live(uint64_t step)
 		if (of) {
 			atomic_store(&at->noted, TPCK_NOTED_START | (of->ended ? TPCK_NOTED_END : 0));
 			if (of->lost)
-				add_name(again, at->name);
+				add_name(again, of->forked ? "those of a forked child" : at->name);
 			else if (!of->ended && atomic_load(&at->doing) == TPCK_DOING_PROGRAM)
 				add_name(services, at->name);
 		}
@@ -244,7 +273,7 @@ void tpck_programs_abandon(void)
 
 const char *tpck_programs_difference(void)
 {
-	uint32_t used = atomic_load(&tpck_programs_places);
+	uint32_t used = tpck_children_used();
 
 	for (uint32_t i = 0; forwarding && !difference[0] && i < used; i++)
 		if (atomic_load(&tpck_children[i].noted) & TPCK_NOTED_UNKNOWN && atomic_load(&tpck_children[i].pid) > 0)
@@ -340,14 +369,14 @@ static enum tpck_doing decide(int place, const char *path, char *const arguments
 	*of = learnt_of(at->thread, at->ordinal);
 	if (tpck_programs_is_worker(arguments))
 		return TPCK_DOING_WORKER;
-	if (!forwarding || compiles(path, arguments))
+	if (!tpck_programs_forwarding() || compiles(path, arguments))
 		return TPCK_DOING_PROGRAM;
 	if (!*of) {
 		if (stands == TPCK_FORWARD_SAME)
 			atomic_store(&at->noted, TPCK_NOTED_UNKNOWN);
 		return TPCK_DOING_WAITS;
 	}
-	if ((*of)->started->path != tpck_digest64(program, strlen(program), 0)) {
+	if ((*of)->forked || (*of)->started->path != tpck_digest64(program, strlen(program), 0)) {
 		atomic_store(&at->noted, TPCK_NOTED_UNKNOWN);
 		return TPCK_DOING_WAITS;
 	}
@@ -464,7 +493,7 @@ bool tpck_programs_execute(const char *path, char *const arguments[], char *cons
 		doing = decide(place, path, arguments, &of);
 		tpck_child_executes(place, path, doing, (const int[3]){0, 1, 2});
 		/* A child that shares this memory tells the log itself; that of a fork leaves it to its parent. */
-		if (!forwarding && tpck_child_shares())
+		if (!forwarding && (tpck_child_shares() || tpck_child_of_nested(place)))
 			tpck_child_note(place);
 		other = stood_in(place, doing, of, path, arguments, variables, instead);
 	}
@@ -483,14 +512,14 @@ void tpck_programs_failed(void)
 
 bool tpck_programs_followed(void)
 {
-	return tpck_programs_own() && (tpck_programs_recording() || forwarding);
+	return tpck_programs_own() && (tpck_programs_recording() || tpck_programs_forwarding());
 }
 
 static int place_for(void)
 {
 	struct tpck_thread *self = tpck_thread_self();
 
-	if (!self || self->ours || self->elsewhere || !tpck_programs_own() || !(tpck_programs_recording() || forwarding))
+	if (!self || self->ours || self->elsewhere || !tpck_programs_own() || !(tpck_programs_recording() || tpck_programs_forwarding()))
 		return -1;
 	tpck_starts_thread(self);
 	return tpck_child_take(self, -1);
@@ -544,7 +573,7 @@ bool tpck_programs_system(int *status, int *place)
 	}
 	if (!of && stands == TPCK_FORWARD_SAME)
 		atomic_store(&tpck_children[*place].noted, TPCK_NOTED_UNKNOWN);
-	while (forwarding)
+	while (tpck_programs_forwarding())
 		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 	return false;
 }
@@ -568,6 +597,13 @@ enum tpck_programs_wait tpck_starts_wait(int place, bool polls)
 		atomic_fetch_add(&at->polls, polls);
 		return polls ? TPCK_PROGRAMS_NOT_YET : TPCK_PROGRAMS_ASK;
 	}
+	/* A forked child comes to its end by itself. */
+	if (doing == TPCK_DOING_NOTHING && of && of->forked && polls) {
+		if (atomic_load(&at->polls) >= of->polls)
+			return TPCK_PROGRAMS_ENDS;
+		atomic_fetch_add(&at->polls, 1);
+		return TPCK_PROGRAMS_NOT_YET;
+	}
 	if (doing != TPCK_DOING_STANDIN || !of)
 		return TPCK_PROGRAMS_ASK;
 	if (polls && atomic_load(&at->polls) < of->polls) {
@@ -580,9 +616,9 @@ enum tpck_programs_wait tpck_starts_wait(int place, bool polls)
 
 void tpck_starts_finish_all(void)
 {
-	uint32_t used = atomic_load(&tpck_programs_places);
+	uint32_t used = tpck_children_used();
 
 	for (uint32_t i = 0; i < used; i++)
-		if (atomic_load(&tpck_children[i].doing) == TPCK_DOING_STANDIN)
+		if (tpck_child_own((int)i) && atomic_load(&tpck_children[i].doing) == TPCK_DOING_STANDIN)
 			atomic_store(&page->finish[i], 1);
 }

@@ -94,6 +94,11 @@ void tpck_thread_begin(uint32_t id)
 	tpck_thread_slot = slot_take(id, (pid_t)syscall(SYS_gettid));
 }
 
+void tpck_threads_forked(void)
+{
+	tpck_spin_unlock(&slots_lock);
+}
+
 void tpck_thread_end(void)
 {
 	struct tpck_thread *self = tpck_thread_slot;

@@ -101,6 +101,8 @@ struct tpck_thread *tpck_thread_peek(void);
 /* Called in a new thread, with the identity that its creator drew by tpck_thread_draw(). */
 void tpck_thread_begin(uint32_t id);
 void tpck_thread_end(void);
+/* In the child of a fork: the threads that held locks are not there. */
+void tpck_threads_forked(void);
 /* kind: what tells such threads from others in every run (where their code is), or 0. One more of another kind, as a server's
  * that only some runs need, does not change who the later ones are. */
 uint32_t tpck_thread_draw(uint32_t kind);
