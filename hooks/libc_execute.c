@@ -452,7 +452,7 @@ TPCK_EXPORT int system(const char *command)
 
 	if (!real)
 		real = (int (*)(const char *))tpck_real_dlsym(RTLD_NEXT, "system");
-	if (command && tpck_programs_system(&status, &place))
+	if (command && tpck_programs_system(command, &status, &place))
 		return status;
 	status = real(command);
 	saved = errno;

@@ -21,6 +21,7 @@
 #include "runtime/files/files.h"
 #include "runtime/follow/caches.h"
 #include "runtime/follow/follow.h"
+#include "runtime/programs/programs.h"
 #include "shim/driver.h"
 
 static bool is_random(const char *path)
@@ -42,8 +43,12 @@ static int open_file(int folder, const char *path, int flags, mode_t mode, const
 			tpck_engine_leave(self);
 		return -1;
 	}
-	if (!self)
-		return tpck_files_open(folder, path, flags, mode);
+	if (!self) {
+		fd = tpck_files_open(folder, path, flags, mode);
+		if (fd >= 0 && (flags & O_ACCMODE) != O_RDONLY)
+			tpck_programs_writes(fd);
+		return fd;
+	}
 	fd = tpck_follow_open(folder, path, flags, mode);
 	tpck_random_note(fd, is_random(path));
 	tpck_engine_leave(self);
@@ -279,6 +284,8 @@ static FILE *real_stream(const char *path, const char *mode, FILE *(*real)(const
 	TPCK_MAYBE_NULL(mode);
 	if (stream && mode && (flags_of(mode) & O_ACCMODE) != O_RDONLY)
 		tpck_files_opened(fileno(stream), flags_of(mode));
+	if (stream && mode && (flags_of(mode) & O_ACCMODE) != O_RDONLY)
+		tpck_programs_writes(fileno(stream));
 	return stream;
 }
 

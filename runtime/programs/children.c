@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -31,6 +32,7 @@ struct shared {
 	tpck_spin mail_lock;
 	_Atomic uint32_t mail;   /* bytes */
 	_Atomic bool mail_lost;  /* there was more */
+	char again[TPCK_PROGRAM_NAMES]; /* programs that had ended, and are started again nevertheless; guarded by `lock` */
 	unsigned char bytes[MAIL_BYTES];
 	struct tpck_child child[PLACES];
 };
@@ -45,7 +47,7 @@ static struct shared *shared;
 static struct tpck_log *journal;
 static _Atomic uint32_t early_said;
 static int32_t home;          /* this process */
-static uint32_t nest, nest_above; /* in the child of a fork: what its children's numbers are mixed with; and those of its parent's */
+static uint32_t nest;         /* in the child of a fork: what its children's numbers are mixed with */
 static int forked_place = -1; /* in the child of a fork: its place */
 static __thread int forking __attribute__((tls_model("initial-exec"))) = -1;
 static tpck_spin lock;        /* of what this process alone has */
@@ -84,6 +86,22 @@ uint32_t tpck_children_used(void)
 	return shared ? atomic_load(&shared->used) : 0;
 }
 
+void tpck_child_again(const char *name)
+{
+	size_t used;
+
+	if (!shared || !shared_lock(&shared->lock))
+		return;
+	used = strlen(shared->again);
+	snprintf(shared->again + used, sizeof shared->again - used, "%s%.40s", used ? ", " : "", name);
+	tpck_spin_unlock(&shared->lock);
+}
+
+const char *tpck_children_again(void)
+{
+	return shared ? shared->again : "";
+}
+
 bool tpck_child_own(int place)
 {
 	return tpck_children[place].parent == home;
@@ -92,11 +110,6 @@ bool tpck_child_own(int place)
 bool tpck_child_nested(void)
 {
 	return nest != 0;
-}
-
-bool tpck_child_of_nested(int place)
-{
-	return place == forked_place ? nest_above != 0 : nest != 0;
 }
 
 static uint32_t mixed(uint32_t one, uint32_t other)
@@ -158,6 +171,7 @@ int tpck_child_take(struct tpck_thread *self, int32_t pid)
 			tpck_children[found].parent = home;
 			tpck_children[found].thread = nest ? mixed(nest, self->id) : self->id;
 			tpck_children[found].ordinal = ordinal;
+			tpck_children[found].nested = nest != 0;
 			tpck_children[found].made_ns = now;
 			atomic_store(&tpck_children[found].pid, pid);
 			if ((uint32_t)found == tpck_children_used())
@@ -362,7 +376,7 @@ static void take_mail(void)
 static void note(struct tpck_child *at, uint16_t detail, uint32_t stream, const void *bytes, size_t count)
 {
 	struct tpck_record_program record = {
-		.thread = at->thread, .ordinal = at->ordinal, .flags = at->flags, .polls = atomic_load(&at->polls), .stream = stream, .path = at->path,
+		.thread = at->thread, .ordinal = at->ordinal, .flags = at->flags | (at->nested ? TPCK_PROGRAM_NESTED : 0), .arguments = at->arguments, .polls = atomic_load(&at->polls), .stream = stream, .path = at->path,
 		.made_ns = at->made_ns,
 	};
 
@@ -376,6 +390,60 @@ static void note(struct tpck_child *at, uint16_t detail, uint32_t stream, const 
 	}
 	take_mail();
 	append(detail, &record, bytes, count);
+}
+
+/* Programs of a forked child that have ended, by when they ran: what files were made or changed meanwhile may be theirs. The oldest goes first. */
+enum { PRODUCTS = 32 };
+#define TICK_NS 20000000u
+static struct product {
+	struct tpck_child of;
+	uint64_t from_ns, to_ns; /* as file systems tell the time */
+	bool taken;
+} *products;
+_Atomic uint32_t tpck_programs_products;
+/* Files that this child has opened to write: they are no program's. */
+enum { OWN_FILES = 256 };
+static uint64_t own_files[OWN_FILES] TPCK_LARGE;
+
+static void may_have_made(const struct tpck_child *at)
+{
+	uint64_t now = tpck_clock_realtime_ns(), ran = tpck_clock_monotonic_ns() - at->made_ns;
+	struct product *to;
+
+	if (!products)
+		products = calloc(PRODUCTS, sizeof *products);
+	if (!products)
+		return;
+	to = &products[atomic_fetch_add(&tpck_programs_products, 1) % PRODUCTS];
+	*to = (struct product){.of = *at, .from_ns = now - ran - TICK_NS, .to_ns = now};
+}
+
+void tpck_programs_writes_slow(int fd)
+{
+	uint64_t file = file_at(fd, "", AT_EMPTY_PATH);
+
+	if (file)
+		own_files[file % OWN_FILES] = file;
+}
+
+void tpck_programs_takes_slow(int folder, const char *path)
+{
+	struct stat found;
+	int saved = errno;
+	uint64_t changed;
+
+	if (!syscall(SYS_newfstatat, folder, path, &found, AT_SYMLINK_NOFOLLOW) && S_ISREG(found.st_mode) &&
+	    own_files[told_from_others(&found) % OWN_FILES] != told_from_others(&found)) {
+		changed = (uint64_t)found.st_mtim.tv_sec * 1000000000u + (uint64_t)found.st_mtim.tv_nsec;
+		for (unsigned i = 0; i < PRODUCTS; i++)
+			if (products[i].to_ns && changed >= products[i].from_ns && changed <= products[i].to_ns && !products[i].taken) {
+				products[i].taken = true;
+				note(&products[i].of, TPCK_PROGRAM_LOST, 0, NULL, 0);
+				if (forked_place >= 0)
+					tpck_children[forked_place].lost = true;
+			}
+	}
+	errno = saved;
 }
 
 static void note_start(struct tpck_child *at)
@@ -419,7 +487,7 @@ static void note_file(struct tpck_child *at, uint32_t stream)
 static void note_end(struct tpck_child *at, int status)
 {
 	if (atomic_load(&at->doing) == TPCK_DOING_NOTHING && !(atomic_fetch_or(&at->noted, TPCK_NOTED_END) & TPCK_NOTED_END)) {
-		at->flags = atomic_load(&shared->mail_lost) ? TPCK_PROGRAM_UNSURE : 0;
+		at->flags = at->lost || atomic_load(&shared->mail_lost) ? TPCK_PROGRAM_UNSURE : 0;
 		note(at, TPCK_PROGRAM_FORKED, 0, &status, sizeof status);
 		return;
 	}
@@ -430,6 +498,8 @@ static void note_end(struct tpck_child *at, int status)
 	}
 	if (atomic_load(&at->noted) & TPCK_NOTED_START && !(atomic_fetch_or(&at->noted, TPCK_NOTED_END) & TPCK_NOTED_END))
 		note(at, TPCK_PROGRAM_ENDED, 0, &status, sizeof status);
+	if (nest)
+		may_have_made(at);
 }
 
 void tpck_child_note(int place)
@@ -582,7 +652,6 @@ bool tpck_programs_forked_child(void)
 	if (forked_place < 0 || !self)
 		return false;
 	home = (int32_t)syscall(SYS_getpid);
-	nest_above = nest;
 	nest = mixed(tpck_children[forked_place].thread, tpck_children[forked_place].ordinal);
 	lock = 0;
 	self->programs = 0;

@@ -63,7 +63,7 @@ void tpck_programs_failed(void);
 bool tpck_programs_spawn(const char *path, char *const arguments[], char *const variables[], const int fds[3], struct tpck_programs_instead *instead, int *place);
 void tpck_programs_spawned(int place, pid_t child, bool own);
 /* Around system(): true, if it has been done by the first run, with *status. */
-bool tpck_programs_system(int *status, int *place);
+bool tpck_programs_system(const char *command, int *status, int *place);
 void tpck_programs_system_ended(int place, int status);
 
 /* Whether what this process starts is followed. */
@@ -80,6 +80,22 @@ static inline void tpck_programs_read(int fd, const void *bytes, ssize_t count)
 }
 /* Both ends of a pair of sockets: what is read from one the other has said. */
 void tpck_programs_paired(int one, int other);
+/* A name is about to go. In a forked child what a program has made that it started, and that is taken away, is not there for a second time: such a
+ * program has to be started again. */
+extern _Atomic uint32_t tpck_programs_products __attribute__((visibility("hidden"))); /* programs that may have made something, in such a child */
+void tpck_programs_takes_slow(int folder, const char *path);
+void tpck_programs_writes_slow(int fd);
+static inline void tpck_programs_takes(int folder, const char *path)
+{
+	if (__builtin_expect(atomic_load_explicit(&tpck_programs_products, memory_order_relaxed) != 0, 0))
+		tpck_programs_takes_slow(folder, path);
+}
+/* A file was opened to be written: it is this process's own. */
+static inline void tpck_programs_writes(int fd)
+{
+	if (__builtin_expect(atomic_load_explicit(&tpck_programs_products, memory_order_relaxed) != 0, 0))
+		tpck_programs_writes_slow(fd);
+}
 enum tpck_programs_wait {
 	TPCK_PROGRAMS_ASK,     /* the kernel is asked, as the caller says */
 	TPCK_PROGRAMS_NOT_YET, /* it has not ended yet */

@@ -8,7 +8,7 @@
 #include "runtime/replay/forward.h"
 #include "runtime/wire/standin.h"
 
-enum { TPCK_PROGRAM_NAME = 40, TPCK_PROGRAM_PATH = 256 };
+enum { TPCK_PROGRAM_NAME = 40, TPCK_PROGRAM_PATH = 256, TPCK_PROGRAM_NAMES = 160 };
 
 /* Payload of TPCK_RECORD_PROGRAM. The program is the ordinal-th that the thread made a child for. */
 enum {
@@ -23,9 +23,11 @@ struct tpck_record_program {
 	uint32_t stream;   /* of what it said to a pipe, or wrote to a file: 1 or 2; the bytes follow */
 	uint64_t path;     /* digest of what was executed; its name follows, without folders, NUL-terminated */
 	uint64_t made_ns;  /* when the child was made, by tpck_clock_monotonic_ns() */
+	uint64_t arguments; /* digest of what it was given, of a program */
 };
 enum {
 	TPCK_PROGRAM_TALKS = 1,  /* its standard input is a pipe or a socket of its own */
+	TPCK_PROGRAM_NESTED = 4, /* a forked child started it */
 	TPCK_PROGRAM_UNSURE = 2, /* of a forked child: not all that it started is in the log */
 };
 
@@ -47,7 +49,8 @@ struct tpck_child {
 	int32_t parent;              /* who made it: this process, or a forked child */
 	_Atomic uint32_t doing;
 	uint32_t thread, ordinal, flags;
-	uint64_t path, made_ns;
+	uint64_t path, arguments, made_ns;
+	bool nested;                 /* a forked child made it */
 	uint64_t pipes[3];           /* its standard output and error, where they are pipes or sockets; [0] is not used */
 	struct tpck_child_file {
 		uint64_t file;       /* it, told from others; 0: none */
@@ -66,13 +69,14 @@ struct tpck_child {
 extern struct tpck_child *tpck_children;
 /* How many there are, some of them others'. */
 uint32_t tpck_children_used(void);
+/* A program that had ended is started again, by this process or a forked child; their names. */
+void tpck_child_again(const char *name);
+const char *tpck_children_again(void);
 /* Whether it is this process's child. */
 bool tpck_child_own(int place);
 /* Whether this process is a forked child whose own children are followed. What it starts goes by a name of its own, and to the log by the process that
  * has the log. */
 bool tpck_child_nested(void);
-/* Whether this process, which is about to execute, was made by such a one. */
-bool tpck_child_of_nested(int place);
 /* Another child of the thread; -1: no place. */
 int tpck_child_take(struct tpck_thread *self, int32_t pid);
 void tpck_child_free(int place);

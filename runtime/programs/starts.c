@@ -31,6 +31,7 @@ struct learnt {
 	int32_t status;
 	uint32_t polls;
 	bool ended, lost, forked;
+	bool taken; /* by a child of another number than in the first run */
 	struct said {
 		const struct tpck_record_program *record;
 		uint32_t bytes;
@@ -41,7 +42,7 @@ struct learnt {
 
 /* What has run for so long will go on running. */
 #define SERVICE_NS 30000000000ull
-enum { BUCKETS = 1024, NAMES = 160 };
+enum { BUCKETS = 1024, NAMES = TPCK_PROGRAM_NAMES };
 static struct learnt *learnt[BUCKETS] TPCK_LARGE;
 static char behind[NAMES];
 static unsigned behind_count;
@@ -224,7 +225,7 @@ bool tpck_starts_forked(int place)
 void tpck_programs_live(uint64_t step)
 {
 	uint32_t used = tpck_children_used();
-	char names[NAMES] = "", again[NAMES] = "", services[NAMES] = "";
+	char names[NAMES] = "", services[NAMES] = "", ahead[NAMES] = "";
 	unsigned count = 0;
 
 	for (uint32_t i = 0; forwarding && i < used; i++) {
@@ -235,10 +236,10 @@ void tpck_programs_live(uint64_t step)
 			atomic_store(&at->noted, 0);
 		if (of) {
 			atomic_store(&at->noted, TPCK_NOTED_START | (of->ended ? TPCK_NOTED_END : 0));
-			if (of->lost)
-				add_name(again, of->forked ? "those of a forked child" : at->name);
-			else if (!of->ended && atomic_load(&at->doing) == TPCK_DOING_PROGRAM)
+			if (!of->lost && !of->ended && atomic_load(&at->doing) == TPCK_DOING_PROGRAM)
 				add_name(services, at->name);
+		} else if (atomic_load(&at->pid) > 0 && at->nested && atomic_load(&at->doing) == TPCK_DOING_PROGRAM) {
+			add_name(ahead, at->name);
 		}
 		if (atomic_load(&at->pid) && atomic_load(&at->doing) == TPCK_DOING_WAITS) {
 			atomic_store(&at->doing, TPCK_DOING_PROGRAM);
@@ -247,9 +248,11 @@ void tpck_programs_live(uint64_t step)
 				add_name(names, at->name);
 		}
 	}
-	if (again[0])
+	if (*tpck_children_again())
 		tpck_log_warn("what some programs said or wrote the first time is not known, and they were started again on the way to step %llu: %s",
-			      (unsigned long long)step, again);
+			      (unsigned long long)step, tpck_children_again());
+	if (ahead[0])
+		tpck_log_info("forked children were ahead of step %llu, with what they started: %s", (unsigned long long)step, ahead);
 	if (services[0])
 		tpck_log_info("programs that had run for long, or are spoken with, were started again on the way to step %llu: %s", (unsigned long long)step,
 			      services);
@@ -360,18 +363,60 @@ static bool is_service(const struct learnt *of)
 	return of->started->flags & TPCK_PROGRAM_TALKS || then < of->started->made_ns || then - of->started->made_ns > SERVICE_NS;
 }
 
+static uint64_t digest_of(char *const arguments[])
+{
+	uint64_t digest = 0;
+
+	for (size_t i = 0; arguments && arguments[i]; i++)
+		digest = tpck_digest64(arguments[i], strlen(arguments[i]) + 1, digest);
+	return digest;
+}
+
+static bool is_program(const struct learnt *of, uint64_t path)
+{
+	return of && !of->forked && of->started->path == path;
+}
+
+/* What the log has of the program at the place. Forked children that share work, as a pool's, may have it otherwise than in the first run: which
+ * program is which follows from what it is given. */
+static const struct learnt *record_for(int place, uint64_t path)
+{
+	struct tpck_child *at = &tpck_children[place];
+	struct learnt *own = learnt_of(at->thread, at->ordinal), *other = NULL;
+
+	if (!at->nested || (is_program(own, path) && own->started->arguments == at->arguments && !own->taken))
+		return own;
+	for (size_t b = 0; b < BUCKETS; b++)
+		for (struct learnt *of = learnt[b]; of; of = of->next)
+			if (is_program(of, path) && of->started->flags & TPCK_PROGRAM_NESTED && of->started->arguments == at->arguments && !of->taken &&
+			    (!other || of->started->made_ns < other->started->made_ns))
+				other = of;
+	if (!other)
+		/* Of a child that had ended all is known, in its order; of another one this may be another program of the same name. */
+		return stands == TPCK_FORWARD_SAME ? own : NULL;
+	other->taken = true;
+	at->thread = other->started->thread;
+	at->ordinal = other->started->ordinal;
+	return other;
+}
+
 static enum tpck_doing decide(int place, const char *path, char *const arguments[], const struct learnt **of)
 {
 	struct tpck_child *at = &tpck_children[place];
 	char buffer[TPCK_PROGRAM_PATH];
 	const char *program = tpck_child_program(path, buffer, sizeof buffer);
 
-	*of = learnt_of(at->thread, at->ordinal);
+	*of = NULL;
+	at->arguments = digest_of(arguments);
 	if (tpck_programs_is_worker(arguments))
 		return TPCK_DOING_WORKER;
 	if (!tpck_programs_forwarding() || compiles(path, arguments))
 		return TPCK_DOING_PROGRAM;
+	*of = record_for(place, tpck_digest64(program, strlen(program), 0));
 	if (!*of) {
+		/* A forked child that goes on may be ahead, and its parent may wait for what it does. */
+		if (at->nested && stands != TPCK_FORWARD_SAME)
+			return TPCK_DOING_PROGRAM;
 		if (stands == TPCK_FORWARD_SAME)
 			atomic_store(&at->noted, TPCK_NOTED_UNKNOWN);
 		return TPCK_DOING_WAITS;
@@ -380,8 +425,10 @@ static enum tpck_doing decide(int place, const char *path, char *const arguments
 		atomic_store(&at->noted, TPCK_NOTED_UNKNOWN);
 		return TPCK_DOING_WAITS;
 	}
-	if ((*of)->lost)
+	if ((*of)->lost) {
+		tpck_child_again((*of)->name);
 		return TPCK_DOING_PROGRAM;
+	}
 	if ((*of)->ended)
 		return TPCK_DOING_STANDIN;
 	return is_service(*of) || names_scratch(arguments) ? TPCK_DOING_PROGRAM : TPCK_DOING_WAITS;
@@ -493,7 +540,7 @@ bool tpck_programs_execute(const char *path, char *const arguments[], char *cons
 		doing = decide(place, path, arguments, &of);
 		tpck_child_executes(place, path, doing, (const int[3]){0, 1, 2});
 		/* A child that shares this memory tells the log itself; that of a fork leaves it to its parent. */
-		if (!forwarding && (tpck_child_shares() || tpck_child_of_nested(place)))
+		if (!forwarding && (tpck_child_shares() || tpck_children[place].nested))
 			tpck_child_note(place);
 		other = stood_in(place, doing, of, path, arguments, variables, instead);
 	}
@@ -552,7 +599,7 @@ void tpck_programs_spawned(int place, pid_t child, bool own)
 	errno = saved;
 }
 
-bool tpck_programs_system(int *status, int *place)
+bool tpck_programs_system(const char *command, int *status, int *place)
 {
 	struct timespec pause = {0, 1000000};
 	const struct learnt *of;
@@ -561,9 +608,14 @@ bool tpck_programs_system(int *status, int *place)
 	if (*place < 0)
 		return false;
 	tpck_child_executes(*place, "/bin/sh", TPCK_DOING_PROGRAM, NULL);
-	of = learnt_of(tpck_children[*place].thread, tpck_children[*place].ordinal);
+	tpck_children[*place].arguments = tpck_readable_path(command) ? tpck_digest64(command, strlen(command), 1) : 0;
+	of = forwarding ? record_for(*place, tpck_children[*place].path) : NULL;
 	if (!forwarding) {
 		tpck_child_note(*place);
+		return false;
+	}
+	if (of && of->ended && of->lost) {
+		tpck_child_again(of->name);
 		return false;
 	}
 	if (of && of->ended) {
@@ -571,6 +623,8 @@ bool tpck_programs_system(int *status, int *place)
 		tpck_child_ended(*place, of->status);
 		return true;
 	}
+	if (!of && tpck_children[*place].nested && stands != TPCK_FORWARD_SAME)
+		return false;
 	if (!of && stands == TPCK_FORWARD_SAME)
 		atomic_store(&tpck_children[*place].noted, TPCK_NOTED_UNKNOWN);
 	while (tpck_programs_forwarding())

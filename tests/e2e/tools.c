@@ -263,6 +263,80 @@ static long by_server(const char *way, int number)
 	return 0;
 }
 
+/* A child that stays, has a program make a file, reads that, and takes it away: without the program there is none the second time. */
+static long by_product(const char *way, int number)
+{
+	static int ask[2], answer[2];
+	static pid_t server;
+	char line[200], name[40], words[100];
+	int asked, fd;
+	ssize_t got;
+
+	(void)way;
+	if (!server) {
+		if (pipe2(ask, O_CLOEXEC) || pipe2(answer, O_CLOEXEC))
+			return -1;
+		server = fork();
+		while (server == 0) {
+			if (read(ask[0], &asked, sizeof asked) != sizeof asked)
+				_exit(0);
+			snprintf(name, sizeof name, "product.%d", asked);
+			snprintf(line, sizeof line, "echo product %d >> calls; echo made $((%d * %d)) > %s", asked, asked, asked, name);
+			if (system(line))
+				_exit(1);
+			fd = open(name, O_RDONLY | O_CLOEXEC);
+			got = fd < 0 ? snprintf(words, sizeof words, "none\n") : read(fd, words, sizeof words);
+			close(fd);
+			unlink(name);
+			if (write(answer[1], words, (size_t)got) < 0)
+				_exit(1);
+		}
+		close(ask[0]);
+	}
+	if (write(ask[1], &number, sizeof number) != sizeof number)
+		return -1;
+	got = read(answer[0], said, 100);
+	heard = got > 0 ? (size_t)got : 0;
+	return 0;
+}
+
+/* Several that share what is asked: who does which is chance. */
+static long by_pool(const char *way, int number)
+{
+	enum { SERVERS = 3 };
+	static int ask[2], answer[2];
+	static pid_t servers[SERVERS];
+	char line[200], words[SERVERS][20] = {{0}};
+	int asked;
+	FILE *shell;
+
+	(void)way;
+	for (int i = 0; i < SERVERS && !servers[i]; i++) {
+		if (i == 0 && (pipe2(ask, O_CLOEXEC) || pipe2(answer, O_CLOEXEC)))
+			return -1;
+		servers[i] = fork();
+		while (servers[i] == 0) {
+			if (read(ask[0], &asked, sizeof asked) != sizeof asked)
+				_exit(0);
+			usleep((useconds_t)(getpid() * 7 + asked * 5) % 11 * 1000);
+			snprintf(line, sizeof line, "echo pool %d >> calls; printf '%%9s' $((%d * %d))", asked, asked, asked);
+			shell = popen(line, "r");
+			snprintf(words[0], 20, "%8d: ", asked);
+			if (!shell || !fgets(words[0] + 10, 10, shell) || pclose(shell) || write(answer[1], words[0], 19) < 0)
+				_exit(1);
+		}
+	}
+	for (asked = number * SERVERS; asked < number * SERVERS + SERVERS; asked++)
+		if (write(ask[1], &asked, sizeof asked) != sizeof asked)
+			return -1;
+	for (int i = 0; i < SERVERS; i++)
+		if (read(answer[0], words[i], 19) != 19)
+			return -1;
+	qsort(words, SERVERS, sizeof *words, (int (*)(const void *, const void *))strcmp);
+	heard = (size_t)snprintf(said, SAID, "%s%s%s", words[0], words[1], words[2]);
+	return 0;
+}
+
 /* A program that nobody waits for: its parent has gone. */
 static long by_daemon(const char *way, int number)
 {
@@ -303,7 +377,7 @@ static const struct way {
 	long (*go)(const char *way, int number);
 } ways[] = {
 	{"popen", by_popen}, {"stream", by_reading}, {"readv", by_reading}, {"recv", by_reading}, {"recvmsg", by_reading}, {"descriptor", by_descriptor}, {"spawn", by_spawn},
-	{"worker", by_worker}, {"server", by_server}, {"daemon", by_daemon}, {"opening", by_opening},
+	{"worker", by_worker}, {"server", by_server}, {"pool", by_pool}, {"product", by_product}, {"daemon", by_daemon}, {"opening", by_opening},
 };
 
 static void copied(int kind)
