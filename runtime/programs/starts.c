@@ -651,10 +651,10 @@ enum tpck_programs_wait tpck_starts_wait(int place, bool polls)
 		atomic_fetch_add(&at->polls, polls);
 		return polls ? TPCK_PROGRAMS_NOT_YET : TPCK_PROGRAMS_ASK;
 	}
-	/* A forked child comes to its end by itself. */
+	/* A forked child may wait for its parent to tell it to end, who asks once more than in the first run, as that depends on time: nobody is made to wait. */
 	if (doing == TPCK_DOING_NOTHING && of && of->forked && polls) {
 		if (atomic_load(&at->polls) >= of->polls)
-			return TPCK_PROGRAMS_ENDS;
+			return TPCK_PROGRAMS_ASK;
 		atomic_fetch_add(&at->polls, 1);
 		return TPCK_PROGRAMS_NOT_YET;
 	}
