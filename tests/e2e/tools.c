@@ -246,6 +246,8 @@ static long by_server(const char *way, int number)
 		if (pipe2(ask, O_CLOEXEC) || pipe2(answer, O_CLOEXEC))
 			return -1;
 		server = fork();
+		if (server == 0)
+			close(ask[1]);
 		while (server == 0) {
 			if (read(ask[0], &asked, sizeof asked) != sizeof asked)
 				_exit(0);
@@ -277,6 +279,8 @@ static long by_product(const char *way, int number)
 		if (pipe2(ask, O_CLOEXEC) || pipe2(answer, O_CLOEXEC))
 			return -1;
 		server = fork();
+		if (server == 0)
+			close(ask[1]);
 		while (server == 0) {
 			if (read(ask[0], &asked, sizeof asked) != sizeof asked)
 				_exit(0);
@@ -339,6 +343,8 @@ static long by_pool(const char *way, int number)
 		if (i == 0 && (pipe2(ask, O_CLOEXEC) || pipe2(answer, O_CLOEXEC)))
 			return -1;
 		servers[i] = fork();
+		if (servers[i] == 0)
+			close(ask[1]);
 		while (servers[i] == 0) {
 			if (read(ask[0], &asked, sizeof asked) != sizeof asked)
 				_exit(0);
