@@ -154,14 +154,14 @@ static clock_t ticks_of(int64_t microseconds)
 TPCK_EXPORT clock_t times(struct tms *found)
 {
 	bool forward = tpck_engine_forward();
+	int saved = errno;
 	struct {
 		struct tms use;
 		clock_t ticks;
 	} now, real;
 
 	now.ticks = syscall(SYS_times, &now.use);
-	if (now.ticks == -1)
-		errno = 0; /* it is a time like another */
+	errno = saved; /* what looks like an error is a time like another */
 	if (tpck_engine_clocks()) {
 		real = now;
 		now.ticks += atomic_load(&more_ticks);
