@@ -36,7 +36,7 @@ ok "where nothing is known one failure in a day is, and one checkpoint in four s
 ok "show has what it comes from" i "i['setting'] == 'auto' and i['failures'] == 0 and i['prior_sec'] == 86400 and 86400 <= i['mean_sec'] < 86500 and i['cost_sec'] > 0"
 ok "and the result" i "abs(i['interval_sec'] - max(young, 10 * i['cost_sec'], 1)) < 1e-6 and i['formula_sec'] == i['interval_sec'] > 5"
 "$command" show >"$D/shown"
-ok "in words" grep -q "sqrt(2 x 0\.[0-9]* s x 24\.[0-9] h) by Young and Daly: .*what memory kept was lost 0 times in" "$D/shown"
+ok "in words" grep -q "sqrt(2 x [0-9.]* s x 24\.[0-9] h) by Young and Daly: .*what memory kept was lost 0 times in" "$D/shown"
 kill -KILL $running
 wait $running 2>/dev/null
 until_true logged "was killed"
