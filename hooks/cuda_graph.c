@@ -78,7 +78,7 @@ static void mix(struct graph *graph, uint64_t work)
 }
 
 /* Adds what a part does to a graph. Called with the lock held. */
-static void take(struct graph *graph, uint64_t work, uint32_t nodes, const struct tpck_communicator_calls *calls)
+static void take(struct graph *graph, uint64_t work, uint32_t nodes, struct tpck_communicator_calls *calls)
 {
 	mix(graph, work);
 	graph->nodes += nodes;

@@ -66,15 +66,6 @@ int tpck_communicator_calls_add(struct tpck_communicator_calls **calls, const st
 	return 0;
 }
 
-int tpck_communicator_calls_append(struct tpck_communicator_calls **calls, const struct tpck_communicator_calls *more)
-{
-	int result = 0;
-
-	for (uint32_t i = 0; more && i < more->count && !result; i++)
-		result = tpck_communicator_calls_add(calls, &more->call[i]);
-	return result;
-}
-
 struct tpck_communicator_calls *tpck_communicator_calls_hold(struct tpck_communicator_calls *calls)
 {
 	if (calls)
@@ -86,6 +77,18 @@ void tpck_communicator_calls_drop(struct tpck_communicator_calls *calls)
 {
 	if (calls && atomic_fetch_sub(&calls->references, 1) == 1)
 		free(calls);
+}
+
+int tpck_communicator_calls_append(struct tpck_communicator_calls **calls, struct tpck_communicator_calls *more)
+{
+	int result = 0;
+
+	/* So it does not change, and does not go, even if it is the list itself. */
+	tpck_communicator_calls_hold(more);
+	for (uint32_t i = 0; more && i < more->count && !result; i++)
+		result = tpck_communicator_calls_add(calls, &more->call[i]);
+	tpck_communicator_calls_drop(more);
+	return result;
 }
 
 void tpck_communicator_calls_count(const struct tpck_communicator_calls *calls)

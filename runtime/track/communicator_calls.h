@@ -26,7 +26,7 @@ enum { TPCK_CALLS_MAX = 65536 };
  * TPCK_CALLS_MAX; then it stays as it is. */
 int tpck_communicator_calls_add(struct tpck_communicator_calls **calls, const struct tpck_communicator_call *call);
 /* Adds all of another list, which may be NULL; the same errors, and what has been added so far stays. */
-int tpck_communicator_calls_append(struct tpck_communicator_calls **calls, const struct tpck_communicator_calls *more);
+int tpck_communicator_calls_append(struct tpck_communicator_calls **calls, struct tpck_communicator_calls *more);
 /* One reference more, or less; NULL is none. */
 struct tpck_communicator_calls *tpck_communicator_calls_hold(struct tpck_communicator_calls *calls);
 void tpck_communicator_calls_drop(struct tpck_communicator_calls *calls);

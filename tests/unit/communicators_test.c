@@ -22,7 +22,7 @@ static void listed(void)
 {
 	struct tpck_communicator_call call = {.handle = &handles[2], .kind = TPCK_ALL_REDUCE, .shown = true, .what = 7, .elements = 40};
 	struct tpck_communicator *a = tpck_communicator_find(&handles[2]), *b = tpck_communicator_find(&handles[3]);
-	struct tpck_communicator_calls *calls = NULL, *early;
+	struct tpck_communicator_calls *calls = NULL, *early, *whole = NULL;
 	uint64_t collectives = a->collectives;
 	int rc = 0;
 
@@ -39,6 +39,13 @@ static void listed(void)
 	is_true(a->collectives == collectives + 3 && a->order == b->order);
 	tpck_communicator_calls_count(calls);
 	is_true(a->collectives == collectives + 7);
+	/* A graph that has both as parts; one that has itself. */
+	is_true(tpck_communicator_calls_append(&whole, early) == 0 && tpck_communicator_calls_append(&whole, calls) == 0 &&
+		tpck_communicator_calls_append(&whole, NULL) == 0 && tpck_communicator_calls_append(&whole, whole) == 0);
+	tpck_communicator_calls_count(whole);
+	is_true(a->collectives == collectives + 21);
+	collectives += 14;
+	tpck_communicator_calls_drop(whole);
 	tpck_communicator_calls_drop(early);
 	for (rc = 0; !rc;)
 		rc = tpck_communicator_calls_add(&calls, &call);
