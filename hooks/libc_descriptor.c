@@ -14,7 +14,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "hooks/hooks.h"
 #include "hooks/libc.h"
 #include "runtime/base/layout.h"
 #include "runtime/files/files.h"
@@ -30,13 +29,8 @@ TPCK_EXPORT int close(int fd)
 TPCK_EXPORT int fclose(FILE *stream)
 {
 	static int (*real)(FILE *);
-	uint64_t closing;
+	uint64_t closing = tpck_files_closing(fileno(stream));
 	int result, error;
-
-	/* libc's waits for the program, too. */
-	if (tpck_hooks_popened(stream))
-		return pclose(stream);
-	closing = tpck_files_closing(fileno(stream));
 
 	if (!real)
 		real = REAL(fclose);

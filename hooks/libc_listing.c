@@ -117,12 +117,29 @@ TPCK_EXPORT void rewinddir(DIR *folder)
 	tpck_files_listing_opened(folder);
 }
 
-/* ---- lists that the C library makes inside, where no symbol of ours is asked: made here where somebody wants to know, by the hooks above ---- */
+/* ---- lists that the C library makes inside, where no symbol of ours is asked: made here while something is pending ---- */
 
-/* Something is pending, or there is a record, which has what folders held. */
-static bool made_here(void)
+static DIR *open_seen(const char *path)
 {
-	return tpck_files_owes() || tpck_engine_clocks();
+	DIR *folder = REAL(opendir)(path);
+
+	if (folder)
+		tpck_files_listing_opened(folder);
+	else
+		tpck_files_through(AT_FDCWD, path, TPCK_THROUGH_ALL);
+	return folder;
+}
+
+static struct dirent *read_seen(DIR *folder)
+{
+	static struct dirent *(*real)(DIR *);
+	struct dirent *entry;
+
+	if (!real)
+		real = REAL(readdir);
+	while ((entry = real(folder)) && tpck_files_stream_hides(folder, entry->d_name))
+		;
+	return entry || errno ? entry : tpck_files_stream_more(folder);
 }
 
 static void close_seen(DIR *folder)
@@ -156,7 +173,7 @@ static int scan(const char *path, struct dirent ***names, int (*filter)(const st
 		int (*compare)(const struct dirent **, const struct dirent **))
 {
 	struct dirent *entry, **found = NULL;
-	DIR *folder = opendir(path);
+	DIR *folder = open_seen(path);
 	size_t count = 0, room = 0;
 	int saved = errno;
 	bool good = true;
@@ -165,7 +182,7 @@ static int scan(const char *path, struct dirent ***names, int (*filter)(const st
 		return -1;
 	while (good) {
 		errno = 0;
-		entry = readdir(folder);
+		entry = read_seen(folder);
 		if (!entry)
 			break;
 		if (!filter || filter(entry))
@@ -191,7 +208,7 @@ static int scan(const char *path, struct dirent ***names, int (*filter)(const st
 TPCK_EXPORT int scandir(const char *restrict path, struct dirent ***restrict names, int (*filter)(const struct dirent *),
 			int (*compare)(const struct dirent **, const struct dirent **))
 {
-	if (!made_here() || !tpck_readable_path(path))
+	if (!tpck_files_owes() || !tpck_readable_path(path))
 		return REAL(scandir)(path, names, filter, compare);
 	return scan(path, names, filter, compare);
 }
@@ -201,7 +218,7 @@ TPCK_EXPORT int scandir64(const char *restrict path, struct dirent64 ***restrict
 			  int (*filter)(const struct dirent64 *),
 			  int (*compare)(const struct dirent64 **, const struct dirent64 **))
 {
-	if (!made_here() || !tpck_readable_path(path))
+	if (!tpck_files_owes() || !tpck_readable_path(path))
 		return REAL(scandir64)(path, names, filter, compare);
 	return scan(path, (struct dirent ***)names, (int (*)(const struct dirent *))filter,
 		    (int (*)(const struct dirent **, const struct dirent **))compare);
@@ -209,13 +226,13 @@ TPCK_EXPORT int scandir64(const char *restrict path, struct dirent64 ***restrict
 
 static void *glob_open(const char *path)
 {
-	return opendir(path);
+	return open_seen(path);
 }
 
 static struct dirent *glob_read(void *folder)
 {
 	errno = 0;
-	return readdir(folder);
+	return read_seen(folder);
 }
 
 static void glob_close(void *folder)
@@ -225,12 +242,12 @@ static void glob_close(void *folder)
 
 static int glob_stat(const char *restrict path, struct stat *restrict found)
 {
-	return stat(path, found);
+	return tpck_files_stat(AT_FDCWD, path, found, 0);
 }
 
 static int glob_lstat(const char *restrict path, struct stat *restrict found)
 {
-	return lstat(path, found);
+	return tpck_files_stat(AT_FDCWD, path, found, AT_SYMLINK_NOFOLLOW);
 }
 
 /* libc's asks these functions then; what the program has there in its structure is as it was behind it. */
@@ -257,14 +274,14 @@ static int glob_seen(int (*real)(const char *, int, int (*)(const char *, int), 
 
 TPCK_EXPORT int glob(const char *restrict pattern, int flags, int (*failed)(const char *, int), glob_t *restrict found)
 {
-	if (flags & GLOB_ALTDIRFUNC || !made_here())
+	if (flags & GLOB_ALTDIRFUNC || !tpck_files_owes())
 		return REAL(glob)(pattern, flags, failed, found);
 	return glob_seen(REAL(glob), pattern, flags, failed, found);
 }
 
 TPCK_EXPORT int glob64(const char *restrict pattern, int flags, int (*failed)(const char *, int), glob64_t *restrict found)
 {
-	if (flags & GLOB_ALTDIRFUNC || !made_here())
+	if (flags & GLOB_ALTDIRFUNC || !tpck_files_owes())
 		return REAL(glob64)(pattern, flags, failed, found);
 	return glob_seen((int (*)(const char *, int, int (*)(const char *, int), glob_t *))REAL(glob64), pattern, flags, failed,
 			 (glob_t *)found);

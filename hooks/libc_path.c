@@ -22,7 +22,6 @@
 #include "runtime/files/files.h"
 #include "runtime/follow/caches.h"
 #include "runtime/follow/follow.h"
-#include "runtime/programs/programs.h"
 #include "shim/driver.h"
 
 /* The shape of every hook here: the call as ours sees it, or the system's own. */
@@ -48,7 +47,6 @@ TPCK_EXPORT int rename(const char *from, const char *to)
 	TPCK_UNREADABLE(from, (int)syscall(SYS_rename, from, to));
 	TPCK_UNREADABLE(to, (int)syscall(SYS_rename, from, to));
 	REFUSE(AT_FDCWD, from, 0);
-	tpck_programs_takes(AT_FDCWD, from);
 	PATH(tpck_follow_rename(AT_FDCWD, from, AT_FDCWD, to), tpck_files_rename(AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
@@ -57,21 +55,18 @@ TPCK_EXPORT int renameat(int from_folder, const char *from, int to_folder, const
 	TPCK_UNREADABLE(from, (int)syscall(SYS_renameat, from_folder, from, to_folder, to));
 	TPCK_UNREADABLE(to, (int)syscall(SYS_renameat, from_folder, from, to_folder, to));
 	REFUSE(from_folder, from, 0);
-	tpck_programs_takes(from_folder, from);
 	PATH(tpck_follow_rename(from_folder, from, to_folder, to), tpck_files_rename(from_folder, from, to_folder, to, 0));
 }
 
 TPCK_EXPORT int unlink(const char *path)
 {
 	TPCK_UNREADABLE(path, (int)syscall(SYS_unlink, path));
-	tpck_programs_takes(AT_FDCWD, path);
 	PATH(tpck_follow_unlink(AT_FDCWD, path, 0), tpck_files_unlink(AT_FDCWD, path, 0));
 }
 
 TPCK_EXPORT int unlinkat(int folder, const char *path, int flags)
 {
 	TPCK_UNREADABLE(path, (int)syscall(SYS_unlinkat, folder, path, flags));
-	tpck_programs_takes(folder, path);
 	PATH(tpck_follow_unlink(folder, path, flags), tpck_files_unlink(folder, path, flags));
 }
 

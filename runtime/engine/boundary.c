@@ -16,7 +16,6 @@
 #include "runtime/infer/roles.h"
 #include "runtime/programs/programs.h"
 #include "runtime/replay/looks.h"
-#include "runtime/replay/readings.h"
 #include "runtime/track/communicators.h"
 
 #define GATE_LIMIT_NS 100000u
@@ -113,8 +112,6 @@ static void mark(struct tpck_log_position *cut, uint64_t now)
 			tpck_record_mark(&threads[i]);
 		if (tpck_looks_pending(&threads[i]))
 			tpck_looks_flush(&threads[i], engine->log);
-		if (tpck_readings_pending(&threads[i]))
-			tpck_readings_flush(&threads[i], engine->log);
 	}
 	if (engine->bounded)
 		mark_scalars();

@@ -121,7 +121,4 @@ bool tpck_follow_scratch(const char *path);
 /* True: a call that the overlay cannot answer was made on one of its paths. */
 const char *tpck_follow_difference(void);
 
-/* In the child of a fork that is to go on with what the program has of files: the threads that held locks are not there. */
-void tpck_follow_forked(void);
-
 #endif

@@ -8,8 +8,7 @@
  *
  * Started for real are: a fork that executes nothing; what is known to go on in the same program (Python's multiprocessing, loky,
  * compile workers); compilers at work in temporary folders or compilers' caches, whose files were hidden; a program that had not
- * ended and is spoken with through a pipe or socket as its standard input, or had run for half a minute (a service); and programs that are started
- * by these, but for a fork that executes nothing: what it starts is followed as what its parent starts.
+ * ended and is spoken with through a pipe or socket as its standard input, or had run for half a minute (a service); and programs started by such children.
  */
 #ifndef TPCK_RUNTIME_PROGRAMS_PROGRAMS_H
 #define TPCK_RUNTIME_PROGRAMS_PROGRAMS_H
@@ -44,8 +43,7 @@ const char *tpck_programs_difference(void);
 
 /* ---- forks ---- */
 void tpck_programs_forking(void);
-/* In the child. True: while running forward, one that had ended in the first run, as itself or as a program that it executes: what it did was done. */
-bool tpck_programs_forked_child(void);
+void tpck_programs_forked_child(void);
 
 /* ---- starting ---- */
 /* What is to be executed in place of a program; `plan` is where `arguments` point to. */
@@ -58,43 +56,22 @@ struct tpck_programs_instead {
  * tpck_programs_failed(). Makes system calls only. */
 bool tpck_programs_execute(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead);
 void tpck_programs_failed(void);
-/* What tpck_programs_execute() is for an exec, around posix_spawn(), in the parent. `fds`: which of the parent's descriptors will be the child's 0 to 2, -1 none;
- * NULL: that is not known. *place is for tpck_programs_spawned(), with the child's id, or 0: none came to be. `own`: its descriptors are to be looked at there. */
-bool tpck_programs_spawn(const char *path, char *const arguments[], char *const variables[], const int fds[3], struct tpck_programs_instead *instead, int *place);
+/* What tpck_programs_execute() is for an exec, around posix_spawn(), in the parent. *place is for tpck_programs_spawned(), with the child's id, or 0: none came to be. `own`: it may
+ * have other descriptors than its parent. */
+bool tpck_programs_spawn(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead, int *place);
 void tpck_programs_spawned(int place, pid_t child, bool own);
 /* Around system(): true, if it has been done by the first run, with *status. */
-bool tpck_programs_system(const char *command, int *status, int *place);
+bool tpck_programs_system(int *status, int *place);
 void tpck_programs_system_ended(int place, int status);
 
-/* Whether what this process starts is followed. */
-bool tpck_programs_followed(void);
-
 /* ---- what the parent sees of them ---- */
-extern _Atomic uint32_t tpck_programs_places __attribute__((visibility("hidden"))); /* 0: no child was made */
+extern _Atomic uint32_t tpck_programs_places __attribute__((visibility("hidden"))); /* taken so far; 0: no child was made */
 void tpck_programs_read_slow(int fd, const void *bytes, size_t count);
 /* Bytes were read from the descriptor. */
 static inline void tpck_programs_read(int fd, const void *bytes, ssize_t count)
 {
 	if (__builtin_expect(count > 0 && atomic_load_explicit(&tpck_programs_places, memory_order_relaxed), 0))
 		tpck_programs_read_slow(fd, bytes, (size_t)count);
-}
-/* Both ends of a pair of sockets: what is read from one the other has said. */
-void tpck_programs_paired(int one, int other);
-/* A name is about to go. In a forked child what a program has made that it started, and that is taken away, is not there for a second time: such a
- * program has to be started again. */
-extern _Atomic uint32_t tpck_programs_products __attribute__((visibility("hidden"))); /* programs that may have made something, in such a child */
-void tpck_programs_takes_slow(int folder, const char *path);
-void tpck_programs_writes_slow(int fd);
-static inline void tpck_programs_takes(int folder, const char *path)
-{
-	if (__builtin_expect(atomic_load_explicit(&tpck_programs_products, memory_order_relaxed) != 0, 0))
-		tpck_programs_takes_slow(folder, path);
-}
-/* A file was opened to be written: it is this process's own. */
-static inline void tpck_programs_writes(int fd)
-{
-	if (__builtin_expect(atomic_load_explicit(&tpck_programs_products, memory_order_relaxed) != 0, 0))
-		tpck_programs_writes_slow(fd);
 }
 enum tpck_programs_wait {
 	TPCK_PROGRAMS_ASK,     /* the kernel is asked, as the caller says */
