@@ -353,15 +353,21 @@ static void go_live(void)
 	struct tpck_status *status = &engine->control->status;
 	uint64_t begun = tpck_clock_monotonic_ns();
 	char why[240] = "";
-	bool by_chance = false;
+	bool by_chance = false, borrowed = false, gone;
+	void *own = NULL;
 	int result;
 
 	if (!engine->device) {
 		snprintf(why, sizeof why, "the device was never initialised");
 		result = -ENODEV;
 	} else {
-		result = engine->device->synchronize();
-		if (!result)
+		/* The thread that comes to the boundary last may be one that has nothing to do with the device; and where nothing came behind the
+		 * boundary that may be when the process ends. Then there is no device any more, nor anything that would use its memory. */
+		gone = engine->device->context_save(&own) && !(borrowed = !engine->device->context_use(engine->context));
+		result = gone ? 0 : engine->device->synchronize();
+		if (result)
+			snprintf(why, sizeof why, "the device cannot be waited for: %s", strerror(-result));
+		if (!result && !gone)
 			result = memory_inject(&by_chance, why, sizeof why);
 		if (!result)
 			result = tpck_log_attach(engine->log, engine->welcome.session, engine->welcome.generation, &cut);
@@ -394,6 +400,8 @@ static void go_live(void)
 	status->boundaries = engine->step;
 	status->state = TPCK_ENGINE_LEARNING;
 	tpck_offered_close();
+	if (borrowed)
+		(void)engine->device->context_use(NULL);
 	tpck_link_send(TPCK_MSG_RESUMED, NULL, 0);
 	tpck_log_info("live at step %llu after %.3f s forward and %.3f s inject", (unsigned long long)engine->step,
 		      (double)status->forward_ns / 1e9, (double)status->inject_ns / 1e9);
