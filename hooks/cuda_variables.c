@@ -21,7 +21,7 @@
 #define LOADING_NS 300000u
 /* What a boundary asks for so long. */
 #define BOUNDARY_NS 300000u
-/* So long a boundary leaves such modules to the thread that loads them ahead. */
+/* For how long a boundary leaves such modules to the thread that loads them ahead. */
 #define AHEAD_NS 2000000000u
 enum { LIBRARIES = 4096, STRINGS_BYTES = 16 << 20, NAME_BYTES = 4096 };
 

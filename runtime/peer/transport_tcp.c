@@ -54,7 +54,7 @@ enum {
 	CARRIERS_MOST = 64,
 };
 #define SEC 1000000000ull
-/* So long one may take to prove itself; where there is no room for another one, so long at least. */
+/* How long a connection may take to prove itself; and how long at least, where there is no room for another one. */
 #define UNPROVEN_NS (10 * SEC)
 #define UNPROVEN_LEAST_NS SEC
 #define PAUSE_NS (SEC / 10)
@@ -222,7 +222,7 @@ static void turn_away(struct tcp_link *link, enum stranger stranger)
 	(void)inet_ntop(four ? AF_INET : AF_INET6, &link->from.s6_addr[four ? 12 : 0], from, sizeof from);
 	snprintf(text, sizeof text, "a connection from %s to port %u is ended, since %s; such connections so far: %" PRIu64, from, t->port, why[stranger],
 		 t->turned_away[stranger]);
-	/* That may also be an agent that speaks otherwise. */
+	/* What speaks may also be an agent with another transport. */
 	if (stranger == STRANGER_SPEAKS)
 		tpck_log_warn("%s; TRANSPCKPT_TRANSPORT has to be the same on all nodes", text);
 	else
@@ -340,7 +340,7 @@ static size_t pieces_of(const struct tcp_link *link, struct iovec pieces[PIECES]
 	return count;
 }
 
-/* So many bytes have gone. */
+/* The socket has taken these bytes. */
 static void went(struct tcp_link *link, size_t bytes)
 {
 	struct tpck_transport *t = link->transport;
@@ -665,7 +665,7 @@ static bool make_room(struct tpck_transport *t, const struct in6_addr *from, uin
 	return true;
 }
 
-/* Those that wait. While there is no room for more the kernel keeps them. */
+/* Takes connections that wait. While there is no room for more the kernel keeps them. */
 static void accept_some(struct tpck_transport *t, uint64_t now)
 {
 	for (int i = 0; i < ACCEPTED; i++) {
@@ -697,7 +697,7 @@ static void accept_some(struct tpck_transport *t, uint64_t now)
 	}
 }
 
-/* Those that have had their time. */
+/* Ends connections that have had their time to prove themselves. */
 static void end_unproven(struct tpck_transport *t, uint64_t now)
 {
 	while (t->unproven_count && now > t->unproven[0].since_ns + UNPROVEN_NS) {
@@ -825,7 +825,7 @@ static int start(struct tpck_transport **out, const struct tpck_transport_events
 	return 0;
 }
 
-/* It listens at whatever there is; but what it has said of its addresses is as of its start. */
+/* The socket listens at whatever there is; but what others were told of this node's addresses is as of the start. */
 static bool tcp_outdated(struct tpck_transport *t)
 {
 	return tpck_address_has_more_carriers(t->carriers, t->carrier_count);

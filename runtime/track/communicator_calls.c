@@ -83,7 +83,7 @@ int tpck_communicator_calls_append(struct tpck_communicator_calls **calls, struc
 {
 	int result = 0;
 
-	/* So it does not change, and does not go, even if it is the list itself. */
+	/* A list that is held twice does not change, and does not go, even where it is appended to itself. */
 	tpck_communicator_calls_hold(more);
 	for (uint32_t i = 0; more && i < more->count && !result; i++)
 		result = tpck_communicator_calls_add(calls, &more->call[i]);
