@@ -3,6 +3,9 @@
 #ifndef TPCK_HOOKS_HOOKS_H
 #define TPCK_HOOKS_HOOKS_H
 
+#include <stdbool.h>
+#include <stdio.h>
+
 void tpck_hooks_cuda(void);
 void tpck_hooks_nccl(void);
 /* The real syscall() is looked up. */
@@ -13,8 +16,14 @@ long tpck_hooks_write(long number, long fd, long from, long count, long at, long
 void tpck_hooks_time(void);
 /* futex(2), clock_nanosleep(2), clock_gettime(2) and the like, by number. */
 long tpck_hooks_time_call(long number, long a, long b, long c, long d, long e, long f);
+/* The random bytes that the kernel gave the program at its start. */
+void tpck_hooks_machine(void);
+/* getrusage(2), times(2), sysinfo(2), getcpu(2) and sched_getaffinity(2), by number. */
+long tpck_hooks_machine_call(long number, long a, long b, long c);
 /* So is the real execve(). */
 void tpck_hooks_execute(void);
+/* Whether popen() made the stream here. */
+bool tpck_hooks_popened(FILE *stream);
 /* NULL, or which launcher the program has joined, for tpck_restart_launcher(). */
 const char *tpck_launcher_joined(void);
 

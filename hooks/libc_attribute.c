@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "hooks/libc.h"
+#include "hooks/libc_machine.h"
 #include "runtime/engine/engine.h"
 #include "runtime/files/files.h"
 #include "runtime/follow/follow.h"
@@ -122,11 +123,14 @@ static __attribute__((noinline)) const char *around(const char *path, char *buff
 	static int (*real)(const char *, __typeof__(found));                                   \
 	char buffer[TPCK_FILES_PATH];                                                          \
 	const char *at;                                                                        \
+	int result;                                                                            \
 	if (!real)                                                                             \
 		real = (int (*)(const char *, __typeof__(found)))tpck_real_dlsym(RTLD_NEXT, name); \
 	TPCK_UNREADABLE(path, real(path, found));                                              \
 	at = around(path, buffer);                                                             \
-	return (int)told(at ? real(at, found) : -1, path)
+	result = (int)told(at ? real(at, found) : -1, path);                                   \
+	return !tpck_engine_clocks() ? result                                                  \
+		: tpck_machine_say(tpck_machine_key(name, path), __builtin_return_address(0), result, found, sizeof *found)
 
 static long told(long result, const char *path)
 {
@@ -155,9 +159,12 @@ TPCK_EXPORT long pathconf(const char *path, int name)
 	static int (*real)(int, __typeof__(found));                                            \
 	char buffer[TPCK_FILES_PATH];                                                          \
 	const char *at = tpck_files_around_descriptor(fd, buffer);                             \
+	int result;                                                                            \
 	if (!real)                                                                             \
 		real = (int (*)(int, __typeof__(found)))tpck_real_dlsym(RTLD_NEXT, name);      \
-	return at ? at_path(at, found) : real(fd, found)
+	result = at ? at_path(at, found) : real(fd, found);                                    \
+	return !tpck_engine_clocks() ? result                                                  \
+		: tpck_machine_say(tpck_machine_key(name, ""), __builtin_return_address(0), result, found, sizeof *found)
 
 TPCK_EXPORT int statvfs(const char *restrict path, struct statvfs *restrict found)
 {

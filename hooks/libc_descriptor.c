@@ -14,23 +14,35 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "hooks/hooks.h"
 #include "hooks/libc.h"
 #include "runtime/base/layout.h"
 #include "runtime/files/files.h"
+#include "runtime/programs/programs.h"
 #include "shim/driver.h"
 
 #define REAL(name) ((__typeof__(&name))tpck_real_dlsym(RTLD_NEXT, #name))
 
 TPCK_EXPORT int close(int fd)
 {
+	tpck_programs_child_closes(fd);
 	return tpck_files_close(fd);
 }
 
 TPCK_EXPORT int fclose(FILE *stream)
 {
 	static int (*real)(FILE *);
-	uint64_t closing = tpck_files_closing(fileno(stream));
+	uint64_t closing;
 	int result, error;
+
+	/* libc's waits for the program, too. */
+	if (tpck_hooks_popened(stream))
+		return pclose(stream);
+	if (atomic_load_explicit(&tpck_programs_child_writes, memory_order_relaxed)) {
+		(void)fflush(stream);
+		tpck_programs_child_closes(fileno(stream));
+	}
+	closing = tpck_files_closing(fileno(stream));
 
 	if (!real)
 		real = REAL(fclose);

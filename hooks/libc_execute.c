@@ -7,12 +7,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "hooks/hooks.h"
@@ -63,9 +66,66 @@ TPCK_EXPORT int execve(const char *path, char *const arguments[], char *const va
 	return execute(AT_FDCWD, path, arguments, variables, 0);
 }
 
+/* A program that is known by a descriptor. One that has no path any more, as a file in memory, is told by its number, which it keeps where it is started
+ * later. */
+static int execute_descriptor(int fd, char *const arguments[], char *const variables[], int flags)
+{
+	struct tpck_programs_instead instead;
+	char link[40], path[PATH_MAX];
+	int kept;
+	ssize_t got;
+
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	got = syscall(SYS_readlink, link, path, sizeof path - 1);
+	path[got > 0 ? got : 0] = '\0';
+	if (got > 0 && (path[0] != '/' || syscall(SYS_faccessat, AT_FDCWD, path, X_OK))) {
+		strcpy(path, link);
+		kept = (int)syscall(SYS_fcntl, fd, F_GETFD);
+	} else {
+		kept = -1;
+	}
+	if (got > 0 && tpck_programs_execute(path, arguments, variables, &instead)) {
+		if (kept >= 0)
+			(void)syscall(SYS_fcntl, fd, F_SETFD, kept & ~FD_CLOEXEC);
+		(void)syscall(SYS_execve, instead.path, instead.arguments, instead.variables);
+		if (kept >= 0)
+			(void)syscall(SYS_fcntl, fd, F_SETFD, kept);
+	} else {
+		(void)syscall(SYS_execveat, fd, "", arguments, variables, flags);
+	}
+	tpck_programs_failed();
+	return -1;
+}
+
+TPCK_EXPORT int fexecve(int fd, char *const arguments[], char *const variables[])
+{
+	TPCK_MAYBE_NULL(arguments);
+	TPCK_MAYBE_NULL(variables);
+	if (fd < 0 || !arguments || !variables) {
+		errno = EINVAL;
+		return -1;
+	}
+	return execute_descriptor(fd, arguments, variables, AT_EMPTY_PATH);
+}
+
 TPCK_EXPORT int execveat(int folder, const char *path, char *const arguments[], char *const variables[], int flags)
 {
-	return execute(folder, path, arguments, variables, flags);
+	char whole[PATH_MAX], link[40];
+	ssize_t got;
+
+	if (!tpck_readable_path(path) || (flags & ~AT_EMPTY_PATH))
+		return execute(folder, path, arguments, variables, flags);
+	if (!*path && flags && folder >= 0)
+		return execute_descriptor(folder, arguments, variables, flags);
+	if (*path == '/' || folder == AT_FDCWD)
+		return *path ? execute(AT_FDCWD, path, arguments, variables, 0) : execute(folder, path, arguments, variables, flags);
+	snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
+	got = syscall(SYS_readlink, link, whole, sizeof whole - 1);
+	if (got <= 0 || (size_t)got + strlen(path) + 2 > sizeof whole || whole[0] != '/')
+		return execute(folder, path, arguments, variables, flags);
+	whole[got] = '/';
+	strcpy(whole + got + 1, path);
+	return execute(AT_FDCWD, whole, arguments, variables, 0);
 }
 
 TPCK_EXPORT int execv(const char *path, char *const arguments[])
@@ -223,20 +283,141 @@ static int comes(const char *path)
 	return error;
 }
 
+/* What posix_spawn_file_actions_t holds: glibc's own, the same since 2.2 but for more kinds at the end. */
+struct action {
+	enum { CLOSES, DUPLICATES, OPENS, OTHER } kind;
+	union {
+		int fd;
+		struct {
+			int fd, to;
+		} duplicate;
+		struct {
+			int fd;
+			char *path;
+			int flags;
+			mode_t mode;
+		} open;
+	};
+};
+
+/* How the child gets its output. */
+struct output {
+	int fds[3];    /* this process's descriptor that becomes the child's 1 or 2; -1: none */
+	bool known;
+	int opened[2]; /* those of them that were opened here, in the place of the child; -1 */
+	posix_spawn_file_actions_t actions; /* with `opened`: what is left to do */
+};
+
+/* 0, or an errno. Files for output are opened here, by the hook, since they are the program's as much as those that it opens itself. */
+static int open_output(struct output *out, const struct action *action, int which)
+{
+	int fd = open(action->open.path, action->open.flags | O_CLOEXEC, action->open.mode);
+
+	if (fd < 0)
+		return errno;
+	out->opened[which - 1] = fd;
+	return 0;
+}
+
+static bool for_output(const struct action *action)
+{
+	return action->kind == OPENS && (action->open.fd == 1 || action->open.fd == 2) && (action->open.flags & O_ACCMODE) != O_RDONLY;
+}
+
+/* Whether it is known which of this process's descriptors the child's output will be, but for what it opens itself. */
+static bool plain(const struct action *actions, int count)
+{
+	bool changed[64] = {false};
+
+	for (int i = 0; i < count; i++) {
+		const struct action *a = &actions[i];
+		int to = a->kind == CLOSES ? -1 : a->kind == DUPLICATES ? a->duplicate.to : a->open.fd;
+
+		if (a->kind > OPENS || to >= 64)
+			return false;
+		if (a->kind == DUPLICATES && (a->duplicate.fd >= 64 || (a->duplicate.fd >= 0 && a->duplicate.fd > 2 && changed[a->duplicate.fd])))
+			return false;
+		if (to >= 0)
+			changed[to] = true;
+	}
+	return true;
+}
+
+static int find_output(struct output *out, const posix_spawn_file_actions_t *given)
+{
+	const struct action *actions = given ? (const void *)given->__actions : NULL;
+	int count = given ? given->__used : 0, error = 0;
+	bool opens = false;
+
+	*out = (struct output){.fds = {0, 1, 2}, .opened = {-1, -1}};
+	out->known = plain(actions, count);
+	for (int i = 0; out->known && i < count; i++)
+		opens = opens || for_output(&actions[i]);
+	if (!out->known || (opens && posix_spawn_file_actions_init(&out->actions))) {
+		out->known = false;
+		return 0;
+	}
+	for (int i = 0; i < count && !error; i++) {
+		const struct action *a = &actions[i];
+		bool here = for_output(a) && out->opened[a->open.fd - 1] < 0;
+		int to = a->kind == CLOSES ? a->fd : a->kind == DUPLICATES ? a->duplicate.to : a->open.fd;
+		int from = a->kind == CLOSES ? -1 : a->kind == DUPLICATES ? (a->duplicate.fd >= 0 && a->duplicate.fd <= 2 ? out->fds[a->duplicate.fd] : a->duplicate.fd) : -1;
+
+		if (here) {
+			error = open_output(out, a, a->open.fd);
+			from = out->opened[a->open.fd - 1];
+			if (!error)
+				error = posix_spawn_file_actions_adddup2(&out->actions, from, to);
+		} else if (opens && a->kind == CLOSES) {
+			error = posix_spawn_file_actions_addclose(&out->actions, a->fd);
+		} else if (opens && a->kind == DUPLICATES) {
+			error = posix_spawn_file_actions_adddup2(&out->actions, a->duplicate.fd, a->duplicate.to);
+		} else if (opens) {
+			error = posix_spawn_file_actions_addopen(&out->actions, a->open.fd, a->open.path, a->open.flags, a->open.mode);
+		}
+		if (to >= 0 && to <= 2)
+			out->fds[to] = from;
+	}
+	if (!opens)
+		out->actions.__used = -1;
+	return error;
+}
+
+static void output_end(struct output *out)
+{
+	int saved = errno;
+
+	if (out->known && out->actions.__used >= 0)
+		posix_spawn_file_actions_destroy(&out->actions);
+	for (int i = 0; i < 2; i++)
+		if (out->opened[i] >= 0)
+			(void)close(out->opened[i]);
+	errno = saved;
+}
+
 static int spawn(spawn_type real, pid_t *child, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
 		 char *const arguments[], char *const variables[])
 {
 	struct tpck_programs_instead instead;
+	struct output out;
 	pid_t made = 0;
 	int error, place;
 
-	if (!tpck_readable_path(path))
+	if (!tpck_readable_path(path) || !tpck_programs_followed())
 		return real(child, path, actions, how, arguments, variables);
-	if (tpck_programs_spawn(path, arguments, variables, &instead, &place))
+	error = find_output(&out, actions);
+	if (error) {
+		output_end(&out);
+		return error;
+	}
+	if (out.known && out.actions.__used >= 0)
+		actions = &out.actions;
+	if (tpck_programs_spawn(path, arguments, variables, out.known ? out.fds : NULL, &instead, &place))
 		error = real(&made, instead.path, actions, how, instead.arguments, instead.variables);
 	else
 		error = real(&made, path, actions, how, arguments, variables);
-	tpck_programs_spawned(place, error ? 0 : made, actions && actions->__used);
+	tpck_programs_spawned(place, error ? 0 : made, !out.known);
+	output_end(&out);
 	if (!error && child)
 		*child = made;
 	return error;
@@ -271,11 +452,129 @@ TPCK_EXPORT int system(const char *command)
 
 	if (!real)
 		real = (int (*)(const char *))tpck_real_dlsym(RTLD_NEXT, "system");
-	if (command && tpck_programs_system(&status, &place))
+	if (command && tpck_programs_system(command, &status, &place))
 		return status;
 	status = real(command);
 	saved = errno;
 	tpck_programs_system_ended(place, status);
 	errno = saved;
+	return status;
+}
+
+/* ---- popen(): libc starts the shell by a call inside ---------------------------------------------- */
+
+static struct popened {
+	FILE *stream;
+	pid_t child;
+	struct popened *next;
+} *popened;
+static pthread_mutex_t popened_lock = PTHREAD_MUTEX_INITIALIZER;
+
+bool tpck_hooks_popened(FILE *stream)
+{
+	struct popened *at;
+
+	if (__builtin_expect(!popened, 1))
+		return false;
+	pthread_mutex_lock(&popened_lock);
+	for (at = popened; at && at->stream != stream; at = at->next)
+		;
+	pthread_mutex_unlock(&popened_lock);
+	return at != NULL;
+}
+
+/* The shell with `theirs` as its `end`, and without the streams of others that popen() has made. 0, or an errno. */
+static int start_shell(pid_t *child, const char *command, int theirs, int end)
+{
+	char *arguments[] = {(char *)"sh", (char *)"-c", (char *)command, NULL};
+	posix_spawn_file_actions_t actions;
+	int error = posix_spawn_file_actions_init(&actions);
+
+	if (error)
+		return error;
+	error = posix_spawn_file_actions_adddup2(&actions, theirs, end);
+	for (const struct popened *at = popened; at && !error; at = at->next)
+		if (fileno(at->stream) != end)
+			error = posix_spawn_file_actions_addclose(&actions, fileno(at->stream));
+	if (!error)
+		error = posix_spawn(child, "/bin/sh", &actions, NULL, arguments, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	return error;
+}
+
+static FILE *popen_here(const char *command, bool reads, bool closes)
+{
+	struct popened *made = malloc(sizeof *made);
+	int ends[2], error, saved = errno;
+
+	if (!made)
+		return NULL;
+	if (pipe2(ends, O_CLOEXEC)) {
+		free(made);
+		return NULL;
+	}
+	made->stream = fdopen(ends[!reads], reads ? "r" : "w");
+	error = made->stream ? 0 : errno;
+	if (!error) {
+		pthread_mutex_lock(&popened_lock);
+		error = start_shell(&made->child, command, ends[reads], reads);
+		if (!error) {
+			made->next = popened;
+			popened = made;
+		}
+		pthread_mutex_unlock(&popened_lock);
+	}
+	(void)syscall(SYS_close, ends[reads]);
+	if (error) {
+		if (made->stream)
+			(void)fclose(made->stream);
+		else
+			(void)syscall(SYS_close, ends[!reads]);
+		free(made);
+		errno = error;
+		return NULL;
+	}
+	if (!closes)
+		(void)syscall(SYS_fcntl, ends[!reads], F_SETFD, 0);
+	errno = saved;
+	return made->stream;
+}
+
+TPCK_EXPORT FILE *popen(const char *command, const char *mode)
+{
+	static FILE *(*real)(const char *, const char *);
+
+	if (!real)
+		real = (FILE * (*)(const char *, const char *)) tpck_real_dlsym(RTLD_NEXT, "popen");
+	/* Anything else is libc's to refuse. */
+	if (!tpck_programs_followed() || (strcmp(mode, "r") && strcmp(mode, "w") && strcmp(mode, "re") && strcmp(mode, "we")))
+		return real(command, mode);
+	return popen_here(command, mode[0] == 'r', mode[1] == 'e');
+}
+
+TPCK_EXPORT int pclose(FILE *stream)
+{
+	static int (*real)(FILE *);
+	struct popened **at, *found;
+	int status = -1;
+	pid_t child;
+
+	if (!real)
+		real = (int (*)(FILE *))tpck_real_dlsym(RTLD_NEXT, "pclose");
+	pthread_mutex_lock(&popened_lock);
+	for (at = &popened; *at && (*at)->stream != stream; at = &(*at)->next)
+		;
+	found = *at;
+	if (found)
+		*at = found->next;
+	pthread_mutex_unlock(&popened_lock);
+	if (!found)
+		return real(stream);
+	child = found->child;
+	free(found);
+	(void)fclose(stream);
+	while (waitpid(child, &status, 0) < 0)
+		if (errno != EINTR)
+			return -1;
 	return status;
 }

@@ -15,11 +15,13 @@
 #include <unistd.h>
 
 #include "hooks/libc.h"
+#include "hooks/libc_machine.h"
 #include "hooks/libc_random.h"
 #include "runtime/engine/engine.h"
 #include "runtime/files/files.h"
 #include "runtime/follow/caches.h"
 #include "runtime/follow/follow.h"
+#include "runtime/programs/programs.h"
 #include "shim/driver.h"
 
 static bool is_random(const char *path)
@@ -27,20 +29,26 @@ static bool is_random(const char *path)
 	return strcmp(path, "/dev/urandom") == 0 || strcmp(path, "/dev/random") == 0;
 }
 
-static int open_file(int folder, const char *path, int flags, mode_t mode)
+static int open_file(int folder, const char *path, int flags, mode_t mode, const void *caller)
 {
 	struct tpck_thread *self;
 	int fd;
 
 	TPCK_UNREADABLE(path, (int)syscall(SYS_openat, folder, path, flags, mode));
+	if (tpck_machine_open(path, flags, caller, &fd))
+		return fd;
 	self = tpck_engine_enter();
 	if (tpck_caches_refuse(folder, path, flags)) {
 		if (self)
 			tpck_engine_leave(self);
 		return -1;
 	}
-	if (!self)
-		return tpck_files_open(folder, path, flags, mode);
+	if (!self) {
+		fd = tpck_files_open(folder, path, flags, mode);
+		if (fd >= 0 && (flags & O_ACCMODE) != O_RDONLY)
+			tpck_programs_writes(fd, flags);
+		return fd;
+	}
 	fd = tpck_follow_open(folder, path, flags, mode);
 	tpck_random_note(fd, is_random(path));
 	tpck_engine_leave(self);
@@ -64,7 +72,7 @@ static mode_t mode_of(int flags, va_list args)
 		va_start(args, flags);                     \
 		mode = mode_of(flags, args);               \
 		va_end(args);                              \
-		return open_file(folder, path, flags, mode); \
+		return open_file(folder, path, flags, mode, __builtin_return_address(0)); \
 	} while (0)
 
 TPCK_EXPORT int open(const char *path, int flags, ...)
@@ -89,12 +97,12 @@ TPCK_EXPORT int openat64(int folder, const char *path, int flags, ...)
 
 TPCK_EXPORT int creat(const char *path, mode_t mode)
 {
-	return open_file(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+	return open_file(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode, NULL);
 }
 
 TPCK_EXPORT int creat64(const char *path, mode_t mode)
 {
-	return open_file(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC | O_LARGEFILE, mode);
+	return open_file(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC | O_LARGEFILE, mode, NULL);
 }
 
 /* As calls are compiled with _FORTIFY_SOURCE. Flags that want a mode are libc's, which ends the program. */
@@ -115,27 +123,27 @@ static int openat_checked(const char *symbol, int folder, const char *path, int 
 int __open_2(const char *path, int flags);
 TPCK_EXPORT int __open_2(const char *path, int flags)
 {
-	return wants_mode(flags) ? open_checked("__open_2", path, flags) : open_file(AT_FDCWD, path, flags, 0);
+	return wants_mode(flags) ? open_checked("__open_2", path, flags) : open_file(AT_FDCWD, path, flags, 0, __builtin_return_address(0));
 }
 
 int __open64_2(const char *path, int flags);
 TPCK_EXPORT int __open64_2(const char *path, int flags)
 {
 	return wants_mode(flags) ? open_checked("__open64_2", path, flags)
-				 : open_file(AT_FDCWD, path, flags | O_LARGEFILE, 0);
+				 : open_file(AT_FDCWD, path, flags | O_LARGEFILE, 0, __builtin_return_address(0));
 }
 
 int __openat_2(int folder, const char *path, int flags);
 TPCK_EXPORT int __openat_2(int folder, const char *path, int flags)
 {
-	return wants_mode(flags) ? openat_checked("__openat_2", folder, path, flags) : open_file(folder, path, flags, 0);
+	return wants_mode(flags) ? openat_checked("__openat_2", folder, path, flags) : open_file(folder, path, flags, 0, __builtin_return_address(0));
 }
 
 int __openat64_2(int folder, const char *path, int flags);
 TPCK_EXPORT int __openat64_2(int folder, const char *path, int flags)
 {
 	return wants_mode(flags) ? openat_checked("__openat64_2", folder, path, flags)
-				 : open_file(folder, path, flags | O_LARGEFILE, 0);
+				 : open_file(folder, path, flags | O_LARGEFILE, 0, __builtin_return_address(0));
 }
 
 /* ---- temporary names: glibc draws them and opens inside, where no symbol of ours is asked ---- */
@@ -171,7 +179,7 @@ static int temporary(char *pattern, int suffix, int flags)
 	for (int tries = 0; place && tries < 10000; tries++) {
 		if (!temporary_name(place))
 			return -1;
-		fd = open_file(AT_FDCWD, pattern, (flags & ~O_ACCMODE) | O_RDWR | O_CREAT | O_EXCL, 0600);
+		fd = open_file(AT_FDCWD, pattern, (flags & ~O_ACCMODE) | O_RDWR | O_CREAT | O_EXCL, 0600, NULL);
 		if (fd >= 0)
 			errno = saved;
 		if (fd >= 0 || errno != EEXIST)
@@ -276,16 +284,20 @@ static FILE *real_stream(const char *path, const char *mode, FILE *(*real)(const
 	TPCK_MAYBE_NULL(mode);
 	if (stream && mode && (flags_of(mode) & O_ACCMODE) != O_RDONLY)
 		tpck_files_opened(fileno(stream), flags_of(mode));
+	if (stream && mode && (flags_of(mode) & O_ACCMODE) != O_RDONLY)
+		tpck_programs_writes(fileno(stream), flags_of(mode));
 	return stream;
 }
 
-static FILE *stream_open(const char *path, const char *mode, FILE *(*real)(const char *, const char *))
+static FILE *stream_open(const char *path, const char *mode, const void *caller, FILE *(*real)(const char *, const char *))
 {
 	struct tpck_thread *self;
 	FILE *stream;
 
 	TPCK_UNREADABLE(path, real(path, mode));
 	TPCK_UNREADABLE(mode, real(path, mode));
+	if (tpck_machine_stream(path, mode, caller, &stream))
+		return stream;
 	self = tpck_engine_enter();
 	if (tpck_caches_refuse(AT_FDCWD, path, flags_of(mode))) {
 		if (self)
@@ -319,13 +331,13 @@ typedef FILE *(*freopen_type)(const char *, const char *, FILE *);
 TPCK_EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 {
 	REAL("fopen", fopen_type);
-	return stream_open(path, mode, real);
+	return stream_open(path, mode, __builtin_return_address(0), real);
 }
 
 TPCK_EXPORT FILE *fopen64(const char *restrict path, const char *restrict mode)
 {
 	REAL("fopen64", fopen_type);
-	return stream_open(path, mode, real);
+	return stream_open(path, mode, __builtin_return_address(0), real);
 }
 
 /* freopen of a path while running forward, or of one that is taken: the stream gets another descriptor in place of its own. */

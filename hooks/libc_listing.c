@@ -117,29 +117,12 @@ TPCK_EXPORT void rewinddir(DIR *folder)
 	tpck_files_listing_opened(folder);
 }
 
-/* ---- lists that the C library makes inside, where no symbol of ours is asked: made here while something is pending ---- */
+/* ---- lists that the C library makes inside, where no symbol of ours is asked: made here where somebody wants to know, by the hooks above ---- */
 
-static DIR *open_seen(const char *path)
+/* Something is pending, or there is a record, which has what folders held. */
+static bool made_here(void)
 {
-	DIR *folder = REAL(opendir)(path);
-
-	if (folder)
-		tpck_files_listing_opened(folder);
-	else
-		tpck_files_through(AT_FDCWD, path, TPCK_THROUGH_ALL);
-	return folder;
-}
-
-static struct dirent *read_seen(DIR *folder)
-{
-	static struct dirent *(*real)(DIR *);
-	struct dirent *entry;
-
-	if (!real)
-		real = REAL(readdir);
-	while ((entry = real(folder)) && tpck_files_stream_hides(folder, entry->d_name))
-		;
-	return entry || errno ? entry : tpck_files_stream_more(folder);
+	return tpck_files_owes() || tpck_engine_clocks();
 }
 
 static void close_seen(DIR *folder)
@@ -173,7 +156,7 @@ static int scan(const char *path, struct dirent ***names, int (*filter)(const st
 		int (*compare)(const struct dirent **, const struct dirent **))
 {
 	struct dirent *entry, **found = NULL;
-	DIR *folder = open_seen(path);
+	DIR *folder = opendir(path);
 	size_t count = 0, room = 0;
 	int saved = errno;
 	bool good = true;
@@ -182,7 +165,7 @@ static int scan(const char *path, struct dirent ***names, int (*filter)(const st
 		return -1;
 	while (good) {
 		errno = 0;
-		entry = read_seen(folder);
+		entry = readdir(folder);
 		if (!entry)
 			break;
 		if (!filter || filter(entry))
@@ -208,7 +191,7 @@ static int scan(const char *path, struct dirent ***names, int (*filter)(const st
 TPCK_EXPORT int scandir(const char *restrict path, struct dirent ***restrict names, int (*filter)(const struct dirent *),
 			int (*compare)(const struct dirent **, const struct dirent **))
 {
-	if (!tpck_files_owes() || !tpck_readable_path(path))
+	if (!made_here() || !tpck_readable_path(path))
 		return REAL(scandir)(path, names, filter, compare);
 	return scan(path, names, filter, compare);
 }
@@ -218,7 +201,7 @@ TPCK_EXPORT int scandir64(const char *restrict path, struct dirent64 ***restrict
 			  int (*filter)(const struct dirent64 *),
 			  int (*compare)(const struct dirent64 **, const struct dirent64 **))
 {
-	if (!tpck_files_owes() || !tpck_readable_path(path))
+	if (!made_here() || !tpck_readable_path(path))
 		return REAL(scandir64)(path, names, filter, compare);
 	return scan(path, (struct dirent ***)names, (int (*)(const struct dirent *))filter,
 		    (int (*)(const struct dirent **, const struct dirent **))compare);
@@ -226,13 +209,13 @@ TPCK_EXPORT int scandir64(const char *restrict path, struct dirent64 ***restrict
 
 static void *glob_open(const char *path)
 {
-	return open_seen(path);
+	return opendir(path);
 }
 
 static struct dirent *glob_read(void *folder)
 {
 	errno = 0;
-	return read_seen(folder);
+	return readdir(folder);
 }
 
 static void glob_close(void *folder)
@@ -242,12 +225,12 @@ static void glob_close(void *folder)
 
 static int glob_stat(const char *restrict path, struct stat *restrict found)
 {
-	return tpck_files_stat(AT_FDCWD, path, found, 0);
+	return stat(path, found);
 }
 
 static int glob_lstat(const char *restrict path, struct stat *restrict found)
 {
-	return tpck_files_stat(AT_FDCWD, path, found, AT_SYMLINK_NOFOLLOW);
+	return lstat(path, found);
 }
 
 /* libc's asks these functions then; what the program has there in its structure is as it was behind it. */
@@ -274,14 +257,14 @@ static int glob_seen(int (*real)(const char *, int, int (*)(const char *, int), 
 
 TPCK_EXPORT int glob(const char *restrict pattern, int flags, int (*failed)(const char *, int), glob_t *restrict found)
 {
-	if (flags & GLOB_ALTDIRFUNC || !tpck_files_owes())
+	if (flags & GLOB_ALTDIRFUNC || !made_here())
 		return REAL(glob)(pattern, flags, failed, found);
 	return glob_seen(REAL(glob), pattern, flags, failed, found);
 }
 
 TPCK_EXPORT int glob64(const char *restrict pattern, int flags, int (*failed)(const char *, int), glob64_t *restrict found)
 {
-	if (flags & GLOB_ALTDIRFUNC || !tpck_files_owes())
+	if (flags & GLOB_ALTDIRFUNC || !made_here())
 		return REAL(glob64)(pattern, flags, failed, found);
 	return glob_seen((int (*)(const char *, int, int (*)(const char *, int), glob_t *))REAL(glob64), pattern, flags, failed,
 			 (glob_t *)found);

@@ -22,6 +22,7 @@
 #include "runtime/files/files.h"
 #include "runtime/follow/caches.h"
 #include "runtime/follow/follow.h"
+#include "runtime/programs/programs.h"
 #include "shim/driver.h"
 
 /* The shape of every hook here: the call as ours sees it, or the system's own. */
@@ -47,6 +48,7 @@ TPCK_EXPORT int rename(const char *from, const char *to)
 	TPCK_UNREADABLE(from, (int)syscall(SYS_rename, from, to));
 	TPCK_UNREADABLE(to, (int)syscall(SYS_rename, from, to));
 	REFUSE(AT_FDCWD, from, 0);
+	tpck_programs_takes(AT_FDCWD, from);
 	PATH(tpck_follow_rename(AT_FDCWD, from, AT_FDCWD, to), tpck_files_rename(AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
@@ -55,18 +57,21 @@ TPCK_EXPORT int renameat(int from_folder, const char *from, int to_folder, const
 	TPCK_UNREADABLE(from, (int)syscall(SYS_renameat, from_folder, from, to_folder, to));
 	TPCK_UNREADABLE(to, (int)syscall(SYS_renameat, from_folder, from, to_folder, to));
 	REFUSE(from_folder, from, 0);
+	tpck_programs_takes(from_folder, from);
 	PATH(tpck_follow_rename(from_folder, from, to_folder, to), tpck_files_rename(from_folder, from, to_folder, to, 0));
 }
 
 TPCK_EXPORT int unlink(const char *path)
 {
 	TPCK_UNREADABLE(path, (int)syscall(SYS_unlink, path));
+	tpck_programs_takes(AT_FDCWD, path);
 	PATH(tpck_follow_unlink(AT_FDCWD, path, 0), tpck_files_unlink(AT_FDCWD, path, 0));
 }
 
 TPCK_EXPORT int unlinkat(int folder, const char *path, int flags)
 {
 	TPCK_UNREADABLE(path, (int)syscall(SYS_unlinkat, folder, path, flags));
+	tpck_programs_takes(folder, path);
 	PATH(tpck_follow_unlink(folder, path, flags), tpck_files_unlink(folder, path, flags));
 }
 
@@ -86,16 +91,25 @@ TPCK_EXPORT int remove(const char *path)
 	return rmdir(path);
 }
 
+static int make_folder(int folder, const char *path, mode_t mode)
+{
+	int result = tpck_files_mkdir(folder, path, mode);
+
+	if (!result)
+		tpck_programs_child_made(folder, path);
+	return result;
+}
+
 TPCK_EXPORT int mkdir(const char *path, mode_t mode)
 {
 	TPCK_UNREADABLE(path, (int)syscall(SYS_mkdir, path, mode));
-	PATH(tpck_follow_mkdir(AT_FDCWD, path, mode), tpck_files_mkdir(AT_FDCWD, path, mode));
+	PATH(tpck_follow_mkdir(AT_FDCWD, path, mode), make_folder(AT_FDCWD, path, mode));
 }
 
 TPCK_EXPORT int mkdirat(int folder, const char *path, mode_t mode)
 {
 	TPCK_UNREADABLE(path, (int)syscall(SYS_mkdirat, folder, path, mode));
-	PATH(tpck_follow_mkdir(folder, path, mode), tpck_files_mkdir(folder, path, mode));
+	PATH(tpck_follow_mkdir(folder, path, mode), make_folder(folder, path, mode));
 }
 
 static int make_node(int folder, const char *path, mode_t mode, dev_t device)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "hooks/libc.h"
+#include "hooks/libc_machine.h"
 #include "runtime/engine/engine.h"
 #include "runtime/programs/programs.h"
 #include "runtime/replay/restart.h"
@@ -39,6 +40,11 @@ void tpck_random_note(int fd, bool random)
 		atomic_fetch_and(&random_descriptors[fd / 64], ~bit);
 	if (!(atomic_load(&known_descriptors[fd / 64]) & bit))
 		atomic_fetch_or(&known_descriptors[fd / 64], bit);
+}
+
+void tpck_random_look(int fd)
+{
+	tpck_random_note(fd, true);
 }
 
 /* One that is not known was inherited, duplicated, or opened by a call that is not hooked. */
@@ -86,6 +92,8 @@ TPCK_EXPORT ssize_t read(int fd, void *buffer, size_t bytes)
 
 	if (__builtin_expect(!real, 0))
 		real = (ssize_t(*)(int, void *, size_t))tpck_real_dlsym(RTLD_NEXT, "read");
+	if (__builtin_expect(!is_plain(fd), 0) && tpck_machine_read(fd, buffer, bytes, __builtin_return_address(0), &got))
+		return got;
 	if (__builtin_expect(is_plain(fd), 1) || !random_descriptor(fd)) {
 		got = real(fd, buffer, bytes);
 		tpck_programs_read(fd, buffer, got);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -51,6 +52,7 @@ const unsigned char tpck_syscall_hooked[NUMBERS] = {
 	[SYS_lsetxattr] = 1, [SYS_removexattr] = 1, [SYS_lremovexattr] = 1, [SYS_statfs] = 1, [SYS_chdir] = 1, [SYS_fchdir] = 1,
 	[SYS_mknod] = 1, [SYS_mknodat] = 1, [SYS_bind] = 1, [SYS_connect] = 1, [SYS_chroot] = 1, [SYS_fstatfs] = 1, [SYS_ioctl] = 1, [SYS_execve] = 1, [SYS_execveat] = 1, [SYS_fallocate] = 1, [SYS_ftruncate] = 1, [SYS_futimesat] = 1, [SYS_utime] = 1, [SYS_utimes] = 1,
 	[SYS_futex] = 1, [SYS_clock_gettime] = 1, [SYS_gettimeofday] = 1, [SYS_time] = 1, [SYS_clock_nanosleep] = 1, [SYS_timerfd_settime] = 1, [SYS_timer_settime] = 1,
+	[SYS_getrandom] = 1, [SYS_getrusage] = 1, [SYS_times] = 1, [SYS_sysinfo] = 1, [SYS_getcpu] = 1, [SYS_sched_getaffinity] = 1,
 };
 
 TPCK_AT_START void tpck_hooks_syscall(void)
@@ -261,6 +263,14 @@ long tpck_syscall_seen(long number, long a, long b, long c, long d, long e, long
 	case SYS_timerfd_settime:
 	case SYS_timer_settime:
 		return tpck_hooks_time_call(number, a, b, c, d, e, f);
+	case SYS_getrandom:
+		return getrandom(AT(void, a), (size_t)b, (unsigned)c);
+	case SYS_getrusage:
+	case SYS_times:
+	case SYS_sysinfo:
+	case SYS_getcpu:
+	case SYS_sched_getaffinity:
+		return tpck_hooks_machine_call(number, a, b, c);
 	case NR_FCHMODAT2:
 		if (d)
 			return syscall(number, a, b, c, d);

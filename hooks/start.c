@@ -76,6 +76,7 @@ __attribute__((constructor)) static void start(int count, char **arguments)
 	} else {
 		tpck_restart_launcher(tpck_launcher_joined);
 		tpck_engine_start(library, arguments);
+		tpck_hooks_machine();
 		on_exit(at_exit, NULL);
 	}
 	errno = saved;

@@ -16,6 +16,7 @@
 #include "runtime/infer/roles.h"
 #include "runtime/programs/programs.h"
 #include "runtime/replay/looks.h"
+#include "runtime/replay/readings.h"
 #include "runtime/track/communicators.h"
 
 #define GATE_LIMIT_NS 100000u
@@ -112,6 +113,8 @@ static void mark(struct tpck_log_position *cut, uint64_t now)
 			tpck_record_mark(&threads[i]);
 		if (tpck_looks_pending(&threads[i]))
 			tpck_looks_flush(&threads[i], engine->log);
+		if (tpck_readings_pending(&threads[i]))
+			tpck_readings_flush(&threads[i], engine->log);
 	}
 	if (engine->bounded)
 		mark_scalars();

@@ -265,9 +265,16 @@ TPCK_AT_START void tpck_engine_end(int status)
 
 void tpck_engine_forked(void)
 {
+	bool done = tpck_programs_forked_child() && tpck_engine_mode() == TPCK_MODE_FORWARD;
+
 	tpck_files_forked();
-	tpck_programs_forked_child();
-	atomic_store(&tpck_engine_mode_now, TPCK_MODE_OFF);
+	if (done) {
+		tpck_threads_forked();
+		tpck_follow_forked();
+	}
+	atomic_store(&tpck_engine_mode_now, done ? TPCK_MODE_CHILD : TPCK_MODE_OFF);
+	if (done)
+		tpck_programs_hide();
 }
 
 void tpck_engine_unresumable(const char *why)

@@ -183,6 +183,19 @@ uint64_t tpck_engine_look(enum tpck_clock clock, uint64_t ns);
 /* When the machine's clock stands at what the calling thread means by ns. Nobody waits for less than nothing. */
 uint64_t tpck_engine_deadline(enum tpck_clock clock, uint64_t ns);
 
+/* ---- readings ----
+ * What the machine tells of itself: a thread that uses the device, and the main thread, is told the same while running forward
+ * (replay/readings.h). */
+/* NULL: what is told the calling thread is the machine's and in no record. Else to be left by tpck_engine_leave(). */
+struct tpck_thread *tpck_engine_reading(void);
+/* While running forward: what the first run was told. Its bytes stay until the thread's next reading. NULL: no answer. */
+const void *tpck_engine_reading_answer(struct tpck_thread *self, uint32_t key, uint32_t *count);
+/* The same, and the next answer is this one again. */
+const void *tpck_engine_reading_ahead(struct tpck_thread *self, uint32_t key, uint32_t *count);
+void tpck_engine_reading_note(struct tpck_thread *self, uint32_t key, const void *bytes, uint32_t count);
+/* Of what is told once in a program's life, as at its start. */
+void tpck_engine_reading_note_once(struct tpck_thread *self, uint32_t key, const void *bytes, uint32_t count);
+
 /* ---- graphs ---- */
 /* A node of a graph that is being captured. */
 void tpck_engine_graph_node(uint64_t graph, const struct tpck_token *node);

@@ -21,6 +21,7 @@ enum tpck_mode {
 	TPCK_MODE_EARLY,    /* recording into private memory; no device has been used */
 	TPCK_MODE_FORWARD,  /* answering from the log */
 	TPCK_MODE_LIVE,     /* recording, learning, capturing */
+	TPCK_MODE_CHILD,    /* a forked child that has nothing more to do to the outside: paths are those of the overlay, all else is real */
 };
 
 struct tpck_engine {

@@ -199,6 +199,7 @@ void tpck_resume_begin(void)
 			      "did more with them than save them goes on otherwise", (double)tpck_stash_forgotten() / (1 << 20));
 	if (!result)
 		result = tpck_follow_forward(scratch, strcmp(engine->settings.output, "again") == 0);
+	tpck_programs_session(engine->welcome.session);
 	if (!result && tpck_programs_forward(engine->welcome.session, engine->library))
 		tpck_log_warn("programs that the first run started are started again on the way to step %llu: what stands in for them "
 			      "(standin, beside %s) cannot be used", (unsigned long long)engine->welcome.offer_step, engine->library);
@@ -388,6 +389,7 @@ static void go_live(void)
 		pthread_mutex_unlock(&injecting);
 		begin_anew(why, by_chance);
 	}
+	tpck_programs_unwrite(engine->welcome.offer_step);
 	tpck_stash_begin(engine->welcome.generation);
 	tpck_stash_settle();
 	if (tpck_forward_by_uploads())

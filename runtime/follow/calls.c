@@ -77,8 +77,8 @@ int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 			tpck_folders_opened(fd, absolute);
 		return fd;
 	}
-	if (tpck_overlay_active() && (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) &&
-	    !tpck_overlay_find(digest) && tpck_temporary_begins(absolute, mode, 0600)) {
+	if (tpck_overlay_active() && flags & O_CREAT && !tpck_overlay_find(digest) &&
+	    ((flags & O_EXCL && tpck_temporary_begins(absolute, mode, 0600)) || tpck_temporary_named(absolute))) {
 		fd = real_open(folder, path, flags, mode);
 	} else if (tpck_overlay_active() && !(flags & O_PATH && !(flags & O_DIRECTORY))) {
 		fd = tpck_overlay_open(absolute, digest, flags, mode);

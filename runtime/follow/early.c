@@ -303,3 +303,8 @@ void tpck_follow_left(void)
 		leaving--;
 	tpck_spin_unlock(&lock);
 }
+
+void tpck_early_forked(void)
+{
+	tpck_spin_unlock(&lock);
+}

@@ -190,3 +190,10 @@ const char *tpck_folders_list(const struct tpck_record_file *listing, const char
 	name_add(folder, of);
 	return folder;
 }
+
+void tpck_folders_forked(void)
+{
+	/* Its folders are not its parent's. */
+	serial += (unsigned)syscall(SYS_getpid) << 12;
+	tpck_spin_unlock(&lock);
+}

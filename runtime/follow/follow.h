@@ -121,4 +121,9 @@ bool tpck_follow_scratch(const char *path);
 /* True: a call that the overlay cannot answer was made on one of its paths. */
 const char *tpck_follow_difference(void);
 
+/* In the child of a fork that is to go on with what the program has of files: the threads that held locks are not there. */
+void tpck_follow_forked(void);
+/* While running forward: what is at this path, given as tpck_follow_open() would name it, is not there until the process makes it. */
+void tpck_follow_hide(const char *path);
+
 #endif

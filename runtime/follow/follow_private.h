@@ -165,6 +165,8 @@ const char *tpck_learnt_renumbered(const char *folder, const char *name, char *p
 /* Where the content of a path that the overlay has no entry for comes from. */
 enum tpck_source { TPCK_SOURCE_ABSENT, TPCK_SOURCE_REAL, TPCK_SOURCE_VERSION, TPCK_SOURCE_LOST };
 enum tpck_source tpck_learnt_source(const char *path, uint64_t digest, char *version, size_t size);
+/* What the first run found at a path that others had made or changed since it began; NULL: nothing. */
+const struct tpck_record_file *tpck_learnt_of_others(uint64_t digest);
 /* Whether running forward would read at this path what was there at first, which is what `read` says, and
  * that is neither there by its size and time nor kept. */
 bool tpck_learnt_needs(const char *path, const struct tpck_record_file *read);
@@ -202,6 +204,8 @@ const char *tpck_folders_list(const struct tpck_record_file *listing, const char
  * above all, and nobody misses what is in it. */
 /* A file or folder that is about to be made: whether it is such; `wanted` is the mode that makes it one. */
 bool tpck_temporary_begins(const char *path, mode_t mode, mode_t wanted);
+/* The same of a file of any mode whose path the first run never came to: its name has a time, or something else that is another in each run. */
+bool tpck_temporary_named(const char *path);
 /* Whether the path is such, or in one. */
 bool tpck_temporary(const char *path);
 /* The program begins anew: they go. */
@@ -272,5 +276,14 @@ const char *tpck_overlay_place(char *path, uint64_t digest, bool changes);
 int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found);
 /* As readlink(); REAL as above. */
 ssize_t tpck_overlay_readlink(const char *path, uint64_t digest, char *target, size_t size);
+
+/* For tpck_follow_forked(). */
+void tpck_overlay_forked(void);
+void tpck_learnt_forked(void);
+void tpck_early_forked(void);
+void tpck_temporary_forked(void);
+void tpck_names_forked(void);
+void tpck_folders_forked(void);
+void tpck_record_forked(void);
 
 #endif

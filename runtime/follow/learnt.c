@@ -256,6 +256,16 @@ enum tpck_source tpck_learnt_source(const char *path, uint64_t digest, char *ver
 	return tpck_learnt_kept(first, version, size) ? TPCK_SOURCE_VERSION : TPCK_SOURCE_LOST;
 }
 
+const struct tpck_record_file *tpck_learnt_of_others(uint64_t digest)
+{
+	const struct first *known = find_first(digest);
+	const struct tpck_record_file *record = known ? record_of(known) : NULL;
+
+	bool since = record && (uint64_t)record->mtime_s * 1000000000u + (uint64_t)record->mtime_ns >= begun_ns;
+
+	return record && record->mode && (record != known->record || since) ? record : NULL;
+}
+
 bool tpck_learnt_needs(const char *path, const struct tpck_record_file *read)
 {
 	const struct tpck_record_file *first = tpck_learnt_first(read->path);
@@ -334,4 +344,9 @@ const struct tpck_record_file *tpck_learnt_listing(const char *path, uint64_t di
 		listed->used = true;
 	tpck_spin_unlock(&lock);
 	return listed ? listed->record : NULL;
+}
+
+void tpck_learnt_forked(void)
+{
+	tpck_spin_unlock(&lock);
 }

@@ -210,3 +210,8 @@ bool tpck_names_canonical(char *path, bool follow, bool *absent)
 	}
 	return true;
 }
+
+void tpck_names_forked(void)
+{
+	tpck_spin_unlock(&lock);
+}

@@ -598,6 +598,12 @@ int tpck_overlay_unlink(const char *path, uint64_t digest, int flags)
 	return absent(path, digest);
 }
 
+void tpck_follow_hide(const char *path)
+{
+	if (tpck_overlay_active())
+		(void)absent(path, tpck_follow_digest(path));
+}
+
 static bool there(const char *path, uint64_t digest)
 {
 	struct stat found;
@@ -787,6 +793,19 @@ static int scratch_stat(const struct tpck_overlay_entry *entry, struct stat *fou
 	return result;
 }
 
+static bool of_others(const char *path, uint64_t digest, struct stat *found)
+{
+	const struct tpck_record_file *then = tpck_learnt_of_others(digest);
+
+	if (!then || syscall(SYS_newfstatat, AT_FDCWD, path, found, 0))
+		return false;
+	found->st_mode = then->mode;
+	found->st_size = (off_t)then->bytes;
+	found->st_blocks = (blkcnt_t)((then->bytes + 511) / 512);
+	found->st_mtim = (struct timespec){then->mtime_s, then->mtime_ns};
+	return true;
+}
+
 int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found)
 {
 	char version[TPCK_FOLLOW_FOLDER + 128];
@@ -811,10 +830,30 @@ int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found)
 	case TPCK_SOURCE_VERSION:
 		return (int)syscall(SYS_newfstatat, AT_FDCWD, version, found, 0);
 	case TPCK_SOURCE_LOST:
+		/* What others had made by then and the program only looked at: nobody has kept its content. */
+		if (of_others(path, digest, found))
+			return 0;
+		break;
 	case TPCK_SOURCE_REAL:
 		break;
 	}
 	if (was_folder(path, digest))
 		return folder_stat(path, tpck_learnt_first(digest)->mode & 07777, found);
 	return TPCK_OVERLAY_REAL;
+}
+
+void tpck_overlay_forked(void)
+{
+	tpck_spin_unlock(&lock);
+}
+
+void tpck_follow_forked(void)
+{
+	tpck_overlay_forked();
+	tpck_learnt_forked();
+	tpck_early_forked();
+	tpck_temporary_forked();
+	tpck_names_forked();
+	tpck_folders_forked();
+	tpck_record_forked();
 }

@@ -711,3 +711,8 @@ void tpck_follow_lists(const char *absolute, uint64_t digest)
 	tpck_follow_about(absolute, digest, false, false, false);
 	note_listing(absolute, digest);
 }
+
+void tpck_record_forked(void)
+{
+	tpck_spin_unlock(&again_lock);
+}

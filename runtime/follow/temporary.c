@@ -50,22 +50,12 @@ static void remove_all(const char *path)
 	nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-bool tpck_temporary_begins(const char *path, mode_t mode, mode_t wanted)
+/* It is there from here on. */
+static bool begins(const char *path)
 {
-	const struct tpck_record_file *first = tpck_learnt_first(tpck_follow_digest(path));
-	struct stat found;
+	char *copy = count < MOST ? strdup(path) : NULL;
 	uint32_t known;
-	char *copy;
 
-	if ((mode & 0777) != wanted || !temporary_place(path) || (first && first->mode))
-		return false;
-	if (!syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW)) {
-		/* A run that was killed left it. */
-		if (found.st_uid != geteuid() || (found.st_mode & 0777) != wanted || !tpck_follow_created(path))
-			return false;
-		remove_all(path);
-	}
-	copy = count < MOST ? strdup(path) : NULL;
 	if (!copy)
 		return false;
 	tpck_follow_creates(path);
@@ -79,6 +69,33 @@ bool tpck_temporary_begins(const char *path, mode_t mode, mode_t wanted)
 	if (known == MOST)
 		free(copy);
 	return known < MOST;
+}
+
+bool tpck_temporary_named(const char *path)
+{
+	struct stat found;
+	int saved = errno;
+	bool named = !tpck_learnt_first(tpck_follow_digest(path)) && temporary_place(path) &&
+		     syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW) && errno == ENOENT && begins(path);
+
+	errno = saved;
+	return named;
+}
+
+bool tpck_temporary_begins(const char *path, mode_t mode, mode_t wanted)
+{
+	const struct tpck_record_file *first = tpck_learnt_first(tpck_follow_digest(path));
+	struct stat found;
+
+	if ((mode & 0777) != wanted || !temporary_place(path) || (first && first->mode))
+		return false;
+	if (!syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW)) {
+		/* A run that was killed left it. */
+		if (found.st_uid != geteuid() || (found.st_mode & 0777) != wanted || !tpck_follow_created(path))
+			return false;
+		remove_all(path);
+	}
+	return begins(path);
 }
 
 void tpck_temporary_abandon(void)
@@ -110,4 +127,9 @@ bool tpck_follow_scratch(const char *path)
 void tpck_temporary_forget(void)
 {
 	atomic_store(&count, 0);
+}
+
+void tpck_temporary_forked(void)
+{
+	tpck_spin_unlock(&lock);
 }

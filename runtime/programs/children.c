@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
 #include "runtime/follow/follow.h"
 #include "runtime/programs/programs_private.h"
 #include "runtime/track/threads.h"
@@ -22,14 +24,33 @@
 enum { SAID_MOST = 4 << 20, SAID_EARLY = 1 << 20, PLACES = TPCK_STANDIN_PLACES, FRESH = 64 };
 #define FORGOTTEN_NS 10000000000ull
 
+/* What forked children have to say to the log lies here until its process takes it. */
+enum { MAIL_BYTES = 256 << 10, PATIENCE = 20000 };
+struct shared {
+	tpck_spin lock;          /* of the places */
+	_Atomic uint32_t used;   /* places */
+	tpck_spin mail_lock;
+	_Atomic uint32_t mail;   /* bytes */
+	_Atomic bool mail_lost;  /* there was more */
+	char again[TPCK_PROGRAM_NAMES]; /* programs that had ended, and are started again nevertheless; guarded by `lock` */
+	unsigned char bytes[MAIL_BYTES];
+	struct tpck_child child[PLACES];
+};
+struct letter {
+	uint32_t detail, count; /* bytes behind the record */
+	struct tpck_record_program record;
+};
+
 struct tpck_child *tpck_children;
 _Atomic uint32_t tpck_programs_places;
+static struct shared *shared;
 static struct tpck_log *journal;
 static _Atomic uint32_t early_said;
 static int32_t home;          /* this process */
+static uint32_t nest;         /* in the child of a fork: what its children's numbers are mixed with */
 static int forked_place = -1; /* in the child of a fork: its place */
 static __thread int forking __attribute__((tls_model("initial-exec"))) = -1;
-static tpck_spin lock;
+static tpck_spin lock;        /* of what this process alone has */
 
 bool tpck_programs_recording(void)
 {
@@ -49,6 +70,55 @@ void tpck_programs_record(struct tpck_log *log)
 
 /* ---- places ------------------------------------------------------------------------------------- */
 
+/* One that others may have been killed with. False: so it seems. */
+static bool shared_lock(tpck_spin *of)
+{
+	for (unsigned tries = 0; atomic_exchange_explicit(of, 1, memory_order_acquire); tries++) {
+		if (tries > PATIENCE)
+			return false;
+		syscall(SYS_sched_yield);
+	}
+	return true;
+}
+
+uint32_t tpck_children_used(void)
+{
+	return shared ? atomic_load(&shared->used) : 0;
+}
+
+void tpck_child_again(const char *name)
+{
+	size_t used;
+
+	if (!shared || !shared_lock(&shared->lock))
+		return;
+	used = strlen(shared->again);
+	snprintf(shared->again + used, sizeof shared->again - used, "%s%.40s", used ? ", " : "", name);
+	tpck_spin_unlock(&shared->lock);
+}
+
+const char *tpck_children_again(void)
+{
+	return shared ? shared->again : "";
+}
+
+bool tpck_child_own(int place)
+{
+	return tpck_children[place].parent == home;
+}
+
+bool tpck_child_nested(void)
+{
+	return nest != 0;
+}
+
+static uint32_t mixed(uint32_t one, uint32_t other)
+{
+	uint64_t both = ((uint64_t)one << 32 | other) * 0x9e3779b97f4a7c15ull;
+
+	return (uint32_t)(both >> 32) | 1;
+}
+
 static bool is_gone(struct tpck_child *place, uint64_t now)
 {
 	int32_t pid = atomic_load(&place->pid);
@@ -56,16 +126,35 @@ static bool is_gone(struct tpck_child *place, uint64_t now)
 	return pid == -1 ? now - place->made_ns > FORGOTTEN_NS : pid > 0 && syscall(SYS_kill, pid, 0) && errno == ESRCH;
 }
 
-static struct tpck_child *table(void)
+static bool table(void)
 {
-	if (!tpck_children) {
-		void *at = mmap(NULL, PLACES * sizeof *tpck_children, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (!shared) {
+		void *at = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 		if (at == MAP_FAILED)
-			return NULL;
-		tpck_children = at;
+			return false;
+		shared = at;
+		tpck_children = shared->child;
 	}
-	return tpck_children;
+	return true;
+}
+
+/* The lock is held. */
+static int find_place(uint64_t now)
+{
+	uint32_t used = tpck_children_used();
+	int found = -1;
+
+	/* One that has been waited for may have left something in a pipe: the one that was left longest ago is taken. */
+	for (uint32_t i = 0; i < used && used >= FRESH; i++)
+		if (!atomic_load(&tpck_children[i].pid) && (found < 0 || tpck_children[i].made_ns < tpck_children[found].made_ns))
+			found = (int)i;
+	if (found < 0 && used < PLACES)
+		found = (int)used;
+	for (uint32_t i = 0; i < used && found < 0; i++)
+		if (is_gone(&tpck_children[i], now))
+			found = (int)i;
+	return found;
 }
 
 int tpck_child_take(struct tpck_thread *self, int32_t pid)
@@ -73,30 +162,28 @@ int tpck_child_take(struct tpck_thread *self, int32_t pid)
 	uint32_t ordinal = self->programs++;
 	uint64_t now = tpck_clock_monotonic_ns();
 	int saved = errno, found = -1;
-	uint32_t used;
 
 	tpck_spin_lock(&lock);
-	used = atomic_load(&tpck_programs_places);
-	/* One that has been waited for may have left something in a pipe: the one that was left longest ago is taken. */
-	for (uint32_t i = 0; i < used && used >= FRESH && table(); i++)
-		if (!atomic_load(&tpck_children[i].pid) && (found < 0 || tpck_children[i].made_ns < tpck_children[found].made_ns))
-			found = (int)i;
-	if (found < 0 && used < PLACES && table())
-		found = (int)used;
-	for (uint32_t i = 0; i < used && found < 0 && tpck_children; i++)
-		if (is_gone(&tpck_children[i], now))
-			found = (int)i;
-	if (found >= 0) {
-		memset(&tpck_children[found], 0, sizeof *tpck_children);
-		tpck_children[found].thread = self->id;
-		tpck_children[found].ordinal = ordinal;
-		tpck_children[found].made_ns = now;
-		atomic_store(&tpck_children[found].pid, pid);
-		if ((uint32_t)found == used)
-			atomic_store(&tpck_programs_places, used + 1);
+	if (table() && shared_lock(&shared->lock)) {
+		found = find_place(now);
+		if (found >= 0) {
+			memset(&tpck_children[found], 0, sizeof *tpck_children);
+			tpck_children[found].parent = home;
+			tpck_children[found].thread = nest ? mixed(nest, self->id) : self->id;
+			tpck_children[found].ordinal = ordinal;
+			tpck_children[found].nested = nest != 0;
+			tpck_children[found].made_ns = now;
+			atomic_store(&tpck_children[found].pid, pid);
+			if ((uint32_t)found == tpck_children_used())
+				atomic_store(&shared->used, (uint32_t)found + 1);
+		}
+		tpck_spin_unlock(&shared->lock);
+		atomic_store(&tpck_programs_places, 1);
 	}
 	tpck_spin_unlock(&lock);
-	if (found < 0 && journal)
+	if (found < 0 && nest)
+		atomic_store(&shared->mail_lost, true);
+	else if (found < 0 && journal)
 		tpck_log_fail(journal, "too many children are there at once to tell what each of them does");
 	errno = saved;
 	return found;
@@ -110,10 +197,10 @@ void tpck_child_free(int place)
 
 int tpck_child_of(pid_t child)
 {
-	uint32_t used = atomic_load(&tpck_programs_places);
+	uint32_t used = tpck_children_used();
 
 	for (uint32_t i = 0; child > 0 && i < used; i++)
-		if (atomic_load(&tpck_children[i].pid) == child)
+		if (atomic_load(&tpck_children[i].pid) == child && tpck_child_own((int)i))
 			return (int)i;
 	return -1;
 }
@@ -141,20 +228,20 @@ static uint64_t file_at(int folder, const char *name, int flags)
 }
 
 /* Where this child's output goes, if that is a file that is not its parent's own output. */
-static void look_at_file(struct tpck_child *at, int fd)
+static void look_at_file(struct tpck_child *at, int stream, int fd)
 {
-	struct tpck_child_file *out = &at->files[fd];
-	uint64_t file = file_at(fd, "", AT_EMPTY_PATH);
+	struct tpck_child_file *out = &at->files[stream];
+	uint64_t file = fd < 0 ? 0 : file_at(fd, "", AT_EMPTY_PATH);
 	char link[40];
 	long got;
 
 	out->file = 0;
 	for (int other = 1; file && other <= 2; other++) {
-		snprintf(link, sizeof link, "/proc/%d/fd/%d", home, other);
+		snprintf(link, sizeof link, "/proc/%d/fd/%d", at->parent, other);
 		if (file == file_at(AT_FDCWD, link, 0))
 			return;
 	}
-	if (!file || (fd == 2 && at->files[1].file == file))
+	if (!file || (stream == 2 && at->files[1].file == file))
 		return;
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
 	got = syscall(SYS_readlink, link, out->path, sizeof out->path);
@@ -167,25 +254,37 @@ static void look_at_file(struct tpck_child *at, int fd)
 	out->file = file;
 }
 
-void tpck_child_executes(int place, const char *path, enum tpck_doing doing, bool own)
+const char *tpck_child_program(const char *path, char *name, size_t size)
+{
+	ssize_t got = strncmp(path, "/proc/self/fd/", 14) == 0 ? syscall(SYS_readlink, path, name, size - 1) : 0;
+
+	if (got <= 0)
+		return path;
+	name[got] = '\0';
+	return name;
+}
+
+void tpck_child_executes(int place, const char *path, enum tpck_doing doing, const int fds[3])
 {
 	struct tpck_child *at = &tpck_children[place];
-	const char *name = strrchr(path, '/');
-	char parents[40];
+	char parents[40], buffer[TPCK_PROGRAM_PATH];
+	const char *name;
 
+	path = tpck_child_program(path, buffer, sizeof buffer);
+	name = strrchr(path, '/');
 	at->path = tpck_digest64(path, strlen(path), 0);
 	snprintf(at->name, sizeof at->name, "%s", name ? name + 1 : path);
 	at->flags = 0;
-	if (own) {
-		uint64_t input = pipe_at(0, "", AT_EMPTY_PATH);
+	if (fds) {
+		uint64_t input = fds[0] < 0 ? 0 : pipe_at(fds[0], "", AT_EMPTY_PATH);
 
-		snprintf(parents, sizeof parents, "/proc/%d/fd/0", home);
+		snprintf(parents, sizeof parents, "/proc/%d/fd/0", at->parent);
 		if (input && input != pipe_at(AT_FDCWD, parents, 0))
 			at->flags = TPCK_PROGRAM_TALKS;
-		at->pipes[1] = pipe_at(1, "", AT_EMPTY_PATH);
-		at->pipes[2] = pipe_at(2, "", AT_EMPTY_PATH);
-		look_at_file(at, 1);
-		look_at_file(at, 2);
+		for (int stream = 1; stream <= 2; stream++) {
+			at->pipes[stream] = fds[stream] < 0 ? 0 : pipe_at(fds[stream], "", AT_EMPTY_PATH);
+			look_at_file(at, stream, fds[stream]);
+		}
 	}
 	atomic_store(&at->doing, doing);
 }
@@ -224,22 +323,137 @@ void tpck_child_spawned(int place, pid_t child, bool own)
 
 /* ---- the log ------------------------------------------------------------------------------------ */
 
+static void append(uint32_t detail, const struct tpck_record_program *record, const void *bytes, size_t count)
+{
+	char *payload = tpck_log_append(journal, TPCK_RECORD_PROGRAM, (uint16_t)detail, 0, 0, NULL, sizeof *record + count);
+
+	if (!payload)
+		return;
+	memcpy(payload, record, sizeof *record);
+	if (count)
+		memcpy(payload + sizeof *record, bytes, count);
+}
+
+/* From a forked child. */
+static void mail(uint32_t detail, const struct tpck_record_program *record, const void *bytes, size_t count)
+{
+	struct letter letter = {detail, (uint32_t)count, *record};
+	uint32_t at;
+
+	if (!shared_lock(&shared->mail_lock)) {
+		atomic_store(&shared->mail_lost, true);
+		return;
+	}
+	at = atomic_load(&shared->mail);
+	if (count <= MAIL_BYTES && sizeof letter + count <= MAIL_BYTES - at) {
+		memcpy(shared->bytes + at, &letter, sizeof letter);
+		if (count)
+			memcpy(shared->bytes + at + sizeof letter, bytes, count);
+		atomic_store(&shared->mail, at + (uint32_t)(sizeof letter + count));
+	} else {
+		atomic_store(&shared->mail_lost, true);
+	}
+	tpck_spin_unlock(&shared->mail_lock);
+}
+
+/* What came from forked children goes before what this process has to say, which may be about their ends. */
+static void take_mail(void)
+{
+	struct letter letter;
+	uint32_t end;
+
+	if (!shared || nest || !atomic_load(&shared->mail) || !shared_lock(&shared->mail_lock))
+		return;
+	end = atomic_load(&shared->mail);
+	for (uint32_t at = 0; at + sizeof letter <= end; at += (uint32_t)sizeof letter + letter.count) {
+		memcpy(&letter, shared->bytes + at, sizeof letter);
+		append(letter.detail, &letter.record, shared->bytes + at + sizeof letter, letter.count);
+	}
+	atomic_store(&shared->mail, 0);
+	tpck_spin_unlock(&shared->mail_lock);
+}
+
 static void note(struct tpck_child *at, uint16_t detail, uint32_t stream, const void *bytes, size_t count)
 {
 	struct tpck_record_program record = {
-		.thread = at->thread, .ordinal = at->ordinal, .flags = at->flags, .polls = atomic_load(&at->polls), .stream = stream, .path = at->path,
+		.thread = at->thread, .ordinal = at->ordinal, .flags = at->flags | (at->nested ? TPCK_PROGRAM_NESTED : 0), .arguments = at->arguments, .polls = atomic_load(&at->polls), .stream = stream, .path = at->path,
 		.made_ns = at->made_ns,
 	};
-	char *payload;
 
-	if (detail == TPCK_PROGRAM_ENDED)
+	if (detail == TPCK_PROGRAM_ENDED || detail == TPCK_PROGRAM_FORKED) {
 		memcpy(&record.status, bytes, sizeof record.status);
-	payload = tpck_log_append(journal, TPCK_RECORD_PROGRAM, detail, 0, 0, NULL, sizeof record + (detail == TPCK_PROGRAM_ENDED ? 0 : count));
-	if (!payload)
+		count = 0;
+	}
+	if (nest) {
+		mail(detail, &record, bytes, count);
 		return;
-	memcpy(payload, &record, sizeof record);
-	if (detail != TPCK_PROGRAM_ENDED && count)
-		memcpy(payload + sizeof record, bytes, count);
+	}
+	take_mail();
+	append(detail, &record, bytes, count);
+}
+
+void tpck_child_made(const char *path)
+{
+	if (forked_place >= 0 && tpck_programs_recording())
+		note(&tpck_children[forked_place], TPCK_PROGRAM_MADE, 0, path, strlen(path) + 1);
+}
+
+/* Programs of a forked child that have ended, by when they ran: what files were made or changed meanwhile may be theirs. The oldest goes first. */
+enum { PRODUCTS = 32 };
+#define TICK_NS 20000000u
+static struct product {
+	struct tpck_child of;
+	uint64_t from_ns, to_ns; /* as file systems tell the time */
+	bool taken;
+} *products;
+_Atomic uint32_t tpck_programs_products;
+/* Files that this child has opened to write: they are no program's. */
+enum { OWN_FILES = 256 };
+static uint64_t own_files[OWN_FILES] TPCK_LARGE;
+
+static void may_have_made(const struct tpck_child *at)
+{
+	uint64_t now = tpck_clock_realtime_ns(), ran = tpck_clock_monotonic_ns() - at->made_ns;
+	struct product *to;
+
+	if (!products)
+		products = calloc(PRODUCTS, sizeof *products);
+	if (!products)
+		return;
+	to = &products[atomic_fetch_add(&tpck_programs_products, 1) % PRODUCTS];
+	*to = (struct product){.of = *at, .from_ns = now - ran - TICK_NS, .to_ns = now};
+}
+
+void tpck_programs_writes_slow(int fd, int flags)
+{
+	int saved = errno;
+	uint64_t file = file_at(fd, "", AT_EMPTY_PATH);
+
+	if (file)
+		own_files[file % OWN_FILES] = file;
+	if (atomic_load(&tpck_programs_child_writes))
+		tpck_written_opened(fd, flags);
+	errno = saved;
+}
+
+void tpck_programs_takes_slow(int folder, const char *path)
+{
+	struct stat found;
+	int saved = errno;
+	uint64_t changed;
+
+	if (!syscall(SYS_newfstatat, folder, path, &found, AT_SYMLINK_NOFOLLOW) && S_ISREG(found.st_mode) &&
+	    own_files[told_from_others(&found) % OWN_FILES] != told_from_others(&found)) {
+		changed = (uint64_t)found.st_mtim.tv_sec * 1000000000u + (uint64_t)found.st_mtim.tv_nsec;
+		for (unsigned i = 0; i < PRODUCTS; i++)
+			if (products[i].to_ns && changed >= products[i].from_ns && changed <= products[i].to_ns && !products[i].taken) {
+				products[i].taken = true;
+				note(&products[i].of, TPCK_PROGRAM_LOST, 0, NULL, 0);
+				if (forked_place >= 0)
+					tpck_children[forked_place].lost = true;
+			}
+	}
+	errno = saved;
 }
 
 static void note_start(struct tpck_child *at)
@@ -282,6 +496,11 @@ static void note_file(struct tpck_child *at, uint32_t stream)
 
 static void note_end(struct tpck_child *at, int status)
 {
+	if (atomic_load(&at->doing) == TPCK_DOING_NOTHING && !(atomic_fetch_or(&at->noted, TPCK_NOTED_END) & TPCK_NOTED_END)) {
+		at->flags = at->lost || atomic_load(&shared->mail_lost) ? TPCK_PROGRAM_UNSURE : 0;
+		note(at, TPCK_PROGRAM_FORKED, 0, &status, sizeof status);
+		return;
+	}
 	note_start(at);
 	if (atomic_load(&at->noted) == TPCK_NOTED_START) {
 		note_file(at, 1);
@@ -289,6 +508,8 @@ static void note_end(struct tpck_child *at, int status)
 	}
 	if (atomic_load(&at->noted) & TPCK_NOTED_START && !(atomic_fetch_or(&at->noted, TPCK_NOTED_END) & TPCK_NOTED_END))
 		note(at, TPCK_PROGRAM_ENDED, 0, &status, sizeof status);
+	if (nest)
+		may_have_made(at);
 }
 
 void tpck_child_note(int place)
@@ -301,7 +522,7 @@ void tpck_child_ended(int place, int status)
 {
 	uint32_t doing = atomic_load(&tpck_children[place].doing);
 
-	if (doing != TPCK_DOING_NOTHING && doing != TPCK_DOING_WORKER)
+	if (doing != TPCK_DOING_WORKER)
 		tpck_follow_others_ran();
 	if (tpck_programs_recording() && !tpck_programs_forwarding())
 		note_end(&tpck_children[place], status);
@@ -313,11 +534,31 @@ static int status_of(const siginfo_t *info)
 	return info->si_code == CLD_EXITED ? info->si_status << 8 : info->si_status | (info->si_code == CLD_DUMPED ? 0x80 : 0);
 }
 
+/* A process of which nothing runs, whether somebody has waited for it or not. */
+static bool has_ended(int32_t pid)
+{
+	char path[40], target[8];
+
+	snprintf(path, sizeof path, "/proc/%d/exe", pid);
+	return syscall(SYS_readlink, path, target, sizeof target) < 0 && (errno == ENOENT || errno == ESRCH);
+}
+
+/* A program whose parent, a forked child, has gone: nobody will say how it ended. */
+static void look_at_orphan(struct tpck_child *at, int32_t pid)
+{
+	if (atomic_load(&at->noted) & TPCK_NOTED_START && has_ended(at->parent) && has_ended(pid)) {
+		note_end(at, 0);
+		atomic_store(&at->pid, 0);
+	}
+}
+
 void tpck_programs_boundary(void)
 {
-	uint32_t used = atomic_load(&tpck_programs_places);
+	uint32_t used = tpck_children_used();
 	int saved = errno;
 
+	if (tpck_programs_recording())
+		take_mail();
 	for (uint32_t i = 0; i < used && tpck_programs_recording(); i++) {
 		struct tpck_child *at = &tpck_children[i];
 		int32_t pid = atomic_load(&at->pid);
@@ -325,17 +566,53 @@ void tpck_programs_boundary(void)
 
 		if (pid <= 0 || atomic_load(&at->noted) & TPCK_NOTED_END)
 			continue;
+		if (!tpck_child_own((int)i)) {
+			look_at_orphan(at, pid);
+			continue;
+		}
 		note_start(at);
 		/* A child may have ended without having been waited for. */
-		if (atomic_load(&at->noted) & TPCK_NOTED_START && !syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, NULL) && info.si_pid == pid)
+		if ((atomic_load(&at->noted) & TPCK_NOTED_START || atomic_load(&at->doing) == TPCK_DOING_NOTHING) && !syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, NULL) && info.si_pid == pid)
 			note_end(at, status_of(&info));
 	}
 	errno = saved;
 }
 
+/* Ends of socket pairs, as they are told from others; the oldest goes first. */
+enum { PAIRS = 128 };
+static struct {
+	uint64_t one, other;
+} pairs[PAIRS] TPCK_LARGE;
+static uint32_t pairs_made;
+
+void tpck_programs_paired(int one, int other)
+{
+	int saved = errno;
+	uint64_t ends[2] = {pipe_at(one, "", AT_EMPTY_PATH), pipe_at(other, "", AT_EMPTY_PATH)};
+
+	tpck_spin_lock(&lock);
+	pairs[pairs_made % PAIRS].one = ends[0];
+	pairs[pairs_made++ % PAIRS].other = ends[1];
+	tpck_spin_unlock(&lock);
+	errno = saved;
+}
+
+/* What is written into when this is read from: the same pipe, or the other socket of a pair. */
+static uint64_t far_end(uint64_t pipe)
+{
+	uint64_t far = pipe;
+
+	tpck_spin_lock(&lock);
+	for (uint32_t i = 0; pipe && i < PAIRS; i++)
+		if (pairs[i].one == pipe || pairs[i].other == pipe)
+			far = pairs[i].one == pipe ? pairs[i].other : pairs[i].one;
+	tpck_spin_unlock(&lock);
+	return far;
+}
+
 void tpck_programs_read_slow(int fd, const void *bytes, size_t count)
 {
-	uint32_t used = atomic_load(&tpck_programs_places);
+	uint32_t used = tpck_children_used();
 	int saved = errno;
 	uint64_t pipe;
 
@@ -343,14 +620,14 @@ void tpck_programs_read_slow(int fd, const void *bytes, size_t count)
 		errno = saved;
 		return;
 	}
-	pipe = pipe_at(fd, "", AT_EMPTY_PATH);
+	pipe = far_end(pipe_at(fd, "", AT_EMPTY_PATH));
 	for (uint32_t i = 0; pipe && i < used; i++) {
 		struct tpck_child *at = &tpck_children[i];
 		uint32_t doing = atomic_load(&at->doing), stream = at->pipes[1] == pipe ? 1 : 2;
 		bool early = !tpck_log_attached(journal);
 
 		/* One that has been waited for may still have something to say, until its place is another's. */
-		if (doing == TPCK_DOING_NOTHING || doing == TPCK_DOING_WORKER || (at->pipes[1] != pipe && at->pipes[2] != pipe) || at->lost)
+		if (!tpck_child_own((int)i) || doing == TPCK_DOING_NOTHING || doing == TPCK_DOING_WORKER || (at->pipes[1] != pipe && at->pipes[2] != pipe) || at->lost)
 			continue;
 		note_start(at);
 		at->lost = at->said + count > SAID_MOST || (early && atomic_load(&early_said) + count > SAID_EARLY);
@@ -376,11 +653,21 @@ void tpck_programs_forking(void)
 	forking = tpck_child_take(self, -1);
 }
 
-void tpck_programs_forked_child(void)
+/* From here on it is a process with children of its own. */
+bool tpck_programs_forked_child(void)
 {
+	struct tpck_thread *self = tpck_thread_peek();
+
 	forked_place = forking;
-	if (forked_place >= 0)
-		atomic_store(&tpck_children[forked_place].pid, (int32_t)syscall(SYS_getpid));
+	if (forked_place < 0 || !self)
+		return false;
+	home = (int32_t)syscall(SYS_getpid);
+	nest = mixed(tpck_children[forked_place].thread, tpck_children[forked_place].ordinal);
+	lock = 0;
+	self->programs = 0;
+	atomic_store(&tpck_children[forked_place].pid, home);
+	tpck_written_child(tpck_children[forked_place].made_ns);
+	return tpck_starts_forked(forked_place);
 }
 
 int tpck_child_here(void)
@@ -389,10 +676,10 @@ int tpck_child_here(void)
 	struct tpck_thread *self;
 	int place;
 
-	if (!journal || pid == home)
+	if (!journal)
 		return -1;
-	if (forked_place >= 0)
-		return atomic_load(&tpck_children[forked_place].pid) == pid ? forked_place : -1;
+	if (pid == home)
+		return forked_place >= 0 && atomic_load(&tpck_children[forked_place].pid) == pid ? forked_place : -1;
 	/* A child that shares this memory, with the thread that made it waiting. */
 	place = tpck_child_of(pid);
 	if (place >= 0)
@@ -406,7 +693,7 @@ int tpck_child_here(void)
 
 bool tpck_child_shares(void)
 {
-	return forked_place < 0 && home != (int32_t)syscall(SYS_getpid);
+	return home != (int32_t)syscall(SYS_getpid);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------ */

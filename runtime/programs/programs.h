@@ -8,7 +8,8 @@
  *
  * Started for real are: a fork that executes nothing; what is known to go on in the same program (Python's multiprocessing, loky,
  * compile workers); compilers at work in temporary folders or compilers' caches, whose files were hidden; a program that had not
- * ended and is spoken with through a pipe or socket as its standard input, or had run for half a minute (a service); and programs started by such children.
+ * ended and is spoken with through a pipe or socket as its standard input, or had run for half a minute (a service); and programs that are started
+ * by these, but for a fork that executes nothing: what it starts is followed as what its parent starts.
  */
 #ifndef TPCK_RUNTIME_PROGRAMS_PROGRAMS_H
 #define TPCK_RUNTIME_PROGRAMS_PROGRAMS_H
@@ -23,6 +24,8 @@
 
 /* Recording into the log from here on; once more once the program that is run forward is live. */
 void tpck_programs_record(struct tpck_log *log);
+/* The log is in this session's folder from here on, where it is noted, too, what forked children write to files. */
+void tpck_programs_session(const char *folder);
 /* Before a boundary's record: what is known by then of programs goes before it. */
 void tpck_programs_boundary(void);
 
@@ -34,6 +37,9 @@ void tpck_programs_unlearn(void);
 /* `session`: the folder for plans; `library`: this library's path, beside which the stand-in is. 0, or -errno: programs are started
  * for real then. */
 int tpck_programs_forward(const char *session, const char *library);
+/* The program is about to be live at this step: what the first run's forked children wrote to files behind it, and will write once more, is taken
+ * back where nobody else wrote to the file. A line says where it could not be. */
+void tpck_programs_unwrite(uint64_t step);
 /* The program is live, at this step: programs that had not ended are started. Lines say which. */
 void tpck_programs_live(uint64_t step);
 /* The program begins anew: no stand-in starts anything. */
@@ -43,7 +49,10 @@ const char *tpck_programs_difference(void);
 
 /* ---- forks ---- */
 void tpck_programs_forking(void);
-void tpck_programs_forked_child(void);
+/* In the child. True: while running forward, one that had ended in the first run, as itself or as a program that it executes: what it did was done. */
+bool tpck_programs_forked_child(void);
+/* In such a child, once it may use the overlay: what it made in the first run is not there yet. */
+void tpck_programs_hide(void);
 
 /* ---- starting ---- */
 /* What is to be executed in place of a program; `plan` is where `arguments` point to. */
@@ -56,22 +65,59 @@ struct tpck_programs_instead {
  * tpck_programs_failed(). Makes system calls only. */
 bool tpck_programs_execute(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead);
 void tpck_programs_failed(void);
-/* What tpck_programs_execute() is for an exec, around posix_spawn(), in the parent. *place is for tpck_programs_spawned(), with the child's id, or 0: none came to be. `own`: it may
- * have other descriptors than its parent. */
-bool tpck_programs_spawn(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead, int *place);
+/* What tpck_programs_execute() is for an exec, around posix_spawn(), in the parent. `fds`: which of the parent's descriptors will be the child's 0 to 2, -1 none;
+ * NULL: that is not known. *place is for tpck_programs_spawned(), with the child's id, or 0: none came to be. `own`: its descriptors are to be looked at there. */
+bool tpck_programs_spawn(const char *path, char *const arguments[], char *const variables[], const int fds[3], struct tpck_programs_instead *instead, int *place);
 void tpck_programs_spawned(int place, pid_t child, bool own);
 /* Around system(): true, if it has been done by the first run, with *status. */
-bool tpck_programs_system(int *status, int *place);
+bool tpck_programs_system(const char *command, int *status, int *place);
 void tpck_programs_system_ended(int place, int status);
 
+/* Whether what this process starts is followed. */
+bool tpck_programs_followed(void);
+
 /* ---- what the parent sees of them ---- */
-extern _Atomic uint32_t tpck_programs_places __attribute__((visibility("hidden"))); /* taken so far; 0: no child was made */
+extern _Atomic uint32_t tpck_programs_places __attribute__((visibility("hidden"))); /* 0: no child was made */
 void tpck_programs_read_slow(int fd, const void *bytes, size_t count);
 /* Bytes were read from the descriptor. */
 static inline void tpck_programs_read(int fd, const void *bytes, ssize_t count)
 {
 	if (__builtin_expect(count > 0 && atomic_load_explicit(&tpck_programs_places, memory_order_relaxed), 0))
 		tpck_programs_read_slow(fd, bytes, (size_t)count);
+}
+/* Both ends of a pair of sockets: what is read from one the other has said. */
+void tpck_programs_paired(int one, int other);
+/* A name is about to go. In a forked child what a program has made that it started, and that is taken away, is not there for a second time: such a
+ * program has to be started again. */
+extern _Atomic uint32_t tpck_programs_products __attribute__((visibility("hidden"))); /* programs that may have made something, in such a child */
+void tpck_programs_takes_slow(int folder, const char *path);
+void tpck_programs_writes_slow(int fd, int flags);
+static inline void tpck_programs_takes(int folder, const char *path)
+{
+	if (__builtin_expect(atomic_load_explicit(&tpck_programs_products, memory_order_relaxed) != 0, 0))
+		tpck_programs_takes_slow(folder, path);
+}
+extern _Atomic uint32_t tpck_programs_child_writes __attribute__((visibility("hidden"))); /* this is a forked child whose files are noted */
+void tpck_programs_child_closes_slow(int fd);
+void tpck_programs_child_made_slow(int folder, const char *path);
+/* A file was opened to be written, with these flags: it is this process's own. */
+static inline void tpck_programs_writes(int fd, int flags)
+{
+	if (__builtin_expect((atomic_load_explicit(&tpck_programs_products, memory_order_relaxed) |
+			      atomic_load_explicit(&tpck_programs_child_writes, memory_order_relaxed)) != 0, 0))
+		tpck_programs_writes_slow(fd, flags);
+}
+/* A descriptor is about to be closed, and all has been written to it. */
+static inline void tpck_programs_child_closes(int fd)
+{
+	if (__builtin_expect(atomic_load_explicit(&tpck_programs_child_writes, memory_order_relaxed) != 0, 0))
+		tpck_programs_child_closes_slow(fd);
+}
+/* A folder was made. */
+static inline void tpck_programs_child_made(int folder, const char *path)
+{
+	if (__builtin_expect(atomic_load_explicit(&tpck_programs_child_writes, memory_order_relaxed) != 0, 0))
+		tpck_programs_child_made_slow(folder, path);
 }
 enum tpck_programs_wait {
 	TPCK_PROGRAMS_ASK,     /* the kernel is asked, as the caller says */

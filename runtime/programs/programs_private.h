@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the parts of programs: children.c (children, and what the log gets of them) and starts.c (what is started while running
- * forward). */
+/* Between the parts of programs: children.c (children, and what the log gets of them), starts.c (what is started while running
+ * forward) and written.c (what forked children write). */
 #ifndef TPCK_RUNTIME_PROGRAMS_PROGRAMS_PRIVATE_H
 #define TPCK_RUNTIME_PROGRAMS_PROGRAMS_PRIVATE_H
 
@@ -8,20 +8,29 @@
 #include "runtime/replay/forward.h"
 #include "runtime/wire/standin.h"
 
-enum { TPCK_PROGRAM_NAME = 40, TPCK_PROGRAM_PATH = 256 };
+enum { TPCK_PROGRAM_NAME = 40, TPCK_PROGRAM_PATH = 256, TPCK_PROGRAM_NAMES = 160 };
 
 /* Payload of TPCK_RECORD_PROGRAM. The program is the ordinal-th that the thread made a child for. */
-enum { TPCK_PROGRAM_STARTED, TPCK_PROGRAM_SAID, TPCK_PROGRAM_ENDED, TPCK_PROGRAM_LOST };
+enum {
+	TPCK_PROGRAM_STARTED, TPCK_PROGRAM_SAID, TPCK_PROGRAM_ENDED, TPCK_PROGRAM_LOST,
+	TPCK_PROGRAM_FORKED, /* the child executed nothing, and has ended */
+	TPCK_PROGRAM_MADE,   /* a forked child made a file or folder where nothing was; its path follows, NUL-terminated */
+};
 struct tpck_record_program {
-	uint32_t thread, ordinal;
-	uint32_t flags;    /* of one that started: TPCK_PROGRAM_TALKS */
+	uint32_t thread, ordinal; /* of a forked child's: what tpck_child_take() calls it */
+	uint32_t flags;    /* TPCK_PROGRAM_TALKS, TPCK_PROGRAM_UNSURE */
 	int32_t status;    /* of one that ended: as wait() gives it */
 	uint32_t polls;    /* how often the program asked whether it has ended, and it had not */
 	uint32_t stream;   /* of what it said to a pipe, or wrote to a file: 1 or 2; the bytes follow */
 	uint64_t path;     /* digest of what was executed; its name follows, without folders, NUL-terminated */
 	uint64_t made_ns;  /* when the child was made, by tpck_clock_monotonic_ns() */
+	uint64_t arguments; /* digest of what it was given, of a program */
 };
-enum { TPCK_PROGRAM_TALKS = 1 }; /* its standard input is a pipe or a socket of its own */
+enum {
+	TPCK_PROGRAM_TALKS = 1,  /* its standard input is a pipe or a socket of its own */
+	TPCK_PROGRAM_NESTED = 4, /* a forked child started it */
+	TPCK_PROGRAM_UNSURE = 2, /* of a forked child: not all that it started is in the log */
+};
 
 /* What a child does. */
 enum tpck_doing {
@@ -35,12 +44,14 @@ enum tpck_doing {
 /* What the log has of a child; UNKNOWN: while running forward, that it has nothing of what the child is to execute. */
 enum { TPCK_NOTED_START = 1, TPCK_NOTED_END = 2, TPCK_NOTED_UNKNOWN = 4 };
 
-/* A child of this process, in memory that both share. */
+/* A child of this process, or of one of its forked children, in memory that all of them share. */
 struct tpck_child {
 	_Atomic int32_t pid;         /* 0: nobody's; -1: about to be made */
+	int32_t parent;              /* who made it: this process, or a forked child */
 	_Atomic uint32_t doing;
 	uint32_t thread, ordinal, flags;
-	uint64_t path, made_ns;
+	uint64_t path, arguments, made_ns;
+	bool nested;                 /* a forked child made it */
 	uint64_t pipes[3];           /* its standard output and error, where they are pipes or sockets; [0] is not used */
 	struct tpck_child_file {
 		uint64_t file;       /* it, told from others; 0: none */
@@ -57,6 +68,16 @@ struct tpck_child {
 
 /* ---- children.c ---- */
 extern struct tpck_child *tpck_children;
+/* How many there are, some of them others'. */
+uint32_t tpck_children_used(void);
+/* A program that had ended is started again, by this process or a forked child; their names. */
+void tpck_child_again(const char *name);
+const char *tpck_children_again(void);
+/* Whether it is this process's child. */
+bool tpck_child_own(int place);
+/* Whether this process is a forked child whose own children are followed. What it starts goes by a name of its own, and to the log by the process that
+ * has the log. */
+bool tpck_child_nested(void);
 /* Another child of the thread; -1: no place. */
 int tpck_child_take(struct tpck_thread *self, int32_t pid);
 void tpck_child_free(int place);
@@ -64,8 +85,10 @@ void tpck_child_free(int place);
 int tpck_child_of(pid_t child);
 /* Whether this is a child that shares its parent's memory (vfork). */
 bool tpck_child_shares(void);
-/* What the child executes. `own`: this is the child, with the descriptors that the program gets. */
-void tpck_child_executes(int place, const char *path, enum tpck_doing doing, bool own);
+/* The path, or what the kernel calls the file where it is the path of a descriptor, whose number differs from run to run: in `name`. */
+const char *tpck_child_program(const char *path, char *name, size_t size);
+/* What the child executes. `fds`: this process's descriptors that are the program's 0 to 2, -1 none; NULL: not known. */
+void tpck_child_executes(int place, const char *path, enum tpck_doing doing, const int fds[3]);
 /* The child is this process, whose descriptors are looked at if it may have its `own`. */
 void tpck_child_spawned(int place, pid_t child, bool own);
 /* The log gets that it started, or how it ended. */
@@ -77,7 +100,18 @@ bool tpck_programs_own(void);
 /* The place of this process, if it is a child of the program's that is about to execute; -1. */
 int tpck_child_here(void);
 
+/* This process is a forked child that made a file or folder where nothing was. */
+void tpck_child_made(const char *path);
+
+/* ---- written.c ---- */
+/* This is a forked child, made then: what it writes to files is noted. */
+void tpck_written_child(uint64_t made_ns);
+/* It has opened a file to write. */
+void tpck_written_opened(int fd, int flags);
+
 /* ---- starts.c ---- */
+/* In a forked child: it is the child at this place. True: it, or the program that it executes, had ended in the first run. */
+bool tpck_starts_forked(int place);
 bool tpck_programs_is_worker(char *const arguments[]);
 bool tpck_programs_forwarding(void);
 /* What the log says of the place's program. */

@@ -30,18 +30,23 @@ struct learnt {
 	const char *name;
 	int32_t status;
 	uint32_t polls;
-	bool ended, lost;
+	bool ended, lost, forked;
+	bool taken; /* by a child of another number than in the first run */
 	struct said {
 		const struct tpck_record_program *record;
 		uint32_t bytes;
 		struct said *next;
 	} *said, **said_end;
+	struct made {
+		const char *path;
+		struct made *next;
+	} *made; /* by a forked child, where nothing was */
 	struct learnt *next;
 };
 
 /* What has run for so long will go on running. */
 #define SERVICE_NS 30000000000ull
-enum { BUCKETS = 1024, NAMES = 160 };
+enum { BUCKETS = 1024, NAMES = TPCK_PROGRAM_NAMES };
 static struct learnt *learnt[BUCKETS] TPCK_LARGE;
 static char behind[NAMES];
 static unsigned behind_count;
@@ -71,6 +76,19 @@ static bool names_one(const struct tpck_record *record)
 	return record->bytes > sizeof(struct tpck_record_program) && !payload[record->bytes - 1];
 }
 
+static struct learnt *learnt_new(const struct tpck_record_program *program)
+{
+	struct learnt **bucket = &learnt[(program->thread * 31 + program->ordinal) % BUCKETS], *of = calloc(1, sizeof *of);
+
+	if (of) {
+		of->started = program;
+		of->said_end = &of->said;
+		of->next = *bucket;
+		*bucket = of;
+	}
+	return of;
+}
+
 void tpck_programs_learn(const struct tpck_record *record)
 {
 	const struct tpck_record_program *program = (const void *)(record + 1);
@@ -81,18 +99,33 @@ void tpck_programs_learn(const struct tpck_record *record)
 		return;
 	if (record->detail == TPCK_PROGRAM_STARTED && of && names_one(record)) {
 		/* A thread of its own pace had started fewer when the run was gone on from: what it started last by that number counts. */
-		*of = (struct learnt){.started = program, .name = (const char *)(program + 1), .said_end = &of->said, .next = of->next};
+		*of = (struct learnt){.started = program, .name = (const char *)(program + 1), .said_end = &of->said, .made = of->made, .next = of->next};
 	} else if (record->detail == TPCK_PROGRAM_STARTED && names_one(record)) {
-		struct learnt **bucket = &learnt[(program->thread * 31 + program->ordinal) % BUCKETS];
-
-		of = calloc(1, sizeof *of);
+		of = learnt_new(program);
+		if (of)
+			of->name = (const char *)(program + 1);
+	} else if (record->detail == TPCK_PROGRAM_FORKED) {
+		if (!of)
+			of = learnt_new(program);
 		if (!of)
 			return;
-		of->started = program;
-		of->name = (const char *)(program + 1);
-		of->said_end = &of->said;
-		of->next = *bucket;
-		*bucket = of;
+		of->name = "";
+		of->forked = of->ended = true;
+		of->status = program->status;
+		of->polls = program->polls;
+		of->lost = program->flags & TPCK_PROGRAM_UNSURE;
+	} else if (record->detail == TPCK_PROGRAM_MADE && names_one(record)) {
+		struct made *made = calloc(1, sizeof *made);
+
+		if (!of)
+			of = learnt_new(program);
+		if (!of || !made) {
+			free(made);
+			return;
+		}
+		of->name = of->name ? of->name : "";
+		*made = (struct made){(const char *)(program + 1), of->made};
+		of->made = made;
 	} else if (of && record->detail == TPCK_PROGRAM_ENDED) {
 		of->ended = true;
 		of->status = program->status;
@@ -136,6 +169,9 @@ void tpck_programs_unlearn(void)
 
 bool tpck_programs_forwarding(void)
 {
+	/* A forked child goes live with the process that runs forward. */
+	if (forwarding && tpck_child_nested() && page && atomic_load(&page->live))
+		forwarding = false;
 	return forwarding;
 }
 
@@ -188,14 +224,33 @@ int tpck_programs_forward(const char *folder, const char *library)
 
 void tpck_starts_thread(struct tpck_thread *self)
 {
-	if (forwarding)
+	if (forwarding && !tpck_child_nested())
 		stands = tpck_forward_stands(self);
+}
+
+bool tpck_starts_forked(int place)
+{
+	const struct learnt *of = forwarding ? learnt_of(tpck_children[place].thread, tpck_children[place].ordinal) : NULL;
+
+	/* One that had ended is on its way; of one that had not nobody knows how far it had come. */
+	if (forwarding)
+		stands = of && of->ended && !of->lost ? TPCK_FORWARD_SAME : TPCK_FORWARD_FOREIGN;
+	return of && of->ended && !of->lost;
+}
+
+void tpck_programs_hide(void)
+{
+	int place = tpck_child_here();
+	const struct learnt *of = forwarding && place >= 0 ? learnt_of(tpck_children[place].thread, tpck_children[place].ordinal) : NULL;
+
+	for (const struct made *made = of ? of->made : NULL; made; made = made->next)
+		tpck_follow_hide(made->path);
 }
 
 void tpck_programs_live(uint64_t step)
 {
-	uint32_t used = atomic_load(&tpck_programs_places);
-	char names[NAMES] = "", again[NAMES] = "", services[NAMES] = "";
+	uint32_t used = tpck_children_used();
+	char names[NAMES] = "", services[NAMES] = "", ahead[NAMES] = "";
 	unsigned count = 0;
 
 	for (uint32_t i = 0; forwarding && i < used; i++) {
@@ -206,10 +261,10 @@ void tpck_programs_live(uint64_t step)
 			atomic_store(&at->noted, 0);
 		if (of) {
 			atomic_store(&at->noted, TPCK_NOTED_START | (of->ended ? TPCK_NOTED_END : 0));
-			if (of->lost)
-				add_name(again, at->name);
-			else if (!of->ended && atomic_load(&at->doing) == TPCK_DOING_PROGRAM)
+			if (!of->lost && !of->ended && atomic_load(&at->doing) == TPCK_DOING_PROGRAM)
 				add_name(services, at->name);
+		} else if (atomic_load(&at->pid) > 0 && at->nested && atomic_load(&at->doing) == TPCK_DOING_PROGRAM) {
+			add_name(ahead, at->name);
 		}
 		if (atomic_load(&at->pid) && atomic_load(&at->doing) == TPCK_DOING_WAITS) {
 			atomic_store(&at->doing, TPCK_DOING_PROGRAM);
@@ -218,9 +273,11 @@ void tpck_programs_live(uint64_t step)
 				add_name(names, at->name);
 		}
 	}
-	if (again[0])
+	if (*tpck_children_again())
 		tpck_log_warn("what some programs said or wrote the first time is not known, and they were started again on the way to step %llu: %s",
-			      (unsigned long long)step, again);
+			      (unsigned long long)step, tpck_children_again());
+	if (ahead[0])
+		tpck_log_info("forked children were ahead of step %llu, with what they started: %s", (unsigned long long)step, ahead);
 	if (services[0])
 		tpck_log_info("programs that had run for long, or are spoken with, were started again on the way to step %llu: %s", (unsigned long long)step,
 			      services);
@@ -244,7 +301,7 @@ void tpck_programs_abandon(void)
 
 const char *tpck_programs_difference(void)
 {
-	uint32_t used = atomic_load(&tpck_programs_places);
+	uint32_t used = tpck_children_used();
 
 	for (uint32_t i = 0; forwarding && !difference[0] && i < used; i++)
 		if (atomic_load(&tpck_children[i].noted) & TPCK_NOTED_UNKNOWN && atomic_load(&tpck_children[i].pid) > 0)
@@ -331,26 +388,72 @@ static bool is_service(const struct learnt *of)
 	return of->started->flags & TPCK_PROGRAM_TALKS || then < of->started->made_ns || then - of->started->made_ns > SERVICE_NS;
 }
 
+static uint64_t digest_of(char *const arguments[])
+{
+	uint64_t digest = 0;
+
+	for (size_t i = 0; arguments && arguments[i]; i++)
+		digest = tpck_digest64(arguments[i], strlen(arguments[i]) + 1, digest);
+	return digest;
+}
+
+static bool is_program(const struct learnt *of, uint64_t path)
+{
+	return of && !of->forked && of->started->path == path;
+}
+
+/* What the log has of the program at the place. Forked children that share work, as a pool's, may have it otherwise than in the first run: which
+ * program is which follows from what it is given. */
+static const struct learnt *record_for(int place, uint64_t path)
+{
+	struct tpck_child *at = &tpck_children[place];
+	struct learnt *own = learnt_of(at->thread, at->ordinal), *other = NULL;
+
+	if (!at->nested || (is_program(own, path) && own->started->arguments == at->arguments && !own->taken))
+		return own;
+	for (size_t b = 0; b < BUCKETS; b++)
+		for (struct learnt *of = learnt[b]; of; of = of->next)
+			if (is_program(of, path) && of->started->flags & TPCK_PROGRAM_NESTED && of->started->arguments == at->arguments && !of->taken &&
+			    (!other || of->started->made_ns < other->started->made_ns))
+				other = of;
+	if (!other)
+		/* Of a child that had ended all is known, in its order; of another one this may be another program of the same name. */
+		return stands == TPCK_FORWARD_SAME ? own : NULL;
+	other->taken = true;
+	at->thread = other->started->thread;
+	at->ordinal = other->started->ordinal;
+	return other;
+}
+
 static enum tpck_doing decide(int place, const char *path, char *const arguments[], const struct learnt **of)
 {
 	struct tpck_child *at = &tpck_children[place];
+	char buffer[TPCK_PROGRAM_PATH];
+	const char *program = tpck_child_program(path, buffer, sizeof buffer);
 
-	*of = learnt_of(at->thread, at->ordinal);
+	*of = NULL;
+	at->arguments = digest_of(arguments);
 	if (tpck_programs_is_worker(arguments))
 		return TPCK_DOING_WORKER;
-	if (!forwarding || compiles(path, arguments))
+	if (!tpck_programs_forwarding() || compiles(path, arguments))
 		return TPCK_DOING_PROGRAM;
+	*of = record_for(place, tpck_digest64(program, strlen(program), 0));
 	if (!*of) {
+		/* A forked child that goes on may be ahead, and its parent may wait for what it does. */
+		if (at->nested && stands != TPCK_FORWARD_SAME)
+			return TPCK_DOING_PROGRAM;
 		if (stands == TPCK_FORWARD_SAME)
 			atomic_store(&at->noted, TPCK_NOTED_UNKNOWN);
 		return TPCK_DOING_WAITS;
 	}
-	if ((*of)->started->path != tpck_digest64(path, strlen(path), 0)) {
+	if ((*of)->forked || (*of)->started->path != tpck_digest64(program, strlen(program), 0)) {
 		atomic_store(&at->noted, TPCK_NOTED_UNKNOWN);
 		return TPCK_DOING_WAITS;
 	}
-	if ((*of)->lost)
+	if ((*of)->lost) {
+		tpck_child_again((*of)->name);
 		return TPCK_DOING_PROGRAM;
+	}
 	if ((*of)->ended)
 		return TPCK_DOING_STANDIN;
 	return is_service(*of) || names_scratch(arguments) ? TPCK_DOING_PROGRAM : TPCK_DOING_WAITS;
@@ -460,9 +563,9 @@ bool tpck_programs_execute(const char *path, char *const arguments[], char *cons
 	/* The search along PATH comes by with files that are not there. */
 	if (place >= 0 && tpck_readable_list(arguments) && tpck_readable_list(variables) && !syscall(SYS_faccessat, AT_FDCWD, path, X_OK)) {
 		doing = decide(place, path, arguments, &of);
-		tpck_child_executes(place, path, doing, true);
+		tpck_child_executes(place, path, doing, (const int[3]){0, 1, 2});
 		/* A child that shares this memory tells the log itself; that of a fork leaves it to its parent. */
-		if (!forwarding && tpck_child_shares())
+		if (!forwarding && (tpck_child_shares() || tpck_children[place].nested))
 			tpck_child_note(place);
 		other = stood_in(place, doing, of, path, arguments, variables, instead);
 	}
@@ -479,17 +582,22 @@ void tpck_programs_failed(void)
 	errno = saved;
 }
 
+bool tpck_programs_followed(void)
+{
+	return tpck_programs_own() && (tpck_programs_recording() || tpck_programs_forwarding());
+}
+
 static int place_for(void)
 {
 	struct tpck_thread *self = tpck_thread_self();
 
-	if (!self || self->ours || self->elsewhere || !tpck_programs_own() || !(tpck_programs_recording() || forwarding))
+	if (!self || self->ours || self->elsewhere || !tpck_programs_own() || !(tpck_programs_recording() || tpck_programs_forwarding()))
 		return -1;
 	tpck_starts_thread(self);
 	return tpck_child_take(self, -1);
 }
 
-bool tpck_programs_spawn(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead, int *place)
+bool tpck_programs_spawn(const char *path, char *const arguments[], char *const variables[], const int fds[3], struct tpck_programs_instead *instead, int *place)
 {
 	const struct learnt *of = NULL;
 	enum tpck_doing doing;
@@ -498,7 +606,7 @@ bool tpck_programs_spawn(const char *path, char *const arguments[], char *const 
 	if (*place < 0)
 		return false;
 	doing = decide(*place, path, arguments, &of);
-	tpck_child_executes(*place, path, doing, false);
+	tpck_child_executes(*place, path, doing, fds);
 	return stood_in(*place, doing, of, path, arguments, variables, instead);
 }
 
@@ -516,7 +624,7 @@ void tpck_programs_spawned(int place, pid_t child, bool own)
 	errno = saved;
 }
 
-bool tpck_programs_system(int *status, int *place)
+bool tpck_programs_system(const char *command, int *status, int *place)
 {
 	struct timespec pause = {0, 1000000};
 	const struct learnt *of;
@@ -524,10 +632,15 @@ bool tpck_programs_system(int *status, int *place)
 	*place = place_for();
 	if (*place < 0)
 		return false;
-	tpck_child_executes(*place, "/bin/sh", TPCK_DOING_PROGRAM, false);
-	of = learnt_of(tpck_children[*place].thread, tpck_children[*place].ordinal);
+	tpck_child_executes(*place, "/bin/sh", TPCK_DOING_PROGRAM, NULL);
+	tpck_children[*place].arguments = tpck_readable_path(command) ? tpck_digest64(command, strlen(command), 1) : 0;
+	of = forwarding ? record_for(*place, tpck_children[*place].path) : NULL;
 	if (!forwarding) {
 		tpck_child_note(*place);
+		return false;
+	}
+	if (of && of->ended && of->lost) {
+		tpck_child_again(of->name);
 		return false;
 	}
 	if (of && of->ended) {
@@ -535,9 +648,11 @@ bool tpck_programs_system(int *status, int *place)
 		tpck_child_ended(*place, of->status);
 		return true;
 	}
+	if (!of && tpck_children[*place].nested && stands != TPCK_FORWARD_SAME)
+		return false;
 	if (!of && stands == TPCK_FORWARD_SAME)
 		atomic_store(&tpck_children[*place].noted, TPCK_NOTED_UNKNOWN);
-	while (forwarding)
+	while (tpck_programs_forwarding())
 		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 	return false;
 }
@@ -561,6 +676,13 @@ enum tpck_programs_wait tpck_starts_wait(int place, bool polls)
 		atomic_fetch_add(&at->polls, polls);
 		return polls ? TPCK_PROGRAMS_NOT_YET : TPCK_PROGRAMS_ASK;
 	}
+	/* A forked child may wait for its parent to tell it to end, who asks once more than in the first run, as that depends on time: nobody is made to wait. */
+	if (doing == TPCK_DOING_NOTHING && of && of->forked && polls) {
+		if (atomic_load(&at->polls) >= of->polls)
+			return TPCK_PROGRAMS_ASK;
+		atomic_fetch_add(&at->polls, 1);
+		return TPCK_PROGRAMS_NOT_YET;
+	}
 	if (doing != TPCK_DOING_STANDIN || !of)
 		return TPCK_PROGRAMS_ASK;
 	if (polls && atomic_load(&at->polls) < of->polls) {
@@ -573,9 +695,9 @@ enum tpck_programs_wait tpck_starts_wait(int place, bool polls)
 
 void tpck_starts_finish_all(void)
 {
-	uint32_t used = atomic_load(&tpck_programs_places);
+	uint32_t used = tpck_children_used();
 
 	for (uint32_t i = 0; i < used; i++)
-		if (atomic_load(&tpck_children[i].doing) == TPCK_DOING_STANDIN)
+		if (tpck_child_own((int)i) && atomic_load(&tpck_children[i].doing) == TPCK_DOING_STANDIN)
 			atomic_store(&page->finish[i], 1);
 }

@@ -12,6 +12,7 @@
 
 #include "runtime/base/layout.h"
 #include "runtime/replay/looks.h"
+#include "runtime/replay/readings.h"
 #include "runtime/replay/stash.h"
 
 struct list {
@@ -23,6 +24,10 @@ struct tpck_expected {
 	uint32_t thread;
 	struct list lists[TPCK_RECORD_TYPES];
 	struct tpck_looks_reader looks[TPCK_CLOCKS];
+	struct readings {
+		struct tpck_readings_reader reader;
+		struct readings *next;
+	} *readings;           /* by key, the one that was asked for last first */
 	/* the mark that the thread is in */
 	const struct tpck_record_mark *mark;
 	const uint32_t *tokens, *contents;
@@ -376,6 +381,45 @@ enum tpck_forward tpck_forward_look(struct tpck_thread *self, enum tpck_clock cl
 	if (result == TPCK_FORWARD_MORE)
 		*ns = self->shown[clock];
 	return result;
+}
+
+static struct readings *readings_of(struct tpck_expected *expected, uint32_t key)
+{
+	struct readings **at = &expected->readings, *found;
+
+	while (*at && (*at)->reader.key != key)
+		at = &(*at)->next;
+	found = *at;
+	if (found) {
+		*at = found->next;
+	} else {
+		found = calloc(1, sizeof *found);
+		if (!found)
+			return NULL;
+		found->reader.key = key;
+	}
+	found->next = expected->readings;
+	expected->readings = found;
+	return found;
+}
+
+enum tpck_forward tpck_forward_reading(struct tpck_thread *self, uint32_t key, bool ahead, const void **bytes, uint32_t *count)
+{
+	struct tpck_expected *expected = expected_for(self);
+	struct readings *readings = expected ? readings_of(expected, key) : NULL;
+	const struct list *list;
+	enum tpck_readings_next next;
+
+	*bytes = NULL;
+	if (!readings)
+		return TPCK_FORWARD_FOREIGN;
+	list = &expected->lists[TPCK_RECORD_READING];
+	next = tpck_readings_next(&readings->reader, list->at, list->count, (uint32_t)self->operations, ahead);
+	if (readings->reader.told) {
+		*bytes = readings->reader.bytes;
+		*count = readings->reader.count;
+	}
+	return next == TPCK_READINGS_NOW ? TPCK_FORWARD_SAME : no_more(expected);
 }
 
 uint64_t tpck_forward_first_look(enum tpck_clock clock)

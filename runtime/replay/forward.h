@@ -38,6 +38,8 @@ enum tpck_forward tpck_forward_draw(struct tpck_thread *self, enum tpck_record_t
 				    const struct tpck_record **record);
 /* The same of a look at a clock. On SAME *ns is what it said; on MORE what it said at the look before, or 0. */
 enum tpck_forward tpck_forward_look(struct tpck_thread *self, enum tpck_clock clock, uint64_t *ns);
+/* The same of a reading (replay/readings.h): on SAME, and on MORE where there was one before, *bytes is it. ahead: it is not used up. */
+enum tpck_forward tpck_forward_reading(struct tpck_thread *self, uint32_t key, bool ahead, const void **bytes, uint32_t *count);
 /* What the first look of the log at a clock said; 0: there is none. */
 uint64_t tpck_forward_first_look(enum tpck_clock clock);
 /* The same record again at the next call: it was not used up. */

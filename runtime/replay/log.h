@@ -32,6 +32,7 @@ enum tpck_record_type {
 	TPCK_RECORD_PLACE,    /* where the log's first process was as a rank: "NAME=VALUE\n" of its environment, each; then a zero */
 	TPCK_RECORD_DEVICE,   /* what device that process was on: struct tpck_record_device */
 	TPCK_RECORD_PROGRAM,  /* of a program that it started: struct tpck_record_program (runtime/programs) */
+	TPCK_RECORD_READING,  /* what the machine told of itself: replay/readings.h */
 	TPCK_RECORD_TYPES,
 };
 

@@ -107,6 +107,9 @@ static void link_behind(const char *from_session, const struct tpck_cut *cut, co
 		if (link(from, to))
 			break;
 	}
+	snprintf(from, sizeof from, "%s/" TPCK_WRITTEN, from_session);
+	snprintf(to, sizeof to, "%s/" TPCK_WRITTEN_BEHIND, to_session);
+	(void)!link(from, to); /* there are no forked children that wrote */
 }
 
 int tpck_stage_memory(const char *from_session, const char *image_path, const struct tpck_cut *cut,

@@ -55,12 +55,16 @@ static TPCK_AT_START struct tpck_thread *slot_take(uint32_t id, pid_t tid)
 
 	tpck_spin_lock(&slots_lock);
 	for (uint32_t i = 0; i < slots_used && !taken; i++)
-		if (!atomic_load(&slots[i].alive) && !slots[i].pending && !slots[i].not_ready && !slots[i].looks.used && !slots[i].looks.runs)
+		if (!atomic_load(&slots[i].alive) && !slots[i].pending && !slots[i].not_ready && !slots[i].looks.used && !slots[i].looks.runs &&
+		    !atomic_load(&slots[i].readings_pending))
 			taken = &slots[i];
 	if (!taken && slots_used < TPCK_THREADS_MAX)
 		taken = &slots[slots_used++];
 	if (taken) {
+		struct tpck_readings *readings = taken->readings;
+
 		memset(taken, 0, offsetof(struct tpck_thread, pending_ops));
+		taken->readings = readings;
 		taken->id = id;
 		taken->tid = tid;
 		atomic_store(&taken->alive, 1);
@@ -88,6 +92,11 @@ TPCK_AT_START struct tpck_thread *tpck_thread_slot_find(void)
 void tpck_thread_begin(uint32_t id)
 {
 	tpck_thread_slot = slot_take(id, (pid_t)syscall(SYS_gettid));
+}
+
+void tpck_threads_forked(void)
+{
+	tpck_spin_unlock(&slots_lock);
 }
 
 void tpck_thread_end(void)

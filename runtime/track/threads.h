@@ -24,6 +24,7 @@ void tpck_spin_lock(tpck_spin *lock);
 void tpck_spin_unlock(tpck_spin *lock);
 
 struct tpck_expected;
+struct tpck_readings;
 struct tpck_stream;
 
 struct tpck_thread {
@@ -73,6 +74,8 @@ struct tpck_thread {
 		uint64_t run_before[TPCK_CLOCKS], run_last[TPCK_CLOCKS]; /* ns of the last two of these */
 		uint64_t last[TPCK_CLOCKS];  /* ns of the last one in the bytes */
 	} looks;
+	struct tpck_readings *readings; /* replay/readings.h: what the machine told it, as far as the next one is compared; stays with the slot */
+	_Atomic bool readings_pending; /* some of these are not in the log yet */
 	uint64_t shown[TPCK_CLOCKS]; /* while running forward: what it was told last */
 	int64_t cpu_moved;           /* ns that its own CPU clock is ahead of the kernel's for the program */
 	uint32_t pending_ops[TPCK_PENDING_OPS];
@@ -98,6 +101,8 @@ struct tpck_thread *tpck_thread_peek(void);
 /* Called in a new thread, with the identity that its creator drew by tpck_thread_draw(). */
 void tpck_thread_begin(uint32_t id);
 void tpck_thread_end(void);
+/* In the child of a fork: the threads that held locks are not there. */
+void tpck_threads_forked(void);
 /* kind: what tells such threads from others in every run (where their code is), or 0. One more of another kind, as a server's
  * that only some runs need, does not change who the later ones are. */
 uint32_t tpck_thread_draw(uint32_t kind);

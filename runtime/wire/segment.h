@@ -31,6 +31,9 @@ enum {
 #define TPCK_IMAGE_MAGIC 0x67616d696b637074ull   /* "tpckimag" */
 /* "SESSION/behind.NNNNNN": segments of the run that is resumed, from the one with the cut on. */
 #define TPCK_LOG_BEHIND "behind."
+/* "SESSION/written": what forked children write to files (runtime/programs/written.c); the same of the run that is resumed. */
+#define TPCK_WRITTEN "written"
+#define TPCK_WRITTEN_BEHIND TPCK_LOG_BEHIND "written"
 #define TPCK_LOG_MAGIC 0x20676f6c6b637074ull     /* "tpcklog " */
 #define TPCK_STASH_MAGIC 0x747361736b637074ull   /* "tpcksast" */
 

@@ -17,7 +17,7 @@ import kill
 import script_job
 from script_job import job
 
-WAYS = ['run', 'system', 'spawn', 'fork', 'asyncio', 'shell', 'talk']
+WAYS = ['run', 'system', 'spawn', 'fork', 'asyncio', 'shell', 'talk', 'process', 'pool']
 # What the script is given, and whether a run that was never killed does the same: how often it polls is chance.
 CASES = {
     'all ways': (['--how', *WAYS], True),

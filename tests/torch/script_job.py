@@ -89,9 +89,12 @@ class ScriptJob:
         return sum(bool(job.LIVE.search(start.said())) for start in self.starts)
 
     def silent(self):
-        """Starts that began at the beginning though there was something to go on from, and said nothing."""
+        """Starts that began at the beginning though there was something to go on from, and said nothing. One that was killed behind its last
+        line had come to its end, and the next one has nothing to go on with."""
+        last = self.plain.printed().splitlines()[-1:]
+        over = [False] + [start.printed().splitlines()[-1:] == last for start in self.starts]
         return ['start %d began anew without a word' % i for i, start in enumerate(self.starts)
-                if start.offered and start.printed() and 'transpckpt: ' not in start.said()]
+                if start.offered and start.printed() and 'transpckpt: ' not in start.said() and not over[i]]
 
     def remarks(self):
         return sorted({line for start in self.starts for line in start.said().splitlines()

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/follow/follow.h"
@@ -216,6 +217,28 @@ static void compile(const char *temporary, bool leaves)
 		tree_away(AT_FDCWD, in(name));
 }
 
+/* A compiler is given a source whose name is another one in each run, as XLA's are. */
+static void compile_named(void)
+{
+	char name[100], text[700], got[40] = "";
+	struct timespec now;
+	int fd;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	snprintf(name, sizeof name, "tmp/source-%lld.%09ld", (long long)now.tv_sec, now.tv_nsec);
+	fd = tpck_follow_open(AT_FDCWD, in(name), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+	say("a source: %s\n", fd >= 0 && write(fd, "named", 5) == 5 ? "written" : "not there");
+	close(fd);
+	snprintf(text, sizeof text, "cd '%s' && tr a-z A-Z <%s >%s.object", real_root, name, name);
+	say("a compiler: %d\n", system(text)); /* NOLINT: a test's own words */
+	say("its source: %d\n", tpck_follow_unlink(AT_FDCWD, in(name), 0));
+	strcat(name, ".object");
+	fd = tpck_follow_open(AT_FDCWD, in(name), O_RDONLY, 0);
+	say("what it made: %s\n", fd >= 0 && read(fd, got, sizeof got - 1) == 5 ? got : "not there");
+	close(fd);
+	say("removed: %d\n", tpck_follow_unlink(AT_FDCWD, in(name), 0));
+}
+
 /* As Rust's tempfile does: by a system call that is not libc's, so that nobody sees what name the file gets. */
 static void move_unseen(const char *from, const char *to)
 {
@@ -337,6 +360,7 @@ static void program(int g)
 		times("stamped");
 		compile("one", false);
 		compile("two", true);
+		compile_named();
 		break;
 	case 4: /* names of one file, and a file by a link */
 		result_of("link", "hard", tpck_follow_link(AT_FDCWD, in("run/step-2/weights"), AT_FDCWD, in("hard"), 0));

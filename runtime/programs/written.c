@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What forked children write to files: a child that is made again behind the step that is gone on from writes it a second time. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/layout.h"
+#include "runtime/base/log.h"
+#include "runtime/programs/programs_private.h"
+#include "runtime/wire/segment.h"
+
+enum written_kind { APPENDED = 1, CREATED, FOLDER, CHANGED };
+
+/* An entry of "SESSION/written". A child that was killed meanwhile has left one without an end. */
+struct written {
+	uint64_t when_ns, made_ns; /* when it was opened, and when the child was made, by tpck_clock_monotonic_ns() */
+	uint64_t device, inode;
+	int64_t before, end;       /* bytes; `end`: behind what the child wrote, -1: it has not closed it */
+	int64_t mtime_s, mtime_ns; /* then; of CHANGED: before */
+	uint32_t kind;             /* enum written_kind; 0: none */
+	char path[444];
+};
+
+/* The oldest of so many are overwritten. */
+enum { MOST = 4096, OPEN = 32, NAMES = 300 };
+/* The files that this child has open: descriptor and entry. */
+static struct {
+	int fd;
+	uint32_t slot;
+} opened[OPEN] TPCK_LARGE;
+static _Atomic uint32_t opened_count;
+static char session[300] TPCK_LARGE;
+static _Atomic uint32_t *next_slot; /* of all children */
+static uint64_t made_ns;
+static tpck_spin lock;
+
+_Atomic uint32_t tpck_programs_child_writes;
+
+void tpck_programs_session(const char *folder)
+{
+	void *at = mmap(NULL, sizeof *next_slot, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (at == MAP_FAILED || snprintf(session, sizeof session, "%s", folder) >= (int)sizeof session) {
+		session[0] = '\0';
+		return;
+	}
+	next_slot = at;
+}
+
+void tpck_written_child(uint64_t when_ns)
+{
+	lock = 0;
+	made_ns = when_ns;
+	atomic_store(&opened_count, 0);
+	atomic_store(&tpck_programs_child_writes, session[0] != '\0');
+}
+
+static int entries(int flags)
+{
+	char path[340];
+
+	snprintf(path, sizeof path, "%s/" TPCK_WRITTEN, session);
+	return (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+}
+
+static void put(const struct written *entry, uint32_t slot)
+{
+	int file = entries(O_WRONLY | O_CREAT | O_NOFOLLOW);
+
+	if (file < 0)
+		return;
+	(void)!syscall(SYS_pwrite64, file, entry, sizeof *entry, (off_t)(slot % MOST) * (off_t)sizeof *entry);
+	syscall(SYS_close, file);
+}
+
+static bool path_of(int fd, char *path, size_t size)
+{
+	char link[40];
+	long got;
+
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	got = syscall(SYS_readlink, link, path, size - 1);
+	if (got > 0 && got < (long)size - 1)
+		path[got] = '\0';
+	return got > 0 && got < (long)size - 1 && path[0] == '/';
+}
+
+/* The descriptor is closed behind this entry. */
+static void remember(int fd, uint32_t slot)
+{
+	uint32_t count;
+
+	tpck_spin_lock(&lock);
+	count = atomic_load(&opened_count);
+	if (count < OPEN) {
+		opened[count].fd = fd;
+		opened[count].slot = slot;
+		atomic_store(&opened_count, count + 1);
+	}
+	tpck_spin_unlock(&lock);
+}
+
+void tpck_written_opened(int fd, int flags)
+{
+	struct written entry = {.end = -1};
+	uint32_t slot;
+	struct stat found;
+
+	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode) || !path_of(fd, entry.path, sizeof entry.path))
+		return;
+	if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
+		entry.kind = CREATED;
+	else if (flags & O_TRUNC)
+		return; /* and will be once more */
+	else
+		entry.kind = flags & O_APPEND || !found.st_size ? APPENDED : CHANGED;
+	entry.when_ns = tpck_clock_monotonic_ns();
+	entry.made_ns = made_ns;
+	entry.device = found.st_dev;
+	entry.inode = found.st_ino;
+	entry.before = found.st_size;
+	entry.mtime_s = found.st_mtim.tv_sec;
+	entry.mtime_ns = found.st_mtim.tv_nsec;
+	slot = atomic_fetch_add(next_slot, 1);
+	put(&entry, slot);
+	if (entry.kind == APPENDED)
+		remember(fd, slot);
+	else if (entry.kind == CREATED)
+		tpck_child_made(entry.path);
+}
+
+void tpck_programs_child_closes_slow(int fd)
+{
+	struct written entry;
+	uint32_t slot = UINT32_MAX;
+	struct stat found;
+	int saved = errno, file;
+	long end;
+
+	tpck_spin_lock(&lock);
+	for (uint32_t i = 0, count = atomic_load(&opened_count); i < count; i++)
+		if (opened[i].fd == fd) {
+			slot = opened[i].slot;
+			opened[i] = opened[count - 1];
+			atomic_store(&opened_count, count - 1);
+			break;
+		}
+	tpck_spin_unlock(&lock);
+	if (slot == UINT32_MAX)
+		return;
+	end = syscall(SYS_lseek, fd, 0, SEEK_CUR);
+	file = entries(O_RDWR);
+	if (file >= 0 && end >= 0 && !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) &&
+	    syscall(SYS_pread64, file, &entry, sizeof entry, (off_t)(slot % MOST) * (off_t)sizeof entry) == (long)sizeof entry &&
+	    entry.device == found.st_dev && entry.inode == found.st_ino) {
+		/* Nothing was written: the offset is where it was opened. */
+		entry.end = end > entry.before ? end : entry.before;
+		entry.mtime_s = found.st_mtim.tv_sec;
+		entry.mtime_ns = found.st_mtim.tv_nsec;
+		(void)!syscall(SYS_pwrite64, file, &entry, sizeof entry, (off_t)(slot % MOST) * (off_t)sizeof entry);
+	}
+	if (file >= 0)
+		syscall(SYS_close, file);
+	errno = saved;
+}
+
+void tpck_programs_child_made_slow(int folder, const char *path)
+{
+	struct written entry = {.end = -1, .kind = FOLDER, .when_ns = tpck_clock_monotonic_ns(), .made_ns = made_ns};
+	int saved = errno, fd = (int)syscall(SYS_openat, folder, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	struct stat found;
+
+	if (fd >= 0 && path_of(fd, entry.path, sizeof entry.path) && !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH)) {
+		entry.device = found.st_dev;
+		entry.inode = found.st_ino;
+		put(&entry, atomic_fetch_add(next_slot, 1));
+		tpck_child_made(entry.path);
+	}
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	errno = saved;
+}
+
+/* ---- going live --------------------------------------------------------------------------------- */
+
+static int by_time(const void *one, const void *other)
+{
+	const struct written *const *a = one, *const *b = other;
+
+	return (*a)->when_ns < (*b)->when_ns ? -1 : (*a)->when_ns > (*b)->when_ns;
+}
+
+static bool is_same(const struct written *entry, const struct stat *found)
+{
+	return entry->device == found->st_dev && entry->inode == found->st_ino;
+}
+
+/* From this entry on, all that the file got came from children, one behind the other, and it is as the last of them left it. */
+static bool is_theirs(struct written **list, size_t from, size_t count, const struct stat *found)
+{
+	const struct written *last = list[from];
+
+	for (size_t i = from + 1; i < count; i++) {
+		if (list[i]->device != last->device || list[i]->inode != last->inode || list[i]->kind != APPENDED)
+			continue;
+		if (last->end != list[i]->before)
+			return false;
+		last = list[i];
+	}
+	return last->end == found->st_size && last->mtime_s == found->st_mtim.tv_sec && last->mtime_ns == found->st_mtim.tv_nsec;
+}
+
+static bool cut_back(const struct written *entry)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, entry->path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	struct stat found;
+	bool done = fd >= 0 && !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && is_same(entry, &found) &&
+		    !syscall(SYS_ftruncate, fd, entry->before);
+
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	return done;
+}
+
+/* Whether the file is as it was before the entry, as far as can be. */
+static bool undo(struct written **list, size_t at, size_t count)
+{
+	const struct written *entry = list[at];
+	struct stat found;
+
+	if (syscall(SYS_newfstatat, AT_FDCWD, entry->path, &found, AT_SYMLINK_NOFOLLOW) || !is_same(entry, &found))
+		return true; /* it is another one by now, or none */
+	switch (entry->kind) {
+	case CREATED:
+		return S_ISREG(found.st_mode) && !syscall(SYS_unlinkat, AT_FDCWD, entry->path, 0);
+	case FOLDER:
+		return !syscall(SYS_unlinkat, AT_FDCWD, entry->path, AT_REMOVEDIR) || errno == ENOTEMPTY;
+	case APPENDED:
+		if (found.st_size <= entry->before)
+			return true;
+		return S_ISREG(found.st_mode) && is_theirs(list, at, count, &found) && cut_back(entry);
+	default:
+		return entry->mtime_s == found.st_mtim.tv_sec && entry->mtime_ns == found.st_mtim.tv_nsec;
+	}
+}
+
+static void add_name(char names[NAMES], const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	size_t used = strlen(names);
+
+	if (!strstr(names, slash ? slash + 1 : path))
+		snprintf(names + used, NAMES - used, "%s%.60s", used ? ", " : "", slash ? slash + 1 : path);
+}
+
+/* Of children that were made behind the boundary, and are made once more. The first entry of a file is what it was then, so each is undone from there. */
+static void undo_all(struct written *all, size_t count, uint64_t boundary_ns, uint64_t step)
+{
+	struct written **list = calloc(count ? count : 1, sizeof *list);
+	char names[NAMES] = "";
+	size_t behind = 0;
+
+	if (!list)
+		return;
+	for (size_t i = 0; i < count; i++) {
+		all[i].path[sizeof all[i].path - 1] = '\0';
+		if (all[i].kind >= APPENDED && all[i].kind <= CHANGED && all[i].made_ns > boundary_ns && all[i].path[0] == '/')
+			list[behind++] = &all[i];
+	}
+	qsort(list, behind, sizeof *list, by_time);
+	for (size_t i = 0; i < behind; i++)
+		if (list[i]->kind != FOLDER && !undo(list, i, behind))
+			add_name(names, list[i]->path);
+	/* A folder goes behind what is in it. */
+	for (size_t i = behind; i-- > 0;)
+		if (list[i]->kind == FOLDER && !undo(list, i, behind))
+			add_name(names, list[i]->path);
+	if (names[0])
+		tpck_log_warn("forked children wrote behind step %llu to files that cannot be put back, and will write to them once more: %s",
+			      (unsigned long long)step, names);
+	free(list);
+}
+
+void tpck_programs_unwrite(uint64_t step)
+{
+	uint64_t boundary_ns = tpck_forward_boundary_ns();
+	char path[340];
+	struct written *all;
+	struct stat found;
+	int saved = errno, fd;
+
+	snprintf(path, sizeof path, "%s/" TPCK_WRITTEN_BEHIND, session);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	if (fd < 0) {
+		errno = saved;
+		return;
+	}
+	if (!syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && found.st_size >= (off_t)sizeof *all &&
+	    found.st_size <= (off_t)(MOST * sizeof *all) && (all = malloc((size_t)found.st_size))) {
+		long got = syscall(SYS_pread64, fd, all, (size_t)found.st_size, 0);
+
+		if (got > 0)
+			undo_all(all, (size_t)got / sizeof *all, boundary_ns, step);
+		free(all);
+	}
+	syscall(SYS_close, fd);
+	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+	errno = saved;
+}

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# needs: cores=1.2 about=40s
+"""A trainer has other programs do things for it, by one way each time: popen(), programs known by a descriptor, posix_spawn() into files, output that is read by
+streams, lists and calls for sockets, forked children that go on in the same program and have others do things for them. It is killed and started again: what was done before the step that it goes on from is not done again, and
+what the trainer heard is what it heard the first time.
+
+  tools.py [WAY...]
+"""
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import job
+
+WAYS = ["popen", "stream", "readv", "recv", "recvmsg", "descriptor", "spawn", "worker", "server", "pool", "product", "asking", "daemon", "opening", "ledger", "others"]
+BEHIND = re.compile(r"what comes behind step \d+ is done again, with what it starts; the first run started (\d+) programs there: (.*)")
+LOST = re.compile(r"what some programs said or wrote the first time is not known, and they were started again on the way to step \d+: (.*)")
+
+
+def files_of(folder):
+    return {name: job.read(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if os.path.isfile(os.path.join(folder, name))}
+
+
+def goes(checks, way):
+    # A snapshot of long ago, so that children have written behind it.
+    with job.Place(**{"TRANSPCKPT_INTERVAL": "40"} if way in ("ledger", "others") else {}) as place:
+        this = job.Job(place, "gpt", "--seed", "3", "--steps", "120")
+        this.environment.update(LD_PRELOAD=job.built(place, "tools.so", "tools.c"), TOOLS=way)
+        this.run_plain()
+        plain = files_of(os.path.dirname(this.plain))
+        once = plain.pop("calls", "").splitlines()
+        killed = this.killed_at(50)
+        before = job.read(os.path.join(this.work, "calls")).splitlines() if once else []
+        if way == "others":
+            with open(os.path.join(this.work, "ledger"), "a", encoding="utf-8") as ledger:
+                print("somebody else's", file=ledger)
+        last = this.start()
+        status = last.wait()
+        found = files_of(this.work)
+        after = found.pop("calls", "").splitlines()
+        at = job.Job.resumed_at(last) or 0
+        again = [call for call in before if after.count(call) > before.count(call)]
+        said = BEHIND.search(last.said())
+        checks.ok(status == 0 and at > 0 and len(plain["told"].splitlines()) >= 20, f"{way}: killed, it goes on at step {at}", status, this.story(), killed.said())
+        lost = LOST.search(last.said())
+        if way == "spawn" and lost:
+            # One that goes on when posix_spawn() has returned may write when its parent does: a line says so.
+            kept = [call for call in again if call in before[len(before) - int(said[1] if said else 0) - 1:]]
+            checks.ok(len(again) - len(kept) <= len(lost[1].split(", ")), f"{way}: {len(again) - len(kept)} that wrote on are started again, with a line", again, last.said())
+            again = kept
+        if way == "product":
+            # What they made was taken away: a line says that they were started again, since there is no other way to have it.
+            checks.ok(lost and set(after) == set(once), f"{way}: started again, with a line", again, last.said())
+            again = before[len(before):]
+        if way == "ledger":
+            checks.ok(at < 50 and "cannot be put back" not in last.said(), f"{way}: what forked children wrote behind that step is taken back", last.said())
+        if way == "others":
+            # Somebody else has written to the file, too: nothing of it is taken away.
+            lines = found["ledger"].splitlines()
+            checks.ok("cannot be put back, and will write to them once more: ledger\n" in last.said() and "somebody else's" in lines and
+                      set(plain["ledger"].splitlines()) <= set(lines), f"{way}: what somebody else wrote to is left, with a line", last.said(), lines)
+            found["ledger"] = plain["ledger"]
+        # One may have said that it was started before its parent knew.
+        checks.ok(set(after) == set(once) and len(again) <= int(said[1] if said else 0) + 1 and again == before[len(before) - len(again):],
+                  f"{way}: {len(before) - len(again)} are not started again, {len(again)} behind that step are", again, before, last.said())
+        checks.ok(found == plain, f"{way}: what it heard, and files, are as without the library", *[f"{name}: {plain.get(name, '')[:300]} | {found.get(name, '')[:300]}"
+                                                                                                   for name in set(plain) | set(found) if plain.get(name) != found.get(name)])
+        checks.ok(not this.differences(), f"{way}: and the trainer wrote the same bytes", *this.differences())
+
+
+def main():
+    checks = job.Checks()
+    for way in sys.argv[1:] or WAYS:
+        goes(checks, way)
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()
