@@ -124,7 +124,7 @@ torch() {
 }
 
 # Training loops that others wrote, for tests/torch/kill_loops.py: an environment of their own that sees PyTorch's, which
-# stays as it is, without numpy. The releases of what saves are those of README's table, here and below.
+# stays as it is, without numpy. The releases of what saves are those of doc/files.md's table, here and below.
 loops() {
 	venv=${XDG_CACHE_HOME:-$HOME/.cache}/transpckpt/loops
 	python=${TORCH_PYTHON:-${venv%/loops}/torch/bin/python}

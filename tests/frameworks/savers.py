@@ -97,8 +97,8 @@ def has(python, modules):
 
 
 def told():
-    """README's table: the package and the begin of the version that it names, by program."""
-    with open(os.path.join(HERE, "../../README"), encoding="utf-8") as f:
+    """The table of doc/files.md: the package and the begin of the version that it names, by program."""
+    with open(os.path.join(HERE, "../../doc/files.md"), encoding="utf-8") as f:
         return {m[1]: (m[2], m[3]) for m in re.finditer(r"^\| (\w+_save) \| ([\w-]+) ?([\d.]*) \|", f.read(), re.M)}
 
 
@@ -107,7 +107,7 @@ def as_told(checks, program, python):
     text = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
     there = "" if not version else subprocess.run([python, "-c", text, package], check=False, timeout=WAIT_SEC, env=environment(),
                                                   capture_output=True, text=True).stdout.strip()
-    checks.ok(package and (there + ".").startswith(version + "." if version else ""), f"{program}: {package} {there} is what README names",
+    checks.ok(package and (there + ".").startswith(version + "." if version else ""), f"{program}: {package} {there} is what doc/files.md names",
               version)
 
 
