@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The table of doc/inference.md: what is found in recorded launch sequences.
+"""doc/inference.tsv: what is found in recorded launch sequences.
 
-  inference_table.py --write BUILD-FOLDER FILE...    measures and puts the table into the page
-  inference_table.py --check BUILD-FOLDER FILE...    compares the rows of these files with the page's, but for times"""
+  inference_table.py --write BUILD-FOLDER FILE...    measures and writes the file; the sums in doc/inference.md are of it
+  inference_table.py --check BUILD-FOLDER FILE...    compares the rows of these files with the file's, but for times"""
 import os
 import subprocess
 import sys
 
-PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inference.md")
-BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
+TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inference.tsv")
+HEAD = "# What is found in recorded launch sequences (doc/inference.md). Made by inference_table.py.\n" + "\t".join((
+    "sequence", "operations", "ends", "found", "wrong", "all from end", "first told at operation", "found, names hidden", "wrong, names hidden",
+    "first told at operation, names hidden", "ns an operation", "ns an operation, names hidden")) + "\n"
 
 
 def measured(build, files, *options):
@@ -24,25 +26,39 @@ def rows(build, files):
         name = os.path.basename(path)
         _, ops, true, found, wrong, start, sure, _, ns = both[name]
         _, _, _, hidden_found, hidden_wrong, _, hidden_sure, _, hidden_ns = hidden[name]
-        yield (f"| {name.removesuffix('.gz').removesuffix('.tsv')} | {ops} | {true} | {found} | {wrong} | {start} | {sure} | "
-               f"{hidden_found} | {hidden_wrong} | {hidden_sure} | ", f"{float(ns):.0f} | {float(hidden_ns):.0f} |\n")
+        yield ("\t".join((name.removesuffix(".gz").removesuffix(".tsv"), ops, true, found, wrong, start, sure, hidden_found, hidden_wrong, hidden_sure)) +
+               "\t", f"{float(ns):.0f}\t{float(hidden_ns):.0f}\n")
+
+
+def sums(table):
+    """The rows of the table in doc/inference.md."""
+    found = [row.split("\t") for row in table.splitlines()[2:]]
+
+    def total(column):
+        return sum(int(row[column]) for row in found)
+
+    return [f"| ends found, of {total(2)} | {total(3)} | {total(7)} |", f"| ends told that are none | {total(4)} | {total(8)} |",
+            f"| sequences of which something is found, of {len(found)} | {sum(row[3] != '0' for row in found)} | {sum(row[7] != '0' for row in found)} |",
+            f"| sequences of which every end from the second on is found | {sum(row[5] == '2' for row in found)} | |"]
 
 
 def main():
     mode, build, *files = sys.argv[1:]
-    with open(PAGE, encoding="utf-8") as f:
-        page = f.read()
-    begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
     if mode == "--write":
-        head = ("| sequence | operations | ends | found | wrong | all from end | first told at operation | found, names hidden | "
-                "wrong | first told at operation | ns an operation | names hidden |\n" + "| --- " * 12 + "|\n")
-        table = head + "".join(a + b for a, b in rows(build, sorted(files, key=os.path.basename)))
-        with open(PAGE, "w", encoding="utf-8") as f:
-            f.write(page[:begin] + table + page[end:])
+        with open(TABLE, "w", encoding="utf-8") as f:
+            f.write(HEAD + "".join(a + b for a, b in rows(build, sorted(files, key=os.path.basename))))
         return 0
-    missing = [a for a, _ in rows(build, files) if "\n" + a not in page[begin:end]]
+    with open(TABLE, encoding="utf-8") as f:
+        table = f.read()
+    missing = [a for a, _ in rows(build, files) if "\n" + a not in table]
     for row in missing:
-        print("not in the page:", row)
+        print("not in doc/inference.tsv:", row)
+    with open(TABLE.removesuffix("tsv") + "md", encoding="utf-8") as f:
+        page = f.read()
+    for row in sums(table):
+        if row + "\n" not in page:
+            print("not in doc/inference.md:", row)
+            missing.append(row)
     return 1 if missing else 0
 
 

@@ -45,9 +45,9 @@ else
 fi
 count=$((count + 1))
 if "${PYTHON3:-python3}" "$srcdir/doc/inference_table.py" --check "$builddir" "$srcdir"/tests/data/sequences/*.gz; then
-    echo "ok $count - doc/inference.md says the same"
+    echo "ok $count - doc/inference.tsv says the same"
 else
-    echo "not ok $count - doc/inference.md says the same"
+    echo "not ok $count - doc/inference.tsv says the same"
     failed=1
 fi
 echo "1..$count"
