@@ -17,7 +17,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from killed import calls_of, tool, whole_lines
-from place import Checks, Place, run_tests, until
+from place import Checks, Place, run_tests, stand_still, until
 
 LIMIT_SEC = float(os.environ.get("SECONDS") or 12)
 SEED = int(os.environ.get("SEED") or random.randrange(1 << 32))
@@ -64,8 +64,8 @@ def in_order(checks):
         assert program.stdout.readline() == "closed\n"
         agent = place.agent_pid()
         while place.content("latest") != b"b":
-            # Not at one instant, so it must not change meanwhile.
-            os.kill(agent, signal.SIGSTOP)
+            # Not at one instant, so no thread of the agent may go on meanwhile.
+            stand_still(agent)
             first, now = found(place, count, "b")
             os.kill(agent, signal.SIGCONT)
             steps.add(first)
@@ -201,7 +201,7 @@ def fails(checks):
     with Place(TRANSPCKPT_EXIT_WAIT_SEC="60") as place:
         place.run("with open('first.pt', 'wb') as f: f.write(b'1')")
         agent = place.agent_pid()
-        os.kill(agent, signal.SIGSTOP)
+        stand_still(agent)
         program = place.start(FAILS, "f", "pt")
         program.stdout.readline()
         os.makedirs(place.path("d/17.pt"))
@@ -231,7 +231,7 @@ def loses(checks):
         until(lambda: os.path.exists(os.path.join(place.job_folder, "agent.sock")) or agent.poll() is not None)
         place.run("with open('first', 'wb') as f: f.write(b'1')")
         pid = place.agent_pid()
-        os.kill(pid, signal.SIGSTOP)
+        stand_still(pid)
         program = place.start(FAILS, "l", "x")
         program.stdout.readline()
         parts = sorted(n for n in os.listdir(place.path("d")) if n.startswith(".tpck-"))
