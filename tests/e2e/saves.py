@@ -10,6 +10,9 @@ import glob
 import os
 import re
 import shutil
+import signal
+import socket
+import subprocess
 import sys
 import time
 
@@ -83,7 +86,7 @@ def from_memory(checks):
         at = this.resumed_at(start) or 0
         checks.ok(status == 0 and at >= 50 and not this.differences(), "killed twice between saves: goes on where it was, and ends with the same bytes",
                   status, at, this.differences(), this.story())
-        checks.ok(bytes_read > 8 * MIB and "cannot be resumed" not in this.story(), "what it has read back is more than the record's limit", bytes_read)
+        checks.ok(bytes_read > 8 * MIB and "cannot be resumed" not in this.story(), "what it has read back is more than the record's limit", bytes_read, this.story())
         place.agent_settles()
         checks.ok(not in_memory(place)[0] and not in_store(place)[0], "and is gone once the program has ended well", in_memory(place), in_store(place))
 
@@ -117,6 +120,38 @@ def from_store(checks):
             else:
                 checks.ok(status == 0 and this.resumed_at(start) == newest and newest > 30 and not this.differences(),
                           "the node's memory is lost: it goes on at the newest durable step", status, newest, this.differences(), this.story())
+
+
+def answers(path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as to:
+        try:
+            to.connect(path)
+        except OSError:
+            return False
+    return True
+
+
+def slow_store(checks):
+    """A checkpoint takes as long to become durable as the program runs: what is read back meanwhile goes to the store beside it."""
+    if not shutil.which("strace"):
+        print("# no strace: a disk that takes long is not tried")
+        return
+    with job.Place(TRANSPCKPT_LOG_BYTES="32M", TRANSPCKPT_DURABLE_INTERVAL="1") as place:
+        this = job.Job(place, *GPT, "--steps", "3000")
+        killed_behind(this, 7)
+        job.look_until(lambda: durable(place), 60, 0.05)
+        place.signal_agents(signal.SIGKILL)
+        newest, before = durable(place), in_store(place)[1]
+        slow = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=io_uring_enter", "-e", "inject=io_uring_enter:delay_enter=20000000"]
+        agent = subprocess.Popen([*slow, os.path.join(place.build, "transpckptd"), "--job", "j", "--foreground"], env=place.environment,
+                                 stderr=subprocess.DEVNULL)
+        job.look_until(lambda: answers(os.path.join(place.shm, "j/agent.sock")), 60, 0.01)
+        start = killed_behind(this, 800)
+        held = in_store(place)[1] - before
+        checks.ok("cannot be resumed" not in start.said() and durable(place) == newest and held > 32 * MIB,
+                  "what is read back goes to the store beside a checkpoint that takes long", held, newest, durable(place), start.said())
+        place.signal_agents(signal.SIGKILL)
+        agent.wait(60)
 
 
 def no_room(checks):
@@ -176,8 +211,8 @@ def large(checks):
 
 def main():
     checks = job.Checks()
-    tests = {test.__name__: test for test in (from_memory, from_store, no_room, forgets, large)}
-    for name in sys.argv[1:] or ["from_memory", "from_store", "no_room", "forgets"]:
+    tests = {test.__name__: test for test in (from_memory, from_store, slow_store, no_room, forgets, large)}
+    for name in sys.argv[1:] or ["from_memory", "from_store", "slow_store", "no_room", "forgets"]:
         tests[name](checks)
     checks.end()
 

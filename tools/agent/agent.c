@@ -331,6 +331,8 @@ static int prepare_loop(struct agent *agent, struct tpck_error *err)
 	if (!rc)
 		rc = worker_start(&agent->prefaulter, &agent->outbox);
 	if (!rc)
+		rc = worker_start(&agent->stasher, &agent->outbox);
+	if (!rc)
 		rc = copies_start(agent);
 	if (!rc)
 		rc = history_start(agent);

@@ -120,7 +120,7 @@ struct agent {
 	int epoll;
 	struct watch listener, signals, outbox_watch;
 	struct outbox outbox;
-	struct worker clerk, checker, flusher, prefaulter;
+	struct worker clerk, checker, flusher, prefaulter, stasher;
 	struct client *clients;
 	struct live *lives;
 	struct launch *launches;

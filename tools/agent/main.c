@@ -338,6 +338,7 @@ static void leave(void)
 	worker_stop(&agent.clerk);
 	worker_stop(&agent.checker);
 	worker_stop(&agent.flusher);
+	worker_stop(&agent.stasher);
 	copies_stop(&agent);
 	watermark_stop();
 	history_stop(&agent);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,8 +258,11 @@ static int open_store(struct moving *moving, struct tpck_tier *tier, const char 
 	return 0;
 }
 
-/* The flusher's thread alone. */
-static void move(struct agent *agent, const struct tpck_program *program, bool all)
+/* The flusher waits for what the stasher is at, and the other way round. */
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+
+/* With its turn. */
+static void move_in_turn(struct agent *agent, const struct tpck_program *program, bool all)
 {
 	static char said[sizeof ((struct tpck_error *)0)->text];
 	struct moving moving = {.limit = agent->settings.record_disk, .forgets = agent->settings.record_full[0] == 'f', .all = all, .to = -1};
@@ -289,6 +293,13 @@ static void move(struct agent *agent, const struct tpck_program *program, bool a
 		snprintf(said, sizeof said, "%s", moving.error.text);
 		tpck_log_warn("%s; it stays in memory, and where that goes snapshots cannot be resumed", moving.error.text);
 	}
+}
+
+static void move(struct agent *agent, const struct tpck_program *program, bool all)
+{
+	pthread_mutex_lock(&turn);
+	move_in_turn(agent, program, all);
+	pthread_mutex_unlock(&turn);
 }
 
 void stash_settle(struct agent *agent, const struct tpck_program *program)
@@ -379,7 +390,7 @@ void stash_consider(struct agent *agent)
 		*stash = (struct stash_job){{stash_run, stash_done, NULL}, agent, live->program};
 		moving_now = true;
 		agent->jobs++;
-		worker_give(&agent->flusher, &stash->job);
+		worker_give(&agent->stasher, &stash->job);
 	}
 }
 
