@@ -295,12 +295,13 @@ static bool variables(bool all)
 	return every;
 }
 
-static void variables_ahead(void)
+static bool variables_ahead(void)
 {
 	struct relaxed before = relax();
+	bool more = tpck_cuda_variables_ahead();
 
-	tpck_cuda_variables_ahead();
 	settle(before, CUDA_SUCCESS);
+	return more;
 }
 
 static int device_alloc(uint64_t *address, size_t bytes)

@@ -61,11 +61,11 @@ static inline void tpck_memory_call(struct tpck_call *call, enum tpck_op op, uin
 /* The device interface of runtime/track/device.h over the real driver. */
 const struct tpck_device *tpck_cuda_device(void);
 /* Asks libraries that are used for the registered variables that they have not been asked for, and tells the engine of them. The first question loads a
- * library: where that is seen to take long, those that are not loaded yet are left to tpck_cuda_variables_ahead() for up to two seconds, but with `all`.
- * Whether every one has been asked. */
+ * library: where the driver says so, or that is seen to take long, those that are not loaded yet are left to tpck_cuda_variables_ahead(), but with `all`
+ * or once that has got no further for two seconds. Whether every one has been asked. */
 bool tpck_cuda_variables(bool all);
-/* Has such libraries loaded before that question. By one thread. */
-void tpck_cuda_variables_ahead(void);
+/* Has such libraries loaded before that question. By one thread. Whether there may be more soon. */
+bool tpck_cuda_variables_ahead(void);
 /* The program asked for one; library NULL: of a module. */
 void tpck_cuda_variable_asked(CUlibrary library, const char *name, CUdeviceptr address, size_t bytes);
 /* A kernel or module of it was asked for: its variables may change from here on. */

@@ -21,8 +21,10 @@
 #define LOADING_NS 300000u
 /* What a boundary asks for so long. */
 #define BOUNDARY_NS 300000u
-/* For how long a boundary leaves such modules to the thread that loads them ahead. */
+/* For how long a boundary leaves such modules to the thread that loads them ahead, while that gets no further. */
 #define AHEAD_NS 2000000000u
+/* For how long that thread looks often after something was used for the first time. */
+#define OFTEN_NS 1000000000u
 enum { LIBRARIES = 4096, STRINGS_BYTES = 16 << 20, NAME_BYTES = 4096 };
 
 /* What the runtime, or the program, loaded. It is asked for variables only once something of it is used: a
@@ -38,6 +40,7 @@ static struct library {
 static _Atomic uint32_t libraries_count, libraries_used;
 static uint32_t names_seen, used_seen;
 static _Atomic bool asking; /* ahead of time, for a module */
+static _Atomic uint64_t ahead_ns; /* when one was loaded so */
 static tpck_spin lock;
 
 /* A runtime that is linked statically registers variables where nobody can see it. Their names are
@@ -230,22 +233,41 @@ static void ask_registered(struct library *library, uint32_t names)
 	library->names_asked = names;
 }
 
+/* Whether the driver says that it loads modules when they are needed. */
+static bool lazy(void)
+{
+	CUmoduleLoadingMode mode = CU_MODULE_EAGER_LOADING;
+
+	return tpck_cuda.cuModuleGetLoadingMode && tpck_cuda.cuModuleGetLoadingMode(&mode) == CUDA_SUCCESS && mode == CU_MODULE_LAZY_LOADING;
+}
+
+/* The thread that loads ahead is at it, or will be. */
+static bool left_to_it(const struct library *library, uint64_t now)
+{
+	uint64_t since = atomic_load(&ahead_ns);
+
+	if (since < library->used_ns)
+		since = library->used_ns;
+	return !atomic_load(&library->ahead) && now < since + AHEAD_NS;
+}
+
 bool tpck_cuda_variables(bool all)
 {
-	static bool loads; /* questions are seen to load modules */
+	static bool loads; /* the driver says that questions load modules, or was seen to */
 	uint32_t names = tpck_registry_names(), used = atomic_load(&libraries_used);
 	uint64_t begun, before, now;
 	bool every = true;
 
 	if (names == names_seen && used == used_seen)
 		return true;
+	loads = loads || lazy();
 	begun = now = tpck_clock_monotonic_ns();
 	for (uint32_t i = 0; i < libraries_count; i++) {
 		struct library *library = &libraries[i];
 
 		if (!library->used || !library->library || library->names_asked == names)
 			continue;
-		if (!all && (now - begun > BOUNDARY_NS || (loads && !atomic_load(&library->ahead) && now - library->used_ns < AHEAD_NS))) {
+		if (!all && (now - begun > BOUNDARY_NS || (loads && left_to_it(library, now)))) {
 			every = false;
 			continue;
 		}
@@ -279,13 +301,15 @@ static void load(const struct library *library)
 		}
 }
 
-void tpck_cuda_variables_ahead(void)
+bool tpck_cuda_variables_ahead(void)
 {
+	static uint64_t seen_ns;
 	static uint32_t seen;
 	uint32_t used = atomic_load(&libraries_used);
 
+	seen_ns = seen_ns ? seen_ns : tpck_clock_monotonic_ns();
 	if (used == seen)
-		return;
+		return tpck_clock_monotonic_ns() - seen_ns < OFTEN_NS;
 	for (uint32_t i = 0; i < libraries_count; i++) {
 		if (!libraries[i].used || atomic_load(&libraries[i].ahead))
 			continue;
@@ -293,9 +317,12 @@ void tpck_cuda_variables_ahead(void)
 		if (libraries[i].library)
 			load(&libraries[i]);
 		atomic_store(&asking, false);
+		atomic_store(&ahead_ns, tpck_clock_monotonic_ns());
 		atomic_store(&libraries[i].ahead, true);
 	}
 	seen = used;
+	seen_ns = tpck_clock_monotonic_ns();
+	return true;
 }
 
 void tpck_cuda_variable_asked(CUlibrary library, const char *name, CUdeviceptr address, size_t bytes)

@@ -289,15 +289,20 @@ static void look_for_stillness(void)
 		tpck_resume_diverged(difference);
 }
 
-/* A boundary asks modules for variables, and the program would wait there for them to be loaded. */
-static void load_ahead(void)
+/* A boundary asks modules for variables, and the program would wait there for them to be loaded. Whether there may be more soon. */
+static bool on_look(void)
 {
+	bool more = false;
+
+	if (tpck_engine_mode() != TPCK_MODE_LIVE)
+		return false;
 	atomic_store(&engine->link_asks, true);
 	if (!atomic_load(&engine->context_ended) && !engine->stream_captures) {
 		engine->device->context_use(engine->context);
-		engine->device->variables_ahead();
+		more = engine->device->variables_ahead();
 	}
 	atomic_store(&engine->link_asks, false);
+	return more;
 }
 
 static void on_tick(void)
@@ -305,16 +310,14 @@ static void on_tick(void)
 	if (tpck_engine_mode() == TPCK_MODE_FORWARD)
 		look_for_stillness();
 	tpck_log_prepare(engine->log);
-	if (tpck_engine_mode() == TPCK_MODE_LIVE) {
-		load_ahead();
+	if (tpck_engine_mode() == TPCK_MODE_LIVE)
 		tpck_contents_take(engine->log);
-	}
 	reason_note();
 }
 
 void tpck_attach_threads(void)
 {
-	static const struct tpck_link_events events = {on_ready, on_surprise, on_again, on_tick};
+	static const struct tpck_link_events events = {on_ready, on_surprise, on_again, on_tick, on_look};
 	const struct tpck_copier_options copier = {
 		.device = engine->device, .context = engine->context, .control = engine->control, .held = on_held,
 		.digests = on_digests, .library = engine->library, .kernels = engine->settings.kernels,

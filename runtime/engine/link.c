@@ -25,7 +25,7 @@
 #include "runtime/wire/reach.h"
 
 /* Verifying what is offered takes its time; without an offer the answer comes at once. */
-enum { TICK_MS = 100, WELCOME_MS = 10000, APART_MS = 30000, OFFER_MS = 900000, HELLO_AGAIN = 20, AGAIN_NS = 100000000 };
+enum { TICK_MS = 100, TICK_SOON_MS = 2, WELCOME_MS = 10000, APART_MS = 30000, OFFER_MS = 900000, HELLO_AGAIN = 20, AGAIN_NS = 100000000 };
 
 static struct tpck_link_options options;
 static struct tpck_link_events events;
@@ -247,11 +247,14 @@ static void *link_main(void *unused)
 		struct tpck_held held;
 		char bytes[4096];
 	} payload;
+	int quick = 0;
+	bool soon;
 
 	(void)unused;
 	tpck_thread_own();
 	pthread_setname_np(pthread_self(), "tpck-link");
 	events.tick();
+	soon = events.look();
 	while (!atomic_load(&bye)) {
 		int fd = atomic_load(&socket_now), type;
 
@@ -261,7 +264,7 @@ static void *link_main(void *unused)
 			seek(fd);
 			continue;
 		}
-		type = receive(fd, &payload, sizeof payload, TICK_MS);
+		type = receive(fd, &payload, sizeof payload, soon ? TICK_SOON_MS : TICK_MS);
 		if (type == TPCK_MSG_READY)
 			events.ready(&payload.prepare);
 		else if (type == TPCK_MSG_SURPRISE)
@@ -275,6 +278,10 @@ static void *link_main(void *unused)
 			}
 			seek(fd);
 		}
+		soon = events.look();
+		if (soon && ++quick * TICK_SOON_MS < TICK_MS)
+			continue;
+		quick = 0;
 		events.tick();
 	}
 	return NULL;

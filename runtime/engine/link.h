@@ -44,6 +44,7 @@ struct tpck_link_events {
 	void (*surprise)(const struct tpck_held *what);
 	void (*again)(void); /* another agent has taken the session over */
 	void (*tick)(void); /* some times a second */
+	bool (*look)(void); /* as often, and for as long as it says so some hundred times */
 };
 /* Starts the thread: it listens, and when the agent dies finds or starts another and says hello
  * again for the same session. 0 or -errno. */

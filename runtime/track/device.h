@@ -60,8 +60,8 @@ struct tpck_device {
 	bool (*is_capturing)(tpck_stream_handle);     /* * */
 	/* Tells the engine of module variables that it does not know yet: of `all`, or of those that can be asked for at once. Whether it knows all then. */
 	bool (*variables)(bool all);
-	/* Loads the modules that the next such call would load. By one thread. */
-	void (*variables_ahead)(void);
+	/* Loads the modules that the next such call would load. By one thread. Whether there may be more soon. */
+	bool (*variables_ahead)(void);
 	/* Queues the digest kernel (runtime/base/block_digest.h) over `count` units whose descriptions lie at the
 	 * device-visible address `units`; sums are added to the 64-bit words at `results`, which are
 	 * zeroed first. -ENOTSUP where there is no kernel for this device. */

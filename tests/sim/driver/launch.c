@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel launches, and how many blocks would fit. */
+#define _GNU_SOURCE
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "device/protocol.h"
 #include "driver/sim.h"
@@ -60,17 +63,52 @@ static CUresult check_shape(const struct sim_launch *l, const struct sim_kernel 
 
 static atomic_uint_fast64_t calls;
 
-/* A kernel's code is loaded when it is launched first (lazy loading): no other call gets on while the device finishes what it has. */
+static void sleep_ns(uint64_t ns)
+{
+	struct timespec left = { .tv_sec = (time_t)(ns / 1000000000ull), .tv_nsec = (long)(ns % 1000000000ull) };
+
+	while (ns && clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR)
+		;
+}
+
+/* No other call gets on while the device finishes what it has, and while what is wanted is loaded. */
+static void load(int device, uint64_t ns)
+{
+	if (!sim_settings.helpful_loading) {
+		sim_hold(device);
+		sim_wait_device(device);
+	}
+	pthread_mutex_unlock(&sim_lock);
+	sleep_ns(ns);
+	pthread_mutex_lock(&sim_lock);
+	if (!sim_settings.helpful_loading)
+		sim_let_go(device);
+}
+
+void sim_load_part(enum sim_loaded *part, int device, uint64_t ns)
+{
+	if (sim_settings.eager)
+		return;
+	while (*part == SIM_COMING)
+		pthread_cond_wait(&sim_progress, &sim_lock);
+	if (*part == SIM_THERE)
+		return;
+	*part = SIM_COMING;
+	load(device, ns);
+	*part = SIM_THERE;
+	pthread_cond_broadcast(&sim_progress);
+}
+
+/* A kernel's code is loaded when it is launched first (lazy loading), the first one's with what its module has for all. */
 void sim_load(struct sim_kernel *k, int device)
 {
 	if (k->loaded[device])
 		return;
 	k->loaded[device] = true;
-	if (sim_settings.eager || sim_settings.helpful_loading)
-		return;
-	sim_hold(device);
-	sim_wait_device(device);
-	sim_let_go(device);
+	if (k->module->code[device] != SIM_THERE)
+		sim_load_part(&k->module->code[device], device, sim_settings.load_ns);
+	else if (!sim_settings.eager && !sim_settings.helpful_loading)
+		load(device, 0);
 }
 
 static CUresult launch(const void *f, const uint32_t g[3], const uint32_t b[3], unsigned shared, CUstream h, void **params,

@@ -276,8 +276,11 @@ static CUresult get_global(CUdeviceptr *va, size_t *bytes, const void *h, const 
 		return sim_return(m ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE);
 	for (uint32_t i = 0; i < m->n_variables; i++)
 		if (!strcmp(m->variable[i].name, name)) {
-			CUresult r = sim_module_on(m, sim_device());
+			CUresult r;
 
+			sim_load_part(&m->data[sim_device()], sim_device(), sim_settings.ask_ns);
+			/* Another thread may have unloaded it meanwhile. */
+			r = module_check(h) ? sim_module_on(m, sim_device()) : CUDA_ERROR_INVALID_HANDLE;
 			if (r != CUDA_SUCCESS)
 				return sim_return(r);
 			if (va)

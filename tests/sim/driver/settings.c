@@ -14,13 +14,15 @@
  * SIMGPU_DEVICES=n               how many devices there are, 1; CUDA_VISIBLE_DEVICES says which are seen, by number
  * SIMGPU_COPY_GBPS=x             each direction of host copies, in 1e9 bytes/s; as fast as it goes
  * SIMGPU_COPY_SLICE_US=x         after which a copy engine turns to another stream's copy, 2000; 0: when one is over
+ * SIMGPU_LOAD_US=x               the first launch of a module's kernels loads it, which takes that long; 500
+ * SIMGPU_ASK_US=x                the first question for a module's variable loads what it has of them, which takes that long; 500
  * SIMGPU_KERNEL_US=x             a kernel takes at least that long
  * SIMGPU_KERNEL_US_<part>=x      the same for kernels whose name contains part
  * SIMGPU_EXECUTE=0               kernels take their time and do nothing
  * SIMGPU_RECORD=FILE            writes there what is enqueued, and what the program says by simgpu_mark()
  * SIMGPU_HELPFUL=n[,n...]        what real drivers do that helps nobody is left out: all, or
  *   straddle       copies to or from page-locked memory of two registrations, or registered in part, are carried out
- *   loading        the first launch of a kernel does not wait for the device, nor other threads' calls for it
+ *   loading        the first launch of a kernel, or question for a module's variables, does not wait for the device, nor other threads' calls for it
  *   queues         who waits at a full queue lets other threads' calls through
  *   pageable       so does who waits in a copy to or from ordinary memory; only the latter waits for what is there already
  *   channels       streams share no channels
@@ -187,6 +189,10 @@ void sim_settings_read(void)
 	s->copy_bytes_per_ns = v ? strtod(v, NULL) : 0;
 	v = getenv("SIMGPU_COPY_SLICE_US");
 	s->slice_ns = (uint64_t)((v ? strtod(v, NULL) : 2000) * 1000);
+	v = getenv("SIMGPU_LOAD_US");
+	s->load_ns = (uint64_t)((v ? strtod(v, NULL) : 500) * 1000);
+	v = getenv("SIMGPU_ASK_US");
+	s->ask_ns = (uint64_t)((v ? strtod(v, NULL) : 500) * 1000);
 	v = getenv("SIMGPU_KERNEL_US");
 	s->kernel_ns = v ? (uint64_t)(strtod(v, NULL) * 1000) : 0;
 	v = getenv("SIMGPU_EXECUTE");

@@ -33,6 +33,7 @@ struct sim_settings {
 	int physical[SIM_DEVICES]; /* which they are */
 	uint64_t memory;           /* of each */
 	uint64_t slice_ns; /* of a copy engine; 0: first come, first served */
+	uint64_t load_ns, ask_ns; /* that a module's code, and its variables, take to load */
 	double copy_bytes_per_ns; /* 0: as fast as it goes */
 	uint64_t kernel_ns;
 	struct sim_override kernel_override[16];
@@ -189,6 +190,9 @@ struct sim_kernel {
 
 /* Before its first launch on a device, unless that is captured. */
 void sim_load(struct sim_kernel *k, int device);
+/* What a module has is loaded when it is wanted first: its code and, apart from that, its variables. */
+enum sim_loaded { SIM_AWAY, SIM_COMING, SIM_THERE };
+void sim_load_part(enum sim_loaded *part, int device, uint64_t ns);
 
 struct sim_variable {
 	const char *name;
@@ -210,6 +214,7 @@ struct sim_module {
 	uint32_t n_variables;
 	bool library;
 	bool nowhere; /* the device process has no part in it */
+	enum sim_loaded code[SIM_DEVICES], data[SIM_DEVICES];
 };
 struct sim_kernel *sim_kernel_check(const void *handle);
 /* A library is on every device that uses it. */
