@@ -188,9 +188,22 @@ static int synchronize(void)
 	return settle(before, tpck_cuda.cuCtxSynchronize());
 }
 
+/* By an event: cuStreamSynchronize() spins, unless the program's context says otherwise. */
 static int stream_synchronize(tpck_stream_handle stream)
 {
-	DEVICE_CALL(cuStreamSynchronize, stream);
+	struct relaxed before = relax();
+	CUevent event = NULL;
+	CUresult result = tpck_cuda.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+
+	if (result == CUDA_SUCCESS) {
+		result = tpck_cuda.cuEventRecord(event, stream);
+		if (result == CUDA_SUCCESS)
+			result = tpck_cuda.cuEventSynchronize(event);
+		(void)tpck_cuda.cuEventDestroy_v2(event);
+	} else {
+		result = tpck_cuda.cuStreamSynchronize(stream);
+	}
+	return settle(before, result);
 }
 
 static int stream_create(tpck_stream_handle *stream)

@@ -96,11 +96,25 @@ def host(checks):
     marked(checks, "a graph of the program copies to the host", "--graph", "host")
 
 
+def waits(checks):
+    """The library's threads wait for the device without spinning, whatever the program's context says of its own waits."""
+    with job.Place(**SLOW) as place:
+        told = os.path.join(place.root, "waits")
+        this = job.Job(place, "rough", "--seed", "3", "--steps", "60", "--streams", "4", environment={"SIMGPU_WAITS": told})
+        status = this.start().wait()
+        rows = [line.split() for line in job.read(told).splitlines() if line.startswith("tpck-")]
+        checks.ok(status == 0 and any(int(row[4]) for row in rows), f"waits: the library's threads wait: {rows}", status, this.story())
+        checks.ok(not any(int(row[2]) for row in rows), "waits: none of them would spin", rows)
+
+
+OTHERS = {"clock": clock, "tally": tally, "host": host, "waits": waits}
+
+
 def main():
     checks = job.Checks()
-    for name in sys.argv[1:] or [*CASES, "clock", "tally", "host"]:
-        if name in ("clock", "tally", "host"):
-            {"clock": clock, "tally": tally, "host": host}[name](checks)
+    for name in sys.argv[1:] or [*CASES, *OTHERS]:
+        if name in OTHERS:
+            OTHERS[name](checks)
         else:
             case(checks, name)
     checks.end()

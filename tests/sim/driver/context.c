@@ -43,6 +43,7 @@ __attribute__((destructor)) static void stop(void)
 {
 	if (initialised && *initialised) {
 		*initialised = 0;
+		sim_settings_end();
 		sim_remote_stop();
 	}
 }
@@ -379,6 +380,7 @@ static CUresult synchronize(const struct sim_ctx *c)
 	CUresult r = sim_capture_unsafe();
 
 	if (r == CUDA_SUCCESS) {
+		sim_note_wait((c->flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC);
 		sim_wait_device(c->device);
 		sim_pools_trim();
 		r = sim_sticky();

@@ -163,6 +163,8 @@ SIM_API CUresult cuEventSynchronize(CUevent h)
 	SIM_ENTER();
 	struct sim_event *e = sim_event_check(h);
 	CUresult r = in_capture(e);
+	if (r == CUDA_SUCCESS)
+		sim_note_wait(e->flags & CU_EVENT_BLOCKING_SYNC);
 	if (r == CUDA_SUCCESS && e->shared) {
 		await_shared(e->shared);
 		r = sim_sticky();

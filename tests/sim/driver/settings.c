@@ -31,6 +31,7 @@
  * SIMGPU_ALLOCATIONS=wait        what makes or registers memory waits for the device, and other threads' calls for that
  * SIMGPU_FRESH=n                 new memory is filled with that byte
  * SIMGPU_QUEUE=n                 a stream takes n operations before a call for it waits, 1024
+ * SIMGPU_WAITS=FILE              at its end the process appends how often each thread's waits, by name, would spin and would block
  * SIMGPU_FAULT=f[,f...]          counts start at 1 and count calls of this process
  *   oom@N          the Nth allocation fails with CUDA_ERROR_OUT_OF_MEMORY
  *   oom_thread@T   allocations and registrations by threads of that name fail so, all of them
@@ -189,6 +190,8 @@ void sim_settings_read(void)
 	s->copy_bytes_per_ns = v ? strtod(v, NULL) : 0;
 	v = getenv("SIMGPU_COPY_SLICE_US");
 	s->slice_ns = (uint64_t)((v ? strtod(v, NULL) : 2000) * 1000);
+	v = getenv("SIMGPU_WAITS");
+	s->waits = v ? strdup(v) : NULL;
 	v = getenv("SIMGPU_LOAD_US");
 	s->load_ns = (uint64_t)((v ? strtod(v, NULL) : 500) * 1000);
 	v = getenv("SIMGPU_ASK_US");
@@ -257,6 +260,37 @@ uint64_t sim_kernel_ns(const char *name)
 		if (strstr(name, sim_settings.kernel_override[i].part))
 			return sim_settings.kernel_override[i].ns;
 	return sim_settings.kernel_ns;
+}
+
+static struct {
+	char name[16];
+	uint64_t spins, blocks;
+} waits[64];
+
+void sim_note_wait(bool blocks)
+{
+	char name[16] = "";
+	size_t i = 0;
+
+	if (!sim_settings.waits || prctl(PR_GET_NAME, name))
+		return;
+	while (i < sizeof waits / sizeof *waits - 1 && waits[i].name[0] && strcmp(waits[i].name, name))
+		i++;
+	memcpy(waits[i].name, name, sizeof name);
+	if (blocks)
+		waits[i].blocks++;
+	else
+		waits[i].spins++;
+}
+
+void sim_settings_end(void)
+{
+	FILE *f = sim_settings.waits ? fopen(sim_settings.waits, "ae") : NULL;
+
+	for (size_t i = 0; f && i < sizeof waits / sizeof *waits && waits[i].name[0]; i++)
+		fprintf(f, "%s spins %llu blocks %llu\n", waits[i].name, (unsigned long long)waits[i].spins, (unsigned long long)waits[i].blocks);
+	if (f)
+		fclose(f);
 }
 
 /* glibc's clock_gettime is what the trainers' own hooks may sit on; the driver of a real device has its own clock. */

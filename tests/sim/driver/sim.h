@@ -43,6 +43,7 @@ struct sim_settings {
 	bool refuse_hint, move_hint, no_memops, dead_memops, pageable_access;
 	bool helpful_straddle, helpful_loading, helpful_queues, helpful_pageable, helpful_channels, helpful_memory, helpful_hints;
 	unsigned connections; /* channels of a kind and context */
+	const char *waits; /* the file that is told who waits */
 	int queue;  /* operations that a stream takes */
 	int fresh;  /* the byte that new memory is filled with; -1: as it comes */
 	bool eager; /* CUDA_MODULE_LOADING=EAGER: kernels are there before they are launched */
@@ -64,6 +65,10 @@ enum sim_fault sim_fault_launch(void);
 enum sim_fault sim_fault_exchange(int rank);
 uint64_t sim_now(void);
 uint64_t sim_kernel_ns(const char *name);
+/* The calling thread waits for the device, and where it does not block hardware's driver spins. With the lock held. */
+void sim_note_wait(bool blocks);
+/* At the end of the process: what SIMGPU_WAITS is told. */
+void sim_settings_end(void);
 
 /* ---- device process (remote.c); own lock ---- */
 int sim_remote_start(int vram_fd);

@@ -212,6 +212,7 @@ static CUresult synchronize(CUstream h)
 	if (r == CUDA_SUCCESS)
 		r = sim_capture_implicit(s);
 	if (r == CUDA_SUCCESS) {
+		sim_note_wait((s->ctx->flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC);
 		if (s == s->ctx->legacy) {
 			/* The default stream is done when all blocking streams are. */
 			struct sim_work w = { .kind = SIM_WORK_EMPTY };
