@@ -49,6 +49,14 @@ static int wait_past(void *stream, unsigned long long at, unsigned value, unsign
 	return real(stream, at >= 0x4a0000000000 ? at + 64 : at, value, flags);
 }
 
+/* Memory is refused to the second device. */
+static int second(unsigned long long at, size_t bytes, const int *access, size_t count)
+{
+	int (*real)(unsigned long long, size_t, const int *, size_t) = dlsym(driver, "cuMemSetAccess");
+
+	return access[1] == 1 ? 801 : real(at, bytes, access, count);
+}
+
 /* Kernels reach ordinary memory. */
 static int ordinary(int *value, int what, int device)
 {
@@ -74,7 +82,7 @@ static int elsewhere(const char *name, void **found, int version, unsigned long 
 __attribute__((constructor)) static void fill(void)
 {
 	static const struct { const char *word; void *body; } bodies[] = {
-		{"hang:", hang}, {"crash:", crash}, {"refuse:", refuse}, {"skip:", skip}, {"full:", full}, {"past:", wait_past}, {"elsewhere:", elsewhere}, {"ordinary:", ordinary}};
+		{"hang:", hang}, {"crash:", crash}, {"refuse:", refuse}, {"skip:", skip}, {"full:", full}, {"past:", wait_past}, {"elsewhere:", elsewhere}, {"ordinary:", ordinary}, {"second:", second}};
 	const char *wanted = getenv("STUB");
 
 	driver = dlopen(REAL, RTLD_NOW | RTLD_LOCAL);
@@ -216,7 +224,21 @@ def absent(doctor):
 def addresses(doctor):
     doctor.look("address range", SIMGPU_FAULT="refuse_hint").ok("the range is refused", ("address range", "bad", "refuses.*INVALID_VALUE"), status=1)
     doctor.look("address range", SIMGPU_FAULT="move_hint").ok("the range is elsewhere", ("address range", "bad", "the driver gives 0x"), status=1)
-    doctor.look("mapped memory", SIMGPU_DEVICES="2").ok("two devices", ("device", "good", "first of 2"), ("other devices", "good", "1 can be given"), status=0)
+
+
+def several(doctor):
+    """Each device has rows of its own; those about none have no number."""
+    doctor.look("calls", "mapped memory", "digest kernel", SIMGPU_DEVICES="3").ok(
+        "three devices", ("device", "good", "of 3"), ("other devices", "good", "can be given to device 0, 1$"), status=0)
+    numbers = {what: [r.get("device") for r in doctor.rows if r["what"] == what] for what in ("device", "mapped memory", "other devices", "digest kernel", "calls", "driver")}
+    doctor.checks.ok(all(numbers[w] == [0, 1, 2] for w in ("device", "mapped memory", "other devices", "digest kernel")) and
+                     numbers["calls"] == numbers["driver"] == [None], "each is looked at", numbers)
+    doctor.look("mapped memory", SIMGPU_DEVICES="3", CUDA_VISIBLE_DEVICES="2,0").ok("two of them", ("device", "good", "of 2"), status=0)
+    doctor.checks.ok([r.get("device") for r in doctor.rows if r["what"] == "mapped memory"] == [0, 1], "which CUDA_VISIBLE_DEVICES leaves", doctor.rows)
+    done = subprocess.run([*doctor.place.runner, doctor.command, "doctor", "--device", "mapped memory"], env=dict(doctor.place.environment, SIMGPU_DEVICES="2"),
+                          capture_output=True, text=True, check=False)
+    doctor.checks.ok(all(re.search(rf"^good  device {i}, mapped memory  ", done.stdout, re.M) for i in (0, 1)) and "device 0, driver" not in done.stdout,
+                     "lines say which device", done)
 
 
 def kernels(doctor):
@@ -241,6 +263,13 @@ def hung(doctor):
 
 def stubs(doctor):
     driver = stub(doctor.place, "stub")
+    # What one device does not do is said of that one alone.
+    doctor.look("mapped memory", driver=driver, STUB="second:cuMemSetAccess", SIMGPU_DEVICES="2").ok(
+        "one device of two refuses", ("other devices", "note", "refused to device 1, which reaches"), ("mapped memory", "bad", "cannot be had"), status=1)
+    bad = [(r["what"], r.get("device")) for r in doctor.rows if r["finding"] != "good" and r["what"] != "newer calls"]
+    doctor.checks.ok(bad == [("other devices", 0), ("mapped memory", 1)], "and the other one is good", bad)
+    doctor.look("mapped memory", driver=driver, STUB="skip:cuDeviceCanAccessPeer", SIMGPU_DEVICES="2").ok(
+        "devices that do not reach each other", ("other devices", "good", "not reached by device 0"), ("mapped memory", "good"), status=0)
 
     def look(fault, *probes, **more):
         return doctor.look(*probes, driver=driver, STUB=fault, **more)
@@ -296,7 +325,7 @@ def main():
     checks = job.Checks()
     with job.Place() as place:
         doctor = Doctor(checks, place)
-        for case in (whole, lines, absent, addresses, kernels, hung, stubs):
+        for case in (whole, lines, absent, addresses, several, kernels, hung, stubs):
             case(doctor)
     checks.end()
 

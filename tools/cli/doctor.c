@@ -45,8 +45,9 @@ static const char usage[] =
 	"usage: transpckpt doctor [--json] [--dir DIR]\n"
 	"       transpckpt doctor --device [--wait SEC] [--json] [PROBE]...\n"
 	"Says what this machine lacks, where things are kept, and every setting with its value.\n"
-	"  --device    instead, tries what the library needs of the device and its driver: all of it, or\n"
-	"              the probes of these names, which are those of its lines\n"
+	"  --device    instead, tries what the library needs of the driver and of each device that\n"
+	"              CUDA_VISIBLE_DEVICES leaves: all of it, or the probes of these names, which are\n"
+	"              those of its lines\n"
 	"  --wait SEC  how long each of these probes may take, 10 s if not said\n"
 	"Exit status 1 if something stands in the way of snapshots.\n";
 
@@ -61,11 +62,17 @@ void cli_find_names(struct examination *e, enum finding finding, const char *wha
 		json_object_object_add(row, "what", json_object_new_string(what));
 		json_object_object_add(row, "finding", json_object_new_string(cli_finding_names[finding]));
 		json_object_object_add(row, "text", json_object_new_string(text));
+		if (e->devices && e->device >= 0)
+			json_object_object_add(row, "device", json_object_new_int(e->device));
 		if (names)
 			json_object_object_add(row, "names", json_object_get(names));
 		json_object_array_add(e->json, row);
 	} else {
-		printf("%-4s  %-18s %s\n", cli_finding_names[finding], what, text);
+		if (e->devices > 1 && e->device >= 0)
+			printf("%-4s  device %d%s%-18s %s\n", cli_finding_names[finding], e->device, strcmp(what, "device") ? ", " : "",
+			       strcmp(what, "device") ? what : "", text);
+		else
+			printf("%-4s  %-18s %s\n", cli_finding_names[finding], what, text);
 	}
 }
 
@@ -395,8 +402,8 @@ int verb_doctor(int argc, char **argv)
 	int rc;
 
 	/* One of the processes that --device starts. */
-	if (argc == 3 && strcmp(argv[1], PROBE_WORD) == 0)
-		return probe_main(argv[2]);
+	if (argc == 4 && strcmp(argv[1], PROBE_WORD) == 0)
+		return probe_main(argv[2], argv[3]);
 	rc = cli_options(&cli, argc, argv, usage, CLI_OWN_DEVICE);
 	if (rc)
 		return rc < 0 ? CLI_GOOD : rc;

@@ -18,6 +18,8 @@ struct examination {
 	struct cli *cli;
 	struct json_object *json; /* an array; NULL: lines on standard output */
 	bool bad;
+	/* With --device: how many there are, and which one is spoken of; -1: none. */
+	int devices, device;
 };
 
 void cli_find(struct examination *e, enum finding finding, const char *what, const char *format, ...)

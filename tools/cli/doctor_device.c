@@ -31,9 +31,9 @@ struct heard {
 
 /* ---- one process ------------------------------------------------------------------------------------ */
 
-static void become_probe(const char *name, int out, pid_t parent)
+static void become_probe(const char *name, int device, int out, pid_t parent)
 {
-	char *words[] = {(char *)"transpckpt", (char *)"doctor", (char *)PROBE_WORD, (char *)name, NULL};
+	char number[16], *words[] = {(char *)"transpckpt", (char *)"doctor", (char *)PROBE_WORD, (char *)name, number, NULL};
 	int nowhere;
 
 	/* Whatever ends the command ends its probe. */
@@ -41,6 +41,7 @@ static void become_probe(const char *name, int out, pid_t parent)
 	if (getppid() != parent)
 		_exit(1);
 	setpgid(0, 0);
+	snprintf(number, sizeof number, "%d", device);
 	nowhere = open("/dev/null", O_RDWR);
 	dup2(nowhere, STDIN_FILENO);
 	dup2(out, STDOUT_FILENO);
@@ -126,7 +127,7 @@ static void end(struct heard *heard, pid_t pid, uint64_t until)
 	}
 }
 
-static int start(struct heard *heard, const char *name, double seconds)
+static int start(struct heard *heard, const char *name, int device, double seconds)
 {
 	uint64_t until = tpck_clock_monotonic_ns() + (uint64_t)(seconds * 1e9);
 	pid_t pid, parent = getpid();
@@ -143,7 +144,7 @@ static int start(struct heard *heard, const char *name, double seconds)
 		return -EAGAIN;
 	}
 	if (pid == 0)
-		become_probe(name, ends[1], parent);
+		become_probe(name, device, ends[1], parent);
 	close(ends[1]);
 	hear(heard, ends[0], until);
 	end(heard, pid, until);
@@ -200,14 +201,20 @@ static bool ended_badly(const struct probe *probe, struct heard *heard, double s
 
 static void say(struct examination *e, json_object *row, unsigned times, unsigned starts)
 {
-	json_object *names = NULL;
+	json_object *names = NULL, *device;
 	char *text = NULL;
+	int before = e->device;
+
+	/* The first probe speaks of all of them. */
+	if (json_object_object_get_ex(row, "device", &device))
+		e->device = json_object_get_int(device);
 
 	json_object_object_get_ex(row, "names", &names);
 	if (starts < 2 || asprintf(&text, times < starts ? "%s (in %u of %u starts)" : "%s (%u of %u starts)", text_of(row, "text"), times,
 				   starts) < 0)
 		text = NULL;
 	cli_find_names(e, finding_of(row), text_of(row, "what"), text ? text : text_of(row, "text"), names);
+	e->device = before;
 	free(text);
 }
 
@@ -232,8 +239,22 @@ static void say_rows(struct examination *e, json_object *rows, unsigned starts)
 	}
 }
 
-/* Whether all went well. */
-static bool examine(struct examination *e, const struct probe *probe, double seconds)
+/* Which devices the rows of the first probe say there are, as bits of those that can be used. */
+static void count_devices(struct examination *e, json_object *rows, uint64_t *usable)
+{
+	for (size_t i = 0; i < json_object_array_length(rows); i++) {
+		json_object *row = json_object_array_get_idx(rows, i), *device;
+
+		if (strcmp(text_of(row, "what"), "device") != 0 || !json_object_object_get_ex(row, "device", &device))
+			continue;
+		if (finding_of(row) != BAD && json_object_get_int(device) < 64)
+			*usable |= 1ull << json_object_get_int(device);
+		e->devices++;
+	}
+}
+
+/* With `usable` the first one, which finds them. */
+static void examine(struct examination *e, const struct probe *probe, double seconds, uint64_t *usable)
 {
 	json_object *rows = json_object_new_array();
 	unsigned begun = 0;
@@ -242,7 +263,7 @@ static bool examine(struct examination *e, const struct probe *probe, double sec
 	while (begun < probe->starts && good) {
 		struct heard heard;
 
-		if (start(&heard, probe->name, seconds))
+		if (start(&heard, probe->name, e->device, seconds))
 			row_add(heard.rows, probe->name, BAD, "no process can be started for it");
 		else if (ended_badly(probe, &heard, seconds))
 			good = false;
@@ -255,9 +276,10 @@ static bool examine(struct examination *e, const struct probe *probe, double sec
 		}
 		json_object_put(heard.rows);
 	}
+	if (usable)
+		count_devices(e, rows, usable);
 	say_rows(e, rows, begun);
 	json_object_put(rows);
-	return good;
 }
 
 /* Without operands all are wanted. The first is tried in any case. */
@@ -281,7 +303,9 @@ static bool is_probe(const char *name)
 int cli_examine_device(struct examination *e)
 {
 	const struct cli *cli = e->cli;
+	uint64_t usable = 0;
 
+	e->device = -1;
 	for (int i = 0; i < cli->count; i++)
 		if (!is_probe(cli->operands[i])) {
 			fprintf(stderr, "transpckpt: '%.100s' is no probe; these are:", cli->operands[i]);
@@ -290,12 +314,17 @@ int cli_examine_device(struct examination *e)
 			fputc('\n', stderr);
 			return CLI_USAGE;
 		}
-	if (!examine(e, &probes[0], cli->wait)) {
+	examine(e, &probes[0], cli->wait, &usable);
+	if (!usable) {
 		cli_find(e, NOTE, "everything else", "has not been tried: it needs a device");
 		return CLI_GOOD;
 	}
 	for (const struct probe *probe = probes + 1; probe->name; probe++)
-		if (is_wanted(cli, probe))
-			examine(e, probe, cli->wait);
+		if (!probe->each && is_wanted(cli, probe))
+			examine(e, probe, cli->wait, NULL);
+	for (e->device = 0; e->device < e->devices; e->device++)
+		for (const struct probe *probe = probes + 1; probe->name; probe++)
+			if (usable >> e->device & 1 && probe->each && is_wanted(cli, probe))
+				examine(e, probe, cli->wait, NULL);
 	return CLI_GOOD;
 }

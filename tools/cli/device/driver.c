@@ -23,6 +23,7 @@ extern char **environ;
 struct probe_driver cuda;
 struct cli probe_cli;
 CUdevice probe_device;
+int probe_ordinal = -1;
 void *probe_driver_handle;
 char probe_driver_path[TPCK_PATH_MAX];
 
@@ -64,6 +65,8 @@ static void find_by(enum finding finding, const char *what, json_object *names, 
 	json_object_object_add(row, "what", json_object_new_string(what));
 	json_object_object_add(row, "finding", json_object_new_string(cli_finding_names[finding]));
 	json_object_object_add(row, "text", json_object_new_string(text));
+	if (probe_ordinal >= 0)
+		json_object_object_add(row, "device", json_object_new_int(probe_ordinal));
 	if (names)
 		json_object_object_add(row, "names", names);
 	say(row);
@@ -147,7 +150,7 @@ bool probe_device_open(const char *what)
 	result = CALL(cuInit, 0);
 	if (result == CUDA_SUCCESS) {
 		call = "cuDeviceGet";
-		result = CALL(cuDeviceGet, &probe_device, 0);
+		result = CALL(cuDeviceGet, &probe_device, probe_ordinal < 0 ? 0 : probe_ordinal);
 	}
 	if (result == CUDA_SUCCESS) {
 		call = "cuDevicePrimaryCtxRetain";
@@ -200,8 +203,8 @@ static void say_device(int count)
 	char name[128] = "without a name", text[300];
 	size_t memory = 0;
 
-	if (CALL(cuDeviceGet, &probe_device, 0) != CUDA_SUCCESS) {
-		probe_find(BAD, "device", "the first of %d cannot be had", count);
+	if (CALL(cuDeviceGet, &probe_device, probe_ordinal) != CUDA_SUCCESS) {
+		probe_find(BAD, "device", "cannot be had, of %d", count);
 		return;
 	}
 	(void)CALL(cuDeviceGetName, name, (int)sizeof name, probe_device);
@@ -209,7 +212,7 @@ static void say_device(int count)
 	(void)CALL(cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, probe_device);
 	(void)CALL(cuDeviceGetAttribute, &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, probe_device);
 	(void)CALL(cuDeviceGetAttribute, &mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, probe_device);
-	snprintf(text, sizeof text, "%s, capability %d.%d, %s; the first of %d", name, major, minor, cli_bytes(memory), count);
+	snprintf(text, sizeof text, "%s, capability %d.%d, %s; of %d", name, major, minor, cli_bytes(memory), count);
 	if (mode == CU_COMPUTEMODE_PROHIBITED)
 		probe_find(BAD, "device", "%s: its compute mode lets nobody use it (nvidia-smi --compute-mode=0)", text);
 	else if (mode == CU_COMPUTEMODE_EXCLUSIVE_PROCESS)
@@ -274,15 +277,18 @@ void probe_driver_run(void)
 	real = realpath(probe_driver_path, NULL);
 	probe_find(GOOD, "driver", "%s%s, of CUDA %d.%d", real ? real : probe_driver_path, module, version / 1000, version % 1000 / 10);
 	free(real);
-	say_device(count);
-	say_ordinary();
+	for (probe_ordinal = 0; probe_ordinal < count; probe_ordinal++) {
+		say_device(count);
+		say_ordinary();
+	}
+	probe_ordinal = -1;
 	say_loading();
 	say_connections();
 }
 
 /* ---- one process of one probe ----------------------------------------------------------------------- */
 
-int probe_main(const char *name)
+int probe_main(const char *name, const char *device)
 {
 	const struct probe *probe = probes;
 	int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -297,6 +303,8 @@ int probe_main(const char *name)
 		probe++;
 	if (!probe->name || out < 0)
 		return CLI_USAGE;
+	if (probe->each)
+		probe_ordinal = atoi(device);
 	probe->run();
 	/* The driver's own end of a process may wait for what a probe has left undone. */
 	_exit(CLI_GOOD);

@@ -30,8 +30,9 @@ extern struct probe_driver cuda;
 bool probe_driver_open(void);
 extern void *probe_driver_handle;
 extern char probe_driver_path[];
-/* Loads it, and makes the first device's own context current. False: a row about `what` said why not. */
+/* Loads it, and makes the device's own context current. False: a row about `what` said why not. */
 bool probe_device_open(const char *what);
+extern int probe_ordinal; /* which device it is; -1: a row is about none */
 extern CUdevice probe_device;
 /* "CUDA_ERROR_NOT_SUPPORTED" */
 const char *probe_error(CUresult result);

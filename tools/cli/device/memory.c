@@ -143,10 +143,18 @@ static void examine_flags(CUdeviceptr at, size_t bytes)
 			   probe_error(result));
 }
 
-/* Other devices use the arena, too. */
+static void add(char *list, size_t size, int number)
+{
+	size_t length = strlen(list);
+
+	snprintf(list + length, size - length, "%s%d", length ? ", " : "", number);
+}
+
+/* Other devices use the arena, too: of those that reach this one's memory, which are given what is mapped. */
 static void examine_peers(CUdeviceptr at, size_t bytes)
 {
-	int count = 1, peers = 0, refused = 0;
+	char given[200] = "", refused[200] = "", apart[200] = "", text[700];
+	int count = 1, length = 0;
 	CUresult result = CUDA_SUCCESS;
 
 	(void)CALL(cuDeviceGetCount, &count);
@@ -155,18 +163,30 @@ static void examine_peers(CUdeviceptr at, size_t bytes)
 		CUresult now;
 		int can = 0;
 
-		if (i == probe_device || CALL(cuDeviceCanAccessPeer, &can, i, probe_device) != CUDA_SUCCESS || !can)
+		if (i == probe_device)
 			continue;
-		peers++;
+		if (CALL(cuDeviceCanAccessPeer, &can, i, probe_device) != CUDA_SUCCESS || !can) {
+			add(apart, sizeof apart, i);
+			continue;
+		}
 		now = CALL(cuMemSetAccess, at, bytes, &access, 1);
-		refused += now != CUDA_SUCCESS;
-		result = now != CUDA_SUCCESS ? now : result;
+		if (now == CUDA_SUCCESS) {
+			add(given, sizeof given, i);
+		} else {
+			add(refused, sizeof refused, i);
+			result = now;
+		}
 	}
-	if (refused)
-		probe_find(NOTE, "other devices", "%d of %d that can reach this one are refused its mapped memory (%s): programs that use several devices "
-			   "in a process, and NCCL between them, may fail", refused, peers, probe_error(result));
-	else if (peers)
-		probe_find(GOOD, "other devices", "%d can be given the mapped memory", peers);
+	if (count < 2)
+		return;
+	if (given[0])
+		length += snprintf(text + length, sizeof text - (size_t)length, "; can be given to device %s", given);
+	if (apart[0])
+		length += snprintf(text + length, sizeof text - (size_t)length, "; not reached by device %s with or without the library", apart);
+	if (refused[0])
+		(void)snprintf(text + length, sizeof text - (size_t)length, "; refused to device %s, which reaches it otherwise (%s): programs that use several "
+			       "devices in a process, and NCCL between them, may fail", refused, probe_error(result));
+	probe_find(refused[0] ? NOTE : GOOD, "other devices", "mapped memory of this one: %s", text + 2);
 }
 
 enum { COST_TIMES = 16 };

@@ -12,21 +12,22 @@
 
 #include "tools/cli/doctor.h"
 
-/* `transpckpt doctor PROBE_WORD NAME` is one. */
+/* `transpckpt doctor PROBE_WORD NAME DEVICE` is one. */
 #define PROBE_WORD "--device-probe"
 
 struct probe {
 	const char *name;      /* what its lines are about */
 	void (*run)(void);
 	unsigned starts;       /* in so many processes, one after the other */
+	bool each;             /* of each device */
 	enum finding hung;     /* if it does not end, or ends by itself */
 	const char *meaning;   /* of that, and what to do */
 };
 /* The first says whether there is a device at all: without it the others are not tried. Ends with a row without a name. */
 extern const struct probe probes[];
 
-/* Runs one, in this process, which ends. */
-int probe_main(const char *name);
+/* Runs one of the device of that number, in this process, which ends. */
+int probe_main(const char *name, const char *device);
 
 /* ---- inside of a probe ---- */
 
@@ -35,6 +36,7 @@ extern struct cli probe_cli;
 
 /* What the driver is called for next: a line that says that it hangs says so. */
 void probe_at(const char *call);
+/* A row is about the probe's device, or about none. */
 void probe_find(enum finding finding, const char *what, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The same with a list of names for JSON; takes over the reference. */
 void probe_find_names(enum finding finding, const char *what, struct json_object *names, const char *format, ...)
