@@ -216,6 +216,11 @@ __attribute__((visibility("hidden"))) void tpck_door_dlopen(const char *path, in
 {
 	/* A library opened with RTLD_DEEPBIND sees libc before us: what it opens later must find the
 	 * forwarder already there. */
-	if ((path && strstr(path, "libcuda.so")) || flags & RTLD_DEEPBIND)
+	const bool is_driver = path && strstr(path, "libcuda.so");
+
+	if (is_driver || flags & RTLD_DEEPBIND)
 		tpck_door_forwarder();
+	/* Without the forwarder it would be loaded by now, and what is opened next may need more of it than that lists. */
+	if (is_driver && atomic_load(&forwarder_tried))
+		(void)tpck_driver_bind();
 }

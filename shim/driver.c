@@ -232,8 +232,20 @@ int tpck_driver_has(const void *code)
 	return (uintptr_t)code >= code_from && (uintptr_t)code < code_to;
 }
 
+static int find_forwarder(struct dl_phdr_info *info, size_t size, void *unused)
+{
+	const size_t length = info->dlpi_name ? strlen(info->dlpi_name) : 0, end = sizeof FORWARDER_END - 1;
+
+	(void)size;
+	(void)unused;
+	return length >= end && strcmp(info->dlpi_name + length - end, FORWARDER_END) == 0;
+}
+
 static int bind_now(void)
 {
+	/* Where the forwarder stands for it, whose symbols all libraries see: one that is linked to a call which that does not list, and opened
+	 * later, finds it in the driver itself. */
+	const int scope = dl_iterate_phdr(find_forwarder, NULL) ? RTLD_GLOBAL : RTLD_LOCAL;
 	char path[4096] = "";
 	const struct tpck_hook_row *rows;
 	size_t count;
@@ -241,7 +253,7 @@ static int bind_now(void)
 
 	if (!find(path, sizeof path))
 		return -1;
-	found = tpck_real_dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	found = tpck_real_dlopen(path, RTLD_NOW | scope);
 	if (!found) {
 		tpck_log_info("cannot load %s: %s", path, dlerror());
 		return -1;

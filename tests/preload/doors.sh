@@ -25,6 +25,7 @@ build plugin_lookup.so "$doors/lookup.c" -DPLUGIN -shared -fPIC -ldl
 build plugin_shared.so "$doors/runtime.c" -DPLUGIN -shared -fPIC -lcudart
 build plugin_static.so "$doors/runtime.c" -DPLUGIN -shared -fPIC -Wl,-Bsymbolic "$sim/lib/libcudart_static.a" -ldl -lpthread -lm
 build plugin_linked.so "$doors/driver.c" -DPLUGIN -shared -fPIC -lcuda
+build plugin_newer.so "$doors/driver.c" -DPLUGIN -DNEWER=cuSimNewerThanTheList -shared -fPIC -lcuda
 build wrapped.so "$doors/wrapped.c" -shared -fPIC -ldl
 build opens.so "$doors/opens.c" -shared -fPIC -ldl
 mkdir found
@@ -96,6 +97,14 @@ opens "a program with a dlsym of its own, no forwarder" no-forwarder "$no" ./own
 for libraries in "" "$lib" "$forwarder:$lib"; do
     is "a newer driver's call${libraries:+ by ${libraries##*/}}" "$(with "$libraries" ./lookup newer cuSimNewerThanTheList 2>&1)" "there, no error"
     is "a call that no driver has${libraries:+ by ${libraries##*/}}" "$(with "$libraries" ./lookup newer cuSimNowhere 2>&1)" "not there, an error"
+done
+
+for how in local global lazy deepbind; do
+    is "a library that is linked to such a call, opened later, plain ($how)" "$(with "" ./lookup after plugin ./plugin_newer.so $how 2>&1)" "$no"
+    for libraries in "$lib" "$forwarder:$lib"; do
+        is "a library that is linked to such a call, opened later by ${libraries##*/} ($how)" \
+            "$(with "$libraries" ./lookup after plugin ./plugin_newer.so $how 2>&1)" $yes
+    done
 done
 
 # transpckpt run names the forwarder in front of the library.

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Comes by symbols of the driver that it is linked to; a program, or with -DPLUGIN a library. */
+/* Comes by symbols of the driver that it is linked to; a program, or with -DPLUGIN a library; with
+ * -DNEWER=CALL to one that no header names, too. */
 #include <cuda.h>
 
 #include "alloc.h"
+
+#ifdef NEWER
+int NEWER(void);
+#endif
 
 int door_try(void);
 
@@ -18,6 +23,10 @@ int door_try(void)
 		error = cuCtxSetCurrent(context);
 	if (!error)
 		error = cuMemAlloc(&p, 1 << 20);
+#ifdef NEWER
+	if (!error)
+		error = (CUresult)NEWER();
+#endif
 	return door_answer((int)error, p);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Comes by dlopen and dlsym, or by the driver's own look-up function; a program, or with -DPLUGIN a library.
  * As a program it can also load one of the libraries:
- *   lookup dlsym | proc | newer SYMBOL | plugin FILE local|global|deepbind
+ *   lookup dlsym | proc | newer SYMBOL | plugin FILE local|global|deepbind|lazy
+ * where with `after` in front it opens the driver before.
  * With -DOWN_DLSYM it defines dlsym itself, as some profilers and allocators do. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -62,6 +63,11 @@ int main(int argc, char **argv)
 	int (*try)(void);
 	void *plugin;
 
+	if (argc > 2 && strcmp(argv[1], "after") == 0) {
+		driver = dlopen("libcuda.so.1", RTLD_NOW);
+		argc--;
+		argv++;
+	}
 	if (argc == 2 && strcmp(argv[1], "dlsym") == 0)
 		return door_try();
 	if (argc == 2 && strcmp(argv[1], "proc") == 0) {
@@ -77,7 +83,7 @@ int main(int argc, char **argv)
 	}
 	if (argc != 4)
 		return 2;
-	plugin = dlopen(argv[2], RTLD_NOW | (strcmp(argv[3], "global") == 0 ? RTLD_GLOBAL : RTLD_LOCAL) |
+	plugin = dlopen(argv[2], (strcmp(argv[3], "lazy") == 0 ? RTLD_LAZY : RTLD_NOW) | (strcmp(argv[3], "global") == 0 ? RTLD_GLOBAL : RTLD_LOCAL) |
 					 (strcmp(argv[3], "deepbind") == 0 ? RTLD_DEEPBIND : 0));
 	try = plugin ? (int (*)(void))dlsym(plugin, "door_try") : NULL;
 	if (!try) {

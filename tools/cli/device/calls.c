@@ -76,7 +76,7 @@ static void examine_newer(void)
 			json_object_array_add(names, json_object_new_string(driver.names[i]));
 	if (json_object_array_length(names))
 		probe_find_names(NOTE, "newer calls", names, "%zu of the driver's %zu are not in the forwarder's list (--json names them): found by "
-				 "look-up they work and are not followed; a library that is linked to one cannot be loaded",
+				 "look-up they work and are not followed; a library that is linked to one is loaded only once the driver is in use",
 				 json_object_array_length(names), driver.count);
 	else
 		probe_find(GOOD, "newer calls", "none: the forwarder lists all %zu of the driver's", driver.count);
