@@ -70,6 +70,7 @@ RULES = [
      r"cuMemRetainAllocationHandle|cuMemGetHandleForAddressRange|cuPointerSetAttribute"),
     ("alloc", N, "arrays and what is asked about them. An array's creation marks",
      r"cu(Mipmapped)?Array\w+"),
+    ("alloc", M, "by its body in hooks/cuda_memory.c: the other device gets access to the arena, as to the pool", r"cuMemPoolSetAccess"),
     ("alloc", N, "pools are real objects of the driver that stay empty: the arena serves what is asked of them. Their "
      "attributes are the driver's answers", r"cuMemPool\w+|cuDevice(Get|Set)(Default)?MemPool|cuDeviceGetDefaultMemPool|"
      r"cuMem(Get|Set)(Default)?MemPool"),

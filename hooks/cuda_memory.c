@@ -117,6 +117,28 @@ CUresult tpck_hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesi
 	return allocate_ordered(dptr, bytesize, tpck_per_thread(hStream), &pool);
 }
 
+/* Pools' memory is not what cuCtxEnablePeerAccess() is about (vendor documentation, stream ordered memory allocator). Which device a pool is on the driver
+ * tells of none. */
+CUresult tpck_hook_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	CUresult result = TPCK_CALL(cuMemPoolSetAccess, pool, map, count);
+	CUdevice own = -1;
+
+	if (!self)
+		return result;
+	if (result == CUDA_SUCCESS && map && (!tpck_cuda.cuCtxGetDevice || tpck_cuda.cuCtxGetDevice(&own) != CUDA_SUCCESS))
+		own = -1;
+	for (size_t i = 0; result == CUDA_SUCCESS && map && i < count; i++) {
+		if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || map[i].location.id == own || map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+			continue;
+		tpck_engine_unresumable("the program lets one device use the memory of another (cuMemPoolSetAccess)");
+		tpck_engine_share_memory(-1, map[i].location.id);
+	}
+	tpck_engine_leave(self);
+	return result;
+}
+
 /* Gives a block back to the arena. False: make the real call. */
 static bool release(struct tpck_thread *self, CUdeviceptr address, CUstream stream, bool ordered)
 {

@@ -143,7 +143,7 @@ void tpck_engine_host_memory_launched(uint64_t address);
 void tpck_engine_host_memory_registered(const void *host, uint64_t bytes);
 /* Whether memory on this device is followed. */
 bool tpck_engine_maps_here(int device);
-/* Whatever the program has on this device, now or later, can be used by another one as well. */
+/* Whatever the program has on this device, or on any for -1, now or later, can be used by another one as well. */
 void tpck_engine_share_memory(int of, int with);
 /* Before the driver destroys or resets a context: of the one that all is in no snapshots are taken any more, and the program's memory is given back, as the
  * driver would. What other contexts have is not touched. */

@@ -42,6 +42,16 @@ static struct variable {
 	uint64_t address, bytes;
 } variables[VARIABLES] TPCK_LARGE; /* engine->variables_count of them are in use */
 
+/* By owner: with which devices its memory is shared, as bits. The program may say so before anything is mapped. */
+static uint64_t shared[TPCK_ARENA_DEVICES] TPCK_LARGE;
+
+static void share_arena(void)
+{
+	for (int with = 0; with < TPCK_ARENA_DEVICES && engine->arena && engine->ordinal >= 0 && engine->ordinal < TPCK_ARENA_DEVICES; with++)
+		if (shared[engine->ordinal] >> with & 1)
+			tpck_arena_share(engine->arena, with);
+}
+
 void tpck_memory_open(void)
 {
 	char why[240];
@@ -59,6 +69,9 @@ void tpck_memory_open(void)
 		tpck_engine_unresumable("the driver does not give the address range that a resumed process would need again");
 		tpck_log_info("reserving the arena at %#llx: %s", TPCK_ARENA_BASE, strerror(-result));
 	}
+	pthread_mutex_lock(&engine->allocation);
+	share_arena();
+	pthread_mutex_unlock(&engine->allocation);
 }
 
 /* One allocation call after another, in the logged order while running forward. */
@@ -260,9 +273,13 @@ bool tpck_engine_is_device_memory(uint64_t address)
 
 void tpck_engine_share_memory(int of, int with)
 {
+	if (with < 0 || with >= TPCK_ARENA_DEVICES || of >= TPCK_ARENA_DEVICES)
+		return;
 	pthread_mutex_lock(&engine->allocation);
-	if (engine->arena && of == engine->ordinal)
-		tpck_arena_share(engine->arena, with);
+	for (int owner = 0; owner < TPCK_ARENA_DEVICES; owner++)
+		if (of < 0 || of == owner)
+			shared[owner] |= 1ull << with;
+	share_arena();
 	pthread_mutex_unlock(&engine->allocation);
 }
 

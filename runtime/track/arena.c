@@ -14,7 +14,6 @@ enum {
 	HASH_BITS = 14,
 };
 
-enum { SHARED_DEVICES = 64 };
 
 struct tpck_arena {
 	const struct tpck_device *device;
@@ -309,7 +308,7 @@ static int back(struct tpck_arena *arena, uint64_t address, uint64_t room)
 		if (result)
 			return result;
 		granules_mark(arena, g, run, true);
-		for (int with = 0; with < SHARED_DEVICES && arena->shared >> with; with++)
+		for (int with = 0; with < TPCK_ARENA_DEVICES && arena->shared >> with; with++)
 			if (arena->shared >> with & 1)
 				(void)arena->device->share(with, arena->base + g * unit, (run - g) * unit);
 		g = run;
@@ -650,7 +649,7 @@ void tpck_arena_share(struct tpck_arena *arena, int with)
 	uint64_t unit = arena->device->granule;
 	struct span all = {0, arena->bytes / unit}, mapping;
 
-	if (with < 0 || with >= SHARED_DEVICES || with == arena->ordinal || arena->shared >> with & 1)
+	if (with < 0 || with >= TPCK_ARENA_DEVICES || with == arena->ordinal || arena->shared >> with & 1)
 		return;
 	arena->shared |= 1ull << with;
 	while (next_mapping(arena, &all, &mapping))

@@ -74,6 +74,8 @@ struct tpck_block *tpck_arena_first(const struct tpck_arena *arena);
 uint64_t tpck_arena_version(const struct tpck_arena *arena);
 void tpck_arena_totals(const struct tpck_arena *arena, uint64_t *blocks, uint64_t *bytes, uint64_t *backed);
 /* Another device may use all memory from here on. */
+/* Devices by which memory can be shared: a bit each. */
+enum { TPCK_ARENA_DEVICES = 64 };
 void tpck_arena_share(struct tpck_arena *arena, int with);
 /* Forgets every block and gives its memory back to the device, which does nothing with it any more; the range stays reserved. */
 void tpck_arena_reset(struct tpck_arena *arena);

@@ -96,6 +96,14 @@ SIMGPU_DEVICES=2
 export SIMGPU_DEVICES
 same 1 "one device uses the other's memory" "$D/work/device" "$kernels" peers
 ok "one device uses the other's memory: it may" grep -q 'and comes again, device 1: 3' plain.out
+same 1 "one device uses the other's pool" "$D/work/device" "$kernels" pools
+ok "one device uses the other's pool: it may" grep -q 'what came behind it, device 1: 3' plain.out
+ok "one device uses the other's pool: a line says that there is no going on" grep -q '^transpckpt: .*cannot be resumed: .*cuMemPoolSetAccess' preloaded.err
+LATE=1
+export LATE
+same 1 "one device uses the other's pool, later" "$D/work/device" "$kernels" pools
+ok "one device uses the other's pool, later: it may" grep -q 'what was there, device 1: 3' plain.out
+unset LATE
 unset SIMGPU_DEVICES
 for how in contexts release; do
     same 1 "contexts that end ($how)" "$D/work/device" "$kernels" $how

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program that uses the driver well and badly, and prints every result: the codes and their order are to be
  * the same with and without a preloaded library.
- *   device KERNELS errors | capture | loop | fork | full | memory | contexts | release | peers | heap | mapped
+ *   device KERNELS errors | capture | loop | fork | full | memory | contexts | release | peers | pools | heap | mapped
  * With CLOSE_FROM=N in its environment it closes all descriptors from N on every ten iterations. */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -537,6 +537,39 @@ static int do_peers(void)
 	return 0;
 }
 
+/* A pool's memory is given to the other device, before there is any and while there is some. */
+static int do_pools(void)
+{
+	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+	CUdeviceptr before = 0, behind = 0;
+	CUmemoryPool pool = NULL;
+	bool late = getenv("LATE") != NULL;
+
+	begin();
+	TRY(cuMemPoolCreate(&pool, &props));
+	if (late) {
+		TRY(cuMemAllocFromPoolAsync(&before, 4096, pool, stream));
+		access_of("before", before);
+	}
+	access.location.id = 0;
+	TRY(cuMemPoolSetAccess(pool, &access, 1));
+	access.location.id = 7;
+	TRY(cuMemPoolSetAccess(pool, &access, 1));
+	access.location.id = 1;
+	TRY(cuMemPoolSetAccess(pool, &access, 1));
+	if (late)
+		access_of("what was there", before);
+	TRY(cuMemAllocFromPoolAsync(&behind, 64 << 20, pool, stream));
+	access_of("what came behind it", behind);
+	if (late)
+		TRY(cuMemFreeAsync(before, stream));
+	TRY(cuMemFreeAsync(behind, stream));
+	TRY(cuStreamSynchronize(stream));
+	TRY(cuMemPoolDestroy(pool));
+	return 0;
+}
+
 /* More room for what kernels take themselves. */
 static int do_heap(void)
 {
@@ -583,7 +616,7 @@ int main(int argc, char **argv)
 		int (*run)(void);
 	} habits[] = {{"errors", do_errors}, {"capture", do_capture}, {"loop", do_loop}, {"fork", do_fork}, {"full", do_full},
 		      {"memory", do_memory}, {"contexts", do_contexts}, {"release", do_release}, {"peers", do_peers}, {"heap", do_heap},
-		      {"mapped", do_mapped}};
+		      {"mapped", do_mapped}, {"pools", do_pools}};
 
 	if (argc != 3)
 		return 2;

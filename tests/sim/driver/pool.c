@@ -33,6 +33,7 @@ struct sim_pool {
 	uint64_t threshold, reserved, reserved_high, used, used_high;
 	int follow_events, opportunistic, internal;
 	bool destroyed;
+	unsigned peers; /* other devices that may use its memory, as bits */
 	struct segment *segments;
 	struct sim_pool *next;
 };
@@ -471,12 +472,23 @@ SIM_API CUresult cuMemPoolTrimTo(CUmemoryPool h, size_t keep)
 SIM_API CUresult cuMemPoolSetAccess(CUmemoryPool h, const CUmemAccessDesc *d, size_t n)
 {
 	SIM_ENTER();
-	CUresult r = pool_check(h) && d ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	struct sim_pool *p = pool_check(h);
+	CUresult r = p && d ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; r == CUDA_SUCCESS && i < n; i++)
 		if (d[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || d[i].location.id < 0 || d[i].location.id >= sim_settings.devices ||
-		    d[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+		    (d[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE && (d[i].flags || d[i].location.id == p->props.location.id)))
 			r = CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; r == CUDA_SUCCESS && i < n; i++)
+		if (d[i].flags)
+			p->peers |= 1u << d[i].location.id;
+		else
+			p->peers &= ~(1u << d[i].location.id);
 	return sim_return(r);
+}
+
+bool sim_pool_lets(const struct sim_pool *p, int device)
+{
+	return p && (device == p->props.location.id || p->peers >> device & 1);
 }
 
 SIM_API CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool h, CUmemLocation *l)
@@ -484,7 +496,8 @@ SIM_API CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool h, CU
 	SIM_ENTER();
 	if (!pool_check(h) || !flags || !l)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
-	*flags = l->type == CU_MEM_LOCATION_TYPE_DEVICE && l->id == pool_check(h)->props.location.id ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	*flags = l->type == CU_MEM_LOCATION_TYPE_DEVICE && l->id >= 0 && l->id < sim_settings.devices && sim_pool_lets(pool_check(h), l->id) ?
+			 CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	return sim_return(CUDA_SUCCESS);
 }
 

@@ -241,7 +241,8 @@ SIM_API CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *
 	if (!flags || !l || !a)
 		return sim_return(CUDA_ERROR_INVALID_VALUE);
 	int prot = l->type != CU_MEM_LOCATION_TYPE_DEVICE || l->id < 0 || l->id >= sim_settings.devices ? PROT_NONE :
-		   a->kind == SIM_ALLOC_VMM ? a->device_prot[l->id] : a->device == l->id || sim_is_peer(l->id, a->device) ? a->prot : PROT_NONE;
+		   a->kind == SIM_ALLOC_VMM ? a->device_prot[l->id] :
+		   a->kind == SIM_ALLOC_POOL ? (sim_pool_lets(a->pool, l->id) ? a->prot : PROT_NONE) : a->device == l->id || sim_is_peer(l->id, a->device) ? a->prot : PROT_NONE;
 	*flags = !prot ? CU_MEM_ACCESS_FLAGS_PROT_NONE : prot & PROT_WRITE ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
 	return sim_return(CUDA_SUCCESS);
 }
