@@ -130,8 +130,11 @@ RULES = [
      r"cuStreamSynchronize(_ptsz)?"),
     ("stream", F, "the answer is logged and given again while running forward",
      r"cuStreamQuery(_ptsz)?|cuEventQuery|cuEventElapsedTime(_v2)?"),
-    ("stream", F, "an operation; a wait is not made while running forward, since the write before it is not made either",
+    ("stream", F, "an operation; a wait is not made while running forward, since the write before it is not made either. One in the arena is refused "
+     "where a device's streams do not see it",
      r"cuStream(Wait|Write)Value(32|64)(_v2)?(_ptsz)?"),
+    ("stream", M, "by its body in hooks/cuda_waits.c; a wait for a value in the arena is refused where a device's streams do not see it",
+     r"cuStreamBatchMemOp(_v2)?(_ptsz)?"),
     ("stream", F, "the end of the context that all is in frees all memory at once: the arena gives it back, and no snapshots are taken from then on",
      r"cuCtxDestroy_v2|cuDevicePrimaryCtxRe(set|lease)_v2"),
     ("stream", M, "by its body in hooks/cuda_context.c: the other device gets access to the arena, as to what the driver makes", r"cuCtxEnablePeerAccess"),

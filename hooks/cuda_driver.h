@@ -70,6 +70,11 @@ bool tpck_cuda_variables_ahead(void);
 void tpck_cuda_variable_asked(CUlibrary library, const char *name, CUdeviceptr address, size_t bytes);
 /* A kernel or module of it was asked for: its variables may change from here on. */
 void tpck_cuda_library_used(CUlibrary library);
+/* Whether a stream's wait for a value there is not to be carried out: it lies in memory that the library gave, and on this device would never end. The first
+ * such question tries that out. By a thread that is inside the engine. */
+bool tpck_cuda_wait_refused(CUdeviceptr address);
+/* Whether it was so once: memory is the driver's own from there on. */
+bool tpck_cuda_waits_dead(void);
 /* A context became current for the first time: the engine may touch the device. */
 extern _Atomic bool tpck_cuda_seen __attribute__((visibility("hidden")));
 void tpck_cuda_context_look(void);

@@ -36,7 +36,7 @@ static bool allocate(struct tpck_thread *self, CUdeviceptr *dptr, size_t bytes, 
 	int served;
 
 	tpck_cuda_context_seen();
-	if (!dptr || !bytes)
+	if (!dptr || !bytes || tpck_cuda_waits_dead())
 		return false; /* the driver says what is wrong with it */
 	if (!ordered && forbidden(result))
 		return true;

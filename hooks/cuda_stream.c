@@ -310,7 +310,7 @@ CUresult tpck_hook_cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback c
 
 /* Writes are operations like any other; a wait while running forward would wait for a write that is not
  * made. */
-#define MEMORY_OPERATION(width_, stream_, address_, value_, ...)             \
+#define MEMORY_OPERATION(waits_, width_, stream_, address_, value_, ...)             \
 	do {                                                               \
 		struct tpck_thread *self = tpck_engine_enter();            \
 		struct tpck_call call = {.stream = stream_};               \
@@ -318,6 +318,10 @@ CUresult tpck_hook_cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback c
 		if (!self)                                                 \
 			return TPCK_CALL(__VA_ARGS__);                     \
 		tpck_cuda_context_seen();                                  \
+		if (waits_ && tpck_cuda_wait_refused(address_)) {          \
+			tpck_engine_leave(self);                           \
+			return CUDA_ERROR_NOT_SUPPORTED;                   \
+		}                                                          \
 		call.token.op = TPCK_OP_MEMSET;                            \
 		call.token.bytes = width_;                                 \
 		call.content = &(value_);                                  \
@@ -332,47 +336,47 @@ CUresult tpck_hook_cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback c
 /* As CUDA before 11.7 knows them. */
 CUresult tpck_hook_cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(4, stream, addr, value, cuStreamWaitValue32, stream, addr, value, flags);
+	MEMORY_OPERATION(true, 4, stream, addr, value, cuStreamWaitValue32, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWaitValue32_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(4, tpck_per_thread(stream), addr, value, cuStreamWaitValue32_ptsz, stream, addr, value, flags);
+	MEMORY_OPERATION(true, 4, tpck_per_thread(stream), addr, value, cuStreamWaitValue32_ptsz, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(8, stream, addr, value, cuStreamWaitValue64, stream, addr, value, flags);
+	MEMORY_OPERATION(true, 8, stream, addr, value, cuStreamWaitValue64, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWaitValue64_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(8, tpck_per_thread(stream), addr, value, cuStreamWaitValue64_ptsz, stream, addr, value, flags);
+	MEMORY_OPERATION(true, 8, tpck_per_thread(stream), addr, value, cuStreamWaitValue64_ptsz, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(4, stream, addr, value, cuStreamWriteValue32, stream, addr, value, flags);
+	MEMORY_OPERATION(false, 4, stream, addr, value, cuStreamWriteValue32, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWriteValue32_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(4, tpck_per_thread(stream), addr, value, cuStreamWriteValue32_ptsz, stream, addr, value, flags);
+	MEMORY_OPERATION(false, 4, tpck_per_thread(stream), addr, value, cuStreamWriteValue32_ptsz, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(8, stream, addr, value, cuStreamWriteValue64, stream, addr, value, flags);
+	MEMORY_OPERATION(false, 8, stream, addr, value, cuStreamWriteValue64, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWriteValue64_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(8, tpck_per_thread(stream), addr, value, cuStreamWriteValue64_ptsz, stream, addr, value, flags);
+	MEMORY_OPERATION(false, 8, tpck_per_thread(stream), addr, value, cuStreamWriteValue64_ptsz, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(4, stream, addr, value, cuStreamWaitValue32_v2, stream, addr, value, flags);
+	MEMORY_OPERATION(true, 4, stream, addr, value, cuStreamWaitValue32_v2, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
@@ -382,7 +386,7 @@ CUresult tpck_hook_cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr addr
 
 CUresult tpck_hook_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(8, stream, addr, value, cuStreamWaitValue64_v2, stream, addr, value, flags);
+	MEMORY_OPERATION(true, 8, stream, addr, value, cuStreamWaitValue64_v2, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWaitValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
@@ -392,7 +396,7 @@ CUresult tpck_hook_cuStreamWaitValue64_v2_ptsz(CUstream stream, CUdeviceptr addr
 
 CUresult tpck_hook_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(4, stream, addr, value, cuStreamWriteValue32_v2, stream, addr, value, flags);
+	MEMORY_OPERATION(false, 4, stream, addr, value, cuStreamWriteValue32_v2, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWriteValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
@@ -402,7 +406,7 @@ CUresult tpck_hook_cuStreamWriteValue32_v2_ptsz(CUstream stream, CUdeviceptr add
 
 CUresult tpck_hook_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(8, stream, addr, value, cuStreamWriteValue64_v2, stream, addr, value, flags);
+	MEMORY_OPERATION(false, 8, stream, addr, value, cuStreamWriteValue64_v2, stream, addr, value, flags);
 }
 
 CUresult tpck_hook_cuStreamWriteValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)

@@ -33,7 +33,7 @@
 #include "runtime/track/barrier.h"
 
 #define UNRESUMABLE "snapshots from here on cannot be resumed: %s"
-#define UNCAPTURED "no snapshots from here on: the program uses the memory of several devices"
+#define UNCAPTURED "no snapshots from here on: %s"
 
 _Atomic uint32_t tpck_engine_mode_now; /* also a futex for threads that wait for LIVE */
 struct tpck_engine tpck_engine TPCK_LARGE_USED = {.allocation = PTHREAD_MUTEX_INITIALIZER};
@@ -198,8 +198,8 @@ void tpck_engine_device(const struct tpck_device *device)
 			tpck_follow_device();
 			if (tpck_engine_mode() == TPCK_MODE_EARLY && !tpck_attach(false)) {
 				tpck_engine_mode_set(TPCK_MODE_LIVE);
-				if (engine->uncaptured)
-					tpck_log_warn(UNCAPTURED);
+				if (engine->uncaptured && engine->uncaptured_why)
+					tpck_log_warn(UNCAPTURED, engine->uncaptured_why);
 				else if (engine->unresumable)
 					tpck_log_warn(UNRESUMABLE, engine->unresumable);
 			}
@@ -286,13 +286,20 @@ void tpck_engine_unresumable(const char *why)
 		tpck_log_warn(UNRESUMABLE, why);
 }
 
-void tpck_engine_memory_on(int device)
+void tpck_engine_uncaptured(const char *why)
 {
-	if (device < 0 || device == engine->ordinal || engine->uncaptured || tpck_engine_mode() == TPCK_MODE_OFF)
+	if (engine->uncaptured || tpck_engine_mode() == TPCK_MODE_OFF)
 		return;
+	engine->uncaptured_why = why;
 	engine->uncaptured = true;
 	if (tpck_engine_mode() == TPCK_MODE_LIVE)
-		tpck_log_warn(UNCAPTURED);
+		tpck_log_warn(UNCAPTURED, why);
+}
+
+void tpck_engine_memory_on(int device)
+{
+	if (device >= 0 && device != engine->ordinal)
+		tpck_engine_uncaptured("the program uses the memory of several devices");
 }
 
 void tpck_engine_stream_capture(int change)

@@ -205,6 +205,8 @@ void tpck_engine_graph_node(uint64_t graph, const struct tpck_token *node);
 void tpck_engine_unresumable(const char *why);
 /* Something that the program relies on says that it failed: one line, and `show` has it. */
 void tpck_engine_trouble(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* There are no snapshots any more: one line says why, which is kept. */
+void tpck_engine_uncaptured(const char *why);
 /* The program takes memory there. On a second device no snapshot would hold it, nor wait for that device's streams: there
  * are no more of them. */
 void tpck_engine_memory_on(int device);

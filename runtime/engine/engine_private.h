@@ -39,6 +39,7 @@ struct tpck_engine {
 	struct tpck_log *log;
 	const char *unresumable;        /* why later snapshots cannot be resumed */
 	bool uncaptured;                /* nor are any taken */
+	const char *uncaptured_why;
 	_Atomic bool context_ended;     /* by the program: nothing of ours is in it any more */
 	struct tpck_control *control;   /* NULL before the agent was met */
 	struct tpck_welcome welcome;

@@ -123,6 +123,18 @@ same 1 "host memory that a kernel writes to" "$D/work/device" "$kernels" mapped
 ok "host memory that a kernel writes to: a line says that there is no going on" grep -q '^transpckpt: .*cannot be resumed: host memory' preloaded.err
 ok "host memory that a kernel writes to: it does" grep -qx 1 plain.out
 unset MAPPED
+once plain "" "$D/work/device" "$kernels" waits
+once preloaded "$lib" "$D/work/device" "$kernels" waits
+compare "streams that wait for values in memory" 1
+ok "streams that wait for values: nobody refuses any" sh -c '! grep -q "do not see values" preloaded.err'
+SIMGPU_FAULT=dead_memops
+export SIMGPU_FAULT
+for BATCH in "" 1; do
+    [ -z "$BATCH" ] || export BATCH
+    same 1 "waits for values that are dead in mapped memory${BATCH:+, several at once first}" "$D/work/device" "$kernels" waits
+    ok "waits that are dead${BATCH:+, several at once first}: a line says that there are no snapshots" grep -q '^transpckpt: no snapshots from here on: .*do not see values' preloaded.err
+done
+unset BATCH SIMGPU_FAULT
 CLOSE_FROM=100
 export CLOSE_FROM
 same 1 "descriptors closed while training" "$D/work/device" "$kernels" loop

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program that uses the driver well and badly, and prints every result: the codes and their order are to be
  * the same with and without a preloaded library.
- *   device KERNELS errors | capture | loop | fork | full | memory | contexts | release | peers | pools | heap | mapped
+ *   device KERNELS errors | capture | loop | fork | full | memory | contexts | release | peers | pools | heap | mapped | waits
  * With CLOSE_FROM=N in its environment it closes all descriptors from N on every ten iterations. */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -570,6 +570,35 @@ static int do_pools(void)
 	return 0;
 }
 
+/* A stream waits for a value in memory; where that is refused, in other memory. */
+static int do_waits(void)
+{
+	CUstreamBatchMemOpParams one = {.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32, .value = 1, .flags = CU_STREAM_WAIT_VALUE_GEQ}};
+	CUdeviceptr p = 0, large = 0;
+	CUstream writes;
+	CUresult result;
+
+	begin();
+	TRY(cuStreamCreate(&writes, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 6; i++) {
+		do {
+			(void)cuMemAlloc(&p, 4096);
+			(void)cuMemsetD32(p, 0, 1024);
+			(void)cuCtxSynchronize();
+			one.waitValue.address = p;
+			result = i % 2 == (getenv("BATCH") != NULL) ? cuStreamWaitValue32(stream, p, 1, CU_STREAM_WAIT_VALUE_GEQ)
+								     : cuStreamBatchMemOp(stream, 1, &one, 0);
+		} while (result == CUDA_ERROR_NOT_SUPPORTED);
+		printf("%d: %d\n", i, (int)result);
+		TRY(cuStreamWriteValue32(writes, p, 1, 0));
+		TRY(cuStreamSynchronize(stream));
+	}
+	TRY(cuMemAlloc(&large, 64 << 20));
+	TRY(cuMemsetD8(large, 1, 64 << 20));
+	TRY(cuMemFree(large));
+	return 0;
+}
+
 /* More room for what kernels take themselves. */
 static int do_heap(void)
 {
@@ -616,7 +645,7 @@ int main(int argc, char **argv)
 		int (*run)(void);
 	} habits[] = {{"errors", do_errors}, {"capture", do_capture}, {"loop", do_loop}, {"fork", do_fork}, {"full", do_full},
 		      {"memory", do_memory}, {"contexts", do_contexts}, {"release", do_release}, {"peers", do_peers}, {"heap", do_heap},
-		      {"mapped", do_mapped}, {"pools", do_pools}};
+		      {"mapped", do_mapped}, {"pools", do_pools}, {"waits", do_waits}};
 
 	if (argc != 3)
 		return 2;

@@ -197,10 +197,13 @@ void sim_op_wait(struct sim_op *op)
 	sim_op_unref(op);
 }
 
+/* Of the current context, if there is one. */
 static bool busy(int device, uint64_t upto)
 {
+	const struct sim_ctx *current = sim_current();
+
 	for (struct sim_op *op = oldest; op && op->order <= upto; op = op->younger)
-		if (op->device == device)
+		if (op->device == device && (!current || current->device != device || !op->stream || op->stream->ctx == current))
 			return true;
 	return false;
 }

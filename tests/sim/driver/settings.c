@@ -34,7 +34,7 @@
  * SIMGPU_WAITS=FILE              at its end the process appends how often each thread's waits, by name, would spin and would block
  * SIMGPU_FAULT=f[,f...]          counts start at 1 and count calls of this process
  *   oom@N          the Nth allocation fails with CUDA_ERROR_OUT_OF_MEMORY
- *   oom_thread@T   allocations and registrations by threads of that name fail so, all of them
+ *   oom_thread@T   allocations and registrations by threads whose names begin so fail so, all of them
  *   launch@N       the Nth launch is refused with CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
  *   sticky@N       the Nth kernel hits an illegal address: every later call fails with it
  *   lost@N         the device is gone at the Nth kernel
@@ -219,7 +219,7 @@ bool sim_fault_thread(void)
 {
 	char name[16] = "";
 
-	return sim_settings.oom_thread[0] && !prctl(PR_GET_NAME, name) && !strcmp(name, sim_settings.oom_thread);
+	return sim_settings.oom_thread[0] && !prctl(PR_GET_NAME, name) && !strncmp(name, sim_settings.oom_thread, strlen(sim_settings.oom_thread));
 }
 
 bool sim_fault_alloc(void)

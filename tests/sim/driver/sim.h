@@ -395,7 +395,7 @@ void sim_op_submit(struct sim_op *op);
 void sim_op_wait(struct sim_op *op);
 /* Which of the engines carries it out. */
 enum sim_engine sim_op_engine(const struct sim_op *op);
-/* Waits for all that was submitted to the device so far. */
+/* Waits for all that was submitted to the device so far: by the current context, if that is on it. */
 void sim_wait_device(int device);
 CUresult sim_sticky(void);
 void sim_set_sticky(CUresult r);
