@@ -21,6 +21,11 @@ CASES = {
     "readback": (["--pageable", "--allocate", "--late"], {"SIMGPU_ALLOCATIONS": "wait"}, 8),
     "streams": (["--streams", "40", "--late"], {}, 8),
     "not pinned": (["--streams", "4", "--late"], {"SIMGPU_FAULT": "oom_thread@tpck-link"}, 3),
+    # Nothing that the library's threads ask for is there, and all that the program's do.
+    "poor": (["--streams", "4", "--late"], {"SIMGPU_FAULT": "oom_thread@tpck-"}, 3),
+    "20,000 launches": (["--launches", "20000", "--steps", "40"], {"SIMGPU_KERNEL_US": "0"}, 2),
+    "new at 1,000": (["--late", "--late-from", "1000", "--steps", "1100"], {"SIMGPU_KERNEL_US": "0"}, 8),
+    "32 channels": (["--streams", "40", "--late", "--pageable"], {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}, 3),
     "one channel": (["--streams", "40", "--late", "--pageable"], {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "SIMGPU_FAULT": "no_memops,pageable_access"}, 3),
 }
 STEPS = 200
@@ -36,15 +41,17 @@ def captured(place):
 
 def case(checks, name):
     arguments, settings, least = CASES[name]
-    with job.Place(**SLOW, **settings) as place:
+    with job.Place(**{**SLOW, **settings}) as place:
         this = job.Job(place, "rough", "--seed", "3", *job.scaled(["--steps", str(STEPS)]), *arguments)
         this.run_plain()
-        first = this.killed_at(25, lambda: captured(place) >= least)
+        first = this.killed_at(min(25, this.last // 2) if "--late-from" not in arguments else 1020, lambda: captured(place) >= least)
         checks.ok(first.process.returncode == -9 and captured(place) >= least, f"{name}: it takes {captured(place)} snapshots until it is killed",
                   this.story())
         second = this.start()
         status = second.wait()
         at = job.Job.resumed_at(second) or 0
+        if "--late-from" in arguments:
+            checks.ok(at > 1000, f"{name}: it goes on behind the kernel's first launch, at {at}", this.story())
         if "pageable_access" in settings.get("SIMGPU_FAULT", ""):
             checks.ok("kernels on this device can write ordinary memory" in first.said(), f"{name}: at info the log says what is in no snapshot", this.story())
         checks.ok(status == 0 and at > 0 and not this.differences(), f"{name}: continued at step {at}, to the same bytes", status, *this.differences(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A linear model of many small layers, trained as by scripts that nobody has tuned.
 //
-// With --late each iteration from the tenth on launches a kernel that was never launched before; with --launches so many small ones; with
+// With --late each iteration from the tenth, or that of --late-from, on launches a kernel that was never launched before; with --launches so many small ones; with
 // --streams the layers' gradients are computed on so many streams; with --pageable all weights are copied to ordinary memory in each iteration,
 // and with --allocate memory is taken and given back in each. With --clock the gradients are scaled by a number that follows the time since the start, with --counter by the processor's counter; with --graph in a graph: `captured` in
 // each step, `updated` by what was captured in each step, `built` once, with a node that is changed, or `added` as a part of another one, by the call that adds
@@ -36,7 +36,7 @@ static void check_cuda(cudaError_t e, const char *call, int line)
 struct Options {
     const char *out = ".";
     unsigned long long seed = 1;
-    int steps = 40, layers = 24, size = 4096, launches = 0, streams = 1;
+    int steps = 40, layers = 24, size = 4096, launches = 0, streams = 1, late_from = 10;
     bool late = false, pageable = false, allocate = false, clock = false, counter = false, tally = false;
     std::string graph;
 };
@@ -45,7 +45,7 @@ static Options parse(int argc, char **argv)
 {
     Options o;
     static const option table[] = {{"steps", 1, 0, 'n'},    {"out", 1, 0, 'o'},      {"seed", 1, 0, 's'}, {"layers", 1, 0, 'L'}, {"size", 1, 0, 'S'},
-                                   {"launches", 1, 0, 'l'}, {"streams", 1, 0, 't'}, {"late", 0, 0, 'a'}, {"pageable", 0, 0, 'p'}, {"allocate", 0, 0, 'A'}, {"clock", 0, 0, 'c'}, {"counter", 0, 0, 'C'}, {"tally", 0, 0, 'T'}, {"graph", 1, 0, 'G'},
+                                   {"launches", 1, 0, 'l'}, {"streams", 1, 0, 't'}, {"late", 0, 0, 'a'}, {"late-from", 1, 0, 'F'}, {"pageable", 0, 0, 'p'}, {"allocate", 0, 0, 'A'}, {"clock", 0, 0, 'c'}, {"counter", 0, 0, 'C'}, {"tally", 0, 0, 'T'}, {"graph", 1, 0, 'G'},
                                    {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
         switch (c) {
@@ -57,6 +57,7 @@ static Options parse(int argc, char **argv)
         case 'l': o.launches = atoi(optarg); break;
         case 't': o.streams = atoi(optarg); break;
         case 'a': o.late = true; break;
+        case 'F': o.late_from = atoi(optarg); break;
         case 'p': o.pageable = true; break;
         case 'A': o.allocate = true; break;
         case 'c': o.clock = true; break;
@@ -286,8 +287,8 @@ int main(int argc, char **argv)
             cudaStream_t stream = streams[(size_t)(k % o.streams)];
 
             gradient<<<grid, BLOCK, 0, stream>>>(l.w, l.g, o.size, (unsigned)k, (unsigned)(o.seed * 1000003 + (unsigned)(step * o.layers + k)));
-            if (o.late && step >= 10 && k == 0)
-                late[(size_t)(step - 10) % LATE](grid, stream, l.g, l.w, o.size);
+            if (o.late && step >= o.late_from && k == 0)
+                late[(size_t)(step - o.late_from) % LATE](grid, stream, l.g, l.w, o.size);
             for (int i = 0; i < o.launches / o.layers; i++)
                 scale<<<1, BLOCK, 0, stream>>>(l.g, BLOCK, i % 2 ? 0.5f : 2.0f);
         }
