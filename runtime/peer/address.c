@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/settings.h"
+
 enum { CARRIERS_MOST = 64 };
 
 static bool is_six(const char *host)
@@ -215,6 +217,93 @@ size_t tpck_address_local(struct tpck_local *list, size_t most)
 			count++;
 		}
 	freeifaddrs(all);
+	return count;
+}
+
+/* ---- those that agents use ------------------------------------------------------------------- */
+
+static char chosen[TPCK_SETTING_TEXT_MAX];
+
+struct network {
+	int family;
+	uint8_t bytes[sizeof(struct in6_addr)];
+	unsigned bits;
+};
+
+/* "10.1.0.0/16", or an address, which is a network of one. */
+static bool read_network(const char *text, struct network *network)
+{
+	size_t length = strcspn(text, "/");
+	char host[INET6_ADDRSTRLEN];
+	unsigned bits = 0, most;
+
+	if (length >= sizeof host)
+		return false;
+	memcpy(host, text, length);
+	host[length] = '\0';
+	network->family = strchr(host, ':') ? AF_INET6 : AF_INET;
+	most = network->family == AF_INET6 ? 128 : 32;
+	if (inet_pton(network->family, host, network->bytes) != 1)
+		return false;
+	for (const char *p = text + length + 1; text[length] && *p; p++) {
+		if (*p < '0' || *p > '9' || bits > most)
+			return false;
+		bits = 10 * bits + (unsigned)(*p - '0');
+	}
+	if (text[length] && (!text[length + 1] || bits > most))
+		return false;
+	network->bits = text[length] ? bits : most;
+	return true;
+}
+
+static bool is_in(const struct network *network, const struct sockaddr *address)
+{
+	const uint8_t *bytes = address->sa_family == AF_INET6 ? ((const struct sockaddr_in6 *)address)->sin6_addr.s6_addr
+							      : (const uint8_t *)&((const struct sockaddr_in *)address)->sin_addr;
+	unsigned whole = network->bits / 8, rest = network->bits % 8;
+
+	return address->sa_family == network->family && memcmp(bytes, network->bytes, whole) == 0 &&
+	       (!rest || (bytes[whole] ^ network->bytes[whole]) >> (8 - rest) == 0);
+}
+
+static bool is_interface(const char *text)
+{
+	return strlen(text) < IF_NAMESIZE && !strpbrk(text, "/:");
+}
+
+int tpck_address_choose(const char *list, struct tpck_error *err)
+{
+	char copy[TPCK_SETTING_TEXT_MAX], *rest = copy, *entry;
+	struct network network;
+	int rc = 0;
+
+	snprintf(chosen, sizeof chosen, "%s", list);
+	snprintf(copy, sizeof copy, "%s", list);
+	while ((entry = strtok_r(rest, ", ", &rest)))
+		if (!rc && !read_network(entry, &network) && !is_interface(entry))
+			rc = tpck_error_set(err, EINVAL, "'%.100s' is no interface, address or network", entry);
+	return rc;
+}
+
+static bool is_chosen(const struct tpck_local *one)
+{
+	char copy[TPCK_SETTING_TEXT_MAX], *rest = copy, *entry;
+	struct network network;
+
+	snprintf(copy, sizeof copy, "%s", chosen);
+	while ((entry = strtok_r(rest, ", ", &rest)))
+		if (strcmp(entry, one->interface) == 0 || (read_network(entry, &network) && is_in(&network, (const struct sockaddr *)&one->address)))
+			return true;
+	return !chosen[0];
+}
+
+size_t tpck_address_chosen(struct tpck_local *list, size_t most)
+{
+	size_t all = tpck_address_local(list, most), count = 0;
+
+	for (size_t i = 0; i < all; i++)
+		if (is_chosen(&list[i]))
+			list[count++] = list[i];
 	return count;
 }
 

@@ -38,6 +38,11 @@ struct tpck_local {
 };
 /* Addresses of interfaces that are up, without loopback and link-local ones, those of IPv4 first; how many, `most` at most. */
 size_t tpck_address_local(struct tpck_local *list, size_t most);
+/* Of those addresses the ones that agents of this process listen at and tell others. `list` (TRANSPCKPT_INTERFACES) has names of interfaces,
+ * addresses, and networks as 10.1.0.0/16 and fd00::/8, with commas between; "": all. It is called before there are threads. What is
+ * neither chooses nothing, and is an error, with the first such entry. */
+int tpck_address_choose(const char *list, struct tpck_error *err);
+size_t tpck_address_chosen(struct tpck_local *list, size_t most);
 /* Names of interfaces that have a carrier, without loopback; how many, `most` at most. */
 size_t tpck_address_carriers(char names[][IF_NAMESIZE], size_t most);
 /* Whether there is one by now that is not among these. */

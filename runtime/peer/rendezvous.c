@@ -40,7 +40,7 @@ void tpck_rendezvous_addresses(uint16_t port, char *text, size_t size)
 {
 	struct sockaddr_in loopback = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	struct tpck_local list[LOCAL_MOST];
-	size_t count = tpck_address_local(list, LOCAL_MOST);
+	size_t count = tpck_address_chosen(list, LOCAL_MOST);
 
 	text[0] = '\0';
 	for (size_t i = 0; i < count; i++)

@@ -12,7 +12,7 @@
 /* The port where TRANSPCKPT_NODES names none. */
 enum { TPCK_PEERS_PORT = 47117 };
 
-/* This machine's addresses with a port, "ADDRESS:PORT" or, of IPv6, "[ADDRESS]:PORT" a line, those of IPv4 first;
+/* This machine's addresses that agents use (tpck_address_chosen()) with a port, "ADDRESS:PORT" or, of IPv6, "[ADDRESS]:PORT" a line, those of IPv4 first;
  * loopback is the last. */
 void tpck_rendezvous_addresses(uint16_t port, char *text, size_t size);
 /* Whether one of such a line is one of this machine's, whatever the port. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The transport over plain TCP: one port, and nothing else that listens. What comes from somebody who has not proved himself is read by this
+ * The transport over plain TCP: one port, at the addresses that others are told, and nothing else that listens. What comes from somebody who has not proved himself is read by this
  * file and by those who ask for the proof, and costs one connection: there are only so many of these, each for a short time only.
  *
  * In front of each message is a frame. Bytes go from the sender's memory to the socket, and from there to where the receiver wants them. Of a
@@ -51,13 +51,16 @@ enum {
 	EVENTS = 64, ACCEPTED = 32, /* in one turn */
 	/* Connections that have come whose other side has not proved itself: all of them, those from one address, and bytes of a message. */
 	UNPROVEN_MOST = 1024, UNPROVEN_EACH = 64, UNPROVEN_BYTES = 64 << 10,
-	CARRIERS_MOST = 64,
+	CARRIERS_MOST = 64, LOCAL_MOST = 64,
+	PORTS_TRIED = 20,
 };
 #define SEC 1000000000ull
 /* How long a connection may take to prove itself; and how long at least, where there is no room for another one. */
 #define UNPROVEN_NS (10 * SEC)
 #define UNPROVEN_LEAST_NS SEC
 #define PAUSE_NS (SEC / 10)
+/* How often it is looked whether this machine has other addresses by now. */
+#define ADDRESSES_NS (10 * SEC)
 
 struct outgoing {
 	struct tcp_link *link;
@@ -109,19 +112,30 @@ struct unproven {
 	uint64_t since_ns;
 };
 
+/* Of one address, which is a struct sockaddr_in or sockaddr_in6 without a port. */
+struct listener {
+	int fd;
+	struct sockaddr_storage address;
+	socklen_t bytes;
+};
+
 struct tpck_transport {
 	const struct tpck_transport_events *events;
 	void *context;
-	int epoll, listener;
-	bool listening;        /* `listener` is looked at */
+	int epoll;
+	struct listener listeners[LOCAL_MOST + 1]; /* the last one may be of the loopback */
+	size_t listener_count;
+	bool listening;        /* they are looked at */
 	uint64_t listen_ns;    /* not before */
+	uint64_t addresses_ns; /* when addresses are looked at */
 	uint16_t port;
 	struct tcp_link *links;
 	struct queue done;     /* messages whose `sent` is to be told */
 	struct unproven unproven[UNPROVEN_MOST]; /* that have come, the oldest one first */
 	size_t unproven_count, unproven_most;
 	uint64_t turned_away[STRANGERS]; /* connections */
-	char carriers[CARRIERS_MOST][IF_NAMESIZE]; /* when it was started */
+	bool has_more;         /* addresses than when it was started */
+	char carriers[CARRIERS_MOST][IF_NAMESIZE]; /* then */
 	size_t carrier_count;
 	char buffer[READ_BYTES];
 };
@@ -622,12 +636,23 @@ static void connected(struct tcp_link *link)
 
 static void look_for_connections(struct tpck_transport *t, bool look)
 {
-	struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
-
 	if (t->listening == look)
 		return;
-	if (epoll_ctl(t->epoll, look ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, t->listener, &event) == 0)
-		t->listening = look;
+	t->listening = look;
+	for (size_t i = 0; i < t->listener_count; i++) {
+		struct epoll_event event = {.events = EPOLLIN, .data.ptr = &t->listeners[i]};
+
+		(void)epoll_ctl(t->epoll, look ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, t->listeners[i].fd, &event);
+	}
+}
+
+/* The one that an event is of, or NULL: it is a link's. */
+static const struct listener *listener_of(const struct tpck_transport *t, const void *data)
+{
+	for (size_t i = 0; i < t->listener_count; i++)
+		if (data == &t->listeners[i])
+			return &t->listeners[i];
+	return NULL;
 }
 
 static struct in6_addr origin(const struct sockaddr_storage *address)
@@ -666,7 +691,7 @@ static bool make_room(struct tpck_transport *t, const struct in6_addr *from, uin
 }
 
 /* Takes connections that wait. While there is no room for more the kernel keeps them. */
-static void accept_some(struct tpck_transport *t, uint64_t now)
+static void accept_some(struct tpck_transport *t, const struct listener *listener, uint64_t now)
 {
 	for (int i = 0; i < ACCEPTED; i++) {
 		struct sockaddr_storage address = {0};
@@ -676,7 +701,7 @@ static void accept_some(struct tpck_transport *t, uint64_t now)
 		int fd = -1;
 
 		if (t->unproven_count < t->unproven_most || make_room(t, NULL, now))
-			fd = accept4(t->listener, (struct sockaddr *)&address, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
+			fd = accept4(listener->fd, (struct sockaddr *)&address, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		else
 			errno = EMFILE;
 		if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
@@ -706,6 +731,135 @@ static void end_unproven(struct tpck_transport *t, uint64_t now)
 	}
 }
 
+/* ---- where it listens ----------------------------------------------------------------------- */
+
+/* A socket that listens at one address, or -errno. The address may not be there yet, as one of IPv6 that its network is still asked for. */
+static int listen_at(const struct listener *where, uint16_t port)
+{
+	struct sockaddr_storage address = where->address;
+	int one = 1, rc, fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	if (address.ss_family == AF_INET6) {
+		((struct sockaddr_in6 *)&address)->sin6_port = htons(port);
+		(void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+		(void)setsockopt(fd, IPPROTO_IPV6, IPV6_FREEBIND, &one, sizeof one);
+	} else {
+		((struct sockaddr_in *)&address)->sin_port = htons(port);
+		(void)setsockopt(fd, IPPROTO_IP, IP_FREEBIND, &one, sizeof one);
+	}
+	/* An agent that comes after one that died at the same port finds its connections still waiting for their end. */
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) || bind(fd, (struct sockaddr *)&address, where->bytes) || listen(fd, SOMAXCONN)) {
+		rc = -errno;
+		close(fd);
+		return rc;
+	}
+	return fd;
+}
+
+static uint16_t port_of(int fd)
+{
+	struct sockaddr_storage own = {0};
+	socklen_t bytes = sizeof own;
+
+	(void)getsockname(fd, (struct sockaddr *)&own, &bytes);
+	return ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port : ((struct sockaddr_in *)&own)->sin_port);
+}
+
+/* What others are told: the addresses that are chosen, and the loopback's, which is first here, since it is there on all nodes. */
+static size_t addresses_now(struct listener list[LOCAL_MOST + 1])
+{
+	struct sockaddr_in loopback = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct tpck_local local[LOCAL_MOST];
+	size_t count = tpck_address_chosen(local, LOCAL_MOST);
+
+	memset(list, 0, (LOCAL_MOST + 1) * sizeof *list);
+	memcpy(&list[0].address, &loopback, sizeof loopback);
+	list[0].bytes = sizeof loopback;
+	for (size_t i = 0; i < count; i++) {
+		list[i + 1].address = local[i].address;
+		list[i + 1].bytes = local[i].bytes;
+	}
+	return count + 1;
+}
+
+static bool is_at(const struct listener *list, size_t count, const struct listener *one)
+{
+	for (size_t i = 0; i < count; i++)
+		if (list[i].bytes == one->bytes && memcmp(&list[i].address, &one->address, one->bytes) == 0)
+			return true;
+	return false;
+}
+
+static void stop_listening(struct tpck_transport *t)
+{
+	look_for_connections(t, false);
+	while (t->listener_count)
+		close(t->listeners[--t->listener_count].fd);
+}
+
+/* At all addresses, at one port; of a family that this machine does not have there is none. */
+static int listen_at_all(struct tpck_transport *t, uint16_t port)
+{
+	struct listener list[LOCAL_MOST + 1];
+	size_t count = addresses_now(list);
+	int rc = -EADDRNOTAVAIL;
+
+	t->port = port;
+	for (size_t i = 0; i < count; i++) {
+		list[i].fd = listen_at(&list[i], t->port);
+		if (list[i].fd == -EAFNOSUPPORT)
+			continue;
+		if (list[i].fd < 0) {
+			rc = list[i].fd;
+			stop_listening(t);
+			return rc;
+		}
+		t->listeners[t->listener_count++] = list[i];
+		t->port = port_of(list[i].fd);
+		rc = 0;
+	}
+	look_for_connections(t, true);
+	return rc;
+}
+
+/* A port that is free at one address may be taken at another. */
+static int begin_listening(struct tpck_transport *t, uint16_t port)
+{
+	int rc = -EADDRINUSE;
+
+	for (int tries = 0; rc == -EADDRINUSE && tries < (port ? 1 : PORTS_TRIED); tries++)
+		rc = listen_at_all(t, port);
+	return rc;
+}
+
+/* Addresses come, and go. */
+static void look_at_addresses(struct tpck_transport *t)
+{
+	struct listener list[LOCAL_MOST + 1];
+	size_t count = addresses_now(list), kept = 0;
+	bool listening = t->listening;
+
+	look_for_connections(t, false);
+	for (size_t i = 0; i < t->listener_count; i++)
+		if (is_at(list, count, &t->listeners[i]))
+			t->listeners[kept++] = t->listeners[i];
+		else
+			close(t->listeners[i].fd);
+	t->listener_count = kept;
+	for (size_t i = 0; i < count; i++) {
+		if (is_at(t->listeners, t->listener_count, &list[i]))
+			continue;
+		list[i].fd = listen_at(&list[i], t->port);
+		if (list[i].fd >= 0) {
+			t->listeners[t->listener_count++] = list[i];
+			t->has_more = true;
+		}
+	}
+	look_for_connections(t, listening);
+}
+
 /* ---- the whole ---------------------------------------------------------------------------- */
 
 static bool tcp_progress(struct tpck_transport *t)
@@ -715,14 +869,19 @@ static bool tcp_progress(struct tpck_transport *t)
 	bool any = tell_done(t);
 	int count;
 
+	if (now > t->addresses_ns) {
+		look_at_addresses(t);
+		t->addresses_ns = now + ADDRESSES_NS;
+	}
 	if (!t->listening && now > t->listen_ns)
 		look_for_connections(t, true);
 	count = epoll_wait(t->epoll, events, EVENTS, 0);
 	for (int i = 0; i < count; i++) {
+		const struct listener *listener = listener_of(t, events[i].data.ptr);
 		struct tcp_link *link = events[i].data.ptr;
 
-		if (!link) {
-			accept_some(t, now);
+		if (listener) {
+			accept_some(t, listener, now);
 			continue;
 		}
 		if (link->connecting)
@@ -757,39 +916,10 @@ static void tcp_stop(struct tpck_transport *t)
 	for (struct tcp_link *link = t->links; link; link = link->next)
 		link->open = false;
 	sweep(t);
-	if (t->listener >= 0)
-		close(t->listener);
+	stop_listening(t);
 	if (t->epoll >= 0)
 		close(t->epoll);
 	free(t);
-}
-
-/* At all addresses of both families. A node that does not have IPv6 has those of IPv4. */
-static int listen_at(struct tpck_transport *t, uint16_t port)
-{
-	struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_ANY_INIT};
-	struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_ANY)};
-	int zero = 0, one = 1, kind = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, fd = socket(AF_INET6, kind, 0);
-	bool both = fd >= 0 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) == 0;
-	struct sockaddr_storage own;
-	socklen_t bytes = sizeof own;
-
-	if (!both) {
-		if (fd >= 0)
-			close(fd);
-		fd = socket(AF_INET, kind, 0);
-	}
-	if (fd < 0)
-		return -errno;
-	t->listener = fd;
-	/* An agent that comes after one that died at the same port finds its connections still waiting for their end. */
-	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) ||
-	    bind(fd, both ? (struct sockaddr *)&six : (struct sockaddr *)&four, both ? sizeof six : sizeof four) || listen(fd, SOMAXCONN) ||
-	    getsockname(fd, (struct sockaddr *)&own, &bytes))
-		return -errno;
-	t->port = ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port : ((struct sockaddr_in *)&own)->sin_port);
-	look_for_connections(t, true);
-	return t->listening ? 0 : -errno;
 }
 
 /* Of its descriptors the agent needs most for other things. */
@@ -811,12 +941,12 @@ static int start(struct tpck_transport **out, const struct tpck_transport_events
 		return tpck_error_set(err, ENOMEM, "listening for agents of other nodes");
 	t->events = events;
 	t->context = context;
-	t->listener = -1;
 	queue_init(&t->done);
 	t->unproven_most = unproven_most();
+	t->addresses_ns = tpck_clock_monotonic_ns() + ADDRESSES_NS;
 	t->carrier_count = tpck_address_carriers(t->carriers, CARRIERS_MOST);
 	t->epoll = epoll_create1(EPOLL_CLOEXEC);
-	rc = t->epoll < 0 ? -errno : listen_at(t, port);
+	rc = t->epoll < 0 ? -errno : begin_listening(t, port);
 	if (rc) {
 		tcp_stop(t);
 		return tpck_error_set(err, -rc, "listening for agents of other nodes at port %u", port);
@@ -825,10 +955,11 @@ static int start(struct tpck_transport **out, const struct tpck_transport_events
 	return 0;
 }
 
-/* The socket listens at whatever there is; but what others were told of this node's addresses is as of the start. */
+/* It listens at what has come, but what others were told of this node's addresses is as of the start. */
 static bool tcp_outdated(struct tpck_transport *t)
 {
-	return tpck_address_has_more_carriers(t->carriers, t->carrier_count);
+	look_at_addresses(t);
+	return t->has_more || tpck_address_has_more_carriers(t->carriers, t->carrier_count);
 }
 
 const struct tpck_transport_operations tpck_transport_tcp = {

@@ -43,7 +43,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct fuzz_input input = {data, size};
 	char first[TPCK_TRANSPORT_ADDRESS], *all = fuzz_text(&input, size), *line;
+	struct tpck_local local[8];
 
+	(void)tpck_address_choose(all, NULL);
+	FUZZ_HOLDS(tpck_address_chosen(local, 8) <= tpck_address_local(local, 8));
+	(void)tpck_address_choose("", NULL);
 	(void)tpck_rendezvous_answers(all, first, sizeof first);
 	(void)tpck_rendezvous_has(all, "10.0.0.1:47117");
 	free(all);

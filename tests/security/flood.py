@@ -4,6 +4,7 @@
 """Somebody without the job's secret who reaches the ports of two nodes' agents, from a third node and from a peer's: garbage to each port, connections
 that say nothing, and connections that come and go. Neither agent ends, the program trains on, its copies arrive, steps become durable, and an
 agent that comes meanwhile is met. Ports are looked for in the kernel's table: there is one. GARBAGE= is how many messages of it."""
+import glob
 import os
 import re
 import sys
@@ -184,6 +185,48 @@ def made(attacker):
 
 def lines(where):
     return where.agent_log().count("\n")
+
+
+def places(where):
+    """Where a node listens, as the kernel says it: ADDRESS:PORT in hexadecimal digits."""
+    return {row.split()[1] for name in ("tcp", "tcp6") for row in job.read(f"/proc/{where.init}/net/{name}").splitlines()[1:] if row.split()[3] == "0A"}
+
+
+def hexadecimal(address, port):
+    return "".join(f"{int(part):02X}" for part in reversed(address.split("."))) + f":{port:04X}"
+
+
+def answers(at, address, port):
+    return not at.run([sys.executable, "-c", "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)", address, str(port)],
+                      at.cluster.environment).returncode
+
+
+def case_interfaces():
+    """An agent listens at the addresses that others are told, and where the user names a network at those that are in it."""
+    with node.Cluster(3, memory="1g", TRANSPCKPT_INTERFACES="10.77.0.0/16") as cluster:
+        a, b, c = cluster.nodes
+        for n in (a, b, c):
+            node.run("nsenter", "-t", str(n.init), "-n", "ip", "addr", "add", f"10.78.0.{n.number + 1}/24", "dev", "eth0")
+        a.agent()
+        b.agent()
+        checks.ok(node.until(lambda: " is a peer" in a.agent_log(), 30), "interfaces: agents meet at the network that is named", cluster.logs())
+        for n in (a, b):
+            port = (listening(n) or [0])[0]
+            checks.ok(places(n) == {hexadecimal(n.address, port), hexadecimal("127.0.0.1", port)}, f"interfaces: {n.name} listens there, and at the loopback",
+                      places(n), cluster.logs())
+            checks.ok(answers(c, n.address, port) and not answers(c, f"10.78.0.{n.number + 1}", port), f"interfaces: the other network does not reach {n.name}",
+                      cluster.logs())
+            told = job.read(next(iter(glob.glob(os.path.join(cluster.environment["TRANSPCKPT_DIR"], "j/agents", f"{n.name}.*.agent"))), "/dev/null"))
+            checks.ok("10.77." in told and "10.78." not in told, f"interfaces: nor is it told that it may: {told.split()}", cluster.logs())
+    with node.Cluster(2, memory="1g") as cluster:
+        a, c = cluster.nodes
+        a.agent()
+        port = (listening(a) or [0])[0]
+        checks.ok(answers(c, a.address, port), "interfaces: without a setting a node's address is listened at", cluster.logs())
+        node.run("nsenter", "-t", str(a.init), "-n", "ip", "addr", "add", "10.79.0.1/24", "dev", "eth0")
+        node.run("nsenter", "-t", str(c.init), "-n", "ip", "addr", "add", "10.79.0.2/24", "dev", "eth0")
+        checks.ok(node.until(lambda: answers(c, "10.79.0.1", port), 20), "interfaces: and one that comes later, soon", cluster.logs())
+        checks.ok(not any(place.startswith(("00000000:", "0" * 32 + ":")) for place in places(a)), "interfaces: nothing listens at all addresses", places(a))
 
 
 def case_ports():

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,6 +181,61 @@ static void own(void)
 	tap_ok(!tpck_rendezvous_is_local("[2001:db8::1]:4800") && !tpck_rendezvous_is_local("192.0.2.1:4800"), "those of documents are not", lines);
 }
 
+/* ---- those that the user names --------------------------------------------------------------- */
+
+/* Whether an entry, behind another one, chooses all of this machine's addresses, or none; -1: some. */
+static int chooses(const char *entry)
+{
+	struct tpck_local list[64];
+	char both[100];
+	size_t all = tpck_address_local(list, 64), count;
+
+	snprintf(both, sizeof both, "none0, %s", entry);
+	(void)tpck_address_choose(both, NULL);
+	count = tpck_address_chosen(list, 64);
+	(void)tpck_address_choose("", NULL);
+	return count == all ? 1 : count == 0 ? 0 : -1;
+}
+
+static void choose(void)
+{
+	static const char *const wrong[] = {"10.0.0.0/33", "10.0.0.0/", "10.0.0/8", "fd00::/129", "fd00::1%eth0", "10.0.0.0/8x", "10.0.0.1:80",
+					    "aninterfaceofalongname", "10.0.0.0/4294967304", "/8"};
+	struct tpck_local list[64];
+	size_t all = tpck_address_local(list, 64), good = 0;
+	struct tpck_error err = {0};
+	char own[TPCK_TRANSPORT_ADDRESS], network[TPCK_TRANSPORT_ADDRESS + 4];
+
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+		good += tpck_address_choose(wrong[i], &err) == -EINVAL && strstr(err.text, wrong[i]) && tpck_address_chosen(list, 64) == 0;
+	tap_ok(good == sizeof wrong / sizeof *wrong, "what is no entry is said, and chooses nothing", err.text);
+	tap_ok(tpck_address_choose("ib0,10.1.0.0/16 fd00::/8,fd00::5,10.0.0.1", &err) == 0, "interfaces, networks and addresses are entries", err.text);
+	(void)tpck_address_choose("", &err);
+	tap_ok(tpck_address_chosen(list, 64) == all, "with none all are chosen", "");
+	tap_ok(!all || chooses("0.0.0.0/0,::/0") == 1, "networks have addresses", "");
+	good = 0;
+	all = tpck_address_local(list, 64);
+	for (size_t i = 0; i < all; i++) {
+		struct tpck_local found[64];
+		size_t count;
+		bool is = false;
+
+		(void)tpck_address_print((struct sockaddr *)&list[i].address, 0, own, sizeof own);
+		*strrchr(own, ':') = '\0';
+		snprintf(network, sizeof network, "%.*s/%d", (int)strcspn(own + (own[0] == '['), "]"), own + (own[0] == '['), own[0] == '[' ? 127 : 31);
+		if (i % 3 == 2)
+			*strchr(network, '/') = '\0';
+		(void)tpck_address_choose(i % 3 == 0 ? list[i].interface : network, &err);
+		count = tpck_address_chosen(found, 64);
+		for (size_t k = 0; k < count; k++)
+			is = is || memcmp(&found[k].address, &list[i].address, list[i].bytes) == 0;
+		good += is;
+	}
+	tap_ok(good == all, "each address is chosen by its interface, its network or itself", err.text);
+	tap_ok(chooses("203.0.113.0/24,2001:db8::/32") == 0 || !all, "others' are not", "");
+	(void)tpck_address_choose("", &err);
+}
+
 /* ---- files of the rendezvous -------------------------------------------------------------- */
 
 static char visited[100];
@@ -248,6 +304,7 @@ int main(void)
 	has(lines, "", false);
 	firsts();
 	own();
+	choose();
 	files();
 	return tap_done();
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/peer/address.h"
 #include "runtime/peer/transport.h"
 #include "tests/unit/store_tap.h"
 
@@ -260,9 +261,9 @@ static void test_ports(void)
 
 /* ---- strangers ----------------------------------------------------------------------------- */
 
-static int stranger(void)
+static int stranger_at(uint32_t address)
 {
-	struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(ops->port(users[1].transport))};
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(address), .sin_port = htons(ops->port(users[1].transport))};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	if (connect(fd, (struct sockaddr *)&to, sizeof to)) {
@@ -270,6 +271,55 @@ static int stranger(void)
 		return -1;
 	}
 	return fd;
+}
+
+static int stranger(void)
+{
+	return stranger_at(INADDR_LOOPBACK);
+}
+
+/* Of this machine's addresses that are told to others, how many are listened at. */
+static size_t answering(size_t *all)
+{
+	struct tpck_local list[64];
+	size_t count = tpck_address_local(list, 64), answer = 0;
+
+	*all = count;
+	for (size_t i = 0; i < count; i++) {
+		int fd = socket(list[i].address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		in_port_t port = htons(ops->port(users[1].transport));
+
+		if (list[i].address.ss_family == AF_INET6)
+			((struct sockaddr_in6 *)&list[i].address)->sin6_port = port;
+		else
+			((struct sockaddr_in *)&list[i].address)->sin_port = port;
+		answer += connect(fd, (struct sockaddr *)&list[i].address, list[i].bytes) == 0;
+		close(fd);
+	}
+	return answer;
+}
+
+static void test_addresses(void)
+{
+	size_t all, answer;
+	int fd;
+
+	begin(true);
+	fd = stranger_at(INADDR_LOOPBACK + 1);
+	ok(fd < 0, "an address of this machine's that others are not told is not listened at");
+	if (fd >= 0)
+		close(fd);
+	answer = answering(&all);
+	ok(answer == all, "those that they are told are");
+	end();
+	ok(tpck_address_choose("none0", &err) == 0, "the user names an interface that is not here");
+	begin(true);
+	ok(answering(&all) == 0, "then none of them is");
+	fd = stranger();
+	ok(fd >= 0, "the loopback is");
+	close(fd);
+	end();
+	(void)tpck_address_choose("", &err);
 }
 
 /* Whether the other side has ended it. */
@@ -404,6 +454,7 @@ int main(void)
 	test_refused();
 	test_closed();
 	test_ports();
+	test_addresses();
 	test_garbage();
 	test_liar();
 	test_idle();

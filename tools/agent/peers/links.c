@@ -774,6 +774,7 @@ static void look(uint64_t now)
  */
 static bool renew_transport(uint64_t now)
 {
+	static uint16_t had_port;
 	struct tpck_error err = {0};
 	char addresses[4096];
 
@@ -788,10 +789,13 @@ static bool renew_transport(uint64_t now)
 			return true;
 		while (peers.list)
 			peer_close(peers.list, "an interface has come up");
+		/* Whoever has read this node's file already goes by it. */
+		had_port = peers.ops->port(peers.transport);
 		peers.ops->stop(peers.transport);
 		peers.transport = NULL;
 	}
-	if (peers.ops->start(&peers.transport, &peers_events, NULL, peers.port, &err)) {
+	if ((!had_port || peers.ops->start(&peers.transport, &peers_events, NULL, had_port, &err)) &&
+	    peers.ops->start(&peers.transport, &peers_events, NULL, peers.port, &err)) {
 		peers.transport = NULL;
 		tpck_log_debug("%s", err.text);
 		return false;

@@ -21,7 +21,7 @@
 #include "tools/agent/peers/private.h"
 
 #define MEET_NS 1500000000ull
-enum { SAY_US = 200000 };
+enum { SAY_US = 200000, LOCAL_MOST = 64 };
 /* Before it leaves: who is on the way has not said whether it would; one that is gone never says it. */
 #define UNMET_NS 10000000000ull
 
@@ -131,6 +131,19 @@ static int choose_transport(const struct agent *agent, struct tpck_error *err)
 			      agent->job);
 }
 
+/* An entry that is wrong opens nothing: the others hold. */
+static void choose_addresses(const struct agent *agent)
+{
+	struct tpck_error err = {0};
+	struct tpck_local list[LOCAL_MOST];
+
+	if (tpck_address_choose(agent->settings.interfaces, &err))
+		tpck_log_warn("of TRANSPCKPT_INTERFACES %s", err.text);
+	if (!peers.ops->each && !tpck_address_chosen(list, LOCAL_MOST) && tpck_address_local(list, LOCAL_MOST))
+		tpck_log_warn("this node has no address that TRANSPCKPT_INTERFACES names ('%.200s'): it is not reached by agents of other nodes",
+			      agent->settings.interfaces);
+}
+
 static int start_thread(void)
 {
 	sigset_t all, before;
@@ -156,6 +169,7 @@ static int begin(struct agent *agent, struct tpck_error *err)
 		rc = find_secret(agent, err);
 	if (rc)
 		return rc;
+	choose_addresses(agent);
 	port = own_port(agent);
 	/* Whoever worked alone here has left: its lock is this one's. */
 	if (agent->launched)
