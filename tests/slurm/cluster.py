@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,9 @@ import job
 USER = "nobody"
 DAEMONS = ("munged", "slurmctld", "slurmd")
 FREEZER = "/sys/fs/cgroup/freezer"
+DEVICES = "/sys/fs/cgroup/devices"
+# A character device that no driver has: who may have it is told so, and who may not is told that.
+DEVICE = 240
 LIMITS = ("/sys/fs/cgroup/memory", "/sys/fs/cgroup/cpuset")
 
 
@@ -47,6 +51,12 @@ def has_v2():
     """Whether slurmd can have them here."""
     probe = "mkdir /sys/fs/cgroup/system.slice/tpck-probe.$$ && rmdir /sys/fs/cgroup/system.slice/tpck-probe.$$"
     return shutil.which("cc") and not subprocess.run(in_only_v2(probe), capture_output=True, check=False).returncode
+
+
+def mount_of_v2():
+    """Where cgroups of version 2 are for the test, or None."""
+    rows = [row.split() for row in job.read("/proc/mounts").splitlines()]
+    return next((row[1] for row in rows if row[2] == "cgroup2"), None)
 
 
 def has_private():
@@ -87,11 +97,12 @@ def until(condition, seconds=60):
 class Cluster:
     """A with statement."""
 
-    def __init__(self, cgroups=None, private=False, constrained=False):
+    def __init__(self, cgroups=None, private=False, constrained=False, devices=False):
         """`cgroups`: of which version those are that steps get; 0: none. None: as CGROUPS says, or as there are. `private`: each
-        job has a /tmp and a /dev/shm of its own. `constrained`: a step's memory and cores are what it has asked for."""
+        job has a /tmp and a /dev/shm of its own. `constrained`: a step's memory and cores are what it has asked for. `devices`: a node has two
+        of a kind, dev0 and dev1, and a step those that it has asked for."""
         self.build = job.build_folder()
-        self.private, self.constrained = private, constrained
+        self.private, self.constrained, self.devices = private, constrained, devices
         # What jobs see, too.
         self.root = tempfile.mkdtemp(prefix="tpck-slurm.", dir="/var/tmp" if private else "/tmp")
         os.chmod(self.root, 0o755)
@@ -194,7 +205,12 @@ class Cluster:
             f.write(os.urandom(128))
         self.write("cgroup.conf", "CgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n" +
                    ("CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n" if self.cgroups == 2 else "CgroupPlugin=cgroup/v1\n") +
-                   ("ConstrainCores=yes\nConstrainRAMSpace=yes\n" if self.constrained else ""))
+                   ("ConstrainCores=yes\nConstrainRAMSpace=yes\n" if self.constrained else "") + ("ConstrainDevices=yes\n" if self.devices else ""))
+        if self.devices:
+            for number in range(2):
+                os.mknod(self.path(f"dev{number}"), stat.S_IFCHR | 0o666, os.makedev(DEVICE, number))
+                os.chmod(self.path(f"dev{number}"), 0o666)
+            self.write("gres.conf", f"AutoDetect=off\nName=gpu File={self.path('dev[0-1]')}\n")
         if self.private:
             self.write("job_container.conf", f"AutoBasePath=true\nBasePath={self.path('jobs')}\n")
         self.write("slurm.conf", "\n".join([
@@ -204,11 +220,11 @@ class Cluster:
             f"SlurmdSpoolDir={self.path('%n.spool')}", f"SlurmctldPidFile={self.path('ctld.pid')}",
             f"SlurmdPidFile={self.path('%n.pid')}", f"SlurmctldLogFile={self.path('log/slurmctld')}",
             f"SlurmdLogFile={self.path('log/%n')}", f"ProctrackType=proctrack/{'cgroup' if self.cgroups else 'linuxproc'}",
-            f"TaskPlugin=task/{'cgroup' if self.constrained else 'none'}",
+            f"TaskPlugin=task/{'cgroup' if self.constrained or self.devices else 'none'}", *(["GresTypes=gpu"] if self.devices else []),
             *(["JobContainerType=job_container/tmpfs", "PrologFlags=Contain"] if self.private else []), "JobAcctGatherType=jobacct_gather/none", "SelectType=select/cons_tres",
             f"SelectTypeParameters=CR_Core{'_Memory' if self.constrained else ''}", "SchedulerType=sched/builtin", "SchedulerParameters=sched_interval=1,sched_min_interval=0",
             "MpiDefault=none", "SlurmdParameters=config_overrides", "ReturnToService=2", "KillWait=2", "SlurmdTimeout=12", "MinJobAge=600", f"PlugStackConfig={self.path('plugstack.conf')}",
-            *[f"NodeName={node} {self.place(number)} Port={ports[1 + number]} CPUs=4{' RealMemory=2000' if self.constrained else ''}" for number, node in enumerate(self.nodes)],
+            *[f"NodeName={node} {self.place(number)} Port={ports[1 + number]} CPUs=4{' RealMemory=2000' if self.constrained else ''}{' Gres=gpu:2' if self.devices else ''}" for number, node in enumerate(self.nodes)],
             f"PartitionName=all Nodes={','.join(self.nodes)} Default=YES State=UP", ""]))
         self.plugstack()
         self.start("munged", shutil.which("munged", path="/usr/sbin:/sbin:" + os.environ["PATH"]), "--foreground", "--force",
@@ -252,7 +268,7 @@ class Cluster:
             subprocess.run(in_only_v2('cd /sys/fs/cgroup && for node; do find system.slice -depth -type d -path "*/${node}[._]*" -exec rmdir {} \\;; done; '
                                       "rmdir system.slice", *self.nodes), capture_output=True, check=False)
         if self.cgroups == 1:
-            for kind in (FREEZER, *(LIMITS if self.constrained else ())):
+            for kind in (FREEZER, *(LIMITS if self.constrained else ()), *([DEVICES] if self.devices else [])):
                 for node in self.nodes:
                     for folder, _, _ in os.walk(os.path.join(kind, f"slurm_{node}"), topdown=False):
                         until(lambda: self.removed(folder), 5)

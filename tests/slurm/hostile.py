@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.2 memory=1G minutes=15 about=45s slurm
+# needs: cores=0.2 memory=1G minutes=15 about=65s slurm
 """A user who means root's part of the plugin ill: files that root should not read or wait for, an agent that does not answer, processes that are
 stopped, programs in the agent's place, and an agent that would stay for ever."""
 import glob
@@ -164,6 +164,54 @@ def case_program(here, checks):
     checks.ok(until(lambda: not [path for path in left if os.path.exists(path)], 60), "its group goes with it", left, here.story())
 
 
+# Goes to a group, becomes the user, and says what opening devices is answered with. Names of groups and devices follow the user's number.
+PROBE = """
+import errno, os, sys
+user, group = sys.argv[1:3]
+if group:
+    open(os.path.join(group, "cgroup.procs"), "w").write("0")
+if user != "-":
+    os.setgroups([])
+    os.setgid(int(user))
+    os.setuid(int(user))
+for path in sys.argv[3:]:
+    try:
+        os.open(path, os.O_RDWR)
+        print("open")
+    except OSError as e:
+        print(errno.errorcode[e.errno])
+"""
+
+
+def opened(here, group, *devices):
+    return subprocess.run([PYTHON, "-c", PROBE, str(here.user.pw_uid), group, *devices], capture_output=True, text=True, check=False).stdout.split()
+
+
+def case_devices(here, checks):
+    """What runs in the agent's group has the devices that the job has asked for."""
+    begun, go = here.path("user", "begun.devices"), here.path("user", "go.devices")
+    seen = here.path("user", "seen")
+    here.write("probe.py", PROBE)
+    devices = [here.path("dev0"), here.path("dev1")]
+    done = here.run(["sbatch", "--parsable", "-n1", "-o", here.path("user", "devices.txt"), "-J", "devices", "--gres=gpu:1", "--transpckpt", "--wrap",
+                     f"srun --gres=gpu:1 {PYTHON} {here.path('probe.py')} - '' {' '.join(devices)} >{seen}; touch {begun}; while [ ! -e {go} ]; do sleep 0.1; done"], **here.settings())
+    number = done.stdout.strip()
+    checks.ok(number and until(lambda: os.path.exists(begun), 60), "a job with one of two devices runs", done, here.story())
+    agents = [pid for pid, folder in here.agents().items() if os.path.basename(folder).startswith("devices-")]
+    groups = groups_of(agents[0]) if agents else {}
+    kind, mount = ("devices", cluster.DEVICES) if here.cgroups == 1 else ("", cluster.mount_of_v2())
+    checks.ok(kind in groups, "its agent is in a group of its own", groups, job.read(f"/proc/{agents[0]}/cgroup") if agents else here.agents(), here.story())
+    checks.ok(job.read(seen).split() == ["ENXIO", "EPERM"], "the step has the first device, and not the second", job.read(seen), here.story())
+    if kind in groups:
+        checks.ok(opened(here, "", *devices) == ["ENXIO", "ENXIO"], "both are there for who has no limits", opened(here, "", *devices))
+        found = opened(here, mount + groups[kind], *devices, "/dev/null")
+        checks.ok(found == ["ENXIO", "EPERM", "open"], "what is in the agent's group has the job's device, and not the other", found, groups, here.story())
+    here.run(["touch", go])
+    checks.ok(until(lambda: here.state_of(number) == "COMPLETED", 60), "the job ends", here.state_of(number))
+    left = [path for path in (mount + groups.get(kind, "/"), os.path.dirname(mount + groups.get(kind, "/"))) if os.path.basename(path).endswith(f"_{number}")]
+    checks.ok(until(lambda: not [path for path in left if os.path.exists(path)], 60), "and with it the groups", left, here.story())
+
+
 def case_stay(here, checks):
     """An agent that cannot make durable what it has stays for as long as the administrator says."""
     here.plugstack("stay=2")
@@ -199,12 +247,18 @@ def case_stay(here, checks):
     here.plugstack()
 
 
+def versions_of_groups():
+    """By which devices can be taken from steps here."""
+    chosen = [int(os.environ["CGROUPS"])] if os.environ.get("CGROUPS") else [1, 2]
+    return [n for n in chosen if (n == 1 and os.access(os.path.join(cluster.DEVICES, "cgroup.procs"), os.W_OK)) or (n == 2 and cluster.mount_of_v2() and cluster.has_v2())]
+
+
 def main():
     cluster.needs()
     if not os.path.exists(PYTHON):
         job.skip(f"{PYTHON} is missing")
     checks = job.Checks()
-    wanted = os.environ.get("CASE", "conf deaf program stay").split()
+    wanted = os.environ.get("CASE", "conf deaf program stay devices").split()
     why_not = cluster.has_private()
     if why_not:
         print(f"# jobs have no mounts of their own: {why_not}")
@@ -213,6 +267,11 @@ def main():
         for case in (case_conf, case_deaf, case_program, case_stay):
             if case.__name__[5:] in wanted:
                 case(here, checks)
+    if "devices" in wanted:
+        for version in versions_of_groups():
+            print(f"# devices, by cgroups of version {version}")
+            with cluster.Cluster(cgroups=version, devices=True) as here:
+                case_devices(here, checks)
     checks.end()
 
 

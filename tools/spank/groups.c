@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/bpf.h>
+#include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +16,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <slurm/spank.h>
@@ -22,7 +25,7 @@
 #include "tools/spank/record.h"
 
 #define OURS "/transpckpt_"
-enum { TEXT = 8192, KILL_TRIES = 500, KILL_PAUSE_MS = 10 };
+enum { DEVICE_PROGRAMS = 64, TEXT = 8192, KILL_TRIES = 500, KILL_PAUSE_MS = 10 };
 
 /* ---- where -------------------------------------------------------------------------------- */
 
@@ -69,6 +72,14 @@ struct places {
 	char jobs[PATH_MAX], ours[PATH_MAX];
 };
 
+/* In version 1 nobody can read which devices a group has lost, but a group below has lost them, too. It ends behind the job's all the same. */
+static bool is_of_devices(const char *line)
+{
+	const char *controllers = strchr(line, ':');
+
+	return controllers && strncmp(controllers, ":devices:", strlen(":devices:")) == 0;
+}
+
 static bool places_of(const char *line, uint32_t job, struct places *places)
 {
 	size_t jobs, above;
@@ -79,7 +90,7 @@ static bool places_of(const char *line, uint32_t job, struct places *places)
 	if (!mount_of(line, mount, sizeof mount, &path) || !job_in(path, job, &jobs, &above))
 		return false;
 	used[0] = snprintf(places->jobs, PATH_MAX, "%s%.*s", mount, (int)jobs, path);
-	used[1] = snprintf(places->ours, PATH_MAX, "%s%.*s" OURS "%u", mount, (int)above, path, (unsigned)job);
+	used[1] = snprintf(places->ours, PATH_MAX, "%s%.*s" OURS "%u", mount, (int)(is_of_devices(line) ? jobs : above), path, (unsigned)job);
 	return used[0] < PATH_MAX && used[1] < PATH_MAX;
 }
 
@@ -109,17 +120,49 @@ static bool get(const char *folder, const char *file, char text[static TEXT])
 	return record_text(path, text, TEXT) > 0;
 }
 
-/* All devices are those of the group above until they are taken away. */
+static bool is_of_version_2(const char *folder)
+{
+	struct statfs found;
+
+	return statfs(folder, &found) == 0 && found.f_type == CGROUP2_SUPER_MAGIC;
+}
+
+/* Of version 2: programs of the kernel's that are asked of each device, and that are those of the job's group from then on. */
+static int copy_device_programs(int from, int to)
+{
+	uint32_t programs[DEVICE_PROGRAMS];
+	union bpf_attr query = {.query = {.target_fd = (uint32_t)from, .attach_type = BPF_CGROUP_DEVICE, .prog_ids = (uintptr_t)programs, .prog_cnt = DEVICE_PROGRAMS}};
+
+	if (syscall(SYS_bpf, BPF_PROG_QUERY, &query, sizeof query))
+		return -errno;
+	for (uint32_t i = 0; i < query.query.prog_cnt; i++) {
+		union bpf_attr one = {.prog_id = programs[i]};
+		int program = (int)syscall(SYS_bpf, BPF_PROG_GET_FD_BY_ID, &one, sizeof one), rc;
+		union bpf_attr attach = {.target_fd = (uint32_t)to, .attach_bpf_fd = (uint32_t)program, .attach_type = BPF_CGROUP_DEVICE, .attach_flags = BPF_F_ALLOW_MULTI};
+
+		if (program < 0)
+			return -errno;
+		rc = syscall(SYS_bpf, BPF_PROG_ATTACH, &attach, sizeof attach) ? -errno : 0;
+		close(program);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
 static void copy_devices(const struct places *places)
 {
-	char text[TEXT], *next = NULL;
+	int from = open(places->jobs, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	int to = open(places->ours, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	int rc = from < 0 || to < 0 ? -errno : copy_device_programs(from, to);
 
-	if (!get(places->jobs, "devices.list", text) || strncmp(text, "a ", 2) == 0)
-		return;
-	if (!put(places->ours, "devices.deny", "a"))
-		slurm_error("transpckpt: the job's devices cannot be set in %s: %m", places->ours);
-	for (char *line = strtok_r(text, "\n", &next); line; line = strtok_r(NULL, "\n", &next))
-		(void)put(places->ours, "devices.allow", line);
+	/* A kernel without such programs takes no device away from anybody. */
+	if (rc && rc != -EINVAL && rc != -ENOSYS)
+		slurm_error("transpckpt: the job's devices cannot be set in %s: %s", places->ours, strerror(-rc));
+	if (from >= 0)
+		close(from);
+	if (to >= 0)
+		close(to);
 }
 
 /* What the kernel or the hierarchy does not have is left out; memory.memsw has to come behind the limit that it may not be below. */
@@ -137,7 +180,8 @@ static void copy_limits(const struct places *places)
 		if (!empty && !put(places->ours, files[i], text))
 			slurm_error("transpckpt: the job's %s cannot be set in %s: %m", files[i], places->ours);
 	}
-	copy_devices(places);
+	if (is_of_version_2(places->ours))
+		copy_devices(places);
 }
 
 /* Limits are there before anybody can be in it: the lock is that of the job's record. */
@@ -256,6 +300,20 @@ void groups_take_over(uint32_t job, pid_t agent)
 
 /* ---- the end ------------------------------------------------------------------------------ */
 
+/* False: somebody is in it. What is below the job's group has kept Slurm from removing that. */
+static bool remove_group(char *group)
+{
+	char *name = strrchr(group, '/'), *above;
+	bool gone = rmdir(group) == 0 || errno != EBUSY;
+
+	*name = '\0';
+	above = strrchr(group, '/');
+	if (gone && above && strncmp(above, "/job_", 5) == 0)
+		(void)rmdir(group);
+	*name = '/';
+	return gone;
+}
+
 bool groups_used(uint32_t job)
 {
 	char *text = malloc(RECORD_MAX), procs[TEXT], *at = text, *line;
@@ -265,7 +323,7 @@ bool groups_used(uint32_t job)
 		at = NULL;
 	while (at && *at) {
 		(void)next_line(&at, &line);
-		used = used || get(line, "cgroup.procs", procs) || (rmdir(line) && errno == EBUSY);
+		used = used || get(line, "cgroup.procs", procs) || !remove_group(line);
 	}
 	free(text);
 	return used;
