@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -78,6 +79,85 @@ TPCK_AT_START int tpck_door_open(int above, const char *path, int flags)
 	errno = saved;
 	/* A link, with these flags, is no folder either. */
 	return rc == -ENOTDIR || rc == -ELOOP ? -EPERM : rc ? rc : fd;
+}
+
+/* What is in front of so many names at a path's end, with its NUL; bytes, or -EINVAL. */
+static int above_names(const char *path, unsigned names, char above[PATH_BYTES])
+{
+	size_t end = strlen(path);
+
+	for (; names; names--) {
+		while (end && path[end - 1] != '/')
+			end--;
+		if (!end--)
+			return -EINVAL;
+	}
+	if (!end || end >= PATH_BYTES)
+		return -EINVAL;
+	memcpy(above, path, end);
+	above[end] = '\0';
+	return (int)end;
+}
+
+/* The folder below which the last of the names is; *last is that name. */
+static int walk(const char *path, unsigned names, int flags, const char **last)
+{
+	char above[PATH_BYTES], name[NAME_MAX + 1];
+	int end = above_names(path, names, above), folder = end < 0 ? end : tpck_door_open(AT_FDCWD, above, 0), next;
+
+	for (const char *at = path + (end < 0 ? 0 : end) + 1; folder >= 0; at += strlen(name) + 1) {
+		size_t length = strcspn(at, "/");
+
+		*last = at;
+		if (!at[length])
+			return folder;
+		memcpy(name, at, length < sizeof name ? length : 0);
+		name[length < sizeof name ? length : 0] = '\0';
+		next = name[0] ? tpck_door_open(folder, name, flags) : -EINVAL;
+		syscall(SYS_close, folder);
+		folder = next;
+	}
+	return folder;
+}
+
+int tpck_door_folder(const char *path, unsigned names, int flags)
+{
+	const char *last = NULL;
+	int saved = errno, above = walk(path, names, flags, &last), folder;
+
+	if (above < 0)
+		return above;
+	folder = tpck_door_open(above, last, flags);
+	syscall(SYS_close, above);
+	errno = saved;
+	return folder;
+}
+
+int tpck_door_file(const char *path, unsigned names, int flags, unsigned mode)
+{
+	const char *last = NULL;
+	int saved = errno, above = walk(path, names, 0, &last), fd;
+
+	if (above < 0)
+		return above;
+	fd = (int)syscall(SYS_openat, above, last, flags | O_NOFOLLOW, mode);
+	fd = fd < 0 ? -errno : fd;
+	syscall(SYS_close, above);
+	errno = saved;
+	return fd;
+}
+
+int tpck_door_remove(const char *path, unsigned names)
+{
+	const char *last = NULL;
+	int saved = errno, above = walk(path, names, 0, &last), rc;
+
+	if (above < 0)
+		return above;
+	rc = syscall(SYS_unlinkat, above, last, 0) ? -errno : 0;
+	syscall(SYS_close, above);
+	errno = saved;
+	return rc;
 }
 
 int tpck_door_read(int folder, const char *name)

@@ -21,6 +21,12 @@ enum {
 /* A descriptor of O_PATH for *at() calls, or -errno. -ENOENT: nothing is there. -EPERM: a link, no folder, another user's, or one
  * that others may write to; tpck_door_refused() has the words. System calls only, and errno stays. */
 int tpck_door_open(int above, const char *path, int flags);
+/* What is some names below a folder of ours into whose place others may put another one, as STORE/JOB/keep/ID is two below STORE/JOB: that
+ * folder is looked at, and so is each below it; no link is followed. The first: a folder's descriptor, O_PATH; TPCK_DOOR_MAKE makes those
+ * below. The second: of a file or folder, the file's own name included, as open() gives it. The third removes a file: 0. -errno else; errno stays. */
+int tpck_door_folder(const char *path, unsigned names, int flags);
+int tpck_door_file(const char *path, unsigned names, int flags, unsigned mode);
+int tpck_door_remove(const char *path, unsigned names);
 /* A file below a folder, for reading: -EPERM where it is no regular file. */
 int tpck_door_read(int folder, const char *name);
 

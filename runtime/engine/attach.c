@@ -59,30 +59,25 @@ static void job_folder_of(const char *keep, char path[sizeof engine->keep])
 		*end = '\0';
 }
 
-/* What is looked at is what is emptied: who may rename the job's folder would else lead to another one of the user's. -1: it is not there. */
-static int open_keep(void)
-{
-	const char *id = strrchr(engine->keep, '/');
-	char path[sizeof engine->keep];
-	int job, above = -1, folder = -1;
+/* Below STORE/JOB: who may rename that would else lead to another folder of the user's. */
+enum { KEEP_NAMES = 2 };
 
-	job_folder_of(engine->keep, path);
-	job = id ? tpck_door_open(AT_FDCWD, path, 0) : -1;
-	if (job >= 0)
-		above = (int)syscall(SYS_openat, job, "keep", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-	if (above >= 0)
-		folder = (int)syscall(SYS_openat, above, id + 1, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-	if (above >= 0)
-		syscall(SYS_close, above);
-	if (job >= 0)
-		syscall(SYS_close, job);
-	return folder;
+static void make_keep(void)
+{
+	char job_folder[sizeof engine->keep];
+	int folder;
+
+	job_folder_of(engine->keep, job_folder);
+	make_folders(job_folder);
+	folder = tpck_door_folder(engine->keep, KEEP_NAMES, TPCK_DOOR_MAKE);
+	if (folder >= 0)
+		syscall(SYS_close, folder);
 }
 
 /* A new timeline: what was kept for an older one is of no use. */
 static void clear_keep(void)
 {
-	int folder = open_keep();
+	int folder = tpck_door_file(engine->keep, KEEP_NAMES, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	char buffer[8192];
 	ssize_t got;
 
@@ -156,7 +151,7 @@ int tpck_attach_fresh(void)
 
 	tpck_attach_own_keep();
 	if (engine->keep[0]) {
-		make_folders(engine->keep);
+		make_keep();
 		/* An offer that was not taken stays one. */
 		if (!engine->welcome.offer)
 			clear_keep();

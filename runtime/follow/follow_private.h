@@ -16,6 +16,8 @@
 
 #include "runtime/follow/follow.h"
 
+/* Names below STORE/JOB, for tpck_door_folder() and tpck_door_file(): the folder of versions and lists, one of these, and a list beside the folder. */
+enum { TPCK_KEEP_NAMES = 2, TPCK_KEPT_NAMES = 3, TPCK_BESIDE_NAMES = 2 };
 enum { TPCK_FOLLOW_FOLDER = 1200, TPCK_FOLLOW_PATH = 4096, TPCK_OVERLAY_REAL = -2 };
 #define TPCK_SCRATCH_NAME "tpck-scratch"
 
@@ -96,8 +98,8 @@ void tpck_lists_waited(bool wanted);
 /* Each entry, the latest first, until a call does not return 0, which is the result; -ENOMEM. */
 int tpck_lists_each(const char *list, int (*call)(const char *entry));
 /* The same for a list that is the file `path`. */
-void tpck_lists_add_to(const char *path, const char *entry);
-int tpck_lists_each_in(const char *path, int (*call)(const char *entry));
+void tpck_lists_add_to(const char *path, unsigned names, const char *entry);
+int tpck_lists_each_in(const char *path, unsigned names, int (*call)(const char *entry));
 /* The same for the bytes of such a file. */
 int tpck_lists_parse(const char *text, size_t size, int (*call)(const char *entry));
 /* The path in an entry of "changed", and what was there; NULL: it is none. */
@@ -171,6 +173,8 @@ const struct tpck_record_file *tpck_learnt_of_others(uint64_t digest);
  * that is neither there by its size and time nor kept. */
 bool tpck_learnt_needs(const char *path, const struct tpck_record_file *read);
 /* Whether that version of the path was kept, and has not changed since; its name. */
+/* Of a version, by its path: 0 or -errno. */
+int tpck_kept_stat(const char *kept, struct stat *found);
 bool tpck_learnt_kept(const struct tpck_record_file *version, char *name, size_t size);
 /* Where the symbolic link led that was there at first; NULL: there was none. */
 const char *tpck_learnt_link(uint64_t digest);

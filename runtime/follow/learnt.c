@@ -2,6 +2,7 @@
 /* What the log says of paths: what was there at the first touch, and what their folders listed. */
 #include "config.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/door.h"
 #include "runtime/base/layout.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
@@ -234,8 +236,19 @@ bool tpck_learnt_kept(const struct tpck_record_file *version, char *name, size_t
 
 	tpck_follow_version_name(name, size, version->path, version->bytes, version->mtime_s, version->mtime_ns);
 	/* It may be another name of a file that was changed under yet another. */
-	return !syscall(SYS_newfstatat, AT_FDCWD, name, &now, 0) && (uint64_t)now.st_size == version->bytes &&
-	       now.st_mtim.tv_sec == version->mtime_s && now.st_mtim.tv_nsec == version->mtime_ns;
+	return !tpck_kept_stat(name, &now) && (uint64_t)now.st_size == version->bytes && now.st_mtim.tv_sec == version->mtime_s &&
+	       now.st_mtim.tv_nsec == version->mtime_ns;
+}
+
+int tpck_kept_stat(const char *kept, struct stat *found)
+{
+	int fd = tpck_door_file(kept, TPCK_KEPT_NAMES, O_PATH | O_CLOEXEC, 0), rc = fd < 0 ? fd : 0;
+
+	if (!rc && syscall(SYS_newfstatat, fd, "", found, AT_EMPTY_PATH))
+		rc = -errno;
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	return rc ? rc : S_ISREG(found->st_mode) ? 0 : -EINVAL;
 }
 
 enum tpck_source tpck_learnt_source(const char *path, uint64_t digest, char *version, size_t size)

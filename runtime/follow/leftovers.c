@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/door.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/follow/follow.h"
@@ -129,7 +130,7 @@ void tpck_leftovers_folder(const char *path)
 	/* Who removes what is in it after this has been written removes the folder; who did before has left it empty. */
 	snprintf(last_path, sizeof last_path, "%s", path);
 	snprintf(entry, sizeof entry, "%llu %lld %u %s", last.inode, last.born_s, last.born_ns, path);
-	tpck_lists_add_to(leaving, entry);
+	tpck_lists_add_to(leaving, TPCK_BESIDE_NAMES, entry);
 	added = true;
 	folder_remove(path);
 }
@@ -137,7 +138,7 @@ void tpck_leftovers_folder(const char *path)
 void tpck_leftovers_of_others(void)
 {
 	if (leaving[0])
-		(void)tpck_lists_each_in(leaving, others_folder);
+		(void)tpck_lists_each_in(leaving, TPCK_BESIDE_NAMES, others_folder);
 }
 
 void tpck_leftovers_end(void)
@@ -146,7 +147,7 @@ void tpck_leftovers_end(void)
 
 	if (!added)
 		return;
-	syscall(SYS_unlinkat, AT_FDCWD, leaving, 0);
+	(void)tpck_door_remove(leaving, TPCK_BESIDE_NAMES);
 	added = false;
 	if (identity_of(AT_FDCWD, last_path, S_IFDIR, &now) && same(&last, &now))
 		tpck_log_warn("%s was made after this step, and what is in it was not made by the program alone: it stays there", last_path);

@@ -2,6 +2,7 @@
 /* Lists that are kept beside the versions: what a run made, changed and linked elsewhere. */
 #include "config.h"
 
+#include "runtime/base/door.h"
 #include "runtime/base/layout.h"
 #include "runtime/follow/follow.h"
 
@@ -43,12 +44,12 @@ static void list_name(char *path, size_t size, const char *list)
 	snprintf(path, size, "%s/%s.g%llu", tpck_follow_keep, list, (unsigned long long)timeline_now);
 }
 
-void tpck_lists_add_to(const char *path, const char *entry)
+void tpck_lists_add_to(const char *path, unsigned names, const char *entry)
 {
 	struct tpck_unsignalled signals;
 	int fd;
 
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+	fd = tpck_door_file(path, names, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	if (fd >= 0) {
 		tpck_unsignalled_begin(&signals);
 		(void)!syscall(SYS_write, fd, entry, strlen(entry) + 1);
@@ -62,7 +63,7 @@ void tpck_lists_add(const char *list, const char *entry)
 	char path[TPCK_FOLLOW_FOLDER + 40];
 
 	list_name(path, sizeof path, list);
-	tpck_lists_add_to(path, entry);
+	tpck_lists_add_to(path, TPCK_KEPT_NAMES, entry);
 }
 
 void tpck_lists_wait(const char *path)
@@ -102,13 +103,13 @@ int tpck_lists_parse(const char *text, size_t size, int (*call)(const char *entr
 	return result;
 }
 
-int tpck_lists_each_in(const char *path, int (*call)(const char *entry))
+int tpck_lists_each_in(const char *path, unsigned names, int (*call)(const char *entry))
 {
 	char *text = MAP_FAILED;
 	struct stat found = {0};
 	int fd, result;
 
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	fd = tpck_door_file(path, names, TPCK_DOOR_READ, 0);
 	if (fd < 0)
 		return 0;
 	if (!syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && found.st_size > 0)
@@ -126,7 +127,7 @@ int tpck_lists_each(const char *list, int (*call)(const char *entry))
 	char path[TPCK_FOLLOW_FOLDER + 40];
 
 	list_name(path, sizeof path, list);
-	return tpck_follow_keep[0] ? tpck_lists_each_in(path, call) : 0;
+	return tpck_follow_keep[0] ? tpck_lists_each_in(path, TPCK_KEPT_NAMES, call) : 0;
 }
 
 static void (*on_created)(const char *path, uint64_t digest);

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/door.h"
 #include "runtime/base/layout.h"
 #include "runtime/follow/follow.h"
 #include "runtime/base/log.h"
@@ -230,12 +231,12 @@ static struct tpck_overlay_entry *import(const char *path, uint64_t digest, bool
 {
 	char version[TPCK_FOLLOW_FOLDER + 128];
 	enum tpck_source source = tpck_learnt_source(path, digest, version, sizeof version);
-	const char *from_path = source == TPCK_SOURCE_VERSION ? version : path;
 	struct stat found = {.st_mode = 0666};
 	struct tpck_overlay_entry *entry;
 	int from;
 
-	*existed = source != TPCK_SOURCE_ABSENT && !syscall(SYS_newfstatat, AT_FDCWD, from_path, &found, 0);
+	*existed = source == TPCK_SOURCE_VERSION ? !tpck_kept_stat(version, &found)
+						 : source != TPCK_SOURCE_ABSENT && !syscall(SYS_newfstatat, AT_FDCWD, path, &found, 0);
 	if (source == TPCK_SOURCE_LOST)
 		*existed = true;
 	if (source == TPCK_SOURCE_LOST && content)
@@ -248,7 +249,8 @@ static struct tpck_overlay_entry *import(const char *path, uint64_t digest, bool
 		return NULL;
 	entry->kind = TPCK_KIND_FILE;
 	if (*existed && content && S_ISREG(found.st_mode)) {
-		from = (int)syscall(SYS_openat, AT_FDCWD, from_path, O_RDONLY | O_CLOEXEC, 0);
+		from = source == TPCK_SOURCE_VERSION ? tpck_door_file(version, TPCK_KEPT_NAMES, TPCK_DOOR_READ, 0)
+						     : (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 		if (from < 0 || tpck_follow_copy(from, entry->fd, (uint64_t)found.st_size))
 			tpck_overlay_differs("cannot read what the first run found at", path);
 		syscall(SYS_utimensat, entry->fd, NULL, (const struct timespec[2]){found.st_atim, found.st_mtim}, 0);
@@ -256,6 +258,20 @@ static struct tpck_overlay_entry *import(const char *path, uint64_t digest, bool
 			syscall(SYS_close, from);
 	}
 	return entry;
+}
+
+static int open_version(const char *version, int flags)
+{
+	int fd = tpck_door_file(version, TPCK_KEPT_NAMES, flags, 0);
+
+	return fd < 0 ? fail(-fd) : fd;
+}
+
+static int stat_version(const char *version, struct stat *found)
+{
+	int rc = tpck_kept_stat(version, found);
+
+	return rc ? fail(-rc) : 0;
 }
 
 static bool special(const char *path)
@@ -372,7 +388,7 @@ int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
 	if (entry)
 		return flags & O_DIRECTORY ? fail(ENOTDIR) : scratch_reopen(entry->fd, flags);
 	if (source == TPCK_SOURCE_VERSION)
-		return (int)syscall(SYS_openat, AT_FDCWD, version, flags, mode);
+		return open_version(version, flags);
 	if (source == TPCK_SOURCE_LOST)
 		tpck_overlay_differs("the file is another than the first run read:", path);
 	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
@@ -828,7 +844,7 @@ int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found)
 	case TPCK_SOURCE_ABSENT:
 		return fail(ENOENT);
 	case TPCK_SOURCE_VERSION:
-		return (int)syscall(SYS_newfstatat, AT_FDCWD, version, found, 0);
+		return stat_version(version, found);
 	case TPCK_SOURCE_LOST:
 		/* What others had made by then and the program only looked at: nobody has kept its content. */
 		if (of_others(path, digest, found))

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/door.h"
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
 
@@ -206,10 +207,10 @@ static int changed_settle(const char *path, uint64_t digest, const struct tpck_r
 	if ((entry && entry->changed) || is_version(path, version))
 		return 0;
 	snprintf(unrestored, sizeof unrestored, "%s", path);
-	if (!tpck_learnt_kept(version, name, sizeof name) || syscall(SYS_newfstatat, AT_FDCWD, name, &kept, 0))
+	if (!tpck_learnt_kept(version, name, sizeof name) || tpck_kept_stat(name, &kept))
 		return result;
 	parents_settle(path);
-	from = (int)syscall(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC, 0);
+	from = tpck_door_file(name, TPCK_KEPT_NAMES, TPCK_DOOR_READ, 0);
 	/* Beside it first: what is there now goes when the version is whole, and is not written into, since it may have other
 	 * names. */
 	to = from < 0 ? -1 : tpck_overlay_beside(path, beside, sizeof beside);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/door.h"
 #include "runtime/base/log.h"
 #include "runtime/base/unsignalled.h"
 #include "runtime/files/files.h"
@@ -292,22 +293,50 @@ static void note_again(uint64_t digest, const struct stat *found, bool first)
 		tpck_log_append(journal, TPCK_RECORD_FILE, TPCK_FILE_AGAIN, self->id, (uint32_t)self->operations, &record, sizeof record);
 }
 
-/* Under the name `kept`, which is there once the copy is whole: who is killed before that leaves none that a later run would take for one. */
-static void copy_version(const char *absolute, const char *kept, const struct stat *found)
+static int open_kept_folder(void)
 {
-	char making[TPCK_FOLLOW_FOLDER + 128];
+	return tpck_door_folder(tpck_follow_keep, TPCK_KEEP_NAMES, 0);
+}
+
+/* Of a version's path. */
+static const char *name_in(const char *kept)
+{
+	return strrchr(kept, '/') + 1;
+}
+
+/* A file of this thread's alone; one that a killed process has left goes. */
+static int make_in(int folder, const char *making)
+{
+	enum { FLAGS = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
+	int fd;
+
+	if (folder < 0) {
+		errno = -folder;
+		return -1;
+	}
+	fd = (int)syscall(SYS_openat, folder, making, FLAGS, 0600);
+
+	if (fd < 0 && errno == EEXIST && !syscall(SYS_unlinkat, folder, making, 0))
+		fd = (int)syscall(SYS_openat, folder, making, FLAGS, 0600);
+	return fd;
+}
+
+/* Under the name `kept` in the folder, which is there once the copy is whole: who is killed before that leaves none that a later run would take for one. */
+static void copy_version(const char *absolute, int folder, const char *kept, const struct stat *found)
+{
+	char making[160];
 	int from, to;
 
 	snprintf(making, sizeof making, "%s.%ld", kept, syscall(SYS_gettid));
 	from = (int)syscall(SYS_openat, AT_FDCWD, absolute, O_RDONLY | O_CLOEXEC, 0);
-	to = (int)syscall(SYS_openat, AT_FDCWD, making, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	to = make_in(folder, making);
 	if (from < 0 || to < 0 || tpck_follow_copy(from, to, (uint64_t)found->st_size) || fchmod(to, found->st_mode & 07777) ||
 	    futimens(to, (const struct timespec[2]){found->st_atim, found->st_mtim}) ||
-	    syscall(SYS_renameat2, AT_FDCWD, making, AT_FDCWD, kept, 0)) {
+	    syscall(SYS_renameat2, folder, making, folder, kept, 0)) {
 		tpck_log_warn("cannot keep the version of %s that was read: %m; snapshots from here on may not be resumable",
 			      absolute);
 		if (to >= 0)
-			syscall(SYS_unlinkat, AT_FDCWD, making, 0);
+			syscall(SYS_unlinkat, folder, making, 0);
 	}
 	if (from >= 0)
 		syscall(SYS_close, from);
@@ -366,6 +395,7 @@ static void list_version(const char *absolute, int64_t bytes, const struct times
 static void put_held_versions(void)
 {
 	uint32_t used = atomic_exchange(&early_used, EARLY_BYTES);
+	int folder = used && used < EARLY_BYTES ? open_kept_folder() : -1;
 
 	for (uint32_t at = 0; used < EARLY_BYTES && at < used;) {
 		const struct early_version *held = (const void *)(early + at);
@@ -377,14 +407,16 @@ static void put_held_versions(void)
 			continue;
 		list_version((const char *)(held + 1) + held->size, held->size, &held->modified);
 		tpck_follow_version_name(kept, sizeof kept, held->digest, held->size, held->modified.tv_sec, held->modified.tv_nsec);
-		fd = (int)syscall(SYS_openat, AT_FDCWD, kept, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		fd = (int)syscall(SYS_openat, folder, name_in(kept), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 		if (fd < 0)
 			continue;
 		if (syscall(SYS_write, fd, held + 1, held->size) != (long)held->size || fchmod(fd, held->mode & 07777) ||
 		    futimens(fd, (const struct timespec[2]){held->accessed, held->modified}))
-			syscall(SYS_unlinkat, AT_FDCWD, kept, 0);
+			syscall(SYS_unlinkat, folder, name_in(kept), 0);
 		syscall(SYS_close, fd);
 	}
+	if (folder >= 0)
+		syscall(SYS_close, folder);
 }
 
 /* Keeps the version of the first touch, before it goes away. `gone`: the name goes, the inode stays: a link will do, but
@@ -394,6 +426,7 @@ static void keep_version(const char *absolute, uint64_t digest, bool gone)
 	const struct tpck_record_file *first = tpck_learnt_first(digest);
 	char kept[TPCK_FOLLOW_FOLDER + 96];
 	struct stat found;
+	int folder;
 
 	if (syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW))
 		return;
@@ -412,27 +445,32 @@ static void keep_version(const char *absolute, uint64_t digest, bool gone)
 	tpck_follow_version_name(kept, sizeof kept, digest, (uint64_t)found.st_size, found.st_mtim.tv_sec,
 				found.st_mtim.tv_nsec);
 	list_version(absolute, found.st_size, &found.st_mtim);
-	if (!syscall(SYS_faccessat, AT_FDCWD, kept, F_OK))
-		return;
-	if (gone && found.st_size > COPIED_MAX && !syscall(SYS_linkat, AT_FDCWD, absolute, AT_FDCWD, kept, 0))
-		return;
-	copy_version(absolute, kept, &found);
+	folder = open_kept_folder();
+	if (syscall(SYS_faccessat, folder, name_in(kept), F_OK) &&
+	    !(gone && found.st_size > COPIED_MAX && !syscall(SYS_linkat, AT_FDCWD, absolute, folder, name_in(kept), 0)))
+		copy_version(absolute, folder, name_in(kept), &found);
+	if (folder >= 0)
+		syscall(SYS_close, folder);
 }
 
 /* A file that the program reads, and that another program made: the next one of it is made by that, too, and nobody keeps this one. */
 static void keep_read(const char *absolute, uint64_t digest, const struct stat *found)
 {
 	char kept[TPCK_FOLLOW_FOLDER + 96];
+	int folder;
 
 	if (!tpck_follow_keep[0] || !S_ISREG(found->st_mode) || found->st_size > COPIED_MAX ||
 	    (uint64_t)found->st_mtim.tv_sec * 1000000000u + (uint64_t)found->st_mtim.tv_nsec < begun_ns ||
 	    atomic_load(&kept_read) + (uint64_t)found->st_size > KEPT_READ)
 		return;
 	tpck_follow_version_name(kept, sizeof kept, digest, (uint64_t)found->st_size, found->st_mtim.tv_sec, found->st_mtim.tv_nsec);
-	if (!syscall(SYS_faccessat, AT_FDCWD, kept, F_OK))
-		return;
-	atomic_fetch_add(&kept_read, (uint64_t)found->st_size);
-	copy_version(absolute, kept, found);
+	folder = open_kept_folder();
+	if (syscall(SYS_faccessat, folder, name_in(kept), F_OK)) {
+		atomic_fetch_add(&kept_read, (uint64_t)found->st_size);
+		copy_version(absolute, folder, name_in(kept), found);
+	}
+	if (folder >= 0)
+		syscall(SYS_close, folder);
 }
 
 /* ftruncate first, so that a reflink or copy_file_range can do the rest. */

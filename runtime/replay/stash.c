@@ -19,6 +19,7 @@
 
 #include "runtime/base/cgroup.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/door.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/undumped.h"
 #include "runtime/base/unsignalled.h"
@@ -32,6 +33,9 @@ struct file {
 	uint64_t number, bytes, used;
 	struct tpck_stash_header *map;  /* NULL: nobody writes it any more */
 };
+
+/* Of a folder of stashes below SHM/JOB or STORE/JOB, for tpck_door_file(). */
+enum { NAMES = 2 };
 
 static tpck_spin lock;
 static struct {
@@ -60,7 +64,7 @@ void tpck_stash_limit(uint64_t bytes)
 /* Calls with the generation and number of each stash in a folder. */
 static void each_in(const char *path, void (*call)(int folder, const char *name, uint64_t generation, uint64_t number))
 {
-	int folder = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	int folder = *path ? tpck_door_file(path, NAMES, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) : -1;
 	char buffer[8192], *end;
 	ssize_t got;
 
@@ -341,7 +345,7 @@ static int open_at(const struct tpck_record_stashed *where, struct tpck_stash_he
 		if (!folders[i][0])
 			continue;
 		name_of(path, folders[i], where->generation, where->number);
-		fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+		fd = tpck_door_file(path, NAMES + 1, TPCK_DOOR_READ, 0);
 		if (fd < 0)
 			continue;
 		*stored = i == 1;

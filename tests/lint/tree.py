@@ -199,6 +199,9 @@ MADE_THROUGH_LINKS = {
 BEHIND_THE_DOOR = {"runtime/wire/view.c": r"AT_FDCWD|\bopen\s*\(|\bmkdir\s*\(", "runtime/store/durable_tier.c": r"\b(open|mkdir|stat|unlink|rename|opendir)\s*\(",
                    "runtime/store/history.c": r"\b(open|mkdir|stat|lstat|unlink|rename|tpck_file_write)\s*\(", "runtime/engine/attach.c": r"AT_FDCWD, engine->keep",
                    "tools/agent/stash.c": r"\b(open|mkdir|stat|unlink|rename|statvfs|tpck_folder_sync)\s*\("}
+# Versions and lists of files that are kept in the store, and stashes.
+BEHIND_THE_DOOR |= {f"runtime/{name}.c": r"AT_FDCWD, (kept|making|version|name|leaving|tpck_follow_keep|made\.store)\b"
+                    for name in ("follow/record", "follow/lists", "follow/leftovers", "follow/learnt", "follow/reconcile", "follow/overlay", "replay/stash")}
 BEHIND_THE_DOOR_ALLOWED = re.compile(r"tpck_door_open\(AT_FDCWD|SYS_openat, AT_FDCWD, path, O_RDONLY \| O_CLOEXEC, 0\)|SYS_unlinkat, AT_FDCWD, (bytes|synced)|\{AT_FDCWD, 0\}|SYS_newfstatat, AT_FDCWD, .{1,4}, &root, 0")
 
 

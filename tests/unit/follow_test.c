@@ -995,7 +995,7 @@ static void judge(int boundary, int parts)
 	snprintf(log_folder, sizeof log_folder, "%s/log", base);
 	snprintf(keep, sizeof keep, "%s/keep", base);
 	snprintf(scratch, sizeof scratch, "%s/scratch", base);
-	if (mkdir(real_root, 0755) || mkdir(log_folder, 0700) || mkdir(keep, 0700) || mkdir(scratch, 0700) ||
+	if (mkdir(real_root, 0755) || mkdir(log_folder, 0700) || mkdir(keep, 0700) || mkdir(strcat(keep, "/program"), 0700) || mkdir(scratch, 0700) ||
 	    symlink(real_root, root))
 		_exit(99);
 	write_text(in("data"), "data of before");
@@ -1071,6 +1071,9 @@ static void overwrite_early(int unused)
 	(void)unused;
 	snprintf(path, sizeof path, "%s/clock", early_folder);
 	snprintf(place, sizeof place, "%s/keep", early_folder);
+	if (mkdir(place, 0700))
+		_exit(89);
+	strcat(place, "/program");
 	tpck_follow_record(log, "", 0);
 	fd = tpck_follow_open(AT_FDCWD, path, O_RDWR, 0);
 	if (fd < 0 || pwrite(fd, "new time", 8, 0) != 8 || close(fd) || mkdir(place, 0700))
@@ -1110,11 +1113,76 @@ static void overwritten_early(void)
 	nftw(early_folder, remove_entry, 16, FTW_PHYS | FTW_DEPTH);
 }
 
+/* A store whose folder above others may write to: between the program's start and its first file they put a link to another folder of its
+ * user's in the job's place. */
+static char swapped[] = "/tmp/tpck-swapped.XXXXXX";
+
+static void swap_and_touch(int swap)
+{
+	struct tpck_log *log = tpck_log_new(1 << 24);
+	char job[64], away[64], place[80], path[64];
+	int fd;
+
+	snprintf(job, sizeof job, "%s/job", swapped);
+	snprintf(away, sizeof away, "%s/mine", swapped);
+	snprintf(place, sizeof place, "%s/keep", job);
+	(void)(mkdir(job, 0700) || mkdir(place, 0700));
+	strcat(place, "/program");
+	(void)mkdir(place, 0700);
+	tpck_follow_record(log, "", 0);
+	tpck_follow_record(log, place, 1);
+	if (swap && (rename(job, away) || symlink(away, job)))
+		_exit(90);
+	snprintf(path, sizeof path, "%s/old%d", swapped, swap);
+	fd = tpck_follow_open(AT_FDCWD, path, O_RDWR, 0);
+	if (fd < 0 || write(fd, "new", 3) != 3 || close(fd))
+		_exit(91);
+	snprintf(path, sizeof path, "%s/new%d", swapped, swap);
+	fd = tpck_follow_open(AT_FDCWD, path, O_WRONLY | O_CREAT, 0644);
+	if (fd < 0 || close(fd))
+		_exit(92);
+}
+
+static int kept_files(const char *job)
+{
+	char path[100];
+	struct dirent *entry;
+	DIR *list;
+	int count = 0;
+
+	snprintf(path, sizeof path, "%s/%s/keep/program", swapped, job);
+	list = opendir(path);
+	while (list && (entry = readdir(list)))
+		count += entry->d_name[0] != '.';
+	if (list)
+		closedir(list);
+	return count;
+}
+
+static void kept_elsewhere(void)
+{
+	char path[64];
+	int before = 0, fd;
+
+	if (!mkdtemp(swapped))
+		exit(99);
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof path, "%s/old%d", swapped, i);
+		fd = open(path, O_WRONLY | O_CREAT, 0644);
+		if (fd < 0 || write(fd, "old", 3) != 3 || futimens(fd, (const struct timespec[2]){{1000000000, 0}, {1000000000, 0}}) || close(fd))
+			exit(99);
+	}
+	tap_ok(in_child(swap_and_touch, 0) == 0 && (before = kept_files("job")) >= 3, "a version and lists are kept in the job's folder of the store", "");
+	tap_ok(in_child(swap_and_touch, 1) == 0 && kept_files("mine") == before, "and nowhere else, where a link has come to its place", "");
+	nftw(swapped, remove_entry, 16, FTW_PHYS | FTW_DEPTH);
+}
+
 int main(void)
 {
 	umask(022);
 	beside();
 	overwritten_early();
+	kept_elsewhere();
 	for (int boundary = 1; boundary <= 8; boundary++)
 		for (int parts = 0; parts <= boundary; parts += boundary > 2 ? boundary / 2 : 1)
 			judge(boundary, parts);

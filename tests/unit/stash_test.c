@@ -139,7 +139,7 @@ int main(void)
 		return 1;
 	snprintf(memory, sizeof memory, "%s/stash/p", root);
 	snprintf(store, sizeof store, "%s/keep", root);
-	is_true(mkdir(store, 0700) == 0);
+	is_true(mkdir(store, 0700) == 0 && mkdir(strcat(store, "/p"), 0700) == 0);
 	is_true(tpck_stash_put(bytes, MOST, &where[0]) != NULL);
 	tpck_stash_folders(memory, store);
 	tpck_stash_clear();
@@ -167,6 +167,11 @@ int main(void)
 	test_room();
 	/* Another process goes on from a cut that refers to the first one. */
 	tpck_stash_begin(4);
+	/* Who may rename the job's folder of the store has put a link there. */
+	snprintf(path, sizeof path, "%s.away", root);
+	is_true(rename(root, path) == 0 && symlink(path, root) == 0);
+	tpck_stash_settle();
+	is_true(unlink(root) == 0 && rename(path, root) == 0 && is_there(store, 1) && is_there(store, 2));
 	tpck_stash_settle();
 	is_true(is_there(store, 0) && !is_there(store, 1) && !is_there(store, 2) && !is_there(memory, 2));
 	tpck_stash_clear();
