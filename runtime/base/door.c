@@ -123,8 +123,11 @@ static int walk(const char *path, unsigned names, int flags, const char **last)
 int tpck_door_folder(const char *path, unsigned names, int flags)
 {
 	const char *last = NULL;
-	int saved = errno, above = walk(path, names, flags, &last), folder;
+	int saved = errno, above, folder;
 
+	if (!names)
+		return tpck_door_open(AT_FDCWD, path, flags);
+	above = walk(path, names, flags, &last);
 	if (above < 0)
 		return above;
 	folder = tpck_door_open(above, last, flags);

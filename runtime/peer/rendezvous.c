@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/door.h"
 #include "runtime/peer/address.h"
 #include "runtime/peer/transport.h"
 #include "runtime/store/file.h"
@@ -142,13 +143,27 @@ static void path_of(const char *folder, const char *node, char *path, size_t siz
 	snprintf(path, size, "%s/%s" SUFFIX, folder, node);
 }
 
+/* Of the folder below that of the job, which is looked at: the folder above may be a group's. */
+enum { NAMES = 1 };
+
 int tpck_rendezvous_write(const char *folder, const char *node, const char *addresses, struct tpck_error *err)
 {
-	char path[TPCK_PATH_MAX];
-	int rc = tpck_folder_make(folder, err);
+	struct tpck_below below = {-1, strlen(folder) + 1};
+	char path[TPCK_PATH_MAX], job[TPCK_PATH_MAX];
+	int rc;
 
+	snprintf(job, sizeof job, "%.*s", (int)(strrchr(folder, '/') - folder), folder);
+	rc = tpck_folder_make(job, err);
+	if (!rc)
+		below.at = tpck_door_folder(folder, NAMES, TPCK_DOOR_MAKE);
+	if (!rc && below.at < 0)
+		rc = tpck_door_refused(job, below.at, "TRANSPCKPT_DIR", err);
 	path_of(folder, node, path, sizeof path);
-	return rc ? rc : tpck_file_write(path, addresses, strlen(addresses), 0, err);
+	if (!rc)
+		rc = tpck_file_write_below(below, path, addresses, strlen(addresses), 0, err);
+	if (below.at >= 0)
+		close(below.at);
+	return rc;
 }
 
 void tpck_rendezvous_remove(const char *folder, const char *node)
@@ -156,7 +171,17 @@ void tpck_rendezvous_remove(const char *folder, const char *node)
 	char path[TPCK_PATH_MAX];
 
 	path_of(folder, node, path, sizeof path);
-	unlink(path);
+	(void)tpck_door_remove(path, NAMES + 1);
+}
+
+static DIR *list_of(const char *folder)
+{
+	int fd = tpck_door_file(folder, NAMES, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	DIR *list = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!list && fd >= 0)
+		close(fd);
+	return list;
 }
 
 static int is_entry(const char *name)
@@ -170,27 +195,31 @@ static int is_entry(const char *name)
 void tpck_rendezvous_touch(const char *folder, const char *node)
 {
 	char path[TPCK_PATH_MAX];
+	int fd;
 
 	path_of(folder, node, path, sizeof path);
-	(void)utimensat(AT_FDCWD, path, NULL, 0);
+	fd = tpck_door_file(path, NAMES + 1, TPCK_DOOR_READ, 0);
+	if (fd >= 0) {
+		(void)futimens(fd, NULL);
+		close(fd);
+	}
 }
 
 void tpck_rendezvous_clear(const char *folder, const char *node)
 {
-	char path[TPCK_PATH_MAX];
 	struct stat own, other;
+	char name[TPCK_PATH_MAX];
 	struct dirent *entry;
 	DIR *list;
 
 	tpck_rendezvous_touch(folder, node);
-	path_of(folder, node, path, sizeof path);
-	if (stat(path, &own))
-		return;
-	list = opendir(folder);
-	while (list && (entry = readdir(list)))
-		if (is_entry(entry->d_name) && fstatat(dirfd(list), entry->d_name, &other, AT_SYMLINK_NOFOLLOW) == 0 &&
-		    other.st_mtime + DEAD_SEC < own.st_mtime)
-			unlinkat(dirfd(list), entry->d_name, 0);
+	list = list_of(folder);
+	snprintf(name, sizeof name, "%s" SUFFIX, node);
+	if (list && fstatat(dirfd(list), name, &own, AT_SYMLINK_NOFOLLOW) == 0)
+		while ((entry = readdir(list)))
+			if (is_entry(entry->d_name) && fstatat(dirfd(list), entry->d_name, &other, AT_SYMLINK_NOFOLLOW) == 0 &&
+			    other.st_mtime + DEAD_SEC < own.st_mtime)
+				unlinkat(dirfd(list), entry->d_name, 0);
 	if (list)
 		closedir(list);
 }
@@ -198,17 +227,18 @@ void tpck_rendezvous_clear(const char *folder, const char *node)
 void tpck_rendezvous_each(const char *folder, const char *node, bool (*known)(void *context, const char *node),
 			  void (*visit)(void *context, const char *node, const char *addresses), void *context)
 {
-	DIR *list = opendir(folder);
+	DIR *list = list_of(folder);
 	struct dirent *entry;
 
 	while (list && (entry = readdir(list))) {
+		struct tpck_below below = {dirfd(list), strlen(folder) + 1};
 		char path[TPCK_PATH_MAX], name[256], *text;
 
 		if (!is_entry(entry->d_name))
 			continue;
 		snprintf(name, sizeof name, "%.*s", (int)(strlen(entry->d_name) - strlen(SUFFIX)), entry->d_name);
 		if (strcmp(name, node) == 0 || known(context, name) || tpck_path_join(path, sizeof path, folder, entry->d_name) ||
-		    tpck_file_read(path, 4096, &text, NULL, NULL))
+		    tpck_file_read_below(below, path, 4096, &text, NULL, NULL))
 			continue;
 		visit(context, name, text);
 		free(text);

@@ -27,6 +27,7 @@ bool tpck_rendezvous_has(const char *lines, const char *address);
 int tpck_rendezvous_resolve(const char *host, uint16_t standard, char *text, size_t size, uint16_t *port,
 			    struct tpck_error *err);
 
+/* `folder` is STORE/JOB/agents: STORE/JOB is looked at, and no link is followed from there (runtime/base/door.h). */
 int tpck_rendezvous_write(const char *folder, const char *node, const char *addresses, struct tpck_error *err);
 /* Says that it is still there. */
 void tpck_rendezvous_touch(const char *folder, const char *node);

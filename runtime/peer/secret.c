@@ -15,23 +15,33 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/door.h"
 #include "runtime/store/file.h"
+#include "runtime/store/layout.h"
 
 _Static_assert(TPCK_SECRET_BYTES == crypto_auth_KEYBYTES && TPCK_PROOF_BYTES == crypto_auth_BYTES &&
 		       TPCK_NONCE_BYTES == crypto_scalarmult_BYTES && TPCK_NONCE_BYTES == crypto_scalarmult_SCALARBYTES,
 	       "sizes of libsodium");
 
-static int read_secret(const char *path, uint8_t secret[TPCK_SECRET_BYTES], struct tpck_error *err)
+/* What the user names is opened as it is named. */
+static int open_secret(const char *path, int names)
+{
+	int fd = names < 0 ? open(path, TPCK_DOOR_READ) : tpck_door_file(path, (unsigned)names + 1, TPCK_DOOR_READ, 0);
+
+	return fd < 0 && names < 0 ? -errno : fd;
+}
+
+static int read_secret(const char *path, int names, uint8_t secret[TPCK_SECRET_BYTES], struct tpck_error *err)
 {
 	char text[2 * TPCK_SECRET_BYTES + 2] = "";
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	int fd = open_secret(path, names);
 	struct stat status;
 	ssize_t got;
 	size_t bytes;
 
 	if (fd < 0)
-		return tpck_error_set(err, errno, "opening the job's secret %s", path);
-	if (fstat(fd, &status) || status.st_uid != geteuid() || (status.st_mode & 077)) {
+		return tpck_error_set(err, -fd, "opening the job's secret %s", path);
+	if (fstat(fd, &status) || !S_ISREG(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077)) {
 		close(fd);
 		return tpck_error_set(err, EPERM, "using the job's secret %s, which is not its user's alone", path);
 	}
@@ -45,21 +55,35 @@ static int read_secret(const char *path, uint8_t secret[TPCK_SECRET_BYTES], stru
 	return 0;
 }
 
-int tpck_secret_load(const char *path, int make, uint8_t secret[TPCK_SECRET_BYTES], struct tpck_error *err)
+static int make_secret(const char *path, int names, uint8_t secret[TPCK_SECRET_BYTES], struct tpck_error *err)
 {
-	char text[2 * TPCK_SECRET_BYTES + 1];
+	char text[2 * TPCK_SECRET_BYTES + 1], folder[TPCK_PATH_MAX];
+	struct tpck_below below;
 	int rc;
+
+	snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
+	below = (struct tpck_below){tpck_door_folder(folder, (unsigned)names, TPCK_DOOR_MAKE), strlen(folder) + 1};
+	if (below.at < 0)
+		return tpck_error_set(err, -below.at, "making the job's secret %s", path);
+	randombytes_buf(secret, TPCK_SECRET_BYTES);
+	sodium_bin2hex(text, sizeof text, secret, TPCK_SECRET_BYTES);
+	rc = tpck_file_write_below(below, path, text, strlen(text), TPCK_FILE_ABSENT | TPCK_FILE_DURABLE, err);
+	close(below.at);
+	return rc == -EEXIST ? 0 : rc;
+}
+
+int tpck_secret_load(const char *path, int names, uint8_t secret[TPCK_SECRET_BYTES], struct tpck_error *err)
+{
+	int fd, rc = 0;
 
 	if (sodium_init() < 0)
 		return tpck_error_set(err, EIO, "starting libsodium");
-	if (make && access(path, F_OK) != 0) {
-		randombytes_buf(secret, TPCK_SECRET_BYTES);
-		sodium_bin2hex(text, sizeof text, secret, TPCK_SECRET_BYTES);
-		rc = tpck_file_write(path, text, strlen(text), TPCK_FILE_ABSENT | TPCK_FILE_DURABLE, err);
-		if (rc && rc != -EEXIST)
-			return rc;
-	}
-	return read_secret(path, secret, err);
+	fd = names < 0 ? -1 : open_secret(path, names);
+	if (names >= 0 && fd == -ENOENT)
+		rc = make_secret(path, names, secret, err);
+	if (fd >= 0)
+		close(fd);
+	return rc ? rc : read_secret(path, names, secret, err);
 }
 
 void tpck_nonce(uint8_t kept[TPCK_NONCE_BYTES], uint8_t nonce[TPCK_NONCE_BYTES])
@@ -86,10 +110,10 @@ int tpck_proof_check(const uint8_t secret[TPCK_SECRET_BYTES], const void *text, 
 
 #else
 
-int tpck_secret_load(const char *path, int make, uint8_t secret[TPCK_SECRET_BYTES], struct tpck_error *err)
+int tpck_secret_load(const char *path, int names, uint8_t secret[TPCK_SECRET_BYTES], struct tpck_error *err)
 {
 	(void)path;
-	(void)make;
+	(void)names;
 	(void)secret;
 	return tpck_error_set(err, ENOTSUP, "using libsodium, which this agent was built without");
 }

@@ -10,9 +10,9 @@
 
 enum { TPCK_SECRET_BYTES = 32, TPCK_NONCE_BYTES = 32, TPCK_PROOF_BYTES = 32 };
 
-/* Reads the secret of a file that is its user's alone; makes it where there is none and `make` is set. Of several that
- * make it at once one wins, and all have that one's. */
-int tpck_secret_load(const char *path, int make, uint8_t secret[TPCK_SECRET_BYTES], struct tpck_error *err);
+/* Reads the secret of a file that is its user's alone. `names`: so many names of its folder are below one of ours (tpck_door_folder()), and it is
+ * made where there is none, of several that make it at once by one, whose all have; -1: it is what the user names, and only read. */
+int tpck_secret_load(const char *path, int names, uint8_t secret[TPCK_SECRET_BYTES], struct tpck_error *err);
 /* A nonce of one connection, and what its maker keeps of it: the halves of a pair of keys (X25519). */
 void tpck_nonce(uint8_t kept[TPCK_NONCE_BYTES], uint8_t nonce[TPCK_NONCE_BYTES]);
 /* What both sides, and nobody else, get of what each kept and the other one's nonce: who gets hold of the secret later cannot open what was

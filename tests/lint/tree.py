@@ -202,6 +202,12 @@ BEHIND_THE_DOOR = {"runtime/wire/view.c": r"AT_FDCWD|\bopen\s*\(|\bmkdir\s*\(", 
 # Versions and lists of files that are kept in the store, and stashes.
 BEHIND_THE_DOOR |= {f"runtime/{name}.c": r"AT_FDCWD, (kept|making|version|name|leaving|tpck_follow_keep|made\.store)\b"
                     for name in ("follow/record", "follow/lists", "follow/leftovers", "follow/learnt", "follow/reconcile", "follow/overlay", "replay/stash")}
+# What agents leave for each other in the store.
+BEHIND_THE_DOOR |= {"tools/agent/peers/alone.c": r"\b(open|access|unlink|rename|tpck_file_\w+|tpck_folder_\w+)\s*\(",
+                    "tools/agent/peers/shared.c": r"\b(open|access|unlink|rename|opendir|stat|tpck_file_(read|write)|tpck_folder_\w+)\s*\(",
+                    "tools/agent/peers/takeover.c": r"\b(opendir|access|unlink|rename)\s*\((peers\.folder|path|mark|missed)\b",
+                    "tools/agent/peers/owed.c": r"\b(access|unlink|tpck_file_\w+)\s*\((path|mark)\b",
+                    "runtime/peer/rendezvous.c": r"\b(open|opendir|access|unlink|rename|stat|utimensat|tpck_file_(read|write))\s*\("}
 BEHIND_THE_DOOR_ALLOWED = re.compile(r"tpck_door_open\(AT_FDCWD|SYS_openat, AT_FDCWD, path, O_RDONLY \| O_CLOEXEC, 0\)|SYS_unlinkat, AT_FDCWD, (bytes|synced)|\{AT_FDCWD, 0\}|SYS_newfstatat, AT_FDCWD, .{1,4}, &root, 0")
 
 

@@ -259,10 +259,32 @@ static bool is_nobody(void *context, const char *node)
 	return false;
 }
 
+/* Somebody who may write to the folder above has put a link into the job's place. */
+static void elsewhere(char *folder)
+{
+	char job[200], away[210];
+	struct tpck_error err = {0};
+	bool refused;
+
+	snprintf(job, sizeof job, "%.*s", (int)(strrchr(folder, '/') - folder), folder);
+	snprintf(away, sizeof away, "%s.away", job);
+	tap_ok(!rename(job, away) && !symlink(away, job), "a link is in the place of the job's folder", "");
+	refused = tpck_rendezvous_write(folder, "d", "10.0.0.1:80\n", &err) == -EPERM && strstr(err.text, "a link");
+	visited[0] = '\0';
+	tpck_rendezvous_remove(folder, "a");
+	tpck_rendezvous_clear(folder, "c");
+	tpck_rendezvous_each(folder, "", is_nobody, note_visit, NULL);
+	tap_ok(refused && !visited[0], "nothing is written, and nothing is read there", err.text);
+	(void)(unlink(job) || rename(away, job));
+	tpck_rendezvous_each(folder, "", is_nobody, note_visit, NULL);
+	tap_ok(strstr(visited, "a 10.0.0.1:80\n") && !strstr(visited, "d 10"), "nor removed", visited);
+}
+
 static void files(void)
 {
-	char *folder = tap_folder("/tmp");
+	char folder[200];
 
+	snprintf(folder, sizeof folder, "%s/agents", tap_folder("/tmp"));
 	for (const char *name = "abc"; *name; name++)
 		(void)tpck_rendezvous_write(folder, (char[]){*name, 0}, "10.0.0.1:80\n", NULL);
 	tpck_rendezvous_each(folder, "a", is_b, note_visit, NULL);
@@ -272,6 +294,7 @@ static void files(void)
 	tpck_rendezvous_clear(folder, "a");
 	tpck_rendezvous_each(folder, "a", is_nobody, note_visit, NULL);
 	tap_ok(strcmp(visited, "c 10.0.0.1:80\n") == 0, "and one whose agent was there lately stays", visited);
+	elsewhere(folder);
 	tpck_rendezvous_remove(folder, "a");
 	tpck_rendezvous_remove(folder, "c");
 	rmdir(folder);

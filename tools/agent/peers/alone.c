@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
-#include "runtime/store/file.h"
 #include "tools/agent/peers/peers.h"
 #include "tools/agent/peers/private.h"
 
@@ -31,9 +30,7 @@ void alone_say(struct agent *agent)
 	int rc = tpck_durable_tier_check(peers_shared_tier(agent), &err);
 
 	snprintf(text, sizeof text, "%d\n", (int)getpid());
-	if (!rc)
-		rc = tpck_folder_make(peers.folder, &err);
-	if (rc || mark_path(peers.host, path) || tpck_file_write(path, text, strlen(text), 0, &err))
+	if (rc || mark_path(peers.host, path) || shared_write(path, text, 0, &err))
 		tpck_log_warn("agents of other nodes are not told that this one works alone: %s", err.text);
 	else
 		marked = true;
@@ -51,12 +48,12 @@ void alone_clear(void)
 	char path[TPCK_PATH_MAX];
 
 	if (!mark_path(peers.host, path))
-		unlink(path);
+		shared_remove(path);
 }
 
 bool alone_is(const char *host)
 {
 	char path[TPCK_PATH_MAX];
 
-	return !mark_path(host, path) && access(path, F_OK) == 0;
+	return !mark_path(host, path) && shared_look(path) == 0;
 }

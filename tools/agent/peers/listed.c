@@ -147,7 +147,7 @@ static int find_secret(const struct agent *agent, char *path, size_t size, struc
 		if (!rc)
 			rc = tpck_path_join(path, size, folder, ".secret");
 	}
-	return rc ? rc : tpck_secret_load(path, !agent->settings.secret[0], peers.secret[TPCK_SECRET_USER], err);
+	return rc ? rc : tpck_secret_load(path, agent->settings.secret[0] ? -1 : 0, peers.secret[TPCK_SECRET_USER], err);
 }
 
 bool listed_begin(struct agent *agent, uint16_t *port)

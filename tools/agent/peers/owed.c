@@ -317,7 +317,7 @@ static void read_mark(const char *path)
 
 	free(owed.folders);
 	owed.folders = NULL;
-	if (tpck_file_read(path, OWED_MARK_MAX, &text, NULL, NULL))
+	if (shared_read(path, OWED_MARK_MAX, &text))
 		return;
 	owed.folders = strdup(owed_mark_folders(text));
 	free(text);
@@ -340,12 +340,12 @@ static bool mark(uint32_t table, const char *folder)
 	owed_mark_path(path, "files", table);
 	if (owed.marked != table)
 		read_mark(path);
-	if (owed.marked == table && owed.folders && tpck_owed_folder_is_in(owed.folders, folder) && access(path, F_OK) == 0)
+	if (owed.marked == table && owed.folders && tpck_owed_folder_is_in(owed.folders, folder) && shared_look(path) == 0)
 		return true;
 	folders = tpck_owed_folders_with(owed.folders ? owed.folders : "", folder);
 	if (folders && asprintf(&text, "%s\n%s", peers.host, folders) < 0)
 		text = NULL;
-	if (text && tpck_file_write(path, text, strlen(text), TPCK_FILE_DURABLE, &err) == 0) {
+	if (text && shared_write(path, text, TPCK_FILE_DURABLE, &err) == 0) {
 		free(owed.folders);
 		owed.folders = folders;
 		owed.marked = table;
@@ -663,7 +663,7 @@ void owed_end(void)
 	if (!view || view->used)
 		return;
 	owed_mark_path(path, "files", owed_table(view));
-	unlink(path);
+	shared_remove(path);
 	owed_mark_path(path, "taken", owed_table(view));
-	unlink(path);
+	shared_remove(path);
 }

@@ -85,10 +85,8 @@ static int find_secret(struct agent *agent, struct tpck_error *err)
 	int rc;
 
 	if (agent->settings.secret[0])
-		return tpck_secret_load(agent->settings.secret, 0, peers.secret[TPCK_SECRET_JOB], err);
+		return tpck_secret_load(agent->settings.secret, -1, peers.secret[TPCK_SECRET_JOB], err);
 	rc = tpck_durable_tier_check(peers_shared_tier(agent), err);
-	if (!rc)
-		rc = tpck_folder_make(peers.folder, err);
 	if (!rc)
 		rc = tpck_path_join(path, sizeof path, peers.folder, "secret");
 	return rc ? rc : tpck_secret_load(path, 1, peers.secret[TPCK_SECRET_JOB], err);

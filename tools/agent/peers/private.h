@@ -337,6 +337,14 @@ void owed_sent(void *token);
 void owed_message(struct peer *peer, const struct tpck_peer_message *head, const char *bytes, size_t count);
 /* Any thread: sends a message to the peer of this serial, or to all (0). */
 void owed_say(uint64_t serial, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count);
+/* Files of the folder that all nodes see, by their paths (shared.c); any thread. 0 or -errno: shared_look() -ENOENT only where there is none for sure.
+ * shared_open(): a descriptor for reading. */
+int shared_write(const char *path, const char *text, int flags, struct tpck_error *err);
+int shared_read(const char *path, size_t limit, char **text);
+int shared_look(const char *path);
+int shared_open(const char *path);
+void shared_remove(const char *path);
+void shared_rename(const char *path, const char *to);
 /* Any thread: PATH of what is told of this table in the folder that all nodes see. */
 void owed_mark_path(char path[TPCK_PATH_MAX], const char *what, uint32_t table);
 /* Of what a "files" mark says: its first line is the owner's host, and each other one a folder that the owner's files were in. */

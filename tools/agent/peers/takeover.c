@@ -269,7 +269,7 @@ uint64_t peers_taken_over(uint32_t table)
 	uint64_t order = 0;
 
 	owed_mark_path(path, "taken", table);
-	if (peers.on && !tpck_file_read(path, 4096, &text, NULL, NULL)) {
+	if (peers.on && !shared_read(path, 4096, &text)) {
 		order = strtoull(text, NULL, 10);
 		free(text);
 	}
@@ -285,20 +285,20 @@ static int fence(uint32_t table, uint64_t order, struct tpck_error *err)
 		return 0;
 	owed_mark_path(path, "taken", table);
 	snprintf(text, sizeof text, "%" PRIu64 " %s\n", order, peers.host);
-	return tpck_file_write(path, text, strlen(text), TPCK_FILE_DURABLE, err);
+	return shared_write(path, text, TPCK_FILE_DURABLE, err);
 }
 
 /* NULL: it cannot be read, or is not the user's own, as where somebody has renamed the job's folder. */
 static char *read_folders(const char *mark)
 {
-	int fd = tpck_door_read(AT_FDCWD, mark);
+	int fd = shared_open(mark);
 	char *text = NULL, *folders = NULL;
 	struct stat found;
 	ssize_t got = -1;
 
 	if (fd < 0)
 		return NULL;
-	if (!fstat(fd, &found) && found.st_uid == geteuid() && !(found.st_mode & 022) && found.st_size <= OWED_MARK_MAX)
+	if (!fstat(fd, &found) && S_ISREG(found.st_mode) && found.st_uid == geteuid() && !(found.st_mode & 022) && found.st_size <= OWED_MARK_MAX)
 		text = malloc((size_t)found.st_size + 1);
 	if (text)
 		got = pread(fd, text, (size_t)found.st_size, 0);
@@ -327,7 +327,7 @@ static bool put_all(struct taking *taking, struct tpck_error *err)
 	if (!taking->folders)
 		taking->folders = read_folders(missed);
 	/* Without a mark all of it has been at its path already. */
-	marked = access(mark, F_OK) == 0 || errno != ENOENT || access(missed, F_OK) == 0 || errno != ENOENT;
+	marked = shared_look(mark) != -ENOENT || shared_look(missed) != -ENOENT;
 	if (marked && !taking->folders)
 		rc = tpck_error_set(err, EIO, "reading %s: what %s owed waits for that", mark, table->host);
 	if (marked && !rc) {
@@ -349,8 +349,8 @@ static bool put_all(struct taking *taking, struct tpck_error *err)
 	if (!rc) {
 		struct tpck_peer_message head = {.generation = table->table, .step = last};
 
-		unlink(mark);
-		unlink(missed);
+		shared_remove(mark);
+		shared_remove(missed);
 		owed_say(0, TPCK_PEER_FILE_TAKEN, &head, NULL, 0);
 		done = last;
 	}
@@ -457,7 +457,8 @@ static size_t marks(uint32_t table[MARKS])
 	struct dirent *entry;
 	size_t count = 0;
 	char *end;
-	DIR *list = opendir(peers.folder);
+	int fd = tpck_door_file(peers.folder, 1, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	DIR *list = fd < 0 ? NULL : fdopendir(fd);
 
 	while (list && count < MARKS && (entry = readdir(list))) {
 		if (strncmp(entry->d_name, "files.", 6) != 0)
@@ -467,6 +468,8 @@ static size_t marks(uint32_t table[MARKS])
 	}
 	if (list)
 		closedir(list);
+	else if (fd >= 0)
+		close(fd);
 	return count;
 }
 
@@ -475,7 +478,7 @@ static bool is_marked(uint32_t table)
 	char path[TPCK_PATH_MAX];
 
 	owed_mark_path(path, "files", table);
-	return access(path, F_OK) == 0;
+	return shared_look(path) == 0;
 }
 
 /* No start waits for them once more. Who has them after all puts them at their paths when it comes back. */
@@ -485,14 +488,14 @@ static void give_up(uint32_t table)
 	char path[TPCK_PATH_MAX], missed[TPCK_PATH_MAX], *host = NULL;
 
 	owed_mark_path(path, "files", table);
-	if (tpck_file_read(path, OWED_MARK_MAX, &host, NULL, NULL))
+	if (shared_read(path, OWED_MARK_MAX, &host))
 		return;
 	host[strcspn(host, "\n")] = '\0';
 	tpck_error_set(&err, 0, "files that %.60s owed are not at their paths, and may be lost: no peer is there that has them", host);
 	agent_complain(&err);
 	free(host);
 	owed_mark_path(missed, "missed", table);
-	(void)!rename(path, missed);
+	shared_rename(path, missed);
 }
 
 /* One of these tables: its owner is at work, or what it owed is at its paths, or that cannot be for now. */
