@@ -616,11 +616,12 @@ bool tpck_files_verifies(int flags)
 /* Whether it is one that is to be compared. */
 static bool concerns(const struct stat *file, struct known *known)
 {
-	bool may_be = S_ISREG(file->st_mode) && file->st_size > 0 && file->st_uid == geteuid();
+	bool may_be = S_ISREG(file->st_mode) && file->st_size > 0;
 
-	/* Where nothing has been published, finding that out with any file spares the next openings the question. */
+	/* Where nothing has been published, finding that out with any file spares the next openings the question. Who the user is is asked for
+	 * of those alone that have been. */
 	return (may_be || !__atomic_load_n(&published.used, __ATOMIC_RELAXED)) && find(file, known) && may_be &&
-	       !same_time(known->good, file->st_ctim);
+	       file->st_uid == geteuid() && !same_time(known->good, file->st_ctim);
 }
 
 /* Who is to change it must have the file itself, once the good copy is at its path. `bad`: what was there. 0, or an errno. */

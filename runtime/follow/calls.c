@@ -55,6 +55,7 @@ static bool opened_early(const char *path, int fd)
 int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 {
 	char absolute[PATH_SIZE];
+	enum tpck_last last = TPCK_LAST_UNKNOWN;
 	bool opened = false, absent;
 	struct stat found;
 	uint64_t digest;
@@ -69,9 +70,9 @@ int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 		return real_open(folder, path, flags, mode);
 	}
 	if (tpck_follow_writes(flags) || flags & O_CREAT)
-		tpck_early_changes(folder, path, !(flags & O_NOFOLLOW));
-	if (!tpck_follow_resolve_new(folder, path, !(flags & O_NOFOLLOW) && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL), absolute,
-				     &digest, &absent)) {
+		last = tpck_early_changes(folder, path, !(flags & O_NOFOLLOW));
+	if (!tpck_follow_resolve_last(folder, path, !(flags & O_NOFOLLOW) && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL), last,
+				      absolute, &digest, &absent)) {
 		fd = opened ? fd : real_open(folder, path, flags, mode);
 		if (fd >= 0 && !tpck_follow_writes(flags) && tpck_temporary(absolute))
 			tpck_folders_opened(fd, absolute);
@@ -100,6 +101,8 @@ int tpck_follow_open(int folder, const char *path, int flags, mode_t mode)
 			fd = absent ? tpck_files_open_new(folder, path, flags, mode) : real_open(folder, path, flags, mode);
 		if (fd >= 0 && (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
 			tpck_leftovers_made(fd);
+		if (fd >= 0 && absent)
+			tpck_names_made(absolute);
 		if (fd >= 0 && plain_read(flags) && is_file(fd, &found))
 			tpck_follow_lately_note(path, true);
 	}
@@ -118,6 +121,7 @@ bool tpck_follow_redirects(const char *path)
 
 void tpck_follow_touch(int folder, const char *path, int flags)
 {
+	enum tpck_last last = TPCK_LAST_UNKNOWN;
 	char absolute[PATH_SIZE];
 	struct stat found;
 	uint64_t digest;
@@ -133,8 +137,8 @@ void tpck_follow_touch(int folder, const char *path, int flags)
 			return;
 	}
 	if (tpck_follow_writes(flags) || flags & O_CREAT)
-		tpck_early_changes(folder, path, true);
-	if (tpck_follow_resolve_new(folder, path, true, absolute, &digest, &absent))
+		last = tpck_early_changes(folder, path, true);
+	if (tpck_follow_resolve_last(folder, path, true, last, absolute, &digest, &absent))
 		tpck_follow_opens(absolute, digest, flags, absent);
 }
 
@@ -439,11 +443,12 @@ int tpck_follow_chmod(int folder, const char *path, mode_t mode)
 
 int tpck_follow_times(int folder, const char *path, const struct timespec times[2], int flags)
 {
+	bool follow = !(flags & AT_SYMLINK_NOFOLLOW), absent;
+	enum tpck_last last = tpck_early_changes(folder, path, follow);
 	char absolute[PATH_SIZE];
 	uint64_t digest;
 
-	tpck_early_changes(folder, path, !(flags & AT_SYMLINK_NOFOLLOW));
-	if (tpck_follow_resolve(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), absolute, &digest)) {
+	if (tpck_follow_resolve_last(folder, path, follow, last, absolute, &digest, &absent)) {
 		if (tpck_overlay_active())
 			return tpck_overlay_times(absolute, digest, times);
 		/* What was read is told by its time. */
@@ -456,6 +461,9 @@ const char *tpck_follow_place(int folder, const char *path, bool follow, bool ch
 {
 	uint64_t digest;
 
+	/* That it was read is noted already. */
+	if (tpck_early_defers(folder, path) && tpck_early_knows(path, follow, TPCK_LOOK_READ))
+		return tpck_files_place(folder, path, follow, changes, buffer);
 	if (!tpck_follow_resolve(folder, path, follow, buffer, &digest))
 		return tpck_files_place(folder, path, follow, changes, buffer);
 	if (tpck_overlay_active())

@@ -48,6 +48,7 @@ static _Atomic uint32_t changes; /* so many came while there were looks */
 static uint64_t oldest_ns;
 static char base[PATH_MOST] TPCK_LARGE; /* the program's folder; "": not known */
 static uint16_t base_bytes;
+static uint64_t base_ns;     /* when it was asked for */
 static uint32_t leaving;     /* its folder is changing */
 static pid_t pid;
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* to go through them */
@@ -79,9 +80,29 @@ static bool base_is_known(void)
 
 	if (base_bytes || leaving)
 		return base_bytes && !leaving;
+	base_ns = tpck_clock_monotonic_ns();
 	got = syscall(SYS_getcwd, base, sizeof base); /* with its NUL; outside of what can be reached it begins with '(' */
 	base_bytes = got > 1 && *base == '/' ? (uint16_t)(got - 1) : 0;
 	return base_bytes;
+}
+
+bool tpck_early_base(char *out, size_t size, size_t *length)
+{
+	bool is;
+
+	if (!atomic_load_explicit(&on, memory_order_relaxed))
+		return false;
+	tpck_spin_lock(&lock);
+	/* As with names, somebody else may have renamed it, or the program what is above it. */
+	if (on && base_bytes && (base_ns <= tpck_names_changed_ns() || tpck_clock_monotonic_ns() - base_ns > WAITS_NS))
+		base_bytes = 0;
+	is = on && base_is_known() && base_bytes < size;
+	if (is) {
+		memcpy(out, base, base_bytes);
+		*length = base_bytes;
+	}
+	tpck_spin_unlock(&lock);
+	return is;
 }
 
 /* With the lock; a path that lies in `base`, which gets a slash in between. False: no room. */
@@ -258,26 +279,43 @@ void tpck_early_makes(int folder, const char *path)
 	errno = saved;
 }
 
-void tpck_early_changes(int folder, const char *path, bool follow)
+/* Whether all are gone into: many changes have come, or the looks are old. Going into all takes more of a stack than a thread may
+ * have that was given a small one. */
+static bool changes_much(bool counts)
 {
+	bool much = counts && atomic_fetch_add_explicit(&changes, 1, memory_order_relaxed) % CHANGES == CHANGES - 1;
+
+	if ((!much && tpck_clock_monotonic_ns() - oldest_ns <= WAITS_NS) || syscall(SYS_gettid) != getpid())
+		return false;
+	tpck_early_settle();
+	return true;
+}
+
+enum tpck_last tpck_early_changes(int folder, const char *path, bool follow)
+{
+	enum tpck_last last = TPCK_LAST_UNKNOWN;
 	struct stat found;
 	int saved = errno;
+	bool there, link;
 
 	if (!atomic_load(&on) || !used || !path)
-		return;
-	/* Going into all takes more of a stack than a thread may have that was given a small one. */
-	if (atomic_fetch_add_explicit(&changes, 1, memory_order_relaxed) % CHANGES == CHANGES - 1 && syscall(SYS_gettid) == getpid()) {
-		tpck_early_settle();
-		return;
-	}
-	tpck_early_makes(folder, path);
-	if (!tpck_files_stat(folder, path, &found, follow ? 0 : AT_SYMLINK_NOFOLLOW)) {
-		if (S_ISLNK(found.st_mode) || (S_ISDIR(found.st_mode) && !follow))
+		return last;
+	there = !tpck_files_stat(folder, path, &found, AT_SYMLINK_NOFOLLOW);
+	link = there && S_ISLNK(found.st_mode);
+	if (!link && (there || errno == ENOENT))
+		last = there ? TPCK_LAST_NO_LINK : TPCK_LAST_ABSENT;
+	/* A name that nothing has is new to listings only. */
+	if (!changes_much(there || listings)) {
+		tpck_early_makes(folder, path);
+		if (link && follow)
+			there = !tpck_files_stat(folder, path, &found, 0);
+		if (there && (S_ISLNK(found.st_mode) || (S_ISDIR(found.st_mode) && !follow)))
 			tpck_early_settle();
-		else if (reads)
+		else if (there && reads)
 			go_through(is_read, &found, false);
 	}
 	errno = saved;
+	return last;
 }
 
 /* ---- the program's folder ----------------------------------------------------------------------- */

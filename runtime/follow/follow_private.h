@@ -29,6 +29,14 @@ uint64_t tpck_follow_digest(const char *absolute);
 bool tpck_follow_resolve(int folder, const char *path, bool follow, char *absolute, uint64_t *digest);
 /* The same. *absent: as tpck_names_canonical() says. */
 bool tpck_follow_resolve_new(int folder, const char *path, bool follow, char *absolute, uint64_t *digest, bool *absent);
+/* What a look at a path itself has said just now, which need not be asked again. */
+enum tpck_last {
+	TPCK_LAST_UNKNOWN,
+	TPCK_LAST_ABSENT,  /* the job sees nothing by that name, not even a link */
+	TPCK_LAST_NO_LINK, /* something is there, and it is no symbolic link */
+};
+/* The same where that is known. */
+bool tpck_follow_resolve_last(int folder, const char *path, bool follow, enum tpck_last last, char *absolute, uint64_t *digest, bool *absent);
 static inline bool tpck_follow_writes(int flags)
 {
 	return (flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC;
@@ -56,8 +64,10 @@ bool tpck_early_knows(const char *path, bool follow, enum tpck_look kind);
 void tpck_early_settle(void);
 /* Before it makes something at this path: listings of its folder are. */
 void tpck_early_makes(int folder, const char *path);
-/* Before it changes, renames or removes what is at this path: those are that this makes a difference to. */
-void tpck_early_changes(int folder, const char *path, bool follow);
+/* Before it changes, renames or removes what is at this path: those are that this makes a difference to. What is there by then. */
+enum tpck_last tpck_early_changes(int folder, const char *path, bool follow);
+/* The program's folder, without a NUL behind it, as it was 50 ms ago at most. False: it is to be asked for. */
+bool tpck_early_base(char *out, size_t size, size_t *length);
 
 /* ---- record.c: what the program is about to do, while recording ---- */
 bool tpck_follow_recording(void);
@@ -153,6 +163,8 @@ void tpck_services_abandon(void);
  * without links; where !follow, the last part may be one. *absent: the kernel has nothing by that name, which was found out on the way.
  * False: too long, or links that go round. */
 bool tpck_names_canonical(char *path, bool follow, bool *absent);
+/* The program has made a file by this canonical name: as long as names of folders are known it is no link. */
+void tpck_names_made(const char *canonical);
 /* The program has changed links or folders; when it did so last, by tpck_clock_monotonic_ns(). */
 void tpck_names_changed(void);
 uint64_t tpck_names_changed_ns(void);

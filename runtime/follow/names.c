@@ -26,6 +26,10 @@ static struct {
 	bool same; /* its name is the path that was asked for, as of most: the text lies nowhere */
 } folders[FOLDERS] TPCK_LARGE;
 static char names[FOLDERS][NAME] TPCK_LARGE;
+/* Files that the program has made, by their names. */
+static struct {
+	_Atomic uint64_t digest, at_ns;
+} made[FOLDERS] TPCK_LARGE;
 static tpck_spin lock;
 static _Atomic uint64_t changed_ns;
 
@@ -37,6 +41,25 @@ void tpck_names_changed(void)
 uint64_t tpck_names_changed_ns(void)
 {
 	return changed_ns;
+}
+
+void tpck_names_made(const char *canonical)
+{
+	uint64_t digest = tpck_digest64(canonical, strlen(canonical), 0);
+
+	atomic_store(&made[digest % FOLDERS].digest, 0);
+	atomic_store(&made[digest % FOLDERS].at_ns, tpck_clock_monotonic_ns());
+	atomic_store(&made[digest % FOLDERS].digest, digest);
+}
+
+static bool made_lately(const char *canonical)
+{
+	uint64_t digest = tpck_digest64(canonical, strlen(canonical), 0), at_ns;
+
+	if (atomic_load(&made[digest % FOLDERS].digest) != digest || tpck_overlay_active())
+		return false;
+	at_ns = atomic_load(&made[digest % FOLDERS].at_ns);
+	return at_ns > changed_ns && tpck_clock_monotonic_ns() - at_ns < VALID_NS;
 }
 
 /* The first `length` bytes of a path. Since when; 0: it is not. */
@@ -199,7 +222,7 @@ bool tpck_names_canonical(char *path, bool follow, bool *absent)
 		*name = '\0';
 	memmove(path + strlen(name), slash, length + 1);
 	memcpy(path, name, strlen(name));
-	if (follow && !tpck_follow_outside(path)) {
+	if (follow && !tpck_follow_outside(path) && !made_lately(path)) {
 		ssize_t got = tpck_follow_link_at(path, name, sizeof name);
 
 		*absent = got < 0 && errno == ENOENT && !tpck_overlay_active();

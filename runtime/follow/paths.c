@@ -29,8 +29,11 @@ static bool base_of(int folder, char *base, size_t size, size_t *length)
 	ssize_t got;
 
 	if (folder == AT_FDCWD) {
-		got = syscall(SYS_getcwd, base, size); /* with its NUL */
-		*length = got > 0 ? (size_t)got - 1 : 0;
+		got = tpck_early_base(base, size, length);
+		if (!got) {
+			got = syscall(SYS_getcwd, base, size); /* with its NUL */
+			*length = got > 0 ? (size_t)got - 1 : 0;
+		}
 	} else {
 		snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
 		got = syscall(SYS_readlink, link, base, size - 1);
@@ -104,18 +107,23 @@ static bool followed(const char *absolute)
 	return !tpck_caches_hold(absolute);
 }
 
-bool tpck_follow_resolve_new(int folder, const char *path, bool follow, char *absolute, uint64_t *digest, bool *absent)
+bool tpck_follow_resolve_last(int folder, const char *path, bool follow, enum tpck_last last, char *absolute, uint64_t *digest, bool *absent)
 {
 	int saved = errno;
 	uint64_t asked;
 	bool found;
 
+	/* A slash at the end is followed whatever is there. */
+	if (last != TPCK_LAST_UNKNOWN && (!*path || path[strlen(path) - 1] == '/'))
+		last = TPCK_LAST_UNKNOWN;
 	*absent = false;
 	*absolute = '\0'; /* and no more: filling callers' buffers cost half of an open */
 	found = tpck_follow_absolute(folder, path, absolute, PATH_SIZE) && followed(absolute);
 	asked = found ? tpck_follow_digest(absolute) : 0;
-	if (found && !tpck_names_canonical(absolute, follow, absent))
+	if (found && !tpck_names_canonical(absolute, follow && last == TPCK_LAST_UNKNOWN, absent))
 		absolute[0] = '\0';
+	if (follow && last == TPCK_LAST_ABSENT)
+		*absent = !tpck_overlay_active();
 	found = found && absolute[0] && !tpck_temporary(absolute);
 	if (found) {
 		*digest = tpck_follow_digest(absolute);
@@ -125,6 +133,11 @@ bool tpck_follow_resolve_new(int folder, const char *path, bool follow, char *ab
 	}
 	errno = saved;
 	return found;
+}
+
+bool tpck_follow_resolve_new(int folder, const char *path, bool follow, char *absolute, uint64_t *digest, bool *absent)
+{
+	return tpck_follow_resolve_last(folder, path, follow, TPCK_LAST_UNKNOWN, absolute, digest, absent);
 }
 
 bool tpck_follow_resolve(int folder, const char *path, bool follow, char *absolute, uint64_t *digest)
