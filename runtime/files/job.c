@@ -307,6 +307,10 @@ static struct tpck_view *ready(bool learning)
 			return NULL;
 		view = atomic_load(&tpck_files_view);
 		if (!view || view->ended) {
+			/* The agent begins while the table is made, which takes a millisecond. */
+			who.environment = environ;
+			if (!learning)
+				tpck_reach_ahead(&who);
 			/* Others may be looking into the old one: it stays mapped. */
 			rc = tpck_view_map(tpck_files_folder, true, &mapped);
 			if (!rc && has_another_root(mapped)) {

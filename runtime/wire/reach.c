@@ -26,6 +26,9 @@
 #include "runtime/wire/segment.h"
 
 enum { START_MS = 5000, GIVE_UP_MS = 300, QUEUE_MS = 2000 };
+/* An agent that is started listens after some 3 ms, which many programs' first save waits for: it is looked for often for so long, then
+ * at leisure. */
+enum { SOON_MS = 20, SOON_US = 250, LATER_US = 2000 };
 
 /* Descriptors of ours lie high, out of the way of the numbers that the program gets. */
 int tpck_reach_high(int fd)
@@ -313,19 +316,51 @@ static __attribute__((noinline)) int refused(const char *socket_path, struct tpc
 	return tpck_door_refused(tier, -EPERM, "TRANSPCKPT_SHM", err);
 }
 
-int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
+static int look_for(struct tpck_reach *who)
 {
-	uint64_t begun = tpck_clock_monotonic_ns(), gone = 0;
-	struct pollfd wait = {.events = POLLIN};
-	char shm[TPCK_SETTING_TEXT_MAX + 16], agent_path[1024];
-	bool again = false;
-	int fd, result;
+	char shm[TPCK_SETTING_TEXT_MAX + 16];
 
 	if (!who->socket[0]) {
 		tpck_settings_shm(who->settings, shm, sizeof shm);
 		snprintf(who->socket, sizeof who->socket, "%s/%s/agent.sock", shm, who->job);
 	}
-	fd = tpck_reach_connect(who->socket);
+	return tpck_reach_connect(who->socket);
+}
+
+static void pause_us(long us)
+{
+	struct timespec pause = {0, us * 1000};
+
+	syscall(SYS_nanosleep, &pause, NULL);
+}
+
+void tpck_reach_ahead(struct tpck_reach *who)
+{
+	struct tpck_error unsaid = {0};
+	int fd = who->ahead ? -EALREADY : look_for(who), alive;
+	char path[1024];
+
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	if (fd != -ENOENT && fd != -ECONNREFUSED)
+		return;
+	find_agent(who, path, sizeof path);
+	if (!start_agent(who, path, &alive, &unsaid))
+		who->ahead = alive + 1;
+}
+
+int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
+{
+	uint64_t begun = tpck_clock_monotonic_ns(), gone = 0;
+	struct pollfd wait = {.fd = who->ahead - 1, .events = POLLIN};
+	char agent_path[1024];
+	bool again = false;
+	int fd, result = 0;
+
+	who->ahead = 0;
+	fd = look_for(who);
+	if (wait.fd >= 0 && fd != -ENOENT && fd != -ECONNREFUSED)
+		syscall(SYS_close, wait.fd);
 	if (fd >= 0)
 		return fd;
 	if (fd == -EPERM)
@@ -333,7 +368,8 @@ int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
 	if (fd != -ENOENT && fd != -ECONNREFUSED)
 		return tpck_error_set(err, -fd, "reaching the agent at %s", who->socket);
 	find_agent(who, agent_path, sizeof agent_path);
-	result = start_agent(who, agent_path, &wait.fd, err);
+	if (wait.fd < 0)
+		result = start_agent(who, agent_path, &wait.fd, err);
 	if (result)
 		return result;
 	while ((fd = tpck_reach_connect(who->socket)) < 0) {
@@ -364,7 +400,7 @@ int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
 			result = tpck_error_set(err, -fd, "the agent %s does not answer at %s", agent_path, who->socket);
 			break;
 		}
-		tpck_reach_pause(2);
+		pause_us(now - begun < SOON_MS * 1000000ull ? SOON_US : LATER_US);
 	}
 	syscall(SYS_close, wait.fd);
 	return result ? result : fd;

@@ -15,11 +15,15 @@ struct tpck_reach {
 	const char *library;      /* path of this library: the agent is found from it */
 	const char *start_folder; /* that the process was started in: where paths of settings begin; "": not known */
 	char socket[1200];        /* SHM/JOB/agent.sock; filled in by the first call */
+	int ahead;                /* one was started by tpck_reach_ahead(): one more than the descriptor that tells whether it has ended; 0: none */
 };
 
 /* Connects to the job's agent, which is started if none answers: at most 5 s. The socket's descriptor, high and
  * closed at an execve, or -errno with err filled in. */
 int tpck_reach(struct tpck_reach *who, struct tpck_error *err);
+/* Starts one if none answers, and does not wait: what is to be done before tpck_reach(), which then waits for that one, is done
+ * meanwhile. What goes wrong is for tpck_reach() to say. */
+void tpck_reach_ahead(struct tpck_reach *who);
 /* Only connects, within 2 s. -ENOENT or -ECONNREFUSED: there is no agent; -EACCES: it is another user's; -ETIMEDOUT: its queue is full. */
 int tpck_reach_connect(const char *socket_path);
 /* Moves a descriptor out of the way of the numbers that the program gets. */

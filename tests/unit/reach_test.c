@@ -112,21 +112,32 @@ static void forget(void)
 	unlink(lock);
 }
 
-/* What tpck_reach() gives, with such an agent. *ms: how long it took. */
-static int reached(const char *does, const char *path, struct tpck_error *err, long *ms)
+/* What tpck_reach() gives, with such an agent. *ms: how long it took. `ahead`: so long after an agent was started ahead; -1: none was. */
+static int reached_ahead(const char *does, const char *path, long ahead, struct tpck_error *err, long *ms)
 {
 	static struct tpck_settings settings;
 	struct tpck_reach who = {.settings = &settings, .job = "job of mine", .library = "", .start_folder = folder};
-	uint64_t begun = tpck_clock_monotonic_ns();
+	uint64_t begun;
 	int fd;
 
 	setenv("REACH_TEST_AGENT", does, 1);
 	who.environment = environ;
 	snprintf(settings.agent, sizeof settings.agent, "%s", path);
 	snprintf(who.socket, sizeof who.socket, "%s/agent.sock", folder);
+	if (ahead >= 0) {
+		tpck_reach_ahead(&who);
+		tpck_reach_ahead(&who);
+		pause_ms(ahead);
+	}
+	begun = tpck_clock_monotonic_ns();
 	fd = tpck_reach(&who, err);
 	*ms = (long)((tpck_clock_monotonic_ns() - begun) / 1000000);
 	return fd;
+}
+
+static int reached(const char *does, const char *path, struct tpck_error *err, long *ms)
+{
+	return reached_ahead(does, path, -1, err, ms);
 }
 
 /* One whose queue is full does not let anybody wait for long; and one that gets to it is reached. */
@@ -185,6 +196,31 @@ static void test_starts(const char *self)
 	forget();
 }
 
+static void test_ahead(const char *self)
+{
+	struct tpck_error err = {0};
+	long ms;
+	int fd = reached_ahead("answers", self, 0, &err, &ms);
+
+	ok(fd > 2 && starts() == 1, "one that was started ahead is waited for, and no other one is started");
+	close(fd);
+	fd = reached_ahead("answers", self, 0, &err, &ms);
+	ok(fd > 2 && starts() == 1, "none is started ahead of one that is there");
+	close(fd);
+	forget();
+	fd = reached_ahead("slow", self, 1100, &err, &ms);
+	ok(fd > 2 && starts() == 1 && ms < 900, "it comes while something else is done");
+	close(fd);
+	forget();
+	fd = reached_ahead("second", self, 300, &err, &ms);
+	ok(fd > 2 && starts() == 2, "one that has left by then is started once more");
+	close(fd);
+	forget();
+	fd = reached_ahead("never", "/nonexistent/agent", 0, &err, &ms);
+	check(fd < 0 && strstr(err.text, "/nonexistent/agent"), "one that cannot be started is said then");
+	forget();
+}
+
 static void test_ends(const char *self)
 {
 	struct tpck_error err = {0};
@@ -225,6 +261,7 @@ int main(int argc, char **argv)
 	setenv("REACH_TEST_FOLDER", folder, 1);
 	setenv("LD_LIBRARY_PATH", "/nonexistent", 1);
 	test_starts(self);
+	test_ahead(self);
 	test_full();
 	test_ends(self);
 	unlink(here);
