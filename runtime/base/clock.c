@@ -60,6 +60,16 @@ uint64_t tpck_clock_monotonic_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+uint64_t tpck_clock_tick_ns(void)
+{
+	int (*real)(clockid_t, struct timespec *) = atomic_load_explicit(&fast, memory_order_relaxed);
+	struct timespec now;
+
+	if (!real || real(CLOCK_MONOTONIC_COARSE, &now))
+		return read_clock(CLOCK_MONOTONIC_COARSE);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 TPCK_AT_START uint64_t tpck_clock_once_ns(void)
 {
 	return read_clock(CLOCK_MONOTONIC);

@@ -349,7 +349,7 @@ static int release(uint64_t what, bool whole)
 	tpck_view_unlock(view);
 	if (news) {
 		tpck_view_tell(&view->news);
-		tpck_files_revive();
+		tpck_files_revive_soon();
 	}
 	if (order && !tpck_files_replicated(order))
 		error = tpck_files_await(order, device);

@@ -51,6 +51,8 @@ struct tpck_view *tpck_files_ready_to_learn(void);
 struct tpck_view *tpck_files_lock(void);
 /* Has the agent started again if it died. */
 void tpck_files_revive(void);
+/* The same, unless it was there within the last 10 ms. */
+void tpck_files_revive_soon(void);
 /* Waits a moment for what the agent is at; one that died at it is started again, or it would never be done. */
 void tpck_files_breathe(void);
 /* Waits until no entry up to this order is left, of those that are owed to this file system and of what these wait for; 0: of all.

@@ -25,6 +25,7 @@
 #define VARIABLE "_TRANSPCKPT_JOB"
 /* How long something that cannot be published is waited for; how often a waiting thread looks. */
 #define GIVE_UP_NS 10000000000ull
+#define SERVED_NS 10000000u
 enum { LOOK_MS = 50, SAY_MS = 2000 };
 
 struct tpck_view *_Atomic tpck_files_view;
@@ -36,7 +37,7 @@ static _Atomic bool paused, off = true, complained, takes_none;
 static bool learns;
 static _Atomic bool took; /* this process has something pending, or had */
 static int32_t home; /* the process */
-static _Atomic uint64_t started, looked_ns;
+static _Atomic uint64_t started, looked_ns, served_ns;
 static _Atomic int agent_socket = -1;
 static pthread_mutex_t joining = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP; /* a signal's handler may come by */
 extern char **environ;
@@ -214,10 +215,20 @@ static bool served(const struct tpck_view *view)
 {
 	int fd = agent_socket, agent = view->agent;
 	char byte;
+	bool is;
 
-	if (fd >= 0 && agent)
-		return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
-	return agent && tpck_view_agent_serves(agent);
+	if (fd < 0 || !agent)
+		return agent && tpck_view_agent_serves(agent);
+	is = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+	atomic_store_explicit(&served_ns, is ? tpck_clock_tick_ns() : 0, memory_order_relaxed);
+	return is;
+}
+
+/* One that was there a moment ago is taken to be: of one that has ended since, the next call, or the program's end, starts another. */
+static bool served_lately(const struct tpck_view *view)
+{
+	return (agent_socket >= 0 && view->agent &&
+		tpck_clock_tick_ns() - atomic_load_explicit(&served_ns, memory_order_relaxed) < SERVED_NS) || served(view);
 }
 
 static bool join(struct tpck_view *view, struct tpck_error *err)
@@ -241,6 +252,14 @@ void tpck_files_revive(void)
 	if (view && !served(view) && !join(view, &err) && err.text[0])
 		complain(err.text);
 	errno = saved;
+}
+
+void tpck_files_revive_soon(void)
+{
+	struct tpck_view *view = atomic_load(&tpck_files_view);
+
+	if (view && !served_lately(view))
+		tpck_files_revive();
 }
 
 void tpck_files_breathe(void)
@@ -300,7 +319,7 @@ static struct tpck_view *ready(bool learning)
 	int saved = errno, rc = 0;
 
 	took = took || !learning;
-	if (view && !view->ended && agent_socket >= 0 && served(view))
+	if (view && !view->ended && agent_socket >= 0 && served_lately(view))
 		return view;
 	if (!view || view->ended) {
 		if (pthread_mutex_lock(&joining))

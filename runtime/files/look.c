@@ -10,6 +10,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
+#include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
 #include "runtime/files/files_private.h"
 
 enum { LINKS_MAX = 40 };
@@ -135,12 +138,48 @@ static int along(int folder, char *path, size_t length)
 	return 0;
 }
 
+/* Folders that were there a moment ago, by the text that led to them. */
+enum { GOOD = 64 };
+#define GOOD_NS 50000000u
+static struct {
+	_Atomic uint64_t digest, at_ns;
+} good_folders[GOOD] TPCK_LARGE;
+
+/* Whether the text leads through nothing that is pending or to go: by no name of its own, and it was a folder a moment ago, so by none that a
+ * link in it leads to. */
+static bool was_good(int folder, const char *text, size_t length, uint64_t *digest)
+{
+	struct tpck_view *view = atomic_load(&tpck_files_view);
+
+	*digest = 0;
+	if ((folder != AT_FDCWD && *text != '/') || !view)
+		return false;
+	for (size_t at = 0, part; at < length; at += part + 1) {
+		part = strcspn(text + at, "/");
+		if (part && tpck_view_may_have(view, tpck_view_name_hash(text + at, part)))
+			return false;
+	}
+	*digest = tpck_digest64(text, length, 0);
+	return atomic_load(&good_folders[*digest % GOOD].digest) == *digest &&
+	       tpck_clock_tick_ns() - atomic_load(&good_folders[*digest % GOOD].at_ns) < GOOD_NS;
+}
+
+static void is_good(uint64_t digest)
+{
+	if (!digest)
+		return;
+	atomic_store(&good_folders[digest % GOOD].digest, 0);
+	atomic_store(&good_folders[digest % GOOD].at_ns, tpck_clock_tick_ns());
+	atomic_store(&good_folders[digest % GOOD].digest, digest);
+}
+
 static TPCK_FILES_SLOW void seen_through(int folder, const char *path, enum tpck_through how)
 {
 	size_t length = strnlen(path, TPCK_FILES_PATH);
 	char text[TPCK_FILES_PATH];
 	int said = errno, now;
 	struct stat found;
+	uint64_t digest;
 	bool good, whole = how == TPCK_THROUGH_ALL;
 
 	if (!length || length == TPCK_FILES_PATH)
@@ -155,8 +194,14 @@ static TPCK_FILES_SLOW void seen_through(int folder, const char *path, enum tpck
 	if (!length)
 		return;
 	*(char *)mempcpy(text, path, length) = '\0';
+	if (was_good(folder, text, length, &digest)) {
+		errno = said;
+		return;
+	}
 	/* The common case: a name that is not there, in a folder that is. */
 	good = !syscall(SYS_newfstatat, folder, text, &found, 0) && S_ISDIR(found.st_mode);
+	if (good)
+		is_good(digest);
 	now = good ? 0 : along(folder, text, length);
 	errno = now ? now : said;
 }

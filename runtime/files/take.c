@@ -109,7 +109,7 @@ static void remember_room(const struct taking *t, uint64_t free)
 	if (atomic_exchange(&known_taken, true))
 		return;
 	if (is_of(i, &t->parent)) {
-		known[i].looked_ns = tpck_clock_monotonic_ns();
+		known[i].looked_ns = tpck_clock_tick_ns();
 		known[i].free = free;
 		known[i].remote = t->remote;
 	}
@@ -127,7 +127,7 @@ static bool recall(struct taking *t)
 	found = is_of(i, &t->parent);
 	if (found)
 		strcpy(t->path, known[i].path);
-	if (found && known[i].looked_ns && tpck_clock_monotonic_ns() - known[i].looked_ns < KNOWN_NS) {
+	if (found && known[i].looked_ns && tpck_clock_tick_ns() - known[i].looked_ns < KNOWN_NS) {
 		t->free = known[i].free;
 		t->remote = known[i].remote;
 	}
@@ -335,25 +335,27 @@ static bool beside_in_place(const struct taking *t)
 	return true;
 }
 
-/* A new file in a folder whose name is known: t->path is that. False: all is to be looked at. */
-static bool is_new_in_known(struct taking *t, int folder, const char *path)
+/* A new file in a folder whose name is known: t->path is that. Whether one that goes beside its target may be made there says the kernel when
+ * it is. `absent`: the kernel had nothing by that name a moment ago. False: all is to be looked at. */
+static bool is_new_in_known(struct taking *t, int folder, const char *path, bool absent)
 {
 	struct stat named;
 
 	t->folder = -1;
 	return !syscall(SYS_newfstatat, folder, t->path, &t->parent, 0) && S_ISDIR(t->parent.st_mode) &&
-	       !syscall(SYS_faccessat, folder, t->path, W_OK | X_OK) && syscall(SYS_newfstatat, folder, path, &t->there, AT_SYMLINK_NOFOLLOW) &&
-	       errno == ENOENT && recall(t) && !syscall(SYS_newfstatat, AT_FDCWD, t->path, &named, AT_SYMLINK_NOFOLLOW) &&
-	       named.st_ino == t->parent.st_ino && named.st_dev == t->parent.st_dev;
+	       (t->unsure || !syscall(SYS_faccessat, folder, t->path, W_OK | X_OK)) &&
+	       (absent || (syscall(SYS_newfstatat, folder, path, &t->there, AT_SYMLINK_NOFOLLOW) && errno == ENOENT)) && recall(t) &&
+	       !syscall(SYS_newfstatat, AT_FDCWD, t->path, &named, AT_SYMLINK_NOFOLLOW) && named.st_ino == t->parent.st_ino &&
+	       named.st_dev == t->parent.st_dev;
 }
 
 /* `path` may be taken by what is there. The kernel's name of its folder is in t->path: the agent has another working folder. */
-static bool look_around(struct taking *t, int folder, const char *path, const struct tpck_pending *pending)
+static bool look_around(struct taking *t, int folder, const char *path, const struct tpck_pending *pending, bool absent)
 {
 	char link[40];
 	ssize_t got;
 
-	if (!pending && is_new_in_known(t, folder, path))
+	if (!pending && is_new_in_known(t, folder, path, absent))
 		return true;
 	if (!tpck_files_split(path, t->path, &t->name))
 		return false;
@@ -371,7 +373,7 @@ static bool look_around(struct taking *t, int folder, const char *path, const st
 }
 
 /* `pending`: what the job sees there, or NULL. -1: it is not taken. */
-static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mode_t mode, const struct tpck_pending *pending, bool unsure)
+static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mode_t mode, const struct tpck_pending *pending, bool unsure, bool absent)
 {
 	struct taking t = {.flags = flags, .mode = mode, .unsure = unsure};
 	int saved = errno, fd = -1;
@@ -379,7 +381,7 @@ static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mod
 	t.folder = -1;
 	if (!tpck_files_split(path, t.path, &t.name))
 		return -1;
-	if (look_around(&t, folder, path, pending) && !tpck_rules_excepted(tpck_files_settings, t.path) && !beside_in_place(&t)) {
+	if (look_around(&t, folder, path, pending, absent) && !tpck_rules_excepted(tpck_files_settings, t.path) && !beside_in_place(&t)) {
 		t.seen = tpck_view_there_of(t.exists ? &t.there : NULL);
 		if (pending && !syscall(SYS_newfstatat, AT_FDCWD, pending->path, &t.there, 0)) {
 			t.exists = true;
@@ -495,7 +497,7 @@ static int open_pending(int folder, const char *path, int flags, mode_t mode, co
 		return real_open(AT_FDCWD, pending->path, flags & ~(O_CREAT | O_NOFOLLOW), 0);
 	/* What is whole and owed stays so until the new one is. */
 	if (flags & O_TRUNC && !passes(flags) && tpck_files_may_take() && !writes_already(pending)) {
-		fd = try_take(folder, path, flags, mode, pending, tpck_files_wanted(folder, path) == TPCK_WANTED_UNSURE);
+		fd = try_take(folder, path, flags, mode, pending, tpck_files_wanted(folder, path) == TPCK_WANTED_UNSURE, false);
 		if (fd >= 0)
 			return fd;
 	}
@@ -536,7 +538,7 @@ static int open_there(int folder, const char *path, int flags, mode_t mode)
 }
 
 /* Where nothing of it is pending: taken, or the real one. A thread's stack may be small: no buffers here. */
-static TPCK_FILES_SLOW int fresh_open(int folder, const char *path, int flags, mode_t mode)
+static TPCK_FILES_SLOW int fresh_open(int folder, const char *path, int flags, mode_t mode, bool absent)
 {
 	enum tpck_wanted wanted;
 	int fd;
@@ -548,7 +550,7 @@ static TPCK_FILES_SLOW int fresh_open(int folder, const char *path, int flags, m
 			bool begins = flags & O_TRUNC || syscall(SYS_faccessat, folder, path, F_OK);
 
 			errno = saved;
-			fd = begins ? try_take(folder, path, flags, mode, NULL, wanted == TPCK_WANTED_UNSURE) : -1;
+			fd = begins ? try_take(folder, path, flags, mode, NULL, wanted == TPCK_WANTED_UNSURE, absent) : -1;
 			if (fd >= 0)
 				return fd;
 		}
@@ -586,7 +588,7 @@ static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mo
 				return -1;
 			}
 			fd = tpck_files_may_take() && !passes(flags)
-				     ? try_take(folder, path, flags, mode, &pending, tpck_files_wanted(folder, path) == TPCK_WANTED_UNSURE)
+				     ? try_take(folder, path, flags, mode, &pending, tpck_files_wanted(folder, path) == TPCK_WANTED_UNSURE, false)
 				     : -1;
 			if (fd >= 0)
 				return fd;
@@ -604,7 +606,7 @@ static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mo
 		if (tries)
 			tpck_files_breathe();
 	}
-	return fresh_open(folder, path, flags, mode);
+	return fresh_open(folder, path, flags, mode, absent);
 }
 
 static int open_at(int folder, const char *path, int flags, mode_t mode, bool absent)
@@ -616,7 +618,7 @@ static int open_at(int folder, const char *path, int flags, mode_t mode, bool ab
 		return tpck_files_open_numbered(numbered, path, flags);
 	if (tpck_files_idle() && !(writes(flags) && tpck_files_may_take()))
 		return open_there(folder, path, flags, mode);
-	fd = tpck_files_idle() ? fresh_open(folder, path, flags, mode) : tpck_files_verdict(seen_open(folder, path, flags, mode, absent), folder, path);
+	fd = tpck_files_idle() ? fresh_open(folder, path, flags, mode, absent) : tpck_files_verdict(seen_open(folder, path, flags, mode, absent), folder, path);
 	if (fd >= 0)
 		errno = saved;
 	return fd;

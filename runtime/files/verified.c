@@ -237,7 +237,7 @@ static void look(void)
 	int fd;
 
 	log_path(path, sizeof path);
-	atomic_store(&published.looked_ns, tpck_clock_monotonic_ns());
+	atomic_store(&published.looked_ns, tpck_clock_tick_ns());
 	if (syscall(SYS_newfstatat, AT_FDCWD, path, &log, AT_SYMLINK_NOFOLLOW) ||
 	    (log.st_ino == published.log_inode && (uint64_t)log.st_size == published.seen))
 		return;
@@ -259,7 +259,7 @@ static bool find(const struct stat *file, struct known *found)
 	if (pthread_mutex_lock(&published.lock))
 		return false;
 	known = place_of(file->st_ino, (uint64_t)file->st_size, file->st_mtim);
-	if ((!known || !known->inode) && tpck_clock_monotonic_ns() - atomic_load(&published.looked_ns) >= LOOK_NS) {
+	if ((!known || !known->inode) && tpck_clock_tick_ns() - atomic_load(&published.looked_ns) >= LOOK_NS) {
 		look();
 		known = place_of(file->st_ino, (uint64_t)file->st_size, file->st_mtim);
 	}
@@ -604,7 +604,7 @@ static TPCK_FILES_SLOW int compare(int fd, int folder, const char *path, int fla
 static bool none_known(void)
 {
 	return !__atomic_load_n(&published.used, __ATOMIC_RELAXED) &&
-	       tpck_clock_monotonic_ns() - atomic_load_explicit(&published.looked_ns, memory_order_relaxed) < LOOK_NS;
+	       tpck_clock_tick_ns() - atomic_load_explicit(&published.looked_ns, memory_order_relaxed) < LOOK_NS;
 }
 
 bool tpck_files_verifies(int flags)

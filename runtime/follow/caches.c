@@ -89,12 +89,12 @@ static void look_up(uint64_t entries)
 bool tpck_caches_hold(const char *absolute)
 {
 	bool temporary = strstr(absolute, "/torchinductor_") != NULL;
-	uint64_t entries = 1;
+	uint64_t entries = 1, weight = 1;
 	const char *value;
 
 	/* For every path that a program touches: the entries' addresses are enough to tell that nothing has changed. */
 	for (char *const *e = environ; e && *e; e++)
-		entries = entries * 31 + (uintptr_t)*e;
+		entries += (uintptr_t)*e * (weight += 2);
 	if (atomic_load_explicit(&looked_at, memory_order_acquire) != entries)
 		look_up(entries);
 	for (size_t i = 0; i < TEMPORARY; i++) {

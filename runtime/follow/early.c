@@ -80,7 +80,7 @@ static bool base_is_known(void)
 
 	if (base_bytes || leaving)
 		return base_bytes && !leaving;
-	base_ns = tpck_clock_monotonic_ns();
+	base_ns = tpck_clock_tick_ns();
 	got = syscall(SYS_getcwd, base, sizeof base); /* with its NUL; outside of what can be reached it begins with '(' */
 	base_bytes = got > 1 && *base == '/' ? (uint16_t)(got - 1) : 0;
 	return base_bytes;
@@ -94,7 +94,7 @@ bool tpck_early_base(char *out, size_t size, size_t *length)
 		return false;
 	tpck_spin_lock(&lock);
 	/* As with names, somebody else may have renamed it, or the program what is above it. */
-	if (on && base_bytes && (base_ns <= tpck_names_changed_ns() || tpck_clock_monotonic_ns() - base_ns > WAITS_NS))
+	if (on && base_bytes && (base_ns <= tpck_names_changed_ns() || tpck_clock_tick_ns() - base_ns > WAITS_NS))
 		base_bytes = 0;
 	is = on && base_is_known() && base_bytes < size;
 	if (is) {
@@ -115,7 +115,7 @@ static bool add(const char *path, size_t length, const struct look *what)
 	if (bytes > ROOM - used)
 		return false;
 	if (!used)
-		oldest_ns = tpck_clock_monotonic_ns();
+		oldest_ns = tpck_clock_tick_ns();
 	*made = *what;
 	made->bytes = (uint16_t)bytes;
 	if (before) {
@@ -166,7 +166,7 @@ bool tpck_early_look(const char *path, bool follow, enum tpck_look kind, const s
 	for (int tries = 0; tries < 2 && !noted; tries++) {
 		tpck_spin_lock(&lock);
 		noted = on && recent[digest % RECENT] == digest;
-		full = !noted && used && tpck_clock_monotonic_ns() - oldest_ns > WAITS_NS;
+		full = !noted && used && tpck_clock_tick_ns() - oldest_ns > WAITS_NS;
 		if (on && !noted && !settling && !full && (*path == '/' || base_is_known())) {
 			noted = add(path, length, &what);
 			full = !noted;
@@ -184,8 +184,11 @@ bool tpck_early_look(const char *path, bool follow, enum tpck_look kind, const s
 
 /* ---- going through them ------------------------------------------------------------------------- */
 
-static void go_into(const struct look *look)
+/* `before`: a look at a name itself that came just before, or NULL: if it was at this one, and no link, nobody has to ask for that again. */
+static void go_into(const struct look *look, const struct look *before)
 {
+	bool known = before && before->mode && !S_ISLNK(before->mode) && look->follow && strcmp(before->path, look->path) == 0;
+	bool absent;
 	const struct stat found = {
 		.st_mode = look->mode, .st_dev = look->device, .st_ino = look->inode, .st_size = (off_t)look->size,
 		.st_mtim = {look->mtime_s, look->mtime_ns},
@@ -193,7 +196,8 @@ static void go_into(const struct look *look)
 	char absolute[TPCK_FOLLOW_PATH];
 	uint64_t digest;
 
-	if (!tpck_follow_resolve(AT_FDCWD, look->path, look->follow, absolute, &digest))
+	if (!tpck_follow_resolve_last(AT_FDCWD, look->path, look->follow, known ? TPCK_LAST_NO_LINK : TPCK_LAST_UNKNOWN, absolute, &digest,
+				      &absent))
 		return;
 	if (look->kind == TPCK_LOOK_LISTED)
 		tpck_follow_lists(absolute, digest);
@@ -206,6 +210,7 @@ static void go_into(const struct look *look)
 /* Those that `wanted` says; NULL: all, which are then gone. Whoever comes meanwhile, and has to see them done, waits. */
 static void go_through(bool (*wanted)(const struct look *look, const struct stat *of), const struct stat *of, bool end)
 {
+	const struct look *before = NULL;
 	int saved = errno;
 
 	if (pthread_mutex_lock(&turn))
@@ -223,7 +228,8 @@ static void go_through(bool (*wanted)(const struct look *look, const struct stat
 		look->done = true;
 		reads -= look->kind == TPCK_LOOK_READ;
 		listings -= look->kind == TPCK_LOOK_LISTED;
-		go_into(look);
+		go_into(look, before);
+		before = look->follow ? NULL : look;
 	}
 	tpck_spin_lock(&lock);
 	if (!wanted) {
@@ -285,7 +291,7 @@ static bool changes_much(bool counts)
 {
 	bool much = counts && atomic_fetch_add_explicit(&changes, 1, memory_order_relaxed) % CHANGES == CHANGES - 1;
 
-	if ((!much && tpck_clock_monotonic_ns() - oldest_ns <= WAITS_NS) || syscall(SYS_gettid) != getpid())
+	if ((!much && tpck_clock_tick_ns() - oldest_ns <= WAITS_NS) || syscall(SYS_gettid) != getpid())
 		return false;
 	tpck_early_settle();
 	return true;

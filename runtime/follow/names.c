@@ -35,6 +35,7 @@ static _Atomic uint64_t changed_ns;
 
 void tpck_names_changed(void)
 {
+	/* Not by the tick: what was known in the same one is not known any more. */
 	changed_ns = tpck_clock_monotonic_ns();
 }
 
@@ -48,7 +49,7 @@ void tpck_names_made(const char *canonical)
 	uint64_t digest = tpck_digest64(canonical, strlen(canonical), 0);
 
 	atomic_store(&made[digest % FOLDERS].digest, 0);
-	atomic_store(&made[digest % FOLDERS].at_ns, tpck_clock_monotonic_ns());
+	atomic_store(&made[digest % FOLDERS].at_ns, tpck_clock_tick_ns());
 	atomic_store(&made[digest % FOLDERS].digest, digest);
 }
 
@@ -59,13 +60,13 @@ static bool made_lately(const char *canonical)
 	if (atomic_load(&made[digest % FOLDERS].digest) != digest || tpck_overlay_active())
 		return false;
 	at_ns = atomic_load(&made[digest % FOLDERS].at_ns);
-	return at_ns > changed_ns && tpck_clock_monotonic_ns() - at_ns < VALID_NS;
+	return at_ns > changed_ns && tpck_clock_tick_ns() - at_ns < VALID_NS;
 }
 
 /* The first `length` bytes of a path. Since when; 0: it is not. */
 static uint64_t remembered(const char *path, size_t length, char *name)
 {
-	uint64_t digest = tpck_digest64(path, length, 0), now = tpck_clock_monotonic_ns(), at_ns = 0;
+	uint64_t digest = tpck_digest64(path, length, 0), now = tpck_clock_tick_ns(), at_ns = 0;
 
 	tpck_spin_lock(&lock);
 	if (folders[digest % FOLDERS].digest == digest && folders[digest % FOLDERS].at_ns > changed_ns &&
@@ -165,7 +166,7 @@ __attribute__((noinline)) static bool folder_name(const char *path, char *name)
 	if (at == length)
 		return true;
 	if (!at_ns) {
-		at_ns = tpck_clock_monotonic_ns();
+		at_ns = tpck_clock_tick_ns();
 		*name = '\0';
 	}
 	used = strcmp(name, "/") == 0 ? 0 : strlen(name);
@@ -208,7 +209,7 @@ bool tpck_names_canonical(char *path, bool follow, bool *absent)
 		return true;
 	}
 	*slash = '\0';
-	at_ns = tpck_clock_monotonic_ns();
+	at_ns = tpck_clock_tick_ns();
 	if (!folder_name(path, name)) {
 		if (!walk(path, name, true))
 			return false;

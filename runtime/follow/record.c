@@ -143,7 +143,7 @@ bool tpck_follow_lately(const char *path, bool read)
 	if ((known | 1) != (digest | 1) || (read && !(known & 1)))
 		return false;
 	at_ns = atomic_load_explicit(&lately[(digest >> 1) % LATELY].at_ns, memory_order_relaxed);
-	return at_ns > tpck_names_changed_ns() && tpck_clock_monotonic_ns() - at_ns < LATELY_NS;
+	return at_ns > tpck_names_changed_ns() && tpck_clock_tick_ns() - at_ns < LATELY_NS;
 }
 
 void tpck_follow_lately_note(const char *path, bool read)
@@ -154,7 +154,7 @@ void tpck_follow_lately_note(const char *path, bool read)
 		return;
 	digest = (tpck_follow_digest(path) & ~(uint64_t)1) | read;
 	atomic_store(&lately[(digest >> 1) % LATELY].digest, 0);
-	atomic_store(&lately[(digest >> 1) % LATELY].at_ns, tpck_clock_monotonic_ns());
+	atomic_store(&lately[(digest >> 1) % LATELY].at_ns, tpck_clock_tick_ns());
 	atomic_store(&lately[(digest >> 1) % LATELY].digest, digest);
 }
 
@@ -528,10 +528,9 @@ void tpck_follow_seen(const char *absolute, uint64_t digest, const struct stat *
 }
 
 /* What the program is about to do with the path, while recording. `absent`: the kernel had nothing by that name a moment ago. */
-static void about(const char *absolute, uint64_t digest, bool reads, bool destroys, bool gone, bool absent)
+static void about(_Atomic uint64_t *slot, const char *absolute, uint64_t digest, bool reads, bool destroys, bool gone, bool absent)
 {
 	int saved = errno;
-	_Atomic uint64_t *slot = touched_slot(digest);
 	struct stat found;
 
 	if (!journal || tpck_log_failed(journal))
@@ -563,7 +562,7 @@ static void about(const char *absolute, uint64_t digest, bool reads, bool destro
 
 void tpck_follow_about(const char *absolute, uint64_t digest, bool reads, bool destroys, bool gone)
 {
-	about(absolute, digest, reads, destroys, gone, false);
+	about(touched_slot(digest), absolute, digest, reads, destroys, gone, false);
 }
 
 ssize_t tpck_follow_link_at(const char *absolute, char *target, size_t size)
@@ -672,10 +671,11 @@ void tpck_follow_opens(const char *absolute, uint64_t digest, int flags, bool ab
 {
 	/* What is appended to or updated in place needs its old content when it is run again. */
 	bool old_needed = tpck_follow_writes(flags) && !(flags & O_TRUNC);
+	_Atomic uint64_t *slot = touched_slot(digest);
 
-	about(absolute, digest, !tpck_follow_writes(flags) || old_needed, false, false, absent);
+	about(slot, absolute, digest, !tpck_follow_writes(flags) || old_needed, false, false, absent);
 	if (tpck_follow_writes(flags))
-		about(absolute, digest, false, true, false, absent);
+		about(slot, absolute, digest, false, true, false, absent);
 	else
 		note_read(absolute, digest, NULL);
 	if (flags & O_CREAT)

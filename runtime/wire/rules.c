@@ -17,23 +17,33 @@
 #include "runtime/base/layout.h"
 #include "runtime/wire/view.h"
 
+struct glob {
+	const char *text;
+	size_t length;
+};
+#define GLOB(text) {text, sizeof(text) - 1}
+
 /* What is never a checkpoint, wherever it lies: what is appended to while others read it, and what is changed in
  * place under locks. */
-static const char *const never[] = {
-	"*.log", "events.out.tfevents.*", "*.jsonl", "*.csv", "*.lock", "*.lck", "*.pid", "*.sock", "*.sqlite*", "*.db",
-	"*.db-*", "*.lmdb", "*.mdb", "*.py", "*.pyc", "*.so", "*.o",
+static const struct glob never[] = {
+	GLOB("*.log"), GLOB("events.out.tfevents.*"), GLOB("*.jsonl"), GLOB("*.csv"), GLOB("*.lock"), GLOB("*.lck"),
+	GLOB("*.pid"), GLOB("*.sock"), GLOB("*.sqlite*"), GLOB("*.db"), GLOB("*.db-*"), GLOB("*.lmdb"), GLOB("*.mdb"),
+	GLOB("*.py"), GLOB("*.pyc"), GLOB("*.so"), GLOB("*.o"),
 };
 /* What PyTorch, its savers, JAX's and C programs call checkpoints, and the files that point to the latest. */
-static const char *const names[] = {
-	"*.pt", "*.pth", "*.ckpt", "*.safetensors", "*.distcp", "*.npz", "*.h5", "*.hdf5", "*.keras", "*.msgpack", "*.pdparams",
-	"*.pdopt", "*.pt.*", "*.ckpt.*", "*.safetensors.*", "model*.bin", "state*.bin", "optimizer*.bin", "pytorch_model*.bin",
-	"scheduler*.bin", "random_states_*.pkl", "latest", "latest_checkpointed_iteration.txt", "DONE_*", ".metadata",
-	".metadata.*", "metadata.json", "commit_success.txt", "trainer_state.json", "dlrover_latest.txt",
+static const struct glob names[] = {
+	GLOB("*.pt"), GLOB("*.pth"), GLOB("*.ckpt"), GLOB("*.safetensors"), GLOB("*.distcp"), GLOB("*.npz"), GLOB("*.h5"),
+	GLOB("*.hdf5"), GLOB("*.keras"), GLOB("*.msgpack"), GLOB("*.pdparams"), GLOB("*.pdopt"), GLOB("*.pt.*"),
+	GLOB("*.ckpt.*"), GLOB("*.safetensors.*"), GLOB("model*.bin"), GLOB("state*.bin"), GLOB("optimizer*.bin"),
+	GLOB("pytorch_model*.bin"), GLOB("scheduler*.bin"), GLOB("random_states_*.pkl"), GLOB("latest"),
+	GLOB("latest_checkpointed_iteration.txt"), GLOB("DONE_*"), GLOB(".metadata"), GLOB(".metadata.*"),
+	GLOB("metadata.json"), GLOB("commit_success.txt"), GLOB("trainer_state.json"), GLOB("dlrover_latest.txt"),
 };
 /* Folders that hold one checkpoint: all that is written into them. */
-static const char *const folders[] = {
-	"checkpoint-[0-9]*", "checkpoint_[0-9]*", "tmp-checkpoint-[0-9]*", "global_step[0-9]*", "iter_[0-9]*", "step-[0-9]*",
-	"step_[0-9]*", "step[0-9]*", "epoch-[0-9]*", "epoch_[0-9]*", "ckpt-[0-9]*", "ckpt_[0-9]*",
+static const struct glob folders[] = {
+	GLOB("checkpoint-[0-9]*"), GLOB("checkpoint_[0-9]*"), GLOB("tmp-checkpoint-[0-9]*"), GLOB("global_step[0-9]*"),
+	GLOB("iter_[0-9]*"), GLOB("step-[0-9]*"), GLOB("step_[0-9]*"), GLOB("step[0-9]*"), GLOB("epoch-[0-9]*"),
+	GLOB("epoch_[0-9]*"), GLOB("ckpt-[0-9]*"), GLOB("ckpt_[0-9]*"),
 };
 
 /* The kernel's own. */
@@ -93,11 +103,17 @@ static bool is_like(const char *glob, const char *name)
 	return !*glob;
 }
 
-static const char *one_of(const char *name, const char *const *globs, size_t count)
+/* Most names differ from a glob in its first byte or in its last one. */
+static const char *one_of(const char *name, const struct glob *globs, size_t count)
 {
-	for (size_t i = 0; i < count; i++)
-		if (is_like(globs[i], name))
-			return globs[i];
+	size_t length = strlen(name);
+
+	for (size_t i = 0; length && i < count; i++) {
+		char first = *globs[i].text, last = globs[i].text[globs[i].length - 1];
+
+		if ((first == '*' || first == *name) && (last == '*' || last == name[length - 1]) && is_like(globs[i].text, name))
+			return globs[i].text;
+	}
 	return NULL;
 }
 #define ONE_OF(name, globs) one_of(name, globs, sizeof globs / sizeof *globs)

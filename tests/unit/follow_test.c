@@ -271,6 +271,21 @@ static void from(const char *folder, const char *name)
 	}
 }
 
+/* The same for a file that is made. */
+static void put_from(const char *folder, const char *name, const char *text)
+{
+	int fd;
+
+	tpck_follow_leaves();
+	result_of("chdir", folder, chdir(in(folder)));
+	tpck_follow_left();
+	fd = tpck_follow_open(AT_FDCWD, name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	if (result_of("make from there", name, fd < 0 ? -1 : 0) == 0) {
+		(void)!write(fd, text, strlen(text));
+		close(fd);
+	}
+}
+
 static void list(const char *name)
 {
 	const char *instead = tpck_follow_listing(in(name));
@@ -437,6 +452,17 @@ static void program(int g)
 		folder("run/step-5");
 		put("run/step-5/.tmpAbCdEf", O_CREAT | O_EXCL, 0600, "five");
 		move_unseen("run/step-5/.tmpAbCdEf", "run/step-5/weights");
+		/* One name in two folders; and a link by the name of a file that was made a moment ago. */
+		look("data", 0);
+		put_from("", "same", "here");
+		put_from("tmp", "same", "there");
+		from("", "same");
+		put("swapped", O_CREAT, 0644, "made");
+		away("swapped", 0);
+		put("behind", O_CREAT, 0644, "behind");
+		point("behind", "swapped");
+		put("swapped", O_APPEND, 0, " the link");
+		get("behind");
 		break;
 	case 10:
 		away("pointer", 0);

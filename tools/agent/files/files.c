@@ -23,8 +23,9 @@
 enum { OPEN_MS = 100, WRITTEN_MS = 10, PATIENCE_MS = 5 };
 /* Files that are closed in quick succession are gathered, for at most GATHER_MS and as many bytes in memory, as long as more come, unless
  * somebody waits for them: to put each at its path alone keeps the processors and the journal busy that the program makes the next ones
- * with. SUCCESSION_MS: so soon behind one that was closed another one is of the same succession, the second of all too. */
-enum { GATHER_MS = 2000, SUCCESSION_MS = 10, GATHERED_BYTES = 1 << 20, GATHERED_MOST = 64 << 20 };
+ * with. SUCCESSION_MS: so soon behind one that was closed another one is of the same succession; LULL_MS: once there is one, which a folder
+ * of other files may come in between. */
+enum { GATHER_MS = 2000, SUCCESSION_MS = 10, LULL_MS = 40, GATHERED_BYTES = 1 << 20, GATHERED_MOST = 64 << 20 };
 
 struct files files = {
 	.prepared_lock = PTHREAD_MUTEX_INITIALIZER, .spare_lock = PTHREAD_MUTEX_INITIALIZER, .ahead_lock = PTHREAD_MUTEX_INITIALIZER,
@@ -409,18 +410,19 @@ void files_is_busy(struct lane *lane)
 static void gather(const struct lane *lane)
 {
 	const uint64_t ms = 1000000, begun = tpck_clock_monotonic_ns();
-	uint64_t now = begun, last = begun;
+	uint64_t now = begun, last = begun, quiet = SUCCESSION_MS * ms;
 	uint32_t news = files.view->news;
 
 	if (!lane->gathers)
 		return;
 	while (!files.stop && files.view->awaited < lane->chosen.order && files.view->memory_bytes < GATHERED_MOST && now - begun < GATHER_MS * ms &&
-	       now - last < SUCCESSION_MS * ms) {
+	       now - last < quiet) {
 		usleep(1000);
 		now = tpck_clock_monotonic_ns();
 		if (files.view->news != news) {
 			news = files.view->news;
 			last = now;
+			quiet = LULL_MS * ms;
 		}
 	}
 }
