@@ -459,9 +459,9 @@ static void program(int g)
 		from("", "same");
 		put("swapped", O_CREAT, 0644, "made");
 		away("swapped", 0);
-		put("behind", O_CREAT, 0644, "behind");
 		point("behind", "swapped");
-		put("swapped", O_APPEND, 0, " the link");
+		get("swapped");
+		put("swapped", O_TRUNC, 0, "the link");
 		get("behind");
 		break;
 	case 10:
@@ -1035,6 +1035,7 @@ static void judge(int boundary, int parts)
 	(void)!symlink("held", in("turned"));
 	(void)!symlink("base", in("ready"));
 	write_text(in("note"), "note of before\n");
+	write_text(in("behind"), "behind");
 	mkdir(in("base"), 0755);
 	mkdir(in("tmp"), 0755);
 	setenv("TMPDIR", in("tmp"), 1);
