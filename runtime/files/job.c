@@ -326,9 +326,9 @@ static struct tpck_view *ready(bool learning)
 			return NULL;
 		view = atomic_load(&tpck_files_view);
 		if (!view || view->ended) {
-			/* The agent begins while the table is made, which takes a millisecond. */
+			/* The agent begins while the table is made; where that cannot be, or another root's is there, none begins. */
 			who.environment = environ;
-			if (!learning)
+			if (!learning && tpck_view_missing(tpck_files_folder))
 				tpck_reach_ahead(&who);
 			/* Others may be looking into the old one: it stays mapped. */
 			rc = tpck_view_map(tpck_files_folder, true, &mapped);

@@ -154,6 +154,17 @@ static TPCK_AT_START int open_table(const char *job_folder, bool make)
 	return rc ? rc : fd;
 }
 
+bool tpck_view_missing(const char *job_folder)
+{
+	static const char name[] = TPCK_VIEW_FOLDER "/" TPCK_VIEW_TABLE;
+	int of_job = open_job(job_folder, true);
+	bool missing = of_job >= 0 && syscall(SYS_faccessat, of_job, name, F_OK) && errno == ENOENT;
+
+	if (of_job >= 0)
+		syscall(SYS_close, of_job);
+	return missing;
+}
+
 TPCK_AT_START int tpck_view_map(const char *job_folder, bool make, struct tpck_view **view)
 {
 	struct stat found;

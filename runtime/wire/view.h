@@ -180,6 +180,8 @@ struct tpck_view {
 
 /* Maps SHM/JOB/files/table, made where `make`. 0, -ENOENT where it is not there, or -errno. */
 int tpck_view_map(const char *job_folder, bool make, struct tpck_view **view);
+/* Whether there is no table yet, in a folder of the job that is there by now, and ours: making one takes a millisecond. */
+bool tpck_view_missing(const char *job_folder);
 void tpck_view_unmap(struct tpck_view *view);
 /* Whether this process has the root folder that paths in the table are names in. */
 bool tpck_view_has_root(const struct tpck_view *view);

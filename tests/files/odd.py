@@ -171,6 +171,7 @@ def shared_memory(checks):
     with Place() as place:
         host = Host(place, env={"TRANSPCKPT_SHM": "/nonexistent/there/is/none"})
         compare(checks, "no shared memory at all", host, False, 1)
+        checks.ok(not os.path.exists("/nonexistent"), "and nothing makes that folder")
 
 
 # Each is as large as the last one of its name, for which there are pages by then. Says what it finds of them before each save.
