@@ -85,7 +85,7 @@ def judge_once(python, script, environment, kills, rng, cold):
         if this.cold and this.run_plain_as_tuned():
             return 'the second plain run failed: %s' % this.plain.said()[-300:], '', 0
         told = '%d starts, %d resumed' % (len(this.starts), this.resumed())
-        wrong = (['ended with %s' % status] if status else []) + this.differences() + this.remarks()
+        wrong = this.ended(status) + this.differences() + this.remarks()
         if not this.resumed():
             wrong.append('it never went on at a snapshot')
         wrong += this.silent()

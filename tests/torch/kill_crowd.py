@@ -38,7 +38,7 @@ def judge_late(python, script, environment):
         start.kill()
         status = this.start().wait()
         at = [int(live[1]) for live in (job.LIVE.search(s.said()) for s in this.starts) if live]
-        wrong = (['ended with %s' % status] if status else []) + this.differences() + this.remarks() + this.silent()
+        wrong = this.ended(status) + this.differences() + this.remarks() + this.silent()
         if not at or at[-1] <= late:
             wrong.append('it went on at %s' % at)
         return '; '.join(wrong), 'it went on at %s' % at
@@ -54,7 +54,7 @@ def judge_two(python, script, environment, rng):
         start.kill()
         status = this.start().wait()
         said = [line for line in this.starts[0].said().splitlines() if 'the memory of several devices' in line]
-        wrong = (['ended with %s' % status] if status else []) + this.differences()
+        wrong = this.ended(status) + this.differences()
         if len(said) != 1 or this.resumed():
             wrong.append('%d lines say that there are no snapshots, %d starts were resumed: %s' % (len(said), this.resumed(), this.starts[0].said()[-600:]))
         return '; '.join(wrong), said[0] if said else ''

@@ -44,7 +44,7 @@ def judge(python, name, kills, rng):
         why = '' if told else killed_untold(this, kills, rng)
         snapshots = len(place.listed())
         status = this.run_killed(rng, kills) if told else this.start().wait()
-        wrong = (['ended with %s' % status] if status else []) + this.differences() + this.remarks() + this.silent()
+        wrong = this.ended(status) + this.differences() + this.remarks() + this.silent()
         if told and not this.resumed():
             wrong.append('it never went on at a snapshot')
         if not told and (snapshots or not why):

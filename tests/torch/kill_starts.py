@@ -59,7 +59,7 @@ def judge_once(python, name, kills, rng):
             return 'the plain run failed: %s' % this.plain.said()[-300:], '', 0
         status = this.run_killed(rng, kills)
         told = '%d starts, %d resumed' % (len(this.starts), this.resumed())
-        wrong = [f'ended with {status}: {this.starts[-1].said()[-900:]}'] if status else []
+        wrong = this.ended(status)
         if same:
             wrong += twice(this)
             for folder in this.folders:

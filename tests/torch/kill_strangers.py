@@ -191,7 +191,7 @@ def judge_once(python, torch, name, kills, rng):
             return 'the plain run failed: %s' % this.plain.said()[-600:], '', 0
         status = this.run_killed(rng, kills)
         told = '%d starts, %d resumed' % (len(this.starts), this.resumed())
-        wrong = ['ended with %s: %s' % (status, this.starts[-1].said()[-600:])] if status else []
+        wrong = this.ended(status)
         wrong += this.differences() + [line for line in this.remarks() if not any(may and re.search(may, line) for may in (case.anew, case.said))]
         if not this.resumed() and not case.anew:
             wrong.append('it never went on at a snapshot')

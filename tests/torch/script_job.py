@@ -88,6 +88,10 @@ class ScriptJob:
     def resumed(self):
         return sum(bool(job.LIVE.search(start.said())) for start in self.starts)
 
+    def ended(self, status):
+        """What is wrong with the status of the last start, and what it said."""
+        return ['ended with %s: %s' % (status, self.starts[-1].said()[-900:])] if status else []
+
     def silent(self):
         """Starts that began at the beginning though there was something to go on from, and said nothing. One that was killed behind its last
         line had come to its end, and the next one has nothing to go on with."""
