@@ -136,7 +136,7 @@ def slow_store(checks):
     if not shutil.which("strace"):
         print("# no strace: a disk that takes long is not tried")
         return
-    with job.Place(TRANSPCKPT_LOG_BYTES="32M", TRANSPCKPT_DURABLE_INTERVAL="1") as place:
+    with job.Place(TRANSPCKPT_LOG_BYTES="64M", TRANSPCKPT_DURABLE_INTERVAL="1") as place:
         this = job.Job(place, *GPT, "--steps", "3000")
         killed_behind(this, 7)
         job.look_until(lambda: durable(place), 60, 0.05)
