@@ -461,7 +461,7 @@ const char *tpck_follow_place(int folder, const char *path, bool follow, bool ch
 {
 	uint64_t digest;
 
-	/* That it was read is noted already. */
+	/* A path that was read is noted already. */
 	if (tpck_early_defers(folder, path) && tpck_early_knows(path, follow, TPCK_LOOK_READ))
 		return tpck_files_place(folder, path, follow, changes, buffer);
 	if (!tpck_follow_resolve(folder, path, follow, buffer, &digest))

@@ -955,7 +955,7 @@ static int start(struct tpck_transport **out, const struct tpck_transport_events
 	return 0;
 }
 
-/* It listens at what has come, but what others were told of this node's addresses is as of the start. */
+/* A transport listens at what has come, but what others were told of this node's addresses is as of the start. */
 static bool tcp_outdated(struct tpck_transport *t)
 {
 	look_at_addresses(t);

@@ -106,7 +106,7 @@ void tpck_child_made(const char *path);
 /* ---- written.c ---- */
 /* This is a forked child, made then: what it writes to files is noted. */
 void tpck_written_child(uint64_t made_ns);
-/* It has opened a file to write. */
+/* The child has opened a file to write, with these flags. */
 void tpck_written_opened(int fd, int flags);
 
 /* ---- starts.c ---- */

@@ -503,7 +503,7 @@ CUresult sim_stream_room(struct sim_stream *s);
 /* Like the driver, drop memory that pools hold above their threshold when something was synchronised. */
 void sim_pools_trim(void);
 struct sim_pool;
-/* Its memory is that device's to use. */
+/* The pool's memory is that device's to use. */
 bool sim_pool_lets(const struct sim_pool *p, int device);
 
 /* ---- capture (capture.c) ---- */
