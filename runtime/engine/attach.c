@@ -28,9 +28,6 @@
 #include "runtime/programs/programs.h"
 #include "runtime/track/communicators.h"
 
-/* How long a program that is run forward may do nothing on the device, with something unknown to be started. */
-#define STILL_NS 10000000000ull
-
 static struct tpck_engine *const engine = &tpck_engine;
 extern char **environ;
 
@@ -266,24 +263,6 @@ static void reason_note(void)
 	engine->control->status.operations = summary.ops;
 }
 
-/* A program that waits to be started, since the log does not know it, may be waited for by who made it: then nothing moves any more. */
-static void look_for_stillness(void)
-{
-	static uint64_t operations, since;
-	uint64_t now = tpck_clock_monotonic_ns(), sum = 0;
-	const char *difference = tpck_programs_difference();
-	uint32_t count;
-	const struct tpck_thread *threads = tpck_threads(&count);
-
-	for (uint32_t i = 0; difference && i < count; i++)
-		sum += threads[i].operations;
-	if (!difference || sum != operations || !since)
-		since = now;
-	operations = sum;
-	if (difference && now - since > STILL_NS)
-		tpck_resume_diverged(difference);
-}
-
 /* A boundary asks modules for variables, and the program would wait there for them to be loaded. Whether there may be more soon. */
 static bool on_look(void)
 {
@@ -303,7 +282,7 @@ static bool on_look(void)
 static void on_tick(void)
 {
 	if (tpck_engine_mode() == TPCK_MODE_FORWARD)
-		look_for_stillness();
+		tpck_stillness_look();
 	tpck_log_prepare(engine->log);
 	if (tpck_engine_mode() == TPCK_MODE_LIVE)
 		tpck_contents_take(engine->log);

@@ -157,6 +157,10 @@ void tpck_resume_diverged(const char *what);
 /* The same where it may differ by chance (threads, addresses): a few more starts are tried before. */
 void tpck_resume_missed(const char *what);
 
+/* ---- stillness.c ---- */
+/* Called now and then while running forward: whether the program waits for what does not come. */
+void tpck_stillness_look(void);
+
 /* ---- attach.c ---- */
 /* Meets the agent without a resume, moves the log to the session. */
 int tpck_attach(bool resume);

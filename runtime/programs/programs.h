@@ -44,8 +44,15 @@ void tpck_programs_unwrite(uint64_t step);
 void tpck_programs_live(uint64_t step);
 /* The program begins anew: no stand-in starts anything. */
 void tpck_programs_abandon(void);
-/* NULL, or what is to be started that the first run did not start: it waits, and its parent may wait for it. */
+/* NULL, or what is to be started that the first run did not start, or did not wait for: it waits, and its parent may wait for it. */
 const char *tpck_programs_difference(void);
+/* Whether the program waits for something that begins only once it is live. *polls: how often it has asked whether such programs have ended. */
+enum tpck_programs_stop {
+	TPCK_PROGRAMS_GO,
+	TPCK_PROGRAMS_MAY_STOP, /* there is such a program, and nobody knows who waits for it, and how */
+	TPCK_PROGRAMS_STOP,     /* a thread that stands at the boundary has started one, or waits for it */
+};
+enum tpck_programs_stop tpck_programs_stops(uint32_t *polls);
 
 /* ---- forks ---- */
 void tpck_programs_forking(void);

@@ -41,8 +41,9 @@ enum tpck_doing {
 	TPCK_DOING_WORKER,  /* it goes on in the same program: nothing of it is in the log */
 };
 
-/* What the log has of a child; UNKNOWN: while running forward, that it has nothing of what the child is to execute. */
-enum { TPCK_NOTED_START = 1, TPCK_NOTED_END = 2, TPCK_NOTED_UNKNOWN = 4 };
+/* What the log has of a child. While running forward: UNKNOWN: it has nothing of what the child is to execute, or, with NO_END, nothing of its end;
+ * AWAITED: a thread that stands at the boundary has started it, or waits for it, and it begins once this process is live. */
+enum { TPCK_NOTED_START = 1, TPCK_NOTED_END = 2, TPCK_NOTED_UNKNOWN = 4, TPCK_NOTED_NO_END = 8, TPCK_NOTED_AWAITED = 16 };
 
 /* A child of this process, or of one of its forked children, in memory that all of them share. */
 struct tpck_child {

@@ -57,6 +57,7 @@ static char difference[200];
 /* Where the thread stands that makes a child. */
 static __thread enum tpck_forward stands __attribute__((tls_model("initial-exec"))) = TPCK_FORWARD_FOREIGN;
 static char *nothing[1];
+static _Atomic uint32_t paused; /* calls of system() that wait for this process to be live */
 
 /* ---- what the log says ------------------------------------------------------------------------------ */
 
@@ -304,9 +305,34 @@ const char *tpck_programs_difference(void)
 	uint32_t used = tpck_children_used();
 
 	for (uint32_t i = 0; forwarding && !difference[0] && i < used; i++)
-		if (atomic_load(&tpck_children[i].noted) & TPCK_NOTED_UNKNOWN && atomic_load(&tpck_children[i].pid) > 0)
-			snprintf(difference, sizeof difference, "a program is started that the first run did not start there: %s", tpck_children[i].name);
+		if (atomic_load(&tpck_children[i].noted) & TPCK_NOTED_UNKNOWN && atomic_load(&tpck_children[i].pid))
+			snprintf(difference, sizeof difference,
+				 atomic_load(&tpck_children[i].noted) & TPCK_NOTED_NO_END
+					 ? "a program is waited for whose end is not in the record: %s"
+					 : "a program is started that the first run did not start there: %s", tpck_children[i].name);
 	return difference[0] ? difference : NULL;
+}
+
+enum tpck_programs_stop tpck_programs_stops(uint32_t *polls)
+{
+	uint32_t used = tpck_children_used();
+	enum tpck_programs_stop stop = forwarding && atomic_load(&paused) ? TPCK_PROGRAMS_MAY_STOP : TPCK_PROGRAMS_GO;
+
+	*polls = 0;
+	for (uint32_t i = 0; forwarding && i < used; i++) {
+		const struct tpck_child *at = &tpck_children[i];
+
+		/* What system() starts has no number here. */
+		if (!atomic_load(&at->pid))
+			continue;
+		if (atomic_load(&at->noted) & TPCK_NOTED_AWAITED)
+			return TPCK_PROGRAMS_STOP;
+		if (atomic_load(&at->doing) == TPCK_DOING_WAITS) {
+			stop = TPCK_PROGRAMS_MAY_STOP;
+			*polls += atomic_load(&at->polls);
+		}
+	}
+	return stop;
 }
 
 /* ---- which ones are started ------------------------------------------------------------------------- */
@@ -444,6 +470,8 @@ static enum tpck_doing decide(int place, const char *path, char *const arguments
 			return TPCK_DOING_PROGRAM;
 		if (stands == TPCK_FORWARD_SAME)
 			atomic_store(&at->noted, TPCK_NOTED_UNKNOWN);
+		else if (stands == TPCK_FORWARD_END)
+			atomic_store(&at->noted, TPCK_NOTED_AWAITED);
 		return TPCK_DOING_WAITS;
 	}
 	if ((*of)->forked || (*of)->started->path != tpck_digest64(program, strlen(program), 0)) {
@@ -624,6 +652,16 @@ void tpck_programs_spawned(int place, pid_t child, bool own)
 	errno = saved;
 }
 
+/* A thread waits for the end of a program that begins only once this process is live. One that stands at the boundary goes no further; of one that
+ * does not, the log would have that end. */
+static void await(struct tpck_child *at, enum tpck_forward where, bool known)
+{
+	if (where == TPCK_FORWARD_END)
+		atomic_fetch_or(&at->noted, TPCK_NOTED_AWAITED);
+	else if (where == TPCK_FORWARD_SAME)
+		atomic_fetch_or(&at->noted, TPCK_NOTED_UNKNOWN | (known ? TPCK_NOTED_NO_END : 0));
+}
+
 bool tpck_programs_system(const char *command, int *status, int *place)
 {
 	struct timespec pause = {0, 1000000};
@@ -650,10 +688,11 @@ bool tpck_programs_system(const char *command, int *status, int *place)
 	}
 	if (!of && tpck_children[*place].nested && stands != TPCK_FORWARD_SAME)
 		return false;
-	if (!of && stands == TPCK_FORWARD_SAME)
-		atomic_store(&tpck_children[*place].noted, TPCK_NOTED_UNKNOWN);
+	await(&tpck_children[*place], stands, of != NULL);
+	atomic_fetch_add(&paused, 1);
 	while (tpck_programs_forwarding())
 		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+	atomic_fetch_sub(&paused, 1);
 	return false;
 }
 
@@ -670,10 +709,13 @@ enum tpck_programs_wait tpck_starts_wait(int place, bool polls)
 	struct tpck_child *at = &tpck_children[place];
 	uint32_t doing = atomic_load(&at->doing);
 	const struct learnt *of = learnt_of(at->thread, at->ordinal);
+	struct tpck_thread *self = tpck_child_nested() ? NULL : tpck_thread_peek();
 
 	if (doing == TPCK_DOING_WAITS) {
 		/* Such questions were asked in the first run, too: the next one that is run forward is told the same. */
 		atomic_fetch_add(&at->polls, polls);
+		if (!polls)
+			await(at, self ? tpck_forward_stands(self) : TPCK_FORWARD_FOREIGN, of != NULL);
 		return polls ? TPCK_PROGRAMS_NOT_YET : TPCK_PROGRAMS_ASK;
 	}
 	/* A forked child may wait for its parent to tell it to end, who asks once more than in the first run, as that depends on time: nobody is made to wait. */

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A program that runs forward and waits for what does not come. The boundary of an iteration is behind its last launch, and the program is made live
+ * at the first device operation that follows. On its way there it may start a program, or wait for one, that begins only once it is live.
+ */
+#include "config.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/engine/engine_private.h"
+#include "runtime/programs/programs.h"
+#include "runtime/replay/forward.h"
+
+/* How long the program may do nothing on the device, with something unknown to be started. */
+#define DIFFERS_NS 10000000000ull
+/* How long all threads may stand at the boundary without doing anything, with something to be started. */
+#define STILL_NS 2000000000ull
+
+/* A program that waits to be started, since the log does not know it, may be waited for by who made it: then nothing moves any more. */
+static void look_for_difference(void)
+{
+	static uint64_t operations, since;
+	uint64_t now = tpck_clock_monotonic_ns(), sum = 0;
+	const char *difference = tpck_programs_difference();
+	uint32_t count;
+	const struct tpck_thread *threads = tpck_threads(&count);
+
+	for (uint32_t i = 0; difference && i < count; i++)
+		sum += threads[i].operations;
+	if (!difference || sum != operations || !since)
+		since = now;
+	operations = sum;
+	if (difference && now - since > DIFFERS_NS)
+		tpck_resume_diverged(difference);
+}
+
+/* Whether a thread that stands at the boundary lets time pass of its own accord: its way is not at its end. */
+static bool sleeps(void)
+{
+	uint32_t count;
+	struct tpck_thread *threads = tpck_threads(&count);
+	char path[64], text[24];
+
+	for (uint32_t i = 0; i < count; i++) {
+		long got = 0, call;
+		int fd;
+
+		if (threads[i].ours || !atomic_load(&threads[i].alive) || !threads[i].operations)
+			continue;
+		snprintf(path, sizeof path, "/proc/self/task/%d/syscall", threads[i].tid);
+		fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+		if (fd >= 0) {
+			got = syscall(SYS_read, fd, text, sizeof text - 1);
+			syscall(SYS_close, fd);
+		}
+		/* Where the kernel does not tell, nothing is taken for granted. */
+		if (got <= 0)
+			return true;
+		text[got] = '\0';
+		call = strtol(text, NULL, 10);
+		if (call == SYS_nanosleep || call == SYS_clock_nanosleep)
+			return true;
+	}
+	return false;
+}
+
+/* Whether all threads have stood at the boundary for a while, and do nothing but ask whether a program has ended. */
+static bool is_still(uint32_t polls)
+{
+	static uint64_t since, looked, used;
+	static uint32_t asked;
+	uint64_t now = tpck_clock_monotonic_ns(), cpu = tpck_clock_process_cpu_ns();
+	bool moves = cpu - used > (now - looked) / 10;
+
+	if (!since || now - looked > STILL_NS || (polls == asked && (moves || sleeps())))
+		since = now;
+	looked = now;
+	used = cpu;
+	asked = polls;
+	return now - since >= STILL_NS;
+}
+
+/* Ranks may wait for one another there, and the link's thread has to go on meanwhile. */
+static void *live_main(void *unused)
+{
+	(void)unused;
+	tpck_thread_own();
+	pthread_setname_np(pthread_self(), "tpck-live");
+	tpck_resume_at_boundary(tpck_thread_self());
+	return NULL;
+}
+
+void tpck_stillness_look(void)
+{
+	static bool going;
+	uint32_t polls;
+	enum tpck_programs_stop stop = tpck_programs_stops(&polls);
+
+	look_for_difference();
+	if (going || stop == TPCK_PROGRAMS_GO || !tpck_forward_complete())
+		return;
+	if (stop != TPCK_PROGRAMS_STOP && !is_still(polls))
+		return;
+	going = true;
+	tpck_log_debug("the program waits at the boundary for another one, which begins when it is live");
+	if (tpck_thread_start(live_main))
+		going = false;
+}
