@@ -24,6 +24,7 @@
 #define TPCK_VIEW_TABLE "table"
 /* A file that is being written or published lies beside its target under such a name. */
 #define TPCK_VIEW_PART ".tpck-"
+enum { TPCK_VIEW_MAKING = 32 };
 
 enum {
 	TPCK_VIEW_ENTRIES = 1 << 15,
@@ -172,10 +173,13 @@ struct tpck_view {
 	_Atomic uint64_t replicated; /* what is owed up to this order has its copies */
 	_Atomic int32_t ring;        /* a process that had files open for writing and had a ring (io_uring), the last one that was seen */
 	_Atomic uint64_t awaited;    /* somebody waits, or has waited, for what is owed up to this order */
+	_Atomic uint32_t made;       /* [agent] parts have been made in so many folders, the last ones of which are in `making` */
 	uint64_t root_device, root_inode; /* the root folder of who made the table, in which all paths here are names; 0: not known */
 	/* The first unused one is taken: behind one that never was (no inode, no serial) there is none, nor are there pages of memory. */
 	struct tpck_view_folder folder[TPCK_VIEW_FOLDERS];
 	struct tpck_view_entry entry[TPCK_VIEW_ENTRIES];
+	/* [agent] Where the agent makes parts, by number modulo TPCK_VIEW_MAKING: its next one looks there for those that no entry names. */
+	char making[TPCK_VIEW_MAKING][TPCK_VIEW_PATH];
 };
 
 /* Maps SHM/JOB/files/table, made where `make`. 0, -ENOENT where it is not there, or -errno. */

@@ -14,7 +14,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import SKIP, Checks, Place, until
+from place import SKIP, Checks, Place, read, until
 
 BYTES, ROUNDS = 150000, 3
 LIMIT_SEC = float(os.environ.get("SECONDS") or 12)
@@ -184,6 +184,65 @@ def kill_agent(checks, generator):
     return tried
 
 
+TAKES_AWAY = """
+import os
+with open("step2.pt", "wb") as f:
+    f.write(b"x" * 3000000)
+input()
+os.unlink("step2.pt")
+print("gone")
+input()
+"""
+
+
+def take_away_once():
+    """What was left when the agent was killed, what is there after its next one, and whether the latter cleared up."""
+    with Place() as place:
+        # Of how large a file gets the library goes by the last one of its name, but for digits.
+        place.run("open('step1.pt', 'wb').write(b'1' * 3000000)")
+        until(lambda: place.content("step1.pt") is not None)
+        agent = place.agent_pid()
+        # Each of the agent's opens takes a while: between that of what it copies and that of the copy the file is taken away.
+        killer = subprocess.Popen(["strace", "-f", "-qq", "-o", os.path.join(place.root, "trace"), "-e", "trace=openat,fsync,fdatasync",
+                                   "-e", "inject=openat:delay_exit=700000", "-e", "inject=fsync,fdatasync:signal=KILL:when=1",
+                                   "-p", str(agent)], stderr=subprocess.DEVNULL)
+        until(lambda: re.search(r"TracerPid:\t[1-9]", read(f"/proc/{agent}/status")))
+
+        def copies():
+            try:
+                opened = [os.readlink(f"/proc/{agent}/fd/{fd}") for fd in os.listdir(f"/proc/{agent}/fd")]
+            except OSError:
+                return False
+            return any(re.search(r"/j/files/[0-9a-f]{16}$", name) for name in opened)
+        program = place.start(TAKES_AWAY)
+        until(copies)
+        print("\n", end="", file=program.stdin, flush=True)
+        program.stdout.readline()
+        until(lambda: place.agent_pid() != agent)
+        killer.wait()
+        left = [n for n in os.listdir(place.work) if n.startswith(".tpck-")]
+        print("\n", end="", file=program.stdin, flush=True)
+        program.wait()
+        place.run("open('next.pt', 'wb').write(b'2')")
+        until(lambda: place.content("next.pt") == b"2")
+        gone = until(lambda: not any(n.startswith(".tpck-") for n in os.listdir(place.work)), 20)
+        return left, place.listing(), gone
+
+
+def take_away(checks):
+    """A file is taken away when the agent is about to copy it, which is killed once it has begun: nothing of the file stays."""
+    if not shutil.which("strace"):
+        print("# no strace: a file that is taken away from a killed agent is not tried")
+        return 0
+    for _ in range(5):
+        left, found, gone = take_away_once()
+        # On a busy machine the copy may have been there before.
+        if left:
+            break
+    checks.ok(len(left) == 1 and gone and found == ["next.pt", "step1.pt"], "a file is taken away while a killed agent copies it: nothing of it stays", left, found)
+    return 1
+
+
 # ---- a machine that loses what was not synced ------------------------------------------------------
 
 CALL = re.compile(r"^(?:\d+ +)?([\d.]+) (\w+)\((.*)\) += (-?\d+)")
@@ -332,7 +391,7 @@ def main():
     generator = random.Random(seed)
     checks = Checks()
     parts = {"program": lambda: kill_program(checks, False, generator), "both": lambda: kill_program(checks, True, generator),
-             "agent": lambda: kill_agent(checks, generator), "power": lambda: power(checks)}
+             "agent": lambda: kill_agent(checks, generator), "away": lambda: take_away(checks), "power": lambda: power(checks)}
     tried = sum(part() for name, part in parts.items() if len(sys.argv) < 2 or name in sys.argv[1:])
     print(f"# {tried} crash points")
     checks.end()

@@ -10,7 +10,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e"))
-from job import SKIP, Checks, look_until, need_shm, signal_if_there, stand_still  # pylint: disable=unused-import
+from job import SKIP, Checks, look_until, need_shm, read, signal_if_there, stand_still  # pylint: disable=unused-import
 
 # A program's own system calls, which no library sees: bare(number, ...) by an instruction of its own.
 BARE = """

@@ -117,6 +117,7 @@ static int copy_ahead(const struct chosen *chosen)
 		files.ahead.folder = fcntl(folder, F_DUPFD_CLOEXEC, 0);
 		strcpy(files.ahead.name, chosen->part);
 	}
+	files_makes_part(chosen->folder.path);
 	done = folder < 0 ? folder : tpck_replace_ahead(bytes, folder, chosen->part, &files.ahead.part, AHEAD_CHUNKS);
 	if (done < 0) {
 		files.ahead.failed = chosen->serial;

@@ -78,6 +78,57 @@ static void clear_orphans(void)
 	closedir(list);
 }
 
+void files_makes_part(const char *folder)
+{
+	uint32_t made = files.view->made, last = made < TPCK_VIEW_MAKING ? made : TPCK_VIEW_MAKING;
+
+	for (uint32_t i = 1; i <= last; i++)
+		if (strcmp(files.view->making[(made - i) % TPCK_VIEW_MAKING], folder) == 0)
+			return;
+	if (!tpck_view_lock(files.view))
+		return;
+	strcpy(files.view->making[files.view->made % TPCK_VIEW_MAKING], folder);
+	files.view->made++;
+	tpck_view_unlock(files.view);
+}
+
+/* Whether it is a part of this table's that no entry names, nor will one: the agent that made it was killed after its file had been taken away. */
+static bool is_left(const char *name)
+{
+	char *end, part[64];
+	uint64_t serial;
+	bool left;
+
+	if (strncmp(name, TPCK_VIEW_PART, sizeof TPCK_VIEW_PART - 1) != 0)
+		return false;
+	serial = strtoull(name + sizeof TPCK_VIEW_PART - 1, &end, 16);
+	tpck_view_part_name(part, serial);
+	if (strcmp(part, name) != 0 || serial >> 32 != files.view->serial >> 32 || !tpck_view_lock(files.view))
+		return false;
+	left = serial <= files.view->serial && !known(serial);
+	tpck_view_unlock(files.view);
+	return left;
+}
+
+static void clear_parts(void)
+{
+	uint32_t made = files.view->made;
+
+	for (uint32_t i = 0; i < made && i < TPCK_VIEW_MAKING; i++) {
+		int fd = open(files.view->making[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		DIR *list = fd < 0 ? NULL : fdopendir(fd);
+		struct dirent *entry;
+
+		while (list && (entry = readdir(list)))
+			if (is_left(entry->d_name) && !unlinkat(fd, entry->d_name, 0))
+				tpck_log_debug("%s/%s: an agent that was killed had made it of a file that has been taken away", files.view->making[i], entry->d_name);
+		if (list)
+			closedir(list);
+		else if (fd >= 0)
+			close(fd);
+	}
+}
+
 /* ---- choosing --------------------------------------------------------------------------------- */
 
 void files_choose(const struct tpck_view_entry *entry, struct chosen *chosen)
@@ -496,6 +547,7 @@ static void *files_main(void *unused)
 	pthread_setname_np(pthread_self(), "tpck-files");
 	sweep();
 	clear_orphans();
+	clear_parts();
 	files_adopt_kept();
 	sums_begin(files.agent, files.view);
 	while (!files.stop) {

@@ -129,6 +129,8 @@ extern struct files files;
 
 /* The view's lock is held in these. */
 void files_choose(const struct tpck_view_entry *entry, struct chosen *chosen);
+/* A part is about to be made in the folder: should the agent be killed, its next one clears up there. */
+void files_makes_part(const char *folder);
 bool files_is_syncing(uint64_t serial);
 /* The lane has done with its group, or with the one file that it had chosen: syncs of them may begin. */
 void files_let_go(struct lane *lane, bool group);

@@ -273,6 +273,7 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 			rc = tpck_replace_commit(chosen->kind == TPCK_VIEW_DIRECT ? part_folder : folder, chosen->part, folder,
 						 chosen->name, err);
 		if (rc == -EXDEV) {
+			files_makes_part(chosen->folder.path);
 			rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, NULL, NULL, &sums, err);
 			if (!rc)
 				rc = tpck_replace_commit(folder, chosen->part, folder, chosen->name, err);

@@ -85,6 +85,7 @@ int files_copy_unsynced(const struct chosen *chosen, int bytes, int folder, bool
 		return 0;
 	}
 	before = share ? save_before(chosen) : NULL;
+	files_makes_part(chosen->folder.path);
 	rc = tpck_replace_copy_unsynced(bytes, folder, chosen->part, chosen->name, before, sums, part, err);
 	tpck_sums_free(before);
 	return rc;
@@ -101,6 +102,7 @@ int files_copy(const struct chosen *chosen, int bytes, int folder, struct tpck_a
 	if (is_prepared(chosen, &found) && faccessat(folder, chosen->part, F_OK, 0) == 0)
 		return 0;
 	before = save_before(chosen);
+	files_makes_part(chosen->folder.path);
 	rc = tpck_replace_copy(bytes, folder, chosen->part, chosen->name, ahead, before, &sums, err);
 	tpck_sums_free(before);
 	if (!rc)
