@@ -206,6 +206,20 @@ int tpck_door_refused(const char *path, int code, const char *setting, struct tp
 	return rc;
 }
 
+void tpck_door_above(const char *path)
+{
+	char part[PATH_BYTES];
+	int saved = errno;
+
+	for (size_t i = 1; path[0] && path[i] && i < sizeof part; i++)
+		if (path[i] == '/') {
+			memcpy(part, path, i);
+			part[i] = '\0';
+			syscall(SYS_mkdirat, AT_FDCWD, part, 0700);
+		}
+	errno = saved;
+}
+
 /* ---- the memory tier's name ------------------------------------------------------------------- */
 
 /* 1: the user's own; 0: nothing is there; -1: something else. */
@@ -230,18 +244,12 @@ static bool read_name(const char *link, const char *plain, char *name, size_t si
 
 static void make_link(const char *state, const char *link, const char *plain)
 {
-	char part[PATH_BYTES], name[TPCK_DOOR_MEMORY_NAME];
+	char name[TPCK_DOOR_MEMORY_NAME];
 	struct tpck_text text = tpck_text_in(name, sizeof name);
 	uint64_t random;
 
-	if (strlen(state) >= sizeof part)
-		return;
-	for (size_t i = 1; state[i - 1]; i++)
-		if (state[i] == '/' || !state[i]) {
-			memcpy(part, state, i);
-			part[i] = '\0';
-			syscall(SYS_mkdirat, AT_FDCWD, part, 0700);
-		}
+	tpck_door_above(state);
+	syscall(SYS_mkdirat, AT_FDCWD, state, 0700);
 	if (syscall(SYS_getrandom, &random, sizeof random, 0) != sizeof random)
 		random = tpck_clock_monotonic_ns() * 0x9e3779b97f4a7c15u;
 	tpck_text_add(&text, plain);

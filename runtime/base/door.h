@@ -27,6 +27,8 @@ int tpck_door_open(int above, const char *path, int flags);
 int tpck_door_folder(const char *path, unsigned names, int flags);
 int tpck_door_file(const char *path, unsigned names, int flags, unsigned mode);
 int tpck_door_remove(const char *path, unsigned names);
+/* Makes, with mode 0700, those folders above the path's last name that are not there; who opens that one sees what came of it. errno stays. */
+void tpck_door_above(const char *path);
 /* A file below a folder, for reading: -EPERM where it is no regular file. */
 int tpck_door_read(int folder, const char *name);
 

@@ -14,15 +14,18 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/identity_names.h"
+#include "runtime/base/key.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/base/text.h"
 #include "runtime/capture/copier.h"
+#include "runtime/engine/adopt.h"
 #include "runtime/engine/engine_private.h"
-#include "runtime/engine/meet.h"
 #include "runtime/engine/identity.h"
 #include "runtime/engine/link.h"
 #include "runtime/engine/marker.h"
+#include "runtime/engine/meet.h"
 #include "runtime/engine/place.h"
 #include "runtime/files/files.h"
 #include "runtime/follow/caches.h"
@@ -81,10 +84,38 @@ static void meet_others(void)
 	tpck_meet(&how, &engine->ranks);
 }
 
+/* Which program this is, for all that asks for it later. */
+static TPCK_AT_START uint64_t know(char *identity, size_t bytes)
+{
+	char store[TPCK_SETTING_TEXT_MAX];
+	uint64_t digest = tpck_digest64(identity, bytes, 0);
+
+	engine->identity = identity;
+	engine->identity_bytes = (uint32_t)bytes;
+	tpck_settings_store(&engine->settings, store, sizeof store);
+	tpck_marker_path(engine->keep, sizeof engine->keep, store, engine->job, "keep", digest);
+	return digest;
+}
+
+/* Whether there is something to go on from, by this node's key or by another one's. */
+static TPCK_AT_START enum tpck_marker look(char *identity, uint64_t digest)
+{
+	char where[TPCK_SETTING_TEXT_MAX + 256];
+	enum tpck_marker marker = tpck_marker_look(&engine->settings, engine->job, digest, tpck_identity_names(identity), where, sizeof where);
+
+	if (marker != TPCK_MARKER_NAMES)
+		return marker;
+	if (!tpck_adopt(where, identity, TPCK_IDENTITY_MAX))
+		return TPCK_MARKER_ABSENT;
+	know(identity, strlen(identity));
+	return TPCK_MARKER_PRESENT;
+}
+
 TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *arguments)
 {
 	static char identity[TPCK_IDENTITY_MAX] TPCK_LARGE_USED;
-	char store[TPCK_SETTING_TEXT_MAX];
+	char state[TPCK_SETTING_TEXT_MAX];
+	uint8_t key[TPCK_KEY_BYTES];
 	struct tpck_thread *self = tpck_thread_self();
 	enum tpck_marker marker = TPCK_MARKER_ABSENT;
 	uint64_t digest;
@@ -119,24 +150,22 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 		setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync", 0);
 	if (engine->ranks.world > 1)
 		tpck_place_note(environ);
-	bytes = tpck_identity_make(engine->job, engine->ranks.rank, engine->ranks.world, arguments, environ, identity, sizeof identity);
+	tpck_settings_state(state, sizeof state);
+	(void)tpck_key_of(state, key);
+	bytes = tpck_identity_make(engine->job, engine->ranks.rank, engine->ranks.world, arguments, environ, key, identity, sizeof identity);
 	engine->log = tpck_log_new(engine->settings.log_bytes);
 	if (bytes < 0 || !engine->log)
 		goto out;
-	engine->identity = identity;
-	engine->identity_bytes = (uint32_t)bytes;
-	tpck_settings_store(&engine->settings, store, sizeof store);
-	digest = tpck_digest64(identity, (size_t)bytes, 0);
-	tpck_marker_path(engine->keep, sizeof engine->keep, store, engine->job, "keep", digest);
+	digest = know(identity, (size_t)bytes);
 	tpck_follow_record(engine->log, "", 0);
 	tpck_programs_record(engine->log);
 	tpck_contents_note_input();
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
 	if (strcmp(engine->settings.resume, "never") != 0)
-		marker = tpck_marker_look(&engine->settings, engine->job, digest);
+		marker = look(identity, digest);
 	if (engine->ranks.elsewhere && strcmp(engine->settings.resume, "never") != 0 && marker == TPCK_MARKER_ABSENT) {
 		meet_others();
-		marker = tpck_marker_look(&engine->settings, engine->job, digest);
+		marker = look(identity, digest);
 	}
 	engine->unanswered = marker == TPCK_MARKER_UNKNOWN;
 	/* That would ask the store whenever the program opens a file. */

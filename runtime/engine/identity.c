@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
+#include "runtime/base/identity_names.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/text.h"
 #include "runtime/engine/place.h"
@@ -78,22 +79,18 @@ static TPCK_AT_START bool add_entry(struct list *list, const char *value)
 	return false;
 }
 
-/* Of a variable its name, and a digest of what it says: values may be secret. */
-static TPCK_AT_START void add_variable(struct list *list, const char *variable)
+/* Of a variable its name, and a digest of the whole: values may be secret, and who reads them in the store is not to test guesses. */
+static TPCK_AT_START void add_variable(struct list *list, const uint8_t *key, const char *variable)
 {
 	const char *equals = strchr(variable, '=');
 	size_t length = equals ? (size_t)(equals - variable) : 0;
 	char shown[256];
 	struct tpck_text text = tpck_text_in(shown, sizeof shown);
 
-	if (!equals || length > sizeof shown - 20) {
-		tpck_text_add(&text, "=");
-		tpck_text_hexadecimal(&text, tpck_digest64(variable, strlen(variable), 0), 16);
-	} else {
+	if (equals && length <= sizeof shown - 20)
 		tpck_text_bytes(&text, variable, length);
-		tpck_text_add(&text, "=");
-		tpck_text_hexadecimal(&text, tpck_digest64(equals + 1, strlen(equals + 1), 0), 16);
-	}
+	tpck_text_add(&text, "=");
+	tpck_text_hexadecimal(&text, tpck_key_digest(key, variable, strlen(variable)), 16);
 	add_entry(list, shown);
 }
 
@@ -239,7 +236,15 @@ static TPCK_AT_START int by_text(const void *a, const void *b)
 	return *first != *second ? *first - *second : strcmp((const char *)first, (const char *)second);
 }
 
-static TPCK_AT_START int add_environment(struct tpck_text *text, bool one_of_several, char *const *environment)
+/* Tells texts that were made with another key apart from those with other values. */
+static TPCK_AT_START void add_key(struct tpck_text *text, const uint8_t *key)
+{
+	tpck_text_add(text, TPCK_IDENTITY_KEY_LINE);
+	tpck_text_hexadecimal(text, tpck_key_digest(key, TPCK_IDENTITY_KEY_LINE, strlen(TPCK_IDENTITY_KEY_LINE)), 16);
+	tpck_text_add(text, "\n");
+}
+
+static TPCK_AT_START int add_environment(struct tpck_text *text, bool one_of_several, char *const *environment, const uint8_t *key)
 {
 	struct list list = {.text = text, .key = "environment", .from = text->used};
 	const char *few[256], **sorted = few;
@@ -259,7 +264,7 @@ static TPCK_AT_START int add_environment(struct tpck_text *text, bool one_of_sev
 			sorted[count++] = *e;
 	qsort(sorted, count, sizeof *sorted, by_text);
 	for (size_t i = 0; i < count; i++)
-		add_variable(&list, by_slurm && without_numbers(sorted[i], shown, sizeof shown) ? shown : sorted[i]);
+		add_variable(&list, key, by_slurm && without_numbers(sorted[i], shown, sizeof shown) ? shown : sorted[i]);
 	end_list(&list);
 	if (sorted != few)
 		free(sorted);
@@ -325,7 +330,8 @@ TPCK_AT_START int tpck_identity_job(const struct tpck_settings *settings, char j
 	return 0;
 }
 
-TPCK_AT_START long tpck_identity_make(const char *job, uint32_t rank, uint32_t world, char *const *arguments, char *const *environment, char *at, size_t size)
+TPCK_AT_START long tpck_identity_make(const char *job, uint32_t rank, uint32_t world, char *const *arguments, char *const *environment,
+				      const uint8_t key[TPCK_KEY_BYTES], char *at, size_t size)
 {
 	struct tpck_text text = tpck_text_in(at, size);
 	char value[128], build_id[48] = "";
@@ -348,7 +354,8 @@ TPCK_AT_START long tpck_identity_make(const char *job, uint32_t rank, uint32_t w
 	add_line(&text, "executable-digest", value);
 	add_line(&text, "folder", texts);
 	add_arguments(&text, arguments);
-	if (add_environment(&text, world > 1, environment))
+	add_key(&text, key);
+	if (add_environment(&text, world > 1, environment, key))
 		return -ENOMEM;
 	add_line(&text, "library", PACKAGE_VERSION);
 	return text.cut ? -ENOSPC : (long)text.used;

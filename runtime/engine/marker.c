@@ -42,12 +42,24 @@ TPCK_AT_START void tpck_marker_path(char *path, size_t size, const char *store, 
 	tpck_text_hexadecimal(&text, id, 16);
 }
 
-static TPCK_AT_START bool is_in(const char *store, const char *job, uint64_t digest)
+static TPCK_AT_START void names_path(char *path, size_t size, const char *store, const char *job, uint64_t names)
+{
+	struct tpck_text text;
+
+	tpck_marker_path(path, size, store, job, "programs", names);
+	text = tpck_text_in(path + strlen(path), size - strlen(path));
+	tpck_text_add(&text, ".names");
+}
+
+static TPCK_AT_START enum tpck_marker is_in(const char *store, const char *job, uint64_t digest, uint64_t names)
 {
 	char path[TPCK_SETTING_TEXT_MAX + 256];
 
 	tpck_marker_path(path, sizeof path, store, job, "programs", digest);
-	return !syscall(SYS_faccessat, AT_FDCWD, path, F_OK);
+	if (!syscall(SYS_faccessat, AT_FDCWD, path, F_OK))
+		return TPCK_MARKER_PRESENT;
+	names_path(path, sizeof path, store, job, names);
+	return syscall(SYS_faccessat, AT_FDCWD, path, F_OK) ? TPCK_MARKER_ABSENT : TPCK_MARKER_NAMES;
 }
 
 enum place {
@@ -112,10 +124,26 @@ static TPCK_AT_START enum place place_of(const char *store)
 struct search {
 	const struct tpck_settings *settings;
 	const char *job;
-	uint64_t digest;
+	uint64_t digest, names;
+	char *where;    /* a folder of names, once one is found */
+	size_t size;
 	unsigned tiers; /* those to look in, a bit each */
 	int answers;    /* where the child writes a byte for each: whether it is there */
 };
+
+/* What was found in a store: whether the search is over. */
+static TPCK_AT_START bool is_over(const struct search *search, const char *store, enum tpck_marker found)
+{
+	/* The first of them stays: memory is newest. */
+	if (found == TPCK_MARKER_NAMES && !search->where[0])
+		names_path(search->where, search->size, store, search->job, search->names);
+	return found == TPCK_MARKER_PRESENT;
+}
+
+static TPCK_AT_START enum tpck_marker nowhere(const struct search *search)
+{
+	return search->where[0] ? TPCK_MARKER_NAMES : TPCK_MARKER_ABSENT;
+}
 
 static unsigned next_of(const struct search *search, unsigned tier)
 {
@@ -135,7 +163,7 @@ static int look(void *argument)
 	syscall(SYS_dup3, search->answers, 0, 0);
 	syscall(SYS_close_range, 1, ~0u, 0);
 	for (unsigned t = next_of(search, 0); tpck_settings_tier(search->settings, t, kind, folder, sizeof folder); t = next_of(search, t + 1)) {
-		found = is_in(folder, search->job, search->digest);
+		found = (char)is_in(folder, search->job, search->digest, search->names);
 		syscall(SYS_write, 0, &found, 1);
 	}
 	return 0;
@@ -160,7 +188,7 @@ static enum tpck_marker hear(const struct search *search, int answers)
 			/* At its end something has killed the child. */
 			if (syscall(SYS_read, answers, &found, 1) != 1)
 				return TPCK_MARKER_UNKNOWN;
-			if (found)
+			if (is_over(search, folder, (enum tpck_marker)found))
 				return TPCK_MARKER_PRESENT;
 			t = next_of(search, t + 1);
 		} else if (passed_ms >= limit_ms) {
@@ -174,7 +202,7 @@ static enum tpck_marker hear(const struct search *search, int answers)
 			said = true;
 		}
 	}
-	return TPCK_MARKER_ABSENT;
+	return nowhere(search);
 }
 
 /* Where there is no child to be had it is this process that waits. */
@@ -183,9 +211,9 @@ static enum tpck_marker look_here(const struct search *search)
 	char folder[TPCK_SETTING_TEXT_MAX], kind[TPCK_TIER_KIND];
 
 	for (unsigned t = next_of(search, 0); tpck_settings_tier(search->settings, t, kind, folder, sizeof folder); t = next_of(search, t + 1))
-		if (is_in(folder, search->job, search->digest))
+		if (is_over(search, folder, is_in(folder, search->job, search->digest, search->names)))
 			return TPCK_MARKER_PRESENT;
-	return TPCK_MARKER_ABSENT;
+	return nowhere(search);
 }
 
 /* One that hangs may not even end when it is killed; it is left alone then, and never comes back to the program's memory. */
@@ -220,28 +248,30 @@ static enum tpck_marker look_aside(struct search *search)
 	if (marker == TPCK_MARKER_UNKNOWN)
 		setenv(VARIABLE, "1", 1);
 	if (child > 0)
-		end_child(child, marker == TPCK_MARKER_ABSENT);
+		end_child(child, marker == TPCK_MARKER_ABSENT || marker == TPCK_MARKER_NAMES);
 	return marker;
 }
 
 /* ---- all places --------------------------------------------------------------------------- */
 
-TPCK_AT_START enum tpck_marker tpck_marker_look(const struct tpck_settings *settings, const char *job, uint64_t digest)
+TPCK_AT_START enum tpck_marker tpck_marker_look(const struct tpck_settings *settings, const char *job, uint64_t digest, uint64_t names,
+						char *where, size_t size)
 {
 	char folder[TPCK_SETTING_TEXT_MAX], kind[TPCK_TIER_KIND];
-	struct search search = {.settings = settings, .job = job, .digest = digest};
+	struct search search = {.settings = settings, .job = job, .digest = digest, .names = names, .where = where, .size = size};
 
 	/* Memory never makes anybody wait, and a store that cannot be written leaves the marker there alone. */
+	where[0] = '\0';
 	tpck_settings_shm(settings, folder, sizeof folder);
-	if (is_in(folder, job, digest))
+	if (is_over(&search, folder, is_in(folder, job, digest, names)))
 		return TPCK_MARKER_PRESENT;
 	for (unsigned t = 0; tpck_settings_tier(settings, t, kind, folder, sizeof folder); t++) {
 		enum place place = place_of(folder);
 
 		if (place == PLACE_REMOTE)
 			search.tiers |= 1u << t;
-		else if (place == PLACE_DEVICE && is_in(folder, job, digest))
+		else if (place == PLACE_DEVICE && is_over(&search, folder, is_in(folder, job, digest, names)))
 			return TPCK_MARKER_PRESENT;
 	}
-	return search.tiers ? look_aside(&search) : TPCK_MARKER_ABSENT;
+	return search.tiers ? look_aside(&search) : nowhere(&search);
 }

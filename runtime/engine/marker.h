@@ -15,11 +15,12 @@ void tpck_marker_path(char *path, size_t size, const char *store, const char *jo
 enum tpck_marker {
 	TPCK_MARKER_ABSENT,
 	TPCK_MARKER_PRESENT,
+	TPCK_MARKER_NAMES,   /* not that, but programs that are this one but for values of variables, or were once */
 	TPCK_MARKER_UNKNOWN, /* a file system did not answer in time */
 };
 /* A file system that may hang, as one of a network does, is looked at by a child that no signal, wait or descriptor of the program's
  * has to do with, and waited for at most TRANSPCKPT_START_WAIT_SEC, with a line; what the program starts then waits for a second only,
- * and says nothing. */
-enum tpck_marker tpck_marker_look(const struct tpck_settings *settings, const char *job, uint64_t digest);
+ * and says nothing. `names`: tpck_identity_names(); with TPCK_MARKER_NAMES *where is the folder, STORE/JOB/programs/NAMES.names. */
+enum tpck_marker tpck_marker_look(const struct tpck_settings *settings, const char *job, uint64_t digest, uint64_t names, char *where, size_t size);
 
 #endif

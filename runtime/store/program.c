@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/identity_names.h"
 #include "runtime/store/file.h"
 
 /* ---- notes -------------------------------------------------------------------------------- */
@@ -327,7 +328,7 @@ static int write_all(const char *memory_job, const struct tpck_tiers *tiers, con
 	char path[TPCK_PATH_MAX], folder[TPCK_PATH_MAX];
 	int rc = tpck_path_join(path, sizeof path, memory_job, name);
 
-	snprintf(folder, sizeof folder, "%s/" TPCK_PROGRAMS, memory_job);
+	snprintf(folder, sizeof folder, "%s/%.*s", memory_job, (int)(strrchr(name, '/') - name), name);
 	if (!rc)
 		rc = tpck_folder_make(folder, err);
 	if (!rc)
@@ -367,6 +368,12 @@ int tpck_program_save(struct tpck_program *program, const char *memory_job, cons
 #define MARKED "generation "
 enum { MARKER_MAX = 1 << 20 };
 
+/* Where a start that has another key finds it. */
+static void names_of(const struct tpck_program *program, char name[64])
+{
+	snprintf(name, 64, TPCK_PROGRAMS "/%016" PRIx64 ".names/%s", tpck_identity_names(program->identity), program->id);
+}
+
 int tpck_program_mark(struct tpck_program *program, uint64_t generation, const char *memory_job, const struct tpck_tiers *tiers,
 		      struct tpck_error *err)
 {
@@ -378,7 +385,8 @@ int tpck_program_mark(struct tpck_program *program, uint64_t generation, const c
 	snprintf(name, sizeof name, TPCK_PROGRAMS "/%s", program->id);
 	rc = write_all(memory_job, tiers, name, text, err);
 	free(text);
-	return rc;
+	names_of(program, name);
+	return rc ? rc : write_all(memory_job, tiers, name, "", err);
 }
 
 uint64_t tpck_program_parse_mark(const char *text)
@@ -409,13 +417,11 @@ uint64_t tpck_program_marked(struct tpck_program *program, const char *memory_jo
 	return newest;
 }
 
-int tpck_program_unmark(struct tpck_program *program, const char *memory_job, const struct tpck_tiers *tiers,
-			struct tpck_error *err)
+static int remove_all(const char *memory_job, const struct tpck_tiers *tiers, const char *name, struct tpck_error *err)
 {
-	char name[64], path[TPCK_PATH_MAX];
+	char path[TPCK_PATH_MAX];
 	int rc = 0;
 
-	snprintf(name, sizeof name, TPCK_PROGRAMS "/%s", program->id);
 	if (tpck_path_join(path, sizeof path, memory_job, name) == 0)
 		unlink(path);
 	for (size_t i = 0; tiers && i < tiers->count; i++) {
@@ -428,4 +434,17 @@ int tpck_program_unmark(struct tpck_program *program, const char *memory_job, co
 			complain(tiers, &slower);
 	}
 	return rc;
+}
+
+int tpck_program_unmark(struct tpck_program *program, const char *memory_job, const struct tpck_tiers *tiers,
+			struct tpck_error *err)
+{
+	char name[64];
+	int rc, failed;
+
+	names_of(program, name);
+	rc = remove_all(memory_job, tiers, name, err);
+	snprintf(name, sizeof name, TPCK_PROGRAMS "/%s", program->id);
+	failed = remove_all(memory_job, tiers, name, err);
+	return failed ? failed : rc;
 }

@@ -14,7 +14,7 @@
 
 /* Folder "programs" of the job, in all durable tiers and in the memory tier: file ID, the marker, exists while a
  * start of the program may be offered something, and holds "generation N" of the newest start and the identity text;
- * ID.state is kept. */
+ * ID.state is kept. NAMES.names/ID (tpck_identity_names()) exists as long as the marker, by which a start finds it that has another key. */
 #define TPCK_PROGRAMS "programs"
 /* So many deaths in a row make a point be passed over: right after going live there, when its state may be
  * the cause; and before that, which is most often somebody who ends jobs. */

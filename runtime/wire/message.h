@@ -55,8 +55,8 @@ enum {
 };
 
 /* The identity text is lines "key value\n" with keys in this order: user, job, rank, ordinal,
- * ranks, executable, executable-digest, folder, argument (one a line), environment (NAME=VALUE, one a
- * line, sorted, without those that cannot matter), library. Backslash, newline and non-printing
+ * ranks, executable, executable-digest, folder, argument (one a line), environment-key (a digest of the user's
+ * key), environment (NAME=DIGEST by that key, base/key.h, one a line, sorted, without those that cannot matter), library. Backslash, newline and non-printing
  * bytes of values are written \xHH. */
 struct tpck_hello {
 	int32_t pid;

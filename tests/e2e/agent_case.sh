@@ -16,7 +16,7 @@ failed=0
 for name in $(env | sed -n 's/^\(TRANSPCKPT_[A-Z_]*\)=.*/\1/p'); do unset "$name"; done
 export TRANSPCKPT_SHM="$SHM" TRANSPCKPT_DIR="$D/store" TRANSPCKPT_JOB=j TRANSPCKPT_LOG=debug TRANSPCKPT_LINGER_SEC=60
 # Often enough for tests that are not about how often.
-export TRANSPCKPT_CONF="" MALLOC_PERTURB_=165 TRANSPCKPT_DURABLE_INTERVAL=1s
+export XDG_STATE_HOME="$D/state" TRANSPCKPT_CONF="" MALLOC_PERTURB_=165 TRANSPCKPT_DURABLE_INTERVAL=1s
 J=$TRANSPCKPT_DIR/j
 command="$builddir/transpckpt"
 

@@ -116,7 +116,7 @@ class Place:
         self.environment.update(TRANSPCKPT_SHM=self.shm, TRANSPCKPT_DIR=self.store, TRANSPCKPT_JOB="j",
                                 TRANSPCKPT_LOG="info", TRANSPCKPT_CONF="", TRANSPCKPT_LINGER_SEC="20", TRANSPCKPT_INTERVAL="1",
                                 TRANSPCKPT_DURABLE_INTERVAL="1s",  # often enough for tests that are not about how often
-                                TRANSPCKPT_AGENT=os.path.join(self.build, "transpckptd"))
+                                TRANSPCKPT_AGENT=os.path.join(self.build, "transpckptd"), XDG_STATE_HOME=os.path.join(self.root, "state"))
         # What a command starts with: the software device's wrapper, or nothing.
         self.runner = [] if HARDWARE else [os.path.join(self.build, "tests/sim/simgpu-run")]
         # Where it lies once it is installed, the library finds it by itself.

@@ -13,6 +13,7 @@ count=0
 failed=0
 for name in $(env | sed -n 's/^\(\(TRANSPCKPT\|SIMGPU\|LD\)_[A-Z_]*\)=.*/\1/p'); do unset "$name"; done
 export TRANSPCKPT_SHM="$SHM" TRANSPCKPT_DIR="$D/store" TRANSPCKPT_JOB=j TRANSPCKPT_LINGER_SEC=1 TRANSPCKPT_EXIT_WAIT_SEC=30
+export XDG_STATE_HOME="$D/state"
 
 # The library, the forwarder and the programs as they lie once installed.
 mkdir -p "$D/inst/lib/transpckpt" "$D/inst/bin" "$D/work"

@@ -8,18 +8,21 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/digest.h"
+#include "runtime/base/identity_names.h"
 #include "runtime/engine/identity.h"
 #include "tests/unit/store_tap.h"
 
 #define check(good, what) tap_ok(good, what, NULL)
 
+static uint8_t key[TPCK_KEY_BYTES] = "a key of a test";
 static char one[TPCK_IDENTITY_MAX], two[TPCK_IDENTITY_MAX];
 static char *program[] = {(char *)"python3", (char *)"train.py", (char *)"--lr", (char *)"0.1", NULL};
 static char *variables[] = {(char *)"PATH=/bin", (char *)"OMP_NUM_THREADS=4", NULL};
 
 static long make(char text[TPCK_IDENTITY_MAX], char *const *arguments, char *const *environment)
 {
-	return tpck_identity_make("j", 0, 1, arguments, environment, text, TPCK_IDENTITY_MAX);
+	return tpck_identity_make("j", 0, 1, arguments, environment, key, text, TPCK_IDENTITY_MAX);
 }
 
 /* Whether a start with these is the program of `program` and `variables`. */
@@ -88,6 +91,29 @@ static void test_secrets(void)
 	check(make(two, program, other) > 0 && strcmp(one, two) != 0, "another value is another program all the same");
 }
 
+/* Who reads the text cannot test guesses; who has another key knows which program it may be. */
+static void test_keys(void)
+{
+	static const uint8_t other[TPCK_KEY_BYTES] = "another of that";
+	char *secret[] = {(char *)"KEY=letmein", (char *)"MORE=letmein", NULL}, *changed[] = {(char *)"KEY=letmeout", (char *)"MORE=letmein", NULL};
+	char *named[] = {(char *)"KEYS=letmein", (char *)"MORE=letmein", NULL};
+	char plain[17], *at;
+	uint64_t names;
+
+	make(one, program, secret);
+	names = tpck_identity_names(one);
+	snprintf(plain, sizeof plain, "%016llx", (unsigned long long)tpck_digest64("letmein", 7, 0));
+	check(!strstr(one, plain), "no digest that needs no key");
+	at = strstr(one, "environment KEY=") + 16;
+	check(memcmp(at, strstr(one, "environment MORE=") + 17, 16) != 0, "equal values of two variables do not show");
+	tpck_identity_make("j", 0, 1, program, secret, other, two, sizeof two);
+	check(strncmp(at, strstr(two, "environment KEY=") + 16, 16) != 0 && strcmp(strstr(one, "environment-key "), strstr(two, "environment-key ")) != 0,
+	      "with another key there are other digests");
+	check(tpck_identity_names(two) == names, "and the same names");
+	check(make(two, program, changed) > 0 && strcmp(one, two) != 0 && tpck_identity_names(two) == names, "another value has the same names");
+	check(make(two, program, named) > 0 && tpck_identity_names(two) != names, "another variable has not");
+}
+
 static void test_devices(void)
 {
 	char *first[] = {(char *)"CUDA_VISIBLE_DEVICES=0,1", (char *)"GPU_DEVICE_ORDINAL=0,1", NULL};
@@ -121,6 +147,9 @@ static void test_long(void)
 		texts[i][8] = 'a';
 	}
 	check(all && make(two, program, many) > 0 && strcmp(one, two) == 0, "each of very many variables counts");
+	texts[MANY - 1][8] = 'x';
+	check(make(two, program, many) > 0 && strcmp(one, two) != 0 && tpck_identity_names(one) == tpck_identity_names(two),
+	      "values of those behind the list's end do not change its names");
 	many[MANY - 1] = NULL;
 	check(make(two, program, many) > 0 && strcmp(one, two) != 0, "and how many there are");
 	memset(value, 'v', LONG);
@@ -128,15 +157,15 @@ static void test_long(void)
 	make(one, program, longer);
 	value[LONG - 1] = 'w';
 	check(make(two, program, longer) > 0 && strcmp(one, two) != 0, "the end of a long one counts");
-	check(tpck_identity_make("j", 0, 1, program, longer, two, 100) < 0, "a text that does not fit is an error");
+	check(tpck_identity_make("j", 0, 1, program, longer, key, two, 100) < 0, "a text that does not fit is an error");
 }
 
 static void test_ranks(void)
 {
-	tpck_identity_make("j", 0, 2, program, variables, one, sizeof one);
-	check(tpck_identity_make("j", 1, 2, program, variables, two, sizeof two) > 0 && strcmp(one, two) != 0, "another rank");
-	check(tpck_identity_make("j", 0, 4, program, variables, two, sizeof two) > 0 && strcmp(one, two) != 0, "another number of ranks");
-	check(tpck_identity_make("k", 0, 2, program, variables, two, sizeof two) > 0 && strcmp(one, two) != 0, "another job");
+	tpck_identity_make("j", 0, 2, program, variables, key, one, sizeof one);
+	check(tpck_identity_make("j", 1, 2, program, variables, key, two, sizeof two) > 0 && strcmp(one, two) != 0, "another rank");
+	check(tpck_identity_make("j", 0, 4, program, variables, key, two, sizeof two) > 0 && strcmp(one, two) != 0, "another number of ranks");
+	check(tpck_identity_make("k", 0, 2, program, variables, key, two, sizeof two) > 0 && strcmp(one, two) != 0, "another job");
 }
 
 int main(void)
@@ -159,6 +188,7 @@ int main(void)
 	test_arguments();
 	test_variables();
 	test_secrets();
+	test_keys();
 	test_devices();
 	test_long();
 	test_ranks();

@@ -2,10 +2,12 @@
 /* Program state, identity texts, the durable interval. */
 #include "config.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdint.h>
 #include <unistd.h>
 
+#include "runtime/base/identity_names.h"
 #include "runtime/policy/interval.h"
 #include "runtime/store/file.h"
 #include "runtime/store/program.h"
@@ -22,7 +24,7 @@ static void check_program(void)
 	struct tpck_tiers tiers = {.count = 1};
 	struct tpck_point a = {1, 100}, b = {1, 90}, c = {2, 95}, d = {2, 90}, e = {3, 95};
 	uint64_t died = 0;
-	char marker[256], state[256];
+	char marker[256], state[256], other[256];
 
 	tpck_durable_tier_open(&tiers.tier[0], disk, "j", TPCK_WRITER_THREADS, &err);
 	ok(tpck_program_load(&p, memory, &tiers, "id\n", &err) == 0 && tpck_program_allows(p, &a) == TPCK_ALLOWED,
@@ -54,7 +56,8 @@ static void check_program(void)
 	ok(tpck_program_loops(again) == 0, "progress ends a loop");
 	ok(tpck_program_mark(p, 2, memory, &tiers, &err) == 0, "marked");
 	snprintf(marker, sizeof marker, "%s/j/programs/%s", disk, p->id);
-	ok(access(marker, F_OK) == 0, "the marker is there");
+	snprintf(other, sizeof other, "%s/j/programs/%016" PRIx64 ".names/%s", disk, tpck_identity_names("id\n"), p->id);
+	ok(access(marker, F_OK) == 0 && access(other, F_OK) == 0, "the marker is there, and for who has another key");
 	ok(tpck_program_marked(p, memory, &tiers) == 2, "of the start's generation");
 	unlink(marker);
 	ok(tpck_program_mark(p, 3, memory, NULL, &err) == 0 && tpck_program_marked(p, memory, &tiers) == 3 && access(marker, F_OK) != 0,
@@ -66,7 +69,7 @@ static void check_program(void)
 	ok(tpck_program_allows(p, &e) == TPCK_ALLOWED && tpck_program_died(p, &e, TPCK_DEATH_NEAR) == 2,
 	   "an end that is heard of late leaves what is noted of a newer generation");
 	ok(tpck_program_allows(p, &b) == TPCK_ALLOWED_NOT_ENDED, "a good end ends all of it");
-	ok(tpck_program_unmark(p, memory, &tiers, &err) == 0 && access(marker, F_OK) != 0, "the marker is gone");
+	ok(tpck_program_unmark(p, memory, &tiers, &err) == 0 && access(marker, F_OK) != 0 && access(other, F_OK) != 0, "the marker is gone");
 	tpck_program_free(p);
 	tpck_program_free(again);
 	tpck_tiers_close(&tiers);
@@ -109,6 +112,10 @@ static void check_identity(void)
 		"the executable's content is another one than before");
 	compare("environment A=1\nenvironment B=2\n", "environment A=1\nenvironment B=3\n", IDENTITY_CHANGED,
 		"environment variable B has another value than before");
+	compare("environment-key 1\nenvironment A=1\nenvironment B=2\n", "environment-key 2\nenvironment A=3\nenvironment B=4\n", IDENTITY_CHANGED,
+		"values of environment variables cannot be compared: they were noted with another key");
+	compare("environment-key 1\nenvironment A=1\nenvironment B=2\n", "environment-key 2\nenvironment A=3\nenvironment C=4\n", IDENTITY_CHANGED,
+		"environment variable B is set, was not");
 	compare("environment A=1\nenvironment B=2\n", "environment B=2\n", IDENTITY_CHANGED,
 		"environment variable A is set, was not");
 	compare("environment B=2\n", "environment A=1\nenvironment B=2\n", IDENTITY_CHANGED,

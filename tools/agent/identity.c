@@ -41,6 +41,15 @@ static bool is_key(const struct line *line, const char *key)
 	return (size_t)line->key_length == strlen(key) && memcmp(line->key, key, strlen(key)) == 0;
 }
 
+/* As far as a variable's value, for lines that were made with different keys. */
+static bool same_variable(const struct line *a, const struct line *b)
+{
+	size_t length = strcspn(a->value, a->value[0] == '(' ? ",\n" : "=\n");
+
+	return is_key(a, "environment") && is_key(b, "environment") && (int)length < a->value_length && (int)length < b->value_length &&
+	       memcmp(a->value, b->value, length + 1) == 0;
+}
+
 static bool same_value(const struct line *a, const struct line *b)
 {
 	return a->value_length == b->value_length && memcmp(a->value, b->value, (size_t)a->value_length) == 0;
@@ -119,18 +128,23 @@ enum identity_relation identity_compare(const char *now, const char *was, char *
 {
 	struct line a = {0}, b = {0}, folder = {0}, before = {0};
 	static const struct line none = {"", "", 0, 0, 0};
+	bool other_key = false;
 
 	for (;;) {
 		bool more_a = next_line(&now, &a), more_b = next_line(&was, &b);
 
-		if (!more_a && !more_b)
-			return IDENTITY_SAME;
+		if (!more_a && !more_b) {
+			snprintf(what, size, "%s", other_key ? "values of environment variables cannot be compared: they were noted with another key" : "");
+			return other_key ? IDENTITY_CHANGED : IDENTITY_SAME;
+		}
 		if (!more_a)
 			a = none;
 		if (!more_b)
 			b = none;
-		if (a.key_length != b.key_length || memcmp(a.key, b.key, (size_t)a.key_length) != 0 ||
-		    !same_value(&a, &b))
+		if (is_key(&a, "environment-key") && is_key(&b, "environment-key") && !same_value(&a, &b))
+			other_key = true;
+		else if (a.key_length != b.key_length || memcmp(a.key, b.key, (size_t)a.key_length) != 0 ||
+			 !(same_value(&a, &b) || (other_key && same_variable(&a, &b))))
 			break;
 		if (is_key(&a, "folder"))
 			folder = a;
