@@ -10,6 +10,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e"))
+import job
 from others import Checks, Others, ended, look_until, ready, saves
 
 PROMPT_SEC = 30
@@ -114,6 +116,38 @@ def fifos(checks):
         process.stdout.close()
 
 
+def fifo_in_store(checks):
+    """The same in a store of one's own, for the agent and a resume: the next good checkpoint counts."""
+    with job.Place() as place:
+        work = os.path.join(place.root, "work")
+        os.mkdir(work)
+        command = [*place.runner, place.trainer("gpt"), "--seed", "5", "--steps", "100000", "--save-every", "1000", "--out", "out"]
+        environment = {**place.environment, "LD_PRELOAD": os.path.join(place.build, ".libs/libtranspckpt.so")}
+        start = job.Start(place, command, work, environment, "first")
+        try:
+            durable = look_until(lambda: "is durable" in place.agent_log(), PROMPT_SEC, 0.05, start.running)
+        finally:
+            start.kill()
+        place.signal_agents()
+        gone = look_until(lambda: not place.agents(), PROMPT_SEC, 0.05)
+        checks.ok(durable and gone, "a checkpoint is in the store, and nobody has it in memory", start.said())
+        shutil.rmtree(os.path.join(place.shm, "j"))
+        for name in ("step-000000900000.g1", "step-000000000001.g1"):
+            os.makedirs(os.path.join(place.store, "j", name), exist_ok=True)
+            path = os.path.join(place.store, "j", name, "MANIFEST")
+            if os.path.lexists(path):
+                os.unlink(path)
+            os.mkfifo(path, 0o600)
+        start = job.Start(place, command, work, environment, "second")
+        try:
+            live = look_until(lambda: job.LIVE.search(start.said()), PROMPT_SEC, 0.05, start.running)
+            checks.ok(live, "with FIFOs as manifests beside it the program goes on from it", start.said(), place.agent_log())
+            durable = look_until(lambda: "is durable" in place.agent_log(), PROMPT_SEC, 0.05, start.running)
+            checks.ok(durable, "and the agent makes more of them", start.said(), place.agent_log())
+        finally:
+            start.kill()
+
+
 def terminals(checks):
     with Others() as here:
         store = here.folder("store", here.attacker, 0o755)
@@ -161,7 +195,7 @@ def more_rights(checks):
 
 def main():
     checks = Checks()
-    for test in (stores, state_folders, fifos, terminals, more_rights):
+    for test in (stores, state_folders, fifos, fifo_in_store, terminals, more_rights):
         if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
             test(checks)
     checks.end()

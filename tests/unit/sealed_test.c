@@ -432,6 +432,33 @@ static void check_order(uint32_t cipher)
 	part();
 }
 
+/* Who has proved himself, or has found out a head's form, has no more kept for him before his bytes are looked at than there is room for. */
+static void check_room(uint32_t cipher)
+{
+	static const uint8_t secret[TPCK_SECRET_BYTES] = "secret", shared[TPCK_NONCE_BYTES] = "shared";
+	const uint64_t counts[] = {TPCK_SEALED_HELD / 2 + 1, TPCK_SEALED_HELD / 2};
+	uint8_t sealed[HEAD + TPCK_SEAL_HEAD_MORE];
+	struct tpck_seal seal;
+	struct said said = {.number = 0};
+	void *places[2];
+
+	tpck_seal_make(&seal, TPCK_SEAL_ENCRYPT, cipher, secret, shared, "said", 4, true);
+	meet(false);
+	seal_both(TPCK_SEAL_ENCRYPT, cipher, true);
+	for (int i = 0; i < 2; i++) {
+		struct message message = {.to = 1, .head_bytes = sizeof sealed, .count = counts[i] + TPCK_SEAL_TAG, .head = sealed};
+
+		(void)tpck_seal_head(&seal, (uint64_t)i, &said, sizeof said, counts[i], sealed);
+		places[i] = begin(&message);
+		if (i == 0)
+			ok(places[0] && users[1].link && !users[1].gone[0], "half of what may be held has a place");
+	}
+	ok(!places[1] && ended(1, "than there is room for"), "what would be more than that together has none, and ends the link");
+	/* The bytes of the first do not come either. */
+	ends[1]->events->arrived(ends[1]->context, NULL, sealed, sizeof sealed, places[0], counts[0] + TPCK_SEAL_TAG, false);
+	part();
+}
+
 static void check_others(uint32_t cipher)
 {
 	struct message message;
@@ -565,6 +592,7 @@ int main(void)
 			check_tampering(level, cipher);
 		}
 		check_order(cipher);
+		check_room(cipher);
 		check_others(cipher);
 		check_ends(cipher);
 	}
