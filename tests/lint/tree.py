@@ -202,6 +202,8 @@ BEHIND_THE_DOOR = {"runtime/wire/view.c": r"AT_FDCWD|\bopen\s*\(|\bmkdir\s*\(", 
 # Versions and lists of files that are kept in the store, and stashes.
 BEHIND_THE_DOOR |= {f"runtime/{name}.c": r"AT_FDCWD, (kept|making|version|name|leaving|tpck_follow_keep|made\.store)\b"
                     for name in ("follow/record", "follow/lists", "follow/leftovers", "follow/learnt", "follow/reconcile", "follow/overlay", "replay/stash")}
+# The user's key, and programs that were noted with another one.
+BEHIND_THE_DOOR |= {"runtime/base/key.c": r"AT_FDCWD(?!, path, TPCK_DOOR_READ)|\b(open|mkdir|rename|link)\s*\(", "runtime/engine/adopt.c": r"AT_FDCWD|\b(open|opendir|stat|access)\s*\("}
 # What agents leave for each other in the store.
 BEHIND_THE_DOOR |= {"tools/agent/peers/alone.c": r"\b(open|access|unlink|rename|tpck_file_\w+|tpck_folder_\w+)\s*\(",
                     "tools/agent/peers/shared.c": r"\b(open|access|unlink|rename|opendir|stat|tpck_file_(read|write)|tpck_folder_\w+)\s*\(",
