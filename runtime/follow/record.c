@@ -584,12 +584,17 @@ static void makes(const char *absolute, bool absent)
 {
 	int saved = errno;
 
-	if (!journal || tpck_log_failed(journal) || (!absent && !syscall(SYS_faccessat, AT_FDCWD, absolute, F_OK)))
-		;
-	else if (tpck_follow_keep[0])
-		tpck_lists_add("created", absolute);
-	else
-		tpck_lists_wait(absolute);
+	if (journal && !tpck_log_failed(journal) && (absent || syscall(SYS_faccessat, AT_FDCWD, absolute, F_OK))) {
+		_Atomic uint64_t *slot = touched_slot(tpck_follow_digest(absolute));
+
+		/* A look after a program has ended would say that this program has made it. */
+		if (atomic_load(slot))
+			atomic_fetch_or(slot, OWN_BIT);
+		if (tpck_follow_keep[0])
+			tpck_lists_add("created", absolute);
+		else
+			tpck_lists_wait(absolute);
+	}
 	errno = saved;
 }
 

@@ -18,6 +18,7 @@
 
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
+#include "runtime/track/threads.h"
 #include "tests/unit/store_tap.h"
 
 enum { SAID = 1 << 16, GROUPS = 12, MANY = 50 };
@@ -891,6 +892,9 @@ static void numbered_begins(void)
 	put(name, O_CREAT, 0644, "begun\n");
 	number_of("n-%d", name, sizeof name);
 	folder(name);
+	/* A program that it has started ends: what it finds from here on may have been made by that. */
+	tpck_thread_self();
+	tpck_follow_others_ran();
 }
 
 /* A part of the program: a file that it makes, and sees in its folders. */
