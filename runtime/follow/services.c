@@ -4,6 +4,8 @@
  * it of the run's folder, which the trainer makes. On a resume that program is started for real, is told all rows again, and makes their file;
  * but it refuses to where the file is there already, and all rows from then on would be lost. So when the trainer makes the folder
  * while running forward, the first run's file steps aside. It goes once the process is live, or comes back where the resume is given up.
+ * Online, it sends all rows again: the server puts them in the place of those that it has. Where the program asked for a run that is
+ * continued (resume="allow"), the server puts them behind those. wandb writes so into the log of the run, and a line says it.
  */
 #include "config.h"
 
@@ -17,11 +19,14 @@
 #include <unistd.h>
 
 #include "runtime/base/layout.h"
+#include "runtime/base/log.h"
 #include "runtime/follow/follow_private.h"
 
-enum { MOST = 8, NAME = 200, ATTEMPTS = 100 };
+enum { MOST = 8, NAME = 200, ATTEMPTS = 100, LOG_MOST = 4 << 20 };
 
 static const char *const endings[] = {".wandb"};
+/* What wandb/sdk/wandb_init.py logs of a run that the server has rows of, and where, below the run's folder. */
+static const char continued[] = " run resumed\n", run_log[] = "logs/debug.log";
 
 static struct {
 	char folder[TPCK_FOLLOW_PATH];
@@ -81,6 +86,27 @@ void tpck_services_folder(const char *path)
 	errno = saved;
 }
 
+/* Whether the log of the run in the folder says that its server goes on with it. */
+static bool is_continued(int folder)
+{
+	char text[4096];
+	size_t kept = 0, overlap = sizeof continued - 2;
+	int fd = (int)syscall(SYS_openat, folder, run_log, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+	bool found = false;
+	ssize_t got;
+
+	for (size_t all = 0; fd >= 0 && !found && all < LOG_MOST && (got = syscall(SYS_read, fd, text + kept, sizeof text - kept)) > 0; all += (size_t)got) {
+		size_t bytes = kept + (size_t)got;
+
+		found = memmem(text, bytes, continued, sizeof continued - 1);
+		kept = bytes < overlap ? bytes : overlap;
+		memmove(text, text + bytes - kept, kept);
+	}
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	return found;
+}
+
 /* Each file at its name, or what lies aside in its place. */
 static void settle(bool live)
 {
@@ -94,6 +120,9 @@ static void settle(bool live)
 
 		if (folder < 0)
 			continue;
+		if (live && is_continued(folder))
+			tpck_log_warn("the server of the run in %s goes on with what it has, and gets rows that it had before this start once more: "
+				      "without resume= in wandb.init they take the place of those", aside[i].folder);
 		if (!whole) {
 			aside_name(from, sizeof from, aside[i].name, 1);
 			syscall(SYS_renameat, folder, from, folder, aside[i].name);

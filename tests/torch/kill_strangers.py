@@ -9,6 +9,7 @@ random instants and started again by the same command. What it prints and every 
 `all` is all of them, killed three times each; without names a few, others each time. A case whose package is missing is left out.
 """
 import collections
+import contextlib
 import os
 import random
 import re
@@ -19,6 +20,7 @@ import sys
 import kill
 import script_job
 import scripts
+import tracker
 from script_job import job
 
 
@@ -76,12 +78,13 @@ class Case:
     """script: and its arguments. imports: packages. names: what of the names of files differs between any two runs; contents:
     [(pattern of names, reader)], the first that matches. anew: the line that may refuse it, if some habit cannot be followed.
     printed: what differs in lines. temporary: what children that are killed leave, with the library and without. said: a line that the library has to say.
-    besides: files of a program for itself alone."""
+    besides: files of a program for itself alone. tracked: it tells a server of its runs. twice: the line that says that the server may have rows twice."""
 
-    def __init__(self, script, *arguments, imports=(), names=None, contents=(), anew=None, printed=None, temporary=None, said=None, besides=None):
+    def __init__(self, script, *arguments, imports=(), names=None, contents=(), anew=None, printed=None, temporary=None, said=None, besides=None,
+                 tracked=False, twice=None):
         self.script = [os.path.join('strangers', script)] + list(arguments)
         self.imports, self.names, self.contents, self.anew = imports, names, contents, anew
-        self.printed, self.temporary, self.said, self.besides = printed, temporary, said, besides
+        self.printed, self.temporary, self.said, self.besides, self.tracked, self.twice = printed, temporary, said, besides, tracked, twice
 
     def name(self, path):
         return re.sub(self.names, '#', path) if self.names else path
@@ -121,7 +124,13 @@ CASES = {
     'tracked': Case('tracked.py', imports=('mlflow',), names=r'[0-9a-f]{32}|\d{10,}', contents=[('meta.yaml|runName', nothing), ('.', text_but(r'[0-9a-f]{32}|\d{10,}|/\S*'))]),
     'offline': Case('offline.py', imports=('wandb',), names=r'\d{8}_\d{6}-[a-z0-9]{8}|\d{8}_\d{6}|(?<=run-)[a-z0-9]{8}|\d{8,}', besides=r'\.cache/wandb|debug.*\.log',
                     contents=[(r'\.wandb$', tracked), ('output.log', bytes_of), ('.', nothing)], said=r'started again on the way to step \d+: wandb-core$'),
+    'online': Case('online.py', imports=('wandb',), names=r'\d{8}_\d{6}-[a-z0-9]{8}|\d{8}_\d{6}|(?<=run-)[a-z0-9]{8}|\d{8,}', besides=r'\.cache/wandb|debug.*\.log',
+                   contents=[(r'\.wandb$', tracked), ('output.log', bytes_of), ('.', nothing)], said=r'started again on the way to step \d+: wandb-core$',
+                   tracked=True),
 }
+CASES['allowed'] = Case('online.py', '--resume', 'allow', imports=('wandb',), names=CASES['online'].names, besides=CASES['online'].besides,
+                        contents=CASES['online'].contents, said=CASES['online'].said, tracked=True,
+                        twice=r'transpckpt: the server of the run in \S+/run-\S+ goes on with what it has, ')
 
 
 def left(case, folder):
@@ -161,14 +170,33 @@ def differences(case, plain, killed):
 class Stranger(script_job.ScriptJob):
     """The script of a case, whose temporary files have a folder of their own."""
 
-    def __init__(self, place, python, case, torch):
-        self.case = case
+    def __init__(self, place, python, case, torch, server):
+        self.case, self.server, self.plain_runs = case, server, []
         self.temporary = os.path.join(place.root, 'tmp')
         os.makedirs(self.temporary)
-        super().__init__(place, python, case.script, {'SIMGPU_TORCH': torch, 'TMPDIR': self.temporary})
+        super().__init__(place, python, case.script, {'SIMGPU_TORCH': torch, 'TMPDIR': self.temporary,
+                                                      **({'WANDB_BASE_URL': 'http://127.0.0.1:%d' % server.server_address[1]} if server else {})})
+
+    def run_plain(self):
+        status = super().run_plain()
+        self.plain_runs = self.server.taken() if self.server else []
+        return status
+
+    def tracked_otherwise(self):
+        """How the server's rows differ from those of the plain run; of a start that was killed before it had a snapshot there is a run, too."""
+        plain, killed = [run.rows() for run in self.plain_runs], self.server.taken()
+        if len(plain) != 1 or not plain[0]:
+            return ['the plain run has no rows at the server']
+        if any(run.rows() == plain[0] and not run.changed for run in killed):
+            return []
+        if self.case.twice and any(re.search(self.case.twice, start.said()) for start in self.starts):
+            # The last rows are the last of the program, whatever is in front of them.
+            losses = [loss for _, _, loss in plain[0]]
+            return [] if any([loss for _, _, loss in run.rows()][-len(losses):] == losses for run in killed) else ['the server lacks rows']
+        return ['the server has other rows: %s' % [(len(run.rows()), len(run.changed)) for run in killed]]
 
     def differences(self):
-        lines = differences(self.case, *self.folders)
+        lines = differences(self.case, *self.folders) + (self.tracked_otherwise() if self.server else [])
         texts = [self.plain.printed(), '\n'.join(start.printed() for start in self.starts)]
         if self.case.printed:
             texts = [re.sub(self.case.printed, '#', text) for text in texts]
@@ -185,14 +213,14 @@ class Stranger(script_job.ScriptJob):
 
 def judge_once(python, torch, name, kills, rng):
     case = CASES[name]
-    with job.Place() as place:
-        this = Stranger(place, python, case, torch)
+    with job.Place() as place, tracker.Tracker() if case.tracked else contextlib.nullcontext() as server:
+        this = Stranger(place, python, case, torch, server)
         if this.run_plain():
             return 'the plain run failed: %s' % this.plain.said()[-600:], '', 0
         status = this.run_killed(rng, kills)
         told = '%d starts, %d resumed' % (len(this.starts), this.resumed())
         wrong = this.ended(status)
-        wrong += this.differences() + [line for line in this.remarks() if not any(may and re.search(may, line) for may in (case.anew, case.said))]
+        wrong += this.differences() + [line for line in this.remarks() if not any(may and re.search(may, line) for may in (case.anew, case.said, case.twice))]
         if not this.resumed() and not case.anew:
             wrong.append('it never went on at a snapshot')
         wrong += this.silent()

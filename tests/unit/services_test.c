@@ -47,9 +47,36 @@ static bool is(const char *name, const char *text)
 	return strcmp(text_of(name), text) == 0;
 }
 
+/* Whether a line is said when the process is live, and the run's log has this text behind so many bytes. */
+static bool says(int before, const char *text)
+{
+	char path[300], line[400] = "";
+	int old = dup(2), fd;
+	FILE *f;
+
+	snprintf(path, sizeof path, "%s/logs/debug.log", folder);
+	f = fopen(path, "w");
+	snprintf(path, sizeof path, "%s/said", folder);
+	fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	if (!f || fd < 0)
+		return false;
+	fprintf(f, "%*s%s", before, "", text);
+	fclose(f);
+	dup2(fd, 2);
+	tpck_services_folder(folder);
+	tpck_services_live();
+	dup2(old, 2);
+	close(old);
+	(void)!pread(fd, line, sizeof line - 1, 0);
+	close(fd);
+	unlink(path);
+	return strstr(line, "gets rows that it had before this start once more") && strstr(line, folder);
+}
+
 int main(void)
 {
 	char path[300];
+	bool each = true;
 
 	folder = tap_folder("/tmp");
 	put("run-1.wandb", "rows of the first run");
@@ -82,6 +109,18 @@ int main(void)
 	put("run-1.wandb", "all rows");
 	tpck_services_live();
 	tap_ok(is("run-1.wandb", "all rows") && is("run-1.wandb.transpckpt-aside.1", "-") && is("run-1.wandb.transpckpt-aside.2", "-"), "and all go", "");
+
+	snprintf(path, sizeof path, "%s/logs", folder);
+	mkdir(path, 0700);
+	/* Also across the pieces in which the log is read; a line is said eight times at most. */
+	for (unsigned i = 0; i < 6; i++)
+		each = each && says((const int[]){0, 4057, 4058, 4064, 4070, 9000}[i], "[wandb_init.py:init():972] run resumed\nmore\n");
+	tap_ok(each, "a run that its server goes on with is told", "");
+	tap_ok(!says(0, "[wandb_init.py:init():972] run started\n") && !says(0, "run resumed at"), "and no other", "");
+	snprintf(path, sizeof path, "%s/logs/debug.log", folder);
+	unlink(path);
+	snprintf(path, sizeof path, "%s/logs", folder);
+	rmdir(path);
 
 	snprintf(path, sizeof path, "%s/linked.wandb", folder);
 	tap_ok(!symlink("output.log", path), "a link", "");
