@@ -124,6 +124,8 @@ CASES = {
     'tracked': Case('tracked.py', imports=('mlflow',), names=r'[0-9a-f]{32}|\d{10,}', contents=[('meta.yaml|runName', nothing), ('.', text_but(r'[0-9a-f]{32}|\d{10,}|/\S*'))]),
     'offline': Case('offline.py', imports=('wandb',), names=r'\d{8}_\d{6}-[a-z0-9]{8}|\d{8}_\d{6}|(?<=run-)[a-z0-9]{8}|\d{8,}', besides=r'\.cache/wandb|debug.*\.log',
                     contents=[(r'\.wandb$', tracked), ('output.log', bytes_of), ('.', nothing)], said=r'started again on the way to step \d+: wandb-core$'),
+    'notebook': Case('notebook.py', imports=('nbconvert', 'ipykernel'), anew=r"not resuming: argument \d+ is '\S+\.json', was '\S+\.json'$",
+                     contents=[('ipynb', nothing)], temporary='tmp|jupyter'),
     'online': Case('online.py', imports=('wandb',), names=r'\d{8}_\d{6}-[a-z0-9]{8}|\d{8}_\d{6}|(?<=run-)[a-z0-9]{8}|\d{8,}', besides=r'\.cache/wandb|debug.*\.log',
                    contents=[(r'\.wandb$', tracked), ('output.log', bytes_of), ('.', nothing)], said=r'started again on the way to step \d+: wandb-core$',
                    tracked=True),

@@ -100,6 +100,12 @@ static void check_identity(void)
 		IDENTITY_OTHER, "argument 1 is '/proc/self/exe', was '/proc/version'");
 	compare(IDENTITY("argument a\nargument -m\nargument p.x\n"), IDENTITY("argument a\nargument -m\nargument p.y\n"),
 		IDENTITY_OTHER, "argument 2 is 'p.x', was 'p.y'");
+	compare(IDENTITY("argument a\nargument -m\nargument k\nargument -f\nargument /proc/self/exe\n"),
+		IDENTITY("argument a\nargument -m\nargument k\nargument -f\nargument /proc/version\n"), IDENTITY_CHANGED,
+		"argument 4 is '/proc/self/exe', was '/proc/version'");
+	compare(IDENTITY("argument a\nargument -m\nargument k\nargument /proc/self/exe\n"),
+		IDENTITY("argument a\nargument -m\nargument k\nargument /proc/version\n"), IDENTITY_OTHER,
+		"argument 3 is '/proc/self/exe', was '/proc/version'");
 	compare(IDENTITY("argument a\nargument x.py\nscript-digest 1\nargument 7\n"),
 		IDENTITY("argument a\nargument x.py\nscript-digest 1\nargument 8\n"), IDENTITY_CHANGED,
 		"argument 2 is '7', was '8'");

@@ -55,8 +55,9 @@ static bool same_value(const struct line *a, const struct line *b)
 	return a->value_length == b->value_length && memcmp(a->value, b->value, (size_t)a->value_length) == 0;
 }
 
-/* A file that is there is a script or a program, not a number of epochs; "-m" names one too. */
-static bool names_program(const struct line *argument, const struct line *folder, const struct line *before)
+/* A file that is there is a script or a program, not a number of epochs; "-m" names one too. An option of the module behind that names none: a
+ * notebook's kernel is given a file that each start calls otherwise, and is the one that its user expects to go on. */
+static bool names_program(const struct line *argument, const struct line *folder, const struct line *before, bool module)
 {
 	char path[4096];
 	struct stat status;
@@ -65,6 +66,8 @@ static bool names_program(const struct line *argument, const struct line *folder
 	    memcmp(before->value, "-m", 2) == 0)
 		return true;
 	if (argument->value_length == 0 || argument->value[0] == '-')
+		return false;
+	if (module && is_key(before, "argument") && before->value_length && before->value[0] == '-')
 		return false;
 	if (argument->value[0] == '/')
 		snprintf(path, sizeof path, "%.*s", argument->value_length, argument->value);
@@ -128,7 +131,7 @@ enum identity_relation identity_compare(const char *now, const char *was, char *
 {
 	struct line a = {0}, b = {0}, folder = {0}, before = {0};
 	static const struct line none = {"", "", 0, 0, 0};
-	bool other_key = false;
+	bool other_key = false, module = false;
 
 	for (;;) {
 		bool more_a = next_line(&now, &a), more_b = next_line(&was, &b);
@@ -148,6 +151,7 @@ enum identity_relation identity_compare(const char *now, const char *was, char *
 			break;
 		if (is_key(&a, "folder"))
 			folder = a;
+		module = module || (is_key(&a, "argument") && a.value_length == 2 && memcmp(a.value, "-m", 2) == 0);
 		before = a;
 	}
 	say(&a, &b, what, size);
@@ -156,7 +160,7 @@ enum identity_relation identity_compare(const char *now, const char *was, char *
 	if (is_key(&a, "executable"))
 		return IDENTITY_OTHER;
 	if (is_key(&a, "argument") && is_key(&b, "argument") &&
-	    (names_program(&a, &folder, &before) || names_program(&b, &folder, &before)))
+	    (names_program(&a, &folder, &before, module) || names_program(&b, &folder, &before, module)))
 		return IDENTITY_OTHER;
 	return IDENTITY_CHANGED;
 }
