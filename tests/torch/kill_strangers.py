@@ -108,6 +108,7 @@ CASES = {
     'mapped': Case('mapped.py', imports=('datasets',), names=r'[0-9a-f]{16,}|_\w+[-.\w]*_(?=hf_)|_(plain|killed)_', contents=[(r'\.json$', nothing), ('cache-', os.path.getsize)]),
     'shards': Case('shards.py', imports=('webdataset',)),
     'reinforce': Case('reinforce.py', imports=('gymnasium',)),
+    'played': Case('reinforce.py', '--vectorization', 'async', imports=('gymnasium',)),
     'study': Case('study.py', imports=('optuna',), contents=[(r'\.db', rows)]),
     'dated': Case('dated.py', imports=('hydra',), names=r'\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d', contents=[(r'\.(log|yaml)', text_but(r'[-\d]+ [:,\d]+|/\S*'))],
                   printed=r'\[[-\d]+ [:,\d]+\]'),
