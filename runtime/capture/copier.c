@@ -283,7 +283,7 @@ static void capture_finish(struct job *job)
 	control->status.last_step = job->capture.step;
 	options.held(job->image, job->capture.step);
 	if (digests)
-		options.digests(job->capture.plan, digests, job->capture.step, false);
+		options.digests(job->capture.plan, digests, job->capture.step, TPCK_JOB_CAPTURE);
 }
 
 static int submit_probe(struct job *job)
@@ -300,8 +300,7 @@ static void probe_finish(const struct job *job)
 {
 	if (!job->result && !tpck_fences_pass(job->fence, TPCK_PART_EARLY) && !tpck_fences_pass(job->fence, TPCK_PART_ALL) &&
 	    tpck_fences_wanted(job->fence))
-		options.digests(job->capture.plan, tpck_digests_get(job->capture.plan, job->fence), job->capture.step,
-				job->kind == TPCK_JOB_PROBE_PHASE);
+		options.digests(job->capture.plan, tpck_digests_get(job->capture.plan, job->fence), job->capture.step, job->kind);
 }
 
 static void job_submit(struct job *job)

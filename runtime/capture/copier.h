@@ -27,15 +27,15 @@ struct tpck_capture {
 	struct tpck_gathered *gathered;    /* what the optimizer's launches named, or NULL; the copier's, once it took the job */
 };
 
-/* A probe takes digests alone: at a boundary, or where an optimizer phase begins. */
-enum tpck_copier_job { TPCK_JOB_CAPTURE, TPCK_JOB_PROBE_BOUNDARY, TPCK_JOB_PROBE_PHASE };
+/* A probe takes digests alone: at a boundary, where an optimizer phase begins, or where the memory witness looks. */
+enum tpck_copier_job { TPCK_JOB_CAPTURE, TPCK_JOB_PROBE_BOUNDARY, TPCK_JOB_PROBE_PHASE, TPCK_JOB_PROBE_WITNESS };
 
 /* Called by the copier's thread when an image became HELD. */
 typedef void (*tpck_capture_held)(uint32_t image, uint64_t step);
 
-/* Digests of a plan's rows, in their order, as the device had them: at a boundary, or, with `phase`,
- * where the next optimizer phase began. Called by the copier's thread. */
-typedef void (*tpck_capture_digests)(const struct tpck_plan *plan, const uint64_t *digests, uint64_t step, bool phase);
+/* Digests of a plan's rows, in their order, as the device had them: those of a capture, of the boundary that ended `step`, or those of a probe.
+ * Called by the copier's thread. */
+typedef void (*tpck_capture_digests)(const struct tpck_plan *plan, const uint64_t *digests, uint64_t step, enum tpck_copier_job kind);
 
 struct tpck_copier_options {
 	const struct tpck_device *device;

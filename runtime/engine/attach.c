@@ -178,9 +178,11 @@ static void on_held(uint32_t image, uint64_t step)
 	tpck_link_send(TPCK_MSG_HELD, &held, sizeof held);
 }
 
-static void on_digests(const struct tpck_plan *plan, const uint64_t *digests, uint64_t step, bool phase)
+static void on_digests(const struct tpck_plan *plan, const uint64_t *digests, uint64_t step, enum tpck_copier_job kind)
 {
-	if (phase)
+	if (kind == TPCK_JOB_PROBE_WITNESS)
+		tpck_witness_digests(plan->rows, digests, step);
+	else if (kind == TPCK_JOB_PROBE_PHASE)
 		tpck_classes_optimizer(plan->row, plan->rows, digests, step);
 	else
 		tpck_classes_boundary(plan->row, plan->rows, digests, step);

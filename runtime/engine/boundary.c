@@ -260,6 +260,7 @@ void tpck_boundary(struct tpck_thread *self)
 		tpck_log_debug("iteration %llu ended without an optimizer phase that was seen to begin",
 			       (unsigned long long)engine->step);
 	engine->phase_seen = false;
+	tpck_log_debug("an iteration ended: step %llu", (unsigned long long)engine->step);
 	status_inference(self, now);
 	tpck_host_memory_look(true);
 	if (engine->settings.backpressure[1] == 't' && tpck_images_room())

@@ -185,7 +185,7 @@ out:
 static struct tpck_infer *infer_new(void)
 {
 	struct tpck_infer_options options = {
-		.use_names = strcmp(engine->settings.infer, "pattern") != 0,
+		.use_names = strcmp(engine->settings.infer, "pattern") != 0 && strcmp(engine->settings.infer, "memory") != 0,
 		.use_pattern = strcmp(engine->settings.infer, "names") != 0,
 	};
 

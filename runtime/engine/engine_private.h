@@ -127,6 +127,15 @@ bool tpck_uploads_on(void);
 /* Whether there is one before this operation. Called inside the gate, which may be left and entered again. */
 bool tpck_uploads_boundary(struct tpck_thread *self, const struct tpck_call *call);
 
+/* ---- witness.c ---- */
+/* Uploads so far; no iteration is found by what is launched. Has the memory witness learn, where it may. Not in ranks, which would not begin at one step. */
+enum { TPCK_WITNESS_TURNS = 64 };
+void tpck_witness_begin(struct tpck_thread *self);
+/* Has digests taken of memory that persists, for TPCK_V_LOOK. Not inside the gate. */
+void tpck_witness_look(const struct tpck_thread *self);
+/* Digests of that look. By the copier's thread. */
+void tpck_witness_digests(uint32_t rows, const uint64_t *digests, uint64_t id);
+
 /* ---- boundary.c ---- */
 /* An iteration ended: every operation before is the last one's. */
 void tpck_boundary(struct tpck_thread *self);

@@ -53,6 +53,8 @@ static void copied(struct tpck_thread *self, enum tpck_op op)
 		self->launched = false;
 		self->at_upload = true;
 		engine->turns++;
+		if (__builtin_expect(engine->turns >= TPCK_WITNESS_TURNS && !engine->bounded, 0))
+			tpck_witness_begin(self);
 	}
 }
 
@@ -117,13 +119,15 @@ static enum tpck_go act(struct tpck_thread *self, unsigned verdict)
 {
 	enum tpck_go go = verdict & TPCK_V_LISTS ? TPCK_GO_READ : TPCK_GO_RUN;
 
-	if (!(verdict & (TPCK_V_BOUNDARY_BEFORE | TPCK_V_OPT_BEGIN)))
+	if (!(verdict & (TPCK_V_BOUNDARY_BEFORE | TPCK_V_OPT_BEGIN | TPCK_V_LOOK)))
 		return go;
 	tpck_gate_leave(self);
 	if (verdict & TPCK_V_BOUNDARY_BEFORE)
 		tpck_boundary(self);
 	if (verdict & TPCK_V_OPT_BEGIN)
 		tpck_boundary_phase(self);
+	if (verdict & TPCK_V_LOOK)
+		tpck_witness_look(self);
 	tpck_gate_enter(self);
 	return go;
 }
@@ -183,7 +187,7 @@ enum tpck_go tpck_engine_before(struct tpck_thread *self, struct tpck_call *call
 	verdict = feed(self, call);
 	if (__builtin_expect(atomic_load_explicit(&engine->uploads, memory_order_relaxed), 0))
 		verdict = uploads(self, call, verdict);
-	if (__builtin_expect(verdict & (TPCK_V_BOUNDARY_BEFORE | TPCK_V_OPT_BEGIN | TPCK_V_LISTS), 0)) {
+	if (__builtin_expect(verdict & (TPCK_V_BOUNDARY_BEFORE | TPCK_V_OPT_BEGIN | TPCK_V_LISTS | TPCK_V_LOOK), 0)) {
 		enum tpck_go go = act(self, verdict);
 
 		admit(self, call, stream, verdict, token, content);

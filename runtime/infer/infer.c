@@ -26,6 +26,8 @@ struct tpck_infer {
     struct tpck_pattern pattern;
     struct tpck_phase names;
     struct tpck_turnover turnover;
+    struct tpck_persistent persistent;
+    bool watched; /* it has been begun */
     struct tpck_function *pending[PENDING];
     int pending_count;
     bool scalars_up, working_since_phase; /* see is_tail() */
@@ -67,9 +69,19 @@ void tpck_infer_free(struct tpck_infer *infer)
 {
     if (!infer)
         return;
+    if (infer->watched)
+        tpck_persistent_end(&infer->persistent);
     tpck_pattern_free(&infer->pattern);
     tpck_functions_free(&infer->functions);
     free(infer);
+}
+
+struct tpck_persistent *tpck_infer_watch(struct tpck_infer *infer)
+{
+    if (infer->watched || !infer->options.use_pattern || tpck_persistent_begin(&infer->persistent))
+        return NULL;
+    infer->watched = true;
+    return &infer->persistent;
 }
 
 static inline uint64_t digest_kernel(const struct tpck_token *token, uint64_t *coarse)
@@ -314,10 +326,23 @@ static bool pattern_wanted(struct tpck_infer *infer, enum tpck_op op)
     return !settled;
 }
 
+/* Memory is looked at while nothing else tells. */
+static unsigned ask_memory(struct tpck_infer *infer, const struct tpck_phase_op *op)
+{
+    unsigned look = tpck_persistent_feed(&infer->persistent, op, infer->now);
+    if (infer->sure)
+        infer->persistent.on = false;
+    else if (infer->persistent.phases)
+        (void)tpck_pattern_mark(&infer->pattern, &infer->persistent);
+    if (!infer->persistent.on)
+        tpck_persistent_end(&infer->persistent);
+    return infer->persistent.on ? look : TPCK_V_NONE;
+}
+
 static unsigned feed_all(struct tpck_infer *infer, const struct tpck_token *token)
 {
     struct tpck_pattern_op op = {.phase.thread = token->thread};
-    unsigned names = TPCK_V_NONE, pattern = TPCK_V_NONE, turnover = TPCK_V_NONE, verdict;
+    unsigned names = TPCK_V_NONE, pattern = TPCK_V_NONE, turnover = TPCK_V_NONE, look = TPCK_V_NONE, verdict;
     bool was_sure = infer->sure;
     digest_token(token, &op.phase);
     if (token->op == TPCK_OP_KERNEL || token->op == TPCK_OP_GRAPH)
@@ -326,6 +351,9 @@ static unsigned feed_all(struct tpck_infer *infer, const struct tpck_token *toke
         look_into_graph(infer, op.function, token);
     if (infer->options.use_names)
         names = ask_names(infer, op.function, &op.phase, token->bytes);
+    op.phase.bytes = token->bytes;
+    if (__builtin_expect(infer->persistent.on, 0))
+        look = ask_memory(infer, &op.phase);
     if (pattern_wanted(infer, token->op)) {
         infer->pattern.training = infer->names.boundaries >= 2 || infer->pattern.phase.boundaries >= 2;
         pattern = tpck_pattern_feed(&infer->pattern, &op);
@@ -340,7 +368,7 @@ static unsigned feed_all(struct tpck_infer *infer, const struct tpck_token *toke
     infer->now++;
     if (token->op == TPCK_OP_KERNEL && (op.phase.member || (op.function->named.list && infer->names.open)))
         verdict |= TPCK_V_LISTS;
-    return verdict;
+    return verdict | look;
 }
 
 /* --- the short way ------------------------------------------------------------------------------------------- */
@@ -453,6 +481,7 @@ void tpck_infer_summary(const struct tpck_infer *infer, struct tpck_infer_summar
         snprintf(summary->reason, sizeof summary->reason, "%s; %d phase%s an iteration",
                  infer->witnesses == (TPCK_W_NAMES | TPCK_W_PATTERN) ? "names and pattern agree"
                  : infer->witnesses & TPCK_W_NAMES                   ? "by the names of kernels"
+                 : infer->witnesses && infer->pattern.chosen.kind == TPCK_RUN_MEMORY ? "by the memory that launches change"
                  : infer->witnesses                                  ? "by the pattern of launches"
                                                                      : "phases repeat, no iteration has ended since",
                  phase->cycle, phase->cycle == 1 ? "" : "s");
@@ -464,7 +493,8 @@ void tpck_infer_summary(const struct tpck_infer *infer, struct tpck_infer_summar
 const char *tpck_infer_explain(struct tpck_infer *infer)
 {
     static const char *const kinds[] = {"none yet", "a run of one function used nowhere else",
-                                        "a turn of a thread between backward and the next batch", "a graph"};
+                                        "a turn of a thread between backward and the next batch", "a graph",
+                                        "launches up to the last that changes memory which persists"};
     struct tpck_infer_summary summary;
     tpck_infer_summary(infer, &summary);
     snprintf(infer->text, sizeof infer->text,

@@ -3,7 +3,7 @@
  * @file infer.h
  * Where iterations end and where the optimizer phase begins, read off the sequence of device operations.
  *
- * Two witnesses look at the same operations. The names witness knows optimizer kernels by the words of their names.
+ * Two witnesses look at the same operations, and a third one at memory (see persistent.h), once it is asked to. The names witness knows optimizer kernels by the words of their names.
  * The pattern witness never looks at a name: it looks for a run of launches, one a tensor, that comes once a period,
  * whose functions are seen nowhere else (or which opens a thread's turn, right after another thread's), and whose
  * grids stay the same while other grids may change. Each may be switched off. What either takes for the optimizer's
@@ -64,6 +64,7 @@ enum tpck_verdict {
     TPCK_V_OPT_BEGIN = 2,       /**< this operation is the first of an optimizer phase */
     TPCK_V_BOUNDARY_AFTER = 4,  /**< the iteration ends right after this operation */
     TPCK_V_LISTS = 8,           /**< a launch of an optimizer, or on lists of tensors while an optimizer phase is open */
+    TPCK_V_LOOK = 16,           /**< digests are wanted of memory that persists, as it is before this operation */
 };
 
 enum tpck_witness { TPCK_W_NAMES = 1, TPCK_W_PATTERN = 2 };
@@ -100,6 +101,9 @@ unsigned tpck_infer_feed(struct tpck_infer *infer, const struct tpck_token *toke
 
 /** A node of a graph, told when it is captured or added: a graph with an optimizer's launch in it is a phase. */
 void tpck_infer_graph_node(struct tpck_infer *infer, uint64_t graph, const struct tpck_token *node);
+
+/** Has the memory witness learn, where the pattern may be used: once. It gives the digests that TPCK_V_LOOK asks for. NULL: it does not. */
+struct tpck_persistent *tpck_infer_watch(struct tpck_infer *infer);
 
 void tpck_infer_summary(const struct tpck_infer *infer, struct tpck_infer_summary *summary);
 

@@ -15,8 +15,11 @@ enum {
     PERIODS = 5,         /* of agreement with itself before it is believed: a loss scaler may skip the first steps */
     PERIODS_TURN = 3,    /* where the turns of threads bear it out */
     PERIODS_NAMED = 2,   /* where names say that all of it is arithmetic */
+    PERIODS_MEMORY = 3,  /* where memory bears it out */
     SETTLED = 64,        /* phases after which a choice is no longer doubted */
 };
+
+#define MARK_BASE UINT64_C(0x9e3779b97f4a7c15)
 
 int tpck_pattern_init(struct tpck_pattern *pattern, bool use_names)
 {
@@ -162,7 +165,7 @@ static void restart(struct tpck_pattern *pattern);
 static bool refuted(const struct tpck_pattern *pattern)
 {
     const struct tpck_run *run = pattern->taken;
-    if (pattern->chosen.kind == TPCK_RUN_GRAPH)
+    if (pattern->chosen.kind == TPCK_RUN_GRAPH || pattern->chosen.kind == TPCK_RUN_MEMORY)
         return false;
     return !ends_iteration(run) || run->unsteady ||
            (run->kind == TPCK_RUN_EXCLUSIVE && run->functions[0]->in_runs != run->functions[0]->launches);
@@ -331,6 +334,23 @@ static void learn(struct tpck_pattern *pattern, const struct tpck_pattern_op *op
 
 /* --- following ----------------------------------------------------------------------------------------------- */
 
+/* The number of the mark whose last operation this is, from 1; 0: of none. */
+static int completed_mark(struct tpck_pattern *pattern, const struct tpck_phase_op *op)
+{
+    int complete = 0;
+    if (!tpck_persistent_counts(op->op))
+        return 0;
+    for (int i = 0; i < pattern->mark_count; i++) {
+        struct tpck_mark *mark = &pattern->marks[i];
+        uint64_t oldest = pattern->recent_count < mark->length ? 0 : pattern->recent[(pattern->recent_count - mark->length) % TPCK_PATTERN_GRAM];
+        mark->now = (mark->now - oldest * mark->highest) * MARK_BASE + op->fine;
+        if (mark->now == mark->gram && pattern->recent_count + 1 >= mark->length)
+            complete = i + 1;
+    }
+    pattern->recent[pattern->recent_count++ % TPCK_PATTERN_GRAM] = op->fine;
+    return complete;
+}
+
 static bool is_member(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
 {
     const struct tpck_run *run = &pattern->chosen;
@@ -360,27 +380,154 @@ static bool is_member(struct tpck_pattern *pattern, const struct tpck_pattern_op
 static unsigned follow(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)
 {
     struct tpck_phase_op phase = op->phase;
-    phase.member = is_member(pattern, op);
+    int mark = pattern->chosen.kind == TPCK_RUN_MEMORY ? completed_mark(pattern, &op->phase) : 0;
+    phase.member = pattern->chosen.kind == TPCK_RUN_MEMORY ? mark > 0 : is_member(pattern, op);
+    /* Phases that change other memory are others, whatever is launched. */
+    if (mark && pattern->marks_differ) {
+        phase.coarse = tpck_phase_mix(phase.coarse, (uint64_t)mark);
+        phase.fine = tpck_phase_mix(phase.fine, (uint64_t)mark);
+    }
     phase.breaking = !phase.member;
     phase.update = phase.member;
     phase.whole = phase.tail = false;
+    /* Its sequence is that of all threads: a last change may be another thread's than what comes behind it. */
+    if (pattern->chosen.kind == TPCK_RUN_MEMORY)
+        phase.thread = 0;
     if (pattern->strayed)
         return TPCK_V_NONE;
     return tpck_phase_feed(&pattern->phase, &phase);
 }
 
+/* The first operation that is remembered. */
+static uint64_t history_from(const struct tpck_pattern *pattern)
+{
+    uint64_t from = pattern->now > TPCK_INFER_HISTORY ? pattern->now - TPCK_INFER_HISTORY : 0;
+    return from < pattern->known_from ? pattern->known_from : from;
+}
+
 /* Lets the tracker see what has been, so that it need not wait for as many periods again. */
 static void restart(struct tpck_pattern *pattern)
 {
-    uint64_t from = pattern->now > TPCK_INFER_HISTORY ? pattern->now - TPCK_INFER_HISTORY : 0;
-    if (from < pattern->known_from)
-        from = pattern->known_from;
+    uint64_t from = history_from(pattern);
     tpck_phase_init(&pattern->phase, false);
     pattern->phase.now = from;
     pattern->following = pattern->strayed = false;
     pattern->follow_thread = UINT32_MAX;
+    pattern->recent_count = 0;
+    for (int i = 0; i < pattern->mark_count; i++)
+        pattern->marks[i].now = 0;
     for (uint64_t i = from; i < pattern->now; i++)
         follow(pattern, &pattern->history[i % TPCK_INFER_HISTORY]);
+}
+
+/* --- marks of the memory witness ------------------------------------------------------------------------------ */
+
+/* The operations that are remembered and count for marks, and what they are in their stretch. */
+enum place { ELSEWHERE, LAST, NOT_LAST };
+struct remembered {
+    uint64_t fine;
+    enum place place;
+    int kind;
+};
+
+static bool is_known(const struct tpck_persistent *persistent, int kind)
+{
+    return kind >= 0 && persistent->kinds[kind].seen >= PERIODS_MEMORY;
+}
+
+/* NULL without memory. */
+static struct remembered *remember(const struct tpck_pattern *pattern, const struct tpck_persistent *persistent, uint64_t from, uint32_t *count)
+{
+    struct remembered *all = malloc(TPCK_INFER_HISTORY * sizeof *all);
+    uint32_t number = 0, place = 0;
+    *count = 0;
+    for (uint64_t at = from; all && at < pattern->now; at++) {
+        const struct tpck_phase_op *op = &pattern->history[at % TPCK_INFER_HISTORY].phase;
+        const struct tpck_stretch *stretch;
+        while (number < persistent->number && persistent->stretches[number].begin <= at) {
+            number++;
+            place = 0;
+        }
+        if (!tpck_persistent_counts(op->op))
+            continue;
+        stretch = number ? &persistent->stretches[number - 1] : NULL;
+        all[*count] = (struct remembered){op->fine, ELSEWHERE, -1};
+        if (stretch && stretch->begin >= from && is_known(persistent, stretch->kind))
+            all[*count] = (struct remembered){op->fine,
+                                              persistent->phases >> stretch->kind & 1 && place == persistent->kinds[stretch->kind].low ? LAST : NOT_LAST,
+                                              stretch->kind};
+        place++;
+        ++*count;
+    }
+    return all;
+}
+
+static bool has_mark(const struct tpck_pattern *pattern, uint64_t gram)
+{
+    for (int i = 0; i < pattern->mark_count && i < TPCK_PATTERN_MARKS; i++)
+        if (pattern->marks[i].gram == gram)
+            return true;
+    return false;
+}
+
+static void add_mark(struct tpck_pattern *pattern, uint64_t gram, uint32_t length, uint64_t highest)
+{
+    if (pattern->mark_count < TPCK_PATTERN_MARKS)
+        pattern->marks[pattern->mark_count] = (struct tpck_mark){.gram = gram, .highest = highest, .length = length};
+    pattern->mark_count++;
+}
+
+/* Whether the last so many operations tell the last ones from all others: of each kind they are the same each time. */
+static bool tells(struct tpck_pattern *pattern, const struct remembered *all, uint32_t count, uint32_t length)
+{
+    uint64_t highest = 1, gram = 0, grams[TPCK_PERSISTENT_KINDS] = {0};
+    uint32_t seen[TPCK_PERSISTENT_KINDS] = {0};
+    pattern->mark_count = 0;
+    for (uint32_t i = 1; i < length; i++)
+        highest *= MARK_BASE;
+    for (int look = 0; look < 2; look++) {
+        gram = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            gram = (gram - (i < length ? 0 : all[i - length].fine * highest)) * MARK_BASE + all[i].fine;
+            if (i + 1 < length)
+                continue;
+            if (look == 0 && all[i].place == LAST) {
+                bool first = !seen[all[i].kind]++;
+                if ((!first && grams[all[i].kind] != gram) || (first && pattern->marks_differ && has_mark(pattern, gram)))
+                    return false;
+                grams[all[i].kind] = gram;
+                if (!has_mark(pattern, gram))
+                    add_mark(pattern, gram, length, highest);
+            }
+            if (look == 1 && all[i].place == NOT_LAST && has_mark(pattern, gram))
+                return false;
+        }
+        if (pattern->mark_count == 0 || pattern->mark_count > TPCK_PATTERN_MARKS)
+            return false;
+    }
+    for (int i = 0; i < TPCK_PERSISTENT_KINDS; i++)
+        if (seen[i] && seen[i] < PERIODS_MEMORY)
+            return false;
+    return true;
+}
+
+bool tpck_pattern_mark(struct tpck_pattern *pattern, const struct tpck_persistent *persistent)
+{
+    uint64_t from = history_from(pattern);
+    struct remembered *all;
+    uint32_t count, length = 1;
+    if (pattern->chosen.kind != TPCK_RUN_NONE || (persistent->several && from > 0))
+        return false;
+    pattern->marks_differ = persistent->several;
+    all = remember(pattern, persistent, from, &count);
+    while (all && length <= TPCK_PATTERN_GRAM && !tells(pattern, all, count, length))
+        length *= 2;
+    free(all);
+    if (!all || length > TPCK_PATTERN_GRAM)
+        return false;
+    pattern->chosen = (struct tpck_run){.kind = TPCK_RUN_MEMORY, .cycle = 1};
+    restart(pattern);
+    return true;
 }
 
 unsigned tpck_pattern_feed(struct tpck_pattern *pattern, const struct tpck_pattern_op *op)

@@ -9,6 +9,7 @@
  * What comes behind it must look like the next iteration: a host-to-device copy before any kernel, or kernels that
  * also come elsewhere. (A run that unscales gradients is followed by the optimizer, which comes nowhere else.)
  * And where a graph is launched again with no kernel in between, in a process that is known to train, the graph.
+ * And where the memory witness knows which launch is the last that changes what persists, the launches up to that one.
  * A run must come with the same grids every time. Of two runs that qualify, neither is taken; nor is one again behind
  * which, where the turn used to be over, the thread has launched more.
  */
@@ -19,6 +20,7 @@
 #include <stdint.h>
 
 #include "runtime/infer/functions.h"
+#include "runtime/infer/persistent.h"
 #include "runtime/infer/phase.h"
 
 enum {
@@ -27,9 +29,17 @@ enum {
     TPCK_PATTERN_GRIDS = 4,   /* different sequences of grids of one run */
     TPCK_PATTERN_FOLLOWERS = 4,
     TPCK_PATTERN_TURN = 1 << 16, /* longest turn of a thread */
+    TPCK_PATTERN_MARKS = 4,
+    TPCK_PATTERN_GRAM = 64,   /* longest mark, in operations */
 };
 
-enum tpck_run_kind { TPCK_RUN_NONE, TPCK_RUN_EXCLUSIVE, TPCK_RUN_TURN, TPCK_RUN_GRAPH };
+enum tpck_run_kind { TPCK_RUN_NONE, TPCK_RUN_EXCLUSIVE, TPCK_RUN_TURN, TPCK_RUN_GRAPH, TPCK_RUN_MEMORY };
+
+/* The operations up to an iteration's last, as a polynomial of their digests, and that of those which came last. */
+struct tpck_mark {
+    uint64_t gram, now, highest; /* highest: factor of the oldest operation */
+    uint32_t length;
+};
 
 struct tpck_run {
     enum tpck_run_kind kind;
@@ -81,6 +91,11 @@ struct tpck_pattern {
     /* following the chosen turn */
     bool following, strayed;
     uint32_t follow_at, follow_thread;
+    /* the memory's marks, and the digests of the last operations that count for them */
+    struct tpck_mark marks[TPCK_PATTERN_MARKS];
+    int mark_count;
+    bool marks_differ; /* they are of phases that change different memory */
+    uint64_t recent[TPCK_PATTERN_GRAM], recent_count;
     /* graphs */
     struct tpck_function *graph;
     uint32_t kernels_since_graph;
@@ -94,6 +109,9 @@ void tpck_pattern_free(struct tpck_pattern *pattern);
 
 /** Flags of enum tpck_verdict. The op's member and breaking are ignored. */
 unsigned tpck_pattern_feed(struct tpck_pattern *pattern, const struct tpck_pattern_op *op);
+
+/** The memory witness knows where iterations end. False: the launches there come elsewhere too, or too little is known of them. */
+bool tpck_pattern_mark(struct tpck_pattern *pattern, const struct tpck_persistent *persistent);
 
 /** Back to learning, with nothing learnt. */
 void tpck_pattern_forget(struct tpck_pattern *pattern);

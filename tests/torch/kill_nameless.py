@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.2 memory=4G minutes=20 about=70s
-"""PyTorch scripts whose kernels have no names for us (TRANSPCKPT_INFER=pattern), killed and started again: those whose
-iterations show in the pattern of launches go on at a snapshot; the others say why not; and all end as they would.
+# needs: cores=1.2 memory=4G minutes=20 about=160s
+"""PyTorch scripts whose kernels have no names for us, killed and started again: those whose iterations show in the pattern of launches
+(TRANSPCKPT_INFER=pattern), or in the memory that these change (memory), go on at a snapshot; the others say why not; and all end as they would.
 
   kill_nameless.py [CASE[=KILLS]...]    environment: as for kill.py
 """
@@ -15,10 +15,14 @@ from script_job import job
 MLP = ['mlp.py', '--hidden', '300,120,500,40', '--steps', '300', '--optimizer']
 # Whether they can be told.
 CASES = {
-    'adam_loop': (MLP + ['Adam-loop'], True),
-    'sgd_loop': (MLP + ['SGD-loop'], True),
-    'gpt_fused': (kill.GPT, False),  # one launch an iteration
-    'conv': (['conv.py', '--steps', '80'], False),
+    'adam_loop': (MLP + ['Adam-loop'], True, 'pattern'),
+    'sgd_loop': (MLP + ['SGD-loop'], True, 'pattern'),
+    'gpt_fused': (kill.GPT, False, 'pattern'),  # one launch an iteration
+    'conv': (['conv.py', '--steps', '80'], False, 'pattern'),
+    # The first end is told about the hundredth iteration, of each start.
+    'gpt_fused_memory': (['gpt.py', '--steps', '200', '--accumulate', '1'], True, 'memory'),
+    'conv_memory': (['conv.py', '--steps', '200'], True, 'memory'),
+    'gan_memory': (['conv.py', '--gan', '--steps', '200'], True, 'memory'),
 }
 
 
@@ -36,9 +40,9 @@ def killed_untold(this, kills, rng):
 
 
 def judge(python, name, kills, rng):
-    script, told = CASES[name]
+    script, told, setting = CASES[name]
     with job.Place() as place:
-        this = script_job.ScriptJob(place, python, script, {'TRANSPCKPT_INFER': 'pattern'})
+        this = script_job.ScriptJob(place, python, script, {'TRANSPCKPT_INFER': setting})
         if this.run_plain():
             return 'the plain run failed: %s' % this.plain.said()[-300:], ''
         why = '' if told else killed_untold(this, kills, rng)

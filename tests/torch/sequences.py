@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 JOBS = {}
-STEPS = 16
+STEPS = int(os.environ.get('SEQUENCE_STEPS', 16))
 
 
 def job(f):

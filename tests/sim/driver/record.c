@@ -23,6 +23,9 @@ void sim_record_start(const char *path)
 	owner = getpid();
 	if (path && *path && !to)
 		fprintf(stderr, "simgpu: cannot write SIMGPU_RECORD=%s\n", path);
+	/* Into a pipe lines go at once, between those that others write there. */
+	if (to && fseek(to, 0, SEEK_CUR))
+		setvbuf(to, NULL, _IOLBF, 0);
 	if (to)
 		fputs("# columns: kind name grid block smem stream tid bytes dir host_us api device (host_us counts calls)\n", to);
 }
