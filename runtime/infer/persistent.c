@@ -10,7 +10,8 @@
 
 enum {
     COMPARED = 3,      /* stretches of a kind before anything is said of it */
-    CONFIRMED = 4,     /* looks on either side of the last change that agree */
+    BEFORE = 2,        /* looks right before the last change, */
+    CONFIRMED = 10,    /* and with these so many right behind it, in a row: what is changed again in one stretch of a few shows there */
     CONFLICTS = 4,     /* times that a last change is looked for anew */
     RECENT = 48,       /* stretches back to which kinds count */
     ROW = 32,          /* stretches by which the next one is foretold */
@@ -116,7 +117,7 @@ static uint32_t place_to_look(const struct tpck_stretch_kind *kind)
         return kind->low + (kind->high - kind->low) / 2;
     if (is_found(kind))
         return 0;
-    return (kind->confirmed % 2 || kind->low == 0) && kind->high < kind->length ? kind->high : kind->low;
+    return (kind->confirmed >= BEFORE || kind->low == 0) && kind->high < kind->length ? kind->high : kind->low;
 }
 
 static void begin_stretch(struct tpck_persistent *p, uint64_t now)
