@@ -10,7 +10,7 @@ export TRANSPCKPT_MILESTONE=40
 start_agent
 trainer --steps 9 --kill-at 6 --digests
 ok "killed while filling step 6" ended 137
-ok "marker is there from HELLO on" sh -c "ls $J/programs | grep -qv state"
+ok "marker is there from HELLO on" sh -c "find $J/programs -type f | grep -qv state"
 trainer --steps 12 --kill-at 10 --segment 120000
 ok "another segment size makes the log differ, which the comparison sees" said "offer is wrong"
 until_true published step-000000000005.g1
@@ -43,7 +43,7 @@ ok "a step that was named is offered" said "^offer 3 40"
 ok "ended by itself" ended 0
 ok "with BYE" said "^bye"
 until_true test ! -e "$J/programs/$id"
-ok "its marker is gone" sh -c "! ls $J/programs | grep -qv state"
+ok "its marker is gone" sh -c "! find $J/programs -type f | grep -qv state"
 ok "and what was kept for its log" until_true test ! -e "$J/keep/$id"
 trainer --steps 2 --kill-at 2
 ok "nothing is offered after a good end" said_not "^offer"
