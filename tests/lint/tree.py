@@ -370,6 +370,16 @@ def rule_each_target_is_run():
             yield f"{name}: there is no input for it in tests/fuzz/corpus/{match.group(1)}"
 
 
+def rule_makefiles_have_one_file_a_line():
+    """Two who add a file each do not meet in one line."""
+    for name in FILES:
+        if name.endswith("Makefile.inc"):
+            for number, line in enumerate(text(name).splitlines(), 1):
+                named = re.findall(r"(?:^|\s)[\w%./-]+\.(?:c|cc|cu|h|cuh|py|sh|def)(?=\s|$)", line)
+                if len(named) > (2 if "=" in line else 1) and not line.startswith(("\t", "#")) and ":" not in line:
+                    yield f"{name}:{number}: one file a line"
+
+
 def rule_headers_compile_alone():
     compiler = shlex.split(os.environ.get("CC", "cc"))
     cuda = shlex.split(os.environ.get("CUDA_CPPFLAGS", ""))

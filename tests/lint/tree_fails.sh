@@ -55,6 +55,7 @@ echo 'int tpck_news_parse(const char *text, size_t size);' >>runtime/store/layou
 echo 'int news(const char *text) { int x; return sscanf(text, "%d", &x); }' >>runtime/policy/interval.c
 printf 'tpck_gone_parse names\ntpck_file_write -\ntpck_owed_judge names\ntpck_there_is nowhere\n' >>tests/fuzz/parsers.txt
 printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A target. */\nint LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) { return 0; }\n' >tests/fuzz/lost.c
+printf 'tests_fuzz_lost_SOURCES = \\\n  tests/fuzz/lost.c tests/fuzz/names.c\n' >>tests/fuzz/Makefile.inc
 "${PYTHON3:-python3}" "$lint" "$D" "$D" >said 2>&1
 status=$?
 
@@ -98,6 +99,7 @@ reports 'tests/fuzz/names.c does not call tpck_owed_judge'
 reports 'there is no tests/fuzz/nowhere.c'
 reports 'tests/fuzz/lost.c: it is not in fuzz_targets of tests/fuzz/Makefile.inc'
 reports 'there is no input for it in tests/fuzz/corpus/lost'
+reports "tests/fuzz/Makefile.inc:$(wc -l <tests/fuzz/Makefile.inc): one file a line"
 if command -v shellcheck >/dev/null; then reports 'tools/cli/careless.sh:4'; fi
 [ "$(grep -c 'shim/table.c:.*exit' said)" -eq 1 ] && [ "$status" -eq 1 ] || failed=1
 [ $failed -eq 0 ] || sed 's/^/# /' said
