@@ -75,6 +75,9 @@ void tpck_cuda_library_used(CUlibrary library);
 bool tpck_cuda_wait_refused(CUdeviceptr address);
 /* Whether it was so once: memory is the driver's own from there on. */
 bool tpck_cuda_waits_dead(void);
+/* The program calls what no resume can repeat: snapshots from here on are marked as not resumable, with `why` for the user. By a thread outside the engine;
+ * inside it nothing is done. */
+void tpck_cuda_refuse(const char *why);
 /* A context became current for the first time: the engine may touch the device. */
 extern _Atomic bool tpck_cuda_seen __attribute__((visibility("hidden")));
 void tpck_cuda_context_look(void);

@@ -28,20 +28,10 @@ static void older_kernel_is(const void *handle, const CUDA_KERNEL_NODE_PARAMS_v1
 	kernel_is(handle, &now);
 }
 
-static void mark(const char *why)
-{
-	struct tpck_thread *self = tpck_engine_enter();
-
-	if (!self)
-		return;
-	tpck_engine_unresumable(why);
-	tpck_engine_leave(self);
-}
-
 static void copy_is(const CUDA_MEMCPY3D *copy)
 {
 	if (tpck_cuda_copies_to_host(copy))
-		mark("a graph of the program copies to the host");
+		tpck_cuda_refuse("a graph of the program copies to the host");
 }
 
 static void child_is(const void *handle, CUgraph child, enum tpck_cuda_graph_part part)
@@ -87,13 +77,13 @@ static void node_is(const void *handle, const CUgraphNodeParams *node, bool chan
 	case CU_GRAPH_NODE_TYPE_MEM_FREE: /* of memory whose node marks */
 		break;
 	case CU_GRAPH_NODE_TYPE_HOST:
-		mark("a graph of the program calls host functions");
+		tpck_cuda_refuse("a graph of the program calls host functions");
 		break;
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-		mark("a graph of the program owns memory");
+		tpck_cuda_refuse("a graph of the program owns memory");
 		break;
 	default:
-		mark("the program builds graphs of what is not followed (cuGraphAddNode)");
+		tpck_cuda_refuse("the program builds graphs of what is not followed (cuGraphAddNode)");
 		break;
 	}
 }

@@ -4,7 +4,7 @@
 
 #include "hooks/cuda_driver.h"
 
-static void refuse(const char *why)
+void tpck_cuda_refuse(const char *why)
 {
 	struct tpck_thread *self = tpck_engine_enter();
 
@@ -17,7 +17,7 @@ static void refuse(const char *why)
 #define TPCK_REFUSE(symbol, base, since, ret, params, args, why)                      \
 	ret tpck_hook_##symbol params                                                 \
 	{                                                                             \
-		refuse(why);                                                          \
+		tpck_cuda_refuse(why);                                                \
 		return TPCK_REAL(symbol) ? tpck_cuda.symbol args : CUDA_ERROR_NO_DEVICE; \
 	}
 #include "hooks/cuda_refused.def"
