@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import compare
 import file_rows
 import job
+import record_rows
 from table import LIMIT_SEC, LeftOut, Table
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -722,6 +723,7 @@ GROUPS = {
     "digests": (digests, "one core's digests beside XXH3-128"),
     "torch": (torch, "a PyTorch step"),
     "torch_instructions": (torch_instructions, "instructions of a PyTorch step"),
+    "record": (record_rows.record, "bytes of the record of an iteration"),
     "saves": (file_rows.saves, "a save by torch.save"),
     "commands": (file_rows.commands, "programs that save nothing"),
     "small": (file_rows.small, "programs that pass many small files along"),
