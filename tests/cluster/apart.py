@@ -38,7 +38,7 @@ def settled(where):
 def begin(run, where, per_node, step, ready=committed, **settings):
     """A start that has come so far, by its leader."""
     start = run.start(where, per_node, **settings)
-    checks.ok(node.until(lambda: ready(where[0]) >= step, job.WAIT_SEC), f"{run.what}: snapshots of all ranks", run.story(), run.cluster.logs())
+    checks.ok(run.slowly_until(lambda: ready(where[0]) >= step, job.WAIT_SEC), f"{run.what}: snapshots of all ranks", run.story(), run.cluster.logs())
     return start
 
 

@@ -132,6 +132,20 @@ class Spread(Ranks):
                  '$p/environ && kill -$1 ${p#/proc/} && echo killed; done 2>/dev/null'
         return "killed" in self.where[rank // self.per_node].run(["sh", "-c", script, str(rank), how], self.cluster.environment).stdout
 
+    def slowly_until(self, condition, seconds):
+        """node.until(), with all ranks stopped once they have come to three quarters of their steps: what agents do meanwhile may take a busy machine
+        longer than the rest of the program."""
+        last, held = int(self.trainer[self.trainer.index("--steps") + 1]) * 3 // 4, []
+
+        def looks():
+            if not held and any(f"\nstep {last} " in job.read(os.path.join(self.said_in, f"out.{rank:02d}")) for rank in range(self.now)):
+                held.extend(rank for rank in range(self.now) if self.kill_rank(rank, "STOP"))
+            return condition()
+        found = node.until(looks, seconds)
+        for rank in held:
+            self.kill_rank(rank, "CONT")
+        return found
+
     def reference(self, where, per_node):
         """What a start that nothing happens to gives with the ranks on these nodes is what later ones are compared with."""
         if self.start(where, per_node, preloaded=False).wait():

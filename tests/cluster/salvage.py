@@ -182,7 +182,7 @@ def case_third():
         meet(cluster, nodes[:2])
         start = run.start(nodes[:2], 2)
         leader = nodes[0]
-        checks.ok(node.until(lambda: newest(leader, r"step (\d+) is in tier 'site") > 0, 60), "third: a step comes to the third tier", run.story(), cluster.logs())
+        checks.ok(run.slowly_until(lambda: newest(leader, r"step (\d+) is in tier 'site") > 0, 60), "third: a step comes to the third tier", run.story(), cluster.logs())
         has = newest(leader, r"step (\d+) is in tier 'site")
         for n in nodes[:2]:
             n.destroy()
