@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.3 memory=4G minutes=20 about=190s
+# needs: cores=1.3 memory=4G minutes=20 about=70s
 """Where the names of kernels say nothing (TRANSPCKPT_INFER=memory), the memory that launches change tells where iterations end: of jobs of
 sequences.py, and of some more, the ends that the library finds are compared with where the job says that they are. None may be told
 that is none.
 
   witness.py [JOB[@SETTING]...]    environment: as for scripts.py; STEPS; INFER, a setting for all; VERBOSE, a folder for what is compared
+
+`all` is all of them; without names an optimizer of the script's own, and a few more, others each time (SEED).
 
 The driver writes what is enqueued, and the library what it finds, into one pipe, in the order of the calls."""
 import concurrent.futures
@@ -203,7 +205,12 @@ def main():
         sys.exit(job.SKIP)
     scripts.run(python, ['mlp.py', '--steps', '1'])  # the stand-ins are made once
     checks = job.Checks()
-    names = sys.argv[1:] or [*FOUND, *SILENT]
+    names = sys.argv[1:]
+    if not names:
+        rng = job.drawn_from()
+        names = ['own_optimizer_hidden', *rng.sample([name for name in FOUND if name != 'own_optimizer_hidden'], 4), rng.choice(SILENT)]
+    if names == ['all']:
+        names = [*FOUND, *SILENT]
     with job.Place() as place, concurrent.futures.ThreadPoolExecutor(int(os.environ.get('TORCH_JOBS') or os.cpu_count() or 1)) as pool:
         for name, (status, truths, found, wrong, lines) in zip(names, pool.map(lambda n: judge(python, place, n), names)):
             first = found[0] if found else len(truths)
