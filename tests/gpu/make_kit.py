@@ -17,7 +17,7 @@ MOST_BYTES = 60 << 20
 GLIBC = re.compile(r"(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util))\.so\b")
 PROBES = ("address", "digest", "hazard", "names", "stuck", "tmpfs", "vmm")
 PROGRAMS = ("gpt", "classifier", "gan", "rough", "gpt_ranks", "augment.so", "augment-too.so", "kernels.fatbin")
-SOURCES = ("tests/e2e/*.py", "tests/e2e/*.c", "tests/e2e/*.cc", "tests/e2e/*.h", "tests/torch/*.py", "tests/stacks/*_loop.py", "tests/stacks/numba_kernels.py", "tests/trainers/*.cu", "tests/trainers/*.cuh", "tests/trainers/launch.py",
+SOURCES = ("tests/e2e/*.py", "tests/e2e/*.c", "tests/e2e/*.cc", "tests/e2e/*.h", "tests/torch/*.py", "tests/torch/strangers/*.py", "tests/stacks/*_loop.py", "tests/stacks/numba_kernels.py", "tests/trainers/*.cu", "tests/trainers/*.cuh", "tests/trainers/launch.py",
            "tests/gpu/kit/*.py", "tests/gpu/scripts/*.py", "tests/gpu/probes/*.c", "tests/gpu/probes/*.h", "tests/gpu/probes/*.cu", "tests/sim/standin/nccl.h",
            "kernels/digest.cu", "runtime/base/block_digest.h", "shim/driver_symbols.txt", "COPYING")
 

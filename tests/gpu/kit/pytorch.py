@@ -15,7 +15,10 @@ GPT = [os.path.join(TORCH, "gpt.py"), "--accumulate", "1"]
 REPEATABLE_JAX = {"XLA_FLAGS": "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"}
 # Where no iteration is found copies are boundaries, after half of this.
 SOON = {"TRANSPCKPT_STALL_SEC": "1"}
-# What matters most comes first. Name: script, environment, what is done beside the plain run.
+# A snapshot each iteration, and nothing to a disk meanwhile: what that costs is to be seen.
+EACH = {"TRANSPCKPT_INTERVAL": "1", "TRANSPCKPT_DURABLE_INTERVAL": "3600s", "TRANSPCKPT_EXIT_WAIT_SEC": "5", "TRANSPCKPT_MEMORY": "85%"}
+STRANGERS = os.path.join(TORCH, "strangers")
+# What matters most comes first. Name: script, environment, what is done beside the plain run, maybe settings of the library.
 CASES = {
     "mlp": ([os.path.join(TORCH, "mlp.py"), "--optimizer", "Adam-fused", "--hidden", "512,512"], {}, ALL),
     "gpt": (GPT, {}, ALL),
@@ -32,6 +35,12 @@ CASES = {
     "blocking": (GPT, {"CUDA_LAUNCH_BLOCKING": "1"}, SOME),
     "gpt2-not-killed": ([os.path.join(SCRIPTS, "gpt2.py")], {}, ["on"]),
     "gpt2": ([os.path.join(SCRIPTS, "gpt2.py")], {}, SOME),
+    "gpt2-each-not-killed": ([os.path.join(SCRIPTS, "gpt2.py")], {}, ["on"], EACH),
+    "gpt2-each": ([os.path.join(SCRIPTS, "gpt2.py")], {}, SOME, EACH),
+    "saves": ([os.path.join(SCRIPTS, "saves.py")], {}, SOME),
+    "by-memory": (GPT, {"TRANSPCKPT_INFER": "memory"}, SOME),
+    "savers": ([os.path.join(STRANGERS, "savers.py")], {}, SOME),
+    "timed": ([os.path.join(STRANGERS, "timed.py")], {}, SOME),
     "nanogpt": ([os.path.join(TORCH, "nanogpt.py")], {}, SOME),
     "resnet": ([os.path.join(SCRIPTS, "resnet.py")], {}, SOME),
     "transformers": ([os.path.join(TORCH, "transformers_trainer.py")], {}, SOME),
@@ -79,4 +88,4 @@ def main(stage):
     stage.run("versions", [machine.torch_python(), "-c", VERSIONS], 60)
     tests = machine.test_environment(stage.work)
     with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:
-        list(pool.map(lambda name: script(stage, name, CASES[name][0], *CASES[name][1:], tests=tests), CASES))
+        list(pool.map(lambda name: script(stage, name, CASES[name][0], *CASES[name][1:3], settings=dict(*CASES[name][3:]), tests=tests), CASES))
