@@ -8,8 +8,10 @@
 
 #include "runtime/track/handed.h"
 
-/* What came back is left out where so much of it lies together, and at least such a part of its block: rows stay few. */
-enum { GAP_BYTES = 1 << 20, GAP_PART = 128 };
+/* What came back is left out where so much of it lies together, and parts as large are rows of their own: gradients and moments lie side by side, and a row that
+ * has both is copied as early as its gradients ask for. Rows stay few: where more parts than that are needed, what came back has to be such a part of its block,
+ * too, and parts that touch are one row. */
+enum { GAP_BYTES = 1 << 20, GAP_PART = 128, PARTS_MANY = 4096 };
 /* Parts that an earlier plan held stay in the next ones: each new plan has what is constant copied again. They go after so many boundaries, if they are more
  * than half of what is out, and so much. */
 enum { KEPT_BOUNDARIES = 64, KEPT_BYTES = 64 << 20 };
@@ -42,7 +44,13 @@ static bool is_wasteful(const struct tpck_handed *now, uint64_t step)
 	return step - since >= KEPT_BOUNDARIES && needed_bytes > out + out / 2 + gap_bytes + KEPT_BYTES;
 }
 
-/* Both by address. What touches becomes one. Returns how many there are. */
+/* Of two that touch, or have a small gap between them. */
+static bool stays_apart(const struct tpck_handed_part *a, const struct tpck_handed_part *b, uint32_t count)
+{
+	return count <= PARTS_MANY && a->end - a->begin >= GAP_BYTES && b->end - b->begin >= GAP_BYTES;
+}
+
+/* Both by address. What overlaps becomes one, and what touches unless both are large. Returns how many there are. */
 static uint32_t unite(const struct tpck_handed_part *a, uint32_t a_count, const struct tpck_handed_part *b, uint32_t b_count, struct tpck_handed_part *to)
 {
 	uint32_t count = 0;
@@ -50,7 +58,7 @@ static uint32_t unite(const struct tpck_handed_part *a, uint32_t a_count, const 
 	for (uint32_t i = 0, k = 0; i < a_count || k < b_count;) {
 		struct tpck_handed_part next = i < a_count && (k == b_count || a[i].begin <= b[k].begin) ? a[i++] : b[k++];
 
-		if (count && next.begin <= to[count - 1].end) {
+		if (count && (next.begin < to[count - 1].end || (next.begin == to[count - 1].end && !stays_apart(&to[count - 1], &next, a_count + b_count)))) {
 			if (next.end > to[count - 1].end)
 				to[count - 1].end = next.end;
 		} else {
@@ -157,7 +165,7 @@ static void add(struct tpck_image_row *row, const struct tpck_block *block, uint
 uint32_t tpck_parts_rows(const struct tpck_block *block, struct tpck_image_row *row)
 {
 	uint64_t begin = block->address, at = begin, end = begin + block->bytes; /* [begin, at) is needed and has no row yet */
-	uint64_t gap = block->bytes / GAP_PART > GAP_BYTES ? block->bytes / GAP_PART : GAP_BYTES;
+	uint64_t gap = needed_count > PARTS_MANY && block->bytes / GAP_PART > GAP_BYTES ? block->bytes / GAP_PART : GAP_BYTES;
 	uint32_t count = 0, i = needed && block->handed ? tpck_handed_from(needed, needed_count, at) : needed_count;
 
 	if (!needed || !block->handed) {
@@ -172,6 +180,9 @@ uint32_t tpck_parts_rows(const struct tpck_block *block, struct tpck_image_row *
 				add(&row[count++], block, begin, at, false);
 			add(&row[count++], block, at, next, true);
 			begin = next;
+		} else if (at > begin && next < end && stays_apart(&needed[i - 1], &needed[i], needed_count)) {
+			add(&row[count++], block, begin, at, false);
+			begin = at;
 		}
 		at = next == end ? end : needed[i++].end;
 		at = at < end ? at : end;
@@ -224,9 +235,13 @@ bool tpck_parts_hold(const struct tpck_arena *arena, uint64_t step)
 	if (!now)
 		return false;
 	for (uint32_t i = 0, k = 0; i < now->out_count && hold; i++) {
-		while (k < needed_count && needed[k].end < now->out[i].end)
+		while (k < needed_count && needed[k].end <= now->out[i].begin)
 			k++;
 		hold = k < needed_count && needed[k].begin <= now->out[i].begin;
+		while (hold && needed[k].end < now->out[i].end) {
+			hold = k + 1 < needed_count && needed[k + 1].begin == needed[k].end;
+			k++;
+		}
 	}
 	hold = hold && !is_wasteful(now, step);
 	held[held_next++ % HELD] = now->digest;

@@ -463,6 +463,18 @@ void tpck_resume_at_boundary(struct tpck_thread *self)
 
 /* ---- answering -------------------------------------------------------------------------------------- */
 
+/* What is called in place of what the log has. */
+static void tell_call(const struct tpck_thread *self, const struct tpck_token *token)
+{
+	static const char *const kinds[] = {[TPCK_OP_KERNEL] = "a launch of ", [TPCK_OP_H2D] = "a copy to the device", [TPCK_OP_D2H] = "a copy to the host",
+					    [TPCK_OP_D2D] = "a copy on the device", [TPCK_OP_MEMSET] = "a set of memory", [TPCK_OP_GRAPH] = "a launch of a graph",
+					    [TPCK_OP_COLLECTIVE] = "a collective operation"};
+
+	tpck_log(TPCK_LOG_INFO, "thread %u calls for %s%s, %llu bytes, grid %u x %u x %u, on stream %u", self->id, kinds[token->op],
+		 token->op != TPCK_OP_KERNEL ? "" : token->name ? token->name : "a function without a name", (unsigned long long)token->bytes, token->grid[0], token->grid[1],
+		 token->grid[2], token->stream);
+}
+
 enum tpck_go tpck_resume_operation(struct tpck_thread *self, struct tpck_call *call, uint32_t token, uint32_t content)
 {
 	if (tpck_follow_difference()) {
@@ -474,6 +486,7 @@ enum tpck_go tpck_resume_operation(struct tpck_thread *self, struct tpck_call *c
 		self->operations++;
 		return TPCK_GO_ANSWERED;
 	case TPCK_FORWARD_DIFFERS:
+		tell_call(self, &call->token);
 		begin_anew(tpck_forward_difference(), tpck_forward_by_chance());
 		return TPCK_GO_RUN;
 	default:

@@ -73,7 +73,7 @@ static bool is(const char *got, const char *wanted)
 
 int main(void)
 {
-	uint64_t whole, block, other;
+	uint64_t whole, block, other, large;
 
 	if (tpck_arena_open(&arena, &device, 0, BASE, 1024 * MIB))
 		return 1;
@@ -121,11 +121,28 @@ int main(void)
 	tpck_handed_back(block);
 	tpck_handed_back(block + MIB / 2);
 	tpck_handed_back(block + MIB);
+	large = allocate(400 * MIB);
+	out(large, MIB);
+	out(large + 3 * MIB, MIB);
+	ok(is(rows(large, 172), "+0-1 -1-3 +3-4 -4-400 "), "one of two MiB is not, in a large block neither");
+	out(large + 100 * MIB, 2 * MIB);
+	out(large + 102 * MIB, 3 * MIB);
+	out(large + 105 * MIB, MIB / 2);
+	out(large + 106 * MIB, 2 * MIB);
+	ok(is(rows(large, 172), "+0-1 -1-3 +3-4 -4-100 +100-102 +102-105 +105-108 -108-400 "), "parts that lie side by side are rows of their own, unless they are small");
+	tpck_handed_back(large + 100 * MIB);
+	tpck_handed_back(large + 102 * MIB);
+	out(large + 101 * MIB, 3 * MIB);
+	ok(tpck_parts_hold(arena, 172), "what reaches over two of them is in the plan");
+	out(large + 107 * MIB, 2 * MIB);
+	ok(!tpck_parts_hold(arena, 172), "and what reaches further is not");
+	tpck_handed_back(large + 107 * MIB);
 	for (uint64_t i = 0; i < 20000; i++)
 		out(other + i * 4096, 4096);
 	for (uint64_t i = 0; i < 20000; i += 2)
 		tpck_handed_back(other + i * 4096);
 	ok(is(rows(other, 172), "+0-78 -78-200 "), "gaps that are small are copied: rows stay few");
+	ok(is(rows(large, 172), "+0-4 -4-100 +100-108 -108-400 "), "and where parts are many so is one of two MiB in a large block");
 	tpck_handed_distrust();
 	ok(!tpck_handed_digest() && !tpck_parts_hold(arena, 173) && is(rows(block, 173), "+0-40 ") && tpck_parts_hold(arena, 174), "once a graph is there all is needed");
 	out(block, MIB);
