@@ -93,6 +93,8 @@ RULES = [
      r"cuGraphAddNode(_v2)?|cuGraphExecNodeSetParams"),
     ("launch", F, "real in every mode: the graph does what the part does, and its collectives are counted", r"cuGraphAddChildGraphNode|cuGraphExecChildGraphNodeSetParams"),
     ("launch", F, "real in every mode: a copy to the host marks", r"cuGraphAddMemcpyNode|cuGraphExecMemcpyNodeSetParams"),
+    ("launch", F, "real in every mode: waits for values, and writes of them, mark; a wait in memory that the library gave is tried out before, as a stream's own is",
+     r"cuGraphAddBatchMemOpNode|cuGraphExecBatchMemOpNodeSetParams"),
     ("launch", F, "real in every mode: the executable graph stays the same one to inference, and does what the other graph does", r"cuGraphExecUpdate(_v2)?"),
     ("launch", F, "the executable graph, or the copy, gets the identity of the graph", r"cuGraphInstantiateWith\w+|cuGraphClone"),
     ("launch", F, "real in every mode; what gets the handle next is another graph", r"cuGraph(Exec)?Destroy"),

@@ -76,6 +76,8 @@ static void node_is(const void *handle, const CUgraphNodeParams *node, bool chan
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 	case CU_GRAPH_NODE_TYPE_MEM_FREE: /* of memory whose node marks */
 		break;
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: /* looked at before */
+		break;
 	case CU_GRAPH_NODE_TYPE_HOST:
 		tpck_cuda_refuse("a graph of the program calls host functions");
 		break;
@@ -88,9 +90,36 @@ static void node_is(const void *handle, const CUgraphNodeParams *node, bool chan
 	}
 }
 
+/* Before the call: nodes that wait for values in memory may not be made where such waits never end. */
+static bool is_refused(const CUDA_BATCH_MEM_OP_NODE_PARAMS *operations)
+{
+	return operations && tpck_cuda_waits_refused(operations->paramArray, operations->count, "a graph of the program waits for values in memory, or writes them");
+}
+
+static bool node_is_refused(const CUgraphNodeParams *node)
+{
+	CUDA_BATCH_MEM_OP_NODE_PARAMS operations;
+
+	if (!node || node->type != CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)
+		return false;
+	operations = (CUDA_BATCH_MEM_OP_NODE_PARAMS){node->memOp.ctx, node->memOp.count, node->memOp.paramArray, node->memOp.flags};
+	return is_refused(&operations);
+}
+
+CUresult tpck_hook_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
+					    const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+{
+	return is_refused(nodeParams) ? CUDA_ERROR_NOT_SUPPORTED : TPCK_CALL(cuGraphAddBatchMemOpNode, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+}
+
+CUresult tpck_hook_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+{
+	return is_refused(nodeParams) ? CUDA_ERROR_NOT_SUPPORTED : TPCK_CALL(cuGraphExecBatchMemOpNodeSetParams, hGraphExec, hNode, nodeParams);
+}
+
 CUresult tpck_hook_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies, CUgraphNodeParams *nodeParams)
 {
-	CUresult result = TPCK_CALL(cuGraphAddNode, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+	CUresult result = node_is_refused(nodeParams) ? CUDA_ERROR_NOT_SUPPORTED : TPCK_CALL(cuGraphAddNode, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
 
 	if (result == CUDA_SUCCESS)
 		node_is(hGraph, nodeParams, false);
@@ -100,7 +129,7 @@ CUresult tpck_hook_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, cons
 CUresult tpck_hook_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
 				     size_t numDependencies, CUgraphNodeParams *nodeParams)
 {
-	CUresult result = TPCK_CALL(cuGraphAddNode_v2, phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams);
+	CUresult result = node_is_refused(nodeParams) ? CUDA_ERROR_NOT_SUPPORTED : TPCK_CALL(cuGraphAddNode_v2, phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams);
 
 	if (result == CUDA_SUCCESS)
 		node_is(hGraph, nodeParams, false);
@@ -109,7 +138,7 @@ CUresult tpck_hook_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, c
 
 CUresult tpck_hook_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams)
 {
-	CUresult result = TPCK_CALL(cuGraphExecNodeSetParams, hGraphExec, hNode, nodeParams);
+	CUresult result = node_is_refused(nodeParams) ? CUDA_ERROR_NOT_SUPPORTED : TPCK_CALL(cuGraphExecNodeSetParams, hGraphExec, hNode, nodeParams);
 
 	if (result == CUDA_SUCCESS)
 		node_is(hGraphExec, nodeParams, true);

@@ -128,7 +128,7 @@ bool tpck_cuda_wait_refused(CUdeviceptr address)
 
 /* ---- several at once --------------------------------------------------------------------------------- */
 
-static bool any_refused(const CUstreamBatchMemOpParams *operations, unsigned count)
+bool tpck_cuda_waits_refused(const CUstreamBatchMemOpParams *operations, unsigned count, const char *where)
 {
 	struct tpck_thread *self = tpck_engine_enter();
 	bool refused = false;
@@ -139,15 +139,17 @@ static bool any_refused(const CUstreamBatchMemOpParams *operations, unsigned cou
 		if (operations[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || operations[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_64)
 			refused = tpck_cuda_wait_refused(operations[i].waitValue.address);
 	if (!refused)
-		tpck_engine_unresumable("the program uses batched memory operations on a stream");
+		tpck_engine_unresumable(where);
 	tpck_engine_leave(self);
 	return refused;
 }
 
-#define BATCH(symbol)                                                                                                                   \
-	CUresult tpck_hook_##symbol(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)      \
-	{                                                                                                                               \
-		return any_refused(paramArray, count) ? CUDA_ERROR_NOT_SUPPORTED : TPCK_CALL(symbol, stream, count, paramArray, flags); \
+#define BATCH(symbol)                                                                                                              \
+	CUresult tpck_hook_##symbol(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags) \
+	{                                                                                                                          \
+		return tpck_cuda_waits_refused(paramArray, count, "the program uses batched memory operations on a stream")        \
+			       ? CUDA_ERROR_NOT_SUPPORTED                                                                          \
+			       : TPCK_CALL(symbol, stream, count, paramArray, flags);                                              \
 	}
 BATCH(cuStreamBatchMemOp_v2)
 BATCH(cuStreamBatchMemOp_v2_ptsz)

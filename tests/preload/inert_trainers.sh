@@ -134,7 +134,19 @@ for BATCH in "" 1; do
     same 1 "waits for values that are dead in mapped memory${BATCH:+, several at once first}" "$D/work/device" "$kernels" waits
     ok "waits that are dead${BATCH:+, several at once first}: a line says that there are no snapshots" grep -q '^transpckpt: no snapshots from here on: .*do not see values' preloaded.err
 done
-unset BATCH SIMGPU_FAULT
+unset BATCH
+for GRAPHS in 0 1 2; do
+    export GRAPHS
+    # In the third the graph waited elsewhere before, which marks.
+    same $((1 + GRAPHS / 2)) "waits for values that are dead in mapped memory, in graphs made in way $GRAPHS" "$D/work/device" "$kernels" waits
+    ok "waits that are dead, in graphs made in way $GRAPHS: a line says that there are no snapshots" grep -q '^transpckpt: no snapshots from here on: .*do not see values' preloaded.err
+done
+unset SIMGPU_FAULT
+once plain "" "$D/work/device" "$kernels" waits
+once preloaded "$lib" "$D/work/device" "$kernels" waits
+compare "graphs that wait for values in memory" 1
+ok "graphs that wait for values: a line says that there is no going on" grep -q '^transpckpt: .*cannot be resumed: a graph of the program waits for values' preloaded.err
+unset GRAPHS
 CLOSE_FROM=100
 export CLOSE_FROM
 same 1 "descriptors closed while training" "$D/work/device" "$kernels" loop

@@ -570,9 +570,39 @@ static int do_pools(void)
 	return 0;
 }
 
+/* The wait in a graph: as a node of its own kind, one of any kind, or one that waited elsewhere before. */
+static CUresult wait_in_graph(int how, CUstreamBatchMemOpParams *one)
+{
+	static int elsewhere[1024] __attribute__((aligned(4096))), registered;
+	CUDA_BATCH_MEM_OP_NODE_PARAMS batch = {.count = 1, .paramArray = one};
+	CUgraphNodeParams any = {.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, .memOp = {.count = 1, .paramArray = one}};
+	CUdeviceptr wanted = one->waitValue.address;
+	CUgraphExec ready = NULL;
+	CUgraphNode node;
+	CUgraph graph;
+	CUresult result = cuGraphCreate(&graph, 0);
+
+	if (how == 2 && !registered++)
+		result = cuMemHostRegister(elsewhere, sizeof elsewhere, 0);
+	if (how == 2)
+		one->waitValue.address = (CUdeviceptr)(uintptr_t)elsewhere;
+	if (result == CUDA_SUCCESS)
+		result = how == 1 ? cuGraphAddNode(&node, graph, NULL, NULL, 0, &any) : cuGraphAddBatchMemOpNode(&node, graph, NULL, 0, &batch);
+	if (result == CUDA_SUCCESS)
+		result = cuGraphInstantiate(&ready, graph, 0);
+	one->waitValue.address = wanted;
+	if (result == CUDA_SUCCESS && how == 2)
+		result = cuGraphExecBatchMemOpNodeSetParams(ready, node, &batch);
+	if (result == CUDA_SUCCESS)
+		result = cuGraphLaunch(ready, stream);
+	(void)cuGraphDestroy(graph);
+	return result; /* to end what waits would wait for it */
+}
+
 /* A stream waits for a value in memory; where that is refused, in other memory. */
 static int do_waits(void)
 {
+	const char *graphs = getenv("GRAPHS");
 	CUstreamBatchMemOpParams one = {.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32, .value = 1, .flags = CU_STREAM_WAIT_VALUE_GEQ}};
 	CUdeviceptr p = 0, large = 0;
 	CUstream writes;
@@ -586,7 +616,8 @@ static int do_waits(void)
 			(void)cuMemsetD32(p, 0, 1024);
 			(void)cuCtxSynchronize();
 			one.waitValue.address = p;
-			result = i % 2 == (getenv("BATCH") != NULL) ? cuStreamWaitValue32(stream, p, 1, CU_STREAM_WAIT_VALUE_GEQ)
+			result = graphs ? wait_in_graph((i + atoi(graphs)) % 3, &one)
+				 : i % 2 == (getenv("BATCH") != NULL) ? cuStreamWaitValue32(stream, p, 1, CU_STREAM_WAIT_VALUE_GEQ)
 								     : cuStreamBatchMemOp(stream, 1, &one, 0);
 		} while (result == CUDA_ERROR_NOT_SUPPORTED);
 		printf("%d: %d\n", i, (int)result);

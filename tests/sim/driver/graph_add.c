@@ -44,6 +44,10 @@ static CUresult add(CUgraphNode *out, CUgraph g, const CUgraphNode *deps, size_t
 	}
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
 		return cuGraphAddMemFreeNode(out, g, deps, n, p->free.dptr);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+		CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 b = { p->memOp.ctx, p->memOp.count, p->memOp.paramArray, p->memOp.flags };
+		return cuGraphAddBatchMemOpNode(out, g, deps, n, &b);
+	}
 	default:
 		return sim_unsupported("cuGraphAddNode of this type");
 	}

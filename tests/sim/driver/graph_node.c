@@ -175,6 +175,26 @@ SIM_API CUresult cuGraphAddMemFreeNode(ADD_PARAMS, CUdeviceptr va)
 	return sim_return(a && a->va == va && a->kind == SIM_ALLOC_GRAPH ? add(out, g, deps, n, &w) : CUDA_ERROR_INVALID_VALUE);
 }
 
+/* A batch of several is a chain, of which the program gets the last: the driver has one node of it. */
+SIM_API CUresult cuGraphAddBatchMemOpNode(ADD_PARAMS, const CUDA_BATCH_MEM_OP_NODE_PARAMS *p)
+{
+	CUresult r = p && p->count && p->paramArray && !p->flags && out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	CUgraphNode last = NULL;
+	struct sim_work w;
+
+	SIM_ENTER();
+	for (unsigned i = 0; r == CUDA_SUCCESS && i < p->count; i++) {
+		CUgraphNode before = last;
+
+		r = sim_memop_work(&p->paramArray[i], &w);
+		if (r == CUDA_SUCCESS)
+			r = add(&last, g, before ? &before : deps, before ? 1 : n, &w);
+	}
+	if (r == CUDA_SUCCESS)
+		*out = last;
+	return sim_return(r);
+}
+
 /* ---- reading ---- */
 static struct sim_node *of_kind(CUgraphNode h, enum sim_work_kind kind)
 {
@@ -415,6 +435,15 @@ SIM_API CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec e, CUgraphNode h, co
 	SIM_ENTER();
 	struct sim_work w = set_work(p);
 	return sim_return(replace(in_exec(e, h), CUDA_SUCCESS, &w));
+}
+
+SIM_API CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec e, CUgraphNode h, const CUDA_BATCH_MEM_OP_NODE_PARAMS *p)
+{
+	struct sim_work w;
+
+	SIM_ENTER();
+	CUresult r = !p || !p->count || !p->paramArray || p->flags ? CUDA_ERROR_INVALID_VALUE : p->count > 1 ? CUDA_ERROR_NOT_SUPPORTED : sim_memop_work(p->paramArray, &w);
+	return sim_return(r == CUDA_SUCCESS ? replace(in_exec(e, h), CUDA_SUCCESS, &w) : r);
 }
 
 SIM_API CUresult cuGraphExecHostNodeSetParams(CUgraphExec e, CUgraphNode h, const CUDA_HOST_NODE_PARAMS *p)

@@ -573,6 +573,8 @@ struct sim_graph_memory {
 void sim_graph_memory_unref(struct sim_graph_memory *m);
 void sim_graph_memory_live(struct sim_graph_memory *m, bool live);
 CUresult sim_graph_memory_new(uint64_t bytes, struct sim_work *w);
+/* A wait for a value, or a write of one, checked. */
+CUresult sim_memop_work(const CUstreamBatchMemOpParams *o, struct sim_work *w);
 CUresult sim_pool_free_now(struct sim_alloc *a);
 
 /* ---- launches (launch.c) ---- */
