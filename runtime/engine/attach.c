@@ -165,8 +165,8 @@ int tpck_attach_fresh(void)
 	if (result) {
 		errno = -result;
 		tpck_log_warn("cannot keep the record in %s: %m; no checkpoints in this run", engine->welcome.session);
-	} else {
-		tpck_programs_session(engine->welcome.session);
+	} else if (tpck_programs_session(engine->welcome.session)) {
+		tpck_engine_unresumable(TPCK_UNNOTED);
 	}
 	return result;
 }

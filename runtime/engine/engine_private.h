@@ -171,6 +171,8 @@ void tpck_resume_missed(const char *what);
 void tpck_stillness_look(void);
 
 /* ---- attach.c ---- */
+/* Why later snapshots cannot be resumed where tpck_programs_session() fails. */
+#define TPCK_UNNOTED "what forked children of the program write to files cannot be noted"
 /* Meets the agent without a resume, moves the log to the session. */
 int tpck_attach(bool resume);
 /* A new timeline in the session that tpck_attach() got. */

@@ -199,7 +199,8 @@ void tpck_resume_begin(void)
 			      "did more with them than save them goes on otherwise", (double)tpck_stash_forgotten() / (1 << 20));
 	if (!result)
 		result = tpck_follow_forward(scratch, strcmp(engine->settings.output, "again") == 0);
-	tpck_programs_session(engine->welcome.session);
+	if (tpck_programs_session(engine->welcome.session))
+		tpck_engine_unresumable(TPCK_UNNOTED);
 	if (!result && tpck_programs_forward(engine->welcome.session, engine->library))
 		tpck_log_warn("programs that the first run started are started again on the way to step %llu: what stands in for them "
 			      "(standin, beside %s) cannot be used", (unsigned long long)engine->welcome.offer_step, engine->library);

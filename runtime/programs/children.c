@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
@@ -557,6 +558,7 @@ void tpck_programs_boundary(void)
 	uint32_t used = tpck_children_used();
 	int saved = errno;
 
+	tpck_written_say();
 	if (tpck_programs_recording())
 		take_mail();
 	for (uint32_t i = 0; i < used && tpck_programs_recording(); i++) {
@@ -698,17 +700,57 @@ bool tpck_child_shares(void)
 
 /* ---- waiting ------------------------------------------------------------------------------------ */
 
+static bool one_is_made(void)
+{
+	uint32_t used = tpck_children_used();
+
+	for (uint32_t i = 0; i < used; i++)
+		if (atomic_load(&tpck_children[i].pid) == -1 && tpck_child_own((int)i))
+			return true;
+	return false;
+}
+
+/* The child of a fork says itself which it is, soon. */
+static int place_soon(pid_t child)
+{
+	struct timespec pause = {0, 1000000};
+	int place = tpck_child_of(child);
+
+	for (unsigned tries = 0; place < 0 && tries < 200 && one_is_made(); tries++) {
+		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+		place = tpck_child_of(child);
+	}
+	return place;
+}
+
+/* The place of the one child that this process has; -1: it has none, or several. */
+static int only_child(void)
+{
+	uint32_t used = tpck_children_used();
+	int found = -1;
+
+	for (uint32_t i = 0; i < used; i++)
+		if (atomic_load(&tpck_children[i].pid) && tpck_child_own((int)i)) {
+			if (found >= 0)
+				return -1;
+			found = (int)i;
+		}
+	return found;
+}
+
 enum tpck_programs_wait tpck_programs_waits(pid_t child, bool polls)
 {
-	int place;
+	int place, saved = errno;
 
 	if (!atomic_load(&tpck_programs_places) || !tpck_programs_forwarding())
 		return TPCK_PROGRAMS_ASK;
-	if (child <= 0) {
+	if (child <= 0)
 		tpck_starts_finish_all();
-		return TPCK_PROGRAMS_ASK;
-	}
-	place = tpck_child_of(child);
+	if (polls)
+		place = child > 0 ? tpck_child_of(child) : -1;
+	else
+		place = child > 0 ? place_soon(child) : only_child();
+	errno = saved;
 	return place < 0 ? TPCK_PROGRAMS_ASK : tpck_starts_wait(place, polls);
 }
 

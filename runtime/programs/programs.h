@@ -24,8 +24,8 @@
 
 /* Recording into the log from here on; once more once the program that is run forward is live. */
 void tpck_programs_record(struct tpck_log *log);
-/* The log is in this session's folder from here on, where it is noted, too, what forked children write to files. */
-void tpck_programs_session(const char *folder);
+/* The log is in this session's folder from here on, where it is noted, too, what forked children write to files. 0, or -errno: it cannot be. */
+int tpck_programs_session(const char *folder);
 /* Before a boundary's record: what is known by then of programs goes before it. */
 void tpck_programs_boundary(void);
 

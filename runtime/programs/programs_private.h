@@ -63,6 +63,7 @@ struct tpck_child {
 	/* its parent's: */
 	_Atomic uint32_t noted;      /* TPCK_NOTED_* */
 	_Atomic uint32_t polls;
+	_Atomic uint32_t waited;     /* while running forward: 1 + enum tpck_forward of who waits for its end, since before it executed; 0: nobody */
 	uint32_t said;               /* bytes in the log */
 	bool lost;                   /* more than that */
 };
@@ -107,6 +108,8 @@ void tpck_child_made(const char *path);
 /* ---- written.c ---- */
 /* This is a forked child, made then: what it writes to files is noted. */
 void tpck_written_child(uint64_t made_ns);
+/* In the parent: a line, the first time that something was written of which there is no entry. */
+void tpck_written_say(void);
 /* The child has opened a file to write, with these flags. */
 void tpck_written_opened(int fd, int flags);
 

@@ -579,6 +579,16 @@ static bool stood_in(int place, enum tpck_doing doing, const struct learnt *of, 
 	return true;
 }
 
+/* A thread waits for the end of a program that begins only once this process is live. One that stands at the boundary goes no further; of one that
+ * does not, the log would have that end. */
+static void await(struct tpck_child *at, enum tpck_forward where, bool known)
+{
+	if (where == TPCK_FORWARD_END)
+		atomic_fetch_or(&at->noted, TPCK_NOTED_AWAITED);
+	else if (where == TPCK_FORWARD_SAME)
+		atomic_fetch_or(&at->noted, TPCK_NOTED_UNKNOWN | (known ? TPCK_NOTED_NO_END : 0));
+}
+
 /* ---- starting ----------------------------------------------------------------------------------------- */
 
 bool tpck_programs_execute(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead)
@@ -592,6 +602,9 @@ bool tpck_programs_execute(const char *path, char *const arguments[], char *cons
 	if (place >= 0 && tpck_readable_list(arguments) && tpck_readable_list(variables) && !syscall(SYS_faccessat, AT_FDCWD, path, X_OK)) {
 		doing = decide(place, path, arguments, &of);
 		tpck_child_executes(place, path, doing, (const int[3]){0, 1, 2});
+		/* Its parent may have begun to wait before it was known what the child is. */
+		if (doing == TPCK_DOING_WAITS && atomic_load(&tpck_children[place].waited))
+			await(&tpck_children[place], (enum tpck_forward)(atomic_load(&tpck_children[place].waited) - 1), of != NULL);
 		/* A child that shares this memory tells the log itself; that of a fork leaves it to its parent. */
 		if (!forwarding && (tpck_child_shares() || tpck_children[place].nested))
 			tpck_child_note(place);
@@ -652,16 +665,6 @@ void tpck_programs_spawned(int place, pid_t child, bool own)
 	errno = saved;
 }
 
-/* A thread waits for the end of a program that begins only once this process is live. One that stands at the boundary goes no further; of one that
- * does not, the log would have that end. */
-static void await(struct tpck_child *at, enum tpck_forward where, bool known)
-{
-	if (where == TPCK_FORWARD_END)
-		atomic_fetch_or(&at->noted, TPCK_NOTED_AWAITED);
-	else if (where == TPCK_FORWARD_SAME)
-		atomic_fetch_or(&at->noted, TPCK_NOTED_UNKNOWN | (known ? TPCK_NOTED_NO_END : 0));
-}
-
 bool tpck_programs_system(const char *command, int *status, int *place)
 {
 	struct timespec pause = {0, 1000000};
@@ -707,15 +710,20 @@ void tpck_programs_system_ended(int place, int status)
 enum tpck_programs_wait tpck_starts_wait(int place, bool polls)
 {
 	struct tpck_child *at = &tpck_children[place];
-	uint32_t doing = atomic_load(&at->doing);
 	const struct learnt *of = learnt_of(at->thread, at->ordinal);
 	struct tpck_thread *self = tpck_child_nested() ? NULL : tpck_thread_peek();
+	enum tpck_forward where = self ? tpck_forward_stands(self) : TPCK_FORWARD_FOREIGN;
+	uint32_t doing;
 
+	/* The child looks behind its own mark, this thread behind this one: one of them sees the other's. */
+	if (!polls)
+		atomic_store(&at->waited, 1 + (uint32_t)where);
+	doing = atomic_load(&at->doing);
 	if (doing == TPCK_DOING_WAITS) {
 		/* Such questions were asked in the first run, too: the next one that is run forward is told the same. */
 		atomic_fetch_add(&at->polls, polls);
 		if (!polls)
-			await(at, self ? tpck_forward_stands(self) : TPCK_FORWARD_FOREIGN, of != NULL);
+			await(at, where, of != NULL);
 		return polls ? TPCK_PROGRAMS_NOT_YET : TPCK_PROGRAMS_ASK;
 	}
 	/* A forked child may wait for its parent to tell it to end, who asks once more than in the first run, as that depends on time: nobody is made to wait. */

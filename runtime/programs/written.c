@@ -19,11 +19,13 @@
 #include "runtime/programs/programs_private.h"
 #include "runtime/wire/segment.h"
 
-enum written_kind { APPENDED = 1, CREATED, FOLDER, CHANGED };
+enum written_kind { APPENDED = 1, CREATED, FOLDER, CHANGED, MISSED };
 
-/* An entry of "SESSION/written". A child that was killed meanwhile has left one without an end. */
+/* An entry of "SESSION/written". A child that was killed meanwhile has left one without an end. The first entry is MISSED: of it only `made_ns` counts,
+ * of the youngest child that has written what no entry tells; 0: there is none. */
 struct written {
-	uint64_t when_ns, made_ns; /* when it was opened, and when the child was made, by tpck_clock_monotonic_ns() */
+	uint64_t when_ns;          /* when it was opened, by tpck_clock_monotonic_ns() */
+	_Atomic uint64_t made_ns;  /* when the child was made */
 	uint64_t device, inode;
 	int64_t before, end;       /* bytes; `end`: behind what the child wrote, -1: it has not closed it */
 	int64_t mtime_s, mtime_ns; /* then; of CHANGED: before */
@@ -31,7 +33,7 @@ struct written {
 	char path[444];
 };
 
-/* The oldest of so many are overwritten. */
+/* The oldest of so many are overwritten, but for the first entry. */
 enum { MOST = 4096, OPEN = 32, NAMES = 300 };
 /* The files that this child has open: descriptor and entry. */
 static struct {
@@ -40,21 +42,101 @@ static struct {
 } opened[OPEN] TPCK_LARGE;
 static _Atomic uint32_t opened_count;
 static char session[300] TPCK_LARGE;
-static _Atomic uint32_t *next_slot; /* of all children */
+static struct shared {
+	_Atomic uint32_t next_slot; /* of all children */
+	_Atomic int missed;         /* errno of the first entry that could not be written */
+	_Atomic bool is_said;
+	char path[300];             /* what it was of */
+} *shared;
+static struct written *missed; /* the first entry; mapped, as a child may have no memory or descriptor left */
 static uint64_t made_ns;
 static tpck_spin lock;
 
 _Atomic uint32_t tpck_programs_child_writes;
 
-void tpck_programs_session(const char *folder)
+static int entries(int flags)
 {
-	void *at = mmap(NULL, sizeof *next_slot, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	char path[340];
 
-	if (at == MAP_FAILED || snprintf(session, sizeof session, "%s", folder) >= (int)sizeof session) {
-		session[0] = '\0';
-		return;
+	snprintf(path, sizeof path, "%s/" TPCK_WRITTEN, session);
+	return (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+}
+
+/* Written before it is mapped: a page that the file system cannot give is an error here, and no signal later. */
+static int map_missed(void)
+{
+	const struct written none = {.kind = MISSED};
+	int file = entries(O_RDWR | O_CREAT | O_NOFOLLOW);
+	struct written *at = MAP_FAILED;
+	long put = sizeof none;
+	struct stat found;
+
+	if (file >= 0 && (syscall(SYS_newfstatat, file, "", &found, AT_EMPTY_PATH) || found.st_size < (off_t)sizeof none))
+		put = syscall(SYS_pwrite64, file, &none, sizeof none, (off_t)0);
+	if (file >= 0 && put == (long)sizeof none)
+		at = mmap(NULL, sizeof none, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	else if (file >= 0 && put >= 0)
+		errno = ENOSPC;
+	if (file >= 0)
+		syscall(SYS_close, file);
+	if (at == MAP_FAILED)
+		return -errno;
+	missed = at;
+	return 0;
+}
+
+int tpck_programs_session(const char *folder)
+{
+	int result = 0, saved = errno;
+
+	if (snprintf(session, sizeof session, "%s", folder) >= (int)sizeof session)
+		result = -ENAMETOOLONG;
+	if (!result && !shared) {
+		void *at = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+		if (at == MAP_FAILED)
+			result = -ENOMEM;
+		else
+			shared = at;
 	}
-	next_slot = at;
+	if (!result)
+		result = map_missed();
+	if (result)
+		session[0] = '\0';
+	errno = saved;
+	return result;
+}
+
+/* There is no entry, or none any more, of what a child made then has written. */
+static void lacks(uint64_t child_ns)
+{
+	uint64_t before = atomic_load(&missed->made_ns);
+
+	while (before < child_ns && !atomic_compare_exchange_weak(&missed->made_ns, &before, child_ns))
+		;
+}
+
+/* This child has no entry for it. Its parent says so. */
+static void miss(const char *path, int why)
+{
+	int none = 0;
+
+	lacks(made_ns);
+	if (atomic_compare_exchange_strong(&shared->missed, &none, -1)) {
+		snprintf(shared->path, sizeof shared->path, "%s", path);
+		atomic_store(&shared->missed, why);
+	}
+}
+
+void tpck_written_say(void)
+{
+	int why = shared ? atomic_load(&shared->missed) : 0;
+
+	if (why <= 0 || atomic_exchange(&shared->is_said, true))
+		return;
+	errno = why;
+	tpck_log_warn("a forked child writes to %s, which cannot be noted: %m; a resume at a step before that child may have it there twice, with a line",
+		      shared->path);
 }
 
 void tpck_written_child(uint64_t when_ns)
@@ -65,22 +147,27 @@ void tpck_written_child(uint64_t when_ns)
 	atomic_store(&tpck_programs_child_writes, session[0] != '\0');
 }
 
-static int entries(int flags)
+static off_t place_of(uint32_t slot)
 {
-	char path[340];
-
-	snprintf(path, sizeof path, "%s/" TPCK_WRITTEN, session);
-	return (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+	return (off_t)(1 + slot % (MOST - 1)) * (off_t)sizeof(struct written);
 }
 
 static void put(const struct written *entry, uint32_t slot)
 {
-	int file = entries(O_WRONLY | O_CREAT | O_NOFOLLOW);
+	int file = entries(O_RDWR);
+	struct written older = {.kind = 0};
+	long done = -1;
 
-	if (file < 0)
-		return;
-	(void)!syscall(SYS_pwrite64, file, entry, sizeof *entry, (off_t)(slot % MOST) * (off_t)sizeof *entry);
-	syscall(SYS_close, file);
+	if (file >= 0 && slot >= MOST - 1)
+		(void)!syscall(SYS_pread64, file, &older, sizeof older, place_of(slot));
+	if (file >= 0)
+		done = syscall(SYS_pwrite64, file, entry, sizeof *entry, place_of(slot));
+	if (done != (long)sizeof *entry)
+		miss(entry->path, done < 0 ? errno : ENOSPC);
+	if (older.kind)
+		lacks(older.made_ns);
+	if (file >= 0)
+		syscall(SYS_close, file);
 }
 
 static bool path_of(int fd, char *path, size_t size)
@@ -116,7 +203,7 @@ void tpck_written_opened(int fd, int flags)
 	uint32_t slot;
 	struct stat found;
 
-	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode) || !path_of(fd, entry.path, sizeof entry.path))
+	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode))
 		return;
 	if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
 		entry.kind = CREATED;
@@ -124,6 +211,10 @@ void tpck_written_opened(int fd, int flags)
 		return; /* and will be once more */
 	else
 		entry.kind = flags & O_APPEND || !found.st_size ? APPENDED : CHANGED;
+	if (!path_of(fd, entry.path, sizeof entry.path)) {
+		miss("a path of that length", ENAMETOOLONG);
+		return;
+	}
 	entry.when_ns = tpck_clock_monotonic_ns();
 	entry.made_ns = made_ns;
 	entry.device = found.st_dev;
@@ -131,7 +222,7 @@ void tpck_written_opened(int fd, int flags)
 	entry.before = found.st_size;
 	entry.mtime_s = found.st_mtim.tv_sec;
 	entry.mtime_ns = found.st_mtim.tv_nsec;
-	slot = atomic_fetch_add(next_slot, 1);
+	slot = atomic_fetch_add(&shared->next_slot, 1);
 	put(&entry, slot);
 	if (entry.kind == APPENDED)
 		remember(fd, slot);
@@ -161,13 +252,13 @@ void tpck_programs_child_closes_slow(int fd)
 	end = syscall(SYS_lseek, fd, 0, SEEK_CUR);
 	file = entries(O_RDWR);
 	if (file >= 0 && end >= 0 && !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) &&
-	    syscall(SYS_pread64, file, &entry, sizeof entry, (off_t)(slot % MOST) * (off_t)sizeof entry) == (long)sizeof entry &&
+	    syscall(SYS_pread64, file, &entry, sizeof entry, place_of(slot)) == (long)sizeof entry &&
 	    entry.device == found.st_dev && entry.inode == found.st_ino) {
 		/* Nothing was written: the offset is where it was opened. */
 		entry.end = end > entry.before ? end : entry.before;
 		entry.mtime_s = found.st_mtim.tv_sec;
 		entry.mtime_ns = found.st_mtim.tv_nsec;
-		(void)!syscall(SYS_pwrite64, file, &entry, sizeof entry, (off_t)(slot % MOST) * (off_t)sizeof entry);
+		(void)!syscall(SYS_pwrite64, file, &entry, sizeof entry, place_of(slot));
 	}
 	if (file >= 0)
 		syscall(SYS_close, file);
@@ -180,10 +271,12 @@ void tpck_programs_child_made_slow(int folder, const char *path)
 	int saved = errno, fd = (int)syscall(SYS_openat, folder, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	struct stat found;
 
-	if (fd >= 0 && path_of(fd, entry.path, sizeof entry.path) && !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH)) {
+	if (fd < 0 ? errno == EMFILE || errno == ENFILE || errno == ENOMEM : !path_of(fd, entry.path, sizeof entry.path)) {
+		miss(path, fd < 0 ? errno : ENAMETOOLONG);
+	} else if (fd >= 0 && !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH)) {
 		entry.device = found.st_dev;
 		entry.inode = found.st_ino;
-		put(&entry, atomic_fetch_add(next_slot, 1));
+		put(&entry, atomic_fetch_add(&shared->next_slot, 1));
 		tpck_child_made(entry.path);
 	}
 	if (fd >= 0)
@@ -263,6 +356,8 @@ static void add_name(char names[NAMES], const char *path)
 		snprintf(names + used, NAMES - used, "%s%.60s", used ? ", " : "", slash ? slash + 1 : path);
 }
 
+#define TWICE "of some files to which forked children wrote behind step %llu it is not known: what they have of them may be there twice"
+
 /* Of children that were made behind the boundary, and are made once more. The first entry of a file is what it was then, so each is undone from there. */
 static void undo_all(struct written *all, size_t count, uint64_t boundary_ns, uint64_t step)
 {
@@ -270,6 +365,8 @@ static void undo_all(struct written *all, size_t count, uint64_t boundary_ns, ui
 	char names[NAMES] = "";
 	size_t behind = 0;
 
+	if (!list || (count && all[0].kind == MISSED && all[0].made_ns > boundary_ns))
+		tpck_log_warn(TWICE, (unsigned long long)step);
 	if (!list)
 		return;
 	for (size_t i = 0; i < count; i++) {
@@ -294,26 +391,28 @@ static void undo_all(struct written *all, size_t count, uint64_t boundary_ns, ui
 void tpck_programs_unwrite(uint64_t step)
 {
 	uint64_t boundary_ns = tpck_forward_boundary_ns();
+	struct written *all = NULL;
 	char path[340];
-	struct written *all;
 	struct stat found;
 	int saved = errno, fd;
+	long got = -1;
 
 	snprintf(path, sizeof path, "%s/" TPCK_WRITTEN_BEHIND, session);
 	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
-	if (fd < 0) {
+	if (fd < 0 && errno == ENOENT) {
 		errno = saved;
 		return;
 	}
-	if (!syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && found.st_size >= (off_t)sizeof *all &&
-	    found.st_size <= (off_t)(MOST * sizeof *all) && (all = malloc((size_t)found.st_size))) {
-		long got = syscall(SYS_pread64, fd, all, (size_t)found.st_size, 0);
-
-		if (got > 0)
-			undo_all(all, (size_t)got / sizeof *all, boundary_ns, step);
-		free(all);
-	}
-	syscall(SYS_close, fd);
+	if (fd >= 0 && !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && found.st_size >= (off_t)sizeof *all &&
+	    found.st_size <= (off_t)(MOST * sizeof *all) && (all = malloc((size_t)found.st_size)))
+		got = syscall(SYS_pread64, fd, all, (size_t)found.st_size, 0);
+	if (got > 0)
+		undo_all(all, (size_t)got / sizeof *all, boundary_ns, step);
+	else
+		tpck_log_warn(TWICE, (unsigned long long)step);
+	free(all);
+	if (fd >= 0)
+		syscall(SYS_close, fd);
 	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 	errno = saved;
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "runtime/base/huge.h"
+#include "runtime/base/log.h"
 #include "runtime/store/container.h"
 #include "runtime/store/parallel.h"
 #include "runtime/store/verify.h"
@@ -109,7 +110,9 @@ static void link_behind(const char *from_session, const struct tpck_cut *cut, co
 	}
 	snprintf(from, sizeof from, "%s/" TPCK_WRITTEN, from_session);
 	snprintf(to, sizeof to, "%s/" TPCK_WRITTEN_BEHIND, to_session);
-	(void)!link(from, to); /* there are no forked children that wrote */
+	/* There is none of a session that went no further than to its beginning. */
+	if (link(from, to) && errno != ENOENT)
+		tpck_log_warn("what forked children wrote behind the step that is gone on from cannot be taken back: linking %s: %m", to);
 }
 
 int tpck_stage_memory(const char *from_session, const char *image_path, const struct tpck_cut *cut,

@@ -7,11 +7,13 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -428,13 +430,54 @@ static long by_ledger(const char *way, int number)
 	return ended(child);
 }
 
+/* A child that has no descriptor left when it has opened its file, or that opens more files than are noted. */
+static long by_crowd(const char *way, int number)
+{
+	pid_t child = fork();
+
+	if (child == 0 && strcmp(way, "unnoted") == 0) {
+		struct rlimit few = {64, 64};
+		int last = -1, fd;
+
+		setrlimit(RLIMIT_NOFILE, &few);
+		while ((fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+			last = fd;
+		close(last);
+		put("ledger", "a", "%d\n", number);
+		_exit(last < 0);
+	}
+	if (child == 0) {
+		put("ledger", "a", "%d\n", number);
+		for (int i = 0; i < 4100; i++)
+			close(open("crowd", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+		_exit(0);
+	}
+	return ended(child);
+}
+
+/* Who ignores its children's ends hears of none: the wait is over when there is no child left. */
+static long by_ignoring(const char *way, int number)
+{
+	char *const *list = command(way, "echo $0 $1 >> calls");
+	pid_t child;
+
+	(void)number;
+	signal(SIGCHLD, SIG_IGN);
+	child = fork();
+	if (child == 0) {
+		execvp("sh", list);
+		_exit(127);
+	}
+	return ended(child);
+}
+
 static const struct way {
 	const char *name;
 	long (*go)(const char *way, int number);
 } ways[] = {
 	{"popen", by_popen}, {"stream", by_reading}, {"readv", by_reading}, {"recv", by_reading}, {"recvmsg", by_reading}, {"descriptor", by_descriptor}, {"spawn", by_spawn},
 	{"worker", by_worker}, {"server", by_server}, {"pool", by_pool}, {"product", by_product}, {"asking", by_asking}, {"daemon", by_daemon}, {"opening", by_opening},
-	{"ledger", by_ledger}, {"others", by_ledger},
+	{"ledger", by_ledger}, {"others", by_ledger}, {"unnoted", by_crowd}, {"crowd", by_crowd}, {"ignoring", by_ignoring},
 };
 
 static void copied(int kind)

@@ -14,8 +14,11 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import job
 
-WAYS = ["popen", "stream", "readv", "recv", "recvmsg", "descriptor", "spawn", "worker", "server", "pool", "product", "asking", "daemon", "opening", "ledger", "others"]
+WAYS = ["popen", "stream", "readv", "recv", "recvmsg", "descriptor", "spawn", "worker", "server", "pool", "product", "asking", "daemon", "opening", "ledger", "others", "unnoted", "crowd"]
 BEHIND = re.compile(r"what comes behind step \d+ is done again, with what it starts; the first run started (\d+) programs there: (.*)")
+UNKNOWN = re.compile(r"of some files to which forked children wrote behind step \d+ it is not known: what they have of them may be there twice$", re.M)
+UNNOTED = re.compile(r"a forked child writes to \S+/ledger, which cannot be noted: Too many open files; ")
+NO_END = re.compile(r"a program is waited for whose end is not in the record: sh\b")
 LOST = re.compile(r"what some programs said or wrote the first time is not known, and they were started again on the way to step \d+: (.*)")
 
 
@@ -25,7 +28,7 @@ def files_of(folder):
 
 def goes(checks, way):
     # A snapshot of long ago, so that children have written behind it.
-    with job.Place(**{"TRANSPCKPT_INTERVAL": "40"} if way in ("ledger", "others") else {}) as place:
+    with job.Place(**{"TRANSPCKPT_INTERVAL": "40"} if way in ("ledger", "others", "unnoted", "crowd") else {}) as place:
         this = job.Job(place, "gpt", "--seed", "3", "--steps", "120")
         this.environment.update(LD_PRELOAD=job.built(place, "tools.so", "tools.c"), TOOLS=way)
         this.run_plain()
@@ -62,6 +65,12 @@ def goes(checks, way):
             checks.ok("cannot be put back, and will write to them once more: ledger\n" in last.said() and "somebody else's" in lines and
                       set(plain["ledger"].splitlines()) <= set(lines), f"{way}: what somebody else wrote to is left, with a line", last.said(), lines)
             found["ledger"] = plain["ledger"]
+        if way in ("unnoted", "crowd"):
+            lines = found["ledger"].splitlines()
+            checks.ok(at < 50 and UNKNOWN.search(last.said()) and set(lines) == set(plain["ledger"].splitlines()),
+                      f"{way}: what is not noted, and stands there twice, has a line", at, last.said(), lines)
+            checks.ok(way == "crowd" or UNNOTED.search(last.said()), f"{way}: and one when it is written", last.said())
+            found["ledger"] = plain["ledger"]
         # One may have said that it was started before its parent knew.
         checks.ok(set(after) == set(once) and len(again) <= int(said[1] if said else 0) + 1 and again == before[len(before) - len(again):],
                   f"{way}: {len(before) - len(again)} are not started again, {len(again)} behind that step are", again, before, last.said())
@@ -70,10 +79,26 @@ def goes(checks, way):
         checks.ok(not this.differences(), f"{way}: and the trainer wrote the same bytes", *this.differences())
 
 
+def ignores(checks):
+    """The trainer ignores how programs end, so the record has no end of them: a wait for one ends the attempt with a line, and never lasts."""
+    with job.Place() as place:
+        this = job.Job(place, "gpt", "--seed", "3", "--steps", "120")
+        this.environment.update(LD_PRELOAD=job.built(place, "tools.so", "tools.c"), TOOLS="ignoring")
+        this.run_plain()
+        this.killed_at(50)
+        last = this.start()
+        status = last.wait()
+        checks.ok(status == 0 and NO_END.search(last.said()), "ignoring: a wait for an end that is not in the record has a line", status, last.said())
+        checks.ok(not this.differences(), "ignoring: and the trainer wrote the same bytes", *this.differences())
+
+
 def main():
     checks = job.Checks()
-    for way in sys.argv[1:] or WAYS:
-        goes(checks, way)
+    for way in sys.argv[1:] or [*WAYS, "ignoring"]:
+        if way == "ignoring":
+            ignores(checks)
+        else:
+            goes(checks, way)
     checks.end()
 
 
