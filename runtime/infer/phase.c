@@ -220,7 +220,8 @@ static bool adopt_single(struct tpck_phase *phase)
     uint64_t most = phase->phases < TPCK_PHASE_RECALL ? phase->phases : TPCK_PHASE_RECALL, row = 1;
     while (row < most && plain(recall(phase, row - 1), recall(phase, row)))
         row++;
-    if (row >= (phase->doubted ? 3u : 2u) || equal_launches(phase, 6))
+    /* Two optimizers in turn whose last tensors are alike have launches of their own. */
+    if ((row >= (phase->doubted ? 3u : 2u) && recall(phase, 0)->shape == recall(phase, 1)->shape) || equal_launches(phase, 6))
         return true;
     if (phase->phases < 2 || (phase->phases == 2 && may_be_in_turn(recall(phase, 0), recall(phase, 1))) ||
         (phase->phases > 2 && (recall(phase, 0)->fed != recall(phase, 1)->fed || followers_differ(recall(phase, 0), recall(phase, 1)))))

@@ -20,7 +20,7 @@ STEPS = int(os.environ.get('STEPS') or 240)
 # So many iterations it may take until the first end is told; of those behind it, such a part may be missed.
 LEARNT, MISSED = 200, 0.1
 # What is found, and what does not train. With @all names may be used, and tell nothing.
-FOUND = ('sgd', 'sgd_loop', 'adam', 'adam_loop', 'adam_fused', 'own_optimizer', 'own_optimizer_hidden', 'hooks_own', 'hooks_adam_loop', 'hooks_sgd_loop@all', 'turns', 'gan_equal', 'critics', 'critics_batches',
+FOUND = ('sgd', 'sgd_loop', 'adam', 'adam_loop', 'adam_fused', 'own_optimizer', 'own_optimizer_hidden', 'hooks_own', 'hooks_adam_loop', 'hooks_sgd_loop@all', 'turns', 'turns_loop', 'turns_own', 'gan_equal', 'critics', 'critics_batches',
          'accumulate_kept', 'evaluates', 'norm', 'text')
 SILENT = ('infers', 'none_normalize')
 ENDED = 'an iteration ended: step'
@@ -141,6 +141,7 @@ def jobs():
     s.JOBS.update({
         'sgd': trained(lambda p: optim.SGD(p, 0.1)), 'adam': trained(optim.Adam), 'adam_fused': trained(lambda p: optim.Adam(p, fused=True)),
         'own_optimizer': trained(Own), 'own_optimizer_hidden': trained(Flat), 'hooks_own': lambda: hooks(Own), 'hooks_sgd_loop': lambda: hooks(lambda p: optim.SGD(p, 0.1, foreach=False)), 'turns': lambda: turns(optim.Adam),
+        'turns_loop': lambda: turns(lambda p: optim.Adam(p, foreach=False)), 'turns_own': lambda: turns(Own),
         'critics': lambda: critics(Own, False), 'critics_batches': lambda: critics(Own, True), 'accumulate_kept': kept, 'evaluates': evaluates, 'norm': trained(Own, norm), 'infers': infers,
         'text': lambda: s.train(s.GPT().cuda(), Own, s.text_loss, s.tokens, before=s.clipped(foreach=True)),
     })

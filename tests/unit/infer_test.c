@@ -263,6 +263,24 @@ static void alternation(bool names, bool equal_shapes)
     finish(play, names ? 2 : 99, equal_shapes ? "two equal optimizers in turn" : "two optimizers in turn");
 }
 
+/* Two models in turn, tensor by tensor, each with a batch of its own. Their last tensors are of one size. */
+static void batches_in_turn(bool names)
+{
+    struct play *play = begin(names, true);
+    for (int step = 0; step < 16; step++) {
+        begin_iteration(play);
+        for (int model = 0; model < 2; model++) {
+            copy(play, TPCK_OP_H2D, 4096);
+            forward(play, 2 + 2 * model, 16 + 4 * (uint32_t)model);
+            backward(play, 0, 2 + 2 * model, 16 + 4 * (uint32_t)model);
+            update(play, "adam_kernel", model ? 23 : 12);
+        }
+        end_iteration(play);
+        copy(play, TPCK_OP_D2H, 8);
+    }
+    finish(play, names ? 3 : 6, "two models in turn, each with its batch");
+}
+
 static void skipped_steps(bool names)
 {
     struct play *play = begin(names, true);
@@ -493,7 +511,7 @@ static void partly_known(int matrices)
         end_iteration(play);
         copy(play, TPCK_OP_D2H, 4);
     }
-    finish(play, matrices == 1 ? 99 : 2, matrices == 1 ? "one matrix by Muon behind AdamW" : "Muon behind AdamW");
+    finish(play, matrices == 1 ? 99 : 3, matrices == 1 ? "one matrix by Muon behind AdamW" : "Muon behind AdamW");
 }
 
 /* The same where batches lie on the device and only the targets are copied, in the middle of the forward pass. */
@@ -900,6 +918,7 @@ int main(void)
         evaluation(by_name);
         alternation(by_name, false);
         alternation(by_name, true);
+        batches_in_turn(by_name);
         skipped_steps(by_name);
         clipping(by_name);
         two_threads(by_name);
