@@ -215,9 +215,26 @@ static bool second_is_like_first(struct tpck_phase *phase)
     return met >= n - n / 50;
 }
 
+/* Another optimizer, which has come before, with launches, a batch and a way to it of its own. */
+static bool is_another(const struct tpck_phase *phase, const struct tpck_phase_record *record, const struct tpck_phase_record *known)
+{
+    return record->shape != known->shape && phase->shapes[record->shape].seen >= 2 && phase->shapes[known->shape].seen >= 2 && record->fed &&
+           known->fed && record->extends != known->shape && known->extends != record->shape && !same_surroundings(record, known);
+}
+
+static bool has_another(struct tpck_phase *phase)
+{
+    for (uint64_t i = 1; i < 2 * TPCK_PHASE_CYCLE && i < phase->phases; i++)
+        if (is_another(phase, recall(phase, 0), recall(phase, i)))
+            return true;
+    return false;
+}
+
 static bool adopt_single(struct tpck_phase *phase)
 {
     uint64_t most = phase->phases < TPCK_PHASE_RECALL ? phase->phases : TPCK_PHASE_RECALL, row = 1;
+    if (has_another(phase))
+        return false;
     while (row < most && plain(recall(phase, row - 1), recall(phase, row)))
         row++;
     /* Two optimizers in turn whose last tensors are alike have launches of their own. */
@@ -272,6 +289,10 @@ static bool fits_single(struct tpck_phase *phase, const struct tpck_phase_record
     /* Other parameters are trained from now on. */
     bool other = phase->streak >= FIRM && record->fed && known->fed && record->last_function == known->last_function &&
                  record->follower && record->follower == known->follower;
+    if (is_another(phase, record, known) && !record->whole) {
+        give_up_cycle(phase);
+        return false;
+    }
     if (same_phase(record, known) || plain(record, known) || other || (record->shape == known->shape && phase->streak >= FIRM) || record->whole || taken_over) {
         phase->members[0] = *record;
         phase->streak += phase->streak < 1000;

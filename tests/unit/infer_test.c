@@ -281,6 +281,40 @@ static void batches_in_turn(bool names)
     finish(play, names ? 3 : 6, "two models in turn, each with its batch");
 }
 
+/* Three steps of one model and one of another, each with a batch of its own, whose last tensors are of one size. What it does first looks like a plain
+ * loop; once it has come round twice nothing is told that is no end. */
+static void several_steps_of_one(bool names)
+{
+    enum { STEPS = 16, SETTLED = 2 };
+    struct play *play = begin(names, true);
+    int wrong = 0, early = 0, missed = 0;
+    for (int step = 0; step < STEPS; step++) {
+        begin_iteration(play);
+        for (int turn = 0; turn < 4; turn++) {
+            int model = turn == 3;
+            copy(play, TPCK_OP_H2D, 4096);
+            forward(play, 2 + 2 * model, 16 + 4 * (uint32_t)model);
+            backward(play, 0, 2 + 2 * model, 16 + 4 * (uint32_t)model);
+            if (model)
+                launch(play, "adam_kernel", 77);
+            update(play, "adam_kernel", model ? 23 : 12);
+        }
+        end_iteration(play);
+        copy(play, TPCK_OP_D2H, 8);
+        for (int i = 0; i < verdicts.count; i++)
+            boundary(play, verdicts.at[i]);
+        verdicts.count = 0;
+        early = step < SETTLED ? play->wrong : early;
+    }
+    wrong = play->wrong - early;
+    for (int i = 4; i + 1 < play->end_count; i++)
+        missed += !play->ends[i].found;
+    ok(early <= 5 && wrong == 0 && missed == 0, "three steps of one model and one of another: %d wrong, %d of them later, %d missed%s", play->wrong, wrong, missed,
+       names ? "" : ", without names");
+    tpck_infer_free(play->infer);
+    free(play);
+}
+
 static void skipped_steps(bool names)
 {
     struct play *play = begin(names, true);
@@ -919,6 +953,7 @@ int main(void)
         alternation(by_name, false);
         alternation(by_name, true);
         batches_in_turn(by_name);
+        several_steps_of_one(by_name);
         skipped_steps(by_name);
         clipping(by_name);
         two_threads(by_name);
