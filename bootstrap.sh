@@ -181,7 +181,7 @@ stacks() {
 strangers() {
 	venv=${XDG_CACHE_HOME:-$HOME/.cache}/transpckpt/strangers
 	python=${TORCH_PYTHON:-${venv%/strangers}/torch/bin/python}
-	if "$venv/bin/python" -c 'import torch, numpy, tensorboard, tqdm, datasets, webdataset, gymnasium, optuna, hydra, mlflow, wandb, nbconvert, ipykernel' 2>/dev/null; then
+	if "$venv/bin/python" -c 'import torch, numpy, tensorboard, tqdm, datasets, webdataset, gymnasium, optuna, hydra, mlflow, wandb, nbconvert, ipykernel, ray, tensorboardX' 2>/dev/null; then
 		return 0
 	fi
 	say "installing what many training scripts use into $venv"
@@ -191,7 +191,7 @@ strangers() {
 		tee "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth" | grep -q . &&
 		timeout "${TORCH_INSTALL_SEC:-1500}" "$venv/bin/python" -m pip install -q --no-cache-dir \
 			'numpy==2.4.*' 'tensorboard==2.*' 'tqdm==4.*' 'datasets==5.*' 'webdataset==1.*' 'gymnasium==1.*' 'optuna==5.*' \
-			'hydra-core==1.3.*' 'mlflow-skinny==3.*' 'wandb==0.*' 'nbconvert==7.*' 'ipykernel==7.*'; } >"$venv.log" 2>&1; then
+			'hydra-core==1.3.*' 'mlflow-skinny==3.*' 'wandb==0.*' 'nbconvert==7.*' 'ipykernel==7.*' 'ray==2.*' 'tensorboardX==2.*'; } >"$venv.log" 2>&1; then
 		say "they cannot be installed: $(tail -n 1 "$venv.log")"
 		rm -rf "$venv"
 		return 1

@@ -132,7 +132,7 @@ class Place:
         # One that has just been started makes its folders anew: none may be left when they are removed.
         end = time.monotonic() + 10
         while time.monotonic() < end:
-            left = self._started_here()
+            left = self.processes()
             if not left:
                 break
             for pid in left:
@@ -144,7 +144,7 @@ class Place:
         shutil.rmtree(self.root, ignore_errors=True)
         shutil.rmtree(self.shm, ignore_errors=True)
 
-    def _started_here(self):
+    def processes(self):
         """Processes that have this place's memory tier in their environment: it is named after nobody else's."""
         found = []
         mark = f"TRANSPCKPT_SHM={self.shm}".encode()

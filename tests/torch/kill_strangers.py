@@ -6,10 +6,11 @@ random instants and started again by the same command. What it prints and every 
 
   kill_strangers.py [CASE[=KILLS]...]    environment: as for kill.py; STRANGERS_PYTHON is a Python with PyTorch and the packages
 
-`all` is all of them, killed three times each; without names a few, others each time. A case whose package is missing is left out.
+`all` is all of them, killed three times each (once, where a job takes minutes); without names a few, others each time. A case whose package is missing is left out.
 """
 import collections
 import contextlib
+import glob
 import os
 import random
 import re
@@ -78,13 +79,17 @@ class Case:
     """script: and its arguments. imports: packages. names: what of the names of files differs between any two runs; contents:
     [(pattern of names, reader)], the first that matches. anew: the line that may refuse it, if some habit cannot be followed.
     printed: what differs in lines. temporary: what children that are killed leave, with the library and without. said: a line that the library has to say.
-    besides: files of a program for itself alone. tracked: it tells a server of its runs. twice: the line that says that the server may have rows twice."""
+    besides: files of a program for itself alone. tracked: it tells a server of its runs. twice: the line that says that the server may have rows twice.
+    spread: the job has processes of sessions of their own, which are killed with it; it takes
+    minutes. shared: names of the shared memory
+    that one leaves when it is killed, with the library and without."""
 
     def __init__(self, script, *arguments, imports=(), names=None, contents=(), anew=None, printed=None, temporary=None, said=None, besides=None,
-                 tracked=False, twice=None):
+                 tracked=False, twice=None, spread=False, shared=None):
         self.script = [os.path.join('strangers', script)] + list(arguments)
         self.imports, self.names, self.contents, self.anew = imports, names, contents, anew
         self.printed, self.temporary, self.said, self.besides, self.tracked, self.twice = printed, temporary, said, besides, tracked, twice
+        self.spread, self.shared = spread, shared
 
     def name(self, path):
         return re.sub(self.names, '#', path) if self.names else path
@@ -127,6 +132,9 @@ CASES = {
                     contents=[(r'\.wandb$', tracked), ('output.log', bytes_of), ('.', nothing)], said=r'started again on the way to step \d+: wandb-core$'),
     'notebook': Case('notebook.py', imports=('nbconvert', 'ipykernel'), anew=r"not resuming: argument \d+ is '\S+\.json', was '\S+\.json'$",
                      contents=[('ipynb', nothing)], temporary='tmp|jupyter'),
+    'streamed': Case('streamed.py', imports=('streaming',), temporary=r'\d{6}_\w+_filelock$', shared=r'\d{6}_\w+$'),
+    'cluster': Case('cluster.py', imports=('ray', 'tensorboardX'), anew=r"transpckpt: not resuming: argument \d+ is '--node-manager-port=\d+', was '--node-manager-port=\d+'$",
+                    printed=r'\(RayTrainWorker pid=\d+\) ', temporary='session_|ray|prom_', spread=True),
     'online': Case('online.py', imports=('wandb',), names=r'\d{8}_\d{6}-[a-z0-9]{8}|\d{8}_\d{6}|(?<=run-)[a-z0-9]{8}|\d{8,}', besides=r'\.cache/wandb|debug.*\.log',
                    contents=[(r'\.wandb$', tracked), ('output.log', bytes_of), ('.', nothing)], said=r'started again on the way to step \d+: wandb-core$',
                    tracked=True),
@@ -180,6 +188,15 @@ class Stranger(script_job.ScriptJob):
         super().__init__(place, python, case.script, {'SIMGPU_TORCH': torch, 'TMPDIR': self.temporary,
                                                       **({'WANDB_BASE_URL': 'http://127.0.0.1:%d' % server.server_address[1]} if server else {})})
 
+    def end_others(self):
+        """What the job has in sessions of its own; not the agent."""
+        for pid in set(self.place.processes()) - set(self.place.agents()) if self.case.spread else ():
+            job.signal_if_there(pid)
+
+    def start(self):
+        self.end_others()
+        return super().start()
+
     def run_plain(self):
         status = super().run_plain()
         self.plain_runs = self.server.taken() if self.server else []
@@ -214,9 +231,23 @@ class Stranger(script_job.ScriptJob):
         return lines
 
 
+@contextlib.contextmanager
+def without_shared(names):
+    """Takes away what the jobs within leave in /dev/shm by such names, and nobody has mapped."""
+    before = set(os.listdir('/dev/shm')) if names else set()
+    try:
+        yield
+    finally:
+        left = [name for name in os.listdir('/dev/shm') if names and name not in before and re.match(names, name)]
+        maps = ''.join(job.read(path) for path in glob.glob('/proc/[0-9]*/maps')) if left else ''
+        for name in left:
+            if '/dev/shm/%s\n' % name not in maps:
+                os.unlink(os.path.join('/dev/shm', name))
+
+
 def judge_once(python, torch, name, kills, rng):
     case = CASES[name]
-    with job.Place() as place, tracker.Tracker() if case.tracked else contextlib.nullcontext() as server:
+    with without_shared(case.shared), job.Place() as place, tracker.Tracker() if case.tracked else contextlib.nullcontext() as server:
         this = Stranger(place, python, case, torch, server)
         if this.run_plain():
             return 'the plain run failed: %s' % this.plain.said()[-600:], '', 0
@@ -255,10 +286,13 @@ def main():
         sys.exit(job.SKIP)
     os.environ['SIMGPU_TORCH'] = torch
     rng = random.Random(os.environ.setdefault('SEED', str(random.randrange(1 << 32))))
-    if sys.argv[1:] == ['all']:
-        sys.argv[1:] = ['%s=3' % name for name in CASES]
     there = [name for name, case in CASES.items() if has(python, case)]
-    kill.main(rng.sample(there, min(3, len(there))),
+    if len(there) < len(CASES):
+        print('# left out, as packages are missing: %s' % ' '.join(name for name in CASES if name not in there))
+    if sys.argv[1:] == ['all']:
+        sys.argv[1:] = ['%s=%d' % (name, 1 if CASES[name].spread else 3) for name in there]
+    short = [name for name in there if not CASES[name].spread]
+    kill.main(rng.sample(short, min(3, len(short))),
               lambda python, name, kills, rng: kill.until_killed(lambda: judge_once(python, torch, name, kills, rng)), python)
 
 
