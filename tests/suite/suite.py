@@ -18,8 +18,9 @@ another word    a thing of which there is one on the machine: tests with the sam
 
 Environment: CORES, as many processors as tests may fill (default: all); REPEAT=20, each test so many times; LOAD=2, two
 endless builds beside the tests; PART=2/5, the second of five parts of about the same length; FAIL_FAST=1, no test
-begins once one has failed; AGAIN=2, what failed beside others is run so many times alone once all are through, and has passed if it
-does each time: for machines that others use, and what it says of such a test is still a fault of somebody's."""
+begins once one has failed; AGAIN=2, what failed beside others is run so many times once all are through, with half of the processors for
+such tests together, and has passed if it does each time: for machines that others use, and what it says of such a test is still a fault of
+somebody's."""
 import argparse
 import atexit
 import collections
@@ -48,6 +49,8 @@ TIMES = "tests/suite/times.json"
 # So many that fail are no matter of chance, and are not run again.
 AGAIN_MOST = 6
 BAD = ("FAIL", "ERROR", "XPASS")
+# Of the processors so much may be asked for: more than there is, since tests wait now and then; and half, so that nobody waits for them.
+BUSY, QUIET = 1.25, 0.5
 # Words that are no thing of which there is one.
 NO_THINGS = {"alone", "disk"}
 CLONE_NEWNS, MS_REC, MS_PRIVATE, MNT_DETACH = 0x20000, 0x4000, 1 << 18, 2
@@ -98,8 +101,8 @@ class Test:
 class Run:
     """One run of one test."""
 
-    def __init__(self, test, process, output):
-        self.test, self.process, self.output = test, process, output
+    def __init__(self, test, process, output, group):
+        self.test, self.process, self.output, self.group = test, process, output, group
         self.begun = time.monotonic()
         self.hung = False
         self.seen = collections.Counter()  # what its processes were at, a word a look
@@ -155,6 +158,54 @@ def end_all(pids):
             pass
 
 
+def group_of_mine():
+    """The control group of version 2 that this process is in, where it may make others in it, or None."""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8") as f:
+            mounts = [line.split()[1] for line in f if line.split()[2] == "cgroup2"]
+        with open("/proc/self/cgroup", encoding="utf-8") as f:
+            mine = [line[3:].strip() for line in f if line.startswith("0::")]
+        found = os.path.join(mounts[0], mine[0].lstrip("/"))
+        return found if os.access(os.path.join(found, "cgroup.procs"), os.W_OK) and os.access(found, os.W_OK) else None
+    except (OSError, IndexError):
+        return None
+
+
+class Group:
+    """The processors' time of a test with all that it starts: agents are nobody's children, and only a control group counts them."""
+
+    # Whoever is to be counted goes there, and becomes the program.
+    ENTER = ["sh", "-c", '{ echo $$ >"$0/cgroup.procs"; } 2>/dev/null; exec "$@"']
+
+    def __init__(self, parent, name):
+        self.path = os.path.join(parent, name)
+        os.mkdir(self.path)
+
+    @classmethod
+    def made(cls, parent, name):
+        """One, or None where there are none to be had."""
+        try:
+            return cls(parent, name) if parent else None
+        except OSError:
+            return None
+
+    def seconds(self):
+        try:
+            with open(os.path.join(self.path, "cpu.stat"), encoding="ascii") as f:
+                return int(re.search(r"^usage_usec (\d+)", f.read(), re.M)[1]) / 1e6
+        except (OSError, TypeError):
+            return 0.0
+
+    def end(self):
+        """Who was killed a moment ago may still be in it."""
+        for _ in range(20):
+            try:
+                os.rmdir(self.path)
+                return
+            except OSError:
+                time.sleep(0.02)
+
+
 def memory_available():
     with open("/proc/meminfo", encoding="ascii") as f:
         return int(re.search(r"MemAvailable:\s+(\d+)", f.read())[1]) << 10
@@ -207,7 +258,9 @@ class Suite:
         self.memory = memory_available() * 3 // 4
         self.running, self.selector = [], selectors.DefaultSelector()
         self.left_behind = collections.Counter()
-        self.done = 0
+        self.done = self.begun = 0
+        self.groups = group_of_mine()
+        self.room, self.again = BUSY, False
         self.temporary = file_system_in_memory()
         self.environment = {**os.environ, "MAKEFLAGS": self._make_flags()}
         self.environment.pop("MAKELEVEL", None)
@@ -226,8 +279,7 @@ class Suite:
         others = [run.test for run in self.running]
         if "alone" in test.words or any("alone" in other.words or other.words & test.words - NO_THINGS or other is test for other in others):
             return False
-        # A quarter more than there is: tests wait now and then.
-        return (sum(o.numbers["cores"] for o in others) + min(test.numbers["cores"], self.cores) <= 1.25 * self.cores + 1e-6 and
+        return (sum(o.numbers["cores"] for o in others) + min(test.numbers["cores"], self.cores) <= self.room * self.cores + 1e-6 and
                 sum(o.numbers["memory"] for o in others) + test.numbers["memory"] <= self.memory)
 
     def begin(self, test):
@@ -239,9 +291,11 @@ class Suite:
         if self.temporary and "disk" not in test.words:
             environment["TMPDIR"] = self.temporary
         output = tempfile.TemporaryFile()
-        process = subprocess.Popen([*self.options.make, "-s", "--no-print-directory", "-o", "Makefile", test.log], env=environment,
-                                   stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-        run = Run(test, process, output)
+        self.begun += 1
+        group = Group.made(self.groups, f"tpck-suite.{os.getpid()}.{self.begun}")
+        process = subprocess.Popen([*([*Group.ENTER, group.path] if group else []), *self.options.make, "-s", "--no-print-directory", "-o", "Makefile",
+                                    test.log], env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        run = Run(test, process, output, group)
         self.running.append(run)
         self.selector.register(os.pidfd_open(process.pid), selectors.EVENT_READ, run)
 
@@ -290,15 +344,19 @@ class Suite:
                 print(f"not ok - it was ended after {self.limit(run) / 60:.0f} minutes", file=log)
         test.results.append(result)
         test.seconds.append(seconds)
-        test.cpu.append(used.ru_utime + used.ru_stime)
+        test.cpu.append(max(used.ru_utime + used.ru_stime, run.group.seconds() if run.group else 0))
+        if run.group:
+            run.group.end()
         test.seen.append(run.seen)
         run.output.seek(0)
         said = run.output.read().decode(errors="replace").strip().splitlines()
         run.output.close()
         lines = [f"{result}: {test.name}", *(line for line in said if not re.match(r"make(\[\d+\])?: |(FAIL|ERROR|X?PASS|XFAIL|SKIP)[: ]", line))]
-        print(f"{lines[0]} ({spell(seconds)}{', hung' if run.hung else ''})", *lines[1:], sep="\n", flush=True)
+        print(f"{lines[0]} ({spell(seconds)}, {test.cpu[-1] / seconds:.1f} cores{', hung' if run.hung else ''})", *lines[1:], sep="\n", flush=True)
         if result in BAD:
             self.broken = True
+            if self.again:
+                test.left = 0
             if self.options.repeat > 1:
                 shutil.copy(test.log, f"{test.log}.{len(test.results)}")
                 print(f"  its log is {test.log}.{len(test.results)}", flush=True)
@@ -335,26 +393,26 @@ class Suite:
         finally:
             for run in self.running:
                 end_all(marked(f"{os.getpid()}.{run.test.name}"))
+                if run.group:
+                    run.group.end()
             for process in load:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
     def run_again(self, times):
-        """What failed, alone. One that passes each time has passed, and a line says what its first run had to say."""
+        """What failed, once all are through and the machine is quiet. One that passes each time has passed, and a line says what its first run had to say."""
         bad = [test for test in self.tests if test.results[-1:] and test.results[-1] in BAD]
         if not bad or len(bad) > AGAIN_MOST or os.environ.get("FAIL_FAST"):
             return
-        print(f"\n{len(bad)} of them again, alone, {times} times", flush=True)
+        print(f"\n{len(bad)} of them again, on a quiet machine, {times} times", flush=True)
+        self.room, self.again = QUIET, True
         for test in bad:
             shutil.copy(test.log, f"{test.log}.first")
-            test.words |= {"alone"}
-            for _ in range(times):
-                test.left = 1
-                self.run_what_is_left([])
-                if test.results[-1] in BAD:
-                    break
-            else:
-                print(f"failed beside others, and passed {times} times alone: {test.name}; its first log is {test.log}.first",
+            test.left = times
+        self.run_what_is_left([])
+        for test in bad:
+            if not set(test.results[-times:]) & set(BAD):
+                print(f"failed beside others, and passed {times} times on a quiet machine: {test.name}; its first log is {test.log}.first",
                       *what_failed(f"{test.log}.first"), sep="\n  ", flush=True)
 
     def run_what_is_left(self, load):
@@ -430,6 +488,8 @@ class Suite:
             for test in slowest:
                 at = max(range(len(test.seconds)), key=test.seconds.__getitem__)
                 print(f"  {test.seconds[at]:6.1f} s  {test.name}: {waits_for(test, at)}")
+        for line in says_otherwise(ran, self.cores):
+            print(line)
         for name, count in self.left_behind.most_common():
             print(f"left running by {name}: {count} processes, which were ended")
 
@@ -455,7 +515,7 @@ def what_failed(log):
 
 
 def waits_for(test, at):
-    """In words. What the library's agents use is nobody's child, and not in the share of a processor."""
+    """In words. Without control groups what the library's agents use is not in the share of a processor: they are nobody's children."""
     seen, looks = test.seen[at], test.seen[at][""] or 1
     words = [f"{test.cpu[at] / test.seconds[at]:.0%} of a processor"]
     words += [f"{what} {count / looks:.0%}" for what, count in seen.most_common(5) if what and count > looks / 10]
@@ -464,6 +524,16 @@ def waits_for(test, at):
     if "alone" in test.words:
         words.append("nothing runs beside it")
     return ", ".join(words)
+
+
+def says_otherwise(tests, cores):
+    """Lines on those whose `cores` is not what they use: too much keeps others waiting, too little has others wait for a processor."""
+    found = []
+    for test in tests:
+        says, seconds, uses = min(test.numbers["cores"], cores), sum(test.seconds), sum(test.cpu) / sum(test.seconds)
+        if "alone" not in test.words and seconds > 5 and not 0.6 * uses - 0.1 < says < 1.6 * uses + 0.1:
+            found.append((abs(says - uses) * seconds, f"  {test.name} says cores={says:g} and uses {uses:.1f}"))
+    return [*(["What tests need of processors, and say otherwise:"] if found else []), *(line for _, line in sorted(found, reverse=True)[:10])]
 
 
 def about(tests, cores):

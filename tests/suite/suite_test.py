@@ -11,6 +11,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import suite
+
 SUITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "suite.py")
 # Stands for make: makes a log by running the script of that name, and the summary.
 MAKE = """#!/bin/sh
@@ -112,15 +115,25 @@ def again(root):
     once = 'echo "not ok 1 - too slow"; [ -e once.was ] || { touch once.was; false; }'
     third = 'echo x >>third.runs; [ $(wc -l <third.runs) = 2 ]'
     one = Folder(root, {"once": ("cores=0.1", once), "good": ("cores=0.1", "true")})
-    ok(one.run(AGAIN="2") == 0 and re.search(r"failed beside others, and passed 2 times alone: once.sh.*\n  not ok 1 - too slow", one.out) and
-       one.begun().count("once") == 3 and one.begun().count("good") == 1 and one.has("once.log.first"), "what failed and passes each time alone has passed, with a line", one.out)
+    ok(one.run(AGAIN="2") == 0 and re.search(r"failed beside others, and passed 2 times on a quiet machine: once.sh.*\n  not ok 1 - too slow", one.out) and
+       one.begun().count("once") == 3 and one.begun().count("good") == 1 and one.has("once.log.first"), "what failed and passes each time at the end has passed, with a line",
+       one.out)
     os.unlink(os.path.join(one.root, "once.was"))
     ok(one.run() != 0, "but not unasked", one.out)
     bad = Folder(root, {"third": ("cores=0.1", third), "never": ("cores=0.1", "false"), "once": ("cores=0.1", once)})
-    ok(bad.run(AGAIN="2") != 0 and "alone: third" not in bad.out and "alone: never" not in bad.out and "alone: once" in bad.out and
+    ok(bad.run(AGAIN="2") != 0 and "machine: third" not in bad.out and "machine: never" not in bad.out and "machine: once" in bad.out and
        bad.begun().count("never") == 2 and "FAIL" in bad.text("third.trs") and "PASS" in bad.text("once.trs"), "one that fails once more has failed", bad.out)
     many = Folder(root, {f"bad{i}": ("cores=0.1", "false") for i in range(7)})
     ok(many.run(AGAIN="2") != 0 and len(many.begun()) == 7, "where many fail none is run again", many.out)
+    # Each fails the first time, and then passes only beside the other one, if that may be.
+    def beside(name, other):
+        return f"[ -e {name}.was ] || {{ touch {name}.was; exit 1; }}; touch {name}.on; i=0; until [ -e {other}.on ]; do i=$((i + 1)); [ $i -lt 400 ] || exit 1; sleep 0.05; done"
+    two = Folder(root, {"a": ("cores=0.4", beside("a", "b")), "b": ("cores=0.4", beside("b", "a"))})
+    ok(two.run(AGAIN="1") == 0 and two.begun().count("a") == 2, "those that leave most of the processors alone run side by side again", two.out)
+    busy = {name: ("cores=0.8", f"[ -e {name}.was ] || {{ touch {name}.was; exit 1; }}; echo on >>said.again; sleep 0.3; [ $(grep -c on said.again) = 1 ] && rm said.again")
+            for name in "ab"}
+    two = Folder(root, busy)
+    ok(two.run(AGAIN="1") == 0 and two.begun().count("b") == 2, "and those that need more of them one after the other", two.out)
 
 
 def order(root):
@@ -135,9 +148,18 @@ def order(root):
     ok(folder.run() == 0 and folder.begun()[0] == "short", "and is what counts the next time", folder.out)
     folder.write("tests/suite/times.json", "[1")
     ok(folder.run() == 0, "times that cannot be read are no fault", folder.out)
-    many = Folder(root, {f"t{i}": ("cores=0.1", "sleep 3") for i in range(12)})
-    ok(many.run() == 0 and len(re.findall(r"^ +[\d.]+ s  t\d+\.sh: \d+% of a processor", many.out, re.M)) == 10 and "sleep asleep" in many.out,
+    many = Folder(root, {f"t{i}": ("cores=0.1", "sleep 3") for i in range(11)} | {"idle": ("cores=0.9", "sleep 6")})
+    ok(many.run() == 0 and len(re.findall(r"^ +[\d.]+ s  \w+\.sh: \d+% of a processor", many.out, re.M)) == 10 and "sleep asleep" in many.out,
        "the ten slowest are told, with what they wait for", many.out)
+    ok(re.findall(r"^  (\w+)\.sh says cores=0.9 and uses 0", many.out, re.M) == ["idle"], "and who says that it needs what it does not use", many.out)
+    if not suite.group_of_mine():
+        ok(True, "what nobody's children use is counted # SKIP no control groups to be had")
+        return
+    busy = 'i=0; while [ $i -lt 400000 ]; do i=$((i + 1)); done; touch over'
+    away = Folder(root, {"away": ("", f"(setsid sh -c '{busy}' &); until [ -e over ]; do sleep 0.2; done")})
+    ok(away.run() == 0 and float(re.search(r"PASS: away.sh \(.* s, ([\d.]+) cores\)", away.out)[1]) >= 0.1, "what nobody's children use is counted", away.out)
+    left = [name for name in os.listdir(suite.group_of_mine()) if name.startswith("tpck-suite.") and not os.path.exists(f"/proc/{name.split('.')[1]}")]
+    ok(not left, "no control group is left", left)
 
 
 def runs(pid):
