@@ -425,8 +425,8 @@ static void iterate(uint64_t step)
 	log_step(step);
 	control->status.boundaries = step;
 	i = take_image();
-	/* Who is to die at this step does so, and has the step before, however long the agent takes to free one. */
-	for (int wait = 0; i < 0 && set.kill_at && (step == set.kill_at || step + 1 == set.kill_at) && wait < 20000; wait++) {
+	/* Who is to die at this step does so, and has the step before, however long the agent takes to free one, if there are any. */
+	for (int wait = 0; i < 0 && image_count && set.kill_at && (step == set.kill_at || step + 1 == set.kill_at) && wait < 20000; wait++) {
 		usleep(1000);
 		i = take_image();
 	}

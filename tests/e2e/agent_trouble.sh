@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.3 memory=512M disk about=4s
+# needs: cores=0.2 memory=512M disk about=7s
 # No space, no right, no agent: one line each, and what was good stays good.
 # shellcheck source=tests/e2e/agent_case.sh disable=SC2154
 . "${srcdir:-.}/tests/e2e/agent_case.sh"
