@@ -58,7 +58,7 @@ def never(condition, seconds):
     return not job.look_until(condition, seconds, 0.01)
 
 
-def run_cases(module, by_name, **groups):
+def chosen_cases(module, by_name, **groups):
     """Those of a module's functions case_NAME that CASE names: several; `by_name`: those that run only so; `every`: all. Otherwise three in
     five, others each time (SEED), of those of a group that CASE names, or of those that are in none."""
     cases = {name[5:]: case for name, case in module.items() if name.startswith("case_")}
@@ -70,10 +70,35 @@ def run_cases(module, by_name, **groups):
         chosen = [name for word in wanted for name in (by_name if word == "by_name" else cases if word == "every" else [word])]
     if unknown := set(chosen) - set(cases):
         sys.exit(f"there is no case {', '.join(sorted(unknown))}; there are {', '.join(cases)}")
-    for name in chosen:
+    return {name: cases[name] for name in chosen}
+
+
+def run_cases(module, by_name, **groups):
+    """The chosen ones, one after the other."""
+    for name, case in chosen_cases(module, by_name, **groups).items():
         begun = time.monotonic()
-        cases[name]()
+        case()
         print(f"# {name}: {time.monotonic() - begun:.1f} s", flush=True)
+
+
+def run_beside(checks, names):
+    """Cases of this test side by side, each in a process and namespaces of its own; their checks are this test's."""
+    environment = {k: v for k, v in os.environ.items() if k != INSIDE}
+    begun = time.monotonic()
+    running = {name: subprocess.Popen([sys.executable, "-B", os.path.abspath(sys.argv[0])], env={**environment, "CASE": name}, text=True,
+                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for name in names}
+    for name, process in running.items():
+        said = process.communicate()[0].splitlines()
+        count = 0
+        for line in said:
+            good, _, what = line.partition(" - ")
+            if good.startswith(("ok ", "not ok ")):
+                count += 1
+                checks.ok(good.startswith("ok "), what)
+            elif not line.startswith("1.."):
+                print(line if line.startswith("#") else f"# {line}", flush=True)
+        checks.ok(count and process.returncode in (0, 1) and said[-1] == f"1..{count}", f"{name}: to its end", process.returncode)
+    print(f"# beside each other, {', '.join(names)}: {time.monotonic() - begun:.1f} s", flush=True)
 
 
 def node_called(number, families="4"):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.2 memory=1500M minutes=20 about=60s alone
+# needs: cores=0.2 memory=5G minutes=20 about=50s alone
 """Copies to other nodes leave the network to the program: by counters of the agents, and ratios of what one run measures twice.
-CASE=NAME runs one case, CASE=every all; otherwise some."""
+CASE=NAME runs one case, CASE=every all one after the other; otherwise those that mostly wait run side by side, and then some of the
+others do."""
 import json
 import os
 import re
@@ -128,31 +129,43 @@ def behind_by(run):
     return newest if newest > copied else 0
 
 
+def paced(run):
+    """Over four copies: what was sent before and after, and for how much of an iteration the pieces of each lay apart."""
+    before = run.sent()
+    run.wait_copies(before["copies"] + 4)
+    after = run.sent()
+    return before, after, (after["paced_seconds"] - before["paced_seconds"]) / max(after["copies"] - before["copies"], 1) / iteration_sec(run)
+
+
+def case_off():
+    """Without pacing copies go at once."""
+    with node.Cluster(2, memory="2g", TRANSPCKPT_PEER_PACING="off") as cluster:
+        cluster.nodes[1].agent()
+        run = Run(cluster, cluster.nodes[0], 24000, **LONG)
+        checks.ok(run.wait_copies(3), "pacing off: copies come to be there", *run.story())
+        before, after, between = paced(run)
+        checks.ok(after["copies"] >= before["copies"] + 4 and between == 0, "pacing off: they go at once", *run.story())
+        run.process.kill()
+
+
 def case_spread():
     """A copy takes its time, but is there before the next snapshot is."""
-    for pacing in ("off", "on"):
-        with node.Cluster(2, memory="2g", TRANSPCKPT_PEER_PACING=pacing) as cluster:
-            cluster.nodes[1].agent()
-            run = Run(cluster, cluster.nodes[0], 24000, **LONG)
-            checks.ok(run.wait_copies(3), f"pacing {pacing}: copies come to be there", *run.story())
-            before = run.sent()
-            run.wait_copies(before["copies"] + 4)
-            after = run.sent()
-            between = (after["paced_seconds"] - before["paced_seconds"]) / max(after["copies"] - before["copies"], 1) / iteration_sec(run)
-            if pacing == "off":
-                checks.ok(after["copies"] >= before["copies"] + 4 and between == 0, "pacing off: they go at once", *run.story())
-                continue
-            checks.ok(0.15 <= between <= 0.75, f"pieces lie apart for {between:.2f} of an iteration", *run.story())
-            checks.ok(after["behind"] - before["behind"] <= 2, "and copies are there before the next snapshot", *run.story())
-            shown = run.where.run([os.path.join(cluster.build, "transpckpt"), "show"], cluster.environment).stdout
-            checks.ok("between pieces of a copy that was spread" in shown, "show says so", shown)
-            # A snapshot whose copy is on its way when the program dies has it at once.
-            step = node.until(lambda: behind_by(run), 60)
-            before = run.sent()
-            run.process.kill()
-            there = node.until(lambda: not behind_by(run), 60)
-            held = (run.sent()["paced_seconds"] - before["paced_seconds"]) / iteration_sec(run)
-            checks.ok(step and there and held < 0.45, f"the last copy is held back for {held:.2f} of an iteration", *run.story())
+    with node.Cluster(2, memory="2g", TRANSPCKPT_PEER_PACING="on") as cluster:
+        cluster.nodes[1].agent()
+        run = Run(cluster, cluster.nodes[0], 24000, **LONG)
+        checks.ok(run.wait_copies(3), "pacing on: copies come to be there", *run.story())
+        before, after, between = paced(run)
+        checks.ok(0.15 <= between <= 0.75, f"pieces lie apart for {between:.2f} of an iteration", *run.story())
+        checks.ok(after["behind"] - before["behind"] <= 2, "and copies are there before the next snapshot", *run.story())
+        shown = run.where.run([os.path.join(cluster.build, "transpckpt"), "show"], cluster.environment).stdout
+        checks.ok("between pieces of a copy that was spread" in shown, "show says so", shown)
+        # A snapshot whose copy is on its way when the program dies has it at once.
+        step = node.until(lambda: behind_by(run), 60)
+        before = run.sent()
+        run.process.kill()
+        there = node.until(lambda: not behind_by(run), 60)
+        held = (run.sent()["paced_seconds"] - before["paced_seconds"]) / iteration_sec(run)
+        checks.ok(step and there and held < 0.45, f"the last copy is held back for {held:.2f} of an iteration", *run.story())
 
 
 STREAM = """
@@ -196,5 +209,9 @@ def case_others():
         receiver.kill()
 
 
-node.run_cases(globals(), ())
+# They mostly wait for long iterations, and do not disturb each other.
+WAITING = ("off", "spread", "others")
+if not os.environ.get("CASE"):
+    node.run_beside(checks, WAITING)
+node.run_cases(globals(), WAITING)
 checks.end()
