@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.7 memory=1500M about=30s
+# needs: cores=0.9 memory=1500M about=30s
 """What ./bootstrap.sh demo-cluster runs says and ends with: where nodes can be had, where not, and when bytes differ."""
 import contextlib
 import io

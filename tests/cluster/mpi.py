@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.3 memory=1500M minutes=14 about=90s
+# needs: cores=0.2 memory=1500M minutes=14 about=90s
 """Agents that mpirun has started on the nodes, and that speak over MPI: a lost node's step is had from a peer, mpirun is called again after
 the loss of an agent, and all end together. CASE=NAME runs one case, BY_NAME only so; MPIRUN=PATH is another Open MPI's mpirun."""
 import errno

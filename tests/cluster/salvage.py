@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.1 memory=1500M minutes=25 about=150s
+# needs: cores=0.15 memory=1500M minutes=25 about=150s
 """A node is lost before the store had the newest step, and then all others' memory goes: what they had of it, copies among it, is in the store
 by then, and fresh nodes go on from that. CASE=NAME runs one case; BY_NAME only so, for the time they take."""
 import fcntl

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.3 about=12s disk
+# needs: cores=0.2 about=12s disk
 # TRANSPCKPT_DURABLE_INTERVAL=auto: what was lost with memory, as the store's history has it, makes checkpoints durable more
 # often; deaths that memory survives do not; and show says what the interval comes from.
 # shellcheck source=tests/e2e/agent_case.sh disable=SC2154,SC2317

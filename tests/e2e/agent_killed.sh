@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.4 about=15s disk
+# needs: cores=0.2 about=15s disk
 # The agent is killed at every write, rename, link, sync and removal: old or new, never torn.
 # shellcheck source=tests/e2e/agent_case.sh disable=SC2154
 . "${srcdir:-.}/tests/e2e/agent_case.sh"

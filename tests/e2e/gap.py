@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.2 about=40s
+# needs: cores=0.7 about=40s
 """Right behind an iteration, before anything comes on the device again, a trainer has another program do something and waits for it, by one way each
 time. It is killed while it waits and started again: it goes on at that iteration, and what it waits for begins then.
 

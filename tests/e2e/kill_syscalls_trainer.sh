@@ -1,5 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.6 about=31s
+# needs: cores=0.5 about=31s
 # The trainer killed at the N-th call of each system call that matters, for many N.
 exec "${PYTHON3:-python3}" "${srcdir:-.}/tests/e2e/kill_syscalls.py" trainer

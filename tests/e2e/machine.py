@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.2 about=20s
+# needs: cores=0.9 about=20s
 """A trainer that goes by what the machine says of itself (use of processors, free memory, load, counts of processors, disk space, random bytes, files of /proc
 and /sys) is killed and started again: it is told what it was told, and goes on. Use of processors does not get less."""
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.2 about=20s
+# needs: cores=0.7 about=20s
 """A trainer starts other programs by each way that libc has, is killed, and is started again. Programs that it had started before the step that it
 goes on from are not started again, and what it heard from them is what it heard the first time; those behind that step are started again, and
 a line says which."""

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.2 about=15s
+# needs: cores=0.5 about=15s
 """A trainer that goes by clocks is killed and started again: it does what it did, no clock goes back, nothing believes that hours have
 passed, and waits until a point in time end then. With rights, also where the machine's clocks begin elsewhere, as on another machine or after a
 reboot."""

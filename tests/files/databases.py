@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.6 memory=1G minutes=10 about=20s disk
+# needs: cores=0.2 memory=1G minutes=10 about=20s disk
 """Databases that are killed: what they have said is committed is there, and whole, as without the library. In a folder of checkpoints,
 by a name that says nothing, and with every file taken; by each kind of journal. KILLS says how often each of them is killed (SEED=)."""
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.2 memory=1G about=34s disk
+# needs: cores=0.3 memory=1G about=34s disk
 """A memory control group with a limit, as containers and Slurm's steps are in: what is kept in memory of a program's files counts there,
 and cannot be taken back. A program that fits into its group without the library fits with it."""
 import os

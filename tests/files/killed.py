@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.3 memory=1G about=38s disk
+# needs: cores=0.2 memory=1G about=38s disk
 """Saves, renames and pointers, with the program, the agent, or both killed at their system calls: from outside and
 inside there is the old or the new one, never a part, never out of order. Then the agent's own writes, replayed with
 everything dropped that was not synced. SECONDS bounds each part; ALL=1 tries every call."""

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.5 memory=1G about=50s disk
+# needs: cores=0.35 memory=1G about=50s disk
 """Many small files that are owed at once, which the agent puts at their paths together: from outside they appear in the order of
 closing, each whole, the pointer last, whatever is killed when; each is on the disk before it has its name; and of one that cannot be
 put there nothing behind it comes ahead of it. SECONDS bounds the kills, SEED repeats them."""

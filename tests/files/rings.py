@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.3 memory=512M disk about=80s
+# needs: cores=0.15 memory=512M disk about=80s
 """Files that are closed by calls that no library sees, by io_uring above all, and files that a ring has open when no descriptor of
 them is left. What a program says of its saves it says by tests/files/ring.c, step by step."""
 import os

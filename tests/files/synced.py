@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.3 memory=1G about=16s disk
+# needs: cores=0.15 memory=1G about=16s disk
 """What was synced stays, whatever becomes of its writer: at its path, of a file that only its folder speaks for; beside it, or in its
 place, of a checkpoint. And files that are changed in place, beside which nothing is taken."""
 import fcntl

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.2 memory=1G minutes=20 about=59s disk
+# needs: cores=0.1 memory=1G minutes=20 about=59s disk
 """What the job sees of its files, what others see, and that the two come together. Programs are plain Python."""
 import json
 import os

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.0 memory=3G minutes=10 about=60s
+# needs: cores=0.5 memory=3G minutes=10 about=60s
 # The kit for machines with a GPU where nothing is installed: in a root folder that has glibc, a shell and Python, and with the software
 # device for a driver, its stages find out and write down what they are to. Needs root, and leave to mount.
 srcdir=${srcdir:-.}

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.3 about=9s
+# needs: cores=0.15 about=9s
 # Every door by which a program comes to the driver: open it is followed, and with that door shut it is
 # not, so each of these tests is known to be able to fail.
 . "${srcdir:-.}/tests/preload/preload_case.sh"

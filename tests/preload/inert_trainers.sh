@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.3 about=15s
+# needs: cores=0.2 about=15s
 # Trainers, and programs that use the device badly, give the same bytes, results and status with the library
 # preloaded; also where the device fails, and where the library cannot do its work.
 . "${srcdir:-.}/tests/e2e/need_shm.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1 memory=2500M minutes=12 about=40s
+# needs: cores=0.25 memory=2500M minutes=12 about=40s
 """Somebody between two nodes, who reads what their agents send each other and changes it: as packets (badlink.c), or since one agent takes him
 for the other, as messages (relay.c). With TRANSPCKPT_PEER_SECURITY=encrypt nothing of the program's state or arguments can be read; with `auth`
 and `encrypt` a byte that is changed, or a message that comes again or back, costs the connection, with one line, and copies go on; with `off`

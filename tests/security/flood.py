@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.5 memory=2000M minutes=10 about=50s
+# needs: cores=0.5 memory=2000M minutes=10 about=50s
 """Somebody without the job's secret who reaches the ports of two nodes' agents, from a third node and from a peer's: garbage to each port, connections
 that say nothing, and connections that come and go. Neither agent ends, the program trains on, its copies arrive, steps become durable, and an
 agent that comes meanwhile is met. Ports are looked for in the kernel's table: there is one. GARBAGE= is how many messages of it."""

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.5 memory=512M minutes=6 about=15s
+# needs: cores=0.15 memory=512M minutes=6 about=15s
 """What another user has put where a user's store is, or into what the command reads: it is not written to, nobody waits for it, and
 it is shown as text. As root, since it takes two users."""
 import os
