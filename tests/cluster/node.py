@@ -475,6 +475,8 @@ class Cluster:
                                 TRANSPCKPT_FILES="none", TRANSPCKPT_LINGER_SEC="60",
                                 TRANSPCKPT_AGENT=self.daemon, XDG_STATE_HOME=os.path.join(self.root, "state"),
                                 TRANSPCKPT_KERNELS=os.path.join(self.build, "kernels", "digest.simgpu"))
+        # Kernels are slow so that iterations are; one by one they would cost three times as much of the processors.
+        self.environment["SIMGPU_TOGETHER_US"] = "4000"
         # Devices of all nodes reach each other whatever becomes of the network.
         self.environment["SIMGPU_FABRIC"] = os.path.join(self.root, "fabric")
         os.mkdir(self.environment["SIMGPU_FABRIC"])

@@ -39,7 +39,7 @@ class Run:
         self.process = where.start([*self.cluster.runner, os.path.join(self.cluster.build, "transpckpt"), "run", "--",
                                     os.path.join(self.cluster.build, "tests/trainers/gpt"), "--steps", "100000", "--seed", "7", "--bigrams",
                                     str(self.bigrams), "--out", "out"],
-                                   {**self.cluster.environment, "SIMGPU_KERNEL_US": self.kernel_us}, f"start{self.starts}", self.work)
+                                   {**self.cluster.environment, "SIMGPU_KERNEL_US": self.kernel_us, "SIMGPU_TOGETHER_US": "0"}, f"start{self.starts}", self.work)
 
     def shown(self):
         """The newest session, as its own node's agent says; None: not yet."""

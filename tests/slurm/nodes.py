@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.5 memory=1G minutes=20 about=64s slurm
+# needs: cores=0.35 memory=1G minutes=20 about=64s slurm
 """Jobs whose ranks are on several nodes, started by srun: each slurmd is on a node of its own (tests/cluster/node.py). A step is
 killed and the next one of the job goes on from memory; a job is cancelled, and what it left becomes durable; a node is lost, and the job, requeued, goes on
 with another one from copies. CASE=NAME runs one case; `timeout`, `alone` and `rest` are run so only, for the
@@ -120,7 +120,7 @@ class Trainer:
         os.mkdir(self.work)
         os.chown(self.work, here.user.pw_uid, here.user.pw_gid)
         # Iterations take long enough for each to have its copy.
-        self.settings = {**here.settings(**settings), "SIMGPU_KERNEL_US": "300"}
+        self.settings = {**here.settings(**settings), "SIMGPU_KERNEL_US": "300", "SIMGPU_TOGETHER_US": "4000"}
         self.gone_on = 0
         self.out, self.said = os.path.join(self.work, "out"), os.path.join(here.home, name + ".txt")
 

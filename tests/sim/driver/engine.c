@@ -237,14 +237,16 @@ static struct sim_op *pop(struct queue *q)
 	return op;
 }
 
-/* A run of kernels that wait for nothing but each other crosses to the device process at once. Each must be all that waits for the one before, or others would wait for the whole run. */
+/* A run of kernels that wait for nothing but each other crosses to the device process at once, as many as take no longer together than may be. Each must be all
+ * that waits for the one before, or others would wait for the whole run. */
 static int follow(struct sim_op *op, struct sim_op **run)
 {
+	uint64_t ns = op->work.kind == SIM_WORK_KERNEL ? op->work.u.launch.kernel->ns : 0;
 	int n = 0;
 
 	run[n++] = op;
 	while (n < BATCH && sim_work_batches(&op->work) && op->n_next == 1 && op->next[0]->waits == 1 &&
-	       sim_work_batches(&op->next[0]->work)) {
+	       sim_work_batches(&op->next[0]->work) && (ns += op->next[0]->work.u.launch.kernel->ns) <= sim_settings.together_ns) {
 		op = op->next[0];
 		run[n++] = op;
 	}
@@ -316,7 +318,7 @@ static void *engine_main(void *arg)
 			uint64_t begin = op->ready_ns > free_at ? op->ready_ns : free_at;
 
 			pthread_mutex_unlock(&sim_lock);
-			CUresult r = n > 1 ? sim_work_do_batch(run, n) : sim_work_do(&op->work, &model);
+			CUresult r = n > 1 ? sim_work_do_batch(run, n, &model) : sim_work_do(&op->work, &model);
 			pthread_mutex_lock(&sim_lock);
 			sim_set_sticky(r);
 			if (take_time(q, op, begin, model, &free_at))

@@ -18,6 +18,7 @@
  * SIMGPU_ASK_US=x                the first question for a module's variable loads what it has of them, which takes that long; 500
  * SIMGPU_KERNEL_US=x             a kernel takes at least that long
  * SIMGPU_KERNEL_US_<part>=x      the same for kernels whose name contains part
+ * SIMGPU_TOGETHER_US=x           kernels of a stream that take no longer than that in all may begin and end as one, which costs less; 0
  * SIMGPU_EXECUTE=0               kernels take their time and do nothing
  * SIMGPU_RECORD=FILE            writes there what is enqueued, and what the program says by simgpu_mark()
  * SIMGPU_HELPFUL=n[,n...]        what real drivers do that helps nobody is left out: all, or
@@ -198,6 +199,8 @@ void sim_settings_read(void)
 	s->ask_ns = (uint64_t)((v ? strtod(v, NULL) : 500) * 1000);
 	v = getenv("SIMGPU_KERNEL_US");
 	s->kernel_ns = v ? (uint64_t)(strtod(v, NULL) * 1000) : 0;
+	v = getenv("SIMGPU_TOGETHER_US");
+	s->together_ns = v ? (uint64_t)(strtod(v, NULL) * 1000) : 0;
 	v = getenv("SIMGPU_EXECUTE");
 	s->execute = !v || strcmp(v, "0");
 	for (char **e = environ; *e && s->n_overrides < 16; e++) {

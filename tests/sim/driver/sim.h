@@ -33,6 +33,7 @@ struct sim_settings {
 	int physical[SIM_DEVICES]; /* which they are */
 	uint64_t memory;           /* of each */
 	uint64_t slice_ns; /* of a copy engine; 0: first come, first served */
+	uint64_t together_ns; /* kernels that take no longer than that in all may begin and end as one */
 	uint64_t load_ns, ask_ns; /* that a module's code, and its variables, take to load */
 	double copy_bytes_per_ns; /* 0: as fast as it goes */
 	uint64_t kernel_ns;
@@ -308,9 +309,9 @@ struct sim_work {
 struct sim_op;
 void sim_work_copy(struct sim_work *to, const struct sim_work *from);
 void sim_work_clear(struct sim_work *w);
-/* Kernels that may go to the device in one go: no modelled time, no faults, small parameters. */
+/* Kernels that may go to the device in one go: no long modelled time, no faults, small parameters. `model` grows by their time. */
 bool sim_work_batches(const struct sim_work *w);
-CUresult sim_work_do_batch(struct sim_op *const *op, int n);
+CUresult sim_work_do_batch(struct sim_op *const *op, int n, uint64_t *model);
 /* Does the work, without the lock. Returns what becomes of the context. */
 CUresult sim_work_do(struct sim_work *w, uint64_t *model_ns);
 /* Addresses are checked when the call is made, as the driver's are. */

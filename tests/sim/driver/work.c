@@ -231,16 +231,18 @@ bool sim_work_batches(const struct sim_work *w)
 {
 	const struct sim_settings *s = &sim_settings;
 
-	return w->kind == SIM_WORK_KERNEL && !w->u.launch.kernel->ns && !w->u.launch.kernel->exchange && w->u.launch.param_bytes <= SIM_LAUNCH_SMALL && s->execute &&
+	return w->kind == SIM_WORK_KERNEL && w->u.launch.kernel->ns <= s->together_ns && !w->u.launch.kernel->exchange && w->u.launch.param_bytes <= SIM_LAUNCH_SMALL && s->execute &&
 	       !s->sticky_at && !s->lost_at && !s->drop_at && !s->stall_at;
 }
 
-CUresult sim_work_do_batch(struct sim_op *const *op, int n)
+CUresult sim_work_do_batch(struct sim_op *const *op, int n, uint64_t *model)
 {
 	const struct sim_launch *list[SIM_LAUNCH_RING];
 
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
 		list[i] = &op[i]->work.u.launch;
+		*model += list[i]->kernel->ns;
+	}
 	return sim_remote_launch(list, n);
 }
 
