@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.5 about=8s
+# needs: cores=1 about=25s
 """A device that computes other digests than the processor costs nothing but them: one line, and snapshots that a run goes on from."""
 import json
 import os
@@ -49,7 +49,7 @@ def trains(checks, what, kernels, wrong):
     with job.Place() as place:
         if kernels:
             place.environment["TRANSPCKPT_KERNELS"] = built(place, what, *kernels)
-        this = job.Job(place, "gpt", "--seed", "5", "--steps", "300")
+        this = job.Job(place, "gpt", "--seed", "5", "--steps", "150")
         this.run_plain()
         this.killed_at(20)
         says_ways(checks, place, what, "other" if wrong else "device", "none: this device computes others than the processor" if wrong else "on the device")
