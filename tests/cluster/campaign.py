@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.6 memory=1500M minutes=20 about=55s
+# needs: cores=0.3 memory=1500M minutes=20 about=55s
 """Jobs whose ranks are on several nodes lose ranks, agents and nodes at random, round after round, and are started again on what is
 left: all ranks go on at one step, no older than what the loss leaves, and end with the same bytes.
 

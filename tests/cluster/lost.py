@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.4 memory=1500M minutes=27 about=150s
+# needs: cores=0.25 memory=1500M minutes=27 about=150s
 """A node is lost with all its memory: the same command goes on elsewhere from a peer's copy, and ends with the same bytes.
 CASE=NAME runs one case; BY_NAME only so, for the time they take."""
 import glob
