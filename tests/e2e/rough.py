@@ -107,7 +107,7 @@ def waits(checks):
     """The library's threads wait for the device without spinning, whatever the program's context says of its own waits."""
     with job.Place(**SLOW) as place:
         told = os.path.join(place.root, "waits")
-        this = job.Job(place, "rough", "--seed", "3", "--steps", "60", "--streams", "4", environment={"SIMGPU_WAITS": told})
+        this = job.Job(place, "rough", "--seed", "3", "--steps", "600", "--streams", "4", environment={"SIMGPU_WAITS": told})
         status = this.start().wait()
         rows = [line.split() for line in job.read(told).splitlines() if line.startswith("tpck-")]
         checks.ok(status == 0 and any(int(row[4]) for row in rows), f"waits: the library's threads wait: {rows}", status, this.story())
