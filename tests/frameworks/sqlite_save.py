@@ -26,15 +26,22 @@ def loaded(path):
         good = database.execute("PRAGMA integrity_check").fetchone()
         found = database.execute("SELECT DISTINCT step FROM steps").fetchall()
     database.close()
+    if good == ("ok",) and not found and empty(path):
+        return None
     if good != ("ok",) or len(found) != 1:
         raise saver.Torn(f"{good}, {found}")
     return found[0][0]
 
 
+def empty(path):
+    """It was just made. One whose first rows were under way when their writer was killed is so once who looks has taken them back."""
+    return os.path.getsize(path) <= 8192
+
+
 def look():
-    """Only what is there and has been begun: an empty one is one that was just made."""
-    return [(os.path.basename(path).split(".")[0], loaded(path)) for path in
-            NAMES if os.path.exists(path) and os.path.getsize(path) > 8192]
+    """Only what is there and has been begun."""
+    seen = [(os.path.basename(path).split(".")[0], loaded(path)) for path in NAMES if os.path.exists(path) and not empty(path)]
+    return [(name, step) for name, step in seen if step is not None]
 
 
 run = saver.each(save)
