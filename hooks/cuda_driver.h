@@ -73,7 +73,7 @@ void tpck_cuda_library_used(CUlibrary library);
 /* Whether a stream's wait for a value there is not to be carried out: it lies in memory that the library gave, and on this device would never end. The first
  * such question tries that out. By a thread that is inside the engine. */
 bool tpck_cuda_wait_refused(CUdeviceptr address);
-/* The same of several operations, of which some may be such waits. Where none is refused later snapshots are marked as not resumable, with `why` for the user:
+/* Whether any of several operations is a wait that tpck_cuda_wait_refused() refuses. Where none is later snapshots are marked as not resumable, with `why` for the user:
  * no log has them. By a thread outside the engine; inside it nothing is refused. */
 bool tpck_cuda_waits_refused(const CUstreamBatchMemOpParams *operations, unsigned count, const char *why);
 /* Whether a wait was refused once: memory is the driver's own from there on. */

@@ -128,7 +128,7 @@ bool tpck_cuda_wait_refused(CUdeviceptr address)
 
 /* ---- several at once --------------------------------------------------------------------------------- */
 
-bool tpck_cuda_waits_refused(const CUstreamBatchMemOpParams *operations, unsigned count, const char *where)
+bool tpck_cuda_waits_refused(const CUstreamBatchMemOpParams *operations, unsigned count, const char *why)
 {
 	struct tpck_thread *self = tpck_engine_enter();
 	bool refused = false;
@@ -139,7 +139,7 @@ bool tpck_cuda_waits_refused(const CUstreamBatchMemOpParams *operations, unsigne
 		if (operations[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || operations[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_64)
 			refused = tpck_cuda_wait_refused(operations[i].waitValue.address);
 	if (!refused)
-		tpck_engine_unresumable(where);
+		tpck_engine_unresumable(why);
 	tpck_engine_leave(self);
 	return refused;
 }

@@ -44,7 +44,7 @@ static bool is_wasteful(const struct tpck_handed *now, uint64_t step)
 	return step - since >= KEPT_BOUNDARIES && needed_bytes > out + out / 2 + gap_bytes + KEPT_BYTES;
 }
 
-/* Of two that touch, or have a small gap between them. */
+/* Whether two parts that touch, or have a small gap between them, get rows of their own. */
 static bool stays_apart(const struct tpck_handed_part *a, const struct tpck_handed_part *b, uint32_t count)
 {
 	return count <= PARTS_MANY && a->end - a->begin >= GAP_BYTES && b->end - b->begin >= GAP_BYTES;

@@ -602,7 +602,7 @@ bool tpck_programs_execute(const char *path, char *const arguments[], char *cons
 	if (place >= 0 && tpck_readable_list(arguments) && tpck_readable_list(variables) && !syscall(SYS_faccessat, AT_FDCWD, path, X_OK)) {
 		doing = decide(place, path, arguments, &of);
 		tpck_child_executes(place, path, doing, (const int[3]){0, 1, 2});
-		/* Its parent may have begun to wait before it was known what the child is. */
+		/* The parent may have begun to wait before it was known what the child is. */
 		if (doing == TPCK_DOING_WAITS && atomic_load(&tpck_children[place].waited))
 			await(&tpck_children[place], (enum tpck_forward)(atomic_load(&tpck_children[place].waited) - 1), of != NULL);
 		/* A child that shares this memory tells the log itself; that of a fork leaves it to its parent. */

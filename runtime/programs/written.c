@@ -107,7 +107,7 @@ int tpck_programs_session(const char *folder)
 	return result;
 }
 
-/* There is no entry, or none any more, of what a child made then has written. */
+/* What a child made then has written has no entry, or has lost it. */
 static void lacks(uint64_t child_ns)
 {
 	uint64_t before = atomic_load(&missed->made_ns);
@@ -116,7 +116,7 @@ static void lacks(uint64_t child_ns)
 		;
 }
 
-/* This child has no entry for it. Its parent says so. */
+/* What this child writes to the path has no entry. The parent says so. */
 static void miss(const char *path, int why)
 {
 	int none = 0;

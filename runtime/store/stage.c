@@ -110,7 +110,7 @@ static void link_behind(const char *from_session, const struct tpck_cut *cut, co
 	}
 	snprintf(from, sizeof from, "%s/" TPCK_WRITTEN, from_session);
 	snprintf(to, sizeof to, "%s/" TPCK_WRITTEN_BEHIND, to_session);
-	/* There is none of a session that went no further than to its beginning. */
+	/* A session that went no further than to its beginning has no such file. */
 	if (link(from, to) && errno != ENOENT)
 		tpck_log_warn("what forked children wrote behind the step that is gone on from cannot be taken back: linking %s: %m", to);
 }

@@ -209,7 +209,7 @@ def case_others():
         receiver.kill()
 
 
-# They mostly wait for long iterations, and do not disturb each other.
+# Cases that mostly wait for long iterations, and do not disturb each other.
 WAITING = ("off", "spread", "others")
 if not os.environ.get("CASE"):
     node.run_beside(checks, WAITING)

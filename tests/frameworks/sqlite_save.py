@@ -34,7 +34,7 @@ def loaded(path):
 
 
 def empty(path):
-    """It was just made. One whose first rows were under way when their writer was killed is so once who looks has taken them back."""
+    """Whether a database was just made, or holds nothing since who looks has taken back the first rows of a writer that was killed."""
     return os.path.getsize(path) <= 8192
 
 
