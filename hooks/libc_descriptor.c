@@ -18,6 +18,7 @@
 #include "hooks/libc.h"
 #include "runtime/base/layout.h"
 #include "runtime/files/files.h"
+#include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "shim/driver.h"
 
@@ -26,6 +27,7 @@
 TPCK_EXPORT int close(int fd)
 {
 	tpck_programs_child_closes(fd);
+	tpck_network_closes(fd);
 	return tpck_files_close(fd);
 }
 
@@ -42,6 +44,7 @@ TPCK_EXPORT int fclose(FILE *stream)
 		(void)fflush(stream);
 		tpck_programs_child_closes(fileno(stream));
 	}
+	tpck_network_closes(fileno(stream));
 	closing = tpck_files_closing(fileno(stream));
 
 	if (!real)
@@ -57,7 +60,11 @@ TPCK_EXPORT int fclose(FILE *stream)
 
 TPCK_EXPORT int close_range(unsigned int first, unsigned int last, int flags)
 {
-	int result = (int)syscall(SYS_close_range, first, last, flags);
+	int result;
+
+	if (__builtin_expect(atomic_load_explicit(&tpck_network_any, memory_order_relaxed) != 0, 0) && !(flags & CLOSE_RANGE_CLOEXEC))
+		tpck_network_closes_range(first, last);
+	result = (int)syscall(SYS_close_range, first, last, flags);
 
 	if (!result && !(flags & CLOSE_RANGE_CLOEXEC))
 		tpck_files_close_range(first, last);
@@ -70,8 +77,23 @@ TPCK_EXPORT void closefrom(int first)
 
 	if (!real)
 		real = REAL(closefrom);
+	if (__builtin_expect(atomic_load_explicit(&tpck_network_any, memory_order_relaxed) != 0, 0))
+		tpck_network_closes_range(first < 0 ? 0 : (unsigned)first, ~0u);
 	real(first);
 	tpck_files_close_range(first < 0 ? 0 : (unsigned)first, ~0u);
+}
+
+static void copied(int from, int to)
+{
+	tpck_files_copied(from, to);
+	tpck_network_copied(from, to);
+}
+
+/* The descriptor that another one takes the place of is closed. */
+static void replaced(int from, int to)
+{
+	if (from != to)
+		tpck_network_closes(to);
 }
 
 TPCK_EXPORT int dup(int fd)
@@ -80,7 +102,7 @@ TPCK_EXPORT int dup(int fd)
 	int copy = (int)syscall(SYS_dup, fd);
 
 	if (copy >= 0)
-		tpck_files_copied(fd, copy);
+		copied(fd, copy);
 	tpck_files_let_go(held);
 	return copy;
 }
@@ -88,10 +110,13 @@ TPCK_EXPORT int dup(int fd)
 TPCK_EXPORT int dup2(int from, int to)
 {
 	bool held = tpck_files_hold(from, to);
-	int copy = (int)syscall(SYS_dup2, from, to);
+	int copy;
+
+	replaced(from, to);
+	copy = (int)syscall(SYS_dup2, from, to);
 
 	if (copy >= 0)
-		tpck_files_copied(from, to);
+		copied(from, to);
 	tpck_files_let_go(held);
 	return copy;
 }
@@ -99,10 +124,13 @@ TPCK_EXPORT int dup2(int from, int to)
 TPCK_EXPORT int dup3(int from, int to, int flags)
 {
 	bool held = tpck_files_hold(from, to);
-	int copy = (int)syscall(SYS_dup3, from, to, flags);
+	int copy;
+
+	replaced(from, to);
+	copy = (int)syscall(SYS_dup3, from, to, flags);
 
 	if (copy >= 0)
-		tpck_files_copied(from, to);
+		copied(from, to);
 	tpck_files_let_go(held);
 	return copy;
 }
@@ -129,7 +157,7 @@ static bool locks(int command)
 	held = tpck_files_hold(fd, -1);                              \
 	result = real(fd, command, argument);                        \
 	if (result >= 0 && (command == F_DUPFD || command == F_DUPFD_CLOEXEC)) \
-		tpck_files_copied(fd, result);                       \
+		copied(fd, result);                                  \
 	tpck_files_let_go(held);                                     \
 	return result
 

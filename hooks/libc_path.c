@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include <utime.h>
 
+#include "hooks/hooks.h"
 #include "hooks/libc.h"
 #include "runtime/engine/engine.h"
 #include "runtime/files/files.h"
@@ -175,7 +176,7 @@ TPCK_EXPORT int connect(int fd, const struct sockaddr *address, socklen_t bytes)
 	if (!real)
 		real = (int (*)(int, const struct sockaddr *, socklen_t))tpck_real_dlsym(RTLD_NEXT, "connect");
 	if (!local_name(address, bytes, path))
-		return real(fd, address, bytes);
+		return tpck_hooks_connect(fd, address, bytes, __builtin_return_address(0), real);
 	result = tpck_files_connects(fd, path) ? -1 : real(fd, address, bytes);
 	if (result < 0)
 		tpck_files_through(AT_FDCWD, path, TPCK_THROUGH_PATH);

@@ -15,6 +15,7 @@
 #include "hooks/libc.h"
 #include "hooks/libc_machine.h"
 #include "runtime/engine/engine.h"
+#include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "runtime/replay/restart.h"
 #include "shim/driver.h"
@@ -97,6 +98,8 @@ TPCK_EXPORT ssize_t read(int fd, void *buffer, size_t bytes)
 	if (__builtin_expect(is_plain(fd), 1) || !random_descriptor(fd)) {
 		got = real(fd, buffer, bytes);
 		tpck_programs_read(fd, buffer, got);
+		if (bytes)
+			tpck_network_read(fd, buffer, got);
 		if (fd == STDIN_FILENO && got > 0)
 			tpck_restart_input_taken();
 		return got;

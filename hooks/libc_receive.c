@@ -19,6 +19,7 @@
 
 #include "hooks/libc.h"
 #include "runtime/engine/engine.h"
+#include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "shim/driver.h"
 
@@ -46,14 +47,20 @@ TPCK_EXPORT ssize_t readv(int fd, const struct iovec *list, int count)
 	got = real(fd, list, count);
 	if (got > 0)
 		got_list(fd, list, (size_t)count, got);
+	tpck_network_received(fd, list, (size_t)count, got);
 	return got;
 }
 
 /* What is only looked at comes again; more than there was room for is gone. */
 static void received(int fd, const void *buffer, size_t bytes, int flags, ssize_t got)
 {
-	if (got > 0 && !(flags & MSG_PEEK))
-		tpck_programs_read(fd, buffer, (size_t)got < bytes ? got : (ssize_t)bytes);
+	if (flags & MSG_PEEK)
+		return;
+	if (got > 0 && (size_t)got > bytes)
+		got = (ssize_t)bytes;
+	tpck_programs_read(fd, buffer, got);
+	if (got || bytes)
+		tpck_network_read(fd, buffer, got);
 }
 
 TPCK_EXPORT ssize_t recv(int fd, void *buffer, size_t bytes, int flags)
@@ -84,6 +91,8 @@ TPCK_EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 	got = real(fd, message, flags);
 	if (got > 0 && !(flags & MSG_PEEK))
 		got_list(fd, message->msg_iov, message->msg_iovlen, got);
+	if (!(flags & MSG_PEEK) && tpck_network_has(fd))
+		tpck_network_received(fd, got > 0 ? message->msg_iov : NULL, got > 0 ? message->msg_iovlen : 0, got);
 	return got;
 }
 

@@ -17,6 +17,7 @@
 #include "hooks/hooks.h"
 #include "hooks/libc.h"
 #include "runtime/files/files.h"
+#include "runtime/network/network.h"
 #include "shim/driver.h"
 
 /* Not bare system calls: writing may be cancelled. */
@@ -34,6 +35,7 @@ TPCK_EXPORT ssize_t write(int fd, const void *buffer, size_t bytes)
 	done = grows < 0 ? -1 : real(fd, buffer, bytes);
 	tpck_files_grown(grows);
 	tpck_files_wrote(fd, buffer, done);
+	tpck_network_wrote(fd, buffer, done);
 	return done;
 }
 
@@ -59,6 +61,7 @@ TPCK_EXPORT ssize_t writev(int fd, const struct iovec *parts, int count)
 	tpck_files_grown(grows);
 	if (__builtin_expect(done >= TPCK_FILES_MUCH, 0))
 		tpck_files_wrote_parts(fd, parts, (size_t)done);
+	tpck_network_sent(fd, parts, (size_t)count, done);
 	return done;
 }
 

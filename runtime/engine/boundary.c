@@ -14,6 +14,7 @@
 #include "runtime/engine/link.h"
 #include "runtime/infer/classes.h"
 #include "runtime/infer/roles.h"
+#include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "runtime/replay/looks.h"
 #include "runtime/replay/readings.h"
@@ -120,6 +121,7 @@ static void mark(struct tpck_log_position *cut, uint64_t now)
 		mark_scalars();
 	tpck_record_communicators();
 	tpck_programs_boundary();
+	tpck_network_boundary();
 	tpck_log_append(engine->log, TPCK_RECORD_BOUNDARY, !tpck_uploads_on() ? 0 : tpck_uploads_any() ? TPCK_BOUNDARY_COPY : TPCK_BOUNDARY_UPLOAD, 0, (uint32_t)engine->step, &record, sizeof record);
 	*cut = tpck_log_end(engine->log);
 }

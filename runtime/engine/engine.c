@@ -31,6 +31,7 @@
 #include "runtime/follow/caches.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
+#include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "runtime/replay/restart.h"
 #include "runtime/track/barrier.h"
@@ -159,6 +160,7 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	digest = know(identity, (size_t)bytes);
 	tpck_follow_record(engine->log, "", 0);
 	tpck_programs_record(engine->log);
+	tpck_network_record(engine->log, engine->settings.network_real);
 	tpck_contents_note_input();
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
 	if (strcmp(engine->settings.resume, "never") != 0)
@@ -213,8 +215,12 @@ void tpck_engine_device(const struct tpck_device *device)
 	if (!engine->device && tpck_engine_mode() != TPCK_MODE_OFF) {
 		struct tpck_settings again;
 
+		struct tpck_error err;
+
 		if (engine->complaints)
 			tpck_settings_read(&again, environ);
+		if (tpck_network_real_check(engine->settings.network_real, &err))
+			tpck_log_warn("TRANSPCKPT_NETWORK_REAL: %s", err.text);
 		engine->infer = infer_new();
 		if (engine->unanswered) {
 			/* A snapshot of this run would be newer than what may be there. */
@@ -297,6 +303,7 @@ void tpck_engine_forked(void)
 	bool done = tpck_programs_forked_child() && tpck_engine_mode() == TPCK_MODE_FORWARD;
 
 	tpck_files_forked();
+	tpck_network_forked();
 	if (done) {
 		tpck_threads_forked();
 		tpck_follow_forked();

@@ -24,6 +24,7 @@
 #include "runtime/follow/caches.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
+#include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "runtime/replay/restart.h"
 #include "runtime/replay/stash.h"
@@ -47,6 +48,12 @@ uint64_t tpck_resume_bytes(void)
 	return tpck_offered() ? tpck_offered()->data_bytes : 0;
 }
 
+static void learn_behind(const struct tpck_record *record)
+{
+	tpck_programs_learn_behind(record);
+	tpck_network_learn_behind(record);
+}
+
 static int learn_start(struct tpck_log_position cut)
 {
 	const struct tpck_record *record;
@@ -60,9 +67,11 @@ static int learn_start(struct tpck_log_position cut)
 			tpck_follow_learn(record);
 		else if (record->type == TPCK_RECORD_PROGRAM)
 			tpck_programs_learn(record);
+		else if (record->type == TPCK_RECORD_TALK)
+			tpck_network_learn(record);
 		else
 			tpck_place_learn(record);
-	tpck_log_behind(engine->welcome.session, cut, tpck_programs_learn_behind);
+	tpck_log_behind(engine->welcome.session, cut, learn_behind);
 	/* The records stay mapped: the overlay reads from them. */
 	return 0;
 }
@@ -79,6 +88,7 @@ static void decline(const char *why)
 	tpck_forward_close();
 	tpck_follow_unlearn();
 	tpck_programs_unlearn();
+	tpck_network_unlearn();
 	tpck_offered_close();
 	snprintf(path, sizeof path, "%s/resume.image", engine->welcome.session);
 	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
@@ -215,6 +225,7 @@ void tpck_resume_begin(void)
 		tpck_resume_diverged("a thread that watches over the other ranks cannot be started");
 		return;
 	}
+	tpck_network_forward();
 	tpck_caches_hide(tpck_follow_begun_ns(), tpck_clock_coarse_ns());
 	engine->forward_ns = tpck_clock_monotonic_ns();
 	tpck_clocks_begin();
@@ -359,6 +370,7 @@ static void go_live(void)
 	void *own = NULL;
 	int result;
 
+	tpck_network_settle();
 	if (!engine->device) {
 		snprintf(why, sizeof why, "the device was never initialised");
 		result = -ENODEV;
@@ -411,6 +423,7 @@ static void go_live(void)
 	tpck_clocks_live();
 	tpck_engine_mode_set(TPCK_MODE_LIVE);
 	tpck_programs_live(engine->step);
+	tpck_network_live(engine->step);
 }
 
 /* Whether what a thread waits for may still come: another one computes (it compiles, it loads data). */

@@ -15,20 +15,44 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/engine/engine_private.h"
+#include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "runtime/replay/forward.h"
 
 /* How long the program may do nothing on the device, with something unknown to be started. */
 #define DIFFERS_NS 10000000000ull
+/* How long it may do nothing at all, with an answer missing. */
+#define ANSWER_NS 30000000000ull
 /* How long all threads may stand at the boundary without doing anything, with something to be started. */
 #define STILL_NS 2000000000ull
+
+/* A thread may wait for an answer that the record does not have, and all others for that thread: nobody computes any more. */
+static void look_for_answer(void)
+{
+	static uint64_t operations, since, used;
+	uint64_t now = tpck_clock_monotonic_ns(), cpu = tpck_clock_process_cpu_ns(), sum = 0;
+	const char *unanswered = tpck_network_unanswered();
+	uint32_t count;
+	const struct tpck_thread *threads = tpck_threads(&count);
+
+	for (uint32_t i = 0; unanswered && i < count; i++)
+		sum += threads[i].operations;
+	if (!unanswered || sum != operations || !since || cpu - used > (now - since) / 10) {
+		since = now;
+		used = cpu;
+	}
+	operations = sum;
+	if (unanswered && now - since > ANSWER_NS)
+		tpck_resume_diverged(unanswered);
+}
 
 /* A program that waits to be started, since the log does not know it, may be waited for by who made it: then nothing moves any more. */
 static void look_for_difference(void)
 {
 	static uint64_t operations, since;
 	uint64_t now = tpck_clock_monotonic_ns(), sum = 0;
-	const char *difference = tpck_programs_difference();
+	bool at_once;
+	const char *network = tpck_network_difference(&at_once), *difference = network ? network : tpck_programs_difference();
 	uint32_t count;
 	const struct tpck_thread *threads = tpck_threads(&count);
 
@@ -37,7 +61,7 @@ static void look_for_difference(void)
 	if (!difference || sum != operations || !since)
 		since = now;
 	operations = sum;
-	if (difference && now - since > DIFFERS_NS)
+	if (difference && (now - since > DIFFERS_NS || (network && at_once)))
 		tpck_resume_diverged(difference);
 }
 
@@ -102,14 +126,16 @@ void tpck_stillness_look(void)
 	static bool going;
 	uint32_t polls;
 	enum tpck_programs_stop stop = tpck_programs_stops(&polls);
+	enum tpck_network_stop connects = tpck_network_stops();
 
 	look_for_difference();
-	if (going || stop == TPCK_PROGRAMS_GO || !tpck_forward_complete())
+	look_for_answer();
+	if (going || (stop == TPCK_PROGRAMS_GO && connects == TPCK_NETWORK_GO) || !tpck_forward_complete())
 		return;
-	if (stop != TPCK_PROGRAMS_STOP && !is_still(polls))
+	if (stop != TPCK_PROGRAMS_STOP && connects != TPCK_NETWORK_STOP && !is_still(polls))
 		return;
 	going = true;
-	tpck_log_debug("the program waits at the boundary for another one, which begins when it is live");
+	tpck_log_debug("the program waits at the boundary for what begins when it is live");
 	if (tpck_thread_start(live_main))
 		going = false;
 }

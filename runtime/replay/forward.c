@@ -180,7 +180,7 @@ int tpck_forward_open(const char *folder, struct tpck_log_position cut)
 			if (before && last.wall_ns > before && last.wall_ns - before < 3600000000000ull)
 				wall_ns += last.wall_ns - before;
 		} else if (record->type == TPCK_RECORD_SCALARS || record->type == TPCK_RECORD_PLACE || record->type == TPCK_RECORD_DEVICE ||
-			   record->type == TPCK_RECORD_PROGRAM) {
+			   record->type == TPCK_RECORD_PROGRAM || record->type == TPCK_RECORD_TALK) {
 			continue; /* no thread's answers */
 		} else if (record->type == TPCK_RECORD_TURN) {
 			result = turn_add(record);

@@ -33,6 +33,7 @@ enum tpck_record_type {
 	TPCK_RECORD_DEVICE,   /* what device that process was on: struct tpck_record_device */
 	TPCK_RECORD_PROGRAM,  /* of a program that it started: struct tpck_record_program (runtime/programs) */
 	TPCK_RECORD_READING,  /* what the machine told of itself: replay/readings.h */
+	TPCK_RECORD_TALK,     /* of a connection to who does not belong to the job: struct tpck_record_talk (runtime/network) */
 	TPCK_RECORD_TYPES,
 };
 

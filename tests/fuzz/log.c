@@ -6,6 +6,7 @@
 
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
+#include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "runtime/replay/log.h"
 #include "runtime/replay/looks.h"
@@ -45,6 +46,8 @@ static void learn(const struct tpck_record *record)
 	tpck_follow_learn(record);
 	tpck_programs_learn(record);
 	tpck_programs_learn_behind(record);
+	tpck_network_learn(record);
+	tpck_network_learn_behind(record);
 	if (__lsan_enable)
 		__lsan_enable();
 }
@@ -73,6 +76,7 @@ static void take(const struct tpck_record *record)
 		break;
 	case TPCK_RECORD_FILE:
 	case TPCK_RECORD_PROGRAM:
+	case TPCK_RECORD_TALK:
 		learn(record);
 		break;
 	default:

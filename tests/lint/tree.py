@@ -18,7 +18,7 @@ SRC = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("src
 BUILD = os.path.realpath(sys.argv[2] if len(sys.argv) > 2 else os.environ.get("builddir", "."))
 
 # What the preloaded library is made of, and the agent; base and wire are in both.
-SHIM_SIDE = {"base", "wire", "track", "infer", "capture", "replay", "files", "follow", "programs", "engine"}
+SHIM_SIDE = {"base", "wire", "track", "infer", "capture", "replay", "files", "follow", "programs", "network", "engine"}
 AGENT_SIDE = {"base", "wire", "store", "peer", "policy"}
 
 # Who may include whom. A folder may always include itself.
@@ -31,7 +31,8 @@ MAY_INCLUDE = {
     "runtime/files": {"runtime/base", "runtime/wire", "runtime/track"},
     "runtime/follow": {"runtime/base", "runtime/wire", "runtime/track", "runtime/replay", "runtime/files"},
     "runtime/programs": {"runtime/base", "runtime/wire", "runtime/track", "runtime/replay", "runtime/follow"},
-    "runtime/capture": {"runtime/" + r for r in SHIM_SIDE - {"engine", "follow", "files", "programs"}},
+    "runtime/network": {"runtime/base", "runtime/wire", "runtime/track", "runtime/replay"},
+    "runtime/capture": {"runtime/" + r for r in SHIM_SIDE - {"engine", "follow", "files", "programs", "network"}},
     "runtime/engine": {"runtime/" + r for r in SHIM_SIDE} | {"kernels"},
     "runtime/policy": {"runtime/base", "runtime/wire"},
     "runtime/store": {"runtime/base", "runtime/wire", "runtime/policy"},

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections to who does not belong to the job (DESIGN 6.6): a tracking server, a chat, a database, a store of objects. What the first
+ * run sent there is not sent again. While recording, the log gets of each TCP connection that the program makes what came from the
+ * other end, and behind how many bytes of the program's own. While running forward the program is connected to this library instead, by
+ * a connection over loopback, and hears what it heard then. Once it is live such connections are closed, and it makes new ones.
+ *
+ * Bytes are those on the wire. Of what is encrypted they mean the same once more only where the program's end draws the same random
+ * numbers: OpenSSL's are in the record from the first such connection on (hooks/libc_tls.c).
+ *
+ * Real in every mode are connections to the job's own: made by a library that ranks speak through, to a process on this machine that
+ * has this library in its environment, its memory, or among its ancestors (whose.c), or to where TRANSPCKPT_NETWORK_REAL says.
+ */
+#ifndef TPCK_RUNTIME_NETWORK_NETWORK_H
+#define TPCK_RUNTIME_NETWORK_NETWORK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "runtime/base/error.h"
+#include "runtime/replay/log.h"
+#include "runtime/track/threads.h"
+
+/* Recording into the log from here on. `real`: TRANSPCKPT_NETWORK_REAL, which stays the caller's. */
+void tpck_network_record(struct tpck_log *log, const char *real);
+/* Before a boundary's record: connections of which not all was seen are found. */
+void tpck_network_boundary(void);
+/* In a forked child: nothing more. */
+void tpck_network_forked(void);
+/* 0, or -EINVAL: an entry of this TRANSPCKPT_NETWORK_REAL is no address, network or port; which one, and what would be right. */
+int tpck_network_real_check(const char *text, struct tpck_error *err);
+
+/* ---- running forward ---- */
+void tpck_network_learn(const struct tpck_record *record);
+/* Learns records behind the cut: answers to what was asked before it. */
+void tpck_network_learn_behind(const struct tpck_record *record);
+void tpck_network_unlearn(void);
+/* From here on; a program that begins anew never leaves this. */
+void tpck_network_forward(void);
+/* All threads that the record waits for stand at the boundary: others that are on their way through what was said before it are waited for, for as
+ * long as they move, two seconds at most. */
+void tpck_network_settle(void);
+/* The program is live, at this step. Lines say what it will notice. */
+void tpck_network_live(uint64_t step);
+/* NULL, or a connection that cannot be answered. *at_once: nothing that is still to come may change that. */
+const char *tpck_network_difference(bool *at_once);
+/* NULL, or a connection that has nothing more to say, where the first run's went on: a thread may wait for it, and another for that thread. */
+const char *tpck_network_unanswered(void);
+/* Whether a thread waits for the program to be live before it connects. */
+enum tpck_network_stop {
+	TPCK_NETWORK_GO,
+	TPCK_NETWORK_MAY_STOP, /* one that the record does not wait for */
+	TPCK_NETWORK_STOP,     /* one that stands at the boundary */
+};
+enum tpck_network_stop tpck_network_stops(void);
+
+extern _Atomic bool tpck_network_forwarding_now __attribute__((visibility("hidden")));
+static inline bool tpck_network_forwards(void)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_network_forwarding_now, memory_order_acquire), 0);
+}
+
+/* ---- what the program does ---- */
+enum tpck_network_way {
+	TPCK_NETWORK_REAL,     /* the call is made as it is */
+	TPCK_NETWORK_NOTED,    /* the same, and tpck_network_connected() follows */
+	TPCK_NETWORK_INSTEAD,  /* it is made with `instead`, and tpck_network_connected() follows */
+	TPCK_NETWORK_FAILS,    /* it fails with `error` */
+};
+struct tpck_network_connect {
+	struct sockaddr_storage instead;
+	socklen_t bytes;
+	int error;
+	/* the room's own */
+	struct sockaddr_storage address;
+	uint32_t thread, ordinal;
+	int listener;
+	void *spoken;
+};
+/* Before connect(). `caller`: where it was called from. self may be NULL. While running forward the thread may be made to wait here. */
+enum tpck_network_way tpck_network_connects(struct tpck_thread *self, int fd, const struct sockaddr *address, socklen_t bytes, const void *caller,
+					    struct tpck_network_connect *state);
+/* Behind it: 0, or the errno that it set. */
+void tpck_network_connected(struct tpck_network_connect *state, int fd, int error);
+
+/* Descriptors below this may be connections that are followed. */
+enum { TPCK_NETWORK_DESCRIPTORS = 65536 };
+extern _Atomic uint64_t tpck_network_bits[TPCK_NETWORK_DESCRIPTORS / 64] __attribute__((visibility("hidden")));
+extern _Atomic uint32_t tpck_network_any __attribute__((visibility("hidden"))); /* 0: there has been none */
+static inline bool tpck_network_has(int fd)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_network_any, memory_order_relaxed) != 0, 0) && (unsigned)fd < TPCK_NETWORK_DESCRIPTORS &&
+	       atomic_load_explicit(&tpck_network_bits[fd / 64], memory_order_relaxed) >> (fd & 63) & 1;
+}
+void tpck_network_received_slow(int fd, const struct iovec *parts, size_t count, ssize_t got);
+/* A read from the descriptor gave `got`: bytes, 0 at the other end's end, or -1. */
+static inline void tpck_network_received(int fd, const struct iovec *parts, size_t count, ssize_t got)
+{
+	if (tpck_network_has(fd))
+		tpck_network_received_slow(fd, parts, count, got);
+}
+static inline void tpck_network_read(int fd, const void *bytes, ssize_t got)
+{
+	if (tpck_network_has(fd))
+		tpck_network_received_slow(fd, &(struct iovec){(void *)bytes, got > 0 ? (size_t)got : 0}, 1, got);
+}
+void tpck_network_sent_slow(int fd, const struct iovec *parts, size_t count, ssize_t done);
+/* A write to it took `done` bytes. */
+static inline void tpck_network_sent(int fd, const struct iovec *parts, size_t count, ssize_t done)
+{
+	if (tpck_network_has(fd) && done > 0)
+		tpck_network_sent_slow(fd, parts, count, done);
+}
+static inline void tpck_network_wrote(int fd, const void *bytes, ssize_t done)
+{
+	if (tpck_network_has(fd) && done > 0)
+		tpck_network_sent_slow(fd, &(struct iovec){(void *)bytes, (size_t)done}, 1, done);
+}
+/* What the program gave to a library that encrypts it, and sends it by this descriptor. */
+void tpck_network_says(int fd, const void *bytes, size_t count);
+/* Whether a datagram to this address, or NULL: to where the socket is connected, is not sent: the first run did. */
+bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes);
+void tpck_network_closes_slow(int fd);
+void tpck_network_closes_range(unsigned first, unsigned last);
+static inline void tpck_network_closes(int fd)
+{
+	if (tpck_network_has(fd))
+		tpck_network_closes_slow(fd);
+}
+void tpck_network_copied_slow(int from, int to);
+static inline void tpck_network_copied(int from, int to)
+{
+	if (tpck_network_has(from) || tpck_network_has(to))
+		tpck_network_copied_slow(from, to);
+}
+/* getpeername() of a connection that is answered here: where the program has connected to. False: it is another one. */
+bool tpck_network_peer(int fd, struct sockaddr *address, socklen_t *bytes);
+
+#endif

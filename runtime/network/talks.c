@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections that are followed, and what the log gets of them. */
+#include "config.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
+#include "runtime/network/network_private.h"
+
+/* More that comes by one connection is not kept, nor more of all; nor more of all before there is a device, while the log is in private memory. */
+enum { TALKS = 256 };
+#define ONE_MOST (4ull << 20)
+#define ALL_MOST (64ull << 20)
+#define EARLY_MOST (8ull << 20)
+
+struct talk {
+	uint64_t socket;      /* its inode; 0: nobody's */
+	enum tpck_talk_kind kind;
+	uint32_t copies;      /* descriptors */
+	uint32_t thread, ordinal;
+	struct tpck_record_peer peer;
+	struct sockaddr_storage address; /* that the program has connected to */
+	socklen_t address_bytes;
+	bool lost, ended, safe, unsafe, encrypted;
+	uint64_t received;    /* bytes in the log */
+	uint64_t sent, noted; /* bytes sent, and how many of them the log knows of */
+	uint64_t seen;        /* bytes sent that went through hooks */
+	uint32_t first;       /* bytes below: what was sent since the last record */
+	unsigned char *bytes;
+};
+
+_Atomic uint64_t tpck_network_bits[TPCK_NETWORK_DESCRIPTORS / 64] TPCK_LARGE;
+_Atomic uint32_t tpck_network_any;
+static struct talk talks[TALKS] TPCK_LARGE;
+static tpck_spin lock;
+static struct tpck_log *journal;
+static int32_t home;
+static _Atomic uint64_t all_received;
+
+TPCK_AT_START void tpck_network_record(struct tpck_log *log, const char *real)
+{
+	journal = log;
+	home = (int32_t)syscall(SYS_getpid);
+	tpck_whose_real(real);
+}
+
+bool tpck_network_recording(void)
+{
+	return journal && !tpck_log_failed(journal) && !tpck_network_forwards();
+}
+
+/* A child that shares this memory (vfork) closes descriptors of its own. */
+static bool is_home(void)
+{
+	return home == (int32_t)syscall(SYS_getpid);
+}
+
+void tpck_network_forked(void)
+{
+	journal = NULL;
+	atomic_store(&tpck_network_any, 0);
+}
+
+uint64_t tpck_network_digest(const void *bytes, size_t count)
+{
+	uint64_t digest = tpck_digest64(bytes, count, count);
+
+	return digest ? digest : 1;
+}
+
+/* ---- addresses ----------------------------------------------------------------------------------- */
+
+bool tpck_peer_of(const struct sockaddr *address, socklen_t bytes, struct tpck_record_peer *peer)
+{
+	static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+	/* As RFC 2133 has it, without the scope. */
+	enum { SIX = offsetof(struct sockaddr_in6, sin6_scope_id) };
+	struct sockaddr_in four;
+	struct sockaddr_in6 six;
+
+	memset(peer, 0, sizeof *peer);
+	if (bytes >= sizeof four && address->sa_family == AF_INET) {
+		memcpy(&four, address, sizeof four);
+		peer->family = AF_INET;
+		peer->port = ntohs(four.sin_port);
+		memcpy(peer->address, &four.sin_addr, sizeof four.sin_addr);
+		return true;
+	}
+	if (bytes < SIX || address->sa_family != AF_INET6)
+		return false;
+	memcpy(&six, address, SIX);
+	peer->port = ntohs(six.sin6_port);
+	peer->family = memcmp(&six.sin6_addr, mapped, sizeof mapped) == 0 ? AF_INET : AF_INET6;
+	if (peer->family == AF_INET)
+		memcpy(peer->address, (const char *)&six.sin6_addr + sizeof mapped, 4);
+	else
+		memcpy(peer->address, &six.sin6_addr, sizeof six.sin6_addr);
+	return true;
+}
+
+const char *tpck_peer_text(const struct tpck_record_peer *peer, char text[TPCK_PEER_TEXT])
+{
+	char address[INET6_ADDRSTRLEN] = "?";
+
+	inet_ntop(peer->family == AF_INET ? AF_INET : AF_INET6, peer->address, address, sizeof address);
+	snprintf(text, TPCK_PEER_TEXT, peer->family == AF_INET ? "%s:%u" : "[%s]:%u", address, peer->port);
+	return text;
+}
+
+/* ---- what is followed ---------------------------------------------------------------------------- */
+
+static uint64_t socket_of(int fd)
+{
+	struct stat found;
+
+	return syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || !S_ISSOCK(found.st_mode) ? 0 : (uint64_t)found.st_ino;
+}
+
+static void bit_set(int fd, bool on)
+{
+	uint64_t bit = 1ull << (fd & 63);
+
+	if ((unsigned)fd >= TPCK_NETWORK_DESCRIPTORS)
+		return;
+	if (on)
+		atomic_fetch_or(&tpck_network_bits[fd / 64], bit);
+	else
+		atomic_fetch_and(&tpck_network_bits[fd / 64], ~bit);
+}
+
+/* The lock is held. */
+static struct talk *talk_of(int fd)
+{
+	uint64_t socket = tpck_network_has(fd) ? socket_of(fd) : 0;
+
+	for (unsigned i = 0; socket && i < TALKS; i++)
+		if (talks[i].socket == socket)
+			return &talks[i];
+	return NULL;
+}
+
+static void talk_end(struct talk *talk)
+{
+	free(talk->bytes);
+	memset(talk, 0, sizeof *talk);
+}
+
+bool tpck_talk_begin(int fd, enum tpck_talk_kind kind, const struct tpck_network_connect *state, const struct tpck_record_peer *peer)
+{
+	uint64_t socket = (unsigned)fd < TPCK_NETWORK_DESCRIPTORS ? socket_of(fd) : 0;
+	struct talk *talk = NULL;
+
+	tpck_spin_lock(&lock);
+	for (unsigned i = 0; socket && i < TALKS && !talk; i++)
+		if (!talks[i].socket)
+			talk = &talks[i];
+	if (talk) {
+		*talk = (struct talk){.socket = socket, .kind = kind, .copies = 1, .thread = state->thread, .ordinal = state->ordinal, .peer = *peer,
+				      .address = state->address, .address_bytes = state->bytes};
+		if (kind == TPCK_TALK_NOTED)
+			talk->bytes = malloc(TPCK_TALK_FIRST);
+		if (kind == TPCK_TALK_NOTED && !talk->bytes)
+			talk->socket = 0;
+	}
+	if (talk && talk->socket) {
+		bit_set(fd, true);
+		atomic_store(&tpck_network_any, 1);
+	}
+	tpck_spin_unlock(&lock);
+	return talk && talk->socket;
+}
+
+bool tpck_talk_known(int fd)
+{
+	bool known;
+
+	tpck_spin_lock(&lock);
+	known = talk_of(fd) != NULL;
+	tpck_spin_unlock(&lock);
+	return known;
+}
+
+bool tpck_talk_kind_is(int fd, enum tpck_talk_kind kind)
+{
+	struct talk *talk;
+	bool is;
+
+	tpck_spin_lock(&lock);
+	talk = talk_of(fd);
+	is = talk && talk->kind == kind;
+	tpck_spin_unlock(&lock);
+	return is;
+}
+
+void tpck_talks_leave(enum tpck_talk_kind kind)
+{
+	tpck_spin_lock(&lock);
+	for (unsigned i = 0; i < TALKS; i++)
+		if (talks[i].socket && talks[i].kind == kind)
+			talk_end(&talks[i]);
+	tpck_spin_unlock(&lock);
+}
+
+bool tpck_network_peer(int fd, struct sockaddr *address, socklen_t *bytes)
+{
+	struct talk *talk;
+	bool played;
+
+	if (!tpck_network_has(fd))
+		return false;
+	tpck_spin_lock(&lock);
+	talk = talk_of(fd);
+	played = talk && talk->kind == TPCK_TALK_PLAYED;
+	if (played) {
+		memcpy(address, &talk->address, *bytes < talk->address_bytes ? *bytes : talk->address_bytes);
+		*bytes = talk->address_bytes;
+	}
+	tpck_spin_unlock(&lock);
+	return played;
+}
+
+/* ---- the log --------------------------------------------------------------------------------------- */
+
+void tpck_talk_note(uint16_t detail, const struct tpck_record_talk *record, const void *bytes, size_t count)
+{
+	char *payload = tpck_log_append(journal, TPCK_RECORD_TALK, detail, 0, 0, NULL, sizeof *record + count);
+
+	if (!payload)
+		return;
+	memcpy(payload, record, sizeof *record);
+	if (count)
+		memcpy(payload + sizeof *record, bytes, count);
+}
+
+/* What the kernel counts: bytes that the program has written, and that have come; false where it does not say. */
+static bool counted(int fd, uint64_t *written, uint64_t *come)
+{
+	/* Behind what glibc's struct tcp_info has: tcpi_bytes_sent and tcpi_bytes_retrans of the kernel's (linux/tcp.h, since 4.19). */
+	enum { UNSENT = 144, COME = 128, SENT = 200, AGAIN = 208 };
+	unsigned char told[256];
+	socklen_t bytes = sizeof told;
+	uint64_t sent, again;
+	uint32_t unsent;
+
+	if (syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_INFO, told, &bytes) || bytes < AGAIN + sizeof again)
+		return false;
+	memcpy(&sent, told + SENT, sizeof sent);
+	memcpy(&again, told + AGAIN, sizeof again);
+	memcpy(&unsent, told + UNSENT, sizeof unsent);
+	memcpy(come, told + COME, sizeof *come);
+	*written = sent - again + unsent;
+	return true;
+}
+
+/* The lock is held for what follows. */
+static void note(struct talk *talk, uint16_t detail, const void *bytes, size_t count)
+{
+	struct tpck_record_talk record = {talk->thread, talk->ordinal, talk->sent - talk->noted, 0};
+
+	/* Of what was written past the hooks the bytes are not known. */
+	if (record.sent && talk->seen == talk->sent)
+		record.digest = tpck_network_digest(talk->bytes, talk->first);
+	tpck_talk_note(detail, &record, bytes, count);
+	talk->noted = talk->sent;
+	talk->first = 0;
+}
+
+static void lose(struct talk *talk)
+{
+	if (!talk->lost)
+		note(talk, TPCK_TALK_LOST, NULL, 0);
+	talk->lost = true;
+}
+
+/* How much has been sent, and whether something has come that went past the hooks. One byte more is the other end's end. */
+static void look(struct talk *talk, int fd)
+{
+	uint64_t written, come;
+	int waiting = 0;
+
+	if (!counted(fd, &written, &come))
+		return;
+	if (written > talk->sent)
+		talk->sent = written;
+	/* What comes between the two questions waits, too. */
+	if (!talk->lost && !syscall(SYS_ioctl, fd, SIOCINQ, &waiting) && come > talk->received + (uint64_t)waiting + 1)
+		lose(talk);
+}
+
+static void note_parts(struct talk *talk, const struct iovec *parts, size_t count, size_t got)
+{
+	for (size_t i = 0; i < count && got; i++) {
+		size_t bytes = parts[i].iov_len < got ? parts[i].iov_len : got;
+
+		if (bytes)
+			note(talk, TPCK_TALK_RECEIVED, parts[i].iov_base, bytes);
+		got -= bytes;
+	}
+}
+
+void tpck_network_received_slow(int fd, const struct iovec *parts, size_t count, ssize_t got)
+{
+	int error = errno;
+	struct talk *talk;
+
+	if (!tpck_network_recording() || (got < 0 && error != ECONNRESET && error != ETIMEDOUT && error != EPIPE)) {
+		errno = error;
+		return;
+	}
+	tpck_spin_lock(&lock);
+	talk = talk_of(fd);
+	if (talk && talk->kind == TPCK_TALK_NOTED && !talk->lost && !talk->ended) {
+		uint64_t all = got > 0 ? atomic_fetch_add(&all_received, (uint64_t)got) + (uint64_t)got : 0;
+
+		if (got > 0)
+			talk->received += (uint64_t)got;
+		look(talk, fd);
+		if (got <= 0) {
+			talk->ended = true;
+			note(talk, TPCK_TALK_ENDED, NULL, 0);
+		} else if (talk->received > ONE_MOST || all > (tpck_log_attached(journal) ? ALL_MOST : EARLY_MOST)) {
+			lose(talk);
+		} else if (!talk->lost) {
+			note_parts(talk, parts, count, (size_t)got);
+		}
+	}
+	tpck_spin_unlock(&lock);
+	errno = error;
+}
+
+/* Whether a request begins here by a method of HTTP that changes nothing. */
+static bool is_safe(const unsigned char *bytes, size_t count)
+{
+	static const char methods[][12] = {"GET ", "HEAD ", "OPTIONS "};
+
+	for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
+		if (count >= strlen(methods[i]) && memcmp(bytes, methods[i], strlen(methods[i])) == 0)
+			return true;
+	return false;
+}
+
+static void judge(struct talk *talk, const unsigned char *bytes, size_t count)
+{
+	bool safe = is_safe(bytes, count);
+	bool *was = safe ? &talk->safe : &talk->unsafe;
+
+	if (!*was)
+		note(talk, safe ? TPCK_TALK_SAFE : TPCK_TALK_UNSAFE, NULL, 0);
+	*was = true;
+}
+
+void tpck_network_sent_slow(int fd, const struct iovec *parts, size_t count, ssize_t done)
+{
+	int error = errno;
+	size_t left = (size_t)done;
+	struct talk *talk;
+
+	if (!tpck_network_recording())
+		return;
+	tpck_spin_lock(&lock);
+	talk = talk_of(fd);
+	for (size_t i = 0; talk && talk->kind == TPCK_TALK_NOTED && i < count && left; i++) {
+		size_t bytes = parts[i].iov_len < left ? parts[i].iov_len : left;
+		size_t fits = TPCK_TALK_FIRST - talk->first < bytes ? TPCK_TALK_FIRST - talk->first : bytes;
+
+		if (!bytes)
+			continue;
+		/* A record of TLS: a handshake's type, and the version's first byte (RFC 8446, 5.1). */
+		if (!talk->seen)
+			talk->encrypted = bytes > 1 && memcmp(parts[i].iov_base, "\x16\x03", 2) == 0;
+		/* What comes before the answer to it belongs to the same request. */
+		if (!talk->first && !talk->encrypted)
+			judge(talk, parts[i].iov_base, bytes);
+		memcpy(talk->bytes + talk->first, parts[i].iov_base, fits);
+		talk->first += (uint32_t)fits;
+		talk->seen += bytes;
+		talk->sent = talk->seen > talk->sent ? talk->seen : talk->sent;
+		left -= bytes;
+	}
+	tpck_spin_unlock(&lock);
+	errno = error;
+}
+
+void tpck_network_says(int fd, const void *bytes, size_t count)
+{
+	int error = errno;
+	struct talk *talk;
+
+	if (!tpck_network_recording() || !count)
+		return;
+	tpck_spin_lock(&lock);
+	talk = talk_of(fd);
+	if (talk && talk->kind == TPCK_TALK_NOTED && talk->encrypted)
+		judge(talk, bytes, count);
+	tpck_spin_unlock(&lock);
+	errno = error;
+}
+
+/* Whether a connection that was begun never came to be. */
+static bool has_failed(const struct talk *talk, int fd)
+{
+	struct tcp_info info;
+	socklen_t bytes = sizeof info;
+
+	return !talk->received && !talk->sent && !syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) &&
+	       (info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_SYN_SENT);
+}
+
+void tpck_network_closes_slow(int fd)
+{
+	int error = errno;
+	struct talk *talk;
+
+	if (!is_home())
+		return;
+	tpck_spin_lock(&lock);
+	talk = talk_of(fd);
+	bit_set(fd, false);
+	if (talk && !--talk->copies) {
+		if (talk->kind == TPCK_TALK_NOTED && tpck_network_recording()) {
+			look(talk, fd);
+			note(talk, has_failed(talk, fd) ? TPCK_TALK_FAILED : TPCK_TALK_CLOSED, NULL, 0);
+		}
+		talk_end(talk);
+	}
+	tpck_spin_unlock(&lock);
+	errno = error;
+}
+
+void tpck_network_closes_range(unsigned first, unsigned last)
+{
+	for (unsigned fd = first; fd <= last && fd < TPCK_NETWORK_DESCRIPTORS; fd++)
+		tpck_network_closes((int)fd);
+}
+
+void tpck_network_copied_slow(int from, int to)
+{
+	int error = errno;
+	struct talk *talk;
+
+	if (!is_home())
+		return;
+	tpck_spin_lock(&lock);
+	bit_set(to, tpck_network_has(from));
+	talk = talk_of(to);
+	if (talk)
+		talk->copies++;
+	tpck_spin_unlock(&lock);
+	errno = error;
+}
+
+void tpck_network_boundary(void)
+{
+	int error = errno;
+
+	if (!atomic_load(&tpck_network_any) || !tpck_network_recording())
+		return;
+	for (int word = 0; word < TPCK_NETWORK_DESCRIPTORS / 64; word++)
+		for (int bit = 0; atomic_load(&tpck_network_bits[word]) && bit < 64; bit++) {
+			struct talk *talk;
+
+			if (!tpck_network_has(word * 64 + bit))
+				continue;
+			tpck_spin_lock(&lock);
+			talk = talk_of(word * 64 + bit);
+			if (talk && talk->kind == TPCK_TALK_NOTED)
+				look(talk, word * 64 + bit);
+			/* Sent and not answered yet: what was sent is known to be. */
+			if (talk && talk->kind == TPCK_TALK_NOTED && talk->sent > talk->noted)
+				note(talk, TPCK_TALK_RECEIVED, NULL, 0);
+			tpck_spin_unlock(&lock);
+		}
+	errno = error;
+}
+
+/* ---- connecting --------------------------------------------------------------------------------------- */
+
+static bool is_type(int fd, int type)
+{
+	socklen_t bytes = sizeof type;
+	int found = -1;
+
+	return !syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_TYPE, &found, &bytes) && found == type;
+}
+
+enum tpck_network_way tpck_network_connects(struct tpck_thread *self, int fd, const struct sockaddr *address, socklen_t bytes, const void *caller,
+					    struct tpck_network_connect *state)
+{
+	enum tpck_network_way way = TPCK_NETWORK_REAL;
+	struct tpck_record_peer peer;
+	int saved = errno;
+	bool stream;
+
+	if (!journal || !self || self->ours || self->elsewhere || !is_home() || bytes > sizeof state->address ||
+	    !tpck_peer_of(address, bytes, &peer) || (!tpck_network_forwards() && !tpck_network_recording()) || tpck_talk_known(fd))
+		return way;
+	stream = is_type(fd, SOCK_STREAM);
+	if ((stream || is_type(fd, SOCK_DGRAM)) && (stream || tpck_network_forwards()) && tpck_whose_other(&peer, stream, caller)) {
+		memset(&state->address, 0, sizeof state->address);
+		memcpy(&state->address, address, bytes);
+		state->bytes = bytes;
+		state->thread = self->id;
+		state->spoken = NULL;
+		state->listener = -1;
+		if (!stream) {
+			(void)tpck_talk_begin(fd, TPCK_TALK_MUTE, state, &peer);
+		} else {
+			state->ordinal = self->talks++;
+			way = tpck_network_forwards() ? tpck_played_connects(self, fd, &peer, state) : TPCK_NETWORK_NOTED;
+		}
+	}
+	errno = saved;
+	return way;
+}
+
+void tpck_network_connected(struct tpck_network_connect *state, int fd, int error)
+{
+	struct tpck_record_talk record = {.thread = state->thread, .ordinal = state->ordinal};
+	bool begun = !error || error == EINPROGRESS || error == EINTR;
+	struct tpck_record_peer peer;
+	int saved = errno;
+
+	if (state->spoken) {
+		tpck_played_connected(state, fd, error);
+	} else if (tpck_network_recording() && tpck_peer_of((const struct sockaddr *)&state->address, state->bytes, &peer)) {
+		peer.error = begun ? 0 : error;
+		tpck_talk_note(TPCK_TALK_OPENED, &record, &peer, sizeof peer);
+		if (begun && !tpck_talk_begin(fd, TPCK_TALK_NOTED, state, &peer))
+			tpck_talk_note(TPCK_TALK_LOST, &record, NULL, 0);
+	}
+	errno = saved;
+}
+
+bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes)
+{
+	struct tpck_record_peer peer;
+	int saved = errno;
+	bool mutes;
+
+	if (!tpck_network_forwards() || !is_home())
+		return false;
+	if (address && bytes)
+		mutes = tpck_peer_of(address, bytes, &peer) && is_type(fd, SOCK_DGRAM) && tpck_whose_other(&peer, false, NULL);
+	else
+		mutes = tpck_network_has(fd) && tpck_talk_kind_is(fd, TPCK_TALK_MUTE);
+	errno = saved;
+	return mutes;
+}

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is at the other end of a connection: the job itself, or somebody else. */
+#include "config.h"
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/layout.h"
+#include "runtime/network/network_private.h"
+
+/* ---- by whom a connection is made ------------------------------------------------------------------ */
+
+/* Libraries that ranks of a job speak through: how their files' names begin. */
+static const char ranks_speak_by[][16] = {
+	"libtorch", "libnccl", "libgloo", "libmpi", "libopen-rte", "libopen-pal", "libprrte", "libpmix", "libpmi", "mca_", "libuc", "libfabric", "libnvshmem",
+	"libhorovod", "libjax_common", "xla_extension", "libnccl-net", "libmunge", "libslurm",
+};
+
+static bool is_ranks_library(const void *caller)
+{
+	struct dl_find_object found;
+	const char *name, *slash;
+
+	if (!caller || _dl_find_object((void *)caller, &found) || !found.dlfo_link_map || !found.dlfo_link_map->l_name)
+		return false;
+	slash = strrchr(found.dlfo_link_map->l_name, '/');
+	name = slash ? slash + 1 : found.dlfo_link_map->l_name;
+	for (size_t i = 0; i < sizeof ranks_speak_by / sizeof ranks_speak_by[0]; i++)
+		if (strncmp(name, ranks_speak_by[i], strlen(ranks_speak_by[i])) == 0)
+			return true;
+	return false;
+}
+
+/* ---- what the user says ------------------------------------------------------------------------------ */
+
+struct place {
+	uint16_t family, port; /* family 0: any address; port 0: any */
+	unsigned bits;
+	uint8_t address[16];
+};
+
+static const char *real_places;
+
+static bool read_number(const char *text, unsigned most, unsigned *value)
+{
+	char *end;
+	unsigned long number = strtoul(text, &end, 10);
+
+	if (*text < '0' || *text > '9' || *end || number > most)
+		return false;
+	*value = (unsigned)number;
+	return true;
+}
+
+/* ADDRESS, ADDRESS/BITS, ADDRESS:PORT, [ADDRESS]:PORT or :PORT; the text is changed. */
+static bool read_place(char *text, struct place *place)
+{
+	char *port = NULL, *bits = strchr(text, '/');
+	unsigned number;
+
+	memset(place, 0, sizeof *place);
+	if (text[0] == '[') {
+		char *end = strchr(++text, ']');
+
+		if (!end || (end[1] && end[1] != ':'))
+			return false;
+		*end = '\0';
+		port = end[1] ? end + 2 : NULL;
+		bits = strchr(text, '/');
+	} else if (strchr(text, ':') && !strchr(strchr(text, ':') + 1, ':')) {
+		port = strchr(text, ':') + 1;
+		port[-1] = '\0';
+	}
+	if (bits)
+		*bits++ = '\0';
+	if (port) {
+		if (!read_number(port, 65535, &number) || !number)
+			return false;
+		place->port = (uint16_t)number;
+	}
+	if (!*text)
+		return port && !bits;
+	if (inet_pton(AF_INET, text, place->address) == 1)
+		place->family = AF_INET;
+	else if (inet_pton(AF_INET6, text, place->address) == 1)
+		place->family = AF_INET6;
+	else
+		return false;
+	place->bits = place->family == AF_INET ? 32 : 128;
+	return !bits || (read_number(bits, place->bits, &place->bits));
+}
+
+static bool covers(const struct place *place, const struct tpck_record_peer *peer)
+{
+	unsigned whole = place->bits / 8, rest = place->bits % 8;
+
+	if ((place->port && place->port != peer->port) || (place->family && place->family != peer->family))
+		return false;
+	return memcmp(place->address, peer->address, whole) == 0 &&
+	       (!rest || (place->address[whole] ^ peer->address[whole]) >> (8 - rest) == 0);
+}
+
+/* Calls with each entry; stops where that says true. An entry that is too long is cut, and so no place. */
+static bool any_entry(const char *list, bool (*call)(char *entry, const void *what), const void *what)
+{
+	char entry[80];
+
+	while (*list) {
+		size_t length = strcspn(list, ",");
+
+		snprintf(entry, sizeof entry, "%.*s", (int)length, list);
+		if (length && call(entry, what))
+			return true;
+		list += length + (list[length] == ',');
+	}
+	return false;
+}
+
+static bool is_there(char *entry, const void *peer)
+{
+	struct place place;
+
+	return read_place(entry, &place) && covers(&place, peer);
+}
+
+static bool is_wrong(char *entry, const void *err)
+{
+	char text[80];
+	struct place place;
+
+	snprintf(text, sizeof text, "%s", entry);
+	if (read_place(entry, &place))
+		return false;
+	tpck_error_set((struct tpck_error *)err, EINVAL,
+		       "\"%s\" is no address, network or port: ADDRESS, ADDRESS/BITS, ADDRESS:PORT, [ADDRESS]:PORT or :PORT, with commas between", text);
+	return true;
+}
+
+int tpck_network_real_check(const char *text, struct tpck_error *err)
+{
+	return any_entry(text, is_wrong, err) ? -EINVAL : 0;
+}
+
+TPCK_AT_START void tpck_whose_real(const char *real)
+{
+	real_places = real;
+}
+
+/* ---- who listens on this machine ------------------------------------------------------------------------ */
+
+/* Whether the address is one of this machine's: a socket can be bound to it. */
+static bool is_here(const struct tpck_record_peer *peer)
+{
+	struct sockaddr_in four = {.sin_family = AF_INET};
+	struct sockaddr_in6 six = {.sin6_family = AF_INET6};
+	int fd = (int)syscall(SYS_socket, peer->family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool here;
+
+	if (fd < 0)
+		return false;
+	memcpy(&four.sin_addr, peer->address, sizeof four.sin_addr);
+	memcpy(&six.sin6_addr, peer->address, sizeof six.sin6_addr);
+	here = peer->family == AF_INET ? !syscall(SYS_bind, fd, &four, sizeof four) : !syscall(SYS_bind, fd, &six, sizeof six);
+	syscall(SYS_close, fd);
+	return here;
+}
+
+struct lines {
+	int fd;
+	size_t used, at;
+	char bytes[2048];
+};
+
+/* The next line of a file of /proc, without its end, or NULL. */
+static char *next_line(struct lines *from)
+{
+	for (;;) {
+		char *line = from->bytes + from->at, *end = memchr(line, '\n', from->used - from->at);
+		long got;
+
+		if (end) {
+			*end = '\0';
+			from->at = (size_t)(end + 1 - from->bytes);
+			return line;
+		}
+		memmove(from->bytes, line, from->used - from->at);
+		from->used -= from->at;
+		from->at = 0;
+		got = from->used < sizeof from->bytes ? syscall(SYS_read, from->fd, from->bytes + from->used, sizeof from->bytes - from->used) : 0;
+		if (got <= 0)
+			return NULL;
+		from->used += (size_t)got;
+	}
+}
+
+/* The inode of the socket that listens at the port, and whose it is. Of several the last. 0: there is none. */
+static uint64_t listener(const char *table, bool stream, uint16_t port, unsigned *user)
+{
+	struct lines from = {.fd = (int)syscall(SYS_openat, AT_FDCWD, table, O_RDONLY | O_CLOEXEC, 0)};
+	uint64_t found = 0;
+	char *line;
+
+	while (from.fd >= 0 && (line = next_line(&from))) {
+		char *local = strchr(line, ':'), *colon, *state;
+		unsigned uid;
+		unsigned long long inode;
+
+		/* "  sl: ADDRESS:PORT ADDRESS:PORT STATE ..." */
+		colon = local ? strchr(local + 1, ':') : NULL;
+		state = colon ? strchr(colon, ' ') : NULL;
+		state = state ? strchr(state + 1, ' ') : NULL;
+		if (!state || strtoul(colon + 1, NULL, 16) != port)
+			continue;
+		/* LISTEN of TCP; of UDP any that is not connected. */
+		if (strtoul(state + 1, NULL, 16) != (stream ? 0x0Au : 0x07u) || sscanf(state, " %*x %*s %*s %*s %u %*s %llu", &uid, &inode) != 2)
+			continue;
+		found = inode;
+		*user = uid;
+	}
+	if (from.fd >= 0)
+		syscall(SYS_close, from.fd);
+	return found;
+}
+
+/* Whether a file of /proc of the process names this library: its environment, or what it has mapped. */
+static bool names_library(const char *process, const char *file)
+{
+	static const char name[] = "libtranspckpt";
+	char path[300], bytes[4096 + sizeof name];
+	size_t kept = 0;
+	bool found = false;
+	long got;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/%s/%s", process, file);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	while (fd >= 0 && !found && (got = syscall(SYS_read, fd, bytes + kept, sizeof bytes - kept)) > 0) {
+		kept += (size_t)got;
+		found = memmem(bytes, kept, name, sizeof name - 1) != NULL;
+		if (kept > sizeof name) {
+			memmove(bytes, bytes + kept - sizeof name, sizeof name);
+			kept = sizeof name;
+		}
+	}
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	return found;
+}
+
+static int parent_of(int pid)
+{
+	char path[40], text[512], *end;
+	long got;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	got = fd >= 0 ? syscall(SYS_read, fd, text, sizeof text - 1) : -1;
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	if (got <= 0)
+		return 0;
+	text[got] = '\0';
+	end = strrchr(text, ')');
+	return end && end[1] && end[2] ? atoi(end + 4) : 0;
+}
+
+static bool descends(int pid, int from)
+{
+	for (int steps = 0; pid > 1 && steps < 64; steps++) {
+		if (pid == from)
+			return true;
+		pid = parent_of(pid);
+	}
+	return false;
+}
+
+/* Calls with each name in a folder of /proc that is a number. */
+static bool any_number(const char *folder, bool (*call)(const char *name, void *what), void *what)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	char bytes[2048] __attribute__((aligned(8)));
+	bool found = false;
+	long got;
+
+	while (fd >= 0 && !found && (got = syscall(SYS_getdents64, fd, bytes, sizeof bytes)) > 0)
+		for (long at = 0; at < got && !found;) {
+			const struct {
+				uint64_t inode;
+				int64_t next;
+				uint16_t length;
+				uint8_t type;
+				char name[];
+			} *entry = (const void *)(bytes + at);
+
+			if (entry->name[0] >= '0' && entry->name[0] <= '9')
+				found = call(entry->name, what);
+			at += entry->length;
+		}
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	return found;
+}
+
+struct search {
+	char socket[40];
+	const char *process;
+	unsigned user;
+};
+
+static bool is_socket(const char *name, void *what)
+{
+	const struct search *search = what;
+	char path[340], target[64];
+	long got;
+
+	snprintf(path, sizeof path, "/proc/%s/fd/%.20s", search->process, name);
+	got = syscall(SYS_readlink, path, target, sizeof target - 1);
+	if (got <= 0)
+		return false;
+	target[got] = '\0';
+	return strcmp(target, search->socket) == 0;
+}
+
+/* Whether this process belongs to the job, and has the socket. */
+static bool is_ours_with_it(const char *name, void *what)
+{
+	struct search *search = what;
+	char path[300];
+	struct stat found;
+
+	snprintf(path, sizeof path, "/proc/%.20s", name);
+	if (syscall(SYS_newfstatat, AT_FDCWD, path, &found, 0) || found.st_uid != search->user)
+		return false;
+	if (!names_library(name, "environ") && !names_library(name, "maps") && !descends(atoi(name), (int)syscall(SYS_getpid)))
+		return false;
+	snprintf(path, sizeof path, "/proc/%.20s/fd", name);
+	search->process = name;
+	return any_number(path, is_socket, search);
+}
+
+/* Who connects often is not looked at each time. */
+#define KNOWN_NS 1000000000ull
+enum { KNOWN = 8 };
+static struct known {
+	uint64_t at_ns;
+	uint16_t port;
+	bool stream, other;
+} known[KNOWN];
+static tpck_spin known_lock;
+
+static bool listens_other(const struct tpck_record_peer *peer, bool stream)
+{
+	static const char tables[2][2][16] = {{"/proc/net/udp", "/proc/net/udp6"}, {"/proc/net/tcp", "/proc/net/tcp6"}};
+	struct search search = {.user = 0};
+	uint64_t inode = 0;
+
+	for (int i = 0; i < 2 && !inode; i++)
+		inode = listener(tables[stream][i], stream, peer->port, &search.user);
+	/* Nobody hears it. */
+	if (!inode)
+		return false;
+	if (search.user != (unsigned)syscall(SYS_geteuid))
+		return true;
+	snprintf(search.socket, sizeof search.socket, "socket:[%llu]", (unsigned long long)inode);
+	return !any_number("/proc", is_ours_with_it, &search);
+}
+
+static bool is_local_other(const struct tpck_record_peer *peer, bool stream)
+{
+	struct known *of = &known[(peer->port * 2u + stream) % KNOWN];
+	uint64_t now = tpck_clock_monotonic_ns();
+	bool other = false, fresh;
+
+	tpck_spin_lock(&known_lock);
+	fresh = of->at_ns && of->port == peer->port && of->stream == stream && now - of->at_ns < KNOWN_NS;
+	if (fresh)
+		other = of->other;
+	tpck_spin_unlock(&known_lock);
+	if (fresh)
+		return other;
+	other = listens_other(peer, stream);
+	tpck_spin_lock(&known_lock);
+	*of = (struct known){now, peer->port, stream, other};
+	tpck_spin_unlock(&known_lock);
+	return other;
+}
+
+bool tpck_whose_other(const struct tpck_record_peer *peer, bool stream, const void *caller)
+{
+	int saved = errno;
+	bool other = peer->port != 0 && !is_ranks_library(caller) && !any_entry(real_places ? real_places : "", is_there, peer);
+
+	/* Names are asked for anew: nothing comes of it. */
+	if (!stream && peer->port == 53)
+		other = false;
+	if (other && is_here(peer))
+		other = is_local_other(peer, stream);
+	errno = saved;
+	return other;
+}

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# needs: cores=1.3 memory=3G minutes=15 about=100s
+"""A script that posts to a server which does not belong to its job, and is killed: what the first run sent before the step that is gone on from
+is not sent again, and the script is answered as it was (posts.py has the ways).
+
+  kill_posts.py [WAY...]    WAY: http kept thread asyncio datagram fetch, and with s before it (shttp ...) by TLS
+"""
+import http.server
+import json
+import os
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, '..', 'e2e'))
+import job
+import script_job
+import scripts
+
+WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch']
+STEPS, EVERY = 300, 10
+# More than the record holds of one connection.
+LARGE = bytes(5 << 20) + b'.'
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, bytes_):
+        self.send_response(200)
+        self.send_header('Content-Length', str(len(bytes_)))
+        self.end_headers()
+        self.wfile.write(bytes_)
+
+    def do_GET(self):  # pylint: disable=invalid-name
+        self.server.rows.append('fetched')
+        self.answer(LARGE)
+
+    def do_POST(self):  # pylint: disable=invalid-name
+        row = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
+        self.server.rows.append(row['step'])
+        # What it was told, a program cannot guess.
+        self.answer(json.dumps({'rate': 1 + row['step'] % 7 / 10}).encode())
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """What came, by step, with a mark where a start of the script begins."""
+    daemon_threads = True
+
+    def __init__(self, certificate, udp):
+        super().__init__(('127.0.0.1', 0), Handler)
+        self.rows, self.udp = [], None
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+        if udp:
+            self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            self.udp.bind(('127.0.0.1', self.server_port))
+            threading.Thread(target=self.listen, daemon=True).start()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, *_):
+        pass
+
+    def listen(self):
+        while True:
+            self.rows.append(json.loads(self.udp.recv(1000))['step'])
+
+
+def certificate_in(folder):
+    path = os.path.join(folder, 'certificate.pem')
+    subprocess.run(['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj', '/CN=localhost',
+                    '-addext', 'subjectAltName=DNS:localhost', '-keyout', path + '.key', '-out', path], check=True, capture_output=True)
+    with open(path, 'a', encoding='ascii') as both, open(path + '.key', encoding='ascii') as key:
+        both.write(key.read())
+    return path
+
+
+def sent(rows):
+    """What each start sent, by the marks."""
+    starts = [[]]
+    for row in rows:
+        if row == 'start':
+            starts.append([])
+        else:
+            starts[-1].append(row)
+    return starts
+
+
+def steps(start):
+    return start.printed().count('step ')
+
+
+def goes(checks, python, way):
+    secure, plain_way = way[0] == 's', way[1:] if way[0] == 's' else way
+    with job.Place() as place:
+        certificate = certificate_in(place.root) if secure else None
+        server = Server(certificate, plain_way == 'datagram')
+        this = script_job.ScriptJob(place, python, ['posts.py', plain_way, str(server.server_port)] + (['--certificate', certificate] if secure else []), {})
+        this.run_plain()
+        plain = server.rows[:]
+        del server.rows[:]
+        resumed = []
+        for number in range(3):
+            server.rows.append('start')
+            start = this.start()
+            if number < 2:
+                start.until(lambda: steps(start) > 60 and any(row['offered'] and row['step'] >= 40 + (resumed or [0])[-1] for row in place.listed()))
+                start.kill()
+            else:
+                status = start.wait()
+            resumed.append(job.Job.resumed_at(start) or 0)
+        starts = sent(server.rows)[1:]
+        checks.ok(status == 0 and resumed[1] > 0 and resumed[2] > resumed[1], f'{way}: it goes on at steps {resumed[1:]}', status, this.starts[-1].said())
+        if plain_way == 'fetch':
+            checks.ok(re.search(r'is more than the record holds, and was asked for again on the way to step \d+: 127.0.0.1:\d+$', this.starts[-1].said(), re.M),
+                      f'{way}: what changes nothing is asked for again, with a line', this.starts[-1].said())
+        else:
+            # A thread of its own may be behind, by two.
+            before = 2 * EVERY if plain_way == 'thread' else 0
+            early = [(at, [row for row in starts[i] if row < at - before and any(row in rows for rows in starts[:i])]) for i, at in enumerate(resumed)]
+            checks.ok(not any(rows for _, rows in early), f'{way}: nothing is sent again that was sent before the step', early, this.starts[-1].said())
+            checks.ok(set(plain) == {row for rows in starts for row in rows} and len(plain) == len(set(plain)), f'{way}: all is sent', plain, starts)
+        checks.ok(not this.differences(), f'{way}: and it does what it did without the library', *this.differences(), this.starts[-1].said())
+        server.shutdown()
+        server.server_close()
+
+
+def main():
+    python = scripts.find_python()
+    if not python:
+        print('no Python with PyTorch: ./bootstrap.sh torch installs one')
+        sys.exit(job.SKIP)
+    os.environ['SIMGPU_TORCH'] = scripts.package(python)
+    checks = job.Checks()
+    for way in sys.argv[1:] or WAYS:
+        goes(checks, python, way)
+    checks.end()
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training that tells somebody else of itself each few steps, and does what it is told: over plain connections and encrypted ones, new ones and one that is
+kept, by itself, by a thread of its own, by asyncio, and by datagrams."""
+import argparse
+import asyncio
+import http.client
+import json
+import queue
+import socket
+import ssl
+import threading
+import urllib.request
+
+import torch
+
+p = argparse.ArgumentParser()
+p.add_argument('way')
+p.add_argument('port', type=int)
+p.add_argument('--certificate')
+p.add_argument('--steps', type=int, default=300)
+p.add_argument('--every', type=int, default=10)
+a = p.parse_args()
+secure = ssl.create_default_context(cafile=a.certificate) if a.certificate else None
+address = ('localhost', a.port)
+
+
+def body(step, loss):
+    return json.dumps({'step': step, 'loss': round(loss, 6)}).encode()
+
+
+def post(step, loss):
+    url = '%s://%s:%d/rows' % ('https' if secure else 'http', *address)
+    with urllib.request.urlopen(urllib.request.Request(url, data=body(step, loss)), context=secure) as answer:
+        return json.load(answer)['rate']
+
+
+kept = None
+
+
+def post_kept(step, loss):
+    global kept
+    for attempt in range(2):
+        if not kept:
+            kept = http.client.HTTPSConnection(*address, context=secure) if secure else http.client.HTTPConnection(*address)
+        try:
+            kept.request('POST', '/rows', body(step, loss))
+            return json.loads(kept.getresponse().read())['rate']
+        except (http.client.RemoteDisconnected, ConnectionError):
+            kept.close()
+            kept = None
+            if attempt:
+                raise
+
+
+async def speak(step, loss):
+    reader, writer = await asyncio.open_connection(*address, ssl=secure)
+    said = body(step, loss)
+    writer.write(b'POST /rows HTTP/1.0\r\nContent-Length: %d\r\n\r\n' % len(said) + said)
+    answer = await reader.read()
+    writer.close()
+    return json.loads(answer.split(b'\r\n\r\n')[1])['rate']
+
+
+async def speak_twice(step, loss):
+    return (await asyncio.gather(speak(step, loss), speak(step + 1, loss)))[0]
+
+
+rows = queue.Queue(1)
+
+
+def sender():
+    for row in iter(rows.get, None):
+        post(*row)
+
+
+def told(step, loss):
+    if a.way == 'thread':
+        rows.put((step, loss))
+        return 1.0
+    if a.way == 'datagram':
+        udp.sendto(body(step, loss), address)
+        return 1.0
+    if a.way == 'fetch':
+        url = '%s://%s:%d/data' % ('https' if secure else 'http', *address)
+        with urllib.request.urlopen(url, context=secure) as answer:
+            return 1.0 + len(answer.read()) % 2
+    if a.way == 'asyncio':
+        # Of encrypted ones that are begun at once nobody can tell which is which.
+        return asyncio.run((speak if secure else speak_twice)(step, loss))
+    return post_kept(step, loss) if a.way == 'kept' else post(step, loss)
+
+
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+other = threading.Thread(target=sender)
+other.start()
+torch.manual_seed(3)
+model = torch.nn.Linear(8, 4).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(a.steps):
+    x = torch.randn(32, 8)
+    loss = (model(x.cuda()) - x[:, :4].cuda()).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % a.every == 0:
+        optimizer.param_groups[0]['lr'] = 0.01 * told(step, loss.item())
+    print('step %d loss %.6f' % (step, loss.item()), flush=True)
+rows.put(None)
+other.join()
+torch.save(model.state_dict(), 'model.pt')

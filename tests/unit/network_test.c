@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections to who does not belong to the job: what the log gets of them, and that their other ends are played from it without anybody being asked. */
+#include "config.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/network/network.h"
+#include "runtime/replay/forward.h"
+#include "tests/unit/store_tap.h"
+
+/* What a server of somebody else's, which is no child of this process, has seen. */
+static struct seen {
+	_Atomic int port, connections, pid;
+	_Atomic uint64_t bytes;
+} *seen;
+
+/* It answers in capitals. None of its processes stays for longer than a minute. */
+static void serve(void)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t length = sizeof at;
+	char bytes[4096];
+
+	alarm(60);
+	signal(SIGCHLD, SIG_IGN);
+	if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 8) || getsockname(listener, (struct sockaddr *)&at, &length))
+		_exit(1);
+	seen->pid = getpid();
+	seen->port = ntohs(at.sin_port);
+	for (;;) {
+		int fd = accept(listener, NULL, NULL);
+		ssize_t got;
+
+		seen->connections++;
+		if (fork()) {
+			close(fd);
+			continue;
+		}
+		alarm(60);
+		while ((got = read(fd, bytes, sizeof bytes)) > 0) {
+			seen->bytes += (uint64_t)got;
+			for (ssize_t i = 0; i < got; i++)
+				bytes[i] = (char)toupper(bytes[i]);
+			if (write(fd, bytes, (size_t)got) != got)
+				break;
+		}
+		_exit(0);
+	}
+}
+
+static bool begin_server(void)
+{
+	pid_t child;
+
+	seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	child = fork();
+	if (!child) {
+		if (!fork())
+			serve();
+		_exit(0);
+	}
+	waitpid(child, NULL, 0);
+	for (int i = 0; i < 500 && !seen->port; i++)
+		usleep(10000);
+	return seen->port != 0;
+}
+
+/* ---- what the hooks do ------------------------------------------------------------------------------------ */
+
+static int error_of;
+
+static int open_to(struct tpck_thread *self, int port, bool waits)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct tpck_network_connect state;
+	int fd = socket(AF_INET, SOCK_STREAM | (waits ? 0 : SOCK_NONBLOCK), 0), result;
+	enum tpck_network_way way = tpck_network_connects(self, fd, (struct sockaddr *)&to, sizeof to, NULL, &state);
+
+	error_of = 0;
+	if (way == TPCK_NETWORK_FAILS) {
+		error_of = state.error;
+		close(fd);
+		return -1;
+	}
+	result = way == TPCK_NETWORK_INSTEAD ? connect(fd, (struct sockaddr *)&state.instead, sizeof to) : connect(fd, (struct sockaddr *)&to, sizeof to);
+	error_of = result ? errno : 0;
+	if (way != TPCK_NETWORK_REAL)
+		tpck_network_connected(&state, fd, error_of);
+	if (result && error_of != EINPROGRESS) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static void say(int fd, const char *text)
+{
+	tpck_network_wrote(fd, text, send(fd, text, strlen(text), 0));
+}
+
+static void hear(int fd, char *text, size_t size)
+{
+	size_t got = 0;
+	struct pollfd comes = {fd, POLLIN, 0};
+	ssize_t part = 1;
+
+	/* As long as there is something within a while. */
+	while (part > 0 && got < size - 1 && poll(&comes, 1, got ? 100 : 2000) > 0) {
+		part = recv(fd, text + got, size - 1 - got, 0);
+		tpck_network_read(fd, text + got, part);
+		got += part > 0 ? (size_t)part : 0;
+	}
+	text[got] = '\0';
+}
+
+static void end(int fd)
+{
+	tpck_network_closes(fd);
+	close(fd);
+}
+
+/* ---- one program, run twice -------------------------------------------------------------------------------- */
+
+enum { HEARD = 6 };
+static char heard[2][HEARD][200];
+
+static void run(int round, struct tpck_thread *main_thread, struct tpck_thread *other, int nobody)
+{
+	int one = open_to(main_thread, seen->port, true), two;
+
+	say(one, "first");
+	hear(one, heard[round][0], sizeof heard[0][0]);
+	say(one, "sec");
+	say(one, "ond");
+	hear(one, heard[round][1], sizeof heard[0][0]);
+	end(one);
+	/* Two at once, which say first what they are in another order. */
+	one = open_to(main_thread, seen->port, false);
+	two = open_to(main_thread, seen->port, false);
+	poll(NULL, 0, 50);
+	say(round ? two : one, "left");
+	say(round ? one : two, "right");
+	hear(round ? two : one, heard[round][2], sizeof heard[0][0]);
+	hear(round ? one : two, heard[round][3], sizeof heard[0][0]);
+	end(one);
+	end(two);
+	two = open_to(main_thread, nobody, true);
+	snprintf(heard[round][4], sizeof heard[0][0], "%d", two < 0 ? error_of : 0);
+	one = open_to(other, seen->port, true);
+	say(one, "other");
+	hear(one, heard[round][5], sizeof heard[0][0]);
+	end(one);
+}
+
+static int port_of_nobody(void)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t length = sizeof at;
+
+	if (bind(fd, (struct sockaddr *)&at, sizeof at) || getsockname(fd, (struct sockaddr *)&at, &length))
+		return 0;
+	return ntohs(at.sin_port); /* bound, and nobody listens */
+}
+
+static void real_places(void)
+{
+	static const char *const right[] = {"", "10.0.0.5:5432,10.1.0.0/16,:6379", "fd00::/8", "[fd00::1]:80", "::1"};
+	static const char *const wrong[] = {"host", "10.0.0.1:0", "10.0.0.0/33", ":", "10.0.0.1:99999", "[fd00::1]80", "10.0.0.1,x"};
+	struct tpck_error err;
+	bool fine = true;
+
+	for (size_t i = 0; i < sizeof right / sizeof *right; i++)
+		fine &= !tpck_network_real_check(right[i], &err);
+	tap_ok(fine, "addresses, networks and ports are read", err.text);
+	fine = true;
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+		fine &= tpck_network_real_check(wrong[i], &err) < 0;
+	tap_ok(fine && strstr(err.text, "\"x\""), "what is none is an error that names it", err.text);
+}
+
+int main(void)
+{
+	static struct tpck_thread main_thread = {.id = 1}, other = {.id = 7};
+	char *folder = tap_folder("/tmp"), real[40], text[200];
+	struct tpck_log *log = tpck_log_new(64 << 20);
+	struct tpck_log_reader *reader;
+	const struct tpck_record *record;
+	uint64_t bytes;
+	int nobody = port_of_nobody(), connections, fd;
+	bool at_once;
+
+	real_places();
+	if (!begin_server() || !log)
+		return 1;
+	tpck_network_record(log, "");
+	tpck_log_attach(log, folder, 1, NULL);
+	run(0, &main_thread, &other, nobody);
+	tap_ok(strcmp(heard[0][0], "FIRST") == 0 && strcmp(heard[0][1], "SECOND") == 0 && strcmp(heard[0][2], "LEFT") == 0 && strcmp(heard[0][3], "RIGHT") == 0 &&
+	       strcmp(heard[0][5], "OTHER") == 0, "the server was heard", heard[0][3]);
+	connections = seen->connections;
+	bytes = seen->bytes;
+	if (tpck_log_open(&reader, folder, tpck_log_end(log)))
+		return 1;
+	while ((record = tpck_log_next(reader)))
+		tpck_network_learn(record);
+	main_thread.talks = other.talks = 0;
+	tpck_network_forward();
+	run(1, &main_thread, &other, nobody);
+	tap_ok(memcmp(heard[0], heard[1], sizeof heard[0]) == 0, "while running forward the same is heard", heard[1][0]);
+	tap_ok(seen->connections == connections && seen->bytes == bytes, "and nobody was asked", "");
+	tap_ok(!tpck_network_difference(&at_once), "nothing differs", tpck_network_difference(&at_once));
+	tpck_network_settle();
+	tpck_network_live(5);
+	fd = open_to(&main_thread, seen->port, true);
+	say(fd, "live");
+	hear(fd, text, sizeof text);
+	end(fd);
+	tap_ok(strcmp(text, "LIVE") == 0 && seen->connections == connections + 1, "a live program speaks for itself", text);
+	snprintf(real, sizeof real, ":%d", seen->port);
+	tpck_network_record(log, real);
+	main_thread.talks = 0;
+	end(open_to(&main_thread, seen->port, true));
+	tap_ok(!main_thread.talks, "what TRANSPCKPT_NETWORK_REAL names is not followed", "");
+	kill(seen->pid, SIGKILL);
+	return tap_done();
+}
