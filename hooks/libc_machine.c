@@ -37,7 +37,7 @@ uint32_t tpck_machine_key(const char *what, const char *of)
 	return (uint32_t)tpck_digest64(of, strlen(of), tpck_digest64(what, strlen(what), 0));
 }
 
-struct tpck_thread *tpck_machine_enter(const void *caller)
+TPCK_AT_START struct tpck_thread *tpck_machine_enter(const void *caller)
 {
 	if (!tpck_engine_clocks() || tpck_driver_has(caller))
 		return NULL;

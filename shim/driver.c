@@ -227,7 +227,7 @@ static int find_code(struct dl_phdr_info *info, size_t size, void *path)
 	return 1;
 }
 
-int tpck_driver_has(const void *code)
+TPCK_AT_START int tpck_driver_has(const void *code)
 {
 	return (uintptr_t)code >= code_from && (uintptr_t)code < code_to;
 }

@@ -2,12 +2,13 @@
 /* What the machine tells the program of itself (engine.h). */
 #include "config.h"
 
+#include "runtime/base/layout.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/replay/readings.h"
 
 static struct tpck_engine *const engine = &tpck_engine;
 
-struct tpck_thread *tpck_engine_reading(void)
+TPCK_AT_START struct tpck_thread *tpck_engine_reading(void)
 {
 	struct tpck_thread *self = tpck_engine_mode() == TPCK_MODE_OFF ? NULL : tpck_thread_peek();
 

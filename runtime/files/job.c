@@ -135,7 +135,7 @@ TPCK_AT_START void tpck_files_start(const struct tpck_settings *settings, const 
 		sweep(view);
 }
 
-bool tpck_files_of_tool(void)
+TPCK_AT_START bool tpck_files_of_tool(void)
 {
 	return tpck_files_tool;
 }

@@ -63,7 +63,7 @@ bool tpck_programs_own(void)
 	return journal && home == (int32_t)syscall(SYS_getpid);
 }
 
-void tpck_programs_record(struct tpck_log *log)
+TPCK_AT_START void tpck_programs_record(struct tpck_log *log)
 {
 	journal = log;
 	home = (int32_t)syscall(SYS_getpid);

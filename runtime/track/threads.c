@@ -73,7 +73,7 @@ static TPCK_AT_START struct tpck_thread *slot_take(uint32_t id, pid_t tid)
 	return taken;
 }
 
-struct tpck_thread *tpck_thread_peek(void)
+TPCK_AT_START struct tpck_thread *tpck_thread_peek(void)
 {
 	return tpck_thread_slot;
 }
