@@ -81,7 +81,10 @@ __asm__(".text\n"
 static void set_thread(uint32_t t)
 {
 	blk.current = t;
-	simgpu_state.thread = blk.index;
+	/* Each member is read by itself: a read of two at once waits until the processor has written the one that was just counted up. */
+	simgpu_state.thread.x = *(volatile uint32_t *)&blk.index.x;
+	simgpu_state.thread.y = *(volatile uint32_t *)&blk.index.y;
+	simgpu_state.thread.z = *(volatile uint32_t *)&blk.index.z;
 	simgpu_state.lane = t % WARP;
 	if (++blk.index.x == simgpu_state.block_dim.x) {
 		blk.index.x = 0;
