@@ -193,7 +193,7 @@ struct Trainer {
         model.gradient_norm();
         float norm = model.read(model.norm);
         if (o.clip > 0.0f && norm > o.clip)
-            scale_gradients_kernel<<<blocks(model.count), BLOCK, 0, model.stream>>>(model.grads, model.count, o.clip / norm);
+            scale_gradients_kernel<<<blocks(threads_for(model.count)), BLOCK, 0, model.stream>>>(model.grads, model.count, o.clip / norm);
         model.update(hyper(lr));
         CHECK(cudaGetLastError());
         if (!o.async_loss) {

@@ -8,6 +8,14 @@
 
 #define BLOCK 64
 
+// What takes most of the time on the software device has a thread for so many neighbours, which lie together in what it reads.
+#define NEIGHBORS 8
+
+static __host__ __device__ __forceinline__ size_t threads_for(size_t n)
+{
+    return (n + NEIGHBORS - 1) / NEIGHBORS;
+}
+
 __device__ unsigned long long dropout_counter; // one per micro-batch
 
 __device__ unsigned hash_bits(unsigned long long x)
@@ -120,19 +128,43 @@ __global__ void layernorm_backward_weight_kernel(float *dw, float *db, const flo
 }
 
 // four sums at a time, so that one addition need not wait for the other
-__device__ float dot(const float *x, int dx, const float *y, int dy, int n)
+__device__ __forceinline__ float dot(const float *x, const float *y, int n)
 {
     float a = 0.0f, b = 0.0f, c = 0.0f, d = 0.0f;
     int i = 0;
     for (; i + 4 <= n; i += 4) {
-        a += x[i * dx] * y[i * dy];
-        b += x[(i + 1) * dx] * y[(i + 1) * dy];
-        c += x[(i + 2) * dx] * y[(i + 2) * dy];
-        d += x[(i + 3) * dx] * y[(i + 3) * dy];
+        a += x[i] * y[i];
+        b += x[i + 1] * y[i + 1];
+        c += x[i + 2] * y[i + 2];
+        d += x[i + 3] * y[i + 3];
     }
     for (; i < n; i++)
-        a += x[i * dx] * y[i * dy];
+        a += x[i] * y[i];
     return (a + b) + (c + d);
+}
+
+// sum[j] = the sum over i of x[i * dx] * y[i * dy + j], for the first `columns` of them
+__device__ __forceinline__ void dots(float *sum, int columns, const float *x, int dx, const float *y, int dy, int n)
+{
+    for (int j = 0; j < NEIGHBORS; j++)
+        sum[j] = 0.0f;
+    if (columns == NEIGHBORS) {
+        for (int i = 0; i < n; i++, x += dx, y += dy) {
+            float f = *x;
+            sum[0] += f * y[0];
+            sum[1] += f * y[1];
+            sum[2] += f * y[2];
+            sum[3] += f * y[3];
+            sum[4] += f * y[4];
+            sum[5] += f * y[5];
+            sum[6] += f * y[6];
+            sum[7] += f * y[7];
+        }
+        return;
+    }
+    for (int i = 0; i < n; i++, x += dx, y += dy)
+        for (int j = 0; j < columns; j++)
+            sum[j] += *x * y[j];
 }
 
 __global__ void matmul_forward_kernel(float *out, const float *in, const float *w, const float *b, int rows, int IC, int OC)
@@ -141,26 +173,33 @@ __global__ void matmul_forward_kernel(float *out, const float *in, const float *
     if (i >= rows * OC)
         return;
     int row = i / OC, o = i % OC;
-    out[i] = (b ? b[o] : 0.0f) + dot(in + row * IC, 1, w + o * IC, 1, IC);
+    out[i] = (b ? b[o] : 0.0f) + dot(in + row * IC, w + o * IC, IC);
 }
 
+// one thread for NEIGHBORS of a row, as in the next kernel
 __global__ void matmul_backward_input_kernel(float *din, const float *dout, const float *w, int rows, int IC, int OC)
 {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= rows * IC)
+    int i = blockIdx.x * blockDim.x + threadIdx.x, threads = (int)threads_for(IC);
+    if (i >= rows * threads)
         return;
-    int row = i / IC, k = i % IC;
-    din[i] = dot(dout + row * OC, 1, w + k, IC, OC);
+    int row = i / threads, k = i % threads * NEIGHBORS, columns = min(IC - k, NEIGHBORS);
+    float sum[NEIGHBORS];
+    dots(sum, columns, dout + row * OC, 1, w + k, IC, OC);
+    for (int j = 0; j < columns; j++)
+        din[row * IC + k + j] = sum[j];
 }
 
 __global__ void matmul_backward_weight_kernel(float *dw, float *db, const float *dout, const float *in, int rows, int IC,
                                               int OC)
 {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= OC * IC)
+    int i = blockIdx.x * blockDim.x + threadIdx.x, threads = (int)threads_for(IC);
+    if (i >= OC * threads)
         return;
-    int o = i / IC, k = i % IC;
-    dw[i] += dot(dout + o, OC, in + k, IC, rows);
+    int o = i / threads, k = i % threads * NEIGHBORS, columns = min(IC - k, NEIGHBORS);
+    float sum[NEIGHBORS];
+    dots(sum, columns, dout + o, OC, in + k, IC, rows);
+    for (int j = 0; j < columns; j++)
+        dw[o * IC + k + j] += sum[j];
     if (db && k == 0) {
         float gb = 0.0f;
         for (int row = 0; row < rows; row++)
@@ -265,13 +304,18 @@ __global__ void dropout_backward_kernel(float *dx, const float *dout, int n, flo
 
 #define GELU_SCALE 0.7978845608f
 
+__device__ __forceinline__ float gelu_tanh(float x)
+{
+    return 1.0f - 2.0f / (1.0f + expf(2.0f * GELU_SCALE * (x + 0.044715f * x * x * x)));
+}
+
 __global__ void gelu_forward_kernel(float *out, const float *in, int n)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n)
         return;
     float x = in[i];
-    out[i] = 0.5f * x * (1.0f + tanhf(GELU_SCALE * (x + 0.044715f * x * x * x)));
+    out[i] = 0.5f * x * (1.0f + gelu_tanh(x));
 }
 
 __global__ void gelu_backward_kernel(float *din, const float *in, const float *dout, int n)
@@ -279,7 +323,7 @@ __global__ void gelu_backward_kernel(float *din, const float *in, const float *d
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n)
         return;
-    float x = in[i], th = tanhf(GELU_SCALE * (x + 0.044715f * x * x * x));
+    float x = in[i], th = gelu_tanh(x);
     float slope = 0.5f * (1.0f + th) + 0.5f * x * (1.0f - th * th) * GELU_SCALE * (1.0f + 3.0f * 0.044715f * x * x);
     din[i] = dout[i] * slope;
 }
@@ -326,12 +370,22 @@ __global__ void add_mean_kernel(float *total, const float *x, int n, float scale
 
 #define NORM_BLOCKS 16
 
+__device__ __forceinline__ float squares(const float *x, size_t n)
+{
+    if (n >= NEIGHBORS)
+        return (x[0] * x[0] + x[1] * x[1]) + (x[2] * x[2] + x[3] * x[3]) + ((x[4] * x[4] + x[5] * x[5]) + (x[6] * x[6] + x[7] * x[7]));
+    float sum = 0.0f;
+    for (size_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    return sum;
+}
+
 __global__ void squared_norm_kernel(float *parts, const float *x, size_t n)
 {
     __shared__ float part[BLOCK];
     float sum = 0.0f;
-    for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += NORM_BLOCKS * BLOCK)
-        sum += x[i] * x[i];
+    for (size_t i = (blockIdx.x * blockDim.x + threadIdx.x) * NEIGHBORS; i < n; i += NORM_BLOCKS * BLOCK * NEIGHBORS)
+        sum += squares(x + i, n - i);
     sum = block_sum(part, sum);
     if (threadIdx.x == 0)
         parts[blockIdx.x] = sum;
@@ -347,9 +401,13 @@ __global__ void norm_kernel(float *norm, const float *parts)
 
 __global__ void scale_gradients_kernel(float *grads, size_t n, float factor)
 {
-    size_t i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n)
-        grads[i] *= factor;
+    size_t i = (size_t)(blockIdx.x * blockDim.x + threadIdx.x) * NEIGHBORS;
+    if (i + NEIGHBORS <= n)
+        for (int j = 0; j < NEIGHBORS; j++)
+            grads[i + j] *= factor;
+    else
+        for (; i < n; i++)
+            grads[i] *= factor;
 }
 
 struct Hyper {
@@ -359,26 +417,44 @@ struct Hyper {
 #define BETA1 0.9f
 #define BETA2 0.99f
 
-__device__ void adamw_update(float *p, float *m, float *v, float g, Hyper h, float decay)
+__device__ __forceinline__ void adamw_update(float *p, float *m, float *v, float g, Hyper h, float decay)
 {
     *m = BETA1 * *m + (1.0f - BETA1) * g;
     *v = BETA2 * *v + (1.0f - BETA2) * g * g;
     *p -= h.lr * (*m / h.correct1 / (sqrtf(*v / h.correct2) + 1e-8f) + decay * *p);
 }
 
+// the neighbours from i on, as far as there are any; the gradient times clip
+__device__ void adamw_updates(float *__restrict__ p, float *__restrict__ m, float *__restrict__ v, const float *__restrict__ g, size_t i, size_t n,
+                              Hyper h, float decay, float clip)
+{
+    if (i + NEIGHBORS <= n)
+        for (int j = 0; j < NEIGHBORS; j++)
+            adamw_update(p + i + j, m + i + j, v + i + j, g[i + j] * clip, h, decay);
+    else
+        for (; i < n; i++)
+            adamw_update(p + i, m + i, v + i, g[i] * clip, h, decay);
+}
+
+// each of the following: one thread for NEIGHBORS values
 __global__ void adamw_kernel(float *params, const float *grads, float *m, float *v, size_t n, Hyper h, float decay)
 {
-    size_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    size_t i = (size_t)(blockIdx.x * blockDim.x + threadIdx.x) * NEIGHBORS;
     if (i < n)
-        adamw_update(params + i, m + i, v + i, grads[i], h, decay);
+        adamw_updates(params, m, v, grads, i, n, h, decay, 1.0f);
 }
 
 // the tensors that decay come first in the allocation
 __global__ void adamw_fused_kernel(float *params, const float *grads, float *m, float *v, size_t n, size_t decayed, Hyper h,
                                    float decay)
 {
-    size_t i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n)
+    size_t i = (size_t)(blockIdx.x * blockDim.x + threadIdx.x) * NEIGHBORS;
+    if (i + NEIGHBORS <= decayed || i >= decayed) {
+        if (i < n)
+            adamw_updates(params, m, v, grads, i, n, h, i < decayed ? decay : 0.0f, 1.0f);
+        return;
+    }
+    for (size_t end = i + NEIGHBORS; i < n && i < end; i++)
         adamw_update(params + i, m + i, v + i, grads[i], h, i < decayed ? decay : 0.0f);
 }
 
@@ -386,11 +462,11 @@ __global__ void adamw_fused_kernel(float *params, const float *grads, float *m, 
 __global__ void adamw_device_kernel(float *params, const float *grads, float *m, float *v, size_t n, const Hyper *h,
                                     const float *norm, float decay)
 {
-    size_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    size_t i = (size_t)(blockIdx.x * blockDim.x + threadIdx.x) * NEIGHBORS;
     if (i >= n)
         return;
     float clip = h->clip > 0.0f && *norm > h->clip ? h->clip / *norm : 1.0f;
-    adamw_update(params + i, m + i, v + i, grads[i] * clip, *h, decay);
+    adamw_updates(params, m, v, grads, i, n, *h, decay, clip);
 }
 
 #endif

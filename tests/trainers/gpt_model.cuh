@@ -144,8 +144,8 @@ struct Model {
 
     void linear_backward(float *din, const float *dout, const float *in, int w, int b, int N, int IC, int OC)
     {
-        matmul_backward_input_kernel<<<blocks((size_t)N * IC), BLOCK, 0, stream>>>(din, dout, P(w), N, IC, OC);
-        matmul_backward_weight_kernel<<<blocks((size_t)OC * IC), BLOCK, 0, stream>>>(G(w), b < 0 ? nullptr : G(b), dout, in, N,
+        matmul_backward_input_kernel<<<blocks(N * threads_for(IC)), BLOCK, 0, stream>>>(din, dout, P(w), N, IC, OC);
+        matmul_backward_weight_kernel<<<blocks(OC * threads_for(IC)), BLOCK, 0, stream>>>(G(w), b < 0 ? nullptr : G(b), dout, in, N,
                                                                                     IC, OC);
     }
 
@@ -228,11 +228,11 @@ struct Model {
     {
         size_t first = tensors[decayed].offset;
         if (o.fused) {
-            adamw_fused_kernel<<<blocks(count), BLOCK, 0, stream>>>(params, grads, m, v, count, first, h, o.decay);
+            adamw_fused_kernel<<<blocks(threads_for(count)), BLOCK, 0, stream>>>(params, grads, m, v, count, first, h, o.decay);
             return;
         }
         for (const Tensor &t : tensors)
-            adamw_kernel<<<blocks(t.count), BLOCK, 0, stream>>>(params + t.offset, grads + t.offset, m + t.offset,
+            adamw_kernel<<<blocks(threads_for(t.count)), BLOCK, 0, stream>>>(params + t.offset, grads + t.offset, m + t.offset,
                                                                v + t.offset, t.count, h, t.offset < first ? o.decay : 0.0f);
     }
 
@@ -240,7 +240,7 @@ struct Model {
     {
         size_t first = tensors[decayed].offset;
         for (const Tensor &t : tensors)
-            adamw_device_kernel<<<blocks(t.count), BLOCK, 0, stream>>>(params + t.offset, grads + t.offset, m + t.offset,
+            adamw_device_kernel<<<blocks(threads_for(t.count)), BLOCK, 0, stream>>>(params + t.offset, grads + t.offset, m + t.offset,
                                                                       v + t.offset, t.count, hyper, norm,
                                                                       t.offset < first ? o.decay : 0.0f);
     }

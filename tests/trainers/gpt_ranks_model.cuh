@@ -51,8 +51,12 @@ __global__ void shared_square_kernel(float *parts, const float *x, size_t n, siz
 {
     __shared__ float part[BLOCK];
     float sum = 0.0f;
-    for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += NORM_BLOCKS * BLOCK)
-        sum += x[i] * x[i] * (i < split ? 1.0f : share);
+    for (size_t i = (blockIdx.x * blockDim.x + threadIdx.x) * NEIGHBORS; i < n; i += NORM_BLOCKS * BLOCK * NEIGHBORS)
+        if (i + NEIGHBORS <= split || i >= split)
+            sum += squares(x + i, n - i) * (i < split ? 1.0f : share);
+        else
+            for (size_t j = i; j < n && j < i + NEIGHBORS; j++)
+                sum += x[j] * x[j] * (j < split ? 1.0f : share);
     sum = block_sum(part, sum);
     if (threadIdx.x == 0)
         parts[blockIdx.x] = sum;
@@ -281,8 +285,8 @@ struct Model {
 
     void linear_backward(float *din, const float *dout, const float *in, int w, int b, int IC, int OC)
     {
-        matmul_backward_input_kernel<<<blocks((size_t)N * IC), BLOCK, 0, stream>>>(din, dout, P(w), N, IC, OC);
-        matmul_backward_weight_kernel<<<blocks((size_t)OC * IC), BLOCK, 0, stream>>>(G(w), b < 0 ? nullptr : G(b), dout, in, N,
+        matmul_backward_input_kernel<<<blocks(N * threads_for(IC)), BLOCK, 0, stream>>>(din, dout, P(w), N, IC, OC);
+        matmul_backward_weight_kernel<<<blocks(OC * threads_for(IC)), BLOCK, 0, stream>>>(G(w), b < 0 ? nullptr : G(b), dout, in, N,
                                                                                     IC, OC);
     }
 
@@ -468,7 +472,7 @@ struct Model {
     void scale_gradients(float factor)
     {
         for (const Bucket &b : buckets)
-            scale_gradients_kernel<<<blocks(b.shard_count), BLOCK, 0, stream>>>(grads + b.shard, b.shard_count, factor);
+            scale_gradients_kernel<<<blocks(threads_for(b.shard_count)), BLOCK, 0, stream>>>(grads + b.shard, b.shard_count, factor);
     }
 
     // a launch a tensor, as the plainest trainers have it
@@ -477,7 +481,7 @@ struct Model {
         for (const Bucket &b : buckets)
             for (const Tensor &t : tensors)
                 if (t.offset >= b.offset && t.offset < b.offset + b.count)
-                    adamw_kernel<<<blocks(t.count), BLOCK, 0, stream>>>(params + t.offset, grads + t.offset, m + t.offset,
+                    adamw_kernel<<<blocks(threads_for(t.count)), BLOCK, 0, stream>>>(params + t.offset, grads + t.offset, m + t.offset,
                                                                        v + t.offset, t.count, h,
                                                                        t.offset < b.offset + b.decayed ? o.decay : 0.0f);
     }
@@ -487,7 +491,7 @@ struct Model {
     {
         for (const Bucket &b : buckets) {
             size_t decayed = b.offset + b.decayed > b.shard ? b.offset + b.decayed - b.shard : 0;
-            adamw_fused_kernel<<<blocks(b.shard_count), BLOCK, 0, stream>>>(params + b.shard, grads + b.shard, m + b.moments,
+            adamw_fused_kernel<<<blocks(threads_for(b.shard_count)), BLOCK, 0, stream>>>(params + b.shard, grads + b.shard, m + b.moments,
                                                                            v + b.moments, b.shard_count, decayed, h, o.decay);
             if (ranks == 1 && !o.chatty)
                 continue;
