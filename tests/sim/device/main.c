@@ -142,16 +142,20 @@ static void *launch_main(void *unused)
 		int spin = 0;
 
 		while ((now = atomic_load(&mailbox->request)) == seen)
-			if (spin++ < SPINS)
+			if (spin++ < SPINS) {
 				__builtin_ia32_pause();
-			else
+			} else {
+				atomic_store(&mailbox->device_sleeps, 1);
 				futex_wait(&mailbox->request, seen);
+				atomic_store(&mailbox->device_sleeps, 0);
+			}
 		while (seen != now) {
 			seen++;
 			launch(&mailbox->entry[seen % SIM_LAUNCH_RING]);
 			atomic_store(&mailbox->done, seen);
 		}
-		futex_wake(&mailbox->done);
+		if (atomic_load(&mailbox->driver_sleeps))
+			futex_wake(&mailbox->done);
 	}
 	return NULL;
 }

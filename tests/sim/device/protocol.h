@@ -61,12 +61,14 @@ struct sim_launch_request {
 
 /*
  * Launch number n is in entry n % SIM_LAUNCH_RING. The driver raises `request` to the last one that is there, the device
- * raises `done` with each and wakes the driver when it has caught up. Both are futexes. A launch with more parameters than
+ * raises `done` with each and wakes the driver when it has caught up. Both are futexes, and whoever sleeps on one says so beside it. A launch with more parameters than
  * fit an entry comes alone, with its parameters in `large`. The first failure stays in `status`; what follows is skipped.
  */
 struct sim_mailbox {
 	_Atomic uint32_t request;
+	_Atomic uint32_t device_sleeps;
 	_Alignas(64) _Atomic uint32_t done;
+	_Atomic uint32_t driver_sleeps;
 	uint32_t status;
 	uint64_t fault_address;
 	struct sim_launch_request entry[SIM_LAUNCH_RING];

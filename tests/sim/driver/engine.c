@@ -14,6 +14,7 @@
 
 pthread_mutex_t sim_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t sim_progress = PTHREAD_COND_INITIALIZER;
+int sim_room_waiters;
 
 /* No more than the ring of the device process holds. */
 #define BATCH 32
@@ -112,6 +113,7 @@ static void push(struct queue *q, struct sim_op *op)
 }
 
 static void finish(struct sim_op *op);
+static void wake_waiters(void);
 
 static void release(struct sim_op *op);
 
@@ -177,7 +179,7 @@ static void finish(struct sim_op *op)
 	}
 	free(next);
 	sim_op_unref(op);
-	pthread_cond_broadcast(&sim_progress);
+	wake_waiters();
 }
 
 void sim_op_submit(struct sim_op *op)
@@ -189,31 +191,64 @@ void sim_op_submit(struct sim_op *op)
 	release(op);
 }
 
-void sim_op_wait(struct sim_op *op)
+/* Of the context `current`, if it is one of that device. */
+static bool busy(int device, uint64_t upto, const struct sim_ctx *current)
 {
-	sim_op_ref(op);
-	while (!op->done)
-		pthread_cond_wait(&sim_progress, &sim_lock);
-	sim_op_unref(op);
-}
-
-/* Of the current context, if there is one. */
-static bool busy(int device, uint64_t upto)
-{
-	const struct sim_ctx *current = sim_current();
-
 	for (struct sim_op *op = oldest; op && op->order <= upto; op = op->younger)
 		if (op->device == device && (!current || current->device != device || !op->stream || op->stream->ctx == current))
 			return true;
 	return false;
 }
 
+/* A thread that waits for operations to end. It is woken when the last of them has: a switch for each costs more than what they do. */
+struct waiter {
+	const struct sim_op *op; /* NULL: those of a device, up to a number */
+	int device;
+	uint64_t upto;
+	const struct sim_ctx *current;
+	struct waiter *next;
+};
+
+static struct waiter *waiters;
+
+static bool has_to_wait(const struct waiter *w)
+{
+	return w->op ? !w->op->done : busy(w->device, w->upto, w->current);
+}
+
+static void wait_until_done(struct waiter *w)
+{
+	struct waiter **link = &waiters;
+
+	w->next = waiters;
+	waiters = w;
+	while (has_to_wait(w))
+		pthread_cond_wait(&sim_progress, &sim_lock);
+	while (*link != w)
+		link = &(*link)->next;
+	*link = w->next;
+}
+
+static void wake_waiters(void)
+{
+	bool wake = sim_room_waiters > 0;
+
+	for (const struct waiter *w = waiters; w && !wake; w = w->next)
+		wake = !has_to_wait(w);
+	if (wake)
+		pthread_cond_broadcast(&sim_progress);
+}
+
+void sim_op_wait(struct sim_op *op)
+{
+	sim_op_ref(op);
+	wait_until_done(&(struct waiter){ .op = op });
+	sim_op_unref(op);
+}
+
 void sim_wait_device(int device)
 {
-	uint64_t upto = submitted;
-
-	while (busy(device, upto))
-		pthread_cond_wait(&sim_progress, &sim_lock);
+	wait_until_done(&(struct waiter){ .device = device, .upto = submitted, .current = sim_current() });
 }
 
 static void sleep_until(uint64_t t)

@@ -300,7 +300,10 @@ static bool wait_done(uint32_t want)
 			__builtin_ia32_pause();
 			continue;
 		}
-		if (syscall(SYS_futex, &mailbox->done, FUTEX_WAIT, seen, &t, NULL, 0) && errno == ETIMEDOUT) {
+		atomic_store(&mailbox->driver_sleeps, 1);
+		bool late = syscall(SYS_futex, &mailbox->done, FUTEX_WAIT, seen, &t, NULL, 0) && errno == ETIMEDOUT;
+		atomic_store(&mailbox->driver_sleeps, 0);
+		if (late) {
 			char byte;
 			ssize_t n = recv(control_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 
@@ -348,7 +351,8 @@ CUresult sim_remote_launch(const struct sim_launch *const *list, int n)
 		memcpy(l->param_bytes > SIM_LAUNCH_SMALL ? mailbox->large : q->params, l->params, l->param_bytes);
 	}
 	atomic_store(&mailbox->request, last);
-	syscall(SYS_futex, &mailbox->request, FUTEX_WAKE, 1, NULL, NULL, 0);
+	if (atomic_load(&mailbox->device_sleeps))
+		syscall(SYS_futex, &mailbox->request, FUTEX_WAKE, 1, NULL, NULL, 0);
 	r = wait_done(last) ? result_of(mailbox->status) : CUDA_ERROR_DEVICE_UNAVAILABLE;
 	pthread_mutex_unlock(&launch_lock);
 	return r;

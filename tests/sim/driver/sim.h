@@ -385,7 +385,8 @@ struct sim_op {
 };
 
 extern pthread_mutex_t sim_lock;
-extern pthread_cond_t sim_progress; /* something finished */
+extern pthread_cond_t sim_progress;
+extern int sim_room_waiters; /* threads that wait for room in a stream's queue */ /* something finished */
 int sim_engine_start(void);
 struct sim_op *sim_op_new(void);
 void sim_op_ref(struct sim_op *op);

@@ -84,7 +84,7 @@ struct sim_op *sim_stream_op(struct sim_stream *s, struct sim_work *w)
 	sim_op_after(op, s->last);
 	if (s == s->ctx->legacy) {
 		for (struct sim_stream *o = s->ctx->streams; o; o = o->next)
-			if (!(o->flags & CU_STREAM_NON_BLOCKING) && !o->capture)
+			if (o != s && !(o->flags & CU_STREAM_NON_BLOCKING) && !o->capture)
 				sim_op_after(op, o->last);
 	} else if (!(s->flags & CU_STREAM_NON_BLOCKING) && s->ctx->legacy) {
 		sim_op_after(op, s->ctx->legacy->last);
@@ -131,7 +131,9 @@ CUresult sim_stream_room(struct sim_stream *s)
 	if (holds)
 		sim_hold(device);
 	while (r == CUDA_SUCCESS && s->depth >= sim_settings.queue) {
+		sim_room_waiters++;
 		pthread_cond_wait(&sim_progress, &sim_lock);
+		sim_room_waiters--;
 		if (s->magic != SIM_STREAM_MAGIC)
 			r = CUDA_ERROR_INVALID_HANDLE;
 		else if (sim_sticky() != CUDA_SUCCESS)
