@@ -34,13 +34,13 @@ for i in range(batches):
 """
 
 
-# The same kernel adds to weights of 2 MiB what nobody overwrites, in one launch among others; a sum of them is read at times.
+# The same kernel adds to weights of 512 KiB what nobody overwrites, in one launch among others; a sum of them is read at times.
 TRAINS = """
 import ctypes, sys, time
 kernels, batches, seconds = sys.argv[1].encode(), int(sys.argv[2]), float(sys.argv[3])
 cuda, context, module, add = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
 memory = [ctypes.c_ulonglong() for _ in range(3)]
-COUNT = 1 << 19
+COUNT = 1 << 17
 done = [cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cuda.cuCtxSetCurrent(context),
         cuda.cuModuleLoad(ctypes.byref(module), kernels), cuda.cuModuleGetFunction(ctypes.byref(add), module, b"add"),
         *(cuda.cuMemAlloc_v2(ctypes.byref(m), ctypes.c_size_t(COUNT * 4)) for m in memory)]
