@@ -24,13 +24,13 @@ CASES = {
     # Nothing that the library's threads ask for is there, and all that the program's do.
     "poor": (["--streams", "4", "--late"], {"SIMGPU_FAULT": "oom_thread@tpck-"}, 3),
     "20,000 launches": (["--launches", "20000", "--steps", "40"], {"SIMGPU_KERNEL_US": "0"}, 2),
-    "new at 1,000": (["--late", "--late-from", "1000", "--steps", "1100"], {"SIMGPU_KERNEL_US": "0"}, 8),
+    "new at 1,000": (["--late", "--late-from", "1000", "--steps", "1100", "--layers", "6"], {"SIMGPU_KERNEL_US": "0"}, 8),
     "32 channels": (["--streams", "40", "--late", "--pageable"], {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}, 3),
     "one channel": (["--streams", "40", "--late", "--pageable"], {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "SIMGPU_FAULT": "no_memops,pageable_access"}, 3),
 }
 STEPS = 200
 # So long a snapshot is copied that the next iteration begins meanwhile.
-SLOW = {"SIMGPU_COPY_GBPS": "0.4", "SIMGPU_KERNEL_US": "10"}
+SLOW = {"SIMGPU_COPY_GBPS": "0.4", "SIMGPU_KERNEL_US": "10", "SIMGPU_TOGETHER_US": "100"}
 
 
 def captured(place):
