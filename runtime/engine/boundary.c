@@ -27,6 +27,11 @@
 static struct tpck_engine *const engine = &tpck_engine;
 static uint64_t plan_ns; /* at this boundary */
 
+/* So many iterations have been measured before their pace decides how far ahead a step is named: what was first taken for one may have been a part of
+ * one, some thousand times shorter, and a step that was named by it would be some thousand away. */
+#define PACE_KNOWN 3
+static unsigned measured;
+
 /* By this process's own clock. */
 static bool due_by_time(uint64_t now)
 {
@@ -59,7 +64,7 @@ static bool capture_due(uint64_t now)
 		return due_by_time(now);
 	if (named == engine->step)
 		return true;
-	if (named < engine->step && engine->step > engine->asked_step && due_by_time(now)) {
+	if (named < engine->step && engine->step > engine->asked_step && measured >= PACE_KNOWN && due_by_time(now)) {
 		/* An answer takes some iterations; one that got lost is asked for again. */
 		engine->asked_step = engine->step + 16;
 		tpck_link_send(TPCK_MSG_DUE, NULL, 0);
@@ -200,8 +205,13 @@ static void status_inference(struct tpck_thread *self, uint64_t now)
 	if (engine->last_boundary_ns) {
 		uint64_t took = now - engine->last_boundary_ns;
 
-		status->iteration_ns = status->iteration_ns ? status->iteration_ns - status->iteration_ns / 16 + took / 16
-							    : took;
+		if (measured < PACE_KNOWN) {
+			measured++;
+			if (took > status->iteration_ns)
+				status->iteration_ns = took;
+		} else {
+			status->iteration_ns = status->iteration_ns - status->iteration_ns / 16 + took / 16;
+		}
 		/* An iteration that no copy could have held up tells how long they really are. */
 		if (engine->free_since && !tpck_copier_busy())
 			status->free_iteration_ns = status->free_iteration_ns
