@@ -223,7 +223,8 @@ DAMAGES = {
 
 def damage(checks):
     for what, (harm, wanted, aside) in DAMAGES.items():
-        with job.Place(TRANSPCKPT_DURABLE_INTERVAL="4") as place:
+        # Iterations take long enough for several to be durable before the last.
+        with job.Place(TRANSPCKPT_DURABLE_INTERVAL="4", SIMGPU_KERNEL_US="30", SIMGPU_TOGETHER_US="4000") as place:
             this = gpt(place)
             this.run_plain()
             this.killed_at(30, ready=lambda place=place: sum(row["state"] == "durable" for row in place.listed()) >= 2)
