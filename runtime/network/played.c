@@ -798,6 +798,14 @@ void tpck_network_live(uint64_t step)
 		if (!of->over)
 			tpck_talk_note(TPCK_TALK_ENDED, &(struct tpck_record_talk){.thread = of->thread, .ordinal = of->ordinal}, NULL, 0);
 	tpck_talks_leave(TPCK_TALK_MUTE);
+	/* What a connection that is kept does next may be at once: its other end is gone by then. */
+	tpck_spin_lock(&lock);
+	for (int i = 0; running && i < PLAYED; i++)
+		if (played[i].fd >= 0 && played[i].of->whole && !played[i].closing) {
+			played[i].closing = true;
+			syscall(SYS_shutdown, played[i].fd, SHUT_WR);
+		}
+	tpck_spin_unlock(&lock);
 	if (wake >= 0)
 		(void)syscall(SYS_write, wake, &one, sizeof one);
 }

@@ -57,6 +57,7 @@ static char difference[200];
 /* Where the thread stands that makes a child. */
 static __thread enum tpck_forward stands __attribute__((tls_model("initial-exec"))) = TPCK_FORWARD_FOREIGN;
 static char *nothing[1];
+static _Atomic bool abandoned;
 static _Atomic uint32_t paused; /* calls of system() that wait for this process to be live */
 
 /* ---- what the log says ------------------------------------------------------------------------------ */
@@ -295,6 +296,7 @@ void tpck_programs_live(uint64_t step)
 
 void tpck_programs_abandon(void)
 {
+	atomic_store(&abandoned, true);
 	forwarding = false;
 	if (page)
 		atomic_store(&page->live, 2);
@@ -693,7 +695,8 @@ bool tpck_programs_system(const char *command, int *status, int *place)
 		return false;
 	await(&tpck_children[*place], stands, of != NULL);
 	atomic_fetch_add(&paused, 1);
-	while (tpck_programs_forwarding())
+	/* A program that begins anew goes from here. */
+	while (tpck_programs_forwarding() || atomic_load(&abandoned))
 		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 	atomic_fetch_sub(&paused, 1);
 	return false;

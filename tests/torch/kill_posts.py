@@ -4,7 +4,9 @@
 """A script that posts to a server which does not belong to its job, and is killed: what the first run sent before the step that is gone on from
 is not sent again, and the script is answered as it was (posts.py has the ways).
 
-  kill_posts.py [WAY...]    WAY: http kept thread asyncio datagram fetch, and with s before it (shttp ...) by TLS
+  kill_posts.py [WAY...]    WAY: http kept thread asyncio datagram fetch requests httpx, and with s before it (shttp ...) by TLS
+
+`all` is all of them; without names one half, the other one each other time.
 """
 import http.server
 import json
@@ -19,10 +21,13 @@ import threading
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', 'e2e'))
 import job
+import kill_strangers
 import script_job
 import scripts
 
 WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch']
+# By packages, where a Python has them.
+PACKAGES = ['requests', 'httpx', 'srequests', 'shttpx']
 STEPS, EVERY = 300, 10
 # More than the record holds of one connection.
 LARGE = bytes(5 << 20) + b'.'
@@ -100,13 +105,14 @@ def steps(start):
     return start.printed().count('step ')
 
 
-def goes(checks, python, way):
-    secure, plain_way = way[0] == 's', way[1:] if way[0] == 's' else way
+def goes(checks, python, package, way):
+    secure = way[0] == 's'
+    plain_way = way[1:] if secure else way
     with job.Place() as place:
         certificate = certificate_in(place.root) if secure else None
         server = Server(certificate, plain_way == 'datagram')
-        this = script_job.ScriptJob(place, python, ['posts.py', plain_way, str(server.server_port)] + (['--certificate', certificate] if secure else []), {})
-        this.run_plain()
+        this = script_job.ScriptJob(place, python, ['posts.py', plain_way, str(server.server_port)] + (['--certificate', certificate] if secure else []), {'SIMGPU_TORCH': package})
+        done = this.run_plain()
         plain = server.rows[:]
         del server.rows[:]
         resumed = []
@@ -120,7 +126,7 @@ def goes(checks, python, way):
                 status = start.wait()
             resumed.append(job.Job.resumed_at(start) or 0)
         starts = sent(server.rows)[1:]
-        checks.ok(status == 0 and resumed[1] > 0 and resumed[2] > resumed[1], f'{way}: it goes on at steps {resumed[1:]}', status, this.starts[-1].said())
+        checks.ok(done == 0 and status == 0 and resumed[1] > 0 and resumed[2] > resumed[1], f'{way}: it goes on at steps {resumed[1:]}', done, status, this.starts[-1].said())
         if plain_way == 'fetch':
             checks.ok(re.search(r'is more than the record holds, and was asked for again on the way to step \d+: 127.0.0.1:\d+$', this.starts[-1].said(), re.M),
                       f'{way}: what changes nothing is asked for again, with a line', this.starts[-1].said())
@@ -140,10 +146,13 @@ def main():
     if not python:
         print('no Python with PyTorch: ./bootstrap.sh torch installs one')
         sys.exit(job.SKIP)
-    os.environ['SIMGPU_TORCH'] = scripts.package(python)
     checks = job.Checks()
-    for way in sys.argv[1:] or WAYS:
-        goes(checks, python, way)
+    other, package = kill_strangers.find_python()
+    has = other and not subprocess.run([other, '-c', 'import requests, httpx'], capture_output=True, check=False).returncode
+    ways = WAYS + (PACKAGES if has else [])
+    chosen = sys.argv[1:] or ways[job.drawn_from().randrange(2)::2]
+    for way in ways if chosen == ['all'] else chosen:
+        goes(checks, *((other, package) if way in PACKAGES else (python, scripts.package(python))), way)
     checks.end()
 
 
