@@ -166,6 +166,9 @@ void tpck_engine_meminfo_note(struct tpck_thread *self, size_t available, size_t
 
 /* ---- chance ---- */
 bool tpck_engine_chance_answer(struct tpck_thread *self, void *bytes, size_t count);
+/* The same of what a library draws for its own ends, as for a handshake: a thread that uses no device may draw another number than in the first run, and
+ * gets the truth then. */
+bool tpck_engine_chance_library(struct tpck_thread *self, void *bytes, size_t count);
 void tpck_engine_chance_note(struct tpck_thread *self, const void *bytes, size_t count);
 
 /* ---- clocks ----

@@ -326,7 +326,7 @@ void tpck_engine_meminfo_note(struct tpck_thread *self, size_t available, size_t
 
 /* ---- chance --------------------------------------------------------------------------------- */
 
-bool tpck_engine_chance_answer(struct tpck_thread *self, void *bytes, size_t count)
+static bool chance_answer(struct tpck_thread *self, void *bytes, size_t count, bool must)
 {
 	const struct tpck_record *record;
 	bool again;
@@ -337,11 +337,22 @@ bool tpck_engine_chance_answer(struct tpck_thread *self, void *bytes, size_t cou
 	if (!record || again)
 		return false;
 	if (record->bytes != count) {
-		tpck_resume_diverged("random bytes are drawn in another number than in the first run");
+		if (must)
+			tpck_resume_diverged("random bytes are drawn in another number than in the first run");
 		return false;
 	}
 	memcpy(bytes, record + 1, count);
 	return true;
+}
+
+bool tpck_engine_chance_answer(struct tpck_thread *self, void *bytes, size_t count)
+{
+	return chance_answer(self, bytes, count, true);
+}
+
+bool tpck_engine_chance_library(struct tpck_thread *self, void *bytes, size_t count)
+{
+	return chance_answer(self, bytes, count, tpck_engine_mode() == TPCK_MODE_FORWARD && tpck_forward_stands(self) != TPCK_FORWARD_FOREIGN);
 }
 
 void tpck_engine_chance_note(struct tpck_thread *self, const void *bytes, size_t count)

@@ -124,7 +124,7 @@ static inline void tpck_network_wrote(int fd, const void *bytes, ssize_t done)
 /* What the program gave to a library that encrypts it, and sends it by this descriptor. */
 void tpck_network_says(int fd, const void *bytes, size_t count);
 /* Whether a datagram to this address, or NULL: to where the socket is connected, is not sent: the first run did. */
-bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes);
+bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller);
 void tpck_network_closes_slow(int fd);
 void tpck_network_closes_range(unsigned first, unsigned last);
 static inline void tpck_network_closes(int fd)

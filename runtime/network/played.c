@@ -353,21 +353,27 @@ static void bind_first(struct played *at)
 	tpck_spin_unlock(&lock);
 }
 
-/* A turn is over: what was sent is compared, and the answer follows. */
-static void answer(struct played *at)
+/* A turn is over: what was sent is compared, and the answer follows. False: it would be a wrong one, and the program is live. */
+static bool answer(struct played *at)
 {
 	struct turn *turn = at->turn;
 
 	if (turn->digest && turn->digest != tpck_network_digest(at->bytes, at->first)) {
 		if (is_handshake(at))
 			differs("%s is spoken with by a TLS library that draws other random numbers than in the first run", &at->of->peer, true);
-		add_name(mismatched, &at->of->peer);
+		else if (at->of->unsafe)
+			add_name(mismatched, &at->of->peer);
+		else
+			differs("%s is asked for something else than in the first run", &at->of->peer, true);
+		if (atomic_load(&settled) && !at->of->unsafe)
+			return false;
 	}
 	at->chunk = turn->chunks;
 	at->said = 0;
 	at->turn = turn->next;
 	at->got = 0;
 	at->first = 0;
+	return true;
 }
 
 /* Says what is to be said, as far as there is room. False: the connection is gone. */
@@ -407,8 +413,7 @@ static bool go_on(struct played *at)
 	while (goes && !at->chunk && at->turn && (!at->turn->sent || at->got >= at->turn->sent)) {
 		if (!at->bound)
 			bind_first(at);
-		answer(at);
-		goes = say(at);
+		goes = answer(at) && say(at);
 	}
 	if (goes && !at->chunk && !at->turn && !at->of->whole) {
 		at->of->whole = true;
@@ -463,9 +468,7 @@ static void look_for_silence(struct played *at, uint64_t now)
 		return;
 	if (!at->bound)
 		bind_first(at);
-	if (at->turn)
-		answer(at);
-	if (!say(at) || !go_on(at))
+	if ((at->turn && !answer(at)) || !say(at) || !go_on(at))
 		close_played(at);
 }
 
@@ -588,6 +591,20 @@ static struct spoken *find(const struct tpck_thread *self, uint32_t ordinal, con
 	return found;
 }
 
+/* Whether all that was said there changed nothing. */
+static bool all_safe(const struct tpck_record_peer *peer)
+{
+	bool some = false;
+
+	for (const struct spoken *of = spoken; of; of = of->next)
+		if (same_place(&of->peer, peer) && !of->failed) {
+			if (!of->safe || of->unsafe)
+				return false;
+			some = true;
+		}
+	return some;
+}
+
 /* A socket of ours that listens where only this machine gets to, for the one connection. */
 static int listen_for(int family, struct tpck_network_connect *state)
 {
@@ -646,10 +663,13 @@ enum tpck_network_way tpck_played_connects(struct tpck_thread *self, int fd, con
 		state->error = of->peer.error ? of->peer.error : ECONNREFUSED;
 		return TPCK_NETWORK_FAILS;
 	}
-	if (of && of->lost && of->safe && !of->unsafe) {
-		of->whole = true;
+	/* Threads that share work, as a pool's that fetches files, ask for other things than they did, by another number of connections. */
+	if (of ? of->safe && !of->unsafe && (of->lost || stands == TPCK_FORWARD_FOREIGN) : stands == TPCK_FORWARD_FOREIGN && all_safe(peer)) {
 		tpck_spin_lock(&lock);
-		add_name(again, peer);
+		if (of && of->lost)
+			add_name(again, peer);
+		if (of)
+			of->whole = true;
 		tpck_spin_unlock(&lock);
 		return TPCK_NETWORK_NOTED;
 	}

@@ -544,7 +544,7 @@ void tpck_network_connected(struct tpck_network_connect *state, int fd, int erro
 	errno = saved;
 }
 
-bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes)
+bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller)
 {
 	struct tpck_record_peer peer;
 	int saved = errno;
@@ -553,7 +553,7 @@ bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes)
 	if (!tpck_network_forwards() || !is_home())
 		return false;
 	if (address && bytes)
-		mutes = tpck_peer_of(address, bytes, &peer) && is_type(fd, SOCK_DGRAM) && tpck_whose_other(&peer, false, NULL);
+		mutes = tpck_peer_of(address, bytes, &peer) && is_type(fd, SOCK_DGRAM) && tpck_whose_other(&peer, false, caller);
 	else
 		mutes = tpck_network_has(fd) && tpck_talk_kind_is(fd, TPCK_TALK_MUTE);
 	errno = saved;

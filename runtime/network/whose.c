@@ -23,7 +23,7 @@
 /* Libraries that ranks of a job speak through: how their files' names begin. */
 static const char ranks_speak_by[][16] = {
 	"libtorch", "libnccl", "libgloo", "libmpi", "libopen-rte", "libopen-pal", "libprrte", "libpmix", "libpmi", "mca_", "libuc", "libfabric", "libnvshmem",
-	"libhorovod", "libjax_common", "xla_extension", "libnccl-net", "libmunge", "libslurm",
+	"libhorovod", "mpi_lib", "libjax_common", "xla_extension", "libnccl-net", "libmunge", "libslurm",
 };
 
 static bool is_ranks_library(const void *caller)

@@ -4,7 +4,7 @@
 """A script that posts to a server which does not belong to its job, and is killed: what the first run sent before the step that is gone on from
 is not sent again, and the script is answered as it was (posts.py has the ways).
 
-  kill_posts.py [WAY...]    WAY: http kept thread asyncio datagram fetch requests httpx, and with s before it (shttp ...) by TLS
+  kill_posts.py [WAY...]    WAY: http kept thread asyncio datagram fetch pool requests httpx, and with s before it (shttp ...) by TLS
 
 `all` is all of them; without names one half, the other one each other time.
 """
@@ -25,7 +25,7 @@ import kill_strangers
 import script_job
 import scripts
 
-WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch']
+WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch', 'pool', 'spool']
 # By packages, where a Python has them.
 PACKAGES = ['requests', 'httpx', 'srequests', 'shttpx']
 STEPS, EVERY = 300, 10
@@ -47,7 +47,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):  # pylint: disable=invalid-name
         self.server.rows.append('fetched')
-        self.answer(LARGE)
+        self.answer(str(int(self.path.split('/')[-1]) ** 2).encode() if 'part' in self.path else LARGE)
 
     def do_POST(self):  # pylint: disable=invalid-name
         row = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
@@ -130,7 +130,7 @@ def goes(checks, python, package, way):
         if plain_way == 'fetch':
             checks.ok(re.search(r'is more than the record holds, and was asked for again on the way to step \d+: 127.0.0.1:\d+$', this.starts[-1].said(), re.M),
                       f'{way}: what changes nothing is asked for again, with a line', this.starts[-1].said())
-        else:
+        elif plain_way != 'pool':
             # A thread of its own may be behind, by two.
             before = 2 * EVERY if plain_way == 'thread' else 0
             early = [(at, [row for row in starts[i] if row < at - before and any(row in rows for rows in starts[:i])]) for i, at in enumerate(resumed)]

@@ -3,6 +3,7 @@
 kept, by itself, by a thread of its own, by asyncio, and by datagrams."""
 import argparse
 import asyncio
+import concurrent.futures
 import http.client
 import json
 import queue
@@ -69,6 +70,12 @@ def post_by(package, step, loss):
     return session.post(url, json={'step': step, 'loss': round(loss, 6)}).json()['rate']
 
 
+def fetch(number):
+    url = '%s://%s:%d/part/%d' % ('https' if secure else 'http', *address, number)
+    with urllib.request.urlopen(url, context=secure) as answer:
+        return int(answer.read())
+
+
 async def speak(step, loss):
     reader, writer = await asyncio.open_connection(*address, ssl=secure)
     said = body(step, loss)
@@ -101,6 +108,10 @@ def told(step, loss):
         url = '%s://%s:%d/data' % ('https' if secure else 'http', *address)
         with urllib.request.urlopen(url, context=secure) as answer:
             return 1.0 + len(answer.read()) % 2
+    if a.way == 'pool':
+        # What is fetched decides, whoever of the threads fetches it, and by whatever connection.
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            return 1.0 + sum(pool.map(fetch, range(step, step + 8))) % 7 / 10
     if a.way == 'asyncio':
         # Of encrypted ones that are begun at once nobody can tell which is which.
         return asyncio.run((speak if secure else speak_twice)(step, loss))
