@@ -21,30 +21,11 @@
 
 /* How long the program may do nothing on the device, with something unknown to be started. */
 #define DIFFERS_NS 10000000000ull
-/* How long it may do nothing at all, with an answer missing. */
-#define ANSWER_NS 30000000000ull
+/* How long it may do nothing at all, with a thread that waits for an answer: such a thread may be there for good, as one that is told of events, and others
+ * may wait for what comes from elsewhere. */
+#define ANSWER_NS 600000000000ull
 /* How long all threads may stand at the boundary without doing anything, with something to be started. */
 #define STILL_NS 2000000000ull
-
-/* A thread may wait for an answer that the record does not have, and all others for that thread: nobody computes any more. */
-static void look_for_answer(void)
-{
-	static uint64_t operations, since, used;
-	uint64_t now = tpck_clock_monotonic_ns(), cpu = tpck_clock_process_cpu_ns(), sum = 0;
-	const char *unanswered = tpck_network_unanswered();
-	uint32_t count;
-	const struct tpck_thread *threads = tpck_threads(&count);
-
-	for (uint32_t i = 0; unanswered && i < count; i++)
-		sum += threads[i].operations;
-	if (!unanswered || sum != operations || !since || cpu - used > (now - since) / 10) {
-		since = now;
-		used = cpu;
-	}
-	operations = sum;
-	if (unanswered && now - since > ANSWER_NS)
-		tpck_resume_diverged(unanswered);
-}
 
 /* A program that waits to be started, since the log does not know it, may be waited for by who made it: then nothing moves any more. */
 static void look_for_difference(void)
@@ -65,34 +46,84 @@ static void look_for_difference(void)
 		tpck_resume_diverged(difference);
 }
 
+/* The system call that a thread of this process is in, and its first argument; false where it is in none, or the kernel does not tell. */
+static bool is_in(const struct tpck_thread *thread, long *call, long *first)
+{
+	char path[64], text[48], *end;
+	long got = 0;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/self/task/%d/syscall", thread->tid);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd >= 0) {
+		got = syscall(SYS_read, fd, text, sizeof text - 1);
+		syscall(SYS_close, fd);
+	}
+	if (got <= 0)
+		return false;
+	text[got] = '\0';
+	*call = strtol(text, &end, 10);
+	*first = end != text ? strtol(end, NULL, 16) : -1;
+	return true;
+}
+
 /* Whether a thread that stands at the boundary lets time pass of its own accord: its way is not at its end. */
 static bool sleeps(void)
 {
 	uint32_t count;
-	struct tpck_thread *threads = tpck_threads(&count);
-	char path[64], text[24];
+	const struct tpck_thread *threads = tpck_threads(&count);
 
 	for (uint32_t i = 0; i < count; i++) {
-		long got = 0, call;
-		int fd;
+		long call, first;
 
 		if (threads[i].ours || !atomic_load(&threads[i].alive) || !threads[i].operations)
 			continue;
-		snprintf(path, sizeof path, "/proc/self/task/%d/syscall", threads[i].tid);
-		fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-		if (fd >= 0) {
-			got = syscall(SYS_read, fd, text, sizeof text - 1);
-			syscall(SYS_close, fd);
-		}
 		/* Where the kernel does not tell, nothing is taken for granted. */
-		if (got <= 0)
-			return true;
-		text[got] = '\0';
-		call = strtol(text, NULL, 10);
-		if (call == SYS_nanosleep || call == SYS_clock_nanosleep)
+		if (!is_in(&threads[i], &call, &first) || call == SYS_nanosleep || call == SYS_clock_nanosleep)
 			return true;
 	}
 	return false;
+}
+
+/* Whether a thread reads from this descriptor, and waits. */
+static bool is_read(int fd)
+{
+	uint32_t count;
+	const struct tpck_thread *threads = tpck_threads(&count);
+
+	for (uint32_t i = 0; i < count; i++) {
+		long call, first;
+
+		if (!threads[i].ours && atomic_load(&threads[i].alive) && is_in(&threads[i], &call, &first) && first == fd &&
+		    (call == SYS_read || call == SYS_recvfrom || call == SYS_recvmsg || call == SYS_readv))
+			return true;
+	}
+	return false;
+}
+
+/* A thread may wait for an answer that the record does not have, and all others for that thread. */
+static void look_for_answer(void)
+{
+	static uint64_t operations, since, used;
+	uint64_t now = tpck_clock_monotonic_ns(), cpu = tpck_clock_process_cpu_ns(), sum = 0;
+	char text[TPCK_NETWORK_TEXT];
+	unsigned from = 0;
+	bool waits = false;
+	uint32_t count;
+	const struct tpck_thread *threads = tpck_threads(&count);
+	int fd;
+
+	while (!waits && tpck_network_unanswered(&from, &fd, text))
+		waits = is_read(fd);
+	for (uint32_t i = 0; waits && i < count; i++)
+		sum += threads[i].operations;
+	if (!waits || sum != operations || !since || cpu - used > (now - since) / 10 + STILL_NS) {
+		since = now;
+		used = cpu;
+	}
+	operations = sum;
+	if (waits && now - since > ANSWER_NS)
+		tpck_resume_diverged(text);
 }
 
 /* Whether all threads have stood at the boundary for a while, and do nothing but ask whether a program has ended. */

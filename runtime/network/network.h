@@ -9,7 +9,8 @@
  * numbers: OpenSSL's are in the record from the first such connection on (hooks/libc_tls.c).
  *
  * Real in every mode are connections to the job's own: made by a library that ranks speak through, to a process on this machine that
- * has this library in its environment, its memory, or among its ancestors (whose.c), or to where TRANSPCKPT_NETWORK_REAL says.
+ * has this library in its environment, its memory, or among its ancestors (whose.c), to where TRANSPCKPT_NETWORK_REAL says, and, of a
+ * job on several nodes, to any other machine but by the ports of HTTP and HTTPS: nobody can tell there which machines are the job's.
  */
 #ifndef TPCK_RUNTIME_NETWORK_NETWORK_H
 #define TPCK_RUNTIME_NETWORK_NETWORK_H
@@ -26,8 +27,8 @@
 #include "runtime/replay/log.h"
 #include "runtime/track/threads.h"
 
-/* Recording into the log from here on. `real`: TRANSPCKPT_NETWORK_REAL, which stays the caller's. */
-void tpck_network_record(struct tpck_log *log, const char *real);
+/* Recording into the log from here on. `real`: TRANSPCKPT_NETWORK_REAL, which stays the caller's. nodes: ranks of the job are on other nodes. */
+void tpck_network_record(struct tpck_log *log, const char *real, bool nodes);
 /* Before a boundary's record: connections of which not all was seen are found. */
 void tpck_network_boundary(void);
 /* In a forked child: nothing more. */
@@ -49,8 +50,10 @@ void tpck_network_settle(void);
 void tpck_network_live(uint64_t step);
 /* NULL, or a connection that cannot be answered. *at_once: nothing that is still to come may change that. */
 const char *tpck_network_difference(bool *at_once);
-/* NULL, or a connection that has nothing more to say, where the first run's went on: a thread may wait for it, and another for that thread. */
-const char *tpck_network_unanswered(void);
+/* The next connection, from *from on, that has nothing more to say where the first run's went on. False: there is none. *fd is the program's descriptor;
+ * `text` says what it means where a thread reads from it and nothing moves any more. */
+enum { TPCK_NETWORK_TEXT = 160 };
+bool tpck_network_unanswered(unsigned *from, int *fd, char text[TPCK_NETWORK_TEXT]);
 /* Whether a thread waits for the program to be live before it connects. */
 enum tpck_network_stop {
 	TPCK_NETWORK_GO,

@@ -40,7 +40,7 @@ uint64_t tpck_network_digest(const void *bytes, size_t count);
 /* ---- whose.c ---- */
 /* Whether who is there does not belong to the job. `stream`: TCP, else UDP. Keeps errno. */
 bool tpck_whose_other(const struct tpck_record_peer *peer, bool stream, const void *caller);
-void tpck_whose_real(const char *real);
+void tpck_whose_real(const char *real, bool nodes);
 
 /* ---- talks.c ---- */
 enum tpck_talk_kind { TPCK_TALK_NOTED = 1, TPCK_TALK_PLAYED, TPCK_TALK_MUTE };

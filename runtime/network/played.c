@@ -54,6 +54,7 @@ struct spoken {
 /* A connection of the program's that is played. The player's, but while `lock` is held. */
 struct played {
 	int fd;                /* our end; -1: nobody's */
+	int programs;          /* the program's end, as it was made */
 	struct spoken *of;
 	bool closing;          /* our end has said that it has nothing more to say */
 	bool bound;            /* it is `of`, and no other: what was sent first says so */
@@ -714,6 +715,7 @@ void tpck_played_connected(struct tpck_network_connect *state, int fd, int error
 		if (played[i].fd < 0) {
 			memset(&played[i], 0, sizeof played[i]);
 			played[i].of = of;
+			played[i].programs = fd;
 			played[i].turn = of->turns;
 			played[i].bound = !of->turns || !of->turns->sent;
 			played[i].at_ns = tpck_clock_monotonic_ns();
@@ -728,20 +730,26 @@ void tpck_played_connected(struct tpck_network_connect *state, int fd, int error
 	(void)syscall(SYS_write, wake, &one, sizeof one);
 }
 
-const char *tpck_network_unanswered(void)
+bool tpck_network_unanswered(unsigned *from, int *fd, char text[TPCK_NETWORK_TEXT])
 {
-	const struct spoken *of = NULL;
-	static char text[160];
 	char peer[TPCK_PEER_TEXT];
+	bool found = false;
 
+	if (!running || !tpck_network_forwards() || atomic_load(&settled))
+		return false;
 	tpck_spin_lock(&lock);
-	for (int i = 0; running && i < PLAYED && !of; i++)
-		if (played[i].fd >= 0 && !played[i].turn && !played[i].chunk && !played[i].of->over)
-			of = played[i].of;
+	for (; *from < PLAYED && !found; ++*from) {
+		const struct played *at = &played[*from];
+
+		found = at->fd >= 0 && !at->turn && !at->chunk && !at->of->over;
+		if (found) {
+			*fd = at->programs;
+			snprintf(text, TPCK_NETWORK_TEXT, "a thread waits for an answer of %s that the record does not have, and all others for it",
+				 tpck_peer_text(&at->of->peer, peer));
+		}
+	}
 	tpck_spin_unlock(&lock);
-	if (of)
-		snprintf(text, sizeof text, "nothing goes on, and what %s was asked last may be waited for, whose answer is not in the record", tpck_peer_text(&of->peer, peer));
-	return of && tpck_network_forwards() && !atomic_load(&settled) ? text : NULL;
+	return found;
 }
 
 /* ---- going live ----------------------------------------------------------------------------------------- */

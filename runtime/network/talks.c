@@ -50,11 +50,11 @@ static struct tpck_log *journal;
 static int32_t home;
 static _Atomic uint64_t all_received;
 
-TPCK_AT_START void tpck_network_record(struct tpck_log *log, const char *real)
+TPCK_AT_START void tpck_network_record(struct tpck_log *log, const char *real, bool nodes)
 {
 	journal = log;
 	home = (int32_t)syscall(SYS_getpid);
-	tpck_whose_real(real);
+	tpck_whose_real(real, nodes);
 }
 
 bool tpck_network_recording(void)

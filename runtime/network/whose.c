@@ -50,6 +50,7 @@ struct place {
 };
 
 static const char *real_places;
+static bool on_nodes; /* ranks of the job are on other nodes */
 
 static bool read_number(const char *text, unsigned most, unsigned *value)
 {
@@ -151,8 +152,9 @@ int tpck_network_real_check(const char *text, struct tpck_error *err)
 	return any_entry(text, is_wrong, err) ? -EINVAL : 0;
 }
 
-TPCK_AT_START void tpck_whose_real(const char *real)
+TPCK_AT_START void tpck_whose_real(const char *real, bool nodes)
 {
+	on_nodes = nodes;
 	real_places = real;
 }
 
@@ -406,6 +408,8 @@ bool tpck_whose_other(const struct tpck_record_peer *peer, bool stream, const vo
 		other = false;
 	if (other && is_here(peer))
 		other = is_local_other(peer, stream);
+	else if (other && on_nodes)
+		other = peer->port == 80 || peer->port == 443;
 	errno = saved;
 	return other;
 }
