@@ -225,7 +225,7 @@ void tpck_resume_begin(void)
 		tpck_resume_diverged("a thread that watches over the other ranks cannot be started");
 		return;
 	}
-	tpck_network_forward();
+	tpck_network_forward(tpck_resume_diverged);
 	tpck_caches_hide(tpck_follow_begun_ns(), tpck_clock_coarse_ns());
 	engine->forward_ns = tpck_clock_monotonic_ns();
 	tpck_clocks_begin();

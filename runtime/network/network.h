@@ -41,8 +41,8 @@ void tpck_network_learn(const struct tpck_record *record);
 /* Learns records behind the cut: answers to what was asked before it. */
 void tpck_network_learn_behind(const struct tpck_record *record);
 void tpck_network_unlearn(void);
-/* From here on; a program that begins anew never leaves this. */
-void tpck_network_forward(void);
+/* From here on; a program that begins anew never leaves this. diverged: begins it anew, from any thread, and does not return; NULL: nobody does. */
+void tpck_network_forward(void (*diverged)(const char *what));
 /* All threads that the record waits for stand at the boundary: others that are on their way through what was said before it are waited for, for as
  * long as they move, two seconds at most. */
 void tpck_network_settle(void);

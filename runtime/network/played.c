@@ -85,6 +85,7 @@ static char difference[200];
 static _Atomic bool differs_at_once, differs_later;
 static _Atomic bool settled; /* it goes live: nothing differs any more */
 static char mismatched[NAMES], again[NAMES];
+static void (*diverges)(const char *what);
 
 /* ---- what the log says ------------------------------------------------------------------------------ */
 
@@ -249,7 +250,6 @@ void tpck_network_unlearn(void)
 	spoken_end = NULL;
 }
 
-
 static void add_name(char names[NAMES], const struct tpck_record_peer *peer)
 {
 	char text[TPCK_PEER_TEXT];
@@ -269,6 +269,9 @@ static void differs(const char *what, const struct tpck_record_peer *peer, bool 
 		snprintf(difference, sizeof difference, what, tpck_peer_text(peer, text));
 	tpck_spin_unlock(&lock);
 	atomic_store(at_once ? &differs_at_once : &differs_later, true);
+	/* Before there is a device nobody looks. */
+	if (at_once && diverges && !atomic_load(&settled))
+		diverges(difference);
 }
 
 const char *tpck_network_difference(bool *at_once)
@@ -397,7 +400,7 @@ static bool say(struct played *at)
 
 static void close_played(struct played *at)
 {
-	/* What it has not read it did not read then. */
+	/* What the program leaves unread the first run left unread. */
 	if (!at->turn)
 		at->of->whole = true;
 	tpck_spin_lock(&lock);
@@ -543,8 +546,9 @@ static void tell(const struct spoken *of)
 		       of->failed ? ", failed" : "", of->lost ? ", not whole" : "", is_open_question(of) ? ", not answered" : "");
 }
 
-void tpck_network_forward(void)
+void tpck_network_forward(void (*diverged)(const char *what))
 {
+	diverges = diverged;
 	atomic_store(&tpck_network_forwarding_now, true);
 	if (!spoken)
 		return;
@@ -687,7 +691,7 @@ enum tpck_network_way tpck_played_connects(struct tpck_thread *self, int fd, con
 	if (of && !of->lost)
 		differs("nothing can stand in for %s", peer, true);
 	wait_for_live(stands == TPCK_FORWARD_END);
-	/* It is live: what comes is noted as ever. */
+	/* The program is live: what comes is noted as ever. */
 	return TPCK_NETWORK_NOTED;
 }
 

@@ -25,7 +25,7 @@ static struct seen {
 	_Atomic uint64_t bytes;
 } *seen;
 
-/* It answers in capitals. None of its processes stays for longer than a minute. */
+/* The server answers in capitals. None of its processes stays for longer than a minute. */
 static void serve(void)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -217,7 +217,7 @@ int main(void)
 	while ((record = tpck_log_next(reader)))
 		tpck_network_learn(record);
 	main_thread.talks = other.talks = 0;
-	tpck_network_forward();
+	tpck_network_forward(NULL);
 	run(1, &main_thread, &other, nobody);
 	tap_ok(memcmp(heard[0], heard[1], sizeof heard[0]) == 0, "while running forward the same is heard", heard[1][0]);
 	tap_ok(seen->connections == connections && seen->bytes == bytes, "and nobody was asked", "");
