@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The player: a thread that says on the library's ends of connections what the log has, behind what the program sends. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/layout.h"
+#include "runtime/network/played_private.h"
+
+/* A connection of the program's that is played. The player's, but while `lock` is held. */
+struct played {
+	int fd;                /* our end; -1: nobody's */
+	int programs;          /* the program's end, as it was made */
+	struct tpck_spoken *of;
+	bool closing;          /* our end has said that it has nothing more to say */
+	bool bound;            /* it is `of`, and no other: what was sent first says so */
+	struct tpck_turn *turn;     /* what is awaited next */
+	struct tpck_chunk *chunk;   /* what is to be said next; NULL: nothing */
+	size_t said;           /* bytes of it */
+	uint64_t got;          /* bytes of the turn that the program has sent */
+	uint64_t at_ns;        /* when it sent some last */
+	uint32_t first;        /* bytes below */
+	unsigned char bytes[TPCK_TALK_FIRST];
+};
+
+enum { PLAYED = 128, HIGH = 512 };
+/* How long a program that has sent less than in the first run may be silent before it is answered all the same. */
+#define SILENT_NS 200000000ull
+static struct played *played;
+static bool running;
+static int wake = -1;
+_Atomic uint64_t tpck_player_moved_ns;
+
+int tpck_player_high(int fd)
+{
+	int moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, HIGH);
+
+	if (moved < 0)
+		return fd;
+	syscall(SYS_close, fd);
+	return moved;
+}
+
+static bool is_handshake(const struct played *at)
+{
+	return at->first > 2 && at->bytes[0] == 0x16 && at->bytes[1] == 0x03;
+}
+
+/* Whether nobody has that one, or one of which it is not known yet, which gets the other one for it. The lock is held. */
+static bool let_go(struct tpck_spoken *that, struct tpck_spoken *other)
+{
+	struct played *has = NULL;
+
+	for (int i = 0; i < PLAYED && that->taken && !has; i++)
+		if (played[i].fd >= 0 && played[i].of == that && !played[i].bound)
+			has = &played[i];
+	if (that->taken && !has)
+		return false;
+	that->taken = true;
+	other->taken = has != NULL;
+	if (has) {
+		has->of = other;
+		has->turn = other->turns;
+	}
+	return true;
+}
+
+/* The program has sent what may be its first turn: connections of several threads to the same place come in another order, and which one
+ * this is follows from what it says. */
+static void bind_first(struct played *at)
+{
+	uint64_t digest = tpck_network_digest(at->bytes, at->first);
+
+	at->bound = true;
+	if (tpck_spoken_opens_with(at->of, at->got, digest))
+		return;
+	tpck_spin_lock(&tpck_played_lock);
+	for (struct tpck_spoken *other = tpck_spoken_all; other; other = other->next)
+		if (!other->failed && !other->lost && other->peer.port == at->of->peer.port && tpck_spoken_opens_with(other, at->got, digest) && let_go(other, at->of)) {
+			at->of = other;
+			at->turn = other->turns;
+			break;
+		}
+	tpck_spin_unlock(&tpck_played_lock);
+}
+
+/* A turn is over: what was sent is compared, and the answer follows. False: it would be a wrong one, and the program is live. */
+static bool answer(struct played *at)
+{
+	struct tpck_turn *turn = at->turn;
+
+	if (turn->digest && turn->digest != tpck_network_digest(at->bytes, at->first)) {
+		if (is_handshake(at))
+			tpck_played_differs("%s is spoken with by a TLS library that draws other random numbers than in the first run", &at->of->peer, true);
+		else if (at->of->unsafe)
+			tpck_played_sent_other(&at->of->peer);
+		else
+			tpck_played_differs("%s is asked for something else than in the first run", &at->of->peer, true);
+		if (tpck_played_is_settled() && !at->of->unsafe)
+			return false;
+	}
+	at->chunk = turn->chunks;
+	at->said = 0;
+	at->turn = turn->next;
+	at->got = 0;
+	at->first = 0;
+	return true;
+}
+
+/* Says what is to be said, as far as there is room. False: the connection is gone. */
+static bool say(struct played *at)
+{
+	while (at->chunk) {
+		long done = syscall(SYS_sendto, at->fd, (const char *)at->chunk->bytes + at->said, at->chunk->count - at->said, MSG_NOSIGNAL | MSG_DONTWAIT, NULL, 0);
+
+		if (done < 0)
+			return errno == EAGAIN || errno == EINTR;
+		at->said += (size_t)done;
+		atomic_store(&tpck_player_moved_ns, tpck_clock_monotonic_ns());
+		if (at->said == at->chunk->count) {
+			at->chunk = at->chunk->next;
+			at->said = 0;
+		}
+	}
+	return true;
+}
+
+static void close_played(struct played *at)
+{
+	/* What the program leaves unread the first run left unread. */
+	if (!at->turn)
+		at->of->whole = true;
+	tpck_spin_lock(&tpck_played_lock);
+	syscall(SYS_close, at->fd);
+	at->fd = -1;
+	tpck_spin_unlock(&tpck_played_lock);
+}
+
+/* As far as it goes without another byte of the program's. */
+static bool go_on(struct played *at)
+{
+	bool goes = true;
+
+	while (goes && !at->chunk && at->turn && (!at->turn->sent || at->got >= at->turn->sent)) {
+		if (!at->bound)
+			bind_first(at);
+		goes = answer(at) && say(at);
+	}
+	if (goes && !at->chunk && !at->turn && !at->of->whole) {
+		at->of->whole = true;
+		at->closing = at->of->ended;
+		if (at->closing)
+			syscall(SYS_shutdown, at->fd, SHUT_WR);
+	}
+	return goes;
+}
+
+static void take(struct played *at, const unsigned char *bytes, size_t count)
+{
+	atomic_store(&tpck_player_moved_ns, tpck_clock_monotonic_ns());
+	at->at_ns = tpck_clock_monotonic_ns();
+	while (count) {
+		uint64_t awaited = at->turn && at->turn->sent > at->got && (at->bound || at->turn->sent - at->got >= count) ? at->turn->sent - at->got : count;
+		size_t part = awaited < count ? (size_t)awaited : count;
+		size_t fits = TPCK_TALK_FIRST - at->first < part ? TPCK_TALK_FIRST - at->first : part;
+
+		memcpy(at->bytes + at->first, bytes, fits);
+		at->first += (uint32_t)fits;
+		at->got += part;
+		bytes += part;
+		count -= part;
+		if (!count || !go_on(at))
+			break;
+	}
+}
+
+static void serve(struct played *at, short events)
+{
+	unsigned char bytes[16384];
+	bool goes = true;
+
+	if (events & POLLIN) {
+		long got = syscall(SYS_recvfrom, at->fd, bytes, sizeof bytes, MSG_DONTWAIT, NULL, NULL);
+
+		if (got > 0)
+			take(at, bytes, (size_t)got);
+		else
+			goes = got < 0 && (errno == EAGAIN || errno == EINTR);
+	}
+	goes = goes && !(events & (POLLERR | POLLNVAL)) && say(at) && go_on(at);
+	if (!goes)
+		close_played(at);
+}
+
+/* A program that sends fewer bytes than it did is answered, too: a number is shorter, a header is missing. */
+static void look_for_silence(struct played *at, uint64_t now)
+{
+	if (at->chunk || !at->turn || !at->got || now < at->at_ns + SILENT_NS)
+		return;
+	if (!at->bound)
+		bind_first(at);
+	if ((at->turn && !answer(at)) || !say(at) || !go_on(at))
+		close_played(at);
+}
+
+/* Once the program is live the other end has nothing more to say than what is under way. False: the connection is over. */
+static bool tend(struct played *at, uint64_t now)
+{
+	if (!go_on(at))
+		return false;
+	look_for_silence(at, now);
+	if (at->fd >= 0 && at->of->whole && !at->closing && !tpck_network_forwards()) {
+		at->closing = true;
+		syscall(SYS_shutdown, at->fd, SHUT_WR);
+	}
+	return true;
+}
+
+/* How many there are; in `ends` what to wait for. */
+static unsigned gather(struct pollfd *ends)
+{
+	unsigned count = 0;
+
+	tpck_spin_lock(&tpck_played_lock);
+	for (int i = 0; i < PLAYED; i++) {
+		ends[i] = (struct pollfd){played[i].fd, (short)(POLLIN | (played[i].chunk ? POLLOUT : 0)), 0};
+		count += played[i].fd >= 0;
+	}
+	tpck_spin_unlock(&tpck_played_lock);
+	ends[PLAYED] = (struct pollfd){wake, POLLIN, 0};
+	return count;
+}
+
+static void *player_main(void *unused)
+{
+	struct pollfd *ends = calloc(PLAYED + 1, sizeof *ends);
+
+	(void)unused;
+	tpck_thread_own();
+	pthread_setname_np(pthread_self(), "tpck-network");
+	while (ends && (gather(ends) || tpck_network_forwards())) {
+		struct timespec limit = {0, 50000000};
+		uint64_t now, woken;
+
+		if (syscall(SYS_ppoll, ends, PLAYED + 1, &limit, NULL, 0) < 0 && errno != EINTR)
+			break;
+		if (ends[PLAYED].revents)
+			(void)syscall(SYS_read, wake, &woken, sizeof woken);
+		now = tpck_clock_monotonic_ns();
+		for (int i = 0; i < PLAYED; i++) {
+			if (ends[i].fd >= 0 && ends[i].revents && played[i].fd == ends[i].fd)
+				serve(&played[i], ends[i].revents);
+			if (played[i].fd >= 0 && !tend(&played[i], now))
+				close_played(&played[i]);
+		}
+	}
+	free(ends);
+	return NULL;
+}
+
+bool tpck_player_begin(void)
+{
+	played = calloc(PLAYED, sizeof *played);
+	for (int i = 0; played && i < PLAYED; i++)
+		played[i].fd = -1;
+	wake = tpck_player_high((int)syscall(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK));
+	running = played && wake >= 0 && !tpck_thread_start(player_main);
+	return running;
+}
+
+bool tpck_player_plays(int end, int programs, struct tpck_spoken *of)
+{
+	uint64_t one = 1;
+	bool plays = false;
+
+	tpck_spin_lock(&tpck_played_lock);
+	for (int i = 0; running && i < PLAYED && !plays; i++)
+		if (played[i].fd < 0) {
+			memset(&played[i], 0, sizeof played[i]);
+			played[i].of = of;
+			played[i].programs = programs;
+			played[i].turn = of->turns;
+			played[i].bound = !of->turns || !of->turns->sent;
+			played[i].at_ns = tpck_clock_monotonic_ns();
+			played[i].fd = end;
+			plays = true;
+		}
+	tpck_spin_unlock(&tpck_played_lock);
+	if (plays)
+		(void)syscall(SYS_write, wake, &one, sizeof one);
+	return plays;
+}
+
+void tpck_player_ends(void)
+{
+	uint64_t one = 1;
+
+	if (!running)
+		return;
+	tpck_spin_lock(&tpck_played_lock);
+	for (int i = 0; i < PLAYED; i++)
+		if (played[i].fd >= 0 && played[i].of->whole && !played[i].closing) {
+			played[i].closing = true;
+			syscall(SYS_shutdown, played[i].fd, SHUT_WR);
+		}
+	tpck_spin_unlock(&tpck_played_lock);
+	(void)syscall(SYS_write, wake, &one, sizeof one);
+}
+
+bool tpck_network_unanswered(unsigned *from, int *fd, char text[TPCK_NETWORK_TEXT])
+{
+	char peer[TPCK_PEER_TEXT];
+	bool found = false;
+
+	if (!running || !tpck_network_forwards() || tpck_played_is_settled())
+		return false;
+	tpck_spin_lock(&tpck_played_lock);
+	for (; *from < PLAYED && !found; ++*from) {
+		const struct played *at = &played[*from];
+
+		found = at->fd >= 0 && !at->turn && !at->chunk && !at->of->over;
+		if (found) {
+			*fd = at->programs;
+			snprintf(text, TPCK_NETWORK_TEXT, "a thread waits for an answer of %s that the record does not have, and all others for it",
+				 tpck_peer_text(&at->of->peer, peer));
+		}
+	}
+	tpck_spin_unlock(&tpck_played_lock);
+	return found;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections as the log has them: turns, of which each is what the program sends and what the other end says behind it. Nothing is given back. */
+#ifndef TPCK_RUNTIME_NETWORK_SPOKEN_H
+#define TPCK_RUNTIME_NETWORK_SPOKEN_H
+
+#include "runtime/network/network_private.h"
+
+/* What the program sends, and what the other end says behind it. */
+struct tpck_turn {
+	uint64_t sent, digest; /* as in struct tpck_record_talk */
+	struct tpck_chunk {
+		const void *bytes;
+		size_t count;
+		struct tpck_chunk *next;
+	} *chunks, **chunks_end;
+	struct tpck_turn *next;
+};
+
+/* A connection that the log has. */
+struct tpck_spoken {
+	uint32_t thread, ordinal;
+	struct tpck_record_peer peer;
+	bool failed, lost, safe, unsafe;
+	bool answered; /* something has come behind its first request */
+	bool over;    /* one of both has ended it */
+	bool ended;   /* the other end has */
+	bool taken;   /* it is the program's again */
+	bool whole;   /* all of it has been said */
+	struct tpck_turn *turns, **turns_end;
+	struct tpck_late {
+		struct tpck_late *next;
+		bool counts;
+		struct tpck_record record; /* its payload follows */
+	} *late, **late_end; /* records from behind the cut */
+	struct tpck_spoken *next;
+};
+
+extern struct tpck_spoken *tpck_spoken_all __attribute__((visibility("hidden")));
+
+/* All has been learned: what lies behind the cut and counts is added. */
+void tpck_spoken_settle(void);
+/* Whether its first request has no answer in the log: it counts as not made. */
+bool tpck_spoken_is_question(const struct tpck_spoken *of);
+/* Whether it begins with so many bytes of this digest. */
+bool tpck_spoken_opens_with(const struct tpck_spoken *of, uint64_t got, uint64_t digest);
+/* Which connection of the log this one is, of those that are not taken, or NULL; until something is sent that may change. any: it may be another
+ * thread's, too. */
+struct tpck_spoken *tpck_spoken_find(const struct tpck_thread *self, uint32_t ordinal, const struct tpck_record_peer *peer, bool any);
+/* Whether all that was said there changed nothing. */
+bool tpck_spoken_all_safe(const struct tpck_record_peer *peer);
+/* The log goes on at the cut, without what lay behind it: it gets that of taken connections once more. */
+void tpck_spoken_note_late(void);
+
+#endif
