@@ -2,7 +2,8 @@
 /*
  * Hooks of TLS. What comes by an encrypted connection means the same once more only where the program's end of the handshake is the same:
  * the numbers that OpenSSL draws by chance are drawn as getrandom()'s are, through RAND_METHOD (RAND_set_rand_method(3ssl)), which asks the library's own
- * generator behind it. It is told to from the first connection on that leaves the job. SSL_write() is hooked to see whether a request changes something.
+ * generator behind it. It is told to from the first connection on that leaves the job. SSL_write() and SSL_read() are hooked to see
+ * whether a request changes something, and whether it has been answered: what comes by such a connection may be part of the handshake, too.
  */
 #include "config.h"
 
@@ -45,17 +46,18 @@ static tpck_spin lock;
 static int draw(const struct crypto *from, unsigned char *bytes, int count)
 {
 	struct tpck_thread *self = count > 0 && count <= LOGGED ? tpck_engine_enter() : NULL;
+	uint32_t number;
 	int drawn;
 
 	if (!self)
 		return from->real->bytes(bytes, count);
-	if (tpck_engine_chance_library(self, bytes, (size_t)count)) {
+	if (tpck_engine_drawn_answer(self, bytes, (size_t)count, &number)) {
 		tpck_engine_leave(self);
 		return 1;
 	}
 	drawn = from->real->bytes(bytes, count);
 	if (drawn == 1)
-		tpck_engine_chance_note(self, bytes, (size_t)count);
+		tpck_engine_drawn_note(self, bytes, (size_t)count, number);
 	tpck_engine_leave(self);
 	return drawn;
 }
@@ -197,15 +199,30 @@ static void *function_of(const char *symbol, const void *from, int (**descriptor
 	return means;
 }
 
+/* The descriptor of a session, where it is a connection that is followed, or -1. */
+static int followed(int (*descriptor)(const void *), const void *session)
+{
+	int fd = descriptor && atomic_load_explicit(&tpck_network_any, memory_order_relaxed) ? descriptor(session) : -1;
+
+	return fd >= 0 && tpck_network_has(fd) ? fd : -1;
+}
+
 static void says(int (*descriptor)(const void *), const void *session, const void *bytes, size_t count)
 {
-	if (descriptor && atomic_load_explicit(&tpck_network_any, memory_order_relaxed) && count) {
-		int saved = errno, fd = descriptor(session);
+	int saved = errno, fd = followed(descriptor, session);
 
-		if (fd >= 0 && tpck_network_has(fd))
-			tpck_network_says(fd, bytes, count);
-		errno = saved;
-	}
+	if (fd >= 0 && count)
+		tpck_network_says(fd, bytes, count);
+	errno = saved;
+}
+
+static void hears(int (*descriptor)(const void *), const void *session)
+{
+	int saved = errno, fd = followed(descriptor, session);
+
+	if (fd >= 0)
+		tpck_network_hears(fd);
+	errno = saved;
 }
 
 int SSL_write(void *session, const void *bytes, int count);
@@ -235,4 +252,37 @@ TPCK_EXPORT int SSL_write_ex(void *session, const void *bytes, size_t count, siz
 	}
 	says(descriptor, session, bytes, count);
 	return real(session, bytes, count, written);
+}
+
+int SSL_read(void *session, void *bytes, int count);
+TPCK_EXPORT int SSL_read(void *session, void *bytes, int count)
+{
+	int (*descriptor)(const void *), got;
+	int (*real)(void *, void *, int) = (int (*)(void *, void *, int))function_of("SSL_read", __builtin_return_address(0), &descriptor);
+
+	if (!real) {
+		errno = ENOSYS;
+		return -1;
+	}
+	got = real(session, bytes, count);
+	if (got > 0)
+		hears(descriptor, session);
+	return got;
+}
+
+int SSL_read_ex(void *session, void *bytes, size_t count, size_t *got);
+TPCK_EXPORT int SSL_read_ex(void *session, void *bytes, size_t count, size_t *got)
+{
+	int (*descriptor)(const void *), result;
+	int (*real)(void *, void *, size_t, size_t *) =
+		(int (*)(void *, void *, size_t, size_t *))function_of("SSL_read_ex", __builtin_return_address(0), &descriptor);
+
+	if (!real) {
+		errno = ENOSYS;
+		return 0;
+	}
+	result = real(session, bytes, count, got);
+	if (result > 0)
+		hears(descriptor, session);
+	return result;
 }

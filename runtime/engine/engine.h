@@ -166,10 +166,10 @@ void tpck_engine_meminfo_note(struct tpck_thread *self, size_t available, size_t
 
 /* ---- chance ---- */
 bool tpck_engine_chance_answer(struct tpck_thread *self, void *bytes, size_t count);
-/* The same of what a library draws for its own ends, as for a handshake: a thread that uses no device may draw another number than in the first run, and
- * gets the truth then. */
-bool tpck_engine_chance_library(struct tpck_thread *self, void *bytes, size_t count);
 void tpck_engine_chance_note(struct tpck_thread *self, const void *bytes, size_t count);
+/* The same of what a library draws for a connection, as for a handshake: it belongs to the thread's newest connection. *number is for the note. */
+bool tpck_engine_drawn_answer(struct tpck_thread *self, void *bytes, size_t count, uint32_t *number);
+void tpck_engine_drawn_note(struct tpck_thread *self, const void *bytes, size_t count, uint32_t number);
 
 /* ---- clocks ----
  * Clocks of this machine and what the program is told they say may be apart: while running forward it is told what they said in the first

@@ -326,7 +326,7 @@ void tpck_engine_meminfo_note(struct tpck_thread *self, size_t available, size_t
 
 /* ---- chance --------------------------------------------------------------------------------- */
 
-static bool chance_answer(struct tpck_thread *self, void *bytes, size_t count, bool must)
+bool tpck_engine_chance_answer(struct tpck_thread *self, void *bytes, size_t count)
 {
 	const struct tpck_record *record;
 	bool again;
@@ -337,26 +337,47 @@ static bool chance_answer(struct tpck_thread *self, void *bytes, size_t count, b
 	if (!record || again)
 		return false;
 	if (record->bytes != count) {
-		if (must)
-			tpck_resume_diverged("random bytes are drawn in another number than in the first run");
+		tpck_resume_diverged("random bytes are drawn in another number than in the first run");
 		return false;
 	}
 	memcpy(bytes, record + 1, count);
 	return true;
 }
 
-bool tpck_engine_chance_answer(struct tpck_thread *self, void *bytes, size_t count)
-{
-	return chance_answer(self, bytes, count, true);
-}
-
-bool tpck_engine_chance_library(struct tpck_thread *self, void *bytes, size_t count)
-{
-	return chance_answer(self, bytes, count, tpck_engine_mode() == TPCK_MODE_FORWARD && tpck_forward_stands(self) != TPCK_FORWARD_FOREIGN);
-}
-
 void tpck_engine_chance_note(struct tpck_thread *self, const void *bytes, size_t count)
 {
 	if (recording())
 		tpck_log_append(engine->log, TPCK_RECORD_CHANCE, 0, self->id, (uint32_t)self->operations, bytes, count);
+}
+
+bool tpck_engine_drawn_answer(struct tpck_thread *self, void *bytes, size_t count, uint32_t *number)
+{
+	const struct tpck_record *record;
+
+	if (self->drawn_at != self->talks)
+		self->drawn = 0;
+	self->drawn_at = self->talks;
+	*number = self->drawn++;
+	if (tpck_engine_mode() != TPCK_MODE_FORWARD)
+		return false;
+	record = tpck_forward_drawn(self, self->talks, *number);
+	if (record && record->bytes == sizeof(struct tpck_record_drawn) + count) {
+		memcpy(bytes, (const char *)(record + 1) + sizeof(struct tpck_record_drawn), count);
+		return true;
+	}
+	/* It belongs to what comes next. */
+	if (!record && tpck_forward_stands(self) == TPCK_FORWARD_END)
+		tpck_resume_at_boundary(self);
+	return false;
+}
+
+void tpck_engine_drawn_note(struct tpck_thread *self, const void *bytes, size_t count, uint32_t number)
+{
+	struct tpck_record_drawn drawn = {number};
+	char *payload = recording() ? tpck_log_append(engine->log, TPCK_RECORD_DRAWN, 0, self->id, self->talks, NULL, sizeof drawn + count) : NULL;
+
+	if (!payload)
+		return;
+	memcpy(payload, &drawn, sizeof drawn);
+	memcpy(payload + sizeof drawn, bytes, count);
 }

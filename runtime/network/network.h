@@ -27,8 +27,9 @@
 #include "runtime/replay/log.h"
 #include "runtime/track/threads.h"
 
-/* Recording into the log from here on. `real`: TRANSPCKPT_NETWORK_REAL, which stays the caller's. nodes: ranks of the job are on other nodes. */
-void tpck_network_record(struct tpck_log *log, const char *real, bool nodes);
+/* Recording into the log from here on, up to `most` bytes of answers. `real`: TRANSPCKPT_NETWORK_REAL, which stays the caller's. nodes: ranks of the
+ * job are on other nodes. */
+void tpck_network_record(struct tpck_log *log, uint64_t most, const char *real, bool nodes);
 /* Before a boundary's record: connections of which not all was seen are found. */
 void tpck_network_boundary(void);
 /* In a forked child: nothing more. */
@@ -124,8 +125,9 @@ static inline void tpck_network_wrote(int fd, const void *bytes, ssize_t done)
 	if (tpck_network_has(fd) && done > 0)
 		tpck_network_sent_slow(fd, &(struct iovec){(void *)bytes, (size_t)done}, 1, done);
 }
-/* What the program gave to a library that encrypts it, and sends it by this descriptor. */
+/* What the program gave to a library that encrypts it, and sends it by this descriptor; and that it got something from there. */
 void tpck_network_says(int fd, const void *bytes, size_t count);
+void tpck_network_hears(int fd);
 /* Whether a datagram to this address, or NULL: to where the socket is connected, is not sent: the first run did. */
 bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller);
 void tpck_network_closes_slow(int fd);

@@ -17,6 +17,10 @@ enum {
 	TPCK_TALK_LOST,     /* not all that came is here */
 	TPCK_TALK_SAFE,     /* a request by a method of HTTP that changes nothing (RFC 9110, 9.2.1) */
 	TPCK_TALK_UNSAFE,   /* something else was sent */
+	/* of what is encrypted, where handshakes and tickets come as well: */
+	TPCK_TALK_ASKED,    /* what comes next is a request */
+	TPCK_TALK_ANSWERED, /* and what came last an answer to it */
+	TPCK_TALK_CUT,      /* it ended behind the last request that has an answer: the program was live before one came */
 };
 struct tpck_record_talk {
 	uint32_t thread, ordinal;

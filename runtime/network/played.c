@@ -198,15 +198,6 @@ enum tpck_network_stop tpck_network_stops(void)
 	return atomic_load(&waiting_at_boundary) ? TPCK_NETWORK_STOP : TPCK_NETWORK_MAY_STOP;
 }
 
-static bool all_said(void)
-{
-	const struct tpck_spoken *of = tpck_spoken_all;
-
-	while (of && (of->whole || (!of->taken && tpck_spoken_is_question(of))))
-		of = of->next;
-	return !of;
-}
-
 void tpck_network_settle(void)
 {
 	struct timespec pause = {0, 2000000};
@@ -215,7 +206,7 @@ void tpck_network_settle(void)
 	if (!tpck_network_forwards())
 		return;
 	atomic_store(&tpck_player_moved_ns, begun);
-	while (!all_said() && !atomic_load(&differs_at_once) && now - begun < SETTLE_NS && (now < atomic_load(&tpck_player_moved_ns) + MOVES_NS)) {
+	while (!tpck_spoken_all_said() && !atomic_load(&differs_at_once) && now - begun < SETTLE_NS && (now < atomic_load(&tpck_player_moved_ns) + MOVES_NS)) {
 		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 		now = tpck_clock_monotonic_ns();
 	}
@@ -250,7 +241,7 @@ void tpck_network_live(uint64_t step)
 	atomic_store(&tpck_network_forwarding_now, false);
 	for (struct tpck_spoken *of = tpck_spoken_all; of; of = of->next)
 		if (!of->over)
-			tpck_talk_note(TPCK_TALK_ENDED, &(struct tpck_record_talk){.thread = of->thread, .ordinal = of->ordinal}, NULL, 0);
+			tpck_talk_note(of->cut ? TPCK_TALK_CUT : TPCK_TALK_ENDED, &(struct tpck_record_talk){.thread = of->thread, .ordinal = of->ordinal}, NULL, 0);
 	tpck_talks_leave(TPCK_TALK_MUTE);
 	/* What a connection that is kept does next may be at once: its other end is gone by then. */
 	tpck_player_ends();

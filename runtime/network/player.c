@@ -330,7 +330,7 @@ bool tpck_network_unanswered(unsigned *from, int *fd, char text[TPCK_NETWORK_TEX
 	for (; *from < PLAYED && !found; ++*from) {
 		const struct played *at = &played[*from];
 
-		found = at->fd >= 0 && !at->turn && !at->chunk && !at->of->over;
+		found = at->fd >= 0 && !at->turn && !at->chunk && !at->of->over && !at->of->cut;
 		if (found) {
 			*fd = at->programs;
 			snprintf(text, TPCK_NETWORK_TEXT, "a thread waits for an answer of %s that the record does not have, and all others for it",

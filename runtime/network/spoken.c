@@ -6,20 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/network/spoken.h"
+#include "runtime/replay/forward.h"
 
 enum { SOON = 4, LATE_MOST = 4 << 20 };
 struct tpck_spoken *tpck_spoken_all;
-static struct tpck_spoken **spoken_end;
+enum { BUCKETS = 1024 };
+static struct tpck_spoken **spoken_end, *unsaid, *buckets[BUCKETS] TPCK_LARGE;
 static size_t late_bytes;
+
+static struct tpck_spoken **bucket_of(uint32_t thread, uint32_t ordinal)
+{
+	return &buckets[(thread * 37 + ordinal) % BUCKETS];
+}
 
 static struct tpck_spoken *spoken_of(uint32_t thread, uint32_t ordinal)
 {
-	struct tpck_spoken *found = tpck_spoken_all;
+	struct tpck_spoken *found = *bucket_of(thread, ordinal);
 
 	while (found && (found->thread != thread || found->ordinal != ordinal))
-		found = found->next;
+		found = found->bucket;
 	return found;
 }
 
@@ -36,21 +44,24 @@ static struct tpck_turn *turn_new(struct tpck_spoken *of, uint64_t sent, uint64_
 	turn->chunks_end = &turn->chunks;
 	*of->turns_end = turn;
 	of->turns_end = &turn->next;
+	of->last = turn;
 	return turn;
 }
 
-static struct tpck_turn *turn_last(const struct tpck_spoken *of)
+/* What was asked behind the last answer counts as not asked. */
+static void cut_short(struct tpck_spoken *of)
 {
-	struct tpck_turn *last = of->turns;
+	struct tpck_turn **rest = of->known ? &of->known->next : &of->turns;
 
-	while (last && last->next)
-		last = last->next;
-	return last;
+	*rest = NULL;
+	of->turns_end = rest;
+	of->last = of->known;
+	of->cut = of->ended = true;
 }
 
 static void learn_opened(const struct tpck_record *record, const struct tpck_record_talk *talk)
 {
-	struct tpck_spoken *of = spoken_of(talk->thread, talk->ordinal), *next;
+	struct tpck_spoken *of = spoken_of(talk->thread, talk->ordinal), *next, *bucket;
 
 	if (record->bytes < sizeof *talk + sizeof of->peer)
 		return;
@@ -60,10 +71,13 @@ static void learn_opened(const struct tpck_record *record, const struct tpck_rec
 			return;
 		*(spoken_end ? spoken_end : &tpck_spoken_all) = of;
 		spoken_end = &of->next;
+		of->bucket = *bucket_of(talk->thread, talk->ordinal);
+		*bucket_of(talk->thread, talk->ordinal) = of;
 	}
 	/* A thread of its own pace had made fewer when the run was gone on from: what it made last by that number counts. */
 	next = of->next;
-	*of = (struct tpck_spoken){.thread = talk->thread, .ordinal = talk->ordinal, .next = next};
+	bucket = of->bucket;
+	*of = (struct tpck_spoken){.thread = talk->thread, .ordinal = talk->ordinal, .next = next, .bucket = bucket};
 	of->turns_end = &of->turns;
 	of->late_end = &of->late;
 	memcpy(&of->peer, talk + 1, sizeof of->peer);
@@ -86,7 +100,7 @@ void tpck_network_learn(const struct tpck_record *record)
 	of = spoken_of(talk->thread, talk->ordinal);
 	if (!of)
 		return;
-	turn = turn_last(of);
+	turn = of->last;
 	if (talk->sent)
 		turn = turn_new(of, talk->sent, talk->digest);
 	if (record->detail == TPCK_TALK_RECEIVED && record->bytes > sizeof *talk) {
@@ -102,7 +116,18 @@ void tpck_network_learn(const struct tpck_record *record)
 		chunk->count = record->bytes - sizeof *talk;
 		*turn->chunks_end = chunk;
 		turn->chunks_end = &chunk->next;
-		of->answered |= of->safe || of->unsafe;
+		of->answered |= (of->safe || of->unsafe) && !of->asks;
+		of->known = of->asking ? of->known : turn;
+	}
+	if (record->detail == TPCK_TALK_ASKED) {
+		of->asks = of->asking = true;
+	} else if (record->detail == TPCK_TALK_ANSWERED) {
+		of->answered = true;
+		of->asking = false;
+		of->known = of->last;
+	} else if (record->detail == TPCK_TALK_CUT) {
+		cut_short(of);
+		of->over = true;
 	}
 	of->ended |= record->detail == TPCK_TALK_ENDED;
 	of->over |= record->detail == TPCK_TALK_ENDED || record->detail == TPCK_TALK_CLOSED;
@@ -160,7 +185,7 @@ static void learn_late(struct tpck_spoken *of)
 /* Whether its first request has no answer in the log: it counts as not made. Where requests cannot be told from a handshake that is two turns. */
 bool tpck_spoken_is_question(const struct tpck_spoken *of)
 {
-	const struct tpck_turn *last = turn_last(of);
+	const struct tpck_turn *last = of->last;
 
 	if (of->over || of->lost || of->failed)
 		return false;
@@ -173,6 +198,7 @@ void tpck_network_unlearn(void)
 {
 	tpck_spoken_all = NULL;
 	spoken_end = NULL;
+	memset(buckets, 0, sizeof buckets);
 }
 
 static void tell(const struct tpck_spoken *of)
@@ -187,13 +213,25 @@ static void tell(const struct tpck_spoken *of)
 		snprintf(turns + strlen(turns), sizeof turns - strlen(turns), " %llu>%zu", (unsigned long long)turn->sent, bytes);
 	}
 	tpck_log_debug("connection %u of thread %u, to %s:%s%s%s%s%s", of->ordinal, of->thread, tpck_peer_text(&of->peer, peer), turns, of->over ? ", over" : "",
-		       of->failed ? ", failed" : "", of->lost ? ", not whole" : "", tpck_spoken_is_question(of) ? ", not answered" : "");
+		       of->failed ? ", failed" : of->cut ? ", cut short" : "", of->lost ? ", not whole" : "", tpck_spoken_is_question(of) ? ", not answered" : "");
 }
 
 void tpck_spoken_settle(void)
 {
-	for (struct tpck_spoken *of = tpck_spoken_all; of; of = of->next)
-		learn_late(of), tell(of);
+	for (struct tpck_spoken *of = tpck_spoken_all; of; of = of->next) {
+		learn_late(of);
+		if (!of->over && !of->lost && !of->failed && of->last != of->known && !tpck_spoken_is_question(of) && !tpck_forward_uses_device(of->thread))
+			cut_short(of);
+		tell(of);
+	}
+	unsaid = tpck_spoken_all;
+}
+
+bool tpck_spoken_all_said(void)
+{
+	while (unsaid && (unsaid->whole || (!unsaid->taken && tpck_spoken_is_question(unsaid))))
+		unsaid = unsaid->next;
+	return !unsaid;
 }
 
 /* ---- which one it is ------------------------------------------------------------------------------------ */
@@ -239,8 +277,12 @@ static enum match matches(const struct tpck_spoken *of, const struct tpck_thread
  * at once gets them in another order. any: it may be another thread's, too. */
 struct tpck_spoken *tpck_spoken_find(const struct tpck_thread *self, uint32_t ordinal, const struct tpck_record_peer *peer, bool any)
 {
+	struct tpck_spoken *found = spoken_of(self->id, ordinal);
 	enum match best = MATCH_NOT;
-	struct tpck_spoken *found = NULL;
+
+	if (found && matches(found, self, ordinal, peer, any) == MATCH_EXACT)
+		return found;
+	found = NULL;
 
 	for (struct tpck_spoken *of = tpck_spoken_all; of; of = of->next) {
 		enum match match = matches(of, self, ordinal, peer, any);

@@ -22,23 +22,30 @@ struct tpck_spoken {
 	struct tpck_record_peer peer;
 	bool failed, lost, safe, unsafe;
 	bool answered; /* something has come behind its first request */
+	bool asks;     /* the log says where requests begin and are answered, as in what is encrypted */
+	bool asking;   /* the newest one is not answered */
+	bool cut;      /* it ends behind the last request that has an answer */
 	bool over;    /* one of both has ended it */
 	bool ended;   /* the other end has */
 	bool taken;   /* it is the program's again */
 	bool whole;   /* all of it has been said */
-	struct tpck_turn *turns, **turns_end;
+	struct tpck_turn *turns, **turns_end, *last;
+	struct tpck_turn *known; /* the last one that has its answer; NULL: none */
 	struct tpck_late {
 		struct tpck_late *next;
 		bool counts;
 		struct tpck_record record; /* its payload follows */
 	} *late, **late_end; /* records from behind the cut */
-	struct tpck_spoken *next;
+	struct tpck_spoken *next, *bucket;
 };
 
 extern struct tpck_spoken *tpck_spoken_all __attribute__((visibility("hidden")));
 
-/* All has been learned: what lies behind the cut and counts is added. */
+/* All has been learned: what lies behind the cut and counts is added, and what threads of their own pace have asked without an answer is taken away:
+ * the connection ends in front of it, and they ask by a new one. */
 void tpck_spoken_settle(void);
+/* Whether all has been said that counts as made. */
+bool tpck_spoken_all_said(void);
 /* Whether its first request has no answer in the log: it counts as not made. */
 bool tpck_spoken_is_question(const struct tpck_spoken *of);
 /* Whether it begins with so many bytes of this digest. */

@@ -18,12 +18,13 @@
 
 #include "runtime/base/digest.h"
 #include "runtime/base/layout.h"
+#include "runtime/base/log.h"
 #include "runtime/network/network_private.h"
 
-/* More that comes by one connection is not kept, nor more of all; nor more of all before there is a device, while the log is in private memory. */
+/* More that comes by one connection is not kept, nor of all more than a part of what the log may hold, or than this before there is a device, while
+ * the log is in private memory. */
 enum { TALKS = 256 };
 #define ONE_MOST (4ull << 20)
-#define ALL_MOST (64ull << 20)
 #define EARLY_MOST (8ull << 20)
 
 struct talk {
@@ -35,6 +36,7 @@ struct talk {
 	struct sockaddr_storage address; /* that the program has connected to */
 	socklen_t address_bytes;
 	bool lost, ended, safe, unsafe, encrypted;
+	bool asked;           /* of what is encrypted: the newest request has no answer yet */
 	uint64_t received;    /* bytes in the log */
 	uint64_t sent, noted; /* bytes sent, and how many of them the log knows of */
 	uint64_t seen;        /* bytes sent that went through hooks */
@@ -49,10 +51,15 @@ static tpck_spin lock;
 static struct tpck_log *journal;
 static int32_t home;
 static _Atomic uint64_t all_received;
+static uint64_t all_most;
+/* The first connection that stops a resume, as it may not be asked again; a line says so once no lock is held. */
+static struct tpck_record_peer stopping;
+static _Atomic int stops; /* 1: to be said, 2: said */
 
-TPCK_AT_START void tpck_network_record(struct tpck_log *log, const char *real, bool nodes)
+TPCK_AT_START void tpck_network_record(struct tpck_log *log, uint64_t most, const char *real, bool nodes)
 {
 	journal = log;
+	all_most = most;
 	home = (int32_t)syscall(SYS_getpid);
 	tpck_whose_real(real, nodes);
 }
@@ -278,11 +285,34 @@ static void note(struct talk *talk, uint16_t detail, const void *bytes, size_t c
 	talk->first = 0;
 }
 
+static void stopped_by(const struct tpck_record_peer *peer)
+{
+	int none = 0;
+
+	if (atomic_load(&stops) == none)
+		stopping = *peer;
+	(void)atomic_compare_exchange_strong(&stops, &none, 1);
+}
+
 static void lose(struct talk *talk)
 {
-	if (!talk->lost)
+	if (!talk->lost) {
 		note(talk, TPCK_TALK_LOST, NULL, 0);
+		/* What was only GET is asked for again. */
+		if (!talk->safe || talk->unsafe)
+			stopped_by(&talk->peer);
+	}
 	talk->lost = true;
+}
+
+static void tell_stop(void)
+{
+	char peer[TPCK_PEER_TEXT];
+	int untold = 1;
+
+	if (atomic_load_explicit(&stops, memory_order_relaxed) == untold && atomic_compare_exchange_strong(&stops, &untold, 2))
+		tpck_log_warn("what %s answers is not all in the record, and may not be asked for again: from here on snapshots cannot be resumed; where it may, "
+			      "TRANSPCKPT_NETWORK_REAL can name it", tpck_peer_text(&stopping, peer));
 }
 
 /* How much has been sent, and whether something has come that went past the hooks. One byte more is the other end's end. */
@@ -331,13 +361,14 @@ void tpck_network_received_slow(int fd, const struct iovec *parts, size_t count,
 		if (got <= 0) {
 			talk->ended = true;
 			note(talk, TPCK_TALK_ENDED, NULL, 0);
-		} else if (talk->received > ONE_MOST || all > (tpck_log_attached(journal) ? ALL_MOST : EARLY_MOST)) {
+		} else if (talk->received > ONE_MOST || all > (tpck_log_attached(journal) ? all_most : EARLY_MOST)) {
 			lose(talk);
 		} else if (!talk->lost) {
 			note_parts(talk, parts, count, (size_t)got);
 		}
 	}
 	tpck_spin_unlock(&lock);
+	tell_stop();
 	errno = error;
 }
 
@@ -403,8 +434,29 @@ void tpck_network_says(int fd, const void *bytes, size_t count)
 		return;
 	tpck_spin_lock(&lock);
 	talk = talk_of(fd);
-	if (talk && talk->kind == TPCK_TALK_NOTED && talk->encrypted)
+	if (talk && talk->kind == TPCK_TALK_NOTED && talk->encrypted) {
+		if (!talk->asked)
+			note(talk, TPCK_TALK_ASKED, NULL, 0);
+		talk->asked = true;
 		judge(talk, bytes, count);
+	}
+	tpck_spin_unlock(&lock);
+	errno = error;
+}
+
+void tpck_network_hears(int fd)
+{
+	int error = errno;
+	struct talk *talk;
+
+	if (!tpck_network_recording())
+		return;
+	tpck_spin_lock(&lock);
+	talk = talk_of(fd);
+	if (talk && talk->kind == TPCK_TALK_NOTED && talk->asked && !talk->lost) {
+		note(talk, TPCK_TALK_ANSWERED, NULL, 0);
+		talk->asked = false;
+	}
 	tpck_spin_unlock(&lock);
 	errno = error;
 }
@@ -437,6 +489,7 @@ void tpck_network_closes_slow(int fd)
 		talk_end(talk);
 	}
 	tpck_spin_unlock(&lock);
+	tell_stop();
 	errno = error;
 }
 
@@ -539,7 +592,7 @@ void tpck_network_connected(struct tpck_network_connect *state, int fd, int erro
 		peer.error = begun ? 0 : error;
 		tpck_talk_note(TPCK_TALK_OPENED, &record, &peer, sizeof peer);
 		if (begun && !tpck_talk_begin(fd, TPCK_TALK_NOTED, state, &peer))
-			tpck_talk_note(TPCK_TALK_LOST, &record, NULL, 0);
+			tpck_talk_note(TPCK_TALK_LOST, &record, NULL, 0), stopped_by(&peer), tell_stop();
 	}
 	errno = saved;
 }

@@ -100,6 +100,26 @@ static int list_add(struct list *list, const struct tpck_record *record)
 	return 0;
 }
 
+static uint32_t number_of(const struct tpck_record *record)
+{
+	return ((const struct tpck_record_drawn *)(record + 1))->number;
+}
+
+static int compare_drawn(const struct tpck_record *one, uint32_t talks, uint32_t number)
+{
+	if (one->order != talks)
+		return one->order < talks ? -1 : 1;
+	return number_of(one) < number ? -1 : number_of(one) > number;
+}
+
+/* A thread of its own pace had drawn less when the run was gone on from: what it drew last for a connection of that number counts. */
+static int drawn_add(struct list *list, const struct tpck_record *record)
+{
+	while (list->count && compare_drawn(list->at[list->count - 1], record->order, number_of(record)) >= 0)
+		list->count--;
+	return list_add(list, record);
+}
+
 static int turn_add(const struct tpck_record *record)
 {
 	if (turns_count == turns_room) {
@@ -186,7 +206,9 @@ int tpck_forward_open(const char *folder, struct tpck_log_position cut)
 			result = turn_add(record);
 		} else {
 			expected = expected_of(record->thread, true);
-			result = expected ? list_add(&expected->lists[record->type], record) : -ENOMEM;
+			result = !expected				    ? -ENOMEM
+				 : record->type == TPCK_RECORD_DRAWN ? drawn_add(&expected->lists[record->type], record)
+								     : list_add(&expected->lists[record->type], record);
 			if (!result && record->type == TPCK_RECORD_MARK) {
 				result = sequence_add(record);
 				if (!expected->device)
@@ -356,6 +378,16 @@ enum tpck_forward tpck_forward_draw(struct tpck_thread *self, enum tpck_record_t
 	return result;
 }
 
+const struct tpck_record *tpck_forward_drawn(struct tpck_thread *self, uint32_t talks, uint32_t number)
+{
+	struct tpck_expected *expected = expected_for(self);
+	struct list *list = expected ? &expected->lists[TPCK_RECORD_DRAWN] : NULL;
+
+	while (list && list->next < list->count && compare_drawn(list->at[list->next], talks, number) < 0)
+		list->next++;
+	return list && list->next < list->count && compare_drawn(list->at[list->next], talks, number) == 0 ? list->at[list->next++] : NULL;
+}
+
 enum tpck_forward tpck_forward_look(struct tpck_thread *self, enum tpck_clock clock, uint64_t *ns)
 {
 	struct tpck_expected *expected = expected_for(self);
@@ -439,6 +471,16 @@ enum tpck_forward tpck_forward_stands(struct tpck_thread *self)
 	if (!expected || !expected->device)
 		return TPCK_FORWARD_FOREIGN;
 	return atomic_load(&expected->at_cut) ? TPCK_FORWARD_END : TPCK_FORWARD_SAME;
+}
+
+bool tpck_forward_uses_device(uint32_t thread)
+{
+	const struct tpck_expected *expected;
+
+	tpck_spin_lock(&lock);
+	expected = expected_of(thread, false);
+	tpck_spin_unlock(&lock);
+	return expected && expected->device;
 }
 
 bool tpck_forward_complete(void)

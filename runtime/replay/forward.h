@@ -40,12 +40,16 @@ enum tpck_forward tpck_forward_draw(struct tpck_thread *self, enum tpck_record_t
 enum tpck_forward tpck_forward_look(struct tpck_thread *self, enum tpck_clock clock, uint64_t *ns);
 /* The same of a reading (replay/readings.h): on SAME, and on MORE where there was one before, *bytes is it. ahead: it is not used up. */
 enum tpck_forward tpck_forward_reading(struct tpck_thread *self, uint32_t key, bool ahead, const void **bytes, uint32_t *count);
+/* The number-th draw of a library since the thread's talks-th connection; NULL: the log has none. */
+const struct tpck_record *tpck_forward_drawn(struct tpck_thread *self, uint32_t talks, uint32_t number);
 /* What the first look of the log at a clock said; 0: there is none. */
 uint64_t tpck_forward_first_look(enum tpck_clock clock);
 /* The same record again at the next call: it was not used up. */
 void tpck_forward_unread(struct tpck_thread *self, enum tpck_record_type type);
 /* Where a thread stands: SAME: on its way, END: at the boundary, FOREIGN. */
 enum tpck_forward tpck_forward_stands(struct tpck_thread *self);
+/* Whether a thread of that identity uses the device: the boundary has a place for it. */
+bool tpck_forward_uses_device(uint32_t thread);
 /* Whether every thread of the log stands at the boundary. */
 bool tpck_forward_complete(void);
 /* A thread that does not, for messages: its identity, or 0. */

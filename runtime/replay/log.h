@@ -34,6 +34,7 @@ enum tpck_record_type {
 	TPCK_RECORD_PROGRAM,  /* of a program that it started: struct tpck_record_program (runtime/programs) */
 	TPCK_RECORD_READING,  /* what the machine told of itself: replay/readings.h */
 	TPCK_RECORD_TALK,     /* of a connection to who does not belong to the job: struct tpck_record_talk (runtime/network) */
+	TPCK_RECORD_DRAWN,    /* bytes that a library drew for a connection to such a one: struct tpck_record_drawn; order: connections that the thread had made */
 	TPCK_RECORD_TYPES,
 };
 
@@ -65,6 +66,11 @@ struct tpck_record_boundary {
 struct tpck_record_query {
 	uint32_t not_ready;  /* answers before `result` */
 	int32_t result;      /* CUresult; -1: none yet */
+};
+
+struct tpck_record_drawn {
+	uint32_t number; /* of the draws since the thread's newest connection, from 0 */
+	/* the bytes follow */
 };
 
 struct tpck_record_device {

@@ -205,7 +205,7 @@ int main(void)
 	real_places();
 	if (!begin_server() || !log)
 		return 1;
-	tpck_network_record(log, "", false);
+	tpck_network_record(log, 64 << 20, "", false);
 	tpck_log_attach(log, folder, 1, NULL);
 	run(0, &main_thread, &other, nobody);
 	tap_ok(strcmp(heard[0][0], "FIRST") == 0 && strcmp(heard[0][1], "SECOND") == 0 && strcmp(heard[0][2], "LEFT") == 0 && strcmp(heard[0][3], "RIGHT") == 0 &&
@@ -230,7 +230,7 @@ int main(void)
 	end(fd);
 	tap_ok(strcmp(text, "LIVE") == 0 && seen->connections == connections + 1, "a live program speaks for itself", text);
 	snprintf(real, sizeof real, ":%d", seen->port);
-	tpck_network_record(log, real, false);
+	tpck_network_record(log, 64 << 20, real, false);
 	main_thread.talks = 0;
 	end(open_to(&main_thread, seen->port, true));
 	tap_ok(!main_thread.talks, "what TRANSPCKPT_NETWORK_REAL names is not followed", "");
