@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include "runtime/base/door.h"
+#include "runtime/base/log.h"
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
+#include "runtime/replay/stash.h"
 
 /* The folders above a path that must be there: the iterations that are done again may have removed them. */
 static void parents_settle(const char *path)
@@ -41,6 +43,44 @@ static bool same_prefix(int a, int b, uint64_t bytes)
 			return false;
 		at += want;
 	}
+	return true;
+}
+
+/* Where numbers that were read back are gone (TRANSPCKPT_RECORD_FULL=forget) the scratch file has zeros in their place. Whether the real one, of the same
+ * size, has something else there; *others: and elsewhere, too. */
+enum { FORGOTTEN_LEAST = TPCK_STASH_LEAST };
+static bool has_forgotten(int fd, int scratch, uint64_t bytes, bool *others)
+{
+	char real[65536], mine[65536];
+	uint64_t zeros = 0; /* in a row, up to here */
+	bool differs = false, forgotten = false;
+
+	*others = false;
+	for (uint64_t at = 0; at < bytes;) {
+		size_t want = bytes - at < sizeof real ? bytes - at : sizeof real;
+
+		if (syscall(SYS_pread64, fd, real, want, at) != (long)want || syscall(SYS_pread64, scratch, mine, want, at) != (long)want)
+			return false;
+		for (size_t i = 0; i < want; i++) {
+			zeros = mine[i] ? 0 : zeros + 1;
+			differs = zeros && (differs || real[i]);
+			forgotten |= differs && zeros >= FORGOTTEN_LEAST;
+			*others |= mine[i] && mine[i] != real[i];
+		}
+		at += want;
+	}
+	return forgotten;
+}
+
+/* The program's own file is the only place that has what was saved there. */
+static bool stays(const struct tpck_overlay_entry *entry, int fd, const struct stat *real, const struct stat *scratch)
+{
+	bool others;
+
+	if (!tpck_stash_forgotten() || real->st_size != scratch->st_size || !has_forgotten(fd, entry->fd, (uint64_t)real->st_size, &others))
+		return false;
+	if (others)
+		tpck_log_warn("%s stays as it is: of what it had at this step the record has only a part (TRANSPCKPT_RECORD_FULL=forget)", entry->path);
 	return true;
 }
 
@@ -73,7 +113,7 @@ static int file_settle(const struct tpck_overlay_entry *entry)
 	} else if (real.st_size >= scratch.st_size && same_prefix(fd, entry->fd, (uint64_t)scratch.st_size)) {
 		if (real.st_size != scratch.st_size && ftruncate(fd, scratch.st_size))
 			result = -errno;
-	} else {
+	} else if (!stays(entry, fd, &real, &scratch)) {
 		result = tpck_follow_copy(entry->fd, fd, (uint64_t)scratch.st_size);
 		if (!result && ftruncate(fd, scratch.st_size))
 			result = -errno;

@@ -73,6 +73,9 @@ int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *st
 	FILE *told;
 
 	copies += kind == 2;
+	/* A busy machine needs a while for a snapshot, and the last one in front of the wait is asked for. */
+	if (kind == 2 && copies >= at - 4 && copies < at)
+		usleep(150000);
 	if (kind == 2 && copies == at - 2 && strcmp(getenv("GAP"), "ahead") == 0)
 		child = started();
 	if (kind == 2 && copies == at) {

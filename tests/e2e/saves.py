@@ -172,17 +172,24 @@ def no_room(checks):
 
 
 def forgets(checks):
-    """The oldest goes where the user knows that it was read to be saved only."""
-    with job.Place(TRANSPCKPT_LOG_BYTES="8M", TRANSPCKPT_RECORD_DISK="4M", TRANSPCKPT_RECORD_FULL="forget", TRANSPCKPT_LINGER_SEC="0") as place:
-        this = job.Job(place, *GPT)
+    """The oldest goes where the user knows that it was read to be saved only. Of the last two saves, which are there, either has what it was saved with."""
+    for most, every in ((4, 7), (1, 20)):
+        forgets_behind(checks, most, every)
+
+
+def forgets_behind(checks, most, every):
+    with job.Place(TRANSPCKPT_LOG_BYTES="8M", TRANSPCKPT_RECORD_DISK=f"{most}M", TRANSPCKPT_RECORD_FULL="forget", TRANSPCKPT_LINGER_SEC="0",
+                   SIMGPU_KERNEL_US="60") as place:
+        # Of the second, what was saved last before the kill is there at the end, too.
+        this = job.Job(place, *GPT[:-1], str(every))
         this.run_plain()
         start = killed_behind(this, 70)
         job.look_until(lambda: not place.agents(), 60, 0.05)
         held, newest = in_store(place)[1], durable(place)
         start = this.start()
         status = start.wait()
-        checks.ok(status == 0 and this.resumed_at(start) == newest and newest > 60 and held <= 4 * MIB and "count as zeros" in start.said() and
-                  not this.differences(), "TRANSPCKPT_RECORD_FULL=forget: little is kept, and what saved its state goes on as ever", status, held, newest,
+        checks.ok(status == 0 and this.resumed_at(start) == newest and newest > 60 and held <= most * MIB and "count as zeros" in start.said() and
+                  not this.differences(), f"TRANSPCKPT_RECORD_FULL=forget: {most} MiB are kept, and what saved its state goes on as ever", status, held, newest,
                   this.differences(), this.story())
 
 

@@ -49,6 +49,8 @@ def life(checks, kills, **settings):
                   f"what it had started is not started again, but for {len(again)} behind that step, which a line names", again, before, last.said())
         # What another program has made behind that step is there when it is done again.
         numbers = {call.split()[1] for call in again}
+        # The one that makes a file says nothing of itself, and begins each round: it may have been killed behind that.
+        numbers.add(str(max(int(call.split()[1]) for call in before) + 1))
         for name in ("told", "mixed"):
             told = [[line for line in lines(folder, name) if not (line.startswith("files ") and line.split()[1].rstrip(":") in numbers)]
                     for folder in (this.work, plain)]
