@@ -43,6 +43,27 @@ static unsigned function_of(const char *symbol)
 	return function;
 }
 
+bool tpck_nccl_is_hooked(const char *symbol)
+{
+	return function_of(symbol) < TPCK_NCCL_FUNCTIONS;
+}
+
+bool tpck_nccl_is_first(void)
+{
+	Dl_info found, ours;
+
+	if (!dladdr(names, &ours))
+		return false;
+	for (const char *name = names; *name; name += strlen(name) + 1)
+		for (int skip = 0; skip < 2; skip++) {
+			void *at = tpck_real_dlsym(RTLD_DEFAULT, name + skip);
+
+			if (!at || !dladdr(at, &found) || found.dli_fbase != ours.dli_fbase)
+				return false;
+		}
+	return true;
+}
+
 static void *hook_of(unsigned function, bool profiling)
 {
 	switch (function) {

@@ -31,7 +31,7 @@ struct collective {
 
 struct later {
 	struct later *next;
-	void (*done)(struct tpck_thread *self, void *argument);
+	void (*done)(struct tpck_thread *self, void *argument, bool good);
 	char argument[];
 };
 
@@ -51,29 +51,31 @@ static __thread struct group *group __attribute__((tls_model("initial-exec")));
 
 static ncclResult_t queue(const struct collective *c)
 {
+	const ncclComm_t comm = TPCK_NCCL_HANDLE(c->comm);
+
 	switch (c->kind) {
 	case TPCK_ALL_REDUCE:
-		return TPCK_NCCL_CALL(ncclAllReduce, c->profiling, c->send, c->recv, c->count, c->type, c->op, c->comm, c->stream);
+		return TPCK_NCCL_CALL(ncclAllReduce, c->profiling, c->send, c->recv, c->count, c->type, c->op, comm, c->stream);
 	case TPCK_REDUCE:
-		return TPCK_NCCL_CALL(ncclReduce, c->profiling, c->send, c->recv, c->count, c->type, c->op, c->place, c->comm, c->stream);
+		return TPCK_NCCL_CALL(ncclReduce, c->profiling, c->send, c->recv, c->count, c->type, c->op, c->place, comm, c->stream);
 	case TPCK_REDUCE_SCATTER:
-		return TPCK_NCCL_CALL(ncclReduceScatter, c->profiling, c->send, c->recv, c->count, c->type, c->op, c->comm, c->stream);
+		return TPCK_NCCL_CALL(ncclReduceScatter, c->profiling, c->send, c->recv, c->count, c->type, c->op, comm, c->stream);
 	case TPCK_BROADCAST:
-		return TPCK_NCCL_CALL(ncclBroadcast, c->profiling, c->send, c->recv, c->count, c->type, c->place, c->comm, c->stream);
+		return TPCK_NCCL_CALL(ncclBroadcast, c->profiling, c->send, c->recv, c->count, c->type, c->place, comm, c->stream);
 	case TPCK_BCAST:
-		return TPCK_NCCL_CALL(ncclBcast, c->profiling, c->recv, c->count, c->type, c->place, c->comm, c->stream);
+		return TPCK_NCCL_CALL(ncclBcast, c->profiling, c->recv, c->count, c->type, c->place, comm, c->stream);
 	case TPCK_ALL_GATHER:
-		return TPCK_NCCL_CALL(ncclAllGather, c->profiling, c->send, c->recv, c->count, c->type, c->comm, c->stream);
+		return TPCK_NCCL_CALL(ncclAllGather, c->profiling, c->send, c->recv, c->count, c->type, comm, c->stream);
 	case TPCK_ALL_TO_ALL:
-		return TPCK_NCCL_CALL(ncclAlltoAll, c->profiling, c->send, c->recv, c->count, c->type, c->comm, c->stream);
+		return TPCK_NCCL_CALL(ncclAlltoAll, c->profiling, c->send, c->recv, c->count, c->type, comm, c->stream);
 	case TPCK_GATHER:
-		return TPCK_NCCL_CALL(ncclGather, c->profiling, c->send, c->recv, c->count, c->type, c->place, c->comm, c->stream);
+		return TPCK_NCCL_CALL(ncclGather, c->profiling, c->send, c->recv, c->count, c->type, c->place, comm, c->stream);
 	case TPCK_SCATTER:
-		return TPCK_NCCL_CALL(ncclScatter, c->profiling, c->send, c->recv, c->count, c->type, c->place, c->comm, c->stream);
+		return TPCK_NCCL_CALL(ncclScatter, c->profiling, c->send, c->recv, c->count, c->type, c->place, comm, c->stream);
 	case TPCK_SEND:
-		return TPCK_NCCL_CALL(ncclSend, c->profiling, c->send, c->count, c->type, c->place, c->comm, c->stream);
+		return TPCK_NCCL_CALL(ncclSend, c->profiling, c->send, c->count, c->type, c->place, comm, c->stream);
 	case TPCK_RECV:
-		return TPCK_NCCL_CALL(ncclRecv, c->profiling, c->recv, c->count, c->type, c->place, c->comm, c->stream);
+		return TPCK_NCCL_CALL(ncclRecv, c->profiling, c->recv, c->count, c->type, c->place, comm, c->stream);
 	}
 	return ncclSystemError;
 }
@@ -200,7 +202,7 @@ bool tpck_nccl_grouped(struct tpck_thread *self)
 	return true;
 }
 
-void tpck_nccl_at_group_end(void (*done)(struct tpck_thread *self, void *argument), const void *argument, size_t bytes)
+void tpck_nccl_at_group_end(void (*done)(struct tpck_thread *self, void *argument, bool good), const void *argument, size_t bytes)
 {
 	struct later *later = malloc(sizeof *later + bytes);
 
@@ -253,8 +255,7 @@ static ncclResult_t close_real(struct group *g, struct tpck_thread *self)
 		struct later *later = g->later;
 
 		g->later = later->next;
-		if (result == ncclSuccess || result == ncclInProgress)
-			later->done(self, later->argument);
+		later->done(self, later->argument, result == ncclSuccess || result == ncclInProgress);
 		free(later);
 	}
 	return result;
@@ -416,8 +417,8 @@ TPCK_NCCL_PASS(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), tpck_nccl_grouped
 TPCK_NCCL_PASS(ncclPutSignal,
      (const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin, size_t peerWinOffset,
       int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream),
-     signals(self), localbuff, count, datatype, peer, peerWin, peerWinOffset, sigIdx, ctx, flags, comm, stream)
+     signals(self), localbuff, count, datatype, peer, peerWin, peerWinOffset, sigIdx, ctx, flags, TPCK_NCCL_HANDLE(comm), stream)
 TPCK_NCCL_PASS(ncclSignal, (int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream), signals(self),
-     peer, sigIdx, ctx, flags, comm, stream)
+     peer, sigIdx, ctx, flags, TPCK_NCCL_HANDLE(comm), stream)
 TPCK_NCCL_PASS(ncclWaitSignal, (int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, cudaStream_t stream), signals(self),
-     nDesc, signalDescs, comm, stream)
+     nDesc, signalDescs, TPCK_NCCL_HANDLE(comm), stream)

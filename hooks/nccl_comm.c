@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of NCCL's communicators: they are made and ended for real in every mode, and known by the program's handle. */
+/* Hooks of NCCL's communicators: they are made and ended for real in every mode, and known by the program's handle, a key. */
 #include "config.h"
 
 #include "hooks/cuda_driver.h"
@@ -11,9 +11,10 @@
 /* ---- a communicator that begins -------------------------------------------------------------------------- */
 
 struct birth {
-	ncclComm_t *out;
+	ncclComm_t *out;                 /* the program's */
+	struct tpck_communicator *place; /* NULL: the program is given NCCL's own handle, by NCCL */
 	uint64_t id;
-	int size, rank; /* size 0: NCCL is to be asked */
+	int size, rank;                  /* size 0: NCCL is to be asked */
 };
 
 static int ask(const char *symbol, ncclComm_t comm, int otherwise)
@@ -24,44 +25,78 @@ static int ask(const char *symbol, ncclComm_t comm, int otherwise)
 	return real && real(comm, &value) == ncclSuccess ? value : otherwise;
 }
 
-static void born(struct tpck_thread *self, void *argument)
+/* What NCCL has written, or NULL. */
+static ncclComm_t made(const struct birth *birth)
+{
+	void *real = birth->place ? atomic_load(&birth->place->real) : *birth->out;
+
+	return real == birth->place ? NULL : real;
+}
+
+static void born(struct tpck_thread *self, void *argument, bool good)
 {
 	const struct birth *birth = argument;
-	ncclComm_t comm = *birth->out;
-	int size = birth->size, rank = birth->rank;
+	int size = birth->size, rank = birth->rank, device;
+	ncclComm_t comm = good ? made(birth) : NULL;
 
 	/* A rank without a colour gets none. */
-	if (!self || !comm)
+	if (!comm) {
+		if (birth->place)
+			tpck_communicator_release(birth->place);
+		return;
+	}
+	if (!self)
 		return;
 	if (!size) {
 		size = ask("ncclCommCount", comm, 0);
 		rank = ask("ncclCommUserRank", comm, 0);
 	}
-	if (size < 1 || rank < 0 ||
-	    tpck_communicator_add(comm, birth->id, (uint32_t)size, (uint32_t)rank, ask("ncclCommCuDevice", comm, -1)))
+	device = ask("ncclCommCuDevice", comm, -1);
+	/* A key is one, even where nothing is known of what is behind it. */
+	if (size < 1 || rank < 0)
+		size = 0;
+	else if (birth->place)
+		tpck_communicator_begin(birth->place, birth->id, (uint32_t)size, (uint32_t)rank, device);
+	else if (tpck_communicator_add(comm, birth->id, (uint32_t)size, (uint32_t)rank, device))
+		size = 0;
+	if (!size)
 		tpck_engine_unresumable("not every communicator of NCCL that the program has is known");
 }
 
-static struct tpck_thread *birth_begins(void)
+/* Where NCCL is to write the handle. */
+static ncclComm_t *where(const struct birth *birth)
+{
+	return birth->place ? (ncclComm_t *)&birth->place->real : birth->out;
+}
+
+/* `out` NULL: nothing will be there, or not yet. */
+static struct tpck_thread *birth_begins(struct birth *birth, enum tpck_nccl_function function, bool profiling, ncclComm_t *out)
 {
 	struct tpck_thread *self = tpck_nccl_enter();
 
 	tpck_nccl_grouped(self);
+	birth->out = out;
+	birth->place = self && out && tpck_nccl_keys(function, profiling) ? tpck_communicator_reserve() : NULL;
 	return self;
 }
 
-static ncclResult_t birth_ends(struct tpck_thread *self, const char *symbol, ncclResult_t result, const struct birth *birth)
+static ncclResult_t birth_ends(struct tpck_thread *self, const char *symbol, ncclResult_t result, struct birth *birth)
 {
-	if (result == ncclSuccess || result == ncclInProgress) {
-		struct birth copy = *birth;
+	bool good = result == ncclSuccess || result == ncclInProgress, grouped = good && tpck_nccl_grouped(self);
+	struct tpck_communicator *place = birth->place;
+	void *left = place ? atomic_load(&place->real) : NULL;
 
-		if (self)
-			tpck_cuda_context_seen();
-		if (birth->out && tpck_nccl_grouped(self))
-			tpck_nccl_at_group_end(born, birth, sizeof *birth);
-		else if (birth->out)
-			born(self, &copy);
-	}
+	if (good && self)
+		tpck_cuda_context_seen();
+	/* In a group it is made at the end. A program may look for it before, as NCCL has its handle there by then. */
+	if (place && good && (grouped || (left && left != place)))
+		*birth->out = (ncclComm_t)place;
+	else if (place && left != place)
+		*birth->out = left;
+	if (self && grouped && birth->out)
+		tpck_nccl_at_group_end(born, birth, sizeof *birth);
+	else if (birth->out && (good || place))
+		born(self, birth, good);
 	tpck_nccl_result(self, NULL, symbol, result);
 	tpck_nccl_leave(self);
 	return result;
@@ -74,10 +109,10 @@ static uint64_t digest_of_ids(const ncclUniqueId *ids, int count)
 
 static ncclResult_t init_rank(bool profiling, ncclComm_t *comm, int nranks, const ncclUniqueId *id, int rank)
 {
-	struct tpck_thread *self = birth_begins();
+	struct birth birth = {.id = digest_of_ids(id, 1), .size = nranks, .rank = rank};
+	struct tpck_thread *self = birth_begins(&birth, TPCK_NCCL_ncclCommInitRank, profiling, comm);
 
-	return birth_ends(self, "ncclCommInitRank", TPCK_NCCL_CALL(ncclCommInitRank, profiling, comm, nranks, *id, rank),
-			  &(struct birth){comm, digest_of_ids(id, 1), nranks, rank});
+	return birth_ends(self, "ncclCommInitRank", TPCK_NCCL_CALL(ncclCommInitRank, profiling, where(&birth), nranks, *id, rank), &birth);
 }
 
 ncclResult_t tpck_hook_ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank)
@@ -93,11 +128,11 @@ ncclResult_t tpck_hook_pncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqu
 static ncclResult_t init_rank_config(bool profiling, ncclComm_t *comm, int nranks, const ncclUniqueId *id, int rank,
 				     ncclConfig_t *config)
 {
-	struct tpck_thread *self = birth_begins();
+	struct birth birth = {.id = digest_of_ids(id, 1), .size = nranks, .rank = rank};
+	struct tpck_thread *self = birth_begins(&birth, TPCK_NCCL_ncclCommInitRankConfig, profiling, comm);
 
 	return birth_ends(self, "ncclCommInitRankConfig",
-			  TPCK_NCCL_CALL(ncclCommInitRankConfig, profiling, comm, nranks, *id, rank, config),
-			  &(struct birth){comm, digest_of_ids(id, 1), nranks, rank});
+			  TPCK_NCCL_CALL(ncclCommInitRankConfig, profiling, where(&birth), nranks, *id, rank, config), &birth);
 }
 
 ncclResult_t tpck_hook_ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config)
@@ -113,11 +148,11 @@ ncclResult_t tpck_hook_pncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncc
 static ncclResult_t init_rank_scalable(bool profiling, ncclComm_t *newcomm, int nranks, int rank, int count, ncclUniqueId *ids,
 				       ncclConfig_t *config)
 {
-	struct tpck_thread *self = birth_begins();
+	struct birth birth = {.id = digest_of_ids(ids, count), .size = nranks, .rank = rank};
+	struct tpck_thread *self = birth_begins(&birth, TPCK_NCCL_ncclCommInitRankScalable, profiling, newcomm);
 
 	return birth_ends(self, "ncclCommInitRankScalable",
-			  TPCK_NCCL_CALL(ncclCommInitRankScalable, profiling, newcomm, nranks, rank, count, ids, config),
-			  &(struct birth){newcomm, digest_of_ids(ids, count), nranks, rank});
+			  TPCK_NCCL_CALL(ncclCommInitRankScalable, profiling, where(&birth), nranks, rank, count, ids, config), &birth);
 }
 
 ncclResult_t tpck_hook_ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
@@ -136,13 +171,26 @@ ncclResult_t tpck_hook_pncclCommInitRankScalable(ncclComm_t *newcomm, int nranks
 static ncclResult_t init_all(bool profiling, ncclComm_t *comm, int ndev, const int *devlist)
 {
 	uint64_t seed[] = {(uint64_t)(uintptr_t)comm, tpck_clock_monotonic_ns()};
-	struct tpck_thread *self = birth_begins();
+	struct birth none = {0};
+	struct tpck_thread *self = birth_begins(&none, TPCK_NCCL_ncclCommInitAll, profiling, NULL);
 	ncclResult_t result = TPCK_NCCL_CALL(ncclCommInitAll, profiling, comm, ndev, devlist);
+	bool grouped = tpck_nccl_grouped(self);
+	/* NCCL fills the program's array in; in an outer group perhaps not before that ends, and its handles stay there. */
+	bool keys = self && comm && result == ncclSuccess && !grouped && tpck_nccl_keys(TPCK_NCCL_ncclCommInitAll, profiling);
 
-	for (int i = 1; i < ndev && result == ncclSuccess; i++)
-		born(self, &(struct birth){&comm[i], tpck_digest64(seed, sizeof seed, 0), ndev, i});
-	return birth_ends(self, "ncclCommInitAll", result,
-			  &(struct birth){comm, tpck_digest64(seed, sizeof seed, 0), ndev, 0});
+	for (int i = 0; self && comm && i < ndev && result == ncclSuccess; i++) {
+		struct birth birth = {&comm[i], keys ? tpck_communicator_reserve() : NULL, tpck_digest64(seed, sizeof seed, 0), ndev, i};
+
+		if (birth.place) {
+			atomic_store(&birth.place->real, comm[i]);
+			comm[i] = (ncclComm_t)birth.place;
+		}
+		if (grouped)
+			tpck_nccl_at_group_end(born, &birth, sizeof birth);
+		else
+			born(self, &birth, true);
+	}
+	return birth_ends(self, "ncclCommInitAll", result, &none);
 }
 
 ncclResult_t tpck_hook_ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
@@ -167,9 +215,11 @@ static uint64_t id_of_child(ncclComm_t parent, uint64_t which)
 
 static ncclResult_t split(bool profiling, ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
 {
-	struct tpck_thread *self = birth_begins();
-	struct birth birth = {color == NCCL_SPLIT_NOCOLOR ? NULL : newcomm, 0, 0, 0};
-	ncclResult_t result = TPCK_NCCL_CALL(ncclCommSplit, profiling, comm, color, key, newcomm, config);
+	struct birth birth = {0};
+	/* Without a colour there will be none, and NCCL says so. */
+	struct tpck_thread *self = birth_begins(&birth, TPCK_NCCL_ncclCommSplit, profiling, color == NCCL_SPLIT_NOCOLOR ? NULL : newcomm);
+	ncclResult_t result = TPCK_NCCL_CALL(ncclCommSplit, profiling, TPCK_NCCL_HANDLE(comm), color, key,
+					     birth.place ? where(&birth) : newcomm, config);
 
 	if (self)
 		birth.id = id_of_child(comm, (uint64_t)(unsigned)color);
@@ -189,9 +239,9 @@ ncclResult_t tpck_hook_pncclCommSplit(ncclComm_t comm, int color, int key, ncclC
 static ncclResult_t shrink(bool profiling, ncclComm_t comm, int *excluded, int count, ncclComm_t *newcomm, ncclConfig_t *config,
 			   int flags)
 {
-	struct tpck_thread *self = birth_begins();
-	struct birth birth = {newcomm, 0, 0, 0};
-	ncclResult_t result = TPCK_NCCL_CALL(ncclCommShrink, profiling, comm, excluded, count, newcomm, config, flags);
+	struct birth birth = {0};
+	struct tpck_thread *self = birth_begins(&birth, TPCK_NCCL_ncclCommShrink, profiling, newcomm);
+	ncclResult_t result = TPCK_NCCL_CALL(ncclCommShrink, profiling, TPCK_NCCL_HANDLE(comm), excluded, count, where(&birth), config, flags);
 
 	if (self)
 		birth.id = id_of_child(comm, excluded && count > 0 ? tpck_digest64(excluded, (size_t)count * sizeof *excluded, 1) : 0);
@@ -213,16 +263,45 @@ ncclResult_t tpck_hook_pncclCommShrink(ncclComm_t comm, int *excludeRanksList, i
 /* ---- the end, and errors ------------------------------------------------------------------------------------ */
 
 /* Forgotten before the real call: the handle may be given out again at once. */
-static void ends(struct tpck_thread *self, ncclComm_t comm)
+static ncclResult_t ends(bool profiling, enum tpck_nccl_function function, ncclComm_t comm)
 {
-	if (self)
+	struct tpck_thread *self = tpck_nccl_enter();
+	ncclResult_t (*real)(ncclComm_t) = (__typeof__(real))tpck_nccl_real(function, profiling);
+	ncclComm_t handle = TPCK_NCCL_HANDLE(comm);
+	ncclResult_t result;
+
+	/* A key whose communicator is gone is nobody's, whoever follows. */
+	if (self || handle != comm)
 		tpck_communicator_remove(comm);
+	result = real ? real(handle) : ncclSystemError;
+	tpck_nccl_leave(self);
+	return result;
+}
+
+ncclResult_t tpck_hook_ncclCommDestroy(ncclComm_t comm)
+{
+	return ends(false, TPCK_NCCL_ncclCommDestroy, comm);
+}
+
+ncclResult_t tpck_hook_pncclCommDestroy(ncclComm_t comm)
+{
+	return ends(true, TPCK_NCCL_ncclCommDestroy, comm);
+}
+
+ncclResult_t tpck_hook_ncclCommAbort(ncclComm_t comm)
+{
+	return ends(false, TPCK_NCCL_ncclCommAbort, comm);
+}
+
+ncclResult_t tpck_hook_pncclCommAbort(ncclComm_t comm)
+{
+	return ends(true, TPCK_NCCL_ncclCommAbort, comm);
 }
 
 static ncclResult_t async_error(bool profiling, ncclComm_t comm, ncclResult_t *error)
 {
 	struct tpck_thread *self = tpck_nccl_enter();
-	ncclResult_t result = TPCK_NCCL_CALL(ncclCommGetAsyncError, profiling, comm, error);
+	ncclResult_t result = TPCK_NCCL_CALL(ncclCommGetAsyncError, profiling, TPCK_NCCL_HANDLE(comm), error);
 
 	if (result == ncclSuccess && error)
 		tpck_nccl_result(self, comm, "NCCL", *error);
@@ -240,6 +319,30 @@ ncclResult_t tpck_hook_pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asy
 	return async_error(true, comm, asyncError);
 }
 
+static ncclResult_t grow(bool profiling, ncclComm_t comm, int ranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
+{
+	struct birth birth = {0};
+	struct tpck_thread *self = birth_begins(&birth, TPCK_NCCL_ncclCommGrow, profiling, newcomm);
+	ncclResult_t result;
+
+	if (self) {
+		birth.id = id_of_child(comm, (uint64_t)(unsigned)ranks);
+		tpck_engine_unresumable("the program lets a communicator grow (ncclCommGrow)");
+	}
+	result = TPCK_NCCL_CALL(ncclCommGrow, profiling, TPCK_NCCL_HANDLE(comm), ranks, id, rank, where(&birth), config);
+	return birth_ends(self, "ncclCommGrow", result, &birth);
+}
+
+ncclResult_t tpck_hook_ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
+{
+	return grow(false, comm, nRanks, uniqueId, rank, newcomm, config);
+}
+
+ncclResult_t tpck_hook_pncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
+{
+	return grow(true, comm, nRanks, uniqueId, rank, newcomm, config);
+}
+
 /* ---- what is passed on, NCCL being by itself meanwhile -------------------------------------------------------- */
 
 static void refuse(struct tpck_thread *self, const char *why)
@@ -248,20 +351,42 @@ static void refuse(struct tpck_thread *self, const char *why)
 		tpck_engine_unresumable(why);
 }
 
+#define H TPCK_NCCL_HANDLE
 TPCK_NCCL_PASS(ncclGetUniqueId, (ncclUniqueId *uniqueId), (void)0, uniqueId)
-TPCK_NCCL_PASS(ncclCommFinalize, (ncclComm_t comm), (void)0, comm)
-TPCK_NCCL_PASS(ncclCommDestroy, (ncclComm_t comm), ends(self, comm), comm)
-TPCK_NCCL_PASS(ncclCommAbort, (ncclComm_t comm), ends(self, comm), comm)
-TPCK_NCCL_PASS(ncclCommRevoke, (ncclComm_t comm, int revokeFlags), (void)0, comm, revokeFlags)
-TPCK_NCCL_PASS(ncclCommSuspend, (ncclComm_t comm, int flags), (void)0, comm, flags)
-TPCK_NCCL_PASS(ncclCommResume, (ncclComm_t comm), (void)0, comm)
-TPCK_NCCL_PASS(ncclCommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm, ncclConfig_t *config),
-     refuse(self, "the program lets a communicator grow (ncclCommGrow)"), comm, nRanks, uniqueId, rank, newcomm, config)
-TPCK_NCCL_PASS(ncclCommRegister, (const ncclComm_t comm, void *buff, size_t size, void **handle), (void)0, comm, buff, size, handle)
-TPCK_NCCL_PASS(ncclCommDeregister, (const ncclComm_t comm, void *handle), (void)0, comm, handle)
-TPCK_NCCL_PASS(ncclCommWindowRegister, (ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags), (void)0, comm, buff,
+TPCK_NCCL_PASS(ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId *uniqueId), (void)0, H(comm), uniqueId)
+TPCK_NCCL_PASS(ncclCommFinalize, (ncclComm_t comm), (void)0, H(comm))
+TPCK_NCCL_PASS(ncclCommRevoke, (ncclComm_t comm, int revokeFlags), (void)0, H(comm), revokeFlags)
+TPCK_NCCL_PASS(ncclCommSuspend, (ncclComm_t comm, int flags), (void)0, H(comm), flags)
+TPCK_NCCL_PASS(ncclCommResume, (ncclComm_t comm), (void)0, H(comm))
+TPCK_NCCL_PASS_AS(const char *, NULL, ncclGetLastError, (ncclComm_t comm), (void)0, H(comm))
+TPCK_NCCL_PASS(ncclCommCount, (const ncclComm_t comm, int *count), (void)0, H(comm), count)
+TPCK_NCCL_PASS(ncclCommCuDevice, (const ncclComm_t comm, int *device), (void)0, H(comm), device)
+TPCK_NCCL_PASS(ncclCommUserRank, (const ncclComm_t comm, int *rank), (void)0, H(comm), rank)
+TPCK_NCCL_PASS(ncclCommMemStats, (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value), (void)0, H(comm), stat, value)
+TPCK_NCCL_PASS(ncclRedOpCreatePreMulSum,
+     (ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence, ncclComm_t comm), (void)0, op, scalar, datatype,
+     residence, H(comm))
+TPCK_NCCL_PASS(ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm), (void)0, op, H(comm))
+TPCK_NCCL_PASS(ncclCommRegister, (const ncclComm_t comm, void *buff, size_t size, void **handle), (void)0, H(comm), buff, size, handle)
+TPCK_NCCL_PASS(ncclCommDeregister, (const ncclComm_t comm, void *handle), (void)0, H(comm), handle)
+TPCK_NCCL_PASS(ncclCommWindowRegister, (ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags), (void)0, H(comm), buff,
      size, win, winFlags)
-TPCK_NCCL_PASS(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win), (void)0, comm, win)
+TPCK_NCCL_PASS(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win), (void)0, H(comm), win)
+TPCK_NCCL_PASS(ncclWinGetUserPtr, (ncclComm_t comm, ncclWindow_t win, void **outUserPtr), (void)0, H(comm), win, outUserPtr)
 /* It is the driver's, at an address of its choice, and the program keeps its tensors there. */
 TPCK_NCCL_PASS(ncclMemAlloc, (void **ptr, size_t size), refuse(self, "the program takes memory from NCCL (ncclMemAlloc)"), ptr, size)
 TPCK_NCCL_PASS(ncclMemFree, (void *ptr), (void)0, ptr)
+
+/* Kernels of the program's that use it exchange data behind everybody's back. */
+TPCK_NCCL_PASS(ncclDevCommCreate, (ncclComm_t comm, const ncclDevCommRequirements_t *reqs, ncclDevComm_t *outDevComm),
+     refuse(self, "the program's kernels use a communicator (ncclDevCommCreate)"), H(comm), reqs, outDevComm)
+TPCK_NCCL_PASS(ncclDevCommDestroy, (ncclComm_t comm, const ncclDevComm_t *devComm), (void)0, H(comm), devComm)
+TPCK_NCCL_PASS(ncclCommQueryProperties, (ncclComm_t comm, ncclCommProperties_t *props), (void)0, H(comm), props)
+TPCK_NCCL_PASS(ncclGinBarrierCreateRequirement,
+     (ncclComm_t comm, ncclTeam_t team, int nBarriers, ncclGinBarrierHandle_t *outHandle, ncclDevResourceRequirements_t *outReq), (void)0,
+     H(comm), team, nBarriers, outHandle, outReq)
+TPCK_NCCL_PASS_AS(ncclTeam_t, (ncclTeam_t){0}, ncclTeamWorld, (ncclComm_t comm), (void)0, H(comm))
+TPCK_NCCL_PASS_AS(ncclTeam_t, (ncclTeam_t){0}, ncclTeamLsa, (ncclComm_t comm), (void)0, H(comm))
+TPCK_NCCL_PASS_AS(ncclTeam_t, (ncclTeam_t){0}, ncclTeamRail, (ncclComm_t comm), (void)0, H(comm))
+TPCK_NCCL_PASS_AS(int, -1, ncclTeamRankToWorld, (ncclComm_t comm, ncclTeam_t team, int rank), (void)0, H(comm), team, rank)
+TPCK_NCCL_PASS_AS(int, -1, ncclTeamRankToLsa, (ncclComm_t comm, ncclTeam_t team, int rank), (void)0, H(comm), team, rank)

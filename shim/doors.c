@@ -22,7 +22,7 @@
 #include "shim/table.h"
 
 static const char *own_path; /* of this library; the forwarder lies beside it */
-static _Atomic int forwarder_tried;
+static _Atomic int forwarder_tried, deepbound;
 
 void *tpck_door_swap(void *real)
 {
@@ -87,6 +87,11 @@ TPCK_AT_START void tpck_doors_open(const char *library)
 	own_path = library;
 	if (dl_iterate_phdr(uses_driver, NULL))
 		tpck_door_forwarder();
+}
+
+int tpck_doors_deepbound(void)
+{
+	return atomic_load(&deepbound);
 }
 
 /* ---- a library that is by itself ---------------------------------------------------------------- */
@@ -218,6 +223,8 @@ __attribute__((visibility("hidden"))) void tpck_door_dlopen(const char *path, in
 	 * forwarder already there. */
 	const bool is_driver = path && strstr(path, "libcuda.so");
 
+	if (flags & RTLD_DEEPBIND)
+		atomic_store(&deepbound, 1);
 	if (is_driver || flags & RTLD_DEEPBIND)
 		tpck_door_forwarder();
 	/* Without the forwarder it would be loaded by now, and what is opened next may need more of it than that lists. */

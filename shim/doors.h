@@ -19,6 +19,8 @@ void tpck_door_library(const char *prefix, void *(*swap)(const char *symbol, voi
  * it does inside is neither followed nor slowed. */
 int tpck_door_passes(const void *caller);
 void tpck_doors_open(const char *library);
+/* Whether a library was opened with RTLD_DEEPBIND: it finds what it is linked to before us. */
+int tpck_doors_deepbound(void);
 /* Exported for the forwarder: our hook of a driver symbol, the real one, or NULL. */
 void *tpck_forward_lookup(const char *symbol);
 

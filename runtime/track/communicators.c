@@ -13,7 +13,8 @@
 #include "runtime/base/layout.h"
 #include "runtime/track/threads.h"
 
-static struct tpck_communicator table[TPCK_COMMUNICATORS_MAX] TPCK_LARGE;
+struct tpck_communicator tpck_communicator_table[TPCK_COMMUNICATORS_MAX] TPCK_LARGE;
+#define table tpck_communicator_table
 static _Atomic uint32_t used;
 static uint32_t made; /* ever */
 static _Atomic uint64_t changes;
@@ -23,7 +24,13 @@ static struct tpck_communicator_mark *_Atomic marks;
 struct tpck_communicator *tpck_communicator_find(const void *handle)
 {
 	uint32_t count = atomic_load_explicit(&used, memory_order_acquire);
+	uintptr_t at = (uintptr_t)handle - (uintptr_t)table;
 
+	if (at < sizeof table && at % sizeof *table == 0) {
+		struct tpck_communicator *entry = &table[at / sizeof *table];
+
+		return atomic_load_explicit(&entry->handle, memory_order_acquire) == handle ? entry : NULL;
+	}
 	for (uint32_t i = 0; handle && i < count; i++)
 		if (atomic_load_explicit(&table[i].handle, memory_order_acquire) == handle)
 			return &table[i];
@@ -53,48 +60,88 @@ static void mark_begin(const struct tpck_communicator *entry)
 		atomic_store(&mark->id, entry->id);
 }
 
+/* An entry that is nobody's, or NULL. Under the lock. */
+static struct tpck_communicator *unused_entry(void)
+{
+	for (uint32_t i = 0; i < used; i++)
+		if (!atomic_load(&table[i].handle) && !atomic_load(&table[i].reserved))
+			return &table[i];
+	return used < TPCK_COMMUNICATORS_MAX ? &table[used] : NULL;
+}
+
+/* Under the lock. */
+static void begin(struct tpck_communicator *entry, void *handle, uint64_t id, uint32_t size, uint32_t rank, int32_t device)
+{
+	/* Its transfers stay with the entry: a thread may still be counting one. */
+	struct tpck_communicator_transfers *old = entry->transfers;
+
+	if (old && entry->size >= size)
+		memset(old, 0, entry->size * sizeof *old);
+	else
+		entry->transfers = NULL;
+	entry->id = id;
+	entry->index = made++;
+	entry->size = size;
+	entry->rank = rank;
+	entry->device = device;
+	entry->failed = false;
+	entry->births = 0;
+	entry->collectives = entry->order = 0;
+	atomic_store_explicit(&entry->handle, handle, memory_order_release);
+	if (entry == &table[used])
+		atomic_fetch_add(&used, 1);
+	mark_begin(entry);
+	atomic_fetch_add(&changes, 1);
+}
+
 int tpck_communicator_add(void *handle, uint64_t id, uint32_t size, uint32_t rank, int32_t device)
 {
 	struct tpck_communicator *entry;
-	int result = 0;
 
 	tpck_spin_lock(&lock);
 	entry = tpck_communicator_find(handle);
-	for (uint32_t i = 0; !entry && i < used; i++)
-		if (!atomic_load(&table[i].handle))
-			entry = &table[i];
-	if (!entry && used < TPCK_COMMUNICATORS_MAX)
-		entry = &table[used];
-	if (entry) {
-		/* Its transfers stay with the entry: a thread may still be counting one. */
-		struct tpck_communicator_transfers *old = entry->transfers;
+	if (!entry)
+		entry = unused_entry();
+	if (entry)
+		begin(entry, handle, id, size, rank, device);
+	tpck_spin_unlock(&lock);
+	return entry ? 0 : -ENOSPC;
+}
 
-		if (old && entry->size >= size)
-			memset(old, 0, entry->size * sizeof *old);
-		else
-			entry->transfers = NULL;
-		entry->id = id;
-		entry->index = made++;
-		entry->size = size;
-		entry->rank = rank;
-		entry->device = device;
-		entry->failed = false;
-		entry->births = 0;
-		entry->collectives = entry->order = 0;
-		atomic_store_explicit(&entry->handle, handle, memory_order_release);
+struct tpck_communicator *tpck_communicator_reserve(void)
+{
+	struct tpck_communicator *entry;
+
+	tpck_spin_lock(&lock);
+	entry = unused_entry();
+	if (entry) {
+		atomic_store(&entry->real, entry);
+		atomic_store(&entry->reserved, true);
 		if (entry == &table[used])
 			atomic_fetch_add(&used, 1);
-		mark_begin(entry);
-		atomic_fetch_add(&changes, 1);
-	} else {
-		result = -ENOSPC;
 	}
 	tpck_spin_unlock(&lock);
-	return result;
+	return entry;
+}
+
+void tpck_communicator_begin(struct tpck_communicator *reserved, uint64_t id, uint32_t size, uint32_t rank, int32_t device)
+{
+	tpck_spin_lock(&lock);
+	begin(reserved, reserved, id, size, rank, device);
+	tpck_spin_unlock(&lock);
+}
+
+void tpck_communicator_release(struct tpck_communicator *reserved)
+{
+	tpck_spin_lock(&lock);
+	atomic_store(&reserved->real, NULL);
+	atomic_store(&reserved->reserved, false);
+	tpck_spin_unlock(&lock);
 }
 
 void tpck_communicator_remove(const void *handle)
 {
+	uintptr_t at = (uintptr_t)handle - (uintptr_t)table;
 	struct tpck_communicator *entry;
 
 	tpck_spin_lock(&lock);
@@ -103,6 +150,11 @@ void tpck_communicator_remove(const void *handle)
 		atomic_store(&entry->handle, NULL);
 		mark_begin(entry);
 		atomic_fetch_add(&changes, 1);
+	}
+	/* Of a key, known or not, the entry is free again. */
+	if (at < sizeof table && at % sizeof *table == 0) {
+		atomic_store(&table[at / sizeof *table].real, NULL);
+		atomic_store(&table[at / sizeof *table].reserved, false);
 	}
 	tpck_spin_unlock(&lock);
 }

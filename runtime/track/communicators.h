@@ -22,7 +22,9 @@ struct tpck_communicator_transfers {
 };
 
 struct tpck_communicator {
-	void *_Atomic handle;      /* NULL: none */
+	void *_Atomic handle;      /* what the program has: this entry's address, a key, or NCCL's own handle; NULL: none */
+	void *_Atomic real;        /* behind a key: NCCL's handle, or NULL */
+	_Atomic bool reserved;     /* NCCL may still write `real`, or has done so: nobody else gets the entry */
 	uint64_t id;               /* the same in all its ranks, another one in each run */
 	uint32_t index;            /* which one of this process it is, in order of creation: the same in every run */
 	uint32_t size, rank;
@@ -34,10 +36,32 @@ struct tpck_communicator {
 	struct tpck_communicator_transfers *_Atomic transfers; /* by peer; NULL: there were none */
 };
 
-/* A handle that was made; one that is known already is replaced. -ENOSPC. */
+/* The table, for tpck_communicator_real() only. */
+extern struct tpck_communicator tpck_communicator_table[TPCK_COMMUNICATORS_MAX] __attribute__((visibility("hidden")));
+
+/* What NCCL is to be told in place of what the program says: the handle behind a key, NULL behind a key of one that is gone, and any
+ * other handle as it is. No locks, whatever other threads do. */
+static inline void *tpck_communicator_real(const void *handle)
+{
+	uintptr_t at = (uintptr_t)handle - (uintptr_t)tpck_communicator_table;
+
+	if (__builtin_expect(at >= sizeof tpck_communicator_table || at % sizeof *tpck_communicator_table, 0))
+		return (void *)(uintptr_t)handle;
+	return atomic_load_explicit(&tpck_communicator_table[at / sizeof *tpck_communicator_table].real, memory_order_acquire);
+}
+/* An entry whose address is to be a key; NCCL may be given `&entry->real` to write its handle to, which is the entry's own address so far.
+ * NULL: there are TPCK_COMMUNICATORS_MAX. */
+struct tpck_communicator *tpck_communicator_reserve(void);
+/* Its communicator was made: from now on it is known by its key. */
+void tpck_communicator_begin(struct tpck_communicator *reserved, uint64_t id, uint32_t size, uint32_t rank, int32_t device);
+/* It was not. */
+void tpck_communicator_release(struct tpck_communicator *reserved);
+
+/* A handle of NCCL's own that the program has; one that is known already is replaced. -ENOSPC. */
 int tpck_communicator_add(void *handle, uint64_t id, uint32_t size, uint32_t rank, int32_t device);
 /* NULL: not known. Entries are never freed, so that one may be used while another thread ends it. */
 struct tpck_communicator *tpck_communicator_find(const void *handle);
+/* It ends. A key's entry may be another one's at once. */
 void tpck_communicator_remove(const void *handle);
 /* A collective was queued; `what` tells which. */
 void tpck_communicator_collective(struct tpck_communicator *communicator, uint64_t what);

@@ -57,8 +57,26 @@ is "linked, a communicator's begin shut" "$(says "$D/no-init/libtranspckpt.so" .
 is "linked, the error shut" "$(says "$D/no-error/libtranspckpt.so" ./linked)" "$(printf '%s\n%s\n' "$got" "$mark")"
 is "dlopen, dlsym shut" "$(says "$D/no-dlsym/libtranspckpt.so" ./opened)" "$got"
 
-# What it allocates itself is the driver's.
+# What the program has is a key, and whatever NCCL is told of it is as without the library; where not every call is known to be seen it is
+# NCCL's own.
 unset SIMGPU_FAULT
+build handles "$doors/nccl_handles.c" -lnccl
+build tool.so "$doors/nccl_newer.c" -shared -fPIC
+build newer.so "$doors/nccl_newer.c" -shared -fPIC -DNEWER=ncclCommFrobnicate
+build mangled.so "$doors/nccl_newer.c" -shared -fPIC -DNEWER=_ZN1x3newEP8ncclComm
+wanted=$(with "" timeout 60 ./handles)
+is "which is a good one" "$(echo "$wanted" | grep -c "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0, device 0")" 4
+is "every function is told its own handle" "$(with "$lib" timeout 60 ./handles 2>/dev/null)" "$wanted"
+says_it() { with "$1" timeout 60 ./handles "${2:-say}" 2>/dev/null | head -n 1; }
+is "a program has a key" "$(says_it "$lib")" key
+is "with a tool behind the library, too" "$(says_it "$lib:./tool.so")" key
+is "not where there is a function that the tables do not know" "$(says_it "$lib:./newer.so")" own
+is "nor where there is one in C++" "$(says_it "$lib:./mangled.so")" own
+is "nor where a tool comes first" "$(says_it "./tool.so:$lib")" own
+is "nor where a library looks in another order" "$(says_it "$lib" deep)" own
+is "nor where a hook is shut" "$(says_it "$D/no-error/libtranspckpt.so")" own
+
+# What it allocates itself is the driver's.
 cp plugin_lookup.so libnccl-probe.so
 cp plugin_lookup.so libnot_nccl.so
 is "a library that is none of NCCL's" "$(with "$lib" ./lookup plugin ./libnot_nccl.so local 2>&1)" "followed"

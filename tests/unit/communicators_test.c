@@ -59,6 +59,35 @@ static void listed(void)
 	tpck_communicator_calls_count(NULL);
 }
 
+/* What the program has is a key: NCCL is told what is behind it, and nothing once that is gone. */
+static void keyed(void)
+{
+	struct tpck_communicator *a = tpck_communicator_reserve(), *b = tpck_communicator_reserve(), *c;
+	char *inside = (char *)a + 8;
+
+	is_true(a && b && a != b && tpck_communicator_real(a) == a && !tpck_communicator_find(a));
+	atomic_store(&a->real, &handles[7]);
+	atomic_store(&b->real, NULL);
+	tpck_communicator_begin(a, 900, 4, 3, 1);
+	is_true(tpck_communicator_find(a) == a && a->id == 900 && a->size == 4 && a->rank == 3 && a->device == 1);
+	is_true(tpck_communicator_real(a) == &handles[7] && !tpck_communicator_real(b));
+	/* NCCL's own, and no handles at all. */
+	is_true(tpck_communicator_real(&handles[9]) == &handles[9] && !tpck_communicator_real(NULL) && tpck_communicator_real(inside) == inside &&
+		tpck_communicator_real(&tpck_communicator_table[TPCK_COMMUNICATORS_MAX]) == &tpck_communicator_table[TPCK_COMMUNICATORS_MAX]);
+	is_true(!tpck_communicator_find(inside) && !tpck_communicator_find(&handles[7]));
+	/* One that came to nothing, one that ends: their places are free. */
+	tpck_communicator_release(b);
+	is_true(tpck_communicator_reserve() == b);
+	tpck_communicator_remove(a);
+	is_true(!tpck_communicator_real(a) && !tpck_communicator_find(a));
+	c = tpck_communicator_reserve();
+	is_true(c == a);
+	tpck_communicator_remove(c); /* nothing was known of it */
+	is_true(tpck_communicator_reserve() == a);
+	tpck_communicator_release(a);
+	tpck_communicator_release(b);
+}
+
 int main(void)
 {
 	struct tpck_communicators all, then;
@@ -123,9 +152,11 @@ int main(void)
 	tpck_communicators_free(&then);
 	tpck_communicators_free(&all);
 
+	keyed();
 	for (int i = 4; i < TPCK_COMMUNICATORS_MAX; i++)
 		tpck_communicator_add(&handles[i], 1, 1, 0, 0);
 	is_true(tpck_communicator_add(&handles[TPCK_COMMUNICATORS_MAX], 1, 1, 0, 0) == -ENOSPC);
 	is_true(tpck_communicator_find(&handles[TPCK_COMMUNICATORS_MAX - 1]));
+	is_true(!tpck_communicator_reserve());
 	return tap_done();
 }
