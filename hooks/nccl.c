@@ -103,6 +103,13 @@ void *tpck_nccl_real(enum tpck_nccl_function function, bool profiling)
 	return found;
 }
 
+void *tpck_nccl_would_be(enum tpck_nccl_function function, bool profiling)
+{
+	void *found = atomic_load_explicit(&real[profiling][function], memory_order_acquire);
+
+	return found ? found : tpck_nccl_symbol(name_of(function) + !profiling);
+}
+
 /* dlsym() on a handle gave `found` for a name. What to give: the hook, or NULL: as it is. */
 static void *swap(const char *symbol, void *found)
 {

@@ -57,6 +57,8 @@ struct tpck_nccl_types {
 
 /* The real function that the program's call would have come to, or NULL: it has none. */
 void *tpck_nccl_real(enum tpck_nccl_function function, bool profiling);
+/* The same as of now: nothing is settled by it. */
+void *tpck_nccl_would_be(enum tpck_nccl_function function, bool profiling);
 /* A function of NCCL that is not hooked, or NULL. */
 void *tpck_nccl_symbol(const char *symbol);
 
@@ -69,9 +71,9 @@ void *tpck_nccl_symbol(const char *symbol);
 /*
  * A communicator that is made here is known to the program by a key of the library's (runtime/track/communicators.h), and every call that takes
  * one tells NCCL the handle behind it. An NCCL with a function that the tables do not know might be given a key: there the program has NCCL's
- * own handles, which pass every hook as they are. Decided once, by what the first communicator's library exports.
+ * own handles, which pass every hook as they are. Decided once, at the first communicator or id, by what exports the functions that are called.
  */
-bool tpck_nccl_keys(enum tpck_nccl_function birth, bool profiling);
+bool tpck_nccl_keys(void);
 /* Whether a function has a hook, by its name without a p. Whether what a program finds by the names of those is the hooks. */
 bool tpck_nccl_is_hooked(const char *symbol);
 bool tpck_nccl_is_first(void);

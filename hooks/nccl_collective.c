@@ -11,7 +11,7 @@
 
 #include "hooks/cuda_driver.h"
 #include "hooks/cuda_graph.h"
-#include "hooks/nccl.h"
+#include "hooks/nccl_private.h"
 #include "runtime/track/communicator_calls.h"
 
 enum { OPS = 5 /* of NCCL's own; behind them are the program's */, GROUP_ROOM = 16 };
@@ -44,6 +44,8 @@ struct group {
 	uint32_t calls, room;
 	struct collective *call;
 	struct later *later, **last;
+	uint32_t births, births_room; /* communicators that are to be made, where calls are kept */
+	struct tpck_birth **birth;
 };
 static __thread struct group *group __attribute__((tls_model("initial-exec")));
 
@@ -52,14 +54,15 @@ static __thread struct group *group __attribute__((tls_model("initial-exec")));
 static ncclResult_t queue(const struct collective *c)
 {
 	const ncclComm_t comm = TPCK_NCCL_HANDLE(c->comm);
+	const ncclRedOp_t op = __builtin_expect(c->op < OPS, 1) ? c->op : tpck_nccl_operation_of(c->comm, c->op);
 
 	switch (c->kind) {
 	case TPCK_ALL_REDUCE:
-		return TPCK_NCCL_CALL(ncclAllReduce, c->profiling, c->send, c->recv, c->count, c->type, c->op, comm, c->stream);
+		return TPCK_NCCL_CALL(ncclAllReduce, c->profiling, c->send, c->recv, c->count, c->type, op, comm, c->stream);
 	case TPCK_REDUCE:
-		return TPCK_NCCL_CALL(ncclReduce, c->profiling, c->send, c->recv, c->count, c->type, c->op, c->place, comm, c->stream);
+		return TPCK_NCCL_CALL(ncclReduce, c->profiling, c->send, c->recv, c->count, c->type, op, c->place, comm, c->stream);
 	case TPCK_REDUCE_SCATTER:
-		return TPCK_NCCL_CALL(ncclReduceScatter, c->profiling, c->send, c->recv, c->count, c->type, c->op, comm, c->stream);
+		return TPCK_NCCL_CALL(ncclReduceScatter, c->profiling, c->send, c->recv, c->count, c->type, op, comm, c->stream);
 	case TPCK_BROADCAST:
 		return TPCK_NCCL_CALL(ncclBroadcast, c->profiling, c->send, c->recv, c->count, c->type, c->place, comm, c->stream);
 	case TPCK_BCAST:
@@ -85,6 +88,8 @@ static ncclResult_t queue_elsewhere(struct tpck_thread *self, const struct colle
 {
 	ncclResult_t result;
 
+	if (!tpck_nccl_make_now(self, c->comm))
+		return ncclSystemError;
 	self->elsewhere = true;
 	result = queue(c);
 	self->elsewhere = false;
@@ -114,9 +119,9 @@ static uint64_t function(const struct collective *c)
 	return mix(mix(what(c), (uint64_t)c->place), communicator ? communicator->index + 1ull : 0) | 1;
 }
 
-static void count(const struct collective *c, bool captured)
+static void count(struct tpck_thread *self, const struct collective *c, bool captured)
 {
-	const struct tpck_communicator *communicator = tpck_communicator_find(c->comm);
+	struct tpck_communicator *communicator = tpck_communicator_find(c->comm);
 	struct tpck_communicator_call call;
 
 	/* Of nothing NCCL does nothing, and does not ask the other ranks for theirs. */
@@ -126,6 +131,9 @@ static void count(const struct collective *c, bool captured)
 		.handle = c->comm, .index = communicator->index, .peer = (uint32_t)c->place, .kind = c->kind, .shown = true,
 		.what = mix(what(c), c->count), .elements = c->count,
 	};
+	/* Running forward it is captured for real, too, and so is made at once then. */
+	if (captured && !atomic_exchange(&communicator->captured, true))
+		tpck_engine_nccl_captures(self, communicator->index);
 	if (captured)
 		tpck_cuda_graph_calls_add(&call);
 	else
@@ -182,7 +190,7 @@ static ncclResult_t collective(const struct collective *c)
 	if (go == TPCK_GO_RUN)
 		result = tpck_nccl_result(self, c->comm, tpck_collective_name(c->kind), queue_elsewhere(self, c));
 	if (go == TPCK_GO_ANSWERED || call.gated || captured)
-		count(c, captured);
+		count(self, c, captured);
 	tpck_engine_after(self, &call);
 	tpck_engine_leave(self);
 	return result;
@@ -199,6 +207,31 @@ bool tpck_nccl_grouped(struct tpck_thread *self)
 		(void)TPCK_NCCL_CALL(ncclGroupStart, group->profiling);
 		group->begun = true;
 	}
+	return true;
+}
+
+bool tpck_nccl_grouped_now(void)
+{
+	return group != NULL;
+}
+
+bool tpck_nccl_group_keeps(void)
+{
+	return group && group->kept && !group->begun;
+}
+
+bool tpck_nccl_group_keep(struct tpck_birth *birth)
+{
+	if (group->births == group->births_room) {
+		uint32_t room = group->births_room ? 2 * group->births_room : GROUP_ROOM;
+		struct tpck_birth **grown = reallocarray(group->birth, room, sizeof(struct tpck_birth *));
+
+		if (!grown)
+			return false;
+		group->birth = grown;
+		group->births_room = room;
+	}
+	group->birth[group->births++] = birth;
 	return true;
 }
 
@@ -261,18 +294,45 @@ static ncclResult_t close_real(struct group *g, struct tpck_thread *self)
 	return result;
 }
 
-/* Queues the group's calls. */
-static ncclResult_t group_queue(struct group *g, struct tpck_thread *self)
+/* Makes the group's communicators, but for the first ones, and queues its calls. */
+static ncclResult_t group_queue(struct group *g, struct tpck_thread *self, uint32_t from)
 {
 	ncclResult_t result = ncclSuccess, end;
 
 	if (!g->kept)
 		return close_real(g, self);
+	for (uint32_t i = 0; self && i < g->calls; i++)
+		if (!tpck_nccl_make_now(self, g->call[i].comm))
+			return ncclSystemError;
+	if (self)
+		self->elsewhere = true;
 	(void)TPCK_NCCL_CALL(ncclGroupStart, g->profiling);
-	for (uint32_t i = 0; i < g->calls && result == ncclSuccess; i++)
+	for (uint32_t i = from; i < g->births && (result == ncclSuccess || result == ncclInProgress); i++)
+		result = tpck_birth_make(g->birth[i]);
+	for (uint32_t i = 0; i < g->calls && (result == ncclSuccess || result == ncclInProgress); i++)
 		result = queue(&g->call[i]);
 	end = close_real(g, self);
-	return result == ncclSuccess ? end : result;
+	result = result == ncclSuccess || result == ncclInProgress ? end : result;
+	for (uint32_t i = from; i < g->births; i++)
+		tpck_birth_settle(self, g->birth[i], result == ncclSuccess || result == ncclInProgress);
+	return result;
+}
+
+/* Communicators of a kept group whose calls, if there are any, are answered. */
+static ncclResult_t group_births(struct group *g, struct tpck_thread *self)
+{
+	ncclResult_t result = ncclSuccess, one;
+
+	for (uint32_t i = 0; i < g->births; i++) {
+		if (!tpck_birth_answer(self, g->birth[i], &one)) {
+			/* The process is live. The calls are behind it. */
+			g->calls = 0;
+			one = group_queue(g, self, i);
+			i = g->births;
+		}
+		result = result == ncclSuccess ? one : result;
+	}
+	return result;
 }
 
 /* The group's calls as one operation. */
@@ -291,13 +351,15 @@ static ncclResult_t group_operation(struct group *g, struct tpck_thread *self)
 		if (g->call[i].stream != g->call[i - 1].stream)
 			tpck_engine_also(self, g->call[i].stream);
 	if (go == TPCK_GO_RUN || !g->kept) {
-		self->elsewhere = true;
-		result = tpck_nccl_result(self, g->call->comm, "ncclGroupEnd", group_queue(g, self));
+		self->elsewhere = !g->kept;
+		result = tpck_nccl_result(self, g->call->comm, "ncclGroupEnd", group_queue(g, self, 0));
 		self->elsewhere = false;
 	}
 	for (uint32_t i = 0; i < g->calls && (go == TPCK_GO_ANSWERED || call.gated || captured); i++)
-		count(&g->call[i], captured);
+		count(self, &g->call[i], captured);
 	tpck_engine_after(self, &call);
+	if (g->births && go == TPCK_GO_ANSWERED)
+		result = group_births(g, self);
 	return result;
 }
 
@@ -326,10 +388,17 @@ static ncclResult_t group_end(bool profiling)
 	}
 	if (g->calls && self)
 		result = result == ncclSuccess || result == ncclInProgress ? group_operation(g, self) : result;
-	else if (g->calls && g->kept)
-		result = group_queue(g, NULL);
-	if (self)
+	else if (g->births && self)
+		result = tpck_nccl_result(self, NULL, "ncclGroupEnd", group_births(g, self));
+	else if ((g->calls || g->births) && g->kept)
+		result = group_queue(g, NULL, 0);
+	if (self) {
+		self->elsewhere = false;
 		tpck_engine_leave(self);
+	}
+	for (uint32_t i = 0; i < g->births; i++)
+		tpck_birth_free(g->birth[i]);
+	free(g->birth);
 	free(g->call);
 	free(g);
 	return result;

@@ -1,279 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of NCCL's communicators: they are made and ended for real in every mode, and known by the program's handle, a key. */
+/* Hooks of what NCCL does with communicators that are there, or that a program which runs forward was told are there. */
 #include "config.h"
 
-#include "hooks/cuda_driver.h"
-#include "hooks/nccl.h"
-#include "runtime/base/clock.h"
-#include "runtime/base/digest.h"
+#include <string.h>
+
+#include "hooks/nccl_private.h"
 #include "runtime/track/communicators.h"
 
-/* ---- a communicator that begins -------------------------------------------------------------------------- */
-
-struct birth {
-	ncclComm_t *out;                 /* the program's */
-	struct tpck_communicator *place; /* NULL: the program is given NCCL's own handle, by NCCL */
-	uint64_t id;
-	int size, rank;                  /* size 0: NCCL is to be asked */
-};
-
-static int ask(const char *symbol, ncclComm_t comm, int otherwise)
-{
-	ncclResult_t (*real)(ncclComm_t, int *) = (__typeof__(real))tpck_nccl_symbol(symbol);
-	int value = otherwise;
-
-	return real && real(comm, &value) == ncclSuccess ? value : otherwise;
-}
-
-/* What NCCL has written, or NULL. */
-static ncclComm_t made(const struct birth *birth)
-{
-	void *real = birth->place ? atomic_load(&birth->place->real) : *birth->out;
-
-	return real == birth->place ? NULL : real;
-}
-
-static void born(struct tpck_thread *self, void *argument, bool good)
-{
-	const struct birth *birth = argument;
-	int size = birth->size, rank = birth->rank, device;
-	ncclComm_t comm = good ? made(birth) : NULL;
-
-	/* A rank without a colour gets none. */
-	if (!comm) {
-		if (birth->place)
-			tpck_communicator_release(birth->place);
-		return;
-	}
-	if (!self)
-		return;
-	if (!size) {
-		size = ask("ncclCommCount", comm, 0);
-		rank = ask("ncclCommUserRank", comm, 0);
-	}
-	device = ask("ncclCommCuDevice", comm, -1);
-	/* A key is one, even where nothing is known of what is behind it. */
-	if (size < 1 || rank < 0)
-		size = 0;
-	else if (birth->place)
-		tpck_communicator_begin(birth->place, birth->id, (uint32_t)size, (uint32_t)rank, device);
-	else if (tpck_communicator_add(comm, birth->id, (uint32_t)size, (uint32_t)rank, device))
-		size = 0;
-	if (!size)
-		tpck_engine_unresumable("not every communicator of NCCL that the program has is known");
-}
-
-/* Where NCCL is to write the handle. */
-static ncclComm_t *where(const struct birth *birth)
-{
-	return birth->place ? (ncclComm_t *)&birth->place->real : birth->out;
-}
-
-/* `out` NULL: nothing will be there, or not yet. */
-static struct tpck_thread *birth_begins(struct birth *birth, enum tpck_nccl_function function, bool profiling, ncclComm_t *out)
-{
-	struct tpck_thread *self = tpck_nccl_enter();
-
-	tpck_nccl_grouped(self);
-	birth->out = out;
-	birth->place = self && out && tpck_nccl_keys(function, profiling) ? tpck_communicator_reserve() : NULL;
-	return self;
-}
-
-static ncclResult_t birth_ends(struct tpck_thread *self, const char *symbol, ncclResult_t result, struct birth *birth)
-{
-	bool good = result == ncclSuccess || result == ncclInProgress, grouped = good && tpck_nccl_grouped(self);
-	struct tpck_communicator *place = birth->place;
-	void *left = place ? atomic_load(&place->real) : NULL;
-
-	if (good && self)
-		tpck_cuda_context_seen();
-	/* In a group it is made at the end. A program may look for it before, as NCCL has its handle there by then. */
-	if (place && good && (grouped || (left && left != place)))
-		*birth->out = (ncclComm_t)place;
-	else if (place && left != place)
-		*birth->out = left;
-	if (self && grouped && birth->out)
-		tpck_nccl_at_group_end(born, birth, sizeof *birth);
-	else if (birth->out && (good || place))
-		born(self, birth, good);
-	tpck_nccl_result(self, NULL, symbol, result);
-	tpck_nccl_leave(self);
-	return result;
-}
-
-static uint64_t digest_of_ids(const ncclUniqueId *ids, int count)
-{
-	return ids && count > 0 ? tpck_digest64(ids, (size_t)count * sizeof *ids, 0) : 0;
-}
-
-static ncclResult_t init_rank(bool profiling, ncclComm_t *comm, int nranks, const ncclUniqueId *id, int rank)
-{
-	struct birth birth = {.id = digest_of_ids(id, 1), .size = nranks, .rank = rank};
-	struct tpck_thread *self = birth_begins(&birth, TPCK_NCCL_ncclCommInitRank, profiling, comm);
-
-	return birth_ends(self, "ncclCommInitRank", TPCK_NCCL_CALL(ncclCommInitRank, profiling, where(&birth), nranks, *id, rank), &birth);
-}
-
-ncclResult_t tpck_hook_ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank)
-{
-	return init_rank(false, comm, nranks, &commId, rank);
-}
-
-ncclResult_t tpck_hook_pncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank)
-{
-	return init_rank(true, comm, nranks, &commId, rank);
-}
-
-static ncclResult_t init_rank_config(bool profiling, ncclComm_t *comm, int nranks, const ncclUniqueId *id, int rank,
-				     ncclConfig_t *config)
-{
-	struct birth birth = {.id = digest_of_ids(id, 1), .size = nranks, .rank = rank};
-	struct tpck_thread *self = birth_begins(&birth, TPCK_NCCL_ncclCommInitRankConfig, profiling, comm);
-
-	return birth_ends(self, "ncclCommInitRankConfig",
-			  TPCK_NCCL_CALL(ncclCommInitRankConfig, profiling, where(&birth), nranks, *id, rank, config), &birth);
-}
-
-ncclResult_t tpck_hook_ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config)
-{
-	return init_rank_config(false, comm, nranks, &commId, rank, config);
-}
-
-ncclResult_t tpck_hook_pncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config)
-{
-	return init_rank_config(true, comm, nranks, &commId, rank, config);
-}
-
-static ncclResult_t init_rank_scalable(bool profiling, ncclComm_t *newcomm, int nranks, int rank, int count, ncclUniqueId *ids,
-				       ncclConfig_t *config)
-{
-	struct birth birth = {.id = digest_of_ids(ids, count), .size = nranks, .rank = rank};
-	struct tpck_thread *self = birth_begins(&birth, TPCK_NCCL_ncclCommInitRankScalable, profiling, newcomm);
-
-	return birth_ends(self, "ncclCommInitRankScalable",
-			  TPCK_NCCL_CALL(ncclCommInitRankScalable, profiling, where(&birth), nranks, rank, count, ids, config), &birth);
-}
-
-ncclResult_t tpck_hook_ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
-						ncclConfig_t *config)
-{
-	return init_rank_scalable(false, newcomm, nranks, myrank, nId, commIds, config);
-}
-
-ncclResult_t tpck_hook_pncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
-						 ncclConfig_t *config)
-{
-	return init_rank_scalable(true, newcomm, nranks, myrank, nId, commIds, config);
-}
-
-/* All ranks are in this process: the id need not be known anywhere else. */
-static ncclResult_t init_all(bool profiling, ncclComm_t *comm, int ndev, const int *devlist)
-{
-	uint64_t seed[] = {(uint64_t)(uintptr_t)comm, tpck_clock_monotonic_ns()};
-	struct birth none = {0};
-	struct tpck_thread *self = birth_begins(&none, TPCK_NCCL_ncclCommInitAll, profiling, NULL);
-	ncclResult_t result = TPCK_NCCL_CALL(ncclCommInitAll, profiling, comm, ndev, devlist);
-	bool grouped = tpck_nccl_grouped(self);
-	/* NCCL fills the program's array in; in an outer group perhaps not before that ends, and its handles stay there. */
-	bool keys = self && comm && result == ncclSuccess && !grouped && tpck_nccl_keys(TPCK_NCCL_ncclCommInitAll, profiling);
-
-	for (int i = 0; self && comm && i < ndev && result == ncclSuccess; i++) {
-		struct birth birth = {&comm[i], keys ? tpck_communicator_reserve() : NULL, tpck_digest64(seed, sizeof seed, 0), ndev, i};
-
-		if (birth.place) {
-			atomic_store(&birth.place->real, comm[i]);
-			comm[i] = (ncclComm_t)birth.place;
-		}
-		if (grouped)
-			tpck_nccl_at_group_end(born, &birth, sizeof birth);
-		else
-			born(self, &birth, true);
-	}
-	return birth_ends(self, "ncclCommInitAll", result, &none);
-}
-
-ncclResult_t tpck_hook_ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
-{
-	return init_all(false, comm, ndev, devlist);
-}
-
-ncclResult_t tpck_hook_pncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
-{
-	return init_all(true, comm, ndev, devlist);
-}
-
-/* Every rank of the parent makes the same calls on it, in the same order. */
-static uint64_t id_of_child(ncclComm_t parent, uint64_t which)
-{
-	struct tpck_communicator *communicator = tpck_communicator_find(parent);
-	uint64_t from[] = {communicator ? communicator->id : 0,
-			   communicator ? atomic_fetch_add(&communicator->births, 1) + 1 : 0, which};
-
-	return tpck_digest64(from, sizeof from, 0);
-}
-
-static ncclResult_t split(bool profiling, ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
-{
-	struct birth birth = {0};
-	/* Without a colour there will be none, and NCCL says so. */
-	struct tpck_thread *self = birth_begins(&birth, TPCK_NCCL_ncclCommSplit, profiling, color == NCCL_SPLIT_NOCOLOR ? NULL : newcomm);
-	ncclResult_t result = TPCK_NCCL_CALL(ncclCommSplit, profiling, TPCK_NCCL_HANDLE(comm), color, key,
-					     birth.place ? where(&birth) : newcomm, config);
-
-	if (self)
-		birth.id = id_of_child(comm, (uint64_t)(unsigned)color);
-	return birth_ends(self, "ncclCommSplit", result, &birth);
-}
-
-ncclResult_t tpck_hook_ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
-{
-	return split(false, comm, color, key, newcomm, config);
-}
-
-ncclResult_t tpck_hook_pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
-{
-	return split(true, comm, color, key, newcomm, config);
-}
-
-static ncclResult_t shrink(bool profiling, ncclComm_t comm, int *excluded, int count, ncclComm_t *newcomm, ncclConfig_t *config,
-			   int flags)
-{
-	struct birth birth = {0};
-	struct tpck_thread *self = birth_begins(&birth, TPCK_NCCL_ncclCommShrink, profiling, newcomm);
-	ncclResult_t result = TPCK_NCCL_CALL(ncclCommShrink, profiling, TPCK_NCCL_HANDLE(comm), excluded, count, where(&birth), config, flags);
-
-	if (self)
-		birth.id = id_of_child(comm, excluded && count > 0 ? tpck_digest64(excluded, (size_t)count * sizeof *excluded, 1) : 0);
-	return birth_ends(self, "ncclCommShrink", result, &birth);
-}
-
-ncclResult_t tpck_hook_ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
-				      ncclConfig_t *config, int shrinkFlags)
-{
-	return shrink(false, comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
-}
-
-ncclResult_t tpck_hook_pncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
-				       ncclConfig_t *config, int shrinkFlags)
-{
-	return shrink(true, comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
-}
-
 /* ---- the end, and errors ------------------------------------------------------------------------------------ */
+
+/* The end of a communicator, in the record. */
+struct ended {
+	int32_t result, reserved;
+};
 
 /* Forgotten before the real call: the handle may be given out again at once. */
 static ncclResult_t ends(bool profiling, enum tpck_nccl_function function, ncclComm_t comm)
 {
-	struct tpck_thread *self = tpck_nccl_enter();
+	struct tpck_thread *self = tpck_engine_enter();
 	ncclResult_t (*real)(ncclComm_t) = (__typeof__(real))tpck_nccl_real(function, profiling);
-	ncclComm_t handle = TPCK_NCCL_HANDLE(comm);
+	struct ended ended = {ncclSuccess, 0};
 	ncclResult_t result;
+	ncclComm_t handle;
+	bool pretended;
 
+	if (self)
+		(void)tpck_engine_nccl_answer(self, &ended, sizeof ended);
+	/* The process may be live only now. */
+	pretended = tpck_nccl_pretended(comm) != NULL;
+	handle = TPCK_NCCL_HANDLE(comm);
+	if (self)
+		tpck_engine_nccl_note(self, &ended, sizeof ended);
+	tpck_nccl_belongings_end(comm);
 	/* A key whose communicator is gone is nobody's, whoever follows. */
 	if (self || handle != comm)
 		tpck_communicator_remove(comm);
-	result = real ? real(handle) : ncclSystemError;
+	if (self)
+		self->elsewhere = true;
+	result = pretended ? ended.result : real ? real(handle) : ncclSystemError;
 	tpck_nccl_leave(self);
 	return result;
 }
@@ -301,8 +65,15 @@ ncclResult_t tpck_hook_pncclCommAbort(ncclComm_t comm)
 static ncclResult_t async_error(bool profiling, ncclComm_t comm, ncclResult_t *error)
 {
 	struct tpck_thread *self = tpck_nccl_enter();
-	ncclResult_t result = TPCK_NCCL_CALL(ncclCommGetAsyncError, profiling, TPCK_NCCL_HANDLE(comm), error);
+	ncclResult_t result;
 
+	/* Nothing is under way on it. */
+	if (error && tpck_nccl_pretended(comm)) {
+		*error = ncclSuccess;
+		tpck_nccl_leave(self);
+		return ncclSuccess;
+	}
+	result = TPCK_NCCL_CALL(ncclCommGetAsyncError, profiling, TPCK_NCCL_HANDLE(comm), error);
 	if (result == ncclSuccess && error)
 		tpck_nccl_result(self, comm, "NCCL", *error);
 	tpck_nccl_leave(self);
@@ -319,30 +90,6 @@ ncclResult_t tpck_hook_pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asy
 	return async_error(true, comm, asyncError);
 }
 
-static ncclResult_t grow(bool profiling, ncclComm_t comm, int ranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
-{
-	struct birth birth = {0};
-	struct tpck_thread *self = birth_begins(&birth, TPCK_NCCL_ncclCommGrow, profiling, newcomm);
-	ncclResult_t result;
-
-	if (self) {
-		birth.id = id_of_child(comm, (uint64_t)(unsigned)ranks);
-		tpck_engine_unresumable("the program lets a communicator grow (ncclCommGrow)");
-	}
-	result = TPCK_NCCL_CALL(ncclCommGrow, profiling, TPCK_NCCL_HANDLE(comm), ranks, id, rank, where(&birth), config);
-	return birth_ends(self, "ncclCommGrow", result, &birth);
-}
-
-ncclResult_t tpck_hook_ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
-{
-	return grow(false, comm, nRanks, uniqueId, rank, newcomm, config);
-}
-
-ncclResult_t tpck_hook_pncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
-{
-	return grow(true, comm, nRanks, uniqueId, rank, newcomm, config);
-}
-
 /* ---- what is passed on, NCCL being by itself meanwhile -------------------------------------------------------- */
 
 static void refuse(struct tpck_thread *self, const char *why)
@@ -351,42 +98,362 @@ static void refuse(struct tpck_thread *self, const char *why)
 		tpck_engine_unresumable(why);
 }
 
+/* What cannot be answered while running forward is asked once the process is live. */
+static void awaits(struct tpck_thread *self, ncclComm_t comm)
+{
+	if (!self || !tpck_nccl_pretended(comm))
+		return;
+	self->elsewhere = false;
+	tpck_engine_nccl_await(self);
+	self->elsewhere = true;
+}
+
+static void asks(struct tpck_thread *self, ncclComm_t comm, const char *why)
+{
+	refuse(self, why);
+	awaits(self, comm);
+}
+
 #define H TPCK_NCCL_HANDLE
-TPCK_NCCL_PASS(ncclGetUniqueId, (ncclUniqueId *uniqueId), (void)0, uniqueId)
-TPCK_NCCL_PASS(ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId *uniqueId), (void)0, H(comm), uniqueId)
-TPCK_NCCL_PASS(ncclCommFinalize, (ncclComm_t comm), (void)0, H(comm))
-TPCK_NCCL_PASS(ncclCommRevoke, (ncclComm_t comm, int revokeFlags), (void)0, H(comm), revokeFlags)
-TPCK_NCCL_PASS(ncclCommSuspend, (ncclComm_t comm, int flags), (void)0, H(comm), flags)
-TPCK_NCCL_PASS(ncclCommResume, (ncclComm_t comm), (void)0, H(comm))
-TPCK_NCCL_PASS_AS(const char *, NULL, ncclGetLastError, (ncclComm_t comm), (void)0, H(comm))
-TPCK_NCCL_PASS(ncclCommCount, (const ncclComm_t comm, int *count), (void)0, H(comm), count)
-TPCK_NCCL_PASS(ncclCommCuDevice, (const ncclComm_t comm, int *device), (void)0, H(comm), device)
-TPCK_NCCL_PASS(ncclCommUserRank, (const ncclComm_t comm, int *rank), (void)0, H(comm), rank)
-TPCK_NCCL_PASS(ncclCommMemStats, (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value), (void)0, H(comm), stat, value)
-TPCK_NCCL_PASS(ncclRedOpCreatePreMulSum,
-     (ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence, ncclComm_t comm), (void)0, op, scalar, datatype,
-     residence, H(comm))
-TPCK_NCCL_PASS(ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm), (void)0, op, H(comm))
-TPCK_NCCL_PASS(ncclCommRegister, (const ncclComm_t comm, void *buff, size_t size, void **handle), (void)0, H(comm), buff, size, handle)
-TPCK_NCCL_PASS(ncclCommDeregister, (const ncclComm_t comm, void *handle), (void)0, H(comm), handle)
-TPCK_NCCL_PASS(ncclCommWindowRegister, (ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags), (void)0, H(comm), buff,
-     size, win, winFlags)
-TPCK_NCCL_PASS(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win), (void)0, H(comm), win)
-TPCK_NCCL_PASS(ncclWinGetUserPtr, (ncclComm_t comm, ncclWindow_t win, void **outUserPtr), (void)0, H(comm), win, outUserPtr)
+TPCK_NCCL_PASS(ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId *uniqueId), awaits(self, comm), H(comm), uniqueId)
+TPCK_NCCL_PASS(ncclCommRevoke, (ncclComm_t comm, int revokeFlags),
+     asks(self, comm, "the program takes a communicator back (ncclCommRevoke)"), H(comm), revokeFlags)
+TPCK_NCCL_PASS(ncclCommSuspend, (ncclComm_t comm, int flags),
+     asks(self, comm, "the program suspends a communicator (ncclCommSuspend)"), H(comm), flags)
+TPCK_NCCL_PASS(ncclCommResume, (ncclComm_t comm), awaits(self, comm), H(comm))
 /* It is the driver's, at an address of its choice, and the program keeps its tensors there. */
 TPCK_NCCL_PASS(ncclMemAlloc, (void **ptr, size_t size), refuse(self, "the program takes memory from NCCL (ncclMemAlloc)"), ptr, size)
 TPCK_NCCL_PASS(ncclMemFree, (void *ptr), (void)0, ptr)
 
 /* Kernels of the program's that use it exchange data behind everybody's back. */
 TPCK_NCCL_PASS(ncclDevCommCreate, (ncclComm_t comm, const ncclDevCommRequirements_t *reqs, ncclDevComm_t *outDevComm),
-     refuse(self, "the program's kernels use a communicator (ncclDevCommCreate)"), H(comm), reqs, outDevComm)
-TPCK_NCCL_PASS(ncclDevCommDestroy, (ncclComm_t comm, const ncclDevComm_t *devComm), (void)0, H(comm), devComm)
-TPCK_NCCL_PASS(ncclCommQueryProperties, (ncclComm_t comm, ncclCommProperties_t *props), (void)0, H(comm), props)
+     asks(self, comm, "the program's kernels use a communicator (ncclDevCommCreate)"), H(comm), reqs, outDevComm)
+TPCK_NCCL_PASS(ncclDevCommDestroy, (ncclComm_t comm, const ncclDevComm_t *devComm), awaits(self, comm), H(comm), devComm)
 TPCK_NCCL_PASS(ncclGinBarrierCreateRequirement,
-     (ncclComm_t comm, ncclTeam_t team, int nBarriers, ncclGinBarrierHandle_t *outHandle, ncclDevResourceRequirements_t *outReq), (void)0,
-     H(comm), team, nBarriers, outHandle, outReq)
-TPCK_NCCL_PASS_AS(ncclTeam_t, (ncclTeam_t){0}, ncclTeamWorld, (ncclComm_t comm), (void)0, H(comm))
-TPCK_NCCL_PASS_AS(ncclTeam_t, (ncclTeam_t){0}, ncclTeamLsa, (ncclComm_t comm), (void)0, H(comm))
-TPCK_NCCL_PASS_AS(ncclTeam_t, (ncclTeam_t){0}, ncclTeamRail, (ncclComm_t comm), (void)0, H(comm))
-TPCK_NCCL_PASS_AS(int, -1, ncclTeamRankToWorld, (ncclComm_t comm, ncclTeam_t team, int rank), (void)0, H(comm), team, rank)
-TPCK_NCCL_PASS_AS(int, -1, ncclTeamRankToLsa, (ncclComm_t comm, ncclTeam_t team, int rank), (void)0, H(comm), team, rank)
+     (ncclComm_t comm, ncclTeam_t team, int nBarriers, ncclGinBarrierHandle_t *outHandle, ncclDevResourceRequirements_t *outReq),
+     asks(self, comm, "the program's kernels use a communicator (ncclDevCommCreate)"), H(comm), team, nBarriers, outHandle, outReq)
+
+/* ---- what is known of one that has not been made --------------------------------------------------------------- */
+
+/* A body for both names, told which. */
+#define EITHER(ret, symbol, params, ...)                \
+	ret tpck_hook_##symbol params                   \
+	{                                               \
+		return symbol##_either(false, __VA_ARGS__); \
+	}                                               \
+	ret tpck_hook_p##symbol params                  \
+	{                                               \
+		return symbol##_either(true, __VA_ARGS__);  \
+	}
+
+static ncclResult_t number_of(bool profiling, enum tpck_nccl_function function, ncclComm_t comm, int *out)
+{
+	struct tpck_thread *self = tpck_nccl_enter();
+	ncclResult_t (*real)(ncclComm_t, int *) = (__typeof__(real))tpck_nccl_real(function, profiling);
+	struct tpck_communicator *pretended = tpck_nccl_pretended(comm);
+	ncclResult_t result = ncclSuccess;
+
+	/* Of a child whose device NCCL did not say: it is its parent's, and there is one. */
+	if (pretended && out)
+		*out = function == TPCK_NCCL_ncclCommCount      ? (int)pretended->size :
+		       function == TPCK_NCCL_ncclCommUserRank   ? (int)pretended->rank :
+		       pretended->device < 0                    ? 0 : pretended->device;
+	else
+		result = real ? real(H(comm), out) : ncclSystemError;
+	tpck_nccl_leave(self);
+	return result;
+}
+
+#define NUMBER(symbol, out)                                                           \
+	ncclResult_t tpck_hook_##symbol(const ncclComm_t comm, int *out)              \
+	{                                                                             \
+		return number_of(false, TPCK_NCCL_##symbol, comm, out);               \
+	}                                                                             \
+	ncclResult_t tpck_hook_p##symbol(const ncclComm_t comm, int *out)             \
+	{                                                                             \
+		return number_of(true, TPCK_NCCL_##symbol, comm, out);                \
+	}
+
+NUMBER(ncclCommCount, count)
+NUMBER(ncclCommCuDevice, device)
+NUMBER(ncclCommUserRank, rank)
+
+static const char *ncclGetLastError_either(bool profiling, ncclComm_t comm)
+{
+	struct tpck_thread *self = tpck_nccl_enter();
+	const char *result = "";
+
+	if (!tpck_nccl_pretended(comm) && tpck_nccl_real(TPCK_NCCL_ncclGetLastError, profiling))
+		result = TPCK_NCCL_REAL(ncclGetLastError, profiling)(H(comm));
+	tpck_nccl_leave(self);
+	return result;
+}
+EITHER(const char *, ncclGetLastError, (ncclComm_t comm), comm)
+
+static ncclResult_t ncclCommFinalize_either(bool profiling, ncclComm_t comm)
+{
+	struct tpck_thread *self = tpck_nccl_enter();
+	ncclResult_t result = tpck_nccl_pretended(comm) ? ncclSuccess : TPCK_NCCL_CALL(ncclCommFinalize, profiling, H(comm));
+
+	tpck_nccl_leave(self);
+	return result;
+}
+EITHER(ncclResult_t, ncclCommFinalize, (ncclComm_t comm), comm)
+
+/* In the record. */
+struct identified {
+	ncclUniqueId id;
+	int32_t result, reserved;
+};
+
+/* Nobody meets by what a program that runs forward tells its other ranks: but it may do other things with it, as in the first run. */
+static ncclResult_t ncclGetUniqueId_either(bool profiling, ncclUniqueId *id)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	struct identified identified = {.result = ncclSuccess};
+	bool told = self && id && tpck_engine_nccl_answer(self, &identified, sizeof identified);
+
+	if (told && tpck_nccl_keys()) {
+		*id = identified.id;
+		tpck_nccl_id_pretend(id);
+		tpck_engine_leave(self);
+		return identified.result;
+	}
+	if (self)
+		self->elsewhere = true;
+	identified.result = TPCK_NCCL_CALL(ncclGetUniqueId, profiling, id);
+	if (self && id && identified.result == ncclSuccess) {
+		identified.id = *id;
+		tpck_nccl_id_given(id);
+	}
+	if (self && id)
+		tpck_engine_nccl_note(self, &identified, sizeof identified);
+	tpck_nccl_leave(self);
+	return identified.result;
+}
+EITHER(ncclResult_t, ncclGetUniqueId, (ncclUniqueId *uniqueId), uniqueId)
+
+/* ---- what is in the record: what NCCL answers ------------------------------------------------------------------- */
+
+/* What one call was told, with what it wrote. */
+struct told {
+	int32_t result;
+	uint32_t bytes;
+	char byte[256];
+};
+
+/* Running forward: as the first run had it. */
+static bool told_before(struct tpck_thread *self, struct told *told, void *at, size_t bytes)
+{
+	if (!self)
+		return false;
+	if (!tpck_engine_nccl_answer(self, told, sizeof *told)) {
+		self->elsewhere = true;
+		return false;
+	}
+	if (at && told->bytes <= bytes && told->bytes <= sizeof told->byte)
+		memcpy(at, told->byte, told->bytes);
+	return true;
+}
+
+static void told_now(struct tpck_thread *self, int result, const void *at, size_t bytes)
+{
+	struct told told = {.result = result};
+
+	if (!self)
+		return;
+	if (at && bytes <= sizeof told.byte) {
+		told.bytes = (uint32_t)bytes;
+		memcpy(told.byte, at, bytes);
+	}
+	tpck_engine_nccl_note(self, &told, sizeof told);
+}
+
+static ncclResult_t ncclCommMemStats_either(bool profiling, ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	struct told told;
+
+	if (!told_before(self, &told, value, sizeof *value)) {
+		told.result = TPCK_NCCL_CALL(ncclCommMemStats, profiling, H(comm), stat, value);
+		told_now(self, told.result, value, sizeof *value);
+	}
+	tpck_nccl_leave(self);
+	return told.result;
+}
+EITHER(ncclResult_t, ncclCommMemStats, (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value), comm, stat, value)
+
+/* The structure grows from version to version, and says its size. */
+static ncclResult_t ncclCommQueryProperties_either(bool profiling, ncclComm_t comm, ncclCommProperties_t *props)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	size_t bytes = props ? *(const size_t *)(const void *)props : 0;
+	struct told told;
+
+	if (!told_before(self, &told, props, bytes)) {
+		told.result = TPCK_NCCL_CALL(ncclCommQueryProperties, profiling, H(comm), props);
+		told_now(self, told.result, props, bytes);
+	}
+	tpck_nccl_leave(self);
+	return told.result;
+}
+EITHER(ncclResult_t, ncclCommQueryProperties, (ncclComm_t comm, ncclCommProperties_t *props), comm, props)
+
+static ncclTeam_t team_of(bool profiling, enum tpck_nccl_function function, ncclComm_t comm)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	ncclTeam_t (*real)(ncclComm_t) = (__typeof__(real))tpck_nccl_real(function, profiling);
+	ncclTeam_t team = {0};
+	struct told told;
+
+	if (!told_before(self, &told, &team, sizeof team)) {
+		if (real)
+			team = real(H(comm));
+		told_now(self, 0, &team, sizeof team);
+	}
+	tpck_nccl_leave(self);
+	return team;
+}
+
+static int rank_in(bool profiling, enum tpck_nccl_function function, ncclComm_t comm, ncclTeam_t team, int rank)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	int (*real)(ncclComm_t, ncclTeam_t, int) = (__typeof__(real))tpck_nccl_real(function, profiling);
+	struct told told;
+
+	if (!told_before(self, &told, NULL, 0)) {
+		told.result = real ? real(H(comm), team, rank) : -1;
+		told_now(self, told.result, NULL, 0);
+	}
+	tpck_nccl_leave(self);
+	return told.result;
+}
+
+#define TEAM(symbol)                                                             \
+	ncclTeam_t tpck_hook_##symbol(ncclComm_t comm)                           \
+	{                                                                        \
+		return team_of(false, TPCK_NCCL_##symbol, comm);                 \
+	}                                                                        \
+	ncclTeam_t tpck_hook_p##symbol(ncclComm_t comm)                          \
+	{                                                                        \
+		return team_of(true, TPCK_NCCL_##symbol, comm);                  \
+	}
+#define RANK(symbol)                                                             \
+	int tpck_hook_##symbol(ncclComm_t comm, ncclTeam_t team, int rank)       \
+	{                                                                        \
+		return rank_in(false, TPCK_NCCL_##symbol, comm, team, rank);     \
+	}                                                                        \
+	int tpck_hook_p##symbol(ncclComm_t comm, ncclTeam_t team, int rank)      \
+	{                                                                        \
+		return rank_in(true, TPCK_NCCL_##symbol, comm, team, rank);      \
+	}
+
+TEAM(ncclTeamWorld)
+TEAM(ncclTeamLsa)
+TEAM(ncclTeamRail)
+RANK(ncclTeamRankToWorld)
+RANK(ncclTeamRankToLsa)
+
+/* ---- what belongs to one ------------------------------------------------------------------------------------------ */
+
+static ncclResult_t ncclCommRegister_either(bool profiling, ncclComm_t comm, void *buff, size_t size, void **handle)
+{
+	struct tpck_thread *self = tpck_nccl_enter();
+	ncclResult_t result = ncclSuccess;
+
+	if (handle && tpck_nccl_pretended(comm)) {
+		*handle = tpck_nccl_registered(comm, buff, size, false, 0);
+		result = *handle ? ncclSuccess : ncclSystemError;
+	} else {
+		result = TPCK_NCCL_CALL(ncclCommRegister, profiling, H(comm), buff, size, handle);
+	}
+	tpck_nccl_leave(self);
+	return result;
+}
+EITHER(ncclResult_t, ncclCommRegister, (const ncclComm_t comm, void *buff, size_t size, void **handle), comm, buff, size, handle)
+
+static ncclResult_t ncclCommWindowRegister_either(bool profiling, ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
+{
+	struct tpck_thread *self = tpck_nccl_enter();
+	ncclResult_t result = ncclSuccess;
+
+	if (win && tpck_nccl_pretended(comm)) {
+		*win = tpck_nccl_registered(comm, buff, size, true, flags);
+		result = *win ? ncclSuccess : ncclSystemError;
+	} else {
+		result = TPCK_NCCL_CALL(ncclCommWindowRegister, profiling, H(comm), buff, size, win, flags);
+	}
+	tpck_nccl_leave(self);
+	return result;
+}
+EITHER(ncclResult_t, ncclCommWindowRegister, (ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags), comm, buff, size, win,
+       winFlags)
+
+static ncclResult_t ncclCommDeregister_either(bool profiling, ncclComm_t comm, void *handle)
+{
+	struct tpck_thread *self = tpck_nccl_enter();
+	bool pretended = tpck_nccl_pretended(comm) != NULL;
+	void *real = tpck_nccl_registration_ends(handle);
+	ncclResult_t result = pretended ? ncclSuccess : TPCK_NCCL_CALL(ncclCommDeregister, profiling, H(comm), real);
+
+	tpck_nccl_leave(self);
+	return result;
+}
+EITHER(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void *handle), comm, handle)
+
+static ncclResult_t ncclCommWindowDeregister_either(bool profiling, ncclComm_t comm, ncclWindow_t win)
+{
+	struct tpck_thread *self = tpck_nccl_enter();
+	bool pretended = tpck_nccl_pretended(comm) != NULL;
+	ncclWindow_t real = tpck_nccl_registration_ends(win);
+	ncclResult_t result = pretended ? ncclSuccess : TPCK_NCCL_CALL(ncclCommWindowDeregister, profiling, H(comm), real);
+
+	tpck_nccl_leave(self);
+	return result;
+}
+EITHER(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win), comm, win)
+
+static ncclResult_t ncclWinGetUserPtr_either(bool profiling, ncclComm_t comm, ncclWindow_t win, void **out)
+{
+	struct tpck_thread *self = tpck_nccl_enter();
+	ncclResult_t result = ncclSuccess;
+
+	if (out && tpck_nccl_pretended(comm))
+		*out = tpck_nccl_window_buffer(win);
+	else
+		result = TPCK_NCCL_CALL(ncclWinGetUserPtr, profiling, H(comm), tpck_nccl_registration(win), out);
+	tpck_nccl_leave(self);
+	return result;
+}
+EITHER(ncclResult_t, ncclWinGetUserPtr, (ncclComm_t comm, ncclWindow_t win, void **outUserPtr), comm, win, outUserPtr)
+
+static ncclResult_t ncclRedOpCreatePreMulSum_either(bool profiling, ncclRedOp_t *op, void *scalar, ncclDataType_t type,
+						    ncclScalarResidence_t residence, ncclComm_t comm)
+{
+	struct tpck_thread *self = tpck_nccl_enter();
+	ncclResult_t result = ncclSuccess;
+
+	if (op && scalar && tpck_nccl_pretended(comm)) {
+		*op = tpck_nccl_operation(comm, scalar, type, residence);
+		result = *op >= 0 ? ncclSuccess : ncclSystemError;
+	} else {
+		result = TPCK_NCCL_CALL(ncclRedOpCreatePreMulSum, profiling, op, scalar, type, residence, H(comm));
+	}
+	tpck_nccl_leave(self);
+	return result;
+}
+EITHER(ncclResult_t, ncclRedOpCreatePreMulSum,
+       (ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence, ncclComm_t comm), op, scalar, datatype, residence,
+       comm)
+
+static ncclResult_t ncclRedOpDestroy_either(bool profiling, ncclRedOp_t op, ncclComm_t comm)
+{
+	struct tpck_thread *self = tpck_nccl_enter();
+	bool pretended = tpck_nccl_pretended(comm) != NULL;
+	int real = tpck_nccl_operation_ends(comm, op);
+	ncclResult_t result = pretended ? ncclSuccess : TPCK_NCCL_CALL(ncclRedOpDestroy, profiling, real, H(comm));
+
+	tpck_nccl_leave(self);
+	return result;
+}
+EITHER(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm), op, comm)

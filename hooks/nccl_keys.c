@@ -90,42 +90,61 @@ static bool is_library(const struct link_map *map)
 	return strncmp(slash ? slash + 1 : map->l_name, "libnccl", 7) == 0;
 }
 
-static bool decide(enum tpck_nccl_function birth, bool profiling)
+/* A tool's functions stand before NCCL's. NCCL that is a part of something else may be called past the hooks. */
+static bool decide(void)
 {
-	struct link_map *map = NULL, *library = NULL;
-	void *real = tpck_nccl_real(birth, profiling), *handle;
+	enum { OBJECTS = 8 };
+	struct link_map *object[OBJECTS], *map;
+	unsigned objects = 0, libraries = 0, known;
 	const char *strange;
 	Dl_info info;
+	void *real;
 
 	/* Who looks in another order, or finds another's before, may come past a hook with a key. */
 	if (tpck_doors_deepbound() || !tpck_nccl_is_first()) {
 		tpck_log_info("not every call of NCCL's is seen here: communicators are NCCL's own handles");
 		return false;
 	}
-	if (!real || !dladdr1(real, &info, (void **)&map, RTLD_DL_LINKMAP) || !map)
-		return false;
-	strange = strange_symbol(map);
-	/* A tool's stands before NCCL's. NCCL that is a part of something else may be called past the hooks. */
-	if (!is_library(map) && !strange) {
-		handle = tpck_real_dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
-		if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &library))
+	for (unsigned i = 0; i < 2 * TPCK_NCCL_FUNCTIONS; i++) {
+		map = NULL;
+		real = tpck_nccl_would_be(i / 2, i % 2);
+		if (!real)
+			continue;
+		if (!dladdr1(real, &info, (void **)&map, RTLD_DL_LINKMAP) || !map)
 			return false;
-		strange = strange_symbol(library);
+		for (known = 0; known < objects && object[known] != map;)
+			known++;
+		if (known < objects)
+			continue;
+		if (objects == OBJECTS)
+			return false;
+		object[objects++] = map;
+		libraries += is_library(map);
+		strange = strange_symbol(map);
+		if (strange) {
+			tpck_log_info("%s has %s, which the library does not know: communicators are NCCL's own handles", map->l_name,
+				      strange[0] ? strange : "symbols that cannot be read");
+			return false;
+		}
 	}
-	if (strange)
-		tpck_log_info("%s has %s, which the library does not know: communicators are NCCL's own handles", map->l_name,
-			      strange[0] ? strange : "symbols that cannot be read");
-	return !strange;
+	/* With two of them a program that looks functions up as it needs them would come to the other's with a key. */
+	if (libraries != 1)
+		return false;
+	for (unsigned i = 0; i < 2 * TPCK_NCCL_FUNCTIONS; i++)
+		(void)tpck_nccl_real(i / 2, i % 2);
+	return true;
 }
 
-bool tpck_nccl_keys(enum tpck_nccl_function birth, bool profiling)
+bool tpck_nccl_keys(void)
 {
 	enum { UNDECIDED, NO, YES };
 	static _Atomic int decided;
 	int now = atomic_load(&decided), saved = errno;
 
 	if (now == UNDECIDED) {
-		now = decide(birth, profiling) ? YES : NO;
+		now = decide() ? YES : NO;
+		/* An NCCL that is older lacks some: nothing is wrong. */
+		(void)dlerror();
 		/* Of two threads one has decided for both. */
 		if (!atomic_compare_exchange_strong(&decided, &(int){UNDECIDED}, now))
 			now = atomic_load(&decided);

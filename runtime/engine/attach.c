@@ -293,7 +293,7 @@ static void on_tick(void)
 
 void tpck_attach_threads(void)
 {
-	static const struct tpck_link_events events = {on_ready, on_surprise, on_again, on_tick, on_look};
+	static const struct tpck_link_events events = {on_ready, on_surprise, tpck_communicators_heard, on_again, on_tick, on_look};
 	const struct tpck_copier_options copier = {
 		.device = engine->device, .context = engine->context, .control = engine->control, .held = on_held,
 		.digests = on_digests, .library = engine->library, .kernels = engine->settings.kernels,

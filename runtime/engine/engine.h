@@ -199,6 +199,30 @@ void tpck_engine_reading_note(struct tpck_thread *self, uint32_t key, const void
 /* Of what is told once in a program's life, as at its start. */
 void tpck_engine_reading_note_once(struct tpck_thread *self, uint32_t key, const void *bytes, uint32_t count);
 
+/* ---- communicators that are made anew (engine/communicators.c) ---- */
+/* While running forward what NCCL answered in the first run, and true; else false, and by then the process is live, or makes no difference. */
+bool tpck_engine_nccl_answer(struct tpck_thread *self, void *answer, size_t bytes);
+void tpck_engine_nccl_note(struct tpck_thread *self, const void *answer, size_t bytes);
+/* A graph captures a call on the communicator of this index; whether one will before the process is live. */
+void tpck_engine_nccl_captures(struct tpck_thread *self, uint32_t index);
+bool tpck_engine_nccl_will_capture(uint32_t index);
+/* Returns once the process is live: what the call is about is there then. */
+void tpck_engine_nccl_await(struct tpck_thread *self);
+/* Who makes what was only pretended to be made while running forward. Both are called once: `check` before the ranks agree to go live, and waits for
+ * nobody: 0, or -errno with why; `make` behind that. The structure stays the caller's. */
+struct tpck_engine_nccl_maker {
+	int (*check)(char *why, size_t size);
+	void (*make)(void);
+};
+void tpck_engine_nccl_maker(const struct tpck_engine_nccl_maker *maker);
+/* All ranks of a communicator meet by an id that one of them tells the others, by the agents. Waiting for it, for so long, 0: as long as
+ * ranks wait for each other: 0; -ENXIO, there is nobody who could tell; -ETIMEDOUT. */
+void tpck_engine_id_tell(uint64_t name, const void *id);
+int tpck_engine_id_await(uint64_t name, void *id, uint64_t limit_ns);
+/* Whether the job has no other ranks. Whether the process has gone live at a snapshot's step. */
+bool tpck_engine_alone(void);
+bool tpck_engine_went_on(void);
+
 /* ---- graphs ---- */
 /* A node of a graph that is being captured. */
 void tpck_engine_graph_node(uint64_t graph, const struct tpck_token *node);

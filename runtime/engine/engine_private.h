@@ -191,6 +191,14 @@ void tpck_record_communicators(void);
  * differs, in the buffer. */
 const char *tpck_offered_communicators(char *buffer, size_t size);
 
+/* ---- communicators.c ---- */
+/* Whether they can be made by this job's ranks: 0 or -errno, with why. Waits for nobody. */
+int tpck_communicators_check(char *why, size_t size);
+/* Makes them, all ranks together. On those that cannot be made calls fail, as where a rank is gone. */
+void tpck_communicators_anew(void);
+/* An agent has passed this on. By the link's thread. */
+void tpck_communicators_heard(const struct tpck_communicator_id *told);
+
 /* ---- record.c ---- */
 /* Flushes what a thread did since its last mark into the log. */
 void tpck_record_mark(struct tpck_thread *thread);

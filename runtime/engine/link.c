@@ -245,6 +245,7 @@ static void *link_main(void *unused)
 	union {
 		struct tpck_prepare prepare;
 		struct tpck_held held;
+		struct tpck_communicator_id id;
 		char bytes[4096];
 	} payload;
 	int quick = 0;
@@ -269,6 +270,8 @@ static void *link_main(void *unused)
 			events.ready(&payload.prepare);
 		else if (type == TPCK_MSG_SURPRISE)
 			events.surprise(&payload.held);
+		else if (type == TPCK_MSG_ID)
+			events.id(&payload.id);
 		else if (type == TPCK_MSG_BYE)
 			atomic_store(&bye, true);
 		else if (type < 0) {

@@ -42,6 +42,7 @@ void tpck_link_seek(void);
 struct tpck_link_events {
 	void (*ready)(const struct tpck_prepare *granted);
 	void (*surprise)(const struct tpck_held *what);
+	void (*id)(const struct tpck_communicator_id *told);
 	void (*again)(void); /* another agent has taken the session over */
 	void (*tick)(void); /* some times a second */
 	bool (*look)(void); /* as often, and for as long as it says so some hundred times */

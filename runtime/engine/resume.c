@@ -383,6 +383,8 @@ static void go_live(void)
 			snprintf(why, sizeof why, "the device cannot be waited for: %s", strerror(-result));
 		if (!result && !gone)
 			result = memory_inject(&by_chance, why, sizeof why);
+		if (!result && !gone)
+			result = tpck_communicators_check(why, sizeof why);
 		if (!result)
 			result = tpck_log_attach(engine->log, engine->welcome.session, engine->welcome.generation, &cut);
 		if (!result)
@@ -420,6 +422,8 @@ static void go_live(void)
 	tpck_link_send(TPCK_MSG_RESUMED, NULL, 0);
 	tpck_log_info("live at step %llu after %.3f s forward and %.3f s inject", (unsigned long long)engine->step,
 		      (double)status->forward_ns / 1e9, (double)status->inject_ns / 1e9);
+	/* No rank takes back that it is live. */
+	tpck_communicators_anew();
 	tpck_clocks_live();
 	tpck_engine_mode_set(TPCK_MODE_LIVE);
 	tpck_programs_live(engine->step);

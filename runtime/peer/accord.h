@@ -52,6 +52,7 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_STALLED,  /* to the leader: no rank there has ended an iteration for value ns; the host's name, 128 bytes, and
 			       * rows (waiting.h), or nothing: they get on again */
 	TPCK_ACCORD_WAITING,  /* leader: a text says which rank all wait for; "": they get on */
+	TPCK_ACCORD_ID,       /* to the leader, and by it to all: struct tpck_communicator_id (wire/message.h), for the ranks of other nodes than rank's */
 	/* Once nodes of it were lost. Whoever finds so asks, and then is who the others do it for; `number` is that of the attempt. */
 	TPCK_ACCORD_LEFT,     /* to all: what is there of `generation`? value 1: the asker is to end */
 	TPCK_ACCORD_HAS_LEFT, /* to a LEFT: struct tpck_accord_holding, whose form is the first rank of the part that a rank belongs to; value: enum tpck_left */

@@ -64,6 +64,7 @@ struct tpck_expected_turns {
 	uint64_t number;
 	uint32_t thread;
 };
+static uint32_t *captured, captured_count;
 static struct tpck_expected_turns *turns;
 static uint32_t turns_count, turns_room;
 static _Atomic uint32_t turn_now;
@@ -118,6 +119,25 @@ static int drawn_add(struct list *list, const struct tpck_record *record)
 	while (list->count && compare_drawn(list->at[list->count - 1], record->order, number_of(record)) >= 0)
 		list->count--;
 	return list_add(list, record);
+}
+
+static int captured_add(const struct tpck_record *record)
+{
+	uint32_t *grown = reallocarray(captured, captured_count + 1ul, sizeof *captured);
+
+	if (!grown)
+		return -ENOMEM;
+	captured = grown;
+	memcpy(&captured[captured_count++], record + 1, sizeof *captured);
+	return 0;
+}
+
+bool tpck_forward_captures(uint32_t communicator)
+{
+	for (uint32_t i = 0; i < captured_count; i++)
+		if (captured[i] == communicator)
+			return true;
+	return false;
 }
 
 static int turn_add(const struct tpck_record *record)
@@ -202,6 +222,8 @@ int tpck_forward_open(const char *folder, struct tpck_log_position cut)
 		} else if (record->type == TPCK_RECORD_SCALARS || record->type == TPCK_RECORD_PLACE || record->type == TPCK_RECORD_DEVICE ||
 			   record->type == TPCK_RECORD_PROGRAM || record->type == TPCK_RECORD_TALK) {
 			continue; /* no thread's answers */
+		} else if (record->type == TPCK_RECORD_NCCL && record->detail == TPCK_NCCL_CAPTURED) {
+			result = captured_add(record);
 		} else if (record->type == TPCK_RECORD_TURN) {
 			result = turn_add(record);
 		} else {

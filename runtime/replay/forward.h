@@ -42,6 +42,8 @@ enum tpck_forward tpck_forward_look(struct tpck_thread *self, enum tpck_clock cl
 enum tpck_forward tpck_forward_reading(struct tpck_thread *self, uint32_t key, bool ahead, const void **bytes, uint32_t *count);
 /* The number-th draw of a library since the thread's talks-th connection; NULL: the log has none. */
 const struct tpck_record *tpck_forward_drawn(struct tpck_thread *self, uint32_t talks, uint32_t number);
+/* Whether a graph has captured a call on the communicator of this index, up to the cut. */
+bool tpck_forward_captures(uint32_t communicator);
 /* What the first look of the log at a clock said; 0: there is none. */
 uint64_t tpck_forward_first_look(enum tpck_clock clock);
 /* The same record again at the next call: it was not used up. */

@@ -374,6 +374,8 @@ bool tpck_record_is_sound(const struct tpck_record *record)
 		return record->bytes >= sizeof(uint64_t);
 	case TPCK_RECORD_DRAWN:
 		return record->bytes >= sizeof(struct tpck_record_drawn);
+	case TPCK_RECORD_NCCL:
+		return record->detail != TPCK_NCCL_CAPTURED || record->bytes == sizeof(uint32_t);
 	case TPCK_RECORD_FROM_DEVICE:
 		return record->detail != TPCK_READ_STASHED || record->bytes == sizeof(struct tpck_record_stashed);
 	default:

@@ -35,10 +35,12 @@ enum tpck_record_type {
 	TPCK_RECORD_READING,  /* what the machine told of itself: replay/readings.h */
 	TPCK_RECORD_TALK,     /* of a connection to who does not belong to the job: struct tpck_record_talk (runtime/network) */
 	TPCK_RECORD_DRAWN,    /* bytes that a library drew for a connection to such a one: struct tpck_record_drawn; order: connections that the thread had made */
+	TPCK_RECORD_NCCL,     /* what NCCL answered: a communicator that the thread made or ended (hooks/nccl_birth.c), and some questions; detail
+			       * TPCK_NCCL_CAPTURED: a graph has captured a call on a communicator, whose index it is, uint32_t */
 	TPCK_RECORD_TYPES,
 };
 
-enum { TPCK_READ_STASHED = 1, TPCK_BOUNDARY_UPLOAD = 1, TPCK_BOUNDARY_COPY };
+enum { TPCK_READ_STASHED = 1, TPCK_NCCL_CAPTURED = 1, TPCK_BOUNDARY_UPLOAD = 1, TPCK_BOUNDARY_COPY };
 
 /* Each record begins 16-byte aligned. */
 struct tpck_record {

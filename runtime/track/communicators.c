@@ -84,7 +84,7 @@ static void begin(struct tpck_communicator *entry, void *handle, uint64_t id, ui
 	entry->size = size;
 	entry->rank = rank;
 	entry->device = device;
-	entry->failed = false;
+	entry->failed = entry->captured = false;
 	entry->births = 0;
 	entry->collectives = entry->order = 0;
 	atomic_store_explicit(&entry->handle, handle, memory_order_release);
@@ -135,6 +135,7 @@ void tpck_communicator_release(struct tpck_communicator *reserved)
 {
 	tpck_spin_lock(&lock);
 	atomic_store(&reserved->real, NULL);
+	atomic_store(&reserved->pending, false);
 	atomic_store(&reserved->reserved, false);
 	tpck_spin_unlock(&lock);
 }
@@ -154,6 +155,7 @@ void tpck_communicator_remove(const void *handle)
 	/* Of a key, known or not, the entry is free again. */
 	if (at < sizeof table && at % sizeof *table == 0) {
 		atomic_store(&table[at / sizeof *table].real, NULL);
+		atomic_store(&table[at / sizeof *table].pending, false);
 		atomic_store(&table[at / sizeof *table].reserved, false);
 	}
 	tpck_spin_unlock(&lock);
@@ -306,4 +308,16 @@ const char *tpck_communicators_compare(const struct tpck_image_communicator *com
 	}
 	tpck_communicators_free(&now);
 	return differs;
+}
+
+uint32_t tpck_communicators_pending(struct tpck_communicator *all[TPCK_COMMUNICATORS_MAX])
+{
+	uint32_t count = 0;
+
+	tpck_spin_lock(&lock);
+	for (uint32_t i = 0; i < used; i++)
+		if (atomic_load(&table[i].handle) && atomic_load(&table[i].pending))
+			all[count++] = &table[i];
+	tpck_spin_unlock(&lock);
+	return count;
 }

@@ -24,11 +24,13 @@ struct tpck_communicator_transfers {
 struct tpck_communicator {
 	void *_Atomic handle;      /* what the program has: this entry's address, a key, or NCCL's own handle; NULL: none */
 	void *_Atomic real;        /* behind a key: NCCL's handle, or NULL */
+	_Atomic bool pending;      /* NCCL has not made it: the process runs forward */
 	_Atomic bool reserved;     /* NCCL may still write `real`, or has done so: nobody else gets the entry */
-	uint64_t id;               /* the same in all its ranks, another one in each run */
+	uint64_t id;               /* the same in all its ranks, and in a run that goes on from here */
 	uint32_t index;            /* which one of this process it is, in order of creation: the same in every run */
 	uint32_t size, rank;
 	int32_t device;            /* -1: not known */
+	_Atomic bool captured;     /* a graph has captured a call on it */
 	_Atomic bool failed;       /* it has been said that something is wrong with it */
 	_Atomic uint32_t births;   /* communicators that were made of it */
 	_Atomic uint64_t collectives;
@@ -86,4 +88,6 @@ void tpck_communicators_free(struct tpck_communicators *all);
 const char *tpck_communicators_compare(const struct tpck_image_communicator *communicators, uint32_t count,
 				       const struct tpck_image_peer *peers, uint32_t peer_count, char *buffer, size_t size);
 
+/* Those that are pending, in no order; how many. */
+uint32_t tpck_communicators_pending(struct tpck_communicator *all[TPCK_COMMUNICATORS_MAX]);
 #endif

@@ -32,6 +32,8 @@ bool tpck_message_is_sound(const struct tpck_message *head, const void *payload)
 		       memchr(hello->master, 0, sizeof hello->master);
 	case TPCK_MSG_MEET:
 		return head->bytes == sizeof *meet && memchr(meet->master, 0, sizeof meet->master);
+	case TPCK_MSG_ID:
+		return head->bytes == sizeof(struct tpck_communicator_id);
 	case TPCK_MSG_PREPARE:
 		return head->bytes >= sizeof(struct tpck_prepare);
 	case TPCK_MSG_HELD:

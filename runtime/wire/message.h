@@ -37,6 +37,8 @@ enum tpck_message_type {
 	TPCK_MSG_MEET,       /* library -> agent: struct tpck_meet. Answered by MET once the agent knows those of the launch's other nodes and what
 			      * they have, or cannot for now */
 	TPCK_MSG_MET,        /* agent -> library */
+	TPCK_MSG_ID,         /* library -> agent, and on to the other ranks of the launch, wherever they are: struct tpck_communicator_id. It may be
+			      * lost: who lacks one asks again */
 };
 
 struct tpck_message {
@@ -73,6 +75,14 @@ struct tpck_meet {
 	uint32_t nodes;         /* of the launch; 0: nobody says */
 	uint32_t reserved;
 	char master[256];       /* as in struct tpck_hello */
+};
+
+/* By what the ranks of a communicator meet when it is made anew, or a question for that. */
+struct tpck_communicator_id {
+	uint64_t name;          /* the communicator's, the same in all its ranks */
+	uint32_t known;         /* 0: whoever knows it is to say it; 1: `id` holds */
+	uint32_t reserved;
+	char id[128];           /* ncclUniqueId */
 };
 
 struct tpck_welcome {

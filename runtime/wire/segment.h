@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 30,
+	TPCK_WIRE_VERSION = 31,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
@@ -158,7 +158,7 @@ struct tpck_image_optimizer {
 
 /* One a communicator that the process had at the boundary, in order of creation. What is counted was queued before it. */
 struct tpck_image_communicator {
-	uint64_t id;                   /* the same in all its ranks; another one in each run */
+	uint64_t id;                   /* the same in all its ranks, and in a run that goes on from here */
 	uint32_t index;                /* which one of its process, the same in every run */
 	uint32_t size, rank;           /* how many ranks it has; which this one is */
 	int32_t device;                /* -1: not known */

@@ -87,6 +87,7 @@ void peers_heard(uint64_t generation) { (void)generation; }
 void peers_committed(struct agent *agent, struct launch *launch) { (void)agent; (void)launch; }
 bool peers_copy(struct agent *agent, struct launch *launch, uint64_t step) { (void)agent; (void)launch; (void)step; return true; }
 void peers_settled(struct agent *agent, struct launch *launch, uint64_t step) { (void)agent; (void)launch; (void)step; }
+bool client_send(struct client *client, enum tpck_message_type type, const void *payload, size_t size) { (void)client; (void)type; (void)payload; (void)size; return true; }
 void hello_refuse(struct agent *agent, struct launch *launch, const char *why) { (void)agent; (void)launch; fprintf(stderr, "refused: %s\n", why); abort(); }
 uint32_t hello_waiting(const struct agent *agent, const struct launch *launch, uint64_t *until_ns) { (void)agent; (void)launch; *until_ns = UINT64_MAX; return 0; }
 uint64_t hello_ports(void) { return 0; }

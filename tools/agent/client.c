@@ -139,6 +139,8 @@ static void take_session_message(struct agent *agent, struct client *client, int
 		diverged(agent, live, payload);
 	} else if (type == TPCK_MSG_INJECTED) {
 		launch_injected(agent, live->launch);
+	} else if (type == TPCK_MSG_ID) {
+		launch_pass_id(agent, live, payload);
 	} else if (type == TPCK_MSG_DUE) {
 		launch_capture(agent, live->launch);
 	} else if (type == TPCK_MSG_ENDING) {

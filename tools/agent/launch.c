@@ -437,6 +437,26 @@ void launch_injected(struct agent *agent, struct launch *launch)
 		launch_live(launch);
 }
 
+void launch_tell_id(const struct launch *launch, const struct live *from, const struct tpck_communicator_id *id)
+{
+	struct live *live;
+	uint32_t at = 0;
+
+	/* One that does not hear it now asks for it. */
+	while ((live = launch_next(launch, &at)))
+		if (live != from && live->client)
+			(void)client_send(live->client, TPCK_MSG_ID, id, sizeof *id);
+}
+
+void launch_pass_id(struct agent *agent, const struct live *from, const struct tpck_communicator_id *id)
+{
+	struct launch *launch = from->launch;
+
+	launch_tell_id(launch, from, id);
+	if (launch->apart)
+		accord_pass_id(agent, launch, id);
+}
+
 void launch_live(struct launch *launch)
 {
 	struct live *live;

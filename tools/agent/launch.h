@@ -79,6 +79,10 @@ bool launch_is_one_cut(struct launch *launch, struct tpck_counts *counts, uint64
 int launch_counts(const struct launch *launch, uint64_t step, struct tpck_counts *counts);
 /* One of its ranks is ready to go live: once all are, they do. */
 void launch_injected(struct agent *agent, struct launch *launch);
+/* A rank tells the others of its launch how a communicator's ranks meet, or asks. */
+void launch_pass_id(struct agent *agent, const struct live *from, const struct tpck_communicator_id *id);
+/* The ranks here are told; from NULL: by one of another node. */
+void launch_tell_id(const struct launch *launch, const struct live *from, const struct tpck_communicator_id *id);
 /* All ranks here do. */
 void launch_live(struct launch *launch);
 /* One rank (NULL: of another node) cannot resume: the others here start over, too, or try once more. */

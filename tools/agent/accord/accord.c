@@ -399,6 +399,8 @@ void accord_obey(struct agent *agent, struct launch *launch, const struct tpck_a
 		accord_start_obey(agent, launch, message, more, size);
 	else if (message->kind == TPCK_ACCORD_WAITING)
 		accord_stalls_obey(launch, more, size);
+	else if (message->kind == TPCK_ACCORD_ID)
+		accord_ids_obey(launch, message, more, size);
 	else
 		accord_steps_obey(agent, launch, message, more, size);
 }
@@ -410,6 +412,8 @@ void accord_hear(struct agent *agent, struct launch *launch, const char *node, c
 		return;
 	if (message->kind <= TPCK_ACCORD_OVER)
 		accord_start_hear(agent, launch, node, message, more, size);
+	else if (message->kind == TPCK_ACCORD_ID)
+		accord_ids_hear(agent, launch, message, more, size);
 	else if (message->kind == TPCK_ACCORD_STALLED)
 		accord_stalls_hear(agent, launch, node, message, more, size);
 	else

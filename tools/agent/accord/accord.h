@@ -52,6 +52,8 @@ void accord_flushed(struct agent *agent, struct launch *launch, uint64_t step, i
 void accord_joined(struct agent *agent, struct launch *launch, uint64_t step, const char *why);
 /* Nothing is agreed on, for now or for good. */
 bool accord_is_broken(const struct launch *launch);
+/* A rank here has told the others here of an id. */
+void accord_pass_id(struct agent *agent, struct launch *launch, const struct tpck_communicator_id *id);
 /* All ranks here are ready to go live. */
 void accord_injected(struct agent *agent, struct launch *launch);
 /* One of its ranks cannot go on. */

@@ -173,6 +173,10 @@ void accord_steps_hear(struct agent *agent, struct launch *launch, const char *n
 /* What processes of these forms left here in generations before this one. */
 void accord_retire(struct agent *agent, uint64_t generation, const char *forms, size_t size);
 
+/* ids.c */
+void accord_ids_hear(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size);
+void accord_ids_obey(struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size);
+
 /* stalls.c */
 void accord_stalls_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 			const char *more, size_t size);
