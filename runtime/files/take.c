@@ -254,6 +254,20 @@ static int make_bytes(struct taking *t, uint64_t pattern)
 	return fd;
 }
 
+/* Whether the table can be had: the program does not wait for an agent that somebody has stopped. */
+static bool is_free(struct tpck_view *view)
+{
+	static _Atomic bool said;
+
+	if (tpck_view_lock_soon(view)) {
+		tpck_view_unlock(view);
+		return true;
+	}
+	if (!atomic_exchange(&said, true))
+		tpck_log_warn("the table of files is held by a process that does not go on, as a stopped agent: files are written without the library meanwhile");
+	return false;
+}
+
 /* The descriptor, or -1: it is not taken. */
 static int take(struct taking *t)
 {
@@ -267,8 +281,10 @@ static int take(struct taking *t)
 	int fd;
 
 	view = tpck_files_ready();
-	fitting = view && fits(view, t, pattern);
-	if (!view || !(view = tpck_files_lock()))
+	if (!view || !is_free(view))
+		return -1;
+	fitting = fits(view, t, pattern);
+	if (!(view = tpck_files_lock()))
 		return -1;
 	last = tpck_view_size_of(view, pattern);
 	/* One that is taken until it is synced has the inode that it will have at its path from the begin: whoever has opened, mapped or

@@ -278,15 +278,34 @@ static void repair(struct tpck_view *view)
 		atomic_fetch_sub(&view->filter[i], REPAIRED);
 }
 
-bool tpck_view_lock(struct tpck_view *view)
+static bool has_lock(struct tpck_view *view, int rc)
 {
-	int rc = pthread_mutex_lock(&view->lock);
-
 	if (rc == EOWNERDEAD) {
 		repair(view);
 		rc = pthread_mutex_consistent(&view->lock);
 	}
 	return rc == 0;
+}
+
+bool tpck_view_lock(struct tpck_view *view)
+{
+	return has_lock(view, pthread_mutex_lock(&view->lock));
+}
+
+bool tpck_view_lock_soon(struct tpck_view *view)
+{
+	static _Atomic bool stuck;
+	uint64_t limit = tpck_clock_monotonic_ns() + 1000000000u;
+	int rc;
+
+	/* pthread_mutex_timedlock() may be a hook. */
+	while ((rc = pthread_mutex_trylock(&view->lock)) == EBUSY && !atomic_load(&stuck)) {
+		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &(struct timespec){0, 200000}, NULL);
+		atomic_store(&stuck, tpck_clock_monotonic_ns() > limit);
+	}
+	if (rc != EBUSY)
+		atomic_store(&stuck, false);
+	return rc != EBUSY && has_lock(view, rc);
 }
 
 void tpck_view_unlock(struct tpck_view *view)

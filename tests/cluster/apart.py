@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.45 memory=1500M minutes=27 about=150s
+# needs: cores=0.4 memory=1500M minutes=27 about=150s
 """Jobs whose ranks are on several nodes: all ranks have their snapshots of one step, whatever dies, and all go on at one step and
 end with the same bytes. CASE=NAME runs one case, all variants of it, CASE=every all; BY_NAME only so, for the time they take; CASE=starts some of STARTS."""
 import glob

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.8 memory=512M disk about=3s
+# needs: cores=0.5 memory=512M disk about=3s
 # The job's history: what happened is in it, in order, whoever died meanwhile and whichever place was away.
 # shellcheck source=tests/e2e/agent_case.sh disable=SC2154,SC2317
 . "${srcdir:-.}/tests/e2e/agent_case.sh"

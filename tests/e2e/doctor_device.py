@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.6 about=25s
+# needs: cores=0.4 about=25s
 """transpckpt doctor --device: on a device that does what is asked of it all is good. Where one call is missing, refused, done wrongly, never ends or
 crashes, a line says so, weighed by what it means for snapshots, and everything else is tried all the same; nothing is left of what was tried."""
 import glob

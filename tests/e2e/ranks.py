@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.6 minutes=20 about=97s
+# needs: cores=0.5 minutes=20 about=97s
 """Jobs of several ranks on one node: killed and started again by the same command, they go on at one step, all of them
 or none, and end with the bytes of a run that was never killed. Arguments: cases, or none for all.
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.8 minutes=20 about=60s
+# needs: cores=0.7 minutes=20 about=60s
 """Drivers that block: a call that waits for the device holds up those of other threads, the library's too. A program that launches a kernel for the
 first time while a snapshot is copied, fills its queues, reads back to ordinary memory, takes and gives back memory, or has many streams, goes on, takes
 its snapshots, and is killed and continued to the same bytes. So does one whose driver pins no memory for the library."""

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.6 about=30s
+# needs: cores=0.5 about=30s
 """A trainer saves its own state often, and reads all of it back from the device each time: far more than the record may hold. It goes on where it
 was killed all the same, from memory and from the store, and the record stays small. A limit of the disk, and bytes that have rotted there, cost
 a resume and nothing else.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1 about=50s
+# needs: cores=0.6 about=50s
 """A program works on the device and no iteration of it is found: where its memory shows that it trains, snapshots are taken at uploads; else
 one line says that it is not protected. It says nothing of a program that uploads little,
 of one whose iterations are found, or where it was told not to."""

@@ -7,6 +7,7 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -155,9 +156,51 @@ def descriptors(checks):
         end(program)
 
 
+# Many files, and what came of each; then some more, once the table is free again.
+SAVES = STEPS + """
+import time
+def save(name):
+    with open(name, "wb") as f: f.write(name.encode() * 100)
+save("first.pt")
+step("first")
+begun = time.monotonic()
+for i in range(30): save(f"held-{i}.pt")
+print(f"{time.monotonic() - begun:.3f}", flush=True)
+step("saved")
+for i in range(5): save(f"free-{i}.pt")
+step("free")
+"""
+
+
+def held(checks):
+    """Somebody was stopped while holding the table of files, as an agent may be: the program waits for a second, once, and writes as without the library."""
+    holds = os.path.join(os.path.abspath(os.environ.get("builddir", ".")), "tests/files/holds")
+    with Place() as place:
+        program = place.start(SAVES)
+        told(program, "first")
+        until(lambda: not place.listed())
+        holder = subprocess.Popen([holds, place.job_folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        has = holder.stdout.readline() == "held\n"
+        go(program)
+        took = line_of(program).strip()
+        saved = took != "nothing" and program.stdout.readline().strip() == "saved"
+        there = [place.content(f"held-{i}.pt") == f"held-{i}.pt".encode() * 100 for i in range(30)]
+        still = holder.poll() is None
+        holder.communicate()
+        stand_still(place.agent_pid())
+        go(program)
+        told(program, "free")
+        waits = not os.path.exists(place.path("free-4.pt"))
+        os.kill(place.agent_pid(), signal.SIGCONT)
+        came = until(lambda: all(place.content(f"free-{i}.pt") == f"free-{i}.pt".encode() * 100 for i in range(5)))
+        said = end(program)
+    checks.ok(has and saved and still and all(there), "the table of files is held: the program does not wait for it, and writes by itself", has, took, there)
+    checks.ok(waits and came, "and once it is free files are taken as ever", waits, came, said)
+
+
 def main():
     checks = Checks()
-    run_tests(checks, [listings, links, descriptors])
+    run_tests(checks, [listings, links, descriptors, held])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.0 about=5s
+# needs: cores=0.7 about=5s
 """Holds the rules of the tree: who may include whom, what a file begins with, what the preloaded
 library must never call, and that the hook tables and the bodies of the hooks name the same symbols.
 

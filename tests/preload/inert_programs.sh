@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.9 about=4s
+# needs: cores=0.6 about=4s
 # Programs that are no trainers say, do and leave behind the same with the library preloaded: shells, Python, a
 # compiler, and a program of many habits.
 # shellcheck disable=SC2016 # what is in single quotes is for another shell

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.9 about=4s
+# needs: cores=0.5 about=4s
 # A call that is given a pointer which cannot be read, a path that runs into memory that is not there above all, gives what the
 # kernel gives it without the library: in a program that meets no device, in one that does, and with a file that is pending.
 . "${srcdir:-.}/tests/preload/preload_case.sh"

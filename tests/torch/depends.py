@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.2 memory=4G minutes=20 about=50s
+# needs: cores=1.0 memory=4G minutes=20 about=50s
 """On simgpu the end of a training run depends on every step, on every tensor, and on the launches between.
 
 Leaving out or repeating one step, putting one tensor back to what it was a step before, and dropping one kernel must each

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.3 memory=4G minutes=20 about=155s
+# needs: cores=1.0 memory=4G minutes=20 about=155s
 """PyTorch scripts are killed at random instants and started again by the same command; what they print, the files they
 write and their last digest must be those of a run that was never killed.
 

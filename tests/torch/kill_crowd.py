@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.2 memory=4G minutes=20 about=100s
+# needs: cores=1.0 memory=4G minutes=20 about=100s
 """PyTorch scripts that are hard on the driver, killed and started again: with 40 streams and 1, 8 or 32 connections, 20,000 operations a step, a kernel
 that is new at step 1,000, weights that are read back and a device that is waited for in each step. One whose model is split among two devices is told that
 there are no snapshots, and ends as it would.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.2 memory=3G minutes=10 about=25s
+# needs: cores=1.0 memory=3G minutes=10 about=25s
 """A script that is killed behind its last work on the device, and before its end: the next start goes on there and ends, and does not begin anew."""
 import os
 import sys

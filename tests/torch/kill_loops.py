@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.2 memory=4G minutes=20 about=60s
+# needs: cores=1.0 memory=4G minutes=20 about=60s
 """Training loops that others wrote: in the manner of nanoGPT, and those of Lightning, accelerate and transformers. Each is
 killed at random instants and started again by the same command, and must end as one that was never killed.
 

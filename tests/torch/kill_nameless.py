@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.2 memory=4G minutes=20 about=160s
+# needs: cores=1.0 memory=4G minutes=20 about=160s
 """PyTorch scripts whose kernels have no names for us, killed and started again: those whose iterations show in the pattern of launches
 (TRANSPCKPT_INFER=pattern), or in the memory that these change (memory), go on at a snapshot; the others say why not; and all end as they would.
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.2 memory=4G minutes=20 about=150s
+# needs: cores=1.0 memory=4G minutes=20 about=150s
 """PyTorch jobs of several ranks under torchrun, by DistributedDataParallel, fully_shard and DeepSpeed: one rank is killed at
 a random instant and torchrun starts all of them again, or all are killed and the same command is started again; what the
 ranks print, their last digests and the checkpoints that they save themselves must be those of a run in which nobody died.

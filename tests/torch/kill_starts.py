@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.3 memory=3G minutes=20 about=60s
+# needs: cores=1.0 memory=3G minutes=20 about=60s
 """A script that starts other programs is killed and started again by the same command. What it wrote, printed and had copied is what a
 run leaves that was never killed; and no program that it had started before the step that it goes on from is started again: the
 file in which they say that they were started tells.

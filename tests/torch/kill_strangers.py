@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.2 memory=4G minutes=20 about=100s
+# needs: cores=1.0 memory=4G minutes=20 about=100s
 """Training scripts with habits of many people (tests/torch/strangers): each is run plain, and again with the library, killed at
 random instants and started again by the same command. What it prints and every file that it leaves must be those of the plain run.
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.2 memory=4G minutes=20 about=75s
+# needs: cores=1.0 memory=4G minutes=20 about=75s
 """PyTorch jobs of two ranks on simgpu, by the nccl backend, and one of two devices in one process: the ranks agree, what
 they average is the average, and the preloaded library changes nothing and has nothing to say, but for one line where there
 are two devices in a process.

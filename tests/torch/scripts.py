@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.2 memory=4G minutes=20 about=135s
+# needs: cores=1.0 memory=4G minutes=20 about=135s
 """Run PyTorch scripts on simgpu: each ends as it should, says the same twice and with other allocators, and no kernel is
 without a rule.
 

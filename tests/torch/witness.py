@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.3 memory=4G minutes=20 about=70s
+# needs: cores=1.0 memory=4G minutes=20 about=70s
 """Where the names of kernels say nothing (TRANSPCKPT_INFER=memory), the memory that launches change tells where iterations end: of jobs of
 sequences.py, and of some more, the ends that the library finds are compared with where the job says that they are. None may be told
 that is none.
