@@ -276,7 +276,7 @@ static void walks(void)
 {
 	struct tpck_thread *self = tpck_engine_enter();
 
-	/* It may go into the folders, by calls inside the C library. */
+	/* The walk may go into the folders, by calls inside the C library. */
 	if (self) {
 		tpck_follow_leaves();
 		tpck_engine_leave(self);

@@ -121,7 +121,7 @@ TPCK_NCCL_PASS(ncclCommRevoke, (ncclComm_t comm, int revokeFlags),
 TPCK_NCCL_PASS(ncclCommSuspend, (ncclComm_t comm, int flags),
      asks(self, comm, "the program suspends a communicator (ncclCommSuspend)"), H(comm), flags)
 TPCK_NCCL_PASS(ncclCommResume, (ncclComm_t comm), awaits(self, comm), H(comm))
-/* It is the driver's, at an address of its choice, and the program keeps its tensors there. */
+/* What ncclMemAlloc() gives is the driver's, at an address of its choice, and the program keeps its tensors there. */
 TPCK_NCCL_PASS(ncclMemAlloc, (void **ptr, size_t size), refuse(self, "the program takes memory from NCCL (ncclMemAlloc)"), ptr, size)
 TPCK_NCCL_PASS(ncclMemFree, (void *ptr), (void)0, ptr)
 

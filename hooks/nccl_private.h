@@ -59,7 +59,7 @@ void tpck_nccl_config_keep(struct tpck_communicator *of, const ncclConfig_t *con
 
 /* A program that runs forward is given the id of its first run. */
 void tpck_nccl_id_pretend(const ncclUniqueId *id);
-/* It is given one of NCCL's. */
+/* The program is given one of NCCL's. */
 void tpck_nccl_id_given(const ncclUniqueId *id);
 /* By what ranks that have these ids meet now, malloc'd, or NULL: by them. Some may have been given while running forward. */
 ncclUniqueId *tpck_nccl_ids_now(const ncclUniqueId *ids, int count);
@@ -73,7 +73,7 @@ int tpck_nccl_operation(ncclComm_t comm, const void *scalar, ncclDataType_t type
 /* NCCL's own in the place of that value; any other is as it is. */
 void *tpck_nccl_registration(void *value);
 int tpck_nccl_operation_of(ncclComm_t comm, int op);
-/* It ends: the same, and it is not known any more. What of a window's buffer is known, or NULL. */
+/* A belonging ends: the same, and it is not known any more. What of a window's buffer is known, or NULL. */
 void *tpck_nccl_registration_ends(void *value);
 int tpck_nccl_operation_ends(ncclComm_t comm, int op);
 void *tpck_nccl_window_buffer(void *value);

@@ -85,7 +85,7 @@ static int say_hello(int fd, uint32_t flags, struct tpck_welcome *welcome, struc
 
 	if (!packet)
 		return tpck_error_set(err, ENOMEM, "saying hello to the agent");
-	/* It has nothing to get: what takes so long is a store. */
+	/* A late process has nothing to get: what takes so long is a store. */
 	if ((flags & TPCK_HELLO_LATE) && late_ms < wait_ms)
 		wait_ms = late_ms > WELCOME_MS ? (int)late_ms : WELCOME_MS;
 	/* Rank 0's node has a word in it. */
@@ -151,7 +151,7 @@ int tpck_link_hello(const struct tpck_link_options *with, struct tpck_welcome *w
 		result = say_hello(fd, (options.resume ? TPCK_HELLO_RESUME : 0) | (options.late ? TPCK_HELLO_LATE : 0), welcome, err);
 		if ((result != -EPIPE && result != -ECONNRESET) || again++ == HELLO_AGAIN)
 			break;
-		/* It has ended without an answer, as one does that was told to: the next one gives it. Where mpirun starts agents there may be one more
+		/* The agent has ended without an answer, as one does that was told to: the next one gives it. Where mpirun starts agents there may be one more
 		 * in between, and one that is ending may listen for another moment. */
 		syscall(SYS_close, fd);
 		if (again > 1)

@@ -239,7 +239,7 @@ static enum tpck_marker look_aside(struct search *search)
 	search->answers = ends[1];
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	/* Its end sends no signal. */
+	/* The child's end sends no signal. */
 	child = clone(look, stack + sizeof stack, CLONE_VM, search);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	syscall(SYS_close, ends[1]);

@@ -304,7 +304,7 @@ int tpck_place_compare(const struct tpck_device *device, int ordinal, char *why,
 
 	if (!was->count || ordinal < 0 || !device->describe || device->describe(ordinal, &is_now))
 		return 0;
-	/* It may have asked MPI, or counted names of hosts: then it computes with another number than in the first run, and what it
+	/* The program may have asked MPI, or counted names of hosts: then it computes with another number than in the first run, and what it
 	 * took is not the device that was put at the old number for it. */
 	if (returned && (uint32_t)ordinal != device_then.ordinal) {
 		snprintf(why, size, "the program is on device %d, and was on device %u: not by its environment alone it knows that it is elsewhere on its node",

@@ -365,7 +365,7 @@ bool tpck_engine_drawn_answer(struct tpck_thread *self, void *bytes, size_t coun
 		memcpy(bytes, (const char *)(record + 1) + sizeof(struct tpck_record_drawn), count);
 		return true;
 	}
-	/* It belongs to what comes next. */
+	/* The draw belongs to what comes next. */
 	if (!record && tpck_forward_stands(self) == TPCK_FORWARD_END)
 		tpck_resume_at_boundary(self);
 	return false;

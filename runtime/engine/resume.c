@@ -127,7 +127,7 @@ static void *ranks_main(void *unused)
 
 		if (go == TPCK_GO_OVER || go == TPCK_GO_AGAIN)
 			begin_anew("another rank does not resume", go == TPCK_GO_AGAIN);
-		/* It would wait for word of the others for as long as it may. */
+		/* This rank would wait for word of the others for as long as it may. */
 		if (go == TPCK_GO_WAIT && left_alone(&since) && atomic_load(&engine->control->go) == TPCK_GO_WAIT)
 			begin_anew("the agent is gone", true);
 		/* Ranks that wait for one another in a call of their own do not come to where the link's thread begins. */
@@ -345,7 +345,7 @@ static bool ranks_agree(bool *by_chance, char *why, size_t size)
 			go = atomic_load(&engine->control->go);
 			break;
 		}
-		/* It may have been said to an agent that is gone. */
+		/* That this rank is ready may have been said to an agent that is gone. */
 		if (tpck_clock_monotonic_ns() >= say) {
 			tpck_link_send(TPCK_MSG_INJECTED, NULL, 0);
 			say = tpck_clock_monotonic_ns() + SAY_NS;

@@ -589,7 +589,7 @@ static TPCK_FILES_SLOW int seen_link(int from_folder, const char *from, int to_f
 		errno = EIO;
 		return -1;
 	}
-	/* It is open still: what it will be at its path has its other name now. */
+	/* The file is open still: what it will be at its path has its other name now. */
 	if (from && tpck_files_look(from_folder, from, flags & AT_SYMLINK_FOLLOW, &pending) == TPCK_SEEN_PENDING && pending.kind == TPCK_VIEW_DIRECT) {
 		from_folder = AT_FDCWD;
 		from = pending.path;

@@ -142,7 +142,7 @@ enum { TPCK_FILES_DESCRIPTORS = 1 << 16 };
 /* This descriptor writes this entry, up to `limit` without being asked; the holder counts it already. False: it has no place
  * in the table. */
 bool tpck_files_writes(int fd, uint32_t index, uint64_t serial, uint64_t limit);
-/* It is one that will be renamed past us: its closing is where that is noticed. */
+/* The file is one that will be renamed past us: its closing is where that is noticed. */
 void tpck_files_past(int fd);
 void tpck_files_descriptors_forked(void);
 /* What a descriptor writes, as one number; 0: nothing that is pending. */

@@ -106,7 +106,7 @@ static struct tpck_view_entry *movable(struct tpck_view *view, const struct movi
 	return holders == 1 ? entry : NULL;
 }
 
-/* It has an entry of its own meanwhile, which goes with its part if this process is killed. */
+/* What moves has an entry of its own meanwhile, which goes with its part if this process is killed. */
 static bool begin(struct tpck_view *view, struct moving *m)
 {
 	struct tpck_view_entry *entry = movable(view, m), *to;

@@ -30,7 +30,7 @@ static uint64_t digest_of(uint64_t device, uint64_t inode)
 	return (digest ^ digest >> 32) << COUNT_BITS | 1ull << 63;
 }
 
-/* Its index, or SLOTS: it has no place. The descriptor is counted. */
+/* A file's index, or SLOTS: it has no place. The descriptor is counted. */
 static unsigned count_in(uint64_t digest)
 {
 	for (unsigned i = 0; i < PLACES; i++) {

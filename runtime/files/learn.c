@@ -127,7 +127,7 @@ void tpck_files_opened(int fd, int flags)
 	tpck_files_number(fd);
 	if (fd < 0 || fd >= TPCK_FILES_DESCRIPTORS || !tpck_files_may_take())
 		return;
-	/* It may still be what another one of this number was. */
+	/* The descriptor may still count as what another one of its number was. */
 	was(fd);
 	if (tpck_files_in_place_opened(fd, flags, NULL) || !tpck_files_learns())
 		return;

@@ -415,7 +415,7 @@ static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mod
 
 /* ---- one that is pending ---------------------------------------------------------------------- */
 
-/* Its bytes are opened again for writing. -1 with ENOENT: look again. */
+/* A pending file's bytes are opened again for writing. -1 with ENOENT: look again. */
 static int reopen(const struct tpck_pending *pending, int flags)
 {
 	uint64_t started = tpck_files_started();
@@ -426,7 +426,7 @@ static int reopen(const struct tpck_pending *pending, int flags)
 	int fd, saved;
 
 	if (entry && entry->goes_on) {
-		/* It has the inode that it will have at its path, and is an ordinary file. */
+		/* The part has the inode that it will have at its path, and is an ordinary file. */
 		tpck_view_unlock(view);
 		fd = real_open(AT_FDCWD, pending->path, flags & ~(O_CREAT | O_EXCL | O_NOFOLLOW), 0);
 		if (fd >= 0)
@@ -618,7 +618,7 @@ static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mo
 		fd = open_pending(folder, path, flags, mode, &pending);
 		if (fd >= 0 || errno != ENOENT)
 			return fd;
-		/* It is being published, or not there yet. */
+		/* The file is being published, or not there yet. */
 		if (tries)
 			tpck_files_breathe();
 	}

@@ -114,7 +114,7 @@ void tpck_files_verify_forked(void)
 
 /* ---- what is known, under the lock ------------------------------------------------------------ */
 
-/* Its place, or the one that it would get. NULL: there is no table. */
+/* A file's place, or the one that it would get. NULL: there is no table. */
 static struct known *place_of(uint64_t inode, uint64_t bytes, struct timespec modified)
 {
 	const uint64_t is[] = {inode, bytes, (uint64_t)modified.tv_sec, (uint64_t)modified.tv_nsec};
@@ -270,7 +270,7 @@ static bool find(const struct stat *file, struct known *found)
 	return is;
 }
 
-/* It has these bytes as of now; or has not, which was said. */
+/* The file has these bytes as of now; or has not, which was said. */
 static bool remember(const struct stat *file, bool good)
 {
 	struct known *known;

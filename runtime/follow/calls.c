@@ -38,7 +38,7 @@ static bool is_absence(int error)
 	return error == ENOENT || error == ENOTDIR;
 }
 
-/* It was opened for reading before there is a device, or could not be. True: that is noted. */
+/* The path was opened for reading before there is a device, or could not be. True: that is noted. */
 static bool opened_early(const char *path, int fd)
 {
 	struct stat found;
@@ -159,7 +159,7 @@ static int renamed(int from_folder, const char *from, int to_folder, const char 
 		return tpck_overlay_give(from_path, from_digest, to_path);
 	if (tpck_overlay_active() && from_followed && to_followed)
 		return tpck_overlay_rename(from_path, from_digest, to_path, to_digest);
-	/* Its content will be asked for when the renaming is done again. */
+	/* The renamed file's content will be asked for when the renaming is done again. */
 	if (!tpck_overlay_active() && from_followed)
 		tpck_follow_about(from_path, from_digest, true, true, true);
 	if (!tpck_overlay_active() && to_followed) {
@@ -218,7 +218,7 @@ int tpck_follow_mkdir(int folder, const char *path, mode_t mode)
 	return tpck_files_mkdir(folder, path, mode);
 }
 
-/* It was asked for before there is a device, by a call that tells nothing of it but that it is there. True: that is noted. */
+/* The path was asked for before there is a device, by a call that tells nothing of it but that it is there. True: that is noted. */
 static bool asked_early(int folder, const char *path, int flags, bool failed)
 {
 	bool follow = !(flags & AT_SYMLINK_NOFOLLOW), absent = failed && is_absence(errno), noted;

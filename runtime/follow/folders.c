@@ -193,7 +193,7 @@ const char *tpck_folders_list(const struct tpck_record_file *listing, const char
 
 void tpck_folders_forked(void)
 {
-	/* Its folders are not its parent's. */
+	/* The child's folders are not its parent's. */
 	serial += (unsigned)syscall(SYS_getpid) << 12;
 	tpck_spin_unlock(&lock);
 }

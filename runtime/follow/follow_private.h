@@ -80,7 +80,7 @@ void tpck_follow_opens(const char *absolute, uint64_t digest, int flags, bool ab
 void tpck_follow_goes_on(void);
 /* The program has just looked at the path itself, and has seen this; NULL: nothing is there. */
 void tpck_follow_seen(const char *absolute, uint64_t digest, const struct stat *found);
-/* It has opened it for reading, and has this now. */
+/* The program has opened the path for reading, and has this now. */
 void tpck_follow_has_opened(const char *absolute, uint64_t digest, const struct stat *found);
 /* Whether nothing is new about this very path, which was looked at, or opened for reading, a moment ago: links are taken to be
  * what they were then. Only absolute paths are known. */

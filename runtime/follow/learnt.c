@@ -235,7 +235,7 @@ bool tpck_learnt_kept(const struct tpck_record_file *version, char *name, size_t
 	struct stat now;
 
 	tpck_follow_version_name(name, size, version->path, version->bytes, version->mtime_s, version->mtime_ns);
-	/* It may be another name of a file that was changed under yet another. */
+	/* The path may be another name of a file that was changed under yet another. */
 	return !tpck_kept_stat(name, &now) && (uint64_t)now.st_size == version->bytes && now.st_mtim.tv_sec == version->mtime_s &&
 	       now.st_mtim.tv_nsec == version->mtime_ns;
 }

@@ -50,7 +50,7 @@ static void remove_all(const char *path)
 	nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* It is there from here on. */
+/* The path is there from here on. */
 static bool begins(const char *path)
 {
 	char *copy = count < MOST ? strdup(path) : NULL;

@@ -272,7 +272,7 @@ static unsigned decide(struct tpck_infer *infer, unsigned names, unsigned patter
     const unsigned boundary = TPCK_V_BOUNDARY_BEFORE | TPCK_V_BOUNDARY_AFTER;
     bool both = names_speak(infer) && pattern_speaks(infer) && !names_silent(infer);
     if (both && infer->names.last_boundary != infer->pattern.phase.last_boundary && (names & boundary)) {
-        /* They name different places. A witness new to its answer gives way to silence. */
+        /* The witnesses name different places. A witness new to its answer gives way to silence. */
         infer->disputes++;
         infer->last_dispute = infer->now;
         if (infer->names.streak < SELF_TRUST)

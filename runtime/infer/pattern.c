@@ -390,7 +390,7 @@ static unsigned follow(struct tpck_pattern *pattern, const struct tpck_pattern_o
     phase.breaking = !phase.member;
     phase.update = phase.member;
     phase.whole = phase.tail = false;
-    /* Its sequence is that of all threads: a last change may be another thread's than what comes behind it. */
+    /* The memory witness's sequence is that of all threads: a last change may be another thread's than what comes behind it. */
     if (pattern->chosen.kind == TPCK_RUN_MEMORY)
         phase.thread = 0;
     if (pattern->strayed)

@@ -104,7 +104,7 @@ static void end_stretch(struct tpck_persistent *p)
     p->number++;
 }
 
-/* It is the only operation that can be the last change, or looks on either side bear it out. */
+/* The kind is the only operation that can be the last change, or looks on either side bear it out. */
 static bool is_found(const struct tpck_stretch_kind *kind)
 {
     return kind->high - kind->low == 1 && (kind->length == 1 || kind->confirmed >= CONFIRMED);

@@ -13,7 +13,7 @@ extern tpck_spin tpck_played_lock __attribute__((visibility("hidden")));
 void tpck_played_differs(const char *what, const struct tpck_record_peer *peer, bool at_once);
 /* Something else was sent there than in the first run. */
 void tpck_played_sent_other(const struct tpck_record_peer *peer);
-/* It goes live: nothing differs any more. */
+/* The process goes live: nothing differs any more. */
 bool tpck_played_is_settled(void);
 
 /* ---- player.c ---- */

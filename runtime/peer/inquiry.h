@@ -22,7 +22,7 @@ void tpck_inquiry_free(struct tpck_inquiry *inquiry);
 int tpck_inquiry_ask(struct tpck_inquiry *inquiry, const char *node);
 /* True: that of a node which was asked and had not answered; its rows follow, and it has now. `node` gets its number. */
 bool tpck_inquiry_answered(struct tpck_inquiry *inquiry, const char *node, uint32_t *number);
-/* It is not waited for any more. */
+/* The node is not waited for any more. */
 void tpck_inquiry_gone(struct tpck_inquiry *inquiry, const char *node);
 /* 0 or -ENOMEM. */
 int tpck_inquiry_add(struct tpck_inquiry *inquiry, const struct tpck_evidence *row);

@@ -278,7 +278,7 @@ static struct held *held_of(struct node *node, uint64_t step)
 	return NULL;
 }
 
-/* It holds a newer one, and not this. */
+/* The node holds a newer one, and not this. */
 static bool has_left_out(struct node *node, uint64_t step)
 {
 	bool newer = false;
@@ -338,7 +338,7 @@ static struct step *open_step(struct tpck_ledger *ledger, uint64_t number)
 	return step;
 }
 
-/* It has but so many images: the oldest is not held any more. */
+/* A node has but so many images: the oldest is not held any more. */
 static struct held *make_place(struct tpck_ledger *ledger, struct node *node, uint64_t number)
 {
 	struct held *place = held_of(node, number);

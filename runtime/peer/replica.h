@@ -86,7 +86,7 @@ void tpck_replica_remove(struct tpck_replica *replica);
 int tpck_replica_newest(const struct tpck_replica *replica);
 /* A rank's folder. */
 void tpck_replica_path(const struct tpck_replica *replica, const struct tpck_member *member, char *path, size_t size);
-/* Its image in a slot. */
+/* A rank's image in a slot. */
 void tpck_replica_image_path(const struct tpck_replica *replica, const struct tpck_member *member, unsigned slot, char *path,
 			     size_t size);
 /* Memory that a copy would take in addition to what the folders have, of so many slots. */

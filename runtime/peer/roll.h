@@ -23,14 +23,14 @@ void tpck_roll_free(struct tpck_roll *roll);
 
 /* A rank is there (again), and asks to go on, or does not. form: of its identity (agent/identity.h). 0 or -ENOMEM. */
 int tpck_roll_enter(struct tpck_roll *roll, uint32_t rank, uint32_t ordinal, const struct tpck_identity_key *key, const char *form, bool asks);
-/* Its node's agent is gone. What it was stays known. */
+/* The agent of the rank's node is gone. What it was stays known. */
 void tpck_roll_leave(struct tpck_roll *roll, uint32_t rank);
 /* The process of a rank that was entered. */
 uint32_t tpck_roll_ordinal(const struct tpck_roll *roll, uint32_t rank);
 /* How many of those that are there ask to go on, and how many do not. */
 uint32_t tpck_roll_asking(const struct tpck_roll *roll);
 uint32_t tpck_roll_begun(const struct tpck_roll *roll);
-/* It has ended. True: all have, and well. */
+/* The rank has ended. True: all have, and well. */
 bool tpck_roll_ended(struct tpck_roll *roll, uint32_t rank, bool well);
 
 /* The forms of all ranks' identities, each once. */

@@ -155,9 +155,9 @@ static int load(struct tpck_error *err)
 {
 	if (mpi.library)
 		return 0;
-	/* Its handlers of signals are not wanted in the agent. */
+	/* MPI's handlers of signals are not wanted in the agent. */
 	setenv("OMPI_MCA_opal_signal", "", 0);
-	/* Its components look for its symbols among all. */
+	/* MPI's components look for its symbols among all. */
 	mpi.library = dlopen("libmpi.so.40", RTLD_NOW | RTLD_GLOBAL);
 	if (!mpi.library)
 		return tpck_error_set(err, ENOENT, "loading Open MPI (%.200s)", dlerror());
@@ -619,7 +619,7 @@ static bool receive(struct tpck_transport *t)
 			packet->done = done || !packet->good;
 		}
 		if (!packet->done && packet->rank->failed) {
-			/* It may never come, and MPI may yet write to it: it is left to MPI. */
+			/* The packet may never come, and MPI may yet write to it: it is left to MPI. */
 			coming_remove(t, place);
 			continue;
 		}
@@ -802,7 +802,7 @@ static int start(struct tpck_transport **out, const struct tpck_transport_events
 
 static void mpi_finish(void)
 {
-	/* It waits for all, and for one that has failed for ever. */
+	/* MPI_Finalize() waits for all, and for one that has failed for ever. */
 	if (mpi.begun && !mpi.lost)
 		mpi.MPI_Finalize();
 }

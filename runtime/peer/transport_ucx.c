@@ -112,7 +112,7 @@ static int load(struct tpck_error *err)
 {
 	if (ucx.library)
 		return 0;
-	/* Its handlers of signals and its hooks into the allocation of memory are not wanted in the agent. */
+	/* UCX's handlers of signals and hooks into the allocation of memory are not wanted in the agent. */
 	setenv("UCX_HANDLE_ERRORS", "none", 0);
 	setenv("UCX_MEM_MMAP_HOOK_MODE", "none", 0);
 	setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 0);

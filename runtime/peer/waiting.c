@@ -195,7 +195,7 @@ static bool has_one(const struct node *node, const uint8_t *in, uint8_t value)
 	return any;
 }
 
-/* Their hosts in order of ranks, each once: " on hosta and hostb". `in` is of each rank, as in add_ranks(). */
+/* The hosts of ranks in order of ranks, each once: " on hosta and hostb". `in` is of each rank, as in add_ranks(). */
 static void add_hosts(struct text *text, const struct tpck_waiting *waiting, const uint8_t *in, uint8_t value)
 {
 	const struct node *named[HOSTS_NAMED];

@@ -32,7 +32,7 @@ void tpck_waiting_free(struct tpck_waiting *waiting);
 /* The ranks of a node do not get on; replaces what was said of them. host: as a user calls it; "": there is only one. 0,
  * -EINVAL: these are no such rows, or -ENOMEM. */
 int tpck_waiting_put(struct tpck_waiting *waiting, const char *node, const char *host, const void *rows, size_t size);
-/* They do, or are gone. */
+/* The node's ranks do, or are gone. */
 void tpck_waiting_take(struct tpck_waiting *waiting, const char *node);
 /* Whether none gets on. */
 bool tpck_waiting_all(const struct tpck_waiting *waiting);

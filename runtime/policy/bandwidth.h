@@ -23,7 +23,7 @@ struct tpck_spread {
 	uint64_t begun_ns, until_ns;
 	uint64_t bytes, sent;
 };
-/* It takes so long at most, and no longer than its bytes do at that rate: a copy that disturbs nobody is not to wait. */
+/* A copy takes so long at most, and no longer than its bytes do at that rate: a copy that disturbs nobody is not to wait. */
 #define TPCK_SPREAD_MOST_NS 10000000000ull
 #define TPCK_SPREAD_LEAST_RATE (1ull << 20)
 void tpck_spread_begin(struct tpck_spread *spread, uint64_t now_ns, uint64_t until_ns, uint64_t bytes);

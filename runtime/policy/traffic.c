@@ -90,7 +90,7 @@ static uint64_t others(struct tpck_traffic *traffic, uint64_t name, uint64_t sen
 		more -= ours;
 		link->ours = 0;
 	}
-	/* It went over another link. */
+	/* What was handed over went over another link. */
 	if (now_ns - traffic->ours_at_ns > UNDER_WAY_NS)
 		link->ours = 0;
 	return more;

@@ -117,7 +117,7 @@ static struct key *find(struct tpck_readings *own, uint32_t name, uint32_t count
 		key++;
 	if (key < end)
 		return count <= key->room ? key : NULL;
-	/* It may get longer; numbers do not. */
+	/* A text may get longer; numbers do not. */
 	room = count <= 256 ? (count + 7u) & ~7u : (count + count / 2 + 7u) & ~7u;
 	room = room < COMPARED ? room : COMPARED;
 	if (own->keys == KEYS || count > room || own->used + 2 * room > ROOM)

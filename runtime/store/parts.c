@@ -61,7 +61,7 @@ int tpck_mark_format(const struct tpck_manifest *part, char **text, struct tpck_
 	return rc;
 }
 
-/* Its container has the name that its first rank gives it. */
+/* A part's container has the name that its first rank gives it. */
 static bool has_own_first(const struct tpck_manifest *part)
 {
 	char folder[64], path[96];

@@ -28,7 +28,7 @@ void tpck_sums_free(struct tpck_sums *sums);
 /* Of what can be read of `fd`, which has as many bytes as the sums are for. -EINTR: there is something else to do, says
  * `busy`, which is asked in between. */
 int tpck_sums_take(struct tpck_sums *sums, int fd, bool (*busy)(void), struct tpck_error *err);
-/* It is at this path, and this file. False: no memory. */
+/* The file is at this path, and this file. False: no memory. */
 bool tpck_sums_settle(struct tpck_sums *sums, const char *path, const struct stat *file);
 /* Whether a file is still the one that they were taken of: nobody has written to it or put another in its place. */
 bool tpck_sums_of(const struct tpck_sums *sums, const struct stat *file);

@@ -72,7 +72,7 @@ static struct tpck_communicator *unused_entry(void)
 /* Under the lock. */
 static void begin(struct tpck_communicator *entry, void *handle, uint64_t id, uint32_t size, uint32_t rank, int32_t device)
 {
-	/* Its transfers stay with the entry: a thread may still be counting one. */
+	/* The entry's transfers stay with it: a thread may still be counting one. */
 	struct tpck_communicator_transfers *old = entry->transfers;
 
 	if (old && entry->size >= size)

@@ -54,16 +54,16 @@ static inline void *tpck_communicator_real(const void *handle)
 /* An entry whose address is to be a key; NCCL may be given `&entry->real` to write its handle to, which is the entry's own address so far.
  * NULL: there are TPCK_COMMUNICATORS_MAX. */
 struct tpck_communicator *tpck_communicator_reserve(void);
-/* Its communicator was made: from now on it is known by its key. */
+/* The communicator of a place was made: from now on it is known by its key. */
 void tpck_communicator_begin(struct tpck_communicator *reserved, uint64_t id, uint32_t size, uint32_t rank, int32_t device);
-/* It was not. */
+/* The communicator of a place was not made. */
 void tpck_communicator_release(struct tpck_communicator *reserved);
 
 /* A handle of NCCL's own that the program has; one that is known already is replaced. -ENOSPC. */
 int tpck_communicator_add(void *handle, uint64_t id, uint32_t size, uint32_t rank, int32_t device);
 /* NULL: not known. Entries are never freed, so that one may be used while another thread ends it. */
 struct tpck_communicator *tpck_communicator_find(const void *handle);
-/* It ends. A key's entry may be another one's at once. */
+/* A communicator ends. A key's entry may be another one's at once. */
 void tpck_communicator_remove(const void *handle);
 /* A collective was queued; `what` tells which. */
 void tpck_communicator_collective(struct tpck_communicator *communicator, uint64_t what);

@@ -375,13 +375,13 @@ int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
 	while ((fd = tpck_reach_connect(who->socket)) < 0) {
 		uint64_t now = tpck_clock_monotonic_ns();
 
-		/* It goes into the background once it listens: one that has ended otherwise never will. */
+		/* An agent goes into the background once it listens: one that has ended otherwise never will. */
 		if (!gone && poll(&wait, 1, 0) == 1)
 			gone = now;
 		if (gone && now - gone > GIVE_UP_MS * 1000000ull && is_coming(who))
 			gone = now;
 		if (gone && now - gone > GIVE_UP_MS * 1000000ull && !again) {
-			/* It left because there was another one, which was about to leave. */
+			/* The agent left because there was another one, which was about to leave. */
 			again = true;
 			gone = 0;
 			syscall(SYS_close, wait.fd);

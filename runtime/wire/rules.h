@@ -11,11 +11,11 @@
 #include "runtime/base/settings.h"
 
 enum tpck_rule {
-	/* It is taken. */
+	/* The file is taken. */
 	TPCK_RULE_NAME,   /* checkpoints, and what points to them, are called so */
 	TPCK_RULE_FOLDER, /* it lies in a checkpoint's folder */
 	TPCK_RULE_ASKED,  /* a glob of TRANSPCKPT_FILES */
-	/* It is, since another one of its name, but for digits, turned out to be one (runtime/wire/learnt.h). */
+	/* The file is taken, since another one of its name, but for digits, turned out to be one (runtime/wire/learnt.h). */
 	TPCK_RULE_TORCH,       /* of torch.save */
 	TPCK_RULE_PICKLE,      /* of torch.save as it was before 1.6 */
 	TPCK_RULE_SAFETENSORS,
@@ -23,7 +23,7 @@ enum tpck_rule {
 	TPCK_RULE_NPY,
 	TPCK_RULE_NPZ,
 	TPCK_RULE_DEVICE,      /* written from memory that the device was copied to */
-	/* It is not. */
+	/* The file is not taken. */
 	TPCK_RULE_UNKNOWN,  /* nothing says that it is a checkpoint */
 	TPCK_RULE_OFF,      /* TRANSPCKPT_FILES=none */
 	TPCK_RULE_NEVER,    /* a log, a database, a lock ...: written in place by its nature */

@@ -35,7 +35,7 @@ static inline size_t tpck_sums_chunks(uint64_t bytes)
 size_t tpck_sums_record_length(const struct tpck_sums_record *head);
 /* The record at `text`, of at most `size` bytes: its length, 0 where there is no whole one. */
 size_t tpck_sums_record_at(const void *text, size_t size, struct tpck_sums_record *head);
-/* Its digests. */
+/* A record's digests. */
 static inline const uint8_t (*tpck_sums_record_digests(const void *text, const struct tpck_sums_record *head))[16]
 {
 	return (const uint8_t (*)[16])((const uint8_t *)text + sizeof *head + head->path_bytes);

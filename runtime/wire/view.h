@@ -259,7 +259,7 @@ struct tpck_view_entry *tpck_view_by_serial(struct tpck_view *view, uint32_t ind
 /* A new entry, state OPEN, its serial and fields set but for kind and holders; NULL: no room. */
 struct tpck_view_entry *tpck_view_add(struct tpck_view *view, uint64_t device, uint64_t inode, const char *path,
 				      const char *name, enum tpck_view_kind kind);
-/* It gets another name, of which it is the newest version then. False: no room. */
+/* An entry gets another name, of which it is the newest version then. False: no room. */
 bool tpck_view_move(struct tpck_view *view, struct tpck_view_entry *entry, uint64_t device, uint64_t inode,
 		    const char *path, const char *name);
 void tpck_view_remove(struct tpck_view *view, struct tpck_view_entry *entry);

@@ -450,7 +450,7 @@ def case_settled_late():
         for n in (a, b):
             n.signal_agent("KILL")
         run.anew()
-        # Its first snapshot would take the place of what is left of that run.
+        # The new run's first snapshot would take the place of what is left of that run.
         start = run.start((a, c), TRANSPCKPT_RESUME="never", TRANSPCKPT_INTERVAL="200")
         checks.ok(node.until(lambda: "of generation 2" in c.agent_log(), 60) and "are released" not in a.agent_log(),
                   "settled late: another one begins, and that is not known yet", cluster.logs())

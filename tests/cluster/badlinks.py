@@ -167,7 +167,7 @@ def case_answer():
             n.link.tell(loss=0, jitter_ms=0, delay_ms=3500 if n is c else 0)
         offered = a.agent_log().count("offering step")
         start = run.start((a, d), 1)
-        # It has been told.
+        # The node has been told.
         node.until(lambda: a.agent_log().count("offering step") > offered or not start.running(), 60)
         c.link.tell(delay_ms=0)
         finish(run, start, has, "told late")

@@ -17,7 +17,7 @@ from rank_jobs import Spread
 import job
 
 STEPS = 300
-# It is destroyed once there are copies of this step or a later one.
+# The node is destroyed once there are copies of this step or a later one.
 GOAL = 20
 
 

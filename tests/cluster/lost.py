@@ -215,7 +215,7 @@ def case_families():
         both.agent()
         first = run.start(six)
         checks.ok(node.until(lambda: kept(both) >= 10, 60), "families: a copy goes over IPv6", first.said(), cluster.logs())
-        # It hears of the program when it comes.
+        # The fourth node hears of the program when it comes.
         four.agent()
         checks.ok(node.until(lambda: both.agent_log().count("is a peer") == 2, 30), "families: who has both meets either", cluster.logs())
         checks.ok("of nodea" not in four.agent_log() and "of nodeb" not in six.agent_log(), "families: and those not each other", cluster.logs())
@@ -482,7 +482,7 @@ def case_ranks():
     """Several ranks on one node have one copy together: the node goes, all ranks go on from it on a third one."""
     with node.Cluster(3) as cluster:
         a, b, c = cluster.nodes
-        # It must not end while it is looked at.
+        # The job must not end while it is looked at.
         run = Ranks(cluster, 2, steps=200)
         first = start_with_peers(run, a, (b,))
         checks.ok(node.until(lambda: kept(b) >= 20, 60), "ranks: the peer gets copies", run.story(), cluster.logs())
@@ -712,7 +712,7 @@ def case_erasure():
         a, b, c, d, e = cluster.nodes
         run = Ranks(cluster, 2, "--zero", steps=200, size=("--width", "32", "--context", "16", "--bigrams", "32768"))
         meet(run, (b, c, d))
-        # It is not to end while it is looked at, on a busy machine either.
+        # The job is not to end while it is looked at, on a busy machine either.
         slow = {"SIMGPU_KERNEL_US": "80"}
         first = run.start(a, **slow)
         full = node.until(lambda: [n for n in (b, c, d) if len(steps(n.agent_log(), r"a copy of step (\d+) of .* is here")) >= 2 and kept(n) >= 20][1:2], 60)
@@ -776,7 +776,7 @@ def case_erasure_few():
         a, b, c, d = cluster.nodes
         run = Run(cluster, "300")
         meet(run, (b, c))
-        # It takes ten seconds until nobody else is waited for.
+        # A start takes ten seconds until nobody else is waited for.
         first = run.start(a, SIMGPU_KERNEL_US="500")
         checks.ok(node.until(lambda: min(kept(b), kept(c)) >= 5, 60), "few: two nodes get whole copies", first.said(), cluster.logs())
         line = r"TRANSPCKPT_PEERS is 2\+1, but agents of 2 other nodes are there: 2 whole copies instead of fragments"

@@ -109,7 +109,7 @@ def case_again():
     node is lost, of which mpirun does not hear: the others go on."""
     with node.Cluster(3, **MPI) as cluster:
         a, b, c = cluster.nodes
-        # It is not to end while agents are started, which takes mpirun long on a busy machine.
+        # The job is not to end while agents are started, which takes mpirun long on a busy machine.
         run = Run(cluster, steps=300)
         cluster.mpi.start()
         slow = {"SIMGPU_KERNEL_US": "2000"}

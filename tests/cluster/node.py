@@ -377,7 +377,7 @@ class MPI:
         options = {"btl_tcp_if_include": "10.77.0.0/24", "btl": "tcp,self", "pml": "ob1", "oob_tcp_if_include": "10.77.0.0/24",
                    "plm_rsh_agent": enter_node, "plm_rsh_no_tree_spawn": "1", "orte_tmpdir_base": self.cluster.root}
         if self.loop:
-            # It hears of a node's loss.
+            # mpirun hears of a node's loss.
             options.update(oob_tcp_keepalive_time="3", oob_tcp_keepalive_intvl="1", oob_tcp_keepalive_probes="3")
         argv = [self.program, "--allow-run-as-root", "--host", ",".join(f"{n.address}:1" for n in nodes), "--map-by", "ppr:1:node", "--bind-to", "none"]
         if self.major >= 5:

@@ -43,11 +43,11 @@ def case_lost():
     with node.Cluster(3) as cluster:
         a, b, c = cluster.nodes
         run = Spread(cluster, 4, "--watch", steps=100)
-        # It must not end while it is looked at.
+        # The job must not end while it is looked at.
         first = run.start((a, b), 2, preloaded=False, SIMGPU_KERNEL_US="500")
         begun = trained(run)
         b.destroy()
-        # Their own launcher ends as they do; nothing else has told it.
+        # The ranks' own launcher ends as they do; nothing else has told it.
         status = first.starts[0].wait(60)
         checks.ok(begun and status == 4 and any("remote process exited" in text for text in run.said()[:2]),
                   "a node is lost, and the other one's ranks see it", begun, status, first.said(), run.story())

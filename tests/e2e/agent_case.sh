@@ -84,7 +84,7 @@ stop_agent() {
     AGENT=
 }
 
-# Its output is in $D/out, its status in $status.
+# The trainer's output is in $D/out, its status in $status.
 trainer() {
     "$builddir/tests/e2e/agent_trainer" "$@" >"$D/out" 2>&1
     status=$?

@@ -58,7 +58,7 @@ ok "ls: committed in memory while it runs" json "any(r['state'] == 'committed' a
 "$command" show --json >"$D/json"
 ok "show: a running process" json "d[0]['running'] and d[0]['pid'] == $running and d[0]['images'] == 3"
 ok "show, for people" sh -c "$command show | grep -q 'process $running, generation 1'"
-# Its parent does not wait for it.
+# The process's parent does not wait for it.
 "${PYTHON3:-python3}" -c 'import os, sys, time
 with open(sys.argv[1], "w") as f:
     f.write(str(os.spawnv(os.P_NOWAIT, sys.argv[2], sys.argv[2:])))

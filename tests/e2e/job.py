@@ -585,7 +585,7 @@ class Job:
             # Killed on its way out, it may have said already that it ended well: nothing is left to go on with.
             kill.skipped = kill.skipped or kill.at >= self.steps() - 1
             return kill
-        # It had not come so far; what an earlier one had finished is what there is to lose.
+        # The start had not come so far; what an earlier one had finished is what there is to lose.
         if not last:
             return Kill(moment, 0, None, False)
         kill = Kill(moment, last.at, last.generation, last.capturing)

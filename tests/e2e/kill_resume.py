@@ -143,7 +143,7 @@ def told_why(checks, this, case):
     """With names removed, either snapshots are taken, or `show` says why not, once it had iterations to learn from."""
     listed, reasons = len(this.place.listed()), []
     if not listed:
-        # It is not to end before what it says has been seen, on a busy machine either.
+        # The program is not to end before what it says has been seen, on a busy machine either.
         start = this.start(arguments=[*this.arguments, "--steps", "5000"])
         start.until(lambda: start.printed().count("\nstep ") >= 30)
 

@@ -121,7 +121,7 @@ def begin_killing(this, rng, kind):
         this.place.signal_agents()
         time.sleep(rng.random() * 0.6)
     if kind == "node":
-        # Its memory is gone: what is durable is what there is.
+        # The node's memory is gone: what is durable is what there is.
         start.until(lambda: any(row["state"] == "durable" and row["offered"] for row in this.place.listed()))
         this.place.signal_agents()
     try:

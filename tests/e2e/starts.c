@@ -82,7 +82,7 @@ static void by_fork(int number, int shares)
 	tell(way, number, said, WEXITSTATUS(status));
 }
 
-/* Its output in a file; ended by a signal. */
+/* The child's output in a file; ended by a signal. */
 static void by_spawn(int number)
 {
 	posix_spawn_file_actions_t actions;

@@ -155,7 +155,7 @@ static long by_descriptor(const char *way, int number)
 	return ended(child);
 }
 
-/* Its output in a file that posix_spawn() opens, and in a pipe; it may have ended when that returns. */
+/* The child's output in a file that posix_spawn() opens, and in a pipe; it may have ended when that returns. */
 static long by_spawn(const char *way, int number)
 {
 	posix_spawn_file_actions_t actions;

@@ -70,7 +70,7 @@ class Group:
         return sum(int(line.split()[1]) for line in read(os.path.join(self.path, self.kills)).splitlines() if line.startswith("oom_kill "))
 
 
-# It holds so many MiB of its own, and saves files of so many, one after the other; it says how many of them were in memory.
+# The program holds so many MiB of its own, and saves files of so many, one after the other; it says how many of them were in memory.
 SAVES = """
 import os, sys, time
 own, each, count = map(int, sys.argv[1:])

@@ -144,7 +144,7 @@ def pause(place):
     environment = {k: v for k, v in place.environment.items() if k != "LD_PRELOAD"}
     while pid:
         stand_still(pid)
-        # It has just begun: not while it has the table locked, as the command would find it.
+        # The agent has just begun: not while it has the table locked, as the command would find it.
         try:
             subprocess.run([os.path.join(os.path.dirname(place.agent), "transpckpt"), "ls", "--files"], env=environment, timeout=3,
                            check=False, stdout=subprocess.DEVNULL)

@@ -107,7 +107,7 @@ def killed(checks):
             when = generator.randrange(calls // 4, calls)
             clear()
             agent = begin(when)
-            # Its end waits for another agent, where this one is killed.
+            # The program's end waits for another agent, where this one is killed.
             program = place.start(SAVES, count, "k", "stays")
             program.stdout.readline()
             until(lambda agent=agent: agent.poll() is not None or place.content("latest") == b"k")
@@ -248,7 +248,7 @@ def loses(checks):
               came, len(parts), anew, left)
 
 
-# Its end is a kill: nothing waits.
+# The program's end is a kill: nothing waits.
 LOOP = """
 import os, signal, sys
 os.mkdir("made")

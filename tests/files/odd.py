@@ -161,7 +161,7 @@ def shell(script):
 def shared_memory(checks):
     with Place() as place:
         host = Host(place, shell(f"mount -t tmpfs -o size=64m none {place.shm} || exit 99; grep -q {place.shm} /proc/mounts || exit 98"))
-        # Its table lies in that mount, where nobody else sees it.
+        # The job's table lies in that mount, where nobody else sees it.
         host.published = 1
         compare(checks, "64 MiB of shared memory", host, True, 1, "disk")
         checks.ok("64 MiB" in "".join(host.errors), "which the line says", *host.errors)

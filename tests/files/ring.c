@@ -62,7 +62,7 @@ static uint32_t *at(uint32_t offset)
 	return (uint32_t *)(void *)(queue + offset);
 }
 
-/* Its result. */
+/* The entry's result. */
 static long submit(const struct io_uring_sqe *entry)
 {
 	uint32_t tail = *at(params.sq_off.tail), index = tail & *at(params.sq_off.ring_mask), head;

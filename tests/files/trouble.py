@@ -177,7 +177,7 @@ def fails(checks):
                       place.listed(), place.log())
             go(program)
             said = line(program)
-            # It was opened when this was known: it is written beside its target, and close() has nothing to tell.
+            # The file was opened when this was known: it is written beside its target, and close() has nothing to tell.
             checks.ok(said == "nothing", f"{call} with {code}: the next file meets the disk itself", said)
             told(program, "closed")
             struck.over()
@@ -842,7 +842,7 @@ def grows(checks):
         until(lambda: [n for n in os.listdir(place.work) if n.startswith(".tpck-")])
         program.kill()
         program.wait()
-        # Its line is written behind that.
+        # The agent's line is written behind that.
         checks.ok(until(lambda: not [n for n in os.listdir(place.work) if n.startswith(".tpck-")] and
                         re.findall(r"(\S+) was being written", place.log()) == [place.path("write-3.pt")]) and
                   place.listing() == ["write-0.pt", "write-1.pt", "write-2.pt"],

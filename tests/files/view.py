@@ -540,7 +540,7 @@ NAMES = ["model.pt", "b.safetensors", "latest", "notes.txt", "train.log", "check
          "more.bin", "state.bin", "quiet/.tmpAb12Cd", "two.pt", "theirs.pt", "pipe.pt/x", "link.pt", "sub/own.dat", "sub/other.dat",
          "away/far.pt"]
 WRITES = STEPS + """
-# Its agent begins with the first file: it is stopped then.
+# The job's agent begins with the first file: it is stopped then.
 for name in ("first.pt", "first.txt"): open(name, "w").close()
 step("begin")
 for name in sys.argv[1:]:

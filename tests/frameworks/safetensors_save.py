@@ -21,7 +21,7 @@ def save(i):
 
 
 def loaded(path):
-    # It opens what it reads twice: one file, whatever is put at the path meanwhile.
+    # safetensors opens what it reads twice: one file, whatever is put at the path meanwhile.
     with open(path, "rb") as pinned, safe_open(f"/proc/self/fd/{pinned.fileno()}", "pt") as f:
         step = (f.metadata() or {}).get("step")
         tensors = [f.get_tensor(name) for name in f.keys()]

@@ -247,7 +247,7 @@ def main():
         for n, (program, python, _, varying) in enumerate(cases):
             begun = time.monotonic()
             place, zygote = ahead or begin(python, program)
-            # Its imports take longest.
+            # A program's imports take longest.
             ahead = begin(*reversed(cases[n + 1][:2])) if n + 1 < len(cases) else None
             with place:
                 try:

@@ -38,7 +38,7 @@ CASES = {
 PARTS = {
     "dcp_ranks_save": ("latest", "{}/.metadata", "{}/__{rank}_0.distcp"),
     "accelerate_ranks_save": ("latest", "checkpoints/{}/optimizer.bin", "checkpoints/{}/random_states_{rank}.pkl"),
-    # It writes its pointer before it waits for the other ranks.
+    # DeepSpeed writes its pointer before it waits for the other ranks.
     "deepspeed_ranks_save": ("out/latest", "out/{}/zero_pp_rank_0_mp_rank_00_optim_states.pt"),
 }
 # Most of the time of a case are imports: five times those of torchrun and of each rank. A case that is named is killed, too.

@@ -381,6 +381,16 @@ def rule_makefiles_have_one_file_a_line():
                     yield f"{name}:{number}: one file a line"
 
 
+def rule_comments_name_their_subject():
+    """A comment that begins with a pronoun speaks of something that stands elsewhere."""
+    for name in FILES:
+        mark = r"#" if name.endswith((".py", ".sh")) else r"/\*|//"
+        if re.search(r"\.(c|cc|cu|h|cuh|def|py|sh)$", name):
+            for number, line in enumerate(text(name).splitlines(), 1):
+                if re.search(rf"(?:^|\s)(?:{mark}) (?:It|Its|They|Their) ", line):
+                    yield f"{name}:{number}: a comment begins with a pronoun: say what is meant"
+
+
 def rule_headers_compile_alone():
     compiler = shlex.split(os.environ.get("CC", "cc"))
     cuda = shlex.split(os.environ.get("CUDA_CPPFLAGS", ""))

@@ -19,6 +19,7 @@ echo '#include "runtime/store/tier.h"' >>runtime/track/arena.h
 echo '#include "runtime/engine/engine.h"' >>runtime/store/tier.h
 echo '#include "engine.h"' >>runtime/engine/attach.c
 echo '#include <cuda.h>' >>shim/table.h
+echo '/* They are lost. */' >>shim/doors.h
 printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A file. */\n#include <stdio.h>\n' >tools/cli/helpers.c
 printf 'int x;\n' >shim/bare.c
 printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A header. */\n#ifndef A_H\n#define A_H\nextern size_t alone;\n#endif\n' >shim/lonely.h
@@ -75,6 +76,7 @@ reports 'runtime/track may not know runtime/store'
 reports 'runtime/store may not know runtime/engine'
 reports '"engine.h" is not named from the top of the tree'
 reports 'shim/table.h:27: cuda.h belongs to hooks/'
+reports 'shim/doors.h:28: a comment begins with a pronoun'
 reports 'tools/cli/helpers.c: config.h is not its first include'
 reports 'tools/cli/helpers.c: say what is in it'
 reports 'shim/bare.c:1: no SPDX line at its head'

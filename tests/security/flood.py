@@ -264,7 +264,7 @@ def case_idle():
     """Connections that say nothing are few, whoever makes them, and end; who has the secret is met meanwhile."""
     with Job() as run:
         attackers = [run.attack(where, "idle", IDLE) for where in (run.c, run.b)]
-        # They are made anew as long as this goes on.
+        # Connections are made anew as long as this goes on.
         checks.ok(node.until(lambda: all(made(attacker) for attacker in attackers), 60), "idle: they are made", *(x.said() for x in attackers))
         checks.ok(all(node.until(lambda n=n: connections(n) <= 2 * EACH + 20, 20) for n in (run.a, run.b)),
                   f"idle: there are no more than {2 * EACH} of them at an agent", [connections(n) for n in (run.a, run.b)], run.story())

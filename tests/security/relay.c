@@ -55,7 +55,7 @@ static void came(void *context, struct tpck_link *link)
 		return;
 	}
 	answerer->link->owner = answerer;
-	/* It waits for others to prove themselves to each other. */
+	/* The relay waits for others to prove themselves to each other. */
 	if (ops->proven) {
 		ops->proven(transport, link);
 		ops->proven(transport, answerer->link);

@@ -168,7 +168,7 @@ static struct agent_costs lead(uint32_t world)
 		accord_met(&here->agent, around_node(n, name));
 	for (uint32_t n = 1; n < nodes; n++)
 		members(here, n, &costs);
-	/* It waits until those that left are gone, and then asks. */
+	/* The leader waits until those that left are gone, and then asks. */
 	accord_consider(&here->agent);
 	accord_consider(&here->agent);
 	costs.right = model.said[TPCK_ACCORD_ASK] == 1;

@@ -133,7 +133,7 @@ void around_identity(uint32_t rank, char text[IDENTITY_BYTES + 1])
 	strcpy(text + begun + IDENTITY_BYTES - 100, "\n");
 }
 
-/* Their HELLOs have come. */
+/* The ranks' HELLOs have come. */
 struct here *around_begin(uint32_t world, uint32_t n)
 {
 	struct here *here = calloc(1, sizeof *here);

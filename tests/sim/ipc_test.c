@@ -239,7 +239,7 @@ static void refused_importer(int peer)
 	CHECK(word(p) == 5);
 	EXPECT(CUDA_ERROR_INVALID_HANDLE, cuIpcOpenEventHandle(&e, eh));
 	tell(peer);
-	/* Its end of the socket closes when it has gone. */
+	/* The peer's end of the socket closes when it has gone. */
 	CHECK(recv(peer, &c, 1, 0) == 0);
 	OK(cuIpcCloseMemHandle(p));
 	EXPECT(CUDA_ERROR_INVALID_HANDLE, cuIpcOpenMemHandle(&p, later, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));

@@ -486,7 +486,7 @@ struct Trainer {
         remove_folder(path(("gan.step" + std::to_string(step - 2 * o.save_every)).c_str()));
     }
 
-    // Its libraries make system calls of their own, without libc.
+    // A program of Rust's has libraries that make system calls of their own, without libc.
     static int rename_as_rust_does(const char *from, const char *to)
     {
 #ifdef __x86_64__

@@ -50,7 +50,7 @@ static void listed(void)
 	for (rc = 0; !rc;)
 		rc = tpck_communicator_calls_add(&calls, &call);
 	is_true(rc == -ENOSPC);
-	/* Its place is another one's now. */
+	/* The communicator's place is another one's now. */
 	call.index++;
 	tpck_communicator_count(&call);
 	is_true(a->collectives == collectives + 7);

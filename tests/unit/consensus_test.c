@@ -88,7 +88,7 @@ static void held(void)
 	add_all(3, 20, 3, COMMITTED);
 	add_all(3, 40, 3, HELD);
 	tap_ok(is(3, ANY, 3, 20), "what all only hold was not agreed on", NULL);
-	/* They have been sorted. */
+	/* The rows have been sorted. */
 	rows[0].kind = COMMITTED;
 	tap_ok(is(3, ANY, 3, 40), "one has committed it: all agreed", NULL);
 	rows[0].kind = HELD;

@@ -184,7 +184,7 @@ static struct copy *pin(uint32_t rank, uint64_t of, uint64_t step, unsigned *slo
 
 /* ---- checks ------------------------------------------------------------------------------- */
 
-/* Its owner, which lives and has copies elsewhere now, says that it may go in the moment in which a start here goes on from it. */
+/* A copy's owner, which lives and has copies elsewhere now, says that it may go in the moment in which a start here goes on from it. */
 static void check_wanted(void)
 {
 	struct tpck_point point = {4, 50};

@@ -87,7 +87,7 @@ static inline struct tpck_manifest *describe(uint32_t first, size_t ranks, uint3
 	return manifest;
 }
 
-/* Their sessions, in a folder of their own. */
+/* The ranks' sessions, in a folder of their own. */
 static inline void make_sessions(void)
 {
 	struct tpck_session_name name = {GENERATION, 0, 0};

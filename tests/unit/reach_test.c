@@ -82,7 +82,7 @@ static int agent(const char *job)
 		snprintf(text, sizeof text, "%d\n", (int)getpid());
 		note(path, text);
 	}
-	/* It is in the background. */
+	/* The agent is in the background. */
 	close(3);
 	if (slow) {
 		pause_ms(1000);

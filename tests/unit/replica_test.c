@@ -286,7 +286,7 @@ static void check_twins(void)
 	ok(copy_beside(replica, twins, 0, &found) == 2 && found == 3 * (uint64_t)TPCK_CHUNK_BYTES + 5000 && is_same_in(replica, 0),
 	   "what a rank here has, at whatever place, is not sent");
 	tpck_twins_free(twins);
-	/* Its image holds a later step by then. */
+	/* The rank's image holds a later step by then. */
 	fill(31, (letters){"efgh", "eflh", "cayd"});
 	twins = twins_of(image_path[0]);
 	fill(32, (letters){"ezgh", "eflh", "cayd"});

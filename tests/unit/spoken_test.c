@@ -72,7 +72,7 @@ static const struct tpck_spoken *spoken(uint32_t thread, uint32_t ordinal)
 	return of;
 }
 
-/* Its turns as "300 70" and how it ends. */
+/* A connection's turns as "300 70" and how it ends. */
 static const char *text_of(uint32_t thread, uint32_t ordinal)
 {
 	static char text[200];

@@ -77,7 +77,7 @@ int main(void)
 		found += look(3000000);
 	}
 	check(found == 0, "what is ours is not others'");
-	/* It is counted a look later. */
+	/* What is handed over is counted a look later. */
 	tpck_traffic_ours(&traffic, now, MIB / 4);
 	found = look(1000000);
 	eth += MIB / 4;

@@ -259,7 +259,7 @@ static uint64_t next_deadline(struct agent *agent)
 {
 	uint64_t soonest = flush_deadline(agent), leave = leave_at(agent), now = tpck_clock_monotonic_ns();
 
-	/* It would leave, but not alone. */
+	/* The agent would leave, but not alone. */
 	if (leave <= now || agent->through)
 		leave = now + LEAVE_AGAIN_NS;
 	if (leave < soonest)

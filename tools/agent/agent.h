@@ -275,7 +275,7 @@ uint64_t stall_deadline(const struct agent *agent);
 /* Whom the ranks of a launch have been waiting for since then: logs it, and says it in `text`. */
 enum { STALL_TEXT = sizeof ((struct tpck_control *)0)->waiting };
 void stall_describe(const struct tpck_waiting *waiting, uint64_t since_ns, char text[STALL_TEXT]);
-/* They go on, and it is logged. */
+/* The ranks go on, and it is logged. */
 void stall_over(uint64_t since_ns);
 /* In the control pages of the ranks here, for who looks; "": they get on. */
 void stall_show(struct launch *launch, const char *text);

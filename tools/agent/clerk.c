@@ -138,7 +138,7 @@ static void news_run(struct job *job)
 		tpck_program_refuse(news->program, &news->point);
 		break;
 	case NEWS_GAVE_UP:
-		/* It could not start over, and would end again at any other step of the same log. */
+		/* The program could not start over, and would end again at any other step of the same log. */
 		tpck_program_ended(news->program, news->point.generation);
 		break;
 	}

@@ -128,7 +128,7 @@ static void take_session_message(struct agent *agent, struct client *client, int
 		char path[TPCK_PATH_MAX];
 
 		live->resumed = true;
-		/* It is all in the device now; the session that it came from keeps its own name of it. */
+		/* The image is all in the device now; the session that it came from keeps its own name of it. */
 		snprintf(path, sizeof path, "%s/resume.image", live->session->path);
 		unlink(path);
 		point = (struct tpck_point){live->session->name.generation, live->session->control->resume_step};

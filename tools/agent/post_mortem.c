@@ -181,7 +181,7 @@ void live_died(struct agent *agent, struct live *live)
 static bool still_mapped(const struct tpck_session *session)
 {
 	const struct tpck_control *control = session->control;
-	/* It may have been welcomed just before the last agent died. */
+	/* The process may have been welcomed just before the last agent died. */
 	const char *wanted = atomic_load(&control->status.state) == TPCK_ENGINE_OFF ? "/libtranspckpt.so" : session->path;
 	pid_t pid = control->pid;
 	char path[64], line[4096];
@@ -255,7 +255,7 @@ static void adopt(struct agent *agent, const char *name)
 			discard(agent, name);
 		return;
 	}
-	/* It was being made ready: nobody of its generation was welcomed, and whoever waits for that says HELLO again. */
+	/* The session was being made ready: nobody of its generation was welcomed, and whoever waits for that says HELLO again. */
 	if (!session->control->pid && !welcome_complete(agent, session)) {
 		tpck_log_info("session %s was not begun; it is removed", name);
 		welcome_note_missed(session);

@@ -141,7 +141,7 @@ static int room(struct moving *moving, uint64_t bytes)
 	return 0;
 }
 
-/* It has its name when it is whole. */
+/* A copy has its name when it is whole. */
 static int put(struct moving *moving, int from, struct tpck_stash_header *header, const char *name)
 {
 	char making[300];
@@ -205,7 +205,7 @@ static int move_one(struct moving *moving, const char *name)
 		rc = put(moving, fd, &header, name);
 	close(fd);
 	if (!rc && full) {
-		/* Its name survives a crash before the memory goes. */
+		/* The copy's name survives a crash before the memory goes. */
 		rc = moving->changed ? sync_store(moving) : 0;
 		if (!rc)
 			unlinkat(moving->from, name, 0);

@@ -114,7 +114,7 @@ static void end(struct heard *heard, pid_t pid, uint64_t until)
 	const struct timespec pause = {0, 2000000};
 	pid_t ended;
 
-	/* It may have closed its output and go on. */
+	/* The child may have closed its output and go on. */
 	while ((ended = waitpid(pid, &heard->status, WNOHANG)) == 0 && !heard->hung) {
 		heard->hung = tpck_clock_monotonic_ns() >= until;
 		nanosleep(&pause, NULL);

@@ -164,7 +164,7 @@ void options_take_arguments(int count, char *arguments[])
 
 /* ---- options ------------------------------------------------------------------------------ */
 
-/* They were looked at before the job was submitted; a step takes them as they are. */
+/* Options were looked at before the job was submitted; a step takes them as they are. */
 static int take_option(int which, const char *text, int remote)
 {
 	if (which == OPTION_OFF) {

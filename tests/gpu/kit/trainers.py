@@ -19,7 +19,7 @@ ORDER = ("gpt=0", "gpt", "rough-late", "rough-readback", "rough-streams", "class
 FEWER = {"rough-queue": {"TPCK_TEST_TIMES": "4"}, "rough-clock": {"TPCK_TEST_TIMES": "10"}}
 NEED_COMPILER = ("mapped", "freeing")
 KILL_RESUME, ROUGH = (os.path.join(machine.TESTS, "e2e", name) for name in ("kill_resume.py", "rough.py"))
-# Its trainer does what drivers block in. Name: case, environment.
+# The trainer of rough.py does what drivers block in. Name: case, environment.
 ROUGH_CASES = {"rough-late": ("late", {}), "rough-queue": ("queue", {}), "rough-readback": ("readback", {}), "rough-clock": ("clock", {}),
                "rough-tally": ("tally", {}), "rough-streams": ("streams", {}),
                "rough-streams-one-connection": ("streams", {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}),

@@ -332,7 +332,7 @@ const void *sim_exchange_port(const struct sim_exchange *x);
 int sim_exchange_job_rank(const struct sim_exchange *x);
 /* What the library tells by ncclCommGetAsyncError(). */
 void sim_exchange_fail(struct sim_exchange *x);
-/* Its communicator is aborted. */
+/* The exchange's communicator is aborted. */
 bool sim_exchange_stopped(const struct sim_exchange *x);
 void sim_exchange_end(struct sim_exchange *x);
 /* Reduces `n` bytes of elements: what `from` says with what is in `acc`, which becomes the result (reduce.c). */

@@ -26,7 +26,7 @@ API int nvmlSystemGetCudaDriverVersion_v2(int *v)
 	return NVML_SUCCESS;
 }
 
-/* It counts devices that the process may not see, too. */
+/* NVML counts devices that the process may not see, too. */
 static unsigned count(void)
 {
 	const char *v = getenv("SIMGPU_DEVICES");

@@ -526,7 +526,7 @@ void accord_consider(struct agent *agent)
 			if (accord->phase == ACCORD_RUNNING && launch->generation)
 				announce(launch, NULL);
 		}
-		/* Its last agent led it. */
+		/* The node's last agent led the launch. */
 		if (accord->phase == ACCORD_RUNNING && launch->generation && !accord->leader[0] && launch_rank(launch, 0) && !accord->broken && peers_on() && lead(launch))
 			accord_rejoin(agent, launch);
 		if (agent->stopping && !accord->leads && !accord->haste_said && !launch_settled(launch)) {

@@ -33,7 +33,7 @@ uint64_t accord_deadline(const struct agent *agent);
 
 /* An image of one of its ranks turned out good. */
 void accord_held(struct agent *agent, struct live *live);
-/* Its sessions are a dead agent's: what was committed is known by them. */
+/* The launch's sessions are a dead agent's: what was committed is known by them. */
 void accord_adopt(struct launch *launch);
 /* The newest that is committed on all. */
 bool accord_newest(const struct launch *launch, uint64_t *step);

@@ -133,7 +133,7 @@ void accord_forget_asked(struct agent *agent, const char *node);
 void accord_ask_met(struct launch *launch, const char *node);
 /* Who can be asked. */
 void accord_note_node(const char *node, bool there);
-/* Its ranks here are on their way to a step that they go on from. */
+/* The launch's ranks here are on their way to a step that they go on from. */
 bool accord_is_starting(const struct launch *launch);
 /* Some of its ranks here were told to go live. */
 bool accord_has_live(const struct launch *launch);
@@ -159,7 +159,7 @@ void accord_late_staged(struct agent *agent, struct launch *launch, const char *
 void accord_late_forget(struct launch *launch, const char *node);
 void accord_late_free(struct accord *accord);
 bool accord_late_any(const struct launch *launch);
-/* Its sessions are a dead agent's: what that told the ranks. */
+/* The launch's sessions are a dead agent's: what that told the ranks. */
 void accord_late_adopt(struct launch *launch);
 
 /* survey.c */

@@ -62,7 +62,7 @@ void accord_stalls_hear(struct agent *agent, struct launch *launch, const char *
 		accord->waiting = tpck_waiting_new(launch->world);
 	if (!accord->waiting || tpck_waiting_put(accord->waiting, node, host, more + sizeof host, size - sizeof host))
 		return;
-	/* They have ended their last iterations at about the same time. */
+	/* Ranks that get on have ended their last iterations at about the same time. */
 	if (accord->waiting_ns || !tpck_waiting_all(accord->waiting))
 		return;
 	accord->waiting_ns = now > message->value ? now - message->value : 1;

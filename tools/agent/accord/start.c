@@ -393,7 +393,7 @@ static void hear_injected(struct agent *agent, struct launch *launch, const char
 	if (accord->broken)
 		return;
 	if (launch->began_anew) {
-		/* It was not here when the others heard of that. */
+		/* The node was not here when the others heard of that. */
 		said.kind = TPCK_ACCORD_OVER;
 		said.parent = message->parent;
 		said.step = message->step;

@@ -111,7 +111,7 @@ void accord_begin_survey(struct agent *agent, struct launch *launch)
 	for (size_t i = 0; i < survey->point_count; i++)
 		survey->points[i] = accord->inquiry.rows[i].point;
 	accord->phase = ACCORD_CHOOSING;
-	/* It stays until this is through. */
+	/* The launch stays until this is through. */
 	launch->hellos++;
 	agent->jobs++;
 	worker_give(&agent->clerk, &survey->job);

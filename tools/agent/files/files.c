@@ -430,7 +430,7 @@ static void succeeded(struct lane *lane)
 	go_on(lane);
 }
 
-/* It may be changed, or somebody may write to it: its disk's turn comes again in a moment. */
+/* The file may be changed, or somebody may write to it: its disk's turn comes again in a moment. */
 static void leave_for_now(struct lane *lane)
 {
 	if (tpck_view_lock(files.view)) {

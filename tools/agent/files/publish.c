@@ -245,7 +245,7 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 	if (!rc && chosen->kind == TPCK_VIEW_DIRECT) {
 		part_folder = files_folder(&chosen->part_folder, err);
 		rc = part_folder < 0 ? part_folder : 0;
-		/* Its folder was somewhere else a moment ago. */
+		/* The part's folder was somewhere else a moment ago. */
 		if (!rc && bytes < 0 && !faccessat(part_folder, chosen->part, F_OK, AT_SYMLINK_NOFOLLOW))
 			rc = -EAGAIN;
 	}

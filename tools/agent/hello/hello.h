@@ -17,7 +17,7 @@ void hello_go(struct agent *agent, struct launch *launch, bool staged, uint64_t 
 /* Visits those that have been, or are being, made ready, and have yet to be welcomed. */
 void hello_each_staged(struct agent *agent, struct launch *launch,
 		       void (*visit)(struct agent *agent, struct launch *launch, const struct tpck_hello *hello, const char *identity));
-/* They run without the agent. */
+/* Processes that wait are told to run without the agent. */
 void hello_refuse(struct agent *agent, struct launch *launch, const char *why);
 /* How many of its ranks wait, and until when the first of them does. */
 uint32_t hello_waiting(const struct agent *agent, const struct launch *launch, uint64_t *until_ns);

@@ -55,7 +55,7 @@ void hello_job_add(struct hello_job *h, struct client *client, const struct tpck
 void hello_job_free(struct hello_job *h);
 /* An earlier process of the same program that is not settled yet, or NULL. */
 struct live *hello_predecessor(struct agent *agent, const struct client *client, const char *identity);
-/* It waits, with what it has said. False: there is no memory. */
+/* The process waits, with what it has said. False: there is no memory. */
 bool hello_keep(struct client *client, const struct tpck_hello *hello, const char *identity);
 void hello_done(struct agent *agent, struct job *job);
 

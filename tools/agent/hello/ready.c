@@ -161,7 +161,7 @@ static void ask_others(struct hello_job *h, bool store, struct offer_request *re
 		part->program = program_of(h->agent, part->identity, &part->error);
 		if (!part->program)
 			return;
-		/* It may have run on another node since this one met it. */
+		/* The rank may have run on another node since this one met it. */
 		if (h->agent->settings.peers.count)
 			tpck_program_refresh(part->program, &h->agent->tiers);
 		requests[i] = request_of(part);

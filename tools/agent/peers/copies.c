@@ -205,7 +205,7 @@ void copies_here_want_none(void)
 	pthread_mutex_unlock(&peers.lock);
 }
 
-/* It is to go, and is nobody's start's. */
+/* The copy is to go, and is nobody's start's. */
 static bool goes(const struct copy *copy)
 {
 	return copy->doomed && !is_wanted(copy);

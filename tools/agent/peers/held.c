@@ -180,7 +180,7 @@ static bool file_add(struct held_table *table, void *record, size_t size)
 	}
 	for (size_t i = 0; i < table->count; i++)
 		if (table->file[i].owed.head.serial == file.owed.head.serial) {
-			/* Its record has been replaced already. */
+			/* The copy's record has been replaced already. */
 			char path[TPCK_PATH_MAX];
 
 			held_bytes_path(&table->file[i].owed, path);

@@ -584,7 +584,7 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 
 /* ---- looking for others ------------------------------------------------------------------- */
 
-/* Its file is there still. */
+/* The agent's file is there still. */
 static bool lead_is_known(void *context, const char *name)
 {
 	struct lead *lead = leads;

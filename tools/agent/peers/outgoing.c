@@ -178,7 +178,7 @@ static size_t window_of(const struct peer *peer)
 	return peer->window ? peer->window : WINDOW_FIRST;
 }
 
-/* It grows twofold while a window's pieces arrive soon, and is halved by one of pieces that take long. */
+/* The window grows twofold while its pieces arrive soon, and is halved by one of pieces that take long. */
 static void learn(struct peer *peer, const struct piece *piece)
 {
 	uint64_t took = tpck_clock_monotonic_ns() - piece->begun_ns;
@@ -284,7 +284,7 @@ static int send_piece(struct outgoing *out, const struct tpck_peer_want *want)
 	out->in_flight++;
 	out->under_way += length;
 	bytes = piece_of(out, want, piece);
-	/* It may be sent at once, and the piece be gone then. */
+	/* The chunk may be sent at once, and the piece be gone then. */
 	rc = bytes ? peer_send(out->peer, TPCK_PEER_CHUNK, &head, bytes, length, piece) : -EIO;
 	if (rc) {
 		piece_free(piece);

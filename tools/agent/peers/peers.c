@@ -250,7 +250,7 @@ void peers_meet(void)
 	for (const struct peer *peer = peers.list; peer; peer = peer->next)
 		any = any || peer->state == PEER_KNOWN;
 	pthread_mutex_unlock(&peers.lock);
-	/* They say it as soon as they know who this is. */
+	/* Peers say it as soon as they know who this is. */
 	if (any)
 		usleep(SAY_US);
 }

@@ -55,7 +55,7 @@ void peers_talk(const char *node, const struct tpck_accord_message *message, con
 const char *peers_node(void);
 const char *peers_host(void);
 bool peers_on(void);
-/* It speaks with nobody, and an agent that mpirun starts is to come in its place. */
+/* This agent speaks with nobody, and an agent that mpirun starts is to come in its place. */
 bool peers_awaited(void);
 /* Others may be there whom this one does not know yet, or whom the event loop has not heard of. */
 bool peers_settling(void);

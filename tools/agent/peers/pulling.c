@@ -85,7 +85,7 @@ bool pulling_offer(struct peer *peer, const struct tpck_peer_message *head, cons
 
 	if (!p && !(head->transfer >> 63))
 		return false;
-	/* It is not waited for any more. */
+	/* The transfer is not waited for any more. */
 	if (!p || p->ending) {
 		(void)peer_send(peer, TPCK_PEER_HAVE, &none, NULL, 0, NULL);
 		return true;

@@ -112,11 +112,11 @@ bool pull_part_release(struct part *part);
 size_t pull_next_free(struct pull *p);
 /* Asks it what it offers. */
 void pull_source_ask(struct pull *p, struct source *s);
-/* It gives nothing more; with `say` it is told. */
+/* The source gives nothing more; with `say` it is told. */
 void pull_source_out(struct pull *p, struct source *s, const char *why, bool say);
 /* Asks some until so many are in use; how many are. Of fragments those of other indexes. */
 unsigned pull_use_sources(struct pull *p, unsigned most);
-/* It is to give this chunk, as the next pull_send_wants() tells it. */
+/* The source is to give this chunk, as the next pull_send_wants() tells it. */
 bool pull_want(struct source *s, const struct tpck_peer_want *at);
 void pull_send_wants(struct pull *p);
 /* Nothing of the pull may be looked at behind these two. */

@@ -146,7 +146,7 @@ void pull_fragment_arrived(struct pull *p, struct part *part)
 		return;
 	}
 	p->damaged++;
-	/* It was counted as coming, if it was. */
+	/* The chunk was counted as coming, if it was. */
 	row->pending++;
 	part->source->asked++;
 	(void)pull_part_release(part);

@@ -314,7 +314,7 @@ struct row *pull_row_new(struct pull *p, size_t number)
 	if (!row)
 		return NULL;
 	row->number = number;
-	/* They come in the order in which they are asked for. */
+	/* Chunks come in the order in which they are asked for. */
 	while (*last)
 		last = &(*last)->next;
 	*last = row;

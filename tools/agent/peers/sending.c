@@ -391,7 +391,7 @@ static void parcel_end(struct agent *agent, struct parcel *parcel)
 	for (uint32_t i = 0; i < parcel->parts; i++) {
 		const struct live *live = parcel->part[i].live;
 
-		/* It ended meanwhile: who was told so had no copy yet. */
+		/* The process ended meanwhile: who was told so had no copy yet. */
 		if (live->life == LIFE_GONE && live->ended_well)
 			peers_ended(agent, live->session->identity, live->session->name.generation);
 		parcel->part[i].live->jobs--;

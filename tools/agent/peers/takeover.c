@@ -363,7 +363,7 @@ static bool put_all(struct taking *taking, struct tpck_error *err)
 	return !rc;
 }
 
-/* Its owner does not answer. False: it cannot be done for now, which has been said. */
+/* The table's owner does not answer. False: it cannot be done for now, which has been said. */
 static bool take_over(uint32_t number)
 {
 	struct taking taking = {0};
@@ -519,7 +519,7 @@ static void settle(uint32_t table)
 			(void)ask(TPCK_PEER_FILE_TAKE, table, &who, TAKE_NS, &who);
 			return;
 		} else if (until != begun + FIND_NS) {
-			/* It was there a moment ago. */
+			/* What was left was there a moment ago. */
 			until = begun + FIND_NS + TAKE_NS;
 		}
 		usleep(IDLE_MS * 1000);

@@ -31,7 +31,7 @@ int probe_main(const char *name, const char *device);
 
 /* ---- inside of a probe ---- */
 
-/* Its settings, and the folder that images would be in. */
+/* The command's settings, and the folder that images would be in. */
 extern struct cli probe_cli;
 
 /* What the driver is called for next: a line that says that it hangs says so. */
