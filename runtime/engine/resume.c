@@ -366,7 +366,7 @@ static void go_live(void)
 	struct tpck_status *status = &engine->control->status;
 	uint64_t begun = tpck_clock_monotonic_ns();
 	char why[240] = "";
-	bool by_chance = false, borrowed = false, gone;
+	bool by_chance = false, borrowed = false, gone = false;
 	void *own = NULL;
 	int result;
 
@@ -417,13 +417,14 @@ static void go_live(void)
 	status->boundaries = engine->step;
 	status->state = TPCK_ENGINE_LEARNING;
 	tpck_offered_close();
-	if (borrowed)
-		(void)engine->device->context_use(NULL);
 	tpck_link_send(TPCK_MSG_RESUMED, NULL, 0);
 	tpck_log_info("live at step %llu after %.3f s forward and %.3f s inject", (unsigned long long)engine->step,
 		      (double)status->forward_ns / 1e9, (double)status->inject_ns / 1e9);
-	/* No rank takes back that it is live. */
-	tpck_communicators_anew();
+	/* No rank takes back that it is live. One whose device is gone makes nothing more. */
+	if (!gone)
+		tpck_communicators_anew();
+	if (borrowed)
+		(void)engine->device->context_use(NULL);
 	tpck_clocks_live();
 	tpck_engine_mode_set(TPCK_MODE_LIVE);
 	tpck_programs_live(engine->step);

@@ -13,6 +13,7 @@ Each must have gone on at a snapshot at least once, and none may say anything el
 import concurrent.futures
 import os
 import random
+import re
 import socket
 import sys
 
@@ -87,7 +88,7 @@ def judge_once(python, script, environment, kills, rng, cold):
         told = '%d starts, %d resumed' % (len(this.starts), this.resumed())
         wrong = this.ended(status) + this.differences() + this.remarks()
         if not this.resumed():
-            wrong.append('it never went on at a snapshot')
+            wrong.append('it never went on at a snapshot: ' + ' | '.join('; '.join(re.findall('^transpckpt: .*', start.said(), re.M)) for start in this.starts))
         wrong += this.silent()
         return '; '.join(wrong + ([place.root] if wrong and os.environ.get('KEEP') else [])), told, len(this.starts)
 

@@ -4,7 +4,8 @@
 """A script that posts to a server which does not belong to its job, and is killed: what the first run sent before the step that is gone on from
 is not sent again, and the script is answered as it was (posts.py has the ways).
 
-  kill_posts.py [WAY...]    WAY: http kept thread asyncio datagram fetch pool requests httpx, and with s before it (shttp ...) by TLS
+  kill_posts.py [WAY...]    WAY: http kept thread asyncio datagram fetch pool requests httpx, and with s before it (shttp ...) by TLS;
+                            real: as http, to who is named by TRANSPCKPT_NETWORK_REAL
 
 `all` is all of them; without names a third, drawn.
 """
@@ -25,7 +26,7 @@ import kill_strangers
 import script_job
 import scripts
 
-WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch', 'pool', 'spool']
+WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch', 'pool', 'spool', 'real']
 # By packages, where a Python has them.
 PACKAGES = ['requests', 'httpx', 'srequests', 'shttpx']
 STEPS, EVERY = 300, 10
@@ -111,7 +112,9 @@ def goes(checks, python, package, way):
     with job.Place() as place:
         certificate = certificate_in(place.root) if secure else None
         server = Server(certificate, plain_way == 'datagram')
-        this = script_job.ScriptJob(place, python, ['posts.py', plain_way, str(server.server_port)] + (['--certificate', certificate] if secure else []), {'SIMGPU_TORCH': package})
+        if plain_way == 'real':
+            place.environment['TRANSPCKPT_NETWORK_REAL'] = f'127.0.0.1:{server.server_port}'
+        this = script_job.ScriptJob(place, python, ['posts.py', 'http' if plain_way == 'real' else plain_way, str(server.server_port)] + (['--certificate', certificate] if secure else []), {'SIMGPU_TORCH': package})
         done = this.run_plain()
         plain = server.rows[:]
         del server.rows[:]
@@ -130,6 +133,9 @@ def goes(checks, python, package, way):
         if plain_way == 'fetch':
             checks.ok(re.search(r'is more than the record holds, and was asked for again on the way to step \d+: 127.0.0.1:\d+$', this.starts[-1].said(), re.M),
                       f'{way}: what changes nothing is asked for again, with a line', this.starts[-1].said())
+        elif plain_way == 'real':
+            again = [row for row in starts[2] if row < resumed[2]]
+            checks.ok(again == [row for row in plain if row < resumed[2]], f'{way}: all that was sent before the step is sent again', again, starts)
         elif plain_way != 'pool':
             # A thread of its own may be behind, by two.
             before = 2 * EVERY if plain_way == 'thread' else 0

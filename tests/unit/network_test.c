@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/network/network.h"
+#include "runtime/network/network_private.h"
 #include "runtime/replay/forward.h"
 #include "tests/unit/store_tap.h"
 
@@ -191,6 +191,25 @@ static void real_places(void)
 	tap_ok(fine && strstr(err.text, "\"x\""), "what is none is an error that names it", err.text);
 }
 
+/* More at once than are followed: the log says of the rest that it has not all of them, for a resume not to go by what it has. */
+static void many(struct tpck_log *log, const char *folder, struct tpck_thread *self)
+{
+	enum { FOLLOWED = 256, MORE = 3 };
+	static int open_ones[FOLLOWED + MORE];
+	const struct tpck_record *record;
+	struct tpck_log_reader *reader;
+	unsigned lost = 0;
+
+	for (int i = 0; i < FOLLOWED + MORE; i++)
+		open_ones[i] = open_to(self, seen->port, true);
+	for (int i = 0; i < FOLLOWED + MORE; i++)
+		end(open_ones[i]);
+	if (!tpck_log_open(&reader, folder, tpck_log_end(log)))
+		while ((record = tpck_log_next(reader)))
+			lost += record->type == TPCK_RECORD_TALK && record->detail == TPCK_TALK_LOST;
+	tap_ok(lost == MORE, "of more connections at once than are followed the log says that it has not all", "");
+}
+
 int main(void)
 {
 	static struct tpck_thread main_thread = {.id = 1}, other = {.id = 7};
@@ -229,6 +248,7 @@ int main(void)
 	hear(fd, text, sizeof text);
 	end(fd);
 	tap_ok(strcmp(text, "LIVE") == 0 && seen->connections == connections + 1, "a live program speaks for itself", text);
+	many(log, folder, &main_thread);
 	snprintf(real, sizeof real, ":%d", seen->port);
 	tpck_network_record(log, 64 << 20, real, false);
 	main_thread.talks = 0;
