@@ -46,7 +46,7 @@ def says_ways(checks, place, what, digests, words):
 
 
 def trains(checks, what, kernels, wrong):
-    with job.Place() as place:
+    with job.Place(SIMGPU_KERNEL_US="60") as place:
         if kernels:
             place.environment["TRANSPCKPT_KERNELS"] = built(place, what, *kernels)
         this = job.Job(place, "gpt", "--seed", "5", "--steps", "150")
