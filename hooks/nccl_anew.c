@@ -432,7 +432,7 @@ static ncclResult_t ready(ncclComm_t comm)
 	return result;
 }
 
-/* Those of one name, which are ranks of one communicator in this process. */
+/* Makes what has one name: ranks of one communicator in this process. */
 static ncclResult_t make_anew(struct tpck_communicator *const *ranks, uint32_t count, int *waited)
 {
 	const struct tpck_communicator *first = ranks[0];

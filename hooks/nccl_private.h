@@ -54,7 +54,7 @@ bool tpck_nccl_make_now(struct tpck_thread *self, ncclComm_t comm);
 /* Whether all that a configuration says is known; a copy of it, malloc'd, or NULL. */
 bool tpck_nccl_config_is_known(const ncclConfig_t *config);
 ncclConfig_t *tpck_nccl_config_copy(const ncclConfig_t *config);
-/* That of a communicator that is to be made later; a child without one has its parent's. */
+/* The configuration of a communicator that is to be made later; a child without one has its parent's. */
 void tpck_nccl_config_keep(struct tpck_communicator *of, const ncclConfig_t *config, ncclComm_t parent);
 
 /* A program that runs forward is given the id of its first run. */

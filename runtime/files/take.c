@@ -258,12 +258,13 @@ static int make_bytes(struct taking *t, uint64_t pattern)
 static bool is_free(struct tpck_view *view)
 {
 	static _Atomic bool said;
+	bool held;
 
-	if (tpck_view_lock_soon(view)) {
+	if (tpck_view_lock_soon(view, &held)) {
 		tpck_view_unlock(view);
 		return true;
 	}
-	if (!atomic_exchange(&said, true))
+	if (held && !atomic_exchange(&said, true))
 		tpck_log_warn("the table of files is held by a process that does not go on, as a stopped agent: files are written without the library meanwhile");
 	return false;
 }

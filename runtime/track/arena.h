@@ -48,7 +48,7 @@ int tpck_arena_allocate(struct tpck_arena *arena, uint64_t bytes, uint32_t strea
 int tpck_arena_free(struct tpck_arena *arena, uint64_t address, uint32_t stream);
 /* Memory outside of the range, which the program mapped itself: it is live from here on as a block of the arena's is. -ENOMEM. */
 int tpck_arena_adopt(struct tpck_arena *arena, uint64_t address, uint64_t bytes);
-/* Such memory is not there any more. */
+/* Memory that was adopted is not there any more. */
 void tpck_arena_disown(struct tpck_arena *arena, uint64_t address);
 /* Blocks that were allocated up to now. */
 uint64_t tpck_arena_orders(const struct tpck_arena *arena);

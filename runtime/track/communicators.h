@@ -88,6 +88,6 @@ void tpck_communicators_free(struct tpck_communicators *all);
 const char *tpck_communicators_compare(const struct tpck_image_communicator *communicators, uint32_t count,
 				       const struct tpck_image_peer *peers, uint32_t peer_count, char *buffer, size_t size);
 
-/* Those that are pending, in no order; how many. */
+/* Communicators that are pending, in no order; how many. */
 uint32_t tpck_communicators_pending(struct tpck_communicator *all[TPCK_COMMUNICATORS_MAX]);
 #endif

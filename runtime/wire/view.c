@@ -292,20 +292,21 @@ bool tpck_view_lock(struct tpck_view *view)
 	return has_lock(view, pthread_mutex_lock(&view->lock));
 }
 
-bool tpck_view_lock_soon(struct tpck_view *view)
+bool tpck_view_lock_soon(struct tpck_view *view, bool *held)
 {
 	static _Atomic bool stuck;
 	uint64_t limit = tpck_clock_monotonic_ns() + 1000000000u;
 	int rc;
 
-	/* pthread_mutex_timedlock() may be a hook. */
+	/* pthread_mutex_timedlock() may be a hook. What this thread has itself is EDEADLK. */
 	while ((rc = pthread_mutex_trylock(&view->lock)) == EBUSY && !atomic_load(&stuck)) {
 		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &(struct timespec){0, 200000}, NULL);
 		atomic_store(&stuck, tpck_clock_monotonic_ns() > limit);
 	}
-	if (rc != EBUSY)
+	*held = rc == EBUSY;
+	if (!*held)
 		atomic_store(&stuck, false);
-	return rc != EBUSY && has_lock(view, rc);
+	return !*held && has_lock(view, rc);
 }
 
 void tpck_view_unlock(struct tpck_view *view)

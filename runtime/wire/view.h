@@ -192,9 +192,9 @@ bool tpck_view_has_root(const struct tpck_view *view);
 
 /* False: the table cannot be used any more, or this thread has it locked and is in a signal's handler. */
 bool tpck_view_lock(struct tpck_view *view);
-/* The same, and false where somebody else has held it for a second: a process that was stopped then holds it until it goes on. From there on nobody
- * here waits for it so until it has been free. */
-bool tpck_view_lock_soon(struct tpck_view *view);
+/* tpck_view_lock(), and false where somebody else has held it for a second: a process that was stopped then holds it until it goes on. From there on nobody
+ * here waits for it so until it has been free. *held: that is why it is false. */
+bool tpck_view_lock_soon(struct tpck_view *view, bool *held);
 void tpck_view_unlock(struct tpck_view *view);
 
 /* ---- without the lock ---- */

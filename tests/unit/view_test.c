@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/wire/view.h"
 #include "tests/unit/store_tap.h"
 
@@ -73,6 +74,50 @@ static unsigned found(void)
 	for (unsigned i = 0; i < FILES; i++)
 		count += tpck_view_find(view, DEVICE, 1 + i % 2, name_of(i, name)) != NULL;
 	return count;
+}
+
+static uint64_t soon_took(bool *got, bool *held)
+{
+	uint64_t begun = tpck_clock_monotonic_ns();
+
+	*got = tpck_view_lock_soon(view, held);
+	return tpck_clock_monotonic_ns() - begun;
+}
+
+/* Somebody holds it and does not go on: waited for once. This thread itself, in a signal's handler: not at all. */
+static void held_by_others(void)
+{
+	uint64_t own, first, second;
+	bool with_own, with_first, with_second, free_again, held_own, held;
+	int ends[2];
+	pid_t child;
+	char byte;
+
+	tpck_view_lock(view);
+	own = soon_took(&with_own, &held_own);
+	tpck_view_unlock(view);
+	if (pipe(ends))
+		return;
+	child = fork();
+	if (!child) {
+		tpck_view_lock(view);
+		(void)!write(ends[1], "h", 1);
+		pause();
+		_exit(1);
+	}
+	(void)!read(ends[0], &byte, 1);
+	first = soon_took(&with_first, &held);
+	second = soon_took(&with_second, &held);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	with_second |= !held;
+	free_again = tpck_view_lock_soon(view, &held);
+	if (free_again)
+		tpck_view_unlock(view);
+	close(ends[0]);
+	close(ends[1]);
+	check(!with_own && !held_own && own < first / 2, "this thread has it: not waited for");
+	check(!with_first && !with_second && second < first / 2 && free_again, "another process has it: waited for once, and had when it is free");
 }
 
 /* Out of descriptors, one learns nothing from /proc of a process that writes. Then it dies. */
@@ -150,6 +195,7 @@ int main(void)
 	check(died == DEATHS && whole == DEATHS, "what a process leaves that is killed with the lock is put right");
 	check(looks > 1000 && misses == 0, "who looks meanwhile finds what is there");
 	out_of_descriptors(folder);
+	held_by_others();
 	for (unsigned i = 0; i < FILES; i++) {
 		struct tpck_view_entry *entry;
 
