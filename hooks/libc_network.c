@@ -28,6 +28,8 @@ int tpck_hooks_connect(int fd, const struct sockaddr *address, socklen_t bytes, 
 	enum tpck_network_way way;
 	int result, error;
 
+	if (__builtin_expect(atomic_load_explicit(&tpck_network_in_child, memory_order_relaxed), 0) && tpck_readable(address, bytes))
+		tpck_network_child_connects(fd, address, bytes, caller);
 	if (!self)
 		return real(fd, address, bytes);
 	way = tpck_readable(address, bytes) ? tpck_network_connects(self, fd, address, bytes, caller, &state) : TPCK_NETWORK_REAL;

@@ -160,7 +160,8 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	digest = know(identity, (size_t)bytes);
 	tpck_follow_record(engine->log, "", 0);
 	tpck_programs_record(engine->log);
-	tpck_network_record(engine->log, engine->settings.log_bytes / 4, engine->settings.network_real, engine->ranks.elsewhere);
+	tpck_network_record(engine->log, engine->settings.log_bytes / 4, engine->settings.network_real, engine->ranks.elsewhere ? engine->settings.shm : NULL,
+			    engine->job);
 	tpck_contents_note_input();
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
 	if (strcmp(engine->settings.resume, "never") != 0)

@@ -9,8 +9,9 @@
  * numbers: OpenSSL's are in the record from the first such connection on (hooks/libc_tls.c).
  *
  * Real in every mode are connections to the job's own: made by a library that ranks speak through, to a process on this machine that
- * has this library in its environment, its memory, or among its ancestors (whose.c), to where TRANSPCKPT_NETWORK_REAL says, and, of a
- * job on several nodes, to any other machine but by the ports of HTTP and HTTPS: nobody can tell there which machines are the job's.
+ * has this library in its environment, its memory, or among its ancestors (whose.c), to where TRANSPCKPT_NETWORK_REAL says, and to the
+ * job's other nodes but by the ports of HTTP and HTTPS. Agents know these nodes (runtime/wire/nodes.h). Until they have met, what is said
+ * to other machines is in the record, and left out of it again once it is known to be the job's.
  */
 #ifndef TPCK_RUNTIME_NETWORK_NETWORK_H
 #define TPCK_RUNTIME_NETWORK_NETWORK_H
@@ -27,12 +28,12 @@
 #include "runtime/replay/log.h"
 #include "runtime/track/threads.h"
 
-/* Recording into the log from here on, up to `most` bytes of answers. `real`: TRANSPCKPT_NETWORK_REAL, which stays the caller's. nodes: ranks of the
- * job are on other nodes. */
-void tpck_network_record(struct tpck_log *log, uint64_t most, const char *real, bool nodes);
+/* Recording into the log from here on, up to `most` bytes of answers. `real`: TRANSPCKPT_NETWORK_REAL, which stays the caller's. shm, job: where the
+ * agent's memory tier is, of a job with ranks on other nodes; else NULL, NULL. */
+void tpck_network_record(struct tpck_log *log, uint64_t most, const char *real, const char *shm, const char *job);
 /* Before a boundary's record: connections of which not all was seen are found. */
 void tpck_network_boundary(void);
-/* In a forked child: nothing more. */
+/* In a forked child: nothing more but that a line says what it sends while its parent runs forward. */
 void tpck_network_forked(void);
 /* 0, or -EINVAL: an entry of this TRANSPCKPT_NETWORK_REAL is no address, network or port; which one, and what would be right. */
 int tpck_network_real_check(const char *text, struct tpck_error *err);
@@ -84,11 +85,15 @@ struct tpck_network_connect {
 	struct sockaddr_storage address;
 	uint32_t thread, ordinal;
 	int listener;
+	bool elsewhere;
 	void *spoken;
 };
 /* Before connect(). `caller`: where it was called from. self may be NULL. While running forward the thread may be made to wait here. */
 enum tpck_network_way tpck_network_connects(struct tpck_thread *self, int fd, const struct sockaddr *address, socklen_t bytes, const void *caller,
 					    struct tpck_network_connect *state);
+/* The same in a child that was forked while its parent runs forward; the call is made as it is. */
+extern _Atomic bool tpck_network_in_child __attribute__((visibility("hidden")));
+void tpck_network_child_connects(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller);
 /* Behind it: 0, or the errno that it set. */
 void tpck_network_connected(struct tpck_network_connect *state, int fd, int error);
 

@@ -74,6 +74,7 @@ void tpck_network_forward(void (*diverged)(const char *what))
 {
 	diverges = diverged;
 	atomic_store(&tpck_network_forwarding_now, true);
+	tpck_network_children_forward();
 	if (!tpck_spoken_all)
 		return;
 	tpck_spoken_settle();
@@ -135,6 +136,9 @@ enum tpck_network_way tpck_played_connects(struct tpck_thread *self, int fd, con
 	if (of)
 		of->taken = true;
 	tpck_spin_unlock(&tpck_played_lock);
+	/* The first run took it for the job's own, or it would be in the record: its agent knew of a node that this one's does not know yet. */
+	if (!of && state->elsewhere && stands == TPCK_FORWARD_SAME)
+		return TPCK_NETWORK_REAL;
 	if (of && of->failed) {
 		of->whole = true;
 		state->error = of->peer.error ? of->peer.error : ECONNREFUSED;
@@ -234,6 +238,7 @@ void tpck_network_live(uint64_t step)
 		tpck_log_warn("threads were not as far as in the first run at step %llu: what they had sent before that step may be sent again: %s", at, unsaid);
 	if (open[0])
 		tpck_log_info("connections that were open at step %llu are closed, for the program to make them anew: %s", at, open);
+	tpck_network_children_live(step);
 	tpck_spoken_note_late();
 	/* Connections end there for who runs forward next. */
 	for (struct tpck_spoken *of = tpck_spoken_all; of; of = of->next)

@@ -135,6 +135,7 @@ void tpck_network_learn(const struct tpck_record *record)
 	of->lost |= record->detail == TPCK_TALK_LOST;
 	of->safe |= record->detail == TPCK_TALK_SAFE;
 	of->unsafe |= record->detail == TPCK_TALK_UNSAFE;
+	of->own |= record->detail == TPCK_TALK_OWN;
 }
 
 void tpck_network_learn_behind(const struct tpck_record *record)
@@ -213,13 +214,19 @@ static void tell(const struct tpck_spoken *of)
 		snprintf(turns + strlen(turns), sizeof turns - strlen(turns), " %llu>%zu", (unsigned long long)turn->sent, bytes);
 	}
 	tpck_log_debug("connection %u of thread %u, to %s:%s%s%s%s%s", of->ordinal, of->thread, tpck_peer_text(&of->peer, peer), turns, of->over ? ", over" : "",
-		       of->failed ? ", failed" : of->cut ? ", cut short" : "", of->lost ? ", not whole" : "", tpck_spoken_is_question(of) ? ", not answered" : "");
+		       of->own ? ", a node's" : of->failed ? ", failed" : of->cut ? ", cut short" : "", of->lost ? ", not whole" : "", tpck_spoken_is_question(of) ? ", not answered" : "");
 }
 
 void tpck_spoken_settle(void)
 {
 	for (struct tpck_spoken *of = tpck_spoken_all; of; of = of->next) {
 		learn_late(of);
+		of->own = of->own || tpck_whose_elsewhere(&of->peer) == TPCK_WHOSE_NODE;
+		/* Nothing of it is said here. */
+		if (of->own) {
+			of->late = NULL;
+			of->whole = of->over = of->taken = true;
+		}
 		if (!of->over && !of->lost && !of->failed && of->last != of->known && !tpck_spoken_is_question(of) && !tpck_forward_uses_device(of->thread))
 			cut_short(of);
 		tell(of);

@@ -21,6 +21,7 @@ struct tpck_spoken {
 	uint32_t thread, ordinal;
 	struct tpck_record_peer peer;
 	bool failed, lost, safe, unsafe;
+	bool own;      /* the other end is a node of the job, as came to be known later */
 	bool answered; /* something has come behind its first request */
 	bool asks;     /* the log says where requests begin and are answered, as in what is encrypted */
 	bool asking;   /* the newest one is not answered */

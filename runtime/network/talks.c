@@ -36,6 +36,7 @@ struct talk {
 	struct sockaddr_storage address; /* that the program has connected to */
 	socklen_t address_bytes;
 	bool lost, ended, safe, unsafe, encrypted;
+	bool elsewhere;       /* on another machine, of which it is still to be known whether it is a node of the job */
 	bool asked;           /* of what is encrypted: the newest request has no answer yet */
 	uint64_t received;    /* bytes in the log */
 	uint64_t sent, noted; /* bytes sent, and how many of them the log knows of */
@@ -56,12 +57,14 @@ static uint64_t all_most;
 static struct tpck_record_peer stopping;
 static _Atomic int stops; /* 1: to be said, 2: said */
 
-TPCK_AT_START void tpck_network_record(struct tpck_log *log, uint64_t most, const char *real, bool nodes)
+TPCK_AT_START void tpck_network_record(struct tpck_log *log, uint64_t most, const char *real, const char *shm, const char *job)
 {
 	journal = log;
 	all_most = most;
 	home = (int32_t)syscall(SYS_getpid);
-	tpck_whose_real(real, nodes);
+	tpck_whose_real(real);
+	if (shm)
+		tpck_whose_nodes(shm, job);
 }
 
 bool tpck_network_recording(void)
@@ -79,6 +82,7 @@ void tpck_network_forked(void)
 {
 	journal = NULL;
 	atomic_store(&tpck_network_any, 0);
+	tpck_network_children_forked();
 }
 
 uint64_t tpck_network_digest(const void *bytes, size_t count)
@@ -148,6 +152,24 @@ static void bit_set(int fd, bool on)
 		atomic_fetch_and(&tpck_network_bits[fd / 64], ~bit);
 }
 
+void tpck_talk_bit(int fd, bool on)
+{
+	bit_set(fd, on);
+	if (on)
+		atomic_store(&tpck_network_any, 1);
+}
+
+void tpck_talks_none(void)
+{
+	for (int word = 0; word < TPCK_NETWORK_DESCRIPTORS / 64; word++)
+		atomic_store(&tpck_network_bits[word], 0);
+}
+
+static bool in_child(void)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_network_in_child, memory_order_relaxed), 0);
+}
+
 /* The lock is held. */
 static struct talk *talk_of(int fd)
 {
@@ -176,7 +198,7 @@ bool tpck_talk_begin(int fd, enum tpck_talk_kind kind, const struct tpck_network
 			talk = &talks[i];
 	if (talk) {
 		*talk = (struct talk){.socket = socket, .kind = kind, .copies = 1, .thread = state->thread, .ordinal = state->ordinal, .peer = *peer,
-				      .address = state->address, .address_bytes = state->bytes};
+				      .elsewhere = state->elsewhere, .address = state->address, .address_bytes = state->bytes};
 		if (kind == TPCK_TALK_NOTED)
 			talk->bytes = malloc(TPCK_TALK_FIRST);
 		if (kind == TPCK_TALK_NOTED && !talk->bytes)
@@ -294,12 +316,28 @@ static void stopped_by(const struct tpck_record_peer *peer)
 	(void)atomic_compare_exchange_strong(&stops, &none, 1);
 }
 
+/* Whether it does not belong to the job, as far as is known by now. */
+static bool is_others(bool elsewhere, const struct tpck_record_peer *peer)
+{
+	return !elsewhere || tpck_whose_elsewhere(peer) == TPCK_WHOSE_AWAY;
+}
+
+/* What is said to the job's own nodes is not kept. True: this is one. */
+static bool is_nodes(struct talk *talk)
+{
+	if (!talk->elsewhere || tpck_whose_elsewhere(&talk->peer) != TPCK_WHOSE_NODE)
+		return false;
+	note(talk, TPCK_TALK_OWN, NULL, 0);
+	talk_end(talk);
+	return true;
+}
+
 static void lose(struct talk *talk)
 {
 	if (!talk->lost) {
 		note(talk, TPCK_TALK_LOST, NULL, 0);
 		/* What was only GET is asked for again. */
-		if (!talk->safe || talk->unsafe)
+		if ((!talk->safe || talk->unsafe) && is_others(talk->elsewhere, &talk->peer))
 			stopped_by(&talk->peer);
 	}
 	talk->lost = true;
@@ -352,7 +390,7 @@ void tpck_network_received_slow(int fd, const struct iovec *parts, size_t count,
 	}
 	tpck_spin_lock(&lock);
 	talk = talk_of(fd);
-	if (talk && talk->kind == TPCK_TALK_NOTED && !talk->lost && !talk->ended) {
+	if (talk && talk->kind == TPCK_TALK_NOTED && !talk->lost && !talk->ended && !is_nodes(talk)) {
 		uint64_t all = got > 0 ? atomic_fetch_add(&all_received, (uint64_t)got) + (uint64_t)got : 0;
 
 		if (got > 0)
@@ -372,8 +410,7 @@ void tpck_network_received_slow(int fd, const struct iovec *parts, size_t count,
 	errno = error;
 }
 
-/* Whether a request begins here by a method of HTTP that changes nothing. */
-static bool is_safe(const unsigned char *bytes, size_t count)
+bool tpck_talk_is_safe(const void *bytes, size_t count)
 {
 	static const char methods[][12] = {"GET ", "HEAD ", "OPTIONS "};
 
@@ -385,7 +422,7 @@ static bool is_safe(const unsigned char *bytes, size_t count)
 
 static void judge(struct talk *talk, const unsigned char *bytes, size_t count)
 {
-	bool safe = is_safe(bytes, count);
+	bool safe = tpck_talk_is_safe(bytes, count);
 	bool *was = safe ? &talk->safe : &talk->unsafe;
 
 	if (!*was)
@@ -399,8 +436,12 @@ void tpck_network_sent_slow(int fd, const struct iovec *parts, size_t count, ssi
 	size_t left = (size_t)done;
 	struct talk *talk;
 
-	if (!tpck_network_recording())
+	if (in_child() && count)
+		tpck_network_child_sends(fd, parts[0].iov_base, parts[0].iov_len < left ? parts[0].iov_len : left, false);
+	if (!tpck_network_recording()) {
+		errno = error;
 		return;
+	}
 	tpck_spin_lock(&lock);
 	talk = talk_of(fd);
 	for (size_t i = 0; talk && talk->kind == TPCK_TALK_NOTED && i < count && left; i++) {
@@ -430,8 +471,12 @@ void tpck_network_says(int fd, const void *bytes, size_t count)
 	int error = errno;
 	struct talk *talk;
 
-	if (!tpck_network_recording() || !count)
+	if (in_child())
+		tpck_network_child_sends(fd, bytes, count, true);
+	if (!tpck_network_recording() || !count) {
+		errno = error;
 		return;
+	}
 	tpck_spin_lock(&lock);
 	talk = talk_of(fd);
 	if (talk && talk->kind == TPCK_TALK_NOTED && talk->encrypted) {
@@ -476,6 +521,8 @@ void tpck_network_closes_slow(int fd)
 	int error = errno;
 	struct talk *talk;
 
+	if (in_child())
+		tpck_network_child_closes(fd);
 	if (!is_home())
 		return;
 	tpck_spin_lock(&lock);
@@ -555,23 +602,27 @@ enum tpck_network_way tpck_network_connects(struct tpck_thread *self, int fd, co
 	enum tpck_network_way way = TPCK_NETWORK_REAL;
 	struct tpck_record_peer peer;
 	int saved = errno;
+	enum tpck_whose whose;
 	bool stream;
 
 	if (!journal || !self || self->ours || self->elsewhere || !is_home() || bytes > sizeof state->address ||
 	    !tpck_peer_of(address, bytes, &peer) || (!tpck_network_forwards() && !tpck_network_recording()) || tpck_talk_known(fd))
 		return way;
 	stream = is_type(fd, SOCK_STREAM);
-	if ((stream || is_type(fd, SOCK_DGRAM)) && (stream || tpck_network_forwards()) && tpck_whose_other(&peer, stream, caller)) {
+	whose = (stream || is_type(fd, SOCK_DGRAM)) && (stream || tpck_network_forwards()) ? tpck_whose(&peer, stream, caller) : TPCK_WHOSE_OWN;
+	/* Those of unknown nodes are numbered in each run: it may be known later, or not yet. */
+	state->ordinal = whose != TPCK_WHOSE_OWN && stream ? self->talks++ : 0;
+	if (whose == TPCK_WHOSE_OTHER || whose == TPCK_WHOSE_AWAY || (whose == TPCK_WHOSE_UNKNOWN && !tpck_network_forwards())) {
 		memset(&state->address, 0, sizeof state->address);
 		memcpy(&state->address, address, bytes);
 		state->bytes = bytes;
 		state->thread = self->id;
 		state->spoken = NULL;
 		state->listener = -1;
+		state->elsewhere = whose != TPCK_WHOSE_OTHER;
 		if (!stream) {
 			(void)tpck_talk_begin(fd, TPCK_TALK_MUTE, state, &peer);
 		} else {
-			state->ordinal = self->talks++;
 			way = tpck_network_forwards() ? tpck_played_connects(self, fd, &peer, state) : TPCK_NETWORK_NOTED;
 		}
 	}
@@ -592,7 +643,7 @@ void tpck_network_connected(struct tpck_network_connect *state, int fd, int erro
 		peer.error = begun ? 0 : error;
 		tpck_talk_note(TPCK_TALK_OPENED, &record, &peer, sizeof peer);
 		if (begun && !tpck_talk_begin(fd, TPCK_TALK_NOTED, state, &peer))
-			tpck_talk_note(TPCK_TALK_LOST, &record, NULL, 0), stopped_by(&peer), tell_stop();
+			tpck_talk_note(TPCK_TALK_LOST, &record, NULL, 0), is_others(state->elsewhere, &peer) ? stopped_by(&peer) : (void)0, tell_stop();
 	}
 	errno = saved;
 }
@@ -601,12 +652,14 @@ bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes,
 {
 	struct tpck_record_peer peer;
 	int saved = errno;
+	enum tpck_whose whose;
 	bool mutes;
 
 	if (!tpck_network_forwards() || !is_home())
 		return false;
+	whose = address && bytes && tpck_peer_of(address, bytes, &peer) && is_type(fd, SOCK_DGRAM) ? tpck_whose(&peer, false, caller) : TPCK_WHOSE_OWN;
 	if (address && bytes)
-		mutes = tpck_peer_of(address, bytes, &peer) && is_type(fd, SOCK_DGRAM) && tpck_whose_other(&peer, false, caller);
+		mutes = whose == TPCK_WHOSE_OTHER || whose == TPCK_WHOSE_AWAY;
 	else
 		mutes = tpck_network_has(fd) && tpck_talk_kind_is(fd, TPCK_TALK_MUTE);
 	errno = saved;

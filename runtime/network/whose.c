@@ -16,7 +16,10 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/layout.h"
+#include "runtime/base/settings.h"
+#include "runtime/base/text.h"
 #include "runtime/network/network_private.h"
+#include "runtime/wire/nodes.h"
 
 /* ---- by whom a connection is made ------------------------------------------------------------------ */
 
@@ -50,7 +53,6 @@ struct place {
 };
 
 static const char *real_places;
-static bool on_nodes; /* ranks of the job are on other nodes */
 
 static bool read_number(const char *text, unsigned most, unsigned *value)
 {
@@ -152,9 +154,8 @@ int tpck_network_real_check(const char *text, struct tpck_error *err)
 	return any_entry(text, is_wrong, err) ? -EINVAL : 0;
 }
 
-TPCK_AT_START void tpck_whose_real(const char *real, bool nodes)
+TPCK_AT_START void tpck_whose_real(const char *real)
 {
-	on_nodes = nodes;
 	real_places = real;
 }
 
@@ -398,18 +399,84 @@ static bool is_local_other(const struct tpck_record_peer *peer, bool stream)
 	return other;
 }
 
-bool tpck_whose_other(const struct tpck_record_peer *peer, bool stream, const void *caller)
+/* ---- the job's other nodes -------------------------------------------------------------------------------- */
+
+/* Of a job with ranks on other nodes: SHM/JOB/nodes. "": there are none. */
+static char nodes_path[TPCK_SETTING_TEXT_MAX + 300] TPCK_LARGE;
+
+TPCK_AT_START void tpck_whose_nodes(const char *shm, const char *job)
+{
+	struct tpck_text text = tpck_text_in(nodes_path, sizeof nodes_path);
+
+	tpck_text_add(&text, shm);
+	tpck_text_add(&text, "/");
+	tpck_text_add(&text, job);
+	tpck_text_add(&text, "/" TPCK_NODES_NAME);
+}
+
+bool tpck_whose_has_nodes(void)
+{
+	return nodes_path[0];
+}
+
+/* What has been looked at. A node stays one; others may have become one after a while. */
+#define NODE_KNOWN_NS 200000000ull
+enum { NODES_KNOWN = 64 };
+static struct known_node {
+	uint64_t at_ns; /* 0: none */
+	uint8_t address[TPCK_NODES_ADDRESS];
+	enum tpck_nodes_has has;
+} known_nodes[NODES_KNOWN] TPCK_LARGE;
+static tpck_spin nodes_lock;
+
+static enum tpck_nodes_has look_for_node(const uint8_t address[TPCK_NODES_ADDRESS])
+{
+	struct known_node *of = &known_nodes[(address[15] + address[14] * 7u) % NODES_KNOWN];
+	uint64_t now = tpck_clock_monotonic_ns();
+	enum tpck_nodes_has has = TPCK_NODES_UNKNOWN;
+	bool fresh;
+
+	tpck_spin_lock(&nodes_lock);
+	fresh = of->at_ns && memcmp(of->address, address, sizeof of->address) == 0 && (of->has == TPCK_NODES_YES || now - of->at_ns < NODE_KNOWN_NS);
+	if (fresh)
+		has = of->has;
+	tpck_spin_unlock(&nodes_lock);
+	if (fresh)
+		return has;
+	has = tpck_nodes_find(nodes_path, address);
+	tpck_spin_lock(&nodes_lock);
+	*of = (struct known_node){.at_ns = now, .has = has};
+	memcpy(of->address, address, sizeof of->address);
+	tpck_spin_unlock(&nodes_lock);
+	return has;
+}
+
+/* A node of the job may serve others by these ports, too; ranks do not speak by them. */
+static bool is_of_web(const struct tpck_record_peer *peer)
+{
+	return peer->port == 80 || peer->port == 443;
+}
+
+enum tpck_whose tpck_whose_elsewhere(const struct tpck_record_peer *peer)
+{
+	static const enum tpck_whose means[] = {
+		[TPCK_NODES_UNKNOWN] = TPCK_WHOSE_UNKNOWN, [TPCK_NODES_NO] = TPCK_WHOSE_AWAY, [TPCK_NODES_YES] = TPCK_WHOSE_NODE};
+	uint8_t address[TPCK_NODES_ADDRESS];
+
+	if (!tpck_whose_has_nodes() || is_of_web(peer))
+		return TPCK_WHOSE_OTHER;
+	tpck_nodes_address(peer->address, peer->family == AF_INET ? 4 : sizeof peer->address, address);
+	return means[look_for_node(address)];
+}
+
+enum tpck_whose tpck_whose(const struct tpck_record_peer *peer, bool stream, const void *caller)
 {
 	int saved = errno;
-	bool other = peer->port != 0 && !is_ranks_library(caller) && !any_entry(real_places ? real_places : "", is_there, peer);
+	enum tpck_whose whose = TPCK_WHOSE_OWN;
 
 	/* Names are asked for anew: nothing comes of it. */
-	if (!stream && peer->port == 53)
-		other = false;
-	if (other && is_here(peer))
-		other = is_local_other(peer, stream);
-	else if (other && on_nodes)
-		other = peer->port == 80 || peer->port == 443;
+	if (peer->port && !is_ranks_library(caller) && !any_entry(real_places ? real_places : "", is_there, peer) && (stream || peer->port != 53))
+		whose = !is_here(peer) ? tpck_whose_elsewhere(peer) : is_local_other(peer, stream) ? TPCK_WHOSE_OTHER : TPCK_WHOSE_OWN;
 	errno = saved;
-	return other;
+	return whose;
 }

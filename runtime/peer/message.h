@@ -20,7 +20,7 @@
 #include "runtime/wire/view.h"
 
 #define TPCK_PEER_MAGIC 0x72656570u /* "peer" */
-enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 18 };
+enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 19 };
 /* Of texts: identities, reasons, manifests. */
 enum { TPCK_PEER_TEXT_MAX = 256 << 20, TPCK_PEER_NAME = 128 };
 
@@ -69,6 +69,8 @@ enum tpck_peer_type {
 	TPCK_PEER_WHERE,     /* the sender's addresses, a line each */
 	TPCK_PEER_MASTER,    /* a host: the ranks of a start meet there; value: when it was, CLOCK_REALTIME */
 	TPCK_PEER_THERE,     /* another one's node, and its addresses, a line each */
+	/* Once each knows the other: */
+	TPCK_PEER_NODE,      /* all addresses of the sender's node that others can reach, a line each; ports mean nothing */
 };
 
 enum tpck_peer_looked {

@@ -818,6 +818,50 @@ def case_master():
                   cluster.logs())
 
 
+TRACKER = """
+import http.server, sys
+class Rows(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        with open(sys.argv[1], "ab", 0) as rows:
+            rows.write(body + b"\\n")
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_):
+        pass
+http.server.ThreadingHTTPServer(("0.0.0.0", 5000), Rows).serve_forever()
+"""
+
+
+def case_tracker():
+    """Each rank sends its rows to a machine that is no node of the job, by a port of that server's own; what was sent before the step that ranks go on at
+    is not sent again. The connections by which ranks meet are real."""
+    with node.Cluster(3) as cluster:
+        a, b, other = cluster.nodes
+        file = os.path.join(cluster.root, "rows")
+        server = other.start([sys.executable, "-c", TRACKER, file], cluster.environment, "tracker", cluster.root)
+        node.until(lambda: other.run([sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', 5000), 1)"],
+                                     cluster.environment).returncode == 0, 20)
+        run = Spread(cluster, 2, steps=160)
+        run.what = "tracker"
+        where = {"TRACKER": f"{other.address}:5000"}
+        start = begin(run, (a, b), 1, 30, **where)
+        start.kill()
+        node.until(lambda: all("was killed" in n.agent_log() for n in (a, b)), 10)
+        has, sent = min(committed(n) for n in (a, b)), len(job.read(file).splitlines())
+        finish(run, run.start((a, b), 1, **where), has, "started again")
+        rows = [tuple(re.findall(r"rank (\d) step (\d+) loss (\S+)$", line)[0]) for line in job.read(file).splitlines()]
+        at = run.resumed() or 0
+        again = {row for row in rows[sent:] if row in rows[:sent]}
+        checks.ok({(int(rank), int(step)) for rank, step, _ in rows} == {(rank, step) for rank in range(2) for step in range(160)} and
+                  len(set(rows)) == 320, "tracker: it has a row of each rank's each step, with one loss", len(rows), len(set(rows)))
+        # A step's row goes behind its last launch, so that of step N - 1 lies behind boundary N.
+        checks.ok(all(int(step) >= at - 1 for _, step, _ in again) and len(rows) == 320 + len(again),
+                  f"tracker: what came before step {at} came once", sorted(again, key=lambda row: int(row[1]))[:4], run.story())
+        server.kill()
+
+
 def case_early():
     """Ranks whose communicators cannot be made anew, as where another one has died, or the network is gone: their calls fail, as they do without the
     library, they end with their own status, and what there is stays on offer."""
@@ -889,7 +933,7 @@ def case_twins():
         finish(run, run.start((nodes[0], nodes[3], nodes[2])), has, "on other nodes")
 
 
-BY_NAME = ("afresh", "bad", "broken", "copies_only", "dead", "eight", "erasure", "erasure_few", "erasure_wide", "fewer", "gathered", "killed", "late", "moved", "node", "nodes", "scattered", "singly", "slow", "stalled", "starting", "twins")
+BY_NAME = ("afresh", "bad", "broken", "copies_only", "dead", "eight", "erasure", "erasure_few", "erasure_wide", "fewer", "gathered", "killed", "late", "moved", "node", "nodes", "scattered", "singly", "slow", "stalled", "starting", "tracker", "twins")
 # What dies while a start is on its way.
 STARTS = ("changed", "early", "live", "mark", "settled_late", "staging", "unheard", "welcome")
 node.run_cases(globals(), BY_NAME, starts=STARTS)

@@ -111,7 +111,7 @@ static struct tpck_peer_message head_of(struct fuzz_input *input)
 	struct tpck_peer_message head = {.magic = TPCK_PEER_MAGIC, .version = TPCK_PEER_VERSION};
 	uint8_t large;
 
-	head.type = fuzz_byte(input) % (TPCK_PEER_THERE + 2);
+	head.type = fuzz_byte(input) % (TPCK_PEER_NODE + 2);
 	large = fuzz_byte(input);
 	head.transfer = number(input, large & 1);
 	head.generation = number(input, large & 2);

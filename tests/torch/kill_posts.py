@@ -5,7 +5,7 @@
 is not sent again, and the script is answered as it was (posts.py has the ways).
 
   kill_posts.py [WAY...]    WAY: http kept thread asyncio datagram fetch pool requests httpx, and with s before it (shttp ...) by TLS;
-                            real: as http, to who is named by TRANSPCKPT_NETWORK_REAL
+                            real: as http, to who is named by TRANSPCKPT_NETWORK_REAL; child: as http, by a forked child
 
 `all` is all of them; without names a third, drawn.
 """
@@ -26,7 +26,7 @@ import kill_strangers
 import script_job
 import scripts
 
-WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch', 'pool', 'spool', 'real']
+WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch', 'pool', 'spool', 'real', 'child', 'schild']
 # By packages, where a Python has them.
 PACKAGES = ['requests', 'httpx', 'srequests', 'shttpx']
 STEPS, EVERY = 300, 10
@@ -133,6 +133,10 @@ def goes(checks, python, package, way):
         if plain_way == 'fetch':
             checks.ok(re.search(r'is more than the record holds, and was asked for again on the way to step \d+: 127.0.0.1:\d+$', this.starts[-1].said(), re.M),
                       f'{way}: what changes nothing is asked for again, with a line', this.starts[-1].said())
+        elif plain_way == 'child':
+            # What a child was told is not in the record.
+            checks.ok(re.search(rf'on the way to step \d+ a forked child sent something to 127.0.0.1:{server.server_port} that its first run may have sent already',
+                                this.starts[-1].said()), f'{way}: a line says that it is sent again', this.starts[-1].said(), starts)
         elif plain_way == 'real':
             again = [row for row in starts[2] if row < resumed[2]]
             checks.ok(again == [row for row in plain if row < resumed[2]], f'{way}: all that was sent before the step is sent again', again, starts)

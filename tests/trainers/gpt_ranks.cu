@@ -23,10 +23,13 @@
 //
 // --late RANK:STEP:SECONDS: one rank's data come late once, as from a disk that others read.
 //
+// TRACKER=ADDRESS:PORT in its environment: each rank sends a row for each step there.
+//
 // Each part of the model is model_%08d_m%02d.bin with weights and moments, written by its rank of the first copy; each
 // rank writes its state_%08d_r%02d.bin, which holds the moments of its shards; when all have, rank 0 writes an empty
 // DONE_%08d. The last two are kept. Each rank has a log_r%02d.txt and a final_r%02d.bin.
 #include "gpt_ranks_model.cuh"
+#include "report.cuh"
 
 #include <dirent.h>
 #include <getopt.h>
@@ -212,6 +215,7 @@ struct Trainer {
         model.read_loss(loss);
         fprintf(log, "step %d loss %.9g norm %.9g lr %.9g own %.9g\n", step, loss[1], norm, lr, loss[0]);
         fflush(log);
+        report(job.rank, step, loss[1]);
         if (job.rank == 0) {
             printf("step %d loss %.9g norm %.9g lr %.9g\n", step, loss[1], norm, lr);
             fflush(stdout);

@@ -12,11 +12,14 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/network/network_private.h"
 #include "runtime/replay/forward.h"
+#include "runtime/wire/nodes.h"
+#include "runtime/wire/segment.h"
 #include "tests/unit/store_tap.h"
 
 /* What a server of somebody else's, which is no child of this process, has seen. */
@@ -210,6 +213,53 @@ static void many(struct tpck_log *log, const char *folder, struct tpck_thread *s
 	tap_ok(lost == MORE, "of more connections at once than are followed the log says that it has not all", "");
 }
 
+static void nodes_write(const char *path, unsigned count, const uint8_t last[][4])
+{
+	struct tpck_nodes_head head = {TPCK_NODES_MAGIC, TPCK_WIRE_VERSION, count};
+	uint8_t address[TPCK_NODES_ADDRESS];
+	FILE *to = fopen(path, "wb");
+
+	fwrite(&head, sizeof head, 1, to);
+	for (unsigned i = 0; i < count; i++) {
+		tpck_nodes_address(last[i], 4, address);
+		fwrite(address, sizeof address, 1, to);
+	}
+	fclose(to);
+}
+
+/* Another machine's: 203.0.113.0/24 is nobody's (RFC 5737). Each question is about another one, as an answer holds for a while. */
+static enum tpck_whose whose_of(uint8_t last, uint16_t port)
+{
+	struct tpck_record_peer peer = {.family = AF_INET, .port = port, .address = {203, 0, 113, last}};
+
+	return tpck_whose(&peer, true, NULL);
+}
+
+/* Of a job with ranks on other nodes: who the agent says belongs to it. */
+static void nodes(struct tpck_log *log, const char *folder)
+{
+	static const uint8_t some[][4] = {{203, 0, 113, 1}, {203, 0, 113, 2}, {203, 0, 113, 200}};
+	char path[300], job[300];
+
+	snprintf(job, sizeof job, "%s/j", folder);
+	snprintf(path, sizeof path, "%s/j/" TPCK_NODES_NAME, folder);
+	mkdir(job, 0700);
+	tap_ok(whose_of(1, 5000) == TPCK_WHOSE_OTHER, "of a job on one node other machines are somebody else's", "");
+	tpck_network_record(log, 64 << 20, "", folder, "j");
+	tap_ok(whose_of(3, 5000) == TPCK_WHOSE_UNKNOWN && whose_of(4, 443) == TPCK_WHOSE_OTHER,
+	       "of one on several nothing is known before agents meet, but that ranks do not speak by the web's ports", "");
+	nodes_write(path, 0, some);
+	tap_ok(whose_of(5, 5000) == TPCK_WHOSE_UNKNOWN, "a list of nobody says nothing", "");
+	nodes_write(path, 3, some);
+	tap_ok(whose_of(1, 5000) == TPCK_WHOSE_NODE && whose_of(200, 29400) == TPCK_WHOSE_NODE && whose_of(2, 80) == TPCK_WHOSE_OTHER,
+	       "its nodes are its own", "");
+	tap_ok(whose_of(6, 5000) == TPCK_WHOSE_AWAY && whose_of(201, 5000) == TPCK_WHOSE_AWAY, "and other machines are not", "");
+	usleep(250000);
+	tap_ok(whose_of(3, 5000) == TPCK_WHOSE_AWAY, "what was not known is looked for again", "");
+	unlink(path);
+	tap_ok(whose_of(1, 5001) == TPCK_WHOSE_NODE, "a node stays one", "");
+}
+
 int main(void)
 {
 	static struct tpck_thread main_thread = {.id = 1}, other = {.id = 7};
@@ -224,7 +274,7 @@ int main(void)
 	real_places();
 	if (!begin_server() || !log)
 		return 1;
-	tpck_network_record(log, 64 << 20, "", false);
+	tpck_network_record(log, 64 << 20, "", NULL, NULL);
 	tpck_log_attach(log, folder, 1, NULL);
 	run(0, &main_thread, &other, nobody);
 	tap_ok(strcmp(heard[0][0], "FIRST") == 0 && strcmp(heard[0][1], "SECOND") == 0 && strcmp(heard[0][2], "LEFT") == 0 && strcmp(heard[0][3], "RIGHT") == 0 &&
@@ -250,10 +300,11 @@ int main(void)
 	tap_ok(strcmp(text, "LIVE") == 0 && seen->connections == connections + 1, "a live program speaks for itself", text);
 	many(log, folder, &main_thread);
 	snprintf(real, sizeof real, ":%d", seen->port);
-	tpck_network_record(log, 64 << 20, real, false);
+	tpck_network_record(log, 64 << 20, real, NULL, NULL);
 	main_thread.talks = 0;
 	end(open_to(&main_thread, seen->port, true));
 	tap_ok(!main_thread.talks, "what TRANSPCKPT_NETWORK_REAL names is not followed", "");
+	nodes(log, folder);
 	kill(seen->pid, SIGKILL);
 	return tap_done();
 }

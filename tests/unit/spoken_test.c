@@ -97,7 +97,7 @@ static void is(uint32_t thread, uint32_t ordinal, const char *want, const char *
 
 int main(void)
 {
-	static struct tpck_thread helper = {.id = HELPER};
+	static struct tpck_thread helper = {.id = HELPER}, main_thread = {.id = MAIN};
 	static const uint32_t tokens[] = {11};
 	struct tpck_record_mark mark = {tpck_network_digest(tokens, sizeof tokens), 0, 1, 0};
 	char *folder = tap_folder("/tmp"), *out;
@@ -141,6 +141,11 @@ int main(void)
 	talk(TPCK_TALK_RECEIVED, HELPER, 6, 40, "old");
 	begins(HELPER, 6, false);
 	talk(TPCK_TALK_RECEIVED, HELPER, 6, 50, "new");
+	/* A node of the job's, as came to be known; nothing of it is played. */
+	begins(MAIN, 1, false);
+	talk(TPCK_TALK_UNSAFE, MAIN, 1, 0, NULL);
+	talk(TPCK_TALK_RECEIVED, MAIN, 1, 40, "real");
+	talk(TPCK_TALK_OWN, MAIN, 1, 20, NULL);
 	draw(HELPER, 1, 0, 'a');
 	draw(HELPER, 1, 1, 'b');
 	draw(HELPER, 2, 0, 'c');
@@ -162,6 +167,8 @@ int main(void)
 	is(HELPER, 4, "40 cut ended", "not encrypted, kept: the same");
 	is(HELPER, 5, "40 question", "not encrypted: the first request is asked anew");
 	is(HELPER, 6, "50 question", "of two of one number the later one counts");
+	tap_ok(spoken(MAIN, 1) && spoken(MAIN, 1)->whole && tpck_spoken_find(&main_thread, 1, &spoken(MAIN, 1)->peer, false) == spoken(MAIN, 0),
+	       "what came to be known as the job's own is not played", "");
 	tap_ok(drawn(&helper, 1, 0) == 'a' && drawn(&helper, 2, 0) == 'C' && drawn(&helper, 2, 1) == '-' && drawn(&helper, 3, 0) == 'e',
 	       "numbers belong to a connection, and the later ones count", "");
 	return tap_done();

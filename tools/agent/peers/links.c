@@ -317,6 +317,7 @@ static void known(struct peer *peer)
 		lead->met = lead->met || strcmp(lead->name, peer->other.host) == 0;
 	}
 	meeting_known(peer);
+	nodes_known(peer);
 	if (first) {
 		tpck_seal_describe(peer->level, peer->cipher, sealed, sizeof sealed);
 		tpck_log_info("the agent of %s (domain %s) is a peer; what is sent is %s", peer->other.host, peer->other.domain, sealed);
@@ -572,6 +573,8 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 		(void)listed_follow(text, message->value);
 	} else if (message->type == TPCK_PEER_THERE) {
 		told_of(text, count);
+	} else if (message->type == TPCK_PEER_NODE) {
+		nodes_said(text, count);
 	} else if (message->type >= TPCK_PEER_FILE_HAS && message->type <= TPCK_PEER_FILE_FULL) {
 		owed_message(peer, message, text, count);
 	} else if (message->type >= TPCK_PEER_FILE_BEGIN) {
