@@ -123,7 +123,7 @@ def goes(checks, python, package, way):
             server.rows.append('start')
             start = this.start()
             if number < 2:
-                start.until(lambda: steps(start) > 60 and any(row['offered'] and row['step'] >= 40 + (resumed or [0])[-1] for row in place.listed()))
+                start.slowly_until(lambda: steps(start) > 60 and any(row['offered'] and row['step'] >= 40 + (resumed or [0])[-1] for row in place.listed()))
                 start.kill()
             else:
                 status = start.wait()

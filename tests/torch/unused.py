@@ -18,7 +18,7 @@ CASES = {
     'left out': (GPT, {}, True),
     'expandable segments': (GPT, {'PYTORCH_ALLOC_CONF': 'expandable_segments:True', 'PYTORCH_CUDA_ALLOC_CONF': 'expandable_segments:True'}, True),
     'copied, as the user has it': (GPT, {'TRANSPCKPT_UNUSED': 'copy'}, False),
-    'copied, with graphs': (['graph.py', '--steps', '80'], {}, False),
+    'copied, with graphs': (['graph.py', '--steps', '400'], {}, False),
 }
 
 
