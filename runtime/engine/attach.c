@@ -193,6 +193,7 @@ static void on_ready(const struct tpck_prepare *granted)
 	int result;
 
 	engine->answered_room = granted->bytes;
+	engine->answered_images = granted->images;
 	if (atomic_load(&engine->context_ended))
 		return;
 	if (!granted->bytes) {
@@ -211,9 +212,9 @@ static void on_ready(const struct tpck_prepare *granted)
 /* What the agent that died had been asked for it may have taken with it. */
 static void on_again(void)
 {
-	struct tpck_prepare prepare = {.bytes = atomic_load(&engine->asked_room), .images = 3};
+	struct tpck_prepare prepare = {.bytes = atomic_load(&engine->asked_room), .images = TPCK_IMAGES_WANTED};
 
-	if (prepare.bytes > engine->answered_room)
+	if (prepare.bytes > engine->answered_room || (prepare.bytes && engine->answered_images < prepare.images))
 		tpck_link_send(TPCK_MSG_PREPARE, &prepare, sizeof prepare);
 }
 

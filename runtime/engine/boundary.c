@@ -146,6 +146,9 @@ static bool capture_begin(const struct tpck_log_position *cut, uint64_t now)
 	struct tpck_capture capture = {engine->welcome.generation, engine->step, cut->sequence, cut->offset, .plan = NULL};
 	int result;
 
+	/* A plan of thousands of blocks takes most of a millisecond, and the first images are on their way. */
+	if (!tpck_images_room() && atomic_load(&engine->asked_room))
+		return false;
 	capture.plan = plan_now();
 	if (!capture.plan)
 		return false;

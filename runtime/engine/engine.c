@@ -347,7 +347,7 @@ void tpck_engine_stream_capture(int change)
 /* More room than is needed now, so that a little growth needs no new images. */
 void tpck_engine_ask_for_room(uint64_t bytes)
 {
-	struct tpck_prepare prepare = {.bytes = bytes + bytes / 8, .images = 3};
+	struct tpck_prepare prepare = {.bytes = bytes + bytes / 8, .images = TPCK_IMAGES_WANTED};
 
 	prepare.bytes = (prepare.bytes + TPCK_CHUNK_BYTES - 1) / TPCK_CHUNK_BYTES * TPCK_CHUNK_BYTES;
 	if (atomic_load(&engine->asked_room) >= prepare.bytes)

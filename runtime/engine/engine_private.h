@@ -16,6 +16,9 @@
 #include "runtime/wire/message.h"
 #include "runtime/wire/segment.h"
 
+/* One is filled, one is held, and one is being written to the store. */
+enum { TPCK_IMAGES_WANTED = 3 };
+
 enum tpck_mode {
 	TPCK_MODE_OFF = 0,  /* hooks pass through */
 	TPCK_MODE_EARLY,    /* recording into private memory; no device has been used */
@@ -72,8 +75,9 @@ struct tpck_engine {
 	uint64_t asked_step;            /* at which the agent was last asked to name a boundary */
 	uint64_t last_digest_step;      /* of the last boundary at which digests were queued */
 	bool learning;                  /* classes were being learnt at the last boundary */
-	_Atomic uint64_t asked_room;    /* data bytes that an agent was asked for */
-	uint64_t answered_room;         /* so many it gave last; the link's */
+	_Atomic uint64_t asked_room;    /* data bytes that an agent was asked for, in each of TPCK_IMAGES_WANTED images */
+	uint64_t answered_room;         /* so many it gave last, and so many images; the link's */
+	uint32_t answered_images;
 	struct tpck_plan *plan;
 	bool digests;                   /* whether the plan was made with classes */
 	uint64_t variables_planned;

@@ -32,7 +32,7 @@ static struct {
 	uint64_t steps, kill_at, exit_at, bytes, segment, want, launch, more_at;
 	unsigned images, pause_ms, rank, ordinal, world;
 	int status;
-	bool fresh, wait_commit, wait_durable, no_ending, kill_forward, digests, lie, unresumable, silent;
+	bool fresh, wait_commit, wait_durable, no_ending, kill_forward, digests, lie, unresumable, silent, more_images;
 	const char *job, *folder, *arguments[16];
 	int argument_count;
 	const char *executable;
@@ -310,11 +310,10 @@ static bool log_is(uint64_t step)
 
 /* ---- images ------------------------------------------------------------------------------- */
 
-static void prepare(void)
+static void prepared(void)
 {
-	struct tpck_prepare p = {.bytes = set.bytes, .images = set.images}, ready;
+	struct tpck_prepare ready;
 
-	send_message(TPCK_MSG_PREPARE, &p, sizeof p, NULL, 0);
 	if (receive(&ready, sizeof ready, 120) != TPCK_MSG_READY)
 		die(4, "no READY");
 	printf("ready %u images of %" PRIu64 " bytes%s%s\n", ready.images, ready.bytes, ready.reason[0] ? ": " : "",
@@ -329,6 +328,17 @@ static void prepare(void)
 		if (!images[i])
 			die(4, path);
 	}
+}
+
+static void prepare(void)
+{
+	struct tpck_prepare p = {.bytes = set.bytes, .images = set.images};
+
+	send_message(TPCK_MSG_PREPARE, &p, sizeof p, NULL, 0);
+	prepared();
+	/* Of large ones the first comes first. */
+	if (set.more_images)
+		prepared();
 }
 
 static int take_image(void)
@@ -472,7 +482,7 @@ static void read_options(int argc, char **argv)
 		{"fresh", 0, 0, 'f'}, {"no-wait", 0, 0, 'n'}, {"wait-durable", 0, 0, 'd'}, {"want", 1, 0, 'w'},
 		{"arg", 1, 0, 'a'}, {"executable", 1, 0, 'E'}, {"no-ending", 0, 0, 'q'}, {"digests", 0, 0, 'D'},
 		{"lie", 0, 0, 'L'}, {"kill-forward", 0, 0, 'W'}, {"unresumable", 0, 0, 'u'}, {"silent", 0, 0, 'S'}, {"rank", 1, 0, 'r'},
-		{"ordinal", 1, 0, 'o'}, {"world", 1, 0, 'N'}, {"launch", 1, 0, 'l'}, {"more-at", 1, 0, 'm'}, {0, 0, 0, 0},
+		{"ordinal", 1, 0, 'o'}, {"world", 1, 0, 'N'}, {"launch", 1, 0, 'l'}, {"more-at", 1, 0, 'm'}, {"more-images", 0, 0, 'M'}, {0, 0, 0, 0},
 	};
 	int option;
 
@@ -498,6 +508,7 @@ static void read_options(int argc, char **argv)
 		case 'W': set.kill_forward = true; break;
 		case 'u': set.unresumable = true; break;
 		case 'S': set.silent = true; break;
+		case 'M': set.more_images = true; break;
 		case 'r': set.rank = (unsigned)atoi(optarg); break;
 		case 'o': set.ordinal = (unsigned)atoi(optarg); break;
 		case 'N': set.world = (unsigned)atoi(optarg); break;

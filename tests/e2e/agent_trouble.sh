@@ -47,6 +47,14 @@ unset TRANSPCKPT_MEMORY
 export TRANSPCKPT_DURABLE_INTERVAL=1s
 rm -rf "${SHM:?}/j"
 
+# large images: the first snapshot does not wait for the room of those behind it
+start_agent
+trainer --steps 3 --exit-at 2 --bytes 100000000 --more-images --arg large
+ok "of large images one is there first" said "ready 1 images of 100000000 bytes$"
+ok "and then all" said "ready 3 images of 100000000 bytes$"
+stop_agent
+rm -rf "${SHM:?}/j"
+
 # a store that is no folder
 rm -rf "$TRANSPCKPT_DIR"
 : >"$TRANSPCKPT_DIR"

@@ -18,6 +18,9 @@
 /* Left over for the log and for files of the tier itself. */
 #define SPARE (64ull << 20)
 
+/* Of images so large one is made first. */
+#define ONE_FIRST (64ull << 20)
+
 /* ---- limits ------------------------------------------------------------------------------- */
 
 /* What the memory control groups above us, and the machine, still allow, but for what is left to others in them. */
@@ -125,6 +128,7 @@ struct prepare_job {
 	char folder[TPCK_NAME_MAX];
 	uint64_t data_bytes;
 	unsigned first_new, count; /* images to have; those before first_new exist */
+	bool more;                 /* others follow */
 	char reason[sizeof ((struct tpck_prepare *)0)->reason];
 };
 
@@ -180,10 +184,12 @@ static void prepare_done(struct agent *agent, struct job *job)
 		atomic_store(&live->session->control->image_bytes, prepare->data_bytes);
 	}
 	if (live->life == LIFE_RUNNING) {
+		const struct tpck_prepare next = live->wanted_set ? live->wanted : live->asked;
+
 		answer(live, prepare->count ? prepare->data_bytes : 0, prepare->count, prepare->reason);
-		if (live->wanted_set) {
+		if (live->wanted_set || (prepare->more && prepare->count)) {
 			live->wanted_set = false;
-			prepare_begin(agent, live, &live->wanted);
+			prepare_begin(agent, live, &next);
 		}
 	} else if (live->life == LIFE_SETTLING) {
 		live_settle(agent, live);
@@ -232,6 +238,12 @@ static void start(struct agent *agent, struct live *live, struct prepare_job *pr
 	prepare->job.done = prepare_done;
 	prepare->live = live;
 	prepare->first_new = live->image_count;
+	/* Memory comes at a GB or some a second: the first snapshot need not wait for the room of those behind it. */
+	if (!live->image_count && prepare->count > 1 && prepare->data_bytes >= ONE_FIRST) {
+		prepare->more = true;
+		prepare->count = 1;
+		prepare->reason[0] = '\0';
+	}
 	snprintf(prepare->folder, sizeof prepare->folder, "%s", live->session->path);
 	live->preparing = true;
 	live->jobs++;
