@@ -4,6 +4,7 @@
 or disk that has no room, other programs under the same preload. Argument: a group of cases.
 
 Each time there is one clear line, and the run ends like a plain run of what was started."""
+import errno
 import fcntl
 import glob
 import os
@@ -82,7 +83,17 @@ def change_argument(this, name, value):
     this.arguments[at] = value
 
 
+def busy(binary):
+    try:
+        with open(binary, "ab"):
+            return False
+    except OSError as error:
+        return error.errno == errno.ETXTBSY
+
+
 def other_binary(this):
+    # A process that was killed may be on its way out.
+    job.look_until(lambda: not busy(this.arguments[0]), 10, 0.01)
     with open(this.arguments[0], "ab") as f:
         f.write(b"\0")
 

@@ -465,8 +465,17 @@ class Job:
     def killed_at(self, iteration, ready=lambda: True, **options):
         """A start that is killed once it has come so far, and there is something to go on from, and it is ready for what comes."""
         start = self.start(**options)
-        if not start.slowly_until(lambda: len(re.findall(r"^step ", start.printed(), re.M)) >= iteration and
-                                  any(row["offered"] for row in self.place.listed()) and ready()):
+
+        def there():
+            if len(re.findall(r"^step ", start.printed(), re.M)) < iteration:
+                return False
+            if any(row["offered"] for row in self.place.listed()) and ready():
+                return True
+            # The agent of a busy machine gets some time while the program is stopped.
+            time.sleep(0.02)
+            return False
+
+        if not start.slowly_until(there):
             start.missed = (f", {len(re.findall(r'^step ', start.printed(), re.M))} of {iteration} iterations after "
                             f"{time.monotonic() - start.begun:.0f} s, status {start.process.returncode}, {self.place.listed()}")
         start.kill()

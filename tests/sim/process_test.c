@@ -58,17 +58,17 @@ static void has_gone(pid_t host)
 
 static void die_by(int sig, bool keep_child)
 {
-	int ready[2], status;
+	int ready[2], over[2], status;
 	char c;
 
-	CHECK(!pipe(ready));
+	CHECK(!pipe(ready) && !pipe(over));
 	pid_t host = fork();
 	if (host == 0) {
 		device_start();
 		if (keep_child && fork() == 0) {
-			/* Holds every descriptor of the host's open. */
-			sleep(3);
-			_exit(0);
+			/* Holds every other descriptor of the host's open. */
+			close(over[1]);
+			_exit(read(over[0], &c, 1) != 0);
 		}
 		CHECK(write(ready[1], "x", 1) == 1);
 		if (!sig)
@@ -85,6 +85,8 @@ static void die_by(int sig, bool keep_child)
 	has_gone(host);
 	close(ready[0]);
 	close(ready[1]);
+	close(over[0]);
+	close(over[1]);
 }
 
 static volatile int children;
