@@ -315,7 +315,7 @@ def room(checks):
             full = start.slowly_until(lambda: "no snapshots of process" in place.agent_log())
         checks.ok(full, "no room beside what is not durable yet: said", this.story())
         start.go_on()
-        second = start.slowly_until(lambda: any(row["generation"] == 2 and row["offered"] for row in place.listed()))
+        second = start.slowly_until(lambda: any(row["generation"] == 2 and row["offered"] for row in place.listed()), rest=0.02)
         checks.ok(second, "and snapshots are taken once that is", this.story())
         start.go_on()
         checks.ok(start.wait() == 0 and not this.differences(), "and it trains to the same bytes", *this.differences(), this.story())

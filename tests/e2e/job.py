@@ -363,9 +363,10 @@ class Start:
         return bool(look_until(condition, seconds, 0.0005, self.running))
 
 
-    def slowly_until(self, condition, seconds=WAIT_SEC):
+    def slowly_until(self, condition, seconds=WAIT_SEC, rest=0):
         """The same, with all its processes stopped while it is looked at: a short program cannot end before that, however busy the
-        machine is. They are stopped when it returns, unless the command ended first."""
+        machine is. They are stopped when it returns, unless the command ended first. rest: seconds that they are stopped for besides each time, for
+        agents to have on a busy machine."""
         end, looks = time.monotonic() + seconds, 0
         while self.running():
             signal_if_there(self.process.pid, signal.SIGSTOP, whole_group=True)
@@ -375,6 +376,7 @@ class Start:
             if looks % 16 == 0:
                 self.prefer(19)
             looks += 1
+            time.sleep(rest)
             self.go_on()
             if time.monotonic() > end:
                 return False

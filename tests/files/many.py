@@ -259,7 +259,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 # System calls for each small file beyond those of the plain program: of one that is left alone, beside others that are pending; that is
 # taken, beside its target; and that is taken into memory.
-MOST_CALLS = {"txt": 3.6, "dat": 16, "pt": 19}
+MOST_CALLS = {"txt": 4, "dat": 16, "pt": 19}
 
 
 def few_calls(checks):

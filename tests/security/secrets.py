@@ -168,7 +168,7 @@ def main():
         guesses(checks, place, work, command)
         checks.ok(job.look_until(lambda: not place.agents() and not os.path.exists(memory), 60, 0.05), "what was in memory goes after TRANSPCKPT_LINGER_SEC",
                   place.agent_log(), os.listdir(place.shm))
-        checks.ok(not os.listdir(place.shm), "all of it", os.listdir(place.shm))
+        checks.ok(job.look_until(lambda: not os.listdir(place.shm), 10, 0.05), "all of it", os.listdir(place.shm))
         elsewhere(checks, place, work, command)
         one_elsewhere(checks, command)
     checks.end()

@@ -272,6 +272,9 @@ void prepare_begin(struct agent *agent, struct live *live, const struct tpck_pre
 	if (atomic_load(&live->session->control->image_bytes) > prepare->data_bytes)
 		prepare->data_bytes = atomic_load(&live->session->control->image_bytes);
 	prepare->count = how_many(agent, live, prepare->data_bytes, images, prepare->reason, sizeof prepare->reason);
+	/* Images that are there already and large enough stay, whatever has become of the room for others. */
+	if (prepare->count < live->image_count && atomic_load(&live->session->control->image_bytes) == prepare->data_bytes)
+		prepare->count = live->image_count;
 	/* The answer comes when the memory is free: prepare_again(). */
 	if (prepare->count < images && make_room(agent)) {
 		free(prepare);
