@@ -106,7 +106,7 @@ int tpck_images_map(const struct tpck_device *device, const char *folder, uint32
 
 		if (!now || now->data_bytes < data_bytes)
 			result = image_open(device, folder, i, data_bytes);
-		/* One that is like those that are used already need not wait for the others to be pinned. */
+		/* An image as large as those in use need not wait for the others to be pinned. */
 		if (!result && atomic_load(&image_count) == i && i && atomic_load(&room) == data_bytes)
 			atomic_store(&image_count, i + 1);
 	}

@@ -16,7 +16,7 @@
 #include "runtime/wire/message.h"
 #include "runtime/wire/segment.h"
 
-/* One is filled, one is held, and one is being written to the store. */
+/* Of three images the program fills one, the agent holds one, and one is being written to the store. */
 enum { TPCK_IMAGES_WANTED = 3 };
 
 enum tpck_mode {

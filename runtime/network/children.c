@@ -50,6 +50,8 @@ void tpck_network_children_forked(void)
 {
 	atomic_store(&tpck_network_in_child, shared && atomic_load(&shared->forwards));
 	atomic_store(&tells, false);
+	tpck_whose_forked();
+	atomic_store(&lock, 0);
 }
 
 static bool still(void)

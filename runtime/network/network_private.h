@@ -59,6 +59,8 @@ void tpck_whose_real(const char *real);
 /* Ranks of the job are on other nodes; its agent says which (runtime/wire/nodes.h). */
 void tpck_whose_nodes(const char *shm, const char *job);
 bool tpck_whose_has_nodes(void);
+/* In a forked child: another thread of the parent's may have been looking. */
+void tpck_whose_forked(void);
 
 /* ---- talks.c ---- */
 enum tpck_talk_kind { TPCK_TALK_NOTED = 1, TPCK_TALK_PLAYED, TPCK_TALK_MUTE };

@@ -457,6 +457,12 @@ static bool is_of_web(const struct tpck_record_peer *peer)
 	return peer->port == 80 || peer->port == 443;
 }
 
+void tpck_whose_forked(void)
+{
+	atomic_store(&known_lock, 0);
+	atomic_store(&nodes_lock, 0);
+}
+
 enum tpck_whose tpck_whose_elsewhere(const struct tpck_record_peer *peer)
 {
 	static const enum tpck_whose means[] = {
