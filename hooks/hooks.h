@@ -32,5 +32,7 @@ const char *tpck_launcher_joined(void);
 int tpck_hooks_connect(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller, int (*real)(int, const struct sockaddr *, socklen_t));
 /* A connection is made by which a TLS library may speak: the random numbers of those that are there are drawn from the record, or go there. */
 void tpck_hooks_tls(void);
+/* In a forked child, which has no other threads. */
+void tpck_hooks_tls_forked(void);
 
 #endif

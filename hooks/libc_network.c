@@ -28,12 +28,11 @@ int tpck_hooks_connect(int fd, const struct sockaddr *address, socklen_t bytes, 
 	enum tpck_network_way way;
 	int result, error;
 
-	if (__builtin_expect(atomic_load_explicit(&tpck_network_in_child, memory_order_relaxed), 0) && tpck_readable(address, bytes))
-		tpck_network_child_connects(fd, address, bytes, caller);
-	if (!self)
+	if (!self && !__builtin_expect(atomic_load_explicit(&tpck_network_in_child, memory_order_relaxed), 0))
 		return real(fd, address, bytes);
 	way = tpck_readable(address, bytes) ? tpck_network_connects(self, fd, address, bytes, caller, &state) : TPCK_NETWORK_REAL;
-	tpck_engine_leave(self);
+	if (self)
+		tpck_engine_leave(self);
 	if (way == TPCK_NETWORK_REAL)
 		return real(fd, address, bytes);
 	if (way == TPCK_NETWORK_FAILS) {

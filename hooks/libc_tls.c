@@ -43,12 +43,30 @@ static struct crypto {
 static unsigned cryptos_count;
 static tpck_spin lock;
 
+static int draw_in_child(const struct crypto *from, unsigned char *bytes, int count)
+{
+	uint32_t number = 0;
+	int drawn;
+
+	if (tpck_network_child_draws(bytes, (size_t)count, &number))
+		return 1;
+	drawn = from->real->bytes(bytes, count);
+	if (drawn == 1)
+		tpck_network_child_drawn(bytes, (size_t)count, number);
+	return drawn;
+}
+
 static int draw(const struct crypto *from, unsigned char *bytes, int count)
 {
 	struct tpck_thread *self = count > 0 && count <= LOGGED ? tpck_engine_enter() : NULL;
 	uint32_t number;
 	int drawn;
 
+	if (atomic_load_explicit(&tpck_network_in_child, memory_order_relaxed) && count > 0 && count <= LOGGED) {
+		if (self)
+			tpck_engine_leave(self);
+		return draw_in_child(from, bytes, count);
+	}
 	if (!self)
 		return from->real->bytes(bytes, count);
 	if (tpck_engine_drawn_answer(self, bytes, (size_t)count, &number)) {
@@ -153,6 +171,11 @@ void tpck_hooks_tls(void)
 	errno = saved;
 }
 
+void tpck_hooks_tls_forked(void)
+{
+	atomic_store(&lock, 0);
+}
+
 /* ---- what is said ------------------------------------------------------------------------------------- */
 
 /* The function of this name that the caller means, in whose library's own scope it is. Nothing is found there only where the caller is not the
@@ -216,12 +239,12 @@ static void says(int (*descriptor)(const void *), const void *session, const voi
 	errno = saved;
 }
 
-static void hears(int (*descriptor)(const void *), const void *session)
+static void hears(int (*descriptor)(const void *), const void *session, const void *bytes, size_t count)
 {
 	int saved = errno, fd = followed(descriptor, session);
 
 	if (fd >= 0)
-		tpck_network_hears(fd);
+		tpck_network_hears(fd, bytes, count);
 	errno = saved;
 }
 
@@ -266,7 +289,7 @@ TPCK_EXPORT int SSL_read(void *session, void *bytes, int count)
 	}
 	got = real(session, bytes, count);
 	if (got > 0)
-		hears(descriptor, session);
+		hears(descriptor, session, bytes, (size_t)got);
 	return got;
 }
 
@@ -282,7 +305,7 @@ TPCK_EXPORT int SSL_read_ex(void *session, void *bytes, size_t count, size_t *go
 		return 0;
 	}
 	result = real(session, bytes, count, got);
-	if (result > 0)
-		hears(descriptor, session);
+	if (result > 0 && got)
+		hears(descriptor, session, bytes, *got);
 	return result;
 }

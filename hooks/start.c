@@ -15,6 +15,7 @@
 #include "runtime/base/readable.h"
 #include "runtime/engine/engine.h"
 #include "runtime/files/files.h"
+#include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "runtime/replay/restart.h"
 #include "shim/doors.h"
@@ -32,11 +33,18 @@ static void before_fork(void)
 {
 	tpck_files_forking(true);
 	tpck_programs_forking();
+	tpck_network_forking();
 }
 
 static void after_fork(void)
 {
 	tpck_files_forking(false);
+}
+
+static void in_forked(void)
+{
+	tpck_hooks_tls_forked();
+	tpck_engine_forked();
 }
 
 /* What pthread_atfork() calls, which is a function of each library's own, far from what else runs at the start. */
@@ -67,7 +75,7 @@ __attribute__((constructor)) static void start(int count, char **arguments)
 	tpck_readable_start();
 	tpck_hooks_cuda();
 	tpck_hooks_nccl();
-	__register_atfork(before_fork, after_fork, tpck_engine_forked, &__dso_handle);
+	__register_atfork(before_fork, after_fork, in_forked, &__dso_handle);
 	tpck_doors_open(library);
 	/* A program with more rights than who starts it, in which /etc/ld.so.preload alone can have the library: that user's variables would
 	 * say which files are read and written, the log among them. */

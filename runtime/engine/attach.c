@@ -25,6 +25,7 @@
 #include "runtime/infer/classes.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
+#include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "runtime/track/communicators.h"
 
@@ -168,6 +169,8 @@ int tpck_attach_fresh(void)
 	} else if (tpck_programs_session(engine->welcome.session)) {
 		tpck_engine_unresumable(TPCK_UNNOTED);
 	}
+	if (!result)
+		tpck_network_session(engine->welcome.session);
 	return result;
 }
 

@@ -304,7 +304,7 @@ void tpck_engine_forked(void)
 	bool done = tpck_programs_forked_child() && tpck_engine_mode() == TPCK_MODE_FORWARD;
 
 	tpck_files_forked();
-	tpck_network_forked();
+	tpck_network_forked(tpck_programs_child());
 	if (done) {
 		tpck_threads_forked();
 		tpck_follow_forked();

@@ -46,6 +46,24 @@ static void look_for_difference(void)
 		tpck_resume_diverged(difference);
 }
 
+/* Forked children wait for the program to be live, and it may wait for them, as the pace of both is another one than in the first run. */
+static void look_for_children(void)
+{
+	static uint64_t operations, since;
+	uint64_t now = tpck_clock_monotonic_ns(), sum = 0;
+	bool held = tpck_network_children_held();
+	uint32_t count;
+	const struct tpck_thread *threads = tpck_threads(&count);
+
+	for (uint32_t i = 0; held && i < count; i++)
+		sum += threads[i].operations;
+	if (!held || sum != operations || !since)
+		since = now;
+	operations = sum;
+	if (held && now - since > DIFFERS_NS)
+		tpck_network_children_release();
+}
+
 /* The system call that a thread of this process is in, and its first argument; false where it is in none, or the kernel does not tell. */
 static bool is_in(const struct tpck_thread *thread, long *call, long *first)
 {
@@ -160,6 +178,7 @@ void tpck_stillness_look(void)
 	enum tpck_network_stop connects = tpck_network_stops();
 
 	look_for_difference();
+	look_for_children();
 	look_for_answer();
 	if (going || (stop == TPCK_PROGRAMS_GO && connects == TPCK_NETWORK_GO) || !tpck_forward_complete())
 		return;

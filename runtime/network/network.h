@@ -31,10 +31,14 @@
 /* Recording into the log from here on, up to `most` bytes of answers. `real`: TRANSPCKPT_NETWORK_REAL, which stays the caller's. shm, job: where the
  * agent's memory tier is, of a job with ranks on other nodes; else NULL, NULL. */
 void tpck_network_record(struct tpck_log *log, uint64_t most, const char *real, const char *shm, const char *job);
+/* The log is in this session's folder from here on, where it is kept, too, what forked children say until it is in the log. */
+void tpck_network_session(const char *folder);
 /* Before a boundary's record: connections of which not all was seen are found. */
 void tpck_network_boundary(void);
-/* In a forked child: nothing more but that a line says what it sends while its parent runs forward. */
-void tpck_network_forked(void);
+/* Around a fork, in the parent before it and in the child behind it. `child`: the child's number, the same in each run; 0: it has none, and only a line
+ * says what it sends while its parent runs forward. */
+void tpck_network_forking(void);
+void tpck_network_forked(uint32_t child);
 /* 0, or -EINVAL: an entry of this TRANSPCKPT_NETWORK_REAL is no address, network or port; which one, and what would be right. */
 int tpck_network_real_check(const char *text, struct tpck_error *err);
 
@@ -42,6 +46,8 @@ int tpck_network_real_check(const char *text, struct tpck_error *err);
 void tpck_network_learn(const struct tpck_record *record);
 /* Learns records behind the cut: answers to what was asked before it. */
 void tpck_network_learn_behind(const struct tpck_record *record);
+/* The same of what forked children said that was not in the log yet. */
+void tpck_network_learn_left(void);
 void tpck_network_unlearn(void);
 /* From here on; a program that begins anew never leaves this. diverged: begins it anew, from any thread, and does not return; NULL: nobody does. */
 void tpck_network_forward(void (*diverged)(const char *what));
@@ -56,6 +62,9 @@ const char *tpck_network_difference(bool *at_once);
  * `text` says what it means where a thread reads from it and nothing moves any more. */
 enum { TPCK_NETWORK_TEXT = 160 };
 bool tpck_network_unanswered(unsigned *from, int *fd, char text[TPCK_NETWORK_TEXT]);
+/* Forked children wait for this process to be live before they connect, and it does nothing: it may wait for them. They go on, for real. */
+bool tpck_network_children_held(void);
+void tpck_network_children_release(void);
 /* Whether a thread waits for the program to be live before it connects. */
 enum tpck_network_stop {
 	TPCK_NETWORK_GO,
@@ -88,12 +97,12 @@ struct tpck_network_connect {
 	bool elsewhere;
 	void *spoken;
 };
-/* Before connect(). `caller`: where it was called from. self may be NULL. While running forward the thread may be made to wait here. */
+/* Before connect(). `caller`: where it was called from. self may be NULL, and is not looked at in a forked child. While running forward the thread may be
+ * made to wait here. */
 enum tpck_network_way tpck_network_connects(struct tpck_thread *self, int fd, const struct sockaddr *address, socklen_t bytes, const void *caller,
 					    struct tpck_network_connect *state);
-/* The same in a child that was forked while its parent runs forward; the call is made as it is. */
+/* This is a forked child whose connections are followed. */
 extern _Atomic bool tpck_network_in_child __attribute__((visibility("hidden")));
-void tpck_network_child_connects(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller);
 /* Behind it: 0, or the errno that it set. */
 void tpck_network_connected(struct tpck_network_connect *state, int fd, int error);
 
@@ -130,9 +139,12 @@ static inline void tpck_network_wrote(int fd, const void *bytes, ssize_t done)
 	if (tpck_network_has(fd) && done > 0)
 		tpck_network_sent_slow(fd, &(struct iovec){(void *)bytes, (size_t)done}, 1, done);
 }
-/* What the program gave to a library that encrypts it, and sends it by this descriptor; and that it got something from there. */
+/* What the program gave to a library that encrypts it, and sends it by this descriptor; and what it got from there. */
 void tpck_network_says(int fd, const void *bytes, size_t count);
-void tpck_network_hears(int fd);
+void tpck_network_hears(int fd, const void *bytes, size_t count);
+/* In a forked child a library draws numbers for what it encrypts. True: these, as in the first run. Else tpck_network_child_drawn() is told what it drew. */
+bool tpck_network_child_draws(void *bytes, size_t count, uint32_t *number);
+void tpck_network_child_drawn(const void *bytes, size_t count, uint32_t number);
 /* Whether a datagram to this address, or NULL: to where the socket is connected, is not sent: the first run did. */
 bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller);
 void tpck_network_closes_slow(int fd);

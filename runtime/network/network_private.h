@@ -17,11 +17,14 @@ enum {
 	TPCK_TALK_LOST,     /* not all that came is here */
 	TPCK_TALK_SAFE,     /* a request by a method of HTTP that changes nothing (RFC 9110, 9.2.1) */
 	TPCK_TALK_UNSAFE,   /* something else was sent */
-	/* of what is encrypted, where handshakes and tickets come as well: */
+	/* of HTTP/1, and of what is encrypted, where handshakes and tickets come as well: */
 	TPCK_TALK_ASKED,    /* what comes next is a request */
-	TPCK_TALK_ANSWERED, /* and what came last an answer to it */
+	TPCK_TALK_ANSWERED, /* and what came last the end of the answer to it */
 	TPCK_TALK_CUT,      /* it ended behind the last request that has an answer: the program was live before one came */
 	TPCK_TALK_OWN,      /* the other end is a node of the job, as is known by now: no more of it comes */
+	/* of a forked child, whose `thread` is a number of the child's and its thread's: */
+	TPCK_TALK_CHILD,    /* as TPCK_TALK_OPENED */
+	TPCK_TALK_DRAWN,    /* a struct tpck_record_drawn follows, and what was drawn behind this connection by the thread that made it */
 };
 struct tpck_record_talk {
 	uint32_t thread, ordinal;
@@ -43,6 +46,7 @@ bool tpck_peer_of(const struct sockaddr *address, socklen_t bytes, struct tpck_r
 uint64_t tpck_network_digest(const void *bytes, size_t count);
 
 /* ---- whose.c ---- */
+struct tpck_spoken;
 enum tpck_whose {
 	TPCK_WHOSE_OWN,     /* the job's own */
 	TPCK_WHOSE_NODE,    /* on another node of the job: the job's own, too */
@@ -63,7 +67,12 @@ bool tpck_whose_has_nodes(void);
 void tpck_whose_forked(void);
 
 /* ---- talks.c ---- */
-enum tpck_talk_kind { TPCK_TALK_NOTED = 1, TPCK_TALK_PLAYED, TPCK_TALK_MUTE };
+enum tpck_talk_kind {
+	TPCK_TALK_NOTED = 1,
+	TPCK_TALK_PLAYED,
+	TPCK_TALK_MUTE,
+	TPCK_TALK_TOLD, /* a child's that speaks for real while its parent runs forward: a line will say so */
+};
 /* The descriptor is followed. False: there is no room. */
 bool tpck_talk_begin(int fd, enum tpck_talk_kind kind, const struct tpck_network_connect *state, const struct tpck_record_peer *peer);
 bool tpck_talk_kind_is(int fd, enum tpck_talk_kind kind);
@@ -71,26 +80,50 @@ bool tpck_talk_kind_is(int fd, enum tpck_talk_kind kind);
 bool tpck_talk_known(int fd);
 /* All of a kind are left alone from here on. */
 void tpck_talks_leave(enum tpck_talk_kind kind);
+/* Whether there is a log, and what is said goes into it now. */
+bool tpck_network_records(void);
 bool tpck_network_recording(void);
-void tpck_talk_note(uint16_t detail, const struct tpck_record_talk *record, const void *bytes, size_t count);
-
-/* The descriptor is looked at by hooks, or is not; none is. */
-void tpck_talk_bit(int fd, bool on);
-void tpck_talks_none(void);
+/* False: it is lost. */
+bool tpck_talk_note(uint16_t detail, const struct tpck_record_talk *record, const void *bytes, size_t count);
 /* Whether a request begins here by a method of HTTP that changes nothing. */
 bool tpck_talk_is_safe(const void *bytes, size_t count);
 
 /* ---- children.c ---- */
-/* Forked children send for real from here on; and the program is live: a line says what may have been sent twice. */
+/* The root runs forward from here on; and is live: a line says what may have been sent twice. */
 void tpck_network_children_forward(void);
 void tpck_network_children_live(uint64_t step);
-void tpck_network_children_forked(void);
-/* In such a child. `told`: who encrypts it says what it is. */
-void tpck_network_child_sends(int fd, const void *bytes, size_t count, bool told);
-void tpck_network_child_closes(int fd);
+/* Before a boundary's record: what children have said goes into the log. */
+void tpck_network_children_boundary(struct tpck_log *log);
+/* In the child: `child` as for tpck_network_forked(). False: what it says cannot be followed. */
+bool tpck_network_children_forked(uint32_t child, bool recording);
+/* Not the job's first process, which has the log, but a forked child of it. */
+static inline bool tpck_network_is_child(void)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_network_in_child, memory_order_relaxed), 0);
+}
+/* In such a child: whether the process at the root runs forward. Notices that it does not any more. */
+bool tpck_network_child_forwards(void);
+/* The number of this thread, and of its next connection. */
+uint32_t tpck_network_child_thread(uint32_t *ordinal);
+/* The thread's newest connection is noted, or answered by `of`, or neither. */
+void tpck_network_child_newest(bool noted, const struct tpck_spoken *of);
+/* The other end of a connection that is made for real while the root runs forward is sent this. `told`: who encrypts it says what it is. */
+void tpck_network_child_sends(const struct tpck_record_peer *peer, const void *bytes, size_t count, bool told);
+/* The same as for other connections (played.c), for the root to say. */
+void tpck_network_child_differs(const char *what);
+void tpck_network_child_sent_other(const struct tpck_record_peer *peer);
+/* Waits until the process is live, or others wait for it. */
+void tpck_network_child_waits(const struct tpck_record_peer *peer);
+bool tpck_network_child_note(uint16_t detail, const struct tpck_record_talk *record, const void *bytes, size_t count);
+/* For the root: NULL, or what differs; what else was sent; whether a child waits. */
+const char *tpck_network_children_differ(void);
+const struct tpck_record_peer *tpck_network_children_sent_other(void);
+bool tpck_network_children_wait(void);
 
 /* ---- played.c ---- */
+/* self: NULL in a forked child. */
 enum tpck_network_way tpck_played_connects(struct tpck_thread *self, int fd, const struct tpck_record_peer *peer, struct tpck_network_connect *state);
 void tpck_played_connected(struct tpck_network_connect *state, int fd, int error);
+void tpck_played_forked(void);
 
 #endif

@@ -23,6 +23,7 @@ enum { NAMES = 160 };
 _Atomic bool tpck_network_forwarding_now;
 tpck_spin tpck_played_lock;
 static bool running; /* the player */
+static tpck_spin child_begins; /* the player of a forked child */
 static _Atomic uint32_t waiting, waiting_at_boundary;
 static char difference[200];
 static _Atomic bool differs_at_once, differs_later;
@@ -42,7 +43,20 @@ static void add_name(char names[NAMES], const struct tpck_record_peer *peer)
 
 void tpck_played_sent_other(const struct tpck_record_peer *peer)
 {
-	add_name(mismatched, peer);
+	if (tpck_network_is_child())
+		tpck_network_child_sent_other(peer);
+	else
+		add_name(mismatched, peer);
+}
+
+void tpck_played_forked(void)
+{
+	running = false;
+	atomic_store(&tpck_played_lock, 0);
+	atomic_store(&child_begins, 0);
+	atomic_store(&waiting, 0);
+	atomic_store(&waiting_at_boundary, 0);
+	tpck_player_forked();
 }
 
 bool tpck_played_is_settled(void)
@@ -52,8 +66,13 @@ bool tpck_played_is_settled(void)
 
 void tpck_played_differs(const char *what, const struct tpck_record_peer *peer, bool at_once)
 {
-	char text[TPCK_PEER_TEXT];
+	char text[TPCK_PEER_TEXT], all[sizeof difference];
 
+	if (tpck_network_is_child()) {
+		snprintf(all, sizeof all, what, tpck_peer_text(peer, text));
+		tpck_network_child_differs(all);
+		return;
+	}
 	tpck_spin_lock(&tpck_played_lock);
 	if (!difference[0])
 		snprintf(difference, sizeof difference, what, tpck_peer_text(peer, text));
@@ -66,7 +85,11 @@ void tpck_played_differs(const char *what, const struct tpck_record_peer *peer, 
 
 const char *tpck_network_difference(bool *at_once)
 {
-	*at_once = atomic_load(&differs_at_once);
+	const char *child = tpck_network_forwards() && !atomic_load(&settled) ? tpck_network_children_differ() : NULL;
+
+	*at_once = child || atomic_load(&differs_at_once);
+	if (child)
+		return child;
 	return tpck_network_forwards() && !atomic_load(&settled) && (*at_once || (atomic_load(&differs_later) && atomic_load(&waiting))) ? difference : NULL;
 }
 
@@ -124,15 +147,45 @@ static void wait_for_live(bool at_boundary)
 	atomic_fetch_sub(&waiting, 1);
 }
 
+/* In a forked child. Whatever cannot be answered is made for real, with a line. */
+static enum tpck_network_way child_connects(const struct tpck_record_peer *peer, struct tpck_network_connect *state)
+{
+	struct tpck_spoken *of;
+
+	tpck_spin_lock(&tpck_played_lock);
+	of = tpck_spoken_find(state->thread, state->ordinal, peer, true);
+	if (of)
+		of->taken = true;
+	tpck_spin_unlock(&tpck_played_lock);
+	tpck_spin_lock(&child_begins);
+	running = running || (of && tpck_player_begin());
+	tpck_spin_unlock(&child_begins);
+	if (of && of->failed) {
+		state->error = of->peer.error ? of->peer.error : ECONNREFUSED;
+		return TPCK_NETWORK_FAILS;
+	}
+	if (of ? of->lost || (of->safe && !of->unsafe) : tpck_spoken_all_safe(peer, true))
+		return TPCK_NETWORK_NOTED;
+	if (of && running && (state->listener = listen_for(((const struct sockaddr *)&state->address)->sa_family, state)) >= 0) {
+		state->spoken = of;
+		return TPCK_NETWORK_INSTEAD;
+	}
+	if (!of)
+		tpck_network_child_waits(peer);
+	return TPCK_NETWORK_NOTED;
+}
+
 enum tpck_network_way tpck_played_connects(struct tpck_thread *self, int fd, const struct tpck_record_peer *peer, struct tpck_network_connect *state)
 {
-	enum tpck_forward stands = tpck_forward_stands(self);
+	enum tpck_forward stands = self ? tpck_forward_stands(self) : TPCK_FORWARD_FOREIGN;
 	struct tpck_spoken *of;
 	bool plays = false;
 
 	(void)fd;
+	if (tpck_network_is_child())
+		return child_connects(peer, state);
 	tpck_spin_lock(&tpck_played_lock);
-	of = tpck_spoken_find(self, state->ordinal, peer, stands != TPCK_FORWARD_SAME);
+	of = tpck_spoken_find(self->id, state->ordinal, peer, stands != TPCK_FORWARD_SAME);
 	if (of)
 		of->taken = true;
 	tpck_spin_unlock(&tpck_played_lock);
@@ -145,7 +198,7 @@ enum tpck_network_way tpck_played_connects(struct tpck_thread *self, int fd, con
 		return TPCK_NETWORK_FAILS;
 	}
 	/* Threads that share work, as a pool's that fetches files, ask for other things than they did, by another number of connections. */
-	if (of ? of->safe && !of->unsafe && (of->lost || stands == TPCK_FORWARD_FOREIGN) : stands == TPCK_FORWARD_FOREIGN && tpck_spoken_all_safe(peer)) {
+	if (of ? of->safe && !of->unsafe && (of->lost || stands == TPCK_FORWARD_FOREIGN) : stands == TPCK_FORWARD_FOREIGN && tpck_spoken_all_safe(peer, false)) {
 		tpck_spin_lock(&tpck_played_lock);
 		if (of && of->lost)
 			add_name(again, peer);
@@ -197,7 +250,7 @@ void tpck_played_connected(struct tpck_network_connect *state, int fd, int error
 
 enum tpck_network_stop tpck_network_stops(void)
 {
-	if (!tpck_network_forwards() || !atomic_load(&waiting))
+	if (!tpck_network_forwards() || (!atomic_load(&waiting) && !tpck_network_children_wait()))
 		return TPCK_NETWORK_GO;
 	return atomic_load(&waiting_at_boundary) ? TPCK_NETWORK_STOP : TPCK_NETWORK_MAY_STOP;
 }
@@ -224,7 +277,11 @@ void tpck_network_live(uint64_t step)
 
 	if (!tpck_network_forwards())
 		return;
+	if (tpck_network_children_sent_other())
+		add_name(mismatched, tpck_network_children_sent_other());
 	for (struct tpck_spoken *of = tpck_spoken_all; of; of = of->next) {
+		if (of->child)
+			continue;
 		if (!of->whole && !of->failed)
 			add_name(unsaid, &of->peer);
 		else if (of->taken && !of->over && !of->failed && !of->lost)
@@ -242,7 +299,7 @@ void tpck_network_live(uint64_t step)
 	tpck_spoken_note_late();
 	/* Connections end there for who runs forward next. */
 	for (struct tpck_spoken *of = tpck_spoken_all; of; of = of->next)
-		of->over = of->over || of->failed || of->lost || !of->taken;
+		of->over = of->over || of->failed || of->lost || (!of->taken && !of->child);
 	atomic_store(&tpck_network_forwarding_now, false);
 	for (struct tpck_spoken *of = tpck_spoken_all; of; of = of->next)
 		if (!of->over)

@@ -21,6 +21,8 @@ bool tpck_played_is_settled(void);
 extern _Atomic uint64_t tpck_player_moved_ns __attribute__((visibility("hidden")));
 /* False: there is none. */
 bool tpck_player_begin(void);
+/* In a forked child there is none, as yet. */
+void tpck_player_forked(void);
 /* From here on says on `end`, which is its own then, what the connection's other end said; `programs` is the program's descriptor. False: no room. */
 bool tpck_player_plays(int end, int programs, struct tpck_spoken *of);
 /* The program is live: what has been said to its end ends. */

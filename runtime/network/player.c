@@ -88,7 +88,7 @@ static void bind_first(struct played *at)
 		return;
 	tpck_spin_lock(&tpck_played_lock);
 	for (struct tpck_spoken *other = tpck_spoken_all; other; other = other->next)
-		if (!other->failed && !other->lost && other->peer.port == at->of->peer.port && tpck_spoken_opens_with(other, at->got, digest) && let_go(other, at->of)) {
+		if (other->child == at->of->child && (!other->child || other->thread == at->of->thread) && !other->failed && !other->lost && other->peer.port == at->of->peer.port && tpck_spoken_opens_with(other, at->got, digest) && let_go(other, at->of)) {
 			at->of = other;
 			at->turn = other->turns;
 			break;
@@ -254,6 +254,9 @@ static void *player_main(void *unused)
 		struct timespec limit = {0, 50000000};
 		uint64_t now, woken;
 
+		/* A child has to look whether the root is live. */
+		if (tpck_network_is_child())
+			(void)tpck_network_child_forwards();
 		if (syscall(SYS_ppoll, ends, PLAYED + 1, &limit, NULL, 0) < 0 && errno != EINTR)
 			break;
 		if (ends[PLAYED].revents)
@@ -278,6 +281,13 @@ bool tpck_player_begin(void)
 	wake = tpck_player_high((int)syscall(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK));
 	running = played && wake >= 0 && !tpck_thread_start(player_main);
 	return running;
+}
+
+void tpck_player_forked(void)
+{
+	running = false;
+	played = NULL;
+	wake = -1;
 }
 
 bool tpck_player_plays(int end, int programs, struct tpck_spoken *of)

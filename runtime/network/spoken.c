@@ -77,11 +77,31 @@ static void learn_opened(const struct tpck_record *record, const struct tpck_rec
 	/* A thread of its own pace had made fewer when the run was gone on from: what it made last by that number counts. */
 	next = of->next;
 	bucket = of->bucket;
-	*of = (struct tpck_spoken){.thread = talk->thread, .ordinal = talk->ordinal, .next = next, .bucket = bucket};
+	*of = (struct tpck_spoken){.thread = talk->thread, .ordinal = talk->ordinal, .child = record->detail == TPCK_TALK_CHILD, .next = next, .bucket = bucket};
 	of->turns_end = &of->turns;
 	of->late_end = &of->late;
 	memcpy(&of->peer, talk + 1, sizeof of->peer);
 	of->failed = of->peer.error != 0;
+}
+
+static void learn_drawn(struct tpck_spoken *of, const struct tpck_record *record)
+{
+	const struct tpck_record_talk *talk = (const void *)(record + 1);
+	const struct tpck_record_drawn *drawn = (const void *)(talk + 1);
+	struct tpck_spoken_draw *draw = record->bytes >= sizeof *talk + sizeof *drawn ? calloc(1, sizeof *draw) : NULL;
+
+	if (!draw)
+		return;
+	*draw = (struct tpck_spoken_draw){drawn->number, (uint32_t)(record->bytes - sizeof *talk - sizeof *drawn), drawn + 1, of->draws};
+	of->draws = draw;
+}
+
+const void *tpck_spoken_drawn(const struct tpck_spoken *of, uint32_t number, size_t count)
+{
+	for (const struct tpck_spoken_draw *draw = of->draws; draw; draw = draw->next)
+		if (draw->number == number && draw->count == count)
+			return draw->bytes;
+	return NULL;
 }
 
 void tpck_network_learn(const struct tpck_record *record)
@@ -93,13 +113,17 @@ void tpck_network_learn(const struct tpck_record *record)
 
 	if (record->type != TPCK_RECORD_TALK || record->bytes < sizeof *talk)
 		return;
-	if (record->detail == TPCK_TALK_OPENED) {
+	if (record->detail == TPCK_TALK_OPENED || record->detail == TPCK_TALK_CHILD) {
 		learn_opened(record, talk);
 		return;
 	}
 	of = spoken_of(talk->thread, talk->ordinal);
 	if (!of)
 		return;
+	if (record->detail == TPCK_TALK_DRAWN) {
+		learn_drawn(of, record);
+		return;
+	}
 	turn = of->last;
 	if (talk->sent)
 		turn = turn_new(of, talk->sent, talk->digest);
@@ -150,7 +174,7 @@ void tpck_network_learn_behind(const struct tpck_record *record)
 	if (!of || of->over || of->lost || of->failed)
 		return;
 	/* Another connection of that number. */
-	if (record->detail == TPCK_TALK_OPENED) {
+	if (record->detail == TPCK_TALK_OPENED || record->detail == TPCK_TALK_CHILD) {
 		of->late_end = NULL;
 		return;
 	}
@@ -236,7 +260,7 @@ void tpck_spoken_settle(void)
 
 bool tpck_spoken_all_said(void)
 {
-	while (unsaid && (unsaid->whole || (!unsaid->taken && tpck_spoken_is_question(unsaid))))
+	while (unsaid && (unsaid->child || unsaid->whole || (!unsaid->taken && tpck_spoken_is_question(unsaid))))
 		unsaid = unsaid->next;
 	return !unsaid;
 }
@@ -267,32 +291,31 @@ bool tpck_spoken_opens_with(const struct tpck_spoken *of, uint64_t got, uint64_t
 
 enum match { MATCH_NOT, MATCH_PORT, MATCH_PLACE, MATCH_THREADS_PORT, MATCH_EXACT_PORT, MATCH_THREADS_PLACE, MATCH_EXACT };
 
-static enum match matches(const struct tpck_spoken *of, const struct tpck_thread *self, uint32_t ordinal, const struct tpck_record_peer *peer, bool any)
+static enum match matches(const struct tpck_spoken *of, uint32_t thread, uint32_t ordinal, const struct tpck_record_peer *peer, bool any)
 {
 	bool place = same_place(&of->peer, peer);
 
 	if (of->taken || of->peer.port != peer->port || (any && tpck_spoken_is_question(of)))
 		return MATCH_NOT;
-	if (of->thread != self->id)
-		return !any ? MATCH_NOT : place ? MATCH_PLACE : MATCH_PORT;
+	if (of->thread != thread)
+		return !any || of->child || tpck_network_is_child() ? MATCH_NOT : place ? MATCH_PLACE : MATCH_PORT;
 	if (of->ordinal == ordinal)
 		return place ? MATCH_EXACT : MATCH_EXACT_PORT;
 	return place ? MATCH_THREADS_PLACE : MATCH_THREADS_PORT;
 }
 
-/* Which connection of the log this is; until something is sent that may change. A name may mean another address by now, and one that asks for several
- * at once gets them in another order. any: it may be another thread's, too. */
-struct tpck_spoken *tpck_spoken_find(const struct tpck_thread *self, uint32_t ordinal, const struct tpck_record_peer *peer, bool any)
+/* A name may mean another address by now, and one that asks for several at once gets them in another order. */
+struct tpck_spoken *tpck_spoken_find(uint32_t thread, uint32_t ordinal, const struct tpck_record_peer *peer, bool any)
 {
-	struct tpck_spoken *found = spoken_of(self->id, ordinal);
+	struct tpck_spoken *found = spoken_of(thread, ordinal);
 	enum match best = MATCH_NOT;
 
-	if (found && matches(found, self, ordinal, peer, any) == MATCH_EXACT)
+	if (found && matches(found, thread, ordinal, peer, any) == MATCH_EXACT)
 		return found;
 	found = NULL;
 
 	for (struct tpck_spoken *of = tpck_spoken_all; of; of = of->next) {
-		enum match match = matches(of, self, ordinal, peer, any);
+		enum match match = matches(of, thread, ordinal, peer, any);
 
 		if (match > best) {
 			best = match;
@@ -302,13 +325,12 @@ struct tpck_spoken *tpck_spoken_find(const struct tpck_thread *self, uint32_t or
 	return found;
 }
 
-/* Whether all that was said there changed nothing. */
-bool tpck_spoken_all_safe(const struct tpck_record_peer *peer)
+bool tpck_spoken_all_safe(const struct tpck_record_peer *peer, bool child)
 {
 	bool some = false;
 
 	for (const struct tpck_spoken *of = tpck_spoken_all; of; of = of->next)
-		if (same_place(&of->peer, peer) && !of->failed) {
+		if (of->child == child && same_place(&of->peer, peer) && !of->failed) {
 			if (!of->safe || of->unsafe)
 				return false;
 			some = true;
@@ -326,6 +348,6 @@ static void note_late(const struct tpck_late *late)
 void tpck_spoken_note_late(void)
 {
 	for (struct tpck_spoken *of = tpck_spoken_all; of; of = of->next)
-		for (const struct tpck_late *late = of->late; late && late->counts && of->taken; late = late->next)
+		for (const struct tpck_late *late = of->late; late && late->counts && (of->taken || of->child); late = late->next)
 			note_late(late);
 }

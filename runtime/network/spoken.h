@@ -20,10 +20,11 @@ struct tpck_turn {
 struct tpck_spoken {
 	uint32_t thread, ordinal;
 	struct tpck_record_peer peer;
+	bool child;    /* a forked child has made it, and nobody else is told it */
 	bool failed, lost, safe, unsafe;
 	bool own;      /* the other end is a node of the job, as came to be known later */
 	bool answered; /* something has come behind its first request */
-	bool asks;     /* the log says where requests begin and are answered, as in what is encrypted */
+	bool asks;     /* the log says where requests begin and are answered */
 	bool asking;   /* the newest one is not answered */
 	bool cut;      /* it ends behind the last request that has an answer */
 	bool over;    /* one of both has ended it */
@@ -37,6 +38,11 @@ struct tpck_spoken {
 		bool counts;
 		struct tpck_record record; /* its payload follows */
 	} *late, **late_end; /* records from behind the cut */
+	struct tpck_spoken_draw {
+		uint32_t number, count;
+		const void *bytes;
+		struct tpck_spoken_draw *next;
+	} *draws; /* of a child's: what a library drew for it, the last first */
 	struct tpck_spoken *next, *bucket;
 };
 
@@ -51,11 +57,13 @@ bool tpck_spoken_all_said(void);
 bool tpck_spoken_is_question(const struct tpck_spoken *of);
 /* Whether it begins with so many bytes of this digest. */
 bool tpck_spoken_opens_with(const struct tpck_spoken *of, uint64_t got, uint64_t digest);
-/* Which connection of the log this one is, of those that are not taken, or NULL; until something is sent that may change. any: it may be another
- * thread's, too. */
-struct tpck_spoken *tpck_spoken_find(const struct tpck_thread *self, uint32_t ordinal, const struct tpck_record_peer *peer, bool any);
-/* Whether all that was said there changed nothing. */
-bool tpck_spoken_all_safe(const struct tpck_record_peer *peer);
+/* Which connection of the log this one of the thread is, of those that are not taken, or NULL; until something is sent that may change. any: it may be
+ * another thread's, too. */
+struct tpck_spoken *tpck_spoken_find(uint32_t thread, uint32_t ordinal, const struct tpck_record_peer *peer, bool any);
+/* Whether all that was said there, by forked children or by others, changed nothing. */
+bool tpck_spoken_all_safe(const struct tpck_record_peer *peer, bool child);
+/* What was drawn for the connection as the number-th, of so many bytes, or NULL. */
+const void *tpck_spoken_drawn(const struct tpck_spoken *of, uint32_t number, size_t count);
 /* The log goes on at the cut, without what lay behind it: it gets that of taken connections once more. */
 void tpck_spoken_note_late(void);
 

@@ -19,6 +19,7 @@
 #include "runtime/base/digest.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
+#include "runtime/network/http.h"
 #include "runtime/network/network_private.h"
 
 /* More that comes by one connection is not kept, nor of all more than a part of what the log may hold, or than this before there is a device, while
@@ -26,6 +27,10 @@
 enum { TALKS = 256 };
 #define ONE_MOST (4ull << 20)
 #define EARLY_MOST (8ull << 20)
+/* Of a forked child's, of which what changes nothing is asked for once more anyway: it is kept in case that something else follows. */
+#define CHILDS_MOST (1ull << 20)
+#define CHILDS_SAFE_MOST (4ull << 10)
+#define CHILDS_ENCRYPTED_MOST (32ull << 10)
 
 struct talk {
 	uint64_t socket;      /* its inode; 0: nobody's */
@@ -37,7 +42,10 @@ struct talk {
 	socklen_t address_bytes;
 	bool lost, ended, safe, unsafe, encrypted;
 	bool elsewhere;       /* on another machine, of which it is still to be known whether it is a node of the job */
-	bool asked;           /* of what is encrypted: the newest request has no answer yet */
+	bool asked;           /* of HTTP/1, and of what is encrypted: the newest request has not all of its answer yet */
+	bool framed;          /* that is HTTP/1: */
+	struct tpck_http http;
+	bool gap;             /* something is not in the log, which does not say so yet */
 	uint64_t received;    /* bytes in the log */
 	uint64_t sent, noted; /* bytes sent, and how many of them the log knows of */
 	uint64_t seen;        /* bytes sent that went through hooks */
@@ -67,6 +75,11 @@ TPCK_AT_START void tpck_network_record(struct tpck_log *log, uint64_t most, cons
 		tpck_whose_nodes(shm, job);
 }
 
+bool tpck_network_records(void)
+{
+	return journal && home == (int32_t)syscall(SYS_getpid);
+}
+
 bool tpck_network_recording(void)
 {
 	return journal && !tpck_log_failed(journal) && !tpck_network_forwards();
@@ -78,11 +91,20 @@ static bool is_home(void)
 	return home == (int32_t)syscall(SYS_getpid);
 }
 
-void tpck_network_forked(void)
+/* What the parent had are none of this process's, and no other thread has a lock. */
+void tpck_network_forked(uint32_t child)
 {
-	journal = NULL;
-	atomic_store(&tpck_network_any, 0);
-	tpck_network_children_forked();
+	atomic_store(&lock, 0);
+	if (atomic_exchange(&tpck_network_any, 0)) {
+		for (int word = 0; word < TPCK_NETWORK_DESCRIPTORS / 64; word++)
+			atomic_store(&tpck_network_bits[word], 0);
+		memset(talks, 0, sizeof talks);
+	}
+	tpck_whose_forked();
+	tpck_played_forked();
+	home = (int32_t)syscall(SYS_getpid);
+	if (!tpck_network_children_forked(child, journal && !tpck_log_failed(journal)))
+		journal = NULL;
 }
 
 uint64_t tpck_network_digest(const void *bytes, size_t count)
@@ -150,24 +172,6 @@ static void bit_set(int fd, bool on)
 		atomic_fetch_or(&tpck_network_bits[fd / 64], bit);
 	else
 		atomic_fetch_and(&tpck_network_bits[fd / 64], ~bit);
-}
-
-void tpck_talk_bit(int fd, bool on)
-{
-	bit_set(fd, on);
-	if (on)
-		atomic_store(&tpck_network_any, 1);
-}
-
-void tpck_talks_none(void)
-{
-	for (int word = 0; word < TPCK_NETWORK_DESCRIPTORS / 64; word++)
-		atomic_store(&tpck_network_bits[word], 0);
-}
-
-static bool in_child(void)
-{
-	return __builtin_expect(atomic_load_explicit(&tpck_network_in_child, memory_order_relaxed), 0);
 }
 
 /* The lock is held. */
@@ -263,15 +267,19 @@ bool tpck_network_peer(int fd, struct sockaddr *address, socklen_t *bytes)
 
 /* ---- the log --------------------------------------------------------------------------------------- */
 
-void tpck_talk_note(uint16_t detail, const struct tpck_record_talk *record, const void *bytes, size_t count)
+bool tpck_talk_note(uint16_t detail, const struct tpck_record_talk *record, const void *bytes, size_t count)
 {
-	char *payload = tpck_log_append(journal, TPCK_RECORD_TALK, detail, 0, 0, NULL, sizeof *record + count);
+	char *payload;
 
+	if (tpck_network_is_child())
+		return tpck_network_child_note(detail, record, bytes, count);
+	payload = tpck_log_append(journal, TPCK_RECORD_TALK, detail, 0, 0, NULL, sizeof *record + count);
 	if (!payload)
-		return;
+		return false;
 	memcpy(payload, record, sizeof *record);
 	if (count)
 		memcpy(payload + sizeof *record, bytes, count);
+	return true;
 }
 
 /* What the kernel counts: bytes that the program has written, and that have come; false where it does not say. */
@@ -302,7 +310,12 @@ static void note(struct talk *talk, uint16_t detail, const void *bytes, size_t c
 	/* Of what was written past the hooks the bytes are not known. */
 	if (record.sent && talk->seen == talk->sent)
 		record.digest = tpck_network_digest(talk->bytes, talk->first);
-	tpck_talk_note(detail, &record, bytes, count);
+	if (talk->gap) {
+		talk->lost = true;
+		talk->gap = !tpck_talk_note(TPCK_TALK_LOST, &record, NULL, 0);
+	}
+	if (!talk->gap)
+		talk->gap = !tpck_talk_note(detail, &record, bytes, count);
 	talk->noted = talk->sent;
 	talk->first = 0;
 }
@@ -336,8 +349,8 @@ static void lose(struct talk *talk)
 {
 	if (!talk->lost) {
 		note(talk, TPCK_TALK_LOST, NULL, 0);
-		/* What was only GET is asked for again. */
-		if ((!talk->safe || talk->unsafe) && is_others(talk->elsewhere, &talk->peer))
+		/* What was only GET is asked for again, and a forked child's with a line. */
+		if ((!talk->safe || talk->unsafe) && !tpck_network_is_child() && is_others(talk->elsewhere, &talk->peer))
 			stopped_by(&talk->peer);
 	}
 	talk->lost = true;
@@ -368,6 +381,25 @@ static void look(struct talk *talk, int fd, bool all)
 		lose(talk);
 }
 
+/* A request begins with these bytes of the program's. */
+static void asks(struct talk *talk, const void *bytes, size_t count)
+{
+	note(talk, TPCK_TALK_ASKED, NULL, 0);
+	talk->asked = true;
+	talk->framed = tpck_http_is_request(bytes, count);
+	if (talk->framed)
+		tpck_http_begin(&talk->http, bytes, count);
+}
+
+/* These bytes came behind one. Of what has no frame any byte is an answer. */
+static void hears(struct talk *talk, const void *bytes, size_t count)
+{
+	if (!talk->asked || talk->lost || (talk->framed && tpck_http_feed(&talk->http, bytes, count) == TPCK_HTTP_MORE))
+		return;
+	note(talk, TPCK_TALK_ANSWERED, NULL, 0);
+	talk->asked = false;
+}
+
 static void note_parts(struct talk *talk, const struct iovec *parts, size_t count, size_t got)
 {
 	for (size_t i = 0; i < count && got; i++) {
@@ -375,8 +407,18 @@ static void note_parts(struct talk *talk, const struct iovec *parts, size_t coun
 
 		if (bytes)
 			note(talk, TPCK_TALK_RECEIVED, parts[i].iov_base, bytes);
+		if (bytes && !talk->encrypted)
+			hears(talk, parts[i].iov_base, bytes);
 		got -= bytes;
 	}
+}
+
+/* How much of it the log gets. */
+static uint64_t most_of(const struct talk *talk)
+{
+	if (!tpck_network_is_child())
+		return ONE_MOST;
+	return !talk->safe || talk->unsafe ? CHILDS_MOST : talk->encrypted ? CHILDS_ENCRYPTED_MOST : CHILDS_SAFE_MOST;
 }
 
 void tpck_network_received_slow(int fd, const struct iovec *parts, size_t count, ssize_t got)
@@ -399,7 +441,7 @@ void tpck_network_received_slow(int fd, const struct iovec *parts, size_t count,
 		if (got <= 0) {
 			talk->ended = true;
 			note(talk, TPCK_TALK_ENDED, NULL, 0);
-		} else if (talk->received > ONE_MOST || all > (tpck_log_attached(journal) ? all_most : EARLY_MOST)) {
+		} else if (talk->received > most_of(talk) || all > (tpck_log_attached(journal) ? all_most : EARLY_MOST)) {
 			lose(talk);
 		} else if (!talk->lost) {
 			note_parts(talk, parts, count, (size_t)got);
@@ -436,14 +478,14 @@ void tpck_network_sent_slow(int fd, const struct iovec *parts, size_t count, ssi
 	size_t left = (size_t)done;
 	struct talk *talk;
 
-	if (in_child() && count)
-		tpck_network_child_sends(fd, parts[0].iov_base, parts[0].iov_len < left ? parts[0].iov_len : left, false);
-	if (!tpck_network_recording()) {
+	if (!tpck_network_recording() && !tpck_network_is_child()) {
 		errno = error;
 		return;
 	}
 	tpck_spin_lock(&lock);
 	talk = talk_of(fd);
+	if (talk && talk->kind == TPCK_TALK_TOLD && count)
+		tpck_network_child_sends(&talk->peer, parts[0].iov_base, parts[0].iov_len < left ? parts[0].iov_len : left, false);
 	for (size_t i = 0; talk && talk->kind == TPCK_TALK_NOTED && i < count && left; i++) {
 		size_t bytes = parts[i].iov_len < left ? parts[i].iov_len : left;
 		size_t fits = TPCK_TALK_FIRST - talk->first < bytes ? TPCK_TALK_FIRST - talk->first : bytes;
@@ -453,6 +495,8 @@ void tpck_network_sent_slow(int fd, const struct iovec *parts, size_t count, ssi
 		/* A record of TLS: a handshake's type, and the version's first byte (RFC 8446, 5.1). */
 		if (!talk->seen)
 			talk->encrypted = bytes > 1 && memcmp(parts[i].iov_base, "\x16\x03", 2) == 0;
+		if (!talk->encrypted && !talk->asked && tpck_http_is_request(parts[i].iov_base, bytes))
+			asks(talk, parts[i].iov_base, bytes);
 		/* What comes before the answer to it belongs to the same request. */
 		if (!talk->first && !talk->encrypted)
 			judge(talk, parts[i].iov_base, bytes);
@@ -471,25 +515,24 @@ void tpck_network_says(int fd, const void *bytes, size_t count)
 	int error = errno;
 	struct talk *talk;
 
-	if (in_child())
-		tpck_network_child_sends(fd, bytes, count, true);
-	if (!tpck_network_recording() || !count) {
+	if ((!tpck_network_recording() && !tpck_network_is_child()) || !count) {
 		errno = error;
 		return;
 	}
 	tpck_spin_lock(&lock);
 	talk = talk_of(fd);
+	if (talk && talk->kind == TPCK_TALK_TOLD)
+		tpck_network_child_sends(&talk->peer, bytes, count, true);
 	if (talk && talk->kind == TPCK_TALK_NOTED && talk->encrypted) {
 		if (!talk->asked)
-			note(talk, TPCK_TALK_ASKED, NULL, 0);
-		talk->asked = true;
+			asks(talk, bytes, count);
 		judge(talk, bytes, count);
 	}
 	tpck_spin_unlock(&lock);
 	errno = error;
 }
 
-void tpck_network_hears(int fd)
+void tpck_network_hears(int fd, const void *bytes, size_t count)
 {
 	int error = errno;
 	struct talk *talk;
@@ -498,10 +541,8 @@ void tpck_network_hears(int fd)
 		return;
 	tpck_spin_lock(&lock);
 	talk = talk_of(fd);
-	if (talk && talk->kind == TPCK_TALK_NOTED && talk->asked && !talk->lost) {
-		note(talk, TPCK_TALK_ANSWERED, NULL, 0);
-		talk->asked = false;
-	}
+	if (talk && talk->kind == TPCK_TALK_NOTED && talk->encrypted)
+		hears(talk, bytes, count);
 	tpck_spin_unlock(&lock);
 	errno = error;
 }
@@ -521,8 +562,6 @@ void tpck_network_closes_slow(int fd)
 	int error = errno;
 	struct talk *talk;
 
-	if (in_child())
-		tpck_network_child_closes(fd);
 	if (!is_home())
 		return;
 	tpck_spin_lock(&lock);
@@ -566,6 +605,8 @@ void tpck_network_boundary(void)
 {
 	int error = errno;
 
+	if (tpck_network_recording())
+		tpck_network_children_boundary(journal);
 	if (!atomic_load(&tpck_network_any) || !tpck_network_recording())
 		return;
 	for (int word = 0; word < TPCK_NETWORK_DESCRIPTORS / 64; word++)
@@ -605,29 +646,46 @@ enum tpck_network_way tpck_network_connects(struct tpck_thread *self, int fd, co
 	enum tpck_whose whose;
 	bool stream;
 
-	if (!journal || !self || self->ours || self->elsewhere || !is_home() || bytes > sizeof state->address ||
-	    !tpck_peer_of(address, bytes, &peer) || (!tpck_network_forwards() && !tpck_network_recording()) || tpck_talk_known(fd))
+	if (tpck_network_is_child())
+		(void)tpck_network_child_forwards();
+	else if (!journal || !self || self->ours || self->elsewhere)
+		return way;
+	if (!is_home() || bytes > sizeof state->address || !tpck_peer_of(address, bytes, &peer) || (!tpck_network_forwards() && !tpck_network_recording()) ||
+	    tpck_talk_known(fd))
 		return way;
 	stream = is_type(fd, SOCK_STREAM);
 	whose = (stream || is_type(fd, SOCK_DGRAM)) && (stream || tpck_network_forwards()) ? tpck_whose(&peer, stream, caller) : TPCK_WHOSE_OWN;
 	/* Those of unknown nodes are numbered in each run: it may be known later, or not yet. */
-	state->ordinal = whose != TPCK_WHOSE_OWN && stream ? self->talks++ : 0;
+	state->ordinal = 0;
+	if (tpck_network_is_child())
+		state->thread = tpck_network_child_thread(whose != TPCK_WHOSE_OWN && stream ? &state->ordinal : NULL);
+	else
+		state->thread = self->id, state->ordinal = whose != TPCK_WHOSE_OWN && stream ? self->talks++ : 0;
 	if (whose == TPCK_WHOSE_OTHER || whose == TPCK_WHOSE_AWAY || (whose == TPCK_WHOSE_UNKNOWN && !tpck_network_forwards())) {
 		memset(&state->address, 0, sizeof state->address);
 		memcpy(&state->address, address, bytes);
 		state->bytes = bytes;
-		state->thread = self->id;
 		state->spoken = NULL;
 		state->listener = -1;
 		state->elsewhere = whose != TPCK_WHOSE_OTHER;
 		if (!stream) {
-			(void)tpck_talk_begin(fd, TPCK_TALK_MUTE, state, &peer);
+			if (!tpck_network_is_child())
+				(void)tpck_talk_begin(fd, TPCK_TALK_MUTE, state, &peer);
 		} else {
 			way = tpck_network_forwards() ? tpck_played_connects(self, fd, &peer, state) : TPCK_NETWORK_NOTED;
 		}
 	}
 	errno = saved;
 	return way;
+}
+
+/* There is no room to follow it. */
+static void begin_lost(const struct tpck_network_connect *state, const struct tpck_record_talk *record, const struct tpck_record_peer *peer)
+{
+	tpck_talk_note(TPCK_TALK_LOST, record, NULL, 0);
+	if (!tpck_network_is_child() && is_others(state->elsewhere, peer))
+		stopped_by(peer);
+	tell_stop();
 }
 
 void tpck_network_connected(struct tpck_network_connect *state, int fd, int error)
@@ -637,13 +695,18 @@ void tpck_network_connected(struct tpck_network_connect *state, int fd, int erro
 	struct tpck_record_peer peer;
 	int saved = errno;
 
+	if (tpck_network_is_child())
+		tpck_network_child_newest(!state->spoken && tpck_network_recording(), state->spoken);
 	if (state->spoken) {
 		tpck_played_connected(state, fd, error);
+	} else if (tpck_network_is_child() && tpck_network_forwards()) {
+		if (begun && tpck_peer_of((const struct sockaddr *)&state->address, state->bytes, &peer))
+			(void)tpck_talk_begin(fd, TPCK_TALK_TOLD, state, &peer);
 	} else if (tpck_network_recording() && tpck_peer_of((const struct sockaddr *)&state->address, state->bytes, &peer)) {
 		peer.error = begun ? 0 : error;
-		tpck_talk_note(TPCK_TALK_OPENED, &record, &peer, sizeof peer);
+		tpck_talk_note(tpck_network_is_child() ? TPCK_TALK_CHILD : TPCK_TALK_OPENED, &record, &peer, sizeof peer);
 		if (begun && !tpck_talk_begin(fd, TPCK_TALK_NOTED, state, &peer))
-			tpck_talk_note(TPCK_TALK_LOST, &record, NULL, 0), is_others(state->elsewhere, &peer) ? stopped_by(&peer) : (void)0, tell_stop();
+			begin_lost(state, &record, &peer);
 	}
 	errno = saved;
 }
@@ -655,7 +718,7 @@ bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes,
 	enum tpck_whose whose;
 	bool mutes;
 
-	if (!tpck_network_forwards() || !is_home())
+	if (!tpck_network_forwards() || !is_home() || tpck_network_is_child())
 		return false;
 	whose = address && bytes && tpck_peer_of(address, bytes, &peer) && is_type(fd, SOCK_DGRAM) ? tpck_whose(&peer, false, caller) : TPCK_WHOSE_OWN;
 	if (address && bytes)

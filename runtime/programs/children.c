@@ -17,34 +17,30 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/layout.h"
+#include "runtime/base/shared_lock.h"
 #include "runtime/follow/follow.h"
 #include "runtime/programs/programs_private.h"
+#include "runtime/replay/mail.h"
 #include "runtime/track/threads.h"
 
 /* More output of one program is not kept, nor more of all before there is a device: the log is in private memory then. */
 enum { SAID_MOST = 4 << 20, SAID_EARLY = 1 << 20, PLACES = TPCK_STANDIN_PLACES, FRESH = 64 };
 #define FORGOTTEN_NS 10000000000ull
 
-/* What forked children have to say to the log lies here until its process takes it. */
-enum { MAIL_BYTES = 256 << 10, PATIENCE = 20000 };
+enum { MAIL_BYTES = 256 << 10 };
+/* Of this process and those that it forks. */
 struct shared {
-	tpck_spin lock;          /* of the places */
+	tpck_shared_lock lock;   /* of the places */
 	_Atomic uint32_t used;   /* places */
-	tpck_spin mail_lock;
-	_Atomic uint32_t mail;   /* bytes */
-	_Atomic bool mail_lost;  /* there was more */
+	_Atomic bool unplaced;   /* a forked child has a child that has no place */
 	char again[TPCK_PROGRAM_NAMES]; /* programs that had ended, and are started again nevertheless; guarded by `lock` */
-	unsigned char bytes[MAIL_BYTES];
 	struct tpck_child child[PLACES];
-};
-struct letter {
-	uint32_t detail, count; /* bytes behind the record */
-	struct tpck_record_program record;
 };
 
 struct tpck_child *tpck_children;
 _Atomic uint32_t tpck_programs_places;
 static struct shared *shared;
+static struct tpck_mail *mail; /* of forked children, for the log */
 static struct tpck_log *journal;
 static _Atomic uint32_t early_said;
 static int32_t home;          /* this process */
@@ -71,17 +67,6 @@ TPCK_AT_START void tpck_programs_record(struct tpck_log *log)
 
 /* ---- places ------------------------------------------------------------------------------------- */
 
-/* One that others may have been killed with. False: so it seems. */
-static bool shared_lock(tpck_spin *of)
-{
-	for (unsigned tries = 0; atomic_exchange_explicit(of, 1, memory_order_acquire); tries++) {
-		if (tries > PATIENCE)
-			return false;
-		syscall(SYS_sched_yield);
-	}
-	return true;
-}
-
 uint32_t tpck_children_used(void)
 {
 	return shared ? atomic_load(&shared->used) : 0;
@@ -91,11 +76,11 @@ void tpck_child_again(const char *name)
 {
 	size_t used;
 
-	if (!shared || !shared_lock(&shared->lock))
+	if (!shared || !tpck_shared_lock_take(&shared->lock))
 		return;
 	used = strlen(shared->again);
 	snprintf(shared->again + used, sizeof shared->again - used, "%s%.40s", used ? ", " : "", name);
-	tpck_spin_unlock(&shared->lock);
+	tpck_shared_lock_free(&shared->lock);
 }
 
 const char *tpck_children_again(void)
@@ -134,6 +119,11 @@ static bool table(void)
 
 		if (at == MAP_FAILED)
 			return false;
+		mail = tpck_mail_new(MAIL_BYTES, NULL);
+		if (!mail) {
+			munmap(at, sizeof *shared);
+			return false;
+		}
 		shared = at;
 		tpck_children = shared->child;
 	}
@@ -165,7 +155,7 @@ int tpck_child_take(struct tpck_thread *self, int32_t pid)
 	int saved = errno, found = -1;
 
 	tpck_spin_lock(&lock);
-	if (table() && shared_lock(&shared->lock)) {
+	if (table() && tpck_shared_lock_take(&shared->lock)) {
 		found = find_place(now);
 		if (found >= 0) {
 			memset(&tpck_children[found], 0, sizeof *tpck_children);
@@ -178,12 +168,12 @@ int tpck_child_take(struct tpck_thread *self, int32_t pid)
 			if ((uint32_t)found == tpck_children_used())
 				atomic_store(&shared->used, (uint32_t)found + 1);
 		}
-		tpck_spin_unlock(&shared->lock);
+		tpck_shared_lock_free(&shared->lock);
 		atomic_store(&tpck_programs_places, 1);
 	}
 	tpck_spin_unlock(&lock);
 	if (found < 0 && nest)
-		atomic_store(&shared->mail_lost, true);
+		atomic_store(&shared->unplaced, true);
 	else if (found < 0 && journal)
 		tpck_log_fail(journal, "too many children are there at once to tell what each of them does");
 	errno = saved;
@@ -335,43 +325,11 @@ static void append(uint32_t detail, const struct tpck_record_program *record, co
 		memcpy(payload + sizeof *record, bytes, count);
 }
 
-/* From a forked child. */
-static void mail(uint32_t detail, const struct tpck_record_program *record, const void *bytes, size_t count)
-{
-	struct letter letter = {detail, (uint32_t)count, *record};
-	uint32_t at;
-
-	if (!shared_lock(&shared->mail_lock)) {
-		atomic_store(&shared->mail_lost, true);
-		return;
-	}
-	at = atomic_load(&shared->mail);
-	if (count <= MAIL_BYTES && sizeof letter + count <= MAIL_BYTES - at) {
-		memcpy(shared->bytes + at, &letter, sizeof letter);
-		if (count)
-			memcpy(shared->bytes + at + sizeof letter, bytes, count);
-		atomic_store(&shared->mail, at + (uint32_t)(sizeof letter + count));
-	} else {
-		atomic_store(&shared->mail_lost, true);
-	}
-	tpck_spin_unlock(&shared->mail_lock);
-}
-
 /* What came from forked children goes before what this process has to say, which may be about their ends. */
 static void take_mail(void)
 {
-	struct letter letter;
-	uint32_t end;
-
-	if (!shared || nest || !atomic_load(&shared->mail) || !shared_lock(&shared->mail_lock))
-		return;
-	end = atomic_load(&shared->mail);
-	for (uint32_t at = 0; at + sizeof letter <= end; at += (uint32_t)sizeof letter + letter.count) {
-		memcpy(&letter, shared->bytes + at, sizeof letter);
-		append(letter.detail, &letter.record, shared->bytes + at + sizeof letter, letter.count);
-	}
-	atomic_store(&shared->mail, 0);
-	tpck_spin_unlock(&shared->mail_lock);
+	if (mail && !nest)
+		tpck_mail_take(mail, journal);
 }
 
 static void note(struct tpck_child *at, uint16_t detail, uint32_t stream, const void *bytes, size_t count)
@@ -386,7 +344,7 @@ static void note(struct tpck_child *at, uint16_t detail, uint32_t stream, const 
 		count = 0;
 	}
 	if (nest) {
-		mail(detail, &record, bytes, count);
+		tpck_mail_send(mail, TPCK_RECORD_PROGRAM, detail, &record, sizeof record, bytes, count);
 		return;
 	}
 	take_mail();
@@ -498,7 +456,7 @@ static void note_file(struct tpck_child *at, uint32_t stream)
 static void note_end(struct tpck_child *at, int status)
 {
 	if (atomic_load(&at->doing) == TPCK_DOING_NOTHING && !(atomic_fetch_or(&at->noted, TPCK_NOTED_END) & TPCK_NOTED_END)) {
-		at->flags = at->lost || atomic_load(&shared->mail_lost) ? TPCK_PROGRAM_UNSURE : 0;
+		at->flags = at->lost || atomic_load(&shared->unplaced) || tpck_mail_lost(mail) ? TPCK_PROGRAM_UNSURE : 0;
 		note(at, TPCK_PROGRAM_FORKED, 0, &status, sizeof status);
 		return;
 	}
@@ -670,6 +628,11 @@ bool tpck_programs_forked_child(void)
 	atomic_store(&tpck_children[forked_place].pid, home);
 	tpck_written_child(tpck_children[forked_place].made_ns);
 	return tpck_starts_forked(forked_place);
+}
+
+uint32_t tpck_programs_child(void)
+{
+	return forked_place >= 0 ? nest : 0;
 }
 
 int tpck_child_here(void)

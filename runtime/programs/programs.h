@@ -58,6 +58,8 @@ enum tpck_programs_stop tpck_programs_stops(uint32_t *polls);
 void tpck_programs_forking(void);
 /* In the child. True: while running forward, one that had ended in the first run, as itself or as a program that it executes: what it did was done. */
 bool tpck_programs_forked_child(void);
+/* In the child of a fork: its number, which it has in each run, or 0. */
+uint32_t tpck_programs_child(void);
 /* In such a child, once it may use the overlay: what it made in the first run is not there yet. */
 void tpck_programs_hide(void);
 

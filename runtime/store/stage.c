@@ -108,6 +108,11 @@ static void link_behind(const char *from_session, const struct tpck_cut *cut, co
 		if (link(from, to))
 			break;
 	}
+	/* Children who said nothing have no such file. */
+	snprintf(from, sizeof from, "%s/" TPCK_SAID, from_session);
+	snprintf(to, sizeof to, "%s/" TPCK_SAID_BEHIND, to_session);
+	if (link(from, to) && errno != ENOENT)
+		tpck_log_warn("what forked children said to others just before the end is not known to the start that goes on: linking %s: %m", to);
 	snprintf(from, sizeof from, "%s/" TPCK_WRITTEN, from_session);
 	snprintf(to, sizeof to, "%s/" TPCK_WRITTEN_BEHIND, to_session);
 	/* A session that went no further than to its beginning has no such file. */

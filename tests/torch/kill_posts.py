@@ -5,7 +5,8 @@
 is not sent again, and the script is answered as it was (posts.py has the ways).
 
   kill_posts.py [WAY...]    WAY: http kept thread asyncio datagram fetch pool requests httpx, and with s before it (shttp ...) by TLS;
-                            real: as http, to who is named by TRANSPCKPT_NETWORK_REAL; child: as http, by a forked child
+                            real: as http, to who is named by TRANSPCKPT_NETWORK_REAL; child: as http, by a forked child for each row;
+                            large: the same with more answered than is kept; worker: as kept, by a forked process that is there for long
 
 `all` is all of them; without names a third, drawn.
 """
@@ -26,7 +27,7 @@ import kill_strangers
 import script_job
 import scripts
 
-WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch', 'pool', 'spool', 'real', 'child', 'schild']
+WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch', 'pool', 'spool', 'real', 'child', 'schild', 'large', 'worker', 'sworker']
 # By packages, where a Python has them.
 PACKAGES = ['requests', 'httpx', 'srequests', 'shttpx']
 STEPS, EVERY = 300, 10
@@ -54,16 +55,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         row = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
         self.server.rows.append(row['step'])
         # What it was told, a program cannot guess.
-        self.answer(json.dumps({'rate': 1 + row['step'] % 7 / 10}).encode())
+        self.answer(json.dumps({'rate': 1 + row['step'] % 7 / 10}).encode() + self.server.more)
 
 
 class Server(http.server.ThreadingHTTPServer):
     """What came, by step, with a mark where a start of the script begins."""
     daemon_threads = True
 
-    def __init__(self, certificate, udp):
+    def __init__(self, certificate, udp, more):
         super().__init__(('127.0.0.1', 0), Handler)
-        self.rows, self.udp = [], None
+        self.rows, self.udp, self.more = [], None, b' ' * more
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate)
@@ -111,7 +112,7 @@ def goes(checks, python, package, way):
     plain_way = way[1:] if secure else way
     with job.Place() as place:
         certificate = certificate_in(place.root) if secure else None
-        server = Server(certificate, plain_way == 'datagram')
+        server = Server(certificate, plain_way == 'datagram', len(LARGE) if plain_way == 'large' else 0)
         if plain_way == 'real':
             place.environment['TRANSPCKPT_NETWORK_REAL'] = f'127.0.0.1:{server.server_port}'
         this = script_job.ScriptJob(place, python, ['posts.py', 'http' if plain_way == 'real' else plain_way, str(server.server_port)] + (['--certificate', certificate] if secure else []), {'SIMGPU_TORCH': package})
@@ -133,13 +134,19 @@ def goes(checks, python, package, way):
         if plain_way == 'fetch':
             checks.ok(re.search(r'is more than the record holds, and was asked for again on the way to step \d+: 127.0.0.1:\d+$', this.starts[-1].said(), re.M),
                       f'{way}: what changes nothing is asked for again, with a line', this.starts[-1].said())
-        elif plain_way == 'child':
-            # What a child was told is not in the record.
+        elif plain_way == 'large':
+            # Of a child that much is not in the record.
             checks.ok(re.search(rf'on the way to step \d+ a forked child sent something to 127.0.0.1:{server.server_port} that its first run may have sent already',
                                 this.starts[-1].said()), f'{way}: a line says that it is sent again', this.starts[-1].said(), starts)
         elif plain_way == 'real':
             again = [row for row in starts[2] if row < resumed[2]]
             checks.ok(again == [row for row in plain if row < resumed[2]], f'{way}: all that was sent before the step is sent again', again, starts)
+        elif plain_way == 'worker':
+            # The child is as far as it comes; what had no answer when the job was killed is asked again.
+            again = [[row for row in starts[i] if any(row in rows for rows in starts[:i])] for i in range(3)]
+            checks.ok(all(len(rows) <= 1 for rows in again) and [row for row in starts[0] if row not in starts[1]],
+                      f'{way}: nothing is sent again that had its answer', again, starts, this.starts[-1].said())
+            checks.ok(sorted({row for rows in starts for row in rows}) == plain, f'{way}: all is sent', plain, starts)
         elif plain_way != 'pool':
             # A thread of its own may be behind, by two.
             before = 2 * EVERY if plain_way == 'thread' else 0

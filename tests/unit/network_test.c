@@ -138,6 +138,8 @@ static void end(int fd)
 
 enum { HEARD = 6 };
 static char heard[2][HEARD][200];
+/* The same of forked children, which share this. */
+static char (*children)[2][HEARD][200];
 
 static void run(int round, struct tpck_thread *main_thread, struct tpck_thread *other, int nobody)
 {
@@ -165,6 +167,38 @@ static void run(int round, struct tpck_thread *main_thread, struct tpck_thread *
 	say(one, "other");
 	hear(one, heard[round][5], sizeof heard[0][0]);
 	end(one);
+}
+
+/* A child with this number, which says two things by one connection and one by another, and one that the first run does not say. */
+static pid_t child_runs(int round, uint32_t number)
+{
+	int one, two;
+	pid_t child;
+
+	tpck_network_forking();
+	child = fork();
+	if (child)
+		return child;
+	alarm(60);
+	tpck_network_forked(number);
+	one = open_to(NULL, seen->port, true);
+	say(one, "chi");
+	say(one, "ld");
+	hear(one, (*children)[round][0], sizeof heard[0][0]);
+	two = open_to(NULL, seen->port, true);
+	say(two, "its second");
+	hear(two, (*children)[round][1], sizeof heard[0][0]);
+	say(one, "more");
+	hear(one, (*children)[round][2], sizeof heard[0][0]);
+	end(one);
+	end(two);
+	if (round) {
+		one = open_to(NULL, seen->port, true);
+		say(one, "later");
+		hear(one, (*children)[round][3], sizeof heard[0][0]);
+		end(one);
+	}
+	_exit(0);
 }
 
 static int port_of_nobody(void)
@@ -268,14 +302,21 @@ int main(void)
 	struct tpck_log_reader *reader;
 	const struct tpck_record *record;
 	uint64_t bytes;
-	int nobody = port_of_nobody(), connections, fd;
+	int nobody = port_of_nobody(), connections, fd, status = 1;
 	bool at_once;
+	pid_t child;
 
 	real_places();
+	children = mmap(NULL, sizeof *children, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (!begin_server() || !log)
 		return 1;
 	tpck_network_record(log, 64 << 20, "", NULL, NULL);
 	tpck_log_attach(log, folder, 1, NULL);
+	tpck_network_session(folder);
+	waitpid(child_runs(0, 99), &status, 0);
+	tap_ok(!status && strcmp((*children)[0][0], "CHILD") == 0 && strcmp((*children)[0][1], "ITS SECOND") == 0 && strcmp((*children)[0][2], "MORE") == 0,
+	       "the server was heard by a forked child", (*children)[0][0]);
+	tpck_network_boundary();
 	run(0, &main_thread, &other, nobody);
 	tap_ok(strcmp(heard[0][0], "FIRST") == 0 && strcmp(heard[0][1], "SECOND") == 0 && strcmp(heard[0][2], "LEFT") == 0 && strcmp(heard[0][3], "RIGHT") == 0 &&
 	       strcmp(heard[0][5], "OTHER") == 0, "the server was heard", heard[0][3]);
@@ -290,9 +331,17 @@ int main(void)
 	run(1, &main_thread, &other, nobody);
 	tap_ok(memcmp(heard[0], heard[1], sizeof heard[0]) == 0, "while running forward the same is heard", heard[1][0]);
 	tap_ok(seen->connections == connections && seen->bytes == bytes, "and nobody was asked", "");
+	child = child_runs(1, 99);
+	for (int i = 0; i < 500 && !tpck_network_children_held(); i++)
+		usleep(10000);
+	tap_ok(memcmp((*children)[0], (*children)[1], sizeof heard[0]) == 0, "a child hears the same", (*children)[1][2]);
+	tap_ok(tpck_network_children_held() && seen->connections == connections && seen->bytes == bytes, "and asks nobody: it waits with what is new", "");
 	tap_ok(!tpck_network_difference(&at_once), "nothing differs", tpck_network_difference(&at_once));
 	tpck_network_settle();
 	tpck_network_live(5);
+	waitpid(child, &status, 0);
+	tap_ok(!status && strcmp((*children)[1][3], "LATER") == 0 && seen->connections == connections + 1, "which is said once the program is live", (*children)[1][3]);
+	connections = seen->connections;
 	fd = open_to(&main_thread, seen->port, true);
 	say(fd, "live");
 	hear(fd, text, sizeof text);

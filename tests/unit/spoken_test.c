@@ -167,7 +167,7 @@ int main(void)
 	is(HELPER, 4, "40 cut ended", "not encrypted, kept: the same");
 	is(HELPER, 5, "40 question", "not encrypted: the first request is asked anew");
 	is(HELPER, 6, "50 question", "of two of one number the later one counts");
-	tap_ok(spoken(MAIN, 1) && spoken(MAIN, 1)->whole && tpck_spoken_find(&main_thread, 1, &spoken(MAIN, 1)->peer, false) == spoken(MAIN, 0),
+	tap_ok(spoken(MAIN, 1) && spoken(MAIN, 1)->whole && tpck_spoken_find(main_thread.id, 1, &spoken(MAIN, 1)->peer, false) == spoken(MAIN, 0),
 	       "what came to be known as the job's own is not played", "");
 	tap_ok(drawn(&helper, 1, 0) == 'a' && drawn(&helper, 2, 0) == 'C' && drawn(&helper, 2, 1) == '-' && drawn(&helper, 3, 0) == 'e',
 	       "numbers belong to a connection, and the later ones count", "");

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A lock in memory that processes share, of which any may be killed while it holds it: the next one takes it over then. What the lock guards is
+ * to be right at every instant. Held for microseconds. */
+#ifndef TPCK_RUNTIME_BASE_SHARED_LOCK_H
+#define TPCK_RUNTIME_BASE_SHARED_LOCK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef _Atomic int32_t tpck_shared_lock; /* the process that holds it, or 0 */
+
+/* False: somebody who is still there holds it for long, as one that is stopped. Keeps errno. */
+bool tpck_shared_lock_take(tpck_shared_lock *lock);
+void tpck_shared_lock_free(tpck_shared_lock *lock);
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Records of forked children, on their way to the log. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/shared_lock.h"
+#include "runtime/base/undumped.h"
+#include "runtime/replay/mail.h"
+#include "runtime/wire/segment.h"
+
+struct tpck_mail {
+	struct tpck_log_header segment; /* `bytes`: of all */
+	tpck_shared_lock lock;
+	_Atomic bool lost;
+};
+enum { ALIGN = 16, BEGINS = (sizeof(struct tpck_mail) + ALIGN - 1) / ALIGN * ALIGN };
+
+static void *map_file(size_t bytes, const char *path)
+{
+	void *at = MAP_FAILED;
+	int fd;
+
+	/* Of a start that began anew in the same folder. */
+	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	/* A page that the file system cannot give is an error here, and no signal later. */
+	if (fd >= 0 && !syscall(SYS_fallocate, fd, 0, 0L, (long)bytes))
+		at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	if (fd >= 0 && at == MAP_FAILED)
+		syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+	return at;
+}
+
+struct tpck_mail *tpck_mail_new(size_t bytes, const char *path)
+{
+	struct tpck_mail *mail = path ? map_file(bytes, path) : MAP_FAILED;
+
+	if (mail == MAP_FAILED)
+		mail = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (mail == MAP_FAILED)
+		return NULL;
+	tpck_undumped(mail, bytes);
+	mail->segment.magic = TPCK_LOG_MAGIC;
+	mail->segment.version = TPCK_WIRE_VERSION;
+	mail->segment.bytes = bytes;
+	atomic_store(&mail->segment.used, BEGINS);
+	return mail;
+}
+
+bool tpck_mail_send(struct tpck_mail *mail, enum tpck_record_type type, uint16_t detail, const void *first, size_t first_bytes, const void *bytes, size_t count)
+{
+	struct tpck_record record = {(uint32_t)(first_bytes + count), (uint16_t)type, detail, 0, 0};
+	size_t all = (sizeof record + first_bytes + count + ALIGN - 1) / ALIGN * ALIGN;
+	uint64_t used;
+	bool fits;
+	char *at;
+
+	if (!tpck_shared_lock_take(&mail->lock)) {
+		atomic_store(&mail->lost, true);
+		return false;
+	}
+	used = atomic_load(&mail->segment.used);
+	fits = all <= mail->segment.bytes - used;
+	if (fits) {
+		at = (char *)mail + used;
+		memcpy(at, &record, sizeof record);
+		memcpy(at + sizeof record, first, first_bytes);
+		if (count)
+			memcpy(at + sizeof record + first_bytes, bytes, count);
+		atomic_store(&mail->segment.used, used + all);
+	} else {
+		atomic_store(&mail->lost, true);
+	}
+	tpck_shared_lock_free(&mail->lock);
+	return fits;
+}
+
+bool tpck_mail_lost(const struct tpck_mail *mail)
+{
+	return atomic_load(&mail->lost);
+}
+
+void tpck_mail_take(struct tpck_mail *mail, struct tpck_log *log)
+{
+	uint64_t end;
+
+	if (atomic_load(&mail->segment.used) == BEGINS || !tpck_shared_lock_take(&mail->lock))
+		return;
+	end = atomic_load(&mail->segment.used);
+	for (uint64_t at = BEGINS; at < end;) {
+		const struct tpck_record *record = (const void *)((const char *)mail + at);
+
+		tpck_log_append(log, record->type, record->detail, 0, 0, record + 1, record->bytes);
+		at += (sizeof *record + record->bytes + ALIGN - 1) / ALIGN * ALIGN;
+	}
+	atomic_store(&mail->segment.used, BEGINS);
+	tpck_shared_lock_free(&mail->lock);
+}
+
+void tpck_mail_left(const char *path, void (*call)(const struct tpck_record *))
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
+	struct stat found = {0};
+	void *at = MAP_FAILED;
+
+	if (fd < 0)
+		return;
+	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+	if (!syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && found.st_size >= (off_t)sizeof(struct tpck_log_header))
+		at = tpck_undumped(mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
+	syscall(SYS_close, fd);
+	if (at == MAP_FAILED)
+		return;
+	tpck_log_each(at, (uint64_t)found.st_size, 0, BEGINS, call);
+	munmap(at, (size_t)found.st_size);
+}
