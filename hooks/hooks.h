@@ -28,7 +28,9 @@ bool tpck_hooks_popened(FILE *stream);
 /* NULL, or which launcher the program has joined, for tpck_restart_launcher(). */
 const char *tpck_launcher_joined(void);
 
-/* connect() by a socket of the internet's, with libc's own function. `caller`: where it was called from. */
+/* Whether a message carries descriptors. */
+bool tpck_passes_descriptors(const struct msghdr *message);
+/* connect(), with libc's own function. `caller`: where it was called from. */
 int tpck_hooks_connect(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller, int (*real)(int, const struct sockaddr *, socklen_t));
 /* A connection is made by which a TLS library may speak: the random numbers of those that are there are drawn from the record, or go there. */
 void tpck_hooks_tls(void);

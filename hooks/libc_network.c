@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -41,8 +40,7 @@ int tpck_hooks_connect(int fd, const struct sockaddr *address, socklen_t bytes, 
 	}
 	tpck_hooks_tls();
 	if (way == TPCK_NETWORK_INSTEAD)
-		result = real(fd, (const struct sockaddr *)&state.instead,
-			      state.instead.ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+		result = real(fd, (const struct sockaddr *)&state.instead, state.instead_bytes);
 	else
 		result = real(fd, address, bytes);
 	error = result ? errno : 0;
@@ -79,6 +77,14 @@ TPCK_EXPORT ssize_t sendto(int fd, const void *buffer, size_t bytes, int flags, 
 	return done;
 }
 
+bool tpck_passes_descriptors(const struct msghdr *message)
+{
+	for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at; at = CMSG_NXTHDR((struct msghdr *)message, at))
+		if (at->cmsg_level == SOL_SOCKET && at->cmsg_type == SCM_RIGHTS)
+			return true;
+	return false;
+}
+
 static size_t bytes_of(const struct msghdr *message)
 {
 	size_t bytes = 0;
@@ -105,8 +111,11 @@ TPCK_EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 	if (mutes(fd, message, __builtin_return_address(0)))
 		return (ssize_t)bytes_of(message);
 	done = real(fd, message, flags);
-	if (done > 0)
+	if (done > 0 && tpck_network_has(fd)) {
+		if (tpck_passes_descriptors(message))
+			tpck_network_passes(fd);
 		tpck_network_sent(fd, message->msg_iov, message->msg_iovlen, done);
+	}
 	return done;
 }
 

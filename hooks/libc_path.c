@@ -172,13 +172,13 @@ TPCK_EXPORT int connect(int fd, const struct sockaddr *address, socklen_t bytes)
 	static int (*real)(int, const struct sockaddr *, socklen_t);
 	char path[sizeof((struct sockaddr_un *)0)->sun_path + 1];
 	int result;
+	bool local;
 
 	if (!real)
 		real = (int (*)(int, const struct sockaddr *, socklen_t))tpck_real_dlsym(RTLD_NEXT, "connect");
-	if (!local_name(address, bytes, path))
-		return tpck_hooks_connect(fd, address, bytes, __builtin_return_address(0), real);
-	result = tpck_files_connects(fd, path) ? -1 : real(fd, address, bytes);
-	if (result < 0)
+	local = local_name(address, bytes, path);
+	result = local && tpck_files_connects(fd, path) ? -1 : tpck_hooks_connect(fd, address, bytes, __builtin_return_address(0), real);
+	if (local && result < 0)
 		tpck_files_through(AT_FDCWD, path, TPCK_THROUGH_PATH);
 	return result;
 }

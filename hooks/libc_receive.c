@@ -91,6 +91,8 @@ TPCK_EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 	got = real(fd, message, flags);
 	if (got > 0 && !(flags & MSG_PEEK))
 		got_list(fd, message->msg_iov, message->msg_iovlen, got);
+	if (got > 0 && tpck_network_has(fd) && tpck_passes_descriptors(message))
+		tpck_network_passes(fd);
 	if (!(flags & MSG_PEEK) && tpck_network_has(fd))
 		tpck_network_received(fd, got > 0 ? message->msg_iov : NULL, got > 0 ? message->msg_iovlen : 0, got);
 	return got;

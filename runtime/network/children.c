@@ -39,7 +39,7 @@ static _Atomic uint32_t threads;  /* of the child, that have connected */
 static _Atomic bool tells;        /* a library says what it encrypts */
 static __thread struct {
 	uint32_t of; /* the child whose these are */
-	uint32_t id, made, drawn;
+	uint32_t id, made, made_local, newest, drawn;
 	bool noted;
 	const struct tpck_spoken *answers;
 } mine __attribute__((tls_model("initial-exec")));
@@ -163,21 +163,21 @@ static uint32_t mixed(uint32_t one, uint32_t other)
 	return (uint32_t)((((uint64_t)one << 32 | other) * 0x9e3779b97f4a7c15ull) >> 32);
 }
 
-uint32_t tpck_network_child_thread(uint32_t *ordinal)
+uint32_t tpck_network_child_thread(uint32_t **made, bool local)
 {
 	if (mine.of != child || !mine.id) {
 		memset(&mine, 0, sizeof mine);
 		mine.of = child;
 		mine.id = mixed(child, atomic_fetch_add(&threads, 1));
 	}
-	if (ordinal)
-		*ordinal = mine.made++;
+	*made = local ? &mine.made_local : &mine.made;
 	return mine.id;
 }
 
-void tpck_network_child_newest(bool noted, const struct tpck_spoken *of)
+void tpck_network_child_newest(bool noted, uint32_t ordinal, const struct tpck_spoken *of)
 {
 	mine.noted = noted;
+	mine.newest = ordinal;
 	mine.answers = of;
 	mine.drawn = 0;
 }
@@ -197,7 +197,7 @@ bool tpck_network_child_draws(void *bytes, size_t count, uint32_t *number)
 
 void tpck_network_child_drawn(const void *bytes, size_t count, uint32_t number)
 {
-	struct tpck_record_talk record = {.thread = mine.id, .ordinal = mine.made - 1};
+	struct tpck_record_talk record = {.thread = mine.id, .ordinal = mine.newest};
 	struct tpck_record_drawn drawn = {number};
 	char payload[sizeof record + sizeof drawn];
 

@@ -60,7 +60,7 @@ void tpck_network_live(uint64_t step);
 const char *tpck_network_difference(bool *at_once);
 /* The next connection, from *from on, that has nothing more to say where the first run's went on. False: there is none. *fd is the program's descriptor;
  * `text` says what it means where a thread reads from it and nothing moves any more. */
-enum { TPCK_NETWORK_TEXT = 160 };
+enum { TPCK_NETWORK_TEXT = 220 };
 bool tpck_network_unanswered(unsigned *from, int *fd, char text[TPCK_NETWORK_TEXT]);
 /* Forked children wait for this process to be live before they connect, and it does nothing: it may wait for them. They go on, for real. */
 bool tpck_network_children_held(void);
@@ -88,7 +88,8 @@ enum tpck_network_way {
 };
 struct tpck_network_connect {
 	struct sockaddr_storage instead;
-	socklen_t bytes;
+	socklen_t instead_bytes;
+	socklen_t bytes; /* of `address` */
 	int error;
 	/* the room's own */
 	struct sockaddr_storage address;
@@ -147,6 +148,8 @@ bool tpck_network_child_draws(void *bytes, size_t count, uint32_t *number);
 void tpck_network_child_drawn(const void *bytes, size_t count, uint32_t number);
 /* Whether a datagram to this address, or NULL: to where the socket is connected, is not sent: the first run did. */
 bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller);
+/* Descriptors are passed by the connection, as nobody else can. */
+void tpck_network_passes(int fd);
 void tpck_network_closes_slow(int fd);
 void tpck_network_closes_range(unsigned first, unsigned last);
 static inline void tpck_network_closes(int fd)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the parts of network: whose.c (who is at the other end), talks.c (what the log gets) and played.c (what is answered from it). */
+/* Between the parts of network: address.c, whose.c (who is at the other end), connects.c (connections that are made), talks.c (what the log gets) and
+ * played.c (what is answered from it). */
 #ifndef TPCK_RUNTIME_NETWORK_NETWORK_PRIVATE_H
 #define TPCK_RUNTIME_NETWORK_NETWORK_PRIVATE_H
 
@@ -21,7 +22,7 @@ enum {
 	TPCK_TALK_ASKED,    /* what comes next is a request */
 	TPCK_TALK_ANSWERED, /* and what came last the end of the answer to it */
 	TPCK_TALK_CUT,      /* it ended behind the last request that has an answer: the program was live before one came */
-	TPCK_TALK_OWN,      /* the other end is a node of the job, as is known by now: no more of it comes */
+	TPCK_TALK_OWN,      /* the other end is a node of the job, as is known by now, or descriptors are passed, as nobody else can: no more of it comes */
 	/* of a forked child, whose `thread` is a number of the child's and its thread's: */
 	TPCK_TALK_CHILD,    /* as TPCK_TALK_OPENED */
 	TPCK_TALK_DRAWN,    /* a struct tpck_record_drawn follows, and what was drawn behind this connection by the thread that made it */
@@ -36,10 +37,12 @@ struct tpck_record_peer {
 	int32_t error; /* what connect() said, or 0 */
 	uint16_t family, port; /* port: host byte order */
 	uint8_t address[16];
+	char path[108];        /* AF_UNIX: as connect() gets it, and `port` its length; begins with a zero: an abstract name (unix(7)) */
 };
 
-/* A text as 10.0.0.1:80 or [fd00::1]:80. */
-enum { TPCK_PEER_TEXT = 64 };
+/* A text as 10.0.0.1:80, [fd00::1]:80, /run/name or @name. */
+enum { TPCK_PEER_TEXT = 120 };
+bool tpck_peer_same(const struct tpck_record_peer *one, const struct tpck_record_peer *other);
 const char *tpck_peer_text(const struct tpck_record_peer *peer, char text[TPCK_PEER_TEXT]);
 /* False: of another family. */
 bool tpck_peer_of(const struct sockaddr *address, socklen_t bytes, struct tpck_record_peer *peer);
@@ -54,9 +57,12 @@ enum tpck_whose {
 	/* on another machine: */
 	TPCK_WHOSE_AWAY,    /* which is no node of the job, as far as is known by now: somebody else's */
 	TPCK_WHOSE_UNKNOWN, /* and no other node of the job is known yet */
+	TPCK_WHOSE_LOCAL,   /* at a Unix socket: tpck_whose_connected() says it */
 };
 /* Who is there. `stream`: TCP, else UDP. Keeps errno. */
 enum tpck_whose tpck_whose(const struct tpck_record_peer *peer, bool stream, const void *caller);
+/* OWN or OTHER: who is at the other end of this Unix socket. */
+enum tpck_whose tpck_whose_connected(int fd);
 /* The same where it is known to be another machine, and by no library that ranks speak through. */
 enum tpck_whose tpck_whose_elsewhere(const struct tpck_record_peer *peer);
 void tpck_whose_real(const char *real);
@@ -80,11 +86,15 @@ bool tpck_talk_kind_is(int fd, enum tpck_talk_kind kind);
 bool tpck_talk_known(int fd);
 /* All of a kind are left alone from here on. */
 void tpck_talks_leave(enum tpck_talk_kind kind);
+/* This is the process itself, and no child that shares its memory. */
+bool tpck_network_home(void);
 /* Whether there is a log, and what is said goes into it now. */
 bool tpck_network_records(void);
 bool tpck_network_recording(void);
 /* False: it is lost. */
 bool tpck_talk_note(uint16_t detail, const struct tpck_record_talk *record, const void *bytes, size_t count);
+/* There is no room to follow a connection. */
+void tpck_talk_lost(const struct tpck_network_connect *state, const struct tpck_record_talk *record, const struct tpck_record_peer *peer);
 /* Whether a request begins here by a method of HTTP that changes nothing. */
 bool tpck_talk_is_safe(const void *bytes, size_t count);
 
@@ -103,10 +113,10 @@ static inline bool tpck_network_is_child(void)
 }
 /* In such a child: whether the process at the root runs forward. Notices that it does not any more. */
 bool tpck_network_child_forwards(void);
-/* The number of this thread, and of its next connection. */
-uint32_t tpck_network_child_thread(uint32_t *ordinal);
+/* The number of this thread, and where it counts its connections. */
+uint32_t tpck_network_child_thread(uint32_t **made, bool local);
 /* The thread's newest connection is noted, or answered by `of`, or neither. */
-void tpck_network_child_newest(bool noted, const struct tpck_spoken *of);
+void tpck_network_child_newest(bool noted, uint32_t ordinal, const struct tpck_spoken *of);
 /* The other end of a connection that is made for real while the root runs forward is sent this. `told`: who encrypts it says what it is. */
 void tpck_network_child_sends(const struct tpck_record_peer *peer, const void *bytes, size_t count, bool told);
 /* The same as for other connections (played.c), for the root to say. */
@@ -124,6 +134,8 @@ bool tpck_network_children_wait(void);
 /* self: NULL in a forked child. */
 enum tpck_network_way tpck_played_connects(struct tpck_thread *self, int fd, const struct tpck_record_peer *peer, struct tpck_network_connect *state);
 void tpck_played_connected(struct tpck_network_connect *state, int fd, int error);
+/* A connection is made, and the log does not have it: the thread waits until the program is live, or others wait for it. */
+void tpck_played_unknown(struct tpck_thread *self, const struct tpck_record_peer *peer);
 void tpck_played_forked(void);
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -106,14 +107,34 @@ void tpck_network_forward(void (*diverged)(const char *what))
 
 /* ---- connecting ---------------------------------------------------------------------------------------- */
 
+/* The same by a Unix socket, whose abstract name the kernel gives (unix(7)). */
+static int listen_locally(struct tpck_network_connect *state)
+{
+	struct sockaddr_un found = {.sun_family = AF_UNIX};
+	int fd = tpck_player_high((int)syscall(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	socklen_t bytes = sizeof found;
+
+	if (fd < 0 || syscall(SYS_bind, fd, &found, sizeof found.sun_family) || syscall(SYS_listen, fd, 1) || syscall(SYS_getsockname, fd, &found, &bytes)) {
+		if (fd >= 0)
+			syscall(SYS_close, fd);
+		return -1;
+	}
+	memset(&state->instead, 0, sizeof state->instead);
+	memcpy(&state->instead, &found, bytes);
+	state->instead_bytes = bytes;
+	return fd;
+}
+
 /* A socket of ours that listens where only this machine gets to, for the one connection. */
 static int listen_for(int family, struct tpck_network_connect *state)
 {
 	struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, found;
 	struct sockaddr_in6 six = {.sin6_family = AF_INET6};
-	int fd = (int)syscall(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = family == AF_UNIX ? -1 : (int)syscall(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	socklen_t bytes = sizeof found;
 
+	if (family == AF_UNIX)
+		return listen_locally(state);
 	if (fd < 0)
 		return -1;
 	fd = tpck_player_high(fd);
@@ -124,12 +145,14 @@ static int listen_for(int family, struct tpck_network_connect *state)
 	memset(&state->instead, 0, sizeof state->instead);
 	if (family == AF_INET) {
 		memcpy(&state->instead, &found, sizeof found);
+		state->instead_bytes = sizeof found;
 	} else {
 		/* The same address as one of IPv6. */
 		six.sin6_port = found.sin_port;
 		six.sin6_addr.s6_addr[10] = six.sin6_addr.s6_addr[11] = 0xff;
 		memcpy(&six.sin6_addr.s6_addr[12], &four.sin_addr, sizeof four.sin_addr);
 		memcpy(&state->instead, &six, sizeof six);
+		state->instead_bytes = sizeof six;
 	}
 	return fd;
 }
@@ -160,6 +183,8 @@ static enum tpck_network_way child_connects(const struct tpck_record_peer *peer,
 	tpck_spin_lock(&child_begins);
 	running = running || (of && tpck_player_begin());
 	tpck_spin_unlock(&child_begins);
+	if (of && of->own)
+		return TPCK_NETWORK_REAL;
 	if (of && of->failed) {
 		state->error = of->peer.error ? of->peer.error : ECONNREFUSED;
 		return TPCK_NETWORK_FAILS;
@@ -170,9 +195,24 @@ static enum tpck_network_way child_connects(const struct tpck_record_peer *peer,
 		state->spoken = of;
 		return TPCK_NETWORK_INSTEAD;
 	}
-	if (!of)
+	if (!of && peer->family != AF_UNIX)
 		tpck_network_child_waits(peer);
 	return TPCK_NETWORK_NOTED;
+}
+
+void tpck_played_unknown(struct tpck_thread *self, const struct tpck_record_peer *peer)
+{
+	enum tpck_forward stands = self ? tpck_forward_stands(self) : TPCK_FORWARD_FOREIGN;
+
+	if (stands == TPCK_FORWARD_FOREIGN && tpck_spoken_all_safe(peer, tpck_network_is_child()))
+		return;
+	if (tpck_network_is_child()) {
+		tpck_network_child_waits(peer);
+		return;
+	}
+	if (stands != TPCK_FORWARD_END)
+		tpck_played_differs("a connection to %s is made that the first run did not make there", peer, stands == TPCK_FORWARD_SAME);
+	wait_for_live(stands == TPCK_FORWARD_END);
 }
 
 enum tpck_network_way tpck_played_connects(struct tpck_thread *self, int fd, const struct tpck_record_peer *peer, struct tpck_network_connect *state)
@@ -189,6 +229,8 @@ enum tpck_network_way tpck_played_connects(struct tpck_thread *self, int fd, con
 	if (of)
 		of->taken = true;
 	tpck_spin_unlock(&tpck_played_lock);
+	if (of ? of->own : peer->family == AF_UNIX)
+		return of ? TPCK_NETWORK_REAL : TPCK_NETWORK_NOTED;
 	/* The first run took it for the job's own, or it would be in the record: its agent knew of a node that this one's does not know yet. */
 	if (!of && state->elsewhere && stands == TPCK_FORWARD_SAME)
 		return TPCK_NETWORK_REAL;

@@ -238,7 +238,7 @@ static void tell(const struct tpck_spoken *of)
 		snprintf(turns + strlen(turns), sizeof turns - strlen(turns), " %llu>%zu", (unsigned long long)turn->sent, bytes);
 	}
 	tpck_log_debug("connection %u of thread %u, to %s:%s%s%s%s%s", of->ordinal, of->thread, tpck_peer_text(&of->peer, peer), turns, of->over ? ", over" : "",
-		       of->own ? ", a node's" : of->failed ? ", failed" : of->cut ? ", cut short" : "", of->lost ? ", not whole" : "", tpck_spoken_is_question(of) ? ", not answered" : "");
+		       of->own ? ", the job's own" : of->failed ? ", failed" : of->cut ? ", cut short" : "", of->lost ? ", not whole" : "", tpck_spoken_is_question(of) ? ", not answered" : "");
 }
 
 void tpck_spoken_settle(void)
@@ -246,10 +246,11 @@ void tpck_spoken_settle(void)
 	for (struct tpck_spoken *of = tpck_spoken_all; of; of = of->next) {
 		learn_late(of);
 		of->own = of->own || tpck_whose_elsewhere(&of->peer) == TPCK_WHOSE_NODE;
-		/* Nothing of it is said here. */
+		/* Nothing of it is said here. By a Unix socket such a one is known again. */
 		if (of->own) {
 			of->late = NULL;
-			of->whole = of->over = of->taken = true;
+			of->whole = of->over = true;
+			of->taken = of->peer.family != AF_UNIX;
 		}
 		if (!of->over && !of->lost && !of->failed && of->last != of->known && !tpck_spoken_is_question(of) && !tpck_forward_uses_device(of->thread))
 			cut_short(of);
@@ -266,11 +267,6 @@ bool tpck_spoken_all_said(void)
 }
 
 /* ---- which one it is ------------------------------------------------------------------------------------ */
-
-static bool same_place(const struct tpck_record_peer *one, const struct tpck_record_peer *other)
-{
-	return one->family == other->family && one->port == other->port && memcmp(one->address, other->address, sizeof one->address) == 0;
-}
 
 /* The first turn in which something is sent, or the last one. */
 static const struct tpck_turn *opening(const struct tpck_spoken *of)
@@ -293,8 +289,10 @@ enum match { MATCH_NOT, MATCH_PORT, MATCH_PLACE, MATCH_THREADS_PORT, MATCH_EXACT
 
 static enum match matches(const struct tpck_spoken *of, uint32_t thread, uint32_t ordinal, const struct tpck_record_peer *peer, bool any)
 {
-	bool place = same_place(&of->peer, peer);
+	bool place = tpck_peer_same(&of->peer, peer);
 
+	if (!place && (of->peer.family == AF_UNIX || peer->family == AF_UNIX))
+		return MATCH_NOT;
 	if (of->taken || of->peer.port != peer->port || (any && tpck_spoken_is_question(of)))
 		return MATCH_NOT;
 	if (of->thread != thread)
@@ -330,7 +328,7 @@ bool tpck_spoken_all_safe(const struct tpck_record_peer *peer, bool child)
 	bool some = false;
 
 	for (const struct tpck_spoken *of = tpck_spoken_all; of; of = of->next)
-		if (of->child == child && same_place(&of->peer, peer) && !of->failed) {
+		if (of->child == child && tpck_peer_same(&of->peer, peer) && !of->failed) {
 			if (!of->safe || of->unsafe)
 				return false;
 			some = true;

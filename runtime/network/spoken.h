@@ -22,7 +22,7 @@ struct tpck_spoken {
 	struct tpck_record_peer peer;
 	bool child;    /* a forked child has made it, and nobody else is told it */
 	bool failed, lost, safe, unsafe;
-	bool own;      /* the other end is a node of the job, as came to be known later */
+	bool own;      /* the other end is a node of the job, as came to be known later, or was passed descriptors */
 	bool answered; /* something has come behind its first request */
 	bool asks;     /* the log says where requests begin and are answered */
 	bool asking;   /* the newest one is not answered */

@@ -2,13 +2,10 @@
 /* Connections that are followed, and what the log gets of them. */
 #include "config.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -75,20 +72,20 @@ TPCK_AT_START void tpck_network_record(struct tpck_log *log, uint64_t most, cons
 		tpck_whose_nodes(shm, job);
 }
 
-bool tpck_network_records(void)
-{
-	return journal && home == (int32_t)syscall(SYS_getpid);
-}
-
 bool tpck_network_recording(void)
 {
 	return journal && !tpck_log_failed(journal) && !tpck_network_forwards();
 }
 
 /* A child that shares this memory (vfork) closes descriptors of its own. */
-static bool is_home(void)
+bool tpck_network_home(void)
 {
 	return home == (int32_t)syscall(SYS_getpid);
+}
+
+bool tpck_network_records(void)
+{
+	return journal && tpck_network_home();
 }
 
 /* What the parent had are none of this process's, and no other thread has a lock. */
@@ -112,45 +109,6 @@ uint64_t tpck_network_digest(const void *bytes, size_t count)
 	uint64_t digest = tpck_digest64(bytes, count, count);
 
 	return digest ? digest : 1;
-}
-
-/* ---- addresses ----------------------------------------------------------------------------------- */
-
-bool tpck_peer_of(const struct sockaddr *address, socklen_t bytes, struct tpck_record_peer *peer)
-{
-	static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-	/* As RFC 2133 has it, without the scope. */
-	enum { SIX = offsetof(struct sockaddr_in6, sin6_scope_id) };
-	struct sockaddr_in four;
-	struct sockaddr_in6 six;
-
-	memset(peer, 0, sizeof *peer);
-	if (bytes >= sizeof four && address->sa_family == AF_INET) {
-		memcpy(&four, address, sizeof four);
-		peer->family = AF_INET;
-		peer->port = ntohs(four.sin_port);
-		memcpy(peer->address, &four.sin_addr, sizeof four.sin_addr);
-		return true;
-	}
-	if (bytes < SIX || address->sa_family != AF_INET6)
-		return false;
-	memcpy(&six, address, SIX);
-	peer->port = ntohs(six.sin6_port);
-	peer->family = memcmp(&six.sin6_addr, mapped, sizeof mapped) == 0 ? AF_INET : AF_INET6;
-	if (peer->family == AF_INET)
-		memcpy(peer->address, (const char *)&six.sin6_addr + sizeof mapped, 4);
-	else
-		memcpy(peer->address, &six.sin6_addr, sizeof six.sin6_addr);
-	return true;
-}
-
-const char *tpck_peer_text(const struct tpck_record_peer *peer, char text[TPCK_PEER_TEXT])
-{
-	char address[INET6_ADDRSTRLEN] = "?";
-
-	inet_ntop(peer->family == AF_INET ? AF_INET : AF_INET6, peer->address, address, sizeof address);
-	snprintf(text, TPCK_PEER_TEXT, peer->family == AF_INET ? "%s:%u" : "[%s]:%u", address, peer->port);
-	return text;
 }
 
 /* ---- what is followed ---------------------------------------------------------------------------- */
@@ -562,7 +520,7 @@ void tpck_network_closes_slow(int fd)
 	int error = errno;
 	struct talk *talk;
 
-	if (!is_home())
+	if (!tpck_network_home())
 		return;
 	tpck_spin_lock(&lock);
 	talk = talk_of(fd);
@@ -590,7 +548,7 @@ void tpck_network_copied_slow(int from, int to)
 	int error = errno;
 	struct talk *talk;
 
-	if (!is_home())
+	if (!tpck_network_home())
 		return;
 	tpck_spin_lock(&lock);
 	bit_set(to, tpck_network_has(from));
@@ -627,104 +585,27 @@ void tpck_network_boundary(void)
 	errno = error;
 }
 
-/* ---- connecting --------------------------------------------------------------------------------------- */
-
-static bool is_type(int fd, int type)
+void tpck_network_passes(int fd)
 {
-	socklen_t bytes = sizeof type;
-	int found = -1;
+	int error = errno;
+	struct talk *talk;
 
-	return !syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_TYPE, &found, &bytes) && found == type;
-}
-
-enum tpck_network_way tpck_network_connects(struct tpck_thread *self, int fd, const struct sockaddr *address, socklen_t bytes, const void *caller,
-					    struct tpck_network_connect *state)
-{
-	enum tpck_network_way way = TPCK_NETWORK_REAL;
-	struct tpck_record_peer peer;
-	int saved = errno;
-	enum tpck_whose whose;
-	bool stream;
-
-	if (tpck_network_is_child())
-		(void)tpck_network_child_forwards();
-	else if (!journal || !self || self->ours || self->elsewhere)
-		return way;
-	if (!is_home() || bytes > sizeof state->address || !tpck_peer_of(address, bytes, &peer) || (!tpck_network_forwards() && !tpck_network_recording()) ||
-	    tpck_talk_known(fd))
-		return way;
-	stream = is_type(fd, SOCK_STREAM);
-	whose = (stream || is_type(fd, SOCK_DGRAM)) && (stream || tpck_network_forwards()) ? tpck_whose(&peer, stream, caller) : TPCK_WHOSE_OWN;
-	/* Those of unknown nodes are numbered in each run: it may be known later, or not yet. */
-	state->ordinal = 0;
-	if (tpck_network_is_child())
-		state->thread = tpck_network_child_thread(whose != TPCK_WHOSE_OWN && stream ? &state->ordinal : NULL);
-	else
-		state->thread = self->id, state->ordinal = whose != TPCK_WHOSE_OWN && stream ? self->talks++ : 0;
-	if (whose == TPCK_WHOSE_OTHER || whose == TPCK_WHOSE_AWAY || (whose == TPCK_WHOSE_UNKNOWN && !tpck_network_forwards())) {
-		memset(&state->address, 0, sizeof state->address);
-		memcpy(&state->address, address, bytes);
-		state->bytes = bytes;
-		state->spoken = NULL;
-		state->listener = -1;
-		state->elsewhere = whose != TPCK_WHOSE_OTHER;
-		if (!stream) {
-			if (!tpck_network_is_child())
-				(void)tpck_talk_begin(fd, TPCK_TALK_MUTE, state, &peer);
-		} else {
-			way = tpck_network_forwards() ? tpck_played_connects(self, fd, &peer, state) : TPCK_NETWORK_NOTED;
-		}
+	if (!tpck_network_home())
+		return;
+	tpck_spin_lock(&lock);
+	talk = talk_of(fd);
+	if (talk && talk->kind == TPCK_TALK_NOTED) {
+		note(talk, TPCK_TALK_OWN, NULL, 0);
+		talk_end(talk);
 	}
-	errno = saved;
-	return way;
+	tpck_spin_unlock(&lock);
+	errno = error;
 }
 
-/* There is no room to follow it. */
-static void begin_lost(const struct tpck_network_connect *state, const struct tpck_record_talk *record, const struct tpck_record_peer *peer)
+void tpck_talk_lost(const struct tpck_network_connect *state, const struct tpck_record_talk *record, const struct tpck_record_peer *peer)
 {
 	tpck_talk_note(TPCK_TALK_LOST, record, NULL, 0);
 	if (!tpck_network_is_child() && is_others(state->elsewhere, peer))
 		stopped_by(peer);
 	tell_stop();
-}
-
-void tpck_network_connected(struct tpck_network_connect *state, int fd, int error)
-{
-	struct tpck_record_talk record = {.thread = state->thread, .ordinal = state->ordinal};
-	bool begun = !error || error == EINPROGRESS || error == EINTR;
-	struct tpck_record_peer peer;
-	int saved = errno;
-
-	if (tpck_network_is_child())
-		tpck_network_child_newest(!state->spoken && tpck_network_recording(), state->spoken);
-	if (state->spoken) {
-		tpck_played_connected(state, fd, error);
-	} else if (tpck_network_is_child() && tpck_network_forwards()) {
-		if (begun && tpck_peer_of((const struct sockaddr *)&state->address, state->bytes, &peer))
-			(void)tpck_talk_begin(fd, TPCK_TALK_TOLD, state, &peer);
-	} else if (tpck_network_recording() && tpck_peer_of((const struct sockaddr *)&state->address, state->bytes, &peer)) {
-		peer.error = begun ? 0 : error;
-		tpck_talk_note(tpck_network_is_child() ? TPCK_TALK_CHILD : TPCK_TALK_OPENED, &record, &peer, sizeof peer);
-		if (begun && !tpck_talk_begin(fd, TPCK_TALK_NOTED, state, &peer))
-			begin_lost(state, &record, &peer);
-	}
-	errno = saved;
-}
-
-bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller)
-{
-	struct tpck_record_peer peer;
-	int saved = errno;
-	enum tpck_whose whose;
-	bool mutes;
-
-	if (!tpck_network_forwards() || !is_home() || tpck_network_is_child())
-		return false;
-	whose = address && bytes && tpck_peer_of(address, bytes, &peer) && is_type(fd, SOCK_DGRAM) ? tpck_whose(&peer, false, caller) : TPCK_WHOSE_OWN;
-	if (address && bytes)
-		mutes = whose == TPCK_WHOSE_OTHER || whose == TPCK_WHOSE_AWAY;
-	else
-		mutes = tpck_network_has(fd) && tpck_talk_kind_is(fd, TPCK_TALK_MUTE);
-	errno = saved;
-	return mutes;
 }

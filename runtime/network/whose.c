@@ -29,7 +29,10 @@ static const char ranks_speak_by[][16] = {
 	"libhorovod", "mpi_lib", "libjax_common", "xla_extension", "libnccl-net", "libmunge", "libslurm",
 };
 
-static bool is_ranks_library(const void *caller)
+/* Libraries that speak with the system by Unix sockets: with the driver's servers, about users' names, with the display. */
+static const char systems_speak_by[][16] = {"libcuda", "libnvidia", "libnss", "libX11", "libxcb", "libwayland", "libsystemd"};
+
+static bool is_library(const void *caller, const char names[][16], size_t count)
 {
 	struct dl_find_object found;
 	const char *name, *slash;
@@ -38,10 +41,20 @@ static bool is_ranks_library(const void *caller)
 		return false;
 	slash = strrchr(found.dlfo_link_map->l_name, '/');
 	name = slash ? slash + 1 : found.dlfo_link_map->l_name;
-	for (size_t i = 0; i < sizeof ranks_speak_by / sizeof ranks_speak_by[0]; i++)
-		if (strncmp(name, ranks_speak_by[i], strlen(ranks_speak_by[i])) == 0)
+	for (size_t i = 0; i < count; i++)
+		if (strncmp(name, names[i], strlen(names[i])) == 0)
 			return true;
 	return false;
+}
+
+static bool is_ranks_library(const void *caller)
+{
+	return is_library(caller, ranks_speak_by, sizeof ranks_speak_by / sizeof ranks_speak_by[0]);
+}
+
+static bool is_systems_library(const void *caller)
+{
+	return is_library(caller, systems_speak_by, sizeof systems_speak_by / sizeof systems_speak_by[0]);
 }
 
 /* ---- what the user says ------------------------------------------------------------------------------ */
@@ -53,6 +66,7 @@ struct place {
 };
 
 static const char *real_places;
+static int root; /* the process that the job's other processes here descend from, if not by the library */
 
 static bool read_number(const char *text, unsigned most, unsigned *value)
 {
@@ -116,7 +130,7 @@ static bool covers(const struct place *place, const struct tpck_record_peer *pee
 /* Calls with each entry; stops where that says true. An entry that is too long is cut, and so no place. */
 static bool any_entry(const char *list, bool (*call)(char *entry, const void *what), const void *what)
 {
-	char entry[80];
+	char entry[112];
 
 	while (*list) {
 		size_t length = strcspn(list, ",");
@@ -131,21 +145,25 @@ static bool any_entry(const char *list, bool (*call)(char *entry, const void *wh
 
 static bool is_there(char *entry, const void *peer)
 {
+	const struct tpck_record_peer *of = peer;
+	size_t length = strlen(entry);
 	struct place place;
 
-	return read_place(entry, &place) && covers(&place, peer);
+	if (entry[0] == '/')
+		return of->family == AF_UNIX && strncmp(of->path, entry, length) == 0 && (!of->path[length] || entry[length - 1] == '/' || of->path[length] == '/');
+	return of->family != AF_UNIX && read_place(entry, &place) && covers(&place, of);
 }
 
 static bool is_wrong(char *entry, const void *err)
 {
-	char text[80];
+	char text[112];
 	struct place place;
 
 	snprintf(text, sizeof text, "%s", entry);
-	if (read_place(entry, &place))
+	if (entry[0] == '/' || read_place(entry, &place))
 		return false;
 	tpck_error_set((struct tpck_error *)err, EINVAL,
-		       "\"%s\" is no address, network or port: ADDRESS, ADDRESS/BITS, ADDRESS:PORT, [ADDRESS]:PORT or :PORT, with commas between", text);
+		       "\"%s\" is no address, network, port or path: ADDRESS, ADDRESS/BITS, ADDRESS:PORT, [ADDRESS]:PORT, :PORT or /PATH, with commas between", text);
 	return true;
 }
 
@@ -157,6 +175,23 @@ int tpck_network_real_check(const char *text, struct tpck_error *err)
 TPCK_AT_START void tpck_whose_real(const char *real)
 {
 	real_places = real;
+	root = (int)syscall(SYS_getpid);
+}
+
+/* ---- who is at the other end of a Unix socket ---------------------------------------------------- */
+
+/* Where sockets are of who keeps what all programs say. */
+static const char logs[][24] = {"/dev/log", "/run/systemd/journal/"};
+
+static enum tpck_whose local_whose(const struct tpck_record_peer *peer, bool stream)
+{
+	if (stream)
+		return TPCK_WHOSE_LOCAL;
+	/* A datagram has no other end that could be asked. */
+	for (size_t i = 0; i < sizeof logs / sizeof logs[0]; i++)
+		if (strncmp(peer->path, logs[i], strlen(logs[i])) == 0)
+			return TPCK_WHOSE_OTHER;
+	return TPCK_WHOSE_OWN;
 }
 
 /* ---- who listens on this machine ------------------------------------------------------------------------ */
@@ -345,11 +380,25 @@ static bool is_ours_with_it(const char *name, void *what)
 	snprintf(path, sizeof path, "/proc/%.20s", name);
 	if (syscall(SYS_newfstatat, AT_FDCWD, path, &found, 0) || found.st_uid != search->user)
 		return false;
-	if (!names_library(name, "environ") && !names_library(name, "maps") && !descends(atoi(name), (int)syscall(SYS_getpid)))
+	if (!names_library(name, "environ") && !names_library(name, "maps") && !descends(atoi(name), root))
 		return false;
 	snprintf(path, sizeof path, "/proc/%.20s/fd", name);
 	search->process = name;
 	return any_number(path, is_socket, search);
+}
+
+/* The process that listened there, as unix(7) says of SO_PEERCRED. The job's own are those above, and who this process comes from. Of one that is gone,
+ * as it has left the socket to another, nobody can say; 0 is one of another container. */
+static bool is_other_process(int pid)
+{
+	char name[16], path[40];
+	struct stat found;
+
+	snprintf(name, sizeof name, "%d", pid);
+	snprintf(path, sizeof path, "/proc/%d", pid);
+	if (pid > 0 && syscall(SYS_newfstatat, AT_FDCWD, path, &found, 0))
+		return false;
+	return pid <= 0 || (!names_library(name, "environ") && !names_library(name, "maps") && !descends(pid, root) && !descends(root, pid));
 }
 
 /* Who connects often is not looked at each time. */
@@ -361,6 +410,37 @@ static struct known {
 	bool stream, other;
 } known[KNOWN];
 static tpck_spin known_lock;
+static struct {
+	uint64_t at_ns;
+	int pid;
+	bool other;
+} known_process;
+
+enum tpck_whose tpck_whose_connected(int fd)
+{
+	struct ucred peer = {.pid = 0};
+	socklen_t bytes = sizeof peer;
+	uint64_t now = tpck_clock_monotonic_ns();
+	bool other = true, fresh;
+	int saved = errno;
+
+	(void)syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes);
+	tpck_spin_lock(&known_lock);
+	fresh = known_process.at_ns && known_process.pid == peer.pid && now - known_process.at_ns < KNOWN_NS;
+	if (fresh)
+		other = known_process.other;
+	tpck_spin_unlock(&known_lock);
+	if (!fresh) {
+		other = is_other_process(peer.pid);
+		tpck_spin_lock(&known_lock);
+		known_process.at_ns = now;
+		known_process.pid = peer.pid;
+		known_process.other = other;
+		tpck_spin_unlock(&known_lock);
+	}
+	errno = saved;
+	return other ? TPCK_WHOSE_OTHER : TPCK_WHOSE_OWN;
+}
 
 static bool listens_other(const struct tpck_record_peer *peer, bool stream)
 {
@@ -469,7 +549,7 @@ enum tpck_whose tpck_whose_elsewhere(const struct tpck_record_peer *peer)
 		[TPCK_NODES_UNKNOWN] = TPCK_WHOSE_UNKNOWN, [TPCK_NODES_NO] = TPCK_WHOSE_AWAY, [TPCK_NODES_YES] = TPCK_WHOSE_NODE};
 	uint8_t address[TPCK_NODES_ADDRESS];
 
-	if (!tpck_whose_has_nodes() || is_of_web(peer))
+	if (!tpck_whose_has_nodes() || peer->family == AF_UNIX || is_of_web(peer))
 		return TPCK_WHOSE_OTHER;
 	tpck_nodes_address(peer->address, peer->family == AF_INET ? 4 : sizeof peer->address, address);
 	return means[look_for_node(address)];
@@ -480,6 +560,12 @@ enum tpck_whose tpck_whose(const struct tpck_record_peer *peer, bool stream, con
 	int saved = errno;
 	enum tpck_whose whose = TPCK_WHOSE_OWN;
 
+	if (peer->family == AF_UNIX) {
+		if (!is_ranks_library(caller) && !is_systems_library(caller) && !any_entry(real_places ? real_places : "", is_there, peer))
+			whose = local_whose(peer, stream);
+		errno = saved;
+		return whose;
+	}
 	/* Names are asked for anew: nothing comes of it. */
 	if (peer->port && !is_ranks_library(caller) && !any_entry(real_places ? real_places : "", is_there, peer) && (stream || peer->port != 53))
 		whose = !is_here(peer) ? tpck_whose_elsewhere(peer) : is_local_other(peer, stream) ? TPCK_WHOSE_OTHER : TPCK_WHOSE_OWN;

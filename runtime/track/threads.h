@@ -53,7 +53,7 @@ struct tpck_thread {
 	} born[TPCK_THREAD_KINDS]; /* threads it has created, by kind; the last one is of all others */
 	uint32_t objects;        /* streams and events it has created */
 	uint32_t programs;       /* children it has made that may execute a program */
-	uint32_t talks;          /* connections it has made to who does not belong to the job */
+	uint32_t talks, locals;  /* connections it has made to who does not belong to the job; and by Unix sockets to anybody */
 	uint32_t drawn, drawn_at; /* draws of a library for its connections since the newest one; how many connections there were at the last draw */
 	uint32_t others;         /* programs that it has seen end: files may be others since */
 	/* Event and stream queries that said "not ready" since the last logged one, at which count of operations that was, and

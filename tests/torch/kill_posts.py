@@ -6,6 +6,7 @@ is not sent again, and the script is answered as it was (posts.py has the ways).
 
   kill_posts.py [WAY...]    WAY: http kept thread asyncio datagram fetch pool requests httpx, and with s before it (shttp ...) by TLS;
                             real: as http, to who is named by TRANSPCKPT_NETWORK_REAL; child: as http, by a forked child for each row;
+                            local: as kept, by a Unix socket, and localworker: as worker by one;
                             large: the same with more answered than is kept; worker: as kept, by a forked process that is there for long
 
 `all` is all of them; without names a third, drawn.
@@ -16,9 +17,11 @@ import os
 import re
 import socket
 import ssl
+import socketserver
 import subprocess
 import sys
 import threading
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', 'e2e'))
@@ -27,7 +30,7 @@ import kill_strangers
 import script_job
 import scripts
 
-WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch', 'pool', 'spool', 'real', 'child', 'schild', 'large', 'worker', 'sworker']
+WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch', 'pool', 'spool', 'real', 'child', 'schild', 'large', 'worker', 'sworker', 'local', 'localworker']
 # By packages, where a Python has them.
 PACKAGES = ['requests', 'httpx', 'srequests', 'shttpx']
 STEPS, EVERY = 300, 10
@@ -83,6 +86,54 @@ class Server(http.server.ThreadingHTTPServer):
             self.rows.append(json.loads(self.udp.recv(1000))['step'])
 
 
+class Rows:
+    """What came, in a file that another process adds to."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def append(self, row):
+        with open(self.path, 'a', encoding='ascii') as to:
+            to.write(f'{row}\n')
+
+    def __delitem__(self, _):
+        open(self.path, 'w', encoding='ascii').close()
+
+    def __iter__(self):
+        with open(self.path, encoding='ascii') as rows:
+            return iter([row if row == 'start' else int(row) for row in rows.read().split()])
+
+    def __getitem__(self, which):
+        return list(self)[which]
+
+
+class LocalServer:
+    """At a Unix socket, in a process that the script does not come from: who starts a program counts as its job's."""
+    more = b''
+
+    def __init__(self, place):
+        self.path, self.server_port = os.path.join(place.root, 'socket'), 1
+        self.rows = Rows(os.path.join(place.root, 'rows'))
+        self.rows.append('start')
+        del self.rows[:]
+        self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), '--serve', self.path, self.rows.path])
+        while not os.path.exists(self.path):
+            time.sleep(0.01)
+
+    def shutdown(self):
+        self.process.kill()
+        self.process.wait()
+
+    def server_close(self):
+        os.unlink(self.path)
+
+
+def serve(path, rows):
+    server = socketserver.ThreadingUnixStreamServer(path, Handler)
+    server.rows, server.more, server.daemon_threads = Rows(rows), b'', True
+    server.serve_forever()
+
+
 def certificate_in(folder):
     path = os.path.join(folder, 'certificate.pem')
     subprocess.run(['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj', '/CN=localhost',
@@ -112,10 +163,11 @@ def goes(checks, python, package, way):
     plain_way = way[1:] if secure else way
     with job.Place() as place:
         certificate = certificate_in(place.root) if secure else None
-        server = Server(certificate, plain_way == 'datagram', len(LARGE) if plain_way == 'large' else 0)
+        local = plain_way.startswith('local')
+        server = LocalServer(place) if local else Server(certificate, plain_way == 'datagram', len(LARGE) if plain_way == 'large' else 0)
         if plain_way == 'real':
             place.environment['TRANSPCKPT_NETWORK_REAL'] = f'127.0.0.1:{server.server_port}'
-        this = script_job.ScriptJob(place, python, ['posts.py', 'http' if plain_way == 'real' else plain_way, str(server.server_port)] + (['--certificate', certificate] if secure else []), {'SIMGPU_TORCH': package})
+        this = script_job.ScriptJob(place, python, ['posts.py', 'http' if plain_way == 'real' else plain_way, str(server.server_port)] + (['--certificate', certificate] if secure else ['--path', server.path] if local else []), {'SIMGPU_TORCH': package})
         done = this.run_plain()
         plain = server.rows[:]
         del server.rows[:]
@@ -141,7 +193,7 @@ def goes(checks, python, package, way):
         elif plain_way == 'real':
             again = [row for row in starts[2] if row < resumed[2]]
             checks.ok(again == [row for row in plain if row < resumed[2]], f'{way}: all that was sent before the step is sent again', again, starts)
-        elif plain_way == 'worker':
+        elif plain_way.endswith('worker'):
             # The child is as far as it comes; what had no answer when the job was killed is asked again.
             again = [[row for row in starts[i] if any(row in rows for rows in starts[:i])] for i in range(3)]
             checks.ok(all(len(rows) <= 1 for rows in again) and [row for row in starts[0] if row not in starts[1]],
@@ -159,6 +211,8 @@ def goes(checks, python, package, way):
 
 
 def main():
+    if sys.argv[1:2] == ['--serve']:
+        serve(*sys.argv[2:])
     python = scripts.find_python()
     if not python:
         print('no Python with PyTorch: ./bootstrap.sh torch installs one')

@@ -20,6 +20,7 @@ p = argparse.ArgumentParser()
 p.add_argument('way')
 p.add_argument('port', type=int)
 p.add_argument('--certificate')
+p.add_argument('--path', help='a Unix socket in place of the port')
 p.add_argument('--steps', type=int, default=300)
 p.add_argument('--every', type=int, default=10)
 a = p.parse_args()
@@ -40,10 +41,20 @@ def post(step, loss):
 kept = None
 
 
+class Local(http.client.HTTPConnection):
+    """By a Unix socket, as to a daemon of this machine."""
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(a.path)
+
+
 def post_kept(step, loss):
     global kept
     for attempt in range(2):
-        if not kept:
+        if not kept and a.path:
+            kept = Local('localhost')
+        elif not kept:
             kept = http.client.HTTPSConnection(*address, context=secure) if secure else http.client.HTTPConnection(*address)
         try:
             kept.request('POST', '/rows', body(step, loss))
@@ -109,7 +120,7 @@ def told(step, loss):
         if not child:
             os._exit(round(10 * post(step, loss)))
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) / 10
-    if a.way == 'worker':
+    if a.way in ('worker', 'localworker'):
         if not workers:
             workers.append(multiprocessing.get_context('fork').Process(target=work))
             workers[0].start()
@@ -131,7 +142,7 @@ def told(step, loss):
         return asyncio.run((speak if secure else speak_twice)(step, loss))
     if a.way in ('requests', 'httpx'):
         return post_by(a.way, step, loss)
-    return post_kept(step, loss) if a.way == 'kept' else post(step, loss)
+    return post_kept(step, loss) if a.way in ('kept', 'local') else post(step, loss)
 
 
 def work():

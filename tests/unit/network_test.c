@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,23 +29,44 @@ static struct seen {
 	_Atomic uint64_t bytes;
 } *seen;
 
+static char folder_of_sockets[300];
+
+static struct sockaddr_un local_address(const char *name)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+
+	snprintf(at.sun_path, sizeof at.sun_path, "%.80s/%s", folder_of_sockets, name);
+	return at;
+}
+
+static int local_listener(const char *name)
+{
+	struct sockaddr_un at = local_address(name);
+	int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	return bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 8) ? -1 : listener;
+}
+
 /* The server answers in capitals. None of its processes stays for longer than a minute. */
 static void serve(void)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	struct pollfd ends[2] = {{socket(AF_INET, SOCK_STREAM, 0), POLLIN, 0}, {local_listener("other"), POLLIN, 0}};
 	socklen_t length = sizeof at;
 	char bytes[4096];
 
 	alarm(60);
 	signal(SIGCHLD, SIG_IGN);
-	if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 8) || getsockname(listener, (struct sockaddr *)&at, &length))
+	if (bind(ends[0].fd, (struct sockaddr *)&at, sizeof at) || listen(ends[0].fd, 8) || getsockname(ends[0].fd, (struct sockaddr *)&at, &length))
 		_exit(1);
 	seen->pid = getpid();
 	seen->port = ntohs(at.sin_port);
 	for (;;) {
-		int fd = accept(listener, NULL, NULL);
 		ssize_t got;
+		int fd;
+
+		poll(ends, 2, -1);
+		fd = accept(ends[ends[0].revents ? 0 : 1].fd, NULL, NULL);
 
 		seen->connections++;
 		if (fork()) {
@@ -108,6 +130,19 @@ static int open_to(struct tpck_thread *self, int port, bool waits)
 	return fd;
 }
 
+static int open_local(struct tpck_thread *self, const char *name)
+{
+	struct sockaddr_un to = local_address(name);
+	struct tpck_network_connect state;
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0), result;
+	enum tpck_network_way way = tpck_network_connects(self, fd, (struct sockaddr *)&to, sizeof to, NULL, &state);
+
+	result = way == TPCK_NETWORK_INSTEAD ? connect(fd, (struct sockaddr *)&state.instead, state.instead_bytes) : connect(fd, (struct sockaddr *)&to, sizeof to);
+	if (way != TPCK_NETWORK_REAL)
+		tpck_network_connected(&state, fd, result ? errno : 0);
+	return fd;
+}
+
 static void say(int fd, const char *text)
 {
 	tpck_network_wrote(fd, text, send(fd, text, strlen(text), 0));
@@ -134,9 +169,21 @@ static void end(int fd)
 	close(fd);
 }
 
+static int last_detail(struct tpck_log *log, const char *folder)
+{
+	const struct tpck_record *record;
+	struct tpck_log_reader *reader;
+	int detail = -1;
+
+	if (!tpck_log_open(&reader, folder, tpck_log_end(log)))
+		while ((record = tpck_log_next(reader)))
+			detail = record->type == TPCK_RECORD_TALK ? record->detail : detail;
+	return detail;
+}
+
 /* ---- one program, run twice -------------------------------------------------------------------------------- */
 
-enum { HEARD = 6 };
+enum { HEARD = 7 };
 static char heard[2][HEARD][200];
 /* The same of forked children, which share this. */
 static char (*children)[2][HEARD][200];
@@ -167,6 +214,35 @@ static void run(int round, struct tpck_thread *main_thread, struct tpck_thread *
 	say(one, "other");
 	hear(one, heard[round][5], sizeof heard[0][0]);
 	end(one);
+	one = open_local(main_thread, "other");
+	say(one, "nearby");
+	hear(one, heard[round][6], sizeof heard[0][0]);
+	end(one);
+}
+
+/* Unix sockets of the job's own, and such as nobody could stand in for. */
+static void locals(struct tpck_log *log, const char *folder, struct tpck_thread *self)
+{
+	int own = local_listener("own"), fd = open_local(self, "own");
+	char real[400];
+
+	tap_ok(own >= 0 && !tpck_network_has(fd), "a Unix socket of the job's own is not followed", "");
+	close(fd);
+	fd = open_local(self, "nobody");
+	tap_ok(!tpck_network_has(fd), "nor is one where nobody is", "");
+	close(fd);
+	fd = open_local(self, "other");
+	tap_ok(tpck_network_has(fd), "that of somebody else's is", "");
+	tpck_network_passes(fd);
+	say(fd, "passed");
+	end(fd);
+	tap_ok(last_detail(log, folder) == TPCK_TALK_OWN, "until descriptors are passed by it", "");
+	snprintf(real, sizeof real, "10.0.0.1,%s/", folder_of_sockets);
+	tpck_network_record(log, 64 << 20, real, NULL, NULL);
+	fd = open_local(self, "other");
+	tap_ok(!tpck_network_has(fd), "and not where TRANSPCKPT_NETWORK_REAL names its folder", "");
+	close(fd);
+	close(own);
 }
 
 /* A child with this number, which says two things by one connection and one by another, and one that the first run does not say. */
@@ -214,7 +290,7 @@ static int port_of_nobody(void)
 
 static void real_places(void)
 {
-	static const char *const right[] = {"", "10.0.0.5:5432,10.1.0.0/16,:6379", "fd00::/8", "[fd00::1]:80", "::1"};
+	static const char *const right[] = {"", "10.0.0.5:5432,10.1.0.0/16,:6379", "fd00::/8", "[fd00::1]:80", "::1", "/run/x.sock,10.0.0.1"};
 	static const char *const wrong[] = {"host", "10.0.0.1:0", "10.0.0.0/33", ":", "10.0.0.1:99999", "[fd00::1]80", "10.0.0.1,x"};
 	struct tpck_error err;
 	bool fine = true;
@@ -306,6 +382,7 @@ int main(void)
 	bool at_once;
 	pid_t child;
 
+	snprintf(folder_of_sockets, sizeof folder_of_sockets, "%s", folder);
 	real_places();
 	children = mmap(NULL, sizeof *children, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (!begin_server() || !log)
@@ -319,14 +396,14 @@ int main(void)
 	tpck_network_boundary();
 	run(0, &main_thread, &other, nobody);
 	tap_ok(strcmp(heard[0][0], "FIRST") == 0 && strcmp(heard[0][1], "SECOND") == 0 && strcmp(heard[0][2], "LEFT") == 0 && strcmp(heard[0][3], "RIGHT") == 0 &&
-	       strcmp(heard[0][5], "OTHER") == 0, "the server was heard", heard[0][3]);
+	       strcmp(heard[0][5], "OTHER") == 0 && strcmp(heard[0][6], "NEARBY") == 0, "the server was heard", heard[0][3]);
 	connections = seen->connections;
 	bytes = seen->bytes;
 	if (tpck_log_open(&reader, folder, tpck_log_end(log)))
 		return 1;
 	while ((record = tpck_log_next(reader)))
 		tpck_network_learn(record);
-	main_thread.talks = other.talks = 0;
+	main_thread.talks = main_thread.locals = other.talks = 0;
 	tpck_network_forward(NULL);
 	run(1, &main_thread, &other, nobody);
 	tap_ok(memcmp(heard[0], heard[1], sizeof heard[0]) == 0, "while running forward the same is heard", heard[1][0]);
@@ -347,6 +424,8 @@ int main(void)
 	hear(fd, text, sizeof text);
 	end(fd);
 	tap_ok(strcmp(text, "LIVE") == 0 && seen->connections == connections + 1, "a live program speaks for itself", text);
+	locals(log, folder, &main_thread);
+	tpck_network_record(log, 64 << 20, "", NULL, NULL);
 	many(log, folder, &main_thread);
 	snprintf(real, sizeof real, ":%d", seen->port);
 	tpck_network_record(log, 64 << 20, real, NULL, NULL);
