@@ -62,7 +62,7 @@ enum tpck_network_way tpck_network_connects(struct tpck_thread *self, int fd, co
 		state->elsewhere = whose == TPCK_WHOSE_AWAY || whose == TPCK_WHOSE_UNKNOWN;
 		if (stream)
 			way = forwards ? tpck_played_connects(self, fd, &peer, state) : TPCK_NETWORK_NOTED;
-		else if (!tpck_network_is_child())
+		else
 			(void)tpck_talk_begin(fd, TPCK_TALK_MUTE, state, &peer);
 	}
 	errno = saved;
@@ -112,7 +112,7 @@ bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes,
 	enum tpck_whose whose;
 	bool mutes;
 
-	if (!tpck_network_forwards() || !tpck_network_home() || tpck_network_is_child())
+	if (!tpck_network_forwards() || !tpck_network_home() || (tpck_network_is_child() && !tpck_network_child_forwards()))
 		return false;
 	whose = address && bytes && tpck_peer_of(address, bytes, &peer) && is_type(fd, SOCK_DGRAM) ? tpck_whose(&peer, false, caller) : TPCK_WHOSE_OWN;
 	if (address && bytes)

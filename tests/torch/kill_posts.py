@@ -6,7 +6,7 @@ is not sent again, and the script is answered as it was (posts.py has the ways).
 
   kill_posts.py [WAY...]    WAY: http kept thread asyncio datagram fetch pool requests httpx, and with s before it (shttp ...) by TLS;
                             real: as http, to who is named by TRANSPCKPT_NETWORK_REAL; child: as http, by a forked child for each row;
-                            local: as kept, by a Unix socket, and localworker: as worker by one;
+                            local: as kept, by a Unix socket, and localworker: as worker by one; udpworker: as datagram by such a process;
                             large: the same with more answered than is kept; worker: as kept, by a forked process that is there for long
 
 `all` is all of them; without names a third, drawn.
@@ -30,7 +30,7 @@ import kill_strangers
 import script_job
 import scripts
 
-WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch', 'pool', 'spool', 'real', 'child', 'schild', 'large', 'worker', 'sworker', 'local', 'localworker']
+WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch', 'pool', 'spool', 'real', 'child', 'schild', 'large', 'worker', 'sworker', 'local', 'localworker', 'udpworker']
 # By packages, where a Python has them.
 PACKAGES = ['requests', 'httpx', 'srequests', 'shttpx']
 STEPS, EVERY = 300, 10
@@ -164,7 +164,7 @@ def goes(checks, python, package, way):
     with job.Place() as place:
         certificate = certificate_in(place.root) if secure else None
         local = plain_way.startswith('local')
-        server = LocalServer(place) if local else Server(certificate, plain_way == 'datagram', len(LARGE) if plain_way == 'large' else 0)
+        server = LocalServer(place) if local else Server(certificate, plain_way in ('datagram', 'udpworker'), len(LARGE) if plain_way == 'large' else 0)
         if plain_way == 'real':
             place.environment['TRANSPCKPT_NETWORK_REAL'] = f'127.0.0.1:{server.server_port}'
         this = script_job.ScriptJob(place, python, ['posts.py', 'http' if plain_way == 'real' else plain_way, str(server.server_port)] + (['--certificate', certificate] if secure else ['--path', server.path] if local else []), {'SIMGPU_TORCH': package})

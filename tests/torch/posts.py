@@ -120,7 +120,7 @@ def told(step, loss):
         if not child:
             os._exit(round(10 * post(step, loss)))
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) / 10
-    if a.way in ('worker', 'localworker'):
+    if a.way in ('worker', 'localworker', 'udpworker'):
         if not workers:
             workers.append(multiprocessing.get_context('fork').Process(target=work))
             workers[0].start()
@@ -148,7 +148,10 @@ def told(step, loss):
 def work():
     """A process that is there for as long as the training, and keeps its connection."""
     for row in iter(for_worker.get, None):
-        post_kept(*row)
+        if a.way == 'udpworker':
+            udp.sendto(body(*row), address)
+        else:
+            post_kept(*row)
 
 
 workers, for_worker = [], multiprocessing.get_context('fork').Queue()
