@@ -94,8 +94,10 @@ void tpck_network_learn_left(void)
 
 void tpck_network_children_forward(void)
 {
-	if (shared)
-		atomic_store(&shared->forwards, true);
+	if (!shared)
+		return;
+	atomic_store(&shared->released, false);
+	atomic_store(&shared->forwards, true);
 }
 
 void tpck_network_children_live(uint64_t step)

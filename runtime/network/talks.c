@@ -53,6 +53,7 @@ struct talk {
 _Atomic uint64_t tpck_network_bits[TPCK_NETWORK_DESCRIPTORS / 64] TPCK_LARGE;
 _Atomic uint32_t tpck_network_any;
 static struct talk talks[TALKS] TPCK_LARGE;
+static unsigned talks_end; /* behind the last one that is somebody's */
 static tpck_spin lock;
 static struct tpck_log *journal;
 static int32_t home;
@@ -95,7 +96,8 @@ void tpck_network_forked(uint32_t child)
 	if (atomic_exchange(&tpck_network_any, 0)) {
 		for (int word = 0; word < TPCK_NETWORK_DESCRIPTORS / 64; word++)
 			atomic_store(&tpck_network_bits[word], 0);
-		memset(talks, 0, sizeof talks);
+		memset(talks, 0, talks_end * sizeof *talks);
+		talks_end = 0;
 	}
 	tpck_whose_forked();
 	tpck_played_forked();
@@ -137,7 +139,7 @@ static struct talk *talk_of(int fd)
 {
 	uint64_t socket = tpck_network_has(fd) ? socket_of(fd) : 0;
 
-	for (unsigned i = 0; socket && i < TALKS; i++)
+	for (unsigned i = 0; socket && i < talks_end; i++)
 		if (talks[i].socket == socket)
 			return &talks[i];
 	return NULL;
@@ -147,6 +149,8 @@ static void talk_end(struct talk *talk)
 {
 	free(talk->bytes);
 	memset(talk, 0, sizeof *talk);
+	while (talks_end && !talks[talks_end - 1].socket)
+		talks_end--;
 }
 
 bool tpck_talk_begin(int fd, enum tpck_talk_kind kind, const struct tpck_network_connect *state, const struct tpck_record_peer *peer)
@@ -167,6 +171,8 @@ bool tpck_talk_begin(int fd, enum tpck_talk_kind kind, const struct tpck_network
 			talk->socket = 0;
 	}
 	if (talk && talk->socket) {
+		if (talks_end <= (unsigned)(talk - talks))
+			talks_end = (unsigned)(talk - talks) + 1;
 		bit_set(fd, true);
 		atomic_store(&tpck_network_any, 1);
 	}
@@ -199,7 +205,7 @@ bool tpck_talk_kind_is(int fd, enum tpck_talk_kind kind)
 void tpck_talks_leave(enum tpck_talk_kind kind)
 {
 	tpck_spin_lock(&lock);
-	for (unsigned i = 0; i < TALKS; i++)
+	for (unsigned i = 0; i < talks_end; i++)
 		if (talks[i].socket && talks[i].kind == kind)
 			talk_end(&talks[i]);
 	tpck_spin_unlock(&lock);

@@ -277,6 +277,24 @@ static pid_t child_runs(int round, uint32_t number)
 	_exit(0);
 }
 
+/* A child that the record does not have, while others wait for it. */
+static void held(int connections)
+{
+	int status = 1;
+	pid_t child;
+
+	tpck_network_unlearn();
+	tpck_network_forward(NULL);
+	child = child_runs(0, 5);
+	for (int i = 0; i < 500 && !tpck_network_children_held(); i++)
+		usleep(10000);
+	tap_ok(tpck_network_children_held() && seen->connections == connections, "a child that the record does not have waits", "");
+	tpck_network_children_release();
+	waitpid(child, &status, 0);
+	tap_ok(!status && !tpck_network_children_held() && seen->connections == connections + 2, "and goes on where others wait for it", "");
+	tpck_network_live(6);
+}
+
 static int port_of_nobody(void)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -424,6 +442,7 @@ int main(void)
 	hear(fd, text, sizeof text);
 	end(fd);
 	tap_ok(strcmp(text, "LIVE") == 0 && seen->connections == connections + 1, "a live program speaks for itself", text);
+	held(connections + 1);
 	locals(log, folder, &main_thread);
 	tpck_network_record(log, 64 << 20, "", NULL, NULL);
 	many(log, folder, &main_thread);
