@@ -19,8 +19,8 @@ static bool watched(void)
 	return __builtin_expect(atomic_load_explicit(&tpck_programs_places, memory_order_relaxed) != 0, 0);
 }
 
-/* The caller's options, as they are to be passed on. *ended: it has not, and nobody is asked. */
-static int before(pid_t child, int options, bool *not_yet)
+/* The caller's options, as they are to be passed on, and the child. *not_yet: it has not ended, and nobody is asked. */
+static int before(pid_t *child, int options, bool *not_yet)
 {
 	enum tpck_programs_wait wait = watched() ? tpck_programs_waits(child, options & WNOHANG) : TPCK_PROGRAMS_ASK;
 
@@ -44,7 +44,7 @@ TPCK_EXPORT pid_t waitpid(pid_t child, int *status, int options)
 
 	if (!real)
 		real = REAL(waitpid);
-	passed = before(child, options, &not_yet);
+	passed = before(&child, options, &not_yet);
 	if (not_yet)
 		return 0;
 	ended = real(child, told, passed);
@@ -65,7 +65,7 @@ TPCK_EXPORT pid_t wait4(pid_t child, int *status, int options, struct rusage *us
 
 	if (!real)
 		real = REAL(wait4);
-	passed = before(child, options, &not_yet);
+	passed = before(&child, options, &not_yet);
 	if (not_yet)
 		return 0;
 	ended = real(child, told, passed, usage);
@@ -85,7 +85,7 @@ static int status_of(const siginfo_t *info)
 TPCK_EXPORT int waitid(idtype_t kind, id_t id, siginfo_t *info, int options)
 {
 	static int (*real)(idtype_t, id_t, siginfo_t *, int);
-	pid_t child = kind == P_PID ? (pid_t)id : -1;
+	pid_t child = kind == P_PID ? (pid_t)id : kind == P_ALL ? -1 : 0;
 	siginfo_t unasked, *told = info ? info : &unasked;
 	int result, passed;
 	bool not_yet;
@@ -95,14 +95,14 @@ TPCK_EXPORT int waitid(idtype_t kind, id_t id, siginfo_t *info, int options)
 	/* What is only looked at is waited for later. */
 	if (!watched() || !(options & WEXITED))
 		return real(kind, id, info, options);
-	passed = before(child, options, &not_yet);
+	passed = before(&child, options, &not_yet);
 	if (not_yet) {
 		if (info)
 			info->si_pid = 0;
 		return 0;
 	}
 	told->si_pid = 0;
-	result = real(kind, id, told, passed);
+	result = child > 0 ? real(P_PID, (id_t)child, told, passed) : real(kind, id, told, passed);
 	if (!result && !(options & WNOWAIT) &&
 	    (!told->si_pid || told->si_code == CLD_EXITED || told->si_code == CLD_KILLED || told->si_code == CLD_DUMPED))
 		after(child, options, told->si_pid, told->si_pid ? status_of(told) : 0);

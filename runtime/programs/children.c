@@ -686,6 +686,27 @@ static int place_soon(pid_t child)
 	return place;
 }
 
+/* The place of the child whose end was the first one to be told of those that there are; -1: of none the record has an end. The child of a fork says itself
+ * which it is, soon. */
+static int next_to_end(void)
+{
+	struct timespec pause = {0, 1000000};
+	uint32_t used = tpck_children_used(), first = 0;
+	int found = -1;
+
+	for (uint32_t i = 0; i < used; i++) {
+		uint32_t ended_as = atomic_load(&tpck_children[i].pid) && tpck_child_own((int)i) ? tpck_starts_ended_as((int)i) : 0;
+
+		if (ended_as && (!first || ended_as < first)) {
+			first = ended_as;
+			found = (int)i;
+		}
+	}
+	for (unsigned tries = 0; found >= 0 && tries < 200 && atomic_load(&tpck_children[found].pid) == -1; tries++)
+		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+	return found >= 0 && atomic_load(&tpck_children[found].pid) > 0 ? found : -1;
+}
+
 /* The place of the one child that this process has; -1: it has none, or several. */
 static int only_child(void)
 {
@@ -701,18 +722,21 @@ static int only_child(void)
 	return found;
 }
 
-enum tpck_programs_wait tpck_programs_waits(pid_t child, bool polls)
+enum tpck_programs_wait tpck_programs_waits(pid_t *child, bool polls)
 {
 	int place, saved = errno;
 
 	if (!atomic_load(&tpck_programs_places) || !tpck_programs_forwarding())
 		return TPCK_PROGRAMS_ASK;
-	if (child <= 0)
+	place = *child == -1 && !tpck_child_shares() ? next_to_end() : -1;
+	if (place >= 0)
+		*child = atomic_load(&tpck_children[place].pid);
+	else if (*child <= 0)
 		tpck_starts_finish_all();
-	if (polls)
-		place = child > 0 ? tpck_child_of(child) : -1;
-	else
-		place = child > 0 ? place_soon(child) : only_child();
+	if (place < 0 && polls)
+		place = *child > 0 ? tpck_child_of(*child) : -1;
+	else if (place < 0)
+		place = *child > 0 ? place_soon(*child) : only_child();
 	errno = saved;
 	return place < 0 ? TPCK_PROGRAMS_ASK : tpck_starts_wait(place, polls);
 }

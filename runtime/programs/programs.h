@@ -133,8 +133,8 @@ enum tpck_programs_wait {
 	TPCK_PROGRAMS_NOT_YET, /* it has not ended yet */
 	TPCK_PROGRAMS_ENDS,    /* it has ended: the kernel is asked, and waited for */
 };
-/* Before a wait for `child`, or with -1 for any. `polls`: it returns at once. */
-enum tpck_programs_wait tpck_programs_waits(pid_t child, bool polls);
+/* Before a wait for `*child`, or with -1 for any, which becomes the one that the first run was told of there. `polls`: it returns at once. */
+enum tpck_programs_wait tpck_programs_waits(pid_t *child, bool polls);
 /* What such a wait gave: 0, or the child that ended with `status`. `asked`: for which; `polls` as above. */
 void tpck_programs_waited(pid_t asked, bool polls, pid_t child, int status);
 

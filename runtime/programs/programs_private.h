@@ -120,6 +120,8 @@ bool tpck_programs_is_worker(char *const arguments[]);
 bool tpck_programs_forwarding(void);
 /* What the log says of the place's program. */
 enum tpck_programs_wait tpck_starts_wait(int place, bool polls);
+/* The how-manieth it was whose end the record has, from 1; 0: it has none of it. */
+uint32_t tpck_starts_ended_as(int place);
 /* Every stand-in of one that had ended may end. */
 void tpck_starts_finish_all(void);
 /* Whether the thread has come to where its record ends, or has none. */

@@ -31,6 +31,7 @@ struct learnt {
 	int32_t status;
 	uint32_t polls;
 	bool ended, lost, forked;
+	uint32_t ended_as; /* the how-manieth end this is, from 1 */
 	bool taken; /* by a child of another number than in the first run */
 	struct said {
 		const struct tpck_record_program *record;
@@ -50,6 +51,7 @@ enum { BUCKETS = 1024, NAMES = TPCK_PROGRAM_NAMES };
 static struct learnt *learnt[BUCKETS] TPCK_LARGE;
 static char behind[NAMES];
 static unsigned behind_count;
+static uint32_t ends;
 static bool forwarding;
 static struct tpck_standin_page *page;
 static char session[300] TPCK_LARGE, standin[300] TPCK_LARGE;
@@ -113,6 +115,7 @@ void tpck_programs_learn(const struct tpck_record *record)
 			return;
 		of->name = "";
 		of->forked = of->ended = true;
+		of->ended_as = ++ends;
 		of->status = program->status;
 		of->polls = program->polls;
 		of->lost = program->flags & TPCK_PROGRAM_UNSURE;
@@ -130,6 +133,7 @@ void tpck_programs_learn(const struct tpck_record *record)
 		of->made = made;
 	} else if (of && record->detail == TPCK_PROGRAM_ENDED) {
 		of->ended = true;
+		of->ended_as = ++ends;
 		of->status = program->status;
 		of->polls = program->polls;
 	} else if (of && record->detail == TPCK_PROGRAM_LOST) {
@@ -709,6 +713,13 @@ void tpck_programs_system_ended(int place, int status)
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------ */
+
+uint32_t tpck_starts_ended_as(int place)
+{
+	const struct learnt *of = learnt_of(tpck_children[place].thread, tpck_children[place].ordinal);
+
+	return of && of->ended && !of->lost ? of->ended_as : 0;
+}
 
 enum tpck_programs_wait tpck_starts_wait(int place, bool polls)
 {

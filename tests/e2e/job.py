@@ -288,6 +288,11 @@ def signal_if_there(pid, how=signal.SIGKILL, whole_group=False):
     return True
 
 
+def children_of(pid):
+    """Of its first thread."""
+    return [int(child) for child in read(f"/proc/{pid}/task/{pid}/children").split()]
+
+
 def stand_still(pid, seconds=10):
     """Stops a process. The kernel tells one thread first, which may be waiting for a disk, and the others go on until that one is
     back: a stopped process is one of which every thread is. False if it had ended, or would not stop."""
@@ -398,6 +403,11 @@ class Start:
 
     def go_on(self):
         signal_if_there(self.process.pid, signal.SIGCONT, whole_group=True)
+        # A child that was stopped on its way into a session of its own, as an agent's first one, is in the group no more, and its parent waits for it.
+        for child in children_of(self.process.pid):
+            for one in (child, *children_of(child)):
+                if read(f"/proc/{one}/stat").rpartition(")")[2].split()[:1] == ["T"]:
+                    signal_if_there(one, signal.SIGCONT)
 
 
 class Kill:

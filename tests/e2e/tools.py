@@ -14,7 +14,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import job
 
-WAYS = ["popen", "stream", "readv", "recv", "recvmsg", "descriptor", "spawn", "worker", "server", "pool", "product", "asking", "daemon", "opening", "ledger", "others", "unnoted", "crowd"]
+WAYS = ["popen", "stream", "readv", "recv", "recvmsg", "descriptor", "spawn", "worker", "server", "pool", "product", "asking", "daemon", "opening", "ledger", "others", "unnoted", "crowd", "any"]
 BEHIND = re.compile(r"what comes behind step \d+ is done again, with what it starts; the first run started (\d+) programs there: (.*)")
 UNKNOWN = re.compile(r"of some files to which forked children wrote behind step \d+ it is not known: what they have of them may be there twice$", re.M)
 UNNOTED = re.compile(r"a forked child writes to \S+/ledger, which cannot be noted: Too many open files; ")
