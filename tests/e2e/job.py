@@ -476,15 +476,17 @@ class Job:
 
     def killed_at(self, iteration, ready=lambda: True, **options):
         """A start that is killed once it has come so far, and there is something to go on from, and it is ready for what comes."""
-        start = self.start(**options)
+        start, missed = self.start(**options), 0
 
         def there():
+            nonlocal missed
             if len(re.findall(r"^step ", start.printed(), re.M)) < iteration:
                 return False
             if any(row["offered"] for row in self.place.listed()) and ready():
                 return True
-            # The agent of a busy machine gets some time while the program is stopped.
-            time.sleep(0.02)
+            # The agent of a busy machine gets time while the program is stopped, the more the longer it takes.
+            missed += 1
+            time.sleep(min(0.02 * missed, 0.5))
             return False
 
         if not start.slowly_until(there):
